@@ -1,0 +1,158 @@
+// Package redistest starts real redis-servers for tests: on free loopback
+// ports, in temporary folders, stopped by pid when the test ends. A missing
+// redis-server fails the test; it never skips.
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is one running redis-server.
+type Server struct {
+	Addr string // host:port
+	Dir  string // its working folder
+
+	tb   testing.TB
+	args []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// Start runs a redis-server with the extra arguments, as on its command line,
+// and waits until it answers. Without arguments it persists nothing.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s := &Server{Addr: FreeAddr(tb), Dir: tb.TempDir(), tb: tb, args: args}
+	s.Launch()
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// URL is the address in the form partition.Config wants.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Client is a plain client of the server, closed when the test ends.
+func (s *Server) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
+	s.tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Launch starts the server again on the same port and folder.
+func (s *Server) Launch() {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, port, _ := net.SplitHostPort(s.Addr)
+	args := append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--daemonize", "no",
+		"--logfile", filepath.Join(s.Dir, "redis.log"), "--enable-debug-command", "yes",
+	}, s.args...)
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		s.tb.Fatalf("redis-server is not installed; `make test` installs it, or see your package manager: %v", err)
+	}
+	cmd := exec.Command(bin, args...)
+	// The kernel ends the server even when the test binary is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		s.tb.Fatalf("start redis-server: %v", err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	s.cmd, s.done = cmd, done
+	if err := s.await(done); err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.Dir, "redis.log"))
+		s.tb.Fatalf("redis-server on %s: %v\n%s", s.Addr, err, log)
+	}
+}
+
+func (s *Server) await(done <-chan struct{}) error {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
+	defer c.Close()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	give := time.After(20 * time.Second)
+	for {
+		err := c.Ping(context.Background()).Err()
+		if err == nil || strings.HasPrefix(err.Error(), "NOAUTH") {
+			return nil
+		}
+		select {
+		case <-done:
+			return fmt.Errorf("it ended at once")
+		case <-give:
+			return fmt.Errorf("no answer in 20s: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Kill ends the server with SIGKILL and waits for its end. It may come twice.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.cmd.Process.Kill()
+	<-s.done
+}
+
+// Signal sends sig to the server: SIGSTOP and SIGCONT make it stall and go on.
+func (s *Server) Signal(sig syscall.Signal) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("signal redis-server: %v", err)
+	}
+}
+
+// FreeAddr is a loopback address that nothing listens on. It is below the
+// range the kernel hands out, so no outgoing connection takes it meanwhile.
+func FreeAddr(tb testing.TB) string {
+	tb.Helper()
+	for range 200 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", nextPort()))
+		if err != nil {
+			continue
+		}
+		addr := l.Addr().String()
+		_ = l.Close()
+		return addr
+	}
+	tb.Fatal("no free loopback port found")
+	return ""
+}
+
+var ports struct {
+	sync.Mutex
+	next int
+}
+
+// nextPort walks 10000..22000 from a start that differs between processes, so
+// test binaries that run side by side do not meet. Cluster buses use port+10000.
+func nextPort() int {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.next == 0 {
+		ports.next = 10000 + (os.Getpid()*37)%12000
+	}
+	ports.next++
+	if ports.next >= 22000 {
+		ports.next = 10000
+	}
+	return ports.next
+}

@@ -1,0 +1,53 @@
+-- repair: mend one partition for the janitor, and drop what went stale in it.
+--
+-- Mends: a list the active set does not know, a member without a list, a list
+-- without its hash, counts that other hands changed, and a due time that a
+-- clock stepping back left too far ahead. Stale entries are dropped only where
+-- nobody holds a lease, so partitions that no drainer looks at age honestly.
+--
+-- KEYS[1] list      entries of the partition, oldest first
+-- KEYS[2] zset      active partitions of the shard by due time, ms
+-- KEYS[3] hash      the partition's sequences and range
+-- KEYS[4] hash      the shard's ledger
+-- ARGV[1] string    partition name, the member of KEYS[2]
+-- ARGV[2] ms        max age of an entry
+-- ARGV[3] ms        a due time further ahead than this is wrong
+-- ARGV[4] ms        how long a lease lasts
+-- RETURNS {mended, now, expired}  mended 1 or 0; stale entries dropped
+--
+-- USES int, time, die, reconcile, open, drop_stale
+local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local partition = ARGV[1]
+local max_age, ahead, lease = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (max_age and ahead and lease) then
+  return redis.error_reply('ERR repair: bad arguments')
+end
+
+local now, now_us = time()
+local due = tonumber(redis.call('ZSCORE', ready, partition))
+local before = redis.call('LLEN', q)
+local span = redis.call('HMGET', m, 'head', 'tail')
+local mended = 0
+if before == 0 or not span[1] or tonumber(span[2]) - tonumber(span[1]) ~= before then
+  mended = 1
+end
+local p = open(q, ready, m, ledger, partition, due, now_us)
+if not p then
+  return { mended, now, 0 }
+end
+
+if not due then
+  mended, due = 1, now
+  redis.call('ZADD', ready, int(now), partition)
+elseif due > now + ahead then
+  mended, due = 1, p.token and now + lease or now
+  redis.call('ZADD', ready, int(due), partition)
+end
+if p.token and due > now then
+  return { mended, now, 0 }
+end
+local head, expired = drop_stale(q, m, ledger, p.head, now - max_age)
+if head == p.tail then
+  die(ready, m, ledger, partition, p.tail)
+end
+return { mended, now, expired }

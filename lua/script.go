@@ -1,0 +1,60 @@
+package lua
+
+import (
+	"crypto/sha1" // #nosec G505 -- Redis names scripts by their SHA-1
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+//go:embed *.lua include/*.lua
+var files embed.FS
+
+// A Script is one atomic verb, as text for SCRIPT LOAD and as digest for EVALSHA.
+type Script struct {
+	Name   string
+	Source string
+	SHA    string // of Source, 40 hex digits
+	Header Header
+}
+
+// The scripts, by their verbs.
+var (
+	Produce = mustLoad("produce")
+	Claim   = mustLoad("claim")
+	Commit  = mustLoad("commit")
+	Release = mustLoad("release")
+	Repair  = mustLoad("repair")
+	Stats   = mustLoad("stats")
+)
+
+// All lists every script: what a client loads before its first EVALSHA, since a
+// pipeline does not recover from NOSCRIPT by itself.
+func All() []*Script {
+	return []*Script{Produce, Claim, Commit, Release, Repair, Stats}
+}
+
+// mustLoad puts a script's includes before it. The files are part of the
+// binary, so a failure is a broken build, and every test shows it.
+func mustLoad(name string) *Script {
+	body, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	header, err := ParseHeader(string(body))
+	if err != nil {
+		panic(fmt.Errorf("%s.lua: %w", name, err))
+	}
+	var source strings.Builder
+	for _, use := range header.Uses {
+		include, err := files.ReadFile("include/" + use + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		source.Write(include)
+	}
+	source.Write(body)
+	sum := sha1.Sum([]byte(source.String())) // #nosec G401 -- see the import
+	return &Script{name, source.String(), hex.EncodeToString(sum[:]), header}
+}

@@ -1,0 +1,78 @@
+package partition
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// alarm wakes the one claim loop of a shard when a produce of this process
+// makes a partition due earlier than the loop means to look again.
+type alarm struct {
+	mu      sync.Mutex
+	pending int64 // earliest due time rung since the last reset; 0 = none
+	until   int64 // when the sleeper means to wake; 0 = nobody sleeps
+	wake    chan struct{}
+}
+
+// reset forgets what rang; the caller is about to read the active set.
+func (a *alarm) reset() {
+	a.mu.Lock()
+	a.pending = 0
+	a.mu.Unlock()
+}
+
+func (a *alarm) ring(due int64) {
+	a.mu.Lock()
+	if a.pending == 0 || due < a.pending {
+		a.pending = due
+		if due < a.until {
+			select {
+			case a.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+	a.mu.Unlock()
+}
+
+// sleep waits until the clock reads due or an earlier pending time, at most for
+// the given time.
+func (a *alarm) sleep(ctx context.Context, c *clock, due int64, most time.Duration) {
+	limit := time.NewTimer(most)
+	defer limit.Stop()
+	for {
+		a.mu.Lock()
+		if a.pending != 0 && a.pending < due {
+			due = a.pending
+		}
+		a.until = due
+		a.mu.Unlock()
+
+		now, _ := c.now()
+		if due <= now {
+			break
+		}
+		timer := time.NewTimer(time.Duration(due-now) * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-a.wake:
+			timer.Stop()
+			continue
+		case <-limit.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		break
+	}
+	a.mu.Lock()
+	a.until = 0
+	a.mu.Unlock()
+}
+
+// WaitDue sleeps until the store's clock reads due (Unix ms), for at most the
+// given time, and less when a produce of this process makes a partition of the
+// shard due earlier. It returns at once when ctx ends.
+func (s *Store) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64, most time.Duration) {
+	ns.shards[shard].alarm.sleep(ctx, &s.clock, due, most)
+}

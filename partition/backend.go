@@ -1,0 +1,181 @@
+package partition
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Bounds of every connection. A stalled Redis costs a caller its own budget or
+// the read timeout, whichever ends first, and never a pile of goroutines.
+const (
+	dialTimeout = time.Second
+	readTimeout = 2 * time.Second
+	poolTimeout = 250 * time.Millisecond
+	poolSize    = 16
+)
+
+// backend is one Redis, seen through two clients: the way in cannot starve the
+// way out of connections.
+type backend struct {
+	in, out  redis.UniversalClient
+	embedded bool
+	close    func()
+}
+
+const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentinel://h1,h2/master or redis-cluster://h1,h2"
+
+// openBackend parses the URL; it dials nothing.
+func openBackend(raw string) (*backend, error) {
+	scheme, rest, found := strings.Cut(raw, ":")
+	if !found {
+		return nil, badURL()
+	}
+	var client func() redis.UniversalClient
+	b := &backend{close: func() {}}
+	switch scheme {
+	case "embedded":
+		if rest != "" {
+			return nil, badURL()
+		}
+		server, password, err := startEmbedded()
+		if err != nil {
+			return nil, err
+		}
+		b.embedded, b.close = true, server.Close
+		client = func() redis.UniversalClient {
+			return redis.NewClient(bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple())
+		}
+	case "redis", "rediss", "unix":
+		one, err := redis.ParseURL(raw)
+		if err != nil {
+			return nil, badURL()
+		}
+		client = func() redis.UniversalClient {
+			return redis.NewClient(bounded(&redis.UniversalOptions{
+				Addrs: []string{one.Addr}, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
+			}).Simple())
+		}
+		if scheme == "unix" {
+			client = func() redis.UniversalClient {
+				o := bounded(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
+				o.Network, o.Addr = one.Network, one.Addr
+				return redis.NewClient(o)
+			}
+		}
+	case "redis-sentinel", "redis-cluster":
+		o, err := severalHosts(rest)
+		if err != nil {
+			return nil, err
+		}
+		if scheme == "redis-cluster" {
+			if o.MasterName != "" || o.DB != 0 {
+				return nil, badURL()
+			}
+			client = func() redis.UniversalClient { return redis.NewClusterClient(bounded(o).Cluster()) }
+			break
+		}
+		if o.MasterName == "" {
+			return nil, &FieldError{"redis", "redis-sentinel://…", "the master's name after the hosts, as in redis-sentinel://h1,h2/mymaster"}
+		}
+		client = func() redis.UniversalClient { return redis.NewFailoverClient(bounded(o).Failover()) }
+	default:
+		return nil, badURL()
+	}
+	b.in, b.out = client(), client()
+	return b, nil
+}
+
+// startEmbedded runs a miniredis in this process. It listens on a loopback port,
+// for its in-process pipe has no buffer and a pipeline would block itself; the
+// password keeps other users of the machine out.
+func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
+	server, password = miniredis.NewMiniRedis(), rand.Text()
+	server.RequireAuth(password)
+	server.ClockTTL(true) // without this its TTLs stand still
+	if err := server.Start(); err != nil {
+		return nil, "", fmt.Errorf("start the embedded store: %w", err)
+	}
+	return server, password, nil
+}
+
+// badURL does not repeat the URL: it may hold a password.
+func badURL() error { return &FieldError{"redis", "the URL", wantURL} }
+
+// severalHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which
+// net/url refuses.
+func severalHosts(rest string) (*redis.UniversalOptions, error) {
+	rest, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return nil, badURL()
+	}
+	o := &redis.UniversalOptions{}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		user, password, _ := strings.Cut(rest[:i], ":")
+		var err error
+		if o.Username, err = url.PathUnescape(user); err != nil {
+			return nil, badURL()
+		}
+		if o.Password, err = url.PathUnescape(password); err != nil {
+			return nil, badURL()
+		}
+		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
+		rest = rest[i+1:]
+	}
+	hosts, path, _ := strings.Cut(rest, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host == "" {
+			return nil, badURL()
+		}
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(host, "6379")
+		}
+		o.Addrs = append(o.Addrs, host)
+	}
+	master, db, hasDB := strings.Cut(path, "/")
+	o.MasterName = master
+	if hasDB {
+		n, err := strconv.Atoi(db)
+		if err != nil || n < 0 {
+			return nil, badURL()
+		}
+		o.DB = n
+	}
+	return o, nil
+}
+
+// bounded sets what every client needs. No client retries by itself: a script
+// whose reply was lost may have run, and go-redis would run it again.
+func bounded(o *redis.UniversalOptions) *redis.UniversalOptions {
+	o.MaxRetries = -1
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, readTimeout, readTimeout
+	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DisableIdentity = true // ACLs of 7.0 know no CLIENT SETINFO
+	o.Protocol = 2           // no push messages to wade through
+	return o
+}
+
+// masters calls f for every server that holds data, one after the other.
+func masters(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+	cluster, ok := c.(*redis.ClusterClient)
+	if !ok {
+		return f(ctx, c.(*redis.Client))
+	}
+	var one sync.Mutex // ForEachMaster calls from a goroutine a server
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		one.Lock()
+		defer one.Unlock()
+		return f(ctx, c)
+	})
+}

@@ -1,0 +1,172 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+const (
+	janitorEvery = time.Second
+	janitorPage  = 200              // partitions looked at a shard and round, so its work is bounded
+	dueAhead     = 10 * time.Minute // further ahead no due time can be by lease, linger or back-off
+	brokenLease  = 15 * time.Second // what is left to a lease whose deadline a clock stepping back moved
+)
+
+// Janitor mends what no other script meets, until ctx ends: lists the active
+// set does not know, due times that a clock stepping back left in the future,
+// stale entries of partitions nobody drains. Every process runs one; they do
+// not disturb each other, for each repair is one script. Its work a second is
+// bounded, and nothing of it grows with partitions that are idle or not yet due.
+func (s *Store) Janitor(ctx context.Context) {
+	j := newJanitor(s)
+	tick := time.NewTicker(janitorEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			j.round(ctx)
+		}
+	}
+}
+
+type janitor struct {
+	*Store
+	shards  map[string]home   // by key prefix
+	overdue map[*shard]int64  // rank where the next look at overdue partitions begins
+	scan    map[string]uint64 // SCAN cursor by server
+}
+
+// home is where a shard belongs.
+type home struct {
+	ns *Namespace
+	sh *shard
+}
+
+func newJanitor(s *Store) *janitor {
+	j := &janitor{s, map[string]home{}, map[*shard]int64{}, map[string]uint64{}}
+	for _, ns := range s.Namespaces() {
+		for i := range ns.shards {
+			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
+		}
+	}
+	return j
+}
+
+// round is one second's work. A store that is away leaves it undone.
+func (j *janitor) round(ctx context.Context) {
+	now, ok := j.clock.now()
+	if !ok {
+		return
+	}
+	for _, h := range j.shards {
+		if names, err := j.suspects(ctx, h, now); err == nil {
+			j.repair(ctx, h, names)
+		}
+	}
+	_ = masters(ctx, j.backend.out, j.orphans)
+}
+
+// suspects are partitions whose due time lies too far ahead, and those that
+// have been due for so long that nobody seems to drain them. A cursor walks the
+// latter, for their due time must stay: it is their place in the queue.
+func (j *janitor) suspects(ctx context.Context, h home, now int64) ([]string, error) {
+	first := j.overdue[h.sh]
+	pipe := j.backend.out.Pipeline()
+	ahead := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: h.sh.ready, ByScore: true, Start: strconv.FormatInt(now+ahead(h.ns), 10), Stop: "+inf", Count: janitorPage,
+	})
+	oldest := pipe.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, classify(err)
+	}
+	names := ahead.Val()
+	overdue := now - h.ns.Policy.MaxAge.Milliseconds()/2
+	j.overdue[h.sh] = first + janitorPage
+	for _, z := range oldest.Val() {
+		if int64(z.Score) > overdue {
+			j.overdue[h.sh] = 0
+			break
+		}
+		name, _ := z.Member.(string)
+		names = append(names, name)
+	}
+	if len(oldest.Val()) < janitorPage {
+		j.overdue[h.sh] = 0
+	}
+	return names, nil
+}
+
+// ahead is how far in the future a due time may lie, in ms.
+func ahead(ns *Namespace) int64 { return (dueAhead + ns.Policy.Linger).Milliseconds() }
+
+func (j *janitor) repair(ctx context.Context, h home, names []string) {
+	calls := make([]*call, len(names))
+	for i, name := range names {
+		calls[i] = newCall(ctx, lua.Repair,
+			[]string{h.sh.list(name), h.sh.ready, h.sh.meta(name), h.sh.ledger},
+			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns), brokenLease.Milliseconds())
+	}
+	j.run(ctx, j.backend.out, calls)
+	var mended, expired int64
+	for _, c := range calls {
+		if c.err == nil {
+			mended += whole(c.reply[0])
+			expired += whole(c.reply[2])
+		}
+	}
+	j.metrics.mended.Add(float64(mended))
+	j.metrics.expired.Add(float64(expired))
+	if mended > 0 {
+		j.log.Warn("janitor mended partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", mended))
+	}
+}
+
+// orphans walks the keyspace of one server a page a round for lists and hashes
+// that the active set does not know.
+func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
+	at := c.Options().Addr
+	keys, next, err := c.Scan(ctx, j.scan[at], partitionKeys(j.prefix), janitorPage).Result()
+	if err != nil {
+		return err
+	}
+	j.scan[at] = next
+	found := map[string][]string{}
+	for _, key := range keys {
+		if prefix, name, ok := splitPartitionKey(key); ok && !slices.Contains(found[prefix], name) {
+			found[prefix] = append(found[prefix], name)
+		}
+	}
+	for prefix, names := range found {
+		if h, ok := j.shards[prefix]; ok {
+			j.repair(ctx, h, j.unknown(ctx, h.sh, names))
+		}
+	}
+	return nil
+}
+
+// unknown are the names that the active set does not hold.
+func (j *janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
+	pipe := j.backend.out.Pipeline()
+	scores := make([]*redis.FloatCmd, len(names))
+	for i, name := range names {
+		scores[i] = pipe.ZScore(ctx, sh.ready, name)
+	}
+	_, _ = pipe.Exec(ctx) // each command tells for itself
+	var missing []string
+	for i, name := range names {
+		if errors.Is(scores[i].Err(), redis.Nil) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,43 @@
+package partition
+
+import "strings"
+
+// Every Redis key is spelled here and nowhere else.
+//
+//	sw:{ns.N}:q:<partition>          list    entries, oldest first
+//	sw:{ns.N}:ready                  zset    active partitions by due time, ms
+//	sw:{ns.N}:m:<partition>          hash    sequences; the range and lease
+//	sw:{ns.N}:ledger                 hash    exact totals, high-water mark, format, shards
+//	sw:{ns.N}:dead                   list    dead letters, oldest first
+//	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
+//
+// The hash tag {ns.N} keeps a shard in one cluster slot. A name holds neither
+// brace nor colon, so no two keys meet and no caller chooses a slot.
+type shardKeys struct {
+	prefix              string // "sw:{ns.N}:"
+	ready, ledger, dead string
+}
+
+func newShardKeys(prefix, namespace, shard string) shardKeys {
+	p := prefix + ":{" + namespace + "." + shard + "}:"
+	return shardKeys{p, p + "ready", p + "ledger", p + "dead"}
+}
+
+func (k *shardKeys) list(partition string) string { return k.prefix + "q:" + partition }
+func (k *shardKeys) meta(partition string) string { return k.prefix + "m:" + partition }
+func (k *shardKeys) seen(partition, hash string) string {
+	return k.prefix + "dd:" + partition + ":" + hash
+}
+
+// partitionKeys matches the list and hash keys of every partition under prefix.
+func partitionKeys(prefix string) string { return prefix + ":{*}:[qm]:*" }
+
+// splitPartitionKey takes a key that partitionKeys matches apart.
+func splitPartitionKey(key string) (shardPrefix, partition string, ok bool) {
+	i := strings.Index(key, "}:") + len("}:")
+	if i < len("}:") || len(key) < i+len("q:") {
+		return "", "", false
+	}
+	partition = key[i+len("q:"):]
+	return key[:i], partition, ValidPartition(partition)
+}

@@ -1,0 +1,146 @@
+package partition
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// Ledger is the exact account of a namespace:
+// Accepted = Delivered + Evicted + Expired + Dead + Lost + Buffered.
+type Ledger struct {
+	Accepted  int64 `json:"accepted"`
+	Delivered int64 `json:"delivered"`
+	Evicted   int64 `json:"evicted"` // net of those a commit took back
+	Expired   int64 `json:"expired"`
+	Dead      int64 `json:"dead"`
+	Lost      int64 `json:"lost"` // vanished by other hands: a TTL, an eviction, DEL
+	Buffered  int64 `json:"buffered"`
+}
+
+// Overview is what the store knows of a namespace.
+type Overview struct {
+	Ledger      Ledger
+	Reclaimed   int64         // evicted while leased, then delivered after all
+	DeadLetters int64         // dead letters kept
+	DeadEvicted int64         // dead letters dropped by the bound of their list
+	Partitions  int64         // partitions with entries
+	Overdue     time.Duration // how long the longest-waiting partition has been due; 0 when none is
+}
+
+// Overview reads the account and sizes of a namespace in one round trip.
+// Buffered is what the account says; Audit counts.
+func (s *Store) Overview(ctx context.Context, ns *Namespace) (Overview, error) {
+	now, ok := s.clock.now()
+	if !ok {
+		var err error
+		if now, err = s.readTime(ctx); err != nil {
+			return Overview{}, err
+		}
+	}
+	type reads struct {
+		ledger       *redis.MapStringStringCmd
+		active, dead *redis.IntCmd
+		first        *redis.ZSliceCmd
+	}
+	all := make([]reads, len(ns.shards))
+	pipe := s.backend.out.Pipeline()
+	for i := range ns.shards {
+		sh := &ns.shards[i]
+		all[i] = reads{
+			pipe.HGetAll(ctx, sh.ledger), pipe.ZCard(ctx, sh.ready), pipe.LLen(ctx, sh.dead),
+			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return Overview{}, classify(err)
+	}
+	var o Overview
+	for _, r := range all {
+		field := func(name string) int64 {
+			n, _ := strconv.ParseInt(r.ledger.Val()[name], 10, 64)
+			return n
+		}
+		o.Ledger.Accepted += field("accepted")
+		o.Ledger.Delivered += field("delivered")
+		o.Ledger.Evicted += field("evicted") - field("reclaimed")
+		o.Ledger.Expired += field("expired")
+		o.Ledger.Dead += field("dead")
+		o.Ledger.Lost += field("lost")
+		o.Reclaimed += field("reclaimed")
+		o.DeadEvicted += field("dead_evicted")
+		o.DeadLetters += r.dead.Val()
+		o.Partitions += r.active.Val()
+		if first := r.first.Val(); len(first) == 1 {
+			o.Overdue = max(o.Overdue, time.Duration(now-int64(first[0].Score))*time.Millisecond)
+		}
+	}
+	l := &o.Ledger
+	l.Buffered = l.Accepted - l.Delivered - l.Evicted - l.Expired - l.Dead - l.Lost
+	return o, nil
+}
+
+// Audit counts the entries of every partition and returns the ledger's Buffered
+// minus that count. It reads in pages, so it is 0 only while nothing moves.
+// A lease under way hides nothing: leased entries stay in their list.
+func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err error) {
+	const page = 1000
+	var counted int64
+	for i := range ns.shards {
+		sh := &ns.shards[i]
+		for from := int64(0); ; from += page {
+			names, err := s.backend.out.ZRange(ctx, sh.ready, from, from+page-1).Result()
+			if err != nil {
+				return 0, classify(err)
+			}
+			pipe := s.backend.out.Pipeline()
+			lengths := make([]*redis.IntCmd, len(names))
+			for j, name := range names {
+				lengths[j] = pipe.LLen(ctx, sh.list(name))
+			}
+			if len(names) > 0 {
+				if _, err := pipe.Exec(ctx); err != nil {
+					return 0, classify(err)
+				}
+			}
+			for _, n := range lengths {
+				counted += n.Val()
+			}
+			if len(names) < page {
+				break
+			}
+		}
+	}
+	o, err := s.Overview(ctx, ns)
+	return o.Ledger.Buffered - counted, err
+}
+
+// Stats describes one partition.
+type Stats struct {
+	Depth, Capacity            int
+	Leased                     bool
+	OldestAge                  time.Duration
+	Accepted, Evicted, Expired int64 // since the partition last was empty
+}
+
+// Stats returns ErrNoPartition when the partition is empty.
+func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
+	sh := ns.shardOf(partition)
+	c := newCall(ctx, lua.Stats, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
+	s.run(ctx, s.backend.out, []*call{c})
+	switch {
+	case c.err != nil:
+		return Stats{}, c.err
+	case len(c.reply) < 7:
+		return Stats{}, ErrNoPartition
+	}
+	return Stats{
+		Depth: int(whole(c.reply[0])), Capacity: ns.Policy.Capacity, Leased: whole(c.reply[2]) == 1,
+		OldestAge: time.Duration(whole(c.reply[3])) * time.Millisecond,
+		Accepted:  whole(c.reply[4]), Evicted: whole(c.reply[5]), Expired: whole(c.reply[6]),
+	}, nil
+}

@@ -1,0 +1,54 @@
+package partition
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	roundTrip prometheus.Histogram
+	errors    *prometheus.CounterVec
+	reloads   prometheus.Counter
+	mended    prometheus.Counter
+	expired   prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "spillway_store_round_trip_seconds", Help: "Time of one pipeline of scripts.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_store_errors_total", Help: "Scripts that failed, by what is known of their outcome.",
+		}, []string{"class"}),
+		reloads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_script_reloads_total", Help: "Times Redis had forgotten the scripts.",
+		}),
+		mended: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_janitor_mended_total", Help: "Partitions the janitor mended.",
+		}),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_janitor_expired_total", Help: "Stale entries the janitor dropped from partitions nobody drained.",
+		}),
+	}
+	for _, class := range []string{"unavailable", "full", "unknown", "broken"} {
+		m.errors.WithLabelValues(class)
+	}
+	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired)
+	return m
+}
+
+func (m *metrics) failed(err error) {
+	class := "broken"
+	switch {
+	case errors.Is(err, ErrFull):
+		class = "full"
+	case errors.Is(err, ErrUnavailable):
+		class = "unavailable"
+	case errors.Is(err, ErrUnknown):
+		class = "unknown"
+	}
+	m.errors.WithLabelValues(class).Inc()
+}

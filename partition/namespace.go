@@ -1,0 +1,69 @@
+package partition
+
+import (
+	"sort"
+	"strconv"
+)
+
+// Namespace is a tenant of the store. It is made by the store and immutable.
+type Namespace struct {
+	Name   string
+	Policy Policy
+
+	shards []shard
+	full   int // entries that make a full batch
+	most   int // active partitions a shard may have
+}
+
+type shard struct {
+	shardKeys
+	alarm alarm
+}
+
+func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
+	if !ValidNamespace(name) {
+		return nil, &FieldError{"namespaces", name, "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
+	}
+	if err := policy.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Namespace{
+		Name: name, Policy: policy, shards: make([]shard, policy.Shards),
+		full: min(policy.Batch, policy.Capacity),
+		// Each shard sees only its own active set, so each gets an equal part.
+		most: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
+	}
+	for i := range n.shards {
+		n.shards[i].shardKeys = newShardKeys(prefix, name, strconv.Itoa(i))
+		n.shards[i].alarm.wake = make(chan struct{}, 1)
+	}
+	return n, nil
+}
+
+// ShardOf is the shard that holds a partition: FNV-1a of its name, modulo the
+// number of shards. It is part of the stored format.
+func (n *Namespace) ShardOf(partition string) int {
+	if len(n.shards) == 1 {
+		return 0
+	}
+	h := uint32(2166136261)
+	for i := 0; i < len(partition); i++ {
+		h = (h ^ uint32(partition[i])) * 16777619
+	}
+	return int(h % uint32(len(n.shards))) // #nosec G115 -- shards are 1 to 1024
+}
+
+func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }
+
+// Namespace returns the namespace of that name, nil when there is none.
+func (s *Store) Namespace(name string) *Namespace { return s.namespaces[name] }
+
+// Namespaces returns all namespaces in the order of their names.
+func (s *Store) Namespaces() []*Namespace {
+	all := make([]*Namespace, 0, len(s.namespaces))
+	for _, ns := range s.namespaces {
+		all = append(all, ns)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	return all
+}

@@ -1,0 +1,74 @@
+package partition
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// Store is the buffer: every operation on partitions, by atomic scripts on one
+// Redis. It keeps no state that matters, so any number of processes may share
+// one Redis. Safe for concurrent use.
+type Store struct {
+	backend    *backend
+	prefix     string
+	namespaces map[string]*Namespace
+	clock      clock
+	metrics    *metrics
+	log        *zap.Logger
+	loaded     atomic.Bool // Check has put the scripts into the store
+	closing    sync.Once
+	closeErr   error
+}
+
+// Open makes a Store. It dials nothing: a store that is down at the start is
+// one that answers ErrUnavailable until it is up. Errors are *FieldError.
+func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
+	if !ValidNamespace(cfg.Prefix) {
+		return nil, &FieldError{"prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'"}
+	}
+	if len(cfg.Namespaces) == 0 {
+		return nil, &FieldError{"namespaces", "none", "at least one"}
+	}
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, metrics: newMetrics(reg), log: log}
+	for name, policy := range cfg.Namespaces {
+		ns, err := newNamespace(cfg.Prefix, name, policy)
+		if err != nil {
+			return nil, err
+		}
+		s.namespaces[name] = ns
+	}
+	var err error
+	if s.backend, err = openBackend(cfg.URL); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Embedded reports whether the store lives in this process and dies with it.
+func (s *Store) Embedded() bool { return s.backend.embedded }
+
+// Now is the store's clock in Unix ms. It is false until the store has answered
+// once; the process's own wall clock is never used for age.
+func (s *Store) Now() (ms int64, ok bool) { return s.clock.now() }
+
+// Ping asks for the store's time, and so learns its clock.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.readTime(ctx)
+	return err
+}
+
+// Close frees the connections; operations under way fail. It may come twice.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.closeErr = s.backend.in.Close()
+		if err := s.backend.out.Close(); s.closeErr == nil {
+			s.closeErr = err
+		}
+		s.backend.close()
+	})
+	return s.closeErr
+}
