@@ -25,7 +25,7 @@ type Server struct {
 	Dir  string // its working folder
 
 	tb   testing.TB
-	args []string
+	args []string // of redis-server
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -36,9 +36,24 @@ type Server struct {
 // and waits until it answers. Without arguments it persists nothing.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := &Server{Addr: FreeAddr(tb), Dir: tb.TempDir(), tb: tb, args: args}
+	return start(tb, FreeAddr(tb), tb.TempDir(), args)
+}
+
+func start(tb testing.TB, addr, dir string, args []string) *Server {
+	tb.Helper()
+	_, port, _ := net.SplitHostPort(addr)
+	return run(&Server{Addr: addr, Dir: dir, tb: tb, args: append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no",
+		"--logfile", filepath.Join(dir, "redis.log"), "--enable-debug-command", "yes",
+		"--repl-diskless-sync-delay", "0", // a replica is in sync at once, not after 5s
+	}, args...)})
+}
+
+// run launches the server and ends it with the test.
+func run(s *Server) *Server {
+	s.tb.Helper()
 	s.Launch()
-	tb.Cleanup(s.Kill)
+	s.tb.Cleanup(s.Kill)
 	return s
 }
 
@@ -57,16 +72,11 @@ func (s *Server) Launch() {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, port, _ := net.SplitHostPort(s.Addr)
-	args := append([]string{
-		"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--daemonize", "no",
-		"--logfile", filepath.Join(s.Dir, "redis.log"), "--enable-debug-command", "yes",
-	}, s.args...)
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
 		s.tb.Fatalf("redis-server is not installed; `make test` installs it, or see your package manager: %v", err)
 	}
-	cmd := exec.Command(bin, args...)
+	cmd := exec.Command(bin, s.args...)
 	// The kernel ends the server even when the test binary is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

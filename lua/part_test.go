@@ -1,0 +1,320 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// on runs one directed test on a real server and on miniredis, in parallel,
+// each time on a partition of its own.
+func on(t *testing.T, f func(t *testing.T, p *part)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		f(t, newPart(t, redistest.SharedClient(t)))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), DisableIdentity: true})
+		t.Cleanup(func() { _ = c.Close() })
+		f(t, newPart(t, c))
+	})
+}
+
+// part is one partition in a shard of its own, as the scripts see it, and the
+// policy that the calls of a test pass.
+type part struct {
+	t    *testing.T
+	c    *redis.Client
+	name string
+
+	q, ready, m, ledger, dead, seen string
+
+	capacity, full, linger, most int64
+	batch, batches, bytes        int64
+	maxAge, lease, ttl           int64
+	mostDead                     int64
+
+	made int // entries made so far
+}
+
+var shards atomic.Int64
+
+func newPart(t *testing.T, c *redis.Client) *part {
+	return partIn(t, c, fmt.Sprintf("sw:{test.%d}:", shards.Add(1)), "kart")
+}
+
+func partIn(t *testing.T, c *redis.Client, prefix, name string) *part {
+	return &part{
+		t: t, c: c, name: name,
+		q: prefix + "q:" + name, ready: prefix + "ready", m: prefix + "m:" + name,
+		ledger: prefix + "ledger", dead: prefix + "dead", seen: prefix + "dd:" + name + ":0f",
+		capacity: 10, full: 4, linger: 50_000, most: 3,
+		batch: 4, batches: 1, bytes: 1 << 20,
+		maxAge: 180_000, lease: 15_000, ttl: 86_400_000,
+		mostDead: 3,
+	}
+}
+
+func (p *part) try(s *lua.Script, keys []string, argv ...any) ([]any, error) {
+	v, err := p.c.Eval(context.Background(), s.Source, keys, argv...).Result()
+	reply, _ := v.([]any)
+	return reply, err
+}
+
+func (p *part) must(s *lua.Script, keys []string, argv ...any) []any {
+	p.t.Helper()
+	reply, err := p.try(s, keys, argv...)
+	if err != nil {
+		p.t.Fatalf("%s: %v", s.Name, err)
+	}
+	return reply
+}
+
+func (p *part) keys() []string { return []string{p.q, p.ready, p.m, p.ledger} }
+
+// Each verb has its arguments apart, so that tests can spoil them.
+
+func (p *part) produceArgs(keep int64, entries ...string) []any {
+	argv := []any{p.name, p.capacity, p.full, p.linger, p.most, p.ttl, keep}
+	for _, e := range entries {
+		argv = append(argv, e)
+	}
+	return argv
+}
+
+func (p *part) produce(entries ...string) []any {
+	p.t.Helper()
+	return p.must(lua.Produce, p.keys(), p.produceArgs(0, entries...)...)
+}
+
+func (p *part) produceOnce(entries ...string) []any {
+	p.t.Helper()
+	return p.must(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, entries...)...)
+}
+
+func (p *part) claimArgs(token string) []any {
+	return []any{p.name, token, p.batch, p.batches, p.bytes, p.maxAge, p.lease, p.ttl, p.full, p.linger}
+}
+
+func (p *part) claim(token string) []any {
+	p.t.Helper()
+	return p.must(lua.Claim, p.keys(), p.claimArgs(token)...)
+}
+
+func (p *part) commitArgs(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
+	argv := []any{p.name, token, lo, hi, counts[0], counts[1], counts[2], p.full, p.linger, p.mostDead}
+	for _, letter := range letters {
+		argv = append(argv, letter)
+	}
+	return argv
+}
+
+func (p *part) commit(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
+	p.t.Helper()
+	return p.must(lua.Commit, append(p.keys(), p.dead), p.commitArgs(token, lo, hi, counts, letters...)...)
+}
+
+// delivered settles [lo, hi) as delivered.
+func (p *part) delivered(token string, lo, hi int64) []any {
+	p.t.Helper()
+	return p.commit(token, lo, hi, [3]int64{hi - lo, 0, 0})
+}
+
+func (p *part) releaseArgs(token string, delay, attempt int64) []any {
+	return []any{p.name, token, delay, attempt}
+}
+
+func (p *part) release(token string, delay, attempt int64) []any {
+	p.t.Helper()
+	return p.must(lua.Release, p.keys()[:3], p.releaseArgs(token, delay, attempt)...)
+}
+
+func (p *part) repairArgs() []any { return []any{p.name, p.maxAge, int64(600_000), p.lease} }
+
+func (p *part) repair() []any {
+	p.t.Helper()
+	return p.must(lua.Repair, p.keys(), p.repairArgs()...)
+}
+
+func (p *part) stats() []any {
+	p.t.Helper()
+	return p.must(lua.Stats, p.keys()[:3], p.name)
+}
+
+// now is the store's time in ms.
+func (p *part) now() int64 {
+	p.t.Helper()
+	v, err := p.c.Time(context.Background()).Result()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return v.UnixMilli()
+}
+
+// fresh makes n entries of this moment; aged n of the given age in ms. No two
+// entries of a test are the same.
+func (p *part) fresh(n int) []string { return p.aged(n, 0) }
+
+func (p *part) aged(n int, age int64) []string {
+	p.t.Helper()
+	now := p.now()
+	entries := make([]string, n)
+	for i := range entries {
+		p.made++
+		entries[i] = fmt.Sprintf("%013d entry %d", now-age, p.made)
+	}
+	return entries
+}
+
+// makeDue is time passing: what the partition waits for has come.
+func (p *part) makeDue() {
+	p.t.Helper()
+	p.do("zadd", p.ready, 0, p.name)
+}
+
+func (p *part) do(args ...any) {
+	p.t.Helper()
+	if err := p.c.Do(context.Background(), args...).Err(); err != nil {
+		p.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func (p *part) field(name string) string { return p.c.HGet(context.Background(), p.m, name).Val() }
+
+func (p *part) seq(name string) int64 {
+	n, _ := strconv.ParseInt(p.field(name), 10, 64)
+	return n
+}
+
+func (p *part) list() []string { return p.c.LRange(context.Background(), p.q, 0, -1).Val() }
+
+// due is the partition's score, -1 when it is not active.
+func (p *part) due() int64 {
+	score, err := p.c.ZScore(context.Background(), p.ready, p.name).Result()
+	if err != nil {
+		return -1
+	}
+	return int64(score)
+}
+
+func (p *part) count(class string) int64 {
+	n, _ := p.c.HGet(context.Background(), p.ledger, class).Int64()
+	return n
+}
+
+// same compares replies, and anything else, by their text.
+func (p *part) same(what string, got, want any) {
+	p.t.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		p.t.Fatalf("%s: got %s, want %s", what, g, w)
+	}
+}
+
+// ledgerIs compares the counts that are not zero.
+func (p *part) ledgerIs(want map[string]int64) {
+	p.t.Helper()
+	got := map[string]int64{}
+	for class, text := range p.c.HGetAll(context.Background(), p.ledger).Val() {
+		if n, _ := strconv.ParseInt(text, 10, 64); n != 0 && class != "high_water" {
+			got[class] = n
+		}
+	}
+	if !maps.Equal(got, want) {
+		p.t.Fatalf("ledger: got %v, want %v", got, want)
+	}
+}
+
+// lawful checks both invariants; the partition must be the only one of its shard.
+func (p *part) lawful() {
+	p.t.Helper()
+	length := int64(len(p.list()))
+	if known := p.field("tail") != ""; known != (length > 0) {
+		p.t.Fatalf("%d entries, hash known: %v", length, known)
+	}
+	if span := p.seq("tail") - p.seq("head"); span != length {
+		p.t.Fatalf("I1: tail-head is %d, the list holds %d", span, length)
+	}
+	if (p.due() != -1) != (length > 0) {
+		p.t.Fatalf("%d entries, active: %v", length, p.due() != -1)
+	}
+	out := p.count("delivered") + p.count("evicted") - p.count("reclaimed") + p.count("expired") + p.count("dead") + p.count("lost")
+	if in := p.count("accepted"); in != out+length {
+		p.t.Fatalf("the law: accepted %d, out %d, buffered %d", in, out, length)
+	}
+}
+
+// snapshot is everything the shard holds, as text.
+func (p *part) snapshot() string {
+	p.t.Helper()
+	ctx := context.Background()
+	prefix, _, _ := strings.Cut(p.ready, "ready")
+	names, err := p.c.Keys(ctx, prefix+"*").Result()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	for _, name := range names {
+		kind := p.c.Type(ctx, name).Val()
+		var value any
+		switch kind {
+		case "list":
+			value = p.c.LRange(ctx, name, 0, -1).Val()
+		case "hash":
+			value = p.c.HGetAll(ctx, name).Val()
+		case "zset":
+			value = p.c.ZRangeWithScores(ctx, name, 0, -1).Val()
+		case "string":
+			value = p.c.Get(ctx, name).Val()
+		}
+		fmt.Fprintf(&b, "%s %s %q expires=%v\n", name, kind, value, p.c.PTTL(ctx, name).Val() > 0)
+	}
+	return b.String()
+}
+
+// refuses runs a call that must fail and must change nothing.
+func (p *part) refuses(prefix string, s *lua.Script, keys []string, argv ...any) {
+	p.t.Helper()
+	before := p.snapshot()
+	reply, err := p.try(s, keys, argv...)
+	if err == nil {
+		p.t.Errorf("%s%v: got %v, want an error", s.Name, argv, reply)
+	} else if !strings.HasPrefix(err.Error(), prefix) {
+		p.t.Errorf("%s%v: got %q, want %q", s.Name, argv, err, prefix)
+	}
+	if after := p.snapshot(); after != before {
+		p.t.Errorf("%s%v failed and wrote:\nbefore\n%safter\n%s", s.Name, argv, before, after)
+	}
+}
+
+// refusesBadArgs spoils each argument in each way that fits its declared type.
+func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any) {
+	p.t.Helper()
+	for i, slot := range s.Header.Args {
+		if slot.Type != "int" && slot.Type != "ms" && slot.Type != "seq" || i >= len(argv) {
+			continue
+		}
+		for _, bad := range []any{"", "x", "-1", "1.5", "nan", "inf", "-inf"} {
+			spoiled := slices.Clone(argv)
+			spoiled[i] = bad
+			p.refuses("ERR "+s.Name+": bad arguments", s, keys, spoiled...)
+		}
+	}
+	for n := range len(argv) {
+		p.refuses("ERR "+s.Name+": bad arguments", s, keys, argv[:n]...)
+	}
+}

@@ -1,0 +1,284 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+func TestProduceMakesAPartition(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		before := p.now()
+		reply := p.produce(p.fresh(3)...)
+		now := reply[1].(int64)
+		p.same("reply", reply, []any{1, now, 3, 0, 3})
+		if now < before || now > p.now() {
+			t.Errorf("time of the reply: %d is not between %d and now", now, before)
+		}
+		if head := p.seq("head"); head < before*1000 || head > (p.now()+1)*1000 {
+			t.Errorf("head %d is not the store's time in µs", head)
+		}
+		p.same("birth", p.field("birth"), p.field("head"))
+		p.same("due", p.due(), now+p.linger)
+		p.ledgerIs(map[string]int64{"accepted": 3})
+		if ttl := p.c.PTTL(context.Background(), p.q).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
+			t.Errorf("safety TTL of the list: %v", ttl)
+		}
+		p.lawful()
+	})
+}
+
+func TestProduceMakesAFullBatchDueAtOnce(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		reply := p.produce(p.fresh(4)...)
+		p.same("due at birth", p.due(), reply[1])
+		other := partIn(t, p.c, strings.TrimSuffix(p.ready, "ready"), "other")
+		first := other.produce(p.fresh(3)...)[1].(int64)
+		p.same("due of 3 entries", other.due(), first+p.linger)
+		reply = other.produce(p.fresh(1)...)
+		p.same("due of 4 entries", other.due(), reply[1])
+		other.produce(p.fresh(1)...)
+		p.same("due of 5 entries: its place in the queue stays", other.due(), reply[1])
+	})
+}
+
+func TestProduceLeavesTheDueTimeOfAHeldRange(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(2)...)
+		p.makeDue()
+		p.claim("t1")
+		due := p.due()
+		p.produce(p.fresh(4)...)
+		p.same("due while leased", p.due(), due)
+		p.release("t1", 70_000, 1)
+		due = p.due()
+		p.do("ltrim", p.q, 5, -1) // back below a full batch, so the next one crosses it
+		p.do("hset", p.m, "head", p.seq("tail")-1)
+		p.produce(p.fresh(4)...)
+		p.same("due while a retry waits", p.due(), due)
+	})
+}
+
+func TestProduceEvictsTheOldest(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		var all []string
+		// 1, a handful, more than a handful: three ways to take them off.
+		for _, k := range []int{10, 1, 2, 4, 5, 9, 10, 11, 35} {
+			entries := p.fresh(k)
+			all = append(all, entries...)
+			before := len(p.list())
+			reply := p.produce(entries...)
+			evicted := max(0, before+k-10)
+			p.same(fmt.Sprintf("reply to %d", k), reply, []any{1, reply[1], k, evicted, 10})
+			p.same("entries", p.list(), all[len(all)-10:])
+			p.lawful()
+		}
+		p.ledgerIs(map[string]int64{"accepted": int64(len(all)), "evicted": int64(len(all) - 10)})
+	})
+}
+
+func TestProduceAtBirthKeepsTheNewestOfTooMany(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.capacity, p.full = 1, 1
+		entries := p.fresh(2500) // more than one unpack
+		reply := p.produce(entries...)
+		p.same("reply", reply, []any{1, reply[1], 2500, 2499, 1})
+		p.same("entries", p.list(), entries[2499:])
+		p.same("due", p.due(), reply[1])
+		p.lawful()
+	})
+}
+
+func TestProduceRefusesANewPartitionTooMany(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.do("zadd", p.ready, 1, "a", 1, "b", 1, "c")
+		before := p.snapshot()
+		reply := p.produceOnce(p.fresh(1)...)
+		p.same("reply", reply, []any{0, reply[1]})
+		p.same("shard", p.snapshot(), before)
+		p.most = 4
+		p.same("accepted when there is room, and the refusal was not remembered", p.produceOnce(p.fresh(1)...)[0], 1)
+		p.most = 0
+		p.same("a partition that is there", p.produce(p.fresh(1)...)[0], 1)
+	})
+}
+
+func TestProduceRepeatsTheResultOfItsKey(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(8)...)
+		entries := p.fresh(5)
+		first := p.produceOnce(entries...)
+		p.same("first", first, []any{1, first[1], 5, 3, 10})
+		before := p.snapshot()
+		again := p.produceOnce(entries...)
+		p.same("again", again, []any{2, again[1], 5, 3, 10})
+		p.same("shard", p.snapshot(), before)
+		if ttl := p.c.PTTL(context.Background(), p.seen).Val(); ttl <= 119*time.Second || ttl > 120*time.Second {
+			t.Errorf("the result is kept for %v, want 2m", ttl)
+		}
+		p.seen += "other"
+		other := p.produceOnce(entries...)
+		p.same("under another key", other, []any{1, other[1], 5, 5, 10})
+		p.lawful()
+	})
+}
+
+func TestProduceRepeatsEvenWhenItsPartitionDied(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produceOnce(p.fresh(4)...)
+		from := p.claim("t1")[3].(int64)
+		p.delivered("t1", from, from+4)
+		p.most = 0
+		reply := p.produceOnce(p.fresh(4)...)
+		p.same("reply", reply, []any{2, reply[1], 4, 0, 4})
+		p.lawful()
+	})
+}
+
+func TestProduceNeverRepeatsASequence(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(4)...)
+		// A busy past: sequences ran ahead of the clock.
+		ahead := (p.now() + 1_000_000) * 1000
+		p.do("hset", p.m, "head", ahead, "tail", ahead+4, "birth", ahead)
+		p.claim("t1")
+		p.delivered("t1", ahead, ahead+4)
+		p.same("the partition", p.field("head"), "")
+		p.produce(p.fresh(1)...)
+		p.same("head of the next life", p.seq("head"), ahead+4)
+		p.lawful()
+	})
+}
+
+func TestProduceCountsAVanishedListAsLost(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(5)...)
+		p.claim("t1")
+		tail := p.seq("tail")
+		p.do("del", p.q)
+		p.most = 1 // its own place in the active set is free again
+		reply := p.produce(p.fresh(2)...)
+		p.same("reply", reply, []any{1, reply[1], 2, 0, 2})
+		p.same("token", p.field("token"), "")
+		if p.seq("head") < tail {
+			t.Errorf("head %d repeats sequences below %d", p.seq("head"), tail)
+		}
+		p.ledgerIs(map[string]int64{"accepted": 7, "lost": 5})
+		p.lawful()
+	})
+}
+
+func TestProduceAdoptsAListWithoutItsHash(t *testing.T) {
+	for known, accepted := range map[bool]int64{true: 4, false: 9} {
+		t.Run(fmt.Sprintf("active %v", known), func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				p.do("rpush", p.q, "1", "2", "3", "4", "5")
+				if known {
+					p.do("zadd", p.ready, 77, p.name)
+				}
+				reply := p.produce(p.fresh(4)...)
+				p.same("reply", reply, []any{1, reply[1], 4, 0, 9})
+				p.ledgerIs(map[string]int64{"accepted": accepted})
+				p.same("span", p.seq("tail")-p.seq("head"), 9)
+				if p.due() > reply[1].(int64) {
+					t.Errorf("due %d: a full batch waits", p.due())
+				}
+			})
+		})
+	}
+}
+
+func TestProduceMendsCountsWhenItEvicts(t *testing.T) {
+	t.Run("entries vanished", func(t *testing.T) {
+		on(t, func(t *testing.T, p *part) {
+			p.produce(p.fresh(10)...)
+			from := p.claim("t1")[3].(int64)
+			p.do("ltrim", p.q, 3, -1)
+			p.produce(p.fresh(5)...)
+			p.ledgerIs(map[string]int64{"accepted": 15, "lost": 3, "evicted": 2})
+			p.same("head", p.seq("head"), from+5)
+			p.same("range begins at", p.seq("from"), from+5)
+			p.lawful()
+		})
+	})
+	t.Run("a stranger pushed", func(t *testing.T) {
+		on(t, func(t *testing.T, p *part) {
+			p.produce(p.fresh(9)...)
+			p.do("rpush", p.q, "a", "b", "c")
+			p.produce(p.fresh(1)...)
+			p.ledgerIs(map[string]int64{"accepted": 13, "evicted": 3})
+			p.lawful()
+		})
+	})
+}
+
+func TestProduceRefusesBadArguments(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		for _, state := range []string{"nothing", "a partition", "a full partition"} {
+			p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...))
+			for _, i := range []int{1, 2, 5, 6} { // capacity, full, ttl, keep
+				argv := p.produceArgs(120_000, p.fresh(1)...)
+				argv[i] = 0
+				p.refuses("ERR produce: bad arguments", lua.Produce, append(p.keys(), p.seen), argv...)
+			}
+			if state == "nothing" {
+				p.produce(p.fresh(2)...)
+			} else {
+				p.produce(p.fresh(10)...)
+			}
+		}
+	})
+}
+
+func TestProduceRefusesForeignValuesWhole(t *testing.T) {
+	states := map[string]func(p *part){
+		"nothing there":           func(*part) {},
+		"a partition":             func(p *part) { p.produce(p.fresh(1)...) },
+		"one below a full batch":  func(p *part) { p.produce(p.fresh(3)...) },
+		"a full partition":        func(p *part) { p.produce(p.fresh(10)...) },
+		"a leased partition":      func(p *part) { p.produce(p.fresh(10)...); p.claim("t1") },
+		"a list without its hash": func(p *part) { p.do("rpush", p.q, "1", "2") },
+		"a vanished list":         func(p *part) { p.produce(p.fresh(3)...); p.do("del", p.q) },
+	}
+	for state, prepare := range states {
+		t.Run(state, func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				prepare(p)
+				for _, key := range append(p.keys(), p.seen) {
+					kept := p.c.Copy(context.Background(), key, key+"kept", 0, true).Val()
+					p.do("del", key)
+					p.do("set", key, "foreign")
+					if key == p.seen {
+						p.do("del", key)
+						p.do("sadd", key, "foreign")
+					}
+					// What a call need not touch may be foreign; then it must succeed.
+					before := p.snapshot()
+					if _, err := p.try(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...)...); err != nil {
+						if !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+							t.Errorf("%s: got %v, want WRONGTYPE", key, err)
+						}
+						p.same("shard after a foreign value under "+key, p.snapshot(), before)
+					} else if key != p.ready {
+						t.Errorf("a foreign value under %s is not refused", key)
+					}
+					p.do("del", key)
+					if kept > 0 {
+						p.do("rename", key+"kept", key)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestProduceRefusesAForeignResult(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.do("set", p.seen, "foreign")
+		p.refuses("ERR", lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...)...)
+	})
+}

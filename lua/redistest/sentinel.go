@@ -1,0 +1,81 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MasterName is what the sentinels of StartSentinel call their master.
+const MasterName = "spill"
+
+// healthy is how long a group of servers may take to find each other.
+const healthy = 30 * time.Second
+
+// Sentinel is a primary, its replica and three sentinels that watch them.
+type Sentinel struct {
+	Primary, Replica *Server
+	Sentinels        []*Server
+}
+
+// StartSentinel starts the five and waits until the sentinels could fail over.
+func StartSentinel(tb testing.TB) *Sentinel {
+	tb.Helper()
+	s := &Sentinel{Primary: Start(tb)}
+	host, port, _ := net.SplitHostPort(s.Primary.Addr)
+	s.Replica = Start(tb, "--replicaof", host+" "+port)
+	replica := s.Replica.Client()
+	Until(tb, healthy, "the replica is in sync", func() bool {
+		return info(replica, "replication")["master_link_status"] == "up"
+	})
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, startSentinel(tb, host, port))
+	}
+	for _, sentinel := range s.Sentinels {
+		c := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
+		tb.Cleanup(func() { _ = c.Close() })
+		Until(tb, healthy, "the sentinels know each other and the replica", func() bool {
+			m, err := c.Master(context.Background(), MasterName).Result()
+			return err == nil && m["num-slaves"] == "1" && m["num-other-sentinels"] == "2"
+		})
+	}
+	return s
+}
+
+func startSentinel(tb testing.TB, host, port string) *Server {
+	tb.Helper()
+	addr, dir := FreeAddr(tb), tb.TempDir()
+	_, own, _ := net.SplitHostPort(addr)
+	conf := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf(`port %s
+bind 127.0.0.1
+dir %s
+logfile %s
+sentinel monitor %s %s %s 2
+sentinel down-after-milliseconds %[4]s 500
+sentinel failover-timeout %[4]s 3000
+`, own, dir, filepath.Join(dir, "redis.log"), MasterName, host, port)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return run(&Server{Addr: addr, Dir: dir, tb: tb, args: []string{conf, "--sentinel"}})
+}
+
+// URL is the address in the form partition.Config wants.
+func (s *Sentinel) URL() string {
+	return "redis-sentinel://" + s.Sentinels[0].Addr + "," + s.Sentinels[1].Addr + "," + s.Sentinels[2].Addr + "/" + MasterName
+}
+
+// Failover kills the primary and waits until the replica has its place.
+func (s *Sentinel) Failover(tb testing.TB) {
+	tb.Helper()
+	s.Primary.Kill()
+	c := s.Replica.Client()
+	Until(tb, healthy, "the replica is promoted", func() bool { return info(c, "replication")["role"] == "master" })
+}

@@ -1,0 +1,313 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// hands are the scripts as Redis runs them, with a clock the test moves.
+type hands struct {
+	t      *rapid.T
+	c      *redis.Client
+	prefix string
+	clock  string
+	fail   func(format string, args ...any) // does not return
+}
+
+func (h *hands) key(kind, p string) string { return h.prefix + kind + p }
+
+// onClock is a script whose time comes from a key.
+func onClock(t *testing.T, s *lua.Script) string {
+	t.Helper()
+	real, err := os.ReadFile("include/time.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(s.Source, string(real)) {
+		t.Fatalf("%s does not take its time from the include", s.Name)
+	}
+	return strings.Replace(s.Source, string(real), `
+local function time()
+  local us = tonumber(redis.call('GET', 'clock:' .. string.match(KEYS[1], '^(.-):')))
+  return math.floor(us / 1000), us
+end
+`, 1)
+}
+
+func TestScriptsFollowTheModel(t *testing.T) {
+	t.Parallel()
+	client, sources, run := redistest.Start(t).Client(), modelSources(t), 0
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		h := &hands{rt, client, fmt.Sprintf("r%d:", run), fmt.Sprintf("clock:r%d", run), rt.Fatalf}
+		h.walk(sources)
+	})
+}
+
+func modelSources(t *testing.T) map[string]string {
+	sources := map[string]string{}
+	for _, s := range lua.All() {
+		sources[s.Name] = onClock(t, s)
+	}
+	return sources
+}
+
+func (h *hands) eval(source string, keys []string, argv ...any) []any {
+	v, err := h.c.Eval(context.Background(), source, keys, argv...).Result()
+	if err != nil {
+		h.fail("%v", err)
+	}
+	return v.([]any)
+}
+
+func (h *hands) walk(sources map[string]string) {
+	ctx, t := context.Background(), h.t
+	batch := rapid.Int64Range(1, 6).Draw(t, "batch")
+	m := &model{
+		now: 1_700_000_000_000_000, capacity: rapid.Int64Range(1, 20).Draw(t, "capacity"),
+		most: rapid.IntRange(1, 3).Draw(t, "most"), parts: map[string]*modelPart{}, ledger: map[string]int64{},
+	}
+	m.full = min(batch, m.capacity)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		m.parts[name] = &modelPart{}
+	}
+	var (
+		made  int
+		used  = []string{"never"}
+		byRef = map[string]string{} // partition/sequence → entry: never two
+		blurs = map[string]bool{}   // where other hands took what tells sequences apart
+	)
+	tamper := func(name string, p *modelPart) {
+		if p.known && p.tail-p.head != int64(len(p.entries)) {
+			blurs[name] = true
+		}
+	}
+	ready, ledger, dead := h.prefix+"ready", h.prefix+"ledger", h.prefix+"dead"
+	keys := func(p string) []string { return []string{h.key("q:", p), ready, h.key("m:", p), ledger} }
+	pick := func() (string, *modelPart) {
+		name := rapid.SampledFrom(names).Draw(t, "partition")
+		return name, m.parts[name]
+	}
+	same := func(what string, got, want []any) {
+		if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+			h.fail("%s: got %s, want %s", what, g, w)
+		}
+	}
+	entries := func(k int) (list []string, argv []any) {
+		for range k {
+			made++
+			age := rapid.Int64Range(-10, modelMaxAge+100).Draw(t, "age")
+			e := fmt.Sprintf("%013d e%d", m.ms()-age, made)
+			if rapid.IntRange(0, 30).Draw(t, "form") == 0 {
+				e = fmt.Sprintf("garbage%d", made)
+			}
+			list, argv = append(list, e), append(argv, e)
+		}
+		return list, argv
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"produce": func(t *rapid.T) {
+			name, p := pick()
+			list, argv := entries(rapid.IntRange(1, 9).Draw(t, "k"))
+			got := h.eval(sources["produce"], keys(name), append([]any{name, m.capacity, m.full, modelLinger, m.most, 86400000, 0}, argv...)...)
+			same("produce", got, m.produce(p, list))
+		},
+		"claim": func(t *rapid.T) {
+			name, p := pick()
+			token := ""
+			if rapid.IntRange(0, 5).Draw(t, "mode") > 0 {
+				token = fmt.Sprintf("t%d", len(used))
+				used = append(used, token)
+			}
+			batches := rapid.Int64Range(1, 3).Draw(t, "batches")
+			got := h.eval(sources["claim"], keys(name), name, token, batch, batches, 1<<20, modelMaxAge, modelLease, 86400000, m.full, modelLinger)
+			same("claim", got, m.claim(p, token, batch, batches))
+			if got[0] == int64(2) {
+				seq := got[3].(int64)
+				for _, b := range got[5:] {
+					for _, e := range b.([]any) {
+						ref := fmt.Sprintf("%s/%d", name, seq)
+						if old, ok := byRef[ref]; ok && old != e.(string) && !blurs[name] {
+							h.fail("sequence %s was %q and is %q", ref, old, e)
+						}
+						byRef[ref] = e.(string)
+						seq++
+					}
+				}
+			}
+		},
+		"commit": func(t *rapid.T) {
+			name, p := pick()
+			token, lo, hi := p.token, p.from, p.to
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 0:
+				token = rapid.SampledFrom(used).Draw(t, "token")
+			case 1:
+				lo += rapid.Int64Range(-2, 2).Draw(t, "lo")
+			case 2, 3, 4:
+				if len(p.cuts) > 0 {
+					hi = rapid.SampledFrom(p.cuts).Draw(t, "hi")
+				}
+			}
+			if lo >= hi || hi-lo > 100 {
+				return
+			}
+			expired := rapid.Int64Range(0, hi-lo).Draw(t, "expired")
+			gone := rapid.Int64Range(0, hi-lo-expired).Draw(t, "dead")
+			argv := []any{name, token, lo, hi, hi - lo - expired - gone, expired, gone, m.full, modelLinger, modelDead}
+			for i := range gone {
+				argv = append(argv, fmt.Sprintf("dead %d", lo+i))
+			}
+			got := h.eval(sources["commit"], append(keys(name), dead), argv...)
+			same("commit", got, m.commit(p, token, lo, hi, hi-lo-expired-gone, expired, gone))
+		},
+		"release": func(t *rapid.T) {
+			name, p := pick()
+			token := p.token
+			if rapid.IntRange(0, 4).Draw(t, "what") == 0 {
+				token = rapid.SampledFrom(used).Draw(t, "token")
+			}
+			delay := rapid.Int64Range(0, 300).Draw(t, "delay")
+			attempt := rapid.Int64Range(0, 3).Draw(t, "attempt")
+			got := h.eval(sources["release"], keys(name)[:3], name, token, delay, attempt)
+			same("release", got, m.release(p, token, delay, attempt))
+		},
+		"repair": func(t *rapid.T) {
+			name, p := pick()
+			ahead := rapid.Int64Range(0, 250).Draw(t, "ahead")
+			got := h.eval(sources["repair"], keys(name), name, modelMaxAge, ahead, modelLease)
+			same("repair", got, m.repair(p, ahead))
+		},
+		"time passes": func(t *rapid.T) { m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
+		"clock back":  func(t *rapid.T) { m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
+		"entries vanish": func(t *rapid.T) {
+			name, p := pick()
+			n := min(rapid.IntRange(1, 4).Draw(t, "n"), len(p.entries))
+			if !p.known {
+				return // nothing is left that knew how many there were
+			}
+			tamper(name, p)
+			h.c.LTrim(ctx, h.key("q:", name), int64(n), -1)
+			p.entries = p.entries[n:]
+		},
+		"list vanishes": func(t *rapid.T) {
+			name, p := pick()
+			if !p.known {
+				return
+			}
+			h.c.Del(ctx, h.key("q:", name))
+			p.entries = nil
+		},
+		"hash vanishes": func(t *rapid.T) {
+			name, p := pick()
+			if len(p.entries) == 0 || !p.active || p.tail-p.head != int64(len(p.entries)) {
+				return // two losses at once cannot be told apart
+			}
+			blurs[name] = true // the clock may step back before it is adopted
+			h.c.Del(ctx, h.key("m:", name))
+			*p = modelPart{entries: p.entries, active: p.active, due: p.due}
+		},
+		"member vanishes": func(t *rapid.T) {
+			name, p := pick()
+			if !p.known {
+				return // adopting without hash or member would count twice
+			}
+			h.c.ZRem(ctx, ready, name)
+			p.active, p.due = false, 0
+		},
+		"a stranger pushes": func(t *rapid.T) {
+			name, p := pick()
+			if !p.known && p.active {
+				return // the hash is lost: a push cannot be told from what was there
+			}
+			tamper(name, p)
+			h.c.RPush(ctx, h.key("q:", name), "0 stranger")
+			p.entries = append(slices.Clone(p.entries), "0 stranger")
+		},
+		"": func(t *rapid.T) {
+			h.c.Set(ctx, h.clock, m.now, 0)
+			h.compare(m, names)
+		},
+	})
+	// Every partition mended: now the law holds to the entry.
+	for _, name := range names {
+		got := h.eval(sources["repair"], keys(name), name, modelMaxAge, 250, modelLease)
+		same("repair at the end", got, m.repair(m.parts[name], 250))
+	}
+	h.compare(m, names)
+	l := h.c.HGetAll(ctx, ledger).Val()
+	n := func(class string) int64 { v, _ := strconv.ParseInt(l[class], 10, 64); return v }
+	buffered := int64(0)
+	for _, name := range names {
+		buffered += h.c.LLen(ctx, h.key("q:", name)).Val()
+	}
+	if sum := n("delivered") + n("evicted") - n("reclaimed") + n("expired") + n("dead") + n("lost") + buffered; n("accepted") != sum {
+		h.fail("accepted %d, accounted for %d: %v buffered %d", n("accepted"), sum, l, buffered)
+	}
+}
+
+// compare holds everything in Redis against the model.
+func (h *hands) compare(m *model, names []string) {
+	ctx := context.Background()
+	for _, name := range names {
+		p := m.parts[name]
+		if got := h.c.LRange(ctx, h.key("q:", name), 0, -1).Val(); !slices.Equal(got, p.entries) {
+			h.fail("list %s: got %q, want %q", name, got, p.entries)
+		}
+		if int64(len(p.entries)) > m.capacity+2*9 { // strangers may push past it until the next produce
+			h.fail("list %s is over its capacity", name)
+		}
+		want := map[string]string{}
+		put := func(field string, v int64, when bool) {
+			if when {
+				want[field] = strconv.FormatInt(v, 10)
+			}
+		}
+		put("head", p.head, p.known)
+		put("tail", p.tail, p.known)
+		put("birth", p.birth, p.known)
+		put("settled", p.settled, p.settled != 0)
+		put("expired", p.expired, p.expired != 0)
+		put("from", p.from, p.from != 0)
+		put("to", p.to, p.to != 0)
+		put("attempt", p.attempt, p.to != 0)
+		if p.to != 0 {
+			want["cuts"] = strings.Trim(fmt.Sprint(p.cuts), "[]")
+		}
+		if p.token != "" {
+			want["token"] = p.token
+		}
+		got := h.c.HGetAll(ctx, h.key("m:", name)).Val()
+		maps.DeleteFunc(got, func(k, v string) bool { return (k == "settled" || k == "expired") && v == "0" })
+		if !maps.Equal(got, want) {
+			h.fail("hash %s: got %v, want %v", name, got, want)
+		}
+		score, err := h.c.ZScore(ctx, h.prefix+"ready", name).Result()
+		if active := err == nil; active != p.active || active && int64(score) != p.due {
+			h.fail("active set, %s: got %v %v, want %v %v", name, active, int64(score), p.active, p.due)
+		}
+	}
+	got := h.c.HGetAll(ctx, h.prefix+"ledger").Val()
+	for class, want := range m.ledger {
+		have, _ := strconv.ParseInt(got[class], 10, 64)
+		if class == "dead_kept" {
+			have = h.c.LLen(ctx, h.prefix+"dead").Val()
+		}
+		if have != want {
+			h.fail("ledger %s: got %d, want %d (%v)", class, have, want, m.ledger)
+		}
+	}
+}
