@@ -1,0 +1,204 @@
+// Package e2e runs the built binary on a real redis-server, as an operator
+// would: what README and the issue's examples promise, seen from outside.
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "spillway-e2e")
+	if err == nil {
+		binary = filepath.Join(dir, "spillway")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, "build the binary:", err)
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// server is one `spillway serve`.
+type server struct {
+	t           *testing.T
+	cmd         *exec.Cmd
+	data, admin string // host:port
+	log         *bytes.Buffer
+	done        chan struct{}
+}
+
+// serve starts a server on free ports; args follow its own.
+func serve(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, data: redistest.FreeAddr(t), admin: redistest.FreeAddr(t), log: &bytes.Buffer{}, done: make(chan struct{})}
+	s.cmd = exec.Command(binary, append([]string{"serve", "--listen", s.data, "--admin-listen", s.admin}, args...)...)
+	s.cmd.Stderr = s.log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.cmd.Wait(); close(s.done) }()
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Logf("log of serve %v:\n%s", args, s.log)
+		}
+	})
+	return s
+}
+
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.done
+}
+
+// terminate asks for an orderly end and returns the exit code.
+func (s *server) terminate() int {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	select {
+	case <-s.done:
+	case <-time.After(20 * time.Second):
+		s.t.Fatal("no end 20s after SIGTERM")
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// ready waits until the admin port's /readyz answers with the wanted status.
+func (s *server) ready(want int) *server {
+	s.t.Helper()
+	eventually(s.t, "readyz answers "+fmt.Sprint(want), func() bool {
+		select {
+		case <-s.done:
+			s.t.Fatalf("serve ended: %s", s.log)
+		default:
+		}
+		resp, err := http.Get("http://" + s.admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == want
+	})
+	return s
+}
+
+// eventually polls until f holds. Only its failing takes time.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	give := time.After(30 * time.Second)
+	for !f() {
+		select {
+		case <-tick.C:
+		case <-give:
+			t.Fatalf("not in 30s: %s", what)
+		}
+	}
+}
+
+type ledger struct {
+	Accepted, Delivered, Evicted, Expired, Dead, Lost, Buffered int64
+}
+
+// ledger reads the account with the count of what is really there, and holds
+// it to its law.
+func (s *server) ledger() ledger {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.admin + "/api/v1/namespaces/default?audit=1")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var body struct {
+		Ledger   ledger
+		Residual *int64
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != 200 {
+		s.t.Fatalf("ledger: %s %v", resp.Status, err)
+	}
+	l := body.Ledger
+	if sum := l.Delivered + l.Evicted + l.Expired + l.Dead + l.Lost + l.Buffered; sum != l.Accepted {
+		s.t.Fatalf("the ledger does not add up: %+v", l)
+	}
+	if body.Residual == nil {
+		s.t.Fatal("audit=1 answers no residual")
+	}
+	return l
+}
+
+type answer struct {
+	status     int
+	retryAfter string
+	body       string
+
+	Accepted, Evicted, Rejected int
+	Error, Outcome              string
+}
+
+// post sends one body to the data port.
+func (s *server) post(path, contentType, body string) answer {
+	s.t.Helper()
+	resp, err := http.Post("http://"+s.data+path, contentType, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	a := answer{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: string(text)}
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &a); err != nil {
+			s.t.Fatalf("%s: %v in %s", resp.Status, err, text)
+		}
+	}
+	return a
+}
+
+// line is what `file:` and the webhook write.
+type line struct {
+	Namespace, Partition, Batch string
+	Seq, TS                     int64
+	Attempt                     int
+	Data                        json.RawMessage
+}
+
+func parseLines(t *testing.T, text []byte) []line {
+	t.Helper()
+	var lines []line
+	for raw := range bytes.Lines(text) {
+		var l line
+		if err := json.Unmarshal(raw, &l); err != nil {
+			t.Fatalf("%v in line %q", err, raw)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
