@@ -1,0 +1,69 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotConnected tells the drain to Open the sink again before the next Write.
+var ErrNotConnected = errors.New("sink is not connected")
+
+// Permanent marks err as one that no retry will mend.
+func Permanent(err error) error { return &permanentError{err} }
+
+// IsPermanent reports whether err was marked by Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Throttle marks err as the target's wish to be left alone for the given time.
+func Throttle(err error, after time.Duration) error { return &throttleError{err, after} }
+
+// ThrottledFor returns the wait of an error marked by Throttle.
+func ThrottledFor(err error) (time.Duration, bool) {
+	var t *throttleError
+	if !errors.As(err, &t) {
+		return 0, false
+	}
+	return t.after, true
+}
+
+type throttleError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *throttleError) Error() string { return e.err.Error() }
+func (e *throttleError) Unwrap() error { return e.err }
+
+// BatchError lists the entries of a Write that failed. What it does not name
+// succeeded; a BatchError that names nothing is a bug of the sink, and the
+// drain treats it as a plain error.
+type BatchError struct{ Failed []EntryError }
+
+// EntryError is the failure of one entry, by its position in the Write's
+// batches. Err is plain (retryable), Permanent or Throttle.
+type EntryError struct {
+	Batch, Entry int
+	Err          error
+}
+
+// Fail adds one entry to the list.
+func (e *BatchError) Fail(batch, entry int, err error) {
+	e.Failed = append(e.Failed, EntryError{batch, entry, err})
+}
+
+func (e *BatchError) Error() string {
+	if len(e.Failed) == 0 {
+		return "batch error that names no entry"
+	}
+	f := e.Failed[0]
+	return fmt.Sprintf("%d entries failed, the first at batch %d entry %d: %v", len(e.Failed), f.Batch, f.Entry, f.Err)
+}

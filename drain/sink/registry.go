@@ -1,0 +1,100 @@
+package sink
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Opener makes the sink that a URL describes. It checks the URL and touches
+// nothing else: the target may be down, Open is where that shows.
+type Opener func(u *url.URL) (Sink, error)
+
+// Registry maps URL schemes to what makes their sinks.
+type Registry map[string]Opener
+
+// New makes the sink of a URL such as "file:///var/lib/spillway/kart.ndjson".
+// Its errors name what to change and hold no secret of the URL.
+func (r Registry) New(rawURL string) (Sink, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("sink URL is malformed: %s (special characters of a password are written %%XX)", parseFault(err))
+	}
+	if u.Scheme == "" {
+		return nil, fmt.Errorf("sink URL has no scheme: want one of %s", r.known())
+	}
+	open, ok := r[u.Scheme]
+	if !ok {
+		return nil, fmt.Errorf("unknown sink scheme %q: want one of %s", u.Scheme, r.known())
+	}
+	s, err := open(u)
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: %w", Redact(rawURL), err)
+	}
+	return s, nil
+}
+
+func (r Registry) known() string {
+	return strings.Join(slices.Sorted(maps.Keys(r)), ": ") + ":"
+}
+
+// Options returns the query options of a sink URL by name. An option that is
+// not among known, or given twice, is an error that names it.
+func Options(u *url.URL, known ...string) (map[string]string, error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("options are malformed: %s", parseFault(err))
+	}
+	options := make(map[string]string, len(query))
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch {
+		case !slices.Contains(known, name) && len(known) == 0:
+			return nil, fmt.Errorf("unknown option %q: it takes none", name)
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("unknown option %q: known are %s", name, strings.Join(known, ", "))
+		case len(query[name]) > 1:
+			return nil, fmt.Errorf("option %q is given twice", name)
+		}
+		options[name] = query[name][0]
+	}
+	return options, nil
+}
+
+// Redact returns a sink URL fit for logs: without user, password, options and
+// fragment, which is where secrets are kept.
+func Redact(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	switch {
+	case err != nil || u.Scheme == "":
+		return "(malformed URL)"
+	case u.Opaque != "":
+		// "http:user:password@host" has no authority that could be told apart.
+		return u.Scheme + ":…"
+	}
+	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	if strings.Contains(u.Path, "@") {
+		// A '/' in a password ends the authority early: the rest looks like a path.
+		clean.Path, clean.RawPath = "/", ""
+	}
+	text := clean.String()
+	if u.User != nil {
+		text = strings.Replace(text, "://", "://…@", 1)
+	}
+	if u.RawQuery != "" {
+		text += "?…"
+	}
+	return text
+}
+
+// parseFault says what was wrong with a URL. The package url quotes the
+// offending part, which can be a piece of a password; the text before it tells
+// enough.
+func parseFault(err error) string {
+	if e, ok := err.(*url.Error); ok {
+		err = e.Err
+	}
+	text, _, _ := strings.Cut(err.Error(), `"`)
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,103 @@
+// Package sink is the contract between Spillway and the places batches go.
+//
+// A sink is small: it turns batches into requests of its target and says in
+// its error what may be done about a failure. Everything else (deadline-bounded
+// retry with jitter, removal of stale entries, bisecting, dead letters, the
+// ledger, metrics) is done around it by the drain. Package sinktest holds the
+// conformance suite a plugin author runs.
+package sink
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Sink writes batches to one target.
+//
+// Write may be called from up to Caps().MaxInFlight goroutines at once. It
+// blocks until the target has answered or ctx ends, neither sleeps nor retries
+// by itself, and keeps no reference to a payload after it returned. Batches of
+// one partition arrive in order; a batch comes again, with a higher Attempt,
+// after a failure or a crash. What the returned error means:
+//
+//	nil                    every entry was accepted
+//	any plain error        retryable, all of it, until the deadline
+//	Permanent(err)         never retry; bisected if more than one entry, then dead letter
+//	Throttle(err, after)   retry no sooner than after
+//	*BatchError            the entries it lists failed; what it does not name succeeded
+//	ErrNotConnected        retryable, and Open is called again first
+//
+// When ctx ends first the outcome counts as unknown, and the batch is retried;
+// a Write whose ctx has ended before it began returns an error and sends
+// nothing. Errors are logged: their texts are short, and hold neither secrets
+// nor anything of a payload.
+type Sink interface {
+	// Open makes the sink ready. It is called with back-off until it returns
+	// nil, and again after Write returned ErrNotConnected.
+	Open(ctx context.Context) error
+	// Write hands over batches, 1 to Caps().MaxBatches of them; ctx carries
+	// their earliest useful deadline.
+	Write(ctx context.Context, batches []*Batch) error
+	// Close flushes and frees. No Write is running or follows. It may come
+	// without an Open that succeeded, and twice.
+	Close(ctx context.Context) error
+	// Caps says what the sink can take. It is constant.
+	Caps() Caps
+}
+
+// Caps tells the drain how to call a sink. The zero value suits a sink that
+// takes one batch per call from any number of goroutines.
+type Caps struct {
+	MaxBatches  int  // batches a Write, at most; 0 and 1 both mean one partition a call
+	MaxInFlight int  // concurrent Writes, at most; 0 = as many as there are workers
+	Idempotent  bool // repeating a batch with the same ID has no further effect
+}
+
+// Entry is one event: its sequence, its time, the client's id and the bytes as
+// sent. Read-only, valid until Write returns.
+type Entry = partition.Entry
+
+// Batch is 1 to 128 consecutive entries of one partition, oldest first. Entries
+// that went stale are left out, so sequences may have gaps.
+type Batch struct {
+	Namespace string
+	Partition string
+	FirstSeq  int64     // sequence of the first entry
+	Attempt   int       // 1 on the first presentation, one more after each failure or lapse
+	Deadline  time.Time // when its youngest entry goes stale; a retry never starts later
+	Entries   []Entry
+
+	id string
+}
+
+// ID identifies the batch: it repeats if and only if a retry or a replay
+// carries exactly the same entries. Sinks that need finer deduplication use
+// (Partition, Seq). 32 hex digits; computed on first use, so not by two
+// goroutines at once, and Entries must not change afterwards.
+func (b *Batch) ID() string {
+	if b.id == "" {
+		h := sha256.New()
+		var n [8]byte
+		field := func(p []byte) {
+			binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+			h.Write(n[:])
+			h.Write(p)
+		}
+		field([]byte(b.Namespace))
+		field([]byte(b.Partition))
+		for i := range b.Entries {
+			e := &b.Entries[i]
+			binary.BigEndian.PutUint64(n[:], uint64(e.Seq))
+			h.Write(n[:])
+			field(e.ID)
+			field(e.Payload)
+		}
+		b.id = hex.EncodeToString(h.Sum(nil)[:16])
+	}
+	return b.id
+}

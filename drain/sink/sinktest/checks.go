@@ -1,0 +1,238 @@
+package sinktest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+var checks = []check{
+	{"opens and closes in any order", checkLifecycle},
+	{"says its capabilities once", checkCaps},
+	{"keeps the order within a partition", checkOrder},
+	{"takes batches of 1 to 128 entries", checkSizes},
+	{"takes as many batches a Write as it says", checkManyBatches},
+	{"passes payloads and ids on unchanged", checkPayloads},
+	{"keeps no payload", checkAliasing},
+	{"takes concurrent Writes", checkConcurrency},
+	{"refuses an ended context at once", checkEndedContext},
+	{"returns at the deadline", checkDeadline},
+	{"reports failures by the rules", checkFaults},
+	{"takes the same batch twice", checkRepeat},
+}
+
+func checkLifecycle(ctx context.Context, fixture func() Fixture) error {
+	if err := call("Close without Open", func() error { return fixture().Sink.Close(ctx) }); err != nil {
+		return err
+	}
+	f := fixture()
+	b := newBatch("lifecycle", 1, 3)
+	return first(
+		call("Open", func() error { return f.Sink.Open(ctx) }),
+		call("second Open", func() error { return f.Sink.Open(ctx) }),
+		f.write(ctx, b),
+		call("Close", func() error { return f.Sink.Close(ctx) }),
+		call("second Close", func() error { return f.Sink.Close(ctx) }),
+		f.expect(once, b),
+	)
+}
+
+func checkCaps(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	before := f.Sink.Caps()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	if err := f.write(ctx, newBatch("caps", 1, 1)); err != nil {
+		return err
+	}
+	if after := f.Sink.Caps(); after != before {
+		return fmt.Errorf("Caps changed from %+v to %+v", before, after)
+	}
+	if before.MaxBatches < 0 || before.MaxInFlight < 0 {
+		return fmt.Errorf("Caps are negative: %+v", before)
+	}
+	return nil
+}
+
+func checkOrder(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	var all []*sink.Batch
+	for i := range 10 {
+		b := newBatch("order", int64(1+i*20), 20)
+		if err := f.write(ctx, b); err != nil {
+			return err
+		}
+		all = append(all, b)
+	}
+	return f.expect(once, all...)
+}
+
+func checkSizes(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	var all []*sink.Batch
+	next := int64(1)
+	for _, n := range []int{1, 2, 127, partition.MaxBatch} {
+		b := newBatch("sizes", next, n)
+		next += int64(n)
+		if err := f.write(ctx, b); err != nil {
+			return fmt.Errorf("batch of %d: %w", n, err)
+		}
+		all = append(all, b)
+	}
+	return f.expect(once, all...)
+}
+
+func checkManyBatches(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	var all []*sink.Batch
+	for i := range min(max(f.Sink.Caps().MaxBatches, 1), 100) {
+		all = append(all, newBatch(fmt.Sprintf("many-%d", i), 1, 5))
+	}
+	return first(f.write(ctx, all...), f.expect(once, all...))
+}
+
+func checkPayloads(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	b := newBatch("payloads", 1, len(payloads))
+	for i, p := range payloads {
+		b.Entries[i].Payload = []byte(p)
+	}
+	b.Entries[0].ID = []byte("order-81")
+	b.Entries[1].ID = []byte(`!"#$%&'()*+,-./:;<=>?@[\]^_{|}~`)
+	b.Entries[2].ID = bytes.Repeat([]byte("i"), partition.MaxIDLen)
+	return first(f.write(ctx, b), f.expect(once, b))
+}
+
+func checkAliasing(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	b := newBatch("aliasing", 1, 50)
+	want := clone(b)
+	if err := f.write(ctx, b); err != nil {
+		return err
+	}
+	// A sink that still reads these is seen by the race detector, too.
+	for i := range b.Entries {
+		clear(b.Entries[i].Payload)
+		clear(b.Entries[i].ID)
+	}
+	return f.expect(once, want)
+}
+
+func checkConcurrency(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	writers := f.Sink.Caps().MaxInFlight
+	if writers == 0 {
+		writers = 16
+	}
+	writers = min(writers, 64)
+	const each = 5
+	all := make([]*sink.Batch, writers*each)
+	errs := make([]error, writers)
+	var running sync.WaitGroup
+	for w := range writers {
+		running.Go(func() {
+			for i := range each {
+				b := newBatch(fmt.Sprintf("writer-%d", w), int64(1+i*30), 30)
+				all[w*each+i] = b
+				if errs[w] = f.write(ctx, b); errs[w] != nil {
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	return first(errors.Join(errs...), f.expect(once, all...))
+}
+
+func checkEndedContext(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	b := newBatch("ended", 1, 2)
+	switch returned, err := f.tryWrite(ended, grace, b); {
+	case !returned:
+		return fmt.Errorf("Write with an ended context has not returned after %s", grace)
+	case err == nil:
+		return errors.New("Write with an ended context returned nil")
+	}
+	return f.expect(once) // nothing
+}
+
+func checkDeadline(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil || f.Stall == nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	release := sync.OnceFunc(f.Stall())
+	defer release()
+	const limit = 50 * time.Millisecond
+	short, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b := newBatch("deadline", 1, 2)
+	switch returned, err := f.tryWrite(short, limit+grace, b); {
+	case !returned:
+		return fmt.Errorf("Write has not returned %s after its deadline", grace)
+	case err == nil:
+		return errors.New("Write on a stalled target returned nil")
+	}
+	release()
+	again := clone(b)
+	again.Attempt++
+	return first(f.rewrite(ctx, again), f.expect(atLeastOnce, b))
+}
+
+func checkRepeat(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	b := newBatch("repeat", 1, 10)
+	again := clone(b)
+	again.Attempt++
+	if again.ID() != b.ID() {
+		return fmt.Errorf("the same entries have the ids %s and %s", b.ID(), again.ID())
+	}
+	times := atLeastOnce
+	if f.Sink.Caps().Idempotent {
+		times = once
+	}
+	return first(f.write(ctx, b), f.write(ctx, again), f.expect(times, b), f.expectID(b.ID()))
+}

@@ -1,0 +1,40 @@
+package webhook
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// linkLocalError refuses the addresses where clouds serve credentials to their
+// machines (169.254.169.254). Private and loopback addresses are fine: the URL
+// comes from a flag or a file of the operator.
+type linkLocalError struct{ ip netip.Addr }
+
+func (e *linkLocalError) Error() string {
+	return fmt.Sprintf("link-local address %s is refused", e.ip)
+}
+
+// refuseLinkLocal is a net.Dialer's Control: it sees the resolved address, so a
+// name that points there, or begins to, is refused as well.
+func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if linkLocal(to.Addr()) {
+		return &linkLocalError{to.Addr()}
+	}
+	return nil
+}
+
+var nat64 = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052: IPv4 behind a translator
+
+func linkLocal(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	if nat64.Contains(ip) {
+		b := ip.As16()
+		ip = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return ip.IsLinkLocalUnicast()
+}

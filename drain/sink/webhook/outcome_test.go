@@ -1,0 +1,259 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// verdict is what an error asks of the drain.
+func verdict(err error) string {
+	var named *sink.BatchError
+	after, throttled := sink.ThrottledFor(err)
+	switch {
+	case err == nil:
+		return "accepted"
+	case errors.As(err, &named):
+		var parts []string
+		for _, e := range named.Failed {
+			parts = append(parts, fmt.Sprintf("%d.%d %s", e.Batch, e.Entry, verdict(e.Err)))
+		}
+		return strings.Join(parts, ", ")
+	case sink.IsPermanent(err):
+		return "permanent"
+	case throttled:
+		return "throttle " + after.String()
+	default:
+		return "retry"
+	}
+}
+
+func TestEveryStatusHasAnOutcome(t *testing.T) {
+	t.Parallel()
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		code, _ := strconv.Atoi(r.URL.Path[1:])
+		w.Header().Set("Retry-After", r.URL.RawQuery)
+		w.WriteHeader(code)
+	})
+	const endpoint = "0.0 permanent, 0.1 permanent"
+	want := func(code int) string {
+		switch {
+		case code < 300:
+			return "accepted"
+		case code < 400, slices.Contains([]int{401, 403, 404, 405, 410, 501}, code):
+			return endpoint
+		case slices.Contains([]int{408, 429}, code), code >= 500:
+			return "retry"
+		default:
+			return "permanent"
+		}
+	}
+	for code := 200; code < 600; code++ {
+		err := post(t, newSink(t, fmt.Sprintf("%s/%d", srv.URL, code)), batch("1", "2"))
+		if got := verdict(err); got != want(code) {
+			t.Errorf("%d: got %s, want %s", code, got, want(code))
+		}
+		if err != nil && !strings.HasSuffix(err.Error(), fmt.Sprintf("post to %s: answered %d", srv.Listener.Addr(), code)) {
+			t.Errorf("%d: got %q", code, err)
+		}
+		if code != 429 && code != 503 {
+			continue
+		}
+		err = post(t, newSink(t, fmt.Sprintf("%s/%d?7", srv.URL, code)), batch("1", "2"))
+		if got := verdict(err); got != "throttle 7s" {
+			t.Errorf("%d with Retry-After: got %s", code, got)
+		}
+	}
+}
+
+// raw answers each connection with fixed bytes once it has seen a whole request.
+func raw(t *testing.T, answer string) (url string) {
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		io.WriteString(conn, answer)
+		if !strings.HasSuffix(answer, "[open]") {
+			conn.Close()
+			return
+		}
+		t.Cleanup(func() { conn.Close() })
+	})
+	return srv.URL
+}
+
+func TestSwitchingProtocolsIsAboutTheEndpointAndDoesNotHang(t *testing.T) {
+	t.Parallel()
+	err := post(t, newSink(t, raw(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n[open]")), batch("1"))
+	if got := verdict(err); got != "0.0 permanent" {
+		t.Errorf("got %s: %v", got, err)
+	}
+}
+
+func TestAnAnswerThatBreaksOffIsRetried(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"results\":["} {
+		if err := post(t, newSink(t, raw(t, answer)), batch("1")); verdict(err) != "retry" {
+			t.Errorf("%q: got %v", answer, err)
+		}
+	}
+}
+
+func TestASlowAnswerEndsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{"HTTP/1.1 200 OK\r\nX: [open]", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[open]"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err := newSink(t, raw(t, answer)).Write(ctx, []*sink.Batch{batch("1")})
+		if !errors.Is(err, context.DeadlineExceeded) || verdict(err) != "retry" {
+			t.Errorf("%q: got %v", answer, err)
+		}
+	}
+}
+
+func TestErrorsHoldNoSecretAndNoPayload(t *testing.T) {
+	t.Parallel()
+	const canary = "c4n4ry"
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	tls := httptest.NewUnstartedServer(http.NotFoundHandler())
+	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tls.StartTLS()
+	t.Cleanup(tls.Close)
+	targets := map[string]string{
+		"refused":          closed.URL,
+		"unknown CA":       tls.URL,
+		"HTTP to HTTPS":    strings.Replace(tls.URL, "https:", "http:", 1),
+		"HTTPS to HTTP":    strings.Replace(raw(t, ""), "http:", "https:", 1),
+		"status":           raw(t, "HTTP/1.1 500 "+canary+"\r\nContent-Length: 6\r\n\r\n"+canary),
+		"status line":      raw(t, canary+" "+canary+"\r\n\r\n"),
+		"status code":      raw(t, "HTTP/1.1 "+canary+"\r\n\r\n"),
+		"header":           raw(t, "HTTP/1.1 200 OK\r\n"+canary+"\r\n\r\n"),
+		"length":           raw(t, "HTTP/1.1 200 OK\r\nContent-Length: "+canary+"\r\n\r\n"),
+		"encoding":         raw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: "+canary+"\r\n\r\n"),
+		"chunk":            raw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+canary+"\r\n"),
+		"trailer":          raw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n"+canary+"\r\n\r\n"),
+		"redirect":         raw(t, "HTTP/1.1 302 Found\r\nLocation: http://"+canary+"/\r\nContent-Length: 0\r\n\r\n"),
+		"reason of a drop": raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"+fmt.Sprintf("%-70s", `{"results":[{"i":0,"result":"drop","reason":"not `+canary+`"}]}`)),
+	}
+	for name, target := range targets {
+		target = strings.Replace(target, "://", "://"+canary+":"+canary+"@", 1) + "/" + canary + "?" + canary + "=" + canary
+		err := post(t, newSink(t, target), batch(`"`+canary+`"`))
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		if text := err.Error(); strings.Contains(text, canary) || len(text) > 400 {
+			t.Errorf("%s: got %q", name, text)
+		}
+	}
+}
+
+func TestA2xxMayNameWhatItDidNotTake(t *testing.T) {
+	t.Parallel()
+	b := batch("0", "1", "2")
+	for answer, want := range map[string]string{
+		"":                                       "accepted",
+		"ok":                                     "accepted",
+		"null":                                   "accepted",
+		"[]":                                     "accepted",
+		"{}":                                     "accepted",
+		`{"results":null}`:                       "accepted",
+		`{"results":{}}`:                         "accepted",
+		`{"results":"retry"}`:                    "accepted",
+		`{"results":[]}`:                         "accepted",
+		`{"results":[{"i":1,"result":"retry"}]}`: "0.1 retry",
+		`{"results":[{"i":2,"result":"drop","reason":"x"}]}`:                                                                    "0.2 permanent",
+		`{"results":[{"i":2,"result":"drop"},{"i":0,"result":"retry"}],"accepted":1}`:                                           "0.2 permanent, 0.0 retry",
+		`{"results":[{"i":0,"result":"ok"},{"i":1,"result":"warning","reason":"unskewed"}]}`:                                    "accepted",
+		`{"results":[{"i":1,"result":"drop"},{"i":1,"result":"retry"}]}`:                                                        "0.1 permanent",
+		`{"results":[{"i":-1,"result":"drop"},{"i":3,"result":"drop"},{"i":99999999999999999999,"result":"drop"}]}`:             "accepted",
+		`{"results":[{"i":"1","result":"drop"},{"i":1.5,"result":"drop"},{"result":"drop"},{"i":null,"result":"drop"},7,null]}`: "accepted",
+		`{"results":[{"i":1,"result":7},{"i":1,"result":"drop","reason":{}},{"i":2,"result":"retry"}]}`:                         "0.2 retry",
+		`{"results":[{"i":1,"result":"retry"}]`:                                                                                 "accepted",
+		`{"results":[{"i":1,"result":"retry"}]} trailing`:                                                                       "accepted",
+		strings.Repeat(`{"results":[`, 20_000):                                                                                  "accepted",
+	} {
+		if got := verdict(partial([]byte(answer), b)); got != want {
+			t.Errorf("%.100s: got %s, want %s", answer, got, want)
+		}
+	}
+}
+
+func FuzzPartial(f *testing.F) {
+	f.Add(`{"results":[{"i":1,"result":"retry","reason":"too_large"},{"i":0,"result":"drop"}]}`)
+	b := batch("0", "1", "2")
+	f.Fuzz(func(t *testing.T, answer string) {
+		var named *sink.BatchError
+		err := partial([]byte(answer), b)
+		if err == nil {
+			return
+		}
+		seen := map[int]bool{}
+		if !errors.As(err, &named) || len(named.Failed) == 0 {
+			t.Fatalf("got %v", err)
+		}
+		for _, e := range named.Failed {
+			if e.Batch != 0 || e.Entry < 0 || e.Entry > 2 || seen[e.Entry] || e.Err == nil || len(e.Err.Error()) > 200 {
+				t.Fatalf("got %+v", e)
+			}
+			seen[e.Entry] = true
+		}
+	})
+}
+
+func TestOnlyACodeOfAReasonIsRepeated(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]string{
+		"too_large": ": too_large", "a-b.c9": ": a-b.c9", "": "", "not a code": "", "Über": "", "line\n": "",
+		strings.Repeat("x", 64): ": " + strings.Repeat("x", 64), strings.Repeat("x", 65): "",
+	} {
+		if got := reasonText(reason); got != want {
+			t.Errorf("%q: got %q, want %q", reason, got, want)
+		}
+	}
+}
+
+func TestRetryAfterIsBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
+	for _, row := range []struct {
+		text, date string
+		want       time.Duration
+	}{
+		{"", "", 0},
+		{"0", "", 0},
+		{"7", "", 7 * time.Second},
+		{"3601", "", time.Hour},
+		{"4294967296", "", time.Hour},
+		{"99999999999999999999999", "", time.Hour},
+		{"-7", "", 0},
+		{"7.5", "", 0},
+		{"soon", "", 0},
+		{at(7 * time.Second), "", 7 * time.Second},
+		{at(-7 * time.Second), "", 0},
+		{at(48 * time.Hour), "", time.Hour},
+		{at(7 * time.Second), at(2 * time.Second), 5 * time.Second}, // the receiver's clock counts
+		{at(7 * time.Second), "yesterday", 7 * time.Second},
+	} {
+		h := http.Header{"Retry-After": {row.text}, "Date": {row.date}}
+		if got := retryAfter(h, now); got != row.want {
+			t.Errorf("%q at %q: got %s, want %s", row.text, row.date, got, row.want)
+		}
+	}
+}

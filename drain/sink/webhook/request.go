@@ -1,0 +1,71 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.target, bytes.NewReader(s.body(b)))
+	if err != nil {
+		return nil, err
+	}
+	// With a body it could rewind, the transport would repeat a request that
+	// has an Idempotency-Key by itself when a connection breaks: a second
+	// presentation nobody counts.
+	req.GetBody = nil
+	h := req.Header
+	h.Set("Content-Type", "application/x-ndjson")
+	h.Set("User-Agent", "spillway")
+	h.Set("Idempotency-Key", b.ID())
+	h.Set("X-Namespace", b.Namespace)
+	h.Set("X-Partition", b.Partition)
+	h.Set("X-First-Seq", strconv.FormatInt(b.FirstSeq, 10))
+	h.Set("X-Attempt", strconv.Itoa(b.Attempt))
+	if s.gzip {
+		h.Set("Content-Encoding", "gzip")
+	}
+	if s.auth != "" {
+		h.Set("Authorization", s.auth)
+	}
+	return req, nil
+}
+
+// body returns fresh memory: the transport may still read it after the round
+// trip has failed.
+func (s *Sink) body(b *sink.Batch) []byte {
+	if s.gzip {
+		z := s.zippers.Get().(*zipper)
+		defer s.zippers.Put(z)
+		return z.compress(b)
+	}
+	// The other fields of a line take some 200 bytes.
+	size := 0
+	for i := range b.Entries {
+		size += 256 + len(b.Entries[i].Payload)
+	}
+	return sink.AppendBatch(make([]byte, 0, size), b)
+}
+
+// zipper holds the large state of a compressor, for use again.
+type zipper struct {
+	w    *gzip.Writer
+	line []byte
+}
+
+func (z *zipper) compress(b *sink.Batch) []byte {
+	var out bytes.Buffer
+	z.w.Reset(&out)
+	for i := range b.Entries {
+		z.line = sink.AppendLine(z.line[:0], b, i)
+		z.w.Write(z.line) // a bytes.Buffer does not fail
+	}
+	z.w.Close()
+	return out.Bytes()
+}

@@ -1,0 +1,190 @@
+// Package webhook is the sink "http://…" and "https://…": one POST a batch, of
+// the lines that file: writes. A receiver needs no library:
+//
+//	POST /events HTTP/1.1
+//	Content-Type: application/x-ndjson
+//	Idempotency-Key: <batch id>    the same if and only if the same entries come again
+//	X-Namespace: default
+//	X-Partition: com.acme.kart
+//	X-First-Seq: 1763629675123456
+//	X-Attempt: 1                   more on every further presentation
+//
+//	{"namespace":"default","partition":"com.acme.kart","seq":1763629675123456,…,"data":{…}}
+//
+// What its answer means is in outcome.go: any 2xx accepts the batch, and may
+// name entries it did not take.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// maxAnswer is how much of an answer's body is read, in bytes. 128 results of
+// our form need some 10 KB. A longer body is left unread: the connection is
+// then closed instead of used again, and results in it are not seen.
+const maxAnswer = 64 << 10
+
+// Sink posts batches to one URL.
+type Sink struct {
+	target  string // without user and without our own option
+	host    string // the only part of the URL that errors show
+	auth    string // Authorization header; empty: none
+	gzip    bool
+	client  *http.Transport
+	zippers sync.Pool // *zipper
+}
+
+// New makes the sink of an http or https URL.
+//
+//	user:password@   sent as Basic authentication
+//	gzip=1           the body is compressed; default 0
+//
+// gzip is ours and not sent; every other query parameter belongs to the target.
+// Proxies of the environment are not used.
+func New(u *url.URL) (sink.Sink, error) {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("scheme %q is neither http nor https", u.Scheme)
+	case u.Opaque != "" || u.Hostname() == "":
+		return nil, fmt.Errorf("names no host: write %s://host/path", u.Scheme)
+	case u.Fragment != "":
+		return nil, errors.New("a #fragment is never sent: leave it out")
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && linkLocal(ip) {
+		return nil, &linkLocalError{ip}
+	}
+	target := *u
+	query, zip, err := takeGzip(u.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	target.RawQuery, target.User = query, nil
+	s := &Sink{
+		target: target.String(),
+		host:   u.Host,
+		gzip:   zip,
+		client: newTransport(),
+		zippers: sync.Pool{New: func() any {
+			z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
+			return &zipper{w: z}
+		}},
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		r := http.Request{Header: http.Header{}}
+		r.SetBasicAuth(u.User.Username(), password)
+		s.auth = r.Header.Get("Authorization")
+	}
+	return s, nil
+}
+
+// takeGzip removes our option from a query and leaves the rest byte for byte:
+// order and escapes of the target's parameters may be signed.
+func takeGzip(query string) (rest string, zip bool, err error) {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if name != "gzip" {
+			kept = append(kept, part)
+			continue
+		}
+		if zip, err = strconv.ParseBool(value); err != nil {
+			return "", false, errors.New("gzip is neither 0 nor 1")
+		}
+	}
+	return strings.Join(kept, "&"), zip, nil
+}
+
+// Open does nothing: the target shows at the first batch whether it is up.
+func (s *Sink) Open(context.Context) error { return nil }
+
+// Write posts one batch. See outcome.go for its errors.
+func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
+	if len(batches) != 1 {
+		return fmt.Errorf("webhook takes one batch a call, not %d", len(batches))
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b := batches[0]
+	req, err := s.request(ctx, b)
+	if err != nil {
+		return fmt.Errorf("post to %s: %s", s.host, faultText(err))
+	}
+	// The transport alone: a client would follow redirects, keep cookies and
+	// repeat the URL in its errors.
+	resp, err := s.client.RoundTrip(req)
+	if err != nil {
+		return s.fault(ctx, err)
+	}
+	defer resp.Body.Close()
+	var answer []byte
+	if resp.StatusCode >= 200 { // after 101 the body is the connection and heeds no context
+		if answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+			// Entries that a 2xx would have refused may be in what is missing.
+			return s.fault(ctx, err)
+		}
+	}
+	return s.outcome(resp, answer, b, time.Now())
+}
+
+// fault is the error of a POST that got no usable answer: retryable.
+func (s *Sink) fault(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("post to %s: %w", s.host, ctx.Err())
+	}
+	return fmt.Errorf("post to %s: %s", s.host, faultText(err))
+}
+
+// faultText is an error's text without what the peer sent: the packages below
+// quote it, or pass it on as a ProtocolError, and it may echo the request.
+func faultText(err error) string {
+	var p textproto.ProtocolError
+	var refused *linkLocalError
+	switch {
+	case errors.As(err, &p):
+		return "malformed answer"
+	case errors.As(err, &refused):
+		return refused.Error()
+	}
+	text, _, _ := strings.Cut(err.Error(), `"`)
+	return strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), "")
+}
+
+// Close frees the idle connections.
+func (s *Sink) Close(context.Context) error {
+	s.client.CloseIdleConnections()
+	return nil
+}
+
+// Caps: one batch a POST, any number of POSTs. Whether the receiver heeds the
+// Idempotency-Key is not known, so Idempotent is false.
+func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: 1} }
+
+func newTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: refuseLinkLocal}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		MaxIdleConnsPerHost:    64,
+		IdleConnTimeout:        30 * time.Second, // before usual receivers close theirs: 60 s and more
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true, // an answer is small or unwanted; nothing to inflate
+	}
+}

@@ -1,0 +1,273 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+func batch(payloads ...string) *sink.Batch {
+	b := &sink.Batch{Namespace: "default", Partition: "com.acme.kart", FirstSeq: 1763629675123456, Attempt: 1}
+	for i, p := range payloads {
+		b.Entries = append(b.Entries, sink.Entry{Seq: b.FirstSeq + int64(i), Occurred: 1763629675100, Payload: []byte(p)})
+	}
+	return b
+}
+
+func post(t *testing.T, s *Sink, b *sink.Batch) error {
+	t.Helper()
+	return s.Write(t.Context(), []*sink.Batch{b})
+}
+
+// serve starts a server for one handler.
+func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestABatchIsOnePOSTOfLines(t *testing.T) {
+	t.Parallel()
+	b := batch(`{"score":7}`, "text")
+	b.Attempt = 3
+	for _, query := range []string{"", "?gzip=1"} {
+		posts := 0
+		srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			posts++
+			body := r.Body
+			encoding := ""
+			if query != "" {
+				encoding = "gzip"
+				z, err := gzip.NewReader(body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body = z
+			} else if r.ContentLength < 0 {
+				t.Error("no Content-Length")
+			}
+			for name, want := range map[string]string{
+				"Content-Type": "application/x-ndjson", "Content-Encoding": encoding, "User-Agent": "spillway",
+				"Idempotency-Key": b.ID(), "X-Namespace": "default", "X-Partition": "com.acme.kart",
+				"X-First-Seq": "1763629675123456", "X-Attempt": "3", "Authorization": "", "Accept-Encoding": "",
+			} {
+				if got := r.Header.Get(name); got != want {
+					t.Errorf("%s: got %q, want %q", name, got, want)
+				}
+			}
+			got, err := io.ReadAll(body)
+			if want := sink.AppendBatch(nil, b); string(got) != string(want) || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+			if r.Method != http.MethodPost {
+				t.Errorf("got %s", r.Method)
+			}
+		})
+		if err := post(t, newSink(t, srv.URL+query), b); err != nil || posts != 1 {
+			t.Errorf("got %v after %d posts", err, posts)
+		}
+	}
+}
+
+func TestTheTargetKeepsItsPathAndParameters(t *testing.T) {
+	t.Parallel()
+	var got atomic.Value
+	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(r.RequestURI) })
+	for in, want := range map[string]string{
+		"":                              "/",
+		"/in/%2Fput":                    "/in/%2Fput",
+		"/?z=1&gzip=1&a=%2f+b&sig=A%3D": "/?z=1&a=%2f+b&sig=A%3D",
+		"/?gzip=true":                   "/",
+		"/?gzip=0&gzipped=1":            "/?gzipped=1",
+		"/?flag":                        "/?flag",
+	} {
+		if err := post(t, newSink(t, srv.URL+in), batch("1")); err != nil || got.Load() != want {
+			t.Errorf("%s: got %v, %v, want %s", in, got.Load(), err, want)
+		}
+	}
+}
+
+func TestUserAndPasswordBecomeBasicAuth(t *testing.T) {
+	t.Parallel()
+	var user, password string
+	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) { user, password, _ = r.BasicAuth() })
+	if err := post(t, newSink(t, strings.Replace(srv.URL, "://", "://us%40er:p%3A%2Fw@", 1)), batch("1")); err != nil {
+		t.Fatal(err)
+	}
+	if user != "us@er" || password != "p:/w" {
+		t.Errorf("got %q, %q", user, password)
+	}
+}
+
+func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	registry := sink.Registry{"http": New, "https": New, "ftp": New}
+	for raw, want := range map[string]string{
+		"ftp://h/":                         `sink ftp://h/: scheme "ftp" is neither http nor https`,
+		"http:///in":                       "sink http:///in: names no host: write http://host/path",
+		"https://:443/in":                  "sink https://:443/in: names no host: write https://host/path",
+		"http:h/in":                        "sink http:…: names no host: write http://host/path",
+		"http://h/#x":                      "sink http://h/: a #fragment is never sent: leave it out",
+		"http://h/?gzip=yes":               "sink http://h/?…: gzip is neither 0 nor 1",
+		"http://h/?gzip":                   "sink http://h/?…: gzip is neither 0 nor 1",
+		"http://169.254.169.254/latest":    "sink http://169.254.169.254/latest: link-local address 169.254.169.254 is refused",
+		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is refused",
+		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is refused",
+		"http://[64:ff9b::a9fe:a9fe]/":     "sink http://[64:ff9b::a9fe:a9fe]/: link-local address 64:ff9b::a9fe:a9fe is refused",
+	} {
+		if _, err := registry.New(raw); err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", raw, err, want)
+		}
+	}
+	for _, raw := range []string{"http://10.0.0.1/", "https://localhost:8443/in?x=1", "http://[::1]/", "http://[64:ff9b::7f00:1]/"} {
+		if _, err := registry.New(raw); err != nil {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}
+
+func TestANameThatLeadsToALinkLocalAddressIsRefused(t *testing.T) {
+	t.Parallel()
+	for address, refused := range map[string]bool{
+		"169.254.169.254:80": true, "[fe80::1%eth0]:80": true, "[::ffff:169.254.0.1]:80": true, "[64:ff9b::a9fe:a9fe]:80": true,
+		"127.0.0.1:80": false, "10.1.2.3:80": false, "[fd00::1]:80": false, "[::1]:80": false, "8.8.8.8:443": false,
+	} {
+		if got := refuseLinkLocal("tcp", address, nil) != nil; got != refused {
+			t.Errorf("%s: refused is %t, want %t", address, got, refused)
+		}
+	}
+	s := newSink(t, "http://h/")
+	s.target = "http://169.254.169.254/" // as if the name resolved to it
+	if err := post(t, s, batch("1")); err == nil || err.Error() != "post to h: link-local address 169.254.169.254 is refused" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConnectionsAreUsedAgainWhateverTheAnswer(t *testing.T) {
+	t.Parallel()
+	var conns atomic.Int32
+	code := 200
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(code)
+		io.WriteString(w, strings.Repeat("x", 50_000))
+	}))
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	s := newSink(t, srv.URL)
+	for _, code = range []int{200, 302, 401, 422, 429, 500, 503, 200} {
+		_ = post(t, s, batch("1"))
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("got %d connections, want 1", n)
+	}
+}
+
+func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		for {
+			if _, err := io.WriteString(w, strings.Repeat("x", 10_000)); err != nil {
+				return
+			}
+		}
+	})
+	if err := post(t, newSink(t, srv.URL), batch("1")); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHugeHeadersAreAnError(t *testing.T) {
+	t.Parallel()
+	srv := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) })
+	if err := post(t, newSink(t, srv.URL), batch("1")); err == nil || sink.IsPermanent(err) {
+		t.Errorf("got %v, want a retryable error", err)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	posts := 0
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		posts++
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	var named *sink.BatchError
+	if err := post(t, newSink(t, srv.URL), batch("1", "2")); !errors.As(err, &named) || posts != 1 {
+		t.Errorf("got %v after %d posts", err, posts)
+	}
+}
+
+// The transport of net/http repeats a POST with an Idempotency-Key by itself
+// when a used connection breaks.
+func TestABrokenConnectionIsReportedAndNotRetried(t *testing.T) {
+	t.Parallel()
+	var attempts []string
+	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		attempts = append(attempts, r.Header.Get("X-Attempt"))
+		io.Copy(io.Discard, r.Body)
+		if r.Header.Get("X-Attempt") == "2" {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	s := newSink(t, srv.URL)
+	b := batch("1")
+	for attempt := 1; attempt <= 3; attempt++ {
+		b.Attempt = attempt
+		if err := post(t, s, b); (err != nil) != (attempt == 2) || sink.IsPermanent(err) {
+			t.Errorf("attempt %d: got %v", attempt, err)
+		}
+	}
+	if want := []string{"1", "2", "3"}; !slices.Equal(attempts, want) {
+		t.Errorf("the server saw attempts %q, want %q", attempts, want)
+	}
+}
+
+func TestOnlyOneBatchACallIsTaken(t *testing.T) {
+	t.Parallel()
+	s := newSink(t, "http://127.0.0.1:1/")
+	for _, n := range []int{0, 2} {
+		err := s.Write(t.Context(), make([]*sink.Batch, n))
+		if want := fmt.Sprintf("webhook takes one batch a call, not %d", n); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+	defer srv.Close()
+	payloads := make([]string, 128)
+	for i := range payloads {
+		payloads[i] = `{"type":"obs","time":-817,"key":"[156, 90]","x":156,"y":90,"z":132,"entityleft":false}`
+	}
+	batches := []*sink.Batch{batch(payloads...)}
+	for _, query := range []string{"", "?gzip=1"} {
+		b.Run("128"+query, func(b *testing.B) {
+			s := newSink(b, srv.URL+query)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Write(b.Context(), batches); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
