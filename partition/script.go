@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,10 +36,11 @@ func newCall(ctx context.Context, script *lua.Script, keys []string, argv ...any
 	return &call{script: script, cmd: redis.NewCmd(ctx, append(args, argv...)...)}
 }
 
-// run sends all calls in one pipeline and fills in their outcomes. Scripts that
-// Redis has forgotten (a restart, a failover, SCRIPT FLUSH) are loaded and just
-// those calls run again: NOSCRIPT means that they did not run. Calls of one run
-// are on different partitions, so running some later breaks no order.
+// run sends all calls in one pipeline and fills in their outcomes. Those whose
+// script Redis has forgotten (a restart, a failover, SCRIPT FLUSH) run again
+// with its text, which also makes Redis remember it: NOSCRIPT means that they
+// did not run. Calls of one run are on different partitions, so running some
+// later breaks no order.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	if len(calls) == 0 {
 		return
@@ -46,23 +48,18 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 	s.exec(ctx, client, calls)
 	var again []*call
 	for _, c := range calls {
-		if c.err != nil && noScript(c.cmd.Err()) {
-			again = append(again, c)
+		if c.err == nil || !noScript(c.cmd.Err()) {
+			continue
 		}
+		args := slices.Clone(c.cmd.Args())
+		args[0], args[1] = "eval", c.script.Source
+		c.cmd = redis.NewCmd(ctx, args...)
+		again = append(again, c)
 	}
-	if len(again) == 0 {
-		return
+	if len(again) > 0 {
+		s.metrics.reloads.Inc()
+		s.exec(ctx, client, again)
 	}
-	s.metrics.reloads.Inc()
-	if err := load(ctx, client); err != nil {
-		// The calls keep their NOSCRIPT, which is "not executed" whatever
-		// became of the loading.
-		return
-	}
-	for _, c := range again {
-		c.cmd = redis.NewCmd(ctx, c.cmd.Args()...)
-	}
-	s.exec(ctx, client, again)
 }
 
 func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []*call) {
