@@ -26,13 +26,13 @@
 -- RETURNS {2, now, expired, from, attempt, batch...}  leased (or taken): sequence of the first entry,
 --                                                number of this presentation, and an array of entries a batch
 --
--- USES int, time, die, reconcile, open, drop_stale, rearm
+-- USES whole, int, time, die, reconcile, open, drop_stale, rearm
 local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local partition, token = ARGV[1], ARGV[2]
-local batch, batches, size = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local max_age, lease, ttl = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local full, linger = tonumber(ARGV[9]), tonumber(ARGV[10])
-if not (batch and batches and size and max_age and lease and ttl and full and linger) or batch < 1 or batches < 1 then
+local batch, batches, size = whole(ARGV[3], 1), whole(ARGV[4], 1), whole(ARGV[5], 1)
+local max_age, lease, ttl = whole(ARGV[6], 1), whole(ARGV[7], 1), whole(ARGV[8], 1)
+local full, linger = whole(ARGV[9], 1), whole(ARGV[10], 0)
+if not (batch and batches and size and max_age and lease and ttl and full and linger) then
   return redis.error_reply('ERR claim: bad arguments')
 end
 

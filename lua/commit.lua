@@ -26,15 +26,15 @@
 -- RETURNS {2, now}          settled before; nothing was written
 -- RETURNS {3, now, from}    refused: the range stands at from
 --
--- USES int, time, die, reconcile, open, rearm
+-- USES whole, int, time, die, reconcile, open, rearm
 local q, ready, m, ledger, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local partition, token = ARGV[1], ARGV[2]
-local lo, hi = tonumber(ARGV[3]), tonumber(ARGV[4])
-local counts = { delivered = tonumber(ARGV[5]), expired = tonumber(ARGV[6]), dead = tonumber(ARGV[7]) }
-local full, linger, most_dead = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local lo, hi = whole(ARGV[3], 0), whole(ARGV[4], 0)
+local counts = { delivered = whole(ARGV[5], 0), expired = whole(ARGV[6], 0), dead = whole(ARGV[7], 0) }
+local full, linger, most_dead = whole(ARGV[8], 1), whole(ARGV[9], 0), whole(ARGV[10], 1)
 if not (lo and hi and counts.delivered and counts.expired and counts.dead and full and linger and most_dead)
   or lo >= hi or counts.delivered + counts.expired + counts.dead ~= hi - lo
-  or counts.delivered < 0 or counts.expired < 0 or counts.dead < 0 or counts.dead ~= #ARGV - 10 then
+  or counts.dead ~= #ARGV - 10 then
   return redis.error_reply('ERR commit: bad arguments')
 end
 

@@ -265,6 +265,9 @@ func (m *model) release(p *modelPart, token string, delay, attempt int64) []any 
 	if p.token == "" || p.token != token {
 		return []any{int64(0), m.ms()}
 	}
+	if attempt == -1 {
+		attempt = max(0, p.attempt-1)
+	}
 	p.token, p.from, p.attempt = "", 0, attempt
 	p.active, p.due = true, m.ms()+delay
 	return []any{int64(1), m.ms()}

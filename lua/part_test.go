@@ -287,34 +287,100 @@ func (p *part) snapshot() string {
 }
 
 // refuses runs a call that must fail and must change nothing.
-func (p *part) refuses(prefix string, s *lua.Script, keys []string, argv ...any) {
+func (p *part) refuses(text string, s *lua.Script, keys []string, argv ...any) {
 	p.t.Helper()
 	before := p.snapshot()
 	reply, err := p.try(s, keys, argv...)
 	if err == nil {
-		p.t.Errorf("%s%v: got %v, want an error", s.Name, argv, reply)
-	} else if !strings.HasPrefix(err.Error(), prefix) {
-		p.t.Errorf("%s%v: got %q, want %q", s.Name, argv, err, prefix)
+		p.t.Errorf("%s%q: got %v, want an error", s.Name, argv, reply)
+	} else if !strings.Contains(err.Error(), text) {
+		p.t.Errorf("%s%q: got %q, want %q", s.Name, argv, err, text)
 	}
 	if after := p.snapshot(); after != before {
-		p.t.Errorf("%s%v failed and wrote:\nbefore\n%safter\n%s", s.Name, argv, before, after)
+		p.t.Errorf("%s%q failed and wrote:\nbefore\n%safter\n%s", s.Name, argv, before, after)
 	}
 }
 
-// refusesBadArgs spoils each argument in each way that fits its declared type.
-func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any) {
+// refusesBadArgs spoils each argument in each way that its declared type
+// forbids, and leaves each out. zero lists those where 0 is bad, from 1.
+func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, zero ...int) {
 	p.t.Helper()
+	var passed []string
+	before := p.snapshot()
+	try := func(what string, argv []any) {
+		_, err := p.try(s, keys, argv...)
+		if err == nil || !strings.Contains(err.Error(), "ERR "+s.Name+": bad arguments") || p.snapshot() != before {
+			passed = append(passed, what)
+			before = p.snapshot()
+		}
+	}
 	for i, slot := range s.Header.Args {
-		if slot.Type != "int" && slot.Type != "ms" && slot.Type != "seq" || i >= len(argv) {
+		if i >= len(argv) || slot.Type == "string" || s.Header.Rest && i == len(s.Header.Args)-1 {
 			continue
 		}
-		for _, bad := range []any{"", "x", "-1", "1.5", "nan", "inf", "-inf"} {
-			spoiled := slices.Clone(argv)
-			spoiled[i] = bad
-			p.refuses("ERR "+s.Name+": bad arguments", s, keys, spoiled...)
+		bad := []any{"", "x", "-1", "1.5", "nan", "inf"}
+		if slices.Contains(zero, i+1) {
+			bad = append(bad, 0)
+		}
+		for _, value := range bad {
+			if value == "-1" && strings.Contains(slot.Text, "-1") {
+				continue // the header gives it a meaning
+			}
+			spoilt := slices.Clone(argv)
+			spoilt[i] = value
+			try(fmt.Sprintf("ARGV[%d]=%q", i+1, fmt.Sprint(value)), spoilt)
 		}
 	}
 	for n := range len(argv) {
-		p.refuses("ERR "+s.Name+": bad arguments", s, keys, argv[:n]...)
+		try(fmt.Sprintf("only %d arguments", n), argv[:n])
 	}
+	if len(passed) > 0 {
+		p.t.Errorf("not refused cleanly: %s", strings.Join(passed, ", "))
+	}
+}
+
+// refusesForeign puts a foreign value under each of a call's keys, in each
+// state. The call must fail and change nothing; or, where the state keeps it
+// from looking at that key, succeed.
+func refusesForeign(t *testing.T, states map[string]func(p *part), s *lua.Script, call func(p *part) (keys []string, argv []any)) {
+	t.Helper()
+	for state, prepare := range states {
+		t.Run(state, func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				for i, slot := range s.Header.Keys {
+					p := newPart(t, p.c)
+					prepare(p)
+					keys, argv := call(p)
+					p.do("del", keys[i])
+					p.do("xadd", keys[i], "*", "a", "foreign")
+					before := p.snapshot()
+					_, err := p.try(s, keys, argv...)
+					after := p.snapshot()
+					switch {
+					case err != nil && !strings.Contains(err.Error(), "WRONGTYPE"):
+						t.Errorf("KEYS[%d] %s: got %v, want WRONGTYPE", i+1, slot.Type, err)
+					case err != nil && after != before:
+						t.Errorf("KEYS[%d] %s is foreign: refused, but\nbefore\n%safter\n%s", i+1, slot.Type, before, after)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The states of a partition that a script may meet, healthy and not.
+var states = map[string]func(p *part){
+	"nothing there":           func(*part) {},
+	"a partition":             func(p *part) { p.produce(p.fresh(1)...) },
+	"one below a full batch":  func(p *part) { p.produce(p.fresh(3)...) },
+	"a full partition":        func(p *part) { p.produce(p.fresh(10)...) },
+	"a leased partition":      func(p *part) { p.produce(p.fresh(10)...); p.claim("t1") },
+	"a lapsed lease":          func(p *part) { p.produce(p.fresh(10)...); p.claim("t1"); p.makeDue() },
+	"a range that waits":      func(p *part) { p.produce(p.fresh(10)...); p.claim("t1"); p.release("t1", 0, 1) },
+	"stale entries":           func(p *part) { p.produce(p.aged(2, 200_000)...); p.produce(p.fresh(4)...) },
+	"a list without its hash": func(p *part) { p.do("rpush", p.q, "1", "2"); p.makeDue() },
+	"a list nobody knows":     func(p *part) { p.do("rpush", p.q, "1", "2") },
+	"a vanished list":         func(p *part) { p.produce(p.fresh(4)...); p.do("del", p.q) },
+	"a vanished leased list":  func(p *part) { p.produce(p.fresh(4)...); p.claim("t1"); p.do("del", p.q) },
+	"a list cut short":        func(p *part) { p.produce(p.fresh(6)...); p.claim("t1"); p.do("ltrim", p.q, 2, -1) },
 }

@@ -21,14 +21,14 @@
 -- RETURNS {1, now, accepted, evicted, depth}    appended
 -- RETURNS {2, now, accepted, evicted, depth}    the result of the first call under KEYS[5]
 --
--- USES int, time, die, reconcile
+-- USES whole, int, time, die, reconcile
 local q, ready, m, ledger, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local partition = ARGV[1]
-local capacity, full, linger = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local most, ttl, keep = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local capacity, full, linger = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 0)
+local most, ttl, keep = whole(ARGV[5], 0), whole(ARGV[6], 1), whole(ARGV[7], seen and 1 or 0)
 local first = 8
 local k = #ARGV - first + 1
-if not (capacity and full and linger and most and ttl and keep) or k < 1 or capacity < 1 or full < 1 then
+if not (capacity and full and linger and most and ttl and keep) or full > capacity or k < 1 then
   return redis.error_reply('ERR produce: bad arguments')
 end
 
@@ -37,6 +37,9 @@ if seen then
   local result = redis.call('GET', seen)
   if result then
     local accepted, evicted, depth = string.match(result, '^(%d+) (%d+) (%d+)$')
+    if not accepted then
+      return redis.error_reply('ERR produce: the idempotency key holds a foreign value')
+    end
     return { 2, now, tonumber(accepted), tonumber(evicted), tonumber(depth) }
   end
 end

@@ -217,63 +217,22 @@ func TestProduceMendsCountsWhenItEvicts(t *testing.T) {
 }
 
 func TestProduceRefusesBadArguments(t *testing.T) {
-	on(t, func(t *testing.T, p *part) {
-		for _, state := range []string{"nothing", "a partition", "a full partition"} {
-			p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...))
-			for _, i := range []int{1, 2, 5, 6} { // capacity, full, ttl, keep
-				argv := p.produceArgs(120_000, p.fresh(1)...)
-				argv[i] = 0
-				p.refuses("ERR produce: bad arguments", lua.Produce, append(p.keys(), p.seen), argv...)
-			}
-			if state == "nothing" {
-				p.produce(p.fresh(2)...)
-			} else {
-				p.produce(p.fresh(10)...)
-			}
-		}
-	})
-}
-
-func TestProduceRefusesForeignValuesWhole(t *testing.T) {
-	states := map[string]func(p *part){
-		"nothing there":           func(*part) {},
-		"a partition":             func(p *part) { p.produce(p.fresh(1)...) },
-		"one below a full batch":  func(p *part) { p.produce(p.fresh(3)...) },
-		"a full partition":        func(p *part) { p.produce(p.fresh(10)...) },
-		"a leased partition":      func(p *part) { p.produce(p.fresh(10)...); p.claim("t1") },
-		"a list without its hash": func(p *part) { p.do("rpush", p.q, "1", "2") },
-		"a vanished list":         func(p *part) { p.produce(p.fresh(3)...); p.do("del", p.q) },
-	}
-	for state, prepare := range states {
-		t.Run(state, func(t *testing.T) {
+	for _, entries := range []int{0, 2, 10} {
+		t.Run(fmt.Sprintf("%d entries there", entries), func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {
-				prepare(p)
-				for _, key := range append(p.keys(), p.seen) {
-					kept := p.c.Copy(context.Background(), key, key+"kept", 0, true).Val()
-					p.do("del", key)
-					p.do("set", key, "foreign")
-					if key == p.seen {
-						p.do("del", key)
-						p.do("sadd", key, "foreign")
-					}
-					// What a call need not touch may be foreign; then it must succeed.
-					before := p.snapshot()
-					if _, err := p.try(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...)...); err != nil {
-						if !strings.HasPrefix(err.Error(), "WRONGTYPE") {
-							t.Errorf("%s: got %v, want WRONGTYPE", key, err)
-						}
-						p.same("shard after a foreign value under "+key, p.snapshot(), before)
-					} else if key != p.ready {
-						t.Errorf("a foreign value under %s is not refused", key)
-					}
-					p.do("del", key)
-					if kept > 0 {
-						p.do("rename", key+"kept", key)
-					}
+				if entries > 0 {
+					p.produce(p.fresh(entries)...)
 				}
+				p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...), 2, 3, 6, 7)
 			})
 		})
 	}
+}
+
+func TestProduceRefusesForeignValuesWhole(t *testing.T) {
+	refusesForeign(t, states, lua.Produce, func(p *part) ([]string, []any) {
+		return append(p.keys(), p.seen), p.produceArgs(120_000, p.fresh(1)...)
+	})
 }
 
 func TestProduceRefusesAForeignResult(t *testing.T) {

@@ -15,10 +15,10 @@
 -- ARGV[4] ms        how long a lease lasts
 -- RETURNS {mended, now, expired}  mended 1 or 0; stale entries dropped
 --
--- USES int, time, die, reconcile, open, drop_stale
+-- USES whole, int, time, die, reconcile, open, drop_stale
 local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local partition = ARGV[1]
-local max_age, ahead, lease = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local max_age, ahead, lease = whole(ARGV[2], 1), whole(ARGV[3], 0), whole(ARGV[4], 0)
 if not (max_age and ahead and lease) then
   return redis.error_reply('ERR repair: bad arguments')
 end

@@ -33,7 +33,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"evicted while leased counts twice": {"commit", "redis.call('HINCRBY', ledger, 'reclaimed', int(reclaimed))", ""},
 	"dead letters without bound":        {"commit", "if over > 0 then", "if over > 1 then"},
 	"dies without a high-water mark":    {"commit", "if tail > mark then", "if false then"},
-	"anyone may release":                {"release", "redis.call('HGET', m, 'token') ~= token", "false"},
+	"anyone may release":                {"release", "held[1] ~= token", "false"},
 	"a release keeps the token":         {"release", "redis.call('HDEL', m, 'token', 'from')", ""},
 	"repair expires what is leased":     {"repair", "if p.token and due > now then", "if false then"},
 	"repair leaves an orphan":           {"repair", "redis.call('ZADD', ready, int(now), partition)", ""},

@@ -21,8 +21,8 @@ local due = tonumber(redis.call('ZSCORE', ready, partition))
 local v = redis.call('HMGET', m, 'head', 'tail', 'birth', 'settled', 'expired', 'token')
 local head, tail, birth = tonumber(v[1]), tonumber(v[2]), tonumber(v[3])
 local settled, expired = tonumber(v[4] or '0'), tonumber(v[5] or '0')
-local oldest = tonumber(string.match(redis.call('LINDEX', q, 0), '^%d%d%d%d%d%d%d%d%d%d%d%d%d'))
-local age = oldest and math.max(0, now - oldest) or 0
+local oldest = string.match(redis.call('LINDEX', q, 0), '^%d%d%d%d%d%d%d%d%d%d%d%d%d')
+local age = oldest and math.max(0, now - tonumber(oldest)) or 0
 if not (head and tail and birth) then
   return { depth, now, 0, age, depth, 0, 0 }
 end

@@ -162,7 +162,7 @@ func (h *hands) walk(sources map[string]string) {
 					hi = rapid.SampledFrom(p.cuts).Draw(t, "hi")
 				}
 			}
-			if lo >= hi || hi-lo > 100 {
+			if lo < 0 || lo >= hi || hi-lo > 100 {
 				return
 			}
 			expired := rapid.Int64Range(0, hi-lo).Draw(t, "expired")
@@ -181,7 +181,7 @@ func (h *hands) walk(sources map[string]string) {
 				token = rapid.SampledFrom(used).Draw(t, "token")
 			}
 			delay := rapid.Int64Range(0, 300).Draw(t, "delay")
-			attempt := rapid.Int64Range(0, 3).Draw(t, "attempt")
+			attempt := rapid.Int64Range(-1, 3).Draw(t, "attempt")
 			got := h.eval(sources["release"], keys(name)[:3], name, token, delay, attempt)
 			same("release", got, m.release(p, token, delay, attempt))
 		},

@@ -53,7 +53,10 @@ func openBackend(raw string) (*backend, error) {
 		}
 		b.embedded, b.close = true, server.Close
 		client = func() redis.UniversalClient {
-			return redis.NewClient(bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple())
+			o := bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
+			// It shares the process's processors, so it may be slow, but is never away.
+			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
+			return redis.NewClient(o)
 		}
 	case "redis", "rediss", "unix":
 		one, err := redis.ParseURL(raw)

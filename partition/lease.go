@@ -199,6 +199,9 @@ func releaseCall(ctx context.Context, sh *shard, partition, token string, delay 
 		partition, token, max(0, delay.Milliseconds()), attempt)
 }
 
+// notPresented takes the presentation that a claim counted back.
+const notPresented = -1
+
 // Forget releases claims whose outcome is unknown, if they did run, so that
 // their partitions need not wait for the lease to lapse. It returns an error
 // when the store could not be asked; then the leases lapse.
@@ -206,7 +209,7 @@ func (s *Store) Forget(ctx context.Context, claims []*Claim) error {
 	var calls []*call
 	for _, c := range claims {
 		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
-			calls = append(calls, releaseCall(ctx, c.Namespace.shardOf(c.Partition), c.Partition, c.token, 0, 0))
+			calls = append(calls, releaseCall(ctx, c.Namespace.shardOf(c.Partition), c.Partition, c.token, 0, notPresented))
 		}
 	}
 	s.run(ctx, s.backend.out, calls)

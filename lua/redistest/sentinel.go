@@ -67,6 +67,13 @@ sentinel failover-timeout %[4]s 3000
 	return run(&Server{Addr: addr, Dir: dir, tb: tb, args: []string{conf, "--sentinel"}})
 }
 
+// StartLoneSentinel starts a sentinel whose master, MasterName, does not answer.
+func StartLoneSentinel(tb testing.TB) *Server {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(FreeAddr(tb))
+	return startSentinel(tb, host, port)
+}
+
 // URL is the address in the form partition.Config wants.
 func (s *Sentinel) URL() string {
 	return "redis-sentinel://" + s.Sentinels[0].Addr + "," + s.Sentinels[1].Addr + "," + s.Sentinels[2].Addr + "/" + MasterName

@@ -1,0 +1,154 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// instant accepts everything and allocates nothing.
+func instant() *fakeStore {
+	f := newFake()
+	f.produce = func(_ context.Context, groups []*partition.Group) {
+		for _, g := range groups {
+			g.Accepted, g.Depth = len(g.Entries), len(g.Entries)
+		}
+	}
+	return f
+}
+
+// handler returns a server whose lanes run, without a listener, and a call of
+// its handler as fasthttp would make it.
+func handler(tb testing.TB, store Store, ctx *fasthttp.RequestCtx) func() int {
+	tb.Helper()
+	s, err := New(DefaultConfig(), store, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.lanes.start()
+	tb.Cleanup(func() {
+		if err := s.lanes.stop(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return func() int {
+		ctx.Response.Reset()
+		s.handle(ctx)
+		return ctx.Response.StatusCode()
+	}
+}
+
+// contextFor is a request as fasthttp hands it to the handler.
+func contextFor(path, contentType string, body []byte) *fasthttp.RequestCtx {
+	ctx := &fasthttp.RequestCtx{}
+	ctx.Init(&fasthttp.Request{}, nil, nil)
+	ctx.Request.Header.SetMethod(fasthttp.MethodPost)
+	ctx.Request.Header.SetProtocol("HTTP/1.1")
+	ctx.Request.Header.SetHost("x")
+	if contentType != "" {
+		ctx.Request.Header.SetContentType(contentType)
+	}
+	ctx.Request.SetRequestURI(path)
+	ctx.Request.SetBody(body)
+	_ = ctx.URI() // fasthttp has parsed it before the handler runs
+	return ctx
+}
+
+const oneEvent = `{"type":"purchase","time":88,"key":"magic_stick","charges":2}`
+
+func ndjson128() []byte { return bytes.Repeat([]byte(oneEvent+"\n"), 128) }
+
+func BenchmarkOneEvent(b *testing.B) {
+	call := handler(b, instant(), contextFor("/v1/default/com.acme.kart", "", []byte(oneEvent)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if status := call(); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}
+
+// BenchmarkOneEventParallel lets requests share flushes, as they do under load.
+func BenchmarkOneEventParallel(b *testing.B) {
+	s, err := New(DefaultConfig(), instant(), prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.lanes.start()
+	defer s.lanes.stop(context.Background())
+	var n atomic.Int64
+	b.SetParallelism(64)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		ctx := contextFor(fmt.Sprintf("/v1/default/p%d", n.Add(1)), "", []byte(oneEvent))
+		for pb.Next() {
+			ctx.Response.Reset()
+			s.handle(ctx)
+			if ctx.Response.StatusCode() != 200 {
+				b.Error(ctx.Response.String())
+				return
+			}
+		}
+	})
+}
+
+func BenchmarkNDJSON128(b *testing.B) {
+	body := ndjson128()
+	call := handler(b, instant(), contextFor("/v1/default/com.acme.kart", "application/x-ndjson", body))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if status := call(); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}
+
+func BenchmarkEnvelope128(b *testing.B) {
+	item := `{"id":"order-81","ts":1763629675000,"data":` + oneEvent + `}`
+	body := []byte(`{"sent_at":1763629675100,"batch":[` + strings.Repeat(item+",", 127) + item + `]}`)
+	call := handler(b, instant(), contextFor("/v1/default/com.acme.kart", "application/json", body))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if status := call(); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}
+
+func BenchmarkMixed128(b *testing.B) {
+	var body bytes.Buffer
+	for i := range 128 {
+		fmt.Fprintf(&body, "{\"partition\":\"dota2.slot-%d\",\"ts\":1763629675000,\"data\":%s}\n", i%12, oneEvent)
+	}
+	call := handler(b, instant(), contextFor("/v1/default", "application/x-ndjson", body.Bytes()))
+	b.SetBytes(int64(body.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if status := call(); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}
+
+func BenchmarkGzip128(b *testing.B) {
+	ctx := contextFor("/v1/default/com.acme.kart", "application/x-ndjson", []byte(gzipped(b, string(ndjson128()))))
+	ctx.Request.Header.SetContentEncoding("gzip")
+	call := handler(b, instant(), ctx)
+	b.ReportAllocs()
+	for b.Loop() {
+		if status := call(); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// lanes are group commit: requests that are in flight at the same moment share
+// a round trip. What arrives while a flush is on the wire makes up the next one,
+// so the busier it gets, the larger the flushes and the cheaper an entry; an
+// idle lane flushes at once. A partition always has the same lane, and a lane
+// one flush at a time: that is what keeps the order within a partition.
+type lanes struct {
+	all    []*lane
+	finish func(*request)
+	seed   maphash.Seed // not predictable: nobody can aim at one lane
+	// abort ends flushes that outlast a shutdown's patience.
+	abort   context.CancelFunc
+	running sync.WaitGroup
+}
+
+// lane collects parts and flushes them, one flush at a time.
+type lane struct {
+	store   Store
+	timeout time.Duration // of a flush
+	ctx     context.Context
+	metrics *metrics
+	log     *zap.Logger
+	loud    *rate.Sometimes // for what a person has to look at, however often it happens
+	finish  func(*request)
+
+	mu     sync.Mutex
+	filled sync.Cond
+	queue  []*part // arrived since the last flush began
+	closed bool
+
+	// The rest belongs to the lane's goroutine.
+	waiting []*part // taken from the queue, not in a flush yet; oldest first
+	flush   flush
+}
+
+func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(*request)) *lanes {
+	ctx, abort := context.WithCancel(context.Background())
+	ls := &lanes{finish: finish, seed: maphash.MakeSeed(), abort: abort}
+	loud := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
+	for range cfg.Lanes {
+		l := &lane{
+			store: store, timeout: cfg.ProduceTimeout, ctx: ctx,
+			metrics: m, log: log, loud: loud, finish: finish, flush: newFlush(),
+		}
+		l.filled.L = &l.mu
+		ls.all = append(ls.all, l)
+	}
+	return ls
+}
+
+func (ls *lanes) start() {
+	for _, l := range ls.all {
+		ls.running.Go(l.run)
+	}
+}
+
+// stop flushes what is queued and waits for the lanes to end. When ctx ends
+// first, what is left is refused. Nothing can be put afterwards.
+func (ls *lanes) stop(ctx context.Context) error {
+	defer ls.abort()
+	defer context.AfterFunc(ctx, ls.abort)()
+	for _, l := range ls.all {
+		l.mu.Lock()
+		l.closed = true
+		l.filled.Signal()
+		l.mu.Unlock()
+	}
+	ls.running.Wait()
+	return ctx.Err()
+}
+
+// put queues all parts of a sealed request. Each gets its result, within three
+// times the budget of a flush; finish is called after the last one. Unless the
+// caller waits for that, the request is no longer its own.
+func (ls *lanes) put(r *request) {
+	now := time.Now()
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.queued = now
+		p.lane = ls.all[maphash.String(ls.seed, p.name)%uint64(len(ls.all))]
+	}
+	// One more than there are parts: the request must not be finished, and its
+	// memory used for another, while this loop still reads it.
+	r.pending.Store(int32(len(r.parts)) + 1)
+	if len(r.parts) == 1 {
+		r.parts[0].lane.put(r.parts)
+	} else {
+		for _, l := range ls.all {
+			l.put(r.parts)
+		}
+	}
+	r.settled(ls.finish)
+}
+
+// settled counts one part less to wait for.
+func (r *request) settled(finish func(*request)) {
+	if r.pending.Add(-1) == 0 {
+		finish(r)
+	}
+}
+
+// put queues those of the parts that are this lane's, under one lock, so that
+// they share a flush.
+func (l *lane) put(parts []part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := len(l.queue)
+	for i := range parts {
+		switch p := &parts[i]; {
+		case p.lane != l:
+		case l.closed:
+			l.settle(p, errShuttingDown)
+		default:
+			l.queue = append(l.queue, p)
+		}
+	}
+	if len(l.queue) > before {
+		l.filled.Signal()
+	}
+}
+
+// run flushes until the lane is closed and empty.
+func (l *lane) run() {
+	for l.collect() {
+		if l.ctx.Err() != nil {
+			l.refuse(errShuttingDown)
+			continue
+		}
+		now := time.Now()
+		oldest := l.waiting[0].queued
+		l.waiting = l.flush.fill(l.waiting, func(p *part) bool {
+			if now.Sub(p.queued) <= 2*l.timeout {
+				return true
+			}
+			l.settle(p, errOverloaded)
+			return false
+		})
+		if len(l.flush.groups) == 0 {
+			continue
+		}
+		l.metrics.laneWait.Observe(now.Sub(oldest).Seconds())
+		l.metrics.flushEntries.Observe(float64(l.flush.entries))
+		l.produce()
+		l.metrics.flushSeconds.Observe(time.Since(now).Seconds())
+		l.flush.share(l.settle)
+	}
+}
+
+// collect waits for parts; false when there will be none.
+func (l *lane) collect() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && len(l.waiting) == 0 {
+		if l.closed {
+			return false
+		}
+		l.filled.Wait()
+	}
+	l.waiting = append(l.waiting, l.queue...)
+	clear(l.queue)
+	l.queue = l.queue[:0]
+	return true
+}
+
+// produce runs the flush. A panic of the store must not take the process along,
+// and with it every lane; nobody knows then what was stored.
+func (l *lane) produce() {
+	ctx, cancel := context.WithTimeout(l.ctx, l.timeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			l.metrics.panics.Inc()
+			l.log.Error("flush panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
+			for _, g := range l.flush.groups {
+				g.Err = partition.ErrUnknown
+			}
+		}
+	}()
+	l.store.Produce(ctx, l.flush.groups)
+	for _, g := range l.flush.groups {
+		if errors.Is(g.Err, partition.ErrBroken) {
+			l.loud.Do(func() {
+				l.log.Error("store refuses partition", zap.String("namespace", g.Namespace.Name),
+					zap.String("partition", g.Partition), zap.Error(g.Err))
+			})
+		}
+	}
+}
+
+func (l *lane) refuse(err error) {
+	for _, p := range l.waiting {
+		l.settle(p, err)
+	}
+	clear(l.waiting)
+	l.waiting = l.waiting[:0]
+}
+
+// settle gives a part its result. The part may be another request's afterwards.
+func (l *lane) settle(p *part, err error) {
+	p.err = err
+	p.request.settled(l.finish)
+}

@@ -1,0 +1,94 @@
+package ingest
+
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// encodingSlack is room for what encoding adds to 1000 entries, in bytes.
+const encodingSlack = 64 << 10
+
+// Config bounds what a server takes on. Memory in the worst case is about
+// MaxConns·(MaxBody + 16 KiB) + 2·MaxInflightBytes.
+type Config struct {
+	// Lanes is how many flushes may be on the wire at once; 2. A partition
+	// always takes the same lane.
+	Lanes int
+	// MaxInflightBytes bounds the memory of requests between decoding and
+	// their answer: body, decompressed body and encoded entries; 64 MiB.
+	// Past it requests are refused with 503 overloaded.
+	MaxInflightBytes int64
+	// MaxBody is the size of a body on the wire, in bytes; 1 MiB.
+	MaxBody int
+	// MaxDecompressed is the size of a body after decompression, in bytes;
+	// 4 MiB. At least MaxBody.
+	MaxDecompressed int
+	// MaxEntries in one request; 1000.
+	MaxEntries int
+	// MaxEntry is the size of one payload, in bytes; 32 KiB.
+	MaxEntry int
+	// ReadTimeout is for a whole request, first byte to last; 10s. It must
+	// suit the slowest honest client.
+	ReadTimeout time.Duration
+	// WriteTimeout is for an answer; 10s.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection may stay silent between requests; 75s.
+	IdleTimeout time.Duration
+	// MaxConns is how many connections may be open; 4096. Further ones are
+	// answered 503 overloaded and closed.
+	MaxConns int
+	// ProduceTimeout is the budget of one flush; 3s. A request waits at most
+	// twice as long for its flush to begin, so it is answered within thrice.
+	ProduceTimeout time.Duration
+}
+
+// DefaultConfig returns the defaults named at the fields.
+func DefaultConfig() Config {
+	return Config{
+		Lanes:            2,
+		MaxInflightBytes: 64 << 20,
+		MaxBody:          1 << 20,
+		MaxDecompressed:  4 << 20,
+		MaxEntries:       1000,
+		MaxEntry:         32 << 10,
+		ReadTimeout:      10 * time.Second,
+		WriteTimeout:     10 * time.Second,
+		IdleTimeout:      75 * time.Second,
+		MaxConns:         4096,
+		ProduceTimeout:   3 * time.Second,
+	}
+}
+
+// Validate returns a *partition.FieldError for the first unusable setting.
+func (c Config) Validate() error {
+	wrong := func(field string, value any, want string) error {
+		return &partition.FieldError{Field: field, Value: value, Want: want}
+	}
+	switch {
+	case c.Lanes < 1 || c.Lanes > 64:
+		return wrong("lanes", c.Lanes, "1 to 64")
+	case c.MaxBody < 1 || c.MaxBody > 1<<30:
+		return wrong("max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
+	case c.MaxDecompressed < c.MaxBody || c.MaxDecompressed > 1<<30:
+		return wrong("max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
+	case c.MaxInflightBytes < int64(c.MaxBody)+2*int64(c.MaxDecompressed)+encodingSlack:
+		// Less would refuse a legal request even on an idle server.
+		return wrong("max_inflight_bytes", c.MaxInflightBytes, "max_body + 2*max_decompressed + 64 KiB or more, in bytes")
+	case c.MaxEntries < 1 || c.MaxEntries > maxGroupEntries:
+		return wrong("max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
+	case c.MaxEntry < 1 || c.MaxEntry > c.MaxDecompressed:
+		return wrong("max_entry", c.MaxEntry, "1 to max_decompressed, in bytes")
+	case c.ReadTimeout <= 0:
+		return wrong("read_timeout", c.ReadTimeout, "more than 0s, or a silent client holds its connection for ever")
+	case c.WriteTimeout <= 0:
+		return wrong("write_timeout", c.WriteTimeout, "more than 0s")
+	case c.IdleTimeout <= 0:
+		return wrong("idle_timeout", c.IdleTimeout, "more than 0s")
+	case c.MaxConns < 1 || c.MaxConns > 1<<20:
+		return wrong("max_conns", c.MaxConns, "1 to 1048576")
+	case c.ProduceTimeout <= 0:
+		return wrong("produce_timeout", c.ProduceTimeout, "more than 0s")
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// What a lane itself refuses with, beside the store's errors.
+var (
+	errOverloaded   = errors.New("waited too long for a flush")
+	errShuttingDown = errors.New("shutting down")
+)
+
+// failure is how a code is answered.
+type failure struct {
+	status     int
+	retryAfter string // seconds; empty sends no header
+	message    string // for people, when the refusal says nothing more exact
+}
+
+// failures is the one table of public codes.
+var failures = map[wire.Code]failure{
+	wire.CodeBadRequest:   {fasthttp.StatusBadRequest, "", "the request cannot be read as HTTP/1.1"},
+	wire.CodeEmptyBody:    {fasthttp.StatusBadRequest, "", "the body is empty: send at least one entry"},
+	wire.CodeEmptyBatch:   {fasthttp.StatusBadRequest, "", "the batch holds no entry: send at least one"},
+	wire.CodeBadNDJSON:    {fasthttp.StatusBadRequest, "", "a line is not JSON"},
+	wire.CodeBadJSON:      {fasthttp.StatusBadRequest, "", "the body is not valid JSON, or nests deeper than 512 levels"},
+	wire.CodeBadPartition: {fasthttp.StatusBadRequest, "", "a partition's name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or digit"},
+	wire.CodeBadNamespace: {fasthttp.StatusBadRequest, "", "a namespace's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit"},
+	wire.CodeBadTime:      {fasthttp.StatusBadRequest, "", "times are Unix milliseconds in at most 13 digits"},
+	wire.CodeBadHeader:    {fasthttp.StatusBadRequest, "", "a header is malformed"},
+	wire.CodeBadEncoding:  {fasthttp.StatusBadRequest, "", "the body is not what its Content-Encoding says: it is cut short, corrupt or followed by other bytes"},
+
+	wire.CodeNoSuchNamespace: {fasthttp.StatusNotFound, "", "this server has no namespace of that name"},
+	wire.CodeNoSuchPartition: {fasthttp.StatusNotFound, "", "the partition has no entries"},
+	wire.CodeNoSuchRoute:     {fasthttp.StatusNotFound, "", "there is nothing here: POST to /v1/{namespace}/{partition}"},
+
+	wire.CodeMethodNotAllowed:    {fasthttp.StatusMethodNotAllowed, "", "the method is not one of those in the Allow header"},
+	wire.CodeRequestTimeout:      {fasthttp.StatusRequestTimeout, "", "the request did not arrive in time: send smaller bodies"},
+	wire.CodeBodyTooLarge:        {fasthttp.StatusRequestEntityTooLarge, "", "the body is too large: send fewer entries a request"},
+	wire.CodeTooManyEntries:      {fasthttp.StatusRequestEntityTooLarge, "", "the request holds too many entries: send fewer"},
+	wire.CodeEntryTooLarge:       {fasthttp.StatusRequestEntityTooLarge, "", "the entry is too large"},
+	wire.CodeUnsupportedEncoding: {fasthttp.StatusUnsupportedMediaType, "", "Content-Encoding is gzip, zstd or left out; only one"},
+	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
+	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace keeps as many partitions as it may: try again when some are empty, or raise max_partitions"},
+	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers together are larger than 8 KiB"},
+
+	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "a bug in the server: please report it"},
+	wire.CodeStoreUnavailable:   {fasthttp.StatusServiceUnavailable, "1", "the store does not answer"},
+	wire.CodeStoreFull:          {fasthttp.StatusServiceUnavailable, "5", "the store is out of memory"},
+	wire.CodeOverloaded:         {fasthttp.StatusServiceUnavailable, "1", "the server has as much in hand as it may"},
+	wire.CodeShuttingDown:       {fasthttp.StatusServiceUnavailable, "1", "the server is shutting down"},
+	wire.CodeNotReady:           {fasthttp.StatusServiceUnavailable, "1", "the server is not ready"},
+	wire.CodeVersionUnsupported: {fasthttp.StatusHTTPVersionNotSupported, "", "speak HTTP/1.1"},
+}
+
+// storeFailures says what a failed group means, the most special error first.
+// What is in no row is treated as unknown, the only claim that is never wrong.
+var storeFailures = []struct {
+	is     error
+	code   wire.Code
+	reason wire.Reason
+}{
+	{partition.ErrTooManyPartitions, wire.CodeTooManyPartitions, wire.ReasonTooManyPartitions},
+	{partition.ErrFull, wire.CodeStoreFull, wire.ReasonStoreFull},
+	{partition.ErrUnavailable, wire.CodeStoreUnavailable, wire.ReasonStoreUnavailable},
+	{partition.ErrBroken, wire.CodeStoreUnavailable, wire.ReasonStoreUnavailable},
+	{errOverloaded, wire.CodeOverloaded, wire.ReasonStoreUnavailable},
+	{errShuttingDown, wire.CodeShuttingDown, wire.ReasonStoreUnavailable},
+}
+
+// explain looks a group's error up. ReasonUnknown: the entries may be stored.
+func explain(err error) (wire.Code, wire.Reason) {
+	for _, f := range storeFailures {
+		if errors.Is(err, f.is) {
+			return f.code, f.reason
+		}
+	}
+	return wire.CodeStoreUnavailable, wire.ReasonUnknown
+}
+
+// A refusal answers a request as a whole.
+type refusal struct {
+	code    wire.Code
+	message string // empty: the table's
+	unknown bool   // entries may have been stored
+	allow   string // methods, with CodeMethodNotAllowed
+	close   bool   // what follows on the connection cannot be trusted
+}
+
+func refuse(code wire.Code) *refusal { return &refusal{code: code} }
+
+// refusef adds what the table cannot know. Arguments must not be the client's
+// bytes: numbers and our own names only.
+func refusef(code wire.Code, format string, args ...any) *refusal {
+	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// refuseUnknown says that the entries may have been stored.
+func refuseUnknown() *refusal {
+	return &refusal{code: wire.CodeStoreUnavailable, unknown: true, message: "the store broke off: the entries may have been stored"}
+}
+
+// write makes the refusal the response.
+func (r *refusal) write(ctx *fasthttp.RequestCtx) {
+	f := failures[r.code]
+	body := wire.Failure{Code: r.code, Message: f.message, Unknown: r.unknown}
+	if r.message != "" {
+		body.Message = r.message
+	}
+	if r.code == wire.CodeTooManyPartitions {
+		body.Scope = "namespace"
+	}
+	ctx.Response.Reset()
+	ctx.Response.SetStatusCode(f.status)
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBody(body.Append(nil))
+	if f.retryAfter != "" {
+		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, f.retryAfter)
+	}
+	if r.allow != "" {
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, r.allow)
+	}
+	if r.code == wire.CodeUnsupportedEncoding {
+		ctx.Response.Header.Set(fasthttp.HeaderAcceptEncoding, "gzip, zstd")
+	}
+	if r.close {
+		ctx.SetConnectionClose()
+		lingering(ctx)
+	}
+}

@@ -1,0 +1,203 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// constants reads the values of all constants of a type from wire/codes.go, so
+// that a new one cannot be forgotten.
+func constants(t *testing.T, typeName string) (values []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "wire/codes.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == typeName {
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, value)
+		}
+		return true
+	})
+	return values
+}
+
+func TestEveryCodeHasItsRow(t *testing.T) {
+	t.Parallel()
+	codes := constants(t, "Code")
+	if len(codes) != len(failures) {
+		t.Errorf("%d codes, %d rows", len(codes), len(failures))
+	}
+	for _, code := range codes {
+		f, ok := failures[wire.Code(code)]
+		if !ok || f.status < 400 || f.message == "" {
+			t.Errorf("%s: row %+v", code, f)
+		}
+		if wantRetry := f.status == 429 || f.status == 503; wantRetry != (f.retryAfter != "") {
+			t.Errorf("%s: %d with Retry-After %q", code, f.status, f.retryAfter)
+		}
+		if strings.ContainsAny(f.message, "\"\n") {
+			t.Errorf("%s: %q needs escaping", code, f.message)
+		}
+	}
+	for _, reason := range constants(t, "Reason") {
+		counted := reason == string(wire.ReasonUnskewed)
+		for _, r := range refusedReasons {
+			counted = counted || reason == string(r)
+		}
+		if !counted {
+			t.Errorf("%s is not counted", reason)
+		}
+	}
+}
+
+// TestEveryCodeCanBeReached drives a server into each row of the table. The
+// rows of framing, size and time are in framing_test.go as well, in depth.
+func TestEveryCodeCanBeReached(t *testing.T) {
+	t.Parallel()
+	reached := map[string]*reply{}
+	note := func(r *reply) {
+		reached[r.body.Error] = r
+	}
+	store := newFake()
+	p := listenTCP(t, store, func(c *Config) {
+		c.MaxBody, c.MaxEntry, c.MaxEntries = 5000, 1000, 2
+		c.ReadTimeout = 300 * time.Millisecond
+	})
+	raw := func(text string) *reply {
+		r, _ := p.raw(text)
+		return r
+	}
+	note(p.post("/v1/default/p?ack=x", "x"))
+	note(p.post("/v1/default/p", ""))
+	note(p.post("/v1/default/p", "\n", asNDJSON))
+	note(p.post("/v1/default", "{", asNDJSON))
+	note(p.post("/v1/default/p", "{", asJSON))
+	note(p.post("/v1/default/-", "x"))
+	note(p.post("/v1/-/p", "x"))
+	note(p.post("/v1/default/p", "x", "X-Sent-At: x"))
+	note(p.post("/v1/default/p", "x", "X-Client-Discards: x"))
+	note(p.post("/v1/default/p", "x", "Content-Encoding: gzip"))
+	note(p.post("/v1/nobody/p", "x"))
+	note(p.do("GET", "/v1/default/p", ""))
+	note(p.post("/", "x"))
+	note(p.do("PUT", "/v1/default/p", "x"))
+	note(raw(request11("POST /v1/default/p", "Content-Length: 9\r\n", "x")))
+	note(p.post("/v1/default/p", strings.Repeat("x", 5001)))
+	note(p.post("/v1/default/p", "1\n2\n3", asNDJSON))
+	note(p.post("/v1/default/p", strings.Repeat("x", 1001)))
+	note(p.post("/v1/default/p", "x", "Content-Encoding: br"))
+	note(p.post("/v1/default", "x"))
+	note(raw(request11("POST /v1/default/p", "X: "+strings.Repeat("x", 9000)+"\r\n", "")))
+	note(raw("GET /livez HTTP/9.9\r\n\r\n"))
+	store.produce = failing(partition.ErrTooManyPartitions)
+	note(p.post("/v1/default/p", "x"))
+	store.produce = failing(partition.ErrFull)
+	note(p.post("/v1/default/p", "x"))
+	store.produce = failing(partition.ErrUnknown)
+	note(p.post("/v1/default/p", "x"))
+	store.now = func() (int64, bool) { panic("a bug") }
+	note(p.post("/v1/default/p", "x"))
+	store.now = func() (int64, bool) { return now, true }
+	p.inflight.Add(p.cfg.MaxInflightBytes)
+	note(p.post("/v1/default/p", "x"))
+	p.inflight.Add(-p.cfg.MaxInflightBytes)
+	p.SetReady(func() error { return errors.New("the store's \"clock\" is unknown\n") })
+	note(p.do("GET", "/readyz", ""))
+	p.closing.Store(true)
+	note(p.post("/v1/default/p", "x"))
+
+	for code, f := range failures {
+		r := reached[string(code)]
+		if r == nil {
+			t.Errorf("%s was not reached", code)
+			continue
+		}
+		if r.status != f.status || r.header.Get("Retry-After") != f.retryAfter || r.body.Message == "" {
+			t.Errorf("%s: got %d, Retry-After %q, %s", code, r.status, r.header.Get("Retry-After"), r.raw)
+		}
+		if p.metric("refusals_total", string(code)) == 0 {
+			t.Errorf("%s is not counted", code)
+		}
+	}
+	if scope := reached["too_many_partitions"].body.Scope; scope != "namespace" {
+		t.Errorf("too_many_partitions has scope %q", scope)
+	}
+	if outcome := reached["store_unavailable"].body.Outcome; outcome != "unknown" {
+		t.Errorf("an unknown outcome is answered %q", outcome)
+	}
+	if message := reached["not_ready"].body.Message; message != "not ready: the store's \"clock\" is unknown\n" {
+		t.Errorf("the reason reads %q", message)
+	}
+}
+
+func TestStoreErrorsAreExplained(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err           error
+		status        int
+		code, outcome string
+	}{
+		{partition.ErrUnavailable, 503, "store_unavailable", ""},
+		{partition.ErrFull, 503, "store_full", ""},
+		{partition.ErrUnknown, 503, "store_unavailable", "unknown"},
+		{partition.ErrBroken, 503, "store_unavailable", ""},
+		{errors.New("anything else"), 503, "store_unavailable", "unknown"},
+	} {
+		store := newFake()
+		store.produce = failing(c.err)
+		r := listen(t, store, nil).post("/v1/default/p", "x")
+		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != c.outcome {
+			t.Errorf("%v: got %d %s", c.err, r.status, r.raw)
+		}
+	}
+}
+
+func TestStatsAnswersAreExplained(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, nil)
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{nil, 200, ""}, {partition.ErrNoPartition, 404, "no_such_partition"}, {partition.ErrFull, 503, "store_full"},
+		{partition.ErrUnknown, 503, "store_unavailable"}, {partition.ErrBroken, 503, "store_unavailable"},
+	} {
+		store.stats = func(_ context.Context, ns *partition.Namespace, name string) (partition.Stats, error) {
+			if ns.Name != "default" || name != "p" {
+				t.Errorf("asked for %s/%s", ns.Name, name)
+			}
+			return partition.Stats{Depth: 2, Capacity: 7, OldestAge: 1500 * time.Millisecond, Accepted: 3}, c.err
+		}
+		r := p.do("GET", "/v1/default/p", "")
+		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != "" {
+			t.Errorf("%v: got %d %s", c.err, r.status, r.raw)
+		}
+		if c.err == nil && r.raw != `{"namespace":"default","partition":"p","depth":2,"capacity":7,"leased":false,"oldest_age_ms":1500,"since_birth":{"accepted":3,"evicted":0,"expired":0}}` {
+			t.Errorf("got %s", r.raw)
+		}
+		if head := p.do("HEAD", "/v1/default/p", ""); head.status != c.status || head.raw != "" {
+			t.Errorf("HEAD: got %d %q", head.status, head.raw)
+		}
+	}
+}

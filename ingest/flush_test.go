@@ -1,0 +1,138 @@
+package ingest
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// outcome is what one part was told.
+type outcome struct{ accepted, evicted, depth int }
+
+func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		ns := &partition.Namespace{Name: "n", Policy: partition.DefaultPolicy()}
+		ns.Policy.Capacity = rapid.IntRange(1, 2500).Draw(t, "capacity")
+		size := rapid.OneOf(rapid.IntRange(1, 5), rapid.IntRange(1, 1000))
+
+		var parts []*part
+		model := map[string]int{} // depth by partition, one part after the other
+		want := map[*part]outcome{}
+		for i := range rapid.IntRange(1, 60).Draw(t, "parts") {
+			p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("n/p%d", rapid.IntRange(0, 4).Draw(t, "partition"))}
+			p.count = size.Draw(t, "entries")
+			if rapid.IntRange(0, 5).Draw(t, "keyed") == 0 {
+				p.request.idempotencyKey = fmt.Sprint("key", i)
+			}
+			for j := range p.count {
+				p.entries = append(p.entries, fmt.Appendf(nil, "%d.%d", i, j))
+			}
+			p.bytes = rapid.OneOf(rapid.Just(100), rapid.IntRange(1, maxFlushBytes)).Draw(t, "bytes")
+			parts = append(parts, p)
+
+			depth := model[p.name] + p.count
+			evicted := max(0, depth-ns.Policy.Capacity)
+			model[p.name] = depth - evicted
+			want[p] = outcome{p.count, evicted, depth - evicted}
+		}
+
+		var order [5][]string // entries as the store sees them
+		var wantOrder [5][]string
+		partitionOf := func(name string) int { return int(name[len(name)-1] - '0') }
+		for _, p := range parts {
+			for _, e := range p.entries {
+				wantOrder[partitionOf(p.name)] = append(wantOrder[partitionOf(p.name)], string(e))
+			}
+		}
+
+		store := newFake()
+		depths := map[string]int{}
+		f := newFlush()
+		settled := 0
+		rest := append([]*part(nil), parts...)
+		for flushes := 0; len(rest) > 0; flushes++ {
+			if flushes > len(parts) {
+				t.Fatalf("%d parts are left after %d flushes", len(rest), flushes)
+			}
+			rest = f.fill(rest, func(*part) bool { return true })
+			entries, bytes, joined := 0, 0, 0
+			seen := map[string]bool{}
+			for i, g := range f.groups {
+				if seen[g.Partition] {
+					t.Fatalf("%s is in two groups of a flush", g.Partition)
+				}
+				seen[g.Partition] = true
+				members, keyed := 0, false
+				for p := f.used[i].first; p != nil; p = p.next {
+					members++
+					keyed = keyed || p.request.idempotencyKey != ""
+					bytes += p.bytes
+				}
+				if keyed && members > 1 || (g.IdempotencyKey != "") != keyed {
+					t.Fatalf("a request with a key shares its group with %d others", members-1)
+				}
+				if len(g.Entries) > maxGroupEntries {
+					t.Fatalf("a group of %d entries", len(g.Entries))
+				}
+				entries += len(g.Entries)
+				joined += members
+				for _, e := range g.Entries {
+					order[partitionOf(g.Partition)] = append(order[partitionOf(g.Partition)], string(e))
+				}
+				g.Accepted = len(g.Entries)
+				g.Evicted = max(0, depths[g.Partition]+g.Accepted-ns.Policy.Capacity)
+				depths[g.Partition] += g.Accepted - g.Evicted
+				g.Depth = depths[g.Partition]
+			}
+			if joined > 1 && (entries > maxFlushEntries || bytes > maxFlushBytes) {
+				t.Fatalf("a flush of %d entries, %d bytes", entries, bytes)
+			}
+			f.share(func(p *part, err error) {
+				settled++
+				if got := (outcome{p.accepted, p.evicted, p.depth}); got != want[p] || err != nil {
+					t.Fatalf("part got %+v, %v; want %+v", got, err, want[p])
+				}
+			})
+		}
+		if settled != len(parts) || fmt.Sprint(order) != fmt.Sprint(wantOrder) || store.wrong != nil {
+			t.Fatalf("settled %d of %d parts; order %v", settled, len(parts), order)
+		}
+	})
+}
+
+func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
+	t.Parallel()
+	f := newFlush()
+	ns := newFake().namespaces["default"]
+	for i := range 2 * keepGroups {
+		p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("default/p%d", i), entries: [][]byte{{}}}
+		f.fill([]*part{p}, func(*part) bool { return true })
+		if f.groups[0].Partition != fmt.Sprintf("p%d", i) {
+			t.Fatalf("got %q", f.groups[0].Partition)
+		}
+		f.share(func(*part, error) {})
+	}
+	if len(f.known) > keepGroups+1 {
+		t.Errorf("%d partitions are remembered", len(f.known))
+	}
+}
+
+func TestAGroupsNameOutlivesTheRequestThatNamedIt(t *testing.T) {
+	t.Parallel()
+	f := newFlush()
+	r := newRequest()
+	r.namespace = newFake().namespaces["default"]
+	r.addOnly([]byte("default/first"))
+	r.add(event{data: []byte("x")}, 10)
+	r.seal()
+	f.fill([]*part{&r.parts[0]}, func(*part) bool { return true })
+	name := f.groups[0].Partition
+	copy(r.name, "zzzzzzzzzzzzz")
+	if name != "first" {
+		t.Errorf("the group's partition became %q", name)
+	}
+}

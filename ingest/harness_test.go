@@ -1,0 +1,370 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/valyala/fasthttp/fasthttputil"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// fasthttp's own: one clock for Date headers, and cleaners that sleep
+		// up to 10 s after their server or client has ended.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"))
+}
+
+// now is the fake store's clock.
+const now int64 = 1_763_629_675_100
+
+var _ Store = (*fakeStore)(nil)
+var _ Store = (*partition.Store)(nil)
+
+// fakeStore keeps entries in memory unless a func says otherwise.
+type fakeStore struct {
+	namespaces map[string]*partition.Namespace
+	now        func() (int64, bool)
+	produce    func(ctx context.Context, groups []*partition.Group)
+	stats      func(ctx context.Context, ns *partition.Namespace, name string) (partition.Stats, error)
+
+	mu    sync.Mutex
+	lists map[string][]string // by "namespace/partition", entries as encoded
+	seen  map[string]partition.Group
+	calls int
+	wrong error // a broken rule of Store.Produce
+}
+
+func newFake() *fakeStore {
+	policy := partition.DefaultPolicy()
+	small := policy
+	small.Capacity = 5
+	f := &fakeStore{
+		namespaces: map[string]*partition.Namespace{
+			"default": {Name: "default", Policy: policy},
+			"small":   {Name: "small", Policy: small},
+		},
+		now:   func() (int64, bool) { return now, true },
+		lists: map[string][]string{},
+		seen:  map[string]partition.Group{},
+	}
+	f.produce = f.keep
+	f.stats = func(context.Context, *partition.Namespace, string) (partition.Stats, error) {
+		return partition.Stats{}, partition.ErrNoPartition
+	}
+	return f
+}
+
+func (f *fakeStore) Namespace(name string) *partition.Namespace { return f.namespaces[name] }
+func (f *fakeStore) Now() (int64, bool)                         { return f.now() }
+func (f *fakeStore) Produce(ctx context.Context, groups []*partition.Group) {
+	f.produce(ctx, groups)
+}
+func (f *fakeStore) Stats(ctx context.Context, ns *partition.Namespace, name string) (partition.Stats, error) {
+	return f.stats(ctx, ns, name)
+}
+
+// keep is the store's contract in memory, and holds its caller to it.
+func (f *fakeStore) keep(_ context.Context, groups []*partition.Group) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	called := map[string]bool{}
+	for _, g := range groups {
+		key := g.Namespace.Name + "/" + g.Partition
+		if called[key] || len(g.Entries) == 0 || g.Accepted+g.Evicted+g.Depth != 0 || g.Err != nil || g.Repeated {
+			f.wrong = fmt.Errorf("group of %s breaks the contract: %+v", key, g)
+		}
+		called[key] = true
+		if first, ok := f.seen[key+" "+g.IdempotencyKey]; ok {
+			g.Accepted, g.Evicted, g.Depth, g.Repeated = first.Accepted, first.Evicted, first.Depth, true
+			continue
+		}
+		list := f.lists[strings.Clone(key)]
+		for _, e := range g.Entries {
+			if _, err := partition.ParseEntry(e); err != nil {
+				f.wrong = fmt.Errorf("entry %q: %w", e, err)
+			}
+			list = append(list, string(e))
+		}
+		g.Accepted = len(g.Entries)
+		g.Evicted = max(0, len(list)-g.Namespace.Policy.Capacity)
+		list = list[g.Evicted:]
+		g.Depth = len(list)
+		f.lists[key] = list
+		if g.IdempotencyKey != "" {
+			f.seen[key+" "+g.IdempotencyKey] = *g
+		}
+	}
+}
+
+// entries returns what a partition holds, "namespace/partition".
+func (f *fakeStore) entries(key string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.lists[key]...)
+}
+
+// failing answers every group with err.
+func failing(err error) func(context.Context, []*partition.Group) {
+	return func(_ context.Context, groups []*partition.Group) {
+		for _, g := range groups {
+			g.Err = err
+		}
+	}
+}
+
+// port is a running server and a way to talk to it.
+type port struct {
+	*Server
+	t      testing.TB
+	store  *fakeStore // nil before a real one
+	reg    *prometheus.Registry
+	dial   func() (net.Conn, error)
+	client *http.Client
+}
+
+// listen starts a server in memory; edit may change its configuration.
+func listen(t testing.TB, store Store, edit func(*Config)) *port {
+	ln := fasthttputil.NewInmemoryListener()
+	return listenOn(t, store, edit, ln, ln.Dial, zap.NewNop())
+}
+
+// listenTCP starts a server on a loopback socket.
+func listenTCP(t testing.TB, store Store, edit func(*Config)) *port {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+	return listenOn(t, store, edit, ln, dial, zap.NewNop())
+}
+
+// listenOn runs a server until the test ends, and then holds it to its account.
+func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, dial func() (net.Conn, error), log *zap.Logger) *port {
+	t.Helper()
+	cfg := DefaultConfig()
+	if edit != nil {
+		edit(&cfg)
+	}
+	reg := prometheus.NewRegistry()
+	s, err := New(cfg, store, reg, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{
+		DialContext:        func(context.Context, string, string) (net.Conn, error) { return dial() },
+		DisableCompression: true, MaxIdleConnsPerHost: 256,
+	}
+	fake, _ := store.(*fakeStore)
+	p := &port{
+		Server: s, t: t, store: fake, reg: reg, dial: dial,
+		client: &http.Client{Transport: transport, Timeout: 30 * time.Second},
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if fake != nil && fake.wrong != nil {
+			t.Error(fake.wrong)
+		}
+		if bytes, conns := s.inflight.Load(), s.conns.Load(); bytes != 0 || conns != 0 {
+			t.Errorf("%d bytes are still reserved, %d connections open", bytes, conns)
+		}
+	})
+	return p
+}
+
+// reply is an answer, its body decoded when it is JSON.
+type reply struct {
+	status int
+	header http.Header
+	raw    string
+	body   struct {
+		Error, Message, Scope, Outcome string
+		Accepted, Evicted, Rejected    int
+		Depth, Capacity                *int
+		Results                        []struct {
+			I              int
+			Result, Reason string
+		}
+	}
+}
+
+// results renders the exceptions compactly: "5:drop/stale 7:retry/unknown".
+func (r *reply) results() string {
+	var parts []string
+	for _, e := range r.body.Results {
+		parts = append(parts, fmt.Sprintf("%d:%s/%s", e.I, e.Result, e.Reason))
+	}
+	return strings.Join(parts, " ")
+}
+
+func readReply(t testing.TB, resp *http.Response) *reply {
+	t.Helper()
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("read answer: %v", err)
+	}
+	r := &reply{status: resp.StatusCode, header: resp.Header, raw: string(raw)}
+	if len(raw) > 0 {
+		if ct := resp.Header.Get("Content-Type"); ct != "application/json" {
+			t.Errorf("a body of type %q: %s", ct, raw)
+		}
+		if err := json.Unmarshal(raw, &r.body); err != nil {
+			t.Errorf("body %q: %v", raw, err)
+		}
+	}
+	return r
+}
+
+// do sends a request; headers are "Name: value".
+func (p *port) do(method, path, body string, headers ...string) *reply {
+	p.t.Helper()
+	req, err := http.NewRequest(method, "http://data.port"+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return readReply(p.t, resp)
+}
+
+const (
+	asNDJSON = "Content-Type: application/x-ndjson"
+	asJSON   = "Content-Type: application/json"
+)
+
+func (p *port) post(path, body string, headers ...string) *reply {
+	p.t.Helper()
+	return p.do(http.MethodPost, path, body, headers...)
+}
+
+// raw sends bytes on a new connection and returns the first answer, and
+// whether the server closed the connection after it.
+func (p *port) raw(text string) (r *reply, closed bool) {
+	p.t.Helper()
+	c, err := p.dial()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	go func() { _, _ = io.WriteString(c, text) }()
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodPost})
+	if err != nil {
+		p.t.Fatalf("%.80q: %v", text, err)
+	}
+	r = readReply(p.t, resp)
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if resp.Close {
+		if extra, err := in.ReadByte(); err == nil {
+			p.t.Errorf("%.80q: %q follows an answer that closes", text, extra)
+		}
+	}
+	return r, resp.Close
+}
+
+// metric reads one counter by name and label values in the order of the names.
+func (p *port) metric(name string, labels ...string) float64 {
+	p.t.Helper()
+	families, err := p.reg.Gather()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "spillway_ingest_"+name {
+			continue
+		}
+	metrics:
+		for _, m := range family.GetMetric() {
+			for i, l := range m.GetLabel() {
+				if i >= len(labels) || l.GetValue() != labels[i] {
+					continue metrics
+				}
+			}
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return 0
+}
+
+func (r *reply) expect(t testing.TB, status int, code string) {
+	t.Helper()
+	if r.status != status || r.body.Error != code {
+		t.Errorf("got %d %s, want %d %s", r.status, r.raw, status, code)
+	}
+}
+
+func TestMetricsFollowTheConventions(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	p.post("/v1/default/p", "x")
+	problems, err := testutil.GatherAndLint(p.reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+}
+
+func TestTwoServersOnOneRegistryAreAnErrorNotAPanic(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	if _, err := New(DefaultConfig(), newFake(), reg, zap.NewNop()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(DefaultConfig(), newFake(), reg, zap.NewNop())
+	var already prometheus.AlreadyRegisteredError
+	if !errors.As(err, &already) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func gzipped(t testing.TB, text string) string { return deflate(t, text, newGzipWriter) }
+func zstded(t testing.TB, text string) string  { return deflate(t, text, newZstdWriter) }
+
+func deflate(t testing.TB, text string, make func(io.Writer) io.WriteCloser) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := make(&b)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}

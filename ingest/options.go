@@ -1,0 +1,90 @@
+package ingest
+
+import (
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Header names in the spelling that fasthttp keeps them in, so that looking one
+// up needs no work.
+var (
+	headerSentAt         = []byte("X-Sent-At")
+	headerEventTS        = []byte("X-Event-Ts")
+	headerIdempotencyKey = []byte("Idempotency-Key")
+	headerDiscards       = []byte("X-Client-Discards")
+	headerPrefer         = []byte("Prefer")
+)
+
+const jsonType = "application/json"
+
+// options are what a produce request asks for beside its body.
+type options struct {
+	sentAt, eventTS       int64 // Unix ms
+	hasSentAt, hasEventTS bool
+	idempotencyKey        string // empty: none
+	noAck                 bool   // ?ack=none
+	minimal               bool   // Prefer: return=minimal
+	discards              []wire.Discard
+}
+
+// readOptions judges query and headers. An empty header counts as absent.
+func readOptions(ctx *fasthttp.RequestCtx) (o options, refused *refusal) {
+	if o.noAck, refused = readAck(ctx); refused != nil {
+		return o, refused
+	}
+	h := &ctx.Request.Header
+	if o.sentAt, o.hasSentAt, refused = readTime(h, headerSentAt); refused != nil {
+		return o, refused
+	}
+	if o.eventTS, o.hasEventTS, refused = readTime(h, headerEventTS); refused != nil {
+		return o, refused
+	}
+	if key := h.PeekCanonical(headerIdempotencyKey); len(key) > 0 {
+		if !wire.ValidIdempotencyKey(key) {
+			return o, refusef(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
+		}
+		o.idempotencyKey = string(key)
+	}
+	if value := h.PeekCanonical(headerDiscards); len(value) > 0 {
+		var ok bool
+		if o.discards, ok = wire.ParseDiscards(value); !ok {
+			return o, refusef(wire.CodeBadHeader, "X-Client-Discards is a list of reason=count, as in queue_overflow=23,stale=5")
+		}
+	}
+	if prefer := h.PeekCanonical(headerPrefer); len(prefer) > 0 {
+		o.minimal = wire.WantsMinimal(prefer)
+	}
+	return o, nil
+}
+
+func readAck(ctx *fasthttp.RequestCtx) (none bool, refused *refusal) {
+	switch string(ctx.URI().QueryString()) {
+	case "", "ack=commit":
+		return false, nil
+	case "ack=none":
+		return true, nil
+	}
+	args := ctx.QueryArgs()
+	if !args.Has("ack") {
+		return false, nil
+	}
+	switch string(args.Peek("ack")) {
+	case "commit":
+		return false, nil
+	case "none":
+		return true, nil
+	}
+	return false, refusef(wire.CodeBadRequest, "ack is commit or none")
+}
+
+func readTime(h *fasthttp.RequestHeader, name []byte) (ms int64, has bool, refused *refusal) {
+	value := h.PeekCanonical(name)
+	if len(value) == 0 {
+		return 0, false, nil
+	}
+	if ms, has = wire.ParseMillis(value); !has {
+		return 0, false, refusef(wire.CodeBadTime, "%s is Unix milliseconds in at most 13 digits", name)
+	}
+	return ms, true, nil
+}

@@ -1,0 +1,55 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// stats describes one partition. It costs a round trip of its own and is for
+// people and checks, not for a hot path.
+func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *refusal {
+	name := string(t.partition)
+	within, cancel := context.WithTimeout(context.Background(), s.cfg.ProduceTimeout)
+	defer cancel()
+	st, err := s.store.Stats(within, t.namespace, name)
+	switch {
+	case errors.Is(err, partition.ErrNoPartition):
+		return refuse(wire.CodeNoSuchPartition)
+	case errors.Is(err, partition.ErrFull):
+		return refuse(wire.CodeStoreFull)
+	case err != nil:
+		// Unknown outcomes do not matter to a question.
+		return refuse(wire.CodeStoreUnavailable)
+	}
+	answer := wire.Stats{
+		Namespace: t.namespace.Name, Partition: name,
+		Depth: st.Depth, Capacity: st.Capacity, Leased: st.Leased,
+		OldestAgeMillis: st.OldestAge.Milliseconds(),
+		Accepted:        st.Accepted, Evicted: st.Evicted, Expired: st.Expired,
+	}
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBody(answer.Append(nil))
+	return nil
+}
+
+// livez says that the process answers, also while it shuts down.
+func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *refusal {
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBodyString(`{"status":"ok"}`)
+	return nil
+}
+
+// readyz says whether requests are worth sending here.
+func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *refusal {
+	if check := s.ready.Load(); check != nil {
+		if err := (*check)(); err != nil {
+			return refusef(wire.CodeNotReady, "not ready: %v", err)
+		}
+	}
+	return s.livez(ctx, t)
+}

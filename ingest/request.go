@@ -1,0 +1,221 @@
+package ingest
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// request is one produce request on its way through the lanes. Everything a
+// lane reads lives in the request's own buffers: fasthttp takes its memory back
+// as soon as the handler returns. Requests are pooled, buffers and all.
+type request struct {
+	options
+	namespace *partition.Namespace
+	received  int64 // Unix ms on the store's clock
+	count     int   // entries judged so far: the index of the next
+
+	inflated []byte   // decompressed body
+	encoded  []byte   // entries in the store's form, back to back
+	spans    []span   // where each of them lies
+	entries  [][]byte // the same as slices, those of a part together
+	parts    []part
+	byName   map[string]int32 // partition → index in parts, for mixed bodies
+	name     []byte           // "namespace/partition" of an unmixed request
+
+	answer wire.Answer
+	out    []byte // encoded answer
+
+	held    int64         // bytes reserved of the budget
+	pending atomic.Int32  // parts without a result
+	done    chan struct{} // one token when there are none left, for requests that are waited for
+}
+
+// span is one encoded entry: encoded[previous end:end].
+type span struct {
+	end   int
+	part  int32
+	index int32 // in the request
+}
+
+// part is the entries of one request for one partition: what a lane handles.
+type part struct {
+	request *request
+	name    string // "namespace/partition"; the request's memory
+	lane    *lane
+	count   int
+	entries [][]byte
+	bytes   int
+	queued  time.Time
+	next    *part // in its group
+
+	accepted, evicted, depth int
+	repeated                 bool
+	err                      error
+}
+
+// Buffers that grew past these are not kept: one large request must not pin
+// its memory in the pool.
+const (
+	keepBytes   = 256 << 10
+	keepEntries = 1024
+)
+
+func newRequest() *request {
+	return &request{byName: make(map[string]int32), done: make(chan struct{}, 1)}
+}
+
+// reset forgets everything but the buffers.
+func (r *request) reset() {
+	clear(r.entries)
+	clear(r.parts)
+	clear(r.byName)
+	*r = request{
+		inflated: keep(r.inflated, keepBytes), encoded: keep(r.encoded, keepBytes),
+		spans: keep(r.spans, keepEntries), entries: keep(r.entries, keepEntries),
+		parts: keep(r.parts, keepEntries), byName: r.byName, name: r.name[:0],
+		answer: wire.Answer{Results: keep(r.answer.Results, keepEntries)},
+		out:    keep(r.out, keepBytes), done: r.done,
+	}
+}
+
+func keep[T any](buffer []T, most int) []T {
+	if cap(buffer) > most {
+		return nil
+	}
+	return buffer[:0]
+}
+
+// event is one entry before it is judged; its strings and slices are views.
+type event struct {
+	partition string // of a mixed request
+	id, data  []byte
+	hasID     bool
+	ts        int64
+	hasTS     bool
+}
+
+// addOnly makes a part for the one partition of an unmixed request.
+func (r *request) addOnly(path []byte) {
+	r.name = append(r.name, path...)
+	r.parts = append(r.parts, part{request: r, name: unsafe.String(unsafe.SliceData(r.name), len(r.name))})
+}
+
+// partOf returns the part for a partition of a mixed request.
+func (r *request) partOf(name string) int32 {
+	if i, known := r.byName[name]; known {
+		return i
+	}
+	i := int32(len(r.parts))
+	full := r.namespace.Name + "/" + name
+	r.byName[full[len(full)-len(name):]] = i
+	r.parts = append(r.parts, part{request: r, name: full})
+	return i
+}
+
+// add judges an event and encodes it for its part, or notes why not.
+func (r *request) add(e event, maxEntry int) {
+	if len(e.data) > maxEntry {
+		r.drop(wire.ReasonTooLarge)
+		return
+	}
+	if e.hasID && !partition.ValidID(e.id) {
+		r.drop(wire.ReasonBadID)
+		return
+	}
+	at, verdict := stamps{
+		received: r.received,
+		sent:     r.sentAt, hasSent: r.hasSentAt,
+		ts: e.ts, hasT: e.hasTS,
+	}.occurred(r.namespace.Policy.MaxAge)
+	switch verdict {
+	case stale:
+		r.drop(wire.ReasonStale)
+		return
+	case unskewed:
+		r.note(wire.Warning, wire.ReasonUnskewed)
+	case timely:
+	}
+	to := int32(0)
+	if e.partition != "" {
+		to = r.partOf(e.partition)
+	}
+	r.encoded = partition.AppendEntry(r.encoded, at, e.id, e.data)
+	r.spans = append(r.spans, span{end: len(r.encoded), part: to, index: int32(r.count)})
+	r.parts[to].count++
+	r.count++
+}
+
+// drop notes that the next entry is refused for good.
+func (r *request) drop(why wire.Reason) {
+	r.note(wire.Drop, why)
+	r.answer.Rejected++
+	r.count++
+}
+
+func (r *request) note(verdict wire.Verdict, why wire.Reason) {
+	r.answer.Results = append(r.answer.Results, wire.Result{Index: r.count, Verdict: verdict, Reason: why})
+}
+
+// seal cuts the encoded bytes into slices, now that they no longer move, and
+// lays those of a part together.
+func (r *request) seal() {
+	r.entries = slices.Grow(r.entries[:0], len(r.spans))[:len(r.spans)]
+	start := 0
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.entries = r.entries[start : start : start+p.count]
+		start += p.count
+	}
+	start = 0
+	for _, s := range r.spans {
+		p := &r.parts[s.part]
+		p.entries = append(p.entries, r.encoded[start:s.end:s.end])
+		p.bytes += s.end - start
+		start = s.end
+	}
+}
+
+// collect sums the parts up into the answer: entries of failed ones are to be
+// retried. It returns how many parts were stored.
+func (r *request) collect() (stored int) {
+	failed := false
+	for i := range r.parts {
+		p := &r.parts[i]
+		if p.err != nil {
+			failed = true
+			r.answer.Rejected += p.count
+			continue
+		}
+		stored++
+		r.answer.Accepted += p.accepted
+		r.answer.Evicted += p.evicted
+	}
+	if failed {
+		r.noteRetries()
+	}
+	return stored
+}
+
+// noteRetries adds a result for each entry of a failed part, in the order of
+// the request and in place of a warning about the same entry.
+func (r *request) noteRetries() {
+	for _, s := range r.spans {
+		if err := r.parts[s.part].err; err != nil {
+			_, reason := explain(err)
+			r.answer.Results = append(r.answer.Results, wire.Result{Index: int(s.index), Verdict: wire.Retry, Reason: reason})
+		}
+	}
+	slices.SortStableFunc(r.answer.Results, func(a, b wire.Result) int {
+		if a.Index != b.Index {
+			return cmp.Compare(a.Index, b.Index)
+		}
+		return cmp.Compare(a.Verdict, b.Verdict) // "retry" < "warning"
+	})
+	r.answer.Results = slices.CompactFunc(r.answer.Results, func(a, b wire.Result) bool { return a.Index == b.Index })
+}

@@ -1,0 +1,185 @@
+package ingest
+
+import (
+	"bytes"
+	"strings"
+	"unsafe"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// route is one row of the table: what a method does at a path.
+type route struct {
+	name    string // in metrics
+	method  string // a GET also answers HEAD
+	pattern string
+	serve   func(*Server, *fasthttp.RequestCtx, target) *refusal
+}
+
+const (
+	patternNamespace = "/v1/{namespace}"
+	patternPartition = "/v1/{namespace}/{partition}"
+)
+
+// routes is everything the data port answers.
+var routes = []route{
+	{"produce", fasthttp.MethodPost, patternPartition, (*Server).produce},
+	{"mixed", fasthttp.MethodPost, patternNamespace, (*Server).mixed},
+	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
+	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
+	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
+}
+
+// target is what a request is about. Its slices are fasthttp's memory: copy
+// what must outlive the handler.
+type target struct {
+	route     *route
+	namespace *partition.Namespace
+	path      []byte // "namespace/partition" or "namespace"
+	partition []byte
+}
+
+// admit judges everything that needs no body, from the outside in: framing,
+// method, path, then whose namespace it is. A client that asks with Expect:
+// 100-continue is refused here before it sends anything. Tokens belong at the
+// end, where the namespace is known and nothing has been read.
+func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *refusal {
+	if refused := checkFraming(&ctx.Request.Header); refused != nil {
+		return refused
+	}
+	uri := ctx.URI()
+	pattern, refused := t.parsePath(uri.Path(), uri.PathOriginal())
+	if refused = t.chooseRoute(pattern, ctx.Method(), refused); refused != nil {
+		return refused
+	}
+	if ctx.Request.Header.ContentLength() > s.cfg.MaxBody {
+		return s.bodyTooLarge()
+	}
+	switch {
+	case s.closing.Load() && t.route.pattern != "/livez":
+		return refuse(wire.CodeShuttingDown)
+	case len(t.path) == 0:
+		return nil
+	}
+	name, _, _ := bytes.Cut(t.path, []byte{'/'})
+	// The name is only looked up, so it need not be copied.
+	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
+	if t.namespace == nil {
+		return refuse(wire.CodeNoSuchNamespace)
+	}
+	return nil
+}
+
+// checkFraming refuses what two HTTP implementations might read as different
+// requests. fasthttp lets these through: both lengths at once (it serves the
+// rest as a second request), an identity transfer coding, folded headers and
+// bare line feeds, and any version that looks like HTTP/d.d.
+func checkFraming(h *fasthttp.RequestHeader) *refusal {
+	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
+		return &refusal{code: wire.CodeVersionUnsupported, close: true}
+	}
+	bad := func(message string) *refusal {
+		return &refusal{code: wire.CodeBadRequest, message: message, close: true}
+	}
+	hasLength, hasCoding := false, false
+	for rest := h.RawHeaders(); len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n')
+		if end < 1 || rest[end-1] != '\r' {
+			return bad("header lines end in CR LF")
+		}
+		line := rest[:end-1]
+		rest = rest[end+1:]
+		if len(line) == 0 {
+			break
+		}
+		switch line[0] {
+		case ' ', '\t':
+			return bad("a header must not continue on the next line")
+		case 'c', 'C':
+			hasLength = hasLength || names(line, "Content-Length")
+		case 't', 'T':
+			hasCoding = hasCoding || names(line, "Transfer-Encoding")
+		}
+	}
+	const chunked = -1 // how fasthttp reports it
+	switch {
+	case hasLength && hasCoding:
+		return bad("send either Content-Length or Transfer-Encoding")
+	case hasCoding && h.ContentLength() != chunked:
+		return bad("the only Transfer-Encoding is chunked")
+	}
+	return nil
+}
+
+// names reports whether a header line is of that header.
+func names(line []byte, header string) bool {
+	return len(line) > len(header) && line[len(header)] == ':' &&
+		strings.EqualFold(unsafe.String(unsafe.SliceData(line), len(header)), header)
+}
+
+// parsePath finds the pattern of a path and its names. Only the canonical
+// spelling is taken: fasthttp decodes %2e%2e and resolves //, and what two
+// programs spell differently they may also guard differently.
+func (t *target) parsePath(path, original []byte) (pattern string, refused *refusal) {
+	if !bytes.Equal(path, original) {
+		return "", refusef(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
+	}
+	rest, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
+	if !isV1 {
+		return unsafe.String(unsafe.SliceData(path), len(path)), nil
+	}
+	t.path = rest
+	namespace, name, hasPartition := bytes.Cut(rest, []byte{'/'})
+	switch {
+	case !partition.ValidNamespace(namespace):
+		refused = refuse(wire.CodeBadNamespace)
+	case hasPartition && !partition.ValidPartition(name):
+		refused = refuse(wire.CodeBadPartition)
+	}
+	if !hasPartition {
+		return patternNamespace, refused
+	}
+	t.partition = name
+	return patternPartition, refused
+}
+
+// chooseRoute finds the row. A wrong method is reported before a wrong path: a
+// scanner that sends TRACE learns what is allowed and nothing else.
+func (t *target) chooseRoute(pattern string, method []byte, refused *refusal) *refusal {
+	if string(method) == fasthttp.MethodHead {
+		method = []byte(fasthttp.MethodGet)
+	}
+	var allow []string
+	known := false
+	for i := range routes {
+		r := &routes[i]
+		known = known || r.method == string(method)
+		if r.pattern != pattern {
+			continue
+		}
+		if r.method == string(method) {
+			t.route = r
+			return refused
+		}
+		allow = append(allow, allowed(r.method))
+	}
+	switch {
+	case !known && allow == nil:
+		return &refusal{code: wire.CodeMethodNotAllowed, allow: "GET, HEAD, POST"}
+	case allow != nil:
+		return &refusal{code: wire.CodeMethodNotAllowed, allow: strings.Join(allow, ", ")}
+	case refused != nil:
+		return refused
+	}
+	return refuse(wire.CodeNoSuchRoute)
+}
+
+func allowed(method string) string {
+	if method == fasthttp.MethodGet {
+		return "GET, HEAD"
+	}
+	return method
+}

@@ -1,0 +1,220 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Store is what the way in needs of the buffer; *partition.Store is one.
+// Namespace must not keep the name, Produce no group beyond its return.
+type Store interface {
+	Namespace(name string) *partition.Namespace
+	Now() (ms int64, ok bool)
+	Produce(ctx context.Context, groups []*partition.Group)
+	Stats(ctx context.Context, ns *partition.Namespace, partition string) (partition.Stats, error)
+}
+
+// Server is the data port. Serve and Shutdown may be called once each, in any
+// order; further Shutdowns wait for the first.
+type Server struct {
+	cfg      Config
+	store    Store
+	log      *zap.Logger
+	metrics  *metrics
+	http     *fasthttp.Server
+	inflater *inflater
+	lanes    *lanes
+	requests sync.Pool
+	inflight atomic.Int64 // bytes, see Config.MaxInflightBytes
+	conns    atomic.Int64 // open connections
+	ready    atomic.Pointer[func() error]
+	closing  atomic.Bool
+
+	mu     sync.Mutex
+	ln     *boundedListener
+	served chan struct{} // closed when Serve is about to return
+}
+
+// maxHeaderBytes bounds request line and headers together; it is what each
+// connection's read buffer takes. The rest are limits that nobody needs to set.
+const (
+	maxHeaderBytes     = 8 << 10
+	maxRequestsPerConn = 1 << 20 // lets a balancer spread long-lived connections anew
+)
+
+// New makes a server that is not listening yet. It returns a
+// *partition.FieldError for an unusable setting.
+func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	inflater, err := newInflater(cfg.MaxDecompressed)
+	if err != nil {
+		return nil, fmt.Errorf("make decompressor: %w", err)
+	}
+	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater}
+	s.requests.New = func() any { return newRequest() }
+	if s.metrics, err = newMetrics(reg, &s.inflight, &s.conns); err != nil {
+		return nil, err
+	}
+	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)
+	s.http = &fasthttp.Server{
+		Handler:       s.handle,
+		ErrorHandler:  s.unreadable,
+		ExpectHandler: s.expect,
+		Logger:        connLog{log},
+
+		ReadTimeout:        cfg.ReadTimeout,
+		WriteTimeout:       cfg.WriteTimeout,
+		IdleTimeout:        cfg.IdleTimeout,
+		MaxRequestBodySize: cfg.MaxBody,
+		ReadBufferSize:     maxHeaderBytes,
+		MaxRequestsPerConn: maxRequestsPerConn,
+		// The listener holds the bound; a worker is free a moment after its
+		// connection is closed, and must not be missed in between.
+		Concurrency: 2*cfg.MaxConns + 64,
+
+		NoDefaultServerHeader:        true,
+		NoDefaultContentType:         true,
+		SecureErrorLogMessage:        true,
+		DisablePreParseMultipartForm: true,
+		CloseOnShutdown:              true,
+	}
+	return s, nil
+}
+
+// Serve answers on ln until Shutdown, and returns nil then. It closes ln. It
+// returns an error when ln fails; Shutdown is still due.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	if s.closing.Load() {
+		s.mu.Unlock()
+		return ln.Close()
+	}
+	if s.ln != nil {
+		s.mu.Unlock()
+		return errors.New("serve: a server serves one listener, once")
+	}
+	s.ln = newBoundedListener(ln, &s.conns, s.cfg.MaxConns, s.metrics)
+	s.served = make(chan struct{})
+	s.lanes.start()
+	s.mu.Unlock()
+
+	defer close(s.served)
+	if err := s.http.Serve(s.ln); err != nil && !s.closing.Load() {
+		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+	}
+	return nil
+}
+
+// SetReady makes /readyz answer 503 with the reason while check returns one. It
+// is called with each probe, so it must be quick.
+func (s *Server) SetReady(check func() error) { s.ready.Store(&check) }
+
+// Shutdown stops listening, lets requests finish (new ones on open connections
+// are refused), then flushes what ?ack=none left in the lanes and stops them.
+// When ctx ends first, what is unfinished is refused or cut off, and its error
+// returned. Nothing of the server runs afterwards.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing.Store(true)
+	ln, served := s.ln, s.served
+	s.mu.Unlock()
+	if ln == nil {
+		return nil
+	}
+	err := ln.Close()
+	// Only now does fasthttp know the listener for certain, and will wait for
+	// the connections that came through it.
+	<-served
+	return errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.drain(ctx))
+}
+
+// handle answers one request. fasthttp does not recover: without this a bug in
+// a handler would end the process.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	var t target
+	defer func() {
+		if v := recover(); v != nil {
+			s.metrics.panics.Inc()
+			s.log.Error("handler panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
+			s.refuse(ctx, t.route, &refusal{code: wire.CodeInternal, close: true})
+		}
+	}()
+	refused := s.admit(ctx, &t)
+	if refused == nil {
+		refused = t.route.serve(s, ctx, t)
+	}
+	if refused != nil {
+		s.refuse(ctx, t.route, refused)
+		return
+	}
+	s.metrics.request(t.route, ctx.Response.StatusCode())
+}
+
+func (s *Server) refuse(ctx *fasthttp.RequestCtx, at *route, r *refusal) {
+	r.write(ctx)
+	s.metrics.refusals[r.code].Inc()
+	s.metrics.request(at, ctx.Response.StatusCode())
+}
+
+// expect decides over "Expect: 100-continue": a request that is refused anyway
+// never sends its body. fasthttp writes the response as it finds it.
+func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
+	var t target
+	if refused := s.admit(ctx, &t); refused != nil {
+		refused.close = true // the client may send the body all the same
+		s.refuse(ctx, t.route, refused)
+		return ctx.Response.StatusCode()
+	}
+	return fasthttp.StatusContinue
+}
+
+// unreadable answers what fasthttp could not read; the connection is closed.
+func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // by us, while it was silent: there was no request
+	}
+	refused := refuse(wire.CodeBadRequest)
+	var small *fasthttp.ErrSmallBuffer
+	switch {
+	case errors.As(err, &small):
+		refused = refuse(wire.CodeHeadersTooLarge)
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		refused = s.bodyTooLarge()
+	case timedOut(err):
+		refused = refuse(wire.CodeRequestTimeout)
+	}
+	// There is nothing more to come from a client that was too slow.
+	refused.close = refused.code != wire.CodeRequestTimeout
+	s.refuse(ctx, nil, refused)
+}
+
+// timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout() || strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
+}
+
+// connLog takes what fasthttp logs: single connections that broke, of interest
+// to somebody who is looking for just that.
+type connLog struct{ log *zap.Logger }
+
+func (c connLog) Printf(format string, args ...any) {
+	if e := c.log.Check(zap.DebugLevel, "connection"); e != nil {
+		e.Write(zap.String("detail", fmt.Sprintf(format, args...)))
+	}
+}

@@ -1,0 +1,132 @@
+package ingest
+
+import (
+	"slices"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// take is what all produce requests share: options and body in, entries added
+// by the form's own function, then the lanes, then the answer.
+func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []byte) *refusal) *refusal {
+	r := s.requests.Get().(*request)
+	ours := true
+	defer func() {
+		if ours {
+			s.release(r)
+		}
+	}()
+	var refused *refusal
+	if r.options, refused = readOptions(ctx); refused != nil {
+		return refused
+	}
+	r.namespace = t.namespace
+	var known bool
+	if r.received, known = s.store.Now(); !known {
+		return refuse(wire.CodeStoreUnavailable)
+	}
+	body, refused := s.body(ctx, r)
+	if refused != nil {
+		return refused
+	}
+	// Lines gain 14 bytes each, items of an envelope lose some: about one growth
+	// saved, or all of them.
+	r.encoded = slices.Grow(r.encoded, len(body)+len(body)/8+64)
+	if refused = add(r, body); refused != nil {
+		return refused
+	}
+	if refused = s.hold(r, len(r.encoded)); refused != nil {
+		return refused
+	}
+	r.seal()
+	if r.noAck {
+		s.countDiscards(r)
+		ours = false
+		s.put(r)
+		ctx.SetStatusCode(fasthttp.StatusAccepted)
+		return nil
+	}
+	s.put(r)
+	<-r.done
+	s.count(r)
+	return s.respond(ctx, r)
+}
+
+// put hands a sealed request to the lanes; a request whose entries were all
+// dropped is finished already.
+func (s *Server) put(r *request) {
+	if len(r.spans) == 0 {
+		s.finish(r)
+		return
+	}
+	s.lanes.put(r)
+}
+
+// finish runs when the last part of a request has its result.
+func (s *Server) finish(r *request) {
+	if r.noAck {
+		s.count(r)
+		s.release(r)
+		return
+	}
+	r.done <- struct{}{}
+}
+
+// hold reserves memory of the budget until the request is released.
+func (s *Server) hold(r *request, n int) *refusal {
+	if s.inflight.Add(int64(n)) > s.cfg.MaxInflightBytes {
+		s.inflight.Add(-int64(n))
+		return refuse(wire.CodeOverloaded)
+	}
+	r.held += int64(n)
+	return nil
+}
+
+func (s *Server) release(r *request) {
+	s.inflight.Add(-r.held)
+	r.reset()
+	s.requests.Put(r)
+}
+
+// respond answers a request that the lanes are done with.
+func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *refusal {
+	stored := r.collect()
+	if len(r.spans) > 0 && stored == 0 {
+		return refuseParts(r.parts)
+	}
+	a := &r.answer
+	a.Depth, a.Capacity = wire.Absent, wire.Absent
+	if len(r.name) > 0 { // one partition
+		a.Capacity = r.namespace.Policy.Capacity
+		if len(r.spans) > 0 {
+			a.Depth = r.parts[0].depth
+		}
+	}
+	s.countDiscards(r)
+	if r.minimal && a.Rejected == 0 && a.Evicted == 0 && len(a.Results) == 0 {
+		ctx.SetStatusCode(fasthttp.StatusNoContent)
+		return nil
+	}
+	r.out = a.Append(r.out[:0])
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBody(r.out)
+	return nil
+}
+
+// refuseParts answers when nothing of a request was stored: with the parts'
+// common cause, or the one that admits the most.
+func refuseParts(parts []part) *refusal {
+	code, _ := explain(parts[0].err)
+	for i := range parts {
+		other, reason := explain(parts[i].err)
+		if reason == wire.ReasonUnknown {
+			return refuseUnknown()
+		}
+		if other != code {
+			code = wire.CodeStoreUnavailable
+		}
+	}
+	return refuse(code)
+}

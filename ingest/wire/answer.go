@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"strconv"
+
+	"github.com/tidwall/gjson"
+)
+
+// Result is one entry that was not simply stored, by its index in the request:
+// blank lines of NDJSON have none.
+type Result struct {
+	Index   int
+	Verdict Verdict
+	Reason  Reason
+}
+
+// Absent leaves Depth or Capacity out of an Answer.
+const Absent = -1
+
+// Answer is the body of a 200. Accepted + Rejected is the number of entries sent.
+type Answer struct {
+	Accepted int // stored, warned ones included
+	Evicted  int // older entries that these pushed out
+	Rejected int // dropped or to be retried
+	Depth    int // entries in the partition after these, or Absent
+	Capacity int // entries that the partition keeps, or Absent
+	Results  []Result
+}
+
+// Append appends the JSON form.
+func (a *Answer) Append(dst []byte) []byte {
+	dst = appendInt(append(dst, `{"accepted":`...), a.Accepted)
+	dst = appendInt(append(dst, `,"evicted":`...), a.Evicted)
+	dst = appendInt(append(dst, `,"rejected":`...), a.Rejected)
+	if a.Depth != Absent {
+		dst = appendInt(append(dst, `,"depth":`...), a.Depth)
+	}
+	if a.Capacity != Absent {
+		dst = appendInt(append(dst, `,"capacity":`...), a.Capacity)
+	}
+	dst = append(dst, `,"results":[`...)
+	for i, r := range a.Results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendInt(append(dst, `{"i":`...), r.Index)
+		dst = append(append(dst, `,"result":"`...), r.Verdict...)
+		dst = append(append(dst, `","reason":"`...), r.Reason...)
+		dst = append(dst, `"}`...)
+	}
+	return append(dst, `]}`...)
+}
+
+// Failure is the body of every answer that is not 2xx.
+type Failure struct {
+	Code    Code
+	Message string // for people; what to change
+	Scope   string // what a 429 limits: "namespace"; empty leaves it out
+	Unknown bool   // the entries may have been stored: "outcome":"unknown"
+}
+
+// Append appends the JSON form.
+func (f *Failure) Append(dst []byte) []byte {
+	dst = append(append(dst, `{"error":"`...), f.Code...)
+	dst = gjson.AppendJSONString(append(dst, `","message":`...), f.Message)
+	if f.Scope != "" {
+		dst = gjson.AppendJSONString(append(dst, `,"scope":`...), f.Scope)
+	}
+	if f.Unknown {
+		dst = append(dst, `,"outcome":"unknown"`...)
+	}
+	return append(dst, '}')
+}
+
+// Stats is the body of GET /v1/{namespace}/{partition}.
+type Stats struct {
+	Namespace, Partition string
+	Depth, Capacity      int
+	Leased               bool
+	OldestAgeMillis      int64
+	// Since the partition last was empty.
+	Accepted, Evicted, Expired int64
+}
+
+// Append appends the JSON form.
+func (s *Stats) Append(dst []byte) []byte {
+	dst = gjson.AppendJSONString(append(dst, `{"namespace":`...), s.Namespace)
+	dst = gjson.AppendJSONString(append(dst, `,"partition":`...), s.Partition)
+	dst = appendInt(append(dst, `,"depth":`...), s.Depth)
+	dst = appendInt(append(dst, `,"capacity":`...), s.Capacity)
+	dst = strconv.AppendBool(append(dst, `,"leased":`...), s.Leased)
+	dst = strconv.AppendInt(append(dst, `,"oldest_age_ms":`...), s.OldestAgeMillis, 10)
+	dst = strconv.AppendInt(append(dst, `,"since_birth":{"accepted":`...), s.Accepted, 10)
+	dst = strconv.AppendInt(append(dst, `,"evicted":`...), s.Evicted, 10)
+	dst = strconv.AppendInt(append(dst, `,"expired":`...), s.Expired, 10)
+	return append(dst, `}}`...)
+}
+
+func appendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }

@@ -1,0 +1,66 @@
+package wire
+
+// Code says why a request was refused as a whole. Codes never change their
+// meaning; the list only grows.
+type Code string
+
+const (
+	CodeBadRequest   Code = "bad_request"
+	CodeEmptyBody    Code = "empty_body"
+	CodeEmptyBatch   Code = "empty_batch"
+	CodeBadNDJSON    Code = "bad_ndjson"
+	CodeBadJSON      Code = "bad_json"
+	CodeBadPartition Code = "bad_partition"
+	CodeBadNamespace Code = "bad_namespace"
+	CodeBadTime      Code = "bad_time"
+	CodeBadHeader    Code = "bad_header"
+	CodeBadEncoding  Code = "bad_encoding"
+
+	CodeNoSuchNamespace Code = "no_such_namespace"
+	CodeNoSuchPartition Code = "no_such_partition"
+	CodeNoSuchRoute     Code = "no_such_route"
+
+	CodeMethodNotAllowed    Code = "method_not_allowed"
+	CodeRequestTimeout      Code = "request_timeout"
+	CodeBodyTooLarge        Code = "body_too_large"
+	CodeTooManyEntries      Code = "too_many_entries"
+	CodeEntryTooLarge       Code = "entry_too_large"
+	CodeUnsupportedEncoding Code = "unsupported_encoding"
+	CodeUnsupportedType     Code = "unsupported_type"
+	CodeTooManyPartitions   Code = "too_many_partitions"
+	CodeHeadersTooLarge     Code = "headers_too_large"
+
+	CodeInternal           Code = "internal"
+	CodeStoreUnavailable   Code = "store_unavailable"
+	CodeStoreFull          Code = "store_full"
+	CodeOverloaded         Code = "overloaded"
+	CodeShuttingDown       Code = "shutting_down"
+	CodeNotReady           Code = "not_ready"
+	CodeVersionUnsupported Code = "version_unsupported"
+)
+
+// Verdict is what became of one entry that was not simply stored.
+type Verdict string
+
+const (
+	Warning Verdict = "warning" // stored, with something to know about it
+	Drop    Verdict = "drop"    // not stored; sending it again changes nothing
+	Retry   Verdict = "retry"   // not stored, or not known to be; send it again
+)
+
+// Reason says why. The list is closed.
+type Reason string
+
+const (
+	ReasonTooLarge          Reason = "too_large"
+	ReasonStale             Reason = "stale"
+	ReasonBadTS             Reason = "bad_ts"
+	ReasonBadID             Reason = "bad_id"
+	ReasonBadPartition      Reason = "bad_partition"
+	ReasonBadItem           Reason = "bad_item"
+	ReasonTooManyPartitions Reason = "too_many_partitions"
+	ReasonUnskewed          Reason = "unskewed"
+	ReasonStoreUnavailable  Reason = "store_unavailable"
+	ReasonStoreFull         Reason = "store_full"
+	ReasonUnknown           Reason = "unknown"
+)

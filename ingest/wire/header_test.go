@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseMillisTakesPlainDigitsOnly(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"0": 0, "7": 7, "1763629675100": 1763629675100, "9999999999999": 9999999999999} {
+		if got, ok := ParseMillis(text); !ok || got != want {
+			t.Errorf("%q: got %d, %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{
+		"", " ", "-1", "+1", "00", "01", "1.0", "1e3", "0x1", "1 ", " 1", "1_0", "١", "10000000000000", "1763629675100123", strings.Repeat("9", 40),
+	} {
+		if got, ok := ParseMillis([]byte(text)); ok {
+			t.Errorf("%q: got %d, want a refusal", text, got)
+		}
+	}
+}
+
+func TestParseDiscards(t *testing.T) {
+	t.Parallel()
+	got, ok := ParseDiscards([]byte("queue_overflow=23, stale=5 ,made_up=1,stale=0"))
+	want := []Discard{{DiscardQueueOverflow, 23}, {DiscardStale, 5}, {DiscardOther, 1}, {DiscardStale, 0}}
+	if !ok || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v", got, ok)
+	}
+	for _, header := range []string{
+		"", ",", "stale", "stale=", "=5", "stale=5,", "stale=-5", "stale=5.0", "stale=5;x=1", "Stale=5", "sta le=5", "stale=1000000000",
+		strings.Repeat("a", 33) + "=1", "stale=5=6", "stale= 5",
+	} {
+		if got, ok := ParseDiscards([]byte(header)); ok {
+			t.Errorf("%q: got %v, want a refusal", header, got)
+		}
+	}
+}
+
+func TestValidIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]bool{
+		"k": true, "a key: 7~": true, strings.Repeat("k", 128): true,
+		"": false, strings.Repeat("k", 129): false, "a\tb": false, "é": false, "a\x7f": false,
+	} {
+		if got := ValidIdempotencyKey([]byte(key)); got != want {
+			t.Errorf("%q: got %v, want %v", key, got, want)
+		}
+	}
+}
+
+func TestWantsMinimal(t *testing.T) {
+	t.Parallel()
+	for prefer, want := range map[string]bool{
+		"return=minimal": true, "wait=10, Return=Minimal; foo": true, "return=minimal,x": true,
+		"": false, "return=representation": false, "xreturn=minimal": false,
+	} {
+		if got := WantsMinimal([]byte(prefer)); got != want {
+			t.Errorf("%q: got %v, want %v", prefer, got, want)
+		}
+	}
+}
+
+func FuzzParseMillis(f *testing.F) {
+	for _, seed := range []string{"0", "1763629675100", "00", "-1", "9999999999999", "10000000000000", "1e3", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, ok := ParseMillis(text)
+		want, isNumber := new(big.Int).SetString(text, 10)
+		canonical := isNumber && want.Sign() >= 0 && want.String() == text && len(text) <= 13
+		if ok != canonical || ok && got != want.Int64() {
+			t.Fatalf("%q: got %d, %v", text, got, ok)
+		}
+	})
+}
+
+func FuzzParseDiscards(f *testing.F) {
+	for _, seed := range []string{"stale=5", "queue_overflow=23,stale=5", "=", ",", "a=1,,b=2", "x=999999999"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, header []byte) {
+		discards, ok := ParseDiscards(header)
+		if ok != (len(discards) > 0) {
+			t.Fatalf("%q: got %v, %v", header, discards, ok)
+		}
+		for _, d := range discards {
+			if !slices.Contains(DiscardReasons(), d.Reason) || d.Count < 0 || d.Count > 999_999_999 {
+				t.Fatalf("%q: got %v", header, d)
+			}
+		}
+	})
+}

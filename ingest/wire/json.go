@@ -1,0 +1,188 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"iter"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+)
+
+// MaxDepth is how deep arrays and objects may nest. Payloads of people are
+// shallow; the bound keeps the stack of a hostile body's validation constant.
+const MaxDepth = 512
+
+var (
+	// ErrJSON: not JSON by its grammar, or nested deeper than MaxDepth.
+	ErrJSON = errors.New("not valid JSON")
+	// ErrSentAt: the envelope's sent_at is not integer Unix milliseconds.
+	ErrSentAt = errors.New("sent_at is not integer Unix milliseconds")
+)
+
+// ValidJSON reports whether text is one JSON value within MaxDepth. Only the
+// grammar is judged: repeated keys, 1e400 or invalid UTF-8 are the sender's.
+func ValidJSON(text []byte) bool { return shallow(text) && gjson.ValidBytes(text) }
+
+// shallow runs before the validator, which recurses: it counts brackets outside
+// strings and never grows the stack itself.
+func shallow(text []byte) bool {
+	if bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) <= MaxDepth {
+		return true // the usual body, at a tenth of the cost
+	}
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '[', '{':
+			if depth++; depth > MaxDepth {
+				return false
+			}
+		case ']', '}':
+			depth--
+		case '"':
+			i = endOfString(text, i)
+		}
+	}
+	return true
+}
+
+// endOfString returns the index of the quote that closes the string opened at
+// start, or the length of text.
+func endOfString(text []byte, start int) int {
+	for i := start + 1; i < len(text); i++ {
+		skip := bytes.IndexByte(text[i:], '"')
+		if skip < 0 {
+			break
+		}
+		i += skip
+		escapes := 0
+		for text[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// Form is what a JSON body turned out to be.
+type Form int
+
+const (
+	Single   Form = iota // any other value: one opaque entry
+	Array                // [value, …]
+	Envelope             // {"sent_at"?, "batch": [item, …]}
+)
+
+// Batch is a JSON body whose boundaries are known.
+type Batch struct {
+	Form      Form
+	SentAt    int64 // Unix ms on the sender's clock, with HasSentAt
+	HasSentAt bool
+	items     gjson.Result
+}
+
+// ParseBatch finds out the form of a JSON body. It returns ErrJSON, or
+// ErrSentAt for an envelope with a malformed time.
+func ParseBatch(body []byte) (Batch, error) {
+	if !ValidJSON(body) {
+		return Batch{}, ErrJSON
+	}
+	// The string shares the body's memory, as all views of this package do.
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(body), len(body)))
+	if root.IsArray() {
+		return Batch{Form: Array, items: root}, nil
+	}
+	var b Batch
+	var sentAt gjson.Result
+	if root.IsObject() {
+		root.ForEach(func(key, value gjson.Result) bool {
+			switch key.Str {
+			case "sent_at":
+				sentAt = value
+			case "batch":
+				b.items = value
+			}
+			return true
+		})
+	}
+	if !b.items.IsArray() {
+		return Batch{Form: Single}, nil
+	}
+	b.Form = Envelope
+	if sentAt.Exists() {
+		if b.SentAt, b.HasSentAt = number(sentAt); !b.HasSentAt {
+			return Batch{}, ErrSentAt
+		}
+	}
+	return b, nil
+}
+
+// Items yields the elements of the array or of the envelope's batch, as the
+// bytes that were sent.
+func (b Batch) Items() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		b.items.ForEach(func(_, value gjson.Result) bool { return yield(bytesOf(value.Raw)) })
+	}
+}
+
+// Item is one element of an envelope or of a mixed body.
+type Item struct {
+	Partition string // empty when absent or not a string
+	ID        []byte // with HasID
+	HasID     bool
+	TS        int64 // Unix ms, with HasTS
+	HasTS     bool
+	Data      []byte // any JSON value, as sent
+}
+
+// ParseItem reads {"partition"?, "id"?, "ts"?, "data"} from valid JSON. Other
+// keys are ignored, the last of equal ones counts. The reason is empty, or
+// ReasonBadItem when it is no object or has no data, ReasonBadID when the id is
+// no string, ReasonBadTS when ts is not integer Unix milliseconds.
+func ParseItem(raw []byte) (item Item, why Reason) {
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw)))
+	if !root.IsObject() {
+		return Item{}, ReasonBadItem
+	}
+	var id, ts gjson.Result
+	root.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "partition":
+			item.Partition = value.Str
+		case "id":
+			id = value
+		case "ts":
+			ts = value
+		case "data":
+			item.Data = bytesOf(value.Raw)
+		}
+		return true
+	})
+	if item.Data == nil {
+		return Item{}, ReasonBadItem
+	}
+	if id.Exists() {
+		if id.Type != gjson.String {
+			return Item{}, ReasonBadID
+		}
+		item.ID, item.HasID = bytesOf(id.Str), true
+	}
+	if ts.Exists() {
+		if item.TS, item.HasTS = number(ts); !item.HasTS {
+			return Item{}, ReasonBadTS
+		}
+	}
+	return item, ""
+}
+
+func number(value gjson.Result) (ms int64, ok bool) {
+	if value.Type != gjson.Number {
+		return 0, false
+	}
+	return ParseMillis(value.Raw)
+}
+
+// bytesOf views a string that shares the body's memory as the bytes it is.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -1,0 +1,210 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+
+func TestValidJSONJudgesGrammarAndDepthOnly(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{}`: true, ` [1 , 2] `: true, `null`: true, `"x"`: true, `1e400`: true, `-0`: true,
+		`{"a":1,"a":2}`: true, `"\ud800"`: true, "\"\xff\"": true, `"\\"`: true, `["]",{"a":"}\""}]`: true,
+		nested(MaxDepth): true, nested(MaxDepth + 1): false,
+		strings.Repeat(`{"a":`, MaxDepth) + "1" + strings.Repeat("}", MaxDepth): true,
+		`"` + strings.Repeat("[", 2*MaxDepth) + `"`:                             true,
+
+		``: false, ` `: false, `NaN`: false, `nan`: false, `Infinity`: false, `01`: false, `1.`: false, `+1`: false,
+		`{"a":1}x`: false, `[1,]`: false, `{"a"}`: false, `{a:1}`: false, `"a`: false, "\"\n\"": false, "\"\x00\"": false,
+		"\ufeff{}": false, `[1] [2]`: false, `]`: false, `{"a":1`: false, `"\x"`: false, `"\u12"`: false, `'a'`: false, `/**/1`: false,
+	} {
+		if got := ValidJSON([]byte(text)); got != want {
+			t.Errorf("%.60q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestDeepNestingIsRefusedWithAConstantStack(t *testing.T) {
+	// Not parallel: the limit is the process's.
+	defer debug.SetMaxStack(debug.SetMaxStack(256 << 10))
+	for _, text := range []string{
+		strings.Repeat("[", 1<<20), strings.Repeat(`{"a":`, 1<<18), nested(100_000),
+		`{"batch":` + nested(100_000) + `}`,
+	} {
+		if ValidJSON([]byte(text)) {
+			t.Errorf("%.20q… of %d bytes is taken as valid", text, len(text))
+		}
+	}
+	if !ValidJSON([]byte(nested(MaxDepth))) {
+		t.Error("the deepest legal value is refused")
+	}
+}
+
+func TestParseBatchFindsTheForm(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		body   string
+		form   Form
+		sentAt int64
+		items  []string
+	}{
+		{`[]`, Array, 0, nil},
+		{` [ {"a":[1]} , "x,y" ,null, 1e400,[ ] ] `, Array, 0, []string{`{"a":[1]}`, `"x,y"`, `null`, `1e400`, `[ ]`}},
+		{`{"batch":[]}`, Envelope, 0, nil},
+		{`{"sent_at":1763629675100,"x":{"batch":1},"batch":[ 1 ,{"data":2}]}`, Envelope, 1763629675100, []string{`1`, `{"data":2}`}},
+		{`{"\u0062atch":[true]}`, Envelope, 0, []string{`true`}},
+		{`{"batch":{}}`, Single, 0, nil},
+		{`{"sent_at":"x","batch":"y"}`, Single, 0, nil},
+		{`{}`, Single, 0, nil},
+		{`"batch"`, Single, 0, nil},
+		{`null`, Single, 0, nil},
+	} {
+		b, err := ParseBatch([]byte(c.body))
+		if err != nil {
+			t.Errorf("%s: %v", c.body, err)
+			continue
+		}
+		var items []string
+		if b.Form != Single {
+			for raw := range b.Items() {
+				items = append(items, string(raw))
+			}
+		}
+		if b.Form != c.form || b.SentAt != c.sentAt || b.HasSentAt != (c.sentAt != 0) || !slices.Equal(items, c.items) {
+			t.Errorf("%s: got %+v with %q", c.body, b, items)
+		}
+	}
+}
+
+func TestParseBatchRefusesMalformedTimesAndJSON(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]error{
+		`{"batch":[],"sent_at":"1763629675100"}`:  ErrSentAt,
+		`{"batch":[],"sent_at":null}`:             ErrSentAt,
+		`{"batch":[],"sent_at":1.5}`:              ErrSentAt,
+		`{"batch":[],"sent_at":-1}`:               ErrSentAt,
+		`{"batch":[],"sent_at":1763629675100123}`: ErrSentAt,
+		`{"batch":[1`:                             ErrJSON,
+		`[NaN]`:                                   ErrJSON,
+		`{"batch":` + nested(MaxDepth) + `}`:      ErrJSON,
+		"{\"batch\":[]}\n{\"batch\":[]}":          ErrJSON,
+	} {
+		if _, err := ParseBatch([]byte(body)); !errors.Is(err, want) {
+			t.Errorf("%.60s: got %v, want %v", body, err, want)
+		}
+	}
+}
+
+func TestParseItemReadsKnownKeysAndNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		raw  string
+		want Item
+		why  Reason
+	}{
+		{raw: `{"data":1}`, want: Item{Data: []byte("1")}},
+		{raw: `{"data":null}`, want: Item{Data: []byte("null")}},
+		{
+			raw:  ` {"x":[{"data":0}],"partition":"p.1","id":"a b","ts":1763629675100,"data":{"k":"v"} }`,
+			want: Item{Partition: "p.1", ID: []byte("a b"), HasID: true, TS: 1763629675100, HasTS: true, Data: []byte(`{"k":"v"}`)},
+		},
+		{raw: `{"partition":"\u0061","id":"\"","data":"\n\"[" }`, want: Item{Partition: "a", ID: []byte(`"`), HasID: true, Data: []byte(`"\n\"["`)}},
+		{raw: `{"data":1,"data":2}`, want: Item{Data: []byte("2")}},
+		{raw: `{"id":"","ts":0,"data":1}`, want: Item{ID: []byte{}, HasID: true, HasTS: true, Data: []byte("1")}},
+		{raw: `{"partition":7,"data":1}`, want: Item{Data: []byte("1")}},
+
+		{raw: `1`, why: ReasonBadItem},
+		{raw: `[]`, why: ReasonBadItem},
+		{raw: `"data"`, why: ReasonBadItem},
+		{raw: `{}`, why: ReasonBadItem},
+		{raw: `{"Data":1}`, why: ReasonBadItem},
+		{raw: `{"id":7,"data":1}`, why: ReasonBadID},
+		{raw: `{"id":null,"data":1}`, why: ReasonBadID},
+		{raw: `{"ts":"1763629675100","data":1}`, why: ReasonBadTS},
+		{raw: `{"ts":1e3,"data":1}`, why: ReasonBadTS},
+		{raw: `{"ts":1.0,"data":1}`, why: ReasonBadTS},
+		{raw: `{"ts":null,"data":1}`, why: ReasonBadTS},
+		{raw: `{"ts":true,"data":1}`, why: ReasonBadTS},
+	} {
+		got, why := ParseItem([]byte(c.raw))
+		if why != c.why || got.Partition != c.want.Partition || got.TS != c.want.TS || got.HasTS != c.want.HasTS ||
+			got.HasID != c.want.HasID || !bytes.Equal(got.ID, c.want.ID) || !bytes.Equal(got.Data, c.want.Data) {
+			t.Errorf("%s: got %+v, %q", c.raw, got, why)
+		}
+	}
+}
+
+func FuzzParseBatch(f *testing.F) {
+	for _, seed := range []string{
+		`[]`, `[1,"a",null,{"data":1}]`, `{"batch":[{"id":"a","ts":1,"data":{}}],"sent_at":1763629675100}`,
+		`{"batch":1}`, `"x"`, `{"a":"\"[{"}`, nested(MaxDepth), nested(MaxDepth + 1), "\ufeff[]", `[1e400,NaN]`, `{"batch":[],"batch":2}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := bytes.Clone(body)
+		b, err := ParseBatch(body)
+		if !bytes.Equal(body, before) {
+			t.Fatal("the body was changed")
+		}
+		if err != nil {
+			return
+		}
+		if !json.Valid(body) {
+			t.Fatalf("%q is not JSON", body)
+		}
+		if b.Form == Single {
+			return
+		}
+		var want []json.RawMessage
+		if b.Form == Array {
+			if err := json.Unmarshal(body, &want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := 0
+		for raw := range b.Items() {
+			if !json.Valid(raw) {
+				t.Fatalf("item %d %q of %q is not JSON", n, raw, body)
+			}
+			if b.Form == Array && !bytes.Equal(raw, want[n]) {
+				t.Fatalf("item %d: got %q, want %q", n, raw, want[n])
+			}
+			n++
+		}
+		if b.Form == Array && n != len(want) {
+			t.Fatalf("got %d items, want %d", n, len(want))
+		}
+	})
+}
+
+func FuzzParseItem(f *testing.F) {
+	for _, seed := range []string{
+		`{"data":1}`, `{"partition":"p","id":"i","ts":1763629675100,"data":{"a":[1,2]}}`, `{"id":1,"data":1}`,
+		`{"ts":"1","data":1}`, `[]`, `{}`, `{"\u0064ata":"\ud800"}`, `{"data":1,"data":2}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if !ValidJSON(raw) {
+			return
+		}
+		item, why := ParseItem(raw)
+		if why != "" {
+			return
+		}
+		if !json.Valid(item.Data) || !bytes.Contains(raw, item.Data) {
+			t.Fatalf("data %q of %q", item.Data, raw)
+		}
+		if item.HasTS && (item.TS < 0 || item.TS > 9_999_999_999_999) {
+			t.Fatalf("ts %d of %q", item.TS, raw)
+		}
+	})
+}

@@ -1,0 +1,359 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// batches are the entries of a claim's reply, a slice a batch.
+func batches(reply []any) [][]string {
+	var all [][]string
+	for _, b := range reply[5:] {
+		var batch []string
+		for _, e := range b.([]any) {
+			batch = append(batch, e.(string))
+		}
+		all = append(all, batch)
+	}
+	return all
+}
+
+func TestClaimGivesOnlyWhatIsDue(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		before := p.snapshot()
+		reply := p.claim("t1")
+		p.same("nothing there", reply, []any{0, reply[1], 0})
+		p.same("shard", p.snapshot(), before)
+
+		due := p.produce(p.fresh(3)...)[1].(int64) + p.linger
+		before = p.snapshot()
+		reply = p.claim("t1")
+		p.same("not due", reply, []any{0, reply[1], due})
+		p.same("shard", p.snapshot(), before)
+	})
+}
+
+func TestClaimLeases(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		entries := p.fresh(10)
+		p.produce(entries...)
+		from := p.seq("head")
+		reply := p.claim("t1")
+		p.same("reply", reply[:5], []any{2, reply[1], 0, from, 1})
+		p.same("batches", batches(reply), [][]string{entries[:4]})
+		p.same("lapses", p.due(), reply[1].(int64)+p.lease)
+		for field, want := range map[string]any{"from": from, "to": from + 4, "cuts": from + 4, "attempt": 1, "token": "t1"} {
+			p.same(field, p.field(field), want)
+		}
+		p.same("entries stay", len(p.list()), 10)
+		again := p.claim("t2")
+		p.same("while it is leased", again, []any{0, again[1], p.due()})
+		p.same("token", p.field("token"), "t1")
+		p.ledgerIs(map[string]int64{"accepted": 10})
+		p.lawful()
+	})
+}
+
+func TestClaimCoversFurtherBatchesOnlyWhileTheyAreFull(t *testing.T) {
+	for entries, want := range map[int]string{1: "1", 4: "4", 5: "4", 8: "4 4", 11: "4 4", 12: "4 4 4", 100: "4 4 4"} {
+		t.Run(fmt.Sprintf("%d entries", entries), func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				p.capacity, p.batches = 100, 3
+				p.produce(p.fresh(entries)...)
+				p.makeDue()
+				reply := p.claim("t1")
+				var sizes []string
+				var cuts []string
+				to := reply[3].(int64)
+				for _, b := range batches(reply) {
+					to += int64(len(b))
+					sizes, cuts = append(sizes, fmt.Sprint(len(b))), append(cuts, fmt.Sprint(to))
+				}
+				p.same("sizes", strings.Join(sizes, " "), want)
+				p.same("cuts", p.field("cuts"), strings.Join(cuts, " "))
+				p.same("to", p.seq("to"), to)
+			})
+		})
+	}
+}
+
+func TestClaimIsBoundedInBytes(t *testing.T) {
+	for size, want := range map[int64]int{1: 1, 1000: 1, 2100: 2, 3100: 3, 4100: 4, 5100: 5, 1 << 20: 12} {
+		t.Run(fmt.Sprintf("%d bytes", size), func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				p.capacity, p.batches, p.bytes = 100, 3, size
+				entries := p.fresh(12)
+				for i, e := range entries {
+					entries[i] = e + strings.Repeat("x", 1000-len(e))
+				}
+				p.produce(entries...)
+				p.same("entries", slices.Concat(batches(p.claim("t1"))...), entries[:want])
+				p.same("range", p.seq("to")-p.seq("from"), want)
+			})
+		})
+	}
+}
+
+func TestClaimPresentsALapsedRangeAgainAlongItsCuts(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.capacity, p.batches = 100, 3
+		p.produce(p.fresh(9)...)
+		first := p.claim("t1")
+		p.produce(p.fresh(20)...) // the range does not grow with them
+		p.makeDue()
+		second := p.claim("t2")
+		p.same("second", second, []any{2, second[1], 0, first[3], 2, first[5], first[6]})
+		p.same("token", p.field("token"), "t2")
+		p.makeDue()
+		p.same("third", p.claim("t3")[4], 3)
+		p.same("the first holder", p.delivered("t1", first[3].(int64), first[3].(int64)+4)[0], 0)
+		p.lawful()
+	})
+}
+
+func TestClaimPresentsWhatIsLeftOfARange(t *testing.T) {
+	left := func(t *testing.T, shrink func(p *part, from int64), skipped int, sizes ...int) {
+		on(t, func(t *testing.T, p *part) {
+			p.batches = 2
+			entries := p.fresh(10)
+			p.produce(entries...)
+			from := p.claim("t1")[3].(int64)
+			shrink(p, from)
+			p.makeDue()
+			reply := p.claim("t2")
+			p.same("from", reply[3], from+int64(skipped))
+			var got []int
+			for _, b := range batches(reply) {
+				got = append(got, len(b))
+				p.same("entries", b, p.list()[len(slices.Concat(batches(reply)...))-sum(sizes):][sum(got)-len(b):sum(got)])
+			}
+			p.same("sizes", got, sizes)
+			p.lawful()
+		})
+	}
+	t.Run("a settled batch", func(t *testing.T) {
+		left(t, func(p *part, from int64) { p.delivered("t1", from, from+4) }, 4, 4)
+	})
+	t.Run("evicted within the first batch", func(t *testing.T) {
+		left(t, func(p *part, _ int64) { p.produce(p.fresh(3)...) }, 3, 1, 4)
+	})
+	t.Run("the first batch evicted", func(t *testing.T) {
+		left(t, func(p *part, _ int64) { p.produce(p.fresh(4)...) }, 4, 4)
+	})
+	t.Run("all of it evicted: leased anew", func(t *testing.T) {
+		left(t, func(p *part, _ int64) { p.produce(p.fresh(9)...) }, 9, 4, 4)
+	})
+	t.Run("lost by other hands", func(t *testing.T) {
+		left(t, func(p *part, _ int64) { p.do("ltrim", p.q, 5, -1) }, 5, 3)
+	})
+	t.Run("released", func(t *testing.T) {
+		left(t, func(p *part, _ int64) { p.release("t1", 5, 1) }, 0, 4, 4)
+	})
+}
+
+func sum(list []int) (total int) {
+	for _, n := range list {
+		total += n
+	}
+	return total
+}
+
+func TestClaimCountsPresentationsOnlyOfTheSameRange(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(10)...)
+		p.claim("t1")
+		p.release("t1", 0, 7)
+		p.same("presentation", p.claim("t2")[4], 8)
+		p.produce(p.fresh(8)...) // nothing is left of the range
+		p.makeDue()
+		p.same("presentation of another range", p.claim("t3")[4], 1)
+	})
+}
+
+func TestClaimDropsStaleEntriesFirst(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.aged(3, p.maxAge+1000)...)
+		p.produce("garbage", "1234567890123", "1234567890123!x", "")
+		fresh := p.fresh(2)
+		p.produce(fresh...)
+		p.makeDue()
+		reply := p.claim("t1")
+		p.same("expired", reply[2], 7)
+		p.same("batch", batches(reply), [][]string{fresh})
+		p.same("attempt", reply[4], 1)
+		p.ledgerIs(map[string]int64{"accepted": 9, "expired": 7})
+		p.lawful()
+	})
+}
+
+func TestClaimKeepsAnEntryUntilItIsOlderThanMaxAge(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		now := p.now()
+		young := fmt.Sprintf("%013d#id payload", now-p.maxAge+60_000)
+		p.produce(fmt.Sprintf("%013d x", now-p.maxAge-1), young)
+		p.makeDue()
+		p.same("batch", batches(p.claim("t1")), [][]string{{young}})
+	})
+}
+
+func TestClaimOfNothingButStaleEntriesForgetsThePartition(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.aged(5, 200_000)...)
+		tail := p.seq("tail")
+		reply := p.claim("t1")
+		p.same("reply", reply, []any{1, reply[1], 5})
+		p.same("high-water mark", p.count("high_water"), tail)
+		p.lawful()
+		p.same("partition", p.due(), -1)
+	})
+}
+
+func TestClaimBoundsTheStaleEntriesOfOneCall(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.capacity = 10_000
+		p.produce(p.aged(5000, 200_000)...)
+		fresh := p.fresh(1)
+		p.produce(fresh...)
+		var calls, dropped int64
+		for {
+			reply := p.claim("t1")
+			n := reply[2].(int64)
+			if n > 1100 {
+				t.Fatalf("one call dropped %d stale entries", n)
+			}
+			calls, dropped = calls+1, dropped+n
+			p.lawful()
+			if reply[0] == int64(2) {
+				p.same("batch", batches(reply), [][]string{fresh})
+				break
+			}
+			p.same("due", p.due(), reply[1])
+			p.same("token", p.field("token"), "")
+		}
+		p.same("dropped", dropped, 5000)
+		p.same("calls", calls, 5)
+		p.ledgerIs(map[string]int64{"accepted": 5001, "expired": 5000})
+	})
+}
+
+func TestClaimBoundsTheStaleBytesOfOneCall(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.capacity = 10_000
+		entries := p.aged(200, 200_000)
+		for i := range entries {
+			entries[i] += strings.Repeat("x", 32<<10)
+		}
+		p.produce(entries...)
+		if n := p.claim("t1")[2].(int64); n < 32 || n > 128 {
+			t.Errorf("dropped %d entries of 32 KiB in one call, want about 1 MiB of them", n)
+		}
+		p.lawful()
+	})
+}
+
+func TestClaimAtMostOnceTakesForGood(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.batches = 2
+		entries := p.fresh(10)
+		p.produce(entries...)
+		reply := p.claim("")
+		p.same("batches", batches(reply), [][]string{entries[:4], entries[4:8]})
+		p.same("due: less than a batch remains", p.due(), reply[1].(int64)+p.linger)
+		p.same("range", p.field("to"), "")
+		p.ledgerIs(map[string]int64{"accepted": 10, "delivered": 8})
+		p.lawful()
+
+		p.produce(p.fresh(7)...)
+		p.batches = 1
+		p.makeDue()
+		reply = p.claim("")
+		p.same("due: a batch remains", p.due(), reply[1])
+		p.makeDue()
+		p.batches = 9
+		p.claim("")
+		p.makeDue()
+		p.claim("")
+		p.same("partition", p.due(), -1)
+		p.ledgerIs(map[string]int64{"accepted": 17, "delivered": 17})
+		p.lawful()
+	})
+}
+
+func TestClaimAtMostOnceTakesOverALeasedRange(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(6)...)
+		first := p.claim("t1")
+		p.makeDue()
+		reply := p.claim("")
+		p.same("reply", reply, []any{2, reply[1], 0, first[3], 2, first[5]})
+		p.same("the holder of the lease", p.delivered("t1", first[3].(int64), first[3].(int64)+4)[0], 0)
+		p.ledgerIs(map[string]int64{"accepted": 6, "delivered": 4})
+		p.lawful()
+	})
+}
+
+func TestClaimForgetsAPartitionWithoutEntries(t *testing.T) {
+	t.Run("hash and list gone", func(t *testing.T) {
+		on(t, func(t *testing.T, p *part) {
+			p.makeDue()
+			reply := p.claim("t1")
+			p.same("reply", reply, []any{1, reply[1], 0})
+			p.lawful()
+		})
+	})
+	t.Run("list gone", func(t *testing.T) {
+		on(t, func(t *testing.T, p *part) {
+			p.produce(p.fresh(4)...)
+			tail := p.seq("tail")
+			p.do("del", p.q)
+			reply := p.claim("t1")
+			p.same("reply", reply, []any{1, reply[1], 0})
+			p.ledgerIs(map[string]int64{"accepted": 4, "lost": 4})
+			p.same("high-water mark", p.count("high_water"), tail)
+			p.lawful()
+		})
+	})
+}
+
+func TestClaimAdoptsAListWithoutItsHash(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		entries := p.fresh(4)
+		p.produce(entries...)
+		p.do("del", p.m)
+		p.same("batch", batches(p.claim("t1")), [][]string{entries})
+		p.ledgerIs(map[string]int64{"accepted": 4})
+		p.lawful()
+	})
+}
+
+func TestClaimRenewsTheSafetyTTL(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(4)...)
+		p.do("pexpire", p.q, 50_000)
+		p.claim("t1")
+		if ttl := p.c.PTTL(context.Background(), p.q).Val(); ttl.Milliseconds() <= p.ttl-10_000 {
+			t.Errorf("TTL is %v", ttl)
+		}
+	})
+}
+
+func TestClaimRefusesBadArguments(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(10)...)
+		p.refusesBadArgs(lua.Claim, p.keys(), p.claimArgs("t1"), 3, 4, 5, 6, 8, 9)
+	})
+}
+
+func TestClaimRefusesForeignValuesWhole(t *testing.T) {
+	refusesForeign(t, states, lua.Claim, func(p *part) ([]string, []any) {
+		if p.due() != -1 {
+			p.makeDue()
+		}
+		return p.keys(), p.claimArgs("t9")
+	})
+}

@@ -1,0 +1,200 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// calls are one of each script that writes, on a partition leased by "t1".
+func calls(p *part, from int64) map[*lua.Script]func() ([]string, []any) {
+	return map[*lua.Script]func() ([]string, []any){
+		lua.Produce: func() ([]string, []any) { return append(p.keys(), p.seen), p.produceArgs(1000, p.fresh(3)...) },
+		lua.Claim:   func() ([]string, []any) { p.makeDue(); return p.keys(), p.claimArgs("t2") },
+		lua.Commit: func() ([]string, []any) {
+			return append(p.keys(), p.dead), p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d")
+		},
+		lua.Release: func() ([]string, []any) { return p.keys()[:3], p.releaseArgs("t1", 10, 1) },
+		lua.Repair:  func() ([]string, []any) { p.makeDue(); return p.keys(), p.repairArgs() },
+	}
+}
+
+// A server that refuses writes refuses every script whole, and takes it when it
+// is well again.
+func TestScriptsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		text       string
+		begin, end func(t *testing.T, s *redistest.Server, c *redis.Client)
+	}{
+		"READONLY": {
+			"READONLY ",
+			func(t *testing.T, _ *redistest.Server, c *redis.Client) { do(t, c, "replicaof", "127.0.0.1", "1") },
+			func(t *testing.T, _ *redistest.Server, c *redis.Client) { do(t, c, "replicaof", "no", "one") },
+		},
+		"NOREPLICAS": {
+			"NOREPLICAS ",
+			func(t *testing.T, _ *redistest.Server, c *redis.Client) {
+				do(t, c, "config", "set", "min-replicas-to-write", "1")
+			},
+			func(t *testing.T, _ *redistest.Server, c *redis.Client) {
+				do(t, c, "config", "set", "min-replicas-to-write", "0")
+			},
+		},
+		"MISCONF": {
+			"MISCONF ",
+			func(t *testing.T, s *redistest.Server, c *redis.Client) {
+				do(t, c, "config", "set", "save", "3600 1000000")
+				if err := os.RemoveAll(s.Dir); err != nil {
+					t.Fatal(err)
+				}
+				c.BgSave(context.Background())
+				redistest.Until(t, 10*time.Second, "the snapshot fails", func() bool {
+					text := c.Info(context.Background(), "persistence").Val()
+					return strings.Contains(text, "rdb_last_bgsave_status:err") && strings.Contains(text, "rdb_bgsave_in_progress:0")
+				})
+			},
+			func(t *testing.T, _ *redistest.Server, c *redis.Client) { do(t, c, "config", "set", "save", "") },
+		},
+	} {
+		for _, state := range []string{"nothing there", "a leased partition", "a vanished leased list", "stale entries", "a list cut short"} {
+			t.Run(name+", "+state, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t)
+				c := s.Client()
+				p := newPart(t, c)
+				states[state](p)
+				p.makeDue()
+				for script, call := range calls(p, p.seq("from")) {
+					keys, argv := call()
+					before := p.snapshot()
+					fault.begin(t, s, c)
+					reply, err := p.try(script, keys, argv...)
+					if err == nil {
+						// It may find nothing to write: a lease that is gone.
+						p.same(script.Name, reply[0], 0)
+					} else if !strings.HasPrefix(err.Error(), fault.text) {
+						t.Errorf("%s: got %v, want %s", script.Name, err, fault.text)
+					}
+					p.same(script.Name+" changed the shard", p.snapshot(), before)
+					fault.end(t, s, c)
+				}
+				p.produce(p.fresh(1)...)
+				p.repair()
+				p.lawful()
+			})
+		}
+	}
+}
+
+func do(t *testing.T, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(context.Background(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// A full store refuses what adds and runs what frees.
+func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t).Client()
+	ctx := context.Background()
+	var parts []*part
+	prefix := "sw:{full.0}:"
+	for i := range 4 {
+		p := partIn(t, c, prefix, fmt.Sprint("kart", i))
+		p.capacity, p.full, p.batch, p.most = 1000, 128, 128, 100
+		entries := p.fresh(600)
+		if i == 3 {
+			entries = append(p.aged(300, 200_000), entries[:300]...)
+		}
+		for i := range entries {
+			entries[i] += strings.Repeat("x", 1000)
+		}
+		p.produce(entries...)
+		p.makeDue()
+		parts = append(parts, p)
+	}
+	vanished := partIn(t, c, prefix, "vanished")
+	vanished.most = 100
+	vanished.produce(vanished.fresh(4)...)
+	vanished.do("del", vanished.q)
+
+	do(t, c, "config", "set", "maxmemory", "1mb")
+	used := func() int64 {
+		n, _ := c.InfoMap(ctx, "memory").Item("Memory", "used_memory"), 0
+		var v int64
+		_, _ = fmt.Sscan(n, &v)
+		return v
+	}
+	refused := func(p *part) {
+		t.Helper()
+		p.refuses("OOM ", lua.Produce, append(p.keys(), p.seen), p.produceArgs(1000, p.fresh(3)...)...)
+	}
+	newcomer := partIn(t, c, prefix, "new")
+	newcomer.most = 100
+	refused(newcomer)
+	refused(vanished)
+	for _, p := range parts {
+		refused(p)
+	}
+
+	full := used()
+	p := parts[0]
+	from := p.claim("t1")[3].(int64)
+	p.same("commit", p.commit("t1", from, from+128, [3]int64{100, 0, 28}, make([]string, 28)...)[0], 1)
+	p.same("length", len(p.list()), 472)
+	p.claim("t2")
+	p.same("release", p.release("t2", 0, 1)[0], 1)
+	refused(p)
+
+	p = parts[1]
+	p.do("del", p.m)
+	p.same("claim of a list without its hash", p.claim("t1")[0], 2)
+	p = parts[2]
+	p.same("claim at most once", p.claim("")[0], 2)
+	p.same("length", len(p.list()), 472)
+	p = parts[3]
+	p.same("repair drops stale entries", p.repair()[2], 300)
+	p.same("repair", vanished.repair()[0], 1)
+	if now := used(); now > full-500_000 {
+		t.Errorf("memory in use went from %d to %d only", full, now)
+	}
+	do(t, c, "config", "set", "maxmemory", "0")
+	p.same("produce once there is room", p.produce(p.fresh(1)...)[0], 1)
+}
+
+func TestAllKeysOfACallAreInOneSlot(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartClusterOfOne(t).Client()
+	for _, name := range []string{"a", "A.b-c_d", strings.Repeat("x", 128), "0", "a.0", "q", "ready", "..", "a_-."} {
+		for _, shard := range []string{"sw:{default.0}:", "other:{n.s-1_x.1023}:"} {
+			p := partIn(t, c, shard, name)
+			p.full = 1
+			slot := c.ClusterKeySlot(context.Background(), shard).Val()
+			for _, key := range append(p.keys(), p.dead, p.seen) {
+				if got := c.ClusterKeySlot(context.Background(), key).Val(); got != slot {
+					t.Errorf("%s is in slot %d, its shard in %d", key, got, slot)
+				}
+			}
+			// Redis itself refuses keys that are not declared or in another slot.
+			p.most = 100
+			p.produceOnce(p.fresh(2)...)
+			from := p.claim("t1")[3].(int64)
+			p.release("t1", 0, 1)
+			p.claim("t2")
+			p.commit("t2", from, from+2, [3]int64{1, 0, 1}, "d")
+			p.produce(p.fresh(1)...)
+			p.repair()
+			p.stats()
+		}
+	}
+}

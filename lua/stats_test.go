@@ -1,0 +1,60 @@
+package lua_test
+
+import (
+	"testing"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+func TestStatsDescribeAPartition(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		reply := p.stats()
+		p.same("nothing there", reply, []any{0, reply[1]})
+
+		p.produce(p.aged(10, 5000)...)
+		p.produce(p.fresh(3)...)
+		reply = p.stats()
+		age := reply[3].(int64)
+		p.same("reply", reply, []any{10, reply[1], 0, age, 13, 3, 0})
+		if age < 5000 || age > 15_000 {
+			t.Errorf("age of the oldest: %d ms, want about 5000", age)
+		}
+		from := p.claim("t1")[3].(int64)
+		p.same("leased", p.stats()[2], 1)
+		p.produce(p.fresh(2)...)
+		p.commit("t1", from, from+4, [3]int64{2, 1, 1}, "d")
+		reply = p.stats()
+		p.same("settled", reply, []any{8, reply[1], 0, reply[3], 15, 3, 1})
+		p.makeDue()
+		p.claim("t2")
+		p.makeDue()
+		p.same("lapsed", p.stats()[2], 0)
+		before := p.snapshot()
+		p.stats()
+		p.same("shard", p.snapshot(), before)
+	})
+}
+
+func TestStatsDoNotCountLostEntriesAsEvicted(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(10)...)
+		p.do("lpop", p.q, 3)
+		p.repair()
+		p.same("counts", p.stats()[4:], []any{10, 0, 0})
+	})
+}
+
+func TestStatsOfForeignEntries(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.do("rpush", p.q, "garbage", "more")
+		reply := p.stats()
+		p.same("reply", reply, []any{2, reply[1], 0, 0, 2, 0, 0})
+		future := partIn(t, p.c, p.ready[:len(p.ready)-len("ready")], "future")
+		future.produce(future.aged(1, -60_000)...)
+		p.same("age of an entry of the future", future.stats()[3], 0)
+	})
+}
+
+func TestStatsRefuseForeignValues(t *testing.T) {
+	refusesForeign(t, states, lua.Stats, func(p *part) ([]string, []any) { return p.keys()[:3], []any{p.name} })
+}

@@ -1,0 +1,170 @@
+package partition
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+func TestURLsThatAreUsable(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]struct {
+		addrs          []string
+		user, password string
+		db             int
+	}{
+		"redis://h:1":                                  {addrs: []string{"h:1"}},
+		"redis://h":                                    {addrs: []string{"h:6379"}},
+		"redis://u:p%40ss@h:1/3":                       {addrs: []string{"h:1"}, user: "u", password: "p@ss", db: 3},
+		"rediss://:secret@h:1":                         {addrs: []string{"h:1"}, password: "secret"},
+		"unix://u:p@/run/redis.sock?db=2":              {addrs: []string{"/run/redis.sock"}, user: "u", password: "p", db: 2},
+		"redis-cluster://h1:1,h2,h3:3":                 {addrs: []string{"h1:1", "h2:6379", "h3:3"}},
+		"redis-cluster://u:p@h1:1":                     {addrs: []string{"h1:1"}, user: "u", password: "p"},
+		"redis-cluster://u:p%2Fw@h1:1/":                {addrs: []string{"h1:1"}, user: "u", password: "p/w"},
+		"redis-cluster://u:p@w@h1:1":                   {addrs: []string{"h1:1"}, user: "u", password: "p@w"},
+		"redis-cluster://[::1]:7000,[::2]":             {addrs: []string{"[::1]:7000", "[::2]:6379"}},
+		"redis-cluster://[::1]":                        {addrs: []string{"[::1]:6379"}},
+		"redis-sentinel://h1,h2:26379/spill":           {addrs: []string{"h1:26379", "h2:26379"}},
+		"redis-sentinel://u:p@h1:1,h2:2,h3:3/master/5": {addrs: []string{"h1:1", "h2:2", "h3:3"}, user: "u", password: "p", db: 5},
+	} {
+		b, err := openBackend(url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		var addrs []string
+		var user, password string
+		var db, retries int
+		switch c := b.in.(type) {
+		case *redis.ClusterClient:
+			o := c.Options()
+			addrs, user, password, retries = o.Addrs, o.Username, o.Password, o.MaxRetries
+		case *redis.Client:
+			o := c.Options()
+			addrs, user, password, db, retries = []string{o.Addr}, o.Username, o.Password, o.DB, o.MaxRetries
+		}
+		if retries != 0 && retries != -1 {
+			t.Errorf("%s: the client retries %d times by itself", url, retries)
+		}
+		if strings.HasPrefix(url, "redis-sentinel:") {
+			addrs = want.addrs // the client of the master does not tell
+		}
+		if !slices.Equal(addrs, want.addrs) || user != want.user || password != want.password || db != want.db {
+			t.Errorf("%s: got %v %q %q %d", url, addrs, user, password, db)
+		}
+		_, _ = b.in.Close(), b.out.Close()
+		b.close()
+	}
+}
+
+// Sentinels listen on a port of their own by default.
+func TestSentinelsWithoutAPortAreAskedAtTheirs(t *testing.T) {
+	t.Parallel()
+	b, err := openBackend("redis-sentinel://127.0.0.77/spill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.out.Close()
+	defer b.in.Close()
+	if err := b.out.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "127.0.0.77:26379") {
+		t.Errorf("got %v, want a dial of 127.0.0.77:26379", err)
+	}
+}
+
+var badURLs = []string{
+	"", "redis", "http://h:1", "h:6379", "redis://h:1/x", "redis://u:hunter2@h:1/x", "embedded:x", "embedded://h",
+	"redis-cluster://", "redis-cluster:h1", "redis-cluster://u:hunter2@", "redis-cluster://h1,,h2", "redis-cluster://h1/master",
+	"redis-cluster://u:hunter2%zz@h1:1", "redis-cluster://h1:1//3", "redis-sentinel://h1", "redis-sentinel://u:hunter2@h1/",
+	"redis-sentinel://u:hunter2@h1/m/x", "redis-sentinel://h1/m/-1", "redis://u:hunter2 @h:1", "redis://u:hunter2@h:port",
+	"rediss://u:hunter2@[::1", "redis://u:hunter2@h:1?nonsense=hunter2", " redis://u:hunter2@h:1", "REDIS://u:hunter2@h:1\n",
+}
+
+func TestURLsThatAreNotUsable(t *testing.T) {
+	t.Parallel()
+	for _, url := range badURLs {
+		b, err := openBackend(url)
+		if err == nil {
+			t.Errorf("%q: usable", url)
+			_, _ = b.in.Close(), b.out.Close()
+			b.close()
+			continue
+		}
+		var wrong *FieldError
+		if !errors.As(err, &wrong) || wrong.Field != "redis" || wrong.Want == "" {
+			t.Errorf("%q: got %v, want a FieldError", url, err)
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v holds the password", url, err)
+		}
+	}
+}
+
+func FuzzURL(f *testing.F) {
+	for _, url := range badURLs {
+		scheme, rest, _ := strings.Cut(url, ":")
+		f.Add(scheme, "user", rest)
+	}
+	f.Add("redis-sentinel", "a,b@c/d", "h1,h2/m/3")
+	f.Fuzz(func(t *testing.T, scheme, user, rest string) {
+		const password = "correct-horse-battery"
+		for _, url := range []string{
+			scheme + ":" + rest, scheme + "://" + user + ":" + password + "@" + rest, scheme + "://" + rest + "?password=" + password,
+		} {
+			if url == "embedded:" {
+				continue // starts a server
+			}
+			b, err := openBackend(url)
+			if err != nil {
+				if strings.Contains(err.Error(), password) {
+					t.Errorf("%q: %v holds the password", url, err)
+				}
+				continue
+			}
+			_, _ = b.in.Close(), b.out.Close()
+			b.close()
+		}
+	})
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	namespaces := map[string]Policy{"default": DefaultPolicy()}
+	broken := DefaultPolicy()
+	broken.Batch = 1000
+	for field, cfg := range map[string]Config{
+		"prefix":     {URL: "embedded:", Prefix: "{a}", Namespaces: namespaces},
+		"namespaces": {URL: "embedded:", Prefix: "sw"},
+		"batch":      {URL: "embedded:", Prefix: "sw", Namespaces: map[string]Policy{"default": broken}},
+		"redis":      {URL: "ftp://h", Prefix: "sw", Namespaces: namespaces},
+	} {
+		reg := prometheus.NewRegistry()
+		var wrong *FieldError
+		if _, err := Open(cfg, reg, zap.NewNop()); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: got %v", field, err)
+		}
+		// The caller corrects it and tries again.
+		func() {
+			defer func() {
+				if v := recover(); v != nil {
+					t.Errorf("%s: Open after a failed Open panics: %v", field, v)
+				}
+			}()
+			s, err := Open(Config{URL: "embedded:", Prefix: "sw", Namespaces: namespaces}, reg, zap.NewNop())
+			if err != nil {
+				t.Errorf("%s: %v", field, err)
+				return
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("Close twice: %v", err)
+			}
+		}()
+	}
+}

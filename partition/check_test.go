@@ -1,0 +1,304 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestCheckPassesAndWarnsOfWhatACrashLoses(t *testing.T) {
+	t.Parallel()
+	for appendonly, warned := range map[string]bool{"no": true, "yes": false} {
+		server := redistest.Start(t, "--appendonly", appendonly)
+		warnings, err := open(t, server.URL(), nil).Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(warnings, "\n"), "append-only file is off at "+server.Addr); got != warned {
+			t.Errorf("appendonly %s: warnings %q", appendonly, warnings)
+		}
+	}
+	if warnings, err := open(t, "embedded:", nil).Check(t.Context()); err != nil || len(warnings) != 0 {
+		t.Errorf("embedded: %q %v", warnings, err)
+	}
+}
+
+func TestCheckRefusesAStoreThatEvictsKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory-policy", "volatile-lru")
+	s := open(t, server.URL(), nil)
+	_, err := s.Check(t.Context())
+	refused(t, err, "volatile-lru", "CONFIG SET maxmemory-policy noeviction", server.Addr)
+	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Errorf("once it is mended: %v", err)
+	}
+}
+
+// refused wants ErrIncompatible and a text that shows the way out.
+func refused(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, partition.ErrIncompatible) || !errors.Is(err, partition.ErrBroken) {
+		t.Fatalf("got %v, want ErrIncompatible", err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q does not say %q", err, text)
+		}
+	}
+}
+
+func TestCheckRefusesAnotherFormat(t *testing.T) {
+	t.Parallel()
+	for stored, texts := range map[string][]string{
+		"2": {"format 2", "upgrade"},
+		"x": {`format="x"`, "no number"},
+	} {
+		server := redistest.Start(t)
+		c := server.Client()
+		c.HSet(t.Context(), "sw:{default.0}:ledger", "format", stored)
+		_, err := open(t, server.URL(), nil).Check(t.Context())
+		refused(t, err, append(texts, "default")...)
+		if got := c.HGetAll(t.Context(), "sw:{default.0}:ledger").Val(); len(got) != 1 || got["format"] != stored {
+			t.Errorf("the refused store was written to: %v", got)
+		}
+	}
+}
+
+func TestCheckRecordsFormatAndShards(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := server.Client()
+	if _, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 2 }).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"sw:{default.0}:ledger", "sw:{default.1}:ledger"} {
+		if got := c.HGetAll(t.Context(), key).Val(); got["format"] != "1" || got["shards"] != "2" {
+			t.Errorf("%s: %v", key, got)
+		}
+	}
+	for _, shards := range []int{1, 3, 8} {
+		_, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = shards }).Check(t.Context())
+		refused(t, err, "configure shards 2", "new namespace or prefix")
+	}
+	if keys := c.Keys(t.Context(), "*").Val(); len(keys) != 2 {
+		t.Errorf("a refused setting left keys: %v", keys)
+	}
+	if _, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 2 }).Check(t.Context()); err != nil {
+		t.Errorf("the same setting again: %v", err)
+	}
+}
+
+// Two processes with different settings begin at the same moment: one of them
+// is refused, whoever was first.
+func TestCheckLetsOnlyOneSettingOfShardsBegin(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	results := make(chan error)
+	for i := range 8 {
+		s := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 1 + i%2 })
+		go func() {
+			if _, err := s.Check(t.Context()); err != nil {
+				results <- err
+				return
+			}
+			_, err := s.Check(t.Context())
+			results <- err
+		}()
+	}
+	passed := 0
+	for range 8 {
+		err := <-results
+		if err == nil {
+			passed++
+		} else {
+			refused(t, err, "shards")
+		}
+	}
+	if passed == 8 {
+		t.Error("both settings passed")
+	}
+}
+
+func TestCheckNamesAForeignLedger(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Client().Set(t.Context(), "sw:{default.0}:ledger", "x", 0)
+	if _, err := open(t, server.URL(), nil).Check(t.Context()); !errors.Is(err, partition.ErrBroken) {
+		t.Errorf("got %v, want ErrBroken", err)
+	}
+}
+
+// Passwords that do not fit: a person has to look, and no text repeats them.
+func TestAWrongPasswordIsBrokenAndNeverRepeated(t *testing.T) {
+	t.Parallel()
+	const right, wrong = "right-horse-battery", "wrong-staple-hunter2"
+	server := redistest.Start(t, "--requirepass", right)
+	down := redistest.FreeAddr(t)
+	for name, row := range map[string]struct {
+		url   string
+		class error
+	}{
+		"wrong":                  {"redis://:" + wrong + "@" + server.Addr, partition.ErrBroken},
+		"wrong user":             {"redis://someone:" + wrong + "@" + server.Addr, partition.ErrBroken},
+		"none":                   {"redis://" + server.Addr, partition.ErrBroken},
+		"wrong on a cluster":     {"redis-cluster://:" + wrong + "@" + server.Addr, partition.ErrBroken},
+		"no such server":         {"redis://:" + wrong + "@" + down, partition.ErrUnavailable},
+		"no such cluster":        {"redis-cluster://:" + wrong + "@" + down, partition.ErrUnavailable},
+		"no such sentinel":       {"redis-sentinel://:" + wrong + "@" + down + "/spill", partition.ErrUnavailable},
+		"right":                  {"redis://:" + right + "@" + server.Addr, nil},
+		"right, but no cluster":  {"redis-cluster://:" + right + "@" + server.Addr, partition.ErrBroken},
+		"right, but no sentinel": {"redis-sentinel://:" + right + "@" + server.Addr + "/spill", partition.ErrBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, row.url, nil)
+			_, checked := s.Check(t.Context())
+			_, _, due := s.Due(t.Context(), s.ns, 0, 0, 1)
+			for call, err := range map[string]error{"check": checked, "produce": s.produce("kart", "x"), "due": due, "ping": s.Ping(t.Context())} {
+				if !errors.Is(err, row.class) {
+					t.Errorf("%s: got %v, want %v", call, err, row.class)
+				}
+				if err != nil && (strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), right)) {
+					t.Errorf("%s: %v holds the password", call, err)
+				}
+			}
+		})
+	}
+}
+
+// What refused a connection is named by the calls that needed it, too.
+func TestARefusalWhileConnectingIsNamed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "right")
+	for url, reason := range map[string]string{
+		"redis://:wrong@" + server.Addr:         "WRONGPASS",
+		"redis://:right@" + server.Addr + "/99": "DB index is out of range",
+	} {
+		s := open(t, url, nil)
+		if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrBroken) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("got %v, want ErrBroken and %q", err, reason)
+		}
+	}
+}
+
+// The sentinels are up and know no master of that name.
+func TestAnUnknownMasterNameIsNoWorkingStore(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartLoneSentinel(t)
+	s := open(t, "redis-sentinel://"+sentinel.Addr+"/nobody", nil)
+	if _, err := s.Check(t.Context()); err == nil {
+		t.Error("check passes")
+	}
+	if err := s.Ping(t.Context()); err == nil {
+		t.Error("ping passes")
+	}
+	if _, _, err := s.Due(t.Context(), s.ns, 0, 0, 1); err == nil {
+		t.Error("due passes")
+	}
+	if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrBroken) || !strings.Contains(err.Error(), "sentinel") {
+		t.Errorf("produce: got %v, want ErrBroken and where to look", err)
+	}
+}
+
+func TestAStoreThatIsClosedIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"embedded:", "redis://" + redistest.Shared(t)} {
+		s := open(t, url, nil)
+		if err := s.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrUnavailable) {
+			t.Errorf("%s: got %v, want ErrUnavailable", url, err)
+		}
+	}
+}
+
+// Every failed script is counted under what is known of its outcome.
+func TestFailuresAreCountedUnderTheirClass(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := server.Client()
+	policy := partition.DefaultPolicy()
+	reg := prometheus.NewRegistry()
+	store, err := partition.Open(partition.Config{URL: server.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy}}, reg, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	s := &site{store, t, store.Namespace("default")}
+	counted := func(class string) float64 {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "spillway_store_errors_total" && m.GetLabel()[0].GetValue() == class {
+					return m.GetCounter().GetValue()
+				}
+			}
+		}
+		return -1
+	}
+	for _, row := range []struct {
+		class    string
+		is       error
+		do, undo []any
+	}{
+		{"full", partition.ErrFull, []any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}},
+		{"broken", partition.ErrBroken, []any{"set", "sw:{default.0}:q:kart", "x"}, []any{"del", "sw:{default.0}:q:kart"}},
+		{"unavailable", partition.ErrUnavailable, []any{"config", "set", "min-replicas-to-write", "1"}, []any{"config", "set", "min-replicas-to-write", "0"}},
+		{"unknown", partition.ErrUnknown, []any{"client", "pause", "1500", "all"}, nil},
+	} {
+		before := counted(row.class)
+		if err := c.Do(t.Context(), row.do...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.produce("kart", "x"); !errors.Is(err, row.is) {
+			t.Errorf("%s: got %v, want %v", row.class, err, row.is)
+		}
+		if got := counted(row.class) - before; got != 1 {
+			t.Errorf("%s: counted %v times, want once", row.class, got)
+		}
+		if row.undo != nil {
+			if err := c.Do(t.Context(), row.undo...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestAForeignResultUnderAnIdempotencyKeyIsBroken(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL(), nil)
+	c := server.Client()
+	g := &partition.Group{Namespace: s.ns, Partition: "kart", Entries: [][]byte{entry("x")}, IdempotencyKey: "k"}
+	s.Produce(t.Context(), []*partition.Group{g})
+	keys := c.Keys(t.Context(), "sw:{default.0}:dd:kart:*").Val()
+	if g.Err != nil || len(keys) != 1 {
+		t.Fatalf("%v %v", g.Err, keys)
+	}
+	c.Set(t.Context(), keys[0], "foreign", time.Hour)
+	defer func() {
+		if v := recover(); v != nil {
+			t.Errorf("produce panics: %v", v)
+		}
+	}()
+	s.Produce(context.Background(), []*partition.Group{g})
+	if !errors.Is(g.Err, partition.ErrBroken) {
+		t.Errorf("got %v, want ErrBroken", g.Err)
+	}
+}

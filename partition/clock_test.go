@@ -1,0 +1,77 @@
+package partition
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestClockIsUnknownAtFirst(t *testing.T) {
+	t.Parallel()
+	var c clock
+	if _, ok := c.now(); ok {
+		t.Error("a clock that saw no reply knows the time")
+	}
+}
+
+func TestClockFollowsTheStore(t *testing.T) {
+	t.Parallel()
+	ms := time.Millisecond
+	for name, row := range map[string]struct {
+		sent, received time.Duration // of a second reply, after the first
+		store          int64         // what it said
+		want           int64         // what the clock reads when it came, ±1
+	}{
+		"a reply that agrees":                  {100 * ms, 101 * ms, 5101, 5101},
+		"a slow reply that agrees":             {100 * ms, 900 * ms, 5300, 5900},
+		"a slow reply that disagrees a little": {100 * ms, 110 * ms, 5099, 5109},
+		"the store is ahead":                   {100 * ms, 101 * ms, 9000, 9000},
+		"the store is far ahead, slowly":       {100 * ms, 300 * ms, 9000, 9000},
+		"the store stepped back":               {100 * ms, 101 * ms, 2000, 2001},
+		"the store stepped back, slowly":       {100 * ms, 300 * ms, 2000, 2200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var c clock
+				began := time.Now()
+				c.observe(began, began, 5000)
+				time.Sleep(row.sent)
+				sent := time.Now()
+				time.Sleep(row.received - row.sent)
+				c.observe(sent, time.Now(), row.store)
+				got, ok := c.now()
+				if !ok || got < row.want-1 || got > row.want+1 {
+					t.Errorf("reads %d, want %d", got, row.want)
+				}
+				time.Sleep(time.Hour)
+				if later, _ := c.now(); later != got+time.Hour.Milliseconds() {
+					t.Errorf("an hour later it reads %d more", later-got)
+				}
+			})
+		})
+	}
+}
+
+// Whatever the replies, the clock is never further off than the last reply's
+// way there and back.
+func TestClockStaysWithinTheUncertaintyOfItsReplies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c clock
+		began := time.Now()
+		store := func() int64 { return time.Since(began).Milliseconds() + 1_700_000_000_000 }
+		for i := range 500 {
+			sent := time.Now()
+			there := time.Duration(i*7919%40) * time.Millisecond
+			back := time.Duration(i*104729%40) * time.Millisecond
+			time.Sleep(there)
+			said := store()
+			time.Sleep(back)
+			c.observe(sent, time.Now(), said)
+			if got, _ := c.now(); got < store()-there.Milliseconds()-back.Milliseconds()-1 || got > store()+there.Milliseconds()+back.Milliseconds()+1 {
+				t.Fatalf("reply %d: off by %d ms after %v there and %v back", i, got-store(), there, back)
+			}
+		}
+	})
+}

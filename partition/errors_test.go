@@ -1,0 +1,114 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// reply is what Redis answered.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+var _ redis.Error = reply("")
+
+func TestEveryErrorHasItsClass(t *testing.T) {
+	t.Parallel()
+	_, refused := net.Dial("tcp", redistest.FreeAddr(t))
+	const within = " script: 4f1c3fa2d1c4d2a4e2c2f1a9e3e35e0d6d0c5e5f, on @user_script:17."
+	sentinels := func(err error) error {
+		return fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(err, err))
+	}
+	classes := []error{ErrUnavailable, ErrUnknown, ErrBroken}
+	for _, row := range []struct {
+		err   error
+		class error
+	}{
+		{reply("NOSCRIPT No matching script. Please use EVAL."), ErrUnavailable},
+		{reply("READONLY You can't write against a read only replica."), ErrUnavailable},
+		{reply("READONLY You can't write against a read only replica." + within), ErrUnavailable},
+		{reply("LOADING Redis is loading the dataset in memory"), ErrUnavailable},
+		{reply("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk." + within), ErrUnavailable},
+		{reply("MISCONF Errors writing to the AOF file: No space left on device" + within), ErrUnavailable},
+		{reply("OOM command not allowed when used memory > 'maxmemory'."), ErrUnavailable},
+		{reply("OOM command not allowed when used memory > 'maxmemory'." + within), ErrUnavailable},
+		{reply("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."), ErrUnavailable},
+		{reply("MOVED 3999 127.0.0.1:6381"), ErrUnavailable},
+		{reply("ASK 3999 127.0.0.1:6381"), ErrUnavailable},
+		{reply("TRYAGAIN Multiple keys request during rehashing of slot"), ErrUnavailable},
+		{reply("CLUSTERDOWN Hash slot not served"), ErrUnavailable},
+		{reply("CLUSTERDOWN The cluster is down"), ErrUnavailable},
+		{reply("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), ErrUnavailable},
+		{reply("NOREPLICAS Not enough good replicas to write." + within), ErrUnavailable},
+		{reply("ERR max number of clients reached"), ErrUnavailable},
+		{fmt.Errorf("hook: %w", reply("LOADING Redis is loading the dataset in memory")), ErrUnavailable},
+
+		{reply("CROSSSLOT Keys in request don't hash to the same slot"), ErrBroken},
+		{reply("ERR Script attempted to access a non local key in a cluster node"), ErrBroken},
+		{reply("NOAUTH Authentication required."), ErrBroken},
+		{reply("WRONGPASS invalid username-password pair or user is disabled."), ErrBroken},
+		{reply("NOPERM this user has no permissions to run the 'evalsha' command"), ErrBroken},
+		{reply("ERR The user executing the script can't run this command or subcommand" + within), ErrBroken},
+		{reply("ERR user_script:12: attempt to perform arithmetic on a nil value"), ErrBroken},
+		{reply("WRONGTYPE Operation against a key holding the wrong kind of value" + within), ErrBroken},
+		{reply("ERR produce: bad arguments"), ErrBroken},
+
+		{refused, ErrUnavailable},
+		{fmt.Errorf("get connection: %w", refused), ErrUnavailable},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}, ErrUnavailable},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}, ErrUnavailable},
+		{redis.ErrPoolTimeout, ErrUnavailable},
+		{redis.ErrPoolExhausted, ErrUnavailable},
+		{redis.ErrClosed, ErrUnavailable},
+		{errors.New("redis: cluster has no nodes"), ErrUnavailable},
+		{errors.New("redis: all sentinels specified in configuration are unreachable"), ErrUnavailable},
+		{sentinels(refused), ErrUnavailable},
+		{sentinels(context.DeadlineExceeded), ErrUnavailable},
+		{sentinels(reply("WRONGPASS invalid username-password pair or user is disabled.")), ErrBroken},
+		{sentinels(redis.Nil), ErrBroken}, // they answer, and know no such master
+
+		{io.EOF, ErrUnknown},
+		{io.ErrUnexpectedEOF, ErrUnknown},
+		{&net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, ErrUnknown},
+		{&net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.EPIPE)}, ErrUnknown},
+		{&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}, ErrUnknown},
+		{context.Canceled, ErrUnknown},
+		{context.DeadlineExceeded, ErrUnknown},
+		{errors.New("redis: invalid reply: \"!\""), ErrUnknown},
+	} {
+		got := classify(row.err)
+		for _, class := range classes {
+			if errors.Is(got, class) != (class == row.class) {
+				t.Errorf("%v: got %v, want only %v", row.err, got, row.class)
+			}
+		}
+		if got != nil && !errors.Is(got, row.err) {
+			t.Errorf("%v: the cause is gone", row.err)
+		}
+	}
+	if got := classify(nil); got != nil {
+		t.Errorf("no error: got %v", got)
+	}
+}
+
+func TestAFullStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	full := classify(reply("OOM command not allowed when used memory > 'maxmemory'."))
+	if !errors.Is(full, ErrFull) || errors.Is(classify(reply("LOADING x")), ErrFull) {
+		t.Error("OOM, and only OOM, is ErrFull")
+	}
+	if !errors.Is(ErrFull, ErrUnavailable) || !errors.Is(ErrIncompatible, ErrBroken) {
+		t.Error("ErrFull is ErrUnavailable, ErrIncompatible is ErrBroken")
+	}
+}

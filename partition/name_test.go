@@ -1,0 +1,90 @@
+package partition
+
+import (
+	"hash/fnv"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	namespaceForm = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z`)
+	partitionForm = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\z`)
+)
+
+// hostile names, from faults.md.
+var hostile = []string{
+	"", "a", "A0", "com.acme.kart", "a-b_c.d", strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 128),
+	strings.Repeat("x", 129), "{}", "a}{p1}b", "x{}b{p1}", "*", "?", " ", "a b", ":", "a:b", "/", "..", ".", "-a", "_a", "a\n", "a\r\nb",
+	"a\x00", "\u202ea", "а", "__proto__", "%7B", "a%7B", "é", "\xff", "a\n}", "0", "9.",
+}
+
+func FuzzName(f *testing.F) {
+	for _, name := range hostile {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if got, want := ValidNamespace(name), namespaceForm.MatchString(name); got != want {
+			t.Errorf("namespace %q: got %v, want %v", name, got, want)
+		}
+		if got, want := ValidPartition(name), partitionForm.MatchString(name); got != want {
+			t.Errorf("partition %q: got %v, want %v", name, got, want)
+		}
+		if ValidPartition(name) != ValidPartition([]byte(name)) || ValidNamespace(name) != ValidNamespace([]byte(name)) {
+			t.Errorf("%q: text and bytes differ", name)
+		}
+	})
+}
+
+func TestKeysAreTakenApartAsTheyWereMade(t *testing.T) {
+	t.Parallel()
+	for _, namespace := range []string{"default", "a.0", "x-y_z"} {
+		k := newShardKeys("sw", namespace, "12")
+		for _, name := range hostile {
+			if !ValidPartition(name) {
+				continue
+			}
+			for _, key := range []string{k.list(name), k.meta(name)} {
+				prefix, got, ok := splitPartitionKey(key)
+				if prefix != k.prefix || got != name || !ok {
+					t.Errorf("%s: got %q %q %v", key, prefix, got, ok)
+				}
+			}
+		}
+	}
+	for _, key := range []string{"", "sw", "sw:{a.0}:", "sw:{a.0}:q", "sw:{a.0}:q:", "}:", "}:q:a/b", "sw:{a.0}:q:{x}:q:a"} {
+		if prefix, name, ok := splitPartitionKey(key); ok {
+			t.Errorf("%q: taken for partition %q of %q", key, name, prefix)
+		}
+	}
+}
+
+// ShardOf is part of the stored format: these values never change.
+func TestShardOfNeverChanges(t *testing.T) {
+	t.Parallel()
+	policy := DefaultPolicy()
+	policy.Shards = 1024
+	ns, err := newNamespace("sw", "default", policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"a": 0x12c, "kart": 0x317, "com.acme.kart": 0x6e} {
+		h := fnv.New32a()
+		h.Write([]byte(name))
+		if got := ns.ShardOf(name); got != want || got != int(h.Sum32()%1024) {
+			t.Errorf("%s: got %#x, want %#x", name, got, want)
+		}
+	}
+}
+
+func TestEveryShardGetsItsPartOfMaxPartitions(t *testing.T) {
+	t.Parallel()
+	for _, row := range [][3]int{{1, 100, 100}, {4, 100, 25}, {3, 100, 34}, {8, 1, 1}} {
+		policy := DefaultPolicy()
+		policy.Shards, policy.MaxPartitions = row[0], row[1]
+		ns, err := newNamespace("sw", "default", policy)
+		if err != nil || ns.most != row[2] {
+			t.Errorf("%d shards, %d partitions: got %d each, want %d (%v)", row[0], row[1], ns.most, row[2], err)
+		}
+	}
+}

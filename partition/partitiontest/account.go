@@ -1,0 +1,223 @@
+package partitiontest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+func theLedgerOutlivesPartitions(b *bench) {
+	b.open(nil)
+	for i := range 5 {
+		name := fmt.Sprint("p", i%2)
+		b.produce(name, b.entries(12))
+		l := b.lease(name, 1, time.Hour)
+		b.is("commit", b.settle(&partition.Settlement{
+			Lease: l, Lo: l.From, Hi: l.To, Delivered: 2, Expired: 1, Dead: 1, DeadLetters: [][]byte{[]byte("x")},
+		}), nil)
+		l = b.lease(name, 1, time.Hour)
+		b.delivered(l, l.From, l.To)
+		// Two remain, and wait; two more make a batch of them.
+		b.produce(name, b.entries(2))
+		l = b.lease(name, 1, time.Hour)
+		b.delivered(l, l.From, l.To)
+	}
+	b.ledgerIs(partition.Ledger{Accepted: 70, Delivered: 50, Evicted: 10, Expired: 5, Dead: 5})
+}
+
+func theLedgerOutlivesAProcess(b *bench) {
+	b.open(nil)
+	b.produce("kart", b.entries(12))
+	l := b.lease("kart", 1, time.Hour)
+	b.delivered(l, l.From, l.To)
+	b.restart()
+	b.ledgerIs(partition.Ledger{Accepted: 12, Delivered: 4, Evicted: 2, Buffered: 6})
+	l = b.lease("kart", 1, time.Hour)
+	b.same("the rest", payloads(l), "[7 8 9 10]")
+	b.delivered(l, l.From, l.To)
+	b.ledgerIs(partition.Ledger{Accepted: 12, Delivered: 8, Evicted: 2, Buffered: 2})
+}
+
+func anotherProcessReplaysARange(b *bench) {
+	b.open(nil)
+	b.produce("kart", b.entries(9))
+	first := b.lease("kart", 2, 100*time.Millisecond)
+	b.restart()
+	again := b.lease("kart", 1, time.Hour)
+	b.same("range", []any{again.From, again.Cuts, payloads(again), again.Attempt}, []any{first.From, first.Cuts, payloads(first), 2})
+}
+
+func anotherProcessKnowsTheKey(b *bench) {
+	b.open(nil)
+	g := b.group("kart", b.entries(3))
+	g.IdempotencyKey = "k"
+	b.store.Produce(b.Context(), []*partition.Group{g})
+	b.is("first", g.Err, nil)
+	b.restart()
+	g.Namespace = b.ns
+	b.store.Produce(b.Context(), []*partition.Group{g})
+	b.same("again", []any{g.Err, g.Repeated, g.Depth}, []any{nil, true, 3})
+}
+
+func deadLettersAreBounded(b *bench) {
+	b.open(func(p *partition.Policy) { p.MaxDead = 3 })
+	for i := range 3 {
+		b.produce("kart", b.entries(4))
+		l := b.lease("kart", 1, time.Hour)
+		letters := [][]byte{fmt.Appendf(nil, "a%d", i), fmt.Appendf(nil, "b%d", i)}
+		b.is("commit", b.settle(&partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: 2, Dead: 2, DeadLetters: letters}), nil)
+	}
+	o, err := b.store.Overview(b.Context(), b.ns)
+	b.is("overview", err, nil)
+	b.same("kept and dropped", []int64{o.DeadLetters, o.DeadEvicted}, []int64{3, 3})
+	b.ledgerIs(partition.Ledger{Accepted: 12, Delivered: 6, Dead: 6})
+}
+
+func statsDescribeAPartition(b *bench) {
+	b.open(nil)
+	_, err := b.store.Stats(b.Context(), b.ns, "kart")
+	b.is("nothing there", err, partition.ErrNoPartition)
+	b.produce("kart", b.aged(10, 5*time.Second))
+	b.produce("kart", b.entries(3))
+	b.lease("kart", 1, time.Hour)
+	st, err := b.store.Stats(b.Context(), b.ns, "kart")
+	b.is("stats", err, nil)
+	if st.OldestAge < 4900*time.Millisecond || st.OldestAge > 25*time.Second {
+		b.Errorf("age of the oldest: %v, want 5s", st.OldestAge)
+	}
+	st.OldestAge = 0
+	b.same("stats", fmt.Sprintf("%+v", st), fmt.Sprintf("%+v", partition.Stats{Depth: 10, Capacity: 10, Leased: true, Accepted: 13, Evicted: 3}))
+}
+
+func anOverviewDescribesANamespace(b *bench) {
+	b.open(nil)
+	o, err := b.store.Overview(b.Context(), b.ns)
+	b.is("overview", err, nil)
+	b.same("nothing there", fmt.Sprintf("%+v", o), fmt.Sprintf("%+v", partition.Overview{}))
+	b.produce("waits", b.entries(1))
+	o, _ = b.store.Overview(b.Context(), b.ns)
+	b.same("not due", []any{o.Partitions, o.Overdue}, []any{1, time.Duration(0)})
+	b.produce("full", b.entries(4))
+	b.pass(40)
+	o, _ = b.store.Overview(b.Context(), b.ns)
+	if o.Partitions != 2 || o.Overdue <= 0 || o.Overdue > most {
+		b.Errorf("got %d partitions, %v overdue", o.Partitions, o.Overdue)
+	}
+}
+
+func dueIsInTheOrderOfTime(b *bench) {
+	b.open(nil)
+	b.produce("later", b.entries(1))
+	b.produce("first", b.entries(4))
+	b.pass(5)
+	b.produce("second", b.entries(4))
+	list, total, err := b.store.Due(b.Context(), b.ns, 0, 0, 10)
+	b.is("due", err, nil)
+	var names []string
+	for _, d := range list {
+		names = append(names, d.Partition)
+	}
+	b.same("partitions", names, []string{"first", "second", "later"})
+	if total < 1 || total > 2 {
+		b.Errorf("%d are due, want 2", total)
+	}
+	list, _, err = b.store.Due(b.Context(), b.ns, 0, 1, 1)
+	b.same("offset and limit", []any{list[0].Partition, len(list), err}, []any{"second", 1, nil})
+}
+
+// Four producers and three drainers at once: every accepted entry is delivered
+// once, in order, or evicted, and the account says so.
+func producersAndDrainersTogetherLoseNone(b *bench) {
+	b.open(func(p *partition.Policy) {
+		p.Capacity, p.Batch, p.Linger, p.Shards = 200, 16, 5*time.Millisecond, 2
+	})
+	const producers, drainers, rounds = 4, 3, 60
+	names := []string{"a", "b", "c", "d", "e"}
+	var producing, draining sync.WaitGroup
+	var mu sync.Mutex
+	var accepted, evicted, delivered int
+	last := map[string]int64{}
+	now := b.now()
+	for i := range producers {
+		producing.Go(func() {
+			for round := range rounds {
+				var groups []*partition.Group
+				for j, name := range names {
+					var entries [][]byte
+					for k := range 1 + (i+j+round)%9 {
+						entries = append(entries, partition.AppendEntry(nil, now, nil, fmt.Appendf(nil, "%d.%d.%d", i, round, k)))
+					}
+					groups = append(groups, b.group(name, entries))
+				}
+				b.store.Produce(b.Context(), groups)
+				mu.Lock()
+				for _, g := range groups {
+					if g.Err != nil {
+						b.Errorf("produce: %v", g.Err)
+					}
+					accepted, evicted = accepted+g.Accepted, evicted+g.Evicted
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	ctx, stop := context.WithTimeout(b.Context(), most)
+	defer stop()
+	for i := range drainers {
+		shard := i % 2
+		draining.Go(func() {
+			for ctx.Err() == nil {
+				list, total, err := b.store.Due(ctx, b.ns, shard, 0, 3)
+				if err != nil || total == 0 {
+					if ctx.Err() == nil {
+						b.store.WaitDue(ctx, b.ns, shard, b.now()+2, time.Second)
+					}
+					continue
+				}
+				var claims []*partition.Claim
+				for _, d := range list {
+					claims = append(claims, &partition.Claim{Namespace: b.ns, Partition: d.Partition, MaxBatches: 2})
+				}
+				b.store.Claim(ctx, claims, time.Hour)
+				for _, c := range claims {
+					if c.Lease == nil {
+						continue
+					}
+					mu.Lock()
+					if c.Lease.From <= last[c.Partition] {
+						b.Errorf("%s: range from %d after %d", c.Partition, c.Lease.From, last[c.Partition])
+					}
+					last[c.Partition] = c.Lease.To - 1
+					mu.Unlock()
+					s := &partition.Settlement{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}
+					if err := b.settle(s); err != nil {
+						b.Errorf("commit: %v", err)
+					}
+					mu.Lock()
+					delivered += len(c.Lease.Entries)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	producing.Wait()
+	for ctx.Err() == nil {
+		o, err := b.store.Overview(ctx, b.ns)
+		if err == nil && o.Ledger.Buffered == 0 && o.Partitions == 0 {
+			break
+		}
+		b.store.WaitDue(ctx, b.ns, 0, b.now()+5, time.Second)
+	}
+	if ctx.Err() != nil {
+		b.Errorf("not drained in %v", most)
+	}
+	stop()
+	draining.Wait()
+	o, err := b.store.Overview(b.Context(), b.ns)
+	b.is("overview", err, nil)
+	b.same("what the producers saw evicted", int64(evicted), o.Ledger.Evicted+o.Reclaimed)
+	b.ledgerIs(partition.Ledger{Accepted: int64(accepted), Delivered: int64(delivered), Evicted: int64(evicted) - o.Reclaimed})
+}

@@ -1,0 +1,216 @@
+package partitiontest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// most is how long anything a case waits for may take.
+const most = 20 * time.Second
+
+var prefixes atomic.Int64
+
+// bench is what a case works on: a Store under its own prefix.
+type bench struct {
+	*testing.T
+	target Target
+	prefix string
+	store  *partition.Store
+	ns     *partition.Namespace
+	made   int
+}
+
+// open makes the Store, with one namespace of the default policy as changed.
+func (b *bench) open(change func(*partition.Policy)) {
+	b.Helper()
+	policy := partition.DefaultPolicy()
+	policy.Batch, policy.Capacity, policy.Linger = 4, 10, time.Hour
+	policy.MaxAge = 2 * time.Hour
+	if change != nil {
+		change(&policy)
+	}
+	b.prefix = fmt.Sprintf("pt%d-%d", time.Now().UnixNano(), prefixes.Add(1))
+	b.store = b.another(map[string]partition.Policy{"default": policy})
+	b.ns = b.store.Namespace("default")
+}
+
+// another is one more Store under the same prefix: another process.
+func (b *bench) another(namespaces map[string]partition.Policy) *partition.Store {
+	b.Helper()
+	s, err := partition.Open(partition.Config{URL: b.target.URL, Prefix: b.prefix, Namespaces: namespaces},
+		prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Check(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// restart is our process ending and starting again with the same settings.
+func (b *bench) restart() {
+	b.Helper()
+	policy := b.ns.Policy
+	if err := b.store.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.store = b.another(map[string]partition.Policy{"default": policy})
+	b.ns = b.store.Namespace("default")
+}
+
+// entries makes n fresh entries whose payloads count up from 1.
+func (b *bench) entries(n int) [][]byte {
+	b.Helper()
+	return b.aged(n, 0)
+}
+
+func (b *bench) aged(n int, age time.Duration) [][]byte {
+	b.Helper()
+	now := b.now()
+	list := make([][]byte, n)
+	for i := range list {
+		b.made++
+		list[i] = partition.AppendEntry(nil, now-age.Milliseconds(), nil, strconv.AppendInt(nil, int64(b.made), 10))
+	}
+	return list
+}
+
+// now is the store's time in ms.
+func (b *bench) now() int64 {
+	b.Helper()
+	now, ok := b.store.Now()
+	if !ok {
+		b.Fatal("the store's clock is not known")
+	}
+	return now
+}
+
+// pass lets ms pass on the store's clock.
+func (b *bench) pass(ms int64) {
+	b.Helper()
+	until := b.now() + ms
+	if _, _, err := b.store.Due(b.Context(), b.ns, 0, 0, 1); err != nil { // forgets what rang before
+		b.Fatal(err)
+	}
+	b.store.WaitDue(b.Context(), b.ns, 0, until, most)
+}
+
+func (b *bench) group(name string, entries [][]byte) *partition.Group {
+	return &partition.Group{Namespace: b.ns, Partition: name, Entries: entries}
+}
+
+// produce stores entries and returns the group with its result.
+func (b *bench) produce(name string, entries [][]byte) *partition.Group {
+	b.Helper()
+	g := b.group(name, entries)
+	b.store.Produce(b.Context(), []*partition.Group{g})
+	if g.Err != nil {
+		b.Fatalf("produce: %v", g.Err)
+	}
+	return g
+}
+
+// claim asks once; the lease may be nil.
+func (b *bench) claim(name string, batches int, lease time.Duration) *partition.Claim {
+	b.Helper()
+	c := &partition.Claim{Namespace: b.ns, Partition: name, MaxBatches: batches}
+	b.store.Claim(b.Context(), []*partition.Claim{c}, lease)
+	if c.Err != nil {
+		b.Fatalf("claim: %v", c.Err)
+	}
+	return c
+}
+
+// lease claims until the partition is given.
+func (b *bench) lease(name string, batches int, lease time.Duration) *partition.Lease {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), most)
+	defer cancel()
+	for {
+		if c := b.claim(name, batches, lease); c.Lease != nil {
+			return c.Lease
+		}
+		b.await(ctx, name)
+	}
+}
+
+// await sleeps until the partition is due, as a drainer would.
+func (b *bench) await(ctx context.Context, name string) {
+	b.Helper()
+	shard := b.ns.ShardOf(name)
+	list, _, err := b.store.Due(ctx, b.ns, shard, 0, 1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, d := range list {
+		if d.Partition == name {
+			b.store.WaitDue(ctx, b.ns, shard, d.Due, most)
+		}
+	}
+	if ctx.Err() != nil {
+		b.Fatalf("%s was not given in %v", name, most)
+	}
+}
+
+func (b *bench) settle(s *partition.Settlement) error {
+	b.store.Settle(b.Context(), []*partition.Settlement{s})
+	return s.Err
+}
+
+// delivered commits [lo, hi) as delivered.
+func (b *bench) delivered(l *partition.Lease, lo, hi int64) {
+	b.Helper()
+	if err := b.settle(&partition.Settlement{Lease: l, Lo: lo, Hi: hi, Delivered: int(hi - lo)}); err != nil {
+		b.Fatalf("commit: %v", err)
+	}
+}
+
+// payloads are the payloads of a lease, as one string.
+func payloads(l *partition.Lease) string {
+	var list []string
+	for _, e := range l.Entries {
+		list = append(list, string(e.Payload))
+	}
+	return fmt.Sprint(list)
+}
+
+// same compares anything by its text.
+func (b *bench) same(what string, got, want any) {
+	b.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		b.Fatalf("%s: got %s, want %s", what, g, w)
+	}
+}
+
+func (b *bench) is(what string, got, want error) {
+	b.Helper()
+	if !errors.Is(got, want) {
+		b.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// ledgerIs compares the account, which must be what is there.
+func (b *bench) ledgerIs(want partition.Ledger) {
+	b.Helper()
+	o, err := b.store.Overview(b.Context(), b.ns)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.same("ledger", fmt.Sprintf("%+v", o.Ledger), fmt.Sprintf("%+v", want))
+	residual, err := b.store.Audit(b.Context(), b.ns)
+	if err != nil || residual != 0 {
+		b.Fatalf("audit: the account says %d entries more than there are (%v)", residual, err)
+	}
+}

@@ -1,0 +1,113 @@
+package partition_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// proxy stands between a client and a Redis and loses replies on demand: the
+// script has run, and nobody tells.
+type proxy struct {
+	listener net.Listener
+	target   string
+	lose     atomic.Int32 // replies to lose yet
+	stall    atomic.Bool  // the connection stays open without the reply
+	lost     atomic.Int32
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// startProxy listens on addr for connections to the target.
+func startProxy(t *testing.T, addr, target string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, target: target}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, client, server)
+			p.mu.Unlock()
+			var script atomic.Bool // the request under way is a script
+			serving.Go(func() { p.requests(client, server, &script) })
+			serving.Go(func() { p.replies(client, server, &script) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.cut()
+		serving.Wait()
+	})
+	return p
+}
+
+// cut closes every connection there is.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+func (p *proxy) requests(client, server net.Conn, script *atomic.Bool) {
+	defer server.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if n > 0 {
+			// The verb is at the start of what the client writes at once.
+			script.Store(bytes.Contains(bytes.ToLower(buf[:min(n, 64)]), []byte("\r\nevalsha\r\n")))
+			if _, err := server.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) replies(client, server net.Conn, script *atomic.Bool) {
+	defer client.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		ran := n > 0 && script.Load() && buf[0] == '*' // our scripts answer with arrays; errors pass
+		if ran && p.lose.Load() > 0 {
+			p.lose.Add(-1)
+			p.lost.Add(1)
+			if !p.stall.Load() {
+				return
+			}
+			_, _ = io.Copy(io.Discard, server)
+			return
+		}
+		if n > 0 {
+			if _, werr := client.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
