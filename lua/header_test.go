@@ -128,11 +128,11 @@ func TestHeaderCheckSeesDrift(t *testing.T) {
 	for name, edit := range map[string][2]string{
 		"another name":          {"-- release:", "-- lease:"},
 		"an argument too many":  {"-- ARGV[4] int ", "-- ARGV[4] int       x\n-- ARGV[5] int "},
-		"an argument too few":   {"tonumber(ARGV[4])", "tonumber(ARGV[5])"},
+		"an argument too few":   {"whole(ARGV[4], -1)", "whole(ARGV[5], -1)"},
 		"a key not declared":    {"KEYS[3]\n", "KEYS[4]\n"},
 		"a reply not declared":  {"return { 1, now }", "return { 7, now }"},
-		"an include not used":   {"USES int, time", "USES int, time, die"},
-		"an include not listed": {"USES int, time", "USES time"},
+		"an include not used":   {"USES whole, int, time", "USES whole, int, time, die"},
+		"an include not listed": {"USES whole, int, time", "USES whole, time"},
 		"a key made up":         {"redis.call('LLEN', q)", "redis.call('LLEN', 'sw:q')"},
 	} {
 		changed := strings.Replace(string(source), edit[0], edit[1], 1)

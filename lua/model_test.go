@@ -283,10 +283,8 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	if !p.known {
 		return []any{mended, m.ms(), int64(0)}
 	}
-	if !p.active {
+	if !p.active || p.due > m.ms()+ahead {
 		mended, p.active, p.due = 1, true, m.ms()
-	} else if p.due > m.ms()+ahead {
-		mended, p.due = 1, m.ms()
 		if p.token != "" {
 			p.due += modelLease
 		}

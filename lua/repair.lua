@@ -27,8 +27,9 @@ local now, now_us = time()
 local due = tonumber(redis.call('ZSCORE', ready, partition))
 local before = redis.call('LLEN', q)
 local span = redis.call('HMGET', m, 'head', 'tail')
+local first, last = tonumber(span[1]), tonumber(span[2])
 local mended = 0
-if before == 0 or not span[1] or tonumber(span[2]) - tonumber(span[1]) ~= before then
+if before == 0 or not first or not last or last - first ~= before then
   mended = 1
 end
 local p = open(q, ready, m, ledger, partition, due, now_us)
@@ -36,10 +37,8 @@ if not p then
   return { mended, now, 0 }
 end
 
-if not due then
-  mended, due = 1, now
-  redis.call('ZADD', ready, int(now), partition)
-elseif due > now + ahead then
+if not due or due > now + ahead then
+  -- Whoever may hold a lease keeps it for as long as one lasts.
   mended, due = 1, p.token and now + lease or now
   redis.call('ZADD', ready, int(due), partition)
 end

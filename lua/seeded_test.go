@@ -36,7 +36,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"anyone may release":                {"release", "held[1] ~= token", "false"},
 	"a release keeps the token":         {"release", "redis.call('HDEL', m, 'token', 'from')", ""},
 	"repair expires what is leased":     {"repair", "if p.token and due > now then", "if false then"},
-	"repair leaves an orphan":           {"repair", "redis.call('ZADD', ready, int(now), partition)", ""},
+	"repair leaves an orphan":           {"repair", "redis.call('ZADD', ready, int(due), partition)", ""},
 	"lost entries are not counted":      {"repair", "redis.call('HINCRBY', ledger, 'lost', int(missing))", ""},
 }
 
