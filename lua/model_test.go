@@ -34,7 +34,7 @@ const (
 	modelLinger = 50   // ms
 	modelMaxAge = 1000 // ms
 	modelLease  = 200  // ms
-	modelDead   = 5
+	modelDead   = 1
 )
 
 func (m *model) ms() int64 { return m.now / 1000 }

@@ -52,7 +52,7 @@ func TestModelTurnsRedOnEverySeededBug(t *testing.T) {
 			}
 			sources[bug.script] = broken
 			var red string
-			for run := 0; red == "" && run < 40; run++ {
+			for run := 0; red == "" && run < 100; run++ {
 				rapid.Check(t, func(rt *rapid.T) {
 					if red != "" {
 						return
