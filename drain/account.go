@@ -1,0 +1,96 @@
+package drain
+
+import "github.com/spillway-io/spillway/partition"
+
+// A class is how an entry of a lease ended.
+type class uint8
+
+const (
+	pending class = iota // not yet, or not for this lease
+	delivered
+	expired
+	dead
+	classes = iota
+)
+
+// An account is what is known of the entries of one lease. Positions count from
+// the lease's From. Because it remembers every entry, a commit can be made for
+// any range that the store asks for, whatever became of an earlier one.
+type account struct {
+	lease   *partition.Lease
+	classes []class
+	letters map[int][]byte // dead letters by position
+	done    int            // the entries before it all have a class
+	settled int            // the entries before it are settled in the store
+}
+
+func newAccount(lease *partition.Lease) account {
+	return account{lease: lease, classes: make([]class, len(lease.Entries))}
+}
+
+func (a *account) mark(at int, c class) { a.classes[at] = c }
+
+// bury marks an entry dead; its letter goes out with the commit.
+func (a *account) bury(at int, letter []byte) {
+	if a.letters == nil {
+		a.letters = make(map[int][]byte)
+	}
+	a.letters[at] = letter
+	a.classes[at] = dead
+}
+
+// progress moves done over the entries that have a class by now.
+func (a *account) progress() int {
+	for a.done < len(a.classes) && a.classes[a.done] != pending {
+		a.done++
+	}
+	return a.done
+}
+
+// commit is the settlement of all that is done and not settled, nil when that
+// is nothing.
+func (a *account) commit() *partition.Settlement {
+	if a.progress() <= a.settled {
+		return nil
+	}
+	n := a.count(a.settled, a.done)
+	s := &partition.Settlement{
+		Lease: a.lease, Lo: a.lease.From + int64(a.settled), Hi: a.lease.From + int64(a.done),
+		Delivered: n[delivered], Expired: n[expired], Dead: n[dead],
+	}
+	for at := a.settled; at < a.done && n[dead] > 0; at++ {
+		if a.classes[at] == dead {
+			s.DeadLetters = append(s.DeadLetters, a.letters[at])
+		}
+	}
+	return s
+}
+
+// count is how many entries of [lo, hi) there are of each class.
+func (a *account) count(lo, hi int) (n [classes]int) {
+	for _, c := range a.classes[lo:hi] {
+		n[c]++
+	}
+	return n
+}
+
+// release is the settlement that gives the rest back; the caller sets when it
+// comes due and how often it was presented.
+func (a *account) release() *partition.Settlement {
+	at := a.lease.From + int64(a.settled)
+	return &partition.Settlement{Lease: a.lease, Lo: at, Hi: at}
+}
+
+// stands notes that the store's range begins at seq. It reports false when that
+// is outside of what the refused commit could have meant.
+func (a *account) stands(seq int64) bool {
+	at := seq - a.lease.From
+	if at < 0 || at >= int64(a.done) || at == int64(a.settled) {
+		return false
+	}
+	a.settled = int(at)
+	return true
+}
+
+// whole reports whether nothing of the lease is left to settle.
+func (a *account) whole() bool { return a.settled == len(a.classes) }

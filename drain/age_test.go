@@ -1,0 +1,145 @@
+package drain
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestStaleEntriesAreExpiredAndNeverWritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 10 * time.Second })
+		up := time.Now().Add(8 * time.Second)
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if time.Now().Before(up) {
+				return errDown
+			}
+			return nil
+		}
+		// Unsorted times: devices report late.
+		r.store.produce(r.ns, "p", 5, 0)
+		r.store.produce(r.ns, "p", 5, 4*time.Second)
+		r.store.produce(r.ns, "p", 5, 1*time.Second)
+		r.start()
+		r.drained(time.Minute)
+		r.stop()
+		got := r.store.ledger(r.ns)
+		if got.Expired < 5 || got.Delivered+got.Expired != 15 {
+			t.Errorf("ledger %+v", got)
+		}
+		if n := r.outcome(outcomeExpired); int64(n) != got.Expired {
+			t.Errorf("expired metric %d, ledger %d", n, got.Expired)
+		}
+	})
+}
+
+func TestMalformedEntriesAreExpired(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.produce(r.ns, "p", 5, 0)
+		r.store.spaces["games"].partitions["p"].entries[2].Occurred = 0
+		r.start()
+		r.drained(10 * time.Second)
+		r.stop()
+		r.wantLedger(partition.Ledger{Accepted: 5, Delivered: 4, Expired: 1})
+		if got := r.sink.seen()[0].seqs; len(got) != 4 || got[2] != got[1]+2 {
+			t.Errorf("written %v", got)
+		}
+	})
+}
+
+func TestBackoffNeverPassesTheMomentTheBatchGoesStale(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 7 * time.Second })
+		r.cfg.BackoffBase, r.cfg.BackoffMax = 5*time.Second, time.Hour
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			return sink.Throttle(errDown, time.Hour)
+		}
+		end := time.Now().Add(7 * time.Second)
+		var waits []time.Duration
+		r.store.settleFault = func(s *partition.Settlement) fault {
+			if s.Lo == s.Hi {
+				waits = append(waits, s.Delay)
+				if past := time.Now().Add(s.Delay).Sub(end); past > 0 {
+					t.Errorf("a retry %v after the batch is stale", past)
+				}
+			}
+			return fault{}
+		}
+		r.store.produce(r.ns, "p", 10, 0)
+		r.start()
+		r.drained(7*time.Second + 50*time.Millisecond)
+		r.stop()
+		r.wantLedger(partition.Ledger{Accepted: 10, Expired: 10})
+		if len(waits) != 1 || waits[0] < 5900*time.Millisecond {
+			t.Errorf("waits %v, want one to the end: the sink asked for an hour", waits)
+		}
+	})
+}
+
+func TestBacklogAtTheAgeLimitIsWrittenOnceAndNotCutOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		// The sink takes less than comes in, so entries reach it at their age
+		// limit: each batch has one that is about to go stale.
+		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 20 * time.Second; p.Capacity = 100_000 })
+		r.sink.write = func(ctx context.Context, b []*sink.Batch) error {
+			select {
+			case <-time.After(200 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.start()
+		for range 600 { // a minute of 1,000 entries a second; the sink takes 640
+			r.store.produce(r.ns, "p", 100, 0)
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.drained(time.Minute)
+		r.stop()
+		l := r.store.ledger(r.ns)
+		if l.Delivered < 40_000 {
+			t.Errorf("the backlog starved: %+v", l)
+		}
+		if cut := r.failures(reasonTimeout); cut > 3 {
+			t.Errorf("%d writes were cut off", cut)
+		}
+	})
+}
+
+func TestEntryGivenUpForItsAgeDoesNotComeBackBehindItsSuccessors(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 40 * time.Second; p.Linger = 100 * time.Millisecond })
+		var quick atomic.Bool
+		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
+			if b[0].Partition == "p" && b[0].Attempt == 1 {
+				quick.Store(true)
+				return errDown
+			}
+			if !quick.Load() {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "other", 1, 0)
+		r.start()
+		r.drained(10 * time.Second)
+		r.store.produce(r.ns, "p", 1, 0)
+		r.store.produce(r.ns, "p", 1, 37*time.Second)
+		r.store.produce(r.ns, "p", 1, 0)
+		for range 20 {
+			r.store.produce(r.ns, "other", 1, 0)
+			time.Sleep(110 * time.Millisecond)
+		}
+		r.drained(time.Minute)
+		r.stop()
+		r.ordered("p")
+		if l := r.store.ledger(r.ns); l.Expired != 1 {
+			t.Errorf("ledger %+v", l)
+		}
+	})
+}

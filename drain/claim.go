@@ -1,0 +1,259 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	// maxClaims bounds one round: what Redis does in about 10 ms.
+	maxClaims = 128
+	// storeTimeout bounds one call to the store, beyond the store's own limits.
+	storeTimeout = 5 * time.Second
+	// storePauseMin and storePauseMax bound the wait while the store fails.
+	storePauseMin, storePauseMax = 50 * time.Millisecond, 2 * time.Second
+	// leaseWork is how much of the sink's time a lease of several batches may
+	// take, at its present pace: about what a newly due partition may wait.
+	leaseWork = 250 * time.Millisecond
+)
+
+// A loop claims what is due in one shard of one namespace. It claims no more
+// than workers can start at once, so that no lease ages in a queue.
+type loop struct {
+	o     *outlet
+	shard int
+	held  *holds
+
+	offset    int                // where the next look starts; 0 unless another drainer is in the way
+	skipped   int                // held partitions that the last look met
+	fruitless int                // rounds in a row whose claims brought nothing
+	failures  int                // rounds in a row that the store failed
+	unproved  bool               // a claim failed, and none has succeeded since
+	unknown   []*partition.Claim // claims that may have run
+}
+
+func newLoop(o *outlet, shard int) *loop {
+	return &loop{o: o, shard: shard, held: newHolds()}
+}
+
+// A pause is what a loop does between two rounds: sleep until the store's clock
+// reads due, or until a lease ends that had not ended when free was read.
+type pause struct {
+	due   int64
+	freed uint64
+	wait  time.Duration // or just wait
+}
+
+func (l *loop) run(ctx context.Context) {
+	for l.o.gate.wait(ctx) && l.o.slots.take(ctx) {
+		p := l.round(ctx)
+		switch {
+		case p.due > 0:
+			ctx, cancel := context.WithCancel(ctx)
+			if l.held.nudge(p.freed, cancel) {
+				l.o.store.WaitDue(ctx, l.o.target.Namespace, l.shard, p.due, l.o.cfg.Poll)
+			}
+			cancel()
+		case p.wait > 0:
+			sleep(ctx, p.wait)
+		}
+	}
+	l.forget()
+}
+
+// round looks for what is due, claims it and hands it to the workers. The
+// caller took one slot, which round uses or returns.
+func (l *loop) round(ctx context.Context) pause {
+	slots := 1
+	defer func() { l.o.slots.put(slots) }()
+
+	freed := l.held.freedSoFar()
+	free := slots + len(l.o.slots)
+	limit := min(free, maxClaims) + l.skipped
+	list, total, err := l.due(ctx, limit)
+	switch {
+	case ctx.Err() != nil:
+		return pause{}
+	case err != nil:
+		return l.failed(err)
+	}
+	l.forget()
+	now, known := l.o.store.Now()
+	if !known {
+		return l.failed(partition.ErrUnavailable)
+	}
+	names, next := l.pick(list, now)
+	if len(names) == 0 {
+		return l.nothing(pause{due: next, freed: freed}, now, len(list) == limit)
+	}
+
+	allowed := l.o.gate.pass()
+	if allowed == 0 {
+		return pause{}
+	}
+	slots += l.o.slots.more(min(len(names), allowed) - slots)
+	names = names[:min(len(names), slots)]
+	got := l.claim(names, l.depth(total, free))
+	slots -= got.leases
+	if got.leases == 0 {
+		l.o.gate.unused()
+	}
+	return l.after(got, len(names), total)
+}
+
+func (l *loop) due(ctx context.Context, limit int) ([]partition.DuePartition, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return l.o.store.Due(ctx, l.o.target.Namespace, l.shard, l.offset, limit)
+}
+
+// pick returns the partitions to claim, and when the first of the others comes
+// due: 0 when the list does not say.
+func (l *loop) pick(list []partition.DuePartition, now int64) (names []string, next int64) {
+	l.skipped = 0
+	for _, p := range list {
+		switch {
+		case p.Due > now:
+			return names, p.Due
+		case l.held.has(p.Partition):
+			l.skipped = min(l.skipped+1, maxSkipped)
+		default:
+			names = append(names, p.Partition)
+		}
+	}
+	return names, 0
+}
+
+// nothing is the pause of a look that found nothing to claim.
+func (l *loop) nothing(p pause, now int64, cut bool) pause {
+	if l.offset > 0 {
+		// The offset hid what was due, or it is gone.
+		l.offset = 0
+		return pause{}
+	}
+	if !l.unproved {
+		l.recovered()
+	}
+	if p.due == 0 {
+		if cut && l.skipped < maxSkipped {
+			return pause{} // look again, past those that are held
+		}
+		p.due = now + l.o.cfg.Poll.Milliseconds()
+	}
+	return p
+}
+
+// depth is how many batches a lease may cover: one where partitions wait for
+// workers, so that none waits for another's backlog; else as many as the sink
+// takes at once, or writes one by one in leaseWork. Under at-most-once it is one,
+// for that is what a crash may lose.
+func (l *loop) depth(due, free int) int {
+	if due > free || l.o.target.Namespace.Policy.Delivery == partition.AtMostOnce {
+		return 1
+	}
+	writes := 1
+	if mean := l.o.pace.get(); mean > 0 {
+		writes = int(min(leaseWork/mean, time.Duration(l.o.cfg.MaxLeaseBatches)))
+	}
+	return min(max(writes, 1)*max(l.o.caps.MaxBatches, 1), l.o.cfg.MaxLeaseBatches)
+}
+
+// claimed is what a round of claims brought.
+type claimed struct {
+	leases, expired, idle int
+	err                   error // the store's, unless it refused just the partition
+}
+
+// claim claims the named partitions and hands over what it gets. It is not
+// interrupted by Stop: a claim whose answer nobody waits for is a lease lost
+// until it lapses.
+func (l *loop) claim(names []string, depth int) (got claimed) {
+	ctx, cancel := context.WithTimeout(l.o.settling, storeTimeout)
+	defer cancel()
+	claims := make([]*partition.Claim, len(names))
+	for i, name := range names {
+		claims[i] = &partition.Claim{Namespace: l.o.target.Namespace, Partition: name, MaxBatches: depth}
+		l.held.take(name)
+	}
+	l.o.store.Claim(ctx, claims, l.o.cfg.Lease)
+	count := l.o.metrics.claims
+	for _, c := range claims {
+		got.expired += c.Expired
+		if c.Lease != nil {
+			got.leases++
+			count.WithLabelValues(claimLeased).Inc()
+			l.o.hand(l, c.Lease)
+			continue
+		}
+		l.held.free(c.Partition)
+		switch {
+		case c.Err == nil:
+			got.idle++
+			count.WithLabelValues(claimIdle).Inc()
+		case errors.Is(c.Err, partition.ErrUnavailable):
+			got.err = c.Err
+			count.WithLabelValues(claimUnavailable).Inc()
+		case errors.Is(c.Err, partition.ErrUnknown):
+			got.err = c.Err
+			count.WithLabelValues(claimUnknown).Inc()
+			l.unknown = append(l.unknown, c)
+		default:
+			count.WithLabelValues(claimBroken).Inc()
+			l.o.refused(l, c.Partition, "claim refused", c.Err)
+		}
+	}
+	l.o.metrics.expired.Add(float64(got.expired))
+	return got
+}
+
+// after draws the conclusions of a round of n claims.
+func (l *loop) after(got claimed, n, total int) pause {
+	l.offset = 0
+	if l.unproved = got.err != nil; l.unproved {
+		return l.failed(got.err)
+	}
+	l.recovered()
+	if 2*got.idle > n {
+		// Another drainer is quicker here: leave this end of the queue to it.
+		l.offset = rand.IntN(max(total, 1))
+	}
+	if got.leases > 0 || got.expired > 0 {
+		l.fruitless = 0
+		return pause{}
+	}
+	l.fruitless++
+	return pause{wait: backoff(time.Millisecond, 100*time.Millisecond, l.fruitless, rand.Float64())}
+}
+
+// failed is the pause after a round that the store failed.
+func (l *loop) failed(err error) pause {
+	if l.failures++; l.failures == 1 {
+		l.o.outage.begins(err)
+	}
+	wait := storePauseMin + backoff(storePauseMin, storePauseMax-storePauseMin, l.failures, rand.Float64())
+	return pause{wait: wait}
+}
+
+func (l *loop) recovered() {
+	if l.failures > 0 {
+		l.failures = 0
+		l.o.outage.ends()
+	}
+}
+
+// forget gives back the claims that may have run unseen. Where that fails, and
+// under at-most-once, the store keeps its word without us: the lease lapses,
+// and what was settled at the claim is lost as in a crash.
+func (l *loop) forget() {
+	if len(l.unknown) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.o.settling, storeTimeout)
+	defer cancel()
+	_ = l.o.store.Forget(ctx, l.unknown)
+	l.unknown = nil
+}

@@ -1,0 +1,309 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestNeverClaimsMoreThanCanStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.Workers = 4
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if got := len(r.store.leased()); got > 4 {
+				t.Errorf("%d leases for 4 workers", got)
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		for p := range 40 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
+		}
+		r.start()
+		r.drained(10 * time.Second)
+		r.stop()
+		if r.sink.most != 4 {
+			t.Errorf("%d writes at once", r.sink.most)
+		}
+	})
+}
+
+func TestMaxInFlightBoundsWritesBeforeTheLeaseIsTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sink.caps = sink.Caps{MaxInFlight: 2}
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if got := len(r.store.leased()); got > 2 {
+				t.Errorf("%d leases", got)
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		for p := range 10 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
+		}
+		r.start()
+		r.drained(10 * time.Second)
+		r.stop()
+		if r.sink.most != 2 {
+			t.Errorf("%d writes at once", r.sink.most)
+		}
+	})
+}
+
+func TestLeasesGrowWhenFewPartitionsAreDueAndTheSinkIsFast(t *testing.T) {
+	for name, c := range map[string]struct {
+		partitions, workers int
+		write               time.Duration
+		wantMost            int
+	}{
+		"one partition, fast":         {1, 64, time.Millisecond, 8},
+		"one partition, 100 ms":       {1, 64, 100 * time.Millisecond, 2},
+		"one partition, slow":         {1, 64, time.Second, 1},
+		"more partitions than worker": {30, 2, time.Millisecond, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.cfg.Workers = c.workers
+				most := 0
+				r.store.claimFault = func(claim *partition.Claim) fault {
+					most = max(most, claim.MaxBatches)
+					return fault{}
+				}
+				r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(c.write); return nil }
+				for p := range c.partitions {
+					r.store.produce(r.ns, fmt.Sprintf("p%d", p), 128*20, 0)
+				}
+				r.start()
+				time.Sleep(c.write * time.Duration(10*c.partitions/c.workers+10))
+				r.store.set(func() { // while there still is a backlog
+					if most != c.wantMost {
+						t.Errorf("leases of up to %d batches, want %d", most, c.wantMost)
+					}
+				})
+				r.drained(5 * time.Minute)
+				r.stop()
+			})
+		})
+	}
+}
+
+func TestHotPartitionIsDrainedWithoutPauses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.roundTrip = time.Millisecond
+		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Millisecond); return nil }
+		r.store.produce(r.ns, "hot", 10_000, 0)
+		r.start()
+		start := time.Now()
+		for r.store.ledger(r.ns).Buffered > 128 {
+			time.Sleep(time.Millisecond)
+		}
+		// 79 batches of 1 ms, and a claim and a commit a lease of 8.
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		r.drained(5 * time.Second)
+		r.stop()
+	})
+}
+
+func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.Workers = 4
+		r.store.produce(r.ns, "p", 1, 0)
+		r.start()
+		r.drained(5 * time.Second)
+		for _, offset := range r.store.looks() {
+			if offset != 0 {
+				t.Errorf("offset %d although nobody was in the way", offset)
+			}
+		}
+		// Now another drainer is quicker with the oldest.
+		for p := range 200 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
+		}
+		rival := 0
+		r.store.set(func() {
+			r.store.claimFault = func(c *partition.Claim) fault {
+				if rival++; rival <= 20 {
+					r.store.spaces["games"].partitions[c.Partition].due += 60_000
+				}
+				return fault{}
+			}
+		})
+		time.Sleep(2 * time.Second)
+		moved := false
+		for _, offset := range r.store.looks() {
+			moved = moved || offset > 0
+		}
+		if !moved {
+			t.Error("always looked at the same end of the queue")
+		}
+		r.drained(2 * time.Minute)
+		r.stop()
+	})
+}
+
+func TestFruitlessClaimsDoNotSpin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.produce(r.ns, "p", 1, 0)
+		p := r.store.spaces["games"].partitions["p"]
+		r.store.claimFault = func(*partition.Claim) fault { p.due += 1; return fault{} } // never quite due
+		r.start()
+		time.Sleep(11 * time.Second)
+		if got := r.store.counts().claim; got > 500 {
+			t.Errorf("%d claims in 10 s", got)
+		}
+		r.store.set(func() { r.store.claimFault = nil })
+		r.drained(5 * time.Second)
+		r.stop()
+	})
+}
+
+func TestIdleLoopAsksOnceAPoll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		time.Sleep(time.Minute)
+		if got := r.store.counts().due; got > 62 {
+			t.Errorf("%d looks in a minute", got)
+		}
+		r.stop()
+		if r.store.counts().claim != 0 {
+			t.Errorf("%d claims of nothing", r.store.counts().claim)
+		}
+	})
+}
+
+func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.Shards = 4 })
+		up := time.Now().Add(30 * time.Second)
+		r.store.claimFault = func(*partition.Claim) fault {
+			if time.Now().Before(up) {
+				return lostReply
+			}
+			return fault{}
+		}
+		for p := range 20 {
+			r.store.produce(r.ns, fmt.Sprintf("%0*d", p%4+1, p), 10, 0)
+		}
+		r.start()
+		time.Sleep(29 * time.Second)
+		if got := r.store.counts().claim; got > 4*100 {
+			t.Errorf("%d claim calls in 28 s of outage", got)
+		}
+		r.drained(10 * time.Second)
+		r.stop()
+		if r.lines("store failing, claims paused") != 1 || r.lines("store serves claims again") != 1 {
+			t.Errorf("lines: %v", r.logs.All())
+		}
+		if r.store.counts().forget == 0 {
+			t.Error("nothing was forgotten")
+		}
+		r.wantLedger(partition.Ledger{Accepted: 200, Delivered: 200})
+	})
+}
+
+func TestStoreThatIsDownAtTheStartIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		up := time.Now().Add(20 * time.Second)
+		r.store.dueFault = func() error {
+			if time.Now().Before(up) {
+				return partition.ErrUnavailable
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "p", 10, 0)
+		r.start()
+		time.Sleep(19 * time.Second)
+		if got := r.store.counts().due; got > 60 || got < 8 {
+			t.Errorf("%d looks in 19 s", got)
+		}
+		r.drained(5 * time.Second)
+		r.stop()
+	})
+}
+
+func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.Workers = 2
+		broken := true
+		r.store.claimFault = func(c *partition.Claim) fault {
+			if broken && c.Partition[0] == 'b' {
+				return fault{err: partition.ErrBroken}
+			}
+			return fault{}
+		}
+		for p := range 10 {
+			r.store.produce(r.ns, fmt.Sprintf("b%d", p), 1, 0)
+		}
+		time.Sleep(time.Millisecond)
+		r.store.produce(r.ns, "whole", 10, 0)
+		r.start()
+		time.Sleep(2 * time.Second)
+		if got := len(r.sink.of("whole")); got != 1 {
+			t.Errorf("%d writes behind ten broken partitions", got)
+		}
+		time.Sleep(time.Minute)
+		if got := r.store.counts().claim; got > 30 {
+			t.Errorf("%d claim calls in a minute", got)
+		}
+		if got := r.lines("claim refused"); got > 3 {
+			t.Errorf("%d lines", got)
+		}
+		r.store.set(func() { broken = false })
+		r.drained(40 * time.Second)
+		r.stop()
+	})
+}
+
+func TestAtMostOnceWritesEachBatchOnceAndSettlesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.Delivery = partition.AtMostOnce })
+		calls, running := 0, 0
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if running++; running > 1 {
+				t.Error("two batches of a partition side by side")
+			}
+			defer func() { running-- }()
+			time.Sleep(50 * time.Millisecond)
+			switch calls++; calls {
+			case 2:
+				return errDown
+			case 3:
+				return sink.Permanent(errDown)
+			case 4:
+				panic("sink")
+			case 5:
+				var e sink.BatchError
+				e.Fail(0, 1, errDown)
+				return &e
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "p", 1000, 0)
+		r.start()
+		r.drained(10 * time.Second)
+		r.stop()
+		r.wantLedger(partition.Ledger{Accepted: 1000, Delivered: 1000})
+		r.ordered("p")
+		if calls != 8 || r.store.counts().settle != 0 {
+			t.Errorf("%d writes, %d settles", calls, r.store.counts().settle)
+		}
+		if d, f := r.outcome(outcomeDelivered), r.outcome(outcomeFailed); f != 3*128+1 || d != 1000-f {
+			t.Errorf("metrics: delivered %d failed %d", d, f)
+		}
+	})
+}

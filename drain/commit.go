@@ -1,0 +1,178 @@
+package drain
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	// commitPauseMin and commitPauseMax bound the wait before a settlement whose
+	// outcome is unknown, or that did not run, is sent again.
+	commitPauseMin, commitPauseMax = 10 * time.Millisecond, 500 * time.Millisecond
+	// mostMoves bounds how often the store may say that the range stands
+	// elsewhere, before that is no answer any more.
+	mostMoves = 8
+)
+
+// A settlement is how far the settling of a lease has come. One commit at most
+// is on its way, beside the next Write.
+type settlement struct {
+	sent     *settling
+	unsure   bool  // a commit or release may have run unseen
+	released bool  // the rest is given back
+	lost     bool  // no more to be said: the lease is not ours
+	refused  error // the store will not settle this partition
+	moves    int
+}
+
+// commitBehind sends what is done on its way, unless a commit still is. What
+// gathers meanwhile goes out with the next.
+func (r *run) commitBehind() {
+	if r.over() || r.sent != nil {
+		return
+	}
+	if s := r.commit(); s != nil {
+		r.sent = r.o.settler.submit(s)
+	}
+}
+
+// over takes the answer of the commit on its way, if it has come, and reports
+// whether the lease is lost.
+func (r *run) over() bool {
+	if r.sent != nil {
+		select {
+		case <-r.sent.done:
+			r.note(r.sent.Settlement)
+			r.sent = nil
+		default:
+		}
+	}
+	return r.lost
+}
+
+// settle commits all that is done and gives back the rest. What the store does
+// not answer is repeated, which is safe, for as long as the lease lasts.
+func (r *run) settle() error {
+	if r.sent != nil {
+		<-r.sent.done
+		r.note(r.sent.Settlement)
+	}
+	for failures := 0; !r.lost && !r.released && !r.whole(); {
+		s := r.commit()
+		if s == nil {
+			s = r.giveBack()
+		}
+		w := r.o.settler.submit(s)
+		<-w.done
+		if r.note(s) {
+			continue
+		}
+		failures++
+		wait := commitPauseMin + backoff(commitPauseMin, commitPauseMax, failures, rand.Float64())
+		if r.lost || time.Until(r.lease.Until) < wait || !sleep(r.o.settling, wait) {
+			break
+		}
+		r.o.metrics.retries.Inc()
+	}
+	if !r.whole() && !r.released && !r.lost {
+		r.lapse()
+	}
+	return r.refused
+}
+
+// giveBack is the release of what is not done.
+func (r *run) giveBack() *partition.Settlement {
+	s := r.release()
+	s.Delay = max(0, time.Until(r.resume))
+	if r.doomed.end > r.settled {
+		s.Delay = max(s.Delay, time.Until(r.doomed.stale))
+	}
+	s.Attempt = r.lease.Attempt
+	if r.tried <= r.settled {
+		s.Attempt-- // this presentation did not take place
+	}
+	return s
+}
+
+// note enters the store's answer to a settlement, and reports whether the next
+// may follow at once.
+func (r *run) note(s *partition.Settlement) bool {
+	var elsewhere *partition.RangeError
+	switch {
+	case s.Err == nil:
+		r.unsure = false
+		if s.Lo == s.Hi {
+			r.released = true
+			return true
+		}
+		r.pass(int(s.Hi - r.lease.From))
+		return true
+	case errors.Is(s.Err, partition.ErrGone):
+		r.gone()
+		return false
+	case errors.As(s.Err, &elsewhere):
+		return r.moved(elsewhere.From)
+	case errors.Is(s.Err, partition.ErrUnknown):
+		r.unsure = true
+		return false
+	case errors.Is(s.Err, partition.ErrUnavailable):
+		return false
+	case !errors.Is(s.Err, errSettlerStopped):
+		r.refused = s.Err
+	}
+	r.lapse()
+	return false
+}
+
+// pass counts the entries before at as settled.
+func (r *run) pass(at int) {
+	r.o.metrics.settled(r.count(r.settled, at))
+	r.settled = at
+}
+
+// moved takes up the range where the store says it stands.
+func (r *run) moved(seq int64) bool {
+	before := r.settled
+	if r.moves++; r.moves > mostMoves || !r.stands(seq) {
+		r.refused = &partition.RangeError{From: seq}
+		r.lapse()
+		return false
+	}
+	switch now := r.settled; {
+	case now < before:
+		// The store lost its newest writes, ours among them: say them again.
+	case r.unsure:
+		r.o.metrics.settled(r.count(before, now)) // our own commit, which ran unseen
+	default:
+		r.o.metrics.entries.WithLabelValues(outcomeLost).Add(float64(now - before))
+	}
+	r.unsure = false
+	return true
+}
+
+// gone ends a lease that another drainer took, or whose partition died. After
+// an unknown outcome it is rather that the settlement ran unseen.
+func (r *run) gone() {
+	r.lost = true
+	if !r.unsure {
+		r.o.metrics.fenced.Inc()
+	}
+	r.unconfirmed()
+}
+
+// lapse gives a lease up to its deadline: the store replays what it had not
+// settled.
+func (r *run) lapse() {
+	r.lost = true
+	r.o.metrics.lapsed.Inc()
+	r.unconfirmed()
+}
+
+func (r *run) unconfirmed() {
+	if n := r.progress() - r.settled; n > 0 {
+		r.o.metrics.entries.WithLabelValues(outcomeUnconfirmed).Add(float64(n))
+	}
+}

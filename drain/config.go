@@ -1,0 +1,68 @@
+package drain
+
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// leaseMargin is the end of a lease in which no Write may run any more: it is
+// kept for the settlement, and for the difference between two clocks' speeds.
+const leaseMargin = time.Second
+
+// Config is how a Drainer works. Durations are in the file's spelling ("10s").
+type Config struct {
+	// Workers is how many leases of one namespace are worked on at once; 64.
+	// Each namespace has its own, so a hanging sink holds up nobody else's.
+	Workers int
+	// SinkTimeout bounds one Write, and one Open; 10s.
+	SinkTimeout time.Duration
+	// Lease is how long a claimed range is ours; 15s. It is never renewed, so
+	// it must exceed SinkTimeout by 2s or more.
+	Lease time.Duration
+	// BackoffBase and BackoffMax bound the full-jitter wait of a partition
+	// between two attempts: uniform between 0 and min(max, base·2^(attempt−1));
+	// 100ms and 30s.
+	BackoffBase, BackoffMax time.Duration
+	// MaxLeaseBatches is how many consecutive batches one lease may cover when
+	// few partitions are due and the sink is fast; 8. 1 turns that off.
+	MaxLeaseBatches int
+	// Poll is how often a shard with nothing due is asked again; 1s. Produces
+	// of this process wake the loop by themselves, those of others do not.
+	Poll time.Duration
+}
+
+// DefaultConfig is what the command line starts from.
+func DefaultConfig() Config {
+	return Config{
+		Workers: 64, SinkTimeout: 10 * time.Second, Lease: 15 * time.Second,
+		BackoffBase: 100 * time.Millisecond, BackoffMax: 30 * time.Second,
+		MaxLeaseBatches: 8, Poll: time.Second,
+	}
+}
+
+// Validate returns a *partition.FieldError for the first unusable setting.
+func (c Config) Validate() error {
+	wrong := func(field string, value any, want string) error {
+		return &partition.FieldError{Field: field, Value: value, Want: want}
+	}
+	switch {
+	case c.Workers < 1 || c.Workers > 10_000:
+		return wrong("workers", c.Workers, "1 to 10000")
+	case c.SinkTimeout < 10*time.Millisecond || c.SinkTimeout > 10*time.Minute:
+		return wrong("sink_timeout", c.SinkTimeout, "10ms to 10m")
+	case c.Lease < c.SinkTimeout+2*leaseMargin:
+		return wrong("lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
+	case c.Lease > time.Hour:
+		return wrong("lease", c.Lease, "1h at most, for that long a crash holds a partition up")
+	case c.BackoffBase < time.Millisecond:
+		return wrong("backoff_base", c.BackoffBase, "1ms or more")
+	case c.BackoffMax < c.BackoffBase || c.BackoffMax > time.Hour:
+		return wrong("backoff_max", c.BackoffMax, "backoff_base to 1h")
+	case c.MaxLeaseBatches < 1 || c.MaxLeaseBatches > 64:
+		return wrong("max_lease_batches", c.MaxLeaseBatches, "1 to 64 batches")
+	case c.Poll < 10*time.Millisecond || c.Poll > time.Minute:
+		return wrong("poll", c.Poll, "10ms to 1m")
+	}
+	return nil
+}

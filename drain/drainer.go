@@ -1,0 +1,197 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// stopGrace is what Stop takes beyond its context, for the releases of what it
+// cancelled and for closing sinks.
+const stopGrace = 2 * time.Second
+
+// Store is what a Drainer needs of *partition.Store.
+type Store interface {
+	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
+	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, most time.Duration)
+	Claim(ctx context.Context, claims []*partition.Claim, lease time.Duration)
+	Settle(ctx context.Context, settlements []*partition.Settlement)
+	Forget(ctx context.Context, claims []*partition.Claim) error
+	Now() (ms int64, ok bool)
+}
+
+// Target is one namespace and where its batches go. A sink serves one target.
+type Target struct {
+	Namespace *partition.Namespace
+	Sink      sink.Sink
+	Label     string // the sink's URL without its secrets, for logs
+}
+
+// Drainer drains namespaces into their sinks, from Start to Stop. Any number of
+// drainers, in any number of processes, may drain the same namespaces.
+type Drainer struct {
+	cfg     Config
+	store   Store
+	log     *zap.Logger
+	settler *settler
+	outlets []*outlet
+	outage  outage
+
+	// Ended by Stop one after the other: no more claims, no more Writes, no
+	// more calls to the store.
+	claiming, writing, settling          context.Context
+	endClaiming, endWriting, endSettling context.CancelFunc
+
+	mu               sync.Mutex
+	started, stopped bool
+	ended            chan struct{} // closes when nothing of it runs any more
+}
+
+// New makes a Drainer, which must be stopped even if it never starts. Errors
+// are *partition.FieldError, a namespace given twice or without a sink, and
+// metrics that are registered already.
+func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, log *zap.Logger) (*Drainer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := checkTargets(targets); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
+	d := &Drainer{cfg: cfg, store: store, log: log, settler: newSettler(store), ended: make(chan struct{})}
+	d.outage.log = log
+	d.claiming, d.endClaiming = context.WithCancel(context.Background())
+	d.writing, d.endWriting = context.WithCancel(context.Background())
+	d.settling, d.endSettling = context.WithCancel(context.Background())
+	for _, t := range targets {
+		o, err := newOutlet(d, t, m.of(t.Namespace.Name))
+		if err != nil {
+			return nil, errors.Join(err, d.Stop(context.Background()))
+		}
+		d.outlets = append(d.outlets, o)
+	}
+	return d, nil
+}
+
+func checkTargets(targets []Target) error {
+	if len(targets) == 0 {
+		return errors.New("drain has no targets")
+	}
+	seen := make(map[string]bool, len(targets))
+	for _, t := range targets {
+		switch {
+		case t.Namespace == nil || t.Sink == nil:
+			return fmt.Errorf("drain target %q lacks its namespace or its sink", t.Label)
+		case seen[t.Namespace.Name]:
+			return fmt.Errorf("namespace %s has two drain targets", t.Namespace.Name)
+		}
+		seen[t.Namespace.Name] = true
+	}
+	return nil
+}
+
+// Start begins to drain and returns at once. It does nothing after Stop, and
+// nothing the second time.
+func (d *Drainer) Start() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.started || d.stopped {
+		return
+	}
+	d.started = true
+	go d.settler.run(d.settling)
+	for _, o := range d.outlets {
+		o.start()
+	}
+	go d.finish()
+}
+
+// finish waits for the outlets, then ends what they share.
+func (d *Drainer) finish() {
+	defer close(d.ended)
+	for _, o := range d.outlets {
+		<-o.ended
+	}
+	d.settler.close()
+	d.endWriting()
+	d.endSettling()
+}
+
+// Stop claims no more, lets the leases in hand finish and closes the sinks. When
+// ctx ends first it cancels the Writes and gives their batches back, for which
+// it takes two seconds more at most, and returns an error that Is ctx's. Only a
+// Write that ignores its context can outlive that; its lease lapses. Stop may
+// come before Start, and any number of times; each waits for the end.
+func (d *Drainer) Stop(ctx context.Context) error {
+	d.mu.Lock()
+	if !d.started && !d.stopped {
+		for _, o := range d.outlets {
+			o.release()
+		}
+		d.endWriting()
+		d.endSettling()
+		close(d.ended)
+	}
+	d.stopped = true
+	d.mu.Unlock()
+
+	d.endClaiming()
+	select {
+	case <-d.ended:
+		return d.closed()
+	case <-ctx.Done():
+	}
+	d.endWriting()
+	if !d.wait(stopGrace) {
+		d.endSettling()
+		// The calls to the store end at once; a Close may take a moment.
+		if !d.wait(stopGrace / 10) {
+			return fmt.Errorf("stop drain: sinks of %s do not return: %w", d.stuck(), ctx.Err())
+		}
+	}
+	return errors.Join(fmt.Errorf("stop drain: writes were cancelled: %w", ctx.Err()), d.closed())
+}
+
+func (d *Drainer) wait(most time.Duration) bool {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-d.ended:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// closed is what the sinks said when they were closed.
+func (d *Drainer) closed() error {
+	var errs []error
+	for _, o := range d.outlets {
+		errs = append(errs, o.closed)
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Drainer) stuck() string {
+	var names []string
+	for _, o := range d.outlets {
+		select {
+		case <-o.ended:
+		default:
+			names = append(names, o.target.Namespace.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,145 @@
+package drain
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// The rules of the scripts claim, commit and release, as the fake store keeps them.
+
+func (p *fakePartition) pop(n int64) {
+	p.entries = slices.Clone(p.entries[n:])
+	p.head += n
+}
+
+func (sp *fakeSpace) die(name string) {
+	sp.mark = max(sp.mark, sp.partitions[name].tail)
+	delete(sp.partitions, name)
+}
+
+func (s *fakeStore) claim(c *partition.Claim, until time.Time, lease time.Duration) {
+	sp, now := s.spaces[c.Namespace.Name], s.now()
+	pol := c.Namespace.Policy
+	p := sp.partitions[c.Partition]
+	if p == nil || p.due > now {
+		return
+	}
+	for len(p.entries) > 0 && p.entries[0].Occurred < now-pol.MaxAge.Milliseconds() {
+		p.pop(1)
+		c.Expired++
+	}
+	if c.Expired > 0 {
+		sp.ledger.Expired += int64(c.Expired)
+		p.token, p.hasFrom = "", false
+	}
+	if len(p.entries) == 0 {
+		sp.die(c.Partition)
+		return
+	}
+	attempt := 1
+	var cuts []int64
+	to := p.head
+	if p.held && p.to > p.head {
+		attempt = p.attempt + 1
+		for _, cut := range p.cuts {
+			if cut > to {
+				cuts, to = append(cuts, cut), cut
+			}
+		}
+	} else {
+		for len(cuts) < c.MaxBatches && to < p.tail {
+			n := min(int64(pol.Batch), p.tail-to)
+			if len(cuts) > 0 && n < int64(min(pol.Batch, pol.Capacity)) {
+				break
+			}
+			to += n
+			cuts = append(cuts, to)
+		}
+	}
+	l := &partition.Lease{
+		Namespace: c.Namespace, Partition: c.Partition, Attempt: attempt, From: p.head, To: to,
+		Cuts: cuts, Entries: slices.Clone(p.entries[:to-p.head]), Until: until,
+	}
+	c.Lease = l
+	if pol.Delivery == partition.AtMostOnce {
+		sp.ledger.Delivered += to - p.head
+		p.pop(to - p.head)
+		p.held, p.hasFrom = false, false
+		s.rearm(sp, c.Partition, p)
+		return
+	}
+	if s.spoil--; s.spoil >= 0 {
+		l.Entries = nil
+	}
+	s.tokens++
+	l.Token = "t" + strconv.Itoa(s.tokens)
+	p.held, p.hasFrom = true, true
+	p.from, p.to, p.cuts, p.attempt, p.token = p.head, to, cuts, attempt, l.Token
+	p.due = now + lease.Milliseconds()
+}
+
+func (s *fakeStore) rearm(sp *fakeSpace, name string, p *fakePartition) {
+	pol := sp.ns.Policy
+	switch n := len(p.entries); {
+	case n == 0:
+		sp.die(name)
+	case n >= min(pol.Batch, pol.Capacity):
+		p.due = s.now()
+	default:
+		p.due = s.now() + pol.Linger.Milliseconds()
+	}
+}
+
+func (s *fakeStore) settle(t *partition.Settlement) error {
+	sp := s.spaces[t.Lease.Namespace.Name]
+	p := sp.partitions[t.Lease.Partition]
+	if t.Lease.Token == "" {
+		panic("an at-most-once lease is settled")
+	}
+	if p == nil || p.token != t.Lease.Token {
+		return partition.ErrGone
+	}
+	if t.Lo == t.Hi {
+		if t.Delay < 0 || t.Attempt < 0 {
+			panic(fmt.Sprintf("release with delay %v attempt %d", t.Delay, t.Attempt))
+		}
+		p.token, p.hasFrom, p.attempt = "", false, t.Attempt
+		p.due = s.now() + t.Delay.Milliseconds()
+		return nil
+	}
+	if t.Hi < t.Lo || int64(t.Delivered+t.Expired+t.Dead) != t.Hi-t.Lo || len(t.DeadLetters) != t.Dead {
+		panic(fmt.Sprintf("commit that does not add up: %+v", *t))
+	}
+	if s.accepted != nil {
+		if took := s.accepted(t.Lease.Partition, t.Lo, t.Hi); t.Delivered > took {
+			panic(fmt.Sprintf("[%d, %d) commits %d delivered, the sink took %d", t.Lo, t.Hi, t.Delivered, took))
+		}
+	}
+	switch {
+	case t.Hi <= p.from:
+		return nil
+	case t.Lo != p.from || t.Hi > p.to:
+		return &partition.RangeError{From: p.from}
+	}
+	reclaimed := min(max(p.head-t.Lo, 0), t.Hi-t.Lo)
+	sp.ledger.Evicted -= reclaimed
+	sp.ledger.Delivered += int64(t.Delivered)
+	sp.ledger.Expired += int64(t.Expired)
+	sp.ledger.Dead += int64(t.Dead)
+	sp.letters = append(sp.letters, t.DeadLetters...)
+	if t.Hi > p.head {
+		p.pop(t.Hi - p.head)
+	}
+	p.from = t.Hi
+	if t.Hi == p.to {
+		p.held, p.hasFrom, p.token = false, false, ""
+		s.rearm(sp, t.Lease.Partition, p)
+	} else if p.head == p.tail {
+		sp.die(t.Lease.Partition)
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestNothingIsClaimedBeforeTheSinkIsOpen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		fails := 6
+		r.sink.open = func(context.Context) error {
+			if fails--; fails >= 0 {
+				return errDown
+			}
+			if r.store.counts().claim > 0 {
+				t.Error("claimed before the sink was open")
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "p", 10, 0)
+		r.start()
+		r.drained(2 * time.Minute)
+		time.Sleep(quiet)
+		r.store.produce(r.ns, "p", 1, 0)
+		r.drained(10 * time.Second)
+		r.stop()
+		if r.sink.opens != 7 || r.sink.closes != 1 {
+			t.Errorf("opened %d times, closed %d times", r.sink.opens, r.sink.closes)
+		}
+		if r.lines("sink failing") != 1 || r.lines("sink recovered") != 1 || r.lines("sink open") != 1 {
+			t.Errorf("log %v", r.logs.All())
+		}
+	})
+}
+
+func TestOpenThatPanicsIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sink.open = func(context.Context) error {
+			if opens, _ := r.sink.state(); opens == 1 {
+				panic("not yet")
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "p", 10, 0)
+		r.start()
+		r.drained(time.Minute)
+		r.stop()
+		if got := r.value(r.metrics().panics); got != 1 {
+			t.Errorf("panics %v", got)
+		}
+	})
+}
+
+func TestSinkThatLostItsConnectionIsOpenedAgainAloneFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var connected atomic.Bool
+		r.sink.open = func(context.Context) error {
+			opens, running := r.sink.state()
+			if running > 0 {
+				t.Errorf("opened under %d Writes", running)
+			}
+			if opens > 1 {
+				before := r.store.counts().claim
+				time.Sleep(3 * time.Second)
+				if r.store.counts().claim != before {
+					t.Error("claimed while the sink was not connected")
+				}
+			}
+			connected.Store(true)
+			return nil
+		}
+		var calls atomic.Int64
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			n := calls.Add(1)
+			if n == 10 {
+				connected.Store(false)
+			}
+			ok := connected.Load()
+			time.Sleep(time.Duration(n) * time.Millisecond)
+			if !ok {
+				return fmt.Errorf("write: %w", sink.ErrNotConnected)
+			}
+			return nil
+		}
+		for p := range 40 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 100, 0)
+		}
+		r.start()
+		r.drained(time.Minute)
+		r.stop()
+		if r.sink.opens != 2 {
+			t.Errorf("opened %d times", r.sink.opens)
+		}
+		r.wantLedger(partition.Ledger{Accepted: 4000, Delivered: 4000})
+	})
+}
+
+func TestDeadSinkIsProbedNotHammered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var down atomic.Bool
+		down.Store(true)
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if down.Load() {
+				return errDown
+			}
+			return nil
+		}
+		for p := range 1000 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 2, 0)
+		}
+		r.start()
+		time.Sleep(time.Minute)
+		if got := len(r.sink.seen()); got > 64+100 {
+			t.Errorf("%d writes to a dead sink in a minute", got)
+		}
+		if got := r.value(r.metrics().sinkTripped); got != 1 {
+			t.Errorf("tripped gauge %v", got)
+		}
+		down.Store(false)
+		r.drained(probePause + 40*time.Second)
+		r.stop()
+		r.wantLedger(partition.Ledger{Accepted: 2000, Delivered: 2000})
+		if r.value(r.metrics().sinkTripped) != 0 {
+			t.Error("tripped gauge still 1")
+		}
+		if r.lines("sink failing") != 1 {
+			t.Errorf("%d lines about the failure", r.lines("sink failing"))
+		}
+	})
+}
+
+func TestFailingPartitionCostsOnlyItself(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		good := make(chan struct{})
+		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
+			if b[0].Partition == "bad" {
+				return errDown
+			}
+			good <- struct{}{}
+			return nil
+		}
+		r.store.produce(r.ns, "bad", 10, 0)
+		r.start()
+		var late time.Duration
+		for range 60 {
+			born := time.Now()
+			r.store.produce(r.ns, "good", 5, 0)
+			<-good
+			late = max(late, time.Since(born)-r.ns.Policy.Linger)
+			time.Sleep(time.Millisecond) // the commit
+		}
+		r.drained(4 * time.Minute)
+		r.stop()
+		if late > 10*time.Millisecond {
+			t.Errorf("a neighbour waited %v beyond the linger", late)
+		}
+		r.wantLedger(partition.Ledger{Accepted: 310, Delivered: 300, Expired: 10})
+	})
+}
+
+func TestSinkThatHangsOnOnePartitionForEverCostsOneWorker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.Workers = 3
+		let := make(chan struct{})
+		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
+			if b[0].Partition == "bad" {
+				<-let // whatever the context says
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "bad", 10, 0)
+		r.start()
+		for range 20 {
+			r.store.produce(r.ns, "good", 5, 0)
+			time.Sleep(10 * time.Second)
+		}
+		if got := len(r.sink.of("bad")); got != 1 {
+			t.Errorf("%d workers hang on one partition", got)
+		}
+		if got := len(flat(r.sink.of("good"))); got != 100 {
+			t.Errorf("%d of 100 entries got through", got)
+		}
+		if got := r.store.counts().due; got > 1000 {
+			t.Errorf("%d looks in 200 s", got)
+		}
+		close(let)
+		r.drained(10 * time.Second)
+		r.stop()
+	})
+}
+
+func TestFlappingSinkIsOneStoryInTheLog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		n := 0
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if n++; n < 100 && n%2 == 0 {
+				return errDown
+			}
+			return nil
+		}
+		r.start()
+		for p := range 200 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.drained(time.Minute)
+		r.stop()
+		if r.lines("sink failing") != 1 || r.lines("sink recovered") != 1 {
+			t.Errorf("log %v", r.logs.All())
+		}
+		if got := r.logs.FilterMessage("sink recovered").All()[0].ContextMap()["failures"]; got != int64(49) {
+			t.Errorf("failures %v", got)
+		}
+	})
+}
+
+func TestProbeForWhichNothingWasDueIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		time.Sleep(time.Millisecond)
+		g := r.d.outlets[0].gate
+		for p := range tripAt {
+			if !g.enter() {
+				t.Fatal("the sink is not open")
+			}
+			g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reasonError})
+		}
+		if got := g.pass(); got != 0 {
+			t.Fatalf("%d pass right after the breaker tripped", got)
+		}
+		g.wait(t.Context())
+		if got := g.pass(); got != 1 {
+			t.Fatalf("%d pass as a probe", got)
+		}
+		if got := g.pass(); got != 0 {
+			t.Fatalf("%d pass beside the probe", got)
+		}
+		g.unused()
+		if got := g.pass(); got != 1 {
+			t.Fatalf("%d pass after the probe was given back", got)
+		}
+		g.enter()
+		g.leave("p", verdict{all: refused, reason: reasonPermanent})
+		if got := g.pass(); got < 1000 {
+			t.Fatalf("%d pass after an answer", got)
+		}
+		r.stop()
+	})
+}

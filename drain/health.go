@@ -1,0 +1,70 @@
+package drain
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// quiet is how long no Write may have failed before a sink counts as recovered,
+// so that one which fails now and then is one story in the log.
+const quiet = 5 * time.Second
+
+// A health tells the log when a sink begins to fail and when it has recovered:
+// one line each.
+type health struct {
+	log     *zap.Logger // names the namespace and the sink
+	metrics *outletMetrics
+
+	mu          sync.Mutex
+	failing     bool
+	since, last time.Time
+	failures    int
+}
+
+// judged is told of every Write. A refusal is an answer: the sink works.
+func (h *health) judged(v verdict, err error) {
+	switch {
+	case v.reason == reasonStopped:
+		h.metrics.failures.WithLabelValues(v.reason).Inc()
+	case v.all == unsettled:
+		h.failed(v.reason, err)
+	default:
+		if v.reason != "" {
+			h.metrics.failures.WithLabelValues(v.reason).Inc()
+		}
+		h.succeeded()
+	}
+}
+
+func (h *health) failed(reason string, err error) {
+	h.metrics.failures.WithLabelValues(reason).Inc()
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = now
+	h.failures++
+	if h.failing {
+		return
+	}
+	h.failing, h.since, h.failures = true, now, 1
+	h.metrics.fail.Set(1)
+	fields := []zap.Field{zap.String("reason", reason), zap.Error(err)}
+	if p := (*panicError)(nil); errors.As(err, &p) {
+		fields = append(fields, zap.ByteString("stack", p.stack))
+	}
+	h.log.Warn("sink failing", fields...)
+}
+
+func (h *health) succeeded() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.failing || time.Since(h.last) < quiet {
+		return
+	}
+	h.failing = false
+	h.metrics.fail.Set(0)
+	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("after", time.Since(h.since)))
+}

@@ -1,0 +1,248 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// process is one process's store and drainer on a shared Redis.
+type process struct {
+	store *partition.Store
+	ns    *partition.Namespace
+	d     *Drainer
+}
+
+func startProcess(t *testing.T, url string, policy partition.Policy, cfg Config, s *fakeSink) *process {
+	t.Helper()
+	log := zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
+	store, err := partition.Open(partition.Config{
+		URL: url, Prefix: "sw", Namespaces: map[string]partition.Policy{"games": policy},
+	}, prometheus.NewRegistry(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	if err := store.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{store: store, ns: store.Namespace("games")}
+	s.now = func() int64 { ms, _ := store.Now(); return ms }
+	s.maxAge = policy.MaxAge
+	p.d, err = New(cfg, store, []Target{{Namespace: p.ns, Sink: s, Label: "fake:"}}, prometheus.NewRegistry(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) produce(t *testing.T, name string, n int) {
+	t.Helper()
+	now, _ := p.store.Now()
+	g := &partition.Group{Namespace: p.ns, Partition: name}
+	for i := range n {
+		g.Entries = append(g.Entries, partition.AppendEntry(nil, now, nil, fmt.Appendf(nil, `{"i":%d}`, i)))
+	}
+	p.store.Produce(t.Context(), []*partition.Group{g})
+	if g.Err != nil {
+		t.Fatal(g.Err)
+	}
+}
+
+func (p *process) ledger(t *testing.T) partition.Ledger {
+	t.Helper()
+	o, err := p.store.Overview(t.Context(), p.ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.Ledger
+}
+
+// drained waits until nothing is buffered.
+func (p *process) drained(t *testing.T, most time.Duration) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	give := time.After(most)
+	for p.ledger(t).Buffered > 0 {
+		select {
+		case <-tick.C:
+		case <-give:
+			t.Fatalf("still buffered after %v: %+v", most, p.ledger(t))
+		}
+	}
+}
+
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := p.d.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// On a real Redis, two drainers side by side, a sink that is slow and fails now
+// and then in every way it may: the ledger is exact and the order is kept.
+func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	policy := partition.DefaultPolicy()
+	policy.Linger = 50 * time.Millisecond
+	policy.Shards = 2
+	cfg := DefaultConfig()
+	cfg.BackoffMax = 500 * time.Millisecond
+	cfg.Poll = 50 * time.Millisecond
+	write := func(ctx context.Context, batches []*sink.Batch) error {
+		wait := time.NewTimer(time.Duration(rand.IntN(8)) * time.Millisecond)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for i, e := range batches[0].Entries {
+			if string(e.Payload) == `{"i":700}` {
+				if len(batches[0].Entries) > 1 && rand.IntN(2) == 0 {
+					var one sink.BatchError
+					one.Fail(0, i, sink.Permanent(errors.New("700")))
+					return &one
+				}
+				return sink.Permanent(errors.New("700"))
+			}
+		}
+		switch rand.IntN(15) {
+		case 0:
+			return errDown
+		case 1:
+			var some sink.BatchError
+			some.Fail(0, rand.IntN(len(batches[0].Entries)), errDown)
+			return &some
+		case 2:
+			return sink.Throttle(errDown, 30*time.Millisecond)
+		case 3:
+			return sink.ErrNotConnected
+		case 4:
+			panic(errDown)
+		}
+		return nil
+	}
+	// One sink stands for the one target that both processes write to.
+	shared := &fakeSink{write: write}
+	one := startProcess(t, server.URL(), policy, cfg, shared)
+	two := startProcess(t, server.URL(), policy, cfg, shared)
+	one.d.Start()
+	two.d.Start()
+	const partitions, entries = 20, 1000
+	for p := range partitions {
+		one.produce(t, fmt.Sprintf("p%d", p), entries)
+	}
+	one.drained(t, 60*time.Second)
+	two.stop(t)
+	one.stop(t)
+
+	l := one.ledger(t)
+	if want := (partition.Ledger{Accepted: partitions * entries, Delivered: partitions * (entries - 1), Dead: partitions}); l != want {
+		t.Errorf("ledger\n got %+v\nwant %+v", l, want)
+	}
+	if residual, err := one.store.Audit(t.Context(), one.ns); residual != 0 || err != nil {
+		t.Errorf("audit: %d %v", residual, err)
+	}
+	if shared.stale > 0 {
+		t.Errorf("%d stale entries were written", shared.stale)
+	}
+	r := &rig{t: t, sink: shared}
+	for p := range partitions {
+		name := fmt.Sprintf("p%d", p)
+		r.ordered(name)
+		seen := map[int64]bool{}
+		for _, seq := range flat(shared.of(name)) {
+			seen[seq] = true
+		}
+		if len(seen) != entries {
+			t.Errorf("%s: the sink saw %d of %d entries", name, len(seen), entries)
+		}
+	}
+}
+
+// A Redis that is killed while batches are out comes back with what its AOF
+// holds: what was not settled is written again, and the ledger stays exact.
+func TestRedisKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "no")
+	policy := partition.DefaultPolicy()
+	policy.Linger = 20 * time.Millisecond
+	cfg := DefaultConfig()
+	cfg.SinkTimeout, cfg.Lease, cfg.Poll = 500*time.Millisecond, 2500*time.Millisecond, 50*time.Millisecond
+	writes := make(chan struct{}, 1000)
+	s := &fakeSink{write: func(context.Context, []*sink.Batch) error {
+		select {
+		case writes <- struct{}{}:
+		default:
+		}
+		return nil
+	}}
+	s.caps.MaxInFlight = 2
+	p := startProcess(t, server.URL(), policy, cfg, s)
+	for i := range 20 {
+		p.produce(t, fmt.Sprintf("p%d", i), 2000)
+	}
+	p.d.Start()
+	for range 20 {
+		<-writes
+	}
+	server.Kill()
+	server.Launch()
+	p.drained(t, 30*time.Second)
+	p.stop(t)
+	if l := p.ledger(t); l != (partition.Ledger{Accepted: 40_000, Delivered: 40_000}) {
+		t.Errorf("ledger %+v", l)
+	}
+	r := &rig{t: t, sink: s}
+	for i := range 20 {
+		r.ordered(fmt.Sprintf("p%d", i))
+	}
+}
+
+// At-most-once on a real Redis: one write a batch, and order.
+func TestRedisAtMostOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	policy := partition.DefaultPolicy()
+	policy.Linger, policy.Delivery = 20*time.Millisecond, partition.AtMostOnce
+	s := &fakeSink{}
+	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
+	p.d.Start()
+	for range 5 {
+		for i := range 20 {
+			p.produce(t, fmt.Sprintf("p%d", i), 300)
+		}
+	}
+	p.drained(t, 30*time.Second)
+	p.stop(t)
+	if l := p.ledger(t); l != (partition.Ledger{Accepted: 30_000, Delivered: 30_000}) {
+		t.Errorf("ledger %+v", l)
+	}
+	for i := range 20 {
+		seqs := flat(s.of(fmt.Sprintf("p%d", i)))
+		if len(seqs) != 1500 {
+			t.Errorf("p%d: %d entries written", i, len(seqs))
+		}
+		for j := 1; j < len(seqs); j++ {
+			if seqs[j] <= seqs[j-1] {
+				t.Fatalf("p%d: %d after %d", i, seqs[j], seqs[j-1])
+			}
+		}
+	}
+}

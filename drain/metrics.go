@@ -1,0 +1,128 @@
+package drain
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Outcomes of entries. The first three count what a commit settled, or a claim
+// dropped as stale; they follow the store's ledger.
+const (
+	outcomeDelivered   = "delivered"
+	outcomeExpired     = "expired"
+	outcomeDead        = "dead"
+	outcomeRetried     = "retried"     // a Write failed and the entry waits for another attempt
+	outcomeUnconfirmed = "unconfirmed" // done, but the commit was lost: it may come again
+	outcomeLost        = "lost"        // vanished from the store while it was out
+	outcomeFailed      = "failed"      // at-most-once only: handed over, not accepted
+)
+
+// Outcomes of claims.
+const (
+	claimLeased      = "leased"
+	claimIdle        = "idle" // another drainer won, or nothing fresh was there
+	claimUnavailable = "unavailable"
+	claimUnknown     = "unknown"
+	claimBroken      = "broken"
+)
+
+type metrics struct {
+	batches, entries, failures, claims   *prometheus.CounterVec
+	fenced, lapsed, retries, panics      *prometheus.CounterVec
+	writeSeconds, batchEntries, lag      *prometheus.HistogramVec
+	leases, sinkOpen, sinkTripped, fails *prometheus.GaugeVec
+}
+
+// newMetrics registers everything; it fails when the names are taken.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "spillway", Subsystem: "drain", Name: name, Help: help,
+		}, append([]string{"namespace"}, labels...))
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "spillway", Subsystem: "drain", Name: name, Help: help,
+		}, []string{"namespace"})
+	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "spillway", Subsystem: "drain", Name: name, Help: help, Buckets: buckets,
+		}, []string{"namespace"})
+	}
+	m := &metrics{
+		batches:  counter("batches_total", "Batches handed to the sink, every attempt."),
+		entries:  counter("entries_total", "Entries by what became of them.", "outcome"),
+		failures: counter("sink_failures_total", "Writes and Opens that failed, by reason.", "reason"),
+		claims:   counter("claims_total", "Claims by their outcome.", "outcome"),
+		fenced:   counter("fenced_total", "Commits refused because the lease was no longer ours."),
+		lapsed:   counter("lapsed_total", "Leases given up unsettled because the store did not answer in time."),
+		retries:  counter("commit_retries_total", "Settlements sent again."),
+		panics:   counter("panics_total", "Panics of sinks and workers."),
+
+		writeSeconds: histogram("write_seconds", "Time of one Write.", prometheus.ExponentialBuckets(0.0001, 3, 12)),
+		batchEntries: histogram("batch_entries", "Entries in a batch handed to the sink.", prometheus.ExponentialBuckets(1, 2, 8)),
+		lag: histogram("lag_seconds", "Age of a delivered batch's oldest entry, beyond the linger.",
+			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
+
+		leases:      gauge("leases", "Leases in the hands of workers."),
+		sinkOpen:    gauge("sink_open", "1 while the sink is open."),
+		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes through."),
+		fails:       gauge("sink_failing", "1 from the first failure until the sink has recovered."),
+	}
+	for _, c := range []prometheus.Collector{
+		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,
+		m.writeSeconds, m.batchEntries, m.lag, m.leases, m.sinkOpen, m.sinkTripped, m.fails,
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("register drain metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// outletMetrics are the children of one namespace, looked up once.
+type outletMetrics struct {
+	entries, failures, claims           *prometheus.CounterVec
+	batches                             prometheus.Counter
+	fenced, lapsed, retries, panics     prometheus.Counter
+	delivered, expired, dead            prometheus.Counter
+	writeSeconds, batchEntries, lag     prometheus.Observer
+	leases, sinkOpen, sinkTripped, fail prometheus.Gauge
+}
+
+// of makes the children of a namespace, so that each shows as 0 from the start.
+func (m *metrics) of(namespace string) *outletMetrics {
+	with := prometheus.Labels{"namespace": namespace}
+	o := &outletMetrics{
+		entries: m.entries.MustCurryWith(with), failures: m.failures.MustCurryWith(with), claims: m.claims.MustCurryWith(with),
+		batches: m.batches.With(with), fenced: m.fenced.With(with), lapsed: m.lapsed.With(with),
+		retries: m.retries.With(with), panics: m.panics.With(with),
+		writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with), lag: m.lag.With(with),
+		leases: m.leases.With(with), sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), fail: m.fails.With(with),
+	}
+	o.delivered = o.entries.WithLabelValues(outcomeDelivered)
+	o.expired = o.entries.WithLabelValues(outcomeExpired)
+	o.dead = o.entries.WithLabelValues(outcomeDead)
+	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
+		o.entries.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{claimLeased, claimIdle, claimUnavailable, claimUnknown, claimBroken} {
+		o.claims.WithLabelValues(outcome)
+	}
+	for _, reason := range []string{
+		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
+		reasonNotConnected, reasonPanic, reasonBadBatchError, reasonStopped,
+	} {
+		o.failures.WithLabelValues(reason)
+	}
+	return o
+}
+
+// settled counts entries that the store has settled, by their class.
+func (m *outletMetrics) settled(n [classes]int) {
+	m.delivered.Add(float64(n[delivered]))
+	m.expired.Add(float64(n[expired]))
+	m.dead.Add(float64(n[dead]))
+}

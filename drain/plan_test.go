@@ -1,0 +1,148 @@
+package drain
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// lease is one of n entries, cut behind the given positions.
+func leaseOf(cuts ...int) *partition.Lease {
+	l := &partition.Lease{Partition: "p", From: 1000, To: 1000}
+	for _, cut := range cuts {
+		l.To = 1000 + int64(cut)
+		l.Cuts = append(l.Cuts, l.To)
+	}
+	for seq := l.From; seq < l.To; seq++ {
+		l.Entries = append(l.Entries, partition.Entry{Seq: seq})
+	}
+	return l
+}
+
+func TestPlanCoversTheLeaseOnceInOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		var cuts []int
+		end := 0
+		for range rapid.IntRange(1, 8).Draw(rt, "batches") {
+			end += rapid.IntRange(1, 128).Draw(rt, "entries")
+			cuts = append(cuts, end)
+		}
+		most := rapid.IntRange(0, 4).Draw(rt, "most")
+		first := rapid.IntRange(0, 200).Draw(rt, "first")
+		units := plan(leaseOf(cuts...), most, first)
+		at := 0
+		for i := len(units) - 1; i >= 0; i-- {
+			if n := len(units[i].spans); n < 1 || n > max(most, 1) {
+				rt.Fatalf("a unit of %d batches", n)
+			}
+			for _, s := range units[i].spans {
+				if s.lo != at || s.hi <= s.lo || s.hi-s.lo > 128 {
+					rt.Fatalf("span %v at %d", s, at)
+				}
+				at = s.hi
+			}
+		}
+		if at != end {
+			rt.Fatalf("covers %d of %d", at, end)
+		}
+		if got := units[len(units)-1]; first > 0 && (len(got.spans) != 1 || got.spans[0].hi != min(first, cuts[0]) || !got.split) {
+			rt.Fatalf("begins with %v, want the first %d", got, first)
+		}
+	})
+}
+
+func TestBisectHalvesWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	entries := leaseOf(20).Entries
+	batch := func(seqs ...int) *sink.Batch {
+		b := &sink.Batch{}
+		for _, i := range seqs {
+			b.Entries = append(b.Entries, entries[i])
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		batches []*sink.Batch
+		want    string
+	}{
+		"two":            {[]*sink.Batch{batch(4, 5)}, "[{4 5}] [{5 6}]"},
+		"three":          {[]*sink.Batch{batch(4, 5, 6)}, "[{4 5}] [{5 7}]"},
+		"stale between":  {[]*sink.Batch{batch(4, 9, 10, 19)}, "[{4 10}] [{10 20}]"},
+		"three batches":  {[]*sink.Batch{batch(0, 1), batch(5), batch(6, 8)}, "[{0 2}] [{5 6} {6 9}]"},
+		"single entries": {[]*sink.Batch{batch(0), batch(5)}, "[{0 1}] [{5 6}]"},
+	} {
+		left, right := bisect(attempt{batches: c.batches}, 1000)
+		if got := fmt.Sprint(left.spans, " ", right.spans); got != c.want || !left.split || !right.split {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestNarrowIsBoundedAndMeantForOneRange(t *testing.T) {
+	t.Parallel()
+	var w narrow
+	l := leaseOf(10)
+	w.put("p", suspects{1000, 4})
+	if got := w.take(l); got != 4 {
+		t.Errorf("took %d", got)
+	}
+	if got := w.take(l); got != 0 {
+		t.Errorf("took %d again", got)
+	}
+	w.put("p", suspects{999, 4})
+	if got := w.take(l); got != 0 {
+		t.Errorf("took %d of another range", got)
+	}
+	for i := range 3 * mostNarrow {
+		w.put(fmt.Sprint(i), suspects{1, 1})
+	}
+	if len(w.places) > mostNarrow {
+		t.Errorf("%d places", len(w.places))
+	}
+}
+
+func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
+	t.Parallel()
+	a := newAccount(leaseOf(6))
+	if a.commit() != nil {
+		t.Error("a commit of nothing")
+	}
+	a.mark(0, delivered)
+	a.mark(1, expired)
+	a.bury(2, []byte("letter"))
+	a.mark(4, delivered) // behind a gap
+	s := a.commit()
+	if s.Lo != 1000 || s.Hi != 1003 || s.Delivered != 1 || s.Expired != 1 || s.Dead != 1 || string(s.DeadLetters[0]) != "letter" {
+		t.Errorf("commit %+v", s)
+	}
+	if !a.stands(1002) {
+		t.Fatal("the store may stand within the range")
+	}
+	if s = a.commit(); s.Lo != 1002 || s.Hi != 1003 || s.Dead != 1 || s.Delivered+s.Expired != 0 {
+		t.Errorf("commit %+v", s)
+	}
+	if !a.stands(1000) {
+		t.Fatal("a store that lost its newest writes stands before")
+	}
+	if s = a.commit(); s.Lo != 1000 || s.Hi != 1003 {
+		t.Errorf("commit %+v", s)
+	}
+	for _, seq := range []int64{999, 1000, 1003, 1005} {
+		if a.stands(seq) {
+			t.Errorf("stands at %d: outside of the range, or where it stood when it was refused", seq)
+		}
+	}
+	if s = a.release(); s.Lo != 1000 || s.Hi != 1000 {
+		t.Errorf("release %+v", s)
+	}
+	a.mark(3, delivered)
+	a.mark(5, expired)
+	if s = a.commit(); s.Hi != 1006 || a.whole() {
+		t.Errorf("commit %+v", s)
+	}
+}

@@ -1,0 +1,71 @@
+package drain
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestBackoffGrowsFromBaseToMax(t *testing.T) {
+	t.Parallel()
+	const base, most = 100 * time.Millisecond, 30 * time.Second
+	for attempt, want := range map[int]time.Duration{
+		0: base, 1: base, 2: 2 * base, 3: 4 * base, 9: 256 * base, 10: most, 63: most, 64: most, 1 << 40: most,
+	} {
+		if got := backoff(base, most, attempt, 1); got != want {
+			t.Errorf("attempt %d: ceiling %v, want %v", attempt, got, want)
+		}
+		if got := backoff(base, most, attempt, 0); got != 0 {
+			t.Errorf("attempt %d: floor %v: full jitter begins at 0", attempt, got)
+		}
+	}
+}
+
+func TestRetryNeverWaitsBeyondTheLifeOfTheBatch(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		d := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.Int64Range(-int64(time.Minute), int64(time.Hour)).Draw(t, "d"))
+		})
+		wait, after, life := d.Draw(rt, "wait"), d.Draw(rt, "after"), d.Draw(rt, "life")
+		got := retryIn(wait, after, life)
+		switch {
+		case got < 0, got > max(0, life):
+			rt.Fatalf("%v of a life of %v", got, life)
+		case got < min(wait, life), got < min(after, life):
+			rt.Fatalf("%v is too soon", got)
+		}
+	})
+}
+
+func TestNoticeFollowsTheSinksPaceWithinBounds(t *testing.T) {
+	t.Parallel()
+	var p pace
+	const timeout, maxAge = 10 * time.Second, 3 * time.Minute
+	if got := p.notice(timeout, maxAge); got != 0 {
+		t.Errorf("notice %v before the first Write", got)
+	}
+	p.took(time.Second)
+	if got := p.notice(timeout, maxAge); got != 2*time.Second {
+		t.Errorf("notice %v at a pace of 1s", got)
+	}
+	p.cut(3 * time.Second)
+	p.cut(time.Second)
+	if got := p.get(); got != 3*time.Second {
+		t.Errorf("pace %v after a Write was cut off at 3s", got)
+	}
+	p.cut(time.Hour)
+	if got := p.notice(timeout, maxAge); got != timeout {
+		t.Errorf("notice %v, a Write ends after %v", got, timeout)
+	}
+	if got := p.notice(timeout, 8*time.Second); got != 2*time.Second {
+		t.Errorf("notice %v of a max age of 8s: the sink would never be tried again", got)
+	}
+	for range 40 {
+		p.took(10 * time.Millisecond)
+	}
+	if got := p.get(); got > 11*time.Millisecond {
+		t.Errorf("pace %v after 40 quick Writes", got)
+	}
+}

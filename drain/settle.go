@@ -1,0 +1,112 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// mostSettlements bounds one pipeline of settlements, so that the first in it
+// does not wait long for the last.
+const mostSettlements = 256
+
+// errSettlerStopped answers what comes after the end: the lease lapses.
+var errSettlerStopped = errors.New("drain has stopped")
+
+// A settler is the group commit of the workers: it sends what is waiting in one
+// round trip while others gather for the next. It never waits for more. Each
+// worker has at most one settlement on its way, which bounds what waits.
+type settler struct {
+	store Store
+
+	mu      sync.Mutex
+	waiting []*settling
+	closed  bool
+	wake    chan struct{} // holds one
+	ended   chan struct{}
+}
+
+// A settling is a settlement on its way; done closes when its Err is known.
+type settling struct {
+	*partition.Settlement
+	done chan struct{}
+}
+
+func newSettler(store Store) *settler {
+	return &settler{store: store, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// submit sends a settlement on its way and returns at once.
+func (s *settler) submit(t *partition.Settlement) *settling {
+	w := &settling{t, make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		w.Err = errSettlerStopped
+		close(w.done)
+		return w
+	}
+	s.waiting = append(s.waiting, w)
+	s.signal()
+	return w
+}
+
+func (s *settler) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run serves until close; ctx bounds the calls.
+func (s *settler) run(ctx context.Context) {
+	defer close(s.ended)
+	for range s.wake {
+		for {
+			group, closed := s.take()
+			if len(group) > 0 {
+				s.send(ctx, group)
+			} else if closed {
+				return
+			} else {
+				break
+			}
+		}
+	}
+}
+
+func (s *settler) take() (group []*settling, closed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(s.waiting), mostSettlements)
+	group = s.waiting[:n:n]
+	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
+		s.waiting = nil
+	}
+	return group, s.closed
+}
+
+func (s *settler) send(ctx context.Context, group []*settling) {
+	call, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	list := make([]*partition.Settlement, len(group))
+	for i, w := range group {
+		list[i] = w.Settlement
+	}
+	s.store.Settle(call, list)
+	for _, w := range group {
+		close(w.done)
+	}
+}
+
+// close sends what waits, ends run and waits for it. A worker that a sink kept
+// beyond Stop is refused from here on.
+func (s *settler) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.signal()
+	s.mu.Unlock()
+	<-s.ended
+}

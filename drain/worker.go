@@ -1,0 +1,275 @@
+package drain
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// reasonRejected is the reason of a dead letter: the sink refused the entry.
+const reasonRejected = "rejected"
+
+// A run is one lease in the hands of one worker: it writes the batches in
+// order, commits what is done behind it, and gives the rest back.
+type run struct {
+	o *outlet
+	account
+
+	todo   []unit    // to be written, the next one last
+	tried  int       // the entries before it were in a Write
+	resume time.Time // when the rest may be tried again; zero = at once
+	doomed doomed
+
+	settlement
+}
+
+// doomed are the entries that were expired although they had a little life
+// left. Where they cannot be settled, because one before them must wait, the
+// next attempt waits until they are stale indeed: a quicker sink would else get
+// them after those behind them. A lapsing lease lasts longer than any of them.
+type doomed struct {
+	end   int // the last of them is before it
+	stale time.Time
+}
+
+func (d *doomed) add(at int, stale time.Time) {
+	d.end = max(d.end, at+1)
+	if stale.After(d.stale) {
+		d.stale = stale
+	}
+}
+
+// work is what a worker does with a lease. The error is the store's, when it
+// refuses to settle the partition at all.
+func work(o *outlet, lease *partition.Lease) error {
+	r := &run{o: o, account: newAccount(lease)}
+	r.todo = plan(lease, o.caps.MaxBatches, o.narrow.take(lease))
+	if lease.Token == "" {
+		r.handOver()
+		return nil
+	}
+	r.deliver()
+	return r.settle()
+}
+
+func (r *run) next() unit {
+	u := r.todo[len(r.todo)-1]
+	r.todo = r.todo[:len(r.todo)-1]
+	return u
+}
+
+// deliver writes unit after unit, until all is done or the rest must wait.
+func (r *run) deliver() {
+	for len(r.todo) > 0 {
+		u := r.next()
+		a, known := r.prepare(u)
+		last := r.lease.Until.Add(-leaseMargin)
+		switch {
+		case !known || r.over():
+			return
+		case len(a.batches) == 0:
+			r.commitBehind()
+			continue
+		case time.Until(last) < r.o.cfg.SinkTimeout/2:
+			// A Write that its lease cuts off has an unknown outcome: better none.
+			r.remember(u)
+			return
+		case !r.o.gate.enter():
+			return
+		}
+		v, err := r.attempt(a, last)
+		if r.apply(a, v, err) {
+			return
+		}
+		if v.all == refused && a.entries > 1 {
+			first, second := bisect(a, r.lease.From)
+			r.todo = append(r.todo, second, first)
+		}
+		r.commitBehind()
+	}
+}
+
+// handOver writes the batches of an at-most-once lease, each once. The store
+// has settled them at the claim; what fails here shows in the metrics only.
+func (r *run) handOver() {
+	for len(r.todo) > 0 {
+		a, known := r.prepare(r.next())
+		if !known || len(a.batches) == 0 || !r.o.gate.enter() {
+			continue
+		}
+		v, err := r.attempt(a, a.stale)
+		for i, b := range a.batches {
+			for j, e := range b.Entries {
+				if fate, _ := v.fateOf(i, j, err); fate == accepted {
+					r.mark(int(e.Seq-r.lease.From), delivered)
+				}
+			}
+		}
+	}
+	n := r.count(0, len(r.classes))
+	r.o.metrics.settled(n)
+	r.o.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(n[pending]))
+}
+
+// An attempt is a Write about to be made.
+type attempt struct {
+	batches []*sink.Batch
+	entries int
+	stale   time.Time // when its oldest entry goes stale
+}
+
+// prepare drops what has gone stale, and what would before a Write can end, and
+// makes batches of the rest. It is false while the store's clock is unknown:
+// then nobody can say what is fresh.
+func (r *run) prepare(u unit) (a attempt, known bool) {
+	ns := r.lease.Namespace
+	// In this order: a stall in between makes deadlines early, not late.
+	now := time.Now()
+	ms, known := r.o.store.Now()
+	if !known {
+		return a, false
+	}
+	notice := r.o.pace.notice(r.o.cfg.SinkTimeout, ns.Policy.MaxAge)
+	shortest := ns.Policy.MaxAge
+	for _, s := range u.spans {
+		var youngest time.Duration
+		first, last, n := 0, 0, 0
+		for at := s.lo; at < s.hi; at++ {
+			if r.classes[at] != pending {
+				continue
+			}
+			age := time.Duration(ms-r.lease.Entries[at].Occurred) * time.Millisecond
+			life := ns.Policy.MaxAge - age
+			if life <= 0 { // a malformed entry too, for its time is 0
+				r.mark(at, expired)
+				continue
+			} else if life < notice {
+				r.mark(at, expired)
+				r.doomed.add(at, now.Add(life+time.Millisecond))
+				continue
+			}
+			shortest, youngest = min(shortest, life), max(youngest, life)
+			if n++; n == 1 {
+				first = at
+			}
+			last = at
+		}
+		if n == 0 {
+			continue
+		}
+		a.entries += n
+		a.batches = append(a.batches, &sink.Batch{
+			Namespace: ns.Name, Partition: r.lease.Partition, FirstSeq: r.lease.Entries[first].Seq,
+			Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.fresh(first, last+1, n),
+		})
+	}
+	a.stale = now.Add(shortest)
+	return a, true
+}
+
+// fresh is the n pending entries of [lo, hi): the lease's own memory where they
+// lie together.
+func (r *run) fresh(lo, hi, n int) []sink.Entry {
+	if hi-lo == n {
+		return r.lease.Entries[lo:hi:hi]
+	}
+	list := make([]sink.Entry, 0, n)
+	for at := lo; at < hi; at++ {
+		if r.classes[at] == pending {
+			list = append(list, r.lease.Entries[at])
+		}
+	}
+	return list
+}
+
+// attempt makes the Write, which may take until last, until the sink timeout
+// and until its oldest entry goes stale, and tells everyone how it went.
+func (r *run) attempt(a attempt, last time.Time) (verdict, error) {
+	o := r.o
+	start := time.Now()
+	deadline := start.Add(o.cfg.SinkTimeout)
+	for _, t := range []time.Time{last, a.stale} {
+		if t.Before(deadline) {
+			deadline = t
+		}
+	}
+	o.metrics.batches.Add(float64(len(a.batches)))
+	for _, b := range a.batches {
+		o.metrics.batchEntries.Observe(float64(len(b.Entries)))
+	}
+	err := o.write(a.batches, deadline)
+	took := time.Since(start)
+	o.metrics.writeSeconds.Observe(took.Seconds())
+
+	v := judge(err, a.batches)
+	if v.all == unsettled && o.writing.Err() != nil {
+		v.reason = reasonStopped
+	}
+	switch {
+	case v.all == accepted:
+		o.pace.took(took)
+		r.observeLag(a.batches)
+	case v.reason == reasonTimeout && deadline.Equal(a.stale):
+		o.pace.cut(took)
+	}
+	o.health.judged(v, err)
+	o.gate.leave(r.lease.Partition, v)
+	return v, err
+}
+
+// apply enters the verdict into the account. It is true when entries wait for
+// another attempt: what came after them is then neither written nor kept, for
+// the order of a partition goes before the saving of a few duplicates.
+func (r *run) apply(a attempt, v verdict, err error) (waits bool) {
+	var deadline time.Time
+	for i, b := range a.batches {
+		for j, e := range b.Entries {
+			at := int(e.Seq - r.lease.From)
+			r.tried = max(r.tried, at+1)
+			fate, cause := v.fateOf(i, j, err)
+			switch {
+			case fate == accepted:
+				r.mark(at, delivered)
+			case fate == refused && (v.all != refused || a.entries == 1):
+				r.bury(at, sink.AppendDeadLine(nil, b, j, reasonRejected, cause))
+			case fate == unsettled && !waits:
+				waits, deadline = true, b.Deadline
+			}
+		}
+	}
+	if !waits {
+		return false
+	}
+	r.o.metrics.entries.WithLabelValues(outcomeRetried).Add(float64(r.tried - r.progress()))
+	if v.reason != reasonStopped {
+		cfg := r.o.cfg
+		wait := backoff(cfg.BackoffBase, cfg.BackoffMax, r.lease.Attempt, rand.Float64())
+		r.resume = time.Now().Add(retryIn(wait, v.after, time.Until(deadline)))
+	}
+	return true
+}
+
+// remember keeps the place of an unfinished search for a poison entry.
+func (r *run) remember(u unit) {
+	if at := r.progress(); u.split {
+		r.o.narrow.put(r.lease.Partition, suspects{r.lease.From + int64(at), u.spans[len(u.spans)-1].hi - at})
+	}
+}
+
+// observeLag tells how late the batches were, beyond the linger they chose.
+func (r *run) observeLag(batches []*sink.Batch) {
+	ms, known := r.o.store.Now()
+	if !known {
+		return
+	}
+	for _, b := range batches {
+		oldest := ms
+		for _, e := range b.Entries {
+			oldest = min(oldest, e.Occurred)
+		}
+		age := time.Duration(ms-oldest) * time.Millisecond
+		r.o.metrics.lag.Observe(max(0, age-r.lease.Namespace.Policy.Linger).Seconds())
+	}
+}
