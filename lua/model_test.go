@@ -275,6 +275,9 @@ func (m *model) release(p *modelPart, token string, delay, attempt int64) []any 
 
 func (m *model) repair(p *modelPart, ahead int64) []any {
 	n := int64(len(p.entries))
+	if n == 0 && !p.active && !p.known {
+		return []any{int64(0), m.ms(), int64(0)}
+	}
 	mended := int64(0)
 	if n == 0 || !p.known || p.tail-p.head != n {
 		mended = 1

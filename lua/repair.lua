@@ -28,6 +28,9 @@ local due = tonumber(redis.call('ZSCORE', ready, partition))
 local before = redis.call('LLEN', q)
 local span = redis.call('HMGET', m, 'head', 'tail')
 local first, last = tonumber(span[1]), tonumber(span[2])
+if before == 0 and not due and not (span[1] or span[2]) then
+  return { 0, now, 0 } -- it ended since the janitor saw it
+end
 local mended = 0
 if before == 0 or not first or not last or last - first ~= before then
   mended = 1

@@ -51,7 +51,7 @@ func openBackend(raw string) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.embedded, b.close = true, server.Close
+		b.embedded, b.close = true, ageEmbedded(server)
 		client = func() redis.UniversalClient {
 			o := bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
 			// It shares the process's processors, so it may be slow, but is never away.
@@ -104,11 +104,36 @@ func openBackend(raw string) (*backend, error) {
 func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
 	server, password = miniredis.NewMiniRedis(), rand.Text()
 	server.RequireAuth(password)
-	server.ClockTTL(true) // without this its TTLs stand still
 	if err := server.Start(); err != nil {
 		return nil, "", fmt.Errorf("start the embedded store: %w", err)
 	}
 	return server, password, nil
+}
+
+// ageEmbedded makes the TTLs of a miniredis run down, which by themselves stand
+// still, and returns what ends that and the server. (Its own ClockTTL would walk
+// all keys at every command.)
+func ageEmbedded(server *miniredis.Miniredis) (end func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				return
+			case now := <-tick.C:
+				server.FastForward(now.Sub(last))
+				last = now
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+		server.Close()
+	}
 }
 
 // badURL does not repeat the URL: it may hold a password.

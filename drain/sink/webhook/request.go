@@ -64,8 +64,8 @@ func (z *zipper) compress(b *sink.Batch) []byte {
 	z.w.Reset(&out)
 	for i := range b.Entries {
 		z.line = sink.AppendLine(z.line[:0], b, i)
-		z.w.Write(z.line) // a bytes.Buffer does not fail
+		_, _ = z.w.Write(z.line) // a bytes.Buffer does not fail
 	}
-	z.w.Close()
+	_ = z.w.Close()
 	return out.Bytes()
 }

@@ -1,0 +1,72 @@
+# `make` alone lists the targets; a line with two hashes after one is its help.
+
+GO          ?= go
+FUZZTIME    ?= 10s
+# One test binary may take this long; the whole of `make test` takes far less.
+TESTTIMEOUT ?= 10m
+
+# The tools run by version, so nobody has to install them and everybody gets the
+# same findings.
+STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOSEC       = $(GO) run github.com/securego/gosec/v2/cmd/gosec@v2.29.0
+
+# Rules that find only what is meant: G103 unsafe views of bytes (fuzzed, and run
+# under the race detector), G115 conversions (numbers are bounded where they come
+# in, which gosec does not see), G204 and G304 programs and files that the
+# operator names, G404 math/rand (jitter and demo data are no secrets).
+GOSECFLAGS = -quiet -exclude=G103,G115,G204,G304,G404
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: build ## build, then start a demo on 127.0.0.1:8080 that needs nothing else; Ctrl-C ends it
+	bin/spillway demo
+
+.PHONY: build
+build: ## build bin/spillway
+	$(GO) build -trimpath -o bin/spillway ./cmd/spillway
+
+.PHONY: test
+test: deps-test ## run every test, on a real redis-server
+	$(GO) vet ./...
+	$(GO) test -count=1 -timeout $(TESTTIMEOUT) ./...
+
+.PHONY: race
+race: deps-test ## run every test under the race detector
+	$(GO) test -race -count=1 -timeout $(TESTTIMEOUT) ./...
+
+.PHONY: lint
+lint: ## check format, vet, staticcheck, gosec and the direction of imports
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'not formatted: run make fmt'; exit 1; }
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+	$(GOSEC) $(GOSECFLAGS) ./...
+	$(GO) test -count=1 -run '^TestImports' ./deploy
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (10s) each
+	@grep -rl '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
+			echo "$$target in $${file%/*}"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$${file%/*}" </dev/null || exit 1; \
+		done; \
+	done
+
+.PHONY: bench
+bench: build deps-test ## send 10,000 events/s for a minute, fill 10,000 partitions, check every promise
+	$(GO) run ./bench/run
+
+.PHONY: check
+check: lint race test ## everything a change has to pass
+
+.PHONY: fmt
+fmt: ## format the code
+	gofmt -w .
+
+.PHONY: deps-test
+deps-test: ## install redis-server for the tests, where apt can
+	@.ci/deps-test

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Load says what to send. Every field but Token must be set.
+type Load struct {
+	URL       string // the data port: "http://host:port"
+	Namespace string
+	Token     string // sent as a bearer token; empty sends none
+
+	Rate     float64       // requests a second
+	Duration time.Duration // how long requests are due; Rate × Duration of them
+
+	Partitions   int // request i goes to partition i modulo this
+	Entries      int // a request; 1 is sent as a single event, more as NDJSON
+	PayloadBytes int // an entry; at least MinPayload
+
+	Connections int // kept alive, one request in flight on each
+	// Timeout of one request: its outcome is then unknown. One that could not
+	// be sent this long after it was due is given up as rejected, "overdue", so
+	// a hanging server ends the run instead of stretching it.
+	Timeout time.Duration
+}
+
+// longestSleep bounds how late the end of ctx is noticed at very low rates.
+const longestSleep = 100 * time.Millisecond
+
+// Run sends the load and returns when every request has ended. The error is
+// for a load that could not begin: unusable settings, nobody listening. Once it
+// has begun, failures are counts of the Result; when ctx ends, so does the load.
+func Run(ctx context.Context, l Load) (Result, error) {
+	return l.run(ctx, (&net.Dialer{}).DialContext, sleep)
+}
+
+func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (Result, error) {
+	target, err := l.validate()
+	if err != nil {
+		return Result{}, err
+	}
+	// Connections are up before the clock starts: clients keep theirs.
+	conns := make([]*conn, l.Connections)
+	for i := range conns {
+		conns[i] = &conn{dial: dial, addr: target.Host, timeout: l.Timeout}
+		defer conns[i].close()
+		if err := conns[i].open(ctx); err != nil {
+			return Result{}, fmt.Errorf("connect to %s: %w", target.Host, err)
+		}
+	}
+
+	// Longest is a request that waits, connects and is answered, each at the
+	// very end of its time.
+	rec := newRecorder(3 * l.Timeout)
+	build := newRequestBuilder(l, target.Host)
+	start := time.Now()
+	due := func(i int64) time.Time {
+		return start.Add(time.Duration(float64(i) / l.Rate * float64(time.Second)))
+	}
+
+	// Handing over a number blocks while every connection is busy. That delays
+	// the sending, not the due time, so the wait is part of the latency.
+	turns := make(chan int64)
+	var workers sync.WaitGroup
+	for _, c := range conns {
+		workers.Go(func() {
+			var request []byte
+			for i := range turns {
+				sent, out := time.Now(), refused("overdue", l.Entries)
+				if sent.Sub(due(i)) <= l.Timeout {
+					request = build.append(request[:0], i)
+					out = c.exchange(ctx, request, l.Entries)
+				}
+				rec.add(due(i), sent, time.Now(), out)
+			}
+		})
+	}
+	pace(ctx, int64(l.Rate*l.Duration.Seconds()), due, sleep, turns)
+	close(turns)
+	workers.Wait()
+	return rec.result(start), nil
+}
+
+// pace hands out 0 to total-1, none before it is due.
+func pace(ctx context.Context, total int64, due func(int64) time.Time, sleep func(time.Duration), turns chan<- int64) {
+	for i := range total {
+		for wait := time.Until(due(i)); wait > 0 && ctx.Err() == nil; wait = time.Until(due(i)) {
+			sleep(min(wait, longestSleep))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case turns <- i:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l Load) validate() (*url.URL, error) {
+	target, err := url.Parse(l.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse url: %w", err)
+	}
+	switch {
+	case target.Scheme != "http" || target.Port() == "":
+		return nil, fmt.Errorf("url: %q is not usable: want http://host:port", l.URL)
+	case l.Namespace == "":
+		return nil, fmt.Errorf("namespace: empty; want a name")
+	case l.Rate <= 0 || l.Rate*l.Duration.Seconds() < 1:
+		return nil, fmt.Errorf("rate × duration: %v/s for %v is not one request", l.Rate, l.Duration)
+	case l.Partitions < 1 || l.Entries < 1 || l.Connections < 1:
+		return nil, fmt.Errorf("partitions, entries, connections: %d, %d, %d; want 1 or more of each",
+			l.Partitions, l.Entries, l.Connections)
+	case l.PayloadBytes < MinPayload:
+		return nil, fmt.Errorf("payload: %d bytes; want at least %d", l.PayloadBytes, MinPayload)
+	case l.Timeout <= 0:
+		return nil, fmt.Errorf("timeout: %v; want more than 0", l.Timeout)
+	}
+	return target, nil
+}

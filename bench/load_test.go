@@ -1,0 +1,296 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{\"accepted\":1}"
+
+// server answers on pipes, so that time in its tests is the bubble's.
+type server struct {
+	seen   atomic.Int64
+	answer func(i int64) string // "" hangs up instead
+	wg     sync.WaitGroup
+}
+
+func (s *server) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	s.wg.Go(func() {
+		defer func() { _ = far.Close() }()
+		br := bufio.NewReader(far)
+		for {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+				return
+			}
+			answer := s.answer(s.seen.Add(1) - 1)
+			if answer == "" {
+				return
+			}
+			if _, err := io.WriteString(far, answer); err != nil {
+				return
+			}
+		}
+	})
+	return near, nil
+}
+
+// drive runs l against s in virtual time.
+func drive(t *testing.T, l Load, s *server) (res Result) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if res, err = l.run(t.Context(), s.dial, time.Sleep); err != nil {
+			t.Error(err)
+		}
+		s.wg.Wait()
+	})
+	return res
+}
+
+func load(rate float64, d time.Duration, connections int) Load {
+	return Load{
+		URL: "http://test:80", Namespace: "default", Rate: rate, Duration: d,
+		Partitions: 3, Entries: 1, PayloadBytes: 200, Connections: connections, Timeout: 5 * time.Second,
+	}
+}
+
+func TestAStallIsSeenByEveryRequestThatWasDueMeanwhile(t *testing.T) {
+	t.Parallel()
+	// 200 requests, 10 ms apart, one connection. Request 50 takes a second, so
+	// 51 to 149 wait 990 ms, 980 ms … 10 ms. A loader that measures from the
+	// sending would report one slow request of 200, and a p99 of nothing.
+	s := &server{answer: func(i int64) string {
+		if i == 50 {
+			time.Sleep(time.Second) // virtual: the stall itself
+		}
+		return ok
+	}}
+	res := drive(t, load(100, 2*time.Second, 1), s)
+	if res.Acked != 200 || res.Errors() != 0 {
+		t.Fatalf("got %d acked and %d errors, want 200 and 0", res.Acked, res.Errors())
+	}
+	near := func(name string, got, want time.Duration) {
+		if got < want-2*time.Millisecond || got > want+2*time.Millisecond {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+	near("latency max", res.Latency.Max, time.Second)
+	near("latency p99.9", res.Latency.P999, time.Second)
+	near("latency p99", res.Latency.P99, 980*time.Millisecond)
+	near("lag max", res.Lag.Max, 990*time.Millisecond)
+	near("elapsed", res.Elapsed, 1990*time.Millisecond)
+}
+
+func TestAnotherConnectionTakesOverFromAStalledOne(t *testing.T) {
+	t.Parallel()
+	s := &server{answer: func(i int64) string {
+		if i == 50 {
+			time.Sleep(time.Second)
+		}
+		return ok
+	}}
+	res := drive(t, load(100, 2*time.Second, 2), s)
+	if res.Latency.Max != time.Second || res.Latency.P99 != 0 || res.Lag.Max != 0 {
+		t.Errorf("got max %v, p99 %v, lag %v; want 1s for one request only", res.Latency.Max, res.Latency.P99, res.Lag.Max)
+	}
+}
+
+func TestAHangingServerEndsTheRun(t *testing.T) {
+	t.Parallel()
+	l := load(10, 20*time.Second, 2)
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		s := &server{answer: func(int64) string { <-hang; return "" }}
+		began := time.Now()
+		res, err := l.run(t.Context(), s.dial, time.Sleep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took, most := time.Since(began), l.Duration+2*l.Timeout; took > most {
+			t.Errorf("took %v, want at most %v", took, most)
+		}
+		if res.Acked != 0 || res.Unknown == 0 || res.Unknown+res.Rejected["overdue"] != 200 {
+			t.Errorf("got acked %d, unknown %d, rejected %v; want 200 unknown or overdue", res.Acked, res.Unknown, res.Rejected)
+		}
+		if res.Latency.Max < l.Timeout {
+			t.Errorf("latency max: got %v, want the timeout or more", res.Latency.Max)
+		}
+		close(hang)
+		s.wg.Wait()
+	})
+}
+
+func TestALostAnswerIsUnknownAndNotSentAgain(t *testing.T) {
+	t.Parallel()
+	s := &server{answer: func(i int64) string {
+		if i%10 == 0 {
+			return ""
+		}
+		return ok
+	}}
+	res := drive(t, load(100, time.Second, 4), s)
+	if res.Acked != 90 || res.Unknown != 10 || s.seen.Load() != 100 {
+		t.Errorf("got acked %d, unknown %d, seen by the server %d; want 90, 10, 100", res.Acked, res.Unknown, s.seen.Load())
+	}
+}
+
+func TestAConnectionTheServerEndsIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := &server{answer: func(int64) string {
+		return "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+	}}
+	res := drive(t, load(100, time.Second, 2), s)
+	if res.Acked != 100 || res.Errors() != 0 {
+		t.Errorf("got acked %d, errors %d; want 100, 0", res.Acked, res.Errors())
+	}
+}
+
+func TestAnIdleConnectionIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	s := &server{answer: func(int64) string { return ok }}
+	var dials atomic.Int64
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return s.dial(ctx, network, addr)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		res, err := load(0.1, 30*time.Second, 1).run(t.Context(), dial, time.Sleep)
+		if err != nil || res.Acked != 3 {
+			t.Errorf("got acked %d, %v; want 3", res.Acked, err)
+		}
+		s.wg.Wait()
+	})
+	if dials.Load() != 3 {
+		t.Errorf("got %d dials, want one a request: they are 10 s apart", dials.Load())
+	}
+}
+
+func TestTheEndOfTheContextEndsTheLoad(t *testing.T) {
+	t.Parallel()
+	s := &server{answer: func(int64) string { return ok }}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 1005*time.Millisecond)
+		defer cancel()
+		res, err := load(100, time.Hour, 2).run(ctx, s.dial, time.Sleep)
+		if err != nil || res.Acked != 101 {
+			t.Errorf("got acked %d, %v; want the 101 that were due", res.Acked, err)
+		}
+		s.wg.Wait()
+	})
+}
+
+func TestNobodyListeningIsAnError(t *testing.T) {
+	t.Parallel()
+	down := errors.New("refused")
+	_, err := load(1, time.Second, 1).run(t.Context(),
+		func(context.Context, string, string) (net.Conn, error) { return nil, down }, time.Sleep)
+	if !errors.Is(err, down) {
+		t.Errorf("got %v, want the dialer's error", err)
+	}
+}
+
+func TestUnusableLoadsAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*Load){
+		"https":            func(l *Load) { l.URL = "https://test:80" },
+		"no port":          func(l *Load) { l.URL = "http://test" },
+		"no namespace":     func(l *Load) { l.Namespace = "" },
+		"no request":       func(l *Load) { l.Duration = time.Millisecond },
+		"no partition":     func(l *Load) { l.Partitions = 0 },
+		"a tiny payload":   func(l *Load) { l.PayloadBytes = MinPayload - 1 },
+		"no timeout":       func(l *Load) { l.Timeout = 0 },
+		"no connection":    func(l *Load) { l.Connections = 0 },
+		"negative entries": func(l *Load) { l.Entries = -1 },
+	} {
+		l := load(10, time.Second, 1)
+		spoil(&l)
+		if _, err := Run(t.Context(), l); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+}
+
+func TestAnswersAreJudgedByTheWireContract(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status, n int
+		body      string
+		want      outcome
+	}{
+		{204, 5, "", outcome{acked: 5}},
+		{200, 1, `{"accepted":1,"evicted":3,"depth":9}`, outcome{acked: 1, evicted: 3}},
+		{200, 3, `{"accepted":1,"rejected":2,"results":[{"i":0,"result":"drop","reason":"stale"},{"i":2,"result":"retry","reason":"unknown"}]}`,
+			outcome{acked: 1, unknown: 1, reasons: []string{"stale"}}},
+		{200, 1, `{"accepted":1,"results":[{"i":0,"result":"warning","reason":"unskewed"}]}`, outcome{acked: 1}},
+		{200, 2, `{"accepted":1}`, refused("bad_answer", 2)},
+		{429, 2, `{"error":"too_many_partitions","message":"…"}`, refused("too_many_partitions", 2)},
+		{503, 1, `{"error":"store_unavailable","message":"…"}`, refused("store_unavailable", 1)},
+		{503, 4, `{"error":"store_unavailable","message":"…","outcome":"unknown"}`, outcome{unknown: 4}},
+		{502, 1, "a proxy's page", refused("status_502", 1)},
+	} {
+		if got := judge(tt.status, []byte(tt.body), tt.n); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%d %s: got %+v, want %+v", tt.status, tt.body, got, tt.want)
+		}
+	}
+}
+
+func TestRequestsAreWellFormed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		entries     int
+		contentType string
+	}{{1, "application/json"}, {3, "application/x-ndjson"}} {
+		l := load(1, time.Second, 1)
+		l.Entries, l.Token = tt.entries, "secret"
+		b := newRequestBuilder(l, "test:80")
+		seen := map[string]bool{}
+		for i := range int64(4) {
+			req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(string(b.append(nil, i)))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "/v1/default/bench-" + string("0120"[i])
+			if req.URL.Path != want || req.Header.Get("Content-Type") != tt.contentType || req.Header.Get("Authorization") != "Bearer secret" {
+				t.Errorf("got %s with %v, want %s", req.URL.Path, req.Header, want)
+			}
+			lines := strings.Split(strings.TrimSuffix(string(body), "\n"), "\n")
+			if len(lines) != tt.entries {
+				t.Errorf("got %d lines, want %d", len(lines), tt.entries)
+			}
+			for _, line := range lines {
+				if len(line) != l.PayloadBytes || seen[line] {
+					t.Errorf("got %d bytes (seen before: %v), want %d and never twice: %s", len(line), seen[line], l.PayloadBytes, line)
+				}
+				seen[line] = true
+			}
+		}
+	}
+}
+
+func BenchmarkAppendRequest(b *testing.B) {
+	build := newRequestBuilder(load(1, time.Second, 1), "test:80")
+	var buf []byte
+	for i := int64(0); b.Loop(); i++ {
+		buf = build.append(buf[:0], i)
+	}
+}

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Result is what a load met. Requests × Entries = Acked + Unknown + Rejected.
+type Result struct {
+	Requests int64            `json:"requests"`
+	Acked    int64            `json:"acked"`    // entries the server confirmed
+	Evicted  int64            `json:"evicted"`  // entries it said it dropped to make room
+	Unknown  int64            `json:"unknown"`  // entries that may or may not be stored
+	Rejected map[string]int64 `json:"rejected"` // entries by the server's code, or "connect", "overdue", "bad_answer"
+
+	Elapsed time.Duration `json:"elapsed_ns"` // from the first due time to the last answer
+	// Latency runs from the moment a request was due to its answer, or failure.
+	Latency Quantiles `json:"latency"`
+	// Lag is the part of it before the request was sent: the loader's own
+	// imprecision, and waiting for a free connection.
+	Lag Quantiles `json:"lag"`
+}
+
+// Rate is the entries acknowledged a second.
+func (r Result) Rate() float64 { return float64(r.Acked) / r.Elapsed.Seconds() }
+
+// Errors is the entries that were not acknowledged.
+func (r Result) Errors() int64 {
+	n := r.Unknown
+	for count := range maps.Values(r.Rejected) {
+		n += count
+	}
+	return n
+}
+
+// Quantiles of a duration, exact to three digits; Max is exact to 1 µs.
+type Quantiles struct {
+	P50  time.Duration `json:"p50_ns"`
+	P99  time.Duration `json:"p99_ns"`
+	P999 time.Duration `json:"p999_ns"`
+	Max  time.Duration `json:"max_ns"`
+}
+
+// recorder collects what the connections see. One mutex is enough: an add takes
+// well under a microsecond.
+type recorder struct {
+	mu      sync.Mutex
+	sum     Result
+	last    time.Time
+	latency durations
+	lag     durations
+}
+
+func newRecorder(longest time.Duration) *recorder {
+	return &recorder{
+		sum:     Result{Rejected: map[string]int64{}},
+		latency: newDurations(longest),
+		lag:     newDurations(longest),
+	}
+}
+
+func (r *recorder) add(due, sent, done time.Time, out outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sum.Requests++
+	r.sum.Acked += int64(out.acked)
+	r.sum.Evicted += int64(out.evicted)
+	r.sum.Unknown += int64(out.unknown)
+	for _, reason := range out.reasons {
+		r.sum.Rejected[reason]++
+	}
+	if done.After(r.last) {
+		r.last = done
+	}
+	r.latency.add(done.Sub(due))
+	r.lag.add(sent.Sub(due))
+}
+
+// result is called once, after the last add.
+func (r *recorder) result(start time.Time) Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res := r.sum
+	if r.last.After(start) {
+		res.Elapsed = r.last.Sub(start)
+	}
+	res.Latency, res.Lag = r.latency.quantiles(), r.lag.quantiles()
+	return res
+}
+
+// durations is a histogram of microseconds and the exact maximum.
+type durations struct {
+	hist *hdrhistogram.Histogram
+	max  time.Duration
+}
+
+func newDurations(longest time.Duration) durations {
+	return durations{hist: hdrhistogram.New(1, max(longest.Microseconds(), 2), 3)}
+}
+
+func (d *durations) add(v time.Duration) {
+	v = max(v, 0)
+	d.max = max(d.max, v)
+	// A value past the range is recorded at its end; max still has it whole.
+	_ = d.hist.RecordValue(min(v.Microseconds(), d.hist.HighestTrackableValue()))
+}
+
+func (d *durations) quantiles() Quantiles {
+	at := func(q float64) time.Duration {
+		return time.Duration(d.hist.ValueAtQuantile(q)) * time.Microsecond
+	}
+	return Quantiles{P50: at(50), P99: at(99), P999: at(99.9), Max: d.max}
+}

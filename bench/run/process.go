@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// grace is how long a process may take to end after SIGTERM before it is
+// killed: longer than the server's own shutdown timeout.
+const grace = 20 * time.Second
+
+// process is a child that writes to a log file and ends with stop.
+type process struct {
+	pid    int
+	log    string
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the child has been waited for
+}
+
+func start(dir, name, path string, args ...string) (*process, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir = dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	log, err := os.Create(filepath.Join(dir, name+".log"))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // the child has its own descriptor
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	p := &process{pid: cmd.Process.Pid, log: log.Name(), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		_ = cmd.Wait() // how it ended is in its log; stop is the only one who cares that it did
+	}()
+	return p, nil
+}
+
+func (p *process) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// await polls until ready returns nil, the child ends or ctx does. Its error
+// shows the end of the child's log, for that is where the reason is.
+func (p *process) await(ctx context.Context, what string, ready func(context.Context) error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			err = errors.New("the process ended")
+		case <-ctx.Done():
+		case <-tick.C:
+			continue
+		}
+		text, _ := os.ReadFile(p.log)
+		return fmt.Errorf("await %s: %w; the end of its log:\n%s", what, err, text[max(0, len(text)-2000):])
+	}
+}
+
+// cpu is the processor time the child used so far, user and system.
+func (p *process) cpu() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseCPU(stat)
+}
+
+// rssPeak is the most memory the child ever held resident, in bytes.
+func (p *process) rssPeak() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseRSSPeak(status)
+}
+
+// parseCPU reads utime and stime, the 14th and 15th field of proc(5)'s stat.
+// The second field is the program's name and may itself hold spaces. A tick is
+// 10 ms on every architecture Go runs on.
+func parseCPU(stat []byte) (time.Duration, error) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("parse stat: %d fields after the name", len(fields))
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("parse stat: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+func parseRSSPeak(status []byte) (int64, error) {
+	for line := range bytes.Lines(status) {
+		if rest, found := bytes.CutPrefix(line, []byte("VmHWM:")); found {
+			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("parse status: %w", err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("parse status: no VmHWM")
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCPUIsReadPastANameWithSpacesAndBrackets(t *testing.T) {
+	t.Parallel()
+	stat := "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 150 75 0 0 20 0 9 0 123 456 789"
+	if got, err := parseCPU([]byte(stat)); err != nil || got != 2250*time.Millisecond {
+		t.Errorf("got %v, %v; want 150 + 75 ticks, 2.25s", got, err)
+	}
+	for _, broken := range []string{"", "42 (a) S 1 2", strings.Replace(stat, "150", "x", 1)} {
+		if _, err := parseCPU([]byte(broken)); err == nil {
+			t.Errorf("%q: got no error", broken)
+		}
+	}
+}
+
+func TestPeakMemoryIsReadInBytes(t *testing.T) {
+	t.Parallel()
+	if got, err := parseRSSPeak([]byte("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1024 kB\n")); err != nil || got != 2<<20 {
+		t.Errorf("got %d, %v; want 2 MiB", got, err)
+	}
+	for _, broken := range []string{"", "VmHWM: much kB\n"} {
+		if _, err := parseRSSPeak([]byte(broken)); err == nil {
+			t.Errorf("%q: got no error", broken)
+		}
+	}
+}
+
+func TestRedisFieldsAreToldApart(t *testing.T) {
+	t.Parallel()
+	info := "# Memory\r\nused_memory:123\r\nused_memory_human:0.1K\r\nused_memory_peak:456\r\n"
+	if got, err := infoField(info, "used_memory"); err != nil || got != 123 {
+		t.Errorf("got %d, %v; want 123", got, err)
+	}
+	if _, err := infoField(info, "maxmemory"); err == nil {
+		t.Error("a missing field: got no error")
+	}
+}
+
+func TestWrongFlagsAreUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-scenario", "nothing"}, {"-rate", "fast"}} {
+		if code := command(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}); code != 2 {
+			t.Errorf("%v: got exit %d, want 2", args, code)
+		}
+	}
+}
+
+func TestAServerThatDoesNotStartShowsItsLog(t *testing.T) {
+	t.Parallel()
+	bin := filepath.Join(t.TempDir(), "spillway")
+	if err := os.Symlink("/bin/sh", bin); err != nil { // has no script called serve, and says so
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	code := command(t.Context(), []string{"-scenario", "throughput", "-bin", bin}, &bytes.Buffer{}, &progress)
+	if code != 1 || !strings.Contains(progress.String(), "the process ended; the end of its log:\n") || !strings.Contains(progress.String(), "serve:") {
+		t.Errorf("got exit %d and %q, want 1 and the shell's complaint", code, progress.String())
+	}
+}

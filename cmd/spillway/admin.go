@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// accountant is what the admin server asks of the store.
+type accountant interface {
+	Namespace(name string) *partition.Namespace
+	Namespaces() []*partition.Namespace
+	Overview(ctx context.Context, ns *partition.Namespace) (partition.Overview, error)
+	Audit(ctx context.Context, ns *partition.Namespace) (int64, error)
+}
+
+// admin is the second port: for operators, Prometheus and probes, never for
+// clients. It only reads, so far; what will write is covered by the guard.
+type admin struct {
+	store  accountant
+	sinks  map[string]string // redacted URLs by namespace
+	ready  func() error
+	log    *zap.Logger
+	server *http.Server
+}
+
+// Codes that only this port has.
+const (
+	codeCrossOrigin wire.Code = "cross_origin"
+	codeBadHost     wire.Code = "bad_host"
+)
+
+const (
+	overviewTimeout = 5 * time.Second
+	auditTimeout    = time.Minute // it counts every partition
+)
+
+// newAdmin makes the server of a listener at address (host:port), which
+// decides the Host headers it answers to.
+func newAdmin(address string, store accountant, sinks map[string]string, metrics prometheus.Gatherer, ready func() error, log *zap.Logger) *admin {
+	a := &admin{store: store, sinks: sinks, ready: ready, log: log}
+	mux := http.NewServeMux()
+	get := func(path string, h http.HandlerFunc) { mux.Handle(path, onlyGet(h)) }
+	get("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	get("/readyz", a.readyz)
+	get("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}).ServeHTTP)
+	get("/api/v1/namespaces", a.namespaces)
+	get("/api/v1/namespaces/{namespace}", a.ledger)
+	// pprof's cmdline is left out: flags may hold a password.
+	get("/debug/pprof/", pprof.Index)
+	get("/debug/pprof/profile", pprof.Profile)
+	get("/debug/pprof/trace", pprof.Trace)
+	get("/debug/pprof/symbol", pprof.Symbol)
+	get("/debug/pprof/cmdline", notFound)
+	mux.HandleFunc("/", notFound)
+
+	crossOrigin := http.NewCrossOriginProtection()
+	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, http.StatusForbidden, codeCrossOrigin, "writes from other origins are refused")
+	}))
+	a.server = &http.Server{
+		Handler:           guardHost(address, crossOrigin.Handler(mux)),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      2 * time.Minute, // pprof refuses profiles that take longer
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          zap.NewStdLog(log),
+	}
+	return a
+}
+
+// Serve answers on l until Shutdown; then it returns nil.
+func (a *admin) Serve(l net.Listener) error {
+	if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown finishes requests until ctx ends, and then cuts them.
+func (a *admin) Shutdown(ctx context.Context) error {
+	if err := a.server.Shutdown(ctx); err != nil {
+		return errors.Join(err, a.server.Close())
+	}
+	return nil
+}
+
+func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := a.ready(); err != nil {
+		writeError(w, http.StatusServiceUnavailable, wire.CodeNotReady, err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// namespaceInfo is a namespace's settings as the API shows them.
+type namespaceInfo struct {
+	Namespace     string             `json:"namespace"`
+	Sink          string             `json:"sink"`
+	Capacity      int                `json:"capacity"`
+	MaxAgeMS      int64              `json:"max_age_ms"`
+	Batch         int                `json:"batch"`
+	LingerMS      int64              `json:"linger_ms"`
+	Delivery      partition.Delivery `json:"delivery"`
+	Shards        int                `json:"shards"`
+	MaxPartitions int                `json:"max_partitions"`
+	MaxDead       int                `json:"max_dead"`
+}
+
+func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
+	list := []namespaceInfo{}
+	for _, ns := range a.store.Namespaces() {
+		p := ns.Policy
+		list = append(list, namespaceInfo{
+			ns.Name, a.sinks[ns.Name], p.Capacity, p.MaxAge.Milliseconds(), p.Batch, p.Linger.Milliseconds(),
+			p.Delivery, p.Shards, p.MaxPartitions, p.MaxDead,
+		})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
+}
+
+// account is the answer about one namespace. Residual is there when an audit
+// was asked for: how far buffered is from a count of the entries, 0 unless
+// they moved meanwhile.
+type account struct {
+	Namespace   string           `json:"namespace"`
+	Ledger      partition.Ledger `json:"ledger"`
+	Reclaimed   int64            `json:"reclaimed"`
+	Partitions  int64            `json:"partitions"`
+	DeadLetters int64            `json:"dead_letters"`
+	DeadEvicted int64            `json:"dead_letters_evicted"`
+	OverdueMS   int64            `json:"overdue_ms"` // of the longest-waiting partition
+	Residual    *int64           `json:"residual,omitempty"`
+}
+
+func (a *admin) ledger(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("namespace")
+	ns := a.store.Namespace(name)
+	if ns == nil {
+		writeError(w, http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace "+strconv.Quote(name))
+		return
+	}
+	audit := false
+	if v := r.URL.Query().Get("audit"); v != "" {
+		var err error
+		if audit, err = strconv.ParseBool(v); err != nil {
+			writeError(w, http.StatusBadRequest, wire.CodeBadRequest, "audit: want 1 or 0")
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), overviewTimeout)
+	defer cancel()
+	o, err := a.store.Overview(ctx, ns)
+	if err != nil {
+		a.storeFailed(w, "read overview", err)
+		return
+	}
+	answer := account{
+		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Partitions: o.Partitions,
+		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, OverdueMS: o.Overdue.Milliseconds(),
+	}
+	if audit {
+		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
+		defer cancel()
+		residual, err := a.store.Audit(ctx, ns)
+		if err != nil {
+			a.storeFailed(w, "audit", err)
+			return
+		}
+		answer.Residual = &residual
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+func (a *admin) storeFailed(w http.ResponseWriter, what string, err error) {
+	a.log.Warn("admin request failed", zap.String("what", what), zap.Error(err))
+	w.Header().Set("Retry-After", "1")
+	writeError(w, http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "the store did not answer; see /readyz")
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The client may have gone; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func writeError(w http.ResponseWriter, status int, code wire.Code, message string) {
+	failure := wire.Failure{Code: code, Message: message}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(failure.Append(nil))
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// guardHost keeps web pages out of the admin port. A page whose own name was
+// re-pointed at us ("DNS rebinding") is same-origin to its browser; only the
+// Host header gives it away.
+func guardHost(listen string, next http.Handler) http.Handler {
+	own, _, _ := net.SplitHostPort(listen)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		if !hostAllowed(r.Host, r.URL.Path, own) {
+			writeError(w, http.StatusForbidden, codeBadHost, "this port answers to its own address only, not to the name in the Host header")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostAllowed accepts loopback names and the listener's own. A listener beyond
+// loopback is also reached by addresses we cannot list: any literal address is
+// fine, for rebinding takes a name, and what probes and Prometheus ask for, by
+// names of services, tells a page nothing of entries or partitions.
+func hostAllowed(header, path, own string) bool {
+	host := header
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if isLoopback(host) || strings.EqualFold(host, own) && own != "" {
+		return true
+	}
+	if isLoopback(own) {
+		return false
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil || path == "/livez" || path == "/readyz" || path == "/metrics"
+}
+
+// onlyGet refuses other methods in our own form.
+func onlyGet(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			writeError(w, http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use GET")
+			return
+		}
+		next(w, r)
+	})
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	writeError(w, http.StatusNotFound, wire.CodeNoSuchRoute, "no such route; see /api/v1/namespaces, /metrics, /livez, /readyz")
+}

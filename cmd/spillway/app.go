@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// App is the whole service. What is connected to what, and built in this order:
+//
+//	  (1) store ──────────────┬──────────────┐
+//	   ▲ Redis, or embedded   │              │
+//	   │                 (2) sinks           │
+//	   │                      │              │
+//	   │◀── claim, settle (3) drain          │
+//	   │                                     │
+//	   └◀── produce ──── (4) ingest ◀── data port
+//	                                         │
+//	       metrics, ledger (5) admin ◀── admin port
+//
+//	(6) watch: asks the store every second whether it can be used; both ports'
+//	    /readyz say what it heard last
+//	(7) janitor: mends what no script meets
+//
+// A role builds less: ingest has no (2) and (3), drain has no (4).
+// Stop ends it all in the order that its comment gives.
+type App struct {
+	cfg     *Config
+	log     *zap.Logger
+	store   *partition.Store
+	drain   *drain.Drainer // with its sinks; nil under --role ingest
+	ingest  *ingest.Server // nil under --role drain
+	admin   *admin
+	watch   *watch
+	failed  chan error // what ended a server that nobody stopped
+	workers sync.WaitGroup
+	cancel  context.CancelFunc // ends watch and janitor
+	running bool               // Start went through
+
+	stopping sync.Once
+	stopErr  error
+
+	// Listen and AdminListen are the addresses in use once Start is back;
+	// Listen is empty under --role drain.
+	Listen, AdminListen string
+	// Final holds the overview of each namespace as Stop found it after the
+	// drain, where the store is about to die with the process.
+	Final map[string]partition.Overview
+}
+
+// NewApp builds what cfg describes and touches nothing outside the process.
+// Its errors are mistakes in cfg.
+func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
+	a := &App{cfg: cfg, log: log, failed: make(chan error, 2), cancel: func() {}}
+	reg := newRegistry()
+	policies := map[string]partition.Policy{}
+	for name, ns := range cfg.Namespaces {
+		policies[name] = ns.Policy()
+	}
+	var err error
+	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Namespaces: policies}, reg, log.Named("store")); err != nil {
+		return nil, cfg.locate(err)
+	}
+	a.watch = newWatch(a.store, reg, log)
+	if err := a.build(reg, known); err != nil {
+		if a.drain != nil {
+			err = errors.Join(err, a.drain.Stop(context.Background()))
+		}
+		return nil, errors.Join(cfg.locate(err), a.store.Close())
+	}
+	return a, nil
+}
+
+func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
+	var err error
+	if a.cfg.Role != "ingest" {
+		sinks, err := newSinks(a.cfg, known)
+		if err != nil {
+			return err
+		}
+		var targets []drain.Target
+		for _, ns := range a.store.Namespaces() {
+			targets = append(targets, drain.Target{Namespace: ns, Sink: sinks[ns.Name], Label: sink.Redact(a.cfg.Namespaces[ns.Name].Sink)})
+		}
+		if a.drain, err = drain.New(a.cfg.drain(), a.store, targets, reg, a.log.Named("drain")); err != nil {
+			return err
+		}
+	}
+	if a.cfg.Role != "drain" {
+		if a.ingest, err = ingest.New(a.cfg.ingest(), a.store, reg, a.log.Named("ingest")); err != nil {
+			return err
+		}
+		a.ingest.SetReady(a.watch.ready)
+	}
+	labels := map[string]string{}
+	for name, ns := range a.cfg.Namespaces {
+		labels[name] = sink.Redact(ns.Sink)
+	}
+	a.admin = newAdmin(a.cfg.AdminListen, a.store, labels, reg, a.watch.ready, a.log.Named("admin"))
+	return nil
+}
+
+// newRegistry is the App's own, so that two of them fit into one process.
+func newRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	b := readBuild()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spillway_build_info", Help: "1, with what the binary was built from as labels.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "go_version": b.Go},
+	})
+	info.Set(1)
+	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// Start opens the ports and sets everything going. A store that is down makes
+// the service not ready; one that does not fit the configuration is an error.
+// After an error the App is stopped.
+func (a *App) Start(ctx context.Context) error {
+	if err := a.start(ctx); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownTimeout)
+		defer cancel()
+		return errors.Join(err, a.Stop(ctx))
+	}
+	return nil
+}
+
+func (a *App) start(ctx context.Context) error {
+	// Ports first: a second instance on them should learn so before it joins
+	// the first one at the store.
+	adminListener, err := net.Listen("tcp", a.cfg.AdminListen)
+	if err != nil {
+		return fmt.Errorf("admin_listen: %w", err)
+	}
+	a.AdminListen = adminListener.Addr().String()
+	var listener net.Listener
+	if a.ingest != nil {
+		if listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+			return errors.Join(fmt.Errorf("listen: %w", err), adminListener.Close())
+		}
+		a.Listen = listener.Addr().String()
+	}
+	if err := a.watch.look(ctx); errors.Is(err, partition.ErrIncompatible) {
+		err = fmt.Errorf("store: %w", err)
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
+		return errors.Join(err, adminListener.Close())
+	}
+	a.announce()
+
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a.cancel, a.running = cancel, true
+	a.workers.Go(func() { a.watch.run(background) })
+	a.workers.Go(func() { a.store.Janitor(background) })
+	if a.drain != nil {
+		a.drain.Start()
+	}
+	a.workers.Go(func() { a.report("admin server", a.admin.Serve(adminListener)) })
+	if a.ingest != nil {
+		a.workers.Go(func() { a.report("ingest server", a.ingest.Serve(listener)) })
+	}
+	return nil
+}
+
+func (a *App) report(what string, err error) {
+	if err != nil {
+		a.failed <- fmt.Errorf("%s: %w", what, err)
+	}
+}
+
+// announce logs the one line an operator looks for after a start.
+func (a *App) announce() {
+	if a.store.Embedded() {
+		a.log.Warn("the store is embedded: entries live in this process and die with it; give --redis to keep them")
+	}
+	a.log.Info("started",
+		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", a.cfg.Role),
+		zap.String("redis", redactStore(a.cfg.Redis)), zap.Strings("namespaces", a.cfg.names()), zap.String("version", readBuild().Version))
+}
+
+// Wait blocks until ctx ends, which is no error, or a server fails.
+func (a *App) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-a.failed:
+		return err
+	}
+}
+
+// Stop ends the App and waits for every goroutine of it, as long as ctx lets
+// it. It may come before Start and may come twice. The order, and why:
+//
+//  1. not ready: balancers look elsewhere before we refuse anybody
+//  2. stop listening, finish requests: whoever was told "accepted" was told so
+//     by the store, and nothing new comes in behind our back
+//  3. stop claiming, finish or release batches: a settled batch does not come
+//     twice, a released one comes at once, elsewhere, not when its lease lapses
+//  4. close sinks (the drain does): no write is running, so what they buffer
+//     can be flushed
+//  5. read the ledger of an embedded store: nobody can ask for it later
+//  6. admin: until here somebody could watch
+//  7. watch, janitor and Redis: all of the above needed it
+func (a *App) Stop(ctx context.Context) error {
+	a.stopping.Do(func() { a.stopErr = a.stop(ctx) })
+	return a.stopErr
+}
+
+func (a *App) stop(ctx context.Context) error {
+	start := time.Now()
+	a.watch.close()
+	var errs []error
+	step := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if a.ingest != nil {
+		// A client that trickles its request must not use up the time in
+		// which batches are settled.
+		half, cancel := context.WithDeadline(ctx, halfway(ctx))
+		step("finish requests", a.ingest.Shutdown(half))
+		cancel()
+	}
+	if a.drain != nil {
+		step("finish batches and close sinks", a.drain.Stop(ctx))
+	}
+	if a.running && a.store.Embedded() {
+		a.lastLook(ctx)
+	}
+	step("finish admin requests", a.admin.Shutdown(ctx))
+	a.cancel()
+	a.workers.Wait()
+	step("close store", a.store.Close())
+	err := errors.Join(errs...)
+	if a.running {
+		a.log.Info("stopped", zap.Duration("took", time.Since(start)), zap.Error(err))
+	}
+	return err
+}
+
+// halfway between now and the end of ctx.
+func halfway(ctx context.Context) time.Time {
+	now := time.Now()
+	end, ok := ctx.Deadline()
+	if !ok {
+		return now.Add(time.Hour)
+	}
+	return now.Add(end.Sub(now) / 2)
+}
+
+// lastLook keeps the accounts of a store that dies with us, and says what was
+// still in it.
+func (a *App) lastLook(ctx context.Context) {
+	a.Final = map[string]partition.Overview{}
+	for _, ns := range a.store.Namespaces() {
+		o, err := a.store.Overview(ctx, ns)
+		if err != nil {
+			a.log.Warn("the last look at the ledger failed", zap.String("namespace", ns.Name), zap.Error(err))
+			continue
+		}
+		a.Final[ns.Name] = o
+		l := o.Ledger
+		a.log.Info("ledger of the embedded store, which ends here", zap.String("namespace", ns.Name),
+			zap.Int64("accepted", l.Accepted), zap.Int64("delivered", l.Delivered), zap.Int64("evicted", l.Evicted),
+			zap.Int64("expired", l.Expired), zap.Int64("dead", l.Dead), zap.Int64("lost", l.Lost), zap.Int64("buffered", l.Buffered))
+	}
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Config is everything `spillway serve` can be told. Every field with a name
+// is a flag, an environment variable and a key of the file; see settings.go.
+type Config struct {
+	File string `name:"config" placeholder:"FILE" help:"YAML file to read; unknown keys are errors."`
+
+	Listen         string `name:"listen" group:"Ports:" default:"127.0.0.1:8080" help:"Address of the data port."`
+	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port."`
+	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening beyond loopback although nobody has to log in."`
+
+	Redis  string `name:"redis" group:"Store:" default:"embedded:" help:"The store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
+	Prefix string `name:"prefix" group:"Store:" default:"sw" help:"Beginning of every key in Redis."`
+	Role   string `name:"role" group:"Process:" default:"all" help:"What this process does: ingest, drain or all."`
+
+	Default Namespace `embed:"" group:"Default namespace:"`
+	// Namespaces come from the file only. Without any there is one, "default",
+	// treated as the flags say; the file's namespaces inherit from it.
+	Namespaces map[string]Namespace `kong:"-"`
+
+	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Leases of one namespace worked on at once."`
+	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"How long one write to a sink may take."`
+	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"How long a worker keeps its right to a partition."`
+
+	Lanes            int           `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes: flushes on the wire at once."`
+	MaxInflightBytes Size          `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are refused."`
+	MaxBody          Size          `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Biggest request body on the wire."`
+	MaxDecompressed  Size          `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Biggest request body once decompressed."`
+	MaxEntries       int           `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Most entries in a request."`
+	MaxEntry         Size          `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Biggest entry."`
+	ReadTimeout      time.Duration `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"How long a client may take to send a whole request."`
+
+	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"debug, info, warn or error."`
+	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"json, console, or auto: console on a terminal."`
+	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"How long an orderly end may take."`
+
+	origins map[string]string // where each key that is not a default was found: a flag, a variable, or file:line
+}
+
+// Namespace is how the partitions of one namespace are treated and where their
+// batches go.
+type Namespace struct {
+	Sink          string        `name:"sink" default:"stdout:" help:"Where batches go: stdout: null: file:///path.ndjson http(s)://host/path."`
+	Capacity      int           `name:"capacity" default:"10000" help:"Newest entries kept per partition."`
+	MaxAge        time.Duration `name:"max-age" default:"3m" help:"Older entries never reach a sink."`
+	Batch         int           `name:"batch" default:"128" help:"Entries handed over at once, at most."`
+	Linger        time.Duration `name:"linger" default:"1s" help:"How long a part-filled batch waits for more."`
+	Delivery      string        `name:"delivery" default:"at-least-once" help:"at-least-once or at-most-once."`
+	Shards        int           `name:"shards" default:"1" help:"Key groups of a namespace, fixed when it is first used."`
+	MaxPartitions int           `name:"max-partitions" default:"100000" help:"Partitions of a namespace with entries, at most."`
+	MaxDead       int           `name:"max-dead" default:"10000" help:"Dead letters kept per shard, the oldest dropped first."`
+}
+
+// Policy is the namespace as the store knows it.
+func (n Namespace) Policy() partition.Policy {
+	return partition.Policy{
+		Capacity: n.Capacity, MaxAge: n.MaxAge, Batch: n.Batch, Linger: n.Linger,
+		Delivery: partition.Delivery(n.Delivery), Shards: n.Shards,
+		MaxPartitions: n.MaxPartitions, MaxDead: n.MaxDead,
+	}
+}
+
+// load completes a Config that holds the flags and the defaults: environment,
+// then file, then the checks. Every error is the operator's to mend.
+func (c *Config) load(p process) error {
+	settings := settingsOf(c)
+	var err error
+	if c.origins, err = fromEnv(settings, p); err != nil {
+		return err
+	}
+	c.Namespaces = nil
+	if c.File != "" {
+		err = c.readFile(settings)
+	}
+	if c.Namespaces == nil {
+		c.Namespaces = map[string]Namespace{"default": c.Default}
+	}
+	if err == nil {
+		err = c.validate()
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// names returns the namespaces in alphabetical order.
+func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
+
+// validate finds every setting that cannot work and says what to write
+// instead, but for URLs: NewApp has those judged by what they are for.
+func (c *Config) validate() error {
+	var errs []error
+	wrong := func(key string, value any, want string) {
+		errs = append(errs, c.fieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+	}
+	oneOf := func(key, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			wrong(key, value, "one of "+strings.Join(allowed, ", "))
+		}
+	}
+	c.validateListener("listen", c.Listen, wrong)
+	c.validateListener("admin_listen", c.AdminListen, wrong)
+	oneOf("role", c.Role, "all", "ingest", "drain")
+	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
+		wrong("role", c.Role, "all: nobody else can reach an embedded store; give both processes the same redis")
+	}
+	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
+	oneOf("log_format", c.LogFormat, "auto", "json", "console")
+	if c.ShutdownTimeout <= 0 {
+		wrong("shutdown_timeout", c.ShutdownTimeout, "more than 0s")
+	}
+	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
+		if err != nil {
+			errs = append(errs, c.locate(err))
+		}
+	}
+	return errors.Join(append(errs, c.validateNamespaces()...)...)
+}
+
+// ingest is the way in as the flags describe it.
+func (c *Config) ingest() ingest.Config {
+	i := ingest.DefaultConfig()
+	i.Lanes, i.MaxInflightBytes = c.Lanes, int64(c.MaxInflightBytes)
+	i.MaxBody, i.MaxDecompressed = int(c.MaxBody), int(c.MaxDecompressed)
+	i.MaxEntries, i.MaxEntry = c.MaxEntries, int(c.MaxEntry)
+	i.ReadTimeout = c.ReadTimeout
+	return i
+}
+
+// drain is the way out as the flags describe it.
+func (c *Config) drain() drain.Config {
+	d := drain.DefaultConfig()
+	d.Workers, d.SinkTimeout, d.Lease = c.Workers, c.SinkTimeout, c.Lease
+	return d
+}
+
+// flagDefaults are the defaults that the packages themselves know.
+func flagDefaults() kong.Vars {
+	i, d := ingest.DefaultConfig(), drain.DefaultConfig()
+	return kong.Vars{
+		"lanes": strconv.Itoa(i.Lanes), "max_inflight_bytes": Size(i.MaxInflightBytes).String(),
+		"max_body": Size(i.MaxBody).String(), "max_decompressed": Size(i.MaxDecompressed).String(),
+		"max_entries": strconv.Itoa(i.MaxEntries), "max_entry": Size(i.MaxEntry).String(),
+		"read_timeout": i.ReadTimeout.String(),
+		"workers":      strconv.Itoa(d.Workers), "sink_timeout": d.SinkTimeout.String(), "lease": d.Lease.String(),
+	}
+}
+
+// validateListener refuses an address that strangers can reach, unless they
+// were invited.
+func (c *Config) validateListener(key, address string, wrong func(key string, value any, want string)) {
+	host, _, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		wrong(key, address, "host:port, such as 127.0.0.1:8080")
+	case !isLoopback(host) && !c.InsecureNoAuth:
+		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or --insecure-no-auth where everybody who can reach the port may use it")
+	}
+}
+
+// isLoopback judges the host of an address by its spelling: names but
+// localhost may point anywhere tomorrow.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return strings.EqualFold(host, "localhost")
+	}
+	return ip.Unmap().IsLoopback()
+}
+
+func (c *Config) validateNamespaces() (errs []error) {
+	if len(c.Namespaces) == 0 {
+		errs = append(errs, c.fieldError("namespaces", errors.New("namespaces: there is none: name one, or leave the key out")))
+	}
+	owners := map[string]string{} // of files, by path
+	for _, name := range c.names() {
+		ns, at := c.Namespaces[name], "namespaces."+name+"."
+		var field *partition.FieldError
+		if err := ns.Policy().Validate(); errors.As(err, &field) {
+			errs = append(errs, c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want}))
+		} else if err != nil {
+			errs = append(errs, err)
+		}
+		u, err := url.Parse(ns.Sink)
+		if err != nil || u.Scheme != "file" {
+			continue
+		}
+		// A file has one writer: the second would wait for the first for ever.
+		where := path.Clean(u.Path)
+		if other, taken := owners[where]; taken {
+			errs = append(errs, c.fieldError(at+"sink", &partition.FieldError{Field: at + "sink", Value: where, Want: "a file of its own, for " + other + " writes to this one"}))
+		}
+		owners[where] = name
+	}
+	return errs
+}
+
+// locate finds where the value was found that an error of another package is
+// about.
+func (c *Config) locate(err error) error {
+	var field *partition.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	return c.fieldError(field.Field, err)
+}
+
+// fieldError puts in front of err where the value of key was found. A value
+// that a namespace inherits was found where the flag of that name got it.
+func (c *Config) fieldError(key string, err error) error {
+	origin, ok := c.origins[key]
+	if !ok {
+		origin, ok = c.origins[key[strings.LastIndexByte(key, '.')+1:]]
+	}
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("%s: %w", origin, err)
+}

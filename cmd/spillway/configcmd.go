@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// configCmd looks at a configuration without running it.
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Say whether serve would accept this configuration; opens nothing."`
+	Print configPrintCmd `cmd:"" help:"Print the effective configuration as a file, with where each value was found and without passwords."`
+}
+
+type configCheckCmd struct {
+	Config Config `embed:""`
+}
+
+func (c *configCheckCmd) Run(ctx context.Context, p process) error {
+	if err := c.Config.load(p); err != nil {
+		return err
+	}
+	// What serve would build; nothing is opened before it is started.
+	app, err := NewApp(&c.Config, sinkRegistry(), zap.NewNop())
+	if err != nil {
+		return usageError{err}
+	}
+	if err := app.Stop(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "the configuration is good: namespaces %v, sinks and store not contacted\n", c.Config.names())
+	return nil
+}
+
+type configPrintCmd struct {
+	Config Config `embed:""`
+}
+
+func (c *configPrintCmd) Run(p process) error {
+	if err := c.Config.load(p); err != nil {
+		return err
+	}
+	encoder := yaml.NewEncoder(p.stdout)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(c.Config.node()); err != nil {
+		return fmt.Errorf("print config: %w", err)
+	}
+	return nil
+}
+
+// node is the Config as a file that would make it again, but for passwords.
+func (c *Config) node() *yaml.Node {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range settingsOf(c) {
+		if s.flag != "config" {
+			c.appendSetting(root, s, s.key())
+		}
+	}
+	spaces := &yaml.Node{Kind: yaml.MappingNode}
+	root.Content = append(root.Content, plain("namespaces"), spaces)
+	for _, name := range c.names() {
+		ns, node := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}
+		for _, s := range settingsOf(&ns) {
+			c.appendSetting(node, s, "namespaces."+name+"."+s.key())
+		}
+		spaces.Content = append(spaces.Content, plain(name), node)
+	}
+	return root
+}
+
+// appendSetting adds key and value to a map, with the origin as a comment.
+func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
+	text := s.text()
+	switch s.flag {
+	case "redis":
+		text = redactStore(text)
+	case "sink":
+		text = sink.Redact(text)
+	}
+	value := plain(text)
+	if _, isText := s.value.(*string); isText {
+		value.SetString(text) // quotes what would read as another type
+	}
+	value.LineComment = c.origins[path]
+	to.Content = append(to.Content, plain(s.key()), value)
+}
+
+func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }

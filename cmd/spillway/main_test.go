@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// TestMain lets a test run the real main in a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("SPILLWAY_TEST_AS_MAIN") != "" {
+		main()
+	}
+	logging.Disable() // as main does
+	os.Exit(m.Run())
+}
+
+// Not parallel: kong reads the width of the terminal from the environment.
+func TestHelpIsGolden(t *testing.T) {
+	t.Setenv("COLUMNS", "100")
+	for name, args := range map[string][]string{
+		"spillway": {"--help"}, "serve": {"serve", "--help"}, "report": {"report", "--help"}, "demo": {"demo", "--help"},
+		"config": {"config", "--help"}, "config-check": {"config", "check", "--help"}, "config-print": {"config", "print", "--help"},
+		"version": {"version", "--help"},
+	} {
+		got, stderr, code := runCommand(t, nil, "", args...)
+		if code != exitOK || stderr != "" {
+			t.Errorf("%s: exit %d, %s", name, code, stderr)
+		}
+		path := filepath.Join("testdata", "help", name+".golden")
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s differs from %s; run go test ./cmd/spillway -update and read the difference. got:\n%s", name, path, got)
+		}
+	}
+}
+
+func TestExitCodesTellMistakesFromFailures(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		args []string
+		code int
+		says string // on stderr
+	}{
+		{[]string{"version"}, exitOK, ""},
+		{[]string{}, exitOK, ""},
+		{[]string{"config", "check"}, exitOK, ""},
+		{[]string{"surve"}, exitUsage, `unexpected argument surve, did you mean "serve"?`},
+		{[]string{"config"}, exitUsage, "expected one of"},
+		{[]string{"serve", "--nonsense"}, exitUsage, "unknown flag --nonsense"},
+		{[]string{"serve", "--capacity=x"}, exitUsage, "--capacity"},
+		{[]string{"serve", "--listen=0.0.0.0:0"}, exitUsage, "--insecure-no-auth"},
+		{[]string{"serve", "--admin-listen=0.0.0.0:0"}, exitUsage, "--insecure-no-auth"},
+		{[]string{"serve", "--role=drain"}, exitUsage, "embedded"},
+		{[]string{"config", "check", "--sink=carrier-pigeon:"}, exitUsage, "unknown sink scheme"},
+		{[]string{"config", "check", "--redis=http://x"}, exitUsage, "redis-cluster://h1,h2"},
+		{[]string{"report", "--rate=1", "--replay-speed=1"}, exitUsage, "--rate"},
+		{[]string{"report", "--server=ftp://x"}, exitUsage, "server: not a URL"},
+		{[]string{"report", "/nowhere/at/all"}, exitFailure, "no such file"},
+		{[]string{"version", "-o", "xml"}, exitUsage, "--output"},
+		{[]string{"demo", "--duration=-1s"}, exitUsage, "duration"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel()
+			_, stderr, code := runCommand(t, nil, "", tt.args...)
+			if code != tt.code || !strings.Contains(stderr, tt.says) {
+				t.Errorf("got %d and %q, want %d and %q", code, stderr, tt.code, tt.says)
+			}
+		})
+	}
+}
+
+func TestVersionForProgramsHasStableKeys(t *testing.T) {
+	t.Parallel()
+	out, _, code := runCommand(t, nil, "", "version", "-o", "json")
+	var got map[string]any
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK {
+		t.Fatal(out, err)
+	}
+	for _, key := range []string{"version", "revision", "modified", "go", "platform"} {
+		if _, ok := got[key]; !ok {
+			t.Errorf("%s is missing in %s", key, out)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// reportCmd sends lines. One request is in flight at a time, so entries of a
+// partition arrive in the order of the input, retries included.
+type reportCmd struct {
+	Input       string        `arg:"" optional:"" default:"-" help:"File of lines {\"partition\",\"data\",\"ts\"?,\"id\"?,\"offset_ms\"?}; - is stdin."`
+	Server      string        `name:"server" default:"http://127.0.0.1:8080" help:"Data port of the service."`
+	Namespace   string        `name:"namespace" default:"default" help:"Namespace to report to."`
+	Rate        float64       `name:"rate" xor:"pace" placeholder:"N" help:"Entries a second; without it as fast as the service takes them."`
+	ReplaySpeed float64       `name:"replay-speed" xor:"pace" placeholder:"X" help:"Send each entry offset_ms/X after the start, stamped on arrival: 1 is real time, 60 a minute in a second."`
+	Timeout     time.Duration `name:"timeout" default:"30s" help:"Give up when a batch is not taken after this long, retries included."`
+	SkipBad     bool          `name:"skip-bad" help:"Succeed although some lines are unusable; they are counted all the same."`
+	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Form of the summary: text or json."`
+}
+
+// Bounds of a request, well inside the service's defaults.
+const (
+	batchEntries = 500
+	batchBytes   = 512 << 10
+	maxLine      = batchBytes
+	// paceSlot is the grain of --rate and --replay-speed: what is due within
+	// one slot travels together, at its end.
+	paceSlot = 50 * time.Millisecond
+	// maxComplaints is how many bad lines are described; the rest is counted.
+	maxComplaints = 20
+)
+
+// summary is the outcome. Read = Accepted + Rejected + BadLines.
+type summary struct {
+	Read     int            `json:"read"`      // lines, but for blank ones
+	Accepted int            `json:"accepted"`  // entries the store has taken
+	Evicted  int            `json:"evicted"`   // older entries that partitions lost to them
+	Rejected int            `json:"rejected"`  // entries refused, not sent, or not known to be taken
+	Retried  int            `json:"retried"`   // requests sent again
+	BadLines int            `json:"bad_lines"` // lines that were not sent
+	Seconds  float64        `json:"seconds"`
+	Reasons  map[string]int `json:"reasons,omitempty"` // of the rejected: the service's reasons and codes, or not_confirmed
+}
+
+func (c *reportCmd) validate() error {
+	u, err := url.Parse(c.Server)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return errors.New("server: not a URL: write one such as http://127.0.0.1:8080")
+	case !partition.ValidNamespace(c.Namespace):
+		return fmt.Errorf("namespace: %q is not a name", c.Namespace)
+	case c.Rate < 0 || c.ReplaySpeed < 0:
+		return errors.New("rate, replay_speed: want more than 0")
+	case c.Timeout <= 0:
+		return errors.New("timeout: want more than 0s")
+	}
+	return nil
+}
+
+func (c *reportCmd) Run(ctx context.Context, p process) error {
+	if _, err := fromEnv(settingsOf(c), p); err != nil {
+		return err
+	}
+	if err := c.validate(); err != nil {
+		return usageError{err}
+	}
+	input := p.stdin
+	if c.Input != "-" {
+		f, err := os.Open(c.Input)
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		defer f.Close()
+		input = f
+	}
+	r := reporter{
+		cmd: c, stderr: p.stderr, start: time.Now(), sum: summary{Reasons: map[string]int{}},
+		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Timeout),
+	}
+	err := r.run(ctx, input)
+	r.close()
+	if printErr := r.sum.print(p.stdout, c.Output); err == nil {
+		err = printErr
+	}
+	if err == nil {
+		err = r.sum.verdict(c.SkipBad)
+	}
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+var errInterrupted = errors.New("interrupted before the end of the input")
+
+// reporter is one run of the command.
+type reporter struct {
+	cmd    *reportCmd
+	stderr io.Writer
+	sender *sender
+	start  time.Time
+	shown  time.Time // last progress line
+	batch  [][]byte  // encoded items of the next request
+	bytes  int
+	sum    summary
+}
+
+// run reads, paces and sends until the input or ctx ends, or a request is
+// refused for good.
+func (r *reporter) run(ctx context.Context, input io.Reader) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	lines := make(chan line)
+	var readErr error
+	go func() {
+		defer close(lines)
+		readErr = readLines(reading, input, lines)
+	}()
+	for {
+		var l line
+		var ok bool
+		select {
+		case <-ctx.Done():
+		case l, ok = <-lines:
+		}
+		// Also when both are ready: who interrupts wants no more sent.
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		if !ok {
+			return errors.Join(r.flush(ctx), readErr)
+		}
+		if err := r.take(ctx, l); err != nil {
+			return err
+		}
+	}
+}
+
+// take adds one line to the batch, and sends the batch when that is due.
+func (r *reporter) take(ctx context.Context, l line) error {
+	r.sum.Read++
+	it, err := l.item(r.cmd.ReplaySpeed > 0)
+	if err != nil {
+		r.complain(l.number, err)
+	} else {
+		wait := time.Until(r.due(it))
+		if wait > 0 || len(r.batch) == batchEntries || r.bytes+len(it.encoded) > batchBytes {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
+		}
+		if wait > 0 && !sleep(ctx, wait) {
+			return errInterrupted
+		}
+		r.batch = append(r.batch, it.encoded)
+		r.bytes += len(it.encoded)
+	}
+	if !l.more { // a slow writer must not hold entries back
+		return r.flush(ctx)
+	}
+	return nil
+}
+
+// due is when an entry may leave.
+func (r *reporter) due(it item) time.Time {
+	var after time.Duration
+	switch before := r.sum.Read - r.sum.BadLines - 1; {
+	case r.cmd.ReplaySpeed > 0:
+		after = time.Duration(float64(it.offset) / r.cmd.ReplaySpeed)
+	case r.cmd.Rate > 0:
+		after = time.Duration(float64(before) / r.cmd.Rate * float64(time.Second))
+	default:
+		return time.Time{}
+	}
+	return r.start.Add((after + paceSlot - 1) / paceSlot * paceSlot)
+}
+
+// flush sends the batch, which is empty afterwards whatever happened to it.
+func (r *reporter) flush(ctx context.Context) error {
+	if len(r.batch) == 0 {
+		return nil
+	}
+	o, err := r.sender.send(ctx, r.batch)
+	r.sum.Accepted += o.accepted
+	r.sum.Evicted += o.evicted
+	for reason, n := range o.rejected {
+		r.sum.Reasons[reason] += n
+	}
+	r.batch, r.bytes = r.batch[:0], 0
+	if now := time.Now(); isTerminal(r.stderr) && now.Sub(r.shown) >= time.Second {
+		r.shown = now
+		fmt.Fprintf(r.stderr, "\r%d read, %d accepted, %d rejected", r.sum.Read, r.sum.Accepted, r.sum.Rejected)
+	}
+	return err
+}
+
+// close completes the summary: what has neither been accepted nor refused by
+// name was not sent, or its answer never came.
+func (r *reporter) close() {
+	if !r.shown.IsZero() {
+		fmt.Fprintln(r.stderr) // below the progress line
+	}
+	s := &r.sum
+	s.Seconds = time.Since(r.start).Seconds()
+	s.Retried = r.sender.retried
+	s.Rejected = s.Read - s.BadLines - s.Accepted
+	open := s.Rejected
+	for _, n := range s.Reasons {
+		open -= n
+	}
+	if open > 0 {
+		s.Reasons["not_confirmed"] = open
+	}
+}
+
+func (r *reporter) complain(number int, err error) {
+	r.sum.BadLines++
+	switch {
+	case r.sum.BadLines <= maxComplaints:
+		fmt.Fprintf(r.stderr, "line %d: %v\n", number, err)
+	case r.sum.BadLines == maxComplaints+1:
+		fmt.Fprintln(r.stderr, "further bad lines are only counted")
+	}
+}
+
+func (s summary) print(w io.Writer, form string) error {
+	if form == "json" {
+		return json.NewEncoder(w).Encode(s)
+	}
+	_, err := fmt.Fprintf(w, "%d read: %d accepted, %d rejected%s, %d bad lines; %d evicted, %d requests retried, %.1f s\n",
+		s.Read, s.Accepted, s.Rejected, s.reasons(), s.BadLines, s.Evicted, s.Retried, s.Seconds)
+	return err
+}
+
+// reasons is " (stale 3, too_large 1)", or nothing.
+func (s summary) reasons() string {
+	if len(s.Reasons) == 0 {
+		return ""
+	}
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
+		list = append(list, fmt.Sprintf("%s %d", reason, s.Reasons[reason]))
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+// verdict is nil when everything read was accepted.
+func (s summary) verdict(skipBad bool) error {
+	if s.Rejected > 0 || s.BadLines > 0 && !skipBad {
+		return fmt.Errorf("not everything was accepted: %d rejected%s, %d bad lines", s.Rejected, s.reasons(), s.BadLines)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// served is `spillway serve` in a process of its own.
+type served struct {
+	cmd                 *exec.Cmd
+	listen, adminListen string
+	stdout, stderr      *bytes.Buffer // complete once wait is back
+	pipes               sync.WaitGroup
+}
+
+// startServe runs the real binary and waits for its line "started".
+func startServe(t *testing.T, args ...string) *served {
+	t.Helper()
+	s := &served{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
+	s.cmd = exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--linger=5ms", "--log-format=json"}, args...)...)
+	s.cmd.Env = []string{"SPILLWAY_TEST_AS_MAIN=1"}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs, err := s.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		s.wait()
+	})
+	s.pipes.Go(func() { _, _ = io.Copy(s.stdout, out) })
+	started := make(chan struct{})
+	s.pipes.Go(func() {
+		for lines := bufio.NewScanner(errs); lines.Scan(); {
+			s.stderr.Write(append(lines.Bytes(), '\n'))
+			var event struct {
+				Msg         string
+				Listen      string
+				AdminListen string `json:"admin_listen"`
+			}
+			if json.Unmarshal(lines.Bytes(), &event) == nil && event.Msg == "started" {
+				s.listen, s.adminListen = event.Listen, event.AdminListen
+				close(started)
+			}
+		}
+	})
+	select {
+	case <-started:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it did not start")
+	}
+	return s
+}
+
+// wait returns the exit code.
+func (s *served) wait() int {
+	s.pipes.Wait()
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func (s *served) signal(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *served) status(url string) int {
+	res, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	return res.StatusCode
+}
+
+// stall leaves a request half sent, and returns when the service waits for the
+// rest of it.
+func (s *served) stall(t *testing.T) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, "POST /v1/default/kart HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(answer, "100 Continue") {
+		t.Fatal(answer, err)
+	}
+}
+
+func TestServeEndsInOrderAtTheFirstSignal(t *testing.T) {
+	t.Parallel()
+	s := startServe(t)
+	res, err := http.Post("http://"+s.listen+"/v1/default/kart", "", strings.NewReader(`{"lap":1}`))
+	if err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	res.Body.Close()
+	s.signal(t)
+	if code := s.wait(); code != exitOK {
+		t.Errorf("exit %d, %s", code, s.stderr)
+	}
+	// stdout is the sink's alone; logs are one JSON object a line on stderr.
+	for line := range strings.Lines(s.stdout.String()) {
+		if !json.Valid([]byte(line)) || !strings.Contains(line, `"partition":"kart"`) {
+			t.Errorf("stdout holds %q", line)
+		}
+	}
+	for line := range strings.Lines(s.stderr.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("stderr holds %q", line)
+		}
+		if strings.Contains(line, "lap") {
+			t.Errorf("a payload is in the log: %s", line)
+		}
+	}
+	if !strings.Contains(s.stderr.String(), `"msg":"stopped"`) || !strings.Contains(s.stderr.String(), `"accepted":1,`) {
+		t.Errorf("no account at the end: %s", s.stderr)
+	}
+}
+
+func TestServeLeavesAtOnceAtTheSecondSignal(t *testing.T) {
+	t.Parallel()
+	s := startServe(t, "--shutdown-timeout=5m", "--read-timeout=5m")
+	// A request that never completes holds up the orderly end.
+	s.stall(t)
+	s.signal(t)
+	eventually(t, "it shuts down", func() bool { return s.status("http://"+s.adminListen+"/readyz") == 503 })
+	if s.status("http://"+s.adminListen+"/livez") != 200 {
+		t.Error("nobody could watch it shut down")
+	}
+	s.signal(t)
+	if code := s.wait(); code != exitFailure || !strings.Contains(s.stderr.String(), "second signal") {
+		t.Errorf("exit %d, %s", code, s.stderr)
+	}
+}
+
+func TestServeGivesUpWaitingAtTheShutdownTimeout(t *testing.T) {
+	t.Parallel()
+	s := startServe(t, "--shutdown-timeout=200ms", "--read-timeout=5m")
+	s.stall(t)
+	s.signal(t)
+	if code := s.wait(); code != exitFailure || !strings.Contains(s.stderr.String(), "finish requests") {
+		t.Errorf("exit %d, %s", code, s.stderr)
+	}
+}
+
+func TestNoPasswordIsEverShown(t *testing.T) {
+	t.Parallel()
+	const canary = "c4n4ry"
+	server := redistest.Start(t, "--requirepass", "another")
+	redis := strings.Replace(server.URL(), "redis://", "redis://user:"+canary+"@", 1)
+	hook := fmt.Sprintf("http://user:%s@127.0.0.1:1/%%2e?token=%s", canary, canary)
+
+	s := startServe(t, "--redis="+redis, "--sink="+hook, "--log-level=debug")
+	eventually(t, "it is not ready", func() bool { return s.status("http://"+s.adminListen+"/readyz") == 503 })
+	var seen strings.Builder
+	for _, url := range []string{
+		"http://" + s.listen + "/readyz", "http://" + s.adminListen + "/readyz", "http://" + s.adminListen + "/metrics",
+		"http://" + s.adminListen + "/api/v1/namespaces", "http://" + s.adminListen + "/api/v1/namespaces/default",
+		"http://" + s.adminListen + "/debug/pprof/cmdline", "http://" + s.adminListen + "/debug/pprof/goroutine?debug=2",
+		"http://" + s.adminListen + "/debug/pprof/heap?debug=1",
+	} {
+		res, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(&seen, res.Body)
+		res.Body.Close()
+	}
+	s.signal(t)
+	s.wait()
+	seen.Write(s.stdout.Bytes())
+	seen.Write(s.stderr.Bytes())
+
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "redis: %q\nsink: %q\n", redis, hook), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"config", "print", "--config", file},
+		{"config", "check", "--config", file},
+		{"config", "print", "--redis=redis://" + canary + "@h?a=" + canary},
+		{"config", "print", "--redis=redis-sentinel://u:" + canary + "/x@h1:1,h2:2/m"},
+		{"config", "print", "--redis=redis://h/0?password=x@" + canary},
+		{"config", "check", "--redis=redis://u:" + canary + "%zz@h:port"},
+		{"config", "check", "--redis=rediss:" + canary},
+		{"config", "check", "--redis=" + canary + "://x"},
+		{"config", "print", "--sink=http:user:" + canary + "@h"},
+		{"config", "check", "--sink=http://user:" + canary + "%zz@h"},
+		{"config", "check", "--sink=file://" + canary + "@h/x?" + canary + "=1"},
+		{"serve", "--redis=redis://u:" + canary + "%zz@h:port"},
+	} {
+		stdout, stderr, _ := runCommand(t, nil, "", args...)
+		if strings.Contains(stdout+stderr, canary) {
+			t.Errorf("%v shows it: %s%s", args, stdout, stderr)
+		}
+	}
+	if strings.Contains(seen.String(), canary) {
+		t.Errorf("it is shown in\n%s", seen.String())
+	}
+	if !strings.Contains(seen.String(), "redis://…@"+server.Addr) {
+		t.Errorf("the log does not name the store:\n%s", s.stderr)
+	}
+}

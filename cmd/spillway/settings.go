@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A setting is one field of a command's struct that has a flag. The same name
+// makes its key in the file and its environment variable.
+type setting struct {
+	flag  string // as in max-age
+	value any    // pointer to the field
+}
+
+func (s setting) key() string { return keyOf(s.flag) }
+func (s setting) env() string { return "SPILLWAY_" + strings.ToUpper(s.key()) }
+
+// text is the value as the file and the environment spell it.
+func (s setting) text() string {
+	text := fmt.Sprint(reflect.ValueOf(s.value).Elem().Interface())
+	if _, ok := s.value.(*time.Duration); ok {
+		// 3m0s and 1h0m0s are 3m and 1h to everybody but Go.
+		if short, cut := strings.CutSuffix(text, "m0s"); cut {
+			text = short + "m"
+		}
+		if short, cut := strings.CutSuffix(text, "h0m"); cut {
+			text = short + "h"
+		}
+	}
+	return text
+}
+
+// keyOf turns a flag's name into its key in the file.
+func keyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
+
+// settingsOf lists the settings of a struct, given by pointer, in its order.
+func settingsOf(config any) []setting {
+	var list []setting
+	v := reflect.ValueOf(config).Elem()
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if _, ok := field.Tag.Lookup("embed"); ok {
+			list = append(list, settingsOf(v.Field(i).Addr().Interface())...)
+		} else if flag, ok := field.Tag.Lookup("name"); ok {
+			list = append(list, setting{flag, v.Field(i).Addr().Interface()})
+		}
+	}
+	return list
+}
+
+// set parses text into the setting. Its error says what to write instead.
+func (s setting) set(text string) error {
+	var err error
+	switch v := s.value.(type) {
+	case *string:
+		*v = text
+	case *int:
+		if *v, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("%q is not a whole number: write one such as 100", text)
+		}
+	case *float64:
+		if *v, err = strconv.ParseFloat(text, 64); err != nil {
+			return fmt.Errorf("%q is not a number: write one such as 2.5", text)
+		}
+	case *bool:
+		if *v, err = strconv.ParseBool(text); err != nil {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+	case *time.Duration:
+		if *v, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("%q is not a duration: write one with its unit, such as 90s, 3m or 500ms", text)
+		}
+	case *Size:
+		return v.UnmarshalText([]byte(text))
+	default:
+		return fmt.Errorf("a setting cannot be a %T", s.value)
+	}
+	return nil
+}
+
+// fromEnv fills the settings that the command line leaves open from the
+// environment and returns where each value was found, by key. An empty
+// variable counts as none: that is what `X: ${X:-}` in a compose file means.
+func fromEnv(list []setting, p process) (origins map[string]string, err error) {
+	origins = map[string]string{}
+	for _, s := range list {
+		if p.given[s.key()] {
+			origins[s.key()] = "--" + s.flag
+			continue
+		}
+		text, _ := p.lookupEnv(s.env())
+		if text == "" {
+			continue
+		}
+		if err := s.set(text); err != nil {
+			return nil, usageError{fmt.Errorf("%s: %w", s.env(), err)}
+		}
+		origins[s.key()] = s.env()
+	}
+	return origins, nil
+}

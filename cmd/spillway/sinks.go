@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/file"
+	"github.com/spillway-io/spillway/drain/sink/null"
+	"github.com/spillway-io/spillway/drain/sink/stdout"
+	"github.com/spillway-io/spillway/drain/sink/webhook"
+)
+
+// sinkRegistry is every sink this binary knows, by the scheme of its URL.
+func sinkRegistry() sink.Registry {
+	return sink.Registry{
+		"stdout": stdout.New,
+		"null":   null.New,
+		"file":   file.New,
+		"http":   webhook.New,
+		"https":  webhook.New,
+	}
+}
+
+// newSinks makes the sink of each namespace. A namespace has its own even
+// where two share a target, so one's trouble is not the other's.
+func newSinks(cfg *Config, known sink.Registry) (map[string]sink.Sink, error) {
+	sinks := map[string]sink.Sink{}
+	for _, name := range cfg.names() {
+		s, err := known.New(cfg.Namespaces[name].Sink)
+		if err != nil {
+			return nil, cfg.fieldError("namespaces."+name+".sink", fmt.Errorf("namespace %s: %w", name, err))
+		}
+		sinks[name] = s
+	}
+	return sinks, nil
+}
+
+// redactStore returns a store's URL fit for logs: without user, password and
+// options. Those of Sentinel and Cluster name several hosts, which net/url
+// refuses, so it goes by the text and shows less where that is ambiguous.
+func redactStore(raw string) string {
+	scheme, rest, found := strings.Cut(raw, "://")
+	if !found {
+		scheme, _, _ = strings.Cut(raw, ":")
+		return scheme + ":"
+	}
+	hosts, options, hasOptions := strings.Cut(rest, "?")
+	if strings.Contains(options, "@") {
+		return scheme + "://…"
+	}
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		hosts = "…@" + hosts[at+1:]
+	}
+	if hasOptions {
+		hosts += "?…"
+	}
+	return scheme + "://" + hosts
+}

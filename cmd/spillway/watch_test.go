@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+type fakeChecker func(ctx context.Context) ([]string, error)
+
+var _ checker = fakeChecker(nil)
+
+func (f fakeChecker) Check(ctx context.Context) ([]string, error) { return f(ctx) }
+
+func TestWatchLogsChangesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	// One answer a second; the text of the same trouble differs each time.
+	down := func(i int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, i) }
+	answers := []error{nil, nil, down(1), down(2), partition.ErrIncompatible, partition.ErrIncompatible, down(3), nil, nil}
+	want := []string{
+		"info the store is ready",
+		"error the store cannot be used; trying again every second", // unavailable
+		"error the store cannot be used; trying again every second", // incompatible
+		"error the store cannot be used; trying again every second", // unavailable
+		"info the store is ready",
+	}
+	core, logs := observer.New(zap.DebugLevel)
+	i := 0
+	w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
+		i++
+		return nil, answers[i-1]
+	}), prometheus.NewRegistry(), zap.New(core))
+	if w.ready() == nil {
+		t.Error("ready before the store was asked")
+	}
+	for n, answer := range answers {
+		_ = w.look(t.Context())
+		if got := w.ready(); !errors.Is(got, answer) {
+			t.Errorf("answer %d: got %v, want %v", n, got, answer)
+		}
+	}
+	var got []string
+	for _, e := range logs.All() {
+		got = append(got, e.Level.String()+" "+e.Message)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWatchRepeatsNoWarning(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.WarnLevel)
+	warnings := []string{"persistence is off"}
+	w := newWatch(fakeChecker(func(context.Context) ([]string, error) { return warnings, nil }), prometheus.NewRegistry(), zap.New(core))
+	_ = w.look(t.Context())
+	warnings = append(warnings, "something new")
+	_ = w.look(t.Context())
+	_ = w.look(t.Context())
+	if logs.Len() != 2 {
+		t.Errorf("got %v, want each warning once", logs.All())
+	}
+}
+
+func TestWatchLooksEverySecondAndStaysClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		reg := prometheus.NewRegistry()
+		w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
+			looks.Add(1)
+			return nil, nil
+		}), reg, zap.NewNop())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.run(ctx) }()
+		time.Sleep(10*time.Second + time.Millisecond) // of the bubble
+		synctest.Wait()
+		if looks.Load() != 10 || w.ready() != nil {
+			t.Errorf("after 10 s: %d looks, ready: %v", looks.Load(), w.ready())
+		}
+		if n, err := testutil.GatherAndCount(reg, "spillway_ready"); n != 1 || err != nil {
+			t.Errorf("got %d gauges, %v", n, err)
+		}
+		w.close()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !errors.Is(w.ready(), errShuttingDown) {
+			t.Errorf("got %v, want shutting down for good", w.ready())
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestWatchGivesUpOnAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatch(fakeChecker(func(ctx context.Context) ([]string, error) {
+			<-ctx.Done()
+			return nil, partition.ErrUnknown
+		}), prometheus.NewRegistry(), zap.NewNop())
+		start := time.Now()
+		if err := w.look(t.Context()); !errors.Is(err, partition.ErrUnknown) || time.Since(start) != watchTimeout {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// stubs is a folder of programs that note their calls in the file "calls" and
+// then do what their script says.
+type stubs struct{ dir, calls string }
+
+func newStubs(t *testing.T, scripts map[string]string) stubs {
+	t.Helper()
+	s := stubs{dir: t.TempDir()}
+	s.calls = filepath.Join(s.dir, "calls")
+	// Were a test in parallel to fork while one of these is open for writing,
+	// its child would hold it open too, and running it fail as "text file busy".
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	for name, script := range scripts {
+		text := "#!/bin/sh\necho \"" + name + " $*\" >>" + s.calls + "\n" + script + "\n"
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// with makes real programs visible too.
+func (s stubs) with(t *testing.T, names ...string) stubs {
+	t.Helper()
+	for _, name := range names {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(s.dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// run runs a script of the repository with nothing but the stubs on PATH, and
+// returns whether it succeeded, what it said and which stubs it called.
+func (s stubs) run(t *testing.T, script string, env ...string) (ok bool, said, calls string) {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), bash, filepath.Join(root, script))
+	cmd.Env = append([]string{"PATH=" + s.dir}, env...)
+	out, err := cmd.CombinedOutput()
+	called, _ := os.ReadFile(s.calls) // absent when there was no call
+	return err == nil, string(out), string(called)
+}
+
+func TestCIRunsMakeTestAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s := newStubs(t, map[string]string{"make": "exit 0"}).with(t, "dirname")
+	ok, said, calls := s.run(t, ".ci/run")
+	if !ok || calls != "make test\n" {
+		t.Errorf("got %v, calls %q, said %q; want success with one call: make test", ok, calls, said)
+	}
+	s = newStubs(t, map[string]string{"make": "exit 2"}).with(t, "dirname")
+	if ok, _, _ := s.run(t, ".ci/run"); ok {
+		t.Error("a failing make test passes")
+	}
+}
+
+func TestAnInstalledRedisServerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newStubs(t, map[string]string{"redis-server": "", "apt-get": "", "id": "echo 0"})
+	if ok, said, calls := s.run(t, ".ci/deps-test"); !ok || calls != "" || said != "" {
+		t.Errorf("got %v, calls %q, said %q; want silence", ok, calls, said)
+	}
+}
+
+func TestWithoutRightsTheMissingRedisServerIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, scripts := range map[string]map[string]string{
+		"no apt":                  {"id": "echo 0"},
+		"no sudo":                 {"id": "echo 1000", "apt-get": ""},
+		"sudo wants a password":   {"id": "echo 1000", "apt-get": "", "sudo": "exit 1"},
+		"apt finds no package":    {"id": "echo 0", "apt-get": "exit 100"},
+		"sudo refuses apt itself": {"id": "echo 1000", "apt-get": "exit 100", "sudo": `shift; [ "$1" != env ] && exec "$@"; exit 1`},
+	} {
+		s := newStubs(t, scripts).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
+		policy := filepath.Join(s.dir, "policy-rc.d")
+		ok, said, _ := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy)
+		if ok || !strings.Contains(said, "apt-get install redis-server") || !strings.Contains(said, "brew install redis") {
+			t.Errorf("%s: got %v and %q, want a failure that says what to install", name, ok, said)
+		}
+		if _, err := os.Stat(policy); err == nil {
+			t.Errorf("%s: the policy that forbids daemons is still there", name)
+		}
+	}
+}
+
+func TestAptInstallsRedisServerWithoutStartingIt(t *testing.T) {
+	t.Parallel()
+	// The first install fails, as without package lists; the policy has to be
+	// in place while apt works, and gone afterwards.
+	apt := `case $1 in
+update) : >"$STATE" ;;
+install) [ -x "$POLICY_RC_D" ] || exit 9; [ -e "$STATE" ] || exit 100 ;;
+esac`
+	for _, tt := range []struct {
+		name, id, sudo string
+	}{
+		{"as root", "echo 0", "exit 1"},
+		{"by passwordless sudo", "echo 1000", `shift; [ "$1" = true ] && exit 0; exec "$@"`},
+	} {
+		s := newStubs(t, map[string]string{"apt-get": apt, "id": tt.id, "sudo": tt.sudo}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
+		policy := filepath.Join(s.dir, "policy-rc.d")
+		ok, said, calls := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy, "STATE="+filepath.Join(s.dir, "state"))
+		install := "apt-get install -y --no-install-recommends redis-server\n"
+		if !ok || strings.Count(calls, install) < 2 || !strings.Contains(calls, "apt-get update\n") {
+			t.Errorf("%s: got %v, calls %q, said %q; want install, update, install", tt.name, ok, calls, said)
+		}
+		if _, err := os.Stat(policy); err == nil {
+			t.Errorf("%s: the policy that forbids daemons is still there", tt.name)
+		}
+	}
+}
+
+func TestAPolicyOfTheMachineIsKept(t *testing.T) {
+	t.Parallel()
+	s := newStubs(t, map[string]string{"apt-get": "", "id": "echo 0"}).with(t, "cat", "env", "sh")
+	policy := filepath.Join(s.dir, "policy-rc.d")
+	if err := os.WriteFile(policy, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ok, said, _ := s.run(t, ".ci/deps-test", "POLICY_RC_D="+policy); !ok {
+		t.Fatal(said)
+	}
+	if text, err := os.ReadFile(policy); err != nil || string(text) != "theirs" {
+		t.Errorf("got %q, %v; want the policy untouched", text, err)
+	}
+}

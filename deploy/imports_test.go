@@ -1,0 +1,122 @@
+package deploy
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spillway-io/spillway"
+
+// importRules say who may not import whom. Patterns are those of the go
+// command, below our module unless they name another one; "except" lists what
+// a rule lets through all the same.
+var importRules = []struct {
+	from, to string
+	except   []string
+	reason   string
+}{
+	{"lua/...", "...", []string{"lua/..."},
+		"lua is the bottom: a script's text and its arguments, nothing of what they mean"},
+	{"ingest/wire/...", "...", []string{"ingest/wire/..."},
+		"wire is what the SDK shares with the server, and its users must not pull in a server"},
+	{"partition/...", "...", []string{"partition/...", "lua/..."},
+		"partition is the domain: it does not know how entries arrive or leave"},
+	{"ingest/...", "drain/...", nil,
+		"ingest and drain meet in partition, so that either runs without the other"},
+	{"drain/...", "ingest/...", nil,
+		"ingest and drain meet in partition, so that either runs without the other"},
+	{"drain/sink/...", "drain", nil,
+		"a sink is what the drainer calls; a plugin author needs the contract alone"},
+	{"bench/...", "ingest/...", nil,
+		"the loader is a client like any other; sharing the server's code would hide its faults"},
+	{"bench/...", "drain/...", nil,
+		"the loader is a client like any other; sharing the server's code would hide its faults"},
+	{"...", "cmd/...", []string{"cmd/..."},
+		"cmd is wiring, and nothing can depend on how it is wired"},
+	{"ingest/...", "bench/...", nil,
+		"only cmd may offer the load generator"},
+	{"drain/...", "bench/...", nil,
+		"only cmd may offer the load generator"},
+	{"ingest/...", "github.com/redis/go-redis/...", nil,
+		"the store is partition's: its errors say what may be retried, go-redis's do not"},
+	{"drain", "github.com/redis/go-redis/...", nil,
+		"the store is partition's: its errors say what may be retried, go-redis's do not"},
+}
+
+type goPackage struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	list := output(t, "go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	var pkgs []goPackage
+	for dec := json.NewDecoder(strings.NewReader(list)); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func TestImportsGoDownOnly(t *testing.T) {
+	t.Parallel()
+	pkgs := listPackages(t)
+	for _, rule := range importRules {
+		applied := false
+		for _, p := range pkgs {
+			if !matches(rule.from, p.ImportPath) {
+				continue
+			}
+			applied = true
+			for _, to := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+				excepted := slices.ContainsFunc(rule.except, func(pattern string) bool { return matches(pattern, to) })
+				if matches(rule.to, to) && !excepted && to != p.ImportPath {
+					t.Errorf("%s imports %s: %s", p.ImportPath, to, rule.reason)
+				}
+			}
+		}
+		if !applied {
+			t.Errorf("no package is %s: the rule guards nothing", rule.from)
+		}
+	}
+}
+
+func TestImportsOfSinksAreNotTheirSiblings(t *testing.T) {
+	t.Parallel()
+	for _, p := range listPackages(t) {
+		for _, to := range p.Imports {
+			if strings.HasPrefix(p.ImportPath, module+"/drain/sink/") && strings.HasPrefix(to, module+"/drain/sink/") {
+				t.Errorf("%s imports %s: each sink is a plugin by itself; what they share belongs into drain/sink", p.ImportPath, to)
+			}
+		}
+	}
+}
+
+func TestImportsOfTestHelpersStayInTests(t *testing.T) {
+	t.Parallel()
+	for _, p := range listPackages(t) {
+		for _, to := range p.Imports {
+			if strings.HasPrefix(to, module) && strings.HasSuffix(to, "test") && !strings.HasSuffix(p.ImportPath, "test") {
+				t.Errorf("%s imports %s: a helper for tests has no place in the program", p.ImportPath, to)
+			}
+		}
+	}
+}
+
+// matches reports whether an import path fits a pattern of importRules.
+func matches(pattern, path string) bool {
+	if !strings.Contains(pattern, ".com/") {
+		pattern = module + "/" + pattern
+	}
+	below, tree := strings.CutSuffix(pattern, "/...")
+	return path == below || tree && strings.HasPrefix(path, below+"/")
+}

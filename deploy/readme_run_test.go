@@ -1,0 +1,255 @@
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// TestTheREADMEWorksAsPasted goes through the README as a newcomer would and
+// runs each command of its sh blocks, on free ports and in a temp folder. A
+// comment below a command is the answer it promises, compared by its keys.
+func TestTheREADMEWorksAsPasted(t *testing.T) {
+	t.Parallel()
+	n := newcomer{t: t, tmp: t.TempDir()}
+	commands := 0
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, readme), -1) {
+		answer := ""
+		for line := range strings.Lines(block[1]) {
+			line = strings.TrimSpace(line)
+			if promised, ok := strings.CutPrefix(line, "# "); ok {
+				n.compare(answer, promised)
+				continue
+			}
+			commands++
+			answer = n.run(line)
+		}
+	}
+	if commands < 6 {
+		t.Errorf("only %d commands were found", commands)
+	}
+}
+
+func TestEveryMetricOfTheREADMEExists(t *testing.T) {
+	t.Parallel()
+	n := newcomer{t: t}
+	n.serve("--sink", "null:")
+	n.curl("curl -d 1 http://127.0.0.1:8080/v1/default/any") // a namespace has counts once it was used
+	known := found(`(?m)^# HELP (spillway_\w+) `, n.curl("curl http://127.0.0.1:8081/metrics"))
+	for _, name := range found(`(spillway_[a-z_]+)`, read(t, readme)) {
+		if !slices.Contains(known, name) {
+			t.Errorf("the README names %s, which is not at /metrics", name)
+		}
+	}
+}
+
+// newcomer is who pastes: their server, and where it really listens.
+type newcomer struct {
+	t           *testing.T
+	tmp         string
+	data, admin string // host:port of the server started last
+}
+
+// run does what a command line does and returns what it prints.
+func (n *newcomer) run(line string) string {
+	n.t.Helper()
+	words := strings.Fields(line)
+	switch {
+	case line == "make run": // build and demo, which prints to a terminal and feeds itself
+		n.serve("--sink", "null:")
+	case words[0] == "make": // TestEveryMakeTargetOfTheREADMEExists; make test is where we are
+	case words[0] == "curl":
+		return n.curl(line)
+	case strings.HasPrefix(line, "bin/spillway serve "):
+		line = strings.ReplaceAll(line, "127.0.0.1:6379", redistest.Start(n.t).Addr)
+		n.serve(strings.Fields(strings.ReplaceAll(line, "/tmp/", n.tmp+"/"))[2:]...)
+	case strings.HasPrefix(line, "cat /tmp/"):
+		return n.await(filepath.Join(n.tmp, strings.TrimPrefix(line, "cat /tmp/")))
+	case strings.Contains(line, "bin/spillway report"):
+		cmd := exec.CommandContext(n.t.Context(), "sh", "-c", strings.ReplaceAll(line, "bin/spillway", binary(n.t)))
+		cmd.Env = append(os.Environ(), "SPILLWAY_SERVER=http://"+n.data)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			n.t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		return string(out)
+	default:
+		n.t.Errorf("no way to try %q: teach this test, or leave it out of the README", line)
+	}
+	return ""
+}
+
+// serve starts the binary and waits for the log line that names its ports.
+func (n *newcomer) serve(args ...string) {
+	n.t.Helper()
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"}, args...)
+	cmd := exec.Command(binary(n.t), args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	logs, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	started := make(chan [2]string, 1)
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(logs); lines.Scan(); {
+			var line struct {
+				Msg, Listen string
+				AdminListen string `json:"admin_listen"`
+			}
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "started" {
+				started <- [2]string{line.Listen, line.AdminListen}
+			}
+		}
+		_ = cmd.Wait() // nobody asks how it ended; Cleanup waits that it has
+	}()
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+	})
+	select {
+	case ports := <-started:
+		n.data, n.admin = ports[0], ports[1]
+	case <-ended:
+		n.t.Fatalf("spillway %v ended without having started", args)
+	}
+}
+
+// curl does what the program would, for the few options a README needs; any
+// other is an error, so nothing is silently left out.
+func (n *newcomer) curl(line string) string {
+	n.t.Helper()
+	method, url, header, body := http.MethodGet, "", http.Header{}, ""
+	words := shellWords(line)[1:]
+	for i := 0; i < len(words); i++ {
+		switch word := words[i]; word {
+		case "-d", "-H", "-X":
+			i++
+			switch word {
+			case "-d":
+				method, body = http.MethodPost, words[i]
+				header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl does
+			case "-H":
+				name, value, _ := strings.Cut(words[i], ":")
+				header.Set(name, strings.TrimSpace(value))
+			case "-X":
+				method = words[i]
+			}
+		default:
+			if strings.HasPrefix(word, "-") || url != "" {
+				n.t.Fatalf("%s: do not know what %s means", line, word)
+			}
+			url = word
+		}
+	}
+	url = strings.NewReplacer("127.0.0.1:8080", n.data, "127.0.0.1:8081", n.admin).Replace(url)
+	req, err := http.NewRequestWithContext(n.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header = header
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		n.t.Fatalf("%s: %v", line, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		n.t.Fatalf("%s: %s, %v: %s", line, resp.Status, err, answer)
+	}
+	return string(answer)
+}
+
+// shellWords splits a line at spaces outside single quotes.
+func shellWords(line string) []string {
+	var words []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 0 {
+			words = append(words, strings.Fields(part)...)
+		} else {
+			words = append(words, part)
+		}
+	}
+	return words
+}
+
+// await reads a file as soon as the sink has written to it: batches linger.
+func (n *newcomer) await(name string) string {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, err := os.ReadFile(name)
+		if err == nil && bytes.Count(text, []byte("\n")) >= 3 { // as many as were reported
+			n.compare(strings.Split(string(text), "\n")[0], n.documentedLine())
+			return string(text)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			n.t.Fatalf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
+// documentedLine is the README's example of what sinks write.
+func (n *newcomer) documentedLine() string {
+	n.t.Helper()
+	m := regexp.MustCompile("(?s)```json\n(.*?)```").FindStringSubmatch(read(n.t, readme))
+	if m == nil {
+		n.t.Fatal("the README shows no line of a sink")
+	}
+	return m[1]
+}
+
+// compare holds an answer against the one that the README promises: the same
+// keys, at every depth. An answer may have more.
+func (n *newcomer) compare(got, promised string) {
+	n.t.Helper()
+	var g, p map[string]any
+	if err := json.Unmarshal([]byte(promised), &p); err != nil {
+		n.t.Fatalf("the README promises %s: %v", promised, err)
+	}
+	if err := json.Unmarshal([]byte(got), &g); err != nil {
+		n.t.Fatalf("got %s: %v", got, err)
+	}
+	gotKeys := keysOf("", g)
+	for _, key := range keysOf("", p) {
+		if !slices.Contains(gotKeys, key) {
+			n.t.Errorf("the README promises %s, got %s", key, got)
+		}
+	}
+}
+
+// keysOf lists the keys of nested objects as a.b.
+func keysOf(prefix string, m map[string]any) []string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		keys = append(keys, prefix+key)
+		if inner, ok := m[key].(map[string]any); ok {
+			keys = append(keys, keysOf(prefix+key+".", inner)...)
+		}
+	}
+	return keys
+}
