@@ -88,8 +88,5 @@ if hi == p.to then
   rearm(ready, m, ledger, partition, head, p.tail, full, now, linger)
 else
   redis.call('HSET', m, 'from', int(hi))
-  if head == p.tail then
-    die(ready, m, ledger, partition, p.tail)
-  end
 end
 return { 1, now }

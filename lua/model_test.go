@@ -255,8 +255,8 @@ func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, d
 	if hi == p.to {
 		p.dropRange()
 		m.rearm(p)
-	} else if p.from = hi; len(p.entries) == 0 {
-		m.die(p)
+	} else {
+		p.from = hi
 	}
 	return []any{int64(1), m.ms()}
 }
@@ -286,7 +286,13 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	if !p.known {
 		return []any{mended, m.ms(), int64(0)}
 	}
-	if !p.active || p.due > m.ms()+ahead {
+	most := ahead
+	if p.token != "" {
+		most = max(ahead, modelLease)
+	} else if p.to != 0 {
+		most = max(ahead, modelMaxAge)
+	}
+	if !p.active || p.due > m.ms()+most {
 		mended, p.active, p.due = 1, true, m.ms()
 		if p.token != "" {
 			p.due += modelLease

@@ -143,7 +143,9 @@ func (p *part) release(token string, delay, attempt int64) []any {
 	return p.must(lua.Release, p.keys()[:3], p.releaseArgs(token, delay, attempt)...)
 }
 
-func (p *part) repairArgs() []any { return []any{p.name, p.maxAge, int64(600_000), p.lease} }
+func (p *part) repairArgs() []any {
+	return []any{p.name, p.maxAge, int64(600_000), p.lease, int64(3_600_000)}
+}
 
 func (p *part) repair() []any {
 	p.t.Helper()

@@ -76,11 +76,18 @@ else
   tail = redis.call('HINCRBY', m, 'tail', k)
 end
 
+-- A tail of k: the hash was not there, though the list is.
+local headless = not born and tail == k
+local known = headless and redis.pcall('ZSCORE', ready, partition)
+
 -- The ledger is checked by its own write, the second: the first is undone if
 -- it fails. That saves a read on every call.
-local counted = redis.pcall('HINCRBY', ledger, 'accepted', k)
+local counted = known
+if type(known) ~= 'table' then
+  counted = redis.pcall('HINCRBY', ledger, 'accepted', k)
+end
 if type(counted) == 'table' and counted.err then
-  if born or tail == k then
+  if born or headless then
     redis.call('DEL', m)
   else
     redis.call('HINCRBY', m, 'tail', -k)
@@ -88,13 +95,13 @@ if type(counted) == 'table' and counted.err then
   return counted
 end
 
-if not born and tail == k then
+if headless then
   -- A list without its hash: see open. The active set tells whose entries.
   local mark = tonumber(redis.call('HGET', ledger, 'high_water') or '0')
   local head = math.max(now_us, mark)
   tail = head + before + k
   redis.call('HSET', m, 'tail', int(tail), 'head', int(head), 'birth', int(head))
-  if not redis.call('ZSCORE', ready, partition) then
+  if not known then
     redis.call('HINCRBY', ledger, 'accepted', before)
     redis.call('ZADD', ready, int(now), partition)
   end

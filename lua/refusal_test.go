@@ -165,7 +165,7 @@ func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
 	p = parts[3]
 	p.same("repair drops stale entries", p.repair()[2], 300)
 	p.same("repair", vanished.repair()[0], 1)
-	if now := used(); now > full-500_000 {
+	if now := used(); now > full-100_000 { // INFO counts buffers of clients, too
 		t.Errorf("memory in use went from %d to %d only", full, now)
 	}
 	do(t, c, "config", "set", "maxmemory", "0")

@@ -11,15 +11,18 @@
 -- KEYS[4] hash      the shard's ledger
 -- ARGV[1] string    partition name, the member of KEYS[2]
 -- ARGV[2] ms        max age of an entry
--- ARGV[3] ms        a due time further ahead than this is wrong
--- ARGV[4] ms        how long a lease lasts
+-- ARGV[3] ms        a due time further ahead than this is wrong where no range is held;
+--                   one that waits for a retry may be ahead by the max age as well
+-- ARGV[4] ms        how long a lease lasts that gets a new deadline
+-- ARGV[5] ms        how long a lease may last at most
 -- RETURNS {mended, now, expired}  mended 1 or 0; stale entries dropped
 --
 -- USES whole, int, time, die, reconcile, open, drop_stale
 local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local partition = ARGV[1]
-local max_age, ahead, lease = whole(ARGV[2], 1), whole(ARGV[3], 0), whole(ARGV[4], 0)
-if not (max_age and ahead and lease) then
+local max_age, ahead = whole(ARGV[2], 1), whole(ARGV[3], 0)
+local lease, longest = whole(ARGV[4], 0), whole(ARGV[5], 0)
+if not (max_age and ahead and lease and longest) then
   return redis.error_reply('ERR repair: bad arguments')
 end
 
@@ -28,10 +31,10 @@ local due = tonumber(redis.call('ZSCORE', ready, partition))
 local before = redis.call('LLEN', q)
 local span = redis.call('HMGET', m, 'head', 'tail')
 local first, last = tonumber(span[1]), tonumber(span[2])
-if before == 0 and not due and not (span[1] or span[2]) then
-  return { 0, now, 0 } -- it ended since the janitor saw it
-end
 local mended = 0
+if before == 0 and not due and not (span[1] or span[2]) then
+  return { mended, now, 0 } -- it ended since the janitor saw it
+end
 if before == 0 or not first or not last or last - first ~= before then
   mended = 1
 end
@@ -40,7 +43,13 @@ if not p then
   return { mended, now, 0 }
 end
 
-if not due or due > now + ahead then
+local most = ahead
+if p.token then
+  most = math.max(ahead, longest)
+elseif p.to then
+  most = math.max(ahead, max_age)
+end
+if not due or due > now + most then
   -- Whoever may hold a lease keeps it for as long as one lasts.
   mended, due = 1, p.token and now + lease or now
   redis.call('ZADD', ready, int(due), partition)

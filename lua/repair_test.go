@@ -131,7 +131,7 @@ func TestRepairPullsBackDueTimesTooFarAhead(t *testing.T) {
 		p.same("due", p.due(), reply[1])
 
 		from := p.claim("t1")[3].(int64)
-		p.do("zadd", p.ready, far, p.name)
+		p.do("zadd", p.ready, p.now()+3_700_000, p.name)
 		reply = p.repair()
 		p.same("reply of a leased one", reply, []any{1, reply[1], 0})
 		p.same("due of a leased one", p.due(), reply[1].(int64)+p.lease)

@@ -188,7 +188,7 @@ func (h *hands) walk(sources map[string]string) {
 		"repair": func(t *rapid.T) {
 			name, p := pick()
 			ahead := rapid.Int64Range(0, 250).Draw(t, "ahead")
-			got := h.eval(sources["repair"], keys(name), name, modelMaxAge, ahead, modelLease)
+			got := h.eval(sources["repair"], keys(name), name, modelMaxAge, ahead, modelLease, modelLease)
 			same("repair", got, m.repair(p, ahead))
 		},
 		"time passes": func(t *rapid.T) { m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
@@ -244,7 +244,7 @@ func (h *hands) walk(sources map[string]string) {
 	})
 	// Every partition mended: now the law holds to the entry.
 	for _, name := range names {
-		got := h.eval(sources["repair"], keys(name), name, modelMaxAge, 250, modelLease)
+		got := h.eval(sources["repair"], keys(name), name, modelMaxAge, 250, modelLease, modelLease)
 		same("repair at the end", got, m.repair(m.parts[name], 250))
 	}
 	h.compare(m, names)

@@ -49,11 +49,14 @@ func (a *alarm) sleep(ctx context.Context, c *clock, due int64, most time.Durati
 		a.until = due
 		a.mu.Unlock()
 
-		now, _ := c.now()
-		if due <= now {
+		wait := most // without a clock nobody knows what is due
+		if now, known := c.now(); known {
+			wait = time.Duration(due-now) * time.Millisecond
+		}
+		if wait <= 0 {
 			break
 		}
-		timer := time.NewTimer(time.Duration(due-now) * time.Millisecond)
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-a.wake:

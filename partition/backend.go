@@ -76,7 +76,11 @@ func openBackend(raw string) (*backend, error) {
 			}
 		}
 	case "redis-sentinel", "redis-cluster":
-		o, err := severalHosts(rest)
+		port := "6379"
+		if scheme == "redis-sentinel" {
+			port = "26379"
+		}
+		o, err := severalHosts(rest, port)
 		if err != nil {
 			return nil, err
 		}
@@ -140,8 +144,8 @@ func ageEmbedded(server *miniredis.Miniredis) (end func()) {
 func badURL() error { return &FieldError{"redis", "the URL", wantURL} }
 
 // severalHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which
-// net/url refuses.
-func severalHosts(rest string) (*redis.UniversalOptions, error) {
+// net/url refuses; port is that of hosts without one.
+func severalHosts(rest, port string) (*redis.UniversalOptions, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if !ok {
 		return nil, badURL()
@@ -165,7 +169,7 @@ func severalHosts(rest string) (*redis.UniversalOptions, error) {
 			return nil, badURL()
 		}
 		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(host, "6379")
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
 		}
 		o.Addrs = append(o.Addrs, host)
 	}

@@ -2,7 +2,7 @@ package partition
 
 // Config is what a Store needs to know.
 type Config struct {
-	// URL says which Redis; "embedded:" by default.
+	// URL says which Redis.
 	//
 	//	embedded:                                  miniredis in this process, gone with it
 	//	redis://[user:password@]host:port[/db]     one server
@@ -10,7 +10,7 @@ type Config struct {
 	//	redis-sentinel://h1,h2,h3/master[/db]      the master that the sentinels name
 	//	redis-cluster://h1,h2,h3                   Redis Cluster
 	URL string
-	// Prefix begins every key; "sw". Two deployments may share a Redis under
+	// Prefix begins every key, as in "sw". Two deployments may share a Redis under
 	// different prefixes.
 	Prefix string
 	// Namespaces and their policies; at least one.

@@ -52,23 +52,23 @@ var notExecuted = []string{
 	"CLUSTERDOWN ", "MASTERDOWN ", "NOREPLICAS ", "ERR max number of clients reached",
 }
 
-// unsent are errors of the client, known by text because it has no values for
-// them, that come before anything was written to a connection.
-var unsent = []string{
-	"redis: cluster has no nodes",
-	"redis: all sentinels specified in configuration are unreachable",
-	"redis: cannot load cluster slots",
-}
+// These errors of the client, known by text because it has no values for them,
+// come before anything was written to a connection.
+const (
+	noNodes     = "redis: cluster has no nodes"
+	noSentinels = "redis: all sentinels specified in configuration are unreachable"
+)
 
 // classify puts an error of the client into one of the three classes; nil and
-// redis.Nil are no errors.
+// redis.Nil itself are no errors. Sentinels that answer with redis.Nil know no
+// such master: that one is wrapped.
 func classify(err error) error {
 	var (
 		reply redis.Error
 		op    *net.OpError
 	)
 	switch {
-	case err == nil, errors.Is(err, redis.Nil):
+	case err == nil, err == redis.Nil: //nolint:errorlint // see above
 		return nil
 	case errors.As(err, &reply):
 		text := reply.Error()
@@ -80,22 +80,13 @@ func classify(err error) error {
 				return &storeError{ErrUnavailable, err}
 			}
 		}
-		for _, prefix := range unsent {
-			if strings.HasPrefix(text, prefix) {
-				return &storeError{ErrUnavailable, err}
-			}
-		}
 		return &storeError{ErrBroken, err}
-	case errors.As(err, &op) && op.Op == "dial",
+	case strings.HasPrefix(err.Error(), noNodes), strings.HasPrefix(err.Error(), noSentinels),
+		errors.As(err, &op) && op.Op == "dial",
 		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return &storeError{ErrUnavailable, err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &storeError{ErrUnknown, err}
-	}
-	for _, prefix := range unsent {
-		if strings.HasPrefix(err.Error(), prefix) {
-			return &storeError{ErrUnavailable, err}
-		}
 	}
 	return &storeError{ErrUnknown, err}
 }

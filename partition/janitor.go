@@ -15,9 +15,11 @@ import (
 
 const (
 	janitorEvery = time.Second
-	janitorPage  = 200              // partitions looked at a shard and round, so its work is bounded
-	dueAhead     = 10 * time.Minute // further ahead no due time can be by lease, linger or back-off
-	brokenLease  = 15 * time.Second // what is left to a lease whose deadline a clock stepping back moved
+	// A lease lasts this long at most (drain.Config refuses more) …
+	longestLease = time.Hour
+	// … and this long by default: what one gets whose deadline is not to be believed.
+	usualLease  = 15 * time.Second
+	janitorPage = 200 // partitions looked at a shard and round, so its work is bounded
 )
 
 // Janitor mends what no other script meets, until ctx ends: lists the active
@@ -83,7 +85,8 @@ func (j *janitor) suspects(ctx context.Context, h home, now int64) ([]string, er
 	first := j.overdue[h.sh]
 	pipe := j.backend.out.Pipeline()
 	ahead := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: h.sh.ready, ByScore: true, Start: strconv.FormatInt(now+ahead(h.ns), 10), Stop: "+inf", Count: janitorPage,
+		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are wrong most likely
+		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
 	})
 	oldest := pipe.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1)
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -106,15 +109,16 @@ func (j *janitor) suspects(ctx context.Context, h home, now int64) ([]string, er
 	return names, nil
 }
 
-// ahead is how far in the future a due time may lie, in ms.
-func ahead(ns *Namespace) int64 { return (dueAhead + ns.Policy.Linger).Milliseconds() }
+// ahead is how far in the future a due time may lie where no range is held, in
+// ms: the linger, and some for what the clocks of two masters differ by.
+func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Milliseconds() }
 
 func (j *janitor) repair(ctx context.Context, h home, names []string) {
 	calls := make([]*call, len(names))
 	for i, name := range names {
 		calls[i] = newCall(ctx, lua.Repair,
 			[]string{h.sh.list(name), h.sh.ready, h.sh.meta(name), h.sh.ledger},
-			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns), brokenLease.Milliseconds())
+			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns), usualLease.Milliseconds(), longestLease.Milliseconds())
 	}
 	j.run(ctx, j.backend.out, calls)
 	var mended, expired int64

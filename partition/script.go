@@ -45,6 +45,12 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 	if len(calls) == 0 {
 		return
 	}
+	if err := ctx.Err(); err != nil {
+		for _, c := range calls {
+			c.err = &storeError{ErrUnavailable, err} // nothing was sent
+		}
+		return
+	}
 	s.exec(ctx, client, calls)
 	var again []*call
 	for _, c := range calls {
@@ -68,22 +74,35 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 		_ = pipe.Process(ctx, once{c.cmd})
 	}
 	sent := time.Now()
-	_, _ = pipe.Exec(ctx)
+	_, execErr := pipe.Exec(ctx)
 	received := time.Now()
 	s.metrics.roundTrip.Observe(received.Sub(sent).Seconds())
+	moved := false
 	for _, c := range calls {
-		c.reply, c.err = nil, classify(c.cmd.Err())
+		err := c.cmd.Err()
+		if err == nil && c.cmd.Val() == nil {
+			err = execErr // no connection was made; the commands are not told
+		}
+		c.reply, c.err = nil, classify(err)
 		if c.err != nil {
-			s.metrics.failed(c.err)
+			moved = true
+			if !noScript(err) { // those run again
+				s.metrics.failed(c.err)
+			}
 			continue
 		}
 		reply, ok := c.cmd.Val().([]any)
 		if !ok || len(reply) < 2 {
 			c.err = &storeError{ErrBroken, errors.New(c.script.Name + ": a reply of another form")}
+			s.metrics.failed(c.err)
 			continue
 		}
 		c.reply = reply
 		s.clock.observe(sent, received, whole(reply[1]))
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok && moved {
+		// After a failover the client would ask the old master for up to 10s.
+		cluster.ReloadState(ctx)
 	}
 }
 

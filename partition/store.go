@@ -33,7 +33,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{"namespaces", "none", "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, metrics: newMetrics(reg), log: log}
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log}
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
 		if err != nil {
@@ -45,6 +45,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if s.backend, err = openBackend(cfg.URL); err != nil {
 		return nil, err
 	}
+	s.metrics = newMetrics(reg)
 	return s, nil
 }
 
