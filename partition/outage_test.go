@@ -58,16 +58,6 @@ func (s *site) produce(name, payload string) error {
 	return g.Err
 }
 
-// depth is the number of entries that the store holds.
-func (s *site) depth(name string) int {
-	s.t.Helper()
-	st, err := s.Stats(s.t.Context(), s.ns, name)
-	if err != nil && !errors.Is(err, partition.ErrNoPartition) {
-		s.t.Fatal(err)
-	}
-	return st.Depth
-}
-
 func TestAStoreThatIsDownAtTheStartWorksOnceItIsUp(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
