@@ -56,11 +56,11 @@ func nextPort() int {
 // end. Between finding a port free and a server listening on it there is a gap,
 // in which another test binary would find it free as well.
 func reserve(port int) bool {
-	dir := filepath.Join(os.TempDir(), "redistest-ports")
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("redistest-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false
 	}
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o666)
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return false
 	}
