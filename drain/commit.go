@@ -12,6 +12,9 @@ const (
 	// commitPauseMin and commitPauseMax bound the wait before a settlement whose
 	// outcome is unknown, or that did not run, is sent again.
 	commitPauseMin, commitPauseMax = 10 * time.Millisecond, 500 * time.Millisecond
+	// stopRetries is how often a settlement is sent again once Stop was called:
+	// about a second, for a store that is away must not hold a shutdown up.
+	stopRetries = 6
 	// mostMoves bounds how often the store may say that the range stands
 	// elsewhere, before that is no answer any more.
 	mostMoves = 8
@@ -72,7 +75,8 @@ func (r *run) settle() error {
 		}
 		failures++
 		wait := commitPauseMin + backoff(commitPauseMin, commitPauseMax, failures, rand.Float64())
-		if r.lost || time.Until(r.lease.Until) < wait || !sleep(r.o.settling, wait) {
+		stopping := r.o.claiming.Err() != nil && failures > stopRetries
+		if r.lost || stopping || time.Until(r.lease.Until) < wait || !sleep(r.o.settling, wait) {
 			break
 		}
 		r.o.metrics.retries.Inc()

@@ -22,6 +22,9 @@ type health struct {
 	failing     bool
 	since, last time.Time
 	failures    int
+
+	letters int       // dead letters since the log last named one
+	named   time.Time // when that was
 }
 
 // judged is told of every Write. A refusal is an answer: the sink works.
@@ -46,11 +49,11 @@ func (h *health) failed(reason string, err error) {
 	defer h.mu.Unlock()
 	h.last = now
 	h.failures++
+	h.metrics.fail.Set(1)
 	if h.failing {
 		return
 	}
 	h.failing, h.since, h.failures = true, now, 1
-	h.metrics.fail.Set(1)
 	fields := []zap.Field{zap.String("reason", reason), zap.Error(err)}
 	if p := (*panicError)(nil); errors.As(err, &p) {
 		fields = append(fields, zap.ByteString("stack", p.stack))
@@ -61,10 +64,27 @@ func (h *health) failed(reason string, err error) {
 func (h *health) succeeded() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.failing || time.Since(h.last) < quiet {
+	if !h.failing {
+		return
+	}
+	h.metrics.fail.Set(0)
+	if time.Since(h.last) < quiet {
 		return
 	}
 	h.failing = false
-	h.metrics.fail.Set(0)
-	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("after", time.Since(h.since)))
+	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.last.Sub(h.since)))
+}
+
+// buried is told of every dead letter. The log names one now and then, with how
+// many there were: a sink that refuses everything must not fill a disk.
+func (h *health) buried(partition string, seq int64, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.letters++
+	if time.Since(h.named) < quiet {
+		return
+	}
+	h.log.Warn("entries given up as dead letters", zap.Int("entries", h.letters),
+		zap.String("partition", partition), zap.Int64("seq", seq), zap.String("reason", reasonRejected), zap.Error(err))
+	h.letters, h.named = 0, time.Now()
 }

@@ -234,6 +234,7 @@ func (r *run) apply(a attempt, v verdict, err error) (waits bool) {
 				r.mark(at, delivered)
 			case fate == refused && (v.all != refused || a.entries == 1):
 				r.bury(at, sink.AppendDeadLine(nil, b, j, reasonRejected, cause))
+				r.o.health.buried(b.Partition, e.Seq, cause)
 			case fate == unsettled && !waits:
 				waits, deadline = true, b.Deadline
 			}

@@ -1,0 +1,84 @@
+package drain
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestDeadLettersAreNamedInTheLogNowAndThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sink.write = func(context.Context, []*sink.Batch) error { return sink.Permanent(errDown) }
+		r.store.produce(r.ns, "p", 100, 0)
+		r.start()
+		r.drained(time.Minute)
+		time.Sleep(quiet)
+		r.store.produce(r.ns, "q", 1, 0)
+		r.drained(time.Minute)
+		r.stop()
+		r.wantLedger(partition.Ledger{Accepted: 101, Dead: 101})
+		named := r.logs.FilterMessage("entries given up as dead letters").All()
+		if len(named) != 2 {
+			t.Fatalf("%d lines for 101 dead letters in two bursts", len(named))
+		}
+		first, second := named[0].ContextMap(), named[1].ContextMap()
+		if first["partition"] != "p" || first["error"] != errDown.Error() || second["partition"] != "q" || second["entries"] != int64(100) {
+			t.Errorf("got %v, then %v", first, second)
+		}
+	})
+}
+
+func TestFailingGaugeFallsWithTheFirstSuccess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var down atomic.Bool
+		down.Store(true)
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if down.Load() {
+				return errDown
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "p", 1, 0)
+		r.start()
+		time.Sleep(5 * time.Second)
+		if got := r.value(r.metrics().fail); got != 1 {
+			t.Errorf("sink_failing is %v while the sink is down", got)
+		}
+		down.Store(false)
+		r.drained(time.Minute)
+		if got := r.value(r.metrics().fail); got != 0 {
+			t.Errorf("sink_failing is %v after everything was delivered", got)
+		}
+		r.stop()
+	})
+}
+
+func TestStopDoesNotWaitForAStoreThatIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var away atomic.Bool
+		r.sink.write = func(context.Context, []*sink.Batch) error { away.Store(true); return nil }
+		r.store.settleFault = func(*partition.Settlement) fault {
+			if away.Load() {
+				return unavailable
+			}
+			return fault{}
+		}
+		r.store.produce(r.ns, "p", 128, 0)
+		r.start()
+		time.Sleep(time.Second)
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("stop took %v", took)
+		}
+		// The lease lapses, and the range is delivered again: nothing is lost.
+		r.wantLedger(partition.Ledger{Accepted: 128, Buffered: 128})
+	})
+}
