@@ -147,7 +147,9 @@ func (n *newcomer) curl(line string) string {
 			switch word {
 			case "-d":
 				method, body = http.MethodPost, words[i]
-				header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl does
+				if header.Get("Content-Type") == "" {
+					header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl does
+				}
 			case "-H":
 				name, value, _ := strings.Cut(words[i], ":")
 				header.Set(name, strings.TrimSpace(value))

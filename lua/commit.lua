@@ -84,7 +84,7 @@ if counts.dead > 0 then
 end
 
 if hi == p.to then
-  redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'token')
+  redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'token', 'lease')
   rearm(ready, m, ledger, partition, head, p.tail, full, now, linger)
 else
   redis.call('HSET', m, 'from', int(hi))

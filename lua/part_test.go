@@ -144,7 +144,7 @@ func (p *part) release(token string, delay, attempt int64) []any {
 }
 
 func (p *part) repairArgs() []any {
-	return []any{p.name, p.maxAge, int64(600_000), p.lease, int64(3_600_000)}
+	return []any{p.name, p.maxAge, int64(600_000)}
 }
 
 func (p *part) repair() []any {

@@ -30,7 +30,7 @@ end
 redis.call('ZSCORE', ready, partition)
 redis.call('LLEN', q)
 redis.call('LTRIM', q, 0, -1)
-redis.call('HDEL', m, 'token', 'from')
+redis.call('HDEL', m, 'token', 'lease', 'from')
 redis.call('HSET', m, 'attempt', int(attempt))
 redis.call('ZADD', ready, int(now + delay), partition)
 return { 1, now }

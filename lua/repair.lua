@@ -11,18 +11,15 @@
 -- KEYS[4] hash      the shard's ledger
 -- ARGV[1] string    partition name, the member of KEYS[2]
 -- ARGV[2] ms        max age of an entry
--- ARGV[3] ms        a due time further ahead than this is wrong where no range is held;
---                   one that waits for a retry may be ahead by the max age as well
--- ARGV[4] ms        how long a lease lasts that gets a new deadline
--- ARGV[5] ms        how long a lease may last at most
+-- ARGV[3] ms        a due time further ahead than this is wrong; but that of a lease may be
+--                   ahead by its length, that of a range which waits for a retry by the max age
 -- RETURNS {mended, now, expired}  mended 1 or 0; stale entries dropped
 --
 -- USES whole, int, time, die, reconcile, open, drop_stale
 local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local partition = ARGV[1]
 local max_age, ahead = whole(ARGV[2], 1), whole(ARGV[3], 0)
-local lease, longest = whole(ARGV[4], 0), whole(ARGV[5], 0)
-if not (max_age and ahead and lease and longest) then
+if not (max_age and ahead) then
   return redis.error_reply('ERR repair: bad arguments')
 end
 
@@ -45,13 +42,13 @@ end
 
 local most = ahead
 if p.token then
-  most = math.max(ahead, longest)
+  most = math.max(ahead, p.lease)
 elseif p.to then
   most = math.max(ahead, max_age)
 end
 if not due or due > now + most then
-  -- Whoever may hold a lease keeps it for as long as one lasts.
-  mended, due = 1, p.token and now + lease or now
+  -- Whoever may hold the lease keeps it for as long as it was to last.
+  mended, due = 1, p.token and now + p.lease or now
   redis.call('ZADD', ready, int(due), partition)
 end
 if p.token and due > now then

@@ -34,7 +34,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"dead letters without bound":        {"commit", "if over > 0 then", "if over > 1 then"},
 	"dies without a high-water mark":    {"commit", "if tail > mark then", "if false then"},
 	"anyone may release":                {"release", "held[1] ~= token", "false"},
-	"a release keeps the token":         {"release", "redis.call('HDEL', m, 'token', 'from')", ""},
+	"a release keeps the token":         {"release", "redis.call('HDEL', m, 'token', 'lease', 'from')", ""},
 	"repair expires what is leased":     {"repair", "if p.token and due > now then", "if false then"},
 	"repair leaves an orphan":           {"repair", "redis.call('ZADD', ready, int(due), partition)", ""},
 	"lost entries are not counted":      {"repair", "redis.call('HINCRBY', ledger, 'lost', int(missing))", ""},

@@ -188,7 +188,7 @@ func (h *hands) walk(sources map[string]string) {
 		"repair": func(t *rapid.T) {
 			name, p := pick()
 			ahead := rapid.Int64Range(0, 250).Draw(t, "ahead")
-			got := h.eval(sources["repair"], keys(name), name, modelMaxAge, ahead, modelLease, modelLease)
+			got := h.eval(sources["repair"], keys(name), name, modelMaxAge, ahead)
 			same("repair", got, m.repair(p, ahead))
 		},
 		"time passes": func(t *rapid.T) { m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
@@ -244,7 +244,7 @@ func (h *hands) walk(sources map[string]string) {
 	})
 	// Every partition mended: now the law holds to the entry.
 	for _, name := range names {
-		got := h.eval(sources["repair"], keys(name), name, modelMaxAge, 250, modelLease, modelLease)
+		got := h.eval(sources["repair"], keys(name), name, modelMaxAge, 250)
 		same("repair at the end", got, m.repair(m.parts[name], 250))
 	}
 	h.compare(m, names)
@@ -290,6 +290,7 @@ func (h *hands) compare(m *model, names []string) {
 		if p.token != "" {
 			want["token"] = p.token
 		}
+		put("lease", modelLease, p.token != "")
 		got := h.c.HGetAll(ctx, h.key("m:", name)).Val()
 		maps.DeleteFunc(got, func(k, v string) bool { return (k == "settled" || k == "expired") && v == "0" })
 		if !maps.Equal(got, want) {

@@ -18,7 +18,40 @@ const format = 1
 // noeviction), has a format this program knows, and records for each namespace
 // the shards that are configured. ErrIncompatible says what does not fit and
 // the way out; everything else passes by itself. warnings are for the log.
+//
+// An answer to the question of fitting is kept: until the first Check passed,
+// and from one that found ErrIncompatible to the next that passes, entries are
+// neither taken nor given out.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	warnings, err = s.check(ctx)
+	if err == nil || errors.Is(err, ErrIncompatible) {
+		s.fits.Store(&verdict{err})
+	}
+	return warnings, err
+}
+
+// verdict is what the last conclusive Check found.
+type verdict struct{ err error }
+
+// fit is nil when entries may be taken and given out. Whoever comes first asks
+// the store; so nothing is stored where nobody would look for it.
+func (s *Store) fit(ctx context.Context) error {
+	if v := s.fits.Load(); v != nil {
+		return v.err
+	}
+	s.fitting.Lock()
+	defer s.fitting.Unlock()
+	if v := s.fits.Load(); v != nil {
+		return v.err
+	}
+	_, err := s.Check(ctx)
+	if errors.Is(err, ErrUnknown) {
+		err = &storeError{ErrUnavailable, err} // of the operation that asked: it did not run
+	}
+	return err
+}
+
+func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 	if _, err := s.readTime(ctx); err != nil {
 		return nil, err
 	}
@@ -74,36 +107,44 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 	return warnings, classify(err)
 }
 
-// recorded compares format and shards with the store, and writes them down
-// when the namespace is new.
+// recorded compares format and shards with the store, which writes them down
+// when the namespace is new to it.
 func (s *Store) recorded(ctx context.Context, ns *Namespace) error {
-	pipe := s.backend.out.Pipeline()
-	stored := make([]*redis.SliceCmd, len(ns.shards))
-	for i := range ns.shards {
-		stored[i] = pipe.HMGet(ctx, ns.shards[i].ledger, "format", "shards")
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return classify(err)
-	}
-	pipe = s.backend.out.Pipeline()
-	for i, cmd := range stored {
-		for j, want := range []int{format, len(ns.shards)} {
-			name := []string{"format", "shards"}[j]
-			text, ok := cmd.Val()[j].(string)
-			if !ok {
-				pipe.HSetNX(ctx, ns.shards[i].ledger, name, want)
-				continue
-			}
-			if err := compatible(ns.Name, name, text, want); err != nil {
-				return &storeError{ErrIncompatible, err}
+	settings := map[string]int{"format": format, "shards": len(ns.shards)}
+	missing := false
+	compare := func(declare bool) error {
+		missing = false
+		pipe := s.backend.out.Pipeline()
+		stored := make([]map[string]*redis.StringCmd, len(ns.shards))
+		for i := range ns.shards {
+			stored[i] = map[string]*redis.StringCmd{}
+			for name, want := range settings {
+				if declare { // the first of several programs wins; all read what it wrote
+					pipe.HSetNX(ctx, ns.shards[i].ledger, name, want)
+				}
+				stored[i][name] = pipe.HGet(ctx, ns.shards[i].ledger, name)
 			}
 		}
-	}
-	if pipe.Len() == 0 {
+		if _, err := pipe.Exec(ctx); classify(err) != nil {
+			return classify(err)
+		}
+		for i := range stored {
+			for name, cmd := range stored[i] {
+				if errors.Is(cmd.Err(), redis.Nil) {
+					missing = true
+				} else if err := compatible(ns.Name, name, cmd.Val(), settings[name]); err != nil {
+					return &storeError{ErrIncompatible, err}
+				}
+			}
+		}
 		return nil
 	}
-	_, err := pipe.Exec(ctx)
-	return classify(err)
+	// Reading comes first, and mostly is all: a store that is full refuses to
+	// write even what it holds already.
+	if err := compare(false); err != nil || !missing {
+		return err
+	}
+	return compare(true)
 }
 
 func compatible(namespace, field, stored string, want int) error {

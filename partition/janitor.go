@@ -15,11 +15,7 @@ import (
 
 const (
 	janitorEvery = time.Second
-	// A lease lasts this long at most (drain.Config refuses more) …
-	longestLease = time.Hour
-	// … and this long by default: what one gets whose deadline is not to be believed.
-	usualLease  = 15 * time.Second
-	janitorPage = 200 // partitions looked at a shard and round, so its work is bounded
+	janitorPage  = 200 // partitions looked at a shard and round, so its work is bounded
 )
 
 // Janitor mends what no other script meets, until ctx ends: lists the active
@@ -67,7 +63,7 @@ func newJanitor(s *Store) *janitor {
 // round is one second's work. A store that is away leaves it undone.
 func (j *janitor) round(ctx context.Context) {
 	now, ok := j.clock.now()
-	if !ok {
+	if !ok || j.fit(ctx) != nil {
 		return
 	}
 	for _, h := range j.shards {
@@ -118,7 +114,7 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) {
 	for i, name := range names {
 		calls[i] = newCall(ctx, lua.Repair,
 			[]string{h.sh.list(name), h.sh.ready, h.sh.meta(name), h.sh.ledger},
-			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns), usualLease.Milliseconds(), longestLease.Milliseconds())
+			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
 	}
 	j.run(ctx, j.backend.out, calls)
 	var mended, expired int64

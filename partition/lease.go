@@ -25,6 +25,9 @@ type DuePartition struct {
 // skipping offset of them. Partitions that are not due yet are listed too, so
 // the first of those tells how long to sleep; total counts those that are due.
 func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) (list []DuePartition, total int, err error) {
+	if err := s.fit(ctx); err != nil {
+		return nil, 0, err
+	}
 	sh := &ns.shards[shard]
 	sh.alarm.reset()
 	now, ok := s.clock.now()
@@ -77,6 +80,13 @@ type Lease struct {
 // Under at-most-once delivery the entries are settled already, and the Lease
 // has no Token.
 func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration) {
+	if err := s.fit(ctx); err != nil {
+		for _, c := range claims {
+			c.Lease, c.Expired, c.Err, c.token = nil, 0, err, ""
+			s.metrics.failed(err)
+		}
+		return
+	}
 	calls := make([]*call, len(claims))
 	for i, c := range claims {
 		c.token = ""

@@ -30,12 +30,17 @@ type site struct {
 
 func open(t *testing.T, url string, change func(*partition.Policy)) *site {
 	t.Helper()
+	return openPrefix(t, url, "sw", change)
+}
+
+func openPrefix(t *testing.T, url, prefix string, change func(*partition.Policy)) *site {
+	t.Helper()
 	policy := partition.DefaultPolicy()
 	policy.Capacity = 1_000_000
 	if change != nil {
 		change(&policy)
 	}
-	s, err := partition.Open(partition.Config{URL: url, Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy}},
+	s, err := partition.Open(partition.Config{URL: url, Prefix: prefix, Namespaces: map[string]partition.Policy{"default": policy}},
 		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

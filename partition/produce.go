@@ -35,10 +35,19 @@ type Group struct {
 	Err      error // nil, ErrTooManyPartitions, or Is ErrUnavailable, ErrUnknown or ErrBroken
 }
 
-// Produce runs all groups in one round trip. A partition may appear in only one
-// group of a call. Each group succeeds or fails by itself. The entries are not
-// kept after it returns.
+// Produce runs all groups in one round trip, those of one partition in the order
+// given. Each succeeds or fails by itself. The entries are not kept after it
+// returns. Groups of one partition in one call are of requests in flight at the
+// same time: should Redis forget its scripts at that very moment, they may run
+// in another order.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
+	if err := s.fit(ctx); err != nil {
+		for _, g := range groups {
+			g.Err = err
+			s.metrics.failed(err)
+		}
+		return
+	}
 	calls := make([]*call, len(groups))
 	for i, g := range groups {
 		calls[i] = produceCall(ctx, g)

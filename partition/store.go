@@ -20,6 +20,8 @@ type Store struct {
 	metrics    *metrics
 	log        *zap.Logger
 	loaded     atomic.Bool // Check has put the scripts into the store
+	fits       atomic.Pointer[verdict]
+	fitting    sync.Mutex
 	closing    sync.Once
 	closeErr   error
 }

@@ -62,8 +62,8 @@ func Options(u *url.URL, known ...string) (map[string]string, error) {
 	return options, nil
 }
 
-// Redact returns a sink URL fit for logs: without user, password, options and
-// fragment, which is where secrets are kept.
+// Redact returns a sink URL fit for logs: without user, password, options,
+// fragment and a server's path, which is where secrets are kept.
 func Redact(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	switch {
@@ -74,11 +74,12 @@ func Redact(rawURL string) string {
 		return u.Scheme + ":…"
 	}
 	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	if strings.Contains(u.Path, "@") {
-		// A '/' in a password ends the authority early: the rest looks like a path.
-		clean.Path, clean.RawPath = "/", ""
+	if u.Host != "" && u.Path != "" && u.Path != "/" {
+		// Webhooks keep their secret in the path. And a '/' in a password ends
+		// the authority early: the rest looks like a path.
+		clean.Path, clean.RawPath = "/…", ""
 	}
-	text := clean.String()
+	text := strings.Replace(clean.String(), url.PathEscape("…"), "…", 1)
 	if u.User != nil {
 		text = strings.Replace(text, "://", "://…@", 1)
 	}

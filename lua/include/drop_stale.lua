@@ -33,7 +33,7 @@ local function drop_stale(q, m, ledger, head, cutoff)
     redis.call('HINCRBY', ledger, 'expired', int(dropped))
     redis.call('HINCRBY', m, 'expired', int(dropped))
     redis.call('HSET', m, 'head', int(head))
-    redis.call('HDEL', m, 'token', 'from')
+    redis.call('HDEL', m, 'token', 'lease', 'from')
   end
   return head, dropped, more
 end

@@ -3,10 +3,11 @@
 -- keys refuses the script whole; the first write is a trim that trims nothing,
 -- so a script that frees memory also runs when the store is full.
 -- Returns nil when the partition has no entries (it is forgotten then), else a
--- table: head, tail; from, to, cuts, attempt while a range is held; token.
+-- table: head, tail; from, to, cuts, attempt while a range is held; token and
+-- lease (its length, ms) while it is leased.
 local function open(q, ready, m, ledger, partition, known, now_us)
   local length = redis.call('LLEN', q)
-  local v = redis.call('HMGET', m, 'head', 'tail', 'from', 'to', 'cuts', 'attempt', 'token')
+  local v = redis.call('HMGET', m, 'head', 'tail', 'from', 'to', 'cuts', 'attempt', 'token', 'lease')
   local mark = tonumber(redis.call('HGET', ledger, 'high_water') or '0')
   local head, tail, from = tonumber(v[1]), tonumber(v[2]), tonumber(v[3])
 
@@ -35,6 +36,6 @@ local function open(q, ready, m, ledger, partition, known, now_us)
   end
   return {
     head = head, tail = tail, from = from, to = tonumber(v[4]),
-    cuts = v[5] or '', attempt = tonumber(v[6] or '0'), token = v[7],
+    cuts = v[5] or '', attempt = tonumber(v[6] or '0'), token = v[7], lease = tonumber(v[8] or '0'),
   }
 end

@@ -1,0 +1,73 @@
+package partition_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Entries stored under other shards than the store was first used with would be
+// looked for by nobody.
+func TestAStoreThatDoesNotFitTakesAndGivesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	first := open(t, server.URL(), nil)
+	if err := first.produce("kart", "x"); err != nil {
+		t.Fatal(err)
+	}
+	// It never called Check, as when the store did not answer at its start.
+	other := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 4 })
+	if err := other.produce("kart", "y"); !errors.Is(err, partition.ErrIncompatible) {
+		t.Errorf("produce: got %v, want ErrIncompatible", err)
+	}
+	if _, _, err := other.Due(t.Context(), other.ns, 0, 0, 1); !errors.Is(err, partition.ErrIncompatible) {
+		t.Errorf("due: got %v, want ErrIncompatible", err)
+	}
+	claim := &partition.Claim{Namespace: other.ns, Partition: "kart", MaxBatches: 1}
+	if other.Claim(t.Context(), []*partition.Claim{claim}, time.Second); !errors.Is(claim.Err, partition.ErrIncompatible) {
+		t.Errorf("claim: got %v, want ErrIncompatible", claim.Err)
+	}
+
+	// A newer program upgrades the format while this one runs.
+	c := server.Client()
+	c.HSet(t.Context(), "sw:{default.0}:ledger", "format", 2)
+	if _, err := first.Check(t.Context()); !errors.Is(err, partition.ErrIncompatible) {
+		t.Fatalf("check: got %v, want ErrIncompatible", err)
+	}
+	if err := first.produce("kart", "z"); !errors.Is(err, partition.ErrIncompatible) {
+		t.Errorf("produce after the upgrade: got %v, want ErrIncompatible", err)
+	}
+	c.HSet(t.Context(), "sw:{default.0}:ledger", "format", 1)
+	if _, err := first.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.produce("kart", "z"); err != nil {
+		t.Errorf("produce once it fits again: %v", err)
+	}
+	if o, err := first.Overview(t.Context(), first.ns); err != nil || o.Ledger.Accepted != 2 {
+		t.Errorf("ledger %+v %v, want the 2 that were acknowledged", o.Ledger, err)
+	}
+}
+
+func TestOfTwoFirstUsersWithDifferentShardsOneIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for round := range 50 {
+		prefix := fmt.Sprint("r", round)
+		var wg sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			s := openPrefix(t, server.URL(), prefix, func(p *partition.Policy) { p.Shards = i + 1 })
+			wg.Go(func() { _, errs[i] = s.Check(t.Context()) })
+		}
+		wg.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) {
+			t.Fatalf("round %d: %v and %v, want one to be refused", round, errs[0], errs[1])
+		}
+	}
+}
