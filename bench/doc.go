@@ -13,10 +13,14 @@
 // was due meanwhile; a loader that politely waits for it would show one slow
 // request and call the rest fast (coordinated omission).
 //
+// Without a Rate the loop is closed: every connection sends as soon as it was
+// answered. That is for comparing capacities, not for latencies.
+//
 // Each entry ends in exactly one count: acknowledged, rejected under the
 // server's code, or unknown. Nothing is retried, so the counts can be held
 // against the server's ledger.
 //
-// The command in run starts Redis and a server of its own, loads them and checks
-// the promises; README.md has the method and the figures.
+// The command in run starts Redis and a server of its own, holds their speed
+// against what the parts allow and checks the promises; README.md has the method
+// and the figures. `spillway bench` is the same engine for users.
 package bench

@@ -6,21 +6,28 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Load says what to send. Every field but Token must be set.
+// Load says what to send. What may be left out says so.
 type Load struct {
 	URL       string // the data port: "http://host:port"
 	Namespace string
 	Token     string // sent as a bearer token; empty sends none
 
-	Rate     float64       // requests a second
+	// Rate is requests a second. 0 closes the loop: each connection sends when
+	// its last request was answered, and latencies count from the sending. That
+	// finds the most a server takes, and says nothing about how it feels.
+	Rate     float64
 	Duration time.Duration // how long requests are due; Rate × Duration of them
+	Requests int64         // closed loop: ends it when this many are sent; 0 leaves that to Duration
 
-	Partitions   int // request i goes to partition i modulo this
-	Entries      int // a request; 1 is sent as a single event, more as NDJSON
-	PayloadBytes int // an entry; at least MinPayload
+	Prefix       string // of the partitions' names, before their number; "bench-" when empty
+	Partitions   int    // request i goes to partition i modulo this
+	Zipf         bool   // or to one by Zipf's law (exponent 1.1), the same at every run
+	Entries      int    // a request; 1 is sent as a single event, more as NDJSON
+	PayloadBytes int    // an entry; at least MinPayload
 
 	Connections int // kept alive, one request in flight on each
 	// Timeout of one request: its outcome is then unknown. One that could not
@@ -58,6 +65,11 @@ func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (
 	// very end of its time.
 	rec := newRecorder(3 * l.Timeout)
 	build := newRequestBuilder(l, target.Host)
+	if l.Rate == 0 {
+		start := time.Now()
+		l.closed(ctx, start, conns, build, rec)
+		return rec.result(start), nil
+	}
 	start := time.Now()
 	due := func(i int64) time.Time {
 		return start.Add(time.Duration(float64(i) / l.Rate * float64(time.Second)))
@@ -86,6 +98,31 @@ func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (
 	return rec.result(start), nil
 }
 
+// closed keeps every connection busy until the load ends.
+func (l Load) closed(ctx context.Context, start time.Time, conns []*conn, build *requestBuilder, rec *recorder) {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for _, c := range conns {
+		workers.Go(func() {
+			var request []byte
+			for ctx.Err() == nil {
+				sent := time.Now()
+				if sent.Sub(start) >= l.Duration {
+					return
+				}
+				i := next.Add(1) - 1
+				if l.Requests > 0 && i >= l.Requests {
+					return
+				}
+				request = build.append(request[:0], i)
+				out := c.exchange(ctx, request, l.Entries)
+				rec.add(sent, sent, time.Now(), out)
+			}
+		})
+	}
+	workers.Wait()
+}
+
 // pace hands out 0 to total-1, none before it is due.
 func pace(ctx context.Context, total int64, due func(int64) time.Time, sleep func(time.Duration), turns chan<- int64) {
 	for i := range total {
@@ -108,12 +145,13 @@ func (l Load) validate() (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse url: %w", err)
 	}
+	closed := l.Rate == 0 && l.Duration > 0
 	switch {
 	case target.Scheme != "http" || target.Port() == "":
 		return nil, fmt.Errorf("url: %q is not usable: want http://host:port", l.URL)
 	case l.Namespace == "":
 		return nil, fmt.Errorf("namespace: empty; want a name")
-	case l.Rate <= 0 || l.Rate*l.Duration.Seconds() < 1:
+	case !closed && l.Rate*l.Duration.Seconds() < 1:
 		return nil, fmt.Errorf("rate × duration: %v/s for %v is not one request", l.Rate, l.Duration)
 	case l.Partitions < 1 || l.Entries < 1 || l.Connections < 1:
 		return nil, fmt.Errorf("partitions, entries, connections: %d, %d, %d; want 1 or more of each",

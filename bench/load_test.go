@@ -195,6 +195,49 @@ func TestTheEndOfTheContextEndsTheLoad(t *testing.T) {
 	})
 }
 
+func TestAClosedLoopSendsWhenItWasAnswered(t *testing.T) {
+	t.Parallel()
+	// Two connections, 10 ms an answer, one second: a hundred each, whose
+	// latency is the server's alone.
+	slow := func(int64) string {
+		time.Sleep(10 * time.Millisecond) // virtual: the server's work
+		return ok
+	}
+	s := &server{answer: slow}
+	res := drive(t, load(0, time.Second, 2), s)
+	if res.Acked != 200 || res.Errors() != 0 || res.Latency.Max != 10*time.Millisecond || res.Lag.Max != 0 {
+		t.Errorf("got acked %d, errors %d, latency max %v, lag max %v; want 200, 0, 10ms, 0", res.Acked, res.Errors(), res.Latency.Max, res.Lag.Max)
+	}
+
+	counted := load(0, time.Minute, 2)
+	counted.Requests = 7
+	s = &server{answer: slow}
+	if res := drive(t, counted, s); res.Acked != 7 || s.seen.Load() != 7 {
+		t.Errorf("got acked %d, seen %d; want 7 requests and no more", res.Acked, s.seen.Load())
+	}
+}
+
+func TestZipfPrefersTheFirstPartitionsAndRepeatsItself(t *testing.T) {
+	t.Parallel()
+	l := load(1, time.Second, 1)
+	l.Partitions, l.Zipf, l.Prefix = 50, true, "game-"
+	a, b := newRequestBuilder(l, "test:80"), newRequestBuilder(l, "test:80")
+	counts := make([]int, l.Partitions)
+	for i := range int64(10_000) {
+		p := a.partition(i)
+		if p != b.partition(i) {
+			t.Fatalf("request %d: got %d and %d", i, p, b.partition(i))
+		}
+		counts[p]++
+	}
+	if counts[0] < 2*counts[1]-counts[0]/4 || counts[0] < 5*counts[20] || counts[49] == 0 {
+		t.Errorf("got %v, want a long tail behind the first", counts)
+	}
+	if path := string(a.append(nil, 0)); !strings.HasPrefix(path, "POST /v1/default/game-") {
+		t.Errorf("got %.40s, want the prefix in the path", path)
+	}
+}
+
 func TestNobodyListeningIsAnError(t *testing.T) {
 	t.Parallel()
 	down := errors.New("refused")

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 )
@@ -24,6 +25,7 @@ const (
 // connection shares it.
 type requestBuilder struct {
 	partitions int64
+	skewed     []uint32 // Zipf: the partition of request i modulo its length
 	entries    int64
 	path       string // up to the partition
 	head       string // from the end of the partition to the body
@@ -39,21 +41,40 @@ func newRequestBuilder(l Load, host string) *requestBuilder {
 	if l.Token != "" {
 		auth = "Authorization: Bearer " + l.Token + "\r\n"
 	}
-	return &requestBuilder{
+	prefix := l.Prefix
+	if prefix == "" {
+		prefix = "bench-"
+	}
+	b := &requestBuilder{
 		partitions: int64(l.Partitions),
 		entries:    int64(l.Entries),
-		path:       "POST /v1/" + l.Namespace + "/",
+		path:       "POST /v1/" + l.Namespace + "/" + prefix,
 		head: fmt.Sprintf(" HTTP/1.1\r\nHost: %s\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 			host, auth, contentType, length),
 		padding: strings.Repeat("x", l.PayloadBytes-MinPayload),
 	}
+	if l.Zipf {
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(l.Partitions-1))
+		b.skewed = make([]uint32, 1<<16)
+		for i := range b.skewed {
+			b.skewed[i] = uint32(zipf.Uint64())
+		}
+	}
+	return b
+}
+
+// partition is where request i goes.
+func (b *requestBuilder) partition(i int64) int64 {
+	if b.skewed != nil {
+		return int64(b.skewed[i%int64(len(b.skewed))])
+	}
+	return i % b.partitions
 }
 
 // append writes request i to dst.
 func (b *requestBuilder) append(dst []byte, i int64) []byte {
 	dst = append(dst, b.path...)
-	dst = append(dst, "bench-"...)
-	dst = strconv.AppendInt(dst, i%b.partitions, 10)
+	dst = strconv.AppendInt(dst, b.partition(i), 10)
 	dst = append(dst, b.head...)
 	for n := i * b.entries; n < (i+1)*b.entries; n++ {
 		dst = append(dst, payloadHead...)

@@ -50,15 +50,15 @@ type recorder struct {
 	mu      sync.Mutex
 	sum     Result
 	last    time.Time
-	latency durations
-	lag     durations
+	latency *Durations
+	lag     *Durations
 }
 
 func newRecorder(longest time.Duration) *recorder {
 	return &recorder{
 		sum:     Result{Rejected: map[string]int64{}},
-		latency: newDurations(longest),
-		lag:     newDurations(longest),
+		latency: NewDurations(longest),
+		lag:     NewDurations(longest),
 	}
 }
 
@@ -75,8 +75,8 @@ func (r *recorder) add(due, sent, done time.Time, out outcome) {
 	if done.After(r.last) {
 		r.last = done
 	}
-	r.latency.add(done.Sub(due))
-	r.lag.add(sent.Sub(due))
+	r.latency.Add(done.Sub(due))
+	r.lag.Add(sent.Sub(due))
 }
 
 // result is called once, after the last add.
@@ -87,28 +87,32 @@ func (r *recorder) result(start time.Time) Result {
 	if r.last.After(start) {
 		res.Elapsed = r.last.Sub(start)
 	}
-	res.Latency, res.Lag = r.latency.quantiles(), r.lag.quantiles()
+	res.Latency, res.Lag = r.latency.Quantiles(), r.lag.Quantiles()
 	return res
 }
 
-// durations is a histogram of microseconds and the exact maximum.
-type durations struct {
+// Durations is a histogram of microseconds and the exact maximum. It is not
+// safe for concurrent use.
+type Durations struct {
 	hist *hdrhistogram.Histogram
 	max  time.Duration
 }
 
-func newDurations(longest time.Duration) durations {
-	return durations{hist: hdrhistogram.New(1, max(longest.Microseconds(), 2), 3)}
+// NewDurations tells durations up to longest apart.
+func NewDurations(longest time.Duration) *Durations {
+	return &Durations{hist: hdrhistogram.New(1, max(longest.Microseconds(), 2), 3)}
 }
 
-func (d *durations) add(v time.Duration) {
+// Add counts one; a negative one as 0.
+func (d *Durations) Add(v time.Duration) {
 	v = max(v, 0)
 	d.max = max(d.max, v)
 	// A value past the range is recorded at its end; max still has it whole.
 	_ = d.hist.RecordValue(min(v.Microseconds(), d.hist.HighestTrackableValue()))
 }
 
-func (d *durations) quantiles() Quantiles {
+// Quantiles of what was added so far.
+func (d *Durations) Quantiles() Quantiles {
 	at := func(q float64) time.Duration {
 		return time.Duration(d.hist.ValueAtQuantile(q)) * time.Microsecond
 	}

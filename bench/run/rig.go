@@ -2,38 +2,41 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/partition"
 )
 
-// rig is what a scenario runs on: a Redis and a server, alone on free ports and
-// in a folder of their own.
+// rig is what is measured: a Redis and a server, alone on free ports and in a
+// folder of their own.
 //
-//	load ──HTTP──▶ spillway serve ──▶ redis-server (AOF everysec, noeviction)
-//	                   │ null: sink
-//	                   └─ admin port: ledger
+//	load ──HTTP──▶ spillway serve ──▶ redis-server (noeviction)
+//	                   │ sink                ▲
+//	                   └─ admin port         └─ store: the account, read directly
 type rig struct {
-	dir           string
+	dir, bin      string
 	redis, server *process
 	client        *redis.Client
+	store         *partition.Store
+	redisURL      string
 	data, admin   string // base URLs
 }
 
-// newRig starts both and waits until the server is ready. role is the server's.
-func newRig(ctx context.Context, bin, redisServer, role string) (_ *rig, err error) {
-	bin, err = filepath.Abs(bin)
+// newRig starts a Redis alone; serve adds the server. A durable one writes an
+// append-only file, synced every second.
+func newRig(ctx context.Context, s settings, durable bool) (_ *rig, err error) {
+	bin, err := filepath.Abs(s.bin)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +44,7 @@ func newRig(ctx context.Context, bin, redisServer, role string) (_ *rig, err err
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir}
+	r := &rig{dir: dir, bin: bin}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -50,12 +53,16 @@ func newRig(ctx context.Context, bin, redisServer, role string) (_ *rig, err err
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 
-	ports, err := freePorts(3)
+	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	r.redis, err = start(dir, "redis", redisServer, "--port", port(ports[0]), "--bind", "127.0.0.1", "--dir", dir,
-		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
+	aof := "no"
+	if durable {
+		aof = "yes"
+	}
+	r.redis, err = start(dir, "redis", s.redisServer, "--port", port(ports[0]), "--bind", "127.0.0.1", "--dir", dir,
+		"--appendonly", aof, "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
 	if err != nil {
 		return nil, err
 	}
@@ -63,27 +70,51 @@ func newRig(ctx context.Context, bin, redisServer, role string) (_ *rig, err err
 	if err := r.redis.await(ctx, "redis-server", func(ctx context.Context) error { return r.client.Ping(ctx).Err() }); err != nil {
 		return nil, err
 	}
+	r.redisURL = "redis://" + ports[0]
+	r.store, err = openStore(r.redisURL)
+	return r, err
+}
 
-	r.data, r.admin = "http://"+ports[1], "http://"+ports[2]
-	r.server, err = start(dir, "spillway", bin, "serve", "--redis", "redis://"+ports[0],
-		"--listen", ports[1], "--admin-listen", ports[2], "--sink", "null:", "--role", role)
-	if err != nil {
-		return nil, err
+// openStore reads and writes as a server with the default settings would, but
+// for a capacity that no backlog of a benchmark reaches.
+func openStore(url string) (*partition.Store, error) {
+	policy := partition.DefaultPolicy()
+	policy.Capacity = roomy
+	return partition.Open(partition.Config{URL: url, Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy}},
+		prometheus.NewRegistry(), zap.NewNop())
+}
+
+// serve starts a server on the rig's Redis with these further flags and waits
+// until it is ready. One that ran before is stopped first.
+func (r *rig) serve(ctx context.Context, flags ...string) error {
+	if r.server != nil {
+		r.server.stop()
 	}
-	err = r.server.await(ctx, "spillway serve", func(ctx context.Context) error {
-		_, err := get(ctx, r.data+"/readyz")
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	r.data, r.admin = "http://"+ports[0], "http://"+ports[1]
+	r.server, err = start(r.dir, "spillway", r.bin, append([]string{"serve", "--redis", r.redisURL,
+		"--listen", ports[0], "--admin-listen", ports[1]}, flags...)...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return r.server.await(ctx, "spillway serve", func(ctx context.Context) error {
+		_, err := bench.Get(ctx, r.admin+"/readyz")
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // close stops the server before its Redis, as an operator would.
 func (r *rig) close() {
 	if r.server != nil {
 		r.server.stop()
+	}
+	if r.store != nil {
+		_ = r.store.Close()
 	}
 	if r.client != nil {
 		_ = r.client.Close()
@@ -94,37 +125,22 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir) // a temp folder; the system clears what is left
 }
 
-// account is the admin port's answer about a namespace.
-type account struct {
-	Ledger   partition.Ledger `json:"ledger"`
-	Residual *int64           `json:"residual"` // only after an audit
+// ledger reads the account where it is kept, which costs the server nothing.
+func (r *rig) ledger(ctx context.Context) (partition.Ledger, error) {
+	o, err := r.store.Overview(ctx, r.store.Namespace("default"))
+	return o.Ledger, err
 }
 
-func (r *rig) account(ctx context.Context, audit bool) (account, error) {
-	url := r.admin + "/api/v1/namespaces/default"
-	if audit {
-		url += "?audit=1"
-	}
-	body, err := get(ctx, url)
+// drained waits until nothing is buffered any more and returns when that was.
+func (r *rig) drained(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	at, err := bench.AwaitDrained(ctx, r.ledger)
 	if err != nil {
-		return account{}, err
+		text, _ := os.ReadFile(r.server.log)
+		return at, fmt.Errorf("%w; the end of the server's log:\n%s", err, text[max(0, len(text)-2000):])
 	}
-	var a account
-	if err := json.Unmarshal(body, &a); err != nil {
-		return account{}, fmt.Errorf("read ledger: %w", err)
-	}
-	return a, nil
-}
-
-// drained waits until nothing is buffered any more.
-func (r *rig) drained(ctx context.Context) error {
-	return r.server.await(ctx, "an empty buffer", func(ctx context.Context) error {
-		a, err := r.account(ctx, false)
-		if err == nil && a.Ledger.Buffered != 0 {
-			err = fmt.Errorf("%d entries are buffered", a.Ledger.Buffered)
-		}
-		return err
-	})
+	return at, nil
 }
 
 // redisMemory is used_memory and used_memory_peak, in bytes.
@@ -147,23 +163,6 @@ func infoField(info, name string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("read redis memory: no %s", name)
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	_ = resp.Body.Close() // read-only
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, body)
-	}
-	return body, err
 }
 
 // freePorts returns n different loopback addresses nobody listens on. Another

@@ -9,6 +9,14 @@ import (
 	"time"
 )
 
+// TestMain lets the test binary be one of the sides, as the command is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && sides[os.Args[1]] != nil {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
 func TestCPUIsReadPastANameWithSpacesAndBrackets(t *testing.T) {
 	t.Parallel()
 	stat := "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 150 75 0 0 20 0 9 0 123 456 789"
@@ -47,7 +55,7 @@ func TestRedisFieldsAreToldApart(t *testing.T) {
 
 func TestWrongFlagsAreUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-scenario", "nothing"}, {"-rate", "fast"}} {
+	for _, args := range [][]string{{"-scenario", "nothing"}, {"-rate", "fast"}, {"-rows", "z"}, {"-rounds", "0"}} {
 		if code := command(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}); code != 2 {
 			t.Errorf("%v: got exit %d, want 2", args, code)
 		}

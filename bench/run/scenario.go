@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
@@ -13,6 +17,9 @@ type settings struct {
 	bin, redisServer string
 	rate             float64
 	duration         time.Duration
+	rows             string        // table: those to measure, by their letters; empty measures all
+	rounds           int           // table: pairs a row
+	segment          time.Duration // table: how long one side of a pair is loaded
 	partitions       int
 	payload          int
 	connections      int
@@ -64,11 +71,14 @@ func memory(ctx context.Context, s settings) (*report, error) {
 // run is the part all scenarios share: load a fresh rig, let it settle, measure,
 // and check the accounting.
 func run(ctx context.Context, s settings, name, role string, load bench.Load, checks func(*report)) (_ *report, err error) {
-	r, err := newRig(ctx, s.bin, s.redisServer, role)
+	r, err := newRig(ctx, s, true)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
+	if err := r.serve(ctx, "--sink", "null:", "--role", role); err != nil {
+		return nil, err
+	}
 
 	before, err := r.usage(ctx)
 	if err != nil {
@@ -81,23 +91,19 @@ func run(ctx context.Context, s settings, name, role string, load bench.Load, ch
 	}
 	loaded := time.Now()
 	if role == "all" {
-		wait, cancel := context.WithTimeout(ctx, drainTimeout)
-		defer cancel()
-		if err := r.drained(wait); err != nil {
+		empty, err := r.drained(ctx)
+		if err != nil {
 			return nil, err
 		}
-		rep.Drained = time.Since(loaded)
+		rep.Drained = empty.Sub(loaded)
 	}
 	after, err := r.usage(ctx)
 	if err != nil {
 		return nil, err
 	}
-	acc, err := r.account(ctx, true)
+	acc, err := bench.ReadAccount(ctx, r.admin, "default", true)
 	if err != nil {
 		return nil, err
-	}
-	if acc.Residual == nil {
-		return nil, fmt.Errorf("audit: the answer has no residual")
 	}
 	rep.Ledger, rep.Residual = acc.Ledger, *acc.Residual
 	perEntry := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(rep.Load.Acked) }
@@ -119,8 +125,10 @@ func run(ctx context.Context, s settings, name, role string, load bench.Load, ch
 
 // usage is a snapshot of what the rig's processes have used.
 type usage struct {
-	serverCPU, redisCPU             time.Duration
+	serverCPU, redisCPU, loaderCPU  time.Duration
 	serverRSS, redisUsed, redisPeak int64
+	commands, scripts               int64 // Redis calls, those that scripts make included; script calls
+	batches, batched                float64
 }
 
 func (r *rig) usage(ctx context.Context) (u usage, err error) {
@@ -130,9 +138,53 @@ func (r *rig) usage(ctx context.Context) (u usage, err error) {
 	if u.redisCPU, err = r.redis.cpu(); err != nil {
 		return u, err
 	}
+	if u.loaderCPU, err = (&process{pid: os.Getpid()}).cpu(); err != nil {
+		return u, err
+	}
 	if u.serverRSS, err = r.server.rssPeak(); err != nil {
 		return u, err
 	}
-	u.redisUsed, u.redisPeak, err = r.redisMemory(ctx)
-	return u, err
+	if u.redisUsed, u.redisPeak, err = r.redisMemory(ctx); err != nil {
+		return u, err
+	}
+	if u.commands, u.scripts, err = r.redisCalls(ctx); err != nil {
+		return u, err
+	}
+	metrics, err := bench.Get(ctx, r.admin+"/metrics")
+	if err != nil {
+		return u, err
+	}
+	// Absent under role ingest, and then 0.
+	u.batches = metric(metrics, `spillway_drain_batch_entries_count{namespace="default"}`)
+	u.batched = metric(metrics, `spillway_drain_batch_entries_sum{namespace="default"}`)
+	return u, nil
+}
+
+// redisCalls counts commands so far, those inside scripts too, and scripts.
+func (r *rig) redisCalls(ctx context.Context) (commands, scripts int64, err error) {
+	info, err := r.client.Info(ctx, "stats", "commandstats").Result()
+	if err != nil {
+		return 0, 0, fmt.Errorf("read redis calls: %w", err)
+	}
+	if commands, err = infoField(info, "total_commands_processed"); err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(info) {
+		if rest, found := strings.CutPrefix(line, "cmdstat_evalsha:calls="); found {
+			calls, _, _ := strings.Cut(rest, ",")
+			scripts, err = strconv.ParseInt(calls, 10, 64)
+		}
+	}
+	return commands, scripts, err
+}
+
+// metric is the value of one series in Prometheus's text, 0 when it is absent.
+func metric(text []byte, series string) float64 {
+	for line := range bytes.Lines(text) {
+		if rest, found := bytes.CutPrefix(line, []byte(series+" ")); found {
+			value, _ := strconv.ParseFloat(string(bytes.TrimSpace(rest)), 64)
+			return value
+		}
+	}
+	return 0
 }

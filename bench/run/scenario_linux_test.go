@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestAShortRunKeepsEveryPromise runs both scenarios on the real binary and a
@@ -17,8 +18,11 @@ func TestAShortRunKeepsEveryPromise(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	var out, progress bytes.Buffer
-	args := []string{"-bin", bin, "-rate", "200", "-duration", "1s", "-partitions", "10", "-json"}
-	code := command(t.Context(), args, &out, &progress)
+	code := 0
+	for _, scenario := range []string{"throughput", "memory"} {
+		args := []string{"-scenario", scenario, "-bin", bin, "-rate", "200", "-duration", "1s", "-partitions", "10", "-json"}
+		code = max(code, command(t.Context(), args, &out, &progress))
+	}
 	acked := map[string]int64{}
 	for dec := json.NewDecoder(&out); dec.More(); {
 		var rep report
@@ -34,5 +38,30 @@ func TestAShortRunKeepsEveryPromise(t *testing.T) {
 	}
 	if acked["throughput"] != 200 || acked["memory"] != memoryPartitions*memoryEntries {
 		t.Errorf("got %v acknowledged, exit %d; want 200 and %d\n%s", acked, code, memoryPartitions*memoryEntries, progress.String())
+	}
+}
+
+// TestTheSidesOfATableAreAccountedFor runs the rows that start every side, in
+// moments. Only the accounts mean something.
+func TestTheSidesOfATableAreAccountedFor(t *testing.T) {
+	t.Parallel()
+	m := &measurement{
+		settings: settings{redisServer: "redis-server", partitions: 10, payload: 200, segment: 200 * time.Millisecond},
+		fault:    t.Errorf,
+	}
+	m.bin = filepath.Join(t.TempDir(), "spillway")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", m.bin, "../../cmd/spillway").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for _, g := range groups[:2] {
+		m.rows = g.rows()
+		if err := g.round(t.Context(), m); err != nil {
+			t.Fatalf("%s: %v", g.name, err)
+		}
+		for _, r := range m.rows {
+			if len(r.Values) != 1 || r.Values[0] <= 0 {
+				t.Errorf("%s %s: got %v, want one figure", r.Key, r.Measure, r.Values)
+			}
+		}
 	}
 }

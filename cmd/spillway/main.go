@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9/logging"
@@ -28,6 +29,7 @@ type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the service: ingest, buffer and drain."`
 	Report  reportCmd  `cmd:"" help:"Send lines from a file or stdin to a running service."`
 	Demo    demoCmd    `cmd:"" help:"Start on the embedded store and feed it a few games' events."`
+	Bench   benchCmd   `cmd:"" help:"Load a service and show how it felt."`
 	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -70,15 +72,27 @@ func main() {
 		stop()
 	}
 	// The first signal asks, the second insists: whoever sends it twice knows
-	// what an orderly end would have saved.
-	select {
-	case code := <-done:
-		os.Exit(code)
-	case <-signals:
+	// what an orderly end would have saved. What comes at once is the same signal
+	// by another way: to the process group, and passed on by make.
+	for once := time.After(sameSignal); ; {
+		select {
+		case code := <-done:
+			os.Exit(code)
+		case <-once:
+			once = nil
+			continue
+		case <-signals:
+			if once != nil {
+				continue
+			}
+		}
 		fmt.Fprintln(os.Stderr, "spillway: second signal, leaving at once; leased batches come again when their lease lapses")
 		os.Exit(exitFailure)
 	}
 }
+
+// sameSignal is how soon a second signal does not count as one.
+const sameSignal = 200 * time.Millisecond
 
 // run executes one command line and returns its exit code. The command ends
 // early, in order, when ctx does.

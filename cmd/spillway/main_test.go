@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 func TestHelpIsGolden(t *testing.T) {
 	t.Setenv("COLUMNS", "100")
 	for name, args := range map[string][]string{
-		"spillway": {"--help"}, "serve": {"serve", "--help"}, "report": {"report", "--help"}, "demo": {"demo", "--help"},
+		"spillway": {"--help"}, "serve": {"serve", "--help"}, "report": {"report", "--help"}, "demo": {"demo", "--help"}, "bench": {"bench", "--help"},
 		"config": {"config", "--help"}, "config-check": {"config", "check", "--help"}, "config-print": {"config", "print", "--help"},
 		"version": {"version", "--help"},
 	} {
@@ -74,6 +74,11 @@ func TestExitCodesTellMistakesFromFailures(t *testing.T) {
 		{[]string{"report", "/nowhere/at/all"}, exitFailure, "no such file"},
 		{[]string{"version", "-o", "xml"}, exitUsage, "--output"},
 		{[]string{"demo", "--duration=-1s"}, exitUsage, "duration"},
+		{[]string{"bench", "everything"}, exitUsage, "ingest"},
+		{[]string{"bench", "e2e", "--assert=p98<1ms"}, exitUsage, "there is no figure"},
+		{[]string{"bench", "e2e", "--batch=0"}, exitUsage, "batch"},
+		{[]string{"bench", "drain", "--rate=0"}, exitUsage, "backlog"},
+		{[]string{"bench", "e2e", "--server=https://x"}, exitUsage, "server"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {

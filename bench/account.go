@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Account is what a server's admin port says of a namespace.
+type Account struct {
+	Ledger   partition.Ledger `json:"ledger"`
+	Residual *int64           `json:"residual"` // only after an audit: buffered minus the entries counted
+}
+
+// ReadAccount asks the admin port at admin ("http://host:port"). An audit counts
+// the entries of every partition; it means something only while nothing moves.
+func ReadAccount(ctx context.Context, admin, namespace string, audit bool) (Account, error) {
+	url := admin + "/api/v1/namespaces/" + namespace
+	if audit {
+		url += "?audit=1"
+	}
+	body, err := Get(ctx, url)
+	if err != nil {
+		return Account{}, err
+	}
+	var a Account
+	if err := json.Unmarshal(body, &a); err != nil {
+		return Account{}, fmt.Errorf("read ledger: %w", err)
+	}
+	if audit && a.Residual == nil {
+		return Account{}, fmt.Errorf("read ledger: the answer has no residual")
+	}
+	return a, nil
+}
+
+// AwaitDrained polls every few milliseconds until buffered, given by read, is 0,
+// and returns when that was. Its error, when ctx ends first, says what is left.
+func AwaitDrained(ctx context.Context, read func(context.Context) (partition.Ledger, error)) (time.Time, error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		l, err := read(ctx)
+		switch {
+		case err == nil && l.Buffered == 0:
+			return time.Now(), nil
+		case err != nil && ctx.Err() == nil:
+			return time.Time{}, fmt.Errorf("await an empty buffer: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("await an empty buffer: %w with %d entries left", ctx.Err(), l.Buffered)
+		case <-tick.C:
+		}
+	}
+}
+
+// Get returns the body of a 200. Everything else is an error.
+func Get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	_ = resp.Body.Close() // read-only
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, body)
+	}
+	return body, err
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spillway-io/spillway/bench"
+)
+
+// oneEvent measures rows a and e.
+func oneEvent(ctx context.Context, m *measurement) error {
+	l := bench.Load{Duration: m.segment, Partitions: m.partitions, Entries: 1, Connections: manyConns}
+	other, err := m.noop(ctx, l)
+	if err != nil {
+		return err
+	}
+	r, err := m.fresh(ctx, "--role=all", "--sink=null:", roomyFlag)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	seg, err := m.load(ctx, r, l, true)
+	if err != nil {
+		return err
+	}
+	m.rows[0].add(seg.load.Rate(), other, &seg.costs)
+	m.rows[1].add(seg.endToEnd, 0, &seg.costs)
+	return nil
+}
+
+// noop is the requests a second that a handler takes which does nothing, under
+// the same load from the same loader.
+func (m *measurement) noop(ctx context.Context, l bench.Load) (float64, error) {
+	dir, err := os.MkdirTemp("", "spillway-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ports, err := freePorts(1)
+	if err != nil {
+		return 0, err
+	}
+	p, err := startSide(dir, "noop", "-listen", ports[0])
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	l.URL, l.Namespace, l.Timeout, l.PayloadBytes = "http://"+ports[0], "default", requestTimeout, m.payload
+	warm := l
+	warm.Duration = warmUp
+	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := p.await(wait, "the no-op server", func(ctx context.Context) error {
+		_, err := bench.Run(ctx, warm)
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	res, err := bench.Run(ctx, l)
+	if err == nil && res.Errors() > 0 {
+		err = fmt.Errorf("no-op: %d requests failed", res.Errors())
+	}
+	return res.Rate(), err
+}
+
+// batches measures rows b, c and d. Each segment has a Redis of its own, for
+// the memory that one filled would be the next one's advantage.
+func batches(ctx context.Context, m *measurement) error {
+	l := bench.Load{Duration: m.segment, Partitions: m.partitions, Entries: partitionBatch, Connections: batchConns}
+	in, err := m.segmentOf(ctx, l, false, "--role=ingest", roomyFlag)
+	if err != nil {
+		return err
+	}
+	rawIn, rawOut, err := m.rawSides(ctx, in.load.Acked)
+	if err != nil {
+		return err
+	}
+	out, outCosts, err := m.drainSide(ctx, in.load.Acked)
+	if err != nil {
+		return err
+	}
+	both, err := m.segmentOf(ctx, l, true, "--role=all", "--sink=null:", roomyFlag)
+	if err != nil {
+		return err
+	}
+	bound := 1 / (1/rawIn + 1/rawOut)
+	m.rows[0].add(in.load.Rate(), rawIn, &in.costs)
+	m.rows[1].add(out, rawOut, &outCosts)
+	m.rows[2].add(both.endToEnd, bound, &both.costs)
+	m.rows[3].add(both.endToEnd, 0, nil)
+	return nil
+}
+
+func (m *measurement) segmentOf(ctx context.Context, l bench.Load, drains bool, flags ...string) (segment, error) {
+	r, err := m.fresh(ctx, flags...)
+	if err != nil {
+		return segment{}, err
+	}
+	defer r.close()
+	return m.load(ctx, r, l, drains)
+}
+
+// rawSides are the entries a second of the raw scripts; the drain's backlog is
+// of about entries.
+func (m *measurement) rawSides(ctx context.Context, entries int64) (in, out float64, err error) {
+	r, err := newRig(ctx, m.settings, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer r.close()
+	l := rawLoad{Partitions: m.partitions, Payload: m.payload, Duration: warmUp}
+	if _, err := r.raw(ctx, "produce", l); err != nil { // Redis is warm then, as ours is
+		return 0, 0, err
+	}
+	l.Duration = m.segment
+	produced, err := r.raw(ctx, "produce", l)
+	if err != nil {
+		return 0, 0, err
+	}
+	r.close()
+
+	if r, err = newRig(ctx, m.settings, false); err != nil {
+		return 0, 0, err
+	}
+	defer r.close()
+	if err := m.fill(ctx, r, entries); err != nil {
+		return 0, 0, err
+	}
+	drained, err := r.raw(ctx, "drain", l)
+	if err != nil {
+		return 0, 0, err
+	}
+	a, err := r.ledger(ctx)
+	if err == nil && (a.Buffered != 0 || a.Delivered != drained.Entries) {
+		err = fmt.Errorf("raw drain: delivered %d, ledger %+v", drained.Entries, a)
+	}
+	return produced.rate(), drained.rate(), err
+}
+
+// fill puts a backlog of about entries into r.
+func (m *measurement) fill(ctx context.Context, r *rig, entries int64) error {
+	_, err := r.raw(ctx, "produce", rawLoad{Partitions: m.partitions, Payload: m.payload, Entries: entries})
+	return err
+}
+
+// drainSide starts a drainer on a backlog and times it from the first sight of
+// something delivered to an empty buffer, so that its start-up is not in it.
+func (m *measurement) drainSide(ctx context.Context, entries int64) (rate float64, c costs, err error) {
+	r, err := newRig(ctx, m.settings, false)
+	if err != nil {
+		return 0, c, err
+	}
+	defer r.close()
+	if err := m.fill(ctx, r, entries); err != nil {
+		return 0, c, err
+	}
+	filled, err := r.ledger(ctx)
+	if err != nil {
+		return 0, c, err
+	}
+	redisBefore, err := r.redis.cpu()
+	if err != nil {
+		return 0, c, err
+	}
+	commands, scripts, err := r.redisCalls(ctx)
+	if err != nil {
+		return 0, c, err
+	}
+	ready := make(chan error, 1)
+	go func() { ready <- r.serve(ctx, "--role=drain", "--sink=null:", roomyFlag) }()
+	begun, first := filled, time.Time{}
+	seen, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	for err == nil && begun.Delivered == 0 {
+		pause(seen, time.Millisecond)
+		begun, err = r.ledger(seen)
+		first = time.Now()
+	}
+	// Before an error ends this, too: close must find the server.
+	if err := errors.Join(<-ready, err); err != nil {
+		return 0, c, fmt.Errorf("drain: %w", err)
+	}
+	empty, err := r.drained(ctx)
+	if err != nil {
+		return 0, c, err
+	}
+	used, err := r.usage(ctx)
+	if err != nil {
+		return 0, c, err
+	}
+	// All of the new server's time and batches are for these entries.
+	c = used.since(usage{redisCPU: redisBefore, loaderCPU: used.loaderCPU, commands: commands, scripts: scripts}, filled.Accepted)
+	c.Residual, err = m.audit(ctx, r, filled.Accepted)
+	return float64(filled.Accepted-begun.Delivered) / empty.Sub(first).Seconds(), c, err
+}

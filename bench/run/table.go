@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// table is everything one run of the comparison found.
+type table struct {
+	Machine machine `json:"machine"`
+	Rows    []*row  `json:"rows"`
+	// Faults are what may not happen at any speed: a residual, an entry lost, a
+	// request failed. They make the command fail; a missed goal does not.
+	Faults []string `json:"faults"`
+}
+
+// machine is where the figures are from.
+type machine struct {
+	CPU      string  `json:"cpu"`
+	CPUs     int     `json:"cpus"`
+	Kernel   string  `json:"kernel"`
+	Load     float64 `json:"load"` // average over the minute before the run
+	Go       string  `json:"go"`
+	Redis    string  `json:"redis"`
+	Spillway string  `json:"spillway"`
+	Date     string  `json:"date"`
+}
+
+// row is one line: a ratio of two sides measured in turn, or a figure of ours.
+type row struct {
+	Key     string    `json:"row"`
+	Measure string    `json:"measure"`
+	Unit    string    `json:"unit"` // of the values; empty for a ratio
+	Goal    float64   `json:"goal"`
+	AtMost  bool      `json:"at_most"` // the goal is a ceiling, not a floor
+	Values  []float64 `json:"values"`  // one a round
+	Ours    []float64 `json:"ours,omitempty"`
+	Other   []float64 `json:"other,omitempty"`
+	Costs   []costs   `json:"costs,omitempty"`
+	Note    string    `json:"note,omitempty"`
+}
+
+// costs are what one side of ours used, an entry.
+type costs struct {
+	Server   float64 `json:"server_cpu_us"`
+	Redis    float64 `json:"redis_cpu_us"`
+	Loader   float64 `json:"loader_cpu_us"`
+	Fill     float64 `json:"batch_fill"`  // of 128; 0 where nothing was drained
+	Calls    float64 `json:"redis_calls"` // those that scripts make included
+	Scripts  float64 `json:"scripts"`
+	Residual int64   `json:"residual"`
+}
+
+// add records one round. A ratio is ours ÷ other; a figure has no other.
+func (r *row) add(ours, other float64, c *costs) {
+	value := ours
+	if other != 0 {
+		value = ours / other
+		r.Other = append(r.Other, other)
+	}
+	r.Values, r.Ours = append(r.Values, value), append(r.Ours, ours)
+	if c != nil {
+		r.Costs = append(r.Costs, *c)
+	}
+}
+
+func (r *row) met() bool {
+	if r.AtMost {
+		return median(r.Values) <= r.Goal
+	}
+	return median(r.Values) >= r.Goal
+}
+
+// median of the values, the mean of the middle two of an even number.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	v := slices.Sorted(slices.Values(values))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// compare measures the rows that s asks for. What it has found when ctx ends or
+// a side breaks is in the table all the same.
+func compare(ctx context.Context, s settings, progress io.Writer) (*table, error) {
+	t := &table{Machine: thisMachine(ctx, s), Faults: []string{}}
+	for _, g := range groups {
+		if s.rows != "" && !strings.ContainsAny(s.rows, g.keys) {
+			continue
+		}
+		rows := g.rows()
+		t.Rows = append(t.Rows, rows...)
+		for round := range s.rounds {
+			_, _ = fmt.Fprintf(progress, "%s  round %d of %d: %s\n", time.Now().Format(time.TimeOnly), round+1, s.rounds, g.name)
+			m := &measurement{settings: s, rows: rows, fault: func(format string, args ...any) {
+				t.Faults = append(t.Faults, g.name+": "+fmt.Sprintf(format, args...))
+			}}
+			if err := g.round(ctx, m); err != nil {
+				return t, fmt.Errorf("%s: %w", g.name, err)
+			}
+		}
+	}
+	return t, nil
+}
+
+// group is rows that share their segments. A round measures every side once, so
+// that rounds alternate them: A B A B …
+type group struct {
+	keys, name string
+	rows       func() []*row
+	round      func(context.Context, *measurement) error
+}
+
+// measurement is one round of a group.
+type measurement struct {
+	settings
+	rows  []*row
+	fault func(format string, args ...any)
+}
+
+// print writes the table for people; a missed goal is red on a terminal.
+func (t *table) print(out io.Writer, colour bool) error {
+	m := t.Machine
+	_, _ = fmt.Fprintf(out, "%s, %d CPUs, Linux %s, load %.2f; %s, redis %s, spillway %s; %s\n\n",
+		m.CPU, m.CPUs, m.Kernel, m.Load, m.Go, m.Redis, m.Spillway, m.Date)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "\tmeasure\tmedian\tmin–max\tours\tother\tserver\tredis\tloader\tfill\tcalls\tscripts\tresidual\tgoal\t")
+	for _, r := range t.Rows {
+		if len(r.Values) == 0 {
+			continue
+		}
+		sign, verdict := "≥", "met"
+		if r.AtMost {
+			sign = "≤"
+		}
+		if !r.met() {
+			verdict = "missed"
+			if colour {
+				verdict = "\x1b[31mmissed\x1b[0m"
+			}
+		}
+		ours, other := "", ""
+		if len(r.Other) > 0 {
+			ours, other = figure(median(r.Ours)), figure(median(r.Other))
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s %s\t%s–%s\t%s\t%s\t%s\t%s %s %s\t%s\n", r.Key, r.Measure,
+			figure(median(r.Values)), r.Unit, figure(slices.Min(r.Values)), figure(slices.Max(r.Values)), ours, other, r.costs(),
+			sign, figure(r.Goal), r.Unit, verdict)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(out, "\nserver, redis, loader: CPU µs an entry of our side. fill: entries a batch ÷ 128. calls: Redis commands an entry, those in scripts included.")
+	for _, r := range t.Rows {
+		if r.Note != "" {
+			_, _ = fmt.Fprintf(out, "%s: %s.\n", r.Key, r.Note)
+		}
+	}
+	for _, f := range t.Faults {
+		_, _ = fmt.Fprintf(out, "FAULT  %s\n", f)
+	}
+	return nil
+}
+
+// costs are the seven columns, empty where the row has none.
+func (r *row) costs() string {
+	if len(r.Costs) == 0 {
+		return strings.Repeat("\t", 6)
+	}
+	of := func(get func(costs) float64) string {
+		var values []float64
+		for _, c := range r.Costs {
+			values = append(values, get(c))
+		}
+		return figure(median(values))
+	}
+	var residual int64
+	for _, c := range r.Costs {
+		residual = max(residual, c.Residual, -c.Residual)
+	}
+	return strings.Join([]string{
+		of(func(c costs) float64 { return c.Server }), of(func(c costs) float64 { return c.Redis }),
+		of(func(c costs) float64 { return c.Loader }), of(func(c costs) float64 { return c.Fill }),
+		of(func(c costs) float64 { return c.Calls }), of(func(c costs) float64 { return c.Scripts }),
+		fmt.Sprint(residual),
+	}, "\t")
+}
+
+// figure prints three digits or more: 0.0123, 1.23, 12.3, 123, 123456.
+func figure(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < 0.1:
+		return fmt.Sprintf("%.4f", v)
+	case v < 10:
+		return fmt.Sprintf("%.2f", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+func thisMachine(ctx context.Context, s settings) machine {
+	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), Date: time.Now().UTC().Format(time.DateOnly)}
+	// What cannot be read stays empty: it does not change a ratio.
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	m.Kernel = strings.TrimSpace(string(kernel))
+	load, _ := os.ReadFile("/proc/loadavg")
+	_, _ = fmt.Sscan(string(load), &m.Load)
+	version, _ := exec.CommandContext(ctx, s.redisServer, "--version").Output()
+	_, rest, _ := strings.Cut(string(version), "v=")
+	m.Redis, _, _ = strings.Cut(rest, " ")
+	version, _ = exec.CommandContext(ctx, s.bin, "version", "-o", "json").Output()
+	var build struct{ Version, Revision string }
+	_ = json.Unmarshal(version, &build)
+	m.Spillway = strings.TrimSpace(build.Version + " " + build.Revision)
+	return m
+}

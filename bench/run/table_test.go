@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestARowIsTheMedianOfItsRounds(t *testing.T) {
+	t.Parallel()
+	ratio := &row{Key: "a", Measure: "ratio", Goal: 0.5}
+	for _, ours := range []float64{90, 30, 60} {
+		ratio.add(ours, 100, &costs{Server: ours, Residual: int64(ours) - 60})
+	}
+	if got := median(ratio.Values); got != 0.6 || !ratio.met() {
+		t.Errorf("got %v, met %v; want 0.6, met", got, ratio.met())
+	}
+	ratio.AtMost = true
+	if ratio.met() {
+		t.Error("0.6 meets a ceiling of 0.5")
+	}
+	if got := median([]float64{4, 1, 3, 2}); got != 2.5 {
+		t.Errorf("got %v of four, want the mean of the middle two", got)
+	}
+	if got := ratio.costs(); got != "60.0\t0\t0\t0\t0\t0\t30" {
+		t.Errorf("got %q, want medians, and the worst residual", got)
+	}
+	absolute := &row{Goal: 10}
+	absolute.add(11, 0, nil)
+	if len(absolute.Other) != 0 || absolute.Values[0] != 11 {
+		t.Errorf("got %+v, want a figure of ours alone", absolute)
+	}
+}
+
+func TestTheTableShowsWhatWasMissedAndWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	good, bad := &row{Key: "a", Measure: "good", Goal: 1, Note: "why"}, &row{Key: "b", Measure: "bad", Goal: 1, Unit: "ms", AtMost: true}
+	good.add(2, 1, nil)
+	bad.add(3, 0, nil)
+	table := &table{Rows: []*row{good, bad, {Key: "c", Measure: "not reached"}}, Faults: []string{"residual 3"}}
+	for _, colour := range []bool{false, true} {
+		var out bytes.Buffer
+		if err := table.print(&out, colour); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for _, want := range []string{"≥ 1.00", "met\n", "≤ 1.00 ms", "a: why.", "FAULT  residual 3"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		if strings.Contains(text, "not reached") || strings.Contains(text, "\x1b[31mmissed") != colour {
+			t.Errorf("colour %v: got\n%s", colour, text)
+		}
+	}
+}
+
+func TestCostsAreSharedOutAmongTheEntries(t *testing.T) {
+	t.Parallel()
+	before := usage{serverCPU: time.Second, redisCPU: time.Second, batches: 5, batched: 100, commands: 10, scripts: 4}
+	now := usage{serverCPU: 3 * time.Second, redisCPU: 2 * time.Second, loaderCPU: time.Second, batches: 7, batched: 228, commands: 30, scripts: 6}
+	got := now.since(before, 1_000_000)
+	want := costs{Server: 2, Redis: 1, Loader: 1, Fill: 0.5, Calls: 20e-6, Scripts: 2e-6}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestOneSeriesIsReadFromTheMetrics(t *testing.T) {
+	t.Parallel()
+	text := []byte("# TYPE x_sum counter\nx_sum{namespace=\"other\"} 3\nx_sum{namespace=\"default\"} 1.28e+06\n")
+	if got := metric(text, `x_sum{namespace="default"}`); got != 1.28e6 {
+		t.Errorf("got %v, want 1.28e6", got)
+	}
+	if got := metric(text, "y_sum"); got != 0 {
+		t.Errorf("absent: got %v, want 0", got)
+	}
+}
+
+func TestEveryRowCanBeAskedForByItsLetter(t *testing.T) {
+	t.Parallel()
+	for _, g := range groups {
+		for _, r := range g.rows() {
+			if !strings.Contains(g.keys, r.Key) {
+				t.Errorf("row %s is not in group %q", r.Key, g.keys)
+			}
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// benchCmd loads a service as package bench does: a running one, or one that it
+// starts in this process on a store of the operator's choice.
+type benchCmd struct {
+	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest: how requests are answered. e2e: the same, and until all is drained. drain: a backlog first, then how it is drained."`
+	Server      string        `name:"server" placeholder:"URL" help:"Data port of a running service; without it one is started here, draining to null:."`
+	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"Admin port of the running service."`
+	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: the store to use, under the prefix swbench."`
+	Namespace   string        `name:"namespace" default:"default" help:"Namespace of the running service."`
+	Rate        float64       `name:"rate" default:"10000" help:"Requests a second, latencies counted from when each was due; 0 sends as fast as answers come."`
+	Duration    time.Duration `name:"duration" default:"10s" help:"How long requests are due."`
+	Partitions  int           `name:"partitions" default:"100" help:"Partitions to spread the requests over."`
+	Dist        string        `name:"dist" enum:"uniform,zipf" default:"uniform" help:"How they are spread: uniform or zipf."`
+	Size        int           `name:"size" default:"200" help:"Bytes an entry."`
+	Batch       int           `name:"batch" default:"1" help:"Entries a request."`
+	Connections int           `name:"connections" default:"64" help:"Kept-alive connections, one request in flight on each."`
+	Timeout     time.Duration `name:"timeout" default:"30s" help:"How long a request may take, and the draining after the last one."`
+	Assert      string        `name:"assert" placeholder:"LIST" help:"Comparisons of the figures that must hold, such as p99<5ms,residual=0."`
+	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Form of the figures: text or json, where durations are in seconds."`
+}
+
+// benchFigures are the keys of the result in the order they are printed.
+// Durations are in seconds; the counts are of entries, of this run alone.
+var benchFigures = []string{
+	"requests", "acked", "errors", "unknown", "rejected", "rate", "p50", "p99", "p99.9", "max",
+	"delivered", "drain_rate", "drained_after", "evicted", "expired", "dead", "lost", "buffered", "residual",
+}
+
+var benchDurations = []string{"p50", "p99", "p99.9", "max", "drained_after"}
+
+// An assertion is one comparison of --assert.
+type assertion struct {
+	text, key, op string
+	want          float64
+}
+
+// parseAsserts reads a list such as p99<5ms,residual=0.
+func parseAsserts(list string) (asserts []assertion, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		a := assertion{text: text}
+		at := strings.IndexAny(text, "<>=!")
+		if at < 0 {
+			return nil, fmt.Errorf("assert: %q has no comparison: write one such as p99<5ms", text)
+		}
+		rest := strings.TrimLeft(text[at:], "<>=!")
+		a.key, a.op = strings.TrimSpace(text[:at]), text[at:len(text)-len(rest)]
+		if !slices.Contains(benchFigures, a.key) {
+			return nil, fmt.Errorf("assert: there is no figure %q: want one of %s", a.key, strings.Join(benchFigures, ", "))
+		}
+		if !slices.Contains([]string{"<", "<=", ">", ">=", "=", "==", "!="}, a.op) {
+			return nil, fmt.Errorf("assert: %q is no comparison: want one of < <= > >= = !=", a.op)
+		}
+		rest = strings.TrimSpace(rest)
+		if d, failed := time.ParseDuration(rest); failed == nil && slices.Contains(benchDurations, a.key) {
+			a.want = d.Seconds()
+		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || slices.Contains(benchDurations, a.key) && a.want != 0 {
+			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, or for a duration one with its unit", rest, a.key)
+		}
+		asserts = append(asserts, a)
+	}
+	return asserts, nil
+}
+
+func (a assertion) holds(got float64) bool {
+	switch a.op {
+	case "<":
+		return got < a.want
+	case "<=":
+		return got <= a.want
+	case ">":
+		return got > a.want
+	case ">=":
+		return got >= a.want
+	case "!=":
+		return got != a.want
+	}
+	return got == a.want
+}
+
+func (c *benchCmd) validate() (asserts []assertion, err error) {
+	u, err := url.Parse(c.Server)
+	switch {
+	case err != nil || c.Server != "" && (u.Scheme != "http" || u.Port() == ""):
+		return nil, errors.New("server: not a usable URL: write one such as http://127.0.0.1:8080")
+	case !partition.ValidNamespace(c.Namespace):
+		return nil, fmt.Errorf("namespace: %q is not a name", c.Namespace)
+	case c.Rate < 0 || c.Duration <= 0 || c.Timeout <= 0:
+		return nil, errors.New("rate, duration, timeout: want 0 or more, and more than 0s")
+	case c.Rate > 0 && c.Rate*c.Duration.Seconds() < 1:
+		return nil, errors.New("rate × duration: want one request or more")
+	case c.Mode == "drain" && c.Rate == 0:
+		return nil, errors.New("rate: a drain needs one: rate × duration × batch is its backlog")
+	case c.Partitions < 1 || c.Batch < 1 || c.Batch > 1000 || c.Connections < 1 || c.Size < bench.MinPayload:
+		return nil, fmt.Errorf("partitions, batch, connections, size: want 1 or more, 1 to 1000, 1 or more, %d or more", bench.MinPayload)
+	}
+	return parseAsserts(c.Assert)
+}
+
+func (c *benchCmd) Run(ctx context.Context, p process) error {
+	if _, err := fromEnv(settingsOf(c), p); err != nil {
+		return err
+	}
+	asserts, err := c.validate()
+	if err != nil {
+		return usageError{err}
+	}
+	figures, err := c.measure(ctx, p.stderr)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if err := c.print(p.stdout, figures); err != nil {
+		return fmt.Errorf("bench: print: %w", err)
+	}
+	var failed []error
+	for _, a := range asserts {
+		if got := figures[a.key]; !a.holds(got) {
+			failed = append(failed, fmt.Errorf("bench: assert %s: got %s", a.text, figureText(a.key, got)))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// measure loads the service that the flags name and reads its account before
+// and after.
+func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]float64, err error) {
+	data, admin, namespace := c.Server, c.Admin, c.Namespace
+	var own *App
+	var before partition.Ledger
+	began := time.Now()
+	if c.Server == "" {
+		if own, err = c.build(stderr); err != nil {
+			return nil, err
+		}
+		namespace = "default"
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), own.cfg.ShutdownTimeout)
+			defer cancel()
+			err = errors.Join(err, own.Stop(stopping))
+		}()
+		// The backlog of a drain is there before anybody drains.
+		if c.Mode == "drain" {
+			if before, err = c.fill(ctx, own.store); err != nil {
+				return nil, err
+			}
+			began = time.Now()
+		}
+		if err := own.Start(ctx); err != nil {
+			return nil, err
+		}
+		data, admin = "http://"+own.Listen, "http://"+own.AdminListen
+	}
+	var load bench.Result
+	if c.Mode != "drain" || own == nil {
+		account, err := bench.ReadAccount(ctx, admin, namespace, false)
+		if err != nil {
+			return nil, err
+		}
+		before, began = account.Ledger, time.Now()
+		l := bench.Load{
+			URL: data, Namespace: namespace, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
+			Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
+		}
+		if c.Mode == "drain" { // the backlog of somebody else's server: as fast as it takes it
+			l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
+		}
+		if load, err = bench.Run(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	answered := time.Now()
+	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	// When it does not run empty, that is a figure: buffered.
+	empty, drained := bench.AwaitDrained(waiting, func(ctx context.Context) (partition.Ledger, error) {
+		a, err := bench.ReadAccount(ctx, admin, namespace, false)
+		return a.Ledger, err
+	})
+	if drained != nil {
+		empty = time.Now()
+	}
+	after, err := bench.ReadAccount(ctx, admin, namespace, true)
+	if err != nil {
+		return nil, err
+	}
+	b, a := before, after.Ledger
+	delivered := float64(a.Delivered - b.Delivered)
+	figures := map[string]float64{
+		"requests": float64(load.Requests), "acked": float64(load.Acked), "errors": float64(load.Errors()),
+		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown),
+		"delivered": delivered, "drain_rate": delivered / empty.Sub(began).Seconds(), "drained_after": empty.Sub(answered).Seconds(),
+		"evicted": float64(a.Evicted - b.Evicted), "expired": float64(a.Expired - b.Expired), "dead": float64(a.Dead - b.Dead),
+		"lost": float64(a.Lost - b.Lost), "buffered": float64(a.Buffered), "residual": float64(*after.Residual),
+		"p50": load.Latency.P50.Seconds(), "p99": load.Latency.P99.Seconds(), "p99.9": load.Latency.P999.Seconds(), "max": load.Latency.Max.Seconds(),
+	}
+	switch {
+	case c.Mode != "ingest":
+		figures["rate"] = figures["drain_rate"]
+	case load.Elapsed > 0:
+		figures["rate"] = load.Rate()
+	}
+	return figures, nil
+}
+
+// build makes a service of this process. Its partitions hold whatever the load
+// brings, so nothing is evicted.
+func (c *benchCmd) build(stderr io.Writer) (*App, error) {
+	cfg, err := defaultConfig()
+	if err != nil {
+		return nil, err
+	}
+	ns := cfg.Namespaces["default"]
+	ns.Sink, ns.Capacity, ns.MaxPartitions = "null:", 1_000_000, max(ns.MaxPartitions, c.Partitions)
+	cfg.Namespaces["default"] = ns
+	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
+	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
+	where := "in this process, on the same CPUs as the loader; its store is " + redactStore(c.Redis)
+	if c.Redis == "embedded:" {
+		where += " miniredis, which is far slower than Redis: give --redis for figures"
+	}
+	_, _ = fmt.Fprintf(stderr, "The service runs %s.\n", where)
+	app, err := NewApp(cfg, sinkRegistry(), newLogger(stderr, "error", "auto"))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return app, nil
+}
+
+// fill puts rate × duration requests' entries into the store and returns the
+// account as it was before.
+func (c *benchCmd) fill(ctx context.Context, store *partition.Store) (before partition.Ledger, err error) {
+	if _, err := store.Check(ctx); err != nil {
+		return before, err
+	}
+	o, err := store.Overview(ctx, store.Namespace("default"))
+	if err != nil {
+		return before, err
+	}
+	payload := []byte(`"` + strings.Repeat("x", c.Size-2) + `"`)
+	for left, at := int(c.Rate*c.Duration.Seconds())*c.Batch, 0; left > 0; at++ {
+		now, _ := store.Now()
+		g := &partition.Group{Namespace: store.Namespace("default"), Partition: fmt.Sprint("bench-", at%c.Partitions)}
+		for range min(left, partition.MaxBatch) {
+			g.Entries = append(g.Entries, partition.AppendEntry(nil, now, nil, payload))
+		}
+		store.Produce(ctx, []*partition.Group{g})
+		if g.Err != nil {
+			return before, fmt.Errorf("fill: %w", g.Err)
+		}
+		left -= len(g.Entries)
+	}
+	return o.Ledger, nil
+}
+
+func (c *benchCmd) print(w io.Writer, figures map[string]float64) error {
+	if c.Output == "json" {
+		all := map[string]any{"mode": c.Mode}
+		for key, value := range figures {
+			all[key] = value
+		}
+		return json.NewEncoder(w).Encode(all)
+	}
+	for _, key := range benchFigures {
+		if _, err := fmt.Fprintf(w, "%-14s %s\n", key, figureText(key, figures[key])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func figureText(key string, value float64) string {
+	if slices.Contains(benchDurations, key) {
+		return time.Duration(value * float64(time.Second)).Round(time.Microsecond).String()
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}
