@@ -62,6 +62,10 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 bench: build deps-test ## hold its speed against what fasthttp and Redis allow, and check the accounts (7 minutes)
 	$(GO) run ./bench/run $(BENCHFLAGS)
 
+.PHONY: bench-peers
+bench-peers: deps-test ## compare with Redis Streams, asynq, JetStream and the seed's own way
+	cd bench/peers && $(GO) run .
+
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
