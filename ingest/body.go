@@ -124,7 +124,7 @@ func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
 	case len(r.inflated) == 0:
 		return nil, refuse(wire.CodeEmptyBody)
 	}
-	return r.inflated, s.hold(r, len(r.inflated))
+	return r.inflated, s.hold(r, len(body)+cap(r.inflated))
 }
 
 func (s *Server) bodyTooLarge() *refusal {

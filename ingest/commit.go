@@ -44,7 +44,8 @@ type lane struct {
 	closed bool
 
 	// The rest belongs to the lane's goroutine.
-	waiting []*part // taken from the queue, not in a flush yet; oldest first
+	waiting []*part // taken from the queue; oldest first
+	head    int     // of waiting: those before were in a flush
 	flush   flush
 }
 
@@ -142,14 +143,15 @@ func (l *lane) run() {
 			continue
 		}
 		now := time.Now()
-		oldest := l.waiting[0].queued
-		l.waiting = l.flush.fill(l.waiting, func(p *part) bool {
+		oldest := l.waiting[l.head].queued
+		taken := l.flush.fill(l.waiting[l.head:], func(p *part) bool {
 			if now.Sub(p.queued) <= 2*l.timeout {
 				return true
 			}
 			l.settle(p, errOverloaded)
 			return false
 		})
+		l.advance(taken)
 		if len(l.flush.groups) == 0 {
 			continue
 		}
@@ -165,7 +167,7 @@ func (l *lane) run() {
 func (l *lane) collect() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.queue) == 0 && len(l.waiting) == 0 {
+	for len(l.queue) == 0 && l.head == len(l.waiting) {
 		if l.closed {
 			return false
 		}
@@ -175,6 +177,18 @@ func (l *lane) collect() bool {
 	clear(l.queue)
 	l.queue = l.queue[:0]
 	return true
+}
+
+// advance forgets the oldest that wait. What is left moves up when it is the
+// smaller half, so that a part is moved about once however long the backlog is.
+func (l *lane) advance(taken int) {
+	clear(l.waiting[l.head : l.head+taken])
+	l.head += taken
+	if l.head >= len(l.waiting)-l.head {
+		n := copy(l.waiting, l.waiting[l.head:])
+		clear(l.waiting[n:])
+		l.waiting, l.head = l.waiting[:n], 0
+	}
 }
 
 // produce runs the flush. A panic of the store must not take the process along,
@@ -203,11 +217,10 @@ func (l *lane) produce() {
 }
 
 func (l *lane) refuse(err error) {
-	for _, p := range l.waiting {
+	for _, p := range l.waiting[l.head:] {
 		l.settle(p, err)
 	}
-	clear(l.waiting)
-	l.waiting = l.waiting[:0]
+	l.advance(len(l.waiting) - l.head)
 }
 
 // settle gives a part its result. The part may be another request's afterwards.

@@ -94,9 +94,6 @@ func TestOrderWithinAPartitionHoldsUnderConcurrency(t *testing.T) {
 	if got := p.metric("entries_total", "default", "accepted"); int(got) != stored || stored < writers*requests {
 		t.Errorf("stored %d, counted %v", stored, got)
 	}
-	if flushes := p.store.calls; flushes >= writers*requests {
-		t.Errorf("%d flushes for %d requests: nothing was grouped", flushes, writers*requests)
-	}
 }
 
 // checksummed is a payload that proves itself.
@@ -185,31 +182,39 @@ func TestRequestsPastTheMemoryBoundAreRefused(t *testing.T) {
 	entered, open := store.gated()
 	p := listen(t, store, func(c *Config) {
 		patient(c)
-		c.MaxBody, c.MaxDecompressed, c.MaxInflightBytes = 100_000, 100_000, 400_000
+		c.MaxBody, c.MaxDecompressed, c.MaxInflightBytes = 100_000, 100_000, 1_500_000
 	})
 	defer open()
-	body := strings.Repeat("x", 20_000)
-	accepted := 0
-	var last *reply
-	for range 20 {
-		if last = p.post("/v1/default/p?ack=none", body, asNDJSON); last.status != 202 {
-			break
+	fill := func(body string) (accepted int) {
+		for range 2000 {
+			r := p.post("/v1/default/p?ack=none", body, asNDJSON)
+			if r.status != 202 {
+				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
+					t.Error("no Retry-After")
+				}
+				return accepted
+			}
+			accepted++
 		}
-		accepted++
+		return accepted
 	}
+	// Each holds its body and the encoded entry, in a buffer of 22.5 to 28 kB.
+	large := fill(strings.Repeat("x", 20_000))
 	<-entered
-	if last.expect(t, 503, "overloaded"); last.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
-	}
-	// Each holds its body and the encoded entry: 40,014 bytes.
-	if accepted != 9 {
-		t.Errorf("%d requests of 40 kB fit into 400 kB", accepted)
-	}
-	if got := p.metric("inflight_bytes"); got < 360_000 || got > 400_000 {
-		t.Errorf("%v bytes in flight", got)
+	if large < 24 || large > 34 {
+		t.Errorf("%d requests of about 45 kB fit into 1.5 MB", large)
 	}
 	// Decompressed bytes count as well.
 	p.post("/v1/default/p", gzipped(t, strings.Repeat("x", 99_999)), "Content-Encoding: gzip").expect(t, 503, "overloaded")
+	// A request of one byte takes about 1 KiB.
+	small := fill("x")
+	if left := 1_500_000 - large*42_500; small == 0 || small > left/1000 {
+		t.Errorf("%d requests of 1 byte fit into what %d large ones left of 1.5 MB", small, large)
+	}
+	if got := p.metric("inflight_bytes"); got < 1_490_000 || got > 1_500_000 {
+		t.Errorf("%v bytes in flight", got)
+	}
+	accepted := large + small
 	open()
 	if err := p.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
@@ -237,19 +242,18 @@ func TestAPanickingStoreCostsOneFlushWithUnknownOutcome(t *testing.T) {
 }
 
 // laned runs lanes without a server, for tests in virtual time.
-func laned(t *testing.T, cfg Config, store Store) (put func(name, key string) <-chan error, stop func(context.Context) error) {
+func laned(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
 	m, err := newMetrics(prometheus.NewRegistry(), new(atomic.Int64), new(atomic.Int64))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ls := newLanes(cfg, store, m, zap.NewNop(), func(r *request) { r.done <- struct{}{} })
 	ls.start()
-	return func(name, key string) <-chan error {
+	return func(name string, bytes int) <-chan error {
 		r := newRequest()
-		r.idempotencyKey = key
 		r.namespace = store.Namespace("default")
 		r.addOnly([]byte("default/" + name))
-		r.add(event{data: []byte("x")}, 10)
+		r.add(event{data: make([]byte, bytes)}, bytes)
 		r.seal()
 		result := make(chan error, 1)
 		ls.put(r)
@@ -280,7 +284,7 @@ func TestAStalledStoreIsAnsweredForInBoundedTime(t *testing.T) {
 		start := time.Now()
 		var waiters []<-chan error
 		for range 100 {
-			waiters = append(waiters, put("p", ""))
+			waiters = append(waiters, put("p", 1))
 			<-time.After(100 * time.Millisecond)
 		}
 		healed.Store(true)
@@ -293,7 +297,7 @@ func TestAStalledStoreIsAnsweredForInBoundedTime(t *testing.T) {
 		if took := time.Since(start); took > 10*time.Second+3*cfg.ProduceTimeout {
 			t.Errorf("the last answer came after %v", took)
 		}
-		if err := <-put("p", ""); err != nil {
+		if err := <-put("p", 1); err != nil {
 			t.Errorf("after the stall: %v", err)
 		}
 		if err := stop(t.Context()); err != nil {
@@ -302,7 +306,7 @@ func TestAStalledStoreIsAnsweredForInBoundedTime(t *testing.T) {
 	})
 }
 
-func TestPartsThatCannotJoinAFlushForTooLongAreRefused(t *testing.T) {
+func TestPartsThatWaitForAFlushForTooLongAreRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
@@ -317,8 +321,8 @@ func TestPartsThatCannotJoinAFlushForTooLongAreRefused(t *testing.T) {
 		var results []<-chan error
 		var done []time.Duration
 		for range 10 {
-			// Keyed requests never share a flush, so each waits for all before it.
-			results = append(results, put("p", "key"))
+			// No two fit into a flush, so each waits for all before it.
+			results = append(results, put("p", maxFlushBytes/2+1))
 		}
 		overloaded := 0
 		for _, result := range results {
@@ -365,6 +369,70 @@ func TestWhatArrivesDuringAFlushMakesUpTheNext(t *testing.T) {
 	wg.Wait()
 	if store.calls != 2 {
 		t.Errorf("51 requests took %d flushes, want 2", store.calls)
+	}
+}
+
+func TestKeyedRequestsToOnePartitionShareARoundTrip(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	entered, open := store.gated()
+	p := listenTCP(t, store, func(c *Config) { patient(c); c.Lanes = 1 })
+	defer open()
+	var wg sync.WaitGroup
+	post := func(key int) { p.post("/v1/default/p", "x", fmt.Sprint("Idempotency-Key: ", key)).expect(t, 200, "") }
+	wg.Go(func() { post(0) })
+	<-entered
+	for i := range 50 {
+		wg.Go(func() { post(1 + i/2) }) // each twice
+	}
+	eventually(t, func() bool {
+		l := p.lanes.all[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.queue) == 50
+	})
+	open()
+	wg.Wait()
+	if stored := len(store.entries("default/p")); store.calls != 2 || stored != 26 {
+		t.Errorf("51 keyed requests took %d flushes and stored %d entries, want 2 and 26", store.calls, stored)
+	}
+}
+
+func TestABacklogIsFlushedInOrderAndForgotten(t *testing.T) {
+	t.Parallel()
+	l := &lane{flush: newFlush(), finish: func(*request) {}}
+	ns := newFake().namespaces["default"]
+	next, want := 0, 0
+	for len(l.waiting) > 0 || next == 0 {
+		// More arrives than a flush takes, for a while: the backlog grows.
+		for range 3000 {
+			if next < 60_000 {
+				r := &request{namespace: ns}
+				r.idempotencyKey = "k"
+				l.waiting = append(l.waiting, &part{request: r, name: "default/p", count: next, entries: [][]byte{{}, {}}})
+				next++
+			}
+		}
+		taken := l.flush.fill(l.waiting[l.head:], func(p *part) bool {
+			if p.count < want || p.count > want+maxFlushEntries/2 {
+				t.Fatalf("part %d, want %d", p.count, want)
+			}
+			return true
+		})
+		for _, g := range l.flush.used {
+			if g.first.count != want {
+				t.Fatalf("part %d, want %d", g.first.count, want)
+			}
+			want++
+		}
+		l.advance(taken)
+		l.flush.share(func(*part, error) {})
+		if l.head > 0 && l.waiting[l.head-1] != nil || l.head > len(l.waiting)/2 {
+			t.Fatalf("%d of %d parts are kept after their flush", l.head, len(l.waiting))
+		}
+	}
+	if want != next {
+		t.Errorf("flushed %d parts of %d", want, next)
 	}
 }
 

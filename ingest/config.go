@@ -6,8 +6,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// encodingSlack is room for what encoding adds to 1000 entries, in bytes.
-const encodingSlack = 64 << 10
+// entriesSlack is room for what 1000 entries take beside their bytes, each for
+// a partition of its own with a long name: 0.7 MB, and room for pooled buffers.
+const entriesSlack = 1 << 20
 
 // Config bounds what a server takes on. Memory in the worst case is about
 // MaxConns·(MaxBody + 16 KiB) + 2·MaxInflightBytes.
@@ -16,8 +17,9 @@ type Config struct {
 	// always takes the same lane.
 	Lanes int
 	// MaxInflightBytes bounds the memory of requests between decoding and
-	// their answer: body, decompressed body and encoded entries; 64 MiB.
-	// Past it requests are refused with 503 overloaded.
+	// their answer, all that they keep alive: body, decompressed body, encoded
+	// entries and about 1 KiB a request beside; 64 MiB. Past it requests are
+	// refused with 503 overloaded.
 	MaxInflightBytes int64
 	// MaxBody is the size of a body on the wire, in bytes; 1 MiB.
 	MaxBody int
@@ -72,9 +74,10 @@ func (c Config) Validate() error {
 		return wrong("max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
 	case c.MaxDecompressed < c.MaxBody || c.MaxDecompressed > 1<<30:
 		return wrong("max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
-	case c.MaxInflightBytes < int64(c.MaxBody)+2*int64(c.MaxDecompressed)+encodingSlack:
-		// Less would refuse a legal request even on an idle server.
-		return wrong("max_inflight_bytes", c.MaxInflightBytes, "max_body + 2*max_decompressed + 64 KiB or more, in bytes")
+	case c.MaxInflightBytes < int64(c.MaxBody)+3*int64(c.MaxDecompressed)+entriesSlack:
+		// Less would refuse a legal request even on an idle server: the largest
+		// is there twice, in buffers that grew by steps of a quarter.
+		return wrong("max_inflight_bytes", c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
 	case c.MaxEntries < 1 || c.MaxEntries > maxGroupEntries:
 		return wrong("max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
 	case c.MaxEntry < 1 || c.MaxEntry > c.MaxDecompressed:

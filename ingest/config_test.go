@@ -2,6 +2,8 @@ package ingest
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +19,7 @@ func TestTheDefaultsAreUsableAndEachBadSettingIsNamed(t *testing.T) {
 	}
 	for field, edits := range map[string][]func(*Config){
 		"lanes":              {func(c *Config) { c.Lanes = 0 }, func(c *Config) { c.Lanes = 65 }},
-		"max_inflight_bytes": {func(c *Config) { c.MaxInflightBytes = 0 }, func(c *Config) { c.MaxInflightBytes = 9<<20 + encodingSlack - 1 }},
+		"max_inflight_bytes": {func(c *Config) { c.MaxInflightBytes = 0 }, func(c *Config) { c.MaxInflightBytes = 13<<20 + entriesSlack - 1 }},
 		"max_body":           {func(c *Config) { c.MaxBody = 0 }, func(c *Config) { c.MaxBody = 1<<30 + 1 }},
 		"max_decompressed":   {func(c *Config) { c.MaxDecompressed = c.MaxBody - 1 }},
 		"max_entries":        {func(c *Config) { c.MaxEntries = 0 }, func(c *Config) { c.MaxEntries = 1001 }},
@@ -35,6 +37,31 @@ func TestTheDefaultsAreUsableAndEachBadSettingIsNamed(t *testing.T) {
 			var wrong *partition.FieldError
 			if !errors.As(err, &wrong) || wrong.Field != field {
 				t.Errorf("%s, %d: got %v", field, i, err)
+			}
+		}
+	}
+}
+
+func TestTheLargestRequestsFitIntoTheSmallestBudget(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{300_000, 1 << 20, 4 << 20} {
+		lines := strings.Repeat(strings.Repeat("x", size/1000-1)+"\n", 1000)
+		var b strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(&b, `{"partition":"%s%d","id":"%s","data":"`, strings.Repeat("p", 124), i, strings.Repeat("i", 64))
+			b.WriteString(strings.Repeat("x", max(0, size*(i+1)/1000-b.Len()-3)) + "\"}\n")
+		}
+		for name, r := range map[string][3]string{
+			"plain": {lines, "/v1/default/p", "identity"}, "gzip": {gzipped(t, lines), "/v1/default/p", "gzip"},
+			"zstd": {zstded(t, lines), "/v1/default/p", "zstd"}, "mixed": {b.String(), "/v1/default", "identity"},
+			"mixed gzip": {gzipped(t, b.String()), "/v1/default", "gzip"},
+		} {
+			p := listen(t, newFake(), func(c *Config) {
+				c.MaxBody, c.MaxDecompressed = max(len(r[0]), 1000), size
+				c.MaxInflightBytes = int64(c.MaxBody) + 3*int64(size) + entriesSlack
+			})
+			if got := p.post(r[1], r[0], asNDJSON, "Content-Encoding: "+r[2]); got.status != 200 || got.body.Accepted != 1000 {
+				t.Errorf("%s of %d bytes: got %d %.200s", name, size, got.status, got.raw)
 			}
 		}
 	}

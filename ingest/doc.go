@@ -11,6 +11,7 @@
 //	mixed.go      items that name their partition
 //	timestamp.go  when an event happened on the store's clock
 //	request.go    the entries, encoded into memory of our own
+//	footprint.go  what that memory is charged as
 //	take.go       from options and body to lanes and answer
 //	commit.go     group commit: lanes share round trips to the store
 //	flush.go      one round trip: parts grouped by partition, results shared out

@@ -7,99 +7,108 @@ import (
 )
 
 // Bounds of a flush. A script call of 1000 entries takes Redis under a
-// millisecond, so a full flush keeps it busy for a few.
+// millisecond, so a full flush keeps it busy for a few; one of 4096 keyed
+// requests, each a call, is a round trip of 70 ms.
 const (
 	maxGroupEntries = 1000
 	maxFlushEntries = 4096
 	maxFlushBytes   = 4 << 20
-	// keepGroups is how many partitions a lane remembers between flushes, to
-	// spare the allocator their names and groups.
-	keepGroups = 8192
+	// keepPlaces is how many partitions a lane remembers between flushes, to
+	// spare the allocator their names.
+	keepPlaces = 8192
 )
 
-// flush is one call of Store.Produce in the making: parts grouped by partition,
-// one group each. It is used again and again and belongs to one goroutine.
+// flush is one call of Store.Produce in the making: a prefix of what waits, cut
+// into groups. It is used again and again and belongs to one goroutine.
 type flush struct {
 	number         uint64
-	known          map[string]*group // by "namespace/partition", also from earlier flushes
-	used           []*group          // in this flush
+	known          map[string]*place // by "namespace/partition", also from earlier flushes
+	used           []*group          // in this flush, in the order of their first parts
+	spare          []*group          // of earlier ones
 	groups         []*partition.Group
 	arena          [][]byte // entries of groups that join several parts
 	bytes, entries int
 }
 
-// group is the parts of one partition in one flush.
-type group struct {
-	partition.Group
-	flush       uint64 // the flush that the rest is about
-	first, last *part
-	size        int  // entries
-	full        bool // later parts wait for the next flush, or they would overtake
+// place is a partition and the last of its groups, the only one that a later
+// part may join without overtaking another.
+type place struct {
+	partition string
+	flush     uint64 // the flush that last is in
+	last      *group
 }
 
-func newFlush() flush { return flush{known: make(map[string]*group)} }
+// group is successive parts of one partition that share a script call.
+type group struct {
+	partition.Group
+	first, last *part
+	size        int // entries
+}
 
-// fill makes a new flush from the oldest parts and returns the others, in
-// order. Those that alive denies are left out of both.
-func (f *flush) fill(parts []*part, alive func(*part) bool) (rest []*part) {
+func newFlush() flush { return flush{known: make(map[string]*place)} }
+
+// fill makes a new flush from the oldest parts and returns how many it took.
+// Those of them that alive denies are left out. It never looks at more than one
+// part beyond, so a backlog costs nothing until its turn.
+func (f *flush) fill(parts []*part, alive func(*part) bool) (taken int) {
 	f.begin()
-	rest = parts[:0]
-	for i, p := range parts {
-		if !alive(p) {
-			continue
+	for _, p := range parts {
+		if alive(p) {
+			if f.entries > 0 && (f.entries+len(p.entries) > maxFlushEntries || f.bytes+p.bytes > maxFlushBytes) {
+				break
+			}
+			f.join(p)
 		}
-		if f.entries > 0 && (f.entries+len(p.entries) > maxFlushEntries || f.bytes+p.bytes > maxFlushBytes) {
-			rest = append(rest, parts[i:]...)
-			break
-		}
-		if !f.join(p) {
-			rest = append(rest, p)
-		}
+		taken++
 	}
-	clear(parts[len(rest):])
 	f.seal()
-	return rest
+	return taken
 }
 
 func (f *flush) begin() {
 	f.number++
 	f.bytes, f.entries = 0, 0
-	if len(f.known) > keepGroups {
+	if len(f.known) > keepPlaces {
 		clear(f.known)
 	}
 }
 
-// join adds a part to its partition's group, or reports that it has to wait. A
+// join adds a part to its partition's last group, or opens another behind it. A
 // request with an idempotency key is a group of its own: its result is stored
 // under the key and must not include others.
-func (f *flush) join(p *part) bool {
-	g := f.known[p.name]
-	if g == nil {
-		g = &group{}
+func (f *flush) join(p *part) {
+	at := f.known[p.name]
+	if at == nil {
 		name := strings.Clone(p.name) // the part's is the request's memory
-		g.Partition = name[len(p.request.namespace.Name)+1:]
-		f.known[name] = g
+		at = &place{partition: name[len(p.request.namespace.Name)+1:]}
+		f.known[name] = at
 	}
-	if g.flush != f.number {
-		*g = group{flush: f.number, Group: partition.Group{
-			Namespace: p.request.namespace, Partition: g.Partition,
-			IdempotencyKey: p.request.idempotencyKey,
-		}}
-		g.first = p
-		f.used = append(f.used, g)
-	} else {
-		keyed := g.IdempotencyKey != "" || p.request.idempotencyKey != ""
-		if g.full || keyed || g.size+len(p.entries) > maxGroupEntries {
-			g.full = true
-			return false
-		}
+	g, key := at.last, p.request.idempotencyKey
+	if at.flush == f.number && key == "" && g.IdempotencyKey == "" && g.size+len(p.entries) <= maxGroupEntries {
 		g.last.next = p
+	} else {
+		g = f.open(at, p)
 	}
 	g.last = p
 	g.size += len(p.entries)
 	f.entries += len(p.entries)
 	f.bytes += p.bytes
-	return true
+}
+
+// open begins a group with its first part.
+func (f *flush) open(at *place, p *part) *group {
+	var g *group
+	if n := len(f.spare); n > 0 {
+		g, f.spare = f.spare[n-1], f.spare[:n-1]
+	} else {
+		g = &group{}
+	}
+	*g = group{first: p, Group: partition.Group{
+		Namespace: p.request.namespace, Partition: at.partition, IdempotencyKey: p.request.idempotencyKey,
+	}}
+	at.flush, at.last = f.number, g
+	f.used = append(f.used, g)
+	return g
 }
 
 // seal gives each group its entries, now that all are known.
@@ -134,9 +143,12 @@ func (f *flush) share(settle func(*part, error)) {
 			settle(p, g.Err)
 			p = next
 		}
-		// Remembered groups must not keep requests from the collector.
-		g.first, g.last, g.Entries = nil, nil, nil
+		// What is remembered must not keep requests from the collector.
+		*g = group{}
 	}
+	f.spare = append(f.spare, f.used...)
+	clear(f.used)
+	clear(f.groups)
 	clear(f.arena)
 	f.used, f.groups, f.arena = f.used[:0], f.groups[:0], f.arena[:0]
 }

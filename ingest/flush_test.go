@@ -58,14 +58,15 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 			if flushes > len(parts) {
 				t.Fatalf("%d parts are left after %d flushes", len(rest), flushes)
 			}
-			rest = f.fill(rest, func(*part) bool { return true })
+			looked := 0
+			taken := f.fill(rest, func(*part) bool { looked++; return true })
+			prefix, last := rest[:taken], taken == len(rest)
+			rest = rest[taken:]
+			if looked > taken+1 {
+				t.Fatalf("looked at %d parts to take %d", looked, taken)
+			}
 			entries, bytes, joined := 0, 0, 0
-			seen := map[string]bool{}
 			for i, g := range f.groups {
-				if seen[g.Partition] {
-					t.Fatalf("%s is in two groups of a flush", g.Partition)
-				}
-				seen[g.Partition] = true
 				members, keyed := 0, false
 				for p := f.used[i].first; p != nil; p = p.next {
 					members++
@@ -91,6 +92,12 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 			if joined > 1 && (entries > maxFlushEntries || bytes > maxFlushBytes) {
 				t.Fatalf("a flush of %d entries, %d bytes", entries, bytes)
 			}
+			if joined != len(prefix) {
+				t.Fatalf("took %d parts, grouped %d", len(prefix), joined)
+			}
+			if !last && entries+rest[0].count <= maxFlushEntries && bytes+rest[0].bytes <= maxFlushBytes {
+				t.Fatalf("a part waits though the flush has room: %d entries, %d bytes", entries, bytes)
+			}
 			f.share(func(p *part, err error) {
 				settled++
 				if got := (outcome{p.accepted, p.evicted, p.depth}); got != want[p] || err != nil {
@@ -108,7 +115,7 @@ func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 	t.Parallel()
 	f := newFlush()
 	ns := newFake().namespaces["default"]
-	for i := range 2 * keepGroups {
+	for i := range 2 * keepPlaces {
 		p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("default/p%d", i), entries: [][]byte{{}}}
 		f.fill([]*part{p}, func(*part) bool { return true })
 		if f.groups[0].Partition != fmt.Sprintf("p%d", i) {
@@ -116,8 +123,28 @@ func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 		}
 		f.share(func(*part, error) {})
 	}
-	if len(f.known) > keepGroups+1 {
+	if len(f.known) > keepPlaces+1 {
 		t.Errorf("%d partitions are remembered", len(f.known))
+	}
+}
+
+func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
+	t.Parallel()
+	ns := newFake().namespaces["default"]
+	var parts []*part
+	for _, key := range []string{"", "", "k", "", "k", "l", "", ""} {
+		r := &request{namespace: ns}
+		r.idempotencyKey = key
+		parts = append(parts, &part{request: r, name: "default/p", entries: [][]byte{{}}, count: 1})
+	}
+	f := newFlush()
+	taken := f.fill(parts, func(*part) bool { return true })
+	var got []string
+	for _, g := range f.groups {
+		got = append(got, fmt.Sprintf("%s%d", g.IdempotencyKey, len(g.Entries)))
+	}
+	if want := "[2 k1 1 k1 l1 2]"; taken != len(parts) || fmt.Sprint(got) != want {
+		t.Errorf("took %d parts in groups %v, want %s", taken, got, want)
 	}
 }
 

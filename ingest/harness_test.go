@@ -87,13 +87,11 @@ func (f *fakeStore) keep(_ context.Context, groups []*partition.Group) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
-	called := map[string]bool{}
 	for _, g := range groups {
 		key := g.Namespace.Name + "/" + g.Partition
-		if called[key] || len(g.Entries) == 0 || g.Accepted+g.Evicted+g.Depth != 0 || g.Err != nil || g.Repeated {
+		if len(g.Entries) == 0 || g.Accepted+g.Evicted+g.Depth != 0 || g.Err != nil || g.Repeated {
 			f.wrong = fmt.Errorf("group of %s breaks the contract: %+v", key, g)
 		}
-		called[key] = true
 		if first, ok := f.seen[key+" "+g.IdempotencyKey]; ok {
 			g.Accepted, g.Evicted, g.Depth, g.Repeated = first.Accepted, first.Evicted, first.Depth, true
 			continue

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -218,6 +219,40 @@ func TestARepeatUnderAnIdempotencyKeyStoresNothing(t *testing.T) {
 	}
 	if accepted, repeated := p.metric("entries_total", "default", "accepted"), p.metric("entries_total", "default", "repeated"); accepted != 3 || repeated != 2 {
 		t.Errorf("counted %v accepted, %v repeated", accepted, repeated)
+	}
+}
+
+func TestARepeatIsToldTheStoredResultHoweverOldItsEntriesAreByNow(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, nil)
+	const key = "Idempotency-Key: k"
+	body := func(sentAt int) string {
+		return fmt.Sprintf(`{"batch":[{"data":1,"ts":1000},{"data":2,"ts":90000}],"sent_at":%d}`, sentAt)
+	}
+	keep := store.produce
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		keep(ctx, groups)
+		failing(partition.ErrUnknown)(ctx, groups)
+	}
+	if r := p.post("/v1/default/p", body(100_000), asJSON, key); r.body.Outcome != "unknown" {
+		t.Fatalf("got %d %s", r.status, r.raw)
+	}
+	store.produce = keep
+	for _, sentAt := range []int{200_000, 9_000_000} { // one is stale, then both
+		r := p.post("/v1/default/p", body(sentAt), asJSON, key)
+		if want := `{"accepted":2,"evicted":0,"rejected":0,"depth":2,"capacity":10000,"results":[]}`; r.status != 200 || r.raw != want {
+			t.Errorf("sent at %d: got %d %s, want %s", sentAt, r.status, r.raw, want)
+		}
+	}
+	if stored := p.store.entries("default/p"); len(stored) != 2 || p.metric("entries_total", "default", "repeated") != 4 {
+		t.Errorf("stored %q", stored)
+	}
+	// What was not stored before carries its true age, so that a claim expires it.
+	p.post("/v1/default/q", body(9_000_000), asJSON, "Idempotency-Key: l").expect(t, 200, "")
+	want := fmt.Sprintf("[%d 1 %d 2]", now-8_999_000, now-8_910_000)
+	if got := fmt.Sprint(p.store.entries("default/q")); got != want {
+		t.Errorf("stored %s, want %s", got, want)
 	}
 }
 

@@ -26,6 +26,7 @@ type request struct {
 	entries  [][]byte // the same as slices, those of a part together
 	parts    []part
 	byName   map[string]int32 // partition → index in parts, for mixed bodies
+	names    int              // the most that byName ever held: maps do not shrink
 	name     []byte           // "namespace/partition" of an unmixed request
 
 	answer wire.Answer
@@ -78,7 +79,7 @@ func (r *request) reset() {
 	*r = request{
 		inflated: keep(r.inflated, keepBytes), encoded: keep(r.encoded, keepBytes),
 		spans: keep(r.spans, keepEntries), entries: keep(r.entries, keepEntries),
-		parts: keep(r.parts, keepEntries), byName: r.byName, name: r.name[:0],
+		parts: keep(r.parts, keepEntries), byName: r.byName, names: r.names, name: r.name[:0],
 		answer: wire.Answer{Results: keep(r.answer.Results, keepEntries)},
 		out:    keep(r.out, keepBytes), done: r.done,
 	}
@@ -115,10 +116,14 @@ func (r *request) partOf(name string) int32 {
 	full := r.namespace.Name + "/" + name
 	r.byName[full[len(full)-len(name):]] = i
 	r.parts = append(r.parts, part{request: r, name: full})
+	r.names = max(r.names, len(r.parts))
 	return i
 }
 
-// add judges an event and encodes it for its part, or notes why not.
+// add judges an event and encodes it for its part, or notes why not. Age is no
+// reason against an entry of a request with an idempotency key: it may be
+// stored since an earlier attempt, when it was younger, and only the store can
+// tell. A claim expires it otherwise.
 func (r *request) add(e event, maxEntry int) {
 	if len(e.data) > maxEntry {
 		r.drop(wire.ReasonTooLarge)
@@ -133,13 +138,12 @@ func (r *request) add(e event, maxEntry int) {
 		sent:     r.sentAt, hasSent: r.hasSentAt,
 		ts: e.ts, hasT: e.hasTS,
 	}.occurred(r.namespace.Policy.MaxAge)
-	switch verdict {
-	case stale:
+	switch {
+	case verdict == stale && r.idempotencyKey == "":
 		r.drop(wire.ReasonStale)
 		return
-	case unskewed:
+	case verdict == unskewed:
 		r.note(wire.Warning, wire.ReasonUnskewed)
-	case timely:
 	}
 	to := int32(0)
 	if e.partition != "" {

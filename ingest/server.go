@@ -19,7 +19,8 @@ import (
 )
 
 // Store is what the way in needs of the buffer; *partition.Store is one.
-// Namespace must not keep the name, Produce no group beyond its return.
+// Namespace must not keep the name, Produce no group
+// beyond its return; it runs groups of one partition in the order given.
 type Store interface {
 	Namespace(name string) *partition.Namespace
 	Now() (ms int64, ok bool)

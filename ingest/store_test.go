@@ -3,6 +3,7 @@ package ingest
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -133,6 +134,34 @@ func BenchmarkRedisOneEvent(b *testing.B) { benchmarkRedis(b, "", []byte(oneEven
 // BenchmarkRedisNDJSON128 is the same with 128 events a request.
 func BenchmarkRedisNDJSON128(b *testing.B) {
 	benchmarkRedis(b, "application/x-ndjson", ndjson128(), 128)
+}
+
+// BenchmarkRedisKeyed is one event a request under an Idempotency-Key of its
+// own, all to one partition.
+func BenchmarkRedisKeyed(b *testing.B) {
+	p, _, _ := onRedis(b, partition.DefaultPolicy(), nil)
+	client := &fasthttp.HostClient{
+		Addr: "x", MaxConns: 128,
+		Dial: func(string) (net.Conn, error) { return p.dial() },
+	}
+	defer client.CloseIdleConnections()
+	var n atomic.Int64
+	b.SetParallelism(64)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+		req.SetRequestURI("http://x/v1/default/p")
+		req.Header.SetMethod("POST")
+		req.SetBodyString(oneEvent)
+		for pb.Next() {
+			req.Header.Set("Idempotency-Key", strconv.FormatInt(n.Add(1), 10))
+			if err := client.Do(req, resp); err != nil || resp.StatusCode() != 200 {
+				b.Error(err, resp.String())
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "entries/s")
 }
 
 func benchmarkRedis(b *testing.B, contentType string, body []byte, entries int) {

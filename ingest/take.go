@@ -37,10 +37,10 @@ func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []b
 	if refused = add(r, body); refused != nil {
 		return refused
 	}
-	if refused = s.hold(r, len(r.encoded)); refused != nil {
+	r.seal()
+	if refused = s.hold(r, len(ctx.PostBody())+r.footprint()); refused != nil {
 		return refused
 	}
-	r.seal()
 	if r.noAck {
 		s.countDiscards(r)
 		ours = false
@@ -74,20 +74,26 @@ func (s *Server) finish(r *request) {
 	r.done <- struct{}{}
 }
 
-// hold reserves memory of the budget until the request is released.
-func (s *Server) hold(r *request, n int) *refusal {
-	if s.inflight.Add(int64(n)) > s.cfg.MaxInflightBytes {
-		s.inflight.Add(-int64(n))
+// hold raises what a request has reserved of the budget to total bytes. It has
+// them until it is released.
+func (s *Server) hold(r *request, total int) *refusal {
+	more := int64(total) - r.held
+	if s.inflight.Add(more) > s.cfg.MaxInflightBytes {
+		s.inflight.Add(-more)
 		return refuse(wire.CodeOverloaded)
 	}
-	r.held += int64(n)
+	r.held += more
 	return nil
 }
 
+// release gives a request's memory back: to the pool, or while it is scarce to
+// the collector, because the next request pays for the buffers that it gets.
 func (s *Server) release(r *request) {
-	s.inflight.Add(-r.held)
+	left := s.inflight.Add(-r.held)
 	r.reset()
-	s.requests.Put(r)
+	if left <= s.cfg.MaxInflightBytes/2 {
+		s.requests.Put(r)
+	}
 }
 
 // respond answers a request that the lanes are done with.

@@ -1,0 +1,33 @@
+package ingest
+
+import "unsafe"
+
+// What a request keeps alive beside its buffers, in bytes. A test holds them
+// against the heap.
+const (
+	// requestCost is the request itself, its channel and map, its places in a
+	// lane's queues, and what the allocator rounds up.
+	requestCost = int(unsafe.Sizeof(request{})) + 512
+	// nameCost is a partition of a mixed request beside the bytes of its name:
+	// its share of a map that has just doubled.
+	nameCost = 64
+)
+
+// footprint is the memory that a sealed request keeps, in bytes. Buffers count
+// whole, also what an earlier request left in them: a pooled request that once
+// was large stays large.
+func (r *request) footprint() int {
+	n := requestCost + r.names*nameCost + len(r.idempotencyKey) +
+		cap(r.inflated) + cap(r.encoded) + cap(r.name) + cap(r.out) +
+		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
+	for i := range r.parts {
+		n += len(r.parts[i].name)
+	}
+	return n
+}
+
+// size is the memory of a buffer, in bytes.
+func size[T any](buffer []T) int {
+	var element T
+	return cap(buffer) * int(unsafe.Sizeof(element))
+}
