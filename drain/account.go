@@ -20,8 +20,8 @@ type account struct {
 	lease   *partition.Lease
 	classes []class
 	letters map[int][]byte // dead letters by position
-	done    int            // the entries before it all have a class
-	settled int            // the entries before it are settled in the store
+	done    int            // the entries in [settled, done) all have a class
+	settled int            // the entries before it are settled in the store, or gone from it
 }
 
 func newAccount(lease *partition.Lease) account {
@@ -81,16 +81,14 @@ func (a *account) release() *partition.Settlement {
 	return &partition.Settlement{Lease: a.lease, Lo: at, Hi: at}
 }
 
-// stands notes that the store's range begins at seq. It reports false when that
-// is outside of what the refused commit could have meant.
+// stands notes that the store's range begins at seq, whatever is known of the
+// entries before it. It reports false when that is outside of the lease, or
+// where the refused commit began.
 func (a *account) stands(seq int64) bool {
 	at := seq - a.lease.From
-	if at < 0 || at >= int64(a.done) || at == int64(a.settled) {
+	if at < 0 || at > int64(len(a.classes)) || at == int64(a.settled) {
 		return false
 	}
-	a.settled = int(at)
+	a.settled, a.done = int(at), int(at)
 	return true
 }
-
-// whole reports whether nothing of the lease is left to settle.
-func (a *account) whole() bool { return a.settled == len(a.classes) }

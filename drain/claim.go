@@ -74,6 +74,9 @@ func (l *loop) round(ctx context.Context) pause {
 	freed := l.held.freedSoFar()
 	free := slots + len(l.o.slots)
 	limit := min(free, maxClaims) + l.skipped
+	if l.o.gate.tripped() {
+		limit = maxSkipped // the partition worth a probe may be behind those that fail
+	}
 	list, total, err := l.due(ctx, limit)
 	switch {
 	case ctx.Err() != nil:
@@ -91,11 +94,10 @@ func (l *loop) round(ctx context.Context) pause {
 		return l.nothing(pause{due: next, freed: freed}, now, len(list) == limit)
 	}
 
-	allowed := l.o.gate.pass()
-	if allowed == 0 {
+	if names = l.o.gate.pass(names); len(names) == 0 {
 		return pause{}
 	}
-	slots += l.o.slots.more(min(len(names), allowed) - slots)
+	slots += l.o.slots.more(min(len(names), maxClaims) - slots)
 	names = names[:min(len(names), slots)]
 	got := l.claim(names, l.depth(total, free))
 	slots -= got.leases
@@ -194,7 +196,8 @@ func (l *loop) claim(names []string, depth int) (got claimed) {
 		case c.Err == nil:
 			got.idle++
 			count.WithLabelValues(claimIdle).Inc()
-		case errors.Is(c.Err, partition.ErrUnavailable):
+		case errors.Is(c.Err, partition.ErrUnavailable), errors.Is(c.Err, partition.ErrIncompatible):
+			// What does not fit is the whole store, not this partition.
 			got.err = c.Err
 			count.WithLabelValues(claimUnavailable).Inc()
 		case errors.Is(c.Err, partition.ErrUnknown):

@@ -307,3 +307,39 @@ func TestAtMostOnceWritesEachBatchOnceAndSettlesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		misfit := true
+		r.store.claimFault = func(*partition.Claim) fault {
+			if misfit {
+				return fault{err: fmt.Errorf("shards: %w", partition.ErrIncompatible)}
+			}
+			return fault{}
+		}
+		for p := range 10 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
+		}
+		r.start()
+		time.Sleep(time.Minute)
+		if got := r.store.counts().claim; got < 20 || got > 100 {
+			t.Errorf("%d claim calls in a minute", got)
+		}
+		if r.lines("claim refused") != 0 || r.lines("store failing, claims paused") != 1 {
+			t.Errorf("log %v", r.logs.All())
+		}
+		r.store.set(func() {
+			misfit = false
+			r.store.dueFault = func() error { return partition.ErrIncompatible }
+		})
+		time.Sleep(time.Minute)
+		r.store.set(func() { r.store.dueFault = nil })
+		r.drained(storePauseMax + time.Second)
+		r.stop()
+		if r.lines("store failing, claims paused") != 1 || r.lines("store serves claims again") != 1 {
+			t.Errorf("log %v", r.logs.All())
+		}
+		r.wantLedger(partition.Ledger{Accepted: 10, Delivered: 10})
+	})
+}

@@ -23,12 +23,12 @@ const (
 // A settlement is how far the settling of a lease has come. One commit at most
 // is on its way, beside the next Write.
 type settlement struct {
-	sent     *settling
-	unsure   bool  // a commit or release may have run unseen
-	released bool  // the rest is given back
-	lost     bool  // no more to be said: the lease is not ours
-	refused  error // the store will not settle this partition
-	moves    int
+	sent    *settling
+	unsure  bool  // a commit or release may have run unseen
+	ended   bool  // the range is settled to its end, or the rest given back
+	lost    bool  // no more to be said: the lease is not ours
+	refused error // the store will not settle this partition
+	moves   int
 }
 
 // commitBehind sends what is done on its way, unless a commit still is. What
@@ -63,7 +63,7 @@ func (r *run) settle() error {
 		<-r.sent.done
 		r.note(r.sent.Settlement)
 	}
-	for failures := 0; !r.lost && !r.released && !r.whole(); {
+	for failures := 0; !r.lost && !r.ended; {
 		s := r.commit()
 		if s == nil {
 			s = r.giveBack()
@@ -81,13 +81,14 @@ func (r *run) settle() error {
 		}
 		r.o.metrics.retries.Inc()
 	}
-	if !r.whole() && !r.released && !r.lost {
+	if !r.ended && !r.lost {
 		r.lapse()
 	}
 	return r.refused
 }
 
-// giveBack is the release of what is not done.
+// giveBack is the release of what is not done. Where that is nothing, because
+// the last entries vanished, it frees those behind the range.
 func (r *run) giveBack() *partition.Settlement {
 	s := r.release()
 	s.Delay = max(0, time.Until(r.resume))
@@ -109,7 +110,7 @@ func (r *run) note(s *partition.Settlement) bool {
 	case s.Err == nil:
 		r.unsure = false
 		if s.Lo == s.Hi {
-			r.released = true
+			r.ended = true
 			return true
 		}
 		r.pass(int(s.Hi - r.lease.From))
@@ -131,27 +132,30 @@ func (r *run) note(s *partition.Settlement) bool {
 	return false
 }
 
-// pass counts the entries before at as settled.
+// pass counts the entries before at as settled. The last commit ends the lease.
 func (r *run) pass(at int) {
 	r.o.metrics.settled(r.count(r.settled, at))
 	r.settled = at
+	r.ended = at == len(r.classes)
 }
 
 // moved takes up the range where the store says it stands.
 func (r *run) moved(seq int64) bool {
-	before := r.settled
+	before, done := r.settled, r.progress()
 	if r.moves++; r.moves > mostMoves || !r.stands(seq) {
 		r.refused = &partition.RangeError{From: seq}
 		r.lapse()
 		return false
 	}
-	switch now := r.settled; {
-	case now < before:
-		// The store lost its newest writes, ours among them: say them again.
-	case r.unsure:
-		r.o.metrics.settled(r.count(before, now)) // our own commit, which ran unseen
-	default:
-		r.o.metrics.entries.WithLabelValues(outcomeLost).Add(float64(now - before))
+	// Before where we stood: the store lost its newest writes, ours among them,
+	// and is told again.
+	if now := r.settled; now > before {
+		vanished := before
+		if r.unsure { // our own commit, which ran unseen
+			vanished = min(now, done)
+			r.o.metrics.settled(r.count(before, vanished))
+		}
+		r.o.metrics.entries.WithLabelValues(outcomeLost).Add(float64(now - vanished))
 	}
 	r.unsure = false
 	return true

@@ -155,6 +155,41 @@ func TestEntriesThatVanishWhileTheyAreOutAreLostAndTheRestIsCommitted(t *testing
 	})
 }
 
+func TestEntriesThatVanishBeforeTheirWriteAreNeitherWrittenNorCounted(t *testing.T) {
+	for name, n := range map[string]int{"within the next batch": 15, "to the end of the range": 80} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, func(p *partition.Policy) { p.Batch = 10 })
+				calls := 0
+				r.sink.write = func(context.Context, []*sink.Batch) error {
+					// The first lease is of one batch, for the sink's pace is unknown.
+					if calls++; calls == 2 {
+						r.store.vanish(r.ns, "p", n)
+					}
+					time.Sleep(time.Millisecond)
+					return nil
+				}
+				r.store.produce(r.ns, "p", 100, 0)
+				r.start()
+				r.drained(10 * time.Second)
+				r.stop()
+				r.wantLedger(partition.Ledger{Accepted: 100, Delivered: int64(100 - n), Lost: int64(n)})
+				if r.outcome(outcomeDelivered) != 100-n || r.outcome(outcomeLost) != n {
+					t.Errorf("metrics: delivered %d lost %d", r.outcome(outcomeDelivered), r.outcome(outcomeLost))
+				}
+				// The answer to a commit comes beside the next Write, so one more
+				// batch may have been on its way.
+				if got := len(flat(r.sink.seen())); got > 100-n+20 {
+					t.Errorf("%d entries written of the %d that remained", got, 100-n)
+				}
+				if got := r.value(r.metrics().lapsed); got != 0 || r.lines("settlement refused") != 0 {
+					t.Errorf("lapsed %v", got)
+				}
+			})
+		})
+	}
+}
+
 func TestStoreThatLostItsNewestWritesIsToldAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Batch = 10 })

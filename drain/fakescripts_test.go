@@ -120,7 +120,7 @@ func (s *fakeStore) settle(t *partition.Settlement) error {
 		}
 	}
 	switch {
-	case t.Hi <= p.from:
+	case t.Hi <= p.from && t.Hi <= p.committed:
 		return nil
 	case t.Lo != p.from || t.Hi > p.to:
 		return &partition.RangeError{From: p.from}
@@ -134,7 +134,7 @@ func (s *fakeStore) settle(t *partition.Settlement) error {
 	if t.Hi > p.head {
 		p.pop(t.Hi - p.head)
 	}
-	p.from = t.Hi
+	p.from, p.committed = t.Hi, t.Hi
 	if t.Hi == p.to {
 		p.held, p.hasFrom, p.token = false, false, ""
 		s.rearm(sp, t.Lease.Partition, p)

@@ -61,12 +61,13 @@ type fakePartition struct {
 	head, tail int64
 	due        int64
 
-	held     bool // a range is held
-	from, to int64
-	hasFrom  bool
-	cuts     []int64
-	attempt  int
-	token    string
+	held      bool // a range is held
+	from, to  int64
+	committed int64 // the end of the last commit
+	hasFrom   bool
+	cuts      []int64
+	attempt   int
+	token     string
 }
 
 var _ Store = (*fakeStore)(nil)

@@ -14,12 +14,15 @@ import (
 )
 
 const (
-	// tripAt is how many partitions in a row must fail, with no Write answered
-	// in between, before it is the sink that failed and not they. Fewer cannot
-	// hammer a dead sink: each of them has its own back-off.
+	// tripAt is how many partitions in a row must newly fail, with no Write
+	// answered in between, before it is the sink that failed and not they. Fewer,
+	// and those known to fail, cannot hammer a dead sink: each of them has its
+	// own back-off.
 	tripAt = 8
-	// probePause bounds the wait between two probes of a tripped sink.
-	probePause = 5 * time.Second
+	// probePause bounds the wait between two probes of a tripped sink. The search
+	// for a partition that it still answers takes one probe for each that it
+	// does not, so this is also what a healthy partition waits for.
+	probePause = time.Second
 )
 
 // A gate decides how much of a namespace may be claimed: nothing until its sink
@@ -33,15 +36,16 @@ type gate struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closes at the next change of what follows
 	open     bool
-	touched  bool                // Open was called, so Close must be
-	writes   int                 // Writes that run
-	suspects map[string]struct{} // partitions that failed since a Write was answered
-	probes   int                 // since the breaker tripped; 0 = it has not
-	resume   time.Time           // no probe before
+	touched  bool      // Open was called, so Close must be
+	writes   int       // Writes that run
+	known    standing  // of the partitions
+	suspects int       // partitions that newly failed since a Write was answered
+	probes   int       // since the breaker tripped; 0 = it has not
+	resume   time.Time // no probe before
 }
 
 func newGate(s sink.Sink, cfg Config, h *health) *gate {
-	return &gate{sink: s, cfg: cfg, health: h, changed: make(chan struct{}), suspects: make(map[string]struct{})}
+	return &gate{sink: s, cfg: cfg, health: h, changed: make(chan struct{}), known: newStanding()}
 }
 
 // change wakes those who wait; g.mu is held.
@@ -83,22 +87,30 @@ func wake(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	return true
 }
 
-// pass is how many leases may be claimed now. The one of a probe is taken by
-// asking for it; unused gives it back.
-func (g *gate) pass() int {
+// pass returns which of the named partitions, which are due, may be claimed now:
+// all, none, or the one of a probe. A probe is taken by asking for it; unused
+// gives it back.
+func (g *gate) pass(names []string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case !g.open:
-		return 0
+		return nil
 	case g.probes == 0:
-		return math.MaxInt
+		return names
 	case time.Until(g.resume) > 0:
-		return 0
+		return nil
 	}
 	g.probes++
 	g.pauseProbes()
-	return 1
+	return []string{g.known.healthiest(names)}
+}
+
+// tripped reports whether only probes pass.
+func (g *gate) tripped() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.probes > 0
 }
 
 func (g *gate) pauseProbes() {
@@ -140,16 +152,16 @@ func (g *gate) leave(partition string, v verdict) {
 	}
 	switch {
 	case v.all != unsettled:
-		clear(g.suspects)
+		g.known.answered(partition)
+		g.suspects = 0
 		if g.probes > 0 {
 			g.probes = 0
 			g.health.metrics.sinkTripped.Set(0)
 			g.change()
 		}
-	case g.probes == 0:
-		if g.suspects[partition] = struct{}{}; len(g.suspects) >= tripAt {
-			clear(g.suspects)
-			g.probes = 1
+	case g.known.failed(partition) && g.probes == 0:
+		if g.suspects++; g.suspects >= tripAt {
+			g.suspects, g.probes = 0, 1
 			g.pauseProbes()
 			g.health.metrics.sinkTripped.Set(1)
 		}

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -169,6 +170,74 @@ func TestFailingPartitionCostsOnlyItself(t *testing.T) {
 	})
 }
 
+func TestManyFailingPartitionsCostOnlyThemselves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var late time.Duration
+		born := make(map[string]time.Time) // by payload
+		var mu sync.Mutex
+		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
+			if b[0].Partition != "ok" {
+				return errDown
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range b[0].Entries {
+				late = max(late, time.Since(born[string(e.Payload)]))
+			}
+			return nil
+		}
+		r.start()
+		for second := range 120 {
+			payload := fmt.Sprint(second)
+			mu.Lock()
+			born[payload] = time.Now()
+			mu.Unlock()
+			r.store.produceAll(r.ns, "ok", 0, payload)
+			for p := range 100 {
+				if second >= 5 { // a neighbour's trouble begins
+					r.store.produce(r.ns, fmt.Sprintf("bad%d", p), 1, 0)
+				}
+			}
+			time.Sleep(time.Second)
+			if second > 60 && r.value(r.metrics().sinkTripped) != 0 {
+				t.Fatalf("partitions that are known to fail tripped the breaker in second %d", second)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if got := len(flat(r.sink.of("ok"))); got != 120 {
+			t.Errorf("%d of 120 entries of the healthy partition got through", got)
+		}
+		if most := 3 * r.ns.Policy.Linger; late > most {
+			t.Errorf("the healthy partition's entries were up to %v old, want %v at most", late, most)
+		}
+		r.stop()
+	})
+}
+
+func TestHealthyPartitionIsFoundAmongManyThatFailFromTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
+			if b[0].Partition != "ok" {
+				return errDown
+			}
+			return nil
+		}
+		for p := range 200 {
+			r.store.produce(r.ns, fmt.Sprintf("bad%d", p), 1, 0)
+		}
+		r.store.produce(r.ns, "ok", 1, 0)
+		r.start()
+		// 64 workers fail at once; each of the other 136 may cost a probe.
+		time.Sleep(140 * probePause)
+		if got := len(r.sink.accepted("ok")); got != 1 {
+			t.Fatalf("the healthy partition was delivered %d times", got)
+		}
+		r.stop()
+	})
+}
+
 func TestSinkThatHangsOnOnePartitionForEverCostsOneWorker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -239,24 +308,32 @@ func TestProbeForWhichNothingWasDueIsGivenBack(t *testing.T) {
 			}
 			g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reasonError})
 		}
-		if got := g.pass(); got != 0 {
-			t.Fatalf("%d pass right after the breaker tripped", got)
+		due := []string{"0", "a", "b"}
+		if got := g.pass(due); len(got) != 0 {
+			t.Fatalf("%v pass right after the breaker tripped", got)
 		}
 		g.wait(t.Context())
-		if got := g.pass(); got != 1 {
-			t.Fatalf("%d pass as a probe", got)
+		if got := g.pass(due); len(got) != 1 || got[0] == "0" {
+			t.Fatalf("%v pass as a probe", got)
 		}
-		if got := g.pass(); got != 0 {
-			t.Fatalf("%d pass beside the probe", got)
+		if got := g.pass(due); len(got) != 0 {
+			t.Fatalf("%v pass beside the probe", got)
 		}
 		g.unused()
-		if got := g.pass(); got != 1 {
-			t.Fatalf("%d pass after the probe was given back", got)
+		if got := g.pass(due[:1]); len(got) != 1 {
+			t.Fatalf("%v pass after the probe was given back", got)
 		}
 		g.enter()
 		g.leave("p", verdict{all: refused, reason: reasonPermanent})
-		if got := g.pass(); got < 1000 {
-			t.Fatalf("%d pass after an answer", got)
+		if got := g.pass(due); len(got) != len(due) {
+			t.Fatalf("%v pass after an answer", got)
+		}
+		for p := range tripAt {
+			g.enter()
+			g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reasonError})
+		}
+		if got := g.pass(due); len(got) != len(due) {
+			t.Fatalf("%v pass after partitions failed that are known to", got)
 		}
 		r.stop()
 	})

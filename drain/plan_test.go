@@ -132,7 +132,7 @@ func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
 	if s = a.commit(); s.Lo != 1000 || s.Hi != 1003 {
 		t.Errorf("commit %+v", s)
 	}
-	for _, seq := range []int64{999, 1000, 1003, 1005} {
+	for _, seq := range []int64{999, 1000, 1007} {
 		if a.stands(seq) {
 			t.Errorf("stands at %d: outside of the range, or where it stood when it was refused", seq)
 		}
@@ -140,9 +140,22 @@ func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
 	if s = a.release(); s.Lo != 1000 || s.Hi != 1000 {
 		t.Errorf("release %+v", s)
 	}
-	a.mark(3, delivered)
-	a.mark(5, expired)
-	if s = a.commit(); s.Hi != 1006 || a.whole() {
+	if !a.stands(1004) {
+		t.Fatal("entries that nobody has judged may vanish")
+	}
+	if s = a.commit(); s.Lo != 1004 || s.Hi != 1005 || s.Delivered != 1 {
 		t.Errorf("commit %+v", s)
+	}
+	if !a.stands(1006) || a.commit() != nil {
+		t.Error("all of the rest may vanish")
+	}
+	if s = a.release(); s.Lo != 1006 || s.Hi != 1006 {
+		t.Errorf("release %+v", s)
+	}
+	if !a.stands(1002) {
+		t.Fatal("what vanished may come back")
+	}
+	if s = a.commit(); s.Lo != 1002 || s.Hi != 1003 {
+		t.Errorf("commit %+v: nobody has judged 1003", s)
 	}
 }

@@ -63,11 +63,14 @@ func (r *run) next() unit {
 // deliver writes unit after unit, until all is done or the rest must wait.
 func (r *run) deliver() {
 	for len(r.todo) > 0 {
+		if r.over() {
+			return
+		}
 		u := r.next()
 		a, known := r.prepare(u)
 		last := r.lease.Until.Add(-leaseMargin)
 		switch {
-		case !known || r.over():
+		case !known:
 			return
 		case len(a.batches) == 0:
 			r.commitBehind()
@@ -120,8 +123,8 @@ type attempt struct {
 	stale   time.Time // when its oldest entry goes stale
 }
 
-// prepare drops what has gone stale, and what would before a Write can end, and
-// makes batches of the rest. It is false while the store's clock is unknown:
+// prepare leaves out what vanished, drops what has gone stale, and what would
+// before a Write can end, and makes batches of the rest. It is false while the store's clock is unknown:
 // then nobody can say what is fresh.
 func (r *run) prepare(u unit) (a attempt, known bool) {
 	ns := r.lease.Namespace
@@ -137,7 +140,7 @@ func (r *run) prepare(u unit) (a attempt, known bool) {
 		var youngest time.Duration
 		first, last, n := 0, 0, 0
 		for at := s.lo; at < s.hi; at++ {
-			if r.classes[at] != pending {
+			if at < r.settled || r.classes[at] != pending {
 				continue
 			}
 			age := time.Duration(ms-r.lease.Entries[at].Occurred) * time.Millisecond
