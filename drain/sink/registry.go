@@ -74,7 +74,7 @@ func Redact(rawURL string) string {
 		return u.Scheme + ":…"
 	}
 	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	if u.Host != "" && u.Path != "" && u.Path != "/" {
+	if u.Scheme != "file" && u.Host != "" && u.Path != "" && u.Path != "/" {
 		// Webhooks keep their secret in the path. And a '/' in a password ends
 		// the authority early: the rest looks like a path.
 		clean.Path, clean.RawPath = "/…", ""
