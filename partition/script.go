@@ -39,8 +39,8 @@ func newCall(ctx context.Context, script *lua.Script, keys []string, argv ...any
 // run sends all calls in one pipeline and fills in their outcomes. Those whose
 // script Redis has forgotten (a restart, a failover, SCRIPT FLUSH) run again
 // with its text, which also makes Redis remember it: NOSCRIPT means that they
-// did not run. Calls of one run are on different partitions, so running some
-// later breaks no order.
+// did not run. Where calls of one partition share a run, see Produce for what
+// that may do to their order.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	if len(calls) == 0 {
 		return
@@ -77,7 +77,7 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 	_, execErr := pipe.Exec(ctx)
 	received := time.Now()
 	s.metrics.roundTrip.Observe(received.Sub(sent).Seconds())
-	moved := false
+	unanswered := false
 	for _, c := range calls {
 		err := c.cmd.Err()
 		if err == nil && c.cmd.Val() == nil {
@@ -85,7 +85,8 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 		}
 		c.reply, c.err = nil, classify(err)
 		if c.err != nil {
-			moved = true
+			var answer redis.Error
+			unanswered = unanswered || !errors.As(err, &answer)
 			if !noScript(err) { // those run again
 				s.metrics.failed(c.err)
 			}
@@ -100,7 +101,7 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 		c.reply = reply
 		s.clock.observe(sent, received, whole(reply[1]))
 	}
-	if cluster, ok := client.(*redis.ClusterClient); ok && moved {
+	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
 		// After a failover the client would ask the old master for up to 10s.
 		cluster.ReloadState(ctx)
 	}
