@@ -102,7 +102,7 @@ if token == '' then
   redis.call('HINCRBY', m, 'settled', int(to - head))
   redis.call('HSET', m, 'head', int(to))
   redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'token', 'lease')
-  rearm(ready, m, ledger, partition, to, p.tail, full, now, linger)
+  rearm(ready, m, ledger, partition, to, p.tail, full, now, now, linger)
 else
   redis.call('HSET', m, 'from', int(head), 'to', int(to), 'cuts', table.concat(cuts, ' '),
     'attempt', int(result[5]), 'token', token, 'lease', int(lease))

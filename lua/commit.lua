@@ -85,7 +85,9 @@ end
 
 if hi == p.to then
   redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'token', 'lease')
-  rearm(ready, m, ledger, partition, head, p.tail, full, now, linger)
+  -- What remains came after the claim, which the lease's deadline tells.
+  local since = known and math.min(now, tonumber(known) - p.lease) or now
+  rearm(ready, m, ledger, partition, head, p.tail, full, now, since, linger)
 else
   redis.call('HSET', m, 'from', int(hi))
 end

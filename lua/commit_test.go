@@ -189,10 +189,10 @@ func TestCommitSaysWhenTheRestIsDue(t *testing.T) {
 		t.Run(fmt.Sprintf("%d remain", rest), func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {
 				from := p.leased(4+rest, "t1")
-				now := p.delivered("t1", from, from+4)[1].(int64)
-				want := now
+				claimed := p.due() - p.lease
+				want := p.delivered("t1", from, from+4)[1].(int64)
 				if wait {
-					want += p.linger
+					want = claimed + p.linger
 				}
 				p.same("due", p.due(), want)
 				p.same("range", p.field("to")+p.field("token")+p.field("cuts")+p.field("attempt"), "")

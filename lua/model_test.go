@@ -85,14 +85,14 @@ func (m *model) heal(p *modelPart) {
 	}
 }
 
-func (m *model) rearm(p *modelPart) {
+func (m *model) rearm(p *modelPart, since int64) {
 	switch {
 	case len(p.entries) == 0:
 		m.die(p)
 	case int64(len(p.entries)) >= m.full:
 		p.active, p.due = true, m.ms()
 	default:
-		p.active, p.due = true, m.ms()+modelLinger
+		p.active, p.due = true, max(m.ms(), since+modelLinger)
 	}
 }
 
@@ -216,7 +216,7 @@ func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 		p.entries = p.entries[to-p.head:]
 		p.head = to
 		p.dropRange()
-		m.rearm(p)
+		m.rearm(p, m.ms())
 		return reply
 	}
 	p.from, p.to, p.cuts, p.token = p.head, to, cuts, token
@@ -227,6 +227,10 @@ func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, dead int64) []any {
 	if p.token == "" || p.token != token {
 		return []any{int64(0), m.ms()}
+	}
+	since := m.ms()
+	if p.active {
+		since = min(since, p.due-modelLease)
 	}
 	m.heal(p)
 	switch {
@@ -254,7 +258,7 @@ func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, d
 	}
 	if hi == p.to {
 		p.dropRange()
-		m.rearm(p)
+		m.rearm(p, since)
 	} else {
 		p.from = hi
 	}
