@@ -15,13 +15,13 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-// reply is what Redis answered.
-type reply string
+// answer is what Redis answered.
+type answer string
 
-func (r reply) Error() string { return string(r) }
-func (reply) RedisError()     {}
+func (r answer) Error() string { return string(r) }
+func (answer) RedisError()     {}
 
-var _ redis.Error = reply("")
+var _ redis.Error = answer("")
 
 func TestEveryErrorHasItsClass(t *testing.T) {
 	t.Parallel()
@@ -35,34 +35,34 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		err   error
 		class error
 	}{
-		{reply("NOSCRIPT No matching script. Please use EVAL."), ErrUnavailable},
-		{reply("READONLY You can't write against a read only replica."), ErrUnavailable},
-		{reply("READONLY You can't write against a read only replica." + within), ErrUnavailable},
-		{reply("LOADING Redis is loading the dataset in memory"), ErrUnavailable},
-		{reply("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk." + within), ErrUnavailable},
-		{reply("MISCONF Errors writing to the AOF file: No space left on device" + within), ErrUnavailable},
-		{reply("OOM command not allowed when used memory > 'maxmemory'."), ErrUnavailable},
-		{reply("OOM command not allowed when used memory > 'maxmemory'." + within), ErrUnavailable},
-		{reply("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."), ErrUnavailable},
-		{reply("MOVED 3999 127.0.0.1:6381"), ErrUnavailable},
-		{reply("ASK 3999 127.0.0.1:6381"), ErrUnavailable},
-		{reply("TRYAGAIN Multiple keys request during rehashing of slot"), ErrUnavailable},
-		{reply("CLUSTERDOWN Hash slot not served"), ErrUnavailable},
-		{reply("CLUSTERDOWN The cluster is down"), ErrUnavailable},
-		{reply("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), ErrUnavailable},
-		{reply("NOREPLICAS Not enough good replicas to write." + within), ErrUnavailable},
-		{reply("ERR max number of clients reached"), ErrUnavailable},
-		{fmt.Errorf("hook: %w", reply("LOADING Redis is loading the dataset in memory")), ErrUnavailable},
+		{answer("NOSCRIPT No matching script. Please use EVAL."), ErrUnavailable},
+		{answer("READONLY You can't write against a read only replica."), ErrUnavailable},
+		{answer("READONLY You can't write against a read only replica." + within), ErrUnavailable},
+		{answer("LOADING Redis is loading the dataset in memory"), ErrUnavailable},
+		{answer("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk." + within), ErrUnavailable},
+		{answer("MISCONF Errors writing to the AOF file: No space left on device" + within), ErrUnavailable},
+		{answer("OOM command not allowed when used memory > 'maxmemory'."), ErrUnavailable},
+		{answer("OOM command not allowed when used memory > 'maxmemory'." + within), ErrUnavailable},
+		{answer("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."), ErrUnavailable},
+		{answer("MOVED 3999 127.0.0.1:6381"), ErrUnavailable},
+		{answer("ASK 3999 127.0.0.1:6381"), ErrUnavailable},
+		{answer("TRYAGAIN Multiple keys request during rehashing of slot"), ErrUnavailable},
+		{answer("CLUSTERDOWN Hash slot not served"), ErrUnavailable},
+		{answer("CLUSTERDOWN The cluster is down"), ErrUnavailable},
+		{answer("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), ErrUnavailable},
+		{answer("NOREPLICAS Not enough good replicas to write." + within), ErrUnavailable},
+		{answer("ERR max number of clients reached"), ErrUnavailable},
+		{fmt.Errorf("hook: %w", answer("LOADING Redis is loading the dataset in memory")), ErrUnavailable},
 
-		{reply("CROSSSLOT Keys in request don't hash to the same slot"), ErrBroken},
-		{reply("ERR Script attempted to access a non local key in a cluster node"), ErrBroken},
-		{reply("NOAUTH Authentication required."), ErrBroken},
-		{reply("WRONGPASS invalid username-password pair or user is disabled."), ErrBroken},
-		{reply("NOPERM this user has no permissions to run the 'evalsha' command"), ErrBroken},
-		{reply("ERR The user executing the script can't run this command or subcommand" + within), ErrBroken},
-		{reply("ERR user_script:12: attempt to perform arithmetic on a nil value"), ErrBroken},
-		{reply("WRONGTYPE Operation against a key holding the wrong kind of value" + within), ErrBroken},
-		{reply("ERR produce: bad arguments"), ErrBroken},
+		{answer("CROSSSLOT Keys in request don't hash to the same slot"), ErrBroken},
+		{answer("ERR Script attempted to access a non local key in a cluster node"), ErrBroken},
+		{answer("NOAUTH Authentication required."), ErrBroken},
+		{answer("WRONGPASS invalid username-password pair or user is disabled."), ErrBroken},
+		{answer("NOPERM this user has no permissions to run the 'evalsha' command"), ErrBroken},
+		{answer("ERR The user executing the script can't run this command or subcommand" + within), ErrBroken},
+		{answer("ERR user_script:12: attempt to perform arithmetic on a nil value"), ErrBroken},
+		{answer("WRONGTYPE Operation against a key holding the wrong kind of value" + within), ErrBroken},
+		{answer("ERR produce: bad arguments"), ErrBroken},
 
 		{refused, ErrUnavailable},
 		{fmt.Errorf("get connection: %w", refused), ErrUnavailable},
@@ -75,7 +75,7 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{errors.New("redis: all sentinels specified in configuration are unreachable"), ErrUnavailable},
 		{sentinels(refused), ErrUnavailable},
 		{sentinels(context.DeadlineExceeded), ErrUnavailable},
-		{sentinels(reply("WRONGPASS invalid username-password pair or user is disabled.")), ErrBroken},
+		{sentinels(answer("WRONGPASS invalid username-password pair or user is disabled.")), ErrBroken},
 		{sentinels(redis.Nil), ErrBroken}, // they answer, and know no such master
 
 		{io.EOF, ErrUnknown},
@@ -85,7 +85,7 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}, ErrUnknown},
 		{context.Canceled, ErrUnknown},
 		{context.DeadlineExceeded, ErrUnknown},
-		{errors.New("redis: invalid reply: \"!\""), ErrUnknown},
+		{errors.New("redis: invalid answer: \"!\""), ErrUnknown},
 	} {
 		got := classify(row.err)
 		for _, class := range classes {
@@ -104,8 +104,8 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 
 func TestAFullStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
-	full := classify(reply("OOM command not allowed when used memory > 'maxmemory'."))
-	if !errors.Is(full, ErrFull) || errors.Is(classify(reply("LOADING x")), ErrFull) {
+	full := classify(answer("OOM command not allowed when used memory > 'maxmemory'."))
+	if !errors.Is(full, ErrFull) || errors.Is(classify(answer("LOADING x")), ErrFull) {
 		t.Error("OOM, and only OOM, is ErrFull")
 	}
 	if !errors.Is(ErrFull, ErrUnavailable) || !errors.Is(ErrIncompatible, ErrBroken) {

@@ -111,16 +111,16 @@ func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Mill
 func (j *janitor) repair(ctx context.Context, h home, names []string) {
 	calls := make([]*call, len(names))
 	for i, name := range names {
-		calls[i] = newCall(ctx, lua.Repair,
+		calls[i] = newCall(lua.Repair,
 			[]string{h.sh.list(name), h.sh.ready, h.sh.meta(name), h.sh.ledger},
 			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
 	}
 	j.run(ctx, j.backend.out, calls)
 	var mended, expired int64
 	for _, c := range calls {
-		if c.err == nil {
-			mended += whole(c.reply[0])
-			expired += whole(c.reply[2])
+		if c.err == nil && len(c.numbers) > 2 {
+			mended += c.numbers[0]
+			expired += c.numbers[2]
 		}
 	}
 	j.metrics.mended.Add(float64(mended))

@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"github.com/spillway-io/spillway/lua"
 )
@@ -94,49 +94,73 @@ func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration)
 			c.token = rand.Text()
 		}
 		p, sh := &c.Namespace.Policy, c.Namespace.shardOf(c.Partition)
-		calls[i] = newCall(ctx, lua.Claim,
+		calls[i] = newCall(lua.Claim,
 			[]string{sh.list(c.Partition), sh.ready, sh.meta(c.Partition), sh.ledger},
 			c.Partition, c.token, p.Batch, c.MaxBatches, leaseBytes, p.MaxAge.Milliseconds(),
-			lease.Milliseconds(), safetyTTL.Milliseconds(), c.Namespace.full, p.Linger.Milliseconds())
+			lease.Milliseconds(), safetyTTL.Milliseconds(), c.Namespace.full, c.Namespace.linger())
+		calls[i].answer.raw = make([]byte, 0, sh.claimed.Load())
 	}
 	until := time.Now().Add(lease)
 	s.run(ctx, s.backend.out, calls)
 	for i, c := range claims {
 		c.Lease, c.Expired, c.Err = nil, 0, calls[i].err
-		if c.Err == nil {
-			c.claimed(calls[i].reply, until)
+		if c.Err != nil {
+			continue
+		}
+		if err := c.claimed(calls[i], until); err != nil {
+			c.Err = &storeError{ErrBroken, fmt.Errorf("%s: %w", lua.Claim.Name, err)}
+			s.metrics.failed(c.Err)
 		}
 	}
 }
 
-func (c *Claim) claimed(reply []any, until time.Time) {
-	switch whole(reply[0]) {
+// claimed reads an answer. Its entries are not copied: the lease keeps the
+// answer's memory, which nobody uses again.
+func (c *Claim) claimed(a *call, until time.Time) error {
+	if least := [...]int{2, 3, 5}; a.numbers[0] < 0 || a.numbers[0] > 2 || len(a.numbers) < least[a.numbers[0]] {
+		return errReply
+	}
+	switch a.numbers[0] {
 	case 1:
-		c.Expired = int(whole(reply[2]))
+		c.Expired = int(a.numbers[2])
 	case 2:
-		c.Expired = int(whole(reply[2]))
-		from := whole(reply[3])
+		from := a.numbers[3]
 		l := &Lease{
 			Namespace: c.Namespace, Partition: c.Partition, Token: c.token,
-			Attempt: int(whole(reply[4])), From: from, To: from, Until: until,
+			Attempt: int(a.numbers[4]), From: from, To: from, Until: until,
+			Cuts: make([]int64, 0, a.more),
 		}
-		for _, batch := range reply[5:] {
-			raws, _ := batch.([]any)
-			for _, raw := range raws {
-				text, _ := raw.(string)
-				// The string is ours alone and lives as long as the entry.
-				e, err := ParseEntry(unsafe.Slice(unsafe.StringData(text), len(text))) // #nosec G103
-				if err != nil {
-					e = Entry{Payload: []byte(text)}
-				}
-				e.Seq = l.To
-				l.To++
-				l.Entries = append(l.Entries, e)
-			}
-			l.Cuts = append(l.Cuts, l.To)
+		at := a.rest
+		for range a.more {
+			l.readBatch(&at, a.more)
 		}
-		c.Lease = l
+		if at.broken {
+			return errReply
+		}
+		c.Expired, c.Lease = int(a.numbers[2]), l
+		c.Namespace.shardOf(c.Partition).claimed.Store(int64(len(a.answer.raw)))
 	}
+	return nil
+}
+
+// readBatch appends the entries of one batch, where no more are to be expected
+// in the others than in the first.
+func (l *Lease) readBatch(at *cursor, batches int) {
+	n := at.array()
+	if l.Entries == nil {
+		l.Entries = make([]Entry, 0, min(n*batches, len(at.rest)/len("$0\r\n\r\n")))
+	}
+	for range n {
+		raw := at.bulk()
+		e, err := ParseEntry(raw)
+		if err != nil {
+			e = Entry{Payload: raw}
+		}
+		e.Seq = l.To
+		l.To++
+		l.Entries = append(l.Entries, e)
+	}
+	l.Cuts = append(l.Cuts, l.To)
 }
 
 // Settlement ends, wholly or in part, what a lease began. Exactly one of the
@@ -172,40 +196,40 @@ func (e *RangeError) Error() string { return "commit starts at another sequence 
 func (s *Store) Settle(ctx context.Context, settlements []*Settlement) {
 	calls := make([]*call, len(settlements))
 	for i, t := range settlements {
-		calls[i] = settleCall(ctx, t)
+		calls[i] = settleCall(t)
 	}
 	s.run(ctx, s.backend.out, calls)
 	for i, t := range settlements {
 		if t.Err = calls[i].err; t.Err != nil {
 			continue
 		}
-		switch whole(calls[i].reply[0]) {
-		case 0:
+		switch n := calls[i].numbers; {
+		case n[0] == 0:
 			t.Err = ErrGone
-		case 3:
-			t.Err = &RangeError{whole(calls[i].reply[2])}
+		case n[0] == 3 && len(n) > 2:
+			t.Err = &RangeError{n[2]}
 		}
 	}
 }
 
-func settleCall(ctx context.Context, t *Settlement) *call {
+func settleCall(t *Settlement) *call {
 	l := t.Lease
 	sh := l.Namespace.shardOf(l.Partition)
 	if t.Lo == t.Hi {
-		return releaseCall(ctx, sh, l.Partition, l.Token, t.Delay, t.Attempt)
+		return releaseCall(sh, l.Partition, l.Token, t.Delay, t.Attempt)
 	}
 	argv := make([]any, 0, 10+len(t.DeadLetters))
 	argv = append(argv, l.Partition, l.Token, t.Lo, t.Hi, t.Delivered, t.Expired, t.Dead,
-		l.Namespace.full, l.Namespace.Policy.Linger.Milliseconds(), l.Namespace.Policy.MaxDead)
+		l.Namespace.full, l.Namespace.linger(), l.Namespace.Policy.MaxDead)
 	for _, letter := range t.DeadLetters {
 		argv = append(argv, letter)
 	}
-	return newCall(ctx, lua.Commit,
+	return newCall(lua.Commit,
 		[]string{sh.list(l.Partition), sh.ready, sh.meta(l.Partition), sh.ledger, sh.dead}, argv...)
 }
 
-func releaseCall(ctx context.Context, sh *shard, partition, token string, delay time.Duration, attempt int) *call {
-	return newCall(ctx, lua.Release, []string{sh.list(partition), sh.ready, sh.meta(partition)},
+func releaseCall(sh *shard, partition, token string, delay time.Duration, attempt int) *call {
+	return newCall(lua.Release, []string{sh.list(partition), sh.ready, sh.meta(partition)},
 		partition, token, max(0, delay.Milliseconds()), attempt)
 }
 
@@ -219,7 +243,7 @@ func (s *Store) Forget(ctx context.Context, claims []*Claim) error {
 	var calls []*call
 	for _, c := range claims {
 		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
-			calls = append(calls, releaseCall(ctx, c.Namespace.shardOf(c.Partition), c.Partition, c.token, 0, notPresented))
+			calls = append(calls, releaseCall(c.Namespace.shardOf(c.Partition), c.Partition, c.token, 0, notPresented))
 		}
 	}
 	s.run(ctx, s.backend.out, calls)

@@ -130,17 +130,17 @@ type Stats struct {
 // Stats returns ErrNoPartition when the partition is empty.
 func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
 	sh := ns.shardOf(partition)
-	c := newCall(ctx, lua.Stats, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
+	c := newCall(lua.Stats, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
 	s.run(ctx, s.backend.out, []*call{c})
 	switch {
 	case c.err != nil:
 		return Stats{}, c.err
-	case len(c.reply) < 7:
+	case len(c.numbers) < 7:
 		return Stats{}, ErrNoPartition
 	}
 	return Stats{
-		Depth: int(whole(c.reply[0])), Capacity: ns.Policy.Capacity, Leased: whole(c.reply[2]) == 1,
-		OldestAge: time.Duration(whole(c.reply[3])) * time.Millisecond,
-		Accepted:  whole(c.reply[4]), Evicted: whole(c.reply[5]), Expired: whole(c.reply[6]),
+		Depth: int(c.numbers[0]), Capacity: ns.Policy.Capacity, Leased: c.numbers[2] == 1,
+		OldestAge: time.Duration(c.numbers[3]) * time.Millisecond,
+		Accepted:  c.numbers[4], Evicted: c.numbers[5], Expired: c.numbers[6],
 	}, nil
 }

@@ -1,8 +1,10 @@
 package partition
 
 import (
+	"math/rand/v2"
 	"sort"
 	"strconv"
+	"sync/atomic"
 )
 
 // Namespace is a tenant of the store. It is made by the store and immutable.
@@ -18,6 +20,9 @@ type Namespace struct {
 type shard struct {
 	shardKeys
 	alarm alarm
+	// claimed is how long the last answer to a claim was, in bytes: the next
+	// is given as much memory to begin with.
+	claimed atomic.Int64
 }
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
@@ -51,6 +56,15 @@ func (n *Namespace) ShardOf(partition string) int {
 		h = (h ^ uint32(partition[i])) * 16777619
 	}
 	return int(h % uint32(len(n.shards))) // #nosec G115 -- shards are 1 to 1024
+}
+
+// linger is how long a part-filled batch waits this time, in ms: up to an eighth
+// less than the policy allows. Partitions that began together would else come
+// due together for ever, and all their claims and Writes hold up everything
+// behind them; a few rounds of this spread them out.
+func (n *Namespace) linger() int64 {
+	most := n.Policy.Linger.Milliseconds()
+	return most - rand.Int64N(most/8+1)
 }
 
 func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }

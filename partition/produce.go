@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
@@ -33,6 +34,8 @@ type Group struct {
 	Depth    int   // entries in the partition afterwards
 	Repeated bool  // the result is that of an earlier call with the same key
 	Err      error // nil, ErrTooManyPartitions, or Is ErrUnavailable, ErrUnknown or ErrBroken
+
+	linger int64 // ms, as the script was told
 }
 
 // Produce runs all groups in one round trip, those of one partition in the order
@@ -48,46 +51,67 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 		}
 		return
 	}
-	calls := make([]*call, len(groups))
+	p := s.produces.Get().(*produceRun)
+	defer s.produces.Put(p)
+	calls := p.calls(len(groups))
 	for i, g := range groups {
-		calls[i] = produceCall(ctx, g)
+		p.fill(calls[i], g)
 	}
 	s.run(ctx, s.backend.in, calls)
 	for i, g := range groups {
-		if g.Err = calls[i].err; g.Err == nil {
-			s.produced(g, calls[i].reply)
+		c := calls[i]
+		if g.Err = c.err; g.Err == nil {
+			g.Err = s.produced(g, c.numbers)
 		}
+		clear(c.args) // the entries are the caller's again
 	}
 }
 
-func produceCall(ctx context.Context, g *Group) *call {
+// produceRun is the memory of one Produce, used again by later ones.
+type produceRun struct{ made []*call }
+
+func (p *produceRun) calls(n int) []*call {
+	for len(p.made) < n {
+		p.made = append(p.made, &call{})
+	}
+	return p.made[:n]
+}
+
+// entryArg is an encoded entry as an argument. A pointer to one fits into an
+// interface as it is, where a slice would be copied to the heap.
+type entryArg []byte
+
+// MarshalBinary is how the client asks for the bytes.
+func (e *entryArg) MarshalBinary() ([]byte, error) { return *e, nil }
+
+func (p *produceRun) fill(c *call, g *Group) {
 	ns, sh := g.Namespace, g.Namespace.shardOf(g.Partition)
-	keys := []string{sh.list(g.Partition), sh.ready, sh.meta(g.Partition), sh.ledger}
 	keep := int64(0)
-	if g.IdempotencyKey != "" {
+	if g.IdempotencyKey == "" {
+		c.begin(lua.Produce, sh.list(g.Partition), sh.ready, sh.meta(g.Partition), sh.ledger)
+	} else {
 		sum := sha256.Sum256([]byte(g.IdempotencyKey))
-		keys = append(keys, sh.seen(g.Partition, hex.EncodeToString(sum[:16])))
 		keep = seenFor.Milliseconds()
+		c.begin(lua.Produce, sh.list(g.Partition), sh.ready, sh.meta(g.Partition), sh.ledger,
+			sh.seen(g.Partition, hex.EncodeToString(sum[:16])))
 	}
-	argv := make([]any, 0, 7+len(g.Entries))
-	argv = append(argv, g.Partition, ns.Policy.Capacity, ns.full, ns.Policy.Linger.Milliseconds(),
-		ns.most, safetyTTL.Milliseconds(), keep)
-	for _, e := range g.Entries {
-		argv = append(argv, e)
+	g.linger = ns.linger()
+	c.args = append(c.args, g.Partition, ns.Policy.Capacity, ns.full, g.linger, ns.most, safetyTTL.Milliseconds(), keep)
+	for i := range g.Entries {
+		c.args = append(c.args, (*entryArg)(&g.Entries[i]))
 	}
-	return newCall(ctx, lua.Produce, keys, argv...)
 }
 
-func (s *Store) produced(g *Group, reply []any) {
-	now := whole(reply[1])
-	switch whole(reply[0]) {
-	case 0:
-		g.Err = ErrTooManyPartitions
-		return
-	case 2:
-		g.Repeated = true
+// produced reads an answer.
+func (s *Store) produced(g *Group, numbers []int64) error {
+	if numbers[0] == 0 {
+		return ErrTooManyPartitions
+	} else if len(numbers) < 5 {
+		return &storeError{ErrBroken, fmt.Errorf("%s: %w", lua.Produce.Name, errReply)}
 	}
-	g.Accepted, g.Evicted, g.Depth = int(whole(reply[2])), int(whole(reply[3])), int(whole(reply[4]))
+	now := numbers[1]
+	g.Repeated = numbers[0] == 2
+	g.Accepted, g.Evicted, g.Depth = int(numbers[2]), int(numbers[3]), int(numbers[4])
 
 	before, full := g.Depth+g.Evicted-g.Accepted, g.Namespace.full
 	alarm := &g.Namespace.shardOf(g.Partition).alarm
@@ -95,6 +119,7 @@ func (s *Store) produced(g *Group, reply []any) {
 	case before < full && g.Depth >= full:
 		alarm.ring(now)
 	case before == 0:
-		alarm.ring(now + g.Namespace.Policy.Linger.Milliseconds())
+		alarm.ring(now + g.linger)
 	}
+	return nil
 }

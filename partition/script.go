@@ -3,7 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"time"
 
@@ -12,28 +12,59 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// once is a command that the client must not send twice. On Redis Cluster
-// MaxRetries alone does not prevent that; redirects are still followed.
-type once struct{ *redis.Cmd }
-
-func (once) NoRetry() bool { return true }
-
-// A call is one script to run: its EVALSHA arguments, then its outcome.
+// A call is one script to run: its EVALSHA arguments, then its outcome. Calls
+// may be used again, which spares their arguments' and answers' memory.
 type call struct {
 	script *lua.Script
-	cmd    *redis.Cmd
-	reply  []any // set when err is nil; reply[1] is the store's time unless the script says otherwise
-	err    error // in one of the store's classes
+	args   []any
+	cmd    *redis.RawWriteToCmd
+	answer reply
+
+	// Set when err is nil. The second of the whole numbers that the answer
+	// begins with is the store's time, unless the script says otherwise.
+	numbers []int64
+	more    int    // values behind them
+	rest    cursor // where those begin
+	err     error  // in one of the store's classes
 }
 
-// newCall makes the arguments; keys come first, then argv in order.
-func newCall(ctx context.Context, script *lua.Script, keys []string, argv ...any) *call {
-	args := make([]any, 0, 3+len(keys)+len(argv))
-	args = append(args, "evalsha", script.SHA, len(keys))
+// newCall makes a call: keys come first, then argv in order.
+func newCall(script *lua.Script, keys []string, argv ...any) *call {
+	c := &call{}
+	c.begin(script, keys...)
+	c.args = append(c.args, argv...)
+	return c
+}
+
+// begin makes c a call of script; the rest of args is for the caller to add.
+func (c *call) begin(script *lua.Script, keys ...string) {
+	c.script = script
+	c.args = append(c.args[:0], "evalsha", script.SHA, len(keys))
 	for _, key := range keys {
-		args = append(args, key)
+		c.args = append(c.args, key)
 	}
-	return &call{script: script, cmd: redis.NewCmd(ctx, append(args, argv...)...)}
+}
+
+// command is the call as the client sends it, once: the client must not repeat
+// a script whose answer was lost, and by its kind never does (on Redis Cluster
+// MaxRetries alone would not prevent that; redirects are still followed).
+func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
+	c.answer.raw = c.answer.raw[:0]
+	c.cmd = redis.NewRawWriteToCmd(ctx, &c.answer, c.args...)
+	return c.cmd
+}
+
+// read parses the answer.
+func (c *call) read() error {
+	c.rest = cursor{rest: c.answer.raw}
+	c.more, c.numbers = c.rest.array(), c.numbers[:0]
+	for ; c.more > 0 && c.rest.isWhole(); c.more-- {
+		c.numbers = append(c.numbers, c.rest.whole())
+	}
+	if c.rest.broken || len(c.numbers) < 2 {
+		return &storeError{ErrBroken, fmt.Errorf("%s: %w", c.script.Name, errReply)}
+	}
+	return nil
 }
 
 // run sends all calls in one pipeline and fills in their outcomes. Those whose
@@ -57,9 +88,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 		if c.err == nil || !noScript(c.cmd.Err()) {
 			continue
 		}
-		args := slices.Clone(c.cmd.Args())
-		args[0], args[1] = "eval", c.script.Source
-		c.cmd = redis.NewCmd(ctx, args...)
+		c.args[0], c.args[1] = "eval", c.script.Source
 		again = append(again, c)
 	}
 	if len(again) > 0 {
@@ -71,7 +100,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	pipe := client.Pipeline()
 	for _, c := range calls {
-		_ = pipe.Process(ctx, once{c.cmd})
+		_ = pipe.Process(ctx, c.command(ctx))
 	}
 	sent := time.Now()
 	_, execErr := pipe.Exec(ctx)
@@ -80,11 +109,10 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 	unanswered := false
 	for _, c := range calls {
 		err := c.cmd.Err()
-		if err == nil && c.cmd.Val() == nil {
+		if err == nil && len(c.answer.raw) == 0 {
 			err = execErr // no connection was made; the commands are not told
 		}
-		c.reply, c.err = nil, classify(err)
-		if c.err != nil {
+		if c.err = classify(err); c.err != nil {
 			var answer redis.Error
 			unanswered = unanswered || !errors.As(err, &answer)
 			if !noScript(err) { // those run again
@@ -92,14 +120,11 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 			}
 			continue
 		}
-		reply, ok := c.cmd.Val().([]any)
-		if !ok || len(reply) < 2 {
-			c.err = &storeError{ErrBroken, errors.New(c.script.Name + ": a reply of another form")}
+		if c.err = c.read(); c.err != nil {
 			s.metrics.failed(c.err)
 			continue
 		}
-		c.reply = reply
-		s.clock.observe(sent, received, whole(reply[1]))
+		s.clock.observe(sent, received, c.numbers[1])
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
 		// After a failover the client would ask the old master for up to 10s.
@@ -121,11 +146,4 @@ func load(ctx context.Context, client redis.UniversalClient) error {
 		_, err := pipe.Exec(ctx)
 		return err
 	})
-}
-
-// whole reads an integer of a reply; our scripts return nothing else where one
-// is declared.
-func whole(v any) int64 {
-	n, _ := v.(int64)
-	return n
 }

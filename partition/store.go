@@ -22,6 +22,7 @@ type Store struct {
 	loaded     atomic.Bool // Check has put the scripts into the store
 	fits       atomic.Pointer[verdict]
 	fitting    sync.Mutex
+	produces   sync.Pool // of *produceRun
 	closing    sync.Once
 	closeErr   error
 }
@@ -36,6 +37,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		return nil, &FieldError{"namespaces", "none", "at least one"}
 	}
 	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log}
+	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
 		if err != nil {

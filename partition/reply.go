@@ -1,0 +1,108 @@
+package partition
+
+import (
+	"errors"
+	"io"
+	"slices"
+)
+
+// errReply: a script answered in another form than its header says.
+var errReply = errors.New("a reply of another form")
+
+// reply takes a script's answer as RESP, as it comes off the connection: what a
+// claim brings is read where it lies, without a string and an interface an
+// entry. It is the io.Writer of a redis.RawWriteToCmd.
+type reply struct{ raw []byte }
+
+// Write appends. An error reply is returned as one, which lets the client do
+// what belongs to it: follow MOVED, drop the connection to a READONLY server.
+func (r *reply) Write(p []byte) (int, error) {
+	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
+		return 0, answeredError(p[1:])
+	}
+	r.raw = append(r.raw, p...)
+	return len(p), nil
+}
+
+// ReadFrom takes a bulk string, which the client copies with io.CopyN.
+func (r *reply) ReadFrom(src io.Reader) (int64, error) {
+	bulk, ok := src.(*io.LimitedReader)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{r}, src)
+	}
+	at, n := len(r.raw), int(bulk.N)
+	r.raw = slices.Grow(r.raw, n)
+	read, err := io.ReadFull(bulk, r.raw[at:at+n])
+	r.raw = r.raw[:at+read]
+	return int64(read), err
+}
+
+// answeredError is what Redis answered instead of running the script to its
+// end; it is a redis.Error.
+type answeredError string
+
+func (e answeredError) Error() string { return string(e) }
+
+// RedisError marks it as Redis's, not the connection's.
+func (answeredError) RedisError() {}
+
+// A cursor walks an answer. After a value of another kind than asked for it is
+// broken, and returns zeros.
+type cursor struct {
+	rest   []byte
+	broken bool
+}
+
+// array enters an array and returns how many values it holds.
+func (c *cursor) array() int {
+	n := int(c.header('*'))
+	if n < 0 || n > len(c.rest) {
+		c.broken = true
+		return 0
+	}
+	return n
+}
+
+// whole reads an integer.
+func (c *cursor) whole() int64 { return c.header(':') }
+
+// isWhole reports whether the next value is an integer.
+func (c *cursor) isWhole() bool { return len(c.rest) > 0 && c.rest[0] == ':' }
+
+// bulk reads a string, where it lies.
+func (c *cursor) bulk() []byte {
+	n := int(c.header('$'))
+	if n < 0 || len(c.rest) < n+2 {
+		c.broken = true
+	}
+	if c.broken {
+		return nil
+	}
+	text := c.rest[:n:n]
+	c.rest = c.rest[n+2:]
+	return text
+}
+
+// header reads the line that begins a value of a kind: its number.
+func (c *cursor) header(kind byte) (n int64) {
+	if c.broken || len(c.rest) < 4 || c.rest[0] != kind {
+		c.broken = true
+		return 0
+	}
+	i, negative := 1, c.rest[1] == '-'
+	if negative {
+		i++
+	}
+	for ; i < len(c.rest) && c.rest[i] >= '0' && c.rest[i] <= '9'; i++ {
+		n = n*10 + int64(c.rest[i]-'0')
+	}
+	if len(c.rest) < i+2 || c.rest[i] != '\r' {
+		c.broken = true
+		return 0
+	}
+	c.rest = c.rest[i+2:]
+	if negative {
+		return -n
+	}
+	return n
+}
