@@ -10,15 +10,21 @@ import (
 )
 
 const (
-	// maxClaims bounds one round: what Redis does in about 10 ms.
+	// maxClaims bounds one round.
 	maxClaims = 128
+	// claimBatches bounds one pipeline of claims, in batches they may bring:
+	// Redis runs it in one go, and produces wait about 2 ms meanwhile.
+	claimBatches = 16
 	// storeTimeout bounds one call to the store, beyond the store's own limits.
 	storeTimeout = 5 * time.Second
 	// storePauseMin and storePauseMax bound the wait while the store fails.
 	storePauseMin, storePauseMax = 50 * time.Millisecond, 2 * time.Second
-	// leaseWork is how much of the sink's time a lease of several batches may
-	// take, at its present pace: about what a newly due partition may wait.
+	// leaseWork is how long a newly due partition may wait, about, because
+	// those before it are leased several batches at a time.
 	leaseWork = 250 * time.Millisecond
+	// storeWork is what a batch of 128 takes of Redis's time, claim and commit,
+	// about: 1.03 M entries/s were measured for the two.
+	storeWork = 150 * time.Microsecond
 )
 
 // A loop claims what is due in one shard of one namespace. It claims no more
@@ -149,19 +155,22 @@ func (l *loop) nothing(p pause, now int64, cut bool) pause {
 	return p
 }
 
-// depth is how many batches a lease may cover: one where partitions wait for
-// workers, so that none waits for another's backlog; else as many as the sink
-// takes at once, or writes one by one in leaseWork. Under at-most-once it is one,
-// for that is what a crash may lose.
+// depth is how many batches a lease may cover: as many as all that are due may
+// have in turn within leaseWork, by what the store and the sink at its present
+// pace take. So a quick sink saves round trips, and with a slow one, or with many
+// partitions, none waits for another's backlog. Under at-most-once it is one, for
+// that is what a crash may lose.
 func (l *loop) depth(due, free int) int {
-	if due > free || l.o.target.Namespace.Policy.Delivery == partition.AtMostOnce {
+	if l.o.target.Namespace.Policy.Delivery == partition.AtMostOnce {
 		return 1
 	}
-	writes := 1
+	due, together, writes := max(due, 1), max(l.o.caps.MaxBatches, 1), 1
 	if mean := l.o.pace.get(); mean > 0 {
-		writes = int(min(leaseWork/mean, time.Duration(l.o.cfg.MaxLeaseBatches)))
+		rounds := (due + free - 1) / free
+		turn := time.Duration(rounds)*mean + time.Duration(due*together)*storeWork
+		writes = max(1, int(leaseWork/turn))
 	}
-	return min(max(writes, 1)*max(l.o.caps.MaxBatches, 1), l.o.cfg.MaxLeaseBatches)
+	return min(writes*together, l.o.cfg.MaxLeaseBatches)
 }
 
 // claimed is what a round of claims brought.
@@ -170,10 +179,24 @@ type claimed struct {
 	err                   error // the store's, unless it refused just the partition
 }
 
-// claim claims the named partitions and hands over what it gets. It is not
-// interrupted by Stop: a claim whose answer nobody waits for is a lease lost
-// until it lapses.
+// claim claims the named partitions, a few at a time, and hands over what it
+// gets. It is not interrupted by Stop: a claim whose answer nobody waits for is a
+// lease lost until it lapses.
 func (l *loop) claim(names []string, depth int) (got claimed) {
+	few := max(1, claimBatches/depth)
+	for few < len(names) && got.err == nil {
+		l.claimFew(names[:few], depth, &got)
+		names = names[few:]
+	}
+	if got.err == nil {
+		l.claimFew(names, depth, &got)
+	}
+	l.o.metrics.expired.Add(float64(got.expired))
+	return got
+}
+
+// claimFew is one round trip of claim.
+func (l *loop) claimFew(names []string, depth int, got *claimed) {
 	ctx, cancel := context.WithTimeout(l.o.settling, storeTimeout)
 	defer cancel()
 	claims := make([]*partition.Claim, len(names))
@@ -209,8 +232,6 @@ func (l *loop) claim(names []string, depth int) (got claimed) {
 			l.o.refused(l, c.Partition, "claim refused", c.Err)
 		}
 	}
-	l.o.metrics.expired.Add(float64(got.expired))
-	return got
 }
 
 // after draws the conclusions of a round of n claims.

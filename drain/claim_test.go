@@ -56,16 +56,17 @@ func TestMaxInFlightBoundsWritesBeforeTheLeaseIsTaken(t *testing.T) {
 	})
 }
 
-func TestLeasesGrowWhenFewPartitionsAreDueAndTheSinkIsFast(t *testing.T) {
+func TestLeasesGrowWhereNobodyWaitsLongForIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		partitions, workers int
 		write               time.Duration
 		wantMost            int
 	}{
-		"one partition, fast":         {1, 64, time.Millisecond, 8},
-		"one partition, 100 ms":       {1, 64, 100 * time.Millisecond, 2},
-		"one partition, slow":         {1, 64, time.Second, 1},
-		"more partitions than worker": {30, 2, time.Millisecond, 1},
+		"one partition, fast":    {1, 64, time.Millisecond, 8},
+		"one partition, 100 ms":  {1, 64, 100 * time.Millisecond, 2},
+		"one partition, slow":    {1, 64, time.Second, 1},
+		"many partitions, fast":  {30, 2, time.Millisecond, 7},
+		"many partitions, 20 ms": {30, 2, 20 * time.Millisecond, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -91,6 +92,32 @@ func TestLeasesGrowWhenFewPartitionsAreDueAndTheSinkIsFast(t *testing.T) {
 				r.stop()
 			})
 		})
+	}
+}
+
+func TestALeaseIsAsDeepAsAllThatAreDueMayHaveInTurn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		due, free, together int
+		pace                time.Duration
+		want                int
+	}{
+		{0, 64, 1, time.Microsecond, 8},
+		{100, 64, 1, time.Microsecond, 8},
+		{500, 64, 1, time.Microsecond, 3},     // Redis needs 75 ms for one batch of each
+		{3000, 64, 1, time.Microsecond, 1},    // and 450 ms here
+		{100, 64, 1, time.Second, 1},          // the sink is slow
+		{3000, 64, 4, time.Microsecond, 4},    // but takes four at once
+		{64, 64, 1, 20 * time.Millisecond, 8}, // one round of workers
+		{64, 8, 1, 20 * time.Millisecond, 1},  // eight
+		{100, 64, 1, 0, 1},                    // nothing known of the sink
+	} {
+		l := &loop{o: &outlet{cfg: DefaultConfig(), caps: sink.Caps{MaxBatches: c.together},
+			target: Target{Namespace: &partition.Namespace{}}}}
+		l.o.pace.mean = c.pace
+		if got := l.depth(c.due, c.free); got != c.want {
+			t.Errorf("%+v: %d batches", c, got)
+		}
 	}
 }
 
