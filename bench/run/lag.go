@@ -29,7 +29,7 @@ func confirmLatency(ctx context.Context, m *measurement) error {
 	defer r.close()
 	seg, err := m.load(ctx, r, bench.Load{
 		Rate: latencyRate, Duration: 2 * m.segment, Partitions: m.partitions, Entries: 1, Connections: latencyConns,
-	}, true)
+	}, true, nil)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,7 @@ func sinkLag(ctx context.Context, m *measurement) error {
 	}
 	defer r.close()
 	l := bench.Load{Rate: latencyRate, Duration: 2 * m.segment, Partitions: m.partitions, Entries: 1, Connections: latencyConns}
-	v.forget()
-	seg, err := m.load(ctx, r, l, true)
+	seg, err := m.load(ctx, r, l, true, v.forget)
 	if err != nil {
 		return err
 	}

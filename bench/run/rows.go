@@ -82,7 +82,9 @@ type segment struct {
 
 // load warms the server up, loads it, waits until it has drained if it drains,
 // and holds the account against what the loader was told.
-func (m *measurement) load(ctx context.Context, r *rig, l bench.Load, drains bool) (seg segment, err error) {
+//
+// begin, unless nil, is told when the warm-up is over.
+func (m *measurement) load(ctx context.Context, r *rig, l bench.Load, drains bool, begin func()) (seg segment, err error) {
 	l.URL, l.Namespace, l.Timeout, l.PayloadBytes = r.data, "default", requestTimeout, m.payload
 	warm := l
 	warm.Rate, warm.Duration = 0, warmUp
@@ -94,6 +96,9 @@ func (m *measurement) load(ctx context.Context, r *rig, l bench.Load, drains boo
 		if _, err := r.drained(ctx); err != nil {
 			return seg, err
 		}
+	}
+	if begin != nil {
+		begin()
 	}
 	used, err := r.usage(ctx)
 	if err != nil {

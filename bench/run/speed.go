@@ -22,7 +22,7 @@ func oneEvent(ctx context.Context, m *measurement) error {
 		return err
 	}
 	defer r.close()
-	seg, err := m.load(ctx, r, l, true)
+	seg, err := m.load(ctx, r, l, true, nil)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (m *measurement) segmentOf(ctx context.Context, l bench.Load, drains bool, 
 		return segment{}, err
 	}
 	defer r.close()
-	return m.load(ctx, r, l, drains)
+	return m.load(ctx, r, l, drains, nil)
 }
 
 // rawSides are the entries a second of the raw scripts; the drain's backlog is
