@@ -34,15 +34,18 @@ func TestEncodingEntriesAllocatesNothing(t *testing.T) {
 }
 
 func TestARequestAllocatesNothingFromHandlerToLane(t *testing.T) {
-	s, err := New(DefaultConfig(), instant(), prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, ctx := range map[string]func() int{
-		"one event": unawaited(s, ""), "NDJSON": unawaited(s, "application/x-ndjson"),
-	} {
-		if allocs := testing.AllocsPerRun(500, func() { ctx() }); allocs != 0 {
-			t.Errorf("%s: got %v allocations, want 0", name, allocs)
+	for who, cfg := range map[string]Config{"open": DefaultConfig(), "by token": withToken(true)} {
+		s, err := New(cfg, instant(), prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, ctx := range map[string]func() int{
+			"one event": unawaited(s, ""), "NDJSON": unawaited(s, "application/x-ndjson"),
+		} {
+			status := 0
+			if allocs := testing.AllocsPerRun(500, func() { status = ctx() }); allocs != 0 || status != 202 {
+				t.Errorf("%s, %s: got %v allocations and status %d, want 0 and 202", name, who, allocs, status)
+			}
 		}
 	}
 }
@@ -51,6 +54,7 @@ func TestARequestAllocatesNothingFromHandlerToLane(t *testing.T) {
 // nothing but handler, queue and release is measured.
 func unawaited(s *Server, contentType string) func() int {
 	ctx := contextFor("/v1/default/com.acme.kart?ack=none", contentType, ndjson128())
+	ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
 	return func() int {
 		ctx.Response.Reset()
 		s.handle(ctx)

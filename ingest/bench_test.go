@@ -3,10 +3,12 @@ package ingest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
@@ -150,5 +152,48 @@ func BenchmarkGzip128(b *testing.B) {
 		if status := call(); status != 200 {
 			b.Fatal(status)
 		}
+	}
+}
+
+// someToken is as long as those that `spillway token` makes.
+const someToken = "sw_q7Jr0f1c0n3bWm8b8Qe2yYk2l5p9v4xT6uZ1aD3sE8g"
+
+// withToken guards "default" with a thousand tokens, of which someToken may be
+// limited in every way.
+func withToken(limited bool) Config {
+	cfg := DefaultConfig()
+	tokens := []Token{{Hash: sha256.Sum256([]byte(someToken)), Name: "some"}}
+	if limited {
+		tokens[0].Rate, tokens[0].NewPartitions = Quota{maxQuota, time.Second}, Quota{100, time.Minute}
+	}
+	for i := range 999 {
+		tokens = append(tokens, Token{Hash: sha256.Sum256([]byte{byte(i), byte(i >> 8)}), Name: "another"})
+	}
+	cfg.Tokens = map[string][]Token{"default": tokens}
+	return cfg
+}
+
+// BenchmarkAdmit is what a token costs a request, without and with limits,
+// beside an open namespace.
+func BenchmarkAdmit(b *testing.B) {
+	for name, cfg := range map[string]Config{"open": DefaultConfig(), "token": withToken(false), "limits": withToken(true)} {
+		b.Run(name, func(b *testing.B) {
+			s, err := New(cfg, instant(), prometheus.NewRegistry(), zap.NewNop())
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx := contextFor("/v1/default/com.acme.kart", "", []byte("x"))
+			ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
+			b.ReportAllocs()
+			for b.Loop() {
+				var t target
+				if refused := s.admit(ctx, &t); refused != nil {
+					b.Fatal(refused.code)
+				}
+				if t.key.spent() != nil || t.key.admit("com.acme.kart") != nil || t.key.charge(1) != nil {
+					b.Fatal("limited")
+				}
+			}
+		})
 	}
 }

@@ -85,22 +85,30 @@ func (ls *lanes) stop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// put queues all parts of a sealed request. Each gets its result, within three
-// times the budget of a flush; finish is called after the last one. Unless the
-// caller waits for that, the request is no longer its own.
+// put queues all parts of a sealed request but those that were refused at the
+// door. Each gets its result, within three times the budget of a flush; finish
+// is called after the last one. Unless the caller waits for that, the request
+// is no longer its own.
 func (ls *lanes) put(r *request) {
 	now := time.Now()
+	queued := int32(0)
 	for i := range r.parts {
 		p := &r.parts[i]
+		if p.err != nil {
+			continue
+		}
+		queued++
 		p.queued = now
 		p.lane = ls.all[maphash.String(ls.seed, p.name)%uint64(len(ls.all))]
 	}
-	// One more than there are parts: the request must not be finished, and its
+	// One more than there are: the request must not be finished, and its
 	// memory used for another, while this loop still reads it.
-	r.pending.Store(int32(len(r.parts)) + 1)
-	if len(r.parts) == 1 {
+	r.pending.Store(queued + 1)
+	switch {
+	case queued == 0:
+	case len(r.parts) == 1:
 		r.parts[0].lane.put(r.parts)
-	} else {
+	default:
 		for _, l := range ls.all {
 			l.put(r.parts)
 		}

@@ -43,6 +43,9 @@ type Config struct {
 	// ProduceTimeout is the budget of one flush; 3s. A request waits at most
 	// twice as long for its flush to begin, so it is answered within thrice.
 	ProduceTimeout time.Duration
+	// Tokens by namespace. A namespace without any is open to everybody who can
+	// reach the port; none by default.
+	Tokens map[string][]Token
 }
 
 // DefaultConfig returns the defaults named at the fields.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/valyala/fasthttp"
 
@@ -36,6 +37,9 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadHeader:    {fasthttp.StatusBadRequest, "", "a header is malformed"},
 	wire.CodeBadEncoding:  {fasthttp.StatusBadRequest, "", "the body is not what its Content-Encoding says: it is cut short, corrupt or followed by other bytes"},
 
+	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "", "send Authorization: Bearer with a token of this namespace"},
+	wire.CodeForbidden:    {fasthttp.StatusForbidden, "", "the token is not one of this namespace"},
+
 	wire.CodeNoSuchNamespace: {fasthttp.StatusNotFound, "", "this server has no namespace of that name"},
 	wire.CodeNoSuchPartition: {fasthttp.StatusNotFound, "", "the partition has no entries"},
 	wire.CodeNoSuchRoute:     {fasthttp.StatusNotFound, "", "there is nothing here: POST to /v1/{namespace}/{partition}"},
@@ -48,6 +52,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeUnsupportedEncoding: {fasthttp.StatusUnsupportedMediaType, "", "Content-Encoding is gzip, zstd or left out; only one"},
 	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
 	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace keeps as many partitions as it may: try again when some are empty, or raise max_partitions"},
+	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has sent as many entries as it may: send fewer, or raise its rate"},
 	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers together are larger than 8 KiB"},
 
 	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "a bug in the server: please report it"},
@@ -66,6 +71,7 @@ var storeFailures = []struct {
 	code   wire.Code
 	reason wire.Reason
 }{
+	{errNewPartitions, wire.CodeTooManyPartitions, wire.ReasonTooManyPartitions},
 	{partition.ErrTooManyPartitions, wire.CodeTooManyPartitions, wire.ReasonTooManyPartitions},
 	{partition.ErrFull, wire.CodeStoreFull, wire.ReasonStoreFull},
 	{partition.ErrUnavailable, wire.CodeStoreUnavailable, wire.ReasonStoreUnavailable},
@@ -91,6 +97,9 @@ type refusal struct {
 	unknown bool   // entries may have been stored
 	allow   string // methods, with CodeMethodNotAllowed
 	close   bool   // what follows on the connection cannot be trusted
+	scope   string // what a 429 limits
+	// retryAfter is in seconds; 0 is the table's.
+	retryAfter int
 }
 
 func refuse(code wire.Code) *refusal { return &refusal{code: code} }
@@ -109,19 +118,25 @@ func refuseUnknown() *refusal {
 // write makes the refusal the response.
 func (r *refusal) write(ctx *fasthttp.RequestCtx) {
 	f := failures[r.code]
-	body := wire.Failure{Code: r.code, Message: f.message, Unknown: r.unknown}
+	body := wire.Failure{Code: r.code, Message: f.message, Scope: r.scope, Unknown: r.unknown}
 	if r.message != "" {
 		body.Message = r.message
 	}
-	if r.code == wire.CodeTooManyPartitions {
+	if r.code == wire.CodeTooManyPartitions && body.Scope == "" {
 		body.Scope = "namespace"
 	}
 	ctx.Response.Reset()
 	ctx.Response.SetStatusCode(f.status)
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBody(body.Append(nil))
-	if f.retryAfter != "" {
+	switch {
+	case r.retryAfter > 0:
+		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, strconv.Itoa(r.retryAfter))
+	case f.retryAfter != "":
 		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, f.retryAfter)
+	}
+	if f.status == fasthttp.StatusUnauthorized {
+		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
 	}
 	if r.allow != "" {
 		ctx.Response.Header.Set(fasthttp.HeaderAllow, r.allow)

@@ -125,6 +125,16 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	p.closing.Store(true)
 	note(p.post("/v1/default/p", "x"))
 
+	guarded := listen(t, newFake(), func(c *Config) {
+		c.MaxEntries = 2
+		c.Tokens = map[string][]Token{"small": {{Hash: hashOf("slow"), Rate: Quota{2, time.Second}}}}
+	})
+	note(guarded.post("/v1/small/p", "x"))
+	note(guarded.post("/v1/other/p", "x", bearing("slow")))
+	for reached["rate_limited"] == nil {
+		note(guarded.post("/v1/small/p", "1\n2", asNDJSON, bearing("slow")))
+	}
+
 	for code, f := range failures {
 		r := reached[string(code)]
 		if r == nil {
@@ -134,12 +144,18 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		if r.status != f.status || r.header.Get("Retry-After") != f.retryAfter || r.body.Message == "" {
 			t.Errorf("%s: got %d, Retry-After %q, %s", code, r.status, r.header.Get("Retry-After"), r.raw)
 		}
-		if p.metric("refusals_total", string(code)) == 0 {
+		if p.metric("refusals_total", string(code))+guarded.metric("refusals_total", string(code)) == 0 {
 			t.Errorf("%s is not counted", code)
 		}
 	}
 	if scope := reached["too_many_partitions"].body.Scope; scope != "namespace" {
 		t.Errorf("too_many_partitions has scope %q", scope)
+	}
+	if scope := reached["rate_limited"].body.Scope; scope != "token" {
+		t.Errorf("rate_limited has scope %q", scope)
+	}
+	if challenge := reached["unauthorized"].header.Get("WWW-Authenticate"); challenge != "Bearer" {
+		t.Errorf("unauthorized challenges with %q", challenge)
 	}
 	if outcome := reached["store_unavailable"].body.Outcome; outcome != "unknown" {
 		t.Errorf("an unknown outcome is answered %q", outcome)

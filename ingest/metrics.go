@@ -23,6 +23,7 @@ type metrics struct {
 	losses       *prometheus.CounterVec
 	unskewed     *prometheus.CounterVec
 	discards     *prometheus.CounterVec
+	limited      *prometheus.CounterVec
 	namespaces   sync.Map // *partition.Namespace → *namespaceMetrics
 	laneWait     prometheus.Histogram
 	flushSeconds prometheus.Histogram
@@ -76,6 +77,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 		losses:       counter("unacked_losses_total", "Entries answered 202 with ack=none and not stored after all, or not known to be.", "namespace", "reason"),
 		unskewed:     counter("unskewed_total", "Entries stamped on arrival, because the device's clock could not be believed.", "namespace"),
 		discards:     counter("client_discards_total", "Entries that clients threw away before sending, as they report it.", "namespace", "reason"),
+		limited:      counter("token_limited_total", "Requests, or partitions of mixed ones, refused by a limit of their token, by public error code.", "namespace", "token", "error"),
 		laneWait:     histogram("lane_wait_seconds", "How long the oldest request of a flush waited for it.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushSeconds: histogram("flush_seconds", "Round trip of a flush to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushEntries: histogram("flush_entries", "Entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),

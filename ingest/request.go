@@ -17,6 +17,7 @@ import (
 type request struct {
 	options
 	namespace *partition.Namespace
+	key       *key  // limits new partitions of a mixed request; nil: none
 	received  int64 // Unix ms on the store's clock
 	count     int   // entries judged so far: the index of the next
 
@@ -115,7 +116,7 @@ func (r *request) partOf(name string) int32 {
 	i := int32(len(r.parts))
 	full := r.namespace.Name + "/" + name
 	r.byName[full[len(full)-len(name):]] = i
-	r.parts = append(r.parts, part{request: r, name: full})
+	r.parts = append(r.parts, part{request: r, name: full, err: r.key.admit(name)})
 	r.names = max(r.names, len(r.parts))
 	return i
 }

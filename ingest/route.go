@@ -38,16 +38,16 @@ var routes = []route{
 type target struct {
 	route     *route
 	namespace *partition.Namespace
+	key       *key   // of the token; nil where the namespace is open
 	path      []byte // "namespace/partition" or "namespace"
 	partition []byte
 }
 
 // admit judges everything that needs no body, from the outside in: framing,
-// method, path, then whose namespace it is. A client that asks with Expect:
-// 100-continue is refused here before it sends anything. Tokens belong at the
-// end, where the namespace is known and nothing has been read.
-func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *refusal {
-	if refused := checkFraming(&ctx.Request.Header); refused != nil {
+// method, path, then whose namespace it is and who asks. A client that asks with
+// Expect: 100-continue is refused here before it sends anything.
+func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (refused *refusal) {
+	if refused = checkFraming(&ctx.Request.Header); refused != nil {
 		return refused
 	}
 	uri := ctx.URI()
@@ -67,10 +67,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *refusal {
 	name, _, _ := bytes.Cut(t.path, []byte{'/'})
 	// The name is only looked up, so it need not be copied.
 	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
-	if t.namespace == nil {
-		return refuse(wire.CodeNoSuchNamespace)
-	}
-	return nil
+	t.key, refused = s.keyring.check(t.namespace, &ctx.Request.Header)
+	return refused
 }
 
 // checkFraming refuses what two HTTP implementations might read as different

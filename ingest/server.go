@@ -36,6 +36,7 @@ type Server struct {
 	log      *zap.Logger
 	metrics  *metrics
 	http     *fasthttp.Server
+	keyring  *keyring
 	inflater *inflater
 	lanes    *lanes
 	requests sync.Pool
@@ -69,6 +70,9 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater}
 	s.requests.New = func() any { return newRequest() }
 	if s.metrics, err = newMetrics(reg, &s.inflight, &s.conns); err != nil {
+		return nil, err
+	}
+	if s.keyring, err = newKeyring(cfg, store, s.metrics); err != nil {
 		return nil, err
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)

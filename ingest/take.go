@@ -1,7 +1,9 @@
 package ingest
 
 import (
+	"errors"
 	"slices"
+	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -22,7 +24,13 @@ func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []b
 	if r.options, refused = readOptions(ctx); refused != nil {
 		return refused
 	}
-	r.namespace = t.namespace
+	r.namespace, r.key = t.namespace, t.key
+	if refused = t.key.spent(); refused != nil {
+		return refused
+	}
+	if len(t.partition) > 0 && t.key.admit(unsafe.String(unsafe.SliceData(t.partition), len(t.partition))) != nil {
+		return t.key.refuseNew()
+	}
 	var known bool
 	if r.received, known = s.store.Now(); !known {
 		return refuse(wire.CodeStoreUnavailable)
@@ -35,6 +43,9 @@ func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []b
 	// saved, or all of them.
 	r.encoded = slices.Grow(r.encoded, len(body)+len(body)/8+64)
 	if refused = add(r, body); refused != nil {
+		return refused
+	}
+	if refused = t.key.charge(r.count); refused != nil {
 		return refused
 	}
 	r.seal()
@@ -100,7 +111,7 @@ func (s *Server) release(r *request) {
 func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *refusal {
 	stored := r.collect()
 	if len(r.spans) > 0 && stored == 0 {
-		return refuseParts(r.parts)
+		return refuseParts(r)
 	}
 	a := &r.answer
 	a.Depth, a.Capacity = wire.Absent, wire.Absent
@@ -123,16 +134,22 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *refusal {
 
 // refuseParts answers when nothing of a request was stored: with the parts'
 // common cause, or the one that admits the most.
-func refuseParts(parts []part) *refusal {
-	code, _ := explain(parts[0].err)
-	for i := range parts {
-		other, reason := explain(parts[i].err)
+func refuseParts(r *request) *refusal {
+	code, _ := explain(r.parts[0].err)
+	ofToken := true
+	for i := range r.parts {
+		err := r.parts[i].err
+		ofToken = ofToken && errors.Is(err, errNewPartitions)
+		other, reason := explain(err)
 		if reason == wire.ReasonUnknown {
 			return refuseUnknown()
 		}
 		if other != code {
 			code = wire.CodeStoreUnavailable
 		}
+	}
+	if ofToken {
+		return r.key.refuseNew()
 	}
 	return refuse(code)
 }

@@ -55,7 +55,7 @@ func (a *Answer) Append(dst []byte) []byte {
 type Failure struct {
 	Code    Code
 	Message string // for people; what to change
-	Scope   string // what a 429 limits: "namespace"; empty leaves it out
+	Scope   string // what a 429 limits: "namespace" or "token"; empty leaves it out
 	Unknown bool   // the entries may have been stored: "outcome":"unknown"
 }
 

@@ -16,6 +16,9 @@ const (
 	CodeBadHeader    Code = "bad_header"
 	CodeBadEncoding  Code = "bad_encoding"
 
+	CodeUnauthorized Code = "unauthorized"
+	CodeForbidden    Code = "forbidden"
+
 	CodeNoSuchNamespace Code = "no_such_namespace"
 	CodeNoSuchPartition Code = "no_such_partition"
 	CodeNoSuchRoute     Code = "no_such_route"
@@ -28,6 +31,7 @@ const (
 	CodeUnsupportedEncoding Code = "unsupported_encoding"
 	CodeUnsupportedType     Code = "unsupported_type"
 	CodeTooManyPartitions   Code = "too_many_partitions"
+	CodeRateLimited         Code = "rate_limited"
 	CodeHeadersTooLarge     Code = "headers_too_large"
 
 	CodeInternal           Code = "internal"

@@ -1,0 +1,142 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+func hashOf(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+
+// bearing is the header of a request with a token.
+func bearing(token string) string { return "Authorization: Bearer " + token }
+
+// guard gives "default" two tokens and "small" one; "open" has none.
+func guard(store *fakeStore) func(*Config) {
+	store.namespaces["open"] = &partition.Namespace{Name: "open", Policy: partition.DefaultPolicy()}
+	return func(c *Config) {
+		c.Tokens = map[string][]Token{
+			"default": {{Hash: hashOf("first"), Name: "first"}, {Hash: hashOf("second"), Name: "second"}, {Hash: hashOf("both"), Name: "both"}},
+			"small":   {{Hash: hashOf("small"), Name: "small"}, {Hash: hashOf("both"), Name: "both"}},
+			"open":    nil,
+		}
+	}
+}
+
+func TestATokenOpensItsNamespaceAndNoOther(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, guard(store))
+	const unauthorized, forbidden = "unauthorized", "forbidden"
+	tests := []struct {
+		name, namespace string
+		headers         []string
+		code            string // empty: 200
+	}{
+		{"its token", "default", []string{bearing("first")}, ""},
+		{"its other token", "default", []string{bearing("second")}, ""},
+		{"a token of two namespaces, in one", "default", []string{bearing("both")}, ""},
+		{"and in the other", "small", []string{bearing("both")}, ""},
+		{"scheme in another case", "default", []string{"Authorization: bEARER first"}, ""},
+		{"spaces round it", "default", []string{"Authorization: Bearer   first "}, ""},
+		{"open namespace", "open", nil, ""},
+		{"open namespace, with a token", "open", []string{bearing("nobody's")}, ""},
+
+		{"no header", "default", nil, unauthorized},
+		{"nobody's token", "default", []string{bearing("third")}, unauthorized},
+		{"a beginning of it", "default", []string{bearing("firs")}, unauthorized},
+		{"more than it", "default", []string{bearing("first1")}, unauthorized},
+		{"another case", "default", []string{bearing("First")}, unauthorized},
+		{"its hash", "default", []string{bearing("sha256:a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e")}, unauthorized},
+		{"no token", "default", []string{"Authorization: Bearer"}, unauthorized},
+		{"an empty one", "default", []string{"Authorization: Bearer "}, unauthorized},
+		{"no scheme", "default", []string{"Authorization: first"}, unauthorized},
+		{"another scheme", "default", []string{"Authorization: Basic Zmlyc3Q="}, unauthorized},
+		{"two headers", "default", []string{bearing("first"), bearing("first")}, unauthorized},
+		{"two headers, the other first", "default", []string{bearing("third"), bearing("first")}, unauthorized},
+		{"7 KiB of it", "default", []string{bearing(strings.Repeat("first", 1400))}, unauthorized},
+		{"another header", "default", []string{"X-Api-Key: first", "Proxy-Authorization: Bearer first"}, unauthorized},
+
+		{"another namespace's", "small", []string{bearing("first")}, forbidden},
+		{"another namespace's, the other way", "default", []string{bearing("small")}, forbidden},
+		{"a namespace that is not there", "nobody", []string{bearing("first")}, forbidden},
+		{"without a token nobody learns which are there", "nobody", nil, unauthorized},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			want := map[string]int{"": 200, unauthorized: 401, forbidden: 403}[tt.code]
+			partition := strings.Map(func(r rune) rune {
+				if r >= 'a' && r <= 'z' {
+					return r
+				}
+				return -1
+			}, tt.name)
+			path := "/v1/" + tt.namespace
+			p.post(path+"/"+partition, "x", tt.headers...).expect(t, want, tt.code)
+			p.post(path, `{"partition":"`+partition+`","data":1}`, append(tt.headers, asNDJSON)...).expect(t, want, tt.code)
+			for _, entry := range store.entries(tt.namespace + "/" + partition) {
+				if tt.code != "" {
+					t.Errorf("stored %s", entry)
+				}
+			}
+			if want == 200 {
+				want, tt.code = 404, "no_such_partition"
+			}
+			p.do("GET", path+"/"+partition, "", tt.headers...).expect(t, want, tt.code)
+		})
+	}
+}
+
+func TestATokenInTheURLOpensNothing(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, guard(store))
+	for _, query := range []string{"?token=first", "?k=first", "?access_token=first", "?authorization=Bearer%20first"} {
+		p.post("/v1/default/p"+query, "x").expect(t, 401, "unauthorized")
+	}
+	if r, _ := p.raw("POST http://first:first@x/v1/default/p HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"); r.status == 200 {
+		t.Error("user information in the URL is taken for a token")
+	}
+}
+
+func TestProbesNeedNoToken(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, guard(store))
+	for _, path := range []string{"/livez", "/readyz"} {
+		p.do("GET", path, "").expect(t, 200, "")
+	}
+}
+
+func TestAStrangerIsRefusedBeforeTheBodyIsSent(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, guard(store))
+	for header, code := range map[string]string{"": "unauthorized", bearing("small") + "\r\n": "forbidden"} {
+		r, closed := p.raw(request11("POST /v1/default/p", header+"Expect: 100-continue\r\nContent-Length: 5\r\n", ""))
+		if r.body.Error != code || !closed {
+			t.Errorf("%q: got %d %s, closed: %t", header, r.status, r.raw, closed)
+		}
+	}
+	if n := p.metric("refusals_total", "unauthorized") + p.metric("refusals_total", "forbidden"); n != 2 {
+		t.Errorf("%v refusals are counted, want 2", n)
+	}
+}
+
+func TestTokensOfANamespaceThatTheStoreDoesNotHaveAreAMistake(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig()
+	cfg.Tokens = map[string][]Token{"nobody": {{Hash: hashOf("x")}}}
+	_, err := New(cfg, newFake(), prometheus.NewRegistry(), zap.NewNop())
+	var field *partition.FieldError
+	if !errors.As(err, &field) || field.Field != "tokens" {
+		t.Errorf("got %v", err)
+	}
+}
