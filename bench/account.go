@@ -17,7 +17,8 @@ type Account struct {
 	Residual *int64           `json:"residual"` // only after an audit: buffered minus the entries counted
 }
 
-// ReadAccount asks the admin port at admin ("http://host:port"). An audit counts
+// ReadAccount asks the admin port at admin ("http://host:port", or with
+// "any:TOKEN@" before the host where it asks for a token). An audit counts
 // the entries of every partition; it means something only while nothing moves.
 func ReadAccount(ctx context.Context, admin, namespace string, audit bool) (Account, error) {
 	url := admin + "/api/v1/namespaces/" + namespace
@@ -72,7 +73,7 @@ func Get(ctx context.Context, url string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
 	_ = resp.Body.Close() // read-only
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, body)
+		err = fmt.Errorf("GET %s: %s: %.200s", req.URL.Redacted(), resp.Status, body)
 	}
 	return body, err
 }

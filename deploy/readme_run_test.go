@@ -48,8 +48,12 @@ func TestTheREADMEWorksAsPasted(t *testing.T) {
 func TestEveryMetricOfTheREADMEExists(t *testing.T) {
 	t.Parallel()
 	n := newcomer{t: t}
-	n.serve("--sink", "null:")
-	n.curl("curl -d 1 http://127.0.0.1:8080/v1/default/any") // a namespace has counts once it was used
+	limited := filepath.Join(t.TempDir(), "limited.yaml")
+	if err := os.WriteFile(limited, []byte(`namespaces: {default: {sink: "null:", tokens: [{hash: "`+hashOfOne+`", rate: 1/s, new_partitions: 1/s}]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.serve("--config", limited)
+	n.curl("curl -H 'Authorization: Bearer one' -d 1 http://127.0.0.1:8080/v1/default/any") // a namespace has counts once it was used
 	known := found(`(?m)^# HELP (spillway_\w+) `, n.curl("curl http://127.0.0.1:8081/metrics"))
 	for _, name := range found(`(spillway_[a-z_]+)`, read(t, readme)) {
 		if !slices.Contains(known, name) {
@@ -57,6 +61,9 @@ func TestEveryMetricOfTheREADMEExists(t *testing.T) {
 		}
 	}
 }
+
+// hashOfOne is the hash of the token "one".
+const hashOfOne = "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
 
 // newcomer is who pastes: their server, and where it really listens.
 type newcomer struct {
@@ -78,6 +85,10 @@ func (n *newcomer) run(line string) string {
 	case strings.HasPrefix(line, "bin/spillway serve "):
 		line = strings.ReplaceAll(line, "127.0.0.1:6379", redistest.Start(n.t).Addr)
 		n.serve(strings.Fields(strings.ReplaceAll(line, "/tmp/", n.tmp+"/"))[2:]...)
+	case line == "bin/spillway token":
+		return output(n.t, binary(n.t), "token")
+	case strings.HasPrefix(line, "printf ") && strings.Contains(line, "> /tmp/"):
+		return output(n.t, "sh", "-c", strings.ReplaceAll(line, "/tmp/", n.tmp+"/"))
 	case strings.HasPrefix(line, "cat /tmp/"):
 		return n.await(filepath.Join(n.tmp, strings.TrimPrefix(line, "cat /tmp/")))
 	case strings.Contains(line, "bin/spillway report"):

@@ -45,7 +45,7 @@ func flagsOf(t *testing.T, commands ...string) []string {
 
 func TestEveryFlagOfTheREADMEExists(t *testing.T) {
 	t.Parallel()
-	known := flagsOf(t, "serve", "report", "demo", "config print")
+	known := flagsOf(t, "serve", "report", "demo", "bench", "config print")
 	for _, flag := range found("(--[a-z][a-z-]+)", read(t, readme)) {
 		if !slices.Contains(known, flag) {
 			t.Errorf("the README names %s, which no command has", flag)
@@ -72,10 +72,11 @@ func TestTheREADMEListsEveryFlagOfServeWithItsDefault(t *testing.T) {
 	}
 }
 
-// sameSetting compares as people read: config print spells 3m as 3m0s.
+// sameSetting compares as people read: config print spells 3m as 3m0s, and none
+// as nothing.
 func sameSetting(text string, value any) bool {
 	printed := fmt.Sprint(value)
-	return text == printed || text+"0s" == printed
+	return text == printed || text+"0s" == printed || text == "none" && printed == ""
 }
 
 func TestEveryMakeTargetOfTheREADMEExists(t *testing.T) {

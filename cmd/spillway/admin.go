@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net"
@@ -48,8 +49,9 @@ const (
 )
 
 // newAdmin makes the server of a listener at address (host:port), which
-// decides the Host headers it answers to.
-func newAdmin(address string, store accountant, sinks map[string]string, metrics prometheus.Gatherer, ready func() error, log *zap.Logger) *admin {
+// decides the Host headers it answers to. login is the hash of the token that it
+// asks for; nil lets everybody in.
+func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks map[string]string, metrics *prometheus.Registry, ready func() error, log *zap.Logger) *admin {
 	a := &admin{store: store, sinks: sinks, ready: ready, log: log}
 	mux := http.NewServeMux()
 	get := func(path string, h http.HandlerFunc) { mux.Handle(path, onlyGet(h)) }
@@ -73,7 +75,7 @@ func newAdmin(address string, store accountant, sinks map[string]string, metrics
 		writeError(w, http.StatusForbidden, codeCrossOrigin, "writes from other origins are refused")
 	}))
 	a.server = &http.Server{
-		Handler:           guardHost(address, crossOrigin.Handler(mux)),
+		Handler:           guardHost(address, guardToken(login, metrics, crossOrigin.Handler(mux))),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute, // pprof refuses profiles that take longer

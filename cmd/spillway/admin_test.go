@@ -56,7 +56,7 @@ func setupAdmin(listen string) (*fakeAccounts, *error, http.Handler) {
 	ready := new(error)
 	reg := prometheus.NewRegistry()
 	newWatch(nil, reg, zap.NewNop())
-	a := newAdmin(listen, f, map[string]string{"default": "stdout:"}, reg, func() error { return *ready }, zap.NewNop())
+	a := newAdmin(listen, nil, f, map[string]string{"default": "stdout:"}, reg, func() error { return *ready }, zap.NewNop())
 	return f, ready, a.server.Handler
 }
 

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -45,6 +49,45 @@ func hostAllowed(header, path, own string) bool {
 	}
 	_, err := netip.ParseAddr(host)
 	return err == nil || path == "/livez" || path == "/readyz" || path == "/metrics"
+}
+
+// guardToken asks everybody but probes for the admin token: as a bearer token,
+// or as the password of any user, which browsers know how to ask for.
+func guardToken(login *[sha256.Size]byte, reg prometheus.Registerer, next http.Handler) http.Handler {
+	if login == nil {
+		return next
+	}
+	refused := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port without its token, or with another.",
+	})
+	reg.MustRegister(refused)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.Sum256([]byte(presented(r)))
+		probe := r.URL.Path == "/livez" || r.URL.Path == "/readyz"
+		if subtle.ConstantTimeCompare(sum[:], login[:]) != 1 && !probe {
+			refused.Inc()
+			w.Header().Add("WWW-Authenticate", "Bearer")
+			w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
+			writeError(w, http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// presented is the token that a request comes with; empty without exactly one.
+func presented(r *http.Request) string {
+	if len(r.Header.Values("Authorization")) != 1 {
+		return ""
+	}
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.Trim(token, " ")
 }
 
 // onlyGet refuses other methods in our own form.

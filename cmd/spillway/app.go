@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -108,7 +109,15 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	for name, ns := range a.cfg.Namespaces {
 		labels[name] = sink.Redact(ns.Sink)
 	}
-	a.admin = newAdmin(a.cfg.AdminListen, a.store, labels, reg, a.watch.ready, a.log.Named("admin"))
+	var login *[sha256.Size]byte
+	if a.cfg.AdminToken != "" {
+		hash, err := parseHash(a.cfg.AdminToken)
+		if err != nil {
+			return err
+		}
+		login = &hash
+	}
+	a.admin = newAdmin(a.cfg.AdminListen, login, a.store, labels, reg, a.watch.ready, a.log.Named("admin"))
 	return nil
 }
 

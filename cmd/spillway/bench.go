@@ -21,9 +21,10 @@ import (
 type benchCmd struct {
 	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest: how requests are answered. e2e: the same, and until all is drained. drain: a backlog first, then how it is drained."`
 	Server      string        `name:"server" placeholder:"URL" help:"Data port of a running service; without it one is started here, draining to null:."`
-	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"Admin port of the running service."`
+	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"Admin port of the running service; http://any:TOKEN@host:port where it asks for a token."`
 	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: the store to use, under the prefix swbench."`
 	Namespace   string        `name:"namespace" default:"default" help:"Namespace of the running service."`
+	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace; in SPILLWAY_TOKEN the list of processes does not show it."`
 	Rate        float64       `name:"rate" default:"10000" help:"Requests a second, latencies counted from when each was due; 0 sends as fast as answers come."`
 	Duration    time.Duration `name:"duration" default:"10s" help:"How long requests are due."`
 	Partitions  int           `name:"partitions" default:"100" help:"Partitions to spread the requests over."`
@@ -177,7 +178,7 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 		}
 		before, began = account.Ledger, time.Now()
 		l := bench.Load{
-			URL: data, Namespace: namespace, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
+			URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
 			Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
 		}
 		if c.Mode == "drain" { // the backlog of somebody else's server: as fast as it takes it

@@ -27,7 +27,8 @@ type Config struct {
 
 	Listen         string `name:"listen" group:"Ports:" default:"127.0.0.1:8080" help:"Address of the data port."`
 	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port."`
-	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening beyond loopback although nobody has to log in."`
+	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port asks for: sha256:…, as spillway token prints it."`
+	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening beyond loopback although not everybody has to present a token."`
 
 	Redis  string `name:"redis" group:"Store:" default:"embedded:" help:"The store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
 	Prefix string `name:"prefix" group:"Store:" default:"sw" help:"Beginning of every key in Redis."`
@@ -69,6 +70,10 @@ type Namespace struct {
 	Shards        int           `name:"shards" default:"1" help:"Key groups of a namespace, fixed when it is first used."`
 	MaxPartitions int           `name:"max-partitions" default:"100000" help:"Partitions of a namespace with entries, at most."`
 	MaxDead       int           `name:"max-dead" default:"10000" help:"Dead letters kept per shard, the oldest dropped first."`
+
+	// Tokens come from the file only and are not inherited. Without any the
+	// namespace is open.
+	Tokens []ingest.Token `kong:"-"`
 }
 
 // Policy is the namespace as the store knows it.
@@ -119,8 +124,21 @@ func (c *Config) validate() error {
 			wrong(key, value, "one of "+strings.Join(allowed, ", "))
 		}
 	}
-	c.validateListener("listen", c.Listen, wrong)
-	c.validateListener("admin_listen", c.AdminListen, wrong)
+	if c.AdminToken != "" {
+		if _, err := parseHash(c.AdminToken); err != nil {
+			errs = append(errs, c.fieldError("admin_token", fmt.Errorf("admin_token: %w", err)))
+		}
+	}
+	if open := c.openNamespaces(); len(open) > 0 {
+		c.validateListener("listen", c.Listen, "tokens for every namespace ("+strings.Join(open, ", ")+" has none)", wrong)
+	} else {
+		c.validateListener("listen", c.Listen, "", wrong)
+	}
+	if c.AdminToken == "" {
+		c.validateListener("admin_listen", c.AdminListen, "an admin_token", wrong)
+	} else {
+		c.validateListener("admin_listen", c.AdminListen, "", wrong)
+	}
 	oneOf("role", c.Role, "all", "ingest", "drain")
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all: nobody else can reach an embedded store; give both processes the same redis")
@@ -145,6 +163,10 @@ func (c *Config) ingest() ingest.Config {
 	i.MaxBody, i.MaxDecompressed = int(c.MaxBody), int(c.MaxDecompressed)
 	i.MaxEntries, i.MaxEntry = c.MaxEntries, int(c.MaxEntry)
 	i.ReadTimeout = c.ReadTimeout
+	i.Tokens = map[string][]ingest.Token{}
+	for name, ns := range c.Namespaces {
+		i.Tokens[name] = ns.Tokens
+	}
 	return i
 }
 
@@ -167,15 +189,25 @@ func flagDefaults() kong.Vars {
 	}
 }
 
-// validateListener refuses an address that strangers can reach, unless they
-// were invited.
-func (c *Config) validateListener(key, address string, wrong func(key string, value any, want string)) {
+// openNamespaces are those that anybody may send to.
+func (c *Config) openNamespaces() (names []string) {
+	for _, name := range c.names() {
+		if len(c.Namespaces[name].Tokens) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// validateListener refuses an address that strangers can reach while something
+// is lacking that would keep them out, unless they were invited.
+func (c *Config) validateListener(key, address, lacking string, wrong func(key string, value any, want string)) {
 	host, _, err := net.SplitHostPort(address)
 	switch {
 	case err != nil:
 		wrong(key, address, "host:port, such as 127.0.0.1:8080")
-	case !isLoopback(host) && !c.InsecureNoAuth:
-		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or --insecure-no-auth where everybody who can reach the port may use it")
+	case lacking != "" && !isLoopback(host) && !c.InsecureNoAuth:
+		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+lacking+", or --insecure-no-auth where everybody who can reach the port may use it")
 	}
 }
 

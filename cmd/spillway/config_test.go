@@ -148,7 +148,7 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
-	const keys = "listen, admin_listen, insecure_no_auth, redis, prefix, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, workers, sink_timeout, lease, lanes, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
+	const keys = "listen, admin_listen, admin_token, insecure_no_auth, redis, prefix, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, workers, sink_timeout, lease, lanes, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
 	const nsKeys = "sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, tokens"
 	tests := []struct{ name, file, want string }{
 		{"unknown key", "redis: \"embedded:\"\ncapcity: 5\n", "spillway.yaml:2: capcity: unknown key: it is none of " + keys},
@@ -172,7 +172,6 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"second document", "capacity: 5\n---\ncapacity: 6\n", "spillway.yaml: a second document: keep everything in one, without ---"},
 		{"bad namespace", "namespaces:\n  \"a b\": {}\n  kart: {}\n", "spillway.yaml:2: namespaces.a b: not a name: write up to 64 letters, digits, dots, dashes and underscores, a letter or digit first"},
 		{"no namespace", "namespaces: {}\n", "spillway.yaml:1: namespaces: there is none: name one, or leave the key out"},
-		{"tokens", "namespaces:\n  kart:\n    tokens: [\"sha256:x\"]\n", "spillway.yaml:3: namespaces.kart.tokens: this version has no tokens yet and would let everybody in: remove the key, and keep the listeners on loopback"},
 		{"out of range", "batch: 500\n", "spillway.yaml:1: namespaces.default.batch: 500 is not usable: want 1 to 128 entries"},
 		{"out of range in a namespace", "namespaces:\n  kart:\n    max_age: 13h\n", "spillway.yaml:3: namespaces.kart.max_age: 13h0m0s is not usable: want 1ms to 12h, half of the safety TTL"},
 		{"unknown delivery", "delivery: exactly-once\n", "spillway.yaml:1: namespaces.default.delivery: exactly-once is not usable: want at-least-once or at-most-once"},

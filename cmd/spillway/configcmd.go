@@ -67,6 +67,11 @@ func (c *Config) node() *yaml.Node {
 		for _, s := range settingsOf(&ns) {
 			c.appendSetting(node, s, "namespaces."+name+"."+s.key())
 		}
+		if len(ns.Tokens) > 0 {
+			key := plain("tokens")
+			key.LineComment = c.origins["namespaces."+name+".tokens"]
+			node.Content = append(node.Content, key, tokensNode(ns.Tokens))
+		}
 		spaces.Content = append(spaces.Content, plain(name), node)
 	}
 	return root

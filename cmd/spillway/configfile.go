@@ -74,7 +74,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		settings := settingsOf(&ns)
 		r.mapping(value, path, append(keysOf(settings), "tokens"), func(key string, value *yaml.Node) {
 			if key == "tokens" {
-				r.wrong(value, path+key, "this version has no tokens yet and would let everybody in: remove the key, and keep the listeners on loopback")
+				ns.Tokens = r.tokens(value, path+key)
 				return
 			}
 			r.set(settings, key, path, value)

@@ -59,7 +59,7 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 	defer stopFeeding()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", 10*time.Second))
+		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "", 10*time.Second))
 	}()
 	failed := app.Wait(ctx)
 	stopFeeding()

@@ -31,6 +31,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Start on the embedded store and feed it a few games' events."`
 	Bench   benchCmd   `cmd:"" help:"Load a service and show how it felt."`
 	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
+	Token   tokenCmd   `cmd:"" help:"Make a token, and the hash of it that the configuration wants."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

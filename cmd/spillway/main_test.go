@@ -28,7 +28,7 @@ func TestHelpIsGolden(t *testing.T) {
 	for name, args := range map[string][]string{
 		"spillway": {"--help"}, "serve": {"serve", "--help"}, "report": {"report", "--help"}, "demo": {"demo", "--help"}, "bench": {"bench", "--help"},
 		"config": {"config", "--help"}, "config-check": {"config", "check", "--help"}, "config-print": {"config", "print", "--help"},
-		"version": {"version", "--help"},
+		"token": {"token", "--help"}, "version": {"version", "--help"},
 	} {
 		got, stderr, code := runCommand(t, nil, "", args...)
 		if code != exitOK || stderr != "" {
@@ -66,6 +66,8 @@ func TestExitCodesTellMistakesFromFailures(t *testing.T) {
 		{[]string{"serve", "--capacity=x"}, exitUsage, "--capacity"},
 		{[]string{"serve", "--listen=0.0.0.0:0"}, exitUsage, "--insecure-no-auth"},
 		{[]string{"serve", "--admin-listen=0.0.0.0:0"}, exitUsage, "--insecure-no-auth"},
+		{[]string{"serve", "--admin-listen=0.0.0.0:0"}, exitUsage, "admin_token"},
+		{[]string{"config", "check", "--admin-token=secret"}, exitUsage, "--admin-token: admin_token: not a hash"},
 		{[]string{"serve", "--role=drain"}, exitUsage, "embedded"},
 		{[]string{"config", "check", "--sink=carrier-pigeon:"}, exitUsage, "unknown sink scheme"},
 		{[]string{"config", "check", "--redis=http://x"}, exitUsage, "redis-cluster://h1,h2"},

@@ -23,6 +23,7 @@ type reportCmd struct {
 	Input       string        `arg:"" optional:"" default:"-" help:"File of lines {\"partition\",\"data\",\"ts\"?,\"id\"?,\"offset_ms\"?}; - is stdin."`
 	Server      string        `name:"server" default:"http://127.0.0.1:8080" help:"Data port of the service."`
 	Namespace   string        `name:"namespace" default:"default" help:"Namespace to report to."`
+	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace; in SPILLWAY_TOKEN the list of processes does not show it."`
 	Rate        float64       `name:"rate" xor:"pace" placeholder:"N" help:"Entries a second; without it as fast as the service takes them."`
 	ReplaySpeed float64       `name:"replay-speed" xor:"pace" placeholder:"X" help:"Send each entry offset_ms/X after the start, stamped on arrival: 1 is real time, 60 a minute in a second."`
 	Timeout     time.Duration `name:"timeout" default:"30s" help:"Give up when a batch is not taken after this long, retries included."`
@@ -87,7 +88,7 @@ func (c *reportCmd) Run(ctx context.Context, p process) error {
 	}
 	r := reporter{
 		cmd: c, stderr: p.stderr, start: time.Now(), sum: summary{Reasons: map[string]int{}},
-		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Timeout),
+		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Token, c.Timeout),
 	}
 	err := r.run(ctx, input)
 	r.close()

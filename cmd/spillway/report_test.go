@@ -236,7 +236,7 @@ func TestReportStopsAtARefusalThatNoRepeatWouldChange(t *testing.T) {
 func runReporter(ctx context.Context, s *service, cmd reportCmd, input io.Reader) (summary, error) {
 	r := reporter{
 		cmd: &cmd, stderr: io.Discard, start: time.Now(), sum: summary{Reasons: map[string]int{}},
-		sender: newSender(s, "http://service", "default", cmd.Timeout),
+		sender: newSender(s, "http://service", "default", cmd.Token, cmd.Timeout),
 	}
 	err := r.run(ctx, input)
 	r.close()

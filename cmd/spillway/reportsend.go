@@ -23,6 +23,7 @@ import (
 type sender struct {
 	client  *http.Client
 	url     string
+	token   string        // empty sends none
 	timeout time.Duration // for a batch, retries included
 	retried int           // requests sent again
 }
@@ -34,7 +35,7 @@ const (
 	maxAnswer      = 1 << 20 // bytes; 500 verdicts are far less
 )
 
-func newSender(transport http.RoundTripper, server, namespace string, timeout time.Duration) *sender {
+func newSender(transport http.RoundTripper, server, namespace, token string, timeout time.Duration) *sender {
 	return &sender{
 		client: &http.Client{
 			Transport: transport,
@@ -42,6 +43,7 @@ func newSender(transport http.RoundTripper, server, namespace string, timeout ti
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		url:     strings.TrimSuffix(server, "/") + "/v1/" + namespace,
+		token:   token,
 		timeout: timeout,
 	}
 }
@@ -164,6 +166,9 @@ func (s *sender) post(ctx context.Context, body []byte, key string, items int, d
 	}
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	req.Header.Set("Idempotency-Key", key)
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	res, err := s.client.Do(req)
 	if err != nil {
 		return a, err
