@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"crypto/tls"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -46,6 +47,9 @@ type Config struct {
 	// Tokens by namespace. A namespace without any is open to everybody who can
 	// reach the port; none by default.
 	Tokens map[string][]Token
+	// TLS, when set, is what connections must speak; nil is plain HTTP, the
+	// default. A handshake may take ReadTimeout, as the first request then may.
+	TLS *tls.Config
 }
 
 // DefaultConfig returns the defaults named at the fields.

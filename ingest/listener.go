@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -22,6 +23,7 @@ import (
 type boundedListener struct {
 	net.Listener
 	max      int
+	tls      *tls.Config // nil: plain HTTP
 	metrics  *metrics
 	refusal  []byte
 	closed   chan struct{}
@@ -34,13 +36,17 @@ type boundedListener struct {
 	empty chan struct{} // closed when the last one is, once drain asks
 }
 
-func newBoundedListener(ln net.Listener, open *atomic.Int64, maxConns int, m *metrics) *boundedListener {
-	return &boundedListener{
-		Listener: ln, max: maxConns, metrics: m,
-		refusal: rawRefusal(wire.CodeOverloaded),
+func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config, m *metrics) *boundedListener {
+	l := &boundedListener{
+		Listener: ln, max: cfg.MaxConns, tls: cfg.TLS, metrics: m,
+		refusal: rawRefusal(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
 		closed:  make(chan struct{}),
 		conns:   make(map[*conn]struct{}), open: open,
 	}
+	if l.tls != nil {
+		l.refusal = nil // nobody could read it; a handshake costs more than the request refused
+	}
+	return l
 }
 
 // Accept waits for a connection within the bound.
@@ -52,6 +58,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		switch {
 		case err == nil:
 			if admitted := l.admit(c); admitted != nil {
+				if l.tls != nil {
+					// The handshake is left to the connection's own worker.
+					return tls.Server(admitted, l.tls), nil
+				}
 				return admitted, nil
 			}
 			l.metrics.refusals[wire.CodeOverloaded].Inc()
@@ -147,12 +157,14 @@ func passing(err error) bool {
 }
 
 // rawRefusal is a whole HTTP response, for a connection that no handler sees.
-func rawRefusal(code wire.Code) []byte {
+func rawRefusal(code wire.Code, message string) []byte {
 	f := failures[code]
-	body := (&wire.Failure{Code: code, Message: f.message}).Append(nil)
-	head := "HTTP/1.1 " + strconv.Itoa(f.status) + " " + fasthttp.StatusMessage(f.status) +
-		"\r\nConnection: close\r\nRetry-After: " + f.retryAfter +
-		"\r\nContent-Type: " + jsonType + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
+	body := (&wire.Failure{Code: code, Message: message}).Append(nil)
+	head := "HTTP/1.1 " + strconv.Itoa(f.status) + " " + fasthttp.StatusMessage(f.status) + "\r\nConnection: close"
+	if f.retryAfter != "" {
+		head += "\r\nRetry-After: " + f.retryAfter
+	}
+	head += "\r\nContent-Type: " + jsonType + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 	return append([]byte(head), body...)
 }
 
@@ -187,7 +199,11 @@ func (c *conn) Close() error {
 
 // lingering asks for it, on the connection of a request.
 func lingering(ctx *fasthttp.RequestCtx) {
-	if c, ok := ctx.Conn().(*conn); ok {
+	c := ctx.Conn()
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	if c, ok := c.(*conn); ok {
 		c.linger.Store(true)
 	}
 }

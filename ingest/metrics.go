@@ -30,6 +30,7 @@ type metrics struct {
 	flushEntries prometheus.Histogram
 	panics       prometheus.Counter
 	acceptErrors prometheus.Counter
+	handshakes   prometheus.Counter
 }
 
 // namespaceMetrics are the counters of one namespace.
@@ -83,6 +84,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 		flushEntries: histogram("flush_entries", "Entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),
 		panics:       counter("panics_total", "Panics caught: bugs.").WithLabelValues(),
 		acceptErrors: counter("accept_errors_total", "Connections that could not be accepted, usually for want of file descriptors.").WithLabelValues(),
+		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before a TLS session was agreed on.").WithLabelValues(),
 	}
 	gauge("inflight_bytes", "Memory of requests between decoding and answer.", inflight)
 	gauge("connections", "Open connections.", conns)

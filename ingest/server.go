@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -113,7 +114,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		s.mu.Unlock()
 		return errors.New("serve: a server serves one listener, once")
 	}
-	s.ln = newBoundedListener(ln, &s.conns, s.cfg.MaxConns, s.metrics)
+	s.ln = newBoundedListener(ln, &s.conns, s.cfg, s.metrics)
 	s.served = make(chan struct{})
 	s.lanes.start()
 	s.mu.Unlock()
@@ -193,6 +194,10 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // by us, while it was silent: there was no request
 	}
+	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
+		s.noHandshake(err)
+		return
+	}
 	refused := refuse(wire.CodeBadRequest)
 	var small *fasthttp.ErrSmallBuffer
 	switch {
@@ -206,6 +211,21 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	// There is nothing more to come from a client that was too slow.
 	refused.close = refused.code != wire.CodeRequestTimeout
 	s.refuse(ctx, nil, refused)
+}
+
+// noHandshake ends a connection whose TLS handshake failed. There is nobody to
+// tell but a client that spoke plain HTTP.
+func (s *Server) noHandshake(err error) {
+	s.metrics.handshakes.Inc()
+	var first tls.RecordHeaderError
+	if !errors.As(err, &first) || first.Conn == nil {
+		return
+	}
+	if c, ok := first.Conn.(*conn); ok {
+		c.linger.Store(true)
+		s.metrics.refusals[wire.CodeBadRequest].Inc()
+		_, _ = c.Write(rawRefusal(wire.CodeBadRequest, "this port speaks TLS: use https"))
+	}
 }
 
 // timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	stdlog "log"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -81,9 +83,22 @@ func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks 
 		WriteTimeout:      2 * time.Minute, // pprof refuses profiles that take longer
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          zap.NewStdLog(log),
+		ErrorLog:          stdlog.New(serverLog{log}, "", 0),
 	}
 	return a
+}
+
+// serverLog takes what net/http logs. Strangers make handshakes fail as often as
+// they like; those lines are for somebody who is looking for just that.
+type serverLog struct{ log *zap.Logger }
+
+func (s serverLog) Write(line []byte) (int, error) {
+	level := zap.WarnLevel
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		level = zap.DebugLevel
+	}
+	s.log.Log(level, "admin server", zap.String("detail", string(bytes.TrimSpace(line))))
+	return len(line), nil
 }
 
 // Serve answers on l until Shutdown; then it returns nil.

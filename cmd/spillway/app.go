@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -44,6 +45,7 @@ type App struct {
 	drain   *drain.Drainer // with its sinks; nil under --role ingest
 	ingest  *ingest.Server // nil under --role drain
 	admin   *admin
+	secure  *tls.Config // of the admin port; nil: plain HTTP
 	watch   *watch
 	failed  chan error // what ended a server that nobody stopped
 	workers sync.WaitGroup
@@ -61,8 +63,8 @@ type App struct {
 	Final map[string]partition.Overview
 }
 
-// NewApp builds what cfg describes and touches nothing outside the process.
-// Its errors are mistakes in cfg.
+// NewApp builds what cfg describes and touches nothing outside the process but
+// the files of certificates, which it reads. Its errors are mistakes in cfg.
 func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
 	a := &App{cfg: cfg, log: log, failed: make(chan error, 2), cancel: func() {}}
 	reg := newRegistry()
@@ -100,7 +102,11 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 		}
 	}
 	if a.cfg.Role != "drain" {
-		if a.ingest, err = ingest.New(a.cfg.ingest(), a.store, reg, a.log.Named("ingest")); err != nil {
+		in := a.cfg.ingest()
+		if in.TLS, err = a.secured("data", "", a.cfg.TLSCert, a.cfg.TLSKey, a.cfg.TLSClientCA, reg); err != nil {
+			return err
+		}
+		if a.ingest, err = ingest.New(in, a.store, reg, a.log.Named("ingest")); err != nil {
 			return err
 		}
 		a.ingest.SetReady(a.watch.ready)
@@ -108,6 +114,9 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	labels := map[string]string{}
 	for name, ns := range a.cfg.Namespaces {
 		labels[name] = sink.Redact(ns.Sink)
+	}
+	if a.secure, err = a.secured("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
+		return err
 	}
 	var login *[sha256.Size]byte
 	if a.cfg.AdminToken != "" {
@@ -119,6 +128,15 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	}
 	a.admin = newAdmin(a.cfg.AdminListen, login, a.store, labels, reg, a.watch.ready, a.log.Named("admin"))
 	return nil
+}
+
+// secured is the TLS of a port, nil without certificates.
+func (a *App) secured(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
+	c, err := newCertificates(port, prefix, cert, key, clientCA, reg, a.log.Named(port))
+	if err != nil || c == nil {
+		return nil, err
+	}
+	return c.server(), nil
 }
 
 // newRegistry is the App's own, so that two of them fit into one process.
@@ -154,6 +172,9 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("admin_listen: %w", err)
 	}
 	a.AdminListen = adminListener.Addr().String()
+	if a.secure != nil {
+		adminListener = tls.NewListener(adminListener, a.secure)
+	}
 	var listener net.Listener
 	if a.ingest != nil {
 		if listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
@@ -194,6 +215,9 @@ func (a *App) report(what string, err error) {
 func (a *App) announce() {
 	if a.store.Embedded() {
 		a.log.Warn("the store is embedded: entries live in this process and die with it; give --redis to keep them")
+	}
+	if beyondLoopback(a.Listen) && a.cfg.TLSCert == "" || beyondLoopback(a.AdminListen) && a.cfg.AdminTLSCert == "" {
+		a.log.Warn("a port beyond loopback speaks plain HTTP: tokens and entries can be read on their way; give tls_cert and tls_key, or put a proxy in front that has them")
 	}
 	a.log.Info("started",
 		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", a.cfg.Role),

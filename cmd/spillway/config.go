@@ -30,6 +30,13 @@ type Config struct {
 	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port asks for: sha256:…, as spillway token prints it."`
 	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening beyond loopback although not everybody has to present a token."`
 
+	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, PEM; without one it speaks plain HTTP."`
+	TLSKey           string `name:"tls-key" group:"TLS:" placeholder:"FILE" help:"Its key, PEM."`
+	TLSClientCA      string `name:"tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA that clients of the data port must have a certificate of, PEM."`
+	AdminTLSCert     string `name:"admin-tls-cert" group:"TLS:" placeholder:"FILE" help:"The same for the admin port."`
+	AdminTLSKey      string `name:"admin-tls-key" group:"TLS:" placeholder:"FILE" help:"Its key."`
+	AdminTLSClientCA string `name:"admin-tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA of its clients."`
+
 	Redis  string `name:"redis" group:"Store:" default:"embedded:" help:"The store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
 	Prefix string `name:"prefix" group:"Store:" default:"sw" help:"Beginning of every key in Redis."`
 	Role   string `name:"role" group:"Process:" default:"all" help:"What this process does: ingest, drain or all."`
@@ -44,6 +51,7 @@ type Config struct {
 	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"How long a worker keeps its right to a partition."`
 
 	Lanes            int           `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes: flushes on the wire at once."`
+	MaxConns         int           `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before further ones are refused."`
 	MaxInflightBytes Size          `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are refused."`
 	MaxBody          Size          `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Biggest request body on the wire."`
 	MaxDecompressed  Size          `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Biggest request body once decompressed."`
@@ -126,7 +134,7 @@ func (c *Config) validate() error {
 	}
 	if c.AdminToken != "" {
 		if _, err := parseHash(c.AdminToken); err != nil {
-			errs = append(errs, c.fieldError("admin_token", fmt.Errorf("admin_token: %w", err)))
+			errs = append(errs, c.locate(&settingError{"admin_token", err}))
 		}
 	}
 	if open := c.openNamespaces(); len(open) > 0 {
@@ -139,6 +147,7 @@ func (c *Config) validate() error {
 	} else {
 		c.validateListener("admin_listen", c.AdminListen, "", wrong)
 	}
+	errs = append(errs, c.validateTLS("", c.TLSCert, c.TLSKey, c.TLSClientCA), c.validateTLS("admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA))
 	oneOf("role", c.Role, "all", "ingest", "drain")
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all: nobody else can reach an embedded store; give both processes the same redis")
@@ -159,7 +168,7 @@ func (c *Config) validate() error {
 // ingest is the way in as the flags describe it.
 func (c *Config) ingest() ingest.Config {
 	i := ingest.DefaultConfig()
-	i.Lanes, i.MaxInflightBytes = c.Lanes, int64(c.MaxInflightBytes)
+	i.Lanes, i.MaxConns, i.MaxInflightBytes = c.Lanes, c.MaxConns, int64(c.MaxInflightBytes)
 	i.MaxBody, i.MaxDecompressed = int(c.MaxBody), int(c.MaxDecompressed)
 	i.MaxEntries, i.MaxEntry = c.MaxEntries, int(c.MaxEntry)
 	i.ReadTimeout = c.ReadTimeout
@@ -181,7 +190,7 @@ func (c *Config) drain() drain.Config {
 func flagDefaults() kong.Vars {
 	i, d := ingest.DefaultConfig(), drain.DefaultConfig()
 	return kong.Vars{
-		"lanes": strconv.Itoa(i.Lanes), "max_inflight_bytes": Size(i.MaxInflightBytes).String(),
+		"lanes": strconv.Itoa(i.Lanes), "max_conns": strconv.Itoa(i.MaxConns), "max_inflight_bytes": Size(i.MaxInflightBytes).String(),
 		"max_body": Size(i.MaxBody).String(), "max_decompressed": Size(i.MaxDecompressed).String(),
 		"max_entries": strconv.Itoa(i.MaxEntries), "max_entry": Size(i.MaxEntry).String(),
 		"read_timeout": i.ReadTimeout.String(),
@@ -209,6 +218,12 @@ func (c *Config) validateListener(key, address, lacking string, wrong func(key s
 	case lacking != "" && !isLoopback(host) && !c.InsecureNoAuth:
 		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+lacking+", or --insecure-no-auth where everybody who can reach the port may use it")
 	}
+}
+
+// beyondLoopback judges an address in use; "" is none.
+func beyondLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && !isLoopback(host)
 }
 
 // isLoopback judges the host of an address by its spelling: names but
@@ -251,12 +266,28 @@ func (c *Config) validateNamespaces() (errs []error) {
 // locate finds where the value was found that an error of another package is
 // about.
 func (c *Config) locate(err error) error {
-	var field *partition.FieldError
-	if !errors.As(err, &field) {
-		return err
+	var (
+		field *partition.FieldError
+		ours  *settingError
+	)
+	switch {
+	case errors.As(err, &field):
+		return c.fieldError(field.Field, err)
+	case errors.As(err, &ours):
+		return c.fieldError(ours.key, err)
 	}
-	return c.fieldError(field.Field, err)
+	return err
 }
+
+// settingError is why the value of a setting cannot be used, where the value
+// itself says nothing or must not be shown.
+type settingError struct {
+	key   string
+	cause error
+}
+
+func (e *settingError) Error() string { return e.key + ": " + e.cause.Error() }
+func (e *settingError) Unwrap() error { return e.cause }
 
 // fieldError puts in front of err where the value of key was found. A value
 // that a namespace inherits was found where the flag of that name got it.

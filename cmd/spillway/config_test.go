@@ -148,7 +148,7 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
-	const keys = "listen, admin_listen, admin_token, insecure_no_auth, redis, prefix, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, workers, sink_timeout, lease, lanes, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
+	const keys = "listen, admin_listen, admin_token, insecure_no_auth, tls_cert, tls_key, tls_client_ca, admin_tls_cert, admin_tls_key, admin_tls_client_ca, redis, prefix, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, workers, sink_timeout, lease, lanes, max_conns, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
 	const nsKeys = "sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, tokens"
 	tests := []struct{ name, file, want string }{
 		{"unknown key", "redis: \"embedded:\"\ncapcity: 5\n", "spillway.yaml:2: capcity: unknown key: it is none of " + keys},

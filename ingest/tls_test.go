@@ -1,0 +1,192 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// certificate is one of net/http's own for tests.
+func certificate(t *testing.T) tls.Certificate {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	return s.TLS.Certificates[0]
+}
+
+// listenTLS starts a server on a loopback socket that speaks TLS; its client
+// and raw trust whatever it shows, dialPlain does not speak TLS.
+func listenTLS(t *testing.T, edit func(*Config)) (p *port, dialPlain func() net.Conn) {
+	t.Helper()
+	cert := certificate(t)
+	p = listenTCP(t, newFake(), func(c *Config) {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+		if edit != nil {
+			edit(c)
+		}
+	})
+	dial := p.dial
+	p.dial = func() (net.Conn, error) {
+		c, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), nil
+	}
+	transport := p.client.Transport.(*http.Transport)
+	transport.DialTLSContext = func(context.Context, string, string) (net.Conn, error) { return p.dial() }
+	p.client.Transport = secured{transport}
+	return p, func() net.Conn {
+		c, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		return c
+	}
+}
+
+// secured asks over TLS.
+type secured struct{ *http.Transport }
+
+func (s secured) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.URL.Scheme = "https"
+	return s.Transport.RoundTrip(r)
+}
+
+func TestTLSCarriesRequests(t *testing.T) {
+	t.Parallel()
+	p, _ := listenTLS(t, nil)
+	for range 3 {
+		p.post("/v1/default/p", "x").expect(t, 200, "")
+	}
+	if n := p.conns.Load(); n != 1 {
+		t.Errorf("%d connections are open, want the one that is kept alive", n)
+	}
+}
+
+func TestPlainHTTPToTheTLSPortIsToldSo(t *testing.T) {
+	t.Parallel()
+	p, dial := listenTLS(t, nil)
+	c := dial()
+	body := strings.Repeat("x", 100_000) // it is still sending when it is answered
+	go func() {
+		_, _ = io.WriteString(c, request11("POST /v1/default/p", "Content-Length: 100000\r\n", body))
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readReply(t, resp)
+	r.expect(t, 400, "bad_request")
+	if !strings.Contains(r.body.Message, "https") || !resp.Close {
+		t.Errorf("got %s, closed %t", r.raw, resp.Close)
+	}
+	if n := p.metric("tls_handshake_errors_total"); n != 1 {
+		t.Errorf("%v failed handshakes are counted, want 1", n)
+	}
+}
+
+func TestTLSToThePlainPortIsRefused(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), nil)
+	c, err := p.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if err := tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake(); err == nil || !strings.Contains(err.Error(), "first record does not look like") {
+		t.Errorf("got %v", err)
+	}
+	p.post("/v1/default/p", "x").expect(t, 200, "")
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	t.Parallel()
+	_, dial := listenTLS(t, nil)
+	err := tls.Client(dial(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}).Handshake()
+	if err == nil || !strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAStalledHandshakeHoldsUpNobodyAndIsCutOff(t *testing.T) {
+	t.Parallel()
+	p, dial := listenTLS(t, func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
+	hello := firstFlight(t)
+	var stalled []net.Conn
+	for _, sent := range [][]byte{nil, hello[:1], hello[:50], hello} { // hello: and then nothing
+		c := dial()
+		if _, err := c.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		stalled = append(stalled, c)
+	}
+	p.post("/v1/default/p", "x").expect(t, 200, "") // behind them all
+	for i, c := range stalled {
+		if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%d: not cut off: %v", i, err)
+		}
+	}
+	if n := p.metric("tls_handshake_errors_total"); n != 4 {
+		t.Errorf("%v failed handshakes are counted, want 4", n)
+	}
+}
+
+// firstFlight is what a client says first.
+func firstFlight(t *testing.T) []byte {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() {
+		defer ours.Close()
+		_ = ours.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = tls.Client(ours, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	}()
+	hello := make([]byte, 4096)
+	n, err := theirs.Read(hello)
+	if err != nil || n < 100 {
+		t.Fatal(n, err)
+	}
+	return hello[:n]
+}
+
+func TestHandshakesCountAsConnections(t *testing.T) {
+	t.Parallel()
+	p, dial := listenTLS(t, func(c *Config) { c.MaxConns = 2 })
+	first, second := dial(), dial()
+	refused := func() bool { // waits until both are in
+		c := dial()
+		defer c.Close()
+		_, _ = c.Write(firstFlight(t))
+		n, _ := c.Read(make([]byte, 1))
+		return n == 0
+	}
+	for !refused() {
+	}
+	if n := p.metric("refusals_total", "overloaded"); n == 0 {
+		t.Error("no refusal is counted")
+	}
+	_ = first.Close()
+	_ = second.Close()
+	for refused() {
+	}
+	p.post("/v1/default/p", "x").expect(t, 200, "")
+}
+
+func TestARefusedTLSClientReadsWhyWhileItStillSends(t *testing.T) {
+	t.Parallel()
+	p, _ := listenTLS(t, func(c *Config) { c.MaxBody = 1000 })
+	for range 20 {
+		p.post("/v1/default/p", string(bytes.Repeat([]byte("x"), 5<<20))).expect(t, 413, "body_too_large")
+	}
+}
