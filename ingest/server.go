@@ -78,10 +78,11 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)
 	s.http = &fasthttp.Server{
-		Handler:       s.handle,
-		ErrorHandler:  s.unreadable,
-		ExpectHandler: s.expect,
-		Logger:        connLog{log},
+		Handler:        s.handle,
+		HeaderReceived: s.early,
+		ErrorHandler:   s.unreadable,
+		ExpectHandler:  s.expect,
+		Logger:         connLog{log},
 
 		ReadTimeout:        cfg.ReadTimeout,
 		WriteTimeout:       cfg.WriteTimeout,
@@ -204,7 +205,7 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &small):
 		refused = refuse(wire.CodeHeadersTooLarge)
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		refused = s.bodyTooLarge()
+		refused = s.unread(ctx)
 	case timedOut(err):
 		refused = refuse(wire.CodeRequestTimeout)
 	}

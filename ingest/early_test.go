@@ -1,0 +1,54 @@
+package ingest
+
+import (
+	"fmt"
+	"testing"
+)
+
+// announced is the head of a request whose body never comes: whoever waits for
+// it answers 408.
+func announced(path, headers string, n int) string {
+	return request11("POST "+path, fmt.Sprintf("%sContent-Length: %d\r\n", headers, n), "")
+}
+
+func TestAStrangersLargeBodyIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listenTCP(t, store, guard(store))
+	for _, tt := range []struct{ path, headers, code string }{
+		{"/v1/default/p", "", "unauthorized"},
+		{"/v1/default?ack=none", "", "unauthorized"},
+		{"/v1/default", bearing("small") + "\r\n", "forbidden"},
+		{"/v1/default/../open/p", "", "bad_request"},
+	} {
+		r, closed := p.raw(announced(tt.path, tt.headers, largeBody))
+		if r.body.Error != tt.code || !closed {
+			t.Errorf("%s: got %d %s, closed %t, want %s", tt.path, r.status, r.raw, closed, tt.code)
+		}
+	}
+	if n := p.metric("refusals_total", "unauthorized"); n != 2 {
+		t.Errorf("%v refusals are counted, want 2", n)
+	}
+	body := string(make([]byte, largeBody))
+	p.post("/v1/default/p", body, bearing("first")).expect(t, 413, "entry_too_large") // it was read
+	p.post("/v1/open/p", body).expect(t, 413, "entry_too_large")
+	p.post("/v1/nobody/p", body).expect(t, 401, "unauthorized")
+}
+
+func TestALargeBodyThatHasNoRoomIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), nil)
+	taken := p.cfg.MaxInflightBytes - largeBody
+	p.inflight.Add(taken)
+	r, closed := p.raw(announced("/v1/default/p", "", largeBody+1))
+	if r.body.Error != "overloaded" || r.header.Get("Retry-After") == "" || !closed {
+		t.Errorf("got %d %s, closed %t", r.status, r.raw, closed)
+	}
+	r, _ = p.raw(announced("/v1/default/p", "", p.cfg.MaxBody+1))
+	r.expect(t, 413, "body_too_large")
+	p.post("/v1/default/p", "x").expect(t, 200, "") // there is room for it
+	p.inflight.Add(-taken)
+	p.post("/v1/default/p", string(make([]byte, largeBody+1))).expect(t, 413, "entry_too_large")
+	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n", p.cfg.MaxBody+1)))
+	r.expect(t, 413, "body_too_large")
+}
