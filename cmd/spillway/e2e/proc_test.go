@@ -127,21 +127,27 @@ type ledger struct {
 }
 
 // ledger reads the account with the count of what is really there, and holds
-// it to its law.
+// it to its law. A store that is too busy to answer is asked again.
 func (s *server) ledger() ledger {
 	s.t.Helper()
-	resp, err := http.Get("http://" + s.admin + "/api/v1/namespaces/default?audit=1")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var body struct {
 		Ledger   ledger
 		Residual *int64
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != 200 {
-		s.t.Fatalf("ledger: %s %v", resp.Status, err)
-	}
+	eventually(s.t, "the ledger is answered", func() bool {
+		resp, err := http.Get("http://" + s.admin + "/api/v1/namespaces/default?audit=1")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusServiceUnavailable {
+			return false
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != 200 {
+			s.t.Fatalf("ledger: %s %v", resp.Status, err)
+		}
+		return true
+	})
 	l := body.Ledger
 	if sum := l.Delivered + l.Evicted + l.Expired + l.Dead + l.Lost + l.Buffered; sum != l.Accepted {
 		s.t.Fatalf("the ledger does not add up: %+v", l)

@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// metric is one series at /metrics, 0 when it is absent.
+func (s *server) metric(series string) int64 {
+	s.t.Helper()
+	resp, err := http.Get("http://" + s.admin + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, found := strings.CutPrefix(lines.Text(), series+" "); found {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return int64(n)
+		}
+	}
+	return 0
+}
+
+// visitor is a client of its own: its connections are not those of others.
+type visitor struct {
+	*http.Client
+	server *server
+	token  string
+}
+
+func (s *server) visitor(token string) *visitor {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &visitor{&http.Client{Transport: transport, Timeout: 60 * time.Second}, s, token}
+}
+
+// send posts one body; status 0 is no answer.
+func (v *visitor) send(path, body string) (a answer) {
+	req, err := http.NewRequest(http.MethodPost, "http://"+v.server.data+path, strings.NewReader(body))
+	if err != nil {
+		v.server.t.Error(err)
+		return a
+	}
+	req.Header.Set("Content-Type", "application/octet-stream")
+	if v.token != "" {
+		req.Header.Set("Authorization", "Bearer "+v.token)
+	}
+	resp, err := v.Do(req)
+	if err != nil {
+		return a
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return a
+	}
+	_ = json.Unmarshal(text, &a)
+	a.status, a.retryAfter, a.body = resp.StatusCode, resp.Header.Get("Retry-After"), string(text)
+	return a
+}
+
+func TestAFloodOfConnectionsIsRefusedBesideServedOnesAndLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	const bound, flood = 20, 200
+	s := serve(t, "--redis", redistest.Start(t).URL(), "--sink", "null:", "--max-conns", strconv.Itoa(bound)).ready(200)
+	good := s.visitor("")
+	served := 0
+	serveGood := func() {
+		t.Helper()
+		if a := good.send("/v1/default/good", "x"); a.status != 200 {
+			t.Errorf("a client that was there before gets %d %s", a.status, a.body)
+		}
+		served++
+	}
+	serveGood()
+
+	var idle []net.Conn
+	refused := 0
+	for range flood {
+		c, err := net.Dial("tcp", s.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	// What was refused has its answer waiting; the others are silent until asked.
+	for _, c := range idle {
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		_, _ = fmt.Fprintf(c, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("no answer: %v", err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		switch {
+		case resp.StatusCode == 200:
+		case resp.StatusCode == 503 && strings.Contains(string(text), `"overloaded"`) && resp.Header.Get("Retry-After") != "" && resp.Close:
+			refused++
+		default:
+			t.Errorf("got %d %s", resp.StatusCode, text)
+		}
+		serveGood()
+	}
+	if want := flood - (bound - 1); refused != want {
+		t.Errorf("%d connections are refused, want %d", refused, want)
+	}
+	if n := s.metric("spillway_ingest_connections"); n != bound {
+		t.Errorf("%d connections are open, want %d", n, bound)
+	}
+	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n != int64(refused) {
+		t.Errorf("%d refusals are counted, clients saw %d", n, refused)
+	}
+	for _, c := range idle {
+		_ = c.Close()
+	}
+	eventually(t, "others get in again", func() bool { return s.visitor("").send("/v1/default/good", "x").status == 200 })
+	served++
+	if l := s.ledger(); l.Accepted != int64(served) {
+		t.Errorf("%d entries are accepted, clients were told of %d", l.Accepted, served)
+	}
+}
+
+func TestAFloodOfPartitionsIsRefusedBesideServedOnesAndDrainsAway(t *testing.T) {
+	t.Parallel()
+	const bound, flood = 50, 400
+	redis := redistest.Start(t)
+	s := serve(t, "--redis", redis.URL(), "--role", "ingest", "--max-partitions", strconv.Itoa(bound)).ready(200)
+	good, bad := s.visitor(""), s.visitor("")
+	var acked int64
+	send := func(v *visitor, name string) answer {
+		a := v.send("/v1/default/"+name, "x")
+		acked += int64(a.Accepted)
+		return a
+	}
+	send(good, "good")
+	taken := 0
+	for i := range flood {
+		switch a := send(bad, fmt.Sprintf("flood-%d", i)); {
+		case a.status == 200:
+			taken++
+		case a.status != 429 || a.Error != "too_many_partitions" || a.retryAfter == "" || !strings.Contains(a.body, `"scope":"namespace"`):
+			t.Fatalf("got %d %s", a.status, a.body)
+		}
+		if a := send(good, "good"); a.status != 200 {
+			t.Fatalf("a partition that was there before gets %d %s", a.status, a.body)
+		}
+	}
+	if taken != bound-1 {
+		t.Errorf("%d partitions of the flood are taken, want %d", taken, bound-1)
+	}
+	if n := s.metric(`spillway_ingest_refusals_total{error="too_many_partitions"}`); n != int64(flood-taken) {
+		t.Errorf("%d refusals are counted, want %d", n, flood-taken)
+	}
+	if l := s.ledger(); l.Accepted != acked {
+		t.Errorf("%d entries are accepted, clients were told of %d", l.Accepted, acked)
+	}
+	drainer := serve(t, "--redis", redis.URL(), "--role", "drain", "--sink", "null:", "--linger", "10ms").ready(200)
+	eventually(t, "a new partition is taken again", func() bool { return send(good, "late").status == 200 })
+	eventually(t, "all is drained", func() bool { return drainer.ledger().Buffered == 0 })
+	if l := drainer.ledger(); l.Delivered != acked || l.Accepted != acked {
+		t.Errorf("got %+v, want %d accepted and delivered", l, acked)
+	}
+}
+
+func TestAFloodOfPartitionsByOneTokenLeavesRoomForAnother(t *testing.T) {
+	t.Parallel()
+	hash := func(token string) string {
+		sum := sha256.Sum256([]byte(token))
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	text := fmt.Sprintf("namespaces:\n  default:\n    max_partitions: 100\n    tokens:\n      - {hash: %q, name: noisy, new_partitions: 30/h}\n      - %q\n", hash("noisy"), hash("good"))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--redis", redistest.Start(t).URL(), "--role", "ingest", "--config", file).ready(200)
+	noisy, good := s.visitor("noisy"), s.visitor("good")
+	for i := range 200 {
+		a := noisy.send(fmt.Sprintf("/v1/default/flood-%d", i), "x")
+		if want := i < 30; (a.status == 200) != want || !want && (a.status != 429 || !strings.Contains(a.body, `"scope":"token"`)) {
+			t.Fatalf("partition %d: got %d %s", i, a.status, a.body)
+		}
+		if i%4 == 0 {
+			if a := good.send(fmt.Sprintf("/v1/default/good-%d", i), "x"); a.status != 200 {
+				t.Fatalf("the other token's partition gets %d %s", a.status, a.body)
+			}
+		}
+	}
+	if n := s.metric(`spillway_ingest_token_limited_total{error="too_many_partitions",namespace="default",token="noisy"}`); n != 170 {
+		t.Errorf("%d refusals are counted, want 170", n)
+	}
+}
+
+func TestAFloodOfBytesWhileTheStoreStallsIsRefusedAndItRecovers(t *testing.T) {
+	t.Parallel()
+	const bound = 3 << 20
+	redis := redistest.Start(t)
+	s := serve(t, "--redis", redis.URL(), "--sink", "null:", "--max-inflight-bytes", "3MiB",
+		"--max-body", "256KiB", "--max-decompressed", "256KiB", "--max-entry", "256KiB").ready(200)
+	if a := s.visitor("").send("/v1/default/good", "x"); a.status != 200 {
+		t.Fatalf("before the flood: %d %s", a.status, a.body)
+	}
+	acked, unknown := int64(1), atomic.Int64{}
+
+	redis.Signal(syscall.SIGSTOP)
+	body := strings.Repeat("x", 200<<10)
+	var flood sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[string]int{}
+	done := make(chan struct{})
+	for i := range 40 {
+		flood.Go(func() {
+			v := s.visitor("")
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				a := v.send(fmt.Sprintf("/v1/default/p%d", i), body)
+				code := a.Error
+				switch {
+				case a.status == 200:
+					code = "ok"
+				case a.status != 503 || a.retryAfter == "":
+					t.Errorf("got %d, Retry-After %q, %.200s", a.status, a.retryAfter, a.body)
+					return
+				case a.Outcome == "unknown":
+					unknown.Add(1)
+				}
+				mu.Lock()
+				codes[code]++
+				acked += int64(a.Accepted)
+				mu.Unlock()
+			}
+		})
+	}
+	seen := func(code string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return codes[code]
+	}
+	bounded := func() {
+		t.Helper()
+		if n := s.metric("spillway_ingest_inflight_bytes"); n > bound {
+			t.Errorf("%d bytes are in flight, want at most %d", n, bound)
+		}
+	}
+	eventually(t, "it refuses what it has no room for", func() bool { bounded(); return seen("overloaded") > 100 })
+	eventually(t, "what it had room for is answered, too", func() bool { bounded(); return unknown.Load() > 0 })
+	redis.Signal(syscall.SIGCONT)
+	before := seen("ok")
+	eventually(t, "it takes entries again, beside the flood", func() bool { bounded(); return seen("ok") > before+40 })
+	close(done)
+	flood.Wait()
+	eventually(t, "nothing is in flight", func() bool { return s.metric("spillway_ingest_inflight_bytes") == 0 })
+	if a := s.visitor("").send("/v1/default/good", "x"); a.status != 200 {
+		t.Errorf("after the flood: %d %s", a.status, a.body)
+	}
+	acked++
+	eventually(t, "all is drained", func() bool { return s.ledger().Buffered == 0 })
+	if l := s.ledger(); l.Accepted < acked || l.Accepted > acked+unknown.Load() {
+		t.Errorf("%d entries are accepted, want %d acknowledged and up to %d unknown beside", l.Accepted, acked, unknown.Load())
+	}
+	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n != int64(seen("overloaded")) {
+		t.Errorf("%d refusals are counted, clients saw %d", n, seen("overloaded"))
+	}
+}
