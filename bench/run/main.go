@@ -46,7 +46,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.SetOutput(progress)
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to measure")
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
-	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory or all")
+	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed or all")
 	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as abcde; without it all of them")
 	flags.IntVar(&s.rounds, "rounds", 3, "table: how often each side is measured")
 	flags.DurationVar(&s.segment, "segment", 3*time.Second, "table: how long one side is loaded")
@@ -61,8 +61,8 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	}
 	scenarios := []struct {
 		name string
-		run  func(context.Context, settings) (*report, error)
-	}{{"throughput", throughput}, {"memory", memory}}
+		run  func(context.Context, settings) (outcome, error)
+	}{{"throughput", throughput}, {"memory", memory}, {"shed", shed}}
 
 	if strings.Trim(s.rows, rowKeys()) != "" || s.rounds < 1 || s.segment <= 0 {
 		_, _ = fmt.Fprintf(progress, "rows, rounds, segment: want letters of %s, 1 or more, more than 0s\n", rowKeys())
@@ -101,7 +101,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		}
 	}
 	if !known {
-		_, _ = fmt.Fprintf(progress, "scenario: %q is not usable: want table, throughput, memory or all\n", scenario)
+		_, _ = fmt.Fprintf(progress, "scenario: %q is not usable: want table, throughput, memory, shed or all\n", scenario)
 		return 2
 	}
 	return code

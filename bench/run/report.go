@@ -24,7 +24,18 @@ type report struct {
 	ServerRSSPeak    int64         `json:"server_rss_bytes"`   // since the process began
 	RedisMemoryPeak  int64         `json:"redis_peak_bytes"`   // used_memory_peak
 	RedisMemoryGrown int64         `json:"redis_growth_bytes"` // used_memory after minus before
-	Checks           []check       `json:"checks"`
+	checks
+}
+
+// outcome is what a scenario ends with.
+type outcome interface {
+	print(out io.Writer) error
+	held() bool
+}
+
+// checks are the promises of one scenario.
+type checks struct {
+	Checks []check `json:"checks"`
 }
 
 // check is a promise that must hold.
@@ -34,11 +45,11 @@ type check struct {
 	Got     string `json:"got"`
 }
 
-func (r *report) must(held bool, promise, format string, args ...any) {
+func (r *checks) must(held bool, promise, format string, args ...any) {
 	r.Checks = append(r.Checks, check{Promise: promise, Held: held, Got: fmt.Sprintf(format, args...)})
 }
 
-func (r *report) held() bool {
+func (r *checks) held() bool {
 	for _, c := range r.Checks {
 		if !c.Held {
 			return false
@@ -53,10 +64,6 @@ func (r *report) print(out io.Writer) error {
 	row := func(name, format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
-	quantiles := func(q bench.Quantiles) string {
-		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
-		return fmt.Sprintf("p50 %.2f  p99 %.2f  p99.9 %.2f  max %.2f ms", ms(q.P50), ms(q.P99), ms(q.P999), ms(q.Max))
-	}
 	row("scenario", "%s, %d CPUs, %s", r.Scenario, runtime.NumCPU(), runtime.Version())
 	row("acknowledged", "%d entries in %d requests, %.0f entries/s over %v", r.Load.Acked, r.Load.Requests, r.Load.Rate(), r.Load.Elapsed.Round(time.Millisecond))
 	row("latency from due time", "%s", quantiles(r.Load.Latency))
@@ -67,6 +74,13 @@ func (r *report) print(out io.Writer) error {
 	row("CPU an entry", "server %.1f µs, redis %.1f µs", r.ServerCPU, r.RedisCPU)
 	row("memory", "server peak %.1f MB, redis peak %.1f MB, redis growth %.1f MB",
 		float64(r.ServerRSSPeak)/1e6, float64(r.RedisMemoryPeak)/1e6, float64(r.RedisMemoryGrown)/1e6)
+	r.rows(row)
+	_, _ = fmt.Fprintln(w)
+	return w.Flush()
+}
+
+// rows prints each promise.
+func (r *checks) rows(row func(name, format string, args ...any)) {
 	for _, c := range r.Checks {
 		verdict := "held"
 		if !c.Held {
@@ -74,6 +88,8 @@ func (r *report) print(out io.Writer) error {
 		}
 		row(verdict, "%s: %s", c.Promise, c.Got)
 	}
-	_, _ = fmt.Fprintln(w)
-	return w.Flush()
+}
+
+func quantiles(q bench.Quantiles) string {
+	return fmt.Sprintf("p50 %.2f  p99 %.2f  p99.9 %.2f  max %.2f ms", milliseconds(q.P50), milliseconds(q.P99), milliseconds(q.P999), milliseconds(q.Max))
 }

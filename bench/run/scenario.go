@@ -45,7 +45,7 @@ const (
 
 // throughput sends one event a request, while the same server drains, and holds
 // its ledger against what the loader was told.
-func throughput(ctx context.Context, s settings) (*report, error) {
+func throughput(ctx context.Context, s settings) (outcome, error) {
 	return run(ctx, s, "throughput", "all", bench.Load{
 		Rate: s.rate, Duration: s.duration, Partitions: s.partitions, Entries: 1,
 		PayloadBytes: s.payload, Connections: s.connections,
@@ -56,7 +56,7 @@ func throughput(ctx context.Context, s settings) (*report, error) {
 }
 
 // memory fills many small partitions that nobody drains.
-func memory(ctx context.Context, s settings) (*report, error) {
+func memory(ctx context.Context, s settings) (outcome, error) {
 	return run(ctx, s, "memory", "ingest", bench.Load{
 		Rate: memoryRequests, Duration: memoryPartitions / memoryRequests * time.Second,
 		Partitions: memoryPartitions, Entries: memoryEntries,
@@ -70,7 +70,7 @@ func memory(ctx context.Context, s settings) (*report, error) {
 
 // run is the part all scenarios share: load a fresh rig, let it settle, measure,
 // and check the accounting.
-func run(ctx context.Context, s settings, name, role string, load bench.Load, checks func(*report)) (_ *report, err error) {
+func run(ctx context.Context, s settings, name, role string, load bench.Load, promises func(*report)) (_ outcome, err error) {
 	r, err := newRig(ctx, s, true)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func run(ctx context.Context, s settings, name, role string, load bench.Load, ch
 	rep.must(l.Accepted == sum, "accepted = delivered + evicted + expired + dead + lost + buffered",
 		"%d = %d + %d + %d + %d + %d + %d", l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered)
 	rep.must(rep.Residual == 0, "an audit finds what the ledger says", "residual %d", rep.Residual)
-	checks(rep)
+	promises(rep)
 	return rep, nil
 }
 
