@@ -130,15 +130,6 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	return nil
 }
 
-// secured is the TLS of a port, nil without certificates.
-func (a *App) secured(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
-	c, err := newCertificates(port, prefix, cert, key, clientCA, reg, a.log.Named(port))
-	if err != nil || c == nil {
-		return nil, err
-	}
-	return c.server(), nil
-}
-
 // newRegistry is the App's own, so that two of them fit into one process.
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()

@@ -127,15 +127,11 @@ func (c *certificates) load() error {
 	return nil
 }
 
-// validateTLS wants certificate and key of a port together.
-func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
-	switch {
-	case cert == "" && key != "":
-		return c.locate(&settingError{prefix + "tls_key", errors.New("a key without a certificate: name its file as " + prefix + "tls_cert")})
-	case cert == "" && clientCA != "":
-		return c.locate(&settingError{prefix + "tls_client_ca", errors.New("clients cannot be asked for certificates without TLS: give " + prefix + "tls_cert and " + prefix + "tls_key")})
-	case cert != "" && key == "":
-		return c.locate(&settingError{prefix + "tls_cert", errors.New("a certificate without a key: name its file as " + prefix + "tls_key")})
+// secured is the TLS of a port, nil without certificates.
+func (a *App) secured(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
+	c, err := newCertificates(port, prefix, cert, key, clientCA, reg, a.log.Named(port))
+	if err != nil || c == nil {
+		return nil, err
 	}
-	return nil
+	return c.server(), nil
 }

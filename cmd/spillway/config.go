@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -132,22 +130,8 @@ func (c *Config) validate() error {
 			wrong(key, value, "one of "+strings.Join(allowed, ", "))
 		}
 	}
-	if c.AdminToken != "" {
-		if _, err := parseHash(c.AdminToken); err != nil {
-			errs = append(errs, c.locate(&settingError{"admin_token", err}))
-		}
-	}
-	if open := c.openNamespaces(); len(open) > 0 {
-		c.validateListener("listen", c.Listen, "tokens for every namespace ("+strings.Join(open, ", ")+" has none)", wrong)
-	} else {
-		c.validateListener("listen", c.Listen, "", wrong)
-	}
-	if c.AdminToken == "" {
-		c.validateListener("admin_listen", c.AdminListen, "an admin_token", wrong)
-	} else {
-		c.validateListener("admin_listen", c.AdminListen, "", wrong)
-	}
-	errs = append(errs, c.validateTLS("", c.TLSCert, c.TLSKey, c.TLSClientCA), c.validateTLS("admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA))
+	ports := c.validatePorts(wrong) // which adds to errs itself
+	errs = append(errs, ports...)
 	oneOf("role", c.Role, "all", "ingest", "drain")
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all: nobody else can reach an embedded store; give both processes the same redis")
@@ -196,44 +180,6 @@ func flagDefaults() kong.Vars {
 		"read_timeout": i.ReadTimeout.String(),
 		"workers":      strconv.Itoa(d.Workers), "sink_timeout": d.SinkTimeout.String(), "lease": d.Lease.String(),
 	}
-}
-
-// openNamespaces are those that anybody may send to.
-func (c *Config) openNamespaces() (names []string) {
-	for _, name := range c.names() {
-		if len(c.Namespaces[name].Tokens) == 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// validateListener refuses an address that strangers can reach while something
-// is lacking that would keep them out, unless they were invited.
-func (c *Config) validateListener(key, address, lacking string, wrong func(key string, value any, want string)) {
-	host, _, err := net.SplitHostPort(address)
-	switch {
-	case err != nil:
-		wrong(key, address, "host:port, such as 127.0.0.1:8080")
-	case lacking != "" && !isLoopback(host) && !c.InsecureNoAuth:
-		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+lacking+", or --insecure-no-auth where everybody who can reach the port may use it")
-	}
-}
-
-// beyondLoopback judges an address in use; "" is none.
-func beyondLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && !isLoopback(host)
-}
-
-// isLoopback judges the host of an address by its spelling: names but
-// localhost may point anywhere tomorrow.
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return strings.EqualFold(host, "localhost")
-	}
-	return ip.Unmap().IsLoopback()
 }
 
 func (c *Config) validateNamespaces() (errs []error) {
