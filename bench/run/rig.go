@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -26,7 +26,7 @@ import (
 //	                   └─ admin port         └─ store: the account, read directly
 type rig struct {
 	dir, bin      string
-	redis, server *process
+	redis, server *proc.Process
 	client        *redis.Client
 	store         *partition.Store
 	redisURL      string
@@ -53,7 +53,7 @@ func newRig(ctx context.Context, s settings, durable bool) (_ *rig, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 
-	ports, err := freePorts(1)
+	ports, err := proc.FreeAddrs(1)
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +61,13 @@ func newRig(ctx context.Context, s settings, durable bool) (_ *rig, err error) {
 	if durable {
 		aof = "yes"
 	}
-	r.redis, err = start(dir, "redis", s.redisServer, "--port", port(ports[0]), "--bind", "127.0.0.1", "--dir", dir,
+	r.redis, err = proc.Start(dir, "redis", s.redisServer, "--port", proc.Port(ports[0]), "--bind", "127.0.0.1", "--dir", dir,
 		"--appendonly", aof, "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
 	if err != nil {
 		return nil, err
 	}
 	r.client = redis.NewClient(&redis.Options{Addr: ports[0], MaxRetries: -1})
-	if err := r.redis.await(ctx, "redis-server", func(ctx context.Context) error { return r.client.Ping(ctx).Err() }); err != nil {
+	if err := r.redis.Await(ctx, "redis-server", func(ctx context.Context) error { return r.client.Ping(ctx).Err() }); err != nil {
 		return nil, err
 	}
 	r.redisURL = "redis://" + ports[0]
@@ -88,21 +88,21 @@ func openStore(url string) (*partition.Store, error) {
 // until it is ready. One that ran before is stopped first.
 func (r *rig) serve(ctx context.Context, flags ...string) error {
 	if r.server != nil {
-		r.server.stop()
+		r.server.Stop()
 	}
-	ports, err := freePorts(2)
+	ports, err := proc.FreeAddrs(2)
 	if err != nil {
 		return err
 	}
 	r.data, r.admin = "http://"+ports[0], "http://"+ports[1]
-	r.server, err = start(r.dir, "spillway", r.bin, append([]string{"serve", "--redis", r.redisURL,
+	r.server, err = proc.Start(r.dir, "spillway", r.bin, append([]string{"serve", "--redis", r.redisURL,
 		"--listen", ports[0], "--admin-listen", ports[1]}, flags...)...)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return r.server.await(ctx, "spillway serve", func(ctx context.Context) error {
+	return r.server.Await(ctx, "spillway serve", func(ctx context.Context) error {
 		_, err := bench.Get(ctx, r.admin+"/readyz")
 		return err
 	})
@@ -111,7 +111,7 @@ func (r *rig) serve(ctx context.Context, flags ...string) error {
 // close stops the server before its Redis, as an operator would.
 func (r *rig) close() {
 	if r.server != nil {
-		r.server.stop()
+		r.server.Stop()
 	}
 	if r.store != nil {
 		_ = r.store.Close()
@@ -120,7 +120,7 @@ func (r *rig) close() {
 		_ = r.client.Close()
 	}
 	if r.redis != nil {
-		r.redis.stop()
+		r.redis.Stop()
 	}
 	_ = os.RemoveAll(r.dir) // a temp folder; the system clears what is left
 }
@@ -137,7 +137,7 @@ func (r *rig) drained(ctx context.Context) (time.Time, error) {
 	defer cancel()
 	at, err := bench.AwaitDrained(ctx, r.ledger)
 	if err != nil {
-		text, _ := os.ReadFile(r.server.log)
+		text, _ := os.ReadFile(r.server.Log)
 		return at, fmt.Errorf("%w; the end of the server's log:\n%s", err, text[max(0, len(text)-2000):])
 	}
 	return at, nil
@@ -164,20 +164,3 @@ func infoField(info, name string) (int64, error) {
 	}
 	return 0, fmt.Errorf("read redis memory: no %s", name)
 }
-
-// freePorts returns n different loopback addresses nobody listens on. Another
-// program may take one before we do; the start then fails, and says so.
-func freePorts(n int) ([]string, error) {
-	addrs := make([]string, n)
-	for i := range addrs {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = ln.Close() }()
-		addrs[i] = ln.Addr().String()
-	}
-	return addrs, nil
-}
-
-func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // settings are the command's flags.
@@ -132,16 +133,16 @@ type usage struct {
 }
 
 func (r *rig) usage(ctx context.Context) (u usage, err error) {
-	if u.serverCPU, err = r.server.cpu(); err != nil {
+	if u.serverCPU, err = r.server.CPU(); err != nil {
 		return u, err
 	}
-	if u.redisCPU, err = r.redis.cpu(); err != nil {
+	if u.redisCPU, err = r.redis.CPU(); err != nil {
 		return u, err
 	}
-	if u.loaderCPU, err = (&process{pid: os.Getpid()}).cpu(); err != nil {
+	if u.loaderCPU, err = (&proc.Process{PID: os.Getpid()}).CPU(); err != nil {
 		return u, err
 	}
-	if u.serverRSS, err = r.server.rssPeak(); err != nil {
+	if u.serverRSS, err = r.server.RSSPeak(); err != nil {
 		return u, err
 	}
 	if u.redisUsed, u.redisPeak, err = r.redisMemory(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -214,13 +215,13 @@ func (r *rig) raw(ctx context.Context, side string, l rawLoad) (res rawResult, e
 	if err != nil {
 		return res, err
 	}
-	defer p.stop()
+	defer p.Stop()
 	select {
-	case <-p.done:
+	case <-p.Done:
 	case <-ctx.Done():
 		return res, ctx.Err()
 	}
-	text, err := os.ReadFile(p.log)
+	text, err := os.ReadFile(p.Log)
 	if err != nil {
 		return res, err
 	}
@@ -231,10 +232,10 @@ func (r *rig) raw(ctx context.Context, side string, l rawLoad) (res rawResult, e
 }
 
 // startSide starts this program as one of the sides.
-func startSide(dir, side string, args ...string) (*process, error) {
+func startSide(dir, side string, args ...string) (*proc.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return start(dir, side, self, append([]string{side}, args...)...)
+	return proc.Start(dir, side, self, append([]string{side}, args...)...)
 }

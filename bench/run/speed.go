@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // oneEvent measures rows a and e.
@@ -39,7 +40,7 @@ func (m *measurement) noop(ctx context.Context, l bench.Load) (float64, error) {
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	ports, err := freePorts(1)
+	ports, err := proc.FreeAddrs(1)
 	if err != nil {
 		return 0, err
 	}
@@ -47,13 +48,13 @@ func (m *measurement) noop(ctx context.Context, l bench.Load) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer p.stop()
+	defer p.Stop()
 	l.URL, l.Namespace, l.Timeout, l.PayloadBytes = "http://"+ports[0], "default", requestTimeout, m.payload
 	warm := l
 	warm.Duration = warmUp
 	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := p.await(wait, "the no-op server", func(ctx context.Context) error {
+	if err := p.Await(wait, "the no-op server", func(ctx context.Context) error {
 		_, err := bench.Run(ctx, warm)
 		return err
 	}); err != nil {
@@ -161,7 +162,7 @@ func (m *measurement) drainSide(ctx context.Context, entries int64) (rate float6
 	if err != nil {
 		return 0, c, err
 	}
-	redisBefore, err := r.redis.cpu()
+	redisBefore, err := r.redis.CPU()
 	if err != nil {
 		return 0, c, err
 	}

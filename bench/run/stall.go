@@ -32,22 +32,22 @@ func stalled(ctx context.Context, m *measurement) error {
 	if err != nil {
 		return err
 	}
-	before, err := r.server.rssPeak()
+	before, err := r.server.RSSPeak()
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(r.redis.pid, syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(r.redis.PID, syscall.SIGSTOP); err != nil {
 		return err
 	}
 	l.Duration = stallLength
 	during, err := bench.Run(ctx, l)
-	if cont := syscall.Kill(r.redis.pid, syscall.SIGCONT); err == nil {
+	if cont := syscall.Kill(r.redis.PID, syscall.SIGCONT); err == nil {
 		err = cont
 	}
 	if err != nil {
 		return err
 	}
-	after, err := r.server.rssPeak()
+	after, err := r.server.RSSPeak()
 	if err != nil {
 		return err
 	}

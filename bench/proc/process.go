@@ -1,4 +1,7 @@
-package main
+// Package proc runs the processes that benchmarks and chaos runs are made of:
+// redis-servers, Spillways, other sides. They write to log files, end with the
+// process that started them, and are stopped by pid.
+package proc
 
 import (
 	"bytes"
@@ -17,18 +20,21 @@ import (
 // killed: longer than the server's own shutdown timeout.
 const grace = 20 * time.Second
 
-// process is a child that writes to a log file and ends with stop.
-type process struct {
-	pid    int
-	log    string
+// Process is a child that writes to a log file and ends with Stop or Kill.
+type Process struct {
+	PID    int
+	Log    string        // path of what it prints, both streams
+	Done   chan struct{} // closed when the child has been waited for
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the child has been waited for
 }
 
-func start(dir, name, path string, args ...string) (*process, error) {
+// Start runs the program at path in dir; what it prints goes to name.log there, anew.
+func Start(dir, name, path string, args ...string) (*Process, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
+	// The kernel ends it even when we are killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = grace
 	log, err := os.Create(filepath.Join(dir, name+".log"))
@@ -42,22 +48,41 @@ func start(dir, name, path string, args ...string) (*process, error) {
 		cancel()
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{pid: cmd.Process.Pid, log: log.Name(), cancel: cancel, done: make(chan struct{})}
+	p := &Process{PID: cmd.Process.Pid, Log: log.Name(), cancel: cancel, Done: make(chan struct{})}
 	go func() {
-		defer close(p.done)
-		_ = cmd.Wait() // how it ended is in its log; stop is the only one who cares that it did
+		defer close(p.Done)
+		_ = cmd.Wait() // how it ended is in its log; Stop is the only one who cares that it did
 	}()
 	return p, nil
 }
 
-func (p *process) stop() {
+// Stop sends SIGTERM and waits for the end, which it forces after a while. It
+// may come twice, and after Kill.
+func (p *Process) Stop() {
 	p.cancel()
-	<-p.done
+	<-p.Done
 }
 
-// await polls until ready returns nil, the child ends or ctx does. Its error
+// Kill ends it with SIGKILL and waits for that. It may come twice.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL) // it may have ended
+	<-p.Done
+	p.cancel()
+}
+
+// Signal sends sig. It is an error once the child has ended.
+func (p *Process) Signal(sig syscall.Signal) error {
+	select {
+	case <-p.Done: // the pid may be another's by now
+		return errors.New("the process has ended")
+	default:
+		return syscall.Kill(p.PID, sig)
+	}
+}
+
+// Await polls until ready returns nil, the child ends or ctx does. Its error
 // shows the end of the child's log, for that is where the reason is.
-func (p *process) await(ctx context.Context, what string, ready func(context.Context) error) error {
+func (p *Process) Await(ctx context.Context, what string, ready func(context.Context) error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -66,29 +91,29 @@ func (p *process) await(ctx context.Context, what string, ready func(context.Con
 			return nil
 		}
 		select {
-		case <-p.done:
+		case <-p.Done:
 			err = errors.New("the process ended")
 		case <-ctx.Done():
 		case <-tick.C:
 			continue
 		}
-		text, _ := os.ReadFile(p.log)
+		text, _ := os.ReadFile(p.Log)
 		return fmt.Errorf("await %s: %w; the end of its log:\n%s", what, err, text[max(0, len(text)-2000):])
 	}
 }
 
-// cpu is the processor time the child used so far, user and system.
-func (p *process) cpu() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+// CPU is the processor time the child used so far, user and system.
+func (p *Process) CPU() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 	if err != nil {
 		return 0, err
 	}
 	return parseCPU(stat)
 }
 
-// rssPeak is the most memory the child ever held resident, in bytes.
-func (p *process) rssPeak() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+// RSSPeak is the most memory the child ever held resident, in bytes.
+func (p *Process) RSSPeak() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {
 		return 0, err
 	}
