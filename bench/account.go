@@ -15,6 +15,10 @@ import (
 type Account struct {
 	Ledger   partition.Ledger `json:"ledger"`
 	Residual *int64           `json:"residual"` // only after an audit: buffered minus the entries counted
+
+	Reclaimed   int64 `json:"reclaimed"`            // evicted while a sink had them, then delivered after all
+	DeadLetters int64 `json:"dead_letters"`         // kept
+	DeadEvicted int64 `json:"dead_letters_evicted"` // dropped by the bound of their list
 }
 
 // ReadAccount asks the admin port at admin ("http://host:port", or with

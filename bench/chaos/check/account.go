@@ -1,0 +1,59 @@
+package check
+
+// law is C1: the ledger of every shard against a count of its lists, taken at
+// one moment, and each list against its sequences.
+func (r *run) law() {
+	var shards, lists tally
+	for _, s := range r.Samples {
+		l := s.Ledger
+		held := l["accepted"] - l["delivered"] - l["evicted"] + l["reclaimed"] - l["expired"] - l["dead"] - l["lost"]
+		var counted int64
+		for _, p := range s.Partitions {
+			counted += p.Length
+			if p.Known && p.Length != p.Tail-p.Head || !p.Known && p.Length > 0 {
+				lists.add("%s has %d entries, its sequences say %d", p.Partition, p.Length, p.Tail-p.Head)
+			}
+		}
+		if held != counted {
+			shards.add("shard %d: the ledger says %d buffered, the lists hold %d", s.Shard, held, counted)
+		}
+	}
+	r.failAll("C1", shards, "samples of a shard break the law")
+	r.failAll("C1", lists, "samples of a partition break LLEN = tail - head")
+	f := r.Final
+	if f.Residual != 0 {
+		r.fail("C1", "the audit at the end has a residual of %d", f.Residual)
+	}
+	if sum := f.Ledger.Delivered + f.Ledger.Evicted + f.Ledger.Expired + f.Ledger.Dead + f.Ledger.Lost + f.Ledger.Buffered; sum != f.Ledger.Accepted {
+		r.fail("C1", "accepted %d, but the classes sum up to %d", f.Ledger.Accepted, sum)
+	}
+	if f.Ledger.Lost != 0 {
+		r.fail("C1", "%d are counted lost, and nobody deleted keys", f.Ledger.Lost)
+	}
+	if f.Ledger.Dead != f.DeadLetters+f.DeadEvicted {
+		r.fail("C1", "%d are counted dead, but there are %d letters and %d evicted", f.Ledger.Dead, f.DeadLetters, f.DeadEvicted)
+	}
+}
+
+// outer is C2: the store's account against the clients'.
+func (r *run) outer() {
+	acks, accepted := int64(len(r.acked)), r.Final.Ledger.Accepted
+	if accepted < acks {
+		r.fail("C2", "%d acknowledged, only %d accepted: %d are gone", acks, accepted, acks-accepted)
+	}
+	if most := acks + int64(r.unknown); accepted > most {
+		r.fail("C2", "%d accepted, but at most %d were sent (%d acknowledged, %d unknown)", accepted, most, acks, r.unknown)
+	}
+}
+
+// deliveries is C6. What the sink took and the ledger does not call delivered
+// was evicted, expired or refused before it could be settled.
+func (r *run) deliveries() {
+	l := r.Final.Ledger
+	if l.Delivered > int64(r.taken) {
+		r.fail("C6", "%d counted delivered, the sink took %d", l.Delivered, r.taken)
+	}
+	if most := l.Delivered + l.Evicted + l.Expired + l.Dead + l.Lost + l.Buffered; int64(r.taken) > most {
+		r.fail("C6", "the sink took %d, the ledger knows of %d", r.taken, most)
+	}
+}

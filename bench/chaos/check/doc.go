@@ -1,0 +1,18 @@
+// Package check judges a run of Spillway from outside: by what clients were
+// told, what the sink saw, what Redis held and what the servers said of
+// themselves. Nothing in it runs anything; a History goes in, Violations come
+// out, each under the name of its check.
+//
+//	C1   the law: accepted = delivered + evicted + expired + dead + lost + buffered, at every moment
+//	C2   acks ≤ accepted ≤ acks + unknowns
+//	C3   what was stored is stored once: an entry has one sequence
+//	C4   entries come out as they went in, in their own partition; a sequence has one entry
+//	C5   every acknowledged entry was delivered, or is among those counted otherwise
+//	C6   delivered is what the sink was given and took
+//	C7   first presentations rise in sequence; nobody is given what another holds; a batch id means its entries
+//	C8   nothing stale is presented, nothing fresh expires
+//	C9   no partition holds more than its capacity; what overflows is the oldest
+//	C10  whatever has entries is active, and in the end nothing is left
+//	C11  metrics say what the ledger says; goroutines, descriptors and heap go back
+//	C12  enough happened for the others to mean something
+package check

@@ -1,0 +1,127 @@
+package check
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// History is everything known of a run. It is complete: nothing moved any more
+// when the last of it was read.
+type History struct {
+	Policy    Policy
+	Sent      []Sent   // one an entry, in any order
+	Posts     []Post   // as the sink met them
+	Samples   []Sample // of one shard each, atomic
+	Final     Final
+	Processes []Process
+	Faults    []Fault
+	Floor     Floor
+	Ended     time.Time // when the last entry was settled, or waited for in vain
+}
+
+// Policy is what the servers were told to do, as far as the checks need it.
+type Policy struct {
+	Capacity int
+	MaxAge   time.Duration
+}
+
+// Outcome is what a client knows of an entry.
+type Outcome uint8
+
+// The outcomes. An entry that was rejected is certainly not stored.
+const (
+	Rejected Outcome = iota
+	Unknown
+	Acked
+)
+
+// Sent is an entry as its client knows it.
+type Sent struct {
+	UID        uint64 // unique in the run
+	Partition  string
+	Start, End time.Time // of its request, repeats under the same key included
+	Outcome    Outcome
+}
+
+// Post is one presentation of a batch to the sink. Those whose request did not
+// arrive whole are none.
+type Post struct {
+	Worker    string // the process that sent it, by the name its faults have
+	Partition string
+	Batch     string
+	Attempt   int
+	At        time.Time // when it had arrived
+	Answered  time.Time
+	Status    int  // 0: the connection was closed instead
+	Kept      bool // the sink has the entries, whatever it answered
+	Lines     []Line
+}
+
+func (p *Post) String() string {
+	return fmt.Sprintf("batch %s of %s (attempt %d, %d entries) by %s at %s, answered %d",
+		p.Batch, p.Partition, p.Attempt, len(p.Lines), p.Worker, p.At.Format("05.000"), p.Status)
+}
+
+// taken says that the sink has the entries and said so.
+func (p *Post) taken() bool { return p.Kept && p.Status == 200 }
+
+// Line is one entry of a Post.
+type Line struct {
+	Seq  int64
+	TS   int64 // Unix ms on the store's clock
+	Data Payload
+}
+
+// Sample is one shard at one moment.
+type Sample struct {
+	At         time.Time
+	Shard      int
+	Ledger     map[string]int64 // the fields of its ledger
+	Partitions []Depth          // every partition of the run, also those of other shards
+}
+
+// Depth is a partition in a Sample.
+type Depth struct {
+	Partition  string
+	Length     int64
+	Known      bool // its hash is there, with
+	Head, Tail int64
+	Active     bool // it is in the active set
+}
+
+// Final is the account at the end.
+type Final struct {
+	Ledger      partition.Ledger
+	Residual    int64 // of the server's own audit
+	DeadLetters int64 // kept
+	DeadEvicted int64
+	Reclaimed   int64
+	Dead        []uint64 // uids of the dead letters
+	Leftover    []string // keys of partitions, and members of the active set
+}
+
+// Process is one life of a Spillway process. Its figures are those of /metrics.
+type Process struct {
+	Name    string
+	Alive   bool               // it lived until the end
+	Birth   map[string]float64 // when it was ready, and before it had work
+	Last    map[string]float64 // the last that could be had
+	Garbage bool               // Last was read after a collection, with clients and sink gone
+}
+
+// Fault is one that was injected, from its beginning to its end.
+type Fault struct {
+	Kind, Target string
+	From, To     time.Time
+}
+
+// KindStop is the kind of fault that freezes a process and thaws it.
+const KindStop = "stop"
+
+// Floor is what a run must reach not to be void.
+type Floor struct {
+	Acks, Unknowns, Taken int // entries
+	Faults                int
+}

@@ -1,0 +1,138 @@
+package check
+
+import "fmt"
+
+// capacity is C9 as far as a sample shows it.
+func (r *run) capacity() {
+	var over tally
+	for _, s := range r.Samples {
+		for _, p := range s.Partitions {
+			if p.Length > int64(r.Policy.Capacity) {
+				over.add("%s has %d, its capacity is %d", p.Partition, p.Length, r.Policy.Capacity)
+			}
+		}
+	}
+	r.failAll("C9", over, "samples show more than the capacity")
+}
+
+// liveness is C10.
+func (r *run) liveness() {
+	var orphans, ghosts tally
+	for _, s := range r.Samples {
+		for _, p := range s.Partitions {
+			if p.Length > 0 && !p.Active {
+				orphans.add("%s with %d entries", p.Partition, p.Length)
+			}
+			if p.Length == 0 && p.Active {
+				ghosts.add("%s", p.Partition)
+			}
+		}
+	}
+	r.failAll("C10", orphans, "samples show a partition with entries that is not active")
+	r.failAll("C10", ghosts, "samples show an active partition without entries")
+	if n := r.Final.Ledger.Buffered; n != 0 {
+		r.fail("C10", "%d entries are still buffered long after the last fault", n)
+	}
+	if left := r.Final.Leftover; len(left) > 0 {
+		r.fail("C10", "%d traces of partitions are left, such as %s", len(left), left[0])
+	}
+}
+
+// What an idle process may have more than at its birth: workers that fasthttp
+// keeps for a while, connections to Redis, buffers in pools.
+const (
+	moreGoroutines = 40
+	moreFiles      = 48
+	moreHeap       = 24 << 20
+)
+
+// leaks is C11 for the processes that lived to the end.
+func (r *run) leaks() {
+	for _, p := range r.Processes {
+		if p.Alive && p.Garbage {
+			for _, leak := range p.Leaks() {
+				r.fail("C11", "%s: %s", p.Name, leak)
+			}
+		}
+	}
+}
+
+// Leaks says what an idle process still has more of than when it was ready.
+func (p *Process) Leaks() (leaks []string) {
+	for _, limit := range []struct {
+		metric string
+		more   float64
+	}{
+		{"go_goroutines", moreGoroutines},
+		{"process_open_fds", moreFiles},
+		{"go_memstats_heap_inuse_bytes", moreHeap},
+	} {
+		if was, is := p.Birth[limit.metric], p.Last[limit.metric]; is > was+limit.more {
+			leaks = append(leaks, fmt.Sprintf("%s was %.0f when it started and is %.0f with nothing to do", limit.metric, was, is))
+		}
+	}
+	return leaks
+}
+
+// metrics is C11 for the counters. One process knows less than the ledger, never
+// more, for it counts what the store confirmed. Where every process lived to the
+// end, what it could not confirm is all the difference.
+func (r *run) metrics() {
+	const of = `{namespace="default",outcome="`
+	sum := func(name string) (n int64) {
+		for _, p := range r.Processes {
+			n += int64(p.Last[name])
+		}
+		return n
+	}
+	whole := true
+	for _, p := range r.Processes {
+		whole = whole && p.Alive
+		if n := p.Last[`spillway_ingest_panics_total`] + p.Last[`spillway_drain_panics_total{namespace="default"}`]; n > 0 {
+			r.fail("C11", "%s panicked %.0f times", p.Name, n)
+		}
+	}
+	unconfirmed := sum(`spillway_drain_entries_total` + of + `unconfirmed"}`)
+	l := r.Final.Ledger
+	janitor := sum("spillway_store_janitor_expired_total")
+	for _, row := range []struct {
+		class           string
+		counted, ledger int64
+	}{
+		{"accepted", sum(`spillway_ingest_entries_total{namespace="default",result="accepted"}`), l.Accepted},
+		{"delivered", sum(`spillway_drain_entries_total` + of + `delivered"}`), l.Delivered},
+		{"expired", sum(`spillway_drain_entries_total`+of+`expired"}`) + janitor, l.Expired},
+		{"dead", sum(`spillway_drain_entries_total` + of + `dead"}`), l.Dead},
+	} {
+		if row.counted > row.ledger {
+			r.fail("C11", "metrics count %d %s, the ledger %d", row.counted, row.class, row.ledger)
+		}
+		slack := unconfirmed
+		if row.class == "accepted" {
+			slack = int64(r.unknown)
+		}
+		if whole && row.class != "expired" && row.counted+slack < row.ledger {
+			r.fail("C11", "metrics count %d %s and %d in doubt, the ledger %d", row.counted, row.class, slack, row.ledger)
+		}
+	}
+}
+
+// void is C12: a run in which too little happened proves nothing.
+func (r *run) void() {
+	for _, floor := range []struct {
+		what      string
+		got, want int
+	}{
+		{"acknowledged entries", len(r.acked), r.Floor.Acks},
+		{"entries of unknown outcome", r.unknown, r.Floor.Unknowns},
+		{"entries taken by the sink", r.taken, r.Floor.Taken},
+		{"faults", len(r.Faults), r.Floor.Faults},
+	} {
+		if floor.got < floor.want {
+			r.fail("C12", "void: %d %s, at least %d are needed", floor.got, floor.what, floor.want)
+		}
+	}
+	if len(r.Samples) == 0 {
+		r.fail("C12", "void: no sample of the store")
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spillway-io/spillway/bench/chaos/check"
+)
+
+// A faultKind is a way to break something for a while, in milliseconds. Target
+// is redis, wire or sink, or a server of that role.
+type faultKind struct {
+	name, target string
+	least, most  int
+	inject       func(ctx context.Context, r *rig, f planned) error
+}
+
+var faultKinds = []faultKind{
+	{"kill", "redis", 100, 800, killRedis},
+	{check.KindStop, "redis", 300, 2500, stopRedis},
+	{"pause", "redis", 300, 1500, pauseRedis},
+	{"script-flush", "redis", 1, 1, flushScripts},
+	{"disconnect", "redis", 1, 1, disconnect},
+
+	{"lose-replies", "wire", 400, 1000, onWire(loseReplies)},
+	{"lose-requests", "wire", 400, 1000, onWire(loseRequests)},
+	{"stall", "wire", 300, 2500, onWire(stallBoth)},
+	{"reset", "wire", 1, 1, func(_ context.Context, r *rig, _ planned) error { r.wire.cut(); return nil }},
+
+	{"kill", "role ingest", 1, 300, killServer},
+	{"term", "role ingest", 1, 300, terminateServer},
+	{check.KindStop, "role ingest", 300, 1500, stopServer},
+	{"kill", "role drain", 1, 1500, killServer},
+	{"term", "role drain", 1, 300, terminateServer},
+	// Longer than the lease: somebody else has the partition at the thaw.
+	{check.KindStop, "role drain", int(lease/time.Millisecond) + 300, int(lease/time.Millisecond) + 1300, stopServer},
+
+	{"fail", "sink", 300, 1500, onSink(sinkFails)},
+	{"throttle", "sink", 300, 1500, onSink(sinkThrottles)},
+	{"slow", "sink", 500, 2500, onSink(sinkIsSlow)},
+	{"hang", "sink", 300, 1500, onSink(sinkHangs)},
+	{"hang-up", "sink", 300, 1000, onSink(sinkHangsUp)},
+}
+
+// inject plays the plan's faults from start on and returns those that happened.
+func (r *rig) inject(ctx context.Context, start time.Time) (fired []check.Fault) {
+	var (
+		mu      sync.Mutex
+		running sync.WaitGroup
+		targets = map[string]*sync.Mutex{} // a fault that takes longer than planned delays the next of its target
+	)
+	for _, f := range r.plan.faults {
+		if targets[f.target] == nil {
+			targets[f.target] = &sync.Mutex{}
+		}
+		running.Go(func() {
+			if !sleepUntil(ctx, start.Add(f.at)) {
+				return
+			}
+			targets[f.target].Lock()
+			defer targets[f.target].Unlock()
+			from := time.Now()
+			err := f.inject(ctx, r, f)
+			to := time.Now()
+			r.progress("%6.2fs %s %s for %v", from.Sub(start).Seconds(), f.kind, f.target, to.Sub(from).Round(time.Millisecond))
+			if err != nil {
+				r.progress("        which failed: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			fired = append(fired, check.Fault{Kind: f.kind, Target: f.target, From: from, To: to})
+		})
+	}
+	running.Wait()
+	return fired
+}
+
+func killRedis(ctx context.Context, r *rig, f planned) error {
+	r.redis.Kill()
+	sleep(ctx, f.lasts)
+	return r.startRedis(context.WithoutCancel(ctx))
+}
+
+func stopRedis(ctx context.Context, r *rig, f planned) error {
+	return freeze(ctx, r.redis.Signal, f.lasts)
+}
+
+// freeze stops a process and lets it go on, also when ctx ends.
+func freeze(ctx context.Context, signal func(syscall.Signal) error, lasts time.Duration) error {
+	if err := signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	sleep(ctx, lasts)
+	return signal(syscall.SIGCONT)
+}
+
+// pauseRedis makes it hold commands back while its connections stay open.
+func pauseRedis(ctx context.Context, r *rig, f planned) error {
+	mode := "WRITE"
+	if f.lasts%2 == 0 {
+		mode = "ALL"
+	}
+	err := r.admin.Do(ctx, "CLIENT", "PAUSE", f.lasts.Milliseconds(), mode).Err()
+	sleep(ctx, f.lasts)
+	return err
+}
+
+func flushScripts(ctx context.Context, r *rig, _ planned) error {
+	return r.admin.ScriptFlush(ctx).Err()
+}
+
+func disconnect(ctx context.Context, r *rig, _ planned) error {
+	return r.admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
+}
+
+func onWire(m wireMode) func(context.Context, *rig, planned) error {
+	return func(ctx context.Context, r *rig, f planned) error {
+		r.wire.set(m)
+		sleep(ctx, f.lasts)
+		r.wire.set(carry)
+		return nil
+	}
+}
+
+func onSink(m sinkMode) func(context.Context, *rig, planned) error {
+	return func(ctx context.Context, r *rig, f planned) error {
+		r.sink.set(m)
+		sleep(ctx, f.lasts)
+		r.sink.set(sinkTakes)
+		return nil
+	}
+}
+
+func killServer(ctx context.Context, r *rig, f planned) error {
+	s := r.servers[f.target]
+	s.process().Kill()
+	sleep(ctx, f.lasts)
+	return s.start(context.WithoutCancel(ctx))
+}
+
+func terminateServer(ctx context.Context, r *rig, f planned) error {
+	s := r.servers[f.target]
+	s.process().Stop()
+	sleep(ctx, f.lasts)
+	return s.start(context.WithoutCancel(ctx))
+}
+
+func stopServer(ctx context.Context, r *rig, f planned) error {
+	return freeze(ctx, r.servers[f.target].process().Signal, f.lasts)
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) { sleepUntil(ctx, time.Now().Add(d)) }
+
+// sleepUntil is false when ctx ended first.
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,81 @@
+// Command chaos breaks a Spillway and judges from outside whether it kept its
+// word: it starts a redis-server and several servers of its own, loads them,
+// kills, freezes and cuts what a seed tells it to, and holds what clients, sink
+// and store saw against the checks of package check.
+//
+//	go build -o bin/spillway ./cmd/spillway && go run ./bench/chaos -seed 1 -duration 30s
+//
+// It exits 0 when every check held, 1 when one did not or the run failed, 2 for
+// usage. README.md says what is injected and what is checked.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// settings are the command's flags, but for what the plan is made of.
+type settings struct {
+	bin, redisServer string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func command(ctx context.Context, args []string, out, progress io.Writer) int {
+	var s settings
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.SetOutput(progress)
+	seed := flags.Uint64("seed", 1, "of the plan: the same one plays the same faults")
+	seeds := flags.Int("seeds", 1, "how many runs, each with the next seed")
+	duration := flags.Duration("duration", 30*time.Second, "how long a run is loaded and broken")
+	verbose := flags.Bool("v", false, "say every fault on stderr")
+	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to break")
+	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if *duration < 3*time.Second || *seeds < 1 {
+		_, _ = fmt.Fprintln(progress, "duration, seeds: want 3s or more, 1 or more")
+		return 2
+	}
+	var err error
+	if s.bin, err = filepath.Abs(s.bin); err != nil {
+		_, _ = fmt.Fprintf(progress, "bin: %v\n", err)
+		return 2
+	}
+	say := func(string, ...any) {}
+	if *verbose {
+		say = func(format string, args ...any) { _, _ = fmt.Fprintf(progress, format+"\n", args...) }
+	}
+	code := 0
+	var all total
+	for i := range *seeds {
+		p := newPlan(*seed+uint64(i), *duration)
+		res, err := chaos(ctx, s, p, say)
+		if err != nil {
+			_, _ = fmt.Fprintf(progress, "seed %d: %v\n", p.seed, err)
+			return 1
+		}
+		res.print(out)
+		all.add(res)
+		if len(res.violations) > 0 {
+			code = 1
+		}
+	}
+	if *seeds > 1 {
+		all.print(out)
+	}
+	return code
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	sinkTimeout = time.Second
+	lease       = sinkTimeout + 2*time.Second // the least that the drain takes
+)
+
+// A plan is a run before it happens. The same seed and duration make the same
+// plan, so a run can be played again; what the machine makes of it differs.
+type plan struct {
+	seed     uint64
+	duration time.Duration
+
+	fsync      string   // appendfsync: no or always, with which a killed Redis forgets nothing
+	roles      []string // one a server
+	capacity   int
+	maxAge     time.Duration
+	shards     int
+	partitions []string
+	faults     []planned
+}
+
+// planned is a fault at a time after the start.
+type planned struct {
+	at, lasts    time.Duration
+	kind, target string
+	inject       func(context.Context, *rig, planned) error
+}
+
+// layouts are the roles of the servers that share a Redis.
+var layouts = [][]string{
+	{"ingest", "drain"},
+	{"all", "drain"},
+	{"all", "all"},
+	{"ingest", "ingest", "drain", "drain"},
+}
+
+func newPlan(seed uint64, duration time.Duration) *plan {
+	roll := rand.New(rand.NewPCG(seed, 0x5911))
+	p := &plan{
+		seed: seed, duration: duration, fsync: [...]string{"no", "always"}[seed/3%2],
+		roles: layouts[roll.IntN(len(layouts))], shards: 1 + roll.IntN(2),
+		capacity: 100_000, maxAge: 3 * time.Minute,
+	}
+	// One seed in three overflows, one lets entries go stale, and in the third
+	// kind every acknowledged entry has to arrive.
+	switch seed % 3 {
+	case 0:
+		p.capacity = 60 + roll.IntN(200)
+	case 1:
+		p.maxAge = time.Duration(2500+roll.IntN(1500)) * time.Millisecond
+	}
+	for i := range 6 + roll.IntN(10) {
+		p.partitions = append(p.partitions, fmt.Sprintf("game-%d", i))
+	}
+	p.schedule(roll)
+	return p
+}
+
+// server is the name of the i-th server.
+func (p *plan) server(i int) string { return fmt.Sprintf("%s-%d", p.roles[i], i) }
+
+// servers are the names of those that do a role.
+func (p *plan) servers(role string) (names []string) {
+	for i, r := range p.roles {
+		if r == role || r == "all" {
+			names = append(names, p.server(i))
+		}
+	}
+	return names
+}
+
+// schedule deals faults from a shuffled deck of all kinds, so that a long run
+// meets each about equally often. One target has one fault at a time; different
+// targets overlap as they like. All are over when the run is.
+func (p *plan) schedule(roll *rand.Rand) {
+	free := map[string]time.Duration{}
+	var deck []faultKind
+	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 150, 650) {
+		if len(deck) == 0 {
+			deck = slices.Clone(faultKinds)
+			roll.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		kind := deck[0]
+		deck = deck[1:]
+		f := planned{at: at, kind: kind.name, target: kind.target, inject: kind.inject, lasts: ms(roll, kind.least, kind.most)}
+		if role, ok := strings.CutPrefix(kind.target, "role "); ok {
+			names := p.servers(role)
+			f.target = names[roll.IntN(len(names))]
+		}
+		f.at = max(f.at, free[f.target])
+		if f.at+f.lasts > p.duration {
+			continue
+		}
+		free[f.target] = f.at + f.lasts + 300*time.Millisecond
+		p.faults = append(p.faults, f)
+	}
+	slices.SortStableFunc(p.faults, func(a, b planned) int { return cmp.Compare(a.at, b.at) })
+}
+
+// ms rolls a duration in milliseconds.
+func ms(roll *rand.Rand, least, most int) time.Duration {
+	return time.Duration(least+roll.IntN(most-least+1)) * time.Millisecond
+}
+
+func (p *plan) String() string {
+	return fmt.Sprintf("seed %d, %v: %s; appendfsync %s, capacity %d, max-age %v, %d partitions in %d shards, %d faults",
+		p.seed, p.duration, strings.Join(p.roles, " + "), p.fsync, p.capacity, p.maxAge, len(p.partitions), p.shards, len(p.faults))
+}

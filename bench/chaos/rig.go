@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/bench/proc"
+)
+
+// rig is what a run breaks, all of it on loopback and in a folder of its own.
+//
+//	producers ──HTTP──▶ servers that ingest ──┐
+//	                                          wire ──▶ redis-server ◀── witness
+//	sink ◀────HTTP───── servers that drain ───┘
+type rig struct {
+	plan     *plan
+	settings settings
+	dir      string
+	progress func(format string, args ...any)
+
+	redisAddr string
+	redis     *proc.Process // changes while faults on it run, one at a time
+	admin     *redis.Client // for faults; past the wire
+	wire      *wire
+	sink      *sink
+	servers   map[string]*server
+	names     []string // of the servers, in the plan's order
+}
+
+func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (_ *rig, err error) {
+	r := &rig{plan: p, settings: s, progress: progress, servers: map[string]*server{}}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.dir, err = os.MkdirTemp("", "spillway-chaos-"); err != nil {
+		return r, err
+	}
+	addrs, err := proc.FreeAddrs(1 + 2*len(p.roles))
+	if err != nil {
+		return r, err
+	}
+	r.redisAddr, addrs = addrs[0], addrs[1:]
+	r.admin = newClient(r.redisAddr)
+	if err := r.startRedis(ctx); err != nil {
+		return r, err
+	}
+	if r.wire, err = newWire(r.redisAddr); err != nil {
+		return r, err
+	}
+	if r.sink, err = newSink(); err != nil {
+		return r, err
+	}
+	for i, role := range p.roles {
+		name := p.server(i)
+		r.names = append(r.names, name)
+		r.servers[name] = &server{
+			name: name, dir: r.dir, bin: s.bin, data: addrs[2*i], admin: addrs[2*i+1],
+			flags: []string{
+				"--redis", "redis://" + r.wire.addr(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
+				"--sink-timeout", sinkTimeout.String(), "--lease", lease.String(),
+				"--capacity", fmt.Sprint(p.capacity), "--max-age", p.maxAge.String(), "--linger", "100ms",
+				"--shards", fmt.Sprint(p.shards),
+			},
+		}
+	}
+	for _, name := range r.names {
+		if err := r.servers[name].start(ctx); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// startRedis starts the Redis, on what it kept when it was killed, and waits
+// until it serves.
+func (r *rig) startRedis(ctx context.Context) error {
+	p, err := proc.Start(r.dir, "redis", r.settings.redisServer, "--port", proc.Port(r.redisAddr), "--bind", "127.0.0.1", "--dir", r.dir,
+		"--appendonly", "yes", "--appendfsync", r.plan.fsync, "--save", "", "--maxmemory-policy", "noeviction")
+	if err != nil {
+		return err
+	}
+	r.redis = p
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return p.Await(ctx, "redis-server", func(ctx context.Context) error { return r.admin.Ping(ctx).Err() })
+}
+
+// ingests are the data ports.
+func (r *rig) ingests() (urls []string) {
+	for _, name := range r.plan.servers("ingest") {
+		urls = append(urls, "http://"+r.servers[name].data)
+	}
+	return urls
+}
+
+// scrape keeps the figures of every server until ctx ends, so that those of a
+// killed one are not all lost.
+func (r *rig) scrape(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, name := range r.names {
+			_ = r.servers[name].look(ctx) // it may be down or frozen
+		}
+		sleep(ctx, 250*time.Millisecond)
+	}
+}
+
+// close ends what is left, servers first. The folder stays for whoever asks why.
+func (r *rig) close() {
+	for _, s := range r.servers {
+		if len(s.lives) > 0 {
+			s.process().Stop()
+		}
+	}
+	if r.sink != nil {
+		r.sink.close()
+	}
+	if r.wire != nil {
+		r.wire.close()
+	}
+	if r.admin != nil {
+		_ = r.admin.Close()
+	}
+	if r.redis != nil {
+		r.redis.Stop()
+	}
+}

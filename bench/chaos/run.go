@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/chaos/check"
+)
+
+const (
+	// quiet is how long the servers get, after the last fault, to drain what is
+	// left: back-offs of failed partitions pass 10 s only after many failures.
+	quiet = 60 * time.Second
+	// settleTime is how long an idle server may take to give back what it took.
+	settleTime = 15 * time.Second
+)
+
+// result is a run and what the checks say of it.
+type result struct {
+	plan       *plan
+	history    *check.History
+	violations []check.Violation
+	rejected   map[string]int // entries by the reason of their refusal
+	dir        string         // logs; gone when all checks held
+}
+
+// chaos plays a plan and judges it. The error is for a run that did not come to
+// its end: it proves nothing.
+func chaos(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (*result, error) {
+	r, err := newRig(ctx, s, p, progress)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.play(ctx)
+	r.close()
+	if err != nil {
+		return nil, fmt.Errorf("%w; logs are in %s", err, r.dir)
+	}
+	if res.violations = check.Run(res.history); len(res.violations) == 0 {
+		return res, os.RemoveAll(r.dir)
+	}
+	res.dir = r.dir
+	return res, nil
+}
+
+func (r *rig) play(ctx context.Context) (*result, error) {
+	w := newWitness(r.redisAddr, r.plan)
+	defer func() { _ = w.client.Close() }()
+	h := &check.History{
+		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge},
+		Floor:  r.plan.floor(),
+	}
+	res := &result{plan: r.plan, history: h, rejected: map[string]int{}}
+
+	// Clients, witness and faults run side by side; clients stop when faults do.
+	loading, stop := context.WithTimeout(ctx, r.plan.duration)
+	defer stop()
+	var watching, clients sync.WaitGroup
+	watching.Go(func() { w.run(loading) })
+	watching.Go(func() { r.scrape(loading) })
+	var uids atomic.Uint64
+	all := make([]*producer, producers)
+	for i := range all {
+		all[i] = newProducer(i, r.plan, r.ingests(), &uids)
+		clients.Go(func() { all[i].run(loading) })
+	}
+	h.Faults = r.inject(ctx, time.Now())
+	clients.Wait()
+	watching.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		h.Sent = append(h.Sent, p.history...)
+		for reason, n := range p.reasons {
+			res.rejected[reason] += n
+		}
+	}
+
+	if err := r.drain(ctx, w); err != nil {
+		return nil, err
+	}
+	h.Ended = time.Now()
+	h.Posts = r.sink.close()
+	h.Samples = w.samples
+	if err := r.account(ctx, w, &h.Final); err != nil {
+		return nil, err
+	}
+	settling, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for _, name := range r.names {
+		if err := r.servers[name].settle(settling); err != nil && settling.Err() == nil {
+			return nil, err
+		}
+		h.Processes = append(h.Processes, r.servers[name].history()...)
+	}
+	return res, nil
+}
+
+// drain waits until nothing is buffered and nothing more is accepted, or quiet
+// is over: the checks then say what was left.
+func (r *rig) drain(ctx context.Context, w *witness) error {
+	ctx, cancel := context.WithTimeout(ctx, quiet)
+	defer cancel()
+	before := int64(-1)
+	for {
+		held, accepted, err := w.buffered(ctx)
+		if err == nil && held == 0 && accepted == before {
+			return nil
+		}
+		before = accepted
+		if !sleepUntil(ctx, time.Now().Add(300*time.Millisecond)) {
+			if err != nil {
+				return fmt.Errorf("await an empty buffer: %w", err)
+			}
+			return nil
+		}
+	}
+}
+
+// account reads what the store says in the end: its ledger, with an audit, by
+// way of a server, its dead letters and traces of partitions directly.
+func (r *rig) account(ctx context.Context, w *witness, f *check.Final) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	a, err := bench.ReadAccount(ctx, "http://"+r.servers[r.names[0]].admin, "default", true)
+	if err != nil {
+		return err
+	}
+	f.Ledger, f.Residual = a.Ledger, *a.Residual
+	f.DeadLetters, f.DeadEvicted, f.Reclaimed = a.DeadLetters, a.DeadEvicted, a.Reclaimed
+	if f.Dead, err = w.dead(ctx); err != nil {
+		return err
+	}
+	f.Leftover, err = w.leftover(ctx)
+	return err
+}
+
+// floor is what a run of this length reaches several times over on a machine
+// that is busy with something else.
+func (p *plan) floor() check.Floor {
+	seconds := int(p.duration / time.Second)
+	return check.Floor{Acks: 100 * seconds, Taken: 20 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/chaos/check"
+	"github.com/spillway-io/spillway/bench/proc"
+)
+
+// startTimeout is how long a server or a Redis may take to be ready. With faults
+// about, that is longer than it sounds.
+const startTimeout = 30 * time.Second
+
+// A server is one `spillway serve`, life after life on the same ports.
+type server struct {
+	name, dir, bin string
+	data, admin    string // host:port
+	flags          []string
+
+	mu    sync.Mutex
+	lives []*life
+}
+
+type life struct {
+	*proc.Process
+	check check.Process
+}
+
+// start begins a life and waits for its ports, not for its store: that may be
+// what is broken.
+func (s *server) start(ctx context.Context) error {
+	s.mu.Lock()
+	n := len(s.lives)
+	s.mu.Unlock()
+	p, err := proc.Start(s.dir, fmt.Sprintf("%s.%d", s.name, n), s.bin, append([]string{"serve",
+		"--listen", s.data, "--admin-listen", s.admin, "--log-format", "json"}, s.flags...)...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	l := &life{p, check.Process{Name: s.name, Birth: map[string]float64{}}}
+	s.mu.Lock()
+	s.lives = append(s.lives, l)
+	s.mu.Unlock()
+	return p.Await(ctx, s.name, func(ctx context.Context) error {
+		figures, err := s.scrape(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.check.Birth = figures
+		return err
+	})
+}
+
+// process is the life it has now.
+func (s *server) process() *proc.Process { return s.life().Process }
+
+func (s *server) life() *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lives[len(s.lives)-1]
+}
+
+// look keeps the figures of the life it has now.
+func (s *server) look(ctx context.Context) error {
+	l := s.life()
+	figures, err := s.scrape(ctx)
+	if err != nil || l != s.life() {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.check.Last = figures
+	return nil
+}
+
+// settle waits until an idle server has given back what it can, and keeps its
+// last figures.
+func (s *server) settle(ctx context.Context) error {
+	for {
+		// A heap profile with gc=1 collects first.
+		if _, err := bench.Get(ctx, "http://"+s.admin+"/debug/pprof/heap?gc=1"); err != nil {
+			return fmt.Errorf("%s: collect garbage: %w", s.name, err)
+		}
+		if err := s.look(ctx); err != nil {
+			return fmt.Errorf("%s: read metrics: %w", s.name, err)
+		}
+		l := s.life()
+		l.check.Alive, l.check.Garbage = true, true
+		if len(l.check.Leaks()) == 0 || ctx.Err() != nil {
+			return nil
+		}
+		sleep(ctx, 200*time.Millisecond)
+	}
+}
+
+func (s *server) history() (all []check.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.lives {
+		all = append(all, l.check)
+	}
+	return all
+}
+
+// scrape reads the metrics that the checks want.
+func (s *server) scrape(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	text, err := bench.Get(ctx, "http://"+s.admin+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	return parseMetrics(text), nil
+}
+
+// parseMetrics reads the text form, but for histograms and what Go says of itself
+// at length.
+func parseMetrics(text []byte) map[string]float64 {
+	figures := map[string]float64{}
+	for line := range bytes.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
+		if !ok || name == "#" || strings.Contains(name, "_bucket{") {
+			continue
+		}
+		if n, err := strconv.ParseFloat(value, 64); err == nil {
+			figures[name] = n
+		}
+	}
+	return figures
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// wireMode is what becomes of the bytes between the servers and Redis.
+type wireMode int32
+
+const (
+	carry        wireMode = iota
+	loseReplies           // now and then a reply is dropped and its connection reset: the script ran
+	loseRequests          // now and then a request is: it did not
+	stallBoth             // everything waits; connections stay open
+)
+
+// lossOdds is one in how many reads of a lossy direction is lost.
+const lossOdds = 12
+
+// wire is what the servers believe to be Redis. It knows nothing of its protocol.
+type wire struct {
+	listener net.Listener
+	target   string
+	mode     atomic.Int32
+	seen     atomic.Uint64 // reads of a lossy direction
+	serving  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	open  bool
+}
+
+func newWire(target string) (*wire, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{listener: l, target: target, conns: map[net.Conn]bool{}, open: true}
+	w.serving.Go(w.accept)
+	return w, nil
+}
+
+func (w *wire) addr() string { return w.listener.Addr().String() }
+
+func (w *wire) set(m wireMode) { w.mode.Store(int32(m)) }
+
+func (w *wire) accept() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.DialTimeout("tcp", w.target, time.Second)
+		if err != nil || !w.hold(client, server) {
+			_ = client.Close() // Redis is down, or the run is over
+			continue
+		}
+		w.serving.Go(func() { w.copy(server, client, loseRequests) })
+		w.serving.Go(func() { w.copy(client, server, loseReplies) })
+	}
+}
+
+func (w *wire) hold(conns ...net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range conns {
+		if !w.open {
+			_ = c.Close()
+			continue
+		}
+		w.conns[c] = true
+	}
+	return w.open
+}
+
+// copy carries one direction until either end closes or lossy strikes.
+func (w *wire) copy(dst, src net.Conn, lossy wireMode) {
+	defer w.reset(dst, src)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := src.Read(buf)
+		for wireMode(w.mode.Load()) == stallBoth {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n > 0 && wireMode(w.mode.Load()) == lossy && w.seen.Add(1)%lossOdds == 0 {
+			return
+		}
+		if n > 0 {
+			if _, err := dst.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// reset ends connections so that the other side sees an error, not an end.
+func (w *wire) reset(conns ...net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = c.Close() // either direction may be first
+		delete(w.conns, c)
+	}
+}
+
+// cut resets every connection there is.
+func (w *wire) cut() {
+	w.mu.Lock()
+	var all []net.Conn
+	for c := range w.conns {
+		all = append(all, c)
+	}
+	w.mu.Unlock()
+	w.reset(all...)
+}
+
+func (w *wire) close() {
+	_ = w.listener.Close()
+	w.mu.Lock()
+	w.open = false
+	w.mu.Unlock()
+	w.set(carry)
+	w.cut()
+	w.serving.Wait()
+}
