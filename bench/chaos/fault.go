@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -42,6 +43,15 @@ var faultKinds = []faultKind{
 	{"slow", "sink", 500, 2500, onSink(sinkIsSlow)},
 	{"hang", "sink", 300, 1500, onSink(sinkHangs)},
 	{"hang-up", "sink", 300, 1000, onSink(sinkHangsUp)},
+}
+
+// kindNames are the names of all kinds, each once.
+func kindNames() (names []string) {
+	for _, k := range faultKinds {
+		names = append(names, k.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // inject plays the plan's faults from start on and returns those that happened.

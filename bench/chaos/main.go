@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -24,6 +26,7 @@ import (
 // settings are the command's flags, but for what the plan is made of.
 type settings struct {
 	bin, redisServer string
+	quiet            time.Duration // how long the servers get to drain after the last fault
 }
 
 func main() {
@@ -40,14 +43,18 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	seed := flags.Uint64("seed", 1, "of the plan: the same one plays the same faults")
 	seeds := flags.Int("seeds", 1, "how many runs, each with the next seed")
 	duration := flags.Duration("duration", 30*time.Second, "how long a run is loaded and broken")
+	only := flags.String("only", "", "kinds of faults, such as kill,lose-replies; without it all of them")
 	verbose := flags.Bool("v", false, "say every fault on stderr")
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to break")
+	// Back-offs of failed partitions pass 10s only after many failures.
+	flags.DurationVar(&s.quiet, "quiet", time.Minute, "how long the servers get to drain after the last fault")
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if *duration < 3*time.Second || *seeds < 1 {
-		_, _ = fmt.Fprintln(progress, "duration, seeds: want 3s or more, 1 or more")
+	kinds, unknown := parseKinds(*only)
+	if *duration < 3*time.Second || *seeds < 1 || unknown != "" {
+		_, _ = fmt.Fprintf(progress, "duration, seeds, only: want 3s or more, 1 or more, some of %s\n", strings.Join(kindNames(), ","))
 		return 2
 	}
 	var err error
@@ -62,7 +69,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	code := 0
 	var all total
 	for i := range *seeds {
-		p := newPlan(*seed+uint64(i), *duration)
+		p := newPlan(*seed+uint64(i), *duration, kinds...)
 		res, err := chaos(ctx, s, p, say)
 		if err != nil {
 			_, _ = fmt.Fprintf(progress, "seed %d: %v\n", p.seed, err)
@@ -78,4 +85,18 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		all.print(out)
 	}
 	return code
+}
+
+// parseKinds splits a list of fault kinds, and names one that is none.
+func parseKinds(list string) (kinds []string, unknown string) {
+	for name := range strings.SplitSeq(list, ",") {
+		switch {
+		case name == "":
+		case !slices.Contains(kindNames(), name):
+			return nil, name
+		default:
+			kinds = append(kinds, name)
+		}
+	}
+	return kinds, ""
 }

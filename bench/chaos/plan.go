@@ -45,7 +45,9 @@ var layouts = [][]string{
 	{"ingest", "ingest", "drain", "drain"},
 }
 
-func newPlan(seed uint64, duration time.Duration) *plan {
+// newPlan makes the plan of a seed, of these kinds of faults alone where any are
+// given.
+func newPlan(seed uint64, duration time.Duration, only ...string) *plan {
 	roll := rand.New(rand.NewPCG(seed, 0x5911))
 	p := &plan{
 		seed: seed, duration: duration, fsync: [...]string{"no", "always"}[seed/3%2],
@@ -63,7 +65,7 @@ func newPlan(seed uint64, duration time.Duration) *plan {
 	for i := range 6 + roll.IntN(10) {
 		p.partitions = append(p.partitions, fmt.Sprintf("game-%d", i))
 	}
-	p.schedule(roll)
+	p.schedule(roll, only)
 	return p
 }
 
@@ -83,12 +85,14 @@ func (p *plan) servers(role string) (names []string) {
 // schedule deals faults from a shuffled deck of all kinds, so that a long run
 // meets each about equally often. One target has one fault at a time; different
 // targets overlap as they like. All are over when the run is.
-func (p *plan) schedule(roll *rand.Rand) {
+func (p *plan) schedule(roll *rand.Rand, only []string) {
 	free := map[string]time.Duration{}
 	var deck []faultKind
-	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 150, 650) {
+	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 250, 850) {
 		if len(deck) == 0 {
-			deck = slices.Clone(faultKinds)
+			deck = slices.DeleteFunc(slices.Clone(faultKinds), func(k faultKind) bool {
+				return len(only) > 0 && !slices.Contains(only, k.name)
+			})
 			roll.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
 		kind := deck[0]

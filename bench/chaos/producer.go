@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	producers      = 6
+	producers      = 10
 	requestTimeout = 5 * time.Second
 	keyedTries     = 4    // of a request with an Idempotency-Key, while its outcome is open
-	poisonOdds     = 3000 // one entry in so many
-	pause          = 8 * time.Millisecond
+	poisonOdds     = 1500 // one entry in so many
+	pause          = 15 * time.Millisecond
 )
 
 // A producer is one client: it reports one request after the other and keeps

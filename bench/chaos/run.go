@@ -12,13 +12,8 @@ import (
 	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
-const (
-	// quiet is how long the servers get, after the last fault, to drain what is
-	// left: back-offs of failed partitions pass 10 s only after many failures.
-	quiet = 60 * time.Second
-	// settleTime is how long an idle server may take to give back what it took.
-	settleTime = 15 * time.Second
-)
+// settleTime is how long an idle server may take to give back what it took.
+const settleTime = 15 * time.Second
 
 // result is a run and what the checks say of it.
 type result struct {
@@ -102,10 +97,10 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	return res, nil
 }
 
-// drain waits until nothing is buffered and nothing more is accepted, or quiet
-// is over: the checks then say what was left.
+// drain waits until nothing is buffered and nothing more is accepted, or the
+// quiet is over: the checks then say what was left.
 func (r *rig) drain(ctx context.Context, w *witness) error {
-	ctx, cancel := context.WithTimeout(ctx, quiet)
+	ctx, cancel := context.WithTimeout(ctx, r.settings.quiet)
 	defer cancel()
 	before := int64(-1)
 	for {
@@ -145,5 +140,5 @@ func (r *rig) account(ctx context.Context, w *witness, f *check.Final) error {
 // that is busy with something else.
 func (p *plan) floor() check.Floor {
 	seconds := int(p.duration / time.Second)
-	return check.Floor{Acks: 100 * seconds, Taken: 20 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
+	return check.Floor{Acks: 40 * seconds, Taken: 10 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
 }

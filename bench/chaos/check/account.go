@@ -27,6 +27,9 @@ func (r *run) law() {
 	if sum := f.Ledger.Delivered + f.Ledger.Evicted + f.Ledger.Expired + f.Ledger.Dead + f.Ledger.Lost + f.Ledger.Buffered; sum != f.Ledger.Accepted {
 		r.fail("C1", "accepted %d, but the classes sum up to %d", f.Ledger.Accepted, sum)
 	}
+	if l := f.Ledger; min(l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Buffered) < 0 {
+		r.fail("C1", "a class is below 0: %+v", l)
+	}
 	if f.Ledger.Lost != 0 {
 		r.fail("C1", "%d are counted lost, and nobody deleted keys", f.Ledger.Lost)
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// binary is the program, built once for all tests.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "spillway-chaos-test-")
+	if err == nil {
+		binary = filepath.Join(dir, "spillway")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", binary, "../../cmd/spillway").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		_, _ = fmt.Fprintln(os.Stderr, "build the binary:", err)
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// The short form of `make chaos`: partitions that overflow, entries that go
+// stale, and a run in which all must arrive, each with every kind of fault.
+func TestEveryCheckHoldsWhileEverythingBreaks(t *testing.T) {
+	t.Parallel()
+	for _, seed := range []string{"6", "7", "8"} {
+		var out, progress bytes.Buffer
+		code := command(t.Context(), []string{"-bin", binary, "-seed", seed, "-duration", "12s", "-v"}, &out, &progress)
+		if code != 0 {
+			t.Errorf("exit %d\n%s\n%s", code, &out, &progress)
+		}
+		t.Log(out.String())
+	}
+}
+
+func TestTheSameSeedMakesTheSamePlan(t *testing.T) {
+	t.Parallel()
+	met := map[string]bool{}
+	for seed := range uint64(30) {
+		a, b := newPlan(seed, 30*time.Second), newPlan(seed, 30*time.Second)
+		for _, p := range []*plan{a, b} {
+			for i := range p.faults {
+				p.faults[i].inject = nil // functions do not compare
+			}
+		}
+		if !reflect.DeepEqual(a, b) {
+			t.Fatalf("seed %d: got %v, then %v", seed, a, b)
+		}
+		met[fmt.Sprint(a.faults)] = true
+	}
+	if len(met) != 30 {
+		t.Errorf("30 seeds make %d different plans", len(met))
+	}
+}
+
+func TestAPlanLeavesTimeForEachFaultAndMeetsAllKinds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		p := newPlan(seed, 30*time.Second)
+		busy, kinds := map[string]time.Duration{}, map[string]bool{}
+		for _, f := range p.faults {
+			if f.at < busy[f.target] || f.at+f.lasts > p.duration {
+				t.Errorf("seed %d: %s of %s at %v is while another lasts, or after the end", seed, f.kind, f.target, f.at)
+			}
+			busy[f.target] = f.at + f.lasts
+			kinds[f.kind] = true
+		}
+		if len(kinds) != len(kindNames()) {
+			t.Errorf("seed %d: got %d kinds, want all %d", seed, len(kinds), len(kindNames()))
+		}
+	}
+}
+
+func TestWrongFlagsAreUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-seed", "one"}, {"-duration", "1s"}, {"-seeds", "0"}, {"-only", "kill,nothing"}} {
+		var progress bytes.Buffer
+		if code := command(t.Context(), args, &bytes.Buffer{}, &progress); code != 2 || progress.Len() == 0 {
+			t.Errorf("%v: got exit %d and %q, want 2 and a word about it", args, code, &progress)
+		}
+	}
+}
+
+func TestAServerThatDoesNotStartFailsTheRun(t *testing.T) {
+	t.Parallel()
+	var progress bytes.Buffer
+	code := command(t.Context(), []string{"-bin", "/bin/false", "-duration", "3s"}, &bytes.Buffer{}, &progress)
+	if code != 1 || !strings.Contains(progress.String(), "the process ended") {
+		t.Errorf("got exit %d and %q", code, &progress)
+	}
+}
