@@ -4,6 +4,12 @@ GO          ?= go
 FUZZTIME    ?= 10s
 # Such as -json, or -rows=bcd for some of the rows.
 BENCHFLAGS  ?=
+# make chaos: the same seed plays the same faults; SEEDS plays it and those after it.
+SEED        ?= 1
+SEEDS       ?= 1
+DURATION    ?= 30s
+# Such as -v, or -only=kill,lose-replies.
+CHAOSFLAGS  ?=
 # One test binary may take this long; the whole of `make test` takes far less.
 TESTTIMEOUT ?= 10m
 
@@ -22,7 +28,7 @@ GOSECFLAGS = -quiet -exclude=G103,G115,G204,G304,G404
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: build ## build, then start a demo on 127.0.0.1:8080 that needs nothing else; Ctrl-C ends it
@@ -45,6 +51,7 @@ race: deps-test ## run every test under the race detector
 lint: ## check format, vet, staticcheck, gosec and the direction of imports
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'not formatted: run make fmt'; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags seededbugs ./bench/chaos
 	$(STATICCHECK) ./...
 	$(GOSEC) $(GOSECFLAGS) ./...
 	$(GO) test -count=1 -run '^TestImports' ./deploy
@@ -68,6 +75,14 @@ bench: build deps-test ## hold its speed against what fasthttp and Redis allow, 
 .PHONY: bench-peers
 bench-peers: deps-test ## compare with Redis Streams, asynq, JetStream and the seed's own way
 	cd bench/peers && $(GO) run .
+
+.PHONY: chaos
+chaos: build deps-test ## kill, freeze and cut off what SEED says for DURATION, and check every promise from outside
+	$(GO) run ./bench/chaos -seed $(SEED) -seeds $(SEEDS) -duration $(DURATION) $(CHAOSFLAGS)
+
+.PHONY: chaos-selftest
+chaos-selftest: deps-test ## put known bugs into the program, one by one, and see the checks of make chaos find them
+	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
 .PHONY: check
 check: lint race test ## everything a change has to pass

@@ -88,7 +88,7 @@ func TestAPlanLeavesTimeForEachFaultAndMeetsAllKinds(t *testing.T) {
 
 func TestWrongFlagsAreUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-seed", "one"}, {"-duration", "1s"}, {"-seeds", "0"}, {"-only", "kill,nothing"}} {
+	for _, args := range [][]string{{"-seed", "one"}, {"-duration", "1s"}, {"-seeds", "0"}, {"-only", "kill,nothing"}, {"-fsync", "daily"}} {
 		var progress bytes.Buffer
 		if code := command(t.Context(), args, &bytes.Buffer{}, &progress); code != 2 || progress.Len() == 0 {
 			t.Errorf("%v: got exit %d and %q, want 2 and a word about it", args, code, &progress)

@@ -44,6 +44,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	seeds := flags.Int("seeds", 1, "how many runs, each with the next seed")
 	duration := flags.Duration("duration", 30*time.Second, "how long a run is loaded and broken")
 	only := flags.String("only", "", "kinds of faults, such as kill,lose-replies; without it all of them")
+	fsync := flags.String("fsync", "", "Redis's appendfsync, or none for no append-only file; the seed says no or always, with which a kill loses nothing")
 	verbose := flags.Bool("v", false, "say every fault on stderr")
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to break")
 	// Back-offs of failed partitions pass 10s only after many failures.
@@ -53,6 +54,10 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		return 2
 	}
 	kinds, unknown := parseKinds(*only)
+	if !slices.Contains([]string{"", "no", "always", "everysec", "none"}, *fsync) {
+		_, _ = fmt.Fprintln(progress, "fsync: want no, always, everysec or none")
+		return 2
+	}
 	if *duration < 3*time.Second || *seeds < 1 || unknown != "" {
 		_, _ = fmt.Fprintf(progress, "duration, seeds, only: want 3s or more, 1 or more, some of %s\n", strings.Join(kindNames(), ","))
 		return 2
@@ -70,6 +75,12 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	var all total
 	for i := range *seeds {
 		p := newPlan(*seed+uint64(i), *duration, kinds...)
+		if *fsync != "" {
+			p.fsync, p.flags = *fsync, "-fsync="+*fsync
+		}
+		if len(kinds) > 0 {
+			p.flags = strings.TrimSpace(p.flags + " -only=" + *only)
+		}
 		res, err := chaos(ctx, s, p, say)
 		if err != nil {
 			_, _ = fmt.Fprintf(progress, "seed %d: %v\n", p.seed, err)

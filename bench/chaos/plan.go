@@ -20,8 +20,9 @@ const (
 type plan struct {
 	seed     uint64
 	duration time.Duration
+	flags    string // that made it other than its seed would, to play it again
 
-	fsync      string   // appendfsync: no or always, with which a killed Redis forgets nothing
+	fsync      string   // appendfsync; none is no append-only file at all
 	roles      []string // one a server
 	capacity   int
 	maxAge     time.Duration
@@ -68,6 +69,9 @@ func newPlan(seed uint64, duration time.Duration, only ...string) *plan {
 	p.schedule(roll, only)
 	return p
 }
+
+// forgets says that a killed Redis may have lost what it acknowledged.
+func (p *plan) forgets() bool { return p.fsync == "everysec" || p.fsync == "none" }
 
 // server is the name of the i-th server.
 func (p *plan) server(i int) string { return fmt.Sprintf("%s-%d", p.roles[i], i) }

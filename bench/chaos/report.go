@@ -60,6 +60,9 @@ func (res *result) print(out io.Writer) {
 	line("ledger", "accepted %d = delivered %d + evicted %d + expired %d + dead %d + lost %d + buffered %d; reclaimed %d, residual %d",
 		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered, h.Final.Reclaimed, h.Final.Residual)
 	line("samples", "%d of the store, each atomic", f.samples)
+	if h.Policy.Forgets {
+		line("forgot", "%d acknowledged entries at least; the servers counted %d", max(0, int64(f.acked)-l.Accepted), rolledBack(h))
+	}
 	if len(res.violations) == 0 {
 		line("checks", "C1 to C12 held")
 	}
@@ -69,8 +72,20 @@ func (res *result) print(out io.Writer) {
 	if res.dir != "" {
 		line("logs", "%s", res.dir)
 	}
-	line("replay", "make chaos SEED=%d DURATION=%v", res.plan.seed, res.plan.duration)
+	replay := fmt.Sprintf("make chaos SEED=%d DURATION=%v", res.plan.seed, res.plan.duration)
+	if res.plan.flags != "" {
+		replay += fmt.Sprintf(" CHAOSFLAGS='%s'", res.plan.flags)
+	}
+	line("replay", "%s", replay)
 	_, _ = fmt.Fprintln(out)
+}
+
+// rolledBack is the most that one process saw vanish from the store.
+func rolledBack(h *check.History) (most int64) {
+	for _, p := range h.Processes {
+		most = max(most, int64(p.Last["spillway_store_rolled_back_entries_total"]))
+	}
+	return most
 }
 
 func statuses(posts []check.Post) map[string]int {

@@ -80,8 +80,12 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 // startRedis starts the Redis, on what it kept when it was killed, and waits
 // until it serves.
 func (r *rig) startRedis(ctx context.Context) error {
-	p, err := proc.Start(r.dir, "redis", r.settings.redisServer, "--port", proc.Port(r.redisAddr), "--bind", "127.0.0.1", "--dir", r.dir,
-		"--appendonly", "yes", "--appendfsync", r.plan.fsync, "--save", "", "--maxmemory-policy", "noeviction")
+	aof := []string{"--appendonly", "yes", "--appendfsync", r.plan.fsync}
+	if r.plan.fsync == "none" {
+		aof = []string{"--appendonly", "no"}
+	}
+	p, err := proc.Start(r.dir, "redis", r.settings.redisServer, append(aof, "--port", proc.Port(r.redisAddr), "--bind", "127.0.0.1", "--dir", r.dir,
+		"--save", "", "--maxmemory-policy", "noeviction")...)
 	if err != nil {
 		return err
 	}

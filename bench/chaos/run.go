@@ -12,7 +12,8 @@ import (
 	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
-// settleTime is how long an idle server may take to give back what it took.
+// settleTime is how long idle servers may take to give back what they took:
+// fasthttp keeps its workers for 10 s.
 const settleTime = 15 * time.Second
 
 // result is a run and what the checks say of it.
@@ -47,7 +48,7 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	w := newWitness(r.redisAddr, r.plan)
 	defer func() { _ = w.client.Close() }()
 	h := &check.History{
-		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge},
+		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge, Forgets: r.plan.forgets()},
 		Floor:  r.plan.floor(),
 	}
 	res := &result{plan: r.plan, history: h, rejected: map[string]int{}}

@@ -25,6 +25,10 @@ type History struct {
 type Policy struct {
 	Capacity int
 	MaxAge   time.Duration
+	// Forgets says that the store may lose its newest writes when it is killed,
+	// ledger and all. What was acknowledged may then be gone, but somebody must
+	// have noticed; checks that go by what became of each entry are not made.
+	Forgets bool
 }
 
 // Outcome is what a client knows of an entry.

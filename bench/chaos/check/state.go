@@ -74,35 +74,37 @@ func (p *Process) Leaks() (leaks []string) {
 	return leaks
 }
 
+// sum is a counter over all lives of all processes.
+func (r *run) sum(name string) (n int64) {
+	for _, p := range r.Processes {
+		n += int64(p.Last[name])
+	}
+	return n
+}
+
 // metrics is C11 for the counters. One process knows less than the ledger, never
 // more, for it counts what the store confirmed. Where every process lived to the
 // end, what it could not confirm is all the difference.
 func (r *run) metrics() {
 	const of = `{namespace="default",outcome="`
-	sum := func(name string) (n int64) {
-		for _, p := range r.Processes {
-			n += int64(p.Last[name])
-		}
-		return n
-	}
-	whole := true
+	whole := len(r.Processes) > 0
 	for _, p := range r.Processes {
 		whole = whole && p.Alive
 		if n := p.Last[`spillway_ingest_panics_total`] + p.Last[`spillway_drain_panics_total{namespace="default"}`]; n > 0 {
 			r.fail("C11", "%s panicked %.0f times", p.Name, n)
 		}
 	}
-	unconfirmed := sum(`spillway_drain_entries_total` + of + `unconfirmed"}`)
+	unconfirmed := r.sum(`spillway_drain_entries_total` + of + `unconfirmed"}`)
 	l := r.Final.Ledger
-	janitor := sum("spillway_store_janitor_expired_total")
+	janitor := r.sum("spillway_store_janitor_expired_total")
 	for _, row := range []struct {
 		class           string
 		counted, ledger int64
 	}{
-		{"accepted", sum(`spillway_ingest_entries_total{namespace="default",result="accepted"}`), l.Accepted},
-		{"delivered", sum(`spillway_drain_entries_total` + of + `delivered"}`), l.Delivered},
-		{"expired", sum(`spillway_drain_entries_total`+of+`expired"}`) + janitor, l.Expired},
-		{"dead", sum(`spillway_drain_entries_total` + of + `dead"}`), l.Dead},
+		{"accepted", r.sum(`spillway_ingest_entries_total{namespace="default",result="accepted"}`), l.Accepted},
+		{"delivered", r.sum(`spillway_drain_entries_total` + of + `delivered"}`), l.Delivered},
+		{"expired", r.sum(`spillway_drain_entries_total`+of+`expired"}`) + janitor, l.Expired},
+		{"dead", r.sum(`spillway_drain_entries_total` + of + `dead"}`), l.Dead},
 	} {
 		if row.counted > row.ledger {
 			r.fail("C11", "metrics count %d %s, the ledger %d", row.counted, row.class, row.ledger)
@@ -110,7 +112,7 @@ func (r *run) metrics() {
 		slack := unconfirmed
 		if row.class == "accepted" {
 			// A keyed repeat of what a server did not know counts as repeated.
-			slack = int64(r.unknown) + sum(`spillway_ingest_entries_total{namespace="default",result="unknown"}`)
+			slack = int64(r.unknown) + r.sum(`spillway_ingest_entries_total{namespace="default",result="unknown"}`)
 		}
 		if whole && row.class != "expired" && row.counted+slack < row.ledger {
 			r.fail("C11", "metrics count %d %s and %d in doubt, the ledger %d", row.counted, row.class, slack, row.ledger)
