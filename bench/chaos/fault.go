@@ -176,3 +176,18 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 		return false
 	}
 }
+
+// standstills notes until ctx ends when this process, and likely all others, did
+// not run: on a busy or suspended machine a server is then as good as frozen.
+func standstills(ctx context.Context) (noted []check.Fault) {
+	const every, long = 50 * time.Millisecond, 400 * time.Millisecond
+	for last := time.Now(); ctx.Err() == nil; {
+		sleep(ctx, every)
+		now := time.Now()
+		if now.Sub(last) > long {
+			noted = append(noted, check.Fault{Kind: check.KindStop, Target: check.Machine, From: last, To: now})
+		}
+		last = now
+	}
+	return noted
+}

@@ -53,6 +53,12 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	}
 	res := &result{plan: r.plan, history: h, rejected: map[string]int{}}
 
+	// From before the first claim to after the last commit.
+	alive, rest := context.WithCancel(ctx)
+	defer rest()
+	accidents := make(chan []check.Fault, 1)
+	go func() { accidents <- standstills(alive) }()
+
 	// Clients, witness and faults run side by side; clients stop when faults do.
 	loading, stop := context.WithTimeout(ctx, r.plan.duration)
 	defer stop()
@@ -82,15 +88,18 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 		return nil, err
 	}
 	h.Ended = time.Now()
+	rest()
+	h.Faults = append(h.Faults, <-accidents...)
 	h.Posts = r.sink.close()
 	h.Samples = w.samples
 	if err := r.account(ctx, w, &h.Final); err != nil {
 		return nil, err
 	}
-	settling, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
 	for _, name := range r.names {
-		if err := r.servers[name].settle(settling); err != nil && settling.Err() == nil {
+		settling, cancel := context.WithTimeout(ctx, settleTime)
+		err := r.servers[name].settle(settling)
+		cancel()
+		if err != nil {
 			return nil, err
 		}
 		h.Processes = append(h.Processes, r.servers[name].history()...)
@@ -141,5 +150,5 @@ func (r *rig) account(ctx context.Context, w *witness, f *check.Final) error {
 // that is busy with something else.
 func (p *plan) floor() check.Floor {
 	seconds := int(p.duration / time.Second)
-	return check.Floor{Acks: 40 * seconds, Taken: 10 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
+	return check.Floor{Acks: 20 * seconds, Taken: 5 * seconds, Unknowns: 1, Faults: len(p.faults) * 9 / 10}
 }

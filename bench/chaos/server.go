@@ -85,20 +85,28 @@ func (s *server) look(ctx context.Context) error {
 // last figures.
 func (s *server) settle(ctx context.Context) error {
 	for {
-		// A heap profile with gc=1 collects first.
-		if _, err := bench.Get(ctx, "http://"+s.admin+"/debug/pprof/heap?gc=1"); err != nil {
-			return fmt.Errorf("%s: collect garbage: %w", s.name, err)
-		}
-		if err := s.look(ctx); err != nil {
-			return fmt.Errorf("%s: read metrics: %w", s.name, err)
-		}
+		err := s.collect(ctx)
 		l := s.life()
-		l.check.Alive, l.check.Garbage = true, true
-		if len(l.check.Leaks()) == 0 || ctx.Err() != nil {
+		l.check.Alive, l.check.Garbage = true, err == nil
+		if err == nil && len(l.check.Leaks()) == 0 {
 			return nil
 		}
-		sleep(ctx, 200*time.Millisecond)
+		if !sleepUntil(ctx, time.Now().Add(200*time.Millisecond)) {
+			return err // or else the checks tell
+		}
 	}
+}
+
+// collect has the server collect its garbage, and keeps its figures after it.
+func (s *server) collect(ctx context.Context) error {
+	// A heap profile with gc=1 collects first.
+	if _, err := bench.Get(ctx, "http://"+s.admin+"/debug/pprof/heap?gc=1"); err != nil {
+		return fmt.Errorf("%s: collect garbage: %w", s.name, err)
+	}
+	if err := s.look(ctx); err != nil {
+		return fmt.Errorf("%s: read metrics: %w", s.name, err)
+	}
+	return nil
 }
 
 func (s *server) history() (all []check.Process) {

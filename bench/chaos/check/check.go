@@ -111,7 +111,7 @@ const thawTime = time.Second
 // thawing says that a worker had just been thawed at that moment.
 func (r *run) thawing(worker string, at time.Time) bool {
 	for _, f := range r.Faults {
-		if f.Kind == KindStop && f.Target == worker && !at.Before(f.To) && at.Sub(f.To) < thawTime {
+		if f.Kind == KindStop && (f.Target == worker || f.Target == Machine) && !at.Before(f.To) && at.Sub(f.To) < thawTime {
 			return true
 		}
 	}

@@ -178,6 +178,7 @@ func TestEachBrokenPromiseIsNamed(t *testing.T) {
 		"no unknown":     {"C12", "unknown", func(h *History) { h.Floor.Unknowns = 2 }},
 		"too few taken":  {"C12", "taken", func(h *History) { h.Floor.Taken = 9 }},
 		"too few faults": {"C12", "faults", func(h *History) { h.Floor.Faults = 2 }},
+		"only accidents": {"C12", "faults", func(h *History) { h.Faults[0].Kind, h.Faults[0].Target = KindStop, Machine }},
 		"no samples":     {"C12", "sample", func(h *History) { h.Samples = nil }},
 	} {
 		h := good()

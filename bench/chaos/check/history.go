@@ -121,8 +121,12 @@ type Fault struct {
 	From, To     time.Time
 }
 
-// KindStop is the kind of fault that freezes a process and thaws it.
-const KindStop = "stop"
+// KindStop is the kind of fault that freezes a process and thaws it. Of Machine
+// it is what nobody planned: everything stood still for a while.
+const (
+	KindStop = "stop"
+	Machine  = "machine"
+)
 
 // Floor is what a run must reach not to be void.
 type Floor struct {

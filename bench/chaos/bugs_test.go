@@ -1,0 +1,143 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A checker that nothing turns red checks nothing. Each of these bugs is put
+// into a copy of the sources that go build sees by way of an overlay, so the
+// program itself holds no hook for them; the run must then break the check that
+// is named. selftest_test.go runs them, under a build tag, for it takes minutes.
+
+// edit replaces a text that must be there.
+type edit struct{ file, old, new string }
+
+type seededBug struct {
+	plan  *plan
+	check string // one that must be broken
+	edits []edit
+}
+
+const selftestTime = 5 * time.Second
+
+// The plans: partitions overflow, entries go stale, neither. Two drainers each,
+// and the faults that the bugs need; nobody is killed.
+var (
+	overflow = selftestPlan(9)
+	stale    = selftestPlan(4)
+	roomy    = selftestPlan(2)
+	outage   = outagePlan()
+)
+
+func selftestPlan(seed uint64) *plan {
+	return newPlan(seed, selftestTime, "lose-replies", "lose-requests", "reset", "fail", "slow", "hang-up")
+}
+
+// outagePlan has a sink that fails for longer than entries live.
+func outagePlan() *plan {
+	p := newPlan(4, selftestTime+2*time.Second, "lose-replies")
+	p.faults = append(p.faults, planned{at: time.Second, lasts: p.maxAge + 2*time.Second, kind: "fail", target: "sink", inject: onSink(sinkFails)})
+	return p
+}
+
+var seededBugs = map[string]seededBug{
+	"the ledger forgets what it accepted": {roomy, "C1", []edit{
+		{"lua/include/die.lua", "redis.call('DEL', m)", "redis.call('DEL', m)\n  redis.call('HSET', ledger, 'accepted', '0')"}}},
+	"an eviction is not counted": {overflow, "C1", []edit{
+		{"lua/produce.lua", "redis.call('HINCRBY', ledger, 'evicted', evicted)", ""}}},
+	"what may have run is sent again": {roomy, "C2", []edit{
+		{"partition/script.go", "c.err == nil || !noScript(c.cmd.Err())", "c.err == nil"}}},
+	"what is unknown is acknowledged": {roomy, "C2", []edit{
+		{"ingest/commit.go", "\tp.err = err\n", "\tif !errors.Is(err, partition.ErrUnknown) {\n\t\tp.err = err\n\t}\n"}}},
+	"an idempotency key is not looked up": {roomy, "C3", []edit{
+		{"lua/produce.lua", "redis.call('GET', seen)", "false"}}},
+	"requests share memory": {roomy, "C4", []edit{
+		{"ingest/request.go", "func newRequest() *request {\n\treturn &request{", "var shared = make([]byte, 64<<10)\n\nfunc newRequest() *request {\n\treturn &request{encoded: shared[:0], "}}},
+	"a flush mixes partitions": {roomy, "C4", []edit{
+		{"ingest/flush.go", "at := f.known[p.name]", "at := f.known[\"\"]"},
+		{"ingest/flush.go", "f.known[name] = at", "f.known[\"\"] = at"}}},
+	"dead letters are not kept": {roomy, "C5", []edit{
+		{"lua/commit.lua", "redis.call('RPUSH', dead, ARGV[i])", ""}}},
+	"what the sink refused counts as delivered": {roomy, "C6", []edit{
+		{"drain/worker.go", "waits, deadline = true, b.Deadline", "r.mark(at, delivered)"}}},
+	"expired counts as delivered": {outage, "C6", []edit{
+		{"lua/include/drop_stale.lua", "'HINCRBY', ledger, 'expired'", "'HINCRBY', ledger, 'delivered'"}}},
+	"a lease in seconds, not milliseconds": {roomy, "C7", []edit{
+		{"lua/claim.lua", "int(now + lease), partition", "int(now + lease / 1000), partition"}}},
+	"a batch id changes with the attempt": {roomy, "C7", []edit{
+		{"drain/sink/sink.go", "uint64(e.Seq))", "uint64(e.Seq)+uint64(b.Attempt)<<60)"}}},
+	"stale entries are presented": {outage, "C8", []edit{
+		{"lua/claim.lua", "now - max_age", "now - 10 * max_age"},
+		{"drain/worker.go", "life := ns.Policy.MaxAge - age", "life := 10*ns.Policy.MaxAge - age"}}},
+	"fresh entries expire": {stale, "C8", []edit{
+		{"lua/claim.lua", "now - max_age", "now - max_age / 20"}}},
+	"one too few is evicted": {overflow, "C9", []edit{
+		{"lua/produce.lua", "before + k - capacity)", "before + k - capacity - 1)"}}},
+	"the newest are evicted": {overflow, "C9", []edit{
+		{"lua/produce.lua", "redis.call('LTRIM', q, evicted, -1)", "redis.call('LTRIM', q, 0, -evicted - 1)"}}},
+	"a partition with a rest is not active again": {roomy, "C10", []edit{
+		{"lua/include/rearm.lua", "redis.call('ZADD', ready, int(math.max(now, since + linger)), partition)", "redis.call('ZREM', ready, partition)"}}},
+	"an empty partition is not forgotten": {roomy, "C10", []edit{
+		{"lua/include/die.lua", "redis.call('ZREM', ready, partition)", ""}}},
+	"a goroutine a request is left behind": {roomy, "C11", []edit{
+		{"ingest/take.go", "\t<-r.done\n", "\t<-r.done\n\tgo func() { select {} }()\n"}}},
+	"metrics count twice": {roomy, "C11", []edit{
+		{"drain/metrics.go", "m.delivered.Add(float64(n[delivered]))", "m.delivered.Add(2 * float64(n[delivered]))"}}},
+	"nothing is taken": {roomy, "C12", []edit{
+		{"lua/produce.lua", "if active >= most then", "if active >= 0 then"}}},
+}
+
+// applyEdits returns the texts of the files that edits change, by absolute path.
+// An edit whose text is not there any more fails the test.
+func applyEdits(t *testing.T, edits []edit) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, e := range edits {
+		path, err := filepath.Abs(filepath.Join("..", "..", filepath.FromSlash(e.file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if texts[path] == "" {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[path] = string(text)
+		}
+		if !strings.Contains(texts[path], e.old) {
+			t.Fatalf("%s no longer holds %q", e.file, e.old)
+		}
+		texts[path] = strings.ReplaceAll(texts[path], e.old, e.new)
+	}
+	return texts
+}
+
+func TestEverySeededBugStillHasItsPlaceAndIsListed(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "| check | bugs |")
+	listed := 0
+	for row := range strings.Lines(table) {
+		if cells := strings.Split(row, "|"); len(cells) == 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), "C") {
+			for name := range strings.SplitSeq(cells[2], ";") {
+				listed++
+				if bug := seededBugs[strings.TrimSpace(name)]; bug.check != strings.TrimSpace(cells[1]) {
+					t.Errorf("README.md: %q under %s, the list has %q", name, cells[1], bug.check)
+				}
+			}
+		}
+	}
+	if listed != len(seededBugs) {
+		t.Errorf("README.md lists %d bugs, there are %d", listed, len(seededBugs))
+	}
+	for _, bug := range seededBugs {
+		applyEdits(t, bug.edits)
+	}
+}
