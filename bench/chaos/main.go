@@ -27,6 +27,7 @@ import (
 type settings struct {
 	bin, redisServer string
 	quiet            time.Duration // how long the servers get to drain after the last fault
+	settle           time.Duration // how long idle servers get to give back what they took
 }
 
 func main() {
@@ -49,6 +50,8 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to break")
 	// Back-offs of failed partitions pass 10s only after many failures.
 	flags.DurationVar(&s.quiet, "quiet", time.Minute, "how long the servers get to drain after the last fault")
+	// fasthttp keeps its workers for 10s.
+	flags.DurationVar(&s.settle, "settle", 15*time.Second, "how long idle servers get to give back what they took")
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
 	if err := flags.Parse(args); err != nil {
 		return 2

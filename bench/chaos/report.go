@@ -56,7 +56,7 @@ func (res *result) print(out io.Writer) {
 	line("chaos", "%v", res.plan)
 	line("clients", "%d entries acknowledged, %d unknown, %d rejected: %s", f.acked, f.unknown, f.rejected, counted(res.rejected))
 	line("sink", "%d posts: %s; %d different entries kept, %d presented again", f.posts, counted(statuses(h.Posts)), f.taken, f.repeated)
-	line("faults", "%d of %d: %s", len(h.Faults), len(res.plan.faults), counted(faultCounts(h.Faults)))
+	line("faults", "%d, %d planned: %s", len(h.Faults), len(res.plan.faults), counted(faultCounts(h.Faults)))
 	line("ledger", "accepted %d = delivered %d + evicted %d + expired %d + dead %d + lost %d + buffered %d; reclaimed %d, residual %d",
 		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered, h.Final.Reclaimed, h.Final.Residual)
 	line("samples", "%d of the store, each atomic", f.samples)

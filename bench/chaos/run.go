@@ -12,10 +12,6 @@ import (
 	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
-// settleTime is how long idle servers may take to give back what they took:
-// fasthttp keeps its workers for 10 s.
-const settleTime = 15 * time.Second
-
 // result is a run and what the checks say of it.
 type result struct {
 	plan       *plan
@@ -95,11 +91,10 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	if err := r.account(ctx, w, &h.Final); err != nil {
 		return nil, err
 	}
+	patience, over := context.WithTimeout(ctx, r.settings.settle)
+	defer over()
 	for _, name := range r.names {
-		settling, cancel := context.WithTimeout(ctx, settleTime)
-		err := r.servers[name].settle(settling)
-		cancel()
-		if err != nil {
+		if err := r.servers[name].settle(ctx, patience); err != nil {
 			return nil, err
 		}
 		h.Processes = append(h.Processes, r.servers[name].history()...)

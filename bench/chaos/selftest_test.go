@@ -58,7 +58,7 @@ func turn(t *testing.T) {
 
 func play(t *testing.T, bin string, p *plan) *result {
 	t.Helper()
-	res, err := chaos(t.Context(), settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second}, p, func(string, ...any) {})
+	res, err := chaos(t.Context(), settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second, settle: 4 * time.Second}, p, func(string, ...any) {})
 	if err != nil {
 		t.Fatal(err)
 	}
