@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"bytes"
+	stdgzip "compress/gzip"
 	"io"
 	"strings"
 	"testing"
@@ -111,4 +113,46 @@ func TestBodiesThatAreNotWhatTheyClaimAreRefused(t *testing.T) {
 	if got := p.store.entries("default/p"); len(got) != 0 {
 		t.Errorf("stored %q", got)
 	}
+}
+
+// FuzzInflate holds decompression to its limit and, for gzip, to what the
+// standard library makes of the same bytes. (Reserved flags are refused here.)
+func FuzzInflate(f *testing.F) {
+	const limit = 4 << 10
+	in, err := newInflater(limit)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(gzipped(f, "x")))
+	f.Add([]byte(zstded(f, "x")))
+	f.Add([]byte(gzipped(f, strings.Repeat("x", limit)) + gzipped(f, "y")))
+	f.Add([]byte(zstded(f, strings.Repeat("x", limit+1))))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := in.unzstd(nil, body)
+		if err == nil && len(got) > limit {
+			t.Fatalf("zstd: %d bytes", len(got))
+		}
+		got, err = in.gunzip(nil, body)
+		if len(got) > limit+1 {
+			t.Fatalf("gzip: %d bytes", len(got))
+		}
+		if err != nil {
+			return
+		}
+		if want, err := stdGunzip(body, limit); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%q: got %q, the standard library says %q, %v", body, got, want, err)
+		}
+	})
+}
+
+func stdGunzip(body []byte, limit int64) ([]byte, error) {
+	z, err := stdgzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(z, limit+1))
+	if int64(len(out)) > limit {
+		return nil, errTooLarge
+	}
+	return out, err
 }

@@ -103,6 +103,9 @@ func TestOnlyTheCanonicalPathIsTaken(t *testing.T) {
 		"/v1/default/%257B": {400, "bad_request"}, "/v1/default/%7Bp%7D": {400, "bad_request"},
 		"/v1/default/%zz": {400, "bad_partition"}, // not an escape, so it stands for itself
 
+		"//x/v1/default/p": {400, "bad_request"}, "///v1/default/p": {400, "bad_request"}, "ftp://x/v1/default/p": {400, "bad_request"},
+		"/v1/default/p#f": {400, "bad_request"}, "/v1/default/p?x#": {400, "bad_request"}, "http://x/v1/default/p#f": {400, "bad_request"},
+
 		"/v1/default/": {400, "bad_partition"}, "/v1/default/" + long + "p": {400, "bad_partition"},
 		"/v1/default/p/q": {400, "bad_partition"}, "/v1/default/-p": {400, "bad_partition"}, "/v1/default/.p": {400, "bad_partition"},
 		"/v1/default/a}{p1}b": {400, "bad_partition"}, "/v1/default/{}": {400, "bad_partition"}, "/v1/default/*": {400, "bad_partition"},

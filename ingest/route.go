@@ -50,9 +50,7 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (refused *refusal) {
 	if refused = checkFraming(&ctx.Request.Header); refused != nil {
 		return refused
 	}
-	uri := ctx.URI()
-	pattern, refused := t.parsePath(uri.Path(), uri.PathOriginal())
-	if refused = t.chooseRoute(pattern, ctx.Method(), refused); refused != nil {
+	if refused := t.choose(ctx); refused != nil {
 		return refused
 	}
 	if ctx.Request.Header.ContentLength() > s.cfg.MaxBody {
@@ -116,6 +114,30 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 func names(line []byte, header string) bool {
 	return len(line) > len(header) && line[len(header)] == ':' &&
 		strings.EqualFold(unsafe.String(unsafe.SliceData(line), len(header)), header)
+}
+
+// choose finds the route of a request by its method and target.
+func (t *target) choose(ctx *fasthttp.RequestCtx) *refusal {
+	uri := ctx.URI()
+	pattern, refused := t.parsePath(uri.Path(), uri.PathOriginal())
+	if refused == nil && !plainTarget(ctx.RequestURI()) {
+		refused = refusef(wire.CodeBadRequest, "the request target is a path that begins with one slash, and has no #fragment")
+	}
+	return t.chooseRoute(pattern, ctx.Method(), refused)
+}
+
+// plainTarget reports whether a request target is one that HTTP knows: a path,
+// or a whole http URL as sent to proxies. fasthttp also takes //host/path and
+// any other scheme, and cuts off a fragment: to a guard before us, another path.
+func plainTarget(raw []byte) bool {
+	if bytes.IndexByte(raw, '#') >= 0 {
+		return false
+	}
+	if len(raw) > 0 && raw[0] == '/' {
+		return len(raw) == 1 || raw[1] != '/'
+	}
+	scheme, _, found := bytes.Cut(raw, []byte("://"))
+	return found && (bytes.EqualFold(scheme, []byte("http")) || bytes.EqualFold(scheme, []byte("https")))
 }
 
 // parsePath finds the pattern of a path and its names. Only the canonical

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -74,7 +75,7 @@ func parseAsserts(list string) (asserts []assertion, err error) {
 		rest = strings.TrimSpace(rest)
 		if d, failed := time.ParseDuration(rest); failed == nil && slices.Contains(benchDurations, a.key) {
 			a.want = d.Seconds()
-		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || slices.Contains(benchDurations, a.key) && a.want != 0 {
+		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || math.IsNaN(a.want) || slices.Contains(benchDurations, a.key) && a.want != 0 {
 			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, or for a duration one with its unit", rest, a.key)
 		}
 		asserts = append(asserts, a)

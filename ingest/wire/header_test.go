@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"math/big"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +93,34 @@ func FuzzParseDiscards(f *testing.F) {
 			if !slices.Contains(DiscardReasons(), d.Reason) || d.Count < 0 || d.Count > 999_999_999 {
 				t.Fatalf("%q: got %v", header, d)
 			}
+		}
+	})
+}
+
+var keyForm = regexp.MustCompile(`\A[ -~]{1,128}\z`)
+
+func FuzzIdempotencyKey(f *testing.F) {
+	for _, seed := range []string{"", " ", "a", strings.Repeat("k", 128), strings.Repeat("k", 129), "a\x00", "é", "\x7f"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, key []byte) {
+		if got, want := ValidIdempotencyKey(key), keyForm.Match(key); got != want {
+			t.Fatalf("%q: got %v, want %v", key, got, want)
+		}
+	})
+}
+
+func FuzzWantsMinimal(f *testing.F) {
+	for _, seed := range []string{"return=minimal", "wait=10, Return=Minimal; foo", "xreturn=minimal", ",;,", "return = minimal"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, prefer []byte) {
+		got := WantsMinimal(prefer)
+		if got && !bytes.Contains(bytes.ToLower(prefer), []byte("return=minimal")) {
+			t.Fatalf("%q asks for nothing", prefer)
+		}
+		if list := append([]byte("return=minimal,"), prefer...); !WantsMinimal(list) {
+			t.Fatalf("%q: what follows hides the preference", list)
 		}
 	})
 }

@@ -257,3 +257,16 @@ func TestRetryAfterIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func FuzzRetryAfter(f *testing.F) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	f.Add("7", "")
+	f.Add(now.Add(time.Minute).Format(http.TimeFormat), now.Format(http.TimeFormat))
+	f.Add("-1", "yesterday")
+	f.Fuzz(func(t *testing.T, text, date string) {
+		got := retryAfter(http.Header{"Retry-After": {text}, "Date": {date}}, now)
+		if got < 0 || got > maxRetryAfter {
+			t.Fatalf("%q at %q: got %s", text, date, got)
+		}
+	})
+}

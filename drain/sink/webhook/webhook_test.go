@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -270,4 +272,35 @@ func BenchmarkWrite(b *testing.B) {
 			}
 		})
 	}
+}
+
+// FuzzNew holds a usable URL to what it promises: an http URL without user and
+// password to send to, and no literal address that is refused.
+func FuzzNew(f *testing.F) {
+	for _, raw := range []string{
+		"http://u:hunter2@h/in?gzip=1", "https://[::ffff:169.254.1.1]/", "http://h/?gzip=hunter2", "http:h", "http://169.254.169.254:80/", "http://[fe80::1%25x]/",
+	} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := url.Parse(raw)
+		if err != nil {
+			return
+		}
+		made, err := New(u)
+		if err != nil {
+			return
+		}
+		s := made.(*Sink)
+		to, err := url.Parse(s.target)
+		if err != nil || to.User != nil || to.Host != u.Host || to.Scheme != "http" && to.Scheme != "https" {
+			t.Fatalf("%q becomes %q, %v", raw, s.target, err)
+		}
+		if ip, err := netip.ParseAddr(to.Hostname()); err == nil && ip.Unmap().IsLinkLocalUnicast() {
+			t.Fatalf("%q is taken", raw)
+		}
+		if _, err := s.request(t.Context(), batch("1")); err != nil {
+			t.Fatalf("%q is taken and cannot be sent to: %v", raw, err)
+		}
+	})
 }
