@@ -62,7 +62,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
 			echo "$$target in $${file%/*}"; \
 			out=$$($(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$${file%/*}" </dev/null 2>&1) && \
-				{ echo "$$out" | sed -n 's/^fuzz: elapsed/  elapsed/;/execs/h;$${x;p;}'; continue; }; \
+				{ echo "$$out" | sed -n '/execs/h;$${x;p;}'; continue; }; \
 			echo "$$out"; \
 			: "go may end a run with its own deadline as the only failure; a find names its input"; \
 			case $$out in *"Failing input"*|*panic:*) exit 1;; *"context deadline exceeded"*) ;; *) exit 1;; esac; \
