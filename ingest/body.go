@@ -58,7 +58,16 @@ func (f *inflater) gunzip(dst, body []byte) ([]byte, error) {
 		f.gzip <- d
 	}()
 	d.src.Reset(body)
-	if err := d.Reset(&d.src); err != nil {
+	// Members are begun one by one: the reader itself takes a further one that
+	// is cut short in its head for the end of the body.
+	member := func() error {
+		err := d.Reset(&d.src)
+		if err == nil {
+			d.Multistream(false)
+		}
+		return err
+	}
+	if err := member(); err != nil {
 		return dst, err
 	}
 	if cap(dst) == 0 {
@@ -70,8 +79,12 @@ func (f *inflater) gunzip(dst, body []byte) ([]byte, error) {
 		switch {
 		case len(dst) > f.limit:
 			return dst, errTooLarge
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && d.src.Len() == 0:
 			return dst, nil
+		case errors.Is(err, io.EOF):
+			if err := member(); err != nil {
+				return dst, err
+			}
 		case err != nil:
 			return dst, err
 		case len(dst) == cap(dst):

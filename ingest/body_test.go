@@ -115,6 +115,18 @@ func TestBodiesThatAreNotWhatTheyClaimAreRefused(t *testing.T) {
 	}
 }
 
+func TestAMemberThatIsCutShortInItsHeadIsNotTheEnd(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	whole := gzipped(t, "a\n")
+	named := "\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03name"
+	for rest, want := range map[string]int{"": 200, whole: 200, whole[:3]: 400, whole[:10]: 400, named: 400, "\x00": 400} {
+		if r := p.post("/v1/default/p", whole+rest, asNDJSON, "Content-Encoding: gzip"); r.status != want {
+			t.Errorf("followed by %q: got %d %s, want %d", rest, r.status, r.raw, want)
+		}
+	}
+}
+
 // FuzzInflate holds decompression to its limit and, for gzip, to what the
 // standard library makes of the same bytes. (Reserved flags are refused here.)
 func FuzzInflate(f *testing.F) {

@@ -220,6 +220,7 @@ func TestSlowRequestsAre408(t *testing.T) {
 		"in the body":  request11("POST /v1/default/p", "Content-Length: 10\r\n", "x"),
 		"in a chunk":   request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "5\r\nx"),
 		"before one":   request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n"),
+		"in a trailer": request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n0\r\n"),
 		"bare LF only": "POST /v1/default/p HTTP/1.1\nHost: x\nContent-Length: 1\n\nx",
 	} {
 		r, closed := p.raw(text)
@@ -239,4 +240,22 @@ func TestAnswersDoNotNameTheServer(t *testing.T) {
 			t.Errorf("%.20q: %v %s", text, r.header, r.raw)
 		}
 	}
+}
+
+func TestAnEmptyBodyInChunksIsAnEmptyBody(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), nil)
+	r, closed := p.raw(request11("POST /v1/default/p", "Transfer-Encoding: \tChunked \r\n", "0\r\n\r\n"))
+	if r.expect(t, 400, "empty_body"); closed {
+		t.Error("the connection closes although nothing is wrong with the framing")
+	}
+}
+
+func TestAckGivenTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	for _, query := range []string{"?ack=none&ack=commit", "?ack=none&ack=none", "?ack=commit&%61ck=none"} {
+		p.post("/v1/default/p"+query, "x").expect(t, 400, "bad_request")
+	}
+	p.post("/v1/default/p?x=1&ack=none", "x").expect(t, 202, "")
 }

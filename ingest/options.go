@@ -69,13 +69,16 @@ func readAck(ctx *fasthttp.RequestCtx) (none bool, refused *refusal) {
 	if !args.Has("ack") {
 		return false, nil
 	}
-	switch string(args.Peek("ack")) {
-	case "commit":
-		return false, nil
-	case "none":
-		return true, nil
+	// Given twice it asks for two things, and who reads which is anybody's guess.
+	if levels := args.PeekMulti("ack"); len(levels) == 1 {
+		switch string(levels[0]) {
+		case "commit":
+			return false, nil
+		case "none":
+			return true, nil
+		}
 	}
-	return false, refusef(wire.CodeBadRequest, "ack is commit or none")
+	return false, refusef(wire.CodeBadRequest, "ack is commit or none, given once")
 }
 
 func readTime(h *fasthttp.RequestHeader, name []byte) (ms int64, has bool, refused *refusal) {

@@ -97,15 +97,17 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 		case 'c', 'C':
 			hasLength = hasLength || names(line, "Content-Length")
 		case 't', 'T':
-			hasCoding = hasCoding || names(line, "Transfer-Encoding")
+			if names(line, "Transfer-Encoding") {
+				hasCoding = true
+				coding := bytes.Trim(line[len("Transfer-Encoding:"):], " \t")
+				if !bytes.EqualFold(coding, []byte("chunked")) {
+					return bad("the only Transfer-Encoding is chunked")
+				}
+			}
 		}
 	}
-	const chunked = -1 // how fasthttp reports it
-	switch {
-	case hasLength && hasCoding:
+	if hasLength && hasCoding {
 		return bad("send either Content-Length or Transfer-Encoding")
-	case hasCoding && h.ContentLength() != chunked:
-		return bad("the only Transfer-Encoding is chunked")
 	}
 	return nil
 }

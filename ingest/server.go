@@ -230,9 +230,10 @@ func (s *Server) noHandshake(err error) {
 }
 
 // timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.
+// Its ErrTimeout, met in a trailer, is no net.Error.
 func timedOut(err error) bool {
 	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout() || strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
+	return errors.As(err, &ne) && ne.Timeout() || errors.Is(err, fasthttp.ErrTimeout) || strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
 }
 
 // connLog takes what fasthttp logs: single connections that broke, of interest
