@@ -61,6 +61,8 @@ func New(u *url.URL) (sink.Sink, error) {
 		return nil, errors.New("a # in the path is written %23")
 	case strings.HasSuffix(u.Path, "/"), u.Path == "":
 		return nil, errors.New("path names no file: write file:///path.ndjson")
+	case strings.ContainsRune(u.Path, 0):
+		return nil, errors.New("path holds a NUL")
 	}
 	options, err := sink.Options(u, "max_size")
 	if err != nil {

@@ -233,6 +233,7 @@ func TestURLsAreCheckedBeforeAnythingIsOpened(t *testing.T) {
 		"file://events.ndjson":            `sink file://events.ndjson: path is not absolute: "events.ndjson" is read as a host, write file:///path.ndjson with three slashes`,
 		"file://var/events.ndjson":        `sink file://var/events.ndjson: path is not absolute: "var" is read as a host, write file:///path.ndjson with three slashes`,
 		"file:":                           "sink file:: path names no file: write file:///path.ndjson",
+		"file:///x%00y":                   "sink file:///x%00y: path holds a NUL",
 		"file:///":                        "sink file:///: path names no file: write file:///path.ndjson",
 		"file:///var/log/":                "sink file:///var/log/: path names no file: write file:///path.ndjson",
 		"file:///a#b":                     "sink file:///a: a # in the path is written %23",

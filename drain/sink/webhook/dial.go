@@ -3,6 +3,7 @@ package webhook
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 )
 
@@ -37,4 +38,19 @@ func linkLocal(ip netip.Addr) bool {
 		ip = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	return ip.IsLinkLocalUnicast()
+}
+
+// looksNumeric reports whether a host that is no literal address would be read
+// as one by some resolvers: 2130706433, 0x7f000001, 127.1, 0177.0.0.1. No name
+// ends in such a label. (WHATWG URL, "ends in a number")
+func looksNumeric(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return false
+	}
+	host = strings.TrimSuffix(host, ".")
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if hex, found := strings.CutPrefix(strings.ToLower(last), "0x"); found {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
 }

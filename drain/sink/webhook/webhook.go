@@ -69,6 +69,14 @@ func New(u *url.URL) (sink.Sink, error) {
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && linkLocal(ip) {
 		return nil, &linkLocalError{ip}
 	}
+	if looksNumeric(u.Hostname()) {
+		return nil, errors.New("host is a number but no address: write it as 10.0.0.1 or [fd00::1]")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("port is not 1 to 65535")
+		}
+	}
 	target := *u
 	query, zip, err := takeGzip(u.RawQuery)
 	if err != nil {

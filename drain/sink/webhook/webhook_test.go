@@ -128,12 +128,18 @@ func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is refused",
 		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is refused",
 		"http://[64:ff9b::a9fe:a9fe]/":     "sink http://[64:ff9b::a9fe:a9fe]/: link-local address 64:ff9b::a9fe:a9fe is refused",
+		"http://2852039166/":               "sink http://2852039166/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
+		"http://0XA9FEA9FE/":               "sink http://0XA9FEA9FE/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
+		"http://u@127.1/":                  "sink http://…@127.1/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
+		"http://169.254.169.254.:80/":      "sink http://169.254.169.254.:80/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
+		"http://h:65536/":                  "sink http://h:65536/: port is not 1 to 65535",
+		"http://h:0/":                      "sink http://h:0/: port is not 1 to 65535",
 	} {
 		if _, err := registry.New(raw); err == nil || err.Error() != want {
 			t.Errorf("%s:\ngot  %v\nwant %s", raw, err, want)
 		}
 	}
-	for _, raw := range []string{"http://10.0.0.1/", "https://localhost:8443/in?x=1", "http://[::1]/", "http://[64:ff9b::7f00:1]/"} {
+	for _, raw := range []string{"http://10.0.0.1/", "https://localhost:8443/in?x=1", "http://[::1]/", "http://[64:ff9b::7f00:1]/", "http://h1/", "http://1.example./", "http://0xfg/"} {
 		if _, err := registry.New(raw); err != nil {
 			t.Errorf("%s: %v", raw, err)
 		}
