@@ -65,9 +65,9 @@ func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks 
 	get("/api/v1/namespaces", a.namespaces)
 	get("/api/v1/namespaces/{namespace}", a.ledger)
 	// pprof's cmdline is left out: flags may hold a password.
-	get("/debug/pprof/", pprof.Index)
-	get("/debug/pprof/profile", pprof.Profile)
-	get("/debug/pprof/trace", pprof.Trace)
+	get("/debug/pprof/", brief(pprof.Index))
+	get("/debug/pprof/profile", brief(pprof.Profile))
+	get("/debug/pprof/trace", brief(pprof.Trace))
 	get("/debug/pprof/symbol", pprof.Symbol)
 	get("/debug/pprof/cmdline", notFound)
 	mux.HandleFunc("/", notFound)
@@ -80,7 +80,7 @@ func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks 
 		Handler:           guardHost(address, guardToken(login, metrics, crossOrigin.Handler(mux))),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      2 * time.Minute, // pprof refuses profiles that take longer
+		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          stdlog.New(serverLog{log}, "", 0),

@@ -87,6 +87,9 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/debug/pprof/", 200, "<html>"},
 		{"GET", "/debug/pprof/symbol", 200, "num_symbols"},
 		{"GET", "/debug/pprof/cmdline", 404, `{"error":"no_such_route"`},
+		{"GET", "/debug/pprof/profile?seconds=61", 400, `{"error":"bad_request","message":"seconds: want 1 to 60"}`},
+		{"GET", "/debug/pprof/trace?seconds=NaN", 400, `{"error":"bad_request"`},
+		{"GET", "/debug/pprof/heap?seconds=-1", 400, `{"error":"bad_request"`},
 		{"GET", "/", 404, `{"error":"no_such_route"`},
 		{"GET", "/v1/default/x", 404, `{"error":"no_such_route"`},
 		{"HEAD", "/livez", 200, ""},
@@ -183,6 +186,19 @@ func TestAdminRefusesWritesFromOtherOrigins(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if w.Code != 403 || !strings.Contains(w.Body.String(), `"cross_origin"`) {
 			t.Errorf("%s: %s: got %d %s", name, value, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAdminTrustsNothingBehindABody(t *testing.T) {
+	t.Parallel()
+	_, _, h := setupAdmin("127.0.0.1:8081")
+	for body, want := range map[string]string{"": "", "0\r\n\r\nGET /livez HTTP/1.1\r\n\r\n": "close"} {
+		r := httptest.NewRequest("POST", "http://127.0.0.1:8081/livez", strings.NewReader(body))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if got := w.Header().Get("Connection"); got != want {
+			t.Errorf("a body of %d bytes: got Connection %q, want %q", len(body), got, want)
 		}
 	}
 }

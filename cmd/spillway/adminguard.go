@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,11 @@ func guardHost(listen string, next http.Handler) http.Handler {
 		if !hostAllowed(r.Host, r.URL.Path, own) {
 			writeError(w, http.StatusForbidden, codeBadHost, "this port answers to its own address only, not to the name in the Host header")
 			return
+		}
+		if r.ContentLength != 0 {
+			// Nothing here takes a body, and net/http keeps to itself that one
+			// came with two lengths: what follows it is not to be trusted.
+			h.Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -100,6 +106,20 @@ func onlyGet(next http.HandlerFunc) http.Handler {
 		}
 		next(w, r)
 	})
+}
+
+// brief refuses profiles over more than a minute: pprof raises the server's own
+// time limit to whatever it is asked for.
+func brief(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if text := r.URL.Query().Get("seconds"); text != "" {
+			if n, err := strconv.ParseFloat(text, 64); err != nil || !(n > 0 && n <= 60) {
+				writeError(w, http.StatusBadRequest, wire.CodeBadRequest, "seconds: want 1 to 60")
+				return
+			}
+		}
+		next(w, r)
+	}
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
