@@ -69,6 +69,10 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 		done; \
 	done
 
+.PHONY: hostile
+hostile: build deps-test ## send hostile input to a real server and check every answer (under a minute)
+	$(GO) run ./bench/hostile
+
 .PHONY: bench
 bench: build deps-test ## hold its speed against what fasthttp and Redis allow, and check the accounts (7 minutes)
 	$(GO) run ./bench/run $(BENCHFLAGS)

@@ -1,0 +1,86 @@
+package main
+
+// asked is a request to the admin port under one of its own names.
+func asked(line, headers string) string {
+	return line + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + headers + "\r\n"
+}
+
+// hosted is a request under any name.
+func hosted(line, host string) string {
+	return line + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
+}
+
+const (
+	ledgerPath = "/api/v1/namespaces/default"
+	badHost    = "403 bad_host"
+	crossed    = "403 cross_origin"
+	notGet     = "405 method_not_allowed Allow=GET,HEAD"
+	noRoute    = "404 no_such_route"
+	// What net/http refuses by itself is text.
+	malformed = "400 text"
+)
+
+// admins are inputs of the admin port. None of them may change anything.
+var admins = []row{
+	{"a name that was re-pointed", hosted("GET "+ledgerPath, "evil.example"), badHost, kept},
+	{"a re-pointed name with our port", hosted("GET "+ledgerPath, "evil.example:8081"), badHost, kept},
+	{"a name that begins like ours", hosted("GET /metrics", "127.0.0.1.evil.example"), badHost, kept},
+	{"localhost as a subdomain", hosted("GET /metrics", "localhost.evil.example"), badHost, kept},
+	{"a public address", hosted("GET /metrics", "203.0.113.7"), badHost, kept},
+	{"a private address", hosted("GET /metrics", "10.0.0.1"), badHost, kept},
+	{"no address", hosted("GET /metrics", "0.0.0.0"), badHost, kept},
+	{"an empty Host", hosted("GET /metrics", ""), badHost, kept},
+	{"a decimal address", hosted("GET /metrics", "2130706433"), badHost, kept},
+	{"a hexadecimal address", hosted("GET /metrics", "0x7f000001"), badHost, kept},
+	{"the profiles under another name", hosted("GET /debug/pprof/heap", "evil.example"), badHost, kept},
+	{"a probe under another name", hosted("GET /livez", "evil.example"), badHost, kept},
+	{"a whole URL of another host", hosted("GET http://evil.example/metrics", "127.0.0.1"), badHost, kept},
+	{"two Hosts", "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n", malformed, closed},
+	{"no Host", "GET /livez HTTP/1.1\r\n\r\n", malformed, closed},
+	{"a Host with a space", hosted("GET /livez", "127.0.0.1 evil.example"), malformed, closed},
+	{"localhost", hosted("GET /livez", "localhost"), "200 status=ok", kept},
+	{"IPv6 loopback", hosted("GET /livez", "[::1]:8081"), "200 status=ok", kept},
+
+	{"a write from another origin", asked("POST "+ledgerPath, "Origin: http://evil.example\r\nContent-Length: 0\r\n"), crossed, kept},
+	{"a write from origin null", asked("POST "+ledgerPath, "Origin: null\r\nContent-Length: 0\r\n"), crossed, kept},
+	{"a write that says cross-site", asked("DELETE "+ledgerPath, "Sec-Fetch-Site: cross-site\r\n"), crossed, kept},
+	{"a write from a neighbouring site", asked("PUT "+ledgerPath, "Sec-Fetch-Site: same-site\r\nContent-Length: 0\r\n"), crossed, kept},
+	{"a form from another origin", asked("POST /", "Origin: http://evil.example\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n") + "a=b", crossed, closed},
+	{"a preflight", asked("OPTIONS "+ledgerPath, "Origin: http://evil.example\r\nAccess-Control-Request-Method: DELETE\r\n"), notGet, kept},
+	{"a WebSocket from another origin", asked("GET "+ledgerPath, "Origin: http://evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"), "200", kept},
+
+	{"POST of a namespace", asked("POST "+ledgerPath, "Content-Length: 0\r\n"), notGet, kept},
+	{"DELETE of a namespace", asked("DELETE "+ledgerPath, ""), notGet, kept},
+	{"PUT of the list", asked("PUT /api/v1/namespaces", "Content-Length: 0\r\n"), notGet, kept},
+	{"TRACE", asked("TRACE /livez", ""), notGet, kept},
+	{"POST of a profile", asked("POST /debug/pprof/symbol", "Content-Length: 0\r\n"), notGet, kept},
+	{"POST of the metrics", asked("POST /metrics", "Content-Length: 0\r\n"), notGet, kept},
+	{"CONNECT", "CONNECT 127.0.0.1:6379 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "404 text", kept},
+	{"an override by header", asked("GET "+ledgerPath, "X-HTTP-Method-Override: DELETE\r\n"), "200", kept},
+	{"an override by query", asked("GET "+ledgerPath+"?_method=DELETE&purge=1&pause=1", ""), "200", kept},
+	{"GET of what would purge", asked("GET "+ledgerPath+"/purge", ""), noRoute, kept},
+	{"GET of what would pause", asked("GET "+ledgerPath+"/pause?yes=1", ""), noRoute, kept},
+	{"GET of what would replay", asked("GET "+ledgerPath+"/dead/replay", ""), noRoute, kept},
+	{"HEAD of a namespace", asked("HEAD "+ledgerPath, ""), "200", kept},
+
+	{"the command line", asked("GET /debug/pprof/cmdline", ""), noRoute, kept},
+	{"the command line, with a slash", asked("GET /debug/pprof/cmdline/", ""), "404 text", kept},
+	{"the command line, escaped", asked("GET /debug/pprof/%63mdline", ""), noRoute, kept},
+	{"a profile longer than an answer", asked("GET /debug/pprof/profile?seconds=100000", ""), badRequest, kept},
+	{"a trace of no length", asked("GET /debug/pprof/trace?seconds=NaN", ""), badRequest, kept},
+	{"a heap's profile over an hour", asked("GET /debug/pprof/heap?seconds=3600", ""), badRequest, kept},
+	{"a profile nobody knows", asked("GET /debug/pprof/nothing", ""), "404 text", kept},
+	{"the ingest's own paths", asked("GET /v1/default/p", ""), noRoute, kept},
+	{"up out of the API", asked("GET /api/v1/../../etc/passwd", ""), "307", kept},
+	{"up, escaped", asked("GET /api/v1/namespaces/..%2f..%2fetc%2fpasswd", ""), "404 no_such_namespace", kept},
+	{"markup for a namespace", asked("GET /api/v1/namespaces/%3Cscript%3Ealert(1)%3C%2Fscript%3E", ""), "404 no_such_namespace", kept},
+	{"a line end for a namespace", asked("GET /api/v1/namespaces/a%0d%0aSet-Cookie:%20b=c", ""), "404 no_such_namespace", kept},
+	{"a NUL for a namespace", asked("GET /api/v1/namespaces/a%00", ""), "404 no_such_namespace", kept},
+	{"a key of ours for a namespace", asked("GET /api/v1/namespaces/default%7D:q:*", ""), "404 no_such_namespace", kept},
+	{"an audit of nonsense", asked("GET "+ledgerPath+"?audit=%FF", ""), badRequest, kept},
+	{"a header of 20 KiB", asked("GET /livez", "X-A: "+x(20<<10)+"\r\n"), "431 text", closed},
+	{"CL and TE", asked("POST /livez", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n" + smuggled, notGet, closed},
+	{"two lengths", asked("POST /livez", "Content-Length: 1\r\nContent-Length: 2\r\n") + "xy", malformed, closed},
+	{"noise", "\xff\xfe\r\n\r\n", malformed, closed},
+	{"a body of 1 MiB that nobody reads", asked("POST /livez", "Content-Length: 1048576\r\n") + x(1<<20), notGet, closed},
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A category is a part of the corpus, and how to judge each of its rows.
+type category struct {
+	name  string
+	about string
+	count int
+	rows  []row // of the data port; other inputs have a form of their own
+	// run judges every row and reports those that differ.
+	run func(ctx context.Context, r *rig, report func(difference)) error
+}
+
+// A difference is a row that was answered otherwise than it says.
+type difference struct {
+	row, sent string
+	got, want string
+}
+
+// corpus is every category, in the order they run.
+func corpus() []category {
+	return []category{
+		onData("framing", "both lengths, wrong lengths, codings, chunks, folds, bare line ends; whatever hides a request", framing),
+		onData("protocols", "other versions, other protocols, malformed request lines", protocols),
+		onData("methods", "methods that no route has, overrides", methods),
+		onData("paths", "escapes, dots, slashes, hosts and fragments in the target; the admin port's paths", paths),
+		onData("headers", "malformed, too many, too large; times, keys, discards, preferences", headers),
+		onData("bodies", "too large by length, by chunks, by expectation; empty; types; lines", bodies),
+		{"slow", "stalls and trickles in every place; an answer in time and an end without a reset", len(slow), nil, runSlow},
+		onData("encodings", "bombs, doubled and unknown encodings, corrupt and lying streams", encodings),
+		onData("json", "grammar, depth, size, types of fields, envelopes and items", jsons),
+		onData("names", "partitions with braces, patterns, controls, look-alikes, of other types", names),
+		onData("cardinality", "more partitions than a namespace may have", cardinality),
+		{"admin", "names that were re-pointed, other origins, methods, writes by GET, the command line", len(admins), nil, runAdmin},
+		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, runRefused},
+		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, runTargets},
+		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets),
+	}
+}
+
+// onData is a category of the data port. Its rows run one by one, so that the
+// server's own count of requests tells whether it saw one that nobody sent.
+func onData(name, about string, rows []row) category {
+	return category{name, about, len(rows), rows, func(ctx context.Context, r *rig, report func(difference)) error {
+		before, err := r.plain.metric(ctx, "spillway_ingest_requests_total")
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			want := strings.Split(row.want, " | ")
+			s := exchange(r.plain.data, stall(row.send), want)
+			r.heard(s)
+			s.compare(row.name, row.send, want, row.fate, report)
+			after, err := r.plain.metric(ctx, "spillway_ingest_requests_total")
+			if err != nil {
+				return fmt.Errorf("after %s: %w", row.name, err)
+			}
+			// A row of probes aside, what was answered is what was counted.
+			expected := 0
+			for _, a := range s.answers {
+				if a != "none" && a != "100" {
+					expected++
+				}
+			}
+			if s.fate == kept && s.problem == "" {
+				expected++ // the probe
+			}
+			if served := int(after - before); served != expected {
+				report(difference{row.name, row.send, fmt.Sprintf("%d requests served", served), fmt.Sprint(expected)})
+			}
+			before = after
+		}
+		return nil
+	}}
+}
+
+// compare reports where a row's end is not the one it should have.
+func (s *seen) compare(name, sent string, want []string, f fate, report func(difference)) {
+	if slices.Equal(s.answers, want) && s.fate == f && s.problem == "" {
+		return
+	}
+	report(difference{name, sent, s.String(), strings.Join(want, " | ") + ", " + f.String()})
+}
+
+// heard keeps what the accounts at the end need.
+func (r *rig) heard(s *seen) {
+	r.acknowledged += s.accepted
+	r.said = append(r.said, s.raw...)
+}
+
+// runSlow has all slow clients at once, or they would take a minute.
+func runSlow(_ context.Context, r *rig, report func(difference)) error {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, row := range slow {
+		all.Go(func() {
+			var sent strings.Builder
+			for _, p := range row.pieces {
+				sent.WriteString(p.text)
+			}
+			want := strings.Split(row.want, " | ")
+			s := exchange(r.hasty.data, row.pieces, want)
+			mu.Lock()
+			defer mu.Unlock()
+			r.hastily += s.accepted
+			r.said = append(r.said, s.raw...)
+			s.compare(row.name, sent.String(), want, row.fate, report)
+			if row.within > 0 && s.after > row.within {
+				report(difference{row.name, sent.String(), fmt.Sprintf("answered after %v", s.after.Round(time.Millisecond)), fmt.Sprintf("within %v", row.within)})
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// runAdmin also looks whether anything was changed.
+func runAdmin(ctx context.Context, r *rig, report func(difference)) error {
+	before, err := r.plain.ledger(ctx, true)
+	if err != nil {
+		return err
+	}
+	for _, row := range admins {
+		want := strings.Split(row.want, " | ")
+		s := exchange(r.plain.admin, stall(row.send), want)
+		r.said = append(r.said, s.raw...)
+		s.compare(row.name, row.send, want, row.fate, report)
+	}
+	after, err := r.plain.ledger(ctx, true)
+	// What was buffered before may have been delivered meanwhile.
+	after.Delivered, before.Delivered = after.Delivered+after.Buffered, before.Delivered+before.Buffered
+	after.Buffered, before.Buffered = 0, 0
+	if err == nil && after != before {
+		report(difference{"the ledger afterwards", "", fmt.Sprintf("%+v", after), fmt.Sprintf("%+v", before)})
+	}
+	return err
+}
+
+func runRefused(ctx context.Context, r *rig, report func(difference)) error {
+	for _, u := range refused {
+		if got := u.judge(ctx, r); got != "" {
+			report(difference{u.name, u.url, got, "exit 2, " + u.says})
+		}
+	}
+	return nil
+}
+
+func runTargets(ctx context.Context, r *rig, report func(difference)) error {
+	for _, t := range targets {
+		want := []string{ok}
+		s := exchange(r.sinks.data, stall(aim("/v1/"+t.namespace()+"/p")), want)
+		s.compare(t.name, t.url, want, kept, report)
+		r.sinkward += s.accepted
+	}
+	for _, t := range targets {
+		if got := t.judge(ctx, r); got != "" {
+			report(difference{t.name, t.url, got, t.ends.String()})
+		}
+	}
+	return nil
+}

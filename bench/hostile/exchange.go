@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// patience is how long an answer may take where a row does not say.
+	patience = 10 * time.Second
+	probe    = "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+)
+
+// seen is what became of a row.
+type seen struct {
+	answers  []string // in the form of row.want
+	raw      []string // the same as text, for the search for secrets
+	accepted int64
+	fate     fate
+	problem  string // what no row may show: a reset, an answer that is no HTTP
+	closing  bool   // the last answer said that the connection ends with it
+	after    time.Duration
+}
+
+func (s *seen) String() string {
+	text := strings.Join(s.answers, " | ") + ", " + s.fate.String()
+	if s.problem != "" {
+		text += ", " + s.problem
+	}
+	return text
+}
+
+// exchange sends pieces on a connection of their own and reads what comes back:
+// as many answers as are wanted, and then whether the connection goes on.
+func exchange(addr string, pieces []piece, want []string) *seen {
+	s := &seen{}
+	began := time.Now()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		s.problem = err.Error()
+		return s
+	}
+	defer func() { _ = c.Close() }()
+	written := make(chan error, 1)
+	go func() {
+		for _, p := range pieces {
+			if _, err := io.WriteString(c, p.text); err != nil {
+				written <- err // a server may stop reading; its answer says why
+				return
+			}
+			time.Sleep(p.pause)
+		}
+		written <- nil
+	}()
+	first, _, _ := strings.Cut(pieces[0].text, " ")
+	in := bufio.NewReader(c)
+	_ = c.SetReadDeadline(time.Now().Add(patience)) // reading tells what a closed socket would
+	for range want {
+		if !s.read(in, first) {
+			s.fate = closed
+			return s
+		}
+		s.after = time.Since(began)
+	}
+	s.last(c, in, <-written)
+	return s
+}
+
+// read adds one answer; false when there is none.
+func (s *seen) read(in *bufio.Reader, method string) bool {
+	resp, err := http.ReadResponse(in, &http.Request{Method: method})
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		s.answers = append(s.answers, "none")
+		return false
+	case err != nil:
+		s.problem = "no answer: " + err.Error()
+		return false
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.problem = "answer cut short: " + err.Error()
+		return false
+	}
+	text, accepted := render(resp, body)
+	s.answers, s.accepted = append(s.answers, text), s.accepted+accepted
+	s.raw = append(s.raw, fmt.Sprint(resp.Header, string(body)))
+	s.closing = resp.Close
+	return true
+}
+
+// last finds out the fate: a server that said it closes has to, without a
+// reset (which whatever is sent to a closed socket would bring about); on any
+// other connection a further request has to be answered.
+func (s *seen) last(c net.Conn, in *bufio.Reader, writeErr error) {
+	if writeErr == nil && !s.closing {
+		_, writeErr = io.WriteString(c, probe)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodGet})
+	switch {
+	case err == nil:
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			s.problem = "answer cut short: " + err.Error()
+			return
+		}
+		if text, _ := render(resp, body); text != "200 status=ok" {
+			s.problem = "one more answer than wanted, or the wrong one: " + text
+		}
+	case errors.Is(err, syscall.ECONNRESET):
+		s.fate, s.problem = closed, "reset"
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		s.fate = closed
+	default:
+		s.problem = "the connection hangs: " + err.Error()
+	}
+	if s.fate == kept && writeErr != nil {
+		s.problem = "cannot send: " + writeErr.Error()
+	}
+}
+
+// render is an answer in the form of row.want, and how many entries it says
+// were accepted.
+func render(resp *http.Response, body []byte) (text string, accepted int64) {
+	parts := []string{strconv.Itoa(resp.StatusCode)}
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	var b struct {
+		Error, Scope, Outcome, Status string
+		Accepted                      *int64
+		Evicted                       int64
+		Results                       []struct {
+			I              int
+			Result, Reason string
+		}
+	}
+	isJSON := resp.Header.Get("Content-Type") == "application/json"
+	switch {
+	case isJSON && len(body) > 0 && json.Unmarshal(body, &b) != nil:
+		add("malformed body %q", body)
+	case len(body) > 0 && !isJSON && resp.StatusCode >= 400:
+		add("text")
+	}
+	if b.Error != "" {
+		add("%s", b.Error)
+	}
+	if b.Status != "" {
+		add("status=%s", b.Status)
+	}
+	for _, f := range [][2]string{{"scope", b.Scope}, {"outcome", b.Outcome}} {
+		if f[1] != "" {
+			add("%s=%s", f[0], f[1])
+		}
+	}
+	switch {
+	case b.Accepted != nil:
+		accepted = *b.Accepted
+		add("accepted=%d", accepted)
+	case resp.StatusCode == http.StatusAccepted, resp.StatusCode == http.StatusNoContent:
+		accepted = 1 // rows that ask for these send one entry
+	}
+	if b.Evicted > 0 {
+		add("evicted=%d", b.Evicted)
+	}
+	for _, r := range b.Results {
+		add("%d:%s/%s", r.I, r.Result, r.Reason)
+	}
+	for _, name := range []string{"Allow", "Accept-Encoding"} {
+		if value := resp.Header.Get(name); value != "" {
+			add("%s=%s", name, strings.ReplaceAll(value, " ", ""))
+		}
+	}
+	if after := resp.Header.Get("Retry-After"); after != "" {
+		if n, err := strconv.Atoi(after); err != nil || n < 1 {
+			add("bad Retry-After %q", after)
+		} else {
+			add("Retry-After")
+		}
+	}
+	if server := resp.Header.Get("Server"); server != "" {
+		add("Server=%s", server)
+	}
+	return strings.Join(parts, " "), accepted
+}

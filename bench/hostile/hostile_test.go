@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestEveryInputIsAnsweredAsDocumented(t *testing.T) {
+	t.Parallel()
+	bin := filepath.Join(t.TempDir(), "spillway")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/spillway").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	var out, progress bytes.Buffer
+	if code := command(t.Context(), []string{"-bin", bin}, &out, &progress); code != 0 {
+		t.Errorf("exit code %d\n%s%s", code, &out, &progress)
+	}
+}
+
+func TestREADMESaysHowManyRowsEachCategoryHas(t *testing.T) {
+	t.Parallel()
+	var want strings.Builder
+	want.WriteString("| category | rows | what it tries |\n|---|---|---|\n")
+	total := 0
+	for _, c := range corpus() {
+		fmt.Fprintf(&want, "| %s | %d | %s |\n", c.name, c.count, c.about)
+		total += c.count
+	}
+	fmt.Fprintf(&want, "| all | %d | |\n", total)
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := regexp.MustCompile(`(?m)^\| category(.*\n\|)*.*\n`)
+	if *update {
+		text = table.ReplaceAllLiteral(text, []byte(want.String()))
+		if err := os.WriteFile("README.md", text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := table.FindString(string(text)); got != want.String() {
+		t.Errorf("README.md has this table:\n%s\nwant\n%s", got, &want)
+	}
+}
+
+func TestRowsDiffer(t *testing.T) {
+	t.Parallel()
+	names, inputs := map[string]bool{}, map[string]string{}
+	once := func(category, name, input string) {
+		if name = category + ": " + name; names[name] {
+			t.Errorf("%s is there twice", name)
+		}
+		names[name] = true
+		if other, twice := inputs[input]; twice {
+			t.Errorf("%s sends what %s sends", name, other)
+		}
+		inputs[input] = name
+	}
+	for _, c := range corpus() {
+		for _, r := range c.rows {
+			once(c.name, r.name, r.send)
+		}
+	}
+	for _, r := range admins {
+		once("admin", r.name, "admin "+r.send)
+	}
+	for _, r := range slow {
+		once("slow", r.name, fmt.Sprint("slow ", r.pieces))
+	}
+	for _, u := range refused {
+		once("sink urls", u.name, u.url)
+	}
+	for _, u := range targets {
+		once("sink answers", u.name, u.url)
+	}
+}
+
+// The runner is only worth as much as what it notices.
+func TestWhatIsAnsweredOtherwiseIsNoticed(t *testing.T) {
+	t.Parallel()
+	const empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	alive := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"status\":\"ok\"}"
+	last := "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 23\r\n\r\n{\"error\":\"bad_request\"}"
+	for name, c := range map[string]struct {
+		script peer
+		want   string
+	}{
+		"as wanted, kept":      {peer{answers: []string{empty, alive}}, "200, kept"},
+		"as wanted, closed":    {peer{answers: []string{last}, close: true}, "400 bad_request, closed"},
+		"another status":       {peer{answers: []string{last}, close: true}, "400 bad_request, closed"},
+		"one answer more":      {peer{answers: []string{empty + empty, alive}}, "200, kept, one more answer than wanted, or the wrong one: 200"},
+		"no answer":            {peer{close: true}, "none, closed"},
+		"no HTTP":              {peer{answers: []string{"nonsense\r\n\r\n"}, close: true}, `, closed, no answer: malformed HTTP response "nonsense"`},
+		"a reset":              {peer{answers: []string{last}, close: true, reset: true}, "400 bad_request, closed, reset"},
+		"the server is named":  {peer{answers: []string{strings.Replace(empty, "\r\n", "\r\nServer: x\r\n", 1), alive}}, "200 Server=x, kept"},
+		"JSON that is none":    {peer{answers: []string{strings.Replace(last, `"error"`, `"error_`, 1)}, close: true}, `400 malformed body "{\"error_:\"bad_request\"}", closed`},
+		"a wait of no seconds": {peer{answers: []string{strings.Replace(empty, "\r\n", "\r\nRetry-After: 0\r\n", 1), alive}}, `200 bad Retry-After "0", kept`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := exchange(c.script.listen(t), stall("GET / HTTP/1.1\r\n\r\n"), []string{"200"})
+			if got := s.String(); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// rig is what meets the corpus, on free ports and in a folder of its own.
+//
+//	rows ──TCP──▶ plain ──┐             ┌──▶ null:, a file, the hazard
+//	slow ──TCP──▶ hasty ──┼── redis ────┤
+//	one entry ──▶ sinks ──┘  (password) └──▶ targets that mean no good
+type rig struct {
+	dir, bin string
+	redis    *proc.Process
+	hazard   *hazard
+	plain    *server // default settings
+	hasty    *server // gives a request readTimeout
+	sinks    *server // a namespace for each of targets
+	keep     bool    // the folder, at the end
+
+	before baseline // of plain
+	// Entries that answers of plain, hasty and sinks said were accepted.
+	acknowledged, hastily, sinkward int64
+	said                            []string // heads and bodies of all answers
+}
+
+// server is one `spillway serve`.
+type server struct {
+	*proc.Process
+	data, admin string // host:port
+	namespaces  []string
+}
+
+// Secrets of the configuration. No output may ever show one; a name of its own
+// each, so that a leak tells which.
+const (
+	redisSecret  = "canary-redis-5c1e"
+	userSecret   = "canary-user-77aa"
+	pathSecret   = "canary-path-19f0"
+	querySecret  = "canary-query-b3d2"
+	headerSecret = "canary-header-e4c8" // and of the clients
+	bodySecret   = "canary-body-02fe"
+)
+
+func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
+	r := &rig{}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.bin, err = filepath.Abs(bin); err != nil {
+		return r, err
+	}
+	if r.dir, err = os.MkdirTemp("", "spillway-hostile-"); err != nil {
+		return r, err
+	}
+	if r.hazard, err = newHazard(); err != nil {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	addrs, err := proc.FreeAddrs(7)
+	if err != nil {
+		return r, err
+	}
+	if err := r.startRedis(ctx, redisServer, addrs[0]); err != nil {
+		return r, err
+	}
+	hooked := fmt.Sprintf("http://user:%s@%s/answer/422/%s?token=%s", userSecret, r.hazard.addr, pathSecret, querySecret)
+	if r.plain, err = r.serve(ctx, "plain", addrs[1:3], "log_format: json", map[string]string{
+		"default": `sink: "null:"`,
+		"few":     `sink: "null:", max_partitions: 3, linger: 3m`,
+		"small":   `sink: "null:", capacity: 5`,
+		"filed":   fmt.Sprintf(`sink: "file://%s", linger: 50ms`, filepath.Join(r.dir, "out.ndjson")),
+		"hooked":  fmt.Sprintf(`sink: %q, linger: 0s`, hooked),
+	}); err != nil {
+		return r, err
+	}
+	if r.hasty, err = r.serve(ctx, "hasty", addrs[3:5], fmt.Sprintf("log_format: console\nread_timeout: %v", readTimeout), map[string]string{
+		"default": `sink: "null:"`,
+	}); err != nil {
+		return r, err
+	}
+	spaces := map[string]string{}
+	for _, t := range targets {
+		spaces[t.namespace()] = fmt.Sprintf("sink: %q, linger: 0s", t.at(r))
+	}
+	r.sinks, err = r.serve(ctx, "sinks", addrs[5:7], "log_format: json\nsink_timeout: 1s\nlease: 3s", spaces)
+	return r, err
+}
+
+func (r *rig) startRedis(ctx context.Context, bin, addr string) (err error) {
+	r.redis, err = proc.Start(r.dir, "redis", bin, "--port", proc.Port(addr), "--bind", "127.0.0.1", "--dir", r.dir,
+		"--save", "", "--maxmemory-policy", "noeviction", "--requirepass", redisSecret)
+	if err != nil {
+		return err
+	}
+	c := redis.NewClient(&redis.Options{Addr: addr, Password: redisSecret, MaxRetries: -1})
+	defer func() { _ = c.Close() }()
+	r.hazard.redis = addr
+	return r.redis.Await(ctx, "redis-server", func(ctx context.Context) error { return c.Ping(ctx).Err() })
+}
+
+// serve starts a server with a file of its own and waits until it is ready.
+func (r *rig) serve(ctx context.Context, name string, addrs []string, settings string, namespaces map[string]string) (*server, error) {
+	s := &server{data: addrs[0], admin: addrs[1]}
+	var file strings.Builder
+	fmt.Fprintf(&file, "redis: redis://:%s@%s\nprefix: %s\nlisten: %s\nadmin_listen: %s\nlog_level: debug\n%s\nnamespaces:\n",
+		redisSecret, r.hazard.redis, name, s.data, s.admin, settings)
+	for ns, policy := range namespaces {
+		fmt.Fprintf(&file, "  %s: {%s}\n", ns, policy)
+		s.namespaces = append(s.namespaces, ns)
+	}
+	path := filepath.Join(r.dir, name+".yaml")
+	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.Process, err = proc.Start(r.dir, name, r.bin, "serve", "--config", path); err != nil {
+		return nil, err
+	}
+	return s, s.Await(ctx, "spillway serve", func(ctx context.Context) error {
+		_, err := s.get(ctx, "/readyz")
+		return err
+	})
+}
+
+func (r *rig) servers() []*server { return []*server{r.plain, r.hasty, r.sinks} }
+
+// close stops servers before their Redis, as an operator would.
+func (r *rig) close() {
+	for _, s := range r.servers() {
+		if s != nil && s.Process != nil {
+			s.Stop()
+		}
+	}
+	if r.redis != nil {
+		r.redis.Stop()
+	}
+	if r.hazard != nil {
+		r.hazard.close()
+	}
+	if !r.keep {
+		_ = os.RemoveAll(r.dir) // a temp folder; the system clears what is left
+	}
+}
+
+// lone keeps no connection open, so that asking leaves nothing behind.
+var lone = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+
+// get is the body of a 200 of the admin port.
+func (s *server) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := lone.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %.200s", path, resp.Status, body)
+	}
+	return body, err
+}
+
+// metric sums the samples of a metric whose labels hold all of the given ones.
+func (s *server) metric(ctx context.Context, name string, labels ...string) (sum float64, err error) {
+	text, err := s.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+samples:
+	for lines.Scan() {
+		rest, found := strings.CutPrefix(lines.Text(), name)
+		if !found || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(rest, l) {
+				continue samples
+			}
+		}
+		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("read metric %s: %w", name, err)
+		}
+		sum += value
+	}
+	return sum, lines.Err()
+}
+
+// ledger adds up the ledgers of all namespaces, each held to its law.
+func (s *server) ledger(ctx context.Context, audit bool) (total partition.Ledger, err error) {
+	for _, ns := range s.namespaces {
+		a, err := bench.ReadAccount(ctx, "http://"+s.admin, ns, audit)
+		if err != nil {
+			return total, err
+		}
+		l := a.Ledger
+		if l.Accepted != l.Delivered+l.Evicted+l.Expired+l.Dead+l.Lost+l.Buffered || l.Lost != 0 {
+			return total, fmt.Errorf("the ledger of %s does not add up: %+v", ns, l)
+		}
+		if audit && *a.Residual != 0 {
+			return total, fmt.Errorf("the ledger of %s is off by %d", ns, *a.Residual)
+		}
+		total.Accepted += l.Accepted
+		total.Delivered += l.Delivered
+		total.Evicted += l.Evicted
+		total.Expired += l.Expired
+		total.Dead += l.Dead
+		total.Buffered += l.Buffered
+	}
+	return total, nil
+}

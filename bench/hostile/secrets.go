@@ -1,0 +1,54 @@
+package main
+
+import "strings"
+
+// secrets are inputs that carry what must not come out again, neither in an
+// answer nor anywhere else; and inputs that try to write lines of their own
+// into a log or a terminal.
+var secrets = []row{
+	{"a token", headed("Authorization: Bearer " + headerSecret + "\r\n"), ok, kept},
+	{"a cookie", headed("Cookie: session=" + headerSecret + "\r\n"), ok, kept},
+	{"a token in the query", aim(one + "?token=" + headerSecret), ok, kept},
+	{"a token where it is refused", post("/v1/nobody/p", "Authorization: Bearer "+headerSecret+"\r\n", "x"), "404 no_such_namespace", kept},
+	{"a token in a head that cannot be read", headed("Authorization: Bearer " + headerSecret + "\r\nX-A : b\r\n"), badRequest, closed},
+	{"a token in a head that is too large", headed("Authorization: Bearer " + headerSecret + x(8<<10) + "\r\n"), "431 headers_too_large", closed},
+	{"a secret in a path", aim("/v1/default/" + headerSecret + "/"), badPartition, kept},
+	{"a secret in an escaped path", aim("/v1/default/%7B" + headerSecret), badRequest, kept},
+	{"a secret in a method", request(headerSecret+" "+one, "", ""), "405 method_not_allowed Allow=POST,GET,HEAD", kept},
+	{"a secret in a time", headed("X-Sent-At: " + headerSecret + "\r\n"), "400 bad_time", kept},
+	{"a secret in discards", headed("X-Client-Discards: " + headerSecret + "\r\n"), badHeader, kept},
+	{"a secret in an encoding", headed("Content-Encoding: " + headerSecret + "\r\n"), unsupported, kept},
+	{"a secret in a Host", "GET /livez HTTP/1.1\r\nHost: " + headerSecret + "\r\n\r\n", "200 status=ok", kept},
+	{"a secret payload", post(one, "", bodySecret), ok, kept},
+	{"a secret in bad JSON", array(`["` + bodySecret), badJSON, kept},
+	{"a secret in a bad line", post(mixed, asNDJSON, bodySecret), "400 bad_ndjson", kept},
+	{"a secret for a partition", items(`[{"partition":"/` + bodySecret + `","data":1}]`), "200 accepted=0 0:drop/bad_partition", kept},
+	{"a secret in a corrupt body", post(one, asGzip, bodySecret), corrupt, kept},
+	{"a secret in a chunk size", request("POST "+one, "Transfer-Encoding: chunked\r\n", bodySecret+"\r\n"), badRequest, closed},
+	{"a secret to a sink that refuses it", post("/v1/hooked/p", "", bodySecret), ok, kept},
+	{"a batch to a sink that refuses it", post("/v1/hooked/q", asJSON, `["`+bodySecret+`",{"a":"`+bodySecret+`"}]`), "200 accepted=2", kept},
+
+	{"line ends in a payload", post("/v1/filed/p", "", "a\r\n{\"namespace\":\"default\",\"partition\":\"forged\"}\r\n"), ok, kept},
+	{"terminal sequences in a payload", post("/v1/filed/p", "", "\x1b[2J\x1b]0;owned\a\x00\x7f"), ok, kept},
+	{"line separators of Unicode in a payload", post("/v1/filed/p", asJSON, "[\"a\u2028b\u2029c\u0085d\"]"), ok, kept},
+	{"line ends between JSON tokens", post("/v1/filed/p", asJSON, "[{\n\"a\"\r:\n1\n}]"), ok, kept},
+	{"bytes that are no UTF-8 in a payload", post("/v1/filed/p", "", "\xff\xfe\r\n\xc3"), ok, kept},
+	{"a line end in a partition", items(`[{"partition":"p\nlevel=error","data":1}]`), "200 accepted=0 0:drop/bad_partition", kept},
+	{"a log line in a user agent", headed("User-Agent: x\" level=error msg=\"owned\r\n"), ok, kept},
+	{"a log line in a path", aim("/v1/default/%0alevel=error"), badRequest, kept},
+	{"a log line in a head that cannot be read", headed("X-A : \"}\\n{\"level\":\"error\"\r\n"), badRequest, closed},
+	{"percent signs for a formatter", aim("/v1/default/%s%s%n%!v(PANIC=x)"), badPartition, kept},
+}
+
+// allSecrets is what no output may hold.
+var allSecrets = []string{redisSecret, userSecret, pathSecret, querySecret, headerSecret, bodySecret}
+
+// leaked returns the first secret that text holds.
+func leaked(text string) string {
+	for _, s := range allSecrets {
+		if strings.Contains(text, s) {
+			return s
+		}
+	}
+	return ""
+}
