@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // request11 is a raw HTTP/1.1 request with its head lines and body.
@@ -258,4 +262,28 @@ func TestAckGivenTwiceIsRefused(t *testing.T) {
 		p.post("/v1/default/p"+query, "x").expect(t, 400, "bad_request")
 	}
 	p.post("/v1/default/p?x=1&ack=none", "x").expect(t, 202, "")
+}
+
+func TestTheLogNeverQuotesAHeader(t *testing.T) {
+	t.Parallel()
+	const canary = "c4n4ry"
+	core, logged := observer.New(zap.DebugLevel)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+	p := listenOn(t, newFake(), nil, ln, dial, zap.New(core))
+	for _, head := range []string{"Authorization: " + canary + "\x00", canary + " : b", canary, "X: " + canary + "\x01", "Content-Length: " + canary, "Transfer-Encoding: " + canary, "Host: " + canary} {
+		r, _ := p.raw(request11("POST /v1/default/p", head+"\r\n", "x"))
+		r.expect(t, 400, "bad_request")
+	}
+	for _, e := range logged.All() {
+		if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, canary) {
+			t.Errorf("logged %s", text)
+		}
+	}
+	if logged.Len() == 0 {
+		t.Error("nothing was logged, which proves nothing")
+	}
 }

@@ -242,6 +242,13 @@ type connLog struct{ log *zap.Logger }
 
 func (c connLog) Printf(format string, args ...any) {
 	if e := c.log.Check(zap.DebugLevel, "connection"); e != nil {
+		for i := range args {
+			if err, ok := args[i].(error); ok {
+				// Some errors quote the header that is wrong, and it may hold a
+				// token; SecureErrorLogMessage does not cover them.
+				args[i], _, _ = strings.Cut(err.Error(), `"`)
+			}
+		}
 		e.Write(zap.String("detail", fmt.Sprintf(format, args...)))
 	}
 }
