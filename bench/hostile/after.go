@@ -22,10 +22,11 @@ type baseline struct {
 }
 
 func (s *server) baseline(ctx context.Context, r *rig) (b baseline, err error) {
-	if b.goroutines, err = s.metric(ctx, "go_goroutines"); err != nil {
+	// The other way round it would count the connection that asked.
+	if b.descriptors, err = s.descriptors(r); err != nil {
 		return b, err
 	}
-	b.descriptors, err = s.descriptors(r)
+	b.goroutines, err = s.metric(ctx, "go_goroutines")
 	return b, err
 }
 
@@ -70,7 +71,7 @@ func (r *rig) warm(ctx context.Context) (err error) {
 		if s.problem != "" {
 			return errors.New("warm up: " + s.problem)
 		}
-		r.heard(s)
+		r.heard(r.plain, s)
 	}
 	err = until(ctx, 10*time.Second, func() error { return r.written(1) })
 	if err == nil {
@@ -103,6 +104,9 @@ func alive(ctx context.Context, r *rig) error {
 		if _, err := s.get(ctx, "/readyz"); err != nil {
 			return err
 		}
+		if s == r.sealed {
+			continue // it answers nobody without a certificate
+		}
 		seen := exchange(s.data, stall(probe), []string{"200 status=ok"})
 		if seen.problem != "" || seen.fate != kept {
 			return errors.New(seen.String())
@@ -129,21 +133,18 @@ func noPanics(ctx context.Context, r *rig) error {
 
 // exactLedger: acknowledged = accepted + repeated under a key + lost after a 202.
 func exactLedger(ctx context.Context, r *rig) error {
-	for _, of := range []struct {
-		s     *server
-		acked int64
-	}{{r.plain, r.acknowledged}, {r.hasty, r.hastily}, {r.sinks, r.sinkward}} {
+	for _, of := range r.servers() {
 		var l, repeated, lost float64
 		err := until(ctx, 5*time.Second, func() error { // what was answered 202 is on its way
-			total, err := of.s.ledger(ctx, false)
+			total, err := of.ledger(ctx, false)
 			if err != nil {
 				return err
 			}
 			l = float64(total.Accepted)
-			if repeated, err = of.s.metric(ctx, "spillway_ingest_entries_total", `result="repeated"`); err != nil {
+			if repeated, err = of.metric(ctx, "spillway_ingest_entries_total", `result="repeated"`); err != nil {
 				return err
 			}
-			if lost, err = of.s.metric(ctx, "spillway_ingest_unacked_losses_total"); err != nil {
+			if lost, err = of.metric(ctx, "spillway_ingest_unacked_losses_total"); err != nil {
 				return err
 			}
 			if l+repeated+lost != float64(of.acked) {
@@ -154,12 +155,12 @@ func exactLedger(ctx context.Context, r *rig) error {
 		if err != nil {
 			return err
 		}
-		if _, err := of.s.ledger(ctx, true); err != nil {
+		if _, err := of.ledger(ctx, true); err != nil {
 			return err
 		}
-	}
-	if r.acknowledged < 1000 || r.hastily == 0 || r.sinkward == 0 {
-		return errors.New("too little was accepted for this to mean anything")
+		if of.acked == 0 {
+			return errors.New("a server acknowledged nothing, which proves nothing")
+		}
 	}
 	return nil
 }
@@ -274,12 +275,9 @@ func noLeak(ctx context.Context, r *rig) error {
 	}
 	for _, s := range r.servers() {
 		for _, path := range []string{
-			"/metrics", "/readyz", "/api/v1/namespaces", ledgerPath, "/debug/pprof/", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1",
+			"/metrics", "/readyz", "/api/v1/namespaces", "/api/v1/namespaces/" + s.namespaces[0], "/debug/pprof/", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1",
 			"/debug/pprof/allocs?debug=1", "/debug/pprof/block?debug=1", "/debug/pprof/mutex?debug=1", "/debug/pprof/threadcreate?debug=1", "/debug/pprof/symbol", "/debug/pprof/trace?seconds=0.1",
 		} {
-			if path == ledgerPath && s == r.sinks {
-				continue // it has no namespace of that name
-			}
 			text, err := s.get(ctx, path)
 			if err != nil {
 				return err

@@ -28,38 +28,47 @@ type difference struct {
 // corpus is every category, in the order they run.
 func corpus() []category {
 	return []category{
-		onData("framing", "both lengths, wrong lengths, codings, chunks, folds, bare line ends; whatever hides a request", framing),
-		onData("protocols", "other versions, other protocols, malformed request lines", protocols),
-		onData("methods", "methods that no route has, overrides", methods),
-		onData("paths", "escapes, dots, slashes, hosts and fragments in the target; the admin port's paths", paths),
-		onData("headers", "malformed, too many, too large; times, keys, discards, preferences", headers),
-		onData("bodies", "too large by length, by chunks, by expectation; empty; types; lines", bodies),
+		onData("framing", "both lengths, wrong lengths, codings, chunks, folds, bare line ends; whatever hides a request", framing, plain),
+		onData("protocols", "other versions, other protocols, malformed request lines", protocols, plain),
+		onData("methods", "methods that no route has, overrides", methods, plain),
+		onData("paths", "escapes, dots, slashes, hosts and fragments in the target; the admin port's paths", paths, plain),
+		onData("headers", "malformed, too many, too large; times, keys, discards, preferences", headers, plain),
+		onData("bodies", "too large by length, by chunks, by expectation; empty; types; lines", bodies, plain),
 		{"slow", "stalls and trickles in every place; an answer in time and an end without a reset", len(slow), nil, runSlow},
-		onData("encodings", "bombs, doubled and unknown encodings, corrupt and lying streams", encodings),
-		onData("json", "grammar, depth, size, types of fields, envelopes and items", jsons),
-		onData("names", "partitions with braces, patterns, controls, look-alikes, of other types", names),
-		onData("cardinality", "more partitions than a namespace may have", cardinality),
-		{"admin", "names that were re-pointed, other origins, methods, writes by GET, the command line", len(admins), nil, runAdmin},
+		onData("encodings", "bombs, doubled and unknown encodings, corrupt and lying streams", encodings, plain),
+		onData("json", "grammar, depth, size, types of fields, envelopes and items", jsons, plain),
+		onData("names", "partitions with braces, patterns, controls, look-alikes, of other types", names, plain),
+		onData("cardinality", "more partitions than a namespace may have", cardinality, plain),
+		{"admin", "names that were re-pointed, other origins, methods, writes by GET, the command line", len(admins), nil, func(ctx context.Context, r *rig, report func(difference)) error {
+			return runAdmin(ctx, r, r.plain, admins, report)
+		}},
+		onData("auth", "tokens missing, wrong, another's, in every wrong place, on every route", auth, guarded),
+		onData("quotas", "entries and new partitions beyond what a token may use up", quotas, guarded),
+		{"admin token", "an admin port that asks for a token, and gets others", len(guardedAdmins), nil, func(ctx context.Context, r *rig, report func(difference)) error {
+			return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
+		}},
+		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, runSealed},
 		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, runRefused},
 		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, runTargets},
-		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets),
+		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
 
 // onData is a category of the data port. Its rows run one by one, so that the
 // server's own count of requests tells whether it saw one that nobody sent.
-func onData(name, about string, rows []row) category {
+func onData(name, about string, rows []row, to func(*rig) *server) category {
 	return category{name, about, len(rows), rows, func(ctx context.Context, r *rig, report func(difference)) error {
-		before, err := r.plain.metric(ctx, "spillway_ingest_requests_total")
+		srv := to(r)
+		before, err := srv.metric(ctx, "spillway_ingest_requests_total")
 		if err != nil {
 			return err
 		}
 		for _, row := range rows {
 			want := strings.Split(row.want, " | ")
-			s := exchange(r.plain.data, stall(row.send), want)
-			r.heard(s)
+			s := exchange(srv.data, stall(row.send), want)
+			r.heard(srv, s)
 			s.compare(row.name, row.send, want, row.fate, report)
-			after, err := r.plain.metric(ctx, "spillway_ingest_requests_total")
+			after, err := srv.metric(ctx, "spillway_ingest_requests_total")
 			if err != nil {
 				return fmt.Errorf("after %s: %w", row.name, err)
 			}
@@ -91,10 +100,13 @@ func (s *seen) compare(name, sent string, want []string, f fate, report func(dif
 }
 
 // heard keeps what the accounts at the end need.
-func (r *rig) heard(s *seen) {
-	r.acknowledged += s.accepted
+func (r *rig) heard(by *server, s *seen) {
+	by.acked += s.accepted
 	r.said = append(r.said, s.raw...)
 }
+
+func plain(r *rig) *server   { return r.plain }
+func guarded(r *rig) *server { return r.guarded }
 
 // runSlow has all slow clients at once, or they would take a minute.
 func runSlow(_ context.Context, r *rig, report func(difference)) error {
@@ -110,8 +122,7 @@ func runSlow(_ context.Context, r *rig, report func(difference)) error {
 			s := exchange(r.hasty.data, row.pieces, want)
 			mu.Lock()
 			defer mu.Unlock()
-			r.hastily += s.accepted
-			r.said = append(r.said, s.raw...)
+			r.heard(r.hasty, s)
 			s.compare(row.name, sent.String(), want, row.fate, report)
 			if row.within > 0 && s.after > row.within {
 				report(difference{row.name, sent.String(), fmt.Sprintf("answered after %v", s.after.Round(time.Millisecond)), fmt.Sprintf("within %v", row.within)})
@@ -123,18 +134,18 @@ func runSlow(_ context.Context, r *rig, report func(difference)) error {
 }
 
 // runAdmin also looks whether anything was changed.
-func runAdmin(ctx context.Context, r *rig, report func(difference)) error {
-	before, err := r.plain.ledger(ctx, true)
+func runAdmin(ctx context.Context, r *rig, srv *server, rows []row, report func(difference)) error {
+	before, err := srv.ledger(ctx, true)
 	if err != nil {
 		return err
 	}
-	for _, row := range admins {
+	for _, row := range rows {
 		want := strings.Split(row.want, " | ")
-		s := exchange(r.plain.admin, stall(row.send), want)
+		s := exchange(srv.admin, stall(row.send), want)
 		r.said = append(r.said, s.raw...)
 		s.compare(row.name, row.send, want, row.fate, report)
 	}
-	after, err := r.plain.ledger(ctx, true)
+	after, err := srv.ledger(ctx, true)
 	// What was buffered before may have been delivered meanwhile.
 	after.Delivered, before.Delivered = after.Delivered+after.Buffered, before.Delivered+before.Buffered
 	after.Buffered, before.Buffered = 0, 0
@@ -158,7 +169,7 @@ func runTargets(ctx context.Context, r *rig, report func(difference)) error {
 		want := []string{ok}
 		s := exchange(r.sinks.data, stall(aim("/v1/"+t.namespace()+"/p")), want)
 		s.compare(t.name, t.url, want, kept, report)
-		r.sinkward += s.accepted
+		r.heard(r.sinks, s)
 	}
 	for _, t := range targets {
 		if got := t.judge(ctx, r); got != "" {

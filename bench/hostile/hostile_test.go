@@ -70,6 +70,9 @@ func TestRowsDiffer(t *testing.T) {
 	for _, r := range admins {
 		once("admin", r.name, "admin "+r.send)
 	}
+	for _, r := range guardedAdmins {
+		once("admin token", r.name, "guarded admin "+r.send)
+	}
 	for _, r := range slow {
 		once("slow", r.name, fmt.Sprint("slow ", r.pieces))
 	}

@@ -82,8 +82,12 @@ func (r *rig) try(ctx context.Context, out io.Writer) (failed int, err error) {
 		}
 		_, _ = fmt.Fprintf(out, "afterwards: %s: yes\n", c.name)
 	}
+	var acked int64
+	for _, s := range r.servers() {
+		acked += s.acked
+	}
 	_, _ = fmt.Fprintf(out, "%d inputs and %d checks, %d differ, %d entries acknowledged, %.1f s\n",
-		total, len(checks), failed, r.acknowledged+r.hastily+r.sinkward, time.Since(began).Seconds())
+		total, len(checks), failed, acked, time.Since(began).Seconds())
 	return failed, nil
 }
 

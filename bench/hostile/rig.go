@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,9 @@ import (
 // rig is what meets the corpus, on free ports and in a folder of its own.
 //
 //	rows ──TCP──▶ plain ──┐             ┌──▶ null:, a file, the hazard
-//	slow ──TCP──▶ hasty ──┼── redis ────┤
+//	slow ──TCP──▶ hasty ──┤             │
+//	auth ──TCP──▶ guarded ┼── redis ────┤
+//	tls  ──TCP──▶ sealed ─┤             │
 //	one entry ──▶ sinks ──┘  (password) └──▶ targets that mean no good
 type rig struct {
 	dir, bin string
@@ -32,12 +35,14 @@ type rig struct {
 	plain    *server // default settings
 	hasty    *server // gives a request readTimeout
 	sinks    *server // a namespace for each of targets
+	guarded  *server // asks for tokens, on both ports
+	sealed   *server // asks for certificates
 	keep     bool    // the folder, at the end
 
 	before baseline // of plain
-	// Entries that answers of plain, hasty and sinks said were accepted.
-	acknowledged, hastily, sinkward int64
-	said                            []string // heads and bodies of all answers
+	said   []string // heads and bodies of all answers
+
+	ours, other *authority
 }
 
 // server is one `spillway serve`.
@@ -45,6 +50,8 @@ type server struct {
 	*proc.Process
 	data, admin string // host:port
 	namespaces  []string
+	token       string // of the admin port; empty: none
+	acked       int64  // entries that its answers said were accepted
 }
 
 // Secrets of the configuration. No output may ever show one; a name of its own
@@ -76,7 +83,7 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	addrs, err := proc.FreeAddrs(7)
+	addrs, err := proc.FreeAddrs(11)
 	if err != nil {
 		return r, err
 	}
@@ -96,6 +103,17 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	if r.hasty, err = r.serve(ctx, "hasty", addrs[3:5], fmt.Sprintf("log_format: console\nread_timeout: %v", readTimeout), map[string]string{
 		"default": `sink: "null:"`,
 	}); err != nil {
+		return r, err
+	}
+	if r.guarded, err = r.serve(ctx, "guarded", addrs[7:9], "log_format: json\nmax_entries: 10\nadmin_token: "+hashOf(adminToken), guardedSpaces); err != nil {
+		return r, err
+	}
+	r.guarded.token = adminToken
+	settings, err := r.sealedSettings()
+	if err != nil {
+		return r, err
+	}
+	if r.sealed, err = r.serve(ctx, "sealed", addrs[9:11], settings, map[string]string{"default": `sink: "null:"`}); err != nil {
 		return r, err
 	}
 	spaces := map[string]string{}
@@ -142,7 +160,7 @@ func (r *rig) serve(ctx context.Context, name string, addrs []string, settings s
 	})
 }
 
-func (r *rig) servers() []*server { return []*server{r.plain, r.hasty, r.sinks} }
+func (r *rig) servers() []*server { return []*server{r.plain, r.hasty, r.guarded, r.sealed, r.sinks} }
 
 // close stops servers before their Redis, as an operator would.
 func (r *rig) close() {
@@ -170,6 +188,9 @@ func (s *server) get(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+path, nil)
 	if err != nil {
 		return nil, err
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	resp, err := lone.Do(req)
 	if err != nil {
@@ -214,9 +235,17 @@ samples:
 // ledger adds up the ledgers of all namespaces, each held to its law.
 func (s *server) ledger(ctx context.Context, audit bool) (total partition.Ledger, err error) {
 	for _, ns := range s.namespaces {
-		a, err := bench.ReadAccount(ctx, "http://"+s.admin, ns, audit)
+		path := "/api/v1/namespaces/" + ns
+		if audit {
+			path += "?audit=1"
+		}
+		text, err := s.get(ctx, path)
 		if err != nil {
 			return total, err
+		}
+		var a bench.Account
+		if err := json.Unmarshal(text, &a); err != nil || audit && a.Residual == nil {
+			return total, fmt.Errorf("read the ledger of %s: %q (%v)", ns, text, err)
 		}
 		l := a.Ledger
 		if l.Accepted != l.Delivered+l.Evicted+l.Expired+l.Dead+l.Lost+l.Buffered || l.Lost != 0 {

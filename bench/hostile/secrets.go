@@ -41,7 +41,7 @@ var secrets = []row{
 }
 
 // allSecrets is what no output may hold.
-var allSecrets = []string{redisSecret, userSecret, pathSecret, querySecret, headerSecret, bodySecret}
+var allSecrets = []string{redisSecret, userSecret, pathSecret, querySecret, headerSecret, bodySecret, mineToken, theirsToken, limitedToken, newToken, adminToken}
 
 // leaked returns the first secret that text holds.
 func leaked(text string) string {
