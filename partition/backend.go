@@ -27,9 +27,10 @@ const (
 // backend is one Redis, seen through two clients: the way in cannot starve the
 // way out of connections.
 type backend struct {
-	in, out  redis.UniversalClient
-	embedded bool
-	close    func()
+	in, out   redis.UniversalClient
+	embedded  bool
+	connected chan struct{} // holds one: a connection was made
+	close     func()
 }
 
 const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentinel://h1,h2/master or redis-cluster://h1,h2"
@@ -41,7 +42,7 @@ func openBackend(raw string) (*backend, error) {
 		return nil, badURL()
 	}
 	var client func() redis.UniversalClient
-	b := &backend{close: func() {}}
+	b := &backend{connected: make(chan struct{}, 1), close: func() {}}
 	switch scheme {
 	case "embedded":
 		if rest != "" {
@@ -53,7 +54,7 @@ func openBackend(raw string) (*backend, error) {
 		}
 		b.embedded, b.close = true, ageEmbedded(server)
 		client = func() redis.UniversalClient {
-			o := bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
+			o := b.bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
 			// It shares the process's processors, so it may be slow, but is never away.
 			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 			return redis.NewClient(o)
@@ -64,13 +65,13 @@ func openBackend(raw string) (*backend, error) {
 			return nil, badURL()
 		}
 		client = func() redis.UniversalClient {
-			return redis.NewClient(bounded(&redis.UniversalOptions{
+			return redis.NewClient(b.bounded(&redis.UniversalOptions{
 				Addrs: []string{one.Addr}, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
 			}).Simple())
 		}
 		if scheme == "unix" {
 			client = func() redis.UniversalClient {
-				o := bounded(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
+				o := b.bounded(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
 				o.Network, o.Addr = one.Network, one.Addr
 				return redis.NewClient(o)
 			}
@@ -88,13 +89,13 @@ func openBackend(raw string) (*backend, error) {
 			if o.MasterName != "" || o.DB != 0 {
 				return nil, badURL()
 			}
-			client = func() redis.UniversalClient { return redis.NewClusterClient(bounded(o).Cluster()) }
+			client = func() redis.UniversalClient { return redis.NewClusterClient(b.bounded(o).Cluster()) }
 			break
 		}
 		if o.MasterName == "" {
 			return nil, &FieldError{"redis", "redis-sentinel://…", "the master's name after the hosts, as in redis-sentinel://h1,h2/mymaster"}
 		}
-		client = func() redis.UniversalClient { return redis.NewFailoverClient(bounded(o).Failover()) }
+		client = func() redis.UniversalClient { return redis.NewFailoverClient(b.bounded(o).Failover()) }
 	default:
 		return nil, badURL()
 	}
@@ -187,7 +188,7 @@ func severalHosts(rest, port string) (*redis.UniversalOptions, error) {
 
 // bounded sets what every client needs. No client retries by itself: a script
 // whose reply was lost may have run, and go-redis would run it again.
-func bounded(o *redis.UniversalOptions) *redis.UniversalOptions {
+func (b *backend) bounded(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.MaxRetries = -1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, readTimeout, readTimeout
 	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
@@ -195,6 +196,13 @@ func bounded(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true // ACLs of 7.0 know no CLIENT SETINFO
 	o.Protocol = 2           // no push messages to wade through
+	o.OnConnect = func(context.Context, *redis.Conn) error {
+		select {
+		case b.connected <- struct{}{}:
+		default:
+		}
+		return nil
+	}
 	return o
 }
 

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -111,11 +112,13 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 // when the namespace is new to it.
 func (s *Store) recorded(ctx context.Context, ns *Namespace) error {
 	settings := map[string]int{"format": format, "shards": len(ns.shards)}
-	missing := false
+	epoch := rand.Text() // a name for this history of a ledger, which no later one has
+	missing, nameless := false, false
 	compare := func(declare bool) error {
-		missing = false
+		missing, nameless = false, false
 		pipe := s.backend.out.Pipeline()
 		stored := make([]map[string]*redis.StringCmd, len(ns.shards))
+		epochs := make([]*redis.StringCmd, len(ns.shards))
 		for i := range ns.shards {
 			stored[i] = map[string]*redis.StringCmd{}
 			for name, want := range settings {
@@ -124,11 +127,16 @@ func (s *Store) recorded(ctx context.Context, ns *Namespace) error {
 				}
 				stored[i][name] = pipe.HGet(ctx, ns.shards[i].ledger, name)
 			}
+			if declare {
+				pipe.HSetNX(ctx, ns.shards[i].ledger, "epoch", epoch)
+			}
+			epochs[i] = pipe.HGet(ctx, ns.shards[i].ledger, "epoch")
 		}
 		if _, err := pipe.Exec(ctx); classify(err) != nil {
 			return classify(err)
 		}
 		for i := range stored {
+			nameless = nameless || errors.Is(epochs[i].Err(), redis.Nil)
 			for name, cmd := range stored[i] {
 				if errors.Is(cmd.Err(), redis.Nil) {
 					missing = true
@@ -141,10 +149,14 @@ func (s *Store) recorded(ctx context.Context, ns *Namespace) error {
 	}
 	// Reading comes first, and mostly is all: a store that is full refuses to
 	// write even what it holds already.
-	if err := compare(false); err != nil || !missing {
+	if err := compare(false); err != nil || !missing && !nameless {
 		return err
 	}
-	return compare(true)
+	upgrade := !missing
+	if err := compare(true); !upgrade {
+		return err
+	}
+	return nil // a ledger from before there were epochs gets one when its store has room
 }
 
 func compatible(namespace, field, stored string, want int) error {

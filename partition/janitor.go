@@ -19,18 +19,28 @@ const (
 
 // Janitor mends what no other script meets, until ctx ends: lists the active
 // set does not know, due times that a clock stepping back left in the future,
-// stale entries of partitions nobody drains. Every process runs one; they do
+// stale entries of partitions nobody drains. It also looks whether the store was
+// rolled back. Every process runs one; they do
 // not disturb each other, for each repair is one script. Its work a second is
 // bounded, and nothing of it grows with partitions that are idle or not yet due.
 func (s *Store) Janitor(ctx context.Context) {
 	j := newJanitor(s)
 	tick := time.NewTicker(janitorEvery)
 	defer tick.Stop()
+	var looked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.backend.connected:
+			// Whoever answers may be another than before, or know less.
+			if time.Since(looked) > janitorEvery/10 {
+				s.look(ctx)
+				looked = time.Now()
+			}
 		case <-tick.C:
+			s.look(ctx)
+			looked = time.Now()
 			j.round(ctx)
 		}
 	}

@@ -7,11 +7,12 @@ import (
 )
 
 type metrics struct {
-	roundTrip prometheus.Histogram
-	errors    *prometheus.CounterVec
-	reloads   prometheus.Counter
-	mended    prometheus.Counter
-	expired   prometheus.Counter
+	roundTrip  prometheus.Histogram
+	errors     *prometheus.CounterVec
+	reloads    prometheus.Counter
+	mended     prometheus.Counter
+	expired    prometheus.Counter
+	rolledBack prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -32,11 +33,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_store_janitor_expired_total", Help: "Stale entries the janitor dropped from partitions nobody drained.",
 		}),
+		rolledBack: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_rolled_back_entries_total",
+			Help: "Accepted entries that vanished together with their account, at least, as far as this process knew of them.",
+		}),
 	}
 	for _, class := range []string{"unavailable", "full", "unknown", "broken"} {
 		m.errors.WithLabelValues(class)
 	}
-	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired)
+	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack)
 	return m
 }
 

@@ -19,7 +19,8 @@ type Namespace struct {
 
 type shard struct {
 	shardKeys
-	alarm alarm
+	alarm   alarm
+	witness witness
 	// claimed is how long the last answer to a claim was, in bytes: the next
 	// is given as much memory to begin with.
 	claimed atomic.Int64

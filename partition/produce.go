@@ -51,6 +51,7 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 		}
 		return
 	}
+	look := s.looks.Load() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
 	calls := p.calls(len(groups))
@@ -61,7 +62,7 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	for i, g := range groups {
 		c := calls[i]
 		if g.Err = c.err; g.Err == nil {
-			g.Err = s.produced(g, c.numbers)
+			g.Err = s.produced(g, c.numbers, look)
 		}
 		clear(c.args) // the entries are the caller's again
 	}
@@ -102,8 +103,8 @@ func (p *produceRun) fill(c *call, g *Group) {
 	}
 }
 
-// produced reads an answer.
-func (s *Store) produced(g *Group, numbers []int64) error {
+// produced reads an answer; look is that under which the call was sent.
+func (s *Store) produced(g *Group, numbers []int64, look uint64) error {
 	if numbers[0] == 0 {
 		return ErrTooManyPartitions
 	} else if len(numbers) < 5 {
@@ -113,8 +114,13 @@ func (s *Store) produced(g *Group, numbers []int64) error {
 	g.Repeated = numbers[0] == 2
 	g.Accepted, g.Evicted, g.Depth = int(numbers[2]), int(numbers[3]), int(numbers[4])
 
+	sh := g.Namespace.shardOf(g.Partition)
+	if !g.Repeated {
+		sh.witness.stored(look, g.Accepted)
+	}
+
 	before, full := g.Depth+g.Evicted-g.Accepted, g.Namespace.full
-	alarm := &g.Namespace.shardOf(g.Partition).alarm
+	alarm := &sh.alarm
 	switch {
 	case before < full && g.Depth >= full:
 		alarm.ring(now)

@@ -19,7 +19,8 @@ type Store struct {
 	clock      clock
 	metrics    *metrics
 	log        *zap.Logger
-	loaded     atomic.Bool // Check has put the scripts into the store
+	looks      atomic.Uint64 // ledgers read so far, see witness
+	loaded     atomic.Bool   // Check has put the scripts into the store
 	fits       atomic.Pointer[verdict]
 	fitting    sync.Mutex
 	produces   sync.Pool // of *produceRun
