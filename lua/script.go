@@ -27,12 +27,13 @@ var (
 	Release = mustLoad("release")
 	Repair  = mustLoad("repair")
 	Stats   = mustLoad("stats")
+	Canary  = mustLoad("canary")
 )
 
 // All lists every script: what a client loads before its first EVALSHA, since a
 // pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Stats}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Stats, Canary}
 }
 
 // mustLoad puts a script's includes before it. The files are part of the

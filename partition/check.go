@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,7 +17,7 @@ const format = 1
 
 // Check asks whether the store can be used now. It is nil when every server
 // answers, holds our scripts, keeps what it is given (maxmemory-policy
-// noeviction), has a format this program knows, and records for each namespace
+// noeviction), lets this user run every command, has a format this program knows, and records for each namespace
 // the shards that are configured. ErrIncompatible says what does not fit and
 // the way out; everything else passes by itself. warnings are for the log.
 //
@@ -66,6 +67,9 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 		if warnings, err = s.promises(ctx); err != nil {
 			return nil, err
 		}
+		if err := s.allowed(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for _, ns := range s.Namespaces() {
 		if err := s.recorded(ctx, ns); err != nil {
@@ -94,8 +98,8 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 			return &storeError{ErrIncompatible, fmt.Errorf(
 				"maxmemory-policy of %s is %s, which deletes entries unasked: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf", c.Options().Addr, p)}
 		}
-		if fields["aof_enabled"] == "0" {
-			seen["append-only file is off at "+c.Options().Addr+": a crash of Redis loses what it accepted since its last snapshot, if it takes any"] = true
+		for _, text := range shortcomings(fields) {
+			seen[c.Options().Addr+": "+text] = true
 		}
 		return nil
 	})
@@ -106,6 +110,23 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 		return nil, err
 	}
 	return warnings, classify(err)
+}
+
+// shortcomings are what a server promises less than it could.
+func shortcomings(info map[string]string) (texts []string) {
+	if info["aof_enabled"] == "0" {
+		texts = append(texts, "its append-only file is off: a crash of Redis loses what it accepted since its last snapshot, if it takes any")
+	}
+	if info["aof_last_write_status"] == "err" {
+		texts = append(texts, "its last write to the append-only file failed: it refuses writes until it succeeds; see its disk")
+	}
+	if info["rdb_last_bgsave_status"] == "err" {
+		texts = append(texts, "its last snapshot failed: it may refuse writes until one succeeds; see its disk")
+	}
+	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err == nil && major < 7 {
+		texts = append(texts, "it says that it is version "+info["redis_version"]+": Spillway is tried on 7.0 and newer")
+	}
+	return texts
 }
 
 // recorded compares format and shards with the store, which writes them down

@@ -22,7 +22,7 @@ func TestCheckPassesAndWarnsOfWhatACrashLoses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(strings.Join(warnings, "\n"), "append-only file is off at "+server.Addr); got != warned {
+		if got := strings.Contains(strings.Join(warnings, "\n"), server.Addr+": its append-only file is off"); got != warned {
 			t.Errorf("appendonly %s: warnings %q", appendonly, warnings)
 		}
 	}

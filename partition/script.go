@@ -67,6 +67,9 @@ func (c *call) read() error {
 	return nil
 }
 
+// withText makes a call carry its script instead of the digest.
+func (c *call) withText() { c.args[0], c.args[1] = "eval", c.script.Source }
+
 // run sends all calls in one pipeline and fills in their outcomes. Those whose
 // script Redis has forgotten (a restart, a failover, SCRIPT FLUSH) run again
 // with its text, which also makes Redis remember it: NOSCRIPT means that they
@@ -88,7 +91,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 		if c.err == nil || !noScript(c.cmd.Err()) {
 			continue
 		}
-		c.args[0], c.args[1] = "eval", c.script.Source
+		c.withText()
 		again = append(again, c)
 	}
 	if len(again) > 0 {

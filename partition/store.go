@@ -21,6 +21,7 @@ type Store struct {
 	log        *zap.Logger
 	looks      atomic.Uint64 // ledgers read so far, see witness
 	loaded     atomic.Bool   // Check has put the scripts into the store
+	proved     atomic.Bool   // Check has run the canary
 	fits       atomic.Pointer[verdict]
 	fitting    sync.Mutex
 	produces   sync.Pool // of *produceRun

@@ -1,0 +1,69 @@
+-- canary: try every command that a store needs, and leave nothing behind.
+--
+-- Redis does not roll back: a script whose user may run its first write but not
+-- its second is left half done. So a store asks this once, before the others.
+-- The partition is one that no caller can name. Commands of the other scripts
+-- come first, then those that the store sends by itself.
+--
+-- KEYS[1] list      entries of the canary's partition
+-- KEYS[2] zset      active partitions of the shard
+-- KEYS[3] hash      the canary's sequences
+-- KEYS[4] hash      the shard's ledger
+-- KEYS[5] list      the shard's dead letters
+-- KEYS[6] string    result of the canary's idempotent produce
+-- ARGV[1] string    partition name, the member of KEYS[2]
+-- RETURNS {0, now}                  every command may run
+-- RETURNS {1, now, command, error}  that command may not, and why
+--
+-- USES time
+local q, ready, m, ledger, dead, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local partition = ARGV[1]
+local now = time()
+local refused
+local function try(command, ...)
+  local reply = refused or redis.pcall(command, ...)
+  if type(reply) == 'table' and reply.err then
+    refused = reply
+    refused.command = refused.command or command
+  end
+end
+
+try('DEL', q, m, seen) -- nothing is written that cannot be taken away again
+try('ZREM', ready, partition)
+if refused then
+  return { 1, now, refused.command, refused.err }
+end
+try('RPUSH', q, 'a', 'b', 'c')
+try('LLEN', q)
+try('LINDEX', q, 0)
+try('LRANGE', q, 0, -1)
+try('LPOP', q, 1)
+try('LTRIM', q, 1, -1)
+try('PEXPIRE', q, 1000)
+try('HSET', m, 'head', 1)
+try('HINCRBY', m, 'tail', 1)
+try('HEXISTS', m, 'to')
+try('HGET', m, 'from')
+try('HMGET', m, 'head', 'tail')
+try('HDEL', m, 'from')
+try('HDEL', ledger, '')
+try('LTRIM', dead, 0, -1)
+try('ZADD', ready, 1, partition)
+try('ZSCORE', ready, partition)
+try('ZCARD', ready)
+try('GET', seen)
+try('SET', seen, '', 'PX', 1000)
+
+try('HGETALL', m)
+try('HSETNX', m, 'format', 1)
+try('ZCOUNT', ready, 0, 1)
+try('ZRANGE', ready, 0, 0)
+try('ZMSCORE', ready, partition)
+try('SCAN', '0', 'COUNT', 1)
+
+redis.pcall('DEL', q, m, seen)
+redis.pcall('ZREM', ready, partition)
+if refused then
+  return { 1, now, refused.command, refused.err }
+end
+return { 0, now }

@@ -1,0 +1,63 @@
+package lua_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+func canaryKeys(p *part) []string { return []string{p.q, p.ready, p.m, p.ledger, p.dead, p.seen} }
+
+func TestCanaryRunsAndLeavesNothing(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(3)...)
+		before := p.snapshot()
+		keys := canaryKeys(partIn(t, p.c, strings.TrimSuffix(p.ready, "ready"), "!canary"))
+		reply := p.must(lua.Canary, keys, "!canary")
+		if len(reply) != 2 || reply[0] != int64(0) {
+			t.Errorf("got %v, want {0, now}", reply)
+		}
+		p.same("the shard", p.snapshot(), before)
+	})
+}
+
+// What the canary does not try, nobody misses before it is too late.
+func TestCanaryTriesEveryCommandOfTheScripts(t *testing.T) {
+	t.Parallel()
+	tried := regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(lua.Canary.Source, -1)
+	var names []string
+	for _, m := range tried {
+		names = append(names, m[1])
+	}
+	for _, s := range lua.All() {
+		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(s.Source, -1) {
+			if m[1] != "TIME" && !slices.Contains(names, m[1]) { // TIME is every script's first
+				t.Errorf("%s calls %s, which canary does not try", s.Name, m[1])
+			}
+		}
+	}
+	if len(names) < 25 {
+		t.Errorf("only %d commands found: this proves nothing", len(names))
+	}
+}
+
+func TestCanaryNamesAForeignValue(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		for i, key := range canaryKeys(p) {
+			if i == 0 || i == 2 || i == 5 {
+				continue // the canary's own
+			}
+			p := newPart(t, p.c)
+			key = canaryKeys(p)[i]
+			p.do("set", key, "foreign")
+			reply := p.must(lua.Canary, canaryKeys(p), "!canary")
+			if reply[0] != int64(1) || !strings.Contains(fmt.Sprint(reply[3]), "WRONGTYPE") {
+				t.Errorf("KEYS[%d]: got %v", i+1, reply)
+			}
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package partition_test
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/partitiontest"
+)
+
+// documentedRights are those of the README, without name and password.
+func documentedRights(t *testing.T) []string {
+	t.Helper()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`ACL SETUSER spillway on '>PASSWORD' ((?:[^\n]|\n        )+)`).FindStringSubmatch(string(readme))
+	if m == nil {
+		t.Fatal("the README shows no ACL SETUSER spillway")
+	}
+	return strings.Fields(m[1])
+}
+
+func setUser(t *testing.T, server *redistest.Server, rights []string) {
+	t.Helper()
+	args := []any{"acl", "setuser", "spillway", "reset", "on", ">secret"}
+	for _, right := range rights {
+		args = append(args, right)
+	}
+	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func userURL(addr string) string { return "redis://spillway:secret@" + addr }
+
+// The rights that the README lists are enough for everything a store does.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rights := documentedRights(t)
+	rights[slices.Index(rights, "~sw:{*}*")] = "~*:{*}*" // the suite's prefixes are its own
+	setUser(t, server, rights)
+	partitiontest.Run(t, partitiontest.Target{URL: userURL(server.Addr)})
+	s := attend(t, userURL(server.Addr), nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	if _, err := s.Audit(t.Context(), s.ns); err != nil {
+		t.Errorf("audit: %v", err)
+	}
+	server.Client().ScriptFlush(t.Context())
+	if err := s.produce("kart", "x"); err != nil {
+		t.Errorf("produce after a flush: %v", err)
+	}
+}
+
+// A user that lacks any one of them is found before the first script runs: it
+// would stop half way, and Redis does not roll back.
+func TestAUserWithoutARightIsFoundBeforeAnythingIsWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := server.Client()
+	rights := documentedRights(t)
+	cases := map[string][]string{
+		"keys of others":   append(slices.Clone(rights), "resetkeys", "~other:*"),
+		"keys to read":     append(slices.Clone(rights), "resetkeys", "%R~sw:{*}*"),
+		"the entries only": append(slices.Clone(rights), "resetkeys", "~sw:{*}:q:*"),
+	}
+	for _, right := range rights {
+		// Connecting needs none of these here, WAIT only a setting.
+		if name, ok := strings.CutPrefix(right, "+"); ok && !slices.Contains([]string{"ping", "select", "hello", "cluster|slots", "cluster|shards", "command", "wait", "readonly"}, name) {
+			cases["without "+name] = append(slices.Clone(rights), "-"+name)
+		}
+	}
+	if len(cases) < 25 {
+		t.Fatalf("only %d cases: this proves nothing", len(cases))
+	}
+	for name, rights := range cases {
+		setUser(t, server, rights)
+		s := open(t, userURL(server.Addr), nil)
+		if _, err := s.Check(t.Context()); !errors.Is(err, partition.ErrBroken) {
+			t.Errorf("%s: check: got %v, want ErrBroken", name, err)
+			continue
+		} else if lacks, ok := strings.CutPrefix(name, "without "); ok && errors.Is(err, partition.ErrIncompatible) &&
+			!strings.Contains(strings.ToLower(err.Error()), lacks) {
+			t.Errorf("%s: %v does not name it", name, err)
+		}
+		if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrBroken) {
+			t.Errorf("%s: produce: got %v, want ErrBroken", name, err)
+		}
+		_ = s.Close()
+		if keys := c.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+			t.Fatalf("%s: keys were written: %v", name, keys)
+		}
+	}
+	setUser(t, server, rights)
+	if err := open(t, userURL(server.Addr), nil).produce("kart", "x"); err != nil {
+		t.Errorf("with all of them: %v", err)
+	}
+}
+
+// On a Cluster rights belong to a server: the one that differs is found.
+func TestTheUserOfEveryMasterIsLookedAt(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartCluster(t)
+	rights := documentedRights(t)
+	for i, server := range append(servers.Masters, servers.Replicas...) {
+		if i == 2 {
+			setUser(t, server, append(slices.Clone(rights), "-hset"))
+			continue
+		}
+		setUser(t, server, rights)
+	}
+	url := strings.Replace(servers.URL(), "://", "://spillway:secret@", 1)
+	s := open(t, url, func(p *partition.Policy) { p.Shards = 12 })
+	_, err := s.Check(t.Context())
+	refused(t, err, "HSET", "ACL SETUSER")
+	setUser(t, servers.Masters[2], rights)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Errorf("once it is mended: %v", err)
+	}
+	servers.Masters[1].Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
+	_, err = s.Check(t.Context())
+	refused(t, err, "allkeys-lru", servers.Masters[1].Addr)
+}
+
+func TestCheckWarnsOfAServerThatCannotSave(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	refuseWrites["MISCONF"].begin(t, server)
+	if _, err := open(t, server.URL(), nil).Check(t.Context()); !errors.Is(err, partition.ErrUnavailable) {
+		t.Errorf("a new store on a server that refuses writes: got %v, want ErrUnavailable", err)
+	}
+	server.Client().ConfigSet(t.Context(), "stop-writes-on-bgsave-error", "no")
+	warnings, err := open(t, server.URL(), nil).Check(t.Context())
+	if err != nil || !strings.Contains(strings.Join(warnings, "\n"), "last snapshot failed") {
+		t.Errorf("got %q %v, want a warning of the snapshot", warnings, err)
+	}
+}

@@ -1,0 +1,57 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// canaryName is a partition that no caller can have.
+const canaryName = "!canary"
+
+// allowed asks every shard whether its server lets this user run all that the
+// scripts and the store need: Redis does not roll back a script whose user may
+// not run its second write. It is asked once, by digest and with its text, for
+// both ways are needed.
+func (s *Store) allowed(ctx context.Context) error {
+	if s.proved.Load() {
+		return nil
+	}
+	for _, ns := range s.Namespaces() {
+		calls := make([]*call, 0, 2*len(ns.shards))
+		for i := range ns.shards {
+			sh := &ns.shards[i]
+			for range 2 {
+				calls = append(calls, newCall(lua.Canary, []string{
+					sh.list(canaryName), sh.ready, sh.meta(canaryName), sh.ledger, sh.dead, sh.seen(canaryName, "0"),
+				}, canaryName))
+			}
+			calls[len(calls)-1].withText()
+		}
+		s.run(ctx, s.backend.out, calls)
+		for _, c := range calls {
+			if c.err != nil {
+				return c.err
+			}
+			if c.numbers[0] != 0 {
+				return refusal(ns.Name, string(c.rest.bulk()), string(c.rest.bulk()))
+			}
+		}
+	}
+	s.proved.Store(true)
+	return nil
+}
+
+// refusal is what a canary met: a state of the server that passes, a foreign
+// value, or rights that lack.
+func refusal(namespace, command, text string) error {
+	err := classify(answeredError(text))
+	if errors.Is(err, ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
+		return err
+	}
+	return &storeError{ErrIncompatible, fmt.Errorf(
+		"namespace %s: the user may not run %s there (%s): give it the rights that the README lists, with ACL SETUSER", namespace, command, text)}
+}
