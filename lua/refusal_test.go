@@ -3,10 +3,8 @@ package lua_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,42 +29,9 @@ func calls(p *part, from int64) map[*lua.Script]func() ([]string, []any) {
 // is well again.
 func TestScriptsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]struct {
-		text       string
-		begin, end func(t *testing.T, s *redistest.Server, c *redis.Client)
-	}{
-		"READONLY": {
-			"READONLY ",
-			func(t *testing.T, _ *redistest.Server, c *redis.Client) { do(t, c, "replicaof", "127.0.0.1", "1") },
-			func(t *testing.T, _ *redistest.Server, c *redis.Client) { do(t, c, "replicaof", "no", "one") },
-		},
-		"NOREPLICAS": {
-			"NOREPLICAS ",
-			func(t *testing.T, _ *redistest.Server, c *redis.Client) {
-				do(t, c, "config", "set", "min-replicas-to-write", "1")
-			},
-			func(t *testing.T, _ *redistest.Server, c *redis.Client) {
-				do(t, c, "config", "set", "min-replicas-to-write", "0")
-			},
-		},
-		"MISCONF": {
-			"MISCONF ",
-			func(t *testing.T, s *redistest.Server, c *redis.Client) {
-				do(t, c, "config", "set", "save", "3600 1000000")
-				if err := os.RemoveAll(s.Dir); err != nil {
-					t.Fatal(err)
-				}
-				c.BgSave(context.Background())
-				redistest.Until(t, 10*time.Second, "the snapshot fails", func() bool {
-					text := c.Info(context.Background(), "persistence").Val()
-					return strings.Contains(text, "rdb_last_bgsave_status:err") && strings.Contains(text, "rdb_bgsave_in_progress:0")
-				})
-			},
-			func(t *testing.T, _ *redistest.Server, c *redis.Client) { do(t, c, "config", "set", "save", "") },
-		},
-	} {
+	for _, fault := range redistest.Refusals {
 		for _, state := range []string{"nothing there", "a leased partition", "a vanished leased list", "stale entries", "a list cut short"} {
-			t.Run(name+", "+state, func(t *testing.T) {
+			t.Run(fault.Word+", "+state, func(t *testing.T) {
 				t.Parallel()
 				s := redistest.Start(t)
 				c := s.Client()
@@ -76,16 +41,16 @@ func TestScriptsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
 				for script, call := range calls(p, p.seq("from")) {
 					keys, argv := call()
 					before := p.snapshot()
-					fault.begin(t, s, c)
+					fault.Begin(t, s)
 					reply, err := p.try(script, keys, argv...)
 					if err == nil {
 						// It may find nothing to write: a lease that is gone.
 						p.same(script.Name, reply[0], 0)
-					} else if !strings.HasPrefix(err.Error(), fault.text) {
-						t.Errorf("%s: got %v, want %s", script.Name, err, fault.text)
+					} else if !strings.HasPrefix(err.Error(), fault.Word+" ") {
+						t.Errorf("%s: got %v, want %s", script.Name, err, fault.Word)
 					}
 					p.same(script.Name+" changed the shard", p.snapshot(), before)
-					fault.end(t, s, c)
+					fault.End(t, s)
 				}
 				p.produce(p.fresh(1)...)
 				p.repair()

@@ -134,7 +134,11 @@ func TestTheUserOfEveryMasterIsLookedAt(t *testing.T) {
 func TestCheckWarnsOfAServerThatCannotSave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes")
-	refuseWrites["MISCONF"].begin(t, server)
+	for _, refusal := range redistest.Refusals {
+		if refusal.Word == "MISCONF" {
+			refusal.Begin(t, server)
+		}
+	}
 	if _, err := open(t, server.URL(), nil).Check(t.Context()); !errors.Is(err, partition.ErrUnavailable) {
 		t.Errorf("a new store on a server that refuses writes: got %v, want ErrUnavailable", err)
 	}

@@ -2,57 +2,310 @@ package partition_test
 
 import (
 	"context"
-	"os"
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
 )
 
-// serverFault makes a server refuse, and mends it.
-type serverFault struct {
-	begin, end func(t *testing.T, s *redistest.Server)
-}
+// The rows of FAULTS.md that are about one Redis and one store.
 
-func config(t *testing.T, s *redistest.Server, field, value string) {
-	t.Helper()
-	c := s.Client()
-	defer c.Close()
-	if err := c.ConfigSet(context.Background(), field, value).Err(); err != nil {
-		t.Fatalf("CONFIG SET %s %s: %v", field, value, err)
+// With an append-only file that is written before the answer, killing Redis
+// under load loses nothing that was acknowledged, entry by entry.
+func TestNoAcknowledgedEntryIsLostWhenRedisIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, fsync := range []string{"no", "always"} {
+		t.Run(fsync, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", fsync)
+			s := open(t, server.URL(), nil)
+			w := &witness{acked: map[string]bool{}}
+			var running sync.WaitGroup
+			ctx, stop := context.WithCancel(t.Context())
+			for i := range 4 {
+				running.Go(func() {
+					for round := 0; ctx.Err() == nil; round++ {
+						w.produce(s, fmt.Sprintf("p%d.%d", i, round), 50)
+					}
+				})
+			}
+			acked := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.acked) }
+			for range 3 {
+				before := acked()
+				redistest.Until(t, 20*time.Second, "entries flow", func() bool { return acked() > before+500 })
+				server.Kill()
+				server.Launch()
+			}
+			stop()
+			running.Wait()
+			c := server.Client()
+			stored := map[string]int{}
+			for _, key := range c.Keys(t.Context(), "sw:{default.0}:q:*").Val() {
+				for _, e := range c.LRange(t.Context(), key, 0, -1).Val() {
+					stored[e[14:]]++
+				}
+			}
+			missing, twice := 0, 0
+			for payload := range w.acked {
+				if stored[payload] == 0 {
+					missing++
+				}
+			}
+			for _, n := range stored {
+				if n > 1 {
+					twice++
+				}
+			}
+			if missing > 0 || twice > 0 || len(stored) > len(w.acked)+w.unknown {
+				t.Errorf("%d of %d acknowledged entries are gone, %d are there twice, %d in all with %d unknown",
+					missing, len(w.acked), twice, len(stored), w.unknown)
+			}
+			t.Logf("appendfsync %s: 0 of %d acknowledged entries lost in 3 kills, %d unknown", fsync, len(w.acked), w.unknown)
+		})
 	}
 }
 
-// refuseWrites are states in which a server answers reads and refuses every
-// write that would add something, by the word that its errors begin with.
-var refuseWrites = map[string]serverFault{
-	"MISCONF": {
-		func(t *testing.T, s *redistest.Server) {
-			t.Helper()
-			config(t, s, "save", "3600 1000000")
-			if err := os.RemoveAll(s.Dir); err != nil {
-				t.Fatal(err)
-			}
-			c := s.Client()
-			c.BgSave(context.Background())
-			redistest.Until(t, 10*time.Second, "the snapshot fails", func() bool {
-				text := c.Info(context.Background(), "persistence").Val()
-				return strings.Contains(text, "rdb_last_bgsave_status:err") && strings.Contains(text, "rdb_bgsave_in_progress:0")
+func TestALoadingRedisIsUnavailableUntilItHasLoaded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL(), nil)
+	if err := s.produce("kart", "before"); err != nil {
+		t.Fatal(err)
+	}
+	c := server.Client()
+	if err := c.Do(t.Context(), "debug", "populate", 500).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.ConfigSet(t.Context(), "key-load-delay", "2000") // µs a key: a second in all
+	c.ConfigSet(t.Context(), "loading-process-events-interval-bytes", "1024") // it answers while it loads
+	var reloading sync.WaitGroup
+	reloading.Go(func() { c.Do(context.Background(), "debug", "reload") })
+	defer reloading.Wait()
+	var refused error
+	redistest.Until(t, 10*time.Second, "it loads", func() bool {
+		refused = s.produce("kart", "x")
+		return refused != nil && strings.Contains(refused.Error(), "LOADING")
+	})
+	if !errors.Is(refused, partition.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", refused)
+	}
+	redistest.Until(t, 20*time.Second, "it has loaded", func() bool { return s.produce("kart", "after") == nil })
+	if residual, err := s.Audit(t.Context(), s.ns); residual != 0 || err != nil {
+		t.Errorf("audit: %d %v", residual, err)
+	}
+}
+
+// The disk below the append-only file is full. Redis answers the first write
+// before it notices, where the file is written behind; then it refuses.
+func TestAFullDiskRefusesWrites(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartFullDisk(t, "--appendfsync", "everysec")
+	s := open(t, server.URL(), nil)
+	acked, unavailable := 0, 0
+	redistest.Until(t, 10*time.Second, "writes are refused", func() bool {
+		switch err := s.produce("kart", "x"); {
+		case err == nil:
+			acked++
+		case errors.Is(err, partition.ErrUnavailable):
+			unavailable++
+		default:
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		return unavailable > 20
+	})
+	err := s.produce("kart", "x")
+	if err == nil || !strings.Contains(err.Error(), "MISCONF") {
+		t.Errorf("got %v, want the reason", err)
+	}
+	if _, _, err := s.Due(t.Context(), s.ns, 0, 0, 1); err != nil && !errors.Is(err, partition.ErrUnavailable) {
+		t.Errorf("due: %v", err)
+	}
+	t.Logf("%d were acknowledged before Redis noticed", acked)
+}
+
+// With appendfsync always Redis ends itself at the write that fails; nobody
+// knows of that one.
+func TestAFullDiskEndsARedisThatSyncsAlways(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartFullDisk(t, "--appendfsync", "always")
+	s := open(t, server.URL(), nil)
+	err := s.produce("kart", "x") // its Check writes first
+	if !errors.Is(err, partition.ErrUnavailable) && !errors.Is(err, partition.ErrUnknown) {
+		t.Errorf("got %v, want ErrUnavailable or ErrUnknown", err)
+	}
+	redistest.Until(t, 10*time.Second, "Redis has ended", server.Ended)
+	if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrUnavailable) {
+		t.Errorf("afterwards: got %v, want ErrUnavailable", err)
+	}
+}
+
+// Lists that vanish, whoever took them, are lost to the entry, and the account
+// adds up again once each partition was looked at.
+func TestKeysThatVanishAreLostToTheEntry(t *testing.T) {
+	t.Parallel()
+	const prefix = "sw:{default.0}:q:"
+	for name, vanish := range map[string]func(t *testing.T, s *redistest.Server, c *redis.Client){
+		"evicted under volatile-lru": func(t *testing.T, s *redistest.Server, c *redis.Client) {
+			var used int
+			_, _ = fmt.Sscan(c.InfoMap(t.Context(), "memory").Item("Memory", "used_memory"), &used)
+			c.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru")
+			c.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(used-200_000))
+			redistest.Until(t, 10*time.Second, "lists are evicted", func() bool {
+				c.Set(t.Context(), "other", "x", 0)
+				return len(c.Keys(t.Context(), prefix+"*").Val()) < 20
 			})
+			c.ConfigSet(t.Context(), "maxmemory", "0")
 		},
-		func(t *testing.T, s *redistest.Server) { config(t, s, "save", "") },
-	},
-	"NOREPLICAS": {
-		func(t *testing.T, s *redistest.Server) { config(t, s, "min-replicas-to-write", "1") },
-		func(t *testing.T, s *redistest.Server) { config(t, s, "min-replicas-to-write", "0") },
-	},
-	"READONLY": {
-		func(t *testing.T, s *redistest.Server) { s.Client().SlaveOf(t.Context(), "127.0.0.1", "1") },
-		func(t *testing.T, s *redistest.Server) { s.Client().SlaveOf(t.Context(), "no", "one") },
-	},
-	"OOM": {
-		func(t *testing.T, s *redistest.Server) { config(t, s, "maxmemory", "1") },
-		func(t *testing.T, s *redistest.Server) { config(t, s, "maxmemory", "0") },
-	},
+		"expired": func(t *testing.T, _ *redistest.Server, c *redis.Client) {
+			for i := range 5 {
+				c.PExpire(t.Context(), fmt.Sprint(prefix, "p", i), time.Millisecond)
+			}
+			redistest.Until(t, 10*time.Second, "lists expire", func() bool { return len(c.Keys(t.Context(), prefix+"*").Val()) == 15 })
+		},
+		"deleted, and trimmed": func(t *testing.T, _ *redistest.Server, c *redis.Client) {
+			c.Del(t.Context(), prefix+"p0", prefix+"p1")
+			c.LTrim(t.Context(), prefix+"p2", 7, -1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			c := server.Client()
+			s := open(t, server.URL(), func(p *partition.Policy) { p.Linger = 0 })
+			for i := range 20 {
+				g := &partition.Group{Namespace: s.ns, Partition: fmt.Sprint("p", i)}
+				for range 50 {
+					g.Entries = append(g.Entries, entry(strings.Repeat("x", 1000)))
+				}
+				s.Produce(t.Context(), []*partition.Group{g})
+				if g.Err != nil {
+					t.Fatal(g.Err)
+				}
+			}
+			vanish(t, server, c)
+			left := int64(0)
+			for _, key := range c.Keys(t.Context(), prefix+"*").Val() {
+				left += c.LLen(t.Context(), key).Val()
+			}
+			for i := range 20 { // a drainer comes by
+				claim := &partition.Claim{Namespace: s.ns, Partition: fmt.Sprint("p", i), MaxBatches: 1}
+				s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+				if claim.Err != nil {
+					t.Fatal(claim.Err)
+				}
+			}
+			o, err := s.Overview(t.Context(), s.ns)
+			if want := (partition.Ledger{Accepted: 1000, Lost: 1000 - left, Buffered: left}); err != nil || o.Ledger != want || left == 1000 {
+				t.Errorf("ledger %+v (%v), want %+v", o.Ledger, err, want)
+			}
+			if residual, err := s.Audit(t.Context(), s.ns); residual != 0 || err != nil {
+				t.Errorf("audit: %d %v", residual, err)
+			}
+			t.Logf("%d of 1000 vanished", 1000-left)
+		})
+	}
+}
+
+// Redis has no connection left for us.
+func TestARedisWithTooManyClientsIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxclients", "12")
+	var others []*redis.Conn
+	crowd := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, DisableIdentity: true, PoolSize: 50})
+	defer crowd.Close()
+	for range 50 {
+		conn := crowd.Conn()
+		others = append(others, conn)
+		if conn.Ping(t.Context()).Err() != nil {
+			break
+		}
+	}
+	s := open(t, server.URL(), nil)
+	for range 20 { // the reason is lost where the connection is gone before it was read
+		if err := s.produce("kart", "x"); !errors.Is(err, partition.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+	}
+	for _, conn := range others {
+		_ = conn.Close()
+	}
+	_ = crowd.Close()
+	redistest.Until(t, 10*time.Second, "there is room again", func() bool { return s.produce("kart", "x") == nil })
+}
+
+func TestAClusterThatIsDownIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartClusterOfOne(t)
+	c := server.Client()
+	s := open(t, "redis-cluster://"+server.Addr, nil)
+	if err := s.produce("kart", "x"); err != nil {
+		t.Fatal(err)
+	}
+	do := func(args ...any) {
+		t.Helper()
+		if err := c.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+	}
+	do("cluster", "delslotsrange", 0, 5)
+	redistest.Until(t, 10*time.Second, "the cluster is down", func() bool {
+		return strings.Contains(c.ClusterInfo(t.Context()).Val(), "cluster_state:fail")
+	})
+	err := s.produce("kart", "x")
+	if !errors.Is(err, partition.ErrUnavailable) || !strings.Contains(err.Error(), "CLUSTERDOWN") {
+		t.Errorf("got %v, want ErrUnavailable and the reason", err)
+	}
+	do("cluster", "addslotsrange", 0, 5)
+	redistest.Until(t, 10*time.Second, "the cluster is up", func() bool { return s.produce("kart", "x") == nil })
+}
+
+// A server that refuses writes refuses them by name, and loses nothing: what was
+// there comes out afterwards.
+func TestAStoreThatRefusesWritesIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range append([]redistest.Refusal{redistest.Full}, redistest.Refusals...) {
+		t.Run(refusal.Word, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			s := open(t, server.URL(), func(p *partition.Policy) { p.Linger = 0 })
+			for range 3 {
+				if err := s.produce("kart", "x"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			refusal.Begin(t, server)
+			err := s.produce("kart", "x")
+			if !errors.Is(err, partition.ErrUnavailable) || !strings.Contains(err.Error(), refusal.Word) || errors.Is(err, partition.ErrFull) != (refusal.Word == "OOM") {
+				t.Errorf("got %v, want ErrUnavailable (ErrFull for OOM) and the reason", err)
+			}
+			claim := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
+			s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+			if refusal.Word == "OOM" {
+				if claim.Lease == nil {
+					t.Fatalf("a full store gives nothing out: %v", claim.Err)
+				}
+			} else if !errors.Is(claim.Err, partition.ErrUnavailable) || claim.Lease != nil {
+				t.Errorf("claim: got %v %v, want ErrUnavailable", claim.Lease, claim.Err)
+			}
+			refusal.End(t, server)
+			if claim.Lease == nil {
+				redistest.Until(t, 10*time.Second, "it gives out again", func() bool {
+					s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+					return claim.Lease != nil
+				})
+			}
+			commit := &partition.Settlement{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To, Delivered: 3}
+			s.Settle(t.Context(), []*partition.Settlement{commit})
+			if o, err := s.Overview(t.Context(), s.ns); commit.Err != nil || err != nil || o.Ledger != (partition.Ledger{Accepted: 3, Delivered: 3}) {
+				t.Errorf("%v %v ledger %+v", commit.Err, err, o.Ledger)
+			}
+		})
+	}
 }
