@@ -83,7 +83,7 @@ func TestALoadingRedisIsUnavailableUntilItHasLoaded(t *testing.T) {
 	if err := c.Do(t.Context(), "debug", "populate", 500).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c.ConfigSet(t.Context(), "key-load-delay", "2000") // µs a key: a second in all
+	c.ConfigSet(t.Context(), "key-load-delay", "2000")                        // µs a key: a second in all
 	c.ConfigSet(t.Context(), "loading-process-events-interval-bytes", "1024") // it answers while it loads
 	var reloading sync.WaitGroup
 	reloading.Go(func() { c.Do(context.Background(), "debug", "reload") })
