@@ -98,6 +98,14 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 			return &storeError{ErrIncompatible, fmt.Errorf(
 				"maxmemory-policy of %s is %s, which deletes entries unasked: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf", c.Options().Addr, p)}
 		}
+		if s.replicas > 0 {
+			if err := c.Do(ctx, "wait", 0, 1).Err(); err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
+				return &storeError{ErrIncompatible, fmt.Errorf("durability replica=%d: the user may not run WAIT on %s: ACL SETUSER … +wait", s.replicas, c.Options().Addr)}
+			}
+			if n, _ := strconv.Atoi(fields["connected_slaves"]); n < s.replicas {
+				seen[fmt.Sprintf("%s: it has %d replicas connected, so durability replica=%d acknowledges nothing", c.Options().Addr, n, s.replicas)] = true
+			}
+		}
 		for _, text := range shortcomings(fields) {
 			seen[c.Options().Addr+": "+text] = true
 		}

@@ -58,7 +58,11 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	for i, g := range groups {
 		p.fill(calls[i], g)
 	}
-	s.run(ctx, s.backend.in, calls)
+	if s.replicas > 0 {
+		s.runDurably(ctx, s.backend.in, calls)
+	} else {
+		s.run(ctx, s.backend.in, calls)
+	}
 	for i, g := range groups {
 		c := calls[i]
 		if g.Err = c.err; g.Err == nil {

@@ -28,6 +28,9 @@ type call struct {
 	err     error  // in one of the store's classes
 }
 
+// firstKey is where the keys begin in args.
+const firstKey = 3
+
 // newCall makes a call: keys come first, then argv in order.
 func newCall(script *lua.Script, keys []string, argv ...any) *call {
 	c := &call{}
@@ -76,6 +79,11 @@ func (c *call) withText() { c.args[0], c.args[1] = "eval", c.script.Source }
 // did not run. Where calls of one partition share a run, see Produce for what
 // that may do to their order.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*call) {
+	s.runWith(ctx, client, calls, 0)
+}
+
+// runWith is run, with so many replicas to confirm what was written.
+func (s *Store) runWith(ctx context.Context, client redis.UniversalClient, calls []*call, replicas int) {
 	if len(calls) == 0 {
 		return
 	}
@@ -85,7 +93,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 		}
 		return
 	}
-	s.exec(ctx, client, calls)
+	s.exec(ctx, client, calls, replicas)
 	var again []*call
 	for _, c := range calls {
 		if c.err == nil || !noScript(c.cmd.Err()) {
@@ -96,14 +104,18 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 	}
 	if len(again) > 0 {
 		s.metrics.reloads.Inc()
-		s.exec(ctx, client, again)
+		s.exec(ctx, client, again, replicas)
 	}
 }
 
-func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []*call) {
+func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []*call, replicas int) {
 	pipe := client.Pipeline()
 	for _, c := range calls {
 		_ = pipe.Process(ctx, c.command(ctx))
+	}
+	var wait *redis.Cmd
+	if replicas > 0 {
+		wait = awaitReplicas(ctx, pipe, replicas)
 	}
 	sent := time.Now()
 	_, execErr := pipe.Exec(ctx)
@@ -128,6 +140,11 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 			continue
 		}
 		s.clock.observe(sent, received, c.numbers[1])
+		if wait != nil && c.numbers[0] != 0 { // 0: refused, nothing was written
+			if c.err = unconfirmed(wait, replicas); c.err != nil {
+				s.metrics.failed(c.err)
+			}
+		}
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
 		// After a failover the client would ask the old master for up to 10s.

@@ -2,6 +2,8 @@ package partition
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +17,7 @@ import (
 type Store struct {
 	backend    *backend
 	prefix     string
+	replicas   int
 	namespaces map[string]*Namespace
 	clock      clock
 	metrics    *metrics
@@ -38,7 +41,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{"namespaces", "none", "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log}
+	s := &Store{prefix: cfg.Prefix, replicas: cfg.Replicas, namespaces: map[string]*Namespace{}, log: log}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
@@ -48,6 +51,12 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		s.namespaces[name] = ns
 	}
 	var err error
+	switch durability := fmt.Sprintf("replica=%d", cfg.Replicas); {
+	case cfg.Replicas < 0 || cfg.Replicas > MaxReplicas:
+		return nil, &FieldError{"durability", durability, "async, or replica=1 to replica=5"}
+	case cfg.Replicas > 0 && strings.HasPrefix(cfg.URL, "embedded:"):
+		return nil, &FieldError{"durability", durability, "async with the embedded store, which has no replicas; or another redis"}
+	}
 	if s.backend, err = openBackend(cfg.URL); err != nil {
 		return nil, err
 	}

@@ -72,8 +72,11 @@ func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
 	for name, ns := range cfg.Namespaces {
 		policies[name] = ns.Policy()
 	}
-	var err error
-	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Namespaces: policies}, reg, log.Named("store")); err != nil {
+	replicas, err := replicasOf(cfg.Durability)
+	if err != nil {
+		return nil, cfg.fieldError("durability", err)
+	}
+	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: policies}, reg, log.Named("store")); err != nil {
 		return nil, cfg.locate(err)
 	}
 	a.watch = newWatch(a.store, reg, log)

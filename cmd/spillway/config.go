@@ -35,9 +35,10 @@ type Config struct {
 	AdminTLSKey      string `name:"admin-tls-key" group:"TLS:" placeholder:"FILE" help:"Its key."`
 	AdminTLSClientCA string `name:"admin-tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA of its clients."`
 
-	Redis  string `name:"redis" group:"Store:" default:"embedded:" help:"The store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
-	Prefix string `name:"prefix" group:"Store:" default:"sw" help:"Beginning of every key in Redis."`
-	Role   string `name:"role" group:"Process:" default:"all" help:"What this process does: ingest, drain or all."`
+	Redis      string `name:"redis" group:"Store:" default:"embedded:" help:"The store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
+	Prefix     string `name:"prefix" group:"Store:" default:"sw" help:"Beginning of every key in Redis."`
+	Durability string `name:"durability" group:"Store:" default:"async" help:"What an acknowledged entry has survived: async (the primary's answer), or replica=N (N replicas have it, too)."`
+	Role       string `name:"role" group:"Process:" default:"all" help:"What this process does: ingest, drain or all."`
 
 	Default Namespace `embed:"" group:"Default namespace:"`
 	// Namespaces come from the file only. Without any there is one, "default",
@@ -136,6 +137,9 @@ func (c *Config) validate() error {
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all: nobody else can reach an embedded store; give both processes the same redis")
 	}
+	if replicas, err := replicasOf(c.Durability); err != nil || replicas > 0 && strings.HasPrefix(c.Redis, "embedded:") {
+		wrong("durability", c.Durability, "async, or replica=1 to replica=5 on a redis that has replicas, which embedded: has not")
+	}
 	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf("log_format", c.LogFormat, "auto", "json", "console")
 	if c.ShutdownTimeout <= 0 {
@@ -147,6 +151,18 @@ func (c *Config) validate() error {
 		}
 	}
 	return errors.Join(append(errs, c.validateNamespaces()...)...)
+}
+
+// replicasOf reads a durability: how many replicas an acknowledgement waits for.
+func replicasOf(durability string) (int, error) {
+	if durability == "async" {
+		return 0, nil
+	}
+	count, ok := strings.CutPrefix(durability, "replica=")
+	if n, err := strconv.Atoi(count); ok && err == nil && n >= 1 && n <= partition.MaxReplicas {
+		return n, nil
+	}
+	return 0, fmt.Errorf("durability: %q is neither async nor replica=N", durability)
 }
 
 // ingest is the way in as the flags describe it.

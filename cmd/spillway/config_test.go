@@ -148,7 +148,8 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
-	const keys = "listen, admin_listen, admin_token, insecure_no_auth, tls_cert, tls_key, tls_client_ca, admin_tls_cert, admin_tls_key, admin_tls_client_ca, redis, prefix, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, workers, sink_timeout, lease, lanes, max_conns, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
+	const keys = "listen, admin_listen, admin_token, insecure_no_auth, tls_cert, tls_key, tls_client_ca, admin_tls_cert, admin_tls_key, admin_tls_client_ca, redis, prefix, durability, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, workers, sink_timeout, lease, lanes, max_conns, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
+	const wantDurability = " is not usable: want async, or replica=1 to replica=5 on a redis that has replicas, which embedded: has not"
 	const nsKeys = "sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, tokens"
 	tests := []struct{ name, file, want string }{
 		{"unknown key", "redis: \"embedded:\"\ncapcity: 5\n", "spillway.yaml:2: capcity: unknown key: it is none of " + keys},
@@ -174,6 +175,9 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"no namespace", "namespaces: {}\n", "spillway.yaml:1: namespaces: there is none: name one, or leave the key out"},
 		{"out of range", "batch: 500\n", "spillway.yaml:1: namespaces.default.batch: 500 is not usable: want 1 to 128 entries"},
 		{"out of range in a namespace", "namespaces:\n  kart:\n    max_age: 13h\n", "spillway.yaml:3: namespaces.kart.max_age: 13h0m0s is not usable: want 1ms to 12h, half of the safety TTL"},
+		{"unknown durability", "durability: fsync\n", "spillway.yaml:1: durability: fsync" + wantDurability},
+		{"no replica", "redis: redis://h:1\ndurability: replica=0\n", "spillway.yaml:2: durability: replica=0" + wantDurability},
+		{"a replica of nothing", "durability: replica=1\n", "spillway.yaml:1: durability: replica=1" + wantDurability},
 		{"unknown delivery", "delivery: exactly-once\n", "spillway.yaml:1: namespaces.default.delivery: exactly-once is not usable: want at-least-once or at-most-once"},
 		{"another package's setting", "lanes: 0\n", "spillway.yaml:1: lanes: 0 is not usable: want 1 to 64"},
 		{"lease too short for its sink", "lease: 10s\n", "spillway.yaml:1: lease: 10s is not usable: want 2s more than sink_timeout, or a slow write outlives its lease"},
