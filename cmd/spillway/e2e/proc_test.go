@@ -52,8 +52,15 @@ type server struct {
 // serve starts a server on free ports; args follow its own.
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
+	return serveBy(t, exec.Command(binary), args...)
+}
+
+// serveBy is serve, with a command that runs the binary with more arguments.
+func serveBy(t *testing.T, cmd *exec.Cmd, args ...string) *server {
+	t.Helper()
 	s := &server{t: t, data: redistest.FreeAddr(t), admin: redistest.FreeAddr(t), log: &bytes.Buffer{}, done: make(chan struct{})}
-	s.cmd = exec.Command(binary, append([]string{"serve", "--listen", s.data, "--admin-listen", s.admin}, args...)...)
+	s.cmd = cmd
+	cmd.Args = append(append(cmd.Args, "serve", "--listen", s.data, "--admin-listen", s.admin), args...)
 	s.cmd.Stderr = s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
