@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
@@ -46,14 +47,27 @@ end
 `, 1)
 }
 
+// Redis is the truth; the embedded store is held to the same replies and keys.
 func TestScriptsFollowTheModel(t *testing.T) {
 	t.Parallel()
-	client, sources, run := redistest.Start(t).Client(), modelSources(t), 0
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		h := &hands{rt, client, fmt.Sprintf("r%d:", run), fmt.Sprintf("clock:r%d", run), rt.Fatalf}
-		h.walk(sources)
-	})
+	for name, client := range map[string]func(*testing.T) *redis.Client{
+		"redis": func(t *testing.T) *redis.Client { return redistest.Start(t).Client() },
+		"miniredis": func(t *testing.T) *redis.Client {
+			c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), DisableIdentity: true})
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, sources, run := client(t), modelSources(t), 0
+			rapid.Check(t, func(rt *rapid.T) {
+				run++
+				h := &hands{rt, client, fmt.Sprintf("r%d:", run), fmt.Sprintf("clock:r%d", run), rt.Fatalf}
+				h.walk(sources)
+			})
+		})
+	}
 }
 
 func modelSources(t *testing.T) map[string]string {
