@@ -108,12 +108,16 @@ func (r *run) note(s *partition.Settlement) bool {
 	var elsewhere *partition.RangeError
 	switch {
 	case s.Err == nil:
+		vanished := s.Before && !r.unsure // no commit of ours can have run before
 		r.unsure = false
 		if s.Lo == s.Hi {
 			r.ended = true
 			return true
 		}
-		r.pass(int(s.Hi - r.lease.From))
+		r.pass(int(s.Hi-r.lease.From), vanished)
+		if s.Before {
+			r.ended = false // a commit that had ended the lease would be gone: release it
+		}
 		return true
 	case errors.Is(s.Err, partition.ErrGone):
 		r.gone()
@@ -133,8 +137,12 @@ func (r *run) note(s *partition.Settlement) bool {
 }
 
 // pass counts the entries before at as settled. The last commit ends the lease.
-func (r *run) pass(at int) {
-	r.o.metrics.settled(r.count(r.settled, at))
+func (r *run) pass(at int, vanished bool) {
+	if vanished {
+		r.o.metrics.entries.WithLabelValues(outcomeLost).Add(float64(at - r.settled))
+	} else {
+		r.o.metrics.settled(r.count(r.settled, at))
+	}
 	r.settled = at
 	r.ended = at == len(r.classes)
 }

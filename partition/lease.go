@@ -183,6 +183,10 @@ type Settlement struct {
 	// Err is nil, ErrGone when the lease is no longer ours, *RangeError when
 	// Lo is not where the store stands, or Is one of the store's errors.
 	Err error
+	// Before: the range was past Hi already, and nothing was written. An earlier
+	// commit of it ran unseen; if there was none, its entries vanished by other
+	// hands, and are lost.
+	Before bool
 }
 
 // RangeError refuses a commit that does not start where the store stands:
@@ -200,12 +204,15 @@ func (s *Store) Settle(ctx context.Context, settlements []*Settlement) {
 	}
 	s.run(ctx, s.backend.out, calls)
 	for i, t := range settlements {
+		t.Before = false
 		if t.Err = calls[i].err; t.Err != nil {
 			continue
 		}
 		switch n := calls[i].numbers; {
 		case n[0] == 0:
 			t.Err = ErrGone
+		case n[0] == 2:
+			t.Before = true
 		case n[0] == 3 && len(n) > 2:
 			t.Err = &RangeError{n[2]}
 		}
