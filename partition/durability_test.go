@@ -111,7 +111,7 @@ func TestOnlyWhatAReplicaConfirmedSurvivesItsPrimary(t *testing.T) {
 		acked := 0
 		for i := range 4 {
 			if i == 1 { // the link breaks
-				if err := replica.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+				if err := replica.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -123,7 +123,7 @@ func TestOnlyWhatAReplicaConfirmedSurvivesItsPrimary(t *testing.T) {
 			}
 		}
 		primary.Kill()
-		if err := replica.SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+		if err := replica.Do(t.Context(), "replicaof", "no", "one").Err(); err != nil {
 			t.Fatal(err)
 		}
 		survive := int(replica.LLen(t.Context(), "sw:{default.0}:q:kart").Val())

@@ -1,0 +1,200 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// A lost request is told from a lost reply by nobody: both are unknown, and what
+// was stored is in the first case nothing, in the second everything, once.
+func TestALostRequestIsUnknownAndStoredNever(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	line := startFaultLine(t, server.Addr)
+	s := open(t, "redis://"+line.Addr().String(), nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := int64(0)
+	for _, row := range []struct {
+		kind   int
+		stored int64
+		is     error
+	}{
+		{losesRequest, 0, partition.ErrUnknown}, {stallsRequest, 1, partition.ErrUnknown}, {losesReply, 1, partition.ErrUnknown},
+		{stallsReply, 1, partition.ErrUnknown}, {slicesReply, 1, nil}, {passes, 1, nil},
+	} {
+		once := true
+		line.set(func() (int, float64) {
+			if once {
+				once = false
+				return row.kind, 0
+			}
+			return passes, 0
+		})
+		if err := s.produce("kart", "x"); !errors.Is(err, row.is) {
+			t.Errorf("%s: got %v, want %v", faultNames[row.kind], err, row.is)
+		}
+		want += row.stored
+		c := server.Client()
+		redistest.Until(t, 10*time.Second, fmt.Sprintf("%s: %d are stored", faultNames[row.kind], want), func() bool {
+			return c.LLen(t.Context(), "sw:{default.0}:q:kart").Val() == want
+		})
+	}
+}
+
+// Whatever a connection does, in any order: the ledger lies between what was
+// acknowledged and what may have been stored, nothing is counted delivered that
+// was not committed, and the entries there are those that the account says.
+func TestTheOuterLawHoldsWhateverTheConnectionDoes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	line := startFaultLine(t, server.Addr)
+	direct := server.Client()
+	runs := 0
+	var total [faultKinds]int
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		seed := rapid.Uint64().Draw(rt, "seed")
+		often := rapid.SampledFrom([]float64{0.05, 0.2, 0.5}).Draw(rt, "how often")
+		capacity := rapid.SampledFrom([]int{3, 20, 1000}).Draw(rt, "capacity")
+		shards := rapid.IntRange(1, 3).Draw(rt, "shards")
+		prefix := fmt.Sprint("r", runs)
+		line.set(nil)
+		s := openPrefix(t, "redis://"+line.Addr().String(), prefix, func(p *partition.Policy) {
+			p.Capacity, p.Shards, p.Linger, p.Batch = capacity, shards, 0, 4
+		})
+		defer s.Close()
+		if _, err := s.Check(t.Context()); err != nil {
+			rt.Fatal(err)
+		}
+		faults := rand.New(rand.NewPCG(seed, 1))
+		line.set(func() (int, float64) { // called in the lock of line
+			if faults.Float64() >= often {
+				return passes, 0
+			}
+			return 1 + faults.IntN(faultKinds-1), faults.Float64()
+		})
+		acks, unknowns, delivered, maybe := outerLaw(rt, s, rand.New(rand.NewPCG(seed, 2)))
+		line.mu.Lock()
+		for kind, n := range line.seen {
+			total[kind] += n
+		}
+		line.seen = [faultKinds]int{}
+		line.mu.Unlock()
+		line.set(nil)
+
+		// A stalled request may arrive yet, when its caller is gone: closing the
+		// connections makes it so.
+		_ = s.Close()
+		s = openPrefix(t, server.URL(), prefix, func(p *partition.Policy) { p.Capacity, p.Shards, p.Linger, p.Batch = capacity, shards, 0, 4 })
+		defer s.Close()
+		redistest.Until(t, 10*time.Second, "the last connection is closed", func() bool {
+			return strings.Count(direct.ClientList(t.Context()).Val(), "\n") <= 3
+		})
+		o, err := s.Overview(t.Context(), s.ns)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if a := o.Ledger.Accepted; a < acks || a > acks+unknowns {
+			rt.Fatalf("accepted %d, acknowledged %d, unknown %d", a, acks, unknowns)
+		}
+		if d := o.Ledger.Delivered; d < delivered || d > delivered+maybe {
+			rt.Fatalf("delivered %d, committed %d, unknown %d", d, delivered, maybe)
+		}
+		if o.Ledger.Lost != 0 || o.Ledger.Expired != 0 {
+			rt.Fatalf("ledger %+v", o.Ledger)
+		}
+		if residual, err := s.Audit(t.Context(), s.ns); residual != 0 || err != nil {
+			rt.Fatalf("audit: %d %v", residual, err)
+		}
+	})
+	for kind, n := range total {
+		if n == 0 {
+			t.Errorf("%q never happened: this proves little", faultNames[kind])
+		}
+	}
+	t.Logf("%d runs, exchanges by fate: %v", runs, total)
+}
+
+// patience is how long a caller waits for an exchange.
+const patience = 25 * time.Millisecond
+
+// outerLaw uses a store for a while and returns what it was told, in entries.
+func outerLaw(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered, maybe int64) {
+	for range 15 {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		if roll.IntN(3) > 0 {
+			groups := make([]*partition.Group, 1+roll.IntN(5))
+			for i := range groups {
+				g := &partition.Group{Namespace: s.ns, Partition: fmt.Sprint("p", roll.IntN(4))}
+				for range 1 + roll.IntN(6) {
+					g.Entries = append(g.Entries, entry("x"))
+				}
+				if roll.IntN(4) == 0 {
+					g.IdempotencyKey = fmt.Sprint(roll.Uint64())
+				}
+				groups[i] = g
+			}
+			s.Produce(ctx, groups)
+			for _, g := range groups {
+				switch n := int64(len(g.Entries)); {
+				case g.Err == nil:
+					acks += n
+				case errors.Is(g.Err, partition.ErrUnknown):
+					unknowns += n
+				case !errors.Is(g.Err, partition.ErrUnavailable):
+					rt.Fatalf("produce: %v", g.Err)
+				}
+			}
+			cancel()
+			continue
+		}
+		claim := &partition.Claim{Namespace: s.ns, Partition: fmt.Sprint("p", roll.IntN(4)), MaxBatches: 2}
+		s.Claim(ctx, []*partition.Claim{claim}, time.Minute)
+		cancel()
+		free, cancel := context.WithTimeout(context.Background(), patience)
+		_ = s.Forget(free, []*partition.Claim{claim})
+		cancel()
+		if l := claim.Lease; l != nil {
+			done, ended := settleUnder(s, l)
+			if done {
+				delivered += l.To - l.From
+			} else if !ended {
+				maybe += l.To - l.From
+			}
+		}
+	}
+	return acks, unknowns, delivered, maybe
+}
+
+// settleUnder commits a lease and repeats that while nobody knows: done once the
+// store has said so, ended when it never ran.
+func settleUnder(s *site, l *partition.Lease) (done, ended bool) {
+	commit := &partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: int(l.To - l.From)}
+	unsure := false
+	for range 5 {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		s.Settle(ctx, []*partition.Settlement{commit})
+		cancel()
+		switch {
+		case commit.Err == nil:
+			return true, true
+		case errors.Is(commit.Err, partition.ErrGone):
+			return unsure, true // our own commit ended it, unseen
+		case errors.Is(commit.Err, partition.ErrUnknown):
+			unsure = true
+		}
+	}
+	return false, !unsure
+}
