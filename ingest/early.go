@@ -16,6 +16,7 @@ const largeBody = 64 << 10
 // early keeps fasthttp from reading a large body that will be refused: what is
 // announced then counts as too large, and unreadable says what it really is.
 func (s *Server) early(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
+	defer func() { s.panicked(recover()) }() // the handler meets the same and answers
 	n := int64(h.ContentLength())
 	if n >= largeBody && (s.inflight.Load()+n > s.cfg.MaxInflightBytes || s.stranger(h)) {
 		c.MaxRequestBodySize = 1

@@ -73,7 +73,12 @@ func newFake() *fakeStore {
 	return f
 }
 
-func (f *fakeStore) Namespace(name string) *partition.Namespace { return f.namespaces[name] }
+func (f *fakeStore) Namespace(name string) *partition.Namespace {
+	if name == "panics" {
+		panic("a bug")
+	}
+	return f.namespaces[name]
+}
 func (f *fakeStore) Now() (int64, bool)                         { return f.now() }
 func (f *fakeStore) Produce(ctx context.Context, groups []*partition.Group) {
 	f.produce(ctx, groups)

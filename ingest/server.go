@@ -155,9 +155,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	var t target
 	defer func() {
-		if v := recover(); v != nil {
-			s.metrics.panics.Inc()
-			s.log.Error("handler panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
+		if s.panicked(recover()) {
 			s.refuse(ctx, t.route, &refusal{code: wire.CodeInternal, close: true})
 		}
 	}()
@@ -172,6 +170,17 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }
 
+// panicked counts and logs what recover returned; false for nil. It is asked
+// wherever fasthttp calls us on behalf of a connection.
+func (s *Server) panicked(v any) bool {
+	if v == nil {
+		return false
+	}
+	s.metrics.panics.Inc()
+	s.log.Error("handler panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
+	return true
+}
+
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, at *route, r *refusal) {
 	r.write(ctx)
 	s.metrics.refusals[r.code].Inc()
@@ -180,8 +189,14 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, at *route, r *refusal) {
 
 // expect decides over "Expect: 100-continue": a request that is refused anyway
 // never sends its body. fasthttp writes the response as it finds it.
-func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
+func (s *Server) expect(ctx *fasthttp.RequestCtx) (status int) {
 	var t target
+	defer func() {
+		if s.panicked(recover()) {
+			s.refuse(ctx, t.route, &refusal{code: wire.CodeInternal, close: true})
+			status = ctx.Response.StatusCode()
+		}
+	}()
 	if refused := s.admit(ctx, &t); refused != nil {
 		refused.close = true // the client may send the body all the same
 		s.refuse(ctx, t.route, refused)
@@ -195,6 +210,11 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // by us, while it was silent: there was no request
 	}
+	defer func() {
+		if s.panicked(recover()) {
+			s.refuse(ctx, nil, &refusal{code: wire.CodeInternal, close: true})
+		}
+	}()
 	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
 		s.noHandshake(err)
 		return

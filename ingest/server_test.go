@@ -39,6 +39,25 @@ func TestAPanickingHandlerIs500AndTheServerLives(t *testing.T) {
 	}
 }
 
+func TestAPanicOutsideOfAHandlerIs500Too(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	large := strings.Repeat("x", largeBody)
+	for name, sent := range map[string]string{
+		"expect":     "POST /v1/panics/p HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
+		"large body": fmt.Sprintf("POST /v1/panics/p HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", largeBody, large),
+	} {
+		r, closed := p.raw(sent)
+		if r.expect(t, 500, "internal"); !closed {
+			t.Errorf("%s: the connection is kept", name)
+		}
+	}
+	p.post("/v1/default/p", "x").expect(t, 200, "")
+	if panics := p.metric("panics_total"); panics < 2 {
+		t.Errorf("counted %v panics", panics)
+	}
+}
+
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
