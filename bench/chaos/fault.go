@@ -65,22 +65,23 @@ func (r *rig) inject(ctx context.Context, start time.Time) (fired []check.Fault)
 		if targets[f.target] == nil {
 			targets[f.target] = &sync.Mutex{}
 		}
+		target := targets[f.target]
 		running.Go(func() {
 			if !sleepUntil(ctx, start.Add(f.at)) {
 				return
 			}
-			targets[f.target].Lock()
-			defer targets[f.target].Unlock()
+			target.Lock()
+			defer target.Unlock()
 			from := time.Now()
 			err := f.inject(ctx, r, f)
 			to := time.Now()
+			mu.Lock()
+			defer mu.Unlock()
 			r.progress("%6.2fs %s %s for %v", from.Sub(start).Seconds(), f.kind, f.target, to.Sub(from).Round(time.Millisecond))
 			if err != nil {
 				r.progress("        which failed: %v", err)
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
 			fired = append(fired, check.Fault{Kind: f.kind, Target: f.target, From: from, To: to})
 		})
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -68,7 +69,7 @@ func (w *witness) sample(ctx context.Context, shard int) (check.Sample, error) {
 			tx.ZScore(ctx, w.key(shard, "ready"), name),
 		}
 	}
-	if _, err := tx.Exec(ctx); err != nil && err != redis.Nil { //nolint:errorlint // the bare value, for a ZSCORE without a member
+	if _, err := tx.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) { // Nil is a ZSCORE without a member
 		return s, err
 	}
 	for name, text := range ledger.Val() {
