@@ -14,7 +14,7 @@ import (
 )
 
 // sampleEvery is how often the witness looks.
-const sampleEvery = 80 * time.Millisecond
+const sampleEvery = 30 * time.Millisecond
 
 // A witness reads what Redis holds, past the wire and past the code it watches:
 // the keys are those that lua/DESIGN.md lists, spelled here once more.
