@@ -65,7 +65,7 @@ func (h *hazard) answer(c net.Conn) {
 		return
 	}
 	_, _ = io.Copy(io.Discard, req.Body)
-	if _, password, _ := req.BasicAuth(); password == userSecret {
+	if _, password, _ := req.BasicAuth(); password == userCanary {
 		h.sawUser.Store(true)
 	}
 	path, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/answer/"), "/")
@@ -89,8 +89,8 @@ func (h *hazard) answer(c net.Conn) {
 // answers by path; one that ends in … goes on for ever, a byte now and then.
 var answers = map[string]string{
 	"200":       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-	"422":       "HTTP/1.1 422 \x1b[31m" + pathSecret + "\r\nContent-Length: 39\r\n\r\n\x1b]0;owned\a\r\n\r\nFAKE LOG LINE level=error",
-	"evil":      "HTTP/1.1 200 OK\r\nX-Evil: \x1b[2J" + pathSecret + "\r\nContent-Length: 0\r\n\r\n",
+	"422":       "HTTP/1.1 422 \x1b[31m" + pathCanary + "\r\nContent-Length: 39\r\n\r\n\x1b]0;owned\a\r\n\r\nFAKE LOG LINE level=error",
+	"evil":      "HTTP/1.1 200 OK\r\nX-Evil: \x1b[2J" + pathCanary + "\r\nContent-Length: 0\r\n\r\n",
 	"301":       "HTTP/1.1 301 Moved\r\nLocation: http://FORBIDDEN/\r\nContent-Length: 0\r\n\r\n",
 	"302":       "HTTP/1.1 302 Found\r\nLocation: http://FORBIDDEN/latest/meta-data\r\nContent-Length: 0\r\n\r\n",
 	"303":       "HTTP/1.1 303 See Other\r\nLocation: //FORBIDDEN/\r\nContent-Length: 0\r\n\r\n",

@@ -57,12 +57,12 @@ type server struct {
 // Secrets of the configuration. No output may ever show one; a name of its own
 // each, so that a leak tells which.
 const (
-	redisSecret  = "canary-redis-5c1e"
-	userSecret   = "canary-user-77aa"
-	pathSecret   = "canary-path-19f0"
-	querySecret  = "canary-query-b3d2"
-	headerSecret = "canary-header-e4c8" // and of the clients
-	bodySecret   = "canary-body-02fe"
+	redisCanary  = "canary-redis-5c1e"
+	userCanary   = "canary-user-77aa"
+	pathCanary   = "canary-path-19f0"
+	queryCanary  = "canary-query-b3d2"
+	headerCanary = "canary-header-e4c8" // and of the clients
+	bodyCanary   = "canary-body-02fe"
 )
 
 func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
@@ -90,7 +90,7 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	if err := r.startRedis(ctx, redisServer, addrs[0]); err != nil {
 		return r, err
 	}
-	hooked := fmt.Sprintf("http://user:%s@%s/answer/422/%s?token=%s", userSecret, r.hazard.addr, pathSecret, querySecret)
+	hooked := fmt.Sprintf("http://user:%s@%s/answer/422/%s?token=%s", userCanary, r.hazard.addr, pathCanary, queryCanary)
 	if r.plain, err = r.serve(ctx, "plain", addrs[1:3], "log_format: json", map[string]string{
 		"default": `sink: "null:"`,
 		"few":     `sink: "null:", max_partitions: 3, linger: 3m`,
@@ -105,10 +105,10 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	}); err != nil {
 		return r, err
 	}
-	if r.guarded, err = r.serve(ctx, "guarded", addrs[7:9], "log_format: json\nmax_entries: 10\nadmin_token: "+hashOf(adminToken), guardedSpaces); err != nil {
+	if r.guarded, err = r.serve(ctx, "guarded", addrs[7:9], "log_format: json\nmax_entries: 10\nadmin_token: "+hashOf(adminCanary), guardedSpaces); err != nil {
 		return r, err
 	}
-	r.guarded.token = adminToken
+	r.guarded.token = adminCanary
 	settings, err := r.sealedSettings()
 	if err != nil {
 		return r, err
@@ -126,11 +126,11 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 
 func (r *rig) startRedis(ctx context.Context, bin, addr string) (err error) {
 	r.redis, err = proc.Start(r.dir, "redis", bin, "--port", proc.Port(addr), "--bind", "127.0.0.1", "--dir", r.dir,
-		"--save", "", "--maxmemory-policy", "noeviction", "--requirepass", redisSecret)
+		"--save", "", "--maxmemory-policy", "noeviction", "--requirepass", redisCanary)
 	if err != nil {
 		return err
 	}
-	c := redis.NewClient(&redis.Options{Addr: addr, Password: redisSecret, MaxRetries: -1})
+	c := redis.NewClient(&redis.Options{Addr: addr, Password: redisCanary, MaxRetries: -1})
 	defer func() { _ = c.Close() }()
 	r.hazard.redis = addr
 	return r.redis.Await(ctx, "redis-server", func(ctx context.Context) error { return c.Ping(ctx).Err() })
@@ -141,7 +141,7 @@ func (r *rig) serve(ctx context.Context, name string, addrs []string, settings s
 	s := &server{data: addrs[0], admin: addrs[1]}
 	var file strings.Builder
 	fmt.Fprintf(&file, "redis: redis://:%s@%s\nprefix: %s\nlisten: %s\nadmin_listen: %s\nlog_level: debug\n%s\nnamespaces:\n",
-		redisSecret, r.hazard.redis, name, s.data, s.admin, settings)
+		redisCanary, r.hazard.redis, name, s.data, s.admin, settings)
 	for ns, policy := range namespaces {
 		fmt.Fprintf(&file, "  %s: {%s}\n", ns, policy)
 		s.namespaces = append(s.namespaces, ns)

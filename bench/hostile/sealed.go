@@ -28,9 +28,11 @@ type tlsRow struct {
 	want   string
 }
 
-func with(cert tls.Certificate, edit func(*tls.Config)) *tls.Config {
-	// Whose server it is, is not the question here.
-	c := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true}
+// with is a client of a's server that shows a certificate.
+func with(a *authority, cert tls.Certificate, edit func(*tls.Config)) *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, ServerName: "127.0.0.1"}
 	if edit != nil {
 		edit(c)
 	}
@@ -38,27 +40,27 @@ func with(cert tls.Certificate, edit func(*tls.Config)) *tls.Config {
 }
 
 var sealed = []tlsRow{
-	{"a certificate of ours", func(a, _ *authority) *tls.Config { return with(a.issue(time.Hour, x509.ExtKeyUsageClientAuth), nil) }, ok},
+	{"a certificate of ours", func(a, _ *authority) *tls.Config { return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), nil) }, ok},
 	{"plain HTTP", nil, badRequest},
-	{"no certificate", func(_, _ *authority) *tls.Config {
-		return with(tls.Certificate{}, func(c *tls.Config) { c.Certificates = nil })
+	{"no certificate", func(a, _ *authority) *tls.Config {
+		return with(a, tls.Certificate{}, func(c *tls.Config) { c.Certificates = nil })
 	}, "refused"},
-	{"a certificate of another CA", func(_, o *authority) *tls.Config { return with(o.issue(time.Hour, x509.ExtKeyUsageClientAuth), nil) }, "refused"},
+	{"a certificate of another CA", func(a, o *authority) *tls.Config { return with(a, o.issue(time.Hour, x509.ExtKeyUsageClientAuth), nil) }, "refused"},
 	{"an expired certificate", func(a, _ *authority) *tls.Config {
-		return with(a.issue(-time.Minute, x509.ExtKeyUsageClientAuth), nil)
+		return with(a, a.issue(-time.Minute, x509.ExtKeyUsageClientAuth), nil)
 	}, "refused"},
-	{"a server's certificate", func(a, _ *authority) *tls.Config { return with(a.issue(time.Hour, x509.ExtKeyUsageServerAuth), nil) }, "refused"},
+	{"a server's certificate", func(a, _ *authority) *tls.Config { return with(a, a.issue(time.Hour, x509.ExtKeyUsageServerAuth), nil) }, "refused"},
 	{"the CA's name on one's own", func(a, _ *authority) *tls.Config {
-		return with(newAuthority(a.cert.Subject.CommonName).issue(time.Hour, x509.ExtKeyUsageClientAuth), nil)
+		return with(a, newAuthority(a.cert.Subject.CommonName).issue(time.Hour, x509.ExtKeyUsageClientAuth), nil)
 	}, "refused"},
 	{"TLS 1.0", func(a, _ *authority) *tls.Config {
-		return with(a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS10 })
+		return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS10 })
 	}, "refused"},
 	{"TLS 1.1", func(a, _ *authority) *tls.Config {
-		return with(a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 })
+		return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 })
 	}, "refused"},
 	{"only ciphers without forward secrecy", func(a, _ *authority) *tls.Config {
-		return with(a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) {
+		return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) {
 			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_RC4_128_SHA, tls.TLS_RSA_WITH_AES_128_CBC_SHA}
 		})
 	}, "refused"},
@@ -76,7 +78,8 @@ func newAuthority(name string) *authority {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
-	a.cert.Raw, _ = x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.key.PublicKey, a.key) // a valid template
+	der, _ := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.key.PublicKey, a.key) // a valid template
+	a.cert, _ = x509.ParseCertificate(der)
 	return a
 }
 

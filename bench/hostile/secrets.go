@@ -6,27 +6,27 @@ import "strings"
 // answer nor anywhere else; and inputs that try to write lines of their own
 // into a log or a terminal.
 var secrets = []row{
-	{"a token", headed("Authorization: Bearer " + headerSecret + "\r\n"), ok, kept},
-	{"a cookie", headed("Cookie: session=" + headerSecret + "\r\n"), ok, kept},
-	{"a token in the query", aim(one + "?token=" + headerSecret), ok, kept},
-	{"a token where it is refused", post("/v1/nobody/p", "Authorization: Bearer "+headerSecret+"\r\n", "x"), "404 no_such_namespace", kept},
-	{"a token in a head that cannot be read", headed("Authorization: Bearer " + headerSecret + "\r\nX-A : b\r\n"), badRequest, closed},
-	{"a token in a head that is too large", headed("Authorization: Bearer " + headerSecret + x(8<<10) + "\r\n"), "431 headers_too_large", closed},
-	{"a secret in a path", aim("/v1/default/" + headerSecret + "/"), badPartition, kept},
-	{"a secret in an escaped path", aim("/v1/default/%7B" + headerSecret), badRequest, kept},
-	{"a secret in a method", request(headerSecret+" "+one, "", ""), "405 method_not_allowed Allow=POST,GET,HEAD", kept},
-	{"a secret in a time", headed("X-Sent-At: " + headerSecret + "\r\n"), "400 bad_time", kept},
-	{"a secret in discards", headed("X-Client-Discards: " + headerSecret + "\r\n"), badHeader, kept},
-	{"a secret in an encoding", headed("Content-Encoding: " + headerSecret + "\r\n"), unsupported, kept},
-	{"a secret in a Host", "GET /livez HTTP/1.1\r\nHost: " + headerSecret + "\r\n\r\n", "200 status=ok", kept},
-	{"a secret payload", post(one, "", bodySecret), ok, kept},
-	{"a secret in bad JSON", array(`["` + bodySecret), badJSON, kept},
-	{"a secret in a bad line", post(mixed, asNDJSON, bodySecret), "400 bad_ndjson", kept},
-	{"a secret for a partition", items(`[{"partition":"/` + bodySecret + `","data":1}]`), "200 accepted=0 0:drop/bad_partition", kept},
-	{"a secret in a corrupt body", post(one, asGzip, bodySecret), corrupt, kept},
-	{"a secret in a chunk size", request("POST "+one, "Transfer-Encoding: chunked\r\n", bodySecret+"\r\n"), badRequest, closed},
-	{"a secret to a sink that refuses it", post("/v1/hooked/p", "", bodySecret), ok, kept},
-	{"a batch to a sink that refuses it", post("/v1/hooked/q", asJSON, `["`+bodySecret+`",{"a":"`+bodySecret+`"}]`), "200 accepted=2", kept},
+	{"a token", headed("Authorization: Bearer " + headerCanary + "\r\n"), ok, kept},
+	{"a cookie", headed("Cookie: session=" + headerCanary + "\r\n"), ok, kept},
+	{"a token in the query", aim(one + "?token=" + headerCanary), ok, kept},
+	{"a token where it is refused", post("/v1/nobody/p", "Authorization: Bearer "+headerCanary+"\r\n", "x"), "404 no_such_namespace", kept},
+	{"a token in a head that cannot be read", headed("Authorization: Bearer " + headerCanary + "\r\nX-A : b\r\n"), badRequest, closed},
+	{"a token in a head that is too large", headed("Authorization: Bearer " + headerCanary + x(8<<10) + "\r\n"), "431 headers_too_large", closed},
+	{"a secret in a path", aim("/v1/default/" + headerCanary + "/"), badPartition, kept},
+	{"a secret in an escaped path", aim("/v1/default/%7B" + headerCanary), badRequest, kept},
+	{"a secret in a method", request(headerCanary+" "+one, "", ""), "405 method_not_allowed Allow=POST,GET,HEAD", kept},
+	{"a secret in a time", headed("X-Sent-At: " + headerCanary + "\r\n"), "400 bad_time", kept},
+	{"a secret in discards", headed("X-Client-Discards: " + headerCanary + "\r\n"), badHeader, kept},
+	{"a secret in an encoding", headed("Content-Encoding: " + headerCanary + "\r\n"), unsupported, kept},
+	{"a secret in a Host", "GET /livez HTTP/1.1\r\nHost: " + headerCanary + "\r\n\r\n", "200 status=ok", kept},
+	{"a secret payload", post(one, "", bodyCanary), ok, kept},
+	{"a secret in bad JSON", array(`["` + bodyCanary), badJSON, kept},
+	{"a secret in a bad line", post(mixed, asNDJSON, bodyCanary), "400 bad_ndjson", kept},
+	{"a secret for a partition", items(`[{"partition":"/` + bodyCanary + `","data":1}]`), "200 accepted=0 0:drop/bad_partition", kept},
+	{"a secret in a corrupt body", post(one, asGzip, bodyCanary), corrupt, kept},
+	{"a secret in a chunk size", request("POST "+one, "Transfer-Encoding: chunked\r\n", bodyCanary+"\r\n"), badRequest, closed},
+	{"a secret to a sink that refuses it", post("/v1/hooked/p", "", bodyCanary), ok, kept},
+	{"a batch to a sink that refuses it", post("/v1/hooked/q", asJSON, `["`+bodyCanary+`",{"a":"`+bodyCanary+`"}]`), "200 accepted=2", kept},
 
 	{"line ends in a payload", post("/v1/filed/p", "", "a\r\n{\"namespace\":\"default\",\"partition\":\"forged\"}\r\n"), ok, kept},
 	{"terminal sequences in a payload", post("/v1/filed/p", "", "\x1b[2J\x1b]0;owned\a\x00\x7f"), ok, kept},
@@ -40,12 +40,12 @@ var secrets = []row{
 	{"percent signs for a formatter", aim("/v1/default/%s%s%n%!v(PANIC=x)"), badPartition, kept},
 }
 
-// allSecrets is what no output may hold.
-var allSecrets = []string{redisSecret, userSecret, pathSecret, querySecret, headerSecret, bodySecret, mineToken, theirsToken, limitedToken, newToken, adminToken}
+// canaries is what no output may hold.
+var canaries = []string{redisCanary, userCanary, pathCanary, queryCanary, headerCanary, bodyCanary, mineCanary, theirsCanary, limitedCanary, newCanary, adminCanary}
 
 // leaked returns the first secret that text holds.
 func leaked(text string) string {
-	for _, s := range allSecrets {
+	for _, s := range canaries {
 		if strings.Contains(text, s) {
 			return s
 		}
