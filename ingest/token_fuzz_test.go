@@ -15,6 +15,9 @@ func FuzzBearer(f *testing.F) {
 	}
 	f.Add("Bearer x", "Bearer y")
 	f.Fuzz(func(t *testing.T, value, second string) {
+		if strings.ContainsAny(value, "\r\n") {
+			return // no header that was read holds them; Add makes them spaces
+		}
 		var h fasthttp.RequestHeader
 		h.Add(fasthttp.HeaderAuthorization, value)
 		if second != "" {
@@ -24,7 +27,7 @@ func FuzzBearer(f *testing.F) {
 		if got == "" {
 			return
 		}
-		if second != "" || len(value) < 8 || !strings.EqualFold(value[:7], "Bearer ") || strings.Trim(value[7:], " ") != got && !strings.ContainsAny(value, "\r\n") {
+		if second != "" || len(value) < 8 || !strings.EqualFold(value[:7], "Bearer ") || strings.Trim(value[7:], " ") != got {
 			t.Fatalf("%q and %q give token %q", value, second, got)
 		}
 	})

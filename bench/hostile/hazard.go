@@ -15,7 +15,6 @@ import (
 type hazard struct {
 	addr      string
 	redis     string // for sinks that are aimed at it
-	closed    string // where nobody listens
 	forbidden string
 	trespass  atomic.Int64 // connections to the forbidden one
 	sawUser   atomic.Bool  // the configured password arrived where it should
@@ -25,17 +24,13 @@ type hazard struct {
 
 func newHazard() (*hazard, error) {
 	h := &hazard{}
-	for i, accepted := range []func(net.Conn){h.answer, func(c net.Conn) { h.trespass.Add(1); _ = c.Close() }, nil} {
+	for i, accepted := range []func(net.Conn){h.answer, func(c net.Conn) { h.trespass.Add(1); _ = c.Close() }} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			h.close()
 			return nil, err
 		}
-		*[]*string{&h.addr, &h.forbidden, &h.closed}[i] = ln.Addr().String()
-		if accepted == nil {
-			_ = ln.Close()
-			continue
-		}
+		*[]*string{&h.addr, &h.forbidden}[i] = ln.Addr().String()
 		h.listeners = append(h.listeners, ln)
 		go func() {
 			for {

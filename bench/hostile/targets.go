@@ -88,7 +88,7 @@ func (u refusedURL) judge(ctx context.Context, r *rig) string {
 // entry is sent to it.
 type target struct {
 	name string
-	url  string // HAZARD, REDIS, CLOSED and FORBIDDEN are addresses, DIR a folder
+	url  string // HAZARD, REDIS and FORBIDDEN are addresses, DIR a folder
 	ends ending
 }
 
@@ -131,7 +131,7 @@ var targets = []target{
 	{"nobody says a word", "http://HAZARD/answer/hangup", held},
 	{"TLS to a plain port", "https://HAZARD/answer/200", held},
 	{"our own Redis", "http://REDIS/", held},
-	{"a closed port", "http://CLOSED/", held},
+	{"a closed port", "http://127.0.0.1:1/", held},
 	{"a user that looks like a host", "http://FORBIDDEN@HAZARD/answer/200", delivered},
 	{"a link-local address in full-width digits", "http://１６９.２５４.１６９.２５４/", held},
 	{"a file below a file", "file://DIR/plain.yaml/x", held},
@@ -148,7 +148,7 @@ func (t target) namespace() string {
 }
 
 func (t target) at(r *rig) string {
-	return strings.NewReplacer("HAZARD", r.hazard.addr, "REDIS", r.hazard.redis, "CLOSED", r.hazard.closed,
+	return strings.NewReplacer("HAZARD", r.hazard.addr, "REDIS", r.hazard.redis,
 		"FORBIDDEN@", strings.Replace(r.hazard.forbidden, ":", "%3A", 1)+"@", "DIR", r.dir).Replace(t.url)
 }
 
