@@ -140,3 +140,13 @@ func TestTokensOfANamespaceThatTheStoreDoesNotHaveAreAMistake(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestTheWholeHashIsCompared(t *testing.T) {
+	t.Parallel()
+	for _, at := range []int{8, 15, 31} { // behind what a token is looked up by
+		near := hashOf("first")
+		near[at] ^= 1
+		p := listen(t, newFake(), func(c *Config) { c.Tokens = map[string][]Token{"default": {{Hash: near}}} })
+		p.post("/v1/default/p", "x", bearing("first")).expect(t, 401, "unauthorized")
+	}
+}
