@@ -25,9 +25,10 @@ func startReplica(t *testing.T, primary *redistest.Server) *redistest.Server {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(primary.Addr)
 	replica := redistest.Start(t, "--replicaof", host+" "+port)
-	c := replica.Client()
-	redistest.Until(t, 30*time.Second, "the replica is in sync", func() bool {
-		return strings.Contains(c.Info(context.Background(), "replication").Val(), "master_link_status:up")
+	c := primary.Client()
+	redistest.Until(t, 30*time.Second, "the primary counts on its replica", func() bool { // later than the replica on the primary
+		ctx := context.Background()
+		return strings.Contains(c.Info(ctx, "replication").Val(), "state=online") && c.Wait(ctx, 1, 100*time.Millisecond).Val() == 1
 	})
 	return replica
 }
