@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestEncodingEntriesAllocatesNothing(t *testing.T) {
+func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 	s := &Server{cfg: DefaultConfig()}
 	r := newRequest()
 	body, path, namespace := ndjson128(), []byte("default/p"), newFake().namespaces["default"]
@@ -33,7 +33,7 @@ func TestEncodingEntriesAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestARequestAllocatesNothingFromHandlerToLane(t *testing.T) {
+func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 	for who, cfg := range map[string]Config{"open": DefaultConfig(), "by token": withToken(true)} {
 		s, err := New(cfg, instant(), prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {

@@ -167,7 +167,7 @@ var forms = []struct{ name, payload string }{
 	{"binary", strings.Repeat("\xff\x00\x01\x02", 25)},
 }
 
-func TestALineDoesNotAllocate(t *testing.T) {
+func TestAllocsOfALineAreNone(t *testing.T) {
 	for _, f := range forms {
 		b := batchOf(f.payload)
 		b.Entries[0].ID = []byte("order-81")

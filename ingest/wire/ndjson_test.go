@@ -38,7 +38,7 @@ func TestLinesAreSplitOnLineFeedAndOtherwiseUntouched(t *testing.T) {
 	}
 }
 
-func TestSplittingLinesAllocatesNothing(t *testing.T) {
+func TestAllocsOfSplittingLinesAreNone(t *testing.T) {
 	body := bytes.Repeat([]byte("{\"score\":7}\n\n"), 1000)
 	total := 0
 	allocs := testing.AllocsPerRun(100, func() {
