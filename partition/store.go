@@ -57,6 +57,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	case cfg.Replicas > 0 && strings.HasPrefix(cfg.URL, "embedded:"):
 		return nil, &FieldError{"durability", durability, "async with the embedded store, which has no replicas; or another redis"}
 	}
+	redisLog.to.Store(log.Named("redis"))
 	if s.backend, err = openBackend(cfg.URL); err != nil {
 		return nil, err
 	}
