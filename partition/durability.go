@@ -35,7 +35,7 @@ func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, ca
 		key, _ := c.args[firstKey].(string)
 		node, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
-			c.cmd, c.err = c.command(ctx), classify(err)
+			_, c.err = c.command(ctx), classify(err)
 			s.metrics.failed(c.err)
 			continue
 		}

@@ -15,6 +15,13 @@ import (
 // fills a drainer's memory: a full batch of 32 KiB entries still fits in one.
 const leaseBytes = 4 << 20
 
+// usualLease bounds the memory that a claim begins with, in bytes: one that
+// brings little keeps it all the same.
+const usualLease = 64 << 10
+
+// answerMemory is what the answer to a claim is read into, to begin with.
+func (sh *shard) answerMemory() []byte { return make([]byte, 0, min(sh.claimed.Load(), usualLease)) }
+
 // DuePartition is a partition that deserves a look, and since when.
 type DuePartition struct {
 	Partition string
@@ -98,7 +105,7 @@ func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration)
 			[]string{sh.list(c.Partition), sh.ready, sh.meta(c.Partition), sh.ledger},
 			c.Partition, c.token, p.Batch, c.MaxBatches, leaseBytes, p.MaxAge.Milliseconds(),
 			lease.Milliseconds(), safetyTTL.Milliseconds(), c.Namespace.full, c.Namespace.linger())
-		calls[i].answer.raw = make([]byte, 0, sh.claimed.Load())
+		calls[i].answer.raw = sh.answerMemory()
 	}
 	until := time.Now().Add(lease)
 	s.run(ctx, s.backend.out, calls)

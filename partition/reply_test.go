@@ -125,3 +125,14 @@ func FuzzAnAnswerOfAnyFormIsReadOrRefused(f *testing.F) {
 		}
 	})
 }
+
+func TestAClaimBeginsWithLittleMemoryHoweverLargeTheLastOneWas(t *testing.T) {
+	t.Parallel()
+	var sh shard
+	for last, want := range map[int64]int{0: 0, 3000: 3000, leaseBytes: usualLease} {
+		sh.claimed.Store(last)
+		if got := cap(sh.answerMemory()); got != want {
+			t.Errorf("after %d bytes: %d, want %d", last, got, want)
+		}
+	}
+}

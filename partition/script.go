@@ -51,10 +51,21 @@ func (c *call) begin(script *lua.Script, keys ...string) {
 // command is the call as the client sends it, once: the client must not repeat
 // a script whose answer was lost, and by its kind never does (on Redis Cluster
 // MaxRetries alone would not prevent that; redirects are still followed).
-func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
+func (c *call) command(ctx context.Context) afresh {
 	c.answer.raw = c.answer.raw[:0]
 	c.cmd = redis.NewRawWriteToCmd(ctx, &c.answer, c.args...)
-	return c.cmd
+	return afresh{c.cmd}
+}
+
+// afresh forgets what an earlier attempt ended with when it is written again. A
+// cluster client writes a command again after MOVED, ASK or a failed dial, and
+// when the connection breaks then, leaves that error on it: "not executed" for
+// scripts that ran.
+type afresh struct{ *redis.RawWriteToCmd }
+
+func (a afresh) Args() []any {
+	a.SetErr(nil)
+	return a.RawWriteToCmd.Args()
 }
 
 // read parses the answer.

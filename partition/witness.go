@@ -43,12 +43,13 @@ func (w *witness) least() int64 {
 
 // read compares what a look found with least, the floor before it was sent, and
 // returns how many accepted entries the ledger no longer knows of, at least. A
-// ledger of another epoch begins anew: then nothing of the base is in it.
-func (w *witness) read(look uint64, least, accepted int64, epoch string) (gone int64) {
+// ledger of another epoch begins anew: then nothing of the base is in it. One
+// that has a format and no epoch is older than its epoch, which was rolled back.
+func (w *witness) read(look uint64, least, accepted int64, epoch string, formatted bool) (gone int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gone = max(0, least-accepted)
-	if w.epoch != "" && epoch != w.epoch {
+	if w.epoch != "" && epoch != w.epoch && (epoch != "" || !formatted) {
 		gone = max(gone, w.base)
 	}
 	if gone > 0 {
@@ -81,7 +82,7 @@ func (s *Store) look(ctx context.Context) {
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
-			all = append(all, reading{ns, i, sh.witness.least(), pipe.HMGet(ctx, sh.ledger, "accepted", "epoch")})
+			all = append(all, reading{ns, i, sh.witness.least(), pipe.HMGet(ctx, sh.ledger, "accepted", "epoch", "format")})
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command tells
@@ -90,14 +91,14 @@ func (s *Store) look(ctx context.Context) {
 	for _, r := range all {
 		w := &r.ns.shards[r.shard].witness
 		fields := r.cmd.Val()
-		if r.cmd.Err() != nil || len(fields) != 2 {
+		if r.cmd.Err() != nil || len(fields) != 3 {
 			w.unread(look)
 			continue
 		}
 		text, _ := fields[0].(string)
 		accepted, _ := strconv.ParseInt(text, 10, 64) // not there: 0
 		epoch, _ := fields[1].(string)
-		if gone := w.read(look, r.least, accepted, epoch); gone > 0 {
+		if gone := w.read(look, r.least, accepted, epoch, fields[2] != nil); gone > 0 {
 			s.metrics.rolledBack.Add(float64(gone))
 			s.log.Error("the store was rolled back: accepted entries are gone, and the ledger with them",
 				zap.String("namespace", r.ns.Name), zap.Int("shard", r.shard),
