@@ -24,19 +24,22 @@ func (s *Server) early(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	return c
 }
 
-// stranger reports whether a request lacks the token of its namespace.
+// stranger reports whether a request is none for a namespace, or lacks its
+// token. It judges the target as sent; admit, which decides, knows only one
+// spelling of each.
 func (s *Server) stranger(h *fasthttp.RequestHeader) bool {
-	path, isV1 := bytes.CutPrefix(h.RequestURI(), []byte("/v1/"))
+	path := h.RequestURI()
+	if len(path) == 0 || path[0] != '/' { // http://host/path
+		_, rest, _ := bytes.Cut(path, []byte("://"))
+		path = rest[max(0, bytes.IndexByte(rest, '/')):]
+	}
+	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	path, _, _ = bytes.Cut(path, []byte{'?'})
 	name, _, _ := bytes.Cut(path, []byte{'/'})
-	if !isV1 || len(name) == 0 {
-		return false
+	if !isV1 {
+		return true
 	}
-	ns := s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
-	if ns == nil {
-		return false
-	}
-	_, refused := s.keyring.check(ns, h)
+	_, refused := s.keyring.check(s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name))), h)
 	return refused != nil
 }
 
@@ -49,6 +52,9 @@ func (s *Server) unread(ctx *fasthttp.RequestCtx) *refusal {
 	var t target
 	if refused := s.admit(ctx, &t); refused != nil {
 		return refused
+	}
+	if len(t.path) == 0 { // a probe needs no body
+		return s.bodyTooLarge()
 	}
 	return refuse(wire.CodeOverloaded)
 }

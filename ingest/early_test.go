@@ -20,14 +20,20 @@ func TestAStrangersLargeBodyIsNotWaitedFor(t *testing.T) {
 		{"/v1/default?ack=none", "", "unauthorized"},
 		{"/v1/default", bearing("small") + "\r\n", "forbidden"},
 		{"/v1/default/../open/p", "", "bad_request"},
+		{"/v1/nobody/p", "", "unauthorized"},
+		{"http://a/v1/default/p", "", "unauthorized"},
+		{"http://a", "", "no_such_route"},
+		{"/livez", "", "method_not_allowed"},
+		{"/nowhere", "", "no_such_route"},
+		{"/v1/default%2fp", bearing("first") + "\r\n", "bad_request"},
 	} {
 		r, closed := p.raw(announced(tt.path, tt.headers, largeBody))
 		if r.body.Error != tt.code || !closed {
 			t.Errorf("%s: got %d %s, closed %t, want %s", tt.path, r.status, r.raw, closed, tt.code)
 		}
 	}
-	if n := p.metric("refusals_total", "unauthorized"); n != 2 {
-		t.Errorf("%v refusals are counted, want 2", n)
+	if n := p.metric("refusals_total", "unauthorized"); n != 4 {
+		t.Errorf("%v refusals are counted, want 4", n)
 	}
 	body := string(make([]byte, largeBody))
 	p.post("/v1/default/p", body, bearing("first")).expect(t, 413, "entry_too_large") // it was read

@@ -108,8 +108,9 @@ const generation = 10 * time.Minute
 func newNewcomers(q Quota) *newcomers {
 	return &newcomers{
 		seed: maphash.MakeSeed(), limiter: newLimiter(q, 1),
-		// What comes new in a generation, and as much again that stays in use.
-		most:   min(max(q.Count, 1024)*2*int(max(1, generation/q.Per)), 1<<20),
+		// A bound for quotas that could fill the memory; fewer would forget names
+		// that are in use. They take 20 MB.
+		most:   1 << 20,
 		recent: map[uint64]struct{}{},
 	}
 }

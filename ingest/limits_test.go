@@ -179,3 +179,26 @@ func TestAQuotaReadsAsItIsWritten(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesInUseStayFreeHoweverManyTheyAre(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const names = 3000 // three hours' worth
+		n := newNewcomers(Quota{1000, time.Hour})
+		known := 0
+		for range 5 * 12 { // used every 5 minutes
+			for i := range known {
+				if !n.admit(strconv.Itoa(i), time.Now()) {
+					t.Fatalf("%d of %d is refused as new", i, known)
+				}
+			}
+			for known < names && n.admit(strconv.Itoa(known), time.Now()) {
+				known++
+			}
+			time.Sleep(5 * time.Minute)
+		}
+		if known != names {
+			t.Errorf("%d names came in, want %d", known, names)
+		}
+	})
+}
