@@ -18,6 +18,9 @@ const hashScheme = "sha256:"
 // errNotAHash must not show what was written: it may be the token itself.
 var errNotAHash = errors.New("not a hash: write sha256: and 64 hex digits, as `spillway token` prints them, never the token itself")
 
+// errHashOfNothing is what hashing a variable that is not set comes to.
+var errHashOfNothing = errors.New("the hash of an empty token, which would let everybody in: write another, as `spillway token` prints it")
+
 // parseHash reads the hash of a token.
 func parseHash(text string) (hash [sha256.Size]byte, err error) {
 	digits, ok := strings.CutPrefix(text, hashScheme)
@@ -26,6 +29,9 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 	}
 	if _, err := hex.Decode(hash[:], []byte(digits)); err != nil {
 		return hash, errNotAHash
+	}
+	if hash == sha256.Sum256(nil) {
+		return hash, errHashOfNothing
 	}
 	return hash, nil
 }

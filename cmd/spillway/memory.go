@@ -1,10 +1,6 @@
 package main
 
-import (
-	"runtime/debug"
-
-	"github.com/spillway-io/spillway/ingest"
-)
+import "runtime/debug"
 
 const (
 	// gcPercent lets the heap, a few MB as a rule, grow to five times what is
@@ -12,20 +8,25 @@ const (
 	// Go's default came 2.5 times a second and took half a processor of two,
 	// away from Redis too: p99 6.5 ms, and 4.7 ms with this (bench/README.md).
 	gcPercent = 400
-	// gcFloor is memory that nothing needs to be collected below, and connMemory
-	// what a connection takes with ordinary requests.
-	gcFloor    = 256 << 20
-	connMemory = 64 << 10
+	// gcFloor is memory that nothing needs to be collected below.
+	gcFloor = 256 << 20
+	// connMemory is what a connection takes beside its body.
+	connMemory = 16 << 10
 )
 
-// tuneGC trades memory for processor time while the process is small. Past what
-// its bounds should let it reach it collects as often as need be. GOGC and
-// GOMEMLIMIT in the environment win.
-func tuneGC(p process, cfg ingest.Config) {
+// tuneGC trades memory for processor time. What it may come to is bounded by
+// the limits of ingest: past their sum it collects as often as need be. With
+// the embedded store the data is on the heap, which nothing here bounds, so
+// Go's defaults stay. GOGC and GOMEMLIMIT in the environment win.
+func tuneGC(p process, cfg *Config) {
+	if cfg.Redis == "embedded:" {
+		return
+	}
 	if _, set := p.lookupEnv("GOGC"); !set {
 		debug.SetGCPercent(gcPercent)
 	}
 	if _, set := p.lookupEnv("GOMEMLIMIT"); !set {
-		debug.SetMemoryLimit(gcFloor + 2*cfg.MaxInflightBytes + int64(cfg.MaxConns)*connMemory)
+		in := cfg.ingest()
+		debug.SetMemoryLimit(gcFloor + 2*in.MaxInflightBytes + int64(in.MaxConns)*(int64(in.MaxBody)+connMemory))
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"math"
 	"runtime/debug"
 	"testing"
-
-	"github.com/spillway-io/spillway/ingest"
 )
 
 // Not parallel: the settings are the process's.
@@ -16,16 +14,23 @@ func TestTheEnvironmentHasTheLastWordOnCollections(t *testing.T) {
 		debug.SetMemoryLimit(limit)
 	})
 	for _, c := range []struct {
+		redis       string
 		env         map[string]string
 		wantPercent int
 		wantLimit   int64
 	}{
-		{nil, 400, 256<<20 + 128<<20 + 4096*(64<<10)},
-		{map[string]string{"GOGC": "50", "GOMEMLIMIT": "1GiB"}, 100, math.MaxInt64},
+		{"redis://h:1", nil, 400, 256<<20 + 128<<20 + 4096*(1<<20+16<<10)},
+		{"embedded:", nil, 100, math.MaxInt64}, // its data is on the heap
+		{"redis://h:1", map[string]string{"GOGC": "50", "GOMEMLIMIT": "1GiB"}, 100, math.MaxInt64},
 	} {
 		debug.SetGCPercent(100)
 		debug.SetMemoryLimit(math.MaxInt64)
-		tuneGC(process{lookupEnv: func(key string) (string, bool) { v, ok := c.env[key]; return v, ok }}, ingest.DefaultConfig())
+		cfg, err := defaultConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Redis = c.redis
+		tuneGC(process{lookupEnv: func(key string) (string, bool) { v, ok := c.env[key]; return v, ok }}, cfg)
 		if got := debug.SetMemoryLimit(-1); got != c.wantLimit {
 			t.Errorf("%v: memory limit %d, want %d", c.env, got, c.wantLimit)
 		}

@@ -14,7 +14,7 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	if err := c.Config.load(p); err != nil {
 		return err
 	}
-	tuneGC(p, c.Config.ingest())
+	tuneGC(p, &c.Config)
 	log := newLogger(p.stderr, c.Config.LogLevel, c.Config.LogFormat)
 	app, err := NewApp(&c.Config, sinkRegistry(), log)
 	if err != nil {
