@@ -111,8 +111,12 @@ func refusef(code wire.Code, format string, args ...any) *refusal {
 }
 
 // refuseUnknown says that the entries may have been stored.
-func refuseUnknown() *refusal {
-	return &refusal{code: wire.CodeStoreUnavailable, unknown: true, message: "the store broke off: the entries may have been stored"}
+func refuseUnknown(why error) *refusal {
+	message := "the store broke off: the entries may have been stored"
+	if errors.Is(why, partition.ErrUnconfirmed) {
+		message = "stored, but fewer replicas than --durability asks for confirmed it in time: the entries may not last"
+	}
+	return &refusal{code: wire.CodeStoreUnavailable, unknown: true, message: message}
 }
 
 // write makes the refusal the response.

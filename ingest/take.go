@@ -142,7 +142,7 @@ func refuseParts(r *request) *refusal {
 		ofToken = ofToken && errors.Is(err, errNewPartitions)
 		other, reason := explain(err)
 		if reason == wire.ReasonUnknown {
-			return refuseUnknown()
+			return refuseUnknown(err)
 		}
 		if other != code {
 			code = wire.CodeStoreUnavailable

@@ -59,13 +59,10 @@ func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, ca
 func movedAway(err error) bool {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
-		return err != nil && !errors.Is(err, errNotReplicated)
+		return err != nil && !errors.Is(err, ErrUnconfirmed)
 	}
 	return strings.HasPrefix(answer.Error(), "MOVED ") || strings.HasPrefix(answer.Error(), "CLUSTERDOWN ")
 }
-
-// errNotReplicated is why the outcome is unknown of what the primary did take.
-var errNotReplicated = errors.New("too few replicas confirmed it in time")
 
 // awaitReplicas adds a WAIT to a pipeline of scripts.
 func awaitReplicas(ctx context.Context, pipe redis.Pipeliner, replicas int) *redis.Cmd {
@@ -80,9 +77,9 @@ func awaitReplicas(ctx context.Context, pipe redis.Pipeliner, replicas int) *red
 func unconfirmed(wait *redis.Cmd, replicas int) error {
 	n, err := wait.Int()
 	if err != nil {
-		return &storeError{ErrUnknown, fmt.Errorf("%w: %w", errNotReplicated, err)}
+		return &storeError{ErrUnknown, fmt.Errorf("%w: %w", ErrUnconfirmed, err)}
 	} else if n < replicas {
-		return &storeError{ErrUnknown, fmt.Errorf("%w: %d of %d", errNotReplicated, n, replicas)}
+		return &storeError{ErrUnknown, fmt.Errorf("%w: %d of %d", ErrUnconfirmed, n, replicas)}
 	}
 	return nil
 }

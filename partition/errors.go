@@ -22,6 +22,9 @@ var (
 	// missing rights. A person has to look.
 	ErrBroken = errors.New("store refuses")
 
+	// ErrUnconfirmed goes with ErrUnknown: the primary has it, but fewer replicas
+	// than Config.Replicas confirmed it in time.
+	ErrUnconfirmed = errors.New("too few replicas confirmed it in time")
 	// ErrFull is ErrUnavailable because the store is out of memory.
 	ErrFull = fmt.Errorf("store full: %w", ErrUnavailable)
 	// ErrIncompatible is ErrBroken because what the store holds, or how it is

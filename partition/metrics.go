@@ -13,6 +13,7 @@ type metrics struct {
 	mended     prometheus.Counter
 	expired    prometheus.Counter
 	rolledBack prometheus.Counter
+	evicted    *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -38,10 +39,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Accepted entries that vanished together with their account, at least, as far as this process knew of them.",
 		}),
 	}
-	for _, class := range []string{"unavailable", "full", "unknown", "broken"} {
+	m.evicted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillway_store_evicted_entries_total",
+		Help: "Oldest entries that full partitions dropped to make room, by produces of this process.",
+	}, []string{"namespace"})
+	for _, class := range []string{"unavailable", "full", "unknown", "unconfirmed", "broken"} {
 		m.errors.WithLabelValues(class)
 	}
-	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack)
+	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack, m.evicted)
 	return m
 }
 
@@ -52,6 +57,8 @@ func (m *metrics) failed(err error) {
 		class = "full"
 	case errors.Is(err, ErrUnavailable):
 		class = "unavailable"
+	case errors.Is(err, ErrUnconfirmed):
+		class = "unconfirmed"
 	case errors.Is(err, ErrUnknown):
 		class = "unknown"
 	}

@@ -70,6 +70,7 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 		}
 		clear(c.args) // the entries are the caller's again
 	}
+	s.trouble.judge(groups)
 }
 
 // produceRun is the memory of one Produce, used again by later ones.
@@ -117,6 +118,9 @@ func (s *Store) produced(g *Group, numbers []int64, look uint64) error {
 	now := numbers[1]
 	g.Repeated = numbers[0] == 2
 	g.Accepted, g.Evicted, g.Depth = int(numbers[2]), int(numbers[3]), int(numbers[4])
+	if g.Evicted > 0 && !g.Repeated {
+		s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
+	}
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {

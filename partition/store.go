@@ -28,6 +28,7 @@ type Store struct {
 	fits       atomic.Pointer[verdict]
 	fitting    sync.Mutex
 	produces   sync.Pool // of *produceRun
+	trouble    trouble
 	closing    sync.Once
 	closeErr   error
 }
@@ -62,6 +63,10 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		return nil, err
 	}
 	s.metrics = newMetrics(reg)
+	for name := range s.namespaces {
+		s.metrics.evicted.WithLabelValues(name)
+	}
+	s.trouble.log = log
 	return s, nil
 }
 
