@@ -104,19 +104,19 @@ func (r *run) missing() {
 type timeline struct {
 	ends  []time.Time // of the requests, rising
 	posts []*Post
-	last  []time.Time          // by post: when the youngest of its entries was sent
-	shown map[uint64]time.Time // when an entry was last presented
+	last  []time.Time     // by post: when the youngest of its entries was sent
+	shown map[uint64]bool // whether an entry was ever presented
 }
 
 func newTimeline(entries []*Sent, posts []*Post, sent map[uint64]*Sent) *timeline {
-	t := &timeline{posts: posts, last: make([]time.Time, len(posts)), shown: map[uint64]time.Time{}}
+	t := &timeline{posts: posts, last: make([]time.Time, len(posts)), shown: map[uint64]bool{}}
 	for _, s := range entries {
 		t.ends = append(t.ends, s.End)
 	}
 	sort.Slice(t.ends, func(i, j int) bool { return t.ends[i].Before(t.ends[j]) })
 	for i, p := range posts {
 		for _, l := range p.Lines {
-			t.shown[l.Data.UID] = p.At
+			t.shown[l.Data.UID] = true
 			if s := sent[l.Data.UID]; s != nil && s.Start.After(t.last[i]) {
 				t.last[i] = s.Start
 			}
@@ -133,11 +133,15 @@ func (t *timeline) after(s *Sent) int {
 }
 
 // passed is how old s was at most when the store was done with it: at the latest
-// when something that certainly came after it was presented without it.
+// when something that certainly came after it was presented without it. One
+// that the sink saw and did not take says nothing: the search for a poison entry
+// presents those behind it before its own end is settled, and a crash then lets
+// it come back and go stale.
 func (t *timeline) passed(s *Sent, end time.Time) time.Duration {
-	shown := t.shown[s.UID]
-	first := sort.Search(len(t.posts), func(i int) bool { return t.posts[i].At.After(shown) })
-	for i := first; i < len(t.posts); i++ {
+	if t.shown[s.UID] {
+		return end.Sub(s.Start)
+	}
+	for i := range t.posts {
 		if t.last[i].After(s.End) {
 			end = t.posts[i].At
 			break
