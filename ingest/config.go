@@ -11,8 +11,16 @@ import (
 // a partition of its own with a long name: 0.7 MB, and room for pooled buffers.
 const entriesSlack = 1 << 20
 
-// Config bounds what a server takes on. Memory in the worst case is about
+// connMemory is what a connection holds beside its body, in bytes.
+const connMemory = 16 << 10
+
+// MaxMemory is what a server may hold in the worst case, about, in bytes:
 // MaxConns·(MaxBody + 16 KiB) + 2·MaxInflightBytes.
+func (c Config) MaxMemory() int64 {
+	return int64(c.MaxConns)*(int64(c.MaxBody)+connMemory) + 2*c.MaxInflightBytes
+}
+
+// Config bounds what a server takes on; MaxMemory says what that comes to.
 type Config struct {
 	// Lanes is how many flushes may be on the wire at once; 2. A partition
 	// always takes the same lane.

@@ -118,13 +118,13 @@ func (s *Store) produced(g *Group, numbers []int64, look uint64) error {
 	now := numbers[1]
 	g.Repeated = numbers[0] == 2
 	g.Accepted, g.Evicted, g.Depth = int(numbers[2]), int(numbers[3]), int(numbers[4])
-	if g.Evicted > 0 && !g.Repeated {
-		s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
-	}
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {
 		sh.witness.stored(look, g.Accepted)
+		if g.Evicted > 0 {
+			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
+		}
 	}
 
 	before, full := g.Depth+g.Evicted-g.Accepted, g.Namespace.full

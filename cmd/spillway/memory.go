@@ -10,8 +10,6 @@ const (
 	gcPercent = 400
 	// gcFloor is memory that nothing needs to be collected below.
 	gcFloor = 256 << 20
-	// connMemory is what a connection takes beside its body.
-	connMemory = 16 << 10
 )
 
 // tuneGC trades memory for processor time. What it may come to is bounded by
@@ -26,7 +24,6 @@ func tuneGC(p process, cfg *Config) {
 		debug.SetGCPercent(gcPercent)
 	}
 	if _, set := p.lookupEnv("GOMEMLIMIT"); !set {
-		in := cfg.ingest()
-		debug.SetMemoryLimit(gcFloor + 2*in.MaxInflightBytes + int64(in.MaxConns)*(int64(in.MaxBody)+connMemory))
+		debug.SetMemoryLimit(gcFloor + cfg.ingest().MaxMemory())
 	}
 }
