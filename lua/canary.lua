@@ -12,8 +12,8 @@
 -- KEYS[5] list      the shard's dead letters
 -- KEYS[6] string    result of the canary's idempotent produce
 -- ARGV[1] string    partition name, the member of KEYS[2]
--- RETURNS {0, now}                  every command may run
--- RETURNS {1, now, command, error}  that command may not, and why
+-- RETURNS {now, 0}                  every command may run
+-- RETURNS {now, 1, command, error}  that command may not, and why
 --
 -- USES time
 local q, ready, m, ledger, dead, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -31,7 +31,7 @@ end
 try('DEL', q, m, seen) -- nothing is written that cannot be taken away again
 try('ZREM', ready, partition)
 if refused then
-  return { 1, now, refused.command, refused.err }
+  return { now, 1, refused.command, refused.err }
 end
 try('RPUSH', q, 'a', 'b', 'c')
 try('LLEN', q)
@@ -39,7 +39,6 @@ try('LINDEX', q, 0)
 try('LRANGE', q, 0, -1)
 try('LPOP', q, 1)
 try('LTRIM', q, 1, -1)
-try('PEXPIRE', q, 1000)
 try('HSET', m, 'head', 1)
 try('HINCRBY', m, 'tail', 1)
 try('HEXISTS', m, 'to')
@@ -50,6 +49,7 @@ try('HDEL', ledger, '')
 try('LTRIM', dead, 0, -1)
 try('ZADD', ready, 1, partition)
 try('ZSCORE', ready, partition)
+try('ZMSCORE', ready, partition)
 try('ZCARD', ready)
 try('GET', seen)
 try('SET', seen, '', 'PX', 1000)
@@ -58,12 +58,11 @@ try('HGETALL', m)
 try('HSETNX', m, 'format', 1)
 try('ZCOUNT', ready, 0, 1)
 try('ZRANGE', ready, 0, 0)
-try('ZMSCORE', ready, partition)
 try('SCAN', '0', 'COUNT', 1)
 
 redis.pcall('DEL', q, m, seen)
 redis.pcall('ZREM', ready, partition)
 if refused then
-  return { 1, now, refused.command, refused.err }
+  return { now, 1, refused.command, refused.err }
 end
-return { 0, now }
+return { now, 0 }

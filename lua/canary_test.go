@@ -18,8 +18,8 @@ func TestCanaryRunsAndLeavesNothing(t *testing.T) {
 		before := p.snapshot()
 		keys := canaryKeys(partIn(t, p.c, strings.TrimSuffix(p.ready, "ready"), "!canary"))
 		reply := p.must(lua.Canary, keys, "!canary")
-		if len(reply) != 2 || reply[0] != int64(0) {
-			t.Errorf("got %v, want {0, now}", reply)
+		if len(reply) != 2 || reply[1] != int64(0) {
+			t.Errorf("got %v, want {now, 0}", reply)
 		}
 		p.same("the shard", p.snapshot(), before)
 	})
@@ -55,7 +55,7 @@ func TestCanaryNamesAForeignValue(t *testing.T) {
 			key = canaryKeys(p)[i]
 			p.do("set", key, "foreign")
 			reply := p.must(lua.Canary, canaryKeys(p), "!canary")
-			if reply[0] != int64(1) || !strings.Contains(fmt.Sprint(reply[3]), "WRONGTYPE") {
+			if reply[1] != int64(1) || !strings.Contains(fmt.Sprint(reply[3]), "WRONGTYPE") {
 				t.Errorf("KEYS[%d]: got %v", i+1, reply)
 			}
 		}

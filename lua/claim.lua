@@ -1,112 +1,201 @@
--- claim: lease the oldest entries of one partition, or take them for good.
+-- claim: lease the oldest entries of several partitions of one shard.
 --
 -- Only a partition that is due is given out: one that another drainer holds is
 -- due when its lease lapses. Stale entries at the old end are dropped first. A
 -- range that was presented before and not settled is presented again along the
 -- same cuts; else the lease covers one batch, and further ones while they are full.
 -- The entries stay in the list until they are settled: a lease is fields in a
--- hash. Under at-most-once delivery they are settled here and leave the list.
+-- hash. Every partition has its own answer, in the order of the call; a foreign
+-- value under the keys of one concerns that one only.
 --
--- KEYS[1] list      entries of the partition, oldest first
--- KEYS[2] zset      active partitions of the shard by due time, ms
--- KEYS[3] hash      the partition's sequences and range
--- KEYS[4] hash      the shard's ledger
--- ARGV[1] string    partition name, the member of KEYS[2]
--- ARGV[2] string    token of the lease, never used before; empty = at-most-once
--- ARGV[3] int       entries a batch, at most
--- ARGV[4] int       batches a lease, at most
--- ARGV[5] bytes     size of a lease, at most, though never less than one entry
--- ARGV[6] ms        max age of an entry
--- ARGV[7] ms        how long the lease lasts
--- ARGV[8] ms        safety TTL of the list
--- ARGV[9] int       entries that make a full batch, at most the capacity
--- ARGV[10] ms       linger
--- RETURNS {0, now, due}                          not due before that time; due 0 = not active
--- RETURNS {1, now, expired}                      no lease: everything, or all that one call may drop, was stale
--- RETURNS {2, now, expired, from, attempt, batch...}  leased (or taken): sequence of the first entry,
---                                                number of this presentation, and an array of entries a batch
+-- KEYS[1] zset      active partitions of the shard by due time, ms
+-- KEYS[2] hash      the shard's ledger
+-- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
+-- ARGV[1] string    token of the leases, never used before
+-- ARGV[2] int       entries a batch, at most
+-- ARGV[3] int       batches a lease, at most
+-- ARGV[4] bytes     entries that the call reads, at most, though never less than one
+-- ARGV[5] ms        max age of an entry
+-- ARGV[6] ms        how long the leases last
+-- ARGV[7] int       entries that make a full batch, at most the capacity
+-- ARGV[8..] string  of each partition: its name, the member of KEYS[1]; each name once
+-- RETURNS {now, answer...}   an answer for each partition, one of these:
+-- RETURNS {0, due}           not due before that time; due 0 = not active
+-- RETURNS {1, expired}       no lease: everything, or all that one call may drop, was stale
+-- RETURNS {2, expired, from, attempt, done, batch...}  leased: sequence of the first entry, number of this
+--                            presentation, what the sink has accepted of it (0 and 1 an entry; empty = nothing),
+--                            and an array of entries a batch
+-- RETURNS {3}                not looked at: the call has read as much as it may
+-- RETURNS text               refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, die, reconcile, open, drop_stale, rearm
-local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local partition, token = ARGV[1], ARGV[2]
-local batch, batches, size = whole(ARGV[3], 1), whole(ARGV[4], 1), whole(ARGV[5], 1)
-local max_age, lease, ttl = whole(ARGV[6], 1), whole(ARGV[7], 1), whole(ARGV[8], 1)
-local full, linger = whole(ARGV[9], 1), whole(ARGV[10], 0)
-if not (batch and batches and size and max_age and lease and ttl and full and linger) then
+-- USES whole, int, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+local ready, ledger, token = KEYS[1], KEYS[2], ARGV[1]
+local batch, batches, size = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
+local max_age, lease, full = whole(ARGV[5], 1), whole(ARGV[6], 1), whole(ARGV[7], 1)
+local partitions = #ARGV - 7
+if not (batch and batches and size and max_age and lease and full) or token == '' or partitions < 1
+  or #KEYS ~= 2 + 2 * partitions then
   return redis.error_reply('ERR claim: bad arguments')
 end
 
-local now, now_us = time()
-local due = tonumber(redis.call('ZSCORE', ready, partition))
-if not due then
-  return { 0, now, 0 }
-elseif due > now then
-  return { 0, now, due }
+local shard, refused = open_shard(ledger)
+if refused then
+  return refused
 end
+local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 8))
+local now = shard.now
+local room = size -- bytes that the call may still read
+local read = false
 
-local p = open(q, ready, m, ledger, partition, true, now_us)
-if not p then
-  return { 1, now, 0 }
-end
-local head, expired, more = drop_stale(q, m, ledger, p.head, now - max_age)
-if head == p.tail then
-  die(ready, m, ledger, partition, p.tail)
-  return { 1, now, expired }
-elseif more then
-  redis.call('ZADD', ready, int(now), partition)
-  return { 1, now, expired }
-end
-
-local result = { 2, now, expired, head, 1 }
-local cuts = {}
-local to = head
-if p.to and p.to > head then
-  result[5] = p.attempt + 1
-  for cut in string.gmatch(p.cuts, '%d+') do
-    cut = tonumber(cut)
-    if cut > to then
-      result[#result + 1] = redis.call('LRANGE', q, to - head, cut - head - 1)
-      cuts[#cuts + 1] = int(cut)
-      to = cut
-    end
+-- spend takes the size of what was read off the room.
+local function spend(entries)
+  read = true
+  for i = 1, #entries do
+    room = room - #entries[i]
   end
-else
-  local bytes = 0
-  while #cuts < batches and to < p.tail and bytes < size do
-    local chunk = redis.call('LRANGE', q, to - head, to - head + batch - 1)
-    if #cuts > 0 and #chunk < full then
-      break
-    end
-    local n = #chunk
-    for i = 1, n do
-      bytes = bytes + #chunk[i]
-      if bytes > size and to + i - 1 > head then
-        for j = i, n do
-          chunk[j] = nil
+end
+
+local function claim(name, q, m, due)
+  if not due or due > now then
+    return { 0, due or 0 }
+  end
+  local p, foreign = read_meta(m)
+  if foreign then
+    return foreign
+  end
+  local done_before = p.done
+  local bound = p.big or p.head and 8192 or 65536
+  local held = p.to and p.head and p.to > p.head
+  if read and bound > room then
+    return { 3 }
+  end
+  local step = math.min(batch, math.max(1, math.floor(room / bound)))
+  local chunk = redis.pcall('LRANGE', q, 0, step - 1)
+  if chunk.err then
+    return chunk.err
+  end
+  spend(chunk)
+  local length = #chunk < step and #chunk or redis.call('LLEN', q)
+
+  local changed
+  if p.head then
+    changed = reconcile(shard, p, length, false)
+  elseif length > 0 then
+    trim_first(shard, q)
+    adopt(shard, m, p, length, true)
+  end
+  if length == 0 then
+    die(shard, name, q, m, p.tail or 0)
+    return { 1, 0 }
+  end
+  trim_first(shard, q)
+  local expired, more
+  chunk, expired, more = drop_stale(shard, q, p, chunk, math.max(step, math.min(64, math.floor(size / bound))), now - max_age)
+  if p.head == p.tail then
+    die(shard, name, q, m, p.tail)
+    return { 1, expired }
+  end
+  if p.done ~= done_before then
+    write_done(m, p.done)
+  end
+  local set = { 'token', token, 'lease', lease }
+  local function put(field, value)
+    set[#set + 1] = field
+    set[#set + 1] = value
+  end
+  if changed or expired > 0 then
+    put('head', int(p.head))
+    put('tail', int(p.tail))
+    put('settled', int(p.settled))
+    put('expired', int(p.expired))
+  end
+  if more then
+    set = { unpack(set, 5) }
+    redis.call('HSET', m, unpack(set))
+    redis.call('HDEL', m, 'token', 'lease', 'from')
+    shard.due[#shard.due + 1] = now
+    shard.due[#shard.due + 1] = name
+    return { 1, expired }
+  end
+
+  local head = p.head
+  local answer = { 2, expired, head, 1, '' }
+  local to = head
+  if held and p.to <= head then
+    held = false
+  end
+  -- add_batch adds a batch of count entries, of which the first are in chunk when
+  -- it is the first batch. It stops early where the room ends, but a range that
+  -- was given out before is given out whole: it fitted into a call then.
+  local function add_batch(count)
+    local list = {}
+    if to == head then
+      if #chunk <= count then
+        list = chunk
+      else
+        for i = 1, count do
+          list[i] = chunk[i]
         end
-        break
       end
     end
-    if #chunk == 0 then
-      break
+    while #list < count and (room >= bound or held) do
+      local at = to - head + #list
+      local some = redis.call('LRANGE', q, at, at + math.min(count - #list, held and count or math.max(1, math.floor(room / bound))) - 1)
+      if #some == 0 then
+        break
+      end
+      spend(some)
+      for i = 1, #some do
+        list[#list + 1] = some[i]
+      end
     end
-    to = to + #chunk
-    result[#result + 1] = chunk
-    cuts[#cuts + 1] = int(to)
+    if #list > 0 then
+      to = to + #list
+      answer[#answer + 1] = list
+    end
+    return #list == count
   end
+
+  local cuts = {}
+  if held then
+    answer[4] = p.attempt + 1
+    put('attempt', answer[4])
+    answer[5] = p.done or ''
+    for cut in string.gmatch(p.cuts or '', '%d+') do
+      cut = tonumber(cut)
+      if cut > to and cut <= p.to then
+        add_batch(cut - to)
+        cuts[#cuts + 1] = int(to)
+      end
+    end
+    while to < p.to do
+      add_batch(math.min(batch, p.to - to))
+      cuts[#cuts + 1] = int(to)
+    end
+  else
+    if p.to then
+      redis.call('HDEL', m, 'cuts', 'attempt', 'done')
+    end
+    local whole_batch = true
+    while whole_batch and #cuts < batches and to < p.tail and (to == head or p.tail - to >= full and room >= bound) do
+      whole_batch = add_batch(math.min(batch, p.tail - to))
+      cuts[#cuts + 1] = int(to)
+    end
+  end
+  put('from', int(head))
+  put('to', int(to))
+  if #cuts > 1 and not (held and p.cuts) then -- cuts before from are ignored
+    put('cuts', table.concat(cuts, ' '))
+  end
+  redis.call('HSET', m, unpack(set))
+  shard.due[#shard.due + 1] = now + lease
+  shard.due[#shard.due + 1] = name
+  return answer
 end
 
-if token == '' then
-  redis.call('LTRIM', q, to - head, -1)
-  redis.call('HINCRBY', ledger, 'delivered', int(to - head))
-  redis.call('HINCRBY', m, 'settled', int(to - head))
-  redis.call('HSET', m, 'head', int(to))
-  redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'token', 'lease')
-  rearm(ready, m, ledger, partition, to, p.tail, full, now, now, linger)
-else
-  redis.call('HSET', m, 'from', int(head), 'to', int(to), 'cuts', table.concat(cuts, ' '),
-    'attempt', int(result[5]), 'token', token, 'lease', int(lease))
-  redis.call('ZADD', ready, int(now + lease), partition)
+local result = { now }
+for i = 1, partitions do
+  result[i + 1] = claim(ARGV[7 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
 end
-redis.call('PEXPIRE', q, ttl)
+close_shard(ready, ledger, shard)
 return result

@@ -1,94 +1,182 @@
--- commit: settle the oldest part of a leased range, once.
+-- commit: settle the oldest part of leased ranges, once, for several partitions of one shard.
 --
 -- Only the holder of the token commits, and only from where the range stands,
 -- so repeating a commit whose outcome is unknown counts nothing twice. Entries
 -- that an overflow evicted while they were out are taken back from evicted:
--- reclaimed. The commit that gives entries up writes their dead letters.
+-- reclaimed. The commit that gives entries up writes their dead letters. Every
+-- partition has its own answer, in the order of the call.
 --
--- KEYS[1] list      entries of the partition, oldest first
--- KEYS[2] zset      active partitions of the shard by due time, ms
--- KEYS[3] hash      the partition's sequences and range
--- KEYS[4] hash      the shard's ledger
--- KEYS[5] list      the shard's dead letters, oldest first
--- ARGV[1] string    partition name, the member of KEYS[2]
--- ARGV[2] string    token of the lease
--- ARGV[3] seq       first sequence to settle
--- ARGV[4] seq       one after the last sequence to settle
--- ARGV[5] int       of these delivered
--- ARGV[6] int       of these expired
--- ARGV[7] int       of these dead; the three add up
--- ARGV[8] int       entries that make a full batch, at most the capacity
--- ARGV[9] ms        linger
--- ARGV[10] int      dead letters kept, at most
--- ARGV[11..] bytes  dead letters, as many as are dead
--- RETURNS {0, now}          gone: the token does not hold the partition
--- RETURNS {1, now}          settled
--- RETURNS {2, now}          settled before; nothing was written
--- RETURNS {3, now, from}    refused: the range stands at from
+-- KEYS[1] zset      active partitions of the shard by due time, ms
+-- KEYS[2] hash      the shard's ledger
+-- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range. The last key
+--                   is the list of the shard's dead letters, oldest first, where the call brings any
+-- ARGV[1] int       entries that make a full batch, at most the capacity
+-- ARGV[2] ms        linger
+-- ARGV[3] int       dead letters kept, at most
+-- ARGV[4] bytes     dead letters kept, at most; the newest is kept whatever its size
+-- ARGV[5..] bytes   of each partition: its name, the member of KEYS[1], each name once; token of the lease; first
+--                   sequence to settle; one after the last; of these delivered; expired; dead, which
+--                   add up; then as many dead letters as are dead
+-- RETURNS {now, answer...}  an answer for each partition, one of these:
+-- RETURNS 0          gone: the token does not hold the partition
+-- RETURNS 1          settled
+-- RETURNS 2          settled before; nothing was written
+-- RETURNS {3, from}  refused: the range stands at from
+-- RETURNS text       refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, die, reconcile, open, rearm
-local q, ready, m, ledger, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local partition, token = ARGV[1], ARGV[2]
-local lo, hi = whole(ARGV[3], 0), whole(ARGV[4], 0)
-local counts = { delivered = whole(ARGV[5], 0), expired = whole(ARGV[6], 0), dead = whole(ARGV[7], 0) }
-local full, linger, most_dead = whole(ARGV[8], 1), whole(ARGV[9], 0), whole(ARGV[10], 1)
-if not (lo and hi and counts.delivered and counts.expired and counts.dead and full and linger and most_dead)
-  or lo >= hi or counts.delivered + counts.expired + counts.dead ~= hi - lo
-  or counts.dead ~= #ARGV - 10 then
+-- USES whole, int, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
+local ready, ledger = KEYS[1], KEYS[2]
+local full, linger = whole(ARGV[1], 1), whole(ARGV[2], 0)
+local max_dead, max_dead_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1)
+local bad = not (full and linger and max_dead and max_dead_bytes)
+local names, commits, letters = {}, {}, 0
+local at = 5
+while not bad and at <= #ARGV do
+  local c = {
+    name = ARGV[at], token = ARGV[at + 1], lo = whole(ARGV[at + 2], 0), hi = whole(ARGV[at + 3], 0),
+    delivered = whole(ARGV[at + 4], 0), expired = whole(ARGV[at + 5], 0), dead = whole(ARGV[at + 6], 0), letter = at + 7,
+  }
+  bad = not (c.lo and c.hi and c.delivered and c.expired and c.dead) or c.lo >= c.hi
+    or c.delivered + c.expired + c.dead ~= c.hi - c.lo
+  if not bad then
+    at = at + 7 + c.dead
+    letters = letters + c.dead
+    names[#names + 1] = c.name
+    commits[#commits + 1] = c
+  end
+end
+if bad or #commits == 0 or at ~= #ARGV + 1 or #KEYS ~= 2 + 2 * #commits + math.min(letters, 1) then
   return redis.error_reply('ERR commit: bad arguments')
 end
 
-local now, now_us = time()
-if token == '' or redis.call('HGET', m, 'token') ~= token then
-  return { 0, now }
+local shard, refused = open_shard(ledger)
+if refused then
+  return refused
 end
-local known = redis.call('ZSCORE', ready, partition)
-redis.call('LLEN', dead)
-local p = open(q, ready, m, ledger, partition, known, now_us)
-if not p or not p.from or not p.to then
-  return { 0, now }
-elseif hi <= p.from then
-  return { 2, now }
-elseif lo ~= p.from or hi > p.to then
-  return { 3, now, p.from }
-end
+local scores = redis.call('ZMSCORE', ready, unpack(names))
+local now = shard.now
+local dead = letters > 0 and KEYS[#KEYS]
+local kept = dead and redis.pcall('LLEN', dead) -- a number, or the error of a foreign value
 
-local head = math.max(p.head, hi)
-local reclaimed = math.max(0, math.min(p.head - lo, hi - lo))
-if head > p.head then
-  redis.call('LTRIM', q, head - p.head, -1)
-  redis.call('HSET', m, 'head', int(head))
-end
-for class, n in pairs(counts) do
-  if n > 0 then
-    redis.call('HINCRBY', ledger, class, int(n))
+-- bury writes the dead letters of a commit and drops the oldest beyond the bounds.
+local function bury(c)
+  local add = shard.add
+  for i = c.letter, c.letter + c.dead - 1 do
+    redis.call('RPUSH', dead, ARGV[i])
+    add.dead_bytes = add.dead_bytes + #ARGV[i]
   end
-end
-if reclaimed > 0 then
-  redis.call('HINCRBY', ledger, 'reclaimed', int(reclaimed))
-end
-if counts.expired > 0 then
-  redis.call('HINCRBY', m, 'expired', int(counts.expired))
-end
-redis.call('HINCRBY', m, 'settled', int(counts.delivered + counts.dead))
-
-for i = 11, #ARGV do
-  redis.call('RPUSH', dead, ARGV[i])
-end
-if counts.dead > 0 then
-  local over = redis.call('LLEN', dead) - most_dead
-  if over > 0 then
-    redis.call('LTRIM', dead, int(over), -1)
-    redis.call('HINCRBY', ledger, 'dead_evicted', int(over))
+  kept = kept + c.dead
+  while kept > max_dead or kept > 1 and shard.was.dead_bytes + add.dead_bytes > max_dead_bytes do
+    add.dead_bytes = add.dead_bytes - #redis.call('LPOP', dead)
+    add.dead_evicted = add.dead_evicted + 1
+    kept = kept - 1
   end
 end
 
-if hi == p.to then
-  redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'token', 'lease')
-  -- What remains came after the claim, which the lease's deadline tells.
-  local since = known and math.min(now, tonumber(known) - p.lease) or now
-  rearm(ready, m, ledger, partition, head, p.tail, full, now, since, linger)
-else
-  redis.call('HSET', m, 'from', int(hi))
+-- rest_due is when the rest of a partition is due: at once when it is a full batch
+-- (at the back of the queue, so a hot partition starves nobody), else when its
+-- oldest entry has waited for the linger.
+local function rest_due(q, p)
+  if p.tail - p.head >= full or p.big and p.big > 65536 then
+    return now
+  end
+  local oldest = redis.call('LINDEX', q, 0)
+  if is_stale(oldest, now - linger) then
+    return now
+  end
+  return math.min(now, tonumber(string.sub(oldest, 1, 13))) + linger
 end
-return { 1, now }
+
+local function commit(c, q, m, known)
+  local p, foreign = read_meta(m)
+  if foreign then
+    return foreign
+  elseif c.token == '' or p.token ~= c.token then
+    return 0
+  end
+  local length = redis.pcall('LLEN', q)
+  if type(length) == 'table' then
+    return length.err
+  elseif c.dead > 0 and type(kept) == 'table' then
+    return kept.err
+  end
+  if not p.head then
+    trim_first(shard, q)
+    if length > 0 then
+      adopt(shard, m, p, length, known)
+    else
+      die(shard, c.name, q, m, 0)
+    end
+    return 0
+  end
+  local old_from = p.from
+  local changed = reconcile(shard, p, length, true)
+  if p.head == p.tail then
+    trim_first(shard, q)
+    die(shard, c.name, q, m, p.tail)
+    return 0
+  end
+  local standing = p.from and p.to
+  if not standing or c.hi <= p.from or c.lo ~= p.from or c.hi > p.to then
+    if changed then
+      trim_first(shard, q)
+      redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'settled', int(p.settled))
+      if p.from ~= old_from then
+        redis.call('HSET', m, 'from', int(p.from))
+        write_done(m, p.done)
+      end
+    end
+    return not standing and 0 or c.hi <= p.from and 2 or { 3, p.from }
+  end
+
+  local add = shard.add
+  add.delivered = add.delivered + c.delivered
+  add.expired = add.expired + c.expired
+  add.dead = add.dead + c.dead
+  add.reclaimed = add.reclaimed + math.max(0, math.min(p.head - c.lo, c.hi - c.lo))
+  local gone = c.hi - p.head -- entries that leave the list now
+  p.head = math.max(p.head, c.hi)
+  local empty = p.head == p.tail
+  if gone > 0 and not empty then
+    redis.call('LTRIM', q, gone, -1)
+    shard.wrote = true
+  end
+  if c.dead > 0 then
+    trim_first(shard, q)
+    bury(c)
+  end
+  if empty then
+    die(shard, c.name, q, m, p.tail)
+    return 1
+  end
+  trim_first(shard, q)
+  local set = {
+    'head', int(p.head), 'settled', int(p.settled + c.delivered + c.dead), 'expired', int(p.expired + c.expired),
+  }
+  local function put(field, value)
+    set[#set + 1] = field
+    set[#set + 1] = value
+  end
+  if changed then
+    put('tail', int(p.tail))
+  end
+  if c.hi == p.to then
+    redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'done', 'token', 'lease')
+    shard.due[#shard.due + 1] = rest_due(q, p)
+    shard.due[#shard.due + 1] = c.name
+  else
+    put('from', int(c.hi))
+    if p.done then
+      write_done(m, keep_done(p.done, p.to, c.hi))
+    end
+  end
+  redis.call('HSET', m, unpack(set))
+  return 1
+end
+
+local result = { now }
+for i = 1, #commits do
+  result[i + 1] = commit(commits[i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], scores[i])
+end
+close_shard(ready, ledger, shard)
+return result

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/spillway-io/spillway/lua"
@@ -185,14 +186,29 @@ func TestCommitOfWhatOtherHandsTook(t *testing.T) {
 }
 
 func TestCommitSaysWhenTheRestIsDue(t *testing.T) {
-	for rest, wait := range map[int]bool{1: true, 3: true, 4: false, 6: false} {
-		t.Run(fmt.Sprintf("%d remain", rest), func(t *testing.T) {
+	for name, row := range map[string]struct {
+		rest int
+		age  int64 // of what remains, ms
+		wait int64 // until it is due, ms; 0 = due at once
+	}{
+		"fresh, less than a batch":              {3, 0, 50_000},
+		"fresh, a batch":                        {4, 0, 0},
+		"fresh, more than a batch":              {6, 0, 0},
+		"it has waited half of the linger":      {3, 25_000, 25_000},
+		"it has waited longer than the linger":  {3, 51_000, 0},
+		"its time is in the future, by a clock": {3, -70_000, 50_000},
+	} {
+		t.Run(name, func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {
-				from := p.leased(4+rest, "t1")
-				claimed := p.due() - p.lease
-				want := p.delivered("t1", from, from+4)[1].(int64)
-				if wait {
-					want = claimed + p.linger
+				p.produce(p.fresh(4)...)
+				rest := p.aged(row.rest, row.age)
+				p.produce(rest...)
+				from := p.claim("t1")[3].(int64)
+				now := p.delivered("t1", from, from+4)[1].(int64)
+				want := now
+				if row.wait > 0 {
+					written, _ := strconv.ParseInt(rest[0][:13], 10, 64)
+					want = min(now, written) + p.linger
 				}
 				p.same("due", p.due(), want)
 				p.same("range", p.field("to")+p.field("token")+p.field("cuts")+p.field("attempt"), "")
@@ -200,6 +216,15 @@ func TestCommitSaysWhenTheRestIsDue(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestCommitMakesARestThatIsNoEntryDueAtOnce(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(append(p.fresh(4), "garbage")...)
+		from := p.claim("t1")[3].(int64)
+		p.same("due", p.due() > 0, true)
+		p.same("due", p.delivered("t1", from, from+4)[1], p.due())
+	})
 }
 
 func TestCommitBoundsTheDeadLetters(t *testing.T) {
@@ -218,7 +243,7 @@ func TestCommitRefusesBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		from := p.leased(10, "t1")
 		keys := append(p.keys(), p.dead)
-		p.refusesBadArgs(lua.Commit, keys, p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d"), 8, 10)
+		p.refusesBadArgs(lua.Commit, keys, p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d"), []int{7, 8, 9, 10, 11}, 1, 3, 4)
 		for name, argv := range map[string][]any{
 			"nothing to settle":     p.commitArgs("t1", from, from, [3]int64{}),
 			"backwards":             p.commitArgs("t1", from+4, from, [3]int64{-4, 0, 0}),

@@ -14,6 +14,7 @@ type Header struct {
 	Keys    []Slot   // KEYS[1..]
 	Args    []Slot   // ARGV[1..]
 	Rest    bool     // the last ARGV repeats: ARGV[n..]
+	KeyRest bool     // the last KEYS repeats: KEYS[n..]
 	Returns []string // every shape of the reply
 	Uses    []string // includes, in the order they are put before the script
 }
@@ -56,18 +57,18 @@ func ParseHeader(source string) (Header, error) {
 		if m == nil {
 			continue
 		}
-		slots := &h.Keys
+		slots, rest := &h.Keys, &h.KeyRest
 		if m[1] == "ARGV" {
-			slots = &h.Args
+			slots, rest = &h.Args, &h.Rest
 		}
-		if h.Rest && m[1] == "ARGV" {
-			return h, fmt.Errorf("header: line %d follows an ARGV that repeats", n+1)
+		if *rest {
+			return h, fmt.Errorf("header: line %d follows %s that repeat", n+1, m[1])
 		}
 		if m[2] != fmt.Sprint(len(*slots)+1) {
 			return h, fmt.Errorf("header: line %d declares %s[%s] out of order", n+1, m[1], m[2])
 		}
 		*slots = append(*slots, Slot{m[4], m[5], strings.HasPrefix(m[5], "optional:")})
-		h.Rest = h.Rest || m[3] != ""
+		*rest = m[3] != ""
 	}
 	if len(h.Keys) == 0 || len(h.Returns) == 0 {
 		return h, errors.New("header: a script declares its KEYS and RETURNS")

@@ -42,10 +42,10 @@ func check(source, file string, includes map[string]string) []string {
 			used = max(used, n)
 		}
 		want := len(slots)
-		if kind == "ARGV" && h.Rest {
+		if kind == "ARGV" && h.Rest || kind == "KEYS" && h.KeyRest {
 			want-- // the repeating ones are read in a loop
-			if !strings.Contains(code, "#ARGV") {
-				complain("ARGV[%d..] repeats, but #ARGV is never read", want+1)
+			if !strings.Contains(code, "#"+kind) {
+				complain("%s[%d..] repeats, but #%s is never read", kind, want+1, kind)
 			}
 		}
 		if used != want {
@@ -121,17 +121,18 @@ func TestEveryScriptDoesWhatItsHeaderDeclares(t *testing.T) {
 
 func TestHeaderCheckSeesDrift(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("release.lua")
+	source, err := os.ReadFile("claim.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, edit := range map[string][2]string{
-		"another name":          {"-- release:", "-- lease:"},
-		"an argument too many":  {"-- ARGV[4] int ", "-- ARGV[4] int       x\n-- ARGV[5] int "},
-		"an argument too few":   {"whole(ARGV[4], -1)", "whole(ARGV[5], -1)"},
-		"a key not declared":    {"KEYS[3]\n", "KEYS[4]\n"},
-		"a reply not declared":  {"return { 1, now }", "return { 7, now }"},
-		"an include not used":   {"USES whole, int, time", "USES whole, int, time, die"},
+		"another name":          {"-- claim:", "-- lease:"},
+		"an argument too many":  {"-- ARGV[7] int ", "-- ARGV[7] int       x\n-- ARGV[8] int "},
+		"an argument too few":   {"whole(ARGV[7], 1)", "whole(ARGV[8], 1)"},
+		"a key not declared":    {"KEYS[1], KEYS[2]", "KEYS[1], KEYS[3]"},
+		"repeats, unread":       {"#KEYS", "count"},
+		"a reply not declared":  {"return { 3 }", "return { 7 }"},
+		"an include not used":   {"USES whole, int, time", "USES whole, int, time, write_done"},
 		"an include not listed": {"USES whole, int, time", "USES whole, time"},
 		"a key made up":         {"redis.call('LLEN', q)", "redis.call('LLEN', 'sw:q')"},
 	} {
@@ -139,7 +140,7 @@ func TestHeaderCheckSeesDrift(t *testing.T) {
 		if changed == string(source) {
 			t.Errorf("%s: the edit changes nothing", name)
 		}
-		if len(check(changed, "release.lua", includes(t))) == 0 {
+		if len(check(changed, "claim.lua", includes(t))) == 0 {
 			t.Errorf("%s: not seen", name)
 		}
 	}

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ type model struct {
 	capacity int64
 	full     int64
 	most     int
+	active   int // partitions, as a produce call counts them
 	parts    map[string]*modelPart
 	ledger   map[string]int64
 }
@@ -24,7 +26,11 @@ type modelPart struct {
 	settled, expired  int64
 	from, to          int64 // 0 = absent
 	cuts              []int64
-	attempt           int64
+	cutsField         string // the cuts as the first lease of the range wrote them, several only
+	attempt           int64  // absentAttempt: presented once
+	done              string // what the sink accepted of [from, to), 0 and 1; empty = absent
+	big               bool   // its entries may be large
+	lacks             string // head or tail: the hash lost that field
 	token             string
 	active            bool // in the active set
 	due               int64
@@ -35,11 +41,15 @@ const (
 	modelMaxAge = 1000 // ms
 	modelLease  = 200  // ms
 	modelDead   = 1
+	// absentAttempt: the hash has no field attempt.
+	absentAttempt = -1
 )
 
 func (m *model) ms() int64 { return m.now / 1000 }
 
-func (p *modelPart) dropRange() { p.from, p.to, p.cuts, p.attempt, p.token = 0, 0, nil, 0, "" }
+func (p *modelPart) dropRange() {
+	p.from, p.to, p.cuts, p.cutsField, p.attempt, p.done, p.token = 0, 0, nil, "", absentAttempt, "", ""
+}
 
 func (m *model) die(p *modelPart) {
 	m.ledger["high_water"] = max(m.ledger["high_water"], p.tail)
@@ -54,9 +64,40 @@ func (m *model) born(p *modelPart, length int64) {
 	p.tail, p.birth = p.head+length, p.head
 }
 
-// heal is I1: what other hands took is lost, what they brought is accepted.
-func (m *model) heal(p *modelPart) {
+// accepted is how many entries of [lo, hi) the sink has accepted before.
+func (p *modelPart) accepted(lo, hi int64) (n int64) {
+	for seq := max(lo, p.to-int64(len(p.done))); seq < min(hi, p.to); seq++ {
+		if p.done[int64(len(p.done))-(p.to-seq)] == '1' {
+			n++
+		}
+	}
+	return n
+}
+
+// keepDone forgets what is said of sequences before from.
+func (p *modelPart) keepDone(from int64) {
+	p.done = p.done[len(p.done)-int(max(0, min(p.to-from, int64(len(p.done))))):]
+	if !strings.Contains(p.done, "1") {
+		p.done = ""
+	}
+}
+
+// heal is I1: what others took is lost, what they brought is accepted. What the
+// sink had accepted of the range is delivered whatever became of it; while a
+// lease goes on and nothing vanished, its holder says so.
+func (m *model) heal(p *modelPart, leased bool) {
+	if p.lacks != "" {
+		*p = modelPart{entries: p.entries, active: p.active, due: p.due}
+	}
 	n := int64(len(p.entries))
+	if missing := p.tail - p.head - n; p.known && (missing > 0 || !leased) {
+		evicted, lost := p.accepted(0, p.head), p.accepted(p.head, p.head+max(missing, 0))
+		m.ledger["delivered"] += evicted + lost
+		m.ledger["reclaimed"] += evicted
+		m.ledger["lost"] -= lost
+		p.settled += evicted
+		p.keepDone(p.head + max(missing, 0))
+	}
 	switch {
 	case !p.known && n == 0:
 		*p = modelPart{}
@@ -65,6 +106,7 @@ func (m *model) heal(p *modelPart) {
 			m.ledger["accepted"] += n
 		}
 		m.born(p, n)
+		p.big = true
 	case p.tail-p.head > n:
 		missing := p.tail - p.head - n
 		m.ledger["lost"] += missing
@@ -85,23 +127,29 @@ func (m *model) heal(p *modelPart) {
 	}
 }
 
-func (m *model) rearm(p *modelPart, since int64) {
-	switch {
-	case len(p.entries) == 0:
+// rearm says when the rest is due: at once when it is a full batch or no entry,
+// else when its oldest entry has waited for the linger.
+func (m *model) rearm(p *modelPart) {
+	p.active, p.due = true, m.ms()
+	if len(p.entries) == 0 {
 		m.die(p)
-	case int64(len(p.entries)) >= m.full:
-		p.active, p.due = true, m.ms()
-	default:
-		p.active, p.due = true, max(m.ms(), since+modelLinger)
+	} else if ms, ok := written(p.entries[0]); ok && int64(len(p.entries)) < m.full {
+		p.due = max(m.ms(), min(m.ms(), ms)+modelLinger)
 	}
 }
 
-func (m *model) stale(e string) bool {
+// written is an entry's time in ms; false when it has none.
+func written(e string) (ms int64, ok bool) {
 	if len(e) < 14 || (e[13] != ' ' && e[13] != '#') || strings.Trim(e[:13], "0123456789") != "" {
-		return true
+		return 0, false
 	}
-	ms, _ := strconv.ParseInt(e[:13], 10, 64)
-	return ms < m.ms()-modelMaxAge
+	ms, _ = strconv.ParseInt(e[:13], 10, 64)
+	return ms, true
+}
+
+func (m *model) stale(e string) bool {
+	ms, ok := written(e)
+	return !ok || ms < m.ms()-modelMaxAge
 }
 
 func (m *model) dropStale(p *modelPart) int64 {
@@ -110,40 +158,60 @@ func (m *model) dropStale(p *modelPart) int64 {
 		n++
 	}
 	if n > 0 {
+		done := p.accepted(p.head, p.head+int64(n))
 		p.entries = p.entries[n:]
 		p.head += int64(n)
-		p.expired += int64(n)
-		m.ledger["expired"] += int64(n)
+		p.settled += done
+		p.expired += int64(n) - done
+		m.ledger["delivered"] += done
+		m.ledger["expired"] += int64(n) - done
 		p.token, p.from = "", 0
+		p.keepDone(p.head)
 	}
 	return int64(n)
 }
 
-func (m *model) produce(p *modelPart, entries []string) []any {
-	k, before := int64(len(entries)), int64(len(p.entries))
-	active := 0
-	for _, other := range m.parts {
-		if other.active {
-			active++
+// beginProduce counts the active partitions, once a call.
+func (m *model) beginProduce() {
+	m.active = 0
+	for _, p := range m.parts {
+		if p.active {
+			m.active++
 		}
 	}
+}
+
+func (m *model) produce(p *modelPart, entries []string) []any {
+	k, before, held := int64(len(entries)), int64(len(p.entries)), false
 	if before == 0 {
-		if p.known {
-			m.ledger["lost"] += p.tail - p.head
-			m.die(p)
-			active--
+		if m.active >= m.most && !(p.known && p.active) {
+			return []any{int64(0)}
 		}
-		if active >= m.most {
-			return []any{int64(0), m.ms()}
+		if !(p.known && p.active) {
+			m.active++
+		}
+		tail := int64(0)
+		if p.known {
+			tail = p.tail
+			mark := m.ledger["high_water"]
+			m.heal(p, false)
+			m.ledger["high_water"] = mark
 		}
 		m.born(p, 0)
+		p.head = max(p.head, tail)
+		p.tail, p.birth = p.head, p.head
 		p.active, p.due = true, m.ms()+modelLinger
-	} else if !p.known {
+	} else if !p.known || p.lacks == "tail" || p.lacks == "head" && before+k > m.capacity {
 		if !p.active {
 			m.ledger["accepted"] += before
 			p.active, p.due = true, m.ms()
+			m.active++
 		}
-		m.born(p, before)
+		held = p.to != 0
+		m.born(p, before+k-max(0, before+k-m.capacity))
+		p.tail -= k // added below
+		p.head -= max(0, before+k-m.capacity)
+		p.big = true
 	}
 	m.ledger["accepted"] += k
 	p.tail += k
@@ -153,31 +221,33 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 		p.entries = p.entries[evicted:]
 		p.head += evicted
 		m.ledger["evicted"] += evicted
-		m.heal(p)
+		if p.tail-p.head != int64(len(p.entries)) {
+			m.heal(p, p.from != 0)
+		}
 	}
 	depth := int64(len(p.entries))
-	if before < m.full && depth >= m.full && p.to == 0 {
+	if before < m.full && depth >= m.full && p.to == 0 && !held {
 		p.active, p.due = true, m.ms()
 	}
-	return []any{int64(1), m.ms(), k, evicted, depth}
+	return []any{int64(1), k, evicted, depth}
 }
 
 func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 	if !p.active {
-		return []any{int64(0), m.ms(), int64(0)}
+		return []any{int64(0), int64(0)}
 	} else if p.due > m.ms() {
-		return []any{int64(0), m.ms(), p.due}
+		return []any{int64(0), p.due}
 	}
-	m.heal(p)
+	m.heal(p, false)
 	if !p.known {
-		return []any{int64(1), m.ms(), int64(0)}
+		return []any{int64(1), int64(0)}
 	}
 	expired := m.dropStale(p)
 	if len(p.entries) == 0 {
 		m.die(p)
-		return []any{int64(1), m.ms(), expired}
+		return []any{int64(1), expired}
 	}
-	reply := []any{int64(2), m.ms(), expired, p.head, int64(1)}
+	reply := []any{int64(2), expired, p.head, int64(1), ""}
 	var cuts []int64
 	give := func(to int64) {
 		from := p.head
@@ -191,15 +261,15 @@ func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 		reply, cuts = append(reply, any(chunk)), append(cuts, to)
 	}
 	if p.to > p.head {
-		p.attempt++
-		reply[4] = p.attempt
+		p.attempt = p.presentations() + 1
+		reply[3], reply[4] = p.attempt, p.done
 		for _, cut := range p.cuts {
 			if cut > p.head {
 				give(cut)
 			}
 		}
 	} else {
-		p.attempt = 1
+		p.dropRange()
 		for to := p.head; int64(len(cuts)) < batches && to < p.tail; {
 			n := min(batch, p.tail-to)
 			if len(cuts) > 0 && n < m.full {
@@ -208,17 +278,11 @@ func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 			to += n
 			give(to)
 		}
+		if len(cuts) > 1 {
+			p.cutsField = strings.Trim(fmt.Sprint(cuts), "[]")
+		}
 	}
 	to := cuts[len(cuts)-1]
-	if token == "" {
-		m.ledger["delivered"] += to - p.head
-		p.settled += to - p.head
-		p.entries = p.entries[to-p.head:]
-		p.head = to
-		p.dropRange()
-		m.rearm(p, m.ms())
-		return reply
-	}
 	p.from, p.to, p.cuts, p.token = p.head, to, cuts, token
 	p.due = m.ms() + modelLease
 	return reply
@@ -226,20 +290,16 @@ func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 
 func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, dead int64) []any {
 	if p.token == "" || p.token != token {
-		return []any{int64(0), m.ms()}
+		return []any{int64(0)}
 	}
-	since := m.ms()
-	if p.active {
-		since = min(since, p.due-modelLease)
-	}
-	m.heal(p)
+	m.heal(p, true)
 	switch {
 	case !p.known || p.from == 0:
-		return []any{int64(0), m.ms()}
+		return []any{int64(0)}
 	case hi <= p.from:
-		return []any{int64(2), m.ms()}
+		return []any{int64(2)}
 	case lo != p.from || hi > p.to:
-		return []any{int64(3), m.ms(), p.from}
+		return []any{int64(3), p.from}
 	}
 	m.ledger["delivered"] += delivered
 	m.ledger["expired"] += expired
@@ -258,37 +318,54 @@ func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, d
 	}
 	if hi == p.to {
 		p.dropRange()
-		m.rearm(p, since)
+		m.rearm(p)
 	} else {
 		p.from = hi
+		p.keepDone(hi)
 	}
-	return []any{int64(1), m.ms()}
+	return []any{int64(1)}
 }
 
-func (m *model) release(p *modelPart, token string, delay, attempt int64) []any {
+// presentations of a held range: absent is one.
+func (p *modelPart) presentations() int64 {
+	if p.attempt == absentAttempt {
+		return 1
+	}
+	return p.attempt
+}
+
+func (m *model) release(p *modelPart, token string, delay, attempt int64, done string) []any {
 	if p.token == "" || p.token != token {
-		return []any{int64(0), m.ms()}
+		return []any{int64(0)}
 	}
 	if attempt == -1 {
-		attempt = max(0, p.attempt-1)
+		attempt = max(0, p.presentations()-1)
+	}
+	if done != "" {
+		p.done = done
+		p.keepDone(p.from)
 	}
 	p.token, p.from, p.attempt = "", 0, attempt
 	p.active, p.due = true, m.ms()+delay
-	return []any{int64(1), m.ms()}
+	return []any{int64(1)}
 }
 
 func (m *model) repair(p *modelPart, ahead int64) []any {
 	n := int64(len(p.entries))
 	if n == 0 && !p.active && !p.known {
-		return []any{int64(0), m.ms(), int64(0)}
+		return []any{int64(0), int64(0)}
 	}
 	mended := int64(0)
-	if n == 0 || !p.known || p.tail-p.head != n {
+	if n == 0 || !p.known || p.lacks != "" || p.tail-p.head != n {
 		mended = 1
 	}
-	m.heal(p)
+	leased := p.token != "" && (!p.active || p.due > m.ms())
+	if p.done != "" && p.token != "" && !leased {
+		p.token, p.from = "", 0 // it lapsed
+	}
+	m.heal(p, leased)
 	if !p.known {
-		return []any{mended, m.ms(), int64(0)}
+		return []any{mended, int64(0)}
 	}
 	most := ahead
 	if p.token != "" {
@@ -303,11 +380,11 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 		}
 	}
 	if p.token != "" && p.due > m.ms() {
-		return []any{mended, m.ms(), int64(0)}
+		return []any{mended, int64(0)}
 	}
 	expired := m.dropStale(p)
 	if len(p.entries) == 0 {
 		m.die(p)
 	}
-	return []any{mended, m.ms(), expired}
+	return []any{mended, expired}
 }

@@ -45,10 +45,11 @@ type part struct {
 
 	capacity, full, linger, most int64
 	batch, batches, bytes        int64
-	maxAge, lease, ttl           int64
-	mostDead                     int64
+	maxAge, lease                int64
+	mostDead, deadBytes          int64
 
-	made int // entries made so far
+	made int    // entries made so far
+	done string // of the last lease
 }
 
 var shards atomic.Int64
@@ -64,8 +65,8 @@ func partIn(t *testing.T, c *redis.Client, prefix, name string) *part {
 		ledger: prefix + "ledger", dead: prefix + "dead", seen: prefix + "dd:" + name + ":0f",
 		capacity: 10, full: 4, linger: 50_000, most: 3,
 		batch: 4, batches: 1, bytes: 1 << 20,
-		maxAge: 180_000, lease: 15_000, ttl: 86_400_000,
-		mostDead: 3,
+		maxAge: 180_000, lease: 15_000,
+		mostDead: 3, deadBytes: 1 << 20,
 	}
 }
 
@@ -84,48 +85,98 @@ func (p *part) must(s *lua.Script, keys []string, argv ...any) []any {
 	return reply
 }
 
-func (p *part) keys() []string { return []string{p.q, p.ready, p.m, p.ledger} }
+// Each verb has its keys and arguments apart, so that tests can spoil them, and
+// calls with several partitions are made of them. Its reply for one partition is
+// given as {code, now, values of the answer...}.
 
-// Each verb has its arguments apart, so that tests can spoil them.
+// several are the keys that all partitions of a call share, then those of each.
+func (p *part) shared() []string { return []string{p.ready, p.ledger} }
+func (p *part) own() []string    { return []string{p.q, p.m} }
+func (p *part) keys() []string   { return append(p.shared(), p.own()...) }
 
-func (p *part) produceArgs(keep int64, entries ...string) []any {
-	argv := []any{p.name, p.capacity, p.full, p.linger, p.most, p.ttl, keep}
+// one is the reply of a call with one partition whose answer is values in the reply.
+func one(reply []any) []any { return append([]any{reply[1], reply[0]}, reply[2:]...) }
+
+// inner is the reply of a call with one partition whose answer is an array, or one value.
+func inner(reply []any) []any {
+	if answer, ok := reply[1].([]any); ok {
+		return append([]any{answer[0], reply[0]}, answer[1:]...)
+	}
+	return []any{reply[1], reply[0]}
+}
+
+func (p *part) produceShared() []any {
+	return []any{p.capacity, p.full, p.linger, p.most, int64(120_000), int64(64)}
+}
+
+func (p *part) produceOwn(keyed int, entries ...string) []any {
+	argv := []any{p.name, keyed, len(entries)}
 	for _, e := range entries {
 		argv = append(argv, e)
 	}
 	return argv
 }
 
+func (p *part) produceArgs(keyed int, entries ...string) []any {
+	argv := p.produceShared()
+	for _, e := range entries {
+		argv[5] = max(argv[5].(int64), int64(len(e)))
+	}
+	return append(argv, p.produceOwn(keyed, entries...)...)
+}
+
 func (p *part) produce(entries ...string) []any {
 	p.t.Helper()
-	return p.must(lua.Produce, p.keys(), p.produceArgs(0, entries...)...)
+	return one(p.must(lua.Produce, p.keys(), p.produceArgs(0, entries...)...))
 }
 
 func (p *part) produceOnce(entries ...string) []any {
 	p.t.Helper()
-	return p.must(lua.Produce, append(p.keys(), p.seen), p.produceArgs(120_000, entries...)...)
+	return one(p.must(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, entries...)...))
 }
 
-func (p *part) claimArgs(token string) []any {
-	return []any{p.name, token, p.batch, p.batches, p.bytes, p.maxAge, p.lease, p.ttl, p.full, p.linger}
+func (p *part) claimShared(token string) []any {
+	return []any{token, p.batch, p.batches, p.bytes, p.maxAge, p.lease, p.full}
 }
 
+func (p *part) claimArgs(token string) []any { return append(p.claimShared(token), p.name) }
+
+// claim returns {code, now, values}; of a lease code, now, expired, from, attempt, batches.
+// What the sink has accepted of it is in p.done.
 func (p *part) claim(token string) []any {
 	p.t.Helper()
-	return p.must(lua.Claim, p.keys(), p.claimArgs(token)...)
+	reply := inner(p.must(lua.Claim, p.keys(), p.claimArgs(token)...))
+	if reply[0] == int64(2) {
+		p.done = reply[5].(string)
+		reply = slices.Delete(reply, 5, 6)
+	}
+	return reply
 }
 
-func (p *part) commitArgs(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
-	argv := []any{p.name, token, lo, hi, counts[0], counts[1], counts[2], p.full, p.linger, p.mostDead}
+func (p *part) commitShared() []any { return []any{p.full, p.linger, p.mostDead, p.deadBytes} }
+
+func (p *part) commitOwn(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
+	argv := []any{p.name, token, lo, hi, counts[0], counts[1], counts[2]}
 	for _, letter := range letters {
 		argv = append(argv, letter)
 	}
 	return argv
 }
 
+func (p *part) commitArgs(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
+	return append(p.commitShared(), p.commitOwn(token, lo, hi, counts, letters...)...)
+}
+
+func (p *part) commitKeys(letters int) []string {
+	if letters == 0 {
+		return p.keys()
+	}
+	return append(p.keys(), p.dead)
+}
+
 func (p *part) commit(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
 	p.t.Helper()
-	return p.must(lua.Commit, append(p.keys(), p.dead), p.commitArgs(token, lo, hi, counts, letters...)...)
+	return inner(p.must(lua.Commit, p.commitKeys(len(letters)), p.commitArgs(token, lo, hi, counts, letters...)...))
 }
 
 // delivered settles [lo, hi) as delivered.
@@ -134,27 +185,37 @@ func (p *part) delivered(token string, lo, hi int64) []any {
 	return p.commit(token, lo, hi, [3]int64{hi - lo, 0, 0})
 }
 
+func (p *part) releaseKeys() []string { return []string{p.ready, p.m} }
+
 func (p *part) releaseArgs(token string, delay, attempt int64) []any {
-	return []any{p.name, token, delay, attempt}
+	return []any{p.name, token, delay, attempt, ""}
 }
 
 func (p *part) release(token string, delay, attempt int64) []any {
 	p.t.Helper()
-	return p.must(lua.Release, p.keys()[:3], p.releaseArgs(token, delay, attempt)...)
+	return inner(p.must(lua.Release, p.releaseKeys(), p.releaseArgs(token, delay, attempt)...))
+}
+
+// releaseDone releases at once what the sink accepted in part.
+func (p *part) releaseDone(token, done string) []any {
+	p.t.Helper()
+	return inner(p.must(lua.Release, p.releaseKeys(), p.name, token, 0, 1, done))
 }
 
 func (p *part) repairArgs() []any {
-	return []any{p.name, p.maxAge, int64(600_000)}
+	return []any{p.maxAge, int64(600_000), p.name}
 }
 
 func (p *part) repair() []any {
 	p.t.Helper()
-	return p.must(lua.Repair, p.keys(), p.repairArgs()...)
+	return one(p.must(lua.Repair, p.keys(), p.repairArgs()...))
 }
+
+func (p *part) statsKeys() []string { return []string{p.q, p.ready, p.m} }
 
 func (p *part) stats() []any {
 	p.t.Helper()
-	return p.must(lua.Stats, p.keys()[:3], p.name)
+	return one(p.must(lua.Stats, p.statsKeys(), p.name))
 }
 
 // now is the store's time in ms.
@@ -231,7 +292,7 @@ func (p *part) ledgerIs(want map[string]int64) {
 	p.t.Helper()
 	got := map[string]int64{}
 	for class, text := range p.c.HGetAll(context.Background(), p.ledger).Val() {
-		if n, _ := strconv.ParseInt(text, 10, 64); n != 0 && class != "high_water" {
+		if n, _ := strconv.ParseInt(text, 10, 64); n != 0 && class != "high_water" && class != "dead_bytes" {
 			got[class] = n
 		}
 	}
@@ -293,10 +354,14 @@ func (p *part) refuses(text string, s *lua.Script, keys []string, argv ...any) {
 	p.t.Helper()
 	before := p.snapshot()
 	reply, err := p.try(s, keys, argv...)
-	if err == nil {
-		p.t.Errorf("%s%q: got %v, want an error", s.Name, argv, reply)
-	} else if !strings.Contains(err.Error(), text) {
-		p.t.Errorf("%s%q: got %q, want %q", s.Name, argv, err, text)
+	got, refused := answerText(reply)
+	if err != nil {
+		got, refused = err.Error(), true
+	}
+	if !refused {
+		p.t.Errorf("%s%q: got %v, want a refusal", s.Name, argv, reply)
+	} else if !strings.Contains(got, text) {
+		p.t.Errorf("%s%q: got %q, want %q", s.Name, argv, got, text)
 	}
 	if after := p.snapshot(); after != before {
 		p.t.Errorf("%s%q failed and wrote:\nbefore\n%safter\n%s", s.Name, argv, before, after)
@@ -304,8 +369,9 @@ func (p *part) refuses(text string, s *lua.Script, keys []string, argv ...any) {
 }
 
 // refusesBadArgs spoils each argument in each way that its declared type
-// forbids, and leaves each out. zero lists those where 0 is bad, from 1.
-func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, zero ...int) {
+// forbids, and leaves each out. zero lists those where 0 is bad, from 1; numbers
+// the whole numbers among those that repeat, from 1.
+func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, numbers []int, zero ...int) {
 	p.t.Helper()
 	var passed []string
 	before := p.snapshot()
@@ -316,8 +382,10 @@ func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, zero ...
 			before = p.snapshot()
 		}
 	}
-	for i, slot := range s.Header.Args {
-		if i >= len(argv) || slot.Type == "string" || s.Header.Rest && i == len(s.Header.Args)-1 {
+	for i := range argv {
+		slot := s.Header.Args[min(i, len(s.Header.Args)-1)]
+		repeats := s.Header.Rest && i >= len(s.Header.Args)-1
+		if repeats && !slices.Contains(numbers, i+1) || !repeats && slot.Type == "string" {
 			continue
 		}
 		bad := []any{"", "x", "-1", "1.5", "nan", "inf"}
@@ -325,7 +393,7 @@ func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, zero ...
 			bad = append(bad, 0)
 		}
 		for _, value := range bad {
-			if value == "-1" && strings.Contains(slot.Text, "-1") {
+			if value == "-1" && s == lua.Release && i == 3 {
 				continue // the header gives it a meaning
 			}
 			spoilt := slices.Clone(argv)
@@ -343,31 +411,49 @@ func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, zero ...
 
 // refusesForeign puts a foreign value under each of a call's keys, in each
 // state. The call must fail and change nothing; or, where the state keeps it
-// from looking at that key, succeed.
+// from looking at that key, succeed. Where the key is one partition's, the answer of
+// that partition says so.
 func refusesForeign(t *testing.T, states map[string]func(p *part), s *lua.Script, call func(p *part) (keys []string, argv []any)) {
 	t.Helper()
 	for state, prepare := range states {
 		t.Run(state, func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {
-				for i, slot := range s.Header.Keys {
+				probe, _ := call(newPart(t, p.c))
+				for i := range probe {
 					p := newPart(t, p.c)
 					prepare(p)
 					keys, argv := call(p)
 					p.do("del", keys[i])
 					p.do("xadd", keys[i], "*", "a", "foreign")
 					before := p.snapshot()
-					_, err := p.try(s, keys, argv...)
+					reply, err := p.try(s, keys, argv...)
 					after := p.snapshot()
-					switch {
-					case err != nil && !strings.Contains(err.Error(), "WRONGTYPE"):
-						t.Errorf("KEYS[%d] %s: got %v, want WRONGTYPE", i+1, slot.Type, err)
-					case err != nil && after != before:
-						t.Errorf("KEYS[%d] %s is foreign: refused, but\nbefore\n%safter\n%s", i+1, slot.Type, before, after)
+					refused := err != nil
+					if refused && !strings.Contains(err.Error(), "WRONGTYPE") {
+						t.Errorf("KEYS[%d]: got %v, want WRONGTYPE", i+1, err)
+					}
+					if text, ok := answerText(reply); ok {
+						refused = true
+						if !strings.Contains(text, "WRONGTYPE") {
+							t.Errorf("KEYS[%d]: got the answer %q, want WRONGTYPE", i+1, text)
+						}
+					}
+					if refused && after != before {
+						t.Errorf("KEYS[%d] is foreign: refused, but\nbefore\n%safter\n%s", i+1, before, after)
 					}
 				}
 			})
 		})
 	}
+}
+
+// answerText is the refusal of the only partition of a call.
+func answerText(reply []any) (string, bool) {
+	if len(reply) < 2 {
+		return "", false
+	}
+	text, ok := reply[1].(string)
+	return text, ok
 }
 
 // The states of a partition that a script may meet, healthy and not.

@@ -1,143 +1,210 @@
--- produce: append entries to one partition and keep its newest, or change nothing.
+-- produce: append entries to several partitions of one shard and keep the newest of each.
 --
--- The oldest entries beyond the capacity are evicted. A new partition becomes
--- active, due after the linger; a full batch is due at once, unless a range of
--- the partition is leased or waits for a retry.
+-- For each partition: LLEN, RPUSH, and LPOP of the oldest entries beyond the
+-- capacity. A new partition becomes active, due after the linger; a full batch
+-- is due at once, unless a range of the partition is leased or waits for a
+-- retry. Every partition has its own answer, in the order of the call; what is
+-- refused concerns that partition only. One that comes twice is served twice.
 --
--- KEYS[1] list      entries of the partition, oldest first
--- KEYS[2] zset      active partitions of the shard by due time, ms
--- KEYS[3] hash      the partition's sequences and range
--- KEYS[4] hash      the shard's ledger
--- KEYS[5] string    optional: result of an idempotent call
--- ARGV[1] string    partition name, the member of KEYS[2]
--- ARGV[2] int       capacity of the partition, in entries
--- ARGV[3] int       entries that make a full batch, at most the capacity
--- ARGV[4] ms        linger
--- ARGV[5] int       active partitions the shard may have
--- ARGV[6] ms        safety TTL of the list
--- ARGV[7] ms        how long KEYS[5] is kept; 0 without KEYS[5]
--- ARGV[8..] bytes   encoded entries, oldest first, 1 or more
--- RETURNS {0, now}                              refused: a new partition too many; nothing was written
--- RETURNS {1, now, accepted, evicted, depth}    appended
--- RETURNS {2, now, accepted, evicted, depth}    the result of the first call under KEYS[5]
+-- KEYS[1] zset      active partitions of the shard by due time, ms
+-- KEYS[2] hash      the shard's ledger
+-- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range; and, as a third key,
+--                   the result of an idempotent call, a string, where ARGV says so
+-- ARGV[1] int       capacity of a partition, in entries
+-- ARGV[2] int       entries that make a full batch, at most the capacity
+-- ARGV[3] ms        linger
+-- ARGV[4] int       active partitions the shard may have
+-- ARGV[5] ms        how long the result of an idempotent call is kept
+-- ARGV[6] bytes     the largest entry of the call
+-- ARGV[7..] bytes   of each partition: its name, the member of KEYS[1]; 1 with the result of an idempotent call, else
+--                   0; how many entries, 1 or more; then so many encoded entries, oldest first
+-- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
+-- RETURNS 0                            refused: a new partition too many; nothing was written
+-- RETURNS 1, accepted, evicted, depth  appended
+-- RETURNS 2, accepted, evicted, depth  the result of the first call under the key
+-- RETURNS text                         refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, die, reconcile
-local q, ready, m, ledger, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local partition = ARGV[1]
-local capacity, full, linger = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 0)
-local most, ttl, keep = whole(ARGV[5], 0), whole(ARGV[6], 1), whole(ARGV[7], seen and 1 or 0)
-local first = 8
-local k = #ARGV - first + 1
-if not (capacity and full and linger and most and ttl and keep) or full > capacity or k < 1 then
+-- USES whole, int, time, open_shard, close_shard, count_done, keep_done, write_done, reconcile, adopt
+local ready, ledger = KEYS[1], KEYS[2]
+local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
+local max_active, keep, largest = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0)
+local bad = not (capacity and full and linger and max_active and keep and largest) or full > capacity
+local key, at = 3, 7
+while not bad and at <= #ARGV do
+  local keyed, k = ARGV[at + 1], whole(ARGV[at + 2], 1)
+  bad = not k or keyed ~= '0' and keyed ~= '1'
+  if not bad then
+    key = key + 2 + tonumber(keyed)
+    at = at + 3 + k
+  end
+end
+if bad or key == 3 or at ~= #ARGV + 1 or key ~= #KEYS + 1 then
   return redis.error_reply('ERR produce: bad arguments')
 end
 
-local now, now_us = time()
-if seen then
-  local result = redis.call('GET', seen)
-  if result then
-    local accepted, evicted, depth = string.match(result, '^(%d+) (%d+) (%d+)$')
-    if not accepted then
-      return redis.error_reply('ERR produce: the idempotency key holds a foreign value')
+local shard, refused = open_shard(ledger)
+if refused then
+  return refused
+end
+local active = redis.call('ZCARD', ready)
+local now, add, due = shard.now, shard.add, shard.due
+local result = { now }
+
+local function answer(code, accepted, evicted, depth)
+  local n = #result
+  result[n + 1], result[n + 2], result[n + 3], result[n + 4] = code, accepted, evicted, depth
+end
+
+-- note_size keeps the size of a partition's largest entry where it is not small: claims
+-- ask for it before they read.
+local function note_size(m, first, k)
+  local big = tonumber(redis.call('HGET', m, 'big') or 8192)
+  local old = big
+  for i = first, first + k - 1 do
+    big = math.max(big, #ARGV[i])
+  end
+  if big > old then
+    redis.call('HSET', m, 'big', big)
+  end
+end
+
+-- append serves one partition. It returns Redis's words where it is refused.
+local function append(name, q, m, seen, first, k)
+  if seen then
+    local stored = redis.pcall('GET', seen)
+    if type(stored) == 'table' then
+      return stored.err
+    elseif stored then
+      local accepted, evicted, depth = string.match(stored, '^(%d+) (%d+) (%d+)$')
+      if not accepted then
+        return 'ERR produce: the idempotency key holds a foreign value'
+      end
+      return answer(2, tonumber(accepted), tonumber(evicted), tonumber(depth))
     end
-    return { 2, now, tonumber(accepted), tonumber(evicted), tonumber(depth) }
   end
-end
 
--- Reads and checks; nothing is written before the first HINCRBY or HSET below.
-local before = redis.call('LLEN', q)
-local tail
-local born = before == 0
-local arm = false
-if born then
-  local active = redis.call('ZCARD', ready)
-  local mark = tonumber(redis.call('HGET', ledger, 'high_water') or '0')
-  local v = redis.call('HMGET', m, 'head', 'tail')
-  local old_head, old_tail = tonumber(v[1]), tonumber(v[2])
-  if old_head and old_tail then
-    -- Its entries vanished by other hands. They are lost, and it is born anew.
-    redis.call('HINCRBY', ledger, 'lost', int(old_tail - old_head))
-    die(ready, m, ledger, partition, old_tail)
-    mark = math.max(mark, old_tail)
-    active = active - 1
+  -- What can be refused comes first, the write that a full store refuses too.
+  local before = redis.pcall('LLEN', q)
+  if type(before) == 'table' then
+    return before.err
   end
-  if active >= most then
-    return { 0, now }
-  end
-  local head = math.max(now_us, mark)
-  tail = head + k
-  redis.call('HSET', m, 'tail', int(tail), 'head', int(head), 'birth', int(head))
-else
-  if before < full and before + k >= full then
-    -- ZSCORE refuses a foreign value while nothing is written yet.
-    redis.call('ZSCORE', ready, partition)
-    arm = redis.call('HEXISTS', m, 'to') == 0
-  end
-  tail = redis.call('HINCRBY', m, 'tail', k)
-end
-
--- A tail of k: the hash was not there, though the list is.
-local headless = not born and tail == k
-local known = headless and redis.pcall('ZSCORE', ready, partition)
-
--- The ledger is checked by its own write, the second: the first is undone if
--- it fails. That saves a read on every call.
-local counted = known
-if type(known) ~= 'table' then
-  counted = redis.pcall('HINCRBY', ledger, 'accepted', k)
-end
-if type(counted) == 'table' and counted.err then
-  if born or headless then
-    redis.call('DEL', m)
+  local p = {}
+  local arm, headless = false, false
+  local born = before == 0
+  if born then
+    local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'done')
+    if v.err then
+      return v.err
+    end
+    local head, tail = tonumber(v[1]), tonumber(v[2])
+    local vanished = head and tail
+    local known = vanished and redis.call('ZSCORE', ready, name)
+    if active >= max_active and not known then
+      return answer(0)
+    elseif not known then
+      active = active + 1
+    end
+    p.head = math.max(shard.now_us, shard.mark, vanished and tail or 0)
+    p.tail = p.head + k
+    local written = redis.pcall('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'birth', int(p.head))
+    if type(written) == 'table' then
+      return written.err
+    end
+    if written < 3 then
+      -- Its entries were removed by something else. They are lost, and it is born anew.
+      redis.call('HDEL', m, 'settled', 'expired', 'big', 'from', 'to', 'cuts', 'attempt', 'done', 'token', 'lease')
+      if vanished then
+        reconcile(shard, { head = head, tail = tail, settled = 0, to = tonumber(v[3]), done = v[4] or nil }, 0, false)
+      end
+    end
   else
-    redis.call('HINCRBY', m, 'tail', -k)
+    if before < full and before + k >= full then
+      local held = redis.pcall('HEXISTS', m, 'to')
+      if type(held) == 'table' then
+        return held.err
+      end
+      arm = held == 0
+    end
+    local tail = redis.pcall('HINCRBY', m, 'tail', k)
+    if type(tail) == 'table' then
+      return tail.err
+    end
+    p.tail = tail
+    headless = tail == k -- the hash, or its tail, was not there, though the list is
   end
-  return counted
-end
 
-if headless then
-  -- A list without its hash: see open. The active set tells whose entries.
-  local mark = tonumber(redis.call('HGET', ledger, 'high_water') or '0')
-  local head = math.max(now_us, mark)
-  tail = head + before + k
-  redis.call('HSET', m, 'tail', int(tail), 'head', int(head), 'birth', int(head))
-  if not known then
-    redis.call('HINCRBY', ledger, 'accepted', before)
-    redis.call('ZADD', ready, int(now), partition)
+  for i = first, first + k - 1, 1000 do
+    redis.call('RPUSH', q, unpack(ARGV, i, math.min(i + 999, first + k - 1)))
   end
-end
+  add.accepted = add.accepted + k
 
-for i = first, #ARGV, 1000 do
-  redis.call('RPUSH', q, unpack(ARGV, i, math.min(i + 999, #ARGV)))
-end
-
-local evicted = math.max(0, before + k - capacity)
-if evicted > 0 then
-  -- LPOP copies what it takes into Lua, so more than a handful is trimmed.
-  if evicted == 1 then
-    redis.call('LPOP', q)
-  elseif evicted <= 4 then
-    redis.call('LPOP', q, evicted)
-  else
-    redis.call('LTRIM', q, evicted, -1)
-  end
-  local head = redis.call('HINCRBY', m, 'head', evicted)
-  redis.call('HINCRBY', ledger, 'evicted', evicted)
-  -- I1 comes free here: head and tail are both at hand.
+  local evicted = math.max(0, before + k - capacity)
   local depth = before + k - evicted
-  if tail - head ~= depth then
-    reconcile(m, ledger, head, tail, tonumber(redis.call('HGET', m, 'from')), depth)
+  if evicted > 0 then
+    -- LPOP copies what it takes into Lua, so more than a handful is trimmed.
+    if evicted == 1 then
+      redis.call('LPOP', q)
+    elseif evicted <= 4 then
+      redis.call('LPOP', q, evicted)
+    else
+      redis.call('LTRIM', q, evicted, -1)
+    end
+    add.evicted = add.evicted + evicted
+    if not headless then
+      local head = redis.pcall('HINCRBY', m, 'head', evicted)
+      if type(head) == 'table' or head == evicted then
+        headless = true -- a hash that lacks its head is a lost hash
+      elseif p.tail - head ~= depth then
+        -- I1 comes free here: head and tail are both at hand.
+        local v = redis.call('HMGET', m, 'settled', 'from', 'to', 'done')
+        p.head, p.settled = head, tonumber(v[1] or 0)
+        p.from, p.to, p.done = tonumber(v[2]), tonumber(v[3]), v[4] or nil
+        reconcile(shard, p, depth, p.from)
+        redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'settled', int(p.settled))
+        if p.from then
+          redis.call('HSET', m, 'from', int(p.from))
+        end
+        write_done(m, p.done)
+      end
+    end
   end
+  if headless then
+    local known = redis.call('ZSCORE', ready, name)
+    adopt(shard, m, p, depth, true)
+    if not known then
+      -- Something else made the list: what it held before this call is accepted now.
+      add.accepted = add.accepted + before
+      due[#due + 1] = now
+      due[#due + 1] = name
+      active = active + 1
+    end
+  end
+  if largest > 8192 then
+    note_size(m, first, k)
+  end
+
+  if born then
+    due[#due + 1] = depth >= full and now or now + linger
+    due[#due + 1] = name
+  elseif arm then
+    due[#due + 1] = now
+    due[#due + 1] = name
+  end
+  if seen then
+    redis.call('SET', seen, int(k) .. ' ' .. int(evicted) .. ' ' .. int(depth), 'PX', keep)
+  end
+  answer(1, k, evicted, depth)
 end
 
-local depth = before + k - evicted
-if born then
-  redis.call('PEXPIRE', q, ttl)
-  redis.call('ZADD', ready, int(depth >= full and now or now + linger), partition)
-elseif arm then
-  redis.call('ZADD', ready, int(now), partition)
+key, at = 3, 7
+while at <= #ARGV do
+  local name, keyed, k = ARGV[at], ARGV[at + 1] == '1', tonumber(ARGV[at + 2])
+  local foreign = append(name, KEYS[key], KEYS[key + 1], keyed and KEYS[key + 2], at + 3, k)
+  if foreign then
+    result[#result + 1] = foreign
+  end
+  key = key + (keyed and 3 or 2)
+  at = at + 3 + k
 end
-if seen then
-  redis.call('SET', seen, int(k) .. ' ' .. int(evicted) .. ' ' .. int(depth), 'PX', keep)
-end
-return { 1, now, k, evicted, depth }
+close_shard(ready, ledger, shard)
+return result

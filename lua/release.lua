@@ -1,36 +1,63 @@
--- release: give a lease back; what is left of its range waits, and is presented
--- again along the same cuts.
+-- release: give leases of several partitions of one shard back; what is left of
+-- their ranges waits, and is presented again along the same cuts.
 --
--- KEYS[1] list      entries of the partition, oldest first
--- KEYS[2] zset      active partitions of the shard by due time, ms
--- KEYS[3] hash      the partition's sequences and range
--- ARGV[1] string    partition name, the member of KEYS[2]
--- ARGV[2] string    token of the lease
--- ARGV[3] ms        how long it waits
--- ARGV[4] int       presentations made; the next is one more. -1 = this one did not take place
--- RETURNS {0, now}  gone: the token does not hold the partition
--- RETURNS {1, now}  released
+-- The first write is HDEL, which a full store does not refuse. Every partition
+-- has its own answer, in the order of the call.
 --
--- USES whole, int, time
-local q, ready, m = KEYS[1], KEYS[2], KEYS[3]
-local partition, token = ARGV[1], ARGV[2]
-local delay, attempt = whole(ARGV[3], 0), whole(ARGV[4], -1)
-if not (delay and attempt) then
+-- KEYS[1] zset      active partitions of the shard by due time, ms
+-- KEYS[2..] hash    of each partition: its sequences and range
+-- ARGV[1..] string  of each partition: its name, the member of KEYS[1], each name once; token of the lease; ms
+--                   it waits; presentations made, -1 = this one did not take place; what the sink
+--                   has accepted of the range, 0 and 1 an entry, the last for its last; empty = what is known
+-- RETURNS {now, answer...}  an answer for each partition, one of these:
+-- RETURNS 0     gone: the token does not hold the partition
+-- RETURNS 1     released
+-- RETURNS text  refused, with Redis's words; nothing was written
+--
+-- USES whole, int, time, keep_done, write_done
+local ready = KEYS[1]
+local partitions = #KEYS - 1
+local bad = partitions < 1 or #ARGV ~= 5 * partitions
+for at = 1, bad and 0 or #ARGV, 5 do
+  if not (whole(ARGV[at + 2], 0) and whole(ARGV[at + 3], -1)) or string.find(ARGV[at + 4], '[^01]') then
+    bad = true
+  end
+end
+if bad then
   return redis.error_reply('ERR release: bad arguments')
 end
 
 local now = time()
-local held = redis.call('HMGET', m, 'token', 'attempt')
-if token == '' or held[1] ~= token then
-  return { 0, now }
+redis.call('ZCARD', ready) -- refuses a foreign value while nothing is written
+local due = {}
+
+local function release(name, m, token, delay, attempt, done)
+  local held = redis.pcall('HMGET', m, 'token', 'attempt', 'from', 'to')
+  if held.err then
+    return held.err
+  elseif token == '' or held[1] ~= token then
+    return 0
+  end
+  if attempt == -1 then
+    attempt = math.max(0, tonumber(held[2] or 1) - 1)
+  end
+  local from, to = tonumber(held[3]), tonumber(held[4])
+  redis.call('HDEL', m, 'token', 'lease', 'from')
+  redis.call('HSET', m, 'attempt', int(attempt))
+  if done ~= '' then
+    write_done(m, keep_done(done, to, from))
+  end
+  due[#due + 1] = now + delay
+  due[#due + 1] = name
+  return 1
 end
-if attempt == -1 then
-  attempt = math.max(0, tonumber(held[2] or '0') - 1)
+
+local result = { now }
+for i = 1, partitions do
+  local at = 5 * i - 4
+  result[i + 1] = release(ARGV[at], KEYS[1 + i], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4])
 end
-redis.call('ZSCORE', ready, partition)
-redis.call('LLEN', q)
-redis.call('LTRIM', q, 0, -1)
-redis.call('HDEL', m, 'token', 'lease', 'from')
-redis.call('HSET', m, 'attempt', int(attempt))
-redis.call('ZADD', ready, int(now + delay), partition)
-return { 1, now }
+if #due > 0 then
+  redis.call('ZADD', ready, unpack(due))
+end
+return result

@@ -64,12 +64,13 @@ func TestReleaseMakesEvictionsFinal(t *testing.T) {
 func TestReleaseRefusesBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.leased(10, "t1")
-		p.refusesBadArgs(lua.Release, p.keys()[:3], p.releaseArgs("t1", 10, 1))
+		p.refusesBadArgs(lua.Release, p.releaseKeys(), p.releaseArgs("t1", 10, 1), []int{3, 4})
+		p.refuses("ERR release: bad arguments", lua.Release, p.releaseKeys(), p.name, "t1", 0, 1, "012")
 	})
 }
 
 func TestReleaseRefusesForeignValuesWhole(t *testing.T) {
 	refusesForeign(t, states, lua.Release, func(p *part) ([]string, []any) {
-		return p.keys()[:3], p.releaseArgs("t1", 10, 1)
+		return p.releaseKeys(), p.releaseArgs("t1", 10, 1)
 	})
 }

@@ -1,61 +1,117 @@
--- repair: mend one partition for the janitor, and drop what went stale in it.
+-- repair: repair partitions of one shard for the janitor, and drop what went stale in them.
 --
--- Mends: a list the active set does not know, a member without a list, a list
--- without its hash, counts that other hands changed, and a due time that a
+-- Repairs: a list the active set does not know, a member without a list, a list
+-- without its hash, counts that something else changed, and a due time that a
 -- clock stepping back left too far ahead. Stale entries are dropped only where
 -- nobody holds a lease, so partitions that no drainer looks at age honestly.
+-- Every partition has its own answer, in the order of the call.
 --
--- KEYS[1] list      entries of the partition, oldest first
--- KEYS[2] zset      active partitions of the shard by due time, ms
--- KEYS[3] hash      the partition's sequences and range
--- KEYS[4] hash      the shard's ledger
--- ARGV[1] string    partition name, the member of KEYS[2]
--- ARGV[2] ms        max age of an entry
--- ARGV[3] ms        a due time further ahead than this is wrong; but that of a lease may be
+-- KEYS[1] zset      active partitions of the shard by due time, ms
+-- KEYS[2] hash      the shard's ledger
+-- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
+-- ARGV[1] ms        max age of an entry
+-- ARGV[2] ms        a due time further ahead than this is wrong; but that of a lease may be
 --                   ahead by its length, that of a range which waits for a retry by the max age
--- RETURNS {mended, now, expired}  mended 1 or 0; stale entries dropped
+-- ARGV[3..] string  of each partition: its name, the member of KEYS[1]; each name once
+-- RETURNS {now, answer...}     an answer for each partition, the values of one of these:
+-- RETURNS repaired, expired    1 or 0; stale entries dropped
+-- RETURNS text                 refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, die, reconcile, open, drop_stale
-local q, ready, m, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local partition = ARGV[1]
-local max_age, ahead = whole(ARGV[2], 1), whole(ARGV[3], 0)
-if not (max_age and ahead) then
+-- USES whole, int, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+local ready, ledger = KEYS[1], KEYS[2]
+local max_age, ahead = whole(ARGV[1], 1), whole(ARGV[2], 0)
+local partitions = #ARGV - 2
+if not (max_age and ahead) or partitions < 1 or #KEYS ~= 2 + 2 * partitions then
   return redis.error_reply('ERR repair: bad arguments')
 end
 
-local now, now_us = time()
-local due = tonumber(redis.call('ZSCORE', ready, partition))
-local before = redis.call('LLEN', q)
-local span = redis.call('HMGET', m, 'head', 'tail')
-local first, last = tonumber(span[1]), tonumber(span[2])
-local mended = 0
-if before == 0 and not due and not (span[1] or span[2]) then
-  return { mended, now, 0 } -- it ended since the janitor saw it
+local shard, refused = open_shard(ledger)
+if refused then
+  return refused
 end
-if before == 0 or not first or not last or last - first ~= before then
-  mended = 1
-end
-local p = open(q, ready, m, ledger, partition, due, now_us)
-if not p then
-  return { mended, now, 0 }
+local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 3))
+local now = shard.now
+
+-- repair returns what was repaired and expired, or nil and Redis's words.
+local function repair(name, q, m, due)
+  local p, foreign = read_meta(m)
+  if foreign then
+    return nil, foreign
+  end
+  local length = redis.pcall('LLEN', q)
+  if type(length) == 'table' then
+    return nil, length.err
+  end
+  if length == 0 and not due and not p.there then
+    return 0, 0 -- it ended since the janitor saw it
+  end
+  local repaired = 0
+  if length == 0 or not p.head or p.tail - p.head ~= length then
+    repaired = 1
+  end
+  local changed
+  local leased = p.token and (not due or due > now)
+  if p.done and p.token and not leased then
+    -- The lease lapsed. What it had accepted is counted here, so its holder may not do so too.
+    trim_first(shard, q)
+    redis.call('HDEL', m, 'token', 'lease', 'from')
+    p.token, p.from = nil, nil
+  end
+  if p.head then
+    changed = reconcile(shard, p, length, leased)
+  elseif length > 0 then
+    trim_first(shard, q)
+    adopt(shard, m, p, length, due)
+  end
+  if length == 0 then
+    die(shard, name, q, m, p.tail or 0)
+    return repaired, 0
+  end
+
+  local furthest = ahead
+  if p.token then
+    furthest = math.max(ahead, p.lease)
+  elseif p.to then
+    furthest = math.max(ahead, max_age)
+  end
+  local rescore = not due or due > now + furthest
+  if rescore then
+    -- Whoever may hold the lease keeps it for as long as it was to last.
+    repaired, due = 1, p.token and now + p.lease or now
+  end
+  local expired = 0
+  if not (p.token and due > now) then
+    local step = p.head and math.max(1, math.floor(65536 / (p.big or 8192))) or 1
+    local _
+    _, expired = drop_stale(shard, q, p, redis.call('LRANGE', q, 0, 0), math.min(64, 16 * step), now - max_age)
+    if p.head == p.tail then
+      die(shard, name, q, m, p.tail)
+      return repaired, expired
+    elseif expired > 0 then
+      redis.call('HDEL', m, 'token', 'lease', 'from')
+    end
+  end
+  if changed or expired > 0 then
+    trim_first(shard, q)
+    redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'settled', int(p.settled), 'expired', int(p.expired))
+    if p.from and expired == 0 then
+      redis.call('HSET', m, 'from', int(p.from))
+    end
+    write_done(m, p.done)
+  end
+  if rescore then
+    trim_first(shard, q)
+    shard.due[#shard.due + 1] = due
+    shard.due[#shard.due + 1] = name
+  end
+  return repaired, expired
 end
 
-local most = ahead
-if p.token then
-  most = math.max(ahead, p.lease)
-elseif p.to then
-  most = math.max(ahead, max_age)
+local result = { now }
+for i = 1, partitions do
+  local repaired, other = repair(ARGV[2 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
+  result[#result + 1] = repaired or other
+  result[#result + 1] = repaired and other or nil
 end
-if not due or due > now + most then
-  -- Whoever may hold the lease keeps it for as long as it was to last.
-  mended, due = 1, p.token and now + p.lease or now
-  redis.call('ZADD', ready, int(due), partition)
-end
-if p.token and due > now then
-  return { mended, now, 0 }
-end
-local head, expired = drop_stale(q, m, ledger, p.head, now - max_age)
-if head == p.tail then
-  die(ready, m, ledger, partition, p.tail)
-end
-return { mended, now, expired }
+close_shard(ready, ledger, shard)
+return result

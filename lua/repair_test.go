@@ -172,7 +172,7 @@ func TestRepairForgetsAPartitionThatIsAllStale(t *testing.T) {
 func TestRepairRefusesBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(10)...)
-		p.refusesBadArgs(lua.Repair, p.keys(), p.repairArgs(), 2)
+		p.refusesBadArgs(lua.Repair, p.keys(), p.repairArgs(), nil, 1)
 	})
 }
 

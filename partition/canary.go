@@ -36,7 +36,7 @@ func (s *Store) allowed(ctx context.Context) error {
 			if c.err != nil {
 				return c.err
 			}
-			if c.numbers[0] != 0 {
+			if c.rest.whole() != 0 {
 				return refusal(ns.Name, string(c.rest.bulk()), string(c.rest.bulk()))
 			}
 		}

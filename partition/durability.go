@@ -32,7 +32,7 @@ func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, ca
 	}
 	byNode := map[*redis.Client][]*call{}
 	for _, c := range calls {
-		key, _ := c.args[firstKey].(string)
+		key, _ := c.args[firstKey].(string) // every call begins with a key of its shard
 		node, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
 			_, c.err = c.command(ctx), classify(err)

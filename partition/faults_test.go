@@ -152,17 +152,6 @@ func TestKeysThatVanishAreLostToTheEntry(t *testing.T) {
 	t.Parallel()
 	const prefix = "sw:{default.0}:q:"
 	for name, vanish := range map[string]func(t *testing.T, s *redistest.Server, c *redis.Client){
-		"evicted under volatile-lru": func(t *testing.T, s *redistest.Server, c *redis.Client) {
-			var used int
-			_, _ = fmt.Sscan(c.InfoMap(t.Context(), "memory").Item("Memory", "used_memory"), &used)
-			c.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru")
-			c.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(used-200_000))
-			redistest.Until(t, 10*time.Second, "lists are evicted", func() bool {
-				c.Set(t.Context(), "other", "x", 0)
-				return len(c.Keys(t.Context(), prefix+"*").Val()) < 20
-			})
-			c.ConfigSet(t.Context(), "maxmemory", "0")
-		},
 		"expired": func(t *testing.T, _ *redistest.Server, c *redis.Client) {
 			for i := range 5 {
 				c.PExpire(t.Context(), fmt.Sprint(prefix, "p", i), time.Millisecond)

@@ -119,18 +119,31 @@ func (j *janitor) suspects(ctx context.Context, h home, now int64) ([]string, er
 func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Milliseconds() }
 
 func (j *janitor) repair(ctx context.Context, h home, names []string) {
-	calls := make([]*call, len(names))
-	for i, name := range names {
-		calls[i] = newCall(lua.Repair,
-			[]string{h.sh.list(name), h.sh.ready, h.sh.meta(name), h.sh.ledger},
-			name, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
+	var jobs []job[string]
+	for len(names) > 0 {
+		n := min(len(names), maxCallLeases)
+		jobs = append(jobs, job[string]{&call{}, names[:n:n]})
+		names = names[n:]
 	}
-	j.run(ctx, j.backend.out, calls)
+	jobs = runJobs(jobs, func(c *call, names []string) {
+		c.begin(lua.Repair, 2+2*len(names))
+		c.args = append(c.args, h.sh.ready, h.sh.ledger)
+		for _, name := range names {
+			c.args = append(c.args, h.sh.list(name), h.sh.meta(name))
+		}
+		c.args = append(c.args, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
+		for _, name := range names {
+			c.args = append(c.args, name)
+		}
+	}, func(calls []*call) { j.run(ctx, j.backend.out, calls) })
 	var mended, expired int64
-	for _, c := range calls {
-		if c.err == nil && len(c.numbers) > 2 {
-			mended += c.numbers[0]
-			expired += c.numbers[2]
+	for _, one := range jobs {
+		for range one.items {
+			if one.err != nil || one.refused() != nil {
+				continue
+			}
+			mended += one.rest.whole()
+			expired += one.rest.whole()
 		}
 	}
 	j.metrics.mended.Add(float64(mended))

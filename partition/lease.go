@@ -4,16 +4,27 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua"
 )
 
-// leaseBytes bounds the size of a lease, so that no claim holds Redis up or
-// fills a drainer's memory: a full batch of 32 KiB entries still fits in one.
-const leaseBytes = 4 << 20
+// Bounds of one script call of claim and of commit, which together keep it below
+// about 2 ms of Redis.
+const (
+	// claimBytes is what a claim reads at most, where an entry counts for 512 bytes
+	// at least (the script's rule): 2,048 small entries, or 16 full batches. It also
+	// bounds a lease, which holds one entry at least.
+	claimBytes = 1 << 20
+	// maxCallLeases is how many partitions a call claims, settles or gives back.
+	maxCallLeases = 64
+	// maxLetterBytes bounds the dead letters of one commit; a settlement that
+	// brings more is a call of its own.
+	maxLetterBytes = 1 << 20
+)
 
 // usualLease bounds the memory that a claim begins with, in bytes: one that
 // brings little keeps it all the same.
@@ -22,15 +33,16 @@ const usualLease = 64 << 10
 // answerMemory is what the answer to a claim is read into, to begin with.
 func (sh *shard) answerMemory() []byte { return make([]byte, 0, min(sh.claimed.Load(), usualLease)) }
 
-// DuePartition is a partition that deserves a look, and since when.
+// DuePartition is a partition of the active set.
 type DuePartition struct {
 	Partition string
-	Due       int64 // Unix ms on the store's clock
+	Due       int64 // Unix ms on the store's clock; of those that are due: now
 }
 
-// Due lists up to limit partitions of a shard by their due time, oldest first,
-// skipping offset of them. Partitions that are not due yet are listed too, so
-// the first of those tells how long to sleep; total counts those that are due.
+// Due lists up to limit partitions of a shard that are due now, those that have
+// been for longest first, skipping offset of them; total counts all that are due.
+// Where those are all, the first that is not due yet follows, which tells how
+// long to sleep.
 func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) (list []DuePartition, total int, err error) {
 	if err := s.fit(ctx); err != nil {
 		return nil, 0, err
@@ -43,16 +55,24 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 			return nil, 0, err
 		}
 	}
+	until := strconv.FormatInt(now, 10)
 	pipe := s.backend.out.Pipeline()
-	count := pipe.ZCount(ctx, sh.ready, "-inf", strconv.FormatInt(now, 10))
-	members := pipe.ZRangeWithScores(ctx, sh.ready, int64(offset), int64(offset+limit-1))
+	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
+	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
+	})
+	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, 0, classify(err)
 	}
-	list = make([]DuePartition, 0, len(members.Val()))
-	for _, z := range members.Val() {
-		name, _ := z.Member.(string)
-		list = append(list, DuePartition{name, int64(z.Score)})
+	list = make([]DuePartition, 0, len(due.Val())+1)
+	for _, name := range due.Val() {
+		list = append(list, DuePartition{name, now})
+	}
+	for _, z := range later.Val() {
+		if name, ok := z.Member.(string); ok && len(list) < limit {
+			list = append(list, DuePartition{name, int64(z.Score)})
+		}
 	}
 	return list, int(count.Val()), nil
 }
@@ -75,17 +95,20 @@ type Claim struct {
 type Lease struct {
 	Namespace *Namespace
 	Partition string
-	Token     string    // unique for ever; empty under at-most-once
-	Attempt   int       // 1, or more when the range was presented before
-	From, To  int64     // sequences [From, To)
-	Cuts      []int64   // ends of its batches, rising; the last is To
-	Entries   []Entry   // To-From of them; Entries[i].Seq = From+i. Malformed ones have a zero Occurred: stale
-	Until     time.Time // when the right lapses, counted from before the claim was sent
+	Token     string  // never used before for this partition
+	Attempt   int     // 1, or more when the range was presented before
+	From, To  int64   // sequences [From, To)
+	Cuts      []int64 // ends of its batches, rising; the last is To
+	Entries   []Entry // To-From of them; Entries[i].Seq = From+i. Malformed ones have a zero Occurred: stale
+	// Done[i]: the sink accepted Entries[i] in an earlier presentation; it is not
+	// written again, and counted as delivered. nil: none.
+	Done  []bool
+	Until time.Time // when the right lapses, counted from before the claim was sent
 }
 
-// Claim runs all claims in one round trip. lease is how long the right lasts.
-// Under at-most-once delivery the entries are settled already, and the Lease
-// has no Token.
+// Claim runs all claims, those of a shard by one script call for up to 64 of them,
+// and by further ones where the entries are too many for one. lease is how long
+// the rights last. A partition appears in only one of the claims.
 func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration) {
 	if err := s.fit(ctx); err != nil {
 		for _, c := range claims {
@@ -94,60 +117,139 @@ func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration)
 		}
 		return
 	}
-	calls := make([]*call, len(claims))
-	for i, c := range claims {
-		c.token = ""
-		if c.Namespace.Policy.Delivery == AtLeastOnce {
-			c.token = rand.Text()
+	for len(claims) > 0 {
+		var until time.Time
+		jobs := runJobs(planClaims(claims), func(c *call, items []*Claim) { fillClaims(c, items, lease) }, func(calls []*call) {
+			until = time.Now().Add(lease)
+			s.run(ctx, s.backend.out, calls)
+		})
+		var left []*Claim // what the calls had no room for; each takes one at least
+		for _, j := range jobs {
+			left = append(left, s.claimed(j, until)...)
 		}
-		p, sh := &c.Namespace.Policy, c.Namespace.shardOf(c.Partition)
-		calls[i] = newCall(lua.Claim,
-			[]string{sh.list(c.Partition), sh.ready, sh.meta(c.Partition), sh.ledger},
-			c.Partition, c.token, p.Batch, c.MaxBatches, leaseBytes, p.MaxAge.Milliseconds(),
-			lease.Milliseconds(), safetyTTL.Milliseconds(), c.Namespace.full, c.Namespace.linger())
-		calls[i].answer.raw = sh.answerMemory()
-	}
-	until := time.Now().Add(lease)
-	s.run(ctx, s.backend.out, calls)
-	for i, c := range claims {
-		c.Lease, c.Expired, c.Err = nil, 0, calls[i].err
-		if c.Err != nil {
-			continue
-		}
-		if err := c.claimed(calls[i], until); err != nil {
-			c.Err = &storeError{ErrBroken, fmt.Errorf("%s: %w", lua.Claim.Name, err)}
-			s.metrics.failed(c.Err)
-		}
+		claims = left
 	}
 }
 
-// claimed reads an answer. Its entries are not copied: the lease keeps the
-// answer's memory, which nobody uses again.
-func (c *Claim) claimed(a *call, until time.Time) error {
-	if least := [...]int{2, 3, 5}; a.numbers[0] < 0 || a.numbers[0] > 2 || len(a.numbers) < least[a.numbers[0]] {
-		return errReply
+// planClaims deals claims out to calls: as many as fit, of one shard and of one depth.
+func planClaims(claims []*Claim) []job[*Claim] {
+	var jobs []job[*Claim]
+next:
+	for _, c := range claims {
+		for i := len(jobs) - 1; i >= 0; i-- {
+			first := jobs[i].items[0]
+			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() && len(jobs[i].items) < maxCallLeases {
+				jobs[i].items = append(jobs[i].items, c)
+				continue next
+			}
+		}
+		jobs = append(jobs, job[*Claim]{&call{}, []*Claim{c}})
 	}
-	switch a.numbers[0] {
-	case 1:
-		c.Expired = int(a.numbers[2])
-	case 2:
-		from := a.numbers[3]
+	return jobs
+}
+
+func (c *Claim) shard() *shard { return c.Namespace.shardOf(c.Partition) }
+
+func fillClaims(c *call, claims []*Claim, lease time.Duration) {
+	ns, sh := claims[0].Namespace, claims[0].shard()
+	c.begin(lua.Claim, 2+2*len(claims))
+	c.args = append(c.args, sh.ready, sh.ledger)
+	for _, claim := range claims {
+		c.args = append(c.args, sh.list(claim.Partition), sh.meta(claim.Partition))
+	}
+	token := rand.Text()
+	c.args = append(c.args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes, ns.Policy.MaxAge.Milliseconds(),
+		lease.Milliseconds(), ns.full)
+	for _, claim := range claims {
+		claim.token = token
+		c.args = append(c.args, claim.Partition)
+	}
+	c.answer.raw = sh.answerMemory()
+}
+
+// claimed reads the answers of a call, and returns the claims that it had no room for.
+func (s *Store) claimed(j job[*Claim], until time.Time) (left []*Claim) {
+	for _, c := range j.items {
+		c.Lease, c.Expired, c.Err = nil, 0, j.err
+		if c.Err != nil {
+			continue
+		}
+		if c.Err = j.refused(); c.Err == nil {
+			var served bool
+			if served, c.Err = c.read(j.call, until); !served && c.Err == nil {
+				left = append(left, c)
+			}
+		}
+		if c.Err != nil {
+			s.metrics.failed(c.Err)
+		}
+	}
+	if j.err == nil {
+		j.items[0].shard().claimed.Store(int64(len(j.answer.raw)))
+	}
+	return left
+}
+
+// read reads the answer of one claim; it is false when the call had no room for it. The
+// entries are not copied: leases keep the answer's memory, which nobody uses again.
+func (c *Claim) read(a *call, until time.Time) (served bool, err error) {
+	at := &a.rest
+	values := at.array() - 1
+	switch code := at.whole(); {
+	case at.broken:
+	case code == 0 && values == 1:
+		at.whole() // when it is due
+	case code == 1 && values == 1:
+		c.Expired = int(at.whole())
+	case code == 2 && values > 4:
+		c.Expired = int(at.whole())
+		from, attempt := at.whole(), at.whole()
+		done := at.bulk()
 		l := &Lease{
 			Namespace: c.Namespace, Partition: c.Partition, Token: c.token,
-			Attempt: int(a.numbers[4]), From: from, To: from, Until: until,
-			Cuts: make([]int64, 0, a.more),
+			Attempt: int(attempt), From: from, To: from, Until: until,
+			Cuts: make([]int64, 0, values-4),
 		}
-		at := a.rest
-		for range a.more {
-			l.readBatch(&at, a.more)
+		for range values - 4 {
+			l.readBatch(at, values-4)
 		}
-		if at.broken {
-			return errReply
-		}
-		c.Expired, c.Lease = int(a.numbers[2]), l
-		c.Namespace.shardOf(c.Partition).claimed.Store(int64(len(a.answer.raw)))
+		l.Done = readDone(done, len(l.Entries))
+		c.Lease = l
+	case code == 3 && values == 0:
+		return false, nil
+	default:
+		at.broken = true
 	}
-	return nil
+	if at.broken {
+		c.Lease = nil
+		return false, a.misread()
+	}
+	return true, nil
+}
+
+// readDone is what the sink has accepted of n entries, the last of which the last
+// byte of mask is for; nil for nothing.
+func readDone(mask []byte, n int) []bool {
+	if len(mask) == 0 {
+		return nil
+	}
+	done := make([]bool, n)
+	for i := max(0, len(mask)-n); i < len(mask); i++ {
+		done[n-len(mask)+i] = mask[i] == '1'
+	}
+	return done
+}
+
+// writeDone is the reverse of readDone.
+func writeDone(done []bool) string {
+	mask := make([]byte, len(done))
+	for i, d := range done {
+		mask[i] = '0'
+		if d {
+			mask[i] = '1'
+		}
+	}
+	return string(mask)
 }
 
 // readBatch appends the entries of one batch, where no more are to be expected
@@ -186,6 +288,9 @@ type Settlement struct {
 
 	Delay   time.Duration // release: when the rest comes due
 	Attempt int           // release: presentations to remember
+	// Done[i], of a release: the sink has accepted Lease.Entries[i]; the store keeps
+	// that for the next presentation. nil: none.
+	Done []bool
 
 	// Err is nil, ErrGone when the lease is no longer ours, *RangeError when
 	// Lo is not where the store stands, or Is one of the store's errors.
@@ -202,49 +307,126 @@ type RangeError struct{ From int64 }
 
 func (e *RangeError) Error() string { return "commit starts at another sequence than the range" }
 
-// Settle runs all settlements in one round trip. A lease appears in only one of
-// them. Repeating one whose outcome is unknown is safe.
+// Settle runs all settlements, those of a shard by one script call for up to 64
+// commits and one for up to 64 releases. A lease appears in only one of them.
+// Repeating one whose outcome is unknown is safe.
 func (s *Store) Settle(ctx context.Context, settlements []*Settlement) {
-	calls := make([]*call, len(settlements))
-	for i, t := range settlements {
-		calls[i] = settleCall(t)
-	}
-	s.run(ctx, s.backend.out, calls)
-	for i, t := range settlements {
-		t.Before = false
-		if t.Err = calls[i].err; t.Err != nil {
-			continue
-		}
-		switch n := calls[i].numbers; {
-		case n[0] == 0:
-			t.Err = ErrGone
-		case n[0] == 2:
-			t.Before = true
-		case n[0] == 3 && len(n) > 2:
-			t.Err = &RangeError{n[2]}
+	jobs := runJobs(planSettlements(settlements), fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) })
+	for _, j := range jobs {
+		for _, t := range j.items {
+			t.Before, t.Err = false, j.err
+			if t.Err != nil {
+				continue
+			}
+			if t.Err = j.refused(); t.Err == nil {
+				t.Err = t.read(j.call)
+			}
+			if errors.Is(t.Err, ErrBroken) || errors.Is(t.Err, ErrUnavailable) {
+				s.metrics.failed(t.Err)
+			}
 		}
 	}
 }
 
-func settleCall(t *Settlement) *call {
-	l := t.Lease
-	sh := l.Namespace.shardOf(l.Partition)
-	if t.Lo == t.Hi {
-		return releaseCall(sh, l.Partition, l.Token, t.Delay, t.Attempt)
+// read reads the answer of one settlement.
+func (t *Settlement) read(a *call) error {
+	if a.rest.isArray() {
+		a.rest.array()
+		if code, from := a.rest.whole(), a.rest.whole(); code == 3 && !a.rest.broken {
+			return &RangeError{from}
+		}
+		return a.misread()
 	}
-	argv := make([]any, 0, 10+len(t.DeadLetters))
-	argv = append(argv, l.Partition, l.Token, t.Lo, t.Hi, t.Delivered, t.Expired, t.Dead,
-		l.Namespace.full, l.Namespace.linger(), l.Namespace.Policy.MaxDead)
-	for _, letter := range t.DeadLetters {
-		argv = append(argv, letter)
+	switch code := a.rest.whole(); {
+	case a.rest.broken:
+		return a.misread()
+	case code == 0:
+		return ErrGone
+	case code == 2:
+		t.Before = true
 	}
-	return newCall(lua.Commit,
-		[]string{sh.list(l.Partition), sh.ready, sh.meta(l.Partition), sh.ledger, sh.dead}, argv...)
+	return nil
 }
 
-func releaseCall(sh *shard, partition, token string, delay time.Duration, attempt int) *call {
-	return newCall(lua.Release, []string{sh.list(partition), sh.ready, sh.meta(partition)},
-		partition, token, max(0, delay.Milliseconds()), attempt)
+func (t *Settlement) release() bool { return t.Lo == t.Hi }
+
+func (t *Settlement) shard() *shard { return t.Lease.Namespace.shardOf(t.Lease.Partition) }
+
+// planSettlements deals settlements out to calls: those of a shard and a kind to one
+// call until it is full. A partition that comes twice, as another holder's, is in two.
+func planSettlements(settlements []*Settlement) []job[*Settlement] {
+	var jobs []job[*Settlement]
+	var letters []int // bytes of dead letters a job
+next:
+	for _, t := range settlements {
+		bytes := 0
+		for _, letter := range t.DeadLetters {
+			bytes += len(letter)
+		}
+		for i := len(jobs) - 1; i >= 0; i-- {
+			items := jobs[i].items
+			if items[0].release() != t.release() || items[0].shard() != t.shard() {
+				continue
+			}
+			twice := false
+			for _, other := range items {
+				twice = twice || other.Lease.Partition == t.Lease.Partition
+			}
+			if twice || len(items) >= maxCallLeases || letters[i]+bytes > maxLetterBytes {
+				break
+			}
+			jobs[i].items = append(items, t)
+			letters[i] += bytes
+			continue next
+		}
+		jobs = append(jobs, job[*Settlement]{&call{}, []*Settlement{t}})
+		letters = append(letters, bytes)
+	}
+	return jobs
+}
+
+func fillSettlements(c *call, settlements []*Settlement) {
+	if settlements[0].release() {
+		fillReleases(c, settlements)
+		return
+	}
+	ns, sh := settlements[0].Lease.Namespace, settlements[0].shard()
+	keys, letters := 2+2*len(settlements), 0
+	for _, t := range settlements {
+		letters += len(t.DeadLetters)
+	}
+	if letters > 0 {
+		keys++
+	}
+	c.begin(lua.Commit, keys)
+	c.args = append(c.args, sh.ready, sh.ledger)
+	for _, t := range settlements {
+		c.args = append(c.args, sh.list(t.Lease.Partition), sh.meta(t.Lease.Partition))
+	}
+	if letters > 0 {
+		// Declared only where it is needed: while a cluster moves the slot, a key that is
+		// not there makes it refuse the call.
+		c.args = append(c.args, sh.dead)
+	}
+	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, 64<<20)
+	for _, t := range settlements {
+		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Delivered, t.Expired, t.Dead)
+		for _, letter := range t.DeadLetters {
+			c.args = append(c.args, letter)
+		}
+	}
+}
+
+func fillReleases(c *call, releases []*Settlement) {
+	sh := releases[0].shard()
+	c.begin(lua.Release, 1+len(releases))
+	c.args = append(c.args, sh.ready)
+	for _, t := range releases {
+		c.args = append(c.args, sh.meta(t.Lease.Partition))
+	}
+	for _, t := range releases {
+		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt, writeDone(t.Done))
+	}
 }
 
 // notPresented takes the presentation that a claim counted back.
@@ -254,16 +436,17 @@ const notPresented = -1
 // their partitions need not wait for the lease to lapse. It returns an error
 // when the store could not be asked; then the leases lapse.
 func (s *Store) Forget(ctx context.Context, claims []*Claim) error {
-	var calls []*call
+	var releases []*Settlement
 	for _, c := range claims {
 		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
-			calls = append(calls, releaseCall(c.Namespace.shardOf(c.Partition), c.Partition, c.token, 0, notPresented))
+			lease := &Lease{Namespace: c.Namespace, Partition: c.Partition, Token: c.token}
+			releases = append(releases, &Settlement{Lease: lease, Attempt: notPresented})
 		}
 	}
-	s.run(ctx, s.backend.out, calls)
-	for _, c := range calls {
-		if c.err != nil {
-			return c.err
+	s.Settle(ctx, releases)
+	for _, r := range releases {
+		if r.Err != nil && !errors.Is(r.Err, ErrGone) {
+			return r.Err
 		}
 	}
 	return nil

@@ -135,12 +135,17 @@ func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Sta
 	switch {
 	case c.err != nil:
 		return Stats{}, c.err
-	case len(c.numbers) < 7:
+	case c.more < 6:
 		return Stats{}, ErrNoPartition
 	}
-	return Stats{
-		Depth: int(c.numbers[0]), Capacity: ns.Policy.Capacity, Leased: c.numbers[2] == 1,
-		OldestAge: time.Duration(c.numbers[3]) * time.Millisecond,
-		Accepted:  c.numbers[4], Evicted: c.numbers[5], Expired: c.numbers[6],
-	}, nil
+	depth, leased, age := c.rest.whole(), c.rest.whole(), c.rest.whole()
+	stats := Stats{
+		Depth: int(depth), Capacity: ns.Policy.Capacity, Leased: leased == 1,
+		OldestAge: time.Duration(age) * time.Millisecond,
+		Accepted:  c.rest.whole(), Evicted: c.rest.whole(), Expired: c.rest.whole(),
+	}
+	if c.rest.broken {
+		return Stats{}, c.misread()
+	}
+	return stats, nil
 }

@@ -4,45 +4,48 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
 )
 
+// seenFor is how long the result of an idempotent produce is kept, longer
+// than any client retries; the window NATS JetStream has by default.
+const seenFor = 2 * time.Minute
+
+// Bounds of one script call of produce, which together keep it below about 2 ms
+// of Redis (measured: bench/README.md, What a call costs). A group larger than
+// that is a call of its own.
 const (
-	// safetyTTL is not freshness: it frees what a deployment that went away
-	// for good left behind. It is renewed at every claim.
-	safetyTTL = 24 * time.Hour
-	// seenFor is how long the result of an idempotent produce is kept, longer
-	// than any client retries; the window NATS JetStream has by default.
-	seenFor = 2 * time.Minute
+	maxCallPartitions = 128
+	maxCallEntries    = 1024
+	maxCallBytes      = 1 << 20
 )
 
-// Group is one script call of a Produce: entries of one partition, in order.
-// The caller fills the upper part and finds the outcome in the lower.
+// Group is what a Produce does to one partition: entries in order. The caller
+// fills the upper part and finds the outcome in the lower.
 type Group struct {
 	Namespace *Namespace
 	Partition string
 	Entries   [][]byte // encoded by AppendEntry; 1 or more
-	// IdempotencyKey, when set, makes a repeat of the call within two minutes
+	// IdempotencyKey, when set, makes a repeat of the group within two minutes
 	// return the first one's result instead of storing anything.
 	IdempotencyKey string
 
 	Accepted int   // entries appended
 	Evicted  int   // entries that the partition lost from its old end
 	Depth    int   // entries in the partition afterwards
-	Repeated bool  // the result is that of an earlier call with the same key
+	Repeated bool  // the result is that of an earlier group with the same key
 	Err      error // nil, ErrTooManyPartitions, or Is ErrUnavailable, ErrUnknown or ErrBroken
-
-	linger int64 // ms, as the script was told
 }
 
-// Produce runs all groups in one round trip, those of one partition in the order
-// given. Each succeeds or fails by itself. The entries are not kept after it
-// returns. Groups of one partition in one call are of requests in flight at the
-// same time: should Redis forget its scripts at that very moment, they may run
-// in another order.
+// errNoEntries: a group without entries is a bug of the caller, and only its own.
+var errNoEntries = &storeError{ErrBroken, errors.New("a group without entries")}
+
+// Produce runs all groups in one round trip, by one script call for up to 128
+// groups of a shard. Each group succeeds or fails by itself. Groups of one
+// partition run in the order given. The entries are not kept after it returns.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	if err := s.fit(ctx); err != nil {
 		for _, g := range groups {
@@ -54,70 +57,219 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	look := s.looks.Load() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
-	calls := p.calls(len(groups))
-	for i, g := range groups {
-		p.fill(calls[i], g)
-	}
-	if s.replicas > 0 {
-		s.runDurably(ctx, s.backend.in, calls)
-	} else {
-		s.run(ctx, s.backend.in, calls)
-	}
-	for i, g := range groups {
-		c := calls[i]
-		if g.Err = c.err; g.Err == nil {
-			g.Err = s.produced(g, c.numbers, look)
+	jobs := runJobs(p.plan(groups), p.fill, func(calls []*call) {
+		if s.replicas > 0 {
+			s.runDurably(ctx, s.backend.in, calls)
+		} else {
+			s.run(ctx, s.backend.in, calls)
 		}
-		clear(c.args) // the entries are the caller's again
+	})
+	for _, j := range jobs {
+		s.produced(j, look)
 	}
+	p.forget() // the entries are the caller's again
 	s.trouble.judge(groups)
 }
 
 // produceRun is the memory of one Produce, used again by later ones.
-type produceRun struct{ made []*call }
-
-func (p *produceRun) calls(n int) []*call {
-	for len(p.made) < n {
-		p.made = append(p.made, &call{})
-	}
-	return p.made[:n]
+type produceRun struct {
+	jobs  []job[*Group]
+	calls []plannedCall  // beside jobs
+	seen  map[string]int // partition → the latest call with it, where a shard has several
+	keys  []byte         // keys of all calls, back to back
+	args  []bytesArg     // the same as arguments
+	names []bytesArg     // of the groups of the call being filled
 }
 
-// entryArg is an encoded entry as an argument. A pointer to one fits into an
-// interface as it is, where a slice would be copied to the heap.
-type entryArg []byte
+// plannedCall is how full a call is.
+type plannedCall struct {
+	call    *call
+	groups  []*Group
+	sh      *shard
+	entries int
+	bytes   int
+	largest int
+}
+
+// plan deals the groups out to calls, in order: those of a shard to one call
+// until it is full, then to the next.
+func (p *produceRun) plan(groups []*Group) []job[*Group] {
+	p.jobs, p.calls = p.jobs[:0], p.calls[:0]
+	several := false
+	for _, g := range groups {
+		if len(g.Entries) == 0 {
+			g.Err = errNoEntries
+			continue
+		}
+		bytes, largest := 0, 0
+		for _, e := range g.Entries {
+			bytes += len(e)
+			largest = max(largest, len(e))
+		}
+		c, another := p.room(g.Namespace.shardOf(g.Partition), len(g.Entries), bytes)
+		several = several || another
+		c.groups = append(c.groups, g)
+		c.entries += len(g.Entries)
+		c.bytes += bytes
+		c.largest = max(c.largest, largest)
+	}
+	for i := range p.calls {
+		p.jobs = append(p.jobs, job[*Group]{p.calls[i].call, p.calls[i].groups})
+	}
+	if several {
+		p.keepOrder()
+	}
+	return p.jobs
+}
+
+// room returns the call that takes a group of a shard; another says that the shard
+// has one before it.
+func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, another bool) {
+	for i := len(p.calls) - 1; i >= 0; i-- {
+		if c = &p.calls[i]; c.sh != sh {
+			continue
+		}
+		if len(c.groups) < maxCallPartitions && c.entries+entries <= maxCallEntries && c.bytes+bytes <= maxCallBytes {
+			return c, false
+		}
+		another = true
+		break
+	}
+	n := len(p.calls)
+	if n == cap(p.calls) {
+		p.calls = append(p.calls, plannedCall{})
+	}
+	p.calls = p.calls[:n+1]
+	c = &p.calls[n]
+	if c.call == nil {
+		c.call = &call{}
+	}
+	c.call.text = false
+	*c = plannedCall{call: c.call, groups: c.groups[:0], sh: sh}
+	return c, another
+}
+
+// keepOrder makes calls that have a partition in common with a later one carry the
+// text of their script: they never meet NOSCRIPT, so they cannot be sent again
+// behind the later one, should Redis forget its scripts at that very moment.
+func (p *produceRun) keepOrder() {
+	if p.seen == nil {
+		p.seen = make(map[string]int)
+	}
+	for i := range p.calls {
+		for _, g := range p.calls[i].groups {
+			if before, ok := p.seen[g.Partition]; ok && before != i {
+				p.calls[before].call.text = true
+			}
+			p.seen[g.Partition] = i
+		}
+	}
+	clear(p.seen)
+}
+
+// forget lets go of what is the caller's.
+func (p *produceRun) forget() {
+	for i := range p.calls {
+		clear(p.calls[i].call.args)
+		clear(p.calls[i].groups)
+	}
+	clear(p.jobs)
+	p.keys, p.args = p.keys[:0], p.args[:0]
+}
+
+// bytesArg is an argument of bytes. A pointer to one fits into an interface as it
+// is, where a slice would be copied to the heap.
+type bytesArg []byte
 
 // MarshalBinary is how the client asks for the bytes.
-func (e *entryArg) MarshalBinary() ([]byte, error) { return *e, nil }
+func (b *bytesArg) MarshalBinary() ([]byte, error) { return *b, nil }
 
-func (p *produceRun) fill(c *call, g *Group) {
-	ns, sh := g.Namespace, g.Namespace.shardOf(g.Partition)
-	keep := int64(0)
-	if g.IdempotencyKey == "" {
-		c.begin(lua.Produce, sh.list(g.Partition), sh.ready, sh.meta(g.Partition), sh.ledger)
-	} else {
-		sum := sha256.Sum256([]byte(g.IdempotencyKey))
-		keep = seenFor.Milliseconds()
-		c.begin(lua.Produce, sh.list(g.Partition), sh.ready, sh.meta(g.Partition), sh.ledger,
-			sh.seen(g.Partition, hex.EncodeToString(sum[:16])))
+// key adds a key to the call's arguments and returns it.
+func (p *produceRun) key(c *call, parts ...string) []byte {
+	start := len(p.keys)
+	for _, part := range parts {
+		p.keys = append(p.keys, part...)
 	}
-	g.linger = ns.linger()
-	c.args = append(c.args, g.Partition, ns.Policy.Capacity, ns.full, g.linger, ns.most, safetyTTL.Milliseconds(), keep)
-	for i := range g.Entries {
-		c.args = append(c.args, (*entryArg)(&g.Entries[i]))
+	key := p.keys[start:len(p.keys):len(p.keys)]
+	c.args = append(c.args, p.arg(key))
+	return key
+}
+
+func (p *produceRun) arg(b []byte) *bytesArg {
+	p.args = append(p.args, b)
+	return &p.args[len(p.args)-1]
+}
+
+// fill writes the arguments of a call, which is all of one shard.
+func (p *produceRun) fill(c *call, groups []*Group) {
+	ns := groups[0].Namespace
+	sh := ns.shardOf(groups[0].Partition)
+	keys, largest := 2+2*len(groups), 0
+	for _, g := range groups {
+		if g.IdempotencyKey != "" {
+			keys++
+		}
+		for _, e := range g.Entries {
+			largest = max(largest, len(e))
+		}
+	}
+	c.begin(lua.Produce, keys)
+	c.args = append(c.args, sh.ready, sh.ledger)
+	p.names = p.names[:0]
+	for _, g := range groups {
+		list := p.key(c, sh.prefix, "q:", g.Partition)
+		p.names = append(p.names, list[len(list)-len(g.Partition):])
+		p.key(c, sh.prefix, "m:", g.Partition)
+		if g.IdempotencyKey != "" {
+			sum := sha256.Sum256([]byte(g.IdempotencyKey))
+			p.key(c, sh.seen(g.Partition, hex.EncodeToString(sum[:16])))
+		}
+	}
+	c.linger = ns.linger()
+	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.most, seenFor.Milliseconds(), largest)
+	for i, g := range groups {
+		keyed := 0
+		if g.IdempotencyKey != "" {
+			keyed = 1
+		}
+		c.args = append(c.args, p.arg(p.names[i]), keyed, len(g.Entries))
+		for i := range g.Entries {
+			c.args = append(c.args, (*bytesArg)(&g.Entries[i]))
+		}
 	}
 }
 
-// produced reads an answer; look is that under which the call was sent.
-func (s *Store) produced(g *Group, numbers []int64, look uint64) error {
-	if numbers[0] == 0 {
-		return ErrTooManyPartitions
-	} else if len(numbers) < 5 {
-		return &storeError{ErrBroken, fmt.Errorf("%s: %w", lua.Produce.Name, errReply)}
+// produced reads the answers of a call; look is that under which it was sent.
+func (s *Store) produced(j job[*Group], look uint64) {
+	if j.err != nil {
+		for _, g := range j.items {
+			g.Err = j.err
+		}
+		return
 	}
-	now := numbers[1]
-	g.Repeated = numbers[0] == 2
-	g.Accepted, g.Evicted, g.Depth = int(numbers[2]), int(numbers[3]), int(numbers[4])
+	for _, g := range j.items {
+		g.Err = s.answered(j.call, g, look)
+		if g.Err != nil && !errors.Is(g.Err, ErrTooManyPartitions) {
+			s.metrics.failed(g.Err)
+		}
+	}
+}
+
+// answered reads the answer of one group.
+func (s *Store) answered(c *call, g *Group, look uint64) error {
+	if err := c.refused(); err != nil {
+		return err
+	}
+	code := c.rest.whole()
+	if code == 0 && !c.rest.broken {
+		return ErrTooManyPartitions
+	}
+	accepted, evicted, depth := c.rest.whole(), c.rest.whole(), c.rest.whole()
+	if c.rest.broken {
+		return c.misread()
+	}
+	g.Repeated = code == 2
+	g.Accepted, g.Evicted, g.Depth = int(accepted), int(evicted), int(depth)
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {
@@ -131,9 +283,9 @@ func (s *Store) produced(g *Group, numbers []int64, look uint64) error {
 	alarm := &sh.alarm
 	switch {
 	case before < full && g.Depth >= full:
-		alarm.ring(now)
+		alarm.ring(c.now)
 	case before == 0:
-		alarm.ring(now + g.linger)
+		alarm.ring(c.now + c.linger)
 	}
-	return nil
+	return c.unconfirmed
 }

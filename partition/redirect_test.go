@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -60,7 +61,9 @@ func TestScriptsThatRanAfterARedirectAreNotCalledUnexecuted(t *testing.T) {
 			var list []*Group
 			for i := range groups {
 				entry := AppendEntry(nil, MinTime, nil, []byte("x"))
-				list = append(list, &Group{Namespace: s.Namespace("default"), Partition: fmt.Sprint("p", i), Entries: [][]byte{entry}})
+				list = append(list, &Group{ // each a call of its own
+					Namespace: s.Namespace("default"), Partition: fmt.Sprint("p", i), Entries: slices.Repeat([][]byte{entry}, maxCallEntries),
+				})
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()

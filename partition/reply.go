@@ -66,8 +66,11 @@ func (c *cursor) array() int {
 // whole reads an integer.
 func (c *cursor) whole() int64 { return c.header(':') }
 
-// isWhole reports whether the next value is an integer.
-func (c *cursor) isWhole() bool { return len(c.rest) > 0 && c.rest[0] == ':' }
+// isBulk reports whether the next value is a string.
+func (c *cursor) isBulk() bool { return len(c.rest) > 0 && c.rest[0] == '$' }
+
+// isArray reports whether the next value is an array.
+func (c *cursor) isArray() bool { return len(c.rest) > 0 && c.rest[0] == '*' }
 
 // bulk reads a string, where it lies.
 func (c *cursor) bulk() []byte {

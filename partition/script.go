@@ -17,15 +17,20 @@ import (
 type call struct {
 	script *lua.Script
 	args   []any
+	text   bool  // it carries the text of its script, not the digest
+	linger int64 // ms, as a produce was told
 	cmd    *redis.RawWriteToCmd
 	answer reply
 
-	// Set when err is nil. The second of the whole numbers that the answer
-	// begins with is the store's time, unless the script says otherwise.
-	numbers []int64
-	more    int    // values behind them
-	rest    cursor // where those begin
-	err     error  // in one of the store's classes
+	// Set when err is nil. Every answer is an array that begins with the store's time.
+	now  int64
+	more int    // values behind it
+	rest cursor // where those begin
+	err  error  // in one of the store's classes
+
+	// unconfirmed is set, beside a nil err, when fewer replicas than asked for
+	// have confirmed what the script wrote.
+	unconfirmed error
 }
 
 // firstKey is where the keys begin in args.
@@ -34,17 +39,21 @@ const firstKey = 3
 // newCall makes a call: keys come first, then argv in order.
 func newCall(script *lua.Script, keys []string, argv ...any) *call {
 	c := &call{}
-	c.begin(script, keys...)
+	c.begin(script, len(keys))
+	for _, key := range keys {
+		c.args = append(c.args, key)
+	}
 	c.args = append(c.args, argv...)
 	return c
 }
 
-// begin makes c a call of script; the rest of args is for the caller to add.
-func (c *call) begin(script *lua.Script, keys ...string) {
+// begin makes c a call of script with so many keys; those, and the rest of args, are for
+// the caller to add.
+func (c *call) begin(script *lua.Script, keys int) {
 	c.script = script
-	c.args = append(c.args[:0], "evalsha", script.SHA, len(keys))
-	for _, key := range keys {
-		c.args = append(c.args, key)
+	c.args = append(c.args[:0], "evalsha", script.SHA, keys)
+	if c.text {
+		c.withText()
 	}
 }
 
@@ -68,17 +77,29 @@ func (a afresh) Args() []any {
 	return a.RawWriteToCmd.Args()
 }
 
-// read parses the answer.
+// read parses the beginning of the answer.
 func (c *call) read() error {
 	c.rest = cursor{rest: c.answer.raw}
-	c.more, c.numbers = c.rest.array(), c.numbers[:0]
-	for ; c.more > 0 && c.rest.isWhole(); c.more-- {
-		c.numbers = append(c.numbers, c.rest.whole())
-	}
-	if c.rest.broken || len(c.numbers) < 2 {
-		return &storeError{ErrBroken, fmt.Errorf("%s: %w", c.script.Name, errReply)}
+	c.more = c.rest.array() - 1
+	c.now = c.rest.whole()
+	if c.rest.broken {
+		return c.misread()
 	}
 	return nil
+}
+
+// misread is the error of an answer that has another form than the script's header says.
+func (c *call) misread() error {
+	return &storeError{ErrBroken, fmt.Errorf("%s: %w", c.script.Name, errReply)}
+}
+
+// refused reads an answer of one partition that is Redis's words; it is nil when
+// the next answer is another.
+func (c *call) refused() error {
+	if !c.rest.isBulk() {
+		return nil
+	}
+	return classify(answeredError(c.rest.bulk()))
 }
 
 // withText makes a call carry its script instead of the digest.
@@ -87,8 +108,7 @@ func (c *call) withText() { c.args[0], c.args[1] = "eval", c.script.Source }
 // run sends all calls in one pipeline and fills in their outcomes. Those whose
 // script Redis has forgotten (a restart, a failover, SCRIPT FLUSH) run again
 // with its text, which also makes Redis remember it: NOSCRIPT means that they
-// did not run. Where calls of one partition share a run, see Produce for what
-// that may do to their order.
+// did not run.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	s.runWith(ctx, client, calls, 0)
 }
@@ -150,11 +170,10 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 			s.metrics.failed(c.err)
 			continue
 		}
-		s.clock.observe(sent, received, c.numbers[1])
-		if wait != nil && c.numbers[0] != 0 { // 0: refused, nothing was written
-			if c.err = unconfirmed(wait, replicas); c.err != nil {
-				s.metrics.failed(c.err)
-			}
+		s.clock.observe(sent, received, c.now)
+		c.unconfirmed = nil
+		if wait != nil {
+			c.unconfirmed = unconfirmed(wait, replicas)
 		}
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
@@ -165,6 +184,53 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 
 func noScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ")
+}
+
+// A job is a call for several items, which are in order.
+type job[T any] struct {
+	*call
+	items []T
+}
+
+// runJobs fills the calls of jobs and runs them. While a cluster moves a slot, a call
+// with keys of which one is not there is refused (TRYAGAIN), though most of its
+// items could be served: they are sent again one by one. It returns the jobs
+// that ended, all items in their order.
+func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call)) []job[T] {
+	calls := make([]*call, len(jobs))
+	split := false
+	for i, j := range jobs {
+		fill(j.call, j.items)
+		calls[i] = j.call
+	}
+	run(calls)
+	for _, j := range jobs {
+		split = split || j.cutByMigration()
+	}
+	if !split {
+		return jobs
+	}
+	var all, again []job[T]
+	calls = calls[:0]
+	for _, j := range jobs {
+		if !j.cutByMigration() {
+			all = append(all, j)
+			continue
+		}
+		for i := range j.items {
+			one := job[T]{&call{}, j.items[i : i+1]}
+			fill(one.call, one.items)
+			calls = append(calls, one.call)
+			again = append(again, one)
+		}
+	}
+	run(calls)
+	return append(all, again...)
+}
+
+func (j job[T]) cutByMigration() bool {
+	return len(j.items) > 1 && j.err != nil && j.cmd != nil && j.cmd.Err() != nil &&
+		strings.HasPrefix(j.cmd.Err().Error(), "TRYAGAIN ")
 }
 
 // load puts every script into every server that holds data.

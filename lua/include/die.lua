@@ -1,10 +1,9 @@
 -- die: forget a partition that has no entries left, and remember only how far
 -- its sequences went, so that ids never repeat and nothing per partition stays.
-local function die(ready, m, ledger, partition, tail)
-  local mark = tonumber(redis.call('HGET', ledger, 'high_water') or '0')
-  if tail > mark then
-    redis.call('HSET', ledger, 'high_water', int(tail))
-  end
-  redis.call('DEL', m)
-  redis.call('ZREM', ready, partition)
+-- close_shard does it, for all partitions of the call together.
+local function die(shard, name, q, m, tail)
+  shard.mark = math.max(shard.mark, tail)
+  shard.gone[#shard.gone + 1] = name
+  shard.empty[#shard.empty + 1] = q
+  shard.empty[#shard.empty + 1] = m
 end

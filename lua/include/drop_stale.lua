@@ -1,39 +1,45 @@
 -- drop_stale: take the stale entries off the old end of a partition and count
--- them expired. An entry is stale when its time is before cutoff (ms) or is no
--- time at all. The work is bounded to about 1,000 entries or 1 MiB a call.
--- The caller must have made sure that nobody holds a lease: what is dropped
--- here cannot be taken back, so a lapsed token is dropped with it.
--- Returns head as it now is, the number dropped, and whether more is to drop.
-local function drop_stale(q, m, ledger, head, cutoff)
-  local dropped, bytes, more = 0, 0, true
-  local step = 1
-  while more and dropped < 1024 and bytes < 1048576 do
-    local chunk = redis.call('LRANGE', q, 0, step - 1)
-    local n = 0
-    for i = 1, #chunk do
-      local e = chunk[i]
-      if string.find(e, '^%d%d%d%d%d%d%d%d%d%d%d%d%d[ #]') and tonumber(string.sub(e, 1, 13)) >= cutoff then
-        more = false
-        break
-      end
-      n = i
-      bytes = bytes + #e
+-- them expired, but delivered where the sink has accepted them. chunk is the
+-- oldest entries, already read; more are read in steps of so many entries, until
+-- the call has dropped about 1,000 entries or 1 MiB. The caller has made sure that nobody
+-- holds a lease: what is dropped cannot be taken back. Changes p and shard.
+-- Returns the fresh entries left of what was read, the number of entries
+-- dropped, and whether more may be to drop.
+local function drop_stale(shard, q, p, chunk, step, cutoff)
+  local dropped, more = 0, true
+  local add = shard.add
+  local n
+  while true do
+    n = 0
+    while n < #chunk and is_stale(chunk[n + 1], cutoff) do
+      n = n + 1
+      shard.stale_bytes = shard.stale_bytes + #chunk[n]
     end
-    if #chunk < step then
-      more = false
-    end
+    more = n > 0 and n == #chunk and p.tail - p.head > n
     if n > 0 then
       redis.call('LTRIM', q, n, -1)
+      shard.wrote = true
+      local done = count_done(p.done, p.to, p.head, p.head + n)
+      add.delivered = add.delivered + done
+      add.expired = add.expired + n - done
+      p.settled = p.settled + done
+      p.expired = p.expired + n - done
+      p.head = p.head + n
+      p.done = keep_done(p.done, p.to, p.head)
       dropped = dropped + n
+      shard.stale = shard.stale + n
     end
-    step = 64
+    if not more or shard.stale >= 1024 or shard.stale_bytes >= 1048576 then
+      break
+    end
+    chunk = redis.call('LRANGE', q, 0, step - 1)
   end
-  if dropped > 0 then
-    head = head + dropped
-    redis.call('HINCRBY', ledger, 'expired', int(dropped))
-    redis.call('HINCRBY', m, 'expired', int(dropped))
-    redis.call('HSET', m, 'head', int(head))
-    redis.call('HDEL', m, 'token', 'lease', 'from')
+  if n == 0 then
+    return chunk, dropped, more
   end
-  return head, dropped, more
+  local fresh = {}
+  for i = n + 1, #chunk do
+    fresh[#fresh + 1] = chunk[i]
+  end
+  return fresh, dropped, more
 end

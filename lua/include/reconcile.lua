@@ -1,22 +1,37 @@
--- reconcile: hold I1, LLEN = tail - head, against what other hands did. Entries
--- that vanished are lost and raise head, and from where a range is held: what
--- was lost cannot be taken back. Entries that a stranger pushed are accepted.
--- Returns head, tail and from as they now are.
-local function reconcile(m, ledger, head, tail, from, length)
-  local missing = tail - head - length
-  if missing > 0 then
-    redis.call('HINCRBY', ledger, 'lost', int(missing))
-    redis.call('HINCRBY', m, 'settled', int(missing))
-    head = head + missing
-    redis.call('HSET', m, 'head', int(head))
-    if from then
-      from = math.max(from, head)
-      redis.call('HSET', m, 'from', int(from))
-    end
-  elseif missing < 0 then
-    redis.call('HINCRBY', ledger, 'accepted', int(-missing))
-    tail = tail - missing
-    redis.call('HSET', m, 'tail', int(tail))
+-- reconcile: hold I1, LLEN = tail - head, against what others did to the list.
+-- Entries that vanished are lost and raise head, and from where a range is held.
+-- Entries that something else pushed are accepted. Of what vanished or was
+-- evicted, entries that the sink has accepted count as delivered; while a lease
+-- goes on and nothing vanished its holder says so, and nothing is done here.
+-- Changes p and shard only. Returns true when the hash has to be written.
+local function reconcile(shard, p, length, leased)
+  local missing = p.tail - p.head - length
+  local add = shard.add
+  local changed = missing ~= 0
+  if missing < 0 then
+    add.accepted = add.accepted - missing
+    p.tail = p.tail - missing
   end
-  return head, tail, from
+  if p.done and p.to and (missing > 0 or not leased) then
+    local evicted = count_done(p.done, p.to, p.to - #p.done, p.head)
+    local lost = count_done(p.done, p.to, p.head, p.head + math.max(missing, 0))
+    add.delivered = add.delivered + evicted + lost
+    add.reclaimed = add.reclaimed + evicted
+    add.lost = add.lost - lost
+    p.settled = p.settled + evicted
+    local left = keep_done(p.done, p.to, p.head + math.max(missing, 0))
+    if left ~= p.done then
+      p.done = left
+      changed = true
+    end
+  end
+  if missing > 0 then
+    add.lost = add.lost + missing
+    p.settled = p.settled + missing
+    p.head = p.head + missing
+    if p.from then
+      p.from = math.max(p.from, p.head)
+    end
+  end
+  return changed
 end

@@ -177,16 +177,36 @@ func evictedWhileLeasedIsReclaimed(b *bench) {
 	b.same("what is left", payloads(b.lease("kart", 9, time.Hour)), "[9 10 11 12 13 14 15 16]")
 }
 
-func atMostOnceSettlesAtTheClaim(b *bench) {
+func atMostOnceLeasesToo(b *bench) {
 	b.open(func(p *partition.Policy) { p.Delivery, p.Linger = partition.AtMostOnce, 0 })
+	b.produce("kart", b.entries(6))
+	l := b.lease("kart", 1, time.Hour)
+	b.same("lease", []any{l.Token != "", l.Attempt, payloads(l)}, []any{true, 1, "[1 2 3 4]"})
+	b.ledgerIs(partition.Ledger{Accepted: 6, Buffered: 6})
+	b.delivered(l, l.From, l.To) // right before the Write
+	b.ledgerIs(partition.Ledger{Accepted: 6, Delivered: 4, Buffered: 2})
+}
+
+// What the sink took of a range is not presented again, and is delivered whatever
+// becomes of it: here one is evicted and the others go stale.
+func whatTheSinkTookIsDelivered(b *bench) {
+	b.open(func(p *partition.Policy) { p.MaxAge, p.Linger = 2*time.Second, 0 })
 	b.produce("kart", b.entries(10))
-	l := b.lease("kart", 2, time.Hour)
-	b.same("lease", []any{l.Token, l.Attempt, payloads(l)}, []any{"", 1, "[1 2 3 4 5 6 7 8]"})
-	b.ledgerIs(partition.Ledger{Accepted: 10, Delivered: 8, Buffered: 2})
-	b.same("the rest", payloads(b.lease("kart", 2, time.Hour)), "[9 10]")
-	_, err := b.store.Stats(b.Context(), b.ns, "kart")
-	b.is("empty", err, partition.ErrNoPartition)
-	b.ledgerIs(partition.Ledger{Accepted: 10, Delivered: 10})
+	l := b.lease("kart", 1, time.Hour)
+	done := []bool{true, false, true, true}
+	b.is("release", b.settle(&partition.Settlement{Lease: l, Attempt: 1, Done: done}), nil)
+	again := b.lease("kart", 1, time.Hour)
+	b.same("presented again", []any{again.Attempt, again.Done, payloads(again)}, []any{2, done, "[1 2 3 4]"})
+	b.is("commit of the first", b.settle(&partition.Settlement{Lease: again, Lo: again.From, Hi: again.From + 1, Delivered: 1}), nil)
+	b.is("release of the rest", b.settle(&partition.Settlement{Lease: again, Attempt: 2, Done: done}), nil)
+	third := b.lease("kart", 1, time.Hour)
+	b.same("presented a third time", []any{third.Attempt, third.Done, payloads(third)}, []any{3, done[1:], "[2 3 4]"})
+	b.is("release", b.settle(&partition.Settlement{Lease: third, Attempt: 3, Done: done[1:]}), nil)
+	b.produce("kart", b.entries(3)) // evicts one that was not taken and one that was
+	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 1, Evicted: 2, Buffered: 10})
+	b.pass(2100)
+	b.same("expired", b.claim("kart", 1, time.Hour).Expired, 10)
+	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 3, Evicted: 1, Expired: 9})
 }
 
 func nothingStaleIsLeased(b *bench) {
