@@ -3,6 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"go.uber.org/zap"
 )
 
 // serveCmd runs the service until it is told to stop.
@@ -20,6 +26,7 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	if err != nil {
 		return usageError{err}
 	}
+	defer surviveSignals(log)()
 	if err := app.Start(ctx); err != nil {
 		return err
 	}
@@ -27,4 +34,31 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Config.ShutdownTimeout)
 	defer cancel()
 	return errors.Join(failed, app.Stop(stopping))
+}
+
+// surviveSignals keeps two signals from ending a service that others depend on:
+// SIGPIPE, so that a write to stdout or stderr whose reader is gone returns an
+// error (a sink that fails, a log line that is lost), and SIGHUP, which many
+// daemons take as the order to reload. Commands that end by themselves keep the
+// default, as in `spillway config print | head -1`. The function that it returns
+// ends the logging of SIGHUP; both stay without effect.
+func surviveSignals(log *zap.Logger) (end func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	var logging sync.WaitGroup
+	logging.Go(func() {
+		for {
+			select {
+			case <-hangups:
+				log.Warn("SIGHUP ignored: the configuration is read at the start only; restart to change it")
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		logging.Wait()
+	}
 }

@@ -61,7 +61,9 @@ func serveBy(t *testing.T, cmd *exec.Cmd, args ...string) *server {
 	s := &server{t: t, data: redistest.FreeAddr(t), admin: redistest.FreeAddr(t), log: &bytes.Buffer{}, done: make(chan struct{})}
 	s.cmd = cmd
 	cmd.Args = append(append(cmd.Args, "serve", "--listen", s.data, "--admin-listen", s.admin), args...)
-	s.cmd.Stderr = s.log
+	if s.cmd.Stderr == nil {
+		s.cmd.Stderr = s.log
+	}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
