@@ -97,6 +97,7 @@ var answers = map[string]string{
 	"endless":   "HTTP/1.1 200 OK\r\n\r\n…",
 	"bomb":      "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\n\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xffxxxxxxxxxx",
 	"results":   "HTTP/1.1 200 OK\r\nContent-Length: 72\r\n\r\n{\"results\":[{\"i\":99999999,\"result\":\"retry\"},{\"i\":-1,\"result\":\"drop\"},7]}",
+	"chatty":    "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"message\":\"" + strings.Repeat("m", 100_000) + "\",\"results\":[{\"i\":0,\"result\":\"drop\"}]}",
 	"dropped":   "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"results\":[{\"i\":0,\"result\":\"drop\",\"reason\":\"\\u001b[31m\\nlevel=error\"}]}",
 	"500":       "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
 	"throttled": "HTTP/1.1 503 Busy\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n",

@@ -137,6 +137,7 @@ func TestConforms(t *testing.T) {
 						r.answering("401", true, status(401)),
 						r.answering("one to retry", false, partly("retry")),
 						r.answering("one dropped", true, partly("drop")),
+						r.answering("one of its own form", false, partly("failed")),
 					},
 				}
 			}})

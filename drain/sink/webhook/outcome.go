@@ -1,10 +1,12 @@
 package webhook
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +18,8 @@ const maxRetryAfter = time.Hour
 
 // outcome says what an answer means.
 //
-//	2xx                              accepted, except what its body names (see partial)
+//	2xx                              accepted, except what its body names; retryable
+//	                                 where that cannot be read (see partial)
 //	408, 429, 5xx but 501            retryable
 //	429, 503 with Retry-After        retryable no sooner than that, at most 1 h
 //	101, 3xx, 401 403 404 405 410,   about the endpoint, not an entry: all of them
@@ -28,7 +31,14 @@ func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now ti
 	err := fmt.Errorf("post to %s: answered %d", s.host, code)
 	switch {
 	case code/100 == 2:
-		return partial(answer, b)
+		failed, unreadable := partial(answer, resp.Header, b)
+		switch {
+		case unreadable != nil:
+			return fmt.Errorf("%w, but %w", err, unreadable)
+		case failed != nil:
+			return failed
+		}
+		return nil
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		if after := retryAfter(resp.Header, now); after > 0 {
 			return sink.Throttle(err, after)
@@ -57,38 +67,87 @@ func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now ti
 //	{"results":[{"i":5,"result":"retry"},{"i":77,"result":"drop","reason":"too_large"}]}
 //
 // i counts the lines of the POST from 0. "drop" is Permanent, "retry" comes
-// again. The form is that of Spillway's own produce answer, so other results
-// ("ok", "warning") mean success. Whatever is not of this form, out of range or
-// named before is skipped: a receiver may answer anything it likes.
-func partial(answer []byte, b *sink.Batch) error {
-	var body struct{ Results []json.RawMessage }
-	if json.Unmarshal(answer, &body) != nil {
+// again, "ok" and "warning" mean success, as in Spillway's own produce answer.
+// What decides, in this order:
+//
+//	a body in a Content-Encoding         an error: it may hold results
+//	an empty body, or one that does not  accepted, all of it
+//	begin with {
+//	longer than maxAnswer, or not one    an error: results may be in what is
+//	whole JSON object                    missing
+//	no results in it, or null            accepted, all of it
+//	results that are not a list of       an error: who is meant is not known
+//	the form above
+//
+// An error is retryable and means the whole batch: the receiver sees it again,
+// and nothing that it may have refused counts as delivered.
+func partial(answer []byte, h http.Header, b *sink.Batch) (failed *sink.BatchError, err error) {
+	text := bytes.TrimLeft(bytes.TrimPrefix(answer, []byte("\ufeff")), " \t\r\n")
+	long := len(answer) > maxAnswer
+	switch {
+	case len(answer) > 0 && !slices.Contains([]string{"", "identity"}, h.Get("Content-Encoding")):
+		return nil, errors.New("in a Content-Encoding that was not asked for")
+	case long && (len(text) == 0 || text[0] == '{'):
+		return nil, fmt.Errorf("with more than %d bytes", maxAnswer)
+	case len(text) == 0 || text[0] != '{':
+		return nil, nil
+	}
+	body := struct{ Results resultList }{resultList{named: make([]bool, len(b.Entries))}}
+	switch err := json.Unmarshal(text, &body); {
+	case errors.Is(err, errResults):
+		return nil, errResults
+	case err != nil:
+		return nil, errors.New("with a { that begins no whole JSON object")
+	case len(body.Results.failed.Failed) == 0:
+		return nil, nil
+	}
+	return &body.Results.failed, nil
+}
+
+var errResults = errors.New(`with results that are not a list of {"i":LINE,"result":"drop|retry|ok|warning"}`)
+
+// resultList is the value of results. It decodes one result at a time, so that
+// it takes no more memory than the answer; a key given twice adds up.
+type resultList struct {
+	failed sink.BatchError
+	named  []bool // by line: failed already
+}
+
+func (l *resultList) UnmarshalJSON(list []byte) error {
+	if string(list) == "null" {
 		return nil
 	}
-	failed := &sink.BatchError{}
-	seen := make([]bool, len(b.Entries))
-	for _, raw := range body.Results {
+	decoder := json.NewDecoder(bytes.NewReader(list))
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('[') {
+		return errResults
+	}
+	for decoder.More() {
 		var r struct {
-			I              *int
-			Result, Reason string
+			I      *int
+			Result string
+			Reason any
 		}
-		if json.Unmarshal(raw, &r) != nil || r.I == nil || *r.I < 0 || *r.I >= len(seen) || seen[*r.I] {
-			continue
+		if decoder.Decode(&r) != nil || r.I == nil || *r.I < 0 || *r.I >= len(l.named) {
+			return errResults
 		}
+		reason, _ := r.Reason.(string)
+		var err error
 		switch r.Result {
-		case "retry":
-			failed.Fail(0, *r.I, fmt.Errorf("receiver asks for a retry%s", reasonText(r.Reason)))
-		case "drop":
-			failed.Fail(0, *r.I, sink.Permanent(fmt.Errorf("receiver dropped it%s", reasonText(r.Reason))))
-		default:
+		case "ok", "warning":
 			continue
+		case "retry":
+			err = fmt.Errorf("receiver asks for a retry%s", reasonText(reason))
+		case "drop":
+			err = sink.Permanent(fmt.Errorf("receiver dropped it%s", reasonText(reason)))
+		default:
+			return errResults
 		}
-		seen[*r.I] = true
+		if !l.named[*r.I] {
+			l.named[*r.I] = true
+			l.failed.Fail(0, *r.I, err)
+		}
 	}
-	if len(failed.Failed) == 0 {
-		return nil
-	}
-	return failed
+	return nil
 }
 
 // reasonText lets only codes through, such as too_large: free text could repeat

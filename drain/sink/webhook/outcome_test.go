@@ -163,32 +163,97 @@ func TestErrorsHoldNoSecretAndNoPayload(t *testing.T) {
 	}
 }
 
+// answering is a sink whose receiver answers 200 with a body. Of 128 entries.
+func answering(t *testing.T, body string, headers ...string) error {
+	t.Helper()
+	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		for _, h := range headers {
+			name, value, _ := strings.Cut(h, ": ")
+			w.Header().Set(name, value)
+		}
+		io.WriteString(w, body)
+	})
+	return post(t, newSink(t, srv.URL), batch(make([]string, 128)...))
+}
+
+// results is an answer that drops every one of n entries, with a message of so
+// many bytes each.
+func results(n, message int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf(`{"i":%d,"result":"drop","reason":"too_large","message":"%s"}`, i, strings.Repeat("m", message)))
+	}
+	return `{"accepted":0,"results":[` + strings.Join(list, ",") + `]}`
+}
+
+func TestResultsWithLongMessagesAreReadToTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, message := range []int{0, 500, 4000} {
+		var named *sink.BatchError
+		if err := answering(t, results(128, message)); !errors.As(err, &named) || len(named.Failed) != 128 || verdict(err)[:13] != "0.0 permanent" {
+			t.Errorf("messages of %d bytes: got %v, want 128 drops", message, err)
+		}
+	}
+}
+
+func TestAnAnswerThatMayHideResultsIsRetried(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"too long":             answering(t, results(128, 5000)),
+		"too long, no results": answering(t, `{"echo":"`+strings.Repeat("x", maxAnswer)+`"}`),
+		"blank for too long":   answering(t, strings.Repeat(" ", maxAnswer)+results(1, 0)),
+		"compressed":           answering(t, "\x1f\x8b…", "Content-Encoding: gzip"),
+	} {
+		if got := verdict(err); got != "retry" || !strings.Contains(err.Error(), ": answered 200, but ") {
+			t.Errorf("%s: got %s: %v", name, got, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"long text":              answering(t, strings.Repeat("x", 2*maxAnswer)),
+		"a long list":            answering(t, "["+strings.Repeat("1,", maxAnswer)+"1]"),
+		"compressed, but empty":  answering(t, "", "Content-Encoding: gzip"),
+		"in the identity coding": answering(t, "ok", "Content-Encoding: identity"),
+	} {
+		if err != nil {
+			t.Errorf("%s: got %v, want all accepted", name, err)
+		}
+	}
+}
+
 func TestA2xxMayNameWhatItDidNotTake(t *testing.T) {
 	t.Parallel()
-	b := batch("0", "1", "2")
 	for answer, want := range map[string]string{
-		"":                                       "accepted",
-		"ok":                                     "accepted",
-		"null":                                   "accepted",
-		"[]":                                     "accepted",
-		"{}":                                     "accepted",
-		`{"results":null}`:                       "accepted",
-		`{"results":{}}`:                         "accepted",
-		`{"results":"retry"}`:                    "accepted",
-		`{"results":[]}`:                         "accepted",
-		`{"results":[{"i":1,"result":"retry"}]}`: "0.1 retry",
-		`{"results":[{"i":2,"result":"drop","reason":"x"}]}`:                                                                    "0.2 permanent",
-		`{"results":[{"i":2,"result":"drop"},{"i":0,"result":"retry"}],"accepted":1}`:                                           "0.2 permanent, 0.0 retry",
-		`{"results":[{"i":0,"result":"ok"},{"i":1,"result":"warning","reason":"unskewed"}]}`:                                    "accepted",
-		`{"results":[{"i":1,"result":"drop"},{"i":1,"result":"retry"}]}`:                                                        "0.1 permanent",
-		`{"results":[{"i":-1,"result":"drop"},{"i":3,"result":"drop"},{"i":99999999999999999999,"result":"drop"}]}`:             "accepted",
-		`{"results":[{"i":"1","result":"drop"},{"i":1.5,"result":"drop"},{"result":"drop"},{"i":null,"result":"drop"},7,null]}`: "accepted",
-		`{"results":[{"i":1,"result":7},{"i":1,"result":"drop","reason":{}},{"i":2,"result":"retry"}]}`:                         "0.2 retry",
-		`{"results":[{"i":1,"result":"retry"}]`:                                                                                 "accepted",
-		`{"results":[{"i":1,"result":"retry"}]} trailing`:                                                                       "accepted",
-		strings.Repeat(`{"results":[`, 20_000):                                                                                  "accepted",
+		// Nothing that could hold results: the status alone counts.
+		"": "accepted", "ok": "accepted", "null": "accepted", "[]": "accepted", " \n": "accepted", "<p>{</p>": "accepted",
+		`[{"i":1,"result":"drop"}]`: "accepted",
+		// An object without results.
+		"{}": "accepted", `{"results":null}`: "accepted", `{"results":[]}`: "accepted", `{"result":"drop","i":1}`: "accepted",
+		// Results.
+		`{"results":[{"i":1,"result":"retry"}]}`:                                             "0.1 retry",
+		`{"results":[{"i":2,"result":"drop","reason":"x"}]}`:                                 "0.2 permanent",
+		`{"results":[{"i":2,"result":"drop"},{"i":0,"result":"retry"}],"accepted":1}`:        "0.2 permanent, 0.0 retry",
+		`{"results":[{"i":0,"result":"ok"},{"i":1,"result":"warning","reason":"unskewed"}]}`: "accepted",
+		`{"results":[{"i":1,"result":"drop"},{"i":1,"result":"retry"}]}`:                     "0.1 permanent",
+		`{"results":[{"i":1,"result":"drop"}],"results":[]}`:                                 "0.1 permanent",
+		"\xef\xbb\xbf\r\n\t " + `{"results":[{"i":1,"result":"drop"}]}`:                      "0.1 permanent",
+		`{"results":[{"i":1,"result":"drop","reason":{"why":7},"message":"m"}]}`:             "0.1 permanent",
+		`{"results":[{"i":0,"result":"ok"},{"i":0,"result":"drop"}]}`:                        "0.0 permanent",
+		// An object that is cut short, or whose results are not of the form: some
+		// entry may not have been taken, so all of them come again.
+		`{"results":[{"i":1,"result":"retry"}]`: "retry", `{"results":[{"i":1,"result":"retry"}]} trailing`: "retry", "{": "retry", "{ok}": "retry",
+		`{"results":{}}`: "retry", `{"results":"retry"}`: "retry", `{"results":7}`: "retry", `{"results":[7]}`: "retry", `{"results":[null]}`: "retry",
+		`{"results":[{"i":-1,"result":"drop"}]}`: "retry", `{"results":[{"i":3,"result":"drop"}]}`: "retry", `{"results":[{"i":99999999999999999999,"result":"drop"}]}`: "retry",
+		`{"results":[{"i":"1","result":"drop"}]}`: "retry", `{"results":[{"i":1.5,"result":"drop"}]}`: "retry", `{"results":[{"result":"drop"}]}`: "retry",
+		`{"results":[{"i":null,"result":"drop"}]}`: "retry", `{"results":[{"i":1}]}`: "retry", `{"results":[{"i":1,"result":7}]}`: "retry",
+		`{"results":[{"i":1,"result":"failed"}]}`: "retry", `{"results":[{"i":1,"result":"drop"},{"id":"abc","status":"ok"}]}`: "retry",
+		strings.Repeat(`{"results":[`, 20_000): "retry",
 	} {
-		if got := verdict(partial([]byte(answer), b)); got != want {
+		failed, err := partial([]byte(answer), http.Header{}, batch("0", "1", "2"))
+		if err == nil && failed != nil {
+			err = failed
+		}
+		if got := verdict(err); got != want {
 			t.Errorf("%.100s: got %s, want %s", answer, got, want)
 		}
 	}
@@ -196,22 +261,28 @@ func TestA2xxMayNameWhatItDidNotTake(t *testing.T) {
 
 func FuzzPartial(f *testing.F) {
 	f.Add(`{"results":[{"i":1,"result":"retry","reason":"too_large"},{"i":0,"result":"drop"}]}`)
+	f.Add(`{"results":[{"i":1,"result":"retry"}`)
 	b := batch("0", "1", "2")
 	f.Fuzz(func(t *testing.T, answer string) {
-		var named *sink.BatchError
-		err := partial([]byte(answer), b)
-		if err == nil {
+		named, err := partial([]byte(answer), http.Header{}, b)
+		if err != nil {
+			if len(err.Error()) > 200 || named != nil {
+				t.Fatalf("got %v and %v", named, err)
+			}
+			return
+		}
+		if named == nil {
 			return
 		}
 		seen := map[int]bool{}
-		if !errors.As(err, &named) || len(named.Failed) == 0 {
-			t.Fatalf("got %v", err)
-		}
 		for _, e := range named.Failed {
 			if e.Batch != 0 || e.Entry < 0 || e.Entry > 2 || seen[e.Entry] || e.Err == nil || len(e.Err.Error()) > 200 {
 				t.Fatalf("got %+v", e)
 			}
 			seen[e.Entry] = true
+		}
+		if len(seen) == 0 {
+			t.Fatal("got a failure of no entry")
 		}
 	})
 }

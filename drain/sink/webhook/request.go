@@ -23,6 +23,7 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 	h := req.Header
 	h.Set("Content-Type", "application/x-ndjson")
 	h.Set("User-Agent", "spillway")
+	h.Set("Accept-Encoding", "identity") // an answer is small, and must be readable
 	h.Set("Idempotency-Key", b.ID())
 	h.Set("X-Namespace", b.Namespace)
 	h.Set("X-Partition", b.Partition)

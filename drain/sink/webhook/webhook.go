@@ -11,8 +11,8 @@
 //
 //	{"namespace":"default","partition":"com.acme.kart","seq":1763629675123456,…,"data":{…}}
 //
-// What its answer means is in outcome.go: any 2xx accepts the batch, and may
-// name entries it did not take.
+// What its answer means is in outcome.go: a 2xx accepts the batch, and may name
+// entries it did not take.
 package webhook
 
 import (
@@ -33,12 +33,19 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
 )
 
-// maxAnswer is how much of an answer's body is read, in bytes. 128 results of
-// our form need some 10 KB. A longer body is left unread: the connection is
-// then closed instead of used again, and results in it are not seen.
-const maxAnswer = 64 << 10
+// How much of an answer's body is read, in bytes. Of a longer one the connection
+// is closed instead of used again.
+const (
+	// maxAnswer is of a 2xx, whose results must be read to their end: 4 KiB an
+	// entry, 512 KiB in all. The form needs some 80 bytes; the rest is for what
+	// receivers add, such as a message. See partial for what is longer.
+	maxAnswer = partition.MaxBatch * (4 << 10)
+	// maxIgnored is of any other answer, where only the status counts.
+	maxIgnored = 64 << 10
+)
 
 // Sink posts batches to one URL.
 type Sink struct {
@@ -144,7 +151,11 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	defer resp.Body.Close()
 	var answer []byte
 	if resp.StatusCode >= 200 { // after 101 the body is the connection and heeds no context
-		if answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		bound := int64(maxIgnored)
+		if resp.StatusCode/100 == 2 {
+			bound = maxAnswer + 1
+		}
+		if answer, err = io.ReadAll(io.LimitReader(resp.Body, bound)); err != nil {
 			// Entries that a 2xx would have refused may be in what is missing.
 			return s.fault(ctx, err)
 		}

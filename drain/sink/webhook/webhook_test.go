@@ -63,7 +63,7 @@ func TestABatchIsOnePOSTOfLines(t *testing.T) {
 			for name, want := range map[string]string{
 				"Content-Type": "application/x-ndjson", "Content-Encoding": encoding, "User-Agent": "spillway",
 				"Idempotency-Key": b.ID(), "X-Namespace": "default", "X-Partition": "com.acme.kart",
-				"X-First-Seq": "1763629675123456", "X-Attempt": "3", "Authorization": "", "Accept-Encoding": "",
+				"X-First-Seq": "1763629675123456", "X-Attempt": "3", "Authorization": "", "Accept-Encoding": "identity",
 			} {
 				if got := r.Header.Get(name); got != want {
 					t.Errorf("%s: got %q, want %q", name, got, want)
