@@ -14,6 +14,10 @@ const entriesSlack = 1 << 20
 // connMemory is what a connection holds beside its body, in bytes.
 const connMemory = 16 << 10
 
+// minTimeout is the least that a client may be given: a round trip to another
+// continent takes longer than a few milliseconds.
+const minTimeout = 100 * time.Millisecond
+
 // MaxMemory is what a server may hold in the worst case, about, in bytes:
 // MaxConns·(MaxBody + 16 KiB) + 2·MaxInflightBytes.
 func (c Config) MaxMemory() int64 {
@@ -93,20 +97,22 @@ func (c Config) Validate() error {
 		// Less would refuse a legal request even on an idle server: the largest
 		// is there twice, in buffers that grew by steps of a quarter.
 		return wrong("max_inflight_bytes", c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
+	case c.MaxInflightBytes > 1<<40: // twice as much is a sum of MaxMemory
+		return wrong("max_inflight_bytes", c.MaxInflightBytes, "1 TiB at most, in bytes")
 	case c.MaxEntries < 1 || c.MaxEntries > maxGroupEntries:
 		return wrong("max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
 	case c.MaxEntry < 1 || c.MaxEntry > c.MaxDecompressed:
 		return wrong("max_entry", c.MaxEntry, "1 to max_decompressed, in bytes")
-	case c.ReadTimeout <= 0:
-		return wrong("read_timeout", c.ReadTimeout, "more than 0s, or a silent client holds its connection for ever")
-	case c.WriteTimeout <= 0:
-		return wrong("write_timeout", c.WriteTimeout, "more than 0s")
-	case c.IdleTimeout <= 0:
-		return wrong("idle_timeout", c.IdleTimeout, "more than 0s")
+	case c.ReadTimeout < minTimeout || c.ReadTimeout > time.Hour:
+		return wrong("read_timeout", c.ReadTimeout, "100ms to 1h: less cuts off honest clients, and for so long a silent one holds its connection")
+	case c.WriteTimeout < minTimeout || c.WriteTimeout > time.Hour:
+		return wrong("write_timeout", c.WriteTimeout, "100ms to 1h")
+	case c.IdleTimeout < minTimeout || c.IdleTimeout > time.Hour:
+		return wrong("idle_timeout", c.IdleTimeout, "100ms to 1h")
 	case c.MaxConns < 1 || c.MaxConns > 1<<20:
 		return wrong("max_conns", c.MaxConns, "1 to 1048576")
-	case c.ProduceTimeout <= 0:
-		return wrong("produce_timeout", c.ProduceTimeout, "more than 0s")
+	case c.ProduceTimeout < 10*time.Millisecond || c.ProduceTimeout > time.Hour:
+		return wrong("produce_timeout", c.ProduceTimeout, "10ms to 1h")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -19,16 +20,16 @@ func TestTheDefaultsAreUsableAndEachBadSettingIsNamed(t *testing.T) {
 	}
 	for field, edits := range map[string][]func(*Config){
 		"lanes":              {func(c *Config) { c.Lanes = 0 }, func(c *Config) { c.Lanes = 65 }},
-		"max_inflight_bytes": {func(c *Config) { c.MaxInflightBytes = 0 }, func(c *Config) { c.MaxInflightBytes = 13<<20 + entriesSlack - 1 }},
+		"max_inflight_bytes": {func(c *Config) { c.MaxInflightBytes = 0 }, func(c *Config) { c.MaxInflightBytes = 13<<20 + entriesSlack - 1 }, func(c *Config) { c.MaxInflightBytes = 1<<40 + 1 }},
 		"max_body":           {func(c *Config) { c.MaxBody = 0 }, func(c *Config) { c.MaxBody = 1<<30 + 1 }},
 		"max_decompressed":   {func(c *Config) { c.MaxDecompressed = c.MaxBody - 1 }},
 		"max_entries":        {func(c *Config) { c.MaxEntries = 0 }, func(c *Config) { c.MaxEntries = 1001 }},
 		"max_entry":          {func(c *Config) { c.MaxEntry = 0 }, func(c *Config) { c.MaxEntry = c.MaxDecompressed + 1 }},
-		"read_timeout":       {func(c *Config) { c.ReadTimeout = 0 }},
-		"write_timeout":      {func(c *Config) { c.WriteTimeout = -1 }},
-		"idle_timeout":       {func(c *Config) { c.IdleTimeout = 0 }},
+		"read_timeout":       {func(c *Config) { c.ReadTimeout = 0 }, func(c *Config) { c.ReadTimeout = 1 }, func(c *Config) { c.ReadTimeout = math.MaxInt64 }},
+		"write_timeout":      {func(c *Config) { c.WriteTimeout = -1 }, func(c *Config) { c.WriteTimeout = 1 }},
+		"idle_timeout":       {func(c *Config) { c.IdleTimeout = 0 }, func(c *Config) { c.IdleTimeout = 1 }},
 		"max_conns":          {func(c *Config) { c.MaxConns = 0 }, func(c *Config) { c.MaxConns = 1<<20 + 1 }},
-		"produce_timeout":    {func(c *Config) { c.ProduceTimeout = 0 }},
+		"produce_timeout":    {func(c *Config) { c.ProduceTimeout = 0 }, func(c *Config) { c.ProduceTimeout = 1 }},
 	} {
 		for i, edit := range edits {
 			cfg := DefaultConfig()

@@ -32,6 +32,11 @@ type Policy struct {
 // MaxBatch is the most entries a batch may hold: the drain's unit.
 const MaxBatch = 128
 
+// maxPartitions is the most that Policy.MaxPartitions may say. A partition of
+// one small entry takes 0.8 kB of Redis, so this many take 8 GB: more is no
+// bound. It is far from 2^53, where the numbers of scripts are no longer exact.
+const maxPartitions = 10_000_000
+
 // DefaultPolicy is the policy of a namespace that says nothing.
 func DefaultPolicy() Policy {
 	return Policy{
@@ -57,8 +62,9 @@ func (p Policy) Validate() error {
 	switch {
 	case p.Capacity < 1 || p.Capacity > 10_000_000:
 		return &FieldError{"capacity", p.Capacity, "1 to 10000000 entries"}
-	case p.MaxAge < time.Millisecond || p.MaxAge > 12*time.Hour:
-		return &FieldError{"max_age", p.MaxAge, "1ms to 12h, half of the safety TTL"}
+	case p.MaxAge < 100*time.Millisecond || p.MaxAge > 12*time.Hour:
+		// Below, entries go stale while they are on their way.
+		return &FieldError{"max_age", p.MaxAge, "100ms to 12h, half of the safety TTL"}
 	case p.Batch < 1 || p.Batch > MaxBatch:
 		return &FieldError{"batch", p.Batch, "1 to 128 entries"}
 	case p.Linger < 0 || p.Linger > p.MaxAge:
@@ -67,8 +73,8 @@ func (p Policy) Validate() error {
 		return &FieldError{"delivery", p.Delivery, "at-least-once or at-most-once"}
 	case p.Shards < 1 || p.Shards > 1024:
 		return &FieldError{"shards", p.Shards, "1 to 1024"}
-	case p.MaxPartitions < 1:
-		return &FieldError{"max_partitions", p.MaxPartitions, "1 or more"}
+	case p.MaxPartitions < 1 || p.MaxPartitions > maxPartitions:
+		return &FieldError{"max_partitions", p.MaxPartitions, "1 to 10000000, over all shards"}
 	case p.MaxDead < 1 || p.MaxDead > 1_000_000:
 		return &FieldError{"max_dead", p.MaxDead, "1 to 1000000"}
 	}

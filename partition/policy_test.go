@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -18,13 +19,13 @@ func TestPolicyNamesTheFieldThatIsWrong(t *testing.T) {
 	t.Parallel()
 	for field, changes := range map[string][]func(*Policy){
 		"capacity": {func(p *Policy) { p.Capacity = 0 }, func(p *Policy) { p.Capacity = 10_000_001 }},
-		"max_age":  {func(p *Policy) { p.MaxAge = 0 }, func(p *Policy) { p.MaxAge = 13 * time.Hour }, func(p *Policy) { p.MaxAge = time.Microsecond }},
+		"max_age":  {func(p *Policy) { p.MaxAge = 0 }, func(p *Policy) { p.MaxAge = 13 * time.Hour }, func(p *Policy) { p.MaxAge = 99 * time.Millisecond }},
 		"batch":    {func(p *Policy) { p.Batch = 0 }, func(p *Policy) { p.Batch = 129 }},
 		"linger":   {func(p *Policy) { p.Linger = -1 }, func(p *Policy) { p.Linger = 4 * time.Minute }},
 		"delivery": {func(p *Policy) { p.Delivery = "" }, func(p *Policy) { p.Delivery = "exactly-once" }},
 		"shards":   {func(p *Policy) { p.Shards = 0 }, func(p *Policy) { p.Shards = 1025 }},
 
-		"max_partitions": {func(p *Policy) { p.MaxPartitions = 0 }},
+		"max_partitions": {func(p *Policy) { p.MaxPartitions = 0 }, func(p *Policy) { p.MaxPartitions = 10_000_001 }, func(p *Policy) { p.MaxPartitions = math.MaxInt }},
 		"max_dead":       {func(p *Policy) { p.MaxDead = 0 }, func(p *Policy) { p.MaxDead = 1_000_001 }},
 	} {
 		for i, change := range changes {
