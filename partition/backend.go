@@ -60,9 +60,9 @@ func openBackend(raw string) (*backend, error) {
 			return redis.NewClient(o)
 		}
 	case "redis", "rediss", "unix":
-		one, err := redis.ParseURL(raw)
+		one, err := oneHost(raw)
 		if err != nil {
-			return nil, badURL()
+			return nil, err
 		}
 		client = func() redis.UniversalClient {
 			return redis.NewClient(b.bounded(&redis.UniversalOptions{
@@ -81,7 +81,7 @@ func openBackend(raw string) (*backend, error) {
 		if scheme == "redis-sentinel" {
 			port = "26379"
 		}
-		o, err := severalHosts(rest, port)
+		o, err := severalHosts(scheme, rest, port)
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func badURL() error { return &FieldError{"redis", "the URL", wantURL} }
 
 // severalHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which
 // net/url refuses; port is that of hosts without one.
-func severalHosts(rest, port string) (*redis.UniversalOptions, error) {
+func severalHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if !ok {
 		return nil, badURL()
@@ -163,6 +163,10 @@ func severalHosts(rest, port string) (*redis.UniversalOptions, error) {
 		}
 		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
 		rest = rest[i+1:]
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	if err := checkOptions(scheme, query); err != nil {
+		return nil, err
 	}
 	hosts, path, _ := strings.Cut(rest, "/")
 	for host := range strings.SplitSeq(hosts, ",") {

@@ -23,6 +23,10 @@ func TestURLsThatAreUsable(t *testing.T) {
 		"redis://u:p%40ss@h:1/3":                       {addrs: []string{"h:1"}, user: "u", password: "p@ss", db: 3},
 		"rediss://:secret@h:1":                         {addrs: []string{"h:1"}, password: "secret"},
 		"unix://u:p@/run/redis.sock?db=2":              {addrs: []string{"/run/redis.sock"}, user: "u", password: "p", db: 2},
+		"redis://h:1?db=4":                             {addrs: []string{"h:1"}, db: 4},
+		"rediss://:secret@h:1/3?skip_verify=true":      {addrs: []string{"h:1"}, password: "secret", db: 3},
+		"redis://u:p%3Fdb=7@h:1":                       {addrs: []string{"h:1"}, user: "u", password: "p?db=7"},
+		"redis-sentinel://u:p?x@h1:1/master":           {addrs: []string{"h1:1"}, user: "u", password: "p?x"},
 		"redis-cluster://h1:1,h2,h3:3":                 {addrs: []string{"h1:1", "h2:6379", "h3:3"}},
 		"redis-cluster://u:p@h1:1":                     {addrs: []string{"h1:1"}, user: "u", password: "p"},
 		"redis-cluster://u:p%2Fw@h1:1/":                {addrs: []string{"h1:1"}, user: "u", password: "p/w"},
@@ -100,6 +104,55 @@ func TestURLsThatAreNotUsable(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v holds the password", url, err)
+		}
+	}
+}
+
+// What a URL says and nobody does must not look as if it were done.
+func TestOptionsThatAreNotHonouredAreNamed(t *testing.T) {
+	t.Parallel()
+	const own = ": time-outs, pools and retries are Spillway's own"
+	for url, want := range map[string]string{
+		"redis://u:hunter2@h:1/2?read_timeout=5s":               `option "read_timeout"|no option but db` + own,
+		"redis://u:hunter2@h:1?db=1&pool_size=5":                `option "pool_size"|no option but db` + own,
+		"redis://h:1?max_retries=3":                             `option "max_retries"|no option but db` + own,
+		"redis://h:1?skip_verify=1":                             `option "skip_verify"|no option but db` + own,
+		"redis://h:1?read_timeout":                              `option "read_timeout"|no option but db` + own,
+		"rediss://u:hunter2@h:1?protocol=3":                     `option "protocol"|no option but db and skip_verify` + own,
+		"unix://u:hunter2@/run/redis.sock?client_name=hunter2":  `option "client_name"|no option but db` + own,
+		"redis-cluster://u:hunter2@h1,h2?max_redirects=3":       `option "max_redirects"|no option` + own,
+		"redis-cluster://u:hunter2@h1,h2/?read_timeout=hunter2": `option "read_timeout"|no option` + own,
+		"redis-sentinel://u:hunter2@h1,h2/m?db=3":               `option "db"|no option: the database comes after the master, as in redis-sentinel://h1,h2/master/3`,
+		"redis-sentinel://u:hunter2@h1/m/2?read_timeout=1s":     `option "read_timeout"|no option` + own,
+		"redis-sentinel://h1?master=m":                          `option "master"|no option` + own,
+		"redis://h:1?db=1&db=2":                                 `option "db"|it once`,
+		"redis://h:1/2?db=2":                                    `option "db"|the database once, as in redis://host:6379/2`,
+		// Who does not escape a password must not find it in a log.
+		"redis://h:1?HUNTER2":              "an option|no option but db" + own,
+		"redis://h:1?db=1&hunter2.=x":      "an option|no option but db" + own,
+		"redis://u:1?hunter2@h:1":          "the URL|" + wantURL,
+		"redis://u:1#hunter2@h:1":          "the URL|" + wantURL,
+		"redis://h:1/-1":                   "the URL|" + wantURL,
+		"redis://h:1?db=-1":                "the URL|" + wantURL,
+		"redis://h:1?db=hunter2":           "the URL|" + wantURL,
+		"rediss://h:1?skip_verify=hunter2": "the URL|" + wantURL,
+		"redis://h:1?%zz=hunter2":          "the URL|" + wantURL,
+		"redis-cluster://h1:1?%zz=hunter2": "the URL|" + wantURL,
+	} {
+		b, err := openBackend(url)
+		if err == nil {
+			t.Errorf("%s: usable", url)
+			_, _ = b.in.Close(), b.out.Close()
+			b.close()
+			continue
+		}
+		value, instead, _ := strings.Cut(want, "|")
+		var wrong *FieldError
+		if !errors.As(err, &wrong) || wrong.Field != "redis" || wrong.Value != value || wrong.Want != instead {
+			t.Errorf("%s: got %v\nwant %s", url, err, want)
+		}
+		if strings.Contains(strings.ToLower(err.Error()), "hunter2") {
+			t.Errorf("%s: %v holds the password", url, err)
 		}
 	}
 }
