@@ -142,8 +142,8 @@ func (c *Config) validate() error {
 	}
 	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf("log_format", c.LogFormat, "auto", "json", "console")
-	if c.ShutdownTimeout <= 0 {
-		wrong("shutdown_timeout", c.ShutdownTimeout, "more than 0s")
+	if c.ShutdownTimeout < 100*time.Millisecond || c.ShutdownTimeout > time.Hour {
+		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h: less leaves no time to settle a batch")
 	}
 	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
 		if err != nil {

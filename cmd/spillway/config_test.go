@@ -233,7 +233,7 @@ func TestListenersBeyondLoopbackNeedAnInvitation(t *testing.T) {
 	t.Parallel()
 	for address, loopback := range map[string]bool{
 		"127.0.0.1:0": true, "127.9.9.9:80": true, "[::1]:80": true, "localhost:80": true, "[::ffff:127.0.0.1]:80": true,
-		":8080": false, "0.0.0.0:8080": false, "[::]:8080": false, "10.0.0.5:80": false, "example.com:80": false, "localhost.example.com:80": false,
+		":9090": false, "0.0.0.0:9090": false, "[::]:9090": false, "10.0.0.5:80": false, "example.com:80": false, "localhost.example.com:80": false,
 	} {
 		for _, flag := range []string{"--listen=", "--admin-listen="} {
 			_, err := loadConfig(t, []string{flag + address}, nil, "")

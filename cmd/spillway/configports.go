@@ -22,6 +22,9 @@ func (c *Config) validatePorts(wrong func(key string, value any, want string)) (
 		}
 	}
 	c.validateListener("admin_listen", c.AdminListen, lacking, wrong)
+	if c.Role != "drain" && sameAddress(c.Listen, c.AdminListen) {
+		wrong("admin_listen", c.AdminListen, "another port than listen, which is "+c.Listen)
+	}
 	return append(errs,
 		c.validateTLS("", c.TLSCert, c.TLSKey, c.TLSClientCA),
 		c.validateTLS("admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA))
@@ -40,13 +43,44 @@ func (c *Config) openNamespaces() (names []string) {
 // validateListener refuses an address that strangers can reach while something
 // is lacking that would keep them out, unless they were invited.
 func (c *Config) validateListener(key, address, lacking string, wrong func(key string, value any, want string)) {
-	host, _, err := net.SplitHostPort(address)
-	switch {
-	case err != nil:
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
 		wrong(key, address, "host:port, such as 127.0.0.1:8080")
+		return
+	}
+	switch _, err := net.LookupPort("tcp", port); {
+	case err != nil:
+		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 takes a free one")
 	case lacking != "" && !isLoopback(host) && !c.InsecureNoAuth:
 		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+lacking+", or --insecure-no-auth where everybody who can reach the port may use it")
 	}
+}
+
+// sameAddress reports whether the second of two listeners would find its port
+// taken by the first. Only names on one port are looked up, as listening does;
+// of one that is not found, the start tells.
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil {
+		return false // and said so
+	}
+	numberA, errA := net.LookupPort("tcp", portA)
+	numberB, errB := net.LookupPort("tcp", portB)
+	if errA != nil || errB != nil || numberA != numberB || numberA == 0 {
+		return false
+	}
+	if strings.EqualFold(hostA, hostB) {
+		return true
+	}
+	addrA, errA := net.ResolveTCPAddr("tcp", a)
+	addrB, errB := net.ResolveTCPAddr("tcp", b)
+	if errA != nil || errB != nil {
+		return false
+	}
+	// Go opens 0.0.0.0 for IPv6 as well.
+	wild := func(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
+	return wild(addrA.IP) || wild(addrB.IP) || addrA.IP.Equal(addrB.IP) && addrA.Zone == addrB.Zone
 }
 
 // beyondLoopback judges an address in use; "" is none.
