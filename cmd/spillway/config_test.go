@@ -298,10 +298,14 @@ func TestConfigPrintSaysWhereEachValueWasFound(t *testing.T) {
 func runCommand(t *testing.T, env map[string]string, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	env = maps.Clone(env)
+	var environ []string
+	for name, value := range env {
+		environ = append(environ, name+"="+value)
+	}
 	var out, errs bytes.Buffer
 	code = run(t.Context(), args, process{
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs,
-		lookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		lookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok }, environ: environ,
 	})
 	return out.String(), errs.String(), code
 }

@@ -45,6 +45,7 @@ type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	lookupEnv      func(string) (string, bool)
+	environ        []string        // what lookupEnv looks in, as NAME=value
 	given          map[string]bool // keys of the flags on the command line
 }
 
@@ -63,7 +64,7 @@ func main() {
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, os.Args[1:], process{
-			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, lookupEnv: os.LookupEnv,
+			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, lookupEnv: os.LookupEnv, environ: os.Environ(),
 		})
 	}()
 	select {

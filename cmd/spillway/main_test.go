@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestMain lets a test run the real main in a process of its own.
 func TestMain(m *testing.M) {
-	if os.Getenv("SPILLWAY_TEST_AS_MAIN") != "" {
+	if os.Getenv("TEST_AS_SPILLWAY") != "" {
 		main()
 	}
 	logging.Disable() // as main does

@@ -33,7 +33,7 @@ func startServe(t *testing.T, args ...string) *served {
 	t.Helper()
 	s := &served{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
 	s.cmd = exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--linger=5ms", "--log-format=json"}, args...)...)
-	s.cmd.Env = []string{"SPILLWAY_TEST_AS_MAIN=1"}
+	s.cmd.Env = []string{"TEST_AS_SPILLWAY=1"}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

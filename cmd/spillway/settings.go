@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +19,9 @@ type setting struct {
 }
 
 func (s setting) key() string { return keyOf(s.flag) }
-func (s setting) env() string { return "SPILLWAY_" + strings.ToUpper(s.key()) }
+func (s setting) env() string { return envPrefix + strings.ToUpper(s.key()) }
+
+const envPrefix = "SPILLWAY_"
 
 // text is the value as the file and the environment spell it.
 func (s setting) text() string {
@@ -36,13 +41,16 @@ func (s setting) text() string {
 // keyOf turns a flag's name into its key in the file.
 func keyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// settingsOf lists the settings of a struct, given by pointer, in its order.
+// settingsOf lists the settings of a struct, given by pointer, in its order:
+// those of a command, or of all commands below cli.
 func settingsOf(config any) []setting {
 	var list []setting
 	v := reflect.ValueOf(config).Elem()
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
-		if _, ok := field.Tag.Lookup("embed"); ok {
+		_, embedded := field.Tag.Lookup("embed")
+		_, command := field.Tag.Lookup("cmd")
+		if embedded || command {
 			list = append(list, settingsOf(v.Field(i).Addr().Interface())...)
 		} else if flag, ok := field.Tag.Lookup("name"); ok {
 			list = append(list, setting{flag, v.Field(i).Addr().Interface()})
@@ -85,6 +93,9 @@ func (s setting) set(text string) error {
 // environment and returns where each value was found, by key. An empty
 // variable counts as none: that is what `X: ${X:-}` in a compose file means.
 func fromEnv(list []setting, p process) (origins map[string]string, err error) {
+	if err := unknownVariables(p.environ); err != nil {
+		return nil, usageError{err}
+	}
 	origins = map[string]string{}
 	for _, s := range list {
 		if p.given[s.key()] {
@@ -101,4 +112,27 @@ func fromEnv(list []setting, p process) (origins map[string]string, err error) {
 		origins[s.key()] = s.env()
 	}
 	return origins, nil
+}
+
+// serviceVariable is what Kubernetes puts into the environment of every pod for
+// a Service called spillway or spillway-something; the value of PORT alone is a
+// URL, which tells it from a setting that somebody made up.
+var serviceVariable = regexp.MustCompile(`^SPILLWAY(_[A-Z0-9_]+)?_(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|PORT=(tcp|udp|sctp)://|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=)`)
+
+// unknownVariables refuses variables of ours that are no command's, as the file
+// refuses unknown keys: a setting that is misspelt must not look as if it were
+// in effect. Those of other commands may be there, and empty ones count as none.
+func unknownVariables(environ []string) error {
+	known := settingsOf(&cli{})
+	var errs []error
+	for _, variable := range slices.Sorted(slices.Values(environ)) {
+		name, value, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) ||
+			slices.ContainsFunc(known, func(s setting) bool { return s.env() == name }) {
+			continue
+		}
+		flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-")
+		errs = append(errs, fmt.Errorf("%s: unknown variable: no command has a flag --%s; correct or unset it, see spillway serve --help", name, flag))
+	}
+	return errors.Join(errs...)
 }

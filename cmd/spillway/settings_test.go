@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestUnknownVariablesAreRefused(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "in.ndjson")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, known := range map[string]bool{
+		"SPILLWAY_MAX_AEG=90s": false, "SPILLWAY_max_age=90s": false, "SPILLWAY_=x": false, "SPILLWAY_NAMESPACES=x": false, "SPILLWAY_ADMIN_PORT=8081": false,
+		// Those of other commands may be there, as may those that are nobody's.
+		"SPILLWAY_MAX_AGE=90s": true, "SPILLWAY_TOKEN=x": true, "SPILLWAY_REPLAY_SPEED=2": true, "SPILLWAY_MAX_AEG=": true, "MAX_AEG=x": true, "SPILLWAYS_X=x": true, "spillway_x=x": true,
+		// Kubernetes sets these for a Service called spillway, or spillway-admin.
+		"SPILLWAY_SERVICE_HOST=10.0.0.1": true, "SPILLWAY_SERVICE_PORT=80": true, "SPILLWAY_SERVICE_PORT_DATA=80": true, "SPILLWAY_PORT=tcp://10.0.0.1:80": true,
+		"SPILLWAY_PORT_80_TCP=tcp://10.0.0.1:80": true, "SPILLWAY_PORT_80_TCP_PROTO=tcp": true, "SPILLWAY_PORT_80_TCP_PORT=80": true, "SPILLWAY_PORT_80_TCP_ADDR=10.0.0.1": true,
+		"SPILLWAY_ADMIN_SERVICE_HOST=10.0.0.1": true, "SPILLWAY_ADMIN_PORT=tcp://10.0.0.1:80": true, "SPILLWAY_ADMIN_PORT_8081_TCP_ADDR=10.0.0.1": true,
+	} {
+		name, value, _ := strings.Cut(name, "=")
+		for _, args := range [][]string{{"config", "check"}, {"report", file}} {
+			if value == "2" && args[0] == "report" {
+				continue // it is a setting there, of which nothing shows
+			}
+			_, stderr, code := runCommand(t, map[string]string{name: value}, "", args...)
+			want, says := exitOK, ""
+			if !known {
+				want, says = exitUsage, name+": unknown variable: "
+			}
+			if code != want || !strings.Contains(stderr, says) || known && stderr != "" {
+				t.Errorf("%s=%s %v: got %d and %q, want %d and %q", name, value, args, code, stderr, want, says)
+			}
+		}
+	}
+}
