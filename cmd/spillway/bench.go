@@ -106,14 +106,24 @@ func (c *benchCmd) validate() (asserts []assertion, err error) {
 		return nil, errors.New("server: not a usable URL: write one such as http://127.0.0.1:8080")
 	case !partition.ValidNamespace(c.Namespace):
 		return nil, fmt.Errorf("namespace: %q is not a name", c.Namespace)
-	case c.Rate < 0 || c.Duration <= 0 || c.Timeout <= 0:
-		return nil, errors.New("rate, duration, timeout: want 0 or more, and more than 0s")
+	case !(c.Rate >= 0 && c.Rate <= 1e7): // nor NaN
+		return nil, &partition.FieldError{Field: "rate", Value: c.Rate, Want: "0 to 10000000 requests a second"}
+	case c.Duration < time.Millisecond || c.Duration > 24*time.Hour:
+		return nil, &partition.FieldError{Field: "duration", Value: c.Duration, Want: "1ms to 24h"}
+	case !patient(c.Timeout):
+		return nil, &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantPatience}
 	case c.Rate > 0 && c.Rate*c.Duration.Seconds() < 1:
 		return nil, errors.New("rate × duration: want one request or more")
 	case c.Mode == "drain" && c.Rate == 0:
 		return nil, errors.New("rate: a drain needs one: rate × duration × batch is its backlog")
-	case c.Partitions < 1 || c.Batch < 1 || c.Batch > 1000 || c.Connections < 1 || c.Size < bench.MinPayload:
-		return nil, fmt.Errorf("partitions, batch, connections, size: want 1 or more, 1 to 1000, 1 or more, %d or more", bench.MinPayload)
+	case c.Partitions < 1 || c.Partitions > 10_000_000:
+		return nil, &partition.FieldError{Field: "partitions", Value: c.Partitions, Want: "1 to 10000000"}
+	case c.Batch < 1 || c.Batch > 1000:
+		return nil, &partition.FieldError{Field: "batch", Value: c.Batch, Want: "1 to 1000 entries"}
+	case c.Connections < 1 || c.Connections > 65_535:
+		return nil, &partition.FieldError{Field: "connections", Value: c.Connections, Want: "1 to 65535"}
+	case c.Size < bench.MinPayload || c.Size > 1<<20:
+		return nil, &partition.FieldError{Field: "size", Value: c.Size, Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
 	}
 	return parseAsserts(c.Assert)
 }

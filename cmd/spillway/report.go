@@ -62,12 +62,27 @@ func (c *reportCmd) validate() error {
 		return errors.New("server: not a URL: write one such as http://127.0.0.1:8080")
 	case !partition.ValidNamespace(c.Namespace):
 		return fmt.Errorf("namespace: %q is not a name", c.Namespace)
-	case c.Rate < 0 || c.ReplaySpeed < 0:
-		return errors.New("rate, replay_speed: want more than 0")
-	case c.Timeout <= 0:
-		return errors.New("timeout: want more than 0s")
+	case !paceable(c.Rate):
+		return &partition.FieldError{Field: "rate", Value: c.Rate, Want: wantPace}
+	case !paceable(c.ReplaySpeed):
+		return &partition.FieldError{Field: "replay_speed", Value: c.ReplaySpeed, Want: wantPace}
+	case !patient(c.Timeout):
+		return &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantPatience}
 	}
 	return nil
+}
+
+const (
+	wantPace     = "0.001 to 1000000000, or to leave it out"
+	wantPatience = "10ms to 1h"
+)
+
+// paceable: with less, the time when an entry is due overflows. 0 is none.
+func paceable(x float64) bool { return x == 0 || x >= 0.001 && x <= 1e9 }
+
+// patient: with less, no request can be answered in time.
+func patient(timeout time.Duration) bool {
+	return timeout >= 10*time.Millisecond && timeout <= time.Hour
 }
 
 func (c *reportCmd) Run(ctx context.Context, p process) error {
