@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,6 +141,63 @@ func TestEntryGivenUpForItsAgeDoesNotComeBackBehindItsSuccessors(t *testing.T) {
 		r.ordered("p")
 		if l := r.store.ledger(r.ns); l.Expired != 1 {
 			t.Errorf("ledger %+v", l)
+		}
+	})
+}
+
+func TestSinkThatWasSlowOnceGetsWhatComesDueLateInItsLife(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.MaxAge, p.Linger = 10*time.Second, 9*time.Second })
+		slow := true
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if slow {
+				slow = false
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		}
+		r.store.produce(r.ns, "p", 128, 0) // full: due at once
+		r.start()
+		r.drained(4 * time.Second)
+		for i := range 120 { // each comes due with a second of life
+			r.store.produce(r.ns, fmt.Sprint("p", i), 1, 0)
+			time.Sleep(time.Second)
+		}
+		r.drained(time.Minute)
+		r.stop()
+		l := r.store.ledger(r.ns)
+		if l.Delivered+l.Expired != l.Accepted || l.Expired > 20 {
+			t.Errorf("one slow Write, and of 120 later entries %d expired: %+v", l.Expired, l)
+		}
+	})
+}
+
+func TestSinkThatStaysTooSlowForItsEntriesIsTriedWithOneWriteNowAndThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.MaxAge, p.Linger = 10*time.Second, 9*time.Second })
+		r.sink.write = func(ctx context.Context, _ []*sink.Batch) error {
+			select {
+			case <-time.After(3 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.store.produce(r.ns, "p", 128, 0)
+		r.start()
+		r.drained(4 * time.Second)
+		before := len(r.sink.seen())
+		for i := range 120 {
+			for p := range 40 {
+				r.store.produce(r.ns, fmt.Sprintf("p%d.%d", i, p), 1, 0)
+			}
+			time.Sleep(time.Second)
+		}
+		r.drained(time.Minute)
+		r.stop()
+		// A trial every 6 s, twice the pace.
+		if got := len(r.sink.seen()) - before; got > 25 || got < 10 {
+			t.Errorf("%d Writes in two minutes that age cut off", got)
 		}
 	})
 }

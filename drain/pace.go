@@ -5,12 +5,17 @@ import (
 	"time"
 )
 
+// trialPause bounds from below how long nothing may have been learned of a sink
+// before its pace is put in doubt.
+const trialPause = time.Second
+
 // A pace is how long the sink of a namespace lately took for a Write: a moving
 // average of those that succeeded, and of what cut ones must at least have
 // needed. It is 0 until the first Write ends.
 type pace struct {
-	mu   sync.Mutex
-	mean time.Duration
+	mu      sync.Mutex
+	mean    time.Duration
+	learned time.Time // when mean was last confirmed, or put in doubt
 }
 
 func (p *pace) get() time.Duration {
@@ -19,11 +24,13 @@ func (p *pace) get() time.Duration {
 	return p.mean
 }
 
-// took learns from a Write that was answered.
-func (p *pace) took(d time.Duration) {
+// took learns from a Write that was answered. That of a trial counts alone: what
+// was known before is in doubt.
+func (p *pace) took(d time.Duration, trial bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mean == 0 {
+	p.learned = time.Now()
+	if p.mean == 0 || trial {
 		p.mean = d
 		return
 	}
@@ -34,15 +41,31 @@ func (p *pace) took(d time.Duration) {
 func (p *pace) cut(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.learned = time.Now()
 	p.mean = max(p.mean, d)
+}
+
+// trial reports whether a unit may be written although no entry of it has the
+// notice left. Only a Write corrects the pace, so without trials a sink that was
+// slow once would get nothing again from a namespace whose entries are never
+// younger when they come due. A trial is due when nothing was learned for as long
+// as two Writes take: under a backlog Writes end all the time, and none is due.
+// It is one Write, so a sink that is still slow cuts off only that one.
+func (p *pace) trial() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.learned) < max(2*p.mean, trialPause) {
+		return false
+	}
+	p.learned = time.Now()
+	return true
 }
 
 // notice is how much of its life an entry must have left to be worth a Write.
 // Under a lasting backlog the oldest entries are always about to go stale; a
 // Write that carries them is cut off at that moment, its outcome unknown, and
 // the fresh ones beside them are written twice. So what cannot make it is
-// expired instead. A quarter of max_age is the bound that keeps a sink, however
-// slow it was, from never being tried again.
+// expired instead. A quarter of max_age is the most that a slow sink may cost.
 func (p *pace) notice(timeout, maxAge time.Duration) time.Duration {
 	return min(2*p.get(), timeout, maxAge/4)
 }

@@ -46,7 +46,7 @@ func TestNoticeFollowsTheSinksPaceWithinBounds(t *testing.T) {
 	if got := p.notice(timeout, maxAge); got != 0 {
 		t.Errorf("notice %v before the first Write", got)
 	}
-	p.took(time.Second)
+	p.took(time.Second, false)
 	if got := p.notice(timeout, maxAge); got != 2*time.Second {
 		t.Errorf("notice %v at a pace of 1s", got)
 	}
@@ -60,10 +60,10 @@ func TestNoticeFollowsTheSinksPaceWithinBounds(t *testing.T) {
 		t.Errorf("notice %v, a Write ends after %v", got, timeout)
 	}
 	if got := p.notice(timeout, 8*time.Second); got != 2*time.Second {
-		t.Errorf("notice %v of a max age of 8s: the sink would never be tried again", got)
+		t.Errorf("notice %v of a max age of 8s: a quarter of it is the most", got)
 	}
 	for range 40 {
-		p.took(10 * time.Millisecond)
+		p.took(10*time.Millisecond, false)
 	}
 	if got := p.get(); got > 11*time.Millisecond {
 		t.Errorf("pace %v after 40 quick Writes", got)

@@ -121,6 +121,7 @@ type attempt struct {
 	batches []*sink.Batch
 	entries int
 	stale   time.Time // when its oldest entry goes stale
+	trial   bool      // its entries have less life than the notice
 }
 
 // prepare leaves out what vanished, drops what has gone stale, and what would
@@ -135,6 +136,9 @@ func (r *run) prepare(u unit) (a attempt, known bool) {
 		return a, false
 	}
 	notice := r.o.pace.notice(r.o.cfg.SinkTimeout, ns.Policy.MaxAge)
+	if r.tooShort(u, ms, notice) && r.o.pace.trial() {
+		notice, a.trial = 0, true
+	}
 	shortest := ns.Policy.MaxAge
 	for _, s := range u.spans {
 		var youngest time.Duration
@@ -170,6 +174,25 @@ func (r *run) prepare(u unit) (a attempt, known bool) {
 	}
 	a.stale = now.Add(shortest)
 	return a, true
+}
+
+// tooShort reports whether notice alone keeps a unit from being written: it has
+// fresh entries, and none with that much life.
+func (r *run) tooShort(u unit, ms int64, notice time.Duration) (short bool) {
+	maxAge := r.lease.Namespace.Policy.MaxAge
+	for _, s := range u.spans {
+		for at := max(s.lo, r.settled); at < s.hi; at++ {
+			if r.classes[at] != pending {
+				continue
+			}
+			life := maxAge - time.Duration(ms-r.lease.Entries[at].Occurred)*time.Millisecond
+			if life >= notice && life > 0 {
+				return false
+			}
+			short = short || life > 0
+		}
+	}
+	return short
 }
 
 // fresh is the n pending entries of [lo, hi): the lease's own memory where they
@@ -212,7 +235,7 @@ func (r *run) attempt(a attempt, last time.Time) (verdict, error) {
 	}
 	switch {
 	case v.all == accepted:
-		o.pace.took(took)
+		o.pace.took(took, a.trial)
 		r.observeLag(a.batches)
 	case v.reason == reasonTimeout && deadline.Equal(a.stale):
 		o.pace.cut(took)
