@@ -108,7 +108,7 @@ func (l *loop) round(ctx context.Context) pause {
 	got := l.claim(names, l.depth(total, free))
 	slots -= got.leases
 	if got.leases == 0 {
-		l.o.gate.unused()
+		l.o.gate.unused(len(names))
 	}
 	return l.after(got, len(names), total)
 }

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,20 +169,28 @@ func (s *fakeStore) Due(ctx context.Context, ns *partition.Namespace, shard, off
 			return nil, 0, err
 		}
 	}
+	now := s.now()
+	next := partition.DuePartition{Due: math.MaxInt64} // the first that is not due; the others are left out
 	for name, p := range s.spaces[ns.Name].partitions {
-		if shardOf(ns, name) == shard {
-			list = append(list, partition.DuePartition{Partition: name, Due: p.due})
-			if p.due <= s.now() {
-				total++
-			}
+		one := partition.DuePartition{Partition: name, Due: p.due}
+		switch {
+		case shardOf(ns, name) != shard:
+		case p.due <= now:
+			list = append(list, one)
+		case p.due < next.Due:
+			next = one
 		}
 	}
+	total = len(list)
 	slices.SortFunc(list, func(a, b partition.DuePartition) int {
 		if a.Due != b.Due {
 			return int(a.Due - b.Due)
 		}
 		return strings.Compare(a.Partition, b.Partition)
 	})
+	if next.Partition != "" {
+		list = append(list, next)
+	}
 	list = list[min(offset, len(list)):]
 	return list[:min(limit, len(list))], total, nil
 }

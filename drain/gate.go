@@ -13,21 +13,35 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
+// What a failed Write counts while no Write is answered. tripAt in all trip the
+// breaker. A partition that newly fails says more about the sink than one that is
+// known to, whose own back-off bounds what it costs, and a time-out, a lost
+// connection or a throttle more than either. So 64 time-outs trip it, 256 new
+// partitions, or 1024 Writes of known ones, all in a row.
 const (
-	// tripAt is how many partitions in a row must newly fail, with no Write
-	// answered in between, before it is the sink that failed and not they. Fewer,
-	// and those known to fail, cannot hammer a dead sink: each of them has its
-	// own back-off.
-	tripAt = 8
-	// probePause bounds the wait between two probes of a tripped sink. The search
-	// for a partition that it still answers takes one probe for each that it
-	// does not, so this is also what a healthy partition waits for.
-	probePause = time.Second
+	tripAt          = 1024
+	knownFailure    = 1
+	newFailure      = 4
+	sinkWideFailure = 16
+)
+
+// Probes of a tripped sink begin at 100 a second and slow down to one a second
+// within about a minute. So a sink that still answers one new partition in twenty
+// is found alive within the second, and a dead one is left alone.
+const (
+	probePauseMin, probePause = 10 * time.Millisecond, time.Second
+	probeGrowth               = 1.02
+	// probeRound is the shortest wait between two looks for partitions to probe;
+	// quicker probes go out together.
+	probeRound = 100 * time.Millisecond
+	// probesAtOnce bounds quick probes that hang: while so many Writes run, one a
+	// probePause is added.
+	probesAtOnce = int(probeRound / probePauseMin)
 )
 
 // A gate decides how much of a namespace may be claimed: nothing until its sink
-// is open, one lease now and then while the sink seems dead, else all that the
-// workers can take. What is not claimed stays in the store and ages honestly.
+// is open, a few probes while the sink seems dead, else all that the workers can
+// take. What is not claimed stays in the store and ages honestly.
 type gate struct {
 	sink   sink.Sink
 	cfg    Config
@@ -39,8 +53,9 @@ type gate struct {
 	touched  bool      // Open was called, so Close must be
 	writes   int       // Writes that run
 	known    standing  // of the partitions
-	suspects int       // partitions that newly failed since a Write was answered
-	probes   int       // since the breaker tripped; 0 = it has not
+	failures int       // since a Write was answered, by their weight
+	broken   bool      // the breaker has tripped
+	probes   int       // since then
 	resume   time.Time // no probe before
 }
 
@@ -59,7 +74,7 @@ func (g *gate) wait(ctx context.Context) bool {
 	for {
 		g.mu.Lock()
 		closed, changed, pause := !g.open, g.changed, time.Until(g.resume)
-		tripped := g.probes > 0
+		tripped := g.broken
 		g.mu.Unlock()
 		if closed || tripped && pause > 0 {
 			if closed {
@@ -88,41 +103,52 @@ func wake(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 }
 
 // pass returns which of the named partitions, which are due, may be claimed now:
-// all, none, or the one of a probe. A probe is taken by asking for it; unused
-// gives it back.
+// all, none, or those of a round of probes. Probes are taken by asking for them;
+// unused gives them back.
 func (g *gate) pass(names []string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case !g.open:
 		return nil
-	case g.probes == 0:
+	case !g.broken:
 		return names
 	case time.Until(g.resume) > 0:
 		return nil
 	}
-	g.probes++
-	g.pauseProbes()
-	return []string{g.known.healthiest(names)}
+	pause := g.probeEvery()
+	names = g.known.healthiest(names, max(1, int(probeRound/pause)))
+	g.probes += len(names)
+	g.pauseProbes(time.Duration(len(names)) * pause)
+	return names
 }
 
 // tripped reports whether only probes pass.
 func (g *gate) tripped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.probes > 0
+	return g.broken
 }
 
-func (g *gate) pauseProbes() {
-	g.resume = time.Now().Add(backoff(g.cfg.BackoffBase, min(g.cfg.BackoffMax, probePause), g.probes, 0.5+rand.Float64()/2))
+// probeEvery is the present pause between two probes.
+func (g *gate) probeEvery() time.Duration {
+	most := min(g.cfg.BackoffMax, probePause)
+	if g.writes >= probesAtOnce {
+		return most
+	}
+	return time.Duration(min(float64(most), float64(probePauseMin)*math.Pow(probeGrowth, float64(g.probes))))
 }
 
-// unused gives a probe back for which nothing was due.
-func (g *gate) unused() {
+func (g *gate) pauseProbes(d time.Duration) {
+	g.resume = time.Now().Add(d/2 + time.Duration(rand.Float64()*float64(d/2)))
+}
+
+// unused gives n probes back for which nothing was due.
+func (g *gate) unused(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.probes > 1 {
-		g.probes--
+	if g.broken {
+		g.probes = max(0, g.probes-n)
 		g.resume = time.Time{}
 		g.change()
 	}
@@ -150,21 +176,32 @@ func (g *gate) leave(partition string, v verdict) {
 		g.health.metrics.sinkOpen.Set(0)
 		g.change()
 	}
-	switch {
-	case v.all != unsettled:
-		g.known.answered(partition)
-		g.suspects = 0
-		if g.probes > 0 {
-			g.probes = 0
-			g.health.metrics.sinkTripped.Set(0)
-			g.change()
-		}
-	case g.known.failed(partition) && g.probes == 0:
-		if g.suspects++; g.suspects >= tripAt {
-			g.suspects, g.probes = 0, 1
-			g.pauseProbes()
-			g.health.metrics.sinkTripped.Set(1)
-		}
+	if v.all != unsettled {
+		g.answered(partition)
+		return
+	}
+	weight := knownFailure
+	if g.known.failed(partition) {
+		weight = newFailure
+	}
+	if v.sinkWide() {
+		weight = sinkWideFailure
+	}
+	if g.failures += weight; !g.broken && g.failures >= tripAt {
+		g.broken, g.probes = true, 0
+		g.pauseProbes(probeRound)
+		g.health.metrics.sinkTripped.Set(1)
+	}
+}
+
+// answered notes that the sink works for a partition; g.mu is held.
+func (g *gate) answered(partition string) {
+	g.known.answered(partition)
+	g.failures = 0
+	if g.broken {
+		g.broken = false
+		g.health.metrics.sinkTripped.Set(0)
+		g.change()
 	}
 }
 

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -121,8 +122,15 @@ func TestDeadSinkIsProbedNotHammered(t *testing.T) {
 		}
 		r.start()
 		time.Sleep(time.Minute)
-		if got := len(r.sink.seen()); got > 64+100 {
+		// 256 partitions newly fail, those of the workers' last round too, and then
+		// come 232 probes until they are a second apart.
+		if got := len(r.sink.seen()); got > 256+64+232+60 {
 			t.Errorf("%d writes to a dead sink in a minute", got)
+		}
+		before := len(r.sink.seen())
+		time.Sleep(time.Minute)
+		if got := len(r.sink.seen()) - before; got > 100 {
+			t.Errorf("%d writes to a dead sink in the next minute", got)
 		}
 		if got := r.value(r.metrics().sinkTripped); got != 1 {
 			t.Errorf("tripped gauge %v", got)
@@ -229,8 +237,8 @@ func TestHealthyPartitionIsFoundAmongManyThatFailFromTheStart(t *testing.T) {
 		}
 		r.store.produce(r.ns, "ok", 1, 0)
 		r.start()
-		// 64 workers fail at once; each of the other 136 may cost a probe.
-		time.Sleep(140 * probePause)
+		// 200 new partitions do not trip the breaker.
+		time.Sleep(2 * r.ns.Policy.Linger)
 		if got := len(r.sink.accepted("ok")); got != 1 {
 			t.Fatalf("the healthy partition was delivered %d times", got)
 		}
@@ -296,44 +304,76 @@ func TestFlappingSinkIsOneStoryInTheLog(t *testing.T) {
 	})
 }
 
-func TestProbeForWhichNothingWasDueIsGivenBack(t *testing.T) {
+func TestProbesForWhichNothingWasDueAreGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
 		time.Sleep(time.Millisecond)
 		g := r.d.outlets[0].gate
-		for p := range tripAt {
-			if !g.enter() {
-				t.Fatal("the sink is not open")
+		fail := func(n int, reason string) {
+			for p := range n {
+				if !g.enter() {
+					t.Fatal("the sink is not open")
+				}
+				g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reason})
 			}
-			g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reasonError})
 		}
-		due := []string{"0", "a", "b"}
+		fail(tripAt/newFailure, reasonError)
+		due := []string{"0"}
+		for i := range 30 {
+			due = append(due, fmt.Sprint("new", i))
+		}
 		if got := g.pass(due); len(got) != 0 {
 			t.Fatalf("%v pass right after the breaker tripped", got)
 		}
 		g.wait(t.Context())
-		if got := g.pass(due); len(got) != 1 || got[0] == "0" {
-			t.Fatalf("%v pass as a probe", got)
+		got := g.pass(due)
+		if len(got) != probesAtOnce || slices.Contains(got, "0") {
+			t.Fatalf("%v pass as probes", got)
 		}
-		if got := g.pass(due); len(got) != 0 {
-			t.Fatalf("%v pass beside the probe", got)
+		if again := g.pass(due); len(again) != 0 {
+			t.Fatalf("%v pass beside the probes", again)
 		}
-		g.unused()
+		g.unused(len(got))
 		if got := g.pass(due[:1]); len(got) != 1 {
-			t.Fatalf("%v pass after the probe was given back", got)
+			t.Fatalf("%v pass after the probes were given back", got)
 		}
 		g.enter()
 		g.leave("p", verdict{all: refused, reason: reasonPermanent})
 		if got := g.pass(due); len(got) != len(due) {
 			t.Fatalf("%v pass after an answer", got)
 		}
-		for p := range tripAt {
+		fail(tripAt/newFailure, reasonError)
+		if got := g.pass(due); len(got) != len(due) {
+			t.Fatalf("%v pass after as many failed that are known to", got)
+		}
+		fail(tripAt/sinkWideFailure, reasonTimeout)
+		if got := g.pass(due); len(got) != 0 {
+			t.Fatalf("%v pass after a round of time-outs", got)
+		}
+		r.stop()
+	})
+}
+
+func TestProbesThatHangSlowTheNextOnesDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		time.Sleep(time.Millisecond)
+		g := r.d.outlets[0].gate
+		for range probesAtOnce {
+			g.enter()
+		}
+		for p := range tripAt / newFailure {
 			g.enter()
 			g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reasonError})
 		}
-		if got := g.pass(due); len(got) != len(due) {
-			t.Fatalf("%v pass after partitions failed that are known to", got)
+		g.wait(t.Context())
+		if got := g.pass([]string{"a", "b"}); len(got) != 1 {
+			t.Errorf("%v pass while %d probes hang", got, probesAtOnce)
+		}
+		if pause := time.Until(g.resume); pause < probePause/2 {
+			t.Errorf("the next follows in %v", pause)
 		}
 		r.stop()
 	})

@@ -41,21 +41,21 @@ func enter(list map[string]struct{}, partition string) (added bool) {
 	return true
 }
 
-// healthiest is the partition whose Write is the likeliest to be answered: the
-// first that was answered last time, else any not known to fail, by chance lest
-// an order of the names hides the one, else the first.
-func (s standing) healthiest(names []string) string {
-	var unknown []string
+// healthiest are up to n partitions whose Writes are the likeliest to be answered:
+// those that were answered last time, then those not known to fail, picked at
+// random so that no order of names hides a healthy one, then the others in order.
+func (s standing) healthiest(names []string, n int) []string {
+	var well, unknown, sick []string
 	for _, name := range names {
 		if _, ok := s.well[name]; ok {
-			return name
-		}
-		if _, ok := s.sick[name]; !ok {
+			well = append(well, name)
+		} else if _, ok := s.sick[name]; ok {
+			sick = append(sick, name)
+		} else {
 			unknown = append(unknown, name)
 		}
 	}
-	if len(unknown) > 0 {
-		return unknown[rand.IntN(len(unknown))]
-	}
-	return names[0]
+	rand.Shuffle(len(unknown), func(i, j int) { unknown[i], unknown[j] = unknown[j], unknown[i] })
+	list := append(append(well, unknown...), sick...)
+	return list[:min(n, len(list))]
 }

@@ -45,6 +45,15 @@ func (v *verdict) fateOf(batch, entry int, err error) (fate, error) {
 	return v.all, err
 }
 
+// sinkWide reports whether a failure is rather the sink's than the partition's.
+func (v *verdict) sinkWide() bool {
+	switch v.reason {
+	case reasonTimeout, reasonNotConnected, reasonThrottled:
+		return true
+	}
+	return false
+}
+
 // judge reads the error of a Write. Where an error says two things, the one
 // that keeps the entries wins: what is retried in vain expires in the end, what
 // is given up in error is lost.
