@@ -25,7 +25,13 @@ type account struct {
 }
 
 func newAccount(lease *partition.Lease) account {
-	return account{lease: lease, classes: make([]class, len(lease.Entries))}
+	a := account{lease: lease, classes: make([]class, len(lease.Entries))}
+	for at, done := range lease.Done {
+		if done {
+			a.mark(at, delivered)
+		}
+	}
+	return a
 }
 
 func (a *account) mark(at int, c class) { a.classes[at] = c }
@@ -75,10 +81,18 @@ func (a *account) count(lo, hi int) (n [classes]int) {
 }
 
 // release is the settlement that gives the rest back; the caller sets when it
-// comes due and how often it was presented.
+// comes due and how often it was presented. What the sink accepted behind the
+// first entry that must wait is not presented again.
 func (a *account) release() *partition.Settlement {
 	at := a.lease.From + int64(a.settled)
-	return &partition.Settlement{Lease: a.lease, Lo: at, Hi: at}
+	s := &partition.Settlement{Lease: a.lease, Lo: at, Hi: at}
+	if a.count(a.settled, len(a.classes))[delivered] > 0 {
+		s.Done = make([]bool, len(a.classes))
+		for at := a.settled; at < len(a.classes); at++ {
+			s.Done[at] = a.classes[at] == delivered
+		}
+	}
+	return s
 }
 
 // stands notes that the store's range begins at seq, whatever is known of the

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -11,9 +12,22 @@ import (
 
 // The rules of the scripts claim, commit and release, as the fake store keeps them.
 
-func (p *fakePartition) pop(n int64) {
+// pop takes the n oldest entries, and returns how many of them the sink has
+// accepted: whatever takes those, they are delivered.
+func (p *fakePartition) pop(n int64) (done int64) {
+	done = p.doneIn(p.head, p.head+n)
 	p.entries = slices.Clone(p.entries[n:])
 	p.head += n
+	return done
+}
+
+func (p *fakePartition) doneIn(lo, hi int64) (n int64) {
+	for seq := range p.done {
+		if seq >= lo && seq < hi {
+			n++
+		}
+	}
+	return n
 }
 
 func (sp *fakeSpace) die(name string) {
@@ -28,11 +42,15 @@ func (s *fakeStore) claim(c *partition.Claim, until time.Time, lease time.Durati
 	if p == nil || p.due > now {
 		return
 	}
+	head := p.head
 	for len(p.entries) > 0 && p.entries[0].Occurred < now-pol.MaxAge.Milliseconds() {
-		p.pop(1)
-		c.Expired++
+		if p.pop(1) > 0 {
+			sp.ledger.Delivered++
+		} else {
+			c.Expired++
+		}
 	}
-	if c.Expired > 0 {
+	if p.head > head {
 		sp.ledger.Expired += int64(c.Expired)
 		p.token, p.hasFrom = "", false
 	}
@@ -65,6 +83,12 @@ func (s *fakeStore) claim(c *partition.Claim, until time.Time, lease time.Durati
 		Cuts: cuts, Entries: slices.Clone(p.entries[:to-p.head]), Until: until,
 	}
 	c.Lease = l
+	if p.doneIn(p.head, to) > 0 {
+		l.Done = make([]bool, len(l.Entries))
+		for i := range l.Done {
+			l.Done[i] = p.done[p.head+int64(i)]
+		}
+	}
 	if pol.Delivery == partition.AtMostOnce {
 		sp.ledger.Delivered += to - p.head
 		p.pop(to - p.head)
@@ -107,6 +131,16 @@ func (s *fakeStore) settle(t *partition.Settlement) error {
 		if t.Delay < 0 || t.Attempt < 0 {
 			panic(fmt.Sprintf("release with delay %v attempt %d", t.Delay, t.Attempt))
 		}
+		for i, done := range t.Done {
+			seq := t.Lease.From + int64(i)
+			if !done || p.done[seq] || seq < p.from {
+				continue
+			}
+			if p.done[seq] = true; seq < p.head { // evicted while it was out
+				sp.ledger.Evicted--
+				sp.ledger.Delivered++
+			}
+		}
 		p.token, p.hasFrom, p.attempt = "", false, t.Attempt
 		p.due = s.now() + t.Delay.Milliseconds()
 		return nil
@@ -125,15 +159,17 @@ func (s *fakeStore) settle(t *partition.Settlement) error {
 	case t.Lo != p.from || t.Hi > p.to:
 		return &partition.RangeError{From: p.from}
 	}
+	counted := p.doneIn(t.Lo, min(p.head, t.Hi)) // delivered when they were evicted
 	reclaimed := min(max(p.head-t.Lo, 0), t.Hi-t.Lo)
-	sp.ledger.Evicted -= reclaimed
-	sp.ledger.Delivered += int64(t.Delivered)
+	sp.ledger.Evicted -= reclaimed - counted
+	sp.ledger.Delivered += int64(t.Delivered) - counted
 	sp.ledger.Expired += int64(t.Expired)
 	sp.ledger.Dead += int64(t.Dead)
 	sp.letters = append(sp.letters, t.DeadLetters...)
 	if t.Hi > p.head {
 		p.pop(t.Hi - p.head)
 	}
+	maps.DeleteFunc(p.done, func(seq int64, _ bool) bool { return seq < t.Hi })
 	p.from, p.committed = t.Hi, t.Hi
 	if t.Hi == p.to {
 		p.held, p.hasFrom, p.token = false, false, ""

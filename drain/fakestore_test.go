@@ -69,6 +69,7 @@ type fakePartition struct {
 	cuts      []int64
 	attempt   int
 	token     string
+	done      map[int64]bool // of the held range: what releases said that the sink accepted
 }
 
 var _ Store = (*fakeStore)(nil)
@@ -117,7 +118,7 @@ func (s *fakeStore) produceAll(ns *partition.Namespace, name string, age time.Du
 	now := s.now()
 	if p == nil {
 		head := max(now*1000, sp.mark)
-		p = &fakePartition{head: head, tail: head, due: now + ns.Policy.Linger.Milliseconds()}
+		p = &fakePartition{head: head, tail: head, done: map[int64]bool{}, due: now + ns.Policy.Linger.Milliseconds()}
 		sp.partitions[name] = p
 	}
 	for _, payload := range payloads {
@@ -129,8 +130,9 @@ func (s *fakeStore) produceAll(ns *partition.Namespace, name string, age time.Du
 	}
 	sp.ledger.Accepted += int64(len(payloads))
 	if over := len(p.entries) - ns.Policy.Capacity; over > 0 {
-		p.pop(int64(over))
-		sp.ledger.Evicted += int64(over)
+		done := p.pop(int64(over))
+		sp.ledger.Delivered += done
+		sp.ledger.Evicted += int64(over) - done
 	}
 	if !p.held && len(p.entries) >= min(ns.Policy.Batch, ns.Policy.Capacity) {
 		p.due = now
@@ -145,8 +147,9 @@ func (s *fakeStore) vanish(ns *partition.Namespace, name string, n int) {
 	defer s.mu.Unlock()
 	sp := s.spaces[ns.Name]
 	p := sp.partitions[name]
-	p.pop(int64(n))
-	sp.ledger.Lost += int64(n)
+	done := p.pop(int64(n))
+	sp.ledger.Delivered += done
+	sp.ledger.Lost += int64(n) - done
 	if p.hasFrom {
 		p.from = max(p.from, p.head)
 	}

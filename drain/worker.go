@@ -121,7 +121,12 @@ type attempt struct {
 	batches []*sink.Batch
 	entries int
 	stale   time.Time // when its oldest entry goes stale
+	oldest  int64     // the time of that entry
 	trial   bool      // its entries have less life than the notice
+}
+
+func (a *attempt) staleAt(e sink.Entry) time.Time {
+	return a.stale.Add(time.Duration(e.Occurred-a.oldest) * time.Millisecond)
 }
 
 // prepare leaves out what vanished, drops what has gone stale, and what would
@@ -172,7 +177,7 @@ func (r *run) prepare(u unit) (a attempt, known bool) {
 			Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.fresh(first, last+1, n),
 		})
 	}
-	a.stale = now.Add(shortest)
+	a.stale, a.oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()
 	return a, true
 }
 
@@ -246,10 +251,12 @@ func (r *run) attempt(a attempt, last time.Time) (verdict, error) {
 }
 
 // apply enters the verdict into the account. It is true when entries wait for
-// another attempt: what came after them is then neither written nor kept, for
-// the order of a partition goes before the saving of a few duplicates.
+// another attempt: what came after this Write is then not written, for the order
+// of a partition goes first. What the sink accepted in this Write is kept, for
+// the sink itself chose the order when it named the entries that wait.
 func (r *run) apply(a attempt, v verdict, err error) (waits bool) {
-	var deadline time.Time
+	var deadline time.Time // of the first batch that must wait, without what was accepted
+	first := -1
 	for i, b := range a.batches {
 		for j, e := range b.Entries {
 			at := int(e.Seq - r.lease.From)
@@ -261,15 +268,20 @@ func (r *run) apply(a attempt, v verdict, err error) (waits bool) {
 			case fate == refused && (v.all != refused || a.entries == 1):
 				r.bury(at, sink.AppendDeadLine(nil, b, j, reasonRejected, cause))
 				r.o.health.buried(b.Partition, e.Seq, cause)
-			case fate == unsettled && !waits:
-				waits, deadline = true, b.Deadline
+			case fate == unsettled && (first < 0 || first == i):
+				waits, first = true, i
+				if stale := a.staleAt(e); stale.After(deadline) {
+					deadline = stale
+				}
 			}
 		}
 	}
 	if !waits {
 		return false
 	}
-	r.o.metrics.entries.WithLabelValues(outcomeRetried).Add(float64(r.tried - r.progress()))
+	// A dead letter behind them is not committed, so it comes again, too.
+	again := r.count(r.progress(), r.tried)
+	r.o.metrics.entries.WithLabelValues(outcomeRetried).Add(float64(again[pending] + again[dead]))
 	if v.reason != reasonStopped {
 		cfg := r.o.cfg
 		wait := backoff(cfg.BackoffBase, cfg.BackoffMax, r.lease.Attempt, rand.Float64())

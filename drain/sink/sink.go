@@ -23,7 +23,9 @@ import (
 // blocks until the target has answered or ctx ends, neither sleeps nor retries
 // by itself, and keeps no reference to a payload after it returned. Batches of
 // one partition arrive in order; a batch comes again, with a higher Attempt,
-// after a failure or a crash. What the returned error means:
+// after a failure or a crash. A sink that names entries to retry (*BatchError)
+// chooses another order: those come again without the ones it accepted, and so
+// behind them. What the returned error means:
 //
 //	nil                    every entry was accepted
 //	any plain error        retryable, all of it, until the deadline
@@ -63,7 +65,8 @@ type Caps struct {
 type Entry = partition.Entry
 
 // Batch is 1 to 128 consecutive entries of one partition, oldest first. Entries
-// that went stale are left out, so sequences may have gaps.
+// that went stale, or were accepted before, are left out, so sequences may have
+// gaps.
 type Batch struct {
 	Namespace string
 	Partition string
