@@ -158,8 +158,8 @@ func (l *loop) nothing(p pause, now int64, cut bool) pause {
 // depth is how many batches a lease may cover: as many as all that are due may
 // have in turn within leaseWork, by what the store and the sink at its present
 // pace take. So a quick sink saves round trips, and with a slow one, or with many
-// partitions, none waits for another's backlog. Under at-most-once it is one, for
-// that is what a crash may lose.
+// partitions, none waits for another's backlog. Under at-most-once it is one,
+// for each batch waits for a commit of its own anyway.
 func (l *loop) depth(due, free int) int {
 	if l.o.target.Namespace.Policy.Delivery == partition.AtMostOnce {
 		return 1
@@ -269,9 +269,8 @@ func (l *loop) recovered() {
 	}
 }
 
-// forget gives back the claims that may have run unseen. Where that fails, and
-// under at-most-once, the store keeps its word without us: the lease lapses,
-// and what was settled at the claim is lost as in a crash.
+// forget gives back the claims that may have run unseen. Where that fails the
+// lease lapses.
 func (l *loop) forget() {
 	if len(l.unknown) == 0 {
 		return

@@ -295,45 +295,6 @@ func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-func TestAtMostOnceWritesEachBatchOnceAndSettlesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(p *partition.Policy) { p.Delivery = partition.AtMostOnce })
-		calls, running := 0, 0
-		r.sink.write = func(context.Context, []*sink.Batch) error {
-			if running++; running > 1 {
-				t.Error("two batches of a partition side by side")
-			}
-			defer func() { running-- }()
-			time.Sleep(50 * time.Millisecond)
-			switch calls++; calls {
-			case 2:
-				return errDown
-			case 3:
-				return sink.Permanent(errDown)
-			case 4:
-				panic("sink")
-			case 5:
-				var e sink.BatchError
-				e.Fail(0, 1, errDown)
-				return &e
-			}
-			return nil
-		}
-		r.store.produce(r.ns, "p", 1000, 0)
-		r.start()
-		r.drained(10 * time.Second)
-		r.stop()
-		r.wantLedger(partition.Ledger{Accepted: 1000, Delivered: 1000})
-		r.ordered("p")
-		if calls != 8 || r.store.counts().settle != 0 {
-			t.Errorf("%d writes, %d settles", calls, r.store.counts().settle)
-		}
-		if d, f := r.outcome(outcomeDelivered), r.outcome(outcomeFailed); f != 3*128+1 || d != 1000-f {
-			t.Errorf("metrics: delivered %d failed %d", d, f)
-		}
-	})
-}
-
 func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)

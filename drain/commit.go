@@ -29,6 +29,7 @@ type settlement struct {
 	lost    bool  // no more to be said: the lease is not ours
 	refused error // the store will not settle this partition
 	moves   int
+	handing int // at-most-once: entries of the commit under way that are not written yet
 }
 
 // commitBehind sends what is done on its way, unless a commit still is. What
@@ -68,23 +69,40 @@ func (r *run) settle() error {
 		if s == nil {
 			s = r.giveBack()
 		}
-		w := r.o.settler.submit(s)
-		<-w.done
-		if r.note(s) {
+		if r.send(s) {
 			continue
 		}
-		failures++
-		wait := commitPauseMin + backoff(commitPauseMin, commitPauseMax, failures, rand.Float64())
-		stopping := r.o.claiming.Err() != nil && failures > stopRetries
-		if r.lost || stopping || time.Until(r.lease.Until) < wait || !sleep(r.o.settling, wait) {
+		if failures++; !r.retry(failures) {
 			break
 		}
-		r.o.metrics.retries.Inc()
 	}
 	if !r.ended && !r.lost {
 		r.lapse()
 	}
 	return r.refused
+}
+
+// send waits for the answer to a settlement and enters it, as note does.
+func (r *run) send(s *partition.Settlement) bool {
+	began := time.Now()
+	w := r.o.settler.submit(s)
+	<-w.done
+	if s.Err == nil && r.atMostOnce() {
+		r.o.commits.took(time.Since(began), false)
+	}
+	return r.note(s)
+}
+
+// retry waits before a settlement is sent again. It is false where that is in
+// vain: the lease is lost or over, or Stop waits.
+func (r *run) retry(failures int) bool {
+	wait := commitPauseMin + backoff(commitPauseMin, commitPauseMax, failures, rand.Float64())
+	stopping := r.o.claiming.Err() != nil && failures > stopRetries
+	if r.lost || stopping || time.Until(r.lease.Until) < wait || !sleep(r.o.settling, wait) {
+		return false
+	}
+	r.o.metrics.retries.Inc()
+	return true
 }
 
 // giveBack is the release of what is not done. Where that is nothing, because
@@ -141,10 +159,16 @@ func (r *run) pass(at int, vanished bool) {
 	if vanished {
 		r.o.metrics.entries.WithLabelValues(outcomeLost).Add(float64(at - r.settled))
 	} else {
-		r.o.metrics.settled(r.count(r.settled, at))
+		r.countSettled(r.settled, at)
 	}
 	r.settled = at
 	r.ended = at == len(r.classes)
+}
+
+func (r *run) countSettled(lo, hi int) {
+	n := r.count(lo, hi)
+	n[delivered] -= min(n[delivered], r.handing) // their Write tells
+	r.o.metrics.settled(n)
 }
 
 // moved takes up the range where the store says it stands.
@@ -161,7 +185,7 @@ func (r *run) moved(seq int64) bool {
 		vanished := before
 		if r.unsure { // our own commit, which ran unseen
 			vanished = min(now, done)
-			r.o.metrics.settled(r.count(before, vanished))
+			r.countSettled(before, vanished)
 		}
 		r.o.metrics.entries.WithLabelValues(outcomeLost).Add(float64(now - vanished))
 	}

@@ -164,13 +164,25 @@ func (g *gate) enter() bool {
 	return g.open
 }
 
+// withdraw takes an enter back: there was no Write.
+func (g *gate) withdraw() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ends()
+}
+
+// ends counts a Write out; g.mu is held.
+func (g *gate) ends() {
+	if g.writes--; g.writes == 0 && !g.open {
+		g.change()
+	}
+}
+
 // leave ends a Write of a partition's entries.
 func (g *gate) leave(partition string, v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.writes--; g.writes == 0 && !g.open {
-		g.change()
-	}
+	g.ends()
 	if v.reopen && g.open {
 		g.open = false
 		g.health.metrics.sinkOpen.Set(0)

@@ -18,8 +18,8 @@ const (
 // the hands of our own workers, and those that the store refuses. The store
 // fences the former too, but only while their leases last: without holds a sink
 // that hangs on one partition would be given it again and again, until it held
-// every worker; and under at-most-once, where there is no lease, two batches of
-// a partition would be written side by side.
+// every worker; and under at-most-once, where the commit before a Write ends
+// the lease, two batches of a partition would be written side by side.
 type holds struct {
 	mu    sync.Mutex
 	until map[string]time.Time // zero: until freed

@@ -15,7 +15,7 @@ const (
 	outcomeRetried     = "retried"     // a Write failed and the entry waits for another attempt
 	outcomeUnconfirmed = "unconfirmed" // done, but the commit was lost: it may come again
 	outcomeLost        = "lost"        // vanished from the store while it was out
-	outcomeFailed      = "failed"      // at-most-once only: handed over, not accepted
+	outcomeFailed      = "failed"      // at-most-once only: settled as delivered, but not accepted, or too old after the commit
 )
 
 // Outcomes of claims.

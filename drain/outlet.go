@@ -26,13 +26,14 @@ type outlet struct {
 	log     *zap.Logger
 	metrics *outletMetrics
 
-	pool   *ants.Pool
-	slots  slots
-	gate   *gate
-	health *health
-	pace   pace
-	narrow narrow
-	outage *outage
+	pool    *ants.Pool
+	slots   slots
+	gate    *gate
+	health  *health
+	pace    pace
+	commits pace // of settlements, under at-most-once, where a Write waits for its commit
+	narrow  narrow
+	outage  *outage
 
 	// The three ends of Stop, in this order: no more claims, no more Writes, no
 	// more calls to the store.

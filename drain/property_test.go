@@ -268,6 +268,9 @@ func TestAnyMisbehaviourIsAccountedFor(t *testing.T) {
 			r.stop()
 			for p := range partitions {
 				r.ordered(strings.Repeat("p", p+1))
+				if r.ns.Policy.Delivery == partition.AtMostOnce {
+					r.presentedOnce(strings.Repeat("p", p+1))
+				}
 			}
 			if left := r.store.leased(); len(left) > 0 {
 				rep.Errorf("still leased: %v", left)

@@ -46,12 +46,16 @@ func (d *doomed) add(at int, stale time.Time) {
 func work(o *outlet, lease *partition.Lease) error {
 	r := &run{o: o, account: newAccount(lease)}
 	r.todo = plan(lease, o.caps.MaxBatches, o.narrow.take(lease))
-	if lease.Token == "" {
+	if r.atMostOnce() {
 		r.handOver()
-		return nil
+	} else {
+		r.deliver()
 	}
-	r.deliver()
 	return r.settle()
+}
+
+func (r *run) atMostOnce() bool {
+	return r.lease.Namespace.Policy.Delivery == partition.AtMostOnce
 }
 
 func (r *run) next() unit {
@@ -68,21 +72,19 @@ func (r *run) deliver() {
 		}
 		u := r.next()
 		a, known := r.prepare(u)
-		last := r.lease.Until.Add(-leaseMargin)
 		switch {
 		case !known:
 			return
 		case len(a.batches) == 0:
 			r.commitBehind()
 			continue
-		case time.Until(last) < r.o.cfg.SinkTimeout/2:
-			// A Write that its lease cuts off has an unknown outcome: better none.
+		case r.late():
 			r.remember(u)
 			return
 		case !r.o.gate.enter():
 			return
 		}
-		v, err := r.attempt(a, last)
+		v, err := r.attempt(a, r.last())
 		if r.apply(a, v, err) {
 			return
 		}
@@ -94,27 +96,12 @@ func (r *run) deliver() {
 	}
 }
 
-// handOver writes the batches of an at-most-once lease, each once. The store
-// has settled them at the claim; what fails here shows in the metrics only.
-func (r *run) handOver() {
-	for len(r.todo) > 0 {
-		a, known := r.prepare(r.next())
-		if !known || len(a.batches) == 0 || !r.o.gate.enter() {
-			continue
-		}
-		v, err := r.attempt(a, a.stale)
-		for i, b := range a.batches {
-			for j, e := range b.Entries {
-				if fate, _ := v.fateOf(i, j, err); fate == accepted {
-					r.mark(int(e.Seq-r.lease.From), delivered)
-				}
-			}
-		}
-	}
-	n := r.count(0, len(r.classes))
-	r.o.metrics.settled(n)
-	r.o.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(n[pending]))
-}
+// last is when the last Write of the lease must end.
+func (r *run) last() time.Time { return r.lease.Until.Add(-leaseMargin) }
+
+// late reports whether too little of the lease is left for a Write: one that is
+// cut off has an unknown outcome, so better none.
+func (r *run) late() bool { return time.Until(r.last()) < r.o.cfg.SinkTimeout/2 }
 
 // An attempt is a Write about to be made.
 type attempt struct {
@@ -140,9 +127,10 @@ func (r *run) prepare(u unit) (a attempt, known bool) {
 	if !known {
 		return a, false
 	}
-	notice := r.o.pace.notice(r.o.cfg.SinkTimeout, ns.Policy.MaxAge)
-	if r.tooShort(u, ms, notice) && r.o.pace.trial() {
-		notice, a.trial = 0, true
+	least := r.commitNotice()
+	notice := least + r.o.pace.notice(r.o.cfg.SinkTimeout, ns.Policy.MaxAge)
+	if r.tooShort(u, ms, least, notice) && r.o.pace.trial() {
+		notice, a.trial = least, true
 	}
 	shortest := ns.Policy.MaxAge
 	for _, s := range u.spans {
@@ -181,9 +169,9 @@ func (r *run) prepare(u unit) (a attempt, known bool) {
 	return a, true
 }
 
-// tooShort reports whether notice alone keeps a unit from being written: it has
-// fresh entries, and none with that much life.
-func (r *run) tooShort(u unit, ms int64, notice time.Duration) (short bool) {
+// tooShort reports whether the sink's pace alone keeps a unit from being written:
+// it has entries with more life than least, and none with as much as notice.
+func (r *run) tooShort(u unit, ms int64, least, notice time.Duration) (short bool) {
 	maxAge := r.lease.Namespace.Policy.MaxAge
 	for _, s := range u.spans {
 		for at := max(s.lo, r.settled); at < s.hi; at++ {
@@ -194,7 +182,7 @@ func (r *run) tooShort(u unit, ms int64, notice time.Duration) (short bool) {
 			if life >= notice && life > 0 {
 				return false
 			}
-			short = short || life > 0
+			short = short || life > least
 		}
 	}
 	return short
