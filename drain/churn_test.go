@@ -26,7 +26,7 @@ func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNew(t *testing.
 					return nil
 				}
 				r.start()
-				const seconds = 30
+				const seconds = 12
 				for second := range seconds {
 					for p := range 100 {
 						r.store.produce(r.ns, fmt.Sprintf("bad%d.%d", second, p), 1, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,10 +145,9 @@ func TestAtMostOnceWritesWhatIsLeftAfterEntriesVanished(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce)
 		r.store.produce(r.ns, "p", 20, 0)
-		once := true
+		var once atomic.Bool
 		r.store.stall = func() {
-			if once && len(r.store.leased()) > 0 { // freshness is being judged
-				once = false
+			if len(r.store.leased()) > 0 && once.CompareAndSwap(false, true) { // freshness is being judged
 				r.store.vanish(r.ns, "p", 4)
 			}
 		}
