@@ -2,7 +2,7 @@
 
 GO          ?= go
 FUZZTIME    ?= 10s
-# Such as -json, or -rows=bcd for some of the rows.
+# Such as -json, or -rows=a,sparse or -rows=bcd for some of the rows.
 BENCHFLAGS  ?=
 # make chaos: the same seed plays the same faults; SEEDS plays it and those after it.
 SEED        ?= 1

@@ -17,7 +17,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -47,7 +46,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to measure")
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
 	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed or all")
-	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as abcde; without it all of them")
+	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as a,sparse or bcd; without it all of them")
 	flags.IntVar(&s.rounds, "rounds", 3, "table: how often each side is measured")
 	flags.DurationVar(&s.segment, "segment", 3*time.Second, "table: how long one side is loaded")
 	flags.Float64Var(&s.rate, "rate", 10_000, "throughput: requests a second")
@@ -64,8 +63,12 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		run  func(context.Context, settings) (outcome, error)
 	}{{"throughput", throughput}, {"memory", memory}, {"shed", shed}}
 
-	if strings.Trim(s.rows, rowKeys()) != "" || s.rounds < 1 || s.segment <= 0 {
-		_, _ = fmt.Fprintf(progress, "rows, rounds, segment: want letters of %s, 1 or more, more than 0s\n", rowKeys())
+	if _, err := chosen(s.rows); err != nil {
+		_, _ = fmt.Fprintln(progress, err)
+		return 2
+	}
+	if s.rounds < 1 || s.segment <= 0 {
+		_, _ = fmt.Fprintln(progress, "rounds, segment: want 1 or more, more than 0s")
 		return 2
 	}
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
@@ -20,7 +22,7 @@ const (
 
 // groups are the rows in order of worth.
 var groups = []group{
-	{"ae", "one-event requests", func() []*row {
+	{"one-event requests", func() []*row {
 		return []*row{
 			{Key: "a", Measure: "one-event confirmed requests/s ÷ no-op handler, 512 connections", Goal: 0.80,
 				Note: "closed loop; role all, draining to null:; the no-op is a fasthttp server with the same settings that answers the same bytes"},
@@ -28,7 +30,7 @@ var groups = []group{
 				Note: "the same segments as a, until the buffer is empty, less the linger (1 s) that the last entries have to wait"},
 		}
 	}, oneEvent},
-	{"bcd", "128-entry requests", func() []*row {
+	{"128-entry requests", func() []*row {
 		return []*row{
 			{Key: "b", Measure: "128-entry NDJSON confirmed entries/s ÷ raw produce script", Goal: 0.75,
 				Note: "role ingest, 64 connections, closed loop; raw: partition.Store.Produce in one process, 3 workers × pipelines of 16 scripts of 128 encoded entries"},
@@ -39,38 +41,41 @@ var groups = []group{
 			{Key: "d", Measure: "the same, absolute", Unit: "/s", Goal: 300_000},
 		}
 	}, batches},
-	{"f", "confirm latency at 10 k/s", func() []*row {
+	{"confirm latency at 10 k/s", func() []*row {
 		return []*row{{Key: "f", Measure: "confirm latency p99 at 10 k one-event requests/s", Unit: "ms", Goal: 5, AtMost: true,
 			Note: "open loop, from the moment a request was due; 256 connections, role all, null:"}}
 	}, confirmLatency},
-	{"g", "sink lag at 10 k/s", func() []*row {
+	{"sink lag at 10 k/s", func() []*row {
 		return []*row{{Key: "g", Measure: "sink lag p99 beyond the linger at 10 k/s", Unit: "ms", Goal: 20, AtMost: true,
 			Note: "age of a batch's oldest entry when a webhook on loopback receives it, by the timestamp in it, less 1 s of linger"}}
 	}, sinkLag},
-	{"h", "active partitions", func() []*row {
+	{"active partitions", func() []*row {
 		return []*row{{Key: "h", Measure: "CPU µs per entry, 100,000 active partitions ÷ 1,000", Goal: 1.3, AtMost: true,
 			Note: "server and Redis; 1,000,000 entries in requests of 10 to role ingest, then role drain, batches of 10 on both sides"}}
 	}, activePartitions},
-	{"i", "idle partitions", func() []*row {
+	{"idle partitions", func() []*row {
 		return []*row{{Key: "i", Measure: "Redis commands/s, 100,000 not-yet-due partitions ÷ 100", Goal: 1.2, AtMost: true,
 			Note: "role all, one entry each, linger 2 m, nothing sent meanwhile"}}
 	}, idlePartitions},
-	{"j", "a noisy neighbour", func() []*row {
+	{"a noisy neighbour", func() []*row {
 		return []*row{{Key: "j", Measure: "victim partition's p99 lag, neighbour at 100 × ÷ alone", Goal: 2, AtMost: true,
 			Note: "ms; 100 events/s beside 10,000/s of one other partition; webhook, linger 20 ms, lag as in g"}}
 	}, noisyNeighbour},
-	{"k", "Redis stalled", func() []*row {
+	{"Redis stalled", func() []*row {
 		return []*row{{Key: "k", Measure: "server RSS growth while Redis is stopped ÷ the configured bound", Goal: 1, AtMost: true,
 			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × (max_body + 16 KiB) as ingest.Config says; 503 past it, and the account holds after SIGCONT"}}
 	}, stalled},
 }
 
-// rowKeys are the letters of all rows.
-func rowKeys() (keys string) {
+// rowKeys are the keys of all rows, as a usage error lists them.
+func rowKeys() string {
+	var keys []string
 	for _, g := range groups {
-		keys += g.keys
+		for _, r := range g.rows() {
+			keys = append(keys, r.Key)
+		}
 	}
-	return keys
+	return strings.Join(slices.Compact(keys), ", ")
 }
 
 // segment is what one loaded stretch of one server showed.

@@ -18,7 +18,7 @@ type settings struct {
 	bin, redisServer string
 	rate             float64
 	duration         time.Duration
-	rows             string        // table: those to measure, by their letters; empty measures all
+	rows             string        // table: those to measure, by their keys; empty measures all
 	rounds           int           // table: pairs a row
 	segment          time.Duration // table: how long one side of a pair is loaded
 	partitions       int

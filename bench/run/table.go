@@ -93,10 +93,11 @@ func median(values []float64) float64 {
 // a side breaks is in the table all the same.
 func compare(ctx context.Context, s settings, progress io.Writer) (*table, error) {
 	t := &table{Machine: thisMachine(ctx, s), Faults: []string{}}
-	for _, g := range groups {
-		if s.rows != "" && !strings.ContainsAny(s.rows, g.keys) {
-			continue
-		}
+	wanted, err := chosen(s.rows)
+	if err != nil {
+		return t, err
+	}
+	for _, g := range wanted {
 		rows := g.rows()
 		t.Rows = append(t.Rows, rows...)
 		for round := range s.rounds {
@@ -115,9 +116,49 @@ func compare(ctx context.Context, s settings, progress io.Writer) (*table, error
 // group is rows that share their segments. A round measures every side once, so
 // that rounds alternate them: A B A B …
 type group struct {
-	keys, name string
-	rows       func() []*row
-	round      func(context.Context, *measurement) error
+	name  string
+	rows  func() []*row
+	round func(context.Context, *measurement) error
+}
+
+// has says whether a row of the group has that key.
+func (g group) has(key string) bool {
+	return slices.ContainsFunc(g.rows(), func(r *row) bool { return r.Key == key })
+}
+
+// chosen are the groups of the rows that a list names, in the table's order:
+// keys between commas, where letters may stand together ("bcd,sparse"). An
+// empty list means all.
+func chosen(list string) ([]group, error) {
+	if list == "" {
+		return groups, nil
+	}
+	known := func(key string) bool {
+		return slices.ContainsFunc(groups, func(g group) bool { return g.has(key) })
+	}
+	var keys []string
+	for word := range strings.SplitSeq(list, ",") {
+		if known(word) {
+			keys = append(keys, word)
+			continue
+		}
+		letters := strings.Split(word, "")
+		if len(letters) == 0 || !all(letters, known) {
+			return nil, fmt.Errorf("rows: %q is not usable: want %s, with commas between them", word, rowKeys())
+		}
+		keys = append(keys, letters...)
+	}
+	var some []group
+	for _, g := range groups {
+		if slices.ContainsFunc(keys, g.has) {
+			some = append(some, g)
+		}
+	}
+	return some, nil
+}
+
+func all(words []string, holds func(string) bool) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !holds(w) })
 }
 
 // measurement is one round of a group.

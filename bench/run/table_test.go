@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,13 +79,23 @@ func TestOneSeriesIsReadFromTheMetrics(t *testing.T) {
 	}
 }
 
-func TestEveryRowCanBeAskedForByItsLetter(t *testing.T) {
+func TestRowsAreAskedForByNameOrByLetters(t *testing.T) {
 	t.Parallel()
 	for _, g := range groups {
 		for _, r := range g.rows() {
-			if !strings.Contains(g.keys, r.Key) {
-				t.Errorf("row %s is not in group %q", r.Key, g.keys)
+			if some, err := chosen(r.Key); err != nil || !slices.ContainsFunc(some, func(s group) bool { return s.has(r.Key) }) {
+				t.Errorf("row %s: got %d groups, %v", r.Key, len(some), err)
 			}
+		}
+	}
+	for list, want := range map[string]int{"": len(groups), "bcd": 1, "c,f": 2, "fgb": 3, "f,gb": 3} {
+		if some, err := chosen(list); err != nil || len(some) != want {
+			t.Errorf("%q: got %d groups, %v; want %d", list, len(some), err, want)
+		}
+	}
+	for _, list := range []string{"z", "a,", ",", "bz", "a sparse", "sparce"} {
+		if some, err := chosen(list); err == nil {
+			t.Errorf("%q: got %d groups and no error", list, len(some))
 		}
 	}
 }
