@@ -27,6 +27,7 @@ type Load struct {
 	Partitions   int    // request i goes to partition i modulo this
 	Zipf         bool   // or to one by Zipf's law (exponent 1.1), the same at every run
 	Entries      int    // a request; 1 is sent as a single event, more as NDJSON
+	Mixed        bool   // the entries of a request name their partitions, scattered evenly over all; Zipf has no say
 	PayloadBytes int    // an entry; at least MinPayload
 
 	Connections int // kept alive, one request in flight on each

@@ -21,13 +21,24 @@ const (
 	MinPayload = len(payloadHead) + numberWidth + len(payloadMid) + len(payloadTail)
 )
 
+// A mixed line names the partition of its payload:
+//
+//	{"partition":"bench-0000000042","data":{"n":…}}
+const (
+	mixedHead = `{"partition":"`
+	mixedMid  = `","data":`
+	mixedTail = `}`
+)
+
 // requestBuilder writes whole HTTP requests. It is immutable, so every
 // connection shares it.
 type requestBuilder struct {
 	partitions int64
 	skewed     []uint32 // Zipf: the partition of request i modulo its length
 	entries    int64
-	path       string // up to the partition
+	mixed      bool
+	prefix     string // of a partition's name
+	path       string // up to the partition, or the end of it where entries name theirs
 	head       string // from the end of the partition to the body
 	padding    string
 }
@@ -37,18 +48,27 @@ func newRequestBuilder(l Load, host string) *requestBuilder {
 	if l.Entries > 1 {
 		contentType, length = "application/x-ndjson", (l.PayloadBytes+len("\n"))*l.Entries
 	}
-	var auth string
-	if l.Token != "" {
-		auth = "Authorization: Bearer " + l.Token + "\r\n"
-	}
 	prefix := l.Prefix
 	if prefix == "" {
 		prefix = "bench-"
 	}
+	path := "POST /v1/" + l.Namespace
+	if l.Mixed {
+		contentType = "application/x-ndjson"
+		length = (len(mixedHead) + len(prefix) + numberWidth + len(mixedMid) + l.PayloadBytes + len(mixedTail) + len("\n")) * l.Entries
+	} else {
+		path += "/" + prefix
+	}
+	var auth string
+	if l.Token != "" {
+		auth = "Authorization: Bearer " + l.Token + "\r\n"
+	}
 	b := &requestBuilder{
 		partitions: int64(l.Partitions),
 		entries:    int64(l.Entries),
-		path:       "POST /v1/" + l.Namespace + "/" + prefix,
+		mixed:      l.Mixed,
+		prefix:     prefix,
+		path:       path,
 		head: fmt.Sprintf(" HTTP/1.1\r\nHost: %s\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 			host, auth, contentType, length),
 		padding: strings.Repeat("x", l.PayloadBytes-MinPayload),
@@ -74,19 +94,39 @@ func (b *requestBuilder) partition(i int64) int64 {
 // append writes request i to dst.
 func (b *requestBuilder) append(dst []byte, i int64) []byte {
 	dst = append(dst, b.path...)
-	dst = strconv.AppendInt(dst, b.partition(i), 10)
+	if !b.mixed {
+		dst = strconv.AppendInt(dst, b.partition(i), 10)
+	}
 	dst = append(dst, b.head...)
 	for n := i * b.entries; n < (i+1)*b.entries; n++ {
+		if b.mixed {
+			dst = append(dst, mixedHead...)
+			dst = append(dst, b.prefix...)
+			dst = appendPadded(dst, Scatter(n, b.partitions))
+			dst = append(dst, mixedMid...)
+		}
 		dst = append(dst, payloadHead...)
 		dst = appendPadded(dst, n)
 		dst = append(dst, payloadMid...)
 		dst = append(dst, b.padding...)
 		dst = append(dst, payloadTail...)
-		if b.entries > 1 {
+		if b.mixed {
+			dst = append(dst, mixedTail...)
+		}
+		if b.mixed || b.entries > 1 {
 			dst = append(dst, '\n')
 		}
 	}
 	return dst
+}
+
+// Scatter is the partition, of that many, that entry n of a mixed load goes to:
+// evenly, in no order, and the same at every run (the finaliser of splitmix64).
+func Scatter(n, partitions int64) int64 {
+	x := uint64(n) * 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int64((x ^ x>>31) % uint64(partitions))
 }
 
 func appendPadded(dst []byte, n int64) []byte {
