@@ -74,7 +74,7 @@ hostile: build deps-test ## send hostile input to a real server and check every 
 	$(GO) run ./bench/hostile
 
 .PHONY: bench
-bench: build deps-test ## hold its speed against what fasthttp and Redis allow, and check the accounts (7 minutes)
+bench: build deps-test deps-bench ## hold its speed against what fasthttp and Redis allow, and check the accounts (8 minutes)
 	$(GO) run ./bench/run $(BENCHFLAGS)
 
 .PHONY: bench-peers
@@ -99,3 +99,7 @@ fmt: ## format the code
 .PHONY: deps-test
 deps-test: ## install redis-server for the tests, where apt can
 	@.ci/deps-test
+
+.PHONY: deps-bench
+deps-bench: ## install wrk for make bench, where apt can
+	@.ci/deps-bench

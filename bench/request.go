@@ -129,6 +129,12 @@ func Scatter(n, partitions int64) int64 {
 	return int64((x ^ x>>31) % uint64(partitions))
 }
 
+// Payload is the payload of entry n, of that many bytes.
+func Payload(n int64, bytes int) string {
+	dst := appendPadded([]byte(payloadHead), n)
+	return string(dst) + payloadMid + strings.Repeat("x", bytes-MinPayload) + payloadTail
+}
+
 func appendPadded(dst []byte, n int64) []byte {
 	var digits [numberWidth]byte
 	for i := numberWidth - 1; i >= 0; i-- {

@@ -45,10 +45,12 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.SetOutput(progress)
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to measure")
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
+	flags.StringVar(&s.wrkPath, "wrk", "wrk", "the wrk that loads row a")
 	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed or all")
 	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as a,sparse or bcd; without it all of them")
 	flags.IntVar(&s.rounds, "rounds", 3, "table: how often each side is measured")
 	flags.DurationVar(&s.segment, "segment", 3*time.Second, "table: how long one side is loaded")
+	flags.Float64Var(&s.sparseRate, "sparse-rate", 85_000, "table, sparse: entries a second; 0: as fast as they are answered")
 	flags.Float64Var(&s.rate, "rate", 10_000, "throughput: requests a second")
 	flags.DurationVar(&s.duration, "duration", time.Minute, "throughput: how long")
 	flags.IntVar(&s.partitions, "partitions", 100, "partitions, where a row does not say")
@@ -67,8 +69,8 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		_, _ = fmt.Fprintln(progress, err)
 		return 2
 	}
-	if s.rounds < 1 || s.segment <= 0 {
-		_, _ = fmt.Fprintln(progress, "rounds, segment: want 1 or more, more than 0s")
+	if s.rounds < 1 || s.segment <= 0 || s.sparseRate < 0 {
+		_, _ = fmt.Fprintln(progress, "rounds, segment, sparse-rate: want 1 or more, more than 0s, 0 or more")
 		return 2
 	}
 

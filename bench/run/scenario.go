@@ -16,11 +16,13 @@ import (
 // settings are the command's flags.
 type settings struct {
 	bin, redisServer string
+	wrkPath          string
 	rate             float64
 	duration         time.Duration
 	rows             string        // table: those to measure, by their keys; empty measures all
 	rounds           int           // table: pairs a row
 	segment          time.Duration // table: how long one side of a pair is loaded
+	sparseRate       float64       // table: entries a second of the sparse row
 	partitions       int
 	payload          int
 	connections      int

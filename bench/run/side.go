@@ -26,8 +26,9 @@ import (
 //	         answers the same bytes and does nothing else
 //	produce  the produce script alone, over partition.Store, pipelined
 //	drain    the claim and commit scripts alone, likewise
+//	bare     RPUSH, LRANGE and LTRIM in place of all scripts
 var sides = map[string]func(ctx context.Context, args []string, out io.Writer) error{
-	"noop": noop, "produce": rawProduce, "drain": rawDrain,
+	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands,
 }
 
 // noop serves until ctx ends.
@@ -209,9 +210,14 @@ func (l rawLoad) run(ctx context.Context, out io.Writer, work func(*partition.St
 }
 
 // raw runs one of the raw sides against r's Redis and waits for its figures.
-func (r *rig) raw(ctx context.Context, side string, l rawLoad) (res rawResult, err error) {
+func (r *rig) raw(ctx context.Context, side string, l rawLoad) (rawResult, error) {
 	l.Redis = r.redisURL
-	p, err := startSide(r.dir, side, l.args()...)
+	return r.side(ctx, side, l.args()...)
+}
+
+// side runs one of the sides that end by themselves and reads their figures.
+func (r *rig) side(ctx context.Context, side string, args ...string) (res rawResult, err error) {
+	p, err := startSide(r.dir, side, args...)
 	if err != nil {
 		return res, err
 	}
@@ -226,7 +232,7 @@ func (r *rig) raw(ctx context.Context, side string, l rawLoad) (res rawResult, e
 		return res, err
 	}
 	if err := json.Unmarshal(text, &res); err != nil {
-		return res, fmt.Errorf("raw %s: %.500s", side, text)
+		return res, fmt.Errorf("%s: %.500s", side, text)
 	}
 	return res, nil
 }

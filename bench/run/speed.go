@@ -11,30 +11,18 @@ import (
 	"github.com/spillway-io/spillway/bench/proc"
 )
 
-// oneEvent measures rows a and e.
+// oneEvent measures row e.
 func oneEvent(ctx context.Context, m *measurement) error {
-	l := bench.Load{Duration: m.segment, Partitions: m.partitions, Entries: 1, Connections: manyConns}
-	other, err := m.noop(ctx, l)
-	if err != nil {
-		return err
+	seg, err := m.segmentOf(ctx, oneEventLoad(m), true, "--role=all", "--sink=null:", roomyFlag)
+	if err == nil {
+		m.rows[0].add(seg.endToEnd, 0, &seg.costs)
 	}
-	r, err := m.fresh(ctx, "--role=all", "--sink=null:", roomyFlag)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	seg, err := m.load(ctx, r, l, true, nil)
-	if err != nil {
-		return err
-	}
-	m.rows[0].add(seg.load.Rate(), other, &seg.costs)
-	m.rows[1].add(seg.endToEnd, 0, &seg.costs)
-	return nil
+	return err
 }
 
-// noop is the requests a second that a handler takes which does nothing, under
-// the same load from the same loader.
-func (m *measurement) noop(ctx context.Context, l bench.Load) (float64, error) {
+// noop is the requests a second that a handler takes which does nothing, as
+// measure finds them once the server is warm.
+func (m *measurement) noop(ctx context.Context, warm bench.Load, measure func(dir, url string) (float64, error)) (float64, error) {
 	dir, err := os.MkdirTemp("", "spillway-bench-")
 	if err != nil {
 		return 0, err
@@ -49,9 +37,8 @@ func (m *measurement) noop(ctx context.Context, l bench.Load) (float64, error) {
 		return 0, err
 	}
 	defer p.Stop()
-	l.URL, l.Namespace, l.Timeout, l.PayloadBytes = "http://"+ports[0], "default", requestTimeout, m.payload
-	warm := l
-	warm.Duration = warmUp
+	url := "http://" + ports[0]
+	warm.URL, warm.Namespace, warm.Timeout, warm.PayloadBytes, warm.Duration = url, "default", requestTimeout, m.payload, warmUp
 	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := p.Await(wait, "the no-op server", func(ctx context.Context) error {
@@ -60,11 +47,7 @@ func (m *measurement) noop(ctx context.Context, l bench.Load) (float64, error) {
 	}); err != nil {
 		return 0, err
 	}
-	res, err := bench.Run(ctx, l)
-	if err == nil && res.Errors() > 0 {
-		err = fmt.Errorf("no-op: %d requests failed", res.Errors())
-	}
-	return res.Rate(), err
+	return measure(dir, url)
 }
 
 // batches measures rows b, c and d. Each segment has a Redis of its own, for
