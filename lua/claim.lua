@@ -11,14 +11,14 @@
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2] hash      the shard's ledger
 -- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
--- ARGV[1] string    token of the leases, never used before
+-- ARGV[1] string    token of the leases, never used before; it begins with how long they last, ms, and a dot
 -- ARGV[2] int       entries a batch, at most
 -- ARGV[3] int       batches a lease, at most
--- ARGV[4] bytes     entries that the call reads, at most, though never less than one
+-- ARGV[4] bytes     entries that the call reads, at most, though never less than one; an entry counts as
+--                   512 bytes at least
 -- ARGV[5] ms        max age of an entry
--- ARGV[6] ms        how long the leases last
--- ARGV[7] int       entries that make a full batch, at most the capacity
--- ARGV[8..] string  of each partition: its name, the member of KEYS[1]; each name once
+-- ARGV[6] int       entries that make a full batch, at most the capacity
+-- ARGV[7..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}   an answer for each partition, one of these:
 -- RETURNS {0, due}           not due before that time; due 0 = not active
 -- RETURNS {1, expired}       no lease: everything, or all that one call may drop, was stale
@@ -28,12 +28,13 @@
 -- RETURNS {3}                not looked at: the call has read as much as it may
 -- RETURNS text               refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+-- USES whole, int, time, lease_of, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
 local ready, ledger, token = KEYS[1], KEYS[2], ARGV[1]
 local batch, batches, size = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
-local max_age, lease, full = whole(ARGV[5], 1), whole(ARGV[6], 1), whole(ARGV[7], 1)
-local partitions = #ARGV - 7
-if not (batch and batches and size and max_age and lease and full) or token == '' or partitions < 1
+local max_age, full = whole(ARGV[5], 1), whole(ARGV[6], 1)
+local lease = lease_of(token)
+local partitions = #ARGV - 6
+if not (batch and batches and size and max_age and full) or lease < 1 or partitions < 1
   or #KEYS ~= 2 + 2 * partitions then
   return redis.error_reply('ERR claim: bad arguments')
 end
@@ -42,7 +43,7 @@ local shard, refused = open_shard(ledger)
 if refused then
   return refused
 end
-local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 8))
+local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 7))
 local now = shard.now
 local room = size -- bytes that the call may still read
 local read = false
@@ -51,44 +52,77 @@ local read = false
 local function spend(entries)
   read = true
   for i = 1, #entries do
-    room = room - #entries[i]
+    room = room - math.max(512, #entries[i])
   end
+end
+
+-- lease_fresh leases the first batch of a partition that nobody held, whose entries
+-- were all read and are as many as its hash says: what nearly every claim meets.
+local function lease_fresh(name, m, head, chunk)
+  redis.call('HSET', m, 'token', token, 'from', head, 'to', head + #chunk)
+  shard.due[#shard.due + 1] = now + lease
+  shard.due[#shard.due + 1] = name
+  return { 2, 0, head, 1, '', chunk }
 end
 
 local function claim(name, q, m, due)
   if not due or due > now then
     return { 0, due or 0 }
+  elseif read and room < 4096 then
+    return { 3 }
   end
-  local p, foreign = read_meta(m)
-  if foreign then
-    return foreign
+  local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'big')
+  if v.err then
+    return v.err
   end
-  local done_before = p.done
-  local bound = p.big or p.head and 8192 or 65536
-  local held = p.to and p.head and p.to > p.head
+  local head, tail = tonumber(v[1] or nil), tonumber(v[2] or nil)
+  -- Nobody knows how large the entries of a list without its hash are.
+  local bound = tonumber(v[4] or head and tail and 4096 or 65536)
   if read and bound > room then
     return { 3 }
   end
+  local first = not read
   local step = math.min(batch, math.max(1, math.floor(room / bound)))
   local chunk = redis.pcall('LRANGE', q, 0, step - 1)
   if chunk.err then
     return chunk.err
   end
   spend(chunk)
-  local length = #chunk < step and #chunk or redis.call('LLEN', q)
+  local all = #chunk < step
+  while not all and #chunk < batch and room >= bound do
+    local want = math.min(batch - #chunk, math.floor(room / bound))
+    local some = redis.call('LRANGE', q, #chunk, #chunk + want - 1)
+    spend(some)
+    all = #some < want
+    for i = 1, #some do
+      chunk[#chunk + 1] = some[i]
+    end
+  end
+  local length = all and #chunk or redis.call('LLEN', q)
+  if #chunk < math.min(batch, length) and not first then
+    return { 3 } -- a batch is not cut short because others came before it
+  end
+  if length > 0 then
+    trim_first(shard, q)
+    if not v[3] and head and tail and tail - head == length and (batches == 1 or length - #chunk < full)
+      and not is_stale(chunk[1], now - max_age) then
+      return lease_fresh(name, m, head, chunk)
+    end
+  end
 
+  local p = read_meta(m)
+  local held = p.to and p.head and p.to > p.head
+  local done_before = p.done
   local changed
   if p.head then
     changed = reconcile(shard, p, length, false)
   elseif length > 0 then
-    trim_first(shard, q)
     adopt(shard, m, p, length, true)
   end
   if length == 0 then
     die(shard, name, q, m, p.tail or 0)
     return { 1, 0 }
   end
-  trim_first(shard, q)
   local expired, more
   chunk, expired, more = drop_stale(shard, q, p, chunk, math.max(step, math.min(64, math.floor(size / bound))), now - max_age)
   if p.head == p.tail then
@@ -98,27 +132,22 @@ local function claim(name, q, m, due)
   if p.done ~= done_before then
     write_done(m, p.done)
   end
-  local set = { 'token', token, 'lease', lease }
-  local function put(field, value)
-    set[#set + 1] = field
-    set[#set + 1] = value
-  end
   if changed or expired > 0 then
-    put('head', int(p.head))
-    put('tail', int(p.tail))
-    put('settled', int(p.settled))
-    put('expired', int(p.expired))
+    redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
   end
   if more then
-    set = { unpack(set, 5) }
-    redis.call('HSET', m, unpack(set))
-    redis.call('HDEL', m, 'token', 'lease', 'from')
+    redis.call('HDEL', m, 'token', 'from')
     shard.due[#shard.due + 1] = now
     shard.due[#shard.due + 1] = name
     return { 1, expired }
   end
 
-  local head = p.head
+  head = p.head
+  local set = { 'token', token }
+  local function put(field, value)
+    set[#set + 1] = field
+    set[#set + 1] = value
+  end
   local answer = { 2, expired, head, 1, '' }
   local to = head
   if held and p.to <= head then
@@ -182,8 +211,8 @@ local function claim(name, q, m, due)
       cuts[#cuts + 1] = int(to)
     end
   end
-  put('from', int(head))
-  put('to', int(to))
+  put('from', head)
+  put('to', to)
   if #cuts > 1 and not (held and p.cuts) then -- cuts before from are ignored
     put('cuts', table.concat(cuts, ' '))
   end
@@ -195,7 +224,7 @@ end
 
 local result = { now }
 for i = 1, partitions do
-  result[i + 1] = claim(ARGV[7 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
+  result[i + 1] = claim(ARGV[6 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
 end
 close_shard(ready, ledger, shard)
 return result

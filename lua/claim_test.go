@@ -46,13 +46,13 @@ func TestClaimLeases(t *testing.T) {
 		p.same("reply", reply[:5], []any{2, reply[1], 0, from, 1})
 		p.same("batches", batches(reply), [][]string{entries[:4]})
 		p.same("lapses", p.due(), reply[1].(int64)+p.lease)
-		for field, want := range map[string]any{"from": from, "to": from + 4, "cuts": "", "attempt": "", "token": "t1"} {
+		for field, want := range map[string]any{"from": from, "to": from + 4, "cuts": "", "attempt": "", "token": p.token("t1")} {
 			p.same(field, p.field(field), want)
 		}
 		p.same("entries stay", len(p.list()), 10)
 		again := p.claim("t2")
 		p.same("while it is leased", again, []any{0, again[1], p.due()})
-		p.same("token", p.field("token"), "t1")
+		p.same("token", p.field("token"), p.token("t1"))
 		p.ledgerIs(map[string]int64{"accepted": 10})
 		p.lawful()
 	})
@@ -85,16 +85,17 @@ func TestClaimCoversFurtherBatchesOnlyWhileTheyAreFull(t *testing.T) {
 }
 
 // Redis tells no sizes before it reads, so claims go by the largest entry that
-// the partition ever held, or 8 KiB.
+// the partition ever held, or 4 KiB.
 func TestClaimIsBoundedInBytes(t *testing.T) {
 	for name, row := range map[string]struct{ size, entry, want int }{
 		"one entry always":                  {1, 1000, 1},
-		"less than an entry may be":         {8191, 1000, 1},
-		"room for one that may be 8 KiB":    {8192, 1000, 1},
-		"room for all":                      {12 * 8192, 1000, 12},
+		"less than an entry may be":         {4095, 1000, 1},
+		"room for one that may be 4 KiB":    {4096, 1000, 1},
+		"room for one and a batch":          {2 * 4096, 1000, 5},
+		"room for all":                      {12 * 4096, 1000, 12},
 		"large entries, one fits":           {100_000, 60_000, 1},
 		"large entries, two fit":            {120_000, 60_000, 2},
-		"large entries, a batch of four":    {5 * 60_000, 60_000, 5},
+		"large entries, a batch and one":    {5 * 60_000, 60_000, 5},
 		"large entries, room for all":       {12 * 60_000, 60_000, 12},
 		"an entry larger than a call reads": {1 << 20, 3 << 20, 1},
 	} {
@@ -125,7 +126,7 @@ func TestClaimPresentsALapsedRangeAgainAlongItsCuts(t *testing.T) {
 		p.makeDue()
 		second := p.claim("t2")
 		p.same("second", second, []any{2, second[1], 0, first[3], 2, first[5], first[6]})
-		p.same("token", p.field("token"), "t2")
+		p.same("token", p.field("token"), p.token("t2"))
 		p.makeDue()
 		p.same("third", p.claim("t3")[4], 3)
 		p.same("the first holder", p.delivered("t1", first[3].(int64), first[3].(int64)+4)[0], 0)
@@ -310,8 +311,12 @@ func TestClaimAdoptsAListWithoutItsHash(t *testing.T) {
 func TestClaimRefusesBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(10)...)
-		p.refusesBadArgs(lua.Claim, p.keys(), p.claimArgs("t1"), nil, 2, 3, 4, 5, 7)
-		p.refuses("ERR claim: bad arguments", lua.Claim, p.keys(), p.claimArgs("")...)
+		p.refusesBadArgs(lua.Claim, p.keys(), p.claimArgs("t1"), nil, 2, 3, 4, 5, 6)
+		for _, token := range []string{"", "t1", ".t1", "0.t1", "-5.t1", "15000"} {
+			argv := p.claimArgs("t1")
+			argv[0] = token
+			p.refuses("ERR claim: bad arguments", lua.Claim, p.keys(), argv...)
+		}
 	})
 }
 

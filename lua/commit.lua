@@ -24,28 +24,24 @@
 -- RETURNS {3, from}  refused: the range stands at from
 -- RETURNS text       refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
+-- USES whole, time, open_shard, close_shard, trim_first, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local full, linger = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local max_dead, max_dead_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1)
 local bad = not (full and linger and max_dead and max_dead_bytes)
-local names, commits, letters = {}, {}, 0
+local commits, letters = 0, 0
 local at = 5
 while not bad and at <= #ARGV do
-  local c = {
-    name = ARGV[at], token = ARGV[at + 1], lo = whole(ARGV[at + 2], 0), hi = whole(ARGV[at + 3], 0),
-    delivered = whole(ARGV[at + 4], 0), expired = whole(ARGV[at + 5], 0), dead = whole(ARGV[at + 6], 0), letter = at + 7,
-  }
-  bad = not (c.lo and c.hi and c.delivered and c.expired and c.dead) or c.lo >= c.hi
-    or c.delivered + c.expired + c.dead ~= c.hi - c.lo
+  local lo, hi = whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
+  local delivered, expired, dead = whole(ARGV[at + 4], 0), whole(ARGV[at + 5], 0), whole(ARGV[at + 6], 0)
+  bad = not (lo and hi and delivered and expired and dead) or lo >= hi or delivered + expired + dead ~= hi - lo
   if not bad then
-    at = at + 7 + c.dead
-    letters = letters + c.dead
-    names[#names + 1] = c.name
-    commits[#commits + 1] = c
+    at = at + 7 + dead
+    letters = letters + dead
+    commits = commits + 1
   end
 end
-if bad or #commits == 0 or at ~= #ARGV + 1 or #KEYS ~= 2 + 2 * #commits + math.min(letters, 1) then
+if bad or commits == 0 or at ~= #ARGV + 1 or #KEYS ~= 2 + 2 * commits + math.min(letters, 1) then
   return redis.error_reply('ERR commit: bad arguments')
 end
 
@@ -53,19 +49,19 @@ local shard, refused = open_shard(ledger)
 if refused then
   return refused
 end
-local scores = redis.call('ZMSCORE', ready, unpack(names))
+redis.call('ZCARD', ready) -- refuses a foreign value while nothing is written
 local now = shard.now
 local dead = letters > 0 and KEYS[#KEYS]
 local kept = dead and redis.pcall('LLEN', dead) -- a number, or the error of a foreign value
 
--- bury writes the dead letters of a commit and drops the oldest beyond the bounds.
-local function bury(c)
+-- bury writes dead letters, n from ARGV[first] on, and drops the oldest beyond the bounds.
+local function bury(first, n)
   local add = shard.add
-  for i = c.letter, c.letter + c.dead - 1 do
+  for i = first, first + n - 1 do
     redis.call('RPUSH', dead, ARGV[i])
     add.dead_bytes = add.dead_bytes + #ARGV[i]
   end
-  kept = kept + c.dead
+  kept = kept + n
   while kept > max_dead or kept > 1 and shard.was.dead_bytes + add.dead_bytes > max_dead_bytes do
     add.dead_bytes = add.dead_bytes - #redis.call('LPOP', dead)
     add.dead_evicted = add.dead_evicted + 1
@@ -76,8 +72,8 @@ end
 -- rest_due is when the rest of a partition is due: at once when it is a full batch
 -- (at the back of the queue, so a hot partition starves nobody), else when its
 -- oldest entry has waited for the linger.
-local function rest_due(q, p)
-  if p.tail - p.head >= full or p.big and p.big > 65536 then
+local function rest_due(q, m, p)
+  if p.tail - p.head >= full or tonumber(redis.call('HGET', m, 'big') or 0) > 65536 then
     return now
   end
   local oldest = redis.call('LINDEX', q, 0)
@@ -87,25 +83,31 @@ local function rest_due(q, p)
   return math.min(now, tonumber(string.sub(oldest, 1, 13))) + linger
 end
 
-local function commit(c, q, m, known)
-  local p, foreign = read_meta(m)
-  if foreign then
-    return foreign
-  elseif c.token == '' or p.token ~= c.token then
+local function commit(at, q, m)
+  local name, token, lo, hi = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local delivered, expired, buried = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+  local v = redis.pcall('HMGET', m, 'token', 'head', 'tail', 'from', 'to', 'done')
+  if v.err then
+    return v.err
+  elseif token == '' or v[1] ~= token then
     return 0
   end
   local length = redis.pcall('LLEN', q)
   if type(length) == 'table' then
     return length.err
-  elseif c.dead > 0 and type(kept) == 'table' then
+  elseif buried > 0 and type(kept) == 'table' then
     return kept.err
   end
-  if not p.head then
+  local p = {
+    head = tonumber(v[2] or nil), tail = tonumber(v[3] or nil), from = tonumber(v[4] or nil), to = tonumber(v[5] or nil),
+    done = v[6] or nil, settled = 0,
+  }
+  if not (p.head and p.tail) then
     trim_first(shard, q)
     if length > 0 then
-      adopt(shard, m, p, length, known)
+      adopt(shard, m, p, length, redis.call('ZSCORE', ready, name))
     else
-      die(shard, c.name, q, m, 0)
+      die(shard, name, q, m, 0)
     end
     return 0
   end
@@ -113,70 +115,67 @@ local function commit(c, q, m, known)
   local changed = reconcile(shard, p, length, true)
   if p.head == p.tail then
     trim_first(shard, q)
-    die(shard, c.name, q, m, p.tail)
+    die(shard, name, q, m, p.tail)
     return 0
   end
   local standing = p.from and p.to
-  if not standing or c.hi <= p.from or c.lo ~= p.from or c.hi > p.to then
+  if not standing or hi <= p.from or lo ~= p.from or hi > p.to then
     if changed then
       trim_first(shard, q)
-      redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'settled', int(p.settled))
+      redis.call('HSET', m, 'head', p.head, 'tail', p.tail)
+      redis.call('HINCRBY', m, 'settled', p.settled)
       if p.from ~= old_from then
-        redis.call('HSET', m, 'from', int(p.from))
+        redis.call('HSET', m, 'from', p.from)
         write_done(m, p.done)
       end
     end
-    return not standing and 0 or c.hi <= p.from and 2 or { 3, p.from }
+    return not standing and 0 or hi <= p.from and 2 or { 3, p.from }
   end
 
   local add = shard.add
-  add.delivered = add.delivered + c.delivered
-  add.expired = add.expired + c.expired
-  add.dead = add.dead + c.dead
-  add.reclaimed = add.reclaimed + math.max(0, math.min(p.head - c.lo, c.hi - c.lo))
-  local gone = c.hi - p.head -- entries that leave the list now
-  p.head = math.max(p.head, c.hi)
+  add.delivered = add.delivered + delivered
+  add.expired = add.expired + expired
+  add.dead = add.dead + buried
+  add.reclaimed = add.reclaimed + math.max(0, math.min(p.head - lo, hi - lo))
+  local gone = hi - p.head -- entries that leave the list now
+  p.head = math.max(p.head, hi)
   local empty = p.head == p.tail
   if gone > 0 and not empty then
     redis.call('LTRIM', q, gone, -1)
     shard.wrote = true
   end
-  if c.dead > 0 then
+  if buried > 0 then
     trim_first(shard, q)
-    bury(c)
+    bury(at + 7, buried)
   end
   if empty then
-    die(shard, c.name, q, m, p.tail)
+    die(shard, name, q, m, p.tail)
     return 1
   end
   trim_first(shard, q)
-  local set = {
-    'head', int(p.head), 'settled', int(p.settled + c.delivered + c.dead), 'expired', int(p.expired + c.expired),
-  }
-  local function put(field, value)
-    set[#set + 1] = field
-    set[#set + 1] = value
+  redis.call('HINCRBY', m, 'settled', p.settled + delivered + buried)
+  if expired > 0 then
+    redis.call('HINCRBY', m, 'expired', expired)
   end
-  if changed then
-    put('tail', int(p.tail))
-  end
-  if c.hi == p.to then
-    redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'done', 'token', 'lease')
-    shard.due[#shard.due + 1] = rest_due(q, p)
-    shard.due[#shard.due + 1] = c.name
+  if hi == p.to then
+    redis.call('HSET', m, 'head', p.head, 'tail', p.tail)
+    redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'done', 'token')
+    shard.due[#shard.due + 1] = rest_due(q, m, p)
+    shard.due[#shard.due + 1] = name
   else
-    put('from', int(c.hi))
+    redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'from', hi)
     if p.done then
-      write_done(m, keep_done(p.done, p.to, c.hi))
+      write_done(m, keep_done(p.done, p.to, hi))
     end
   end
-  redis.call('HSET', m, unpack(set))
   return 1
 end
 
 local result = { now }
-for i = 1, #commits do
-  result[i + 1] = commit(commits[i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], scores[i])
+at = 5
+for i = 1, commits do
+  result[i + 1] = commit(at, KEYS[1 + 2 * i], KEYS[2 + 2 * i])
+  at = at + 7 + tonumber(ARGV[at + 6])
 end
 close_shard(ready, ledger, shard)
 return result

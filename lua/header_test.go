@@ -127,12 +127,12 @@ func TestHeaderCheckSeesDrift(t *testing.T) {
 	}
 	for name, edit := range map[string][2]string{
 		"another name":          {"-- claim:", "-- lease:"},
-		"an argument too many":  {"-- ARGV[7] int ", "-- ARGV[7] int       x\n-- ARGV[8] int "},
-		"an argument too few":   {"whole(ARGV[7], 1)", "whole(ARGV[8], 1)"},
+		"an argument too many":  {"-- ARGV[6] int ", "-- ARGV[6] int       x\n-- ARGV[7] int "},
+		"an argument too few":   {"whole(ARGV[6], 1)", "whole(ARGV[7], 1)"},
 		"a key not declared":    {"KEYS[1], KEYS[2]", "KEYS[1], KEYS[3]"},
 		"repeats, unread":       {"#KEYS", "count"},
 		"a reply not declared":  {"return { 3 }", "return { 7 }"},
-		"an include not used":   {"USES whole, int, time", "USES whole, int, time, write_done"},
+		"an include not used":   {"USES whole, int, time", "USES whole, int, time, keep_lease"},
 		"an include not listed": {"USES whole, int, time", "USES whole, time"},
 		"a key made up":         {"redis.call('LLEN', q)", "redis.call('LLEN', 'sw:q')"},
 	} {

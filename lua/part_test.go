@@ -135,8 +135,16 @@ func (p *part) produceOnce(entries ...string) []any {
 	return one(p.must(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, entries...)...))
 }
 
+// token is what the scripts know a lease by, for the name that a test gives it.
+func (p *part) token(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d.%s", p.lease, name)
+}
+
 func (p *part) claimShared(token string) []any {
-	return []any{token, p.batch, p.batches, p.bytes, p.maxAge, p.lease, p.full}
+	return []any{p.token(token), p.batch, p.batches, p.bytes, p.maxAge, p.full}
 }
 
 func (p *part) claimArgs(token string) []any { return append(p.claimShared(token), p.name) }
@@ -156,7 +164,7 @@ func (p *part) claim(token string) []any {
 func (p *part) commitShared() []any { return []any{p.full, p.linger, p.mostDead, p.deadBytes} }
 
 func (p *part) commitOwn(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
-	argv := []any{p.name, token, lo, hi, counts[0], counts[1], counts[2]}
+	argv := []any{p.name, p.token(token), lo, hi, counts[0], counts[1], counts[2]}
 	for _, letter := range letters {
 		argv = append(argv, letter)
 	}
@@ -188,7 +196,7 @@ func (p *part) delivered(token string, lo, hi int64) []any {
 func (p *part) releaseKeys() []string { return []string{p.ready, p.m} }
 
 func (p *part) releaseArgs(token string, delay, attempt int64) []any {
-	return []any{p.name, token, delay, attempt, ""}
+	return []any{p.name, p.token(token), delay, attempt, ""}
 }
 
 func (p *part) release(token string, delay, attempt int64) []any {
@@ -199,7 +207,7 @@ func (p *part) release(token string, delay, attempt int64) []any {
 // releaseDone releases at once what the sink accepted in part.
 func (p *part) releaseDone(token, done string) []any {
 	p.t.Helper()
-	return inner(p.must(lua.Release, p.releaseKeys(), p.name, token, 0, 1, done))
+	return inner(p.must(lua.Release, p.releaseKeys(), p.name, p.token(token), 0, 1, done))
 }
 
 func (p *part) repairArgs() []any {

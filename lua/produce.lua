@@ -58,7 +58,7 @@ end
 -- note_size keeps the size of a partition's largest entry where it is not small: claims
 -- ask for it before they read.
 local function note_size(m, first, k)
-  local big = tonumber(redis.call('HGET', m, 'big') or 8192)
+  local big = tonumber(redis.call('HGET', m, 'big') or 4096)
   local old = big
   for i = first, first + k - 1 do
     big = math.max(big, #ARGV[i])
@@ -88,33 +88,37 @@ local function append(name, q, m, seen, first, k)
   if type(before) == 'table' then
     return before.err
   end
-  local p = {}
+  local last -- the new tail
   local arm, headless = false, false
   local born = before == 0
   if born then
-    local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'done')
-    if v.err then
-      return v.err
+    local old = redis.pcall('HGET', m, 'tail')
+    if type(old) == 'table' then
+      return old.err
     end
-    local head, tail = tonumber(v[1]), tonumber(v[2])
+    local v, head, tail, known
+    if old then
+      v = redis.call('HMGET', m, 'head', 'tail', 'to', 'done')
+      head, tail = tonumber(v[1] or nil), tonumber(v[2])
+      known = redis.call('ZSCORE', ready, name)
+    end
     local vanished = head and tail
-    local known = vanished and redis.call('ZSCORE', ready, name)
     if active >= max_active and not known then
       return answer(0)
     elseif not known then
       active = active + 1
     end
-    p.head = math.max(shard.now_us, shard.mark, vanished and tail or 0)
-    p.tail = p.head + k
-    local written = redis.pcall('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'birth', int(p.head))
+    local birth = math.max(shard.now_us, shard.mark, tail or 0)
+    local written = redis.pcall('HSET', m, 'head', birth, 'tail', birth + k, 'birth', birth)
     if type(written) == 'table' then
       return written.err
     end
+    last = birth + k
     if written < 3 then
       -- Its entries were removed by something else. They are lost, and it is born anew.
-      redis.call('HDEL', m, 'settled', 'expired', 'big', 'from', 'to', 'cuts', 'attempt', 'done', 'token', 'lease')
+      redis.call('HDEL', m, 'settled', 'expired', 'big', 'from', 'to', 'cuts', 'attempt', 'done', 'token')
       if vanished then
-        reconcile(shard, { head = head, tail = tail, settled = 0, to = tonumber(v[3]), done = v[4] or nil }, 0, false)
+        reconcile(shard, { head = head, tail = tail, settled = 0, to = tonumber(v[3] or nil), done = v[4] or nil }, 0, false)
       end
     end
   else
@@ -125,12 +129,11 @@ local function append(name, q, m, seen, first, k)
       end
       arm = held == 0
     end
-    local tail = redis.pcall('HINCRBY', m, 'tail', k)
-    if type(tail) == 'table' then
-      return tail.err
+    last = redis.pcall('HINCRBY', m, 'tail', k)
+    if type(last) == 'table' then
+      return last.err
     end
-    p.tail = tail
-    headless = tail == k -- the hash, or its tail, was not there, though the list is
+    headless = last == k -- the hash, or its tail, was not there, though the list is
   end
 
   for i = first, first + k - 1, 1000 do
@@ -154,15 +157,17 @@ local function append(name, q, m, seen, first, k)
       local head = redis.pcall('HINCRBY', m, 'head', evicted)
       if type(head) == 'table' or head == evicted then
         headless = true -- a hash that lacks its head is a lost hash
-      elseif p.tail - head ~= depth then
+      elseif last - head ~= depth then
         -- I1 comes free here: head and tail are both at hand.
         local v = redis.call('HMGET', m, 'settled', 'from', 'to', 'done')
-        p.head, p.settled = head, tonumber(v[1] or 0)
-        p.from, p.to, p.done = tonumber(v[2]), tonumber(v[3]), v[4] or nil
+        local p = {
+          head = head, tail = last, settled = tonumber(v[1] or 0),
+          from = tonumber(v[2] or nil), to = tonumber(v[3] or nil), done = v[4] or nil,
+        }
         reconcile(shard, p, depth, p.from)
-        redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'settled', int(p.settled))
+        redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled)
         if p.from then
-          redis.call('HSET', m, 'from', int(p.from))
+          redis.call('HSET', m, 'from', p.from)
         end
         write_done(m, p.done)
       end
@@ -170,7 +175,7 @@ local function append(name, q, m, seen, first, k)
   end
   if headless then
     local known = redis.call('ZSCORE', ready, name)
-    adopt(shard, m, p, depth, true)
+    adopt(shard, m, {}, depth, true)
     if not known then
       -- Something else made the list: what it held before this call is accepted now.
       add.accepted = add.accepted + before
@@ -179,7 +184,7 @@ local function append(name, q, m, seen, first, k)
       active = active + 1
     end
   end
-  if largest > 8192 then
+  if largest > 4096 then
     note_size(m, first, k)
   end
 

@@ -14,7 +14,7 @@
 -- RETURNS 1     released
 -- RETURNS text  refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, keep_done, write_done
+-- USES whole, time, keep_done, write_done
 local ready = KEYS[1]
 local partitions = #KEYS - 1
 local bad = partitions < 1 or #ARGV ~= 5 * partitions
@@ -42,8 +42,8 @@ local function release(name, m, token, delay, attempt, done)
     attempt = math.max(0, tonumber(held[2] or 1) - 1)
   end
   local from, to = tonumber(held[3]), tonumber(held[4])
-  redis.call('HDEL', m, 'token', 'lease', 'from')
-  redis.call('HSET', m, 'attempt', int(attempt))
+  redis.call('HDEL', m, 'token', 'from')
+  redis.call('HSET', m, 'attempt', attempt)
   if done ~= '' then
     write_done(m, keep_done(done, to, from))
   end

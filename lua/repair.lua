@@ -17,7 +17,7 @@
 -- RETURNS repaired, expired    1 or 0; stale entries dropped
 -- RETURNS text                 refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+-- USES whole, time, lease_of, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local max_age, ahead = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local partitions = #ARGV - 2
@@ -54,7 +54,7 @@ local function repair(name, q, m, due)
   if p.done and p.token and not leased then
     -- The lease lapsed. What it had accepted is counted here, so its holder may not do so too.
     trim_first(shard, q)
-    redis.call('HDEL', m, 'token', 'lease', 'from')
+    redis.call('HDEL', m, 'token', 'from')
     p.token, p.from = nil, nil
   end
   if p.head then
@@ -70,32 +70,32 @@ local function repair(name, q, m, due)
 
   local furthest = ahead
   if p.token then
-    furthest = math.max(ahead, p.lease)
+    furthest = math.max(ahead, lease_of(p.token))
   elseif p.to then
     furthest = math.max(ahead, max_age)
   end
   local rescore = not due or due > now + furthest
   if rescore then
     -- Whoever may hold the lease keeps it for as long as it was to last.
-    repaired, due = 1, p.token and now + p.lease or now
+    repaired, due = 1, p.token and now + lease_of(p.token) or now
   end
   local expired = 0
   if not (p.token and due > now) then
-    local step = p.head and math.max(1, math.floor(65536 / (p.big or 8192))) or 1
+    local step = p.head and math.max(1, math.floor(65536 / (p.big or 4096))) or 1
     local _
     _, expired = drop_stale(shard, q, p, redis.call('LRANGE', q, 0, 0), math.min(64, 16 * step), now - max_age)
     if p.head == p.tail then
       die(shard, name, q, m, p.tail)
       return repaired, expired
     elseif expired > 0 then
-      redis.call('HDEL', m, 'token', 'lease', 'from')
+      redis.call('HDEL', m, 'token', 'from')
     end
   end
   if changed or expired > 0 then
     trim_first(shard, q)
-    redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'settled', int(p.settled), 'expired', int(p.expired))
+    redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
     if p.from and expired == 0 then
-      redis.call('HSET', m, 'from', int(p.from))
+      redis.call('HSET', m, 'from', p.from)
     end
     write_done(m, p.done)
   end

@@ -173,10 +173,10 @@ func (h *hands) walk(sources map[string]string) {
 			answers("produce", true, h.eval(sources["produce"], keys(call...), argv...), want)
 		},
 		"claim": func(t *rapid.T) {
-			token := fmt.Sprintf("t%d", len(used))
+			token := fmt.Sprintf("%d.t%d", modelLease, len(used))
 			used = append(used, token)
 			batches := rapid.Int64Range(1, 3).Draw(t, "batches")
-			argv := []any{token, batch, batches, 1 << 20, modelMaxAge, modelLease, m.full}
+			argv := []any{token, batch, batches, 1 << 20, modelMaxAge, m.full}
 			var want [][]any
 			call := several()
 			for _, name := range call {
@@ -393,7 +393,6 @@ func (h *hands) compare(m *model, names []string) {
 		if p.token != "" {
 			want["token"] = p.token
 		}
-		put("lease", modelLease, p.token != "")
 		got := h.c.HGetAll(ctx, h.key("m:", name)).Val()
 		maps.DeleteFunc(got, func(k, v string) bool { return (k == "settled" || k == "expired") && v == "0" })
 		if !maps.Equal(got, want) {

@@ -157,9 +157,8 @@ func fillClaims(c *call, claims []*Claim, lease time.Duration) {
 	for _, claim := range claims {
 		c.args = append(c.args, sh.list(claim.Partition), sh.meta(claim.Partition))
 	}
-	token := rand.Text()
-	c.args = append(c.args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes, ns.Policy.MaxAge.Milliseconds(),
-		lease.Milliseconds(), ns.full)
+	token := strconv.FormatInt(max(1, lease.Milliseconds()), 10) + "." + rand.Text()
+	c.args = append(c.args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes, ns.Policy.MaxAge.Milliseconds(), ns.full)
 	for _, claim := range claims {
 		claim.token = token
 		c.args = append(c.args, claim.Partition)

@@ -8,7 +8,7 @@ local function adopt(shard, m, p, length, known)
   p.tail = p.head + length
   p.settled, p.expired = 0, 0
   p.from, p.to, p.cuts, p.done, p.token = nil, nil, nil, nil, nil
-  redis.call('HSET', m, 'head', int(p.head), 'tail', int(p.tail), 'birth', int(p.head), 'big', 65536)
+  redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'birth', p.head, 'big', 65536)
   if not known then
     shard.add.accepted = shard.add.accepted + length
   end

@@ -14,12 +14,12 @@ local function close_shard(ready, ledger, shard)
   for class, n in pairs(shard.add) do
     if n ~= 0 then
       totals[#totals + 1] = class
-      totals[#totals + 1] = int(shard.was[class] + n)
+      totals[#totals + 1] = shard.was[class] + n
     end
   end
   if shard.mark > shard.was.high_water then
     totals[#totals + 1] = 'high_water'
-    totals[#totals + 1] = int(shard.mark)
+    totals[#totals + 1] = shard.mark
   end
   if #totals > 0 then
     redis.call('HSET', ledger, unpack(totals))
