@@ -27,7 +27,8 @@ type Overview struct {
 	Ledger      Ledger
 	Reclaimed   int64         // evicted while leased, then delivered after all
 	DeadLetters int64         // dead letters kept
-	DeadEvicted int64         // dead letters dropped by the bound of their list
+	DeadEvicted int64         // dead letters dropped by the bounds of their list
+	DeadBytes   int64         // size of the dead letters kept
 	Partitions  int64         // partitions with entries
 	Overdue     time.Duration // how long the longest-waiting partition has been due; 0 when none is
 }
@@ -74,6 +75,9 @@ func (s *Store) Overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		o.Reclaimed += field("reclaimed")
 		o.DeadEvicted += field("dead_evicted")
 		o.DeadLetters += r.dead.Val()
+		if r.dead.Val() > 0 { // a list that an operator deleted has no size, whatever was counted
+			o.DeadBytes += field("dead_bytes")
+		}
 		o.Partitions += r.active.Val()
 		if first := r.first.Val(); len(first) == 1 {
 			o.Overdue = max(o.Overdue, time.Duration(now-int64(first[0].Score))*time.Millisecond)

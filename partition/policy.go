@@ -27,6 +27,7 @@ type Policy struct {
 	Shards        int           // key groups, fixed at first use; 1
 	MaxPartitions int           // partitions with entries, over all shards; 100000
 	MaxDead       int           // dead letters kept per shard, oldest dropped first; 10000
+	MaxDeadBytes  int64         // their size together; 64 MiB
 }
 
 // MaxBatch is the most entries a batch may hold: the drain's unit.
@@ -42,6 +43,7 @@ func DefaultPolicy() Policy {
 	return Policy{
 		Capacity: 10_000, MaxAge: 3 * time.Minute, Batch: MaxBatch, Linger: time.Second,
 		Delivery: AtLeastOnce, Shards: 1, MaxPartitions: 100_000, MaxDead: 10_000,
+		MaxDeadBytes: 64 << 20, // what 10,000 letters of 6.7 kB need
 	}
 }
 
@@ -77,6 +79,8 @@ func (p Policy) Validate() error {
 		return &FieldError{"max_partitions", p.MaxPartitions, "1 to 10000000, over all shards"}
 	case p.MaxDead < 1 || p.MaxDead > 1_000_000:
 		return &FieldError{"max_dead", p.MaxDead, "1 to 1000000"}
+	case p.MaxDeadBytes < 1<<20 || p.MaxDeadBytes > 1<<40:
+		return &FieldError{"max_dead_bytes", p.MaxDeadBytes, "1MiB to 1024GiB"}
 	}
 	return nil
 }

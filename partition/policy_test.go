@@ -27,6 +27,7 @@ func TestPolicyNamesTheFieldThatIsWrong(t *testing.T) {
 
 		"max_partitions": {func(p *Policy) { p.MaxPartitions = 0 }, func(p *Policy) { p.MaxPartitions = 10_000_001 }, func(p *Policy) { p.MaxPartitions = math.MaxInt }},
 		"max_dead":       {func(p *Policy) { p.MaxDead = 0 }, func(p *Policy) { p.MaxDead = 1_000_001 }},
+		"max_dead_bytes": {func(p *Policy) { p.MaxDeadBytes = 1<<20 - 1 }, func(p *Policy) { p.MaxDeadBytes = 1<<40 + 1 }},
 	} {
 		for i, change := range changes {
 			p := DefaultPolicy()

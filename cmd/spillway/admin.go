@@ -137,6 +137,7 @@ type namespaceInfo struct {
 	Shards        int                `json:"shards"`
 	MaxPartitions int                `json:"max_partitions"`
 	MaxDead       int                `json:"max_dead"`
+	MaxDeadBytes  int64              `json:"max_dead_bytes"`
 }
 
 func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +146,7 @@ func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
 		p := ns.Policy
 		list = append(list, namespaceInfo{
 			ns.Name, a.sinks[ns.Name], p.Capacity, p.MaxAge.Milliseconds(), p.Batch, p.Linger.Milliseconds(),
-			p.Delivery, p.Shards, p.MaxPartitions, p.MaxDead,
+			p.Delivery, p.Shards, p.MaxPartitions, p.MaxDead, p.MaxDeadBytes,
 		})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
@@ -161,6 +162,7 @@ type account struct {
 	Partitions  int64            `json:"partitions"`
 	DeadLetters int64            `json:"dead_letters"`
 	DeadEvicted int64            `json:"dead_letters_evicted"`
+	DeadBytes   int64            `json:"dead_letters_bytes"`
 	OverdueMS   int64            `json:"overdue_ms"` // of the longest-waiting partition
 	Residual    *int64           `json:"residual,omitempty"`
 }
@@ -189,7 +191,7 @@ func (a *admin) ledger(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := account{
 		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Partitions: o.Partitions,
-		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, OverdueMS: o.Overdue.Milliseconds(),
+		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
 	}
 	if audit {
 		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)

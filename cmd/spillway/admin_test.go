@@ -48,7 +48,7 @@ func setupAdmin(listen string) (*fakeAccounts, *error, http.Handler) {
 		overview: func() (partition.Overview, error) {
 			return partition.Overview{
 				Ledger:    partition.Ledger{Accepted: 21, Delivered: 6, Evicted: 5, Expired: 4, Dead: 3, Lost: 2, Buffered: 1},
-				Reclaimed: 7, DeadLetters: 3, DeadEvicted: 8, Partitions: 9, Overdue: 1500 * time.Millisecond,
+				Reclaimed: 7, DeadLetters: 3, DeadEvicted: 8, DeadBytes: 640, Partitions: 9, Overdue: 1500 * time.Millisecond,
 			}, nil
 		},
 		audit: func() (int64, error) { return 0, nil },
@@ -69,7 +69,7 @@ func askAdmin(h http.Handler, method, path, host string) *httptest.ResponseRecor
 
 func TestAdminRoutes(t *testing.T) {
 	t.Parallel()
-	const ledger = `{"namespace":"default","ledger":{"accepted":21,"delivered":6,"evicted":5,"expired":4,"dead":3,"lost":2,"buffered":1},"reclaimed":7,"partitions":9,"dead_letters":3,"dead_letters_evicted":8,"overdue_ms":1500`
+	const ledger = `{"namespace":"default","ledger":{"accepted":21,"delivered":6,"evicted":5,"expired":4,"dead":3,"lost":2,"buffered":1},"reclaimed":7,"partitions":9,"dead_letters":3,"dead_letters_evicted":8,"dead_letters_bytes":640,"overdue_ms":1500`
 	tests := []struct {
 		method, path string
 		status       int
@@ -78,7 +78,7 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/livez", 200, `{"status":"ok"}`},
 		{"GET", "/readyz", 200, `{"status":"ok"}`},
 		{"GET", "/metrics", 200, "# HELP spillway_ready"},
-		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000}]}`},
+		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864}]}`},
 		{"GET", "/api/v1/namespaces/default", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + `,"residual":0}`},

@@ -77,6 +77,7 @@ type Namespace struct {
 	Shards        int           `name:"shards" default:"1" help:"Key groups of a namespace, fixed when it is first used."`
 	MaxPartitions int           `name:"max-partitions" default:"100000" help:"Partitions of a namespace with entries, at most."`
 	MaxDead       int           `name:"max-dead" default:"10000" help:"Dead letters kept per shard, the oldest dropped first."`
+	MaxDeadBytes  Size          `name:"max-dead-bytes" default:"64MiB" help:"Size of the dead letters kept per shard, the oldest dropped first."`
 
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace is open.
@@ -88,7 +89,7 @@ func (n Namespace) Policy() partition.Policy {
 	return partition.Policy{
 		Capacity: n.Capacity, MaxAge: n.MaxAge, Batch: n.Batch, Linger: n.Linger,
 		Delivery: partition.Delivery(n.Delivery), Shards: n.Shards,
-		MaxPartitions: n.MaxPartitions, MaxDead: n.MaxDead,
+		MaxPartitions: n.MaxPartitions, MaxDead: n.MaxDead, MaxDeadBytes: int64(n.MaxDeadBytes),
 	}
 }
 
