@@ -24,10 +24,12 @@ const (
 	poolSize    = 16
 )
 
-// backend is one Redis, seen through two clients: the way in cannot starve the
-// way out of connections.
+// backend is one Redis, seen through three clients, so that none can starve
+// another of connections: the way in, the way out, and aside of both, reads of
+// people and checks (see readLimit) and the janitor.
 type backend struct {
 	in, out   redis.UniversalClient
+	aside     redis.UniversalClient
 	embedded  bool
 	connected chan struct{} // holds one: a connection was made
 	close     func()
@@ -99,7 +101,7 @@ func openBackend(raw string) (*backend, error) {
 	default:
 		return nil, badURL()
 	}
-	b.in, b.out = client(), client()
+	b.in, b.out, b.aside = client(), client(), client()
 	return b, nil
 }
 

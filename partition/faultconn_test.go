@@ -35,6 +35,7 @@ type faultLine struct {
 
 	mu   sync.Mutex
 	plan func() (kind int, at float64)
+	only string // the digest of the script whose exchanges are meant; empty: of every script
 	seen [faultKinds]int
 }
 
@@ -77,7 +78,7 @@ func (f *faultLine) set(plan func() (int, float64)) {
 func (f *faultLine) next(request []byte) (int, float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.plan == nil || !bytes.Contains(request[:min(len(request), 64)], []byte("\r\nevalsha\r\n")) {
+	if f.plan == nil || !bytes.Contains(request[:min(len(request), 64)], []byte("\r\nevalsha\r\n")) || !bytes.Contains(request, []byte(f.only)) {
 		return passes, 0
 	}
 	kind, at := f.plan()

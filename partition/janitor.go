@@ -80,7 +80,7 @@ func (j *janitor) round(ctx context.Context) {
 			j.repair(ctx, h, names)
 		}
 	}
-	_ = masters(ctx, j.backend.out, j.orphans)
+	_ = masters(ctx, j.backend.aside, j.orphans)
 }
 
 // suspects are partitions whose due time lies too far ahead, and those that
@@ -88,7 +88,7 @@ func (j *janitor) round(ctx context.Context) {
 // latter, for their due time must stay: it is their place in the queue.
 func (j *janitor) suspects(ctx context.Context, h home, now int64) ([]string, error) {
 	first := j.overdue[h.sh]
-	pipe := j.backend.out.Pipeline()
+	pipe := j.backend.aside.Pipeline()
 	ahead := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are wrong most likely
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
@@ -135,7 +135,7 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) {
 		for _, name := range names {
 			c.args = append(c.args, name)
 		}
-	}, func(calls []*call) { j.run(ctx, j.backend.out, calls) })
+	}, func(calls []*call) { j.run(ctx, j.backend.aside, calls) })
 	var mended, expired int64
 	for _, one := range jobs {
 		for range one.items {
@@ -179,7 +179,7 @@ func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
 // unknown are the names that the active set does not hold. One command asks for
 // all, so that the walk costs Redis the same whatever it meets.
 func (j *janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
-	scores, err := j.backend.out.ZMScore(ctx, sh.ready, names...).Result()
+	scores, err := j.backend.aside.ZMScore(ctx, sh.ready, names...).Result()
 	if err != nil {
 		return nil // their turn comes again
 	}

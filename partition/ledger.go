@@ -35,21 +35,27 @@ type Overview struct {
 
 // Overview reads the account and sizes of a namespace in one round trip.
 // Buffered is what the account says; Audit counts.
-func (s *Store) Overview(ctx context.Context, ns *Namespace) (Overview, error) {
-	now, ok := s.clock.now()
-	if !ok {
-		var err error
-		if now, err = s.readTime(ctx); err != nil {
-			return Overview{}, err
-		}
-	}
+func (s *Store) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
+	err = s.ledgers.do(ctx, func() error {
+		o, err = s.overview(ctx, ns)
+		return err
+	})
+	return o, err
+}
+
+func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 	type reads struct {
 		ledger       *redis.MapStringStringCmd
 		active, dead *redis.IntCmd
 		first        *redis.ZSliceCmd
 	}
 	all := make([]reads, len(ns.shards))
-	pipe := s.backend.out.Pipeline()
+	pipe := s.backend.aside.Pipeline()
+	var asked *redis.TimeCmd
+	now, ok := s.clock.now()
+	if !ok {
+		asked = pipe.Time(ctx)
+	}
 	for i := range ns.shards {
 		sh := &ns.shards[i]
 		all[i] = reads{
@@ -59,6 +65,9 @@ func (s *Store) Overview(ctx context.Context, ns *Namespace) (Overview, error) {
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Overview{}, classify(err)
+	}
+	if asked != nil {
+		now = asked.Val().UnixMilli()
 	}
 	var o Overview
 	for _, r := range all {
@@ -97,30 +106,46 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 	for i := range ns.shards {
 		sh := &ns.shards[i]
 		for from := int64(0); ; from += page {
-			names, err := s.backend.out.ZRange(ctx, sh.ready, from, from+page-1).Result()
-			if err != nil {
-				return 0, classify(err)
-			}
-			pipe := s.backend.out.Pipeline()
-			lengths := make([]*redis.IntCmd, len(names))
-			for j, name := range names {
-				lengths[j] = pipe.LLen(ctx, sh.list(name))
-			}
-			if len(names) > 0 {
-				if _, err := pipe.Exec(ctx); err != nil {
-					return 0, classify(err)
+			var found int
+			err := s.ledgers.do(ctx, func() error {
+				names, err := s.backend.aside.ZRange(ctx, sh.ready, from, from+page-1).Result()
+				if err != nil {
+					return classify(err)
 				}
+				found = len(names)
+				n, err := s.countEntries(ctx, sh, names)
+				counted += n
+				return err
+			})
+			if err != nil {
+				return 0, err
 			}
-			for _, n := range lengths {
-				counted += n.Val()
-			}
-			if len(names) < page {
+			if found < page {
 				break
 			}
 		}
 	}
 	o, err := s.Overview(ctx, ns)
 	return o.Ledger.Buffered - counted, err
+}
+
+// countEntries adds up the lengths of the partitions' lists.
+func (s *Store) countEntries(ctx context.Context, sh *shard, names []string) (total int64, err error) {
+	if len(names) == 0 {
+		return 0, nil
+	}
+	pipe := s.backend.aside.Pipeline()
+	lengths := make([]*redis.IntCmd, len(names))
+	for i, name := range names {
+		lengths[i] = pipe.LLen(ctx, sh.list(name))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, classify(err)
+	}
+	for _, n := range lengths {
+		total += n.Val()
+	}
+	return total, nil
 }
 
 // Stats describes one partition.
@@ -131,14 +156,18 @@ type Stats struct {
 	Accepted, Evicted, Expired int64 // since the partition last was empty
 }
 
-// Stats returns ErrNoPartition when the partition is empty.
+// Stats returns ErrNoPartition when the partition is empty, and ErrTooManyReads
+// at once when many ask.
 func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
 	sh := ns.shardOf(partition)
 	c := newCall(lua.Stats, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
-	s.run(ctx, s.backend.out, []*call{c})
+	err := s.stats.do(ctx, func() error {
+		s.run(ctx, s.backend.aside, []*call{c})
+		return c.err
+	})
 	switch {
-	case c.err != nil:
-		return Stats{}, c.err
+	case err != nil:
+		return Stats{}, err
 	case c.more < 6:
 		return Stats{}, ErrNoPartition
 	}

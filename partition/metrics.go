@@ -13,6 +13,7 @@ type metrics struct {
 	mended     prometheus.Counter
 	expired    prometheus.Counter
 	rolledBack prometheus.Counter
+	refused    prometheus.Counter
 	evicted    *prometheus.CounterVec
 }
 
@@ -38,6 +39,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "spillway_store_rolled_back_entries_total",
 			Help: "Accepted entries that vanished together with their account, at least, as far as this process knew of them.",
 		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_reads_refused_total", Help: "Reads of partitions and ledgers that were refused because too many were under way.",
+		}),
 	}
 	m.evicted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillway_store_evicted_entries_total",
@@ -46,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, class := range []string{"unavailable", "full", "unknown", "unconfirmed", "broken"} {
 		m.errors.WithLabelValues(class)
 	}
-	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack, m.evicted)
+	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack, m.refused, m.evicted)
 	return m
 }
 

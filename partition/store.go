@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 )
 
@@ -28,6 +29,8 @@ type Store struct {
 	fits       atomic.Pointer[verdict]
 	fitting    sync.Mutex
 	produces   sync.Pool // of *produceRun
+	stats      readLimit
+	ledgers    readLimit
 	trouble    trouble
 	closing    sync.Once
 	closeErr   error
@@ -63,6 +66,8 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		return nil, err
 	}
 	s.metrics = newMetrics(reg)
+	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsPatience, s.metrics.refused}
+	s.ledgers = readLimit{make(chan struct{}, ledgersAtOnce), ledgersPatience, s.metrics.refused}
 	for name := range s.namespaces {
 		s.metrics.evicted.WithLabelValues(name)
 	}
@@ -87,8 +92,10 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closeErr = s.backend.in.Close()
-		if err := s.backend.out.Close(); s.closeErr == nil {
-			s.closeErr = err
+		for _, c := range []redis.UniversalClient{s.backend.out, s.backend.aside} {
+			if err := c.Close(); s.closeErr == nil {
+				s.closeErr = err
+			}
 		}
 		s.backend.close()
 	})

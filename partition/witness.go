@@ -78,7 +78,7 @@ func (s *Store) look(ctx context.Context) {
 		cmd   *redis.SliceCmd
 	}
 	var all []reading
-	pipe := s.backend.out.Pipeline()
+	pipe := s.backend.aside.Pipeline()
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			sh := &ns.shards[i]

@@ -1,0 +1,71 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Reads that never get an answer, as many as anybody cares to send, keep nobody
+// who produces or drains from a connection, nor the checks of readiness, nor
+// operators from the ledger.
+func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	line := startFaultLine(t, server.Addr)
+	s := open(t, "redis://"+line.Addr().String(), func(p *partition.Policy) { p.Linger = 0 })
+	if err := s.produce("kart", "x"); err != nil {
+		t.Fatal(err)
+	}
+	line.only = lua.Stats.SHA
+	line.set(func() (int, float64) { return stallsRequest, 0 })
+
+	ctx, stop := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer stop()
+	var refused atomic.Int64
+	for range 400 {
+		reading.Go(func() {
+			for ctx.Err() == nil {
+				_, err := s.Stats(ctx, s.ns, "kart")
+				if errors.Is(err, partition.ErrUnavailable) && ctx.Err() == nil {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	redistest.Until(t, mended, "reads are refused", func() bool { return refused.Load() > 400 })
+
+	for range 20 {
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatalf("check: %v", err)
+		}
+		if err := s.produce("kart", "y"); err != nil {
+			t.Fatalf("produce: %v", err)
+		}
+		if _, _, err := s.Due(t.Context(), s.ns, 0, 0, 1); err != nil {
+			t.Fatalf("due: %v", err)
+		}
+		claim := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
+		s.Claim(t.Context(), []*partition.Claim{claim}, time.Minute)
+		if claim.Lease == nil {
+			t.Fatalf("claim: %v", claim.Err)
+		}
+		commit := &partition.Settlement{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To}
+		commit.Delivered = int(commit.Hi - commit.Lo)
+		if s.Settle(t.Context(), []*partition.Settlement{commit}); commit.Err != nil {
+			t.Fatalf("settle: %v", commit.Err)
+		}
+		if residual, err := s.Audit(t.Context(), s.ns); err != nil || residual != 0 {
+			t.Fatalf("audit: %d %v", residual, err)
+		}
+	}
+}
