@@ -18,7 +18,8 @@ const format = 1
 // Check asks whether the store can be used now. It is nil when every server
 // answers, holds our scripts, keeps what it is given (maxmemory-policy
 // noeviction), lets this user run every command, has a format this program knows, and records for each namespace
-// the shards that are configured. ErrIncompatible says what does not fit and
+// the shards that are configured, and nothing else wrote where shards keep their active set and ledger.
+// ErrIncompatible says what does not fit and
 // the way out; everything else passes by itself. warnings are for the log.
 //
 // An answer to the question of fitting is kept: until the first Check passed,
@@ -67,6 +68,11 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 		if warnings, err = s.promises(ctx); err != nil {
 			return nil, err
 		}
+		foreign, err := s.foreignKeys(ctx)
+		if err != nil {
+			return nil, err
+		}
+		warnings = append(warnings, foreign...)
 		if err := s.allowed(ctx); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -128,12 +129,65 @@ func TestCheckLetsOnlyOneSettingOfShardsBegin(t *testing.T) {
 	}
 }
 
-func TestCheckNamesAForeignLedger(t *testing.T) {
+// Where nothing of a shard works the store is not ready, and the text names the
+// key, its type and the way out, at the start and later.
+func TestCheckNamesAForeignKey(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	server.Client().Set(t.Context(), "sw:{default.0}:ledger", "x", 0)
-	if _, err := open(t, server.URL(), nil).Check(t.Context()); !errors.Is(err, partition.ErrBroken) {
-		t.Errorf("got %v, want ErrBroken", err)
+	for _, key := range []string{"sw:{default.0}:ledger", "sw:{default.0}:ready"} {
+		for _, later := range []bool{false, true} {
+			server := redistest.Start(t)
+			s, c := open(t, server.URL(), nil), server.Client()
+			if later {
+				if _, err := s.Check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Del(t.Context(), key)
+			c.Set(t.Context(), key, "x", 0)
+			_, err := s.Check(t.Context())
+			if !errors.Is(err, partition.ErrBroken) {
+				t.Fatalf("%s: got %v, want ErrBroken", key, err)
+			}
+			for _, text := range []string{"namespace default", key, "string", "RENAME"} {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not say %q", err, text)
+				}
+			}
+			c.Rename(t.Context(), key, key+".foreign")
+			if _, err := s.Check(t.Context()); err != nil {
+				t.Errorf("%s, once it is away: %v", key, err)
+			}
+		}
+	}
+}
+
+// Most entries never need their shard's dead letters, so a foreign value there
+// is a warning, at the start and later, and the ledger can still be read.
+func TestCheckWarnsOfForeignDeadLetters(t *testing.T) {
+	t.Parallel()
+	const key = "sw:{default.0}:dead"
+	for _, later := range []bool{false, true} {
+		server := redistest.Start(t)
+		s, c := open(t, server.URL(), nil), server.Client()
+		if later {
+			if _, err := s.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{"a", "b"}})
+		warnings, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatalf("check: %v", err)
+		}
+		if text := strings.Join(warnings, "\n"); !strings.Contains(text, key) || !strings.Contains(text, "stream") || !strings.Contains(text, "RENAME") {
+			t.Errorf("warnings: %q", warnings)
+		}
+		if err := s.produce("kart", "x"); err != nil {
+			t.Errorf("produce: %v", err)
+		}
+		if o, err := s.Overview(t.Context(), s.ns); err != nil || o.Ledger.Accepted != 1 {
+			t.Errorf("overview: %+v %v", o, err)
+		}
 	}
 }
 

@@ -63,8 +63,18 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err := pipe.Exec(ctx); err != nil && !isForeign(err) {
 		return Overview{}, classify(err)
+	}
+	for _, r := range all {
+		for _, err := range []error{r.ledger.Err(), r.active.Err(), r.first.Err()} {
+			if err != nil {
+				return Overview{}, classify(err)
+			}
+		}
+		if err := r.dead.Err(); err != nil && !isForeign(err) { // a foreign one hides the letters only
+			return Overview{}, classify(err)
+		}
 	}
 	if asked != nil {
 		now = asked.Val().UnixMilli()

@@ -36,7 +36,7 @@ type watch struct {
 	mu     sync.Mutex
 	err    error           // nil: ready
 	closed bool            // err stays as it is
-	warned map[string]bool // warnings already in the log
+	warned map[string]bool // warnings of the last look, which are in the log
 }
 
 func newWatch(store checker, reg prometheus.Registerer, log *zap.Logger) *watch {
@@ -90,10 +90,14 @@ func (w *watch) look(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, text := range warnings {
-		if !w.warned[text] {
+	if err == nil {
+		before := w.warned
+		w.warned = make(map[string]bool, len(warnings))
+		for _, text := range warnings {
 			w.warned[text] = true
-			w.log.Warn("the store promises less than it could", zap.String("warning", text))
+			if !before[text] {
+				w.log.Warn("the store promises less than it could", zap.String("warning", text))
+			}
 		}
 	}
 	if w.closed {

@@ -60,7 +60,7 @@ func TestWatchLogsChangesAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWatchRepeatsNoWarning(t *testing.T) {
+func TestWatchRepeatsNoWarningWhileItLasts(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
 	warnings := []string{"persistence is off"}
@@ -71,6 +71,13 @@ func TestWatchRepeatsNoWarning(t *testing.T) {
 	_ = w.look(t.Context())
 	if logs.Len() != 2 {
 		t.Errorf("got %v, want each warning once", logs.All())
+	}
+	warnings = warnings[:1]
+	_ = w.look(t.Context())
+	warnings = append(warnings, "something new")
+	_ = w.look(t.Context())
+	if logs.Len() != 3 {
+		t.Errorf("got %v, want what was over and came back once more", logs.All())
 	}
 }
 
