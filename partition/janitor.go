@@ -15,6 +15,10 @@ import (
 const (
 	janitorEvery = time.Second
 	janitorPage  = 200 // partitions looked at a shard and round, so its work is bounded
+
+	// A janitor that goes on uses a tenth of Redis's time at most: it rests this many
+	// times as long as its repairs took.
+	restFactor = 9
 )
 
 // Janitor mends what no other script meets, until ctx ends: lists the active
@@ -23,10 +27,13 @@ const (
 // rolled back. Every process runs one; they do
 // not disturb each other, for each repair is one script. Its work a second is
 // bounded, and nothing of it grows with partitions that are idle or not yet due.
+// It goes on between the rounds only while it finds stale entries.
 func (s *Store) Janitor(ctx context.Context) {
 	j := newJanitor(s)
 	tick := time.NewTicker(janitorEvery)
 	defer tick.Stop()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
 	var looked time.Time
 	for {
 		select {
@@ -41,16 +48,21 @@ func (s *Store) Janitor(ctx context.Context) {
 		case <-tick.C:
 			s.look(ctx)
 			looked = time.Now()
-			j.round(ctx)
+			rest.Reset(j.round(ctx))
+		case <-rest.C:
+			if len(j.backlogs) > 0 {
+				rest.Reset(j.goOn(ctx))
+			}
 		}
 	}
 }
 
 type janitor struct {
 	*Store
-	shards  map[string]home   // by key prefix
-	overdue map[*shard]int64  // rank where the next look at overdue partitions begins
-	scan    map[string]uint64 // SCAN cursor by server
+	shards   map[string]home   // by key prefix
+	overdue  map[*shard]int64  // rank where the next look at overdue partitions begins
+	scan     map[string]uint64 // SCAN cursor by server
+	backlogs []home            // shards in which nobody drains, and more is stale; the next first
 }
 
 // home is where a shard belongs.
@@ -60,7 +72,7 @@ type home struct {
 }
 
 func newJanitor(s *Store) *janitor {
-	j := &janitor{s, map[string]home{}, map[*shard]int64{}, map[string]uint64{}}
+	j := &janitor{Store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, scan: map[string]uint64{}}
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
@@ -69,63 +81,112 @@ func newJanitor(s *Store) *janitor {
 	return j
 }
 
-// round is one second's work. A store that is away leaves it undone.
-func (j *janitor) round(ctx context.Context) {
+// round is one second's work, and returns how long to rest before it goes on. A
+// store that is away leaves it undone.
+func (j *janitor) round(ctx context.Context) (rest time.Duration) {
+	j.backlogs = nil
 	now, ok := j.clock.now()
 	if !ok || j.fit(ctx) != nil {
-		return
+		return 0
 	}
 	for _, h := range j.shards {
-		if names, err := j.suspects(ctx, h, now); err == nil {
+		if names, err := j.tooFarAhead(ctx, h, now); err == nil {
 			j.repair(ctx, h, names)
 		}
+		// A partition that is behind by half of max_age may have stale entries.
+		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
+		rest += restFactor * took
 	}
 	_ = masters(ctx, j.backend.aside, j.orphans)
+	return rest
 }
 
-// suspects are partitions whose due time lies too far ahead, and those that
-// have been due for so long that nobody seems to drain them. A cursor walks the
-// latter, for their due time must stay: it is their place in the queue.
-func (j *janitor) suspects(ctx context.Context, h home, now int64) ([]string, error) {
-	first := j.overdue[h.sh]
-	pipe := j.backend.aside.Pipeline()
-	ahead := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
+// goOn looks at a further page of a shard with a backlog, and returns how long to
+// rest. It takes only partitions of which something is stale for sure: what was
+// due before a whole max_age came before that.
+func (j *janitor) goOn(ctx context.Context) (rest time.Duration) {
+	h := j.backlogs[0]
+	j.backlogs = j.backlogs[1:]
+	now, _ := j.clock.now()
+	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
+}
+
+// tooFarAhead are partitions whose due time lies too far ahead.
+func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string, error) {
+	names, err := j.backend.aside.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are wrong most likely
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
-	})
-	oldest := pipe.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, classify(err)
+	}).Result()
+	return names, classify(err)
+}
+
+// expire repairs a page of the partitions that were due before overdue, in ms,
+// and that nobody seems to drain. A cursor walks them, for their due time must
+// stay: it is their place in the queue. The shard has a backlog if the page is
+// full and at least half of it was stale. Else another janitor or a drainer is at
+// it, or the partitions were filled anew since they came due: the next round
+// looks. It returns how long Redis worked.
+func (j *janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
+	first := j.overdue[h.sh]
+	page, err := j.backend.aside.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
+	if err != nil {
+		return 0
 	}
-	names := ahead.Val()
-	overdue := now - h.ns.Policy.MaxAge.Milliseconds()/2
-	j.overdue[h.sh] = first + janitorPage
-	for _, z := range oldest.Val() {
-		if int64(z.Score) > overdue {
-			j.overdue[h.sh] = 0
-			break
+	var names []string
+	for _, z := range page {
+		if int64(z.Score) <= overdue {
+			name, _ := z.Member.(string)
+			names = append(names, name)
 		}
-		name, _ := z.Member.(string)
-		names = append(names, name)
 	}
-	if len(oldest.Val()) < janitorPage {
-		j.overdue[h.sh] = 0
+	stale, took := j.repair(ctx, h, names)
+	j.overdue[h.sh] = 0
+	if len(names) == janitorPage {
+		// Those that ended have left the active set, and the others moved up.
+		j.overdue[h.sh] = first + janitorPage - int64(len(j.unknown(ctx, h.sh, names)))
+		if 2*stale >= janitorPage {
+			j.backlogs = append(j.backlogs, h)
+		}
 	}
-	return names, nil
+	return took
 }
 
 // ahead is how far in the future a due time may lie where no range is held, in
 // ms: the linger, and some for what the clocks of two masters differ by.
 func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Milliseconds() }
 
-func (j *janitor) repair(ctx context.Context, h home, names []string) {
-	var jobs []job[string]
-	for len(names) > 0 {
+// repair returns how many partitions had stale entries, and how long it took, which
+// is no less than Redis worked.
+func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int, took time.Duration) {
+	began := time.Now()
+	var mended, expired int64
+	for len(names) > 0 && ctx.Err() == nil {
 		n := min(len(names), maxCallLeases)
-		jobs = append(jobs, job[string]{&call{}, names[:n:n]})
+		for _, one := range j.repairSome(ctx, h, names[:n]) {
+			for range one.items {
+				if one.err != nil || one.refused() != nil {
+					continue
+				}
+				mended += one.rest.whole()
+				if dropped := one.rest.whole(); dropped > 0 {
+					expired += dropped
+					stale++
+				}
+			}
+		}
 		names = names[n:]
 	}
-	jobs = runJobs(jobs, func(c *call, names []string) {
+	j.metrics.mended.Add(float64(mended))
+	j.metrics.expired.Add(float64(expired))
+	if mended > 0 {
+		j.log.Warn("janitor mended partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", mended))
+	}
+	return stale, time.Since(began)
+}
+
+// repairSome is one script call; it drops a bounded number of stale entries.
+func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[string] {
+	return runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
 		c.begin(lua.Repair, 2+2*len(names))
 		c.args = append(c.args, h.sh.ready, h.sh.ledger)
 		for _, name := range names {
@@ -136,21 +197,6 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) {
 			c.args = append(c.args, name)
 		}
 	}, func(calls []*call) { j.run(ctx, j.backend.aside, calls) })
-	var mended, expired int64
-	for _, one := range jobs {
-		for range one.items {
-			if one.err != nil || one.refused() != nil {
-				continue
-			}
-			mended += one.rest.whole()
-			expired += one.rest.whole()
-		}
-	}
-	j.metrics.mended.Add(float64(mended))
-	j.metrics.expired.Add(float64(expired))
-	if mended > 0 {
-		j.log.Warn("janitor mended partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", mended))
-	}
 }
 
 // orphans walks the keyspace of one server a page a round for lists and hashes

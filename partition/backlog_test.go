@@ -1,0 +1,98 @@
+package partition
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// Stale partitions count towards max_partitions until they are expired, so a
+// janitor goes on while it finds them: one command a partition, a page at a time.
+func TestTheJanitorGoesOnWhileItFindsStalePartitions(t *testing.T) {
+	t.Parallel()
+	const partitions = 20_000
+	server := redistest.Start(t)
+	policy := DefaultPolicy()
+	policy.MaxAge, policy.Linger, policy.MaxPartitions = 20*time.Millisecond, 0, partitions
+	s, err := Open(Config{URL: server.URL(), Prefix: "sw", Namespaces: map[string]Policy{"default": policy}}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, ns := t.Context(), s.Namespace("default")
+	if _, err := s.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	produce := func(occurred time.Duration, names ...string) error {
+		now, _ := s.Now()
+		groups := make([]*Group, len(names))
+		for i, name := range names {
+			groups[i] = &Group{Namespace: ns, Partition: name, Entries: [][]byte{AppendEntry(nil, now+occurred.Milliseconds(), nil, []byte("x"))}}
+		}
+		s.Produce(ctx, groups)
+		for _, g := range groups {
+			if g.Err != nil {
+				return g.Err
+			}
+		}
+		return nil
+	}
+	for i := 0; i < partitions; i += 500 {
+		names := make([]string, 500)
+		for n := range names {
+			names[n] = fmt.Sprint("p", i+n)
+		}
+		if err := produce(0, names...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end, _ := s.Now()
+	redistest.Until(t, time.Minute, "all are stale", func() bool {
+		now, _ := s.Now()
+		return now > end+2*policy.MaxAge.Milliseconds()
+	})
+	if err := produce(time.Hour, "fresh"); err == nil {
+		t.Fatal("a partition beyond max_partitions was taken")
+	}
+
+	calls := func(command string) (n int64) {
+		info := server.Client().Info(ctx, "commandstats").Val()
+		if _, rest, ok := strings.Cut(info, "cmdstat_"+command+":calls="); ok {
+			_, _ = fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &n)
+		}
+		return n
+	}
+	evals, ranges := calls("evalsha"), calls("zrange")
+	j := newJanitor(s)
+	j.round(ctx)
+	pages := 1
+	for ; len(j.backlogs) > 0; pages++ {
+		if rest := j.goOn(ctx); len(j.backlogs) > 0 && rest <= 0 {
+			t.Fatalf("page %d: it rests for %v", pages, rest)
+		}
+		if pages == 20 {
+			if err := produce(time.Hour, "fresh"); err != nil {
+				t.Errorf("produce while it goes on: %v", err)
+			}
+		}
+	}
+	o, err := s.Overview(ctx, ns)
+	if want := (Ledger{Accepted: partitions + 1, Expired: partitions, Buffered: 1}); err != nil || o.Ledger != want || o.Partitions != 1 {
+		t.Errorf("after %d pages: %+v and %d partitions (%v), want %+v", pages, o.Ledger, o.Partitions, err, want)
+	}
+	if residual, err := s.Audit(ctx, ns); residual != 0 || err != nil {
+		t.Errorf("audit: %d %v", residual, err)
+	}
+	if n := calls("evalsha") - evals; n > partitions/maxCallLeases*2 {
+		t.Errorf("%d scripts for %d partitions", n, partitions)
+	}
+	if n := calls("zrange") - ranges; n > 2*partitions/janitorPage {
+		t.Errorf("%d looks for %d partitions", n, partitions)
+	}
+}
