@@ -117,8 +117,9 @@ func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
 	return server, password, nil
 }
 
-// ageEmbedded makes the TTLs of a miniredis run down, which by themselves stand
-// still, and returns what ends that and the server. (Its own ClockTTL would walk
+// ageEmbedded makes the TTLs of a miniredis run down (those of idempotent
+// results), which by themselves stand still, bounds what it remembers of keys
+// that are gone, and returns what ends that and the server. (Its own ClockTTL would walk
 // all keys at every command.)
 func ageEmbedded(server *miniredis.Miniredis) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -132,6 +133,7 @@ func ageEmbedded(server *miniredis.Miniredis) (end func()) {
 				return
 			case now := <-tick.C:
 				server.FastForward(now.Sub(last))
+				forgetNames(server)
 				last = now
 			}
 		}
