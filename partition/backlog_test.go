@@ -19,7 +19,7 @@ func TestTheJanitorGoesOnWhileItFindsStalePartitions(t *testing.T) {
 	const partitions = 20_000
 	server := redistest.Start(t)
 	policy := DefaultPolicy()
-	policy.MaxAge, policy.Linger, policy.MaxPartitions = 20*time.Millisecond, 0, partitions
+	policy.MaxAge, policy.Linger, policy.MaxPartitions = 100*time.Millisecond, 0, partitions
 	s, err := Open(Config{URL: server.URL(), Prefix: "sw", Namespaces: map[string]Policy{"default": policy}}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func (p Policy) Validate() error {
 		return &FieldError{"capacity", p.Capacity, "1 to 10000000 entries"}
 	case p.MaxAge < 100*time.Millisecond || p.MaxAge > 12*time.Hour:
 		// Below, entries go stale while they are on their way.
-		return &FieldError{"max_age", p.MaxAge, "100ms to 12h, half of the safety TTL"}
+		return &FieldError{"max_age", p.MaxAge, "100ms to 12h: what is worth keeping for longer belongs in a log"}
 	case p.Batch < 1 || p.Batch > MaxBatch:
 		return &FieldError{"batch", p.Batch, "1 to 128 entries"}
 	case p.Linger < 0 || p.Linger > p.MaxAge:

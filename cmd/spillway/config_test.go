@@ -174,7 +174,7 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"bad namespace", "namespaces:\n  \"a b\": {}\n  kart: {}\n", "spillway.yaml:2: namespaces.a b: not a name: write up to 64 letters, digits, dots, dashes and underscores, a letter or digit first"},
 		{"no namespace", "namespaces: {}\n", "spillway.yaml:1: namespaces: there is none: name one, or leave the key out"},
 		{"out of range", "batch: 500\n", "spillway.yaml:1: namespaces.default.batch: 500 is not usable: want 1 to 128 entries"},
-		{"out of range in a namespace", "namespaces:\n  kart:\n    max_age: 13h\n", "spillway.yaml:3: namespaces.kart.max_age: 13h0m0s is not usable: want 100ms to 12h, half of the safety TTL"},
+		{"out of range in a namespace", "namespaces:\n  kart:\n    max_age: 13h\n", "spillway.yaml:3: namespaces.kart.max_age: 13h0m0s is not usable: want 100ms to 12h: what is worth keeping for longer belongs in a log"},
 		{"unknown durability", "durability: fsync\n", "spillway.yaml:1: durability: fsync" + wantDurability},
 		{"no replica", "redis: redis://h:1\ndurability: replica=0\n", "spillway.yaml:2: durability: replica=0" + wantDurability},
 		{"a replica of nothing", "durability: replica=1\n", "spillway.yaml:1: durability: replica=1" + wantDurability},
