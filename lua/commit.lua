@@ -53,6 +53,9 @@ redis.call('ZCARD', ready) -- refuses a foreign value while nothing is written
 local now = shard.now
 local dead = letters > 0 and KEYS[#KEYS]
 local kept = dead and redis.pcall('LLEN', dead) -- a number, or the error of a foreign value
+if kept == 0 then
+  shard.add.dead_bytes = -shard.was.dead_bytes -- somebody deleted them
+end
 
 -- bury writes dead letters, n from ARGV[first] on, and drops the oldest beyond the bounds.
 local function bury(first, n)

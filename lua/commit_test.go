@@ -265,3 +265,48 @@ func TestCommitRefusesForeignValuesWhole(t *testing.T) {
 		return append(p.keys(), p.dead), p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d")
 	})
 }
+
+func TestCommitBoundsTheBytesOfDeadLetters(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.mostDead, p.deadBytes = 100, 10
+		bury := func(letters ...string) {
+			t.Helper()
+			from := p.leased(4, "t")
+			p.commit("t", from, from+4, [3]int64{4 - int64(len(letters)), 0, int64(len(letters))}, letters...)
+			p.lawful()
+		}
+		kept := func(want ...string) {
+			t.Helper()
+			list := p.c.LRange(context.Background(), p.dead, 0, -1).Val()
+			p.same("kept", list, want)
+			size := 0
+			for _, letter := range list {
+				size += len(letter)
+			}
+			p.same("their size", p.count("dead_bytes"), size)
+		}
+		bury("aaaa", "bbbb")
+		kept("aaaa", "bbbb")
+		bury("cc")
+		kept("aaaa", "bbbb", "cc")
+		bury("d")
+		kept("bbbb", "cc", "d")
+		bury("one that is larger than all together")
+		kept("one that is larger than all together")
+		p.do("del", p.dead)
+		bury("e")
+		kept("e")
+		p.same("dropped", p.count("dead_evicted"), 4)
+	})
+}
+
+// A foreign value where the dead letters belong concerns only commits that bring some.
+func TestCommitWithoutDeadLettersDoesNotTouchThem(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.do("set", p.dead, "foreign")
+		from := p.leased(4, "t1")
+		p.refuses("WRONGTYPE", lua.Commit, p.commitKeys(1), p.commitArgs("t1", from, from+4, [3]int64{3, 0, 1}, "d")...)
+		p.same("without", p.delivered("t1", from, from+4)[0], 1)
+		p.lawful()
+	})
+}

@@ -407,7 +407,7 @@ func fillSettlements(c *call, settlements []*Settlement) {
 		// not there makes it refuse the call.
 		c.args = append(c.args, sh.dead)
 	}
-	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, 64<<20)
+	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
 	for _, t := range settlements {
 		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Delivered, t.Expired, t.Dead)
 		for _, letter := range t.DeadLetters {
