@@ -39,7 +39,7 @@ func (r *run) commitBehind() {
 		return
 	}
 	if s := r.commit(); s != nil {
-		r.sent = r.o.settler.submit(s)
+		r.sent = r.settler().submit(s)
 	}
 }
 
@@ -85,7 +85,7 @@ func (r *run) settle() error {
 // send waits for the answer to a settlement and enters it, as note does.
 func (r *run) send(s *partition.Settlement) bool {
 	began := time.Now()
-	w := r.o.settler.submit(s)
+	w := r.settler().submit(s)
 	<-w.done
 	if s.Err == nil && r.atMostOnce() {
 		r.o.commits.took(time.Since(began), false)

@@ -27,6 +27,7 @@ type Store interface {
 	Settle(ctx context.Context, settlements []*partition.Settlement)
 	Forget(ctx context.Context, claims []*partition.Claim) error
 	Now() (ms int64, ok bool)
+	Zones() int // see partition.Namespace.ZoneOf
 }
 
 // Target is one namespace and where its batches go. A sink serves one target.
@@ -39,12 +40,12 @@ type Target struct {
 // Drainer drains namespaces into their sinks, from Start to Stop. Any number of
 // drainers, in any number of processes, may drain the same namespaces.
 type Drainer struct {
-	cfg     Config
-	store   Store
-	log     *zap.Logger
-	settler *settler
-	outlets []*outlet
-	outage  outage
+	cfg      Config
+	store    Store
+	log      *zap.Logger
+	settlers []*settler // by zone
+	outlets  []*outlet
+	outage   outage
 
 	// Ended by Stop one after the other: no more claims, no more Writes, no
 	// more calls to the store.
@@ -70,7 +71,10 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, l
 	if err != nil {
 		return nil, err
 	}
-	d := &Drainer{cfg: cfg, store: store, log: log, settler: newSettler(store), ended: make(chan struct{})}
+	d := &Drainer{cfg: cfg, store: store, log: log, ended: make(chan struct{})}
+	for range store.Zones() {
+		d.settlers = append(d.settlers, newSettler(store))
+	}
 	d.outage.log = log
 	d.claiming, d.endClaiming = context.WithCancel(context.Background())
 	d.writing, d.endWriting = context.WithCancel(context.Background())
@@ -111,7 +115,9 @@ func (d *Drainer) Start() {
 		return
 	}
 	d.started = true
-	go d.settler.run(d.settling)
+	for _, s := range d.settlers {
+		go s.run(d.settling)
+	}
 	for _, o := range d.outlets {
 		o.start()
 	}
@@ -124,7 +130,9 @@ func (d *Drainer) finish() {
 	for _, o := range d.outlets {
 		<-o.ended
 	}
-	d.settler.close()
+	for _, s := range d.settlers {
+		s.close()
+	}
 	d.endWriting()
 	d.endSettling()
 }

@@ -35,6 +35,7 @@ type fakeStore struct {
 	dueFault    func() error
 	accepted    func(partition string, lo, hi int64) int // what the sink took of [lo, hi); nil = unknown
 	roundTrip   time.Duration
+	zones       int    // 0 = 1
 	stall       func() // after the clock was read
 	spoil       int    // leases to come that cover more than they hold
 
@@ -93,6 +94,9 @@ func space(name string, change ...func(*partition.Policy)) *partition.Namespace 
 }
 
 func (s *fakeStore) now() int64 { return time.Now().UnixMilli() + s.shift }
+
+// Zones is one: this store is no cluster.
+func (s *fakeStore) Zones() int { return max(s.zones, 1) }
 
 func (s *fakeStore) Now() (int64, bool) {
 	ms := s.now()

@@ -16,15 +16,15 @@ import (
 )
 
 // An outlet is one namespace's way out: its sink, its workers, its claim loops.
-// Outlets share the store and the settler and nothing that a sink can hold up.
+// Outlets share the store and the settlers and nothing that a sink can hold up.
 type outlet struct {
-	cfg     Config
-	store   Store
-	settler *settler
-	target  Target
-	caps    sink.Caps
-	log     *zap.Logger
-	metrics *outletMetrics
+	cfg      Config
+	store    Store
+	settlers []*settler // by zone
+	target   Target
+	caps     sink.Caps
+	log      *zap.Logger
+	metrics  *outletMetrics
 
 	pool    *ants.Pool
 	slots   slots
@@ -49,7 +49,7 @@ type outlet struct {
 
 func newOutlet(d *Drainer, t Target, m *outletMetrics) (*outlet, error) {
 	o := &outlet{
-		cfg: d.cfg, store: d.store, settler: d.settler, outage: &d.outage, target: t, caps: t.Sink.Caps(), metrics: m,
+		cfg: d.cfg, store: d.store, settlers: d.settlers, outage: &d.outage, target: t, caps: t.Sink.Caps(), metrics: m,
 		log:      d.log.With(zap.String("namespace", t.Namespace.Name), zap.String("sink", t.Label)),
 		claiming: d.claiming, writing: d.writing, settling: d.settling,
 		ended: make(chan struct{}),

@@ -17,7 +17,8 @@ var errSettlerStopped = errors.New("drain has stopped")
 
 // A settler is the group commit of the workers: it sends what is waiting in one
 // round trip while others gather for the next. It never waits for more. Each
-// worker has at most one settlement on its way, which bounds what waits.
+// worker has at most one settlement on its way, which bounds what waits. Each zone
+// of the store has a settler, so a master that is away delays its own only.
 type settler struct {
 	store Store
 
@@ -36,6 +37,11 @@ type settling struct {
 
 func newSettler(store Store) *settler {
 	return &settler{store: store, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// settler is that of the lease's zone.
+func (r *run) settler() *settler {
+	return r.o.settlers[r.lease.Namespace.ZoneOf(r.lease.Partition)]
 }
 
 // submit sends a settlement on its way and returns at once.

@@ -18,9 +18,12 @@ import (
 // a round trip. What arrives while a flush is on the wire makes up the next one,
 // so the busier it gets, the larger the flushes and the cheaper an entry; an
 // idle lane flushes at once. A partition always has the same lane, and a lane
-// one flush at a time: that is what keeps the order within a partition.
+// one flush at a time: that is what keeps the order within a partition. Each
+// zone of the store has lanes of its own, so a flush waits for no master that is
+// away but its own.
 type lanes struct {
-	all    []*lane
+	all    []*lane // those of a zone lie together
+	zones  int
 	finish func(*request)
 	seed   maphash.Seed // not predictable: nobody can aim at one lane
 	// abort ends flushes that outlast a shutdown's patience.
@@ -30,6 +33,7 @@ type lanes struct {
 
 // lane collects parts and flushes them, one flush at a time.
 type lane struct {
+	index   int // in lanes.all
 	store   Store
 	timeout time.Duration // of a flush
 	ctx     context.Context
@@ -51,12 +55,13 @@ type lane struct {
 
 func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(*request)) *lanes {
 	ctx, abort := context.WithCancel(context.Background())
-	ls := &lanes{finish: finish, seed: maphash.MakeSeed(), abort: abort}
+	zones := store.Zones()
+	ls := &lanes{zones: zones, finish: finish, seed: maphash.MakeSeed(), abort: abort}
 	loud := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
-	for range cfg.Lanes {
+	for i := range zones * ((cfg.Lanes + zones - 1) / zones) {
 		l := &lane{
-			store: store, timeout: cfg.ProduceTimeout, ctx: ctx,
-			metrics: m, log: log, loud: loud, finish: finish, flush: newFlush(),
+			index: i, store: store, timeout: cfg.ProduceTimeout, ctx: ctx,
+			metrics: m, log: log, loud: loud, finish: finish, flush: newFlush(keepPlaces / zones),
 		}
 		l.filled.L = &l.mu
 		ls.all = append(ls.all, l)
@@ -99,7 +104,7 @@ func (ls *lanes) put(r *request) {
 		}
 		queued++
 		p.queued = now
-		p.lane = ls.all[maphash.String(ls.seed, p.name)%uint64(len(ls.all))]
+		p.lane = ls.of(p)
 	}
 	// One more than there are: the request must not be finished, and its
 	// memory used for another, while this loop still reads it.
@@ -109,11 +114,35 @@ func (ls *lanes) put(r *request) {
 	case len(r.parts) == 1:
 		r.parts[0].lane.put(r.parts)
 	default:
-		for _, l := range ls.all {
-			l.put(r.parts)
-		}
+		ls.spread(r.parts)
 	}
 	r.settled(ls.finish)
+}
+
+// spread puts parts into their lanes, and leaves out lanes that have none: on a
+// cluster most of them.
+func (ls *lanes) spread(parts []part) {
+	var used [maxTotalLanes]bool
+	for i := range parts {
+		if parts[i].err == nil {
+			used[parts[i].lane.index] = true
+		}
+	}
+	for i, l := range ls.all {
+		if used[i] {
+			l.put(parts)
+		}
+	}
+}
+
+// of is the lane of a part.
+func (ls *lanes) of(p *part) *lane {
+	each := len(ls.all) / ls.zones
+	i := int(maphash.String(ls.seed, p.name) % uint64(each)) // #nosec G115 -- less than 64
+	if ls.zones > 1 {
+		i += each * p.request.namespace.ZoneOf(p.name[len(p.request.namespace.Name)+1:])
+	}
+	return ls.all[i]
 }
 
 // settled counts one part less to wait for.

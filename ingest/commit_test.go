@@ -400,7 +400,7 @@ func TestKeyedRequestsToOnePartitionShareARoundTrip(t *testing.T) {
 
 func TestABacklogIsFlushedInOrderAndForgotten(t *testing.T) {
 	t.Parallel()
-	l := &lane{flush: newFlush(), finish: func(*request) {}}
+	l := &lane{flush: newFlush(keepPlaces), finish: func(*request) {}}
 	ns := newFake().namespaces["default"]
 	next, want := 0, 0
 	for len(l.waiting) > 0 || next == 0 {

@@ -24,10 +24,17 @@ func (c Config) MaxMemory() int64 {
 	return int64(c.MaxConns)*(int64(c.MaxBody)+connMemory) + 2*c.MaxInflightBytes
 }
 
+// maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.
+const (
+	maxLanes      = 64
+	maxTotalLanes = maxLanes + partition.MaxZones
+)
+
 // Config bounds what a server takes on; MaxMemory says what that comes to.
 type Config struct {
 	// Lanes is how many flushes may be on the wire at once; 2. A partition
-	// always takes the same lane.
+	// always takes the same lane. On a Redis Cluster they are shared out among the
+	// zones (see partition.Namespace.ZoneOf), one for each at least.
 	Lanes int
 	// MaxInflightBytes bounds the memory of requests between decoding and
 	// their answer, all that they keep alive: body, decompressed body, encoded
@@ -87,7 +94,7 @@ func (c Config) Validate() error {
 		return &partition.FieldError{Field: field, Value: value, Want: want}
 	}
 	switch {
-	case c.Lanes < 1 || c.Lanes > 64:
+	case c.Lanes < 1 || c.Lanes > maxLanes:
 		return wrong("lanes", c.Lanes, "1 to 64")
 	case c.MaxBody < 1 || c.MaxBody > 1<<30:
 		return wrong("max_body", c.MaxBody, "1 B to 1 GiB, in bytes")

@@ -13,14 +13,15 @@ const (
 	maxGroupEntries = 1000
 	maxFlushEntries = 4096
 	maxFlushBytes   = 4 << 20
-	// keepPlaces is how many partitions a lane remembers between flushes, to
-	// spare the allocator their names.
+	// keepPlaces is how many partitions the lanes of all zones remember between
+	// flushes, a lane its zone's part, to spare the allocator their names.
 	keepPlaces = 8192
 )
 
 // flush is one call of Store.Produce in the making: a prefix of what waits, cut
 // into groups. It is used again and again and belongs to one goroutine.
 type flush struct {
+	keep           int // partitions remembered between flushes
 	number         uint64
 	known          map[string]*place // by "namespace/partition", also from earlier flushes
 	used           []*group          // in this flush, in the order of their first parts
@@ -45,7 +46,7 @@ type group struct {
 	size        int // entries
 }
 
-func newFlush() flush { return flush{known: make(map[string]*place)} }
+func newFlush(keep int) flush { return flush{keep: keep, known: make(map[string]*place)} }
 
 // fill makes a new flush from the oldest parts and returns how many it took.
 // Those of them that alive denies are left out. It never looks at more than one
@@ -68,7 +69,7 @@ func (f *flush) fill(parts []*part, alive func(*part) bool) (taken int) {
 func (f *flush) begin() {
 	f.number++
 	f.bytes, f.entries = 0, 0
-	if len(f.known) > keepPlaces {
+	if len(f.known) > f.keep {
 		clear(f.known)
 	}
 }

@@ -51,7 +51,7 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 
 		store := newFake()
 		depths := map[string]int{}
-		f := newFlush()
+		f := newFlush(keepPlaces)
 		settled := 0
 		rest := append([]*part(nil), parts...)
 		for flushes := 0; len(rest) > 0; flushes++ {
@@ -113,7 +113,7 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 
 func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 	t.Parallel()
-	f := newFlush()
+	f := newFlush(keepPlaces)
 	ns := newFake().namespaces["default"]
 	for i := range 2 * keepPlaces {
 		p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("default/p%d", i), entries: [][]byte{{}}}
@@ -137,7 +137,7 @@ func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
 		r.idempotencyKey = key
 		parts = append(parts, &part{request: r, name: "default/p", entries: [][]byte{{}}, count: 1})
 	}
-	f := newFlush()
+	f := newFlush(keepPlaces)
 	taken := f.fill(parts, func(*part) bool { return true })
 	var got []string
 	for _, g := range f.groups {
@@ -150,7 +150,7 @@ func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
 
 func TestAGroupsNameOutlivesTheRequestThatNamedIt(t *testing.T) {
 	t.Parallel()
-	f := newFlush()
+	f := newFlush(keepPlaces)
 	r := newRequest()
 	r.namespace = newFake().namespaces["default"]
 	r.addOnly([]byte("default/first"))

@@ -79,6 +79,7 @@ func (f *fakeStore) Namespace(name string) *partition.Namespace {
 	}
 	return f.namespaces[name]
 }
+func (f *fakeStore) Zones() int         { return 1 }
 func (f *fakeStore) Now() (int64, bool) { return f.now() }
 func (f *fakeStore) Produce(ctx context.Context, groups []*partition.Group) {
 	f.produce(ctx, groups)

@@ -24,6 +24,7 @@ import (
 // beyond its return; it runs groups of one partition in the order given.
 type Store interface {
 	Namespace(name string) *partition.Namespace
+	Zones() int // see partition.Namespace.ZoneOf
 	Now() (ms int64, ok bool)
 	Produce(ctx context.Context, groups []*partition.Group)
 	Stats(ctx context.Context, ns *partition.Namespace, partition string) (partition.Stats, error)

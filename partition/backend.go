@@ -31,6 +31,7 @@ type backend struct {
 	in, out   redis.UniversalClient
 	aside     redis.UniversalClient
 	embedded  bool
+	cluster   bool
 	connected chan struct{} // holds one: a connection was made
 	close     func()
 }
@@ -91,6 +92,7 @@ func openBackend(raw string) (*backend, error) {
 			if o.MasterName != "" || o.DB != 0 {
 				return nil, badURL()
 			}
+			b.cluster = true
 			client = func() redis.UniversalClient { return redis.NewClusterClient(b.bounded(o).Cluster()) }
 			break
 		}

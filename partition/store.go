@@ -20,6 +20,7 @@ type Store struct {
 	prefix     string
 	replicas   int
 	namespaces map[string]*Namespace
+	zones      int
 	clock      clock
 	metrics    *metrics
 	log        *zap.Logger
@@ -64,6 +65,10 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	redisLog.to.Store(log.Named("redis"))
 	if s.backend, err = openBackend(cfg.URL); err != nil {
 		return nil, err
+	}
+	s.zones = 1
+	if s.backend.cluster {
+		s.zones = setZones(s.namespaces)
 	}
 	s.metrics = newMetrics(reg)
 	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsPatience, s.metrics.refused}

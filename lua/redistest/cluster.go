@@ -13,7 +13,7 @@ import (
 
 const slots = 16384
 
-// Cluster is three masters with a replica each: Replicas[i] follows Masters[i].
+// Cluster is masters with a replica each, Replicas[i] of Masters[i], or with none.
 type Cluster struct {
 	Masters, Replicas []*Server
 }
@@ -58,6 +58,43 @@ func StartCluster(tb testing.TB) *Cluster {
 	return &Cluster{all[:3], all[3:]}
 }
 
+// StartMasters starts a cluster of so many masters without replicas. Those that
+// can be reached serve their slots while another is away.
+func StartMasters(tb testing.TB, n int) *Cluster {
+	tb.Helper()
+	ctx := context.Background()
+	c := &Cluster{}
+	for i := range n {
+		s := StartClusterNode(tb, "--cluster-require-full-coverage", "no")
+		must(tb, s.Client().Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		must(tb, s.Client().Do(ctx, "cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1).Err())
+		c.Masters = append(c.Masters, s)
+	}
+	host, port, _ := net.SplitHostPort(c.Masters[0].Addr)
+	for _, s := range c.Masters[1:] {
+		must(tb, s.Client().ClusterMeet(ctx, host, port).Err())
+	}
+	for _, s := range c.Masters {
+		client := s.Client()
+		Until(tb, healthy, "all slots are served", func() bool {
+			info := client.ClusterInfo(ctx).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d", slots))
+		})
+	}
+	return c
+}
+
+// MasterOf is the number of the master that StartMasters or StartCluster gave
+// the key's slot.
+func (c *Cluster) MasterOf(key string) int {
+	slot := int(c.Masters[0].Client().ClusterKeySlot(context.Background(), key).Val())
+	i := 0
+	for slot >= (i+1)*slots/len(c.Masters) {
+		i++
+	}
+	return i
+}
+
 // StartClusterNode starts a server that could join a cluster and serves no
 // slot yet.
 func StartClusterNode(tb testing.TB, args ...string) *Server {
@@ -93,18 +130,18 @@ func StartClusterOfOne(tb testing.TB, args ...string) *Server {
 
 // URL is the address in the form partition.Config wants.
 func (c *Cluster) URL() string {
-	return "redis-cluster://" + c.Masters[0].Addr + "," + c.Masters[1].Addr + "," + c.Masters[2].Addr
+	var addrs []string
+	for _, m := range c.Masters {
+		addrs = append(addrs, m.Addr)
+	}
+	return "redis-cluster://" + strings.Join(addrs, ",")
 }
 
 // Failover kills the master that serves the key's slot and waits until its
 // replica has its place. It returns the number of the master.
 func (c *Cluster) Failover(tb testing.TB, key string) int {
 	tb.Helper()
-	slot := c.Masters[0].Client().ClusterKeySlot(context.Background(), key).Val()
-	i := 0
-	for int(slot) >= (i+1)*slots/3 {
-		i++
-	}
+	i := c.MasterOf(key)
 	c.Masters[i].Kill()
 	replica := c.Replicas[i].Client()
 	Until(tb, healthy, fmt.Sprintf("replica %d is promoted", i), func() bool {
