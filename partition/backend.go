@@ -32,7 +32,7 @@ type backend struct {
 	aside     redis.UniversalClient
 	embedded  bool
 	cluster   bool
-	connected chan struct{} // holds one: a connection was made
+	connected chan struct{} // holds one: a connection was made, or a shard is back
 	close     func()
 }
 
@@ -207,13 +207,28 @@ func (b *backend) bounded(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.DisableIdentity = true // ACLs of 7.0 know no CLIENT SETINFO
 	o.Protocol = 2           // no push messages to wade through
 	o.OnConnect = func(context.Context, *redis.Conn) error {
-		select {
-		case b.connected <- struct{}{}:
-		default:
-		}
+		b.returned()
 		return nil
 	}
 	return o
+}
+
+// returned tells the janitor that a server may be another than before.
+func (b *backend) returned() {
+	select {
+	case b.connected <- struct{}{}:
+	default:
+	}
+}
+
+// reload makes both clients of a cluster ask for its map, which they
+// else do once a minute: another master may have the shard by now.
+func (b *backend) reload(ctx context.Context) {
+	for _, client := range []redis.UniversalClient{b.in, b.out} {
+		if cluster, ok := client.(*redis.ClusterClient); ok {
+			cluster.ReloadState(ctx)
+		}
+	}
 }
 
 // masters calls f for every server that holds data, one after the other.

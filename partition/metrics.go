@@ -17,7 +17,7 @@ type metrics struct {
 	evicted    *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, unreachable func() int) *metrics {
 	m := &metrics{
 		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_store_round_trip_seconds", Help: "Time of one pipeline of scripts.",
@@ -50,6 +50,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, class := range []string{"unavailable", "full", "unknown", "unconfirmed", "broken"} {
 		m.errors.WithLabelValues(class)
 	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_store_unreachable_shards", Help: "Shards whose server cannot be reached: what belongs to them is refused at once.",
+	}, func() float64 { return float64(unreachable()) }))
 	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack, m.refused, m.evicted)
 	return m
 }

@@ -21,6 +21,7 @@ type shard struct {
 	shardKeys
 	alarm   alarm
 	witness witness
+	breaker breaker
 	zone    int
 	// claimed is how long the last answer to a claim was, in bytes: the next
 	// is given as much memory to begin with.

@@ -21,6 +21,7 @@ type Store struct {
 	replicas   int
 	namespaces map[string]*Namespace
 	zones      int
+	prober     *prober
 	clock      clock
 	metrics    *metrics
 	log        *zap.Logger
@@ -66,11 +67,15 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if s.backend, err = openBackend(cfg.URL); err != nil {
 		return nil, err
 	}
+	s.prober = newProber(log, s.backend.returned)
+	for _, ns := range s.namespaces {
+		s.guard(ns)
+	}
 	s.zones = 1
 	if s.backend.cluster {
 		s.zones = setZones(s.namespaces)
 	}
-	s.metrics = newMetrics(reg)
+	s.metrics = newMetrics(reg, s.prober.unreachable)
 	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsPatience, s.metrics.refused}
 	s.ledgers = readLimit{make(chan struct{}, ledgersAtOnce), ledgersPatience, s.metrics.refused}
 	for name := range s.namespaces {
@@ -96,6 +101,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close frees the connections; operations under way fail. It may come twice.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.prober.stop()
 		s.closeErr = s.backend.in.Close()
 		for _, c := range []redis.UniversalClient{s.backend.out, s.backend.aside} {
 			if err := c.Close(); s.closeErr == nil {

@@ -1,0 +1,193 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+const (
+	// breakerThreshold is how many operations in a row must find the shard
+	// unreachable before the breaker opens.
+	breakerThreshold = 3
+	// probeEvery is how often the store asks for an unreachable shard, and so
+	// about how long the shard is refused after it is back. probeTimeout is how
+	// long a probe waits for its answer.
+	probeEvery, probeTimeout = 500 * time.Millisecond, time.Second
+)
+
+// errUnreachable is the outcome of an operation that an open breaker refuses.
+var errUnreachable = &storeError{ErrUnavailable, errors.New("the shard could not be reached; the store asks for it twice a second")}
+
+// A breaker refuses operations on one shard while its server cannot be reached.
+// Without it each of them waits until its timeout, and delays what shares a
+// lane, a worker or a round with it. While it is open the store itself probes
+// the shard, so no produce gets an unknown outcome just to find out.
+type breaker struct {
+	failures atomic.Int32 // in a row
+	open     atomic.Bool
+	prober   *prober
+	probe    func(context.Context) error // reads one field of the shard
+}
+
+// allow is false while operations are refused.
+func (b *breaker) allow() bool { return !b.open.Load() }
+
+// suspect is true after a failure, until the shard answers. Background work
+// skips such a shard.
+func (b *breaker) suspect() bool { return b.failures.Load() > 0 }
+
+// done records how an operation on the shard ended.
+func (b *breaker) done(err error) {
+	switch reachability(err) {
+	case reached:
+		if b.failures.Load() == 0 {
+			return
+		}
+		b.failures.Store(0)
+		if b.open.CompareAndSwap(true, false) {
+			b.prober.closed()
+		}
+	case unreached:
+		if b.failures.Add(1) >= breakerThreshold && b.open.CompareAndSwap(false, true) {
+			b.prober.opened(b)
+		}
+	}
+}
+
+// run probes until the breaker closes or ctx ends.
+func (b *breaker) run(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for b.open.Load() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		probing, cancel := context.WithTimeout(ctx, probeTimeout)
+		b.done(classify(b.probe(probing)))
+		cancel()
+	}
+}
+
+// What the outcome of an operation says about the shard's server.
+type reach int
+
+const (
+	unclear   reach = iota // nothing: it was not asked, or the connection broke
+	reached                // it answered
+	unreached              // no connection, no answer in time, or it cannot serve the shard
+)
+
+// notServing are answers of a server that cannot serve the shard now.
+var notServing = []string{"CLUSTERDOWN ", "MASTERDOWN ", "LOADING ", "ERR max number of clients reached"}
+
+// reachability judges an error of the store. An empty connection pool is no
+// evidence: the operations that hold its connections are.
+func reachability(err error) reach {
+	var (
+		reply   redis.Error
+		op      *net.OpError
+		timeout net.Error
+	)
+	switch {
+	case err == nil, errors.Is(err, ErrUnconfirmed), errors.Is(err, ErrTooManyPartitions):
+		return reached
+	case errors.Is(err, context.Canceled), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return unclear
+	case errors.As(err, &reply):
+		for _, prefix := range notServing {
+			if strings.HasPrefix(reply.Error(), prefix) {
+				return unreached
+			}
+		}
+		return reached
+	case errors.As(err, &op) && op.Op == "dial", strings.Contains(err.Error(), noNodes), strings.Contains(err.Error(), noSentinels):
+		return unreached
+	case !errors.Is(err, ErrUnknown): // nothing was sent
+		return unclear
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return unreached
+	}
+	return unclear
+}
+
+// A prober owns the probes of a store: a goroutine for each open breaker. It
+// logs when the first breaker opens and when the last one closes.
+type prober struct {
+	log      *zap.Logger
+	returned func() // called when a shard is back
+	ctx      context.Context
+	cancel   context.CancelFunc
+	probes   sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool
+	open    int // breakers
+	since   time.Time
+}
+
+func newProber(log *zap.Logger, returned func()) *prober {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &prober{log: log, returned: returned, ctx: ctx, cancel: cancel}
+}
+
+func (p *prober) opened(b *breaker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open++; p.open == 1 {
+		p.since = time.Now()
+		p.log.Warn("shard unreachable, its entries are refused")
+	}
+	if !p.stopped {
+		p.probes.Go(func() { b.run(p.ctx) })
+	}
+}
+
+func (p *prober) closed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open--; p.open == 0 {
+		p.log.Info("all shards reachable again", zap.Duration("after", time.Since(p.since)))
+	}
+	p.returned()
+}
+
+// unreachable is the number of open breakers.
+func (p *prober) unreachable() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+// stop ends the probes and waits for them.
+func (p *prober) stop() {
+	p.mu.Lock()
+	p.stopped = true
+	p.mu.Unlock()
+	p.cancel()
+	p.probes.Wait()
+}
+
+// guard gives every shard of a namespace a breaker.
+func (s *Store) guard(ns *Namespace) {
+	for i := range ns.shards {
+		sh := &ns.shards[i]
+		sh.breaker.prober = s.prober
+		sh.breaker.probe = func(ctx context.Context) error {
+			err := s.backend.out.HGet(ctx, sh.ledger, "format").Err()
+			if classify(err) != nil {
+				s.backend.reload(ctx)
+			}
+			return err
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+var (
+	errRefused  = classify(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
+	errNoAnswer = classify(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
+)
+
+// newBreaker is a breaker whose probes end as answer says.
+func newBreaker(t *testing.T, answer func() error) (b *breaker, returns *atomic.Int64) {
+	returns = &atomic.Int64{}
+	p := newProber(zap.NewNop(), func() { returns.Add(1) })
+	t.Cleanup(p.stop)
+	return &breaker{prober: p, probe: func(context.Context) error { return answer() }}, returns
+}
+
+func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		var probes atomic.Int64
+		b, returns := newBreaker(t, func() error {
+			probes.Add(1)
+			if up.Load() {
+				return redis.Nil // the field is not there; the server is
+			}
+			return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+		})
+		b.done(errNoAnswer)
+		b.done(errRefused)
+		b.done(nil) // not in a row
+		b.done(errNoAnswer)
+		b.done(errRefused)
+		if !b.allow() || !b.suspect() {
+			t.Error("open, or not suspect, after two failures")
+		}
+		b.done(errRefused)
+		b.done(errRefused) // sent before it opened
+		if b.allow() || b.prober.unreachable() != 1 {
+			t.Errorf("closed after three failures, %d unreachable", b.prober.unreachable())
+		}
+		time.Sleep(10*probeEvery + time.Millisecond)
+		synctest.Wait()
+		if n := probes.Load(); n != 10 || b.allow() {
+			t.Errorf("%d probes in ten intervals, allow %v", n, b.allow())
+		}
+		up.Store(true)
+		time.Sleep(probeEvery)
+		synctest.Wait()
+		if !b.allow() || b.suspect() || b.prober.unreachable() != 0 || returns.Load() != 1 {
+			t.Errorf("one interval after the server is back: allow %v, %d unreachable, returned %d times", b.allow(), b.prober.unreachable(), returns.Load())
+		}
+		time.Sleep(time.Minute)
+		if n := probes.Load(); n != 11 {
+			t.Errorf("%d probes: they go on although the server is back", n)
+		}
+	})
+}
+
+func TestAProbeThatHangsIsGivenUpAndRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newProber(zap.NewNop(), func() {})
+		defer p.stop()
+		var probes atomic.Int64
+		b := &breaker{prober: p, probe: func(ctx context.Context) error {
+			probes.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		for range breakerThreshold {
+			b.done(errNoAnswer)
+		}
+		time.Sleep(10 * probeTimeout)
+		synctest.Wait()
+		if n := probes.Load(); n < 9 || b.allow() {
+			t.Errorf("%d probes in ten times their timeout, allow %v", n, b.allow())
+		}
+		b.done(nil) // the answer to an operation from before closes it too
+		if !b.allow() {
+			t.Error("open although the server answered")
+		}
+	})
+}
+
+func TestOnlyAServerThatCannotBeReachedOpensABreaker(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		err  error
+		want reach
+	}{
+		{"no error", nil, reached},
+		{"refused dial", errRefused, unreached},
+		{"read timeout", errNoAnswer, unreached},
+		{"deadline of the caller, after sending", classify(context.DeadlineExceeded), unreached},
+		{"deadline of the caller, before sending", &storeError{ErrUnavailable, context.DeadlineExceeded}, unclear},
+		{"canceled by the caller", classify(context.Canceled), unclear},
+		{"broken connection", classify(io.EOF), unclear},
+		{"no free connection in time", classify(redis.ErrPoolTimeout), unclear},
+		{"no free connection", classify(redis.ErrPoolExhausted), unclear},
+		{"closed client", classify(redis.ErrClosed), unclear},
+		{"refused by the breaker itself", errUnreachable, unclear},
+		{"no node known", classify(errors.New(noNodes)), unreached},
+		{"no sentinel", classify(fmt.Errorf("%s: %w", noSentinels, io.EOF)), unreached},
+		{"too few replicas", &storeError{ErrUnknown, ErrUnconfirmed}, reached},
+		{"too many partitions", ErrTooManyPartitions, reached},
+		{"CLUSTERDOWN", classify(answeredError("CLUSTERDOWN The cluster is down")), unreached},
+		{"MASTERDOWN", classify(answeredError("MASTERDOWN Link with MASTER is down")), unreached},
+		{"LOADING", classify(answeredError("LOADING Redis is loading the dataset in memory")), unreached},
+		{"max clients", classify(answeredError("ERR max number of clients reached")), unreached},
+		{"NOSCRIPT", classify(answeredError("NOSCRIPT No matching script. Please use EVAL.")), reached},
+		{"OOM", classify(answeredError("OOM command not allowed when used memory > 'maxmemory'.")), reached},
+		{"READONLY", classify(answeredError("READONLY You can't write against a read only replica.")), reached},
+		{"WRONGTYPE", classify(answeredError("WRONGTYPE Operation against a key holding the wrong kind of value")), reached},
+		{"TRYAGAIN", classify(answeredError("TRYAGAIN Multiple keys request during rehashing of slot")), reached},
+	} {
+		if got := reachability(c.err); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+}
