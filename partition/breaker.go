@@ -191,3 +191,47 @@ func (s *Store) guard(ns *Namespace) {
 		}
 	}
 }
+
+// reachable refuses the calls whose shard is unreachable and returns the others.
+func (s *Store) reachable(calls []*call) []*call {
+	for i, c := range calls {
+		if c.breaker != nil && !c.breaker.allow() {
+			return s.sift(calls, i)
+		}
+	}
+	return calls
+}
+
+// sift is reachable where the call at first is the first to be refused.
+func (s *Store) sift(calls []*call, first int) []*call {
+	rest := append(make([]*call, 0, len(calls)), calls[:first]...)
+	for _, c := range calls[first:] {
+		if c.breaker == nil || c.breaker.allow() {
+			rest = append(rest, c)
+			continue
+		}
+		c.err = errUnreachable
+		s.metrics.failed(c.err)
+	}
+	return rest
+}
+
+// report tells the breakers how calls ended. Failures of one pipeline count once
+// a shard.
+func report(calls []*call) {
+	var failed map[*breaker]error
+	for _, c := range calls {
+		switch {
+		case c.breaker == nil:
+		case c.err == nil:
+			c.breaker.done(nil)
+		case failed == nil:
+			failed = map[*breaker]error{c.breaker: c.err}
+		default:
+			failed[c.breaker] = c.err
+		}
+	}
+	for b, err := range failed {
+		b.done(err)
+	}
+}

@@ -27,7 +27,7 @@ func (s *Store) allowed(ctx context.Context) error {
 			for range 2 {
 				// A list of its own stands in for the dead letters: what something else
 				// may have put there concerns few entries, see foreignKeys.
-				calls = append(calls, newCall(lua.Canary, []string{
+				calls = append(calls, newCall(lua.Canary, nil, []string{
 					sh.list(canaryName), sh.ready, sh.meta(canaryName), sh.ledger, sh.list(canaryName), sh.seen(canaryName, "0"),
 				}, canaryName))
 			}

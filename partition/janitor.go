@@ -187,7 +187,7 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int
 // repairSome is one script call; it drops a bounded number of stale entries.
 func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[string] {
 	return runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
-		c.begin(lua.Repair, 2+2*len(names))
+		c.begin(lua.Repair, h.sh, 2+2*len(names))
 		c.args = append(c.args, h.sh.ready, h.sh.ledger)
 		for _, name := range names {
 			c.args = append(c.args, h.sh.list(name), h.sh.meta(name))

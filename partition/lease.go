@@ -48,6 +48,12 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 		return nil, 0, err
 	}
 	sh := &ns.shards[shard]
+	if !sh.breaker.allow() {
+		return nil, 0, errUnreachable
+	}
+	if !sh.breaker.allow() {
+		return nil, 0, errUnreachable
+	}
 	sh.alarm.reset()
 	now, ok := s.clock.now()
 	if !ok {
@@ -62,8 +68,10 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
 	})
 	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, 0, classify(err)
+	_, err = pipe.Exec(ctx)
+	err = classify(err)
+	if sh.breaker.done(err); err != nil {
+		return nil, 0, err
 	}
 	list = make([]DuePartition, 0, len(due.Val())+1)
 	for _, name := range due.Val() {
@@ -152,7 +160,7 @@ func (c *Claim) shard() *shard { return c.Namespace.shardOf(c.Partition) }
 
 func fillClaims(c *call, claims []*Claim, lease time.Duration) {
 	ns, sh := claims[0].Namespace, claims[0].shard()
-	c.begin(lua.Claim, 2+2*len(claims))
+	c.begin(lua.Claim, sh, 2+2*len(claims))
 	c.args = append(c.args, sh.ready, sh.ledger)
 	for _, claim := range claims {
 		c.args = append(c.args, sh.list(claim.Partition), sh.meta(claim.Partition))
@@ -397,7 +405,7 @@ func fillSettlements(c *call, settlements []*Settlement) {
 	if letters > 0 {
 		keys++
 	}
-	c.begin(lua.Commit, keys)
+	c.begin(lua.Commit, sh, keys)
 	c.args = append(c.args, sh.ready, sh.ledger)
 	for _, t := range settlements {
 		c.args = append(c.args, sh.list(t.Lease.Partition), sh.meta(t.Lease.Partition))
@@ -418,7 +426,7 @@ func fillSettlements(c *call, settlements []*Settlement) {
 
 func fillReleases(c *call, releases []*Settlement) {
 	sh := releases[0].shard()
-	c.begin(lua.Release, 1+len(releases))
+	c.begin(lua.Release, sh, 1+len(releases))
 	c.args = append(c.args, sh.ready)
 	for _, t := range releases {
 		c.args = append(c.args, sh.meta(t.Lease.Partition))

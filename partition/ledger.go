@@ -170,7 +170,7 @@ type Stats struct {
 // at once when many ask.
 func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
 	sh := ns.shardOf(partition)
-	c := newCall(lua.Stats, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
+	c := newCall(lua.Stats, sh, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
 	err := s.stats.do(ctx, func() error {
 		s.run(ctx, s.backend.aside, []*call{c})
 		return c.err

@@ -311,6 +311,10 @@ func TestALostReplyIsUnknownAndStoredOnce(t *testing.T) {
 					if err := s.produce("kart", fmt.Sprint("lost ", i)); !errors.Is(err, partition.ErrUnknown) {
 						t.Fatalf("got %v, want ErrUnknown", err)
 					}
+					// An answer between keeps the breaker closed.
+					if _, err := s.Stats(t.Context(), s.ns, "other"); !errors.Is(err, partition.ErrNoPartition) {
+						t.Fatal(err)
+					}
 				}
 				if got := p.lost.Load(); got != 3 {
 					t.Fatalf("%d replies were lost, want 3: this proves nothing", got)

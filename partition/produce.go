@@ -213,7 +213,7 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 			largest = max(largest, len(e))
 		}
 	}
-	c.begin(lua.Produce, keys)
+	c.begin(lua.Produce, sh, keys)
 	c.args = append(c.args, sh.ready, sh.ledger)
 	p.names = p.names[:0]
 	for _, g := range groups {

@@ -15,12 +15,13 @@ import (
 // A call is one script to run: its EVALSHA arguments, then its outcome. Calls
 // may be used again, which spares their arguments' and answers' memory.
 type call struct {
-	script *lua.Script
-	args   []any
-	text   bool  // it carries the text of its script, not the digest
-	linger int64 // ms, as a produce was told
-	cmd    *redis.RawWriteToCmd
-	answer reply
+	script  *lua.Script
+	breaker *breaker // of its shard; nil: none is asked
+	args    []any
+	text    bool  // it carries the text of its script, not the digest
+	linger  int64 // ms, as a produce was told
+	cmd     *redis.RawWriteToCmd
+	answer  reply
 
 	// Set when err is nil. Every answer is an array that begins with the store's time.
 	now  int64
@@ -36,10 +37,10 @@ type call struct {
 // firstKey is where the keys begin in args.
 const firstKey = 3
 
-// newCall makes a call: keys come first, then argv in order.
-func newCall(script *lua.Script, keys []string, argv ...any) *call {
+// newCall makes a call on a shard, or nil to ask no breaker: keys come first, then argv in order.
+func newCall(script *lua.Script, sh *shard, keys []string, argv ...any) *call {
 	c := &call{}
-	c.begin(script, len(keys))
+	c.begin(script, sh, len(keys))
 	for _, key := range keys {
 		c.args = append(c.args, key)
 	}
@@ -47,10 +48,13 @@ func newCall(script *lua.Script, keys []string, argv ...any) *call {
 	return c
 }
 
-// begin makes c a call of script with so many keys; those, and the rest of args, are for
-// the caller to add.
-func (c *call) begin(script *lua.Script, keys int) {
-	c.script = script
+// begin makes c a call of script on a shard, with so many keys; those, and the rest of
+// args, are for the caller to add.
+func (c *call) begin(script *lua.Script, sh *shard, keys int) {
+	c.script, c.breaker, c.cmd = script, nil, nil
+	if sh != nil {
+		c.breaker = &sh.breaker
+	}
 	c.args = append(c.args[:0], "evalsha", script.SHA, keys)
 	if c.text {
 		c.withText()
@@ -115,7 +119,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*
 
 // runWith is run, with so many replicas to confirm what was written.
 func (s *Store) runWith(ctx context.Context, client redis.UniversalClient, calls []*call, replicas int) {
-	if len(calls) == 0 {
+	if calls = s.reachable(calls); len(calls) == 0 {
 		return
 	}
 	if err := ctx.Err(); err != nil {
@@ -137,6 +141,7 @@ func (s *Store) runWith(ctx context.Context, client redis.UniversalClient, calls
 		s.metrics.reloads.Inc()
 		s.exec(ctx, client, again, replicas)
 	}
+	report(calls)
 }
 
 func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []*call, replicas int) {

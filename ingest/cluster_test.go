@@ -1,0 +1,263 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// A clustered is lanes over a store on three masters, of which one will be away.
+type clustered struct {
+	t         *testing.T
+	servers   *redistest.Cluster
+	store     *partition.Store
+	ns        *partition.Namespace
+	reg       *prometheus.Registry
+	put       func(name, payload string) <-chan error
+	away      int      // the master
+	gone      []string // partitions: one a shard of that master
+	left      []string // and of the others
+	onMaster  []int    // by shard
+	confirmed map[string][]int
+	unknown   map[string][]int
+	next      map[string]int
+	mu        sync.Mutex
+}
+
+const clusterShards = 24
+
+func newClustered(t *testing.T) *clustered {
+	c := &clustered{t: t, servers: redistest.StartMasters(t, 3), reg: prometheus.NewRegistry(),
+		confirmed: map[string][]int{}, unknown: map[string][]int{}, next: map[string]int{}}
+	policy := partition.DefaultPolicy()
+	policy.Shards, policy.Capacity = clusterShards, 1_000_000
+	var err error
+	if c.store, err = partition.Open(partition.Config{
+		URL: c.servers.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy},
+	}, c.reg, zap.NewNop()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.store.Close() })
+	c.ns = c.store.Namespace("default")
+	redistest.Until(t, 10*time.Second, "the store can be used", func() bool { _, err := c.store.Check(t.Context()); return err == nil })
+
+	// One partition a shard. The master that goes away is that of shard 0.
+	for shard := range clusterShards {
+		c.onMaster = append(c.onMaster, c.servers.MasterOf(fmt.Sprintf("sw:{default.%d}:ready", shard)))
+	}
+	c.away = c.onMaster[0]
+	for shard, found := 0, false; shard < clusterShards; shard++ {
+		found = false
+		for i := 0; !found; i++ {
+			name := fmt.Sprint("p", i)
+			if found = c.ns.ShardOf(name) == shard; !found {
+				continue
+			}
+			if c.onMaster[shard] == c.away {
+				c.gone = append(c.gone, name)
+			} else {
+				c.left = append(c.left, name)
+			}
+		}
+	}
+
+	m, err := newMetrics(prometheus.NewRegistry(), new(atomic.Int64), new(atomic.Int64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls := newLanes(DefaultConfig(), c.store, m, zap.NewNop(), func(r *request) { r.done <- struct{}{} })
+	ls.start()
+	t.Cleanup(func() { _ = ls.stop(context.Background()) })
+	c.put = func(name, payload string) <-chan error {
+		r := newRequest()
+		r.namespace = c.ns
+		r.received = time.Now().Add(time.Hour).UnixMilli() // it does not go stale here
+		r.addOnly([]byte("default/" + name))
+		r.add(event{data: []byte(payload)}, 1<<10)
+		r.seal()
+		result := make(chan error, 1)
+		ls.put(r)
+		go func() {
+			<-r.done
+			result <- r.parts[0].err
+		}()
+		return result
+	}
+	return c
+}
+
+// produce stores the partition's next number and remembers what was answered.
+func (c *clustered) produce(name string) error {
+	c.mu.Lock()
+	n := c.next[name]
+	c.next[name]++
+	c.mu.Unlock()
+	err := <-c.put(name, strconv.Itoa(n))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.confirmed[name] = append(c.confirmed[name], n)
+	case !errors.Is(err, partition.ErrUnavailable):
+		c.unknown[name] = append(c.unknown[name], n)
+	}
+	return err
+}
+
+// all produces the next number of each partition at the same time.
+func (c *clustered) all(names []string) error {
+	errs := make([]error, len(names))
+	var running sync.WaitGroup
+	for i, name := range names {
+		running.Go(func() { errs[i] = c.produce(name) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *clustered) unreachable() int {
+	families, err := c.reg.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "spillway_store_unreachable_shards" {
+			return int(f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	c.t.Fatal("no metric of unreachable shards")
+	return 0
+}
+
+// awaitRefusals produces to the master that is away until all its shards are
+// refused, and then proves that refusals take no time worth the name.
+func (c *clustered) awaitRefusals() {
+	c.t.Helper()
+	redistest.Until(c.t, 30*time.Second, "every shard of that master is refused", func() bool {
+		if err := c.all(c.gone); err == nil {
+			c.t.Fatal("a master that is away confirmed entries")
+		}
+		return c.unreachable() == len(c.gone)
+	})
+	// One after the other: with a time-out of 2 s each they would take minutes.
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	for range 100 {
+		for _, name := range c.gone {
+			if err := c.produce(name); !errors.Is(err, partition.ErrUnavailable) {
+				c.t.Fatalf("got %v, want a refusal", err)
+			}
+		}
+		if err := c.all(c.left); err != nil {
+			c.t.Fatalf("the other masters: %v", err)
+		}
+		if ctx.Err() != nil {
+			c.t.Fatal("refusals wait for something")
+		}
+	}
+}
+
+// order holds what the lists contain against what was answered.
+func (c *clustered) order() {
+	c.t.Helper()
+	for _, name := range append(slices.Clone(c.gone), c.left...) {
+		var stored []int
+		client := c.servers.Masters[c.onMaster[c.ns.ShardOf(name)]].Client()
+		for _, e := range client.LRange(c.t.Context(), fmt.Sprintf("sw:{default.%d}:q:%s", c.ns.ShardOf(name), name), 0, -1).Val() {
+			n, err := strconv.Atoi(e[14:])
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			stored = append(stored, n)
+		}
+		known := slices.DeleteFunc(slices.Clone(stored), func(n int) bool { return slices.Contains(c.unknown[name], n) })
+		if !slices.Equal(known, c.confirmed[name]) {
+			c.t.Errorf("%s holds %v, confirmed were %v", name, known, c.confirmed[name])
+		}
+		if slices.Sort(stored); len(slices.Compact(slices.Clone(stored))) != len(stored) {
+			c.t.Errorf("%s holds an entry twice: %v", name, stored)
+		}
+	}
+}
+
+func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
+	t.Parallel()
+	c := newClustered(t)
+	if err := c.all(append(slices.Clone(c.gone), c.left...)); err != nil {
+		t.Fatal(err)
+	}
+	frozen := c.servers.Masters[c.away]
+	frozen.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { frozen.Signal(syscall.SIGCONT) })
+
+	// Its flushes are on the wire and get no answer. In the meantime the others
+	// confirm, in every lane, as often as they like.
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		_ = c.all(c.gone)
+	}()
+	for round := range 20 {
+		if err := c.all(c.left); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		select {
+		case <-waiting:
+			t.Fatalf("round %d ended after the flushes to the frozen master had", round)
+		default:
+		}
+	}
+	<-waiting
+	c.awaitRefusals()
+
+	frozen.Signal(syscall.SIGCONT)
+	redistest.Until(t, 20*time.Second, "it is asked again", func() bool { return c.all(c.gone) == nil })
+	if n := c.unreachable(); n != 0 {
+		t.Errorf("%d shards unreachable in the end", n)
+	}
+	if residual, err := c.store.Audit(t.Context(), c.ns); residual != 0 || err != nil {
+		t.Errorf("audit: %d %v", residual, err)
+	}
+	c.order()
+	var confirmed, unknown int64
+	for _, name := range append(slices.Clone(c.gone), c.left...) {
+		confirmed += int64(len(c.confirmed[name]))
+		unknown += int64(len(c.unknown[name]))
+	}
+	o, err := c.store.Overview(t.Context(), c.ns)
+	if got := o.Ledger.Accepted; err != nil || got < confirmed || got > confirmed+unknown {
+		t.Errorf("accepted %d, confirmed %d, unknown %d, %v", got, confirmed, unknown, err)
+	}
+	t.Logf("confirmed %d, unknown %d, %d zones", confirmed, unknown, c.store.Zones())
+}
+
+func TestAKilledMasterStopsOnlyItsOwnShards(t *testing.T) {
+	t.Parallel()
+	c := newClustered(t)
+	if err := c.all(append(slices.Clone(c.gone), c.left...)); err != nil {
+		t.Fatal(err)
+	}
+	c.servers.Masters[c.away].Kill()
+	for round := range 20 {
+		go func() { _ = c.all(c.gone) }()
+		if err := c.all(c.left); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+	c.awaitRefusals()
+	c.servers.Masters[c.away].Launch()
+	redistest.Until(t, 20*time.Second, "it is asked again", func() bool { return c.all(c.gone) == nil })
+}
