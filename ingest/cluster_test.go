@@ -222,6 +222,9 @@ func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 	}
 	<-waiting
 	c.awaitRefusals()
+	if _, err := c.store.Check(t.Context()); err != nil {
+		t.Errorf("two masters of three serve, and the store says: %v", err)
+	}
 
 	frozen.Signal(syscall.SIGCONT)
 	redistest.Until(t, 20*time.Second, "it is asked again", func() bool { return c.all(c.gone) == nil })

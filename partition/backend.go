@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -231,16 +232,40 @@ func (b *backend) reload(ctx context.Context) {
 	}
 }
 
-// masters calls f for every server that holds data, one after the other.
+// server is the client of the server that has a key. What is asked of several
+// servers at once is better sent through these than through a cluster's client:
+// its pipeline ends with the slowest, and may then report that one's error for
+// all. They follow no redirect.
+func (b *backend) server(ctx context.Context, key string) redis.Cmdable {
+	if cluster, ok := b.out.(*redis.ClusterClient); ok {
+		if node, err := cluster.MasterForKey(ctx, key); err == nil {
+			return node
+		}
+	}
+	return b.out
+}
+
+// mapTimeout bounds the renewal of a cluster's map: the client asks one server
+// at random, which may be the one that is away, and then uses the old map.
+const mapTimeout = 500 * time.Millisecond
+
+// masters calls f for every server that holds data, at the same time, and
+// returns all their errors.
 func masters(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	cluster, ok := c.(*redis.ClusterClient)
 	if !ok {
 		return f(ctx, c.(*redis.Client))
 	}
-	var one sync.Mutex // ForEachMaster calls from a goroutine a server
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		one.Lock()
-		defer one.Unlock()
-		return f(ctx, c)
+	var mu sync.Mutex
+	var errs []error
+	renewing, cancel := context.WithTimeout(ctx, mapTimeout)
+	defer cancel()
+	err := cluster.ForEachMaster(renewing, func(_ context.Context, c *redis.Client) error {
+		err := f(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+		return nil
 	})
+	return errors.Join(append(errs, err)...)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,6 +22,9 @@ const format = 1
 // the shards that are configured, and nothing else wrote where shards keep their active set and ledger.
 // ErrIncompatible says what does not fit and
 // the way out; everything else passes by itself. warnings are for the log.
+//
+// On a Redis Cluster that passed before, a master that cannot be reached is no
+// reason against using the others: Check fails when no shard is left.
 //
 // An answer to the question of fitting is kept: until the first Check passed,
 // and from one that found ErrIncompatible to the next that passes, entries are
@@ -55,6 +59,9 @@ func (s *Store) fit(ctx context.Context) error {
 }
 
 func (s *Store) check(ctx context.Context) (warnings []string, err error) {
+	if v := s.fits.Load(); s.backend.cluster && v != nil && v.err == nil {
+		return s.checkReachable(ctx)
+	}
 	if _, err := s.readTime(ctx); err != nil {
 		return nil, err
 	}
@@ -77,19 +84,58 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 			return nil, err
 		}
 	}
-	for _, ns := range s.Namespaces() {
-		if err := s.recorded(ctx, ns); err != nil {
-			return nil, err
+	all := s.ledgers(func(*shard) bool { return true })
+	if err := s.recorded(ctx, all, true); err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		if l.err != nil {
+			return nil, l.err
 		}
 	}
 	return warnings, nil
 }
 
+// checkReachable is check without the masters that are away.
+func (s *Store) checkReachable(ctx context.Context) (warnings []string, err error) {
+	asking, cancel := context.WithTimeout(ctx, probeTimeout)
+	warnings, err = s.promises(asking)
+	cancel()
+	if errors.Is(err, ErrBroken) || ctx.Err() != nil {
+		return nil, err
+	}
+	all := s.ledgers(func(sh *shard) bool { return sh.breaker.allow() })
+	if err := s.recorded(ctx, all, false); err != nil {
+		return nil, err
+	}
+	err = errUnreachable
+	for _, l := range all {
+		switch {
+		case l.err == nil:
+			err = nil
+		case errors.Is(l.err, ErrBroken):
+			return nil, l.err
+		case err != nil:
+			err = l.err
+		}
+	}
+	return warnings, err
+}
+
 // promises reads what the servers are set up to keep. INFO is asked, not
 // CONFIG, which managed services refuse.
 func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
+	var mu sync.Mutex
 	seen := map[string]bool{}
+	warn := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[text] = true
+	}
 	err = masters(ctx, s.backend.out, func(ctx context.Context, c *redis.Client) error {
+		if _, err := s.readTimeOf(ctx, c); err != nil {
+			return err
+		}
 		info, err := c.InfoMap(ctx).Result()
 		if err != nil {
 			return err
@@ -109,11 +155,11 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 				return &storeError{ErrIncompatible, fmt.Errorf("durability replica=%d: the user may not run WAIT on %s: ACL SETUSER … +wait", s.replicas, c.Options().Addr)}
 			}
 			if n, _ := strconv.Atoi(fields["connected_slaves"]); n < s.replicas {
-				seen[fmt.Sprintf("%s: it has %d replicas connected, so durability replica=%d acknowledges nothing", c.Options().Addr, n, s.replicas)] = true
+				warn(fmt.Sprintf("%s: it has %d replicas connected, so durability replica=%d acknowledges nothing", c.Options().Addr, n, s.replicas))
 			}
 		}
 		for _, text := range shortcomings(fields) {
-			seen[c.Options().Addr+": "+text] = true
+			warn(c.Options().Addr + ": " + text)
 		}
 		return nil
 	})
@@ -124,6 +170,28 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 		return nil, err
 	}
 	return warnings, classify(err)
+}
+
+// ledger is one shard's, as recorded reads it.
+type ledger struct {
+	ns     *Namespace
+	sh     *shard
+	fields map[string]*redis.StringCmd
+	epoch  *redis.StringCmd
+	writes []*redis.BoolCmd
+	err    error // it could not be read, or written
+}
+
+// ledgers are those of all shards that wanted accepts.
+func (s *Store) ledgers(wanted func(*shard) bool) (list []*ledger) {
+	for _, ns := range s.Namespaces() {
+		for i := range ns.shards {
+			if wanted(&ns.shards[i]) {
+				list = append(list, &ledger{ns: ns, sh: &ns.shards[i]})
+			}
+		}
+	}
+	return list
 }
 
 // shortcomings are what a server promises less than it could.
@@ -143,55 +211,114 @@ func shortcomings(info map[string]string) (texts []string) {
 	return texts
 }
 
-// recorded compares format and shards with the store, which writes them down
-// when the namespace is new to it.
-func (s *Store) recorded(ctx context.Context, ns *Namespace) error {
-	settings := map[string]int{"format": format, "shards": len(ns.shards)}
-	epoch := rand.Text() // a name for this history of a ledger, which no later one has
-	missing, nameless := false, false
-	compare := func(declare bool) error {
-		missing, nameless = false, false
-		pipe := s.backend.out.Pipeline()
-		stored := make([]map[string]*redis.StringCmd, len(ns.shards))
-		epochs := make([]*redis.StringCmd, len(ns.shards))
-		for i := range ns.shards {
-			stored[i] = map[string]*redis.StringCmd{}
-			for name, want := range settings {
-				if declare { // the first of several programs wins; all read what it wrote
-					pipe.HSetNX(ctx, ns.shards[i].ledger, name, want)
-				}
-				stored[i][name] = pipe.HGet(ctx, ns.shards[i].ledger, name)
-			}
-			if declare {
-				pipe.HSetNX(ctx, ns.shards[i].ledger, "epoch", epoch)
-			}
-			epochs[i] = pipe.HGet(ctx, ns.shards[i].ledger, "epoch")
-		}
-		if _, err := pipe.Exec(ctx); classify(err) != nil {
-			return classify(err)
-		}
-		for i := range stored {
-			nameless = nameless || errors.Is(epochs[i].Err(), redis.Nil)
-			for name, cmd := range stored[i] {
-				if errors.Is(cmd.Err(), redis.Nil) {
-					missing = true
-				} else if err := compatible(ns.Name, name, cmd.Val(), settings[name]); err != nil {
-					return &storeError{ErrIncompatible, err}
-				}
-			}
-		}
-		return nil
-	}
+// recorded compares format and shards with what each ledger says, and writes
+// them down where a namespace is new to the store, but not while a ledger that
+// counts cannot be read: every ledger when all do, else those that answer.
+func (s *Store) recorded(ctx context.Context, list []*ledger, all bool) error {
 	// Reading comes first, and mostly is all: a store that is full refuses to
 	// write even what it holds already.
-	if err := compare(false); err != nil || !missing && !nameless {
+	missing, nameless, err := s.compareAll(ctx, list, "")
+	if err != nil {
 		return err
 	}
-	upgrade := !missing
-	if err := compare(true); !upgrade {
+	var read []*ledger
+	for _, l := range list {
+		if l.err == nil {
+			read = append(read, l)
+		}
+	}
+	if !missing && !nameless || all && len(read) < len(list) {
+		return nil
+	}
+	_, _, err = s.compareAll(ctx, read, rand.Text())
+	if missing {
 		return err
 	}
-	return nil // a ledger from before there were epochs gets one when its store has room
+	for _, l := range read {
+		l.err = nil // a ledger from before there were epochs gets one when its store has room
+	}
+	return nil
+}
+
+// compareAll is compare for each server, at the same time.
+func (s *Store) compareAll(ctx context.Context, list []*ledger, epoch string) (missing, nameless bool, err error) {
+	byServer := map[redis.Cmdable][]*ledger{}
+	for _, l := range list {
+		server := s.backend.server(ctx, l.sh.ledger)
+		byServer[server] = append(byServer[server], l)
+	}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for server, part := range byServer {
+		running.Go(func() {
+			m, n, e := compare(ctx, server, part, epoch)
+			mu.Lock()
+			defer mu.Unlock()
+			missing, nameless, err = missing || m, nameless || n, errors.Join(err, e)
+		})
+	}
+	running.Wait()
+	for _, l := range list {
+		if l.err != nil {
+			s.backend.reload(ctx)
+			break
+		}
+	}
+	return missing, nameless, err
+}
+
+// compare reads ledgers in one pipeline. An epoch, which is a name for this
+// history of a ledger that no later one has, makes it write first what is
+// missing; the first of several programs wins, and all read what it wrote.
+func compare(ctx context.Context, client redis.Cmdable, list []*ledger, epoch string) (missing, nameless bool, err error) {
+	pipe := client.Pipeline()
+	for _, l := range list {
+		l.fields, l.writes, l.err = map[string]*redis.StringCmd{}, nil, nil
+		for name, want := range l.ns.recorded() {
+			if epoch != "" {
+				l.writes = append(l.writes, pipe.HSetNX(ctx, l.sh.ledger, name, want))
+			}
+			l.fields[name] = pipe.HGet(ctx, l.sh.ledger, name)
+		}
+		if epoch != "" {
+			l.writes = append(l.writes, pipe.HSetNX(ctx, l.sh.ledger, "epoch", epoch))
+		}
+		l.epoch = pipe.HGet(ctx, l.sh.ledger, "epoch")
+	}
+	_, execErr := pipe.Exec(ctx)
+	for _, l := range list {
+		for _, cmd := range l.writes {
+			l.failed(cmd.Err())
+		}
+		for name, cmd := range l.fields {
+			value, err := cmd.Result()
+			if err == nil && value == "" {
+				err = execErr // no connection was made; the commands are not told
+			}
+			if errors.Is(err, redis.Nil) {
+				missing = true
+			} else if err != nil {
+				l.failed(err)
+			} else if err := compatible(l.ns.Name, name, value, l.ns.recorded()[name]); err != nil {
+				return false, false, &storeError{ErrIncompatible, err}
+			}
+		}
+		nameless = nameless || errors.Is(l.epoch.Err(), redis.Nil)
+		l.sh.breaker.done(l.err)
+	}
+	return missing, nameless, nil
+}
+
+// failed keeps the first error of a ledger.
+func (l *ledger) failed(err error) {
+	if l.err == nil {
+		l.err = classify(err)
+	}
+}
+
+// recorded is what the ledger of each shard says of the namespace's form.
+func (n *Namespace) recorded() map[string]int {
+	return map[string]int{"format": format, "shards": len(n.shards)}
 }
 
 func compatible(namespace, field, stored string, want int) error {

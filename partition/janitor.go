@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +15,8 @@ import (
 
 const (
 	janitorEvery = time.Second
-	janitorPage  = 200 // partitions looked at a shard and round, so its work is bounded
+	janitorRest  = 10 * time.Second // how long a server is left alone that did not answer
+	janitorPage  = 200              // partitions looked at a shard and round, so its work is bounded
 
 	// A janitor that goes on uses a tenth of Redis's time at most: it rests this many
 	// times as long as its repairs took.
@@ -25,7 +27,8 @@ const (
 // set does not know, due times that a clock stepping back left in the future,
 // stale entries of partitions nobody drains. It also looks whether the store was
 // rolled back. Every process runs one; they do
-// not disturb each other, for each repair is one script. Its work a second is
+// not disturb each other, for each repair is one script. It leaves alone what
+// cannot be reached, so that the rest gets its round. Its work a second is
 // bounded, and nothing of it grows with partitions that are idle or not yet due.
 // It goes on between the rounds only while it finds stale entries.
 func (s *Store) Janitor(ctx context.Context) {
@@ -59,10 +62,13 @@ func (s *Store) Janitor(ctx context.Context) {
 
 type janitor struct {
 	*Store
-	shards   map[string]home   // by key prefix
-	overdue  map[*shard]int64  // rank where the next look at overdue partitions begins
-	scan     map[string]uint64 // SCAN cursor by server
-	backlogs []home            // shards in which nobody drains, and more is stale; the next first
+	shards   map[string]home  // by key prefix
+	overdue  map[*shard]int64 // rank where the next look at overdue partitions begins
+	backlogs []home           // shards in which nobody drains, and more is stale; the next first
+
+	mu     sync.Mutex
+	scan   map[string]uint64    // SCAN cursor by server
+	failed map[string]time.Time // when a server last gave none
 }
 
 // home is where a shard belongs.
@@ -72,7 +78,7 @@ type home struct {
 }
 
 func newJanitor(s *Store) *janitor {
-	j := &janitor{Store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, scan: map[string]uint64{}}
+	j := &janitor{Store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, scan: map[string]uint64{}, failed: map[string]time.Time{}}
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
@@ -90,6 +96,9 @@ func (j *janitor) round(ctx context.Context) (rest time.Duration) {
 		return 0
 	}
 	for _, h := range j.shards {
+		if h.sh.breaker.suspect() {
+			continue
+		}
 		if names, err := j.tooFarAhead(ctx, h, now); err == nil {
 			j.repair(ctx, h, names)
 		}
@@ -97,7 +106,9 @@ func (j *janitor) round(ctx context.Context) (rest time.Duration) {
 		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
 		rest += restFactor * took
 	}
-	_ = masters(ctx, j.backend.aside, j.orphans)
+	walking, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_ = masters(walking, j.backend.aside, j.orphans)
 	return rest
 }
 
@@ -107,6 +118,9 @@ func (j *janitor) round(ctx context.Context) (rest time.Duration) {
 func (j *janitor) goOn(ctx context.Context) (rest time.Duration) {
 	h := j.backlogs[0]
 	j.backlogs = j.backlogs[1:]
+	if h.sh.breaker.suspect() {
+		return 0
+	}
 	now, _ := j.clock.now()
 	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
 }
@@ -117,7 +131,9 @@ func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string,
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are wrong most likely
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
 	}).Result()
-	return names, classify(err)
+	err = classify(err)
+	h.sh.breaker.done(err)
+	return names, err
 }
 
 // expire repairs a page of the partitions that were due before overdue, in ms,
@@ -129,7 +145,7 @@ func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string,
 func (j *janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
 	page, err := j.backend.aside.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
-	if err != nil {
+	if h.sh.breaker.done(classify(err)); err != nil {
 		return 0
 	}
 	var names []string
@@ -203,11 +219,23 @@ func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[
 // that the active set does not know.
 func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
 	at := c.Options().Addr
-	keys, next, err := c.Scan(ctx, j.scan[at], partitionKeys(j.prefix), janitorPage).Result()
+	j.mu.Lock()
+	from, failed := j.scan[at], j.failed[at]
+	j.mu.Unlock()
+	if time.Since(failed) < janitorRest {
+		return nil
+	}
+	keys, next, err := c.Scan(ctx, from, partitionKeys(j.prefix), janitorPage).Result()
+	j.mu.Lock()
+	if err == nil {
+		j.scan[at] = next
+	} else {
+		j.failed[at] = time.Now()
+	}
+	j.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	j.scan[at] = next
 	found := map[string][]string{}
 	for _, key := range keys {
 		if prefix, name, ok := splitPartitionKey(key); ok && !slices.Contains(found[prefix], name) {

@@ -460,10 +460,15 @@ func (s *Store) Forget(ctx context.Context, claims []*Claim) error {
 }
 
 func (s *Store) readTime(ctx context.Context) (int64, error) {
+	ms, err := s.readTimeOf(ctx, s.backend.out)
+	return ms, classify(err)
+}
+
+func (s *Store) readTimeOf(ctx context.Context, client redis.Cmdable) (int64, error) {
 	sent := time.Now()
-	t, err := s.backend.out.Time(ctx).Result()
+	t, err := client.Time(ctx).Result()
 	if err != nil {
-		return 0, classify(err)
+		return 0, err
 	}
 	s.clock.observe(sent, time.Now(), t.UnixMilli())
 	return t.UnixMilli(), nil

@@ -36,7 +36,7 @@ type Overview struct {
 // Overview reads the account and sizes of a namespace in one round trip.
 // Buffered is what the account says; Audit counts.
 func (s *Store) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
-	err = s.ledgers.do(ctx, func() error {
+	err = s.ledgerReads.do(ctx, func() error {
 		o, err = s.overview(ctx, ns)
 		return err
 	})
@@ -117,7 +117,7 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 		sh := &ns.shards[i]
 		for from := int64(0); ; from += page {
 			var found int
-			err := s.ledgers.do(ctx, func() error {
+			err := s.ledgerReads.do(ctx, func() error {
 				names, err := s.backend.aside.ZRange(ctx, sh.ready, from, from+page-1).Result()
 				if err != nil {
 					return classify(err)

@@ -16,26 +16,26 @@ import (
 // Redis. It keeps no state that matters, so any number of processes may share
 // one Redis. Safe for concurrent use.
 type Store struct {
-	backend    *backend
-	prefix     string
-	replicas   int
-	namespaces map[string]*Namespace
-	zones      int
-	prober     *prober
-	clock      clock
-	metrics    *metrics
-	log        *zap.Logger
-	looks      atomic.Uint64 // ledgers read so far, see witness
-	loaded     atomic.Bool   // Check has put the scripts into the store
-	proved     atomic.Bool   // Check has run the canary
-	fits       atomic.Pointer[verdict]
-	fitting    sync.Mutex
-	produces   sync.Pool // of *produceRun
-	stats      readLimit
-	ledgers    readLimit
-	trouble    trouble
-	closing    sync.Once
-	closeErr   error
+	backend     *backend
+	prefix      string
+	replicas    int
+	namespaces  map[string]*Namespace
+	zones       int
+	prober      *prober
+	clock       clock
+	metrics     *metrics
+	log         *zap.Logger
+	looks       atomic.Uint64 // ledgers read so far, see witness
+	loaded      atomic.Bool   // Check has put the scripts into the store
+	proved      atomic.Bool   // Check has run the canary
+	fits        atomic.Pointer[verdict]
+	fitting     sync.Mutex
+	produces    sync.Pool // of *produceRun
+	stats       readLimit
+	ledgerReads readLimit
+	trouble     trouble
+	closing     sync.Once
+	closeErr    error
 }
 
 // Open makes a Store. It dials nothing: a store that is down at the start is
@@ -77,7 +77,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	}
 	s.metrics = newMetrics(reg, s.prober.unreachable)
 	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsPatience, s.metrics.refused}
-	s.ledgers = readLimit{make(chan struct{}, ledgersAtOnce), ledgersPatience, s.metrics.refused}
+	s.ledgerReads = readLimit{make(chan struct{}, ledgersAtOnce), ledgersPatience, s.metrics.refused}
 	for name := range s.namespaces {
 		s.metrics.evicted.WithLabelValues(name)
 	}

@@ -67,7 +67,8 @@ func (w *witness) unread(look uint64) {
 	w.mu.Unlock()
 }
 
-// look reads every ledger, in one pipeline, and counts what was rolled back.
+// look reads every ledger, in one pipeline a server, and counts what was rolled back. It
+// leaves out shards that cannot be reached: a look follows as soon as they can.
 // It asks the ledgers themselves, not for the server's run_id: a failover that
 // lost nothing is no alarm, and FLUSHALL, which changes no run_id, is one.
 func (s *Store) look(ctx context.Context) {
@@ -78,19 +79,42 @@ func (s *Store) look(ctx context.Context) {
 		cmd   *redis.SliceCmd
 	}
 	var all []reading
-	pipe := s.backend.aside.Pipeline()
+	var absent []*witness
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	pipes := map[redis.Cmdable]redis.Pipeliner{}
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
+			if !sh.breaker.allow() {
+				absent = append(absent, &sh.witness)
+				continue
+			}
+			server := s.backend.server(ctx, sh.ledger)
+			pipe := pipes[server]
+			if pipe == nil {
+				pipe = server.Pipeline()
+				pipes[server] = pipe
+			}
 			all = append(all, reading{ns, i, sh.witness.least(), pipe.HMGet(ctx, sh.ledger, "accepted", "epoch", "format")})
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command tells
+	var running sync.WaitGroup
+	for _, pipe := range pipes {
+		running.Go(func() { _, _ = pipe.Exec(ctx) }) // each command tells
+	}
+	running.Wait()
 	// From here on calls count on top of what was read.
 	look := s.looks.Add(1)
+	for _, w := range absent {
+		w.unread(look)
+	}
 	for _, r := range all {
 		w := &r.ns.shards[r.shard].witness
 		fields := r.cmd.Val()
+		if err := classify(r.cmd.Err()); err != nil || len(fields) == 3 {
+			r.ns.shards[r.shard].breaker.done(err)
+		}
 		if r.cmd.Err() != nil || len(fields) != 3 {
 			w.unread(look)
 			continue
