@@ -3,10 +3,12 @@ package drain
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/drain/sink"
@@ -76,6 +78,83 @@ func BenchmarkDrain(b *testing.B) {
 			n := float64(b.N * c.partitions * c.entries)
 			b.ReportMetric(n/b.Elapsed().Seconds(), "entries/s")
 		})
+	}
+}
+
+// How many claims several drainers of one Redis waste on each other: claims that
+// brought nothing for each that brought a lease.
+func BenchmarkDrainers(b *testing.B) {
+	for _, load := range []struct {
+		name   string
+		steady bool
+	}{{"backlog", false}, {"steady", true}} {
+		for _, drainers := range []int{1, 4, 16} {
+			b.Run(fmt.Sprintf("%s/%d", load.name, drainers), func(b *testing.B) {
+				server := redistest.Start(b)
+				policy := partition.DefaultPolicy()
+				policy.Linger = 200 * time.Millisecond
+				var leased, idle float64
+				for b.Loop() {
+					b.StopTimer()
+					var all []*Drainer
+					var store *partition.Store
+					for range drainers {
+						var err error
+						if store, err = partition.Open(partition.Config{
+							URL: server.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"games": policy},
+						}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+							b.Fatal(err)
+						}
+						defer store.Close()
+						if err := store.Ping(b.Context()); err != nil {
+							b.Fatal(err)
+						}
+						d, err := New(DefaultConfig(), store, []Target{{store.Namespace("games"), nothing{}, "nothing:"}}, prometheus.NewRegistry(), zap.NewNop())
+						if err != nil {
+							b.Fatal(err)
+						}
+						all = append(all, d)
+					}
+					ns := store.Namespace("games")
+					if !load.steady {
+						fill(b, store, ns, 5000, 128)
+					}
+					b.StartTimer()
+					for _, d := range all {
+						d.Start()
+					}
+					tick := time.NewTicker(time.Millisecond)
+					for i := 0; load.steady && i < 3000; i++ { // 10 entries a ms, to 5000 partitions
+						<-tick.C
+						var groups []*partition.Group
+						now, _ := store.Now()
+						for range 10 {
+							groups = append(groups, &partition.Group{Namespace: ns, Partition: fmt.Sprintf("p%d", rand.IntN(5000)),
+								Entries: [][]byte{partition.AppendEntry(nil, now, nil, []byte("x"))}})
+						}
+						store.Produce(b.Context(), groups)
+					}
+					for left := int64(1); left > 0; <-tick.C {
+						o, err := store.Overview(b.Context(), ns)
+						if err != nil {
+							b.Fatal(err)
+						}
+						left = o.Ledger.Buffered
+					}
+					tick.Stop()
+					for _, d := range all {
+						if err := d.Stop(b.Context()); err != nil {
+							b.Fatal(err)
+						}
+						m := d.outlets[0].metrics
+						leased += testutil.ToFloat64(m.claims.WithLabelValues(claimLeased))
+						idle += testutil.ToFloat64(m.claims.WithLabelValues(claimIdle))
+					}
+				}
+				b.ReportMetric(idle/leased, "wasted/lease")
+				b.ReportMetric(leased/float64(b.N), "leases")
+			})
+		}
 	}
 }
 

@@ -22,6 +22,12 @@ const (
 	// leaseWork is how long a newly due partition may wait, about, because
 	// those before it are leased several batches at a time.
 	leaseWork = 250 * time.Millisecond
+	// rivalryMemory is over how many rounds rivalry is a mean, about. Below
+	// rivalryFloor there is none; a process that starts expects some, for others
+	// may start with it.
+	rivalryMemory  = 4
+	rivalryFloor   = 0.02
+	rivalryAtStart = 0.1
 	// storeWork is what a batch of 128 takes of Redis's time, claim and commit,
 	// about: 1.03 M entries/s were measured for the two.
 	storeWork = 150 * time.Microsecond
@@ -34,7 +40,8 @@ type loop struct {
 	shard int
 	held  *holds
 
-	offset    int                // where the next look starts; 0 unless another drainer is in the way
+	offset    int                // where the next look starts; 0 unless other drainers are in the way
+	rivalry   float64            // share of recent claims that other drainers won, 0 to 1
 	skipped   int                // held partitions that the last look met
 	fruitless int                // rounds in a row whose claims brought nothing
 	failures  int                // rounds in a row that the store failed
@@ -43,7 +50,7 @@ type loop struct {
 }
 
 func newLoop(o *outlet, shard int) *loop {
-	return &loop{o: o, shard: shard, held: newHolds()}
+	return &loop{o: o, shard: shard, held: newHolds(), rivalry: rivalryAtStart}
 }
 
 // A pause is what a loop does between two rounds: sleep until the store's clock
@@ -103,6 +110,7 @@ func (l *loop) round(ctx context.Context) pause {
 	if names = l.o.gate.pass(names); len(names) == 0 {
 		return pause{}
 	}
+	names = l.share(names)
 	slots += l.o.slots.more(min(len(names), maxClaims) - slots)
 	names = names[:min(len(names), slots)]
 	got := l.claim(names, l.depth(total, free))
@@ -110,7 +118,7 @@ func (l *loop) round(ctx context.Context) pause {
 	if got.leases == 0 {
 		l.o.gate.unused(len(names))
 	}
-	return l.after(got, len(names), total)
+	return l.after(got, total)
 }
 
 func (l *loop) due(ctx context.Context, limit int) ([]partition.DuePartition, int, error) {
@@ -175,21 +183,20 @@ func (l *loop) depth(due, free int) int {
 
 // claimed is what a round of claims brought.
 type claimed struct {
-	leases, expired, idle int
-	err                   error // the store's, unless it refused just the partition
+	claims, leases, expired int
+	lost                    int   // to other drainers, most likely
+	err                     error // the store's, unless it refused just the partition
 }
 
 // claim claims the named partitions, a few at a time, and hands over what it
-// gets. It is not interrupted by Stop: a claim whose answer nobody waits for is a
+// gets. It stops when other drainers have won most: their list is the newer one. It is not interrupted by Stop: a claim whose answer nobody waits for is a
 // lease lost until it lapses.
 func (l *loop) claim(names []string, depth int) (got claimed) {
 	few := max(1, claimBatches/depth)
-	for few < len(names) && got.err == nil {
-		l.claimFew(names[:few], depth, &got)
-		names = names[few:]
-	}
-	if got.err == nil {
-		l.claimFew(names, depth, &got)
+	for len(names) > 0 && got.err == nil && 2*got.lost <= got.claims {
+		n := min(few, len(names))
+		l.claimFew(names[:n], depth, &got)
+		names = names[n:]
 	}
 	l.o.metrics.expired.Add(float64(got.expired))
 	return got
@@ -205,6 +212,7 @@ func (l *loop) claimFew(names []string, depth int, got *claimed) {
 		l.held.take(name)
 	}
 	l.o.store.Claim(ctx, claims, l.o.cfg.Lease)
+	got.claims += len(claims)
 	count := l.o.metrics.claims
 	for _, c := range claims {
 		got.expired += c.Expired
@@ -217,7 +225,9 @@ func (l *loop) claimFew(names []string, depth int, got *claimed) {
 		l.held.free(c.Partition)
 		switch {
 		case c.Err == nil:
-			got.idle++
+			if c.Expired == 0 {
+				got.lost++
+			}
 			count.WithLabelValues(claimIdle).Inc()
 		case errors.Is(c.Err, partition.ErrUnavailable), errors.Is(c.Err, partition.ErrIncompatible):
 			// What does not fit is the whole store, not this partition.
@@ -234,15 +244,34 @@ func (l *loop) claimFew(names []string, depth int, got *claimed) {
 	}
 }
 
-// after draws the conclusions of a round of n claims.
-func (l *loop) after(got claimed, n, total int) pause {
+// meet learns from the share of a round's claims that others won.
+func (l *loop) meet(lost float64) {
+	l.rivalry += (lost - l.rivalry) / rivalryMemory
+	if l.rivalry < rivalryFloor {
+		l.rivalry = 0
+	}
+}
+
+// share is what of the due partitions to claim: all of them in their order, or
+// with rivals some at random, the fewer the more claims they win.
+func (l *loop) share(names []string) []string {
+	if l.rivalry == 0 {
+		return names
+	}
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names[:max(1, int(float64(len(names))*(1-l.rivalry)))]
+}
+
+// after draws the conclusions of a round of claims.
+func (l *loop) after(got claimed, total int) pause {
 	l.offset = 0
 	if l.unproved = got.err != nil; l.unproved {
 		return l.failed(got.err)
 	}
 	l.recovered()
-	if 2*got.idle > n {
-		// Another drainer is quicker here: leave this end of the queue to it.
+	l.meet(float64(got.lost) / float64(got.claims))
+	if l.rivalry > 0 {
+		// All begin at the oldest: spread out, as long as others are met.
 		l.offset = rand.IntN(max(total, 1))
 	}
 	if got.leases > 0 || got.expired > 0 {

@@ -3,6 +3,8 @@ package drain
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,6 +149,10 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
 		r.drained(5 * time.Second)
+		for range 10 { // so long a process that starts reckons with others
+			r.store.produce(r.ns, "p", 1, 0)
+			r.drained(5 * time.Second)
+		}
 		for _, offset := range r.store.looks() {
 			if offset != 0 {
 				t.Errorf("offset %d although nobody was in the way", offset)
@@ -173,6 +179,61 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 		if !moved {
 			t.Error("always looked at the same end of the queue")
 		}
+		r.drained(2 * time.Minute)
+		r.stop()
+	})
+}
+
+func TestALoopSpreadsOutWhileItMeetsOthersAndNoLonger(t *testing.T) {
+	t.Parallel()
+	l := newLoop(nil, 0)
+	names := func() []string { return strings.Split("abcdefghijklmnopqrstuvwxyz", "") }
+	for range 20 { // nobody else is there
+		l.meet(0)
+	}
+	if l.rivalry != 0 || !slices.Equal(l.share(names()), names()) {
+		t.Errorf("alone: rivalry %v, claims %v, want all, the oldest first", l.rivalry, l.share(names()))
+	}
+	for range 20 {
+		l.meet(0.5)
+	}
+	if got := l.share(names()); len(got) > 14 || len(got) < 12 || slices.IsSorted(got) {
+		t.Errorf("others win half: claims %v, want about half, at random", got)
+	}
+	l.meet(0) // one good round proves nothing
+	if l.rivalry == 0 {
+		t.Error("others are forgotten after one round")
+	}
+	for range 20 {
+		l.meet(1)
+	}
+	if got := l.share(names()); len(got) != 1 {
+		t.Errorf("others win all: claims %v, want one", got)
+	}
+}
+
+func TestARoundEndsWhenOthersHaveWonMostOfIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		for p := range 60 {
+			r.store.produce(r.ns, fmt.Sprintf("p%02d", p), 1, 0)
+		}
+		claims := 0
+		r.store.claimFault = func(c *partition.Claim) fault {
+			claims++
+			r.store.spaces["games"].partitions[c.Partition].due += 60_000 // somebody else has it
+			return fault{}
+		}
+		time.Sleep(2 * time.Second) // all are due
+		r.start()
+		time.Sleep(time.Millisecond)
+		looks := len(r.store.looks())
+		r.store.set(func() {
+			if claims == 0 || claims > looks*claimBatches {
+				t.Errorf("%d claims that others had won after %d looks, want %d a look at most", claims, looks, claimBatches)
+			}
+			r.store.claimFault = nil
+		})
 		r.drained(2 * time.Minute)
 		r.stop()
 	})
