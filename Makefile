@@ -70,7 +70,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	done
 
 .PHONY: hostile
-hostile: build deps-test ## send hostile input to a real server and check every answer (under a minute)
+hostile: build deps-test ## send hostile input to a real server and check every answer (some minutes)
 	$(GO) run ./bench/hostile
 
 .PHONY: bench

@@ -15,6 +15,7 @@ type category struct {
 	about string
 	count int
 	rows  []row // of the data port; other inputs have a form of their own
+	plays []situation
 	// run judges every row and reports those that differ.
 	run func(ctx context.Context, r *rig, report func(difference)) error
 }
@@ -34,22 +35,23 @@ func corpus() []category {
 		onData("paths", "escapes, dots, slashes, hosts and fragments in the target; the admin port's paths", paths, plain),
 		onData("headers", "malformed, too many, too large; times, keys, discards, preferences", headers, plain),
 		onData("bodies", "too large by length, by chunks, by expectation; empty; types; lines", bodies, plain),
-		{"slow", "stalls and trickles in every place; an answer in time and an end without a reset", len(slow), nil, runSlow},
+		{"slow", "stalls and trickles in every place; an answer in time and an end without a reset", len(slow), nil, nil, runSlow},
 		onData("encodings", "bombs, doubled and unknown encodings, corrupt and lying streams", encodings, plain),
 		onData("json", "grammar, depth, size, types of fields, envelopes and items", jsons, plain),
 		onData("names", "partitions with braces, patterns, controls, look-alikes, of other types", names, plain),
 		onData("cardinality", "more partitions than a namespace may have", cardinality, plain),
-		{"admin", "names that were re-pointed, other origins, methods, writes by GET, the command line", len(admins), nil, func(ctx context.Context, r *rig, report func(difference)) error {
+		{"admin", "names that were re-pointed, other origins, methods, writes by GET, the command line", len(admins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
 			return runAdmin(ctx, r, r.plain, admins, report)
 		}},
 		onData("auth", "tokens missing, wrong, another's, in every wrong place, on every route", auth, guarded),
 		onData("quotas", "entries and new partitions beyond what a token may use up", quotas, guarded),
-		{"admin token", "an admin port that asks for a token, and gets others", len(guardedAdmins), nil, func(ctx context.Context, r *rig, report func(difference)) error {
+		{"admin token", "an admin port that asks for a token, and gets others", len(guardedAdmins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
 			return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
 		}},
-		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, runSealed},
-		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, runRefused},
-		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, runTargets},
+		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, nil, runSealed},
+		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, nil, runRefused},
+		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, nil, runTargets},
+		situations("announced bodies", "connections that announce much and send little, under a budget of memory", announced),
 		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
@@ -57,7 +59,7 @@ func corpus() []category {
 // onData is a category of the data port. Its rows run one by one, so that the
 // server's own count of requests tells whether it saw one that nobody sent.
 func onData(name, about string, rows []row, to func(*rig) *server) category {
-	return category{name, about, len(rows), rows, func(ctx context.Context, r *rig, report func(difference)) error {
+	return category{name, about, len(rows), rows, nil, func(ctx context.Context, r *rig, report func(difference)) error {
 		srv := to(r)
 		before, err := srv.metric(ctx, "spillway_ingest_requests_total")
 		if err != nil {

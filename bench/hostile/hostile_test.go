@@ -66,6 +66,9 @@ func TestRowsDiffer(t *testing.T) {
 		for _, r := range c.rows {
 			once(c.name, r.name, r.send)
 		}
+		for _, p := range c.plays {
+			once(c.name, p.name, "situation "+p.name)
+		}
 	}
 	for _, r := range admins {
 		once("admin", r.name, "admin "+r.send)

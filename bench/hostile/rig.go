@@ -29,15 +29,17 @@ import (
 //	tls  ──TCP──▶ sealed ─┤             │
 //	one entry ──▶ sinks ──┘  (password) └──▶ targets that mean no good
 type rig struct {
-	dir, bin string
-	redis    *proc.Process
-	hazard   *hazard
-	plain    *server // default settings
-	hasty    *server // gives a request readTimeout
-	sinks    *server // a namespace for each of targets
-	guarded  *server // asks for tokens, on both ports
-	sealed   *server // asks for certificates
-	keep     bool    // the folder, at the end
+	dir, bin    string
+	redisServer string
+	redis       *proc.Process
+	hazard      *hazard
+	plain       *server  // default settings
+	hasty       *server  // gives a request readTimeout
+	sinks       *server  // a namespace for each of targets
+	guarded     *server  // asks for tokens, on both ports
+	sealed      *server  // asks for certificates
+	keep        bool     // the folder, at the end
+	only        []string // categories; nil: all
 
 	before baseline // of plain
 	said   []string // heads and bodies of all answers
@@ -66,7 +68,7 @@ const (
 )
 
 func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
-	r := &rig{}
+	r := &rig{redisServer: redisServer}
 	defer func() {
 		if err != nil {
 			r.close()
