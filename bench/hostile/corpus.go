@@ -52,6 +52,7 @@ func corpus() []category {
 		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, nil, runRefused},
 		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, nil, runTargets},
 		situations("announced bodies", "connections that announce much and send little, under a budget of memory", announced),
+		situations("big entries", "entries of 1 MiB: what they cost their neighbours, and that they arrive", sizes),
 		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
