@@ -53,6 +53,7 @@ func corpus() []category {
 		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, nil, runTargets},
 		situations("announced bodies", "connections that announce much and send little, under a budget of memory", announced),
 		situations("big entries", "entries of 1 MiB: what they cost their neighbours, and that they arrive", sizes),
+		situations("ages", "outages, slow Writes, failing neighbours and nobody at all: what expires under a healthy sink", ages),
 		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
