@@ -54,6 +54,7 @@ func corpus() []category {
 		situations("announced bodies", "connections that announce much and send little, under a budget of memory", announced),
 		situations("big entries", "entries of 1 MiB: what they cost their neighbours, and that they arrive", sizes),
 		situations("ages", "outages, slow Writes, failing neighbours and nobody at all: what expires under a healthy sink", ages),
+		situations("partial answers", "receivers that take a part, say so at length, or not to the end; at-most-once", answersInPart),
 		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
