@@ -55,6 +55,7 @@ func corpus() []category {
 		situations("big entries", "entries of 1 MiB: what they cost their neighbours, and that they arrive", sizes),
 		situations("ages", "outages, slow Writes, failing neighbours and nobody at all: what expires under a healthy sink", ages),
 		situations("partial answers", "receivers that take a part, say so at length, or not to the end; at-most-once", answersInPart),
+		situations("signals", "readers that go away, and SIGHUP", signals),
 		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
