@@ -50,6 +50,7 @@ func corpus() []category {
 		}},
 		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, nil, runSealed},
 		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, nil, runRefused},
+		{"settings", "values and options that no service could work with", len(refusedSettings), nil, nil, runSettings},
 		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, nil, runTargets},
 		situations("announced bodies", "connections that announce much and send little, under a budget of memory", announced),
 		situations("big entries", "entries of 1 MiB: what they cost their neighbours, and that they arrive", sizes),

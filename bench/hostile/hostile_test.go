@@ -82,6 +82,9 @@ func TestRowsDiffer(t *testing.T) {
 	for _, u := range refused {
 		once("sink urls", u.name, u.url)
 	}
+	for _, u := range refusedSettings {
+		once("settings", u.name, "settings "+u.flags)
+	}
 	for _, u := range targets {
 		once("sink answers", u.name, u.url)
 	}

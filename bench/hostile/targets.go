@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -71,17 +70,7 @@ var refused = []refusedURL{
 
 // judge asks `spillway config check`, which opens nothing.
 func (u refusedURL) judge(ctx context.Context, r *rig) string {
-	out, err := exec.CommandContext(ctx, r.bin, "config", "check", "--sink", u.url).CombinedOutput()
-	code := 0
-	if exit, ok := err.(*exec.ExitError); ok {
-		code = exit.ExitCode()
-	} else if err != nil {
-		return err.Error()
-	}
-	if text := string(out); code != 2 || !strings.Contains(text, u.says) || strings.Contains(text, "goroutine ") {
-		return fmt.Sprintf("exit %d, %s", code, text)
-	}
-	return ""
+	return r.configRefuses(ctx, u.says, "--sink", u.url)
 }
 
 // A target is a sink that a configuration may have, and that means no good. One
