@@ -57,6 +57,7 @@ func corpus() []category {
 		situations("ages", "outages, slow Writes, failing neighbours and nobody at all: what expires under a healthy sink", ages),
 		situations("partial answers", "receivers that take a part, say so at length, or not to the end; at-most-once", answersInPart),
 		situations("signals", "readers that go away, and SIGHUP", signals),
+		situations("damage", "fields of a partition's hash that somebody deletes, and values of another type under our keys", damage),
 		onData("secrets and logs", "secrets in every place of a request; line ends and terminal sequences", secrets, plain),
 	}
 }
