@@ -118,8 +118,6 @@ func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
 	}
 	var err error
 	switch encoding := encodings[0]; {
-	case len(encodings) > 1:
-		return nil, refuse(wire.CodeUnsupportedEncoding)
 	case bytes.EqualFold(encoding, []byte("identity")):
 		return body, nil
 	case bytes.EqualFold(encoding, []byte("gzip")):

@@ -75,6 +75,34 @@ func TestRequestsThatMightBeReadTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 	}
 }
 
+func TestAHeaderThatSaysOneThingIsSentOnce(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listenTCP(t, store, guard(store))
+	const token = "Authorization: Bearer first\r\n"
+	for _, lines := range []string{
+		"Idempotency-Key: a\r\nIdempotency-Key: b\r\n", "Idempotency-Key: a\r\nidempotency-key: a\r\n", "Idempotency-Key:\r\nIdempotency-Key: a\r\n",
+		"X-Sent-At: 1\r\nX-Sent-At: 1763629675100\r\n", "X-Event-Ts: 1\r\nX-EVENT-TS: 1763629675100\r\n",
+		"Content-Type: application/json\r\nContent-Type: application/x-ndjson\r\n", "Content-Encoding: gzip\r\nContent-Encoding: identity\r\n",
+		"Content-Encoding: gzip\r\nX-A: b\r\nContent-Encoding: gzip\r\n", token, "Authorization: Bearer third\r\n",
+		"X-Client-Discards: stale=1\r\nX-Client-Discards: stale=2\r\n",
+	} {
+		for _, path := range []string{"/v1/default/p", "/v1/default", "/v1/open/p"} {
+			r, closed := p.raw(request11("POST "+path, token+lines+"Content-Length: 1\r\n", "x"))
+			if r.expect(t, 400, "bad_header"); closed {
+				t.Errorf("%q closes the connection, although nothing is wrong with the framing", lines)
+			}
+			if !strings.Contains(r.body.Message, "twice") {
+				t.Errorf("%q: the message is %q", lines, r.body.Message)
+			}
+		}
+	}
+	for _, lines := range []string{"X-A: b\r\nX-A: b\r\n", "Prefer: wait=1\r\nPrefer: respond-async\r\n", "Idempotency-Ke: a\r\nIdempotency-Key: a\r\nIdempotency-Key2: a\r\n"} {
+		r, _ := p.raw(request11("POST /v1/default/p", token+lines+"Content-Length: 1\r\n", "x"))
+		r.expect(t, 200, "")
+	}
+}
+
 func TestOtherVersionsAre505(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)

@@ -69,10 +69,18 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (refused *refusal) {
 	return refused
 }
 
+// single are the headers that say one thing. Of two, a proxy may have judged
+// the other than we would take.
+var single = []string{
+	"Authorization", "Content-Encoding", "Content-Type",
+	"Idempotency-Key", "X-Client-Discards", "X-Event-Ts", "X-Sent-At",
+}
+
 // checkFraming refuses what two HTTP implementations might read as different
 // requests. fasthttp lets these through: both lengths at once (it serves the
 // rest as a second request), an identity transfer coding, folded headers and
-// bare line feeds, and any version that looks like HTTP/d.d.
+// bare line feeds, any version that looks like HTTP/d.d, and headers that are
+// repeated.
 func checkFraming(h *fasthttp.RequestHeader) *refusal {
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
 		return &refusal{code: wire.CodeVersionUnsupported, close: true}
@@ -81,6 +89,7 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 		return &refusal{code: wire.CodeBadRequest, message: message, close: true}
 	}
 	hasLength, hasCoding := false, false
+	seen, repeated := 0, -1 // of single: a bit each, and which one
 	for rest := h.RawHeaders(); len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n')
 		if end < 1 || rest[end-1] != '\r' {
@@ -90,6 +99,17 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 		rest = rest[end+1:]
 		if len(line) == 0 {
 			break
+		}
+		switch line[0] {
+		case 'a', 'A', 'c', 'C', 'i', 'I', 'x', 'X':
+			for i, header := range single {
+				if names(line, header) {
+					if seen&(1<<i) != 0 {
+						repeated = i
+					}
+					seen |= 1 << i
+				}
+			}
 		}
 		switch line[0] {
 		case ' ', '\t':
@@ -108,6 +128,9 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 	}
 	if hasLength && hasCoding {
 		return bad("send either Content-Length or Transfer-Encoding")
+	}
+	if repeated >= 0 {
+		return refusef(wire.CodeBadHeader, "%s is given twice: send it once", single[repeated])
 	}
 	return nil
 }

@@ -50,6 +50,16 @@ var headers = []row{
 	{"an idempotency key with braces and stars", headed("Idempotency-Key: }{*?:sw\r\n"), ok, kept},
 	{"the same key, another body: the first result", post(one, "Idempotency-Key: }{*?:sw\r\n", "yy"), ok, kept},
 
+	{"two idempotency keys", headed("Idempotency-Key: a\r\nIdempotency-Key: b\r\n"), badHeader, kept},
+	{"one idempotency key, twice", headed("Idempotency-Key: a\r\nidempotency-key: a\r\n"), badHeader, kept},
+	{"an empty idempotency key and another", headed("Idempotency-Key:\r\nIdempotency-Key: a\r\n"), badHeader, kept},
+	{"sent at two times", headed("X-Sent-At: 1763629675100\r\nX-Sent-At: 1\r\n"), badHeader, kept},
+	{"two event times", headed("X-Event-Ts: 1763629675100\r\nX-Event-Ts: 1\r\n"), badHeader, kept},
+	{"two types", post(one, asJSON+asNDJSON, "1\n2\n"), badHeader, kept},
+	{"two tokens where none is asked for", headed("Authorization: Bearer a\r\nAuthorization: Bearer b\r\n"), badHeader, kept},
+	{"two reports of discards", headed("X-Client-Discards: stale=1\r\nX-Client-Discards: stale=2\r\n"), badHeader, kept},
+	{"two preferences", headed("Prefer: wait=1\r\nPrefer: respond-async\r\n"), ok, kept},
+
 	{"discards without a count", headed("X-Client-Discards: stale\r\n"), badHeader, kept},
 	{"discards past a thousand million", headed("X-Client-Discards: stale=1000000000\r\n"), badHeader, kept},
 	{"negative discards", headed("X-Client-Discards: stale=-5\r\n"), badHeader, kept},
