@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"strings"
+	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -18,12 +20,26 @@ const zstdWindow = 8 << 20
 
 var errTooLarge = errors.New("decompressed body is too large")
 
-// inflater undoes Content-Encoding. It runs one decoder a core: more would not
-// be faster, and each may hold a decompressed body that no budget counts yet.
+// inflater undoes Content-Encoding. It runs one decoder a core at most: more
+// would not be faster.
 type inflater struct {
 	limit int // of a decompressed body, bytes
 	gzip  chan *gzipDecoder
-	zstd  *zstd.Decoder // bounds itself the same way
+	zstd  *zstd.Decoder
+	zstds chan struct{} // a place for each body that zstd may decode at once
+}
+
+// reserve has n bytes in all counted for a decompressed body; errNoRoom
+// when there are not as many. It is asked before they are allocated.
+type reserve func(n int) error
+
+var errNoRoom = errors.New("no room for the decompressed body")
+
+// zstdPlaces is how many bodies zstd decodes at once. Each reserves the whole
+// limit, so all together take a quarter of the budget where one does not.
+func zstdPlaces(cfg Config) int {
+	most := int(cfg.MaxInflightBytes / 4 / int64(cfg.MaxDecompressed))
+	return min(max(1, most), runtime.GOMAXPROCS(0))
 }
 
 type gzipDecoder struct {
@@ -31,10 +47,10 @@ type gzipDecoder struct {
 	gzip.Reader
 }
 
-func newInflater(limit int) (*inflater, error) {
-	cores := runtime.GOMAXPROCS(0)
+func newInflater(cfg Config) (*inflater, error) {
+	limit, cores, places := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), zstdPlaces(cfg)
 	z, err := zstd.NewReader(nil,
-		zstd.WithDecoderConcurrency(cores),
+		zstd.WithDecoderConcurrency(places),
 		// Less memory than a window would refuse honest windows too, so the
 		// exact limit is unzstd's.
 		zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))),
@@ -42,7 +58,7 @@ func newInflater(limit int) (*inflater, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &inflater{limit: limit, gzip: make(chan *gzipDecoder, cores), zstd: z}
+	f := &inflater{limit: limit, gzip: make(chan *gzipDecoder, cores), zstd: z, zstds: make(chan struct{}, places)}
 	for range cores {
 		f.gzip <- &gzipDecoder{}
 	}
@@ -51,7 +67,7 @@ func newInflater(limit int) (*inflater, error) {
 
 // gunzip appends the decompressed body to dst, or fails with errTooLarge or
 // because the body is corrupt. Several members after one another are one body.
-func (f *inflater) gunzip(dst, body []byte) ([]byte, error) {
+func (f *inflater) gunzip(dst, body []byte, reserve reserve) ([]byte, error) {
 	d := <-f.gzip
 	defer func() {
 		d.src.Reset(nil)
@@ -71,7 +87,13 @@ func (f *inflater) gunzip(dst, body []byte) ([]byte, error) {
 		return dst, err
 	}
 	if cap(dst) == 0 {
-		dst = make([]byte, 0, min(4*len(body), f.limit+1))
+		n := min(4*len(body), f.limit+1)
+		if err := reserve(n); err != nil {
+			return dst, err
+		}
+		dst = make([]byte, 0, n)
+	} else if err := reserve(cap(dst)); err != nil {
+		return dst, err
 	}
 	for {
 		n, err := d.Read(dst[len(dst):min(cap(dst), f.limit+1)])
@@ -88,46 +110,65 @@ func (f *inflater) gunzip(dst, body []byte) ([]byte, error) {
 		case err != nil:
 			return dst, err
 		case len(dst) == cap(dst):
-			dst = append(dst, 0)[:len(dst)]
+			n := min(2*cap(dst), f.limit+1)
+			if err := reserve(cap(dst) + n); err != nil {
+				return dst, err
+			}
+			dst = append(make([]byte, 0, n), dst...)
+			_ = reserve(n) // less than before
 		}
 	}
 }
 
-// unzstd is gunzip for zstd.
-func (f *inflater) unzstd(dst, body []byte) ([]byte, error) {
-	dst, err := f.zstd.DecodeAll(body, dst)
-	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || err == nil && len(dst) > f.limit {
-		return dst, errTooLarge
+// unzstd is gunzip for zstd. How large a body becomes shows when it has been
+// decoded, so meanwhile the limit is reserved.
+func (f *inflater) unzstd(dst, body []byte, reserve reserve) ([]byte, error) {
+	f.zstds <- struct{}{}
+	defer func() { <-f.zstds }()
+	if err := reserve(max(cap(dst), f.limit)); err != nil {
+		return dst, err
 	}
-	return dst, err
+	dst, err := f.zstd.DecodeAll(body, dst)
+	switch {
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded) || err == nil && len(dst) > f.limit:
+		return dst, errTooLarge
+	case err != nil:
+		return dst, err
+	}
+	return dst, reserve(cap(dst))
 }
 
-// body returns the request's body, decompressed into r when it was compressed;
-// otherwise it is fasthttp's memory.
+// body returns the request's body, decompressed into r when it was compressed.
 func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
-	body := ctx.PostBody()
-	if len(body) == 0 {
-		return nil, refuse(wire.CodeEmptyBody)
-	}
-	if refused := s.hold(r, len(body)); refused != nil {
-		return nil, refused
-	}
-	encodings := ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding)
-	if len(encodings) == 0 {
-		return body, nil
-	}
-	var err error
-	switch encoding := encodings[0]; {
-	case bytes.EqualFold(encoding, []byte("identity")):
-		return body, nil
-	case bytes.EqualFold(encoding, []byte("gzip")):
-		r.inflated, err = s.inflater.gunzip(r.inflated[:0], body)
-	case bytes.EqualFold(encoding, []byte("zstd")):
-		r.inflated, err = s.inflater.unzstd(r.inflated[:0], body)
-	default:
+	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
+	if !known {
 		return nil, refuse(wire.CodeUnsupportedEncoding)
 	}
+	body, refused := s.receive(ctx, r)
 	switch {
+	case refused != nil:
+		return nil, refused
+	case len(body) == 0:
+		return nil, refuse(wire.CodeEmptyBody)
+	case coding == "":
+		return body, nil
+	}
+	received := int(r.held)
+	reserve := func(n int) error {
+		if s.hold(r, received+n) != nil {
+			return errNoRoom
+		}
+		return nil
+	}
+	var err error
+	if coding == "zstd" {
+		r.inflated, err = s.inflater.unzstd(r.inflated[:0], body, reserve)
+	} else {
+		r.inflated, err = s.inflater.gunzip(r.inflated[:0], body, reserve)
+	}
+	switch {
+	case errors.Is(err, errNoRoom):
+		return nil, refuse(wire.CodeOverloaded)
 	case errors.Is(err, errTooLarge):
 		return nil, refusef(wire.CodeBodyTooLarge, "the decompressed body is larger than %d bytes: send fewer entries a request", s.cfg.MaxDecompressed)
 	case err != nil:
@@ -135,7 +176,20 @@ func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
 	case len(r.inflated) == 0:
 		return nil, refuse(wire.CodeEmptyBody)
 	}
-	return r.inflated, s.hold(r, len(body)+cap(r.inflated))
+	return r.inflated, nil
+}
+
+// contentCoding is gzip, zstd, or empty for a body that is sent plainly.
+func contentCoding(headers [][]byte) (name string, known bool) {
+	if len(headers) == 0 {
+		return "", true
+	}
+	for _, name := range []string{"gzip", "zstd"} {
+		if strings.EqualFold(name, unsafe.String(unsafe.SliceData(headers[0]), len(headers[0]))) {
+			return name, true
+		}
+	}
+	return "", bytes.EqualFold(headers[0], []byte("identity"))
 }
 
 func (s *Server) bodyTooLarge() *refusal {

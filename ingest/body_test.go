@@ -129,7 +129,9 @@ func TestAMemberThatIsCutShortInItsHeadIsNotTheEnd(t *testing.T) {
 // standard library makes of the same bytes. (Reserved flags are refused here.)
 func FuzzInflate(f *testing.F) {
 	const limit = 4 << 10
-	in, err := newInflater(limit)
+	cfg := DefaultConfig()
+	cfg.MaxDecompressed = limit
+	in, err := newInflater(cfg)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -137,14 +139,19 @@ func FuzzInflate(f *testing.F) {
 	f.Add([]byte(zstded(f, "x")))
 	f.Add([]byte(gzipped(f, strings.Repeat("x", limit)) + gzipped(f, "y")))
 	f.Add([]byte(zstded(f, strings.Repeat("x", limit+1))))
+	var reserved int
+	reserve := func(n int) error {
+		reserved = n
+		return nil
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := in.unzstd(nil, body)
+		got, err := in.unzstd(nil, body, reserve)
 		if err == nil && len(got) > limit {
 			t.Fatalf("zstd: %d bytes", len(got))
 		}
-		got, err = in.gunzip(nil, body)
-		if len(got) > limit+1 {
-			t.Fatalf("gzip: %d bytes", len(got))
+		got, err = in.gunzip(nil, body, reserve)
+		if len(got) > limit+1 || cap(got) > reserved {
+			t.Fatalf("gzip: %d bytes in a buffer of %d, %d are reserved", len(got), cap(got), reserved)
 		}
 		if err != nil {
 			return

@@ -198,17 +198,17 @@ func TestRequestsPastTheMemoryBoundAreRefused(t *testing.T) {
 		}
 		return accepted
 	}
-	// Each holds its body and the encoded entry, in a buffer of 22.5 to 28 kB.
+	// Each holds the encoded entry, in a buffer of 22.5 to 28 kB.
 	large := fill(strings.Repeat("x", 20_000))
 	<-entered
-	if large < 24 || large > 34 {
-		t.Errorf("%d requests of about 45 kB fit into 1.5 MB", large)
+	if large < 50 || large > 66 {
+		t.Errorf("%d requests of about 25 kB fit into 1.5 MB", large)
 	}
 	// Decompressed bytes count as well.
 	p.post("/v1/default/p", gzipped(t, strings.Repeat("x", 99_999)), "Content-Encoding: gzip").expect(t, 503, "overloaded")
 	// A request of one byte takes about 1 KiB.
 	small := fill("x")
-	if left := 1_500_000 - large*42_500; small == 0 || small > left/1000 {
+	if left := 1_500_000 - large*22_500; small == 0 || small > left/1000 {
 		t.Errorf("%d requests of 1 byte fit into what %d large ones left of 1.5 MB", small, large)
 	}
 	if got := p.metric("inflight_bytes"); got < 1_490_000 || got > 1_500_000 {

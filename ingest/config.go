@@ -11,17 +11,30 @@ import (
 // a partition of its own with a long name: 0.7 MB, and room for pooled buffers.
 const entriesSlack = 1 << 20
 
-// connMemory is what a connection holds beside its body, in bytes.
-const connMemory = 16 << 10
+// What a connection holds beside its share of MaxInflightBytes, in bytes: head
+// and headers, the first 8 KiB of a body, buffers, stack. A test measures it.
+const (
+	connMemory = 64 << 10
+	tlsMemory  = 32 << 10 // more with TLS
+)
 
 // minTimeout is the least that a client may be given: a round trip to another
 // continent takes longer than a few milliseconds.
 const minTimeout = 100 * time.Millisecond
 
-// MaxMemory is what a server may hold in the worst case, about, in bytes:
-// MaxConns·(MaxBody + 16 KiB) + 2·MaxInflightBytes.
+// MaxMemory is what a server may hold in the worst case, in bytes:
+// MaxConns·(64 KiB, 96 KiB with TLS) + 2·MaxInflightBytes (what is reserved,
+// and as much again that pools keep or the collector has not seen yet), and what
+// is kept for the next bodies: 7 MiB of buffers, and for each zstd decoder what
+// one may exceed its reservation by before it notices.
 func (c Config) MaxMemory() int64 {
-	return int64(c.MaxConns)*(int64(c.MaxBody)+connMemory) + 2*c.MaxInflightBytes
+	perConn := int64(connMemory)
+	if c.TLS != nil {
+		perConn += tlsMemory
+	}
+	const growth = 3 // a buffer that grows is there twice, and by a quarter larger
+	decoders := int64(zstdPlaces(c)) * growth * int64(max(c.MaxDecompressed, zstdWindow))
+	return int64(c.MaxConns)*perConn + 2*c.MaxInflightBytes + buffersMemory + decoders
 }
 
 // maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.
@@ -36,10 +49,12 @@ type Config struct {
 	// always takes the same lane. On a Redis Cluster they are shared out among the
 	// zones (see partition.Namespace.ZoneOf), one for each at least.
 	Lanes int
-	// MaxInflightBytes bounds the memory of requests between decoding and
-	// their answer, all that they keep alive: body, decompressed body, encoded
-	// entries and about 1 KiB a request beside; 64 MiB. Past it requests are
-	// refused with 503 overloaded.
+	// MaxInflightBytes bounds the memory of requests from the first bytes of
+	// their body to their answer, all that they keep alive: body, decompressed
+	// body, encoded entries and about 1 KiB a request beside; 64 MiB. It is
+	// reserved before it is allocated, for a body as it arrives; bodies that are
+	// still arriving may have half of it. Past it requests are refused with 503
+	// overloaded.
 	MaxInflightBytes int64
 	// MaxBody is the size of a body on the wire, in bytes; 1 MiB.
 	MaxBody int

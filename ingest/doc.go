@@ -6,6 +6,7 @@
 //	listener.go   connections, bounded
 //	route.go      what can be judged without the body: framing, method, path, namespace
 //	options.go    query and headers
+//	receive.go    the body, read into memory that is reserved as it arrives
 //	body.go       content encoding, with its own limit
 //	produce.go    one partition: NDJSON, JSON array, envelope, one opaque entry
 //	mixed.go      items that name their partition

@@ -2,26 +2,59 @@ package ingest
 
 import (
 	"bytes"
+	"strconv"
 	"unsafe"
 
 	"github.com/valyala/fasthttp"
-
-	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // largeBody, in bytes, is worth a look at its head before it is read. To read a
 // smaller one and keep the connection is cheaper than another connection.
 const largeBody = 64 << 10
 
-// early keeps fasthttp from reading a large body that will be refused: what is
-// announced then counts as too large, and unreadable says what it really is.
+// maxHeaders bounds how many headers a request has: parsed, a header of 5 bytes
+// takes 85, and whoever waits with a body would hold them.
+const maxHeaders = 128
+
+// headerUnread holds the announced length of a body that stays unread. No
+// client can send it: a name holds no space.
+var headerUnread = []byte(" unread")
+
+// early keeps fasthttp from waiting for the body of a request that is refused
+// for its headers, or for a large one that will be: to fasthttp it has none
+// then, and admit says what it really is.
 func (s *Server) early(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler meets the same and answers
-	n := int64(h.ContentLength())
-	if n >= largeBody && (s.inflight.Load()+n > s.cfg.MaxInflightBytes || s.stranger(h)) {
-		c.MaxRequestBodySize = 1
+	n := h.ContentLength()
+	if tooManyHeaders(h) || n > s.cfg.MaxBody || n >= largeBody && (s.crowded(int64(n)) || s.stranger(h)) {
+		h.SetCanonical(headerUnread, strconv.AppendInt(nil, int64(n), 10))
+		h.SetContentLength(0)
 	}
 	return c
+}
+
+func tooManyHeaders(h *fasthttp.RequestHeader) bool {
+	raw := h.RawHeaders()
+	return len(raw) > maxHeaders*len("a:b\r\n") && bytes.Count(raw, []byte{'\n'}) > maxHeaders
+}
+
+// crowded reports whether there is no room for a body of n bytes.
+func (s *Server) crowded(n int64) bool {
+	return s.inflight.Load()+n > s.cfg.MaxInflightBytes || s.awaited.Load()+n > s.cfg.MaxInflightBytes/2
+}
+
+// bodyLength is how long a body is said to be, in bytes, and whether it stays
+// unread. A length below 0 says that it comes in chunks, or not at all.
+func bodyLength(h *fasthttp.RequestHeader) (n int, unread bool) {
+	if n = h.ContentLength(); n != 0 {
+		return n, false
+	}
+	value := h.PeekCanonical(headerUnread)
+	if len(value) == 0 {
+		return 0, false
+	}
+	n, _ = strconv.Atoi(string(value))
+	return n, true
 }
 
 // stranger reports whether a request is none for a namespace, or lacks its
@@ -41,20 +74,4 @@ func (s *Server) stranger(h *fasthttp.RequestHeader) bool {
 	}
 	_, refused := s.keyring.check(s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name))), h)
 	return refused != nil
-}
-
-// unread is why a body was not read: whose it is, its size, or that there is no
-// room for it.
-func (s *Server) unread(ctx *fasthttp.RequestCtx) *refusal {
-	if ctx.Request.Header.ContentLength() < largeBody { // early has not seen it, or it came in chunks
-		return s.bodyTooLarge()
-	}
-	var t target
-	if refused := s.admit(ctx, &t); refused != nil {
-		return refused
-	}
-	if len(t.path) == 0 { // a probe needs no body
-		return s.bodyTooLarge()
-	}
-	return refuse(wire.CodeOverloaded)
 }

@@ -55,6 +55,6 @@ func TestALargeBodyThatHasNoRoomIsNotWaitedFor(t *testing.T) {
 	p.post("/v1/default/p", "x").expect(t, 200, "") // there is room for it
 	p.inflight.Add(-taken)
 	p.post("/v1/default/p", string(make([]byte, largeBody+1))).expect(t, 413, "entry_too_large")
-	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n", p.cfg.MaxBody+1)))
+	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s", p.cfg.MaxBody+2, make([]byte, p.cfg.MaxBody+1))))
 	r.expect(t, 413, "body_too_large")
 }

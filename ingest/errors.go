@@ -53,7 +53,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
 	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace keeps as many partitions as it may: try again when some are empty, or raise max_partitions"},
 	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has sent as many entries as it may: send fewer, or raise its rate"},
-	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers together are larger than 8 KiB"},
+	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers together are larger than 8 KiB, or more than 128"},
 
 	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "a bug in the server: please report it"},
 	wire.CodeStoreUnavailable:   {fasthttp.StatusServiceUnavailable, "1", "the store does not answer"},
@@ -148,8 +148,10 @@ func (r *refusal) write(ctx *fasthttp.RequestCtx) {
 	if r.code == wire.CodeUnsupportedEncoding {
 		ctx.Response.Header.Set(fasthttp.HeaderAcceptEncoding, "gzip, zstd")
 	}
-	if r.close {
+	if r.close || r.code == wire.CodeRequestTimeout {
 		ctx.SetConnectionClose()
+	}
+	if r.close {
 		lingering(ctx)
 	}
 }

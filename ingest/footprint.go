@@ -10,7 +10,7 @@ const (
 	requestCost = int(unsafe.Sizeof(request{})) + 512
 	// nameCost is a partition of a mixed request beside the bytes of its name:
 	// its share of a map that has just doubled.
-	nameCost = 64
+	nameCost = 80
 )
 
 // footprint is the memory that a sealed request keeps, in bytes. Buffers count
@@ -18,7 +18,7 @@ const (
 // was large stays large.
 func (r *request) footprint() int {
 	n := requestCost + r.names*nameCost + len(r.idempotencyKey) +
-		cap(r.inflated) + cap(r.encoded) + cap(r.name) + cap(r.out) +
+		cap(r.small) + cap(r.large) + cap(r.inflated) + cap(r.encoded) + cap(r.name) + cap(r.out) +
 		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
 	for i := range r.parts {
 		n += len(r.parts[i].name)

@@ -33,15 +33,16 @@ type boundedListener struct {
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	open  *atomic.Int64 // how many, for the metric
+	bytes *atomic.Int64 // of the budget, which answers are part of
 	empty chan struct{} // closed when the last one is, once drain asks
 }
 
-func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config, m *metrics) *boundedListener {
+func newBoundedListener(ln net.Listener, open, bytes *atomic.Int64, cfg Config, m *metrics) *boundedListener {
 	l := &boundedListener{
 		Listener: ln, max: cfg.MaxConns, tls: cfg.TLS, metrics: m,
 		refusal: rawRefusal(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
 		closed:  make(chan struct{}),
-		conns:   make(map[*conn]struct{}), open: open,
+		conns:   make(map[*conn]struct{}), open: open, bytes: bytes,
 	}
 	if l.tls != nil {
 		l.refusal = nil // nobody could read it; a handshake costs more than the request refused
@@ -174,6 +175,7 @@ type conn struct {
 	listener *boundedListener
 	closed   atomic.Bool
 	linger   atomic.Bool
+	answer   atomic.Int64 // bytes reserved for a large answer that is being sent
 }
 
 // What a client may still send after an answer that it did not wait for.
@@ -190,6 +192,7 @@ func (c *conn) Close() error {
 		return net.ErrClosed
 	}
 	defer c.listener.forget(c)
+	defer c.answered()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() && half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
@@ -197,13 +200,26 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// lingering asks for it, on the connection of a request.
-func lingering(ctx *fasthttp.RequestCtx) {
-	c := ctx.Conn()
+// answered gives back what an answer had reserved.
+func (c *conn) answered() {
+	if c.answer.Load() != 0 {
+		c.listener.bytes.Add(-c.answer.Swap(0))
+	}
+}
+
+// connOf is our part of a connection of fasthttp's; nil for one that did not
+// come through a boundedListener.
+func connOf(c net.Conn) *conn {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
 	}
-	if c, ok := c.(*conn); ok {
+	ours, _ := c.(*conn)
+	return ours
+}
+
+// lingering asks for it, on the connection of a request.
+func lingering(ctx *fasthttp.RequestCtx) {
+	if c := connOf(ctx.Conn()); c != nil {
 		c.linger.Store(true)
 	}
 }

@@ -86,7 +86,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 		acceptErrors: counter("accept_errors_total", "Connections that could not be accepted, usually for want of file descriptors.").WithLabelValues(),
 		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before a TLS session was agreed on.").WithLabelValues(),
 	}
-	gauge("inflight_bytes", "Memory of requests between decoding and answer.", inflight)
+	gauge("inflight_bytes", "Memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Open connections.", conns)
 
 	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true, fasthttp.StatusNoContent: true}

@@ -21,6 +21,8 @@ type request struct {
 	received  int64 // Unix ms on the store's clock
 	count     int   // entries judged so far: the index of the next
 
+	small    []byte   // body that was there with its head
+	large    []byte   // body that had to be waited for; of Server.buffers
 	inflated []byte   // decompressed body
 	encoded  []byte   // entries in the store's form, back to back
 	spans    []span   // where each of them lies
@@ -34,6 +36,7 @@ type request struct {
 	out    []byte // encoded answer
 
 	held    int64         // bytes reserved of the budget
+	awaited int64         // those of them that count as a body not complete
 	pending atomic.Int32  // parts without a result
 	done    chan struct{} // one token when there are none left, for requests that are waited for
 }
@@ -78,6 +81,7 @@ func (r *request) reset() {
 	clear(r.parts)
 	clear(r.byName)
 	*r = request{
+		small:    r.small[:0],
 		inflated: keep(r.inflated, keepBytes), encoded: keep(r.encoded, keepBytes),
 		spans: keep(r.spans, keepEntries), entries: keep(r.entries, keepEntries),
 		parts: keep(r.parts, keepEntries), byName: r.byName, names: r.names, name: r.name[:0],

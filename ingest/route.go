@@ -41,19 +41,25 @@ type target struct {
 	key       *key   // of the token; nil where the namespace is open
 	path      []byte // "namespace/partition" or "namespace"
 	partition []byte
+	unread    bool // a body was announced, and nobody will read it
 }
 
 // admit judges everything that needs no body, from the outside in: framing,
 // method, path, then whose namespace it is and who asks. A client that asks with
 // Expect: 100-continue is refused here before it sends anything.
 func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (refused *refusal) {
+	var length int
+	length, t.unread = bodyLength(&ctx.Request.Header)
+	if tooManyHeaders(&ctx.Request.Header) {
+		return &refusal{code: wire.CodeHeadersTooLarge, close: true}
+	}
 	if refused = checkFraming(&ctx.Request.Header); refused != nil {
 		return refused
 	}
 	if refused := t.choose(ctx); refused != nil {
 		return refused
 	}
-	if ctx.Request.Header.ContentLength() > s.cfg.MaxBody {
+	if length > s.cfg.MaxBody {
 		return s.bodyTooLarge()
 	}
 	switch {
@@ -65,7 +71,9 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (refused *refusal) {
 	name, _, _ := bytes.Cut(t.path, []byte{'/'})
 	// The name is only looked up, so it need not be copied.
 	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
-	t.key, refused = s.keyring.check(t.namespace, &ctx.Request.Header)
+	if t.key, refused = s.keyring.check(t.namespace, &ctx.Request.Header); refused == nil && t.unread {
+		return refuse(wire.CodeOverloaded)
+	}
 	return refused
 }
 

@@ -67,11 +67,15 @@ func FuzzFraming(f *testing.F) {
 	}
 	var bodies []string // of the connection that is being served
 	s.http.Handler = func(ctx *fasthttp.RequestCtx) {
-		if checkFraming(&ctx.Request.Header) != nil {
+		r := newRequest()
+		defer s.release(r)
+		_, unread := bodyLength(&ctx.Request.Header)
+		body, refused := s.receive(ctx, r)
+		if unread || refused != nil || checkFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return
 		}
-		bodies = append(bodies, string(ctx.PostBody()))
+		bodies = append(bodies, string(body))
 	}
 	next := request11("GET /livez", "", "")
 	for _, text := range []string{

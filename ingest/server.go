@@ -42,7 +42,9 @@ type Server struct {
 	inflater *inflater
 	lanes    *lanes
 	requests sync.Pool
+	buffers  *buffers
 	inflight atomic.Int64 // bytes, see Config.MaxInflightBytes
+	awaited  atomic.Int64 // those of inflight that hold bodies which are not complete
 	conns    atomic.Int64 // open connections
 	ready    atomic.Pointer[func() error]
 	closing  atomic.Bool
@@ -65,11 +67,11 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	inflater, err := newInflater(cfg.MaxDecompressed)
+	inflater, err := newInflater(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater}
+	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers()}
 	s.requests.New = func() any { return newRequest() }
 	if s.metrics, err = newMetrics(reg, &s.inflight, &s.conns); err != nil {
 		return nil, err
@@ -83,12 +85,14 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		HeaderReceived: s.early,
 		ErrorHandler:   s.unreadable,
 		ExpectHandler:  s.expect,
+		ConnState:      sent,
 		Logger:         connLog{log},
 
 		ReadTimeout:        cfg.ReadTimeout,
 		WriteTimeout:       cfg.WriteTimeout,
 		IdleTimeout:        cfg.IdleTimeout,
 		MaxRequestBodySize: cfg.MaxBody,
+		StreamRequestBody:  true, // bodies are received under the budget
 		ReadBufferSize:     maxHeaderBytes,
 		MaxRequestsPerConn: maxRequestsPerConn,
 		// The listener holds the bound; a worker is free a moment after its
@@ -116,7 +120,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		s.mu.Unlock()
 		return errors.New("serve: a server serves one listener, once")
 	}
-	s.ln = newBoundedListener(ln, &s.conns, s.cfg, s.metrics)
+	s.ln = newBoundedListener(ln, &s.conns, &s.inflight, s.cfg, s.metrics)
 	s.served = make(chan struct{})
 	s.lanes.start()
 	s.mu.Unlock()
@@ -126,6 +130,15 @@ func (s *Server) Serve(ln net.Listener) error {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// sent is told when an answer is on the wire.
+func sent(c net.Conn, state fasthttp.ConnState) {
+	if state == fasthttp.StateIdle {
+		if c := connOf(c); c != nil {
+			c.answered()
+		}
+	}
 }
 
 // SetReady makes /readyz answer 503 with the reason while check returns one. It
@@ -165,8 +178,16 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		refused = t.route.serve(s, ctx, t)
 	}
 	if refused != nil {
+		// There is nothing more to come from a client that was too slow.
+		if !refused.close && refused.code != wire.CodeRequestTimeout {
+			refused.close = t.unread || !s.finishBody(ctx)
+		}
 		s.refuse(ctx, t.route, refused)
 		return
+	}
+	if t.unread || !s.finishBody(ctx) { // of a GET
+		ctx.SetConnectionClose()
+		lingering(ctx)
 	}
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }
@@ -220,19 +241,19 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 		s.noHandshake(err)
 		return
 	}
-	refused := refuse(wire.CodeBadRequest)
+	s.refuse(ctx, nil, s.unread(err))
+}
+
+// unread says why a request could not be read to its end.
+func (s *Server) unread(err error) *refusal {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
-		refused = refuse(wire.CodeHeadersTooLarge)
-	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		refused = s.unread(ctx)
+		return &refusal{code: wire.CodeHeadersTooLarge, close: true}
 	case timedOut(err):
-		refused = refuse(wire.CodeRequestTimeout)
+		return refuse(wire.CodeRequestTimeout)
 	}
-	// There is nothing more to come from a client that was too slow.
-	refused.close = refused.code != wire.CodeRequestTimeout
-	s.refuse(ctx, nil, refused)
+	return &refusal{code: wire.CodeBadRequest, close: true}
 }
 
 // noHandshake ends a connection whose TLS handshake failed. There is nobody to

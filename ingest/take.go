@@ -41,7 +41,12 @@ func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []b
 	}
 	// Lines gain 14 bytes each, items of an envelope lose some: about one growth
 	// saved, or all of them.
-	r.encoded = slices.Grow(r.encoded, len(body)+len(body)/8+64)
+	if n := len(body) + len(body)/8 + 64; n > cap(r.encoded) {
+		if refused = s.hold(r, int(r.held)+n); refused != nil {
+			return refused
+		}
+		r.encoded = slices.Grow(r.encoded, n)
+	}
 	if refused = add(r, body); refused != nil {
 		return refused
 	}
@@ -49,7 +54,8 @@ func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []b
 		return refused
 	}
 	r.seal()
-	if refused = s.hold(r, len(ctx.PostBody())+r.footprint()); refused != nil {
+	s.forget(r)
+	if refused = s.hold(r, r.footprint()); refused != nil {
 		return refused
 	}
 	if r.noAck {
@@ -89,7 +95,7 @@ func (s *Server) finish(r *request) {
 // them until it is released.
 func (s *Server) hold(r *request, total int) *refusal {
 	more := int64(total) - r.held
-	if s.inflight.Add(more) > s.cfg.MaxInflightBytes {
+	if s.inflight.Add(more) > s.cfg.MaxInflightBytes && more > 0 {
 		s.inflight.Add(-more)
 		return refuse(wire.CodeOverloaded)
 	}
@@ -100,6 +106,8 @@ func (s *Server) hold(r *request, total int) *refusal {
 // release gives a request's memory back: to the pool, or while it is scarce to
 // the collector, because the next request pays for the buffers that it gets.
 func (s *Server) release(r *request) {
+	s.forget(r)
+	s.arrived(r)
 	left := s.inflight.Add(-r.held)
 	r.reset()
 	if left <= s.cfg.MaxInflightBytes/2 {
@@ -128,9 +136,22 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *refusal {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	ctx.Response.SetBody(r.out)
+	if len(r.out) <= smallAnswer {
+		ctx.Response.SetBody(r.out) // copied into memory that the connection keeps
+		return nil
+	}
+	if c := connOf(ctx.Conn()); c != nil {
+		c.answer.Add(int64(cap(r.out)))
+		s.inflight.Add(int64(cap(r.out)))
+	}
+	ctx.Response.SetBodyRaw(r.out)
+	r.out = nil
 	return nil
 }
+
+// smallAnswer, in bytes, is what connections keep a buffer for. A larger answer
+// counts as memory in flight until the client has taken it.
+const smallAnswer = 4 << 10
 
 // refuseParts answers when nothing of a request was stored: with the parts'
 // common cause, or the one that admits the most.

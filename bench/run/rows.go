@@ -76,7 +76,7 @@ var groups = []group{
 	}, noisyNeighbour},
 	{"Redis stalled", func() []*row {
 		return []*row{{Key: "k", Measure: "server RSS growth while Redis is stopped ÷ the configured bound", Goal: 1, AtMost: true,
-			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × (max_body + 16 KiB) as ingest.Config says; 503 past it, and the account holds after SIGCONT"}}
+			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × 64 KiB as ingest.Config says; 503 past it, and the account holds after SIGCONT"}}
 	}, stalled},
 }
 

@@ -11,9 +11,8 @@ import (
 const (
 	stallLength   = 5 * time.Second
 	inflightBytes = 16 << 20
-	maxBody       = 64 << 10
 	// perConn is what ingest.Config says a connection may hold beside the bytes in flight.
-	perConn = maxBody + 16<<10
+	perConn = 64 << 10
 )
 
 // stalled measures row k.

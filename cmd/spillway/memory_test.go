@@ -4,9 +4,14 @@ import (
 	"math"
 	"runtime/debug"
 	"testing"
+
+	"github.com/spillway-io/spillway/ingest"
 )
 
 // Not parallel: the settings are the process's.
+// wantMemory is ingest's own worst case with the defaults.
+var wantMemory = ingest.DefaultConfig().MaxMemory()
+
 func TestTheEnvironmentHasTheLastWordOnCollections(t *testing.T) {
 	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() {
@@ -19,7 +24,7 @@ func TestTheEnvironmentHasTheLastWordOnCollections(t *testing.T) {
 		wantPercent int
 		wantLimit   int64
 	}{
-		{"redis://h:1", nil, 400, 256<<20 + 128<<20 + 4096*(1<<20+16<<10)},
+		{"redis://h:1", nil, 400, 256<<20 + wantMemory},
 		{"embedded:", nil, 100, math.MaxInt64}, // its data is on the heap
 		{"redis://h:1", map[string]string{"GOGC": "50", "GOMEMLIMIT": "1GiB"}, 100, math.MaxInt64},
 	} {
