@@ -21,7 +21,8 @@ type Token struct {
 	// client's.
 	Name string
 	// Rate is how many entries it may send; none is no limit. Entries are what
-	// costs the store, so a request counts by how many it brings.
+	// costs the store, so a request counts by how many it brings; a read counts
+	// as one.
 	Rate Quota
 	// NewPartitions is how many partitions it may bring in that it did not use
 	// for the last 10 minutes; none is no limit.

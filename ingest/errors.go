@@ -52,7 +52,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeUnsupportedEncoding: {fasthttp.StatusUnsupportedMediaType, "", "Content-Encoding is gzip, zstd or left out; only one"},
 	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
 	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace keeps as many partitions as it may: try again when some are empty, or raise max_partitions"},
-	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has sent as many entries as it may: send fewer, or raise its rate"},
+	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has sent and read as much as it may: send fewer entries, ask less often, or raise its rate"},
 	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers together are larger than 8 KiB, or more than 128"},
 
 	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "a bug in the server: please report it"},

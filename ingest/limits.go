@@ -53,7 +53,7 @@ func (k *key) spent() *refusal {
 	return k.wait(1)
 }
 
-// charge takes n entries off the token's rate, all or none.
+// charge takes n entries, or a read as one, off the token's rate, all or none.
 func (k *key) charge(n int) *refusal {
 	if k == nil || k.entries == nil || k.entries.AllowN(time.Now(), n) {
 		return nil

@@ -1,12 +1,17 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 // limit gives "default" one token of that name with limits, and one without.
@@ -54,7 +59,72 @@ func TestASpentTokenIsRefusedBeforeItsBodyIsLookedAt(t *testing.T) {
 	p := listen(t, newFake(), limit(2, Quota{1, time.Hour}, Quota{}))
 	p.post("/v1/default/p", lines(2), asNDJSON, bearing("bounded")).expect(t, 200, "")
 	p.post("/v1/default/p", "not gzip", "Content-Encoding: gzip", bearing("bounded")).expect(t, 429, "rate_limited")
-	p.do("GET", "/v1/default/p", "", bearing("bounded")).expect(t, 404, "no_such_partition") // a question is free
+}
+
+func TestAReadCountsAsAnEntryAgainstTheRate(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), limit(5, Quota{5, time.Hour}, Quota{}))
+	read := func(method, token string) *reply { return p.do(method, "/v1/default/p", "", bearing(token)) }
+	for range 4 {
+		read("GET", "bounded").expect(t, 404, "no_such_partition")
+	}
+	p.post("/v1/default/p", "x", bearing("bounded")).expect(t, 200, "")
+	r := read("GET", "bounded")
+	if r.expect(t, 429, "rate_limited"); r.body.Scope != "token" || r.header.Get("Retry-After") == "" {
+		t.Errorf("got scope %q, Retry-After %q", r.body.Scope, r.header.Get("Retry-After"))
+	}
+	p.post("/v1/default/p", "x", bearing("bounded")).expect(t, 429, "rate_limited")
+	read("GET", "free").expect(t, 404, "no_such_partition")
+	if got := p.metric("token_limited_total", "rate_limited", "default", "bounded"); got != 2 {
+		t.Errorf("%v requests are counted as limited, want 2", got)
+	}
+}
+
+func TestReadsPastTheirBoundAreRefusedAndEntriesStillTaken(t *testing.T) {
+	t.Parallel()
+	const clients = 4 * maxReads
+	store := newFake()
+	var reading, most atomic.Int64
+	gate := make(chan struct{})
+	store.stats = func(context.Context, *partition.Namespace, string) (partition.Stats, error) {
+		n := reading.Add(1)
+		defer reading.Add(-1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
+		<-gate
+		return partition.Stats{}, nil
+	}
+	p := listenTCP(t, store, nil)
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	var served, refused atomic.Int64
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			switch r := p.do("GET", "/v1/default/p", ""); r.status {
+			case 200:
+				served.Add(1)
+			case 503:
+				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
+					t.Error("no Retry-After")
+				}
+				refused.Add(1)
+			default:
+				t.Errorf("got %d %s", r.status, r.raw)
+			}
+		})
+	}
+	eventually(t, func() bool { return refused.Load() == clients-maxReads })
+	p.post("/v1/default/p", "x").expect(t, 200, "")
+	open()
+	all.Wait()
+	if most.Load() != maxReads || served.Load() != maxReads {
+		t.Errorf("%d reads ran at once and %d were answered, want %d", most.Load(), served.Load(), maxReads)
+	}
+	if got := p.metric("refusals_total", "overloaded"); got != clients-maxReads {
+		t.Errorf("%v refusals are counted, want %d", got, clients-maxReads)
+	}
+	p.do("GET", "/v1/default/p", "").expect(t, 200, "")
 }
 
 func TestARateSmallerThanARequestStillLetsItThrough(t *testing.T) {

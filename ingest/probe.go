@@ -10,9 +10,22 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
+// maxReads is how many reads of partitions run at once. Each takes a round trip
+// to the store of its own, so thousands of readers would keep entries waiting.
+const maxReads = 32
+
 // stats describes one partition. It costs a round trip of its own and is for
-// people and checks, not for a hot path.
+// people and checks, not for a hot path. It counts against the token's rate as
+// one entry does.
 func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *refusal {
+	if s.reads.Add(1) > maxReads {
+		s.reads.Add(-1)
+		return refuse(wire.CodeOverloaded)
+	}
+	defer s.reads.Add(-1)
+	if refused := t.key.charge(1); refused != nil {
+		return refused
+	}
 	name := string(t.partition)
 	within, cancel := context.WithTimeout(context.Background(), s.cfg.ProduceTimeout)
 	defer cancel()

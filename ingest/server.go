@@ -46,6 +46,7 @@ type Server struct {
 	inflight atomic.Int64 // bytes, see Config.MaxInflightBytes
 	awaited  atomic.Int64 // those of inflight that hold bodies which are not complete
 	conns    atomic.Int64 // open connections
+	reads    atomic.Int64 // of partitions, at this moment
 	ready    atomic.Pointer[func() error]
 	closing  atomic.Bool
 
