@@ -16,6 +16,7 @@
 //	take.go       from options and body to lanes and answer
 //	commit.go     group commit: lanes share round trips to the store
 //	flush.go      one round trip: parts grouped by partition, results shared out
+//	losses.go     what a shutdown loses of ?ack=none
 //	errors.go     failure → status, code, text
 //
 // A server lives between Serve and Shutdown:

@@ -125,6 +125,7 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 		n.refused[reason] = m.entries.WithLabelValues(ns.Name, string(reason))
 		n.lost[reason] = m.losses.WithLabelValues(ns.Name, string(reason))
 	}
+	n.lost[reasonShuttingDown] = m.losses.WithLabelValues(ns.Name, string(reasonShuttingDown))
 	m.namespaces.Store(ns, n)
 	return n
 }
@@ -149,7 +150,7 @@ func (s *Server) count(r *request) {
 			_, reason := explain(p.err)
 			m.refused[reason].Add(float64(p.count))
 			if r.noAck {
-				m.lost[reason].Add(float64(p.count))
+				m.lost[lossReason(p.err)].Add(float64(p.count))
 			}
 		case p.repeated:
 			m.repeated.Add(float64(p.count))

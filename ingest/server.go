@@ -50,6 +50,8 @@ type Server struct {
 	ready    atomic.Pointer[func() error]
 	closing  atomic.Bool
 
+	losses losses
+
 	mu     sync.Mutex
 	ln     *boundedListener
 	served chan struct{} // closed when Serve is about to return
@@ -149,7 +151,8 @@ func (s *Server) SetReady(check func() error) { s.ready.Store(&check) }
 // Shutdown stops listening, lets requests finish (new ones on open connections
 // are refused), then flushes what ?ack=none left in the lanes and stops them.
 // When ctx ends first, what is unfinished is refused or cut off, and its error
-// returned. Nothing of the server runs afterwards.
+// returned, and what ?ack=none lost is logged. Nothing of the server runs
+// afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing.Store(true)
@@ -162,7 +165,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	// Only now does fasthttp know the listener for certain, and will wait for
 	// the connections that came through it.
 	<-served
-	return errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.drain(ctx))
+	err = errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.drain(ctx))
+	s.losses.report(s.log)
+	return err
 }
 
 // handle answers one request. fasthttp does not recover: without this a bug in

@@ -183,19 +183,29 @@ func TestAShutdownThatRunsOutOfTimeRefusesTheRest(t *testing.T) {
 		<-ctx.Done()
 		failing(partition.ErrUnknown)(ctx, groups)
 	}
-	p := listen(t, store, func(c *Config) { c.Lanes, c.ProduceTimeout = 1, time.Hour })
+	core, logged := observer.New(zap.InfoLevel)
+	ln := fasthttputil.NewInmemoryListener()
+	p := listenOn(t, store, func(c *Config) { c.Lanes, c.ProduceTimeout = 1, time.Hour }, ln, ln.Dial, zap.New(core))
 	p.post("/v1/default/p?ack=none", "x")
 	<-entered
-	for range 2 {
-		p.post("/v1/default/p?ack=none", "x")
-	}
+	p.post("/v1/default/p?ack=none", "x")
+	p.post("/v1/default?ack=none", `{"partition":"p","data":1}`+"\n"+`{"partition":"q","data":1}`, asNDJSON)
+	p.post("/v1/default/p?ack=none", "1\n2\n3", asNDJSON)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := p.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if unknown, refused := p.metric("unacked_losses_total", "default", "unknown"), p.metric("unacked_losses_total", "default", "store_unavailable"); unknown != 1 || refused != 2 {
-		t.Errorf("counted %v unknown, %v refused; want 1 and 2", unknown, refused)
+	if unknown, refused := p.metric("unacked_losses_total", "default", "unknown"), p.metric("unacked_losses_total", "default", "shutting_down"); unknown != 1 || refused != 6 {
+		t.Errorf("counted %v unknown, %v refused; want 1 and 6", unknown, refused)
+	}
+	_ = p.Shutdown(context.Background())
+	lost := logged.FilterMessage("shutdown loses entries that were answered 202").All()
+	if len(lost) != 1 {
+		t.Fatalf("%d lines tell of the loss, want 1", len(lost))
+	}
+	if got, want := fmt.Sprint(lost[0].ContextMap()), "map[by_reason:map[shutting_down:6 unknown:1] entries:7 requests:4]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -85,6 +85,9 @@ func (s *Server) put(r *request) {
 func (s *Server) finish(r *request) {
 	if r.noAck {
 		s.count(r)
+		if s.closing.Load() {
+			s.losses.add(r)
+		}
 		s.release(r)
 		return
 	}
