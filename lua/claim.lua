@@ -19,16 +19,18 @@
 -- ARGV[5] ms        max age of an entry
 -- ARGV[6] int       entries that make a full batch, at most the capacity
 -- ARGV[7..] string  of each partition: its name, the member of KEYS[1]; each name once
--- RETURNS {now, answer...}   an answer for each partition, one of these:
--- RETURNS {0, due}           not due before that time; due 0 = not active
--- RETURNS {1, expired}       no lease: everything, or all that one call may drop, was stale
--- RETURNS {2, expired, from, attempt, done, batch...}  leased: sequence of the first entry, number of this
+-- RETURNS {now, answer...}   an answer for each partition, the values of one of these:
+-- RETURNS 0, due             not due before that time; due 0 = not active
+-- RETURNS 1, expired         no lease: everything, or all that one call may drop, was stale
+-- RETURNS 2, expired, from, attempt, done, n, entry...  leased: sequence of the first entry, number of this
 --                            presentation, what the sink has accepted of it (0 and 1 an entry; empty = nothing),
---                            and an array of entries a batch
--- RETURNS {3}                not looked at: the call has read as much as it may
+--                            and the n entries of its only batch
+-- RETURNS 4, expired, from, attempt, done, n, batch...  leased: the same, and n batches, each an array of entries
+-- RETURNS 3                  not looked at: the call has read as much as it may
 -- RETURNS text               refused, with Redis's words; nothing was written
 --
 -- USES whole, int, time, lease_of, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+local min, max, floor = math.min, math.max, math.floor
 local ready, ledger, token = KEYS[1], KEYS[2], ARGV[1]
 local batch, batches, size = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 local max_age, full = whole(ARGV[5], 1), whole(ARGV[6], 1)
@@ -45,6 +47,8 @@ if refused then
 end
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 7))
 local now = shard.now
+local lapse = int(now + lease)
+local result = { now }
 local room = size -- bytes that the call may still read
 local read = false
 
@@ -52,24 +56,43 @@ local read = false
 local function spend(entries)
   read = true
   for i = 1, #entries do
-    room = room - math.max(512, #entries[i])
+    room = room - max(512, #entries[i])
+  end
+end
+
+local function answer(code, value)
+  local n = #result
+  result[n + 1], result[n + 2] = code, value
+end
+
+-- leased answers with a lease. Few entries are values of the reply itself, for Redis
+-- asks each array in it seven times whether it is one.
+local function leased(expired, from, attempt, done, list)
+  local n, code = #result, 4
+  if #list == 1 and #list[1] <= 8 then
+    code, list = 2, list[1]
+  end
+  result[n + 1], result[n + 2], result[n + 3], result[n + 4], result[n + 5] = code, expired, from, attempt, done
+  result[n + 6] = #list
+  for i = 1, #list do
+    result[n + 6 + i] = list[i]
   end
 end
 
 -- lease_fresh leases the first batch of a partition that nobody held, whose entries
 -- were all read and are as many as its hash says: what nearly every claim meets.
-local function lease_fresh(name, m, head, chunk)
-  redis.call('HSET', m, 'token', token, 'from', head, 'to', head + #chunk)
-  shard.due[#shard.due + 1] = now + lease
+local function lease_fresh(name, m, head, to, chunk)
+  redis.call('HSET', m, 'token', token, 'from', head, 'to', to)
+  shard.due[#shard.due + 1] = lapse
   shard.due[#shard.due + 1] = name
-  return { 2, 0, head, 1, '', chunk }
+  leased(0, tonumber(head), 1, '', { chunk })
 end
 
 local function claim(name, q, m, due)
   if not due or due > now then
-    return { 0, due or 0 }
+    return answer(0, due or 0)
   elseif read and room < 4096 then
-    return { 3 }
+    return answer(3)
   end
   local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'big')
   if v.err then
@@ -79,10 +102,10 @@ local function claim(name, q, m, due)
   -- Nobody knows how large the entries of a list without its hash are.
   local bound = tonumber(v[4] or head and tail and 4096 or 65536)
   if read and bound > room then
-    return { 3 }
+    return answer(3)
   end
   local first = not read
-  local step = math.min(batch, math.max(1, math.floor(room / bound)))
+  local step = min(batch, max(1, floor(room / bound)))
   local chunk = redis.pcall('LRANGE', q, 0, step - 1)
   if chunk.err then
     return chunk.err
@@ -90,7 +113,7 @@ local function claim(name, q, m, due)
   spend(chunk)
   local all = #chunk < step
   while not all and #chunk < batch and room >= bound do
-    local want = math.min(batch - #chunk, math.floor(room / bound))
+    local want = min(batch - #chunk, floor(room / bound))
     local some = redis.call('LRANGE', q, #chunk, #chunk + want - 1)
     spend(some)
     all = #some < want
@@ -99,14 +122,14 @@ local function claim(name, q, m, due)
     end
   end
   local length = all and #chunk or redis.call('LLEN', q)
-  if #chunk < math.min(batch, length) and not first then
-    return { 3 } -- a batch is not cut short because others came before it
+  if #chunk < min(batch, length) and not first then
+    return answer(3) -- a batch is not cut short because others came before it
   end
   if length > 0 then
     trim_first(shard, q)
     if not v[3] and head and tail and tail - head == length and (batches == 1 or length - #chunk < full)
       and not is_stale(chunk[1], now - max_age) then
-      return lease_fresh(name, m, head, chunk)
+      return lease_fresh(name, m, v[1], length == #chunk and v[2] or head + #chunk, chunk)
     end
   end
 
@@ -121,13 +144,13 @@ local function claim(name, q, m, due)
   end
   if length == 0 then
     die(shard, name, q, m, p.tail or 0)
-    return { 1, 0 }
+    return answer(1, 0)
   end
   local expired, more
-  chunk, expired, more = drop_stale(shard, q, p, chunk, math.max(step, math.min(64, math.floor(size / bound))), now - max_age)
+  chunk, expired, more = drop_stale(shard, q, p, chunk, max(step, min(64, floor(size / bound))), now - max_age)
   if p.head == p.tail then
     die(shard, name, q, m, p.tail)
-    return { 1, expired }
+    return answer(1, expired)
   end
   if p.done ~= done_before then
     write_done(m, p.done)
@@ -139,7 +162,7 @@ local function claim(name, q, m, due)
     redis.call('HDEL', m, 'token', 'from')
     shard.due[#shard.due + 1] = now
     shard.due[#shard.due + 1] = name
-    return { 1, expired }
+    return answer(1, expired)
   end
 
   head = p.head
@@ -148,7 +171,7 @@ local function claim(name, q, m, due)
     set[#set + 1] = field
     set[#set + 1] = value
   end
-  local answer = { 2, expired, head, 1, '' }
+  local list, attempt, done = {}, 1, ''
   local to = head
   if held and p.to <= head then
     held = false
@@ -157,39 +180,39 @@ local function claim(name, q, m, due)
   -- it is the first batch. It stops early where the room ends, but a range that
   -- was given out before is given out whole: it fitted into a call then.
   local function add_batch(count)
-    local list = {}
+    local entries = {}
     if to == head then
-      if #chunk <= count then
-        list = chunk
-      else
-        for i = 1, count do
-          list[i] = chunk[i]
-        end
+      for i = 1, min(count, #chunk) do
+        entries[i] = chunk[i]
       end
     end
-    while #list < count and (room >= bound or held) do
-      local at = to - head + #list
-      local some = redis.call('LRANGE', q, at, at + math.min(count - #list, held and count or math.max(1, math.floor(room / bound))) - 1)
+    while #entries < count and (room >= bound or held) do
+      local first_missing = to - head + #entries
+      local want = count - #entries
+      if not held then
+        want = min(want, max(1, floor(room / bound)))
+      end
+      local some = redis.call('LRANGE', q, first_missing, first_missing + want - 1)
       if #some == 0 then
         break
       end
       spend(some)
       for i = 1, #some do
-        list[#list + 1] = some[i]
+        entries[#entries + 1] = some[i]
       end
     end
-    if #list > 0 then
-      to = to + #list
-      answer[#answer + 1] = list
+    if #entries > 0 then
+      to = to + #entries
+      list[#list + 1] = entries
     end
-    return #list == count
+    return #entries == count
   end
 
   local cuts = {}
   if held then
-    answer[4] = p.attempt + 1
-    put('attempt', answer[4])
-    answer[5] = p.done or ''
+    attempt = p.attempt + 1
+    put('attempt', attempt)
+    done = p.done or ''
     for cut in string.gmatch(p.cuts or '', '%d+') do
       cut = tonumber(cut)
       if cut > to and cut <= p.to then
@@ -198,7 +221,7 @@ local function claim(name, q, m, due)
       end
     end
     while to < p.to do
-      add_batch(math.min(batch, p.to - to))
+      add_batch(min(batch, p.to - to))
       cuts[#cuts + 1] = int(to)
     end
   else
@@ -206,8 +229,9 @@ local function claim(name, q, m, due)
       redis.call('HDEL', m, 'cuts', 'attempt', 'done')
     end
     local whole_batch = true
-    while whole_batch and #cuts < batches and to < p.tail and (to == head or p.tail - to >= full and room >= bound) do
-      whole_batch = add_batch(math.min(batch, p.tail - to))
+    while whole_batch and #cuts < batches and to < p.tail
+      and (to == head or p.tail - to >= full and room >= 512 * batch + bound) do
+      whole_batch = add_batch(min(batch, p.tail - to))
       cuts[#cuts + 1] = int(to)
     end
   end
@@ -217,14 +241,16 @@ local function claim(name, q, m, due)
     put('cuts', table.concat(cuts, ' '))
   end
   redis.call('HSET', m, unpack(set))
-  shard.due[#shard.due + 1] = now + lease
+  shard.due[#shard.due + 1] = lapse
   shard.due[#shard.due + 1] = name
-  return answer
+  leased(expired, head, attempt, done, list)
 end
 
-local result = { now }
 for i = 1, partitions do
-  result[i + 1] = claim(ARGV[6 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
+  local foreign = claim(ARGV[6 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
+  if foreign then
+    result[#result + 1] = foreign
+  end
 end
 close_shard(ready, ledger, shard)
 return result

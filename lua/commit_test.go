@@ -243,12 +243,11 @@ func TestCommitRefusesBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		from := p.leased(10, "t1")
 		keys := append(p.keys(), p.dead)
-		p.refusesBadArgs(lua.Commit, keys, p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d"), []int{7, 8, 9, 10, 11}, 1, 3, 4)
+		p.refusesBadArgs(lua.Commit, keys, p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d"), []int{7, 8, 9, 10}, 1, 3, 4)
 		for name, argv := range map[string][]any{
 			"nothing to settle":     p.commitArgs("t1", from, from, [3]int64{}),
 			"backwards":             p.commitArgs("t1", from+4, from, [3]int64{-4, 0, 0}),
-			"counts too small":      p.commitArgs("t1", from, from+4, [3]int64{3, 0, 0}),
-			"counts too large":      p.commitArgs("t1", from, from+4, [3]int64{4, 1, 0}),
+			"more than there are":   p.commitArgs("t1", from, from+4, [3]int64{0, 5, 0}),
 			"a count below zero":    p.commitArgs("t1", from, from+4, [3]int64{5, -1, 0}),
 			"a dead letter missing": p.commitArgs("t1", from, from+4, [3]int64{2, 0, 2}, "d"),
 			"a letter too many":     p.commitArgs("t1", from, from+4, [3]int64{3, 0, 1}, "d", "e"),

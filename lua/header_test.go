@@ -131,7 +131,7 @@ func TestHeaderCheckSeesDrift(t *testing.T) {
 		"an argument too few":   {"whole(ARGV[6], 1)", "whole(ARGV[7], 1)"},
 		"a key not declared":    {"KEYS[1], KEYS[2]", "KEYS[1], KEYS[3]"},
 		"repeats, unread":       {"#KEYS", "count"},
-		"a reply not declared":  {"return { 3 }", "return { 7 }"},
+		"a reply not declared":  {"return result", "return { 7 }"},
 		"an include not used":   {"USES whole, int, time", "USES whole, int, time, keep_lease"},
 		"an include not listed": {"USES whole, int, time", "USES whole, time"},
 		"a key made up":         {"redis.call('LLEN', q)", "redis.call('LLEN', 'sw:q')"},

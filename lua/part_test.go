@@ -97,20 +97,12 @@ func (p *part) keys() []string   { return append(p.shared(), p.own()...) }
 // one is the reply of a call with one partition whose answer is values in the reply.
 func one(reply []any) []any { return append([]any{reply[1], reply[0]}, reply[2:]...) }
 
-// inner is the reply of a call with one partition whose answer is an array, or one value.
-func inner(reply []any) []any {
-	if answer, ok := reply[1].([]any); ok {
-		return append([]any{answer[0], reply[0]}, answer[1:]...)
-	}
-	return []any{reply[1], reply[0]}
-}
-
 func (p *part) produceShared() []any {
 	return []any{p.capacity, p.full, p.linger, p.most, int64(120_000), int64(64)}
 }
 
 func (p *part) produceOwn(keyed int, entries ...string) []any {
-	argv := []any{p.name, keyed, len(entries)}
+	argv := []any{p.name, len(entries) * (1 - 2*keyed)}
 	for _, e := range entries {
 		argv = append(argv, e)
 	}
@@ -153,18 +145,44 @@ func (p *part) claimArgs(token string) []any { return append(p.claimShared(token
 // What the sink has accepted of it is in p.done.
 func (p *part) claim(token string) []any {
 	p.t.Helper()
-	reply := inner(p.must(lua.Claim, p.keys(), p.claimArgs(token)...))
-	if reply[0] == int64(2) {
-		p.done = reply[5].(string)
-		reply = slices.Delete(reply, 5, 6)
+	reply := p.must(lua.Claim, p.keys(), p.claimArgs(token)...)
+	answer := claimAnswers(reply)[0]
+	if answer[0] == int64(2) {
+		p.done = answer[4].(string)
+		answer = slices.Delete(answer, 4, 5)
 	}
-	return reply
+	return slices.Insert(answer, 1, reply[0])
+}
+
+// claimAnswers are the answers in a reply to claim, leases in one form: 2, expired,
+// from, attempt, done, and an array a batch.
+func claimAnswers(reply []any) (answers [][]any) {
+	for at := reply[1:]; len(at) > 0; {
+		n := 1
+		switch at[0] {
+		case int64(0), int64(1):
+			n = 2
+		case int64(2), int64(4):
+			n = 6 + int(at[5].(int64))
+		}
+		answer := slices.Clone(at[:n])
+		if n >= 6 {
+			batches := answer[6:]
+			if answer[0] == int64(2) {
+				batches = []any{slices.Clone(batches)}
+			}
+			answer = append([]any{int64(2)}, append(answer[1:5:5], batches...)...)
+		}
+		answers = append(answers, answer)
+		at = at[n:]
+	}
+	return answers
 }
 
 func (p *part) commitShared() []any { return []any{p.full, p.linger, p.mostDead, p.deadBytes} }
 
 func (p *part) commitOwn(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
-	argv := []any{p.name, p.token(token), lo, hi, counts[0], counts[1], counts[2]}
+	argv := []any{p.name, p.token(token), lo, hi, counts[1], counts[2]}
 	for _, letter := range letters {
 		argv = append(argv, letter)
 	}
@@ -184,7 +202,7 @@ func (p *part) commitKeys(letters int) []string {
 
 func (p *part) commit(token string, lo, hi int64, counts [3]int64, letters ...string) []any {
 	p.t.Helper()
-	return inner(p.must(lua.Commit, p.commitKeys(len(letters)), p.commitArgs(token, lo, hi, counts, letters...)...))
+	return one(p.must(lua.Commit, p.commitKeys(len(letters)), p.commitArgs(token, lo, hi, counts, letters...)...))
 }
 
 // delivered settles [lo, hi) as delivered.
@@ -201,13 +219,13 @@ func (p *part) releaseArgs(token string, delay, attempt int64) []any {
 
 func (p *part) release(token string, delay, attempt int64) []any {
 	p.t.Helper()
-	return inner(p.must(lua.Release, p.releaseKeys(), p.releaseArgs(token, delay, attempt)...))
+	return one(p.must(lua.Release, p.releaseKeys(), p.releaseArgs(token, delay, attempt)...))
 }
 
 // releaseDone releases at once what the sink accepted in part.
 func (p *part) releaseDone(token, done string) []any {
 	p.t.Helper()
-	return inner(p.must(lua.Release, p.releaseKeys(), p.name, p.token(token), 0, 1, done))
+	return one(p.must(lua.Release, p.releaseKeys(), p.name, p.token(token), 0, 1, done))
 }
 
 func (p *part) repairArgs() []any {
@@ -401,7 +419,7 @@ func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, numbers 
 			bad = append(bad, 0)
 		}
 		for _, value := range bad {
-			if value == "-1" && s == lua.Release && i == 3 {
+			if value == "-1" && (s == lua.Release && i == 3 || s == lua.Produce && i == 7) {
 				continue // the header gives it a meaning
 			}
 			spoilt := slices.Clone(argv)

@@ -16,8 +16,8 @@
 -- ARGV[4] int       active partitions the shard may have
 -- ARGV[5] ms        how long the result of an idempotent call is kept
 -- ARGV[6] bytes     the largest entry of the call
--- ARGV[7..] bytes   of each partition: its name, the member of KEYS[1]; 1 with the result of an idempotent call, else
---                   0; how many entries, 1 or more; then so many encoded entries, oldest first
+-- ARGV[7..] bytes   of each partition: its name, the member of KEYS[1]; how many entries, 1 or more, with a minus
+--                   where it has the result of an idempotent call; then so many encoded entries, oldest first
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
 -- RETURNS 0                            refused: a new partition too many; nothing was written
 -- RETURNS 1, accepted, evicted, depth  appended
@@ -31,11 +31,11 @@ local max_active, keep, largest = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(AR
 local bad = not (capacity and full and linger and max_active and keep and largest) or full > capacity
 local key, at = 3, 7
 while not bad and at <= #ARGV do
-  local keyed, k = ARGV[at + 1], whole(ARGV[at + 2], 1)
-  bad = not k or keyed ~= '0' and keyed ~= '1'
+  local k = tonumber(ARGV[at + 1] or nil)
+  bad = not k or k == 0 or k ~= math.floor(k) or k * k > 1e12
   if not bad then
-    key = key + 2 + tonumber(keyed)
-    at = at + 3 + k
+    key = key + (k < 0 and 3 or 2)
+    at = at + 2 + math.abs(k)
   end
 end
 if bad or key == 3 or at ~= #ARGV + 1 or key ~= #KEYS + 1 then
@@ -49,6 +49,10 @@ end
 local active = redis.call('ZCARD', ready)
 local now, add, due = shard.now, shard.add, shard.due
 local result = { now }
+
+-- Numbers of 13 and 16 digits that many partitions are given are written out once.
+local birth = math.max(shard.now_us, shard.mark)
+local birth_text, due_text, tail_texts = int(birth), int(now + linger), {}
 
 local function answer(code, accepted, evicted, depth)
   local n = #result
@@ -108,12 +112,19 @@ local function append(name, q, m, seen, first, k)
     elseif not known then
       active = active + 1
     end
-    local birth = math.max(shard.now_us, shard.mark, tail or 0)
-    local written = redis.pcall('HSET', m, 'head', birth, 'tail', birth + k, 'birth', birth)
+    local head_text, tail_text = birth_text, tail_texts[k]
+    last = birth + k
+    if tail and tail > birth then
+      last = tail + k
+      head_text, tail_text = int(tail), int(last)
+    elseif not tail_text then
+      tail_text = int(last)
+      tail_texts[k] = tail_text
+    end
+    local written = redis.pcall('HSET', m, 'head', head_text, 'tail', tail_text, 'birth', head_text)
     if type(written) == 'table' then
       return written.err
     end
-    last = birth + k
     if written < 3 then
       -- Its entries were removed by something else. They are lost, and it is born anew.
       redis.call('HDEL', m, 'settled', 'expired', 'big', 'from', 'to', 'cuts', 'attempt', 'done', 'token')
@@ -189,7 +200,7 @@ local function append(name, q, m, seen, first, k)
   end
 
   if born then
-    due[#due + 1] = depth >= full and now or now + linger
+    due[#due + 1] = depth >= full and now or due_text
     due[#due + 1] = name
   elseif arm then
     due[#due + 1] = now
@@ -203,13 +214,15 @@ end
 
 key, at = 3, 7
 while at <= #ARGV do
-  local name, keyed, k = ARGV[at], ARGV[at + 1] == '1', tonumber(ARGV[at + 2])
-  local foreign = append(name, KEYS[key], KEYS[key + 1], keyed and KEYS[key + 2], at + 3, k)
+  local k = tonumber(ARGV[at + 1])
+  local keyed = k < 0
+  k = math.abs(k)
+  local foreign = append(ARGV[at], KEYS[key], KEYS[key + 1], keyed and KEYS[key + 2], at + 2, k)
   if foreign then
     result[#result + 1] = foreign
   end
   key = key + (keyed and 3 or 2)
-  at = at + 3 + k
+  at = at + 2 + k
 end
 close_shard(ready, ledger, shard)
 return result

@@ -201,28 +201,16 @@ func (s *Store) claimed(j job[*Claim], until time.Time) (left []*Claim) {
 // entries are not copied: leases keep the answer's memory, which nobody uses again.
 func (c *Claim) read(a *call, until time.Time) (served bool, err error) {
 	at := &a.rest
-	values := at.array() - 1
 	switch code := at.whole(); {
 	case at.broken:
-	case code == 0 && values == 1:
+	case code == 0:
 		at.whole() // when it is due
-	case code == 1 && values == 1:
+	case code == 1:
 		c.Expired = int(at.whole())
-	case code == 2 && values > 4:
+	case code == 2, code == 4:
 		c.Expired = int(at.whole())
-		from, attempt := at.whole(), at.whole()
-		done := at.bulk()
-		l := &Lease{
-			Namespace: c.Namespace, Partition: c.Partition, Token: c.token,
-			Attempt: int(attempt), From: from, To: from, Until: until,
-			Cuts: make([]int64, 0, values-4),
-		}
-		for range values - 4 {
-			l.readBatch(at, values-4)
-		}
-		l.Done = readDone(done, len(l.Entries))
-		c.Lease = l
-	case code == 3 && values == 0:
+		c.Lease = c.readLease(at, code == 4, until)
+	case code == 3:
 		return false, nil
 	default:
 		at.broken = true
@@ -232,6 +220,31 @@ func (c *Claim) read(a *call, until time.Time) (served bool, err error) {
 		return false, a.misread()
 	}
 	return true, nil
+}
+
+// readLease reads a lease: several batches, each an array, or one whose entries are
+// values of the reply itself.
+func (c *Claim) readLease(at *cursor, several bool, until time.Time) *Lease {
+	from, attempt, done := at.whole(), at.whole(), at.bulk()
+	n := int(at.whole())
+	if n < 1 || n > len(at.rest) {
+		at.broken = true
+		return nil
+	}
+	l := &Lease{
+		Namespace: c.Namespace, Partition: c.Partition, Token: c.token,
+		Attempt: int(attempt), From: from, To: from, Until: until,
+	}
+	if several {
+		l.Cuts = make([]int64, 0, n)
+		for range n {
+			l.readBatch(at, at.array(), n)
+		}
+	} else {
+		l.readBatch(at, n, 1)
+	}
+	l.Done = readDone(done, len(l.Entries))
+	return l
 }
 
 // readDone is what the sink has accepted of n entries, the last of which the last
@@ -259,10 +272,9 @@ func writeDone(done []bool) string {
 	return string(mask)
 }
 
-// readBatch appends the entries of one batch, where no more are to be expected
-// in the others than in the first.
-func (l *Lease) readBatch(at *cursor, batches int) {
-	n := at.array()
+// readBatch appends the n entries of a batch, where no more are to be expected in
+// the others than in the first.
+func (l *Lease) readBatch(at *cursor, n, batches int) {
 	if l.Entries == nil {
 		l.Entries = make([]Entry, 0, min(n*batches, len(at.rest)/len("$0\r\n\r\n")))
 	}
@@ -337,13 +349,6 @@ func (s *Store) Settle(ctx context.Context, settlements []*Settlement) {
 
 // read reads the answer of one settlement.
 func (t *Settlement) read(a *call) error {
-	if a.rest.isArray() {
-		a.rest.array()
-		if code, from := a.rest.whole(), a.rest.whole(); code == 3 && !a.rest.broken {
-			return &RangeError{from}
-		}
-		return a.misread()
-	}
 	switch code := a.rest.whole(); {
 	case a.rest.broken:
 		return a.misread()
@@ -351,6 +356,11 @@ func (t *Settlement) read(a *call) error {
 		return ErrGone
 	case code == 2:
 		t.Before = true
+	case code == 3:
+		if from := a.rest.whole(); !a.rest.broken {
+			return &RangeError{from}
+		}
+		return a.misread()
 	}
 	return nil
 }
@@ -417,7 +427,7 @@ func fillSettlements(c *call, settlements []*Settlement) {
 	}
 	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
 	for _, t := range settlements {
-		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Delivered, t.Expired, t.Dead)
+		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
 		for _, letter := range t.DeadLetters {
 			c.args = append(c.args, letter)
 		}

@@ -228,11 +228,11 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 	c.linger = ns.linger()
 	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.most, seenFor.Milliseconds(), largest)
 	for i, g := range groups {
-		keyed := 0
+		n := len(g.Entries)
 		if g.IdempotencyKey != "" {
-			keyed = 1
+			n = -n
 		}
-		c.args = append(c.args, p.arg(p.names[i]), keyed, len(g.Entries))
+		c.args = append(c.args, p.arg(p.names[i]), n)
 		for i := range g.Entries {
 			c.args = append(c.args, (*bytesArg)(&g.Entries[i]))
 		}

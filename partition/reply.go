@@ -69,9 +69,6 @@ func (c *cursor) whole() int64 { return c.header(':') }
 // isBulk reports whether the next value is a string.
 func (c *cursor) isBulk() bool { return len(c.rest) > 0 && c.rest[0] == '$' }
 
-// isArray reports whether the next value is an array.
-func (c *cursor) isArray() bool { return len(c.rest) > 0 && c.rest[0] == '*' }
-
 // bulk reads a string, where it lies.
 func (c *cursor) bulk() []byte {
 	n := int(c.header('$'))

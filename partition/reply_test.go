@@ -17,7 +17,7 @@ import (
 // claimAnswer is a claim's answer as Redis writes it.
 func claimAnswer(batches, entries int) []byte {
 	var b bytes.Buffer
-	b.WriteString("*2\r\n:1763629675100\r\n*" + strconv.Itoa(5+batches) + "\r\n:2\r\n:0\r\n:1763629675000000\r\n:1\r\n$0\r\n\r\n")
+	b.WriteString("*" + strconv.Itoa(7+batches) + "\r\n:1763629675100\r\n:4\r\n:0\r\n:1763629675000000\r\n:1\r\n$0\r\n\r\n:" + strconv.Itoa(batches) + "\r\n")
 	entry := "1763629675100 " + strings.Repeat("x", 200)
 	for range batches {
 		b.WriteString("*" + strconv.Itoa(entries) + "\r\n")
@@ -134,8 +134,8 @@ func TestAnErrorReplyIsRedissError(t *testing.T) {
 func FuzzAnAnswerOfAnyFormIsReadOrRefused(f *testing.F) {
 	f.Add(claimAnswer(2, 2))
 	for _, seed := range []string{"", "*0\r\n", "*-1\r\n", ":1\r\n", "*2\r\n:1\r\n:2\r\n", "*3\r\n:2\r\n:1\r\n*1\r\n$-1\r\n",
-		"*2\r\n:1\r\n*6\r\n:2\r\n:0\r\n:5\r\n:1\r\n$0\r\n\r\n*2\r\n$1\r\na\r\n", "*2\r\n$1\r\na\r\n:2\r\n", "*2\r\n:1\r\n*2\r\n:0\r\n:7\r\n",
-		"*2\r\n:1\r\n*6\r\n:2\r\n:0\r\n:5\r\n:1\r\n$3\r\n101\r\n*1\r\n$1\r\na\r\n", "*99999999999999999999\r\n:1\r\n"} {
+		"*8\r\n:1\r\n:4\r\n:0\r\n:5\r\n:1\r\n$0\r\n\r\n:1\r\n*2\r\n$1\r\na\r\n", "*2\r\n$1\r\na\r\n:2\r\n", "*3\r\n:1\r\n:0\r\n:7\r\n",
+		"*8\r\n:1\r\n:2\r\n:0\r\n:5\r\n:1\r\n$3\r\n101\r\n:1\r\n$1\r\na\r\n", "*99999999999999999999\r\n:1\r\n"} {
 		f.Add([]byte(seed))
 	}
 	ns, err := newNamespace("sw", "default", DefaultPolicy())
