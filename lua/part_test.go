@@ -98,11 +98,11 @@ func (p *part) keys() []string   { return append(p.shared(), p.own()...) }
 func one(reply []any) []any { return append([]any{reply[1], reply[0]}, reply[2:]...) }
 
 func (p *part) produceShared() []any {
-	return []any{p.capacity, p.full, p.linger, p.most, int64(120_000), int64(64)}
+	return []any{p.capacity, p.full, p.linger, p.most, int64(120_000), int64(64), len(p.q) - len(p.name) + 1}
 }
 
 func (p *part) produceOwn(keyed int, entries ...string) []any {
-	argv := []any{p.name, len(entries) * (1 - 2*keyed)}
+	argv := []any{len(entries) * (1 - 2*keyed)}
 	for _, e := range entries {
 		argv = append(argv, e)
 	}

@@ -16,8 +16,9 @@
 -- ARGV[4] int       active partitions the shard may have
 -- ARGV[5] ms        how long the result of an idempotent call is kept
 -- ARGV[6] bytes     the largest entry of the call
--- ARGV[7..] bytes   of each partition: its name, the member of KEYS[1]; how many entries, 1 or more, with a minus
---                   where it has the result of an idempotent call; then so many encoded entries, oldest first
+-- ARGV[7] int       where in the key of its list a partition's name begins, the member of KEYS[1]
+-- ARGV[8..] bytes   of each partition: how many entries, 1 or more, with a minus where it has the result of an
+--                   idempotent call; then so many encoded entries, oldest first
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
 -- RETURNS 0                            refused: a new partition too many; nothing was written
 -- RETURNS 1, accepted, evicted, depth  appended
@@ -27,15 +28,15 @@
 -- USES whole, int, time, open_shard, close_shard, count_done, keep_done, write_done, reconcile, adopt
 local ready, ledger = KEYS[1], KEYS[2]
 local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
-local max_active, keep, largest = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0)
-local bad = not (capacity and full and linger and max_active and keep and largest) or full > capacity
-local key, at = 3, 7
+local max_active, keep, largest, name_at = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0), whole(ARGV[7], 1)
+local bad = not (capacity and full and linger and max_active and keep and largest and name_at) or full > capacity
+local key, at = 3, 8
 while not bad and at <= #ARGV do
-  local k = tonumber(ARGV[at + 1] or nil)
+  local k = tonumber(ARGV[at])
   bad = not k or k == 0 or k ~= math.floor(k) or k * k > 1e12
   if not bad then
     key = key + (k < 0 and 3 or 2)
-    at = at + 2 + math.abs(k)
+    at = at + 1 + math.abs(k)
   end
 end
 if bad or key == 3 or at ~= #ARGV + 1 or key ~= #KEYS + 1 then
@@ -72,8 +73,9 @@ local function note_size(m, first, k)
   end
 end
 
--- append serves one partition. It returns Redis's words where it is refused.
-local function append(name, q, m, seen, first, k)
+-- append serves one partition: k entries from ARGV[first] on. It returns Redis's
+-- words where it is refused.
+local function append(q, m, seen, first, k)
   if seen then
     local stored = redis.pcall('GET', seen)
     if type(stored) == 'table' then
@@ -104,7 +106,7 @@ local function append(name, q, m, seen, first, k)
     if old then
       v = redis.call('HMGET', m, 'head', 'tail', 'to', 'done')
       head, tail = tonumber(v[1] or nil), tonumber(v[2])
-      known = redis.call('ZSCORE', ready, name)
+      known = redis.call('ZSCORE', ready, string.sub(q, name_at))
     end
     local vanished = head and tail
     if active >= max_active and not known then
@@ -140,21 +142,26 @@ local function append(name, q, m, seen, first, k)
       end
       arm = held == 0
     end
-    last = redis.pcall('HINCRBY', m, 'tail', k)
+    last = redis.pcall('HINCRBY', m, 'tail', seen and k or ARGV[first - 1])
     if type(last) == 'table' then
       return last.err
     end
     headless = last == k -- the hash, or its tail, was not there, though the list is
   end
 
-  for i = first, first + k - 1, 1000 do
-    redis.call('RPUSH', q, unpack(ARGV, i, math.min(i + 999, first + k - 1)))
+  if k == 1 then
+    redis.call('RPUSH', q, ARGV[first])
+  else
+    for i = first, first + k - 1, 1000 do
+      redis.call('RPUSH', q, unpack(ARGV, i, math.min(i + 999, first + k - 1)))
+    end
   end
   add.accepted = add.accepted + k
 
-  local evicted = math.max(0, before + k - capacity)
-  local depth = before + k - evicted
-  if evicted > 0 then
+  local depth, evicted = before + k, 0
+  if depth > capacity then
+    evicted = depth - capacity
+    depth = capacity
     -- LPOP copies what it takes into Lua, so more than a handful is trimmed.
     if evicted == 1 then
       redis.call('LPOP', q)
@@ -185,6 +192,7 @@ local function append(name, q, m, seen, first, k)
     end
   end
   if headless then
+    local name = string.sub(q, name_at)
     local known = redis.call('ZSCORE', ready, name)
     adopt(shard, m, {}, depth, true)
     if not known then
@@ -201,10 +209,10 @@ local function append(name, q, m, seen, first, k)
 
   if born then
     due[#due + 1] = depth >= full and now or due_text
-    due[#due + 1] = name
+    due[#due + 1] = string.sub(q, name_at)
   elseif arm then
     due[#due + 1] = now
-    due[#due + 1] = name
+    due[#due + 1] = string.sub(q, name_at)
   end
   if seen then
     redis.call('SET', seen, int(k) .. ' ' .. int(evicted) .. ' ' .. int(depth), 'PX', keep)
@@ -212,17 +220,19 @@ local function append(name, q, m, seen, first, k)
   answer(1, k, evicted, depth)
 end
 
-key, at = 3, 7
-while at <= #ARGV do
-  local k = tonumber(ARGV[at + 1])
-  local keyed = k < 0
-  k = math.abs(k)
-  local foreign = append(ARGV[at], KEYS[key], KEYS[key + 1], keyed and KEYS[key + 2], at + 2, k)
+key, at = 3, 8
+local last_arg = #ARGV
+while at <= last_arg do
+  local k, seen = tonumber(ARGV[at]), false
+  if k < 0 then
+    k, seen = -k, KEYS[key + 2]
+  end
+  local foreign = append(KEYS[key], KEYS[key + 1], seen, at + 1, k)
   if foreign then
     result[#result + 1] = foreign
   end
-  key = key + (keyed and 3 or 2)
-  at = at + 2 + k
+  key = key + (seen and 3 or 2)
+  at = at + 1 + k
 end
 close_shard(ready, ledger, shard)
 return result

@@ -225,7 +225,7 @@ func TestProduceRefusesBadArguments(t *testing.T) {
 				if entries > 0 {
 					p.produce(p.fresh(entries)...)
 				}
-				p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...), []int{8}, 1, 2, 5, 8)
+				p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...), []int{8}, 1, 2, 5, 7, 8)
 			})
 		})
 	}

@@ -153,12 +153,12 @@ func (h *hands) walk(sources map[string]string) {
 			if rapid.Bool().Draw(t, "one of them twice") {
 				call = append(call, call[0])
 			}
-			argv := []any{m.capacity, m.full, modelLinger, m.most, 120_000, 100}
+			argv := []any{m.capacity, m.full, modelLinger, m.most, 120_000, 100, len(h.key("q:", "")) + 1}
 			var want [][]any
 			m.beginProduce()
 			for _, name := range call {
 				list, args := entries(rapid.IntRange(1, 9).Draw(t, "k"))
-				argv = append(append(argv, name, len(list)), args...)
+				argv = append(append(argv, len(list)), args...)
 				want = append(want, m.produce(m.parts[name], list))
 			}
 			answers("produce", h.eval(sources["produce"], keys(call...), argv...), want)

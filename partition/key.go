@@ -23,8 +23,14 @@ func newShardKeys(prefix, namespace, shard string) shardKeys {
 	return shardKeys{p, p + "ready", p + "ledger", p + "dead"}
 }
 
-func (k *shardKeys) list(partition string) string { return k.prefix + "q:" + partition }
-func (k *shardKeys) meta(partition string) string { return k.prefix + "m:" + partition }
+// What lies between a shard's prefix and a partition's name.
+const (
+	listInfix = "q:"
+	metaInfix = "m:"
+)
+
+func (k *shardKeys) list(partition string) string { return k.prefix + listInfix + partition }
+func (k *shardKeys) meta(partition string) string { return k.prefix + metaInfix + partition }
 func (k *shardKeys) seen(partition, hash string) string {
 	return k.prefix + "dd:" + partition + ":" + hash
 }

@@ -78,7 +78,6 @@ type produceRun struct {
 	seen  map[string]int // partition → the latest call with it, where a shard has several
 	keys  []byte         // keys of all calls, back to back
 	args  []bytesArg     // the same as arguments
-	names []bytesArg     // of the groups of the call being filled
 }
 
 // plannedCall is how full a call is.
@@ -184,20 +183,14 @@ type bytesArg []byte
 // MarshalBinary is how the client asks for the bytes.
 func (b *bytesArg) MarshalBinary() ([]byte, error) { return *b, nil }
 
-// key adds a key to the call's arguments and returns it.
-func (p *produceRun) key(c *call, parts ...string) []byte {
+// key adds a key to the call's arguments.
+func (p *produceRun) key(c *call, parts ...string) {
 	start := len(p.keys)
 	for _, part := range parts {
 		p.keys = append(p.keys, part...)
 	}
-	key := p.keys[start:len(p.keys):len(p.keys)]
-	c.args = append(c.args, p.arg(key))
-	return key
-}
-
-func (p *produceRun) arg(b []byte) *bytesArg {
-	p.args = append(p.args, b)
-	return &p.args[len(p.args)-1]
+	p.args = append(p.args, p.keys[start:len(p.keys):len(p.keys)])
+	c.args = append(c.args, &p.args[len(p.args)-1])
 }
 
 // fill writes the arguments of a call, which is all of one shard.
@@ -215,24 +208,23 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 	}
 	c.begin(lua.Produce, sh, keys)
 	c.args = append(c.args, sh.ready, sh.ledger)
-	p.names = p.names[:0]
 	for _, g := range groups {
-		list := p.key(c, sh.prefix, "q:", g.Partition)
-		p.names = append(p.names, list[len(list)-len(g.Partition):])
-		p.key(c, sh.prefix, "m:", g.Partition)
+		p.key(c, sh.prefix, listInfix, g.Partition)
+		p.key(c, sh.prefix, metaInfix, g.Partition)
 		if g.IdempotencyKey != "" {
 			sum := sha256.Sum256([]byte(g.IdempotencyKey))
 			p.key(c, sh.seen(g.Partition, hex.EncodeToString(sum[:16])))
 		}
 	}
 	c.linger = ns.linger()
-	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.most, seenFor.Milliseconds(), largest)
-	for i, g := range groups {
+	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.most, seenFor.Milliseconds(), largest,
+		len(sh.prefix)+len(listInfix)+1)
+	for _, g := range groups {
 		n := len(g.Entries)
 		if g.IdempotencyKey != "" {
 			n = -n
 		}
-		c.args = append(c.args, p.arg(p.names[i]), n)
+		c.args = append(c.args, n)
 		for i := range g.Entries {
 			c.args = append(c.args, (*bytesArg)(&g.Entries[i]))
 		}
