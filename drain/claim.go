@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -12,9 +13,14 @@ import (
 const (
 	// maxClaims bounds one round.
 	maxClaims = 128
-	// claimBatches bounds one pipeline of claims, in batches they may bring:
-	// Redis runs it in one go, and produces wait about 2 ms meanwhile.
-	claimBatches = 16
+	// claimsAtOnce bounds the claims that are sent together. The store bounds what
+	// they bring in one go, so this is for drainers that meet others: so many
+	// claims are lost at once at most.
+	claimsAtOnce = 32
+	// lookAhead is how many partitions a look lists where more are due than can be
+	// claimed at once, and lookAheadFor how long the list may be used.
+	lookAhead    = 512
+	lookAheadFor = 100 * time.Millisecond
 	// storeTimeout bounds one call to the store, beyond the store's own limits.
 	storeTimeout = 5 * time.Second
 	// storePauseMin and storePauseMax bound the wait while the store fails.
@@ -43,6 +49,9 @@ type loop struct {
 	offset    int                // where the next look starts; 0 unless other drainers are in the way
 	rivalry   float64            // share of recent claims that other drainers won, 0 to 1
 	skipped   int                // held partitions that the last look met
+	ahead     []string           // due partitions that the last look listed and no round has claimed yet
+	aheadOf   int                // how many were due when it looked
+	looked    time.Time          // when that was
 	fruitless int                // rounds in a row whose claims brought nothing
 	failures  int                // rounds in a row that the store failed
 	unproved  bool               // a claim failed, and none has succeeded since
@@ -86,9 +95,15 @@ func (l *loop) round(ctx context.Context) pause {
 
 	freed := l.held.freedSoFar()
 	free := slots + len(l.o.slots)
+	if names := l.known(); len(names) > 0 {
+		return l.take(names, l.aheadOf, free, &slots)
+	}
 	limit := min(free, maxClaims) + l.skipped
-	if l.o.gate.tripped() {
+	switch {
+	case l.o.gate.tripped():
 		limit = maxSkipped // the partition worth a probe may be behind those that fail
+	case l.aheadOf > limit && l.rivalry < rivalryFloor:
+		limit = lookAhead
 	}
 	list, total, err := l.due(ctx, limit)
 	switch {
@@ -107,14 +122,34 @@ func (l *loop) round(ctx context.Context) pause {
 		return l.nothing(pause{due: next, freed: freed}, now, len(list) == limit)
 	}
 
+	l.aheadOf, l.looked = total, time.Now()
+	return l.take(names, total, free, &slots)
+}
+
+// known are partitions to claim without another look: those that the last one
+// listed beyond what could be claimed. It is for a backlog that no other drainer
+// works on and a sink that answers; there the looks would cost a round trip in three.
+func (l *loop) known() []string {
+	names := l.ahead
+	l.ahead = nil
+	if len(names) == 0 || l.rivalry >= rivalryFloor || len(l.unknown) > 0 || l.o.gate.tripped() || time.Since(l.looked) > lookAheadFor {
+		return nil
+	}
+	return slices.DeleteFunc(names, l.held.has)
+}
+
+// take claims what it can of names, of which total were due. It counts the slots
+// that it takes and uses.
+func (l *loop) take(names []string, total, free int, slots *int) pause {
 	if names = l.o.gate.pass(names); len(names) == 0 {
 		return pause{}
 	}
 	names = l.share(names)
-	slots += l.o.slots.more(min(len(names), maxClaims) - slots)
-	names = names[:min(len(names), slots)]
+	*slots += l.o.slots.more(min(len(names), maxClaims) - *slots)
+	n := min(len(names), *slots)
+	names, l.ahead = names[:n], names[n:]
 	got := l.claim(names, l.depth(total, free))
-	slots -= got.leases
+	*slots -= got.leases
 	if got.leases == 0 {
 		l.o.gate.unused(len(names))
 	}
@@ -192,9 +227,8 @@ type claimed struct {
 // gets. It stops when other drainers have won most: their list is the newer one. It is not interrupted by Stop: a claim whose answer nobody waits for is a
 // lease lost until it lapses.
 func (l *loop) claim(names []string, depth int) (got claimed) {
-	few := max(1, claimBatches/depth)
 	for len(names) > 0 && got.err == nil && 2*got.lost <= got.claims {
-		n := min(few, len(names))
+		n := min(claimsAtOnce, len(names))
 		l.claimFew(names[:n], depth, &got)
 		names = names[n:]
 	}

@@ -229,8 +229,8 @@ func TestARoundEndsWhenOthersHaveWonMostOfIt(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		looks := len(r.store.looks())
 		r.store.set(func() {
-			if claims == 0 || claims > looks*claimBatches {
-				t.Errorf("%d claims that others had won after %d looks, want %d a look at most", claims, looks, claimBatches)
+			if claims == 0 || claims > looks*claimsAtOnce {
+				t.Errorf("%d claims that others had won after %d looks, want %d a look at most", claims, looks, claimsAtOnce)
 			}
 			r.store.claimFault = nil
 		})

@@ -10,7 +10,7 @@ import (
 
 // mostSettlements bounds one pipeline of settlements: Redis runs it in one go,
 // and produces wait about 2 ms meanwhile.
-const mostSettlements = 32
+const mostSettlements = 64
 
 // errSettlerStopped answers what comes after the end: the lease lapses.
 var errSettlerStopped = errors.New("drain has stopped")

@@ -18,7 +18,7 @@ const seenFor = 2 * time.Minute
 // of Redis (measured: bench/README.md, What a call costs). A group larger than
 // that is a call of its own.
 const (
-	maxCallPartitions = 128
+	maxCallPartitions = 64
 	maxCallEntries    = 1024
 	maxCallBytes      = 1 << 20
 )
