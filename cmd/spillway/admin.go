@@ -34,9 +34,15 @@ type accountant interface {
 type admin struct {
 	store  accountant
 	sinks  map[string]string // redacted URLs by namespace
-	ready  func() error
+	health health
 	log    *zap.Logger
 	server *http.Server
+}
+
+// health is whether the service is ready, and what it lacks although it is.
+type health interface {
+	ready() error
+	warnings() []string
 }
 
 // Codes that only this port has.
@@ -53,8 +59,8 @@ const (
 // newAdmin makes the server of a listener at address (host:port), which
 // decides the Host headers it answers to. login is the hash of the token that it
 // asks for; nil lets everybody in.
-func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks map[string]string, metrics *prometheus.Registry, ready func() error, log *zap.Logger) *admin {
-	a := &admin{store: store, sinks: sinks, ready: ready, log: log}
+func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks map[string]string, metrics *prometheus.Registry, health health, log *zap.Logger) *admin {
+	a := &admin{store: store, sinks: sinks, health: health, log: log}
 	mux := http.NewServeMux()
 	get := func(path string, h http.HandlerFunc) { mux.Handle(path, onlyGet(h)) }
 	get("/livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -118,11 +124,15 @@ func (a *admin) Shutdown(ctx context.Context) error {
 }
 
 func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := a.ready(); err != nil {
+	if err := a.health.ready(); err != nil {
 		writeError(w, http.StatusServiceUnavailable, wire.CodeNotReady, err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	// Only operators come here, so what the store says of itself may be told.
+	writeJSON(w, http.StatusOK, struct {
+		Status   string   `json:"status"`
+		Warnings []string `json:"warnings,omitempty"`
+	}{"ok", a.health.warnings()})
 }
 
 // namespaceInfo is a namespace's settings as the API shows them.

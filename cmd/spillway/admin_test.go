@@ -42,8 +42,17 @@ func (f *fakeAccounts) Overview(context.Context, *partition.Namespace) (partitio
 
 func (f *fakeAccounts) Audit(context.Context, *partition.Namespace) (int64, error) { return f.audit() }
 
+// fakeHealth is what a watch would know.
+type fakeHealth struct {
+	err  error
+	said []string
+}
+
+func (f *fakeHealth) ready() error       { return f.err }
+func (f *fakeHealth) warnings() []string { return f.said }
+
 // setupAdmin makes an admin handler on a fake store that is well and ready.
-func setupAdmin(listen string) (*fakeAccounts, *error, http.Handler) {
+func setupAdmin(listen string) (*fakeAccounts, *fakeHealth, http.Handler) {
 	f := &fakeAccounts{
 		overview: func() (partition.Overview, error) {
 			return partition.Overview{
@@ -53,11 +62,11 @@ func setupAdmin(listen string) (*fakeAccounts, *error, http.Handler) {
 		},
 		audit: func() (int64, error) { return 0, nil },
 	}
-	ready := new(error)
+	health := &fakeHealth{}
 	reg := prometheus.NewRegistry()
 	newWatch(nil, reg, zap.NewNop())
-	a := newAdmin(listen, nil, f, map[string]string{"default": "stdout:"}, reg, func() error { return *ready }, zap.NewNop())
-	return f, ready, a.server.Handler
+	a := newAdmin(listen, nil, f, map[string]string{"default": "stdout:"}, reg, health, zap.NewNop())
+	return f, health, a.server.Handler
 }
 
 func askAdmin(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
@@ -120,7 +129,7 @@ func TestAdminRoutes(t *testing.T) {
 
 func TestAdminSaysWhatTheStoreDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	f, ready, h := setupAdmin("127.0.0.1:8081")
+	f, health, h := setupAdmin("127.0.0.1:8081")
 	f.audit = func() (int64, error) { return 0, partition.ErrUnavailable }
 	if w := askAdmin(h, "GET", "/api/v1/namespaces/default?audit=1", "localhost"); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 		t.Errorf("audit: got %d %s", w.Code, w.Body)
@@ -129,7 +138,11 @@ func TestAdminSaysWhatTheStoreDoesNotAnswer(t *testing.T) {
 	if w := askAdmin(h, "GET", "/api/v1/namespaces/default", "localhost"); w.Code != 503 || !strings.Contains(w.Body.String(), `"store_unavailable"`) {
 		t.Errorf("overview: got %d %s", w.Code, w.Body)
 	}
-	*ready = errors.New("store unavailable: dial refused")
+	health.said = []string{"the key x holds a string"}
+	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"ok","warnings":["the key x holds a string"]}` {
+		t.Errorf("readyz with a warning: got %d %s", w.Code, w.Body)
+	}
+	health.err = errors.New("store unavailable: dial refused")
 	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {
 		t.Errorf("readyz: got %d %s", w.Code, w.Body)
 	}

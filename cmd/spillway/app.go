@@ -129,7 +129,7 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 		}
 		login = &hash
 	}
-	a.admin = newAdmin(a.cfg.AdminListen, login, a.store, labels, reg, a.watch.ready, a.log.Named("admin"))
+	a.admin = newAdmin(a.cfg.AdminListen, login, a.store, labels, reg, a.watch, a.log.Named("admin"))
 	return nil
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +59,13 @@ func (w *watch) ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
+}
+
+// warnings are what the store promises less than it could, by the last look.
+func (w *watch) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.warned))
 }
 
 // close makes the service not ready for good.
