@@ -46,15 +46,15 @@ func outagePlan() *plan {
 
 var seededBugs = map[string]seededBug{
 	"the ledger forgets what it accepted": {roomy, "C1", []edit{
-		{"lua/include/die.lua", "redis.call('DEL', m)", "redis.call('DEL', m)\n  redis.call('HSET', ledger, 'accepted', '0')"}}},
+		{"lua/include/die.lua", "shard.mark = math.max(shard.mark, tail)", "shard.mark = math.max(shard.mark, tail)\n  shard.add.accepted = -shard.was.accepted"}}},
 	"an eviction is not counted": {overflow, "C1", []edit{
-		{"lua/produce.lua", "redis.call('HINCRBY', ledger, 'evicted', evicted)", ""}}},
+		{"lua/produce.lua", "add.evicted = add.evicted + evicted", ""}}},
 	"what may have run is sent again": {roomy, "C2", []edit{
 		{"partition/script.go", "c.err == nil || !noScript(c.cmd.Err())", "c.err == nil"}}},
 	"what is unknown is acknowledged": {roomy, "C2", []edit{
 		{"ingest/commit.go", "\tp.err = err\n", "\tif !errors.Is(err, partition.ErrUnknown) {\n\t\tp.err = err\n\t}\n"}}},
 	"an idempotency key is not looked up": {roomy, "C3", []edit{
-		{"lua/produce.lua", "redis.call('GET', seen)", "false"}}},
+		{"lua/produce.lua", "redis.pcall('GET', seen)", "false"}}},
 	"requests share memory": {roomy, "C4", []edit{
 		{"ingest/request.go", "func newRequest() *request {\n\treturn &request{", "var shared = make([]byte, 64<<10)\n\nfunc newRequest() *request {\n\treturn &request{encoded: shared[:0], "}}},
 	"a flush mixes partitions": {roomy, "C4", []edit{
@@ -63,11 +63,11 @@ var seededBugs = map[string]seededBug{
 	"dead letters are not kept": {roomy, "C5", []edit{
 		{"lua/commit.lua", "redis.call('RPUSH', dead, ARGV[i])", ""}}},
 	"what the sink refused counts as delivered": {roomy, "C6", []edit{
-		{"drain/worker.go", "waits, deadline = true, b.Deadline", "r.mark(at, delivered)"}}},
+		{"drain/worker.go", "waits, first = true, i", "r.mark(at, delivered)"}}},
 	"expired counts as delivered": {outage, "C6", []edit{
-		{"lua/include/drop_stale.lua", "'HINCRBY', ledger, 'expired'", "'HINCRBY', ledger, 'delivered'"}}},
+		{"lua/include/drop_stale.lua", "add.expired = add.expired + n - done", "add.delivered = add.delivered + n - done"}}},
 	"a lease in seconds, not milliseconds": {roomy, "C7", []edit{
-		{"lua/claim.lua", "int(now + lease), partition", "int(now + lease / 1000), partition"}}},
+		{"lua/claim.lua", "int(now + lease)", "int(now + lease / 1000)"}}},
 	"a batch id changes with the attempt": {roomy, "C7", []edit{
 		{"drain/sink/sink.go", "uint64(e.Seq))", "uint64(e.Seq)+uint64(b.Attempt)<<60)"}}},
 	"stale entries are presented": {outage, "C8", []edit{
@@ -76,19 +76,19 @@ var seededBugs = map[string]seededBug{
 	"fresh entries expire": {stale, "C8", []edit{
 		{"lua/claim.lua", "now - max_age", "now - max_age / 20"}}},
 	"one too few is evicted": {overflow, "C9", []edit{
-		{"lua/produce.lua", "before + k - capacity)", "before + k - capacity - 1)"}}},
+		{"lua/produce.lua", "if depth > capacity then\n    evicted = depth - capacity\n", "if depth > capacity + 1 then\n    evicted = depth - capacity - 1\n"}}},
 	"the newest are evicted": {overflow, "C9", []edit{
 		{"lua/produce.lua", "redis.call('LTRIM', q, evicted, -1)", "redis.call('LTRIM', q, 0, -evicted - 1)"}}},
 	"a partition with a rest is not active again": {roomy, "C10", []edit{
-		{"lua/include/rearm.lua", "redis.call('ZADD', ready, int(math.max(now, since + linger)), partition)", "redis.call('ZREM', ready, partition)"}}},
+		{"lua/commit.lua", "shard.due[#shard.due + 1] = rest_due(q, m, p)\n    shard.due[#shard.due + 1] = name\n", "redis.call('ZREM', ready, name)\n"}}},
 	"an empty partition is not forgotten": {roomy, "C10", []edit{
-		{"lua/include/die.lua", "redis.call('ZREM', ready, partition)", ""}}},
+		{"lua/include/close_shard.lua", "redis.call('ZREM', ready, unpack(shard.gone))", ""}}},
 	"a goroutine a request is left behind": {roomy, "C11", []edit{
 		{"ingest/take.go", "\t<-r.done\n", "\t<-r.done\n\tgo func() { select {} }()\n"}}},
 	"metrics count twice": {roomy, "C11", []edit{
 		{"drain/metrics.go", "m.delivered.Add(float64(n[delivered]))", "m.delivered.Add(2 * float64(n[delivered]))"}}},
 	"nothing is taken": {roomy, "C12", []edit{
-		{"lua/produce.lua", "if active >= most then", "if active >= 0 then"}}},
+		{"lua/produce.lua", "if active >= max_active and not known then", "if active >= 0 then"}}},
 }
 
 // applyEdits returns the texts of the files that edits change, by absolute path.
