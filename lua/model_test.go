@@ -232,7 +232,8 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 	return []any{int64(1), k, evicted, depth}
 }
 
-func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
+// claim leases at most fits entries that nobody held before.
+func (m *model) claim(p *modelPart, token string, batch, batches, fits int64) []any {
 	if !p.active {
 		return []any{int64(0), int64(0)}
 	} else if p.due > m.ms() {
@@ -270,12 +271,12 @@ func (m *model) claim(p *modelPart, token string, batch, batches int64) []any {
 		}
 	} else {
 		p.dropRange()
-		for to := p.head; int64(len(cuts)) < batches && to < p.tail; {
+		for to := p.head; int64(len(cuts)) < batches && to < min(p.tail, p.head+fits); {
 			n := min(batch, p.tail-to)
 			if len(cuts) > 0 && n < m.full {
 				break
 			}
-			to += n
+			to += min(n, p.head+fits-to)
 			give(to)
 		}
 		if len(cuts) > 1 {
