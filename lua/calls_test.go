@@ -39,61 +39,108 @@ func redisCalls(t *testing.T, c *redis.Client, f func()) (total int, each string
 	return total, each
 }
 
-// The price of a produce is the number of Redis calls in its script; that it
-// does not grow with the entries is what makes batches cheap.
-func TestRedisCallsOfProduceDoNotDependOnEntries(t *testing.T) {
-	t.Parallel()
+// callsServer is a server of the test's own, which knows the scripts: its
+// command statistics are the test's.
+func callsServer(t *testing.T) *redis.Client {
+	t.Helper()
 	c := redistest.Start(t).Client()
-	if err := c.ScriptLoad(context.Background(), lua.Produce.Source).Err(); err != nil {
-		t.Fatal(err)
+	for _, s := range lua.All() {
+		if err := c.ScriptLoad(context.Background(), s.Source).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	const capacity = 1000
-	for name, row := range map[string]struct{ before, calls int }{
-		"born":            {0, 10},
-		"neither":         {500, 5},
-		"full, k evicted": {capacity, 8},
+	return c
+}
+
+// costs runs a call and compares its Redis calls.
+func costs(t *testing.T, c *redis.Client, s *lua.Script, keys []string, argv []any, want int) {
+	t.Helper()
+	total, each := redisCalls(t, c, func() {
+		if err := c.EvalSha(context.Background(), s.SHA, keys, argv...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if total != want {
+		t.Errorf("%s: got %d Redis calls, want %d:%s", s.Name, total, want, each)
+	}
+}
+
+// wide is a shard whose partitions take 1,000 entries and whose batches are of 128; all that a claim gives fits.
+func wide(t *testing.T, c *redis.Client, n int) group {
+	g := partsIn(newPart(t, c), n)
+	for _, p := range g {
+		p.capacity, p.full, p.batch, p.most, p.bytes = 1000, 128, 128, 100, 64<<20
+	}
+	return g
+}
+
+// A call costs what all its partitions share and, for each of them, a fixed
+// number more, however many entries it brings. These are the figures of DESIGN.md.
+func TestRedisCallsOfProduceDependOnPartitionsOnly(t *testing.T) {
+	t.Parallel()
+	c := callsServer(t)
+	for name, row := range map[string]struct{ before, shared, each int }{
+		"born":            {0, 5, 4},
+		"living":          {500, 4, 3},
+		"full, k evicted": {1000, 4, 5},
 	} {
-		for _, k := range []int{1, 2, 5, 128} {
-			t.Run(fmt.Sprintf("%s, %d entries", name, k), func(t *testing.T) {
-				p := newPart(t, c)
-				p.capacity, p.full = capacity, 128
-				if row.before > 0 {
-					p.produce(p.fresh(row.before)...)
-				}
-				argv := p.produceArgs(0, p.fresh(k)...)
-				total, each := redisCalls(t, c, func() {
-					if err := c.EvalSha(context.Background(), lua.Produce.SHA, p.keys(), argv...).Err(); err != nil {
-						t.Fatal(err)
+		for _, n := range []int{1, 2, 16} {
+			for _, k := range []int{1, 2, 5, 64, 127} {
+				t.Run(fmt.Sprintf("%s, %d partitions, %d entries each", name, n, k), func(t *testing.T) {
+					g := wide(t, c, n)
+					if row.before > 0 {
+						g.fill(row.before)
 					}
+					keys, argv := g.produceCall(k)
+					costs(t, c, lua.Produce, keys, argv, row.shared+row.each*n)
 				})
-				if total != row.calls {
-					t.Errorf("got %d Redis calls, want %d:%s", total, row.calls, each)
-				}
-			})
+			}
 		}
 	}
 }
 
-// The call that completes a batch looks at the active set and the range, and
-// makes the partition due: three calls more, once a batch.
+// The partition whose batch a call completes is asked for its range, and one
+// command makes all of them due. A batch that completes at birth costs nothing.
 func TestRedisCallsOfTheProduceThatCompletesABatch(t *testing.T) {
 	t.Parallel()
-	c := redistest.Start(t).Client()
-	if err := c.ScriptLoad(context.Background(), lua.Produce.Source).Err(); err != nil {
-		t.Fatal(err)
+	c := callsServer(t)
+	for _, n := range []int{1, 2, 16} {
+		for k, before := range map[int]int{1: 127, 128: 1} {
+			g := wide(t, c, n)
+			g.fill(before)
+			keys, argv := g.produceCall(k)
+			costs(t, c, lua.Produce, keys, argv, 5+4*n)
+		}
+		keys, argv := wide(t, c, n).produceCall(128)
+		costs(t, c, lua.Produce, keys, argv, 5+4*n)
 	}
-	for k, before := range map[int]int{1: 127, 128: 1} {
-		p := newPart(t, c)
-		p.capacity, p.full = 1000, 128
-		p.produce(p.fresh(before)...)
-		argv := p.produceArgs(0, p.fresh(k)...)
-		total, each := redisCalls(t, c, func() {
-			if err := c.EvalSha(context.Background(), lua.Produce.SHA, p.keys(), argv...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if total != 8 {
-			t.Errorf("%d entries: got %d Redis calls, want 8:%s", k, total, each)
+}
+
+// Under an idempotency key, its result is read and written; a repeat only reads it.
+func TestRedisCallsOfAnIdempotentProduce(t *testing.T) {
+	t.Parallel()
+	c := callsServer(t)
+	p := wide(t, c, 1)[0]
+	p.produce(p.fresh(1)...)
+	keys, argv := append(p.keys(), p.seen), p.produceArgs(1, p.fresh(5)...)
+	costs(t, c, lua.Produce, keys, argv, 4+3+2)
+	costs(t, c, lua.Produce, keys, argv, 3+1)
+}
+
+// The usual life of a sparse partition: born with one entry, claimed, committed, gone.
+func TestRedisCallsOfPartitionsWithOneEntry(t *testing.T) {
+	t.Parallel()
+	c := callsServer(t)
+	for _, n := range []int{1, 2, 16} {
+		g := wide(t, c, n)
+		g.fill(1)
+		g.makeDue()
+		keys, argv := g.claimCall("t1")
+		costs(t, c, lua.Claim, keys, argv, 5+3*n)
+		keys, argv = g.commitCall("t1")
+		costs(t, c, lua.Commit, keys, argv, 6+2*n)
+		for _, p := range g {
+			p.same("the partition is gone", p.due(), -1)
 		}
 	}
 }
@@ -101,35 +148,32 @@ func TestRedisCallsOfTheProduceThatCompletesABatch(t *testing.T) {
 // Claim and commit of a full batch, whatever the partition holds beyond it.
 func TestRedisCallsOfClaimAndCommitDoNotDependOnDepth(t *testing.T) {
 	t.Parallel()
-	c := redistest.Start(t).Client()
-	ctx := context.Background()
-	for _, s := range []*lua.Script{lua.Claim, lua.Commit} {
-		if err := c.ScriptLoad(ctx, s.Source).Err(); err != nil {
-			t.Fatal(err)
+	c := callsServer(t)
+	for _, n := range []int{1, 2, 16} {
+		for _, depth := range []int{256, 900} {
+			g := wide(t, c, n)
+			g.fill(depth)
+			keys, argv := g.claimCall("t1")
+			costs(t, c, lua.Claim, keys, argv, 5+4*n)
+			keys, argv = g.commitCall("t1")
+			costs(t, c, lua.Commit, keys, argv, 5+6*n)
 		}
 	}
-	for _, depth := range []int{129, 900} {
-		p := newPart(t, c)
-		p.capacity, p.full, p.batch = 1000, 128, 128
-		p.produce(p.fresh(depth)...)
-		p.makeDue()
-		total, each := redisCalls(t, c, func() {
-			if err := c.EvalSha(ctx, lua.Claim.SHA, p.keys(), p.claimArgs("t1")...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if total != 11 {
-			t.Errorf("claim at depth %d: got %d Redis calls, want 11:%s", depth, total, each)
-		}
-		from := p.seq("from")
-		argv := p.commitArgs("t1", from, from+128, [3]int64{128, 0, 0})
-		total, each = redisCalls(t, c, func() {
-			if err := c.EvalSha(ctx, lua.Commit.SHA, append(p.keys(), p.dead), argv...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if total != 14 {
-			t.Errorf("commit at depth %d: got %d Redis calls, want 14:%s", depth, total, each)
-		}
+}
+
+func TestRedisCallsOfRelease(t *testing.T) {
+	t.Parallel()
+	c := callsServer(t)
+	for _, n := range []int{1, 2, 16} {
+		g := wide(t, c, n)
+		g.fill(1)
+		g.makeDue()
+		g.claim("t1")
+		keys, argv := g.releaseCall("t1", "")
+		costs(t, c, lua.Release, keys, argv, 3+3*n)
+		g.makeDue()
+		g.claim("t2")
+		keys, argv = g.releaseCall("t2", "1")
+		costs(t, c, lua.Release, keys, argv, 3+4*n)
 	}
 }
