@@ -147,7 +147,11 @@ local function claim(name, q, m, due)
     return answer(1, 0)
   end
   local expired, more
+  local known = #chunk
   chunk, expired, more = drop_stale(shard, q, p, chunk, max(step, min(64, floor(size / bound))), now - max_age)
+  if expired >= known then
+    spend(chunk) -- it read further
+  end
   if p.head == p.tail then
     die(shard, name, q, m, p.tail)
     return answer(1, expired)

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/spillway-io/spillway/lua"
 )
@@ -132,4 +133,20 @@ func (g group) lawful() {
 	if in := p.count("accepted"); in != out+buffered {
 		p.t.Fatalf("the law: accepted %d, out %d, buffered %d", in, out, buffered)
 	}
+}
+
+// several runs a directed test on n partitions of one shard, on both servers.
+func several(t *testing.T, n int, f func(t *testing.T, g group)) {
+	t.Helper()
+	on(t, func(t *testing.T, p *part) { f(t, partsIn(p, n)) })
+}
+
+// large makes n fresh entries of a size.
+func (p *part) large(n, size int) []string {
+	p.t.Helper()
+	entries := p.fresh(n)
+	for i, e := range entries {
+		entries[i] = e + strings.Repeat("x", size-len(e))
+	}
+	return entries
 }
