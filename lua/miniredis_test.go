@@ -28,6 +28,7 @@ func TestWhereMiniredisDiffers(t *testing.T) {
 	}
 	for name, row := range map[string]struct{ script, redis, mini string }{
 		"tonumber of no number":      {`return tostring(tonumber('nan'))`, "nan", "nil"},
+		"an and that is nil":         {`local ok = true ok = tonumber('x') and true return tostring(ok)`, "nil", "true"},
 		"string.match without one":   {`return select('#', string.match('x', 'y'))`, "1", "0"},
 		"unpack of 7,000":            {`local t = {} for i = 1, 7000 do t[i] = i end return select('#', unpack(t))`, "7000", "error "},
 		"a redis.call that is wrong": {`redis.call('SET', KEYS[1], 'x') return redis.call('LLEN', KEYS[1])`, "error WRONGTYPE", "error ERR Error compiling script"},
