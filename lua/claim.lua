@@ -91,8 +91,8 @@ end
 local function claim(name, q, m, due)
   if not due or due > now then
     return answer(0, due or 0)
-  elseif read and room < 4096 then
-    return answer(3)
+  elseif read and room < 512 * batch + 4096 then
+    return answer(3) -- a batch of small entries would hardly fit, and take many reads
   end
   local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'big')
   if v.err then

@@ -84,7 +84,20 @@ func (g group) claimCall(token string) ([]string, []any) {
 func (g group) claim(token string) []any {
 	g[0].t.Helper()
 	keys, argv := g.claimCall(token)
-	return g[0].must(lua.Claim, keys, argv...)[1:]
+	return claimed(g[0].must(lua.Claim, keys, argv...))
+}
+
+// claimed are the answers in a reply to claim.
+func claimed(reply []any) []any {
+	var all []any
+	for _, answer := range claimAnswers(reply) {
+		if text, ok := answer[0].(string); ok {
+			all = append(all, text)
+		} else {
+			all = append(all, any(answer))
+		}
+	}
+	return all
 }
 
 // commitCall settles the whole range of each partition as delivered.

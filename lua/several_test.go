@@ -22,10 +22,9 @@ func TestEachPartitionOfACallHasItsOwnAnswer(t *testing.T) {
 			[]any{2, 0, heads[0], 1, "", entries[0]}, []any{0, g[1].due()}, []any{2, 0, heads[2], 1, "", entries[2][2:6]},
 		})
 		keys, argv := g.commitCall("t1")
-		argv[4+7+2], argv[4+7+3], argv[4+7+4] = 0, 1, 1 // nobody holds the second
-		argv[4+14+2] = heads[2] + 1                     // the third range begins elsewhere
-		argv[4+14+4] = 3
-		p.same("commit", p.must(lua.Commit, keys, argv...)[1:], []any{1, 0, []any{3, heads[2]}})
+		argv[4+6+2], argv[4+6+3] = 0, 1 // nobody holds the second
+		argv[4+12+2] = heads[2] + 1     // the third range begins elsewhere
+		p.same("commit", p.must(lua.Commit, keys, argv...)[1:], []any{1, 0, 3, heads[2]})
 		keys, argv = g.releaseCall("t1", "")
 		p.same("release", p.must(lua.Release, keys, argv...)[1:], []any{0, 0, 1})
 		p.do("del", g[1].q)
@@ -53,7 +52,7 @@ func TestProduceStoresTheOthersWhereOneIsRefused(t *testing.T) {
 					p.do("sadd", key(spoilt), "foreign")
 					keys := slices.Insert(g.keys(), 6, spoilt.seen)
 					_, argv := g.produceOf(p.fresh(1), p.fresh(2), p.fresh(3))
-					argv[6+3+1+1] = 1
+					argv[7+2] = -2 // idempotent
 					reply := p.must(lua.Produce, keys, argv...)
 					after := func(k int) []any { return []any{1, k, max(0, before+k-10), min(10, before+k)} }
 					p.same("answers", reply[1:], slices.Concat(after(1), []any{wrongType}, after(3)))
@@ -140,7 +139,7 @@ func TestProduceRepeatsAResultBesideOthers(t *testing.T) {
 		once := p.fresh(2)
 		call := func() []any {
 			_, argv := group{g[1], g[0], g[0]}.produceOf(p.fresh(1), once, p.fresh(1))
-			argv[6+4+1] = 1
+			argv[7+2] = -2 // idempotent
 			keys := append(append(append(p.shared(), g[1].own()...), append(p.own(), p.seen)...), p.own()...)
 			return p.must(lua.Produce, keys, argv...)[1:]
 		}
@@ -155,7 +154,7 @@ func TestBadArgumentsOfOnePartitionRefuseTheWholeCall(t *testing.T) {
 	several(t, 3, func(t *testing.T, g group) {
 		p := g[0]
 		keys, argv := g.produceCall(1)
-		p.refusesBadArgs(lua.Produce, keys, argv, []int{8, 9, 12, 13, 16, 17}, 1, 2, 5, 9, 13, 17)
+		p.refusesBadArgs(lua.Produce, keys, argv, []int{8, 10, 12}, 1, 2, 5, 7, 8, 10, 12)
 		p.refuses("ERR produce: bad arguments", lua.Produce, keys[:len(keys)-2], argv...)
 		p.refuses("ERR produce: bad arguments", lua.Produce, append(keys, p.dead), argv...)
 		g.fill(4)
@@ -164,7 +163,7 @@ func TestBadArgumentsOfOnePartitionRefuseTheWholeCall(t *testing.T) {
 		p.refuses("ERR claim: bad arguments", lua.Claim, keys, argv[:len(argv)-1]...)
 		g.claim("t1")
 		keys, argv = g.commitCall("t1")
-		p.refusesBadArgs(lua.Commit, keys, argv, []int{7, 8, 9, 10, 11, 14, 15, 16, 17, 18, 21, 22, 23, 24, 25}, 1, 3, 4)
+		p.refusesBadArgs(lua.Commit, keys, argv, []int{7, 8, 9, 10, 13, 14, 15, 16, 19, 20, 21, 22}, 1, 3, 4)
 		p.refuses("ERR commit: bad arguments", lua.Commit, append(keys, p.dead), argv...)
 		keys, argv = g.releaseCall("t1", "")
 		p.refusesBadArgs(lua.Release, keys, argv, []int{3, 4, 8, 9, 13, 14})
