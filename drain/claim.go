@@ -103,7 +103,7 @@ func (l *loop) round(ctx context.Context) pause {
 	case l.o.gate.tripped():
 		limit = maxSkipped // the partition worth a probe may be behind those that fail
 	case l.aheadOf > limit && l.rivalry < rivalryFloor:
-		limit = lookAhead
+		limit = lookAhead + l.skipped
 	}
 	list, total, err := l.due(ctx, limit)
 	switch {
@@ -117,12 +117,12 @@ func (l *loop) round(ctx context.Context) pause {
 	if !known {
 		return l.failed(partition.ErrUnavailable)
 	}
+	l.aheadOf, l.looked = total, time.Now()
 	names, next := l.pick(list, now)
 	if len(names) == 0 {
 		return l.nothing(pause{due: next, freed: freed}, now, len(list) == limit)
 	}
 
-	l.aheadOf, l.looked = total, time.Now()
 	return l.take(names, total, free, &slots)
 }
 

@@ -391,3 +391,33 @@ func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) 
 		r.wantLedger(partition.Ledger{Accepted: 10, Delivered: 10})
 	})
 }
+
+// However many partitions the store refuses, the look gets past them.
+func TestALookGetsPastManyPartitionsThatAreLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.cfg.Workers = 64
+		r.store.roundTrip = time.Millisecond
+		r.store.claimFault = func(c *partition.Claim) fault {
+			if strings.HasPrefix(c.Partition, "bad") {
+				return fault{err: partition.ErrBroken}
+			}
+			return fault{}
+		}
+		for i := range 600 {
+			r.store.produce(r.ns, fmt.Sprintf("bad%04d", i), 1, 0)
+		}
+		time.Sleep(10 * time.Millisecond)
+		const healthy = 3000
+		for i := range healthy {
+			r.store.produce(r.ns, fmt.Sprintf("good%04d", i), 1, 0)
+		}
+		time.Sleep(2 * time.Second) // all are due
+		r.start()
+		time.Sleep(20 * time.Second)
+		if l, looks := r.store.ledger(r.ns), r.store.counts().due; l.Delivered != healthy || looks > 500 {
+			t.Errorf("%d of %d healthy entries delivered, %d looks", l.Delivered, healthy, looks)
+		}
+		r.stop()
+	})
+}

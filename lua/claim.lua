@@ -94,13 +94,13 @@ local function claim(name, q, m, due)
   elseif read and room < 512 * batch + 4096 then
     return answer(3) -- a batch of small entries would hardly fit, and take many reads
   end
-  local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'big')
+  local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'big', 'done')
   if v.err then
     return v.err
   end
-  local head, tail = tonumber(v[1] or nil), tonumber(v[2] or nil)
+  local head, tail = whole(v[1], 0), whole(v[2], 0)
   -- Nobody knows how large the entries of a list without its hash are.
-  local bound = tonumber(v[4] or head and tail and 4096 or 65536)
+  local bound = max(512, whole(v[4] or head and tail and 4096 or 65536, 1) or 65536)
   if read and bound > room then
     return answer(3)
   end
@@ -127,7 +127,7 @@ local function claim(name, q, m, due)
   end
   if length > 0 then
     trim_first(shard, q)
-    if not v[3] and head and tail and tail - head == length and (batches == 1 or length - #chunk < full)
+    if not v[3] and not v[5] and head and tail and tail - head == length and (batches == 1 or length - #chunk < full)
       and not is_stale(chunk[1], now - max_age) then
       return lease_fresh(name, m, v[1], length == #chunk and v[2] or head + #chunk, chunk)
     end
@@ -224,12 +224,13 @@ local function claim(name, q, m, due)
         cuts[#cuts + 1] = int(to)
       end
     end
-    while to < p.to do
-      add_batch(min(batch, p.to - to))
+    local going = true
+    while going and to < p.to do
+      going = add_batch(min(batch, p.to - to))
       cuts[#cuts + 1] = int(to)
     end
   else
-    if p.to then
+    if p.to or p.leftover then
       redis.call('HDEL', m, 'cuts', 'attempt', 'done')
     end
     local whole_batch = true

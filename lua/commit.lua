@@ -24,7 +24,7 @@
 -- RETURNS 3, from    refused: the range stands at from
 -- RETURNS text       refused, with Redis's words; nothing was written
 --
--- USES whole, time, open_shard, close_shard, trim_first, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
+-- USES whole, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local full, linger = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local max_dead, max_dead_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1)
@@ -53,11 +53,19 @@ redis.call('ZCARD', ready) -- refuses a foreign value while nothing is written
 local now = shard.now
 local dead = letters > 0 and KEYS[#KEYS]
 local kept = dead and redis.pcall('LLEN', dead) -- a number, or the error of a foreign value
-if kept == 0 then
-  shard.add.dead_bytes = -shard.was.dead_bytes -- somebody deleted them
+if type(kept) == 'number' and kept ~= shard.was.dead_count then
+  -- Something else added or removed letters: their size is that of some, times all.
+  local some = redis.call('LRANGE', dead, 0, 9)
+  local bytes = 0
+  for i = 1, #some do
+    bytes = bytes + #some[i]
+  end
+  shard.add.dead_bytes = math.floor(bytes / math.max(1, #some) * kept) - shard.was.dead_bytes
+  shard.add.dead_count = kept - shard.was.dead_count
 end
 
--- bury writes dead letters, n from ARGV[first] on, and drops the oldest beyond the bounds.
+-- bury writes dead letters, n from ARGV[first] on, and drops the oldest beyond the
+-- bounds: 100 more than it writes at most, so that a lowered bound holds up nobody.
 local function bury(first, n)
   local add = shard.add
   for i = first, first + n - 1 do
@@ -65,9 +73,14 @@ local function bury(first, n)
     add.dead_bytes = add.dead_bytes + #ARGV[i]
   end
   kept = kept + n
-  while kept > max_dead or kept > 1 and shard.was.dead_bytes + add.dead_bytes > max_dead_bytes do
+  add.dead_count = add.dead_count + n
+  for _ = 1, n + 100 do
+    if kept <= max_dead and (kept == 1 or shard.was.dead_bytes + add.dead_bytes <= max_dead_bytes) then
+      break
+    end
     add.dead_bytes = add.dead_bytes - #redis.call('LPOP', dead)
     add.dead_evicted = add.dead_evicted + 1
+    add.dead_count = add.dead_count - 1
     kept = kept - 1
   end
 end
@@ -75,8 +88,8 @@ end
 -- rest_due is when the rest of a partition is due: at once when it is a full batch
 -- (at the back of the queue, so a hot partition starves nobody), else when its
 -- oldest entry has waited for the linger.
-local function rest_due(q, m, p)
-  if p.tail - p.head >= full or tonumber(redis.call('HGET', m, 'big') or 0) > 65536 then
+local function rest_due(q, p)
+  if p.tail - p.head >= full or p.big and p.big > 65536 then
     return now
   end
   local oldest = redis.call('LINDEX', q, 0)
@@ -90,7 +103,7 @@ local function commit(at, q, m)
   local name, token, lo, hi = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local expired, buried = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
   local delivered = hi - lo - expired - buried
-  local v = redis.pcall('HMGET', m, 'token', 'head', 'tail', 'from', 'to', 'done')
+  local v = redis.pcall('HMGET', m, 'token', 'head', 'tail', 'from', 'to')
   if v.err then
     return v.err
   elseif token == '' or v[1] ~= token then
@@ -110,11 +123,8 @@ local function commit(at, q, m)
     die(shard, name, q, m, hi)
     return 1
   end
-  local p = {
-    head = tonumber(v[2] or nil), tail = tonumber(v[3] or nil), from = tonumber(v[4] or nil), to = tonumber(v[5] or nil),
-    done = v[6] or nil, settled = 0,
-  }
-  if not (p.head and p.tail) then
+  local p = read_meta(m)
+  if not p.head then
     trim_first(shard, q)
     if length > 0 then
       adopt(shard, m, p, length, redis.call('ZSCORE', ready, name))
@@ -134,8 +144,7 @@ local function commit(at, q, m)
   if not standing or hi <= p.from or lo ~= p.from or hi > p.to then
     if changed then
       trim_first(shard, q)
-      redis.call('HSET', m, 'head', p.head, 'tail', p.tail)
-      redis.call('HINCRBY', m, 'settled', p.settled)
+      redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled)
       if p.from ~= old_from then
         redis.call('HSET', m, 'from', p.from)
         write_done(m, p.done)
@@ -165,17 +174,15 @@ local function commit(at, q, m)
     return 1
   end
   trim_first(shard, q)
-  redis.call('HINCRBY', m, 'settled', p.settled + delivered + buried)
-  if expired > 0 then
-    redis.call('HINCRBY', m, 'expired', expired)
-  end
+  p.settled = p.settled + delivered + buried
+  p.expired = p.expired + expired
   if hi == p.to then
-    redis.call('HSET', m, 'head', p.head, 'tail', p.tail)
+    redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
     redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'done', 'token')
-    shard.due[#shard.due + 1] = rest_due(q, m, p)
+    shard.due[#shard.due + 1] = rest_due(q, p)
     shard.due[#shard.due + 1] = name
   else
-    redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'from', hi)
+    redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired, 'from', hi)
     if p.done then
       write_done(m, keep_done(p.done, p.to, hi))
     end

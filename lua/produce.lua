@@ -25,7 +25,7 @@
 -- RETURNS 2, accepted, evicted, depth  the result of the first call under the key
 -- RETURNS text                         refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, open_shard, close_shard, count_done, keep_done, write_done, reconcile, adopt
+-- USES whole, int, time, open_shard, close_shard, read_meta, count_done, keep_done, write_done, reconcile, adopt
 local ready, ledger = KEYS[1], KEYS[2]
 local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
 local max_active, keep, largest, name_at = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0), whole(ARGV[7], 1)
@@ -63,7 +63,7 @@ end
 -- note_size keeps the size of a partition's largest entry where it is not small: claims
 -- ask for it before they read.
 local function note_size(m, first, k)
-  local big = tonumber(redis.call('HGET', m, 'big') or 4096)
+  local big = whole(redis.call('HGET', m, 'big'), 4096) or 4096
   local old = big
   for i = first, first + k - 1 do
     big = math.max(big, #ARGV[i])
@@ -71,6 +71,17 @@ local function note_size(m, first, k)
   if big > old then
     redis.call('HSET', m, 'big', big)
   end
+end
+
+-- refuse is asked what a partition's first write was refused for. That a server takes no
+-- writes (it is full, a replica, has a disk that fails) concerns the whole call,
+-- and the client must see it as the answer: it leaves a replica by it.
+local server_refuses
+local function refuse(words)
+  if not shard.wrote and not string.find(words, '^WRONGTYPE') and not string.find(words, '^ERR ') then
+    server_refuses = words
+  end
+  return words
 end
 
 -- append serves one partition: k entries from ARGV[first] on. It returns Redis's
@@ -105,7 +116,10 @@ local function append(q, m, seen, first, k)
     local v, head, tail, known
     if old then
       v = redis.call('HMGET', m, 'head', 'tail', 'to', 'done')
-      head, tail = tonumber(v[1] or nil), tonumber(v[2])
+      head, tail = whole(v[1], 0), whole(v[2], 0)
+      if head and tail and (tail < head or tail - head > 100000000) then
+        head, tail = nil, nil -- nothing of ours wrote that
+      end
       known = redis.call('ZSCORE', ready, string.sub(q, name_at))
     end
     local vanished = head and tail
@@ -125,13 +139,13 @@ local function append(q, m, seen, first, k)
     end
     local written = redis.pcall('HSET', m, 'head', head_text, 'tail', tail_text, 'birth', head_text)
     if type(written) == 'table' then
-      return written.err
+      return refuse(written.err)
     end
     if written < 3 then
       -- Its entries were removed by something else. They are lost, and it is born anew.
       redis.call('HDEL', m, 'settled', 'expired', 'big', 'from', 'to', 'cuts', 'attempt', 'done', 'token')
       if vanished then
-        reconcile(shard, { head = head, tail = tail, settled = 0, to = tonumber(v[3] or nil), done = v[4] or nil }, 0, false)
+        reconcile(shard, { head = head, tail = tail, settled = 0, to = whole(v[3], 0), done = v[4] or nil }, 0, false)
       end
     end
   else
@@ -144,11 +158,12 @@ local function append(q, m, seen, first, k)
     end
     last = redis.pcall('HINCRBY', m, 'tail', seen and k or ARGV[first - 1])
     if type(last) == 'table' then
-      return last.err
+      return refuse(last.err)
     end
     headless = last == k -- the hash, or its tail, was not there, though the list is
   end
 
+  shard.wrote = true
   if k == 1 then
     redis.call('RPUSH', q, ARGV[first])
   else
@@ -177,17 +192,17 @@ local function append(q, m, seen, first, k)
         headless = true -- a hash that lacks its head is a lost hash
       elseif last - head ~= depth then
         -- I1 comes free here: head and tail are both at hand.
-        local v = redis.call('HMGET', m, 'settled', 'from', 'to', 'done')
-        local p = {
-          head = head, tail = last, settled = tonumber(v[1] or 0),
-          from = tonumber(v[2] or nil), to = tonumber(v[3] or nil), done = v[4] or nil,
-        }
-        reconcile(shard, p, depth, p.from)
-        redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled)
-        if p.from then
-          redis.call('HSET', m, 'from', p.from)
+        local p = read_meta(m, evicted)
+        if p.head then
+          reconcile(shard, p, depth, p.from)
+          redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled)
+          if p.from then
+            redis.call('HSET', m, 'from', p.from)
+          end
+          write_done(m, p.done)
+        else
+          headless = true
         end
-        write_done(m, p.done)
       end
     end
   end
@@ -228,7 +243,9 @@ while at <= last_arg do
     k, seen = -k, KEYS[key + 2]
   end
   local foreign = append(KEYS[key], KEYS[key + 1], seen, at + 1, k)
-  if foreign then
+  if server_refuses then
+    return redis.error_reply(server_refuses)
+  elseif foreign then
     result[#result + 1] = foreign
   end
   key = key + (seen and 3 or 2)

@@ -32,6 +32,12 @@ end
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 3))
 local now = shard.now
 
+-- length_of is how long a lease lasts; a token from before version 1.0 does not say.
+local function length_of(p, m)
+  local lease = lease_of(p.token)
+  return lease > 0 and lease or whole(redis.call('HGET', m, 'lease'), 0) or 0
+end
+
 -- repair returns what was repaired and expired, or nil and Redis's words.
 local function repair(name, q, m, due)
   local p, foreign = read_meta(m)
@@ -70,14 +76,14 @@ local function repair(name, q, m, due)
 
   local furthest = ahead
   if p.token then
-    furthest = math.max(ahead, lease_of(p.token))
+    furthest = math.max(ahead, length_of(p, m))
   elseif p.to then
     furthest = math.max(ahead, max_age)
   end
   local rescore = not due or due > now + furthest
   if rescore then
     -- Whoever may hold the lease keeps it for as long as it was to last.
-    repaired, due = 1, p.token and now + lease_of(p.token) or now
+    repaired, due = 1, p.token and now + length_of(p, m) or now
   end
   local expired = 0
   if not (p.token and due > now) then

@@ -57,7 +57,6 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a refused repair ends the lease":              {"repair", "return nil, length.err", "redis.call('HDEL', m, 'token') return nil, length.err"},
 	"the lease of one is written for another":      {"claim", "shard.due[#shard.due + 1] = name\n  leased(", "shard.due[#shard.due + 1] = ARGV[7]\n  leased("},
 	"only one finished partition is forgotten":     {"commit", "redis.call('DEL', unpack(shard.empty))", "redis.call('DEL', shard.empty[1], shard.empty[2])"},
-	"a batch is cut short for those before it":     {"claim", "if #chunk < min(batch, length) and not first then", "if false then"},
 	"the rest waits for another linger":            {"commit", "return math.min(now, tonumber(string.sub(oldest, 1, 13))) + linger", "return now + linger"},
 	"a hash without head is whole":                 {"produce", "or head == evicted then", "then"},
 

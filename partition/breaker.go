@@ -48,7 +48,7 @@ func (b *breaker) suspect() bool { return b.failures.Load() > 0 }
 func (b *breaker) done(err error) {
 	switch reachability(err) {
 	case reached:
-		if b.failures.Load() == 0 {
+		if b.failures.Load() == 0 && b.allow() {
 			return
 		}
 		b.failures.Store(0)

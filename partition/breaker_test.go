@@ -135,3 +135,24 @@ func TestOnlyAServerThatCannotBeReachedOpensABreaker(t *testing.T) {
 		}
 	}
 }
+
+// An answer that comes between the last failure and the opening must not leave a
+// breaker that no later answer closes.
+func TestABreakerThatOpensWhileItIsAnsweredClosesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := newBreaker(t, func() error { return nil })
+		for range breakerThreshold {
+			b.failures.Add(1)
+		}
+		b.done(nil)
+		if b.open.CompareAndSwap(false, true) { // the failure goes on where it was
+			b.prober.opened(b)
+		}
+		time.Sleep(2 * probeEvery)
+		synctest.Wait()
+		if !b.allow() {
+			t.Error("it is open, though every probe is answered")
+		}
+	})
+}

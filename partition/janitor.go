@@ -212,7 +212,7 @@ func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[
 		for _, name := range names {
 			c.args = append(c.args, name)
 		}
-	}, func(calls []*call) { j.run(ctx, j.backend.aside, calls) })
+	}, func(calls []*call) { j.run(ctx, j.backend.aside, calls) }, nil)
 }
 
 // orphans walks the keyspace of one server a page a round for lists and hashes

@@ -126,14 +126,11 @@ func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration)
 		return
 	}
 	for len(claims) > 0 {
-		var until time.Time
-		jobs := runJobs(planClaims(claims), func(c *call, items []*Claim) { fillClaims(c, items, lease) }, func(calls []*call) {
-			until = time.Now().Add(lease)
-			s.run(ctx, s.backend.out, calls)
-		})
+		jobs := runJobs(planClaims(claims), func(c *call, items []*Claim) { fillClaims(c, items, lease) },
+			func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
 		var left []*Claim // what the calls had no room for; each takes one at least
 		for _, j := range jobs {
-			left = append(left, s.claimed(j, until)...)
+			left = append(left, s.claimed(j, j.sent.Add(lease))...)
 		}
 		claims = left
 	}
@@ -330,7 +327,7 @@ func (e *RangeError) Error() string { return "commit starts at another sequence 
 // commits and one for up to 64 releases. A lease appears in only one of them.
 // Repeating one whose outcome is unknown is safe.
 func (s *Store) Settle(ctx context.Context, settlements []*Settlement) {
-	jobs := runJobs(planSettlements(settlements), fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) })
+	jobs := runJobs(planSettlements(settlements), fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
 	for _, j := range jobs {
 		for _, t := range j.items {
 			t.Before, t.Err = false, j.err

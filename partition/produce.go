@@ -63,7 +63,7 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 		} else {
 			s.run(ctx, s.backend.in, calls)
 		}
-	})
+	}, p.overtaken)
 	for _, j := range jobs {
 		s.produced(j, look)
 	}
@@ -74,10 +74,19 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 // produceRun is the memory of one Produce, used again by later ones.
 type produceRun struct {
 	jobs  []job[*Group]
-	calls []plannedCall  // beside jobs
-	seen  map[string]int // partition → the latest call with it, where a shard has several
-	keys  []byte         // keys of all calls, back to back
-	args  []bytesArg     // the same as arguments
+	calls []plannedCall        // beside jobs
+	seen  map[string]lastGroup // partition → its latest group, where a shard has several calls
+	// followed are groups with another of their partition in a later call: they must
+	// not be sent again behind it.
+	followed map[*Group]bool
+	keys     []byte     // keys of all calls, back to back
+	args     []bytesArg // the same as arguments
+}
+
+// lastGroup is the latest group of a partition, and the call that has it.
+type lastGroup struct {
+	call  int
+	group *Group
 }
 
 // plannedCall is how full a call is.
@@ -153,18 +162,21 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 // behind the later one, should Redis forget its scripts at that very moment.
 func (p *produceRun) keepOrder() {
 	if p.seen == nil {
-		p.seen = make(map[string]int)
+		p.seen, p.followed = make(map[string]lastGroup), make(map[*Group]bool)
 	}
 	for i := range p.calls {
 		for _, g := range p.calls[i].groups {
-			if before, ok := p.seen[g.Partition]; ok && before != i {
-				p.calls[before].call.text = true
+			if before, ok := p.seen[g.Partition]; ok && before.call != i {
+				p.calls[before.call].call.text = true
+				p.followed[before.group] = true
 			}
-			p.seen[g.Partition] = i
+			p.seen[g.Partition] = lastGroup{i, g}
 		}
 	}
 	clear(p.seen)
 }
+
+func (p *produceRun) overtaken(g *Group) bool { return p.followed[g] }
 
 // forget lets go of what is the caller's.
 func (p *produceRun) forget() {
@@ -173,6 +185,7 @@ func (p *produceRun) forget() {
 		clear(p.calls[i].groups)
 	}
 	clear(p.jobs)
+	clear(p.followed)
 	p.keys, p.args = p.keys[:0], p.args[:0]
 }
 

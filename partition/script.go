@@ -20,6 +20,7 @@ type call struct {
 	args    []any
 	text    bool  // it carries the text of its script, not the digest
 	linger  int64 // ms, as a produce was told
+	sent    time.Time
 	cmd     *redis.RawWriteToCmd
 	answer  reply
 
@@ -154,6 +155,9 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 		wait = awaitReplicas(ctx, pipe, replicas)
 	}
 	sent := time.Now()
+	for _, c := range calls {
+		c.sent = sent
+	}
 	_, execErr := pipe.Exec(ctx)
 	received := time.Now()
 	s.metrics.roundTrip.Observe(received.Sub(sent).Seconds())
@@ -199,9 +203,9 @@ type job[T any] struct {
 
 // runJobs fills the calls of jobs and runs them. While a cluster moves a slot, a call
 // with keys of which one is not there is refused (TRYAGAIN), though most of its
-// items could be served: they are sent again one by one. It returns the jobs
-// that ended, all items in their order.
-func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call)) []job[T] {
+// items could be served: they are sent again one by one, but for those that
+// must not run any more. It returns the jobs that ended, all items in their order.
+func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), overtaken func(T) bool) []job[T] {
 	calls := make([]*call, len(jobs))
 	split := false
 	for i, j := range jobs {
@@ -224,6 +228,11 @@ func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call)) []j
 		}
 		for i := range j.items {
 			one := job[T]{&call{}, j.items[i : i+1]}
+			if overtaken != nil && overtaken(j.items[i]) {
+				one.err = j.err
+				all = append(all, one)
+				continue
+			}
 			fill(one.call, one.items)
 			calls = append(calls, one.call)
 			again = append(again, one)

@@ -1,23 +1,38 @@
 -- read_meta: what the hash of a partition holds. Returns a table, or nil and the
 -- error of a foreign value: there (nil: no hash); head, tail, settled, expired (the
--- first two nil: a hash that lacks one of them is a lost hash); big (the size in bytes of the largest entry, where that is more than
--- 4096); from, to, cuts, attempt and done while a range is held; token while it is
--- leased. done is a string of 0 and 1, the last for the
--- sequence before to: 1 = the sink accepted that entry in an earlier presentation.
-local function read_meta(m)
+-- first two nil: a hash that lacks one of them, or holds what no script of ours
+-- writes, is a lost hash); big (the size in bytes of the largest entry, where that is
+-- more than 4096); from, to, cuts, attempt and done while a range is held; token
+-- while it is leased. done is a string of 0 and 1, the last for the sequence before
+-- to: 1 = the sink accepted that entry in an earlier presentation. leftover: fields
+-- of a range that is not there. evicted: by how many the caller has moved head
+-- before it counted what something else pushed.
+local function read_meta(m, evicted)
   local v = redis.pcall('HMGET', m, 'head', 'tail', 'settled', 'expired', 'big',
-    'from', 'to', 'cuts', 'attempt', 'done', 'token')
+    'from', 'to', 'attempt', 'cuts', 'done', 'token')
   if v.err then
     return nil, v.err
   end
+  local bad = false
+  local n = {}
+  for i = 1, 8 do
+    if v[i] then
+      n[i] = whole(v[i], 0)
+      bad = bad or not n[i]
+    end
+  end
   local p = {
-    head = tonumber(v[1]), tail = tonumber(v[2]), settled = tonumber(v[3] or 0), expired = tonumber(v[4] or 0),
-    big = tonumber(v[5]), from = tonumber(v[6]), to = tonumber(v[7]), cuts = v[8], attempt = tonumber(v[9] or 1),
-    done = v[10] or nil, token = v[11] or nil,
+    there = v[1] or v[2], head = n[1], tail = n[2], settled = n[3] or 0, expired = n[4] or 0, big = n[5],
+    from = n[6], to = n[7], attempt = n[8] or 1, cuts = v[9], done = v[10] or nil, token = v[11] or nil,
   }
-  p.there = p.head or p.tail
-  if not (p.head and p.tail) then
+  -- A list holds 10,000,000 entries at most, and what one call adds.
+  if bad or not (p.head and p.tail) or p.tail + (evicted or 0) < p.head or p.tail - p.head > 100000000
+    or p.to and p.to > p.tail or p.from and p.from > p.head then
     p.head, p.tail = nil, nil
+  end
+  if not p.to then
+    p.leftover = p.cuts or p.done or v[8]
+    p.cuts, p.done, p.attempt = nil, nil, 1
   end
   return p
 end

@@ -1,0 +1,135 @@
+package lua_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// What no script of ours writes into a partition's hash concerns that partition
+// only: the call goes on, its neighbour is served, and the account stays exact.
+func TestAForeignFieldInOneHashSpoilsNothingElse(t *testing.T) {
+	values := []string{"", "abc", "nan", "-5", "1.5", "5", "9000000000000000", "9223372036854775807"}
+	calls := map[string]func(g group) []any{
+		"claim": func(g group) []any {
+			keys, argv := g.claimCall("t9")
+			return g[0].must(lua.Claim, keys, argv...)
+		},
+		"repair": func(g group) []any {
+			return g[0].must(lua.Repair, g.keys(), g[0].maxAge, 600_000, g[0].name, g[1].name)
+		},
+		"produce":                  func(g group) []any { return g.produce(g.entries(2)...) },
+		"produce that evicts":      func(g group) []any { return g.produce(g.entries(90)...) },
+		"produce of large entries": func(g group) []any { return g.produce(g[0].large(1, 5000), g[1].large(1, 5000)) },
+		"commit": func(g group) []any {
+			argv := g[0].commitShared()
+			for _, p := range g {
+				argv = append(argv, p.commitOwn("t1", p.from, p.from+2, [3]int64{1, 1, 0})...)
+			}
+			return g[0].must(lua.Commit, g.keys(), argv...)
+		},
+		"release": func(g group) []any {
+			keys, argv := g.releaseCall("t1", "")
+			return g[0].must(lua.Release, keys, argv...)
+		},
+	}
+	for verb, call := range calls {
+		for _, field := range []string{"head", "tail", "birth", "settled", "expired", "big", "attempt", "to", "from", "cuts", "done"} {
+			t.Run(verb+", "+field, func(t *testing.T) {
+				several(t, 2, func(t *testing.T, g group) {
+					for _, held := range []bool{false, true} {
+						for _, value := range values {
+							g := partsIn(newPart(t, g[0].c), 2)
+							p, spoilt := g[0], g[1]
+							p.capacity, p.batch, spoilt.capacity, spoilt.batch = 80, 3, 80, 3
+							g.produce(append(p.aged(2, 200_000), p.fresh(4)...), append(p.aged(2, 200_000), p.fresh(4)...))
+							g.makeDue()
+							if held || verb == "commit" || verb == "release" {
+								g.claim("t1")
+							}
+							p.from, spoilt.from = p.seq("from"), spoilt.seq("from")
+							p.do("hset", spoilt.m, field, value)
+							g.makeDue()
+							call(g)
+							g.adds(fmt.Sprintf("%s=%q, held %v", field, value, held))
+							g.makeDue()
+							p.must(lua.Repair, g.keys(), p.maxAge, 600_000, p.name, spoilt.name)
+							g.claim("t10")
+							g.adds(fmt.Sprintf("%s=%q, held %v, then repaired and claimed", field, value, held))
+							if n := p.count("accepted"); n > 1000 || n < 12 {
+								t.Fatalf("%s=%q: accepted is %d", field, value, n)
+							}
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// adds is the law over partitions whose own sequences may be spoilt.
+func (g group) adds(what string) {
+	p := g[0]
+	p.t.Helper()
+	buffered := int64(0)
+	for _, q := range g {
+		buffered += int64(len(q.list()))
+	}
+	out := p.count("delivered") + p.count("evicted") - p.count("reclaimed") + p.count("expired") + p.count("dead") + p.count("lost")
+	if in := p.count("accepted"); in != out+buffered {
+		p.t.Fatalf("%s: accepted %d, out %d, buffered %d", what, in, out, buffered)
+	}
+}
+
+// A mask without its range says nothing of the next one.
+func TestWhatTheSinkTookOfALostRangeIsNotSaidOfAnother(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(2)...)
+		p.makeDue()
+		p.claim("t1")
+		p.releaseDone("t1", "11")
+		p.produce(p.fresh(2)...)
+		p.do("hdel", p.m, "to")
+		p.makeDue()
+		p.claim("t2")
+		p.same("done of the new range", p.done, "")
+		p.makeDue()
+		p.claim("t3")
+		p.same("done of its replay", p.done, "")
+		p.lawful()
+	})
+}
+
+// A server that takes no writes answers the call with its refusal, so that the client
+// leaves it: an answer that only held the words would keep it there.
+func TestProduceAnswersWithARefusalOfTheServer(t *testing.T) {
+	several(t, 2, func(t *testing.T, g group) {
+		keys, argv := g.produceCall(1)
+		refusing := *lua.Produce
+		refusing.Source = strings.ReplaceAll(refusing.Source, "redis.pcall('HSET'", "({ pcall = function() return { err = 'READONLY replica' } end }).pcall('HSET'")
+		reply, err := g[0].try(&refusing, keys, argv...)
+		if err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
+			t.Errorf("got %v, %v; want the refusal as the answer", reply, err)
+		}
+	})
+}
+
+func TestCommitDropsABoundedNumberOfDeadLetters(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		letters := slices.Repeat([]any{"letter"}, 1000)
+		p.do(append([]any{"rpush", p.dead}, letters...)...)
+		p.mostDead, p.deadBytes = 10, 1<<20
+		from := p.leased(4, "t1")
+		p.commit("t1", from, from+4, [3]int64{3, 0, 1}, "newest")
+		p.same("kept", p.c.LLen(t.Context(), p.dead).Val(), 1001-101)
+		p.same("their size", p.count("dead_bytes"), 6*(1001-101))
+		p.do("ltrim", p.dead, -5, -1) // somebody read the others
+		from = p.leased(4, "t2")
+		p.commit("t2", from, from+4, [3]int64{3, 0, 1}, "newest")
+		p.same("their size once some were removed", p.count("dead_bytes"), 6*6)
+		p.same("counted", p.count("dead_count"), 6)
+	})
+}
