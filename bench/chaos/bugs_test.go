@@ -80,7 +80,7 @@ var seededBugs = map[string]seededBug{
 	"the newest are evicted": {overflow, "C9", []edit{
 		{"lua/produce.lua", "redis.call('LTRIM', q, evicted, -1)", "redis.call('LTRIM', q, 0, -evicted - 1)"}}},
 	"a partition with a rest is not active again": {roomy, "C10", []edit{
-		{"lua/commit.lua", "shard.due[#shard.due + 1] = rest_due(q, m, p)\n    shard.due[#shard.due + 1] = name\n", "redis.call('ZREM', ready, name)\n"}}},
+		{"lua/commit.lua", "shard.due[#shard.due + 1] = rest_due(q, p)\n    shard.due[#shard.due + 1] = name\n", "redis.call('ZREM', ready, name)\n"}}},
 	"an empty partition is not forgotten": {roomy, "C10", []edit{
 		{"lua/include/close_shard.lua", "redis.call('ZREM', ready, unpack(shard.gone))", ""}}},
 	"a goroutine a request is left behind": {roomy, "C11", []edit{
