@@ -122,7 +122,6 @@ func (l *loop) round(ctx context.Context) pause {
 	if len(names) == 0 {
 		return l.nothing(pause{due: next, freed: freed}, now, len(list) == limit)
 	}
-
 	return l.take(names, total, free, &slots)
 }
 
@@ -224,8 +223,9 @@ type claimed struct {
 }
 
 // claim claims the named partitions, a few at a time, and hands over what it
-// gets. It stops when other drainers have won most: their list is the newer one. It is not interrupted by Stop: a claim whose answer nobody waits for is a
-// lease lost until it lapses.
+// gets. It stops when other drainers have won most: their list is the newer one.
+// Stop does not interrupt it: a claim without anybody to take its answer is a lease
+// lost until it lapses.
 func (l *loop) claim(names []string, depth int) (got claimed) {
 	for len(names) > 0 && got.err == nil && 2*got.lost <= got.claims {
 		n := min(claimsAtOnce, len(names))

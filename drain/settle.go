@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// mostSettlements bounds one pipeline of settlements: Redis runs it in one go,
-// and produces wait about 2 ms meanwhile.
+// mostSettlements bounds the settlements that are sent together: as many as one
+// script call takes.
 const mostSettlements = 64
 
 // errSettlerStopped answers what comes after the end: the lease lapses.

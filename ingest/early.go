@@ -13,7 +13,7 @@ import (
 const largeBody = 64 << 10
 
 // maxHeaders bounds how many headers a request has: parsed, a header of 5 bytes
-// takes 85, and whoever waits with a body would hold them.
+// takes 85, held for as long as the body is waited for.
 const maxHeaders = 128
 
 // headerUnread holds the announced length of a body that stays unread. No

@@ -29,7 +29,7 @@
 -- RETURNS 3                  not looked at: the call has read as much as it may
 -- RETURNS text               refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, lease_of, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+-- USES whole, int, time, lease_of, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
 local min, max, floor = math.min, math.max, math.floor
 local ready, ledger, token = KEYS[1], KEYS[2], ARGV[1]
 local batch, batches, size = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
@@ -58,6 +58,27 @@ local function spend(entries)
   for i = 1, #entries do
     room = room - max(512, #entries[i])
   end
+end
+
+-- read_on appends entries to list until it holds count, those from position base on.
+-- It stops at the end of the partition's list and, unless it is to read them all,
+-- of the room. Returns true at the end of the list.
+local function read_on(q, list, base, count, bound, all)
+  while #list < count and (all or room >= bound) do
+    local want = count - #list
+    if not all then
+      want = min(want, floor(room / bound))
+    end
+    local some = redis.call('LRANGE', q, base + #list, base + #list + want - 1)
+    spend(some)
+    for i = 1, #some do
+      list[#list + 1] = some[i]
+    end
+    if #some < want then
+      return true
+    end
+  end
+  return false
 end
 
 local function answer(code, value)
@@ -111,17 +132,7 @@ local function claim(name, q, m, due)
     return chunk.err
   end
   spend(chunk)
-  local all = #chunk < step
-  while not all and #chunk < batch and room >= bound do
-    local want = min(batch - #chunk, floor(room / bound))
-    local some = redis.call('LRANGE', q, #chunk, #chunk + want - 1)
-    spend(some)
-    all = #some < want
-    for i = 1, #some do
-      chunk[#chunk + 1] = some[i]
-    end
-  end
-  local length = all and #chunk or redis.call('LLEN', q)
+  local length = (#chunk < step or read_on(q, chunk, 0, batch, bound, false)) and #chunk or redis.call('LLEN', q)
   if #chunk < min(batch, length) and not first then
     return answer(3) -- a batch is not cut short because others came before it
   end
@@ -190,21 +201,7 @@ local function claim(name, q, m, due)
         entries[i] = chunk[i]
       end
     end
-    while #entries < count and (room >= bound or held) do
-      local first_missing = to - head + #entries
-      local want = count - #entries
-      if not held then
-        want = min(want, max(1, floor(room / bound)))
-      end
-      local some = redis.call('LRANGE', q, first_missing, first_missing + want - 1)
-      if #some == 0 then
-        break
-      end
-      spend(some)
-      for i = 1, #some do
-        entries[#entries + 1] = some[i]
-      end
-    end
+    read_on(q, entries, to - head, count, bound, held)
     if #entries > 0 then
       to = to + #entries
       list[#list + 1] = entries

@@ -24,7 +24,7 @@
 -- RETURNS 3, from    refused: the range stands at from
 -- RETURNS text       refused, with Redis's words; nothing was written
 --
--- USES whole, time, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
+-- USES whole, time, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local full, linger = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local max_dead, max_dead_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1)

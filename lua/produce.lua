@@ -25,7 +25,7 @@
 -- RETURNS 2, accepted, evicted, depth  the result of the first call under the key
 -- RETURNS text                         refused, with Redis's words; nothing was written
 --
--- USES whole, int, time, open_shard, close_shard, read_meta, count_done, keep_done, write_done, reconcile, adopt
+-- USES whole, int, time, open_shard, close_shard, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt
 local ready, ledger = KEYS[1], KEYS[2]
 local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
 local max_active, keep, largest, name_at = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0), whole(ARGV[7], 1)
@@ -117,8 +117,8 @@ local function append(q, m, seen, first, k)
     if old then
       v = redis.call('HMGET', m, 'head', 'tail', 'to', 'done')
       head, tail = whole(v[1], 0), whole(v[2], 0)
-      if head and tail and (tail < head or tail - head > 100000000) then
-        head, tail = nil, nil -- nothing of ours wrote that
+      if not plausible(head, tail, 0) then
+        head, tail = nil, nil
       end
       known = redis.call('ZSCORE', ready, string.sub(q, name_at))
     end

@@ -17,7 +17,7 @@
 -- RETURNS repaired, expired    1 or 0; stale entries dropped
 -- RETURNS text                 refused, with Redis's words; nothing was written
 --
--- USES whole, time, lease_of, open_shard, close_shard, trim_first, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+-- USES whole, time, lease_of, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local max_age, ahead = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local partitions = #ARGV - 2
@@ -31,12 +31,6 @@ if refused then
 end
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 3))
 local now = shard.now
-
--- length_of is how long a lease lasts; a token from before version 1.0 does not say.
-local function length_of(p, m)
-  local lease = lease_of(p.token)
-  return lease > 0 and lease or whole(redis.call('HGET', m, 'lease'), 0) or 0
-end
 
 -- repair returns what was repaired and expired, or nil and Redis's words.
 local function repair(name, q, m, due)
@@ -76,14 +70,14 @@ local function repair(name, q, m, due)
 
   local furthest = ahead
   if p.token then
-    furthest = math.max(ahead, length_of(p, m))
+    furthest = math.max(ahead, lease_of(p.token))
   elseif p.to then
     furthest = math.max(ahead, max_age)
   end
   local rescore = not due or due > now + furthest
   if rescore then
     -- Whoever may hold the lease keeps it for as long as it was to last.
-    repaired, due = 1, p.token and now + length_of(p, m) or now
+    repaired, due = 1, p.token and now + lease_of(p.token) or now
   end
   local expired = 0
   if not (p.token and due > now) then

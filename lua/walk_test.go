@@ -103,7 +103,7 @@ func (h *hands) walk(sources map[string]string) {
 		used    = []string{"never"}
 		byRef   = map[string]string{}   // partition/sequence → entry: never two
 		settled = map[string][2]int64{} // what the last commit of each partition said
-		blurs   = map[string]bool{}     // where other hands took what tells sequences apart
+		blurs   = map[string]bool{}     // where something else removed what tells sequences apart
 	)
 	tamper := func(name string, p *modelPart) {
 		if p.known && p.tail-p.head != int64(len(p.entries)) {

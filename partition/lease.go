@@ -51,9 +51,6 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 	if !sh.breaker.allow() {
 		return nil, 0, errUnreachable
 	}
-	if !sh.breaker.allow() {
-		return nil, 0, errUnreachable
-	}
 	sh.alarm.reset()
 	now, ok := s.clock.now()
 	if !ok {

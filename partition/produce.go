@@ -15,7 +15,7 @@ import (
 const seenFor = 2 * time.Minute
 
 // Bounds of one script call of produce, which together keep it below about 2 ms
-// of Redis (measured: bench/README.md, What a call costs). A group larger than
+// of Redis (measured: bench/README.md, What an entry costs Redis). A group larger than
 // that is a call of its own.
 const (
 	maxCallPartitions = 64
@@ -43,7 +43,7 @@ type Group struct {
 // errNoEntries: a group without entries is a bug of the caller, and only its own.
 var errNoEntries = &storeError{ErrBroken, errors.New("a group without entries")}
 
-// Produce runs all groups in one round trip, by one script call for up to 128
+// Produce runs all groups in one round trip, by one script call for up to 64
 // groups of a shard. Each group succeeds or fails by itself. Groups of one
 // partition run in the order given. The entries are not kept after it returns.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
@@ -96,7 +96,6 @@ type plannedCall struct {
 	sh      *shard
 	entries int
 	bytes   int
-	largest int
 }
 
 // plan deals the groups out to calls, in order: those of a shard to one call
@@ -109,17 +108,15 @@ func (p *produceRun) plan(groups []*Group) []job[*Group] {
 			g.Err = errNoEntries
 			continue
 		}
-		bytes, largest := 0, 0
+		bytes := 0
 		for _, e := range g.Entries {
 			bytes += len(e)
-			largest = max(largest, len(e))
 		}
 		c, another := p.room(g.Namespace.shardOf(g.Partition), len(g.Entries), bytes)
 		several = several || another
 		c.groups = append(c.groups, g)
 		c.entries += len(g.Entries)
 		c.bytes += bytes
-		c.largest = max(c.largest, largest)
 	}
 	for i := range p.calls {
 		p.jobs = append(p.jobs, job[*Group]{p.calls[i].call, p.calls[i].groups})
@@ -159,7 +156,8 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 
 // keepOrder makes calls that have a partition in common with a later one carry the
 // text of their script: they never meet NOSCRIPT, so they cannot be sent again
-// behind the later one, should Redis forget its scripts at that very moment.
+// behind the later one, should Redis forget its scripts at that very moment. Their
+// groups that are followed so are not sent again after TRYAGAIN, either.
 func (p *produceRun) keepOrder() {
 	if p.seen == nil {
 		p.seen, p.followed = make(map[string]lastGroup), make(map[*Group]bool)

@@ -204,7 +204,7 @@ type job[T any] struct {
 // runJobs fills the calls of jobs and runs them. While a cluster moves a slot, a call
 // with keys of which one is not there is refused (TRYAGAIN), though most of its
 // items could be served: they are sent again one by one, but for those that
-// must not run any more. It returns the jobs that ended, all items in their order.
+// must not run any more. It returns the jobs that ended; those sent again come last.
 func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), overtaken func(T) bool) []job[T] {
 	calls := make([]*call, len(jobs))
 	split := false

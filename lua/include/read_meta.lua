@@ -5,8 +5,7 @@
 -- more than 4096); from, to, cuts, attempt and done while a range is held; token
 -- while it is leased. done is a string of 0 and 1, the last for the sequence before
 -- to: 1 = the sink accepted that entry in an earlier presentation. leftover: fields
--- of a range that is not there. evicted: by how many the caller has moved head
--- before it counted what something else pushed.
+-- of a range that is not there. evicted: see plausible.
 local function read_meta(m, evicted)
   local v = redis.pcall('HMGET', m, 'head', 'tail', 'settled', 'expired', 'big',
     'from', 'to', 'attempt', 'cuts', 'done', 'token')
@@ -25,8 +24,7 @@ local function read_meta(m, evicted)
     there = v[1] or v[2], head = n[1], tail = n[2], settled = n[3] or 0, expired = n[4] or 0, big = n[5],
     from = n[6], to = n[7], attempt = n[8] or 1, cuts = v[9], done = v[10] or nil, token = v[11] or nil,
   }
-  -- A list holds 10,000,000 entries at most, and what one call adds.
-  if bad or not (p.head and p.tail) or p.tail + (evicted or 0) < p.head or p.tail - p.head > 100000000
+  if bad or not plausible(p.head, p.tail, evicted or 0)
     or p.to and p.to > p.tail or p.from and p.from > p.head then
     p.head, p.tail = nil, nil
   end
