@@ -19,7 +19,7 @@ var importRules = []struct {
 	except   []string
 	reason   string
 }{
-	{"lua/...", "...", []string{"lua/..."},
+	{"lua/...", "...", []string{"lua/...", "bench/proc"},
 		"lua is the bottom: a script's text and its arguments, nothing of what they mean"},
 	{"ingest/wire/...", "...", []string{"ingest/wire/..."},
 		"wire is what the SDK shares with the server, and its users must not pull in a server"},

@@ -1,78 +1,17 @@
 package redistest
 
 import (
-	"fmt"
-	"net"
-	"os"
-	"path/filepath"
-	"sync"
-	"syscall"
 	"testing"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
-// FreeAddr is a loopback address that nothing listens on, and that no other
-// test binary is given while this one runs. It is below the range the kernel
-// hands out, so no outgoing connection takes it either.
+// FreeAddr is proc.FreeAddr; without a free one the test fails.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	for range 12000 {
-		port := nextPort()
-		if !reserve(port) {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		addr := l.Addr().String()
-		_ = l.Close()
-		return addr
-	}
-	tb.Fatal("no free loopback port found")
-	return ""
-}
-
-var ports struct {
-	sync.Mutex
-	next     int
-	reserved map[int]*os.File // open for as long as the process lives
-}
-
-// nextPort walks 10000..22000. Cluster buses use port+10000.
-func nextPort() int {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.next == 0 {
-		ports.next = 10000 + (os.Getpid()*37)%12000
-	}
-	ports.next++
-	if ports.next >= 22000 {
-		ports.next = 10000
-	}
-	return ports.next
-}
-
-// reserve takes a port for this process by a lock that the kernel frees at its
-// end. Between finding a port free and a server listening on it there is a gap,
-// in which another test binary would find it free as well.
-func reserve(port int) bool {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("redistest-ports-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return false
-	}
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
+	addr, err := proc.FreeAddr()
 	if err != nil {
-		return false
+		tb.Fatal(err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return false
-	}
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.reserved == nil {
-		ports.reserved = map[int]*os.File{}
-	}
-	ports.reserved[port] = f
-	return true
+	return addr
 }
