@@ -110,12 +110,6 @@ func (g group) commitCall(token string) ([]string, []any) {
 	return g.keys(), argv
 }
 
-func (g group) commit(token string) []any {
-	g[0].t.Helper()
-	keys, argv := g.commitCall(token)
-	return g[0].must(lua.Commit, keys, argv...)[1:]
-}
-
 // releaseCall gives each partition's range back at once.
 func (g group) releaseCall(token, done string) ([]string, []any) {
 	keys := []string{g[0].ready}
