@@ -19,9 +19,9 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 	encode := func() {
 		r.reset()
 		r.namespace, r.received = namespace, now
-		r.addOnly(path)
-		if refused := s.addLines(r, body); refused != nil {
-			t.Error(refused.code)
+		r.setPartition(path)
+		if rejected := s.addLines(r, body); rejected != nil {
+			t.Error(rejected.code)
 		}
 		r.seal()
 	}
@@ -60,7 +60,7 @@ func unawaited(s *Server, contentType string) func() int {
 		s.handle(ctx)
 		for _, l := range s.lanes.all {
 			for _, p := range l.queue {
-				l.settle(p, nil)
+				l.complete(p, nil)
 			}
 			l.queue = l.queue[:0]
 		}

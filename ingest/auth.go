@@ -32,7 +32,7 @@ type Token struct {
 // keyring knows every token. It never changes, so looking one up takes no lock
 // and allocates nothing.
 type keyring struct {
-	guarded map[*partition.Namespace]bool // those that have tokens; the others are open
+	protected map[*partition.Namespace]bool // those that have tokens; the others are open
 	// keys by the first 8 bytes of their hash. Who measures how long a look-up
 	// takes learns about hashes at most, and cannot choose what a token hashes
 	// to; whole hashes are compared in constant time.
@@ -47,40 +47,40 @@ type key struct {
 }
 
 func newKeyring(cfg Config, store Store, m *metrics) (*keyring, error) {
-	k := &keyring{guarded: map[*partition.Namespace]bool{}, keys: map[uint64][]*key{}}
+	k := &keyring{protected: map[*partition.Namespace]bool{}, keys: map[uint64][]*key{}}
 	for name, tokens := range cfg.Tokens {
 		ns := store.Namespace(name)
 		if ns == nil {
 			return nil, &partition.FieldError{Field: "tokens", Value: name, Want: "a namespace that the store has"}
 		}
-		k.guarded[ns] = len(tokens) > 0
+		k.protected[ns] = len(tokens) > 0
 		for _, t := range tokens {
-			at := head(t.Hash)
+			at := hashPrefix(t.Hash)
 			k.keys[at] = append(k.keys[at], &key{t.Hash, ns, newLimits(t, ns, cfg.MaxEntries, m)})
 		}
 	}
 	return k, nil
 }
 
-func head(hash [sha256.Size]byte) uint64 { return binary.LittleEndian.Uint64(hash[:]) }
+func hashPrefix(hash [sha256.Size]byte) uint64 { return binary.LittleEndian.Uint64(hash[:]) }
 
 // check finds the key that a request comes with; nil where the namespace is
 // open. ns is nil when there is none of that name: among namespaces with
 // tokens nobody is told which ones there are.
-func (k *keyring) check(ns *partition.Namespace, h *fasthttp.RequestHeader) (*key, *refusal) {
+func (k *keyring) check(ns *partition.Namespace, h *fasthttp.RequestHeader) (*key, *rejection) {
 	switch {
 	case ns == nil && len(k.keys) == 0:
-		return nil, refuse(wire.CodeNoSuchNamespace)
-	case ns != nil && !k.guarded[ns]:
+		return nil, reject(wire.CodeNoSuchNamespace)
+	case ns != nil && !k.protected[ns]:
 		return nil, nil
 	}
 	token := bearer(h)
 	if len(token) == 0 {
-		return nil, refuse(wire.CodeUnauthorized)
+		return nil, reject(wire.CodeUnauthorized)
 	}
 	sum := sha256.Sum256(token)
 	code := wire.CodeUnauthorized
-	for _, candidate := range k.keys[head(sum)] {
+	for _, candidate := range k.keys[hashPrefix(sum)] {
 		switch {
 		case subtle.ConstantTimeCompare(candidate.hash[:], sum[:]) != 1:
 		case candidate.namespace == ns:
@@ -89,7 +89,7 @@ func (k *keyring) check(ns *partition.Namespace, h *fasthttp.RequestHeader) (*ke
 			code = wire.CodeForbidden
 		}
 	}
-	return nil, refuse(code)
+	return nil, reject(code)
 }
 
 // bearer is the token of a request; empty when there is none, or not exactly

@@ -113,7 +113,7 @@ func TestProbesNeedNoToken(t *testing.T) {
 	}
 }
 
-func TestAStrangerIsRefusedBeforeTheBodyIsSent(t *testing.T) {
+func TestAStrangerIsRejectedBeforeTheBodyIsSent(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	p := listen(t, store, guard(store))
@@ -124,7 +124,7 @@ func TestAStrangerIsRefusedBeforeTheBodyIsSent(t *testing.T) {
 		}
 	}
 	if n := p.metric("refusals_total", "unauthorized") + p.metric("refusals_total", "forbidden"); n != 2 {
-		t.Errorf("%v refusals are counted, want 2", n)
+		t.Errorf("%v rejections are counted, want 2", n)
 	}
 }
 

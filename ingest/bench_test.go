@@ -189,10 +189,10 @@ func BenchmarkAdmit(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var t target
-				if refused := s.admit(ctx, &t); refused != nil {
-					b.Fatal(refused.code)
+				if rejected := s.admit(ctx, &t); rejected != nil {
+					b.Fatal(rejected.code)
 				}
-				if t.key.spent() != nil || t.key.admit("com.acme.kart") != nil || t.key.charge(1) != nil {
+				if t.key.checkRate() != nil || t.key.admit("com.acme.kart") != nil || t.key.charge(1) != nil {
 					b.Fatal("limited")
 				}
 			}

@@ -29,15 +29,15 @@ type inflater struct {
 	zstds chan struct{} // a place for each body that zstd may decode at once
 }
 
-// reserve has n bytes in all counted for a decompressed body; errNoRoom
+// reserveFunc has n bytes in all counted for a decompressed body; errNoRoom
 // when there are not as many. It is asked before they are allocated.
-type reserve func(n int) error
+type reserveFunc func(n int) error
 
 var errNoRoom = errors.New("no room for the decompressed body")
 
-// zstdPlaces is how many bodies zstd decodes at once. Each reserves the whole
+// zstdDecoders is how many bodies zstd decodes at once. Each reserves the whole
 // limit, so all together take a quarter of the budget where one does not.
-func zstdPlaces(cfg Config) int {
+func zstdDecoders(cfg Config) int {
 	most := int(cfg.MaxInflightBytes / 4 / int64(cfg.MaxDecompressed))
 	return min(max(1, most), runtime.GOMAXPROCS(0))
 }
@@ -48,10 +48,10 @@ type gzipDecoder struct {
 }
 
 func newInflater(cfg Config) (*inflater, error) {
-	limit, cores, places := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), zstdPlaces(cfg)
+	limit, cores, places := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), zstdDecoders(cfg)
 	z, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(places),
-		// Less memory than a window would refuse honest windows too, so the
+		// Less memory than a window would reject honest windows too, so the
 		// exact limit is unzstd's.
 		zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))),
 		zstd.WithDecoderMaxWindow(zstdWindow))
@@ -67,7 +67,7 @@ func newInflater(cfg Config) (*inflater, error) {
 
 // gunzip appends the decompressed body to dst, or fails with errTooLarge or
 // because the body is corrupt. Several members after one another are one body.
-func (f *inflater) gunzip(dst, body []byte, reserve reserve) ([]byte, error) {
+func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error) {
 	d := <-f.gzip
 	defer func() {
 		d.src.Reset(nil)
@@ -122,7 +122,7 @@ func (f *inflater) gunzip(dst, body []byte, reserve reserve) ([]byte, error) {
 
 // unzstd is gunzip for zstd. How large a body becomes shows when it has been
 // decoded, so meanwhile the limit is reserved.
-func (f *inflater) unzstd(dst, body []byte, reserve reserve) ([]byte, error) {
+func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error) {
 	f.zstds <- struct{}{}
 	defer func() { <-f.zstds }()
 	if err := reserve(max(cap(dst), f.limit)); err != nil {
@@ -139,23 +139,23 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserve) ([]byte, error) {
 }
 
 // body returns the request's body, decompressed into r when it was compressed.
-func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
+func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
 	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
 	if !known {
-		return nil, refuse(wire.CodeUnsupportedEncoding)
+		return nil, reject(wire.CodeUnsupportedEncoding)
 	}
-	body, refused := s.receive(ctx, r)
+	body, rejected := s.receive(ctx, r)
 	switch {
-	case refused != nil:
-		return nil, refused
+	case rejected != nil:
+		return nil, rejected
 	case len(body) == 0:
-		return nil, refuse(wire.CodeEmptyBody)
+		return nil, reject(wire.CodeEmptyBody)
 	case coding == "":
 		return body, nil
 	}
-	received := int(r.held)
+	received := int(r.reserved)
 	reserve := func(n int) error {
-		if s.hold(r, received+n) != nil {
+		if s.reserve(r, received+n) != nil {
 			return errNoRoom
 		}
 		return nil
@@ -168,13 +168,13 @@ func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
 	}
 	switch {
 	case errors.Is(err, errNoRoom):
-		return nil, refuse(wire.CodeOverloaded)
+		return nil, reject(wire.CodeOverloaded)
 	case errors.Is(err, errTooLarge):
-		return nil, refusef(wire.CodeBodyTooLarge, "the decompressed body is larger than %d bytes: send fewer entries a request", s.cfg.MaxDecompressed)
+		return nil, rejectf(wire.CodeBodyTooLarge, "the decompressed body is larger than %d bytes: send fewer entries a request", s.cfg.MaxDecompressed)
 	case err != nil:
-		return nil, refuse(wire.CodeBadEncoding)
+		return nil, reject(wire.CodeBadEncoding)
 	case len(r.inflated) == 0:
-		return nil, refuse(wire.CodeEmptyBody)
+		return nil, reject(wire.CodeEmptyBody)
 	}
 	return r.inflated, nil
 }
@@ -192,6 +192,6 @@ func contentCoding(headers [][]byte) (name string, known bool) {
 	return "", bytes.EqualFold(headers[0], []byte("identity"))
 }
 
-func (s *Server) bodyTooLarge() *refusal {
-	return refusef(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", s.cfg.MaxBody)
+func (s *Server) bodyTooLarge() *rejection {
+	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", s.cfg.MaxBody)
 }

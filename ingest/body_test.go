@@ -52,7 +52,7 @@ func TestCompressedBodiesAreTakenAsIfTheyWereNot(t *testing.T) {
 	}
 }
 
-func TestTheDecompressedLimitIsExactAndBombsAreRefused(t *testing.T) {
+func TestTheDecompressedLimitIsExactAndBombsAreRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), func(c *Config) {
 		c.MaxBody, c.MaxDecompressed, c.MaxEntry = 10_000, 100_000, 100_000
@@ -70,7 +70,7 @@ func TestTheDecompressedLimitIsExactAndBombsAreRefused(t *testing.T) {
 	}
 }
 
-func TestBodiesThatAreNotWhatTheyClaimAreRefused(t *testing.T) {
+func TestBodiesThatAreNotWhatTheyClaimAreRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	gz, zs := gzipped(t, "some text that is long enough"), zstded(t, strings.Repeat("some text", 100))
@@ -126,7 +126,7 @@ func TestAMemberThatIsCutShortInItsHeadIsNotTheEnd(t *testing.T) {
 }
 
 // FuzzInflate holds decompression to its limit and, for gzip, to what the
-// standard library makes of the same bytes. (Reserved flags are refused here.)
+// standard library makes of the same bytes. (Reserved flags are rejected here.)
 func FuzzInflate(f *testing.F) {
 	const limit = 4 << 10
 	cfg := DefaultConfig()

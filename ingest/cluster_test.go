@@ -19,8 +19,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// A clustered is lanes over a store on three masters, of which one will be away.
-type clustered struct {
+// A clusterLanes is lanes over a store on three masters, of which one will be away.
+type clusterLanes struct {
 	t         *testing.T
 	servers   *redistest.Cluster
 	store     *partition.Store
@@ -39,8 +39,8 @@ type clustered struct {
 
 const clusterShards = 24
 
-func newClustered(t *testing.T) *clustered {
-	c := &clustered{t: t, servers: redistest.StartMasters(t, 3), reg: prometheus.NewRegistry(),
+func newClusterLanes(t *testing.T) *clusterLanes {
+	c := &clusterLanes{t: t, servers: redistest.StartMasters(t, 3), reg: prometheus.NewRegistry(),
 		confirmed: map[string][]int{}, unknown: map[string][]int{}, next: map[string]int{}}
 	policy := partition.DefaultPolicy()
 	policy.Shards, policy.Capacity = clusterShards, 1_000_000
@@ -85,7 +85,7 @@ func newClustered(t *testing.T) *clustered {
 		r := newRequest()
 		r.namespace = c.ns
 		r.received = time.Now().Add(time.Hour).UnixMilli() // it does not go stale here
-		r.addOnly([]byte("default/" + name))
+		r.setPartition([]byte("default/" + name))
 		r.add(event{data: []byte(payload)}, 1<<10)
 		r.seal()
 		result := make(chan error, 1)
@@ -100,7 +100,7 @@ func newClustered(t *testing.T) *clustered {
 }
 
 // produce stores the partition's next number and remembers what was answered.
-func (c *clustered) produce(name string) error {
+func (c *clusterLanes) produce(name string) error {
 	c.mu.Lock()
 	n := c.next[name]
 	c.next[name]++
@@ -118,7 +118,7 @@ func (c *clustered) produce(name string) error {
 }
 
 // all produces the next number of each partition at the same time.
-func (c *clustered) all(names []string) error {
+func (c *clusterLanes) all(names []string) error {
 	errs := make([]error, len(names))
 	var running sync.WaitGroup
 	for i, name := range names {
@@ -128,7 +128,7 @@ func (c *clustered) all(names []string) error {
 	return errors.Join(errs...)
 }
 
-func (c *clustered) unreachable() int {
+func (c *clusterLanes) unreachable() int {
 	families, err := c.reg.Gather()
 	if err != nil {
 		c.t.Fatal(err)
@@ -142,11 +142,11 @@ func (c *clustered) unreachable() int {
 	return 0
 }
 
-// awaitRefusals produces to the master that is away until all its shards are
-// refused, and then proves that refusals take no time worth the name.
-func (c *clustered) awaitRefusals() {
+// awaitRejections produces to the master that is away until all its shards are
+// rejected, and then proves that rejections take no time worth the name.
+func (c *clusterLanes) awaitRejections() {
 	c.t.Helper()
-	redistest.Until(c.t, 30*time.Second, "every shard of that master is refused", func() bool {
+	redistest.Until(c.t, 30*time.Second, "every shard of that master is rejected", func() bool {
 		if err := c.all(c.gone); err == nil {
 			c.t.Fatal("a master that is away confirmed entries")
 		}
@@ -158,20 +158,20 @@ func (c *clustered) awaitRefusals() {
 	for range 100 {
 		for _, name := range c.gone {
 			if err := c.produce(name); !errors.Is(err, partition.ErrUnavailable) {
-				c.t.Fatalf("got %v, want a refusal", err)
+				c.t.Fatalf("got %v, want a rejection", err)
 			}
 		}
 		if err := c.all(c.left); err != nil {
 			c.t.Fatalf("the other masters: %v", err)
 		}
 		if ctx.Err() != nil {
-			c.t.Fatal("refusals wait for something")
+			c.t.Fatal("rejections wait for something")
 		}
 	}
 }
 
 // order holds what the lists contain against what was answered.
-func (c *clustered) order() {
+func (c *clusterLanes) order() {
 	c.t.Helper()
 	for _, name := range append(slices.Clone(c.gone), c.left...) {
 		var stored []int
@@ -195,7 +195,7 @@ func (c *clustered) order() {
 
 func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 	t.Parallel()
-	c := newClustered(t)
+	c := newClusterLanes(t)
 	if err := c.all(append(slices.Clone(c.gone), c.left...)); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 		}
 	}
 	<-waiting
-	c.awaitRefusals()
+	c.awaitRejections()
 	if _, err := c.store.Check(t.Context()); err != nil {
 		t.Errorf("two masters of three serve, and the store says: %v", err)
 	}
@@ -249,7 +249,7 @@ func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 
 func TestAKilledMasterStopsOnlyItsOwnShards(t *testing.T) {
 	t.Parallel()
-	c := newClustered(t)
+	c := newClusterLanes(t)
 	if err := c.all(append(slices.Clone(c.gone), c.left...)); err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestAKilledMasterStopsOnlyItsOwnShards(t *testing.T) {
 			t.Fatalf("round %d: %v", round, err)
 		}
 	}
-	c.awaitRefusals()
+	c.awaitRejections()
 	c.servers.Masters[c.away].Launch()
 	redistest.Until(t, 20*time.Second, "it is asked again", func() bool { return c.all(c.gone) == nil })
 }

@@ -61,7 +61,7 @@ func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(
 	for i := range zones * ((cfg.Lanes + zones - 1) / zones) {
 		l := &lane{
 			index: i, store: store, timeout: cfg.ProduceTimeout, ctx: ctx,
-			metrics: m, log: log, loud: loud, finish: finish, flush: newFlush(keepPlaces / zones),
+			metrics: m, log: log, loud: loud, finish: finish, flush: newFlush(maxKnownPartitions / zones),
 		}
 		l.filled.L = &l.mu
 		ls.all = append(ls.all, l)
@@ -76,7 +76,7 @@ func (ls *lanes) start() {
 }
 
 // stop flushes what is queued and waits for the lanes to end. When ctx ends
-// first, what is left is refused. Nothing can be put afterwards.
+// first, what is left is rejected. Nothing can be put afterwards.
 func (ls *lanes) stop(ctx context.Context) error {
 	defer ls.abort()
 	defer context.AfterFunc(ctx, ls.abort)()
@@ -90,7 +90,7 @@ func (ls *lanes) stop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// put queues all parts of a sealed request but those that were refused at the
+// put queues all parts of a sealed request but those that were rejected at the
 // door. Each gets its result, within three times the budget of a flush; finish
 // is called after the last one. Unless the caller waits for that, the request
 // is no longer its own.
@@ -116,7 +116,7 @@ func (ls *lanes) put(r *request) {
 	default:
 		ls.spread(r.parts)
 	}
-	r.settled(ls.finish)
+	r.partDone(ls.finish)
 }
 
 // spread puts parts into their lanes, and leaves out lanes that have none: on a
@@ -146,7 +146,7 @@ func (ls *lanes) of(p *part) *lane {
 }
 
 // settled counts one part less to wait for.
-func (r *request) settled(finish func(*request)) {
+func (r *request) partDone(finish func(*request)) {
 	if r.pending.Add(-1) == 0 {
 		finish(r)
 	}
@@ -162,7 +162,7 @@ func (l *lane) put(parts []part) {
 		switch p := &parts[i]; {
 		case p.lane != l:
 		case l.closed:
-			l.settle(p, errShuttingDown)
+			l.complete(p, errShuttingDown)
 		default:
 			l.queue = append(l.queue, p)
 		}
@@ -176,7 +176,7 @@ func (l *lane) put(parts []part) {
 func (l *lane) run() {
 	for l.collect() {
 		if l.ctx.Err() != nil {
-			l.refuse(errShuttingDown)
+			l.reject(errShuttingDown)
 			continue
 		}
 		now := time.Now()
@@ -185,7 +185,7 @@ func (l *lane) run() {
 			if now.Sub(p.queued) <= 2*l.timeout {
 				return true
 			}
-			l.settle(p, errOverloaded)
+			l.complete(p, errOverloaded)
 			return false
 		})
 		l.advance(taken)
@@ -196,7 +196,7 @@ func (l *lane) run() {
 		l.metrics.flushEntries.Observe(float64(l.flush.entries))
 		l.produce()
 		l.metrics.flushSeconds.Observe(time.Since(now).Seconds())
-		l.flush.share(l.settle)
+		l.flush.share(l.complete)
 	}
 }
 
@@ -246,22 +246,22 @@ func (l *lane) produce() {
 	for _, g := range l.flush.groups {
 		if errors.Is(g.Err, partition.ErrBroken) {
 			l.loud.Do(func() {
-				l.log.Error("store refuses partition", zap.String("namespace", g.Namespace.Name),
+				l.log.Error("store rejects partition", zap.String("namespace", g.Namespace.Name),
 					zap.String("partition", g.Partition), zap.Error(g.Err))
 			})
 		}
 	}
 }
 
-func (l *lane) refuse(err error) {
+func (l *lane) reject(err error) {
 	for _, p := range l.waiting[l.head:] {
-		l.settle(p, err)
+		l.complete(p, err)
 	}
 	l.advance(len(l.waiting) - l.head)
 }
 
 // settle gives a part its result. The part may be another request's afterwards.
-func (l *lane) settle(p *part, err error) {
+func (l *lane) complete(p *part, err error) {
 	p.err = err
-	p.request.settled(l.finish)
+	p.request.partDone(l.finish)
 }

@@ -176,7 +176,7 @@ func TestNothingOfARequestIsKeptInBorrowedMemory(t *testing.T) {
 	}
 }
 
-func TestRequestsPastTheMemoryBoundAreRefused(t *testing.T) {
+func TestRequestsPastTheMemoryBoundAreRejected(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	entered, open := store.gated()
@@ -241,8 +241,8 @@ func TestAPanickingStoreCostsOneFlushWithUnknownOutcome(t *testing.T) {
 	}
 }
 
-// laned runs lanes without a server, for tests in virtual time.
-func laned(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
+// startLanes runs lanes without a server, for tests in virtual time.
+func startLanes(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
 	m, err := newMetrics(prometheus.NewRegistry(), new(atomic.Int64), new(atomic.Int64))
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func laned(t *testing.T, cfg Config, store Store) (put func(name string, bytes i
 	return func(name string, bytes int) <-chan error {
 		r := newRequest()
 		r.namespace = store.Namespace("default")
-		r.addOnly([]byte("default/" + name))
+		r.setPartition([]byte("default/" + name))
 		r.add(event{data: make([]byte, bytes)}, bytes)
 		r.seal()
 		result := make(chan error, 1)
@@ -280,7 +280,7 @@ func TestAStalledStoreIsAnsweredForInBoundedTime(t *testing.T) {
 			}
 			store.keep(ctx, groups)
 		}
-		put, stop := laned(t, cfg, store)
+		put, stop := startLanes(t, cfg, store)
 		start := time.Now()
 		var waiters []<-chan error
 		for range 100 {
@@ -306,7 +306,7 @@ func TestAStalledStoreIsAnsweredForInBoundedTime(t *testing.T) {
 	})
 }
 
-func TestPartsThatWaitForAFlushForTooLongAreRefused(t *testing.T) {
+func TestPartsThatWaitForAFlushForTooLongAreRejected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
@@ -316,7 +316,7 @@ func TestPartsThatWaitForAFlushForTooLongAreRefused(t *testing.T) {
 			<-time.After(cfg.ProduceTimeout - time.Millisecond)
 			store.keep(ctx, groups)
 		}
-		put, stop := laned(t, cfg, store)
+		put, stop := startLanes(t, cfg, store)
 		start := time.Now()
 		var results []<-chan error
 		var done []time.Duration
@@ -337,7 +337,7 @@ func TestPartsThatWaitForAFlushForTooLongAreRefused(t *testing.T) {
 			t.Errorf("the last answer came after %v", last)
 		}
 		if overloaded == 0 || overloaded == 10 {
-			t.Errorf("%d of 10 were refused", overloaded)
+			t.Errorf("%d of 10 were rejected", overloaded)
 		}
 		if err := stop(t.Context()); err != nil {
 			t.Error(err)
@@ -400,7 +400,7 @@ func TestKeyedRequestsToOnePartitionShareARoundTrip(t *testing.T) {
 
 func TestABacklogIsFlushedInOrderAndForgotten(t *testing.T) {
 	t.Parallel()
-	l := &lane{flush: newFlush(keepPlaces), finish: func(*request) {}}
+	l := &lane{flush: newFlush(maxKnownPartitions), finish: func(*request) {}}
 	ns := newFake().namespaces["default"]
 	next, want := 0, 0
 	for len(l.waiting) > 0 || next == 0 {
@@ -454,7 +454,7 @@ func eventually(t testing.TB, holds func() bool) {
 func TestConcurrentMixedRequestsGetTheirOwnResults(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	store.refusing(map[string]error{"bad": partition.ErrUnavailable})
+	store.rejecting(map[string]error{"bad": partition.ErrUnavailable})
 	p := listenTCP(t, store, func(c *Config) { c.Lanes = 4 })
 	var wg sync.WaitGroup
 	for w := range 20 {

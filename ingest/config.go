@@ -7,9 +7,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// entriesSlack is room for what 1000 entries take beside their bytes, each for
+// entryOverhead is room for what 1000 entries take beside their bytes, each for
 // a partition of its own with a long name: 0.7 MB, and room for pooled buffers.
-const entriesSlack = 1 << 20
+const entryOverhead = 1 << 20
 
 // What a connection holds beside its share of MaxInflightBytes, in bytes: head
 // and headers, the first 8 KiB of a body, buffers, stack. A test measures it.
@@ -33,7 +33,7 @@ func (c Config) MaxMemory() int64 {
 		perConn += tlsMemory
 	}
 	const growth = 3 // a buffer that grows is there twice, and by a quarter larger
-	decoders := int64(zstdPlaces(c)) * growth * int64(max(c.MaxDecompressed, zstdWindow))
+	decoders := int64(zstdDecoders(c)) * growth * int64(max(c.MaxDecompressed, zstdWindow))
 	return int64(c.MaxConns)*perConn + 2*c.MaxInflightBytes + buffersMemory + decoders
 }
 
@@ -53,7 +53,7 @@ type Config struct {
 	// their body to their answer, all that they keep alive: body, decompressed
 	// body, encoded entries and about 1 KiB a request beside; 64 MiB. It is
 	// reserved before it is allocated, for a body as it arrives; bodies that are
-	// still arriving may have half of it. Past it requests are refused with 503
+	// still arriving may have half of it. Past it requests are rejected with 503
 	// overloaded.
 	MaxInflightBytes int64
 	// MaxBody is the size of a body on the wire, in bytes; 1 MiB.
@@ -115,8 +115,8 @@ func (c Config) Validate() error {
 		return wrong("max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
 	case c.MaxDecompressed < c.MaxBody || c.MaxDecompressed > 1<<30:
 		return wrong("max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
-	case c.MaxInflightBytes < int64(c.MaxBody)+3*int64(c.MaxDecompressed)+entriesSlack:
-		// Less would refuse a legal request even on an idle server: the largest
+	case c.MaxInflightBytes < int64(c.MaxBody)+3*int64(c.MaxDecompressed)+entryOverhead:
+		// Less would reject a legal request even on an idle server: the largest
 		// is there twice, in buffers that grew by steps of a quarter.
 		return wrong("max_inflight_bytes", c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
 	case c.MaxInflightBytes > 1<<40: // twice as much is a sum of MaxMemory

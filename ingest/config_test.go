@@ -20,7 +20,7 @@ func TestTheDefaultsAreUsableAndEachBadSettingIsNamed(t *testing.T) {
 	}
 	for field, edits := range map[string][]func(*Config){
 		"lanes":              {func(c *Config) { c.Lanes = 0 }, func(c *Config) { c.Lanes = 65 }},
-		"max_inflight_bytes": {func(c *Config) { c.MaxInflightBytes = 0 }, func(c *Config) { c.MaxInflightBytes = 13<<20 + entriesSlack - 1 }, func(c *Config) { c.MaxInflightBytes = 1<<40 + 1 }},
+		"max_inflight_bytes": {func(c *Config) { c.MaxInflightBytes = 0 }, func(c *Config) { c.MaxInflightBytes = 13<<20 + entryOverhead - 1 }, func(c *Config) { c.MaxInflightBytes = 1<<40 + 1 }},
 		"max_body":           {func(c *Config) { c.MaxBody = 0 }, func(c *Config) { c.MaxBody = 1<<30 + 1 }},
 		"max_decompressed":   {func(c *Config) { c.MaxDecompressed = c.MaxBody - 1 }},
 		"max_entries":        {func(c *Config) { c.MaxEntries = 0 }, func(c *Config) { c.MaxEntries = 1001 }},
@@ -59,7 +59,7 @@ func TestTheLargestRequestsFitIntoTheSmallestBudget(t *testing.T) {
 		} {
 			p := listen(t, newFake(), func(c *Config) {
 				c.MaxBody, c.MaxDecompressed = max(len(r[0]), 1000), size
-				c.MaxInflightBytes = int64(c.MaxBody) + 3*int64(size) + entriesSlack
+				c.MaxInflightBytes = int64(c.MaxBody) + 3*int64(size) + entryOverhead
 			})
 			if got := p.post(r[1], r[0], asNDJSON, "Content-Encoding: "+r[2]); got.status != 200 || got.body.Accepted != 1000 {
 				t.Errorf("%s of %d bytes: got %d %.200s", name, size, got.status, got.raw)

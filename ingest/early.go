@@ -16,18 +16,18 @@ const largeBody = 64 << 10
 // takes 85, held for as long as the body is waited for.
 const maxHeaders = 128
 
-// headerUnread holds the announced length of a body that stays unread. No
+// headerSkippedBody holds the announced length of a body that stays unread. No
 // client can send it: a name holds no space.
-var headerUnread = []byte(" unread")
+var headerSkippedBody = []byte(" unread")
 
-// early keeps fasthttp from waiting for the body of a request that is refused
+// early keeps fasthttp from waiting for the body of a request that is rejected
 // for its headers, or for a large one that will be: to fasthttp it has none
 // then, and admit says what it really is.
-func (s *Server) early(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
+func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler meets the same and answers
 	n := h.ContentLength()
-	if tooManyHeaders(h) || n > s.cfg.MaxBody || n >= largeBody && (s.crowded(int64(n)) || s.stranger(h)) {
-		h.SetCanonical(headerUnread, strconv.AppendInt(nil, int64(n), 10))
+	if tooManyHeaders(h) || n > s.cfg.MaxBody || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
 		h.SetContentLength(0)
 	}
 	return c
@@ -38,9 +38,9 @@ func tooManyHeaders(h *fasthttp.RequestHeader) bool {
 	return len(raw) > maxHeaders*len("a:b\r\n") && bytes.Count(raw, []byte{'\n'}) > maxHeaders
 }
 
-// crowded reports whether there is no room for a body of n bytes.
-func (s *Server) crowded(n int64) bool {
-	return s.inflight.Load()+n > s.cfg.MaxInflightBytes || s.awaited.Load()+n > s.cfg.MaxInflightBytes/2
+// noRoomFor reports whether there is no room for a body of n bytes.
+func (s *Server) noRoomFor(n int64) bool {
+	return s.inflight.Load()+n > s.cfg.MaxInflightBytes || s.incomplete.Load()+n > s.cfg.MaxInflightBytes/2
 }
 
 // bodyLength is how long a body is said to be, in bytes, and whether it stays
@@ -49,7 +49,7 @@ func bodyLength(h *fasthttp.RequestHeader) (n int, unread bool) {
 	if n = h.ContentLength(); n != 0 {
 		return n, false
 	}
-	value := h.PeekCanonical(headerUnread)
+	value := h.PeekCanonical(headerSkippedBody)
 	if len(value) == 0 {
 		return 0, false
 	}
@@ -57,10 +57,10 @@ func bodyLength(h *fasthttp.RequestHeader) (n int, unread bool) {
 	return n, true
 }
 
-// stranger reports whether a request is none for a namespace, or lacks its
+// unauthenticated reports whether a request is none for a namespace, or lacks its
 // token. It judges the target as sent; admit, which decides, knows only one
 // spelling of each.
-func (s *Server) stranger(h *fasthttp.RequestHeader) bool {
+func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	path := h.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // http://host/path
 		_, rest, _ := bytes.Cut(path, []byte("://"))
@@ -72,6 +72,6 @@ func (s *Server) stranger(h *fasthttp.RequestHeader) bool {
 	if !isV1 {
 		return true
 	}
-	_, refused := s.keyring.check(s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name))), h)
-	return refused != nil
+	_, rejected := s.keyring.check(s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name))), h)
+	return rejected != nil
 }

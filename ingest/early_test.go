@@ -33,7 +33,7 @@ func TestAStrangersLargeBodyIsNotWaitedFor(t *testing.T) {
 		}
 	}
 	if n := p.metric("refusals_total", "unauthorized"); n != 4 {
-		t.Errorf("%v refusals are counted, want 4", n)
+		t.Errorf("%v rejections are counted, want 4", n)
 	}
 	body := string(make([]byte, largeBody))
 	p.post("/v1/default/p", body, bearing("first")).expect(t, 413, "entry_too_large") // it was read

@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// What a lane itself refuses with, beside the store's errors.
+// What a lane itself rejects with, beside the store's errors.
 var (
 	errOverloaded   = errors.New("waited too long for a flush")
 	errShuttingDown = errors.New("shutting down")
@@ -21,7 +21,7 @@ var (
 type failure struct {
 	status     int
 	retryAfter string // seconds; empty sends no header
-	message    string // for people, when the refusal says nothing more exact
+	message    string // for people, when the rejection says nothing more exact
 }
 
 // failures is the one table of public codes.
@@ -81,7 +81,7 @@ var storeFailures = []struct {
 }
 
 // explain looks a group's error up. ReasonUnknown: the entries may be stored.
-func explain(err error) (wire.Code, wire.Reason) {
+func codesFor(err error) (wire.Code, wire.Reason) {
 	for _, f := range storeFailures {
 		if errors.Is(err, f.is) {
 			return f.code, f.reason
@@ -90,8 +90,8 @@ func explain(err error) (wire.Code, wire.Reason) {
 	return wire.CodeStoreUnavailable, wire.ReasonUnknown
 }
 
-// A refusal answers a request as a whole.
-type refusal struct {
+// A rejection answers a request as a whole.
+type rejection struct {
 	code    wire.Code
 	message string // empty: the table's
 	unknown bool   // entries may have been stored
@@ -102,25 +102,25 @@ type refusal struct {
 	retryAfter int
 }
 
-func refuse(code wire.Code) *refusal { return &refusal{code: code} }
+func reject(code wire.Code) *rejection { return &rejection{code: code} }
 
-// refusef adds what the table cannot know. Arguments must not be the client's
+// rejectf adds what the table cannot know. Arguments must not be the client's
 // bytes: numbers and our own names only.
-func refusef(code wire.Code, format string, args ...any) *refusal {
-	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
+func rejectf(code wire.Code, format string, args ...any) *rejection {
+	return &rejection{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refuseUnknown says that the entries may have been stored.
-func refuseUnknown(why error) *refusal {
+// rejectUnknown says that the entries may have been stored.
+func rejectUnknown(why error) *rejection {
 	message := "the store broke off: the entries may have been stored"
 	if errors.Is(why, partition.ErrUnconfirmed) {
 		message = "stored, but fewer replicas than --durability asks for confirmed it in time: the entries may not last"
 	}
-	return &refusal{code: wire.CodeStoreUnavailable, unknown: true, message: message}
+	return &rejection{code: wire.CodeStoreUnavailable, unknown: true, message: message}
 }
 
-// write makes the refusal the response.
-func (r *refusal) write(ctx *fasthttp.RequestCtx) {
+// write makes the rejection the response.
+func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 	f := failures[r.code]
 	body := wire.Failure{Code: r.code, Message: f.message, Scope: r.scope, Unknown: r.unknown}
 	if r.message != "" {
@@ -152,6 +152,6 @@ func (r *refusal) write(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 	}
 	if r.close {
-		lingering(ctx)
+		lingerOnClose(ctx)
 	}
 }

@@ -60,7 +60,7 @@ func TestEveryCodeHasItsRow(t *testing.T) {
 	}
 	for _, reason := range constants(t, "Reason") {
 		counted := reason == string(wire.ReasonUnskewed)
-		for _, r := range refusedReasons {
+		for _, r := range rejectionReasons {
 			counted = counted || reason == string(r)
 		}
 		if !counted {
@@ -122,7 +122,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	p.inflight.Add(-p.cfg.MaxInflightBytes)
 	p.SetReady(func() error { return errors.New("the store's \"clock\" is unknown\n") })
 	note(p.do("GET", "/readyz", ""))
-	p.closing.Store(true)
+	p.stopping.Store(true)
 	note(p.post("/v1/default/p", "x"))
 
 	guarded := listen(t, newFake(), func(c *Config) {

@@ -13,9 +13,9 @@ const (
 	maxGroupEntries = 1000
 	maxFlushEntries = 4096
 	maxFlushBytes   = 4 << 20
-	// keepPlaces is how many partitions the lanes of all zones remember between
+	// maxKnownPartitions is how many partitions the lanes of all zones remember between
 	// flushes, a lane its zone's part, to spare the allocator their names.
-	keepPlaces = 8192
+	maxKnownPartitions = 8192
 )
 
 // flush is one call of Store.Produce in the making: a prefix of what waits, cut

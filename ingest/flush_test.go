@@ -51,7 +51,7 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 
 		store := newFake()
 		depths := map[string]int{}
-		f := newFlush(keepPlaces)
+		f := newFlush(maxKnownPartitions)
 		settled := 0
 		rest := append([]*part(nil), parts...)
 		for flushes := 0; len(rest) > 0; flushes++ {
@@ -113,9 +113,9 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 
 func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 	t.Parallel()
-	f := newFlush(keepPlaces)
+	f := newFlush(maxKnownPartitions)
 	ns := newFake().namespaces["default"]
-	for i := range 2 * keepPlaces {
+	for i := range 2 * maxKnownPartitions {
 		p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("default/p%d", i), entries: [][]byte{{}}}
 		f.fill([]*part{p}, func(*part) bool { return true })
 		if f.groups[0].Partition != fmt.Sprintf("p%d", i) {
@@ -123,7 +123,7 @@ func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 		}
 		f.share(func(*part, error) {})
 	}
-	if len(f.known) > keepPlaces+1 {
+	if len(f.known) > maxKnownPartitions+1 {
 		t.Errorf("%d partitions are remembered", len(f.known))
 	}
 }
@@ -137,7 +137,7 @@ func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
 		r.idempotencyKey = key
 		parts = append(parts, &part{request: r, name: "default/p", entries: [][]byte{{}}, count: 1})
 	}
-	f := newFlush(keepPlaces)
+	f := newFlush(maxKnownPartitions)
 	taken := f.fill(parts, func(*part) bool { return true })
 	var got []string
 	for _, g := range f.groups {
@@ -150,10 +150,10 @@ func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
 
 func TestAGroupsNameOutlivesTheRequestThatNamedIt(t *testing.T) {
 	t.Parallel()
-	f := newFlush(keepPlaces)
+	f := newFlush(maxKnownPartitions)
 	r := newRequest()
 	r.namespace = newFake().namespaces["default"]
-	r.addOnly([]byte("default/first"))
+	r.setPartition([]byte("default/first"))
 	r.add(event{data: []byte("x")}, 10)
 	r.seal()
 	f.fill([]*part{&r.parts[0]}, func(*part) bool { return true })

@@ -63,7 +63,7 @@ func TestRequestsAreChargedForTheHeapTheyKeep(t *testing.T) {
 				l.queue = nil
 			}
 			for _, p := range held {
-				p.request.settled(s.finish)
+				p.request.partDone(s.finish)
 			}
 		}
 		for range c.requests {

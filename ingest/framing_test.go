@@ -19,7 +19,7 @@ func request11(line, headers, body string) string {
 	return line + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n" + body
 }
 
-func TestRequestsThatMightBeReadTwoWaysAreRefusedAndTheConnectionCloses(t *testing.T) {
+func TestRequestsThatMightBeReadTwoWaysAreRejectedAndTheConnectionCloses(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
 	const post = "POST /v1/default/p"
@@ -220,10 +220,10 @@ func TestTheWireLimitIsExactByLengthByChunksAndByExpect(t *testing.T) {
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", chunked(over)))
 	r.expect(t, 413, "body_too_large")
 
-	// Refused without a 100, and the body never sent.
+	// Rejected without a 100, and the body never sent.
 	r, closed = p.raw(request11("POST /v1/default/p", "Expect: 100-continue\r\nContent-Length: 5242880\r\n", ""))
 	if r.expect(t, 413, "body_too_large"); !closed {
-		t.Error("the connection stays open after a refused expectation")
+		t.Error("the connection stays open after a rejected expectation")
 	}
 	r, _ = p.raw(request11("POST /v1/nobody/p", "Expect: 100-continue\r\nContent-Length: 5\r\n", ""))
 	r.expect(t, 404, "no_such_namespace")
@@ -233,7 +233,7 @@ func TestTheWireLimitIsExactByLengthByChunksAndByExpect(t *testing.T) {
 	}
 }
 
-func TestAClientThatIsStillSendingLearnsWhyItIsRefused(t *testing.T) {
+func TestAClientThatIsStillSendingLearnsWhyItIsRejected(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
 	body := strings.Repeat("x", 5<<20)
@@ -283,7 +283,7 @@ func TestAnEmptyBodyInChunksIsAnEmptyBody(t *testing.T) {
 	}
 }
 
-func TestAckGivenTwiceIsRefused(t *testing.T) {
+func TestAckGivenTwiceIsRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	for _, query := range []string{"?ack=none&ack=commit", "?ack=none&ack=none", "?ack=commit&%61ck=none"} {

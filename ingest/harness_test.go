@@ -198,7 +198,7 @@ func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, di
 		if fake != nil && fake.wrong != nil {
 			t.Error(fake.wrong)
 		}
-		if bytes, awaited, conns := s.inflight.Load(), s.awaited.Load(), s.conns.Load(); bytes != 0 || awaited != 0 || conns != 0 {
+		if bytes, awaited, conns := s.inflight.Load(), s.incomplete.Load(), s.conns.Load(); bytes != 0 || awaited != 0 || conns != 0 {
 			t.Errorf("%d bytes are still reserved, %d of them for bodies to come, %d connections open", bytes, awaited, conns)
 		}
 	})

@@ -41,7 +41,7 @@ func TestATokenSendsAsManyEntriesAsItMay(t *testing.T) {
 	if after, _ := strconv.Atoi(r.header.Get("Retry-After")); r.body.Scope != "token" || after < 110 || after > 120 {
 		t.Errorf("got scope %q, Retry-After %s, want token, 120", r.body.Scope, r.header.Get("Retry-After"))
 	}
-	send("bounded", 5).expect(t, 200, "") // a refusal costs nothing
+	send("bounded", 5).expect(t, 200, "") // a rejection costs nothing
 	send("bounded", 1).expect(t, 429, "rate_limited")
 	p.post("/v1/default", `{"partition":"q","data":1}`, asNDJSON, bearing("bounded")).expect(t, 429, "rate_limited")
 	send("free", 10).expect(t, 200, "")
@@ -54,7 +54,7 @@ func TestATokenSendsAsManyEntriesAsItMay(t *testing.T) {
 	}
 }
 
-func TestASpentTokenIsRefusedBeforeItsBodyIsLookedAt(t *testing.T) {
+func TestASpentTokenIsRejectedBeforeItsBodyIsLookedAt(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), limit(2, Quota{1, time.Hour}, Quota{}))
 	p.post("/v1/default/p", lines(2), asNDJSON, bearing("bounded")).expect(t, 200, "")
@@ -80,7 +80,7 @@ func TestAReadCountsAsAnEntryAgainstTheRate(t *testing.T) {
 	}
 }
 
-func TestReadsPastTheirBoundAreRefusedAndEntriesStillTaken(t *testing.T) {
+func TestReadsPastTheirBoundAreRejectedAndEntriesStillTaken(t *testing.T) {
 	t.Parallel()
 	const clients = 4 * maxReads
 	store := newFake()
@@ -97,7 +97,7 @@ func TestReadsPastTheirBoundAreRefusedAndEntriesStillTaken(t *testing.T) {
 	p := listenTCP(t, store, nil)
 	open := sync.OnceFunc(func() { close(gate) })
 	defer open()
-	var served, refused atomic.Int64
+	var served, rejected atomic.Int64
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
@@ -108,13 +108,13 @@ func TestReadsPastTheirBoundAreRefusedAndEntriesStillTaken(t *testing.T) {
 				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
 					t.Error("no Retry-After")
 				}
-				refused.Add(1)
+				rejected.Add(1)
 			default:
 				t.Errorf("got %d %s", r.status, r.raw)
 			}
 		})
 	}
-	eventually(t, func() bool { return refused.Load() == clients-maxReads })
+	eventually(t, func() bool { return rejected.Load() == clients-maxReads })
 	p.post("/v1/default/p", "x").expect(t, 200, "")
 	open()
 	all.Wait()
@@ -122,7 +122,7 @@ func TestReadsPastTheirBoundAreRefusedAndEntriesStillTaken(t *testing.T) {
 		t.Errorf("%d reads ran at once and %d were answered, want %d", most.Load(), served.Load(), maxReads)
 	}
 	if got := p.metric("refusals_total", "overloaded"); got != clients-maxReads {
-		t.Errorf("%v refusals are counted, want %d", got, clients-maxReads)
+		t.Errorf("%v rejections are counted, want %d", got, clients-maxReads)
 	}
 	p.do("GET", "/v1/default/p", "").expect(t, 200, "")
 }
@@ -152,7 +152,7 @@ func TestATokenBringsInAsManyNewPartitionsAsItMay(t *testing.T) {
 	}
 }
 
-func TestOfAMixedRequestOnlyNewPartitionsAreRefused(t *testing.T) {
+func TestOfAMixedRequestOnlyNewPartitionsAreRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), limit(1000, Quota{}, Quota{2, time.Hour}))
 	send := func(names ...string) *reply {
@@ -183,14 +183,14 @@ func TestOfAMixedRequestOnlyNewPartitionsAreRefused(t *testing.T) {
 		t.Errorf("%v losses of ack=none are counted, want 1", got)
 	}
 	if got := p.metric("entries_total", "default", "too_many_partitions"); got != 6 {
-		t.Errorf("%v entries are counted as refused, want 6", got)
+		t.Errorf("%v entries are counted as rejected, want 6", got)
 	}
 }
 
 func TestNewPartitionsAreMadeUpForAndThoseInUseStayFree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := newNewcomers(Quota{2, time.Minute})
+		n := newNewPartitionLimiter(Quota{2, time.Minute})
 		admit := func(name string, want bool) {
 			t.Helper()
 			if got := n.admit(name, time.Now()); got != want {
@@ -218,7 +218,7 @@ func TestNewPartitionsAreMadeUpForAndThoseInUseStayFree(t *testing.T) {
 func TestWhatATokenRemembersIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := newNewcomers(Quota{50_000, time.Second})
+		n := newNewPartitionLimiter(Quota{50_000, time.Second})
 		for i := range 3 * n.most {
 			n.admit(strconv.Itoa(i), time.Now())
 			if i%50_000 == 0 {
@@ -254,12 +254,12 @@ func TestNamesInUseStayFreeHoweverManyTheyAre(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const names = 3000 // three hours' worth
-		n := newNewcomers(Quota{1000, time.Hour})
+		n := newNewPartitionLimiter(Quota{1000, time.Hour})
 		known := 0
 		for range 5 * 12 { // used every 5 minutes
 			for i := range known {
 				if !n.admit(strconv.Itoa(i), time.Now()) {
-					t.Fatalf("%d of %d is refused as new", i, known)
+					t.Fatalf("%d of %d is rejected as new", i, known)
 				}
 			}
 			for known < names && n.admit(strconv.Itoa(known), time.Now()) {

@@ -18,17 +18,17 @@ import (
 )
 
 // boundedListener keeps a server alive that runs out of descriptors, and
-// refuses connections past a bound in our own words: fasthttp's refusal is
+// rejects connections past a bound in our own words: fasthttp's rejection is
 // neither JSON nor carries Retry-After.
 type boundedListener struct {
 	net.Listener
-	max      int
-	tls      *tls.Config // nil: plain HTTP
-	metrics  *metrics
-	refusal  []byte
-	closed   chan struct{}
-	closing  sync.Once
-	closeErr error
+	max       int
+	tls       *tls.Config // nil: plain HTTP
+	metrics   *metrics
+	rejection []byte
+	closed    chan struct{}
+	closeOnce sync.Once
+	closeErr  error
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -40,12 +40,12 @@ type boundedListener struct {
 func newBoundedListener(ln net.Listener, open, bytes *atomic.Int64, cfg Config, m *metrics) *boundedListener {
 	l := &boundedListener{
 		Listener: ln, max: cfg.MaxConns, tls: cfg.TLS, metrics: m,
-		refusal: rawRefusal(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
-		closed:  make(chan struct{}),
-		conns:   make(map[*conn]struct{}), open: open, bytes: bytes,
+		rejection: rawRejection(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
+		closed:    make(chan struct{}),
+		conns:     make(map[*conn]struct{}), open: open, bytes: bytes,
 	}
 	if l.tls != nil {
-		l.refusal = nil // nobody could read it; a handshake costs more than the request refused
+		l.rejection = nil // nobody could read it; a handshake costs more than the request rejected
 	}
 	return l
 }
@@ -65,12 +65,12 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 				}
 				return admitted, nil
 			}
-			l.metrics.refusals[wire.CodeOverloaded].Inc()
+			l.metrics.rejections[wire.CodeOverloaded].Inc()
 			// A full send buffer is no reason to hold up the next connection.
 			_ = c.SetWriteDeadline(time.Now().Add(shortest))
-			_, _ = c.Write(l.refusal)
+			_, _ = c.Write(l.rejection)
 			_ = c.Close()
-		case passing(err):
+		case isTemporary(err):
 			l.metrics.acceptErrors.Inc()
 			select {
 			case <-time.After(pause):
@@ -86,7 +86,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 
 // Close may be called twice: by Shutdown, and by fasthttp's own.
 func (l *boundedListener) Close() error {
-	l.closing.Do(func() {
+	l.closeOnce.Do(func() {
 		close(l.closed)
 		l.closeErr = l.Listener.Close()
 	})
@@ -106,7 +106,7 @@ func (l *boundedListener) admit(c net.Conn) *conn {
 	return admitted
 }
 
-func (l *boundedListener) forget(c *conn) {
+func (l *boundedListener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
@@ -146,7 +146,7 @@ func (l *boundedListener) drain(ctx context.Context) error {
 
 // passing reports whether accept failed for want of something that will be
 // free again; fasthttp would end the server.
-func passing(err error) bool {
+func isTemporary(err error) bool {
 	for _, e := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED,
 	} {
@@ -157,8 +157,8 @@ func passing(err error) bool {
 	return false
 }
 
-// rawRefusal is a whole HTTP response, for a connection that no handler sees.
-func rawRefusal(code wire.Code, message string) []byte {
+// rawRejection is a whole HTTP response, for a connection that no handler sees.
+func rawRejection(code wire.Code, message string) []byte {
 	f := failures[code]
 	body := (&wire.Failure{Code: code, Message: message}).Append(nil)
 	head := "HTTP/1.1 " + strconv.Itoa(f.status) + " " + fasthttp.StatusMessage(f.status) + "\r\nConnection: close"
@@ -186,12 +186,12 @@ const (
 
 // Close may be called twice. With linger, what the client is still sending is
 // read and dropped for a while: closing a socket with unread bytes resets it,
-// and a client that is reset while it writes never reads why it was refused.
+// and a client that is reset while it writes never reads why it was rejected.
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	defer c.listener.forget(c)
+	defer c.listener.remove(c)
 	defer c.answered()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() && half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
@@ -218,7 +218,7 @@ func connOf(c net.Conn) *conn {
 }
 
 // lingering asks for it, on the connection of a request.
-func lingering(ctx *fasthttp.RequestCtx) {
+func lingerOnClose(ctx *fasthttp.RequestCtx) {
 	if c := connOf(ctx.Conn()); c != nil {
 		c.linger.Store(true)
 	}

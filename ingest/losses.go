@@ -19,7 +19,7 @@ func lossReason(err error) wire.Reason {
 	if errors.Is(err, errShuttingDown) {
 		return reasonShuttingDown
 	}
-	_, reason := explain(err)
+	_, reason := codesFor(err)
 	return reason
 }
 

@@ -18,7 +18,7 @@ import (
 // per request. Labels never hold what a client chose.
 type metrics struct {
 	requests     map[*route]map[int]prometheus.Counter
-	refusals     map[wire.Code]prometheus.Counter
+	rejections   map[wire.Code]prometheus.Counter
 	entries      *prometheus.CounterVec
 	losses       *prometheus.CounterVec
 	unskewed     *prometheus.CounterVec
@@ -36,11 +36,11 @@ type metrics struct {
 // namespaceMetrics are the counters of one namespace.
 type namespaceMetrics struct {
 	accepted, repeated, unskewed prometheus.Counter
-	refused, lost                map[wire.Reason]prometheus.Counter
+	rejected, lost               map[wire.Reason]prometheus.Counter
 }
 
 // What an entry can end as, beside accepted and repeated.
-var refusedReasons = []wire.Reason{
+var rejectionReasons = []wire.Reason{
 	wire.ReasonTooLarge, wire.ReasonStale, wire.ReasonBadTS, wire.ReasonBadID, wire.ReasonBadPartition, wire.ReasonBadItem,
 	wire.ReasonTooManyPartitions, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
@@ -68,17 +68,17 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 			func() float64 { return float64(value.Load()) }))
 	}
 	requests := counter("requests_total", "Requests by route and status; route none could not be routed.", "route", "code")
-	refusals := counter("refusals_total", "Requests refused as a whole, by public error code.", "error")
+	rejections := counter("refusals_total", "Requests rejected as a whole, by public error code.", "error")
 	m := &metrics{
-		requests: make(map[*route]map[int]prometheus.Counter),
-		refusals: make(map[wire.Code]prometheus.Counter),
+		requests:   make(map[*route]map[int]prometheus.Counter),
+		rejections: make(map[wire.Code]prometheus.Counter),
 		entries: counter("entries_total",
-			"Entries by what became of them: accepted, repeated (stored by an earlier request under the same idempotency key), or the reason of their refusal.",
+			"Entries by what became of them: accepted, repeated (stored by an earlier request under the same idempotency key), or the reason of their rejection.",
 			"namespace", "result"),
 		losses:       counter("unacked_losses_total", "Entries answered 202 with ack=none and not stored after all, or not known to be.", "namespace", "reason"),
 		unskewed:     counter("unskewed_total", "Entries stamped on arrival, because the device's clock could not be believed.", "namespace"),
 		discards:     counter("client_discards_total", "Entries that clients threw away before sending, as they report it.", "namespace", "reason"),
-		limited:      counter("token_limited_total", "Requests, or partitions of mixed ones, refused by a limit of their token, by public error code.", "namespace", "token", "error"),
+		limited:      counter("token_limited_total", "Requests, or partitions of mixed ones, rejected by a limit of their token, by public error code.", "namespace", "token", "error"),
 		laneWait:     histogram("lane_wait_seconds", "How long the oldest request of a flush waited for it.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushSeconds: histogram("flush_seconds", "Round trip of a flush to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushEntries: histogram("flush_entries", "Entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),
@@ -91,7 +91,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 
 	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true, fasthttp.StatusNoContent: true}
 	for code, f := range failures {
-		m.refusals[code] = refusals.WithLabelValues(string(code))
+		m.rejections[code] = rejections.WithLabelValues(string(code))
 		statuses[f.status] = true
 	}
 	count := func(r *route, name string) {
@@ -118,11 +118,11 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 		accepted: m.entries.WithLabelValues(ns.Name, "accepted"),
 		repeated: m.entries.WithLabelValues(ns.Name, "repeated"),
 		unskewed: m.unskewed.WithLabelValues(ns.Name),
-		refused:  make(map[wire.Reason]prometheus.Counter),
+		rejected: make(map[wire.Reason]prometheus.Counter),
 		lost:     make(map[wire.Reason]prometheus.Counter),
 	}
-	for _, reason := range refusedReasons {
-		n.refused[reason] = m.entries.WithLabelValues(ns.Name, string(reason))
+	for _, reason := range rejectionReasons {
+		n.rejected[reason] = m.entries.WithLabelValues(ns.Name, string(reason))
 		n.lost[reason] = m.losses.WithLabelValues(ns.Name, string(reason))
 	}
 	n.lost[reasonShuttingDown] = m.losses.WithLabelValues(ns.Name, string(reasonShuttingDown))
@@ -135,20 +135,20 @@ func (s *Server) count(r *request) {
 	m := s.metrics.namespace(r.namespace)
 	for _, e := range r.answer.Results {
 		switch {
-		case e.Verdict == wire.Warning:
+		case e.Disposition == wire.Warning:
 			m.unskewed.Inc()
 			continue
 		case r.noAck:
 			m.lost[e.Reason].Inc()
 		}
-		m.refused[e.Reason].Inc()
+		m.rejected[e.Reason].Inc()
 	}
 	for i := range r.parts {
 		switch p := &r.parts[i]; {
 		case p.count == 0:
 		case p.err != nil:
-			_, reason := explain(p.err)
-			m.refused[reason].Add(float64(p.count))
+			_, reason := codesFor(p.err)
+			m.rejected[reason].Add(float64(p.count))
 			if r.noAck {
 				m.lost[lossReason(p.err)].Add(float64(p.count))
 			}
@@ -161,7 +161,7 @@ func (s *Server) count(r *request) {
 }
 
 // countDiscards counts what a client reports, once its request is in: it
-// repeats the report with a request that was refused.
+// repeats the report with a request that was rejected.
 func (s *Server) countDiscards(r *request) {
 	for _, d := range r.discards {
 		s.metrics.discards.WithLabelValues(r.namespace.Name, string(d.Reason)).Add(float64(d.Count))

@@ -9,39 +9,39 @@ import (
 
 // mixed stores entries that name their partition, so unlike produce it has to
 // look into every one of them.
-func (s *Server) mixed(ctx *fasthttp.RequestCtx, t target) *refusal {
-	return s.take(ctx, t, func(r *request, body []byte) *refusal {
+func (s *Server) mixed(ctx *fasthttp.RequestCtx, t target) *rejection {
+	return s.take(ctx, t, func(r *request, body []byte) *rejection {
 		switch mediaType(ctx) {
 		case ndjsonType:
 			return s.addMixedLines(r, body)
 		case jsonType:
 			return s.addMixedJSON(r, body)
 		}
-		return refuse(wire.CodeUnsupportedType)
+		return reject(wire.CodeUnsupportedType)
 	})
 }
 
-func (s *Server) addMixedLines(r *request, body []byte) *refusal {
+func (s *Server) addMixedLines(r *request, body []byte) *rejection {
 	lines := wire.SplitLines(body)
 	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
 		if r.count == s.cfg.MaxEntries {
 			return s.tooManyEntries()
 		}
 		if !wire.ValidJSON(line) {
-			return refusef(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels", lines.Number, wire.MaxDepth)
+			return rejectf(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels", lines.Number, wire.MaxDepth)
 		}
 		s.addMixed(r, line)
 	}
 	return notEmpty(r)
 }
 
-func (s *Server) addMixedJSON(r *request, body []byte) *refusal {
-	batch, refused := parseBatch(body)
-	if refused != nil {
-		return refused
+func (s *Server) addMixedJSON(r *request, body []byte) *rejection {
+	batch, rejected := parseBatch(body)
+	if rejected != nil {
+		return rejected
 	}
 	if batch.Form == wire.Single {
-		return refusef(wire.CodeBadJSON, "the body is an array of items, or an object whose batch is one")
+		return rejectf(wire.CodeBadJSON, "the body is an array of items, or an object whose batch is one")
 	}
 	if batch.HasSentAt {
 		r.sentAt, r.hasSentAt = batch.SentAt, true

@@ -60,7 +60,7 @@ func TestBadMixedItemsAreDroppedOneByOne(t *testing.T) {
 	}
 }
 
-func TestMixedBodiesThatCannotBeUsedAreRefusedWhole(t *testing.T) {
+func TestMixedBodiesThatCannotBeUsedAreRejectedWhole(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), func(c *Config) { c.MaxEntries = 2 })
 	item := `{"partition":"a","data":1}`
@@ -96,8 +96,8 @@ func TestMixedBodiesThatCannotBeUsedAreRefusedWhole(t *testing.T) {
 	}
 }
 
-// refusing fails the groups of the partitions it names and stores the others.
-func (f *fakeStore) refusing(errs map[string]error) {
+// rejecting fails the groups of the partitions it names and stores the others.
+func (f *fakeStore) rejecting(errs map[string]error) {
 	f.produce = func(ctx context.Context, groups []*partition.Group) {
 		var kept []*partition.Group
 		for _, g := range groups {
@@ -112,7 +112,7 @@ func (f *fakeStore) refusing(errs map[string]error) {
 func TestWhenSomePartitionsAreStoredTheOthersAreToBeRetried(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	store.refusing(map[string]error{
+	store.rejecting(map[string]error{
 		"down": partition.ErrUnavailable, "lost": fmt.Errorf("read: %w", partition.ErrUnknown), "full": partition.ErrFull,
 		"many": partition.ErrTooManyPartitions, "broken": partition.ErrBroken, "odd": errors.New("?"),
 	})
@@ -147,7 +147,7 @@ func TestWhenNoPartitionIsStoredTheRequestFails(t *testing.T) {
 		{partition.ErrBroken, partition.ErrBroken, 503, "store_unavailable", ""},
 	} {
 		store := newFake()
-		store.refusing(map[string]error{"a": c.a, "b": c.b})
+		store.rejecting(map[string]error{"a": c.a, "b": c.b})
 		r := listen(t, store, nil).post("/v1/default", body, asNDJSON)
 		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != c.outcome || r.header.Get("Retry-After") == "" {
 			t.Errorf("%v and %v: got %d %s", c.a, c.b, r.status, r.raw)
@@ -159,7 +159,7 @@ func TestAnIdempotencyKeyCountsForEachPartitionOfAMixedRequest(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	errs := map[string]error{"b": partition.ErrUnavailable}
-	store.refusing(errs)
+	store.rejecting(errs)
 	p := listen(t, store, nil)
 	body := "{\"partition\":\"a\",\"data\":1}\n{\"partition\":\"b\",\"data\":2}"
 	const key = "Idempotency-Key: k"

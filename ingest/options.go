@@ -29,27 +29,27 @@ type options struct {
 }
 
 // readOptions judges query and headers. An empty header counts as absent.
-func readOptions(ctx *fasthttp.RequestCtx) (o options, refused *refusal) {
-	if o.noAck, refused = readAck(ctx); refused != nil {
-		return o, refused
+func readOptions(ctx *fasthttp.RequestCtx) (o options, rejected *rejection) {
+	if o.noAck, rejected = readAck(ctx); rejected != nil {
+		return o, rejected
 	}
 	h := &ctx.Request.Header
-	if o.sentAt, o.hasSentAt, refused = readTime(h, headerSentAt); refused != nil {
-		return o, refused
+	if o.sentAt, o.hasSentAt, rejected = readTime(h, headerSentAt); rejected != nil {
+		return o, rejected
 	}
-	if o.eventTS, o.hasEventTS, refused = readTime(h, headerEventTS); refused != nil {
-		return o, refused
+	if o.eventTS, o.hasEventTS, rejected = readTime(h, headerEventTS); rejected != nil {
+		return o, rejected
 	}
 	if key := h.PeekCanonical(headerIdempotencyKey); len(key) > 0 {
 		if !wire.ValidIdempotencyKey(key) {
-			return o, refusef(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
+			return o, rejectf(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
 		}
 		o.idempotencyKey = string(key)
 	}
 	if value := h.PeekCanonical(headerDiscards); len(value) > 0 {
 		var ok bool
 		if o.discards, ok = wire.ParseDiscards(value); !ok {
-			return o, refusef(wire.CodeBadHeader, "X-Client-Discards is a list of reason=count, as in queue_overflow=23,stale=5")
+			return o, rejectf(wire.CodeBadHeader, "X-Client-Discards is a list of reason=count, as in queue_overflow=23,stale=5")
 		}
 	}
 	if prefer := h.PeekCanonical(headerPrefer); len(prefer) > 0 {
@@ -58,7 +58,7 @@ func readOptions(ctx *fasthttp.RequestCtx) (o options, refused *refusal) {
 	return o, nil
 }
 
-func readAck(ctx *fasthttp.RequestCtx) (none bool, refused *refusal) {
+func readAck(ctx *fasthttp.RequestCtx) (none bool, rejected *rejection) {
 	switch string(ctx.URI().QueryString()) {
 	case "", "ack=commit":
 		return false, nil
@@ -78,16 +78,16 @@ func readAck(ctx *fasthttp.RequestCtx) (none bool, refused *refusal) {
 			return true, nil
 		}
 	}
-	return false, refusef(wire.CodeBadRequest, "ack is commit or none, given once")
+	return false, rejectf(wire.CodeBadRequest, "ack is commit or none, given once")
 }
 
-func readTime(h *fasthttp.RequestHeader, name []byte) (ms int64, has bool, refused *refusal) {
+func readTime(h *fasthttp.RequestHeader, name []byte) (ms int64, has bool, rejected *rejection) {
 	value := h.PeekCanonical(name)
 	if len(value) == 0 {
 		return 0, false, nil
 	}
 	if ms, has = wire.ParseMillis(value); !has {
-		return 0, false, refusef(wire.CodeBadTime, "%s is Unix milliseconds in at most 13 digits", name)
+		return 0, false, rejectf(wire.CodeBadTime, "%s is Unix milliseconds in at most 13 digits", name)
 	}
 	return ms, true, nil
 }

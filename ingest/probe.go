@@ -17,14 +17,14 @@ const maxReads = 32
 // stats describes one partition. It costs a round trip of its own and is for
 // people and checks, not for a hot path. It counts against the token's rate as
 // one entry does.
-func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *refusal {
+func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if s.reads.Add(1) > maxReads {
 		s.reads.Add(-1)
-		return refuse(wire.CodeOverloaded)
+		return reject(wire.CodeOverloaded)
 	}
 	defer s.reads.Add(-1)
-	if refused := t.key.charge(1); refused != nil {
-		return refused
+	if rejected := t.key.charge(1); rejected != nil {
+		return rejected
 	}
 	name := string(t.partition)
 	within, cancel := context.WithTimeout(context.Background(), s.cfg.ProduceTimeout)
@@ -32,12 +32,12 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *refusal {
 	st, err := s.store.Stats(within, t.namespace, name)
 	switch {
 	case errors.Is(err, partition.ErrNoPartition):
-		return refuse(wire.CodeNoSuchPartition)
+		return reject(wire.CodeNoSuchPartition)
 	case errors.Is(err, partition.ErrFull):
-		return refuse(wire.CodeStoreFull)
+		return reject(wire.CodeStoreFull)
 	case err != nil:
 		// Unknown outcomes do not matter to a question.
-		return refuse(wire.CodeStoreUnavailable)
+		return reject(wire.CodeStoreUnavailable)
 	}
 	answer := wire.Stats{
 		Namespace: t.namespace.Name, Partition: name,
@@ -51,17 +51,17 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *refusal {
 }
 
 // livez says that the process answers, also while it shuts down.
-func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *refusal {
+func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *rejection {
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBodyString(`{"status":"ok"}`)
 	return nil
 }
 
 // readyz says whether requests are worth sending here.
-func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *refusal {
+func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if check := s.ready.Load(); check != nil {
 		if err := (*check)(); err != nil {
-			return refusef(wire.CodeNotReady, "not ready: %v", err)
+			return rejectf(wire.CodeNotReady, "not ready: %v", err)
 		}
 	}
 	return s.livez(ctx, t)

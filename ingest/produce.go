@@ -11,9 +11,9 @@ import (
 
 // produce stores the entries of one partition. Content-Type alone says which
 // form the body has, so the usual one is never parsed.
-func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *refusal {
-	return s.take(ctx, t, func(r *request, body []byte) *refusal {
-		r.addOnly(t.path)
+func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
+	return s.take(ctx, t, func(r *request, body []byte) *rejection {
+		r.setPartition(t.path)
 		switch mediaType(ctx) {
 		case ndjsonType:
 			return s.addLines(r, body)
@@ -40,7 +40,7 @@ func mediaType(ctx *fasthttp.RequestCtx) string {
 	return ""
 }
 
-func (s *Server) addLines(r *request, body []byte) *refusal {
+func (s *Server) addLines(r *request, body []byte) *rejection {
 	lines := wire.SplitLines(body)
 	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
 		if r.count == s.cfg.MaxEntries {
@@ -51,10 +51,10 @@ func (s *Server) addLines(r *request, body []byte) *refusal {
 	return notEmpty(r)
 }
 
-func (s *Server) addJSON(r *request, body []byte) *refusal {
-	batch, refused := parseBatch(body)
-	if refused != nil {
-		return refused
+func (s *Server) addJSON(r *request, body []byte) *rejection {
+	batch, rejected := parseBatch(body)
+	if rejected != nil {
+		return rejected
 	}
 	if batch.Form == wire.Single {
 		return s.addOpaque(r, body)
@@ -81,32 +81,32 @@ func (s *Server) addJSON(r *request, body []byte) *refusal {
 }
 
 // addOpaque takes the whole body as one entry.
-func (s *Server) addOpaque(r *request, body []byte) *refusal {
+func (s *Server) addOpaque(r *request, body []byte) *rejection {
 	if len(body) > s.cfg.MaxEntry {
-		return refusef(wire.CodeEntryTooLarge, "an entry is at most %d bytes", s.cfg.MaxEntry)
+		return rejectf(wire.CodeEntryTooLarge, "an entry is at most %d bytes", s.cfg.MaxEntry)
 	}
 	r.add(event{data: body, ts: r.eventTS, hasTS: r.hasEventTS}, s.cfg.MaxEntry)
 	return nil
 }
 
-func parseBatch(body []byte) (wire.Batch, *refusal) {
+func parseBatch(body []byte) (wire.Batch, *rejection) {
 	batch, err := wire.ParseBatch(body)
 	switch {
 	case errors.Is(err, wire.ErrSentAt):
-		return batch, refusef(wire.CodeBadTime, "sent_at is Unix milliseconds in at most 13 digits")
+		return batch, rejectf(wire.CodeBadTime, "sent_at is Unix milliseconds in at most 13 digits")
 	case err != nil:
-		return batch, refuse(wire.CodeBadJSON)
+		return batch, reject(wire.CodeBadJSON)
 	}
 	return batch, nil
 }
 
-func notEmpty(r *request) *refusal {
+func notEmpty(r *request) *rejection {
 	if r.count == 0 {
-		return refuse(wire.CodeEmptyBatch)
+		return reject(wire.CodeEmptyBatch)
 	}
 	return nil
 }
 
-func (s *Server) tooManyEntries() *refusal {
-	return refusef(wire.CodeTooManyEntries, "a request holds at most %d entries: send fewer", s.cfg.MaxEntries)
+func (s *Server) tooManyEntries() *rejection {
+	return rejectf(wire.CodeTooManyEntries, "a request holds at most %d entries: send fewer", s.cfg.MaxEntries)
 }

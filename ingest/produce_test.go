@@ -54,7 +54,7 @@ func TestTheFormOfABodyFollowsItsContentType(t *testing.T) {
 	}
 }
 
-func TestBodiesThatCannotBeUsedAreRefusedWhole(t *testing.T) {
+func TestBodiesThatCannotBeUsedAreRejectedWhole(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	deep := strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)
@@ -133,7 +133,7 @@ func TestBadItemsAreDroppedAndTheRestIsStored(t *testing.T) {
 	}
 }
 
-func TestStaleEntriesAreRefusedAtTheDoor(t *testing.T) {
+func TestStaleEntriesAreRejectedAtTheDoor(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	for _, c := range []struct {
@@ -166,7 +166,7 @@ func TestStaleEntriesAreRefusedAtTheDoor(t *testing.T) {
 	}
 }
 
-func TestMalformedOptionsAreRefused(t *testing.T) {
+func TestMalformedOptionsAreRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	for _, c := range []struct{ query, header, code string }{

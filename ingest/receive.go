@@ -20,91 +20,91 @@ const prefetched = 8 << 10
 // receive reads the body of an admitted request. Memory grows with what has
 // arrived, by doubling, and is reserved before it is allocated: a body that is
 // announced and does not come costs what came of it.
-func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request) ([]byte, *refusal) {
+func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
 	stream, n := ctx.Request.BodyStream(), ctx.Request.Header.ContentLength()
 	switch {
 	case stream == nil: // there is none
 		body := ctx.PostBody()
-		return body, s.hold(r, len(body))
+		return body, s.reserve(r, len(body))
 	case n < 0:
 		return s.receiveLarge(stream, s.cfg.MaxBody+1, r)
 	case n > prefetched:
-		body, refused := s.receiveLarge(stream, n, r)
-		if refused == nil && len(body) < n { // fasthttp takes this for the end
-			return nil, s.unread(io.ErrUnexpectedEOF)
+		body, rejected := s.receiveLarge(stream, n, r)
+		if rejected == nil && len(body) < n { // fasthttp takes this for the end
+			return nil, s.rejectReadError(io.ErrUnexpectedEOF)
 		}
-		return body, refused
+		return body, rejected
 	}
-	if refused := s.hold(r, n); refused != nil {
-		return nil, refused
+	if rejected := s.reserve(r, n); rejected != nil {
+		return nil, rejected
 	}
 	r.small = slices.Grow(r.small[:0], n)[:n]
 	if _, err := io.ReadFull(stream, r.small); err != nil {
-		return nil, s.unread(err)
+		return nil, s.rejectReadError(err)
 	}
 	return r.small, nil
 }
 
 // receiveLarge reads up to most bytes, or to the end of the stream.
-func (s *Server) receiveLarge(stream io.Reader, most int, r *request) ([]byte, *refusal) {
+func (s *Server) receiveLarge(stream io.Reader, most int, r *request) ([]byte, *rejection) {
 	for {
 		if len(r.large) == cap(r.large) {
-			if refused := s.enlarge(r, min(2*cap(r.large), most)); refused != nil {
-				return nil, refused
+			if rejected := s.enlarge(r, min(2*cap(r.large), most)); rejected != nil {
+				return nil, rejected
 			}
 		}
 		n, err := stream.Read(r.large[len(r.large):cap(r.large)])
 		r.large = r.large[:len(r.large)+n]
 		switch {
 		case len(r.large) > s.cfg.MaxBody:
-			refused := s.bodyTooLarge()
-			refused.close = true // nobody knows how much more there is
-			return nil, refused
+			rejected := s.bodyTooLarge()
+			rejected.close = true // nobody knows how much more there is
+			return nil, rejected
 		case errors.Is(err, io.EOF):
-			s.arrived(r)
+			s.bodyComplete(r)
 			return r.large, nil
 		case err != nil:
-			return nil, s.unread(err)
+			return nil, s.rejectReadError(err)
 		}
 	}
 }
 
 // enlarge moves a body that is still arriving into a buffer of n bytes or more.
 // While it is copied both are there.
-func (s *Server) enlarge(r *request, n int) *refusal {
+func (s *Server) enlarge(r *request, n int) *rejection {
 	before := cap(r.large)
-	if refused := s.await(r, before+bufferSize(n)); refused != nil {
-		return refused
+	if rejected := s.reserveIncomplete(r, before+bufferSize(n)); rejected != nil {
+		return rejected
 	}
 	buffer := append(s.buffers.get(n), r.large...)
 	s.buffers.put(r.large)
 	r.large = buffer
-	return s.await(r, cap(buffer))
+	return s.reserveIncomplete(r, cap(buffer))
 }
 
 // await raises what a body has reserved while it arrives to total bytes. All of
 // them together may have half of the budget: who sends slowly, or never ends,
 // leaves the other half to those whose requests are there.
-func (s *Server) await(r *request, total int) *refusal {
-	more := int64(total) - r.awaited
-	if s.awaited.Add(more) > s.cfg.MaxInflightBytes/2 && more > 0 {
-		s.awaited.Add(-more)
-		return refuse(wire.CodeOverloaded)
+func (s *Server) reserveIncomplete(r *request, total int) *rejection {
+	more := int64(total) - r.incomplete
+	if s.incomplete.Add(more) > s.cfg.MaxInflightBytes/2 && more > 0 {
+		s.incomplete.Add(-more)
+		return reject(wire.CodeOverloaded)
 	}
-	r.awaited += more
-	return s.hold(r, total)
+	r.incomplete += more
+	return s.reserve(r, total)
 }
 
 // arrived ends the wait for a body, in whatever way.
-func (s *Server) arrived(r *request) {
-	if r.awaited != 0 {
-		s.awaited.Add(-r.awaited)
-		r.awaited = 0
+func (s *Server) bodyComplete(r *request) {
+	if r.incomplete != 0 {
+		s.incomplete.Add(-r.incomplete)
+		r.incomplete = 0
 	}
 }
 
 // forget gives the buffer of a large body back, once its entries are encoded.
-func (s *Server) forget(r *request) {
+func (s *Server) releaseBody(r *request) {
 	s.buffers.put(r.large)
 	r.large = nil
 }
@@ -118,8 +118,8 @@ func (s *Server) finishBody(ctx *fasthttp.RequestCtx) bool {
 		return true
 	}
 	// A stream that has ended says so again and again.
-	buffer := scraps.Get().(*[4 << 10]byte)
-	defer scraps.Put(buffer)
+	buffer := discardBuffers.Get().(*[4 << 10]byte)
+	defer discardBuffers.Put(buffer)
 	for left := largeBody; left > 0; {
 		n, err := stream.Read(buffer[:min(left, len(buffer))])
 		left -= n
@@ -130,7 +130,7 @@ func (s *Server) finishBody(ctx *fasthttp.RequestCtx) bool {
 	return false
 }
 
-var scraps = sync.Pool{New: func() any { return new([4 << 10]byte) }}
+var discardBuffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
 // buffers keeps some body buffers for the next large bodies. What it keeps is
 // bounded, and is never taken for a body of which less has arrived than half.
@@ -138,15 +138,15 @@ type buffers [7]chan []byte // of 16 KiB, 32 KiB … 1 MiB
 
 const (
 	smallestBuffer = 16 << 10
-	keptBuffers    = 1 << 20 // bytes of each size
+	keptPerSize    = 1 << 20 // bytes of each size
 	// buffersMemory is all that it keeps, in bytes.
-	buffersMemory = int64(len(buffers{})) * keptBuffers
+	buffersMemory = int64(len(buffers{})) * keptPerSize
 )
 
 func newBuffers() *buffers {
 	var b buffers
 	for i := range b {
-		b[i] = make(chan []byte, keptBuffers/(smallestBuffer<<i))
+		b[i] = make(chan []byte, keptPerSize/(smallestBuffer<<i))
 	}
 	return &b
 }

@@ -56,14 +56,14 @@ func TestABodyThatIsAnnouncedCostsWhatOfItHasArrived(t *testing.T) {
 				all = append(all, p.sends(text))
 			}
 			eventually(t, func() bool { return p.inflight.Load() == conns*most })
-			if got := p.awaited.Load(); got != conns*most {
+			if got := p.incomplete.Load(); got != conns*most {
 				t.Errorf("%s over %s: %d bytes are awaited, want all", name, over, got)
 			}
 			p.post("/v1/default/p", "x").expect(t, 200, "")
 			for _, c := range all {
 				c.Close()
 			}
-			eventually(t, func() bool { return p.inflight.Load() == 0 && p.awaited.Load() == 0 })
+			eventually(t, func() bool { return p.inflight.Load() == 0 && p.incomplete.Load() == 0 })
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestABodyGivesBackWhatItReservedHoweverItEnds(t *testing.T) {
 	}{
 		"accepted":        {request11("POST /v1/default/p", length, body), 200},
 		"not waited for":  {request11("POST /v1/default/p?ack=none", length, body), 202},
-		"refused":         {request11("POST /v1/default/p", "Content-Length: 40000\r\n", body[:40_000]), 413},
+		"rejected":        {request11("POST /v1/default/p", "Content-Length: 40000\r\n", body[:40_000]), 413},
 		"corrupt":         {request11("POST /v1/default/p", "Content-Encoding: gzip\r\nContent-Length: 40000\r\n", body[:40_000]), 400},
 		"too slow":        {request11("POST /v1/default/p", length, body[:100_000]), 408},
 		"a broken chunk":  {request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "9c40\r\n"+body[:40_000]+"xx"), 400},
@@ -91,7 +91,7 @@ func TestABodyGivesBackWhatItReservedHoweverItEnds(t *testing.T) {
 				t.Errorf("%s: got %d, want %d", name, got, c.want)
 			}
 		}
-		eventually(t, func() bool { return p.inflight.Load() == 0 && p.awaited.Load() == 0 })
+		eventually(t, func() bool { return p.inflight.Load() == 0 && p.incomplete.Load() == 0 })
 	}
 
 	ctx := contextFor("/v1/default/p", ndjsonType, []byte(body))
@@ -102,7 +102,7 @@ func TestABodyGivesBackWhatItReservedHoweverItEnds(t *testing.T) {
 			}
 		}()
 		namespace := p.store.namespaces["default"]
-		p.take(ctx, target{namespace: namespace}, func(*request, []byte) *refusal {
+		p.take(ctx, target{namespace: namespace}, func(*request, []byte) *rejection {
 			if p.inflight.Load() == 0 {
 				t.Error("nothing is reserved, which proves nothing")
 			}
@@ -137,7 +137,7 @@ func TestWhoNeverEndsHisBodyLeavesRoomForWhoDoes(t *testing.T) {
 	for range 30 {
 		p.sends(request11("POST /v1/default/p", "Content-Length: 1048576\r\n", strings.Repeat("x", 600<<10)))
 	}
-	// Each of them holds 1 MiB, or is refused.
+	// Each of them holds 1 MiB, or is rejected.
 	eventually(t, func() bool {
 		if got := p.inflight.Load(); got > share {
 			t.Errorf("%d bytes are held by bodies to come, want half of %d at most", got, 2*share)

@@ -35,10 +35,10 @@ type request struct {
 	answer wire.Answer
 	out    []byte // encoded answer
 
-	held    int64         // bytes reserved of the budget
-	awaited int64         // those of them that count as a body not complete
-	pending atomic.Int32  // parts without a result
-	done    chan struct{} // one token when there are none left, for requests that are waited for
+	reserved   int64         // bytes reserved of the budget
+	incomplete int64         // those of them that count as a body not complete
+	pending    atomic.Int32  // parts without a result
+	done       chan struct{} // one token when there are none left, for requests that are waited for
 }
 
 // span is one encoded entry: encoded[previous end:end].
@@ -67,8 +67,8 @@ type part struct {
 // Buffers that grew past these are not kept: one large request must not pin
 // its memory in the pool.
 const (
-	keepBytes   = 256 << 10
-	keepEntries = 1024
+	maxPooledBytes   = 256 << 10
+	maxPooledEntries = 1024
 )
 
 func newRequest() *request {
@@ -82,11 +82,11 @@ func (r *request) reset() {
 	clear(r.byName)
 	*r = request{
 		small:    r.small[:0],
-		inflated: keep(r.inflated, keepBytes), encoded: keep(r.encoded, keepBytes),
-		spans: keep(r.spans, keepEntries), entries: keep(r.entries, keepEntries),
-		parts: keep(r.parts, keepEntries), byName: r.byName, names: r.names, name: r.name[:0],
-		answer: wire.Answer{Results: keep(r.answer.Results, keepEntries)},
-		out:    keep(r.out, keepBytes), done: r.done,
+		inflated: keep(r.inflated, maxPooledBytes), encoded: keep(r.encoded, maxPooledBytes),
+		spans: keep(r.spans, maxPooledEntries), entries: keep(r.entries, maxPooledEntries),
+		parts: keep(r.parts, maxPooledEntries), byName: r.byName, names: r.names, name: r.name[:0],
+		answer: wire.Answer{Results: keep(r.answer.Results, maxPooledEntries)},
+		out:    keep(r.out, maxPooledBytes), done: r.done,
 	}
 }
 
@@ -106,14 +106,14 @@ type event struct {
 	hasTS     bool
 }
 
-// addOnly makes a part for the one partition of an unmixed request.
-func (r *request) addOnly(path []byte) {
+// setPartition makes a part for the one partition of an unmixed request.
+func (r *request) setPartition(path []byte) {
 	r.name = append(r.name, path...)
 	r.parts = append(r.parts, part{request: r, name: unsafe.String(unsafe.SliceData(r.name), len(r.name))})
 }
 
-// partOf returns the part for a partition of a mixed request.
-func (r *request) partOf(name string) int32 {
+// partFor returns the part for a partition of a mixed request.
+func (r *request) partFor(name string) int32 {
 	if i, known := r.byName[name]; known {
 		return i
 	}
@@ -138,21 +138,21 @@ func (r *request) add(e event, maxEntry int) {
 		r.drop(wire.ReasonBadID)
 		return
 	}
-	at, verdict := stamps{
+	at, check := eventTimes{
 		received: r.received,
 		sent:     r.sentAt, hasSent: r.hasSentAt,
-		ts: e.ts, hasT: e.hasTS,
-	}.occurred(r.namespace.Policy.MaxAge)
+		ts: e.ts, hasTS: e.hasTS,
+	}.eventTime(r.namespace.Policy.MaxAge)
 	switch {
-	case verdict == stale && r.idempotencyKey == "":
+	case check == stale && r.idempotencyKey == "":
 		r.drop(wire.ReasonStale)
 		return
-	case verdict == unskewed:
+	case check == unskewed:
 		r.note(wire.Warning, wire.ReasonUnskewed)
 	}
 	to := int32(0)
 	if e.partition != "" {
-		to = r.partOf(e.partition)
+		to = r.partFor(e.partition)
 	}
 	r.encoded = partition.AppendEntry(r.encoded, at, e.id, e.data)
 	r.spans = append(r.spans, span{end: len(r.encoded), part: to, index: int32(r.count)})
@@ -160,15 +160,15 @@ func (r *request) add(e event, maxEntry int) {
 	r.count++
 }
 
-// drop notes that the next entry is refused for good.
+// drop notes that the next entry is rejected for good.
 func (r *request) drop(why wire.Reason) {
 	r.note(wire.Drop, why)
 	r.answer.Rejected++
 	r.count++
 }
 
-func (r *request) note(verdict wire.Verdict, why wire.Reason) {
-	r.answer.Results = append(r.answer.Results, wire.Result{Index: r.count, Verdict: verdict, Reason: why})
+func (r *request) note(disposition wire.Disposition, why wire.Reason) {
+	r.answer.Results = append(r.answer.Results, wire.Result{Index: r.count, Disposition: disposition, Reason: why})
 }
 
 // seal cuts the encoded bytes into slices, now that they no longer move, and
@@ -216,15 +216,15 @@ func (r *request) collect() (stored int) {
 func (r *request) noteRetries() {
 	for _, s := range r.spans {
 		if err := r.parts[s.part].err; err != nil {
-			_, reason := explain(err)
-			r.answer.Results = append(r.answer.Results, wire.Result{Index: int(s.index), Verdict: wire.Retry, Reason: reason})
+			_, reason := codesFor(err)
+			r.answer.Results = append(r.answer.Results, wire.Result{Index: int(s.index), Disposition: wire.Retry, Reason: reason})
 		}
 	}
 	slices.SortStableFunc(r.answer.Results, func(a, b wire.Result) int {
 		if a.Index != b.Index {
 			return cmp.Compare(a.Index, b.Index)
 		}
-		return cmp.Compare(a.Verdict, b.Verdict) // "retry" < "warning"
+		return cmp.Compare(a.Disposition, b.Disposition) // "retry" < "warning"
 	})
 	r.answer.Results = slices.CompactFunc(r.answer.Results, func(a, b wire.Result) bool { return a.Index == b.Index })
 }

@@ -16,7 +16,7 @@ type route struct {
 	name    string // in metrics
 	method  string // a GET also answers HEAD
 	pattern string
-	serve   func(*Server, *fasthttp.RequestCtx, target) *refusal
+	serve   func(*Server, *fasthttp.RequestCtx, target) *rejection
 }
 
 const (
@@ -41,40 +41,40 @@ type target struct {
 	key       *key   // of the token; nil where the namespace is open
 	path      []byte // "namespace/partition" or "namespace"
 	partition []byte
-	unread    bool // a body was announced, and nobody will read it
+	skipBody  bool // a body was announced, and nobody will read it
 }
 
 // admit judges everything that needs no body, from the outside in: framing,
 // method, path, then whose namespace it is and who asks. A client that asks with
-// Expect: 100-continue is refused here before it sends anything.
-func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (refused *refusal) {
+// Expect: 100-continue is rejected here before it sends anything.
+func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) (rejected *rejection) {
 	var length int
-	length, t.unread = bodyLength(&ctx.Request.Header)
+	length, t.skipBody = bodyLength(&ctx.Request.Header)
 	if tooManyHeaders(&ctx.Request.Header) {
-		return &refusal{code: wire.CodeHeadersTooLarge, close: true}
+		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
 	}
-	if refused = checkFraming(&ctx.Request.Header); refused != nil {
-		return refused
+	if rejected = checkFraming(&ctx.Request.Header); rejected != nil {
+		return rejected
 	}
-	if refused := t.choose(ctx); refused != nil {
-		return refused
+	if rejected := t.match(ctx); rejected != nil {
+		return rejected
 	}
 	if length > s.cfg.MaxBody {
 		return s.bodyTooLarge()
 	}
 	switch {
-	case s.closing.Load() && t.route.pattern != "/livez":
-		return refuse(wire.CodeShuttingDown)
+	case s.stopping.Load() && t.route.pattern != "/livez":
+		return reject(wire.CodeShuttingDown)
 	case len(t.path) == 0:
 		return nil
 	}
 	name, _, _ := bytes.Cut(t.path, []byte{'/'})
 	// The name is only looked up, so it need not be copied.
 	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
-	if t.key, refused = s.keyring.check(t.namespace, &ctx.Request.Header); refused == nil && t.unread {
-		return refuse(wire.CodeOverloaded)
+	if t.key, rejected = s.keyring.check(t.namespace, &ctx.Request.Header); rejected == nil && t.skipBody {
+		return reject(wire.CodeOverloaded)
 	}
-	return refused
+	return rejected
 }
 
 // single are the headers that say one thing. Of two, a proxy may have judged
@@ -84,17 +84,17 @@ var single = []string{
 	"Idempotency-Key", "X-Client-Discards", "X-Event-Ts", "X-Sent-At",
 }
 
-// checkFraming refuses what two HTTP implementations might read as different
+// checkFraming rejects what two HTTP implementations might read as different
 // requests. fasthttp lets these through: both lengths at once (it serves the
 // rest as a second request), an identity transfer coding, folded headers and
 // bare line feeds, any version that looks like HTTP/d.d, and headers that are
 // repeated.
-func checkFraming(h *fasthttp.RequestHeader) *refusal {
+func checkFraming(h *fasthttp.RequestHeader) *rejection {
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
-		return &refusal{code: wire.CodeVersionUnsupported, close: true}
+		return &rejection{code: wire.CodeVersionUnsupported, close: true}
 	}
-	bad := func(message string) *refusal {
-		return &refusal{code: wire.CodeBadRequest, message: message, close: true}
+	bad := func(message string) *rejection {
+		return &rejection{code: wire.CodeBadRequest, message: message, close: true}
 	}
 	hasLength, hasCoding := false, false
 	seen, repeated := 0, -1 // of single: a bit each, and which one
@@ -111,7 +111,7 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 		switch line[0] {
 		case 'a', 'A', 'c', 'C', 'i', 'I', 'x', 'X':
 			for i, header := range single {
-				if names(line, header) {
+				if isHeader(line, header) {
 					if seen&(1<<i) != 0 {
 						repeated = i
 					}
@@ -123,9 +123,9 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 		case ' ', '\t':
 			return bad("a header must not continue on the next line")
 		case 'c', 'C':
-			hasLength = hasLength || names(line, "Content-Length")
+			hasLength = hasLength || isHeader(line, "Content-Length")
 		case 't', 'T':
-			if names(line, "Transfer-Encoding") {
+			if isHeader(line, "Transfer-Encoding") {
 				hasCoding = true
 				coding := bytes.Trim(line[len("Transfer-Encoding:"):], " \t")
 				if !bytes.EqualFold(coding, []byte("chunked")) {
@@ -138,31 +138,31 @@ func checkFraming(h *fasthttp.RequestHeader) *refusal {
 		return bad("send either Content-Length or Transfer-Encoding")
 	}
 	if repeated >= 0 {
-		return refusef(wire.CodeBadHeader, "%s is given twice: send it once", single[repeated])
+		return rejectf(wire.CodeBadHeader, "%s is given twice: send it once", single[repeated])
 	}
 	return nil
 }
 
 // names reports whether a header line is of that header.
-func names(line []byte, header string) bool {
+func isHeader(line []byte, header string) bool {
 	return len(line) > len(header) && line[len(header)] == ':' &&
 		strings.EqualFold(unsafe.String(unsafe.SliceData(line), len(header)), header)
 }
 
 // choose finds the route of a request by its method and target.
-func (t *target) choose(ctx *fasthttp.RequestCtx) *refusal {
+func (t *target) match(ctx *fasthttp.RequestCtx) *rejection {
 	uri := ctx.URI()
-	pattern, refused := t.parsePath(uri.Path(), uri.PathOriginal())
-	if refused == nil && !plainTarget(ctx.RequestURI()) {
-		refused = refusef(wire.CodeBadRequest, "the request target is a path that begins with one slash, and has no #fragment")
+	pattern, rejected := t.parsePath(uri.Path(), uri.PathOriginal())
+	if rejected == nil && !validTarget(ctx.RequestURI()) {
+		rejected = rejectf(wire.CodeBadRequest, "the request target is a path that begins with one slash, and has no #fragment")
 	}
-	return t.chooseRoute(pattern, ctx.Method(), refused)
+	return t.matchRoute(pattern, ctx.Method(), rejected)
 }
 
-// plainTarget reports whether a request target is one that HTTP knows: a path,
+// validTarget reports whether a request target is one that HTTP knows: a path,
 // or a whole http URL as sent to proxies. fasthttp also takes //host/path and
 // any other scheme, and cuts off a fragment: to a guard before us, another path.
-func plainTarget(raw []byte) bool {
+func validTarget(raw []byte) bool {
 	if bytes.IndexByte(raw, '#') >= 0 {
 		return false
 	}
@@ -176,9 +176,9 @@ func plainTarget(raw []byte) bool {
 // parsePath finds the pattern of a path and its names. Only the canonical
 // spelling is taken: fasthttp decodes %2e%2e and resolves //, and what two
 // programs spell differently they may also guard differently.
-func (t *target) parsePath(path, original []byte) (pattern string, refused *refusal) {
+func (t *target) parsePath(path, original []byte) (pattern string, rejected *rejection) {
 	if !bytes.Equal(path, original) {
-		return "", refusef(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
+		return "", rejectf(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
 	}
 	rest, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	if !isV1 {
@@ -188,20 +188,20 @@ func (t *target) parsePath(path, original []byte) (pattern string, refused *refu
 	namespace, name, hasPartition := bytes.Cut(rest, []byte{'/'})
 	switch {
 	case !partition.ValidNamespace(namespace):
-		refused = refuse(wire.CodeBadNamespace)
+		rejected = reject(wire.CodeBadNamespace)
 	case hasPartition && !partition.ValidPartition(name):
-		refused = refuse(wire.CodeBadPartition)
+		rejected = reject(wire.CodeBadPartition)
 	}
 	if !hasPartition {
-		return patternNamespace, refused
+		return patternNamespace, rejected
 	}
 	t.partition = name
-	return patternPartition, refused
+	return patternPartition, rejected
 }
 
-// chooseRoute finds the row. A wrong method is reported before a wrong path: a
+// matchRoute finds the row. A wrong method is reported before a wrong path: a
 // scanner that sends TRACE learns what is allowed and nothing else.
-func (t *target) chooseRoute(pattern string, method []byte, refused *refusal) *refusal {
+func (t *target) matchRoute(pattern string, method []byte, rejected *rejection) *rejection {
 	if string(method) == fasthttp.MethodHead {
 		method = []byte(fasthttp.MethodGet)
 	}
@@ -215,22 +215,22 @@ func (t *target) chooseRoute(pattern string, method []byte, refused *refusal) *r
 		}
 		if r.method == string(method) {
 			t.route = r
-			return refused
+			return rejected
 		}
-		allow = append(allow, allowed(r.method))
+		allow = append(allow, allowHeader(r.method))
 	}
 	switch {
 	case !known && allow == nil:
-		return &refusal{code: wire.CodeMethodNotAllowed, allow: "GET, HEAD, POST"}
+		return &rejection{code: wire.CodeMethodNotAllowed, allow: "GET, HEAD, POST"}
 	case allow != nil:
-		return &refusal{code: wire.CodeMethodNotAllowed, allow: strings.Join(allow, ", ")}
-	case refused != nil:
-		return refused
+		return &rejection{code: wire.CodeMethodNotAllowed, allow: strings.Join(allow, ", ")}
+	case rejected != nil:
+		return rejected
 	}
-	return refuse(wire.CodeNoSuchRoute)
+	return reject(wire.CodeNoSuchRoute)
 }
 
-func allowed(method string) string {
+func allowHeader(method string) string {
 	if method == fasthttp.MethodGet {
 		return "GET, HEAD"
 	}

@@ -35,7 +35,7 @@ func FuzzPath(f *testing.F) {
 		ctx.Request.Header.SetRequestURIBytes(raw)
 		ctx.Request.Header.SetMethod(fasthttp.MethodPost)
 		var to target
-		if to.choose(&ctx) != nil {
+		if to.match(&ctx) != nil {
 			return
 		}
 		path, _, _ := strings.Cut(string(raw), "?")
@@ -70,8 +70,8 @@ func FuzzFraming(f *testing.F) {
 		r := newRequest()
 		defer s.release(r)
 		_, unread := bodyLength(&ctx.Request.Header)
-		body, refused := s.receive(ctx, r)
-		if unread || refused != nil || checkFraming(&ctx.Request.Header) != nil {
+		body, rejected := s.receive(ctx, r)
+		if unread || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return
 		}
@@ -98,7 +98,7 @@ func FuzzFraming(f *testing.F) {
 		for i, got := range bodies {
 			req, err := http.ReadRequest(in)
 			if err != nil {
-				return // net/http refuses what we take; nobody is misled
+				return // net/http rejects what we take; nobody is misled
 			}
 			want, err := io.ReadAll(req.Body)
 			if err != nil {

@@ -33,22 +33,22 @@ type Store interface {
 // Server is the data port. Serve and Shutdown may be called once each, in any
 // order; further Shutdowns wait for the first.
 type Server struct {
-	cfg      Config
-	store    Store
-	log      *zap.Logger
-	metrics  *metrics
-	http     *fasthttp.Server
-	keyring  *keyring
-	inflater *inflater
-	lanes    *lanes
-	requests sync.Pool
-	buffers  *buffers
-	inflight atomic.Int64 // bytes, see Config.MaxInflightBytes
-	awaited  atomic.Int64 // those of inflight that hold bodies which are not complete
-	conns    atomic.Int64 // open connections
-	reads    atomic.Int64 // of partitions, at this moment
-	ready    atomic.Pointer[func() error]
-	closing  atomic.Bool
+	cfg        Config
+	store      Store
+	log        *zap.Logger
+	metrics    *metrics
+	http       *fasthttp.Server
+	keyring    *keyring
+	inflater   *inflater
+	lanes      *lanes
+	requests   sync.Pool
+	buffers    *buffers
+	inflight   atomic.Int64 // bytes, see Config.MaxInflightBytes
+	incomplete atomic.Int64 // those of inflight that hold bodies which are not complete
+	conns      atomic.Int64 // open connections
+	reads      atomic.Int64 // of partitions, at this moment
+	ready      atomic.Pointer[func() error]
+	stopping   atomic.Bool
 
 	losses losses
 
@@ -85,8 +85,8 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)
 	s.http = &fasthttp.Server{
 		Handler:        s.handle,
-		HeaderReceived: s.early,
-		ErrorHandler:   s.unreadable,
+		HeaderReceived: s.headerReceived,
+		ErrorHandler:   s.handleReadError,
 		ExpectHandler:  s.expect,
 		ConnState:      sent,
 		Logger:         connLog{log},
@@ -115,7 +115,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 // returns an error when ln fails; Shutdown is still due.
 func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
-	if s.closing.Load() {
+	if s.stopping.Load() {
 		s.mu.Unlock()
 		return ln.Close()
 	}
@@ -129,7 +129,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Unlock()
 
 	defer close(s.served)
-	if err := s.http.Serve(s.ln); err != nil && !s.closing.Load() {
+	if err := s.http.Serve(s.ln); err != nil && !s.stopping.Load() {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return nil
@@ -149,13 +149,13 @@ func sent(c net.Conn, state fasthttp.ConnState) {
 func (s *Server) SetReady(check func() error) { s.ready.Store(&check) }
 
 // Shutdown stops listening, lets requests finish (new ones on open connections
-// are refused), then flushes what ?ack=none left in the lanes and stops them.
-// When ctx ends first, what is unfinished is refused or cut off, and its error
+// are rejected), then flushes what ?ack=none left in the lanes and stops them.
+// When ctx ends first, what is unfinished is rejected or cut off, and its error
 // returned, and what ?ack=none lost is logged. Nothing of the server runs
 // afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.closing.Store(true)
+	s.stopping.Store(true)
 	ln, served := s.ln, s.served
 	s.mu.Unlock()
 	if ln == nil {
@@ -176,24 +176,24 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.refuse(ctx, t.route, &refusal{code: wire.CodeInternal, close: true})
+			s.reject(ctx, t.route, &rejection{code: wire.CodeInternal, close: true})
 		}
 	}()
-	refused := s.admit(ctx, &t)
-	if refused == nil {
-		refused = t.route.serve(s, ctx, t)
+	rejected := s.admit(ctx, &t)
+	if rejected == nil {
+		rejected = t.route.serve(s, ctx, t)
 	}
-	if refused != nil {
+	if rejected != nil {
 		// There is nothing more to come from a client that was too slow.
-		if !refused.close && refused.code != wire.CodeRequestTimeout {
-			refused.close = t.unread || !s.finishBody(ctx)
+		if !rejected.close && rejected.code != wire.CodeRequestTimeout {
+			rejected.close = t.skipBody || !s.finishBody(ctx)
 		}
-		s.refuse(ctx, t.route, refused)
+		s.reject(ctx, t.route, rejected)
 		return
 	}
-	if t.unread || !s.finishBody(ctx) { // of a GET
+	if t.skipBody || !s.finishBody(ctx) { // of a GET
 		ctx.SetConnectionClose()
-		lingering(ctx)
+		lingerOnClose(ctx)
 	}
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }
@@ -209,62 +209,62 @@ func (s *Server) panicked(v any) bool {
 	return true
 }
 
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, at *route, r *refusal) {
+func (s *Server) reject(ctx *fasthttp.RequestCtx, at *route, r *rejection) {
 	r.write(ctx)
-	s.metrics.refusals[r.code].Inc()
+	s.metrics.rejections[r.code].Inc()
 	s.metrics.request(at, ctx.Response.StatusCode())
 }
 
-// expect decides over "Expect: 100-continue": a request that is refused anyway
+// expect decides over "Expect: 100-continue": a request that is rejected anyway
 // never sends its body. fasthttp writes the response as it finds it.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) (status int) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.refuse(ctx, t.route, &refusal{code: wire.CodeInternal, close: true})
+			s.reject(ctx, t.route, &rejection{code: wire.CodeInternal, close: true})
 			status = ctx.Response.StatusCode()
 		}
 	}()
-	if refused := s.admit(ctx, &t); refused != nil {
-		refused.close = true // the client may send the body all the same
-		s.refuse(ctx, t.route, refused)
+	if rejected := s.admit(ctx, &t); rejected != nil {
+		rejected.close = true // the client may send the body all the same
+		s.reject(ctx, t.route, rejected)
 		return ctx.Response.StatusCode()
 	}
 	return fasthttp.StatusContinue
 }
 
 // unreadable answers what fasthttp could not read; the connection is closed.
-func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // by us, while it was silent: there was no request
 	}
 	defer func() {
 		if s.panicked(recover()) {
-			s.refuse(ctx, nil, &refusal{code: wire.CodeInternal, close: true})
+			s.reject(ctx, nil, &rejection{code: wire.CodeInternal, close: true})
 		}
 	}()
 	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
-		s.noHandshake(err)
+		s.handshakeFailed(err)
 		return
 	}
-	s.refuse(ctx, nil, s.unread(err))
+	s.reject(ctx, nil, s.rejectReadError(err))
 }
 
 // unread says why a request could not be read to its end.
-func (s *Server) unread(err error) *refusal {
+func (s *Server) rejectReadError(err error) *rejection {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
-		return &refusal{code: wire.CodeHeadersTooLarge, close: true}
+		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
 	case timedOut(err):
-		return refuse(wire.CodeRequestTimeout)
+		return reject(wire.CodeRequestTimeout)
 	}
-	return &refusal{code: wire.CodeBadRequest, close: true}
+	return &rejection{code: wire.CodeBadRequest, close: true}
 }
 
-// noHandshake ends a connection whose TLS handshake failed. There is nobody to
+// handshakeFailed ends a connection whose TLS handshake failed. There is nobody to
 // tell but a client that spoke plain HTTP.
-func (s *Server) noHandshake(err error) {
+func (s *Server) handshakeFailed(err error) {
 	s.metrics.handshakes.Inc()
 	var first tls.RecordHeaderError
 	if !errors.As(err, &first) || first.Conn == nil {
@@ -272,8 +272,8 @@ func (s *Server) noHandshake(err error) {
 	}
 	if c, ok := first.Conn.(*conn); ok {
 		c.linger.Store(true)
-		s.metrics.refusals[wire.CodeBadRequest].Inc()
-		_, _ = c.Write(rawRefusal(wire.CodeBadRequest, "this port speaks TLS: use https"))
+		s.metrics.rejections[wire.CodeBadRequest].Inc()
+		_, _ = c.Write(rawRejection(wire.CodeBadRequest, "this port speaks TLS: use https"))
 	}
 }
 

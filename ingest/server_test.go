@@ -91,7 +91,7 @@ func TestAStoreWithoutAClockIsUnavailable(t *testing.T) {
 	p.post("/v1/default", `{"partition":"a","data":1}`, asNDJSON).expect(t, 503, "store_unavailable")
 }
 
-func TestShutdownFinishesRequestsAndRefusesNewOnes(t *testing.T) {
+func TestShutdownFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	entered, open := store.gated()
@@ -114,7 +114,7 @@ func TestShutdownFinishesRequestsAndRefusesNewOnes(t *testing.T) {
 	for range 2 {
 		go func() { shut <- p.Shutdown(context.Background()) }()
 	}
-	eventually(t, p.closing.Load)
+	eventually(t, p.stopping.Load)
 	if _, err := io.WriteString(half, "Content-Length: 1\r\n\r\nx"); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestShutdownFlushesWhatWasNotAcknowledged(t *testing.T) {
 	<-entered
 	shut := make(chan error)
 	go func() { shut <- p.Shutdown(context.Background()) }()
-	eventually(t, p.closing.Load)
+	eventually(t, p.stopping.Load)
 	open()
 	if err := <-shut; err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestShutdownFlushesWhatWasNotAcknowledged(t *testing.T) {
 	}
 }
 
-func TestAShutdownThatRunsOutOfTimeRefusesTheRest(t *testing.T) {
+func TestAShutdownThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	entered := make(chan struct{}, 1)
@@ -196,8 +196,8 @@ func TestAShutdownThatRunsOutOfTimeRefusesTheRest(t *testing.T) {
 	if err := p.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if unknown, refused := p.metric("unacked_losses_total", "default", "unknown"), p.metric("unacked_losses_total", "default", "shutting_down"); unknown != 1 || refused != 6 {
-		t.Errorf("counted %v unknown, %v refused; want 1 and 6", unknown, refused)
+	if unknown, rejected := p.metric("unacked_losses_total", "default", "unknown"), p.metric("unacked_losses_total", "default", "shutting_down"); unknown != 1 || rejected != 6 {
+		t.Errorf("counted %v unknown, %v rejected; want 1 and 6", unknown, rejected)
 	}
 	_ = p.Shutdown(context.Background())
 	lost := logged.FilterMessage("shutdown loses entries that were answered 202").All()
@@ -313,7 +313,7 @@ func TestAListenerThatFailsEndsServe(t *testing.T) {
 	}
 }
 
-func TestConnectionsPastTheBoundAreRefusedInOurWords(t *testing.T) {
+func TestConnectionsPastTheBoundAreRejectedInOurWords(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), func(c *Config) { c.MaxConns = 2 })
 	var held []net.Conn
@@ -326,7 +326,7 @@ func TestConnectionsPastTheBoundAreRefusedInOurWords(t *testing.T) {
 		held = append(held, c)
 	}
 	eventually(t, func() bool { return p.conns.Load() == 2 })
-	r, closed := p.raw("") // refused before it says anything
+	r, closed := p.raw("") // rejected before it says anything
 	if r.expect(t, 503, "overloaded"); !closed || r.header.Get("Retry-After") == "" {
 		t.Errorf("got %v, closed %v", r.header, closed)
 	}
@@ -345,7 +345,7 @@ func TestBrokenPartitionsAreLoggedLoudlyButNotOften(t *testing.T) {
 	for range 20 {
 		p.post("/v1/default/p", "secret payload").expect(t, 503, "store_unavailable")
 	}
-	if n := logs.FilterMessage("store refuses partition").Len(); n == 0 || n > 5 {
+	if n := logs.FilterMessage("store rejects partition").Len(); n == 0 || n > 5 {
 		t.Errorf("logged %d times", n)
 	}
 	for _, e := range logs.All() {

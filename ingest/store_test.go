@@ -78,7 +78,7 @@ func TestWhatIsAcknowledgedIsStored(t *testing.T) {
 	policy := partition.DefaultPolicy()
 	policy.Capacity = 1_000_000
 	p, store, redis := onRedis(t, policy, func(c *Config) { c.ProduceTimeout = 300 * time.Millisecond })
-	var acked, unknown, refused atomic.Int64
+	var acked, unknown, rejected atomic.Int64
 	var wg sync.WaitGroup
 	var stop atomic.Bool
 	for w := range 8 {
@@ -91,7 +91,7 @@ func TestWhatIsAcknowledgedIsStored(t *testing.T) {
 				case r.body.Outcome == "unknown":
 					unknown.Add(3)
 				case r.status == 503:
-					refused.Add(3)
+					rejected.Add(3)
 				default:
 					t.Errorf("got %d %s", r.status, r.raw)
 				}

@@ -12,7 +12,7 @@ import (
 
 // take is what all produce requests share: options and body in, entries added
 // by the form's own function, then the lanes, then the answer.
-func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []byte) *refusal) *refusal {
+func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []byte) *rejection) *rejection {
 	r := s.requests.Get().(*request)
 	ours := true
 	defer func() {
@@ -20,43 +20,43 @@ func (s *Server) take(ctx *fasthttp.RequestCtx, t target, add func(*request, []b
 			s.release(r)
 		}
 	}()
-	var refused *refusal
-	if r.options, refused = readOptions(ctx); refused != nil {
-		return refused
+	var rejected *rejection
+	if r.options, rejected = readOptions(ctx); rejected != nil {
+		return rejected
 	}
 	r.namespace, r.key = t.namespace, t.key
-	if refused = t.key.spent(); refused != nil {
-		return refused
+	if rejected = t.key.checkRate(); rejected != nil {
+		return rejected
 	}
 	if len(t.partition) > 0 && t.key.admit(unsafe.String(unsafe.SliceData(t.partition), len(t.partition))) != nil {
-		return t.key.refuseNew()
+		return t.key.rejectNewPartition()
 	}
 	var known bool
 	if r.received, known = s.store.Now(); !known {
-		return refuse(wire.CodeStoreUnavailable)
+		return reject(wire.CodeStoreUnavailable)
 	}
-	body, refused := s.body(ctx, r)
-	if refused != nil {
-		return refused
+	body, rejected := s.body(ctx, r)
+	if rejected != nil {
+		return rejected
 	}
 	// Lines gain 14 bytes each, items of an envelope lose some: about one growth
 	// saved, or all of them.
 	if n := len(body) + len(body)/8 + 64; n > cap(r.encoded) {
-		if refused = s.hold(r, int(r.held)+n); refused != nil {
-			return refused
+		if rejected = s.reserve(r, int(r.reserved)+n); rejected != nil {
+			return rejected
 		}
 		r.encoded = slices.Grow(r.encoded, n)
 	}
-	if refused = add(r, body); refused != nil {
-		return refused
+	if rejected = add(r, body); rejected != nil {
+		return rejected
 	}
-	if refused = t.key.charge(r.count); refused != nil {
-		return refused
+	if rejected = t.key.charge(r.count); rejected != nil {
+		return rejected
 	}
 	r.seal()
-	s.forget(r)
-	if refused = s.hold(r, r.footprint()); refused != nil {
-		return refused
+	s.releaseBody(r)
+	if rejected = s.reserve(r, r.footprint()); rejected != nil {
+		return rejected
 	}
 	if r.noAck {
 		s.countDiscards(r)
@@ -85,7 +85,7 @@ func (s *Server) put(r *request) {
 func (s *Server) finish(r *request) {
 	if r.noAck {
 		s.count(r)
-		if s.closing.Load() {
+		if s.stopping.Load() {
 			s.losses.add(r)
 		}
 		s.release(r)
@@ -96,22 +96,22 @@ func (s *Server) finish(r *request) {
 
 // hold raises what a request has reserved of the budget to total bytes. It has
 // them until it is released.
-func (s *Server) hold(r *request, total int) *refusal {
-	more := int64(total) - r.held
+func (s *Server) reserve(r *request, total int) *rejection {
+	more := int64(total) - r.reserved
 	if s.inflight.Add(more) > s.cfg.MaxInflightBytes && more > 0 {
 		s.inflight.Add(-more)
-		return refuse(wire.CodeOverloaded)
+		return reject(wire.CodeOverloaded)
 	}
-	r.held += more
+	r.reserved += more
 	return nil
 }
 
 // release gives a request's memory back: to the pool, or while it is scarce to
 // the collector, because the next request pays for the buffers that it gets.
 func (s *Server) release(r *request) {
-	s.forget(r)
-	s.arrived(r)
-	left := s.inflight.Add(-r.held)
+	s.releaseBody(r)
+	s.bodyComplete(r)
+	left := s.inflight.Add(-r.reserved)
 	r.reset()
 	if left <= s.cfg.MaxInflightBytes/2 {
 		s.requests.Put(r)
@@ -119,10 +119,10 @@ func (s *Server) release(r *request) {
 }
 
 // respond answers a request that the lanes are done with.
-func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *refusal {
+func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	stored := r.collect()
 	if len(r.spans) > 0 && stored == 0 {
-		return refuseParts(r)
+		return rejectParts(r)
 	}
 	a := &r.answer
 	a.Depth, a.Capacity = wire.Absent, wire.Absent
@@ -156,24 +156,24 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, r *request) *refusal {
 // counts as memory in flight until the client has taken it.
 const smallAnswer = 4 << 10
 
-// refuseParts answers when nothing of a request was stored: with the parts'
+// rejectParts answers when nothing of a request was stored: with the parts'
 // common cause, or the one that admits the most.
-func refuseParts(r *request) *refusal {
-	code, _ := explain(r.parts[0].err)
+func rejectParts(r *request) *rejection {
+	code, _ := codesFor(r.parts[0].err)
 	ofToken := true
 	for i := range r.parts {
 		err := r.parts[i].err
 		ofToken = ofToken && errors.Is(err, errNewPartitions)
-		other, reason := explain(err)
+		other, reason := codesFor(err)
 		if reason == wire.ReasonUnknown {
-			return refuseUnknown(err)
+			return rejectUnknown(err)
 		}
 		if other != code {
 			code = wire.CodeStoreUnavailable
 		}
 	}
 	if ofToken {
-		return r.key.refuseNew()
+		return r.key.rejectNewPartition()
 	}
-	return refuse(code)
+	return reject(code)
 }

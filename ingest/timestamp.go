@@ -6,20 +6,20 @@ import "time"
 // the device's clock is taken to be wrong.
 const aheadTolerance = 5 * time.Second
 
-// stamps are the times a request knows, Unix ms; sent and ts on the device's clock.
-type stamps struct {
-	received      int64 // on the store's clock
-	sent, ts      int64
-	hasSent, hasT bool
+// eventTimes are the times a request knows, Unix ms; sent and ts on the device's clock.
+type eventTimes struct {
+	received       int64 // on the store's clock
+	sent, ts       int64
+	hasSent, hasTS bool
 }
 
-// timeVerdict is what to do with an entry because of its time.
-type timeVerdict int
+// timeCheck is what to do with an entry because of its time.
+type timeCheck int
 
 const (
-	timely   timeVerdict = iota
-	unskewed             // stamped on arrival: the device's clock cannot be believed
-	stale                // already too old
+	timely   timeCheck = iota
+	unskewed           // stamped on arrival: the device's clock cannot be believed
+	stale              // already too old
 )
 
 // occurred says when an event happened, on the store's clock.
@@ -28,8 +28,8 @@ const (
 //	without           ts itself from max_age behind to 5 s ahead, never later than received;
 //	                  any other ts means a wrong clock, and arrival is the better guess
 //	without ts        received
-func (s stamps) occurred(maxAge time.Duration) (int64, timeVerdict) {
-	if !s.hasT {
+func (s eventTimes) eventTime(maxAge time.Duration) (int64, timeCheck) {
+	if !s.hasTS {
 		return s.received, timely
 	}
 	oldest := s.received - maxAge.Milliseconds()

@@ -96,7 +96,7 @@ func TestPlainHTTPToTheTLSPortIsToldSo(t *testing.T) {
 	}
 }
 
-func TestTLSToThePlainPortIsRefused(t *testing.T) {
+func TestTLSToThePlainPortIsRejected(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
 	c, err := p.dial()
@@ -111,7 +111,7 @@ func TestTLSToThePlainPortIsRefused(t *testing.T) {
 	p.post("/v1/default/p", "x").expect(t, 200, "")
 }
 
-func TestOldTLSIsRefused(t *testing.T) {
+func TestOldTLSIsRejected(t *testing.T) {
 	t.Parallel()
 	_, dial := listenTLS(t, nil)
 	err := tls.Client(dial(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}).Handshake()
@@ -164,26 +164,26 @@ func TestHandshakesCountAsConnections(t *testing.T) {
 	t.Parallel()
 	p, dial := listenTLS(t, func(c *Config) { c.MaxConns = 2 })
 	first, second := dial(), dial()
-	refused := func() bool { // waits until both are in
+	rejected := func() bool { // waits until both are in
 		c := dial()
 		defer c.Close()
 		_, _ = c.Write(firstFlight(t))
 		n, _ := c.Read(make([]byte, 1))
 		return n == 0
 	}
-	for !refused() {
+	for !rejected() {
 	}
 	if n := p.metric("refusals_total", "overloaded"); n == 0 {
-		t.Error("no refusal is counted")
+		t.Error("no rejection is counted")
 	}
 	_ = first.Close()
 	_ = second.Close()
-	for refused() {
+	for rejected() {
 	}
 	p.post("/v1/default/p", "x").expect(t, 200, "")
 }
 
-func TestARefusedTLSClientReadsWhyWhileItStillSends(t *testing.T) {
+func TestARejectedTLSClientReadsWhyWhileItStillSends(t *testing.T) {
 	t.Parallel()
 	p, _ := listenTLS(t, func(c *Config) { c.MaxBody = 1000 })
 	for range 20 {

@@ -60,9 +60,9 @@ type answer struct {
 	Accepted int `json:"accepted"`
 	Evicted  int `json:"evicted"`
 	Results  []struct {
-		Index   int          `json:"i"`
-		Verdict wire.Verdict `json:"result"`
-		Reason  wire.Reason  `json:"reason"`
+		Index       int              `json:"i"`
+		Disposition wire.Disposition `json:"result"`
+		Reason      wire.Reason      `json:"reason"`
 	} `json:"results"`
 	Code    wire.Code `json:"error"`
 	Message string    `json:"message"`
@@ -86,7 +86,7 @@ func (s *sender) send(ctx context.Context, items [][]byte) (o outcome, err error
 		o.evicted += a.Evicted
 		var again [][]byte
 		for _, r := range a.Results {
-			switch r.Verdict {
+			switch r.Disposition {
 			case wire.Drop:
 				o.rejected[string(r.Reason)]++
 			case wire.Retry: // not stored, so a request of its own is safe
@@ -196,11 +196,11 @@ func (a *answer) check(items int) error {
 		if r.Index < 0 || r.Index >= items {
 			return &refusal{status: http.StatusOK, message: fmt.Sprintf("it speaks of item %d of %d", r.Index, items)}
 		}
-		if r.Verdict == wire.Retry && r.Reason == wire.ReasonUnknown {
+		if r.Disposition == wire.Retry && r.Reason == wire.ReasonUnknown {
 			// May be stored: only the same request under the same key is safe.
 			return &refusal{status: http.StatusOK, code: wire.Code(r.Reason), message: "some entries may be stored, and may not", retry: true}
 		}
-		if r.Verdict == wire.Drop || r.Verdict == wire.Retry {
+		if r.Disposition == wire.Drop || r.Disposition == wire.Retry {
 			exceptions++
 		}
 	}

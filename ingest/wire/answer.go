@@ -9,9 +9,9 @@ import (
 // Result is one entry that was not simply stored, by its index in the request:
 // blank lines of NDJSON have none.
 type Result struct {
-	Index   int
-	Verdict Verdict
-	Reason  Reason
+	Index       int
+	Disposition Disposition
+	Reason      Reason
 }
 
 // Absent leaves Depth or Capacity out of an Answer.
@@ -44,7 +44,7 @@ func (a *Answer) Append(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		dst = appendInt(append(dst, `{"i":`...), r.Index)
-		dst = append(append(dst, `,"result":"`...), r.Verdict...)
+		dst = append(append(dst, `,"result":"`...), r.Disposition...)
 		dst = append(append(dst, `","reason":"`...), r.Reason...)
 		dst = append(dst, `"}`...)
 	}

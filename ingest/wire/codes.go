@@ -43,13 +43,13 @@ const (
 	CodeVersionUnsupported Code = "version_unsupported"
 )
 
-// Verdict is what became of one entry that was not simply stored.
-type Verdict string
+// Disposition is what became of one entry that was not simply stored.
+type Disposition string
 
 const (
-	Warning Verdict = "warning" // stored, with something to know about it
-	Drop    Verdict = "drop"    // not stored; sending it again changes nothing
-	Retry   Verdict = "retry"   // not stored, or not known to be; send it again
+	Warning Disposition = "warning" // stored, with something to know about it
+	Drop    Disposition = "drop"    // not stored; sending it again changes nothing
+	Retry   Disposition = "retry"   // not stored, or not known to be; send it again
 )
 
 // Reason says why. The list is closed.
