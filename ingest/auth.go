@@ -12,30 +12,29 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Token lets whoever presents it into one namespace.
+// Token admits the requests that carry it to one namespace.
 type Token struct {
-	// Hash is the SHA-256 of the token's text. The token itself is kept
-	// nowhere, so who reads the configuration cannot send.
+	// Hash is the SHA-256 of the token's text. The text itself is stored nowhere,
+	// so nobody can send with what the configuration holds.
 	Hash [sha256.Size]byte
-	// Name stands for the token in metrics. It is the operator's, never a
-	// client's.
+	// Name stands for the token in metrics. The operator chooses it.
 	Name string
-	// Rate is how many entries it may send; none is no limit. Entries are what
-	// costs the store, so a request counts by how many it brings; a read counts
-	// as one.
+	// Rate is how many entries the token may send; default none, no limit. A
+	// request counts as many as its entries, because entries are what the store
+	// pays for. A request for stats counts as one.
 	Rate Quota
-	// NewPartitions is how many partitions it may bring in that it did not use
-	// for the last 10 minutes; none is no limit.
+	// NewPartitions is how many partitions the token may use that it did not use
+	// in the last 10 minutes; default none, no limit.
 	NewPartitions Quota
 }
 
-// keyring knows every token. It never changes, so looking one up takes no lock
-// and allocates nothing.
+// keyring holds every token. It never changes, so a lookup takes no lock and
+// allocates nothing.
 type keyring struct {
-	protected map[*partition.Namespace]bool // those that have tokens; the others are open
-	// keys by the first 8 bytes of their hash. Who measures how long a look-up
-	// takes learns about hashes at most, and cannot choose what a token hashes
-	// to; whole hashes are compared in constant time.
+	protected map[*partition.Namespace]bool // namespaces with tokens; the others need none
+	// keys are by the first 8 bytes of their hash. The time of a lookup tells at
+	// most about hashes, and nobody can choose the hash of a token. Whole hashes
+	// are compared in constant time.
 	keys map[uint64][]*key
 }
 
@@ -64,10 +63,10 @@ func newKeyring(cfg Config, store Store, m *metrics) (*keyring, error) {
 
 func hashPrefix(hash [sha256.Size]byte) uint64 { return binary.LittleEndian.Uint64(hash[:]) }
 
-// check finds the key that a request comes with; nil where the namespace is
-// open. ns is nil when there is none of that name: among namespaces with
-// tokens nobody is told which ones there are.
-func (k *keyring) check(ns *partition.Namespace, h *fasthttp.RequestHeader) (*key, *rejection) {
+// authenticate finds the key of a request; nil where the namespace has no tokens.
+// ns is nil for a namespace that does not exist. If any namespace has tokens, the
+// answer does not tell which namespaces exist.
+func (k *keyring) authenticate(ns *partition.Namespace, h *fasthttp.RequestHeader) (*key, *rejection) {
 	switch {
 	case ns == nil && len(k.keys) == 0:
 		return nil, reject(wire.CodeNoSuchNamespace)
@@ -92,9 +91,9 @@ func (k *keyring) check(ns *partition.Namespace, h *fasthttp.RequestHeader) (*ke
 	return nil, reject(code)
 }
 
-// bearer is the token of a request; empty when there is none, or not exactly
-// one: of two headers a proxy might have judged the other. The URL is never
-// looked at, for it ends up in logs.
+// bearer is the token of a request. It is empty unless there is exactly one
+// header: of two, a proxy in front may have checked the other. The URL is not a
+// place for tokens, because URLs end up in logs.
 func bearer(h *fasthttp.RequestHeader) []byte {
 	values := h.PeekAll(fasthttp.HeaderAuthorization)
 	if len(values) != 1 {

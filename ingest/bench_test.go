@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// instant accepts everything and allocates nothing.
+// instantStore accepts everything and allocates nothing.
 func instant() *fakeStore {
 	f := newFake()
 	f.produce = func(_ context.Context, groups []*partition.Group) {
@@ -189,10 +189,13 @@ func BenchmarkAdmit(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var t target
+				if rejected := s.findRoute(ctx, &t); rejected != nil {
+					b.Fatal(rejected.code)
+				}
 				if rejected := s.admit(ctx, &t); rejected != nil {
 					b.Fatal(rejected.code)
 				}
-				if t.key.checkRate() != nil || t.key.admit("com.acme.kart") != nil || t.key.charge(1) != nil {
+				if t.key.checkRate() != nil || t.key.admitPartition("com.acme.kart") != nil || t.key.charge(1) != nil {
 					b.Fatal("limited")
 				}
 			}

@@ -71,7 +71,7 @@ func TestOrderWithinAPartitionHoldsUnderConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := p.Shutdown(t.Context()); err != nil {
+	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stored := 0
@@ -153,7 +153,7 @@ func TestNothingOfARequestIsKeptInBorrowedMemory(t *testing.T) {
 	wg.Wait()
 	<-entered
 	open()
-	if err := p.Shutdown(t.Context()); err != nil {
+	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -216,7 +216,7 @@ func TestRequestsPastTheMemoryBoundAreRejected(t *testing.T) {
 	}
 	accepted := large + small
 	open()
-	if err := p.Shutdown(t.Context()); err != nil {
+	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(store.entries("default/p")); got != accepted {
@@ -426,7 +426,7 @@ func TestABacklogIsFlushedInOrderAndForgotten(t *testing.T) {
 			want++
 		}
 		l.advance(taken)
-		l.flush.share(func(*part, error) {})
+		l.flush.results(func(*part, error) {})
 		if l.head > 0 && l.waiting[l.head-1] != nil || l.head > len(l.waiting)/2 {
 			t.Fatalf("%d of %d parts are kept after their flush", l.head, len(l.waiting))
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// What a lane itself rejects with, beside the store's errors.
+// Errors of the lanes, beside the store's.
 var (
 	errOverloaded   = errors.New("waited too long for a flush")
 	errShuttingDown = errors.New("shutting down")
@@ -21,7 +21,7 @@ var (
 type failure struct {
 	status     int
 	retryAfter string // seconds; empty sends no header
-	message    string // for people, when the rejection says nothing more exact
+	message    string // for people, unless the rejection has its own
 }
 
 // failures is the one table of public codes.
@@ -35,14 +35,14 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadNamespace: {fasthttp.StatusBadRequest, "", "a namespace's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit"},
 	wire.CodeBadTime:      {fasthttp.StatusBadRequest, "", "times are Unix milliseconds in at most 13 digits"},
 	wire.CodeBadHeader:    {fasthttp.StatusBadRequest, "", "a header is malformed"},
-	wire.CodeBadEncoding:  {fasthttp.StatusBadRequest, "", "the body is not what its Content-Encoding says: it is cut short, corrupt or followed by other bytes"},
+	wire.CodeBadEncoding:  {fasthttp.StatusBadRequest, "", "the body does not match its Content-Encoding: it is cut short, corrupt or followed by other bytes"},
 
 	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "", "send Authorization: Bearer with a token of this namespace"},
 	wire.CodeForbidden:    {fasthttp.StatusForbidden, "", "the token is not one of this namespace"},
 
 	wire.CodeNoSuchNamespace: {fasthttp.StatusNotFound, "", "this server has no namespace of that name"},
 	wire.CodeNoSuchPartition: {fasthttp.StatusNotFound, "", "the partition has no entries"},
-	wire.CodeNoSuchRoute:     {fasthttp.StatusNotFound, "", "there is nothing here: POST to /v1/{namespace}/{partition}"},
+	wire.CodeNoSuchRoute:     {fasthttp.StatusNotFound, "", "no such route: POST to /v1/{namespace}/{partition}"},
 
 	wire.CodeMethodNotAllowed:    {fasthttp.StatusMethodNotAllowed, "", "the method is not one of those in the Allow header"},
 	wire.CodeRequestTimeout:      {fasthttp.StatusRequestTimeout, "", "the request did not arrive in time: send smaller bodies"},
@@ -51,21 +51,21 @@ var failures = map[wire.Code]failure{
 	wire.CodeEntryTooLarge:       {fasthttp.StatusRequestEntityTooLarge, "", "the entry is too large"},
 	wire.CodeUnsupportedEncoding: {fasthttp.StatusUnsupportedMediaType, "", "Content-Encoding is gzip, zstd or left out; only one"},
 	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
-	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace keeps as many partitions as it may: try again when some are empty, or raise max_partitions"},
-	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has sent and read as much as it may: send fewer entries, ask less often, or raise its rate"},
-	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers together are larger than 8 KiB, or more than 128"},
+	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace has max_partitions partitions: try again when some are empty, or raise max_partitions"},
+	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has used its rate: send fewer entries, read less often, or raise its rate"},
+	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers are larger than 8 KiB together, or there are more than 128 headers"},
 
-	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "a bug in the server: please report it"},
+	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "the server has a bug: please report it"},
 	wire.CodeStoreUnavailable:   {fasthttp.StatusServiceUnavailable, "1", "the store does not answer"},
 	wire.CodeStoreFull:          {fasthttp.StatusServiceUnavailable, "5", "the store is out of memory"},
-	wire.CodeOverloaded:         {fasthttp.StatusServiceUnavailable, "1", "the server has as much in hand as it may"},
+	wire.CodeOverloaded:         {fasthttp.StatusServiceUnavailable, "1", "the server is at its limit of memory, connections or reads: try again"},
 	wire.CodeShuttingDown:       {fasthttp.StatusServiceUnavailable, "1", "the server is shutting down"},
 	wire.CodeNotReady:           {fasthttp.StatusServiceUnavailable, "1", "the server is not ready"},
 	wire.CodeVersionUnsupported: {fasthttp.StatusHTTPVersionNotSupported, "", "speak HTTP/1.1"},
 }
 
-// storeFailures says what a failed group means, the most special error first.
-// What is in no row is treated as unknown, the only claim that is never wrong.
+// storeFailures says how the error of a group is answered, the most specific error
+// first. An error without a row counts as an unknown outcome, which is never wrong.
 var storeFailures = []struct {
 	is     error
 	code   wire.Code
@@ -80,7 +80,8 @@ var storeFailures = []struct {
 	{errShuttingDown, wire.CodeShuttingDown, wire.ReasonStoreUnavailable},
 }
 
-// explain looks a group's error up. ReasonUnknown: the entries may be stored.
+// codesFor looks up a group's error. ReasonUnknown means that the entries may be
+// stored.
 func codesFor(err error) (wire.Code, wire.Reason) {
 	for _, f := range storeFailures {
 		if errors.Is(err, f.is) {
@@ -90,36 +91,36 @@ func codesFor(err error) (wire.Code, wire.Reason) {
 	return wire.CodeStoreUnavailable, wire.ReasonUnknown
 }
 
-// A rejection answers a request as a whole.
+// rejection answers a whole request with an error code.
 type rejection struct {
 	code    wire.Code
-	message string // empty: the table's
+	message string // empty: that of the table
 	unknown bool   // entries may have been stored
 	allow   string // methods, with CodeMethodNotAllowed
-	close   bool   // what follows on the connection cannot be trusted
+	close   bool   // close the connection: the bytes that follow may be no request
 	scope   string // what a 429 limits
-	// retryAfter is in seconds; 0 is the table's.
+	// retryAfter is in seconds; 0 takes that of the table.
 	retryAfter int
 }
 
 func reject(code wire.Code) *rejection { return &rejection{code: code} }
 
-// rejectf adds what the table cannot know. Arguments must not be the client's
-// bytes: numbers and our own names only.
+// rejectf is reject with a message of its own. The arguments must be numbers or
+// names of this package, never bytes of a client.
 func rejectf(code wire.Code, format string, args ...any) *rejection {
 	return &rejection{code: code, message: fmt.Sprintf(format, args...)}
 }
 
 // rejectUnknown says that the entries may have been stored.
 func rejectUnknown(why error) *rejection {
-	message := "the store broke off: the entries may have been stored"
+	message := "the store did not confirm: the entries may have been stored"
 	if errors.Is(why, partition.ErrUnconfirmed) {
 		message = "stored, but fewer replicas than --durability asks for confirmed it in time: the entries may not last"
 	}
 	return &rejection{code: wire.CodeStoreUnavailable, unknown: true, message: message}
 }
 
-// write makes the rejection the response.
+// write sets the response.
 func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 	f := failures[r.code]
 	body := wire.Failure{Code: r.code, Message: f.message, Scope: r.scope, Unknown: r.unknown}

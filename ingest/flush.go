@@ -6,36 +6,37 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Bounds of a flush. A script call of 1000 entries takes Redis under a
-// millisecond, so a full flush keeps it busy for a few; one of 4096 keyed
-// requests, each a call, is a round trip of 70 ms.
+// Bounds of a flush. A script call with 1000 entries takes Redis less than 1 ms,
+// so a full flush occupies Redis for a few ms. A flush of 4096 requests with
+// idempotency keys, each a call of its own, is a round trip of 70 ms.
 const (
 	maxGroupEntries = 1000
 	maxFlushEntries = 4096
 	maxFlushBytes   = 4 << 20
-	// maxKnownPartitions is how many partitions the lanes of all zones remember between
-	// flushes, a lane its zone's part, to spare the allocator their names.
+	// maxKnownPartitions is how many partitions are remembered between flushes, so
+	// that their names are not allocated again. Each zone has an equal share.
 	maxKnownPartitions = 8192
 )
 
-// flush is one call of Store.Produce in the making: a prefix of what waits, cut
-// into groups. It is used again and again and belongs to one goroutine.
+// flush is one call of Store.Produce: a prefix of the parts that wait, cut into
+// groups. A flush is reused and belongs to one goroutine.
 type flush struct {
-	keep           int // partitions remembered between flushes
+	maxKnown       int // partitions remembered between flushes
 	number         uint64
-	known          map[string]*place // by "namespace/partition", also from earlier flushes
-	used           []*group          // in this flush, in the order of their first parts
-	spare          []*group          // of earlier ones
+	known          map[string]*knownPartition // by "namespace/partition", also from earlier flushes
+	used           []*group                   // in this flush, in the order of their first parts
+	spare          []*group                   // groups of earlier flushes, to be reused
 	groups         []*partition.Group
-	arena          [][]byte // entries of groups that join several parts
+	joined         [][]byte // entries of groups that have several parts
 	bytes, entries int
 }
 
-// place is a partition and the last of its groups, the only one that a later
-// part may join without overtaking another.
-type place struct {
+// knownPartition is the name of a partition, kept between flushes, and its last
+// group. A later part may only join the last group: in an earlier one it would
+// overtake other parts.
+type knownPartition struct {
 	partition string
-	flush     uint64 // the flush that last is in
+	flush     uint64 // number of the flush that last is in
 	last      *group
 }
 
@@ -46,19 +47,21 @@ type group struct {
 	size        int // entries
 }
 
-func newFlush(keep int) flush { return flush{keep: keep, known: make(map[string]*place)} }
+func newFlush(maxKnown int) flush {
+	return flush{maxKnown: maxKnown, known: make(map[string]*knownPartition)}
+}
 
-// fill makes a new flush from the oldest parts and returns how many it took.
-// Those of them that alive denies are left out. It never looks at more than one
-// part beyond, so a backlog costs nothing until its turn.
-func (f *flush) fill(parts []*part, alive func(*part) bool) (taken int) {
+// fill makes a new flush from the oldest parts and returns how many it took. It
+// leaves out those for which include is false. It looks at no more than one part
+// beyond those it takes, so its cost does not depend on the backlog.
+func (f *flush) fill(parts []*part, include func(*part) bool) (taken int) {
 	f.begin()
 	for _, p := range parts {
-		if alive(p) {
+		if include(p) {
 			if f.entries > 0 && (f.entries+len(p.entries) > maxFlushEntries || f.bytes+p.bytes > maxFlushBytes) {
 				break
 			}
-			f.join(p)
+			f.add(p)
 		}
 		taken++
 	}
@@ -69,26 +72,26 @@ func (f *flush) fill(parts []*part, alive func(*part) bool) (taken int) {
 func (f *flush) begin() {
 	f.number++
 	f.bytes, f.entries = 0, 0
-	if len(f.known) > f.keep {
+	if len(f.known) > f.maxKnown {
 		clear(f.known)
 	}
 }
 
-// join adds a part to its partition's last group, or opens another behind it. A
-// request with an idempotency key is a group of its own: its result is stored
-// under the key and must not include others.
-func (f *flush) join(p *part) {
-	at := f.known[p.name]
-	if at == nil {
+// add puts a part into its partition's last group, or into a new group after it.
+// A request with an idempotency key has a group of its own, because the result of
+// the group is stored under the key.
+func (f *flush) add(p *part) {
+	to := f.known[p.name]
+	if to == nil {
 		name := strings.Clone(p.name) // the part's is the request's memory
-		at = &place{partition: name[len(p.request.namespace.Name)+1:]}
-		f.known[name] = at
+		to = &knownPartition{partition: name[len(p.request.namespace.Name)+1:]}
+		f.known[name] = to
 	}
-	g, key := at.last, p.request.idempotencyKey
-	if at.flush == f.number && key == "" && g.IdempotencyKey == "" && g.size+len(p.entries) <= maxGroupEntries {
+	g, key := to.last, p.request.idempotencyKey
+	if to.flush == f.number && key == "" && g.IdempotencyKey == "" && g.size+len(p.entries) <= maxGroupEntries {
 		g.last.next = p
 	} else {
-		g = f.open(at, p)
+		g = f.newGroup(to, p)
 	}
 	g.last = p
 	g.size += len(p.entries)
@@ -96,8 +99,8 @@ func (f *flush) join(p *part) {
 	f.bytes += p.bytes
 }
 
-// open begins a group with its first part.
-func (f *flush) open(at *place, p *part) *group {
+// newGroup makes another group for a partition, with its first part.
+func (f *flush) newGroup(to *knownPartition, p *part) *group {
 	var g *group
 	if n := len(f.spare); n > 0 {
 		g, f.spare = f.spare[n-1], f.spare[:n-1]
@@ -105,35 +108,35 @@ func (f *flush) open(at *place, p *part) *group {
 		g = &group{}
 	}
 	*g = group{first: p, Group: partition.Group{
-		Namespace: p.request.namespace, Partition: at.partition, IdempotencyKey: p.request.idempotencyKey,
+		Namespace: p.request.namespace, Partition: to.partition, IdempotencyKey: p.request.idempotencyKey,
 	}}
-	at.flush, at.last = f.number, g
+	to.flush, to.last = f.number, g
 	f.used = append(f.used, g)
 	return g
 }
 
-// seal gives each group its entries, now that all are known.
+// seal gives each group its entries, once all parts are added.
 func (f *flush) seal() {
 	for _, g := range f.used {
 		if g.first == g.last {
 			g.Entries = g.first.entries
 		} else {
-			start := len(f.arena)
+			start := len(f.joined)
 			for p := g.first; p != nil; p = p.next {
-				f.arena = append(f.arena, p.entries...)
+				f.joined = append(f.joined, p.entries...)
 			}
-			g.Entries = f.arena[start:len(f.arena):len(f.arena)]
+			g.Entries = f.joined[start:len(f.joined):len(f.joined)]
 		}
 		f.groups = append(f.groups, &g.Group)
 	}
 }
 
-// share gives every part its own outcome out of its group's, and ends the flush.
-func (f *flush) share(settle func(*part, error)) {
+// results gives each part its own result out of its group's, and clears the flush.
+func (f *flush) results(complete func(*part, error)) {
 	for _, g := range f.used {
-		s := newSplit(&g.Group)
+		s := newShares(&g.Group)
 		for p := g.first; p != nil; {
-			next := p.next // settle may hand p's memory to another request
+			next := p.next // complete may hand p's memory to another request
 			p.repeated = g.Repeated
 			if g.first == g.last {
 				p.accepted, p.evicted, p.depth = g.Accepted, g.Evicted, g.Depth
@@ -141,28 +144,28 @@ func (f *flush) share(settle func(*part, error)) {
 				p.accepted = len(p.entries)
 				p.evicted, p.depth = s.next(len(p.entries))
 			}
-			settle(p, g.Err)
+			complete(p, g.Err)
 			p = next
 		}
-		// What is remembered must not keep requests from the collector.
+		// A remembered group must not keep requests in memory.
 		*g = group{}
 	}
 	f.spare = append(f.spare, f.used...)
 	clear(f.used)
 	clear(f.groups)
-	clear(f.arena)
-	f.used, f.groups, f.arena = f.used[:0], f.groups[:0], f.arena[:0]
+	clear(f.joined)
+	f.used, f.groups, f.joined = f.used[:0], f.groups[:0], f.joined[:0]
 }
 
-// split replays what a joined group did to its partition, request by request:
-// who pushed how many old entries out. The parts add up to the group exactly.
-type split struct{ depth, capacity int }
+// shares computes what each part of a group did to the partition, one part after
+// the other: how many old entries it evicted. The sum is the group's result.
+type shares struct{ depth, capacity int }
 
-func newSplit(g *partition.Group) split {
-	return split{depth: g.Depth + g.Evicted - g.Accepted, capacity: g.Namespace.Policy.Capacity}
+func newShares(g *partition.Group) shares {
+	return shares{depth: g.Depth + g.Evicted - g.Accepted, capacity: g.Namespace.Policy.Capacity}
 }
 
-func (s *split) next(added int) (evicted, depth int) {
+func (s *shares) next(added int) (evicted, depth int) {
 	evicted = max(0, s.depth+added-s.capacity)
 	s.depth += added - evicted
 	return evicted, s.depth

@@ -98,7 +98,7 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 			if !last && entries+rest[0].count <= maxFlushEntries && bytes+rest[0].bytes <= maxFlushBytes {
 				t.Fatalf("a part waits though the flush has room: %d entries, %d bytes", entries, bytes)
 			}
-			f.share(func(p *part, err error) {
+			f.results(func(p *part, err error) {
 				settled++
 				if got := (outcome{p.accepted, p.evicted, p.depth}); got != want[p] || err != nil {
 					t.Fatalf("part got %+v, %v; want %+v", got, err, want[p])
@@ -121,7 +121,7 @@ func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 		if f.groups[0].Partition != fmt.Sprintf("p%d", i) {
 			t.Fatalf("got %q", f.groups[0].Partition)
 		}
-		f.share(func(*part, error) {})
+		f.results(func(*part, error) {})
 	}
 	if len(f.known) > maxKnownPartitions+1 {
 		t.Errorf("%d partitions are remembered", len(f.known))

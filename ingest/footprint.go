@@ -2,22 +2,21 @@ package ingest
 
 import "unsafe"
 
-// What a request keeps alive beside its buffers, in bytes. A test holds them
-// against the heap.
+// What a request holds beside its buffers, in bytes. A test compares it with the
+// heap.
 const (
-	// requestCost is the request itself, its channel and map, its places in a
-	// lane's queues, and what the allocator rounds up.
+	// requestCost is the request itself, its channel and map, its slots in the
+	// queues of a lane, and what the allocator rounds up.
 	requestCost = int(unsafe.Sizeof(request{})) + 512
-	// nameCost is a partition of a mixed request beside the bytes of its name:
-	// its share of a map that has just doubled.
+	// nameCost is what a partition of a mixed request takes beside the bytes of its
+	// name: its share of a map that has just doubled.
 	nameCost = 80
 )
 
-// footprint is the memory that a sealed request keeps, in bytes. Buffers count
-// whole, also what an earlier request left in them: a pooled request that once
-// was large stays large.
+// footprint is the memory that a sealed request holds, in bytes. Buffers count by
+// capacity: a pooled request that once was large stays large.
 func (r *request) footprint() int {
-	n := requestCost + r.names*nameCost + len(r.idempotencyKey) +
+	n := requestCost + r.maxNames*nameCost + len(r.idempotencyKey) +
 		cap(r.small) + cap(r.large) + cap(r.inflated) + cap(r.encoded) + cap(r.name) + cap(r.out) +
 		size(r.spans) + size(r.entries) + size(r.parts) + size(r.answer.Results) + size(r.discards)
 	for i := range r.parts {

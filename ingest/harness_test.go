@@ -183,23 +183,25 @@ func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, di
 		Server: s, t: t, store: fake, reg: reg, dial: dial,
 		client: &http.Client{Transport: transport, Timeout: 30 * time.Second},
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
+	s.SetListener(ln)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Errorf("shutdown: %v", err)
+		if err := s.Stop(ctx); err != nil {
+			t.Errorf("stop: %v", err)
 		}
-		if err := <-served; err != nil {
+		if err := <-s.Failed(); err != nil {
 			t.Errorf("serve: %v", err)
 		}
 		if fake != nil && fake.wrong != nil {
 			t.Error(fake.wrong)
 		}
-		if bytes, awaited, conns := s.inflight.Load(), s.incomplete.Load(), s.conns.Load(); bytes != 0 || awaited != 0 || conns != 0 {
-			t.Errorf("%d bytes are still reserved, %d of them for bodies to come, %d connections open", bytes, awaited, conns)
+		if bytes, incomplete, conns := s.inflight.Load(), s.incomplete.Load(), s.conns.Load(); bytes != 0 || incomplete != 0 || conns != 0 {
+			t.Errorf("%d bytes are still reserved, %d of them for incomplete bodies, %d connections open", bytes, incomplete, conns)
 		}
 	})
 	return p

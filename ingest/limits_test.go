@@ -219,17 +219,17 @@ func TestWhatATokenRemembersIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNewPartitionLimiter(Quota{50_000, time.Second})
-		for i := range 3 * n.most {
+		for i := range 3 * n.maxNames {
 			n.admit(strconv.Itoa(i), time.Now())
 			if i%50_000 == 0 {
 				time.Sleep(time.Second)
 			}
 		}
-		if kept := len(n.recent) + len(n.older); kept > 2*n.most || kept < n.most {
-			t.Errorf("it keeps %d names, want up to %d", kept, 2*n.most)
+		if kept := len(n.current) + len(n.previous); kept > 2*n.maxNames || kept < n.maxNames {
+			t.Errorf("it keeps %d names, want up to %d", kept, 2*n.maxNames)
 		}
-		if n.most > 1<<20 {
-			t.Errorf("a generation holds up to %d names", n.most)
+		if n.maxNames > 1<<20 {
+			t.Errorf("a generation holds up to %d names", n.maxNames)
 		}
 	})
 }

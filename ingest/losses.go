@@ -10,11 +10,11 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// reasonShuttingDown is why entries were lost that a shutdown found in the
-// lanes and had no time for. Clients never see it: they had their 202.
+// reasonShuttingDown counts entries of ?ack=none that were still in the lanes when
+// Stop ran out of time. Clients never see it: they were answered 202.
 const reasonShuttingDown wire.Reason = "shutting_down"
 
-// lossReason is the label of entries of ?ack=none that end with err.
+// lossReason is the label of entries of ?ack=none that failed with err.
 func lossReason(err error) wire.Reason {
 	if errors.Is(err, errShuttingDown) {
 		return reasonShuttingDown
@@ -23,15 +23,15 @@ func lossReason(err error) wire.Reason {
 	return reason
 }
 
-// losses is what ?ack=none loses from the beginning of a shutdown on: metrics
-// are rarely read after that.
+// losses counts what requests with ?ack=none lose once Stop is called. Stop logs
+// it, because metrics are rarely read after that.
 type losses struct {
 	mu       sync.Mutex
 	requests int
 	entries  map[wire.Reason]int
 }
 
-// add notes what a request lost that was answered long ago.
+// add counts what a request lost.
 func (l *losses) add(r *request) {
 	lost := map[wire.Reason]int{}
 	for i := range r.parts {
@@ -53,7 +53,7 @@ func (l *losses) add(r *request) {
 	}
 }
 
-// report logs what was lost since the last report, if anything was.
+// report logs what was lost since the last report, if anything was lost.
 func (l *losses) report(log *zap.Logger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *losses) report(log *zap.Logger) {
 	for n := range maps.Values(l.entries) {
 		entries += n
 	}
-	log.Warn("shutdown loses entries that were answered 202",
+	log.Warn("entries lost at shutdown after their requests were answered 202",
 		zap.Int("entries", entries), zap.Int("requests", l.requests), zap.Any("by_reason", l.entries))
 	l.requests, l.entries = 0, nil
 }

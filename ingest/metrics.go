@@ -14,8 +14,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// metrics are the server's own; counters of closed sets are looked up once, not
-// per request. Labels never hold what a client chose.
+// metrics are the server's own. Counters with a closed set of labels are looked up
+// once, not per request. Labels never hold what a client chose.
 type metrics struct {
 	requests     map[*route]map[int]prometheus.Counter
 	rejections   map[wire.Code]prometheus.Counter
@@ -39,7 +39,7 @@ type namespaceMetrics struct {
 	rejected, lost               map[wire.Reason]prometheus.Counter
 }
 
-// What an entry can end as, beside accepted and repeated.
+// rejectionReasons are the results of an entry beside accepted and repeated.
 var rejectionReasons = []wire.Reason{
 	wire.ReasonTooLarge, wire.ReasonStale, wire.ReasonBadTS, wire.ReasonBadID, wire.ReasonBadPartition, wire.ReasonBadItem,
 	wire.ReasonTooManyPartitions, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
@@ -67,27 +67,27 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 			prometheus.GaugeOpts{Name: "spillway_ingest_" + name, Help: help},
 			func() float64 { return float64(value.Load()) }))
 	}
-	requests := counter("requests_total", "Requests by route and status; route none could not be routed.", "route", "code")
-	rejections := counter("refusals_total", "Requests rejected as a whole, by public error code.", "error")
+	requests := counter("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
+	rejections := counter("refusals_total", "Requests rejected as a whole, by error code of the answer.", "error")
 	m := &metrics{
 		requests:   make(map[*route]map[int]prometheus.Counter),
 		rejections: make(map[wire.Code]prometheus.Counter),
 		entries: counter("entries_total",
-			"Entries by what became of them: accepted, repeated (stored by an earlier request under the same idempotency key), or the reason of their rejection.",
+			"Entries received, by result: accepted, repeated (an earlier request with the same idempotency key stored them), or the reason of the rejection.",
 			"namespace", "result"),
-		losses:       counter("unacked_losses_total", "Entries answered 202 with ack=none and not stored after all, or not known to be.", "namespace", "reason"),
-		unskewed:     counter("unskewed_total", "Entries stamped on arrival, because the device's clock could not be believed.", "namespace"),
-		discards:     counter("client_discards_total", "Entries that clients threw away before sending, as they report it.", "namespace", "reason"),
-		limited:      counter("token_limited_total", "Requests, or partitions of mixed ones, rejected by a limit of their token, by public error code.", "namespace", "token", "error"),
-		laneWait:     histogram("lane_wait_seconds", "How long the oldest request of a flush waited for it.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushSeconds: histogram("flush_seconds", "Round trip of a flush to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
-		flushEntries: histogram("flush_entries", "Entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),
-		panics:       counter("panics_total", "Panics caught: bugs.").WithLabelValues(),
-		acceptErrors: counter("accept_errors_total", "Connections that could not be accepted, usually for want of file descriptors.").WithLabelValues(),
-		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before a TLS session was agreed on.").WithLabelValues(),
+		losses:       counter("unacked_losses_total", "Entries answered 202 with ack=none that were not stored or have an unknown outcome, by reason.", "namespace", "reason"),
+		unskewed:     counter("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
+		discards:     counter("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
+		limited:      counter("token_limited_total", "Requests, or partitions of mixed requests, rejected by a limit of their token, by error code.", "namespace", "token", "error"),
+		laneWait:     histogram("lane_wait_seconds", "Time that the oldest request of a flush waited for the flush to begin.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
+		flushSeconds: histogram("flush_seconds", "Duration of a flush, which is one round trip to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
+		flushEntries: histogram("flush_entries", "Number of entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),
+		panics:       counter("panics_total", "Panics recovered by the server. Each is a bug.").WithLabelValues(),
+		acceptErrors: counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left.").WithLabelValues(),
+		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
 	}
-	gauge("inflight_bytes", "Memory reserved by requests, from the first bytes of a body to the answer.", inflight)
-	gauge("connections", "Open connections.", conns)
+	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
+	gauge("connections", "Connections that are open now.", conns)
 
 	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true, fasthttp.StatusNoContent: true}
 	for code, f := range failures {
@@ -130,7 +130,7 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 	return n
 }
 
-// count accounts for every entry of a request that the lanes are done with.
+// count counts every entry of a request that has all its results.
 func (s *Server) count(r *request) {
 	m := s.metrics.namespace(r.namespace)
 	for _, e := range r.answer.Results {
@@ -160,8 +160,8 @@ func (s *Server) count(r *request) {
 	}
 }
 
-// countDiscards counts what a client reports, once its request is in: it
-// repeats the report with a request that was rejected.
+// countDiscards counts what a client reports, unless its request is rejected: the
+// client repeats the report with the request.
 func (s *Server) countDiscards(r *request) {
 	for _, d := range r.discards {
 		s.metrics.discards.WithLabelValues(r.namespace.Name, string(d.Reason)).Add(float64(d.Count))

@@ -6,8 +6,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// Header names in the spelling that fasthttp keeps them in, so that looking one
-// up needs no work.
+// Header names as fasthttp spells them, so that a lookup needs no conversion.
 var (
 	headerSentAt         = []byte("X-Sent-At")
 	headerEventTS        = []byte("X-Event-Ts")
@@ -18,7 +17,7 @@ var (
 
 const jsonType = "application/json"
 
-// options are what a produce request asks for beside its body.
+// options are the query and the headers of a produce request.
 type options struct {
 	sentAt, eventTS       int64 // Unix ms
 	hasSentAt, hasEventTS bool
@@ -28,7 +27,7 @@ type options struct {
 	discards              []wire.Discard
 }
 
-// readOptions judges query and headers. An empty header counts as absent.
+// readOptions checks query and headers. An empty header counts as absent.
 func readOptions(ctx *fasthttp.RequestCtx) (o options, rejected *rejection) {
 	if o.noAck, rejected = readAck(ctx); rejected != nil {
 		return o, rejected
@@ -69,7 +68,7 @@ func readAck(ctx *fasthttp.RequestCtx) (none bool, rejected *rejection) {
 	if !args.Has("ack") {
 		return false, nil
 	}
-	// Given twice it asks for two things, and who reads which is anybody's guess.
+	// Of two values, a proxy in front may have read the other.
 	if levels := args.PeekMulti("ack"); len(levels) == 1 {
 		switch string(levels[0]) {
 		case "commit":

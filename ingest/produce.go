@@ -1,112 +1,68 @@
 package ingest
 
 import (
-	"bytes"
-	"errors"
-
 	"github.com/valyala/fasthttp"
-
-	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// produce stores the entries of one partition. Content-Type alone says which
-// form the body has, so the usual one is never parsed.
+// produce stores the entries of a request and answers what became of them. Its
+// steps, in order:
+//
+//	admitEntries  options, and the limits of the token  (options.go, limits.go)
+//	receive       the body, decompressed                (receive.go, inflate.go)
+//	split         the body into entries, by partition   (split.go, request.go)
+//	queue         each partition's entries in its lane  (lanes.go, lane.go)
+//	answer        what the store did with them          (answer.go)
 func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
-	return s.take(ctx, t, func(r *request, body []byte) *rejection {
-		r.setPartition(t.path)
-		switch mediaType(ctx) {
-		case ndjsonType:
-			return s.addLines(r, body)
-		case jsonType:
-			return s.addJSON(r, body)
+	r := s.requests.Get().(*request)
+	owned := true // false once the lanes release r
+	defer func() {
+		if owned {
+			s.release(r)
 		}
-		return s.addOpaque(r, body)
-	})
-}
-
-const ndjsonType = "application/x-ndjson"
-
-// mediaType is the Content-Type without parameters, when it is one that we
-// look into; otherwise empty.
-func mediaType(ctx *fasthttp.RequestCtx) string {
-	name, _, _ := bytes.Cut(ctx.Request.Header.ContentType(), []byte{';'})
-	name = bytes.TrimRight(name, " \t")
-	switch {
-	case bytes.EqualFold(name, []byte(ndjsonType)):
-		return ndjsonType
-	case bytes.EqualFold(name, []byte(jsonType)):
-		return jsonType
+	}()
+	if rejected := s.admitEntries(ctx, t, r); rejected != nil {
+		return rejected
 	}
-	return ""
-}
-
-func (s *Server) addLines(r *request, body []byte) *rejection {
-	lines := wire.SplitLines(body)
-	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
-		if r.count == s.cfg.MaxEntries {
-			return s.tooManyEntries()
-		}
-		r.add(event{data: line}, s.cfg.MaxEntry)
-	}
-	return notEmpty(r)
-}
-
-func (s *Server) addJSON(r *request, body []byte) *rejection {
-	batch, rejected := parseBatch(body)
+	body, rejected := s.receive(ctx, r)
 	if rejected != nil {
 		return rejected
 	}
-	if batch.Form == wire.Single {
-		return s.addOpaque(r, body)
+	if rejected := s.split(ctx, t, r, body); rejected != nil {
+		return rejected
 	}
-	if batch.HasSentAt {
-		r.sentAt, r.hasSentAt = batch.SentAt, true
+	if r.noAck {
+		s.countDiscards(r)
+		owned = false
+		s.queue(r)
+		ctx.SetStatusCode(fasthttp.StatusAccepted)
+		return nil
 	}
-	for raw := range batch.Items() {
-		if r.count == s.cfg.MaxEntries {
-			return s.tooManyEntries()
-		}
-		if batch.Form == wire.Array {
-			r.add(event{data: raw}, s.cfg.MaxEntry)
-			continue
-		}
-		item, why := wire.ParseItem(raw)
-		if why != "" {
-			r.drop(why)
-			continue
-		}
-		r.add(event{id: item.ID, hasID: item.HasID, ts: item.TS, hasTS: item.HasTS, data: item.Data}, s.cfg.MaxEntry)
-	}
-	return notEmpty(r)
+	s.queue(r)
+	<-r.done
+	s.count(r)
+	return s.answer(ctx, r)
 }
 
-// addOpaque takes the whole body as one entry.
-func (s *Server) addOpaque(r *request, body []byte) *rejection {
-	if len(body) > s.cfg.MaxEntry {
-		return rejectf(wire.CodeEntryTooLarge, "an entry is at most %d bytes", s.cfg.MaxEntry)
+// queue gives a request to the lanes. A request whose entries were all dropped
+// is finished already.
+func (s *Server) queue(r *request) {
+	if len(r.spans) == 0 {
+		s.finish(r)
+		return
 	}
-	r.add(event{data: body, ts: r.eventTS, hasTS: r.hasEventTS}, s.cfg.MaxEntry)
-	return nil
+	s.lanes.put(r)
 }
 
-func parseBatch(body []byte) (wire.Batch, *rejection) {
-	batch, err := wire.ParseBatch(body)
-	switch {
-	case errors.Is(err, wire.ErrSentAt):
-		return batch, rejectf(wire.CodeBadTime, "sent_at is Unix milliseconds in at most 13 digits")
-	case err != nil:
-		return batch, reject(wire.CodeBadJSON)
+// finish is called once a request has all its results, by the lane that had the
+// last one. Somebody waits for the request, unless it has ack=none.
+func (s *Server) finish(r *request) {
+	if !r.noAck {
+		r.done <- struct{}{}
+		return
 	}
-	return batch, nil
-}
-
-func notEmpty(r *request) *rejection {
-	if r.count == 0 {
-		return reject(wire.CodeEmptyBatch)
+	s.count(r)
+	if s.stopping.Load() {
+		s.losses.add(r)
 	}
-	return nil
-}
-
-func (s *Server) tooManyEntries() *rejection {
-	return rejectf(wire.CodeTooManyEntries, "a request holds at most %d entries: send fewer", s.cfg.MaxEntries)
+	s.release(r)
 }

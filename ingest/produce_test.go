@@ -282,7 +282,7 @@ func TestUnacknowledgedRequestsAre202AndTheirLossesCounted(t *testing.T) {
 			}
 		}
 		// Shutdown flushes what was handed over, so then everything is counted.
-		if err := p.Shutdown(t.Context()); err != nil {
+		if err := p.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if lost, bad := p.metric("unacked_losses_total", "default", reason), p.metric("unacked_losses_total", "default", "bad_item"); lost != 4 || bad != 2 {

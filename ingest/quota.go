@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Quota is so many in so much time, written 5000/s, 100/min or 20/h. So many may
-// come at once, and are made up for evenly. The zero Quota is no limit.
+// Quota is a token bucket, written 5000/s, 100/min or 20/h. The burst is Count,
+// refilled evenly over Per. The zero Quota is no limit.
 type Quota struct {
 	Count int
 	Per   time.Duration

@@ -3,7 +3,6 @@ package ingest
 import (
 	"errors"
 	"io"
-	"math/bits"
 	"slices"
 	"sync"
 
@@ -13,25 +12,43 @@ import (
 )
 
 // prefetched, in bytes, is how much of a body fasthttp reads before it calls
-// the handler. A smaller body of stated length is there whole by then; of a
-// larger one, and of one in chunks, the handler reads the rest.
+// the handler. A smaller body of stated length is complete by then. Of a larger
+// one, and of one in chunks, the handler reads the rest.
 const prefetched = 8 << 10
 
-// receive reads the body of an admitted request. Memory grows with what has
-// arrived, by doubling, and is reserved before it is allocated: a body that is
-// announced and does not come costs what came of it.
+// receive returns the body of an admitted request, decompressed.
 func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
+	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
+	if !known {
+		return nil, reject(wire.CodeUnsupportedEncoding)
+	}
+	body, rejected := s.readBody(ctx, r)
+	switch {
+	case rejected != nil:
+		return nil, rejected
+	case len(body) == 0:
+		return nil, reject(wire.CodeEmptyBody)
+	case coding == "":
+		return body, nil
+	}
+	return s.inflate(r, coding, body)
+}
+
+// readBody reads the body as it was sent. Memory grows with what has arrived,
+// by doubling, and is reserved before it is allocated. So a body that is
+// announced and does not come costs only what has arrived of it.
+func (s *Server) readBody(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
 	stream, n := ctx.Request.BodyStream(), ctx.Request.Header.ContentLength()
 	switch {
-	case stream == nil: // there is none
+	case stream == nil: // there is no body
 		body := ctx.PostBody()
 		return body, s.reserve(r, len(body))
 	case n < 0:
-		return s.receiveLarge(stream, s.cfg.MaxBody+1, r)
+		return s.readLarge(stream, s.cfg.MaxBody+1, r)
 	case n > prefetched:
-		body, rejected := s.receiveLarge(stream, n, r)
-		if rejected == nil && len(body) < n { // fasthttp takes this for the end
-			return nil, s.rejectReadError(io.ErrUnexpectedEOF)
+		body, rejected := s.readLarge(stream, n, r)
+		if rejected == nil && len(body) < n { // to fasthttp this is the end of the body
+			return nil, rejectReadError(io.ErrUnexpectedEOF)
 		}
 		return body, rejected
 	}
@@ -40,16 +57,16 @@ func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejecti
 	}
 	r.small = slices.Grow(r.small[:0], n)[:n]
 	if _, err := io.ReadFull(stream, r.small); err != nil {
-		return nil, s.rejectReadError(err)
+		return nil, rejectReadError(err)
 	}
 	return r.small, nil
 }
 
-// receiveLarge reads up to most bytes, or to the end of the stream.
-func (s *Server) receiveLarge(stream io.Reader, most int, r *request) ([]byte, *rejection) {
+// readLarge reads up to limit bytes, or to the end of the stream.
+func (s *Server) readLarge(stream io.Reader, limit int, r *request) ([]byte, *rejection) {
 	for {
 		if len(r.large) == cap(r.large) {
-			if rejected := s.enlarge(r, min(2*cap(r.large), most)); rejected != nil {
+			if rejected := s.enlarge(r, min(2*cap(r.large), limit)); rejected != nil {
 				return nil, rejected
 			}
 		}
@@ -58,19 +75,19 @@ func (s *Server) receiveLarge(stream io.Reader, most int, r *request) ([]byte, *
 		switch {
 		case len(r.large) > s.cfg.MaxBody:
 			rejected := s.bodyTooLarge()
-			rejected.close = true // nobody knows how much more there is
+			rejected.close = true // the rest of the body may be of any length
 			return nil, rejected
 		case errors.Is(err, io.EOF):
 			s.bodyComplete(r)
 			return r.large, nil
 		case err != nil:
-			return nil, s.rejectReadError(err)
+			return nil, rejectReadError(err)
 		}
 	}
 }
 
 // enlarge moves a body that is still arriving into a buffer of n bytes or more.
-// While it is copied both are there.
+// While it is copied, both buffers are reserved.
 func (s *Server) enlarge(r *request, n int) *rejection {
 	before := cap(r.large)
 	if rejected := s.reserveIncomplete(r, before+bufferSize(n)); rejected != nil {
@@ -82,42 +99,15 @@ func (s *Server) enlarge(r *request, n int) *rejection {
 	return s.reserveIncomplete(r, cap(buffer))
 }
 
-// await raises what a body has reserved while it arrives to total bytes. All of
-// them together may have half of the budget: who sends slowly, or never ends,
-// leaves the other half to those whose requests are there.
-func (s *Server) reserveIncomplete(r *request, total int) *rejection {
-	more := int64(total) - r.incomplete
-	if s.incomplete.Add(more) > s.cfg.MaxInflightBytes/2 && more > 0 {
-		s.incomplete.Add(-more)
-		return reject(wire.CodeOverloaded)
-	}
-	r.incomplete += more
-	return s.reserve(r, total)
-}
-
-// arrived ends the wait for a body, in whatever way.
-func (s *Server) bodyComplete(r *request) {
-	if r.incomplete != 0 {
-		s.incomplete.Add(-r.incomplete)
-		r.incomplete = 0
-	}
-}
-
-// forget gives the buffer of a large body back, once its entries are encoded.
-func (s *Server) releaseBody(r *request) {
-	s.buffers.put(r.large)
-	r.large = nil
-}
-
-// finishBody takes what a handler left of a body off the connection, so that
-// another request can follow. It is false when that is too much, or does not
-// come: then the connection has to be closed.
-func (s *Server) finishBody(ctx *fasthttp.RequestCtx) bool {
+// discardBody reads what a handler left of a body, up to 64 KiB, so that another
+// request can follow on the connection. When it returns false, more is left, and
+// the connection has to be closed.
+func (s *Server) discardBody(ctx *fasthttp.RequestCtx) bool {
 	stream, n := ctx.Request.BodyStream(), ctx.Request.Header.ContentLength()
 	if stream == nil || 0 <= n && n <= prefetched {
 		return true
 	}
-	// A stream that has ended says so again and again.
+	// Reading a stream after its end returns io.EOF again.
 	buffer := discardBuffers.Get().(*[4 << 10]byte)
 	defer discardBuffers.Put(buffer)
 	for left := largeBody; left > 0; {
@@ -132,55 +122,6 @@ func (s *Server) finishBody(ctx *fasthttp.RequestCtx) bool {
 
 var discardBuffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
-// buffers keeps some body buffers for the next large bodies. What it keeps is
-// bounded, and is never taken for a body of which less has arrived than half.
-type buffers [7]chan []byte // of 16 KiB, 32 KiB … 1 MiB
-
-const (
-	smallestBuffer = 16 << 10
-	keptPerSize    = 1 << 20 // bytes of each size
-	// buffersMemory is all that it keeps, in bytes.
-	buffersMemory = int64(len(buffers{})) * keptPerSize
-)
-
-func newBuffers() *buffers {
-	var b buffers
-	for i := range b {
-		b[i] = make(chan []byte, keptPerSize/(smallestBuffer<<i))
-	}
-	return &b
-}
-
-// step is which of the sizes n bytes fit into.
-func step(n int) int { return bits.Len(uint(max(n, 1)-1) / smallestBuffer) }
-
-// bufferSize is the capacity of the buffer that get returns for n bytes.
-func bufferSize(n int) int {
-	if i := step(n); i < len(buffers{}) {
-		return smallestBuffer << i
-	}
-	return n
-}
-
-func (b *buffers) get(n int) []byte {
-	if i := step(n); i < len(b) {
-		select {
-		case buffer := <-b[i]:
-			return buffer
-		default:
-		}
-	}
-	return make([]byte, 0, bufferSize(n))
-}
-
-// put takes a buffer that get returned, or none.
-func (b *buffers) put(buffer []byte) {
-	i := step(cap(buffer))
-	if cap(buffer) == 0 || i >= len(b) {
-		return
-	}
-	select {
-	case b[i] <- buffer[:0]:
-	default:
-	}
+func (s *Server) bodyTooLarge() *rejection {
+	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", s.cfg.MaxBody)
 }

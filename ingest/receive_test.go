@@ -94,25 +94,30 @@ func TestABodyGivesBackWhatItReservedHoweverItEnds(t *testing.T) {
 		eventually(t, func() bool { return p.inflight.Load() == 0 && p.incomplete.Load() == 0 })
 	}
 
-	ctx := contextFor("/v1/default/p", ndjsonType, []byte(body))
+	ctx := contextFor("/v1/default/p", ndjsonType, nil)
+	ctx.Request.SetBodyStream(readerFunc(func([]byte) (int, error) {
+		if p.inflight.Load() == 0 {
+			t.Error("nothing is reserved before the panic")
+		}
+		panic("a bug")
+	}), len(body))
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("there was no panic, which proves nothing")
+				t.Error("there was no panic")
 			}
 		}()
-		namespace := p.store.namespaces["default"]
-		p.take(ctx, target{namespace: namespace}, func(*request, []byte) *rejection {
-			if p.inflight.Load() == 0 {
-				t.Error("nothing is reserved, which proves nothing")
-			}
-			panic("a bug")
-		})
+		p.produce(ctx, target{namespace: p.store.namespaces["default"]})
 	}()
 	if got := p.inflight.Load(); got != 0 {
 		t.Errorf("a panic leaves %d bytes reserved", got)
 	}
 }
+
+// readerFunc is an io.Reader.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestABodyThatEndsEarlyIsNotStored(t *testing.T) {
 	t.Parallel()
@@ -212,14 +217,14 @@ func TestBodyBuffersAreKeptUpToABound(t *testing.T) {
 	}
 	for range 1000 {
 		for i := range b {
-			b.put(make([]byte, 0, smallestBuffer<<i))
+			b.put(make([]byte, 0, minBuffer<<i))
 		}
 		b.put(make([]byte, 0, 1<<20+1))
 		b.put(nil)
 	}
 	kept := int64(0)
 	for i := range b {
-		kept += int64(len(b[i])) * smallestBuffer << i
+		kept += int64(len(b[i])) * minBuffer << i
 	}
 	if kept != buffersMemory {
 		t.Errorf("%d bytes are kept, want %d", kept, buffersMemory)

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,34 +10,34 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// request is one produce request on its way through the lanes. Everything a
-// lane reads lives in the request's own buffers: fasthttp takes its memory back
-// as soon as the handler returns. Requests are pooled, buffers and all.
+// request is one produce request. Everything a lane reads lives in the request's
+// own buffers, because fasthttp reuses its memory as soon as the handler returns.
+// Requests are pooled with their buffers.
 type request struct {
 	options
 	namespace *partition.Namespace
 	key       *key  // limits new partitions of a mixed request; nil: none
 	received  int64 // Unix ms on the store's clock
-	count     int   // entries judged so far: the index of the next
+	count     int   // entries added or dropped so far: the index of the next
 
-	small    []byte   // body that was there with its head
-	large    []byte   // body that had to be waited for; of Server.buffers
+	small    []byte   // body that arrived with its headers
+	large    []byte   // body that arrived later; from Server.buffers
 	inflated []byte   // decompressed body
 	encoded  []byte   // entries in the store's form, back to back
-	spans    []span   // where each of them lies
-	entries  [][]byte // the same as slices, those of a part together
+	spans    []span   // where each of them is
+	entries  [][]byte // the same as slices, grouped by part
 	parts    []part
 	byName   map[string]int32 // partition → index in parts, for mixed bodies
-	names    int              // the most that byName ever held: maps do not shrink
+	maxNames int              // the largest size byName ever had: maps do not shrink
 	name     []byte           // "namespace/partition" of an unmixed request
 
 	answer wire.Answer
 	out    []byte // encoded answer
 
 	reserved   int64         // bytes reserved of the budget
-	incomplete int64         // those of them that count as a body not complete
+	incomplete int64         // the part of reserved that is for a body still arriving
 	pending    atomic.Int32  // parts without a result
-	done       chan struct{} // one token when there are none left, for requests that are waited for
+	done       chan struct{} // receives one value when pending is 0, unless the request has ack=none
 }
 
 // span is one encoded entry: encoded[previous end:end].
@@ -48,7 +47,7 @@ type span struct {
 	index int32 // in the request
 }
 
-// part is the entries of one request for one partition: what a lane handles.
+// part is the entries of one request for one partition. Lanes handle parts.
 type part struct {
 	request *request
 	name    string // "namespace/partition"; the request's memory
@@ -64,8 +63,8 @@ type part struct {
 	err                      error
 }
 
-// Buffers that grew past these are not kept: one large request must not pin
-// its memory in the pool.
+// Larger buffers do not go back to the pool, so that one large request does not
+// keep its memory for ever.
 const (
 	maxPooledBytes   = 256 << 10
 	maxPooledEntries = 1024
@@ -75,29 +74,29 @@ func newRequest() *request {
 	return &request{byName: make(map[string]int32), done: make(chan struct{}, 1)}
 }
 
-// reset forgets everything but the buffers.
+// reset clears everything but the buffers.
 func (r *request) reset() {
 	clear(r.entries)
 	clear(r.parts)
 	clear(r.byName)
 	*r = request{
 		small:    r.small[:0],
-		inflated: keep(r.inflated, maxPooledBytes), encoded: keep(r.encoded, maxPooledBytes),
-		spans: keep(r.spans, maxPooledEntries), entries: keep(r.entries, maxPooledEntries),
-		parts: keep(r.parts, maxPooledEntries), byName: r.byName, names: r.names, name: r.name[:0],
-		answer: wire.Answer{Results: keep(r.answer.Results, maxPooledEntries)},
-		out:    keep(r.out, maxPooledBytes), done: r.done,
+		inflated: reuse(r.inflated, maxPooledBytes), encoded: reuse(r.encoded, maxPooledBytes),
+		spans: reuse(r.spans, maxPooledEntries), entries: reuse(r.entries, maxPooledEntries),
+		parts: reuse(r.parts, maxPooledEntries), byName: r.byName, maxNames: r.maxNames, name: r.name[:0],
+		answer: wire.Answer{Results: reuse(r.answer.Results, maxPooledEntries)},
+		out:    reuse(r.out, maxPooledBytes), done: r.done,
 	}
 }
 
-func keep[T any](buffer []T, most int) []T {
-	if cap(buffer) > most {
+func reuse[T any](buffer []T, maxCap int) []T {
+	if cap(buffer) > maxCap {
 		return nil
 	}
 	return buffer[:0]
 }
 
-// event is one entry before it is judged; its strings and slices are views.
+// event is one entry before it is checked. Its strings and slices are views.
 type event struct {
 	partition string // of a mixed request
 	id, data  []byte
@@ -120,15 +119,15 @@ func (r *request) partFor(name string) int32 {
 	i := int32(len(r.parts))
 	full := r.namespace.Name + "/" + name
 	r.byName[full[len(full)-len(name):]] = i
-	r.parts = append(r.parts, part{request: r, name: full, err: r.key.admit(name)})
-	r.names = max(r.names, len(r.parts))
+	r.parts = append(r.parts, part{request: r, name: full, err: r.key.admitPartition(name)})
+	r.maxNames = max(r.maxNames, len(r.parts))
 	return i
 }
 
-// add judges an event and encodes it for its part, or notes why not. Age is no
-// reason against an entry of a request with an idempotency key: it may be
-// stored since an earlier attempt, when it was younger, and only the store can
-// tell. A claim expires it otherwise.
+// add checks an event and encodes it for its part, or drops it. It does not drop
+// stale entries of a request with an idempotency key. An earlier attempt may have
+// stored them when they were younger, which only the store knows. If it did not,
+// a claim expires them.
 func (r *request) add(e event, maxEntry int) {
 	if len(e.data) > maxEntry {
 		r.drop(wire.ReasonTooLarge)
@@ -148,7 +147,7 @@ func (r *request) add(e event, maxEntry int) {
 		r.drop(wire.ReasonStale)
 		return
 	case check == unskewed:
-		r.note(wire.Warning, wire.ReasonUnskewed)
+		r.addResult(wire.Warning, wire.ReasonUnskewed)
 	}
 	to := int32(0)
 	if e.partition != "" {
@@ -160,19 +159,19 @@ func (r *request) add(e event, maxEntry int) {
 	r.count++
 }
 
-// drop notes that the next entry is rejected for good.
+// drop rejects the next entry for good.
 func (r *request) drop(why wire.Reason) {
-	r.note(wire.Drop, why)
+	r.addResult(wire.Drop, why)
 	r.answer.Rejected++
 	r.count++
 }
 
-func (r *request) note(disposition wire.Disposition, why wire.Reason) {
+func (r *request) addResult(disposition wire.Disposition, why wire.Reason) {
 	r.answer.Results = append(r.answer.Results, wire.Result{Index: r.count, Disposition: disposition, Reason: why})
 }
 
-// seal cuts the encoded bytes into slices, now that they no longer move, and
-// lays those of a part together.
+// seal cuts the encoded bytes into entries and groups the entries by part. It is
+// called once all entries are added, because r.encoded moves when it grows.
 func (r *request) seal() {
 	r.entries = slices.Grow(r.entries[:0], len(r.spans))[:len(r.spans)]
 	start := 0
@@ -188,43 +187,4 @@ func (r *request) seal() {
 		p.bytes += s.end - start
 		start = s.end
 	}
-}
-
-// collect sums the parts up into the answer: entries of failed ones are to be
-// retried. It returns how many parts were stored.
-func (r *request) collect() (stored int) {
-	failed := false
-	for i := range r.parts {
-		p := &r.parts[i]
-		if p.err != nil {
-			failed = true
-			r.answer.Rejected += p.count
-			continue
-		}
-		stored++
-		r.answer.Accepted += p.accepted
-		r.answer.Evicted += p.evicted
-	}
-	if failed {
-		r.noteRetries()
-	}
-	return stored
-}
-
-// noteRetries adds a result for each entry of a failed part, in the order of
-// the request and in place of a warning about the same entry.
-func (r *request) noteRetries() {
-	for _, s := range r.spans {
-		if err := r.parts[s.part].err; err != nil {
-			_, reason := codesFor(err)
-			r.answer.Results = append(r.answer.Results, wire.Result{Index: int(s.index), Disposition: wire.Retry, Reason: reason})
-		}
-	}
-	slices.SortStableFunc(r.answer.Results, func(a, b wire.Result) int {
-		if a.Index != b.Index {
-			return cmp.Compare(a.Index, b.Index)
-		}
-		return cmp.Compare(a.Disposition, b.Disposition) // "retry" < "warning"
-	})
-	r.answer.Results = slices.CompactFunc(r.answer.Results, func(a, b wire.Result) bool { return a.Index == b.Index })
 }

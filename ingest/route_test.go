@@ -69,9 +69,9 @@ func FuzzFraming(f *testing.F) {
 	s.http.Handler = func(ctx *fasthttp.RequestCtx) {
 		r := newRequest()
 		defer s.release(r)
-		_, unread := bodyLength(&ctx.Request.Header)
-		body, rejected := s.receive(ctx, r)
-		if unread || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
+		_, skipped := bodyLength(&ctx.Request.Header)
+		body, rejected := s.readBody(ctx, r)
+		if skipped || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return
 		}

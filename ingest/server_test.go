@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
 func TestAPanickingHandlerIs500AndTheServerLives(t *testing.T) {
@@ -112,7 +113,7 @@ func TestShutdownFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 
 	shut := make(chan error, 2)
 	for range 2 {
-		go func() { shut <- p.Shutdown(context.Background()) }()
+		go func() { shut <- p.Stop(context.Background()) }()
 	}
 	eventually(t, p.stopping.Load)
 	if _, err := io.WriteString(half, "Content-Length: 1\r\n\r\nx"); err != nil {
@@ -163,7 +164,7 @@ func TestShutdownFlushesWhatWasNotAcknowledged(t *testing.T) {
 	}
 	<-entered
 	shut := make(chan error)
-	go func() { shut <- p.Shutdown(context.Background()) }()
+	go func() { shut <- p.Stop(context.Background()) }()
 	eventually(t, p.stopping.Load)
 	open()
 	if err := <-shut; err != nil {
@@ -193,14 +194,14 @@ func TestAShutdownThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
 	p.post("/v1/default/p?ack=none", "1\n2\n3", asNDJSON)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	if unknown, rejected := p.metric("unacked_losses_total", "default", "unknown"), p.metric("unacked_losses_total", "default", "shutting_down"); unknown != 1 || rejected != 6 {
 		t.Errorf("counted %v unknown, %v rejected; want 1 and 6", unknown, rejected)
 	}
-	_ = p.Shutdown(context.Background())
-	lost := logged.FilterMessage("shutdown loses entries that were answered 202").All()
+	_ = p.Stop(context.Background())
+	lost := logged.FilterMessage("entries lost at shutdown after their requests were answered 202").All()
 	if len(lost) != 1 {
 		t.Fatalf("%d lines tell of the loss, want 1", len(lost))
 	}
@@ -223,7 +224,7 @@ func TestAShutdownThatRunsOutOfTimeCutsConnectionsOff(t *testing.T) {
 	eventually(t, func() bool { return p.conns.Load() == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	if open := p.conns.Load(); open != 0 {
@@ -231,19 +232,57 @@ func TestAShutdownThatRunsOutOfTimeCutsConnectionsOff(t *testing.T) {
 	}
 }
 
-func TestShutdownMayComeBeforeServe(t *testing.T) {
+func TestTheServerFollowsTheLifecycleContract(t *testing.T) {
 	t.Parallel()
+	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
+		ln := fasthttputil.NewInmemoryListener()
+		s := newServer(t)
+		s.SetListener(ln)
+		return &aliveServer{s, ln}
+	})
+}
+
+// aliveServer lets the suite ask whether a server still answers.
+type aliveServer struct {
+	*Server
+	ln *fasthttputil.InmemoryListener
+}
+
+func (s *aliveServer) Alive(context.Context) error {
+	c, err := s.ln.Dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, request11("GET /livez", "Connection: close\r\n", "")); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// newServer makes a server that is not started.
+func newServer(t *testing.T) *Server {
+	t.Helper()
 	s, err := New(DefaultConfig(), newFake(), prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if err := s.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	ln := fasthttputil.NewInmemoryListener()
-	if err := s.Serve(ln); err != nil {
+	return s
+}
+
+func TestStopBeforeStartClosesTheListener(t *testing.T) {
+	t.Parallel()
+	s, ln := newServer(t), fasthttputil.NewInmemoryListener()
+	s.SetListener(ln)
+	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := ln.Accept(); err == nil {
@@ -251,21 +290,56 @@ func TestShutdownMayComeBeforeServe(t *testing.T) {
 	}
 }
 
-func TestShutdownAndServeMayRace(t *testing.T) {
+func TestAStartWithoutAListenerIsAnErrorAndTheServerIsStopped(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("got no error")
+	}
+	ln := fasthttputil.NewInmemoryListener()
+	s.SetListener(ln)
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("a second start: got no error")
+	}
+	if _, err := ln.Accept(); err == nil {
+		t.Error("the listener is still open")
+	}
+}
+
+func TestStartAndStopMayRace(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		s, err := New(DefaultConfig(), newFake(), prometheus.NewRegistry(), zap.NewNop())
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(fasthttputil.NewInmemoryListener()) }()
-		if err := s.Shutdown(t.Context()); err != nil {
+		s := newServer(t)
+		s.SetListener(fasthttputil.NewInmemoryListener())
+		started := make(chan error, 1)
+		go func() { started <- s.Start(t.Context()) }()
+		if err := s.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := <-served; err != nil {
-			t.Error(err)
+		if <-started == nil {
+			// Start came first, so the server has ended without an error.
+			if err := <-s.Failed(); err != nil {
+				t.Error(err)
+			}
 		}
+	}
+}
+
+func TestAListenerThatFailsIsReportedAndTheServerCanBeStopped(t *testing.T) {
+	t.Parallel()
+	s, gone := newServer(t), errors.New("gone")
+	s.SetListener(&brokenListener{fasthttputil.NewInmemoryListener(), []error{gone}})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-s.Failed(); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	if _, more := <-s.Failed(); more {
+		t.Error("the channel is still open")
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -291,25 +365,6 @@ func TestRunningOutOfDescriptorsIsOutlived(t *testing.T) {
 	p.post("/v1/default/p", "x").expect(t, 200, "")
 	if got := p.metric("accept_errors_total"); got != 3 {
 		t.Errorf("counted %v", got)
-	}
-}
-
-func TestAListenerThatFailsEndsServe(t *testing.T) {
-	t.Parallel()
-	s, err := New(DefaultConfig(), newFake(), prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := errors.New("gone")
-	ln := &brokenListener{fasthttputil.NewInmemoryListener(), []error{gone}}
-	if err := s.Serve(ln); !errors.Is(err, gone) {
-		t.Errorf("got %v", err)
-	}
-	if err := s.Serve(ln); err == nil {
-		t.Error("it serves twice")
-	}
-	if err := s.Shutdown(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -2,31 +2,32 @@ package ingest
 
 import "time"
 
-// aheadTolerance is how far in the future a time without sent_at may lie before
-// the device's clock is taken to be wrong.
+// aheadTolerance is how far in the future a time without sent_at may be. Beyond
+// it, the clock of the device counts as wrong.
 const aheadTolerance = 5 * time.Second
 
-// eventTimes are the times a request knows, Unix ms; sent and ts on the device's clock.
+// eventTimes are the times of an entry in Unix ms; sent and ts on the clock of the
+// device.
 type eventTimes struct {
 	received       int64 // on the store's clock
 	sent, ts       int64
 	hasSent, hasTS bool
 }
 
-// timeCheck is what to do with an entry because of its time.
+// timeCheck is the result of checking the time of an entry.
 type timeCheck int
 
 const (
 	timely   timeCheck = iota
-	unskewed           // stamped on arrival: the device's clock cannot be believed
-	stale              // already too old
+	unskewed           // the clock of the device is wrong: stored with the time of arrival
+	stale              // older than max_age
 )
 
 // occurred says when an event happened, on the store's clock.
 //
 //	with sent_at      received - max(0, sent_at - ts): both are the device's, so its skew cancels
 //	without           ts itself from max_age behind to 5 s ahead, never later than received;
-//	                  any other ts means a wrong clock, and arrival is the better guess
+//	                  any other ts means a wrong clock, so received is closer to the truth
 //	without ts        received
 func (s eventTimes) eventTime(maxAge time.Duration) (int64, timeCheck) {
 	if !s.hasTS {

@@ -52,14 +52,14 @@ var seededBugs = map[string]seededBug{
 	"what may have run is sent again": {roomy, "C2", []edit{
 		{"partition/script.go", "c.err == nil || !noScript(c.cmd.Err())", "c.err == nil"}}},
 	"what is unknown is acknowledged": {roomy, "C2", []edit{
-		{"ingest/commit.go", "\tp.err = err\n", "\tif !errors.Is(err, partition.ErrUnknown) {\n\t\tp.err = err\n\t}\n"}}},
+		{"ingest/lane.go", "\tp.err = err\n", "\tif !errors.Is(err, partition.ErrUnknown) {\n\t\tp.err = err\n\t}\n"}}},
 	"an idempotency key is not looked up": {roomy, "C3", []edit{
 		{"lua/produce.lua", "redis.pcall('GET', seen)", "false"}}},
 	"requests share memory": {roomy, "C4", []edit{
 		{"ingest/request.go", "func newRequest() *request {\n\treturn &request{", "var shared = make([]byte, 64<<10)\n\nfunc newRequest() *request {\n\treturn &request{encoded: shared[:0], "}}},
 	"a flush mixes partitions": {roomy, "C4", []edit{
-		{"ingest/flush.go", "at := f.known[p.name]", "at := f.known[\"\"]"},
-		{"ingest/flush.go", "f.known[name] = at", "f.known[\"\"] = at"}}},
+		{"ingest/flush.go", "to := f.known[p.name]", "to := f.known[\"\"]"},
+		{"ingest/flush.go", "f.known[name] = to", "f.known[\"\"] = to"}}},
 	"dead letters are not kept": {roomy, "C5", []edit{
 		{"lua/commit.lua", "redis.call('RPUSH', dead, ARGV[i])", ""}}},
 	"what the sink refused counts as delivered": {roomy, "C6", []edit{
@@ -84,7 +84,7 @@ var seededBugs = map[string]seededBug{
 	"an empty partition is not forgotten": {roomy, "C10", []edit{
 		{"lua/include/close_shard.lua", "redis.call('ZREM', ready, unpack(shard.gone))", ""}}},
 	"a goroutine a request is left behind": {roomy, "C11", []edit{
-		{"ingest/take.go", "\t<-r.done\n", "\t<-r.done\n\tgo func() { select {} }()\n"}}},
+		{"ingest/produce.go", "\t<-r.done\n", "\t<-r.done\n\tgo func() { select {} }()\n"}}},
 	"metrics count twice": {roomy, "C11", []edit{
 		{"drain/metrics.go", "m.delivered.Add(float64(n[delivered]))", "m.delivered.Add(2 * float64(n[delivered]))"}}},
 	"nothing is taken": {roomy, "C12", []edit{

@@ -194,7 +194,11 @@ func (a *App) start(ctx context.Context) error {
 	}
 	a.workers.Go(func() { a.report("admin server", a.admin.Serve(adminListener)) })
 	if a.ingest != nil {
-		a.workers.Go(func() { a.report("ingest server", a.ingest.Serve(listener)) })
+		a.ingest.SetListener(listener)
+		if err := a.ingest.Start(ctx); err != nil {
+			return fmt.Errorf("ingest server: %w", err)
+		}
+		a.workers.Go(func() { a.report("ingest server", <-a.ingest.Failed()) })
 	}
 	return nil
 }
@@ -259,7 +263,7 @@ func (a *App) stop(ctx context.Context) error {
 		// A client that trickles its request must not use up the time in
 		// which batches are settled.
 		half, cancel := context.WithDeadline(ctx, halfway(ctx))
-		step("finish requests", a.ingest.Shutdown(half))
+		step("finish requests", a.ingest.Stop(half))
 		cancel()
 	}
 	if a.drain != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 )
@@ -20,26 +19,27 @@ const zstdWindow = 8 << 20
 
 var errTooLarge = errors.New("decompressed body is too large")
 
-// inflater undoes Content-Encoding. It runs one decoder a core at most: more
-// would not be faster.
+// inflater decompresses bodies. It runs at most one decoder a core; more would
+// not be faster.
 type inflater struct {
 	limit int // of a decompressed body, bytes
 	gzip  chan *gzipDecoder
 	zstd  *zstd.Decoder
-	zstds chan struct{} // a place for each body that zstd may decode at once
+	slots chan struct{} // one for each body that zstd may decode at once
 }
 
-// reserveFunc has n bytes in all counted for a decompressed body; errNoRoom
-// when there are not as many. It is asked before they are allocated.
+// reserveFunc raises the reservation for a decompressed body to n bytes in all,
+// before they are allocated. It returns errNoRoom when the budget has no room.
 type reserveFunc func(n int) error
 
-var errNoRoom = errors.New("no room for the decompressed body")
+var errNoRoom = errors.New("no memory left for the decompressed body")
 
-// zstdDecoders is how many bodies zstd decodes at once. Each reserves the whole
-// limit, so all together take a quarter of the budget where one does not.
+// zstdDecoders is how many bodies zstd decodes at once. Each reserves
+// MaxDecompressed, so all together take at most a quarter of the budget,
+// unless one alone takes more.
 func zstdDecoders(cfg Config) int {
-	most := int(cfg.MaxInflightBytes / 4 / int64(cfg.MaxDecompressed))
-	return min(max(1, most), runtime.GOMAXPROCS(0))
+	fits := int(cfg.MaxInflightBytes / 4 / int64(cfg.MaxDecompressed))
+	return min(max(1, fits), runtime.GOMAXPROCS(0))
 }
 
 type gzipDecoder struct {
@@ -48,17 +48,17 @@ type gzipDecoder struct {
 }
 
 func newInflater(cfg Config) (*inflater, error) {
-	limit, cores, places := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), zstdDecoders(cfg)
+	limit, cores, decoders := cfg.MaxDecompressed, runtime.GOMAXPROCS(0), zstdDecoders(cfg)
 	z, err := zstd.NewReader(nil,
-		zstd.WithDecoderConcurrency(places),
-		// Less memory than a window would reject honest windows too, so the
-		// exact limit is unzstd's.
+		zstd.WithDecoderConcurrency(decoders),
+		// The decoder needs memory for a whole window, so unzstd checks the exact
+		// limit itself.
 		zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))),
 		zstd.WithDecoderMaxWindow(zstdWindow))
 	if err != nil {
 		return nil, err
 	}
-	f := &inflater{limit: limit, gzip: make(chan *gzipDecoder, cores), zstd: z, zstds: make(chan struct{}, places)}
+	f := &inflater{limit: limit, gzip: make(chan *gzipDecoder, cores), zstd: z, slots: make(chan struct{}, decoders)}
 	for range cores {
 		f.gzip <- &gzipDecoder{}
 	}
@@ -66,7 +66,7 @@ func newInflater(cfg Config) (*inflater, error) {
 }
 
 // gunzip appends the decompressed body to dst, or fails with errTooLarge or
-// because the body is corrupt. Several members after one another are one body.
+// because the body is corrupt. Several gzip members in a row are one body.
 func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error) {
 	d := <-f.gzip
 	defer func() {
@@ -74,8 +74,8 @@ func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error)
 		f.gzip <- d
 	}()
 	d.src.Reset(body)
-	// Members are begun one by one: the reader itself takes a further one that
-	// is cut short in its head for the end of the body.
+	// Each member is started here. In multistream mode the reader would take a
+	// member whose header is cut short for the end of the body.
 	member := func() error {
 		err := d.Reset(&d.src)
 		if err == nil {
@@ -115,16 +115,16 @@ func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error)
 				return dst, err
 			}
 			dst = append(make([]byte, 0, n), dst...)
-			_ = reserve(n) // less than before
+			_ = reserve(n) // it is less than before, so it cannot fail
 		}
 	}
 }
 
-// unzstd is gunzip for zstd. How large a body becomes shows when it has been
-// decoded, so meanwhile the limit is reserved.
+// unzstd is gunzip for zstd. The size of the decompressed body is not known
+// before it is decoded, so until then unzstd reserves the limit.
 func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error) {
-	f.zstds <- struct{}{}
-	defer func() { <-f.zstds }()
+	f.slots <- struct{}{}
+	defer func() { <-f.slots }()
 	if err := reserve(max(cap(dst), f.limit)); err != nil {
 		return dst, err
 	}
@@ -138,21 +138,8 @@ func (f *inflater) unzstd(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	return dst, reserve(cap(dst))
 }
 
-// body returns the request's body, decompressed into r when it was compressed.
-func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
-	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
-	if !known {
-		return nil, reject(wire.CodeUnsupportedEncoding)
-	}
-	body, rejected := s.receive(ctx, r)
-	switch {
-	case rejected != nil:
-		return nil, rejected
-	case len(body) == 0:
-		return nil, reject(wire.CodeEmptyBody)
-	case coding == "":
-		return body, nil
-	}
+// inflate decompresses a body into r.
+func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejection) {
 	received := int(r.reserved)
 	reserve := func(n int) error {
 		if s.reserve(r, received+n) != nil {
@@ -179,7 +166,7 @@ func (s *Server) body(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection)
 	return r.inflated, nil
 }
 
-// contentCoding is gzip, zstd, or empty for a body that is sent plainly.
+// contentCoding is gzip, zstd, or empty for a body that is not compressed.
 func contentCoding(headers [][]byte) (name string, known bool) {
 	if len(headers) == 0 {
 		return "", true
@@ -190,8 +177,4 @@ func contentCoding(headers [][]byte) (name string, known bool) {
 		}
 	}
 	return "", bytes.EqualFold(headers[0], []byte("identity"))
-}
-
-func (s *Server) bodyTooLarge() *rejection {
-	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", s.cfg.MaxBody)
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// maxReads is how many reads of partitions run at once. Each takes a round trip
-// to the store of its own, so thousands of readers would keep entries waiting.
+// maxReads is how many requests for stats run at once. Each takes a round trip
+// to the store, so thousands of them would delay entries.
 const maxReads = 32
 
-// stats describes one partition. It costs a round trip of its own and is for
-// people and checks, not for a hot path. It counts against the token's rate as
-// one entry does.
+// stats describes one partition. It costs a round trip to the store and is for
+// people and checks. It counts as one entry against the token's rate.
 func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if s.reads.Add(1) > maxReads {
 		s.reads.Add(-1)
@@ -27,16 +26,16 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return rejected
 	}
 	name := string(t.partition)
-	within, cancel := context.WithTimeout(context.Background(), s.cfg.ProduceTimeout)
+	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ProduceTimeout)
 	defer cancel()
-	st, err := s.store.Stats(within, t.namespace, name)
+	st, err := s.store.Stats(bounded, t.namespace, name)
 	switch {
 	case errors.Is(err, partition.ErrNoPartition):
 		return reject(wire.CodeNoSuchPartition)
 	case errors.Is(err, partition.ErrFull):
 		return reject(wire.CodeStoreFull)
 	case err != nil:
-		// Unknown outcomes do not matter to a question.
+		// A read changes nothing, so an unknown outcome is a failure like others.
 		return reject(wire.CodeStoreUnavailable)
 	}
 	answer := wire.Stats{
@@ -48,21 +47,4 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBody(answer.Append(nil))
 	return nil
-}
-
-// livez says that the process answers, also while it shuts down.
-func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *rejection {
-	ctx.Response.Header.SetContentType(jsonType)
-	ctx.Response.SetBodyString(`{"status":"ok"}`)
-	return nil
-}
-
-// readyz says whether requests are worth sending here.
-func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *rejection {
-	if check := s.ready.Load(); check != nil {
-		if err := (*check)(); err != nil {
-			return rejectf(wire.CodeNotReady, "not ready: %v", err)
-		}
-	}
-	return s.livez(ctx, t)
 }

@@ -1,0 +1,58 @@
+package ingest
+
+import (
+	"bytes"
+	"unsafe"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// admit decides whether a request may go on, by what needs no body: its size,
+// its namespace and its token. A client that sends "Expect: 100-continue" is
+// rejected here before it sends its body.
+func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
+	h := &ctx.Request.Header
+	if length, _ := bodyLength(h); length > s.cfg.MaxBody {
+		return s.bodyTooLarge()
+	}
+	switch {
+	case s.stopping.Load() && t.route.pattern != "/livez":
+		return reject(wire.CodeShuttingDown)
+	case len(t.path) == 0:
+		return nil
+	}
+	name, _, _ := bytes.Cut(t.path, []byte{'/'})
+	// The name is only looked up, so it need not be copied.
+	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
+	var rejected *rejection
+	if t.key, rejected = s.keyring.authenticate(t.namespace, h); rejected != nil {
+		return rejected
+	}
+	if t.skipBody {
+		return reject(wire.CodeOverloaded)
+	}
+	return nil
+}
+
+// admitEntries decides whether a produce request may bring in its entries, by
+// its options and the limits of its token. A mixed request names its partitions
+// in the body, so split checks those.
+func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target, r *request) (rejected *rejection) {
+	if r.options, rejected = readOptions(ctx); rejected != nil {
+		return rejected
+	}
+	r.namespace, r.key = t.namespace, t.key
+	if rejected = t.key.checkRate(); rejected != nil {
+		return rejected
+	}
+	if len(t.partition) > 0 && t.key.admitPartition(unsafe.String(unsafe.SliceData(t.partition), len(t.partition))) != nil {
+		return t.key.rejectNewPartition()
+	}
+	var known bool
+	if r.received, known = s.store.Now(); !known {
+		return reject(wire.CodeStoreUnavailable)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package ingest
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// conn is a counted connection. It lets a client read the last answer although
+// the client is still sending.
+type conn struct {
+	net.Conn
+	listener *boundedListener
+	closed   atomic.Bool
+	linger   atomic.Bool
+	answer   atomic.Int64 // bytes reserved for a large answer that is being sent
+}
+
+// What a client may send after an answer that it did not wait for.
+const (
+	lingerTime  = 2 * time.Second
+	lingerBytes = 16 << 20
+)
+
+// Close may be called twice. With linger it first reads and drops what the
+// client is still sending. Closing a socket with unread bytes resets it, and a
+// client that is reset while it writes never reads why it was rejected.
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	defer c.listener.remove(c)
+	defer c.releaseAnswer()
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() && half.CloseWrite() == nil {
+		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+	}
+	return c.Conn.Close()
+}
+
+// releaseAnswer gives back what a large answer had reserved.
+func (c *conn) releaseAnswer() {
+	if c.answer.Load() != 0 {
+		c.listener.inflight.Add(-c.answer.Swap(0))
+	}
+}
+
+// connStateChanged is called by fasthttp. A connection is idle when its answer
+// has been sent.
+func connStateChanged(c net.Conn, state fasthttp.ConnState) {
+	if state == fasthttp.StateIdle {
+		if c := connOf(c); c != nil {
+			c.releaseAnswer()
+		}
+	}
+}
+
+// connOf is the conn below a connection of fasthttp's; nil for one that did not
+// come through a boundedListener.
+func connOf(c net.Conn) *conn {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	counted, _ := c.(*conn)
+	return counted
+}
+
+// lingerOnClose sets linger on the connection of a request.
+func lingerOnClose(ctx *fasthttp.RequestCtx) {
+	if c := connOf(ctx.Conn()); c != nil {
+		c.linger.Store(true)
+	}
+}

@@ -1,0 +1,91 @@
+package ingest
+
+import (
+	"bytes"
+	"strings"
+	"unsafe"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// maxHeaders bounds how many headers a request has. fasthttp keeps 80 bytes
+// beside each, so a header of 5 bytes takes 85 for as long as its body arrives.
+const maxHeaders = 128
+
+func tooManyHeaders(h *fasthttp.RequestHeader) bool {
+	raw := h.RawHeaders()
+	return len(raw) > maxHeaders*len("a:b\r\n") && bytes.Count(raw, []byte{'\n'}) > maxHeaders
+}
+
+// singletonHeaders may be sent once. Of two, a proxy in front may have used the
+// other one than this server would.
+var singletonHeaders = []string{
+	"Authorization", "Content-Encoding", "Content-Type",
+	"Idempotency-Key", "X-Client-Discards", "X-Event-Ts", "X-Sent-At",
+}
+
+// checkFraming rejects what two HTTP implementations might read as different
+// requests. fasthttp accepts these: both lengths at once (it serves the rest as
+// a second request), an identity transfer coding, folded headers, bare line
+// feeds, any version of the form HTTP/d.d, and repeated headers.
+func checkFraming(h *fasthttp.RequestHeader) *rejection {
+	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
+		return &rejection{code: wire.CodeVersionUnsupported, close: true}
+	}
+	bad := func(message string) *rejection {
+		return &rejection{code: wire.CodeBadRequest, message: message, close: true}
+	}
+	hasLength, hasCoding := false, false
+	seen, repeated := 0, -1 // one bit for each of singletonHeaders, and the index of one sent twice
+	for rest := h.RawHeaders(); len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n')
+		if end < 1 || rest[end-1] != '\r' {
+			return bad("header lines end in CR LF")
+		}
+		line := rest[:end-1]
+		rest = rest[end+1:]
+		if len(line) == 0 {
+			break
+		}
+		switch line[0] {
+		case 'a', 'A', 'c', 'C', 'i', 'I', 'x', 'X':
+			for i, header := range singletonHeaders {
+				if isHeader(line, header) {
+					if seen&(1<<i) != 0 {
+						repeated = i
+					}
+					seen |= 1 << i
+				}
+			}
+		}
+		switch line[0] {
+		case ' ', '\t':
+			return bad("a header must not continue on the next line")
+		case 'c', 'C':
+			hasLength = hasLength || isHeader(line, "Content-Length")
+		case 't', 'T':
+			if isHeader(line, "Transfer-Encoding") {
+				hasCoding = true
+				coding := bytes.Trim(line[len("Transfer-Encoding:"):], " \t")
+				if !bytes.EqualFold(coding, []byte("chunked")) {
+					return bad("the only Transfer-Encoding is chunked")
+				}
+			}
+		}
+	}
+	if hasLength && hasCoding {
+		return bad("send either Content-Length or Transfer-Encoding")
+	}
+	if repeated >= 0 {
+		return rejectf(wire.CodeBadHeader, "%s is given twice: send it once", singletonHeaders[repeated])
+	}
+	return nil
+}
+
+// isHeader reports whether a header line has that name.
+func isHeader(line []byte, name string) bool {
+	return len(line) > len(name) && line[len(name)] == ':' &&
+		strings.EqualFold(unsafe.String(unsafe.SliceData(line), len(name)), name)
+}

@@ -1,0 +1,156 @@
+package ingest
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// handle answers one request: it finds the route, admits the request, and lets
+// the route serve it. fasthttp does not recover: without the recover here a
+// panic would end the process.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	var t target
+	defer func() {
+		if s.panicked(recover()) {
+			s.reject(ctx, t.route, &rejection{code: wire.CodeInternal, close: true})
+		}
+	}()
+	rejected := s.findRoute(ctx, &t)
+	if rejected == nil {
+		rejected = s.admit(ctx, &t)
+	}
+	if rejected == nil {
+		rejected = t.route.serve(s, ctx, t)
+	}
+	if rejected != nil {
+		// After a request timeout the rest of the body will not come.
+		if !rejected.close && rejected.code != wire.CodeRequestTimeout {
+			rejected.close = t.skipBody || !s.discardBody(ctx)
+		}
+		s.reject(ctx, t.route, rejected)
+		return
+	}
+	if t.skipBody || !s.discardBody(ctx) { // the body of a GET
+		ctx.SetConnectionClose()
+		lingerOnClose(ctx)
+	}
+	s.metrics.request(t.route, ctx.Response.StatusCode())
+}
+
+// reject answers with an error, and counts it.
+func (s *Server) reject(ctx *fasthttp.RequestCtx, at *route, r *rejection) {
+	r.write(ctx)
+	s.metrics.rejections[r.code].Inc()
+	s.metrics.request(at, ctx.Response.StatusCode())
+}
+
+// panicked counts and logs what recover returned; it is false for nil. Each
+// function that fasthttp calls for a connection uses it.
+func (s *Server) panicked(v any) bool {
+	if v == nil {
+		return false
+	}
+	s.metrics.panics.Inc()
+	s.log.Error("handler panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
+	return true
+}
+
+// handleExpect answers "Expect: 100-continue". A client whose request is
+// rejected never sends its body. fasthttp sends the response as handleExpect
+// leaves it.
+func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
+	var t target
+	defer func() {
+		if s.panicked(recover()) {
+			s.reject(ctx, t.route, &rejection{code: wire.CodeInternal, close: true})
+			status = ctx.Response.StatusCode()
+		}
+	}()
+	rejected := s.findRoute(ctx, &t)
+	if rejected == nil {
+		rejected = s.admit(ctx, &t)
+	}
+	if rejected != nil {
+		rejected.close = true // the client may send the body although it was rejected
+		s.reject(ctx, t.route, rejected)
+		return ctx.Response.StatusCode()
+	}
+	return fasthttp.StatusContinue
+}
+
+// handleReadError answers a request that fasthttp could not read. fasthttp
+// closes the connection afterwards.
+func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // the server closed an idle connection: there was no request
+	}
+	defer func() {
+		if s.panicked(recover()) {
+			s.reject(ctx, nil, &rejection{code: wire.CodeInternal, close: true})
+		}
+	}()
+	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
+		s.handshakeFailed(err)
+		return
+	}
+	s.reject(ctx, nil, rejectReadError(err))
+}
+
+// rejectReadError says why a request could not be read to its end.
+func rejectReadError(err error) *rejection {
+	var small *fasthttp.ErrSmallBuffer
+	switch {
+	case errors.As(err, &small):
+		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
+	case timedOut(err):
+		return reject(wire.CodeRequestTimeout)
+	}
+	return &rejection{code: wire.CodeBadRequest, close: true}
+}
+
+// timedOut also looks at the text: fasthttp's ErrBrokenChunk hides its cause.
+// fasthttp's ErrTimeout, returned for a trailer, is no net.Error.
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout() || errors.Is(err, fasthttp.ErrTimeout) || strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
+}
+
+// handshakeFailed ends a connection whose TLS handshake failed. Only a client
+// that spoke plain HTTP can read an answer.
+func (s *Server) handshakeFailed(err error) {
+	s.metrics.handshakes.Inc()
+	var first tls.RecordHeaderError
+	if !errors.As(err, &first) || first.Conn == nil {
+		return
+	}
+	if c, ok := first.Conn.(*conn); ok {
+		c.linger.Store(true)
+		s.metrics.rejections[wire.CodeBadRequest].Inc()
+		_, _ = c.Write(rawRejection(wire.CodeBadRequest, "this port speaks TLS: use https"))
+	}
+}
+
+// connLog takes what fasthttp logs: errors of single connections, at level debug.
+type connLog struct{ log *zap.Logger }
+
+func (c connLog) Printf(format string, args ...any) {
+	if e := c.log.Check(zap.DebugLevel, "connection"); e != nil {
+		for i := range args {
+			if err, ok := args[i].(error); ok {
+				// Some errors quote the wrong header, which may hold a token.
+				// SecureErrorLogMessage does not cover them.
+				args[i], _, _ = strings.Cut(err.Error(), `"`)
+			}
+		}
+		e.Write(zap.String("detail", fmt.Sprintf(format, args...)))
+	}
+}

@@ -1,0 +1,65 @@
+package ingest
+
+import (
+	"bytes"
+	"strconv"
+	"unsafe"
+
+	"github.com/valyala/fasthttp"
+)
+
+// largeBody, in bytes: before a body of this size is read, its headers are
+// checked. Reading a smaller body of a rejected request costs less than another
+// connection does.
+const largeBody = 64 << 10
+
+// headerSkippedBody holds the announced length of a body that is not read. No
+// client can send it: a header name holds no space.
+var headerSkippedBody = []byte(" unread")
+
+// headerReceived keeps fasthttp from waiting for the body of a request that is
+// rejected for its headers. It tells fasthttp that the request has no body;
+// findRoute and admit then reject the request.
+func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
+	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
+	n := h.ContentLength()
+	if tooManyHeaders(h) || n > s.cfg.MaxBody || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
+		h.SetContentLength(0)
+	}
+	return c
+}
+
+// bodyLength is the announced length of a body in bytes, and whether the body
+// is skipped. A length below 0 means that the body comes in chunks, or that
+// there is none.
+func bodyLength(h *fasthttp.RequestHeader) (n int, skipped bool) {
+	if n = h.ContentLength(); n != 0 {
+		return n, false
+	}
+	value := h.PeekCanonical(headerSkippedBody)
+	if len(value) == 0 {
+		return 0, false
+	}
+	n, _ = strconv.Atoi(string(value))
+	return n, true
+}
+
+// unauthenticated reports whether a request is for no namespace, or lacks a
+// token of its namespace. It looks at the target as it was sent; admit, which
+// decides, knows only one spelling of each.
+func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
+	path := h.RequestURI()
+	if len(path) == 0 || path[0] != '/' { // http://host/path
+		_, rest, _ := bytes.Cut(path, []byte("://"))
+		path = rest[max(0, bytes.IndexByte(rest, '/')):]
+	}
+	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
+	path, _, _ = bytes.Cut(path, []byte{'?'})
+	name, _, _ := bytes.Cut(path, []byte{'/'})
+	if !isV1 {
+		return true
+	}
+	_, rejected := s.keyring.authenticate(s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name))), h)
+	return rejected != nil
+}

@@ -1,0 +1,200 @@
+package ingest
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+const ndjsonType = "application/x-ndjson"
+
+// split encodes the entries of a body into r, grouped by partition. From then on
+// r needs neither fasthttp's memory nor the body.
+func (s *Server) split(ctx *fasthttp.RequestCtx, t target, r *request, body []byte) *rejection {
+	// A line grows by 14 bytes when it is encoded, and an item of an envelope
+	// shrinks. An eighth more than the body saves about one reallocation, or all.
+	if n := len(body) + len(body)/8 + 64; n > cap(r.encoded) {
+		if rejected := s.reserve(r, int(r.reserved)+n); rejected != nil {
+			return rejected
+		}
+		r.encoded = slices.Grow(r.encoded, n)
+	}
+	var rejected *rejection
+	if len(t.partition) > 0 {
+		r.setPartition(t.path)
+		rejected = s.splitOne(r, mediaType(ctx), body)
+	} else {
+		rejected = s.splitMixed(r, mediaType(ctx), body)
+	}
+	if rejected != nil {
+		return rejected
+	}
+	if rejected = r.key.charge(r.count); rejected != nil {
+		return rejected
+	}
+	r.seal()
+	s.releaseBody(r)
+	return s.reserve(r, r.footprint())
+}
+
+// mediaType is the Content-Type without parameters, if split treats the type
+// specially; otherwise it is empty.
+func mediaType(ctx *fasthttp.RequestCtx) string {
+	name, _, _ := bytes.Cut(ctx.Request.Header.ContentType(), []byte{';'})
+	name = bytes.TrimRight(name, " \t")
+	switch {
+	case bytes.EqualFold(name, []byte(ndjsonType)):
+		return ndjsonType
+	case bytes.EqualFold(name, []byte(jsonType)):
+		return jsonType
+	}
+	return ""
+}
+
+// splitOne takes the entries of one partition. Content-Type alone says which
+// form the body has, so lines and opaque bodies are never parsed.
+func (s *Server) splitOne(r *request, mediaType string, body []byte) *rejection {
+	switch mediaType {
+	case ndjsonType:
+		return s.addLines(r, body)
+	case jsonType:
+		return s.addJSON(r, body)
+	}
+	return s.addOpaque(r, body)
+}
+
+func (s *Server) addLines(r *request, body []byte) *rejection {
+	lines := wire.SplitLines(body)
+	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
+		if r.count == s.cfg.MaxEntries {
+			return s.tooManyEntries()
+		}
+		r.add(event{data: line}, s.cfg.MaxEntry)
+	}
+	return notEmpty(r)
+}
+
+func (s *Server) addJSON(r *request, body []byte) *rejection {
+	batch, rejected := parseBatch(r, body)
+	if rejected != nil {
+		return rejected
+	}
+	if batch.Form == wire.Single {
+		return s.addOpaque(r, body)
+	}
+	for raw := range batch.Items() {
+		if r.count == s.cfg.MaxEntries {
+			return s.tooManyEntries()
+		}
+		if batch.Form == wire.Array {
+			r.add(event{data: raw}, s.cfg.MaxEntry)
+			continue
+		}
+		item, why := wire.ParseItem(raw)
+		if why != "" {
+			r.drop(why)
+			continue
+		}
+		r.add(event{id: item.ID, hasID: item.HasID, ts: item.TS, hasTS: item.HasTS, data: item.Data}, s.cfg.MaxEntry)
+	}
+	return notEmpty(r)
+}
+
+// addOpaque takes the whole body as one entry.
+func (s *Server) addOpaque(r *request, body []byte) *rejection {
+	if len(body) > s.cfg.MaxEntry {
+		return rejectf(wire.CodeEntryTooLarge, "an entry is at most %d bytes", s.cfg.MaxEntry)
+	}
+	r.add(event{data: body, ts: r.eventTS, hasTS: r.hasEventTS}, s.cfg.MaxEntry)
+	return nil
+}
+
+// splitMixed takes entries that name their partition, so it parses each of them.
+func (s *Server) splitMixed(r *request, mediaType string, body []byte) *rejection {
+	switch mediaType {
+	case ndjsonType:
+		return s.addMixedLines(r, body)
+	case jsonType:
+		return s.addMixedJSON(r, body)
+	}
+	return reject(wire.CodeUnsupportedType)
+}
+
+func (s *Server) addMixedLines(r *request, body []byte) *rejection {
+	lines := wire.SplitLines(body)
+	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
+		if r.count == s.cfg.MaxEntries {
+			return s.tooManyEntries()
+		}
+		if !wire.ValidJSON(line) {
+			return rejectf(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels", lines.Number, wire.MaxDepth)
+		}
+		s.addItem(r, line)
+	}
+	return notEmpty(r)
+}
+
+func (s *Server) addMixedJSON(r *request, body []byte) *rejection {
+	batch, rejected := parseBatch(r, body)
+	if rejected != nil {
+		return rejected
+	}
+	if batch.Form == wire.Single {
+		return rejectf(wire.CodeBadJSON, "the body is an array of items, or an object whose batch is one")
+	}
+	for raw := range batch.Items() {
+		if r.count == s.cfg.MaxEntries {
+			return s.tooManyEntries()
+		}
+		s.addItem(r, raw)
+	}
+	return notEmpty(r)
+}
+
+func (s *Server) addItem(r *request, raw []byte) {
+	item, why := wire.ParseItem(raw)
+	switch {
+	case why != "":
+		r.drop(why)
+	case !partition.ValidPartition(item.Partition):
+		r.drop(wire.ReasonBadPartition)
+	default:
+		r.add(event{
+			partition: item.Partition,
+			id:        item.ID, hasID: item.HasID,
+			ts: item.TS, hasTS: item.HasTS,
+			data: item.Data,
+		}, s.cfg.MaxEntry)
+	}
+}
+
+// parseBatch finds the form of a JSON body. The sent_at of an envelope takes the
+// place of the header's.
+func parseBatch(r *request, body []byte) (wire.Batch, *rejection) {
+	batch, err := wire.ParseBatch(body)
+	switch {
+	case errors.Is(err, wire.ErrSentAt):
+		return batch, rejectf(wire.CodeBadTime, "sent_at is Unix milliseconds in at most 13 digits")
+	case err != nil:
+		return batch, reject(wire.CodeBadJSON)
+	case batch.HasSentAt:
+		r.sentAt, r.hasSentAt = batch.SentAt, true
+	}
+	return batch, nil
+}
+
+func notEmpty(r *request) *rejection {
+	if r.count == 0 {
+		return reject(wire.CodeEmptyBatch)
+	}
+	return nil
+}
+
+func (s *Server) tooManyEntries() *rejection {
+	return rejectf(wire.CodeTooManyEntries, "a request holds at most %d entries: send fewer", s.cfg.MaxEntries)
+}
