@@ -1,29 +1,31 @@
-// Package ingest is the way in: it takes events over HTTP, judges each of them,
-// and answers once they are in the store.
+// Package ingest takes events over HTTP, checks each of them, and answers once
+// they are in the store.
 //
-// A request passes these stations, one file each:
+// A request takes these steps, and calls go only down this list:
 //
-//	listener.go   connections, bounded
-//	route.go      what can be judged without the body: framing, method, path, namespace
-//	options.go    query and headers
-//	receive.go    the body, read into memory that is reserved as it arrives
-//	body.go       content encoding, with its own limit
-//	produce.go    one partition: NDJSON, JSON array, envelope, one opaque entry
-//	mixed.go      items that name their partition
-//	timestamp.go  when an event happened on the store's clock
-//	request.go    the entries, encoded into memory of our own
-//	footprint.go  what that memory is charged as
-//	take.go       from options and body to lanes and answer
-//	commit.go     group commit: lanes share round trips to the store
-//	flush.go      one round trip: parts grouped by partition, results shared out
-//	losses.go     what a shutdown loses of ?ack=none
-//	errors.go     failure → status, code, text
+//	listener.go   accept the connection, within MaxConns
+//	skipbody.go   check the headers of a large body before it is read
+//	handle.go     run the next steps, and recover from panics
+//	route.go      find the route by method and path; framing.go checks the headers
+//	admit.go      check namespace, token and limits
+//	produce.go    run the next steps of a produce request
+//	receive.go    read the body; inflate.go decompresses it
+//	split.go      cut the body into entries, and encode them
+//	request.go    the entries, grouped by partition
+//	lanes.go      choose the lane of each partition
+//	lane.go       queue, and flush what waits
+//	flush.go      cut what waits into one call of the store
+//	answer.go     say what became of the entries
+//	errors.go     error codes, and how they are answered
 //
-// A server lives between Serve and Shutdown:
+// DESIGN.md draws it.
+//
+// A server lives between Start and Stop:
 //
 //	s, err := ingest.New(ingest.DefaultConfig(), store, registry, log)
 //	…
-//	go s.Serve(listener)
+//	s.SetListener(listener)
+//	err = s.Start(ctx)
 //	…
-//	err = s.Shutdown(ctx)
+//	err = s.Stop(ctx)
 package ingest
