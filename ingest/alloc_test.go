@@ -35,12 +35,12 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 
 func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 	for who, cfg := range map[string]Config{"open": DefaultConfig(), "by token": withToken(true)} {
-		s, err := New(cfg, instant(), prometheus.NewRegistry(), zap.NewNop())
+		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, ctx := range map[string]func() int{
-			"one event": unawaited(s, ""), "NDJSON": unawaited(s, "application/x-ndjson"),
+			"one event": sendNoAck(s, ""), "NDJSON": sendNoAck(s, "application/x-ndjson"),
 		} {
 			status := 0
 			if allocs := testing.AllocsPerRun(500, func() { status = ctx() }); allocs != 0 || status != 202 {
@@ -50,9 +50,9 @@ func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 	}
 }
 
-// unawaited sends a request with ack=none to lanes that do not run, so that
+// sendNoAck sends a request with ack=none to lanes that do not run, so that
 // nothing but handler, queue and release is measured.
-func unawaited(s *Server, contentType string) func() int {
+func sendNoAck(s *Server, contentType string) func() int {
 	ctx := contextFor("/v1/default/com.acme.kart?ack=none", contentType, ndjson128())
 	ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
 	return func() int {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
@@ -14,11 +15,11 @@ import (
 
 func hashOf(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// bearing is the header of a request with a token.
-func bearing(token string) string { return "Authorization: Bearer " + token }
+// bearerHeader is the header of a request with a token.
+func bearerHeader(token string) string { return "Authorization: Bearer " + token }
 
 // guard gives "default" two tokens and "small" one; "open" has none.
-func guard(store *fakeStore) func(*Config) {
+func withTokens(store *fakeStore) func(*Config) {
 	store.namespaces["open"] = &partition.Namespace{Name: "open", Policy: partition.DefaultPolicy()}
 	return func(c *Config) {
 		c.Tokens = map[string][]Token{
@@ -29,41 +30,41 @@ func guard(store *fakeStore) func(*Config) {
 	}
 }
 
-func TestATokenOpensItsNamespaceAndNoOther(t *testing.T) {
+func TestATokenIsAdmittedToItsNamespaceOnly(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	p := listen(t, store, guard(store))
+	p := listen(t, store, withTokens(store))
 	const unauthorized, forbidden = "unauthorized", "forbidden"
 	tests := []struct {
 		name, namespace string
 		headers         []string
 		code            string // empty: 200
 	}{
-		{"its token", "default", []string{bearing("first")}, ""},
-		{"its other token", "default", []string{bearing("second")}, ""},
-		{"a token of two namespaces, in one", "default", []string{bearing("both")}, ""},
-		{"and in the other", "small", []string{bearing("both")}, ""},
+		{"its token", "default", []string{bearerHeader("first")}, ""},
+		{"its other token", "default", []string{bearerHeader("second")}, ""},
+		{"a token of two namespaces, in one", "default", []string{bearerHeader("both")}, ""},
+		{"and in the other", "small", []string{bearerHeader("both")}, ""},
 		{"scheme in another case", "default", []string{"Authorization: bEARER first"}, ""},
 		{"spaces round it", "default", []string{"Authorization: Bearer   first "}, ""},
 		{"open namespace", "open", nil, ""},
-		{"open namespace, with a token", "open", []string{bearing("nobody's")}, ""},
+		{"open namespace, with a token", "open", []string{bearerHeader("nobody's")}, ""},
 
 		{"no header", "default", nil, unauthorized},
-		{"nobody's token", "default", []string{bearing("third")}, unauthorized},
-		{"a beginning of it", "default", []string{bearing("firs")}, unauthorized},
-		{"more than it", "default", []string{bearing("first1")}, unauthorized},
-		{"another case", "default", []string{bearing("First")}, unauthorized},
-		{"its hash", "default", []string{bearing("sha256:a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e")}, unauthorized},
+		{"nobody's token", "default", []string{bearerHeader("third")}, unauthorized},
+		{"a beginning of it", "default", []string{bearerHeader("firs")}, unauthorized},
+		{"more than it", "default", []string{bearerHeader("first1")}, unauthorized},
+		{"another case", "default", []string{bearerHeader("First")}, unauthorized},
+		{"its hash", "default", []string{bearerHeader("sha256:a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e")}, unauthorized},
 		{"no token", "default", []string{"Authorization: Bearer"}, unauthorized},
 		{"an empty one", "default", []string{"Authorization: Bearer "}, unauthorized},
 		{"no scheme", "default", []string{"Authorization: first"}, unauthorized},
 		{"another scheme", "default", []string{"Authorization: Basic Zmlyc3Q="}, unauthorized},
-		{"7 KiB of it", "default", []string{bearing(strings.Repeat("first", 1400))}, unauthorized},
+		{"7 KiB of it", "default", []string{bearerHeader(strings.Repeat("first", 1400))}, unauthorized},
 		{"another header", "default", []string{"X-Api-Key: first", "Proxy-Authorization: Bearer first"}, unauthorized},
 
-		{"another namespace's", "small", []string{bearing("first")}, forbidden},
-		{"another namespace's, the other way", "default", []string{bearing("small")}, forbidden},
-		{"a namespace that is not there", "nobody", []string{bearing("first")}, forbidden},
+		{"another namespace's", "small", []string{bearerHeader("first")}, forbidden},
+		{"another namespace's, the other way", "default", []string{bearerHeader("small")}, forbidden},
+		{"a namespace that is not there", "nobody", []string{bearerHeader("first")}, forbidden},
 		{"without a token nobody learns which are there", "nobody", nil, unauthorized},
 	}
 	for _, tt := range tests {
@@ -92,10 +93,10 @@ func TestATokenOpensItsNamespaceAndNoOther(t *testing.T) {
 	}
 }
 
-func TestATokenInTheURLOpensNothing(t *testing.T) {
+func TestATokenInTheURLIsIgnored(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	p := listen(t, store, guard(store))
+	p := listen(t, store, withTokens(store))
 	for _, query := range []string{"?token=first", "?k=first", "?access_token=first", "?authorization=Bearer%20first"} {
 		p.post("/v1/default/p"+query, "x").expect(t, 401, "unauthorized")
 	}
@@ -104,20 +105,11 @@ func TestATokenInTheURLOpensNothing(t *testing.T) {
 	}
 }
 
-func TestProbesNeedNoToken(t *testing.T) {
+func TestAnUnauthenticatedRequestIsRejectedBeforeItsBodyIsSent(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	p := listen(t, store, guard(store))
-	for _, path := range []string{"/livez", "/readyz"} {
-		p.do("GET", path, "").expect(t, 200, "")
-	}
-}
-
-func TestAStrangerIsRejectedBeforeTheBodyIsSent(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	p := listen(t, store, guard(store))
-	for header, code := range map[string]string{"": "unauthorized", bearing("small") + "\r\n": "forbidden"} {
+	p := listen(t, store, withTokens(store))
+	for header, code := range map[string]string{"": "unauthorized", bearerHeader("small") + "\r\n": "forbidden"} {
 		r, closed := p.raw(request11("POST /v1/default/p", header+"Expect: 100-continue\r\nContent-Length: 5\r\n", ""))
 		if r.body.Error != code || !closed {
 			t.Errorf("%q: got %d %s, closed: %t", header, r.status, r.raw, closed)
@@ -128,7 +120,7 @@ func TestAStrangerIsRejectedBeforeTheBodyIsSent(t *testing.T) {
 	}
 }
 
-func TestTokensOfANamespaceThatTheStoreDoesNotHaveAreAMistake(t *testing.T) {
+func TestTokensOfAnUnknownNamespaceAreAConfigurationError(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
 	cfg.Tokens = map[string][]Token{"nobody": {{Hash: hashOf("x")}}}
@@ -145,6 +137,32 @@ func TestTheWholeHashIsCompared(t *testing.T) {
 		near := hashOf("first")
 		near[at] ^= 1
 		p := listen(t, newFake(), func(c *Config) { c.Tokens = map[string][]Token{"default": {{Hash: near}}} })
-		p.post("/v1/default/p", "x", bearing("first")).expect(t, 401, "unauthorized")
+		p.post("/v1/default/p", "x", bearerHeader("first")).expect(t, 401, "unauthorized")
 	}
+}
+
+// FuzzBearer: whatever a client writes into its headers, a token is only what
+// follows the scheme in exactly one of them.
+func FuzzBearer(f *testing.F) {
+	for _, value := range []string{"Bearer x", "bearer  x ", "Bearer", "Basic eDp5", "Bearer x, Bearer y", "Bearer\tx", "x", ""} {
+		f.Add(value, "")
+	}
+	f.Add("Bearer x", "Bearer y")
+	f.Fuzz(func(t *testing.T, value, second string) {
+		if strings.ContainsAny(value, "\r\n") {
+			return // no header that was read holds them; Add makes them spaces
+		}
+		var h fasthttp.RequestHeader
+		h.Add(fasthttp.HeaderAuthorization, value)
+		if second != "" {
+			h.Add(fasthttp.HeaderAuthorization, second)
+		}
+		got := string(bearer(&h))
+		if got == "" {
+			return
+		}
+		if second != "" || len(value) < 8 || !strings.EqualFold(value[:7], "Bearer ") || strings.Trim(value[7:], " ") != got {
+			t.Fatalf("%q and %q give token %q", value, second, got)
+		}
+	})
 }

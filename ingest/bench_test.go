@@ -15,20 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
-
-	"github.com/spillway-io/spillway/partition"
 )
-
-// instantStore accepts everything and allocates nothing.
-func instant() *fakeStore {
-	f := newFake()
-	f.produce = func(_ context.Context, groups []*partition.Group) {
-		for _, g := range groups {
-			g.Accepted, g.Depth = len(g.Entries), len(g.Entries)
-		}
-	}
-	return f
-}
 
 // handler returns a server whose lanes run, without a listener, and a call of
 // its handler as fasthttp would make it.
@@ -72,7 +59,7 @@ const oneEvent = `{"type":"purchase","time":88,"key":"magic_stick","charges":2}`
 func ndjson128() []byte { return bytes.Repeat([]byte(oneEvent+"\n"), 128) }
 
 func BenchmarkOneEvent(b *testing.B) {
-	call := handler(b, instant(), contextFor("/v1/default/com.acme.kart", "", []byte(oneEvent)))
+	call := handler(b, instantStore(), contextFor("/v1/default/com.acme.kart", "", []byte(oneEvent)))
 	b.ReportAllocs()
 	for b.Loop() {
 		if status := call(); status != 200 {
@@ -83,7 +70,7 @@ func BenchmarkOneEvent(b *testing.B) {
 
 // BenchmarkOneEventParallel lets requests share flushes, as they do under load.
 func BenchmarkOneEventParallel(b *testing.B) {
-	s, err := New(DefaultConfig(), instant(), prometheus.NewRegistry(), zap.NewNop())
+	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -107,7 +94,7 @@ func BenchmarkOneEventParallel(b *testing.B) {
 
 func BenchmarkNDJSON128(b *testing.B) {
 	body := ndjson128()
-	call := handler(b, instant(), contextFor("/v1/default/com.acme.kart", "application/x-ndjson", body))
+	call := handler(b, instantStore(), contextFor("/v1/default/com.acme.kart", "application/x-ndjson", body))
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -120,7 +107,7 @@ func BenchmarkNDJSON128(b *testing.B) {
 func BenchmarkEnvelope128(b *testing.B) {
 	item := `{"id":"order-81","ts":1763629675000,"data":` + oneEvent + `}`
 	body := []byte(`{"sent_at":1763629675100,"batch":[` + strings.Repeat(item+",", 127) + item + `]}`)
-	call := handler(b, instant(), contextFor("/v1/default/com.acme.kart", "application/json", body))
+	call := handler(b, instantStore(), contextFor("/v1/default/com.acme.kart", "application/json", body))
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -135,7 +122,7 @@ func BenchmarkMixed128(b *testing.B) {
 	for i := range 128 {
 		fmt.Fprintf(&body, "{\"partition\":\"dota2.slot-%d\",\"ts\":1763629675000,\"data\":%s}\n", i%12, oneEvent)
 	}
-	call := handler(b, instant(), contextFor("/v1/default", "application/x-ndjson", body.Bytes()))
+	call := handler(b, instantStore(), contextFor("/v1/default", "application/x-ndjson", body.Bytes()))
 	b.SetBytes(int64(body.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -148,7 +135,7 @@ func BenchmarkMixed128(b *testing.B) {
 func BenchmarkGzip128(b *testing.B) {
 	ctx := contextFor("/v1/default/com.acme.kart", "application/x-ndjson", []byte(gzipped(b, string(ndjson128()))))
 	ctx.Request.Header.SetContentEncoding("gzip")
-	call := handler(b, instant(), ctx)
+	call := handler(b, instantStore(), ctx)
 	b.ReportAllocs()
 	for b.Loop() {
 		if status := call(); status != 200 {
@@ -180,7 +167,7 @@ func withToken(limited bool) Config {
 func BenchmarkAdmit(b *testing.B) {
 	for name, cfg := range map[string]Config{"open": DefaultConfig(), "token": withToken(false), "limits": withToken(true)} {
 		b.Run(name, func(b *testing.B) {
-			s, err := New(cfg, instant(), prometheus.NewRegistry(), zap.NewNop())
+			s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -230,7 +217,7 @@ func (c *repeatedConn) SetWriteDeadline(time.Time) error { return nil }
 // BenchmarkServed is a request from its first byte to its answer, by size of
 // its body; lanes answer at once.
 func BenchmarkServed(b *testing.B) {
-	s, err := New(DefaultConfig(), instant(), prometheus.NewRegistry(), zap.NewNop())
+	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-func TestTheDefaultsAreUsableAndEachBadSettingIsNamed(t *testing.T) {
+func TestDefaultsAreValidAndEachInvalidSettingIsNamed(t *testing.T) {
 	t.Parallel()
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -108,11 +107,11 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	note(p.post("/v1/default", "x"))
 	note(raw(request11("POST /v1/default/p", "X: "+strings.Repeat("x", 9000)+"\r\n", "")))
 	note(raw("GET /livez HTTP/9.9\r\n\r\n"))
-	store.produce = failing(partition.ErrTooManyPartitions)
+	store.produce = failWith(partition.ErrTooManyPartitions)
 	note(p.post("/v1/default/p", "x"))
-	store.produce = failing(partition.ErrFull)
+	store.produce = failWith(partition.ErrFull)
 	note(p.post("/v1/default/p", "x"))
-	store.produce = failing(partition.ErrUnknown)
+	store.produce = failWith(partition.ErrUnknown)
 	note(p.post("/v1/default/p", "x"))
 	store.now = func() (int64, bool) { panic("a bug") }
 	note(p.post("/v1/default/p", "x"))
@@ -130,9 +129,9 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		c.Tokens = map[string][]Token{"small": {{Hash: hashOf("slow"), Rate: Quota{2, time.Second}}}}
 	})
 	note(guarded.post("/v1/small/p", "x"))
-	note(guarded.post("/v1/other/p", "x", bearing("slow")))
+	note(guarded.post("/v1/other/p", "x", bearerHeader("slow")))
 	for reached["rate_limited"] == nil {
-		note(guarded.post("/v1/small/p", "1\n2", asNDJSON, bearing("slow")))
+		note(guarded.post("/v1/small/p", "1\n2", asNDJSON, bearerHeader("slow")))
 	}
 
 	for code, f := range failures {
@@ -165,7 +164,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	}
 }
 
-func TestStoreErrorsAreExplained(t *testing.T) {
+func TestStoreErrorsAreAnsweredByTheTable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err           error
@@ -179,41 +178,10 @@ func TestStoreErrorsAreExplained(t *testing.T) {
 		{errors.New("anything else"), 503, "store_unavailable", "unknown"},
 	} {
 		store := newFake()
-		store.produce = failing(c.err)
+		store.produce = failWith(c.err)
 		r := listen(t, store, nil).post("/v1/default/p", "x")
 		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != c.outcome {
 			t.Errorf("%v: got %d %s", c.err, r.status, r.raw)
-		}
-	}
-}
-
-func TestStatsAnswersAreExplained(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	p := listen(t, store, nil)
-	for _, c := range []struct {
-		err    error
-		status int
-		code   string
-	}{
-		{nil, 200, ""}, {partition.ErrNoPartition, 404, "no_such_partition"}, {partition.ErrFull, 503, "store_full"},
-		{partition.ErrUnknown, 503, "store_unavailable"}, {partition.ErrBroken, 503, "store_unavailable"},
-	} {
-		store.stats = func(_ context.Context, ns *partition.Namespace, name string) (partition.Stats, error) {
-			if ns.Name != "default" || name != "p" {
-				t.Errorf("asked for %s/%s", ns.Name, name)
-			}
-			return partition.Stats{Depth: 2, Capacity: 7, OldestAge: 1500 * time.Millisecond, Accepted: 3}, c.err
-		}
-		r := p.do("GET", "/v1/default/p", "")
-		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != "" {
-			t.Errorf("%v: got %d %s", c.err, r.status, r.raw)
-		}
-		if c.err == nil && r.raw != `{"namespace":"default","partition":"p","depth":2,"capacity":7,"leased":false,"oldest_age_ms":1500,"since_birth":{"accepted":3,"evicted":0,"expired":0}}` {
-			t.Errorf("got %s", r.raw)
-		}
-		if head := p.do("HEAD", "/v1/default/p", ""); head.status != c.status || head.raw != "" {
-			t.Errorf("HEAD: got %d %q", head.status, head.raw)
 		}
 	}
 }

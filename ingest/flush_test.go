@@ -12,7 +12,7 @@ import (
 // outcome is what one part was told.
 type outcome struct{ accepted, evicted, depth int }
 
-func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
+func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		ns := &partition.Namespace{Name: "n", Policy: partition.DefaultPolicy()}
@@ -111,7 +111,7 @@ func TestFlushesKeepOrderBoundsAndExactShares(t *testing.T) {
 	})
 }
 
-func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
+func TestAFlushRemembersABoundedNumberOfPartitions(t *testing.T) {
 	t.Parallel()
 	f := newFlush(maxKnownPartitions)
 	ns := newFake().namespaces["default"]
@@ -128,7 +128,7 @@ func TestALaneForgetsPartitionsBeyondItsBound(t *testing.T) {
 	}
 }
 
-func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
+func TestPartsDoNotJoinAGroupAcrossAKeyedRequest(t *testing.T) {
 	t.Parallel()
 	ns := newFake().namespaces["default"]
 	var parts []*part
@@ -148,7 +148,7 @@ func TestUnkeyedPartsRoundAKeyedOneDoNotJoinAcrossIt(t *testing.T) {
 	}
 }
 
-func TestAGroupsNameOutlivesTheRequestThatNamedIt(t *testing.T) {
+func TestThePartitionNameOfAGroupIsACopy(t *testing.T) {
 	t.Parallel()
 	f := newFlush(maxKnownPartitions)
 	r := newRequest()

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestRequestsAreChargedForTheHeapTheyKeep(t *testing.T) {
+func TestTheFootprintOfARequestMatchesTheHeap(t *testing.T) {
 	long := strings.Repeat("p", 120)
 	mixed := func(items int) []byte {
 		var b strings.Builder
@@ -48,7 +48,7 @@ func TestRequestsAreChargedForTheHeapTheyKeep(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		cfg.MaxInflightBytes = 1 << 40
-		s, err := New(cfg, instant(), prometheus.NewRegistry(), zap.NewNop())
+		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,23 +5,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/valyala/fasthttp/fasthttputil"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
-
-	"github.com/spillway-io/spillway/partition"
 )
 
 func TestMain(m *testing.M) {
@@ -31,109 +26,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"))
-}
-
-// now is the fake store's clock.
-const now int64 = 1_763_629_675_100
-
-var _ Store = (*fakeStore)(nil)
-var _ Store = (*partition.Store)(nil)
-
-// fakeStore keeps entries in memory unless a func says otherwise.
-type fakeStore struct {
-	namespaces map[string]*partition.Namespace
-	now        func() (int64, bool)
-	produce    func(ctx context.Context, groups []*partition.Group)
-	stats      func(ctx context.Context, ns *partition.Namespace, name string) (partition.Stats, error)
-
-	mu    sync.Mutex
-	lists map[string][]string // by "namespace/partition", entries as encoded
-	seen  map[string]partition.Group
-	calls int
-	wrong error // a broken rule of Store.Produce
-}
-
-func newFake() *fakeStore {
-	policy := partition.DefaultPolicy()
-	small := policy
-	small.Capacity = 5
-	f := &fakeStore{
-		namespaces: map[string]*partition.Namespace{
-			"default": {Name: "default", Policy: policy},
-			"small":   {Name: "small", Policy: small},
-		},
-		now:   func() (int64, bool) { return now, true },
-		lists: map[string][]string{},
-		seen:  map[string]partition.Group{},
-	}
-	f.produce = f.keep
-	f.stats = func(context.Context, *partition.Namespace, string) (partition.Stats, error) {
-		return partition.Stats{}, partition.ErrNoPartition
-	}
-	return f
-}
-
-func (f *fakeStore) Namespace(name string) *partition.Namespace {
-	if name == "panics" {
-		panic("a bug")
-	}
-	return f.namespaces[name]
-}
-func (f *fakeStore) Zones() int         { return 1 }
-func (f *fakeStore) Now() (int64, bool) { return f.now() }
-func (f *fakeStore) Produce(ctx context.Context, groups []*partition.Group) {
-	f.produce(ctx, groups)
-}
-func (f *fakeStore) Stats(ctx context.Context, ns *partition.Namespace, name string) (partition.Stats, error) {
-	return f.stats(ctx, ns, name)
-}
-
-// keep is the store's contract in memory, and holds its caller to it.
-func (f *fakeStore) keep(_ context.Context, groups []*partition.Group) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls++
-	for _, g := range groups {
-		key := g.Namespace.Name + "/" + g.Partition
-		if len(g.Entries) == 0 || g.Accepted+g.Evicted+g.Depth != 0 || g.Err != nil || g.Repeated {
-			f.wrong = fmt.Errorf("group of %s breaks the contract: %+v", key, g)
-		}
-		if first, ok := f.seen[key+" "+g.IdempotencyKey]; ok {
-			g.Accepted, g.Evicted, g.Depth, g.Repeated = first.Accepted, first.Evicted, first.Depth, true
-			continue
-		}
-		list := f.lists[strings.Clone(key)]
-		for _, e := range g.Entries {
-			if _, err := partition.ParseEntry(e); err != nil {
-				f.wrong = fmt.Errorf("entry %q: %w", e, err)
-			}
-			list = append(list, string(e))
-		}
-		g.Accepted = len(g.Entries)
-		g.Evicted = max(0, len(list)-g.Namespace.Policy.Capacity)
-		list = list[g.Evicted:]
-		g.Depth = len(list)
-		f.lists[key] = list
-		if g.IdempotencyKey != "" {
-			f.seen[key+" "+g.IdempotencyKey] = *g
-		}
-	}
-}
-
-// entries returns what a partition holds, "namespace/partition".
-func (f *fakeStore) entries(key string) []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string(nil), f.lists[key]...)
-}
-
-// failing answers every group with err.
-func failing(err error) func(context.Context, []*partition.Group) {
-	return func(_ context.Context, groups []*partition.Group) {
-		for _, g := range groups {
-			g.Err = err
-		}
-	}
 }
 
 // port is a running server and a way to talk to it.
@@ -336,29 +228,6 @@ func (r *reply) expect(t testing.TB, status int, code string) {
 	}
 }
 
-func TestMetricsFollowTheConventions(t *testing.T) {
-	t.Parallel()
-	p := listen(t, newFake(), nil)
-	p.post("/v1/default/p", "x")
-	problems, err := testutil.GatherAndLint(p.reg)
-	if err != nil || len(problems) > 0 {
-		t.Errorf("%v %v", problems, err)
-	}
-}
-
-func TestTwoServersOnOneRegistryAreAnErrorNotAPanic(t *testing.T) {
-	t.Parallel()
-	reg := prometheus.NewRegistry()
-	if _, err := New(DefaultConfig(), newFake(), reg, zap.NewNop()); err != nil {
-		t.Fatal(err)
-	}
-	_, err := New(DefaultConfig(), newFake(), reg, zap.NewNop())
-	var already prometheus.AlreadyRegisteredError
-	if !errors.As(err, &already) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func gzipped(t testing.TB, text string) string { return deflate(t, text, newGzipWriter) }
 func zstded(t testing.TB, text string) string  { return deflate(t, text, newZstdWriter) }
 
@@ -373,4 +242,43 @@ func deflate(t testing.TB, text string, make func(io.Writer) io.WriteCloser) str
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// eventually waits for what only another goroutine can bring about.
+func eventually(t testing.TB, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatal("it does not come about")
+		case <-tick.C:
+		}
+	}
+}
+
+// sends opens a connection and sends text, as far as the server takes it.
+func (p *port) sends(text string) net.Conn {
+	p.t.Helper()
+	c, err := p.dial()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	go func() { _, _ = io.WriteString(c, text) }()
+	return c
+}
+
+// status reads the next answer of a connection.
+func status(t testing.TB, c net.Conn) int {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("no answer: %v", err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
 }

@@ -19,7 +19,7 @@ func newZstdWriter(w io.Writer) io.WriteCloser {
 	return z
 }
 
-func TestTheLargestWindowThatTheStandardAllowsIsTaken(t *testing.T) {
+func TestTheLargestWindowThatTheStandardAllowsIsAccepted(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	body := strings.Repeat(strings.Repeat("x", 30_000)+"\n", 20)
@@ -34,7 +34,7 @@ func TestTheLargestWindowThatTheStandardAllowsIsTaken(t *testing.T) {
 	}
 }
 
-func TestCompressedBodiesAreTakenAsIfTheyWereNot(t *testing.T) {
+func TestCompressedBodiesAreStoredLikePlainOnes(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	body := strings.Repeat("{\"a\":1}\n", 1000)
@@ -70,7 +70,7 @@ func TestTheDecompressedLimitIsExactAndBombsAreRejected(t *testing.T) {
 	}
 }
 
-func TestBodiesThatAreNotWhatTheyClaimAreRejected(t *testing.T) {
+func TestBodiesThatDoNotMatchTheirEncodingAreRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	gz, zs := gzipped(t, "some text that is long enough"), zstded(t, strings.Repeat("some text", 100))
@@ -113,7 +113,7 @@ func TestBodiesThatAreNotWhatTheyClaimAreRejected(t *testing.T) {
 	}
 }
 
-func TestAMemberThatIsCutShortInItsHeadIsNotTheEnd(t *testing.T) {
+func TestAGzipMemberWithATruncatedHeaderIsRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	whole := gzipped(t, "a\n")

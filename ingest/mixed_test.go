@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,7 +59,7 @@ func TestBadMixedItemsAreDroppedOneByOne(t *testing.T) {
 	}
 }
 
-func TestMixedBodiesThatCannotBeUsedAreRejectedWhole(t *testing.T) {
+func TestInvalidMixedBodiesAreRejectedWhole(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), func(c *Config) { c.MaxEntries = 2 })
 	item := `{"partition":"a","data":1}`
@@ -96,23 +95,10 @@ func TestMixedBodiesThatCannotBeUsedAreRejectedWhole(t *testing.T) {
 	}
 }
 
-// rejecting fails the groups of the partitions it names and stores the others.
-func (f *fakeStore) rejecting(errs map[string]error) {
-	f.produce = func(ctx context.Context, groups []*partition.Group) {
-		var kept []*partition.Group
-		for _, g := range groups {
-			if g.Err = errs[g.Partition]; g.Err == nil {
-				kept = append(kept, g)
-			}
-		}
-		f.keep(ctx, kept)
-	}
-}
-
 func TestWhenSomePartitionsAreStoredTheOthersAreToBeRetried(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	store.rejecting(map[string]error{
+	store.failPartitions(map[string]error{
 		"down": partition.ErrUnavailable, "lost": fmt.Errorf("read: %w", partition.ErrUnknown), "full": partition.ErrFull,
 		"many": partition.ErrTooManyPartitions, "broken": partition.ErrBroken, "odd": errors.New("?"),
 	})
@@ -147,7 +133,7 @@ func TestWhenNoPartitionIsStoredTheRequestFails(t *testing.T) {
 		{partition.ErrBroken, partition.ErrBroken, 503, "store_unavailable", ""},
 	} {
 		store := newFake()
-		store.rejecting(map[string]error{"a": c.a, "b": c.b})
+		store.failPartitions(map[string]error{"a": c.a, "b": c.b})
 		r := listen(t, store, nil).post("/v1/default", body, asNDJSON)
 		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != c.outcome || r.header.Get("Retry-After") == "" {
 			t.Errorf("%v and %v: got %d %s", c.a, c.b, r.status, r.raw)
@@ -155,11 +141,11 @@ func TestWhenNoPartitionIsStoredTheRequestFails(t *testing.T) {
 	}
 }
 
-func TestAnIdempotencyKeyCountsForEachPartitionOfAMixedRequest(t *testing.T) {
+func TestAnIdempotencyKeyAppliesToEachPartitionOfAMixedRequest(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	errs := map[string]error{"b": partition.ErrUnavailable}
-	store.rejecting(errs)
+	store.failPartitions(errs)
 	p := listen(t, store, nil)
 	body := "{\"partition\":\"a\",\"data\":1}\n{\"partition\":\"b\",\"data\":2}"
 	const key = "Idempotency-Key: k"

@@ -54,7 +54,7 @@ func TestTheFormOfABodyFollowsItsContentType(t *testing.T) {
 	}
 }
 
-func TestBodiesThatCannotBeUsedAreRejectedWhole(t *testing.T) {
+func TestInvalidBodiesAreRejectedWhole(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	deep := strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)
@@ -133,7 +133,7 @@ func TestBadItemsAreDroppedAndTheRestIsStored(t *testing.T) {
 	}
 }
 
-func TestStaleEntriesAreRejectedAtTheDoor(t *testing.T) {
+func TestStaleEntriesAreDropped(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	for _, c := range []struct {
@@ -166,26 +166,6 @@ func TestStaleEntriesAreRejectedAtTheDoor(t *testing.T) {
 	}
 }
 
-func TestMalformedOptionsAreRejected(t *testing.T) {
-	t.Parallel()
-	p := listen(t, newFake(), nil)
-	for _, c := range []struct{ query, header, code string }{
-		{"", "X-Sent-At: soon", "bad_time"}, {"", "X-Sent-At: 1.5", "bad_time"}, {"", "X-Sent-At: -1", "bad_time"},
-		{"", "X-Event-Ts: 1763629675100123", "bad_time"}, {"", "X-Event-Ts: 0x10", "bad_time"},
-		{"", "Idempotency-Key: " + strings.Repeat("k", 129), "bad_header"}, {"", "Idempotency-Key: \xc3\xa9", "bad_header"},
-		{"", "X-Client-Discards: stale", "bad_header"}, {"", "X-Client-Discards: stale=-1", "bad_header"},
-		{"?ack=all", "X: y", "bad_request"}, {"?ack=", "X: y", "bad_request"}, {"?ack", "X: y", "bad_request"}, {"?x=1&ack=NONE", "X: y", "bad_request"},
-	} {
-		r := p.post("/v1/default/p"+c.query, "x", c.header)
-		if r.status != 400 || r.body.Error != c.code {
-			t.Errorf("%s %s: got %d %s, want %s", c.query, c.header, r.status, r.raw, c.code)
-		}
-	}
-	for _, fine := range []string{"?ack=commit", "?x=1&ack=commit", "?unknown=1", "?", "?ack=%63ommit"} {
-		p.post("/v1/default/p"+fine, "x", "Idempotency-Key: "+strings.Repeat("k", 128)).expect(t, 200, "")
-	}
-}
-
 func TestMinimalAnswersAreEmptyWhenThereIsNothingToReport(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
@@ -204,7 +184,7 @@ func TestMinimalAnswersAreEmptyWhenThereIsNothingToReport(t *testing.T) {
 	}
 }
 
-func TestARepeatUnderAnIdempotencyKeyStoresNothing(t *testing.T) {
+func TestARepeatWithAnIdempotencyKeyStoresNothing(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	const key = "Idempotency-Key: order 81"
@@ -222,7 +202,7 @@ func TestARepeatUnderAnIdempotencyKeyStoresNothing(t *testing.T) {
 	}
 }
 
-func TestARepeatIsToldTheStoredResultHoweverOldItsEntriesAreByNow(t *testing.T) {
+func TestARepeatGetsTheStoredResultHoweverOldItsEntriesAre(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	p := listen(t, store, nil)
@@ -233,7 +213,7 @@ func TestARepeatIsToldTheStoredResultHoweverOldItsEntriesAreByNow(t *testing.T) 
 	keep := store.produce
 	store.produce = func(ctx context.Context, groups []*partition.Group) {
 		keep(ctx, groups)
-		failing(partition.ErrUnknown)(ctx, groups)
+		failWith(partition.ErrUnknown)(ctx, groups)
 	}
 	if r := p.post("/v1/default/p", body(100_000), asJSON, key); r.body.Outcome != "unknown" {
 		t.Fatalf("got %d %s", r.status, r.raw)
@@ -256,7 +236,7 @@ func TestARepeatIsToldTheStoredResultHoweverOldItsEntriesAreByNow(t *testing.T) 
 	}
 }
 
-func TestUnacknowledgedRequestsAre202AndTheirLossesCounted(t *testing.T) {
+func TestRequestsWithAckNoneAre202AndTheirLossesAreCounted(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	p := listen(t, store, nil)
@@ -274,7 +254,7 @@ func TestUnacknowledgedRequestsAre202AndTheirLossesCounted(t *testing.T) {
 		partition.ErrUnavailable: "store_unavailable", partition.ErrTooManyPartitions: "too_many_partitions",
 	} {
 		failed := newFake()
-		failed.produce = failing(err)
+		failed.produce = failWith(err)
 		p := listen(t, failed, nil)
 		for range 2 {
 			if r := p.post("/v1/default?ack=none", `{"partition":"a","data":1}`+"\n"+`{"partition":"b","data":1}`+"\n7", asNDJSON); r.status != 202 {
@@ -291,7 +271,7 @@ func TestUnacknowledgedRequestsAre202AndTheirLossesCounted(t *testing.T) {
 	}
 }
 
-func TestClientDiscardsAreCountedOnceTheRequestIsIn(t *testing.T) {
+func TestClientDiscardsAreCountedUnlessTheRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	store := newFake()
 	p := listen(t, store, nil)
@@ -307,4 +287,13 @@ func TestClientDiscardsAreCountedOnceTheRequestIsIn(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", reason, got, want)
 		}
 	}
+}
+
+func TestAStoreWithoutAClockIsUnavailable(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	store.now = func() (int64, bool) { return 0, false }
+	p := listen(t, store, nil)
+	p.post("/v1/default/p", "x").expect(t, 503, "store_unavailable")
+	p.post("/v1/default", `{"partition":"a","data":1}`, asNDJSON).expect(t, 503, "store_unavailable")
 }

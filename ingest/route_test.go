@@ -2,17 +2,13 @@ package ingest
 
 import (
 	"bufio"
-	"bytes"
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
-	"go.uber.org/zap"
 )
 
 var (
@@ -57,56 +53,69 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzFraming holds what we read against what net/http reads from the same
-// bytes: as long as both take a request, they agree where it ends. A proxy that
-// disagrees with us is how requests are smuggled.
-func FuzzFraming(f *testing.F) {
-	s, err := New(DefaultConfig(), newFake(), prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		f.Fatal(err)
-	}
-	var bodies []string // of the connection that is being served
-	s.http.Handler = func(ctx *fasthttp.RequestCtx) {
-		r := newRequest()
-		defer s.release(r)
-		_, skipped := bodyLength(&ctx.Request.Header)
-		body, rejected := s.readBody(ctx, r)
-		if skipped || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
-			ctx.SetConnectionClose()
-			return
-		}
-		bodies = append(bodies, string(body))
-	}
-	next := request11("GET /livez", "", "")
-	for _, text := range []string{
-		request11("POST /v1/default/p", "Content-Length: 1\r\n", "x") + next,
-		request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "1;a=b\r\nx\r\n0\r\nA: b\r\n\r\n") + next,
-		request11("POST /v1/default/p", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n") + next,
-		request11("GET /v1/default/p", "Content-Length: 1\r\n", "x") + next,
-		request11("HEAD /v1/default/p", "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n0\r\n\r\n") + next,
-		request11("POST /v1/default/p", "Expect: 100-continue\r\nContent-Length: 1\r\n", "x") + next,
-		request11("POST /v1/default/p", "", "") + next,
+func TestOnlyTheCanonicalPathIsAccepted(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	long := strings.Repeat("p", 128)
+	for path, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		"/v1/default/p": {200, ""}, "/v1/default/" + long: {200, ""}, "/v1/default/A.b_c-9": {200, ""},
+		"/v1/default/__proto__x": {400, "bad_partition"}, "/v1/default/p?x=1&y": {200, ""},
+
+		"/v1/../admin": {400, "bad_request"}, "/v1/%2e%2e%2fadmin": {400, "bad_request"}, "//admin": {400, "bad_request"},
+		"/v1/default/./p": {400, "bad_request"}, "/v1/default//p": {400, "bad_request"}, "/v1/default/..": {400, "bad_request"},
+		"/v1/default/a%2Eb": {400, "bad_request"}, "/v1/default/p%00": {400, "bad_request"}, "/v1/default/p%0d%0a": {400, "bad_request"},
+		"/v1/default/%257B": {400, "bad_request"}, "/v1/default/%7Bp%7D": {400, "bad_request"},
+		"/v1/default/%zz": {400, "bad_partition"}, // not an escape, so it stands for itself
+
+		"//x/v1/default/p": {400, "bad_request"}, "///v1/default/p": {400, "bad_request"}, "ftp://x/v1/default/p": {400, "bad_request"},
+		"/v1/default/p#f": {400, "bad_request"}, "/v1/default/p?x#": {400, "bad_request"}, "http://x/v1/default/p#f": {400, "bad_request"},
+
+		"/v1/default/": {400, "bad_partition"}, "/v1/default/" + long + "p": {400, "bad_partition"},
+		"/v1/default/p/q": {400, "bad_partition"}, "/v1/default/-p": {400, "bad_partition"}, "/v1/default/.p": {400, "bad_partition"},
+		"/v1/default/a}{p1}b": {400, "bad_partition"}, "/v1/default/{}": {400, "bad_partition"}, "/v1/default/*": {400, "bad_partition"},
+		"/v1/default/a:b": {400, "bad_partition"}, "/v1/default/p\u202eq": {400, "bad_partition"}, "/v1/default/\u0440": {400, "bad_partition"},
+		"/v1/": {400, "bad_namespace"}, "/v1/" + long + "/p": {400, "bad_namespace"}, "/v1/-d/p": {400, "bad_namespace"}, "/v1/d{}": {400, "bad_namespace"},
+		"/v1/nobody/p": {404, "no_such_namespace"}, "/v1/Default/p": {404, "no_such_namespace"}, "/v1/nobody": {404, "no_such_namespace"},
+		"/": {404, "no_such_route"}, "/v1": {404, "no_such_route"}, "/v2/default/p": {404, "no_such_route"}, "/metrics": {404, "no_such_route"},
+		"/v1x/default/p": {404, "no_such_route"}, "/livez/": {404, "no_such_route"}, "/debug/pprof/": {404, "no_such_route"},
 	} {
-		f.Add([]byte(text))
-	}
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		inner, other := net.Pipe()
-		defer other.Close()
-		bodies = bodies[:0]
-		_ = s.http.ServeConn(&scriptedConn{Conn: inner, in: bytes.NewReader(sent)})
-		in := bufio.NewReader(bytes.NewReader(sent))
-		for i, got := range bodies {
-			req, err := http.ReadRequest(in)
-			if err != nil {
-				return // net/http rejects what we take; nobody is misled
-			}
-			want, err := io.ReadAll(req.Body)
-			if err != nil {
-				return
-			}
-			if got != string(want) {
-				t.Fatalf("%q: the body of request %d is %q here and %q to net/http", sent, i, got, want)
-			}
+		r, _ := p.raw(request11("POST "+path, "Content-Length: 1\r\n", "x"))
+		if r.status != want.status || r.body.Error != want.code {
+			t.Errorf("%s: got %d %s, want %d %s", path, r.status, r.raw, want.status, want.code)
 		}
-	})
+		if strings.Contains(r.raw, "admin") || strings.ContainsAny(r.body.Message, "\x00\r\n") {
+			t.Errorf("%s: the answer echoes the path: %s", path, r.raw)
+		}
+	}
+	r, _ := p.raw(request11("POST http://x/v1/default/absolute", "Content-Length: 1\r\n", "x"))
+	r.expect(t, 200, "")
+}
+
+func TestWrongMethodsAre405WithAllow(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	for line, allow := range map[string]string{
+		"PUT /v1/default/p": "POST, GET, HEAD", "DELETE /v1/default/p": "POST, GET, HEAD", "OPTIONS /v1/default/p": "POST, GET, HEAD",
+		"GET /v1/default": "POST", "HEAD /v1/default": "POST", "POST /livez": "GET, HEAD", "POST /readyz": "GET, HEAD",
+		"TRACE /v1/default/p": "POST, GET, HEAD", "CONNECT x:443": "GET, HEAD, POST", "OPTIONS *": "GET, HEAD, POST",
+		"TRACE /nowhere": "GET, HEAD, POST", "BREW /v1/../x": "GET, HEAD, POST", "post /v1/default/p": "POST, GET, HEAD",
+	} {
+		c, err := p.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, request11(line, "Content-Length: 0\r\n", ""))
+		method, _, _ := strings.Cut(line, " ")
+		resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if resp.StatusCode != 405 || resp.Header.Get("Allow") != allow {
+			t.Errorf("%s: got %d, Allow %q, want %q", line, resp.StatusCode, resp.Header.Get("Allow"), allow)
+		}
+		_ = c.Close()
+	}
 }

@@ -7,27 +7,27 @@ import (
 
 // announced is the head of a request whose body never comes: whoever waits for
 // it answers 408.
-func announced(path, headers string, n int) string {
+func headersOnly(path, headers string, n int) string {
 	return request11("POST "+path, fmt.Sprintf("%sContent-Length: %d\r\n", headers, n), "")
 }
 
-func TestAStrangersLargeBodyIsNotWaitedFor(t *testing.T) {
+func TestALargeBodyWithoutAValidTokenIsNotRead(t *testing.T) {
 	t.Parallel()
 	store := newFake()
-	p := listenTCP(t, store, guard(store))
+	p := listenTCP(t, store, withTokens(store))
 	for _, tt := range []struct{ path, headers, code string }{
 		{"/v1/default/p", "", "unauthorized"},
 		{"/v1/default?ack=none", "", "unauthorized"},
-		{"/v1/default", bearing("small") + "\r\n", "forbidden"},
+		{"/v1/default", bearerHeader("small") + "\r\n", "forbidden"},
 		{"/v1/default/../open/p", "", "bad_request"},
 		{"/v1/nobody/p", "", "unauthorized"},
 		{"http://a/v1/default/p", "", "unauthorized"},
 		{"http://a", "", "no_such_route"},
 		{"/livez", "", "method_not_allowed"},
 		{"/nowhere", "", "no_such_route"},
-		{"/v1/default%2fp", bearing("first") + "\r\n", "bad_request"},
+		{"/v1/default%2fp", bearerHeader("first") + "\r\n", "bad_request"},
 	} {
-		r, closed := p.raw(announced(tt.path, tt.headers, largeBody))
+		r, closed := p.raw(headersOnly(tt.path, tt.headers, largeBody))
 		if r.body.Error != tt.code || !closed {
 			t.Errorf("%s: got %d %s, closed %t, want %s", tt.path, r.status, r.raw, closed, tt.code)
 		}
@@ -36,21 +36,21 @@ func TestAStrangersLargeBodyIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%v rejections are counted, want 4", n)
 	}
 	body := string(make([]byte, largeBody))
-	p.post("/v1/default/p", body, bearing("first")).expect(t, 413, "entry_too_large") // it was read
+	p.post("/v1/default/p", body, bearerHeader("first")).expect(t, 413, "entry_too_large") // it was read
 	p.post("/v1/open/p", body).expect(t, 413, "entry_too_large")
 	p.post("/v1/nobody/p", body).expect(t, 401, "unauthorized")
 }
 
-func TestALargeBodyThatHasNoRoomIsNotWaitedFor(t *testing.T) {
+func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
 	taken := p.cfg.MaxInflightBytes - largeBody
 	p.inflight.Add(taken)
-	r, closed := p.raw(announced("/v1/default/p", "", largeBody+1))
+	r, closed := p.raw(headersOnly("/v1/default/p", "", largeBody+1))
 	if r.body.Error != "overloaded" || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t", r.status, r.raw, closed)
 	}
-	r, _ = p.raw(announced("/v1/default/p", "", p.cfg.MaxBody+1))
+	r, _ = p.raw(headersOnly("/v1/default/p", "", p.cfg.MaxBody+1))
 	r.expect(t, 413, "body_too_large")
 	p.post("/v1/default/p", "x").expect(t, 200, "") // there is room for it
 	p.inflight.Add(-taken)

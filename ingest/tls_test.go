@@ -63,7 +63,7 @@ func (s secured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.Transport.RoundTrip(r)
 }
 
-func TestTLSCarriesRequests(t *testing.T) {
+func TestTheServerAnswersOverTLS(t *testing.T) {
 	t.Parallel()
 	p, _ := listenTLS(t, nil)
 	for range 3 {
@@ -74,7 +74,7 @@ func TestTLSCarriesRequests(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPToTheTLSPortIsToldSo(t *testing.T) {
+func TestPlainHTTPToTheTLSPortIsAnsweredInPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p, dial := listenTLS(t, nil)
 	c := dial()
@@ -120,7 +120,7 @@ func TestOldTLSIsRejected(t *testing.T) {
 	}
 }
 
-func TestAStalledHandshakeHoldsUpNobodyAndIsCutOff(t *testing.T) {
+func TestAStalledHandshakeDelaysNoOtherAndTimesOut(t *testing.T) {
 	t.Parallel()
 	p, dial := listenTLS(t, func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	hello := firstFlight(t)

@@ -1,0 +1,126 @@
+package ingest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRequestsPastTheMemoryBoundAreRejected(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	entered, open := store.blockProduce()
+	p := listen(t, store, func(c *Config) {
+		longProduceTimeout(c)
+		c.MaxBody, c.MaxDecompressed, c.MaxInflightBytes = 100_000, 100_000, 1_500_000
+	})
+	defer open()
+	fill := func(body string) (accepted int) {
+		for range 2000 {
+			r := p.post("/v1/default/p?ack=none", body, asNDJSON)
+			if r.status != 202 {
+				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
+					t.Error("no Retry-After")
+				}
+				return accepted
+			}
+			accepted++
+		}
+		return accepted
+	}
+	// Each holds the encoded entry, in a buffer of 22.5 to 28 kB.
+	large := fill(strings.Repeat("x", 20_000))
+	<-entered
+	if large < 50 || large > 66 {
+		t.Errorf("%d requests of about 25 kB fit into 1.5 MB", large)
+	}
+	// Decompressed bytes count as well.
+	p.post("/v1/default/p", gzipped(t, strings.Repeat("x", 99_999)), "Content-Encoding: gzip").expect(t, 503, "overloaded")
+	// A request of one byte takes about 1 KiB.
+	small := fill("x")
+	if left := 1_500_000 - large*22_500; small == 0 || small > left/1000 {
+		t.Errorf("%d requests of 1 byte fit into what %d large ones left of 1.5 MB", small, large)
+	}
+	if got := p.metric("inflight_bytes"); got < 1_490_000 || got > 1_500_000 {
+		t.Errorf("%v bytes in flight", got)
+	}
+	accepted := large + small
+	open()
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(store.entries("default/p")); got != accepted {
+		t.Errorf("stored %d of %d", got, accepted)
+	}
+}
+
+func TestEveryRequestReleasesWhatItReserved(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
+	body := strings.Repeat(strings.Repeat("x", 999)+"\n", 200)
+	length := fmt.Sprintf("Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n", len(body))
+	for name, c := range map[string]struct {
+		text string
+		want int
+	}{
+		"accepted":        {request11("POST /v1/default/p", length, body), 200},
+		"not waited for":  {request11("POST /v1/default/p?ack=none", length, body), 202},
+		"rejected":        {request11("POST /v1/default/p", "Content-Length: 40000\r\n", body[:40_000]), 413},
+		"corrupt":         {request11("POST /v1/default/p", "Content-Encoding: gzip\r\nContent-Length: 40000\r\n", body[:40_000]), 400},
+		"too slow":        {request11("POST /v1/default/p", length, body[:100_000]), 408},
+		"a broken chunk":  {request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "9c40\r\n"+body[:40_000]+"xx"), 400},
+		"a stalled chunk": {request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "9c40\r\n"+body[:40_000]+"\r\n1"), 408},
+		"too large":       {request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", "200000\r\n"+strings.Repeat("x", 2<<20)), 413},
+	} {
+		for range 3 {
+			if got := status(t, p.sends(c.text)); got != c.want {
+				t.Errorf("%s: got %d, want %d", name, got, c.want)
+			}
+		}
+		eventually(t, func() bool { return p.inflight.Load() == 0 && p.incomplete.Load() == 0 })
+	}
+
+	ctx := contextFor("/v1/default/p", ndjsonType, nil)
+	ctx.Request.SetBodyStream(readerFunc(func([]byte) (int, error) {
+		if p.inflight.Load() == 0 {
+			t.Error("nothing is reserved before the panic")
+		}
+		panic("a bug")
+	}), len(body))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("there was no panic")
+			}
+		}()
+		p.produce(ctx, target{namespace: p.store.namespaces["default"]})
+	}()
+	if got := p.inflight.Load(); got != 0 {
+		t.Errorf("a panic leaves %d bytes reserved", got)
+	}
+}
+
+// readerFunc is an io.Reader.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestIncompleteBodiesLeaveMemoryForCompleteRequests(t *testing.T) {
+	t.Parallel()
+	const share = 10 << 20
+	p := listenTCP(t, newFake(), func(c *Config) { c.MaxInflightBytes, c.ReadTimeout = 2*share, time.Minute })
+	for range 30 {
+		p.sends(request11("POST /v1/default/p", "Content-Length: 1048576\r\n", strings.Repeat("x", 600<<10)))
+	}
+	// Each of them holds 1 MiB, or is rejected.
+	eventually(t, func() bool {
+		if got := p.inflight.Load(); got > share {
+			t.Errorf("%d bytes are held by bodies to come, want half of %d at most", got, 2*share)
+		}
+		return p.metric("refusals_total", "overloaded") >= 20
+	})
+	p.post("/v1/default/q", strings.Repeat("x", prefetched)).expect(t, 200, "")
+	p.post("/v1/default", `{"partition":"q","data":1}`, asNDJSON).expect(t, 200, "")
+	p.post("/v1/default/q", gzipped(t, strings.Repeat("y\n", 900)), asNDJSON, "Content-Encoding: gzip").expect(t, 200, "")
+}

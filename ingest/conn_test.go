@@ -1,0 +1,117 @@
+package ingest
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+)
+
+func TestAClientThatIsStillSendingLearnsWhyItIsRejected(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), nil)
+	body := strings.Repeat("x", 5<<20)
+	for range 30 {
+		p.post("/v1/default/p", body).expect(t, 413, "body_too_large")
+	}
+	p.post("/v1/default/p", body, "Expect: 100-continue").expect(t, 413, "body_too_large")
+	p.post("/v1/default/p", "x", "X-A: "+strings.Repeat("a", 2<<20)).expect(t, 431, "headers_too_large")
+}
+
+// pipeListener hands out connections that hold nothing: a write waits until it
+// is read.
+type pipeListener chan net.Conn
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	if c, open := <-l; open {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (l pipeListener) Close() error   { close(l); return nil }
+func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
+
+func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
+	t.Parallel()
+	ln := make(pipeListener)
+	dial := func() (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		ln <- theirs
+		return ours, nil
+	}
+	p := listenOn(t, newFake(), nil, ln, dial, zap.NewNop())
+	body := strings.Repeat("7\n", 999) + `{"partition":"a","data":1}`
+	request := request11("POST /v1/default", fmt.Sprintf("Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n", len(body)), body)
+	for _, leaves := range []bool{false, true} {
+		c := p.sends(request)
+		eventually(t, func() bool {
+			return p.inflight.Load() > 30_000 && p.inflight.Load() < 80_000 && p.metric("requests_total", "200", "mixed") > 0
+		})
+		if leaves {
+			c.Close()
+		} else if got := status(t, c); got != 200 {
+			t.Errorf("got %d", got)
+		} else {
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+		}
+		eventually(t, func() bool { return p.inflight.Load() == 0 })
+	}
+}
+
+// Not parallel: it measures the process.
+func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
+	const conns = 200
+	cert := certificate(t)
+	for name, limit := range map[string]int64{"plain": connMemory, "TLS": connMemory + tlsMemory} {
+		ln := make(pipeListener)
+		p := listenOn(t, newFake(), func(c *Config) {
+			if name == "TLS" {
+				c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+			}
+		}, ln, nil, zap.NewNop())
+		for what, text := range map[string]string{
+			"half a head":    "POST /v1/default/p HTTP/1.1\r\nX-A: " + strings.Repeat("a", 7<<10),
+			"a body to come": request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", prefetched-1)),
+			"a large body":   request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", prefetched+1)),
+			"many headers":   request11("POST /v1/default/p", strings.Repeat("A: "+strings.Repeat("b", 50)+"\r\n", 120)+"Content-Length: 1048576\r\n", strings.Repeat("x", prefetched-1)),
+		} {
+			before := held()
+			var all []net.Conn
+			for range conns {
+				ours, theirs := net.Pipe()
+				ln <- theirs
+				all = append(all, ours)
+				if name == "TLS" {
+					ours = tls.Client(ours, &tls.Config{InsecureSkipVerify: true})
+				}
+				// What is written to a pipe has been read.
+				if _, err := io.WriteString(ours, text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			each := (held() - before - p.inflight.Load()) / conns
+			t.Logf("%s, %s: %d bytes a connection, this side of it included", what, name, each)
+			if each > limit {
+				t.Errorf("%s, %s: a connection holds %d bytes, want %d at most", what, name, each, limit)
+			}
+			for _, c := range all {
+				c.Close()
+			}
+			eventually(t, func() bool { return p.conns.Load() == 0 })
+		}
+	}
+}
+
+// held is live memory and stacks, in bytes.
+func held() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

@@ -1,0 +1,199 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp/fasthttputil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// startLanes runs lanes without a server, for tests in virtual time.
+func startLanes(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
+	m, err := newMetrics(prometheus.NewRegistry(), new(atomic.Int64), new(atomic.Int64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls := newLanes(cfg, store, m, zap.NewNop(), func(r *request) { r.done <- struct{}{} })
+	ls.start()
+	return func(name string, bytes int) <-chan error {
+		r := newRequest()
+		r.namespace = store.Namespace("default")
+		r.setPartition([]byte("default/" + name))
+		r.add(event{data: make([]byte, bytes)}, bytes)
+		r.seal()
+		result := make(chan error, 1)
+		ls.put(r)
+		go func() {
+			<-r.done
+			result <- r.parts[0].err
+		}()
+		return result
+	}, ls.stop
+}
+
+func TestRequestsToAStalledStoreAreAnsweredInBoundedTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.Lanes = 1
+		store := newFake()
+		var healed atomic.Bool
+		store.produce = func(ctx context.Context, groups []*partition.Group) {
+			if !healed.Load() {
+				<-ctx.Done()
+				failWith(partition.ErrUnknown)(ctx, groups)
+				return
+			}
+			store.keep(ctx, groups)
+		}
+		put, stop := startLanes(t, cfg, store)
+		start := time.Now()
+		var waiters []<-chan error
+		for range 100 {
+			waiters = append(waiters, put("p", 1))
+			<-time.After(100 * time.Millisecond)
+		}
+		healed.Store(true)
+		for i, result := range waiters {
+			err := <-result
+			if i == 0 && !errors.Is(err, partition.ErrUnknown) {
+				t.Errorf("the first flush: %v", err)
+			}
+		}
+		if took := time.Since(start); took > 10*time.Second+3*cfg.ProduceTimeout {
+			t.Errorf("the last answer came after %v", took)
+		}
+		if err := <-put("p", 1); err != nil {
+			t.Errorf("after the stall: %v", err)
+		}
+		if err := stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPartsThatWaitTooLongForAFlushAreRejected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.Lanes = 1
+		store := newFake()
+		store.produce = func(ctx context.Context, groups []*partition.Group) {
+			<-time.After(cfg.ProduceTimeout - time.Millisecond)
+			store.keep(ctx, groups)
+		}
+		put, stop := startLanes(t, cfg, store)
+		start := time.Now()
+		var results []<-chan error
+		var done []time.Duration
+		for range 10 {
+			// No two fit into a flush, so each waits for all before it.
+			results = append(results, put("p", maxFlushBytes/2+1))
+		}
+		overloaded := 0
+		for _, result := range results {
+			if err := <-result; errors.Is(err, errOverloaded) {
+				overloaded++
+			} else if err != nil {
+				t.Error(err)
+			}
+			done = append(done, time.Since(start))
+		}
+		if last := done[len(done)-1]; last > 3*cfg.ProduceTimeout {
+			t.Errorf("the last answer came after %v", last)
+		}
+		if overloaded == 0 || overloaded == 10 {
+			t.Errorf("%d of 10 were rejected", overloaded)
+		}
+		if err := stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAPanickingStoreFailsOneFlushWithUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, nil)
+	keep := store.produce
+	store.produce = func(context.Context, []*partition.Group) { panic("a bug") }
+	r := p.post("/v1/default/p", "x")
+	if r.expect(t, 503, "store_unavailable"); r.body.Outcome != "unknown" {
+		t.Errorf("got %s", r.raw)
+	}
+	store.produce = keep
+	p.post("/v1/default/p", "x").expect(t, 200, "")
+	if got := p.metric("panics_total"); got != 1 {
+		t.Errorf("counted %v panics", got)
+	}
+}
+
+func TestABacklogIsFlushedInOrderAndNotKept(t *testing.T) {
+	t.Parallel()
+	l := &lane{flush: newFlush(maxKnownPartitions), finish: func(*request) {}}
+	ns := newFake().namespaces["default"]
+	next, want := 0, 0
+	for len(l.waiting) > 0 || next == 0 {
+		// More arrives than a flush takes, for a while: the backlog grows.
+		for range 3000 {
+			if next < 60_000 {
+				r := &request{namespace: ns}
+				r.idempotencyKey = "k"
+				l.waiting = append(l.waiting, &part{request: r, name: "default/p", count: next, entries: [][]byte{{}, {}}})
+				next++
+			}
+		}
+		taken := l.flush.fill(l.waiting[l.head:], func(p *part) bool {
+			if p.count < want || p.count > want+maxFlushEntries/2 {
+				t.Fatalf("part %d, want %d", p.count, want)
+			}
+			return true
+		})
+		for _, g := range l.flush.used {
+			if g.first.count != want {
+				t.Fatalf("part %d, want %d", g.first.count, want)
+			}
+			want++
+		}
+		l.advance(taken)
+		l.flush.results(func(*part, error) {})
+		if l.head > 0 && l.waiting[l.head-1] != nil || l.head > len(l.waiting)/2 {
+			t.Fatalf("%d of %d parts are kept after their flush", l.head, len(l.waiting))
+		}
+	}
+	if want != next {
+		t.Errorf("flushed %d parts of %d", want, next)
+	}
+}
+
+func TestBrokenPartitionsAreLoggedAtALimitedRate(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.InfoLevel)
+	store := newFake()
+	store.produce = failWith(fmt.Errorf("WRONGTYPE: %w", partition.ErrBroken))
+	ln := fasthttputil.NewInmemoryListener()
+	p := listenOn(t, store, nil, ln, ln.Dial, zap.New(core))
+	for range 20 {
+		p.post("/v1/default/p", "secret payload").expect(t, 503, "store_unavailable")
+	}
+	if n := logs.FilterMessage("store rejects partition").Len(); n == 0 || n > 5 {
+		t.Errorf("logged %d times", n)
+	}
+	for _, e := range logs.All() {
+		if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, "secret") {
+			t.Errorf("a payload in the log: %s", text)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package ingest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+)
+
+func TestMetricsFollowTheConventions(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	p.post("/v1/default/p", "x")
+	problems, err := testutil.GatherAndLint(p.reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+}
+
+func TestTwoServersOnOneRegistryAreAnErrorNotAPanic(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	if _, err := New(DefaultConfig(), newFake(), reg, zap.NewNop()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(DefaultConfig(), newFake(), reg, zap.NewNop())
+	var already prometheus.AlreadyRegisteredError
+	if !errors.As(err, &already) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,108 @@
+package ingest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestTooManyRequestsForStatsAreRejectedAndEntriesStillStored(t *testing.T) {
+	t.Parallel()
+	const clients = 4 * maxReads
+	store := newFake()
+	var reading, most atomic.Int64
+	gate := make(chan struct{})
+	store.stats = func(context.Context, *partition.Namespace, string) (partition.Stats, error) {
+		n := reading.Add(1)
+		defer reading.Add(-1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
+		<-gate
+		return partition.Stats{}, nil
+	}
+	p := listenTCP(t, store, nil)
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	var served, rejected atomic.Int64
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			switch r := p.do("GET", "/v1/default/p", ""); r.status {
+			case 200:
+				served.Add(1)
+			case 503:
+				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
+					t.Error("no Retry-After")
+				}
+				rejected.Add(1)
+			default:
+				t.Errorf("got %d %s", r.status, r.raw)
+			}
+		})
+	}
+	eventually(t, func() bool { return rejected.Load() == clients-maxReads })
+	p.post("/v1/default/p", "x").expect(t, 200, "")
+	open()
+	all.Wait()
+	if most.Load() != maxReads || served.Load() != maxReads {
+		t.Errorf("%d reads ran at once and %d were answered, want %d", most.Load(), served.Load(), maxReads)
+	}
+	if got := p.metric("refusals_total", "overloaded"); got != clients-maxReads {
+		t.Errorf("%v rejections are counted, want %d", got, clients-maxReads)
+	}
+	p.do("GET", "/v1/default/p", "").expect(t, 200, "")
+}
+
+func TestARequestForStatsCountsAsOneEntryAgainstTheRate(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), limit(5, Quota{5, time.Hour}, Quota{}))
+	read := func(method, token string) *reply { return p.do(method, "/v1/default/p", "", bearerHeader(token)) }
+	for range 4 {
+		read("GET", "bounded").expect(t, 404, "no_such_partition")
+	}
+	p.post("/v1/default/p", "x", bearerHeader("bounded")).expect(t, 200, "")
+	r := read("GET", "bounded")
+	if r.expect(t, 429, "rate_limited"); r.body.Scope != "token" || r.header.Get("Retry-After") == "" {
+		t.Errorf("got scope %q, Retry-After %q", r.body.Scope, r.header.Get("Retry-After"))
+	}
+	p.post("/v1/default/p", "x", bearerHeader("bounded")).expect(t, 429, "rate_limited")
+	read("GET", "free").expect(t, 404, "no_such_partition")
+	if got := p.metric("token_limited_total", "rate_limited", "default", "bounded"); got != 2 {
+		t.Errorf("%v requests are counted as limited, want 2", got)
+	}
+}
+
+func TestStatsAndTheirErrors(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, nil)
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{nil, 200, ""}, {partition.ErrNoPartition, 404, "no_such_partition"}, {partition.ErrFull, 503, "store_full"},
+		{partition.ErrUnknown, 503, "store_unavailable"}, {partition.ErrBroken, 503, "store_unavailable"},
+	} {
+		store.stats = func(_ context.Context, ns *partition.Namespace, name string) (partition.Stats, error) {
+			if ns.Name != "default" || name != "p" {
+				t.Errorf("asked for %s/%s", ns.Name, name)
+			}
+			return partition.Stats{Depth: 2, Capacity: 7, OldestAge: 1500 * time.Millisecond, Accepted: 3}, c.err
+		}
+		r := p.do("GET", "/v1/default/p", "")
+		if r.status != c.status || r.body.Error != c.code || r.body.Outcome != "" {
+			t.Errorf("%v: got %d %s", c.err, r.status, r.raw)
+		}
+		if c.err == nil && r.raw != `{"namespace":"default","partition":"p","depth":2,"capacity":7,"leased":false,"oldest_age_ms":1500,"since_birth":{"accepted":3,"evicted":0,"expired":0}}` {
+			t.Errorf("got %s", r.raw)
+		}
+		if head := p.do("HEAD", "/v1/default/p", ""); head.status != c.status || head.raw != "" {
+			t.Errorf("HEAD: got %d %q", head.status, head.raw)
+		}
+	}
+}
