@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes pools forget on purpose, so allocations are only
-// counted without it.
+// The race detector drops pooled values at random, so allocations are only counted
+// without it.
 
 package ingest
 
@@ -34,7 +34,7 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 }
 
 func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
-	for who, cfg := range map[string]Config{"open": DefaultConfig(), "by token": withToken(true)} {
+	for who, cfg := range map[string]Config{"open": DefaultConfig(), "by token": tokenConfig(true)} {
 		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
@@ -50,8 +50,8 @@ func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 	}
 }
 
-// sendNoAck sends a request with ack=none to lanes that do not run, so that
-// nothing but handler, queue and release is measured.
+// sendNoAck sends a request with ack=none to lanes that are not started, so that
+// only the handler, the queue and the release are measured.
 func sendNoAck(s *Server, contentType string) func() int {
 	ctx := contextFor("/v1/default/com.acme.kart?ack=none", contentType, ndjson128())
 	ctx.Request.Header.Set("Authorization", "Bearer "+someToken)

@@ -18,7 +18,7 @@ func hashOf(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)
 // bearerHeader is the header of a request with a token.
 func bearerHeader(token string) string { return "Authorization: Bearer " + token }
 
-// guard gives "default" two tokens and "small" one; "open" has none.
+// withTokens gives "default" two tokens and "small" one; "open" has none.
 func withTokens(store *fakeStore) func(*Config) {
 	store.namespaces["open"] = &partition.Namespace{Name: "open", Policy: partition.DefaultPolicy()}
 	return func(c *Config) {
@@ -47,10 +47,10 @@ func TestATokenIsAdmittedToItsNamespaceOnly(t *testing.T) {
 		{"scheme in another case", "default", []string{"Authorization: bEARER first"}, ""},
 		{"spaces round it", "default", []string{"Authorization: Bearer   first "}, ""},
 		{"open namespace", "open", nil, ""},
-		{"open namespace, with a token", "open", []string{bearerHeader("nobody's")}, ""},
+		{"open namespace, with a token", "open", []string{bearerHeader("unknown")}, ""},
 
 		{"no header", "default", nil, unauthorized},
-		{"nobody's token", "default", []string{bearerHeader("third")}, unauthorized},
+		{"an unknown token", "default", []string{bearerHeader("third")}, unauthorized},
 		{"a beginning of it", "default", []string{bearerHeader("firs")}, unauthorized},
 		{"more than it", "default", []string{bearerHeader("first1")}, unauthorized},
 		{"another case", "default", []string{bearerHeader("First")}, unauthorized},
@@ -64,8 +64,8 @@ func TestATokenIsAdmittedToItsNamespaceOnly(t *testing.T) {
 
 		{"another namespace's", "small", []string{bearerHeader("first")}, forbidden},
 		{"another namespace's, the other way", "default", []string{bearerHeader("small")}, forbidden},
-		{"a namespace that is not there", "nobody", []string{bearerHeader("first")}, forbidden},
-		{"without a token nobody learns which are there", "nobody", nil, unauthorized},
+		{"a namespace that does not exist", "nobody", []string{bearerHeader("first")}, forbidden},
+		{"a namespace that does not exist, without a token", "nobody", nil, unauthorized},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestATokenInTheURLIsIgnored(t *testing.T) {
 		p.post("/v1/default/p"+query, "x").expect(t, 401, "unauthorized")
 	}
 	if r, _ := p.raw("POST http://first:first@x/v1/default/p HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"); r.status == 200 {
-		t.Error("user information in the URL is taken for a token")
+		t.Error("user information in the URL is accepted as a token")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestTokensOfAnUnknownNamespaceAreAConfigurationError(t *testing.T) {
 
 func TestTheWholeHashIsCompared(t *testing.T) {
 	t.Parallel()
-	for _, at := range []int{8, 15, 31} { // behind what a token is looked up by
+	for _, at := range []int{8, 15, 31} { // behind the bytes that a token is looked up by
 		near := hashOf("first")
 		near[at] ^= 1
 		p := listen(t, newFake(), func(c *Config) { c.Tokens = map[string][]Token{"default": {{Hash: near}}} })
@@ -141,8 +141,8 @@ func TestTheWholeHashIsCompared(t *testing.T) {
 	}
 }
 
-// FuzzBearer: whatever a client writes into its headers, a token is only what
-// follows the scheme in exactly one of them.
+// FuzzBearer checks that a token is only what follows the scheme in exactly one
+// header, whatever a client sends.
 func FuzzBearer(f *testing.F) {
 	for _, value := range []string{"Bearer x", "bearer  x ", "Bearer", "Basic eDp5", "Bearer x, Bearer y", "Bearer\tx", "x", ""} {
 		f.Add(value, "")
@@ -150,7 +150,7 @@ func FuzzBearer(f *testing.F) {
 	f.Add("Bearer x", "Bearer y")
 	f.Fuzz(func(t *testing.T, value, second string) {
 		if strings.ContainsAny(value, "\r\n") {
-			return // no header that was read holds them; Add makes them spaces
+			return // fasthttp never reads such a header; Add replaces the bytes with spaces
 		}
 		var h fasthttp.RequestHeader
 		h.Add(fasthttp.HeaderAuthorization, value)

@@ -38,7 +38,7 @@ func handler(tb testing.TB, store Store, ctx *fasthttp.RequestCtx) func() int {
 	}
 }
 
-// contextFor is a request as fasthttp hands it to the handler.
+// contextFor is a request as fasthttp gives it to the handler.
 func contextFor(path, contentType string, body []byte) *fasthttp.RequestCtx {
 	ctx := &fasthttp.RequestCtx{}
 	ctx.Init(&fasthttp.Request{}, nil, nil)
@@ -144,12 +144,12 @@ func BenchmarkGzip128(b *testing.B) {
 	}
 }
 
-// someToken is as long as those that `spillway token` makes.
+// someToken is as long as the tokens of `spillway token`.
 const someToken = "sw_q7Jr0f1c0n3bWm8b8Qe2yYk2l5p9v4xT6uZ1aD3sE8g"
 
-// withToken guards "default" with a thousand tokens, of which someToken may be
-// limited in every way.
-func withToken(limited bool) Config {
+// tokenConfig gives "default" a thousand tokens, among them someToken, with all
+// limits or with none.
+func tokenConfig(limited bool) Config {
 	cfg := DefaultConfig()
 	tokens := []Token{{Hash: sha256.Sum256([]byte(someToken)), Name: "some"}}
 	if limited {
@@ -162,10 +162,10 @@ func withToken(limited bool) Config {
 	return cfg
 }
 
-// BenchmarkAdmit is what a token costs a request, without and with limits,
-// beside an open namespace.
+// BenchmarkAdmit measures what a token costs a request, without and with limits,
+// and compares it with a namespace without tokens.
 func BenchmarkAdmit(b *testing.B) {
-	for name, cfg := range map[string]Config{"open": DefaultConfig(), "token": withToken(false), "limits": withToken(true)} {
+	for name, cfg := range map[string]Config{"open": DefaultConfig(), "token": tokenConfig(false), "limits": tokenConfig(true)} {
 		b.Run(name, func(b *testing.B) {
 			s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
 			if err != nil {
@@ -190,11 +190,11 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// repeatedConn plays a client that sends the same request again and again.
+// repeatedConn is a client that sends the same request again and again.
 type repeatedConn struct {
-	net.Conn // a pipe nobody reads, for addresses and deadlines
+	net.Conn // an unused pipe, for addresses and deadlines
 	text     []byte
-	at, left int // place in the text; how often it is still sent
+	at, left int // position in the text; how often it is still sent
 }
 
 func (c *repeatedConn) Read(p []byte) (int, error) {
@@ -214,8 +214,8 @@ func (c *repeatedConn) Write(p []byte) (int, error)      { return len(p), nil }
 func (c *repeatedConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *repeatedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// BenchmarkServed is a request from its first byte to its answer, by size of
-// its body; lanes answer at once.
+// BenchmarkServed measures a request from its first byte to its answer, by size of
+// its body. The store answers at once.
 func BenchmarkServed(b *testing.B) {
 	s, err := New(DefaultConfig(), instantStore(), prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {

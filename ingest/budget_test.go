@@ -116,7 +116,7 @@ func TestIncompleteBodiesLeaveMemoryForCompleteRequests(t *testing.T) {
 	// Each of them holds 1 MiB, or is rejected.
 	eventually(t, func() bool {
 		if got := p.inflight.Load(); got > share {
-			t.Errorf("%d bytes are held by bodies to come, want half of %d at most", got, 2*share)
+			t.Errorf("%d bytes are reserved by incomplete bodies, want at most half of %d", got, 2*share)
 		}
 		return p.metric("refusals_total", "overloaded") >= 20
 	})

@@ -10,7 +10,7 @@ func TestBodyBuffersAreKeptUpToABound(t *testing.T) {
 	for _, n := range []int{0, 1, 16 << 10, 16<<10 + 1, 100_000, 1 << 20, 1<<20 + 1, 5 << 20} {
 		buffer := b.get(n)
 		if cap(buffer) < n || cap(buffer) != bufferSize(n) {
-			t.Errorf("for %d bytes: a buffer of %d, said to be %d", n, cap(buffer), bufferSize(n))
+			t.Errorf("for %d bytes: got a buffer of %d bytes, bufferSize says %d", n, cap(buffer), bufferSize(n))
 		}
 	}
 	for range 1000 {

@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// A clusterLanes is lanes over a store on three masters, of which one will be away.
+// clusterLanes are lanes before a store on three masters. The tests stop one of them.
 type clusterLanes struct {
 	t         *testing.T
 	servers   *redistest.Cluster
@@ -27,9 +27,9 @@ type clusterLanes struct {
 	ns        *partition.Namespace
 	reg       *prometheus.Registry
 	put       func(name, payload string) <-chan error
-	away      int      // the master
-	gone      []string // partitions: one a shard of that master
-	left      []string // and of the others
+	stopped   int      // the master
+	lost      []string // partitions: one for each shard of that master
+	served    []string // and one for each shard of the others
 	onMaster  []int    // by shard
 	confirmed map[string][]int
 	unknown   map[string][]int
@@ -54,11 +54,11 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 	c.ns = c.store.Namespace("default")
 	redistest.Until(t, 10*time.Second, "the store can be used", func() bool { _, err := c.store.Check(t.Context()); return err == nil })
 
-	// One partition a shard. The master that goes away is that of shard 0.
+	// One partition a shard. The stopped master is that of shard 0.
 	for shard := range clusterShards {
 		c.onMaster = append(c.onMaster, c.servers.MasterOf(fmt.Sprintf("sw:{default.%d}:ready", shard)))
 	}
-	c.away = c.onMaster[0]
+	c.stopped = c.onMaster[0]
 	for shard, found := 0, false; shard < clusterShards; shard++ {
 		found = false
 		for i := 0; !found; i++ {
@@ -66,10 +66,10 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 			if found = c.ns.ShardOf(name) == shard; !found {
 				continue
 			}
-			if c.onMaster[shard] == c.away {
-				c.gone = append(c.gone, name)
+			if c.onMaster[shard] == c.stopped {
+				c.lost = append(c.lost, name)
 			} else {
-				c.left = append(c.left, name)
+				c.served = append(c.served, name)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 	c.put = func(name, payload string) <-chan error {
 		r := newRequest()
 		r.namespace = c.ns
-		r.received = time.Now().Add(time.Hour).UnixMilli() // it does not go stale here
+		r.received = time.Now().Add(time.Hour).UnixMilli() // so that entries never expire in these tests
 		r.setPartition([]byte("default/" + name))
 		r.add(event{data: []byte(payload)}, 1<<10)
 		r.seal()
@@ -99,7 +99,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 	return c
 }
 
-// produce stores the partition's next number and remembers what was answered.
+// produce stores the partition's next number and records the result.
 func (c *clusterLanes) produce(name string) error {
 	c.mu.Lock()
 	n := c.next[name]
@@ -142,38 +142,38 @@ func (c *clusterLanes) unreachable() int {
 	return 0
 }
 
-// awaitRejections produces to the master that is away until all its shards are
-// rejected, and then proves that rejections take no time worth the name.
+// awaitRejections produces to the stopped master until all its shards are rejected,
+// and then checks that rejections do not wait for a timeout.
 func (c *clusterLanes) awaitRejections() {
 	c.t.Helper()
 	redistest.Until(c.t, 30*time.Second, "every shard of that master is rejected", func() bool {
-		if err := c.all(c.gone); err == nil {
-			c.t.Fatal("a master that is away confirmed entries")
+		if err := c.all(c.lost); err == nil {
+			c.t.Fatal("a stopped master confirmed entries")
 		}
-		return c.unreachable() == len(c.gone)
+		return c.unreachable() == len(c.lost)
 	})
-	// One after the other: with a time-out of 2 s each they would take minutes.
+	// One after the other: with a timeout of 2 s each they would take minutes.
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
 	defer cancel()
 	for range 100 {
-		for _, name := range c.gone {
+		for _, name := range c.lost {
 			if err := c.produce(name); !errors.Is(err, partition.ErrUnavailable) {
 				c.t.Fatalf("got %v, want a rejection", err)
 			}
 		}
-		if err := c.all(c.left); err != nil {
+		if err := c.all(c.served); err != nil {
 			c.t.Fatalf("the other masters: %v", err)
 		}
 		if ctx.Err() != nil {
-			c.t.Fatal("rejections wait for something")
+			c.t.Fatal("rejections wait for a timeout")
 		}
 	}
 }
 
-// order holds what the lists contain against what was answered.
-func (c *clusterLanes) order() {
+// checkOrder compares the lists in Redis with the results.
+func (c *clusterLanes) checkOrder() {
 	c.t.Helper()
-	for _, name := range append(slices.Clone(c.gone), c.left...) {
+	for _, name := range append(slices.Clone(c.lost), c.served...) {
 		var stored []int
 		client := c.servers.Masters[c.onMaster[c.ns.ShardOf(name)]].Client()
 		for _, e := range client.LRange(c.t.Context(), fmt.Sprintf("sw:{default.%d}:q:%s", c.ns.ShardOf(name), name), 0, -1).Val() {
@@ -196,22 +196,22 @@ func (c *clusterLanes) order() {
 func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 	t.Parallel()
 	c := newClusterLanes(t)
-	if err := c.all(append(slices.Clone(c.gone), c.left...)); err != nil {
+	if err := c.all(append(slices.Clone(c.lost), c.served...)); err != nil {
 		t.Fatal(err)
 	}
-	frozen := c.servers.Masters[c.away]
+	frozen := c.servers.Masters[c.stopped]
 	frozen.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { frozen.Signal(syscall.SIGCONT) })
 
-	// Its flushes are on the wire and get no answer. In the meantime the others
-	// confirm, in every lane, as often as they like.
+	// The flushes to that master get no answer. Meanwhile the other masters confirm,
+	// in every lane.
 	waiting := make(chan struct{})
 	go func() {
 		defer close(waiting)
-		_ = c.all(c.gone)
+		_ = c.all(c.lost)
 	}()
 	for round := range 20 {
-		if err := c.all(c.left); err != nil {
+		if err := c.all(c.served); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		select {
@@ -223,20 +223,20 @@ func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 	<-waiting
 	c.awaitRejections()
 	if _, err := c.store.Check(t.Context()); err != nil {
-		t.Errorf("two masters of three serve, and the store says: %v", err)
+		t.Errorf("two of three masters work, and Check returns %v", err)
 	}
 
 	frozen.Signal(syscall.SIGCONT)
-	redistest.Until(t, 20*time.Second, "it is asked again", func() bool { return c.all(c.gone) == nil })
+	redistest.Until(t, 20*time.Second, "the master is used again", func() bool { return c.all(c.lost) == nil })
 	if n := c.unreachable(); n != 0 {
 		t.Errorf("%d shards unreachable in the end", n)
 	}
 	if residual, err := c.store.Audit(t.Context(), c.ns); residual != 0 || err != nil {
 		t.Errorf("audit: %d %v", residual, err)
 	}
-	c.order()
+	c.checkOrder()
 	var confirmed, unknown int64
-	for _, name := range append(slices.Clone(c.gone), c.left...) {
+	for _, name := range append(slices.Clone(c.lost), c.served...) {
 		confirmed += int64(len(c.confirmed[name]))
 		unknown += int64(len(c.unknown[name]))
 	}
@@ -250,17 +250,17 @@ func TestAFrozenMasterStopsOnlyItsOwnShards(t *testing.T) {
 func TestAKilledMasterStopsOnlyItsOwnShards(t *testing.T) {
 	t.Parallel()
 	c := newClusterLanes(t)
-	if err := c.all(append(slices.Clone(c.gone), c.left...)); err != nil {
+	if err := c.all(append(slices.Clone(c.lost), c.served...)); err != nil {
 		t.Fatal(err)
 	}
-	c.servers.Masters[c.away].Kill()
+	c.servers.Masters[c.stopped].Kill()
 	for round := range 20 {
-		go func() { _ = c.all(c.gone) }()
-		if err := c.all(c.left); err != nil {
+		go func() { _ = c.all(c.lost) }()
+		if err := c.all(c.served); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 	}
 	c.awaitRejections()
-	c.servers.Masters[c.away].Launch()
-	redistest.Until(t, 20*time.Second, "it is asked again", func() bool { return c.all(c.gone) == nil })
+	c.servers.Masters[c.stopped].Launch()
+	redistest.Until(t, 20*time.Second, "the master is used again", func() bool { return c.all(c.lost) == nil })
 }

@@ -23,8 +23,8 @@ func TestAClientThatIsStillSendingLearnsWhyItIsRejected(t *testing.T) {
 	p.post("/v1/default/p", "x", "X-A: "+strings.Repeat("a", 2<<20)).expect(t, 431, "headers_too_large")
 }
 
-// pipeListener hands out connections that hold nothing: a write waits until it
-// is read.
+// pipeListener returns connections without a buffer: a write waits until it is
+// read.
 type pipeListener chan net.Conn
 
 func (l pipeListener) Accept() (net.Conn, error) {
@@ -40,9 +40,9 @@ func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
 	t.Parallel()
 	ln := make(pipeListener)
 	dial := func() (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		ln <- theirs
-		return ours, nil
+		client, server := net.Pipe()
+		ln <- server
+		return client, nil
 	}
 	p := listenOn(t, newFake(), nil, ln, dial, zap.NewNop())
 	body := strings.Repeat("7\n", 999) + `{"partition":"a","data":1}`
@@ -63,7 +63,7 @@ func TestALargeAnswerIsReservedUntilTheClientHasReadIt(t *testing.T) {
 	}
 }
 
-// Not parallel: it measures the process.
+// Not parallel: it measures the memory of the process.
 func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
 	const conns = 200
 	cert := certificate(t)
@@ -80,24 +80,24 @@ func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
 			"a large body":   request11("POST /v1/default/p", "X-A: "+strings.Repeat("a", 7<<10)+"\r\nContent-Length: 1048576\r\n", strings.Repeat("x", prefetched+1)),
 			"many headers":   request11("POST /v1/default/p", strings.Repeat("A: "+strings.Repeat("b", 50)+"\r\n", 120)+"Content-Length: 1048576\r\n", strings.Repeat("x", prefetched-1)),
 		} {
-			before := held()
+			before := liveMemory()
 			var all []net.Conn
 			for range conns {
-				ours, theirs := net.Pipe()
-				ln <- theirs
-				all = append(all, ours)
+				client, server := net.Pipe()
+				ln <- server
+				all = append(all, client)
 				if name == "TLS" {
-					ours = tls.Client(ours, &tls.Config{InsecureSkipVerify: true})
+					client = tls.Client(client, &tls.Config{InsecureSkipVerify: true})
 				}
 				// What is written to a pipe has been read.
-				if _, err := io.WriteString(ours, text); err != nil {
+				if _, err := io.WriteString(client, text); err != nil {
 					t.Fatal(err)
 				}
 			}
-			each := (held() - before - p.inflight.Load()) / conns
-			t.Logf("%s, %s: %d bytes a connection, this side of it included", what, name, each)
+			each := (liveMemory() - before - p.inflight.Load()) / conns
+			t.Logf("%s, %s: %d bytes a connection, the client's side included", what, name, each)
 			if each > limit {
-				t.Errorf("%s, %s: a connection holds %d bytes, want %d at most", what, name, each, limit)
+				t.Errorf("%s, %s: a connection holds %d bytes, want at most %d", what, name, each, limit)
 			}
 			for _, c := range all {
 				c.Close()
@@ -107,8 +107,8 @@ func TestAConnectionHoldsAtMostItsDocumentedMemory(t *testing.T) {
 	}
 }
 
-// held is live memory and stacks, in bytes.
-func held() int64 {
+// liveMemory is the reachable heap and the stacks, in bytes.
+func liveMemory() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// scriptedConn plays a client that sends everything at once and then leaves.
+// scriptedConn is a client that sends everything at once and then closes.
 type scriptedConn struct {
-	net.Conn // a pipe nobody reads, for addresses and deadlines
+	net.Conn // an unused pipe, for addresses and deadlines
 	in       io.Reader
 	out      bytes.Buffer
 }
@@ -26,8 +26,8 @@ type scriptedConn struct {
 func (c *scriptedConn) Read(p []byte) (int, error)  { return c.in.Read(p) }
 func (c *scriptedConn) Write(p []byte) (int, error) { return c.out.Write(p) }
 
-// FuzzConnection feeds a connection any bytes: whatever they are, the server
-// does not panic, and what it answers is HTTP, with JSON bodies from the table.
+// FuzzConnection sends any bytes. The server must not panic, and must answer in
+// HTTP, with JSON bodies of the table of codes.
 func FuzzConnection(f *testing.F) {
 	store := newFake()
 	s, err := New(DefaultConfig(), store, prometheus.NewRegistry(), zap.NewNop())
@@ -53,7 +53,7 @@ func FuzzConnection(f *testing.F) {
 		c := &scriptedConn{Conn: inner, in: bytes.NewReader(sent)}
 		_ = s.http.ServeConn(c)
 		if testutil.ToFloat64(s.metrics.panics) != 0 {
-			t.Fatalf("%q makes a handler panic", sent)
+			t.Fatalf("%q: a handler panicked", sent)
 		}
 		if store.wrong != nil {
 			t.Fatal(store.wrong)
@@ -68,7 +68,7 @@ func FuzzConnection(f *testing.F) {
 				t.Fatalf("%q is answered %v", sent, err)
 			}
 			if bytes.Contains(sent, []byte("HEAD ")) {
-				return // its answer has a length but no body
+				return // the answer to HEAD has a length but no body
 			}
 			text, err := io.ReadAll(resp.Body)
 			if err != nil || len(text) > 0 && !json.Valid(text) {

@@ -15,7 +15,7 @@ import (
 )
 
 // constants reads the values of all constants of a type from wire/codes.go, so
-// that a new one cannot be forgotten.
+// that no test forgets a new one.
 func constants(t *testing.T, typeName string) (values []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "wire/codes.go", nil, 0)
@@ -68,8 +68,8 @@ func TestEveryCodeHasItsRow(t *testing.T) {
 	}
 }
 
-// TestEveryCodeCanBeReached drives a server into each row of the table. The
-// rows of framing, size and time are in framing_test.go as well, in depth.
+// TestEveryCodeCanBeReached makes a server answer with each row of the table.
+// framing_test.go tests the rows of framing in depth, handle_test.go timeouts.
 func TestEveryCodeCanBeReached(t *testing.T) {
 	t.Parallel()
 	reached := map[string]*reply{}
@@ -124,14 +124,14 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	p.stopping.Store(true)
 	note(p.post("/v1/default/p", "x"))
 
-	guarded := listen(t, newFake(), func(c *Config) {
+	withToken := listen(t, newFake(), func(c *Config) {
 		c.MaxEntries = 2
 		c.Tokens = map[string][]Token{"small": {{Hash: hashOf("slow"), Rate: Quota{2, time.Second}}}}
 	})
-	note(guarded.post("/v1/small/p", "x"))
-	note(guarded.post("/v1/other/p", "x", bearerHeader("slow")))
+	note(withToken.post("/v1/small/p", "x"))
+	note(withToken.post("/v1/other/p", "x", bearerHeader("slow")))
 	for reached["rate_limited"] == nil {
-		note(guarded.post("/v1/small/p", "1\n2", asNDJSON, bearerHeader("slow")))
+		note(withToken.post("/v1/small/p", "1\n2", asNDJSON, bearerHeader("slow")))
 	}
 
 	for code, f := range failures {
@@ -143,7 +143,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		if r.status != f.status || r.header.Get("Retry-After") != f.retryAfter || r.body.Message == "" {
 			t.Errorf("%s: got %d, Retry-After %q, %s", code, r.status, r.header.Get("Retry-After"), r.raw)
 		}
-		if p.metric("refusals_total", string(code))+guarded.metric("refusals_total", string(code)) == 0 {
+		if p.metric("refusals_total", string(code))+withToken.metric("refusals_total", string(code)) == 0 {
 			t.Errorf("%s is not counted", code)
 		}
 	}

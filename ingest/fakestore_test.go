@@ -27,7 +27,7 @@ type fakeStore struct {
 	lists map[string][]string // by "namespace/partition", entries as encoded
 	seen  map[string]partition.Group
 	calls int
-	wrong error // a broken rule of Store.Produce
+	wrong error // how a caller broke the contract of Store.Produce
 }
 
 func newFake() *fakeStore {
@@ -65,7 +65,7 @@ func (f *fakeStore) Stats(ctx context.Context, ns *partition.Namespace, name str
 	return f.stats(ctx, ns, name)
 }
 
-// keep is the store's contract in memory, and holds its caller to it.
+// keep implements the store's contract in memory, and checks that the caller follows it.
 func (f *fakeStore) keep(_ context.Context, groups []*partition.Group) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *fakeStore) entries(key string) []string {
 	return append([]string(nil), f.lists[key]...)
 }
 
-// failing answers every group with err.
+// failWith answers every group with err.
 func failWith(err error) func(context.Context, []*partition.Group) {
 	return func(_ context.Context, groups []*partition.Group) {
 		for _, g := range groups {
@@ -113,8 +113,9 @@ func failWith(err error) func(context.Context, []*partition.Group) {
 	}
 }
 
-// blockProduce lets a store's calls wait until open is closed; entered tells that one does.
-func (f *fakeStore) blockProduce() (entered <-chan struct{}, open func()) {
+// blockProduce makes calls of Produce wait until unblock is called. entered receives
+// when a call waits.
+func (f *fakeStore) blockProduce() (entered <-chan struct{}, unblock func()) {
 	in, gate := make(chan struct{}, 64), make(chan struct{})
 	inner := f.produce
 	f.produce = func(ctx context.Context, groups []*partition.Group) {
@@ -128,10 +129,10 @@ func (f *fakeStore) blockProduce() (entered <-chan struct{}, open func()) {
 	return in, sync.OnceFunc(func() { close(gate) })
 }
 
-// longProduceTimeout lets requests wait for a gate as long as a slow machine needs.
+// longProduceTimeout lets requests wait for blockProduce on a slow machine.
 func longProduceTimeout(c *Config) { c.ProduceTimeout = time.Minute }
 
-// rejecting fails the groups of the partitions it names and stores the others.
+// failPartitions fails the groups of the partitions in errs and stores the others.
 func (f *fakeStore) failPartitions(errs map[string]error) {
 	f.produce = func(ctx context.Context, groups []*partition.Group) {
 		var kept []*partition.Group
@@ -144,7 +145,7 @@ func (f *fakeStore) failPartitions(errs map[string]error) {
 	}
 }
 
-// instantStore accepts everything and allocates nothing.
+// instantStore accepts everything at once and allocates nothing.
 func instantStore() *fakeStore {
 	f := newFake()
 	f.produce = func(_ context.Context, groups []*partition.Group) {

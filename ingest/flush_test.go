@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// outcome is what one part was told.
-type outcome struct{ accepted, evicted, depth int }
+// partResult is the result of one part.
+type partResult struct{ accepted, evicted, depth int }
 
 func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 	t.Parallel()
@@ -21,7 +21,7 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 
 		var parts []*part
 		model := map[string]int{} // depth by partition, one part after the other
-		want := map[*part]outcome{}
+		want := map[*part]partResult{}
 		for i := range rapid.IntRange(1, 60).Draw(t, "parts") {
 			p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("n/p%d", rapid.IntRange(0, 4).Draw(t, "partition"))}
 			p.count = size.Draw(t, "entries")
@@ -37,7 +37,7 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 			depth := model[p.name] + p.count
 			evicted := max(0, depth-ns.Policy.Capacity)
 			model[p.name] = depth - evicted
-			want[p] = outcome{p.count, evicted, depth - evicted}
+			want[p] = partResult{p.count, evicted, depth - evicted}
 		}
 
 		var order [5][]string // entries as the store sees them
@@ -52,7 +52,7 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 		store := newFake()
 		depths := map[string]int{}
 		f := newFlush(maxKnownPartitions)
-		settled := 0
+		completed := 0
 		rest := append([]*part(nil), parts...)
 		for flushes := 0; len(rest) > 0; flushes++ {
 			if flushes > len(parts) {
@@ -96,17 +96,17 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 				t.Fatalf("took %d parts, grouped %d", len(prefix), joined)
 			}
 			if !last && entries+rest[0].count <= maxFlushEntries && bytes+rest[0].bytes <= maxFlushBytes {
-				t.Fatalf("a part waits though the flush has room: %d entries, %d bytes", entries, bytes)
+				t.Fatalf("a part waits although it fits into the flush: %d entries, %d bytes", entries, bytes)
 			}
 			f.results(func(p *part, err error) {
-				settled++
-				if got := (outcome{p.accepted, p.evicted, p.depth}); got != want[p] || err != nil {
+				completed++
+				if got := (partResult{p.accepted, p.evicted, p.depth}); got != want[p] || err != nil {
 					t.Fatalf("part got %+v, %v; want %+v", got, err, want[p])
 				}
 			})
 		}
-		if settled != len(parts) || fmt.Sprint(order) != fmt.Sprint(wantOrder) || store.wrong != nil {
-			t.Fatalf("settled %d of %d parts; order %v", settled, len(parts), order)
+		if completed != len(parts) || fmt.Sprint(order) != fmt.Sprint(wantOrder) || store.wrong != nil {
+			t.Fatalf("completed %d of %d parts; order %v", completed, len(parts), order)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// request11 is a raw HTTP/1.1 request with its head lines and body.
+// request11 is a raw HTTP/1.1 request: request line, headers and body.
 func request11(line, headers, body string) string {
 	return line + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n" + body
 }
@@ -90,7 +90,7 @@ func TestRepeatedHeadersAreRejected(t *testing.T) {
 		for _, path := range []string{"/v1/default/p", "/v1/default", "/v1/open/p"} {
 			r, closed := p.raw(request11("POST "+path, token+lines+"Content-Length: 1\r\n", "x"))
 			if r.expect(t, 400, "bad_header"); closed {
-				t.Errorf("%q closes the connection, although nothing is wrong with the framing", lines)
+				t.Errorf("%q closes the connection, although the framing is right", lines)
 			}
 			if !strings.Contains(r.body.Message, "twice") {
 				t.Errorf("%q: the message is %q", lines, r.body.Message)
@@ -135,9 +135,9 @@ func TestHeadersTooLargeAre431(t *testing.T) {
 	r.expect(t, 200, "")
 }
 
-// FuzzFraming holds what we read against what net/http reads from the same
-// bytes: as long as both take a request, they agree where it ends. A proxy that
-// disagrees with us is how requests are smuggled.
+// FuzzFraming compares what the server reads with what net/http reads from the same
+// bytes. If both accept a request, they must agree where it ends. Requests can be
+// smuggled through a proxy that disagrees with the server behind it.
 func FuzzFraming(f *testing.F) {
 	s, err := New(DefaultConfig(), newFake(), prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
@@ -176,7 +176,7 @@ func FuzzFraming(f *testing.F) {
 		for i, got := range bodies {
 			req, err := http.ReadRequest(in)
 			if err != nil {
-				return // net/http rejects what we take; nobody is misled
+				return // net/http rejects what the server accepts: nothing can be smuggled
 			}
 			want, err := io.ReadAll(req.Body)
 			if err != nil {
@@ -194,9 +194,9 @@ func TestManyHeadersAre431(t *testing.T) {
 	p := listenTCP(t, newFake(), nil)
 	many := func(n int) string { return strings.Repeat("A:b\r\n", n) }
 	for _, rest := range []string{"Content-Length: 10\r\n", "Content-Length: 100000\r\n", "Transfer-Encoding: chunked\r\n"} {
-		r, closed := p.raw(request11("POST /v1/default/p", many(200)+rest, "")) // the body never comes
+		r, closed := p.raw(request11("POST /v1/default/p", many(200)+rest, "")) // the body is never sent
 		if r.expect(t, 431, "headers_too_large"); !closed {
-			t.Errorf("%q: the connection stays", rest)
+			t.Errorf("%q: the connection stays open", rest)
 		}
 	}
 	r, _ := p.raw(request11("GET /livez", many(200), ""))

@@ -37,7 +37,7 @@ func TestAPanicOutsideOfAHandlerIs500Too(t *testing.T) {
 	} {
 		r, closed := p.raw(sent)
 		if r.expect(t, 500, "internal"); !closed {
-			t.Errorf("%s: the connection is kept", name)
+			t.Errorf("%s: the connection stays open", name)
 		}
 	}
 	p.post("/v1/default/p", "x").expect(t, 200, "")
@@ -78,7 +78,7 @@ func TestAnswersDoNotNameTheServer(t *testing.T) {
 
 func TestTheLogNeverQuotesAHeader(t *testing.T) {
 	t.Parallel()
-	const canary = "c4n4ry"
+	const secret = "c4n4ry"
 	core, logged := observer.New(zap.DebugLevel)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,16 +86,16 @@ func TestTheLogNeverQuotesAHeader(t *testing.T) {
 	}
 	dial := func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
 	p := listenOn(t, newFake(), nil, ln, dial, zap.New(core))
-	for _, head := range []string{"Authorization: " + canary + "\x00", canary + " : b", canary, "X: " + canary + "\x01", "Content-Length: " + canary, "Transfer-Encoding: " + canary, "Host: " + canary} {
+	for _, head := range []string{"Authorization: " + secret + "\x00", secret + " : b", secret, "X: " + secret + "\x01", "Content-Length: " + secret, "Transfer-Encoding: " + secret, "Host: " + secret} {
 		r, _ := p.raw(request11("POST /v1/default/p", head+"\r\n", "x"))
 		r.expect(t, 400, "bad_request")
 	}
 	for _, e := range logged.All() {
-		if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, canary) {
+		if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, secret) {
 			t.Errorf("logged %s", text)
 		}
 	}
 	if logged.Len() == 0 {
-		t.Error("nothing was logged, which proves nothing")
+		t.Error("nothing was logged, so nothing was tested")
 	}
 }

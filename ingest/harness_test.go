@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 type port struct {
 	*Server
 	t      testing.TB
-	store  *fakeStore // nil before a real one
+	store  *fakeStore // nil with a real store
 	reg    *prometheus.Registry
 	dial   func() (net.Conn, error)
 	client *http.Client
@@ -54,7 +54,8 @@ func listenTCP(t testing.TB, store Store, edit func(*Config)) *port {
 	return listenOn(t, store, edit, ln, dial, zap.NewNop())
 }
 
-// listenOn runs a server until the test ends, and then holds it to its account.
+// listenOn runs a server until the test ends, and then checks that it released all
+// it had reserved.
 func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, dial func() (net.Conn, error), log *zap.Logger) *port {
 	t.Helper()
 	cfg := DefaultConfig()
@@ -115,7 +116,7 @@ type reply struct {
 	}
 }
 
-// results renders the exceptions compactly: "5:drop/stale 7:retry/unknown".
+// results formats the results of entries compactly: "5:drop/stale 7:retry/unknown".
 func (r *reply) results() string {
 	var parts []string
 	for _, e := range r.body.Results {
@@ -191,7 +192,7 @@ func (p *port) raw(text string) (r *reply, closed bool) {
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if resp.Close {
 		if extra, err := in.ReadByte(); err == nil {
-			p.t.Errorf("%.80q: %q follows an answer that closes", text, extra)
+			p.t.Errorf("%.80q: %q follows the last answer", text, extra)
 		}
 	}
 	return r, resp.Close
@@ -244,7 +245,7 @@ func deflate(t testing.TB, text string, make func(io.Writer) io.WriteCloser) str
 	return b.String()
 }
 
-// eventually waits for what only another goroutine can bring about.
+// eventually waits until another goroutine makes a condition true.
 func eventually(t testing.TB, holds func() bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -253,13 +254,13 @@ func eventually(t testing.TB, holds func() bool) {
 	for !holds() {
 		select {
 		case <-deadline:
-			t.Fatal("it does not come about")
+			t.Fatal("the condition did not become true within 20 s")
 		case <-tick.C:
 		}
 	}
 }
 
-// sends opens a connection and sends text, as far as the server takes it.
+// sends opens a connection and sends text, as far as the server reads it.
 func (p *port) sends(text string) net.Conn {
 	p.t.Helper()
 	c, err := p.dial()

@@ -63,7 +63,7 @@ func TestTheDecompressedLimitIsExactAndBombsAreRejected(t *testing.T) {
 		r.expect(t, 200, "")
 		r = p.post("/v1/default/p", compress(t, strings.Repeat("x", 100_001)), header)
 		r.expect(t, 413, "body_too_large")
-		// Several frames must not each have the whole limit.
+		// The limit is for all frames together.
 		half := compress(t, strings.Repeat("x", 50_001))
 		p.post("/v1/default/p", half+half, header).expect(t, 413, "body_too_large")
 		p.post("/v1/default/p", compress(t, strings.Repeat("x", 9<<20)), header).expect(t, 413, "body_too_large")
@@ -74,7 +74,7 @@ func TestBodiesThatDoNotMatchTheirEncodingAreRejected(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	gz, zs := gzipped(t, "some text that is long enough"), zstded(t, strings.Repeat("some text", 100))
-	hugeWindow := "\x28\xb5\x2f\xfd\x00\xa0" + zs[6:] // a frame that asks for 1 GiB of window
+	hugeWindow := "\x28\xb5\x2f\xfd\x00\xa0" + zs[6:] // a frame with a window of 1 GiB
 	for _, c := range []struct {
 		encoding, body string
 		status         int
@@ -125,8 +125,8 @@ func TestAGzipMemberWithATruncatedHeaderIsRejected(t *testing.T) {
 	}
 }
 
-// FuzzInflate holds decompression to its limit and, for gzip, to what the
-// standard library makes of the same bytes. (Reserved flags are rejected here.)
+// FuzzInflate checks the limit of decompression, and compares gzip with the standard
+// library. The standard library accepts reserved flags, which are rejected here.
 func FuzzInflate(f *testing.F) {
 	const limit = 4 << 10
 	cfg := DefaultConfig()

@@ -99,7 +99,7 @@ func TestPartsThatWaitTooLongForAFlushAreRejected(t *testing.T) {
 		var results []<-chan error
 		var done []time.Duration
 		for range 10 {
-			// No two fit into a flush, so each waits for all before it.
+			// Only one fits into a flush, so each waits for all before it.
 			results = append(results, put("p", maxFlushBytes/2+1))
 		}
 		overloaded := 0
@@ -146,7 +146,7 @@ func TestABacklogIsFlushedInOrderAndNotKept(t *testing.T) {
 	ns := newFake().namespaces["default"]
 	next, want := 0, 0
 	for len(l.waiting) > 0 || next == 0 {
-		// More arrives than a flush takes, for a while: the backlog grows.
+		// For a while more arrives than a flush takes, so the backlog grows.
 		for range 3000 {
 			if next < 60_000 {
 				r := &request{namespace: ns}

@@ -55,10 +55,10 @@ func TestOrderWithinAPartitionHoldsUnderConcurrency(t *testing.T) {
 			if _, err := fmt.Sscan(e, &at, &w, &i, &j); err != nil {
 				t.Fatalf("%q: %v", e, err)
 			}
-			if place := 1 + i*1000 + j; place <= last[w] {
+			if position := 1 + i*1000 + j; position <= last[w] {
 				t.Fatalf("p%d: entry %d.%d of writer %d came late", part, i, j, w)
 			} else {
-				last[w] = place
+				last[w] = position
 			}
 			stored++
 		}

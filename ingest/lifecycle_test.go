@@ -100,7 +100,7 @@ func TestStartAndStopMayRace(t *testing.T) {
 			t.Error(err)
 		}
 		if <-started == nil {
-			// Start came first, so the server has ended without an error.
+			// Start came before Stop, so the server ended without an error.
 			if err := <-s.Failed(); err != nil {
 				t.Error(err)
 			}

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// brokenListener fails its first Accepts with the given errors, then waits.
+// brokenListener fails its first Accepts with errs, and then works.
 type brokenListener struct {
 	net.Listener
 	errs []error
@@ -47,7 +47,7 @@ func TestConnectionsPastTheBoundGetTheDocumentedAnswer(t *testing.T) {
 		held = append(held, c)
 	}
 	eventually(t, func() bool { return p.conns.Load() == 2 })
-	r, closed := p.raw("") // rejected before it says anything
+	r, closed := p.raw("") // rejected before it sends anything
 	if r.expect(t, 503, "overloaded"); !closed || r.header.Get("Retry-After") == "" {
 		t.Errorf("got %v, closed %v", r.header, closed)
 	}

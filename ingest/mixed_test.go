@@ -55,7 +55,7 @@ func TestBadMixedItemsAreDroppedOneByOne(t *testing.T) {
 		t.Errorf("got %d %s", r.status, r.raw)
 	}
 	if p.store.calls != 0 {
-		t.Error("the store was called for nothing")
+		t.Error("the store was called without entries")
 	}
 }
 

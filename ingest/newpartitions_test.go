@@ -11,7 +11,7 @@ import (
 
 func TestATokenMayUseAsManyNewPartitionsAsItsQuota(t *testing.T) {
 	t.Parallel()
-	p := listen(t, newFake(), limit(1000, Quota{}, Quota{3, time.Hour}))
+	p := listen(t, newFake(), withLimits(1000, Quota{}, Quota{3, time.Hour}))
 	send := func(name, token string) *reply { return p.post("/v1/default/"+name, "x", bearerHeader(token)) }
 	for _, name := range []string{"a", "b", "a", "c", "b", "a"} {
 		send(name, "bounded").expect(t, 200, "")
@@ -21,7 +21,7 @@ func TestATokenMayUseAsManyNewPartitionsAsItsQuota(t *testing.T) {
 	if r.body.Scope != "token" || r.header.Get("Retry-After") != "1200" {
 		t.Errorf("got scope %q, Retry-After %q, want token and 1200", r.body.Scope, r.header.Get("Retry-After"))
 	}
-	send("a", "bounded").expect(t, 200, "") // what it uses stays open
+	send("a", "bounded").expect(t, 200, "") // a partition in use is not charged
 	send("d", "free").expect(t, 200, "")
 	if got := p.store.entries("default/d"); len(got) != 1 {
 		t.Errorf("d holds %d entries, want the other token's", len(got))
@@ -30,7 +30,7 @@ func TestATokenMayUseAsManyNewPartitionsAsItsQuota(t *testing.T) {
 
 func TestOfAMixedRequestOnlyNewPartitionsAreRejected(t *testing.T) {
 	t.Parallel()
-	p := listen(t, newFake(), limit(1000, Quota{}, Quota{2, time.Hour}))
+	p := listen(t, newFake(), withLimits(1000, Quota{}, Quota{2, time.Hour}))
 	send := func(names ...string) *reply {
 		var body strings.Builder
 		for _, name := range names {
@@ -41,7 +41,7 @@ func TestOfAMixedRequestOnlyNewPartitionsAreRejected(t *testing.T) {
 	send("a").expect(t, 200, "")
 	r := send("new", "b", "a", "new", "newer", "b")
 	r.expect(t, 200, "")
-	// "new" comes first and takes the place; b does not get one.
+	// "new" comes first and takes the rest of the quota; none is left for b.
 	if got, want := r.results(), "1:retry/too_many_partitions 4:retry/too_many_partitions 5:retry/too_many_partitions"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -76,14 +76,14 @@ func TestTheQuotaOfNewPartitionsRefillsAndPartitionsInUseAreNotCharged(t *testin
 		admit("a", true)
 		admit("b", true)
 		admit("c", false)
-		time.Sleep(31 * time.Second) // one is made up for
+		time.Sleep(31 * time.Second) // the quota has refilled by one
 		admit("c", true)
 		admit("d", false)
 		for range 20 { // kept in use over several generations
 			time.Sleep(4 * time.Minute)
 			admit("a", true)
 		}
-		// b was forgotten long ago and is new, twice as many as may come at once.
+		// b was forgotten long ago, so it is new, and the burst of two is used up.
 		admit("x", true)
 		admit("y", true)
 		admit("b", false)
@@ -102,7 +102,7 @@ func TestTheNamesThatATokenRemembersAreBounded(t *testing.T) {
 			}
 		}
 		if kept := len(n.current) + len(n.previous); kept > 2*n.maxNames || kept < n.maxNames {
-			t.Errorf("it keeps %d names, want up to %d", kept, 2*n.maxNames)
+			t.Errorf("got %d names, want at most %d", kept, 2*n.maxNames)
 		}
 		if n.maxNames > 1<<20 {
 			t.Errorf("a generation holds up to %d names", n.maxNames)
@@ -113,13 +113,13 @@ func TestTheNamesThatATokenRemembersAreBounded(t *testing.T) {
 func TestNamesInUseAreNotChargedHoweverManyThereAre(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const names = 3000 // three hours' worth
+		const names = 3000 // the quota of three hours
 		n := newNewPartitionLimiter(Quota{1000, time.Hour})
 		known := 0
 		for range 5 * 12 { // used every 5 minutes
 			for i := range known {
 				if !n.admit(strconv.Itoa(i), time.Now()) {
-					t.Fatalf("%d of %d is rejected as new", i, known)
+					t.Fatalf("name %d of %d in use is rejected as new", i, known)
 				}
 			}
 			for known < names && n.admit(strconv.Itoa(known), time.Now()) {
@@ -128,7 +128,7 @@ func TestNamesInUseAreNotChargedHoweverManyThereAre(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 		}
 		if known != names {
-			t.Errorf("%d names came in, want %d", known, names)
+			t.Errorf("%d names were admitted, want %d", known, names)
 		}
 	})
 }

@@ -143,14 +143,14 @@ func TestStaleEntriesAreDropped(t *testing.T) {
 		results  string
 	}{
 		{`{"batch":[{"data":1,"ts":100},{"data":2,"ts":199000}],"sent_at":200000}`, []string{asJSON}, 1, "0:drop/stale"},
-		// The envelope's sent_at is nearer to the entries than the header.
+		// The sent_at of an envelope replaces the header.
 		{`{"batch":[{"data":1,"ts":100}],"sent_at":200}`, []string{asJSON, "X-Sent-At: 999999999"}, 1, ""},
 		{`{"batch":[{"data":1,"ts":100}]}`, []string{asJSON, "X-Sent-At: 180101"}, 0, "0:drop/stale"},
 		{"opaque", []string{"X-Sent-At: 180100", "X-Event-Ts: 100"}, 1, ""},
 		{"opaque", []string{"X-Sent-At: 180101", "X-Event-Ts: 100"}, 0, "0:drop/stale"},
 		{"opaque", []string{"X-Event-Ts: 100"}, 1, "0:warning/unskewed"},
 		{"opaque", []string{"X-Sent-At: 100"}, 1, ""},
-		// It is the time of a single entry, not of many.
+		// X-Event-Ts is the time of a single opaque entry only.
 		{"1\n2", []string{asNDJSON, "X-Event-Ts: 100", "X-Sent-At: 999999999"}, 2, ""},
 	} {
 		r := p.post("/v1/default/p", c.body, c.headers...)
@@ -158,7 +158,7 @@ func TestStaleEntriesAreDropped(t *testing.T) {
 			t.Errorf("%s %v: got %d %s", c.body, c.headers, r.status, r.raw)
 		}
 		if c.accepted == 0 && r.body.Depth != nil {
-			t.Errorf("a depth that nobody asked the store for: %s", r.raw)
+			t.Errorf("a depth, although the store was not asked: %s", r.raw)
 		}
 	}
 	if got := p.metric("entries_total", "default", "stale"); got != 3 {
@@ -228,7 +228,8 @@ func TestARepeatGetsTheStoredResultHoweverOldItsEntriesAre(t *testing.T) {
 	if stored := p.store.entries("default/p"); len(stored) != 2 || p.metric("entries_total", "default", "repeated") != 4 {
 		t.Errorf("stored %q", stored)
 	}
-	// What was not stored before carries its true age, so that a claim expires it.
+	// Entries that were not stored before keep their true time, so that a claim expires
+	// them.
 	p.post("/v1/default/q", body(9_000_000), asJSON, "Idempotency-Key: l").expect(t, 200, "")
 	want := fmt.Sprintf("[%d 1 %d 2]", now-8_999_000, now-8_910_000)
 	if got := fmt.Sprint(p.store.entries("default/q")); got != want {
@@ -244,7 +245,7 @@ func TestRequestsWithAckNoneAre202AndTheirLossesAreCounted(t *testing.T) {
 		t.Errorf("got %d %q", r.status, r.raw)
 	}
 	p.post("/v1/default/p?ack=none", "[1", asJSON).expect(t, 400, "bad_json")
-	// The same partition's lane is in order, so this one is stored last.
+	// A lane keeps the order of a partition, so this entry is stored last.
 	p.post("/v1/default/p", "3")
 	if got := p.store.entries("default/p"); len(got) != 3 || !strings.HasSuffix(got[2], " 3") {
 		t.Errorf("stored %q", got)
@@ -261,7 +262,7 @@ func TestRequestsWithAckNoneAre202AndTheirLossesAreCounted(t *testing.T) {
 				t.Errorf("got %d %s", r.status, r.raw)
 			}
 		}
-		// Shutdown flushes what was handed over, so then everything is counted.
+		// Stop flushes the lanes, so afterwards everything is counted.
 		if err := p.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestAQuotaIsParsedAndFormatted(t *testing.T) {
 	}
 }
 
-// FuzzQuota: what is read is spelled so that it reads the same.
+// FuzzQuota checks that String of a parsed quota parses to the same quota.
 func FuzzQuota(f *testing.F) {
 	for _, text := range []string{"5000/s", "100/min", "20/h", "0/s", "-1/h", "1e3/s", "1/d", "/", "9223372036854775808/s", "٣/s"} {
 		f.Add(text)
@@ -32,7 +32,7 @@ func FuzzQuota(f *testing.F) {
 			return
 		}
 		if err := again.UnmarshalText([]byte(q.String())); err != nil || again != q || q.Count < 1 || q.Per <= 0 {
-			t.Fatalf("%q reads as %+v, spelled %s, %v", text, q, q, err)
+			t.Fatalf("%q parses as %+v, formatted %s, %v", text, q, q, err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 func TestABodyReservesMemoryForWhatHasArrived(t *testing.T) {
 	t.Parallel()
-	const conns, arrives, most = 20, 20_000, 32 << 10
+	const conns, arrives, each = 20, 20_000, 32 << 10
 	plain, secured := listenTCP(t, newFake(), nil), func() *port { p, _ := listenTLS(t, nil); return p }()
 	part := strings.Repeat("x", arrives)
 	for name, text := range map[string]string{
@@ -26,9 +26,9 @@ func TestABodyReservesMemoryForWhatHasArrived(t *testing.T) {
 			for range conns {
 				all = append(all, p.sends(text))
 			}
-			eventually(t, func() bool { return p.inflight.Load() == conns*most })
-			if got := p.incomplete.Load(); got != conns*most {
-				t.Errorf("%s over %s: %d bytes are awaited, want all", name, over, got)
+			eventually(t, func() bool { return p.inflight.Load() == conns*each })
+			if got := p.incomplete.Load(); got != conns*each {
+				t.Errorf("%s over %s: %d bytes count as incomplete, want all", name, over, got)
 			}
 			p.post("/v1/default/p", "x").expect(t, 200, "")
 			for _, c := range all {
@@ -102,14 +102,14 @@ func TestTheWireLimitIsExactByLengthByChunksAndByExpect(t *testing.T) {
 	r.expect(t, 200, "")
 	r, closed := p.raw(request11("POST /v1/default/p", length(over), over))
 	if r.expect(t, 413, "body_too_large"); !closed {
-		t.Error("the connection stays open with a body nobody reads")
+		t.Error("the connection stays open with a body that is not read")
 	}
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", chunked(fits)))
 	r.expect(t, 200, "")
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", chunked(over)))
 	r.expect(t, 413, "body_too_large")
 
-	// Rejected without a 100, and the body never sent.
+	// Rejected without a 100, and the body is never sent.
 	r, closed = p.raw(request11("POST /v1/default/p", "Expect: 100-continue\r\nContent-Length: 5242880\r\n", ""))
 	if r.expect(t, 413, "body_too_large"); !closed {
 		t.Error("the connection stays open after a rejected expectation")
@@ -127,6 +127,6 @@ func TestAnEmptyBodyInChunksIsAnEmptyBody(t *testing.T) {
 	p := listenTCP(t, newFake(), nil)
 	r, closed := p.raw(request11("POST /v1/default/p", "Transfer-Encoding: \tChunked \r\n", "0\r\n\r\n"))
 	if r.expect(t, 400, "empty_body"); closed {
-		t.Error("the connection closes although nothing is wrong with the framing")
+		t.Error("the connection closes although the framing is right")
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// onRedis starts a redis-server, a store on it and a server before it.
+// onRedis starts a redis-server, a store on it and a server in front.
 func onRedis(t testing.TB, policy partition.Policy, edit func(*Config)) (*port, *partition.Store, *redistest.Server) {
 	t.Helper()
 	redis := redistest.Start(t)
@@ -71,8 +71,8 @@ func TestEntriesReachARealRedisAndAreAccountedFor(t *testing.T) {
 	}
 }
 
-// TestWhatIsAcknowledgedIsStored is the outer law: acks ≤ accepted ≤ acks + unknowns,
-// through a stall and a death of the store.
+// TestWhatIsAcknowledgedIsStored checks acknowledged ≤ accepted ≤ acknowledged +
+// unknown while Redis stalls, and the answers after Redis is killed.
 func TestWhatIsAcknowledgedIsStored(t *testing.T) {
 	t.Parallel()
 	policy := partition.DefaultPolicy()
@@ -118,7 +118,7 @@ func TestWhatIsAcknowledgedIsStored(t *testing.T) {
 	}
 
 	redis.Kill()
-	p.post("/v1/default/p", "x") // the broken connection may be an unknown
+	p.post("/v1/default/p", "x") // the broken connection may make the outcome unknown
 	r := p.post("/v1/default/p", "x")
 	if r.expect(t, 503, "store_unavailable"); r.body.Outcome != "" || r.header.Get("Retry-After") == "" {
 		t.Errorf("a store that is down: %s", r.raw)
@@ -127,7 +127,7 @@ func TestWhatIsAcknowledgedIsStored(t *testing.T) {
 	eventually(t, func() bool { return p.post("/v1/default/p", "x").status == 200 })
 }
 
-// BenchmarkRedisOneEvent is one event a request over sockets and a real
+// BenchmarkRedisOneEvent measures one event a request over sockets and a real
 // redis-server, both on this machine, 128 requests at a time.
 func BenchmarkRedisOneEvent(b *testing.B) { benchmarkRedis(b, "", []byte(oneEvent), 1) }
 
@@ -136,7 +136,7 @@ func BenchmarkRedisNDJSON128(b *testing.B) {
 	benchmarkRedis(b, "application/x-ndjson", ndjson128(), 128)
 }
 
-// BenchmarkRedisKeyed is one event a request under an Idempotency-Key of its
+// BenchmarkRedisKeyed measures one event a request with an Idempotency-Key of its
 // own, all to one partition.
 func BenchmarkRedisKeyed(b *testing.B) {
 	p, _, _ := onRedis(b, partition.DefaultPolicy(), nil)

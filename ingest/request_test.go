@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// checksummed is a payload that proves itself.
+// checksummed is a payload with its checksum.
 func checksummed(rng *rand.Rand, size int) string {
 	b := make([]byte, size)
 	for i := range b {
@@ -32,8 +32,8 @@ func TestARequestKeepsNothingInMemoryOfFasthttp(t *testing.T) {
 	entered, open := store.blockProduce()
 	p := listenTCP(t, store, longProduceTimeout)
 	defer open()
-	// Handlers return at once, and their connections' buffers serve the next
-	// requests, while no entry has reached the store.
+	// Handlers return at once. The next requests use the buffers of the connections
+	// before any entry has reached the store.
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {

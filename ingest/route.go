@@ -42,7 +42,7 @@ type target struct {
 	key       *key   // of the token; nil where the namespace has no tokens
 	path      []byte // "namespace/partition" or "namespace"
 	partition []byte // empty for a mixed request
-	skipBody  bool   // a body was announced, and nobody reads it
+	skipBody  bool   // a body was announced and is not read
 }
 
 // findRoute checks the framing of a request, and finds its route by method and

@@ -17,8 +17,8 @@ var (
 	partitionPath = regexp.MustCompile(`\A/v1/[A-Za-z0-9][A-Za-z0-9._-]{0,63}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}\z`)
 )
 
-// FuzzPath holds every request target that names a partition to one spelling:
-// what is taken is, byte for byte, what the contract says a path looks like.
+// FuzzPath checks that each partition has one spelling: an accepted request target
+// is, byte for byte, a path of the contract.
 func FuzzPath(f *testing.F) {
 	for _, target := range []string{
 		"/v1/default/p", "/v1/default", "/v1/default/p?ack=none", "/v1/default/p#f", "//v1/default/p", "/v1/default/%70",
@@ -41,14 +41,14 @@ func FuzzPath(f *testing.F) {
 		switch to.route.pattern {
 		case patternPartition:
 			if !partitionPath.MatchString(path) || !strings.HasSuffix(path, "/"+string(to.partition)) {
-				t.Fatalf("%q is taken for partition %q", raw, to.partition)
+				t.Fatalf("%q is accepted for partition %q", raw, to.partition)
 			}
 		case patternNamespace:
 			if !namespacePath.MatchString(path) {
-				t.Fatalf("%q is taken for namespace %q", raw, to.path)
+				t.Fatalf("%q is accepted for namespace %q", raw, to.path)
 			}
 		default:
-			t.Fatalf("%q is taken for a POST to %s", raw, to.route.pattern)
+			t.Fatalf("%q is accepted for a POST to %s", raw, to.route.pattern)
 		}
 	})
 }
@@ -68,7 +68,7 @@ func TestOnlyTheCanonicalPathIsAccepted(t *testing.T) {
 		"/v1/default/./p": {400, "bad_request"}, "/v1/default//p": {400, "bad_request"}, "/v1/default/..": {400, "bad_request"},
 		"/v1/default/a%2Eb": {400, "bad_request"}, "/v1/default/p%00": {400, "bad_request"}, "/v1/default/p%0d%0a": {400, "bad_request"},
 		"/v1/default/%257B": {400, "bad_request"}, "/v1/default/%7Bp%7D": {400, "bad_request"},
-		"/v1/default/%zz": {400, "bad_partition"}, // not an escape, so it stands for itself
+		"/v1/default/%zz": {400, "bad_partition"}, // not a %-escape, so it is part of the name
 
 		"//x/v1/default/p": {400, "bad_request"}, "///v1/default/p": {400, "bad_request"}, "ftp://x/v1/default/p": {400, "bad_request"},
 		"/v1/default/p#f": {400, "bad_request"}, "/v1/default/p?x#": {400, "bad_request"}, "http://x/v1/default/p#f": {400, "bad_request"},

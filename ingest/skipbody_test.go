@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// announced is the head of a request whose body never comes: whoever waits for
-// it answers 408.
+// headersOnly is a request whose body is never sent. A server that waits for the
+// body answers 408.
 func headersOnly(path, headers string, n int) string {
 	return request11("POST "+path, fmt.Sprintf("%sContent-Length: %d\r\n", headers, n), "")
 }
@@ -52,7 +52,7 @@ func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	}
 	r, _ = p.raw(headersOnly("/v1/default/p", "", p.cfg.MaxBody+1))
 	r.expect(t, 413, "body_too_large")
-	p.post("/v1/default/p", "x").expect(t, 200, "") // there is room for it
+	p.post("/v1/default/p", "x").expect(t, 200, "") // there is memory for it
 	p.inflight.Add(-taken)
 	p.post("/v1/default/p", string(make([]byte, largeBody+1))).expect(t, 413, "entry_too_large")
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s", p.cfg.MaxBody+2, make([]byte, p.cfg.MaxBody+1))))

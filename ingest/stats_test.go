@@ -14,12 +14,12 @@ func TestTooManyRequestsForStatsAreRejectedAndEntriesStillStored(t *testing.T) {
 	t.Parallel()
 	const clients = 4 * maxReads
 	store := newFake()
-	var reading, most atomic.Int64
+	var reading, maxReading atomic.Int64
 	gate := make(chan struct{})
 	store.stats = func(context.Context, *partition.Namespace, string) (partition.Stats, error) {
 		n := reading.Add(1)
 		defer reading.Add(-1)
-		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		for seen := maxReading.Load(); n > seen && !maxReading.CompareAndSwap(seen, n); seen = maxReading.Load() {
 		}
 		<-gate
 		return partition.Stats{}, nil
@@ -48,8 +48,8 @@ func TestTooManyRequestsForStatsAreRejectedAndEntriesStillStored(t *testing.T) {
 	p.post("/v1/default/p", "x").expect(t, 200, "")
 	open()
 	all.Wait()
-	if most.Load() != maxReads || served.Load() != maxReads {
-		t.Errorf("%d reads ran at once and %d were answered, want %d", most.Load(), served.Load(), maxReads)
+	if maxReading.Load() != maxReads || served.Load() != maxReads {
+		t.Errorf("%d requests ran at once and %d were answered, want %d", maxReading.Load(), served.Load(), maxReads)
 	}
 	if got := p.metric("refusals_total", "overloaded"); got != clients-maxReads {
 		t.Errorf("%v rejections are counted, want %d", got, clients-maxReads)
@@ -59,7 +59,7 @@ func TestTooManyRequestsForStatsAreRejectedAndEntriesStillStored(t *testing.T) {
 
 func TestARequestForStatsCountsAsOneEntryAgainstTheRate(t *testing.T) {
 	t.Parallel()
-	p := listen(t, newFake(), limit(5, Quota{5, time.Hour}, Quota{}))
+	p := listen(t, newFake(), withLimits(5, Quota{5, time.Hour}, Quota{}))
 	read := func(method, token string) *reply { return p.do(method, "/v1/default/p", "", bearerHeader(token)) }
 	for range 4 {
 		read("GET", "bounded").expect(t, 404, "no_such_partition")

@@ -36,9 +36,9 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	go func() { answered <- p.post("/v1/default/p", "x") }()
 	<-entered
 
-	shut := make(chan error, 2)
+	stopped := make(chan error, 2)
 	for range 2 {
-		go func() { shut <- p.Stop(context.Background()) }()
+		go func() { stopped <- p.Stop(context.Background()) }()
 	}
 	eventually(t, p.stopping.Load)
 	if _, err := io.WriteString(half, "Content-Length: 1\r\n\r\nx"); err != nil {
@@ -53,8 +53,8 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 		t.Errorf("got %v, close %v", late.header, resp.Close)
 	}
 	select {
-	case err := <-shut:
-		t.Fatalf("shutdown did not wait: %v", err)
+	case err := <-stopped:
+		t.Fatalf("stop did not wait: %v", err)
 	default:
 	}
 	if c, err := p.dial(); err == nil {
@@ -67,8 +67,8 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	open()
 	(<-answered).expect(t, 200, "")
 	for range 2 {
-		if err := <-shut; err != nil {
-			t.Errorf("shutdown: %v", err)
+		if err := <-stopped; err != nil {
+			t.Errorf("stop: %v", err)
 		}
 	}
 	if got := store.entries("default/p"); len(got) != 1 {
@@ -88,11 +88,11 @@ func TestStopFlushesRequestsWithAckNone(t *testing.T) {
 		}
 	}
 	<-entered
-	shut := make(chan error)
-	go func() { shut <- p.Stop(context.Background()) }()
+	stopped := make(chan error)
+	go func() { stopped <- p.Stop(context.Background()) }()
 	eventually(t, p.stopping.Load)
 	open()
-	if err := <-shut; err != nil {
+	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
 	if got := p.metric("entries_total", "default", "accepted"); got != 50 {
@@ -128,7 +128,7 @@ func TestAStopThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
 	_ = p.Stop(context.Background())
 	lost := logged.FilterMessage("entries lost at shutdown after their requests were answered 202").All()
 	if len(lost) != 1 {
-		t.Fatalf("%d lines tell of the loss, want 1", len(lost))
+		t.Fatalf("%d log lines report the loss, want 1", len(lost))
 	}
 	if got, want := fmt.Sprint(lost[0].ContextMap()), "map[by_reason:map[shutting_down:6 unknown:1] entries:7 requests:4]"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -18,8 +18,8 @@ func TestEventTimeFollowsTheTimeRules(t *testing.T) {
 	}{
 		"no ts":                             {eventTimes{}, now, timely},
 		"no ts, sent_at says nothing":       {eventTimes{sent: 5, hasSent: true}, now, timely},
-		"believed":                          {eventTimes{ts: now - 1000, hasTS: true}, now - 1000, timely},
-		"believed to max_age":               {eventTimes{ts: now - age, hasTS: true}, now - age, timely},
+		"plausible":                         {eventTimes{ts: now - 1000, hasTS: true}, now - 1000, timely},
+		"plausible up to max_age":           {eventTimes{ts: now - age, hasTS: true}, now - age, timely},
 		"older than max_age":                {eventTimes{ts: now - age - 1, hasTS: true}, now, unskewed},
 		"a little ahead":                    {eventTimes{ts: now + 5000, hasTS: true}, now, timely},
 		"further ahead":                     {eventTimes{ts: now + 5001, hasTS: true}, now, unskewed},
@@ -52,7 +52,7 @@ func TestEventTimeIsNeverLaterThanReceivedNorOlderThanMaxAgeUnlessStale(t *testi
 			t.Fatalf("%+v: got %d, %v", s, at-now, check)
 		}
 		if check == stale && !s.hasSent {
-			t.Fatalf("%+v is stale without a sent_at to prove it", s)
+			t.Fatalf("%+v is stale without a sent_at", s)
 		}
 	})
 }

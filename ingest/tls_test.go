@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// certificate is one of net/http's own for tests.
+// certificate is the test certificate of net/http.
 func certificate(t *testing.T) tls.Certificate {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -22,8 +22,8 @@ func certificate(t *testing.T) tls.Certificate {
 	return s.TLS.Certificates[0]
 }
 
-// listenTLS starts a server on a loopback socket that speaks TLS; its client
-// and raw trust whatever it shows, dialPlain does not speak TLS.
+// listenTLS starts a server with TLS on a loopback socket. Its client and raw accept
+// any certificate. dialPlain opens a connection without TLS.
 func listenTLS(t *testing.T, edit func(*Config)) (p *port, dialPlain func() net.Conn) {
 	t.Helper()
 	cert := certificate(t)
@@ -55,7 +55,7 @@ func listenTLS(t *testing.T, edit func(*Config)) (p *port, dialPlain func() net.
 	}
 }
 
-// secured asks over TLS.
+// secured sends requests over TLS.
 type secured struct{ *http.Transport }
 
 func (s secured) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -70,7 +70,7 @@ func TestTheServerAnswersOverTLS(t *testing.T) {
 		p.post("/v1/default/p", "x").expect(t, 200, "")
 	}
 	if n := p.conns.Load(); n != 1 {
-		t.Errorf("%d connections are open, want the one that is kept alive", n)
+		t.Errorf("%d connections are open, want 1, kept alive", n)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestPlainHTTPToTheTLSPortIsAnsweredInPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p, dial := listenTLS(t, nil)
 	c := dial()
-	body := strings.Repeat("x", 100_000) // it is still sending when it is answered
+	body := strings.Repeat("x", 100_000) // the client is still sending when the answer comes
 	go func() {
 		_, _ = io.WriteString(c, request11("POST /v1/default/p", "Content-Length: 100000\r\n", body))
 	}()
@@ -125,17 +125,17 @@ func TestAStalledHandshakeDelaysNoOtherAndTimesOut(t *testing.T) {
 	p, dial := listenTLS(t, func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	hello := firstFlight(t)
 	var stalled []net.Conn
-	for _, sent := range [][]byte{nil, hello[:1], hello[:50], hello} { // hello: and then nothing
+	for _, sent := range [][]byte{nil, hello[:1], hello[:50], hello} { // hello, and then nothing
 		c := dial()
 		if _, err := c.Write(sent); err != nil {
 			t.Fatal(err)
 		}
 		stalled = append(stalled, c)
 	}
-	p.post("/v1/default/p", "x").expect(t, 200, "") // behind them all
+	p.post("/v1/default/p", "x").expect(t, 200, "") // after all of them
 	for i, c := range stalled {
 		if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
-			t.Errorf("%d: not cut off: %v", i, err)
+			t.Errorf("%d: the connection did not time out: %v", i, err)
 		}
 	}
 	if n := p.metric("tls_handshake_errors_total"); n != 4 {
@@ -143,17 +143,17 @@ func TestAStalledHandshakeDelaysNoOtherAndTimesOut(t *testing.T) {
 	}
 }
 
-// firstFlight is what a client says first.
+// firstFlight is the first message of a client.
 func firstFlight(t *testing.T) []byte {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
+	client, server := net.Pipe()
+	defer server.Close()
 	go func() {
-		defer ours.Close()
-		_ = ours.SetDeadline(time.Now().Add(20 * time.Second))
-		_ = tls.Client(ours, &tls.Config{InsecureSkipVerify: true}).Handshake()
+		defer client.Close()
+		_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake()
 	}()
 	hello := make([]byte, 4096)
-	n, err := theirs.Read(hello)
+	n, err := server.Read(hello)
 	if err != nil || n < 100 {
 		t.Fatal(n, err)
 	}
@@ -164,7 +164,7 @@ func TestHandshakesCountAsConnections(t *testing.T) {
 	t.Parallel()
 	p, dial := listenTLS(t, func(c *Config) { c.MaxConns = 2 })
 	first, second := dial(), dial()
-	rejected := func() bool { // waits until both are in
+	rejected := func() bool { // false until both others are accepted
 		c := dial()
 		defer c.Close()
 		_, _ = c.Write(firstFlight(t))

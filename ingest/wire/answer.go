@@ -6,21 +6,21 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Result is one entry that was not simply stored, by its index in the request:
-// blank lines of NDJSON have none.
+// Result says what happened to one entry that was not stored, or stored with a
+// warning. Blank lines of NDJSON have no index.
 type Result struct {
 	Index       int
 	Disposition Disposition
 	Reason      Reason
 }
 
-// Absent leaves Depth or Capacity out of an Answer.
+// Absent is a Depth or Capacity that an Answer does not have.
 const Absent = -1
 
 // Answer is the body of a 200. Accepted + Rejected is the number of entries sent.
 type Answer struct {
-	Accepted int // stored, warned ones included
-	Evicted  int // older entries that these pushed out
+	Accepted int // stored, those with a warning included
+	Evicted  int // older entries that were removed for these
 	Rejected int // dropped or to be retried
 	Depth    int // entries in the partition after these, or Absent
 	Capacity int // entries that the partition keeps, or Absent
@@ -78,7 +78,7 @@ type Stats struct {
 	Depth, Capacity      int
 	Leased               bool
 	OldestAgeMillis      int64
-	// Since the partition last was empty.
+	// Counted since the partition was last empty.
 	Accepted, Evicted, Expired int64
 }
 

@@ -1,7 +1,7 @@
 package wire
 
-// Code says why a request was refused as a whole. Codes never change their
-// meaning; the list only grows.
+// Code says why a whole request was rejected. Codes never change their meaning, and
+// are never removed.
 type Code string
 
 const (
@@ -43,16 +43,17 @@ const (
 	CodeVersionUnsupported Code = "version_unsupported"
 )
 
-// Disposition is what became of one entry that was not simply stored.
+// Disposition is what happened to one entry that was not stored, or stored with a
+// warning.
 type Disposition string
 
 const (
-	Warning Disposition = "warning" // stored, with something to know about it
-	Drop    Disposition = "drop"    // not stored; sending it again changes nothing
-	Retry   Disposition = "retry"   // not stored, or not known to be; send it again
+	Warning Disposition = "warning" // stored, with a remark
+	Drop    Disposition = "drop"    // not stored, and never will be; do not send it again
+	Retry   Disposition = "retry"   // not stored, or with an unknown outcome; send it again
 )
 
-// Reason says why. The list is closed.
+// Reason says why an entry has its Disposition. The list is closed.
 type Reason string
 
 const (

@@ -1,8 +1,8 @@
-// Package wire is the form of what travels over the data port: codes, request
-// bodies, headers and answers. It knows nothing of HTTP servers or of Redis, so
-// that a client may use it too.
+// Package wire defines what is sent over the data port: error codes, request bodies,
+// headers and answers. It imports neither an HTTP server nor Redis, so that clients
+// can use it too.
 //
-// Decoders return views of their input and copy nothing: keep the input still
+// Decoders return views of their input and copy nothing. Do not change the input
 // while the views are in use, and copy what must outlive it. Encoders append.
 //
 //	lines := wire.SplitLines(body)

@@ -2,7 +2,7 @@ package wire
 
 import "bytes"
 
-// DiscardReason says why a client threw entries away before they were sent.
+// DiscardReason says why a client discarded entries before it sent them.
 type DiscardReason string
 
 // The reasons that a client may report in X-Client-Discards. Unknown ones count
@@ -24,14 +24,14 @@ func DiscardReasons() []DiscardReason {
 	}
 }
 
-// A Discard is one term of X-Client-Discards.
+// Discard is one term of X-Client-Discards.
 type Discard struct {
 	Reason DiscardReason
 	Count  int64
 }
 
 // ParseDiscards reads "queue_overflow=23,stale=5": reasons of 1 to 32 letters
-// a-z and underscores, counts of 1 to 9 digits, spaces allowed round a term.
+// a-z and underscores, counts of 1 to 9 digits, spaces allowed around a term.
 func ParseDiscards(header []byte) (discards []Discard, ok bool) {
 	for term := range bytes.SplitSeq(header, []byte{','}) {
 		name, digits, found := bytes.Cut(bytes.TrimSpace(term), []byte{'='})

@@ -9,26 +9,26 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// MaxDepth is how deep arrays and objects may nest. Payloads of people are
-// shallow; the bound keeps the stack of a hostile body's validation constant.
+// MaxDepth is how deep arrays and objects may nest. Real payloads nest less. The
+// bound limits the stack that the validation of a hostile body needs.
 const MaxDepth = 512
 
 var (
-	// ErrJSON: not JSON by its grammar, or nested deeper than MaxDepth.
+	// ErrJSON: the text is not JSON, or nests deeper than MaxDepth.
 	ErrJSON = errors.New("not valid JSON")
 	// ErrSentAt: the envelope's sent_at is not integer Unix milliseconds.
 	ErrSentAt = errors.New("sent_at is not integer Unix milliseconds")
 )
 
-// ValidJSON reports whether text is one JSON value within MaxDepth. Only the
-// grammar is judged: repeated keys, 1e400 or invalid UTF-8 are the sender's.
-func ValidJSON(text []byte) bool { return shallow(text) && gjson.ValidBytes(text) }
+// ValidJSON reports whether text is one JSON value within MaxDepth. It
+// checks only the grammar: repeated keys, 1e400 and invalid UTF-8 are valid.
+func ValidJSON(text []byte) bool { return withinMaxDepth(text) && gjson.ValidBytes(text) }
 
-// shallow runs before the validator, which recurses: it counts brackets outside
-// strings and never grows the stack itself.
-func shallow(text []byte) bool {
+// withinMaxDepth runs before the validator, which recurses. It counts the brackets
+// outside strings, and needs no stack of its own.
+func withinMaxDepth(text []byte) bool {
 	if bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) <= MaxDepth {
-		return true // the usual body, at a tenth of the cost
+		return true // most bodies, at a tenth of the cost of the loop
 	}
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -66,7 +66,7 @@ func endOfString(text []byte, start int) int {
 	return len(text)
 }
 
-// Form is what a JSON body turned out to be.
+// Form is the form of a JSON body.
 type Form int
 
 const (
@@ -75,7 +75,7 @@ const (
 	Envelope             // {"sent_at"?, "batch": [item, …]}
 )
 
-// Batch is a JSON body whose boundaries are known.
+// Batch is a JSON body whose form is known.
 type Batch struct {
 	Form      Form
 	SentAt    int64 // Unix ms on the sender's clock, with HasSentAt
@@ -83,7 +83,7 @@ type Batch struct {
 	items     gjson.Result
 }
 
-// ParseBatch finds out the form of a JSON body. It returns ErrJSON, or
+// ParseBatch finds the form of a JSON body. It returns ErrJSON, or
 // ErrSentAt for an envelope with a malformed time.
 func ParseBatch(body []byte) (Batch, error) {
 	if !ValidJSON(body) {
@@ -137,10 +137,10 @@ type Item struct {
 	Data      []byte // any JSON value, as sent
 }
 
-// ParseItem reads {"partition"?, "id"?, "ts"?, "data"} from valid JSON. Other
-// keys are ignored, the last of equal ones counts. The reason is empty, or
-// ReasonBadItem when it is no object or has no data, ReasonBadID when the id is
-// no string, ReasonBadTS when ts is not integer Unix milliseconds.
+// ParseItem reads {"partition"?, "id"?, "ts"?, "data"} from valid JSON. It
+// ignores other keys, and takes the last of equal ones. The reason is empty, or
+// ReasonBadItem if raw is no object or has no data, ReasonBadID if id is no string,
+// ReasonBadTS if ts is not integer Unix milliseconds.
 func ParseItem(raw []byte) (item Item, why Reason) {
 	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw)))
 	if !root.IsObject() {
@@ -184,5 +184,5 @@ func number(value gjson.Result) (ms int64, ok bool) {
 	return ParseMillis(value.Raw)
 }
 
-// bytesOf views a string that shares the body's memory as the bytes it is.
+// bytesOf returns the bytes of a string that shares the body's memory.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -12,7 +12,7 @@ import (
 
 func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
-func TestValidJSONJudgesGrammarAndDepthOnly(t *testing.T) {
+func TestValidJSONChecksGrammarAndDepthOnly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		`{}`: true, ` [1 , 2] `: true, `null`: true, `"x"`: true, `1e400`: true, `-0`: true,
@@ -31,7 +31,7 @@ func TestValidJSONJudgesGrammarAndDepthOnly(t *testing.T) {
 	}
 }
 
-func TestDeepNestingIsRefusedWithAConstantStack(t *testing.T) {
+func TestDeepNestingIsRejectedWithAConstantStack(t *testing.T) {
 	// Not parallel: the limit is the process's.
 	defer debug.SetMaxStack(debug.SetMaxStack(256 << 10))
 	for _, text := range []string{
@@ -43,7 +43,7 @@ func TestDeepNestingIsRefusedWithAConstantStack(t *testing.T) {
 		}
 	}
 	if !ValidJSON([]byte(nested(MaxDepth))) {
-		t.Error("the deepest legal value is refused")
+		t.Error("the deepest legal value is rejected")
 	}
 }
 
@@ -83,7 +83,7 @@ func TestParseBatchFindsTheForm(t *testing.T) {
 	}
 }
 
-func TestParseBatchRefusesMalformedTimesAndJSON(t *testing.T) {
+func TestParseBatchRejectsMalformedTimesAndJSON(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]error{
 		`{"batch":[],"sent_at":"1763629675100"}`:  ErrSentAt,

@@ -2,13 +2,13 @@ package wire
 
 import "bytes"
 
-// Lines walks the lines of an NDJSON body. Lines are split on '\n' and never
-// parsed; blank ones (only spaces, tabs and '\r') are skipped, the bytes of the
-// others are left as they are. It allocates nothing.
+// Lines iterates over the lines of an NDJSON body. It splits at '\n' and does not
+// parse lines. It skips blank lines (only spaces, tabs and '\r') and does not change
+// the others. It allocates nothing.
 type Lines struct {
 	rest []byte
-	// Number of the line last returned, from 1, blank lines included: what an
-	// editor shows.
+	// Number of the line last returned, from 1, blank lines included, as editors
+	// count.
 	Number int
 }
 

@@ -1,8 +1,8 @@
 package wire
 
-// maxMillisDigits is what Unix milliseconds take until the year 2286. More
-// digits are microseconds or nanoseconds sent by mistake: refusing them says so
-// at once, while believing them would make every entry stale.
+// maxMillisDigits is enough for Unix milliseconds until the year 2286. More digits
+// are microseconds or nanoseconds sent by mistake. Rejecting them tells the client;
+// accepting them would make every entry stale.
 const maxMillisDigits = 13
 
 // ParseMillis reads Unix milliseconds: 1 to 13 decimal digits and nothing else,
