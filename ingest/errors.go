@@ -58,7 +58,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeInternal:           {fasthttp.StatusInternalServerError, "", "the server has a bug: please report it"},
 	wire.CodeStoreUnavailable:   {fasthttp.StatusServiceUnavailable, "1", "the store does not answer"},
 	wire.CodeStoreFull:          {fasthttp.StatusServiceUnavailable, "5", "the store is out of memory"},
-	wire.CodeOverloaded:         {fasthttp.StatusServiceUnavailable, "1", "the server is at its limit of memory, connections or reads: try again"},
+	wire.CodeOverloaded:         {fasthttp.StatusServiceUnavailable, "1", "the server is at its limit of memory, connections or reads, or the store is slow: try again"},
 	wire.CodeShuttingDown:       {fasthttp.StatusServiceUnavailable, "1", "the server is shutting down"},
 	wire.CodeNotReady:           {fasthttp.StatusServiceUnavailable, "1", "the server is not ready"},
 	wire.CodeVersionUnsupported: {fasthttp.StatusHTTPVersionNotSupported, "", "speak HTTP/1.1"},

@@ -141,26 +141,6 @@ func TestWhenNoPartitionIsStoredTheRequestFails(t *testing.T) {
 	}
 }
 
-func TestAnIdempotencyKeyAppliesToEachPartitionOfAMixedRequest(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	errs := map[string]error{"b": partition.ErrUnavailable}
-	store.failPartitions(errs)
-	p := listen(t, store, nil)
-	body := "{\"partition\":\"a\",\"data\":1}\n{\"partition\":\"b\",\"data\":2}"
-	const key = "Idempotency-Key: k"
-	if r := p.post("/v1/default", body, asNDJSON, key); r.status != 200 || r.results() != "1:retry/store_unavailable" {
-		t.Errorf("got %d %s", r.status, r.raw)
-	}
-	delete(errs, "b")
-	if r := p.post("/v1/default", body, asNDJSON, key); r.status != 200 || r.body.Accepted != 2 {
-		t.Errorf("got %d %s", r.status, r.raw)
-	}
-	if a, b := p.store.entries("default/a"), p.store.entries("default/b"); len(a) != 1 || len(b) != 1 {
-		t.Errorf("stored %q and %q", a, b)
-	}
-}
-
 func TestAMixedRequestSpreadsOverManyPartitionsAndLanes(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), func(c *Config) { c.Lanes = 8 })

@@ -1,14 +1,11 @@
 package ingest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/spillway-io/spillway/partition"
 )
 
 func TestTheFormOfABodyFollowsItsContentType(t *testing.T) {
@@ -181,94 +178,6 @@ func TestMinimalAnswersAreEmptyWhenThereIsNothingToReport(t *testing.T) {
 	}
 	if r := p.post("/v1/default", `{"partition":"-","data":1}`, asNDJSON, minimal); r.status != 200 || r.body.Rejected != 1 {
 		t.Errorf("a drop is not reported: %d %s", r.status, r.raw)
-	}
-}
-
-func TestARepeatWithAnIdempotencyKeyStoresNothing(t *testing.T) {
-	t.Parallel()
-	p := listen(t, newFake(), nil)
-	const key = "Idempotency-Key: order 81"
-	first := p.post("/v1/default/p", "1\n2", asNDJSON, key)
-	p.post("/v1/default/p", "3")
-	again := p.post("/v1/default/p", "1\n2", asNDJSON, key)
-	if first.status != 200 || again.status != 200 || again.raw != first.raw {
-		t.Errorf("got %s, then %s", first.raw, again.raw)
-	}
-	if got := p.store.entries("default/p"); len(got) != 3 {
-		t.Errorf("stored %q", got)
-	}
-	if accepted, repeated := p.metric("entries_total", "default", "accepted"), p.metric("entries_total", "default", "repeated"); accepted != 3 || repeated != 2 {
-		t.Errorf("counted %v accepted, %v repeated", accepted, repeated)
-	}
-}
-
-func TestARepeatGetsTheStoredResultHoweverOldItsEntriesAre(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	p := listen(t, store, nil)
-	const key = "Idempotency-Key: k"
-	body := func(sentAt int) string {
-		return fmt.Sprintf(`{"batch":[{"data":1,"ts":1000},{"data":2,"ts":90000}],"sent_at":%d}`, sentAt)
-	}
-	keep := store.produce
-	store.produce = func(ctx context.Context, groups []*partition.Group) {
-		keep(ctx, groups)
-		failWith(partition.ErrUnknown)(ctx, groups)
-	}
-	if r := p.post("/v1/default/p", body(100_000), asJSON, key); r.body.Outcome != "unknown" {
-		t.Fatalf("got %d %s", r.status, r.raw)
-	}
-	store.produce = keep
-	for _, sentAt := range []int{200_000, 9_000_000} { // one is stale, then both
-		r := p.post("/v1/default/p", body(sentAt), asJSON, key)
-		if want := `{"accepted":2,"evicted":0,"rejected":0,"depth":2,"capacity":10000,"results":[]}`; r.status != 200 || r.raw != want {
-			t.Errorf("sent at %d: got %d %s, want %s", sentAt, r.status, r.raw, want)
-		}
-	}
-	if stored := p.store.entries("default/p"); len(stored) != 2 || p.metric("entries_total", "default", "repeated") != 4 {
-		t.Errorf("stored %q", stored)
-	}
-	// Entries that were not stored before keep their true time, so that a claim expires
-	// them.
-	p.post("/v1/default/q", body(9_000_000), asJSON, "Idempotency-Key: l").expect(t, 200, "")
-	want := fmt.Sprintf("[%d 1 %d 2]", now-8_999_000, now-8_910_000)
-	if got := fmt.Sprint(p.store.entries("default/q")); got != want {
-		t.Errorf("stored %s, want %s", got, want)
-	}
-}
-
-func TestRequestsWithAckNoneAre202AndTheirLossesAreCounted(t *testing.T) {
-	t.Parallel()
-	store := newFake()
-	p := listen(t, store, nil)
-	if r := p.post("/v1/default/p?ack=none", "1\n2", asNDJSON); r.status != 202 || r.raw != "" {
-		t.Errorf("got %d %q", r.status, r.raw)
-	}
-	p.post("/v1/default/p?ack=none", "[1", asJSON).expect(t, 400, "bad_json")
-	// A lane keeps the order of a partition, so this entry is stored last.
-	p.post("/v1/default/p", "3")
-	if got := p.store.entries("default/p"); len(got) != 3 || !strings.HasSuffix(got[2], " 3") {
-		t.Errorf("stored %q", got)
-	}
-	for err, reason := range map[error]string{
-		partition.ErrFull: "store_full", partition.ErrUnknown: "unknown",
-		partition.ErrUnavailable: "store_unavailable", partition.ErrTooManyPartitions: "too_many_partitions",
-	} {
-		failed := newFake()
-		failed.produce = failWith(err)
-		p := listen(t, failed, nil)
-		for range 2 {
-			if r := p.post("/v1/default?ack=none", `{"partition":"a","data":1}`+"\n"+`{"partition":"b","data":1}`+"\n7", asNDJSON); r.status != 202 {
-				t.Errorf("got %d %s", r.status, r.raw)
-			}
-		}
-		// Stop flushes the lanes, so afterwards everything is counted.
-		if err := p.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if lost, bad := p.metric("unacked_losses_total", "default", reason), p.metric("unacked_losses_total", "default", "bad_item"); lost != 4 || bad != 2 {
-			t.Errorf("%s: counted %v lost and %v dropped, want 4 and 2", reason, lost, bad)
-		}
 	}
 }
 
