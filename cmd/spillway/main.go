@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // Exit codes of every command.
@@ -55,9 +54,6 @@ type usageError struct{ error }
 func (e usageError) Unwrap() error { return e.error }
 
 func main() {
-	// go-redis prints by itself, in its own form, what it also returns as
-	// errors; those are logged where they matter.
-	logging.Disable()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancel(context.Background())

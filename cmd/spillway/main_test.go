@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -18,7 +16,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TEST_AS_SPILLWAY") != "" {
 		main()
 	}
-	logging.Disable() // as main does
 	os.Exit(m.Run())
 }
 

@@ -144,6 +144,27 @@ func TestServeEndsInOrderAtTheFirstSignal(t *testing.T) {
 	}
 }
 
+// go-redis prints to stderr by default, in a format of its own.
+func TestLinesOfTheRedisClientReachTheLogAtDebugLevel(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[string]bool{"debug": true, "info": false} {
+		s := startServe(t, "--log-level="+level, "--redis=redis://"+redistest.FreeAddr(t))
+		s.signal(t)
+		s.wait()
+		found := false
+		for line := range strings.Lines(s.stderr.String()) {
+			var event struct{ Msg, Logger, Detail string }
+			if err := json.Unmarshal([]byte(line), &event); err != nil {
+				t.Errorf("level %s: a line on stderr is not JSON: %s", level, line)
+			}
+			found = found || event.Msg == "redis client" && event.Logger == "store.redis" && strings.Contains(event.Detail, "failed to dial")
+		}
+		if found != want {
+			t.Errorf("level %s: a line of the client in the log: %v, want %v\n%s", level, found, want, s.stderr)
+		}
+	}
+}
+
 func TestServeLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--shutdown-timeout=5m", "--read-timeout=5m")
