@@ -45,15 +45,6 @@ func AppendEntry(dst []byte, occurred int64, id, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// EncodedLen is the size of AppendEntry's result in bytes.
-func EncodedLen(idLen, payloadLen int) int {
-	n := timeDigits + 1 + payloadLen
-	if idLen > 0 {
-		n += 1 + idLen
-	}
-	return n
-}
-
 // ParseEntry reads an encoded entry; its slices alias raw.
 func ParseEntry(raw []byte) (Entry, error) {
 	if len(raw) <= timeDigits || raw[0] == '0' {
