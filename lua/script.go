@@ -21,19 +21,19 @@ type Script struct {
 
 // The scripts, by their verbs.
 var (
-	Produce = mustLoad("produce")
-	Claim   = mustLoad("claim")
-	Commit  = mustLoad("commit")
-	Release = mustLoad("release")
-	Repair  = mustLoad("repair")
-	Stats   = mustLoad("stats")
-	Canary  = mustLoad("canary")
+	Produce         = mustLoad("produce")
+	Claim           = mustLoad("claim")
+	Commit          = mustLoad("commit")
+	Release         = mustLoad("release")
+	Repair          = mustLoad("repair")
+	Stats           = mustLoad("stats")
+	PermissionProbe = mustLoad("permission_probe")
 )
 
 // All lists every script: what a client loads before its first EVALSHA, since a
 // pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Stats, Canary}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Stats, PermissionProbe}
 }
 
 // mustLoad puts a script's includes before it. The files are part of the

@@ -29,12 +29,12 @@ const (
 // another of connections: the way in, the way out, and aside of both, reads of
 // people and checks (see readLimit) and the janitor.
 type backend struct {
-	in, out   redis.UniversalClient
-	aside     redis.UniversalClient
-	embedded  bool
-	cluster   bool
-	connected chan struct{} // holds one: a connection was made, or a shard is back
-	close     func()
+	in, out    redis.UniversalClient
+	background redis.UniversalClient
+	embedded   bool
+	cluster    bool
+	connected  chan struct{} // holds one: a connection was made, or a shard is back
+	close      func()
 }
 
 const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentinel://h1,h2/master or redis-cluster://h1,h2"
@@ -56,26 +56,26 @@ func openBackend(raw string) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.embedded, b.close = true, ageEmbedded(server)
+		b.embedded, b.close = true, expireEmbeddedKeys(server)
 		client = func() redis.UniversalClient {
-			o := b.bounded(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
+			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
 			// It shares the process's processors, so it may be slow, but is never away.
 			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 			return redis.NewClient(o)
 		}
 	case "redis", "rediss", "unix":
-		one, err := oneHost(raw)
+		one, err := parseSingleHost(raw)
 		if err != nil {
 			return nil, err
 		}
 		client = func() redis.UniversalClient {
-			return redis.NewClient(b.bounded(&redis.UniversalOptions{
+			return redis.NewClient(b.withLimits(&redis.UniversalOptions{
 				Addrs: []string{one.Addr}, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
 			}).Simple())
 		}
 		if scheme == "unix" {
 			client = func() redis.UniversalClient {
-				o := b.bounded(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
+				o := b.withLimits(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
 				o.Network, o.Addr = one.Network, one.Addr
 				return redis.NewClient(o)
 			}
@@ -85,7 +85,7 @@ func openBackend(raw string) (*backend, error) {
 		if scheme == "redis-sentinel" {
 			port = "26379"
 		}
-		o, err := severalHosts(scheme, rest, port)
+		o, err := parseHosts(scheme, rest, port)
 		if err != nil {
 			return nil, err
 		}
@@ -94,17 +94,17 @@ func openBackend(raw string) (*backend, error) {
 				return nil, badURL()
 			}
 			b.cluster = true
-			client = func() redis.UniversalClient { return redis.NewClusterClient(b.bounded(o).Cluster()) }
+			client = func() redis.UniversalClient { return redis.NewClusterClient(b.withLimits(o).Cluster()) }
 			break
 		}
 		if o.MasterName == "" {
 			return nil, &FieldError{"redis", "redis-sentinel://…", "the master's name after the hosts, as in redis-sentinel://h1,h2/mymaster"}
 		}
-		client = func() redis.UniversalClient { return redis.NewFailoverClient(b.bounded(o).Failover()) }
+		client = func() redis.UniversalClient { return redis.NewFailoverClient(b.withLimits(o).Failover()) }
 	default:
 		return nil, badURL()
 	}
-	b.in, b.out, b.aside = client(), client(), client()
+	b.in, b.out, b.background = client(), client(), client()
 	return b, nil
 }
 
@@ -120,11 +120,11 @@ func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
 	return server, password, nil
 }
 
-// ageEmbedded makes the TTLs of a miniredis run down (those of idempotent
+// expireEmbeddedKeys makes the TTLs of a miniredis run down (those of idempotent
 // results), which by themselves stand still, bounds what it remembers of keys
 // that are gone, and returns what ends that and the server. (Its own ClockTTL would walk
 // all keys at every command.)
-func ageEmbedded(server *miniredis.Miniredis) (end func()) {
+func expireEmbeddedKeys(server *miniredis.Miniredis) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -136,7 +136,7 @@ func ageEmbedded(server *miniredis.Miniredis) (end func()) {
 				return
 			case now := <-tick.C:
 				server.FastForward(now.Sub(last))
-				forgetNames(server)
+				dropUnusedNames(server)
 				last = now
 			}
 		}
@@ -151,9 +151,9 @@ func ageEmbedded(server *miniredis.Miniredis) (end func()) {
 // badURL does not repeat the URL: it may hold a password.
 func badURL() error { return &FieldError{"redis", "the URL", wantURL} }
 
-// severalHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which
+// parseHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which
 // net/url refuses; port is that of hosts without one.
-func severalHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
+func parseHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if !ok {
 		return nil, badURL()
@@ -199,7 +199,7 @@ func severalHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 
 // bounded sets what every client needs. No client retries by itself: a script
 // whose reply was lost may have run, and go-redis would run it again.
-func (b *backend) bounded(o *redis.UniversalOptions) *redis.UniversalOptions {
+func (b *backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.MaxRetries = -1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, readTimeout, readTimeout
 	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
@@ -224,7 +224,7 @@ func (b *backend) returned() {
 
 // reload makes both clients of a cluster ask for its map, which they
 // else do once a minute: another master may have the shard by now.
-func (b *backend) reload(ctx context.Context) {
+func (b *backend) reloadClusterMap(ctx context.Context) {
 	for _, client := range []redis.UniversalClient{b.in, b.out} {
 		if cluster, ok := client.(*redis.ClusterClient); ok {
 			cluster.ReloadState(ctx)
@@ -236,7 +236,7 @@ func (b *backend) reload(ctx context.Context) {
 // servers at once is better sent through these than through a cluster's client:
 // its pipeline ends with the slowest, and may then report that one's error for
 // all. They follow no redirect.
-func (b *backend) server(ctx context.Context, key string) redis.Cmdable {
+func (b *backend) clientFor(ctx context.Context, key string) redis.Cmdable {
 	if cluster, ok := b.out.(*redis.ClusterClient); ok {
 		if node, err := cluster.MasterForKey(ctx, key); err == nil {
 			return node
@@ -251,7 +251,7 @@ const mapTimeout = 500 * time.Millisecond
 
 // masters calls f for every server that holds data, at the same time, and
 // returns all their errors.
-func masters(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+func eachMaster(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	cluster, ok := c.(*redis.ClusterClient)
 	if !ok {
 		return f(ctx, c.(*redis.Client))

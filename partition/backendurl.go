@@ -15,10 +15,10 @@ import (
 // escaped can make part of it look like an option.
 var optionName = regexp.MustCompile(`^[a-z_]{1,32}$`)
 
-// oneHost reads the URL of one server. go-redis would take some twenty options
+// parseSingleHost reads the URL of one server. go-redis would take some twenty options
 // of it, of which we use two: the others are refused, or somebody would believe
 // in a time-out that is not there.
-func oneHost(raw string) (*redis.Options, error) {
+func parseSingleHost(raw string) (*redis.Options, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Fragment != "" {
 		return nil, badURL()

@@ -178,14 +178,14 @@ func (p *prober) stop() {
 }
 
 // guard gives every shard of a namespace a breaker.
-func (s *Store) guard(ns *Namespace) {
+func (s *Store) addBreakers(ns *Namespace) {
 	for i := range ns.shards {
 		sh := &ns.shards[i]
 		sh.breaker.prober = s.prober
 		sh.breaker.probe = func(ctx context.Context) error {
 			err := s.backend.out.HGet(ctx, sh.ledger, "format").Err()
 			if classify(err) != nil {
-				s.backend.reload(ctx)
+				s.backend.reloadClusterMap(ctx)
 			}
 			return err
 		}
@@ -196,14 +196,14 @@ func (s *Store) guard(ns *Namespace) {
 func (s *Store) reachable(calls []*call) []*call {
 	for i, c := range calls {
 		if c.breaker != nil && !c.breaker.allow() {
-			return s.sift(calls, i)
+			return s.dropRefused(calls, i)
 		}
 	}
 	return calls
 }
 
-// sift is reachable where the call at first is the first to be refused.
-func (s *Store) sift(calls []*call, first int) []*call {
+// dropRefused is reachable where the call at first is the first to be refused.
+func (s *Store) dropRefused(calls []*call, first int) []*call {
 	rest := append(make([]*call, 0, len(calls)), calls[:first]...)
 	for _, c := range calls[first:] {
 		if c.breaker == nil || c.breaker.allow() {
@@ -218,7 +218,7 @@ func (s *Store) sift(calls []*call, first int) []*call {
 
 // report tells the breakers how calls ended. Failures of one pipeline count once
 // a shard.
-func report(calls []*call) {
+func reportToBreakers(calls []*call) {
 	var failed map[*breaker]error
 	for _, c := range calls {
 		switch {

@@ -26,29 +26,29 @@ const format = 1
 // On a Redis Cluster that passed before, a master that cannot be reached is no
 // reason against using the others: Check fails when no shard is left.
 //
-// An answer to the question of fitting is kept: until the first Check passed,
+// An answer to the question of checking is kept: until the first Check passed,
 // and from one that found ErrIncompatible to the next that passes, entries are
 // neither taken nor given out.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = s.check(ctx)
 	if err == nil || errors.Is(err, ErrIncompatible) {
-		s.fits.Store(&verdict{err})
+		s.lastCheck.Store(&checkResult{err})
 	}
 	return warnings, err
 }
 
-// verdict is what the last conclusive Check found.
-type verdict struct{ err error }
+// checkResult is what the last conclusive Check found.
+type checkResult struct{ err error }
 
 // fit is nil when entries may be taken and given out. Whoever comes first asks
 // the store; so nothing is stored where nobody would look for it.
-func (s *Store) fit(ctx context.Context) error {
-	if v := s.fits.Load(); v != nil {
+func (s *Store) ensureCompatible(ctx context.Context) error {
+	if v := s.lastCheck.Load(); v != nil {
 		return v.err
 	}
-	s.fitting.Lock()
-	defer s.fitting.Unlock()
-	if v := s.fits.Load(); v != nil {
+	s.checking.Lock()
+	defer s.checking.Unlock()
+	if v := s.lastCheck.Load(); v != nil {
 		return v.err
 	}
 	_, err := s.Check(ctx)
@@ -59,7 +59,7 @@ func (s *Store) fit(ctx context.Context) error {
 }
 
 func (s *Store) check(ctx context.Context) (warnings []string, err error) {
-	if v := s.fits.Load(); s.backend.cluster && v != nil && v.err == nil {
+	if v := s.lastCheck.Load(); s.backend.cluster && v != nil && v.err == nil {
 		return s.checkReachable(ctx)
 	}
 	if _, err := s.readTime(ctx); err != nil {
@@ -72,20 +72,20 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 		s.loaded.Store(true)
 	}
 	if !s.backend.embedded {
-		if warnings, err = s.promises(ctx); err != nil {
+		if warnings, err = s.checkServers(ctx); err != nil {
 			return nil, err
 		}
-		foreign, err := s.foreignKeys(ctx)
+		foreign, err := s.checkSharedKeys(ctx)
 		if err != nil {
 			return nil, err
 		}
 		warnings = append(warnings, foreign...)
-		if err := s.allowed(ctx); err != nil {
+		if err := s.checkPermissions(ctx); err != nil {
 			return nil, err
 		}
 	}
-	all := s.ledgers(func(*shard) bool { return true })
-	if err := s.recorded(ctx, all, true); err != nil {
+	all := s.shardLedgers(func(*shard) bool { return true })
+	if err := s.checkLayout(ctx, all, true); err != nil {
 		return nil, err
 	}
 	for _, l := range all {
@@ -99,13 +99,13 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 // checkReachable is check without the masters that are away.
 func (s *Store) checkReachable(ctx context.Context) (warnings []string, err error) {
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
-	warnings, err = s.promises(asking)
+	warnings, err = s.checkServers(asking)
 	cancel()
 	if errors.Is(err, ErrBroken) || ctx.Err() != nil {
 		return nil, err
 	}
-	all := s.ledgers(func(sh *shard) bool { return sh.breaker.allow() })
-	if err := s.recorded(ctx, all, false); err != nil {
+	all := s.shardLedgers(func(sh *shard) bool { return sh.breaker.allow() })
+	if err := s.checkLayout(ctx, all, false); err != nil {
 		return nil, err
 	}
 	err = errUnreachable
@@ -124,7 +124,7 @@ func (s *Store) checkReachable(ctx context.Context) (warnings []string, err erro
 
 // promises reads what the servers are set up to keep. INFO is asked, not
 // CONFIG, which managed services refuse.
-func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
+func (s *Store) checkServers(ctx context.Context) (warnings []string, err error) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	warn := func(text string) {
@@ -132,7 +132,7 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 		defer mu.Unlock()
 		seen[text] = true
 	}
-	err = masters(ctx, s.backend.out, func(ctx context.Context, c *redis.Client) error {
+	err = eachMaster(ctx, s.backend.out, func(ctx context.Context, c *redis.Client) error {
 		if _, err := s.readTimeOf(ctx, c); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 				warn(fmt.Sprintf("%s: it has %d replicas connected, so durability replica=%d acknowledges nothing", c.Options().Addr, n, s.replicas))
 			}
 		}
-		for _, text := range shortcomings(fields) {
+		for _, text := range serverWarnings(fields) {
 			warn(c.Options().Addr + ": " + text)
 		}
 		return nil
@@ -173,7 +173,7 @@ func (s *Store) promises(ctx context.Context) (warnings []string, err error) {
 }
 
 // ledger is one shard's, as recorded reads it.
-type ledger struct {
+type shardLedger struct {
 	ns     *Namespace
 	sh     *shard
 	fields map[string]*redis.StringCmd
@@ -183,19 +183,19 @@ type ledger struct {
 }
 
 // ledgers are those of all shards that wanted accepts.
-func (s *Store) ledgers(wanted func(*shard) bool) (list []*ledger) {
+func (s *Store) shardLedgers(wanted func(*shard) bool) (list []*shardLedger) {
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			if wanted(&ns.shards[i]) {
-				list = append(list, &ledger{ns: ns, sh: &ns.shards[i]})
+				list = append(list, &shardLedger{ns: ns, sh: &ns.shards[i]})
 			}
 		}
 	}
 	return list
 }
 
-// shortcomings are what a server promises less than it could.
-func shortcomings(info map[string]string) (texts []string) {
+// serverWarnings are what a server promises less than it could.
+func serverWarnings(info map[string]string) (texts []string) {
 	if info["aof_enabled"] == "0" {
 		texts = append(texts, "its append-only file is off: a crash of Redis loses what it accepted since its last snapshot, if it takes any")
 	}
@@ -214,23 +214,23 @@ func shortcomings(info map[string]string) (texts []string) {
 // recorded compares format and shards with what each ledger says, and writes
 // them down where a namespace is new to the store, but not while a ledger that
 // counts cannot be read: every ledger when all do, else those that answer.
-func (s *Store) recorded(ctx context.Context, list []*ledger, all bool) error {
+func (s *Store) checkLayout(ctx context.Context, list []*shardLedger, all bool) error {
 	// Reading comes first, and mostly is all: a store that is full refuses to
 	// write even what it holds already.
-	missing, nameless, err := s.compareAll(ctx, list, "")
+	missing, noEpoch, err := s.compareLayouts(ctx, list, "")
 	if err != nil {
 		return err
 	}
-	var read []*ledger
+	var read []*shardLedger
 	for _, l := range list {
 		if l.err == nil {
 			read = append(read, l)
 		}
 	}
-	if !missing && !nameless || all && len(read) < len(list) {
+	if !missing && !noEpoch || all && len(read) < len(list) {
 		return nil
 	}
-	_, _, err = s.compareAll(ctx, read, rand.Text())
+	_, _, err = s.compareLayouts(ctx, read, rand.Text())
 	if missing {
 		return err
 	}
@@ -240,41 +240,41 @@ func (s *Store) recorded(ctx context.Context, list []*ledger, all bool) error {
 	return nil
 }
 
-// compareAll is compare for each server, at the same time.
-func (s *Store) compareAll(ctx context.Context, list []*ledger, epoch string) (missing, nameless bool, err error) {
-	byServer := map[redis.Cmdable][]*ledger{}
+// compareLayouts is compare for each server, at the same time.
+func (s *Store) compareLayouts(ctx context.Context, list []*shardLedger, epoch string) (missing, noEpoch bool, err error) {
+	byServer := map[redis.Cmdable][]*shardLedger{}
 	for _, l := range list {
-		server := s.backend.server(ctx, l.sh.ledger)
+		server := s.backend.clientFor(ctx, l.sh.ledger)
 		byServer[server] = append(byServer[server], l)
 	}
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	for server, part := range byServer {
 		running.Go(func() {
-			m, n, e := compare(ctx, server, part, epoch)
+			m, n, e := compareLayout(ctx, server, part, epoch)
 			mu.Lock()
 			defer mu.Unlock()
-			missing, nameless, err = missing || m, nameless || n, errors.Join(err, e)
+			missing, noEpoch, err = missing || m, noEpoch || n, errors.Join(err, e)
 		})
 	}
 	running.Wait()
 	for _, l := range list {
 		if l.err != nil {
-			s.backend.reload(ctx)
+			s.backend.reloadClusterMap(ctx)
 			break
 		}
 	}
-	return missing, nameless, err
+	return missing, noEpoch, err
 }
 
 // compare reads ledgers in one pipeline. An epoch, which is a name for this
 // history of a ledger that no later one has, makes it write first what is
 // missing; the first of several programs wins, and all read what it wrote.
-func compare(ctx context.Context, client redis.Cmdable, list []*ledger, epoch string) (missing, nameless bool, err error) {
+func compareLayout(ctx context.Context, client redis.Cmdable, list []*shardLedger, epoch string) (missing, noEpoch bool, err error) {
 	pipe := client.Pipeline()
 	for _, l := range list {
 		l.fields, l.writes, l.err = map[string]*redis.StringCmd{}, nil, nil
-		for name, want := range l.ns.recorded() {
+		for name, want := range l.ns.layout() {
 			if epoch != "" {
 				l.writes = append(l.writes, pipe.HSetNX(ctx, l.sh.ledger, name, want))
 			}
@@ -299,29 +299,29 @@ func compare(ctx context.Context, client redis.Cmdable, list []*ledger, epoch st
 				missing = true
 			} else if err != nil {
 				l.failed(err)
-			} else if err := compatible(l.ns.Name, name, value, l.ns.recorded()[name]); err != nil {
+			} else if err := checkLayoutField(l.ns.Name, name, value, l.ns.layout()[name]); err != nil {
 				return false, false, &storeError{ErrIncompatible, err}
 			}
 		}
-		nameless = nameless || errors.Is(l.epoch.Err(), redis.Nil)
+		noEpoch = noEpoch || errors.Is(l.epoch.Err(), redis.Nil)
 		l.sh.breaker.done(l.err)
 	}
-	return missing, nameless, nil
+	return missing, noEpoch, nil
 }
 
 // failed keeps the first error of a ledger.
-func (l *ledger) failed(err error) {
+func (l *shardLedger) failed(err error) {
 	if l.err == nil {
 		l.err = classify(err)
 	}
 }
 
 // recorded is what the ledger of each shard says of the namespace's form.
-func (n *Namespace) recorded() map[string]int {
+func (n *Namespace) layout() map[string]int {
 	return map[string]int{"format": format, "shards": len(n.shards)}
 }
 
-func compatible(namespace, field, stored string, want int) error {
+func checkLayoutField(namespace, field, stored string, want int) error {
 	got, err := strconv.Atoi(stored)
 	switch {
 	case err != nil:

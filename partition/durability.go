@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replicaPatience is how long a produce waits at most for its replicas. It is
+// replicaTimeout is how long a produce waits at most for its replicas. It is
 // less than readTimeout, so that the server answers, not the clock.
-const replicaPatience = time.Second
+const replicaTimeout = time.Second
 
 // MaxReplicas bounds Config.Replicas: beyond what anybody runs, and below what
 // is a slip of the pen.
@@ -66,11 +66,11 @@ func movedAway(err error) bool {
 
 // awaitReplicas adds a WAIT to a pipeline of scripts.
 func awaitReplicas(ctx context.Context, pipe redis.Pipeliner, replicas int) *redis.Cmd {
-	patience := replicaPatience
+	maxWait := replicaTimeout
 	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end)*3/4)
+		maxWait = min(maxWait, time.Until(end)*3/4)
 	}
-	return pipe.Do(ctx, "wait", replicas, max(1, patience.Milliseconds())) // 0 would be for ever
+	return pipe.Do(ctx, "wait", replicas, max(1, maxWait.Milliseconds())) // 0 would be for ever
 }
 
 // unconfirmed is nil when enough replicas have confirmed what the pipeline wrote.

@@ -29,7 +29,7 @@ func TestTheEmbeddedStoreForgetsNamesThatAreGone(t *testing.T) {
 	}
 	db, keys := server.DB(0), newShardKeys("sw", "default", "0")
 	name := func(i int) string { return fmt.Sprint("partition-", i) }
-	seen := func(i int) string { return keys.seen(name(i), "0123456789abcdef0123456789abcdef") }
+	seen := func(i int) string { return keys.produceResult(name(i), "0123456789abcdef0123456789abcdef") }
 	begin := func(i int) {
 		_, _ = db.Push(keys.list(name(i)), "x")
 		db.HSet(keys.meta(name(i)), "head", "1")
@@ -47,7 +47,7 @@ func TestTheEmbeddedStoreForgetsNamesThatAreGone(t *testing.T) {
 			db.Del(seen(gone))
 		}
 	}
-	defer ageEmbedded(server)() // only now, so that it does not depend on the time how many names are left
+	defer expireEmbeddedKeys(server)() // only now, so that it does not depend on the time how many names are left
 	var grown int64
 	redistest.Until(t, time.Minute, "the names are forgotten", func() bool {
 		grown = heap() - before
@@ -70,7 +70,7 @@ func TestTheEmbeddedStoreForgetsNamesThatAreGone(t *testing.T) {
 // Without these maps the store would grow for ever.
 func TestTheMapsOfMiniredisAreWhereTheStoreLooks(t *testing.T) {
 	t.Parallel()
-	if !forgetNames(miniredis.NewMiniRedis()) {
-		t.Error("this version of miniredis keeps its names elsewhere: see forgetNames")
+	if !dropUnusedNames(miniredis.NewMiniRedis()) {
+		t.Error("this version of miniredis keeps its names elsewhere: see dropUnusedNames")
 	}
 }

@@ -45,11 +45,11 @@ func (s *Store) Janitor(ctx context.Context) {
 		case <-s.backend.connected:
 			// Whoever answers may be another than before, or know less.
 			if time.Since(looked) > janitorEvery/10 {
-				s.look(ctx)
+				s.checkRollback(ctx)
 				looked = time.Now()
 			}
 		case <-tick.C:
-			s.look(ctx)
+			s.checkRollback(ctx)
 			looked = time.Now()
 			rest.Reset(j.round(ctx))
 		case <-rest.C:
@@ -92,7 +92,7 @@ func newJanitor(s *Store) *janitor {
 func (j *janitor) round(ctx context.Context) (rest time.Duration) {
 	j.backlogs = nil
 	now, ok := j.clock.now()
-	if !ok || j.fit(ctx) != nil {
+	if !ok || j.ensureCompatible(ctx) != nil {
 		return 0
 	}
 	for _, h := range j.shards {
@@ -108,7 +108,7 @@ func (j *janitor) round(ctx context.Context) (rest time.Duration) {
 	}
 	walking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_ = masters(walking, j.backend.aside, j.orphans)
+	_ = eachMaster(walking, j.backend.background, j.orphans)
 	return rest
 }
 
@@ -127,7 +127,7 @@ func (j *janitor) goOn(ctx context.Context) (rest time.Duration) {
 
 // tooFarAhead are partitions whose due time lies too far ahead.
 func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string, error) {
-	names, err := j.backend.aside.ZRangeArgs(ctx, redis.ZRangeArgs{
+	names, err := j.backend.background.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are wrong most likely
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
 	}).Result()
@@ -144,7 +144,7 @@ func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string,
 // looks. It returns how long Redis worked.
 func (j *janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
-	page, err := j.backend.aside.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
+	page, err := j.backend.background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
 	if h.sh.breaker.done(classify(err)); err != nil {
 		return 0
 	}
@@ -175,7 +175,7 @@ func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Mill
 // is no less than Redis worked.
 func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int, took time.Duration) {
 	began := time.Now()
-	var mended, expired int64
+	var repaired, expired int64
 	for len(names) > 0 && ctx.Err() == nil {
 		n := min(len(names), maxCallLeases)
 		for _, one := range j.repairSome(ctx, h, names[:n]) {
@@ -183,7 +183,7 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int
 				if one.err != nil || one.refused() != nil {
 					continue
 				}
-				mended += one.rest.whole()
+				repaired += one.rest.whole()
 				if dropped := one.rest.whole(); dropped > 0 {
 					expired += dropped
 					stale++
@@ -192,10 +192,10 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int
 		}
 		names = names[n:]
 	}
-	j.metrics.mended.Add(float64(mended))
+	j.metrics.repaired.Add(float64(repaired))
 	j.metrics.expired.Add(float64(expired))
-	if mended > 0 {
-		j.log.Warn("janitor mended partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", mended))
+	if repaired > 0 {
+		j.log.Warn("janitor repaired partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", repaired))
 	}
 	return stale, time.Since(began)
 }
@@ -212,7 +212,7 @@ func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[
 		for _, name := range names {
 			c.args = append(c.args, name)
 		}
-	}, func(calls []*call) { j.run(ctx, j.backend.aside, calls) }, nil)
+	}, func(calls []*call) { j.run(ctx, j.backend.background, calls) }, nil)
 }
 
 // orphans walks the keyspace of one server a page a round for lists and hashes
@@ -253,7 +253,7 @@ func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
 // unknown are the names that the active set does not hold. One command asks for
 // all, so that the walk costs Redis the same whatever it meets.
 func (j *janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
-	scores, err := j.backend.aside.ZMScore(ctx, sh.ready, names...).Result()
+	scores, err := j.backend.background.ZMScore(ctx, sh.ready, names...).Result()
 	if err != nil {
 		return nil // their turn comes again
 	}

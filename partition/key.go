@@ -31,7 +31,7 @@ const (
 
 func (k *shardKeys) list(partition string) string { return k.prefix + listInfix + partition }
 func (k *shardKeys) meta(partition string) string { return k.prefix + metaInfix + partition }
-func (k *shardKeys) seen(partition, hash string) string {
+func (k *shardKeys) produceResult(partition, hash string) string {
 	return k.prefix + "dd:" + partition + ":" + hash
 }
 

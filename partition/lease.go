@@ -44,7 +44,7 @@ type DuePartition struct {
 // Where those are all, the first that is not due yet follows, which tells how
 // long to sleep.
 func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) (list []DuePartition, total int, err error) {
-	if err := s.fit(ctx); err != nil {
+	if err := s.ensureCompatible(ctx); err != nil {
 		return nil, 0, err
 	}
 	sh := &ns.shards[shard]
@@ -115,7 +115,7 @@ type Lease struct {
 // and by further ones where the entries are too many for one. lease is how long
 // the rights last. A partition appears in only one of the claims.
 func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration) {
-	if err := s.fit(ctx); err != nil {
+	if err := s.ensureCompatible(ctx); err != nil {
 		for _, c := range claims {
 			c.Lease, c.Expired, c.Err, c.token = nil, 0, err, ""
 			s.metrics.failed(err)

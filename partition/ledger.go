@@ -50,7 +50,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		first        *redis.ZSliceCmd
 	}
 	all := make([]reads, len(ns.shards))
-	pipe := s.backend.aside.Pipeline()
+	pipe := s.backend.background.Pipeline()
 	var asked *redis.TimeCmd
 	now, ok := s.clock.now()
 	if !ok {
@@ -63,7 +63,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isForeign(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) {
 		return Overview{}, classify(err)
 	}
 	for _, r := range all {
@@ -72,7 +72,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 				return Overview{}, classify(err)
 			}
 		}
-		if err := r.dead.Err(); err != nil && !isForeign(err) { // a foreign one hides the letters only
+		if err := r.dead.Err(); err != nil && !isWrongType(err) { // a foreign one hides the letters only
 			return Overview{}, classify(err)
 		}
 	}
@@ -118,7 +118,7 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 		for from := int64(0); ; from += page {
 			var found int
 			err := s.ledgerReads.do(ctx, func() error {
-				names, err := s.backend.aside.ZRange(ctx, sh.ready, from, from+page-1).Result()
+				names, err := s.backend.background.ZRange(ctx, sh.ready, from, from+page-1).Result()
 				if err != nil {
 					return classify(err)
 				}
@@ -144,7 +144,7 @@ func (s *Store) countEntries(ctx context.Context, sh *shard, names []string) (to
 	if len(names) == 0 {
 		return 0, nil
 	}
-	pipe := s.backend.aside.Pipeline()
+	pipe := s.backend.background.Pipeline()
 	lengths := make([]*redis.IntCmd, len(names))
 	for i, name := range names {
 		lengths[i] = pipe.LLen(ctx, sh.list(name))
@@ -172,7 +172,7 @@ func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Sta
 	sh := ns.shardOf(partition)
 	c := newCall(lua.Stats, sh, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
 	err := s.stats.do(ctx, func() error {
-		s.run(ctx, s.backend.aside, []*call{c})
+		s.run(ctx, s.backend.background, []*call{c})
 		return c.err
 	})
 	switch {

@@ -10,7 +10,7 @@ type metrics struct {
 	roundTrip  prometheus.Histogram
 	errors     *prometheus.CounterVec
 	reloads    prometheus.Counter
-	mended     prometheus.Counter
+	repaired   prometheus.Counter
 	expired    prometheus.Counter
 	rolledBack prometheus.Counter
 	refused    prometheus.Counter
@@ -29,8 +29,8 @@ func newMetrics(reg prometheus.Registerer, unreachable func() int) *metrics {
 		reloads: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_store_script_reloads_total", Help: "Times Redis had forgotten the scripts.",
 		}),
-		mended: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_janitor_mended_total", Help: "Partitions the janitor mended.",
+		repaired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_janitor_mended_total", Help: "Partitions the janitor repaired.",
 		}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_store_janitor_expired_total", Help: "Stale entries the janitor dropped from partitions nobody drained.",
@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, unreachable func() int) *metrics {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_store_unreachable_shards", Help: "Shards whose server cannot be reached: what belongs to them is refused at once.",
 	}, func() float64 { return float64(unreachable()) }))
-	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.mended, m.expired, m.rolledBack, m.refused, m.evicted)
+	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.repaired, m.expired, m.rolledBack, m.refused, m.evicted)
 	return m
 }
 

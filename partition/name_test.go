@@ -83,8 +83,8 @@ func TestEveryShardGetsItsPartOfMaxPartitions(t *testing.T) {
 		policy := DefaultPolicy()
 		policy.Shards, policy.MaxPartitions = row[0], row[1]
 		ns, err := newNamespace("sw", "default", policy)
-		if err != nil || ns.most != row[2] {
-			t.Errorf("%d shards, %d partitions: got %d each, want %d (%v)", row[0], row[1], ns.most, row[2], err)
+		if err != nil || ns.maxActive != row[2] {
+			t.Errorf("%d shards, %d partitions: got %d each, want %d (%v)", row[0], row[1], ns.maxActive, row[2], err)
 		}
 	}
 }

@@ -12,17 +12,17 @@ type Namespace struct {
 	Name   string
 	Policy Policy
 
-	shards []shard
-	full   int // entries that make a full batch
-	most   int // active partitions a shard may have
+	shards    []shard
+	full      int // entries that make a full batch
+	maxActive int // active partitions a shard may have
 }
 
 type shard struct {
 	shardKeys
-	alarm   alarm
-	witness witness
-	breaker breaker
-	zone    int
+	alarm    alarm
+	rollback rollbackDetector
+	breaker  breaker
+	zone     int
 	// claimed is how long the last answer to a claim was, in bytes: the next
 	// is given as much memory to begin with.
 	claimed atomic.Int64
@@ -39,7 +39,7 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 		Name: name, Policy: policy, shards: make([]shard, policy.Shards),
 		full: min(policy.Batch, policy.Capacity),
 		// Each shard sees only its own active set, so each gets an equal part.
-		most: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
+		maxActive: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
 	}
 	for i := range n.shards {
 		n.shards[i].shardKeys = newShardKeys(prefix, name, strconv.Itoa(i))

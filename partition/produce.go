@@ -10,9 +10,9 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// seenFor is how long the result of an idempotent produce is kept, longer
+// idempotencyWindow is how long the result of an idempotent produce is kept, longer
 // than any client retries; the window NATS JetStream has by default.
-const seenFor = 2 * time.Minute
+const idempotencyWindow = 2 * time.Minute
 
 // Bounds of one script call of produce, which together keep it below about 2 ms
 // of Redis (measured: bench/README.md, What an entry costs Redis). A group larger than
@@ -47,14 +47,14 @@ var errNoEntries = &storeError{ErrBroken, errors.New("a group without entries")}
 // groups of a shard. Each group succeeds or fails by itself. Groups of one
 // partition run in the order given. The entries are not kept after it returns.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
-	if err := s.fit(ctx); err != nil {
+	if err := s.ensureCompatible(ctx); err != nil {
 		for _, g := range groups {
 			g.Err = err
 			s.metrics.failed(err)
 		}
 		return
 	}
-	look := s.looks.Load() // before anything is sent
+	round := s.ledgerRounds.Load() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
 	jobs := runJobs(p.plan(groups), p.fill, func(calls []*call) {
@@ -63,12 +63,12 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 		} else {
 			s.run(ctx, s.backend.in, calls)
 		}
-	}, p.overtaken)
+	}, p.hasLater)
 	for _, j := range jobs {
-		s.produced(j, look)
+		s.produced(j, round)
 	}
 	p.forget() // the entries are the caller's again
-	s.trouble.judge(groups)
+	s.produceAlert.observe(groups)
 }
 
 // produceRun is the memory of one Produce, used again by later ones.
@@ -174,7 +174,7 @@ func (p *produceRun) keepOrder() {
 	clear(p.seen)
 }
 
-func (p *produceRun) overtaken(g *Group) bool { return p.followed[g] }
+func (p *produceRun) hasLater(g *Group) bool { return p.followed[g] }
 
 // forget lets go of what is the caller's.
 func (p *produceRun) forget() {
@@ -224,11 +224,11 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 		p.key(c, sh.prefix, metaInfix, g.Partition)
 		if g.IdempotencyKey != "" {
 			sum := sha256.Sum256([]byte(g.IdempotencyKey))
-			p.key(c, sh.seen(g.Partition, hex.EncodeToString(sum[:16])))
+			p.key(c, sh.produceResult(g.Partition, hex.EncodeToString(sum[:16])))
 		}
 	}
 	c.linger = ns.linger()
-	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.most, seenFor.Milliseconds(), largest,
+	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.maxActive, idempotencyWindow.Milliseconds(), largest,
 		len(sh.prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)
@@ -243,7 +243,7 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 }
 
 // produced reads the answers of a call; look is that under which it was sent.
-func (s *Store) produced(j job[*Group], look uint64) {
+func (s *Store) produced(j job[*Group], round uint64) {
 	if j.err != nil {
 		for _, g := range j.items {
 			g.Err = j.err
@@ -251,7 +251,7 @@ func (s *Store) produced(j job[*Group], look uint64) {
 		return
 	}
 	for _, g := range j.items {
-		g.Err = s.answered(j.call, g, look)
+		g.Err = s.answered(j.call, g, round)
 		if g.Err != nil && !errors.Is(g.Err, ErrTooManyPartitions) {
 			s.metrics.failed(g.Err)
 		}
@@ -259,7 +259,7 @@ func (s *Store) produced(j job[*Group], look uint64) {
 }
 
 // answered reads the answer of one group.
-func (s *Store) answered(c *call, g *Group, look uint64) error {
+func (s *Store) answered(c *call, g *Group, round uint64) error {
 	if err := c.refused(); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (s *Store) answered(c *call, g *Group, look uint64) error {
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {
-		sh.witness.stored(look, g.Accepted)
+		sh.rollback.add(round, g.Accepted)
 		if g.Evicted > 0 {
 			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
 		}

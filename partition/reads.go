@@ -12,10 +12,10 @@ import (
 // and checks who ask can slow down producing and draining. Overview and Audit
 // have a limit of their own: who floods the data port must not blind operators.
 const (
-	statsAtOnce     = 4
-	statsPatience   = 50 * time.Millisecond
-	ledgersAtOnce   = 2
-	ledgersPatience = time.Second
+	statsAtOnce    = 4
+	statsMaxWait   = 50 * time.Millisecond
+	ledgersAtOnce  = 2
+	ledgersMaxWait = time.Second
 )
 
 // ErrTooManyReads is ErrUnavailable because as many reads are under way as may
@@ -24,14 +24,14 @@ var ErrTooManyReads = fmt.Errorf("too many reads at once: %w", ErrUnavailable)
 
 // A readLimit bounds how many reads are on the wire at once.
 type readLimit struct {
-	slots    chan struct{}
-	patience time.Duration // how long a read waits for its turn
-	refused  prometheus.Counter
+	slots   chan struct{}
+	maxWait time.Duration // how long a read waits for its turn
+	refused prometheus.Counter
 }
 
 // do runs read when its turn comes.
 func (l readLimit) do(ctx context.Context, read func() error) error {
-	turn, cancel := context.WithTimeout(ctx, l.patience)
+	turn, cancel := context.WithTimeout(ctx, l.maxWait)
 	defer cancel()
 	select {
 	case l.slots <- struct{}{}:

@@ -57,7 +57,7 @@ func TestScriptsThatRanAfterARedirectAreNotCalledUnexecuted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			s.fits.Store(&verdict{})
+			s.lastCheck.Store(&checkResult{})
 			var list []*Group
 			for i := range groups {
 				entry := AppendEntry(nil, MinTime, nil, []byte("x"))

@@ -65,19 +65,19 @@ func (c *call) begin(script *lua.Script, sh *shard, keys int) {
 // command is the call as the client sends it, once: the client must not repeat
 // a script whose answer was lost, and by its kind never does (on Redis Cluster
 // MaxRetries alone would not prevent that; redirects are still followed).
-func (c *call) command(ctx context.Context) afresh {
+func (c *call) command(ctx context.Context) resettingCmd {
 	c.answer.raw = c.answer.raw[:0]
 	c.cmd = redis.NewRawWriteToCmd(ctx, &c.answer, c.args...)
-	return afresh{c.cmd}
+	return resettingCmd{c.cmd}
 }
 
-// afresh forgets what an earlier attempt ended with when it is written again. A
+// resettingCmd forgets what an earlier attempt ended with when it is written again. A
 // cluster client writes a command again after MOVED, ASK or a failed dial, and
 // when the connection breaks then, leaves that error on it: "not executed" for
 // scripts that ran.
-type afresh struct{ *redis.RawWriteToCmd }
+type resettingCmd struct{ *redis.RawWriteToCmd }
 
-func (a afresh) Args() []any {
+func (a resettingCmd) Args() []any {
 	a.SetErr(nil)
 	return a.RawWriteToCmd.Args()
 }
@@ -142,7 +142,7 @@ func (s *Store) runWith(ctx context.Context, client redis.UniversalClient, calls
 		s.metrics.reloads.Inc()
 		s.exec(ctx, client, again, replicas)
 	}
-	report(calls)
+	reportToBreakers(calls)
 }
 
 func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []*call, replicas int) {
@@ -205,7 +205,7 @@ type job[T any] struct {
 // with keys of which one is not there is refused (TRYAGAIN), though most of its
 // items could be served: they are sent again one by one, but for those that
 // must not run any more. It returns the jobs that ended; those sent again come last.
-func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), overtaken func(T) bool) []job[T] {
+func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), hasLater func(T) bool) []job[T] {
 	calls := make([]*call, len(jobs))
 	split := false
 	for i, j := range jobs {
@@ -214,7 +214,7 @@ func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), ove
 	}
 	run(calls)
 	for _, j := range jobs {
-		split = split || j.cutByMigration()
+		split = split || j.refusedByMigration()
 	}
 	if !split {
 		return jobs
@@ -222,13 +222,13 @@ func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), ove
 	var all, again []job[T]
 	calls = calls[:0]
 	for _, j := range jobs {
-		if !j.cutByMigration() {
+		if !j.refusedByMigration() {
 			all = append(all, j)
 			continue
 		}
 		for i := range j.items {
 			one := job[T]{&call{}, j.items[i : i+1]}
-			if overtaken != nil && overtaken(j.items[i]) {
+			if hasLater != nil && hasLater(j.items[i]) {
 				one.err = j.err
 				all = append(all, one)
 				continue
@@ -242,14 +242,14 @@ func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), ove
 	return append(all, again...)
 }
 
-func (j job[T]) cutByMigration() bool {
+func (j job[T]) refusedByMigration() bool {
 	return len(j.items) > 1 && j.err != nil && j.cmd != nil && j.cmd.Err() != nil &&
 		strings.HasPrefix(j.cmd.Err().Error(), "TRYAGAIN ")
 }
 
 // load puts every script into every server that holds data.
 func load(ctx context.Context, client redis.UniversalClient) error {
-	return masters(ctx, client, func(ctx context.Context, c *redis.Client) error {
+	return eachMaster(ctx, client, func(ctx context.Context, c *redis.Client) error {
 		pipe := c.Pipeline()
 		for _, script := range lua.All() {
 			pipe.ScriptLoad(ctx, script.Source)

@@ -16,26 +16,26 @@ import (
 // Redis. It keeps no state that matters, so any number of processes may share
 // one Redis. Safe for concurrent use.
 type Store struct {
-	backend     *backend
-	prefix      string
-	replicas    int
-	namespaces  map[string]*Namespace
-	zones       int
-	prober      *prober
-	clock       clock
-	metrics     *metrics
-	log         *zap.Logger
-	looks       atomic.Uint64 // ledgers read so far, see witness
-	loaded      atomic.Bool   // Check has put the scripts into the store
-	proved      atomic.Bool   // Check has run the canary
-	fits        atomic.Pointer[verdict]
-	fitting     sync.Mutex
-	produces    sync.Pool // of *produceRun
-	stats       readLimit
-	ledgerReads readLimit
-	trouble     trouble
-	closing     sync.Once
-	closeErr    error
+	backend      *backend
+	prefix       string
+	replicas     int
+	namespaces   map[string]*Namespace
+	zones        int
+	prober       *prober
+	clock        clock
+	metrics      *metrics
+	log          *zap.Logger
+	ledgerRounds atomic.Uint64 // ledgers read so far, see witness
+	loaded       atomic.Bool   // Check has put the scripts into the store
+	permitted    atomic.Bool   // Check has run the canary
+	lastCheck    atomic.Pointer[checkResult]
+	checking     sync.Mutex
+	produces     sync.Pool // of *produceRun
+	stats        readLimit
+	ledgerReads  readLimit
+	produceAlert produceAlert
+	closing      sync.Once
+	closeErr     error
 }
 
 // Open makes a Store. It dials nothing: a store that is down at the start is
@@ -69,19 +69,19 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	}
 	s.prober = newProber(log, s.backend.returned)
 	for _, ns := range s.namespaces {
-		s.guard(ns)
+		s.addBreakers(ns)
 	}
 	s.zones = 1
 	if s.backend.cluster {
 		s.zones = setZones(s.namespaces)
 	}
 	s.metrics = newMetrics(reg, s.prober.unreachable)
-	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsPatience, s.metrics.refused}
-	s.ledgerReads = readLimit{make(chan struct{}, ledgersAtOnce), ledgersPatience, s.metrics.refused}
+	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsMaxWait, s.metrics.refused}
+	s.ledgerReads = readLimit{make(chan struct{}, ledgersAtOnce), ledgersMaxWait, s.metrics.refused}
 	for name := range s.namespaces {
 		s.metrics.evicted.WithLabelValues(name)
 	}
-	s.trouble.log = log
+	s.produceAlert.log = log
 	return s, nil
 }
 
@@ -103,7 +103,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.prober.stop()
 		s.closeErr = s.backend.in.Close()
-		for _, c := range []redis.UniversalClient{s.backend.out, s.backend.aside} {
+		for _, c := range []redis.UniversalClient{s.backend.out, s.backend.background} {
 			if err := c.Close(); s.closeErr == nil {
 				s.closeErr = err
 			}

@@ -7,11 +7,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// namesRemembered is how many key names the embedded store may keep, about 160
+// maxRememberedNames is how many key names the embedded store may keep, about 160
 // bytes each, before it asks how many of them still are of keys.
-const namesRemembered = 1 << 16
+const maxRememberedNames = 1 << 16
 
-// forgetNames drops what a miniredis keeps about every name that a key ever
+// dropUnusedNames drops what a miniredis keeps about every name that a key ever
 // had: a version for WATCH, which nobody here uses, and the time of its last use
 // for OBJECT IDLETIME. It never drops them itself, not even with FLUSHALL; and
 // names come and go without end, with partitions and idempotency keys. Its API has
@@ -20,7 +20,7 @@ const namesRemembered = 1 << 16
 // by empty ones and the others by copies, for a map of Go stays as big as it ever
 // was. That happens when three names of four are of keys that are gone, so a new
 // name pays for it once. It returns false where this miniredis has no such maps.
-func forgetNames(server *miniredis.Miniredis) (known bool) {
+func dropUnusedNames(server *miniredis.Miniredis) (known bool) {
 	db := reflect.ValueOf(server.DB(0)).Elem()
 	for _, name := range []string{"keys", "keyVersion", "lru"} {
 		if db.FieldByName(name).Kind() != reflect.Map {
@@ -29,7 +29,7 @@ func forgetNames(server *miniredis.Miniredis) (known bool) {
 	}
 	server.Lock()
 	defer server.Unlock()
-	if n := db.FieldByName("keyVersion").Len(); n <= namesRemembered || n <= 4*db.FieldByName("keys").Len() {
+	if n := db.FieldByName("keyVersion").Len(); n <= maxRememberedNames || n <= 4*db.FieldByName("keys").Len() {
 		return true
 	}
 	for i := range db.NumField() {

@@ -10,14 +10,14 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-func canaryKeys(p *part) []string { return []string{p.q, p.ready, p.m, p.ledger, p.dead, p.seen} }
+func probeKeys(p *part) []string { return []string{p.q, p.ready, p.m, p.ledger, p.dead, p.seen} }
 
 func TestCanaryRunsAndLeavesNothing(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(3)...)
 		before := p.snapshot()
-		keys := canaryKeys(partIn(t, p.c, strings.TrimSuffix(p.ready, "ready"), "!canary"))
-		reply := p.must(lua.Canary, keys, "!canary")
+		keys := probeKeys(partIn(t, p.c, strings.TrimSuffix(p.ready, "ready"), "!permission-probe"))
+		reply := p.must(lua.PermissionProbe, keys, "!permission-probe")
 		if len(reply) != 2 || reply[1] != int64(0) {
 			t.Errorf("got %v, want {now, 0}", reply)
 		}
@@ -28,7 +28,7 @@ func TestCanaryRunsAndLeavesNothing(t *testing.T) {
 // What the canary does not try, nobody misses before it is too late.
 func TestCanaryTriesEveryCommandOfTheScripts(t *testing.T) {
 	t.Parallel()
-	tried := regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(lua.Canary.Source, -1)
+	tried := regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(lua.PermissionProbe.Source, -1)
 	var names []string
 	for _, m := range tried {
 		names = append(names, m[1])
@@ -47,14 +47,14 @@ func TestCanaryTriesEveryCommandOfTheScripts(t *testing.T) {
 
 func TestCanaryNamesAForeignValue(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
-		for i, key := range canaryKeys(p) {
+		for i, key := range probeKeys(p) {
 			if i == 0 || i == 2 || i == 5 {
 				continue // the canary's own
 			}
 			p := newPart(t, p.c)
-			key = canaryKeys(p)[i]
+			key = probeKeys(p)[i]
 			p.do("set", key, "foreign")
-			reply := p.must(lua.Canary, canaryKeys(p), "!canary")
+			reply := p.must(lua.PermissionProbe, probeKeys(p), "!permission-probe")
 			if reply[1] != int64(1) || !strings.Contains(fmt.Sprint(reply[3]), "WRONGTYPE") {
 				t.Errorf("KEYS[%d]: got %v", i+1, reply)
 			}

@@ -9,15 +9,15 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// canaryName is a partition that no caller can have.
-const canaryName = "!canary"
+// probePartition is a partition that no caller can have.
+const probePartition = "!permission-probe"
 
 // allowed asks every shard whether its server lets this user run all that the
 // scripts and the store need: Redis does not roll back a script whose user may
 // not run its second write. It is asked once, by digest and with its text, for
 // both ways are needed.
-func (s *Store) allowed(ctx context.Context) error {
-	if s.proved.Load() {
+func (s *Store) checkPermissions(ctx context.Context) error {
+	if s.permitted.Load() {
 		return nil
 	}
 	for _, ns := range s.Namespaces() {
@@ -26,10 +26,10 @@ func (s *Store) allowed(ctx context.Context) error {
 			sh := &ns.shards[i]
 			for range 2 {
 				// A list of its own stands in for the dead letters: what something else
-				// may have put there concerns few entries, see foreignKeys.
-				calls = append(calls, newCall(lua.Canary, nil, []string{
-					sh.list(canaryName), sh.ready, sh.meta(canaryName), sh.ledger, sh.list(canaryName), sh.seen(canaryName, "0"),
-				}, canaryName))
+				// may have put there concerns few entries, see checkSharedKeys.
+				calls = append(calls, newCall(lua.PermissionProbe, nil, []string{
+					sh.list(probePartition), sh.ready, sh.meta(probePartition), sh.ledger, sh.list(probePartition), sh.produceResult(probePartition, "0"),
+				}, probePartition))
 			}
 			calls[len(calls)-1].withText()
 		}
@@ -39,17 +39,17 @@ func (s *Store) allowed(ctx context.Context) error {
 				return c.err
 			}
 			if c.rest.whole() != 0 {
-				return refusal(ns.Name, string(c.rest.bulk()), string(c.rest.bulk()))
+				return permissionError(ns.Name, string(c.rest.bulk()), string(c.rest.bulk()))
 			}
 		}
 	}
-	s.proved.Store(true)
+	s.permitted.Store(true)
 	return nil
 }
 
 // refusal is what a canary met: a state of the server that passes, a foreign
 // value, or rights that lack.
-func refusal(namespace, command, text string) error {
+func permissionError(namespace, command, text string) error {
 	err := classify(answeredError(text))
 	if errors.Is(err, ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
 		return err

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// foreignKeys looks whether the keys that all partitions of a shard share hold
+// checkSharedKeys looks whether the keys that all partitions of a shard share hold
 // what they should. Something else that wrote there is an error where nothing
 // of the shard works (the active set, the ledger), and a warning for dead
 // letters, which few entries need. It asks with commands that the documented
 // rights have, so the type is named only where TYPE is allowed.
-func (s *Store) foreignKeys(ctx context.Context) (warnings []string, err error) {
+func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err error) {
 	type question struct {
 		ns             *Namespace
 		key, want      string
@@ -33,13 +33,13 @@ func (s *Store) foreignKeys(ctx context.Context) (warnings []string, err error) 
 		}
 	}
 	_, err = pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) && !isForeign(err) {
+	if err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err) {
 		return nil, classify(err)
 	}
 	for _, q := range asked {
 		switch err := q.cmd.Err(); {
-		case isForeign(err):
-			text := s.describeForeign(ctx, q.ns.Name, q.key, q.want)
+		case isWrongType(err):
+			text := s.describeWrongType(ctx, q.ns.Name, q.key, q.want)
 			if !q.onlyDeadLetter {
 				return nil, &storeError{ErrBroken, errors.New(text)}
 			}
@@ -51,7 +51,7 @@ func (s *Store) foreignKeys(ctx context.Context) (warnings []string, err error) 
 	return warnings, nil
 }
 
-func (s *Store) describeForeign(ctx context.Context, namespace, key, want string) string {
+func (s *Store) describeWrongType(ctx context.Context, namespace, key, want string) string {
 	got, err := s.backend.out.Type(ctx, key).Result()
 	if err != nil {
 		got = "value of another type" // the user may not ask
@@ -60,8 +60,8 @@ func (s *Store) describeForeign(ctx context.Context, namespace, key, want string
 		namespace, key, got, want, key, key)
 }
 
-// isForeign is true for the answer to a command for another type of value.
-func isForeign(err error) bool {
+// isWrongType is true for the answer to a command for another type of value.
+func isWrongType(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
 }

@@ -1,4 +1,4 @@
--- canary: try every command that a store needs, and leave nothing behind.
+-- permission_probe: try every command that a store needs, and leave nothing behind.
 --
 -- Redis does not roll back: a script whose user may run its first write but not
 -- its second is left half done. So a store asks this once, before the others.
