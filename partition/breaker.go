@@ -17,19 +17,20 @@ const (
 	// breakerThreshold is how many operations in a row must find the shard
 	// unreachable before the breaker opens.
 	breakerThreshold = 3
-	// probeEvery is how often the store asks for an unreachable shard, and so
-	// about how long the shard is refused after it is back. probeTimeout is how
-	// long a probe waits for its answer.
+	// probeEvery is how often the store probes an unreachable shard. After the
+	// server is back, operations are refused for about that long. probeTimeout is
+	// how long a probe waits for its answer.
 	probeEvery, probeTimeout = 500 * time.Millisecond, time.Second
 )
 
-// errUnreachable is the outcome of an operation that an open breaker refuses.
-var errUnreachable = &storeError{ErrUnavailable, errors.New("the shard could not be reached; the store asks for it twice a second")}
+// errUnreachable is the error of an operation that an open breaker refuses.
+var errUnreachable = &storeError{ErrUnavailable, errors.New("the shard is unreachable; the store probes it twice a second")}
 
 // A breaker refuses operations on one shard while its server cannot be reached.
-// Without it each of them waits until its timeout, and delays what shares a
-// lane, a worker or a round with it. While it is open the store itself probes
-// the shard, so no produce gets an unknown outcome just to find out.
+// Without it each operation waits until its timeout, and delays everything that
+// shares a lane, a worker or a janitor round with it. While the breaker is open
+// the store probes the shard itself, so no produce is sent just to find out
+// whether the server is back, and ends with an unknown outcome.
 type breaker struct {
 	failures atomic.Int32 // in a row
 	open     atomic.Bool
@@ -40,8 +41,8 @@ type breaker struct {
 // allow is false while operations are refused.
 func (b *breaker) allow() bool { return !b.open.Load() }
 
-// suspect is true after a failure, until the shard answers. Background work
-// skips such a shard.
+// suspect is true from the first failure until the shard answers again. Background
+// work skips such a shard.
 func (b *breaker) suspect() bool { return b.failures.Load() > 0 }
 
 // done records how an operation on the shard ended.
@@ -78,20 +79,20 @@ func (b *breaker) run(ctx context.Context) {
 	}
 }
 
-// What the outcome of an operation says about the shard's server.
+// reach is what the result of an operation says about the server of the shard.
 type reach int
 
 const (
-	unclear   reach = iota // nothing: it was not asked, or the connection broke
-	reached                // it answered
-	unreached              // no connection, no answer in time, or it cannot serve the shard
+	unclear   reach = iota // nothing: the server was not asked, or the connection broke
+	reached                // the server answered
+	unreached              // no connection, no answer in time, or the server cannot serve the shard
 )
 
 // notServing are answers of a server that cannot serve the shard now.
 var notServing = []string{"CLUSTERDOWN ", "MASTERDOWN ", "LOADING ", "ERR max number of clients reached"}
 
-// reachability judges an error of the store. An empty connection pool is no
-// evidence: the operations that hold its connections are.
+// reachability classifies an error of the store. An exhausted connection pool says
+// nothing: the operations that hold its connections report for themselves.
 func reachability(err error) reach {
 	var (
 		reply   redis.Error
@@ -120,53 +121,46 @@ func reachability(err error) reach {
 	return unclear
 }
 
-// A prober owns the probes of a store: a goroutine for each open breaker. It
+// A prober runs the probes of a store: one goroutine for each open breaker. It
 // logs when the first breaker opens and when the last one closes.
 type prober struct {
-	log      *zap.Logger
-	returned func() // called when a shard is back
+	outage   OutageLog
+	returned func() // called when a shard is reachable again
 	ctx      context.Context
 	cancel   context.CancelFunc
 	probes   sync.WaitGroup
 
 	mu      sync.Mutex
 	stopped bool
-	open    int // breakers
-	since   time.Time
 }
 
 func newProber(log *zap.Logger, returned func()) *prober {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &prober{log: log, returned: returned, ctx: ctx, cancel: cancel}
+	return &prober{
+		outage: OutageLog{
+			Log: log, Level: zap.WarnLevel,
+			Began: "shard unreachable, its entries are refused", Ended: "all shards reachable again",
+		},
+		returned: returned, ctx: ctx, cancel: cancel,
+	}
 }
 
 func (p *prober) opened(b *breaker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open++; p.open == 1 {
-		p.since = time.Now()
-		p.log.Warn("shard unreachable, its entries are refused")
-	}
+	p.outage.Begin()
 	if !p.stopped {
 		p.probes.Go(func() { b.run(p.ctx) })
 	}
 }
 
 func (p *prober) closed() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open--; p.open == 0 {
-		p.log.Info("all shards reachable again", zap.Duration("after", time.Since(p.since)))
-	}
+	p.outage.End()
 	p.returned()
 }
 
 // unreachable is the number of open breakers.
-func (p *prober) unreachable() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open
-}
+func (p *prober) unreachable() int { return p.outage.Failing() }
 
 // stop ends the probes and waits for them.
 func (p *prober) stop() {
@@ -177,7 +171,7 @@ func (p *prober) stop() {
 	p.probes.Wait()
 }
 
-// guard gives every shard of a namespace a breaker.
+// addBreakers gives every shard of a namespace a breaker.
 func (s *Store) addBreakers(ns *Namespace) {
 	for i := range ns.shards {
 		sh := &ns.shards[i]
@@ -216,8 +210,8 @@ func (s *Store) dropRefused(calls []*call, first int) []*call {
 	return rest
 }
 
-// report tells the breakers how calls ended. Failures of one pipeline count once
-// a shard.
+// reportToBreakers tells the breakers how calls ended. The failures of one pipeline
+// count once per shard.
 func reportToBreakers(calls []*call) {
 	var failed map[*breaker]error
 	for _, c := range calls {

@@ -8,32 +8,37 @@ import (
 	"go.uber.org/zap"
 )
 
-// trouble tells the log when produces begin to fail although the store answers,
-// and when that is over: a full store and missing replicas change nothing that
-// a probe sees. One line each, however many requests there are.
+// produceAlert logs when produces begin to fail although the store answers, and
+// when they work again. A full store and missing replicas cause that, and a probe
+// sees neither.
 type produceAlert struct {
-	log   *zap.Logger
-	since atomic.Int64 // Unix ns of the first failure of this trouble; 0 = none
-	last  atomic.Int64 // and of the latest
+	log    OutageLog
+	active atomic.Bool
+	last   atomic.Int64 // when a produce last failed so, Unix ns
 }
 
-// quietTime is how long no produce may have failed so before it counts as over.
+// quietTime is how long no produce may fail before the alert ends.
 const quietTime = 5 * time.Second
 
-// judge is told how each group ended.
-func (t *produceAlert) observe(groups []*Group) {
+func newProduceAlert(log *zap.Logger) *produceAlert {
+	return &produceAlert{log: OutageLog{
+		Log: log, Level: zap.ErrorLevel,
+		Began: "produces fail although the store answers", Ended: "produces work again",
+	}}
+}
+
+// observe takes note of how each group ended.
+func (a *produceAlert) observe(groups []*Group) {
 	for _, g := range groups {
 		switch {
 		case errors.Is(g.Err, ErrFull), errors.Is(g.Err, ErrUnconfirmed):
-			now := time.Now().UnixNano()
-			t.last.Store(now)
-			if t.since.CompareAndSwap(0, now) {
-				t.log.Error("produces are refused although the store answers", zap.Error(g.Err))
+			a.last.Store(time.Now().UnixNano())
+			if a.active.CompareAndSwap(false, true) {
+				a.log.Begin(zap.Error(g.Err))
 			}
 		case g.Err == nil:
-			since := t.since.Load()
-			if since != 0 && time.Since(time.Unix(0, t.last.Load())) > quietTime && t.since.CompareAndSwap(since, 0) {
-				t.log.Info("produces are taken again", zap.Duration("after", time.Since(time.Unix(0, since))))
+			if a.active.Load() && time.Since(time.Unix(0, a.last.Load())) > quietTime && a.active.CompareAndSwap(true, false) {
+				a.log.End()
 			}
 		}
 	}

@@ -21,7 +21,7 @@ import (
 type rollbackDetector struct {
 	mu    sync.Mutex
 	round uint64
-	base  int64  // floor as it was then
+	base  int64 // floor as it was then
 	floor int64
 	epoch string // the ledger's random name; empty while it is not known
 }

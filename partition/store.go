@@ -25,15 +25,15 @@ type Store struct {
 	clock        clock
 	metrics      *metrics
 	log          *zap.Logger
-	ledgerRounds atomic.Uint64 // ledgers read so far, see witness
+	ledgerRounds atomic.Uint64 // how often checkRollback has read the ledgers
 	loaded       atomic.Bool   // Check has put the scripts into the store
-	permitted    atomic.Bool   // Check has run the canary
+	permitted    atomic.Bool   // Check has found all rights
 	lastCheck    atomic.Pointer[checkResult]
 	checking     sync.Mutex
 	produces     sync.Pool // of *produceRun
 	stats        readLimit
 	ledgerReads  readLimit
-	produceAlert produceAlert
+	produceAlert *produceAlert
 	closing      sync.Once
 	closeErr     error
 }
@@ -47,7 +47,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{"namespaces", "none", "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, replicas: cfg.Replicas, namespaces: map[string]*Namespace{}, log: log}
+	s := &Store{prefix: cfg.Prefix, replicas: cfg.Replicas, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log)}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
@@ -81,7 +81,6 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	for name := range s.namespaces {
 		s.metrics.evicted.WithLabelValues(name)
 	}
-	s.produceAlert.log = log
 	return s, nil
 }
 
