@@ -9,13 +9,13 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// probePartition is a partition that no caller can have.
+// probePartition is a name that no caller can use.
 const probePartition = "!permission-probe"
 
-// allowed asks every shard whether its server lets this user run all that the
-// scripts and the store need: Redis does not roll back a script whose user may
-// not run its second write. It is asked once, by digest and with its text, for
-// both ways are needed.
+// checkPermissions tries on every shard whether the server lets this user run all
+// commands of the scripts and the store. Redis does not roll back: a script whose
+// user may run its first write and not its second is left half done. The probe
+// runs once by digest and once with its text, because the store uses both.
 func (s *Store) checkPermissions(ctx context.Context) error {
 	if s.permitted.Load() {
 		return nil
@@ -47,13 +47,13 @@ func (s *Store) checkPermissions(ctx context.Context) error {
 	return nil
 }
 
-// refusal is what a canary met: a state of the server that passes, a foreign
-// value, or rights that lack.
+// permissionError is why the probe failed: a server state that passes, a foreign
+// value, or a missing right.
 func permissionError(namespace, command, text string) error {
 	err := classify(answeredError(text))
 	if errors.Is(err, ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
 		return err
 	}
 	return &storeError{ErrIncompatible, fmt.Errorf(
-		"namespace %s: the user may not run %s there (%s): give it the rights that the README lists, with ACL SETUSER", namespace, command, text)}
+		"namespace %s: the user may not run %s on its shards (%s): give it the rights that the README lists, with ACL SETUSER", namespace, command, text)}
 }

@@ -9,24 +9,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// A witness remembers from outside what a shard's ledger must at least say,
-// for a store that loses its newest writes (a restart without persistence, a
-// failover to a replica that lags, FLUSHALL) loses data and account together
-// and adds up as before.
+// A rollbackDetector remembers, outside Redis, what the ledger of a shard must
+// hold at least. A store that loses its newest writes (a restart without
+// persistence, a failover to a replica that lags, FLUSHALL) loses entries and
+// ledger together, so what is left in Redis still adds up.
 //
-// floor is a lower bound of the ledger's accepted: what a round read, and what
-// this process was told is stored by calls that were sent after that. A call
-// under way during a round may be in what was read or not, so it is left out:
-// the bound stays true, and no round raises a false alarm.
+// floor is a lower bound of the ledger's accepted: what the last round read, plus
+// what calls that were sent after that round stored. A call that is under way
+// during a round may or may not be in what the round reads, so it is left out.
+// The bound stays true, and no round reports a rollback that did not happen.
 type rollbackDetector struct {
 	mu    sync.Mutex
-	round uint64
-	base  int64 // floor as it was then
+	round uint64 // the round that base comes from
+	base  int64  // what floor was right after that round
 	floor int64
 	epoch string // the ledger's random name; empty while it is not known
 }
 
-// stored adds n entries that were acknowledged by a call sent under a round.
+// add counts n entries that a call stored. round is the latest round before the
+// call was sent.
 func (d *rollbackDetector) add(round uint64, n int) {
 	d.mu.Lock()
 	if d.round == round {
@@ -41,45 +42,46 @@ func (d *rollbackDetector) lowerBound() int64 {
 	return d.floor
 }
 
-// read compares what a round found with least, the floor before it was sent, and
-// returns how many accepted entries the ledger no longer knows of, at least. A
-// ledger of another epoch begins anew: then nothing of the base is in it. One
-// that has a format and no epoch is older than its epoch, which was rolled back.
-func (d *rollbackDetector) compare(round uint64, least, accepted int64, epoch string, formatted bool) (gone int64) {
+// compare takes what a round read. bound is the lower bound from before the round
+// was sent. It returns how many accepted entries are missing from the ledger, at
+// least. Where the epoch is another, the ledger began anew and holds nothing of
+// base. A ledger with a format but without an epoch is not new: it was rolled back
+// to the time before it had an epoch.
+func (d *rollbackDetector) compare(round uint64, bound, accepted int64, epoch string, formatted bool) (missing int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	gone = max(0, least-accepted)
+	missing = max(0, bound-accepted)
 	if d.epoch != "" && epoch != d.epoch && (epoch != "" || !formatted) {
-		gone = max(gone, d.base)
+		missing = max(missing, d.base)
 	}
-	if gone > 0 {
+	if missing > 0 {
 		d.floor = accepted
 	}
 	d.floor = max(d.floor, accepted)
 	d.round, d.base, d.epoch = round, d.floor, epoch
-	return gone
+	return missing
 }
 
-// unread starts a round's bookkeeping where nothing could be read.
+// skip starts a round that could not read the ledger.
 func (d *rollbackDetector) skip(round uint64) {
 	d.mu.Lock()
 	d.round = round
 	d.mu.Unlock()
 }
 
-// round reads every ledger, in one pipeline a server, and counts what was rolled back. It
-// leaves out shards that cannot be reached: a round follows as soon as they can.
-// It asks the ledgers themselves, not for the server's run_id: a failover that
-// lost nothing is no alarm, and FLUSHALL, which changes no run_id, is one.
+// checkRollback reads every ledger, in one pipeline per server, and counts what
+// was rolled back. It skips shards that are unreachable; a round follows as soon
+// as they are back. It does not compare the server's run_id: that changes with a
+// failover that lost nothing, and does not change with FLUSHALL.
 func (s *Store) checkRollback(ctx context.Context) {
 	type reading struct {
 		ns    *Namespace
 		shard int
-		least int64
+		bound int64
 		cmd   *redis.SliceCmd
 	}
 	var all []reading
-	var absent []*rollbackDetector
+	var unreachable []*rollbackDetector
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	pipes := map[redis.Cmdable]redis.Pipeliner{}
@@ -87,7 +89,7 @@ func (s *Store) checkRollback(ctx context.Context) {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
 			if !sh.breaker.allow() {
-				absent = append(absent, &sh.rollback)
+				unreachable = append(unreachable, &sh.rollback)
 				continue
 			}
 			server := s.backend.clientFor(ctx, sh.ledger)
@@ -101,12 +103,12 @@ func (s *Store) checkRollback(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	for _, pipe := range pipes {
-		running.Go(func() { _, _ = pipe.Exec(ctx) }) // each command tells
+		running.Go(func() { _, _ = pipe.Exec(ctx) }) // each command has its own error
 	}
 	running.Wait()
-	// From here on calls count on top of what was read.
+	// Calls that are sent from here on count on top of what was read.
 	round := s.ledgerRounds.Add(1)
-	for _, d := range absent {
+	for _, d := range unreachable {
 		d.skip(round)
 	}
 	for _, r := range all {
@@ -120,13 +122,13 @@ func (s *Store) checkRollback(ctx context.Context) {
 			continue
 		}
 		text, _ := fields[0].(string)
-		accepted, _ := strconv.ParseInt(text, 10, 64) // not there: 0
+		accepted, _ := strconv.ParseInt(text, 10, 64) // absent: 0
 		epoch, _ := fields[1].(string)
-		if gone := d.compare(round, r.least, accepted, epoch, fields[2] != nil); gone > 0 {
-			s.metrics.rolledBack.Add(float64(gone))
-			s.log.Error("the store was rolled back: accepted entries are gone, and the ledger with them",
+		if missing := d.compare(round, r.bound, accepted, epoch, fields[2] != nil); missing > 0 {
+			s.metrics.rolledBack.Add(float64(missing))
+			s.log.Error("the store was rolled back: accepted entries are gone, and so is the ledger that counted them",
 				zap.String("namespace", r.ns.Name), zap.Int("shard", r.shard),
-				zap.Int64("entries", gone), zap.Int64("accepted_before", r.least), zap.Int64("accepted_now", accepted))
+				zap.Int64("entries", missing), zap.Int64("accepted_before", r.bound), zap.Int64("accepted_now", accepted))
 		}
 	}
 }

@@ -9,38 +9,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// checkSharedKeys looks whether the keys that all partitions of a shard share hold
-// what they should. Something else that wrote there is an error where nothing
-// of the shard works (the active set, the ledger), and a warning for dead
-// letters, which few entries need. It asks with commands that the documented
-// rights have, so the type is named only where TYPE is allowed.
+// checkSharedKeys asks whether the keys that all partitions of a shard share hold
+// values of the right type. A foreign value under the active set or the ledger is
+// an error, because nothing of the shard works then. One under the dead letters is
+// a warning, because few entries need them. The commands are among the documented
+// rights; the text names the type found only where the user may run TYPE.
 func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err error) {
-	type question struct {
-		ns             *Namespace
-		key, want      string
-		cmd            redis.Cmder
-		onlyDeadLetter bool
+	type read struct {
+		ns          *Namespace
+		key, want   string
+		cmd         redis.Cmder
+		deadLetters bool
 	}
-	var asked []question
+	var reads []read
 	pipe := s.backend.out.Pipeline()
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
-			asked = append(asked,
-				question{ns, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
-				question{ns, sh.ledger, "hash", pipe.HGet(ctx, sh.ledger, "format"), false},
-				question{ns, sh.dead, "list", pipe.LLen(ctx, sh.dead), true})
+			reads = append(reads,
+				read{ns, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
+				read{ns, sh.ledger, "hash", pipe.HGet(ctx, sh.ledger, "format"), false},
+				read{ns, sh.dead, "list", pipe.LLen(ctx, sh.dead), true})
 		}
 	}
 	_, err = pipe.Exec(ctx)
 	if err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err) {
 		return nil, classify(err)
 	}
-	for _, q := range asked {
-		switch err := q.cmd.Err(); {
+	for _, r := range reads {
+		switch err := r.cmd.Err(); {
 		case isWrongType(err):
-			text := s.describeWrongType(ctx, q.ns.Name, q.key, q.want)
-			if !q.onlyDeadLetter {
+			text := s.describeWrongType(ctx, r.ns.Name, r.key, r.want)
+			if !r.deadLetters {
 				return nil, &storeError{ErrBroken, errors.New(text)}
 			}
 			warnings = append(warnings, text+"; until then no entry can become a dead letter")
@@ -54,13 +54,13 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 func (s *Store) describeWrongType(ctx context.Context, namespace, key, want string) string {
 	got, err := s.backend.out.Type(ctx, key).Result()
 	if err != nil {
-		got = "value of another type" // the user may not ask
+		got = "value of another type" // the user may not run TYPE
 	}
 	return fmt.Sprintf("namespace %s: the key %s holds a %s where Spillway keeps a %s: something else wrote it; move it away with redis-cli RENAME '%s' '%s.foreign'",
 		namespace, key, got, want, key, key)
 }
 
-// isWrongType is true for the answer to a command for another type of value.
+// isWrongType is true for the WRONGTYPE error: the key holds a value of another type.
 func isWrongType(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
