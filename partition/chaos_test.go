@@ -172,7 +172,10 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 			for i := range 3 {
 				others.Go(func() { w.drain(ctx, s, uint64(i)) })
 			}
-			others.Go(func() { s.Janitor(ctx) })
+			janitor := partition.NewJanitor(s.Store)
+			if err := janitor.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
 			for i := range 6 {
 				producing.Go(func() { w.produce(s, fmt.Sprint("p", i), 200) })
 			}
@@ -182,6 +185,9 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 			})
 			stop()
 			others.Wait()
+			if err := janitor.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			p.lose.Store(0)
 
 			o, err := s.Overview(t.Context(), s.ns)

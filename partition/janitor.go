@@ -2,6 +2,8 @@ package partition
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,42 +17,101 @@ import (
 
 const (
 	janitorEvery = time.Second
-	janitorRest  = 10 * time.Second // how long a server is left alone that did not answer
-	janitorPage  = 200              // partitions looked at a shard and round, so its work is bounded
+	janitorRest  = 10 * time.Second // pause after a server did not answer a SCAN
+	janitorPage  = 200              // partitions per shard and round, which bounds the work
 
-	// A janitor that goes on uses a tenth of Redis's time at most: it rests this many
-	// times as long as its repairs took.
+	// A janitor that works between the rounds uses at most a tenth of Redis's time: it
+	// rests this many times as long as its repairs took.
 	restFactor = 9
 )
 
-// Janitor mends what no other script meets, until ctx ends: lists the active
-// set does not know, due times that a clock stepping back left in the future,
-// stale entries of partitions nobody drains. It also looks whether the store was
-// rolled back. Every process runs one; they do
-// not disturb each other, for each repair is one script. It leaves alone what
-// cannot be reached, so that the rest gets its round. Its work a second is
-// bounded, and nothing of it grows with partitions that are idle or not yet due.
-// It goes on between the rounds only while it finds stale entries.
-func (s *Store) Janitor(ctx context.Context) {
-	j := newJanitor(s)
+// A Janitor repairs what no other script meets: lists that the active set does not
+// know, due times that a clock stepping back left too far ahead, and stale entries
+// of partitions that nobody drains. It also checks whether the store was rolled
+// back. Every process runs one. Janitors do not disturb each other, because each
+// repair is one script. A janitor skips shards that are unreachable, so that the
+// others get their round. Its work per second is bounded, and does not grow with
+// partitions that are idle or not yet due. It works between the rounds only while
+// it finds stale entries. Start and Stop follow partition/lifecycletest.
+type Janitor struct {
+	store    *Store
+	shards   map[string]home  // by key prefix
+	overdue  map[*shard]int64 // rank where the next page of overdue partitions begins
+	backlogs []home           // shards that nobody drains and that have more stale entries; the next one first
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  chan struct{} // closed once the goroutine has ended; nil before Start
+
+	mu     sync.Mutex
+	scan   map[string]uint64    // SCAN cursor by server
+	failed map[string]time.Time // when a SCAN of a server last failed
+}
+
+// NewJanitor makes the janitor of a store. Start sets it going.
+func NewJanitor(s *Store) *Janitor {
+	j := &Janitor{store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, scan: map[string]uint64{}, failed: map[string]time.Time{}}
+	j.ctx, j.cancel = context.WithCancel(context.Background())
+	for _, ns := range s.Namespaces() {
+		for i := range ns.shards {
+			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
+		}
+	}
+	return j
+}
+
+// Start begins the rounds, one a second. It is an error a second time and after Stop.
+func (j *Janitor) Start(context.Context) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.ended != nil || j.ctx.Err() != nil {
+		return errors.New("janitor: it starts only once")
+	}
+	ended := make(chan struct{})
+	j.ended = ended
+	go func() {
+		defer close(ended)
+		j.run(j.ctx)
+	}()
+	return nil
+}
+
+// Stop ends the round under way and waits for it, for as long as ctx lets it.
+func (j *Janitor) Stop(ctx context.Context) error {
+	j.mu.Lock()
+	j.cancel()
+	ended := j.ended
+	j.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop janitor: %w", ctx.Err())
+	}
+}
+
+func (j *Janitor) run(ctx context.Context) {
 	tick := time.NewTicker(janitorEvery)
 	defer tick.Stop()
 	rest := time.NewTimer(0)
 	defer rest.Stop()
-	var looked time.Time
+	var checked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.backend.connected:
-			// Whoever answers may be another than before, or know less.
-			if time.Since(looked) > janitorEvery/10 {
-				s.checkRollback(ctx)
-				looked = time.Now()
+		case <-j.store.backend.connected:
+			// The server that answers may be another than before, or hold less.
+			if time.Since(checked) > janitorEvery/10 {
+				j.store.checkRollback(ctx)
+				checked = time.Now()
 			}
 		case <-tick.C:
-			s.checkRollback(ctx)
-			looked = time.Now()
+			j.store.checkRollback(ctx)
+			checked = time.Now()
 			rest.Reset(j.round(ctx))
 		case <-rest.C:
 			if len(j.backlogs) > 0 {
@@ -60,39 +121,18 @@ func (s *Store) Janitor(ctx context.Context) {
 	}
 }
 
-type janitor struct {
-	*Store
-	shards   map[string]home  // by key prefix
-	overdue  map[*shard]int64 // rank where the next look at overdue partitions begins
-	backlogs []home           // shards in which nobody drains, and more is stale; the next first
-
-	mu     sync.Mutex
-	scan   map[string]uint64    // SCAN cursor by server
-	failed map[string]time.Time // when a server last gave none
-}
-
-// home is where a shard belongs.
+// home is a shard and its namespace.
 type home struct {
 	ns *Namespace
 	sh *shard
 }
 
-func newJanitor(s *Store) *janitor {
-	j := &janitor{Store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, scan: map[string]uint64{}, failed: map[string]time.Time{}}
-	for _, ns := range s.Namespaces() {
-		for i := range ns.shards {
-			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
-		}
-	}
-	return j
-}
-
-// round is one second's work, and returns how long to rest before it goes on. A
-// store that is away leaves it undone.
-func (j *janitor) round(ctx context.Context) (rest time.Duration) {
+// round is the work of one second. It returns how long to rest before goOn. It does
+// nothing while the store is unavailable.
+func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	j.backlogs = nil
-	now, ok := j.clock.now()
-	if !ok || j.ensureCompatible(ctx) != nil {
+	now, ok := j.store.clock.now()
+	if !ok || j.store.ensureCompatible(ctx) != nil {
 		return 0
 	}
 	for _, h := range j.shards {
@@ -108,27 +148,27 @@ func (j *janitor) round(ctx context.Context) (rest time.Duration) {
 	}
 	walking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_ = eachMaster(walking, j.backend.background, j.orphans)
+	_ = eachMaster(walking, j.store.backend.background, j.orphans)
 	return rest
 }
 
-// goOn looks at a further page of a shard with a backlog, and returns how long to
-// rest. It takes only partitions of which something is stale for sure: what was
-// due before a whole max_age came before that.
-func (j *janitor) goOn(ctx context.Context) (rest time.Duration) {
+// goOn repairs a further page of a shard with a backlog, and returns how long to
+// rest. It takes only partitions that have a stale entry for sure: a partition that
+// has been due for a whole max_age holds an entry that is older than that.
+func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 	h := j.backlogs[0]
 	j.backlogs = j.backlogs[1:]
 	if h.sh.breaker.suspect() {
 		return 0
 	}
-	now, _ := j.clock.now()
+	now, _ := j.store.clock.now()
 	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
 }
 
-// tooFarAhead are partitions whose due time lies too far ahead.
-func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string, error) {
-	names, err := j.backend.background.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are wrong most likely
+// tooFarAhead returns partitions whose due time is too far ahead.
+func (j *Janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string, error) {
+	names, err := j.store.backend.background.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are the most likely to be wrong
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
 	}).Result()
 	err = classify(err)
@@ -137,14 +177,15 @@ func (j *janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string,
 }
 
 // expire repairs a page of the partitions that were due before overdue, in ms,
-// and that nobody seems to drain. A cursor walks them, for their due time must
-// stay: it is their place in the queue. The shard has a backlog if the page is
-// full and at least half of it was stale. Else another janitor or a drainer is at
-// it, or the partitions were filled anew since they came due: the next round
-// looks. It returns how long Redis worked.
-func (j *janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
+// and that nobody seems to drain. It keeps its place as a rank, because the due
+// times must stay: they are the order in which drainers claim. The shard has a
+// backlog if the page is full and at least half of it was stale. Otherwise another
+// janitor or a drainer works on the shard, or the partitions have received new
+// entries since they came due, and the next round is soon enough. It returns how
+// long Redis worked.
+func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
-	page, err := j.backend.background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
+	page, err := j.store.backend.background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
 	if h.sh.breaker.done(classify(err)); err != nil {
 		return 0
 	}
@@ -158,7 +199,7 @@ func (j *janitor) expire(ctx context.Context, h home, overdue int64) (took time.
 	stale, took := j.repair(ctx, h, names)
 	j.overdue[h.sh] = 0
 	if len(names) == janitorPage {
-		// Those that ended have left the active set, and the others moved up.
+		// Partitions that ended have left the active set, which moves the others up.
 		j.overdue[h.sh] = first + janitorPage - int64(len(j.unknown(ctx, h.sh, names)))
 		if 2*stale >= janitorPage {
 			j.backlogs = append(j.backlogs, h)
@@ -167,13 +208,13 @@ func (j *janitor) expire(ctx context.Context, h home, overdue int64) (took time.
 	return took
 }
 
-// ahead is how far in the future a due time may lie where no range is held, in
-// ms: the linger, and some for what the clocks of two masters differ by.
+// ahead is how far in the future the due time of a partition without a range may
+// be, in ms: the linger, and 2 s by which the clocks of two masters may differ.
 func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Milliseconds() }
 
-// repair returns how many partitions had stale entries, and how long it took, which
-// is no less than Redis worked.
-func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int, took time.Duration) {
+// repair returns how many partitions had stale entries, and how long the calls
+// took, which is at least as long as Redis worked.
+func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int, took time.Duration) {
 	began := time.Now()
 	var repaired, expired int64
 	for len(names) > 0 && ctx.Err() == nil {
@@ -192,16 +233,16 @@ func (j *janitor) repair(ctx context.Context, h home, names []string) (stale int
 		}
 		names = names[n:]
 	}
-	j.metrics.repaired.Add(float64(repaired))
-	j.metrics.expired.Add(float64(expired))
+	j.store.metrics.repaired.Add(float64(repaired))
+	j.store.metrics.expired.Add(float64(expired))
 	if repaired > 0 {
-		j.log.Warn("janitor repaired partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", repaired))
+		j.store.log.Warn("janitor repaired partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", repaired))
 	}
 	return stale, time.Since(began)
 }
 
 // repairSome is one script call; it drops a bounded number of stale entries.
-func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[string] {
+func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []job[string] {
 	return runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
 		c.begin(lua.Repair, h.sh, 2+2*len(names))
 		c.args = append(c.args, h.sh.ready, h.sh.ledger)
@@ -212,12 +253,12 @@ func (j *janitor) repairSome(ctx context.Context, h home, names []string) []job[
 		for _, name := range names {
 			c.args = append(c.args, name)
 		}
-	}, func(calls []*call) { j.run(ctx, j.backend.background, calls) }, nil)
+	}, func(calls []*call) { j.store.run(ctx, j.store.backend.background, calls) }, nil)
 }
 
-// orphans walks the keyspace of one server a page a round for lists and hashes
-// that the active set does not know.
-func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
+// orphans looks for lists and hashes that the active set does not know. It scans
+// the keyspace of one server, one page per round.
+func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
 	at := c.Options().Addr
 	j.mu.Lock()
 	from, failed := j.scan[at], j.failed[at]
@@ -225,7 +266,7 @@ func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
 	if time.Since(failed) < janitorRest {
 		return nil
 	}
-	keys, next, err := c.Scan(ctx, from, partitionKeys(j.prefix), janitorPage).Result()
+	keys, next, err := c.Scan(ctx, from, partitionKeys(j.store.prefix), janitorPage).Result()
 	j.mu.Lock()
 	if err == nil {
 		j.scan[at] = next
@@ -250,12 +291,12 @@ func (j *janitor) orphans(ctx context.Context, c *redis.Client) error {
 	return nil
 }
 
-// unknown are the names that the active set does not hold. One command asks for
-// all, so that the walk costs Redis the same whatever it meets.
-func (j *janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
-	scores, err := j.backend.background.ZMScore(ctx, sh.ready, names...).Result()
+// unknown returns the names that the active set does not hold. It asks for all of
+// them with one command, so that a scan costs Redis the same whatever it finds.
+func (j *Janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
+	scores, err := j.store.backend.background.ZMScore(ctx, sh.ready, names...).Result()
 	if err != nil {
-		return nil // their turn comes again
+		return nil // a later scan finds them again
 	}
 	var missing []string
 	for i, name := range names {

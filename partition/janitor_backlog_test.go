@@ -69,7 +69,7 @@ func TestTheJanitorGoesOnWhileItFindsStalePartitions(t *testing.T) {
 		return n
 	}
 	evals, ranges := calls("evalsha"), calls("zrange")
-	j := newJanitor(s)
+	j := NewJanitor(s)
 	j.round(ctx)
 	pages := 1
 	for ; len(j.backlogs) > 0; pages++ {

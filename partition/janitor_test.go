@@ -3,7 +3,6 @@ package partition_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,29 +10,69 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
-// mended is long enough for a janitor to come by: it makes a round a second.
-const mended = 15 * time.Second
+// repairTimeout is long enough for a janitor to come by: it makes a round a second.
+const repairTimeout = 15 * time.Second
+
+// startJanitor runs the janitor of a store until the test ends.
+func startJanitor(t *testing.T, s *partition.Store) {
+	t.Helper()
+	j := partition.NewJanitor(s)
+	if err := j.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// watchedJanitor is alive if its janitor finds a list that something else made.
+type watchedJanitor struct {
+	*partition.Janitor
+	c *redis.Client
+}
+
+func (j watchedJanitor) Alive(ctx context.Context) error {
+	j.c.RPush(ctx, "sw:{default.0}:q:kart", entry("x"))
+	for j.c.ZScore(ctx, "sw:{default.0}:ready", "kart").Err() != nil {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("the list is not active: %w", err)
+		}
+	}
+	return nil
+}
+
+func TestJanitorFollowsTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
+		server := redistest.Start(t)
+		s := open(t, server.URL(), nil)
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return watchedJanitor{partition.NewJanitor(s.Store), server.Client()}
+	})
+}
 
 // janitors run on stores of their own until the test ends.
 func janitors(t *testing.T, n int, url string, change func(*partition.Policy)) {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
 	for range n {
 		s := open(t, url, change)
 		if _, err := s.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		running.Go(func() { s.Janitor(ctx) })
+		startJanitor(t, s.Store)
 	}
-	t.Cleanup(func() { stop(); running.Wait() })
 }
 
-// Two janitors on one Redis mend everything that other hands and a clock
-// stepping back can leave behind, and count it once.
-func TestJanitorsMendWhatNobodyElseMeets(t *testing.T) {
+// Two janitors on one Redis repair all that other programs and a clock stepping
+// back can leave behind, and count it once.
+func TestJanitorsRepairWhatNoOtherScriptMeets(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c := server.Client()
@@ -64,7 +103,7 @@ func TestJanitorsMendWhatNobodyElseMeets(t *testing.T) {
 		}
 	}
 
-	do("rpush", key("q", "strangers-list"), entry("a"), entry("b"))
+	do("rpush", key("q", "foreign-list"), entry("a"), entry("b"))
 	three("forgotten-list")
 	do("zrem", ready("forgotten-list"), "forgotten-list")
 	do("zadd", ready("member-alone"), 1, "member-alone")
@@ -80,7 +119,7 @@ func TestJanitorsMendWhatNobodyElseMeets(t *testing.T) {
 	do("zadd", ready("leased-far-ahead"), far, "leased-far-ahead")
 	three("healthy")
 	healthy := due("healthy")
-	// What is not ours to mend must not stop it either.
+	// Values and lists that are not Spillway's must not stop the janitor.
 	do("set", key("q", "foreign"), "x")
 	do("zadd", ready("foreign"), 1, "foreign")
 	do("rpush", "sw:{nobody.0}:q:kart", "x")
@@ -88,14 +127,14 @@ func TestJanitorsMendWhatNobodyElseMeets(t *testing.T) {
 
 	janitors(t, 2, server.URL(), func(p *partition.Policy) { p.Shards = 2 })
 	for what, ok := range map[string]func() bool{
-		"a stranger's list is active":       func() bool { return due("strangers-list") > 0 },
-		"a forgotten list is active":        func() bool { return due("forgotten-list") > 0 },
-		"a member alone is forgotten":       func() bool { return due("member-alone") == 0 },
-		"a hash alone is forgotten":         func() bool { return c.Exists(ctx, key("m", "hash-alone")).Val() == 0 },
-		"a due time far ahead is pulled":    func() bool { return due("due-far-ahead") <= now() },
-		"a lease far ahead gets its length": func() bool { d := due("leased-far-ahead"); return d > now() && d < now()+60_000 },
+		"a list that something else made is active": func() bool { return due("foreign-list") > 0 },
+		"a forgotten list is active":                func() bool { return due("forgotten-list") > 0 },
+		"a member alone is forgotten":               func() bool { return due("member-alone") == 0 },
+		"a hash alone is forgotten":                 func() bool { return c.Exists(ctx, key("m", "hash-alone")).Val() == 0 },
+		"a due time far ahead is pulled":            func() bool { return due("due-far-ahead") <= now() },
+		"a lease far ahead gets its length":         func() bool { d := due("leased-far-ahead"); return d > now() && d < now()+60_000 },
 	} {
-		redistest.Until(t, mended, what, ok)
+		redistest.Until(t, repairTimeout, what, ok)
 	}
 	if got := due("healthy"); got != healthy {
 		t.Errorf("a healthy partition was due at %d and is at %d", healthy, got)
@@ -151,7 +190,7 @@ func TestJanitorsExpireWhatNobodyDrains(t *testing.T) {
 		}
 	}
 	want := partition.Ledger{Accepted: 2 * partitions, Expired: 2 * partitions}
-	redistest.Until(t, mended, "everything expired", func() bool {
+	redistest.Until(t, repairTimeout, "everything expired", func() bool {
 		o, err := s.Overview(t.Context(), s.ns)
 		return err == nil && o.Ledger == want && o.Partitions == 0
 	})
@@ -176,7 +215,7 @@ func TestJanitorsLeaveAForgottenLeaseToItsHolder(t *testing.T) {
 	c := server.Client()
 	c.ZRem(t.Context(), "sw:{default.0}:ready", "kart")
 	janitors(t, 1, server.URL(), nil)
-	redistest.Until(t, mended, "it is active again", func() bool {
+	redistest.Until(t, repairTimeout, "it is active again", func() bool {
 		return c.ZScore(t.Context(), "sw:{default.0}:ready", "kart").Err() == nil
 	})
 	other := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
@@ -217,7 +256,7 @@ func TestJanitorsLeaveLongLeasesAndBackOffs(t *testing.T) {
 	c := server.Client()
 	c.RPush(t.Context(), "sw:{default.0}:q:marker", entry("x"))
 	janitors(t, 1, server.URL(), policy)
-	redistest.Until(t, mended, "the janitor came by", func() bool {
+	redistest.Until(t, repairTimeout, "the janitor has made a round", func() bool {
 		return c.ZRem(t.Context(), "sw:{default.0}:ready", "marker").Val() == 1
 	})
 	if after := due(); after != before {
@@ -257,7 +296,7 @@ func TestJanitorsWalkEveryMaster(t *testing.T) {
 		t.Fatalf("the shards are on %d masters, want 3", len(masters))
 	}
 	janitors(t, 1, servers.URL(), policy)
-	redistest.Until(t, mended, "all lists are active", func() bool {
+	redistest.Until(t, repairTimeout, "all lists are active", func() bool {
 		o, err := s.Overview(t.Context(), s.ns)
 		return err == nil && o.Partitions == 8 && o.Ledger == partition.Ledger{Accepted: 8, Buffered: 8}
 	})

@@ -20,38 +20,38 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, unreachable func() int) *metrics {
 	m := &metrics{
 		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "spillway_store_round_trip_seconds", Help: "Time of one pipeline of scripts.",
+			Name: "spillway_store_round_trip_seconds", Help: "Round-trip time of one pipeline of scripts.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_store_errors_total", Help: "Scripts that failed, by what is known of their outcome.",
+			Name: "spillway_store_errors_total", Help: "Script calls that failed, by what is known of their outcome.",
 		}, []string{"class"}),
 		reloads: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_script_reloads_total", Help: "Times Redis had forgotten the scripts.",
+			Name: "spillway_store_script_reloads_total", Help: "Times that Redis had forgotten the scripts and they were sent again.",
 		}),
 		repaired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_janitor_mended_total", Help: "Partitions the janitor repaired.",
+			Name: "spillway_store_janitor_mended_total", Help: "Partitions repaired by the janitor.",
 		}),
 		expired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_janitor_expired_total", Help: "Stale entries the janitor dropped from partitions nobody drained.",
+			Name: "spillway_store_janitor_expired_total", Help: "Stale entries that the janitor expired in partitions that nobody drained.",
 		}),
 		rolledBack: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_store_rolled_back_entries_total",
-			Help: "Accepted entries that vanished together with their account, at least, as far as this process knew of them.",
+			Help: "Accepted entries that a rollback of the store removed together with their ledger: a lower bound, from what this process knew.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_reads_refused_total", Help: "Reads of partitions and ledgers that were refused because too many were under way.",
+			Name: "spillway_store_reads_refused_total", Help: "Reads of partitions and ledgers refused because too many were under way.",
 		}),
 	}
 	m.evicted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillway_store_evicted_entries_total",
-		Help: "Oldest entries that full partitions dropped to make room, by produces of this process.",
+		Help: "Oldest entries evicted from full partitions by produces of this process.",
 	}, []string{"namespace"})
 	for _, class := range []string{"unavailable", "full", "unknown", "unconfirmed", "broken"} {
 		m.errors.WithLabelValues(class)
 	}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_store_unreachable_shards", Help: "Shards whose server cannot be reached: what belongs to them is refused at once.",
+		Name: "spillway_store_unreachable_shards", Help: "Shards whose server is unreachable; operations on them are refused at once.",
 	}, func() float64 { return float64(unreachable()) }))
 	reg.MustRegister(m.roundTrip, m.errors, m.reloads, m.repaired, m.expired, m.rolledBack, m.refused, m.evicted)
 	return m

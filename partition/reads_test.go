@@ -42,7 +42,7 @@ func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 			}
 		})
 	}
-	redistest.Until(t, mended, "reads are refused", func() bool { return refused.Load() > 400 })
+	redistest.Until(t, repairTimeout, "reads are refused", func() bool { return refused.Load() > 400 })
 
 	for range 20 {
 		if _, err := s.Check(t.Context()); err != nil {

@@ -38,10 +38,8 @@ func attend(t *testing.T, url string, change func(*partition.Config)) *attended 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.Janitor(ctx) })
-	t.Cleanup(func() { stop(); running.Wait(); _ = s.Close() })
+	t.Cleanup(func() { _ = s.Close() })
+	startJanitor(t, s)
 	return &attended{&site{s, t, s.Namespace("default")}, reg, logs}
 }
 

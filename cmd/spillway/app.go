@@ -34,7 +34,7 @@ import (
 //
 //	(6) watch: asks the store every second whether it can be used; both ports'
 //	    /readyz say what it heard last
-//	(7) janitor: mends what no script meets
+//	(7) janitor: repairs what no other script meets
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
 // Stop ends it all in the order that its comment gives.
@@ -42,6 +42,7 @@ type App struct {
 	cfg     *Config
 	log     *zap.Logger
 	store   *partition.Store
+	janitor *partition.Janitor
 	drain   *drain.Drainer // with its sinks; nil under --role ingest
 	ingest  *ingest.Server // nil under --role drain
 	admin   *admin
@@ -49,7 +50,7 @@ type App struct {
 	watch   *watch
 	failed  chan error // what ended a server that nobody stopped
 	workers sync.WaitGroup
-	cancel  context.CancelFunc // ends watch and janitor
+	cancel  context.CancelFunc // ends watch
 	running bool               // Start went through
 
 	stopping sync.Once
@@ -79,6 +80,7 @@ func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
 	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: policies}, reg, log.Named("store")); err != nil {
 		return nil, cfg.locate(err)
 	}
+	a.janitor = partition.NewJanitor(a.store)
 	a.watch = newWatch(a.store, reg, log)
 	if err := a.build(reg, known); err != nil {
 		if a.drain != nil {
@@ -188,7 +190,7 @@ func (a *App) start(ctx context.Context) error {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel, a.running = cancel, true
 	a.workers.Go(func() { a.watch.run(background) })
-	a.workers.Go(func() { a.store.Janitor(background) })
+	a.report("janitor", a.janitor.Start(ctx))
 	if a.drain != nil {
 		a.drain.Start()
 	}
@@ -275,6 +277,7 @@ func (a *App) stop(ctx context.Context) error {
 	step("finish admin requests", a.admin.Shutdown(ctx))
 	a.cancel()
 	a.workers.Wait()
+	step("stop janitor", a.janitor.Stop(context.WithoutCancel(ctx))) // the store closes next
 	step("close store", a.store.Close())
 	err := errors.Join(errs...)
 	if a.running {
