@@ -1,35 +1,35 @@
 -- claim: lease the oldest entries of several partitions of one shard.
 --
--- Only a partition that is due is given out: one that another drainer holds is
--- due when its lease lapses. Stale entries at the old end are dropped first. A
--- range that was presented before and not settled is presented again along the
--- same cuts; else the lease covers one batch, and further ones while they are full.
--- The entries stay in the list until they are settled: a lease is fields in a
--- hash. Every partition has its own answer, in the order of the call; a foreign
--- value under the keys of one concerns that one only.
+-- Only a partition that is due gets a lease. A partition that another drainer holds
+-- is due when that lease lapses. Stale entries at the old end expire first. A range
+-- that was presented before and not settled is presented again with the same batch
+-- ends (cuts); otherwise the lease covers one batch, and further batches that are full.
+-- The entries stay in the list until a commit settles them: a lease is only fields
+-- in a hash. Every partition has its own answer, in the order of the call. A foreign
+-- value under the keys of one partition affects that partition only.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2] hash      the shard's ledger
 -- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
--- ARGV[1] string    token of the leases, never used before; it begins with how long they last, ms, and a dot
--- ARGV[2] int       entries a batch, at most
--- ARGV[3] int       batches a lease, at most
--- ARGV[4] bytes     entries that the call reads, at most, though never less than one; an entry counts as
---                   512 bytes at least
+-- ARGV[1] string    token of the leases, never used before: their length in ms, a dot, a random text
+-- ARGV[2] int       most entries of a batch
+-- ARGV[3] int       most batches of a lease
+-- ARGV[4] bytes     entries that the call reads at most, but never less than one entry; an entry counts
+--                   as at least 512 bytes
 -- ARGV[5] ms        max age of an entry
 -- ARGV[6] int       entries that make a full batch, at most the capacity
 -- ARGV[7..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}   an answer for each partition, the values of one of these:
 -- RETURNS 0, due             not due before that time; due 0 = not active
--- RETURNS 1, expired         no lease: everything, or all that one call may drop, was stale
+-- RETURNS 1, expired         no lease: all entries were stale, or as many as one call may drop
 -- RETURNS 2, expired, from, attempt, done, n, entry...  leased: sequence of the first entry, number of this
---                            presentation, what the sink has accepted of it (0 and 1 an entry; empty = nothing),
---                            and the n entries of its only batch
+--                            presentation, what the sink has accepted (one 0 or 1 per entry; empty = nothing),
+--                            and the n entries of the only batch
 -- RETURNS 4, expired, from, attempt, done, n, batch...  leased: the same, and n batches, each an array of entries
--- RETURNS 3                  not looked at: the call has read as much as it may
--- RETURNS text               refused, with Redis's words; nothing was written
+-- RETURNS 3                  skipped: the call has read as much as it may
+-- RETURNS text               refused, with the error of Redis; nothing was written
 --
--- USES whole, int, time, lease_of, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+-- USES whole, int, time, lease_of, end_lease, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
 local min, max, floor = math.min, math.max, math.floor
 local ready, ledger, token = KEYS[1], KEYS[2], ARGV[1]
 local batch, batches, size = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
@@ -52,7 +52,7 @@ local result = { now }
 local room = size -- bytes that the call may still read
 local read = false
 
--- spend takes the size of what was read off the room.
+-- spend subtracts the size of entries that were read from the room.
 local function spend(entries)
   read = true
   for i = 1, #entries do
@@ -60,9 +60,9 @@ local function spend(entries)
   end
 end
 
--- read_on appends entries to list until it holds count, those from position base on.
--- It stops at the end of the partition's list and, unless it is to read them all,
--- of the room. Returns true at the end of the list.
+-- read_on appends entries from position base on to list until it holds count of them.
+-- It stops at the end of the partition's list and, unless all is true, where the room
+-- ends. Returns true at the end of the list.
 local function read_on(q, list, base, count, bound, all)
   while #list < count and (all or room >= bound) do
     local want = count - #list
@@ -86,8 +86,8 @@ local function answer(code, value)
   result[n + 1], result[n + 2] = code, value
 end
 
--- leased answers with a lease. Few entries are values of the reply itself, for Redis
--- asks each array in it seven times whether it is one.
+-- leased answers with a lease. A batch of few entries is not an array but values of the
+-- reply itself: Redis checks each array seven times when it converts a reply.
 local function leased(expired, from, attempt, done, list)
   local n, code = #result, 4
   if #list == 1 and #list[1] <= 8 then
@@ -100,8 +100,8 @@ local function leased(expired, from, attempt, done, list)
   end
 end
 
--- lease_fresh leases the first batch of a partition that nobody held, whose entries
--- were all read and are as many as its hash says: what nearly every claim meets.
+-- lease_fresh leases the first batch of a partition without a range, whose list is as
+-- long as its hash says. This is the path of nearly every claim.
 local function lease_fresh(name, m, head, to, chunk)
   redis.call('HSET', m, 'token', token, 'from', head, 'to', to)
   shard.due[#shard.due + 1] = lapse
@@ -113,14 +113,14 @@ local function claim(name, q, m, due)
   if not due or due > now then
     return answer(0, due or 0)
   elseif read and room < 512 * batch + 4096 then
-    return answer(3) -- a batch of small entries would hardly fit, and take many reads
+    return answer(3) -- too little room even for a batch of small entries
   end
   local v = redis.pcall('HMGET', m, 'head', 'tail', 'to', 'big', 'done')
   if v.err then
     return v.err
   end
   local head, tail = whole(v[1], 0), whole(v[2], 0)
-  -- Nobody knows how large the entries of a list without its hash are.
+  -- The size of the entries of a list without its hash is unknown.
   local bound = max(512, whole(v[4] or head and tail and 4096 or 65536, 1) or 65536)
   if read and bound > room then
     return answer(3)
@@ -134,7 +134,7 @@ local function claim(name, q, m, due)
   spend(chunk)
   local length = (#chunk < step or read_on(q, chunk, 0, batch, bound, false)) and #chunk or redis.call('LLEN', q)
   if #chunk < min(batch, length) and not first then
-    return answer(3) -- a batch is not cut short because others came before it
+    return answer(3) -- a batch must not be smaller because others came before it
   end
   if length > 0 then
     trim_first(shard, q)
@@ -154,17 +154,17 @@ local function claim(name, q, m, due)
     adopt(shard, m, p, length, true)
   end
   if length == 0 then
-    die(shard, name, q, m, p.tail or 0)
+    end_partition(shard, name, q, m, p.tail or 0)
     return answer(1, 0)
   end
   local expired, more
   local known = #chunk
   chunk, expired, more = drop_stale(shard, q, p, chunk, max(step, min(64, floor(size / bound))), now - max_age)
   if expired >= known then
-    spend(chunk) -- it read further
+    spend(chunk) -- drop_stale has read further entries
   end
   if p.head == p.tail then
-    die(shard, name, q, m, p.tail)
+    end_partition(shard, name, q, m, p.tail)
     return answer(1, expired)
   end
   if p.done ~= done_before then
@@ -174,7 +174,7 @@ local function claim(name, q, m, due)
     redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
   end
   if more then
-    redis.call('HDEL', m, 'token', 'from')
+    end_lease(m)
     shard.due[#shard.due + 1] = now
     shard.due[#shard.due + 1] = name
     return answer(1, expired)
@@ -191,9 +191,9 @@ local function claim(name, q, m, due)
   if held and p.to <= head then
     held = false
   end
-  -- add_batch adds a batch of count entries, of which the first are in chunk when
-  -- it is the first batch. It stops early where the room ends, but a range that
-  -- was given out before is given out whole: it fitted into a call then.
+  -- add_batch adds a batch of count entries; chunk holds the first entries of the first
+  -- batch. The batch is smaller where the room ends, but a range that was presented
+  -- before is read whole: it fitted into a call then.
   local function add_batch(count)
     local entries = {}
     if to == head then
@@ -239,7 +239,7 @@ local function claim(name, q, m, due)
   end
   put('from', head)
   put('to', to)
-  if #cuts > 1 and not (held and p.cuts) then -- cuts before from are ignored
+  if #cuts > 1 and not (held and p.cuts) then -- a claim ignores cuts before from
     put('cuts', table.concat(cuts, ' '))
   end
   redis.call('HSET', m, unpack(set))

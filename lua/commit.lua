@@ -1,9 +1,9 @@
 -- commit: settle the oldest part of leased ranges, once, for several partitions of one shard.
 --
--- Only the holder of the token commits, and only from where the range stands,
--- so repeating a commit whose outcome is unknown counts nothing twice. Entries
--- that an overflow evicted while they were out are taken back from evicted:
--- reclaimed. The commit that gives entries up writes their dead letters. Every
+-- Only the holder of the token can commit, and only from the beginning of the range.
+-- So a commit with an unknown outcome can be repeated, and counts nothing twice.
+-- Entries that were evicted while they were leased count as reclaimed: they come off
+-- the evicted ones. The commit also writes the dead letters of dead entries. Every
 -- partition has its own answer, in the order of the call.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
@@ -12,19 +12,19 @@
 --                   is the list of the shard's dead letters, oldest first, where the call brings any
 -- ARGV[1] int       entries that make a full batch, at most the capacity
 -- ARGV[2] ms        linger
--- ARGV[3] int       dead letters kept, at most
--- ARGV[4] bytes     dead letters kept, at most; the newest is kept whatever its size
--- ARGV[5..] bytes   of each partition: its name, the member of KEYS[1], each name once; token of the lease; first
---                   sequence to settle; one after the last; of these expired; dead, the others are
---                   delivered; then as many dead letters as are dead
+-- ARGV[3] int       most dead letters kept
+-- ARGV[4] bytes     most bytes of dead letters kept; the newest is kept whatever its size
+-- ARGV[5..] bytes   of each partition: its name, the member of KEYS[1], each name once; token of the lease;
+--                   first sequence to settle; one after the last; how many of these expired; how many
+--                   are dead, the others are delivered; then one dead letter per dead entry
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
 -- RETURNS 0          gone: the token does not hold the partition
 -- RETURNS 1          settled
 -- RETURNS 2          settled before; nothing was written
--- RETURNS 3, from    refused: the range stands at from
--- RETURNS text       refused, with Redis's words; nothing was written
+-- RETURNS 3, from    refused: the range begins at from
+-- RETURNS text       refused, with the error of Redis; nothing was written
 --
--- USES whole, time, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale
+-- USES whole, time, end_range, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local full, linger = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local max_dead, max_dead_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1)
@@ -54,7 +54,7 @@ local now = shard.now
 local dead = letters > 0 and KEYS[#KEYS]
 local kept = dead and redis.pcall('LLEN', dead) -- a number, or the error of a foreign value
 if type(kept) == 'number' and kept ~= shard.was.dead_count then
-  -- Something else added or removed letters: their size is that of some, times all.
+  -- Something other than Spillway added or removed letters: estimate their size from ten.
   local some = redis.call('LRANGE', dead, 0, 9)
   local bytes = 0
   for i = 1, #some do
@@ -64,9 +64,9 @@ if type(kept) == 'number' and kept ~= shard.was.dead_count then
   shard.add.dead_count = kept - shard.was.dead_count
 end
 
--- bury writes dead letters, n from ARGV[first] on, and drops the oldest beyond the
--- bounds: 100 more than it writes at most, so that a lowered bound holds up nobody.
-local function bury(first, n)
+-- write_letters writes n dead letters from ARGV[first] on, and drops the oldest beyond
+-- the bounds: at most 100 more than it writes, so a lowered bound does not block Redis.
+local function write_letters(first, n)
   local add = shard.add
   for i = first, first + n - 1 do
     redis.call('RPUSH', dead, ARGV[i])
@@ -85,8 +85,8 @@ local function bury(first, n)
   end
 end
 
--- rest_due is when the rest of a partition is due: at once when it is a full batch
--- (at the back of the queue, so a hot partition starves nobody), else when its
+-- rest_due is when the rest of a partition is due: now when it is a full batch (behind
+-- all that are due already, so a busy partition starves no other), otherwise when its
 -- oldest entry has waited for the linger.
 local function rest_due(q, p)
   if p.tail - p.head >= full or p.big and p.big > 65536 then
@@ -116,11 +116,11 @@ local function commit(at, q, m)
     return kept.err
   end
   if ARGV[at + 2] == v[4] and v[4] == v[2] and ARGV[at + 3] == v[5] and v[5] == v[3] and hi - lo == length and buried == 0 then
-    -- What nearly every commit meets where partitions are small: all that there is is done.
+    -- The path of nearly every commit of small partitions: it settles all entries.
     local add = shard.add
     add.delivered = add.delivered + delivered
     add.expired = add.expired + expired
-    die(shard, name, q, m, hi)
+    end_partition(shard, name, q, m, hi)
     return 1
   end
   local p = read_meta(m)
@@ -129,7 +129,7 @@ local function commit(at, q, m)
     if length > 0 then
       adopt(shard, m, p, length, redis.call('ZSCORE', ready, name))
     else
-      die(shard, name, q, m, 0)
+      end_partition(shard, name, q, m, 0)
     end
     return 0
   end
@@ -137,7 +137,7 @@ local function commit(at, q, m)
   local changed = reconcile(shard, p, length, true)
   if p.head == p.tail then
     trim_first(shard, q)
-    die(shard, name, q, m, p.tail)
+    end_partition(shard, name, q, m, p.tail)
     return 0
   end
   local standing = p.from and p.to
@@ -167,10 +167,10 @@ local function commit(at, q, m)
   end
   if buried > 0 then
     trim_first(shard, q)
-    bury(at + 6, buried)
+    write_letters(at + 6, buried)
   end
   if empty then
-    die(shard, name, q, m, p.tail)
+    end_partition(shard, name, q, m, p.tail)
     return 1
   end
   trim_first(shard, q)
@@ -178,7 +178,7 @@ local function commit(at, q, m)
   p.expired = p.expired + expired
   if hi == p.to then
     redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
-    redis.call('HDEL', m, 'from', 'to', 'cuts', 'attempt', 'done', 'token')
+    end_range(m)
     shard.due[#shard.due + 1] = rest_due(q, p)
     shard.due[#shard.due + 1] = name
   else

@@ -103,13 +103,13 @@ func TestWhatTheSinkTookOfALostRangeIsNotSaidOfAnother(t *testing.T) {
 	})
 }
 
-// A server that takes no writes answers the call with its refusal, so that the client
-// leaves it: an answer that only held the words would keep it there.
-func TestProduceAnswersWithARefusalOfTheServer(t *testing.T) {
+// An error of the server must be the reply of the call, because the client drops its
+// connection to a replica then. It does not, where the error is inside an answer.
+func TestProduceRepliesWithTheErrorOfAServerThatTakesNoWrites(t *testing.T) {
 	several(t, 2, func(t *testing.T, g group) {
 		keys, argv := g.produceCall(1)
 		refusing := *lua.Produce
-		refusing.Source = strings.ReplaceAll(refusing.Source, "redis.pcall('HSET'", "({ pcall = function() return { err = 'READONLY replica' } end }).pcall('HSET'")
+		refusing.Source = strings.ReplaceAll(refusing.Source, "create_meta(redis.pcall", "create_meta(function() return { err = 'READONLY replica' } end")
 		reply, err := g[0].try(&refusing, keys, argv...)
 		if err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
 			t.Errorf("got %v, %v; want the refusal as the answer", reply, err)

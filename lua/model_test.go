@@ -10,13 +10,13 @@ import (
 // The rules of DESIGN.md once more, in Go, on plain slices. After every random
 // step the replies, and everything the scripts keep in Redis, must be the same.
 type model struct {
-	now      int64 // µs
-	capacity int64
-	full     int64
-	most     int
-	active   int // partitions, as a produce call counts them
-	parts    map[string]*modelPart
-	ledger   map[string]int64
+	now       int64 // µs
+	capacity  int64
+	full      int64
+	maxActive int
+	active    int // partitions, as a produce call counts them
+	parts     map[string]*modelPart
+	ledger    map[string]int64
 }
 
 type modelPart struct {
@@ -51,12 +51,12 @@ func (p *modelPart) dropRange() {
 	p.from, p.to, p.cuts, p.cutsField, p.attempt, p.done, p.token = 0, 0, nil, "", absentAttempt, "", ""
 }
 
-func (m *model) die(p *modelPart) {
+func (m *model) end(p *modelPart) {
 	m.ledger["high_water"] = max(m.ledger["high_water"], p.tail)
 	*p = modelPart{}
 }
 
-func (m *model) born(p *modelPart, length int64) {
+func (m *model) create(p *modelPart, length int64) {
 	*p = modelPart{
 		entries: p.entries, active: p.active, due: p.due, known: true,
 		head: max(m.now, m.ledger["high_water"]),
@@ -82,10 +82,10 @@ func (p *modelPart) keepDone(from int64) {
 	}
 }
 
-// heal is I1: what others took is lost, what they brought is accepted. What the
+// reconcile is I1: what others took is lost, what they brought is accepted. What the
 // sink had accepted of the range is delivered whatever became of it; while a
 // lease goes on and nothing vanished, its holder says so.
-func (m *model) heal(p *modelPart, leased bool) {
+func (m *model) reconcile(p *modelPart, leased bool) {
 	if p.lacks != "" {
 		*p = modelPart{entries: p.entries, active: p.active, due: p.due}
 	}
@@ -105,7 +105,7 @@ func (m *model) heal(p *modelPart, leased bool) {
 		if !p.active {
 			m.ledger["accepted"] += n
 		}
-		m.born(p, n)
+		m.create(p, n)
 		p.big = true
 	case p.tail-p.head > n:
 		missing := p.tail - p.head - n
@@ -116,23 +116,23 @@ func (m *model) heal(p *modelPart, leased bool) {
 			p.from = max(p.from, p.head)
 		}
 		if n == 0 {
-			m.die(p)
+			m.end(p)
 		}
 	default:
 		m.ledger["accepted"] += n - (p.tail - p.head)
 		p.tail = p.head + n
 		if n == 0 {
-			m.die(p)
+			m.end(p)
 		}
 	}
 }
 
-// rearm says when the rest is due: at once when it is a full batch or no entry,
+// scheduleRest says when the rest is due: at once when it is a full batch or no entry,
 // else when its oldest entry has waited for the linger.
-func (m *model) rearm(p *modelPart) {
+func (m *model) scheduleRest(p *modelPart) {
 	p.active, p.due = true, m.ms()
 	if len(p.entries) == 0 {
-		m.die(p)
+		m.end(p)
 	} else if ms, ok := written(p.entries[0]); ok && int64(len(p.entries)) < m.full {
 		p.due = max(m.ms(), min(m.ms(), ms)+modelLinger)
 	}
@@ -184,7 +184,7 @@ func (m *model) beginProduce() {
 func (m *model) produce(p *modelPart, entries []string) []any {
 	k, before, held := int64(len(entries)), int64(len(p.entries)), false
 	if before == 0 {
-		if m.active >= m.most && !(p.known && p.active) {
+		if m.active >= m.maxActive && !(p.known && p.active) {
 			return []any{int64(0)}
 		}
 		if !(p.known && p.active) {
@@ -194,10 +194,10 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 		if p.known {
 			tail = p.tail
 			mark := m.ledger["high_water"]
-			m.heal(p, false)
+			m.reconcile(p, false)
 			m.ledger["high_water"] = mark
 		}
-		m.born(p, 0)
+		m.create(p, 0)
 		p.head = max(p.head, tail)
 		p.tail, p.birth = p.head, p.head
 		p.active, p.due = true, m.ms()+modelLinger
@@ -208,7 +208,7 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 			m.active++
 		}
 		held = p.to != 0
-		m.born(p, before+k-max(0, before+k-m.capacity))
+		m.create(p, before+k-max(0, before+k-m.capacity))
 		p.tail -= k // added below
 		p.head -= max(0, before+k-m.capacity)
 		p.big = true
@@ -222,7 +222,7 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 		p.head += evicted
 		m.ledger["evicted"] += evicted
 		if p.tail-p.head != int64(len(p.entries)) {
-			m.heal(p, p.from != 0)
+			m.reconcile(p, p.from != 0)
 		}
 	}
 	depth := int64(len(p.entries))
@@ -239,13 +239,13 @@ func (m *model) claim(p *modelPart, token string, batch, batches, fits int64) []
 	} else if p.due > m.ms() {
 		return []any{int64(0), p.due}
 	}
-	m.heal(p, false)
+	m.reconcile(p, false)
 	if !p.known {
 		return []any{int64(1), int64(0)}
 	}
 	expired := m.dropStale(p)
 	if len(p.entries) == 0 {
-		m.die(p)
+		m.end(p)
 		return []any{int64(1), expired}
 	}
 	reply := []any{int64(2), expired, p.head, int64(1), ""}
@@ -293,7 +293,7 @@ func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, d
 	if p.token == "" || p.token != token {
 		return []any{int64(0)}
 	}
-	m.heal(p, true)
+	m.reconcile(p, true)
 	switch {
 	case !p.known || p.from == 0:
 		return []any{int64(0)}
@@ -319,7 +319,7 @@ func (m *model) commit(p *modelPart, token string, lo, hi, delivered, expired, d
 	}
 	if hi == p.to {
 		p.dropRange()
-		m.rearm(p)
+		m.scheduleRest(p)
 	} else {
 		p.from = hi
 		p.keepDone(hi)
@@ -364,7 +364,7 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	if p.done != "" && p.token != "" && !leased {
 		p.token, p.from = "", 0 // it lapsed
 	}
-	m.heal(p, leased)
+	m.reconcile(p, leased)
 	if !p.known {
 		return []any{mended, int64(0)}
 	}
@@ -385,7 +385,7 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	}
 	expired := m.dropStale(p)
 	if len(p.entries) == 0 {
-		m.die(p)
+		m.end(p)
 	}
 	return []any{mended, expired}
 }

@@ -1,19 +1,19 @@
 -- permission_probe: try every command that a store needs, and leave nothing behind.
 --
--- Redis does not roll back: a script whose user may run its first write but not
--- its second is left half done. So a store asks this once, before the others.
--- The partition is one that no caller can name. Commands of the other scripts
--- come first, then those that the store sends by itself.
+-- Redis does not roll back: a script whose user may run its first write but not its
+-- second is left half done. So a store runs this script before all others. Its
+-- partition has a name that no caller can use. It tries the commands of the other
+-- scripts first, then the commands that the store sends without a script.
 --
--- KEYS[1] list      entries of the canary's partition
+-- KEYS[1] list      entries of the probe's partition
 -- KEYS[2] zset      active partitions of the shard
--- KEYS[3] hash      the canary's sequences
+-- KEYS[3] hash      the probe's sequences
 -- KEYS[4] hash      the shard's ledger
 -- KEYS[5] list      the shard's dead letters
--- KEYS[6] string    result of the canary's idempotent produce
+-- KEYS[6] string    result of the probe's idempotent produce
 -- ARGV[1] string    partition name, the member of KEYS[2]
--- RETURNS {now, 0}                  every command may run
--- RETURNS {now, 1, command, error}  that command may not, and why
+-- RETURNS {now, 0}                  the user may run every command
+-- RETURNS {now, 1, command, error}  the first command that failed, and its error
 --
 -- USES time
 local q, ready, m, ledger, dead, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -28,7 +28,7 @@ local function try(command, ...)
   end
 end
 
-try('DEL', q, m, seen) -- nothing is written that cannot be taken away again
+try('DEL', q, m, seen) -- what cannot be deleted again must not be written
 try('ZREM', ready, partition)
 if refused then
   return { now, 1, refused.command, refused.err }

@@ -1,10 +1,10 @@
 -- produce: append entries to several partitions of one shard and keep the newest of each.
 --
 -- For each partition: LLEN, RPUSH, and LPOP of the oldest entries beyond the
--- capacity. A new partition becomes active, due after the linger; a full batch
--- is due at once, unless a range of the partition is leased or waits for a
--- retry. Every partition has its own answer, in the order of the call; what is
--- refused concerns that partition only. One that comes twice is served twice.
+-- capacity. A new partition becomes active and is due after the linger. A full batch
+-- is due now, unless a range of the partition is leased or waits for a retry. Every
+-- partition has its own answer, in the order of the call; a refusal affects that
+-- partition only. A partition that appears twice is served twice.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2] hash      the shard's ledger
@@ -16,16 +16,16 @@
 -- ARGV[4] int       active partitions the shard may have
 -- ARGV[5] ms        how long the result of an idempotent call is kept
 -- ARGV[6] bytes     the largest entry of the call
--- ARGV[7] int       where in the key of its list a partition's name begins, the member of KEYS[1]
--- ARGV[8..] bytes   of each partition: how many entries, 1 or more, with a minus where it has the result of an
---                   idempotent call; then so many encoded entries, oldest first
+-- ARGV[7] int       position in a list's key where the partition's name begins, the member of KEYS[1]
+-- ARGV[8..] bytes   of each partition: how many entries, 1 or more, negative where it has a third key for the
+--                   result of an idempotent call; then that many encoded entries, oldest first
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
--- RETURNS 0                            refused: a new partition too many; nothing was written
+-- RETURNS 0                            refused: one new partition too many; nothing was written
 -- RETURNS 1, accepted, evicted, depth  appended
 -- RETURNS 2, accepted, evicted, depth  the result of the first call under the key
--- RETURNS text                         refused, with Redis's words; nothing was written
+-- RETURNS text                         refused, with the error of Redis; nothing was written
 --
--- USES whole, int, time, open_shard, close_shard, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt
+-- USES whole, int, time, end_range, open_shard, close_shard, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt
 local ready, ledger = KEYS[1], KEYS[2]
 local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
 local max_active, keep, largest, name_at = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0), whole(ARGV[7], 1)
@@ -51,8 +51,8 @@ local active = redis.call('ZCARD', ready)
 local now, add, due = shard.now, shard.add, shard.due
 local result = { now }
 
--- Numbers of 13 and 16 digits that many partitions are given are written out once.
-local birth = math.max(shard.now_us, shard.mark)
+-- Numbers of 13 and 16 digits that many partitions get are formatted once.
+local birth = math.max(shard.now_us, shard.high_water)
 local birth_text, due_text, tail_texts = int(birth), int(now + linger), {}
 
 local function answer(code, accepted, evicted, depth)
@@ -60,9 +60,9 @@ local function answer(code, accepted, evicted, depth)
   result[n + 1], result[n + 2], result[n + 3], result[n + 4] = code, accepted, evicted, depth
 end
 
--- note_size keeps the size of a partition's largest entry where it is not small: claims
--- ask for it before they read.
-local function note_size(m, first, k)
+-- keep_largest stores the size of a partition's largest entry where it is beyond 4 KiB.
+-- A claim needs it before it reads.
+local function keep_largest(m, first, k)
   local big = whole(redis.call('HGET', m, 'big'), 4096) or 4096
   local old = big
   for i = first, first + k - 1 do
@@ -73,9 +73,9 @@ local function note_size(m, first, k)
   end
 end
 
--- refuse is asked what a partition's first write was refused for. That a server takes no
--- writes (it is full, a replica, has a disk that fails) concerns the whole call,
--- and the client must see it as the answer: it leaves a replica by it.
+-- refuse takes the error of a partition's first write. An error of the server (it is
+-- full, a replica, its disk fails) refuses the whole call: the client must see it as
+-- the reply, because it drops its connection to a replica then.
 local server_refuses
 local function refuse(words)
   if not shard.wrote and not string.find(words, '^WRONGTYPE') and not string.find(words, '^ERR ') then
@@ -84,8 +84,8 @@ local function refuse(words)
   return words
 end
 
--- append serves one partition: k entries from ARGV[first] on. It returns Redis's
--- words where it is refused.
+-- append serves one partition: k entries from ARGV[first] on. It returns the error of
+-- Redis where it is refused.
 local function append(q, m, seen, first, k)
   if seen then
     local stored = redis.pcall('GET', seen)
@@ -100,13 +100,13 @@ local function append(q, m, seen, first, k)
     end
   end
 
-  -- What can be refused comes first, the write that a full store refuses too.
+  -- All that can be refused comes first, also the write that a full store refuses.
   local before = redis.pcall('LLEN', q)
   if type(before) == 'table' then
     return before.err
   end
   local last -- the new tail
-  local arm, headless = false, false
+  local complete, headless = false, false
   local born = before == 0
   if born then
     local old = redis.pcall('HGET', m, 'tail')
@@ -137,13 +137,14 @@ local function append(q, m, seen, first, k)
       tail_text = int(last)
       tail_texts[k] = tail_text
     end
-    local written = redis.pcall('HSET', m, 'head', head_text, 'tail', tail_text, 'birth', head_text)
+    local written = create_meta(redis.pcall, m, head_text, tail_text)
     if type(written) == 'table' then
       return refuse(written.err)
     end
     if written < 3 then
-      -- Its entries were removed by something else. They are lost, and it is born anew.
-      redis.call('HDEL', m, 'settled', 'expired', 'big', 'from', 'to', 'cuts', 'attempt', 'done', 'token')
+      -- Something other than Spillway removed the list. Its entries are lost, and the
+      -- partition begins anew.
+      end_range(m, 'settled', 'expired', 'big')
       if vanished then
         reconcile(shard, { head = head, tail = tail, settled = 0, to = whole(v[3], 0), done = v[4] or nil }, 0, false)
       end
@@ -154,13 +155,13 @@ local function append(q, m, seen, first, k)
       if type(held) == 'table' then
         return held.err
       end
-      arm = held == 0
+      complete = held == 0
     end
     last = redis.pcall('HINCRBY', m, 'tail', seen and k or ARGV[first - 1])
     if type(last) == 'table' then
       return refuse(last.err)
     end
-    headless = last == k -- the hash, or its tail, was not there, though the list is
+    headless = last == k -- the list is there, but not the hash, or not its tail
   end
 
   shard.wrote = true
@@ -177,7 +178,7 @@ local function append(q, m, seen, first, k)
   if depth > capacity then
     evicted = depth - capacity
     depth = capacity
-    -- LPOP copies what it takes into Lua, so more than a handful is trimmed.
+    -- LPOP copies what it removes into Lua, so beyond four entries LTRIM is cheaper.
     if evicted == 1 then
       redis.call('LPOP', q)
     elseif evicted <= 4 then
@@ -191,7 +192,7 @@ local function append(q, m, seen, first, k)
       if type(head) == 'table' or head == evicted then
         headless = true -- a hash that lacks its head is a lost hash
       elseif last - head ~= depth then
-        -- I1 comes free here: head and tail are both at hand.
+        -- Checking I1 costs nothing here: head and tail are known.
         local p = read_meta(m, evicted)
         if p.head then
           reconcile(shard, p, depth, p.from)
@@ -211,7 +212,7 @@ local function append(q, m, seen, first, k)
     local known = redis.call('ZSCORE', ready, name)
     adopt(shard, m, {}, depth, true)
     if not known then
-      -- Something else made the list: what it held before this call is accepted now.
+      -- Something other than Spillway made the list: the entries from before are accepted now.
       add.accepted = add.accepted + before
       due[#due + 1] = now
       due[#due + 1] = name
@@ -219,13 +220,13 @@ local function append(q, m, seen, first, k)
     end
   end
   if largest > 4096 then
-    note_size(m, first, k)
+    keep_largest(m, first, k)
   end
 
   if born then
     due[#due + 1] = depth >= full and now or due_text
     due[#due + 1] = string.sub(q, name_at)
-  elseif arm then
+  elseif complete then
     due[#due + 1] = now
     due[#due + 1] = string.sub(q, name_at)
   end

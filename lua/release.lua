@@ -1,20 +1,20 @@
--- release: give leases of several partitions of one shard back; what is left of
--- their ranges waits, and is presented again along the same cuts.
+-- release: end leases of several partitions of one shard; what is left of their
+-- ranges waits, and is presented again with the same batch ends.
 --
--- The first write is HDEL, which a full store does not refuse. Every partition
--- has its own answer, in the order of the call.
+-- The first write is HDEL, which a full store does not refuse. Every partition has
+-- its own answer, in the order of the call.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2..] hash    of each partition: its sequences and range
 -- ARGV[1..] string  of each partition: its name, the member of KEYS[1], each name once; token of the lease; ms
---                   it waits; presentations made, -1 = this one did not take place; what the sink
---                   has accepted of the range, 0 and 1 an entry, the last for its last; empty = what is known
+--                   it waits; presentations so far, -1 = the last one did not happen; what the sink has
+--                   accepted, one 0 or 1 per entry, the last for the end of the range; empty = keep what is stored
 -- RETURNS {now, answer...}  an answer for each partition, one of these:
 -- RETURNS 0     gone: the token does not hold the partition
 -- RETURNS 1     released
--- RETURNS text  refused, with Redis's words; nothing was written
+-- RETURNS text  refused, with the error of Redis; nothing was written
 --
--- USES whole, time, keep_done, write_done
+-- USES whole, time, end_lease, keep_done, write_done
 local ready = KEYS[1]
 local partitions = #KEYS - 1
 local bad = partitions < 1 or #ARGV ~= 5 * partitions
@@ -42,7 +42,7 @@ local function release(name, m, token, delay, attempt, done)
     attempt = math.max(0, tonumber(held[2] or 1) - 1)
   end
   local from, to = tonumber(held[3]), tonumber(held[4])
-  redis.call('HDEL', m, 'token', 'from')
+  end_lease(m)
   redis.call('HSET', m, 'attempt', attempt)
   if done ~= '' then
     write_done(m, keep_done(done, to, from))

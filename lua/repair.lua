@@ -1,23 +1,23 @@
--- repair: repair partitions of one shard for the janitor, and drop what went stale in them.
+-- repair: repair partitions of one shard for the janitor, and expire their stale entries.
 --
--- Repairs: a list the active set does not know, a member without a list, a list
--- without its hash, counts that something else changed, and a due time that a
--- clock stepping back left too far ahead. Stale entries are dropped only where
--- nobody holds a lease, so partitions that no drainer looks at age honestly.
+-- It repairs a list that the active set does not know, a member without a list, a
+-- list without its hash, counts that something other than Spillway changed, and a due
+-- time that a clock stepping back left too far ahead. It expires stale entries only
+-- where nobody holds a lease, so entries expire in partitions that nobody drains, too.
 -- Every partition has its own answer, in the order of the call.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2] hash      the shard's ledger
 -- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
 -- ARGV[1] ms        max age of an entry
--- ARGV[2] ms        a due time further ahead than this is wrong; but that of a lease may be
---                   ahead by its length, that of a range which waits for a retry by the max age
+-- ARGV[2] ms        a due time further ahead than this is wrong; but the due time of a lease may be ahead
+--                   by the lease's length, that of a range which waits for a retry by the max age
 -- ARGV[3..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}     an answer for each partition, the values of one of these:
 -- RETURNS repaired, expired    1 or 0; stale entries dropped
--- RETURNS text                 refused, with Redis's words; nothing was written
+-- RETURNS text                 refused, with the error of Redis; nothing was written
 --
--- USES whole, time, lease_of, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, adopt, die, is_stale, drop_stale
+-- USES whole, time, lease_of, end_lease, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local max_age, ahead = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local partitions = #ARGV - 2
@@ -32,7 +32,7 @@ end
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 3))
 local now = shard.now
 
--- repair returns what was repaired and expired, or nil and Redis's words.
+-- repair returns repaired and expired, or nil and the error of Redis.
 local function repair(name, q, m, due)
   local p, foreign = read_meta(m)
   if foreign then
@@ -43,7 +43,7 @@ local function repair(name, q, m, due)
     return nil, length.err
   end
   if length == 0 and not due and not p.there then
-    return 0, 0 -- it ended since the janitor saw it
+    return 0, 0 -- the partition ended after the janitor had found it
   end
   local repaired = 0
   if length == 0 or not p.head or p.tail - p.head ~= length then
@@ -52,9 +52,10 @@ local function repair(name, q, m, due)
   local changed
   local leased = p.token and (not due or due > now)
   if p.done and p.token and not leased then
-    -- The lease lapsed. What it had accepted is counted here, so its holder may not do so too.
+    -- The lease lapsed. What the sink had accepted is counted here, so the former holder
+    -- must not count it again.
     trim_first(shard, q)
-    redis.call('HDEL', m, 'token', 'from')
+    end_lease(m)
     p.token, p.from = nil, nil
   end
   if p.head then
@@ -64,7 +65,7 @@ local function repair(name, q, m, due)
     adopt(shard, m, p, length, due)
   end
   if length == 0 then
-    die(shard, name, q, m, p.tail or 0)
+    end_partition(shard, name, q, m, p.tail or 0)
     return repaired, 0
   end
 
@@ -76,7 +77,7 @@ local function repair(name, q, m, due)
   end
   local rescore = not due or due > now + furthest
   if rescore then
-    -- Whoever may hold the lease keeps it for as long as it was to last.
+    -- A holder keeps the lease for its full length.
     repaired, due = 1, p.token and now + lease_of(p.token) or now
   end
   local expired = 0
@@ -85,10 +86,10 @@ local function repair(name, q, m, due)
     local _
     _, expired = drop_stale(shard, q, p, redis.call('LRANGE', q, 0, 0), math.min(64, 16 * step), now - max_age)
     if p.head == p.tail then
-      die(shard, name, q, m, p.tail)
+      end_partition(shard, name, q, m, p.tail)
       return repaired, expired
     elseif expired > 0 then
-      redis.call('HDEL', m, 'token', 'from')
+      end_lease(m)
     end
   end
   if changed or expired > 0 then

@@ -17,9 +17,9 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"evicts one too few":                {"produce", "evicted = depth - capacity\n    depth = capacity\n", "evicted = depth - capacity - 1\n    depth = capacity + 1\n"},
 	"evicts the newest":                 {"produce", "redis.call('LTRIM', q, evicted, -1)", "redis.call('LTRIM', q, 0, -evicted - 1)"},
 	"forgets to count evictions":        {"produce", "add.evicted = add.evicted + evicted", ""},
-	"moves the due time of a lease":     {"produce", "arm = held == 0", "arm = true"},
+	"moves the due time of a lease":     {"produce", "complete = held == 0", "complete = true"},
 	"admits one partition too many":     {"produce", "if active >= max_active and", "if active > max_active and"},
-	"sequences start again":             {"produce", "math.max(shard.now_us, shard.mark)", "shard.now_us"},
+	"sequences start again":             {"produce", "math.max(shard.now_us, shard.high_water)", "shard.now_us"},
 	"gives a leased partition away":     {"claim", "if not due or due > now then", "if not due or due > now + 100 then"},
 	"gives stale entries out":           {"claim", "now - max_age", "now - max_age - 50"},
 	"expires fresh entries":             {"claim", "now - max_age", "now - max_age + 50"},
@@ -32,7 +32,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"expired counted as delivered":      {"commit", "add.expired = add.expired + expired", "add.delivered = add.delivered + expired"},
 	"evicted while leased counts twice": {"commit", "add.reclaimed = add.reclaimed + math.max(0, math.min(p.head - lo, hi - lo))", ""},
 	"dead letters without bound":        {"commit", "for _ = 1, n + 100 do", "for _ = 1, 0 do"},
-	"dies without a high-water mark":    {"commit", "shard.mark = math.max(shard.mark, tail)", ""},
+	"dies without a high-water mark":    {"commit", "shard.high_water = math.max(shard.high_water, tail)", ""},
 	"anyone may release":                {"release", "held[1] ~= token", "false"},
 	"a release keeps the token":         {"release", "redis.call('HDEL', m, 'token', 'from')", ""},
 	"repair expires what is leased":     {"repair", "if not (p.token and due > now) then", "if true then"},
@@ -56,7 +56,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a refused commit ends the lease":              {"commit", "return length.err", "redis.call('HDEL', m, 'token') return length.err"},
 	"a refused repair ends the lease":              {"repair", "return nil, length.err", "redis.call('HDEL', m, 'token') return nil, length.err"},
 	"the lease of one is written for another":      {"claim", "shard.due[#shard.due + 1] = name\n  leased(", "shard.due[#shard.due + 1] = ARGV[7]\n  leased("},
-	"only one finished partition is forgotten":     {"commit", "redis.call('DEL', unpack(shard.empty))", "redis.call('DEL', shard.empty[1], shard.empty[2])"},
+	"only one finished partition is forgotten":     {"commit", "redis.call('DEL', unpack(shard.ended_keys))", "redis.call('DEL', shard.ended_keys[1], shard.ended_keys[2])"},
 	"the rest waits for another linger":            {"commit", "return math.min(now, tonumber(string.sub(oldest, 1, 13))) + linger", "return now + linger"},
 
 	// What the sink took of a batch.
@@ -90,13 +90,13 @@ func TestModelTurnsRedOnEverySeededBug(t *testing.T) {
 							panic(v)
 						}
 					}()
-					prefix := fmt.Sprintf("%s%d", strings.ReplaceAll(name, " ", "-"), rapid.Int().Draw(rt, "run"))
-					h := &hands{rt, client, prefix + ":", "clock:" + prefix, func(format string, args ...any) {
+					name := fmt.Sprintf("%s%d", strings.ReplaceAll(name, " ", "-"), rapid.Int().Draw(rt, "run"))
+					fail := func(format string, args ...any) {
 						red = fmt.Sprintf(format, args...)
 						panic(red)
-					}}
+					}
 					client.FlushAll(context.Background())
-					h.walk(sources)
+					walk(rt, client, name, fail, sources)
 				})
 			}
 			if red == "" {

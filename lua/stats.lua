@@ -27,5 +27,5 @@ if not (head and tail and birth) then
   return { now, depth, 0, age, depth, 0, 0 }
 end
 local leased = (v[6] and due and due > now) and 1 or 0
--- What left the old end and was neither settled nor expired was evicted.
+-- An entry that left the old end without being settled or expired was evicted.
 return { now, depth, leased, age, tail - birth, head - birth - settled - expired, expired }

@@ -18,16 +18,33 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-// hands are the scripts as Redis runs them, with a clock the test moves.
-type hands struct {
-	t      *rapid.T
-	c      *redis.Client
-	prefix string
-	clock  string
-	fail   func(format string, args ...any) // does not return
+// A walker takes random steps on the scripts in a real Redis, with a clock that the
+// test moves, and on the model beside them.
+type walker struct {
+	t       *rapid.T
+	c       *redis.Client
+	prefix  string
+	clock   string                           // the key of the clock
+	fail    func(format string, args ...any) // does not return
+	sources map[string]string                // of the scripts, on the clock
+
+	m       *model
+	batch   int64
+	inRound bool     // a fixed sequence of calls is under way
+	made    int      // entries so far
+	used    []string // tokens so far
+
+	bySequence map[string]string   // partition/sequence → entry: never two
+	settled    map[string][2]int64 // what the last commit of each partition settled
+	ambiguous  map[string]bool     // partitions whose sequences may repeat, after another program removed what tells them apart
 }
 
-func (h *hands) key(kind, p string) string { return h.prefix + kind + p }
+var walkNames = []string{"a", "b", "c"}
+
+func (w *walker) key(kind, p string) string { return w.prefix + kind + p }
+func (w *walker) ready() string             { return w.prefix + "ready" }
+func (w *walker) ledger() string            { return w.prefix + "ledger" }
+func (w *walker) dead() string              { return w.prefix + "dead" }
 
 // onClock is a script whose time comes from a key.
 func onClock(t *testing.T, s *lua.Script) string {
@@ -47,7 +64,7 @@ end
 `, 1)
 }
 
-// Redis is the truth; the embedded store is held to the same replies and keys.
+// Redis decides what is right; miniredis must give the same replies and keys.
 func TestScriptsFollowTheModel(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(*testing.T) *redis.Client{
@@ -63,8 +80,7 @@ func TestScriptsFollowTheModel(t *testing.T) {
 			client, sources, run := client(t), modelSources(t), 0
 			rapid.Check(t, func(rt *rapid.T) {
 				run++
-				h := &hands{rt, client, fmt.Sprintf("r%d:", run), fmt.Sprintf("clock:r%d", run), rt.Fatalf}
-				h.walk(sources)
+				walk(rt, client, fmt.Sprintf("r%d", run), rt.Fatalf, sources)
 			})
 		})
 	}
@@ -78,357 +94,47 @@ func modelSources(t *testing.T) map[string]string {
 	return sources
 }
 
-func (h *hands) eval(source string, keys []string, argv ...any) []any {
-	v, err := h.c.Eval(context.Background(), source, keys, argv...).Result()
-	if err != nil {
-		h.fail("%v", err)
+// walk takes one random walk on keys of its own, and calls fail at the first difference.
+func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, args ...any), sources map[string]string) {
+	w := &walker{
+		t: t, c: c, prefix: name + ":", clock: "clock:" + name, fail: fail, sources: sources,
+		batch: rapid.Int64Range(1, 6).Draw(t, "batch"), used: []string{"never"},
+		bySequence: map[string]string{}, settled: map[string][2]int64{}, ambiguous: map[string]bool{},
 	}
-	return v.([]any)
+	w.m = &model{
+		now: 1_700_000_000_000_000, capacity: rapid.Int64Range(1, 20).Draw(t, "capacity"),
+		maxActive: rapid.IntRange(1, 3).Draw(t, "max active"), parts: map[string]*modelPart{}, ledger: map[string]int64{},
+	}
+	w.m.full = min(w.batch, w.m.capacity)
+	for _, name := range walkNames {
+		w.m.parts[name] = &modelPart{}
+	}
+	t.Repeat(w.actions())
+	w.checkLedger()
 }
 
-func (h *hands) walk(sources map[string]string) {
-	ctx, t := context.Background(), h.t
-	batch := rapid.Int64Range(1, 6).Draw(t, "batch")
-	m := &model{
-		now: 1_700_000_000_000_000, capacity: rapid.Int64Range(1, 20).Draw(t, "capacity"),
-		most: rapid.IntRange(1, 3).Draw(t, "most"), parts: map[string]*modelPart{}, ledger: map[string]int64{},
-	}
-	m.full = min(batch, m.capacity)
-	names := []string{"a", "b", "c"}
-	for _, name := range names {
-		m.parts[name] = &modelPart{}
-	}
-	var (
-		made    int
-		used    = []string{"never"}
-		byRef   = map[string]string{}   // partition/sequence → entry: never two
-		settled = map[string][2]int64{} // what the last commit of each partition said
-		blurs   = map[string]bool{}     // where something else removed what tells sequences apart
-	)
-	tamper := func(name string, p *modelPart) {
-		if p.known && p.tail-p.head != int64(len(p.entries)) {
-			blurs[name] = true
-		}
-	}
-	ready, ledger, dead := h.prefix+"ready", h.prefix+"ledger", h.prefix+"dead"
-	// keys are those that all partitions of a call share, then those of each.
-	keys := func(names ...string) []string {
-		all := []string{ready, ledger}
-		for _, name := range names {
-			all = append(all, h.key("q:", name), h.key("m:", name))
-		}
-		return all
-	}
-	pick := func() (string, *modelPart) {
-		name := rapid.SampledFrom(names).Draw(t, "partition")
-		return name, m.parts[name]
-	}
-	// several are the partitions of a call.
-	inRound := false
-	several := func() []string {
-		if inRound {
-			return names
-		}
-		return rapid.Permutation(names).Draw(t, "partitions")[:rapid.IntRange(1, len(names)).Draw(t, "how many")]
-	}
-	same := func(what string, got, want any) {
-		if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
-			h.fail("%s: got %s, want %s", what, g, w)
-		}
-	}
-	// answers compares the values in a reply.
-	answers := func(what string, got []any, want [][]any) {
-		same(what, got, append([]any{m.ms()}, slices.Concat(want...)...))
-	}
-	// foreign puts a value of another type under one key of one partition, now and then,
-	// for one call. done takes it away again.
-	foreign := func(call []string, kinds ...string) (victim, kind string, done func()) {
-		if rapid.IntRange(0, 7).Draw(t, "a foreign value") != 0 {
-			return "", "", func() {}
-		}
-		victim, kind = rapid.SampledFrom(call).Draw(t, "foreign of"), rapid.SampledFrom(kinds).Draw(t, "foreign kind")
-		key, aside := h.key(kind, victim), h.prefix+"aside"
-		h.c.Rename(ctx, key, aside) // fails where nothing is there
-		h.c.SAdd(ctx, key, "foreign")
-		return victim, kind, func() {
-			same("the foreign value", h.c.SMembers(ctx, key).Val(), []string{"foreign"})
-			h.c.Del(ctx, key)
-			h.c.Rename(ctx, aside, key)
-		}
-	}
-	refusal := []any{"WRONGTYPE Operation against a key holding the wrong kind of value"}
-	entries := func(k int) (list []string, argv []any) {
-		for range k {
-			made++
-			age := rapid.Int64Range(-10, modelMaxAge+100).Draw(t, "age")
-			e := fmt.Sprintf("%013d e%d", m.ms()-age, made)
-			if rapid.IntRange(0, 30).Draw(t, "form") == 0 {
-				e = fmt.Sprintf("garbage%d", made)
-			}
-			list, argv = append(list, e), append(argv, e)
-		}
-		return list, argv
-	}
+// actions are the steps of a walk. The one without a name runs after each of the others.
+func (w *walker) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
-		"produce": func(t *rapid.T) {
-			call := several()
-			if rapid.Bool().Draw(t, "one of them twice") {
-				call = append(call, call[0])
-			}
-			argv := []any{m.capacity, m.full, modelLinger, m.most, 120_000, 100, len(h.key("q:", "")) + 1}
-			var want [][]any
-			m.beginProduce()
-			victim, _, done := foreign(call, "q:", "m:")
-			for _, name := range call {
-				list, args := entries(rapid.IntRange(1, 9).Draw(t, "k"))
-				argv = append(append(argv, len(list)), args...)
-				if name == victim {
-					want = append(want, refusal)
-				} else {
-					want = append(want, m.produce(m.parts[name], list))
-				}
-			}
-			got := h.eval(sources["produce"], keys(call...), argv...)
-			done()
-			answers("produce", got, want)
-		},
-		"claim": func(t *rapid.T) {
-			token := fmt.Sprintf("%d.t%d", modelLease, len(used))
-			used = append(used, token)
-			batches := rapid.Int64Range(1, 3).Draw(t, "batches")
-			bytes := rapid.SampledFrom([]int64{1 << 20, 8 << 10, 6 << 10, 4 << 10}).Draw(t, "bytes")
-			argv := []any{token, batch, batches, bytes, modelMaxAge, m.full}
-			call := several()
-			for _, name := range call {
-				argv = append(argv, name)
-			}
-			victim, _, done := foreign(call, "q:", "m:")
-			got := h.eval(sources["claim"], keys(call...), argv...)
-			done()
-			answered := claimAnswers(got)
-			same("answers of claim", len(answered), len(call))
-			// Only Redis knows what fits into little room, so the model asks it how much that was:
-			// it may be less than a batch for the first partition that is read, and beside stale entries.
-			var want [][]any
-			read := false
-			for i, name := range call {
-				p := m.parts[name]
-				due := p.active && p.due <= m.ms()
-				answer := answered[i]
-				tight := bytes < 1<<20 && len(answer) > 0
-				switch {
-				case tight && answer[0] == int64(3) && due && read:
-					want = append(want, answer)
-					continue
-				case due && name == victim:
-					want = append(want, refusal)
-					continue
-				}
-				fits := int64(1 << 20)
-				if tight && answer[0] == int64(2) {
-					fits = 0
-					for _, list := range answer[5:] {
-						fits += int64(len(list.([]any)))
-					}
-					if read && answer[1] == int64(0) {
-						fits = max(fits, batch)
-					}
-				}
-				want = append(want, m.claim(p, token, batch, batches, fits))
-				read = read || due
-			}
-			same("time", got[0], m.ms())
-			same("claim", answered, want)
-			for i, name := range call {
-				answer := answered[i]
-				if answer[0] != int64(2) {
-					continue
-				}
-				seq := answer[2].(int64)
-				for _, b := range answer[5:] {
-					for _, e := range b.([]any) {
-						ref := fmt.Sprintf("%s/%d", name, seq)
-						if old, ok := byRef[ref]; ok && old != e.(string) && !blurs[name] {
-							h.fail("sequence %s was %q and is %q", ref, old, e)
-						}
-						byRef[ref] = e.(string)
-						seq++
-					}
-				}
-			}
-		},
-		"commit": func(t *rapid.T) {
-			argv := []any{m.full, modelLinger, modelDead, 1 << 20}
-			var call []string
-			var want [][]any
-			letters := false
-			some := several()
-			victim, kind, done := foreign(some, "q:", "m:")
-			defer done()
-			for _, name := range some {
-				p := m.parts[name]
-				token, lo, hi := p.token, p.from, p.to
-				switch rapid.IntRange(0, 8).Draw(t, "what") {
-				case 0:
-					token = rapid.SampledFrom(used).Draw(t, "token")
-				case 5:
-					if last, ok := settled[name]; ok {
-						lo, hi = last[0], last[1]
-					}
-				case 1:
-					lo += rapid.Int64Range(-2, 2).Draw(t, "lo")
-				case 2, 3, 4:
-					if len(p.cuts) > 0 {
-						hi = rapid.SampledFrom(p.cuts).Draw(t, "hi")
-					}
-				}
-				if lo < 0 || lo >= hi || hi-lo > 100 {
-					continue
-				}
-				expired := rapid.Int64Range(0, hi-lo).Draw(t, "expired")
-				gone := rapid.Int64Range(0, hi-lo-expired).Draw(t, "dead")
-				// What the sink accepted before is delivered: the holder says so.
-				expired = min(expired, hi-lo-p.accepted(lo, hi))
-				gone = min(gone, hi-lo-expired-p.accepted(lo, hi))
-				argv = append(argv, name, token, lo, hi, expired, gone)
-				for i := range gone {
-					argv = append(argv, fmt.Sprintf("dead %d", lo+i))
-					letters = true
-				}
-				call = append(call, name)
-				settled[name] = [2]int64{lo, hi}
-				switch {
-				case name == victim && kind == "m:", name == victim && p.token != "" && p.token == token:
-					want = append(want, refusal)
-				default:
-					want = append(want, m.commit(p, token, lo, hi, hi-lo-expired-gone, expired, gone))
-				}
-			}
-			if len(call) == 0 {
-				return
-			}
-			all := keys(call...)
-			if letters {
-				all = append(all, dead)
-			}
-			answers("commit", h.eval(sources["commit"], all, argv...), want)
-		},
-		"release": func(t *rapid.T) {
-			var argv []any
-			var want [][]any
-			all := []string{ready}
-			call := several()
-			victim, _, done := foreign(call, "m:")
-			defer done()
-			for _, name := range call {
-				p := m.parts[name]
-				token := p.token
-				if rapid.IntRange(0, 4).Draw(t, "what") == 0 {
-					token = rapid.SampledFrom(used).Draw(t, "token")
-				}
-				delay := rapid.Int64Range(0, 300).Draw(t, "delay")
-				if inRound {
-					delay = 0 // the claim that follows gets it
-				}
-				attempt := rapid.Int64Range(-1, 3).Draw(t, "attempt")
-				mask := ""
-				if p.token != "" && (inRound || rapid.Bool().Draw(t, "some done")) {
-					for seq := p.from; seq < p.to; seq++ {
-						mask += rapid.SampledFrom([]string{"0", "1"}).Draw(t, "done")
-					}
-				}
-				all = append(all, h.key("m:", name))
-				argv = append(argv, name, token, delay, attempt, mask)
-				if name == victim {
-					want = append(want, refusal)
-				} else {
-					want = append(want, m.release(p, token, delay, attempt, mask))
-				}
-			}
-			answers("release", h.eval(sources["release"], all, argv...), want)
-		},
-		"repair": func(t *rapid.T) {
-			ahead := rapid.Int64Range(0, 250).Draw(t, "ahead")
-			argv := []any{modelMaxAge, ahead}
-			var want [][]any
-			call := several()
-			victim, _, done := foreign(call, "q:", "m:")
-			defer done()
-			for _, name := range call {
-				argv = append(argv, name)
-				if name == victim {
-					want = append(want, refusal)
-				} else {
-					want = append(want, m.repair(m.parts[name], ahead))
-				}
-			}
-			answers("repair", h.eval(sources["repair"], keys(call...), argv...), want)
-		},
-		"time passes": func(t *rapid.T) { m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
-		"clock back":  func(t *rapid.T) { m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
-		"entries vanish": func(t *rapid.T) {
-			name, p := pick()
-			n := min(rapid.IntRange(1, 4).Draw(t, "n"), len(p.entries))
-			if !p.known || p.lacks != "" {
-				return // nothing is left that knew how many there were
-			}
-			tamper(name, p)
-			h.c.LTrim(ctx, h.key("q:", name), int64(n), -1)
-			p.entries = p.entries[n:]
-		},
-		"list vanishes": func(t *rapid.T) {
-			name, p := pick()
-			if !p.known || p.lacks != "" {
-				return
-			}
-			h.c.Del(ctx, h.key("q:", name))
-			p.entries = nil
-		},
-		"hash vanishes": func(t *rapid.T) {
-			name, p := pick()
-			if len(p.entries) == 0 || !p.active || p.tail-p.head != int64(len(p.entries)) {
-				return // two losses at once cannot be told apart
-			}
-			blurs[name] = true // the clock may step back before it is adopted
-			h.c.Del(ctx, h.key("m:", name))
-			*p = modelPart{entries: p.entries, active: p.active, due: p.due}
-		},
-		"the hash loses a field": func(t *rapid.T) {
-			name, p := pick()
-			if len(p.entries) == 0 || !p.known || p.lacks != "" || !p.active || p.tail-p.head != int64(len(p.entries)) {
-				return
-			}
-			blurs[name] = true
-			p.lacks = rapid.SampledFrom([]string{"head", "tail"}).Draw(t, "field")
-			h.c.HDel(ctx, h.key("m:", name), p.lacks)
-		},
-		"member vanishes": func(t *rapid.T) {
-			name, p := pick()
-			if !p.known || p.lacks != "" {
-				return // adopting without hash or member would count twice
-			}
-			h.c.ZRem(ctx, ready, name)
-			p.active, p.due = false, 0
-		},
-		"a stranger pushes": func(t *rapid.T) {
-			name, p := pick()
-			if (!p.known || p.lacks != "") && p.active {
-				return // the hash is lost: a push cannot be told from what was there
-			}
-			tamper(name, p)
-			h.c.RPush(ctx, h.key("q:", name), "0 stranger")
-			p.entries = append(slices.Clone(p.entries), "0 stranger")
-		},
-		"": func(t *rapid.T) {
-			h.c.Set(ctx, h.clock, m.now, 0)
-			h.compare(m, names)
+		"produce": w.produce, "claim": w.claim, "commit": w.commit, "release": w.release, "repair": w.repair,
+		"time passes":            func(t *rapid.T) { w.m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
+		"clock back":             func(t *rapid.T) { w.m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
+		"entries vanish":         w.entriesVanish,
+		"list vanishes":          w.listVanishes,
+		"hash vanishes":          w.hashVanishes,
+		"the hash loses a field": w.hashLosesAField,
+		"member vanishes":        w.memberVanishes,
+		"another program pushes": w.anotherProgramPushes,
+		"": func(*rapid.T) {
+			w.c.Set(context.Background(), w.clock, w.m.now, 0)
+			w.compare()
 		},
 	}
-	// Some states are rare: a lease of a range that the sink took in part, and what then happens to it.
+	// Some states are rare: a lease of a range that the sink accepted in part, and what happens to it then.
 	round := func(calls ...string) func(*rapid.T) {
 		return func(t *rapid.T) {
-			inRound = true
-			defer func() { inRound = false }()
+			w.inRound = true
+			defer func() { w.inRound = false }()
 			for _, name := range calls[rapid.IntRange(0, 3).Draw(t, "first"):] {
 				actions[name](t)
 				actions[""](t)
@@ -437,34 +143,37 @@ func (h *hands) walk(sources map[string]string) {
 	}
 	actions["a round"] = round("produce", "time passes", "claim", "release", "claim", "commit", "commit")
 	actions["a round that evicts"] = round("produce", "time passes", "claim", "release", "claim", "produce", "commit", "commit")
-	t.Repeat(actions)
-	// Every partition mended: now the law holds to the entry.
-	for _, name := range names {
-		got := h.eval(sources["repair"], keys(name), modelMaxAge, 250, name)
-		answers("repair at the end", got, [][]any{m.repair(m.parts[name], 250)})
+	return actions
+}
+
+// checkLedger repairs every partition and checks the law of the ledger to the entry.
+func (w *walker) checkLedger() {
+	for _, name := range walkNames {
+		got := w.eval(w.sources["repair"], w.keys(name), modelMaxAge, 250, name)
+		w.answers("repair at the end", got, [][]any{w.m.repair(w.m.parts[name], 250)})
 	}
-	h.compare(m, names)
-	l := h.c.HGetAll(ctx, ledger).Val()
-	n := func(class string) int64 { v, _ := strconv.ParseInt(l[class], 10, 64); return v }
+	w.compare()
+	ledger := w.c.HGetAll(context.Background(), w.ledger()).Val()
+	n := func(class string) int64 { v, _ := strconv.ParseInt(ledger[class], 10, 64); return v }
 	buffered := int64(0)
-	for _, name := range names {
-		buffered += h.c.LLen(ctx, h.key("q:", name)).Val()
+	for _, name := range walkNames {
+		buffered += w.c.LLen(context.Background(), w.key("q:", name)).Val()
 	}
 	if sum := n("delivered") + n("evicted") - n("reclaimed") + n("expired") + n("dead") + n("lost") + buffered; n("accepted") != sum {
-		h.fail("accepted %d, accounted for %d: %v buffered %d", n("accepted"), sum, l, buffered)
+		w.fail("accepted %d, accounted for %d: %v buffered %d", n("accepted"), sum, ledger, buffered)
 	}
 }
 
-// compare holds everything in Redis against the model.
-func (h *hands) compare(m *model, names []string) {
+// compare compares everything in Redis with the model.
+func (w *walker) compare() {
 	ctx := context.Background()
-	for _, name := range names {
-		p := m.parts[name]
-		if got := h.c.LRange(ctx, h.key("q:", name), 0, -1).Val(); !slices.Equal(got, p.entries) {
-			h.fail("list %s: got %q, want %q", name, got, p.entries)
+	for _, name := range walkNames {
+		p := w.m.parts[name]
+		if got := w.c.LRange(ctx, w.key("q:", name), 0, -1).Val(); !slices.Equal(got, p.entries) {
+			w.fail("list %s: got %q, want %q", name, got, p.entries)
 		}
-		if int64(len(p.entries)) > m.capacity+2*9 { // strangers may push past it until the next produce
-			h.fail("list %s is over its capacity", name)
+		if int64(len(p.entries)) > w.m.capacity+2*9 { // other programs may push past it until the next produce
+			w.fail("list %s is over its capacity", name)
 		}
 		want := map[string]string{}
 		put := func(field string, v int64, when bool) {
@@ -490,24 +199,24 @@ func (h *hands) compare(m *model, names []string) {
 		if p.token != "" {
 			want["token"] = p.token
 		}
-		got := h.c.HGetAll(ctx, h.key("m:", name)).Val()
+		got := w.c.HGetAll(ctx, w.key("m:", name)).Val()
 		maps.DeleteFunc(got, func(k, v string) bool { return (k == "settled" || k == "expired") && v == "0" })
 		if !maps.Equal(got, want) {
-			h.fail("hash %s: got %v, want %v", name, got, want)
+			w.fail("hash %s: got %v, want %v", name, got, want)
 		}
-		score, err := h.c.ZScore(ctx, h.prefix+"ready", name).Result()
+		score, err := w.c.ZScore(ctx, w.prefix+"ready", name).Result()
 		if active := err == nil; active != p.active || active && int64(score) != p.due {
-			h.fail("active set, %s: got %v %v, want %v %v", name, active, int64(score), p.active, p.due)
+			w.fail("active set, %s: got %v %v, want %v %v", name, active, int64(score), p.active, p.due)
 		}
 	}
-	got := h.c.HGetAll(ctx, h.prefix+"ledger").Val()
-	for class, want := range m.ledger {
+	got := w.c.HGetAll(ctx, w.prefix+"ledger").Val()
+	for class, want := range w.m.ledger {
 		have, _ := strconv.ParseInt(got[class], 10, 64)
 		if class == "dead_kept" {
-			have = h.c.LLen(ctx, h.prefix+"dead").Val()
+			have = w.c.LLen(ctx, w.prefix+"dead").Val()
 		}
 		if have != want {
-			h.fail("ledger %s: got %d, want %d (%v)", class, have, want, m.ledger)
+			w.fail("ledger %s: got %d, want %d (%v)", class, have, want, w.m.ledger)
 		}
 	}
 }

@@ -1,11 +1,12 @@
--- close_shard: write what all partitions of a call share, each with one command:
--- members that leave the active set (gone), keys of partitions without entries
--- (empty), due times (due: score, member, ...) and the totals of the ledger. What
--- only frees memory comes first, so that it is not refused by a full store.
+-- close_shard: write what the partitions of a call share, with one command each.
+-- ended_names are the members that leave the active set, ended_keys the keys of
+-- partitions without entries, due holds score, member, ... for the active set; then
+-- come the totals of the ledger. The commands that free memory come first: a full
+-- store does not refuse those.
 local function close_shard(ready, ledger, shard)
-  if #shard.gone > 0 then
-    redis.call('ZREM', ready, unpack(shard.gone))
-    redis.call('DEL', unpack(shard.empty))
+  if #shard.ended_names > 0 then
+    redis.call('ZREM', ready, unpack(shard.ended_names))
+    redis.call('DEL', unpack(shard.ended_keys))
   end
   if #shard.due > 0 then
     redis.call('ZADD', ready, unpack(shard.due))
@@ -17,9 +18,9 @@ local function close_shard(ready, ledger, shard)
       totals[#totals + 1] = shard.was[class] + n
     end
   end
-  if shard.mark > shard.was.high_water then
+  if shard.high_water > shard.was.high_water then
     totals[#totals + 1] = 'high_water'
-    totals[#totals + 1] = shard.mark
+    totals[#totals + 1] = shard.high_water
   end
   if #totals > 0 then
     redis.call('HSET', ledger, unpack(totals))

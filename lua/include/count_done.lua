@@ -1,5 +1,5 @@
 -- count_done: how many entries of [lo, hi) the sink accepted in an earlier
--- presentation, by a partition's done and to (see read_meta).
+-- presentation. done and to: see read_meta.
 local function count_done(done, to, lo, hi)
   if not (done and to) then
     return 0

@@ -1,10 +1,9 @@
--- drop_stale: take the stale entries off the old end of a partition and count
--- them expired, but delivered where the sink has accepted them. chunk is the
--- oldest entries, already read; more are read in steps of so many entries, until
--- the call has dropped about 1,000 entries or 1 MiB. The caller has made sure that nobody
--- holds a lease: what is dropped cannot be taken back. Changes p and shard.
--- Returns the fresh entries left of what was read, the number of entries
--- dropped, and whether more may be to drop.
+-- drop_stale: remove the stale entries at the old end of a partition. They count as
+-- expired, or as delivered where the sink has accepted them. chunk holds the oldest
+-- entries; further ones are read step by step, until the call has dropped about 1,000
+-- entries or 1 MiB. Nobody may hold a lease: what is dropped cannot be taken back.
+-- Changes p and shard. Returns the fresh entries of what was read, the number of
+-- entries dropped, and whether there may be more to drop.
 local function drop_stale(shard, q, p, chunk, step, cutoff)
   local dropped, more = 0, true
   local add = shard.add

@@ -1,4 +1,4 @@
--- is_stale: whether an entry's time is before cutoff (ms), or no time at all.
+-- is_stale: whether the time of an entry is before cutoff (ms), or is not a time.
 local function is_stale(entry, cutoff)
   local form = string.byte(entry, 14)
   local written = (form == 32 or form == 35) and tonumber(string.sub(entry, 1, 13))

@@ -1,4 +1,4 @@
--- keep_done: what done says of [from, to); nil when it says nothing of it.
+-- keep_done: the part of done for [from, to); nil when the sink accepted none of it.
 local function keep_done(done, to, from)
   if not (done and to and from) or to <= from then
     return nil

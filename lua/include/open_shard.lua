@@ -1,9 +1,12 @@
--- open_shard: read what a call needs of its shard, before anything is written:
--- the clock and the ledger. A foreign value there refuses the call whole.
--- Returns a table, or nil and an error: now (ms), now_us; was and add (totals of
--- the ledger, and what this call adds to them); mark (high-water mark of
--- sequences); due, gone and empty: see close_shard; wrote: see trim_first; stale
--- and stale_bytes: see drop_stale.
+-- open_shard: read the clock and the ledger of the shard, before anything is written.
+-- A foreign value in the ledger refuses the whole call. Returns nil and an error, or
+-- a table:
+--   now, now_us              the store's time, in ms and in µs
+--   was, add                 totals of the ledger, and what this call adds to them
+--   high_water               no sequence of the shard was ever this high or higher
+--   due, ended_names, ended_keys  see close_shard
+--   wrote                    see trim_first
+--   stale, stale_bytes       entries dropped by this call, see drop_stale
 local function open_shard(ledger)
   local now, now_us = time()
   local v = redis.call('HMGET', ledger, 'high_water', 'accepted', 'delivered', 'evicted', 'reclaimed',
@@ -15,7 +18,7 @@ local function open_shard(ledger)
     end
   end
   return {
-    now = now, now_us = now_us, mark = v[1], due = {}, gone = {}, empty = {}, wrote = false,
+    now = now, now_us = now_us, high_water = v[1], due = {}, ended_names = {}, ended_keys = {}, wrote = false,
     stale = 0, stale_bytes = 0,
     was = {
       high_water = v[1], accepted = v[2], delivered = v[3], evicted = v[4], reclaimed = v[5],

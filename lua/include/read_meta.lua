@@ -1,11 +1,15 @@
--- read_meta: what the hash of a partition holds. Returns a table, or nil and the
--- error of a foreign value: there (nil: no hash); head, tail, settled, expired (the
--- first two nil: a hash that lacks one of them, or holds what no script of ours
--- writes, is a lost hash); big (the size in bytes of the largest entry, where that is
--- more than 4096); from, to, cuts, attempt and done while a range is held; token
--- while it is leased. done is a string of 0 and 1, the last for the sequence before
--- to: 1 = the sink accepted that entry in an earlier presentation. leftover: fields
--- of a range that is not there. evicted: see plausible.
+-- read_meta: read the hash of a partition. evicted: see plausible. Returns nil and the
+-- error of a foreign value, or a table:
+--   there             nil where there is no hash
+--   head, tail        nil where the hash is lost: it lacks one of them, or holds a value
+--                     that no script writes
+--   settled, expired  0 where they are absent
+--   big               size of the largest entry in bytes, where that is more than 4096
+--   from, to, cuts, attempt, done  while there is a range. done has one 0 or 1 per
+--                     entry, the last for sequence to - 1; 1 = the sink accepted the
+--                     entry in an earlier presentation
+--   token             while there is a lease
+--   leftover          a field of a range that is no longer there
 local function read_meta(m, evicted)
   local v = redis.pcall('HMGET', m, 'head', 'tail', 'settled', 'expired', 'big',
     'from', 'to', 'attempt', 'cuts', 'done', 'token')

@@ -1,9 +1,9 @@
--- reconcile: hold I1, LLEN = tail - head, against what others did to the list.
--- Entries that vanished are lost and raise head, and from where a range is held.
--- Entries that something else pushed are accepted. Of what vanished or was
--- evicted, entries that the sink has accepted count as delivered; while a lease
--- goes on and nothing vanished its holder says so, and nothing is done here.
--- Changes p and shard only. Returns true when the hash has to be written.
+-- reconcile: restore I1, LLEN = tail - head, after something other than Spillway has
+-- changed the list. Entries that vanished are lost; head rises, and from with it where
+-- there is a range. Entries that were pushed are accepted. Vanished or evicted entries
+-- that the sink has accepted count as delivered; but while a lease goes on and nothing
+-- vanished, its holder counts them. Changes p and shard only. Returns true when the
+-- caller has to write the hash.
 local function reconcile(shard, p, length, leased)
   local missing = p.tail - p.head - length
   local add = shard.add

@@ -1,4 +1,4 @@
--- write_done: keep what keep_done left, or nothing.
+-- write_done: write the field done, or remove it where done is nil.
 local function write_done(m, done)
   if done then
     redis.call('HSET', m, 'done', done)
