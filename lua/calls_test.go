@@ -69,7 +69,7 @@ func costs(t *testing.T, c *redis.Client, s *lua.Script, keys []string, argv []a
 func wide(t *testing.T, c *redis.Client, n int) group {
 	g := partsIn(newPart(t, c), n)
 	for _, p := range g {
-		p.capacity, p.full, p.batch, p.most, p.bytes = 1000, 128, 128, 100, 64<<20
+		p.capacity, p.full, p.batch, p.maxActive, p.bytes = 1000, 128, 128, 100, 64<<20
 	}
 	return g
 }
@@ -80,7 +80,7 @@ func TestRedisCallsOfProduceDependOnPartitionsOnly(t *testing.T) {
 	t.Parallel()
 	c := callsServer(t)
 	for name, row := range map[string]struct{ before, shared, each int }{
-		"born":            {0, 5, 4},
+		"new":             {0, 5, 4},
 		"living":          {500, 4, 3},
 		"full, k evicted": {1000, 4, 5},
 	} {
@@ -100,7 +100,7 @@ func TestRedisCallsOfProduceDependOnPartitionsOnly(t *testing.T) {
 }
 
 // The partition whose batch a call completes is asked for its range, and one
-// command makes all of them due. A batch that completes at birth costs nothing.
+// command makes all of them due. A batch that is full from the start costs nothing.
 func TestRedisCallsOfTheProduceThatCompletesABatch(t *testing.T) {
 	t.Parallel()
 	c := callsServer(t)
@@ -127,7 +127,7 @@ func TestRedisCallsOfAnIdempotentProduce(t *testing.T) {
 	costs(t, c, lua.Produce, keys, argv, 3+1)
 }
 
-// The usual life of a sparse partition: born with one entry, claimed, committed, gone.
+// The usual life of a sparse partition: created with one entry, claimed, committed, ended.
 func TestRedisCallsOfPartitionsWithOneEntry(t *testing.T) {
 	t.Parallel()
 	c := callsServer(t)

@@ -39,9 +39,9 @@ func TestClaimOfManyPartitionsIsBoundedInBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			several(t, 16, func(t *testing.T, g group) {
 				p := g[0]
-				p.capacity, p.most, p.bytes, p.batches = 100, 16, room, 16
+				p.capacity, p.maxActive, p.bytes, p.batches = 100, 16, room, 16
 				for _, q := range g {
-					q.capacity, q.most = p.capacity, p.most
+					q.capacity, q.maxActive = p.capacity, p.maxActive
 					g := group{q}
 					if row.stale > 0 {
 						g.produce(q.aged(row.stale, 200_000))

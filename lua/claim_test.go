@@ -118,7 +118,7 @@ func TestClaimIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-func TestClaimPresentsALapsedRangeAgainAlongItsCuts(t *testing.T) {
+func TestClaimPresentsALapsedRangeAgainWithTheSameCuts(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.capacity, p.batches = 100, 3
 		p.produce(p.fresh(9)...)
@@ -167,7 +167,7 @@ func TestClaimPresentsWhatIsLeftOfARange(t *testing.T) {
 	t.Run("all of it evicted: leased anew", func(t *testing.T) {
 		left(t, func(p *part, _ int64) { p.produce(p.fresh(9)...) }, 9, 4, 4)
 	})
-	t.Run("lost by other hands", func(t *testing.T) {
+	t.Run("lost entries", func(t *testing.T) {
 		left(t, func(p *part, _ int64) { p.do("ltrim", p.q, 5, -1) }, 5, 3)
 	})
 	t.Run("released", func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestClaimKeepsAnEntryUntilItIsOlderThanMaxAge(t *testing.T) {
 	})
 }
 
-func TestClaimOfNothingButStaleEntriesForgetsThePartition(t *testing.T) {
+func TestClaimOfOnlyStaleEntriesEndsThePartition(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.aged(5, 200_000)...)
 		tail := p.seq("tail")
@@ -275,7 +275,7 @@ func TestClaimBoundsTheStaleBytesOfOneCall(t *testing.T) {
 	})
 }
 
-func TestClaimForgetsAPartitionWithoutEntries(t *testing.T) {
+func TestClaimEndsAPartitionWithoutEntries(t *testing.T) {
 	t.Run("hash and list gone", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			p.makeDue()

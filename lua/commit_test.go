@@ -66,7 +66,7 @@ func TestCommitRefusesAnotherRange(t *testing.T) {
 	})
 }
 
-func TestCommitIsForTheHolderOnly(t *testing.T) {
+func TestOnlyTheHolderCanCommit(t *testing.T) {
 	gone := func(p *part, token string, from int64) {
 		p.t.Helper()
 		before := p.snapshot()
@@ -103,7 +103,7 @@ func TestCommitIsForTheHolderOnly(t *testing.T) {
 			gone(p, "t1", from)
 		})
 	})
-	t.Run("died", func(t *testing.T) {
+	t.Run("ended", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			from := p.leased(4, "t1")
 			p.do("del", p.q, p.m)
@@ -113,7 +113,7 @@ func TestCommitIsForTheHolderOnly(t *testing.T) {
 	})
 }
 
-func TestCommitComesLateWhileNobodyElseTookTheLease(t *testing.T) {
+func TestCommitAfterTheLeaseLapsedWorksWhileNobodyElseHasIt(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		from := p.leased(4, "t1")
 		p.makeDue()
@@ -123,7 +123,7 @@ func TestCommitComesLateWhileNobodyElseTookTheLease(t *testing.T) {
 	})
 }
 
-func TestCommitTakesBackWhatWasEvictedMeanwhile(t *testing.T) {
+func TestCommitReclaimsEntriesEvictedMeanwhile(t *testing.T) {
 	for overflow, want := range map[int]map[string]int64{
 		1:  {"accepted": 11, "evicted": 1, "delivered": 8, "reclaimed": 1},
 		5:  {"accepted": 15, "evicted": 5, "delivered": 8, "reclaimed": 5},
@@ -149,7 +149,7 @@ func TestCommitTakesBackWhatWasEvictedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestCommitStartsAfterWhatOtherHandsTook(t *testing.T) {
+func TestCommitStartsAfterEntriesThatVanished(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		from := p.leased(9, "t1")
 		p.do("ltrim", p.q, 2, -1)
@@ -162,7 +162,7 @@ func TestCommitStartsAfterWhatOtherHandsTook(t *testing.T) {
 	})
 }
 
-func TestCommitOfWhatOtherHandsTook(t *testing.T) {
+func TestCommitOfEntriesThatVanished(t *testing.T) {
 	t.Run("the range", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			from := p.leased(9, "t1")
@@ -218,7 +218,7 @@ func TestCommitSaysWhenTheRestIsDue(t *testing.T) {
 	}
 }
 
-func TestCommitMakesARestThatIsNoEntryDueAtOnce(t *testing.T) {
+func TestCommitMakesAMalformedRestDueNow(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(append(p.fresh(4), "garbage")...)
 		from := p.claim("t1")[3].(int64)
@@ -267,7 +267,7 @@ func TestCommitRefusesForeignValuesWhole(t *testing.T) {
 
 func TestCommitBoundsTheBytesOfDeadLetters(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
-		p.mostDead, p.deadBytes = 100, 10
+		p.maxDead, p.deadBytes = 100, 10
 		bury := func(letters ...string) {
 			t.Helper()
 			from := p.leased(4, "t")
@@ -299,7 +299,7 @@ func TestCommitBoundsTheBytesOfDeadLetters(t *testing.T) {
 	})
 }
 
-// A foreign value where the dead letters belong concerns only commits that bring some.
+// A foreign value under the dead letters affects only commits that bring dead letters.
 func TestCommitWithoutDeadLettersDoesNotTouchThem(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.do("set", p.dead, "foreign")

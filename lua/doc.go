@@ -1,22 +1,24 @@
-// Package lua holds every script that runs in Redis: one atomic verb a file.
+// Package lua holds every script that runs in Redis: one atomic verb per file.
 //
-//	produce  append entries, evict the overflow, make partitions due
-//	claim    drop what went stale, lease the oldest entries
-//	commit   settle the oldest part of a leased range, once
-//	release  give a lease back until its back-off ends
-//	repair   repair partitions for the janitor, drop what went stale in them
-//	stats    describe one partition
-//	canary   try every command that a store needs
+//	produce           append entries, evict the overflow, make partitions due
+//	claim             expire stale entries, lease the oldest entries
+//	commit            settle the oldest part of a leased range, once
+//	release           end a lease; its range waits and is presented again
+//	repair            repair partitions for the janitor, expire their stale entries
+//	stats             describe one partition
+//	permission_probe  try every command that a store needs
 //
-// The first five take several partitions of one shard a call. Each partition has
-// its own answer, in the order of the call: what is refused concerns that
-// partition only. A call with a bad argument is refused whole.
+// The first five take several partitions of one shard per call. Each partition has
+// its own answer, in the order of the call, so a refusal affects that partition only.
+// A bad argument refuses the whole call.
 //
-// A file opens with its interface: what it does, KEYS, ARGV, every RETURNS and
-// the includes it USES. header_test.go holds each file to that, so the prose
-// stays true. Nothing here is known outside Redis: package partition spells the
-// keys and turns replies into types, one Go caller a script.
+// A file opens with its interface: what it does, KEYS, ARGV, every RETURNS, and the
+// includes that it USES. header_test.go compares each file with its header. Nothing
+// here knows anything outside Redis: package partition spells the keys and turns
+// replies into types, with one Go caller per script.
 //
-// To add a script: write verb.lua with its header, name it in script.go, write
-// its test on a real server, and its one caller in partition.
+// To add a script, write verb.lua with its header, name it in script.go, test it on a
+// real server, and give it one caller in partition. The hash of a partition is written
+// by few includes: create_meta and read_meta for its fields, end_range for the fields
+// of a range. A new field belongs there.
 package lua

@@ -9,9 +9,9 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// What no script of ours writes into a partition's hash concerns that partition
-// only: the call goes on, its neighbour is served, and the account stays exact.
-func TestAForeignFieldInOneHashSpoilsNothingElse(t *testing.T) {
+// A value that no script writes into a partition's hash affects that partition only:
+// the call goes on, the other partition is served, and the ledger stays exact.
+func TestAForeignFieldInOneHashAffectsNothingElse(t *testing.T) {
 	values := []string{"", "abc", "nan", "-5", "1.5", "5", "9000000000000000", "9223372036854775807"}
 	calls := map[string]func(g group) []any{
 		"claim": func(g group) []any {
@@ -70,7 +70,7 @@ func TestAForeignFieldInOneHashSpoilsNothingElse(t *testing.T) {
 	}
 }
 
-// adds is the law over partitions whose own sequences may be spoilt.
+// adds checks the law of the ledger where the sequences of a partition may be wrong.
 func (g group) adds(what string) {
 	p := g[0]
 	p.t.Helper()
@@ -84,8 +84,8 @@ func (g group) adds(what string) {
 	}
 }
 
-// A mask without its range says nothing of the next one.
-func TestWhatTheSinkTookOfALostRangeIsNotSaidOfAnother(t *testing.T) {
+// The field done of a range that is gone must not be read as that of the next range.
+func TestDoneOfALostRangeIsNotUsedForAnotherRange(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(2)...)
 		p.makeDue()
@@ -121,7 +121,7 @@ func TestCommitDropsABoundedNumberOfDeadLetters(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		letters := slices.Repeat([]any{"letter"}, 1000)
 		p.do(append([]any{"rpush", p.dead}, letters...)...)
-		p.mostDead, p.deadBytes = 10, 1<<20
+		p.maxDead, p.deadBytes = 10, 1<<20
 		from := p.leased(4, "t1")
 		p.commit("t1", from, from+4, [3]int64{3, 0, 1}, "newest")
 		p.same("kept", p.c.LLen(t.Context(), p.dead).Val(), 1001-101)

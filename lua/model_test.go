@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The rules of DESIGN.md once more, in Go, on plain slices. After every random
+// model implements the rules of DESIGN.md in Go, on plain slices. After every random
 // step the replies, and everything the scripts keep in Redis, must be the same.
 type model struct {
 	now       int64 // µs
@@ -74,7 +74,7 @@ func (p *modelPart) accepted(lo, hi int64) (n int64) {
 	return n
 }
 
-// keepDone forgets what is said of sequences before from.
+// keepDone drops the part of done before from.
 func (p *modelPart) keepDone(from int64) {
 	p.done = p.done[len(p.done)-int(max(0, min(p.to-from, int64(len(p.done))))):]
 	if !strings.Contains(p.done, "1") {
@@ -82,9 +82,9 @@ func (p *modelPart) keepDone(from int64) {
 	}
 }
 
-// reconcile is I1: what others took is lost, what they brought is accepted. What the
-// sink had accepted of the range is delivered whatever became of it; while a
-// lease goes on and nothing vanished, its holder says so.
+// reconcile restores I1: entries that vanished are lost, entries that something else
+// pushed are accepted. Entries of the range that the sink accepted are delivered; but
+// while a lease goes on and nothing vanished, its holder counts them.
 func (m *model) reconcile(p *modelPart, leased bool) {
 	if p.lacks != "" {
 		*p = modelPart{entries: p.entries, active: p.active, due: p.due}
@@ -127,8 +127,8 @@ func (m *model) reconcile(p *modelPart, leased bool) {
 	}
 }
 
-// scheduleRest says when the rest is due: at once when it is a full batch or no entry,
-// else when its oldest entry has waited for the linger.
+// scheduleRest sets when the rest is due: now when it is a full batch or a malformed
+// entry, otherwise when its oldest entry has waited for the linger.
 func (m *model) scheduleRest(p *modelPart) {
 	p.active, p.due = true, m.ms()
 	if len(p.entries) == 0 {
@@ -356,9 +356,9 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	if n == 0 && !p.active && !p.known {
 		return []any{int64(0), int64(0)}
 	}
-	mended := int64(0)
+	repaired := int64(0)
 	if n == 0 || !p.known || p.lacks != "" || p.tail-p.head != n {
-		mended = 1
+		repaired = 1
 	}
 	leased := p.token != "" && (!p.active || p.due > m.ms())
 	if p.done != "" && p.token != "" && !leased {
@@ -366,7 +366,7 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	}
 	m.reconcile(p, leased)
 	if !p.known {
-		return []any{mended, int64(0)}
+		return []any{repaired, int64(0)}
 	}
 	most := ahead
 	if p.token != "" {
@@ -375,17 +375,17 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 		most = max(ahead, modelMaxAge)
 	}
 	if !p.active || p.due > m.ms()+most {
-		mended, p.active, p.due = 1, true, m.ms()
+		repaired, p.active, p.due = 1, true, m.ms()
 		if p.token != "" {
 			p.due += modelLease
 		}
 	}
 	if p.token != "" && p.due > m.ms() {
-		return []any{mended, int64(0)}
+		return []any{repaired, int64(0)}
 	}
 	expired := m.dropStale(p)
 	if len(p.entries) == 0 {
 		m.end(p)
 	}
-	return []any{mended, expired}
+	return []any{repaired, expired}
 }

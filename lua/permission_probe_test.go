@@ -12,7 +12,7 @@ import (
 
 func probeKeys(p *part) []string { return []string{p.q, p.ready, p.m, p.ledger, p.dead, p.seen} }
 
-func TestCanaryRunsAndLeavesNothing(t *testing.T) {
+func TestPermissionProbeRunsAndLeavesNothing(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(3)...)
 		before := p.snapshot()
@@ -25,8 +25,8 @@ func TestCanaryRunsAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// What the canary does not try, nobody misses before it is too late.
-func TestCanaryTriesEveryCommandOfTheScripts(t *testing.T) {
+// A missing right to a command that the probe does not try would be found too late.
+func TestPermissionProbeTriesEveryCommandOfTheScripts(t *testing.T) {
 	t.Parallel()
 	tried := regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(lua.PermissionProbe.Source, -1)
 	var names []string
@@ -35,8 +35,8 @@ func TestCanaryTriesEveryCommandOfTheScripts(t *testing.T) {
 	}
 	for _, s := range lua.All() {
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(s.Source, -1) {
-			if m[1] != "TIME" && !slices.Contains(names, m[1]) { // TIME is every script's first
-				t.Errorf("%s calls %s, which canary does not try", s.Name, m[1])
+			if m[1] != "TIME" && !slices.Contains(names, m[1]) { // every script runs TIME first
+				t.Errorf("%s calls %s, which permission_probe does not try", s.Name, m[1])
 			}
 		}
 	}
@@ -45,11 +45,11 @@ func TestCanaryTriesEveryCommandOfTheScripts(t *testing.T) {
 	}
 }
 
-func TestCanaryNamesAForeignValue(t *testing.T) {
+func TestPermissionProbeNamesAForeignValue(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		for i, key := range probeKeys(p) {
 			if i == 0 || i == 2 || i == 5 {
-				continue // the canary's own
+				continue // the probe's own
 			}
 			p := newPart(t, p.c)
 			key = probeKeys(p)[i]

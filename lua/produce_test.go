@@ -83,7 +83,7 @@ func TestProduceEvictsTheOldest(t *testing.T) {
 	})
 }
 
-func TestProduceAtBirthKeepsTheNewestOfTooMany(t *testing.T) {
+func TestProduceOfANewPartitionKeepsTheNewestOfTooMany(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.capacity, p.full = 1, 1
 		entries := p.fresh(2500) // more than one unpack
@@ -102,9 +102,9 @@ func TestProduceRefusesANewPartitionTooMany(t *testing.T) {
 		reply := p.produceOnce(p.fresh(1)...)
 		p.same("reply", reply, []any{0, reply[1]})
 		p.same("shard", p.snapshot(), before)
-		p.most = 4
+		p.maxActive = 4
 		p.same("accepted when there is room, and the refusal was not remembered", p.produceOnce(p.fresh(1)...)[0], 1)
-		p.most = 0
+		p.maxActive = 0
 		p.same("a partition that is there", p.produce(p.fresh(1)...)[0], 1)
 	})
 }
@@ -129,12 +129,12 @@ func TestProduceRepeatsTheResultOfItsKey(t *testing.T) {
 	})
 }
 
-func TestProduceRepeatsEvenWhenItsPartitionDied(t *testing.T) {
+func TestProduceRepeatsTheResultAfterItsPartitionEnded(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produceOnce(p.fresh(4)...)
 		from := p.claim("t1")[3].(int64)
 		p.delivered("t1", from, from+4)
-		p.most = 0
+		p.maxActive = 0
 		reply := p.produceOnce(p.fresh(4)...)
 		p.same("reply", reply, []any{2, reply[1], 4, 0, 4})
 		p.lawful()
@@ -162,7 +162,7 @@ func TestProduceCountsAVanishedListAsLost(t *testing.T) {
 		p.claim("t1")
 		tail := p.seq("tail")
 		p.do("del", p.q)
-		p.most = 1 // its own place in the active set is free again
+		p.maxActive = 1 // its own place in the active set is free again
 		reply := p.produce(p.fresh(2)...)
 		p.same("reply", reply, []any{1, reply[1], 2, 0, 2})
 		p.same("token", p.field("token"), "")
@@ -194,7 +194,7 @@ func TestProduceAdoptsAListWithoutItsHash(t *testing.T) {
 	}
 }
 
-func TestProduceMendsCountsWhenItEvicts(t *testing.T) {
+func TestProduceRepairsCountsWhenItEvicts(t *testing.T) {
 	t.Run("entries vanished", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			p.produce(p.fresh(10)...)
@@ -207,7 +207,7 @@ func TestProduceMendsCountsWhenItEvicts(t *testing.T) {
 			p.lawful()
 		})
 	})
-	t.Run("a stranger pushed", func(t *testing.T) {
+	t.Run("another program pushed", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			p.produce(p.fresh(9)...)
 			p.do("rpush", p.q, "a", "b", "c")

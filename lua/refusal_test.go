@@ -26,8 +26,8 @@ func calls(p *part, from int64) map[*lua.Script]func() ([]string, []any) {
 	}
 }
 
-// A server that refuses writes refuses every script whole, and takes it when it
-// is well again.
+// A server that refuses writes refuses every script whole, and runs it once it accepts
+// writes again.
 func TestScriptsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for _, fault := range redistest.Refusals {
@@ -80,7 +80,7 @@ func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
 	prefix := "sw:{full.0}:"
 	for i := range 4 {
 		p := partIn(t, c, prefix, fmt.Sprint("kart", i))
-		p.capacity, p.full, p.batch, p.most = 1000, 128, 128, 100
+		p.capacity, p.full, p.batch, p.maxActive = 1000, 128, 128, 100
 		entries := p.fresh(600)
 		if i == 3 {
 			entries = append(p.aged(300, 200_000), entries[:300]...)
@@ -93,7 +93,7 @@ func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
 		parts = append(parts, p)
 	}
 	vanished := partIn(t, c, prefix, "vanished")
-	vanished.most = 100
+	vanished.maxActive = 100
 	vanished.produce(vanished.fresh(4)...)
 	vanished.do("del", vanished.q)
 
@@ -109,7 +109,7 @@ func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
 		p.refuses("OOM ", lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(3)...)...)
 	}
 	newcomer := partIn(t, c, prefix, "new")
-	newcomer.most = 100
+	newcomer.maxActive = 100
 	refused(newcomer)
 	refused(vanished)
 	for _, p := range parts {
@@ -156,7 +156,7 @@ func TestAllKeysOfACallAreInOneSlot(t *testing.T) {
 				}
 			}
 			// Redis itself refuses keys that are not declared or in another slot.
-			p.most = 100
+			p.maxActive = 100
 			p.produceOnce(p.fresh(2)...)
 			from := p.claim("t1")[3].(int64)
 			p.release("t1", 0, 1)

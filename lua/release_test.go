@@ -22,7 +22,7 @@ func TestReleaseGivesTheRangeBack(t *testing.T) {
 	})
 }
 
-func TestReleaseIsForTheHolderOnly(t *testing.T) {
+func TestOnlyTheHolderCanRelease(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.leased(10, "t1")
 		before := p.snapshot()

@@ -20,7 +20,7 @@ func TestRepairLeavesAHealthyPartition(t *testing.T) {
 }
 
 func TestRepairMakesAnUnknownListActive(t *testing.T) {
-	t.Run("a stranger's", func(t *testing.T) {
+	t.Run("made by another program", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			entries := p.fresh(3)
 			for _, e := range entries {
@@ -58,7 +58,7 @@ func TestRepairMakesAnUnknownListActive(t *testing.T) {
 	})
 }
 
-func TestRepairForgetsAPartitionWithoutEntries(t *testing.T) {
+func TestRepairEndsAPartitionWithoutEntries(t *testing.T) {
 	t.Run("a member alone", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			p.makeDue()
@@ -92,13 +92,13 @@ func TestRepairForgetsAPartitionWithoutEntries(t *testing.T) {
 	})
 }
 
-func TestRepairMendsCounts(t *testing.T) {
+func TestRepairRepairsCounts(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(6)...)
 		p.do("lpop", p.q, 2)
 		reply := p.repair()
 		p.same("vanished", reply, []any{1, reply[1], 0})
-		p.do("rpush", p.q, "stranger")
+		p.do("rpush", p.q, "pushed")
 		reply = p.repair()
 		p.same("pushed", reply, []any{1, reply[1], 0})
 		p.ledgerIs(map[string]int64{"accepted": 7, "lost": 2})
@@ -106,7 +106,7 @@ func TestRepairMendsCounts(t *testing.T) {
 	})
 }
 
-func TestRepairMendsAHalfHash(t *testing.T) {
+func TestRepairAdoptsAListWithHalfAHash(t *testing.T) {
 	for _, field := range []string{"head", "tail"} {
 		t.Run(field+" is gone", func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {
@@ -159,7 +159,7 @@ func TestRepairDropsStaleEntriesThatNobodyHolds(t *testing.T) {
 	})
 }
 
-func TestRepairForgetsAPartitionThatIsAllStale(t *testing.T) {
+func TestRepairEndsAPartitionThatIsAllStale(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.aged(6, 200_000)...)
 		reply := p.repair()

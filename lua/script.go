@@ -30,14 +30,14 @@ var (
 	PermissionProbe = mustLoad("permission_probe")
 )
 
-// All lists every script: what a client loads before its first EVALSHA, since a
-// pipeline does not recover from NOSCRIPT by itself.
+// All lists every script. A client loads all of them before its first EVALSHA, because
+// a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
 	return []*Script{Produce, Claim, Commit, Release, Repair, Stats, PermissionProbe}
 }
 
-// mustLoad puts a script's includes before it. The files are part of the
-// binary, so a failure is a broken build, and every test shows it.
+// mustLoad puts the includes of a script before it. The files are part of the binary,
+// so it panics only in a broken build, and then every test fails.
 func mustLoad(name string) *Script {
 	body, err := files.ReadFile(name + ".lua")
 	if err != nil {

@@ -112,7 +112,7 @@ func TestProduceRefusesNewPartitionsInTheMiddleOfACall(t *testing.T) {
 	several(t, 4, func(t *testing.T, g group) {
 		p := g[0]
 		g[2:3].fill(1) // it lives already
-		g[0].most = 2
+		g[0].maxActive = 2
 		call := group{g[0], g[1], g[2], g[3], g[0]}
 		reply := call.produce(p.fresh(1), p.fresh(2), p.fresh(3), p.fresh(4), p.fresh(5))
 		p.same("answers", reply[1:], []any{1, 1, 0, 1, 0, 1, 3, 0, 4, 0, 1, 5, 0, 6})
@@ -229,7 +229,7 @@ func TestStaleEntriesAreBoundedInACallNotInEachPartition(t *testing.T) {
 func TestCommitWritesTheDeadLettersOfSomePartitions(t *testing.T) {
 	lease := func(g group) ([]string, []any) {
 		p := g[0]
-		p.mostDead = 10
+		p.maxDead = 10
 		g.fill(4)
 		g.claim("t1")
 		argv := p.commitShared()
@@ -273,7 +273,7 @@ func TestCommitWritesTheDeadLettersOfSomePartitions(t *testing.T) {
 	})
 }
 
-func TestReleaseKeepsWhatTheSinkTookOfEachPartition(t *testing.T) {
+func TestReleaseKeepsWhatTheSinkAcceptedOfEachPartition(t *testing.T) {
 	several(t, 3, func(t *testing.T, g group) {
 		p := g[0]
 		g.fill(4)
@@ -310,7 +310,7 @@ func TestProduceNotesTheSizeOfLargeEntriesOnly(t *testing.T) {
 	})
 }
 
-func TestWhatTheSinkTookIsDeliveredWhateverBecomesOfTheRest(t *testing.T) {
+func TestWhatTheSinkAcceptedCountsAsDeliveredWhateverHappensToTheRest(t *testing.T) {
 	const done = "10110010"
 	for name, row := range map[string]struct {
 		happens func(p *part, from int64)

@@ -69,15 +69,15 @@ func (l *lasting) end() {
 }
 
 // Until asks ok again and again until it is true, and fails the test when that
-// takes longer than most. It returns how long it took.
-func Until(tb testing.TB, most time.Duration, what string, ok func() bool) time.Duration {
+// takes longer than limit. It returns how long it took.
+func Until(tb testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	tb.Helper()
 	began := time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
-		if time.Since(began) > most {
-			tb.Fatalf("after %v still not: %s", most, what)
+		if time.Since(began) > limit {
+			tb.Fatalf("after %v still not: %s", limit, what)
 		}
 		<-tick.C
 	}
