@@ -1,0 +1,54 @@
+package partition_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// site is a Store on some Redis, and the means to use it in a line.
+type site struct {
+	*partition.Store
+	t  *testing.T
+	ns *partition.Namespace
+}
+
+func open(t *testing.T, url string, change func(*partition.Policy)) *site {
+	t.Helper()
+	return openPrefix(t, url, "sw", change)
+}
+
+func openPrefix(t *testing.T, url, prefix string, change func(*partition.Policy)) *site {
+	t.Helper()
+	policy := partition.DefaultPolicy()
+	policy.Capacity = 1_000_000
+	if change != nil {
+		change(&policy)
+	}
+	s, err := partition.Open(partition.Config{URL: url, Prefix: prefix, Namespaces: map[string]partition.Policy{"default": policy}},
+		prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &site{s, t, s.Namespace("default")}
+}
+
+// entry is one entry that cannot go stale while a test runs.
+func entry(payload string) []byte {
+	return partition.AppendEntry(nil, time.Now().Add(time.Hour).UnixMilli(), nil, []byte(payload))
+}
+
+// produce tries once, as a request would: within a second.
+func (s *site) produce(name, payload string) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+	defer cancel()
+	g := &partition.Group{Namespace: s.ns, Partition: name, Entries: [][]byte{entry(payload)}}
+	s.Produce(ctx, []*partition.Group{g})
+	return g.Err
+}
