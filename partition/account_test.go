@@ -15,9 +15,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// A lost request is told from a lost reply by nobody: both are unknown, and what
-// was stored is in the first case nothing, in the second everything, once.
-func TestALostRequestIsUnknownAndStoredNever(t *testing.T) {
+// A caller cannot tell a lost request from a lost reply: both are unknown. After the
+// first nothing is stored, after the second everything, once.
+func TestALostRequestIsUnknownAndNotStored(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	line := startFaultLine(t, server.Addr)
@@ -53,10 +53,10 @@ func TestALostRequestIsUnknownAndStoredNever(t *testing.T) {
 	}
 }
 
-// Whatever a connection does, in any order: the ledger lies between what was
-// acknowledged and what may have been stored, nothing is counted delivered that
-// was not committed, and the entries there are those that the account says.
-func TestTheOuterLawHoldsWhateverTheConnectionDoes(t *testing.T) {
+// Whatever a connection does, in any order: the ledger counts at least the acknowledged
+// entries and at most those and the unknown ones, only committed entries count as
+// delivered, and the lists hold what the ledger says.
+func TestTheLedgerMatchesWhatClientsSawWhateverTheConnectionDoes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	line := startFaultLine(t, server.Addr)
@@ -85,7 +85,7 @@ func TestTheOuterLawHoldsWhateverTheConnectionDoes(t *testing.T) {
 			}
 			return 1 + faults.IntN(faultKinds-1), faults.Float64()
 		})
-		acks, unknowns, delivered, maybe := outerLaw(rt, s, rand.New(rand.NewPCG(seed, 2)))
+		acks, unknowns, delivered, maybe := useStore(rt, s, rand.New(rand.NewPCG(seed, 2)))
 		line.mu.Lock()
 		for kind, n := range line.seen {
 			total[kind] += n
@@ -127,13 +127,13 @@ func TestTheOuterLawHoldsWhateverTheConnectionDoes(t *testing.T) {
 	t.Logf("%d runs, exchanges by fate: %v", runs, total)
 }
 
-// patience is how long a caller waits for an exchange.
-const patience = 25 * time.Millisecond
+// callTimeout is how long a caller waits for an exchange.
+const callTimeout = 25 * time.Millisecond
 
-// outerLaw uses a store for a while and returns what it was told, in entries.
-func outerLaw(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered, maybe int64) {
+// useStore uses a store for a while and returns what it was told, in entries.
+func useStore(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered, maybe int64) {
 	for range 15 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		if roll.IntN(3) > 0 {
 			groups := make([]*partition.Group, 1+roll.IntN(5))
 			for i := range groups {
@@ -163,7 +163,7 @@ func outerLaw(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered,
 		claim := &partition.Claim{Namespace: s.ns, Partition: fmt.Sprint("p", roll.IntN(4)), MaxBatches: 2}
 		s.Claim(ctx, []*partition.Claim{claim}, time.Minute)
 		cancel()
-		free, cancel := context.WithTimeout(context.Background(), patience)
+		free, cancel := context.WithTimeout(context.Background(), callTimeout)
 		_ = s.Forget(free, []*partition.Claim{claim})
 		cancel()
 		if l := claim.Lease; l != nil {
@@ -184,7 +184,7 @@ func settleUnder(s *site, l *partition.Lease) (done, ended bool) {
 	commit := &partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: int(l.To - l.From)}
 	unsure := false
 	for range 5 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		s.Settle(ctx, []*partition.Settlement{commit})
 		cancel()
 		switch {

@@ -10,12 +10,12 @@ import (
 // makes a partition due earlier than the loop means to look again.
 type alarm struct {
 	mu      sync.Mutex
-	pending int64 // earliest due time rung since the last reset; 0 = none
-	until   int64 // when the sleeper means to wake; 0 = nobody sleeps
+	pending int64 // earliest due time since the last reset; 0 = none
+	until   int64 // when the sleeper wakes by itself; 0 = nobody sleeps
 	wake    chan struct{}
 }
 
-// reset forgets what rang; the caller is about to read the active set.
+// reset drops the pending time: the caller is about to read the active set.
 func (a *alarm) reset() {
 	a.mu.Lock()
 	a.pending = 0
@@ -36,10 +36,10 @@ func (a *alarm) ring(due int64) {
 	a.mu.Unlock()
 }
 
-// sleep waits until the clock reads due or an earlier pending time, at most for
-// the given time.
-func (a *alarm) sleep(ctx context.Context, c *clock, due int64, most time.Duration) {
-	limit := time.NewTimer(most)
+// sleep waits until the clock reads due or an earlier pending time, but at most
+// maxWait.
+func (a *alarm) sleep(ctx context.Context, c *clock, due int64, maxWait time.Duration) {
+	limit := time.NewTimer(maxWait)
 	defer limit.Stop()
 	for {
 		a.mu.Lock()
@@ -49,7 +49,7 @@ func (a *alarm) sleep(ctx context.Context, c *clock, due int64, most time.Durati
 		a.until = due
 		a.mu.Unlock()
 
-		wait := most // without a clock nobody knows what is due
+		wait := maxWait // without a clock it is unknown what is due
 		if now, known := c.now(); known {
 			wait = time.Duration(due-now) * time.Millisecond
 		}
@@ -73,9 +73,9 @@ func (a *alarm) sleep(ctx context.Context, c *clock, due int64, most time.Durati
 	a.mu.Unlock()
 }
 
-// WaitDue sleeps until the store's clock reads due (Unix ms), for at most the
-// given time, and less when a produce of this process makes a partition of the
-// shard due earlier. It returns at once when ctx ends.
-func (s *Store) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64, most time.Duration) {
-	ns.shards[shard].alarm.sleep(ctx, &s.clock, due, most)
+// WaitDue sleeps until the store's clock reads due (Unix ms), but at most maxWait. It
+// returns earlier when a produce of this process makes a partition of the shard due
+// earlier, and when ctx ends.
+func (s *Store) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64, maxWait time.Duration) {
+	ns.shards[shard].alarm.sleep(ctx, &s.clock, due, maxWait)
 }

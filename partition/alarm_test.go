@@ -21,7 +21,7 @@ func newSleeper() *sleeper {
 	return s
 }
 
-// slept is how long a sleep took, to the ms above: the clock knows half a ms.
+// sleep returns how long a sleep took, rounded up to ms: the clock is exact to half a ms.
 func (s *sleeper) sleep(ctx context.Context, due int64, most time.Duration) time.Duration {
 	began := time.Now()
 	s.alarm.sleep(ctx, &s.clock, due, most)
@@ -105,8 +105,8 @@ func TestSleepMissesNoRing(t *testing.T) {
 	})
 }
 
-// Without a clock nobody knows what is due, and a caller that asks again and
-// again must not spin.
+// Without a clock it is unknown what is due, and a caller that asks again and again
+// must not spin.
 func TestSleepWithoutAClockTakesItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

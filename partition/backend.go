@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Bounds of every connection. A stalled Redis costs a caller its own budget or
-// the read timeout, whichever ends first, and never a pile of goroutines.
+// Limits of every connection. A stalled Redis costs a caller its own deadline or the
+// read timeout, whichever ends first; waiting goroutines do not pile up.
 const (
 	dialTimeout = time.Second
 	readTimeout = 2 * time.Second
@@ -25,21 +25,21 @@ const (
 	poolSize    = 16
 )
 
-// backend is one Redis, seen through three clients, so that none can starve
-// another of connections: the way in, the way out, and aside of both, reads of
-// people and checks (see readLimit) and the janitor.
+// backend is one Redis with three clients, so that none can take the connections of
+// another: in for produce, out for claim, commit and release, and background for reads
+// (see readLimit), checks and the janitor.
 type backend struct {
 	in, out    redis.UniversalClient
 	background redis.UniversalClient
 	embedded   bool
 	cluster    bool
-	connected  chan struct{} // holds one: a connection was made, or a shard is back
+	connected  chan struct{} // has room for one signal: a connection was made, or a shard is reachable again
 	close      func()
 }
 
 const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentinel://h1,h2/master or redis-cluster://h1,h2"
 
-// openBackend parses the URL; it dials nothing.
+// openBackend parses the URL. It does not connect.
 func openBackend(raw string) (*backend, error) {
 	scheme, rest, found := strings.Cut(raw, ":")
 	if !found {
@@ -59,7 +59,7 @@ func openBackend(raw string) (*backend, error) {
 		b.embedded, b.close = true, expireEmbeddedKeys(server)
 		client = func() redis.UniversalClient {
 			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
-			// It shares the process's processors, so it may be slow, but is never away.
+			// It shares the processors of this process, so it may be slow, but never down.
 			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 			return redis.NewClient(o)
 		}
@@ -109,7 +109,7 @@ func openBackend(raw string) (*backend, error) {
 }
 
 // startEmbedded runs a miniredis in this process. It listens on a loopback port,
-// for its in-process pipe has no buffer and a pipeline would block itself; the
+// because an in-process pipe has no buffer and a large pipeline would block itself. The
 // password keeps other users of the machine out.
 func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
 	server, password = miniredis.NewMiniRedis(), rand.Text()
@@ -120,10 +120,10 @@ func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
 	return server, password, nil
 }
 
-// expireEmbeddedKeys makes the TTLs of a miniredis run down (those of idempotent
-// results), which by themselves stand still, bounds what it remembers of keys
-// that are gone, and returns what ends that and the server. (Its own ClockTTL would walk
-// all keys at every command.)
+// expireEmbeddedKeys moves the clock of the TTLs of a miniredis, which otherwise stands
+// still; the results of idempotent produces have TTLs. It also bounds the names that
+// the miniredis remembers. end stops both and the server. (The ClockTTL of miniredis
+// would visit all keys at every command.)
 func expireEmbeddedKeys(server *miniredis.Miniredis) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -148,11 +148,11 @@ func expireEmbeddedKeys(server *miniredis.Miniredis) (end func()) {
 	}
 }
 
-// badURL does not repeat the URL: it may hold a password.
+// badURL does not repeat the URL, because that may hold a password.
 func badURL() error { return &FieldError{"redis", "the URL", wantURL} }
 
-// parseHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which
-// net/url refuses; port is that of hosts without one.
+// parseHosts reads //[user:password@]h1[:port],h2…[/master[/db]], which net/url cannot
+// parse. port is the default of hosts without one.
 func parseHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if !ok {
@@ -197,7 +197,7 @@ func parseHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-// bounded sets what every client needs. No client retries by itself: a script
+// withLimits sets the options of every client. No client retries by itself: a script
 // whose reply was lost may have run, and go-redis would run it again.
 func (b *backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.MaxRetries = -1
@@ -205,8 +205,8 @@ func (b *backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions 
 	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true // ACLs of 7.0 know no CLIENT SETINFO
-	o.Protocol = 2           // no push messages to wade through
+	o.DisableIdentity = true // Redis 7.0 has no ACL rule for CLIENT SETINFO
+	o.Protocol = 2           // RESP2, which has no push messages
 	o.OnConnect = func(context.Context, *redis.Conn) error {
 		b.returned()
 		return nil
@@ -214,7 +214,7 @@ func (b *backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions 
 	return o
 }
 
-// returned tells the janitor that a server may be another than before.
+// returned tells the janitor that a connection may lead to another server than before.
 func (b *backend) returned() {
 	select {
 	case b.connected <- struct{}{}:
@@ -222,8 +222,8 @@ func (b *backend) returned() {
 	}
 }
 
-// reload makes both clients of a cluster ask for its map, which they
-// else do once a minute: another master may have the shard by now.
+// reloadClusterMap makes the clients of a cluster ask for its slot map now, because
+// another master may serve the shard. By themselves they ask once a minute.
 func (b *backend) reloadClusterMap(ctx context.Context) {
 	for _, client := range []redis.UniversalClient{b.in, b.out} {
 		if cluster, ok := client.(*redis.ClusterClient); ok {
@@ -232,10 +232,10 @@ func (b *backend) reloadClusterMap(ctx context.Context) {
 	}
 }
 
-// server is the client of the server that has a key. What is asked of several
-// servers at once is better sent through these than through a cluster's client:
-// its pipeline ends with the slowest, and may then report that one's error for
-// all. They follow no redirect.
+// clientFor is the client of the server that holds a key. Reads of several servers use
+// one client per server instead of the cluster's client, whose pipeline ends with the
+// slowest server, and may then report that server's error for all commands. The client
+// of one server follows no redirect.
 func (b *backend) clientFor(ctx context.Context, key string) redis.Cmdable {
 	if cluster, ok := b.out.(*redis.ClusterClient); ok {
 		if node, err := cluster.MasterForKey(ctx, key); err == nil {
@@ -245,12 +245,12 @@ func (b *backend) clientFor(ctx context.Context, key string) redis.Cmdable {
 	return b.out
 }
 
-// mapTimeout bounds the renewal of a cluster's map: the client asks one server
-// at random, which may be the one that is away, and then uses the old map.
+// mapTimeout bounds the renewal of the slot map. The client asks one random server,
+// which may be down; then the old map is used.
 const mapTimeout = 500 * time.Millisecond
 
-// masters calls f for every server that holds data, at the same time, and
-// returns all their errors.
+// eachMaster calls f concurrently for every server that holds data, and returns all
+// errors.
 func eachMaster(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	cluster, ok := c.(*redis.ClusterClient)
 	if !ok {

@@ -67,7 +67,7 @@ func TestURLsThatAreUsable(t *testing.T) {
 }
 
 // Sentinels listen on a port of their own by default.
-func TestSentinelsWithoutAPortAreAskedAtTheirs(t *testing.T) {
+func TestSentinelsHaveADefaultPortOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	b, err := openBackend("redis-sentinel://127.0.0.77/spill")
 	if err != nil {
@@ -108,8 +108,8 @@ func TestURLsThatAreNotUsable(t *testing.T) {
 	}
 }
 
-// What a URL says and nobody does must not look as if it were done.
-func TestOptionsThatAreNotHonouredAreNamed(t *testing.T) {
+// An option that has no effect must be an error.
+func TestUnsupportedOptionsAreErrors(t *testing.T) {
 	t.Parallel()
 	const own = ": time-outs, pools and retries are Spillway's own"
 	for url, want := range map[string]string{

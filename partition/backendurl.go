@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// optionName is what may be repeated of a query: a password that was not
-// escaped can make part of it look like an option.
+// optionName is what an error may show of a query: part of a password that was not
+// escaped can look like an option.
 var optionName = regexp.MustCompile(`^[a-z_]{1,32}$`)
 
-// parseSingleHost reads the URL of one server. go-redis would take some twenty options
-// of it, of which we use two: the others are refused, or somebody would believe
-// in a time-out that is not there.
+// parseSingleHost reads the URL of one server. go-redis accepts about twenty options in
+// it, of which the store uses two. The others are an error, so that nobody relies on a
+// timeout that has no effect.
 func parseSingleHost(raw string) (*redis.Options, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Fragment != "" {
@@ -34,7 +34,7 @@ func parseSingleHost(raw string) (*redis.Options, error) {
 		return nil, &FieldError{"redis", `option "db"`, "the database once, as in " + u.Scheme + "://host:6379/2"}
 	}
 	o, err := redis.ParseURL(raw)
-	if err != nil || o.DB < 0 { // go-redis takes a negative database for 0
+	if err != nil || o.DB < 0 { // go-redis reads a negative database as 0
 		return nil, badURL()
 	}
 	return o, nil

@@ -17,8 +17,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// witness stands outside and remembers what it was told and what it saw.
-type witness struct {
+// recorder is a set of clients that record what the store told them and what they saw.
+type recorder struct {
 	mu      sync.Mutex
 	acked   map[string]bool
 	unknown int
@@ -29,7 +29,7 @@ type witness struct {
 }
 
 // produce reports entries of one partition until n are acknowledged.
-func (w *witness) produce(s *site, name string, n int) {
+func (w *recorder) produce(s *site, name string, n int) {
 	for i := 0; n > 0; i++ {
 		payload := fmt.Sprintf("%s.%d", name, i)
 		err := s.produce(name, payload)
@@ -47,9 +47,9 @@ func (w *witness) produce(s *site, name string, n int) {
 	}
 }
 
-// drain is a drainer by the book: it forgets claims nobody knows of, writes,
-// repeats a commit until it knows, and now and then dies with a lease.
-func (w *witness) drain(ctx context.Context, s *site, seed uint64) {
+// drain is a correct drainer: it releases claims with an unknown outcome, writes,
+// repeats a commit until its outcome is known, and sometimes dies with a lease.
+func (w *recorder) drain(ctx context.Context, s *site, seed uint64) {
 	roll := rand.New(rand.NewPCG(seed, 1))
 	for ctx.Err() == nil {
 		list, total, err := s.Due(ctx, s.ns, 0, 0, 3)
@@ -81,7 +81,7 @@ func (w *witness) drain(ctx context.Context, s *site, seed uint64) {
 	}
 }
 
-func (w *witness) write(t *testing.T, l *partition.Lease) {
+func (w *recorder) write(t *testing.T, l *partition.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.written[l.Partition] == nil {
@@ -102,7 +102,7 @@ func (w *witness) write(t *testing.T, l *partition.Lease) {
 	}
 }
 
-func (w *witness) settle(ctx context.Context, s *site, l *partition.Lease, roll *rand.Rand) {
+func (w *recorder) settle(ctx context.Context, s *site, l *partition.Lease, roll *rand.Rand) {
 	lo := l.From
 	for _, hi := range l.Cuts {
 		for try := 0; ; try++ {
@@ -132,8 +132,8 @@ func (w *witness) settle(ctx context.Context, s *site, l *partition.Lease, roll 
 }
 
 // Replies get lost at random on every path while entries flow, drainers die,
-// and janitors run. From outside: nothing acknowledged is missing, nothing is
-// counted twice, and the account is what a witness counted.
+// and janitors run. No acknowledged entry is missing, none is counted twice, and the
+// ledger says what the recorder counted.
 func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T) (*proxy, *redis.Client, string){
@@ -157,7 +157,7 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 			if _, err := s.Check(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			w := &witness{acked: map[string]bool{}, written: map[string]map[int64]string{}}
+			w := &recorder{acked: map[string]bool{}, written: map[string]map[int64]string{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			var producing, others sync.WaitGroup

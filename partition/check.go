@@ -12,23 +12,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// format is the version of what the keys hold. A program refuses a newer one,
-// so a rolling upgrade never lets an old program loose on a new format.
+// format is the version of the stored data. A program refuses a newer format, so an old
+// program cannot damage new data during a rolling upgrade.
 const format = 1
 
-// Check asks whether the store can be used now. It is nil when every server
-// answers, holds our scripts, keeps what it is given (maxmemory-policy
-// noeviction), lets this user run every command, has a format this program knows, and records for each namespace
-// the shards that are configured, and nothing else wrote where shards keep their active set and ledger.
-// ErrIncompatible says what does not fit and
-// the way out; everything else passes by itself. warnings are for the log.
+// Check asks whether the store can be used now. It returns nil when every server
 //
-// On a Redis Cluster that passed before, a master that cannot be reached is no
-// reason against using the others: Check fails when no shard is left.
+//   - answers, and has the scripts,
+//   - does not evict keys (maxmemory-policy noeviction),
+//   - lets this user run every command,
+//   - holds a format that this program knows, and the configured number of shards,
+//   - holds no foreign value as an active set or ledger.
 //
-// An answer to the question of checking is kept: until the first Check passed,
-// and from one that found ErrIncompatible to the next that passes, entries are
-// neither taken nor given out.
+// ErrIncompatible says what does not match and what to do; a person has to act. Other
+// errors pass by themselves. warnings are for the log.
+//
+// On a Redis Cluster that passed once, an unreachable master does not fail the Check
+// while at least one shard is left.
+//
+// The last conclusive result is kept. Until a Check passed, and after one with
+// ErrIncompatible until another passes, Produce, Due and Claim are refused.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = s.check(ctx)
 	if err == nil || errors.Is(err, ErrIncompatible) {
@@ -37,11 +40,11 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// checkResult is what the last conclusive Check found.
+// checkResult is the result of the last conclusive Check.
 type checkResult struct{ err error }
 
-// fit is nil when entries may be taken and given out. Whoever comes first asks
-// the store; so nothing is stored where nobody would look for it.
+// ensureCompatible is nil when Produce, Due and Claim may run. The first caller runs a
+// Check, so that no entry is stored where nobody reads it.
 func (s *Store) ensureCompatible(ctx context.Context) error {
 	if v := s.lastCheck.Load(); v != nil {
 		return v.err
@@ -53,7 +56,7 @@ func (s *Store) ensureCompatible(ctx context.Context) error {
 	}
 	_, err := s.Check(ctx)
 	if errors.Is(err, ErrUnknown) {
-		err = &storeError{ErrUnavailable, err} // of the operation that asked: it did not run
+		err = &storeError{ErrUnavailable, err} // the operation itself did not run
 	}
 	return err
 }
@@ -96,7 +99,7 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// checkReachable is check without the masters that are away.
+// checkReachable is check without the masters that are unreachable.
 func (s *Store) checkReachable(ctx context.Context) (warnings []string, err error) {
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	warnings, err = s.checkServers(asking)
@@ -122,8 +125,8 @@ func (s *Store) checkReachable(ctx context.Context) (warnings []string, err erro
 	return warnings, err
 }
 
-// promises reads what the servers are set up to keep. INFO is asked, not
-// CONFIG, which managed services refuse.
+// checkServers reads how the servers are set up. It uses INFO, not CONFIG, which managed
+// services refuse.
 func (s *Store) checkServers(ctx context.Context) (warnings []string, err error) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -148,14 +151,14 @@ func (s *Store) checkServers(ctx context.Context) (warnings []string, err error)
 		}
 		if p, ok := fields["maxmemory_policy"]; ok && p != "noeviction" {
 			return &storeError{ErrIncompatible, fmt.Errorf(
-				"maxmemory-policy of %s is %s, which deletes entries unasked: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf", c.Options().Addr, p)}
+				"maxmemory-policy of %s is %s, which lets Redis delete entries: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf", c.Options().Addr, p)}
 		}
 		if s.replicas > 0 {
 			if err := c.Do(ctx, "wait", 0, 1).Err(); err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
 				return &storeError{ErrIncompatible, fmt.Errorf("durability replica=%d: the user may not run WAIT on %s: ACL SETUSER … +wait", s.replicas, c.Options().Addr)}
 			}
 			if n, _ := strconv.Atoi(fields["connected_slaves"]); n < s.replicas {
-				warn(fmt.Sprintf("%s: it has %d replicas connected, so durability replica=%d acknowledges nothing", c.Options().Addr, n, s.replicas))
+				warn(fmt.Sprintf("%s: it has %d replicas connected, so with durability replica=%d nothing is acknowledged", c.Options().Addr, n, s.replicas))
 			}
 		}
 		for _, text := range serverWarnings(fields) {
@@ -172,17 +175,17 @@ func (s *Store) checkServers(ctx context.Context) (warnings []string, err error)
 	return warnings, classify(err)
 }
 
-// ledger is one shard's, as recorded reads it.
+// shardLedger is the ledger of one shard, as checkLayout reads it.
 type shardLedger struct {
 	ns     *Namespace
 	sh     *shard
 	fields map[string]*redis.StringCmd
 	epoch  *redis.StringCmd
 	writes []*redis.BoolCmd
-	err    error // it could not be read, or written
+	err    error // why it could not be read or written
 }
 
-// ledgers are those of all shards that wanted accepts.
+// shardLedgers are those of all shards for which wanted is true.
 func (s *Store) shardLedgers(wanted func(*shard) bool) (list []*shardLedger) {
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
@@ -194,10 +197,10 @@ func (s *Store) shardLedgers(wanted func(*shard) bool) (list []*shardLedger) {
 	return list
 }
 
-// serverWarnings are what a server promises less than it could.
+// serverWarnings says what is less safe than it could be in the setup of a server.
 func serverWarnings(info map[string]string) (texts []string) {
 	if info["aof_enabled"] == "0" {
-		texts = append(texts, "its append-only file is off: a crash of Redis loses what it accepted since its last snapshot, if it takes any")
+		texts = append(texts, "its append-only file is off: a crash of Redis loses what it accepted since its last snapshot, if there is one")
 	}
 	if info["aof_last_write_status"] == "err" {
 		texts = append(texts, "its last write to the append-only file failed: it refuses writes until it succeeds; see its disk")
@@ -206,17 +209,17 @@ func serverWarnings(info map[string]string) (texts []string) {
 		texts = append(texts, "its last snapshot failed: it may refuse writes until one succeeds; see its disk")
 	}
 	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err == nil && major < 7 {
-		texts = append(texts, "it says that it is version "+info["redis_version"]+": Spillway is tried on 7.0 and newer")
+		texts = append(texts, "its version is "+info["redis_version"]+": Spillway is tested on 7.0 and newer")
 	}
 	return texts
 }
 
-// recorded compares format and shards with what each ledger says, and writes
-// them down where a namespace is new to the store, but not while a ledger that
-// counts cannot be read: every ledger when all do, else those that answer.
+// checkLayout compares format and shards with every ledger, and records them where a
+// namespace is new to the store. It records nothing while a ledger cannot be read; with
+// all false it ignores those that cannot be read.
 func (s *Store) checkLayout(ctx context.Context, list []*shardLedger, all bool) error {
-	// Reading comes first, and mostly is all: a store that is full refuses to
-	// write even what it holds already.
+	// Read first, which is usually enough: a full store refuses to write even what it
+	// holds already.
 	missing, noEpoch, err := s.compareLayouts(ctx, list, "")
 	if err != nil {
 		return err
@@ -235,12 +238,12 @@ func (s *Store) checkLayout(ctx context.Context, list []*shardLedger, all bool) 
 		return err
 	}
 	for _, l := range read {
-		l.err = nil // a ledger from before there were epochs gets one when its store has room
+		l.err = nil // a ledger from before there were epochs gets one once the store is no longer full
 	}
 	return nil
 }
 
-// compareLayouts is compare for each server, at the same time.
+// compareLayouts is compareLayout for each server, concurrently.
 func (s *Store) compareLayouts(ctx context.Context, list []*shardLedger, epoch string) (missing, noEpoch bool, err error) {
 	byServer := map[redis.Cmdable][]*shardLedger{}
 	for _, l := range list {
@@ -267,9 +270,9 @@ func (s *Store) compareLayouts(ctx context.Context, list []*shardLedger, epoch s
 	return missing, noEpoch, err
 }
 
-// compare reads ledgers in one pipeline. An epoch, which is a name for this
-// history of a ledger that no later one has, makes it write first what is
-// missing; the first of several programs wins, and all read what it wrote.
+// compareLayout reads ledgers in one pipeline. Where epoch is not empty it first writes
+// what is missing, epoch included: a random name of this ledger that no later one has.
+// Of several programs the first one wins, and all read what it wrote.
 func compareLayout(ctx context.Context, client redis.Cmdable, list []*shardLedger, epoch string) (missing, noEpoch bool, err error) {
 	pipe := client.Pipeline()
 	for _, l := range list {
@@ -293,7 +296,7 @@ func compareLayout(ctx context.Context, client redis.Cmdable, list []*shardLedge
 		for name, cmd := range l.fields {
 			value, err := cmd.Result()
 			if err == nil && value == "" {
-				err = execErr // no connection was made; the commands are not told
+				err = execErr // no connection was made; the commands have no error of their own
 			}
 			if errors.Is(err, redis.Nil) {
 				missing = true
@@ -316,7 +319,7 @@ func (l *shardLedger) failed(err error) {
 	}
 }
 
-// recorded is what the ledger of each shard says of the namespace's form.
+// layout is what the ledger of each shard records of the namespace.
 func (n *Namespace) layout() map[string]int {
 	return map[string]int{"format": format, "shards": len(n.shards)}
 }

@@ -40,11 +40,11 @@ func TestCheckRefusesAStoreThatEvictsKeys(t *testing.T) {
 	refused(t, err, "volatile-lru", "CONFIG SET maxmemory-policy noeviction", server.Addr)
 	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
 	if _, err := s.Check(t.Context()); err != nil {
-		t.Errorf("once it is mended: %v", err)
+		t.Errorf("after the repair: %v", err)
 	}
 }
 
-// refused wants ErrIncompatible and a text that shows the way out.
+// refused checks for ErrIncompatible and a text that says what to do.
 func refused(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, partition.ErrIncompatible) || !errors.Is(err, partition.ErrBroken) {
@@ -129,8 +129,8 @@ func TestCheckLetsOnlyOneSettingOfShardsBegin(t *testing.T) {
 	}
 }
 
-// Where nothing of a shard works the store is not ready, and the text names the
-// key, its type and the way out, at the start and later.
+// Where nothing of a shard works the store is not ready, at the start and later. The
+// error names the key, its type and what to do.
 func TestCheckNamesAForeignKey(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"sw:{default.0}:ledger", "sw:{default.0}:ready"} {
@@ -191,7 +191,7 @@ func TestCheckWarnsOfForeignDeadLetters(t *testing.T) {
 	}
 }
 
-// Passwords that do not fit: a person has to look, and no text repeats them.
+// A wrong password is ErrBroken, and no error repeats it.
 func TestAWrongPasswordIsBrokenAndNeverRepeated(t *testing.T) {
 	t.Parallel()
 	const right, wrong = "right-horse-battery", "wrong-staple-hunter2"
@@ -229,7 +229,7 @@ func TestAWrongPasswordIsBrokenAndNeverRepeated(t *testing.T) {
 	}
 }
 
-// What refused a connection is named by the calls that needed it, too.
+// The error that refused a connection is the error of the calls that needed it.
 func TestARefusalWhileConnectingIsNamed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right")
@@ -245,7 +245,7 @@ func TestARefusalWhileConnectingIsNamed(t *testing.T) {
 }
 
 // The sentinels are up and know no master of that name.
-func TestAnUnknownMasterNameIsNoWorkingStore(t *testing.T) {
+func TestAnUnknownMasterNameIsBroken(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartLoneSentinel(t)
 	s := open(t, "redis-sentinel://"+sentinel.Addr+"/nobody", nil)

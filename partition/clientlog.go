@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// clientLog takes what go-redis would print to stderr in a form of its own: a
-// line for each dial that failed, thousands in an outage. What an operator has
-// to know the store's callers log once. go-redis has one log for the process,
-// unguarded, so it is set before anything runs; the last Store's log takes it.
+// clientLog receives the lines that go-redis would print to stderr in a format of its
+// own: one for each failed dial, thousands in an outage. They go to the debug level,
+// because the store logs an outage once. go-redis has one logger per process, so it is
+// set in init, before anything runs, and writes to the log of the last Store.
 type clientLog struct{ to atomic.Pointer[zap.Logger] }
 
 var redisLog clientLog

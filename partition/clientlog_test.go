@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestTheClientsLogIsOursAndForThoseWhoDebug(t *testing.T) {
+func TestTheClientsLinesAreLoggedAtDebugLevel(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 0, zap.DebugLevel: 1} {
 		core, lines := observer.New(level)

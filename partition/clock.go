@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// clock follows the store's TIME on the process's monotonic clock, so ages are
-// judged on one clock whatever the wall clocks of servers and devices say.
+// clock follows the store's TIME on the process's monotonic clock. So ages are judged
+// on one clock, whatever the wall clocks of this machine and of clients say.
 type clock struct {
 	mu     sync.RWMutex
 	base   time.Time
@@ -14,22 +14,22 @@ type clock struct {
 	known  bool
 }
 
-// observe learns from a reply that carried the store's time in ms, read at some
-// moment between sent and received. The offset moves no further than that
-// moment's uncertainty demands, so slow replies do not shake it.
+// observe takes a reply that carried the store's time in ms, which the store read at
+// some moment between sent and received. The offset moves only as far as it has to for
+// that to be true, so slow replies do not disturb it.
 func (c *clock) observe(sent, received time.Time, ms int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
 		c.base = sent
 	}
-	least := ms*1000 - received.Sub(c.base).Microseconds()
-	most := (ms+1)*1000 - sent.Sub(c.base).Microseconds()
+	lowest := ms*1000 - received.Sub(c.base).Microseconds()
+	highest := (ms+1)*1000 - sent.Sub(c.base).Microseconds()
 	if !c.known {
-		c.offset, c.known = least+(most-least)/2, true
+		c.offset, c.known = lowest+(highest-lowest)/2, true
 		return
 	}
-	c.offset = min(max(c.offset, least), most)
+	c.offset = min(max(c.offset, lowest), highest)
 }
 
 func (c *clock) now() (ms int64, ok bool) {

@@ -53,8 +53,7 @@ func TestClockFollowsTheStore(t *testing.T) {
 	}
 }
 
-// Whatever the replies, the clock is never further off than the last reply's
-// way there and back.
+// Whatever the replies, the clock is never further off than the last round trip took.
 func TestClockStaysWithinTheUncertaintyOfItsReplies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

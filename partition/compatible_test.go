@@ -11,9 +11,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Entries stored under other shards than the store was first used with would be
-// looked for by nobody.
-func TestAStoreThatDoesNotFitTakesAndGivesNothing(t *testing.T) {
+// Nobody would read entries that are stored under another number of shards than the
+// store was first used with.
+func TestAnIncompatibleStoreRefusesProduceDueAndClaim(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	first := open(t, server.URL(), nil)
@@ -47,7 +47,7 @@ func TestAStoreThatDoesNotFitTakesAndGivesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.produce("kart", "z"); err != nil {
-		t.Errorf("produce once it fits again: %v", err)
+		t.Errorf("produce once it is compatible again: %v", err)
 	}
 	if o, err := first.Overview(t.Context(), first.ns); err != nil || o.Ledger.Accepted != 2 {
 		t.Errorf("ledger %+v %v, want the 2 that were acknowledged", o.Ledger, err)

@@ -1,8 +1,9 @@
 package partition
 
-// Config is what a Store needs to know.
+// Config is the configuration of a Store. Open returns a *FieldError for a value that
+// it cannot use. No field has a default but Replicas.
 type Config struct {
-	// URL says which Redis.
+	// URL is the address of Redis, in one of these forms.
 	//
 	//	embedded:                                  miniredis in this process, gone with it
 	//	redis://[user:password@]host:port[/db]     one server
@@ -10,14 +11,15 @@ type Config struct {
 	//	redis-sentinel://h1,h2,h3/master[/db]      the master that the sentinels name
 	//	redis-cluster://h1,h2,h3                   Redis Cluster
 	URL string
-	// Prefix begins every key, as in "sw". Two deployments may share a Redis under
-	// different prefixes.
+	// Prefix begins every key: 1 to 64 letters, digits, '.', '_' or '-'. Deployments
+	// with different prefixes may share a Redis.
 	Prefix string
-	// Replicas is how many replicas must have confirmed a produce before it is
-	// acknowledged, 0 to MaxReplicas; 0: none, the primary's answer is enough. Where fewer
-	// confirm within a second its outcome is unknown. It holds for this process:
-	// give all that share a Redis the same. The embedded store has no replicas.
+	// Replicas is how many replicas must confirm a produce before it is acknowledged:
+	// 0 to MaxReplicas; default 0, the primary alone. If fewer confirm within 1s, the
+	// outcome is unknown and the error is ErrUnconfirmed. The setting belongs to this
+	// process; processes that share a Redis should have the same. With the embedded
+	// store it must be 0.
 	Replicas int
-	// Namespaces and their policies; at least one.
+	// Namespaces are the policies by the name of their namespace; at least one.
 	Namespaces map[string]Policy
 }

@@ -11,19 +11,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replicaTimeout is how long a produce waits at most for its replicas. It is
-// less than readTimeout, so that the server answers, not the clock.
+// replicaTimeout is how long a produce waits for its replicas. It is less than
+// readTimeout, so that WAIT answers before the client gives up.
 const replicaTimeout = time.Second
 
-// MaxReplicas bounds Config.Replicas: beyond what anybody runs, and below what
-// is a slip of the pen.
+// MaxReplicas is the upper bound of Config.Replicas. A larger number is most likely a
+// typing error.
 const MaxReplicas = 5
 
-// runDurably is run, and afterwards no call has a nil err whose writes fewer
-// than Config.Replicas replicas have confirmed: those are unknown, for they did
-// run. WAIT speaks for its own connection only, so it follows the scripts in
-// their pipeline; on a cluster each master has a pipeline of its own, because
-// WAIT has no key that would lead it there.
+// runDurably is run, and also waits for Config.Replicas replicas. Calls that fewer
+// replicas confirmed have an unknown outcome, because they did run. WAIT covers only
+// its own connection, so it follows the scripts in their pipeline. On a cluster each
+// master gets a pipeline of its own, because WAIT has no key that would route it.
 func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -32,7 +31,7 @@ func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, ca
 	}
 	byNode := map[*redis.Client][]*call{}
 	for _, c := range calls {
-		key, _ := c.args[firstKey].(string) // every call begins with a key of its shard
+		key, _ := c.args[firstKey].(string) // the first key of every call is of its shard
 		node, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
 			_, c.err = c.command(ctx), classify(err)
@@ -48,14 +47,14 @@ func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, ca
 	running.Wait()
 	for _, c := range calls {
 		if movedAway(c.err) {
-			cluster.ReloadState(ctx) // one node's client follows no redirect: the next produce goes there
+			cluster.ReloadState(ctx) // the client of one node follows no redirect; the next produce needs the new map
 			return
 		}
 	}
 }
 
-// movedAway is true for an error after which the map of the cluster is in doubt:
-// another master has the slot, or the one that we know does not answer.
+// movedAway is true for an error after which the slot map may be wrong: another master
+// has the slot, or the known one does not answer.
 func movedAway(err error) bool {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -70,7 +69,7 @@ func awaitReplicas(ctx context.Context, pipe redis.Pipeliner, replicas int) *red
 	if end, ok := ctx.Deadline(); ok {
 		maxWait = min(maxWait, time.Until(end)*3/4)
 	}
-	return pipe.Do(ctx, "wait", replicas, max(1, maxWait.Milliseconds())) // 0 would be for ever
+	return pipe.Do(ctx, "wait", replicas, max(1, maxWait.Milliseconds())) // 0 would wait for ever
 }
 
 // unconfirmed is nil when enough replicas have confirmed what the pipeline wrote.

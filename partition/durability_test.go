@@ -36,7 +36,7 @@ func startReplica(t *testing.T, primary *redistest.Server) *redistest.Server {
 	return replica
 }
 
-func TestDurabilityThatCannotBeIsRefusedAtTheStart(t *testing.T) {
+func TestImpossibleDurabilityIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		url      string
@@ -100,12 +100,12 @@ func TestFewerReplicasThanAskedForAreUnknown(t *testing.T) {
 	replica.Kill()
 	redistest.Until(t, 10*time.Second, "the missing replica is warned of", func() bool {
 		warnings, err := s.Check(t.Context())
-		return err == nil && strings.Contains(strings.Join(warnings, "\n"), "has 0 replicas connected, so durability replica=1 acknowledges nothing")
+		return err == nil && strings.Contains(strings.Join(warnings, "\n"), "has 0 replicas connected, so with durability replica=1 nothing is acknowledged")
 	})
 }
 
-// What only the primary had goes down with it; what was acknowledged with a
-// replica is there.
+// Entries that only the primary had are lost with it; entries that were acknowledged
+// with a replica survive.
 func TestOnlyWhatAReplicaConfirmedSurvivesItsPrimary(t *testing.T) {
 	t.Parallel()
 	for replicas, want := range map[int][2]int{0: {4, 1}, 1: {1, 1}} { // acknowledged, surviving
@@ -181,7 +181,7 @@ func TestOnAClusterEachMasterWaitsForItsOwnReplica(t *testing.T) {
 		here, there := both()
 		return here == nil && there == nil
 	})
-	// A master that is gone is found anew, by clients that follow no redirect.
+	// Clients that follow no redirect must find the new master.
 	servers.Failover(t, fmt.Sprintf("sw:{default.%d}:ready", s.ns.ShardOf(mine)))
 	redistest.Until(t, 20*time.Second, "the new master is asked", func() bool {
 		here, _ := both()
@@ -189,14 +189,13 @@ func TestOnAClusterEachMasterWaitsForItsOwnReplica(t *testing.T) {
 	})
 }
 
-// A primary is paused, another takes over, the first comes back and still
-// believes in itself: the worst that can happen to what was acknowledged. With
-// a replica asked for, all of that is there afterwards.
+// A primary is paused, another takes over, and the first comes back and still acts as
+// primary. This is the worst case for acknowledged entries. With replica=1 none is lost.
 func TestNothingIsAcknowledgedFalselyWhenAPausedPrimaryComesBack(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinel(t)
 	s := attend(t, servers.URL(), durable)
-	w := &witness{acked: map[string]bool{}}
+	w := &recorder{acked: map[string]bool{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for i := range 4 {

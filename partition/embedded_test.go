@@ -21,7 +21,7 @@ func heap() int64 {
 
 // Partitions and idempotency keys come and go; 20,000 of each are there at once.
 // Not parallel: it measures the heap, which other tests use too.
-func TestTheEmbeddedStoreForgetsNamesThatAreGone(t *testing.T) {
+func TestTheEmbeddedStoreDropsUnusedNames(t *testing.T) {
 	const partitions, atOnce, stay = 60_000, 20_000, 100
 	server, _, err := startEmbedded()
 	if err != nil {

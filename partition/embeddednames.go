@@ -7,19 +7,18 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// maxRememberedNames is how many key names the embedded store may keep, about 160
-// bytes each, before it asks how many of them still are of keys.
+// maxRememberedNames is how many key names the embedded store may remember, about 160
+// bytes each, before it checks how many of them still have a key.
 const maxRememberedNames = 1 << 16
 
-// dropUnusedNames drops what a miniredis keeps about every name that a key ever
-// had: a version for WATCH, which nobody here uses, and the time of its last use
-// for OBJECT IDLETIME. It never drops them itself, not even with FLUSHALL; and
-// names come and go without end, with partitions and idempotency keys. Its API has
-// no way to them but to move every living key to another database, by a script
-// that would hold everybody up. So its maps are replaced, under its lock: those two
-// by empty ones and the others by copies, for a map of Go stays as big as it ever
-// was. That happens when three names of four are of keys that are gone, so a new
-// name pays for it once. It returns false where this miniredis has no such maps.
+// dropUnusedNames drops what miniredis remembers about every name that a key ever had:
+// a version for WATCH and the last use for OBJECT IDLETIME. Nothing here uses either.
+// miniredis never drops them, not even with FLUSHALL, and partitions and idempotency
+// keys bring new names all the time. Its API could only move every key to another
+// database, with a script that blocks everything. So the maps are replaced by
+// reflection, under its lock: those two by empty maps, the others by copies, because a
+// Go map never shrinks. That happens when three of four names have no key any more. It
+// returns false where this version of miniredis has no such maps.
 func dropUnusedNames(server *miniredis.Miniredis) (known bool) {
 	db := reflect.ValueOf(server.DB(0)).Elem()
 	for _, name := range []string{"keys", "keyVersion", "lru"} {

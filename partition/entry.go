@@ -10,8 +10,8 @@ import (
 //	1763629675100 {"score":7}          13 digits of Unix ms, a space, the payload
 //	1763629675100#order-81 {"score":7} the same with the client's id
 //
-// The scripts look at the first 13 bytes and nothing else; the payload is
-// never parsed. Byte 14 is the form; every value but ' ' and '#' is reserved.
+// The scripts read the first 14 bytes and nothing else; the payload is never parsed.
+// Byte 14 is the form: ' ' or '#'; all other values are reserved.
 const (
 	timeDigits = 13
 	MaxIDLen   = 64 // bytes
@@ -29,8 +29,8 @@ type Entry struct {
 	Payload  []byte // the bytes as sent
 }
 
-// ErrMalformedEntry means that stored bytes are not an encoded entry: another
-// program wrote to our list.
+// ErrMalformedEntry means that stored bytes are not an encoded entry: something other
+// than Spillway wrote to the list.
 var ErrMalformedEntry = errors.New("malformed entry")
 
 // AppendEntry appends the encoded form of one event to dst. occurred is clamped

@@ -10,35 +10,35 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a store operation can fail with. Everything the store returns Is one of
-// the first three, which say what the caller may do next; the others refine.
+// The errors of store operations. Every error of the store Is one of the first three,
+// which say what the caller may do next; the others are more precise.
 var (
-	// ErrUnavailable: the store provably did not run the operation. Retry.
+	// ErrUnavailable: the store did not run the operation, for certain. Retry.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrUnknown: the operation may or may not have run. Never repeat a
-	// produce on it; claim, commit and release are safe to repeat.
+	// ErrUnknown: the operation may or may not have run. Never repeat a produce
+	// then; claim, commit and release are safe to repeat.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrBroken: a foreign value under one of our keys, a script error or
-	// missing rights. A person has to look.
+	// ErrBroken: a foreign value under one of the store's keys, a script error or a
+	// missing right. A person has to look.
 	ErrBroken = errors.New("store refuses")
 
-	// ErrUnconfirmed goes with ErrUnknown: the primary has it, but fewer replicas
-	// than Config.Replicas confirmed it in time.
+	// ErrUnconfirmed goes with ErrUnknown: the primary has the entries, but fewer
+	// replicas than Config.Replicas confirmed them in time.
 	ErrUnconfirmed = errors.New("too few replicas confirmed it in time")
 	// ErrFull is ErrUnavailable because the store is out of memory.
 	ErrFull = fmt.Errorf("store full: %w", ErrUnavailable)
-	// ErrIncompatible is ErrBroken because what the store holds, or how it is
-	// set up, does not fit this program or its configuration.
+	// ErrIncompatible is ErrBroken because the data or the setup of the store does not
+	// match this program or its configuration.
 	ErrIncompatible = fmt.Errorf("incompatible: %w", ErrBroken)
 	// ErrTooManyPartitions: a new partition beyond Policy.MaxPartitions.
 	ErrTooManyPartitions = errors.New("too many partitions")
 	// ErrNoPartition: the partition has no entries.
 	ErrNoPartition = errors.New("no such partition")
-	// ErrGone: the lease is no longer ours, or its partition died. Stop.
+	// ErrGone: the caller no longer holds the lease, or its partition ended. Stop.
 	ErrGone = errors.New("lease is gone")
 )
 
-// A storeError is what Redis or the network said, in one of the classes above.
+// A storeError is an error of Redis or the network, in one of the classes above.
 type storeError struct {
 	class error
 	cause error
@@ -47,24 +47,23 @@ type storeError struct {
 func (e *storeError) Error() string   { return e.class.Error() + ": " + e.cause.Error() }
 func (e *storeError) Unwrap() []error { return []error{e.class, e.cause} }
 
-// notExecuted are the beginnings of Redis errors after which a script provably
-// did not run, or not beyond its reads: server states are checked before the
-// first write, and our scripts write only after all their reads.
+// notExecuted are the beginnings of Redis errors after which a script did not run, or
+// did not get beyond its reads, for certain: Redis checks the server's state before the
+// first write, and the scripts write only after all their reads.
 var notExecuted = []string{
 	"NOSCRIPT ", "READONLY ", "LOADING ", "MISCONF ", "BUSY ", "MOVED ", "ASK ", "TRYAGAIN ",
 	"CLUSTERDOWN ", "MASTERDOWN ", "NOREPLICAS ", "ERR max number of clients reached",
 }
 
-// These errors of the client, known by text because it has no values for them,
-// come before anything was written to a connection.
+// These errors of the client come before anything was written to a connection. They
+// are recognised by their text, because the client has no values for them.
 const (
 	noNodes     = "redis: cluster has no nodes"
 	noSentinels = "redis: all sentinels specified in configuration are unreachable"
 )
 
-// classify puts an error of the client into one of the three classes; nil and
-// redis.Nil itself are no errors. Sentinels that answer with redis.Nil know no
-// such master: that one is wrapped.
+// classify puts an error of the client into one of the three classes. nil and redis.Nil
+// are no errors. A wrapped redis.Nil is one: Sentinels know no such master.
 func classify(err error) error {
 	var (
 		reply redis.Error

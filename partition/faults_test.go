@@ -26,7 +26,7 @@ func TestNoAcknowledgedEntryIsLostWhenRedisIsKilled(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", fsync)
 			s := open(t, server.URL(), nil)
-			w := &witness{acked: map[string]bool{}}
+			w := &recorder{acked: map[string]bool{}}
 			var running sync.WaitGroup
 			ctx, stop := context.WithCancel(t.Context())
 			for i := range 4 {
@@ -130,8 +130,8 @@ func TestAFullDiskRefusesWrites(t *testing.T) {
 	t.Logf("%d were acknowledged before Redis noticed", acked)
 }
 
-// With appendfsync always Redis ends itself at the write that fails; nobody
-// knows of that one.
+// With appendfsync always Redis exits at the write that fails; the outcome of that
+// write is unknown.
 func TestAFullDiskEndsARedisThatSyncsAlways(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartFullDisk(t, "--appendfsync", "always")
@@ -146,8 +146,8 @@ func TestAFullDiskEndsARedisThatSyncsAlways(t *testing.T) {
 	}
 }
 
-// Lists that vanish, whoever took them, are lost to the entry, and the account
-// adds up again once each partition was looked at.
+// The entries of lists that vanish are counted as lost, exactly, and the ledger adds up
+// again once every partition was claimed or repaired.
 func TestKeysThatVanishAreLostToTheEntry(t *testing.T) {
 	t.Parallel()
 	const prefix = "sw:{default.0}:q:"
@@ -202,7 +202,7 @@ func TestKeysThatVanishAreLostToTheEntry(t *testing.T) {
 	}
 }
 
-// Redis has no connection left for us.
+// Redis accepts no further connection.
 func TestARedisWithTooManyClientsIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxclients", "12")
@@ -255,8 +255,8 @@ func TestAClusterThatIsDownIsUnavailable(t *testing.T) {
 	redistest.Until(t, 10*time.Second, "the cluster is up", func() bool { return s.produce("kart", "x") == nil })
 }
 
-// A server that refuses writes refuses them by name, and loses nothing: what was
-// there comes out afterwards.
+// The error of a server that refuses writes is passed on, and nothing is lost: the
+// entries that were stored can be claimed afterwards.
 func TestAStoreThatRefusesWritesIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range append([]redistest.Refusal{redistest.Full}, redistest.Refusals...) {

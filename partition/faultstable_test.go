@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The table of faults is worth what its tests are.
+// Every test that the table of faults names exists.
 func TestEveryFaultNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("FAULTS.md")

@@ -20,14 +20,14 @@ import (
 
 // A partition seen from outside is one queue that keeps its newest entries and
 // lends its oldest to one holder at a time. Clients use it side by side over
-// connections that lose things; porcupine looks for one order of what they did
-// in which every answer is right. What nobody was told of may have happened at
-// any later time, or never.
+// connections that lose data; porcupine looks for one order of their calls in which
+// every answer is right. A call with an unknown outcome may have run at any later
+// time, or never.
 
 const (
 	historyCapacity = 12
 	historyBatch    = 4
-	historyPatience = 200 * time.Millisecond // with a call; more than a busy machine takes
+	historyTimeout  = 200 * time.Millisecond // of a call; more than a busy machine needs
 )
 
 // queue is a partition: its entries' names, 5 bytes each, oldest first; how many
@@ -40,7 +40,7 @@ type queue struct {
 
 const nameSize = 5
 
-// An action is what a client asked; an answer what it was told.
+// An action is the call of a client; an answer is its result.
 type action struct {
 	partition string
 	verb      string // produce, claim, commit, release
@@ -102,7 +102,7 @@ var queueModel = porcupine.Model{
 	Step: func(state, in, out any) (bool, any) { return state.(queue).step(in.(action), out.(answer)) },
 }
 
-// A historian is the clients, and what they write down.
+// A historian runs the clients and records their calls.
 type historian struct {
 	s     *site
 	c     *redis.Client
@@ -118,7 +118,7 @@ type historian struct {
 	unknown int
 }
 
-// note runs one call and writes it down. answer.unknown is for ever under way.
+// note runs one call and records it. A call with answer.unknown never ends.
 func (h *historian) note(client int, in action, call func() answer) answer {
 	begin := time.Since(h.began).Nanoseconds()
 	out := call()
@@ -146,7 +146,7 @@ func (h *historian) produce(client int, name string, n int) {
 	h.mu.Unlock()
 	h.note(client, in, func() answer {
 		for {
-			ctx, cancel := context.WithTimeout(context.Background(), historyPatience)
+			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 			h.s.Produce(ctx, []*partition.Group{g})
 			cancel()
 			switch {
@@ -169,7 +169,7 @@ func (h *historian) drain(client int, name string, release bool) {
 	var lease *partition.Lease
 	token := fmt.Sprintf("claim %p", claim) // who holds it; the store's own is seen by the holder only
 	out := h.note(client, action{partition: name, verb: "claim", token: token}, func() answer {
-		ctx, cancel := context.WithTimeout(context.Background(), historyPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 		defer cancel()
 		h.s.Claim(ctx, []*partition.Claim{claim}, time.Hour)
 		if claim.Err != nil {
@@ -181,7 +181,7 @@ func (h *historian) drain(client int, name string, release bool) {
 	})
 	if out.unknown {
 		h.note(client, action{partition: name, verb: "release", token: token}, func() answer {
-			ctx, cancel := context.WithTimeout(context.Background(), historyPatience)
+			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 			defer cancel()
 			return answer{unknown: h.s.Forget(ctx, []*partition.Claim{claim}) != nil}
 		})
@@ -199,7 +199,7 @@ func (h *historian) drain(client int, name string, release bool) {
 	}
 	for range 3 {
 		again := h.note(client, action{partition: name, verb: verb, token: token}, func() answer {
-			ctx, cancel := context.WithTimeout(context.Background(), historyPatience)
+			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 			defer cancel()
 			h.s.Settle(ctx, []*partition.Settlement{settlement})
 			if settlement.Err != nil && !errors.Is(settlement.Err, partition.ErrGone) {
@@ -284,8 +284,8 @@ func TestHistoriesAreThoseOfABoundedQueue(t *testing.T) {
 	}
 }
 
-// A judge that no bug turns red judges nothing.
-func TestHistoriesOfSeededBugsAreTurnedDown(t *testing.T) {
+// A checker that finds no seeded bug proves nothing.
+func TestHistoriesOfSeededBugsAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, seeded := range map[string]func(*historian){
 		"a client that retries by itself":      func(h *historian) { h.retries = true },

@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
-// repairTimeout is long enough for a janitor to come by: it makes a round a second.
+// repairTimeout is more than a janitor needs: it makes one round per second.
 const repairTimeout = 15 * time.Second
 
 // startJanitor runs the janitor of a store until the test ends.
@@ -164,7 +164,7 @@ func TestJanitorsRepairWhatNoOtherScriptMeets(t *testing.T) {
 	}
 }
 
-// Nobody drains, and still nothing older than max_age stays.
+// Entries older than max_age expire although nobody drains.
 func TestJanitorsExpireWhatNobodyDrains(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -199,7 +199,7 @@ func TestJanitorsExpireWhatNobodyDrains(t *testing.T) {
 	}
 }
 
-// A lease whose partition fell out of the active set stays exclusive.
+// A lease stays exclusive when its partition vanishes from the active set.
 func TestJanitorsLeaveAForgottenLeaseToItsHolder(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -2,7 +2,7 @@ package partition
 
 import "strings"
 
-// Every Redis key is spelled here and nowhere else.
+// Every Redis key is spelled in this file only.
 //
 //	sw:{ns.N}:q:<partition>          list    entries, oldest first
 //	sw:{ns.N}:ready                  zset    active partitions by due time, ms
@@ -11,8 +11,8 @@ import "strings"
 //	sw:{ns.N}:dead                   list    dead letters, oldest first
 //	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
 //
-// The hash tag {ns.N} keeps a shard in one cluster slot. A name holds neither
-// brace nor colon, so no two keys meet and no caller chooses a slot.
+// The hash tag {ns.N} keeps a shard in one cluster slot. A name holds neither a brace
+// nor a colon, so no two keys are equal and no caller chooses a slot.
 type shardKeys struct {
 	prefix              string // "sw:{ns.N}:"
 	ready, ledger, dead string
@@ -23,7 +23,7 @@ func newShardKeys(prefix, namespace, shard string) shardKeys {
 	return shardKeys{p, p + "ready", p + "ledger", p + "dead"}
 }
 
-// What lies between a shard's prefix and a partition's name.
+// The text between the prefix of a shard and the name of a partition.
 const (
 	listInfix = "q:"
 	metaInfix = "m:"
@@ -38,7 +38,7 @@ func (k *shardKeys) produceResult(partition, hash string) string {
 // partitionKeys matches the list and hash keys of every partition under prefix.
 func partitionKeys(prefix string) string { return prefix + ":{*}:[qm]:*" }
 
-// splitPartitionKey takes a key that partitionKeys matches apart.
+// splitPartitionKey splits a key that partitionKeys matches.
 func splitPartitionKey(key string) (shardPrefix, partition string, ok bool) {
 	i := strings.Index(key, "}:") + len("}:")
 	if i < len("}:") || len(key) < i+len("q:") {

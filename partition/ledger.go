@@ -10,31 +10,32 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// Ledger is the exact account of a namespace:
+// Ledger is the exact account of a namespace since its first entry, in entries:
 // Accepted = Delivered + Evicted + Expired + Dead + Lost + Buffered.
 type Ledger struct {
-	Accepted  int64 `json:"accepted"`
-	Delivered int64 `json:"delivered"`
-	Evicted   int64 `json:"evicted"` // net of those a commit took back
-	Expired   int64 `json:"expired"`
-	Dead      int64 `json:"dead"`
-	Lost      int64 `json:"lost"` // vanished by other hands: a TTL, an eviction, DEL
-	Buffered  int64 `json:"buffered"`
+	Accepted  int64 `json:"accepted"`  // stored
+	Delivered int64 `json:"delivered"` // a sink accepted them; at-most-once: handed to it
+	Evicted   int64 `json:"evicted"`   // dropped from a full partition, without the reclaimed ones
+	Expired   int64 `json:"expired"`   // older than Policy.MaxAge
+	Dead      int64 `json:"dead"`      // given up, with a dead letter each
+	Lost      int64 `json:"lost"`      // removed by something other than Spillway: a TTL, an eviction by Redis, DEL
+	Buffered  int64 `json:"buffered"`  // still stored: the difference of the others
 }
 
-// Overview is what the store knows of a namespace.
+// Overview is the ledger and the sizes of a namespace.
 type Overview struct {
 	Ledger      Ledger
-	Reclaimed   int64         // evicted while leased, then delivered after all
-	DeadLetters int64         // dead letters kept
-	DeadEvicted int64         // dead letters dropped by the bounds of their list
-	DeadBytes   int64         // size of the dead letters kept
-	Partitions  int64         // partitions with entries
-	Overdue     time.Duration // how long the longest-waiting partition has been due; 0 when none is
+	Reclaimed   int64         // entries evicted while leased and settled after all, since the first entry
+	DeadLetters int64         // dead letters kept now
+	DeadEvicted int64         // dead letters dropped by MaxDead and MaxDeadBytes, since the first entry
+	DeadBytes   int64         // bytes of the dead letters kept now
+	Partitions  int64         // partitions that have entries now
+	Overdue     time.Duration // how long the first partition in the queue has been due; 0 when none is due
 }
 
-// Overview reads the account and sizes of a namespace in one round trip.
-// Buffered is what the account says; Audit counts.
+// Overview reads the ledger and the sizes of a namespace in one round trip. Its
+// Buffered comes from the ledger; Audit counts the entries. Errors: ErrTooManyReads
+// where no read slot is free within 1s, and those of the store.
 func (s *Store) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
 	err = s.ledgerReads.do(ctx, func() error {
 		o, err = s.overview(ctx, ns)
@@ -72,7 +73,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 				return Overview{}, classify(err)
 			}
 		}
-		if err := r.dead.Err(); err != nil && !isWrongType(err) { // a foreign one hides the letters only
+		if err := r.dead.Err(); err != nil && !isWrongType(err) { // a foreign value hides the dead letters only
 			return Overview{}, classify(err)
 		}
 	}
@@ -94,7 +95,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		o.Reclaimed += field("reclaimed")
 		o.DeadEvicted += field("dead_evicted")
 		o.DeadLetters += r.dead.Val()
-		if r.dead.Val() > 0 { // a list that an operator deleted has no size, whatever was counted
+		if r.dead.Val() > 0 { // after an operator deleted the list, the ledger still has its old size
 			o.DeadBytes += field("dead_bytes")
 		}
 		o.Partitions += r.active.Val()
@@ -107,9 +108,10 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 	return o, nil
 }
 
-// Audit counts the entries of every partition and returns the ledger's Buffered
-// minus that count. It reads in pages, so it is 0 only while nothing moves.
-// A lease under way hides nothing: leased entries stay in their list.
+// Audit counts the entries of every partition and returns the residual: the ledger's
+// Buffered minus that count, in entries. It reads pages of 1,000 partitions, so the
+// residual is 0 only while nothing else works on the namespace. Leased entries stay
+// in their list and are counted. Errors: those of Overview.
 func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err error) {
 	const page = 1000
 	var counted int64
@@ -160,14 +162,17 @@ func (s *Store) countEntries(ctx context.Context, sh *shard, names []string) (to
 
 // Stats describes one partition.
 type Stats struct {
-	Depth, Capacity            int
-	Leased                     bool
-	OldestAge                  time.Duration
-	Accepted, Evicted, Expired int64 // since the partition last was empty
+	Depth     int           // entries in it
+	Capacity  int           // Policy.Capacity
+	Leased    bool          // a drainer holds a lease
+	OldestAge time.Duration // age of the oldest entry, in whole ms; 0 where its time is in the future
+
+	// In entries, since the partition last was empty.
+	Accepted, Evicted, Expired int64
 }
 
-// Stats returns ErrNoPartition when the partition is empty, and ErrTooManyReads
-// at once when many ask.
+// Stats reads one partition. Errors: ErrNoPartition where it has no entries,
+// ErrTooManyReads where no read slot is free within 50ms, and those of the store.
 func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
 	sh := ns.shardOf(partition)
 	c := newCall(lua.Stats, sh, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)

@@ -6,8 +6,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Nothing that a Store starts outlives its Close, but for the client's own probe
-// of a server that is gone, which notices within a second.
+// Every goroutine of a Store ends with Close, except the client's own probe of a
+// server that is down, which ends within a second.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // While a slot migrates, a call with a partition that is new is refused and sent
-// again piece by piece. What a later call of the same Produce has overtaken is
-// not: the order of a partition goes before the saving of a retry.
+// again group by group. A group whose partition is also in a later call of the same
+// Produce is not: the order of a partition matters more than a retry.
 func TestASplitCallDoesNotReorderAPartition(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 2)

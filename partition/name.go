@@ -1,9 +1,8 @@
 package partition
 
-// Names travel in URLs, Redis keys, file names and logs, so both kinds are a
-// plain subset of ASCII that needs no escaping anywhere. In particular they
-// hold no brace: the hash tag of a key is ours alone, and a caller can never
-// choose a cluster slot.
+// Names appear in URLs, Redis keys, file names and logs, so both kinds are a subset of
+// ASCII that needs no escaping anywhere. They hold no brace, so the only hash tag of a
+// key is that of its shard, and a caller cannot choose a cluster slot.
 const (
 	MaxNamespaceLen = 64  // bytes
 	MaxPartitionLen = 128 // bytes

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Namespace is a tenant of the store. It is made by the store and immutable.
+// Namespace is a tenant of the store. Open makes it; it never changes.
 type Namespace struct {
 	Name   string
 	Policy Policy
@@ -23,8 +23,8 @@ type shard struct {
 	rollback rollbackDetector
 	breaker  breaker
 	zone     int
-	// claimed is how long the last answer to a claim was, in bytes: the next
-	// is given as much memory to begin with.
+	// claimed is the length of the last answer to a claim, in bytes: the initial
+	// capacity for the next one.
 	claimed atomic.Int64
 }
 
@@ -38,7 +38,7 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	n := &Namespace{
 		Name: name, Policy: policy, shards: make([]shard, policy.Shards),
 		full: min(policy.Batch, policy.Capacity),
-		// Each shard sees only its own active set, so each gets an equal part.
+		// A script sees only the active set of its shard, so each shard gets an equal part.
 		maxActive: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
 	}
 	for i := range n.shards {
@@ -61,13 +61,12 @@ func (n *Namespace) ShardOf(partition string) int {
 	return int(h % uint32(len(n.shards))) // #nosec G115 -- shards are 1 to 1024
 }
 
-// linger is how long a part-filled batch waits this time, in ms: up to an eighth
-// less than the policy allows. Partitions that began together would else come
-// due together for ever, and all their claims and Writes hold up everything
-// behind them; a few rounds of this spread them out.
+// linger is how long a batch that is not full waits this time, in ms: up to an eighth
+// less than the policy says, at random. Otherwise partitions that began together would
+// come due together for ever, and their claims and writes would delay everything else.
 func (n *Namespace) linger() int64 {
-	most := n.Policy.Linger.Milliseconds()
-	return most - rand.Int64N(most/8+1)
+	longest := n.Policy.Linger.Milliseconds()
+	return longest - rand.Int64N(longest/8+1)
 }
 
 func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }

@@ -124,7 +124,7 @@ func TestTheUserOfEveryMasterIsLookedAt(t *testing.T) {
 	refused(t, err, "HSET", "ACL SETUSER")
 	setUser(t, servers.Masters[2], rights)
 	if _, err := s.Check(t.Context()); err != nil {
-		t.Errorf("once it is mended: %v", err)
+		t.Errorf("after the repair: %v", err)
 	}
 	servers.Masters[1].Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
 	_, err = s.Check(t.Context())

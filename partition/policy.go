@@ -5,40 +5,59 @@ import (
 	"time"
 )
 
-// Delivery is what a batch may suffer when a drainer dies.
+// Delivery is what happens to a leased batch when its drainer dies.
 type Delivery string
 
 const (
-	// AtLeastOnce leases a range and settles it after the sink took it; a
-	// crash in between delivers the same range again. The default.
+	// AtLeastOnce settles a range after the sink accepted it. After a crash in
+	// between, the same range is delivered again. The default.
 	AtLeastOnce Delivery = "at-least-once"
-	// AtMostOnce settles at the claim: a crash loses the batch in hand, and
-	// "delivered" means handed over.
+	// AtMostOnce settles each batch right before its write. A crash loses the
+	// batch, and "delivered" means handed to the sink.
 	AtMostOnce Delivery = "at-most-once"
 )
 
-// Policy is how one namespace treats its partitions.
+// Policy is the settings of one namespace. The defaults are those of DefaultPolicy; a
+// zero field is not replaced by its default. Validate, and so Open, returns a
+// *FieldError for a value outside its bounds.
 type Policy struct {
-	Capacity      int           // newest entries kept per partition; 10000
-	MaxAge        time.Duration // older entries never reach a sink; 3m
-	Batch         int           // entries a batch at most, 1 to 128; 128
-	Linger        time.Duration // how long a part-filled batch waits for more; 1s
-	Delivery      Delivery      // at-least-once
-	Shards        int           // key groups, fixed at first use; 1
-	MaxPartitions int           // partitions with entries, over all shards; 100000
-	MaxDead       int           // dead letters kept per shard, oldest dropped first; 10000
-	MaxDeadBytes  int64         // their size together; 64 MiB
+	// Capacity is how many entries a partition keeps, the newest: 1 to 10,000,000;
+	// default 10000.
+	Capacity int
+	// MaxAge is how old an entry may become; an older one expires: 100ms to 12h;
+	// default 3m.
+	MaxAge time.Duration
+	// Batch is the most entries of a batch: 1 to 128; default 128.
+	Batch int
+	// Linger is how long a batch that is not full waits for more entries: 0s to
+	// MaxAge; default 1s.
+	Linger time.Duration
+	// Delivery is AtLeastOnce or AtMostOnce; default at-least-once.
+	Delivery Delivery
+	// Shards is how many groups of keys the namespace has, each in one cluster slot:
+	// 1 to 1024; default 1. The first use fixes it: with another number Check returns
+	// ErrIncompatible.
+	Shards int
+	// MaxPartitions is how many partitions may have entries, over all shards: 1 to
+	// 10,000,000; default 100000. A produce to a further one gets ErrTooManyPartitions.
+	MaxPartitions int
+	// MaxDead is how many dead letters a shard keeps, the newest: 1 to 1,000,000;
+	// default 10000.
+	MaxDead int
+	// MaxDeadBytes is how many bytes of dead letters a shard keeps, the newest: 1 MiB
+	// to 1 TiB; default 64 MiB.
+	MaxDeadBytes int64
 }
 
-// MaxBatch is the most entries a batch may hold: the drain's unit.
+// MaxBatch is the upper bound of Policy.Batch.
 const MaxBatch = 128
 
-// maxPartitions is the most that Policy.MaxPartitions may say. A partition of
-// one small entry takes 0.8 kB of Redis, so this many take 8 GB: more is no
-// bound. It is far from 2^53, where the numbers of scripts are no longer exact.
+// maxPartitions is the upper bound of Policy.MaxPartitions. A partition with one small
+// entry takes 0.8 kB of Redis, so this many take 8 GB. It is far below 2^53, where
+// numbers in scripts are no longer exact.
 const maxPartitions = 10_000_000
 
-// DefaultPolicy is the policy of a namespace that says nothing.
+// DefaultPolicy returns the defaults of all fields.
 func DefaultPolicy() Policy {
 	return Policy{
 		Capacity: 10_000, MaxAge: 3 * time.Minute, Batch: MaxBatch, Linger: time.Second,
@@ -47,12 +66,11 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// A FieldError names the setting that is wrong, its value and what to write
-// instead. Field is the file's key, in snake_case.
+// A FieldError is an error in the configuration.
 type FieldError struct {
-	Field string
-	Value any
-	Want  string
+	Field string // the setting, as the configuration file spells it: snake_case
+	Value any    // what it is set to; text about the value where that may hold a password
+	Want  string // what to write instead, as a phrase that follows "want"
 }
 
 func (e *FieldError) Error() string {
@@ -65,7 +83,7 @@ func (p Policy) Validate() error {
 	case p.Capacity < 1 || p.Capacity > 10_000_000:
 		return &FieldError{"capacity", p.Capacity, "1 to 10000000 entries"}
 	case p.MaxAge < 100*time.Millisecond || p.MaxAge > 12*time.Hour:
-		// Below, entries go stale while they are on their way.
+		// With less, entries go stale between produce and claim.
 		return &FieldError{"max_age", p.MaxAge, "100ms to 12h: what is worth keeping for longer belongs in a log"}
 	case p.Batch < 1 || p.Batch > MaxBatch:
 		return &FieldError{"batch", p.Batch, "1 to 128 entries"}

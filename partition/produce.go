@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// idempotencyWindow is how long the result of an idempotent produce is kept, longer
-// than any client retries; the window NATS JetStream has by default.
+// idempotencyWindow is how long the result of an idempotent produce is kept. It is
+// longer than clients retry, and the default window of NATS JetStream.
 const idempotencyWindow = 2 * time.Minute
 
 // Bounds of one script call of produce, which together keep it below about 2 ms
@@ -23,29 +23,30 @@ const (
 	maxCallBytes      = 1 << 20
 )
 
-// Group is what a Produce does to one partition: entries in order. The caller
-// fills the upper part and finds the outcome in the lower.
+// Group is the entries of one Produce for one partition, and their result. Request and
+// result are one struct for speed: a flush reuses its groups, and allocates no results.
 type Group struct {
-	Namespace *Namespace
-	Partition string
-	Entries   [][]byte // encoded by AppendEntry; 1 or more
-	// IdempotencyKey, when set, makes a repeat of the group within two minutes
-	// return the first one's result instead of storing anything.
+	Namespace *Namespace // of the Store that runs the group
+	Partition string     // a name that passes ValidPartition
+	Entries   [][]byte   // 1 or more, in order, each encoded by AppendEntry
+	// IdempotencyKey makes a repeat of the group within 2m return the first result
+	// and store nothing. Default "": none.
 	IdempotencyKey string
 
+	// The result. The counts are valid where Err is nil.
 	Accepted int   // entries appended
-	Evicted  int   // entries that the partition lost from its old end
+	Evicted  int   // oldest entries that the partition dropped
 	Depth    int   // entries in the partition afterwards
 	Repeated bool  // the result is that of an earlier group with the same key
 	Err      error // nil, ErrTooManyPartitions, or Is ErrUnavailable, ErrUnknown or ErrBroken
 }
 
-// errNoEntries: a group without entries is a bug of the caller, and only its own.
+// errNoEntries is the error of a group without entries, which is a bug of the caller.
 var errNoEntries = &storeError{ErrBroken, errors.New("a group without entries")}
 
-// Produce runs all groups in one round trip, by one script call for up to 64
-// groups of a shard. Each group succeeds or fails by itself. Groups of one
-// partition run in the order given. The entries are not kept after it returns.
+// Produce runs all groups in one round trip, with one script call for up to 64 groups
+// of a shard. Each group succeeds or fails on its own. Groups of one partition run in
+// the order given. Produce keeps no reference to the entries after it returns.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	if err := s.ensureCompatible(ctx); err != nil {
 		for _, g := range groups {
@@ -67,17 +68,17 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	for _, j := range jobs {
 		s.produced(j, round)
 	}
-	p.forget() // the entries are the caller's again
+	p.forget()
 	s.produceAlert.observe(groups)
 }
 
-// produceRun is the memory of one Produce, used again by later ones.
+// produceRun is the memory of one Produce, which later ones reuse.
 type produceRun struct {
 	jobs  []job[*Group]
 	calls []plannedCall        // beside jobs
 	seen  map[string]lastGroup // partition → its latest group, where a shard has several calls
-	// followed are groups with another of their partition in a later call: they must
-	// not be sent again behind it.
+	// followed are groups whose partition has another group in a later call. They must
+	// not be sent again after that call.
 	followed map[*Group]bool
 	keys     []byte     // keys of all calls, back to back
 	args     []bytesArg // the same as arguments
@@ -89,7 +90,7 @@ type lastGroup struct {
 	group *Group
 }
 
-// plannedCall is how full a call is.
+// plannedCall is a call and how full it is.
 type plannedCall struct {
 	call    *call
 	groups  []*Group
@@ -98,8 +99,8 @@ type plannedCall struct {
 	bytes   int
 }
 
-// plan deals the groups out to calls, in order: those of a shard to one call
-// until it is full, then to the next.
+// plan assigns the groups to calls, in order: those of a shard to one call until it
+// is full, then to the next.
 func (p *produceRun) plan(groups []*Group) []job[*Group] {
 	p.jobs, p.calls = p.jobs[:0], p.calls[:0]
 	several := false
@@ -127,8 +128,8 @@ func (p *produceRun) plan(groups []*Group) []job[*Group] {
 	return p.jobs
 }
 
-// room returns the call that takes a group of a shard; another says that the shard
-// has one before it.
+// room returns the call that takes a group of a shard. another is true where the shard
+// has an earlier call.
 func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, another bool) {
 	for i := len(p.calls) - 1; i >= 0; i-- {
 		if c = &p.calls[i]; c.sh != sh {
@@ -154,10 +155,10 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 	return c, another
 }
 
-// keepOrder makes calls that have a partition in common with a later one carry the
-// text of their script: they never meet NOSCRIPT, so they cannot be sent again
-// behind the later one, should Redis forget its scripts at that very moment. Their
-// groups that are followed so are not sent again after TRYAGAIN, either.
+// keepOrder keeps the groups of a partition in order where they are in several calls.
+// The earlier call carries the text of its script. So it never meets NOSCRIPT, and is
+// never sent again after the later call. Its groups are not sent again after TRYAGAIN
+// either.
 func (p *produceRun) keepOrder() {
 	if p.seen == nil {
 		p.seen, p.followed = make(map[string]lastGroup), make(map[*Group]bool)
@@ -176,7 +177,7 @@ func (p *produceRun) keepOrder() {
 
 func (p *produceRun) hasLater(g *Group) bool { return p.followed[g] }
 
-// forget lets go of what is the caller's.
+// forget drops all references to the caller's groups and entries.
 func (p *produceRun) forget() {
 	for i := range p.calls {
 		clear(p.calls[i].call.args)
@@ -187,11 +188,11 @@ func (p *produceRun) forget() {
 	p.keys, p.args = p.keys[:0], p.args[:0]
 }
 
-// bytesArg is an argument of bytes. A pointer to one fits into an interface as it
-// is, where a slice would be copied to the heap.
+// bytesArg is an argument of bytes. Its pointer fits into an interface without an
+// allocation; a slice would need one.
 type bytesArg []byte
 
-// MarshalBinary is how the client asks for the bytes.
+// MarshalBinary returns the bytes to the client.
 func (b *bytesArg) MarshalBinary() ([]byte, error) { return *b, nil }
 
 // key adds a key to the call's arguments.
@@ -242,7 +243,7 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 	}
 }
 
-// produced reads the answers of a call; look is that under which it was sent.
+// produced reads the answers of a call. round is the rollback round before it was sent.
 func (s *Store) produced(j job[*Group], round uint64) {
 	if j.err != nil {
 		for _, g := range j.items {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// proxy stands between a client and a Redis and loses replies on demand: the
-// script has run, and nobody tells.
+// proxy forwards between a client and a Redis, and drops replies on demand: the script
+// has run, and the client does not learn it.
 type proxy struct {
 	listener net.Listener
 	target   string

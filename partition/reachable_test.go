@@ -12,9 +12,9 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// While one master of three is frozen the store is ready, because the others
-// are of use; it is not when none is left, and not for a process that has never
-// seen all ledgers. The janitor goes on with what it can reach.
+// While one master of three is frozen the store is ready, because the others work. It
+// is not ready when none is left, and not for a process that has never read all
+// ledgers. The janitor continues with the masters that are reachable.
 func TestTheStoreIsReadyWhileAnyShardCanBeReached(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 3)
@@ -46,8 +46,8 @@ func TestTheStoreIsReadyWhileAnyShardCanBeReached(t *testing.T) {
 	if err := check(open(t, servers.URL(), policy)); !errors.Is(err, partition.ErrUnavailable) && !errors.Is(err, partition.ErrUnknown) {
 		t.Errorf("a new process: got %v, want none that passes", err)
 	}
-	// The janitor finds lists on the others that the active set does not know,
-	// one after the other. Waiting for each frozen shard it would take a minute.
+	// The janitor finds lists on the other masters that the active set does not know.
+	// If it waited for each frozen shard, that would take a minute.
 	end := time.Now().Add(30 * time.Second)
 	for i := range 5 {
 		name := names[1+i%2]

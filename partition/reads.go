@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Reads that nobody's entries wait for are limited, so that no number of people
-// and checks who ask can slow down producing and draining. Overview and Audit
-// have a limit of their own: who floods the data port must not blind operators.
+// Stats, Overview and Audit are limited, so that no number of readers slows down
+// produce and drain. Overview and Audit have a limit of their own: a flood of Stats on
+// the data port must not block operators.
 const (
 	statsAtOnce    = 4
 	statsMaxWait   = 50 * time.Millisecond
@@ -18,18 +18,18 @@ const (
 	ledgersMaxWait = time.Second
 )
 
-// ErrTooManyReads is ErrUnavailable because as many reads are under way as may
-// be at once. It says nothing about the store.
+// ErrTooManyReads is ErrUnavailable because the maximum number of reads is under way.
+// It says nothing about the store.
 var ErrTooManyReads = fmt.Errorf("too many reads at once: %w", ErrUnavailable)
 
 // A readLimit bounds how many reads are on the wire at once.
 type readLimit struct {
 	slots   chan struct{}
-	maxWait time.Duration // how long a read waits for its turn
+	maxWait time.Duration // how long a read waits for a slot
 	refused prometheus.Counter
 }
 
-// do runs read when its turn comes.
+// do runs read once a slot is free.
 func (l readLimit) do(ctx context.Context, read func() error) error {
 	turn, cancel := context.WithTimeout(ctx, l.maxWait)
 	defer cancel()

@@ -13,9 +13,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Reads that never get an answer, as many as anybody cares to send, keep nobody
-// who produces or drains from a connection, nor the checks of readiness, nor
-// operators from the ledger.
+// Any number of reads that never get a reply leaves connections for produce and drain,
+// for readiness checks, and for operators who read the ledger.
 func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// errReply: a script answered in another form than its header says.
-var errReply = errors.New("a reply of another form")
+// errReply: the reply of a script does not have the form that its header declares.
+var errReply = errors.New("malformed reply")
 
-// reply takes a script's answer as RESP, as it comes off the connection: what a
-// claim brings is read where it lies, without a string and an interface an
-// entry. It is the io.Writer of a redis.RawWriteToCmd.
+// reply takes the raw RESP of a script's reply from the connection. It is parsed in
+// place, without a string and an interface per entry. It is the io.Writer of a
+// redis.RawWriteToCmd.
 type reply struct{ raw []byte }
 
-// Write appends. An error reply is returned as one, which lets the client do
-// what belongs to it: follow MOVED, drop the connection to a READONLY server.
+// Write appends. It returns an error reply as an error, so that the client reacts to
+// it: it follows MOVED and drops the connection to a READONLY server.
 func (r *reply) Write(p []byte) (int, error) {
 	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
 		return 0, answeredError(p[1:])
@@ -37,17 +37,16 @@ func (r *reply) ReadFrom(src io.Reader) (int64, error) {
 	return int64(read), err
 }
 
-// answeredError is what Redis answered instead of running the script to its
-// end; it is a redis.Error.
+// answeredError is an error reply of Redis; it is a redis.Error.
 type answeredError string
 
 func (e answeredError) Error() string { return string(e) }
 
-// RedisError marks it as Redis's, not the connection's.
+// RedisError marks it as an error of Redis, not of the connection.
 func (answeredError) RedisError() {}
 
-// A cursor walks an answer. After a value of another kind than asked for it is
-// broken, and returns zeros.
+// A cursor reads the values of a reply in order. After a value of another kind than
+// the one asked for it is broken, and returns zero values.
 type cursor struct {
 	rest   []byte
 	broken bool
@@ -69,7 +68,7 @@ func (c *cursor) whole() int64 { return c.header(':') }
 // isBulk reports whether the next value is a string.
 func (c *cursor) isBulk() bool { return len(c.rest) > 0 && c.rest[0] == '$' }
 
-// bulk reads a string, where it lies.
+// bulk reads a string, without a copy.
 func (c *cursor) bulk() []byte {
 	n := int(c.header('$'))
 	if n < 0 || len(c.rest) < n+2 {
@@ -83,7 +82,7 @@ func (c *cursor) bulk() []byte {
 	return text
 }
 
-// header reads the line that begins a value of a kind: its number.
+// header reads the number in the first line of a value of the given kind.
 func (c *cursor) header(kind byte) (n int64) {
 	if c.broken || len(c.rest) < 4 || c.rest[0] != kind {
 		c.broken = true

@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// attended is a site with its janitor, whose metrics and log can be read.
+// attended is a site with a janitor, whose metrics and log the test reads.
 type attended struct {
 	*site
 	reg  *prometheus.Registry
@@ -61,8 +61,8 @@ func (a *attended) counter(name string) int64 {
 
 func (a *attended) rolledBack() int64 { return a.counter("spillway_store_rolled_back_entries_total") }
 
-// load is some producers that go on until stop is called, which returns what
-// they were told.
+// load runs producers until stop is called, which returns how many entries were
+// acknowledged and how many are unknown.
 func (a *attended) load(producers int) (acked *atomic.Int64, stop func() (acks, unknowns int64)) {
 	var known, unknown atomic.Int64
 	end := make(chan struct{})
@@ -93,15 +93,15 @@ func (a *attended) load(producers int) (acked *atomic.Int64, stop func() (acks, 
 	}
 }
 
-// settled waits for two more looks at the ledger: the clock of Janitor is a
-// second, and nothing tells from outside when it has looked.
-func (a *attended) settled(c interface{ calls() int64 }) {
+// awaitChecks waits for two more rollback checks of the janitor, which makes one per
+// second.
+func (a *attended) awaitChecks(c interface{ calls() int64 }) {
 	a.t.Helper()
 	before := c.calls()
-	redistest.Until(a.t, 10*time.Second, "the janitor has looked", func() bool { return c.calls() > before+1 })
+	redistest.Until(a.t, 10*time.Second, "the janitor has checked", func() bool { return c.calls() > before+1 })
 }
 
-// hmgets counts a server's HMGET from clients: looks.
+// hmgets counts a server's HMGET from clients: the rollback checks.
 type hmgets struct{ server *redistest.Server }
 
 func (h hmgets) calls() int64 {
@@ -112,8 +112,8 @@ func (h hmgets) calls() int64 {
 	return n
 }
 
-// A Redis that keeps nothing is killed under load: what was acknowledged is gone,
-// and the figure says how much, at least.
+// A Redis without persistence is killed under load: acknowledged entries are gone, and
+// the counter says at least how many.
 func TestALostStoreIsReportedWithAFigure(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"no persistence": nil, "snapshot only": {"--save", "3600 1000000"}} {
@@ -163,7 +163,7 @@ func TestALostStoreIsReportedWithAFigure(t *testing.T) {
 	}
 }
 
-// The commands of a person who means it, or not.
+// An operator deletes everything.
 func TestAnEmptiedStoreIsReportedInFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -174,11 +174,11 @@ func TestAnEmptiedStoreIsReportedInFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.settled(hmgets{server})
+	a.awaitChecks(hmgets{server})
 	if err := c.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// Another process fills it up beyond what was there before anybody looks.
+	// Another process stores more than was there, before the next rollback check.
 	if _, err := other.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -196,9 +196,9 @@ func TestAnEmptiedStoreIsReportedInFull(t *testing.T) {
 	}
 }
 
-// What looks like a loss and is none raises no alarm: Redis killed with an AOF
-// that keeps its promise, other processes, repeats under a key, partitions that
-// die, upgrades of a store without epochs, and clients by the dozen.
+// What only looks like a loss is not reported: a kill of a Redis that persists every
+// write, other processes, repeats under an idempotency key, partitions that end,
+// upgrades of a store without epochs, and many clients.
 func TestNothingButALossIsReportedAsOne(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -218,7 +218,7 @@ func TestNothingButALossIsReportedAsOne(t *testing.T) {
 	}
 	mine, stopMine := a.load(8)
 	_, stopTheirs := b.load(8)
-	w := &witness{acked: map[string]bool{}, written: map[string]map[int64]string{}}
+	w := &recorder{acked: map[string]bool{}, written: map[string]map[int64]string{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var others sync.WaitGroup
 	others.Go(func() { w.drain(ctx, a.site, 1) })
@@ -238,7 +238,7 @@ func TestNothingButALossIsReportedAsOne(t *testing.T) {
 	}
 	before := mine.Load()
 	redistest.Until(t, 20*time.Second, "entries flow", func() bool { return mine.Load() > before+200 })
-	a.settled(hmgets{server})
+	a.awaitChecks(hmgets{server})
 	stop()
 	others.Wait()
 	acks, _ := stopMine()

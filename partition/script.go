@@ -12,22 +12,22 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// A call is one script to run: its EVALSHA arguments, then its outcome. Calls
-// may be used again, which spares their arguments' and answers' memory.
+// A call is one script to run: its EVALSHA arguments, then its result. A call can be
+// reused, which saves the memory of its arguments and its reply.
 type call struct {
 	script  *lua.Script
-	breaker *breaker // of its shard; nil: none is asked
+	breaker *breaker // of its shard; nil: none
 	args    []any
 	text    bool  // it carries the text of its script, not the digest
-	linger  int64 // ms, as a produce was told
+	linger  int64 // ms, of a produce
 	sent    time.Time
 	cmd     *redis.RawWriteToCmd
 	answer  reply
 
-	// Set when err is nil. Every answer is an array that begins with the store's time.
+	// Set when err is nil. Every reply is an array that begins with the store's time.
 	now  int64
-	more int    // values behind it
-	rest cursor // where those begin
+	more int    // values after the time
+	rest cursor // those values
 	err  error  // in one of the store's classes
 
 	// unconfirmed is set, beside a nil err, when fewer replicas than asked for
@@ -38,7 +38,8 @@ type call struct {
 // firstKey is where the keys begin in args.
 const firstKey = 3
 
-// newCall makes a call on a shard, or nil to ask no breaker: keys come first, then argv in order.
+// newCall makes a call: keys first, then argv. A nil shard means that no breaker can
+// refuse it.
 func newCall(script *lua.Script, sh *shard, keys []string, argv ...any) *call {
 	c := &call{}
 	c.begin(script, sh, len(keys))
@@ -49,8 +50,8 @@ func newCall(script *lua.Script, sh *shard, keys []string, argv ...any) *call {
 	return c
 }
 
-// begin makes c a call of script on a shard, with so many keys; those, and the rest of
-// args, are for the caller to add.
+// begin makes c a call of script on a shard with the given number of keys. The caller
+// appends the keys and arguments to args.
 func (c *call) begin(script *lua.Script, sh *shard, keys int) {
 	c.script, c.breaker, c.cmd = script, nil, nil
 	if sh != nil {
@@ -62,19 +63,19 @@ func (c *call) begin(script *lua.Script, sh *shard, keys int) {
 	}
 }
 
-// command is the call as the client sends it, once: the client must not repeat
-// a script whose answer was lost, and by its kind never does (on Redis Cluster
-// MaxRetries alone would not prevent that; redirects are still followed).
+// command is the call as a command of the client. The client must not repeat a script
+// whose reply was lost. It never repeats a RawWriteToCmd; on Redis Cluster MaxRetries
+// alone would not prevent it. Redirects are still followed.
 func (c *call) command(ctx context.Context) resettingCmd {
 	c.answer.raw = c.answer.raw[:0]
 	c.cmd = redis.NewRawWriteToCmd(ctx, &c.answer, c.args...)
 	return resettingCmd{c.cmd}
 }
 
-// resettingCmd forgets what an earlier attempt ended with when it is written again. A
-// cluster client writes a command again after MOVED, ASK or a failed dial, and
-// when the connection breaks then, leaves that error on it: "not executed" for
-// scripts that ran.
+// resettingCmd clears the error of an earlier attempt when it is written again. A
+// cluster client writes a command again after MOVED, ASK or a failed dial. If the
+// connection breaks then, the client leaves the earlier error on the command, which
+// would say "not executed" about a script that ran.
 type resettingCmd struct{ *redis.RawWriteToCmd }
 
 func (a resettingCmd) Args() []any {
@@ -82,7 +83,7 @@ func (a resettingCmd) Args() []any {
 	return a.RawWriteToCmd.Args()
 }
 
-// read parses the beginning of the answer.
+// read parses the beginning of the reply.
 func (c *call) read() error {
 	c.rest = cursor{rest: c.answer.raw}
 	c.more = c.rest.array() - 1
@@ -93,13 +94,13 @@ func (c *call) read() error {
 	return nil
 }
 
-// misread is the error of an answer that has another form than the script's header says.
+// misread is the error of a reply that does not have the form of the script's header.
 func (c *call) misread() error {
 	return &storeError{ErrBroken, fmt.Errorf("%s: %w", c.script.Name, errReply)}
 }
 
-// refused reads an answer of one partition that is Redis's words; it is nil when
-// the next answer is another.
+// refused reads the answer of a partition where that is an error text; otherwise it is
+// nil and reads nothing.
 func (c *call) refused() error {
 	if !c.rest.isBulk() {
 		return nil
@@ -107,18 +108,17 @@ func (c *call) refused() error {
 	return classify(answeredError(c.rest.bulk()))
 }
 
-// withText makes a call carry its script instead of the digest.
+// withText makes a call carry the text of its script instead of the digest.
 func (c *call) withText() { c.args[0], c.args[1] = "eval", c.script.Source }
 
-// run sends all calls in one pipeline and fills in their outcomes. Those whose
-// script Redis has forgotten (a restart, a failover, SCRIPT FLUSH) run again
-// with its text, which also makes Redis remember it: NOSCRIPT means that they
-// did not run.
+// run sends all calls in one pipeline and sets their results. Calls whose script Redis
+// has forgotten (a restart, a failover, SCRIPT FLUSH) run again with its text, which
+// also loads the script. That is safe, because after NOSCRIPT they did not run.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	s.runWith(ctx, client, calls, 0)
 }
 
-// runWith is run, with so many replicas to confirm what was written.
+// runWith is run, and waits for the given number of replicas.
 func (s *Store) runWith(ctx context.Context, client redis.UniversalClient, calls []*call, replicas int) {
 	if calls = s.reachable(calls); len(calls) == 0 {
 		return
@@ -165,12 +165,12 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 	for _, c := range calls {
 		err := c.cmd.Err()
 		if err == nil && len(c.answer.raw) == 0 {
-			err = execErr // no connection was made; the commands are not told
+			err = execErr // no connection was made; the commands have no error of their own
 		}
 		if c.err = classify(err); c.err != nil {
 			var answer redis.Error
 			unanswered = unanswered || !errors.As(err, &answer)
-			if !noScript(err) { // those run again
+			if !noScript(err) { // these run again
 				s.metrics.failed(c.err)
 			}
 			continue
@@ -186,7 +186,7 @@ func (s *Store) exec(ctx context.Context, client redis.UniversalClient, calls []
 		}
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
-		// After a failover the client would ask the old master for up to 10s.
+		// After a failover the client would ask the old master for up to 10 s.
 		cluster.ReloadState(ctx)
 	}
 }
@@ -201,10 +201,11 @@ type job[T any] struct {
 	items []T
 }
 
-// runJobs fills the calls of jobs and runs them. While a cluster moves a slot, a call
-// with keys of which one is not there is refused (TRYAGAIN), though most of its
-// items could be served: they are sent again one by one, but for those that
-// must not run any more. It returns the jobs that ended; those sent again come last.
+// runJobs fills the calls of jobs and runs them. While a cluster migrates a slot, it
+// refuses a call where one of several keys does not exist (TRYAGAIN), although most
+// items could be served. So these items are sent again one by one, except those for
+// which hasLater is true: they would run after a later call of the same partition. It
+// returns the jobs that ended; those sent again come last.
 func runJobs[T any](jobs []job[T], fill func(*call, []T), run func([]*call), hasLater func(T) bool) []job[T] {
 	calls := make([]*call, len(jobs))
 	split := false
@@ -247,7 +248,7 @@ func (j job[T]) refusedByMigration() bool {
 		strings.HasPrefix(j.cmd.Err().Error(), "TRYAGAIN ")
 }
 
-// load puts every script into every server that holds data.
+// load loads every script into every master.
 func load(ctx context.Context, client redis.UniversalClient) error {
 	return eachMaster(ctx, client, func(ctx context.Context, c *redis.Client) error {
 		pipe := c.Pipeline()

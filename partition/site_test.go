@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// site is a Store on some Redis, and the means to use it in a line.
+// site is a Store on some Redis, with helpers.
 type site struct {
 	*partition.Store
 	t  *testing.T
@@ -44,7 +44,7 @@ func entry(payload string) []byte {
 	return partition.AppendEntry(nil, time.Now().Add(time.Hour).UnixMilli(), nil, []byte(payload))
 }
 
-// produce tries once, as a request would: within a second.
+// produce tries once, with a deadline of a second, as a request has.
 func (s *site) produce(name, payload string) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 	defer cancel()

@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Store is the buffer: every operation on partitions, by atomic scripts on one
-// Redis. It keeps no state that matters, so any number of processes may share
-// one Redis. Safe for concurrent use.
+// Store runs every operation on partitions, as atomic scripts on one Redis. It holds no
+// state that matters, so any number of processes may share one Redis. It is safe for
+// concurrent use. Open and Close are the life of its connections.
 type Store struct {
 	backend      *backend
 	prefix       string
@@ -38,8 +38,8 @@ type Store struct {
 	closeErr     error
 }
 
-// Open makes a Store. It dials nothing: a store that is down at the start is
-// one that answers ErrUnavailable until it is up. Errors are *FieldError.
+// Open makes a Store. It does not connect: while Redis is down, operations return
+// ErrUnavailable. Its errors are *FieldError.
 func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !ValidNamespace(cfg.Prefix) {
 		return nil, &FieldError{"prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'"}
@@ -87,17 +87,17 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 // Embedded reports whether the store lives in this process and dies with it.
 func (s *Store) Embedded() bool { return s.backend.embedded }
 
-// Now is the store's clock in Unix ms. It is false until the store has answered
-// once; the process's own wall clock is never used for age.
+// Now is the store's clock in Unix ms. ok is false until the store has answered once.
+// The wall clock of the process is never used for ages.
 func (s *Store) Now() (ms int64, ok bool) { return s.clock.now() }
 
-// Ping asks for the store's time, and so learns its clock.
+// Ping reads the store's time, and so sets the clock.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.readTime(ctx)
 	return err
 }
 
-// Close frees the connections; operations under way fail. It may come twice.
+// Close closes the connections; operations under way fail. A second Close does nothing.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.prober.stop()

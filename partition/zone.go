@@ -1,15 +1,13 @@
 package partition
 
-// MaxZones is how many zones a store has at most. Twelve divide evenly among 2,
-// 3, 4, 6 or 12 masters. More would make smaller flushes, which cost Redis more
-// an entry.
+// MaxZones is the most zones of a store. Twelve divide evenly among 2, 3, 4, 6 or 12
+// masters. More zones would make smaller flushes, which cost Redis more per entry.
 const MaxZones = 12
 
-// ZoneOf is the zone of a partition's shard, 0 to Zones-1: shards of one zone
-// are most likely on one master of a Redis Cluster, those of two zones may not
-// be. So what waits for one zone need not delay another. A zone is an even part
-// of the cluster's slots, whatever master serves them, so a partition stays in
-// its zone. Any store but a Redis Cluster is a single zone.
+// ZoneOf is the zone of a partition's shard, 0 to Zones-1. A zone is an even part of
+// the slots of a Redis Cluster, so its shards are most likely on one master, and a slow
+// master delays only its own zones. A partition never changes its zone. Any other store
+// has a single zone.
 func (n *Namespace) ZoneOf(partition string) int {
 	if len(n.shards) == 0 {
 		return 0
@@ -17,8 +15,8 @@ func (n *Namespace) ZoneOf(partition string) int {
 	return n.shardOf(partition).zone
 }
 
-// setZones gives every shard its zone and returns how many there are: parts
-// without a shard are none.
+// setZones gives every shard its zone and returns how many zones there are. Parts of the
+// slots without a shard do not count.
 func setZones(namespaces map[string]*Namespace) int {
 	var number [MaxZones]int
 	for _, ns := range namespaces {
@@ -40,5 +38,5 @@ func setZones(namespaces map[string]*Namespace) int {
 	return zones
 }
 
-// Zones is how many zones the shards of all namespaces are in.
+// Zones is the number of zones over the shards of all namespaces.
 func (s *Store) Zones() int { return s.zones }

@@ -15,23 +15,23 @@ import (
 
 // Component is the contract.
 //
-//   - Start returns once the component works, or an error; after an error it is
-//     stopped. ctx bounds the start alone: that ctx ends later ends nothing. A second Start, and a Start after Stop, are
-//     errors and change nothing.
-//   - Stop ends the component and waits until all that it started has ended, or ctx
-//     has: then it gives up what is left and returns an error. It is
-//     safe before Start, twice, and concurrently; every call returns when
-//     the component has stopped.
+//   - Start returns once the component works, or returns an error; after an error the
+//     component is stopped. ctx limits only the start: the component goes on after ctx
+//     has ended. A second Start, and a Start after Stop, return an error and change
+//     nothing.
+//   - Stop ends the component and waits until everything that it started has ended. If
+//     ctx ends first, Stop gives up and returns an error. Stop is safe before Start,
+//     twice and concurrently; every call returns when the component has stopped.
 type Component interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 }
 
-// patience bounds what the suite waits for.
-const patience = 20 * time.Second
+// timeout is how long the suite waits for a component.
+const timeout = 20 * time.Second
 
-// Run tries the contract on components that build returns, each of which has not
-// been started yet.
+// Run tests the contract on components that build returns. None of them has been
+// started yet.
 func Run(t *testing.T, build func(t *testing.T) Component) {
 	t.Helper()
 	cases := map[string]func(*testing.T, context.Context, Component){
@@ -44,7 +44,7 @@ func Run(t *testing.T, build func(t *testing.T) Component) {
 	for name, try := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
 			try(t, ctx, build(t))
 		})
@@ -105,7 +105,7 @@ func startsOnce(t *testing.T, ctx context.Context, c Component) {
 	}
 }
 
-// lives is what a component may offer for the suite to see that it still works.
+// lives is optional: Alive returns nil while the component works.
 type lives interface {
 	Alive(ctx context.Context) error
 }

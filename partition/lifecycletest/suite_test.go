@@ -34,7 +34,7 @@ func (c *component) Stop(context.Context) error {
 
 func (c *component) Alive(context.Context) error { return nil }
 
-func TestTheLeastComponentPasses(t *testing.T) {
+func TestAMinimalComponentPasses(t *testing.T) {
 	t.Parallel()
 	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component { return &component{} })
 }
