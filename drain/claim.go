@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -319,7 +321,7 @@ func (l *loop) after(got claimed, total int) pause {
 // failed is the pause after a round that the store failed.
 func (l *loop) failed(err error) pause {
 	if l.failures++; l.failures == 1 {
-		l.o.outage.begins(err)
+		l.o.outage.Begin(zap.Error(err))
 	}
 	wait := storePauseMin + backoff(storePauseMin, storePauseMax-storePauseMin, l.failures, rand.Float64())
 	return pause{wait: wait}
@@ -328,7 +330,7 @@ func (l *loop) failed(err error) pause {
 func (l *loop) recovered() {
 	if l.failures > 0 {
 		l.failures = 0
-		l.o.outage.ends()
+		l.o.outage.End()
 	}
 }
 

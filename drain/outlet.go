@@ -33,7 +33,7 @@ type outlet struct {
 	pace    pace
 	commits pace // of settlements, under at-most-once, where a Write waits for its commit
 	narrow  narrow
-	outage  *outage
+	outage  *partition.OutageLog
 
 	// The three ends of Stop, in this order: no more claims, no more Writes, no
 	// more calls to the store.
