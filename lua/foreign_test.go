@@ -126,7 +126,7 @@ func TestCommitDropsABoundedNumberOfDeadLetters(t *testing.T) {
 		p.commit("t1", from, from+4, [3]int64{3, 0, 1}, "newest")
 		p.same("kept", p.c.LLen(t.Context(), p.dead).Val(), 1001-101)
 		p.same("their size", p.count("dead_bytes"), 6*(1001-101))
-		p.do("ltrim", p.dead, -5, -1) // somebody read the others
+		p.do("ltrim", p.dead, -5, -1) // something else removed the others
 		from = p.leased(4, "t2")
 		p.commit("t2", from, from+4, [3]int64{3, 0, 1}, "newest")
 		p.same("their size once some were removed", p.count("dead_bytes"), 6*6)

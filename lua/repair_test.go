@@ -33,7 +33,7 @@ func TestRepairMakesAnUnknownListActive(t *testing.T) {
 			p.lawful()
 		})
 	})
-	t.Run("ours", func(t *testing.T) {
+	t.Run("made by Spillway", func(t *testing.T) {
 		on(t, func(t *testing.T, p *part) {
 			p.produce(p.fresh(3)...)
 			p.do("zrem", p.ready, p.name)

@@ -178,7 +178,7 @@ func useStore(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered,
 	return acks, unknowns, delivered, maybe
 }
 
-// settleUnder commits a lease and repeats that while nobody knows: done once the
+// settleUnder commits a lease and repeats that while its outcome is unknown: done once the
 // store has said so, ended when it never ran.
 func settleUnder(s *site, l *partition.Lease) (done, ended bool) {
 	commit := &partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: int(l.To - l.From)}
@@ -191,7 +191,7 @@ func settleUnder(s *site, l *partition.Lease) (done, ended bool) {
 		case commit.Err == nil:
 			return true, true
 		case errors.Is(commit.Err, partition.ErrGone):
-			return unsure, true // our own commit ended it, unseen
+			return unsure, true // an earlier commit ended it, with its reply lost
 		case errors.Is(commit.Err, partition.ErrUnknown):
 			unsure = true
 		}

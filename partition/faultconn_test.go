@@ -16,7 +16,7 @@ const (
 	passes        = iota
 	losesRequest  // closes, and the server never hears of it
 	cutsRequest   // the server hears the beginning: whole commands of it run
-	losesReply    // the server ran it, and nobody tells
+	losesReply    // the server ran it, and the reply is lost
 	cutsReply     // some replies arrive
 	stallsRequest // the server hears of it when the caller has given up
 	stallsReply   // the replies never come

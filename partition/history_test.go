@@ -50,7 +50,7 @@ type action struct {
 
 type answer struct {
 	unknown        bool
-	believed       bool   // produce, seeded: nobody said so
+	believed       bool   // produce, seeded: without a reply
 	evicted, depth int    // produce
 	entries        string // claim
 	gone           bool   // commit
@@ -108,8 +108,8 @@ type historian struct {
 	c     *redis.Client
 	began time.Time
 
-	retries   bool // seeded: repeat a produce that nobody knows of, and tell nobody
-	believes  bool // seeded: take a produce that nobody knows of for stored
+	retries   bool // seeded: repeat a produce with an unknown outcome, unrecorded
+	believes  bool // seeded: take a produce with an unknown outcome for stored
 	forgetful bool // seeded: a lease does not keep others away
 
 	mu      sync.Mutex
@@ -290,7 +290,7 @@ func TestHistoriesOfSeededBugsAreRejected(t *testing.T) {
 	for name, seeded := range map[string]func(*historian){
 		"a client that retries by itself":      func(h *historian) { h.retries = true },
 		"a client that believes what it asked": func(h *historian) { h.believes = true },
-		"a lease that keeps nobody away":       func(h *historian) { h.forgetful = true },
+		"a lease that excludes nobody":         func(h *historian) { h.forgetful = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
