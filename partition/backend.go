@@ -2,9 +2,7 @@ package partition
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -12,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -106,46 +103,6 @@ func openBackend(raw string) (*backend, error) {
 	}
 	b.in, b.out, b.background = client(), client(), client()
 	return b, nil
-}
-
-// startEmbedded runs a miniredis in this process. It listens on a loopback port,
-// because an in-process pipe has no buffer and a large pipeline would block itself. The
-// password keeps other users of the machine out.
-func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
-	server, password = miniredis.NewMiniRedis(), rand.Text()
-	server.RequireAuth(password)
-	if err := server.Start(); err != nil {
-		return nil, "", fmt.Errorf("start the embedded store: %w", err)
-	}
-	return server, password, nil
-}
-
-// expireEmbeddedKeys moves the clock of the TTLs of a miniredis, which otherwise stands
-// still; the results of idempotent produces have TTLs. It also bounds the names that
-// the miniredis remembers. end stops both and the server. (The ClockTTL of miniredis
-// would visit all keys at every command.)
-func expireEmbeddedKeys(server *miniredis.Miniredis) (end func()) {
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-stop:
-				return
-			case now := <-tick.C:
-				server.FastForward(now.Sub(last))
-				dropUnusedNames(server)
-				last = now
-			}
-		}
-	}()
-	return func() {
-		close(stop)
-		<-stopped
-		server.Close()
-	}
 }
 
 // badURL does not repeat the URL, because that may hold a password.

@@ -1,0 +1,193 @@
+package partition
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// round is the work of one second. It returns how long to rest before goOn. It does
+// nothing while the store is unavailable.
+func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
+	j.backlogs = nil
+	now, ok := j.store.clock.now()
+	if !ok || j.store.ensureCompatible(ctx) != nil {
+		return 0
+	}
+	for _, h := range j.shards {
+		if h.sh.breaker.suspect() {
+			continue
+		}
+		if names, err := j.tooFarAhead(ctx, h, now); err == nil {
+			j.repair(ctx, h, names)
+		}
+		// A partition that is behind by half of max_age may have stale entries.
+		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
+		rest += restFactor * took
+	}
+	walking, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_ = eachMaster(walking, j.store.backend.background, j.orphans)
+	return rest
+}
+
+// goOn repairs a further page of a shard with a backlog, and returns how long to
+// rest. It takes only partitions that have a stale entry for sure: a partition that
+// has been due for a whole max_age holds an entry that is older than that.
+func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
+	h := j.backlogs[0]
+	j.backlogs = j.backlogs[1:]
+	if h.sh.breaker.suspect() {
+		return 0
+	}
+	now, _ := j.store.clock.now()
+	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
+}
+
+// tooFarAhead returns partitions whose due time is too far ahead.
+func (j *Janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string, error) {
+	names, err := j.store.backend.background.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are the most likely to be wrong
+		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
+	}).Result()
+	err = classify(err)
+	h.sh.breaker.done(err)
+	return names, err
+}
+
+// expire repairs a page of the partitions that were due before overdue, in ms,
+// and that nobody seems to drain. It keeps its place as a rank, because the due
+// times must stay: they are the order in which drainers claim. The shard has a
+// backlog if the page is full and at least half of it was stale. Otherwise another
+// janitor or a drainer works on the shard, or the partitions have received new
+// entries since they came due, and the next round is soon enough. It returns how
+// long Redis worked.
+func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
+	first := j.overdue[h.sh]
+	page, err := j.store.backend.background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
+	if h.sh.breaker.done(classify(err)); err != nil {
+		return 0
+	}
+	var names []string
+	for _, z := range page {
+		if int64(z.Score) <= overdue {
+			name, _ := z.Member.(string)
+			names = append(names, name)
+		}
+	}
+	stale, took := j.repair(ctx, h, names)
+	j.overdue[h.sh] = 0
+	if len(names) == janitorPage {
+		// Partitions that ended have left the active set, which moves the others up.
+		j.overdue[h.sh] = first + janitorPage - int64(len(j.unknown(ctx, h.sh, names)))
+		if 2*stale >= janitorPage {
+			j.backlogs = append(j.backlogs, h)
+		}
+	}
+	return took
+}
+
+// ahead is how far in the future the due time of a partition without a range may
+// be, in ms: the linger, and 2 s by which the clocks of two masters may differ.
+func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Milliseconds() }
+
+// repair returns how many partitions had stale entries, and how long the calls
+// took, which is at least as long as Redis worked.
+func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int, took time.Duration) {
+	began := time.Now()
+	var repaired, expired int64
+	for len(names) > 0 && ctx.Err() == nil {
+		n := min(len(names), maxCallLeases)
+		for _, one := range j.repairSome(ctx, h, names[:n]) {
+			for range one.items {
+				if one.err != nil || one.refused() != nil {
+					continue
+				}
+				repaired += one.rest.whole()
+				if dropped := one.rest.whole(); dropped > 0 {
+					expired += dropped
+					stale++
+				}
+			}
+		}
+		names = names[n:]
+	}
+	j.store.metrics.repaired.Add(float64(repaired))
+	j.store.metrics.expired.Add(float64(expired))
+	if repaired > 0 {
+		j.store.log.Warn("janitor repaired partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", repaired))
+	}
+	return stale, time.Since(began)
+}
+
+// repairSome is one script call; it drops a bounded number of stale entries.
+func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []job[string] {
+	return runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
+		c.begin(lua.Repair, h.sh, 2+2*len(names))
+		c.args = append(c.args, h.sh.ready, h.sh.ledger)
+		for _, name := range names {
+			c.args = append(c.args, h.sh.list(name), h.sh.meta(name))
+		}
+		c.args = append(c.args, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
+		for _, name := range names {
+			c.args = append(c.args, name)
+		}
+	}, func(calls []*call) { j.store.run(ctx, j.store.backend.background, calls) }, nil)
+}
+
+// orphans looks for lists and hashes that the active set does not know. It scans
+// the keyspace of one server, one page per round.
+func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
+	at := c.Options().Addr
+	j.mu.Lock()
+	from, failed := j.scan[at], j.failed[at]
+	j.mu.Unlock()
+	if time.Since(failed) < janitorRest {
+		return nil
+	}
+	keys, next, err := c.Scan(ctx, from, partitionKeys(j.store.prefix), janitorPage).Result()
+	j.mu.Lock()
+	if err == nil {
+		j.scan[at] = next
+	} else {
+		j.failed[at] = time.Now()
+	}
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	found := map[string][]string{}
+	for _, key := range keys {
+		if prefix, name, ok := splitPartitionKey(key); ok && !slices.Contains(found[prefix], name) {
+			found[prefix] = append(found[prefix], name)
+		}
+	}
+	for prefix, names := range found {
+		if h, ok := j.shards[prefix]; ok {
+			j.repair(ctx, h, j.unknown(ctx, h.sh, names))
+		}
+	}
+	return nil
+}
+
+// unknown returns the names that the active set does not hold. It asks for all of
+// them with one command, so that a scan costs Redis the same whatever it finds.
+func (j *Janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
+	scores, err := j.store.backend.background.ZMScore(ctx, sh.ready, names...).Result()
+	if err != nil {
+		return nil // a later scan finds them again
+	}
+	var missing []string
+	for i, name := range names {
+		if scores[i] == 0 { // no member has a due time of 0
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
