@@ -46,7 +46,7 @@ func outagePlan() *plan {
 
 var seededBugs = map[string]seededBug{
 	"the ledger forgets what it accepted": {roomy, "C1", []edit{
-		{"lua/include/die.lua", "shard.mark = math.max(shard.mark, tail)", "shard.mark = math.max(shard.mark, tail)\n  shard.add.accepted = -shard.was.accepted"}}},
+		{"lua/include/end_partition.lua", "shard.high_water = math.max(shard.high_water, tail)", "shard.high_water = math.max(shard.high_water, tail)\n  shard.add.accepted = -shard.was.accepted"}}},
 	"an eviction is not counted": {overflow, "C1", []edit{
 		{"lua/produce.lua", "add.evicted = add.evicted + evicted", ""}}},
 	"what may have run is sent again": {roomy, "C2", []edit{
@@ -82,7 +82,7 @@ var seededBugs = map[string]seededBug{
 	"a partition with a rest is not active again": {roomy, "C10", []edit{
 		{"lua/commit.lua", "shard.due[#shard.due + 1] = rest_due(q, p)\n    shard.due[#shard.due + 1] = name\n", "redis.call('ZREM', ready, name)\n"}}},
 	"an empty partition is not forgotten": {roomy, "C10", []edit{
-		{"lua/include/close_shard.lua", "redis.call('ZREM', ready, unpack(shard.gone))", ""}}},
+		{"lua/include/close_shard.lua", "redis.call('ZREM', ready, unpack(shard.ended_names))", ""}}},
 	"a goroutine a request is left behind": {roomy, "C11", []edit{
 		{"ingest/produce.go", "\t<-r.done\n", "\t<-r.done\n\tgo func() { select {} }()\n"}}},
 	"metrics count twice": {roomy, "C11", []edit{
