@@ -49,14 +49,14 @@ type Config struct {
 	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"How long one write to a sink may take."`
 	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"How long a worker keeps its right to a partition."`
 
-	Lanes            int           `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes: flushes on the wire at once."`
-	MaxConns         int           `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before further ones are refused."`
-	MaxInflightBytes Size          `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are refused."`
-	MaxBody          Size          `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Biggest request body on the wire."`
-	MaxDecompressed  Size          `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Biggest request body once decompressed."`
-	MaxEntries       int           `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Most entries in a request."`
-	MaxEntry         Size          `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Biggest entry."`
-	ReadTimeout      time.Duration `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"How long a client may take to send a whole request."`
+	Lanes            int            `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes: flushes on the wire at once."`
+	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before further ones are refused."`
+	MaxInflightBytes partition.Size `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are refused."`
+	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Biggest request body on the wire."`
+	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Biggest request body once decompressed."`
+	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Most entries in a request."`
+	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Biggest entry."`
+	ReadTimeout      time.Duration  `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"How long a client may take to send a whole request."`
 
 	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"debug, info, warn or error."`
 	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"json, console, or auto: console on a terminal."`
@@ -68,16 +68,16 @@ type Config struct {
 // Namespace is how the partitions of one namespace are treated and where their
 // batches go.
 type Namespace struct {
-	Sink          string        `name:"sink" default:"stdout:" help:"Where batches go: stdout: null: file:///path.ndjson http(s)://host/path."`
-	Capacity      int           `name:"capacity" default:"10000" help:"Newest entries kept per partition."`
-	MaxAge        time.Duration `name:"max-age" default:"3m" help:"Older entries never reach a sink."`
-	Batch         int           `name:"batch" default:"128" help:"Entries handed over at once, at most."`
-	Linger        time.Duration `name:"linger" default:"1s" help:"How long a part-filled batch waits for more."`
-	Delivery      string        `name:"delivery" default:"at-least-once" help:"at-least-once or at-most-once."`
-	Shards        int           `name:"shards" default:"1" help:"Key groups of a namespace, fixed when it is first used."`
-	MaxPartitions int           `name:"max-partitions" default:"100000" help:"Partitions of a namespace with entries, at most."`
-	MaxDead       int           `name:"max-dead" default:"10000" help:"Dead letters kept per shard, the oldest dropped first."`
-	MaxDeadBytes  Size          `name:"max-dead-bytes" default:"64MiB" help:"Size of the dead letters kept per shard, the oldest dropped first."`
+	Sink          string         `name:"sink" default:"stdout:" help:"Where batches go: stdout: null: file:///path.ndjson http(s)://host/path."`
+	Capacity      int            `name:"capacity" default:"10000" help:"Newest entries kept per partition."`
+	MaxAge        time.Duration  `name:"max-age" default:"3m" help:"Older entries never reach a sink."`
+	Batch         int            `name:"batch" default:"128" help:"Entries handed over at once, at most."`
+	Linger        time.Duration  `name:"linger" default:"1s" help:"How long a part-filled batch waits for more."`
+	Delivery      string         `name:"delivery" default:"at-least-once" help:"at-least-once or at-most-once."`
+	Shards        int            `name:"shards" default:"1" help:"Key groups of a namespace, fixed when it is first used."`
+	MaxPartitions int            `name:"max-partitions" default:"100000" help:"Partitions of a namespace with entries, at most."`
+	MaxDead       int            `name:"max-dead" default:"10000" help:"Dead letters kept per shard, the oldest dropped first."`
+	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"64MiB" help:"Size of the dead letters kept per shard, the oldest dropped first."`
 
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace is open.
@@ -191,9 +191,9 @@ func (c *Config) drain() drain.Config {
 func flagDefaults() kong.Vars {
 	i, d := ingest.DefaultConfig(), drain.DefaultConfig()
 	return kong.Vars{
-		"lanes": strconv.Itoa(i.Lanes), "max_conns": strconv.Itoa(i.MaxConns), "max_inflight_bytes": Size(i.MaxInflightBytes).String(),
-		"max_body": Size(i.MaxBody).String(), "max_decompressed": Size(i.MaxDecompressed).String(),
-		"max_entries": strconv.Itoa(i.MaxEntries), "max_entry": Size(i.MaxEntry).String(),
+		"lanes": strconv.Itoa(i.Lanes), "max_conns": strconv.Itoa(i.MaxConns), "max_inflight_bytes": partition.Size(i.MaxInflightBytes).String(),
+		"max_body": partition.Size(i.MaxBody).String(), "max_decompressed": partition.Size(i.MaxDecompressed).String(),
+		"max_entries": strconv.Itoa(i.MaxEntries), "max_entry": partition.Size(i.MaxEntry).String(),
 		"read_timeout": i.ReadTimeout.String(),
 		"workers":      strconv.Itoa(d.Workers), "sink_timeout": d.SinkTimeout.String(), "lease": d.Lease.String(),
 	}

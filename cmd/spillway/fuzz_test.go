@@ -92,7 +92,7 @@ func FuzzSetting(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, fresh := range []func() any{
 			func() any { return new(int) }, func() any { return new(bool) }, func() any { return new(float64) },
-			func() any { return new(time.Duration) }, func() any { return new(Size) }, func() any { return new(string) },
+			func() any { return new(time.Duration) }, func() any { return new(partition.Size) }, func() any { return new(string) },
 		} {
 			first, second := setting{value: fresh()}, setting{value: fresh()}
 			if first.set(text) != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"reflect"
@@ -81,7 +82,7 @@ func (s setting) set(text string) error {
 		if *v, err = time.ParseDuration(text); err != nil {
 			return fmt.Errorf("%q is not a duration: write one with its unit, such as 90s, 3m or 500ms", text)
 		}
-	case *Size:
+	case encoding.TextUnmarshaler:
 		return v.UnmarshalText([]byte(text))
 	default:
 		return fmt.Errorf("a setting cannot be a %T", s.value)

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // Sink appends lines to one file.
@@ -70,8 +71,12 @@ func New(u *url.URL) (sink.Sink, error) {
 	}
 	s := &Sink{path: filepath.Clean(filepath.FromSlash(u.Path)), lines: sink.NewLineWriter(), cut: -1}
 	if text, ok := options["max_size"]; ok {
-		if s.maxSize, err = parseSize(text); err != nil {
+		var size partition.Size
+		if err := size.UnmarshalText([]byte(text)); err != nil {
 			return nil, fmt.Errorf("max_size: %w", err)
+		}
+		if s.maxSize = int64(size); s.maxSize == 0 {
+			return nil, errors.New("max_size: want 1B or more")
 		}
 	}
 	return s, nil

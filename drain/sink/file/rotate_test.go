@@ -1,7 +1,6 @@
 package file
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,21 +82,4 @@ func TestWithoutRoomToRotateNothingIsWritten(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	must(t, s.Close(t.Context()))
-}
-
-func TestSizes(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int64{
-		"1": 1, "1B": 1, "100MB": 100e6, "64MiB": 64 << 20, "2KB": 2000, "2KiB": 2048, "3GB": 3e9, "3GiB": 3 << 30,
-		"9223372036854775807": math.MaxInt64,
-	} {
-		if got, err := parseSize(text); got != want || err != nil {
-			t.Errorf("%s: got %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "0", "0MB", "MB", "-1", "+1", "1.5GB", "100mb", "100 MB", "1TB", "9223372036854775808", "9223372036854775807KB", "10000000000GB"} {
-		if got, err := parseSize(text); err == nil {
-			t.Errorf("%q is %d", text, got)
-		}
-	}
 }

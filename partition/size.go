@@ -1,4 +1,4 @@
-package main
+package partition
 
 import (
 	"fmt"
@@ -7,30 +7,31 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes, written 64MiB, 100MB or 4096.
-type Size int
+// Size is a number of bytes in a configuration, written 64MiB, 100MB or 4096.
+type Size int64
 
-// sizeUnits by size, the biggest first; a plain number of bytes has none.
+// sizeUnits is ordered by size, the largest first. A number without a unit is
+// in bytes.
 var sizeUnits = []struct {
 	suffix string
-	bytes  int
+	bytes  int64
 }{
 	{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3}, {"B", 1}, {"", 1},
 }
 
-// UnmarshalText reads a size. Units are spelled as above, in any case; a bare
-// K or M is refused, because people disagree on what it is.
+// UnmarshalText reads a size. Units may be in upper or lower case. A bare K or M
+// is an error, because it means 1000 to some and 1024 to others.
 func (s *Size) UnmarshalText(text []byte) error {
 	for _, u := range sizeUnits {
 		digits, ok := cutSuffixFold(string(text), u.suffix)
 		if !ok {
 			continue
 		}
-		n, err := strconv.Atoi(digits)
-		if err != nil || n < 0 || n > math.MaxInt/u.bytes {
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || int64(n) > math.MaxInt64/u.bytes {
 			break
 		}
-		*s = Size(n * u.bytes)
+		*s = Size(int64(n) * u.bytes)
 		return nil
 	}
 	return fmt.Errorf("%q is not a size: write one such as 64MiB, 100MB or 4096", text)
@@ -47,8 +48,8 @@ func cutSuffixFold(s, suffix string) (string, bool) {
 // String is the shortest exact spelling.
 func (s Size) String() string {
 	for _, u := range sizeUnits {
-		if n := int(s); n >= u.bytes && n%u.bytes == 0 {
-			return strconv.Itoa(n/u.bytes) + u.suffix
+		if n := int64(s); n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.suffix
 		}
 	}
 	return "0B"
