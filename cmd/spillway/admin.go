@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	stdlog "log"
 	"net"
 	"net/http"
@@ -135,31 +136,29 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	}{"ok", a.health.warnings()})
 }
 
-// namespaceInfo is a namespace's settings as the API shows them.
-type namespaceInfo struct {
-	Namespace     string             `json:"namespace"`
-	Sink          string             `json:"sink"`
-	Capacity      int                `json:"capacity"`
-	MaxAgeMS      int64              `json:"max_age_ms"`
-	Batch         int                `json:"batch"`
-	LingerMS      int64              `json:"linger_ms"`
-	Delivery      partition.Delivery `json:"delivery"`
-	Shards        int                `json:"shards"`
-	MaxPartitions int                `json:"max_partitions"`
-	MaxDead       int                `json:"max_dead"`
-	MaxDeadBytes  int64              `json:"max_dead_bytes"`
-}
-
 func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
-	list := []namespaceInfo{}
+	list := []json.RawMessage{}
 	for _, ns := range a.store.Namespaces() {
-		p := ns.Policy
-		list = append(list, namespaceInfo{
-			ns.Name, a.sinks[ns.Name], p.Capacity, p.MaxAge.Milliseconds(), p.Batch, p.Linger.Milliseconds(),
-			p.Delivery, p.Shards, p.MaxPartitions, p.MaxDead, p.MaxDeadBytes,
-		})
+		list = append(list, namespaceJSON(ns, a.sinks[ns.Name]))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
+}
+
+// namespaceJSON is the name of a namespace and its settings, under the keys of the
+// configuration. Durations are whole milliseconds, under a key that ends with _ms.
+func namespaceJSON(ns *partition.Namespace, sinkURL string) json.RawMessage {
+	view := Namespace{Sink: sinkURL}
+	copyFields(&view, ns.Policy)
+	object := fmt.Appendf(nil, `{"namespace":%q`, ns.Name)
+	for _, s := range settingsOf(&view) {
+		key, value := s.key(), s.value
+		if d, ok := value.(*time.Duration); ok {
+			key, value = key+"_ms", d.Milliseconds()
+		}
+		text, _ := json.Marshal(value) // strings and numbers only
+		object = fmt.Appendf(object, `,%q:%s`, key, text)
+	}
+	return append(object, '}')
 }
 
 // account is the answer about one namespace. Residual is there when an audit

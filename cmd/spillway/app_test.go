@@ -372,17 +372,6 @@ func TestReportSaysThatNobodyListens(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreThoseOfThePackages(t *testing.T) {
-	t.Parallel()
-	c, err := defaultConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := c.Default.Policy(), partition.DefaultPolicy(); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 func TestDemoFeedsDeliversAndSumsUp(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, code := runCommand(t, nil, "", "demo", "--duration=1500ms")

@@ -68,16 +68,16 @@ type Config struct {
 // Namespace is how the partitions of one namespace are treated and where their
 // batches go.
 type Namespace struct {
-	Sink          string         `name:"sink" default:"stdout:" help:"Where batches go: stdout: null: file:///path.ndjson http(s)://host/path."`
-	Capacity      int            `name:"capacity" default:"10000" help:"Newest entries kept per partition."`
-	MaxAge        time.Duration  `name:"max-age" default:"3m" help:"Older entries never reach a sink."`
-	Batch         int            `name:"batch" default:"128" help:"Entries handed over at once, at most."`
-	Linger        time.Duration  `name:"linger" default:"1s" help:"How long a part-filled batch waits for more."`
-	Delivery      string         `name:"delivery" default:"at-least-once" help:"at-least-once or at-most-once."`
-	Shards        int            `name:"shards" default:"1" help:"Key groups of a namespace, fixed when it is first used."`
-	MaxPartitions int            `name:"max-partitions" default:"100000" help:"Partitions of a namespace with entries, at most."`
-	MaxDead       int            `name:"max-dead" default:"10000" help:"Dead letters kept per shard, the oldest dropped first."`
-	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"64MiB" help:"Size of the dead letters kept per shard, the oldest dropped first."`
+	Sink          string         `name:"sink" default:"stdout:" help:"Where batches go: ${sinks}."`
+	Capacity      int            `name:"capacity" default:"${capacity}" help:"Newest entries kept per partition."`
+	MaxAge        time.Duration  `name:"max-age" default:"${max_age}" help:"Older entries never reach a sink."`
+	Batch         int            `name:"batch" default:"${batch}" help:"Entries handed over at once, at most."`
+	Linger        time.Duration  `name:"linger" default:"${linger}" help:"How long a part-filled batch waits for more."`
+	Delivery      string         `name:"delivery" default:"${delivery}" help:"at-least-once or at-most-once."`
+	Shards        int            `name:"shards" default:"${shards}" help:"Key groups of a namespace, fixed when it is first used."`
+	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Partitions of a namespace with entries, at most."`
+	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard, the oldest dropped first."`
+	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"${max_dead_bytes}" help:"Size of the dead letters kept per shard, the oldest dropped first."`
 
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace is open.
@@ -86,11 +86,9 @@ type Namespace struct {
 
 // Policy is the namespace as the store knows it.
 func (n Namespace) Policy() partition.Policy {
-	return partition.Policy{
-		Capacity: n.Capacity, MaxAge: n.MaxAge, Batch: n.Batch, Linger: n.Linger,
-		Delivery: partition.Delivery(n.Delivery), Shards: n.Shards,
-		MaxPartitions: n.MaxPartitions, MaxDead: n.MaxDead, MaxDeadBytes: int64(n.MaxDeadBytes),
-	}
+	p := partition.DefaultPolicy()
+	copyFields(&p, n)
+	return p
 }
 
 // load completes a Config that holds the flags and the defaults: environment,
@@ -166,13 +164,10 @@ func replicasOf(durability string) (int, error) {
 	return 0, fmt.Errorf("durability: %q is neither async nor replica=N", durability)
 }
 
-// ingest is the way in as the flags describe it.
+// ingest is the configuration of the ingest server.
 func (c *Config) ingest() ingest.Config {
 	i := ingest.DefaultConfig()
-	i.Lanes, i.MaxConns, i.MaxInflightBytes = c.Lanes, c.MaxConns, int64(c.MaxInflightBytes)
-	i.MaxBody, i.MaxDecompressed = int(c.MaxBody), int(c.MaxDecompressed)
-	i.MaxEntries, i.MaxEntry = c.MaxEntries, int(c.MaxEntry)
-	i.ReadTimeout = c.ReadTimeout
+	copyFields(&i, *c)
 	i.Tokens = map[string][]ingest.Token{}
 	for name, ns := range c.Namespaces {
 		i.Tokens[name] = ns.Tokens
@@ -180,23 +175,25 @@ func (c *Config) ingest() ingest.Config {
 	return i
 }
 
-// drain is the way out as the flags describe it.
+// drain is the configuration of the drainer.
 func (c *Config) drain() drain.Config {
 	d := drain.DefaultConfig()
-	d.Workers, d.SinkTimeout, d.Lease = c.Workers, c.SinkTimeout, c.Lease
+	copyFields(&d, *c)
 	return d
 }
 
-// flagDefaults are the defaults that the packages themselves know.
+// flagDefaults are the values of ${name} in the tags of Config and Namespace: the
+// defaults of the packages, by the key of the setting, and the forms of sink URLs.
 func flagDefaults() kong.Vars {
-	i, d := ingest.DefaultConfig(), drain.DefaultConfig()
-	return kong.Vars{
-		"lanes": strconv.Itoa(i.Lanes), "max_conns": strconv.Itoa(i.MaxConns), "max_inflight_bytes": partition.Size(i.MaxInflightBytes).String(),
-		"max_body": partition.Size(i.MaxBody).String(), "max_decompressed": partition.Size(i.MaxDecompressed).String(),
-		"max_entries": strconv.Itoa(i.MaxEntries), "max_entry": partition.Size(i.MaxEntry).String(),
-		"read_timeout": i.ReadTimeout.String(),
-		"workers":      strconv.Itoa(d.Workers), "sink_timeout": d.SinkTimeout.String(), "lease": d.Lease.String(),
+	var c Config
+	copyFields(&c, ingest.DefaultConfig())
+	copyFields(&c, drain.DefaultConfig())
+	copyFields(&c.Default, partition.DefaultPolicy())
+	vars := kong.Vars{"sinks": sinkForms()}
+	for _, s := range settingsOf(&c) {
+		vars[s.key()] = s.text()
 	}
+	return vars
 }
 
 func (c *Config) validateNamespaces() (errs []error) {

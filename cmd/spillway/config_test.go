@@ -148,9 +148,9 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
-	const keys = "listen, admin_listen, admin_token, insecure_no_auth, tls_cert, tls_key, tls_client_ca, admin_tls_cert, admin_tls_key, admin_tls_client_ca, redis, prefix, durability, role, sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, max_dead_bytes, workers, sink_timeout, lease, lanes, max_conns, max_inflight_bytes, max_body, max_decompressed, max_entries, max_entry, read_timeout, log_level, log_format, shutdown_timeout, namespaces"
+	keys := strings.Join(append(keysOf(settingsOf(&Config{}))[1:], "namespaces"), ", ") // without config
+	nsKeys := strings.Join(append(keysOf(settingsOf(&Namespace{})), "tokens"), ", ")
 	const wantDurability = " is not usable: want async, or replica=1 to replica=5 on a redis that has replicas, which embedded: has not"
-	const nsKeys = "sink, capacity, max_age, batch, linger, delivery, shards, max_partitions, max_dead, max_dead_bytes, tokens"
 	tests := []struct{ name, file, want string }{
 		{"unknown key", "redis: \"embedded:\"\ncapcity: 5\n", "spillway.yaml:2: capcity: unknown key: it is none of " + keys},
 		{"the flag that names the file", "config: x\n", "spillway.yaml:1: config: unknown key: it is none of " + keys},

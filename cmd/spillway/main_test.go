@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -24,8 +25,7 @@ func TestHelpIsGolden(t *testing.T) {
 	t.Setenv("COLUMNS", "100")
 	for name, args := range map[string][]string{
 		"spillway": {"--help"}, "serve": {"serve", "--help"}, "report": {"report", "--help"}, "demo": {"demo", "--help"}, "bench": {"bench", "--help"},
-		"config": {"config", "--help"}, "config-check": {"config", "check", "--help"}, "config-print": {"config", "print", "--help"},
-		"token": {"token", "--help"}, "version": {"version", "--help"},
+		"config": {"config", "--help"}, "token": {"token", "--help"}, "version": {"version", "--help"},
 	} {
 		got, stderr, code := runCommand(t, nil, "", args...)
 		if code != exitOK || stderr != "" {
@@ -44,6 +44,40 @@ func TestHelpIsGolden(t *testing.T) {
 		if got != string(want) {
 			t.Errorf("%s differs from %s; run go test ./cmd/spillway -update and read the difference. got:\n%s", name, path, got)
 		}
+	}
+}
+
+func TestConfigCommandsTakeTheFlagsOfServe(t *testing.T) {
+	t.Parallel()
+	flags := func(command ...string) string {
+		help, _, _ := runCommand(t, nil, "", append(command, "--help")...)
+		_, flags, _ := strings.Cut(help, "\nFlags:\n")
+		return flags
+	}
+	want := flags("serve")
+	for _, command := range []string{"check", "print"} {
+		if got := flags("config", command); got != want || want == "" {
+			t.Errorf("config %s: got flags\n%s\nwant those of serve\n%s", command, got, want)
+		}
+	}
+}
+
+// The list in the example comes from sinkTypes: -update rewrites it.
+func TestExampleConfigurationListsEverySink(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "..", "deploy", "spillway.example.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^# Where batches go: .*$`)
+	want := "# Where batches go: " + sinkForms()
+	if *update {
+		if err := os.WriteFile(path, list.ReplaceAllLiteral(text, []byte(want)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got := list.Find(text); string(got) != want {
+		t.Errorf("the example configuration says %q, want %q; run go test ./cmd/spillway -update", got, want)
 	}
 }
 

@@ -60,6 +60,24 @@ func settingsOf(config any) []setting {
 	return list
 }
 
+// copyFields sets each field of the struct that to points at from the field of
+// the same name in from, where there is one of a type that converts. A setting
+// has the same name in Config or Namespace and in the package that uses it, so
+// that nobody lists the settings once more.
+func copyFields(to, from any) {
+	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
+	for i := range target.NumField() {
+		field := target.Type().Field(i)
+		if _, ok := field.Tag.Lookup("embed"); ok || !field.IsExported() {
+			continue
+		}
+		value := source.FieldByName(field.Name)
+		if value.IsValid() && value.CanConvert(field.Type) {
+			target.Field(i).Set(value.Convert(field.Type))
+		}
+	}
+}
+
 // set parses text into the setting. Its error says what to write instead.
 func (s setting) set(text string) error {
 	var err error

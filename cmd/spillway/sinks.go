@@ -11,15 +11,37 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/webhook"
 )
 
-// sinkRegistry is every sink this binary knows, by the scheme of its URL.
-func sinkRegistry() sink.Registry {
-	return sink.Registry{
-		"stdout": stdout.New,
-		"null":   null.New,
-		"file":   file.New,
-		"http":   webhook.New,
-		"https":  webhook.New,
+// sinkTypes lists every sink of this binary: the form of its URL, as the help and
+// the example configuration show it, the schemes of the URL, and the constructor.
+var sinkTypes = []struct {
+	form    string
+	schemes []string
+	open    sink.Opener
+}{
+	{"stdout:", []string{"stdout"}, stdout.New},
+	{"null:", []string{"null"}, null.New},
+	{"file:///path.ndjson[?max_size=100MB]", []string{"file"}, file.New},
+	{"http(s)://host/path[?gzip=1]", []string{"http", "https"}, webhook.New},
+}
+
+// sinkForms are the forms of all sink URLs, for people.
+func sinkForms() string {
+	var forms []string
+	for _, t := range sinkTypes {
+		forms = append(forms, t.form)
 	}
+	return strings.Join(forms, " ")
+}
+
+// sinkRegistry maps the scheme of a URL to its sink.
+func sinkRegistry() sink.Registry {
+	registry := sink.Registry{}
+	for _, t := range sinkTypes {
+		for _, scheme := range t.schemes {
+			registry[scheme] = t.open
+		}
+	}
+	return registry
 }
 
 // newSinks makes the sink of each namespace. A namespace has its own even
