@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,14 +32,28 @@ type accountant interface {
 	Audit(ctx context.Context, ns *partition.Namespace) (int64, error)
 }
 
-// admin is the second port: for operators, Prometheus and probes, never for
-// clients. It only reads, so far; what will write is covered by the guard.
+// admin is the server of the second port: for operators, Prometheus and probes,
+// never for clients. Every route only reads.
 type admin struct {
+	cfg    adminConfig
 	store  accountant
-	sinks  map[string]string // redacted URLs by namespace
 	health health
 	log    *zap.Logger
 	server *http.Server
+
+	mu       sync.Mutex
+	listener net.Listener // nil before Start
+	stopped  bool
+	serving  sync.WaitGroup
+}
+
+// adminConfig is what the App tells the admin server.
+type adminConfig struct {
+	Listen    string             // host:port; also decides which Host headers it accepts
+	TLS       *tls.Config        // nil: plain HTTP
+	TokenHash *[sha256.Size]byte // of the token that requests must have; nil: no authentication
+	Sinks     map[string]string  // redacted URLs by namespace
+	Failed    func(error)        // called when the server ends although nobody stopped it
 }
 
 // health is whether the service is ready, and what it lacks although it is.
@@ -57,11 +73,9 @@ const (
 	auditTimeout    = time.Minute // it counts every partition
 )
 
-// newAdmin makes the server of a listener at address (host:port), which
-// decides the Host headers it answers to. login is the hash of the token that it
-// asks for; nil lets everybody in.
-func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks map[string]string, metrics *prometheus.Registry, health health, log *zap.Logger) *admin {
-	a := &admin{store: store, sinks: sinks, health: health, log: log}
+// newAdmin makes the server; Start opens its port.
+func newAdmin(cfg adminConfig, store accountant, metrics *prometheus.Registry, health health, log *zap.Logger) *admin {
+	a := &admin{cfg: cfg, store: store, health: health, log: log}
 	mux := http.NewServeMux()
 	get := func(path string, h http.HandlerFunc) { mux.Handle(path, onlyGet(h)) }
 	get("/livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -84,7 +98,7 @@ func newAdmin(address string, login *[sha256.Size]byte, store accountant, sinks 
 		writeError(w, http.StatusForbidden, codeCrossOrigin, "writes from other origins are refused")
 	}))
 	a.server = &http.Server{
-		Handler:           guardHost(address, guardToken(login, metrics, crossOrigin.Handler(mux))),
+		Handler:           guardHost(cfg.Listen, guardToken(cfg.TokenHash, metrics, crossOrigin.Handler(mux))),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute,
@@ -108,21 +122,46 @@ func (s serverLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Serve answers on l until Shutdown; then it returns nil.
-func (a *admin) Serve(l net.Listener) error {
-	if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+// Start opens the port and answers requests until Stop.
+func (a *admin) Start(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.listener != nil || a.stopped {
+		return errStartedBefore
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.Listen)
+	if err != nil {
+		a.stopped = true
 		return err
 	}
+	if a.cfg.TLS != nil {
+		l = tls.NewListener(l, a.cfg.TLS)
+	}
+	a.listener = l
+	a.serving.Go(func() {
+		if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.cfg.Failed(fmt.Errorf("admin server: %w", err))
+		}
+	})
 	return nil
 }
 
-// Shutdown finishes requests until ctx ends, and then cuts them.
-func (a *admin) Shutdown(ctx context.Context) error {
-	if err := a.server.Shutdown(ctx); err != nil {
-		return errors.Join(err, a.server.Close())
+// Stop closes the port and finishes requests. Those still running when ctx ends
+// are cut.
+func (a *admin) Stop(ctx context.Context) error {
+	a.mu.Lock()
+	a.stopped = true
+	a.mu.Unlock()
+	err := a.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, a.server.Close())
 	}
-	return nil
+	a.serving.Wait()
+	return err
 }
+
+// address is where the started server listens.
+func (a *admin) address() string { return a.listener.Addr().String() }
 
 func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	if err := a.health.ready(); err != nil {
@@ -139,7 +178,7 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []json.RawMessage{}
 	for _, ns := range a.store.Namespaces() {
-		list = append(list, namespaceJSON(ns, a.sinks[ns.Name]))
+		list = append(list, namespaceJSON(ns, a.cfg.Sinks[ns.Name]))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
 }

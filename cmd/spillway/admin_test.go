@@ -65,7 +65,7 @@ func setupAdmin(listen string) (*fakeAccounts, *fakeHealth, http.Handler) {
 	health := &fakeHealth{}
 	reg := prometheus.NewRegistry()
 	newWatch(nil, reg, zap.NewNop())
-	a := newAdmin(listen, nil, f, map[string]string{"default": "stdout:"}, reg, health, zap.NewNop())
+	a := newAdmin(adminConfig{Listen: listen, Sinks: map[string]string{"default": "stdout:"}}, f, reg, health, zap.NewNop())
 	return f, health, a.server.Handler
 }
 

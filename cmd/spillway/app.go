@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -46,12 +44,14 @@ type App struct {
 	drain   *drain.Drainer // with its sinks; nil under --role ingest
 	ingest  *ingest.Server // nil under --role drain
 	admin   *admin
-	secure  *tls.Config // of the admin port; nil: plain HTTP
 	watch   *watch
 	failed  chan error // what ended a server that nobody stopped
 	workers sync.WaitGroup
-	cancel  context.CancelFunc // ends watch
-	running bool               // Start went through
+
+	life    sync.Mutex // held by Start
+	started bool       // Start was called
+	stopped bool       // Stop was called
+	running bool       // Start succeeded
 
 	stopping sync.Once
 	stopErr  error
@@ -67,7 +67,7 @@ type App struct {
 // NewApp builds what cfg describes and touches nothing outside the process but
 // the files of certificates, which it reads. Its errors are mistakes in cfg.
 func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
-	a := &App{cfg: cfg, log: log, failed: make(chan error, 2), cancel: func() {}}
+	a := &App{cfg: cfg, log: log, failed: make(chan error, 2)}
 	reg := newRegistry()
 	policies := map[string]partition.Policy{}
 	for name, ns := range cfg.Namespaces {
@@ -120,18 +120,18 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	for name, ns := range a.cfg.Namespaces {
 		labels[name] = sink.Redact(ns.Sink)
 	}
-	if a.secure, err = a.secured("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
+	admin := adminConfig{Listen: a.cfg.AdminListen, Sinks: labels, Failed: func(err error) { a.failed <- err }}
+	if admin.TLS, err = a.secured("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
 	}
-	var login *[sha256.Size]byte
 	if a.cfg.AdminToken != "" {
 		hash, err := parseHash(a.cfg.AdminToken)
 		if err != nil {
 			return err
 		}
-		login = &hash
+		admin.TokenHash = &hash
 	}
-	a.admin = newAdmin(a.cfg.AdminListen, login, a.store, labels, reg, a.watch, a.log.Named("admin"))
+	a.admin = newAdmin(admin, a.store, reg, a.watch, a.log.Named("admin"))
 	return nil
 }
 
@@ -152,7 +152,15 @@ func newRegistry() *prometheus.Registry {
 // the service not ready; one that does not fit the configuration is an error.
 // After an error the App is stopped.
 func (a *App) Start(ctx context.Context) error {
-	if err := a.start(ctx); err != nil {
+	a.life.Lock()
+	if a.started || a.stopped {
+		a.life.Unlock()
+		return errStartedBefore
+	}
+	a.started = true
+	err := a.start(ctx)
+	a.life.Unlock()
+	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownTimeout)
 		defer cancel()
 		return errors.Join(err, a.Stop(ctx))
@@ -163,38 +171,34 @@ func (a *App) Start(ctx context.Context) error {
 func (a *App) start(ctx context.Context) error {
 	// Ports first: a second instance on them should learn so before it joins
 	// the first one at the store.
-	adminListener, err := net.Listen("tcp", a.cfg.AdminListen)
-	if err != nil {
+	if err := a.admin.Start(ctx); err != nil {
 		return fmt.Errorf("admin_listen: %w", err)
 	}
-	a.AdminListen = adminListener.Addr().String()
-	if a.secure != nil {
-		adminListener = tls.NewListener(adminListener, a.secure)
-	}
+	a.AdminListen = a.admin.address()
 	var listener net.Listener
 	if a.ingest != nil {
+		var err error
 		if listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
-			return errors.Join(fmt.Errorf("listen: %w", err), adminListener.Close())
+			return fmt.Errorf("listen: %w", err)
 		}
 		a.Listen = listener.Addr().String()
 	}
-	if err := a.watch.look(ctx); errors.Is(err, partition.ErrIncompatible) {
+	if err := a.watch.Start(ctx); err != nil {
 		err = fmt.Errorf("store: %w", err)
 		if listener != nil {
 			err = errors.Join(err, listener.Close())
 		}
-		return errors.Join(err, adminListener.Close())
+		return err
 	}
 	a.announce()
 
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	a.cancel, a.running = cancel, true
-	a.workers.Go(func() { a.watch.run(background) })
-	a.report("janitor", a.janitor.Start(ctx))
+	a.running = true
+	if err := a.janitor.Start(ctx); err != nil {
+		return fmt.Errorf("janitor: %w", err)
+	}
 	if a.drain != nil {
 		a.drain.Start()
 	}
-	a.workers.Go(func() { a.report("admin server", a.admin.Serve(adminListener)) })
 	if a.ingest != nil {
 		a.ingest.SetListener(listener)
 		if err := a.ingest.Start(ctx); err != nil {
@@ -248,13 +252,18 @@ func (a *App) Wait(ctx context.Context) error {
 //  6. admin: until here somebody could watch
 //  7. watch, janitor and Redis: all of the above needed it
 func (a *App) Stop(ctx context.Context) error {
-	a.stopping.Do(func() { a.stopErr = a.stop(ctx) })
+	a.stopping.Do(func() {
+		a.life.Lock() // a Start that is running ends first
+		a.stopped = true
+		a.life.Unlock()
+		a.stopErr = a.stop(ctx)
+	})
 	return a.stopErr
 }
 
 func (a *App) stop(ctx context.Context) error {
 	start := time.Now()
-	a.watch.close()
+	a.watch.shutDown()
 	var errs []error
 	step := func(what string, err error) {
 		if err != nil {
@@ -272,10 +281,10 @@ func (a *App) stop(ctx context.Context) error {
 		step("finish batches and close sinks", a.drain.Stop(ctx))
 	}
 	if a.running && a.store.Embedded() {
-		a.lastLook(ctx)
+		a.readFinalLedgers(ctx)
 	}
-	step("finish admin requests", a.admin.Shutdown(ctx))
-	a.cancel()
+	step("finish admin requests", a.admin.Stop(ctx))
+	step("stop watch", a.watch.Stop(ctx))
 	a.workers.Wait()
 	step("stop janitor", a.janitor.Stop(context.WithoutCancel(ctx))) // the store closes next
 	step("close store", a.store.Close())
@@ -296,19 +305,19 @@ func halfway(ctx context.Context) time.Time {
 	return now.Add(end.Sub(now) / 2)
 }
 
-// lastLook keeps the accounts of a store that dies with us, and says what was
-// still in it.
-func (a *App) lastLook(ctx context.Context) {
+// readFinalLedgers keeps and logs the ledgers of the embedded store, whose entries
+// are lost when the process ends.
+func (a *App) readFinalLedgers(ctx context.Context) {
 	a.Final = map[string]partition.Overview{}
 	for _, ns := range a.store.Namespaces() {
 		o, err := a.store.Overview(ctx, ns)
 		if err != nil {
-			a.log.Warn("the last look at the ledger failed", zap.String("namespace", ns.Name), zap.Error(err))
+			a.log.Warn("final ledger not read", zap.String("namespace", ns.Name), zap.Error(err))
 			continue
 		}
 		a.Final[ns.Name] = o
 		l := o.Ledger
-		a.log.Info("ledger of the embedded store, which ends here", zap.String("namespace", ns.Name),
+		a.log.Info("final ledger of the embedded store", zap.String("namespace", ns.Name),
 			zap.Int64("accepted", l.Accepted), zap.Int64("delivered", l.Delivered), zap.Int64("evicted", l.Evicted),
 			zap.Int64("expired", l.Expired), zap.Int64("dead", l.Dead), zap.Int64("lost", l.Lost), zap.Int64("buffered", l.Buffered))
 	}

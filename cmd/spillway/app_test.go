@@ -177,7 +177,7 @@ func TestAppCarriesAnEventFromPostToSinkAndAccountsForIt(t *testing.T) {
 	a.stop(t)
 	a.stop(t)
 	if got, want := a.Final["default"].Ledger, (partition.Ledger{Accepted: 1, Delivered: 1}); got != want {
-		t.Errorf("the last look found %+v, want %+v", got, want)
+		t.Errorf("the final ledger is %+v, want %+v", got, want)
 	}
 	if _, err := a.http.Get("http://" + a.Listen + "/livez"); err == nil {
 		t.Error("the data port still answers")
@@ -257,7 +257,7 @@ func TestAppStaysUpWhileTheStoreIsDown(t *testing.T) {
 	if status, _ := a.get(t, a.AdminListen, "/api/v1/namespaces/default"); status != 503 {
 		t.Errorf("ledger without a store: got %d", status)
 	}
-	if n := a.logs.FilterMessageSnippet("the store cannot be used").Len(); n != 2 {
+	if n := a.logs.FilterMessageSnippet("store unusable").Len(); n != 2 {
 		t.Errorf("%d lines about two outages", n)
 	}
 }

@@ -14,34 +14,40 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// checker is what watch asks of the store.
-type checker interface {
+// storeChecker is what watch needs of the store.
+type storeChecker interface {
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
 const (
 	watchEvery   = time.Second
-	watchTimeout = 2 * time.Second // a store that needs longer is not ready
+	watchTimeout = 2 * time.Second // a store that takes longer is not ready
 )
 
 var (
 	errStarting     = errors.New("starting")
 	errShuttingDown = errors.New("shutting down")
+	// errStartedBefore is the error of a second Start, and of a Start after Stop.
+	errStartedBefore = errors.New("started or stopped before")
 )
 
-// watch knows whether the service is ready: the store can be used, and nobody
-// has asked us to stop.
+// watch knows whether the service is ready: the store can be used, and Stop has
+// not been called.
 type watch struct {
-	store checker
+	store storeChecker
 	log   *zap.Logger
 
-	mu     sync.Mutex
-	err    error           // nil: ready
-	closed bool            // err stays as it is
-	warned map[string]bool // warnings of the last look, which are in the log
+	life sync.Mutex         // held by Start and Stop
+	end  context.CancelFunc // ends run; nil before Start
+	loop sync.WaitGroup
+
+	mu           sync.Mutex
+	err          error           // nil: ready
+	shuttingDown bool            // err no longer changes
+	warned       map[string]bool // warnings of the last check, which are in the log
 }
 
-func newWatch(store checker, reg prometheus.Registerer, log *zap.Logger) *watch {
+func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *watch {
 	w := &watch{store: store, log: log, err: errStarting, warned: map[string]bool{}}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",
@@ -61,21 +67,53 @@ func (w *watch) ready() error {
 	return w.err
 }
 
-// warnings are what the store promises less than it could, by the last look.
+// warnings are the guarantees that the store does not give in full, as of the
+// last check.
 func (w *watch) warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.warned))
 }
 
-// close makes the service not ready for good.
-func (w *watch) close() {
+// shutDown makes the service not ready for good.
+func (w *watch) shutDown() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.err, w.closed = errShuttingDown, true
+	w.err, w.shuttingDown = errShuttingDown, true
 }
 
-// run looks every second until ctx ends.
+// Start checks the store once, and then every second until Stop. Its error wraps
+// partition.ErrIncompatible: no later check can succeed. A store that is down is
+// not an error.
+func (w *watch) Start(ctx context.Context) error {
+	w.life.Lock()
+	defer w.life.Unlock()
+	if w.end != nil || errors.Is(w.ready(), errShuttingDown) {
+		return errStartedBefore
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.end = cancel
+	if err := w.check(ctx); errors.Is(err, partition.ErrIncompatible) {
+		w.shutDown()
+		return err
+	}
+	w.loop.Go(func() { w.run(running) })
+	return nil
+}
+
+// Stop ends the checks. A check that is running takes at most watchTimeout.
+func (w *watch) Stop(context.Context) error {
+	w.shutDown()
+	w.life.Lock()
+	defer w.life.Unlock()
+	if w.end != nil {
+		w.end()
+	}
+	w.loop.Wait()
+	return nil
+}
+
+// run checks the store every second until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -84,18 +122,18 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = w.look(ctx) // ready tells
+			_ = w.check(ctx) // ready returns it
 		}
 	}
 }
 
-// look asks the store once and logs what is new.
-func (w *watch) look(ctx context.Context) error {
+// check asks the store once and logs what has changed.
+func (w *watch) check(ctx context.Context) error {
 	checking, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	warnings, err := w.store.Check(checking)
 	if ctx.Err() != nil {
-		return ctx.Err() // it says nothing about the store
+		return ctx.Err() // which is no result about the store
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,27 +143,27 @@ func (w *watch) look(ctx context.Context) error {
 		for _, text := range warnings {
 			w.warned[text] = true
 			if !before[text] {
-				w.log.Warn("the store promises less than it could", zap.String("warning", text))
+				w.log.Warn("store guarantees reduced", zap.String("warning", text))
 			}
 		}
 	}
-	if w.closed {
+	if w.shuttingDown {
 		return err
 	}
 	before := w.err
 	w.err = err
 	switch {
 	case err == nil && before != nil:
-		w.log.Info("the store is ready")
-	case err != nil && (before == nil || before == errStarting || class(before) != class(err)):
-		w.log.Error("the store cannot be used; trying again every second", zap.Error(err))
+		w.log.Info("store ready")
+	case err != nil && (before == nil || before == errStarting || errorClass(before) != errorClass(err)):
+		w.log.Error("store unusable, checked again every second", zap.Error(err))
 	}
 	return err
 }
 
-// class is what of an error is worth a new line in the log: its text may hold
-// a port that differs each time.
-func class(err error) error {
+// errorClass decides whether an error gets a new line in the log. Its text may
+// hold a port number that differs each time, so texts are not compared.
+func errorClass(err error) error {
 	for _, c := range []error{partition.ErrIncompatible, partition.ErrBroken} {
 		if errors.Is(err, c) {
 			return c

@@ -20,7 +20,7 @@ import (
 
 type fakeChecker func(ctx context.Context) ([]string, error)
 
-var _ checker = fakeChecker(nil)
+var _ storeChecker = fakeChecker(nil)
 
 func (f fakeChecker) Check(ctx context.Context) ([]string, error) { return f(ctx) }
 
@@ -30,11 +30,11 @@ func TestWatchLogsChangesAndNothingElse(t *testing.T) {
 	down := func(i int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, i) }
 	answers := []error{nil, nil, down(1), down(2), partition.ErrIncompatible, partition.ErrIncompatible, down(3), nil, nil}
 	want := []string{
-		"info the store is ready",
-		"error the store cannot be used; trying again every second", // unavailable
-		"error the store cannot be used; trying again every second", // incompatible
-		"error the store cannot be used; trying again every second", // unavailable
-		"info the store is ready",
+		"info store ready",
+		"error store unusable, checked again every second", // unavailable
+		"error store unusable, checked again every second", // incompatible
+		"error store unusable, checked again every second", // unavailable
+		"info store ready",
 	}
 	core, logs := observer.New(zap.DebugLevel)
 	i := 0
@@ -46,7 +46,7 @@ func TestWatchLogsChangesAndNothingElse(t *testing.T) {
 		t.Error("ready before the store was asked")
 	}
 	for n, answer := range answers {
-		_ = w.look(t.Context())
+		_ = w.check(t.Context())
 		if got := w.ready(); !errors.Is(got, answer) {
 			t.Errorf("answer %d: got %v, want %v", n, got, answer)
 		}
@@ -65,17 +65,17 @@ func TestWatchRepeatsNoWarningWhileItLasts(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	warnings := []string{"persistence is off"}
 	w := newWatch(fakeChecker(func(context.Context) ([]string, error) { return warnings, nil }), prometheus.NewRegistry(), zap.New(core))
-	_ = w.look(t.Context())
+	_ = w.check(t.Context())
 	warnings = append(warnings, "something new")
-	_ = w.look(t.Context())
-	_ = w.look(t.Context())
+	_ = w.check(t.Context())
+	_ = w.check(t.Context())
 	if logs.Len() != 2 {
 		t.Errorf("got %v, want each warning once", logs.All())
 	}
 	warnings = warnings[:1]
-	_ = w.look(t.Context())
+	_ = w.check(t.Context())
 	warnings = append(warnings, "something new")
-	_ = w.look(t.Context())
+	_ = w.check(t.Context())
 	if logs.Len() != 3 {
 		t.Errorf("got %v, want what was over and came back once more", logs.All())
 	}
@@ -101,7 +101,7 @@ func TestWatchLooksEverySecondAndStaysClosed(t *testing.T) {
 		if n, err := testutil.GatherAndCount(reg, "spillway_ready"); n != 1 || err != nil {
 			t.Errorf("got %d gauges, %v", n, err)
 		}
-		w.close()
+		w.shutDown()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if !errors.Is(w.ready(), errShuttingDown) {
@@ -120,7 +120,7 @@ func TestWatchGivesUpOnAStoreThatHangs(t *testing.T) {
 			return nil, partition.ErrUnknown
 		}), prometheus.NewRegistry(), zap.NewNop())
 		start := time.Now()
-		if err := w.look(t.Context()); !errors.Is(err, partition.ErrUnknown) || time.Since(start) != watchTimeout {
+		if err := w.check(t.Context()); !errors.Is(err, partition.ErrUnknown) || time.Since(start) != watchTimeout {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 	})
