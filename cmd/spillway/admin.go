@@ -24,8 +24,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// accountant is what the admin server asks of the store.
-type accountant interface {
+// ledgerStore is what the admin server needs of the store.
+type ledgerStore interface {
 	Namespace(name string) *partition.Namespace
 	Namespaces() []*partition.Namespace
 	Overview(ctx context.Context, ns *partition.Namespace) (partition.Overview, error)
@@ -36,7 +36,7 @@ type accountant interface {
 // never for clients. Every route only reads.
 type admin struct {
 	cfg    adminConfig
-	store  accountant
+	store  ledgerStore
 	health health
 	log    *zap.Logger
 	server *http.Server
@@ -56,7 +56,7 @@ type adminConfig struct {
 	Failed    func(error)        // called when the server ends although nobody stopped it
 }
 
-// health is whether the service is ready, and what it lacks although it is.
+// health says whether the service is ready, and with which warnings.
 type health interface {
 	ready() error
 	warnings() []string
@@ -70,11 +70,11 @@ const (
 
 const (
 	overviewTimeout = 5 * time.Second
-	auditTimeout    = time.Minute // it counts every partition
+	auditTimeout    = time.Minute // an audit counts every partition
 )
 
 // newAdmin makes the server; Start opens its port.
-func newAdmin(cfg adminConfig, store accountant, metrics *prometheus.Registry, health health, log *zap.Logger) *admin {
+func newAdmin(cfg adminConfig, store ledgerStore, metrics *prometheus.Registry, health health, log *zap.Logger) *admin {
 	a := &admin{cfg: cfg, store: store, health: health, log: log}
 	mux := http.NewServeMux()
 	get := func(path string, h http.HandlerFunc) { mux.Handle(path, onlyGet(h)) }
@@ -85,20 +85,20 @@ func newAdmin(cfg adminConfig, store accountant, metrics *prometheus.Registry, h
 	get("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}).ServeHTTP)
 	get("/api/v1/namespaces", a.namespaces)
 	get("/api/v1/namespaces/{namespace}", a.ledger)
-	// pprof's cmdline is left out: flags may hold a password.
-	get("/debug/pprof/", brief(pprof.Index))
-	get("/debug/pprof/profile", brief(pprof.Profile))
-	get("/debug/pprof/trace", brief(pprof.Trace))
+	// pprof's cmdline is not served: flags may hold a password.
+	get("/debug/pprof/", limitSeconds(pprof.Index))
+	get("/debug/pprof/profile", limitSeconds(pprof.Profile))
+	get("/debug/pprof/trace", limitSeconds(pprof.Trace))
 	get("/debug/pprof/symbol", pprof.Symbol)
 	get("/debug/pprof/cmdline", notFound)
 	mux.HandleFunc("/", notFound)
 
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeError(w, http.StatusForbidden, codeCrossOrigin, "writes from other origins are refused")
+		writeError(w, http.StatusForbidden, codeCrossOrigin, "writes from other origins are rejected")
 	}))
 	a.server = &http.Server{
-		Handler:           guardHost(cfg.Listen, guardToken(cfg.TokenHash, metrics, crossOrigin.Handler(mux))),
+		Handler:           checkHost(cfg.Listen, requireToken(cfg.TokenHash, metrics, crossOrigin.Handler(mux))),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute,
@@ -109,8 +109,8 @@ func newAdmin(cfg adminConfig, store accountant, metrics *prometheus.Registry, h
 	return a
 }
 
-// serverLog takes what net/http logs. Strangers make handshakes fail as often as
-// they like; those lines are for somebody who is looking for just that.
+// serverLog receives what net/http logs. Anybody can make handshakes fail any
+// number of times, so those lines are logged at debug level.
 type serverLog struct{ log *zap.Logger }
 
 func (s serverLog) Write(line []byte) (int, error) {
@@ -168,7 +168,7 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, http.StatusServiceUnavailable, wire.CodeNotReady, err.Error())
 		return
 	}
-	// Only operators come here, so what the store says of itself may be told.
+	// Only operators use this port, so the warnings may name details of the store.
 	writeJSON(w, http.StatusOK, struct {
 		Status   string   `json:"status"`
 		Warnings []string `json:"warnings,omitempty"`
@@ -200,9 +200,9 @@ func namespaceJSON(ns *partition.Namespace, sinkURL string) json.RawMessage {
 	return append(object, '}')
 }
 
-// account is the answer about one namespace. Residual is there when an audit
-// was asked for: how far buffered is from a count of the entries, 0 unless
-// they moved meanwhile.
+// account is the answer about one namespace. Residual is set when the request
+// asks for an audit: the difference between the ledger's buffered and a count of
+// the entries. It is 0 unless entries moved during the count.
 type account struct {
 	Namespace   string           `json:"namespace"`
 	Ledger      partition.Ledger `json:"ledger"`
@@ -211,7 +211,7 @@ type account struct {
 	DeadLetters int64            `json:"dead_letters"`
 	DeadEvicted int64            `json:"dead_letters_evicted"`
 	DeadBytes   int64            `json:"dead_letters_bytes"`
-	OverdueMS   int64            `json:"overdue_ms"` // of the longest-waiting partition
+	OverdueMS   int64            `json:"overdue_ms"` // of the partition that has been due for longest
 	Residual    *int64           `json:"residual,omitempty"`
 }
 
@@ -263,7 +263,7 @@ func (a *admin) storeFailed(w http.ResponseWriter, what string, err error) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client may have gone; there is nobody left to tell.
+	// An error means that the client is gone, so nobody can be told.
 	_ = json.NewEncoder(w).Encode(body)
 }
 

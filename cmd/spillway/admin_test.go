@@ -21,7 +21,7 @@ type fakeAccounts struct {
 	audit    func() (int64, error)
 }
 
-var _ accountant = (*fakeAccounts)(nil)
+var _ ledgerStore = (*fakeAccounts)(nil)
 
 var fakeNamespace = &partition.Namespace{Name: "default", Policy: partition.DefaultPolicy()}
 

@@ -24,18 +24,18 @@ import (
 //	   ▲ Redis, or embedded   │              │
 //	   │                 (2) sinks           │
 //	   │                      │              │
-//	   │◀── claim, settle (3) drain          │
+//	   │◀── claim, commit (3) drain          │
 //	   │                                     │
 //	   └◀── produce ──── (4) ingest ◀── data port
 //	                                         │
 //	       metrics, ledger (5) admin ◀── admin port
 //
-//	(6) watch: asks the store every second whether it can be used; both ports'
-//	    /readyz say what it heard last
+//	(6) watch: checks every second whether the store can be used; /readyz of both
+//	    ports answers with the result
 //	(7) janitor: repairs what no other script meets
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
-// Stop ends it all in the order that its comment gives.
+// The comment of Stop gives the order in which they stop.
 type App struct {
 	cfg     *Config
 	log     *zap.Logger
@@ -45,7 +45,7 @@ type App struct {
 	ingest  *ingest.Server // nil under --role drain
 	admin   *admin
 	watch   *watch
-	failed  chan error // what ended a server that nobody stopped
+	failed  chan error // why a server ended before Stop
 	workers sync.WaitGroup
 
 	life    sync.Mutex // held by Start
@@ -56,17 +56,17 @@ type App struct {
 	stopping sync.Once
 	stopErr  error
 
-	// Listen and AdminListen are the addresses in use once Start is back;
+	// Listen and AdminListen are the addresses in use, set by Start;
 	// Listen is empty under --role drain.
 	Listen, AdminListen string
-	// Final holds the overview of each namespace as Stop found it after the
-	// drain, where the store is about to die with the process.
+	// Final is the overview of each namespace of the embedded store after the
+	// drain stopped; Stop sets it, because the store is gone afterwards.
 	Final map[string]partition.Overview
 }
 
-// NewApp builds what cfg describes and touches nothing outside the process but
-// the files of certificates, which it reads. Its errors are mistakes in cfg.
-func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
+// NewApp builds what cfg describes. Outside the process it only reads the files of
+// certificates. Its errors are mistakes in cfg.
+func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	a := &App{cfg: cfg, log: log, failed: make(chan error, 2)}
 	reg := newRegistry()
 	policies := map[string]partition.Policy{}
@@ -82,7 +82,7 @@ func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
 	}
 	a.janitor = partition.NewJanitor(a.store)
 	a.watch = newWatch(a.store, reg, log)
-	if err := a.build(reg, known); err != nil {
+	if err := a.build(reg, sinks); err != nil {
 		if a.drain != nil {
 			err = errors.Join(err, a.drain.Stop(context.Background()))
 		}
@@ -91,10 +91,10 @@ func NewApp(cfg *Config, known sink.Registry, log *zap.Logger) (*App, error) {
 	return a, nil
 }
 
-func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
+func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 	var err error
 	if a.cfg.Role != "ingest" {
-		sinks, err := newSinks(a.cfg, known)
+		sinks, err := newSinks(a.cfg, registry)
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	}
 	if a.cfg.Role != "drain" {
 		in := a.cfg.ingest()
-		if in.TLS, err = a.secured("data", "", a.cfg.TLSCert, a.cfg.TLSKey, a.cfg.TLSClientCA, reg); err != nil {
+		if in.TLS, err = a.tlsConfig("data", "", a.cfg.TLSCert, a.cfg.TLSKey, a.cfg.TLSClientCA, reg); err != nil {
 			return err
 		}
 		if a.ingest, err = ingest.New(in, a.store, reg, a.log.Named("ingest")); err != nil {
@@ -121,7 +121,7 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 		labels[name] = sink.Redact(ns.Sink)
 	}
 	admin := adminConfig{Listen: a.cfg.AdminListen, Sinks: labels, Failed: func(err error) { a.failed <- err }}
-	if admin.TLS, err = a.secured("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
+	if admin.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
 	}
 	if a.cfg.AdminToken != "" {
@@ -135,12 +135,12 @@ func (a *App) build(reg *prometheus.Registry, known sink.Registry) error {
 	return nil
 }
 
-// newRegistry is the App's own, so that two of them fit into one process.
+// newRegistry makes a registry of the App's own, so that one process can hold two Apps.
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	b := readBuild()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "spillway_build_info", Help: "1, with what the binary was built from as labels.",
+		Name: "spillway_build_info", Help: "Constant 1. The labels are the version, revision and Go version of the binary.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "go_version": b.Go},
 	})
 	info.Set(1)
@@ -148,9 +148,9 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// Start opens the ports and sets everything going. A store that is down makes
-// the service not ready; one that does not fit the configuration is an error.
-// After an error the App is stopped.
+// Start opens the ports and starts all components. A store that is down makes the
+// service not ready. A store with data of another configuration is an error. After
+// an error the App is stopped.
 func (a *App) Start(ctx context.Context) error {
 	a.life.Lock()
 	if a.started || a.stopped {
@@ -169,8 +169,8 @@ func (a *App) Start(ctx context.Context) error {
 }
 
 func (a *App) start(ctx context.Context) error {
-	// Ports first: a second instance on them should learn so before it joins
-	// the first one at the store.
+	// Ports first: a second instance on the same ports should fail before it uses
+	// the same store.
 	if err := a.admin.Start(ctx); err != nil {
 		return fmt.Errorf("admin_listen: %w", err)
 	}
@@ -215,13 +215,13 @@ func (a *App) report(what string, err error) {
 	}
 }
 
-// announce logs the one line an operator looks for after a start.
+// announce logs the configuration that started, and warnings about it.
 func (a *App) announce() {
 	if a.store.Embedded() {
-		a.log.Warn("the store is embedded: entries live in this process and die with it; give --redis to keep them")
+		a.log.Warn("the store is embedded: entries are lost when this process ends; set --redis to keep them")
 	}
-	if beyondLoopback(a.Listen) && a.cfg.TLSCert == "" || beyondLoopback(a.AdminListen) && a.cfg.AdminTLSCert == "" {
-		a.log.Warn("a port beyond loopback speaks plain HTTP: tokens and entries can be read on their way; give tls_cert and tls_key, or put a proxy in front that has them")
+	if otherThanLoopback(a.Listen) && a.cfg.TLSCert == "" || otherThanLoopback(a.AdminListen) && a.cfg.AdminTLSCert == "" {
+		a.log.Warn("plain HTTP on an address other than loopback: tokens and entries can be read on the network; set tls_cert and tls_key, or use a TLS proxy")
 	}
 	a.log.Info("started",
 		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", a.cfg.Role),
@@ -238,19 +238,18 @@ func (a *App) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends the App and waits for every goroutine of it, as long as ctx lets
-// it. It may come before Start and may come twice. The order, and why:
+// Stop stops the App and waits for all its goroutines; ctx bounds how long
+// requests and batches may take. The order, and why:
 //
-//  1. not ready: balancers look elsewhere before we refuse anybody
-//  2. stop listening, finish requests: whoever was told "accepted" was told so
-//     by the store, and nothing new comes in behind our back
-//  3. stop claiming, finish or release batches: a settled batch does not come
-//     twice, a released one comes at once, elsewhere, not when its lease lapses
-//  4. close sinks (the drain does): no write is running, so what they buffer
-//     can be flushed
-//  5. read the ledger of an embedded store: nobody can ask for it later
-//  6. admin: until here somebody could watch
-//  7. watch, janitor and Redis: all of the above needed it
+//  1. not ready: load balancers choose another instance before requests fail
+//  2. stop listening, finish requests: the store has every entry that was
+//     answered "accepted", and no new ones arrive
+//  3. stop claiming, finish or release batches: a committed batch is not delivered
+//     twice, and another process can claim a released one before its lease expires
+//  4. close sinks (the drain does): no write is running, so they can flush
+//  5. read the ledger of an embedded store: it is gone afterwards
+//  6. admin port: until here operators can read metrics and ledger
+//  7. watch, janitor and Redis: all of the above needed them
 func (a *App) Stop(ctx context.Context) error {
 	a.stopping.Do(func() {
 		a.life.Lock() // a Start that is running ends first
@@ -271,8 +270,8 @@ func (a *App) stop(ctx context.Context) error {
 		}
 	}
 	if a.ingest != nil {
-		// A client that trickles its request must not use up the time in
-		// which batches are settled.
+		// A client that sends its request slowly must not use up the time that
+		// batches need.
 		half, cancel := context.WithDeadline(ctx, halfway(ctx))
 		step("finish requests", a.ingest.Stop(half))
 		cancel()
@@ -295,7 +294,7 @@ func (a *App) stop(ctx context.Context) error {
 	return err
 }
 
-// halfway between now and the end of ctx.
+// halfway is the middle between now and the deadline of ctx.
 func halfway(ctx context.Context) time.Time {
 	now := time.Now()
 	end, ok := ctx.Deadline()

@@ -17,29 +17,29 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// benchCmd loads a service as package bench does: a running one, or one that it
-// starts in this process on a store of the operator's choice.
+// benchCmd sends load with package bench to a running service, or to one that it
+// starts in this process.
 type benchCmd struct {
-	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest: how requests are answered. e2e: the same, and until all is drained. drain: a backlog first, then how it is drained."`
-	Server      string        `name:"server" placeholder:"URL" help:"Data port of a running service; without it one is started here, draining to null:."`
-	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"Admin port of the running service; http://any:TOKEN@host:port where it asks for a token."`
-	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: the store to use, under the prefix swbench."`
+	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained."`
+	Server      string        `name:"server" placeholder:"URL" help:"URL of the data port of a running service. Without it, bench starts a service in this process, with the sink null:."`
+	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the admin port of the running service; http://any:TOKEN@host:port if it requires a token."`
+	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: URL of the store. The key prefix is swbench."`
 	Namespace   string        `name:"namespace" default:"default" help:"Namespace of the running service."`
-	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace; in SPILLWAY_TOKEN the list of processes does not show it."`
-	Rate        float64       `name:"rate" default:"10000" help:"Requests a second, latencies counted from when each was due; 0 sends as fast as answers come."`
-	Duration    time.Duration `name:"duration" default:"10s" help:"How long requests are due."`
-	Partitions  int           `name:"partitions" default:"100" help:"Partitions to spread the requests over."`
-	Dist        string        `name:"dist" enum:"uniform,zipf" default:"uniform" help:"How they are spread: uniform or zipf."`
-	Size        int           `name:"size" default:"200" help:"Bytes an entry."`
-	Batch       int           `name:"batch" default:"1" help:"Entries a request."`
-	Connections int           `name:"connections" default:"64" help:"Kept-alive connections, one request in flight on each."`
-	Timeout     time.Duration `name:"timeout" default:"30s" help:"How long a request may take, and the draining after the last one."`
-	Assert      string        `name:"assert" placeholder:"LIST" help:"Comparisons of the figures that must hold, such as p99<5ms,residual=0."`
-	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Form of the figures: text or json, where durations are in seconds."`
+	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace. The environment variable SPILLWAY_TOKEN hides it from the process list."`
+	Rate        float64       `name:"rate" default:"10000" help:"Requests per second. Latencies count from when each request was due. 0 sends the next request with each answer."`
+	Duration    time.Duration `name:"duration" default:"10s" help:"How long requests are sent."`
+	Partitions  int           `name:"partitions" default:"100" help:"Number of partitions that get the requests."`
+	Dist        string        `name:"dist" enum:"uniform,zipf" default:"uniform" help:"Distribution of the requests over the partitions: uniform or zipf."`
+	Size        int           `name:"size" default:"200" help:"Bytes per entry."`
+	Batch       int           `name:"batch" default:"1" help:"Entries per request."`
+	Connections int           `name:"connections" default:"64" help:"Keep-alive connections, each with one request in flight."`
+	Timeout     time.Duration `name:"timeout" default:"30s" help:"Timeout of a request, and of the drain after the last one."`
+	Assert      string        `name:"assert" placeholder:"LIST" help:"Comparisons of the results that must hold, such as p99<5ms,residual=0."`
+	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Format of the results: text, or json with durations in seconds."`
 }
 
-// benchFigures are the keys of the result in the order they are printed.
-// Durations are in seconds; the counts are of entries, of this run alone.
+// benchFigures are the keys of the result, in the order they are printed.
+// Durations are in seconds. Counts are of entries of this run only.
 var benchFigures = []string{
 	"requests", "acked", "errors", "unknown", "rejected", "rate", "p50", "p99", "p99.9", "max",
 	"delivered", "drain_rate", "drained_after", "evicted", "expired", "dead", "lost", "buffered", "residual",
@@ -67,16 +67,16 @@ func parseAsserts(list string) (asserts []assertion, err error) {
 		rest := strings.TrimLeft(text[at:], "<>=!")
 		a.key, a.op = strings.TrimSpace(text[:at]), text[at:len(text)-len(rest)]
 		if !slices.Contains(benchFigures, a.key) {
-			return nil, fmt.Errorf("assert: there is no figure %q: want one of %s", a.key, strings.Join(benchFigures, ", "))
+			return nil, fmt.Errorf("assert: unknown figure %q: want one of %s", a.key, strings.Join(benchFigures, ", "))
 		}
 		if !slices.Contains([]string{"<", "<=", ">", ">=", "=", "==", "!="}, a.op) {
-			return nil, fmt.Errorf("assert: %q is no comparison: want one of < <= > >= = !=", a.op)
+			return nil, fmt.Errorf("assert: %q is not a comparison: want one of < <= > >= = !=", a.op)
 		}
 		rest = strings.TrimSpace(rest)
 		if d, failed := time.ParseDuration(rest); failed == nil && slices.Contains(benchDurations, a.key) {
 			a.want = d.Seconds()
 		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || math.IsNaN(a.want) || slices.Contains(benchDurations, a.key) && a.want != 0 {
-			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, or for a duration one with its unit", rest, a.key)
+			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, for a duration with its unit", rest, a.key)
 		}
 		asserts = append(asserts, a)
 	}
@@ -106,16 +106,16 @@ func (c *benchCmd) validate() (asserts []assertion, err error) {
 		return nil, errors.New("server: not a usable URL: write one such as http://127.0.0.1:8080")
 	case !partition.ValidNamespace(c.Namespace):
 		return nil, fmt.Errorf("namespace: %q is not a name", c.Namespace)
-	case !(c.Rate >= 0 && c.Rate <= 1e7): // nor NaN
+	case !(c.Rate >= 0 && c.Rate <= 1e7): // NaN fails too
 		return nil, &partition.FieldError{Field: "rate", Value: c.Rate, Want: "0 to 10000000 requests a second"}
 	case c.Duration < time.Millisecond || c.Duration > 24*time.Hour:
 		return nil, &partition.FieldError{Field: "duration", Value: c.Duration, Want: "1ms to 24h"}
-	case !patient(c.Timeout):
-		return nil, &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantPatience}
+	case !validTimeout(c.Timeout):
+		return nil, &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantTimeout}
 	case c.Rate > 0 && c.Rate*c.Duration.Seconds() < 1:
-		return nil, errors.New("rate × duration: want one request or more")
+		return nil, errors.New("rate × duration: want 1 request or more")
 	case c.Mode == "drain" && c.Rate == 0:
-		return nil, errors.New("rate: a drain needs one: rate × duration × batch is its backlog")
+		return nil, errors.New("rate: the mode drain needs one: its backlog is rate × duration × batch")
 	case c.Partitions < 1 || c.Partitions > 10_000_000:
 		return nil, &partition.FieldError{Field: "partitions", Value: c.Partitions, Want: "1 to 10000000"}
 	case c.Batch < 1 || c.Batch > 1000:
@@ -152,8 +152,8 @@ func (c *benchCmd) Run(ctx context.Context, p process) error {
 	return errors.Join(failed...)
 }
 
-// measure loads the service that the flags name and reads its account before
-// and after.
+// measure sends load to the service of the flags and reads its ledger before and
+// after.
 func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]float64, err error) {
 	data, admin, namespace := c.Server, c.Admin, c.Namespace
 	var own *App
@@ -169,7 +169,7 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 			defer cancel()
 			err = errors.Join(err, own.Stop(stopping))
 		}()
-		// The backlog of a drain is there before anybody drains.
+		// The backlog of the mode drain is written before the drain starts.
 		if c.Mode == "drain" {
 			if before, err = c.fill(ctx, own.store); err != nil {
 				return nil, err
@@ -192,7 +192,7 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 			URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
 			Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
 		}
-		if c.Mode == "drain" { // the backlog of somebody else's server: as fast as it takes it
+		if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
 			l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
 		}
 		if load, err = bench.Run(ctx, l); err != nil {
@@ -202,7 +202,7 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 	answered := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	// When it does not run empty, that is a figure: buffered.
+	// A service that is not drained in time is no error: the figure buffered shows it.
 	empty, drained := bench.AwaitDrained(waiting, func(ctx context.Context) (partition.Ledger, error) {
 		a, err := bench.ReadAccount(ctx, admin, namespace, false)
 		return a.Ledger, err
@@ -233,8 +233,8 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 	return figures, nil
 }
 
-// build makes a service of this process. Its partitions hold whatever the load
-// brings, so nothing is evicted.
+// build makes a service in this process. Its partitions hold the whole load, so
+// nothing is evicted.
 func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 	cfg, err := defaultConfig()
 	if err != nil {
@@ -245,9 +245,9 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 	cfg.Namespaces["default"] = ns
 	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
 	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
-	where := "in this process, on the same CPUs as the loader; its store is " + redactStore(c.Redis)
+	where := "in this process, on the same CPUs as the load generator; its store is " + redactStore(c.Redis)
 	if c.Redis == "embedded:" {
-		where += " miniredis, which is far slower than Redis: give --redis for figures"
+		where += " miniredis, which is far slower than Redis: set --redis to measure with Redis"
 	}
 	_, _ = fmt.Fprintf(stderr, "The service runs %s.\n", where)
 	app, err := NewApp(cfg, sinkRegistry(), newLogger(stderr, "error", "auto"))
@@ -257,8 +257,8 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 	return app, nil
 }
 
-// fill puts rate × duration requests' entries into the store and returns the
-// account as it was before.
+// fill writes the entries of rate × duration requests to the store and returns the
+// ledger from before.
 func (c *benchCmd) fill(ctx context.Context, store *partition.Store) (before partition.Ledger, err error) {
 	if _, err := store.Check(ctx); err != nil {
 		return before, err

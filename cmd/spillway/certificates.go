@@ -13,22 +13,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// certificates are what one port proves itself with and, given a CA, judges its
-// clients by. They follow their files: at most once a second a handshake reads
-// them again. That needs no signal from whoever rotates them, misses no swap of
-// a link as watching one file would, and costs nothing where nobody connects.
-// Open connections keep what they began with. Files that do not fit together,
-// as in the middle of a rotation, change nothing.
+// certificates are the certificate and key of one port, and the CA of its clients
+// if there is one. A handshake reads the files again when they were last read a
+// second ago or longer. So a rotation needs no signal, a replaced symbolic link is
+// noticed, and an idle port reads nothing. Open connections keep their certificate.
+// Files that do not match, as during a rotation, are not used.
 type certificates struct {
-	files   []keyFile // certificate, key and, when clients need one, their CA
+	files   []namedFile // certificate, key and, when clients need one, their CA
 	log     *zap.Logger
 	current atomic.Pointer[loaded]
-	checked atomic.Int64 // Unix ns of the last look at the files
+	checked atomic.Int64 // when the files were last read, in Unix ns
 	failure atomic.Pointer[string]
 }
 
-// keyFile is a file under the key of the setting that names it.
-type keyFile struct{ key, path string }
+// namedFile is a file and the key of the setting that names it.
+type namedFile struct{ key, path string }
 
 type loaded struct {
 	raw    [][]byte
@@ -36,35 +35,35 @@ type loaded struct {
 	expiry time.Time
 }
 
-const recheck = time.Second
+const rereadAfter = time.Second
 
 // newCertificates reads the files of a port, whose settings begin with prefix.
-// It returns nil when there are none: the port then speaks plain HTTP.
+// It returns nil without a certificate: the port then speaks plain HTTP.
 func newCertificates(port, prefix, cert, key, clientCA string, reg prometheus.Registerer, log *zap.Logger) (*certificates, error) {
 	if cert == "" {
 		return nil, nil
 	}
-	c := &certificates{files: []keyFile{{prefix + "tls_cert", cert}, {prefix + "tls_key", key}}, log: log}
+	c := &certificates{files: []namedFile{{prefix + "tls_cert", cert}, {prefix + "tls_key", key}}, log: log}
 	if clientCA != "" {
-		c.files = append(c.files, keyFile{prefix + "tls_client_ca", clientCA})
+		c.files = append(c.files, namedFile{prefix + "tls_client_ca", clientCA})
 	}
 	if err := c.load(); err != nil {
 		return nil, err
 	}
 	c.checked.Store(time.Now().UnixNano())
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_tls_expiry_timestamp_seconds", Help: "When the certificate in use expires, in Unix seconds.",
+		Name: "spillway_tls_expiry_timestamp_seconds", Help: "Expiry of the certificate in use, in Unix seconds.",
 		ConstLabels: prometheus.Labels{"port": port},
 	}, func() float64 { return float64(c.current.Load().expiry.Unix()) }))
 	return c, nil
 }
 
-// server is the configuration of a listener.
+// server is the TLS configuration of a listener.
 func (c *certificates) server() *tls.Config {
 	config := c.current.Load().config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := time.Now().UnixNano()
-		if last := c.checked.Load(); now-last >= int64(recheck) && c.checked.CompareAndSwap(last, now) {
+		if last := c.checked.Load(); now-last >= int64(rereadAfter) && c.checked.CompareAndSwap(last, now) {
 			c.reload()
 		}
 		return c.current.Load().config, nil
@@ -72,7 +71,7 @@ func (c *certificates) server() *tls.Config {
 	return config
 }
 
-// reload logs a failure once, not at every look.
+// reload reads the files again. It logs the same failure only once.
 func (c *certificates) reload() {
 	before := c.current.Load()
 	err := c.load()
@@ -80,7 +79,7 @@ func (c *certificates) reload() {
 	case err != nil:
 		text := err.Error()
 		if last := c.failure.Swap(&text); last == nil || *last != text {
-			c.log.Error("certificates cannot be reloaded; those in use stay", zap.Error(err))
+			c.log.Error("certificates not reloaded, the previous ones stay in use", zap.Error(err))
 		}
 	case c.current.Load() != before:
 		c.failure.Store(nil)
@@ -88,7 +87,7 @@ func (c *certificates) reload() {
 	}
 }
 
-// load takes the files when they changed and make a whole.
+// load reads the files, and uses them if they changed and match.
 func (c *certificates) load() error {
 	var raw [][]byte
 	for _, f := range c.files {
@@ -98,10 +97,10 @@ func (c *certificates) load() error {
 		}
 		raw = append(raw, text)
 	}
-	if in := c.current.Load(); in != nil {
+	if used := c.current.Load(); used != nil {
 		same := true
 		for i := range raw {
-			same = same && bytes.Equal(raw[i], in.raw[i])
+			same = same && bytes.Equal(raw[i], used.raw[i])
 		}
 		if same {
 			return nil
@@ -111,24 +110,24 @@ func (c *certificates) load() error {
 	if err != nil {
 		return &settingError{c.files[0].key, err}
 	}
-	// HTTP/2 is not spoken: a client that insists learns so in the handshake.
+	// HTTP/2 is not supported: a handshake that offers only HTTP/2 fails.
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if len(raw) == 3 {
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(raw[2]) {
-			return &settingError{c.files[2].key, errors.New("it holds no certificate in PEM form")}
+			return &settingError{c.files[2].key, errors.New("the file holds no certificate in PEM form")}
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		// A resumed session is not judged anew: a CA that was taken away must
-		// not let anybody in.
+		// A resumed session skips the check of the client certificate, so it
+		// would still be accepted after its CA was removed.
 		config.SessionTicketsDisabled = true
 	}
 	c.current.Store(&loaded{raw, config, pair.Leaf.NotAfter})
 	return nil
 }
 
-// secured is the TLS of a port, nil without certificates.
-func (a *App) secured(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
+// tlsConfig is the TLS configuration of a port, nil without certificates.
+func (a *App) tlsConfig(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
 	c, err := newCertificates(port, prefix, cert, key, clientCA, reg, a.log.Named(port))
 	if err != nil || c == nil {
 		return nil, err

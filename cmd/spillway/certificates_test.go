@@ -203,7 +203,7 @@ func TestRotatedCertificatesAreUsedWithoutDroppingConnections(t *testing.T) {
 
 	second, secondKey := ca.issue("second", soon())
 	k.put(k.cert, second) // half of a rotation: the key is still the first one's
-	failed := func() bool { return a.logs.FilterMessageSnippet("cannot be reloaded").Len() > 0 }
+	failed := func() bool { return a.logs.FilterMessageSnippet("certificates not reloaded").Len() > 0 }
 	eventually(t, "the files are found not to fit", func() bool { return anew() == "first" && failed() })
 	k.put(k.key, secondKey)
 	eventually(t, "the new certificate is shown", func() bool { return anew() == "second" })
@@ -212,11 +212,11 @@ func TestRotatedCertificatesAreUsedWithoutDroppingConnections(t *testing.T) {
 	}
 	k.put(k.cert, []byte("rubbish"))
 	eventually(t, "the rubbish is noticed", func() bool {
-		return anew() == "second" && a.logs.FilterMessageSnippet("cannot be reloaded").Len() == 2
+		return anew() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 2
 	})
 	_ = os.Remove(k.cert)
 	eventually(t, "the absence is noticed", func() bool {
-		return anew() == "second" && a.logs.FilterMessageSnippet("cannot be reloaded").Len() == 3
+		return anew() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 3
 	})
 	k.rotate(ca.issue("third", soon()))
 	eventually(t, "it recovers", func() bool { return anew() == "third" })
@@ -264,14 +264,14 @@ func TestTLSSettingsThatDoNotFitAreMistakes(t *testing.T) {
 	k := newKeys(t, ca, ca)
 	wrong := newKeys(t, ca, ca)
 	for _, tt := range []struct{ args, want string }{
-		{"--tls-key=" + k.key, "--tls-key: tls_key: a key without a certificate"},
-		{"--tls-cert=" + k.cert, "--tls-cert: tls_cert: a certificate without a key"},
-		{"--tls-client-ca=" + k.clientCA, "--tls-client-ca: tls_client_ca: clients cannot be asked"},
-		{"--admin-tls-cert=" + k.cert, "--admin-tls-cert: admin_tls_cert: a certificate without a key"},
+		{"--tls-key=" + k.key, "--tls-key: tls_key: key without a certificate"},
+		{"--tls-cert=" + k.cert, "--tls-cert: tls_cert: certificate without a key"},
+		{"--tls-client-ca=" + k.clientCA, "--tls-client-ca: tls_client_ca: client certificates need TLS"},
+		{"--admin-tls-cert=" + k.cert, "--admin-tls-cert: admin_tls_cert: certificate without a key"},
 		{"--tls-cert=/nowhere --tls-key=" + k.key, "--tls-cert: tls_cert: open /nowhere: no such file"},
 		{"--tls-cert=" + k.cert + " --tls-key=/nowhere", "--tls-key: tls_key: open /nowhere: no such file"},
 		{"--tls-cert=" + k.cert + " --tls-key=" + wrong.key, "--tls-cert: tls_cert: tls: private key does not match public key"},
-		{"--tls-cert=" + k.cert + " --tls-key=" + k.key + " --tls-client-ca=" + k.key, "--tls-client-ca: tls_client_ca: it holds no certificate"},
+		{"--tls-cert=" + k.cert + " --tls-key=" + k.key + " --tls-client-ca=" + k.key, "--tls-client-ca: tls_client_ca: the file holds no certificate"},
 		{"--admin-tls-cert=" + k.key + " --admin-tls-key=" + k.key, "--admin-tls-cert: admin_tls_cert: tls: failed to find"},
 	} {
 		_, stderr, code := runCommand(t, nil, "", append([]string{"config", "check"}, strings.Fields(tt.args)...)...)

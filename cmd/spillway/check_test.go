@@ -60,7 +60,7 @@ func TestConfigCheckRefusesWhatCannotWork(t *testing.T) {
 		{"--listen=127.0.0.1:65536", []string{"listen: 127.0.0.1:65536 ", "want a port from 0 to 65535"}},
 		{"--listen=127.0.0.1:-1", []string{"listen: 127.0.0.1:-1 ", "want a port from 0 to 65535"}},
 		{"--admin-listen=127.0.0.1:no-such-service", []string{"admin_listen: 127.0.0.1:no-such-service ", "want a port from 0 to 65535"}},
-		{"--admin-listen=127.0.0.1:8080", []string{"admin_listen: 127.0.0.1:8080 ", "another port than listen"}},
+		{"--admin-listen=127.0.0.1:8080", []string{"admin_listen: 127.0.0.1:8080 ", "a port other than"}},
 
 		{"--redis=redis://h:1?read_timeout=5s", []string{`redis: option "read_timeout" `, "want no option but db", timeOuts}},
 		{"--redis=rediss://h:1?pool_size=5", []string{`redis: option "pool_size" `, "want no option but db and skip_verify", timeOuts}},
@@ -107,7 +107,7 @@ func TestTheTwoPortsAreNotTheSame(t *testing.T) {
 	} {
 		args := []string{"--listen=" + tt.listen, "--admin-listen=" + tt.adminListen, "--insecure-no-auth"}
 		_, err := loadConfig(t, args, nil, "")
-		if got := err != nil && strings.Contains(err.Error(), "--admin-listen: admin_listen: "+tt.adminListen+" is not usable: want another port than listen"); got != tt.same || err != nil != tt.same {
+		if got := err != nil && strings.Contains(err.Error(), "--admin-listen: admin_listen: "+tt.adminListen+" is not usable: want a port other than"); got != tt.same || err != nil != tt.same {
 			t.Errorf("%s and %s: got %v, want the same: %t", tt.listen, tt.adminListen, err, tt.same)
 		}
 		if _, err := loadConfig(t, append(args, "--role=drain", "--redis=redis://h"), nil, ""); err != nil {

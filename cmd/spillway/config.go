@@ -18,69 +18,69 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Config is everything `spillway serve` can be told. Every field with a name
-// is a flag, an environment variable and a key of the file; see settings.go.
+// Config holds all settings of `spillway serve`. A field with a name tag is a flag,
+// an environment variable and a key of the file; see settings.go.
 type Config struct {
-	File string `name:"config" placeholder:"FILE" help:"YAML file to read; unknown keys are errors."`
+	File string `name:"config" placeholder:"FILE" help:"YAML file to read. Unknown keys are errors."`
 
-	Listen         string `name:"listen" group:"Ports:" default:"127.0.0.1:8080" help:"Address of the data port."`
-	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port."`
-	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port asks for: sha256:…, as spillway token prints it."`
-	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening beyond loopback although not everybody has to present a token."`
+	Listen         string `name:"listen" group:"Ports:" default:"127.0.0.1:8080" help:"Address of the data port, host:port."`
+	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port, host:port."`
+	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port requires: sha256:…, as printed by spillway token."`
+	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening on other addresses than loopback without authentication."`
 
-	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, PEM; without one it speaks plain HTTP."`
-	TLSKey           string `name:"tls-key" group:"TLS:" placeholder:"FILE" help:"Its key, PEM."`
-	TLSClientCA      string `name:"tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA that clients of the data port must have a certificate of, PEM."`
-	AdminTLSCert     string `name:"admin-tls-cert" group:"TLS:" placeholder:"FILE" help:"The same for the admin port."`
-	AdminTLSKey      string `name:"admin-tls-key" group:"TLS:" placeholder:"FILE" help:"Its key."`
-	AdminTLSClientCA string `name:"admin-tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA of its clients."`
+	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, a PEM file. Without one the port speaks plain HTTP."`
+	TLSKey           string `name:"tls-key" group:"TLS:" placeholder:"FILE" help:"Key of the data port's certificate, a PEM file."`
+	TLSClientCA      string `name:"tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA that must have signed the certificates of the data port's clients, a PEM file. Without one clients need no certificate."`
+	AdminTLSCert     string `name:"admin-tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the admin port, a PEM file. Without one the port speaks plain HTTP."`
+	AdminTLSKey      string `name:"admin-tls-key" group:"TLS:" placeholder:"FILE" help:"Key of the admin port's certificate, a PEM file."`
+	AdminTLSClientCA string `name:"admin-tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA that must have signed the certificates of the admin port's clients, a PEM file."`
 
-	Redis      string `name:"redis" group:"Store:" default:"embedded:" help:"The store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
-	Prefix     string `name:"prefix" group:"Store:" default:"sw" help:"Beginning of every key in Redis."`
-	Durability string `name:"durability" group:"Store:" default:"async" help:"What an acknowledged entry has survived: async (the primary's answer), or replica=N (N replicas have it, too)."`
-	Role       string `name:"role" group:"Process:" default:"all" help:"What this process does: ingest, drain or all."`
+	Redis      string `name:"redis" group:"Store:" default:"embedded:" help:"URL of the store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
+	Prefix     string `name:"prefix" group:"Store:" default:"sw" help:"Prefix of every key in Redis."`
+	Durability string `name:"durability" group:"Store:" default:"async" help:"When an entry is acknowledged: async (the primary has it) or replica=N (N replicas have it too)."`
+	Role       string `name:"role" group:"Process:" default:"all" help:"Part of the service that this process runs: ingest, drain or all."`
 
 	Default Namespace `embed:"" group:"Default namespace:"`
-	// Namespaces come from the file only. Without any there is one, "default",
-	// treated as the flags say; the file's namespaces inherit from it.
+	// Namespaces come from the file only, and inherit the settings of Default.
+	// Without any there is one, "default", with the settings of Default.
 	Namespaces map[string]Namespace `kong:"-"`
 
-	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Leases of one namespace worked on at once."`
-	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"How long one write to a sink may take."`
-	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"How long a worker keeps its right to a partition."`
+	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Workers per namespace, each with one lease at a time."`
+	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"Timeout of one write to a sink."`
+	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"Duration of a worker's lease on a partition. After a crash, the partition waits this long."`
 
-	Lanes            int            `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes: flushes on the wire at once."`
-	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before further ones are refused."`
-	MaxInflightBytes partition.Size `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are refused."`
-	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Biggest request body on the wire."`
-	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Biggest request body once decompressed."`
-	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Most entries in a request."`
-	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Biggest entry."`
-	ReadTimeout      time.Duration  `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"How long a client may take to send a whole request."`
+	Lanes            int            `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes, each with one flush to the store at a time."`
+	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before new ones are answered 503."`
+	MaxInflightBytes partition.Size `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are answered 503."`
+	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Maximum size of a request body as sent, maybe compressed."`
+	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Maximum size of a request body after decompression."`
+	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Maximum number of entries in a request."`
+	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Maximum size of an entry's payload."`
+	ReadTimeout      time.Duration  `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"Timeout for receiving a whole request."`
 
-	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"debug, info, warn or error."`
-	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"json, console, or auto: console on a terminal."`
-	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"How long an orderly end may take."`
+	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"Minimum level of logged messages: debug, info, warn or error."`
+	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"Format of the log: json, console, or auto (console on a terminal, else json)."`
+	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"Timeout for finishing requests and batches at shutdown."`
 
-	origins map[string]string // where each key that is not a default was found: a flag, a variable, or file:line
+	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
 }
 
-// Namespace is how the partitions of one namespace are treated and where their
-// batches go.
+// Namespace holds the settings of one namespace: the policy of its partitions, and
+// the sink of their batches.
 type Namespace struct {
-	Sink          string         `name:"sink" default:"stdout:" help:"Where batches go: ${sinks}."`
-	Capacity      int            `name:"capacity" default:"${capacity}" help:"Newest entries kept per partition."`
-	MaxAge        time.Duration  `name:"max-age" default:"${max_age}" help:"Older entries never reach a sink."`
-	Batch         int            `name:"batch" default:"${batch}" help:"Entries handed over at once, at most."`
-	Linger        time.Duration  `name:"linger" default:"${linger}" help:"How long a part-filled batch waits for more."`
-	Delivery      string         `name:"delivery" default:"${delivery}" help:"at-least-once or at-most-once."`
-	Shards        int            `name:"shards" default:"${shards}" help:"Key groups of a namespace, fixed when it is first used."`
-	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Partitions of a namespace with entries, at most."`
-	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard, the oldest dropped first."`
-	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"${max_dead_bytes}" help:"Size of the dead letters kept per shard, the oldest dropped first."`
+	Sink          string         `name:"sink" default:"stdout:" help:"URL of the sink that gets the batches: ${sinks}."`
+	Capacity      int            `name:"capacity" default:"${capacity}" help:"Entries kept per partition. When a partition is full, the oldest are evicted."`
+	MaxAge        time.Duration  `name:"max-age" default:"${max_age}" help:"Age at which an undelivered entry expires."`
+	Batch         int            `name:"batch" default:"${batch}" help:"Maximum number of entries in a batch."`
+	Linger        time.Duration  `name:"linger" default:"${linger}" help:"How long a batch that is not full waits for more entries."`
+	Delivery      string         `name:"delivery" default:"${delivery}" help:"What a crash does to the batches in flight: at-least-once (delivered again) or at-most-once (lost)."`
+	Shards        int            `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot. Fixed when the namespace is first used."`
+	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Maximum number of partitions with entries. New ones are answered 429."`
+	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard. The oldest are dropped first."`
+	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"${max_dead_bytes}" help:"Bytes of dead letters kept per shard. The oldest are dropped first."`
 
 	// Tokens come from the file only and are not inherited. Without any the
-	// namespace is open.
+	// namespace needs no authentication.
 	Tokens []ingest.Token `kong:"-"`
 }
 
@@ -91,8 +91,8 @@ func (n Namespace) Policy() partition.Policy {
 	return p
 }
 
-// load completes a Config that holds the flags and the defaults: environment,
-// then file, then the checks. Every error is the operator's to mend.
+// load completes a Config that holds the flags and the defaults: it reads the
+// environment, then the file, then validates. Its errors are usage errors.
 func (c *Config) load(p process) error {
 	settings := settingsOf(c)
 	var err error
@@ -118,8 +118,8 @@ func (c *Config) load(p process) error {
 // names returns the namespaces in alphabetical order.
 func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
 
-// validate finds every setting that cannot work and says what to write
-// instead, but for URLs: NewApp has those judged by what they are for.
+// validate returns an error for every setting that cannot work, with what to write
+// instead. NewApp validates URLs, because the store and the sinks know theirs.
 func (c *Config) validate() error {
 	var errs []error
 	wrong := func(key string, value any, want string) {
@@ -130,19 +130,19 @@ func (c *Config) validate() error {
 			wrong(key, value, "one of "+strings.Join(allowed, ", "))
 		}
 	}
-	ports := c.validatePorts(wrong) // which adds to errs itself
+	ports := c.validatePorts(wrong) // which also appends to errs
 	errs = append(errs, ports...)
 	oneOf("role", c.Role, "all", "ingest", "drain")
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
-		wrong("role", c.Role, "all: nobody else can reach an embedded store; give both processes the same redis")
+		wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")
 	}
 	if replicas, err := replicasOf(c.Durability); err != nil || replicas > 0 && strings.HasPrefix(c.Redis, "embedded:") {
-		wrong("durability", c.Durability, "async, or replica=1 to replica=5 on a redis that has replicas, which embedded: has not")
+		wrong("durability", c.Durability, "async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none")
 	}
 	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf("log_format", c.LogFormat, "auto", "json", "console")
 	if c.ShutdownTimeout < 100*time.Millisecond || c.ShutdownTimeout > time.Hour {
-		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h: less leaves no time to settle a batch")
+		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h; less is too short for committing a batch")
 	}
 	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
 		if err != nil {
@@ -152,7 +152,7 @@ func (c *Config) validate() error {
 	return errors.Join(append(errs, c.validateNamespaces()...)...)
 }
 
-// replicasOf reads a durability: how many replicas an acknowledgement waits for.
+// replicasOf parses a durability: how many replicas must confirm an entry.
 func replicasOf(durability string) (int, error) {
 	if durability == "async" {
 		return 0, nil
@@ -198,9 +198,9 @@ func flagDefaults() kong.Vars {
 
 func (c *Config) validateNamespaces() (errs []error) {
 	if len(c.Namespaces) == 0 {
-		errs = append(errs, c.fieldError("namespaces", errors.New("namespaces: there is none: name one, or leave the key out")))
+		errs = append(errs, c.fieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
 	}
-	owners := map[string]string{} // of files, by path
+	owners := map[string]string{} // namespaces by the path of their file
 	for _, name := range c.names() {
 		ns, at := c.Namespaces[name], "namespaces."+name+"."
 		var field *partition.FieldError
@@ -213,34 +213,34 @@ func (c *Config) validateNamespaces() (errs []error) {
 		if err != nil || u.Scheme != "file" {
 			continue
 		}
-		// A file has one writer: the second would wait for the first for ever.
+		// A file has one writer: the sink of the second namespace would never open.
 		where := path.Clean(u.Path)
 		if other, taken := owners[where]; taken {
-			errs = append(errs, c.fieldError(at+"sink", &partition.FieldError{Field: at + "sink", Value: where, Want: "a file of its own, for " + other + " writes to this one"}))
+			errs = append(errs, c.fieldError(at+"sink", &partition.FieldError{Field: at + "sink", Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
 		}
 		owners[where] = name
 	}
 	return errs
 }
 
-// locate finds where the value was found that an error of another package is
-// about.
+// locate adds to an error of another package where the value that it is about
+// comes from.
 func (c *Config) locate(err error) error {
 	var (
-		field *partition.FieldError
-		ours  *settingError
+		field   *partition.FieldError
+		setting *settingError
 	)
 	switch {
 	case errors.As(err, &field):
 		return c.fieldError(field.Field, err)
-	case errors.As(err, &ours):
-		return c.fieldError(ours.key, err)
+	case errors.As(err, &setting):
+		return c.fieldError(setting.key, err)
 	}
 	return err
 }
 
-// settingError is why the value of a setting cannot be used, where the value
-// itself says nothing or must not be shown.
+// settingError is why the value of a setting cannot be used. It does not show the
+// value, which may be a secret.
 type settingError struct {
 	key   string
 	cause error
@@ -249,8 +249,8 @@ type settingError struct {
 func (e *settingError) Error() string { return e.key + ": " + e.cause.Error() }
 func (e *settingError) Unwrap() error { return e.cause }
 
-// fieldError puts in front of err where the value of key was found. A value
-// that a namespace inherits was found where the flag of that name got it.
+// fieldError adds to err where the value of key comes from. An inherited value of a
+// namespace comes from where the setting of that name outside of namespaces does.
 func (c *Config) fieldError(key string, err error) error {
 	origin, ok := c.origins[key]
 	if !ok {

@@ -10,10 +10,10 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// configCmd looks at a configuration without running it.
+// configCmd shows a configuration without starting the service.
 type configCmd struct {
-	Check configCheckCmd `cmd:"" help:"Say whether serve would accept this configuration; opens nothing."`
-	Print configPrintCmd `cmd:"" help:"Print the effective configuration as a file, with where each value was found and without passwords."`
+	Check configCheckCmd `cmd:"" help:"Check whether serve would accept the configuration. Opens no port and no connection."`
+	Print configPrintCmd `cmd:"" help:"Print the effective configuration in the form of the file, with the source of each value and without passwords."`
 }
 
 type configCheckCmd struct {
@@ -24,7 +24,7 @@ func (c *configCheckCmd) Run(ctx context.Context, p process) error {
 	if err := c.Config.load(p); err != nil {
 		return err
 	}
-	// What serve would build; nothing is opened before it is started.
+	// The same App as serve builds; it opens nothing before Start.
 	app, err := NewApp(&c.Config, sinkRegistry(), zap.NewNop())
 	if err != nil {
 		return usageError{err}
@@ -32,7 +32,7 @@ func (c *configCheckCmd) Run(ctx context.Context, p process) error {
 	if err := app.Stop(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "the configuration is good: namespaces %v, sinks and store not contacted\n", c.Config.names())
+	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; sinks and store not contacted\n", c.Config.names())
 	return nil
 }
 
@@ -52,7 +52,7 @@ func (c *configPrintCmd) Run(p process) error {
 	return nil
 }
 
-// node is the Config as a file that would make it again, but for passwords.
+// node is the Config in the form of the file, without passwords.
 func (c *Config) node() *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settingsOf(c) {

@@ -16,17 +16,17 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// fileReader applies the file to a Config. It goes over the nodes itself,
-// because decoding into a struct takes "5" for 5 and null for nothing, and
-// names no field when it complains.
+// fileReader applies the file to a Config. It walks the YAML nodes itself, because
+// decoding into a struct accepts "5" as 5 and null as unset, and its errors name no
+// field.
 type fileReader struct {
 	config *Config
-	fixed  map[string]string // origins of what a flag or the environment gave
+	fixed  map[string]string // origins of the values from flags and environment
 	errs   []error
 }
 
-// readFile fills the settings that neither a flag nor the environment gave,
-// and the namespaces. It reports everything wrong with the file at once.
+// readFile sets the namespaces, and the settings that come neither from a flag nor
+// from the environment. It reports all errors of the file at once.
 func (c *Config) readFile(settings []setting) error {
 	raw, err := os.ReadFile(c.File)
 	if err != nil {
@@ -36,19 +36,19 @@ func (c *Config) readFile(settings []setting) error {
 	var doc, more yaml.Node
 	switch err := decoder.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil // nothing but comments
+		return nil // no content, or only comments
 	case err != nil:
-		return fmt.Errorf("%s: not YAML: %s; a value that ends with a colon, such as \"stdout:\", needs quotes", c.File, strings.TrimPrefix(err.Error(), "yaml: "))
+		return fmt.Errorf("%s: not YAML: %s; quote a value that ends with a colon, such as \"stdout:\"", c.File, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: a second document: keep everything in one, without ---", c.File)
+		return fmt.Errorf("%s: more than one YAML document: remove ---", c.File)
 	}
 	r := fileReader{config: c, fixed: maps.Clone(c.origins)}
 	settings = slices.DeleteFunc(settings, func(s setting) bool { return s.flag == "config" })
 	var namespaces *yaml.Node
 	r.mapping(doc.Content[0], "", append(keysOf(settings), "namespaces"), func(key string, value *yaml.Node) {
 		if key == "namespaces" {
-			namespaces = value // they inherit, so they come when all else is known
+			namespaces = value // they inherit, so all other settings are read first
 			return
 		}
 		r.set(settings, key, "", value)
@@ -63,11 +63,11 @@ func (c *Config) readFile(settings []setting) error {
 func (r *fileReader) namespaces(node *yaml.Node) {
 	c := r.config
 	c.Namespaces = map[string]Namespace{}
-	c.origins["namespaces"] = r.place(node)
+	c.origins["namespaces"] = r.position(node)
 	r.mapping(node, "namespaces.", nil, func(name string, value *yaml.Node) {
 		path := "namespaces." + name + "."
 		if !partition.ValidNamespace(name) {
-			r.wrong(value, strings.TrimSuffix(path, "."), "not a name: write up to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
+			r.fail(value, strings.TrimSuffix(path, "."), "not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
 			return
 		}
 		ns := c.Default
@@ -90,15 +90,15 @@ func (r *fileReader) set(settings []setting, key, path string, value *yaml.Node)
 	field := reflect.ValueOf(s.value).Elem()
 	before := reflect.ValueOf(field.Interface())
 	if err := s.setNode(value); err != nil {
-		r.wrong(value, path+key, err.Error())
+		r.fail(value, path+key, err.Error())
 	}
-	// The flags are the policy of the default namespace, so they beat the
-	// file there too. What the file says is judged all the same.
+	// The flags set the policy of the default namespace, so they take precedence
+	// over the file there too. The file's value must be valid all the same.
 	if _, fixed := r.fixed[key]; fixed && (path == "" || path == "namespaces.default.") {
 		field.Set(before)
 		return
 	}
-	r.config.origins[path+key] = r.place(value)
+	r.config.origins[path+key] = r.position(value)
 }
 
 // setNode parses a plain value of the type that the setting wants.
@@ -108,9 +108,9 @@ func (s setting) setNode(value *yaml.Node) error {
 	}
 	switch {
 	case value.Tag == "!!null":
-		return errors.New("no value: give it one or remove the line")
+		return errors.New("no value: write one or remove the line")
 	case value.Kind != yaml.ScalarNode:
-		return errors.New("a map or a list is not usable: write one plain value")
+		return errors.New("a map or a list: write a single value")
 	}
 	_, wantsText := s.value.(*string)
 	if wantsText && value.Tag != "!!str" {
@@ -128,27 +128,28 @@ func (s setting) setNode(value *yaml.Node) error {
 	return nil
 }
 
-// mapping calls each for every key of node, known or not where known is nil.
+// mapping calls each for every key of node. Keys that are not in known are errors;
+// a nil known allows every key.
 func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each func(key string, value *yaml.Node)) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
 	if node.Tag == "!!null" && path != "" {
-		return // `kart:` alone is a namespace that says nothing
+		return // `kart:` alone is a namespace without settings of its own
 	}
 	if node.Kind != yaml.MappingNode {
-		r.wrong(node, strings.TrimSuffix(path, "."), "not a map: write keys with values, such as `capacity: 5000`")
+		r.fail(node, strings.TrimSuffix(path, "."), "not a map: write keys with values, such as `capacity: 5000`")
 		return
 	}
 	seen := map[string]int{}
 	for i := 0; i < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
-		switch line, twice := seen[key.Value]; {
-		case twice:
-			r.wrong(key, path+key.Value, fmt.Sprintf("given before, on line %d: remove one", line))
+		switch line, duplicate := seen[key.Value]; {
+		case duplicate:
+			r.fail(key, path+key.Value, fmt.Sprintf("duplicate key, first on line %d: remove one", line))
 			continue
 		case known != nil && !slices.Contains(known, key.Value):
-			r.wrong(key, path+key.Value, "unknown key: it is none of "+strings.Join(known, ", "))
+			r.fail(key, path+key.Value, "unknown key: want one of "+strings.Join(known, ", "))
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -156,15 +157,16 @@ func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each 
 	}
 }
 
-func (r *fileReader) wrong(node *yaml.Node, path, problem string) {
+// fail records an error about the value at path.
+func (r *fileReader) fail(node *yaml.Node, path, problem string) {
 	if path != "" {
 		path += ": "
 	}
-	r.errs = append(r.errs, fmt.Errorf("%s: %s%s", r.place(node), path, problem))
+	r.errs = append(r.errs, fmt.Errorf("%s: %s%s", r.position(node), path, problem))
 }
 
-// place is file:line of a node.
-func (r *fileReader) place(node *yaml.Node) string {
+// position is file:line of a node.
+func (r *fileReader) position(node *yaml.Node) string {
 	return fmt.Sprintf("%s:%d", r.config.File, node.Line)
 }
 

@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// validatePorts judges who can reach the ports, and what keeps them out.
+// validatePorts checks the addresses, their authentication and their TLS files.
 func (c *Config) validatePorts(wrong func(key string, value any, want string)) (errs []error) {
-	lacking := ""
+	missing := ""
 	if open := c.openNamespaces(); len(open) > 0 {
-		lacking = "tokens for every namespace (" + strings.Join(open, ", ") + " has none)"
+		missing = "tokens for every namespace (missing for " + strings.Join(open, ", ") + ")"
 	}
-	c.validateListener("listen", c.Listen, lacking, wrong)
-	lacking = "an admin_token"
+	c.validateListener("listen", c.Listen, missing, wrong)
+	missing = "an admin_token"
 	if c.AdminToken != "" {
-		lacking = ""
+		missing = ""
 		if _, err := parseHash(c.AdminToken); err != nil {
 			errs = append(errs, c.locate(&settingError{"admin_token", err}))
 		}
 	}
-	c.validateListener("admin_listen", c.AdminListen, lacking, wrong)
+	c.validateListener("admin_listen", c.AdminListen, missing, wrong)
 	if c.Role != "drain" && sameAddress(c.Listen, c.AdminListen) {
-		wrong("admin_listen", c.AdminListen, "another port than listen, which is "+c.Listen)
+		wrong("admin_listen", c.AdminListen, "a port other than that of listen, "+c.Listen)
 	}
 	return append(errs,
 		c.validateTLS("", c.TLSCert, c.TLSKey, c.TLSClientCA),
 		c.validateTLS("admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA))
 }
 
-// openNamespaces are those that anybody may send to.
+// openNamespaces are the namespaces without authentication.
 func (c *Config) openNamespaces() (names []string) {
 	for _, name := range c.names() {
 		if len(c.Namespaces[name].Tokens) == 0 {
@@ -40,9 +40,9 @@ func (c *Config) openNamespaces() (names []string) {
 	return names
 }
 
-// validateListener refuses an address that strangers can reach while something
-// is lacking that would keep them out, unless they were invited.
-func (c *Config) validateListener(key, address, lacking string, wrong func(key string, value any, want string)) {
+// validateListener rejects an address other than loopback while authentication is
+// missing, unless InsecureNoAuth allows it.
+func (c *Config) validateListener(key, address, missing string, wrong func(key string, value any, want string)) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		wrong(key, address, "host:port, such as 127.0.0.1:8080")
@@ -50,20 +50,20 @@ func (c *Config) validateListener(key, address, lacking string, wrong func(key s
 	}
 	switch _, err := net.LookupPort("tcp", port); {
 	case err != nil:
-		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 takes a free one")
-	case lacking != "" && !isLoopback(host) && !c.InsecureNoAuth:
-		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+lacking+", or --insecure-no-auth where everybody who can reach the port may use it")
+		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 chooses a free one")
+	case missing != "" && !isLoopback(host) && !c.InsecureNoAuth:
+		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+missing+", or --insecure-no-auth to listen without authentication")
 	}
 }
 
-// sameAddress reports whether the second of two listeners would find its port
-// taken by the first. Only names on one port are looked up, as listening does;
-// of one that is not found, the start tells.
+// sameAddress reports whether the second of two listeners would fail because the
+// first has its port. It resolves names only if the ports are the same. A name that
+// does not resolve is an error of Start.
 func sameAddress(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
 	if errA != nil || errB != nil {
-		return false // and said so
+		return false // which validateListener reports
 	}
 	numberA, errA := net.LookupPort("tcp", portA)
 	numberB, errB := net.LookupPort("tcp", portB)
@@ -78,19 +78,20 @@ func sameAddress(a, b string) bool {
 	if errA != nil || errB != nil {
 		return false
 	}
-	// Go opens 0.0.0.0 for IPv6 as well.
+	// Go listens on IPv6 too for 0.0.0.0.
 	wild := func(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
 	return wild(addrA.IP) || wild(addrB.IP) || addrA.IP.Equal(addrB.IP) && addrA.Zone == addrB.Zone
 }
 
-// beyondLoopback judges an address in use; "" is none.
-func beyondLoopback(address string) bool {
+// otherThanLoopback reports whether an address in use is not loopback. An empty one
+// is not in use.
+func otherThanLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && !isLoopback(host)
 }
 
-// isLoopback judges the host of an address by its spelling: names but
-// localhost may point anywhere tomorrow.
+// isLoopback reports whether a host is localhost or a loopback IP address. Other
+// names do not count, because what they resolve to can change.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
@@ -99,15 +100,15 @@ func isLoopback(host string) bool {
 	return ip.Unmap().IsLoopback()
 }
 
-// validateTLS wants certificate and key of a port together.
+// validateTLS checks that a port has both a certificate and a key, or no TLS file.
 func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
 	switch {
 	case cert == "" && key != "":
-		return c.locate(&settingError{prefix + "tls_key", errors.New("a key without a certificate: name its file as " + prefix + "tls_cert")})
+		return c.locate(&settingError{prefix + "tls_key", errors.New("key without a certificate: set " + prefix + "tls_cert")})
 	case cert == "" && clientCA != "":
-		return c.locate(&settingError{prefix + "tls_client_ca", errors.New("clients cannot be asked for certificates without TLS: give " + prefix + "tls_cert and " + prefix + "tls_key")})
+		return c.locate(&settingError{prefix + "tls_client_ca", errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
 	case cert != "" && key == "":
-		return c.locate(&settingError{prefix + "tls_cert", errors.New("a certificate without a key: name its file as " + prefix + "tls_key")})
+		return c.locate(&settingError{prefix + "tls_cert", errors.New("certificate without a key: set " + prefix + "tls_key")})
 	}
 	return nil
 }

@@ -15,11 +15,11 @@ import (
 
 const hashScheme = "sha256:"
 
-// errNotAHash must not show what was written: it may be the token itself.
-var errNotAHash = errors.New("not a hash: write sha256: and 64 hex digits, as `spillway token` prints them, never the token itself")
+// errNotAHash does not show the value, which may be the token itself.
+var errNotAHash = errors.New("not a hash: write sha256: and 64 hex digits, as printed by `spillway token`, never the token itself")
 
-// errHashOfNothing is what hashing a variable that is not set comes to.
-var errHashOfNothing = errors.New("the hash of an empty token, which would let everybody in: write another, as `spillway token` prints it")
+// errEmptyToken catches a script that hashed a variable that was not set.
+var errEmptyToken = errors.New("hash of an empty token, which anybody can send: write another, as printed by `spillway token`")
 
 // parseHash reads the hash of a token.
 func parseHash(text string) (hash [sha256.Size]byte, err error) {
@@ -31,29 +31,29 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 		return hash, errNotAHash
 	}
 	if hash == sha256.Sum256(nil) {
-		return hash, errHashOfNothing
+		return hash, errEmptyToken
 	}
 	return hash, nil
 }
 
 func formatHash(hash [sha256.Size]byte) string { return hashScheme + hex.EncodeToString(hash[:]) }
 
-// shortName names a token that was given no name, by the beginning of its hash.
+// shortName is the name of a token without one: the first 8 digits of its hash.
 func shortName(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:4]) }
 
-// tokens reads the list of a namespace's tokens. Each is its hash, or a map of
-// the hash, a name and limits.
+// tokens parses the list of a namespace's tokens. Each is a hash, or a map of hash,
+// name and limits.
 func (r *fileReader) tokens(node *yaml.Node, path string) (tokens []ingest.Token) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
 	switch {
 	case node.Kind != yaml.SequenceNode:
-		r.wrong(node, path, `not a list: write ["sha256:…"], as `+"`spillway token` prints it")
+		r.fail(node, path, `not a list: write ["sha256:…"], as printed by `+"`spillway token`")
 	case len(node.Content) == 0:
-		r.wrong(node, path, "no token: that would let everybody in; name one, or remove the key")
+		r.fail(node, path, "empty list: add a token, or remove the key to need no authentication")
 	}
-	r.config.origins[path] = r.place(node)
+	r.config.origins[path] = r.position(node)
 	if node.Kind != yaml.SequenceNode {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (r *fileReader) tokens(node *yaml.Node, path string) (tokens []ingest.Token
 		}
 		for _, line := range []int{hashes[t.Hash], names[t.Name]} {
 			if line > 0 {
-				r.wrong(item, at, fmt.Sprintf("its hash or name was given before, on line %d: change or remove one", line))
+				r.fail(item, at, fmt.Sprintf("duplicate hash or name, first on line %d: change or remove one", line))
 				break
 			}
 		}
@@ -84,7 +84,7 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 	var err error
 	if node.Kind != yaml.MappingNode {
 		if t.Hash, err = parseHash(node.Value); err != nil {
-			r.wrong(node, path, err.Error())
+			r.fail(node, path, err.Error())
 		}
 		t.Name = shortName(t.Hash)
 		return t, len(r.errs) == before
@@ -101,7 +101,7 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 			t.Hash, err = parseHash(value.Value)
 		case "name":
 			if t.Name = value.Value; !partition.ValidNamespace(t.Name) {
-				err = errors.New("not a name: write up to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
+				err = errors.New("not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
 			}
 		case "rate":
 			err = t.Rate.UnmarshalText([]byte(value.Value))
@@ -109,11 +109,11 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 			err = t.NewPartitions.UnmarshalText([]byte(value.Value))
 		}
 		if err != nil {
-			r.wrong(value, path+"."+key, err.Error())
+			r.fail(value, path+"."+key, err.Error())
 		}
 	})
 	if !hashed {
-		r.wrong(node, path, "no hash: write one, as `spillway token` prints it")
+		r.fail(node, path, "no hash: write one, as printed by `spillway token`")
 	}
 	if t.Name == "" {
 		t.Name = shortName(t.Hash)
@@ -121,8 +121,8 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 	return t, len(r.errs) == before
 }
 
-// tokensNode is a list of tokens as the file spells it. Hashes are shown: who
-// has one still lacks the token.
+// tokensNode is a list of tokens in the form of the file. It shows the hashes,
+// which are no secrets: the token cannot be computed from its hash.
 func tokensNode(tokens []ingest.Token) *yaml.Node {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, t := range tokens {
@@ -139,7 +139,7 @@ func tokensNode(tokens []ingest.Token) *yaml.Node {
 		if t.NewPartitions.Count > 0 {
 			add("new_partitions", t.NewPartitions.String())
 		}
-		if len(fields.Content) == 2 { // nothing but the hash
+		if len(fields.Content) == 2 { // the hash only
 			fields = fields.Content[1]
 		}
 		list.Content = append(list.Content, fields)

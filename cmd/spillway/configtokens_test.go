@@ -53,7 +53,7 @@ func quota(text string) (q ingest.Quota) {
 
 func TestTokenErrorsNameLineAndFieldButNeverTheToken(t *testing.T) {
 	t.Parallel()
-	const notAHash = "not a hash: write sha256: and 64 hex digits, as `spillway token` prints them, never the token itself"
+	const notAHash = "not a hash: write sha256: and 64 hex digits, as printed by `spillway token`, never the token itself"
 	h := hashText("x")
 	tests := []struct{ name, file, want string }{
 		{"the token itself", "tokens: [hunter2]", "3: namespaces.kart.tokens[0]: " + notAHash},
@@ -61,18 +61,18 @@ func TestTokenErrorsNameLineAndFieldButNeverTheToken(t *testing.T) {
 		{"a short hash", "tokens: [\"sha256:hunter2\"]", "3: namespaces.kart.tokens[0]: " + notAHash},
 		{"not hex", "tokens: [\"sha256:" + strings.Repeat("g", 64) + "\"]", "3: namespaces.kart.tokens[0]: " + notAHash},
 		{"another hash", "tokens: [\"md5:" + strings.Repeat("0", 64) + "\"]", "3: namespaces.kart.tokens[0]: " + notAHash},
-		{"no value", "tokens:", "3: namespaces.kart.tokens: not a list: write [\"sha256:…\"], as `spillway token` prints it"},
-		{"no list", "tokens: " + h, "3: namespaces.kart.tokens: not a list: write [\"sha256:…\"], as `spillway token` prints it"},
-		{"an empty list", "tokens: []", "3: namespaces.kart.tokens: no token: that would let everybody in; name one, or remove the key"},
+		{"no value", "tokens:", "3: namespaces.kart.tokens: not a list: write [\"sha256:…\"], as printed by `spillway token`"},
+		{"no list", "tokens: " + h, "3: namespaces.kart.tokens: not a list: write [\"sha256:…\"], as printed by `spillway token`"},
+		{"an empty list", "tokens: []", "3: namespaces.kart.tokens: empty list: add a token, or remove the key to need no authentication"},
 		{"a list in it", "tokens: [[" + h + "]]", "3: namespaces.kart.tokens[0]: " + notAHash},
-		{"unknown key", "tokens:\n      - hash: " + h + "\n        rates: 5/s", "5: namespaces.kart.tokens[0].rates: unknown key: it is none of hash, name, rate, new_partitions"},
-		{"no hash", "tokens:\n      - name: eu", "4: namespaces.kart.tokens[0]: no hash: write one, as `spillway token` prints it"},
-		{"bad name", "tokens:\n      - {hash: " + h + ", name: \"a b\"}", "4: namespaces.kart.tokens[0].name: not a name: write up to 64 letters, digits, dots, dashes and underscores, a letter or digit first"},
+		{"unknown key", "tokens:\n      - hash: " + h + "\n        rates: 5/s", "5: namespaces.kart.tokens[0].rates: unknown key: want one of hash, name, rate, new_partitions"},
+		{"no hash", "tokens:\n      - name: eu", "4: namespaces.kart.tokens[0]: no hash: write one, as printed by `spillway token`"},
+		{"bad name", "tokens:\n      - {hash: " + h + ", name: \"a b\"}", "4: namespaces.kart.tokens[0].name: not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first"},
 		{"rate without a unit", "tokens:\n      - {hash: " + h + ", rate: 500}", `4: namespaces.kart.tokens[0].rate: "500" is not a quota: write one such as 5000/s, 100/min or 20/h`},
 		{"no new partitions", "tokens:\n      - {hash: " + h + ", new_partitions: 0/s}", `4: namespaces.kart.tokens[0].new_partitions: "0/s" is not a quota: write one such as 5000/s, 100/min or 20/h`},
-		{"hash twice", "tokens:\n      - " + h + "\n      - " + h, "5: namespaces.kart.tokens[1]: its hash or name was given before, on line 4: change or remove one"},
-		{"name twice", "tokens:\n      - {hash: " + h + ", name: a}\n      - {hash: " + hashText("y") + ", name: a}", "5: namespaces.kart.tokens[1]: its hash or name was given before, on line 4: change or remove one"},
-		{"at the top", "sink: \"null:\"\ntokens: [" + h + "]", "4: tokens: unknown key: it is none of "},
+		{"hash twice", "tokens:\n      - " + h + "\n      - " + h, "5: namespaces.kart.tokens[1]: duplicate hash or name, first on line 4: change or remove one"},
+		{"name twice", "tokens:\n      - {hash: " + h + ", name: a}\n      - {hash: " + hashText("y") + ", name: a}", "5: namespaces.kart.tokens[1]: duplicate hash or name, first on line 4: change or remove one"},
+		{"at the top", "sink: \"null:\"\ntokens: [" + h + "]", "4: tokens: unknown key: want one of "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,9 +107,9 @@ func TestTokensOpenAListenerBeyondLoopback(t *testing.T) {
 		want       string // in the error; empty: accepted
 	}{
 		{"every namespace has one", "namespaces: {default: {tokens: [" + h + "]}, kart: {tokens: [" + h + "]}}\n", nil, ""},
-		{"one has none", "namespaces: {default: {tokens: [" + h + "]}, kart: {}}\n", nil, "tokens for every namespace (kart has none)"},
-		{"none has", "", nil, "tokens for every namespace (default has none)"},
-		{"an admin token does not open the data port", "", []string{"--admin-token=" + h}, "tokens for every namespace (default has none)"},
+		{"one has none", "namespaces: {default: {tokens: [" + h + "]}, kart: {}}\n", nil, "tokens for every namespace (missing for kart)"},
+		{"none has", "", nil, "tokens for every namespace (missing for default)"},
+		{"an admin token does not open the data port", "", []string{"--admin-token=" + h}, "tokens for every namespace (missing for default)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,16 +17,16 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// demoCmd shows entries move within a second of the first command somebody
-// types: the whole service with its defaults, and a client that feeds it.
+// demoCmd runs the whole service with its defaults and a client that sends it
+// events, so that a new user sees batches within a second.
 type demoCmd struct {
-	Duration time.Duration `name:"duration" help:"Stop after this long; 0 goes on until interrupted."`
+	Duration time.Duration `name:"duration" help:"Stop after this long; 0 runs until interrupted."`
 }
 
 const (
 	demoTick    = 100 * time.Millisecond
-	demoPerTick = 5               // events, so 50 a second
-	demoSettle  = 3 * time.Second // linger, and a drain that is in no hurry
+	demoPerTick = 5               // events, so 50 per second
+	demoDrain   = 3 * time.Second // maximum wait for the last batches: linger, and their delivery
 )
 
 func (c *demoCmd) Run(ctx context.Context, p process) error {
@@ -64,7 +64,7 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 	failed := app.Wait(ctx)
 	stopFeeding()
 	failed = errors.Join(failed, <-fed)
-	app.drained(demoSettle)
+	app.awaitDrained(demoDrain)
 
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
 	defer cancel()
@@ -76,25 +76,25 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 }
 
 const demoText = `
-Spillway is up: events go to http://%s, operators to http://%s.
-A few games report about 50 events a second; their batches come out on stdout.
-Now, in another terminal:
+Spillway is running: data port http://%s, admin port http://%s.
+Four sample games send about 50 events per second; their batches are written to stdout.
+Try in another terminal:
 
-  send one of your own          curl -d '{"hello":"world"}' http://%s/v1/default/my-game
-  see where every entry went    curl http://%s/api/v1/namespaces/default
-  look at one game's buffer     curl http://%s/v1/default/arena.match-7
+  send an event of your own     curl -d '{"hello":"world"}' http://%s/v1/default/my-game
+  read the ledger               curl http://%s/api/v1/namespaces/default
+  read one game's partition     curl http://%s/v1/default/arena.match-7
 
-README.md tells what to do next. Ctrl-C ends this and sums up.
+README.md says what to do next. Ctrl-C stops the demo and prints the final ledger.
 
 `
 
-// equation is the accounting law with its numbers.
+// equation is the equation of the ledger with its numbers.
 func equation(l partition.Ledger) string {
 	return fmt.Sprintf("accepted %d = delivered %d + evicted %d + expired %d + dead %d + lost %d + buffered %d",
 		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered)
 }
 
-// defaultConfig is that of `spillway serve` without a word.
+// defaultConfig is the configuration of `spillway serve` without flags.
 func defaultConfig() (*Config, error) {
 	var c struct {
 		Config Config `embed:""`
@@ -106,17 +106,18 @@ func defaultConfig() (*Config, error) {
 	if _, err = parser.Parse(nil); err != nil {
 		return nil, err
 	}
-	// No environment and no file: the demo is the same everywhere.
-	nothing := process{lookupEnv: func(string) (string, bool) { return "", false }}
-	return &c.Config, c.Config.load(nothing)
+	// The demo ignores the environment, so that it is the same everywhere.
+	empty := process{lookupEnv: func(string) (string, bool) { return "", false }}
+	return &c.Config, c.Config.load(empty)
 }
 
-// demoSinks has the one sink that the demo uses.
+// demoSinks has the only sink that the demo uses.
 func demoSinks(w io.Writer) sink.Registry {
 	return sink.Registry{"stdout": func(*url.URL) (sink.Sink, error) { return stdout.NewWriter(w), nil }}
 }
 
-// portOrFree returns address, or one with a free port when that is taken.
+// portOrFree returns address, or a loopback address with a free port if address is
+// in use.
 func portOrFree(address string, stderr io.Writer) string {
 	l, err := net.Listen("tcp", address)
 	if err == nil {
@@ -125,13 +126,13 @@ func portOrFree(address string, stderr io.Writer) string {
 	if err == nil {
 		return address
 	}
-	fmt.Fprintf(stderr, "%s is in use by another program; taking a free port\n", address)
+	fmt.Fprintf(stderr, "%s is in use by another program; using a free port\n", address)
 	return "127.0.0.1:0"
 }
 
-// drained waits until nothing is buffered, for at most the given time.
-func (a *App) drained(most time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
+// awaitDrained waits until nothing is buffered, for at most the given time.
+func (a *App) awaitDrained(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for sleep(ctx, demoTick/2) {
 		o, err := a.store.Overview(ctx, a.store.Namespaces()[0])

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// feed reports events of a few games until ctx ends, as a client would: over
+// feed sends events of the sample games until ctx ends, as a client does: over
 // HTTP, in small batches, with retries.
 func feed(ctx context.Context, s *sender) error {
 	tick := time.NewTicker(demoTick)
@@ -28,26 +28,26 @@ func feed(ctx context.Context, s *sender) error {
 	}
 }
 
-// demoGames make one event each, ready for the mixed route.
+// demoGames create one event each, in the form of the mixed route.
 var demoGames = []func() string{
 	func() string {
 		return fmt.Sprintf(`{"partition":"kart.%s","data":{"type":"lap","player":"p%02d","track":"%s","lap":%d,"ms":%d}}`,
-			one("eu-1", "eu-2", "us-1"), rand.N(24), one("sunset", "glacier", "harbour"), 1+rand.N(3), 41_000+rand.N(9_000))
+			choose("eu-1", "eu-2", "us-1"), rand.N(24), choose("sunset", "glacier", "harbour"), 1+rand.N(3), 41_000+rand.N(9_000))
 	},
 	func() string {
 		return fmt.Sprintf(`{"partition":"chess.%s","data":{"type":"move","game":"g%d","ply":%d,"san":"%s","clock_ms":%d}}`,
-			one("blitz", "rapid"), 4000+rand.N(40), 1+rand.N(80), one("e4", "Nf3", "O-O", "Bxc6", "Qd2", "exd5"), rand.N(180_000))
+			choose("blitz", "rapid"), 4000+rand.N(40), 1+rand.N(80), choose("e4", "Nf3", "O-O", "Bxc6", "Qd2", "exd5"), rand.N(180_000))
 	},
 	func() string {
 		return fmt.Sprintf(`{"partition":"arena.match-7","data":{"type":"hit","by":"p%d","on":"p%d","weapon":"%s","damage":%d,"zone":"%s"}}`,
-			rand.N(5), 5+rand.N(5), one("bow", "axe", "frost"), 5+rand.N(90), one("north", "mid", "south"))
+			rand.N(5), 5+rand.N(5), choose("bow", "axe", "frost"), 5+rand.N(90), choose("north", "mid", "south"))
 	},
 	func() string {
 		return fmt.Sprintf(`{"partition":"farm.island-%d","data":{"type":"harvest","player":"p%03d","crop":"%s","yield":%d}}`,
-			1+rand.N(3), rand.N(200), one("wheat", "pumpkin", "tea"), 1+rand.N(12))
+			1+rand.N(3), rand.N(200), choose("wheat", "pumpkin", "tea"), 1+rand.N(12))
 	},
 }
 
 func demoEvent() []byte { return append([]byte(demoGames[rand.N(len(demoGames))]()), '\n') }
 
-func one(of ...string) string { return of[rand.N(len(of))] }
+func choose(of ...string) string { return of[rand.N(len(of))] }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/term"
 )
 
-// newLogger writes one event a line to w, which is never stdout: that belongs
-// to the stdout: sink. level and format have been validated; "auto" means for
-// people on a terminal and JSON elsewhere.
+// newLogger writes one event per line to w, which is never stdout: the stdout: sink
+// writes there. level and format are valid. The format "auto" is console on a
+// terminal and JSON elsewhere.
 func newLogger(w io.Writer, level, format string) *zap.Logger {
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -29,7 +29,7 @@ func newLogger(w io.Writer, level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), at))
 }
 
-// isTerminal reports whether a person is likely to read w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -19,36 +19,36 @@ import (
 // Exit codes of every command.
 const (
 	exitOK      = 0
-	exitFailure = 1 // it was asked properly and did not work out
-	exitUsage   = 2 // flags, environment or file are wrong; nothing was started
+	exitFailure = 1 // the command failed
+	exitUsage   = 2 // wrong flags, environment or file; nothing was started
 )
 
 // cli is the command line. Flags live with their commands.
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the service: ingest, buffer and drain."`
 	Report  reportCmd  `cmd:"" help:"Send lines from a file or stdin to a running service."`
-	Demo    demoCmd    `cmd:"" help:"Start on the embedded store and feed it a few games' events."`
-	Bench   benchCmd   `cmd:"" help:"Load a service and show how it felt."`
+	Demo    demoCmd    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
+	Bench   benchCmd   `cmd:"" help:"Send load to a service and report latency and throughput."`
 	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
-	Token   tokenCmd   `cmd:"" help:"Make a token, and the hash of it that the configuration wants."`
+	Token   tokenCmd   `cmd:"" help:"Create a token and the hash of it that goes into the configuration."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
-const description = `Keeps the newest N events per partition on Redis and hands them, fresh and in batches, to sinks.
+const description = `Buffers the newest N events of each partition in Redis and delivers them to sinks, in batches and before they expire.
 
-Every flag is also an environment variable (--max-age is SPILLWAY_MAX_AGE), and those of serve
-a key of its file (max_age). A flag beats the environment, which beats the file.`
+Every flag is also an environment variable: --max-age is SPILLWAY_MAX_AGE. Every flag of serve is also a key
+of its file: max_age. A flag takes precedence over the environment, and the environment over the file.`
 
-// process is the surroundings of a command, so that a test can be one.
+// process is what a command uses of its process. Tests pass their own.
 type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	lookupEnv      func(string) (string, bool)
-	environ        []string        // what lookupEnv looks in, as NAME=value
+	environ        []string        // what lookupEnv searches, as NAME=value
 	given          map[string]bool // keys of the flags on the command line
 }
 
-// usageError is a mistake in what the operator wrote.
+// usageError is an error in flags, environment or file.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -69,9 +69,9 @@ func main() {
 	case <-signals:
 		stop()
 	}
-	// The first signal asks, the second insists: whoever sends it twice knows
-	// what an orderly end would have saved. What comes at once is the same signal
-	// by another way: to the process group, and passed on by make.
+	// The first signal stops the command in order, the second exits at once. A
+	// signal within sameSignal of the first is the same one: the process group
+	// got it, and make forwarded it.
 	for once := time.After(sameSignal); ; {
 		select {
 		case code := <-done:
@@ -84,16 +84,16 @@ func main() {
 				continue
 			}
 		}
-		fmt.Fprintln(os.Stderr, "spillway: second signal, leaving at once; leased batches come again when their lease lapses")
+		fmt.Fprintln(os.Stderr, "spillway: second signal, exiting at once; leased batches are delivered again when their leases expire")
 		os.Exit(exitFailure)
 	}
 }
 
-// sameSignal is how soon a second signal does not count as one.
+// sameSignal is the time after the first signal in which another one is ignored.
 const sameSignal = 200 * time.Millisecond
 
-// run executes one command line and returns its exit code. The command ends
-// early, in order, when ctx does.
+// run executes one command line and returns its exit code. When ctx ends, the
+// command stops in order.
 func run(ctx context.Context, args []string, p process) int {
 	var c cli
 	helped := false
@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, p process) int {
 		kong.Description(description),
 		flagDefaults(),
 		kong.Writers(p.stdout, p.stderr),
-		kong.Exit(func(int) { helped = true }), // kong calls it after --help only
+		kong.Exit(func(int) { helped = true }), // kong calls this after --help only
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
 	if err != nil {
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, p process) int {
 	return fail(p, k.Run(p))
 }
 
-// givenFlags returns the keys of the flags that the command line spells out.
+// givenFlags returns the keys of the flags on the command line.
 func givenFlags(k *kong.Context) map[string]bool {
 	given := map[string]bool{}
 	for _, path := range k.Path {
@@ -134,7 +134,7 @@ func givenFlags(k *kong.Context) map[string]bool {
 	return given
 }
 
-// fail prints err, if there is one, and returns the exit code it stands for.
+// fail prints err unless it is nil, and returns the exit code for it.
 func fail(p process, err error) int {
 	if err == nil {
 		return exitOK

@@ -108,7 +108,7 @@ func TestExitCodesTellMistakesFromFailures(t *testing.T) {
 		{[]string{"version", "-o", "xml"}, exitUsage, "--output"},
 		{[]string{"demo", "--duration=-1s"}, exitUsage, "duration"},
 		{[]string{"bench", "everything"}, exitUsage, "ingest"},
-		{[]string{"bench", "e2e", "--assert=p98<1ms"}, exitUsage, "there is no figure"},
+		{[]string{"bench", "e2e", "--assert=p98<1ms"}, exitUsage, "unknown figure"},
 		{[]string{"bench", "e2e", "--batch=0"}, exitUsage, "batch"},
 		{[]string{"bench", "drain", "--rate=0"}, exitUsage, "backlog"},
 		{[]string{"bench", "e2e", "--server=https://x"}, exitUsage, "server"},

@@ -3,19 +3,20 @@ package main
 import "runtime/debug"
 
 const (
-	// gcPercent lets the heap, a few MB as a rule, grow to five times what is
-	// alive before it is collected. At 10,000 requests a second a collection of
-	// Go's default came 2.5 times a second and took half a processor of two,
-	// away from Redis too: p99 6.5 ms, and 4.7 ms with this (bench/README.md).
+	// gcPercent lets the heap, usually a few MB, grow to five times the live
+	// data before a collection. With Go's default of 100, a load of 10,000
+	// requests per second caused 2.5 collections per second, which took half of
+	// one of two processors: p99 was 6.5 ms, and is 4.7 ms with 400
+	// (bench/README.md).
 	gcPercent = 400
-	// gcFloor is memory that nothing needs to be collected below.
+	// gcFloor is added to the memory limit, in bytes, for all that is not requests.
 	gcFloor = 256 << 20
 )
 
-// tuneGC trades memory for processor time. What it may come to is bounded by
-// the limits of ingest: past their sum it collects as often as need be. With
-// the embedded store the data is on the heap, which nothing here bounds, so
-// Go's defaults stay. GOGC and GOMEMLIMIT in the environment win.
+// tuneGC trades memory for processor time. The memory limit is the sum of the limits
+// of ingest: above it, Go collects more often. With the embedded store the entries
+// are on the heap without such a limit, so Go's defaults stay. GOGC and GOMEMLIMIT
+// in the environment take precedence.
 func tuneGC(p process, cfg *Config) {
 	if cfg.Redis == "embedded:" {
 		return

@@ -17,42 +17,42 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// reportCmd sends lines. One request is in flight at a time, so entries of a
-// partition arrive in the order of the input, retries included.
+// reportCmd sends the lines of a file or of stdin. One request is in flight at a
+// time, so entries of a partition keep the order of the input, even with retries.
 type reportCmd struct {
 	Input       string        `arg:"" optional:"" default:"-" help:"File of lines {\"partition\",\"data\",\"ts\"?,\"id\"?,\"offset_ms\"?}; - is stdin."`
-	Server      string        `name:"server" default:"http://127.0.0.1:8080" help:"Data port of the service."`
-	Namespace   string        `name:"namespace" default:"default" help:"Namespace to report to."`
-	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace; in SPILLWAY_TOKEN the list of processes does not show it."`
-	Rate        float64       `name:"rate" xor:"pace" placeholder:"N" help:"Entries a second; without it as fast as the service takes them."`
-	ReplaySpeed float64       `name:"replay-speed" xor:"pace" placeholder:"X" help:"Send each entry offset_ms/X after the start, stamped on arrival: 1 is real time, 60 a minute in a second."`
-	Timeout     time.Duration `name:"timeout" default:"30s" help:"Give up when a batch is not taken after this long, retries included."`
-	SkipBad     bool          `name:"skip-bad" help:"Succeed although some lines are unusable; they are counted all the same."`
-	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Form of the summary: text or json."`
+	Server      string        `name:"server" default:"http://127.0.0.1:8080" help:"URL of the service's data port."`
+	Namespace   string        `name:"namespace" default:"default" help:"Namespace to send to."`
+	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace. The environment variable SPILLWAY_TOKEN hides it from the process list."`
+	Rate        float64       `name:"rate" xor:"pace" placeholder:"N" help:"Entries per second. Without it, as fast as the service accepts them."`
+	ReplaySpeed float64       `name:"replay-speed" xor:"pace" placeholder:"X" help:"Send each entry offset_ms/X after the start, with the time of arrival: 1 is real time, 60 plays a minute in a second."`
+	Timeout     time.Duration `name:"timeout" default:"30s" help:"Timeout of a batch, retries included."`
+	SkipBad     bool          `name:"skip-bad" help:"Exit with 0 although some lines are invalid. They are counted."`
+	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Format of the summary: text or json."`
 }
 
-// Bounds of a request, well inside the service's defaults.
+// Bounds of a request, below the service's default limits.
 const (
 	batchEntries = 500
 	batchBytes   = 512 << 10
 	maxLine      = batchBytes
-	// paceSlot is the grain of --rate and --replay-speed: what is due within
-	// one slot travels together, at its end.
+	// paceSlot is the resolution of --rate and --replay-speed: entries that are
+	// due within one slot are sent together, at its end.
 	paceSlot = 50 * time.Millisecond
-	// maxComplaints is how many bad lines are described; the rest is counted.
-	maxComplaints = 20
+	// maxLineErrors is how many bad lines are described; the others are counted.
+	maxLineErrors = 20
 )
 
-// summary is the outcome. Read = Accepted + Rejected + BadLines.
+// summary is the result. Read = Accepted + Rejected + BadLines.
 type summary struct {
-	Read     int            `json:"read"`      // lines, but for blank ones
-	Accepted int            `json:"accepted"`  // entries the store has taken
-	Evicted  int            `json:"evicted"`   // older entries that partitions lost to them
-	Rejected int            `json:"rejected"`  // entries refused, not sent, or not known to be taken
-	Retried  int            `json:"retried"`   // requests sent again
+	Read     int            `json:"read"`      // lines that are not blank
+	Accepted int            `json:"accepted"`  // entries that the store has
+	Evicted  int            `json:"evicted"`   // older entries that these evicted
+	Rejected int            `json:"rejected"`  // entries rejected, not sent, or with an unknown outcome
+	Retried  int            `json:"retried"`   // repeated requests
 	BadLines int            `json:"bad_lines"` // lines that were not sent
 	Seconds  float64        `json:"seconds"`
-	Reasons  map[string]int `json:"reasons,omitempty"` // of the rejected: the service's reasons and codes, or not_confirmed
+	Reasons  map[string]int `json:"reasons,omitempty"` // why entries were rejected: the service's reasons and codes, or not_confirmed
 }
 
 func (c *reportCmd) validate() error {
@@ -62,26 +62,27 @@ func (c *reportCmd) validate() error {
 		return errors.New("server: not a URL: write one such as http://127.0.0.1:8080")
 	case !partition.ValidNamespace(c.Namespace):
 		return fmt.Errorf("namespace: %q is not a name", c.Namespace)
-	case !paceable(c.Rate):
+	case !validPace(c.Rate):
 		return &partition.FieldError{Field: "rate", Value: c.Rate, Want: wantPace}
-	case !paceable(c.ReplaySpeed):
+	case !validPace(c.ReplaySpeed):
 		return &partition.FieldError{Field: "replay_speed", Value: c.ReplaySpeed, Want: wantPace}
-	case !patient(c.Timeout):
-		return &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantPatience}
+	case !validTimeout(c.Timeout):
+		return &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantTimeout}
 	}
 	return nil
 }
 
 const (
-	wantPace     = "0.001 to 1000000000, or to leave it out"
-	wantPatience = "10ms to 1h"
+	wantPace    = "0.001 to 1000000000, or no value"
+	wantTimeout = "10ms to 1h"
 )
 
-// paceable: with less, the time when an entry is due overflows. 0 is none.
-func paceable(x float64) bool { return x == 0 || x >= 0.001 && x <= 1e9 }
+// validPace: with less than 0.001, the time when an entry is due overflows. 0 is
+// no limit.
+func validPace(x float64) bool { return x == 0 || x >= 0.001 && x <= 1e9 }
 
-// patient: with less, no request can be answered in time.
-func patient(timeout time.Duration) bool {
+// validTimeout: with less than 10ms, no request is answered in time.
+func validTimeout(timeout time.Duration) bool {
 	return timeout >= 10*time.Millisecond && timeout <= time.Hour
 }
 
@@ -106,12 +107,12 @@ func (c *reportCmd) Run(ctx context.Context, p process) error {
 		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Token, c.Timeout),
 	}
 	err := r.run(ctx, input)
-	r.close()
+	r.finish()
 	if printErr := r.sum.print(p.stdout, c.Output); err == nil {
 		err = printErr
 	}
 	if err == nil {
-		err = r.sum.verdict(c.SkipBad)
+		err = r.sum.err(c.SkipBad)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -121,7 +122,7 @@ func (c *reportCmd) Run(ctx context.Context, p process) error {
 
 var errInterrupted = errors.New("interrupted before the end of the input")
 
-// reporter is one run of the command.
+// reporter is the state of one run of the command.
 type reporter struct {
 	cmd    *reportCmd
 	stderr io.Writer
@@ -133,8 +134,8 @@ type reporter struct {
 	sum    summary
 }
 
-// run reads, paces and sends until the input or ctx ends, or a request is
-// refused for good.
+// run reads, paces and sends until the input or ctx ends, or a request fails for
+// good.
 func (r *reporter) run(ctx context.Context, input io.Reader) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -151,25 +152,25 @@ func (r *reporter) run(ctx context.Context, input io.Reader) error {
 		case <-ctx.Done():
 		case l, ok = <-lines:
 		}
-		// Also when both are ready: who interrupts wants no more sent.
+		// Also when both are ready: after an interrupt nothing more is sent.
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
 		if !ok {
 			return errors.Join(r.flush(ctx), readErr)
 		}
-		if err := r.take(ctx, l); err != nil {
+		if err := r.add(ctx, l); err != nil {
 			return err
 		}
 	}
 }
 
-// take adds one line to the batch, and sends the batch when that is due.
-func (r *reporter) take(ctx context.Context, l line) error {
+// add adds one line to the batch, and sends the batch when it is full or due.
+func (r *reporter) add(ctx context.Context, l line) error {
 	r.sum.Read++
 	it, err := l.item(r.cmd.ReplaySpeed > 0)
 	if err != nil {
-		r.complain(l.number, err)
+		r.badLine(l.number, err)
 	} else {
 		wait := time.Until(r.due(it))
 		if wait > 0 || len(r.batch) == batchEntries || r.bytes+len(it.encoded) > batchBytes {
@@ -183,13 +184,13 @@ func (r *reporter) take(ctx context.Context, l line) error {
 		r.batch = append(r.batch, it.encoded)
 		r.bytes += len(it.encoded)
 	}
-	if !l.more { // a slow writer must not hold entries back
+	if !l.more { // a slow writer must not delay entries
 		return r.flush(ctx)
 	}
 	return nil
 }
 
-// due is when an entry may leave.
+// due is when an entry is sent.
 func (r *reporter) due(it item) time.Time {
 	var after time.Duration
 	switch before := r.sum.Read - r.sum.BadLines - 1; {
@@ -203,15 +204,15 @@ func (r *reporter) due(it item) time.Time {
 	return r.start.Add((after + paceSlot - 1) / paceSlot * paceSlot)
 }
 
-// flush sends the batch, which is empty afterwards whatever happened to it.
+// flush sends the batch, which is empty afterwards whatever the result.
 func (r *reporter) flush(ctx context.Context) error {
 	if len(r.batch) == 0 {
 		return nil
 	}
-	o, err := r.sender.send(ctx, r.batch)
-	r.sum.Accepted += o.accepted
-	r.sum.Evicted += o.evicted
-	for reason, n := range o.rejected {
+	result, err := r.sender.send(ctx, r.batch)
+	r.sum.Accepted += result.accepted
+	r.sum.Evicted += result.evicted
+	for reason, n := range result.rejected {
 		r.sum.Reasons[reason] += n
 	}
 	r.batch, r.bytes = r.batch[:0], 0
@@ -222,9 +223,9 @@ func (r *reporter) flush(ctx context.Context) error {
 	return err
 }
 
-// close completes the summary: what has neither been accepted nor refused by
-// name was not sent, or its answer never came.
-func (r *reporter) close() {
+// finish completes the summary. Entries that were neither accepted nor rejected
+// with a reason were not sent or not answered.
+func (r *reporter) finish() {
 	if !r.shown.IsZero() {
 		fmt.Fprintln(r.stderr) // below the progress line
 	}
@@ -232,22 +233,22 @@ func (r *reporter) close() {
 	s.Seconds = time.Since(r.start).Seconds()
 	s.Retried = r.sender.retried
 	s.Rejected = s.Read - s.BadLines - s.Accepted
-	open := s.Rejected
+	unanswered := s.Rejected
 	for _, n := range s.Reasons {
-		open -= n
+		unanswered -= n
 	}
-	if open > 0 {
-		s.Reasons["not_confirmed"] = open
+	if unanswered > 0 {
+		s.Reasons["not_confirmed"] = unanswered
 	}
 }
 
-func (r *reporter) complain(number int, err error) {
+func (r *reporter) badLine(number int, err error) {
 	r.sum.BadLines++
 	switch {
-	case r.sum.BadLines <= maxComplaints:
+	case r.sum.BadLines <= maxLineErrors:
 		fmt.Fprintf(r.stderr, "line %d: %v\n", number, err)
-	case r.sum.BadLines == maxComplaints+1:
-		fmt.Fprintln(r.stderr, "further bad lines are only counted")
+	case r.sum.BadLines == maxLineErrors+1:
+		fmt.Fprintln(r.stderr, "further bad lines are counted only")
 	}
 }
 
@@ -272,8 +273,8 @@ func (s summary) reasons() string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-// verdict is nil when everything read was accepted.
-func (s summary) verdict(skipBad bool) error {
+// err is nil if everything read was accepted.
+func (s summary) err(skipBad bool) error {
 	if s.Rejected > 0 || s.BadLines > 0 && !skipBad {
 		return fmt.Errorf("not everything was accepted: %d rejected%s, %d bad lines", s.Rejected, s.reasons(), s.BadLines)
 	}

@@ -205,7 +205,7 @@ func TestReportDescribesNoMoreBadLinesThanAPersonReads(t *testing.T) {
 	t.Parallel()
 	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
 	sum, stderr, _ := reportTo(t, s, strings.Repeat("nonsense\n", 500))
-	if got := strings.Count(stderr, "not a JSON object"); got != maxComplaints || sum.BadLines != 500 {
+	if got := strings.Count(stderr, "not a JSON object"); got != maxLineErrors || sum.BadLines != 500 {
 		t.Errorf("%d described of %d", got, sum.BadLines)
 	}
 }
@@ -239,7 +239,7 @@ func runReporter(ctx context.Context, s *service, cmd reportCmd, input io.Reader
 		sender: newSender(s, "http://service", "default", cmd.Token, cmd.Timeout),
 	}
 	err := r.run(ctx, input)
-	r.close()
+	r.finish()
 	return r.sum, err
 }
 

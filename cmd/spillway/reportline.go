@@ -15,18 +15,18 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// line is one line of the input that is not blank.
+// line is a line of the input that is not blank.
 type line struct {
 	number  int    // from 1
 	text    []byte // without the newline; nil when too long
 	tooLong bool
-	more    bool // another line is at hand, without waiting for the writer
+	more    bool // another line is buffered already
 }
 
-// readLines sends the lines of r until its end or ctx's. A read that blocks
-// ends with r, not with ctx: nothing can interrupt a read from a terminal.
+// readLines sends the lines of r until r or ctx ends. A read that blocks does not
+// end with ctx: nothing can interrupt a read from a terminal.
 func readLines(ctx context.Context, r io.Reader, to chan<- line) error {
-	// A full buffer is what makes a line too long, so memory is bounded.
+	// A line is too long if it does not fit into the buffer, so memory is bounded.
 	b := bufio.NewReaderSize(r, maxLine)
 	for number := 1; ; number++ {
 		text, err := b.ReadSlice('\n')
@@ -57,15 +57,15 @@ func readLines(ctx context.Context, r io.Reader, to chan<- line) error {
 	}
 }
 
-// item is one entry, ready to be a line of a request.
+// item is an entry, encoded as a line of a request.
 type item struct {
 	encoded []byte
 	offset  time.Duration // since the first event; replays only
 }
 
-// item checks a line and turns it into the form of the mixed route. Keys it
-// does not know are ignored, so what a file: sink wrote can be sent again. In
-// a replay the times are those of another day: ts is left out.
+// item validates a line and encodes it for the mixed route. Unknown keys are
+// ignored, so that the output of a file: sink can be sent again. A replay leaves
+// out ts, because the times are those of another day.
 func (l line) item(replay bool) (item, error) {
 	if l.tooLong {
 		return item{}, fmt.Errorf("longer than %d bytes", maxLine)
@@ -82,7 +82,7 @@ func (l line) item(replay bool) (item, error) {
 	name, id, ts, offset := fields["partition"], fields["id"], fields["ts"], fields["offset_ms"]
 	switch {
 	case name.Type != gjson.String || !partition.ValidPartition(name.String()):
-		return item{}, errors.New("partition is missing or not a name: want up to 128 letters, digits, dots, dashes and underscores")
+		return item{}, errors.New("partition is missing or not a name: want 1 to 128 letters, digits, dots, dashes and underscores")
 	case !fields["data"].Exists():
 		return item{}, errors.New("data is missing")
 	case id.Exists() && (id.Type != gjson.String || !partition.ValidID(id.String())):
@@ -90,7 +90,7 @@ func (l line) item(replay bool) (item, error) {
 	case ts.Exists() && !isInteger(ts):
 		return item{}, errors.New("ts is not a whole number of milliseconds since 1970")
 	case replay && !isInteger(offset):
-		return item{}, errors.New("offset_ms is missing or not a whole number, and --replay-speed goes by it")
+		return item{}, errors.New("offset_ms is missing or not a whole number, and --replay-speed needs it")
 	}
 	encoded := append(make([]byte, 0, len(l.text)), `{"partition":"`...)
 	encoded = append(append(encoded, name.String()...), '"')

@@ -18,21 +18,21 @@ import (
 )
 
 // sender posts batches to the mixed route of one namespace, one at a time. It
-// repeats what was not answered: the same bytes under the same key, so that a
-// request whose answer was lost is not stored twice.
+// repeats a request without an answer with the same bytes and the same idempotency
+// key, so that its entries are not stored twice.
 type sender struct {
 	client  *http.Client
 	url     string
 	token   string        // empty sends none
 	timeout time.Duration // for a batch, retries included
-	retried int           // requests sent again
+	retried int           // repeated requests
 }
 
 const (
-	attemptTimeout = 15 * time.Second // above the service's own limits
-	backoffFirst   = 100 * time.Millisecond
-	backoffMost    = 5 * time.Second
-	maxAnswer      = 1 << 20 // bytes; 500 verdicts are far less
+	attemptTimeout = 15 * time.Second // longer than the service's own timeouts
+	backoffBase    = 100 * time.Millisecond
+	backoffMax     = 5 * time.Second
+	maxAnswer      = 1 << 20 // bytes; 500 results are far less
 )
 
 func newSender(transport http.RoundTripper, server, namespace, token string, timeout time.Duration) *sender {
@@ -48,14 +48,14 @@ func newSender(transport http.RoundTripper, server, namespace, token string, tim
 	}
 }
 
-// outcome is what became of the entries of a send. Those it does not count are
-// not known to be stored.
-type outcome struct {
+// sendResult counts the entries of a send. Those it does not count have an unknown
+// outcome.
+type sendResult struct {
 	accepted, evicted int
 	rejected          map[string]int // by reason
 }
 
-// answer is the form of a 200 of the mixed route, and of a failure.
+// answer is the body of a 200 of the mixed route, or of an error.
 type answer struct {
 	Accepted int `json:"accepted"`
 	Evicted  int `json:"evicted"`
@@ -68,43 +68,43 @@ type answer struct {
 	Message string    `json:"message"`
 }
 
-// send posts items until each is accepted or dropped. An error means that some
-// were neither, because of the timeout, ctx or a refusal of the whole request.
-func (s *sender) send(ctx context.Context, items [][]byte) (o outcome, err error) {
-	o.rejected = map[string]int{}
+// send posts items until each is accepted or dropped. An error means that some were
+// neither, because of the timeout, ctx or an error for the whole request.
+func (s *sender) send(ctx context.Context, items [][]byte) (total sendResult, err error) {
+	total.rejected = map[string]int{}
 	deadline := time.Now().Add(s.timeout)
 	for attempt := 0; ; attempt++ {
-		a, err := s.settle(ctx, items, deadline)
-		var refused *refusal
-		if errors.As(err, &refused) && refused.code != "" {
-			o.rejected[string(refused.code)] += len(items)
+		a, err := s.request(ctx, items, deadline)
+		var failed *answerError
+		if errors.As(err, &failed) && failed.code != "" {
+			total.rejected[string(failed.code)] += len(items)
 		}
 		if err != nil {
-			return o, err
+			return total, err
 		}
-		o.accepted += a.Accepted
-		o.evicted += a.Evicted
+		total.accepted += a.Accepted
+		total.evicted += a.Evicted
 		var again [][]byte
 		for _, r := range a.Results {
 			switch r.Disposition {
 			case wire.Drop:
-				o.rejected[string(r.Reason)]++
-			case wire.Retry: // not stored, so a request of its own is safe
+				total.rejected[string(r.Reason)]++
+			case wire.Retry: // not stored, so a new request is safe
 				again = append(again, items[r.Index])
 			}
 		}
 		if len(again) == 0 {
-			return o, nil
+			return total, nil
 		}
 		items = again
 		if err := s.backoff(ctx, attempt, 0, deadline); err != nil {
-			return o, fmt.Errorf("the service put off %d entries: %w", len(items), err)
+			return total, fmt.Errorf("the service asked to retry %d entries: %w", len(items), err)
 		}
 	}
 }
 
-// settle repeats one request until it is answered for good.
-func (s *sender) settle(ctx context.Context, items [][]byte, deadline time.Time) (answer, error) {
+// request repeats one request until its answer is final.
+func (s *sender) request(ctx context.Context, items [][]byte, deadline time.Time) (answer, error) {
 	body, key := bytes.Join(items, nil), rand.Text()
 	var cause error
 	for attempt := 0; ; attempt++ {
@@ -113,14 +113,14 @@ func (s *sender) settle(ctx context.Context, items [][]byte, deadline time.Time)
 			return a, nil
 		}
 		if cause == nil || !errors.Is(err, context.DeadlineExceeded) {
-			cause = err // that time ran out says less than what used it up
+			cause = err // an earlier error says more than a timeout
 		}
 		var after time.Duration
-		if refused := new(refusal); errors.As(err, &refused) {
-			if !refused.retry {
+		if failed := new(answerError); errors.As(err, &failed) {
+			if !failed.retry {
 				return a, err
 			}
-			after = refused.after
+			after = failed.after
 		}
 		if waitErr := s.backoff(ctx, attempt, after, deadline); waitErr != nil {
 			return a, fmt.Errorf("%w: %w", waitErr, cause)
@@ -128,10 +128,10 @@ func (s *sender) settle(ctx context.Context, items [][]byte, deadline time.Time)
 	}
 }
 
-// backoff waits before a repeat: full jitter, and never less than the service
-// asked for. It refuses when the wait would pass the deadline.
+// backoff waits before a retry: full jitter, but at least what the service asked
+// for. It returns an error if the wait would pass the deadline.
 func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, deadline time.Time) error {
-	wait := max(after, mathrand.N(min(backoffFirst<<min(attempt, 10), backoffMost)))
+	wait := max(after, mathrand.N(min(backoffBase<<min(attempt, 10), backoffMax)))
 	if time.Until(deadline) <= wait {
 		return fmt.Errorf("gave up after %v", s.timeout)
 	}
@@ -142,21 +142,21 @@ func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, 
 	return nil
 }
 
-// refusal is an answer that settles nothing.
-type refusal struct {
+// answerError is an answer that is an error or not usable.
+type answerError struct {
 	status  int
 	code    wire.Code
 	message string
-	retry   bool          // the same request may fare better
+	retry   bool          // the same request may succeed later
 	after   time.Duration // no sooner than this
 }
 
-func (r *refusal) Error() string {
-	return fmt.Sprintf("the service answers %d %s: %s", r.status, r.code, r.message)
+func (r *answerError) Error() string {
+	return fmt.Sprintf("the service answered %d %s: %s", r.status, r.code, r.message)
 }
 
-// post sends one request once. An interrupt lets it finish: its answer tells
-// what was stored.
+// post sends one request once. It finishes after an interrupt, because its answer
+// says what was stored.
 func (s *sender) post(ctx context.Context, body []byte, key string, items int, deadline time.Time) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(attemptTimeout, time.Until(deadline)))
 	defer cancel()
@@ -181,36 +181,36 @@ func (s *sender) post(ctx context.Context, body []byte, key string, items int, d
 	err = json.Unmarshal(raw, &a)
 	if status := res.StatusCode; status != http.StatusOK {
 		retry := status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
-		return a, &refusal{status, a.Code, a.Message, retry, retryAfter(res.Header)}
+		return a, &answerError{status, a.Code, a.Message, retry, retryAfter(res.Header)}
 	}
 	if err != nil {
-		return a, &refusal{status: res.StatusCode, message: "not in Spillway's form; is that its data port?"}
+		return a, &answerError{status: res.StatusCode, message: "not an answer of Spillway; is the URL that of its data port?"}
 	}
 	return a, a.check(items)
 }
 
-// check holds an answer against the number of items it is about.
+// check compares an answer with the number of items in the request.
 func (a *answer) check(items int) error {
 	exceptions := 0
 	for _, r := range a.Results {
 		if r.Index < 0 || r.Index >= items {
-			return &refusal{status: http.StatusOK, message: fmt.Sprintf("it speaks of item %d of %d", r.Index, items)}
+			return &answerError{status: http.StatusOK, message: fmt.Sprintf("the answer names item %d of %d", r.Index, items)}
 		}
 		if r.Disposition == wire.Retry && r.Reason == wire.ReasonUnknown {
-			// May be stored: only the same request under the same key is safe.
-			return &refusal{status: http.StatusOK, code: wire.Code(r.Reason), message: "some entries may be stored, and may not", retry: true}
+			// The entry may be stored: only the same request with the same key is safe.
+			return &answerError{status: http.StatusOK, code: wire.Code(r.Reason), message: "unknown outcome: some entries may be stored", retry: true}
 		}
 		if r.Disposition == wire.Drop || r.Disposition == wire.Retry {
 			exceptions++
 		}
 	}
 	if a.Accepted != items-exceptions {
-		return &refusal{status: http.StatusOK, message: fmt.Sprintf("%d accepted and %d exceptions are not %d", a.Accepted, exceptions, items)}
+		return &answerError{status: http.StatusOK, message: fmt.Sprintf("%d accepted and %d exceptions are not %d", a.Accepted, exceptions, items)}
 	}
 	return nil
 }
 
-// retryAfter reads the header in both its forms; 0 without one.
+// retryAfter parses the header in both its forms; 0 without one.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil {
@@ -222,7 +222,7 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// sleep waits and reports whether it did so to the end.
+// sleep waits for d and reports whether ctx did not end before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// serveCmd runs the service until it is told to stop.
+// serveCmd runs the service until a signal stops it.
 type serveCmd struct {
 	Config Config `embed:""`
 }
@@ -26,7 +26,7 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	if err != nil {
 		return usageError{err}
 	}
-	defer surviveSignals(log)()
+	defer ignoreSignals(log)()
 	if err := app.Start(ctx); err != nil {
 		return err
 	}
@@ -36,13 +36,12 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	return errors.Join(failed, app.Stop(stopping))
 }
 
-// surviveSignals keeps two signals from ending a service that others depend on:
-// SIGPIPE, so that a write to stdout or stderr whose reader is gone returns an
-// error (a sink that fails, a log line that is lost), and SIGHUP, which many
-// daemons take as the order to reload. Commands that end by themselves keep the
-// default, as in `spillway config print | head -1`. The function that it returns
-// ends the logging of SIGHUP; both stay without effect.
-func surviveSignals(log *zap.Logger) (end func()) {
+// ignoreSignals keeps two signals from ending the service. Without SIGPIPE, a
+// write to stdout or stderr whose reader is gone returns an error: a sink that
+// fails, or a log line that is lost. SIGHUP makes many daemons reload, so it is
+// logged. Other commands keep the default, as in `spillway config print | head -1`.
+// The returned function stops the logging; both signals stay ignored.
+func ignoreSignals(log *zap.Logger) (end func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -51,7 +50,7 @@ func surviveSignals(log *zap.Logger) (end func()) {
 		for {
 			select {
 			case <-hangups:
-				log.Warn("SIGHUP ignored: the configuration is read at the start only; restart to change it")
+				log.Warn("SIGHUP ignored: the configuration is read at startup only; restart to apply changes")
 			case <-ended:
 				return
 			}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A setting is one field of a command's struct that has a flag. The same name
-// makes its key in the file and its environment variable.
+// A setting is a field of a command's struct that has a flag. Its key in the file
+// and its environment variable derive from the flag's name.
 type setting struct {
 	flag  string // as in max-age
 	value any    // pointer to the field
@@ -24,11 +24,11 @@ func (s setting) env() string { return envPrefix + strings.ToUpper(s.key()) }
 
 const envPrefix = "SPILLWAY_"
 
-// text is the value as the file and the environment spell it.
+// text is the value in the form of the file and the environment.
 func (s setting) text() string {
 	text := fmt.Sprint(reflect.ValueOf(s.value).Elem().Interface())
 	if _, ok := s.value.(*time.Duration); ok {
-		// 3m0s and 1h0m0s are 3m and 1h to everybody but Go.
+		// Go prints 3m0s and 1h0m0s; the documentation says 3m and 1h.
 		if short, cut := strings.CutSuffix(text, "m0s"); cut {
 			text = short + "m"
 		}
@@ -42,8 +42,8 @@ func (s setting) text() string {
 // keyOf turns a flag's name into its key in the file.
 func keyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// settingsOf lists the settings of a struct, given by pointer, in its order:
-// those of a command, or of all commands below cli.
+// settingsOf lists the settings of the struct that config points to, in the order
+// of its fields, including those of embedded structs and of subcommands.
 func settingsOf(config any) []setting {
 	var list []setting
 	v := reflect.ValueOf(config).Elem()
@@ -108,9 +108,9 @@ func (s setting) set(text string) error {
 	return nil
 }
 
-// fromEnv fills the settings that the command line leaves open from the
-// environment and returns where each value was found, by key. An empty
-// variable counts as none: that is what `X: ${X:-}` in a compose file means.
+// fromEnv sets the settings that have no flag on the command line from the
+// environment. It returns where each value comes from, by key. An empty variable
+// counts as unset, as `X: ${X:-}` in a compose file means it.
 func fromEnv(list []setting, p process) (origins map[string]string, err error) {
 	if err := unknownVariables(p.environ); err != nil {
 		return nil, usageError{err}
@@ -133,14 +133,14 @@ func fromEnv(list []setting, p process) (origins map[string]string, err error) {
 	return origins, nil
 }
 
-// serviceVariable is what Kubernetes puts into the environment of every pod for
-// a Service called spillway or spillway-something; the value of PORT alone is a
-// URL, which tells it from a setting that somebody made up.
+// serviceVariable matches the variables that Kubernetes sets in every pod for a
+// Service called spillway or spillway-something. The value of PORT must be a URL, so
+// that an unknown setting SPILLWAY_X_PORT is still an error.
 var serviceVariable = regexp.MustCompile(`^SPILLWAY(_[A-Z0-9_]+)?_(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|PORT=(tcp|udp|sctp)://|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=)`)
 
-// unknownVariables refuses variables of ours that are no command's, as the file
-// refuses unknown keys: a setting that is misspelt must not look as if it were
-// in effect. Those of other commands may be there, and empty ones count as none.
+// unknownVariables returns an error for each SPILLWAY_ variable that is a setting
+// of no command, so that a misspelt one is noticed. Variables of other commands are
+// allowed, and empty ones count as unset.
 func unknownVariables(environ []string) error {
 	known := settingsOf(&cli{})
 	var errs []error

@@ -44,12 +44,12 @@ func sinkRegistry() sink.Registry {
 	return registry
 }
 
-// newSinks makes the sink of each namespace. A namespace has its own even
-// where two share a target, so one's trouble is not the other's.
-func newSinks(cfg *Config, known sink.Registry) (map[string]sink.Sink, error) {
+// newSinks makes a sink for each namespace. Two namespaces with the same target have
+// a sink each, so that errors of one do not delay the other.
+func newSinks(cfg *Config, registry sink.Registry) (map[string]sink.Sink, error) {
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
-		s, err := known.New(cfg.Namespaces[name].Sink)
+		s, err := registry.New(cfg.Namespaces[name].Sink)
 		if err != nil {
 			return nil, cfg.fieldError("namespaces."+name+".sink", fmt.Errorf("namespace %s: %w", name, err))
 		}
@@ -58,9 +58,9 @@ func newSinks(cfg *Config, known sink.Registry) (map[string]sink.Sink, error) {
 	return sinks, nil
 }
 
-// redactStore returns a store's URL fit for logs: without user, password and
-// options. Those of Sentinel and Cluster name several hosts, which net/url
-// refuses, so it goes by the text and shows less where that is ambiguous.
+// redactStore returns a store's URL for logs: without user, password and options.
+// net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
+// splits the text, and shows less where the split is ambiguous.
 func redactStore(raw string) string {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {

@@ -8,18 +8,18 @@ import (
 	"fmt"
 )
 
-// tokenCmd makes a token. It is shown once and kept nowhere; the service is
-// given its hash.
+// tokenCmd creates a token and prints it with its hash. The token is not stored;
+// the service is configured with the hash.
 type tokenCmd struct {
-	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"Form: text or json."`
+	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
 }
 
-// tokenPrefix lets people and scanners tell what a leaked string is.
+// tokenPrefix lets people and secret scanners recognize a leaked token.
 const tokenPrefix = "sw_"
 
 func (c *tokenCmd) Run(p process) error {
 	var random [32]byte
-	_, _ = rand.Read(random[:]) // it never fails: without randomness the process ends
+	_, _ = rand.Read(random[:]) // it never fails: the runtime ends the process instead
 	token := tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	hash := formatHash(sha256.Sum256([]byte(token)))
 	if c.Output == "json" {
@@ -27,7 +27,7 @@ func (c *tokenCmd) Run(p process) error {
 	}
 	_, err := fmt.Fprintf(p.stdout, "token  %s\nhash   %s\n", token, hash)
 	if err == nil {
-		_, err = fmt.Fprintln(p.stderr, "The token is for the client (Authorization: Bearer) and is not shown again; the hash is for the file.")
+		_, err = fmt.Fprintln(p.stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the configuration file.")
 	}
 	return err
 }

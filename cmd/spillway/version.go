@@ -8,14 +8,14 @@ import (
 )
 
 type versionCmd struct {
-	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"text or json."`
+	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
 }
 
-// build is what the binary knows of its making.
+// build describes how the binary was built.
 type build struct {
 	Version  string `json:"version"`  // module version; "(devel)" when built from a working tree
 	Revision string `json:"revision"` // commit, empty outside a checkout
-	Modified bool   `json:"modified"` // the tree had uncommitted changes
+	Modified bool   `json:"modified"` // the working tree had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

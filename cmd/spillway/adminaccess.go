@@ -14,10 +14,10 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// guardHost keeps web pages out of the admin port. A page whose own name was
-// re-pointed at us ("DNS rebinding") is same-origin to its browser; only the
-// Host header gives it away.
-func guardHost(listen string, next http.Handler) http.Handler {
+// checkHost rejects requests of web pages. A browser treats a page whose name
+// resolves to this port ("DNS rebinding") as same-origin; only its Host header
+// shows the other name.
+func checkHost(listen string, next http.Handler) http.Handler {
 	own, _, _ := net.SplitHostPort(listen)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -25,22 +25,22 @@ func guardHost(listen string, next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		if !hostAllowed(r.Host, r.URL.Path, own) {
-			writeError(w, http.StatusForbidden, codeBadHost, "this port answers to its own address only, not to the name in the Host header")
+			writeError(w, http.StatusForbidden, codeBadHost, "this port answers requests to its own address only; the Host header has another name")
 			return
 		}
 		if r.ContentLength != 0 {
-			// Nothing here takes a body, and net/http keeps to itself that one
-			// came with two lengths: what follows it is not to be trusted.
+			// No route takes a body. net/http hides that a body came with two
+			// lengths, so the bytes after it may not be a request.
 			h.Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// hostAllowed accepts loopback names and the listener's own. A listener beyond
-// loopback is also reached by addresses we cannot list: any literal address is
-// fine, for rebinding takes a name, and what probes and Prometheus ask for, by
-// names of services, tells a page nothing of entries or partitions.
+// hostAllowed accepts loopback names and the listener's own name. A listener on
+// another address has names and addresses that we cannot list. It accepts every IP
+// address, because DNS rebinding needs a name, and every name for the routes of
+// probes and Prometheus, whose answers hold nothing of entries or partitions.
 func hostAllowed(header, path, own string) bool {
 	host := header
 	if h, _, err := net.SplitHostPort(header); err == nil {
@@ -57,21 +57,22 @@ func hostAllowed(header, path, own string) bool {
 	return err == nil || path == "/livez" || path == "/readyz" || path == "/metrics"
 }
 
-// guardToken asks everybody but probes for the admin token: as a bearer token,
-// or as the password of any user, which browsers know how to ask for.
-func guardToken(login *[sha256.Size]byte, reg prometheus.Registerer, next http.Handler) http.Handler {
-	if login == nil {
+// requireToken answers 401 to requests without the admin token, except to probes.
+// The token comes as a bearer token, or as the password of any user, which browsers
+// can ask for. A nil hash turns authentication off.
+func requireToken(tokenHash *[sha256.Size]byte, reg prometheus.Registerer, next http.Handler) http.Handler {
+	if tokenHash == nil {
 		return next
 	}
-	refused := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port without its token, or with another.",
+	unauthorized := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port that were answered 401, without the admin token or with a wrong one.",
 	})
-	reg.MustRegister(refused)
+	reg.MustRegister(unauthorized)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sum := sha256.Sum256([]byte(presented(r)))
+		sum := sha256.Sum256([]byte(bearerOrPassword(r)))
 		probe := r.URL.Path == "/livez" || r.URL.Path == "/readyz"
-		if subtle.ConstantTimeCompare(sum[:], login[:]) != 1 && !probe {
-			refused.Inc()
+		if subtle.ConstantTimeCompare(sum[:], tokenHash[:]) != 1 && !probe {
+			unauthorized.Inc()
 			w.Header().Add("WWW-Authenticate", "Bearer")
 			w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
 			writeError(w, http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user")
@@ -81,8 +82,9 @@ func guardToken(login *[sha256.Size]byte, reg prometheus.Registerer, next http.H
 	})
 }
 
-// presented is the token that a request comes with; empty without exactly one.
-func presented(r *http.Request) string {
+// bearerOrPassword is the token of a request; empty unless there is exactly one
+// Authorization header.
+func bearerOrPassword(r *http.Request) string {
 	if len(r.Header.Values("Authorization")) != 1 {
 		return ""
 	}
@@ -96,7 +98,7 @@ func presented(r *http.Request) string {
 	return strings.Trim(token, " ")
 }
 
-// onlyGet refuses other methods in our own form.
+// onlyGet answers 405 to methods other than GET and HEAD, as JSON.
 func onlyGet(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -108,9 +110,9 @@ func onlyGet(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// brief refuses profiles over more than a minute: pprof raises the server's own
-// time limit to whatever it is asked for.
-func brief(next http.HandlerFunc) http.HandlerFunc {
+// limitSeconds rejects profiles of more than 60 s: pprof raises the server's write
+// timeout to the requested time.
+func limitSeconds(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if text := r.URL.Query().Get("seconds"); text != "" {
 			if n, err := strconv.ParseFloat(text, 64); err != nil || !(n > 0 && n <= 60) {
