@@ -127,7 +127,7 @@ func TestAdminRoutes(t *testing.T) {
 	}
 }
 
-func TestAdminSaysWhatTheStoreDoesNotAnswer(t *testing.T) {
+func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
 	f, health, h := setupAdmin("127.0.0.1:8081")
 	f.audit = func() (int64, error) { return 0, partition.ErrUnavailable }
@@ -151,7 +151,7 @@ func TestAdminSaysWhatTheStoreDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestAdminAnswersToItsOwnNamesOnly(t *testing.T) {
+func TestAdminRejectsHostHeadersOfOtherNames(t *testing.T) {
 	t.Parallel()
 	const api = "/api/v1/namespaces"
 	tests := []struct {
@@ -189,7 +189,7 @@ func TestAdminAnswersToItsOwnNamesOnly(t *testing.T) {
 	}
 }
 
-func TestAdminRefusesWritesFromOtherOrigins(t *testing.T) {
+func TestAdminRejectsWritesFromOtherOrigins(t *testing.T) {
 	t.Parallel()
 	_, _, h := setupAdmin("127.0.0.1:8081")
 	for name, value := range map[string]string{"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"} {
@@ -203,7 +203,7 @@ func TestAdminRefusesWritesFromOtherOrigins(t *testing.T) {
 	}
 }
 
-func TestAdminTrustsNothingBehindABody(t *testing.T) {
+func TestAdminClosesTheConnectionAfterABody(t *testing.T) {
 	t.Parallel()
 	_, _, h := setupAdmin("127.0.0.1:8081")
 	for body, want := range map[string]string{"": "", "0\r\n\r\nGET /livez HTTP/1.1\r\n\r\n": "close"} {

@@ -20,7 +20,7 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-func TestTheAdminPortAsksForItsToken(t *testing.T) {
+func TestAdminPortRequiresItsToken(t *testing.T) {
 	t.Parallel()
 	a := newTestApp(t, "--admin-token="+hashText("secret"))
 	t.Cleanup(func() { a.stop(t) })
@@ -84,7 +84,7 @@ func guarded(t *testing.T) *testApp {
 		"namespaces: {default: {tokens: [\""+hashText("data secret")+"\"]}, open: {}}\n"))
 }
 
-func TestReportPresentsItsToken(t *testing.T) {
+func TestReportSendsItsToken(t *testing.T) {
 	t.Parallel()
 	a := guarded(t)
 	const line = `{"partition":"p","data":1}` + "\n"
@@ -112,7 +112,7 @@ func TestReportPresentsItsToken(t *testing.T) {
 	}
 }
 
-func TestBenchPresentsItsTokens(t *testing.T) {
+func TestBenchSendsItsTokens(t *testing.T) {
 	t.Parallel()
 	a := guarded(t)
 	bench := func(token, admin string) (string, int) {
@@ -131,7 +131,7 @@ func TestBenchPresentsItsTokens(t *testing.T) {
 	}
 }
 
-func TestNoTokenReachesLogsMetricsOrAnswers(t *testing.T) {
+func TestTokensAreNotInLogsMetricsOrAnswers(t *testing.T) {
 	t.Parallel()
 	a := guarded(t)
 	seen := ""

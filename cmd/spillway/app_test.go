@@ -145,7 +145,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // Not parallel: goleak would see the goroutines of others.
-func TestAppCarriesAnEventFromPostToSinkAndAccountsForIt(t *testing.T) {
+func TestAppDeliversAnEventFromPostToSinkAndCountsIt(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	a := newTestApp(t)
 	if err := a.Start(t.Context()); err != nil {
@@ -192,7 +192,7 @@ func TestAppCarriesAnEventFromPostToSinkAndAccountsForIt(t *testing.T) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-func TestAppStopsWithoutHavingStarted(t *testing.T) {
+func TestAppStopsBeforeStart(t *testing.T) {
 	t.Parallel()
 	a := newTestApp(t)
 	a.stop(t)
@@ -207,7 +207,7 @@ func canceled() context.Context {
 	return ctx
 }
 
-func TestAppSaysWhichPortIsTaken(t *testing.T) {
+func TestAppStartErrorNamesThePortInUse(t *testing.T) {
 	t.Parallel()
 	a := startApp(t)
 	for flag, address := range map[string]string{"--listen=": a.Listen, "--admin-listen=": a.AdminListen} {
@@ -221,7 +221,7 @@ func TestAppSaysWhichPortIsTaken(t *testing.T) {
 	}
 }
 
-func TestAppStaysUpWhileTheStoreIsDown(t *testing.T) {
+func TestAppRunsNotReadyWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
@@ -262,7 +262,7 @@ func TestAppStaysUpWhileTheStoreIsDown(t *testing.T) {
 	}
 }
 
-func TestAppRefusesAStoreThatDoesNotFit(t *testing.T) {
+func TestAppRejectsAnIncompatibleStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	first := startApp(t, "--redis="+server.URL())
@@ -278,7 +278,7 @@ func TestAppRefusesAStoreThatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestRolesShareTheWork(t *testing.T) {
+func TestIngestAndDrainRolesWorkTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	in := startApp(t, "--redis="+server.URL(), "--role=ingest")
@@ -326,7 +326,7 @@ func TestNamespacesHaveTheirOwnSinksAndLedgers(t *testing.T) {
 	}
 }
 
-func TestReportFillsTheLedgerOfAServiceExactly(t *testing.T) {
+func TestReportIsCountedExactlyInTheLedger(t *testing.T) {
 	t.Parallel()
 	a := startApp(t)
 	// A match: many partitions, bursts, entries of very different sizes.
@@ -364,7 +364,7 @@ func TestReportFillsTheLedgerOfAServiceExactly(t *testing.T) {
 	}
 }
 
-func TestReportSaysThatNobodyListens(t *testing.T) {
+func TestReportGivesUpWhenNothingListens(t *testing.T) {
 	t.Parallel()
 	_, stderr, code := runCommand(t, nil, manyLines(2), "report", "--server=http://"+redistest.FreeAddr(t), "--timeout=2s")
 	if code != exitFailure || !strings.Contains(stderr, "connection refused") || !strings.Contains(stderr, "gave up after 2s") {
@@ -372,7 +372,7 @@ func TestReportSaysThatNobodyListens(t *testing.T) {
 	}
 }
 
-func TestDemoFeedsDeliversAndSumsUp(t *testing.T) {
+func TestDemoDeliversItsEventsAndPrintsTheLedger(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, code := runCommand(t, nil, "", "demo", "--duration=1500ms")
 	if code != exitOK {
@@ -393,7 +393,7 @@ func TestDemoFeedsDeliversAndSumsUp(t *testing.T) {
 	}
 }
 
-func TestDemoTakesAFreePortWhereTheUsualOneIsTaken(t *testing.T) {
+func TestDemoUsesAFreePortWhenTheDefaultIsInUse(t *testing.T) {
 	t.Parallel()
 	a := startApp(t)
 	var says strings.Builder

@@ -37,7 +37,7 @@ func TestAssertionsCompareNumbersAndDurations(t *testing.T) {
 	}
 }
 
-func TestBenchLoadsAServiceOfItsOwn(t *testing.T) {
+func TestBenchStartsAServiceInItsProcess(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	for _, tt := range []struct {
@@ -73,7 +73,7 @@ func TestBenchLoadsAServiceOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestBenchFailsWhenAnAssertionDoes(t *testing.T) {
+func TestBenchFailsWhenAnAssertionFails(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := runCommand(t, nil, "", "bench", "ingest", "--rate=50", "--duration=100ms", "--assert=acked>1000,errors=0")
 	if code != exitFailure || !strings.Contains(stderr, "assert acked>1000: got 5") || !strings.Contains(out, "p99.9") {

@@ -130,7 +130,7 @@ func visitor(t *testing.T, trusted *authority, certPEM, keyPEM []byte) *http.Cli
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }
 
-func TestBothPortsSpeakTLSAndAskForCertificates(t *testing.T) {
+func TestBothPortsRequireTLSAndClientCertificates(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t), newAuthority(t)
 	k := newKeys(t, ca, ca)
@@ -227,7 +227,7 @@ func TestRotatedCertificatesAreUsedWithoutDroppingConnections(t *testing.T) {
 	}
 }
 
-func TestARemovedClientCALetsNobodyInAnyMore(t *testing.T) {
+func TestCertificatesOfARemovedClientCAAreRejected(t *testing.T) {
 	t.Parallel()
 	ca, next := newAuthority(t), newAuthority(t)
 	k := newKeys(t, ca, ca)
@@ -258,7 +258,7 @@ func TestARemovedClientCALetsNobodyInAnyMore(t *testing.T) {
 	})
 }
 
-func TestTLSSettingsThatDoNotFitAreMistakes(t *testing.T) {
+func TestTLSFilesThatDoNotMatchAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	k := newKeys(t, ca, ca)
@@ -284,7 +284,7 @@ func TestTLSSettingsThatDoNotFitAreMistakes(t *testing.T) {
 	}
 }
 
-func TestTheExpiryOfACertificateIsAMetric(t *testing.T) {
+func TestCertificateExpiryIsAMetric(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	k := newKeys(t, ca, ca)

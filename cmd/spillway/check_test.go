@@ -6,7 +6,7 @@ import (
 )
 
 // What `config check` passes starts: serve judges by the same functions.
-func TestConfigCheckRefusesWhatCannotWork(t *testing.T) {
+func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 	t.Parallel()
 	const huge, timeOuts = "9223372036854775807", "time-outs, pools and retries are Spillway's own"
 	for _, tt := range []struct {
@@ -82,7 +82,7 @@ func TestConfigCheckRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestTheTwoPortsAreNotTheSame(t *testing.T) {
+func TestDataAndAdminPortMustDiffer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		listen, adminListen string

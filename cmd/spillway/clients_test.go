@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheClientsRefuseWhatCannotWork(t *testing.T) {
+func TestReportAndBenchRejectUnusableSettings(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"report --rate=NaN":               "rate: NaN is not usable: want 0.001 to 1000000000",

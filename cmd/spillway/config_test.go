@@ -229,7 +229,7 @@ func TestFlagAndEnvironmentErrorsSayWhereTheValueIs(t *testing.T) {
 	}
 }
 
-func TestListenersBeyondLoopbackNeedAnInvitation(t *testing.T) {
+func TestOtherAddressesThanLoopbackNeedAuthentication(t *testing.T) {
 	t.Parallel()
 	for address, loopback := range map[string]bool{
 		"127.0.0.1:0": true, "127.9.9.9:80": true, "[::1]:80": true, "localhost:80": true, "[::ffff:127.0.0.1]:80": true,
@@ -250,7 +250,7 @@ func TestListenersBeyondLoopbackNeedAnInvitation(t *testing.T) {
 	}
 }
 
-func TestConfigPrintIsAFileThatMakesTheSameConfig(t *testing.T) {
+func TestConfigPrintOutputIsAnEqualConfiguration(t *testing.T) {
 	t.Parallel()
 	print := func(file string) string {
 		path := filepath.Join(t.TempDir(), "a.yaml")
@@ -284,7 +284,7 @@ func TestConfigPrintIsAFileThatMakesTheSameConfig(t *testing.T) {
 	}
 }
 
-func TestConfigPrintSaysWhereEachValueWasFound(t *testing.T) {
+func TestConfigPrintShowsTheSourceOfEachValue(t *testing.T) {
 	t.Parallel()
 	out, _, _ := runCommand(t, map[string]string{"SPILLWAY_LINGER": "2s"}, "", "config", "print", "--batch=5")
 	for _, want := range []string{"\nbatch: 5 # --batch\n", "\nlinger: 2s # SPILLWAY_LINGER\n", "\nshards: 1\n"} {

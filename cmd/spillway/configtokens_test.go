@@ -98,7 +98,7 @@ func TestTokenErrorsNameLineAndFieldButNeverTheToken(t *testing.T) {
 	}
 }
 
-func TestTokensOpenAListenerBeyondLoopback(t *testing.T) {
+func TestTokensAllowListeningOnOtherAddresses(t *testing.T) {
 	t.Parallel()
 	h := hashText("x")
 	tests := []struct {
@@ -129,7 +129,7 @@ func TestTokensOpenAListenerBeyondLoopback(t *testing.T) {
 	}
 }
 
-func TestConfigPrintShowsTokensAsTheFileSpellsThem(t *testing.T) {
+func TestConfigPrintShowsTokensInTheFormOfTheFile(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t, "spillway.yaml", fmt.Sprintf("admin_token: %s\nnamespaces:\n  kart:\n    tokens:\n      - {hash: %s, name: \"5\", rate: 60/min, new_partitions: 1/s}\n      - %s\n",
 		hashText("a"), hashText("b"), hashText("c")))
@@ -153,7 +153,7 @@ func TestConfigPrintShowsTokensAsTheFileSpellsThem(t *testing.T) {
 	}
 }
 
-func TestTokenPrintsATokenOnceAndItsHash(t *testing.T) {
+func TestTokenPrintsANewTokenAndItsHash(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 3 {

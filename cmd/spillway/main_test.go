@@ -81,7 +81,7 @@ func TestExampleConfigurationListsEverySink(t *testing.T) {
 	}
 }
 
-func TestExitCodesTellMistakesFromFailures(t *testing.T) {
+func TestExitCodesDistinguishUsageErrorsFromFailures(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		args []string
@@ -124,7 +124,7 @@ func TestExitCodesTellMistakesFromFailures(t *testing.T) {
 	}
 }
 
-func TestVersionForProgramsHasStableKeys(t *testing.T) {
+func TestVersionAsJSONHasStableKeys(t *testing.T) {
 	t.Parallel()
 	out, _, code := runCommand(t, nil, "", "version", "-o", "json")
 	var got map[string]any

@@ -12,7 +12,7 @@ import (
 // wantMemory is ingest's own worst case with the defaults.
 var wantMemory = ingest.DefaultConfig().MaxMemory()
 
-func TestTheEnvironmentHasTheLastWordOnCollections(t *testing.T) {
+func TestTuneGCKeepsSettingsOfTheEnvironment(t *testing.T) {
 	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() {
 		debug.SetGCPercent(percent)

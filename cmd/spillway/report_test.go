@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func TestLinesAreCheckedOneByOne(t *testing.T) {
+func TestEachLineIsValidatedAlone(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ line, want string }{
 		{`{"partition":"a","data":{"x":1}}`, `{"partition":"a","data":{"x":1}}`},
@@ -46,7 +46,7 @@ func TestLinesAreCheckedOneByOne(t *testing.T) {
 	}
 }
 
-func TestReplayedLinesLoseTheirTime(t *testing.T) {
+func TestReplayLeavesOutTheTime(t *testing.T) {
 	t.Parallel()
 	it, err := line{text: []byte(`{"partition":"a","data":1,"ts":1700000000000,"offset_ms":1500}`)}.item(true)
 	if err != nil || string(it.encoded) != `{"partition":"a","data":1}`+"\n" || it.offset != 1500*time.Millisecond {
@@ -201,7 +201,7 @@ func TestReportCountsBadLinesAndRejections(t *testing.T) {
 	}
 }
 
-func TestReportDescribesNoMoreBadLinesThanAPersonReads(t *testing.T) {
+func TestReportLimitsTheDescribedBadLines(t *testing.T) {
 	t.Parallel()
 	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
 	sum, stderr, _ := reportTo(t, s, strings.Repeat("nonsense\n", 500))
@@ -210,7 +210,7 @@ func TestReportDescribesNoMoreBadLinesThanAPersonReads(t *testing.T) {
 	}
 }
 
-func TestReportStopsAtARefusalThatNoRepeatWouldChange(t *testing.T) {
+func TestReportStopsAtAnErrorThatARetryCannotChange(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"404 no_such_namespace": `{"error":"no_such_namespace","message":"this server has no namespace of that name"}`,
@@ -276,7 +276,7 @@ func TestRetriesRepeatTheSameBytesUnderTheSameKey(t *testing.T) {
 	})
 }
 
-func TestEntriesPutOffAreSentAgainAsAnotherRequest(t *testing.T) {
+func TestEntriesToRetryAreSentInANewRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{answer: func(n int, r request) (int, string, string) {
@@ -327,7 +327,7 @@ func TestRetriesEndWithTheTimeout(t *testing.T) {
 	}
 }
 
-func TestRateAndReplayKeepTheirPace(t *testing.T) {
+func TestRateAndReplaySpeedSetThePace(t *testing.T) {
 	t.Parallel()
 	replay := `{"partition":"a","offset_ms":0,"data":1}
 {"partition":"a","offset_ms":1000,"data":2}
@@ -365,7 +365,7 @@ func TestRateAndReplayKeepTheirPace(t *testing.T) {
 	}
 }
 
-func TestASlowWriterDoesNotHoldEntriesBack(t *testing.T) {
+func TestASlowWriterDoesNotDelayEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
@@ -388,7 +388,7 @@ func TestASlowWriterDoesNotHoldEntriesBack(t *testing.T) {
 	})
 }
 
-func TestInterruptEndsReportAndCountsWhatIsLeft(t *testing.T) {
+func TestInterruptEndsReportAndCountsUnsentEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1020*time.Millisecond)
@@ -401,7 +401,7 @@ func TestInterruptEndsReportAndCountsWhatIsLeft(t *testing.T) {
 	})
 }
 
-func TestSummaryForPeopleAddsUp(t *testing.T) {
+func TestSummaryAsText(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	s := summary{Read: 10, Accepted: 6, Evicted: 1, Rejected: 3, Retried: 2, BadLines: 1, Seconds: 1.25, Reasons: map[string]int{"too_large": 1, "stale": 2}}

@@ -113,7 +113,7 @@ func (s *served) stall(t *testing.T) {
 	}
 }
 
-func TestServeEndsInOrderAtTheFirstSignal(t *testing.T) {
+func TestServeStopsInOrderAtTheFirstSignal(t *testing.T) {
 	t.Parallel()
 	s := startServe(t)
 	res, err := http.Post("http://"+s.listen+"/v1/default/kart", "", strings.NewReader(`{"lap":1}`))
@@ -165,7 +165,7 @@ func TestLinesOfTheRedisClientReachTheLogAtDebugLevel(t *testing.T) {
 	}
 }
 
-func TestServeLeavesAtOnceAtTheSecondSignal(t *testing.T) {
+func TestServeExitsAtOnceAtTheSecondSignal(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--shutdown-timeout=5m", "--read-timeout=5m")
 	// A request that never completes holds up the orderly end.
@@ -184,7 +184,7 @@ func TestServeLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	}
 }
 
-func TestServeGivesUpWaitingAtTheShutdownTimeout(t *testing.T) {
+func TestServeExitsAtTheShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--shutdown-timeout=200ms", "--read-timeout=5m")
 	s.stall(t)
@@ -194,7 +194,7 @@ func TestServeGivesUpWaitingAtTheShutdownTimeout(t *testing.T) {
 	}
 }
 
-func TestNoPasswordIsEverShown(t *testing.T) {
+func TestPasswordsAreNotShown(t *testing.T) {
 	t.Parallel()
 	const canary = "c4n4ry"
 	server := redistest.Start(t, "--requirepass", "another")

@@ -43,7 +43,7 @@ func TestEveryFieldOfPolicyIsASettingOfANamespace(t *testing.T) {
 	}
 }
 
-func TestUnknownVariablesAreRefused(t *testing.T) {
+func TestUnknownVariablesAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "in.ndjson")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -24,7 +24,7 @@ var _ storeChecker = fakeChecker(nil)
 
 func (f fakeChecker) Check(ctx context.Context) ([]string, error) { return f(ctx) }
 
-func TestWatchLogsChangesAndNothingElse(t *testing.T) {
+func TestWatchLogsChangesOnly(t *testing.T) {
 	t.Parallel()
 	// One answer a second; the text of the same trouble differs each time.
 	down := func(i int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, i) }
@@ -60,7 +60,7 @@ func TestWatchLogsChangesAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWatchRepeatsNoWarningWhileItLasts(t *testing.T) {
+func TestWatchLogsAWarningOnce(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
 	warnings := []string{"persistence is off"}
@@ -81,7 +81,7 @@ func TestWatchRepeatsNoWarningWhileItLasts(t *testing.T) {
 	}
 }
 
-func TestWatchLooksEverySecondAndStaysClosed(t *testing.T) {
+func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
@@ -112,7 +112,7 @@ func TestWatchLooksEverySecondAndStaysClosed(t *testing.T) {
 	})
 }
 
-func TestWatchGivesUpOnAStoreThatHangs(t *testing.T) {
+func TestWatchTimesOutOnAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(fakeChecker(func(ctx context.Context) ([]string, error) {

@@ -11,7 +11,7 @@ import (
 
 // More connections come than the process may have descriptors: it neither ends
 // nor forgets what it has, and serves again when they are gone.
-func TestAServerWithFewDescriptorsRefusesAndRecovers(t *testing.T) {
+func TestAServerOutOfFileDescriptorsRecovers(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	limited := exec.Command("sh", "-c", `ulimit -n 64; exec "$0" "$@"`, binary)

@@ -27,7 +27,7 @@ func (s *server) resident() int64 {
 	return kib << 10
 }
 
-func TestBodiesThatAreAnnouncedAndDoNotComeTakeNoMemory(t *testing.T) {
+func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	const budget, conns = 20 << 20, 1000
 	s := serve(t, "--redis", redistest.Start(t).URL(), "--sink", "null:", "--max-inflight-bytes", "20MiB").ready(200)

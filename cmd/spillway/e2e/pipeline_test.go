@@ -32,7 +32,7 @@ func matches(t *testing.T) map[string][]byte {
 	return inputs
 }
 
-func TestReplayedMatchComesOutCompleteAndInOrder(t *testing.T) {
+func TestReplayedMatchIsDeliveredCompletelyAndInOrder(t *testing.T) {
 	t.Parallel()
 	for name, input := range matches(t) {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func ndjson(from, to int) string {
 	return b.String()
 }
 
-func TestFullPartitionEvictsItsOldestAndDrainsTheNewestInOrder(t *testing.T) {
+func TestFullPartitionEvictsTheOldestAndDeliversTheNewestInOrder(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	in := serve(t, "--redis", redis.URL(), "--role", "ingest", "--capacity", "100").ready(200)
@@ -138,7 +138,7 @@ func TestFullPartitionEvictsItsOldestAndDrainsTheNewestInOrder(t *testing.T) {
 	}
 }
 
-func TestStaleEntriesAreExpiredNeverDelivered(t *testing.T) {
+func TestExpiredEntriesAreNotDelivered(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	in := serve(t, "--redis", redis.URL(), "--role", "ingest", "--max-age", "2s").ready(200)
@@ -159,7 +159,7 @@ func TestStaleEntriesAreExpiredNeverDelivered(t *testing.T) {
 	}
 }
 
-func TestDrainerKilledBetweenSinkAndCommitDeliversTheSameRangeAgain(t *testing.T) {
+func TestRangeOfADrainerKilledBeforeCommitIsDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	var (
@@ -220,7 +220,7 @@ func TestDrainerKilledBetweenSinkAndCommitDeliversTheSameRangeAgain(t *testing.T
 	}
 }
 
-func TestStoreDownAtStartAndLaterIsOnlyNotReady(t *testing.T) {
+func TestStoreOutageMakesTheServiceNotReady(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	redis.Kill()
@@ -255,7 +255,7 @@ func TestStoreDownAtStartAndLaterIsOnlyNotReady(t *testing.T) {
 	}
 }
 
-func TestTermUnderLoadAnswersEverythingItAccepted(t *testing.T) {
+func TestSIGTERMUnderLoadAnswersEveryAcceptedRequest(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	s := serve(t, "--redis", redis.URL(), "--role", "ingest").ready(200)

@@ -80,7 +80,7 @@ func (v *visitor) send(path, body string) (a answer) {
 	return a
 }
 
-func TestAFloodOfConnectionsIsRefusedBesideServedOnesAndLeavesNoTrace(t *testing.T) {
+func TestConnectionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 	t.Parallel()
 	const bound, flood = 20, 200
 	s := serve(t, "--redis", redistest.Start(t).URL(), "--sink", "null:", "--max-conns", strconv.Itoa(bound)).ready(200)
@@ -142,7 +142,7 @@ func TestAFloodOfConnectionsIsRefusedBesideServedOnesAndLeavesNoTrace(t *testing
 	}
 }
 
-func TestAFloodOfPartitionsIsRefusedBesideServedOnesAndDrainsAway(t *testing.T) {
+func TestPartitionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 	t.Parallel()
 	const bound, flood = 50, 400
 	redis := redistest.Start(t)
@@ -184,7 +184,7 @@ func TestAFloodOfPartitionsIsRefusedBesideServedOnesAndDrainsAway(t *testing.T) 
 	}
 }
 
-func TestAFloodOfPartitionsByOneTokenLeavesRoomForAnother(t *testing.T) {
+func TestPartitionFloodOfOneTokenLeavesRoomForAnother(t *testing.T) {
 	t.Parallel()
 	hash := func(token string) string {
 		sum := sha256.Sum256([]byte(token))
@@ -213,7 +213,7 @@ func TestAFloodOfPartitionsByOneTokenLeavesRoomForAnother(t *testing.T) {
 	}
 }
 
-func TestAFloodOfBytesWhileTheStoreStallsIsRefusedAndItRecovers(t *testing.T) {
+func TestByteFloodDuringAStoreStallIsRejectedAndTheServiceRecovers(t *testing.T) {
 	t.Parallel()
 	const bound = 3 << 20
 	redis := redistest.Start(t)

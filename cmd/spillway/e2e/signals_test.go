@@ -23,7 +23,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-func TestAClosedStdoutIsAFailingSinkAndNotTheEnd(t *testing.T) {
+func TestClosedStdoutIsAFailingSink(t *testing.T) {
 	t.Parallel()
 	r, w := pipe(t)
 	cmd := exec.Command(binary)
@@ -57,7 +57,7 @@ func TestAClosedStdoutIsAFailingSinkAndNotTheEnd(t *testing.T) {
 	}
 }
 
-func TestAClosedStderrLosesLogLinesAndNothingElse(t *testing.T) {
+func TestClosedStderrLosesLogLinesOnly(t *testing.T) {
 	t.Parallel()
 	r, w := pipe(t)
 	cmd := exec.Command(binary)
@@ -79,7 +79,7 @@ func TestAClosedStderrLosesLogLinesAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAHangupIsLoggedAndIgnored(t *testing.T) {
+func TestSIGHUPIsLoggedAndIgnored(t *testing.T) {
 	t.Parallel()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -111,7 +111,7 @@ func TestAHangupIsLoggedAndIgnored(t *testing.T) {
 
 // What ends by itself ends without a word when nobody reads it any more, as in
 // `spillway config print | head -1`.
-func TestOtherCommandsEndQuietlyWhenTheirReaderIsGone(t *testing.T) {
+func TestOtherCommandsEndByClosedStdout(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--sink", "null:").ready(200)
 	for _, args := range [][]string{
