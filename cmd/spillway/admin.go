@@ -53,7 +53,7 @@ type adminConfig struct {
 	TLS       *tls.Config        // nil: plain HTTP
 	TokenHash *[sha256.Size]byte // of the token that requests must have; nil: no authentication
 	Sinks     map[string]string  // redacted URLs by namespace
-	Failed    func(error)        // called when the server ends although nobody stopped it
+	Failed    func(error)        // called when the server ends without Stop
 }
 
 // health says whether the service is ready, and with which warnings.
@@ -263,7 +263,7 @@ func (a *admin) storeFailed(w http.ResponseWriter, what string, err error) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// An error means that the client is gone, so nobody can be told.
+	// An error means that the client is gone.
 	_ = json.NewEncoder(w).Encode(body)
 }
 

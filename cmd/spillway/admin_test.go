@@ -15,45 +15,47 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// fakeAccounts knows the namespace "default".
-type fakeAccounts struct {
+// fakeLedgerStore has the namespace "default".
+type fakeLedgerStore struct {
 	overview func() (partition.Overview, error)
 	audit    func() (int64, error)
 }
 
-var _ ledgerStore = (*fakeAccounts)(nil)
+var _ ledgerStore = (*fakeLedgerStore)(nil)
 
 var fakeNamespace = &partition.Namespace{Name: "default", Policy: partition.DefaultPolicy()}
 
-func (f *fakeAccounts) Namespaces() []*partition.Namespace {
+func (f *fakeLedgerStore) Namespaces() []*partition.Namespace {
 	return []*partition.Namespace{fakeNamespace}
 }
 
-func (f *fakeAccounts) Namespace(name string) *partition.Namespace {
+func (f *fakeLedgerStore) Namespace(name string) *partition.Namespace {
 	if name != "default" {
 		return nil
 	}
 	return fakeNamespace
 }
 
-func (f *fakeAccounts) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
+func (f *fakeLedgerStore) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
 	return f.overview()
 }
 
-func (f *fakeAccounts) Audit(context.Context, *partition.Namespace) (int64, error) { return f.audit() }
+func (f *fakeLedgerStore) Audit(context.Context, *partition.Namespace) (int64, error) {
+	return f.audit()
+}
 
-// fakeHealth is what a watch would know.
+// fakeHealth stands in for the watch.
 type fakeHealth struct {
-	err  error
-	said []string
+	err   error
+	warns []string
 }
 
 func (f *fakeHealth) ready() error       { return f.err }
-func (f *fakeHealth) warnings() []string { return f.said }
+func (f *fakeHealth) warnings() []string { return f.warns }
 
-// setupAdmin makes an admin handler on a fake store that is well and ready.
-func setupAdmin(listen string) (*fakeAccounts, *fakeHealth, http.Handler) {
-	f := &fakeAccounts{
+// setupAdmin makes an admin handler on a fake store that works and is ready.
+func setupAdmin(listen string) (*fakeLedgerStore, *fakeHealth, http.Handler) {
+	f := &fakeLedgerStore{
 		overview: func() (partition.Overview, error) {
 			return partition.Overview{
 				Ledger:    partition.Ledger{Accepted: 21, Delivered: 6, Evicted: 5, Expired: 4, Dead: 3, Lost: 2, Buffered: 1},
@@ -118,7 +120,7 @@ func TestAdminRoutes(t *testing.T) {
 				t.Errorf("got CSP %q", csp)
 			}
 			if tt.status >= 400 && w.Header().Get("Content-Type") != "application/json" {
-				t.Errorf("an error is %s", w.Header().Get("Content-Type"))
+				t.Errorf("an error has Content-Type %s", w.Header().Get("Content-Type"))
 			}
 			if tt.status == 405 && w.Header().Get("Allow") != "GET, HEAD" {
 				t.Errorf("got Allow %q", w.Header().Get("Allow"))
@@ -138,7 +140,7 @@ func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
 	if w := askAdmin(h, "GET", "/api/v1/namespaces/default", "localhost"); w.Code != 503 || !strings.Contains(w.Body.String(), `"store_unavailable"`) {
 		t.Errorf("overview: got %d %s", w.Code, w.Body)
 	}
-	health.said = []string{"the key x holds a string"}
+	health.warns = []string{"the key x holds a string"}
 	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"ok","warnings":["the key x holds a string"]}` {
 		t.Errorf("readyz with a warning: got %d %s", w.Code, w.Body)
 	}

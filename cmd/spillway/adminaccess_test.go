@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// writeFile puts text into a file of the test's own and returns its path.
+// writeFile writes text into a file in a temporary folder and returns its path.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -57,7 +57,7 @@ func TestAdminPortRequiresItsToken(t *testing.T) {
 				t.Errorf("%s with %q: got %d %s", path, headers, w.Code, w.Body)
 			}
 			if got := strings.Join(w.Header().Values("WWW-Authenticate"), ", "); got != `Bearer, Basic realm="spillway", charset="UTF-8"` {
-				t.Errorf("%s: it asks with %q", path, got)
+				t.Errorf("%s: got WWW-Authenticate %q", path, got)
 			}
 			if w.Header().Get("Content-Security-Policy") == "" {
 				t.Errorf("%s: a refusal lacks the headers of every answer", path)
@@ -73,27 +73,27 @@ func TestAdminPortRequiresItsToken(t *testing.T) {
 		}
 	}
 	if body := ask("/metrics", "Bearer secret").Body.String(); !strings.Contains(body, "spillway_admin_unauthorized_total 70\n") {
-		t.Error("refusals are not counted as spillway_admin_unauthorized_total")
+		t.Error("401 answers are not counted as spillway_admin_unauthorized_total")
 	}
 }
 
-// guarded is a running App whose default namespace and admin port ask for a
+// startAppWithTokens runs an App whose default namespace and admin port require a
 // token.
-func guarded(t *testing.T) *testApp {
+func startAppWithTokens(t *testing.T) *testApp {
 	return startApp(t, "--admin-token="+hashText("admin secret"), "--sink=null:", "--config="+writeFile(t, "spillway.yaml",
 		"namespaces: {default: {tokens: [\""+hashText("data secret")+"\"]}, open: {}}\n"))
 }
 
 func TestReportSendsItsToken(t *testing.T) {
 	t.Parallel()
-	a := guarded(t)
+	a := startAppWithTokens(t)
 	const line = `{"partition":"p","data":1}` + "\n"
 	server := "--server=http://" + a.Listen
 	for _, tt := range []struct {
 		env  map[string]string
 		args []string
 		code int
-		says string
+		want string
 	}{
 		{nil, []string{"--token=data secret"}, exitOK, "1 accepted"},
 		{map[string]string{"SPILLWAY_TOKEN": "data secret"}, nil, exitOK, "1 accepted"},
@@ -103,18 +103,18 @@ func TestReportSendsItsToken(t *testing.T) {
 		{nil, []string{"--namespace=open"}, exitOK, "1 accepted"},
 	} {
 		out, stderr, code := runCommand(t, tt.env, line, append([]string{"report", server}, tt.args...)...)
-		if code != tt.code || !strings.Contains(out+stderr, tt.says) {
+		if code != tt.code || !strings.Contains(out+stderr, tt.want) {
 			t.Errorf("%v: exit %d, %s%s", tt.args, code, out, stderr)
 		}
 		if strings.Contains(out+stderr, "secret") {
-			t.Errorf("%v: it shows the token: %s%s", tt.args, out, stderr)
+			t.Errorf("%v: the output shows the token: %s%s", tt.args, out, stderr)
 		}
 	}
 }
 
 func TestBenchSendsItsTokens(t *testing.T) {
 	t.Parallel()
-	a := guarded(t)
+	a := startAppWithTokens(t)
 	bench := func(token, admin string) (string, int) {
 		out, stderr, code := runCommand(t, map[string]string{"SPILLWAY_TOKEN": token}, "", "bench", "ingest", "--rate=50", "--duration=100ms",
 			"--server=http://"+a.Listen, "--admin=http://"+admin+a.AdminListen, "--assert=errors=0,acked=5")
@@ -133,7 +133,7 @@ func TestBenchSendsItsTokens(t *testing.T) {
 
 func TestTokensAreNotInLogsMetricsOrAnswers(t *testing.T) {
 	t.Parallel()
-	a := guarded(t)
+	a := startAppWithTokens(t)
 	seen := ""
 	for _, token := range []string{"data secret", "data secret that is wrong"} {
 		for _, path := range []string{"/v1/default/p", "/v1/open/p", "/v1/nobody/p", "/v1/default/-", "/v1/default/p?token=data%20secret"} {
@@ -161,6 +161,6 @@ func TestTokensAreNotInLogsMetricsOrAnswers(t *testing.T) {
 		seen += fmt.Sprint(line.Message, line.ContextMap())
 	}
 	if strings.Contains(seen, "secret") {
-		t.Error("a token is shown")
+		t.Error("a token is in the logs, metrics or answers")
 	}
 }

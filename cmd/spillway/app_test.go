@@ -93,7 +93,7 @@ func (a *testApp) get(t *testing.T, address, path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// post sends one event and wants it accepted.
+// post sends one event, which must be accepted.
 func (a *testApp) post(t *testing.T, path, body string) {
 	t.Helper()
 	res, err := a.http.Post("http://"+a.Listen+path, "", strings.NewReader(body))
@@ -106,7 +106,7 @@ func (a *testApp) post(t *testing.T, path, body string) {
 	}
 }
 
-// line is the next that the sink wrote.
+// line returns the next line that the sink wrote.
 func (a *testApp) line(t *testing.T) string {
 	t.Helper()
 	select {
@@ -118,7 +118,7 @@ func (a *testApp) line(t *testing.T) string {
 	}
 }
 
-// ledger reads the account of a namespace as an operator would.
+// ledger reads the ledger of a namespace from the admin port.
 func (a *testApp) ledger(t *testing.T, namespace string) partition.Ledger {
 	t.Helper()
 	_, body := a.get(t, a.AdminListen, "/api/v1/namespaces/"+namespace)
@@ -129,7 +129,7 @@ func (a *testApp) ledger(t *testing.T, namespace string) partition.Ledger {
 	return answer.Ledger
 }
 
-// eventually waits until ok holds, looking often.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -172,7 +172,7 @@ func TestAppDeliversAnEventFromPostToSinkAndCountsIt(t *testing.T) {
 		t.Errorf("audit: got %s", body)
 	}
 	if _, body := a.get(t, a.AdminListen, "/metrics"); !strings.Contains(body, "spillway_build_info{") || !strings.Contains(body, "spillway_ready 1") {
-		t.Errorf("metrics lack ours:\n%s", body)
+		t.Errorf("metrics of the App are missing:\n%s", body)
 	}
 	a.stop(t)
 	a.stop(t)
@@ -186,8 +186,8 @@ func TestAppDeliversAnEventFromPostToSinkAndCountsIt(t *testing.T) {
 		t.Errorf("%d lines say that the store is embedded, want 1", n)
 	}
 	goleak.VerifyNone(t, before,
-		goleak.IgnoreTopFunction("io.(*pipe).read"), // the test's own reader
-		// fasthttp keeps one for the process, and notices an end within 10 s.
+		goleak.IgnoreTopFunction("io.(*pipe).read"), // the reader of the test
+		// fasthttp keeps these goroutines for up to 10 s after the end of a server.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
@@ -243,7 +243,7 @@ func TestAppRunsNotReadyWhileTheStoreIsDown(t *testing.T) {
 		return data == 200 && admin == 200
 	}
 	if !notReady() {
-		t.Error("ready although the store is down")
+		t.Error("ready while the store is down")
 	}
 	server.Launch()
 	eventually(t, "ready once the store is up", ready)
@@ -270,7 +270,7 @@ func TestAppRejectsAnIncompatibleStore(t *testing.T) {
 	second := newTestApp(t, "--redis="+server.URL(), "--shards=4")
 	err := second.Start(t.Context())
 	if !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "configure shards 1") {
-		t.Errorf("got %v, want the way out", err)
+		t.Errorf("got %v, want an error that says what to configure", err)
 	}
 	_, stderr, code := runCommand(t, nil, "", "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--redis="+server.URL(), "--shards=4")
 	if code != exitFailure || !strings.Contains(stderr, "configure shards 1") {
@@ -284,7 +284,7 @@ func TestIngestAndDrainRolesWorkTogether(t *testing.T) {
 	in := startApp(t, "--redis="+server.URL(), "--role=ingest")
 	out := startApp(t, "--redis="+server.URL(), "--role=drain")
 	if out.Listen != "" {
-		t.Errorf("the drain listens for data at %s", out.Listen)
+		t.Errorf("the drain role has a data port: %s", out.Listen)
 	}
 	in.post(t, "/v1/default/kart", "1")
 	if line := out.line(t); !strings.Contains(line, `"data":1`) {
@@ -319,7 +319,7 @@ func TestNamespacesHaveTheirOwnSinksAndLedgers(t *testing.T) {
 		t.Errorf("the file holds %q, %v", got, err)
 	}
 	if status, _ := a.get(t, a.AdminListen, "/api/v1/namespaces/chess"); status != 404 {
-		t.Errorf("a namespace nobody configured: %d", status)
+		t.Errorf("a namespace that is not configured: %d", status)
 	}
 	if _, body := a.get(t, a.AdminListen, "/api/v1/namespaces"); !strings.Contains(body, `"namespace":"kart","sink":"file://`+target+`"`) {
 		t.Errorf("got %s", body)
@@ -329,7 +329,7 @@ func TestNamespacesHaveTheirOwnSinksAndLedgers(t *testing.T) {
 func TestReportIsCountedExactlyInTheLedger(t *testing.T) {
 	t.Parallel()
 	a := startApp(t)
-	// A match: many partitions, bursts, entries of very different sizes.
+	// Like a match: many partitions, bursts, entries of very different sizes.
 	const entries = 1500
 	var input strings.Builder
 	for i := range entries {
@@ -386,19 +386,19 @@ func TestDemoDeliversItsEventsAndPrintsTheLedger(t *testing.T) {
 	}
 	want := fmt.Sprintf("default: accepted %d = delivered %d + evicted 0 + expired 0 + dead 0 + lost 0 + buffered 0\n", len(lines), len(lines))
 	if !strings.HasSuffix(stderr, want) || len(lines) < 2 {
-		t.Errorf("%d lines, and it ends with %s", len(lines), stderr)
+		t.Errorf("%d lines, and stderr ends with %s", len(lines), stderr)
 	}
 	if !strings.Contains(stderr, "/v1/default/my-game") || !strings.Contains(stderr, "/api/v1/namespaces/default") {
-		t.Errorf("it does not say where to look: %s", stderr)
+		t.Errorf("the addresses to try are missing: %s", stderr)
 	}
 }
 
 func TestDemoUsesAFreePortWhenTheDefaultIsInUse(t *testing.T) {
 	t.Parallel()
 	a := startApp(t)
-	var says strings.Builder
-	if got := portOrFree(a.Listen, &says); got != "127.0.0.1:0" || !strings.Contains(says.String(), a.Listen+" is in use") {
-		t.Errorf("got %s, %s", got, says.String())
+	var stderr strings.Builder
+	if got := portOrFree(a.Listen, &stderr); got != "127.0.0.1:0" || !strings.Contains(stderr.String(), a.Listen+" is in use") {
+		t.Errorf("got %s, %s", got, stderr.String())
 	}
 	free := redistest.FreeAddr(t)
 	if got := portOrFree(free, io.Discard); got != free {

@@ -62,8 +62,8 @@ func (ca *authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa
 	return cert, key
 }
 
-// issue makes a certificate for 127.0.0.1, good for server and client, that ends
-// at the given time.
+// issue makes a certificate for 127.0.0.1, for servers and clients, that expires at
+// the given time.
 func (ca *authority) issue(name string, end time.Time) (certPEM, keyPEM []byte) {
 	ca.t.Helper()
 	cert, key := ca.sign(&x509.Certificate{
@@ -85,7 +85,7 @@ func (ca *authority) pem() []byte { return pemOf("CERTIFICATE", ca.cert.Raw) }
 
 func soon() time.Time { return time.Now().Add(time.Hour) }
 
-// keys is a folder with a server's files.
+// keys are the TLS files of a server, in a temporary folder.
 type keys struct {
 	t                   *testing.T
 	cert, key, clientCA string
@@ -112,8 +112,8 @@ func (k *keys) rotate(cert, key []byte) {
 	k.put(k.key, key)
 }
 
-// visitor trusts ca and shows what issue made, nothing without it.
-func visitor(t *testing.T, trusted *authority, certPEM, keyPEM []byte) *http.Client {
+// tlsClient trusts a CA, and sends the given certificate if there is one.
+func tlsClient(t *testing.T, trusted *authority, certPEM, keyPEM []byte) *http.Client {
 	t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
 	config.RootCAs.AddCert(trusted.cert)
@@ -122,7 +122,7 @@ func visitor(t *testing.T, trusted *authority, certPEM, keyPEM []byte) *http.Cli
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Also to a server that names another CA: it is the server that judges.
+		// Send it also to a server that names another CA, so that the server rejects it.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
@@ -138,7 +138,7 @@ func TestBothPortsRequireTLSAndClientCertificates(t *testing.T) {
 		"--admin-tls-cert="+k.cert, "--admin-tls-key="+k.key, "--admin-tls-client-ca="+k.clientCA)
 
 	certPEM, keyPEM := ca.issue("client", soon())
-	good := visitor(t, ca, certPEM, keyPEM)
+	good := tlsClient(t, ca, certPEM, keyPEM)
 	for _, url := range []string{"https://" + a.Listen + "/livez", "https://" + a.AdminListen + "/api/v1/namespaces"} {
 		res, err := good.Get(url)
 		if err != nil {
@@ -148,22 +148,22 @@ func TestBothPortsRequireTLSAndClientCertificates(t *testing.T) {
 		if res.StatusCode != 200 || res.TLS.Version < tls.VersionTLS12 {
 			t.Errorf("%s: got %d over TLS %x", url, res.StatusCode, res.TLS.Version)
 		}
-		bad := func(what, says string, c *http.Client, url string) {
+		bad := func(what, want string, c *http.Client, url string) {
 			t.Helper()
 			if res, err := c.Get(url); err == nil {
 				_ = res.Body.Close()
 				t.Errorf("%s: %s: got %d", url, what, res.StatusCode)
-			} else if !strings.Contains(err.Error(), says) {
+			} else if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %s: %v", url, what, err)
 			}
 		}
-		bad("no certificate", "certificate required", visitor(t, ca, nil, nil), url)
+		bad("no certificate", "certificate required", tlsClient(t, ca, nil, nil), url)
 		expired, expiredKey := ca.issue("client", time.Now().Add(-time.Hour))
-		bad("an expired one", "expired certificate", visitor(t, ca, expired, expiredKey), url)
+		bad("an expired certificate", "expired certificate", tlsClient(t, ca, expired, expiredKey), url)
 		foreign, foreignKey := other.issue("client", soon())
-		bad("one of another CA", "unknown certificate authority", visitor(t, ca, foreign, foreignKey), url)
-		bad("a client that trusts another CA", "unknown authority", visitor(t, other, certPEM, keyPEM), url)
-		// The answer to plain HTTP is plain.
+		bad("a certificate of another CA", "unknown certificate authority", tlsClient(t, ca, foreign, foreignKey), url)
+		bad("a client that trusts another CA", "unknown authority", tlsClient(t, other, certPEM, keyPEM), url)
+		// A request over plain HTTP gets an answer over plain HTTP.
 		res, err = http.Get(strings.Replace(url, "https", "http", 1))
 		if err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func TestBothPortsRequireTLSAndClientCertificates(t *testing.T) {
 		}
 	}
 	if n := a.logs.FilterMessageSnippet("TLS handshake").FilterLevelExact(zap.WarnLevel).Len(); n > 0 {
-		t.Errorf("strangers fill the log: %d lines", n)
+		t.Errorf("failed handshakes of clients log %d warnings", n)
 	}
 }
 
@@ -184,8 +184,8 @@ func TestRotatedCertificatesAreUsedWithoutDroppingConnections(t *testing.T) {
 	ca := newAuthority(t)
 	k := newKeys(t, ca, ca)
 	a := startApp(t, "--tls-cert="+k.cert, "--tls-key="+k.key)
-	kept := visitor(t, ca, nil, nil)
-	// name asks over a client and returns whose certificate it was shown.
+	kept := tlsClient(t, ca, nil, nil)
+	// name sends a request and returns the name in the server's certificate.
 	name := func(c *http.Client) string {
 		t.Helper()
 		res, err := c.Get("https://" + a.Listen + "/livez")
@@ -196,30 +196,30 @@ func TestRotatedCertificatesAreUsedWithoutDroppingConnections(t *testing.T) {
 		_ = res.Body.Close()
 		return res.TLS.PeerCertificates[0].Subject.CommonName
 	}
-	anew := func() string { return name(visitor(t, ca, nil, nil)) }
+	reconnect := func() string { return name(tlsClient(t, ca, nil, nil)) }
 	if got := name(kept); got != "first" {
 		t.Fatalf("got %s", got)
 	}
 
 	second, secondKey := ca.issue("second", soon())
-	k.put(k.cert, second) // half of a rotation: the key is still the first one's
+	k.put(k.cert, second) // half of a rotation: the key is still that of the first certificate
 	failed := func() bool { return a.logs.FilterMessageSnippet("certificates not reloaded").Len() > 0 }
-	eventually(t, "the files are found not to fit", func() bool { return anew() == "first" && failed() })
+	eventually(t, "the mismatch is logged", func() bool { return reconnect() == "first" && failed() })
 	k.put(k.key, secondKey)
-	eventually(t, "the new certificate is shown", func() bool { return anew() == "second" })
+	eventually(t, "the new certificate is used", func() bool { return reconnect() == "second" })
 	if got := name(kept); got != "first" {
-		t.Errorf("the connection from before was not kept: it now is with %s", got)
+		t.Errorf("the open connection was not kept: its certificate is now %s", got)
 	}
-	k.put(k.cert, []byte("rubbish"))
-	eventually(t, "the rubbish is noticed", func() bool {
-		return anew() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 2
+	k.put(k.cert, []byte("not PEM"))
+	eventually(t, "the invalid file is logged", func() bool {
+		return reconnect() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 2
 	})
 	_ = os.Remove(k.cert)
-	eventually(t, "the absence is noticed", func() bool {
-		return anew() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 3
+	eventually(t, "the missing file is logged", func() bool {
+		return reconnect() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 3
 	})
 	k.rotate(ca.issue("third", soon()))
-	eventually(t, "it recovers", func() bool { return anew() == "third" })
+	eventually(t, "the third certificate is used", func() bool { return reconnect() == "third" })
 	for _, line := range a.logs.All() {
 		if strings.Contains(line.Message, "PRIVATE") {
 			t.Error("a key is logged")
@@ -233,8 +233,8 @@ func TestCertificatesOfARemovedClientCAAreRejected(t *testing.T) {
 	k := newKeys(t, ca, ca)
 	a := startApp(t, "--tls-cert="+k.cert, "--tls-key="+k.key, "--tls-client-ca="+k.clientCA)
 	certPEM, keyPEM := ca.issue("client", soon())
-	c := visitor(t, ca, certPEM, keyPEM)
-	// With a cache of sessions, which must not open what a CA no longer does.
+	c := tlsClient(t, ca, certPEM, keyPEM)
+	// With a session cache: a resumed session must not skip the check of the CA.
 	transport := c.Transport.(*http.Transport)
 	transport.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(10)
 	transport.DisableKeepAlives = true
@@ -252,7 +252,7 @@ func TestCertificatesOfARemovedClientCAAreRejected(t *testing.T) {
 		}
 	}
 	k.put(k.clientCA, next.pem())
-	eventually(t, "the old CA's clients are refused", func() bool {
+	eventually(t, "clients of the old CA are rejected", func() bool {
 		err := get()
 		return err != nil && strings.Contains(err.Error(), "unknown certificate authority")
 	})

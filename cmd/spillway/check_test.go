@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// What `config check` passes starts: serve judges by the same functions.
+// serve validates with the same functions.
 func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 	t.Parallel()
-	const huge, timeOuts = "9223372036854775807", "time-outs, pools and retries are Spillway's own"
+	const huge, ownTimeouts = "9223372036854775807", "time-outs, pools and retries are Spillway's own"
 	for _, tt := range []struct {
 		args string
-		says []string // field, value, what to write
+		want []string // field, value, what to write
 	}{
 		{"--max-partitions=" + huge, []string{"namespaces.default.max_partitions: " + huge, "want 1 to 10000000"}},
 		{"--max-partitions=0", []string{"max_partitions: 0 ", "want 1 to 10000000"}},
@@ -62,10 +62,10 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 		{"--admin-listen=127.0.0.1:no-such-service", []string{"admin_listen: 127.0.0.1:no-such-service ", "want a port from 0 to 65535"}},
 		{"--admin-listen=127.0.0.1:8080", []string{"admin_listen: 127.0.0.1:8080 ", "a port other than"}},
 
-		{"--redis=redis://h:1?read_timeout=5s", []string{`redis: option "read_timeout" `, "want no option but db", timeOuts}},
-		{"--redis=rediss://h:1?pool_size=5", []string{`redis: option "pool_size" `, "want no option but db and skip_verify", timeOuts}},
+		{"--redis=redis://h:1?read_timeout=5s", []string{`redis: option "read_timeout" `, "want no option but db", ownTimeouts}},
+		{"--redis=rediss://h:1?pool_size=5", []string{`redis: option "pool_size" `, "want no option but db and skip_verify", ownTimeouts}},
 		{"--redis=redis-sentinel://h1,h2/m?db=5", []string{`redis: option "db" `, "redis-sentinel://h1,h2/master/3"}},
-		{"--redis=redis-cluster://h1,h2?max_redirects=1", []string{`redis: option "max_redirects" `, timeOuts}},
+		{"--redis=redis-cluster://h1,h2?max_redirects=1", []string{`redis: option "max_redirects" `, ownTimeouts}},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 			if code != exitUsage {
 				t.Errorf("exit %d, want %d", code, exitUsage)
 			}
-			for _, want := range tt.says {
+			for _, want := range tt.want {
 				if !strings.Contains(stderr, want) {
 					t.Errorf("%q is missing in %q", want, stderr)
 				}
@@ -96,7 +96,7 @@ func TestDataAndAdminPortMustDiffer(t *testing.T) {
 		{":7001", "127.0.0.1:7001", true},
 		{"127.0.0.1:7001", "0.0.0.0:7001", true},
 		{"[::]:7001", "[::1]:7001", true},
-		{"[::1]:7001", "0.0.0.0:7001", true}, // which Go opens for IPv6 too
+		{"[::1]:7001", "0.0.0.0:7001", true}, // Go listens on IPv6 too for 0.0.0.0
 		{"127.0.0.1:80", "127.0.0.1:http", true},
 		{"no-such-host.invalid:7001", "no-such-host.invalid:7001", true},
 		{"127.0.0.1:7001", "127.0.0.1:7002", false},

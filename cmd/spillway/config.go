@@ -84,7 +84,7 @@ type Namespace struct {
 	Tokens []ingest.Token `kong:"-"`
 }
 
-// Policy is the namespace as the store knows it.
+// Policy is the part of the settings that the store needs.
 func (n Namespace) Policy() partition.Policy {
 	p := partition.DefaultPolicy()
 	copyFields(&p, n)

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// loadConfig does what serve does with its command line, environment and file.
+// loadConfig loads a configuration as serve does.
 func loadConfig(t *testing.T, args []string, env map[string]string, file string) (*Config, error) {
 	t.Helper()
 	if file != "" {
@@ -183,7 +183,7 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"lease too short for its sink", "lease: 10s\n", "spillway.yaml:1: lease: 10s is not usable: want 2s more than sink_timeout, or a slow write outlives its lease"},
 		{"one file for two", "namespaces:\n  a: {sink: \"file:///x/y\"}\n  b: {sink: \"file:///x/./y?max_size=1MB\"}\n", "spillway.yaml:3: namespaces.b.sink: /x/y is not usable: want another file, because namespace a writes to this one"},
 		{"several at once", "capacity: many\nshards: few\n", "spillway.yaml:1: capacity: \"many\" is not a whole number: write one such as 100\nspillway.yaml:2: shards: \"few\" is not a whole number: write one such as 100"},
-		{"beaten by a flag, and wrong all the same", "workers: many\n", `spillway.yaml:1: workers: "many" is not a whole number: write one such as 100`},
+		{"invalid although a flag takes precedence", "workers: many\n", `spillway.yaml:1: workers: "many" is not a whole number: write one such as 100`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestOtherAddressesThanLoopbackNeedAuthentication(t *testing.T) {
 		}
 	}
 	if _, err := loadConfig(t, []string{"--listen=8080"}, nil, ""); err == nil || !strings.Contains(err.Error(), "host:port") {
-		t.Errorf("got %v, want a hint at host:port", err)
+		t.Errorf("got %v, want an error that names host:port", err)
 	}
 }
 

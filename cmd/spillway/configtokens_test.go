@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 )
 
-// hashText is the hash of a token as the file spells it.
+// hashText is the hash of a token in the form of the file.
 func hashText(token string) string { return formatHash(sha256.Sum256([]byte(token))) }
 
 func TestTokensAreHashesOrMapsWithLimits(t *testing.T) {
@@ -86,7 +86,7 @@ func TestTokenErrorsNameLineAndFieldButNeverTheToken(t *testing.T) {
 				t.Errorf("got  %s\nwant spillway.yaml:%s", got, tt.want)
 			}
 			if strings.Contains(got, "hunter2") {
-				t.Errorf("it shows the token: %s", got)
+				t.Errorf("the error shows the token: %s", got)
 			}
 		})
 	}
@@ -106,10 +106,10 @@ func TestTokensAllowListeningOnOtherAddresses(t *testing.T) {
 		args       []string
 		want       string // in the error; empty: accepted
 	}{
-		{"every namespace has one", "namespaces: {default: {tokens: [" + h + "]}, kart: {tokens: [" + h + "]}}\n", nil, ""},
-		{"one has none", "namespaces: {default: {tokens: [" + h + "]}, kart: {}}\n", nil, "tokens for every namespace (missing for kart)"},
-		{"none has", "", nil, "tokens for every namespace (missing for default)"},
-		{"an admin token does not open the data port", "", []string{"--admin-token=" + h}, "tokens for every namespace (missing for default)"},
+		{"tokens for every namespace", "namespaces: {default: {tokens: [" + h + "]}, kart: {tokens: [" + h + "]}}\n", nil, ""},
+		{"a namespace without tokens", "namespaces: {default: {tokens: [" + h + "]}, kart: {}}\n", nil, "tokens for every namespace (missing for kart)"},
+		{"no tokens at all", "", nil, "tokens for every namespace (missing for default)"},
+		{"an admin token only", "", []string{"--admin-token=" + h}, "tokens for every namespace (missing for default)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,11 +121,11 @@ func TestTokensAllowListeningOnOtherAddresses(t *testing.T) {
 		})
 	}
 	if _, err := loadConfig(t, []string{"--admin-listen=0.0.0.0:8081", "--admin-token=" + h}, nil, ""); err != nil {
-		t.Errorf("an admin token does not open the admin port: %v", err)
+		t.Errorf("admin port with an admin token: %v", err)
 	}
 	_, err := loadConfig(t, []string{"--admin-listen=0.0.0.0:8081"}, nil, "namespaces: {default: {tokens: ["+h+"]}}\n")
 	if err == nil || !strings.Contains(err.Error(), "an admin_token") {
-		t.Errorf("tokens open the admin port: %v", err)
+		t.Errorf("admin port without an admin token: %v", err)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestConfigPrintShowsTokensInTheFormOfTheFile(t *testing.T) {
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
 	if code != exitOK || !strings.Contains(again, `name: "5", rate: 60/min`) {
-		t.Errorf("what it prints is no file: %s%s", stderr, again)
+		t.Errorf("the printed file is not accepted: %s%s", stderr, again)
 	}
 }
 
@@ -173,6 +173,6 @@ func TestTokenPrintsANewTokenAndItsHash(t *testing.T) {
 		t.Errorf("got %q, %v", out, err)
 	}
 	if c, err := loadConfig(t, []string{"--admin-token=" + hash}, nil, "namespaces: {kart: {tokens: [\""+hash+"\"]}}\n"); err != nil || c.AdminToken != hash {
-		t.Errorf("the configuration does not take it: %v", err)
+		t.Errorf("the configuration does not accept the hash: %v", err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 
 const canary = "correct-horse-battery"
 
-// FuzzConfigFile holds any file to this: it is refused with its place named, or
-// what `config print` makes of it says the same when it is read again.
+// FuzzConfigFile checks that a file is rejected, or that the output of `config
+// print` for it loads as the same configuration.
 func FuzzConfigFile(f *testing.F) {
 	for _, file := range []string{
 		"capacity: 50\nnamespaces:\n  default: {linger: 2s, sink: \"null:\"}\n  kart:\n", "max_body: 5M\n", "a: &a [*a]\n", "? [\n", "--- {}\n--- {}\n",
@@ -49,7 +49,7 @@ func FuzzConfigFile(f *testing.F) {
 		}
 		again, err := load(t, printed)
 		if err != nil {
-			t.Fatalf("%q is printed as %q, which is refused: %v", file, printed, err)
+			t.Fatalf("%q is printed as %q, which is rejected: %v", file, printed, err)
 		}
 		if got, want := printable(again), printable(c); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%q is printed as %q: got %+v, want %+v", file, printed, got, want)
@@ -71,7 +71,7 @@ func unsetConfig(t *testing.T) *Config {
 	return &c.Config
 }
 
-// printable is a Config without what printing hides or only a source has.
+// printable is a Config without secrets and origins, which config print leaves out.
 func printable(c *Config) Config {
 	plain := *c
 	plain.File, plain.Redis, plain.origins, plain.Default.Sink = "", "", nil, ""
@@ -83,8 +83,8 @@ func printable(c *Config) Config {
 	return plain
 }
 
-// FuzzSetting reads a text as each type of setting: what is taken has a
-// spelling of ours that means the same.
+// FuzzSetting parses a text as each type of setting. The text of an accepted value
+// must parse to the same value.
 func FuzzSetting(f *testing.F) {
 	for _, text := range []string{"5", "-1", "90s", "3m0s", "1h0m0s", "64MiB", "3gb", "9223372036854775807KB", "1e400", "0x10", "t", "1_000", "٣", "NaN"} {
 		f.Add(text)
@@ -98,19 +98,19 @@ func FuzzSetting(f *testing.F) {
 			if first.set(text) != nil {
 				continue
 			}
-			spelled := first.text()
-			if spelled == "NaN" {
+			printed := first.text()
+			if printed == "NaN" {
 				continue // no flag takes one, and it equals nothing
 			}
-			if err := second.set(spelled); err != nil || !reflect.DeepEqual(first.value, second.value) {
-				t.Fatalf("%T: %q is spelled %q, which reads as %s, %v", first.value, text, spelled, second.text(), err)
+			if err := second.set(printed); err != nil || !reflect.DeepEqual(first.value, second.value) {
+				t.Fatalf("%T: %q is printed %q, which reads as %s, %v", first.value, text, printed, second.text(), err)
 			}
 		}
 	})
 }
 
-// FuzzURLs holds every URL of a sink or a store to this: whatever is wrong with
-// it, no error and no redacted form shows a password.
+// FuzzURLs checks that neither the errors nor the redacted form of a sink's or a
+// store's URL show its password.
 func FuzzURLs(f *testing.F) {
 	for _, form := range []string{
 		"https://u:%s@h/in", "http://h/%s?k=%s", "file:///x?max_size=%s", "file:///x?%s", "stdout:%s", "null:%s", "redis://:%s@h", "redis-sentinel://u:%s@a,b/m", "%s", "http:u:%s@h",
@@ -123,7 +123,7 @@ func FuzzURLs(f *testing.F) {
 			if s, err := known.New(raw); err == nil {
 				_ = s.Close(context.Background())
 			} else if strings.HasPrefix(raw, "https://u:"+canary) && strings.Contains(err.Error(), canary) {
-				t.Fatalf("%q is refused with %v", raw, err)
+				t.Fatalf("%q is rejected with %v", raw, err)
 			}
 			if strings.HasPrefix(raw, "redis://u:"+canary) && strings.Contains(redactStore(raw), canary) && !strings.Contains(form, canary) {
 				t.Fatalf("%q is shown as %q", raw, redactStore(raw))
@@ -132,8 +132,8 @@ func FuzzURLs(f *testing.F) {
 	})
 }
 
-// FuzzReportLine reads any input as report does: the lines are those of the
-// input, and one that is taken becomes one valid line of the mixed route.
+// FuzzReportLine checks that readLines returns the lines of the input, and that
+// each accepted line becomes one valid line for the mixed route.
 func FuzzReportLine(f *testing.F) {
 	for _, text := range []string{
 		`{"partition":"kart-7","id":"a","ts":1763629675100,"offset_ms":40,"data":{"lap":4}}`, `{"partition":"p","data":1,"data":2}`, "\n\n{}\n", `{"partition":"a/b","data":1}`,
@@ -184,8 +184,8 @@ func FuzzAsserts(f *testing.F) {
 	})
 }
 
-// FuzzAdminHost: on loopback only loopback is answered, however the Host header
-// wraps a name that an attacker re-pointed at us.
+// FuzzAdminHost checks that a listener on loopback rejects every Host header with
+// the name of another host.
 func FuzzAdminHost(f *testing.F) {
 	for _, form := range []string{"%s", "%s:8081", "[%s]", "127.0.0.1.%s", "127.0.0.1:%s", "%s%%127.0.0.1", "[127.0.0.1]%s", "127.0.0.1%s", "::1%%%s"} {
 		f.Add(form, "/metrics")
@@ -195,11 +195,11 @@ func FuzzAdminHost(f *testing.F) {
 		if !strings.Contains(host, "evil.example") {
 			return
 		}
-		// After a colon it is a port, which no name resolves by; after a percent
-		// sign it is the zone of a literal address.
+		// The part after a colon is a port, and the part after a percent sign is
+		// the zone of an IP address: neither is resolved.
 		name, _, _ := strings.Cut(host, ":")
 		if strings.Contains(name, "evil.example") && hostAllowed(host, path, "127.0.0.1") {
-			t.Fatalf("%q is answered", host)
+			t.Fatalf("%q is accepted", host)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestAdminKeepsTheLifecycleContract(t *testing.T) {
 	t.Parallel()
 	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
 		cfg := adminConfig{Listen: "127.0.0.1:0", Failed: func(err error) { t.Error(err) }}
-		return aliveAdmin{newAdmin(cfg, &fakeAccounts{}, prometheus.NewRegistry(), &fakeHealth{}, zap.NewNop())}
+		return aliveAdmin{newAdmin(cfg, &fakeLedgerStore{}, prometheus.NewRegistry(), &fakeHealth{}, zap.NewNop())}
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestMain lets a test run the real main in a process of its own.
+// TestMain lets a test run main in a process of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("TEST_AS_SPILLWAY") != "" {
 		main()
@@ -86,7 +86,7 @@ func TestExitCodesDistinguishUsageErrorsFromFailures(t *testing.T) {
 	tests := []struct {
 		args []string
 		code int
-		says string // on stderr
+		want string // on stderr
 	}{
 		{[]string{"version"}, exitOK, ""},
 		{[]string{}, exitOK, ""},
@@ -117,8 +117,8 @@ func TestExitCodesDistinguishUsageErrorsFromFailures(t *testing.T) {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()
 			_, stderr, code := runCommand(t, nil, "", tt.args...)
-			if code != tt.code || !strings.Contains(stderr, tt.says) {
-				t.Errorf("got %d and %q, want %d and %q", code, stderr, tt.code, tt.says)
+			if code != tt.code || !strings.Contains(stderr, tt.want) {
+				t.Errorf("got %d and %q, want %d and %q", code, stderr, tt.code, tt.want)
 			}
 		})
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 )
 
-// Not parallel: the settings are the process's.
-// wantMemory is ingest's own worst case with the defaults.
+// wantMemory is the most that ingest holds with its defaults, in bytes.
 var wantMemory = ingest.DefaultConfig().MaxMemory()
 
+// Not parallel: it changes settings of the whole process.
 func TestTuneGCKeepsSettingsOfTheEnvironment(t *testing.T) {
 	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() {
@@ -25,7 +25,7 @@ func TestTuneGCKeepsSettingsOfTheEnvironment(t *testing.T) {
 		wantLimit   int64
 	}{
 		{"redis://h:1", nil, 400, 256<<20 + wantMemory},
-		{"embedded:", nil, 100, math.MaxInt64}, // its data is on the heap
+		{"embedded:", nil, 100, math.MaxInt64}, // its entries are on the heap
 		{"redis://h:1", map[string]string{"GOGC": "50", "GOMEMLIMIT": "1GiB"}, 100, math.MaxInt64},
 	} {
 		debug.SetGCPercent(100)

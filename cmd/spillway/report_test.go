@@ -78,7 +78,7 @@ func TestLongLinesAreSkippedAndCounted(t *testing.T) {
 	}
 }
 
-// service is a fake of the mixed route: it answers each request in turn.
+// service fakes the mixed route; answer gets the number of the request, from 1.
 type service struct {
 	mu       sync.Mutex
 	requests []request
@@ -197,7 +197,7 @@ func TestReportCountsBadLinesAndRejections(t *testing.T) {
 		t.Errorf("--skip-bad: got %d", code)
 	}
 	if _, _, code := reportTo(t, s, input); code != exitFailure {
-		t.Errorf("bad lines alone: got %d", code)
+		t.Errorf("bad lines only: got %d", code)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestReportStopsAtAnErrorThatARetryCannotChange(t *testing.T) {
 	}
 }
 
-// runReporter runs a reporter without sockets, so that time can be virtual.
+// runReporter runs a reporter without sockets, for use with synctest.
 func runReporter(ctx context.Context, s *service, cmd reportCmd, input io.Reader) (summary, error) {
 	r := reporter{
 		cmd: &cmd, stderr: io.Discard, start: time.Now(), sum: summary{Reasons: map[string]int{}},
@@ -256,7 +256,7 @@ func TestRetriesRepeatTheSameBytesUnderTheSameKey(t *testing.T) {
 				return 429, "", `{"error":"rate_limited","message":"…"}`
 			case 4:
 				return 408, "", ""
-			case 5: // some of it may be stored
+			case 5: // some entries may be stored
 				return 200, "", `{"accepted":1,"results":[{"i":1,"result":"retry","reason":"unknown"}]}`
 			}
 			return accept(r)
@@ -305,7 +305,7 @@ func TestRetriesEndWithTheTimeout(t *testing.T) {
 		"put off": func(int, request) (int, string, string) {
 			return 200, "", `{"accepted":0,"results":[{"i":0,"result":"retry","reason":"store_full"}]}`
 		},
-		"told to wait longer": func(int, request) (int, string, string) { return 503, "3600", `{"error":"overloaded","message":"…"}` },
+		"Retry-After past the timeout": func(int, request) (int, string, string) { return 503, "3600", `{"error":"overloaded","message":"…"}` },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -319,7 +319,7 @@ func TestRetriesEndWithTheTimeout(t *testing.T) {
 				if sum.Rejected != 1 || sum.Accepted != 0 {
 					t.Errorf("got %+v", sum)
 				}
-				if name == "told to wait longer" && len(s.requests) != 1 {
+				if name == "Retry-After past the timeout" && len(s.requests) != 1 {
 					t.Errorf("%d requests", len(s.requests))
 				}
 			})

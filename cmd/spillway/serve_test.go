@@ -20,18 +20,18 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-// served is `spillway serve` in a process of its own.
-type served struct {
+// serveProcess is a running `spillway serve`.
+type serveProcess struct {
 	cmd                 *exec.Cmd
 	listen, adminListen string
-	stdout, stderr      *bytes.Buffer // complete once wait is back
+	stdout, stderr      *bytes.Buffer // complete after wait
 	pipes               sync.WaitGroup
 }
 
-// startServe runs the real binary and waits for its line "started".
-func startServe(t *testing.T, args ...string) *served {
+// startServe runs main in a process and waits for the log line "started".
+func startServe(t *testing.T, args ...string) *serveProcess {
 	t.Helper()
-	s := &served{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
+	s := &serveProcess{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
 	s.cmd = exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--linger=5ms", "--log-format=json"}, args...)...)
 	s.cmd.Env = []string{"TEST_AS_SPILLWAY=1"}
 	out, err := s.cmd.StdoutPipe()
@@ -73,21 +73,21 @@ func startServe(t *testing.T, args ...string) *served {
 	return s
 }
 
-// wait returns the exit code.
-func (s *served) wait() int {
+// wait waits for the end and returns the exit code.
+func (s *serveProcess) wait() int {
 	s.pipes.Wait()
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
 }
 
-func (s *served) signal(t *testing.T) {
+func (s *serveProcess) signal(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (s *served) status(url string) int {
+func (s *serveProcess) status(url string) int {
 	res, err := http.Get(url)
 	if err != nil {
 		return 0
@@ -96,9 +96,9 @@ func (s *served) status(url string) int {
 	return res.StatusCode
 }
 
-// stall leaves a request half sent, and returns when the service waits for the
-// rest of it.
-func (s *served) stall(t *testing.T) {
+// startSlowRequest sends half of a request and returns when the service waits for
+// the other half.
+func (s *serveProcess) startSlowRequest(t *testing.T) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.listen)
 	if err != nil {
@@ -125,7 +125,7 @@ func TestServeStopsInOrderAtTheFirstSignal(t *testing.T) {
 	if code := s.wait(); code != exitOK {
 		t.Errorf("exit %d, %s", code, s.stderr)
 	}
-	// stdout is the sink's alone; logs are one JSON object a line on stderr.
+	// Only the sink writes to stdout. The log on stderr has one JSON object per line.
 	for line := range strings.Lines(s.stdout.String()) {
 		if !json.Valid([]byte(line)) || !strings.Contains(line, `"partition":"kart"`) {
 			t.Errorf("stdout holds %q", line)
@@ -140,7 +140,7 @@ func TestServeStopsInOrderAtTheFirstSignal(t *testing.T) {
 		}
 	}
 	if !strings.Contains(s.stderr.String(), `"msg":"stopped"`) || !strings.Contains(s.stderr.String(), `"accepted":1,`) {
-		t.Errorf("no account at the end: %s", s.stderr)
+		t.Errorf("no final ledger: %s", s.stderr)
 	}
 }
 
@@ -168,16 +168,16 @@ func TestLinesOfTheRedisClientReachTheLogAtDebugLevel(t *testing.T) {
 func TestServeExitsAtOnceAtTheSecondSignal(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--shutdown-timeout=5m", "--read-timeout=5m")
-	// A request that never completes holds up the orderly end.
-	s.stall(t)
+	// A request that never completes keeps the service from stopping.
+	s.startSlowRequest(t)
 	s.signal(t)
 	eventually(t, "it shuts down", func() bool { return s.status("http://"+s.adminListen+"/readyz") == 503 })
 	if s.status("http://"+s.adminListen+"/livez") != 200 {
-		t.Error("nobody could watch it shut down")
+		t.Error("the admin port does not answer during shutdown")
 	}
-	s.signal(t) // at once it is the first one by another way; later it insists
+	s.signal(t) // within sameSignal of the first: ignored
 	began := time.Now()
-	eventually(t, "a signal is a second one", func() bool { return time.Since(began) > 2*sameSignal })
+	eventually(t, "a signal counts as the second", func() bool { return time.Since(began) > 2*sameSignal })
 	s.signal(t)
 	if code := s.wait(); code != exitFailure || !strings.Contains(s.stderr.String(), "second signal") {
 		t.Errorf("exit %d, %s", code, s.stderr)
@@ -187,7 +187,7 @@ func TestServeExitsAtOnceAtTheSecondSignal(t *testing.T) {
 func TestServeExitsAtTheShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--shutdown-timeout=200ms", "--read-timeout=5m")
-	s.stall(t)
+	s.startSlowRequest(t)
 	s.signal(t)
 	if code := s.wait(); code != exitFailure || !strings.Contains(s.stderr.String(), "finish requests") {
 		t.Errorf("exit %d, %s", code, s.stderr)
@@ -242,11 +242,11 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	} {
 		stdout, stderr, _ := runCommand(t, nil, "", args...)
 		if strings.Contains(stdout+stderr, canary) {
-			t.Errorf("%v shows it: %s%s", args, stdout, stderr)
+			t.Errorf("%v shows the password: %s%s", args, stdout, stderr)
 		}
 	}
 	if strings.Contains(seen.String(), canary) {
-		t.Errorf("it is shown in\n%s", seen.String())
+		t.Errorf("the password is shown in\n%s", seen.String())
 	}
 	if !strings.Contains(seen.String(), "redis://…@"+server.Addr) {
 		t.Errorf("the log does not name the store:\n%s", s.stderr)

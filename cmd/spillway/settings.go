@@ -61,9 +61,9 @@ func settingsOf(config any) []setting {
 }
 
 // copyFields sets each field of the struct that to points at from the field of
-// the same name in from, where there is one of a type that converts. A setting
-// has the same name in Config or Namespace and in the package that uses it, so
-// that nobody lists the settings once more.
+// the same name in from, if there is one of a type that converts. A setting has
+// the same name in Config or Namespace and in the package that uses it, so no other
+// list of settings is needed.
 func copyFields(to, from any) {
 	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
 	for i := range target.NumField() {

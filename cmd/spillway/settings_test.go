@@ -51,7 +51,7 @@ func TestUnknownVariablesAreUsageErrors(t *testing.T) {
 	}
 	for name, known := range map[string]bool{
 		"SPILLWAY_MAX_AEG=90s": false, "SPILLWAY_max_age=90s": false, "SPILLWAY_=x": false, "SPILLWAY_NAMESPACES=x": false, "SPILLWAY_ADMIN_PORT=8081": false,
-		// Those of other commands may be there, and those of other programs.
+		// Variables of other commands and of other programs are allowed.
 		"SPILLWAY_MAX_AGE=90s": true, "SPILLWAY_TOKEN=x": true, "SPILLWAY_REPLAY_SPEED=2": true, "SPILLWAY_MAX_AEG=": true, "MAX_AEG=x": true, "SPILLWAYS_X=x": true, "spillway_x=x": true,
 		// Kubernetes sets these for a Service called spillway, or spillway-admin.
 		"SPILLWAY_SERVICE_HOST=10.0.0.1": true, "SPILLWAY_SERVICE_PORT=80": true, "SPILLWAY_SERVICE_PORT_DATA=80": true, "SPILLWAY_PORT=tcp://10.0.0.1:80": true,
@@ -61,15 +61,15 @@ func TestUnknownVariablesAreUsageErrors(t *testing.T) {
 		name, value, _ := strings.Cut(name, "=")
 		for _, args := range [][]string{{"config", "check"}, {"report", file}} {
 			if value == "2" && args[0] == "report" {
-				continue // it is a setting there, of which nothing shows
+				continue // a setting of report, without effect on its output
 			}
 			_, stderr, code := runCommand(t, map[string]string{name: value}, "", args...)
-			want, says := exitOK, ""
+			want, text := exitOK, ""
 			if !known {
-				want, says = exitUsage, name+": unknown variable: "
+				want, text = exitUsage, name+": unknown variable: "
 			}
-			if code != want || !strings.Contains(stderr, says) || known && stderr != "" {
-				t.Errorf("%s=%s %v: got %d and %q, want %d and %q", name, value, args, code, stderr, want, says)
+			if code != want || !strings.Contains(stderr, text) || known && stderr != "" {
+				t.Errorf("%s=%s %v: got %d and %q, want %d and %q", name, value, args, code, stderr, want, text)
 			}
 		}
 	}

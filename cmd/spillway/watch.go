@@ -31,7 +31,7 @@ var (
 	errStartedBefore = errors.New("started or stopped before")
 )
 
-// watch knows whether the service is ready: the store can be used, and Stop has
+// watch tracks whether the service is ready: the store can be used, and Stop has
 // not been called.
 type watch struct {
 	store storeChecker

@@ -26,7 +26,7 @@ func (f fakeChecker) Check(ctx context.Context) ([]string, error) { return f(ctx
 
 func TestWatchLogsChangesOnly(t *testing.T) {
 	t.Parallel()
-	// One answer a second; the text of the same trouble differs each time.
+	// One answer per second. The text of an outage differs each time.
 	down := func(i int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, i) }
 	answers := []error{nil, nil, down(1), down(2), partition.ErrIncompatible, partition.ErrIncompatible, down(3), nil, nil}
 	want := []string{
@@ -77,17 +77,17 @@ func TestWatchLogsAWarningOnce(t *testing.T) {
 	warnings = append(warnings, "something new")
 	_ = w.check(t.Context())
 	if logs.Len() != 3 {
-		t.Errorf("got %v, want what was over and came back once more", logs.All())
+		t.Errorf("got %v, want one line more for a warning that came back", logs.All())
 	}
 }
 
 func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int64
+		var checks atomic.Int64
 		reg := prometheus.NewRegistry()
 		w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
-			looks.Add(1)
+			checks.Add(1)
 			return nil, nil
 		}), reg, zap.NewNop())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -95,8 +95,8 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 		go func() { defer close(ended); w.run(ctx) }()
 		time.Sleep(10*time.Second + time.Millisecond) // of the bubble
 		synctest.Wait()
-		if looks.Load() != 10 || w.ready() != nil {
-			t.Errorf("after 10 s: %d looks, ready: %v", looks.Load(), w.ready())
+		if checks.Load() != 10 || w.ready() != nil {
+			t.Errorf("after 10 s: %d checks, ready: %v", checks.Load(), w.ready())
 		}
 		if n, err := testutil.GatherAndCount(reg, "spillway_ready"); n != 1 || err != nil {
 			t.Errorf("got %d gauges, %v", n, err)

@@ -31,7 +31,7 @@ func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	const budget, conns = 20 << 20, 1000
 	s := serve(t, "--redis", redistest.Start(t).URL(), "--sink", "null:", "--max-inflight-bytes", "20MiB").ready(200)
-	honest := s.visitor("")
+	honest := s.client("")
 	serves := func() {
 		t.Helper()
 		if a := honest.send("/v1/default/good", "x"); a.status != 200 {
@@ -41,13 +41,13 @@ func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
 	serves()
 	before := s.resident()
 
-	// A connection may hold 64 KiB beside the budget (ingest.Config.MaxMemory);
-	// the collector lets the rest grow before it looks.
-	const most = 2*budget + conns*64<<10 + 64<<20
+	// A connection may use 64 KiB outside of the budget (ingest.Config.MaxMemory).
+	// The rest is for garbage that is not collected yet.
+	const limit = 2*budget + conns*64<<10 + 64<<20
 	bounded := func(when string) {
 		t.Helper()
-		if grown := s.resident() - before; grown > most {
-			t.Errorf("%s: it has grown by %d MiB, want at most %d", when, grown>>20, most>>20)
+		if grown := s.resident() - before; grown > limit {
+			t.Errorf("%s: the process has grown by %d MiB, want at most %d", when, grown>>20, limit>>20)
 		}
 		if n := s.metric("spillway_ingest_inflight_bytes"); n > budget {
 			t.Errorf("%s: %d bytes are in flight, want at most %d", when, n, budget)
@@ -69,7 +69,7 @@ func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
 		bounded(fmt.Sprintf("%d bytes of each body have come", sent))
 		serves()
 		if n := s.metric("spillway_ingest_inflight_bytes"); n > budget/2 || sent > 1 && n < budget/4 {
-			t.Errorf("%d bytes are held by bodies to come, want up to half of %d", n, budget)
+			t.Errorf("%d bytes are reserved for announced bodies, want up to half of %d", n, budget)
 		}
 		for _, c := range all {
 			c.Close()
@@ -77,7 +77,7 @@ func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
 		eventually(t, "nothing is in flight", func() bool { return s.metric("spillway_ingest_inflight_bytes") == 0 })
 	}
 	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n == 0 {
-		t.Error("nobody was refused, which proves nothing")
+		t.Error("no request was rejected, so the budget was not reached")
 	}
 	serves()
 }

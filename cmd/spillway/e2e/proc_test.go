@@ -1,5 +1,5 @@
-// Package e2e runs the built binary on a real redis-server, as an operator
-// would: what README and the issue's examples promise, seen from outside.
+// Package e2e tests the built binary with a real redis-server, through its ports,
+// signals and files.
 package e2e
 
 import (
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is one `spillway serve`.
+// server is a running `spillway serve`.
 type server struct {
 	t           *testing.T
 	cmd         *exec.Cmd
@@ -83,7 +83,7 @@ func (s *server) kill() {
 	<-s.done
 }
 
-// terminate asks for an orderly end and returns the exit code.
+// terminate sends SIGTERM, waits for the end and returns the exit code.
 func (s *server) terminate() int {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -135,8 +135,8 @@ type ledger struct {
 	Accepted, Delivered, Evicted, Expired, Dead, Lost, Buffered int64
 }
 
-// ledger reads the account with the count of what is really there, and holds
-// it to its law. A store that is too busy to answer is asked again.
+// ledger reads the ledger with an audit, and checks its equation. It asks again if
+// the store is too busy to answer.
 func (s *server) ledger() ledger {
 	s.t.Helper()
 	var body struct {
@@ -197,7 +197,7 @@ func (s *server) post(path, contentType, body string) answer {
 	return a
 }
 
-// line is what `file:` and the webhook write.
+// line is a line that file: and the webhook write.
 type line struct {
 	Namespace, Partition, Batch string
 	Seq, TS                     int64

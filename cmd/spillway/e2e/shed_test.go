@@ -22,7 +22,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-// metric is one series at /metrics, 0 when it is absent.
+// metric is the value of a series at /metrics, 0 without one.
 func (s *server) metric(series string) int64 {
 	s.t.Helper()
 	resp, err := http.Get("http://" + s.admin + "/metrics")
@@ -42,21 +42,21 @@ func (s *server) metric(series string) int64 {
 	return 0
 }
 
-// visitor is a client of its own: its connections are not those of others.
-type visitor struct {
+// client has connections of its own.
+type client struct {
 	*http.Client
 	server *server
 	token  string
 }
 
-func (s *server) visitor(token string) *visitor {
+func (s *server) client(token string) *client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	s.t.Cleanup(transport.CloseIdleConnections)
-	return &visitor{&http.Client{Transport: transport, Timeout: 60 * time.Second}, s, token}
+	return &client{&http.Client{Transport: transport, Timeout: 60 * time.Second}, s, token}
 }
 
-// send posts one body; status 0 is no answer.
-func (v *visitor) send(path, body string) (a answer) {
+// send posts one body. The status 0 stands for no answer.
+func (v *client) send(path, body string) (a answer) {
 	req, err := http.NewRequest(http.MethodPost, "http://"+v.server.data+path, strings.NewReader(body))
 	if err != nil {
 		v.server.t.Error(err)
@@ -84,19 +84,19 @@ func TestConnectionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 	t.Parallel()
 	const bound, flood = 20, 200
 	s := serve(t, "--redis", redistest.Start(t).URL(), "--sink", "null:", "--max-conns", strconv.Itoa(bound)).ready(200)
-	good := s.visitor("")
+	good := s.client("")
 	served := 0
 	serveGood := func() {
 		t.Helper()
 		if a := good.send("/v1/default/good", "x"); a.status != 200 {
-			t.Errorf("a client that was there before gets %d %s", a.status, a.body)
+			t.Errorf("a client from before the flood gets %d %s", a.status, a.body)
 		}
 		served++
 	}
 	serveGood()
 
 	var idle []net.Conn
-	refused := 0
+	rejected := 0
 	for range flood {
 		c, err := net.Dial("tcp", s.data)
 		if err != nil {
@@ -105,7 +105,7 @@ func TestConnectionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 		defer c.Close()
 		idle = append(idle, c)
 	}
-	// What was refused has its answer waiting; the others are silent until asked.
+	// A rejected connection has its answer already; the others answer the request.
 	for _, c := range idle {
 		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 		_, _ = fmt.Fprintf(c, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -117,28 +117,28 @@ func TestConnectionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 		switch {
 		case resp.StatusCode == 200:
 		case resp.StatusCode == 503 && strings.Contains(string(text), `"overloaded"`) && resp.Header.Get("Retry-After") != "" && resp.Close:
-			refused++
+			rejected++
 		default:
 			t.Errorf("got %d %s", resp.StatusCode, text)
 		}
 		serveGood()
 	}
-	if want := flood - (bound - 1); refused != want {
-		t.Errorf("%d connections are refused, want %d", refused, want)
+	if want := flood - (bound - 1); rejected != want {
+		t.Errorf("%d connections are rejected, want %d", rejected, want)
 	}
 	if n := s.metric("spillway_ingest_connections"); n != bound {
 		t.Errorf("%d connections are open, want %d", n, bound)
 	}
-	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n != int64(refused) {
-		t.Errorf("%d refusals are counted, clients saw %d", n, refused)
+	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n != int64(rejected) {
+		t.Errorf("%d rejections are counted, clients saw %d", n, rejected)
 	}
 	for _, c := range idle {
 		_ = c.Close()
 	}
-	eventually(t, "others get in again", func() bool { return s.visitor("").send("/v1/default/good", "x").status == 200 })
+	eventually(t, "new clients are served again", func() bool { return s.client("").send("/v1/default/good", "x").status == 200 })
 	served++
 	if l := s.ledger(); l.Accepted != int64(served) {
-		t.Errorf("%d entries are accepted, clients were told of %d", l.Accepted, served)
+		t.Errorf("%d entries are accepted, clients got %d acknowledged", l.Accepted, served)
 	}
 }
 
@@ -147,37 +147,37 @@ func TestPartitionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 	const bound, flood = 50, 400
 	redis := redistest.Start(t)
 	s := serve(t, "--redis", redis.URL(), "--role", "ingest", "--max-partitions", strconv.Itoa(bound)).ready(200)
-	good, bad := s.visitor(""), s.visitor("")
+	good, bad := s.client(""), s.client("")
 	var acked int64
-	send := func(v *visitor, name string) answer {
+	send := func(v *client, name string) answer {
 		a := v.send("/v1/default/"+name, "x")
 		acked += int64(a.Accepted)
 		return a
 	}
 	send(good, "good")
-	taken := 0
+	accepted := 0
 	for i := range flood {
 		switch a := send(bad, fmt.Sprintf("flood-%d", i)); {
 		case a.status == 200:
-			taken++
+			accepted++
 		case a.status != 429 || a.Error != "too_many_partitions" || a.retryAfter == "" || !strings.Contains(a.body, `"scope":"namespace"`):
 			t.Fatalf("got %d %s", a.status, a.body)
 		}
 		if a := send(good, "good"); a.status != 200 {
-			t.Fatalf("a partition that was there before gets %d %s", a.status, a.body)
+			t.Fatalf("a partition from before the flood gets %d %s", a.status, a.body)
 		}
 	}
-	if taken != bound-1 {
-		t.Errorf("%d partitions of the flood are taken, want %d", taken, bound-1)
+	if accepted != bound-1 {
+		t.Errorf("%d partitions of the flood are accepted, want %d", accepted, bound-1)
 	}
-	if n := s.metric(`spillway_ingest_refusals_total{error="too_many_partitions"}`); n != int64(flood-taken) {
-		t.Errorf("%d refusals are counted, want %d", n, flood-taken)
+	if n := s.metric(`spillway_ingest_refusals_total{error="too_many_partitions"}`); n != int64(flood-accepted) {
+		t.Errorf("%d rejections are counted, want %d", n, flood-accepted)
 	}
 	if l := s.ledger(); l.Accepted != acked {
-		t.Errorf("%d entries are accepted, clients were told of %d", l.Accepted, acked)
+		t.Errorf("%d entries are accepted, clients got %d acknowledged", l.Accepted, acked)
 	}
 	drainer := serve(t, "--redis", redis.URL(), "--role", "drain", "--sink", "null:", "--linger", "10ms").ready(200)
-	eventually(t, "a new partition is taken again", func() bool { return send(good, "late").status == 200 })
+	eventually(t, "a new partition is accepted again", func() bool { return send(good, "late").status == 200 })
 	eventually(t, "all is drained", func() bool { return drainer.ledger().Buffered == 0 })
 	if l := drainer.ledger(); l.Delivered != acked || l.Accepted != acked {
 		t.Errorf("got %+v, want %d accepted and delivered", l, acked)
@@ -196,7 +196,7 @@ func TestPartitionFloodOfOneTokenLeavesRoomForAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t, "--redis", redistest.Start(t).URL(), "--role", "ingest", "--config", file).ready(200)
-	noisy, good := s.visitor("noisy"), s.visitor("good")
+	noisy, good := s.client("noisy"), s.client("good")
 	for i := range 200 {
 		a := noisy.send(fmt.Sprintf("/v1/default/flood-%d", i), "x")
 		if want := i < 30; (a.status == 200) != want || !want && (a.status != 429 || !strings.Contains(a.body, `"scope":"token"`)) {
@@ -209,7 +209,7 @@ func TestPartitionFloodOfOneTokenLeavesRoomForAnother(t *testing.T) {
 		}
 	}
 	if n := s.metric(`spillway_ingest_token_limited_total{error="too_many_partitions",namespace="default",token="noisy"}`); n != 170 {
-		t.Errorf("%d refusals are counted, want 170", n)
+		t.Errorf("%d rejections are counted, want 170", n)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestByteFloodDuringAStoreStallIsRejectedAndTheServiceRecovers(t *testing.T)
 	redis := redistest.Start(t)
 	s := serve(t, "--redis", redis.URL(), "--sink", "null:", "--max-inflight-bytes", "3MiB",
 		"--max-body", "256KiB", "--max-decompressed", "256KiB", "--max-entry", "256KiB").ready(200)
-	if a := s.visitor("").send("/v1/default/good", "x"); a.status != 200 {
+	if a := s.client("").send("/v1/default/good", "x"); a.status != 200 {
 		t.Fatalf("before the flood: %d %s", a.status, a.body)
 	}
 	acked, unknown := int64(1), atomic.Int64{}
@@ -232,7 +232,7 @@ func TestByteFloodDuringAStoreStallIsRejectedAndTheServiceRecovers(t *testing.T)
 	done := make(chan struct{})
 	for i := range 40 {
 		flood.Go(func() {
-			v := s.visitor("")
+			v := s.client("")
 			for {
 				select {
 				case <-done:
@@ -268,23 +268,23 @@ func TestByteFloodDuringAStoreStallIsRejectedAndTheServiceRecovers(t *testing.T)
 			t.Errorf("%d bytes are in flight, want at most %d", n, bound)
 		}
 	}
-	eventually(t, "it refuses what it has no room for", func() bool { bounded(); return seen("overloaded") > 100 })
-	eventually(t, "what it had room for is answered, too", func() bool { bounded(); return unknown.Load() > 0 })
+	eventually(t, "requests over the budget are rejected", func() bool { bounded(); return seen("overloaded") > 100 })
+	eventually(t, "requests within the budget are answered too", func() bool { bounded(); return unknown.Load() > 0 })
 	redis.Signal(syscall.SIGCONT)
 	before := seen("ok")
-	eventually(t, "it takes entries again, beside the flood", func() bool { bounded(); return seen("ok") > before+40 })
+	eventually(t, "it accepts entries again during the flood", func() bool { bounded(); return seen("ok") > before+40 })
 	close(done)
 	flood.Wait()
 	eventually(t, "nothing is in flight", func() bool { return s.metric("spillway_ingest_inflight_bytes") == 0 })
-	if a := s.visitor("").send("/v1/default/good", "x"); a.status != 200 {
+	if a := s.client("").send("/v1/default/good", "x"); a.status != 200 {
 		t.Errorf("after the flood: %d %s", a.status, a.body)
 	}
 	acked++
 	eventually(t, "all is drained", func() bool { return s.ledger().Buffered == 0 })
 	if l := s.ledger(); l.Accepted < acked || l.Accepted > acked+unknown.Load() {
-		t.Errorf("%d entries are accepted, want %d acknowledged and up to %d unknown beside", l.Accepted, acked, unknown.Load())
+		t.Errorf("%d entries are accepted, want %d acknowledged and up to %d more with an unknown outcome", l.Accepted, acked, unknown.Load())
 	}
 	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n != int64(seen("overloaded")) {
-		t.Errorf("%d refusals are counted, clients saw %d", n, seen("overloaded"))
+		t.Errorf("%d rejections are counted, clients saw %d", n, seen("overloaded"))
 	}
 }

@@ -46,7 +46,7 @@ func TestClosedStdoutIsAFailingSink(t *testing.T) {
 	post()
 	post()
 	eventually(t, "the sink fails", func() bool { return s.metric(`spillway_drain_sink_failing{namespace="default"}`) == 1 })
-	eventually(t, "what nobody reads goes stale", func() bool { return s.ledger().Buffered == 0 })
+	eventually(t, "the entries expire", func() bool { return s.ledger().Buffered == 0 })
 	if l := s.ledger(); l != (ledger{Accepted: 3, Delivered: 1, Expired: 2}) {
 		t.Errorf("got %+v, want 1 delivered and 2 expired", l)
 	}
@@ -62,7 +62,7 @@ func TestClosedStderrLosesLogLinesOnly(t *testing.T) {
 	r, w := pipe(t)
 	cmd := exec.Command(binary)
 	cmd.Stderr = w
-	// A sink that cannot be reached makes it log.
+	// A sink that cannot be reached causes log lines.
 	s := serveBy(t, cmd, "--sink", "http://"+redistest.FreeAddr(t)+"/", "--linger", "10ms").ready(200)
 	_, _ = r.Close(), w.Close()
 	if a := s.post("/v1/default/kart", "application/json", `{"n":1}`); a.status != 200 {
@@ -73,7 +73,7 @@ func TestClosedStderrLosesLogLinesOnly(t *testing.T) {
 	if l := s.ledger(); l != (ledger{Accepted: 1, Buffered: 1}) {
 		t.Errorf("got %+v, want 1 buffered", l)
 	}
-	// Its last lines, about the stop and the ledger, are lost too.
+	// The log lines of the stop are lost too.
 	if code := s.terminate(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}
@@ -95,8 +95,8 @@ func TestSIGHUPIsLoggedAndIgnored(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the log speaks of SIGHUP", func() bool {
-		s.ready(200) // or fails: it has ended
+	eventually(t, "SIGHUP is logged", func() bool {
+		s.ready(200) // fails if the process has ended
 		text, err := os.ReadFile(log.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -109,8 +109,8 @@ func TestSIGHUPIsLoggedAndIgnored(t *testing.T) {
 	}
 }
 
-// What ends by itself ends without a word when nobody reads it any more, as in
-// `spillway config print | head -1`.
+// A command whose stdout is closed ends by SIGPIPE and prints nothing to stderr, as
+// in `spillway config print | head -1`.
 func TestOtherCommandsEndByClosedStdout(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--sink", "null:").ready(200)
@@ -121,12 +121,12 @@ func TestOtherCommandsEndByClosedStdout(t *testing.T) {
 	} {
 		r, w := pipe(t)
 		_ = r.Close()
-		var said bytes.Buffer
+		var stderr bytes.Buffer
 		cmd := exec.Command(binary, args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(`{"partition":"kart","data":1}`), w, &said
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(`{"partition":"kart","data":1}`), w, &stderr
 		_ = cmd.Run()
-		if how := cmd.ProcessState.Sys().(syscall.WaitStatus); !how.Signaled() || how.Signal() != syscall.SIGPIPE || said.Len() > 0 {
-			t.Errorf("%v: ended by %v, said %q; want SIGPIPE and nothing said", args, cmd.ProcessState, said.String())
+		if how := cmd.ProcessState.Sys().(syscall.WaitStatus); !how.Signaled() || how.Signal() != syscall.SIGPIPE || stderr.Len() > 0 {
+			t.Errorf("%v: got %v and %q on stderr; want SIGPIPE and an empty stderr", args, cmd.ProcessState, stderr.String())
 		}
 	}
 }
