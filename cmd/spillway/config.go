@@ -26,7 +26,7 @@ type Config struct {
 	Listen         string `name:"listen" group:"Ports:" default:"127.0.0.1:8080" help:"Address of the data port, host:port."`
 	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port, host:port."`
 	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port requires: sha256:…, as printed by spillway token."`
-	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening on other addresses than loopback without authentication."`
+	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening without authentication on addresses other than loopback."`
 
 	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, a PEM file. Without one the port speaks plain HTTP."`
 	TLSKey           string `name:"tls-key" group:"TLS:" placeholder:"FILE" help:"Key of the data port's certificate, a PEM file."`
@@ -52,7 +52,7 @@ type Config struct {
 	Lanes            int            `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes, each with one flush to the store at a time."`
 	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before new ones are answered 503."`
 	MaxInflightBytes partition.Size `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are answered 503."`
-	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Maximum size of a request body as sent, maybe compressed."`
+	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Maximum size of a request body as sent, compressed or not."`
 	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Maximum size of a request body after decompression."`
 	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Maximum number of entries in a request."`
 	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Maximum size of an entry's payload."`

@@ -70,8 +70,8 @@ func TestExampleConfigurationListsEverySink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := regexp.MustCompile(`(?m)^# Where batches go: .*$`)
-	want := "# Where batches go: " + sinkForms()
+	list := regexp.MustCompile(`(?m)^# Sinks: .*$`)
+	want := "# Sinks: " + sinkForms()
 	if *update {
 		if err := os.WriteFile(path, list.ReplaceAllLiteral(text, []byte(want)), 0o644); err != nil {
 			t.Fatal(err)
