@@ -53,23 +53,23 @@ func (a *account) progress() int {
 	return a.done
 }
 
-// commit is the settlement of all that is done and not settled, nil when that
-// is nothing.
-func (a *account) commit() *partition.Settlement {
+// commit is the commit of all that is done and not settled, nil when that is
+// nothing.
+func (a *account) commit() *partition.Commit {
 	if a.progress() <= a.settled {
 		return nil
 	}
 	n := a.count(a.settled, a.done)
-	s := &partition.Settlement{
+	c := &partition.Commit{
 		Lease: a.lease, Lo: a.lease.From + int64(a.settled), Hi: a.lease.From + int64(a.done),
 		Delivered: n[delivered], Expired: n[expired], Dead: n[dead],
 	}
 	for at := a.settled; at < a.done && n[dead] > 0; at++ {
 		if a.classes[at] == dead {
-			s.DeadLetters = append(s.DeadLetters, a.letters[at])
+			c.DeadLetters = append(c.DeadLetters, a.letters[at])
 		}
 	}
-	return s
+	return c
 }
 
 // count is how many entries of [lo, hi) there are of each class.
@@ -80,19 +80,18 @@ func (a *account) count(lo, hi int) (n [classes]int) {
 	return n
 }
 
-// release is the settlement that gives the rest back; the caller sets when it
-// comes due and how often it was presented. What the sink accepted behind the
+// release gives the rest back; the caller sets when it comes due and how often it
+// was presented. What the sink accepted behind the
 // first entry that must wait is not presented again.
-func (a *account) release() *partition.Settlement {
-	at := a.lease.From + int64(a.settled)
-	s := &partition.Settlement{Lease: a.lease, Lo: at, Hi: at}
+func (a *account) release() *partition.Release {
+	r := &partition.Release{Lease: a.lease}
 	if a.count(a.settled, len(a.classes))[delivered] > 0 {
-		s.Done = make([]bool, len(a.classes))
+		r.Done = make([]bool, len(a.classes))
 		for at := a.settled; at < len(a.classes); at++ {
-			s.Done[at] = a.classes[at] == delivered
+			r.Done[at] = a.classes[at] == delivered
 		}
 	}
-	return s
+	return r
 }
 
 // stands notes that the store's range begins at seq, whatever is known of the

@@ -62,14 +62,11 @@ func TestBackoffNeverPassesTheMomentTheBatchGoesStale(t *testing.T) {
 		}
 		end := time.Now().Add(7 * time.Second)
 		var waits []time.Duration
-		r.store.settleFault = func(s *partition.Settlement) fault {
-			if s.Lo == s.Hi {
-				waits = append(waits, s.Delay)
-				if past := time.Now().Add(s.Delay).Sub(end); past > 0 {
-					t.Errorf("a retry %v after the batch is stale", past)
-				}
+		r.store.released = func(s *partition.Release) {
+			waits = append(waits, s.Delay)
+			if past := time.Now().Add(s.Delay).Sub(end); past > 0 {
+				t.Errorf("a retry %v after the batch is stale", past)
 			}
-			return fault{}
 		}
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()

@@ -48,16 +48,16 @@ type loop struct {
 	shard int
 	held  *holds
 
-	offset    int                // where the next look starts; 0 unless other drainers are in the way
-	rivalry   float64            // share of recent claims that other drainers won, 0 to 1
-	skipped   int                // held partitions that the last look met
-	ahead     []string           // due partitions that the last look listed and no round has claimed yet
-	aheadOf   int                // how many were due when it looked
-	looked    time.Time          // when that was
-	fruitless int                // rounds in a row whose claims brought nothing
-	failures  int                // rounds in a row that the store failed
-	unproved  bool               // a claim failed, and none has succeeded since
-	unknown   []*partition.Claim // claims that may have run
+	offset    int                     // where the next look starts; 0 unless other drainers are in the way
+	rivalry   float64                 // share of recent claims that other drainers won, 0 to 1
+	skipped   int                     // held partitions that the last look met
+	ahead     []string                // due partitions that the last look listed and no round has claimed yet
+	aheadOf   int                     // how many were due when it looked
+	looked    time.Time               // when that was
+	fruitless int                     // rounds in a row whose claims brought nothing
+	failures  int                     // rounds in a row that the store failed
+	unproved  bool                    // a claim failed, and none has succeeded since
+	unknown   []partition.ClaimResult // claims that may have run
 }
 
 func newLoop(o *outlet, shard int) *loop {
@@ -242,12 +242,12 @@ func (l *loop) claim(names []string, depth int) (got claimed) {
 func (l *loop) claimFew(names []string, depth int, got *claimed) {
 	ctx, cancel := context.WithTimeout(l.o.settling, storeTimeout)
 	defer cancel()
-	claims := make([]*partition.Claim, len(names))
+	requests := make([]partition.ClaimRequest, len(names))
 	for i, name := range names {
-		claims[i] = &partition.Claim{Namespace: l.o.target.Namespace, Partition: name, MaxBatches: depth}
+		requests[i] = partition.ClaimRequest{Namespace: l.o.target.Namespace, Partition: name, MaxBatches: depth}
 		l.held.take(name)
 	}
-	l.o.store.Claim(ctx, claims, l.o.cfg.Lease)
+	claims := l.o.store.Claim(ctx, requests, l.o.cfg.Lease)
 	got.claims += len(claims)
 	count := l.o.metrics.claims
 	for _, c := range claims {
@@ -342,6 +342,6 @@ func (l *loop) forget() {
 	}
 	ctx, cancel := context.WithTimeout(l.o.settling, storeTimeout)
 	defer cancel()
-	_ = l.o.store.Forget(ctx, l.unknown)
+	_ = l.o.store.ReleaseUnknown(ctx, l.unknown)
 	l.unknown = nil
 }

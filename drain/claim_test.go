@@ -74,7 +74,7 @@ func TestLeasesGrowWhereNobodyWaitsLongForIt(t *testing.T) {
 				r := newRig(t)
 				r.cfg.Workers = c.workers
 				most := 0
-				r.store.claimFault = func(claim *partition.Claim) fault {
+				r.store.claimFault = func(claim partition.ClaimRequest) fault {
 					most = max(most, claim.MaxBatches)
 					return fault{}
 				}
@@ -164,7 +164,7 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 		}
 		rival := 0
 		r.store.set(func() {
-			r.store.claimFault = func(c *partition.Claim) fault {
+			r.store.claimFault = func(c partition.ClaimRequest) fault {
 				if rival++; rival <= 20 {
 					r.store.spaces["games"].partitions[c.Partition].due += 60_000
 				}
@@ -219,7 +219,7 @@ func TestARoundEndsWhenOthersHaveWonMostOfIt(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprintf("p%02d", p), 1, 0)
 		}
 		claims := 0
-		r.store.claimFault = func(c *partition.Claim) fault {
+		r.store.claimFault = func(c partition.ClaimRequest) fault {
 			claims++
 			r.store.spaces["games"].partitions[c.Partition].due += 60_000 // somebody else has it
 			return fault{}
@@ -244,7 +244,7 @@ func TestFruitlessClaimsDoNotSpin(t *testing.T) {
 		r := newRig(t)
 		r.store.produce(r.ns, "p", 1, 0)
 		p := r.store.spaces["games"].partitions["p"]
-		r.store.claimFault = func(*partition.Claim) fault { p.due += 1; return fault{} } // never quite due
+		r.store.claimFault = func(partition.ClaimRequest) fault { p.due += 1; return fault{} } // never quite due
 		r.start()
 		time.Sleep(11 * time.Second)
 		if got := r.store.counts().claim; got > 500 {
@@ -275,7 +275,7 @@ func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Shards = 4 })
 		up := time.Now().Add(30 * time.Second)
-		r.store.claimFault = func(*partition.Claim) fault {
+		r.store.claimFault = func(partition.ClaimRequest) fault {
 			if time.Now().Before(up) {
 				return lostReply
 			}
@@ -327,7 +327,7 @@ func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
 		r := newRig(t)
 		r.cfg.Workers = 2
 		broken := true
-		r.store.claimFault = func(c *partition.Claim) fault {
+		r.store.claimFault = func(c partition.ClaimRequest) fault {
 			if broken && c.Partition[0] == 'b' {
 				return fault{err: partition.ErrBroken}
 			}
@@ -360,7 +360,7 @@ func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) 
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		misfit := true
-		r.store.claimFault = func(*partition.Claim) fault {
+		r.store.claimFault = func(partition.ClaimRequest) fault {
 			if misfit {
 				return fault{err: fmt.Errorf("shards: %w", partition.ErrIncompatible)}
 			}
@@ -398,7 +398,7 @@ func TestALookGetsPastManyPartitionsThatAreLeftAlone(t *testing.T) {
 		r := newRig(t)
 		r.cfg.Workers = 64
 		r.store.roundTrip = time.Millisecond
-		r.store.claimFault = func(c *partition.Claim) fault {
+		r.store.claimFault = func(c partition.ClaimRequest) fault {
 			if strings.HasPrefix(c.Partition, "bad") {
 				return fault{err: partition.ErrBroken}
 			}

@@ -27,21 +27,30 @@ type settleSpy struct {
 	failed  map[string]int
 }
 
-func (s *settleSpy) Settle(ctx context.Context, settlements []*partition.Settlement) {
+func (s *settleSpy) Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release) {
 	s.mu.Lock()
-	for _, t := range settlements {
-		s.sent[t.Lease.Partition]++
+	for _, c := range commits {
+		s.sent[c.Lease.Partition]++
+	}
+	for _, r := range releases {
+		s.sent[r.Lease.Partition]++
 	}
 	s.mu.Unlock()
-	s.Store.Settle(ctx, settlements)
+	s.Store.Settle(ctx, commits, releases)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range settlements {
-		if t.Err == nil {
-			s.settled[t.Lease.Partition]++
+	answered := func(l *partition.Lease, err error) {
+		if err == nil {
+			s.settled[l.Partition]++
 		} else {
-			s.failed[t.Lease.Partition]++
+			s.failed[l.Partition]++
 		}
+	}
+	for _, c := range commits {
+		answered(c.Lease, c.Err)
+	}
+	for _, r := range releases {
+		answered(r.Lease, r.Err)
 	}
 }
 

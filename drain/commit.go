@@ -38,8 +38,8 @@ func (r *run) commitBehind() {
 	if r.over() || r.sent != nil {
 		return
 	}
-	if s := r.commit(); s != nil {
-		r.sent = r.settler().submit(s)
+	if c := r.commit(); c != nil {
+		r.sent = r.settler().submit(&settling{commit: c})
 	}
 }
 
@@ -49,7 +49,7 @@ func (r *run) over() bool {
 	if r.sent != nil {
 		select {
 		case <-r.sent.done:
-			r.note(r.sent.Settlement)
+			r.note(r.sent)
 			r.sent = nil
 		default:
 		}
@@ -62,14 +62,14 @@ func (r *run) over() bool {
 func (r *run) settle() error {
 	if r.sent != nil {
 		<-r.sent.done
-		r.note(r.sent.Settlement)
+		r.note(r.sent)
 	}
 	for failures := 0; !r.lost && !r.ended; {
-		s := r.commit()
-		if s == nil {
-			s = r.giveBack()
+		w := &settling{commit: r.commit()}
+		if w.commit == nil {
+			w.release = r.giveBack()
 		}
-		if r.send(s) {
+		if r.send(w) {
 			continue
 		}
 		if failures++; !r.retry(failures) {
@@ -82,15 +82,14 @@ func (r *run) settle() error {
 	return r.refused
 }
 
-// send waits for the answer to a settlement and enters it, as note does.
-func (r *run) send(s *partition.Settlement) bool {
+// send waits for the result of a commit or a release and enters it, as note does.
+func (r *run) send(w *settling) bool {
 	began := time.Now()
-	w := r.settler().submit(s)
-	<-w.done
-	if s.Err == nil && r.atMostOnce() {
+	<-r.settler().submit(w).done
+	if w.err() == nil && r.atMostOnce() {
 		r.o.commits.took(time.Since(began), false)
 	}
-	return r.note(s)
+	return r.note(w)
 }
 
 // retry waits before a settlement is sent again. It is false where that is in
@@ -107,7 +106,7 @@ func (r *run) retry(failures int) bool {
 
 // giveBack is the release of what is not done. Where that is nothing, because
 // the last entries vanished, it frees those behind the range.
-func (r *run) giveBack() *partition.Settlement {
+func (r *run) giveBack() *partition.Release {
 	s := r.release()
 	s.Delay = max(0, time.Until(r.resume))
 	if r.doomed.end > r.settled {
@@ -120,35 +119,38 @@ func (r *run) giveBack() *partition.Settlement {
 	return s
 }
 
-// note enters the store's answer to a settlement, and reports whether the next
-// may follow at once.
-func (r *run) note(s *partition.Settlement) bool {
+// note enters the result of a commit or a release, and reports whether the next may
+// follow at once.
+func (r *run) note(w *settling) bool {
 	var elsewhere *partition.RangeError
+	err := w.err()
 	switch {
-	case s.Err == nil:
-		vanished := s.Before && !r.unsure // no commit of ours can have run before
+	case err == nil:
+		unsure := r.unsure
 		r.unsure = false
-		if s.Lo == s.Hi {
+		if w.release != nil {
 			r.ended = true
 			return true
 		}
-		r.pass(int(s.Hi-r.lease.From), vanished)
-		if s.Before {
+		c := w.commit
+		// Without an unknown outcome no commit of ours can have run before.
+		r.pass(int(c.Hi-r.lease.From), c.AlreadyApplied && !unsure)
+		if c.AlreadyApplied {
 			r.ended = false // a commit that had ended the lease would be gone: release it
 		}
 		return true
-	case errors.Is(s.Err, partition.ErrGone):
+	case errors.Is(err, partition.ErrGone):
 		r.gone()
 		return false
-	case errors.As(s.Err, &elsewhere):
+	case errors.As(err, &elsewhere):
 		return r.moved(elsewhere.From)
-	case errors.Is(s.Err, partition.ErrUnknown):
+	case errors.Is(err, partition.ErrUnknown):
 		r.unsure = true
 		return false
-	case errors.Is(s.Err, partition.ErrUnavailable):
+	case errors.Is(err, partition.ErrUnavailable):
 		return false
-	case !errors.Is(s.Err, errSettlerStopped):
-		r.refused = s.Err
+	case !errors.Is(err, errSettlerStopped):
+		r.refused = err
 	}
 	r.lapse()
 	return false

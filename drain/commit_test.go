@@ -17,7 +17,7 @@ func TestCommitWithALostReplyCountsOnceAndIsNotWrittenAgain(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				n := 0
-				r.store.settleFault = func(*partition.Settlement) fault {
+				r.store.settleFault = func(*partition.Lease) fault {
 					if n++; n <= 3 {
 						return f
 					}
@@ -52,7 +52,7 @@ func TestCommitOfAPrefixThatRanUnseenIsNotCountedTwice(t *testing.T) {
 			}
 			return nil
 		}
-		r.store.settleFault = func(*partition.Settlement) fault {
+		r.store.settleFault = func(*partition.Lease) fault {
 			if settles++; settles == 2 || settles == 3 {
 				return lostReply
 			}
@@ -76,7 +76,7 @@ func TestCrashBetweenSinkAndCommitReplaysTheSameRange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		crashed := time.Now().Add(10 * time.Second)
-		r.store.settleFault = func(*partition.Settlement) fault {
+		r.store.settleFault = func(*partition.Lease) fault {
 			if time.Now().Before(crashed) {
 				return unavailable
 			}
@@ -223,8 +223,8 @@ func TestStoreThatLostItsNewestWritesIsToldAgain(t *testing.T) {
 func TestRefusedSettlementLeavesThePartitionAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.store.settleFault = func(s *partition.Settlement) fault {
-			if s.Lease.Partition == "broken" {
+		r.store.settleFault = func(l *partition.Lease) fault {
+			if l.Partition == "broken" {
 				return fault{err: partition.ErrBroken}
 			}
 			return fault{}
@@ -267,10 +267,10 @@ func TestSettlerAnswersWhatComesAfterItsEnd(t *testing.T) {
 		s := newSettler(newFakeStore())
 		go s.run(t.Context())
 		s.close()
-		w := s.submit(&partition.Settlement{})
+		w := s.submit(&settling{commit: &partition.Commit{}})
 		<-w.done
-		if w.Err != errSettlerStopped {
-			t.Errorf("got %v", w.Err)
+		if w.err() != errSettlerStopped {
+			t.Errorf("got %v", w.err())
 		}
 	})
 }
@@ -279,11 +279,11 @@ func TestStoreThatCannotSayWhereTheRangeStandsIsGivenUpOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		n := 0
-		r.store.settleFault = func(s *partition.Settlement) fault {
+		r.store.settleFault = func(l *partition.Lease) fault {
 			if n++; n > 50 {
 				t.Error("asked for ever")
 			}
-			return fault{err: &partition.RangeError{From: s.Lease.From + int64(n%2)}}
+			return fault{err: &partition.RangeError{From: l.From + int64(n%2)}}
 		}
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()

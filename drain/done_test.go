@@ -73,11 +73,10 @@ func TestPlainErrorLeavesNothingDone(t *testing.T) {
 			}
 			return nil
 		}
-		r.store.settleFault = func(s *partition.Settlement) fault {
-			if s.Lo == s.Hi && s.Done != nil {
+		r.store.released = func(s *partition.Release) {
+			if s.Done != nil {
 				t.Errorf("released with %v done", s.Done)
 			}
-			return fault{}
 		}
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()

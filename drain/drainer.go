@@ -23,9 +23,9 @@ const stopGrace = 2 * time.Second
 type Store interface {
 	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
 	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, most time.Duration)
-	Claim(ctx context.Context, claims []*partition.Claim, lease time.Duration)
-	Settle(ctx context.Context, settlements []*partition.Settlement)
-	Forget(ctx context.Context, claims []*partition.Claim) error
+	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
+	Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release)
+	ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error
 	Now() (ms int64, ok bool)
 	Zones() int // see partition.Namespace.ZoneOf
 }

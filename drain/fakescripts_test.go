@@ -35,7 +35,7 @@ func (sp *fakeSpace) die(name string) {
 	delete(sp.partitions, name)
 }
 
-func (s *fakeStore) claim(c *partition.Claim, until time.Time, lease time.Duration) {
+func (s *fakeStore) claim(c *partition.ClaimResult, until time.Time, lease time.Duration) {
 	sp, now := s.spaces[c.Namespace.Name], s.now()
 	pol := c.Namespace.Policy
 	p := sp.partitions[c.Partition]
@@ -111,31 +111,45 @@ func (s *fakeStore) rearm(sp *fakeSpace, name string, p *fakePartition) {
 	}
 }
 
-func (s *fakeStore) settle(t *partition.Settlement) error {
-	sp := s.spaces[t.Lease.Namespace.Name]
-	p := sp.partitions[t.Lease.Partition]
-	if p == nil || p.token != t.Lease.Token {
+// holder is the partition of a lease, or nil when another holder has it.
+func (s *fakeStore) holder(l *partition.Lease) (*fakeSpace, *fakePartition) {
+	sp := s.spaces[l.Namespace.Name]
+	p := sp.partitions[l.Partition]
+	if p == nil || p.token != l.Token {
+		return sp, nil
+	}
+	return sp, p
+}
+
+func (s *fakeStore) release(t *partition.Release) error {
+	sp, p := s.holder(t.Lease)
+	if p == nil {
 		return partition.ErrGone
 	}
-	if t.Lo == t.Hi {
-		if t.Delay < 0 || t.Attempt < 0 {
-			panic(fmt.Sprintf("release with delay %v attempt %d", t.Delay, t.Attempt))
-		}
-		for i, done := range t.Done {
-			seq := t.Lease.From + int64(i)
-			if !done || p.done[seq] || seq < p.from {
-				continue
-			}
-			if p.done[seq] = true; seq < p.head { // evicted while it was out
-				sp.ledger.Evicted--
-				sp.ledger.Delivered++
-			}
-		}
-		p.token, p.hasFrom, p.attempt = "", false, t.Attempt
-		p.due = s.now() + t.Delay.Milliseconds()
-		return nil
+	if t.Delay < 0 || t.Attempt < 0 {
+		panic(fmt.Sprintf("release with delay %v attempt %d", t.Delay, t.Attempt))
 	}
-	if t.Hi < t.Lo || int64(t.Delivered+t.Expired+t.Dead) != t.Hi-t.Lo || len(t.DeadLetters) != t.Dead {
+	for i, done := range t.Done {
+		seq := t.Lease.From + int64(i)
+		if !done || p.done[seq] || seq < p.from {
+			continue
+		}
+		if p.done[seq] = true; seq < p.head { // evicted while it was out
+			sp.ledger.Evicted--
+			sp.ledger.Delivered++
+		}
+	}
+	p.token, p.hasFrom, p.attempt = "", false, t.Attempt
+	p.due = s.now() + t.Delay.Milliseconds()
+	return nil
+}
+
+func (s *fakeStore) commit(t *partition.Commit) error {
+	sp, p := s.holder(t.Lease)
+	if p == nil {
+		return partition.ErrGone
+	}
+	if t.Hi <= t.Lo || int64(t.Delivered+t.Expired+t.Dead) != t.Hi-t.Lo || len(t.DeadLetters) != t.Dead {
 		panic(fmt.Sprintf("commit that does not add up: %+v", *t))
 	}
 	if s.accepted != nil && sp.ns.Policy.Delivery == partition.AtLeastOnce {

@@ -30,8 +30,9 @@ var (
 // comments and of the scripts, on the bubble's clock. Its ledger is checked by
 // check.
 type fakeStore struct {
-	claimFault  func(*partition.Claim) fault
-	settleFault func(*partition.Settlement) fault
+	claimFault  func(partition.ClaimRequest) fault
+	settleFault func(*partition.Lease) fault
+	released    func(*partition.Release) // sees every release
 	dueFault    func() error
 	accepted    func(partition string, lo, hi int64) int // what the sink took of [lo, hi); nil = unknown
 	roundTrip   time.Duration
@@ -226,17 +227,19 @@ func (s *fakeStore) WaitDue(ctx context.Context, ns *partition.Namespace, shard 
 	}
 }
 
-func (s *fakeStore) Claim(ctx context.Context, claims []*partition.Claim, lease time.Duration) {
+func (s *fakeStore) Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult {
 	until := time.Now().Add(lease)
 	s.trip(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls.claim++
-	for _, c := range claims {
-		c.Lease, c.Expired, c.Err = nil, 0, nil
+	claims := make([]partition.ClaimResult, len(requests))
+	for i, request := range requests {
+		c := &claims[i]
+		c.ClaimRequest = request
 		var f fault
 		if s.claimFault != nil {
-			f = s.claimFault(c)
+			f = s.claimFault(request)
 		}
 		if f.err == nil && ctx.Err() != nil {
 			f = lostReply
@@ -248,36 +251,47 @@ func (s *fakeStore) Claim(ctx context.Context, claims []*partition.Claim, lease 
 			c.Lease, c.Expired, c.Err = nil, 0, f.err
 		}
 	}
+	return claims
 }
 
-func (s *fakeStore) Settle(ctx context.Context, list []*partition.Settlement) {
+func (s *fakeStore) Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release) {
 	s.trip(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls.settle++
 	seen := map[*partition.Lease]bool{}
-	for _, t := range list {
-		if seen[t.Lease] {
+	one := func(lease *partition.Lease, apply func() error) (err error) {
+		if seen[lease] {
 			panic("a lease appears twice in one Settle")
 		}
-		seen[t.Lease] = true
+		seen[lease] = true
 		var f fault
 		if s.settleFault != nil {
-			f = s.settleFault(t)
+			f = s.settleFault(lease)
 		}
 		if f.err == nil && ctx.Err() != nil {
 			f = lostReply
 		}
 		if f.err == nil || f.ran {
-			t.Err = s.settle(t)
+			err = apply()
 		}
 		if f.err != nil {
-			t.Err = f.err
+			err = f.err
 		}
+		return err
+	}
+	for _, c := range commits {
+		c.Err = one(c.Lease, func() error { return s.commit(c) })
+	}
+	for _, r := range releases {
+		if s.released != nil {
+			s.released(r)
+		}
+		r.Err = one(r.Lease, func() error { return s.release(r) })
 	}
 }
 
-func (s *fakeStore) Forget(ctx context.Context, claims []*partition.Claim) error {
+func (s *fakeStore) ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error {
 	s.trip(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()

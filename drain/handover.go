@@ -49,9 +49,9 @@ func (r *run) commitFirst(a attempt) (ran, again bool) {
 	r.handing = a.entries
 	defer func() { r.handing = 0 }()
 	for failures := 1; !r.lost; failures++ {
-		s, unsure := r.commit(), r.unsure
-		if r.send(s) {
-			ran = s.Err == nil && (!s.Before || unsure)
+		c, unsure := r.commit(), r.unsure
+		if r.send(&settling{commit: c}) {
+			ran = c.Err == nil && (!c.AlreadyApplied || unsure)
 			again = !ran
 			break
 		}

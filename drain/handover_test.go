@@ -95,7 +95,7 @@ func TestAtMostOnceWritesOnlyWhatIsKnownToBeCommitted(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, atMostOnce)
 				n := 0
-				r.store.settleFault = func(*partition.Settlement) fault {
+				r.store.settleFault = func(*partition.Lease) fault {
 					if n++; c.faults == 0 || n <= c.faults {
 						return c.fault
 					}
@@ -125,7 +125,7 @@ func TestAtMostOnceGoesOnAfterACommitOfAPrefixThatRanUnseen(t *testing.T) {
 		p := r.store.spaces["games"].partitions["p"]
 		p.held, p.to, p.cuts = true, p.head+30, []int64{p.head + 10, p.head + 20, p.head + 30}
 		n := 0
-		r.store.settleFault = func(*partition.Settlement) fault {
+		r.store.settleFault = func(*partition.Lease) fault {
 			if n++; n == 2 {
 				return lostReply
 			}

@@ -64,7 +64,7 @@ func TestStopDoesNotWaitForAStoreThatIsAway(t *testing.T) {
 		r := newRig(t)
 		var away atomic.Bool
 		r.sink.write = func(context.Context, []*sink.Batch) error { away.Store(true); return nil }
-		r.store.settleFault = func(*partition.Settlement) fault {
+		r.store.settleFault = func(*partition.Lease) fault {
 			if away.Load() {
 				return unavailable
 			}

@@ -37,8 +37,8 @@ func TestSixHoursOfTroubleAreAccountedFor(t *testing.T) {
 			}
 			return fault{}
 		}
-		r.store.claimFault = func(*partition.Claim) fault { return lose() }
-		r.store.settleFault = func(*partition.Settlement) fault { return lose() }
+		r.store.claimFault = func(partition.ClaimRequest) fault { return lose() }
+		r.store.settleFault = func(*partition.Lease) fault { return lose() }
 		produced, stops := 0, 0
 		for time.Since(began) < 6*time.Hour {
 			r.start()

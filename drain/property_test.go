@@ -240,8 +240,8 @@ func TestAnyMisbehaviourIsAccountedFor(t *testing.T) {
 			r.sink.write = c.write
 			r.store.roundTrip = time.Duration(c.roll(3)) * time.Millisecond
 			r.store.accepted = c.accepted
-			r.store.claimFault = func(*partition.Claim) fault { return c.fault() }
-			r.store.settleFault = func(*partition.Settlement) fault { return c.fault() }
+			r.store.claimFault = func(partition.ClaimRequest) fault { return c.fault() }
+			r.store.settleFault = func(*partition.Lease) fault { return c.fault() }
 			r.store.dueFault = func() error { return c.fault().err }
 			begin := time.Now().Add(time.Duration(c.roll(15)) * time.Second)
 			c.outage = [2]time.Time{begin, begin.Add(time.Duration(c.roll(15)) * time.Second)}

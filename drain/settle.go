@@ -29,10 +29,24 @@ type settler struct {
 	ended   chan struct{}
 }
 
-// A settling is a settlement on its way; done closes when its Err is known.
+// A settling is a commit or a release on its way; done closes when its result is
+// known.
 type settling struct {
-	*partition.Settlement
-	done chan struct{}
+	commit  *partition.Commit  // or nil
+	release *partition.Release // or nil
+	done    chan struct{}
+	refused bool // the settler had stopped
+}
+
+func (w *settling) err() error {
+	switch {
+	case w.refused:
+		return errSettlerStopped
+	case w.commit != nil:
+		return w.commit.Err
+	default:
+		return w.release.Err
+	}
 }
 
 func newSettler(store Store) *settler {
@@ -44,13 +58,13 @@ func (r *run) settler() *settler {
 	return r.o.settlers[r.lease.Namespace.ZoneOf(r.lease.Partition)]
 }
 
-// submit sends a settlement on its way and returns at once.
-func (s *settler) submit(t *partition.Settlement) *settling {
-	w := &settling{t, make(chan struct{})}
+// submit sends a commit or a release on its way and returns at once.
+func (s *settler) submit(w *settling) *settling {
+	w.done = make(chan struct{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		w.Err = errSettlerStopped
+		w.refused = true
 		close(w.done)
 		return w
 	}
@@ -97,11 +111,16 @@ func (s *settler) take() (group []*settling, closed bool) {
 func (s *settler) send(ctx context.Context, group []*settling) {
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	list := make([]*partition.Settlement, len(group))
-	for i, w := range group {
-		list[i] = w.Settlement
+	commits := make([]*partition.Commit, 0, len(group))
+	var releases []*partition.Release
+	for _, w := range group {
+		if w.commit != nil {
+			commits = append(commits, w.commit)
+		} else {
+			releases = append(releases, w.release)
+		}
 	}
-	s.store.Settle(call, list)
+	s.store.Settle(call, commits, releases)
 	for _, w := range group {
 		close(w.done)
 	}

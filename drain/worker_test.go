@@ -196,11 +196,10 @@ func TestWriteThatItsLeaseWouldCutOffIsNotStarted(t *testing.T) {
 			}
 			return ctx.Err()
 		}
-		r.store.settleFault = func(s *partition.Settlement) fault {
-			if s.Lo == s.Hi && (s.Attempt != 0 || s.Delay != 0) {
+		r.store.released = func(s *partition.Release) {
+			if s.Attempt != 0 || s.Delay != 0 {
 				t.Errorf("released with attempt %d delay %v: the rest was not presented", s.Attempt, s.Delay)
 			}
-			return fault{}
 		}
 		r.store.produce(r.ns, "p", 90, 0)
 		r.start()

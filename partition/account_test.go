@@ -160,11 +160,10 @@ func useStore(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered,
 			cancel()
 			continue
 		}
-		claim := &partition.Claim{Namespace: s.ns, Partition: fmt.Sprint("p", roll.IntN(4)), MaxBatches: 2}
-		s.Claim(ctx, []*partition.Claim{claim}, time.Minute)
+		claim := s.Claim(ctx, []partition.ClaimRequest{{Namespace: s.ns, Partition: fmt.Sprint("p", roll.IntN(4)), MaxBatches: 2}}, time.Minute)[0]
 		cancel()
 		free, cancel := context.WithTimeout(context.Background(), callTimeout)
-		_ = s.Forget(free, []*partition.Claim{claim})
+		_ = s.ReleaseUnknown(free, []partition.ClaimResult{claim})
 		cancel()
 		if l := claim.Lease; l != nil {
 			done, ended := settleUnder(s, l)
@@ -181,11 +180,11 @@ func useStore(rt *rapid.T, s *site, roll *rand.Rand) (acks, unknowns, delivered,
 // settleUnder commits a lease and repeats that while its outcome is unknown: done once the
 // store has said so, ended when it never ran.
 func settleUnder(s *site, l *partition.Lease) (done, ended bool) {
-	commit := &partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: int(l.To - l.From)}
+	commit := &partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: int(l.To - l.From)}
 	unsure := false
 	for range 5 {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		s.Settle(ctx, []*partition.Settlement{commit})
+		s.Commit(ctx, []*partition.Commit{commit})
 		cancel()
 		switch {
 		case commit.Err == nil:

@@ -58,12 +58,12 @@ func (w *recorder) drain(ctx context.Context, s *site, seed uint64) {
 			s.WaitDue(ctx, s.ns, 0, now+3, time.Second)
 			continue
 		}
-		var claims []*partition.Claim
+		var requests []partition.ClaimRequest
 		for _, d := range list {
-			claims = append(claims, &partition.Claim{Namespace: s.ns, Partition: d.Partition, MaxBatches: 1 + roll.IntN(3)})
+			requests = append(requests, partition.ClaimRequest{Namespace: s.ns, Partition: d.Partition, MaxBatches: 1 + roll.IntN(3)})
 		}
-		s.Claim(ctx, claims, 200*time.Millisecond)
-		_ = s.Forget(context.WithoutCancel(ctx), claims)
+		claims := s.Claim(ctx, requests, 200*time.Millisecond)
+		_ = s.ReleaseUnknown(context.WithoutCancel(ctx), claims)
 		for _, c := range claims {
 			if errors.Is(c.Err, partition.ErrUnknown) {
 				w.mu.Lock()
@@ -106,24 +106,30 @@ func (w *recorder) settle(ctx context.Context, s *site, l *partition.Lease, roll
 	lo := l.From
 	for _, hi := range l.Cuts {
 		for try := 0; ; try++ {
-			commit := &partition.Settlement{Lease: l, Lo: lo, Hi: hi, Delivered: int(hi - lo)}
-			if roll.IntN(10) == 0 {
-				commit = &partition.Settlement{Lease: l, Attempt: l.Attempt, Delay: 5 * time.Millisecond}
+			var err error
+			release := roll.IntN(10) == 0
+			if release {
+				r := &partition.Release{Lease: l, Attempt: l.Attempt, Delay: 5 * time.Millisecond}
+				s.Release(context.WithoutCancel(ctx), []*partition.Release{r})
+				err = r.Err
+			} else {
+				c := &partition.Commit{Lease: l, Lo: lo, Hi: hi, Delivered: int(hi - lo)}
+				s.Commit(context.WithoutCancel(ctx), []*partition.Commit{c})
+				err = c.Err
 			}
-			s.Settle(context.WithoutCancel(ctx), []*partition.Settlement{commit})
-			if errors.Is(commit.Err, partition.ErrUnknown) {
+			if errors.Is(err, partition.ErrUnknown) {
 				w.mu.Lock()
 				w.commits++
 				w.mu.Unlock()
 			}
-			if commit.Err == nil && commit.Lo < commit.Hi {
+			if err == nil && !release {
 				break
 			}
-			if commit.Err == nil || errors.Is(commit.Err, partition.ErrGone) {
+			if err == nil || errors.Is(err, partition.ErrGone) {
 				return
 			}
-			if !errors.Is(commit.Err, partition.ErrUnknown) && !errors.Is(commit.Err, partition.ErrUnavailable) {
-				s.t.Errorf("settle: %v", commit.Err)
+			if !errors.Is(err, partition.ErrUnknown) && !errors.Is(err, partition.ErrUnavailable) {
+				s.t.Errorf("settle: %v", err)
 				return
 			}
 		}

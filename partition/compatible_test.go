@@ -28,8 +28,8 @@ func TestAnIncompatibleStoreRefusesProduceDueAndClaim(t *testing.T) {
 	if _, _, err := other.Due(t.Context(), other.ns, 0, 0, 1); !errors.Is(err, partition.ErrIncompatible) {
 		t.Errorf("due: got %v, want ErrIncompatible", err)
 	}
-	claim := &partition.Claim{Namespace: other.ns, Partition: "kart", MaxBatches: 1}
-	if other.Claim(t.Context(), []*partition.Claim{claim}, time.Second); !errors.Is(claim.Err, partition.ErrIncompatible) {
+	claim := other.Claim(t.Context(), []partition.ClaimRequest{{Namespace: other.ns, Partition: "kart", MaxBatches: 1}}, time.Second)[0]
+	if !errors.Is(claim.Err, partition.ErrIncompatible) {
 		t.Errorf("claim: got %v, want ErrIncompatible", claim.Err)
 	}
 

@@ -184,8 +184,7 @@ func TestKeysThatVanishAreLostToTheEntry(t *testing.T) {
 				left += c.LLen(t.Context(), key).Val()
 			}
 			for i := range 20 { // a drainer comes by
-				claim := &partition.Claim{Namespace: s.ns, Partition: fmt.Sprint("p", i), MaxBatches: 1}
-				s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+				claim := s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: fmt.Sprint("p", i), MaxBatches: 1}}, time.Hour)[0]
 				if claim.Err != nil {
 					t.Fatal(claim.Err)
 				}
@@ -274,8 +273,7 @@ func TestAStoreThatRefusesWritesIsUnavailable(t *testing.T) {
 			if !errors.Is(err, partition.ErrUnavailable) || !strings.Contains(err.Error(), refusal.Word) || errors.Is(err, partition.ErrFull) != (refusal.Word == "OOM") {
 				t.Errorf("got %v, want ErrUnavailable (ErrFull for OOM) and the reason", err)
 			}
-			claim := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
-			s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+			claim := s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: "kart", MaxBatches: 1}}, time.Hour)[0]
 			if refusal.Word == "OOM" {
 				if claim.Lease == nil {
 					t.Fatalf("a full store gives nothing out: %v", claim.Err)
@@ -286,12 +284,12 @@ func TestAStoreThatRefusesWritesIsUnavailable(t *testing.T) {
 			refusal.End(t, server)
 			if claim.Lease == nil {
 				redistest.Until(t, 10*time.Second, "it gives out again", func() bool {
-					s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+					claim = s.Claim(t.Context(), []partition.ClaimRequest{claim.ClaimRequest}, time.Hour)[0]
 					return claim.Lease != nil
 				})
 			}
-			commit := &partition.Settlement{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To, Delivered: 3}
-			s.Settle(t.Context(), []*partition.Settlement{commit})
+			commit := &partition.Commit{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To, Delivered: 3}
+			s.Commit(t.Context(), []*partition.Commit{commit})
 			if o, err := s.Overview(t.Context(), s.ns); commit.Err != nil || err != nil || o.Ledger != (partition.Ledger{Accepted: 3, Delivered: 3}) {
 				t.Errorf("%v %v ledger %+v", commit.Err, err, o.Ledger)
 			}

@@ -165,13 +165,13 @@ func (h *historian) produce(client int, name string, n int) {
 
 // drain claims one range and commits or releases it.
 func (h *historian) drain(client int, name string, release bool) {
-	claim := &partition.Claim{Namespace: h.s.ns, Partition: name, MaxBatches: 1}
+	var claim partition.ClaimResult
 	var lease *partition.Lease
-	token := fmt.Sprintf("claim %p", claim) // who holds it; the store's own is seen by the holder only
+	token := fmt.Sprintf("claim %p", &claim) // who holds it; the store's own is seen by the holder only
 	out := h.note(client, action{partition: name, verb: "claim", token: token}, func() answer {
 		ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 		defer cancel()
-		h.s.Claim(ctx, []*partition.Claim{claim}, time.Hour)
+		claim = h.s.Claim(ctx, []partition.ClaimRequest{{Namespace: h.s.ns, Partition: name, MaxBatches: 1}}, time.Hour)[0]
 		if claim.Err != nil {
 			// Unavailable is written down as unknown, too: it may never have happened.
 			return answer{unknown: true}
@@ -183,7 +183,7 @@ func (h *historian) drain(client int, name string, release bool) {
 		h.note(client, action{partition: name, verb: "release", token: token}, func() answer {
 			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 			defer cancel()
-			return answer{unknown: h.s.Forget(ctx, []*partition.Claim{claim}) != nil}
+			return answer{unknown: h.s.ReleaseUnknown(ctx, []partition.ClaimResult{claim}) != nil}
 		})
 		return
 	}
@@ -193,19 +193,29 @@ func (h *historian) drain(client int, name string, release bool) {
 	if h.forgetful {
 		h.c.ZAdd(context.Background(), "sw:{default.0}:ready", redis.Z{Score: 1, Member: name})
 	}
-	settlement, verb := &partition.Settlement{Lease: lease, Lo: lease.From, Hi: lease.To, Delivered: int(lease.To - lease.From)}, "commit"
+	verb := "commit"
+	settle := func(ctx context.Context) error {
+		c := &partition.Commit{Lease: lease, Lo: lease.From, Hi: lease.To, Delivered: int(lease.To - lease.From)}
+		h.s.Commit(ctx, []*partition.Commit{c})
+		return c.Err
+	}
 	if release {
-		settlement, verb = &partition.Settlement{Lease: lease, Attempt: lease.Attempt}, "release"
+		verb = "release"
+		settle = func(ctx context.Context) error {
+			r := &partition.Release{Lease: lease, Attempt: lease.Attempt}
+			h.s.Release(ctx, []*partition.Release{r})
+			return r.Err
+		}
 	}
 	for range 3 {
 		again := h.note(client, action{partition: name, verb: verb, token: token}, func() answer {
 			ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
 			defer cancel()
-			h.s.Settle(ctx, []*partition.Settlement{settlement})
-			if settlement.Err != nil && !errors.Is(settlement.Err, partition.ErrGone) {
+			err := settle(ctx)
+			if err != nil && !errors.Is(err, partition.ErrGone) {
 				return answer{unknown: true}
 			}
-			return answer{gone: settlement.Err != nil}
+			return answer{gone: err != nil}
 		}).unknown
 		if !again {
 			return

@@ -114,8 +114,7 @@ func TestJanitorsRepairWhatNoOtherScriptMeets(t *testing.T) {
 	do("zadd", ready("due-far-ahead"), far, "due-far-ahead")
 	three("leased-far-ahead")
 	do("zadd", ready("leased-far-ahead"), 1, "leased-far-ahead")
-	claim := &partition.Claim{Namespace: s.ns, Partition: "leased-far-ahead", MaxBatches: 1}
-	s.Claim(ctx, []*partition.Claim{claim}, time.Minute)
+	claim := s.Claim(ctx, []partition.ClaimRequest{{Namespace: s.ns, Partition: "leased-far-ahead", MaxBatches: 1}}, time.Minute)[0]
 	do("zadd", ready("leased-far-ahead"), far, "leased-far-ahead")
 	three("healthy")
 	healthy := due("healthy")
@@ -142,8 +141,8 @@ func TestJanitorsRepairWhatNoOtherScriptMeets(t *testing.T) {
 	if claim.Lease == nil {
 		t.Fatalf("no lease: %v", claim.Err)
 	}
-	commit := &partition.Settlement{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To, Delivered: 3}
-	s.Settle(ctx, []*partition.Settlement{commit})
+	commit := &partition.Commit{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To, Delivered: 3}
+	s.Commit(ctx, []*partition.Commit{commit})
 	if commit.Err != nil {
 		t.Errorf("commit of the lease that was pulled back: %v", commit.Err)
 	}
@@ -207,8 +206,7 @@ func TestJanitorsLeaveAForgottenLeaseToItsHolder(t *testing.T) {
 	if err := s.produce("kart", "x"); err != nil {
 		t.Fatal(err)
 	}
-	claim := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
-	s.Claim(t.Context(), []*partition.Claim{claim}, time.Minute)
+	claim := s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: "kart", MaxBatches: 1}}, time.Minute)[0]
 	if claim.Lease == nil {
 		t.Fatalf("no lease: %v", claim.Err)
 	}
@@ -218,8 +216,7 @@ func TestJanitorsLeaveAForgottenLeaseToItsHolder(t *testing.T) {
 	redistest.Until(t, repairTimeout, "it is active again", func() bool {
 		return c.ZScore(t.Context(), "sw:{default.0}:ready", "kart").Err() == nil
 	})
-	other := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
-	s.Claim(t.Context(), []*partition.Claim{other}, time.Minute)
+	other := s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: "kart", MaxBatches: 1}}, time.Minute)[0]
 	if other.Lease != nil || other.Err != nil {
 		t.Errorf("leased twice: %+v %v", other.Lease, other.Err)
 	}
@@ -232,19 +229,18 @@ func TestJanitorsLeaveLongLeasesAndBackOffs(t *testing.T) {
 	server := redistest.Start(t)
 	policy := func(p *partition.Policy) { p.MaxAge, p.Linger = 2*time.Hour, 0 }
 	s := open(t, server.URL(), policy)
-	claims := map[string]*partition.Claim{}
+	claims := map[string]partition.ClaimResult{}
 	for _, name := range []string{"leased", "waits"} {
 		if err := s.produce(name, "x"); err != nil {
 			t.Fatal(err)
 		}
-		claims[name] = &partition.Claim{Namespace: s.ns, Partition: name, MaxBatches: 1}
-		s.Claim(t.Context(), []*partition.Claim{claims[name]}, time.Hour)
+		claims[name] = s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: name, MaxBatches: 1}}, time.Hour)[0]
 		if claims[name].Lease == nil {
 			t.Fatalf("%s: no lease: %v", name, claims[name].Err)
 		}
 	}
-	wait := &partition.Settlement{Lease: claims["waits"].Lease, Delay: 90 * time.Minute, Attempt: 1}
-	s.Settle(t.Context(), []*partition.Settlement{wait})
+	wait := &partition.Release{Lease: claims["waits"].Lease, Delay: 90 * time.Minute, Attempt: 1}
+	s.Release(t.Context(), []*partition.Release{wait})
 	if wait.Err != nil {
 		t.Fatal(wait.Err)
 	}

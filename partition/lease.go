@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"strconv"
 	"time"
 
@@ -82,16 +81,22 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 	return list, int(count.Val()), nil
 }
 
-// Claim asks for one partition. The caller fills the upper part and finds the
-// outcome in the lower.
-type Claim struct {
+// ClaimRequest asks for the oldest entries of one partition.
+type ClaimRequest struct {
 	Namespace  *Namespace
 	Partition  string
 	MaxBatches int // consecutive batches the lease may cover, 1 or more
+}
+
+// ClaimResult is what became of one ClaimRequest.
+type ClaimResult struct {
+	ClaimRequest
 
 	Lease   *Lease // nil: nothing to do now, see Err
-	Expired int    // stale entries dropped, and counted
-	Err     error  // nil also when the partition was not due, empty or all stale
+	Expired int    // stale entries that the claim dropped and counted
+	// Err is nil also when the partition was not due, was empty or held stale entries
+	// only. It Is ErrUnknown when the claim may have run: see ReleaseUnknown.
+	Err error
 
 	token string
 }
@@ -111,31 +116,36 @@ type Lease struct {
 	Until time.Time // when the right lapses, counted from before the claim was sent
 }
 
-// Claim runs all claims, those of a shard by one script call for up to 64 of them,
-// and by further ones where the entries are too many for one. lease is how long
-// the rights last. A partition appears in only one of the claims.
-func (s *Store) Claim(ctx context.Context, claims []*Claim, lease time.Duration) {
-	if err := s.ensureCompatible(ctx); err != nil {
-		for _, c := range claims {
-			c.Lease, c.Expired, c.Err, c.token = nil, 0, err, ""
+// Claim runs all requests and returns one result for each, in the same order. The
+// requests of a shard share one script call for up to 64 of them; more calls follow
+// when their entries are too many for one. lease is how long the leases last. A
+// partition appears in only one of the requests.
+func (s *Store) Claim(ctx context.Context, requests []ClaimRequest, lease time.Duration) []ClaimResult {
+	results := make([]ClaimResult, len(requests))
+	claims := make([]*ClaimResult, len(requests))
+	err := s.ensureCompatible(ctx)
+	for i, r := range requests {
+		results[i].ClaimRequest, results[i].Err = r, err
+		claims[i] = &results[i]
+		if err != nil {
 			s.metrics.failed(err)
 		}
-		return
 	}
-	for len(claims) > 0 {
-		jobs := runJobs(planClaims(claims), func(c *call, items []*Claim) { fillClaims(c, items, lease) },
+	for err == nil && len(claims) > 0 {
+		jobs := runJobs(planClaims(claims), func(c *call, items []*ClaimResult) { fillClaims(c, items, lease) },
 			func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
-		var left []*Claim // what the calls had no room for; each takes one at least
+		var left []*ClaimResult // the calls had no room for these; each call serves at least one
 		for _, j := range jobs {
 			left = append(left, s.claimed(j, j.sent.Add(lease))...)
 		}
 		claims = left
 	}
+	return results
 }
 
 // planClaims deals claims out to calls: as many as fit, of one shard and of one depth.
-func planClaims(claims []*Claim) []job[*Claim] {
-	var jobs []job[*Claim]
+func planClaims(claims []*ClaimResult) []job[*ClaimResult] {
+	var jobs []job[*ClaimResult]
 next:
 	for _, c := range claims {
 		for i := len(jobs) - 1; i >= 0; i-- {
@@ -145,14 +155,14 @@ next:
 				continue next
 			}
 		}
-		jobs = append(jobs, job[*Claim]{&call{}, []*Claim{c}})
+		jobs = append(jobs, job[*ClaimResult]{&call{}, []*ClaimResult{c}})
 	}
 	return jobs
 }
 
-func (c *Claim) shard() *shard { return c.Namespace.shardOf(c.Partition) }
+func (c *ClaimResult) shard() *shard { return c.Namespace.shardOf(c.Partition) }
 
-func fillClaims(c *call, claims []*Claim, lease time.Duration) {
+func fillClaims(c *call, claims []*ClaimResult, lease time.Duration) {
 	ns, sh := claims[0].Namespace, claims[0].shard()
 	c.begin(lua.Claim, sh, 2+2*len(claims))
 	c.args = append(c.args, sh.ready, sh.ledger)
@@ -169,7 +179,7 @@ func fillClaims(c *call, claims []*Claim, lease time.Duration) {
 }
 
 // claimed reads the answers of a call, and returns the claims that it had no room for.
-func (s *Store) claimed(j job[*Claim], until time.Time) (left []*Claim) {
+func (s *Store) claimed(j job[*ClaimResult], until time.Time) (left []*ClaimResult) {
 	for _, c := range j.items {
 		c.Lease, c.Expired, c.Err = nil, 0, j.err
 		if c.Err != nil {
@@ -193,7 +203,7 @@ func (s *Store) claimed(j job[*Claim], until time.Time) (left []*Claim) {
 
 // read reads the answer of one claim; it is false when the call had no room for it. The
 // entries are not copied: leases keep the answer's memory, which nobody uses again.
-func (c *Claim) read(a *call, until time.Time) (served bool, err error) {
+func (c *ClaimResult) read(a *call, until time.Time) (served bool, err error) {
 	at := &a.rest
 	switch code := at.whole(); {
 	case at.broken:
@@ -218,7 +228,7 @@ func (c *Claim) read(a *call, until time.Time) (served bool, err error) {
 
 // readLease reads a lease: several batches, each an array, or one whose entries are
 // values of the reply itself.
-func (c *Claim) readLease(at *cursor, several bool, until time.Time) *Lease {
+func (c *ClaimResult) readLease(at *cursor, several bool, until time.Time) *Lease {
 	from, attempt, done := at.whole(), at.whole(), at.bulk()
 	n := int(at.whole())
 	if n < 1 || n > len(at.rest) {
@@ -283,184 +293,6 @@ func (l *Lease) readBatch(at *cursor, n, batches int) {
 		l.Entries = append(l.Entries, e)
 	}
 	l.Cuts = append(l.Cuts, l.To)
-}
-
-// Settlement ends, wholly or in part, what a lease began. Exactly one of the
-// two forms is used:
-//
-//	commit   Lo < Hi: the entries [Lo, Hi) are done, with their counts and dead letters
-//	release  Lo == Hi: the lease is given back and the rest comes due after Delay
-//
-// A commit that reaches the lease's To ends the lease.
-type Settlement struct {
-	Lease *Lease
-
-	Lo, Hi                   int64
-	Delivered, Expired, Dead int      // their sum is Hi-Lo
-	DeadLetters              [][]byte // one record per Dead
-
-	Delay   time.Duration // release: when the rest comes due
-	Attempt int           // release: presentations to remember
-	// Done[i], of a release: the sink has accepted Lease.Entries[i]; the store keeps
-	// that for the next presentation. nil: none.
-	Done []bool
-
-	// Err is nil, ErrGone when the lease is no longer ours, *RangeError when
-	// Lo is not where the store stands, or Is one of the store's errors.
-	Err error
-	// Before: the range was past Hi already, and nothing was written. An earlier
-	// commit of it ran unseen; if there was none, its entries vanished by other
-	// hands, and are lost.
-	Before bool
-}
-
-// RangeError refuses a commit that does not start where the store stands:
-// entries of the range vanished by other hands. Commit [From, Hi) instead.
-type RangeError struct{ From int64 }
-
-func (e *RangeError) Error() string { return "commit starts at another sequence than the range" }
-
-// Settle runs all settlements, those of a shard by one script call for up to 64
-// commits and one for up to 64 releases. A lease appears in only one of them.
-// Repeating one whose outcome is unknown is safe.
-func (s *Store) Settle(ctx context.Context, settlements []*Settlement) {
-	jobs := runJobs(planSettlements(settlements), fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
-	for _, j := range jobs {
-		for _, t := range j.items {
-			t.Before, t.Err = false, j.err
-			if t.Err != nil {
-				continue
-			}
-			if t.Err = j.refused(); t.Err == nil {
-				t.Err = t.read(j.call)
-			}
-			if errors.Is(t.Err, ErrBroken) || errors.Is(t.Err, ErrUnavailable) {
-				s.metrics.failed(t.Err)
-			}
-		}
-	}
-}
-
-// read reads the answer of one settlement.
-func (t *Settlement) read(a *call) error {
-	switch code := a.rest.whole(); {
-	case a.rest.broken:
-		return a.misread()
-	case code == 0:
-		return ErrGone
-	case code == 2:
-		t.Before = true
-	case code == 3:
-		if from := a.rest.whole(); !a.rest.broken {
-			return &RangeError{from}
-		}
-		return a.misread()
-	}
-	return nil
-}
-
-func (t *Settlement) release() bool { return t.Lo == t.Hi }
-
-func (t *Settlement) shard() *shard { return t.Lease.Namespace.shardOf(t.Lease.Partition) }
-
-// planSettlements deals settlements out to calls: those of a shard and a kind to one
-// call until it is full. A partition that comes twice, as another holder's, is in two.
-func planSettlements(settlements []*Settlement) []job[*Settlement] {
-	var jobs []job[*Settlement]
-	var letters []int // bytes of dead letters a job
-next:
-	for _, t := range settlements {
-		bytes := 0
-		for _, letter := range t.DeadLetters {
-			bytes += len(letter)
-		}
-		for i := len(jobs) - 1; i >= 0; i-- {
-			items := jobs[i].items
-			if items[0].release() != t.release() || items[0].shard() != t.shard() {
-				continue
-			}
-			twice := false
-			for _, other := range items {
-				twice = twice || other.Lease.Partition == t.Lease.Partition
-			}
-			if twice || len(items) >= maxCallLeases || letters[i]+bytes > maxLetterBytes {
-				break
-			}
-			jobs[i].items = append(items, t)
-			letters[i] += bytes
-			continue next
-		}
-		jobs = append(jobs, job[*Settlement]{&call{}, []*Settlement{t}})
-		letters = append(letters, bytes)
-	}
-	return jobs
-}
-
-func fillSettlements(c *call, settlements []*Settlement) {
-	if settlements[0].release() {
-		fillReleases(c, settlements)
-		return
-	}
-	ns, sh := settlements[0].Lease.Namespace, settlements[0].shard()
-	keys, letters := 2+2*len(settlements), 0
-	for _, t := range settlements {
-		letters += len(t.DeadLetters)
-	}
-	if letters > 0 {
-		keys++
-	}
-	c.begin(lua.Commit, sh, keys)
-	c.args = append(c.args, sh.ready, sh.ledger)
-	for _, t := range settlements {
-		c.args = append(c.args, sh.list(t.Lease.Partition), sh.meta(t.Lease.Partition))
-	}
-	if letters > 0 {
-		// Declared only where it is needed: while a cluster moves the slot, a key that is
-		// not there makes it refuse the call.
-		c.args = append(c.args, sh.dead)
-	}
-	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
-	for _, t := range settlements {
-		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
-		for _, letter := range t.DeadLetters {
-			c.args = append(c.args, letter)
-		}
-	}
-}
-
-func fillReleases(c *call, releases []*Settlement) {
-	sh := releases[0].shard()
-	c.begin(lua.Release, sh, 1+len(releases))
-	c.args = append(c.args, sh.ready)
-	for _, t := range releases {
-		c.args = append(c.args, sh.meta(t.Lease.Partition))
-	}
-	for _, t := range releases {
-		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt, writeDone(t.Done))
-	}
-}
-
-// notPresented takes the presentation that a claim counted back.
-const notPresented = -1
-
-// Forget releases claims whose outcome is unknown, if they did run, so that
-// their partitions need not wait for the lease to lapse. It returns an error
-// when the store could not be asked; then the leases lapse.
-func (s *Store) Forget(ctx context.Context, claims []*Claim) error {
-	var releases []*Settlement
-	for _, c := range claims {
-		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
-			lease := &Lease{Namespace: c.Namespace, Partition: c.Partition, Token: c.token}
-			releases = append(releases, &Settlement{Lease: lease, Attempt: notPresented})
-		}
-	}
-	s.Settle(ctx, releases)
-	for _, r := range releases {
-		if r.Err != nil && !errors.Is(r.Err, ErrGone) {
-			return r.Err
-		}
-	}
-	return nil
 }
 
 func (s *Store) readTime(ctx context.Context) (int64, error) {

@@ -205,15 +205,14 @@ func TestALostReplyIsUnknownAndStoredOnce(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				p.lose.Store(1)
-				claim := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
-				s.Claim(ctx, []*partition.Claim{claim}, time.Hour)
+				claim := s.Claim(ctx, []partition.ClaimRequest{{Namespace: s.ns, Partition: "kart", MaxBatches: 1}}, time.Hour)[0]
 				if !errors.Is(claim.Err, partition.ErrUnknown) || claim.Lease != nil {
 					t.Fatalf("claim: got %v %v, want ErrUnknown", claim.Lease, claim.Err)
 				}
-				if err := s.Forget(t.Context(), []*partition.Claim{claim}); err != nil {
+				if err := s.ReleaseUnknown(t.Context(), []partition.ClaimResult{claim}); err != nil {
 					t.Fatal(err)
 				}
-				s.Claim(t.Context(), []*partition.Claim{claim}, time.Hour)
+				claim = s.Claim(t.Context(), []partition.ClaimRequest{claim.ClaimRequest}, time.Hour)[0]
 				if claim.Err != nil || claim.Lease == nil {
 					t.Fatalf("claim after forgetting: %v %v", claim.Lease, claim.Err)
 				}
@@ -221,12 +220,12 @@ func TestALostReplyIsUnknownAndStoredOnce(t *testing.T) {
 				defer cancel()
 				p.lose.Store(1)
 				l := claim.Lease
-				commit := &partition.Settlement{Lease: l, Lo: l.From, Hi: l.From + 1, Delivered: 1}
-				s.Settle(ctx, []*partition.Settlement{commit})
+				commit := &partition.Commit{Lease: l, Lo: l.From, Hi: l.From + 1, Delivered: 1}
+				s.Commit(ctx, []*partition.Commit{commit})
 				if !errors.Is(commit.Err, partition.ErrUnknown) {
 					t.Fatalf("commit: got %v, want ErrUnknown", commit.Err)
 				}
-				s.Settle(t.Context(), []*partition.Settlement{commit})
+				s.Commit(t.Context(), []*partition.Commit{commit})
 				if commit.Err != nil {
 					t.Fatalf("commit again: %v", commit.Err)
 				}

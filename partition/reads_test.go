@@ -53,14 +53,13 @@ func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 		if _, _, err := s.Due(t.Context(), s.ns, 0, 0, 1); err != nil {
 			t.Fatalf("due: %v", err)
 		}
-		claim := &partition.Claim{Namespace: s.ns, Partition: "kart", MaxBatches: 1}
-		s.Claim(t.Context(), []*partition.Claim{claim}, time.Minute)
+		claim := s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: "kart", MaxBatches: 1}}, time.Minute)[0]
 		if claim.Lease == nil {
 			t.Fatalf("claim: %v", claim.Err)
 		}
-		commit := &partition.Settlement{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To}
+		commit := &partition.Commit{Lease: claim.Lease, Lo: claim.Lease.From, Hi: claim.Lease.To}
 		commit.Delivered = int(commit.Hi - commit.Lo)
-		if s.Settle(t.Context(), []*partition.Settlement{commit}); commit.Err != nil {
+		if s.Commit(t.Context(), []*partition.Commit{commit}); commit.Err != nil {
 			t.Fatalf("settle: %v", commit.Err)
 		}
 		if residual, err := s.Audit(t.Context(), s.ns); err != nil || residual != 0 {

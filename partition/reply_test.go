@@ -30,7 +30,7 @@ func claimAnswer(batches, entries int) []byte {
 
 func decode(t testing.TB, ns *Namespace, c *call) *Lease {
 	t.Helper()
-	claim := &Claim{Namespace: ns, Partition: "p"}
+	claim := &ClaimResult{ClaimRequest: ClaimRequest{Namespace: ns, Partition: "p"}}
 	if err := c.read(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func FuzzAnAnswerOfAnyFormIsReadOrRefused(f *testing.F) {
 		if c.read() != nil {
 			return
 		}
-		claim := &Claim{Namespace: ns, Partition: "p"}
+		claim := &ClaimResult{ClaimRequest: ClaimRequest{Namespace: ns, Partition: "p"}}
 		if _, err := claim.read(c, time.Time{}); err == nil && claim.Lease != nil {
 			if l := claim.Lease; l.Done != nil && len(l.Done) != len(l.Entries) || l.To-l.From != int64(len(l.Entries)) || len(l.Cuts) > 0 && l.Cuts[len(l.Cuts)-1] != l.To {
 				t.Errorf("a lease that does not fit itself: %+v", l)

@@ -33,7 +33,7 @@ func BenchmarkStore(b *testing.B) {
 		ns := s.Namespace("default")
 		payload := []byte(strings.Repeat("x", 200))
 		groups := make([]*partition.Group, size.groups)
-		claims := make([]*partition.Claim, size.groups)
+		requests := make([]partition.ClaimRequest, size.groups)
 		for i := range groups {
 			g := &partition.Group{Namespace: ns, Partition: fmt.Sprintf("p%d", i)}
 			now, _ := s.Now()
@@ -41,7 +41,7 @@ func BenchmarkStore(b *testing.B) {
 				g.Entries = append(g.Entries, partition.AppendEntry(nil, now+3600_000, nil, payload))
 			}
 			groups[i] = g
-			claims[i] = &partition.Claim{Namespace: ns, Partition: g.Partition, MaxBatches: 1}
+			requests[i] = partition.ClaimRequest{Namespace: ns, Partition: g.Partition, MaxBatches: 1}
 		}
 		produce := func(b *testing.B) {
 			s.Produce(b.Context(), groups)
@@ -69,17 +69,17 @@ func BenchmarkStore(b *testing.B) {
 			server.Client().FlushAll(b.Context())
 			for b.Loop() {
 				produce(b)
-				s.Claim(b.Context(), claims, time.Minute)
-				var settle []*partition.Settlement
+				claims := s.Claim(b.Context(), requests, time.Minute)
+				var settle []*partition.Commit
 				for _, c := range claims {
 					if l := c.Lease; l != nil {
-						settle = append(settle, &partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: len(l.Entries)})
+						settle = append(settle, &partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: len(l.Entries)})
 					}
 				}
 				if len(settle) == 0 {
 					b.Fatalf("nothing claimed: %v", claims[0].Err)
 				}
-				s.Settle(b.Context(), settle)
+				s.Commit(b.Context(), settle)
 			}
 			rate(b, size.groups*size.entries)
 		})

@@ -230,11 +230,11 @@ func (c *costRig) produce(ctx context.Context) error {
 func (c *costRig) claim(ctx context.Context) error {
 	c.leases = c.leases[:0]
 	return c.each(func(names []string) error {
-		claims := make([]*partition.Claim, len(names))
+		requests := make([]partition.ClaimRequest, len(names))
 		for i, name := range names {
-			claims[i] = &partition.Claim{Namespace: c.store.Namespace("default"), Partition: name, MaxBatches: 1}
+			requests[i] = partition.ClaimRequest{Namespace: c.store.Namespace("default"), Partition: name, MaxBatches: 1}
 		}
-		c.store.Claim(ctx, claims, time.Minute)
+		claims := c.store.Claim(ctx, requests, time.Minute)
 		for _, claim := range claims {
 			if claim.Err != nil || claim.Lease == nil || len(claim.Lease.Entries) != c.size {
 				return fmt.Errorf("claim: got %+v, want a lease of %d: %w", claim.Lease, c.size, claim.Err)
@@ -247,11 +247,11 @@ func (c *costRig) claim(ctx context.Context) error {
 
 func (c *costRig) commit(ctx context.Context) error {
 	for at := 0; at < len(c.leases); at += costGroups {
-		var settle []*partition.Settlement
+		var settle []*partition.Commit
 		for _, l := range c.leases[at : at+costGroups] {
-			settle = append(settle, &partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: len(l.Entries)})
+			settle = append(settle, &partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: len(l.Entries)})
 		}
-		c.store.Settle(ctx, settle)
+		c.store.Commit(ctx, settle)
 		for _, s := range settle {
 			if s.Err != nil {
 				return fmt.Errorf("commit: %w", s.Err)

@@ -60,7 +60,7 @@ const (
 	rawWorkers = 3
 	rawGroups  = 16 // produce: scripts a pipeline
 	rawLeases  = 4  // drain: scripts a pipeline
-	rawBatches = 8  // a lease; most partition.Claim is asked for by the drain
+	rawBatches = 8  // a lease; most a partition.ClaimRequest asks for by the drain
 	rawEntries = 128
 )
 
@@ -140,26 +140,26 @@ func rawDrain(ctx context.Context, args []string, out io.Writer) error {
 		for len(names) > 0 {
 			turn := names[:min(rawLeases, len(names))]
 			rest := names[len(turn):]
-			claims := make([]*partition.Claim, len(turn))
+			requests := make([]partition.ClaimRequest, len(turn))
 			for i, name := range turn {
-				claims[i] = &partition.Claim{Namespace: store.Namespace("default"), Partition: name, MaxBatches: rawBatches}
+				requests[i] = partition.ClaimRequest{Namespace: store.Namespace("default"), Partition: name, MaxBatches: rawBatches}
 			}
-			store.Claim(ctx, claims, time.Minute)
-			var settle []*partition.Settlement
+			claims := store.Claim(ctx, requests, time.Minute)
+			var settle []*partition.Commit
 			again := rest[:len(rest):len(rest)]
 			for _, c := range claims {
 				switch {
 				case c.Err != nil || c.Expired > 0:
 					return done, fmt.Errorf("claim: %w; %d expired", c.Err, c.Expired)
 				case c.Lease != nil:
-					settle = append(settle, &partition.Settlement{
+					settle = append(settle, &partition.Commit{
 						Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries),
 					})
 					again = append(again, c.Partition)
 				}
 			}
 			names = again
-			store.Settle(ctx, settle)
+			store.Commit(ctx, settle)
 			for _, s := range settle {
 				if s.Err != nil {
 					return done, fmt.Errorf("commit: %w", s.Err)

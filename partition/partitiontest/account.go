@@ -15,7 +15,7 @@ func theLedgerOutlivesPartitions(b *bench) {
 		name := fmt.Sprint("p", i%2)
 		b.produce(name, b.entries(12))
 		l := b.lease(name, 1, time.Hour)
-		b.is("commit", b.settle(&partition.Settlement{
+		b.is("commit", b.commit(&partition.Commit{
 			Lease: l, Lo: l.From, Hi: l.To, Delivered: 2, Expired: 1, Dead: 1, DeadLetters: [][]byte{[]byte("x")},
 		}), nil)
 		l = b.lease(name, 1, time.Hour)
@@ -68,7 +68,7 @@ func deadLettersAreBounded(b *bench) {
 		b.produce("kart", b.entries(4))
 		l := b.lease("kart", 1, time.Hour)
 		letters := [][]byte{fmt.Appendf(nil, "a%d", i), fmt.Appendf(nil, "b%d", i)}
-		b.is("commit", b.settle(&partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: 2, Dead: 2, DeadLetters: letters}), nil)
+		b.is("commit", b.commit(&partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: 2, Dead: 2, DeadLetters: letters}), nil)
 	}
 	o, err := b.store.Overview(b.Context(), b.ns)
 	b.is("overview", err, nil)
@@ -177,11 +177,11 @@ func producersAndDrainersTogetherLoseNone(b *bench) {
 					}
 					continue
 				}
-				var claims []*partition.Claim
+				var requests []partition.ClaimRequest
 				for _, d := range list {
-					claims = append(claims, &partition.Claim{Namespace: b.ns, Partition: d.Partition, MaxBatches: 2})
+					requests = append(requests, partition.ClaimRequest{Namespace: b.ns, Partition: d.Partition, MaxBatches: 2})
 				}
-				b.store.Claim(ctx, claims, time.Hour)
+				claims := b.store.Claim(ctx, requests, time.Hour)
 				for _, c := range claims {
 					if c.Lease == nil {
 						continue
@@ -192,8 +192,8 @@ func producersAndDrainersTogetherLoseNone(b *bench) {
 					}
 					last[c.Partition] = c.Lease.To - 1
 					mu.Unlock()
-					s := &partition.Settlement{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}
-					if err := b.settle(s); err != nil {
+					s := &partition.Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: len(c.Lease.Entries)}
+					if err := b.commit(s); err != nil {
 						b.Errorf("commit: %v", err)
 					}
 					mu.Lock()

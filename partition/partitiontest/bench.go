@@ -123,10 +123,9 @@ func (b *bench) produce(name string, entries [][]byte) *partition.Group {
 }
 
 // claim asks once; the lease may be nil.
-func (b *bench) claim(name string, batches int, lease time.Duration) *partition.Claim {
+func (b *bench) claim(name string, batches int, lease time.Duration) partition.ClaimResult {
 	b.Helper()
-	c := &partition.Claim{Namespace: b.ns, Partition: name, MaxBatches: batches}
-	b.store.Claim(b.Context(), []*partition.Claim{c}, lease)
+	c := b.store.Claim(b.Context(), []partition.ClaimRequest{{Namespace: b.ns, Partition: name, MaxBatches: batches}}, lease)[0]
 	if c.Err != nil {
 		b.Fatalf("claim: %v", c.Err)
 	}
@@ -164,15 +163,20 @@ func (b *bench) await(ctx context.Context, name string) {
 	}
 }
 
-func (b *bench) settle(s *partition.Settlement) error {
-	b.store.Settle(b.Context(), []*partition.Settlement{s})
-	return s.Err
+func (b *bench) commit(c *partition.Commit) error {
+	b.store.Commit(b.Context(), []*partition.Commit{c})
+	return c.Err
+}
+
+func (b *bench) release(r *partition.Release) error {
+	b.store.Release(b.Context(), []*partition.Release{r})
+	return r.Err
 }
 
 // delivered commits [lo, hi) as delivered.
 func (b *bench) delivered(l *partition.Lease, lo, hi int64) {
 	b.Helper()
-	if err := b.settle(&partition.Settlement{Lease: l, Lo: lo, Hi: hi, Delivered: int(hi - lo)}); err != nil {
+	if err := b.commit(&partition.Commit{Lease: l, Lo: lo, Hi: hi, Delivered: int(hi - lo)}); err != nil {
 		b.Fatalf("commit: %v", err)
 	}
 }

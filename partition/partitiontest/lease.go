@@ -70,11 +70,11 @@ func onlyTheHolderCommits(b *bench) {
 	b.produce("kart", b.entries(8))
 	old := b.lease("kart", 1, 20*time.Millisecond)
 	l := b.lease("kart", 1, time.Hour)
-	b.is("commit", b.settle(&partition.Settlement{Lease: old, Lo: old.From, Hi: old.To, Delivered: 4}), partition.ErrGone)
-	b.is("release", b.settle(&partition.Settlement{Lease: old}), partition.ErrGone)
+	b.is("commit", b.commit(&partition.Commit{Lease: old, Lo: old.From, Hi: old.To, Delivered: 4}), partition.ErrGone)
+	b.is("release", b.release(&partition.Release{Lease: old}), partition.ErrGone)
 	b.ledgerIs(partition.Ledger{Accepted: 8, Buffered: 8})
 	b.delivered(l, l.From, l.To)
-	b.is("after the end", b.settle(&partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: 4}), partition.ErrGone)
+	b.is("after the end", b.commit(&partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: 4}), partition.ErrGone)
 	b.ledgerIs(partition.Ledger{Accepted: 8, Delivered: 4, Buffered: 4})
 }
 
@@ -94,7 +94,7 @@ func aCommitElsewhereIsToldWhere(b *bench) {
 	l := b.lease("kart", 2, time.Hour)
 	b.delivered(l, l.From, l.Cuts[0])
 	var elsewhere *partition.RangeError
-	err := b.settle(&partition.Settlement{Lease: l, Lo: l.From, Hi: l.To, Delivered: 8})
+	err := b.commit(&partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: 8})
 	if !errors.As(err, &elsewhere) || elsewhere.From != l.Cuts[0] {
 		b.Fatalf("got %v, want a RangeError from %d", err, l.Cuts[0])
 	}
@@ -121,7 +121,7 @@ func aReleaseWaits(b *bench) {
 	b.produce("kart", b.entries(4))
 	l := b.lease("kart", 1, time.Hour)
 	began := time.Now()
-	b.is("release", b.settle(&partition.Settlement{Lease: l, Delay: 200 * time.Millisecond, Attempt: 6}), nil)
+	b.is("release", b.release(&partition.Release{Lease: l, Delay: 200 * time.Millisecond, Attempt: 6}), nil)
 	b.same("at once", b.claim("kart", 1, time.Hour).Lease == nil, true)
 	b.produce("kart", b.entries(4)) // a full batch does not cut the back-off short
 	b.same("with a full batch more", b.claim("kart", 1, time.Hour).Lease == nil, true)
@@ -132,32 +132,33 @@ func aReleaseWaits(b *bench) {
 	b.same("range and attempt", []any{again.From, payloads(again), again.Attempt}, []any{l.From, "[1 2 3 4]", 7})
 }
 
-func anUnknownClaimIsForgotten(b *bench) {
+func anUnknownClaimIsReleased(b *bench) {
 	b.open(nil)
 	b.produce("kart", b.entries(4))
-	ran, never := b.claim("kart", 1, time.Hour), &partition.Claim{Namespace: b.ns, Partition: "kart", MaxBatches: 1}
-	for _, c := range []*partition.Claim{ran, never} {
-		c.Err = fmt.Errorf("reply lost: %w", partition.ErrUnknown)
+	ran, never := b.claim("kart", 1, time.Hour), partition.ClaimResult{ClaimRequest: partition.ClaimRequest{Namespace: b.ns, Partition: "kart", MaxBatches: 1}}
+	claims := []partition.ClaimResult{ran, never}
+	for i := range claims {
+		claims[i].Err = fmt.Errorf("reply lost: %w", partition.ErrUnknown)
 	}
-	b.is("forget", b.store.Forget(b.Context(), []*partition.Claim{ran, never}), nil)
+	b.is("release of the unknown", b.store.ReleaseUnknown(b.Context(), claims), nil)
 	l := b.claim("kart", 1, time.Hour).Lease
 	if l == nil {
 		b.Fatal("the partition waits for the lease to lapse")
 	}
 	b.same("attempt of a range nobody saw", l.Attempt, 1)
-	b.is("the forgotten", b.settle(&partition.Settlement{Lease: ran.Lease, Lo: l.From, Hi: l.To, Delivered: 4}), partition.ErrGone)
+	b.is("commit of the released", b.commit(&partition.Commit{Lease: ran.Lease, Lo: l.From, Hi: l.To, Delivered: 4}), partition.ErrGone)
 }
 
 // A range that was presented three times has been so still, when the reply of
 // the fourth claim was lost.
-func forgettingKeepsTheAttempt(b *bench) {
+func releasingAnUnknownClaimKeepsTheAttempt(b *bench) {
 	b.open(nil)
 	b.produce("kart", b.entries(4))
 	l := b.lease("kart", 1, time.Hour)
-	b.is("release", b.settle(&partition.Settlement{Lease: l, Attempt: 3}), nil)
+	b.is("release", b.release(&partition.Release{Lease: l, Attempt: 3}), nil)
 	c := b.claim("kart", 1, time.Hour)
 	c.Err = partition.ErrUnknown
-	b.is("forget", b.store.Forget(b.Context(), []*partition.Claim{c}), nil)
+	b.is("release of the unknown", b.store.ReleaseUnknown(b.Context(), []partition.ClaimResult{c}), nil)
 	b.same("attempt", b.lease("kart", 1, time.Hour).Attempt, 4)
 }
 
@@ -194,14 +195,14 @@ func whatTheSinkTookIsDelivered(b *bench) {
 	b.produce("kart", b.entries(10))
 	l := b.lease("kart", 1, time.Hour)
 	done := []bool{true, false, true, true}
-	b.is("release", b.settle(&partition.Settlement{Lease: l, Attempt: 1, Done: done}), nil)
+	b.is("release", b.release(&partition.Release{Lease: l, Attempt: 1, Done: done}), nil)
 	again := b.lease("kart", 1, time.Hour)
 	b.same("presented again", []any{again.Attempt, again.Done, payloads(again)}, []any{2, done, "[1 2 3 4]"})
-	b.is("commit of the first", b.settle(&partition.Settlement{Lease: again, Lo: again.From, Hi: again.From + 1, Delivered: 1}), nil)
-	b.is("release of the rest", b.settle(&partition.Settlement{Lease: again, Attempt: 2, Done: done}), nil)
+	b.is("commit of the first", b.commit(&partition.Commit{Lease: again, Lo: again.From, Hi: again.From + 1, Delivered: 1}), nil)
+	b.is("release of the rest", b.release(&partition.Release{Lease: again, Attempt: 2, Done: done}), nil)
 	third := b.lease("kart", 1, time.Hour)
 	b.same("presented a third time", []any{third.Attempt, third.Done, payloads(third)}, []any{3, done[1:], "[2 3 4]"})
-	b.is("release", b.settle(&partition.Settlement{Lease: third, Attempt: 3, Done: done[1:]}), nil)
+	b.is("release", b.release(&partition.Release{Lease: third, Attempt: 3, Done: done[1:]}), nil)
 	b.produce("kart", b.entries(3)) // evicts one that was not taken and one that was
 	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 1, Evicted: 2, Buffered: 10})
 	b.pass(2100)
@@ -239,7 +240,7 @@ func malformedEntriesExpire(b *bench) {
 	}
 	b.same("entries with a time", occurred, []bool{true, false, true})
 	b.same("bytes of the malformed one", string(c.Lease.Entries[1].Payload), "9999999999999?x")
-	err := b.settle(&partition.Settlement{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: 2, Expired: 1})
+	err := b.commit(&partition.Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: 2, Expired: 1})
 	b.is("commit", err, nil)
 	b.ledgerIs(partition.Ledger{Accepted: 5, Delivered: 2, Expired: 3})
 	b.produce("kart", [][]byte{[]byte("garbage")})

@@ -84,11 +84,11 @@ func shardsShareANamespace(b *bench) {
 	}
 	b.same("shards used", len(used), 4)
 	b.store.Produce(b.Context(), groups)
-	var claims []*partition.Claim
+	var requests []partition.ClaimRequest
 	for i, g := range groups {
 		b.is(g.Partition, g.Err, nil)
 		if i%2 == 0 {
-			claims = append(claims, &partition.Claim{Namespace: b.ns, Partition: g.Partition, MaxBatches: 1})
+			requests = append(requests, partition.ClaimRequest{Namespace: b.ns, Partition: g.Partition, MaxBatches: 1})
 		}
 	}
 	listed := 0
@@ -102,15 +102,15 @@ func shardsShareANamespace(b *bench) {
 		listed += len(list)
 	}
 	b.same("partitions listed", listed, 40)
-	b.store.Claim(b.Context(), claims, time.Hour)
-	var ends []*partition.Settlement
+	claims := b.store.Claim(b.Context(), requests, time.Hour)
+	var ends []*partition.Commit
 	for _, c := range claims {
 		if c.Err != nil || c.Lease == nil {
 			b.Fatalf("%s: %v", c.Partition, c.Err)
 		}
-		ends = append(ends, &partition.Settlement{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: 4})
+		ends = append(ends, &partition.Commit{Lease: c.Lease, Lo: c.Lease.From, Hi: c.Lease.To, Delivered: 4})
 	}
-	b.store.Settle(b.Context(), ends)
+	b.store.Commit(b.Context(), ends)
 	for _, s := range ends {
 		b.is(s.Lease.Partition, s.Err, nil)
 	}

@@ -1,0 +1,242 @@
+package partition
+
+import (
+	"context"
+	"errors"
+
+	"time"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// Commit says what became of the entries [Lo, Hi) of a lease. A commit that
+// reaches the lease's To ends the lease.
+type Commit struct {
+	Lease                    *Lease
+	Lo, Hi                   int64    // sequences, Lo < Hi
+	Delivered, Expired, Dead int      // their sum is Hi-Lo
+	DeadLetters              [][]byte // one record per Dead
+
+	// Err is the result: nil, ErrGone when another holder has the lease,
+	// *RangeError when the store's range does not begin at Lo, or one that Is one of
+	// the store's errors.
+	Err error
+	// AlreadyApplied is a result, too: the range began at Hi or later, and the
+	// store wrote nothing. Either an earlier commit of the same range ran with an
+	// unknown outcome, or something other than Spillway removed the entries from
+	// Redis; then they are lost.
+	AlreadyApplied bool
+}
+
+// Release gives a lease back: what no commit has settled comes due after Delay.
+type Release struct {
+	Lease   *Lease
+	Delay   time.Duration
+	Attempt int // presentations to remember
+	// Done[i]: the sink accepted Lease.Entries[i]; the store keeps that for the next
+	// presentation. nil: none.
+	Done []bool
+
+	// Err is the result: nil, ErrGone when another holder has the lease, or one
+	// that Is one of the store's errors.
+	Err error
+}
+
+// RangeError refuses a commit that does not start where the store's range starts:
+// something other than Spillway removed entries of the range from Redis, or an
+// earlier commit ran with an unknown outcome. Commit [From, Hi) instead.
+type RangeError struct{ From int64 }
+
+func (e *RangeError) Error() string { return "commit starts at another sequence than the range" }
+
+// Commit runs all commits, those of a shard by one script call for up to 64 of
+// them. A lease appears in only one of them. Repeating a commit with an unknown
+// outcome is safe.
+func (s *Store) Commit(ctx context.Context, commits []*Commit) { s.Settle(ctx, commits, nil) }
+
+// Release runs all releases, those of a shard by one script call for up to 64 of
+// them. Repeating a release with an unknown outcome is safe.
+func (s *Store) Release(ctx context.Context, releases []*Release) { s.Settle(ctx, nil, releases) }
+
+// Settle is Commit and Release in one round trip. A lease appears only once.
+func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Release) {
+	jobs := planSettlements(planSettlements(nil, commits), releases)
+	jobs = runJobs(jobs, fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
+	for _, j := range jobs {
+		for _, t := range j.items {
+			err := j.err
+			if err == nil {
+				if err = j.refused(); err == nil {
+					err = t.read(j.call)
+				}
+				if errors.Is(err, ErrBroken) || errors.Is(err, ErrUnavailable) {
+					s.metrics.failed(err)
+				}
+			}
+			t.ended(err)
+		}
+	}
+}
+
+// A settlement is a *Commit or a *Release.
+type settlement interface {
+	lease() *Lease
+	letterBytes() int
+	read(*call) error // the answer of its script
+	ended(error)
+}
+
+func (c *Commit) lease() *Lease { return c.Lease }
+
+func (c *Commit) letterBytes() (n int) {
+	for _, letter := range c.DeadLetters {
+		n += len(letter)
+	}
+	return n
+}
+
+func (c *Commit) read(a *call) error {
+	c.AlreadyApplied = false
+	switch code := a.rest.whole(); {
+	case a.rest.broken:
+		return a.misread()
+	case code == 0:
+		return ErrGone
+	case code == 2:
+		c.AlreadyApplied = true
+	case code == 3:
+		if from := a.rest.whole(); !a.rest.broken {
+			return &RangeError{from}
+		}
+		return a.misread()
+	}
+	return nil
+}
+
+func (c *Commit) ended(err error) {
+	if c.Err = err; err != nil {
+		c.AlreadyApplied = false
+	}
+}
+
+func (r *Release) lease() *Lease { return r.Lease }
+
+func (r *Release) letterBytes() int { return 0 }
+
+func (r *Release) read(a *call) error {
+	switch code := a.rest.whole(); {
+	case a.rest.broken:
+		return a.misread()
+	case code == 0:
+		return ErrGone
+	}
+	return nil
+}
+
+func (r *Release) ended(err error) { r.Err = err }
+
+func (l *Lease) shard() *shard { return l.Namespace.shardOf(l.Partition) }
+
+// planSettlements adds calls for items, which are of one kind, to jobs: those of a
+// shard share a call until it is full. A partition that comes twice, because one
+// of the two has lost its lease, is in two calls.
+func planSettlements[T settlement](jobs []job[settlement], items []T) []job[settlement] {
+	first := len(jobs)
+	var letters []int // bytes of dead letters in each job, from first on
+next:
+	for _, t := range items {
+		bytes := t.letterBytes()
+		for i := len(jobs) - 1; i >= first; i-- {
+			others := jobs[i].items
+			if others[0].lease().shard() != t.lease().shard() {
+				continue
+			}
+			twice := false
+			for _, other := range others {
+				twice = twice || other.lease().Partition == t.lease().Partition
+			}
+			if twice || len(others) >= maxCallLeases || letters[i-first]+bytes > maxLetterBytes {
+				break
+			}
+			jobs[i].items = append(jobs[i].items, t)
+			letters[i-first] += bytes
+			continue next
+		}
+		jobs = append(jobs, job[settlement]{&call{}, []settlement{t}})
+		letters = append(letters, bytes)
+	}
+	return jobs
+}
+
+func fillSettlements(c *call, items []settlement) {
+	if _, release := items[0].(*Release); release {
+		fillReleases(c, items)
+	} else {
+		fillCommits(c, items)
+	}
+}
+
+func fillCommits(c *call, items []settlement) {
+	ns, sh := items[0].lease().Namespace, items[0].lease().shard()
+	keys, letters := 2+2*len(items), 0
+	for _, t := range items {
+		letters += len(t.(*Commit).DeadLetters)
+	}
+	if letters > 0 {
+		keys++
+	}
+	c.begin(lua.Commit, sh, keys)
+	c.args = append(c.args, sh.ready, sh.ledger)
+	for _, t := range items {
+		c.args = append(c.args, sh.list(t.lease().Partition), sh.meta(t.lease().Partition))
+	}
+	if letters > 0 {
+		// Declared only where it is needed: while a cluster moves the slot, a key that is
+		// not there makes it refuse the call.
+		c.args = append(c.args, sh.dead)
+	}
+	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
+	for _, t := range items {
+		t := t.(*Commit)
+		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
+		for _, letter := range t.DeadLetters {
+			c.args = append(c.args, letter)
+		}
+	}
+}
+
+func fillReleases(c *call, items []settlement) {
+	sh := items[0].lease().shard()
+	c.begin(lua.Release, sh, 1+len(items))
+	c.args = append(c.args, sh.ready)
+	for _, t := range items {
+		c.args = append(c.args, sh.meta(t.lease().Partition))
+	}
+	for _, t := range items {
+		t := t.(*Release)
+		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt, writeDone(t.Done))
+	}
+}
+
+// notPresented takes the presentation that a claim counted back.
+const notPresented = -1
+
+// ReleaseUnknown releases the claims with an unknown outcome (ErrUnknown) that did
+// run, so that their partitions need not wait for the lease to lapse. It returns
+// an error when the store does not answer; then the leases lapse.
+func (s *Store) ReleaseUnknown(ctx context.Context, claims []ClaimResult) error {
+	var releases []*Release
+	for _, c := range claims {
+		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
+			lease := &Lease{Namespace: c.Namespace, Partition: c.Partition, Token: c.token}
+			releases = append(releases, &Release{Lease: lease, Attempt: notPresented})
+		}
+	}
+	s.Release(ctx, releases)
+	for _, r := range releases {
+		if r.Err != nil && !errors.Is(r.Err, ErrGone) {
+			return r.Err
+		}
+	}
+	return nil
+}
