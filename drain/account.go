@@ -36,8 +36,8 @@ func newAccount(lease *partition.Lease) account {
 
 func (a *account) mark(at int, c class) { a.classes[at] = c }
 
-// bury marks an entry dead; its letter goes out with the commit.
-func (a *account) bury(at int, letter []byte) {
+// deadLetter marks an entry dead; its letter goes out with the commit.
+func (a *account) deadLetter(at int, letter []byte) {
 	if a.letters == nil {
 		a.letters = make(map[int][]byte)
 	}
@@ -94,10 +94,10 @@ func (a *account) release() *partition.Release {
 	return r
 }
 
-// stands notes that the store's range begins at seq, whatever is known of the
-// entries before it. It reports false when that is outside of the lease, or
-// where the refused commit began.
-func (a *account) stands(seq int64) bool {
+// startAt notes that the store's range starts at seq, whatever is known of the
+// entries before it. It is false when that is outside of the lease, or where the
+// refused commit began.
+func (a *account) startAt(seq int64) bool {
 	at := seq - a.lease.From
 	if at < 0 || at > int64(len(a.classes)) || at == int64(a.settled) {
 		return false

@@ -146,7 +146,7 @@ func BenchmarkDrainers(b *testing.B) {
 						if err := d.Stop(b.Context()); err != nil {
 							b.Fatal(err)
 						}
-						m := d.outlets[0].metrics
+						m := d.namespaces[0].metrics
 						leased += testutil.ToFloat64(m.claims.WithLabelValues(claimLeased))
 						idle += testutil.ToFloat64(m.claims.WithLabelValues(claimIdle))
 					}

@@ -40,12 +40,12 @@ type Target struct {
 // Drainer drains namespaces into their sinks, from Start to Stop. Any number of
 // drainers, in any number of processes, may drain the same namespaces.
 type Drainer struct {
-	cfg      Config
-	store    Store
-	log      *zap.Logger
-	settlers []*settler // by zone
-	outlets  []*outlet
-	outage   partition.OutageLog // of the claim loops
+	cfg        Config
+	store      Store
+	log        *zap.Logger
+	settlers   []*settler // by zone
+	namespaces []*namespaceDrain
+	outage     outage
 
 	// Ended by Stop one after the other: no more claims, no more Writes, no
 	// more calls to the store.
@@ -75,17 +75,16 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, l
 	for range store.Zones() {
 		d.settlers = append(d.settlers, newSettler(store))
 	}
-	d.outage.Log, d.outage.Level = log, zap.WarnLevel
-	d.outage.Began, d.outage.Ended = "store failing, claims paused", "store serves claims again"
+	d.outage.log = log
 	d.claiming, d.endClaiming = context.WithCancel(context.Background())
 	d.writing, d.endWriting = context.WithCancel(context.Background())
 	d.settling, d.endSettling = context.WithCancel(context.Background())
 	for _, t := range targets {
-		o, err := newOutlet(d, t, m.of(t.Namespace.Name))
+		n, err := newNamespaceDrain(d, t, m.of(t.Namespace.Name))
 		if err != nil {
 			return nil, errors.Join(err, d.Stop(context.Background()))
 		}
-		d.outlets = append(d.outlets, o)
+		d.namespaces = append(d.namespaces, n)
 	}
 	return d, nil
 }
@@ -119,17 +118,17 @@ func (d *Drainer) Start() {
 	for _, s := range d.settlers {
 		go s.run(d.settling)
 	}
-	for _, o := range d.outlets {
-		o.start()
+	for _, n := range d.namespaces {
+		n.start()
 	}
 	go d.finish()
 }
 
-// finish waits for the outlets, then ends what they share.
+// finish waits for the namespaces, then ends what they share.
 func (d *Drainer) finish() {
 	defer close(d.ended)
-	for _, o := range d.outlets {
-		<-o.ended
+	for _, n := range d.namespaces {
+		<-n.ended
 	}
 	for _, s := range d.settlers {
 		s.close()
@@ -146,8 +145,8 @@ func (d *Drainer) finish() {
 func (d *Drainer) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.started && !d.stopped {
-		for _, o := range d.outlets {
-			o.release()
+		for _, n := range d.namespaces {
+			n.freeWorkers()
 		}
 		d.endWriting()
 		d.endSettling()
@@ -187,19 +186,19 @@ func (d *Drainer) wait(most time.Duration) bool {
 // closed is what the sinks said when they were closed.
 func (d *Drainer) closed() error {
 	var errs []error
-	for _, o := range d.outlets {
-		errs = append(errs, o.closed)
+	for _, n := range d.namespaces {
+		errs = append(errs, n.closed)
 	}
 	return errors.Join(errs...)
 }
 
 func (d *Drainer) stuck() string {
 	var names []string
-	for _, o := range d.outlets {
+	for _, n := range d.namespaces {
 		select {
-		case <-o.ended:
+		case <-n.ended:
 		default:
-			names = append(names, o.target.Namespace.Name)
+			names = append(names, n.name)
 		}
 	}
 	return strings.Join(names, ", ")

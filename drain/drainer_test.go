@@ -277,20 +277,20 @@ func TestStopDuringAClaimDoesNotLoseTheLease(t *testing.T) {
 	})
 }
 
-func TestSleepDoesNotBeginWhenALeaseEndedSinceTheLook(t *testing.T) {
+func TestAClaimerDoesNotSleepWhenALeaseEndedSinceItListedWhatIsDue(t *testing.T) {
 	t.Parallel()
-	h := newHolds()
-	seen := h.freedSoFar()
+	f := newInFlight()
+	seen := f.releasedSoFar()
 	woken := false
 	wake := func() { woken = true }
-	h.take("p")
-	if !h.nudge(seen, wake) {
-		t.Error("nothing ended, the loop may sleep")
+	f.add("p")
+	if !f.wakeOnRelease(seen, wake) {
+		t.Error("nothing ended, the claimer may sleep")
 	}
-	if h.free("p"); !woken {
-		t.Error("the end of a lease did not wake the loop")
+	if f.remove("p"); !woken {
+		t.Error("the end of a lease did not wake the claimer")
 	}
-	if h.nudge(seen, wake) {
-		t.Error("the loop would sleep through what the lease left behind")
+	if f.wakeOnRelease(seen, wake) {
+		t.Error("the claimer would sleep through what the lease left behind")
 	}
 }

@@ -48,7 +48,7 @@ func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
 			refusal.Begin(t, server)
 			close(mayEnd)
 
-			m := p.d.outlets[0].metrics
+			m := p.d.namespaces[0].metrics
 			refused := func() float64 { return testutil.ToFloat64(m.claims.WithLabelValues(claimUnavailable)) }
 			redistest.Until(t, 20*time.Second, "the leases in hand are given up", func() bool {
 				return testutil.ToFloat64(m.lapsed) == float64(cfg.Workers)
@@ -112,7 +112,7 @@ func TestRedisThatLostWhatIsOutIsNotSaidToHaveDelivered(t *testing.T) {
 	if l := p.ledger(t); l != (partition.Ledger{Accepted: 12, Delivered: 7, Lost: 5}) {
 		t.Errorf("ledger %+v", l)
 	}
-	m := p.d.outlets[0].metrics
+	m := p.d.namespaces[0].metrics
 	if lost, delivered := testutil.ToFloat64(m.entries.WithLabelValues(outcomeLost)), testutil.ToFloat64(m.delivered); lost != 5 || delivered != 7 {
 		t.Errorf("metrics say %v lost and %v delivered, want 5 and 7", lost, delivered)
 	}

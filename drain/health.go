@@ -8,15 +8,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// quiet is how long no Write may have failed before a sink counts as recovered,
-// so that one which fails now and then is one story in the log.
-const quiet = 5 * time.Second
+// quietPeriod is how long no Write may have failed before a sink counts as recovered,
+// so that one which fails now and then makes two log lines, not many.
+const quietPeriod = 5 * time.Second
 
 // A health tells the log when a sink begins to fail and when it has recovered:
 // one line each.
 type health struct {
 	log     *zap.Logger // names the namespace and the sink
-	metrics *outletMetrics
+	metrics *sinkMetrics
 
 	mu          sync.Mutex
 	failing     bool
@@ -27,16 +27,16 @@ type health struct {
 	named   time.Time // when that was
 }
 
-// judged is told of every Write. A refusal is an answer: the sink works.
-func (h *health) judged(v verdict, err error) {
+// recordWrite is told of every Write. A rejection is an answer: the sink works.
+func (h *health) recordWrite(o writeOutcome, err error) {
 	switch {
-	case v.reason == reasonStopped:
-		h.metrics.failures.WithLabelValues(v.reason).Inc()
-	case v.all == unsettled:
-		h.failed(v.reason, err)
+	case o.reason == reasonStopped:
+		h.metrics.failures.WithLabelValues(o.reason).Inc()
+	case o.all == retryable:
+		h.failed(o.reason, err)
 	default:
-		if v.reason != "" {
-			h.metrics.failures.WithLabelValues(v.reason).Inc()
+		if o.reason != "" {
+			h.metrics.failures.WithLabelValues(o.reason).Inc()
 		}
 		h.succeeded()
 	}
@@ -49,7 +49,7 @@ func (h *health) failed(reason string, err error) {
 	defer h.mu.Unlock()
 	h.last = now
 	h.failures++
-	h.metrics.fail.Set(1)
+	h.metrics.sinkFailing.Set(1)
 	if h.failing {
 		return
 	}
@@ -67,21 +67,21 @@ func (h *health) succeeded() {
 	if !h.failing {
 		return
 	}
-	h.metrics.fail.Set(0)
-	if time.Since(h.last) < quiet {
+	h.metrics.sinkFailing.Set(0)
+	if time.Since(h.last) < quietPeriod {
 		return
 	}
 	h.failing = false
 	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.last.Sub(h.since)))
 }
 
-// buried is told of every dead letter. The log names one now and then, with how
-// many there were: a sink that refuses everything must not fill a disk.
-func (h *health) buried(partition string, seq int64, err error) {
+// deadLettered is told of every dead letter. The log names one
+// every quietPeriod at most, with how many there were: a sink that rejects everything must not fill a disk.
+func (h *health) deadLettered(partition string, seq int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.letters++
-	if time.Since(h.named) < quiet {
+	if time.Since(h.named) < quietPeriod {
 		return
 	}
 	h.log.Warn("entries given up as dead letters", zap.Int("entries", h.letters),

@@ -17,7 +17,7 @@ func TestDeadLettersAreNamedInTheLogNowAndThen(t *testing.T) {
 		r.store.produce(r.ns, "p", 100, 0)
 		r.start()
 		r.drained(time.Minute)
-		time.Sleep(quiet)
+		time.Sleep(quietPeriod)
 		r.store.produce(r.ns, "q", 1, 0)
 		r.drained(time.Minute)
 		r.stop()
@@ -47,12 +47,12 @@ func TestFailingGaugeFallsWithTheFirstSuccess(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
 		time.Sleep(5 * time.Second)
-		if got := r.value(r.metrics().fail); got != 1 {
+		if got := r.value(r.metrics().sinkFailing); got != 1 {
 			t.Errorf("sink_failing is %v while the sink is down", got)
 		}
 		down.Store(false)
 		r.drained(time.Minute)
-		if got := r.value(r.metrics().fail); got != 0 {
+		if got := r.value(r.metrics().sinkFailing); got != 0 {
 			t.Errorf("sink_failing is %v after everything was delivered", got)
 		}
 		r.stop()

@@ -28,10 +28,10 @@ const (
 )
 
 type metrics struct {
-	batches, entries, failures, claims   *prometheus.CounterVec
-	fenced, lapsed, retries, panics      *prometheus.CounterVec
-	writeSeconds, batchEntries, lag      *prometheus.HistogramVec
-	leases, sinkOpen, sinkTripped, fails *prometheus.GaugeVec
+	batches, entries, failures, claims         *prometheus.CounterVec
+	fenced, lapsed, retries, panics            *prometheus.CounterVec
+	writeSeconds, batchEntries, lag            *prometheus.HistogramVec
+	leases, sinkOpen, sinkTripped, sinkFailing *prometheus.GaugeVec
 }
 
 // newMetrics registers everything; it fails when the names are taken.
@@ -69,11 +69,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		leases:      gauge("leases", "Leases in the hands of workers."),
 		sinkOpen:    gauge("sink_open", "1 while the sink is open."),
 		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes through."),
-		fails:       gauge("sink_failing", "1 from the first failure until the sink has recovered."),
+		sinkFailing: gauge("sink_failing", "1 from the first failure until the sink has recovered."),
 	}
 	for _, c := range []prometheus.Collector{
 		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,
-		m.writeSeconds, m.batchEntries, m.lag, m.leases, m.sinkOpen, m.sinkTripped, m.fails,
+		m.writeSeconds, m.batchEntries, m.lag, m.leases, m.sinkOpen, m.sinkTripped, m.sinkFailing,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register drain metrics: %w", err)
@@ -82,46 +82,69 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// outletMetrics are the children of one namespace, looked up once.
-type outletMetrics struct {
-	entries, failures, claims           *prometheus.CounterVec
-	batches                             prometheus.Counter
-	fenced, lapsed, retries, panics     prometheus.Counter
-	delivered, expired, dead            prometheus.Counter
-	writeSeconds, batchEntries, lag     prometheus.Observer
-	leases, sinkOpen, sinkTripped, fail prometheus.Gauge
+// namespaceMetrics are the children of one namespace, looked up once, by the room
+// that counts them.
+type namespaceMetrics struct {
+	claimMetrics
+	leaseMetrics
+	sinkMetrics
+	leases prometheus.Gauge
+}
+
+type claimMetrics struct {
+	claims *prometheus.CounterVec
+	stale  prometheus.Counter // entries that claims dropped
+}
+
+type leaseMetrics struct {
+	entries                  *prometheus.CounterVec
+	delivered, expired, dead prometheus.Counter // of entries
+	fenced, lapsed, retries  prometheus.Counter
+	lag                      prometheus.Observer
+}
+
+type sinkMetrics struct {
+	failures                           *prometheus.CounterVec
+	batches, panics                    prometheus.Counter
+	writeSeconds, batchEntries         prometheus.Observer
+	sinkOpen, sinkTripped, sinkFailing prometheus.Gauge
 }
 
 // of makes the children of a namespace, so that each shows as 0 from the start.
-func (m *metrics) of(namespace string) *outletMetrics {
+func (m *metrics) of(namespace string) *namespaceMetrics {
 	with := prometheus.Labels{"namespace": namespace}
-	o := &outletMetrics{
-		entries: m.entries.MustCurryWith(with), failures: m.failures.MustCurryWith(with), claims: m.claims.MustCurryWith(with),
-		batches: m.batches.With(with), fenced: m.fenced.With(with), lapsed: m.lapsed.With(with),
-		retries: m.retries.With(with), panics: m.panics.With(with),
-		writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with), lag: m.lag.With(with),
-		leases: m.leases.With(with), sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), fail: m.fails.With(with),
+	entries := m.entries.MustCurryWith(with)
+	n := &namespaceMetrics{
+		claimMetrics: claimMetrics{claims: m.claims.MustCurryWith(with), stale: entries.WithLabelValues(outcomeExpired)},
+		leaseMetrics: leaseMetrics{
+			entries: entries, delivered: entries.WithLabelValues(outcomeDelivered),
+			expired: entries.WithLabelValues(outcomeExpired), dead: entries.WithLabelValues(outcomeDead),
+			fenced: m.fenced.With(with), lapsed: m.lapsed.With(with), retries: m.retries.With(with), lag: m.lag.With(with),
+		},
+		sinkMetrics: sinkMetrics{
+			failures: m.failures.MustCurryWith(with), batches: m.batches.With(with), panics: m.panics.With(with),
+			writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with),
+			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with),
+		},
+		leases: m.leases.With(with),
 	}
-	o.delivered = o.entries.WithLabelValues(outcomeDelivered)
-	o.expired = o.entries.WithLabelValues(outcomeExpired)
-	o.dead = o.entries.WithLabelValues(outcomeDead)
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
-		o.entries.WithLabelValues(outcome)
+		n.entries.WithLabelValues(outcome)
 	}
 	for _, outcome := range []string{claimLeased, claimIdle, claimUnavailable, claimUnknown, claimBroken} {
-		o.claims.WithLabelValues(outcome)
+		n.claims.WithLabelValues(outcome)
 	}
 	for _, reason := range []string{
 		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
 		reasonNotConnected, reasonPanic, reasonBadBatchError, reasonStopped,
 	} {
-		o.failures.WithLabelValues(reason)
+		n.failures.WithLabelValues(reason)
 	}
-	return o
+	return n
 }
 
 // settled counts entries that the store has settled, by their class.
-func (m *outletMetrics) settled(n [classes]int) {
+func (m *leaseMetrics) settled(n [classes]int) {
 	m.delivered.Add(float64(n[delivered]))
 	m.expired.Add(float64(n[expired]))
 	m.dead.Add(float64(n[dead]))

@@ -33,12 +33,12 @@ func TestPlanCoversTheLeaseOnceInOrder(t *testing.T) {
 			end += rapid.IntRange(1, 128).Draw(rt, "entries")
 			cuts = append(cuts, end)
 		}
-		most := rapid.IntRange(0, 4).Draw(rt, "most")
+		together := rapid.IntRange(0, 4).Draw(rt, "together")
 		first := rapid.IntRange(0, 200).Draw(rt, "first")
-		units := plan(leaseOf(cuts...), most, first)
+		units := plan(leaseOf(cuts...), together, first)
 		at := 0
 		for i := len(units) - 1; i >= 0; i-- {
-			if n := len(units[i].spans); n < 1 || n > max(most, 1) {
+			if n := len(units[i].spans); n < 1 || n > max(together, 1) {
 				rt.Fatalf("a unit of %d batches", n)
 			}
 			for _, s := range units[i].spans {
@@ -84,26 +84,26 @@ func TestBisectHalvesWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestNarrowIsBoundedAndMeantForOneRange(t *testing.T) {
+func TestBisectMemoIsBoundedAndMeantForOneRange(t *testing.T) {
 	t.Parallel()
-	var w narrow
+	var m bisectMemo
 	l := leaseOf(10)
-	w.put("p", suspects{1000, 4})
-	if got := w.take(l); got != 4 {
+	m.put("p", bisectRange{1000, 4})
+	if got := m.take(l); got != 4 {
 		t.Errorf("took %d", got)
 	}
-	if got := w.take(l); got != 0 {
+	if got := m.take(l); got != 0 {
 		t.Errorf("took %d again", got)
 	}
-	w.put("p", suspects{999, 4})
-	if got := w.take(l); got != 0 {
+	m.put("p", bisectRange{999, 4})
+	if got := m.take(l); got != 0 {
 		t.Errorf("took %d of another range", got)
 	}
-	for i := range 3 * mostNarrow {
-		w.put(fmt.Sprint(i), suspects{1, 1})
+	for i := range 3 * maxBisectMemo {
+		m.put(fmt.Sprint(i), bisectRange{1, 1})
 	}
-	if len(w.places) > mostNarrow {
-		t.Errorf("%d places", len(w.places))
+	if len(m.ranges) > maxBisectMemo {
+		t.Errorf("%d ranges", len(m.ranges))
 	}
 }
 
@@ -115,45 +115,45 @@ func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
 	}
 	a.mark(0, delivered)
 	a.mark(1, expired)
-	a.bury(2, []byte("letter"))
+	a.deadLetter(2, []byte("letter"))
 	a.mark(4, delivered) // behind a gap
 	s := a.commit()
 	if s.Lo != 1000 || s.Hi != 1003 || s.Delivered != 1 || s.Expired != 1 || s.Dead != 1 || string(s.DeadLetters[0]) != "letter" {
 		t.Errorf("commit %+v", s)
 	}
-	if !a.stands(1002) {
+	if !a.startAt(1002) {
 		t.Fatal("the store may stand within the range")
 	}
 	if s = a.commit(); s.Lo != 1002 || s.Hi != 1003 || s.Dead != 1 || s.Delivered+s.Expired != 0 {
 		t.Errorf("commit %+v", s)
 	}
-	if !a.stands(1000) {
+	if !a.startAt(1000) {
 		t.Fatal("a store that lost its newest writes stands before")
 	}
 	if s = a.commit(); s.Lo != 1000 || s.Hi != 1003 {
 		t.Errorf("commit %+v", s)
 	}
 	for _, seq := range []int64{999, 1000, 1007} {
-		if a.stands(seq) {
+		if a.startAt(seq) {
 			t.Errorf("stands at %d: outside of the range, or where it stood when it was refused", seq)
 		}
 	}
 	if r := a.release(); r.Lease != a.lease || !slices.Equal(r.Done, []bool{true, false, false, false, true, false}) {
 		t.Errorf("release %+v", r)
 	}
-	if !a.stands(1004) {
+	if !a.startAt(1004) {
 		t.Fatal("entries that nobody has judged may vanish")
 	}
 	if s = a.commit(); s.Lo != 1004 || s.Hi != 1005 || s.Delivered != 1 {
 		t.Errorf("commit %+v", s)
 	}
-	if !a.stands(1006) || a.commit() != nil {
+	if !a.startAt(1006) || a.commit() != nil {
 		t.Error("all of the rest may vanish")
 	}
 	if r := a.release(); r.Lease != a.lease || r.Done != nil {
 		t.Errorf("release %+v", r)
 	}
-	if !a.stands(1002) {
+	if !a.startAt(1002) {
 		t.Fatal("what vanished may come back")
 	}
 	if s = a.commit(); s.Lo != 1002 || s.Hi != 1003 {

@@ -220,12 +220,12 @@ func (r *rig) verify() {
 	if r.sink.late > 0 {
 		r.t.Errorf("%d times a Write was allowed to outlast an entry", r.sink.late)
 	}
-	if got := r.value(r.d.outlets[0].metrics.leases); got != 0 {
+	if got := r.value(r.d.namespaces[0].metrics.leases); got != 0 {
 		r.t.Errorf("%v leases in hand after the end", got)
 	}
 }
 
-func (r *rig) metrics() *outletMetrics { return r.d.outlets[0].metrics }
+func (r *rig) metrics() *namespaceMetrics { return r.d.namespaces[0].metrics }
 
 func (r *rig) value(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 

@@ -8,19 +8,24 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// mostSettlements bounds the settlements that are sent together: as many as one
+// maxSettlements bounds the commits and releases that are sent together: as many as one
 // script call takes.
-const mostSettlements = 64
+const maxSettlements = 64
 
 // errSettlerStopped answers what comes after the end: the lease lapses.
 var errSettlerStopped = errors.New("drain has stopped")
 
+// What a settler needs of the store.
+type settleStore interface {
+	Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release)
+}
+
 // A settler is the group commit of the workers: it sends what is waiting in one
 // round trip while others gather for the next. It never waits for more. Each
-// worker has at most one settlement on its way, which bounds what waits. Each zone
+// worker has at most one commit or release on its way, which bounds what waits. Each zone
 // of the store has a settler, so a master that is away delays its own only.
 type settler struct {
-	store Store
+	store settleStore
 
 	mu      sync.Mutex
 	waiting []*settling
@@ -49,13 +54,8 @@ func (w *settling) err() error {
 	}
 }
 
-func newSettler(store Store) *settler {
+func newSettler(store settleStore) *settler {
 	return &settler{store: store, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-}
-
-// settler is that of the lease's zone.
-func (r *run) settler() *settler {
-	return r.o.settlers[r.lease.Namespace.ZoneOf(r.lease.Partition)]
 }
 
 // submit sends a commit or a release on its way and returns at once.
@@ -100,7 +100,7 @@ func (s *settler) run(ctx context.Context) {
 func (s *settler) take() (group []*settling, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(len(s.waiting), mostSettlements)
+	n := min(len(s.waiting), maxSettlements)
 	group = s.waiting[:n:n]
 	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
 		s.waiting = nil

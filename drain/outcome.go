@@ -10,93 +10,93 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// A fate is what becomes of an entry after a Write.
-type fate uint8
+// A disposition is what becomes of an entry after a Write.
+type disposition uint8
 
 const (
-	accepted  fate = iota // the sink has it
-	refused               // the sink will never take it
-	unsettled             // to be tried again
+	accepted  disposition = iota // the sink has it
+	rejected                     // the sink will never take it
+	retryable                    // to be tried again
 )
 
-// A verdict is what the error of a Write means for its entries: all of them
-// share one fate, but for those that the sink named.
-type verdict struct {
-	all    fate
-	named  map[place]failure
+// A writeOutcome is what the error of a Write means for its entries: all of them
+// share one disposition, but for those that the sink named.
+type writeOutcome struct {
+	all    disposition
+	named  map[position]failure
 	after  time.Duration // the sink's wish: no attempt sooner
 	reopen bool          // the sink is not connected any more
 	reason string        // label of sink_failures, empty when all was accepted
 }
 
-// A place is an entry's position in a Write.
-type place struct{ batch, entry int }
+// A position is where an entry is in a Write.
+type position struct{ batch, entry int }
 
 type failure struct {
-	fate fate
-	err  error
+	disposition disposition
+	err         error
 }
 
-// fateOf is the fate of one entry, and the error behind it.
-func (v *verdict) fateOf(batch, entry int, err error) (fate, error) {
-	if f, ok := v.named[place{batch, entry}]; ok {
-		return f.fate, f.err
+// of is the disposition of one entry, and the error behind it.
+func (o *writeOutcome) of(batch, entry int, err error) (disposition, error) {
+	if f, ok := o.named[position{batch, entry}]; ok {
+		return f.disposition, f.err
 	}
-	return v.all, err
+	return o.all, err
 }
 
 // sinkWide reports whether a failure is rather the sink's than the partition's.
-func (v *verdict) sinkWide() bool {
-	switch v.reason {
+func (o *writeOutcome) sinkWide() bool {
+	switch o.reason {
 	case reasonTimeout, reasonNotConnected, reasonThrottled:
 		return true
 	}
 	return false
 }
 
-// judge reads the error of a Write. Where an error says two things, the one
+// outcomeOf reads the error of a Write. Where an error says two things, the one
 // that keeps the entries wins: what is retried in vain expires in the end, what
 // is given up in error is lost.
-func judge(err error, batches []*sink.Batch) verdict {
+func outcomeOf(err error, batches []*sink.Batch) writeOutcome {
 	if err == nil {
-		return verdict{all: accepted}
+		return writeOutcome{all: accepted}
 	}
-	v := verdict{all: unsettled, reopen: errors.Is(err, sink.ErrNotConnected), reason: reasonOf(err)}
+	o := writeOutcome{all: retryable, reopen: errors.Is(err, sink.ErrNotConnected), reason: reasonOf(err)}
 	var named *sink.BatchError
 	if errors.As(err, &named) {
-		return v.judgeNamed(named, batches)
+		return o.ofNamed(named, batches)
 	}
 	if after, ok := sink.ThrottledFor(err); ok {
-		v.after, v.reason = after, reasonThrottled
+		o.after, o.reason = after, reasonThrottled
 	} else if sink.IsPermanent(err) {
-		v.all, v.reason = refused, reasonPermanent
+		o.all, o.reason = rejected, reasonPermanent
 	}
-	return v
+	return o
 }
 
-func (v verdict) judgeNamed(list *sink.BatchError, batches []*sink.Batch) verdict {
-	bad := verdict{all: unsettled, reason: reasonBadBatchError}
+func (o writeOutcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) writeOutcome {
+	bad := writeOutcome{all: retryable, reason: reasonBadBatchError}
 	if len(list.Failed) == 0 {
 		return bad
 	}
-	v.all, v.reason, v.named = accepted, reasonPartial, make(map[place]failure, len(list.Failed))
+	o.all, o.reason, o.named = accepted, reasonPartial, make(map[position]failure, len(list.Failed))
 	again := 0 // named entries that are to be tried again
 	for _, f := range list.Failed {
 		if f.Batch < 0 || f.Batch >= len(batches) || f.Entry < 0 || f.Entry >= len(batches[f.Batch].Entries) {
 			return bad
 		}
-		one := failure{unsettled, f.Err}
+		one := failure{retryable, f.Err}
 		after, throttled := sink.ThrottledFor(f.Err)
-		v.after = max(v.after, after)
-		v.reopen = v.reopen || errors.Is(f.Err, sink.ErrNotConnected)
+		o.after = max(o.after, after)
+		o.reopen = o.reopen || errors.Is(f.Err, sink.ErrNotConnected)
 		if !throttled && sink.IsPermanent(f.Err) {
-			one.fate = refused
+			one.disposition = rejected
 		}
-		at := place{f.Batch, f.Entry}
-		if before, twice := v.named[at]; twice && before.fate == unsettled {
+		at := position{f.Batch, f.Entry}
+		if before, twice := o.named[at]; twice && before.disposition == retryable {
 			continue
 		}
-		if v.named[at] = one; one.fate == unsettled {
+		if o.named[at] = one; one.disposition == retryable {
 			again++
 		}
 	}
@@ -105,9 +105,9 @@ func (v verdict) judgeNamed(list *sink.BatchError, batches []*sink.Batch) verdic
 		entries += len(b.Entries)
 	}
 	if again == entries {
-		v.all, v.reason = unsettled, reasonOf(list.Failed[0].Err)
+		o.all, o.reason = retryable, reasonOf(list.Failed[0].Err)
 	}
-	return v
+	return o
 }
 
 // The closed set of reasons a Write or an Open can fail for.

@@ -6,10 +6,10 @@ import (
 )
 
 // backoff is the full-jitter wait after the given attempt (1, 2, …): roll, in
-// [0, 1), of min(most, base·2^(attempt−1)).
-func backoff(base, most time.Duration, attempt int, roll float64) time.Duration {
-	ceiling := most
-	if shift := max(attempt, 1) - 1; shift < 62 && base <= most>>shift {
+// [0, 1), of min(limit, base·2^(attempt−1)).
+func backoff(base, limit time.Duration, attempt int, roll float64) time.Duration {
+	ceiling := limit
+	if shift := max(attempt, 1) - 1; shift < 62 && base <= limit>>shift {
 		ceiling = base << shift
 	}
 	return time.Duration(roll * float64(ceiling))

@@ -6,23 +6,23 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// commitNoticeMin is the least life that an entry must have left for the commit
+// minCommitNotice is the least life that an entry must have left for the commit
 // before its Write, where commits were quicker so far.
-const commitNoticeMin = 10 * time.Millisecond
+const minCommitNotice = 10 * time.Millisecond
 
-// handOver writes the units of an at-most-once lease. Each is committed first,
-// and written once, when the commit is known to have run: a crash between the two
-// loses that unit, and an outcome in doubt is not written.
-func (r *run) handOver() {
+// deliverAtMostOnce writes the units of an at-most-once lease. Each is committed
+// first, and written once, when the commit is known to have run. A crash between the
+// two loses that unit, and after an unknown outcome nothing is written.
+func (r *run) deliverAtMostOnce() {
 	for len(r.todo) > 0 && !r.lost {
 		u := r.next()
 		a, known := r.prepare(u)
 		switch {
-		case !known || r.late() || r.o.writing.Err() != nil:
+		case !known || r.tooLate() || r.sink.stopping():
 			return
 		case len(a.batches) == 0:
 			continue // the commit that follows has them
-		case !r.o.gate.enter():
+		case !r.sink.begin():
 			return
 		}
 		ran, again := r.commitFirst(a)
@@ -33,7 +33,7 @@ func (r *run) handOver() {
 		case again:
 			r.todo = append(r.todo, u)
 		}
-		r.o.gate.withdraw()
+		r.sink.withdraw()
 		if !again {
 			return
 		}
@@ -41,13 +41,14 @@ func (r *run) handOver() {
 }
 
 // commitFirst commits the entries of an attempt as delivered, and those before
-// them, and waits for the answer. Where that did not run, the entries are pending
-// again: from another place of the range on if again is true, else for another
-// lease. An outcome that stays unknown gives the lease up.
+// them, and waits for the result. Where the commit did not run, the entries are
+// pending again: if again is true this lease tries once more, where the store says
+// that the range starts; else the next lease does. An outcome that stays unknown
+// gives the lease up.
 func (r *run) commitFirst(a attempt) (ran, again bool) {
 	r.markAll(a, delivered)
-	r.handing = a.entries
-	defer func() { r.handing = 0 }()
+	r.unwritten = a.entries
+	defer func() { r.unwritten = 0 }()
 	for failures := 1; !r.lost; failures++ {
 		c, unsure := r.commit(), r.unsure
 		if r.send(&settling{commit: c}) {
@@ -81,24 +82,24 @@ func (r *run) markAll(a attempt, c class) {
 // writeOnce makes the Write of entries that are committed. What it does not
 // deliver shows in the metrics only.
 func (r *run) writeOnce(a attempt) {
-	last, failed := r.last(), a.entries
+	end, failed := r.writeEnd(), a.entries
 	if r.ended {
-		last = time.Now().Add(r.o.cfg.SinkTimeout) // nobody else can get them any more
+		end = time.Now().Add(r.sinkTimeout) // no other drainer can get them any more
 	}
 	if a = r.stillFresh(a); a.entries == 0 {
-		r.o.gate.withdraw()
+		r.sink.withdraw()
 	} else {
-		v, err := r.attempt(a, last)
+		o, err := r.write(a, end)
 		for i, b := range a.batches {
 			for j := range b.Entries {
-				if fate, _ := v.fateOf(i, j, err); fate == accepted {
-					r.o.metrics.delivered.Inc()
+				if what, _ := o.of(i, j, err); what == accepted {
+					r.metrics.delivered.Inc()
 					failed--
 				}
 			}
 		}
 	}
-	r.o.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(failed))
+	r.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(failed))
 }
 
 // stillFresh leaves out of an attempt what has become too old for a Write while
@@ -106,7 +107,7 @@ func (r *run) writeOnce(a attempt) {
 func (r *run) stillFresh(a attempt) attempt {
 	now, notice := time.Now(), time.Duration(0)
 	if !a.trial {
-		notice = r.o.pace.notice(r.o.cfg.SinkTimeout, r.lease.Namespace.Policy.MaxAge)
+		notice = r.sink.notice(r.lease.Namespace.Policy.MaxAge)
 	}
 	if left := a.stale.Sub(now); left > 0 && left >= notice {
 		return a
@@ -138,5 +139,5 @@ func (r *run) commitNotice() time.Duration {
 	if !r.atMostOnce() {
 		return 0
 	}
-	return min(max(2*r.o.commits.get(), commitNoticeMin), r.lease.Namespace.Policy.MaxAge/4)
+	return min(max(2*r.commits.get(), minCommitNotice), r.lease.Namespace.Policy.MaxAge/4)
 }

@@ -29,7 +29,7 @@ func TestNothingIsClaimedBeforeTheSinkIsOpen(t *testing.T) {
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
 		r.drained(2 * time.Minute)
-		time.Sleep(quiet)
+		time.Sleep(quietPeriod)
 		r.store.produce(r.ns, "p", 1, 0)
 		r.drained(10 * time.Second)
 		r.stop()
@@ -136,7 +136,7 @@ func TestDeadSinkIsProbedNotHammered(t *testing.T) {
 			t.Errorf("tripped gauge %v", got)
 		}
 		down.Store(false)
-		r.drained(probePause + 40*time.Second)
+		r.drained(maxProbePause + 40*time.Second)
 		r.stop()
 		r.wantLedger(partition.Ledger{Accepted: 2000, Delivered: 2000})
 		if r.value(r.metrics().sinkTripped) != 0 {
@@ -309,13 +309,13 @@ func TestProbesForWhichNothingWasDueAreGivenBack(t *testing.T) {
 		r := newRig(t)
 		r.start()
 		time.Sleep(time.Millisecond)
-		g := r.d.outlets[0].gate
+		g := r.d.namespaces[0].guard
 		fail := func(n int, reason string) {
 			for p := range n {
-				if !g.enter() {
+				if !g.begin() {
 					t.Fatal("the sink is not open")
 				}
-				g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reason})
+				g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reason})
 			}
 		}
 		fail(tripAt/newFailure, reasonError)
@@ -338,8 +338,8 @@ func TestProbesForWhichNothingWasDueAreGivenBack(t *testing.T) {
 		if got := g.pass(due[:1]); len(got) != 1 {
 			t.Fatalf("%v pass after the probes were given back", got)
 		}
-		g.enter()
-		g.leave("p", verdict{all: refused, reason: reasonPermanent})
+		g.begin()
+		g.ended("p", writeOutcome{all: rejected, reason: reasonPermanent})
 		if got := g.pass(due); len(got) != len(due) {
 			t.Fatalf("%v pass after an answer", got)
 		}
@@ -360,19 +360,19 @@ func TestProbesThatHangSlowTheNextOnesDown(t *testing.T) {
 		r := newRig(t)
 		r.start()
 		time.Sleep(time.Millisecond)
-		g := r.d.outlets[0].gate
+		g := r.d.namespaces[0].guard
 		for range probesAtOnce {
-			g.enter()
+			g.begin()
 		}
 		for p := range tripAt / newFailure {
-			g.enter()
-			g.leave(fmt.Sprint(p), verdict{all: unsettled, reason: reasonError})
+			g.begin()
+			g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reasonError})
 		}
 		g.wait(t.Context())
 		if got := g.pass([]string{"a", "b"}); len(got) != 1 {
 			t.Errorf("%v pass while %d probes hang", got, probesAtOnce)
 		}
-		if pause := time.Until(g.resume); pause < probePause/2 {
+		if pause := time.Until(g.breaker.nextProbe); pause < maxProbePause/2 {
 			t.Errorf("the next follows in %v", pause)
 		}
 		r.stop()

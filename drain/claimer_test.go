@@ -113,10 +113,8 @@ func TestALeaseIsAsDeepAsAllThatAreDueMayHaveInTurn(t *testing.T) {
 		{64, 8, 1, 20 * time.Millisecond, 1},  // eight
 		{100, 64, 1, 0, 1},                    // nothing known of the sink
 	} {
-		l := &loop{o: &outlet{cfg: DefaultConfig(), caps: sink.Caps{MaxBatches: c.together},
-			target: Target{Namespace: &partition.Namespace{}}}}
-		l.o.pace.mean = c.pace
-		if got := l.depth(c.due, c.free); got != c.want {
+		d := newDepth(&partition.Namespace{}, c.together, DefaultConfig().MaxLeaseBatches)
+		if got := d.of(c.due, c.free, c.pace); got != c.want {
 			t.Errorf("%+v: %d batches", c, got)
 		}
 	}
@@ -184,30 +182,30 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 	})
 }
 
-func TestALoopSpreadsOutWhileItMeetsOthersAndNoLonger(t *testing.T) {
+func TestAClaimerSpreadsOutWhileOthersCompeteAndNoLonger(t *testing.T) {
 	t.Parallel()
-	l := newLoop(nil, 0)
+	c := contention(firstContention)
 	names := func() []string { return strings.Split("abcdefghijklmnopqrstuvwxyz", "") }
 	for range 20 { // nobody else is there
-		l.meet(0)
+		c.learn(0)
 	}
-	if l.rivalry != 0 || !slices.Equal(l.share(names()), names()) {
-		t.Errorf("alone: rivalry %v, claims %v, want all, the oldest first", l.rivalry, l.share(names()))
+	if c.any() || !slices.Equal(c.sample(names()), names()) {
+		t.Errorf("alone: contention %v, claims %v, want all, the oldest first", c, c.sample(names()))
 	}
 	for range 20 {
-		l.meet(0.5)
+		c.learn(0.5)
 	}
-	if got := l.share(names()); len(got) > 14 || len(got) < 12 || slices.IsSorted(got) {
+	if got := c.sample(names()); len(got) > 14 || len(got) < 12 || slices.IsSorted(got) {
 		t.Errorf("others win half: claims %v, want about half, at random", got)
 	}
-	l.meet(0) // one good round proves nothing
-	if l.rivalry == 0 {
+	c.learn(0) // one good round proves nothing
+	if !c.any() {
 		t.Error("others are forgotten after one round")
 	}
 	for range 20 {
-		l.meet(1)
+		c.learn(1)
 	}
-	if got := l.share(names()); len(got) != 1 {
+	if got := c.sample(names()); len(got) != 1 {
 		t.Errorf("others win all: claims %v, want one", got)
 	}
 }
@@ -239,7 +237,7 @@ func TestARoundEndsWhenOthersHaveWonMostOfIt(t *testing.T) {
 	})
 }
 
-func TestFruitlessClaimsDoNotSpin(t *testing.T) {
+func TestEmptyRoundsOfClaimsDoNotSpin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.store.produce(r.ns, "p", 1, 0)
@@ -383,7 +381,7 @@ func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) 
 		})
 		time.Sleep(time.Minute)
 		r.store.set(func() { r.store.dueFault = nil })
-		r.drained(storePauseMax + time.Second)
+		r.drained(maxStorePause + time.Second)
 		r.stop()
 		if r.lines("store failing, claims paused") != 1 || r.lines("store serves claims again") != 1 {
 			t.Errorf("log %v", r.logs.All())

@@ -1,0 +1,123 @@
+package drain
+
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// expiring are the entries that were expired although they had a little life left.
+// Where they cannot be settled, because one before them must wait, the next attempt
+// waits until they are stale indeed. Otherwise a quicker sink would get them after
+// those behind them. A lapsing lease lasts longer than any of them.
+type expiring struct {
+	end   int // the last of them is before it
+	stale time.Time
+}
+
+func (x *expiring) add(at int, stale time.Time) {
+	x.end = max(x.end, at+1)
+	if stale.After(x.stale) {
+		x.stale = stale
+	}
+}
+
+// An attempt is a Write about to be made.
+type attempt struct {
+	batches []*sink.Batch
+	entries int
+	stale   time.Time // when its oldest entry goes stale
+	oldest  int64     // the time of that entry
+	trial   bool      // its entries have less life than the notice
+}
+
+func (a *attempt) staleAt(e sink.Entry) time.Time {
+	return a.stale.Add(time.Duration(e.Occurred-a.oldest) * time.Millisecond)
+}
+
+// prepare leaves out what is gone from the store, drops what has gone stale and what
+// would before a Write can end, and makes batches of the rest. It is false while the
+// store's clock is unknown: then nothing can be said to be fresh.
+func (r *run) prepare(u writeUnit) (a attempt, known bool) {
+	ns := r.lease.Namespace
+	// In this order: a stall in between makes deadlines early, not late.
+	now := time.Now()
+	ms, known := r.clock()
+	if !known {
+		return a, false
+	}
+	minLife := r.commitNotice()
+	notice := minLife + r.sink.notice(ns.Policy.MaxAge)
+	if r.tooShort(u, ms, minLife, notice) && r.sink.trial() {
+		notice, a.trial = minLife, true
+	}
+	shortest := ns.Policy.MaxAge
+	for _, s := range u.spans {
+		var youngest time.Duration
+		first, last, n := 0, 0, 0
+		for at := s.lo; at < s.hi; at++ {
+			if at < r.settled || r.classes[at] != pending {
+				continue
+			}
+			age := time.Duration(ms-r.lease.Entries[at].Occurred) * time.Millisecond
+			life := ns.Policy.MaxAge - age
+			if life <= 0 { // a malformed entry too, for its time is 0
+				r.mark(at, expired)
+				continue
+			} else if life < notice {
+				r.mark(at, expired)
+				r.expiring.add(at, now.Add(life+time.Millisecond))
+				continue
+			}
+			shortest, youngest = min(shortest, life), max(youngest, life)
+			if n++; n == 1 {
+				first = at
+			}
+			last = at
+		}
+		if n == 0 {
+			continue
+		}
+		a.entries += n
+		a.batches = append(a.batches, &sink.Batch{
+			Namespace: ns.Name, Partition: r.lease.Partition, FirstSeq: r.lease.Entries[first].Seq,
+			Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.pendingOf(first, last+1, n),
+		})
+	}
+	a.stale, a.oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()
+	return a, true
+}
+
+// tooShort reports whether the sink's pace alone keeps a unit from being written:
+// it has entries with more life than minLife, and none with as much as notice.
+func (r *run) tooShort(u writeUnit, ms int64, minLife, notice time.Duration) (short bool) {
+	maxAge := r.lease.Namespace.Policy.MaxAge
+	for _, s := range u.spans {
+		for at := max(s.lo, r.settled); at < s.hi; at++ {
+			if r.classes[at] != pending {
+				continue
+			}
+			life := maxAge - time.Duration(ms-r.lease.Entries[at].Occurred)*time.Millisecond
+			if life >= notice && life > 0 {
+				return false
+			}
+			short = short || life > minLife
+		}
+	}
+	return short
+}
+
+// pendingOf is the n pending entries of [lo, hi): the lease's own memory where they
+// lie together.
+func (r *run) pendingOf(lo, hi, n int) []sink.Entry {
+	if hi-lo == n {
+		return r.lease.Entries[lo:hi:hi]
+	}
+	list := make([]sink.Entry, 0, n)
+	for at := lo; at < hi; at++ {
+		if r.classes[at] == pending {
+			list = append(list, r.lease.Entries[at])
+		}
+	}
+	return list
+}

@@ -1,0 +1,186 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// A sinkGuard is all that the drain knows of a namespace's sink: whether it is open,
+// whether it answers, and how long its Writes take. The claimers ask it how much
+// they may claim, and the workers write through it. It knows nothing of leases.
+type sinkGuard struct {
+	sink    sink.Sink
+	timeout time.Duration   // of one Write
+	writing context.Context // Writes are cancelled when it ends
+	metrics *sinkMetrics
+
+	opener  *sinkOpener
+	breaker *breaker
+	health  *health
+	pace    pace
+}
+
+func newSinkGuard(writing context.Context, s sink.Sink, cfg Config, log *zap.Logger, m *sinkMetrics) *sinkGuard {
+	h := &health{log: log, metrics: m}
+	return &sinkGuard{
+		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h,
+		opener:  newSinkOpener(s, cfg, h, m),
+		breaker: newBreaker(min(cfg.BackoffMax, maxProbePause), m.sinkTripped),
+	}
+}
+
+// wait sleeps until pass may let something through. It is false when ctx ends.
+func (g *sinkGuard) wait(ctx context.Context) bool {
+	for {
+		if open, changed := g.opener.state(); !open {
+			if !waitFor(ctx, changed, math.MaxInt64) {
+				return false
+			}
+			continue
+		}
+		pause, changed := g.breaker.pause()
+		if pause <= 0 {
+			return ctx.Err() == nil
+		}
+		if !waitFor(ctx, changed, pause) {
+			return false
+		}
+	}
+}
+
+// waitFor waits until changed closes, until d is over, or until ctx ends; then it is
+// false.
+func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// pass returns which of the named partitions, which are due, may be claimed now:
+// none while the sink is not open, a few probes while the breaker is tripped, else
+// all. unused gives probes back.
+func (g *sinkGuard) pass(names []string) []string {
+	if open, _ := g.opener.state(); !open {
+		return nil
+	}
+	return g.breaker.pass(names, g.opener.running())
+}
+
+// tripped reports whether only probes pass.
+func (g *sinkGuard) tripped() bool { return g.breaker.isTripped() }
+
+// unused gives n probes back for which nothing was due.
+func (g *sinkGuard) unused(n int) { g.breaker.unused(n) }
+
+// writeTime is how long a Write takes at present; 0 until the first one ends.
+func (g *sinkGuard) writeTime() time.Duration { return g.pace.get() }
+
+// notice is how much of its life an entry must have left to be worth a Write.
+func (g *sinkGuard) notice(maxAge time.Duration) time.Duration {
+	return g.pace.notice(g.timeout, maxAge)
+}
+
+// trial reports whether a Write is due whose entries have less life than the notice.
+func (g *sinkGuard) trial() bool { return g.pace.trial() }
+
+// begin reserves a Write, which write or withdraw ends. It is false while the sink
+// is not open.
+func (g *sinkGuard) begin() bool { return g.opener.begin() }
+
+// withdraw ends a Write that was reserved and not made.
+func (g *sinkGuard) withdraw() { g.opener.end(false) }
+
+// stopping reports whether Writes are cancelled, because Stop ran out of patience.
+func (g *sinkGuard) stopping() bool { return g.writing.Err() != nil }
+
+// deadLettered is told of every dead letter.
+func (g *sinkGuard) deadLettered(partition string, seq int64, err error) {
+	g.health.deadLettered(partition, seq, err)
+}
+
+// A sinkWrite is a Write to make.
+type sinkWrite struct {
+	partition string
+	batches   []*sink.Batch
+	end       time.Time // the lease needs the time after it
+	stale     time.Time // when the oldest entry goes stale
+	trial     bool      // its entries have less life than the notice
+}
+
+// write makes a Write that begin has reserved, and tells everyone how it went. It
+// ends at the sink timeout, at w.end and at w.stale, whichever comes first.
+func (g *sinkGuard) write(w sinkWrite) (writeOutcome, error) {
+	start := time.Now()
+	deadline := start.Add(g.timeout)
+	for _, t := range []time.Time{w.end, w.stale} {
+		if t.Before(deadline) {
+			deadline = t
+		}
+	}
+	g.metrics.batches.Add(float64(len(w.batches)))
+	for _, b := range w.batches {
+		g.metrics.batchEntries.Observe(float64(len(b.Entries)))
+	}
+	err := g.call(w.batches, deadline)
+	took := time.Since(start)
+	g.metrics.writeSeconds.Observe(took.Seconds())
+
+	o := outcomeOf(err, w.batches)
+	if o.all == retryable && g.stopping() {
+		o.reason = reasonStopped
+	}
+	switch {
+	case o.all == accepted:
+		g.pace.took(took, w.trial)
+	case o.reason == reasonTimeout && deadline.Equal(w.stale):
+		g.pace.cut(took)
+	}
+	g.health.recordWrite(o, err)
+	g.ended(w.partition, o)
+	return o, err
+}
+
+// call hands batches to the sink, until deadline at most. A process that was
+// stopped in between finds the deadline passed, and must not write any more.
+func (g *sinkGuard) call(batches []*sink.Batch, deadline time.Time) (err error) {
+	ctx, cancel := context.WithDeadline(g.writing, deadline)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	defer recoverSink(g.metrics.panics, &err)
+	err = g.sink.Write(ctx, batches)
+	if err != nil && ctx.Err() == context.DeadlineExceeded && !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	return err
+}
+
+// ended ends a Write of a partition's entries.
+func (g *sinkGuard) ended(partition string, o writeOutcome) {
+	g.opener.end(o.reopen)
+	g.breaker.record(partition, o)
+}
+
+// recoverSink turns a panic of the sink into an error; it is deferred.
+func recoverSink(panics prometheus.Counter, err *error) {
+	if p := recover(); p != nil {
+		panics.Inc()
+		*err = newPanicError(p, debug.Stack())
+	}
+}

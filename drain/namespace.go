@@ -1,0 +1,131 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/panjf2000/ants/v2"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// A namespaceDrain wires the three rooms of one namespace: the claimers, one a
+// shard, the lease worker and the sink guard. Namespaces share the store and the
+// settlers and nothing that a sink can hold up.
+type namespaceDrain struct {
+	name     string
+	timeout  time.Duration // of the sink's Close
+	log      *zap.Logger
+	metrics  *namespaceMetrics
+	claimers []*claimer
+	worker   *leaseWorker
+	guard    *sinkGuard
+	pool     *ants.Pool
+	slots    slots
+
+	claiming, settling context.Context // see Drainer
+
+	running sync.WaitGroup // the claimers and the opener
+	workers sync.WaitGroup
+	closed  error         // what the sink's Close said
+	ended   chan struct{} // closes when all of this is over
+}
+
+func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDrain, error) {
+	n := &namespaceDrain{
+		name: t.Namespace.Name, timeout: d.cfg.SinkTimeout, metrics: m,
+		log:      d.log.With(zap.String("namespace", t.Namespace.Name), zap.String("sink", t.Label)),
+		claiming: d.claiming, settling: d.settling,
+		ended: make(chan struct{}),
+	}
+	caps := t.Sink.Caps()
+	n.guard = newSinkGuard(d.writing, t.Sink, d.cfg, n.log, &m.sinkMetrics)
+	n.worker = &leaseWorker{
+		sinkTimeout: d.cfg.SinkTimeout, backoffBase: d.cfg.BackoffBase, backoffMax: d.cfg.BackoffMax, together: caps.MaxBatches,
+		clock: d.store.Now, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics,
+		claiming: d.claiming, settling: d.settling,
+	}
+	size := d.cfg.Workers
+	if caps.MaxInFlight > 0 {
+		size = min(size, caps.MaxInFlight)
+	}
+	n.slots = newSlots(size)
+	refusals := &refusalLog{log: n.log}
+	for shard := range t.Namespace.Policy.Shards {
+		c := &claimer{
+			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: d.cfg.Lease, poll: d.cfg.Poll,
+			depth: newDepth(t.Namespace, caps.MaxBatches, d.cfg.MaxLeaseBatches),
+			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals,
+			metrics: &m.claimMetrics, contention: firstContention,
+		}
+		c.hand = func(lease *partition.Lease) { n.hand(c, lease) }
+		n.claimers = append(n.claimers, c)
+	}
+	var err error
+	n.pool, err = ants.NewPool(size, ants.WithPanicHandler(n.panicked), ants.WithExpiryDuration(10*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("make workers of namespace %s: %w", t.Namespace.Name, err)
+	}
+	return n, nil
+}
+
+// start runs the opener and the claimers.
+func (n *namespaceDrain) start() {
+	n.running.Go(func() { n.guard.opener.keep(n.claiming) })
+	for _, c := range n.claimers {
+		n.running.Go(func() { c.run(n.claiming) })
+	}
+	go n.finish()
+}
+
+// finish ends the namespace's drain when claiming has ended: workers first, for the
+// sink must not be closed under a Write.
+func (n *namespaceDrain) finish() {
+	defer close(n.ended)
+	n.running.Wait()
+	n.workers.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
+	defer cancel()
+	// A Stop out of patience leaves Close only what is left of the grace.
+	defer context.AfterFunc(n.settling, cancel)()
+	if err := n.guard.opener.close(ctx); err != nil {
+		n.closed = fmt.Errorf("close sink of namespace %s: %w", n.name, err)
+	}
+	n.freeWorkers()
+}
+
+// freeWorkers ends the workers; they are idle.
+func (n *namespaceDrain) freeWorkers() { _ = n.pool.ReleaseTimeout(stopGrace) }
+
+// hand gives a lease to a worker. The claimer holds a slot for it, so a worker is
+// free or about to be.
+func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
+	n.workers.Add(1)
+	n.metrics.leases.Inc()
+	task := func() {
+		var refusal error
+		defer n.workers.Done()
+		defer n.slots.put(1)
+		defer func() {
+			n.metrics.leases.Dec()
+			c.ended(lease.Partition, refusal)
+		}()
+		refusal = n.worker.work(lease)
+	}
+	if err := n.pool.Submit(task); err != nil {
+		// Only a closed pool refuses, and it closes after the claimers have ended. A
+		// lease is not dropped even so.
+		task()
+	}
+}
+
+// panicked is told of panics outside of the sink: bugs of ours. The lease
+// lapses and its range comes again.
+func (n *namespaceDrain) panicked(value any) {
+	n.metrics.panics.Inc()
+	n.log.Error("worker panicked", zap.String("error", newPanicError(value, nil).text), zap.ByteString("stack", debug.Stack()))
+}

@@ -1,0 +1,160 @@
+package drain
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// A sinkOpener opens the sink, and opens it again whenever it has lost its
+// connection. While the sink is not open nothing is claimed: what stays in the store
+// keeps its age.
+type sinkOpener struct {
+	sink                             sink.Sink
+	timeout, backoffBase, backoffMax time.Duration
+	health                           *health
+	metrics                          *sinkMetrics
+
+	mu      sync.Mutex
+	changed chan struct{} // closes at the next change of what follows
+	open    bool
+	opened  bool // Open was called, so Close must be
+	writes  int  // Writes that run
+}
+
+func newSinkOpener(s sink.Sink, cfg Config, h *health, m *sinkMetrics) *sinkOpener {
+	return &sinkOpener{
+		sink: s, timeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax,
+		health: h, metrics: m, changed: make(chan struct{}),
+	}
+}
+
+// change wakes those who wait; s.mu is held.
+func (s *sinkOpener) change() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// state reports whether the sink is open; changed closes when that may differ.
+func (s *sinkOpener) state() (open bool, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open, s.changed
+}
+
+// running is how many Writes run.
+func (s *sinkOpener) running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+// begin begins a Write. It is false while the sink is not open.
+func (s *sinkOpener) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open {
+		s.writes++
+	}
+	return s.open
+}
+
+// end ends a Write; lost: the sink is not connected any more.
+func (s *sinkOpener) end(lost bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes--; s.writes == 0 && !s.open {
+		s.change()
+	}
+	if lost && s.open {
+		s.open = false
+		s.metrics.sinkOpen.Set(0)
+		s.change()
+	}
+}
+
+// keep opens the sink, and again whenever its connection is lost, until ctx
+// ends. It waits for Writes that still run, but no longer than the sink timeout.
+func (s *sinkOpener) keep(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		open, changed := s.open, s.changed
+		s.opened = s.opened || !open
+		s.mu.Unlock()
+		if open {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		s.waitForWrites(ctx)
+		if !s.reopen(ctx) {
+			return
+		}
+	}
+}
+
+// waitForWrites waits until no Write runs, for one sink timeout at most.
+func (s *sinkOpener) waitForWrites(ctx context.Context) {
+	limit, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		writes, changed := s.writes, s.changed
+		s.mu.Unlock()
+		if writes == 0 || !waitFor(limit, changed, s.timeout) {
+			return
+		}
+	}
+}
+
+// reopen calls Open with back-off until it succeeds. It is false when ctx ends.
+func (s *sinkOpener) reopen(ctx context.Context) bool {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		err := s.tryOpen(ctx)
+		if err == nil {
+			s.mu.Lock()
+			s.open = true
+			s.metrics.sinkOpen.Set(1)
+			s.change()
+			s.mu.Unlock()
+			s.health.log.Info("sink open", zap.Int("attempt", attempt))
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.health.failed(reasonOf(err), err)
+		if !sleep(ctx, backoff(s.backoffBase, s.backoffMax, attempt, rand.Float64())) {
+			return false
+		}
+	}
+	return false
+}
+
+func (s *sinkOpener) tryOpen(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	defer recoverSink(s.metrics.panics, &err)
+	return s.sink.Open(ctx)
+}
+
+// close closes a sink for which Open was called, even if that failed. No Write runs
+// any more.
+func (s *sinkOpener) close(ctx context.Context) (err error) {
+	s.mu.Lock()
+	opened := s.opened
+	s.mu.Unlock()
+	if !opened {
+		return nil
+	}
+	defer recoverSink(s.metrics.panics, &err)
+	return s.sink.Close(ctx)
+}
