@@ -62,7 +62,9 @@ func BenchmarkDrain(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StartTimer()
-				d.Start()
+				if err := d.Start(b.Context()); err != nil {
+					b.Fatal(err)
+				}
 				for left := int64(1); left > 0; {
 					o, err := store.Overview(b.Context(), ns)
 					if err != nil {
@@ -121,7 +123,9 @@ func BenchmarkDrainers(b *testing.B) {
 					}
 					b.StartTimer()
 					for _, d := range all {
-						d.Start()
+						if err := d.Start(b.Context()); err != nil {
+							b.Fatal(err)
+						}
 					}
 					tick := time.NewTicker(time.Millisecond)
 					for i := 0; load.steady && i < 3000; i++ { // 10 entries a ms, to 5000 partitions

@@ -109,7 +109,7 @@ func TestAFrozenMasterDelaysNoSettlementsOfTheOthers(t *testing.T) {
 	if p.d, err = New(cfg, spy, []Target{{Namespace: ns, Sink: s, Label: "fake:"}}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
-	p.d.Start()
+	p.start(t)
 	p.produce(t, gone, 10)
 	<-writing
 	frozen.Signal(syscall.SIGSTOP)

@@ -14,7 +14,7 @@
 //		Namespace: store.Namespace("default"), Sink: out, Label: "stdout:",
 //	}}, registry, log)
 //	…
-//	d.Start()
+//	err = d.Start(ctx)
 //	defer d.Stop(ctx)
 //
 // DESIGN.md holds the invariants, the failure table and what a sink may see

@@ -106,13 +106,17 @@ func checkTargets(targets []Target) error {
 	return nil
 }
 
-// Start begins to drain and returns at once. It does nothing after Stop, and
-// nothing the second time.
-func (d *Drainer) Start() {
+// Start begins to drain and returns at once: the store may be away and a sink closed,
+// so ctx bounds nothing. A second Start, and one after Stop, are errors and change
+// nothing.
+func (d *Drainer) Start(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.started || d.stopped {
-		return
+	switch {
+	case d.stopped:
+		return errors.New("start drain: it was stopped")
+	case d.started:
+		return errors.New("start drain: it was started before")
 	}
 	d.started = true
 	for _, s := range d.settlers {
@@ -122,6 +126,7 @@ func (d *Drainer) Start() {
 		n.start()
 	}
 	go d.finish()
+	return nil
 }
 
 // finish waits for the namespaces, then ends what they share.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
 var _ Store = (*partition.Store)(nil)
@@ -117,6 +118,21 @@ func TestStopReturnsEvenWhenASinkDoesNot(t *testing.T) {
 	})
 }
 
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
+		ns := space("games")
+		store := newFakeStore(ns)
+		d, err := New(DefaultConfig(), store, []Target{{
+			Namespace: ns, Sink: &fakeSink{now: store.now, maxAge: ns.Policy.MaxAge}, Label: "fake:",
+		}}, prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	})
+}
+
 func TestStopBeforeStartAndTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -129,7 +145,9 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		d.Start()
+		if d.Start(t.Context()) == nil {
+			t.Error("Start after Stop: got no error")
+		}
 		time.Sleep(time.Second)
 		if r.sink.opens > 0 || r.sink.closes > 0 || r.store.counts().due > 0 {
 			t.Error("something ran after Stop")
@@ -143,7 +161,9 @@ func TestStopTwiceAtOnceWaitsForTheEndEachTime(t *testing.T) {
 		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(3 * time.Second); return nil }
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
-		r.d.Start()
+		if r.d.Start(t.Context()) == nil {
+			t.Error("a second Start: got no error")
+		}
 		time.Sleep(1500 * time.Millisecond)
 		done := make(chan error, 2)
 		for range 2 {

@@ -60,7 +60,9 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	d.Start()
+	if err := d.Start(ctx); err != nil {
+		panic(err)
+	}
 	<-out.done
 	if err := d.Stop(ctx); err != nil {
 		panic(err)

@@ -41,7 +41,7 @@ func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
 			for i := range partitions {
 				p.produce(t, fmt.Sprintf("p%d", i), entries)
 			}
-			p.d.Start()
+			p.start(t)
 			for range cfg.Workers {
 				<-inHand
 			}
@@ -106,7 +106,7 @@ func TestRedisThatLostWhatIsOutIsNotSaidToHaveDelivered(t *testing.T) {
 	}}
 	p := startProcess(t, server.URL(), policy, cfg, s)
 	p.produce(t, "p0", 12)
-	p.d.Start()
+	p.start(t)
 	p.drained(t, 30*time.Second)
 	p.stop(t)
 	if l := p.ledger(t); l != (partition.Ledger{Accepted: 12, Delivered: 7, Lost: 5}) {
@@ -130,7 +130,7 @@ func TestRedisThatIsFullIsDrained(t *testing.T) {
 		p.produce(t, fmt.Sprintf("p%d", i), 1000)
 	}
 	redistest.Full.Begin(t, server)
-	p.d.Start()
+	p.start(t)
 	p.drained(t, 30*time.Second)
 	p.stop(t)
 	if l := p.ledger(t); l != (partition.Ledger{Accepted: 10_000, Delivered: 10_000}) {

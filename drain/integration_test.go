@@ -84,6 +84,13 @@ func (p *process) drained(t *testing.T, most time.Duration) {
 	}
 }
 
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	if err := p.d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -142,8 +149,8 @@ func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
 	shared := &fakeSink{write: write}
 	one := startProcess(t, server.URL(), policy, cfg, shared)
 	two := startProcess(t, server.URL(), policy, cfg, shared)
-	one.d.Start()
-	two.d.Start()
+	one.start(t)
+	two.start(t)
 	const partitions, entries = 20, 1000
 	for p := range partitions {
 		one.produce(t, fmt.Sprintf("p%d", p), entries)
@@ -198,7 +205,7 @@ func TestRedisKilledUnderLoad(t *testing.T) {
 	for i := range 20 {
 		p.produce(t, fmt.Sprintf("p%d", i), 2000)
 	}
-	p.d.Start()
+	p.start(t)
 	for range 20 {
 		<-writes
 	}
@@ -223,7 +230,7 @@ func TestRedisAtMostOnce(t *testing.T) {
 	policy.Linger, policy.Delivery = 20*time.Millisecond, partition.AtMostOnce
 	s := &fakeSink{}
 	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
-	p.d.Start()
+	p.start(t)
 	for range 5 {
 		for i := range 20 {
 			p.produce(t, fmt.Sprintf("p%d", i), 300)

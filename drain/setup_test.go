@@ -184,7 +184,9 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.d = d
-	d.Start()
+	if err := d.Start(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // drained waits until nothing is buffered, for so long at most.

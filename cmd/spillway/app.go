@@ -197,7 +197,12 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("janitor: %w", err)
 	}
 	if a.drain != nil {
-		a.drain.Start()
+		if err := a.drain.Start(ctx); err != nil {
+			if listener != nil {
+				err = errors.Join(err, listener.Close())
+			}
+			return errors.Join(err, adminListener.Close())
+		}
 	}
 	if a.ingest != nil {
 		a.ingest.SetListener(listener)
