@@ -15,7 +15,7 @@ const (
 
 // An account is what is known of the entries of one lease. Positions count from
 // the lease's From. Because it remembers every entry, a commit can be made for
-// any range that the store asks for, whatever became of an earlier one.
+// any range that the store asks for, whatever the result of an earlier one.
 type account struct {
 	lease   *partition.Lease
 	classes []class

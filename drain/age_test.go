@@ -109,7 +109,7 @@ func TestBacklogAtTheAgeLimitIsWrittenOnceAndNotCutOff(t *testing.T) {
 	})
 }
 
-func TestEntryGivenUpForItsAgeDoesNotComeBackBehindItsSuccessors(t *testing.T) {
+func TestEntryExpiredBeforeItsTimeIsNotWrittenAfterItsSuccessors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 40 * time.Second; p.Linger = 100 * time.Millisecond })
 		var quick atomic.Bool
@@ -142,7 +142,7 @@ func TestEntryGivenUpForItsAgeDoesNotComeBackBehindItsSuccessors(t *testing.T) {
 	})
 }
 
-func TestSinkThatWasSlowOnceGetsWhatComesDueLateInItsLife(t *testing.T) {
+func TestSinkThatWasSlowOnceStillGetsEntriesThatComeDueLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.MaxAge, p.Linger = 10*time.Second, 9*time.Second })
 		slow := true
@@ -169,7 +169,7 @@ func TestSinkThatWasSlowOnceGetsWhatComesDueLateInItsLife(t *testing.T) {
 	})
 }
 
-func TestSinkThatStaysTooSlowForItsEntriesIsTriedWithOneWriteNowAndThen(t *testing.T) {
+func TestSinkThatStaysTooSlowForItsEntriesGetsOnlyTrialWrites(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.MaxAge, p.Linger = 10*time.Second, 9*time.Second })
 		r.sink.write = func(ctx context.Context, _ []*sink.Batch) error {

@@ -51,7 +51,7 @@ func (r *run) commitFirst(a attempt) (ran, again bool) {
 	defer func() { r.unwritten = 0 }()
 	for failures := 1; !r.lost; failures++ {
 		c, unsure := r.commit(), r.unsure
-		if r.send(&settling{commit: c}) {
+		if r.send(&settleRequest{commit: c}) {
 			ran = c.Err == nil && (!c.AlreadyApplied || unsure)
 			again = !ran
 			break

@@ -53,7 +53,7 @@ func TestAtMostOnceWritesEachBatchOnce(t *testing.T) {
 	})
 }
 
-func TestAtMostOnceCountsOnlyWhatWasHandedOverAsDelivered(t *testing.T) {
+func TestAtMostOnceCountsOnlyWhatTheSinkAcceptedAsDelivered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce, func(p *partition.Policy) { p.MaxAge = 10 * time.Second })
 		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Second); return nil }
@@ -82,14 +82,14 @@ func TestAtMostOnceWritesOnlyWhatIsKnownToBeCommitted(t *testing.T) {
 		writes int
 	}{
 		// Gone is no proof that our commit ran, so nothing is written.
-		"reply lost":         {lostReply, 1, partition.Ledger{Accepted: 128, Delivered: 128}, 0},
-		"request lost":       {lostRequest, 3, partition.Ledger{Accepted: 128, Delivered: 128}, 1},
-		"not run":            {unavailable, 3, partition.Ledger{Accepted: 128, Delivered: 128}, 1},
-		"refused":            {fault{err: partition.ErrBroken}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
-		"not run, for ever":  {unavailable, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
-		"unknown, for ever":  {lostRequest, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
-		"another's by now":   {fault{err: partition.ErrGone}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
-		"nobody knows where": {fault{err: &partition.RangeError{From: 1}}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
+		"reply lost":                  {lostReply, 1, partition.Ledger{Accepted: 128, Delivered: 128}, 0},
+		"request lost":                {lostRequest, 3, partition.Ledger{Accepted: 128, Delivered: 128}, 1},
+		"not run":                     {unavailable, 3, partition.Ledger{Accepted: 128, Delivered: 128}, 1},
+		"refused":                     {fault{err: partition.ErrBroken}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
+		"not run, for ever":           {unavailable, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
+		"unknown, for ever":           {lostRequest, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
+		"another's by now":            {fault{err: partition.ErrGone}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
+		"a range that starts nowhere": {fault{err: &partition.RangeError{From: 1}}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAtMostOnceWritesOnlyWhatIsKnownToBeCommitted(t *testing.T) {
 	}
 }
 
-func TestAtMostOnceGoesOnAfterACommitOfAPrefixThatRanUnseen(t *testing.T) {
+func TestAtMostOnceGoesOnAfterACommitOfAPrefixWithALostReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce, func(p *partition.Policy) { p.Batch = 10 })
 		r.store.produce(r.ns, "p", 30, 0)
@@ -141,14 +141,14 @@ func TestAtMostOnceGoesOnAfterACommitOfAPrefixThatRanUnseen(t *testing.T) {
 	})
 }
 
-func TestAtMostOnceWritesWhatIsLeftAfterEntriesVanished(t *testing.T) {
+func TestAtMostOnceWritesWhatIsLeftAfterEntriesWereRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce)
 		r.store.produce(r.ns, "p", 20, 0)
 		var once atomic.Bool
 		r.store.stall = func() {
 			if len(r.store.leased()) > 0 && once.CompareAndSwap(false, true) { // freshness is being judged
-				r.store.vanish(r.ns, "p", 4)
+				r.store.remove(r.ns, "p", 4)
 			}
 		}
 		r.start()
@@ -165,7 +165,7 @@ func TestAtMostOnceDoesNotWriteWhatGoesStaleDuringItsCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce, func(p *partition.Policy) { p.MaxAge = 10 * time.Second })
 		r.store.roundTrip = 3 * time.Second
-		// A look, a claim and a commit: nine seconds.
+		// A Due call, a claim and a commit: nine seconds.
 		r.store.produce(r.ns, "p", 28, 2*time.Second)
 		r.store.produce(r.ns, "p", 100, 0)
 		r.start()
@@ -198,7 +198,7 @@ func TestAtMostOnceLearnsHowLongACommitTakes(t *testing.T) {
 	})
 }
 
-func TestAtMostOnceGivesBackWhatIsNotCommittedWhenStopRunsOutOfPatience(t *testing.T) {
+func TestAtMostOnceReleasesWhatIsNotCommittedWhenTheContextOfStopEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, atMostOnce, func(p *partition.Policy) { p.Batch = 10 })
 		r.sink.write = hang

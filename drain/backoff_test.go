@@ -9,14 +9,14 @@ import (
 
 func TestBackoffGrowsFromBaseToMax(t *testing.T) {
 	t.Parallel()
-	const base, most = 100 * time.Millisecond, 30 * time.Second
+	const base, limit = 100 * time.Millisecond, 30 * time.Second
 	for attempt, want := range map[int]time.Duration{
-		0: base, 1: base, 2: 2 * base, 3: 4 * base, 9: 256 * base, 10: most, 63: most, 64: most, 1 << 40: most,
+		0: base, 1: base, 2: 2 * base, 3: 4 * base, 9: 256 * base, 10: limit, 63: limit, 64: limit, 1 << 40: limit,
 	} {
-		if got := backoff(base, most, attempt, 1); got != want {
+		if got := backoff(base, limit, attempt, 1); got != want {
 			t.Errorf("attempt %d: ceiling %v, want %v", attempt, got, want)
 		}
-		if got := backoff(base, most, attempt, 0); got != 0 {
+		if got := backoff(base, limit, attempt, 0); got != 0 {
 			t.Errorf("attempt %d: floor %v: full jitter begins at 0", attempt, got)
 		}
 	}

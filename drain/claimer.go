@@ -25,7 +25,7 @@ const (
 // What a claimer needs of the store.
 type claimStore interface {
 	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
-	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, most time.Duration)
+	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration)
 	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
 	ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error
 	Now() (ms int64, ok bool)

@@ -29,8 +29,8 @@ func TestNeverClaimsMoreThanCanStart(t *testing.T) {
 		r.start()
 		r.drained(10 * time.Second)
 		r.stop()
-		if r.sink.most != 4 {
-			t.Errorf("%d writes at once", r.sink.most)
+		if r.sink.maxWrites != 4 {
+			t.Errorf("%d writes at once", r.sink.maxWrites)
 		}
 	})
 }
@@ -52,17 +52,17 @@ func TestMaxInFlightBoundsWritesBeforeTheLeaseIsTaken(t *testing.T) {
 		r.start()
 		r.drained(10 * time.Second)
 		r.stop()
-		if r.sink.most != 2 {
-			t.Errorf("%d writes at once", r.sink.most)
+		if r.sink.maxWrites != 2 {
+			t.Errorf("%d writes at once", r.sink.maxWrites)
 		}
 	})
 }
 
-func TestLeasesGrowWhereNobodyWaitsLongForIt(t *testing.T) {
+func TestLeasesCoverMoreBatchesWhereNoPartitionWaitsLongForIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		partitions, workers int
 		write               time.Duration
-		wantMost            int
+		wantMax             int
 	}{
 		"one partition, fast":    {1, 64, time.Millisecond, 8},
 		"one partition, 100 ms":  {1, 64, 100 * time.Millisecond, 2},
@@ -73,9 +73,9 @@ func TestLeasesGrowWhereNobodyWaitsLongForIt(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				r.cfg.Workers = c.workers
-				most := 0
+				deepest := 0
 				r.store.claimFault = func(claim partition.ClaimRequest) fault {
-					most = max(most, claim.MaxBatches)
+					deepest = max(deepest, claim.MaxBatches)
 					return fault{}
 				}
 				r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(c.write); return nil }
@@ -85,8 +85,8 @@ func TestLeasesGrowWhereNobodyWaitsLongForIt(t *testing.T) {
 				r.start()
 				time.Sleep(c.write * time.Duration(10*c.partitions/c.workers+10))
 				r.store.set(func() { // while there still is a backlog
-					if most != c.wantMost {
-						t.Errorf("leases of up to %d batches, want %d", most, c.wantMost)
+					if deepest != c.wantMax {
+						t.Errorf("leases of up to %d batches, want %d", deepest, c.wantMax)
 					}
 				})
 				r.drained(5 * time.Minute)
@@ -96,7 +96,7 @@ func TestLeasesGrowWhereNobodyWaitsLongForIt(t *testing.T) {
 	}
 }
 
-func TestALeaseIsAsDeepAsAllThatAreDueMayHaveInTurn(t *testing.T) {
+func TestDepthOfALeaseLetsAllThatAreDueHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		due, free, together int
@@ -151,9 +151,9 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 			r.store.produce(r.ns, "p", 1, 0)
 			r.drained(5 * time.Second)
 		}
-		for _, offset := range r.store.looks() {
+		for _, offset := range r.store.dueOffsets() {
 			if offset != 0 {
-				t.Errorf("offset %d although nobody was in the way", offset)
+				t.Errorf("offset %d although no other drainer was in the way", offset)
 			}
 		}
 		// Now another drainer is quicker with the oldest.
@@ -171,7 +171,7 @@ func TestLosingToAnotherDrainerMovesToARandomOffset(t *testing.T) {
 		})
 		time.Sleep(2 * time.Second)
 		moved := false
-		for _, offset := range r.store.looks() {
+		for _, offset := range r.store.dueOffsets() {
 			moved = moved || offset > 0
 		}
 		if !moved {
@@ -186,7 +186,7 @@ func TestAClaimerSpreadsOutWhileOthersCompeteAndNoLonger(t *testing.T) {
 	t.Parallel()
 	c := contention(firstContention)
 	names := func() []string { return strings.Split("abcdefghijklmnopqrstuvwxyz", "") }
-	for range 20 { // nobody else is there
+	for range 20 { // no other drainer is there
 		c.learn(0)
 	}
 	if c.any() || !slices.Equal(c.sample(names()), names()) {
@@ -225,10 +225,10 @@ func TestARoundEndsWhenOthersHaveWonMostOfIt(t *testing.T) {
 		time.Sleep(2 * time.Second) // all are due
 		r.start()
 		time.Sleep(time.Millisecond)
-		looks := len(r.store.looks())
+		dueCalls := len(r.store.dueOffsets())
 		r.store.set(func() {
-			if claims == 0 || claims > looks*claimsAtOnce {
-				t.Errorf("%d claims that others had won after %d looks, want %d a look at most", claims, looks, claimsAtOnce)
+			if claims == 0 || claims > dueCalls*claimsAtOnce {
+				t.Errorf("%d claims that others had won after %d Due calls, want %d a call at most", claims, dueCalls, claimsAtOnce)
 			}
 			r.store.claimFault = nil
 		})
@@ -254,13 +254,13 @@ func TestEmptyRoundsOfClaimsDoNotSpin(t *testing.T) {
 	})
 }
 
-func TestIdleLoopAsksOnceAPoll(t *testing.T) {
+func TestIdleClaimerAsksOnceAPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
 		time.Sleep(time.Minute)
 		if got := r.store.counts().due; got > 62 {
-			t.Errorf("%d looks in a minute", got)
+			t.Errorf("%d Due calls in a minute", got)
 		}
 		r.stop()
 		if r.store.counts().claim != 0 {
@@ -269,7 +269,7 @@ func TestIdleLoopAsksOnceAPoll(t *testing.T) {
 	})
 }
 
-func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreForgotten(t *testing.T) {
+func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreReleased(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Shards = 4 })
 		up := time.Now().Add(30 * time.Second)
@@ -292,8 +292,8 @@ func TestStoreOutageIsLoggedOnceAndUnknownClaimsAreForgotten(t *testing.T) {
 		if r.lines("store failing, claims paused") != 1 || r.lines("store serves claims again") != 1 {
 			t.Errorf("lines: %v", r.logs.All())
 		}
-		if r.store.counts().forget == 0 {
-			t.Error("nothing was forgotten")
+		if r.store.counts().releaseUnknown == 0 {
+			t.Error("no unknown claim was released")
 		}
 		r.wantLedger(partition.Ledger{Accepted: 200, Delivered: 200})
 	})
@@ -313,7 +313,7 @@ func TestStoreThatIsDownAtTheStartIsWaitedFor(t *testing.T) {
 		r.start()
 		time.Sleep(19 * time.Second)
 		if got := r.store.counts().due; got > 60 || got < 8 {
-			t.Errorf("%d looks in 19 s", got)
+			t.Errorf("%d Due calls in 19 s", got)
 		}
 		r.drained(5 * time.Second)
 		r.stop()
@@ -354,7 +354,7 @@ func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) {
+func TestIncompatibleStoreIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		misfit := true
@@ -390,8 +390,8 @@ func TestStoreThatDoesNotFitIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) 
 	})
 }
 
-// However many partitions the store refuses, the look gets past them.
-func TestALookGetsPastManyPartitionsThatAreLeftAlone(t *testing.T) {
+// However many partitions the store refuses, the Due calls get past them.
+func TestDueCallsListPastManyQuarantinedPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.cfg.Workers = 64
@@ -413,8 +413,8 @@ func TestALookGetsPastManyPartitionsThatAreLeftAlone(t *testing.T) {
 		time.Sleep(2 * time.Second) // all are due
 		r.start()
 		time.Sleep(20 * time.Second)
-		if l, looks := r.store.ledger(r.ns), r.store.counts().due; l.Delivered != healthy || looks > 500 {
-			t.Errorf("%d of %d healthy entries delivered, %d looks", l.Delivered, healthy, looks)
+		if l, dueCalls := r.store.ledger(r.ns), r.store.counts().due; l.Delivered != healthy || dueCalls > 500 {
+			t.Errorf("%d of %d healthy entries delivered, %d Due calls", l.Delivered, healthy, dueCalls)
 		}
 		r.stop()
 	})

@@ -7,13 +7,14 @@ import (
 )
 
 // leaseMargin is the end of a lease in which no Write may run any more: it is
-// kept for the settlement, and for the difference between two clocks' speeds.
+// kept for the last commit or release, and for the difference between the speeds
+// of two clocks.
 const leaseMargin = time.Second
 
 // Config is how a Drainer works. Durations are in the file's spelling ("10s").
 type Config struct {
 	// Workers is how many leases of one namespace are worked on at once; 64.
-	// Each namespace has its own, so a hanging sink holds up nobody else's.
+	// Each namespace has its own, so a sink that hangs delays no other namespace.
 	Workers int
 	// SinkTimeout bounds one Write, and one Open; 10s.
 	SinkTimeout time.Duration
@@ -28,7 +29,7 @@ type Config struct {
 	// few partitions are due and the sink is fast; 8. 1 turns that off.
 	MaxLeaseBatches int
 	// Poll is how often a shard with nothing due is asked again; 1s. Produces
-	// of this process wake the loop by themselves, those of others do not.
+	// of this process wake the claimers by themselves, those of others do not.
 	Poll time.Duration
 }
 
@@ -54,7 +55,7 @@ func (c Config) Validate() error {
 	case c.Lease < c.SinkTimeout+2*leaseMargin:
 		return wrong("lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
 	case c.Lease > time.Hour:
-		return wrong("lease", c.Lease, "1h at most, for that long a crash holds a partition up")
+		return wrong("lease", c.Lease, "1h at most: after a crash, a partition waits this long")
 	case c.BackoffBase < time.Millisecond:
 		return wrong("backoff_base", c.BackoffBase, "1ms or more")
 	case c.BackoffMax < c.BackoffBase || c.BackoffMax > time.Hour:

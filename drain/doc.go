@@ -3,9 +3,9 @@
 // A Drainer claims what is due, hands each lease to a worker of its namespace,
 // and settles what became of every entry:
 //
-//	store.Due ─▶ claim loop ─▶ store.Claim ─▶ ants pool ─▶ sink.Write
-//	     ▲      (one a shard)                (one a namespace)   │
-//	     └───────────── store.Settle ◀── settler ◀── account ◀───┘
+//	store.Due ─▶ claimer ─▶ store.Claim ─▶ lease worker ─▶ sink guard ─▶ sink.Write
+//	     ▲     (one a shard)              (pool a namespace)    │
+//	     └──────────── store.Settle ◀── settler ◀── account ◀──┘
 //
 // An entry of a lease ends in exactly one of delivered, expired and dead, in a
 // commit that names its sequence, or stays buffered for a later attempt:

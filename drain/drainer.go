@@ -22,7 +22,7 @@ const stopGrace = 2 * time.Second
 // Store is what a Drainer needs of *partition.Store.
 type Store interface {
 	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
-	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, most time.Duration)
+	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration)
 	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
 	Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release)
 	ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error
@@ -177,8 +177,8 @@ func (d *Drainer) Stop(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("stop drain: writes were cancelled: %w", ctx.Err()), d.closed())
 }
 
-func (d *Drainer) wait(most time.Duration) bool {
-	t := time.NewTimer(most)
+func (d *Drainer) wait(limit time.Duration) bool {
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-d.ended:

@@ -58,7 +58,7 @@ func TestStopLetsLeasesFinish(t *testing.T) {
 	})
 }
 
-func TestStopOutOfPatienceReleasesLeasesForOthers(t *testing.T) {
+func TestStopReleasesLeasesForOthersWhenItsContextEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.sink.write = hang
@@ -212,7 +212,7 @@ func TestStopDoesNotWaitForASinkThatDoesNotOpen(t *testing.T) {
 	})
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewReturnsAnErrorForWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	ns := space("games")
 	s := newFakeStore(ns)

@@ -49,7 +49,7 @@ type fakeStore struct {
 	rung    chan struct{}
 }
 
-type fakeCalls struct{ due, claim, settle, forget, wait int }
+type fakeCalls struct{ due, claim, settle, releaseUnknown, wait int }
 
 type fakeSpace struct {
 	ns         *partition.Namespace
@@ -146,8 +146,9 @@ func (s *fakeStore) produceAll(ns *partition.Namespace, name string, age time.Du
 	s.rung = make(chan struct{})
 }
 
-// vanish takes n entries by other hands: a TTL, an eviction, a DEL.
-func (s *fakeStore) vanish(ns *partition.Namespace, name string, n int) {
+// remove takes n entries away, as something other than Spillway does: a TTL, an
+// eviction, a DEL.
+func (s *fakeStore) remove(ns *partition.Namespace, name string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sp := s.spaces[ns.Name]
@@ -210,7 +211,7 @@ func (s *fakeStore) trip(context.Context) {
 	}
 }
 
-func (s *fakeStore) WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, most time.Duration) {
+func (s *fakeStore) WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration) {
 	s.mu.Lock()
 	s.calls.wait++
 	rung, d := s.rung, time.Duration(due-s.now())*time.Millisecond
@@ -218,7 +219,7 @@ func (s *fakeStore) WaitDue(ctx context.Context, ns *partition.Namespace, shard 
 	if d <= 0 {
 		return
 	}
-	t := time.NewTimer(min(d, most))
+	t := time.NewTimer(min(d, limit))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -295,7 +296,7 @@ func (s *fakeStore) ReleaseUnknown(ctx context.Context, claims []partition.Claim
 	s.trip(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls.forget++
+	s.calls.releaseUnknown++
 	if ctx.Err() != nil {
 		return partition.ErrUnknown
 	}
@@ -340,7 +341,7 @@ func (s *fakeStore) counts() fakeCalls {
 	return s.calls
 }
 
-func (s *fakeStore) looks() []int {
+func (s *fakeStore) dueOffsets() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.offsets)

@@ -87,9 +87,9 @@ func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
 	}
 }
 
-// Entries that vanish from Redis while they are with the sink are lost, in the
+// Entries that something removes from Redis while the sink has them are lost, in the
 // metrics as in the ledger, although the sink took them.
-func TestRedisThatLostWhatIsOutIsNotSaidToHaveDelivered(t *testing.T) {
+func TestEntriesRemovedFromRedisWhileLeasedAreLostNotDelivered(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c := server.Client()

@@ -8,7 +8,7 @@ import (
 
 // expiring are the entries that were expired although they had a little life left.
 // Where they cannot be settled, because one before them must wait, the next attempt
-// waits until they are stale indeed. Otherwise a quicker sink would get them after
+// waits until they are stale. Otherwise a quicker sink would get them after
 // those behind them. A lapsing lease lasts longer than any of them.
 type expiring struct {
 	end   int // the last of them is before it

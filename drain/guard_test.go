@@ -61,7 +61,7 @@ func TestOpenThatPanicsIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestSinkThatLostItsConnectionIsOpenedAgainAloneFirst(t *testing.T) {
+func TestSinkThatLostItsConnectionIsReopenedWhenNoWriteRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		var connected atomic.Bool
@@ -106,7 +106,7 @@ func TestSinkThatLostItsConnectionIsOpenedAgainAloneFirst(t *testing.T) {
 	})
 }
 
-func TestDeadSinkIsProbedNotHammered(t *testing.T) {
+func TestDeadSinkGetsOnlyProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		var down atomic.Bool
@@ -203,7 +203,7 @@ func TestManyFailingPartitionsCostOnlyThemselves(t *testing.T) {
 			mu.Unlock()
 			r.store.produceAll(r.ns, "ok", 0, payload)
 			for p := range 100 {
-				if second >= 5 { // a neighbour's trouble begins
+				if second >= 5 { // a neighbour begins to fail
 					r.store.produce(r.ns, fmt.Sprintf("bad%d", p), 1, 0)
 				}
 			}
@@ -216,8 +216,8 @@ func TestManyFailingPartitionsCostOnlyThemselves(t *testing.T) {
 		if got := len(flat(r.sink.of("ok"))); got != 120 {
 			t.Errorf("%d of 120 entries of the healthy partition got through", got)
 		}
-		if most := 3 * r.ns.Policy.Linger; late > most {
-			t.Errorf("the healthy partition's entries were up to %v old, want %v at most", late, most)
+		if limit := 3 * r.ns.Policy.Linger; late > limit {
+			t.Errorf("the healthy partition's entries were up to %v old, want %v at most", late, limit)
 		}
 		r.stop()
 	})
@@ -270,7 +270,7 @@ func TestSinkThatHangsOnOnePartitionForEverCostsOneWorker(t *testing.T) {
 			t.Errorf("%d of 100 entries got through", got)
 		}
 		if got := r.store.counts().due; got > 1000 {
-			t.Errorf("%d looks in 200 s", got)
+			t.Errorf("%d Due calls in 200 s", got)
 		}
 		close(let)
 		r.drained(10 * time.Second)
@@ -278,7 +278,7 @@ func TestSinkThatHangsOnOnePartitionForEverCostsOneWorker(t *testing.T) {
 	})
 }
 
-func TestFlappingSinkIsOneStoryInTheLog(t *testing.T) {
+func TestFlappingSinkMakesTwoLogLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		n := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-func TestDeadLettersAreNamedInTheLogNowAndThen(t *testing.T) {
+func TestDeadLettersAreLoggedAtMostOnceAQuietPeriod(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.sink.write = func(context.Context, []*sink.Batch) error { return sink.Permanent(errDown) }
@@ -59,7 +59,7 @@ func TestFailingGaugeFallsWithTheFirstSuccess(t *testing.T) {
 	})
 }
 
-func TestStopDoesNotWaitForAStoreThatIsAway(t *testing.T) {
+func TestStopDoesNotWaitForAnUnreachableStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		var away atomic.Bool

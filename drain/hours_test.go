@@ -16,7 +16,7 @@ import (
 // patience; the sink is down for minutes, the store for seconds, replies are
 // lost all the time. Scheduler, leases, back-off and shutdown leave nothing
 // behind, write nothing stale, and once all is well everything is drained.
-func TestSixHoursOfTroubleAreAccountedFor(t *testing.T) {
+func TestSixHoursOfFailuresAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		roll := rand.New(rand.NewPCG(4, 2))

@@ -70,16 +70,16 @@ func (p *process) ledger(t *testing.T) partition.Ledger {
 }
 
 // drained waits until nothing is buffered.
-func (p *process) drained(t *testing.T, most time.Duration) {
+func (p *process) drained(t *testing.T, limit time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	give := time.After(most)
+	give := time.After(limit)
 	for p.ledger(t).Buffered > 0 {
 		select {
 		case <-tick.C:
 		case <-give:
-			t.Fatalf("still buffered after %v: %+v", most, p.ledger(t))
+			t.Fatalf("still buffered after %v: %+v", limit, p.ledger(t))
 		}
 	}
 }

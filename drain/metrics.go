@@ -14,7 +14,7 @@ const (
 	outcomeDead        = "dead"
 	outcomeRetried     = "retried"     // a Write failed and the entry waits for another attempt
 	outcomeUnconfirmed = "unconfirmed" // done, but the commit was lost: it may come again
-	outcomeLost        = "lost"        // vanished from the store while it was out
+	outcomeLost        = "lost"        // something other than Spillway removed it while it was leased
 	outcomeFailed      = "failed"      // at-most-once only: settled as delivered, but not accepted, or too old after the commit
 )
 
@@ -52,24 +52,24 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}, []string{"namespace"})
 	}
 	m := &metrics{
-		batches:  counter("batches_total", "Batches handed to the sink, every attempt."),
-		entries:  counter("entries_total", "Entries by what became of them.", "outcome"),
-		failures: counter("sink_failures_total", "Writes and Opens that failed, by reason.", "reason"),
-		claims:   counter("claims_total", "Claims by their outcome.", "outcome"),
-		fenced:   counter("fenced_total", "Commits refused because the lease was no longer ours."),
-		lapsed:   counter("lapsed_total", "Leases given up unsettled because the store did not answer in time."),
-		retries:  counter("commit_retries_total", "Settlements sent again."),
-		panics:   counter("panics_total", "Panics of sinks and workers."),
+		batches:  counter("batches_total", "Batches written to the sink, every attempt counted."),
+		entries:  counter("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
+		failures: counter("sink_failures_total", "Writes and opens of the sink that failed, by reason.", "reason"),
+		claims:   counter("claims_total", "Claims of partitions by outcome.", "outcome"),
+		fenced:   counter("fenced_total", "Commits refused because another drainer had the lease."),
+		lapsed:   counter("lapsed_total", "Leases that were left to lapse because the store did not answer in time or refused to settle them."),
+		retries:  counter("commit_retries_total", "Commits and releases sent again."),
+		panics:   counter("panics_total", "Panics of sinks and of workers."),
 
-		writeSeconds: histogram("write_seconds", "Time of one Write.", prometheus.ExponentialBuckets(0.0001, 3, 12)),
-		batchEntries: histogram("batch_entries", "Entries in a batch handed to the sink.", prometheus.ExponentialBuckets(1, 2, 8)),
-		lag: histogram("lag_seconds", "Age of a delivered batch's oldest entry, beyond the linger.",
+		writeSeconds: histogram("write_seconds", "Seconds that one write to the sink took.", prometheus.ExponentialBuckets(0.0001, 3, 12)),
+		batchEntries: histogram("batch_entries", "Entries in a batch written to the sink.", prometheus.ExponentialBuckets(1, 2, 8)),
+		lag: histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 
-		leases:      gauge("leases", "Leases in the hands of workers."),
+		leases:      gauge("leases", "Leases that workers have now."),
 		sinkOpen:    gauge("sink_open", "1 while the sink is open."),
-		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes through."),
-		sinkFailing: gauge("sink_failing", "1 from the first failure until the sink has recovered."),
+		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes reach the sink."),
+		sinkFailing: gauge("sink_failing", "1 from the first failed write or open until a write succeeds."),
 	}
 	for _, c := range []prometheus.Collector{
 		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,

@@ -55,8 +55,8 @@ func (o *writeOutcome) sinkWide() bool {
 }
 
 // outcomeOf reads the error of a Write. Where an error says two things, the one
-// that keeps the entries wins: what is retried in vain expires in the end, what
-// is given up in error is lost.
+// that keeps the entries wins: an entry that is retried in vain expires in the end,
+// but one that is dead-lettered in error is lost.
 func outcomeOf(err error, batches []*sink.Batch) writeOutcome {
 	if err == nil {
 		return writeOutcome{all: accepted}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// trialPause bounds from below how long nothing may have been learned of a sink
-// before its pace is put in doubt.
+// trialPause is the shortest time without a finished Write after which the pace of
+// a sink is in doubt.
 const trialPause = time.Second
 
 // A pace is how long the sink of a namespace lately took for a Write: a moving
@@ -62,10 +62,10 @@ func (p *pace) trial() bool {
 }
 
 // notice is how much of its life an entry must have left to be worth a Write.
-// Under a lasting backlog the oldest entries are always about to go stale; a
-// Write that carries them is cut off at that moment, its outcome unknown, and
-// the fresh ones beside them are written twice. So what cannot make it is
-// expired instead. A quarter of max_age is the most that a slow sink may cost.
+// Under a lasting backlog the oldest entries are always about to go stale. A
+// Write that carries them is cut off at that moment with an unknown outcome, and the
+// fresh ones beside them are written twice. So an entry with less life is expired
+// instead. A slow sink costs at most a quarter of max_age.
 func (p *pace) notice(timeout, maxAge time.Duration) time.Duration {
 	return min(2*p.get(), timeout, maxAge/4)
 }

@@ -122,41 +122,41 @@ func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
 		t.Errorf("commit %+v", s)
 	}
 	if !a.startAt(1002) {
-		t.Fatal("the store may stand within the range")
+		t.Fatal("the store may start within the range")
 	}
 	if s = a.commit(); s.Lo != 1002 || s.Hi != 1003 || s.Dead != 1 || s.Delivered+s.Expired != 0 {
 		t.Errorf("commit %+v", s)
 	}
 	if !a.startAt(1000) {
-		t.Fatal("a store that lost its newest writes stands before")
+		t.Fatal("a store that lost its newest writes starts before")
 	}
 	if s = a.commit(); s.Lo != 1000 || s.Hi != 1003 {
 		t.Errorf("commit %+v", s)
 	}
 	for _, seq := range []int64{999, 1000, 1007} {
 		if a.startAt(seq) {
-			t.Errorf("stands at %d: outside of the range, or where it stood when it was refused", seq)
+			t.Errorf("starts at %d: outside of the range, or where the refused commit began", seq)
 		}
 	}
 	if r := a.release(); r.Lease != a.lease || !slices.Equal(r.Done, []bool{true, false, false, false, true, false}) {
 		t.Errorf("release %+v", r)
 	}
 	if !a.startAt(1004) {
-		t.Fatal("entries that nobody has judged may vanish")
+		t.Fatal("entries without a class may be removed")
 	}
 	if s = a.commit(); s.Lo != 1004 || s.Hi != 1005 || s.Delivered != 1 {
 		t.Errorf("commit %+v", s)
 	}
 	if !a.startAt(1006) || a.commit() != nil {
-		t.Error("all of the rest may vanish")
+		t.Error("all of the rest may be removed")
 	}
 	if r := a.release(); r.Lease != a.lease || r.Done != nil {
 		t.Errorf("release %+v", r)
 	}
 	if !a.startAt(1002) {
-		t.Fatal("what vanished may come back")
+		t.Fatal("what was removed may come back")
 	}
 	if s = a.commit(); s.Lo != 1002 || s.Hi != 1003 {
-		t.Errorf("commit %+v: nobody has judged 1003", s)
+		t.Errorf("commit %+v: 1003 has no class", s)
 	}
 }

@@ -207,7 +207,7 @@ func (r *report) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 // Whatever sink and store do, every entry ends in exactly one class, what is
 // counted delivered reached the sink, nothing stale does, and once they behave
 // everything drains.
-func TestAnyMisbehaviourIsAccountedFor(t *testing.T) {
+func TestEntriesAreAccountedForWhateverFails(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -260,7 +260,7 @@ func TestAnyMisbehaviourIsAccountedFor(t *testing.T) {
 				}
 				time.Sleep(time.Duration(c.roll(3000)) * time.Millisecond)
 				if c.roll(5) == 0 && r.store.depth(r.ns, name) > 3 {
-					r.store.vanish(r.ns, name, 3)
+					r.store.remove(r.ns, name, 3)
 				}
 			}
 			time.Sleep(time.Until(c.until))

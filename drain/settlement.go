@@ -23,7 +23,7 @@ const (
 // A settlement is how far the settling of a lease has come. One commit at most
 // is on its way, beside the next Write.
 type settlement struct {
-	sent      *settling
+	sent      *settleRequest
 	unsure    bool  // a commit or release may have run with an unknown outcome
 	ended     bool  // the range is settled to its end, or the rest given back
 	lost      bool  // lease lost; stop
@@ -39,7 +39,7 @@ func (r *run) commitBehind() {
 		return
 	}
 	if c := r.commit(); c != nil {
-		r.sent = r.settler().submit(&settling{commit: c})
+		r.sent = r.settler().submit(&settleRequest{commit: c})
 	}
 }
 
@@ -65,7 +65,7 @@ func (r *run) settle() error {
 		r.applyResult(r.sent)
 	}
 	for failures := 0; !r.lost && !r.ended; {
-		s := &settling{commit: r.commit()}
+		s := &settleRequest{commit: r.commit()}
 		if s.commit == nil {
 			s.release = r.releaseRest()
 		}
@@ -83,7 +83,7 @@ func (r *run) settle() error {
 }
 
 // send waits for the result of a commit or a release and applies it.
-func (r *run) send(s *settling) bool {
+func (r *run) send(s *settleRequest) bool {
 	began := time.Now()
 	<-r.settler().submit(s).done
 	if s.err() == nil && r.atMostOnce() {
@@ -126,7 +126,7 @@ func (r *run) releaseRest() *partition.Release {
 
 // applyResult enters the result of a commit or a release, and reports whether the
 // next may follow at once.
-func (r *run) applyResult(s *settling) bool {
+func (r *run) applyResult(s *settleRequest) bool {
 	var elsewhere *partition.RangeError
 	err := s.err()
 	switch {

@@ -31,7 +31,7 @@ func TestCommitWithALostReplyCountsOnceAndIsNotWrittenAgain(t *testing.T) {
 				if got := len(r.sink.seen()); got != 1 {
 					t.Errorf("%d writes", got)
 				}
-				// The last commit of a range ends the lease, so one that ran unseen
+				// The last commit of a range ends the lease, so one whose reply was lost
 				// answers "gone" when repeated: that is not fencing.
 				if got := r.value(r.metrics().fenced); got != 0 {
 					t.Errorf("fenced %v", got)
@@ -41,7 +41,7 @@ func TestCommitWithALostReplyCountsOnceAndIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestCommitOfAPrefixThatRanUnseenIsNotCountedTwice(t *testing.T) {
+func TestCommitOfAPrefixWithALostReplyIsNotCountedTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Batch = 10 })
 		calls, settles := 0, 0
@@ -135,12 +135,12 @@ func TestFencedWorkerStopsAndCountsIt(t *testing.T) {
 	})
 }
 
-func TestEntriesThatVanishWhileTheyAreOutAreLostAndTheRestIsCommitted(t *testing.T) {
+func TestEntriesRemovedDuringTheirWriteAreLostAndTheRestIsCommitted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.sink.write = func(_ context.Context, b []*sink.Batch) error {
 			if b[0].Partition == "p" {
-				r.store.vanish(r.ns, "p", 4)
+				r.store.remove(r.ns, "p", 4)
 			}
 			return nil
 		}
@@ -155,7 +155,7 @@ func TestEntriesThatVanishWhileTheyAreOutAreLostAndTheRestIsCommitted(t *testing
 	})
 }
 
-func TestEntriesThatVanishBeforeTheirWriteAreNeitherWrittenNorCounted(t *testing.T) {
+func TestEntriesRemovedBeforeTheirWriteAreNeitherWrittenNorCounted(t *testing.T) {
 	for name, n := range map[string]int{"within the next batch": 15, "to the end of the range": 80} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestEntriesThatVanishBeforeTheirWriteAreNeitherWrittenNorCounted(t *testing
 				r.sink.write = func(context.Context, []*sink.Batch) error {
 					// The first lease is of one batch, for the sink's pace is unknown.
 					if calls++; calls == 2 {
-						r.store.vanish(r.ns, "p", n)
+						r.store.remove(r.ns, "p", n)
 					}
 					time.Sleep(time.Millisecond)
 					return nil
@@ -267,7 +267,7 @@ func TestSettlerAnswersWhatComesAfterItsEnd(t *testing.T) {
 		s := newSettler(newFakeStore())
 		go s.run(t.Context())
 		s.close()
-		w := s.submit(&settling{commit: &partition.Commit{}})
+		w := s.submit(&settleRequest{commit: &partition.Commit{}})
 		<-w.done
 		if w.err() != errSettlerStopped {
 			t.Errorf("got %v", w.err())
@@ -275,7 +275,7 @@ func TestSettlerAnswersWhatComesAfterItsEnd(t *testing.T) {
 	})
 }
 
-func TestStoreThatCannotSayWhereTheRangeStandsIsGivenUpOn(t *testing.T) {
+func TestLeaseLapsesWhenTheStoreKeepsMovingItsRange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		n := 0

@@ -28,22 +28,22 @@ type settler struct {
 	store settleStore
 
 	mu      sync.Mutex
-	waiting []*settling
+	waiting []*settleRequest
 	closed  bool
 	wake    chan struct{} // holds one
 	ended   chan struct{}
 }
 
-// A settling is a commit or a release on its way; done closes when its result is
+// A settleRequest is a commit or a release on its way; done closes when its result is
 // known.
-type settling struct {
+type settleRequest struct {
 	commit  *partition.Commit  // or nil
 	release *partition.Release // or nil
 	done    chan struct{}
 	refused bool // the settler had stopped
 }
 
-func (w *settling) err() error {
+func (w *settleRequest) err() error {
 	switch {
 	case w.refused:
 		return errSettlerStopped
@@ -59,7 +59,7 @@ func newSettler(store settleStore) *settler {
 }
 
 // submit sends a commit or a release on its way and returns at once.
-func (s *settler) submit(w *settling) *settling {
+func (s *settler) submit(w *settleRequest) *settleRequest {
 	w.done = make(chan struct{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *settler) run(ctx context.Context) {
 	}
 }
 
-func (s *settler) take() (group []*settling, closed bool) {
+func (s *settler) take() (group []*settleRequest, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := min(len(s.waiting), maxSettlements)
@@ -108,7 +108,7 @@ func (s *settler) take() (group []*settling, closed bool) {
 	return group, s.closed
 }
 
-func (s *settler) send(ctx context.Context, group []*settling) {
+func (s *settler) send(ctx context.Context, group []*settleRequest) {
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	commits := make([]*partition.Commit, 0, len(group))

@@ -37,14 +37,14 @@ type fakeSink struct {
 	now    func() int64 // the store's clock
 	maxAge time.Duration
 
-	mu      sync.Mutex
-	opens   int
-	closes  int
-	running int
-	most    int // Writes at once
-	writes  []written
-	stale   int // entries that were stale when Write began
-	late    int // Writes allowed to last until an entry is stale
+	mu        sync.Mutex
+	opens     int
+	closes    int
+	running   int
+	maxWrites int // at once
+	writes    []written
+	stale     int // entries that were stale when Write began
+	late      int // Writes allowed to last until an entry is stale
 }
 
 // written is one batch as a Write saw it.
@@ -90,7 +90,7 @@ func (s *fakeSink) Write(ctx context.Context, batches []*sink.Batch) (err error)
 	s.mu.Lock()
 	s.running++
 	deadline, _ := ctx.Deadline()
-	s.most = max(s.most, s.running)
+	s.maxWrites = max(s.maxWrites, s.running)
 	first := len(s.writes)
 	for _, b := range batches {
 		w := written{partition: b.Partition, id: b.ID(), attempt: b.Attempt, at: time.Now(), deadline: deadline, together: len(batches)}
@@ -190,12 +190,12 @@ func (r *rig) start() {
 }
 
 // drained waits until nothing is buffered, for so long at most.
-func (r *rig) drained(most time.Duration) {
+func (r *rig) drained(limit time.Duration) {
 	r.t.Helper()
-	end := time.Now().Add(most)
+	end := time.Now().Add(limit)
 	for r.store.ledger(r.ns).Buffered > 0 {
 		if time.Now().After(end) {
-			r.t.Fatalf("still buffered after %v: %+v", most, r.store.ledger(r.ns))
+			r.t.Fatalf("still buffered after %v: %+v", limit, r.store.ledger(r.ns))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -184,7 +184,7 @@ func TestPanicOutsideOfTheSinkLosesNothing(t *testing.T) {
 	})
 }
 
-func TestWriteThatItsLeaseWouldCutOffIsNotStarted(t *testing.T) {
+func TestWriteThatItsLeaseWouldCutOffIsNotBegun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Batch = 10 })
 		writes := 0
@@ -220,7 +220,7 @@ func TestWriteThatItsLeaseWouldCutOffIsNotStarted(t *testing.T) {
 	})
 }
 
-func TestRestOfALeaseIsGivenBackWhenTheSinkLosesItsConnection(t *testing.T) {
+func TestRestOfALeaseIsReleasedWhenTheSinkLosesItsConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.Batch = 10 })
 		reopen := make(chan struct{})

@@ -26,7 +26,7 @@ func retries(positions ...int) error {
 	return &e
 }
 
-func TestWhatTheSinkTookIsDeliveredAlthoughItsNeighbourExpires(t *testing.T) {
+func TestAcceptedEntryIsDeliveredAlthoughItsNeighbourExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 20 * time.Second })
 		var first int64
@@ -62,7 +62,7 @@ func TestWhatTheSinkTookIsDeliveredAlthoughItsNeighbourExpires(t *testing.T) {
 	})
 }
 
-func TestPlainErrorLeavesNothingDone(t *testing.T) {
+func TestPlainErrorMarksNothingAsAccepted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		once := true
@@ -88,7 +88,7 @@ func TestPlainErrorLeavesNothingDone(t *testing.T) {
 	})
 }
 
-func TestRetryWaitsNoLongerThanWhatIsLeftToRetryIsFresh(t *testing.T) {
+func TestRetryWaitsNoLongerThanItsEntriesAreFresh(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(p *partition.Policy) { p.MaxAge = 20 * time.Second })
 		r.cfg.BackoffBase, r.cfg.BackoffMax = time.Hour, time.Hour

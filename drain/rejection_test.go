@@ -57,7 +57,7 @@ func TestPoisonEntryCostsOneDeadLetter(t *testing.T) {
 	}
 }
 
-func TestSearchForPoisonGoesOnInTheNextLease(t *testing.T) {
+func TestBisectionGoesOnInTheNextLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		bad := poison("poison")
@@ -75,7 +75,7 @@ func TestSearchForPoisonGoesOnInTheNextLease(t *testing.T) {
 	})
 }
 
-func TestPartialFailureBuriesWhatIsPermanent(t *testing.T) {
+func TestPartialFailureDeadLettersWhatIsPermanent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
@@ -99,7 +99,7 @@ func TestPartialFailureBuriesWhatIsPermanent(t *testing.T) {
 	})
 }
 
-func TestPartialFailurePresentsOnlyWhatTheSinkDidNotTakeAgain(t *testing.T) {
+func TestPartialFailurePresentsOnlyWhatTheSinkDidNotAcceptAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		first := true
@@ -174,12 +174,12 @@ func TestCoalescingSinkGetsConsecutiveBatchesTogether(t *testing.T) {
 		r.start()
 		r.drained(10 * time.Second)
 		r.stop()
-		most := 0
+		together := 0
 		for _, w := range r.sink.seen() {
-			most = max(most, w.together)
+			together = max(together, w.together)
 		}
-		if most != 3 {
-			t.Errorf("at most %d batches together", most)
+		if together != 3 {
+			t.Errorf("at most %d batches together", together)
 		}
 		r.ordered("p")
 		r.wantLedger(partition.Ledger{Accepted: 80, Delivered: 79, Dead: 1})
