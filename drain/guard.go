@@ -33,7 +33,7 @@ func newSinkGuard(writing context.Context, s sink.Sink, cfg Config, log *zap.Log
 	h := &health{log: log, metrics: m}
 	return &sinkGuard{
 		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h,
-		opener:  newSinkOpener(s, cfg, h, m),
+		opener:  newSinkOpener(s, cfg, log, h.failed, m),
 		breaker: newBreaker(min(cfg.BackoffMax, maxProbePause), m.sinkTripped),
 	}
 }
@@ -56,6 +56,12 @@ func (g *sinkGuard) wait(ctx context.Context) bool {
 		}
 	}
 }
+
+// keep opens the sink, and reopens it, until ctx ends.
+func (g *sinkGuard) keep(ctx context.Context) { g.opener.keep(ctx) }
+
+// close closes a sink for which Open was called. No Write runs any more.
+func (g *sinkGuard) close(ctx context.Context) error { return g.opener.close(ctx) }
 
 // waitFor waits until changed closes, until d is over, or until ctx ends; then it is
 // false.

@@ -75,7 +75,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 
 // start runs the opener and the claimers.
 func (n *namespaceDrain) start() {
-	n.running.Go(func() { n.guard.opener.keep(n.claiming) })
+	n.running.Go(func() { n.guard.keep(n.claiming) })
 	for _, c := range n.claimers {
 		n.running.Go(func() { c.run(n.claiming) })
 	}
@@ -92,7 +92,7 @@ func (n *namespaceDrain) finish() {
 	defer cancel()
 	// A Stop out of patience leaves Close only what is left of the grace.
 	defer context.AfterFunc(n.settling, cancel)()
-	if err := n.guard.opener.close(ctx); err != nil {
+	if err := n.guard.close(ctx); err != nil {
 		n.closed = fmt.Errorf("close sink of namespace %s: %w", n.name, err)
 	}
 	n.freeWorkers()

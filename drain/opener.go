@@ -17,7 +17,8 @@ import (
 type sinkOpener struct {
 	sink                             sink.Sink
 	timeout, backoffBase, backoffMax time.Duration
-	health                           *health
+	log                              *zap.Logger
+	failed                           func(reason string, err error) // told of every failed Open
 	metrics                          *sinkMetrics
 
 	mu      sync.Mutex
@@ -27,10 +28,10 @@ type sinkOpener struct {
 	writes  int  // Writes that run
 }
 
-func newSinkOpener(s sink.Sink, cfg Config, h *health, m *sinkMetrics) *sinkOpener {
+func newSinkOpener(s sink.Sink, cfg Config, log *zap.Logger, failed func(string, error), m *sinkMetrics) *sinkOpener {
 	return &sinkOpener{
 		sink: s, timeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax,
-		health: h, metrics: m, changed: make(chan struct{}),
+		log: log, failed: failed, metrics: m, changed: make(chan struct{}),
 	}
 }
 
@@ -125,13 +126,13 @@ func (s *sinkOpener) reopen(ctx context.Context) bool {
 			s.metrics.sinkOpen.Set(1)
 			s.change()
 			s.mu.Unlock()
-			s.health.log.Info("sink open", zap.Int("attempt", attempt))
+			s.log.Info("sink open", zap.Int("attempt", attempt))
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		s.health.failed(reasonOf(err), err)
+		s.failed(reasonOf(err), err)
 		if !sleep(ctx, backoff(s.backoffBase, s.backoffMax, attempt, rand.Float64())) {
 			return false
 		}
