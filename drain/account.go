@@ -81,8 +81,8 @@ func (a *account) count(lo, hi int) (n [classes]int) {
 }
 
 // release gives the rest back; the caller sets when it comes due and how often it
-// was presented. What the sink accepted behind the
-// first entry that must wait is not presented again.
+// was presented. What the sink accepted behind the first entry that must wait is not
+// presented again.
 func (a *account) release() *partition.Release {
 	r := &partition.Release{Lease: a.lease}
 	if a.count(a.settled, len(a.classes))[delivered] > 0 {

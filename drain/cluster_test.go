@@ -17,8 +17,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// A settleSpy tells which settlements are on their way, and counts those that
-// were answered.
+// A settleSpy counts the commits and releases that are sent and those that are
+// answered.
 type settleSpy struct {
 	*partition.Store
 	mu      sync.Mutex
@@ -54,7 +54,7 @@ func (s *settleSpy) Settle(ctx context.Context, commits []*partition.Commit, rel
 	}
 }
 
-// counts are the settlements of a partition.
+// counts are the commits and releases of a partition.
 func (s *settleSpy) counts(name string) (sent, settled, failed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,8 +47,8 @@ type Drainer struct {
 	namespaces []*namespaceDrain
 	outage     outage
 
-	// Ended by Stop one after the other: no more claims, no more Writes, no
-	// more calls to the store.
+	// Stop ends them one after the other: no more claims, no more Writes, no more calls
+	// to the store.
 	claiming, writing, settling          context.Context
 	endClaiming, endWriting, endSettling context.CancelFunc
 
@@ -142,11 +142,11 @@ func (d *Drainer) finish() {
 	d.endSettling()
 }
 
-// Stop claims no more, lets the leases in hand finish and closes the sinks. When
-// ctx ends first it cancels the Writes and gives their batches back, for which
-// it takes two seconds more at most, and returns an error that Is ctx's. Only a
-// Write that ignores its context can outlive that; its lease lapses. Stop may
-// come before Start, and any number of times; each waits for the end.
+// Stop ends the claims, lets the leases in hand finish and closes the sinks. When
+// ctx ends first it cancels the Writes and releases their batches, which takes at
+// most 2 s more, and returns an error that Is ctx's. Only a Write that ignores its
+// context can outlive that; its lease lapses. Stop may come before Start, twice and
+// concurrently; each call waits for the end.
 func (d *Drainer) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.started && !d.stopped {

@@ -75,8 +75,9 @@ func (h *health) succeeded() {
 	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.last.Sub(h.since)))
 }
 
-// deadLettered is told of every dead letter. The log names one
-// every quietPeriod at most, with how many there were: a sink that rejects everything must not fill a disk.
+// deadLettered is told of every dead letter. The log names at most one a
+// quietPeriod, with how many there were: a sink that rejects everything must not
+// fill a disk.
 func (h *health) deadLettered(partition string, seq int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

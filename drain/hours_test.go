@@ -12,8 +12,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Six hours of service in a bubble: processes come and go, half of them out of
-// patience; the sink is down for minutes, the store for seconds, replies are
+// Six hours of service in a bubble: processes start and stop, half of them with a
+// context that ends first; the sink is down for minutes, the store for seconds, replies are
 // lost all the time. Scheduler, leases, back-off and shutdown leave nothing
 // behind, write nothing stale, and once all is well everything is drained.
 func TestSixHoursOfFailuresAreAccountedFor(t *testing.T) {

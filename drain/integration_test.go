@@ -183,7 +183,7 @@ func TestRedisTwoDrainersAndAFailingSink(t *testing.T) {
 	}
 }
 
-// A Redis that is killed while batches are out comes back with what its AOF
+// A Redis that is killed while batches are leased comes back with what its AOF
 // holds: what was not settled is written again, and the ledger stays exact.
 func TestRedisKilledUnderLoad(t *testing.T) {
 	t.Parallel()

@@ -10,8 +10,8 @@ import (
 const trialPause = time.Second
 
 // A pace is how long the sink of a namespace lately took for a Write: a moving
-// average of those that succeeded, and of what cut ones must at least have
-// needed. It is 0 until the first Write ends.
+// average of the Writes that succeeded, and of the least that those cut off would
+// have needed. It is 0 until the first Write ends.
 type pace struct {
 	mu      sync.Mutex
 	mean    time.Duration

@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// poison refuses whole any batch with the payload in it.
+// poison rejects as a whole any batch with the payload in it.
 func poison(payload string) func(context.Context, []*sink.Batch) error {
 	return func(_ context.Context, batches []*sink.Batch) error {
 		for _, b := range batches {

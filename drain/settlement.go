@@ -20,8 +20,8 @@ const (
 	maxMoves = 8
 )
 
-// A settlement is how far the settling of a lease has come. One commit at most
-// is on its way, beside the next Write.
+// A settlement is how far the settling of a lease has come. At most one commit or
+// release is on its way, beside the next Write.
 type settlement struct {
 	sent      *settleRequest
 	unsure    bool  // a commit or release may have run with an unknown outcome

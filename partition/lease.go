@@ -6,80 +6,29 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/spillway-io/spillway/lua"
 )
 
 // Bounds of one script call of claim and of commit, which together keep it below
 // about 2 ms of Redis.
 const (
-	// claimBytes is what a claim reads at most, where an entry counts for 512 bytes
-	// at least (the script's rule): 2,048 small entries, or 16 full batches. It also
-	// bounds a lease, which holds one entry at least.
+	// claimBytes is what a call of claim reads at most. An entry counts for at least 512
+	// bytes (the script's rule), so that is 2,048 small entries, or 16 full batches. It
+	// also bounds a lease, which holds at least one entry.
 	claimBytes = 1 << 20
-	// maxCallLeases is how many partitions a call claims, settles or gives back.
+	// maxCallLeases is how many partitions a call claims, commits or releases.
 	maxCallLeases = 64
-	// maxLetterBytes bounds the dead letters of one commit; a settlement that
-	// brings more is a call of its own.
+	// maxLetterBytes bounds the dead letters of one call; a commit that brings more is
+	// a call of its own.
 	maxLetterBytes = 1 << 20
 )
 
-// usualLease bounds the memory that a claim begins with, in bytes: one that
-// brings little keeps it all the same.
+// usualLease bounds the memory that a claim begins with, in bytes: a lease with few
+// entries keeps all of it.
 const usualLease = 64 << 10
 
 // answerMemory is what the answer to a claim is read into, to begin with.
 func (sh *shard) answerMemory() []byte { return make([]byte, 0, min(sh.claimed.Load(), usualLease)) }
-
-// DuePartition is a partition of the active set.
-type DuePartition struct {
-	Partition string
-	Due       int64 // Unix ms on the store's clock; of those that are due: now
-}
-
-// Due lists up to limit partitions of a shard that are due now, those that have
-// been for longest first, skipping offset of them; total counts all that are due.
-// Where those are all, the first that is not due yet follows, which tells how
-// long to sleep.
-func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) (list []DuePartition, total int, err error) {
-	if err := s.ensureCompatible(ctx); err != nil {
-		return nil, 0, err
-	}
-	sh := &ns.shards[shard]
-	if !sh.breaker.allow() {
-		return nil, 0, errUnreachable
-	}
-	sh.alarm.reset()
-	now, ok := s.clock.now()
-	if !ok {
-		if now, err = s.readTime(ctx); err != nil {
-			return nil, 0, err
-		}
-	}
-	until := strconv.FormatInt(now, 10)
-	pipe := s.backend.out.Pipeline()
-	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
-	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
-	})
-	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
-	_, err = pipe.Exec(ctx)
-	err = classify(err)
-	if sh.breaker.done(err); err != nil {
-		return nil, 0, err
-	}
-	list = make([]DuePartition, 0, len(due.Val())+1)
-	for _, name := range due.Val() {
-		list = append(list, DuePartition{name, now})
-	}
-	for _, z := range later.Val() {
-		if name, ok := z.Member.(string); ok && len(list) < limit {
-			list = append(list, DuePartition{name, int64(z.Score)})
-		}
-	}
-	return list, int(count.Val()), nil
-}
 
 // ClaimRequest asks for the oldest entries of one partition.
 type ClaimRequest struct {
@@ -113,7 +62,7 @@ type Lease struct {
 	// Done[i]: the sink accepted Entries[i] in an earlier presentation; it is not
 	// written again, and counted as delivered. nil: none.
 	Done  []bool
-	Until time.Time // when the right lapses, counted from before the claim was sent
+	Until time.Time // when the lease lapses, counted from before the claim was sent
 }
 
 // Claim runs all requests and returns one result for each, in the same order. The
@@ -143,7 +92,7 @@ func (s *Store) Claim(ctx context.Context, requests []ClaimRequest, lease time.D
 	return results
 }
 
-// planClaims deals claims out to calls: as many as fit, of one shard and of one depth.
+// planClaims puts claims into calls: as many as fit, of one shard and one MaxBatches.
 func planClaims(claims []*ClaimResult) []job[*ClaimResult] {
 	var jobs []job[*ClaimResult]
 next:
@@ -202,7 +151,7 @@ func (s *Store) claimed(j job[*ClaimResult], until time.Time) (left []*ClaimResu
 }
 
 // read reads the answer of one claim; it is false when the call had no room for it. The
-// entries are not copied: leases keep the answer's memory, which nobody uses again.
+// entries are not copied: leases keep the answer's memory, which is not used again.
 func (c *ClaimResult) read(a *call, until time.Time) (served bool, err error) {
 	at := &a.rest
 	switch code := at.whole(); {
@@ -251,8 +200,8 @@ func (c *ClaimResult) readLease(at *cursor, several bool, until time.Time) *Leas
 	return l
 }
 
-// readDone is what the sink has accepted of n entries, the last of which the last
-// byte of mask is for; nil for nothing.
+// readDone is what the sink has accepted of n entries; nil: none of them. The last
+// byte of mask is for the last entry.
 func readDone(mask []byte, n int) []bool {
 	if len(mask) == 0 {
 		return nil
@@ -276,8 +225,8 @@ func writeDone(done []bool) string {
 	return string(mask)
 }
 
-// readBatch appends the n entries of a batch, where no more are to be expected in
-// the others than in the first.
+// readBatch appends the n entries of a batch. The first one makes room for so many
+// batches of its length.
 func (l *Lease) readBatch(at *cursor, n, batches int) {
 	if l.Entries == nil {
 		l.Entries = make([]Entry, 0, min(n*batches, len(at.rest)/len("$0\r\n\r\n")))
@@ -293,19 +242,4 @@ func (l *Lease) readBatch(at *cursor, n, batches int) {
 		l.Entries = append(l.Entries, e)
 	}
 	l.Cuts = append(l.Cuts, l.To)
-}
-
-func (s *Store) readTime(ctx context.Context) (int64, error) {
-	ms, err := s.readTimeOf(ctx, s.backend.out)
-	return ms, classify(err)
-}
-
-func (s *Store) readTimeOf(ctx context.Context, client redis.Cmdable) (int64, error) {
-	sent := time.Now()
-	t, err := client.Time(ctx).Result()
-	if err != nil {
-		return 0, err
-	}
-	s.clock.observe(sent, time.Now(), t.UnixMilli())
-	return t.UnixMilli(), nil
 }

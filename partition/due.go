@@ -1,0 +1,73 @@
+package partition
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// DuePartition is a partition of the active set.
+type DuePartition struct {
+	Partition string
+	Due       int64 // Unix ms on the store's clock; of those that are due: now
+}
+
+// Due lists up to limit partitions of a shard that are due now, those that have
+// been due for longest first. It skips offset of them; total counts all that are due.
+// Where the list holds all of them, the first partition that is not due yet follows:
+// it tells how long to sleep.
+func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) (list []DuePartition, total int, err error) {
+	if err := s.ensureCompatible(ctx); err != nil {
+		return nil, 0, err
+	}
+	sh := &ns.shards[shard]
+	if !sh.breaker.allow() {
+		return nil, 0, errUnreachable
+	}
+	sh.alarm.reset()
+	now, ok := s.clock.now()
+	if !ok {
+		if now, err = s.readTime(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	until := strconv.FormatInt(now, 10)
+	pipe := s.backend.out.Pipeline()
+	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
+	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
+	})
+	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
+	_, err = pipe.Exec(ctx)
+	err = classify(err)
+	if sh.breaker.done(err); err != nil {
+		return nil, 0, err
+	}
+	list = make([]DuePartition, 0, len(due.Val())+1)
+	for _, name := range due.Val() {
+		list = append(list, DuePartition{name, now})
+	}
+	for _, z := range later.Val() {
+		if name, ok := z.Member.(string); ok && len(list) < limit {
+			list = append(list, DuePartition{name, int64(z.Score)})
+		}
+	}
+	return list, int(count.Val()), nil
+}
+
+func (s *Store) readTime(ctx context.Context) (int64, error) {
+	ms, err := s.readTimeOf(ctx, s.backend.out)
+	return ms, classify(err)
+}
+
+func (s *Store) readTimeOf(ctx context.Context, client redis.Cmdable) (int64, error) {
+	sent := time.Now()
+	t, err := client.Time(ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	s.clock.observe(sent, time.Now(), t.UnixMilli())
+	return t.UnixMilli(), nil
+}
