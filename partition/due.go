@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,16 +46,23 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 	if sh.breaker.done(err); err != nil {
 		return nil, 0, err
 	}
-	list = make([]DuePartition, 0, len(due.Val())+1)
-	for _, name := range due.Val() {
+	return dueList(due.Val(), later.Val(), now, limit), int(count.Val()), nil
+}
+
+// dueList joins the partitions that are due and the first that is not. A partition
+// that was claimed and settled between the two reads is in both; it is listed once,
+// for two claims of it in one call would both get its lease.
+func dueList(due []string, later []redis.Z, now int64, limit int) []DuePartition {
+	list := make([]DuePartition, 0, len(due)+1)
+	for _, name := range due {
 		list = append(list, DuePartition{name, now})
 	}
-	for _, z := range later.Val() {
-		if name, ok := z.Member.(string); ok && len(list) < limit {
+	for _, z := range later {
+		if name, ok := z.Member.(string); ok && len(list) < limit && !slices.Contains(due, name) {
 			list = append(list, DuePartition{name, int64(z.Score)})
 		}
 	}
-	return list, int(count.Val()), nil
+	return list
 }
 
 func (s *Store) readTime(ctx context.Context) (int64, error) {
