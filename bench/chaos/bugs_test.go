@@ -72,7 +72,7 @@ var seededBugs = map[string]seededBug{
 		{"drain/sink/sink.go", "uint64(e.Seq))", "uint64(e.Seq)+uint64(b.Attempt)<<60)"}}},
 	"stale entries are presented": {outage, "C8", []edit{
 		{"lua/claim.lua", "now - max_age", "now - 10 * max_age"},
-		{"drain/worker.go", "life := ns.Policy.MaxAge - age", "life := 10*ns.Policy.MaxAge - age"}}},
+		{"drain/freshness.go", "life := ns.Policy.MaxAge - age", "life := 10*ns.Policy.MaxAge - age"}}},
 	"fresh entries expire": {stale, "C8", []edit{
 		{"lua/claim.lua", "now - max_age", "now - max_age / 20"}}},
 	"one too few is evicted": {overflow, "C9", []edit{
