@@ -54,7 +54,7 @@ type claimer struct {
 	calling  context.Context // ends the calls to the store
 	hand     func(*partition.Lease)
 	inFlight *inFlight
-	outage   *outage
+	outage   *partition.OutageLog
 	refusals *refusalLog
 	metrics  *claimMetrics
 
@@ -192,7 +192,7 @@ func (c *claimer) nothing(p pause, now int64, cut bool) pause {
 // storeFailed is the pause after a round that the store failed.
 func (c *claimer) storeFailed(err error) pause {
 	if c.failedRounds++; c.failedRounds == 1 {
-		c.outage.begins(err)
+		c.outage.Begin(zap.Error(err))
 	}
 	wait := minStorePause + backoff(minStorePause, maxStorePause-minStorePause, c.failedRounds, rand.Float64())
 	return pause{wait: wait}
@@ -201,7 +201,7 @@ func (c *claimer) storeFailed(err error) pause {
 func (c *claimer) storeServes() {
 	if c.failedRounds > 0 {
 		c.failedRounds = 0
-		c.outage.ends()
+		c.outage.End()
 	}
 }
 

@@ -45,7 +45,7 @@ type Drainer struct {
 	log        *zap.Logger
 	settlers   []*settler // by zone
 	namespaces []*namespaceDrain
-	outage     outage
+	outage     partition.OutageLog // of the claimers
 
 	// Stop ends them one after the other: no more claims, no more Writes, no more calls
 	// to the store.
@@ -75,7 +75,8 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, l
 	for range store.Zones() {
 		d.settlers = append(d.settlers, newSettler(store))
 	}
-	d.outage.log = log
+	d.outage.Log, d.outage.Level = log, zap.WarnLevel
+	d.outage.Began, d.outage.Ended = "store failing, claims paused", "store serves claims again"
 	d.claiming, d.endClaiming = context.WithCancel(context.Background())
 	d.writing, d.endWriting = context.WithCancel(context.Background())
 	d.settling, d.endSettling = context.WithCancel(context.Background())

@@ -175,20 +175,16 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("admin_listen: %w", err)
 	}
 	a.AdminListen = a.admin.address()
-	var listener net.Listener
 	if a.ingest != nil {
-		var err error
-		if listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+		listener, err := net.Listen("tcp", a.cfg.Listen)
+		if err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
+		a.ingest.SetListener(listener) // Stop closes it from here on
 		a.Listen = listener.Addr().String()
 	}
 	if err := a.watch.Start(ctx); err != nil {
-		err = fmt.Errorf("store: %w", err)
-		if listener != nil {
-			err = errors.Join(err, listener.Close())
-		}
-		return err
+		return fmt.Errorf("store: %w", err)
 	}
 	a.announce()
 
@@ -198,14 +194,10 @@ func (a *App) start(ctx context.Context) error {
 	}
 	if a.drain != nil {
 		if err := a.drain.Start(ctx); err != nil {
-			if listener != nil {
-				err = errors.Join(err, listener.Close())
-			}
-			return errors.Join(err, adminListener.Close())
+			return fmt.Errorf("drain: %w", err)
 		}
 	}
 	if a.ingest != nil {
-		a.ingest.SetListener(listener)
 		if err := a.ingest.Start(ctx); err != nil {
 			return fmt.Errorf("ingest server: %w", err)
 		}
