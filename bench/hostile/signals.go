@@ -29,7 +29,7 @@ func (s *stage) piped(ctx context.Context, flags ...string) (v *server, hangUp f
 		return nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, s.bin, append([]string{"serve", "--redis", s.redisURL, "--listen", addrs[0], "--admin-listen", addrs[1]}, flags...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	proc.KillWithParent(cmd)
 	readers := map[string]*os.File{}
 	var writers []*os.File
 	for _, name := range []string{"stdout", "stderr"} {

@@ -33,8 +33,7 @@ func Start(dir, name, path string, args ...string) (*Process, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
-	// The kernel ends it even when we are killed.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	KillWithParent(cmd)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = grace
 	log, err := os.Create(filepath.Join(dir, name+".log"))

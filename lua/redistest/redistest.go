@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // Server is one running redis-server.
@@ -77,8 +79,7 @@ func (s *Server) Launch() {
 		s.tb.Fatalf("redis-server is not installed; `make test` installs it, or see your package manager: %v", err)
 	}
 	cmd := exec.Command(bin, s.args...)
-	// The kernel ends the server even when the test binary is killed.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	proc.KillWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		s.tb.Fatalf("start redis-server: %v", err)
 	}

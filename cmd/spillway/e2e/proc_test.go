@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -64,7 +65,7 @@ func serveBy(t *testing.T, cmd *exec.Cmd, args ...string) *server {
 	if s.cmd.Stderr == nil {
 		s.cmd.Stderr = s.log
 	}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	proc.KillWithParent(cmd)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
