@@ -144,10 +144,11 @@ func TestTheWholeHashIsCompared(t *testing.T) {
 // FuzzBearer checks that a token is only what follows the scheme in exactly one
 // header, whatever a client sends.
 func FuzzBearer(f *testing.F) {
-	for _, value := range []string{"Bearer x", "bearer  x ", "Bearer", "Basic eDp5", "Bearer x, Bearer y", "Bearer\tx", "x", ""} {
+	for _, value := range []string{"Bearer x", "bearer  x ", "Bearer", "Basic eDp5", "Bearer x, Bearer y", "Bearer\tx", "x", "", "Bearer x\r\nX: y", "Bearer x\x00", "Bearer    x "} {
 		f.Add(value, "")
 	}
 	f.Add("Bearer x", "Bearer y")
+	f.Add("Bearer x", "Bearer x")
 	f.Fuzz(func(t *testing.T, value, second string) {
 		if strings.ContainsAny(value, "\r\n") {
 			return // fasthttp never reads such a header; Add replaces the bytes with spaces

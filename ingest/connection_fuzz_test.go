@@ -47,6 +47,9 @@ func FuzzConnection(f *testing.F) {
 	f.Add([]byte(request11("GET /v1/default/p", "Prefer: return=minimal\r\nX-Client-Discards: stale=1\r\n", "") + request11("HEAD /livez", "", "")))
 	f.Add([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 	f.Add([]byte("\x16\x03\x01\r\n\r\n"))
+	for _, seed := range connectionSeeds {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		inner, other := net.Pipe()
 		defer other.Close()

@@ -167,6 +167,9 @@ func FuzzFraming(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
+	for _, seed := range framingSeeds {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		inner, other := net.Pipe()
 		defer other.Close()

@@ -139,6 +139,11 @@ func FuzzInflate(f *testing.F) {
 	f.Add([]byte(zstded(f, "x")))
 	f.Add([]byte(gzipped(f, strings.Repeat("x", limit)) + gzipped(f, "y")))
 	f.Add([]byte(zstded(f, strings.Repeat("x", limit+1))))
+	// A second member that is cut off in its header.
+	f.Add([]byte("\x1f\x8b\b\x00000000\xec\xc0\x01\r\x00\x00\x00\u00a0\xdaƷ\xc7\a\x03\x00\x00\x00\xf2>\x00\xc1w\x10>\x00\x10\x00\x00\x1f\x8b\b0000000"))
+	for _, seed := range inflateSeeds {
+		f.Add([]byte(seed))
+	}
 	var reserved int
 	reserve := func(n int) error {
 		reserved = n

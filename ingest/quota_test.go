@@ -23,7 +23,7 @@ func TestAQuotaIsParsedAndFormatted(t *testing.T) {
 
 // FuzzQuota checks that String of a parsed quota parses to the same quota.
 func FuzzQuota(f *testing.F) {
-	for _, text := range []string{"5000/s", "100/min", "20/h", "0/s", "-1/h", "1e3/s", "1/d", "/", "9223372036854775808/s", "٣/s"} {
+	for _, text := range []string{"5000/s", "100/min", "20/h", "0/s", "-1/h", "1e3/s", "1/d", "/", "9223372036854775808/s", "٣/s", "5", "+5/s", "1/s/s", "1_0/s"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

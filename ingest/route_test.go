@@ -26,6 +26,9 @@ func FuzzPath(f *testing.F) {
 	} {
 		f.Add([]byte(target))
 	}
+	for _, seed := range pathSeeds {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var ctx fasthttp.RequestCtx
 		ctx.Request.Header.SetRequestURIBytes(raw)

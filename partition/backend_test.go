@@ -163,6 +163,14 @@ func FuzzURL(f *testing.F) {
 		f.Add(scheme, "user", rest)
 	}
 	f.Add("redis-sentinel", "a,b@c/d", "h1,h2/m/3")
+	f.Add("redis-cluster", "u@x", "h1,,h2")
+	f.Add("redis", "%zz", "h:1/3")
+	f.Add("redis", "u", "h#x")
+	f.Add("rediss", "", "[::1")
+	f.Add("redis", "u\r\n", "h")
+	f.Add("redis", "", "h?read_timeout=-2&db=9")
+	f.Add("redis-sentinel", "u", "a,b@c/d")
+	f.Add("unix", "u", "/run/redis.sock?db=2")
 	f.Fuzz(func(t *testing.T, scheme, user, rest string) {
 		const password = "correct-horse-battery"
 		for _, url := range []string{

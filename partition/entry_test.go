@@ -3,6 +3,7 @@ package partition
 import (
 	"bytes"
 	"errors"
+	"math"
 	"testing"
 )
 
@@ -46,6 +47,13 @@ func FuzzParseEntry(f *testing.F) {
 	f.Add([]byte(`1763629675100 {"score":7}`), int64(1763629675100), []byte("id"), []byte("x"))
 	f.Add([]byte(`1763629675100#order-81 {"score":7}`), int64(-1), []byte(""), []byte(""))
 	f.Add([]byte("9999999999999## "), int64(1<<62), []byte("a b"), []byte("\x00"))
+	f.Add([]byte("9999999999999#id x"), int64(10_000_000_000_000), bytes.Repeat([]byte("x"), 64), []byte("1763629675100 x"))
+	f.Add([]byte("0763629675100 x"), int64(math.MaxInt64), []byte("~"), []byte(""))
+	f.Add([]byte("1763629675100# x"), int64(-1), []byte("#"), []byte("#"))
+	f.Add([]byte(`1763629675100 {"score":7}`), int64(1763629675100), []byte(""), []byte(""))
+	f.Add([]byte("1763629675100$x"), int64(0), []byte(""), []byte(" "))
+	f.Add([]byte("176362967510"), int64(math.MinInt64), []byte("a b"), []byte("\x00"))
+	f.Add([]byte("1763629675100#order-81 {}"), int64(1), []byte("id"), []byte("x"))
 	f.Fuzz(func(t *testing.T, raw []byte, occurred int64, id, payload []byte) {
 		// What parses is what these parts would be written as.
 		if e, err := ParseEntry(raw); err == nil {

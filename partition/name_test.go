@@ -16,7 +16,7 @@ var (
 var hostile = []string{
 	"", "a", "A0", "com.acme.kart", "a-b_c.d", strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 128),
 	strings.Repeat("x", 129), "{}", "a}{p1}b", "x{}b{p1}", "*", "?", " ", "a b", ":", "a:b", "/", "..", ".", "-a", "_a", "a\n", "a\r\nb",
-	"a\x00", "\u202ea", "а", "__proto__", "%7B", "a%7B", "é", "\xff", "a\n}", "0", "9.",
+	"a\x00", "\u202ea", "а", "__proto__", "%7B", "a%7B", "é", "\xff", "a\n}", "0", "9.", "-rf", "<img/src=x>", "{p1", "a\u202eb",
 }
 
 func FuzzName(f *testing.F) {

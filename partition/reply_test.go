@@ -135,7 +135,11 @@ func FuzzAnAnswerOfAnyFormIsReadOrRefused(f *testing.F) {
 	f.Add(claimAnswer(2, 2))
 	for _, seed := range []string{"", "*0\r\n", "*-1\r\n", ":1\r\n", "*2\r\n:1\r\n:2\r\n", "*3\r\n:2\r\n:1\r\n*1\r\n$-1\r\n",
 		"*8\r\n:1\r\n:4\r\n:0\r\n:5\r\n:1\r\n$0\r\n\r\n:1\r\n*2\r\n$1\r\na\r\n", "*2\r\n$1\r\na\r\n:2\r\n", "*3\r\n:1\r\n:0\r\n:7\r\n",
-		"*8\r\n:1\r\n:2\r\n:0\r\n:5\r\n:1\r\n$3\r\n101\r\n:1\r\n$1\r\na\r\n", "*99999999999999999999\r\n:1\r\n"} {
+		"*8\r\n:1\r\n:2\r\n:0\r\n:5\r\n:1\r\n$3\r\n101\r\n:1\r\n$1\r\na\r\n", "*99999999999999999999\r\n:1\r\n",
+		"*6\r\n:2\r\n:1\r\n:0\r\n:5\r\n:1\r\n*1\r\n$50\r\nabc", "*6\r\n:2\r\n:1\r\n:0\r\n:5\r\n:1\r\n*999999999\r\n", "*6\r\n:2\r\n:1\r\n:0\r\n:5\r\n:1\r\n*1\r\n$-1\r\n",
+		"*7\r\n:2\r\n:1763629675100\r\n:0\r\n:1763629675000000\r\n:1\r\n*2\r\n$15\r\n1763629675100 x\r\n$0\r\n\r\n*1\r\n$1\r\na\r\n",
+		"*2\r\n:-3\r\n:1\r\n", "*3\r\n:2\r\n:1\r\n:0\r\n",
+	} {
 		f.Add([]byte(seed))
 	}
 	ns, err := newNamespace("sw", "default", DefaultPolicy())

@@ -26,6 +26,10 @@ func FuzzConfigFile(f *testing.F) {
 	for _, file := range []string{
 		"capacity: 50\nnamespaces:\n  default: {linger: 2s, sink: \"null:\"}\n  kart:\n", "max_body: 5M\n", "a: &a [*a]\n", "? [\n", "--- {}\n--- {}\n",
 		"namespaces: {a: {sink: \"http://u:" + canary + "@h/" + canary + "?k=" + canary + "\"}}\n", "capacity: &x 5\nbatch: *x\n", "<<: {batch: 1}\n", "\xff\xfe", "redis: 5\n",
+		"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: [*c,*c]\n", "capacity: !!binary AA==\n", strings.Repeat("[", 100), "? {a: b}\n: c\n", "prefix: \"a\\0b\"\n",
+		"capacity: 0o17\nbatch: 0x10\n", "{}\n---\n{}\n", "capacity: !!str 5\nbatch: !!int \"5\"\n", "\ufeff{}",
+		"admin_token: sw_secret\nnamespaces: {a: {tokens: [sw_secret, 7, {hash: x, hash: y}, null]}}\n",
+		"namespaces:\n  kart:\n    tokens: [\"sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\", {hash: \"sha256:3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\", name: eu, rate: 5/s, new_partitions: 2/min}]\n",
 	} {
 		f.Add([]byte(file))
 	}
@@ -86,7 +90,7 @@ func printable(c *Config) Config {
 // FuzzSetting parses a text as each type of setting. The text of an accepted value
 // must parse to the same value.
 func FuzzSetting(f *testing.F) {
-	for _, text := range []string{"5", "-1", "90s", "3m0s", "1h0m0s", "64MiB", "3gb", "9223372036854775807KB", "1e400", "0x10", "t", "1_000", "٣", "NaN"} {
+	for _, text := range []string{"5", "-1", "90s", "3m0s", "1h0m0s", "64MiB", "3gb", "9223372036854775807KB", "1e400", "0x10", "t", "1_000", "٣", "NaN", "-Inf", "2562047h47m16.854775807s", "5µs"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -117,6 +121,9 @@ func FuzzURLs(f *testing.F) {
 	} {
 		f.Add(form)
 	}
+	for _, seed := range urlSeeds {
+		f.Add(seed)
+	}
 	known := sinkRegistry()
 	f.Fuzz(func(t *testing.T, form string) {
 		for _, raw := range []string{strings.ReplaceAll(form, "%s", canary), "https://u:" + canary + "@" + form, "redis://u:" + canary + "@" + form} {
@@ -138,9 +145,13 @@ func FuzzReportLine(f *testing.F) {
 	for _, text := range []string{
 		`{"partition":"kart-7","id":"a","ts":1763629675100,"offset_ms":40,"data":{"lap":4}}`, `{"partition":"p","data":1,"data":2}`, "\n\n{}\n", `{"partition":"a/b","data":1}`,
 		`{"partition":"p","data":"\ud800"}`, `{"partition":"p","ts":1e3,"data":1}`, `{"\u0070artition":"p","data":null}`, "[]", "\xff", `{"partition":"p","id":"a b","data":1}`,
+		`{"partition":"{p}","data":1}`, "\n\r\n \n{}\n", `{"partition":"\u0070","data":1}`, `{"partition":"p","id":"a\nb","data":1}`, "\x00\n",
+		`{"partition":"p","data":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}",
 	} {
 		f.Add([]byte(text), false)
 	}
+	f.Add([]byte(`{"partition":"p","offset_ms":9223372036854775807,"data":1}`), true)
+	f.Add([]byte(`{"partition":"kart-7","id":"a","ts":1763629675100,"offset_ms":40,"data":{"lap":4}}`), true)
 	f.Fuzz(func(t *testing.T, text []byte, replay bool) {
 		lines := make(chan line, bytes.Count(text, []byte("\n"))+1)
 		if err := readLines(t.Context(), bytes.NewReader(text), lines); err != nil {
@@ -165,7 +176,7 @@ func FuzzReportLine(f *testing.F) {
 }
 
 func FuzzAsserts(f *testing.F) {
-	for _, list := range []string{"p99<5ms,residual=0", "p99<5", "=", "p99<>5ms", "rate>=1e400", "lost!=NaN", ",,", "p99 < 5ms", "delivered==0x10"} {
+	for _, list := range []string{"p99<5ms,residual=0", "p99<5", "=", "p99<>5ms", "rate>=1e400", "lost!=NaN", ",,", "p99 < 5ms", "delivered==0x10", "p99<<5ms", "rate<=+Inf", "<5ms", " p99 < 5ms , , ", "requests=5ms"} {
 		f.Add(list)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
@@ -187,9 +198,10 @@ func FuzzAsserts(f *testing.F) {
 // FuzzAdminHost checks that a listener on loopback rejects every Host header with
 // the name of another host.
 func FuzzAdminHost(f *testing.F) {
-	for _, form := range []string{"%s", "%s:8081", "[%s]", "127.0.0.1.%s", "127.0.0.1:%s", "%s%%127.0.0.1", "[127.0.0.1]%s", "127.0.0.1%s", "::1%%%s"} {
+	for _, form := range []string{"%s", "%s:8081", "[%s]", "127.0.0.1.%s", "127.0.0.1:%s", "%s%%127.0.0.1", "[127.0.0.1]%s", "127.0.0.1%s", "::1%%%s", "%s[::1]", "%s\t127.0.0.1", "%s@127.0.0.1"} {
 		f.Add(form, "/metrics")
 	}
+	f.Add("%s.localhost", "/livez")
 	f.Fuzz(func(t *testing.T, form, path string) {
 		host := strings.ReplaceAll(form, "%s", "evil.example")
 		if !strings.Contains(host, "evil.example") {

@@ -50,6 +50,9 @@ func FuzzValidJSON(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	for _, seed := range jsonSeeds {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		got := ValidJSON(p)
 		want := json.Valid(p) && utf8.Valid(p) && depth(p) <= MaxJSONDepth
@@ -89,7 +92,9 @@ func depth(p []byte) int {
 }
 
 func FuzzAppendString(f *testing.F) {
-	for _, s := range []string{"", "plain", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "<&>\u2028\u2029", "\xff\xe2\x82", "grüße 🎮", "\ufffd"} {
+	for _, s := range []string{"", "plain", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "<&>\u2028\u2029", "\xff\xe2\x82", "grüße 🎮", "\ufffd",
+		"\u009b31m", "\x00\x1f\x7f\x1b", "</script><!--", "ÿâ\u0082", "\u2028\u2029",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -90,6 +90,13 @@ func FuzzLine(f *testing.F) {
 		f.Add("default", "com.acme.kart", "id-1", s, "refused", "an error")
 	}
 	f.Add("\xff\"", "\n", "", "\xe2\x82", "\xff", strings.Repeat("\xff", 600))
+	f.Add("default", "p", "i", "[{\n\"a\"\r:1}]", "r", "e")
+	f.Add("default", "p", "id", "a\r\nb", "refused", "a\nb")
+	f.Add("default", "p", "i", "ÿþ", "ÿ", "Ã")
+	f.Add("\"", "\\", "~", "x", "\"", "\"")
+	f.Add("default", "p", "i", "\"a\u2028b\u2029c\u0085d\"", "r", "e")
+	f.Add("d", "p", "#", `"\ud800"`, "r", "e")
+	f.Add("default", "p", "", "\x1b[2J\x00\x7f", "x", "\x1b]0;owned\a")
 	f.Fuzz(func(t *testing.T, namespace, name, id, payload, reason, errText string) {
 		b := batchOf(payload)
 		b.Namespace, b.Partition = namespace, name

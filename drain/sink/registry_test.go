@@ -91,6 +91,9 @@ func FuzzRedact(f *testing.F) {
 	f.Add("https://u:%s@h/in?x#y")
 	f.Add("https://u:p@h/in?%s#%s")
 	f.Add("http:u:%s@h")
+	for _, seed := range redactSeeds {
+		f.Add(seed)
+	}
 	f.Fuzz(func(t *testing.T, form string) {
 		// Wherever a user, password, query or fragment stands.
 		const secret = "hunter2"

@@ -67,7 +67,7 @@ func TestWantsMinimal(t *testing.T) {
 }
 
 func FuzzParseMillis(f *testing.F) {
-	for _, seed := range []string{"0", "1763629675100", "00", "-1", "9999999999999", "10000000000000", "1e3", ""} {
+	for _, seed := range []string{"0", "1763629675100", "00", "-1", "9999999999999", "10000000000000", "1e3", "", "١٢", strings.Repeat("9", 200), "01", "1\x00", "+1", " 1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -81,7 +81,9 @@ func FuzzParseMillis(f *testing.F) {
 }
 
 func FuzzParseDiscards(f *testing.F) {
-	for _, seed := range []string{"stale=5", "queue_overflow=23,stale=5", "=", ",", "a=1,,b=2", "x=999999999"} {
+	for _, seed := range []string{"stale=5", "queue_overflow=23,stale=5", "=", ",", "a=1,,b=2", "x=999999999",
+		"STALE=5", ",,,", `a"}=5`, strings.Repeat("x", 33) + "=1", "stale=-5", "stale", " stale=5 ,\tshutdown=1", "stale=1000000000", "a=1=2",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, header []byte) {
@@ -100,7 +102,7 @@ func FuzzParseDiscards(f *testing.F) {
 var keyForm = regexp.MustCompile(`\A[ -~]{1,128}\z`)
 
 func FuzzIdempotencyKey(f *testing.F) {
-	for _, seed := range []string{"", " ", "a", strings.Repeat("k", 128), strings.Repeat("k", 129), "a\x00", "é", "\x7f"} {
+	for _, seed := range []string{"", " ", "a", strings.Repeat("k", 128), strings.Repeat("k", 129), "a\x00", "é", "\x7f", "}{*?:sw", "ключ"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, key []byte) {
@@ -111,7 +113,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 }
 
 func FuzzWantsMinimal(f *testing.F) {
-	for _, seed := range []string{"return=minimal", "wait=10, Return=Minimal; foo", "xreturn=minimal", ",;,", "return = minimal"} {
+	for _, seed := range []string{"return=minimal", "wait=10, Return=Minimal; foo", "xreturn=minimal", ",;,", "return = minimal", ";;;=,,"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, prefer []byte) {

@@ -148,6 +148,9 @@ func FuzzParseBatch(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
+	for _, seed := range batchSeeds {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := bytes.Clone(body)
 		b, err := ParseBatch(body)
@@ -189,6 +192,9 @@ func FuzzParseItem(f *testing.F) {
 	for _, seed := range []string{
 		`{"data":1}`, `{"partition":"p","id":"i","ts":1763629675100,"data":{"a":[1,2]}}`, `{"id":1,"data":1}`,
 		`{"ts":"1","data":1}`, `[]`, `{}`, `{"\u0064ata":"\ud800"}`, `{"data":1,"data":2}`,
+		`{"partition":"p","id":"i","ts":1763629675100,"data":{"a":[1,2]}}`, `{"id":"a\u0000b","data":1}`, `{"data":` + nested(200) + `}`,
+		`{"\u0064ata":1,"\u0069d":"a"}`, `{"ts":1e12,"data":1}`, `{"partition":null,"id":null,"ts":null,"data":null}`,
+		`{"partition":"\ud800","data":"\udfff"}`, `{"data":1,"data":2,"id":"a","id":7}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -53,7 +53,9 @@ func TestAllocsOfSplittingLinesAreNone(t *testing.T) {
 }
 
 func FuzzSplitLines(f *testing.F) {
-	for _, seed := range []string{"", "\n", "a\nb\n", "a\r\n\r\nb", " \t\n{\"a\":1}\n\n", "\x00\n\xff"} {
+	for _, seed := range []string{"", "\n", "a\nb\n", "a\r\n\r\nb", " \t\n{\"a\":1}\n\n", "\x00\n\xff",
+		"\n\r\n \t\n", "a\rb", "{\"a\":1}\r\n{\"b\":2}\r\n", "a\nb", "\x00\n\x00", "a\u2028b\u0085c\n",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -262,6 +262,13 @@ func TestA2xxMayNameWhatItDidNotTake(t *testing.T) {
 func FuzzPartial(f *testing.F) {
 	f.Add(`{"results":[{"i":1,"result":"retry","reason":"too_large"},{"i":0,"result":"drop"}]}`)
 	f.Add(`{"results":[{"i":1,"result":"retry"}`)
+	f.Add(`{"results":[{"i":0,"result":"drop","reason":"\u001b[31m"}]}`)
+	f.Add(`{"results":[{"i":1e99,"result":"retry"}]}`)
+	f.Add(`{"RESULTS":[{"I":0,"Result":"retry"}]}`)
+	f.Add(`{"results":[null]}`)
+	f.Add(`{"results":[{"i":99999999,"result":"retry"},{"i":-1,"result":"drop"},7]}`)
+	f.Add(`{"results":[{"i":0,"result":"retry"},{"i":0,"result":"drop"}]}`)
+	f.Add(`{"results":[{"i":"0","result":7,"reason":[]}]}`)
 	b := batch("0", "1", "2")
 	f.Fuzz(func(t *testing.T, answer string) {
 		named, err := partial([]byte(answer), http.Header{}, b)
@@ -334,6 +341,11 @@ func FuzzRetryAfter(f *testing.F) {
 	f.Add("7", "")
 	f.Add(now.Add(time.Minute).Format(http.TimeFormat), now.Format(http.TimeFormat))
 	f.Add("-1", "yesterday")
+	f.Add("Fri, 02 Jan 2026 03:05:05 GMT", "Fri, 02 Jan 2026 03:04:05 GMT")
+	f.Add("Thu, 01 Jan 1970 00:00:00 GMT", "x")
+	for _, text := range []string{"Fri, 31 Dec 9999 23:59:59 GMT", "7.5", "-7", "99999999999999999999"} {
+		f.Add(text, "")
+	}
 	f.Fuzz(func(t *testing.T, text, date string) {
 		got := retryAfter(http.Header{"Retry-After": {text}, "Date": {date}}, now)
 		if got < 0 || got > maxRetryAfter {

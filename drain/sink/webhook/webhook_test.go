@@ -288,6 +288,9 @@ func FuzzNew(f *testing.F) {
 	} {
 		f.Add(raw)
 	}
+	for _, seed := range urlSeeds {
+		f.Add(seed)
+	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		u, err := url.Parse(raw)
 		if err != nil {
