@@ -55,9 +55,8 @@ type Sink interface {
 // Caps tells the drain how to call a sink. The zero value suits a sink that
 // takes one batch per call from any number of goroutines.
 type Caps struct {
-	MaxBatches  int  // batches a Write, at most; 0 and 1 both mean one partition a call
-	MaxInFlight int  // concurrent Writes, at most; 0 = as many as there are workers
-	Idempotent  bool // repeating a batch with the same ID has no further effect
+	MaxBatches  int // batches a Write, at most; 0 and 1 both mean one partition a call
+	MaxInFlight int // concurrent Writes, at most; 0 = as many as there are workers
 }
 
 // Entry is one event: its sequence, its time, the client's id and the bytes as

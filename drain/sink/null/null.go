@@ -26,4 +26,4 @@ type null struct{}
 func (null) Open(context.Context) error                       { return nil }
 func (null) Write(ctx context.Context, _ []*sink.Batch) error { return ctx.Err() }
 func (null) Close(context.Context) error                      { return nil }
-func (null) Caps() sink.Caps                                  { return sink.Caps{Idempotent: true} }
+func (null) Caps() sink.Caps                                  { return sink.Caps{} }

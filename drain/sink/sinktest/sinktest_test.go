@@ -34,7 +34,6 @@ func (f *fake) Caps() sink.Caps                                        { return 
 type memory struct {
 	mu    sync.Mutex
 	got   []Record
-	seen  map[string]bool
 	stall chan struct{}                   // not nil: Writes wait for it
 	fault func(b *sink.Batch) error       // not nil: what Writes return
 	takes func(b *sink.Batch, i int) bool // during a fault, the entries that arrive nevertheless
@@ -65,9 +64,6 @@ func (m *memory) write(ctx context.Context, batches []*sink.Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range batches {
-		if m.seen[b.ID()] {
-			continue
-		}
 		for i := range b.Entries {
 			if m.fault == nil || m.takes != nil && m.takes(b, i) {
 				m.store(b, i)
@@ -76,7 +72,6 @@ func (m *memory) write(ctx context.Context, batches []*sink.Batch) error {
 		if m.fault != nil {
 			return m.fault(b)
 		}
-		m.seen[b.ID()] = true
 	}
 	return nil
 }
@@ -126,10 +121,10 @@ func nameThe3rd(err error) func(*sink.Batch) error {
 var errDown = errors.New("target is down")
 
 func good() (Fixture, *fake, *memory) {
-	m := &memory{seen: map[string]bool{}}
+	m := &memory{}
 	ok := func(context.Context) error { return nil }
 	f := &fake{open: ok, close: ok, write: m.write, caps: func() sink.Caps {
-		return sink.Caps{MaxBatches: 3, Idempotent: true}
+		return sink.Caps{MaxBatches: 3}
 	}}
 	return Fixture{Sink: f, Received: m.records, Stall: m.stallUntil, Faults: []Fault{
 		m.failWith("down", false, nil, func(*sink.Batch) error { return errDown }),
@@ -316,23 +311,17 @@ var broken = []struct {
 	{"reports failures by the rules", "logs pages", "more than", onlyError(errors.New(strings.Repeat("x", 2000)))},
 	{"reports failures by the rules", "logs bytes", "not UTF-8", onlyError(errors.New("\xff"))},
 	{"takes the same batch twice", "refuses a repeat", "Write: target is down", func(_ *Fixture, f *fake, m *memory) {
+		written := map[string]bool{}
 		f.write = func(ctx context.Context, batches []*sink.Batch) error {
-			if m.seen[batches[0].ID()] {
+			if written[batches[0].ID()] {
 				return errDown
 			}
-			return m.write(ctx, batches)
-		}
-	}},
-	{"takes the same batch twice", "is not idempotent as it says", "repeated:", func(_ *Fixture, f *fake, m *memory) {
-		f.write = func(ctx context.Context, batches []*sink.Batch) error {
-			clear(m.seen)
+			written[batches[0].ID()] = true
 			return m.write(ctx, batches)
 		}
 	}},
 	{"takes the same batch twice", "names each presentation anew", "batch id:", func(_ *Fixture, f *fake, m *memory) {
-		f.caps = func() sink.Caps { return sink.Caps{} }
 		f.write = func(ctx context.Context, batches []*sink.Batch) error {
-			clear(m.seen)
 			err := m.write(ctx, batches)
 			for i := range m.got {
 				m.got[i].Batch = fmt.Sprint(m.got[i].Attempt)

@@ -192,8 +192,7 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// Caps: one batch a POST, any number of POSTs. Whether the receiver heeds the
-// Idempotency-Key is not known, so Idempotent is false.
+// Caps: one batch a POST, any number of POSTs.
 func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: 1} }
 
 func newTransport() *http.Transport {
