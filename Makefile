@@ -42,6 +42,7 @@ build: ## build bin/spillway
 test: deps-test ## run every test, on a real redis-server
 	$(GO) vet ./...
 	$(GO) test -count=1 -timeout $(TESTTIMEOUT) ./...
+	cd bench/peers && $(GO) vet . && $(GO) test -count=1 -timeout $(TESTTIMEOUT) .
 
 .PHONY: race
 race: deps-test ## run every test under the race detector

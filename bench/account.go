@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -80,4 +82,16 @@ func Get(ctx context.Context, url string) ([]byte, error) {
 		err = fmt.Errorf("GET %s: %s: %.200s", req.URL.Redacted(), resp.Status, body)
 	}
 	return body, err
+}
+
+// Metric is the value of one series, such as x_total{namespace="default"}, in
+// Prometheus's text. It is 0 when the series is absent.
+func Metric(text []byte, series string) float64 {
+	for line := range bytes.Lines(text) {
+		if rest, found := bytes.CutPrefix(line, []byte(series+" ")); found {
+			value, _ := strconv.ParseFloat(string(bytes.TrimSpace(rest)), 64)
+			return value
+		}
+	}
+	return 0
 }

@@ -67,3 +67,14 @@ func TestAwaitingTheDrainEndsWithTheBufferOrTheContext(t *testing.T) {
 		}
 	})
 }
+
+func TestOneSeriesIsReadFromTheMetrics(t *testing.T) {
+	t.Parallel()
+	text := []byte("# TYPE x_sum counter\nx_sum{namespace=\"other\"} 3\nx_sum{namespace=\"default\"} 1.28e+06\n")
+	if got := Metric(text, `x_sum{namespace="default"}`); got != 1.28e6 {
+		t.Errorf("got %v, want 1.28e6", got)
+	}
+	if got := Metric(text, "y_sum"); got != 0 {
+		t.Errorf("absent: got %v, want 0", got)
+	}
+}

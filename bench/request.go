@@ -4,21 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
-)
-
-// A payload is a JSON object with the entry's number, so that no two are alike,
-// and padding:
-//
-//	{"n":"0000000042","pad":"xxxx…"}
-const (
-	payloadHead = `{"n":"`
-	payloadMid  = `","pad":"`
-	payloadTail = `"}`
-	numberWidth = 10
-
-	// MinPayload is the smallest payload in bytes: one without padding.
-	MinPayload = len(payloadHead) + numberWidth + len(payloadMid) + len(payloadTail)
 )
 
 // A mixed line names the partition of its payload:
@@ -71,7 +56,7 @@ func newRequestBuilder(l Load, host string) *requestBuilder {
 		path:       path,
 		head: fmt.Sprintf(" HTTP/1.1\r\nHost: %s\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 			host, auth, contentType, length),
-		padding: strings.Repeat("x", l.PayloadBytes-MinPayload),
+		padding: Padding(l.PayloadBytes),
 	}
 	if l.Zipf {
 		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(l.Partitions-1))
@@ -105,11 +90,7 @@ func (b *requestBuilder) append(dst []byte, i int64) []byte {
 			dst = appendPadded(dst, Scatter(n, b.partitions))
 			dst = append(dst, mixedMid...)
 		}
-		dst = append(dst, payloadHead...)
-		dst = appendPadded(dst, n)
-		dst = append(dst, payloadMid...)
-		dst = append(dst, b.padding...)
-		dst = append(dst, payloadTail...)
+		dst = AppendPayload(dst, n, b.padding)
 		if b.mixed {
 			dst = append(dst, mixedTail...)
 		}
@@ -127,19 +108,4 @@ func Scatter(n, partitions int64) int64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return int64((x ^ x>>31) % uint64(partitions))
-}
-
-// Payload is the payload of entry n, of that many bytes.
-func Payload(n int64, bytes int) string {
-	dst := appendPadded([]byte(payloadHead), n)
-	return string(dst) + payloadMid + strings.Repeat("x", bytes-MinPayload) + payloadTail
-}
-
-func appendPadded(dst []byte, n int64) []byte {
-	var digits [numberWidth]byte
-	for i := numberWidth - 1; i >= 0; i-- {
-		digits[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return append(dst, digits[:]...)
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // conditions are the same for all sides of a run.
@@ -25,8 +28,8 @@ func (c conditions) validate(rounds int) error {
 			c.duration, rounds, c.partitions, c.capacity)
 	case c.senders < 0:
 		return fmt.Errorf("senders: %d; want 0 or more", c.senders)
-	case c.payload < minPayload:
-		return fmt.Errorf("payload: %d bytes; want at least %d", c.payload, minPayload)
+	case c.payload < bench.MinPayload:
+		return fmt.Errorf("payload: %d bytes; want at least %d", c.payload, bench.MinPayload)
 	}
 	return nil
 }
@@ -78,7 +81,7 @@ type side interface {
 	// ends; by then everything that was taken has been told.
 	deliver(ctx context.Context, t *tally) error
 	// servers are the processes that work for it, besides this one.
-	servers() []*process
+	servers() []*proc.Process
 	close()
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // subjects is NATS JetStream: one stream on disk, a subject a partition, and
@@ -192,7 +194,7 @@ func (s *subjects) pull(ctx context.Context, t *tally, pull jetstream.Consumer) 
 }
 
 // servers is empty: it is embedded, so its work is in this process's.
-func (s *subjects) servers() []*process { return nil }
+func (s *subjects) servers() []*proc.Process { return nil }
 
 func (s *subjects) close() {
 	for _, conn := range []*nats.Conn{s.producer, s.consumer} {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-io/spillway/bench"
 )
 
 const (
@@ -130,7 +132,7 @@ func load(ctx context.Context, c contender, cond conditions, s side) loaded {
 	}
 	var next, acked, failed atomic.Int64
 	var failure atomic.Pointer[error]
-	write, until := newPayloads(cond.payload), time.Now().Add(cond.duration)
+	padding, until := bench.Padding(cond.payload), time.Now().Add(cond.duration)
 	var senders sync.WaitGroup
 	for range cond.senders {
 		senders.Go(func() {
@@ -145,7 +147,7 @@ func load(ctx context.Context, c contender, cond conditions, s side) loaded {
 				buf, events = buf[:0], events[:0]
 				for n := first; n < end; n++ {
 					from := len(buf)
-					buf = write.append(buf, n)
+					buf = bench.AppendPayload(buf, n, padding)
 					events = append(events, event{c.partitionOf(n, cond.partitions), buf[from:len(buf):len(buf)]})
 				}
 				if err := s.send(ctx, events); err != nil {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // report is everything a run measured, and on what.
@@ -21,13 +19,9 @@ type report struct {
 	Sides    []measured `json:"sides"`
 }
 
+// machine is where the figures are from, and the versions of the libraries.
 type machine struct {
-	Time     time.Time         `json:"time"`
-	CPUs     int               `json:"cpus"`
-	CPU      string            `json:"cpu"`
-	Go       string            `json:"go"`
-	Redis    string            `json:"redis"`
-	Load     string            `json:"loadavg"` // at the start
+	proc.Machine
 	Versions map[string]string `json:"versions"`
 }
 
@@ -49,14 +43,8 @@ type measured struct {
 
 func newReport(ctx context.Context, c conditions, chosen []contender, rounds int) *report {
 	rep := &report{
-		Machine: machine{
-			Time: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), CPU: cpuModel(), Go: runtime.Version(),
-			Redis: redisVersion(ctx, c.redisServer), Versions: map[string]string{},
-		},
+		Machine:  machine{proc.ThisMachine(ctx, c.redisServer, c.spillway), map[string]string{}},
 		Settings: settings{c.duration.Seconds(), rounds, c.partitions, c.payload, c.capacity},
-	}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		rep.Machine.Load = strings.TrimSpace(string(load))
 	}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range build.Deps {
@@ -78,7 +66,7 @@ func newReport(ctx context.Context, c conditions, chosen []contender, rounds int
 func (r *report) print(out io.Writer) error {
 	m, s := r.Machine, r.Settings
 	_, _ = fmt.Fprintf(out, "%d CPUs (%s), %s, redis-server %s, %s; %d rounds of %gs, %d partitions, %d B\n",
-		m.CPUs, m.CPU, m.Go, m.Redis, m.Time.Format(time.DateOnly), s.Rounds, s.Seconds, s.Partitions, s.Payload)
+		m.CPUs, m.CPU, m.Go, m.Redis, m.Date, s.Rounds, s.Seconds, s.Partitions, s.Payload)
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	_, _ = fmt.Fprintln(w, "| side\t| in/s\t| spread\t| end to end/s\t| spread\t| tail s\t| CPU µs/event\t| of it servers\t| fill\t| lost\t| others' CPU\t| also\t|")
 	_, _ = fmt.Fprintln(w, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
@@ -130,28 +118,4 @@ func (m measured) remarks() string {
 		}
 	}
 	return strings.Join(all, ", ")
-}
-
-func cpuModel() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown"
-	}
-	for line := range strings.Lines(string(text)) {
-		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown"
-}
-
-// redisVersion is the number in "Redis server v=7.0.15 sha=…".
-func redisVersion(ctx context.Context, bin string) string {
-	text, err := exec.CommandContext(ctx, bin, "--version").Output()
-	if err != nil {
-		return "unknown"
-	}
-	_, after, _ := strings.Cut(string(text), "v=")
-	version, _, _ := strings.Cut(after, " ")
-	return version
 }

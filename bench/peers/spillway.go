@@ -3,16 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // spillway is the real binary, ingest and drain in one process, reached over
@@ -20,7 +19,7 @@ import (
 // is left at its default.
 type spillway struct {
 	*store
-	server *process
+	server *proc.Process
 	client *fasthttp.HostClient
 	data   string // base URL
 	admin  string
@@ -44,7 +43,7 @@ func openSpillway(ctx context.Context, c conditions) (_ side, err error) {
 			s.close()
 		}
 	}()
-	addrs, err := freeAddrs(2)
+	addrs, err := proc.FreeAddrs(2)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +52,7 @@ func openSpillway(ctx context.Context, c conditions) (_ side, err error) {
 		return nil, err
 	}
 	s.data, s.admin = "http://"+addrs[0], "http://"+addrs[1]
-	ready := func(ctx context.Context) error { _, err := get(ctx, s.data+"/readyz"); return err }
+	ready := func(ctx context.Context) error { _, err := bench.Get(ctx, s.data+"/readyz"); return err }
 	s.server, err = startProcess(ctx, st.dir, bin, ready, "serve", "--redis", "redis://"+st.addr,
 		"--listen", addrs[0], "--admin-listen", addrs[1], "--sink", "null:", "--log-level", "warn",
 		"--capacity", strconv.Itoa(c.capacity), "--max-age", maxAge.String(), "--linger", linger.String(), "--batch", strconv.Itoa(batch))
@@ -124,57 +123,21 @@ func (s *spillway) deliver(ctx context.Context, t *tally) error {
 }
 
 func (s *spillway) delivered(ctx context.Context) (int64, error) {
-	body, err := get(ctx, s.admin+"/api/v1/namespaces/default")
-	if err != nil {
-		return 0, err
-	}
-	var account struct {
-		Ledger struct {
-			Delivered int64 `json:"delivered"`
-		} `json:"ledger"`
-	}
-	if err := json.Unmarshal(body, &account); err != nil {
-		return 0, fmt.Errorf("read ledger: %w", err)
-	}
-	return account.Ledger.Delivered, nil
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	a, err := bench.ReadAccount(ctx, s.admin, "default", false)
+	return a.Ledger.Delivered, err
 }
 
 // batches is how many were handed to the sink.
 func (s *spillway) batches(ctx context.Context) (int64, error) {
-	const metric = `spillway_drain_batches_total{namespace="default"} `
-	body, err := get(ctx, s.admin+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(body)) {
-		if value, found := strings.CutPrefix(line, metric); found {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			return int64(n), err
-		}
-	}
-	return 0, fmt.Errorf("read metrics: no %s", metric)
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	_ = resp.Body.Close() // read-only
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, body)
-	}
-	return body, err
+	metrics, err := bench.Get(ctx, s.admin+"/metrics")
+	return int64(bench.Metric(metrics, `spillway_drain_batches_total{namespace="default"}`)), err
 }
 
-func (s *spillway) servers() []*process { return append(s.store.servers(), s.server) }
+func (s *spillway) servers() []*proc.Process { return append(s.store.servers(), s.server) }
 
 // close stops the server before its Redis, as an operator would.
 func (s *spillway) close() {
@@ -182,7 +145,7 @@ func (s *spillway) close() {
 		s.client.CloseIdleConnections()
 	}
 	if s.server != nil {
-		s.server.stop()
+		s.server.Stop()
 	}
 	s.store.close()
 }

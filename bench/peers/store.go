@@ -3,17 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // store is a redis-server of a side's own, in a folder of its own, with the
 // durability that all sides have: the log is synced once a second.
 type store struct {
 	addr, dir string
-	server    *process
+	server    *proc.Process
 	client    *redis.Client
 }
 
@@ -30,33 +31,29 @@ func openStore(ctx context.Context, c conditions, connections int) (_ *store, er
 			s.close()
 		}
 	}()
-	addrs, err := freeAddrs(1)
+	addrs, err := proc.FreeAddrs(1)
 	if err != nil {
 		return nil, err
 	}
 	s.addr = addrs[0]
-	_, port, err := net.SplitHostPort(s.addr)
-	if err != nil {
-		return nil, err
-	}
 	s.client = redis.NewClient(&redis.Options{
 		Addr: s.addr, PoolSize: connections, DisableIdentity: true,
 		MaxRetries: -1, // a repeated command would store an event twice
 	})
 	ready := func(ctx context.Context) error { return s.client.Ping(ctx).Err() }
-	s.server, err = startProcess(ctx, dir, c.redisServer, ready, "--port", port, "--bind", "127.0.0.1", "--dir", dir,
+	s.server, err = startProcess(ctx, dir, c.redisServer, ready, "--port", proc.Port(s.addr), "--bind", "127.0.0.1", "--dir", dir,
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
 	return s, err
 }
 
-func (s *store) servers() []*process { return []*process{s.server} }
+func (s *store) servers() []*proc.Process { return []*proc.Process{s.server} }
 
 func (s *store) close() {
 	if s.client != nil {
 		_ = s.client.Close() // nothing is in flight any more
 	}
 	if s.server != nil {
-		s.server.stop()
+		s.server.Stop()
 	}
 	_ = os.RemoveAll(s.dir) // a temp folder; the system clears what is left
 }

@@ -1,46 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-io/spillway/bench"
 )
 
-// A payload is a JSON object with the event's number and padding:
-//
-//	{"n":"0000000042","pad":"xxxx…"}
-const (
-	payloadHead = `{"n":"`
-	payloadMid  = `","pad":"`
-	payloadTail = `"}`
-	numberWidth = 10
-	minPayload  = len(payloadHead) + numberWidth + len(payloadMid) + len(payloadTail)
-
-	// maxEvents of one measurement; 4 MB of marks.
-	maxEvents = 1 << 25
-)
-
-// payloads writes payloads of one size.
-type payloads struct{ template []byte }
-
-func newPayloads(size int) payloads {
-	return payloads{[]byte(payloadHead + strings.Repeat("0", numberWidth) + payloadMid +
-		strings.Repeat("x", size-minPayload) + payloadTail)}
-}
-
-// append writes the payload of event n to dst.
-func (p payloads) append(dst []byte, n int64) []byte {
-	at := len(dst) + len(payloadHead)
-	dst = append(dst, p.template...)
-	for i := numberWidth - 1; i >= 0; i-- {
-		dst[at+i] = byte('0' + n%10)
-		n /= 10
-	}
-	return dst
-}
+// maxEvents is the most events of one measurement; their marks take 4 MB.
+const maxEvents = 1 << 25
 
 // tally counts what comes out. Each event is marked by its number, so a repeated
 // one is not taken for another.
@@ -65,7 +33,7 @@ func (t *tally) batch(events ...[]byte) {
 }
 
 func (t *tally) mark(payload []byte) {
-	n, err := number(payload)
+	n, err := bench.PayloadNumber(payload)
 	if err != nil || n < 0 || n >= maxEvents {
 		t.damaged.Add(1)
 		return
@@ -83,12 +51,4 @@ func (t *tally) report(delivered int64) {
 	if t.delivered.Swap(delivered) != delivered {
 		t.last.Store(time.Now().UnixNano())
 	}
-}
-
-func number(payload []byte) (int64, error) {
-	rest, found := bytes.CutPrefix(payload, []byte(payloadHead))
-	if !found || len(rest) < numberWidth {
-		return 0, fmt.Errorf("a payload without number: %.40q", payload)
-	}
-	return strconv.ParseInt(string(rest[:numberWidth]), 10, 64)
 }

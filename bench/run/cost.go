@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -28,10 +29,10 @@ var costSizes = []int{1, 2, 5, 20, partitionBatch}
 
 // costReport is what the verbs of the store cost Redis, by entries a partition.
 type costReport struct {
-	Scenario string    `json:"scenario"`
-	Machine  machine   `json:"machine"`
-	Phases   []string  `json:"phases"`
-	Rows     []costRow `json:"rows"`
+	Scenario string       `json:"scenario"`
+	Machine  proc.Machine `json:"machine"`
+	Phases   []string     `json:"phases"`
+	Rows     []costRow    `json:"rows"`
 }
 
 // held: accounts that do not add up have ended the run.
@@ -72,7 +73,7 @@ func (r *costReport) print(out io.Writer) error {
 // cost measures what partition.Store, as this program was built with it, makes
 // Redis do. It needs no server.
 func cost(ctx context.Context, s settings) (outcome, error) {
-	rep := &costReport{Scenario: "cost", Machine: thisMachine(ctx, s), Phases: costPhases}
+	rep := &costReport{Scenario: "cost", Machine: proc.ThisMachine(ctx, s.redisServer, s.bin), Phases: costPhases}
 	for _, size := range costSizes {
 		rounds := make([][]costPhase, s.rounds)
 		for i := range rounds {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -158,8 +157,8 @@ func (r *rig) usage(ctx context.Context) (u usage, err error) {
 		return u, err
 	}
 	// Absent under role ingest, and then 0.
-	u.batches = metric(metrics, `spillway_drain_batch_entries_count{namespace="default"}`)
-	u.batched = metric(metrics, `spillway_drain_batch_entries_sum{namespace="default"}`)
+	u.batches = bench.Metric(metrics, `spillway_drain_batch_entries_count{namespace="default"}`)
+	u.batched = bench.Metric(metrics, `spillway_drain_batch_entries_sum{namespace="default"}`)
 	return u, nil
 }
 
@@ -179,15 +178,4 @@ func (r *rig) redisCalls(ctx context.Context) (commands, scripts int64, err erro
 		}
 	}
 	return commands, scripts, err
-}
-
-// metric is the value of one series in Prometheus's text, 0 when it is absent.
-func metric(text []byte, series string) float64 {
-	for line := range bytes.Lines(text) {
-		if rest, found := bytes.CutPrefix(line, []byte(series+" ")); found {
-			value, _ := strconv.ParseFloat(string(bytes.TrimSpace(rest)), 64)
-			return value
-		}
-	}
-	return 0
 }

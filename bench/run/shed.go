@@ -170,7 +170,7 @@ func (r *rig) beside(ctx context.Context, s settings, name string, run flood) (p
 func (r *rig) connected(ctx context.Context, n int) error {
 	return r.server.Await(ctx, "the load's connections", func(ctx context.Context) error {
 		metrics, err := bench.Get(ctx, r.admin+"/metrics")
-		if got := int(metric(metrics, "spillway_ingest_connections")); err == nil && got < n {
+		if got := int(bench.Metric(metrics, "spillway_ingest_connections")); err == nil && got < n {
 			err = fmt.Errorf("%d connections of %d", got, n)
 		}
 		return err

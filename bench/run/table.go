@@ -2,37 +2,23 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // table is everything one run of the comparison found.
 type table struct {
-	Machine machine `json:"machine"`
-	Rows    []*row  `json:"rows"`
+	Machine proc.Machine `json:"machine"`
+	Rows    []*row       `json:"rows"`
 	// Faults are what may not happen at any speed: a residual, an entry lost, a
 	// request failed. They make the command fail; a missed goal does not.
 	Faults []string `json:"faults"`
-}
-
-// machine is where the figures are from.
-type machine struct {
-	CPU      string  `json:"cpu"`
-	CPUs     int     `json:"cpus"`
-	Kernel   string  `json:"kernel"`
-	Load     float64 `json:"load"` // average over the minute before the run
-	Go       string  `json:"go"`
-	Redis    string  `json:"redis"`
-	Spillway string  `json:"spillway"`
-	Date     string  `json:"date"`
 }
 
 // row is one line: a ratio of two sides measured in turn, or a figure of ours.
@@ -92,7 +78,7 @@ func median(values []float64) float64 {
 // compare measures the rows that s asks for. What it has found when ctx ends or
 // a side breaks is in the table all the same.
 func compare(ctx context.Context, s settings, progress io.Writer) (*table, error) {
-	t := &table{Machine: thisMachine(ctx, s), Faults: []string{}}
+	t := &table{Machine: proc.ThisMachine(ctx, s.redisServer, s.bin), Faults: []string{}}
 	wanted, err := chosen(s.rows)
 	if err != nil {
 		return t, err
@@ -249,28 +235,4 @@ func figure(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.0f", v)
-}
-
-func thisMachine(ctx context.Context, s settings) machine {
-	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), Date: time.Now().UTC().Format(time.DateOnly)}
-	// What cannot be read stays empty: it does not change a ratio.
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(info)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			m.CPU = strings.TrimSpace(value)
-			break
-		}
-	}
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	m.Kernel = strings.TrimSpace(string(kernel))
-	load, _ := os.ReadFile("/proc/loadavg")
-	_, _ = fmt.Sscan(string(load), &m.Load)
-	version, _ := exec.CommandContext(ctx, s.redisServer, "--version").Output()
-	_, rest, _ := strings.Cut(string(version), "v=")
-	m.Redis, _, _ = strings.Cut(rest, " ")
-	version, _ = exec.CommandContext(ctx, s.bin, "version", "-o", "json").Output()
-	var build struct{ Version, Revision string }
-	_ = json.Unmarshal(version, &build)
-	m.Spillway = strings.TrimSpace(build.Version + " " + build.Revision)
-	return m
 }

@@ -68,17 +68,6 @@ func TestCostsAreSharedOutAmongTheEntries(t *testing.T) {
 	}
 }
 
-func TestOneSeriesIsReadFromTheMetrics(t *testing.T) {
-	t.Parallel()
-	text := []byte("# TYPE x_sum counter\nx_sum{namespace=\"other\"} 3\nx_sum{namespace=\"default\"} 1.28e+06\n")
-	if got := metric(text, `x_sum{namespace="default"}`); got != 1.28e6 {
-		t.Errorf("got %v, want 1.28e6", got)
-	}
-	if got := metric(text, "y_sum"); got != 0 {
-		t.Errorf("absent: got %v, want 0", got)
-	}
-}
-
 func TestRowsAreAskedForByNameOrByLetters(t *testing.T) {
 	t.Parallel()
 	for _, g := range groups {
