@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A checker that nothing turns red checks nothing. Each of these bugs is put
-// into a copy of the sources that go build sees by way of an overlay, so the
-// program itself holds no hook for them; the run must then break the check that
-// is named. selftest_test.go runs them, under a build tag, for it takes minutes.
+// A check that no bug breaks proves nothing. go build reads each of these bugs
+// from an overlay of the sources, so the program has no hook for them. The run
+// must then break the named check. selftest_test.go runs them under a build tag,
+// because they take minutes.
 
 // edit replaces a text that must be there.
 type edit struct{ file, old, new string }
@@ -24,8 +24,8 @@ type seededBug struct {
 
 const selftestTime = 5 * time.Second
 
-// The plans: partitions overflow, entries go stale, neither. Two drainers each,
-// and the faults that the bugs need; nobody is killed.
+// The plans: partitions overflow, entries go stale, neither. Each has two
+// drainers and the faults that the bugs need; no process is killed.
 var (
 	overflow = selftestPlan(9)
 	stale    = selftestPlan(4)

@@ -34,9 +34,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The short form of `make chaos`: partitions that overflow, entries that go
-// stale, a run in which all must arrive, each with every kind of fault, and a
-// Redis that forgets what it acknowledged, which has to be noticed.
+// The short form of `make chaos`. Three runs have every kind of fault: in the
+// first partitions overflow, in the second entries go stale, in the third all
+// entries must arrive. In the fourth Redis loses entries that it acknowledged,
+// and Spillway must notice.
 func TestEveryCheckHoldsWhileEverythingBreaks(t *testing.T) {
 	t.Parallel()
 	turns := make(chan struct{}, 2) // runs at once: more of them measure the machine

@@ -11,7 +11,7 @@ import (
 )
 
 // A faultKind is a way to break something for a while, in milliseconds. Target
-// is redis, wire or sink, or a server of that role.
+// is redis, proxy or sink, or a server of that role.
 type faultKind struct {
 	name, target string
 	least, most  int
@@ -25,10 +25,10 @@ var faultKinds = []faultKind{
 	{"script-flush", "redis", 1, 1, flushScripts},
 	{"disconnect", "redis", 1, 1, disconnect},
 
-	{"lose-replies", "wire", 400, 1000, onWire(loseReplies)},
-	{"lose-requests", "wire", 400, 1000, onWire(loseRequests)},
-	{"stall", "wire", 300, 2500, onWire(stallBoth)},
-	{"reset", "wire", 1, 1, func(_ context.Context, r *rig, _ planned) error { r.wire.cut(); return nil }},
+	{"lose-replies", "proxy", 400, 1000, onProxy(loseReplies)},
+	{"lose-requests", "proxy", 400, 1000, onProxy(loseRequests)},
+	{"stall", "proxy", 300, 2500, onProxy(stallBoth)},
+	{"reset", "proxy", 1, 1, func(_ context.Context, r *rig, _ planned) error { r.proxy.cut(); return nil }},
 
 	{"kill", "role ingest", 1, 300, killServer},
 	{"term", "role ingest", 1, 300, terminateServer},
@@ -127,11 +127,11 @@ func disconnect(ctx context.Context, r *rig, _ planned) error {
 	return r.admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 }
 
-func onWire(m wireMode) func(context.Context, *rig, planned) error {
+func onProxy(m proxyMode) func(context.Context, *rig, planned) error {
 	return func(ctx context.Context, r *rig, f planned) error {
-		r.wire.set(m)
+		r.proxy.set(m)
 		sleep(ctx, f.lasts)
-		r.wire.set(carry)
+		r.proxy.set(pass)
 		return nil
 	}
 }
@@ -178,9 +178,9 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// standstills notes until ctx ends when this process, and likely all others, did
+// watchPauses notes until ctx ends when this process, and likely all others, did
 // not run: on a busy or suspended machine a server is then as good as frozen.
-func standstills(ctx context.Context) (noted []check.Fault) {
+func watchPauses(ctx context.Context) (noted []check.Fault) {
 	const every, long = 50 * time.Millisecond, 400 * time.Millisecond
 	for last := time.Now(); ctx.Err() == nil; {
 		sleep(ctx, every)

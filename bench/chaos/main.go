@@ -1,4 +1,4 @@
-// Command chaos breaks a Spillway and judges from outside whether it kept its
+// Command chaos breaks a Spillway and checks from outside whether it kept its
 // word: it starts a redis-server and several servers of its own, loads them,
 // kills, freezes and cuts what a seed tells it to, and holds what clients, sink
 // and store saw against the checks of package check.

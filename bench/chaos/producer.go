@@ -89,7 +89,7 @@ func (p *producer) report() {
 }
 
 // compose rolls a request: one event, lines of one partition, or a mix. Some of
-// the first two carry an Idempotency-Key.
+// the first two pass an Idempotency-Key.
 func (p *producer) compose() *report {
 	r := &report{contentType: "application/json"}
 	n, mixed := 1, false

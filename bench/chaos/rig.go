@@ -14,7 +14,7 @@ import (
 // rig is what a run breaks, all of it on loopback and in a folder of its own.
 //
 //	producers ──HTTP──▶ servers that ingest ──┐
-//	                                          wire ──▶ redis-server ◀── witness
+//	                                          proxy ──▶ redis-server ◀── observer
 //	sink ◀────HTTP───── servers that drain ───┘
 type rig struct {
 	plan     *plan
@@ -24,8 +24,8 @@ type rig struct {
 
 	redisAddr string
 	redis     *proc.Process // changes while faults on it run, one at a time
-	admin     *redis.Client // for faults; past the wire
-	wire      *wire
+	admin     *redis.Client // for faults; past the proxy
+	proxy     *proxy
 	sink      *sink
 	servers   map[string]*server
 	names     []string // of the servers, in the plan's order
@@ -50,7 +50,7 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 	if err := r.startRedis(ctx); err != nil {
 		return r, err
 	}
-	if r.wire, err = newWire(r.redisAddr); err != nil {
+	if r.proxy, err = newProxy(r.redisAddr); err != nil {
 		return r, err
 	}
 	if r.sink, err = newSink(); err != nil {
@@ -62,7 +62,7 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 		r.servers[name] = &server{
 			name: name, dir: r.dir, bin: s.bin, data: addrs[2*i], admin: addrs[2*i+1],
 			flags: []string{
-				"--redis", "redis://" + r.wire.addr(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
+				"--redis", "redis://" + r.proxy.addr(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
 				"--sink-timeout", sinkTimeout.String(), "--lease", lease.String(),
 				"--capacity", fmt.Sprint(p.capacity), "--max-age", p.maxAge.String(), "--linger", "100ms",
 				"--shards", fmt.Sprint(p.shards),
@@ -117,15 +117,15 @@ func (r *rig) scrape(ctx context.Context) {
 // close ends what is left, servers first. The folder stays for whoever asks why.
 func (r *rig) close() {
 	for _, s := range r.servers {
-		if len(s.lives) > 0 {
+		if len(s.instances) > 0 {
 			s.process().Stop()
 		}
 	}
 	if r.sink != nil {
 		r.sink.close()
 	}
-	if r.wire != nil {
-		r.wire.close()
+	if r.proxy != nil {
+		r.proxy.close()
 	}
 	if r.admin != nil {
 		_ = r.admin.Close()

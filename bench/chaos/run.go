@@ -21,14 +21,14 @@ type result struct {
 	dir        string         // logs; gone when all checks held
 }
 
-// chaos plays a plan and judges it. The error is for a run that did not come to
-// its end: it proves nothing.
+// chaos runs a plan and checks the result. The error is for a run that did not
+// end; such a run proves nothing.
 func chaos(ctx context.Context, s settings, p *plan, progress func(string, ...any)) (*result, error) {
 	r, err := newRig(ctx, s, p, progress)
 	if err != nil {
 		return nil, err
 	}
-	res, err := r.play(ctx)
+	res, err := r.run(ctx)
 	r.close()
 	if err != nil {
 		return nil, fmt.Errorf("%w; logs are in %s", err, r.dir)
@@ -40,8 +40,8 @@ func chaos(ctx context.Context, s settings, p *plan, progress func(string, ...an
 	return res, nil
 }
 
-func (r *rig) play(ctx context.Context) (*result, error) {
-	w := newWitness(r.redisAddr, r.plan)
+func (r *rig) run(ctx context.Context) (*result, error) {
+	w := newObserver(r.redisAddr, r.plan)
 	defer func() { _ = w.client.Close() }()
 	h := &check.History{
 		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge, Forgets: r.plan.forgets()},
@@ -52,10 +52,10 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	// From before the first claim to after the last commit.
 	alive, rest := context.WithCancel(ctx)
 	defer rest()
-	accidents := make(chan []check.Fault, 1)
-	go func() { accidents <- standstills(alive) }()
+	pauses := make(chan []check.Fault, 1)
+	go func() { pauses <- watchPauses(alive) }()
 
-	// Clients, witness and faults run side by side; clients stop when faults do.
+	// Clients, observer and faults run side by side; clients stop when faults do.
 	loading, stop := context.WithTimeout(ctx, r.plan.duration)
 	defer stop()
 	var watching, clients sync.WaitGroup
@@ -85,7 +85,7 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	}
 	h.Ended = time.Now()
 	rest()
-	h.Faults = append(h.Faults, <-accidents...)
+	h.Faults = append(h.Faults, <-pauses...)
 	h.Posts = r.sink.close()
 	h.Samples = w.samples
 	if err := r.account(ctx, w, &h.Final); err != nil {
@@ -102,9 +102,9 @@ func (r *rig) play(ctx context.Context) (*result, error) {
 	return res, nil
 }
 
-// drain waits until nothing is buffered and nothing more is accepted, or the
-// quiet is over: the checks then say what was left.
-func (r *rig) drain(ctx context.Context, w *witness) error {
+// drain waits until nothing is buffered and nothing more is accepted, at most
+// for settings.quiet. The checks then say what was left.
+func (r *rig) drain(ctx context.Context, w *observer) error {
 	ctx, cancel := context.WithTimeout(ctx, r.settings.quiet)
 	defer cancel()
 	before := int64(-1)
@@ -125,7 +125,7 @@ func (r *rig) drain(ctx context.Context, w *witness) error {
 
 // account reads what the store says in the end: its ledger, with an audit, by
 // way of a server, its dead letters and traces of partitions directly.
-func (r *rig) account(ctx context.Context, w *witness, f *check.Final) error {
+func (r *rig) account(ctx context.Context, w *observer, f *check.Final) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	a, err := bench.ReadAccount(ctx, "http://"+r.servers[r.names[0]].admin, "default", true)

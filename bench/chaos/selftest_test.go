@@ -20,7 +20,7 @@ func TestEverySeededBugBreaksItsCheck(t *testing.T) {
 			t.Parallel()
 			bin := buildBroken(t, bug.edits)
 			turn(t)
-			res := play(t, bin, bug.plan)
+			res := runPlan(t, bin, bug.plan)
 			for _, v := range res.violations {
 				if v.Check == bug.check {
 					t.Log(v)
@@ -41,7 +41,7 @@ func TestThePlansOfTheSeededBugsAreGreenWithoutThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			turn(t)
-			for _, v := range play(t, binary, p).violations {
+			for _, v := range runPlan(t, binary, p).violations {
 				t.Error(v)
 			}
 		})
@@ -56,7 +56,7 @@ func turn(t *testing.T) {
 	t.Cleanup(func() { <-turns })
 }
 
-func play(t *testing.T, bin string, p *plan) *result {
+func runPlan(t *testing.T, bin string, p *plan) *result {
 	t.Helper()
 	res, err := chaos(t.Context(), settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second, settle: 4 * time.Second}, p, func(string, ...any) {})
 	if err != nil {

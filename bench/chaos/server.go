@@ -18,26 +18,26 @@ import (
 // about, that is longer than it sounds.
 const startTimeout = 30 * time.Second
 
-// A server is one `spillway serve`, life after life on the same ports.
+// A server is one `spillway serve`, instance after instance on the same ports.
 type server struct {
 	name, dir, bin string
 	data, admin    string // host:port
 	flags          []string
 
-	mu    sync.Mutex
-	lives []*life
+	mu        sync.Mutex
+	instances []*instance
 }
 
-type life struct {
+type instance struct {
 	*proc.Process
 	check check.Process
 }
 
-// start begins a life and waits for its ports, not for its store: that may be
+// start starts an instance and waits for its ports, not for its store: that may be
 // what is broken.
 func (s *server) start(ctx context.Context) error {
 	s.mu.Lock()
-	n := len(s.lives)
+	n := len(s.instances)
 	s.mu.Unlock()
 	p, err := proc.Start(s.dir, fmt.Sprintf("%s.%d", s.name, n), s.bin, append([]string{"serve",
 		"--listen", s.data, "--admin-listen", s.admin, "--log-format", "json"}, s.flags...)...)
@@ -46,9 +46,9 @@ func (s *server) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	l := &life{p, check.Process{Name: s.name, Birth: map[string]float64{}}}
+	l := &instance{p, check.Process{Name: s.name, Birth: map[string]float64{}}}
 	s.mu.Lock()
-	s.lives = append(s.lives, l)
+	s.instances = append(s.instances, l)
 	s.mu.Unlock()
 	return p.Await(ctx, s.name, func(ctx context.Context) error {
 		figures, err := s.scrape(ctx)
@@ -59,20 +59,20 @@ func (s *server) start(ctx context.Context) error {
 	})
 }
 
-// process is the life it has now.
-func (s *server) process() *proc.Process { return s.life().Process }
+// process is the instance it has now.
+func (s *server) process() *proc.Process { return s.instance().Process }
 
-func (s *server) life() *life {
+func (s *server) instance() *instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lives[len(s.lives)-1]
+	return s.instances[len(s.instances)-1]
 }
 
-// look keeps the figures of the life it has now.
+// look keeps the figures of the instance it has now.
 func (s *server) look(ctx context.Context) error {
-	l := s.life()
+	l := s.instance()
 	figures, err := s.scrape(ctx)
-	if err != nil || l != s.life() {
+	if err != nil || l != s.instance() {
 		return err
 	}
 	s.mu.Lock()
@@ -84,7 +84,7 @@ func (s *server) look(ctx context.Context) error {
 // settle waits until an idle server has given back what it can, or until the
 // patience for that is over, and keeps its last figures.
 func (s *server) settle(ctx, patience context.Context) error {
-	l := s.life()
+	l := s.instance()
 	l.check.Alive = true
 	for {
 		err := s.collect(ctx)
@@ -118,7 +118,7 @@ func (s *server) collect(ctx context.Context) error {
 func (s *server) history() (all []check.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.lives {
+	for _, l := range s.instances {
 		all = append(all, l.check)
 	}
 	return all

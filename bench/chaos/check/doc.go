@@ -1,4 +1,4 @@
-// Package check judges a run of Spillway from outside: by what clients were
+// Package check checks a run of Spillway from outside: by what clients were
 // told, what the sink saw, what Redis held and what the servers said of
 // themselves. Nothing in it runs anything; a History goes in, Violations come
 // out, each under the name of its check.
@@ -12,7 +12,7 @@
 //	C7   first presentations rise in sequence; nobody is given what another holds; a batch id means its entries
 //	C8   nothing stale is presented, nothing fresh expires
 //	C9   no partition holds more than its capacity; what overflows is the oldest
-//	C10  whatever has entries is active, and in the end nothing is left
+//	C10  a partition with entries is active, and nothing is left in the end
 //	C11  metrics say what the ledger says; goroutines, descriptors and heap go back
-//	C12  enough happened for the others to mean something
+//	C12  enough happened for the other checks to mean something
 package check

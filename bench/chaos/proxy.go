@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// wireMode is what becomes of the bytes between the servers and Redis.
-type wireMode int32
+// proxyMode is what the proxy does with the bytes between the servers and Redis.
+type proxyMode int32
 
 const (
-	carry        wireMode = iota
-	loseReplies           // now and then a reply is dropped and its connection reset: the script ran
-	loseRequests          // now and then a request is: it did not
-	stallBoth             // everything waits; connections stay open
+	pass         proxyMode = iota
+	loseReplies            // now and then a reply is dropped and its connection reset: the script ran
+	loseRequests           // now and then a request is: it did not
+	stallBoth              // everything waits; connections stay open
 )
 
 // lossOdds is one in how many reads of a lossy direction is lost.
 const lossOdds = 12
 
-// wire is what the servers believe to be Redis. It knows nothing of its protocol.
-type wire struct {
+// A proxy stands between the servers and Redis. It knows nothing of the protocol.
+type proxy struct {
 	listener net.Listener
 	target   string
 	mode     atomic.Int32
@@ -33,21 +33,21 @@ type wire struct {
 	open  bool
 }
 
-func newWire(target string) (*wire, error) {
+func newProxy(target string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{listener: l, target: target, conns: map[net.Conn]bool{}, open: true}
+	w := &proxy{listener: l, target: target, conns: map[net.Conn]bool{}, open: true}
 	w.serving.Go(w.accept)
 	return w, nil
 }
 
-func (w *wire) addr() string { return w.listener.Addr().String() }
+func (w *proxy) addr() string { return w.listener.Addr().String() }
 
-func (w *wire) set(m wireMode) { w.mode.Store(int32(m)) }
+func (w *proxy) set(m proxyMode) { w.mode.Store(int32(m)) }
 
-func (w *wire) accept() {
+func (w *proxy) accept() {
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
@@ -63,7 +63,7 @@ func (w *wire) accept() {
 	}
 }
 
-func (w *wire) hold(conns ...net.Conn) bool {
+func (w *proxy) hold(conns ...net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range conns {
@@ -76,16 +76,16 @@ func (w *wire) hold(conns ...net.Conn) bool {
 	return w.open
 }
 
-// copy carries one direction until either end closes or lossy strikes.
-func (w *wire) copy(dst, src net.Conn, lossy wireMode) {
+// copy carries one direction until either end closes, or the fault of its direction ends it.
+func (w *proxy) copy(dst, src net.Conn, lossy proxyMode) {
 	defer w.reset(dst, src)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := src.Read(buf)
-		for wireMode(w.mode.Load()) == stallBoth {
+		for proxyMode(w.mode.Load()) == stallBoth {
 			time.Sleep(5 * time.Millisecond)
 		}
-		if n > 0 && wireMode(w.mode.Load()) == lossy && w.seen.Add(1)%lossOdds == 0 {
+		if n > 0 && proxyMode(w.mode.Load()) == lossy && w.seen.Add(1)%lossOdds == 0 {
 			return
 		}
 		if n > 0 {
@@ -100,7 +100,7 @@ func (w *wire) copy(dst, src net.Conn, lossy wireMode) {
 }
 
 // reset ends connections so that the other side sees an error, not an end.
-func (w *wire) reset(conns ...net.Conn) {
+func (w *proxy) reset(conns ...net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range conns {
@@ -113,7 +113,7 @@ func (w *wire) reset(conns ...net.Conn) {
 }
 
 // cut resets every connection there is.
-func (w *wire) cut() {
+func (w *proxy) cut() {
 	w.mu.Lock()
 	var all []net.Conn
 	for c := range w.conns {
@@ -123,12 +123,12 @@ func (w *wire) cut() {
 	w.reset(all...)
 }
 
-func (w *wire) close() {
+func (w *proxy) close() {
 	_ = w.listener.Close()
 	w.mu.Lock()
 	w.open = false
 	w.mu.Unlock()
-	w.set(carry)
+	w.set(pass)
 	w.cut()
 	w.serving.Wait()
 }

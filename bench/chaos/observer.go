@@ -13,20 +13,20 @@ import (
 	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
-// sampleEvery is how often the witness looks.
+// sampleEvery is how often the observer reads.
 const sampleEvery = 30 * time.Millisecond
 
-// A witness reads what Redis holds, past the wire and past the code it watches:
+// An observer reads what Redis holds, past the proxy and past the code under test:
 // the keys are those that lua/DESIGN.md lists, spelled here once more.
-type witness struct {
+type observer struct {
 	client     *redis.Client
 	shards     int
 	partitions []string
 	samples    []check.Sample
 }
 
-func newWitness(addr string, p *plan) *witness {
-	return &witness{client: newClient(addr), shards: p.shards, partitions: p.partitions}
+func newObserver(addr string, p *plan) *observer {
+	return &observer{client: newClient(addr), shards: p.shards, partitions: p.partitions}
 }
 
 func newClient(addr string) *redis.Client {
@@ -36,12 +36,12 @@ func newClient(addr string) *redis.Client {
 	})
 }
 
-func (w *witness) key(shard int, name string) string {
+func (w *observer) key(shard int, name string) string {
 	return fmt.Sprintf("sw:{default.%d}:%s", shard, name)
 }
 
 // run samples until ctx ends. While Redis is away there is nothing to see.
-func (w *witness) run(ctx context.Context) {
+func (w *observer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		for shard := range w.shards {
 			if s, err := w.sample(ctx, shard); err == nil {
@@ -53,7 +53,7 @@ func (w *witness) run(ctx context.Context) {
 }
 
 // sample reads one shard in one transaction.
-func (w *witness) sample(ctx context.Context, shard int) (check.Sample, error) {
+func (w *observer) sample(ctx context.Context, shard int) (check.Sample, error) {
 	type reads struct {
 		length *redis.IntCmd
 		meta   *redis.SliceCmd
@@ -99,7 +99,7 @@ func number(values []any, i int) *int64 {
 }
 
 // buffered counts what all shards hold, and what they have accepted so far.
-func (w *witness) buffered(ctx context.Context) (held, accepted int64, err error) {
+func (w *observer) buffered(ctx context.Context) (held, accepted int64, err error) {
 	for shard := range w.shards {
 		s, err := w.sample(ctx, shard)
 		if err != nil {
@@ -115,7 +115,7 @@ func (w *witness) buffered(ctx context.Context) (held, accepted int64, err error
 }
 
 // dead reads the dead letters.
-func (w *witness) dead(ctx context.Context) (uids []uint64, err error) {
+func (w *observer) dead(ctx context.Context) (uids []uint64, err error) {
 	for shard := range w.shards {
 		letters, err := w.client.LRange(ctx, w.key(shard, "dead"), 0, -1).Result()
 		if err != nil {
@@ -129,7 +129,7 @@ func (w *witness) dead(ctx context.Context) (uids []uint64, err error) {
 }
 
 // leftover lists the keys of partitions and the members of active sets.
-func (w *witness) leftover(ctx context.Context) (left []string, err error) {
+func (w *observer) leftover(ctx context.Context) (left []string, err error) {
 	keys := w.client.Scan(ctx, 0, "sw:*}:[qm]:*", 1000).Iterator()
 	for keys.Next(ctx) {
 		left = append(left, keys.Val())
