@@ -108,7 +108,7 @@ func alive(ctx context.Context, r *rig) error {
 			continue // it answers nobody without a certificate
 		}
 		seen := exchange(s.data, stall(probe), []string{"200 status=ok"})
-		if seen.problem != "" || seen.fate != kept {
+		if seen.problem != "" || seen.connEnd != kept {
 			return errors.New(seen.String())
 		}
 	}
@@ -223,10 +223,10 @@ func cleanLogs(_ context.Context, r *rig) error {
 		}
 		for line := range bytes.Lines(text) {
 			line = bytes.TrimSuffix(line, []byte("\n"))
-			if at := bytes.IndexFunc(line, func(c rune) bool { return c < ' ' && (c != '\t' || s != r.hasty) || c == 0x7f }); at >= 0 {
+			if at := bytes.IndexFunc(line, func(c rune) bool { return c < ' ' && (c != '\t' || s != r.impatient) || c == 0x7f }); at >= 0 {
 				return fmt.Errorf("%s has byte %#x in %q", filepath.Base(s.Log), line[at], line)
 			}
-			if s != r.hasty && !json.Valid(line) { // its log is for people
+			if s != r.impatient && !json.Valid(line) { // its log is for people
 				return fmt.Errorf("%s has a line that is no JSON: %q", filepath.Base(s.Log), line)
 			}
 		}

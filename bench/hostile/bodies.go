@@ -102,11 +102,11 @@ var slow = func() []slowRow {
 		{name: "a TLS hello that waits", pieces: stall("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), want: timeout},
 	}
 	for i := range rows {
-		rows[i].fate, rows[i].within = closed, readTimeout+time.Second
+		rows[i].connEnd, rows[i].within = closed, readTimeout+time.Second
 	}
 	return append(rows,
-		slowRow{name: "slow but in time", pieces: trickle(post(one, "", "x"), 5*time.Millisecond), want: ok, fate: kept},
-		slowRow{name: "pauses between requests", pieces: []piece{{post(one, "", "x"), 2 * readTimeout}, {post(one, "", "x"), 0}}, want: ok + " | " + ok, fate: kept})
+		slowRow{name: "slow but in time", pieces: trickle(post(one, "", "x"), 5*time.Millisecond), want: ok, connEnd: kept},
+		slowRow{name: "pauses between requests", pieces: []piece{{post(one, "", "x"), 2 * readTimeout}, {post(one, "", "x"), 0}}, want: ok + " | " + ok, connEnd: kept})
 }()
 
 func chunks(n int, pause time.Duration) []piece {

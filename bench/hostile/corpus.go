@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A category is a part of the corpus, and how to judge each of its rows.
+// A category is a part of the corpus, and how its rows are checked.
 type category struct {
 	name  string
 	about string
 	count int
 	rows  []row // of the data port; other inputs have a form of their own
 	plays []situation
-	// run judges every row and reports those that differ.
+	// run checks every row and reports those that differ.
 	run func(ctx context.Context, r *rig, report func(difference)) error
 }
 
-// A difference is a row that was answered otherwise than it says.
+// A difference is a row whose answer is not the one it expects.
 type difference struct {
 	row, sent string
 	got, want string
@@ -49,8 +49,8 @@ func corpus() []category {
 			return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
 		}},
 		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, nil, runSealed},
-		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(refused), nil, nil, runRefused},
-		{"settings", "values and options that no service could work with", len(refusedSettings), nil, nil, runSettings},
+		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(invalidURLs), nil, nil, runInvalidURLs},
+		{"settings", "values and options that no service could work with", len(invalidSettings), nil, nil, runSettings},
 		{"sink answers", "redirects, endless, slow, huge and malformed answers of a webhook", len(targets), nil, nil, runTargets},
 		situations("announced bodies", "connections that announce much and send little, under a budget of memory", announced),
 		situations("big entries", "entries of 1 MiB: what they cost their neighbours, and that they arrive", sizes),
@@ -75,7 +75,7 @@ func onData(name, about string, rows []row, to func(*rig) *server) category {
 			want := strings.Split(row.want, " | ")
 			s := exchange(srv.data, stall(row.send), want)
 			r.heard(srv, s)
-			s.compare(row.name, row.send, want, row.fate, report)
+			s.compare(row.name, row.send, want, row.connEnd, report)
 			after, err := srv.metric(ctx, "spillway_ingest_requests_total")
 			if err != nil {
 				return fmt.Errorf("after %s: %w", row.name, err)
@@ -87,7 +87,7 @@ func onData(name, about string, rows []row, to func(*rig) *server) category {
 					expected++
 				}
 			}
-			if s.fate == kept && s.problem == "" {
+			if s.connEnd == kept && s.problem == "" {
 				expected++ // the probe
 			}
 			if served := int(after - before); served != expected {
@@ -99,15 +99,15 @@ func onData(name, about string, rows []row, to func(*rig) *server) category {
 	}}
 }
 
-// compare reports where a row's end is not the one it should have.
-func (s *seen) compare(name, sent string, want []string, f fate, report func(difference)) {
-	if slices.Equal(s.answers, want) && s.fate == f && s.problem == "" {
+// compare reports a row whose answers or connection end otherwise than expected.
+func (s *seen) compare(name, sent string, want []string, f connEnd, report func(difference)) {
+	if slices.Equal(s.answers, want) && s.connEnd == f && s.problem == "" {
 		return
 	}
 	report(difference{name, sent, s.String(), strings.Join(want, " | ") + ", " + f.String()})
 }
 
-// heard keeps what the accounts at the end need.
+// heard keeps what the checks at the end need.
 func (r *rig) heard(by *server, s *seen) {
 	by.acked += s.accepted
 	r.said = append(r.said, s.raw...)
@@ -116,7 +116,7 @@ func (r *rig) heard(by *server, s *seen) {
 func plain(r *rig) *server   { return r.plain }
 func guarded(r *rig) *server { return r.guarded }
 
-// runSlow has all slow clients at once, or they would take a minute.
+// runSlow runs all slow clients at once: one by one they would take a minute.
 func runSlow(_ context.Context, r *rig, report func(difference)) error {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -127,11 +127,11 @@ func runSlow(_ context.Context, r *rig, report func(difference)) error {
 				sent.WriteString(p.text)
 			}
 			want := strings.Split(row.want, " | ")
-			s := exchange(r.hasty.data, row.pieces, want)
+			s := exchange(r.impatient.data, row.pieces, want)
 			mu.Lock()
 			defer mu.Unlock()
-			r.heard(r.hasty, s)
-			s.compare(row.name, sent.String(), want, row.fate, report)
+			r.heard(r.impatient, s)
+			s.compare(row.name, sent.String(), want, row.connEnd, report)
 			if row.within > 0 && s.after > row.within {
 				report(difference{row.name, sent.String(), fmt.Sprintf("answered after %v", s.after.Round(time.Millisecond)), fmt.Sprintf("within %v", row.within)})
 			}
@@ -141,7 +141,7 @@ func runSlow(_ context.Context, r *rig, report func(difference)) error {
 	return nil
 }
 
-// runAdmin also looks whether anything was changed.
+// runAdmin also checks that the requests changed nothing.
 func runAdmin(ctx context.Context, r *rig, srv *server, rows []row, report func(difference)) error {
 	before, err := srv.ledger(ctx, true)
 	if err != nil {
@@ -151,7 +151,7 @@ func runAdmin(ctx context.Context, r *rig, srv *server, rows []row, report func(
 		want := strings.Split(row.want, " | ")
 		s := exchange(srv.admin, stall(row.send), want)
 		r.said = append(r.said, s.raw...)
-		s.compare(row.name, row.send, want, row.fate, report)
+		s.compare(row.name, row.send, want, row.connEnd, report)
 	}
 	after, err := srv.ledger(ctx, true)
 	// What was buffered before may have been delivered meanwhile.
@@ -163,9 +163,9 @@ func runAdmin(ctx context.Context, r *rig, srv *server, rows []row, report func(
 	return err
 }
 
-func runRefused(ctx context.Context, r *rig, report func(difference)) error {
-	for _, u := range refused {
-		if got := u.judge(ctx, r); got != "" {
+func runInvalidURLs(ctx context.Context, r *rig, report func(difference)) error {
+	for _, u := range invalidURLs {
+		if got := u.check(ctx, r); got != "" {
 			report(difference{u.name, u.url, got, "exit 2, " + u.says})
 		}
 	}
@@ -180,7 +180,7 @@ func runTargets(ctx context.Context, r *rig, report func(difference)) error {
 		r.heard(r.sinks, s)
 	}
 	for _, t := range targets {
-		if got := t.judge(ctx, r); got != "" {
+		if got := t.check(ctx, r); got != "" {
 			report(difference{t.name, t.url, got, t.ends.String()})
 		}
 	}

@@ -25,14 +25,14 @@ type seen struct {
 	answers  []string // in the form of row.want
 	raw      []string // the same as text, for the search for secrets
 	accepted int64
-	fate     fate
+	connEnd  connEnd
 	problem  string // what no row may show: a reset, an answer that is no HTTP
 	closing  bool   // the last answer said that the connection ends with it
 	after    time.Duration
 }
 
 func (s *seen) String() string {
-	text := strings.Join(s.answers, " | ") + ", " + s.fate.String()
+	text := strings.Join(s.answers, " | ") + ", " + s.connEnd.String()
 	if s.problem != "" {
 		text += ", " + s.problem
 	}
@@ -66,7 +66,7 @@ func exchange(addr string, pieces []piece, want []string) *seen {
 	_ = c.SetReadDeadline(time.Now().Add(patience)) // reading tells what a closed socket would
 	for range want {
 		if !s.read(in, first) {
-			s.fate = closed
+			s.connEnd = closed
 			return s
 		}
 		s.after = time.Since(began)
@@ -98,7 +98,7 @@ func (s *seen) read(in *bufio.Reader, method string) bool {
 	return true
 }
 
-// last finds out the fate: a server that said it closes has to, without a
+// last finds out the connEnd: a server that said it closes has to, without a
 // reset (which whatever is sent to a closed socket would bring about); on any
 // other connection a further request has to be answered.
 func (s *seen) last(c net.Conn, in *bufio.Reader, writeErr error) {
@@ -118,13 +118,13 @@ func (s *seen) last(c net.Conn, in *bufio.Reader, writeErr error) {
 			s.problem = "one more answer than wanted, or the wrong one: " + text
 		}
 	case errors.Is(err, syscall.ECONNRESET):
-		s.fate, s.problem = closed, "reset"
+		s.connEnd, s.problem = closed, "reset"
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		s.fate = closed
+		s.connEnd = closed
 	default:
 		s.problem = "the connection hangs: " + err.Error()
 	}
-	if s.fate == kept && writeErr != nil {
+	if s.connEnd == kept && writeErr != nil {
 		s.problem = "cannot send: " + writeErr.Error()
 	}
 }

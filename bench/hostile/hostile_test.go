@@ -49,7 +49,7 @@ func TestREADMESaysHowManyRowsEachCategoryHas(t *testing.T) {
 	}
 }
 
-func TestRowsDiffer(t *testing.T) {
+func TestRowsHaveDifferentNamesAndInputs(t *testing.T) {
 	t.Parallel()
 	names, inputs := map[string]bool{}, map[string]string{}
 	once := func(category, name, input string) {
@@ -79,10 +79,10 @@ func TestRowsDiffer(t *testing.T) {
 	for _, r := range slow {
 		once("slow", r.name, fmt.Sprint("slow ", r.pieces))
 	}
-	for _, u := range refused {
+	for _, u := range invalidURLs {
 		once("sink urls", u.name, u.url)
 	}
-	for _, u := range refusedSettings {
+	for _, u := range invalidSettings {
 		once("settings", u.name, "settings "+u.flags)
 	}
 	for _, u := range targets {
@@ -90,8 +90,8 @@ func TestRowsDiffer(t *testing.T) {
 	}
 }
 
-// The runner is only worth as much as what it notices.
-func TestWhatIsAnsweredOtherwiseIsNoticed(t *testing.T) {
+// The runner must notice every difference from what a row expects.
+func TestTheRunnerNoticesEveryDifference(t *testing.T) {
 	t.Parallel()
 	const empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 	alive := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"status\":\"ok\"}"

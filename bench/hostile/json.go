@@ -60,7 +60,7 @@ var jsons = []row{
 	{"an element too large", array(`[1,"` + x(entryLimit) + `"]`), "200 accepted=1 1:drop/too_large", kept},
 	{"a single value too large", array(`"` + x(entryLimit) + `"`), "413 entry_too_large", kept},
 	{"a number of 10,000 digits", array("[" + strings.Repeat("9", 10_000) + "]"), ok, kept},
-	{"1e400 is not ours to judge", array("[1e400]"), ok, kept},
+	{"1e400 is valid JSON", array("[1e400]"), ok, kept},
 	{"a lone surrogate", array(`["\ud800"]`), ok, kept},
 	{"bytes that are no UTF-8", array("[\"\xff\xfe\"]"), ok, kept},
 	{"a key given twice", array(`[{"a":1,"a":2}]`), ok, kept},

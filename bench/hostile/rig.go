@@ -21,20 +21,21 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// rig is what meets the corpus, on free ports and in a folder of its own.
+// rig is the servers that the corpus is sent to, on free ports and in a folder
+// of its own.
 //
-//	rows ──TCP──▶ plain ──┐             ┌──▶ null:, a file, the hazard
-//	slow ──TCP──▶ hasty ──┤             │
-//	auth ──TCP──▶ guarded ┼── redis ────┤
-//	tls  ──TCP──▶ sealed ─┤             │
-//	one entry ──▶ sinks ──┘  (password) └──▶ targets that mean no good
+//	rows ──TCP──▶ plain ─────┐             ┌──▶ null:, a file, the hazard
+//	slow ──TCP──▶ impatient ─┤             │
+//	auth ──TCP──▶ guarded ───┼── redis ────┤
+//	tls  ──TCP──▶ sealed ────┤             │
+//	one entry ──▶ sinks ─────┘  (password) └──▶ targets that misbehave
 type rig struct {
 	dir, bin    string
 	redisServer string
 	redis       *proc.Process
 	hazard      *hazard
 	plain       *server  // default settings
-	hasty       *server  // gives a request readTimeout
+	impatient   *server  // gives a request readTimeout
 	sinks       *server  // a namespace for each of targets
 	guarded     *server  // asks for tokens, on both ports
 	sealed      *server  // asks for certificates
@@ -56,8 +57,8 @@ type server struct {
 	acked       int64  // entries that its answers said were accepted
 }
 
-// Secrets of the configuration. No output may ever show one; a name of its own
-// each, so that a leak tells which.
+// Secrets of the configuration. No output may show one. Each has a name of its
+// own, so that a leak says which secret it is.
 const (
 	redisCanary  = "canary-redis-5c1e"
 	userCanary   = "canary-user-77aa"
@@ -102,7 +103,7 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	}); err != nil {
 		return r, err
 	}
-	if r.hasty, err = r.serve(ctx, "hasty", addrs[3:5], fmt.Sprintf("log_format: console\nread_timeout: %v", readTimeout), map[string]string{
+	if r.impatient, err = r.serve(ctx, "impatient", addrs[3:5], fmt.Sprintf("log_format: console\nread_timeout: %v", readTimeout), map[string]string{
 		"default": `sink: "null:"`,
 	}); err != nil {
 		return r, err
@@ -162,7 +163,9 @@ func (r *rig) serve(ctx context.Context, name string, addrs []string, settings s
 	})
 }
 
-func (r *rig) servers() []*server { return []*server{r.plain, r.hasty, r.guarded, r.sealed, r.sinks} }
+func (r *rig) servers() []*server {
+	return []*server{r.plain, r.impatient, r.guarded, r.sealed, r.sinks}
+}
 
 // close stops servers before their Redis, as an operator would.
 func (r *rig) close() {
@@ -182,7 +185,7 @@ func (r *rig) close() {
 	}
 }
 
-// lone keeps no connection open, so that asking leaves nothing behind.
+// lone keeps no connection open, so that its requests leave nothing behind.
 var lone = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 
 // get is the body of a 200 of the admin port.
@@ -234,7 +237,7 @@ samples:
 	return sum, lines.Err()
 }
 
-// ledger adds up the ledgers of all namespaces, each held to its law.
+// ledger adds up the ledgers of all namespaces, each and checks that each adds up.
 func (s *server) ledger(ctx context.Context, audit bool) (total partition.Ledger, err error) {
 	for _, ns := range s.namespaces {
 		path := "/api/v1/namespaces/" + ns

@@ -17,27 +17,27 @@ type row struct {
 	//	429 too_many_partitions scope=namespace Retry-After
 	//	200 accepted=2 1:drop/bad_ts               what became of the entries
 	//	100                                        an interim answer
-	want string
-	fate fate
+	want    string
+	connEnd connEnd
 }
 
-// fate is what becomes of the connection after the answers.
-type fate int
+// connEnd says whether the connection stays open after the answers.
+type connEnd int
 
 const (
-	kept   fate = iota // a second request on it is answered
-	closed             // the server ends it, and never by a reset
+	kept   connEnd = iota // open: the server answers a second request on it
+	closed                // the server closes it, without a reset
 )
 
-func (f fate) String() string { return [...]string{"kept", "closed"}[f] }
+func (f connEnd) String() string { return [...]string{"kept", "closed"}[f] }
 
 // A slow row sends its pieces with pauses between them.
 type slowRow struct {
-	name   string
-	pieces []piece
-	want   string
-	fate   fate
-	within time.Duration // the answer has to be there; 0: any time
+	name    string
+	pieces  []piece
+	want    string
+	connEnd connEnd
+	within  time.Duration // the answer has to be there; 0: any time
 }
 
 type piece struct {

@@ -66,7 +66,7 @@ func seedFiles() map[seedFile]string {
 			}
 		}
 	}
-	for _, u := range refused {
+	for _, u := range invalidURLs {
 		add(commandSeeds, u.url)
 		add(redactSeeds, u.url)
 		add(webhookSeeds, u.url)

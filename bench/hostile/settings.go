@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A refusedSetting is one that no service could work with.
-type refusedSetting struct {
+// A invalidSetting is one that no service could work with.
+type invalidSetting struct {
 	name  string
 	flags string
 	says  string // part of the reason
 }
 
-var refusedSettings = []refusedSetting{
+var invalidSettings = []invalidSetting{
 	{"more partitions than a number holds twice", "--max-partitions 9223372036854775807", "max_partitions"},
 	{"no time to read a request", "--read-timeout 1ns", "read_timeout"},
 	{"a microsecond to read a request", "--read-timeout 1us", "read_timeout"},
@@ -28,13 +28,13 @@ var refusedSettings = []refusedSetting{
 	{"an entry beyond a body", "--max-entry 1GiB", "max_entry"},
 }
 
-// judge asks `spillway config check`, which opens nothing.
-func (u refusedSetting) judge(ctx context.Context, r *rig) string {
-	return r.configRefuses(ctx, u.says, strings.Fields(u.flags)...)
+// check asks `spillway config check`, which opens nothing.
+func (u invalidSetting) check(ctx context.Context, r *rig) string {
+	return r.configRejects(ctx, u.says, strings.Fields(u.flags)...)
 }
 
-// configRefuses is "" when config check refuses these flags as it should.
-func (r *rig) configRefuses(ctx context.Context, says string, flags ...string) string {
+// configRejects is "" when config check refuses these flags as it should.
+func (r *rig) configRejects(ctx context.Context, says string, flags ...string) string {
 	out, err := exec.CommandContext(ctx, r.bin, append([]string{"config", "check"}, flags...)...).CombinedOutput()
 	code := 0
 	if exit, ok := err.(*exec.ExitError); ok {
@@ -49,8 +49,8 @@ func (r *rig) configRefuses(ctx context.Context, says string, flags ...string) s
 }
 
 func runSettings(ctx context.Context, r *rig, report func(difference)) error {
-	for _, u := range refusedSettings {
-		if got := u.judge(ctx, r); got != "" {
+	for _, u := range invalidSettings {
+		if got := u.check(ctx, r); got != "" {
 			report(difference{u.name, u.flags, got, "exit 2, " + u.says})
 		}
 	}

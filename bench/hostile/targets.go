@@ -11,8 +11,8 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// A refusedURL is a sink that a configuration may not have.
-type refusedURL struct {
+// A invalidURL is a sink that a configuration may not have.
+type invalidURL struct {
 	name, url string
 	says      string // part of the reason
 }
@@ -22,7 +22,7 @@ const (
 	noScheme  = "unknown sink scheme"
 )
 
-var refused = []refusedURL{
+var invalidURLs = []invalidURL{
 	{"the address of cloud credentials", "http://169.254.169.254/latest/meta-data", linkLocal},
 	{"the same with a port", "http://169.254.169.254:80/", linkLocal},
 	{"the same in IPv6", "http://[::ffff:169.254.169.254]/", linkLocal},
@@ -68,12 +68,12 @@ var refused = []refusedURL{
 	{"null with an option", "null:?x=1", "option"},
 }
 
-// judge asks `spillway config check`, which opens nothing.
-func (u refusedURL) judge(ctx context.Context, r *rig) string {
-	return r.configRefuses(ctx, u.says, "--sink", u.url)
+// check asks `spillway config check`, which opens nothing.
+func (u invalidURL) check(ctx context.Context, r *rig) string {
+	return r.configRejects(ctx, u.says, "--sink", u.url)
 }
 
-// A target is a sink that a configuration may have, and that means no good. One
+// A target is a sink that a configuration may have, and that misbehaves. One
 // entry is sent to it.
 type target struct {
 	name string
@@ -142,9 +142,9 @@ func (t target) at(r *rig) string {
 		"FORBIDDEN@", strings.Replace(r.hazard.forbidden, ":", "%3A", 1)+"@", "DIR", r.dir).Replace(t.url)
 }
 
-// judge waits until the entry has ended, or has failed often enough to show
+// check waits until the entry has ended, or has failed often enough to show
 // that it will not.
-func (t target) judge(ctx context.Context, r *rig) string {
+func (t target) check(ctx context.Context, r *rig) string {
 	label := `namespace="` + t.namespace() + `"`
 	var l partition.Ledger
 	var failures float64
