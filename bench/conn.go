@@ -66,7 +66,7 @@ func (c *conn) exchange(ctx context.Context, request []byte, n int) outcome {
 	}
 	if c.nc == nil {
 		if err := c.open(ctx); err != nil {
-			return refused("connect", n)
+			return allRejected("connect", n)
 		}
 	}
 	c.used = time.Now()
@@ -84,12 +84,12 @@ func (c *conn) exchange(ctx context.Context, request []byte, n int) outcome {
 	if c.resp.ConnectionClose() {
 		c.close()
 	}
-	return judge(c.resp.StatusCode(), c.resp.Body(), n)
+	return readAnswer(c.resp.StatusCode(), c.resp.Body(), n)
 }
 
-// judge reads an answer as the wire contract defines it. One that contradicts
+// readAnswer reads an answer as the wire contract defines it. One that contradicts
 // itself is counted as bad_answer, never as success.
-func judge(status int, body []byte, n int) outcome {
+func readAnswer(status int, body []byte, n int) outcome {
 	switch {
 	case status == fasthttp.StatusNoContent:
 		return outcome{acked: n}
@@ -108,7 +108,7 @@ func judge(status int, body []byte, n int) outcome {
 			return true
 		})
 		if out.acked+out.unknown+len(out.reasons) != n {
-			return refused("bad_answer", n)
+			return allRejected("bad_answer", n)
 		}
 		return out
 	case gjson.GetBytes(body, "outcome").String() == "unknown":
@@ -118,10 +118,10 @@ func judge(status int, body []byte, n int) outcome {
 	if code == "" {
 		code = "status_" + strconv.Itoa(status)
 	}
-	return refused(code, n)
+	return allRejected(code, n)
 }
 
-func refused(reason string, n int) outcome {
+func allRejected(reason string, n int) outcome {
 	reasons := make([]string, n)
 	for i := range reasons {
 		reasons[i] = reason

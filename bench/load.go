@@ -41,7 +41,7 @@ type Load struct {
 const longestSleep = 100 * time.Millisecond
 
 // Run sends the load and returns when every request has ended. The error is
-// for a load that could not begin: unusable settings, nobody listening. Once it
+// for a load that could not begin: unusable settings, no listener. Once it
 // has begun, failures are counts of the Result; when ctx ends, so does the load.
 func Run(ctx context.Context, l Load) (Result, error) {
 	return l.run(ctx, (&net.Dialer{}).DialContext, sleep)
@@ -84,7 +84,7 @@ func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (
 		workers.Go(func() {
 			var request []byte
 			for i := range turns {
-				sent, out := time.Now(), refused("overdue", l.Entries)
+				sent, out := time.Now(), allRejected("overdue", l.Entries)
 				if sent.Sub(due(i)) <= l.Timeout {
 					request = build.append(request[:0], i)
 					out = c.exchange(ctx, request, l.Entries)

@@ -281,13 +281,13 @@ func TestAnswersAreJudgedByTheWireContract(t *testing.T) {
 		{200, 3, `{"accepted":1,"rejected":2,"results":[{"i":0,"result":"drop","reason":"stale"},{"i":2,"result":"retry","reason":"unknown"}]}`,
 			outcome{acked: 1, unknown: 1, reasons: []string{"stale"}}},
 		{200, 1, `{"accepted":1,"results":[{"i":0,"result":"warning","reason":"unskewed"}]}`, outcome{acked: 1}},
-		{200, 2, `{"accepted":1}`, refused("bad_answer", 2)},
-		{429, 2, `{"error":"too_many_partitions","message":"…"}`, refused("too_many_partitions", 2)},
-		{503, 1, `{"error":"store_unavailable","message":"…"}`, refused("store_unavailable", 1)},
+		{200, 2, `{"accepted":1}`, allRejected("bad_answer", 2)},
+		{429, 2, `{"error":"too_many_partitions","message":"…"}`, allRejected("too_many_partitions", 2)},
+		{503, 1, `{"error":"store_unavailable","message":"…"}`, allRejected("store_unavailable", 1)},
 		{503, 4, `{"error":"store_unavailable","message":"…","outcome":"unknown"}`, outcome{unknown: 4}},
-		{502, 1, "a proxy's page", refused("status_502", 1)},
+		{502, 1, "a proxy's page", allRejected("status_502", 1)},
 	} {
-		if got := judge(tt.status, []byte(tt.body), tt.n); !reflect.DeepEqual(got, tt.want) {
+		if got := readAnswer(tt.status, []byte(tt.body), tt.n); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%d %s: got %+v, want %+v", tt.status, tt.body, got, tt.want)
 		}
 	}

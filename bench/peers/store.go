@@ -58,7 +58,7 @@ func (s *store) close() {
 	_ = os.RemoveAll(s.dir) // a temp folder; the system clears what is left
 }
 
-// ended tells the end of a consumer's time from trouble.
+// ended is nil when err came from the end of ctx, and the wrapped err otherwise.
 func ended(ctx context.Context, what string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package proc runs the processes that benchmarks and chaos runs are made of:
-// redis-servers, Spillways, other sides. They write to log files, end with the
-// process that started them, and are stopped by pid.
+// Package proc runs the processes of benchmarks and tests: redis-servers,
+// Spillways and what they are compared with. Each writes to a log file, and on
+// Linux ends with the process that started it.
 package proc
 
 import (

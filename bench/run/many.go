@@ -34,7 +34,7 @@ func activePartitions(ctx context.Context, m *measurement) error {
 
 // cpuOver is the CPU µs that server and Redis spend on an entry, in and out,
 // when all of them wait in this many partitions. Requests carry as many entries
-// as batches do, so that the calls are alike whatever the number of partitions.
+// as batches do, so the calls are alike for any number of partitions.
 func (m *measurement) cpuOver(ctx context.Context, partitions int) (us float64, c costs, err error) {
 	flags := []string{"--batch=10", "--sink=null:", roomyFlag, morePartitions}
 	r, err := m.fresh(ctx, append(flags, "--role=ingest")...)

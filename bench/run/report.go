@@ -82,11 +82,11 @@ func (r *report) print(out io.Writer) error {
 // rows prints each promise.
 func (r *checks) rows(row func(name, format string, args ...any)) {
 	for _, c := range r.Checks {
-		verdict := "held"
+		status := "held"
 		if !c.Held {
-			verdict = "DID NOT HOLD"
+			status = "DID NOT HOLD"
 		}
-		row(verdict, "%s: %s", c.Promise, c.Got)
+		row(status, "%s: %s", c.Promise, c.Got)
 	}
 }
 

@@ -57,7 +57,7 @@ func throughput(ctx context.Context, s settings) (outcome, error) {
 	})
 }
 
-// memory fills many small partitions that nobody drains.
+// memory fills many small partitions that are not drained.
 func memory(ctx context.Context, s settings) (outcome, error) {
 	return run(ctx, s, "memory", "ingest", bench.Load{
 		Rate: memoryRequests, Duration: memoryPartitions / memoryRequests * time.Second,

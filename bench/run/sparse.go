@@ -140,7 +140,7 @@ func bareCommands(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // bareWorker has the partitions whose number leaves its own when divided by the
-// number of workers, so that nobody else reads its lists.
+// number of workers, so that no other worker reads its lists.
 type bareWorker struct {
 	client *redis.Client
 	entry  []byte

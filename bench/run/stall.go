@@ -69,7 +69,7 @@ func stalled(ctx context.Context, m *measurement) error {
 		m.fault("residual %d; confirmed %d and %d unknown; ledger %+v", *a.Residual, acked, unknown, g)
 	}
 	if during.Rejected["overloaded"] == 0 {
-		m.fault("nobody was refused with 503 overloaded: %v", during.Rejected)
+		m.fault("no request was answered 503 overloaded: %v", during.Rejected)
 	}
 	bound := float64(2*inflightBytes + manyConns*perConn)
 	m.rows[0].add(float64(after-before), bound, nil)

@@ -165,14 +165,14 @@ func (t *table) print(out io.Writer, colour bool) error {
 		if len(r.Values) == 0 {
 			continue
 		}
-		sign, verdict := "≥", "met"
+		sign, status := "≥", "met"
 		if r.AtMost {
 			sign = "≤"
 		}
 		if !r.met() {
-			verdict = "missed"
+			status = "missed"
 			if colour {
-				verdict = "\x1b[31mmissed\x1b[0m"
+				status = "\x1b[31mmissed\x1b[0m"
 			}
 		}
 		ours, other := "", ""
@@ -181,7 +181,7 @@ func (t *table) print(out io.Writer, colour bool) error {
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s %s\t%s–%s\t%s\t%s\t%s\t%s %s %s\t%s\n", r.Key, r.Measure,
 			figure(median(r.Values)), r.Unit, figure(slices.Min(r.Values)), figure(slices.Max(r.Values)), ours, other, r.costs(),
-			sign, figure(r.Goal), r.Unit, verdict)
+			sign, figure(r.Goal), r.Unit, status)
 	}
 	if err := w.Flush(); err != nil {
 		return err

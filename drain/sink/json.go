@@ -69,7 +69,7 @@ func appendCompact(dst, p []byte) []byte {
 }
 
 // appendString appends s as a JSON string. Only what JSON demands is escaped;
-// bytes that are not UTF-8 become U+FFFD, so the result is valid whatever s is.
+// bytes that are not UTF-8 become U+FFFD, so the result is always valid.
 func appendString[T string | []byte](dst []byte, s T) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

@@ -75,16 +75,16 @@ func FuzzValidJSON(f *testing.F) {
 // depth is how deep valid JSON nests.
 func depth(p []byte) int {
 	d := json.NewDecoder(bytes.NewReader(p))
-	now, most := 0, 0
+	now, deepest := 0, 0
 	for {
 		token, err := d.Token()
 		if err != nil {
-			return most
+			return deepest
 		}
 		switch token {
 		case json.Delim('['), json.Delim('{'):
 			now++
-			most = max(most, now)
+			deepest = max(deepest, now)
 		case json.Delim(']'), json.Delim('}'):
 			now--
 		}

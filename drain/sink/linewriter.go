@@ -11,7 +11,7 @@ const maxPooledBuffer = 1 << 20
 
 // LineWriter turns batches into lines and hands them to a local file
 // descriptor, one caller at a time. It exists because such a write cannot be
-// interrupted (a pipe nobody reads, a hanging disk) while a Write must not
+// interrupted (a pipe without a reader, a hanging disk) while a Write must not
 // outstay its context: the function runs on in a goroutine that only the next
 // turn waits for, and it has its own copy of everything.
 type LineWriter struct {

@@ -1,10 +1,9 @@
-// Package sink is the contract between Spillway and the places batches go.
+// Package sink is the contract between the drain and the targets of batches.
 //
-// A sink is small: it turns batches into requests of its target and says in
-// its error what may be done about a failure. Everything else (deadline-bounded
-// retry with jitter, removal of stale entries, bisecting, dead letters, the
-// ledger, metrics) is done around it by the drain. Package sinktest holds the
-// conformance suite a plugin author runs.
+// A sink turns batches into requests of its target, and says in its error
+// whether a retry can help. The drain does everything else: retries with jitter
+// until the deadline, removal of stale entries, bisecting, dead letters, the
+// ledger, metrics. Package sinktest has the conformance suite for new sinks.
 package sink
 
 import (
@@ -20,12 +19,13 @@ import (
 // Sink writes batches to one target.
 //
 // Write may be called from up to Caps().MaxInFlight goroutines at once. It
-// blocks until the target has answered or ctx ends, neither sleeps nor retries
-// by itself, and keeps no reference to a payload after it returned. Batches of
-// one partition arrive in order; a batch comes again, with a higher Attempt,
-// after a failure or a crash. A sink that names entries to retry (*BatchError)
-// chooses another order: those come again without the ones it accepted, and so
-// behind them. What the returned error means:
+// blocks until the target has answered or ctx ends. It does not sleep or retry,
+// and keeps no reference to a payload after it returns.
+//
+// Batches of one partition arrive in order. After a failure or a crash a batch
+// comes again, with a higher Attempt. A sink that names entries to retry
+// (*BatchError) changes that order: they come again behind the entries it
+// accepted. The returned error means:
 //
 //	nil                    every entry was accepted
 //	any plain error        retryable, all of it, until the deadline
@@ -34,10 +34,9 @@ import (
 //	*BatchError            the entries it lists failed; what it does not name succeeded
 //	ErrNotConnected        retryable, and Open is called again first
 //
-// When ctx ends first the outcome counts as unknown, and the batch is retried;
-// a Write whose ctx has ended before it began returns an error and sends
-// nothing. Errors are logged: their texts are short, and hold neither secrets
-// nor anything of a payload.
+// When ctx ends first, the outcome is unknown, and the batch is retried. A Write
+// whose ctx ended before it began returns an error and sends nothing. Errors are
+// logged, so their texts are short and hold no secret and no part of a payload.
 type Sink interface {
 	// Open makes the sink ready. It is called with back-off until it returns
 	// nil, and again after Write returned ErrNotConnected.

@@ -88,7 +88,7 @@ func (s *Sink) Open(ctx context.Context) error {
 }
 
 // Write appends the lines of all batches in one write; when that fails none of
-// them stay. Every error is retryable: a full disk, a directory that vanished.
+// them stay. Every error is retryable: a full disk, a directory that is gone.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	return s.lines.Write(ctx, batches, s.append)
 }

@@ -1,5 +1,5 @@
 // Package null is the sink "null:": it accepts every batch and keeps nothing.
-// It measures Spillway without a target, and drains a namespace nobody reads.
+// It measures Spillway without a target, and drains a namespace that has no reader.
 package null
 
 import (

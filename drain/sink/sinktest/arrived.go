@@ -28,12 +28,12 @@ var payloads = []string{
 
 // rule says how often an entry may have arrived.
 type rule struct {
-	most    int         // 0: any number, and in any order, as retries are
+	max     int         // 0: any number, and in any order, as retries are
 	besides *sink.Batch // entries of this one may, too
 }
 
 var (
-	once        = rule{most: 1}
+	once        = rule{max: 1}
 	atLeastOnce = rule{}
 )
 
@@ -58,7 +58,7 @@ func (f Fixture) expect(r rule, batches ...*sink.Batch) error {
 	for _, rec := range got {
 		k := key{rec.Partition, rec.Seq}
 		if len(arrived[k]) == 0 {
-			if r.most > 0 && rec.Seq < newest[rec.Partition] {
+			if r.max > 0 && rec.Seq < newest[rec.Partition] {
 				return fmt.Errorf("order: %s has %d after %d", rec.Partition, rec.Seq, newest[rec.Partition])
 			}
 			newest[rec.Partition] = rec.Seq
@@ -73,7 +73,7 @@ func (f Fixture) expect(r rule, batches ...*sink.Batch) error {
 			if len(recs) == 0 {
 				return fmt.Errorf("lost: %s %d never arrived", k.partition, k.seq)
 			}
-			if r.most > 0 && len(recs) > r.most {
+			if r.max > 0 && len(recs) > r.max {
 				return fmt.Errorf("repeated: %s %d arrived %d times", k.partition, k.seq, len(recs))
 			}
 			for _, rec := range recs {
@@ -89,7 +89,7 @@ func (f Fixture) expect(r rule, batches ...*sink.Batch) error {
 		}
 	}
 	for k := range arrived {
-		return fmt.Errorf("unasked: %s %d arrived and should not", k.partition, k.seq)
+		return fmt.Errorf("unexpected: %s %d arrived and should not", k.partition, k.seq)
 	}
 	return nil
 }

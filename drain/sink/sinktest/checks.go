@@ -21,7 +21,7 @@ var checks = []check{
 	{"passes payloads and ids on unchanged", checkPayloads},
 	{"keeps no payload", checkAliasing},
 	{"takes concurrent Writes", checkConcurrency},
-	{"refuses an ended context at once", checkEndedContext},
+	{"rejects an ended context at once", checkEndedContext},
 	{"returns at the deadline", checkDeadline},
 	{"reports failures by the rules", checkFaults},
 	{"takes the same batch twice", checkRepeat},

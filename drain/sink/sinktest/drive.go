@@ -75,10 +75,10 @@ func (f Fixture) open(ctx context.Context) error {
 }
 
 // tryWrite is Write, awaited for at most the given time.
-func (f Fixture) tryWrite(ctx context.Context, most time.Duration, batches ...*sink.Batch) (returned bool, err error) {
+func (f Fixture) tryWrite(ctx context.Context, limit time.Duration, batches ...*sink.Batch) (returned bool, err error) {
 	done := make(chan error, 1)
 	go func() { done <- f.Sink.Write(ctx, batches) }()
-	timer := time.NewTimer(most)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-done:
@@ -95,7 +95,7 @@ func (f Fixture) write(ctx context.Context, batches ...*sink.Batch) error {
 	case !returned:
 		return fmt.Errorf("Write has not returned after %s", patience)
 	case err != nil:
-		return first(judge(err, batches), fmt.Errorf("Write: %w", err))
+		return first(checkError(err, batches), fmt.Errorf("Write: %w", err))
 	}
 	return nil
 }

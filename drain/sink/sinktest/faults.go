@@ -39,7 +39,7 @@ func checkFault(ctx context.Context, f Fixture, fault Fault) error {
 	if err == nil {
 		return errors.New("Write returned nil")
 	}
-	if bad := judge(err, []*sink.Batch{b}); bad != nil {
+	if bad := checkError(err, []*sink.Batch{b}); bad != nil {
 		return bad
 	}
 
@@ -73,8 +73,8 @@ func checkFault(ctx context.Context, f Fixture, fault Fault) error {
 	return first(f.rewrite(ctx, again), f.expect(atLeastOnce, b))
 }
 
-// judge says what is wrong with an error that Write returned.
-func judge(err error, batches []*sink.Batch) error {
+// checkError says what is wrong with an error that Write returned.
+func checkError(err error, batches []*sink.Batch) error {
 	switch text := err.Error(); {
 	case len(text) > maxErrorText:
 		return fmt.Errorf("error text has %d bytes, more than %d", len(text), maxErrorText)
@@ -102,7 +102,7 @@ func judge(err error, batches []*sink.Batch) error {
 			return fmt.Errorf("BatchError names batch %d entry %d without an error", e.Batch, e.Entry)
 		}
 		seen[at] = true
-		if bad := judge(e.Err, nil); bad != nil {
+		if bad := checkError(e.Err, nil); bad != nil {
 			return bad
 		}
 	}

@@ -229,7 +229,7 @@ var broken = []struct {
 	{"passes payloads and ids on unchanged", "loses ids", "changed:", func(_ *Fixture, f *fake, m *memory) {
 		change(f, m, func(b *sink.Batch) { b.Entries[0].ID = nil })
 	}},
-	{"passes payloads and ids on unchanged", "makes up entries", "unasked:", func(_ *Fixture, f *fake, m *memory) {
+	{"passes payloads and ids on unchanged", "makes up entries", "unexpected:", func(_ *Fixture, f *fake, m *memory) {
 		change(f, m, func(b *sink.Batch) { b.Entries = append(b.Entries, sink.Entry{Seq: 1 << 40}) })
 	}},
 	{"keeps no payload", "keeps the slices", "changed:", func(_ *Fixture, f *fake, m *memory) {
@@ -263,13 +263,13 @@ var broken = []struct {
 			return err
 		}
 	}},
-	{"refuses an ended context at once", "does not look", "returned nil", func(_ *Fixture, f *fake, _ *memory) {
+	{"rejects an ended context at once", "does not look", "returned nil", func(_ *Fixture, f *fake, _ *memory) {
 		f.write = func(context.Context, []*sink.Batch) error { return nil }
 	}},
-	{"refuses an ended context at once", "hangs", "has not returned", func(_ *Fixture, f *fake, _ *memory) {
+	{"rejects an ended context at once", "hangs", "has not returned", func(_ *Fixture, f *fake, _ *memory) {
 		f.write = func(context.Context, []*sink.Batch) error { time.Sleep(time.Hour); return errDown }
 	}},
-	{"refuses an ended context at once", "looks too late", "unasked:", func(_ *Fixture, f *fake, m *memory) {
+	{"rejects an ended context at once", "looks too late", "unexpected:", func(_ *Fixture, f *fake, m *memory) {
 		f.write = func(ctx context.Context, batches []*sink.Batch) error {
 			return errors.Join(m.write(context.Background(), batches), ctx.Err())
 		}

@@ -23,7 +23,7 @@ const maxRetryAfter = time.Hour
 //	408, 429, 5xx but 501            retryable
 //	429, 503 with Retry-After        retryable no sooner than that, at most 1 h
 //	101, 3xx, 401 403 404 405 410,   about the endpoint, not an entry: all of them
-//	501                              Permanent by name, so that nobody bisects
+//	501                              Permanent by name, so that the drain does not bisect
 //	other 4xx                        Permanent; the drain bisects, for one entry
 //	                                 may be to blame
 func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now time.Time) error {

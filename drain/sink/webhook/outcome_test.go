@@ -17,8 +17,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// verdict is what an error asks of the drain.
-func verdict(err error) string {
+// kindOf says what an error asks of the drain.
+func kindOf(err error) string {
 	var named *sink.BatchError
 	after, throttled := sink.ThrottledFor(err)
 	switch {
@@ -27,7 +27,7 @@ func verdict(err error) string {
 	case errors.As(err, &named):
 		var parts []string
 		for _, e := range named.Failed {
-			parts = append(parts, fmt.Sprintf("%d.%d %s", e.Batch, e.Entry, verdict(e.Err)))
+			parts = append(parts, fmt.Sprintf("%d.%d %s", e.Batch, e.Entry, kindOf(e.Err)))
 		}
 		return strings.Join(parts, ", ")
 	case sink.IsPermanent(err):
@@ -61,7 +61,7 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 	}
 	for code := 200; code < 600; code++ {
 		err := post(t, newSink(t, fmt.Sprintf("%s/%d", srv.URL, code)), batch("1", "2"))
-		if got := verdict(err); got != want(code) {
+		if got := kindOf(err); got != want(code) {
 			t.Errorf("%d: got %s, want %s", code, got, want(code))
 		}
 		if err != nil && !strings.HasSuffix(err.Error(), fmt.Sprintf("post to %s: answered %d", srv.Listener.Addr(), code)) {
@@ -71,7 +71,7 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 			continue
 		}
 		err = post(t, newSink(t, fmt.Sprintf("%s/%d?7", srv.URL, code)), batch("1", "2"))
-		if got := verdict(err); got != "throttle 7s" {
+		if got := kindOf(err); got != "throttle 7s" {
 			t.Errorf("%d with Retry-After: got %s", code, got)
 		}
 	}
@@ -99,7 +99,7 @@ func raw(t *testing.T, answer string) (url string) {
 func TestSwitchingProtocolsIsAboutTheEndpointAndDoesNotHang(t *testing.T) {
 	t.Parallel()
 	err := post(t, newSink(t, raw(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n[open]")), batch("1"))
-	if got := verdict(err); got != "0.0 permanent" {
+	if got := kindOf(err); got != "0.0 permanent" {
 		t.Errorf("got %s: %v", got, err)
 	}
 }
@@ -107,7 +107,7 @@ func TestSwitchingProtocolsIsAboutTheEndpointAndDoesNotHang(t *testing.T) {
 func TestAnAnswerThatBreaksOffIsRetried(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"results\":["} {
-		if err := post(t, newSink(t, raw(t, answer)), batch("1")); verdict(err) != "retry" {
+		if err := post(t, newSink(t, raw(t, answer)), batch("1")); kindOf(err) != "retry" {
 			t.Errorf("%q: got %v", answer, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestASlowAnswerEndsAtTheDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		err := newSink(t, raw(t, answer)).Write(ctx, []*sink.Batch{batch("1")})
-		if !errors.Is(err, context.DeadlineExceeded) || verdict(err) != "retry" {
+		if !errors.Is(err, context.DeadlineExceeded) || kindOf(err) != "retry" {
 			t.Errorf("%q: got %v", answer, err)
 		}
 	}
@@ -191,7 +191,7 @@ func TestResultsWithLongMessagesAreReadToTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, message := range []int{0, 500, 4000} {
 		var named *sink.BatchError
-		if err := answering(t, results(128, message)); !errors.As(err, &named) || len(named.Failed) != 128 || verdict(err)[:13] != "0.0 permanent" {
+		if err := answering(t, results(128, message)); !errors.As(err, &named) || len(named.Failed) != 128 || kindOf(err)[:13] != "0.0 permanent" {
 			t.Errorf("messages of %d bytes: got %v, want 128 drops", message, err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestAnAnswerThatMayHideResultsIsRetried(t *testing.T) {
 		"blank for too long":   answering(t, strings.Repeat(" ", maxAnswer)+results(1, 0)),
 		"compressed":           answering(t, "\x1f\x8b…", "Content-Encoding: gzip"),
 	} {
-		if got := verdict(err); got != "retry" || !strings.Contains(err.Error(), ": answered 200, but ") {
+		if got := kindOf(err); got != "retry" || !strings.Contains(err.Error(), ": answered 200, but ") {
 			t.Errorf("%s: got %s: %v", name, got, err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestA2xxMayNameWhatItDidNotTake(t *testing.T) {
 		if err == nil && failed != nil {
 			err = failed
 		}
-		if got := verdict(err); got != want {
+		if got := kindOf(err); got != want {
 			t.Errorf("%.100s: got %s, want %s", answer, got, want)
 		}
 	}

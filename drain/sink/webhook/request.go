@@ -18,7 +18,7 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 	}
 	// With a body it could rewind, the transport would repeat a request that
 	// has an Idempotency-Key by itself when a connection breaks: a second
-	// presentation nobody counts.
+	// presentation that the drain does not count.
 	req.GetBody = nil
 	h := req.Header
 	h.Set("Content-Type", "application/x-ndjson")

@@ -150,7 +150,7 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	}
 	defer resp.Body.Close()
 	var answer []byte
-	if resp.StatusCode >= 200 { // after 101 the body is the connection and heeds no context
+	if resp.StatusCode >= 200 { // after 101 the body is the connection, which no context ends
 		bound := int64(maxIgnored)
 		if resp.StatusCode/100 == 2 {
 			bound = maxAnswer + 1
