@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -53,26 +52,22 @@ type costPhase struct {
 // costPhases are the columns. The life of a partition is the sum of the first three.
 var costPhases = []string{"produce, new partitions", "claim", "commit, partitions end", ofLife, "produce, living partitions"}
 
-// print writes a table in markdown.
-func (r *costReport) print(out io.Writer) error {
-	m := r.Machine
-	_, _ = fmt.Fprintf(out, "%s, %d CPUs, Linux %s, load %.2f; %s, redis %s; %s\n\n", m.CPU, m.CPUs, m.Kernel, m.Load, m.Go, m.Redis, m.Date)
-	_, _ = fmt.Fprintf(out, "%d partitions a call; commands and µs of Redis CPU an entry, medians.\n\n| entries a partition | %s |\n|---|%s\n",
-		costGroups, strings.Join(r.Phases, " | "), strings.Repeat("---|", len(r.Phases)))
+func (r *costReport) sheet(bool) *sheet {
+	s := &sheet{name: r.Scenario, machine: r.Machine, head: append([]string{"entries a partition"}, r.Phases...),
+		notes: []string{fmt.Sprintf("%d partitions a call; commands and µs of Redis CPU an entry, medians.", costGroups)}}
 	for _, row := range r.Rows {
-		_, _ = fmt.Fprintf(out, "| %d |", row.Entries)
+		cells := []string{fmt.Sprint(row.Entries)}
 		for _, c := range row.Cells {
-			_, _ = fmt.Fprintf(out, " %s · %s µs |", figure(c.Commands), figure(c.CPU))
+			cells = append(cells, fmt.Sprintf("%s · %s µs", figure(c.Commands), figure(c.CPU)))
 		}
-		_, _ = fmt.Fprintln(out)
+		s.row(cells...)
 	}
-	_, err := fmt.Fprintln(out)
-	return err
+	return s
 }
 
 // cost measures what partition.Store, as this program was built with it, makes
 // Redis do. It needs no server.
-func cost(ctx context.Context, s settings) (outcome, error) {
+func cost(ctx context.Context, s settings) (scenarioReport, error) {
 	rep := &costReport{Scenario: "cost", Machine: proc.ThisMachine(ctx, s.redisServer, s.bin), Phases: costPhases}
 	for _, size := range costSizes {
 		rounds := make([][]costPhase, s.rounds)

@@ -62,7 +62,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	}
 	scenarios := []struct {
 		name string
-		run  func(context.Context, settings) (outcome, error)
+		run  func(context.Context, settings) (scenarioReport, error)
 	}{{"throughput", throughput}, {"memory", memory}, {"shed", shed}, {"cost", cost}}
 
 	if _, err := chosen(s.rows); err != nil {
@@ -95,7 +95,8 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		if asJSON {
 			err = json.NewEncoder(out).Encode(rep)
 		} else {
-			err = rep.print(out)
+			colour := isTerminal(out)
+			err = rep.sheet(colour).print(out, colour)
 		}
 		if err != nil {
 			_, _ = fmt.Fprintf(progress, "%s: print: %v\n", sc.name, err)
@@ -119,13 +120,14 @@ func printTable(ctx context.Context, s settings, asJSON bool, out, progress io.W
 	if asJSON {
 		err = json.NewEncoder(out).Encode(t)
 	} else {
-		err = t.print(out, isTerminal(out))
+		colour := isTerminal(out)
+		err = t.sheet(colour).print(out, colour)
 	}
 	if err := errors.Join(failed, err); err != nil {
 		_, _ = fmt.Fprintf(progress, "table: %v\n", err)
 		return 1
 	}
-	if len(t.Faults) > 0 {
+	if !t.held() {
 		return 1
 	}
 	return 0

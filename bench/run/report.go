@@ -2,18 +2,17 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"runtime"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 
 // report is what one scenario measured and which promises held.
 type report struct {
 	Scenario string           `json:"scenario"`
+	Machine  proc.Machine     `json:"machine"`
 	Load     bench.Result     `json:"load"`
 	Ledger   partition.Ledger `json:"ledger"`
 	Residual int64            `json:"residual"` // entries found in Redis beyond the ledger's buffered
@@ -27,10 +26,11 @@ type report struct {
 	checks
 }
 
-// outcome is what a scenario ends with.
-type outcome interface {
-	print(out io.Writer) error
-	held() bool
+// scenarioReport is what a scenario ends with.
+type scenarioReport interface {
+	// sheet is its printed form; colour says that it goes to a terminal.
+	sheet(colour bool) *sheet
+	held() bool // false fails the command
 }
 
 // checks are the promises of one scenario.
@@ -58,36 +58,18 @@ func (r *checks) held() bool {
 	return true
 }
 
-// print writes the report for people.
-func (r *report) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) {
-		_, _ = fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
-	}
-	row("scenario", "%s, %d CPUs, %s", r.Scenario, runtime.NumCPU(), runtime.Version())
-	row("acknowledged", "%d entries in %d requests, %.0f entries/s over %v", r.Load.Acked, r.Load.Requests, r.Load.Rate(), r.Load.Elapsed.Round(time.Millisecond))
-	row("latency from due time", "%s", quantiles(r.Load.Latency))
-	row("of it before sending", "%s", quantiles(r.Load.Lag))
+func (r *report) sheet(bool) *sheet {
+	s := &sheet{name: r.Scenario, machine: r.Machine, head: []string{"measure", "value"}, checks: r.Checks}
+	s.row("acknowledged", fmt.Sprintf("%d entries in %d requests, %.0f entries/s over %v", r.Load.Acked, r.Load.Requests, r.Load.Rate(), r.Load.Elapsed.Round(time.Millisecond)))
+	s.row("latency from due time", quantiles(r.Load.Latency))
+	s.row("of it before sending", quantiles(r.Load.Lag))
 	if r.Drained > 0 {
-		row("drained after", "%v", r.Drained.Round(time.Millisecond))
+		s.row("drained after", r.Drained.Round(time.Millisecond).String())
 	}
-	row("CPU an entry", "server %.1f µs, redis %.1f µs", r.ServerCPU, r.RedisCPU)
-	row("memory", "server peak %.1f MB, redis peak %.1f MB, redis growth %.1f MB",
-		float64(r.ServerRSSPeak)/1e6, float64(r.RedisMemoryPeak)/1e6, float64(r.RedisMemoryGrown)/1e6)
-	r.rows(row)
-	_, _ = fmt.Fprintln(w)
-	return w.Flush()
-}
-
-// rows prints each promise.
-func (r *checks) rows(row func(name, format string, args ...any)) {
-	for _, c := range r.Checks {
-		status := "held"
-		if !c.Held {
-			status = "DID NOT HOLD"
-		}
-		row(status, "%s: %s", c.Promise, c.Got)
-	}
+	s.row("CPU an entry", fmt.Sprintf("server %.1f µs, redis %.1f µs", r.ServerCPU, r.RedisCPU))
+	s.row("memory", fmt.Sprintf("server peak %.1f MB, redis peak %.1f MB, redis growth %.1f MB",
+		float64(r.ServerRSSPeak)/1e6, float64(r.RedisMemoryPeak)/1e6, float64(r.RedisMemoryGrown)/1e6))
+	return s
 }
 
 func quantiles(q bench.Quantiles) string {

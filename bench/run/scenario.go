@@ -47,7 +47,7 @@ const (
 
 // throughput sends one event a request, while the same server drains, and holds
 // its ledger against what the loader was told.
-func throughput(ctx context.Context, s settings) (outcome, error) {
+func throughput(ctx context.Context, s settings) (scenarioReport, error) {
 	return run(ctx, s, "throughput", "all", bench.Load{
 		Rate: s.rate, Duration: s.duration, Partitions: s.partitions, Entries: 1,
 		PayloadBytes: s.payload, Connections: s.connections,
@@ -58,7 +58,7 @@ func throughput(ctx context.Context, s settings) (outcome, error) {
 }
 
 // memory fills many small partitions that are not drained.
-func memory(ctx context.Context, s settings) (outcome, error) {
+func memory(ctx context.Context, s settings) (scenarioReport, error) {
 	return run(ctx, s, "memory", "ingest", bench.Load{
 		Rate: memoryRequests, Duration: memoryPartitions / memoryRequests * time.Second,
 		Partitions: memoryPartitions, Entries: memoryEntries,
@@ -72,7 +72,7 @@ func memory(ctx context.Context, s settings) (outcome, error) {
 
 // run is the part all scenarios share: load a fresh rig, let it settle, measure,
 // and check the accounting.
-func run(ctx context.Context, s settings, name, role string, load bench.Load, promises func(*report)) (_ outcome, err error) {
+func run(ctx context.Context, s settings, name, role string, load bench.Load, promises func(*report)) (_ scenarioReport, err error) {
 	r, err := newRig(ctx, s, true)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func run(ctx context.Context, s settings, name, role string, load bench.Load, pr
 		return nil, err
 	}
 	load.URL, load.Namespace, load.Timeout = r.data, "default", requestTimeout
-	rep := &report{Scenario: name}
+	rep := &report{Scenario: name, Machine: proc.ThisMachine(ctx, s.redisServer, s.bin)}
 	if rep.Load, err = bench.Run(ctx, load); err != nil {
 		return nil, err
 	}

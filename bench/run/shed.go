@@ -11,15 +11,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 // The shed scenario: a server with small bounds, a load well within them, and
@@ -46,9 +45,10 @@ func shedFile() string {
 
 // shedReport is the latency of one load beside each flood.
 type shedReport struct {
-	Scenario string  `json:"scenario"`
-	Phases   []phase `json:"phases"`
-	Residual int64   `json:"residual"`
+	Scenario string       `json:"scenario"`
+	Machine  proc.Machine `json:"machine"`
+	Phases   []phase      `json:"phases"`
+	Residual int64        `json:"residual"`
 	checks
 }
 
@@ -61,25 +61,21 @@ type phase struct {
 	Refused map[string]int64 `json:"flood_refused"` // entries, or connections, by code
 }
 
-func (r *shedReport) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) {
-		_, _ = fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
-	}
-	row("scenario", "%s, %d CPUs, %s, %d requests/s", r.Scenario, runtime.NumCPU(), runtime.Version(), shedRate)
+func (r *shedReport) sheet(bool) *sheet {
+	s := &sheet{name: r.Scenario, machine: r.Machine, head: []string{"beside", "latency of the load", "flood accepted", "flood rejected"}, checks: r.Checks,
+		notes: []string{fmt.Sprintf("The load is %d requests/s.", shedRate)}}
 	for _, b := range r.Phases {
-		row("beside "+b.Flood, "%s", quantiles(b.Load.Latency))
-		if len(b.Refused) > 0 {
-			row("", "of the flood %d accepted, refused %v", b.Acked, b.Refused)
+		if len(b.Refused) == 0 {
+			s.row(b.Flood, quantiles(b.Load.Latency), "", "")
+			continue
 		}
+		s.row(b.Flood, quantiles(b.Load.Latency), fmt.Sprint(b.Acked), fmt.Sprint(b.Refused))
 	}
-	r.rows(row)
-	_, _ = fmt.Fprintln(w)
-	return w.Flush()
+	return s
 }
 
 // shed measures requests that are accepted, beside others that are not.
-func shed(ctx context.Context, s settings) (outcome, error) {
+func shed(ctx context.Context, s settings) (scenarioReport, error) {
 	r, err := newRig(ctx, s, false)
 	if err != nil {
 		return nil, err
@@ -93,7 +89,7 @@ func shed(ctx context.Context, s settings) (outcome, error) {
 		"--max-inflight-bytes=16MiB", "--max-body=1MiB", "--max-decompressed=1MiB"); err != nil {
 		return nil, err
 	}
-	rep := &shedReport{Scenario: "shed"}
+	rep := &shedReport{Scenario: "shed", Machine: proc.ThisMachine(ctx, s.redisServer, s.bin)}
 	var acked, unknown int64
 	for _, f := range []struct {
 		name, code string // what its refusals say

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spillway-io/spillway/bench/proc"
@@ -154,54 +153,48 @@ type measurement struct {
 	fault func(format string, args ...any)
 }
 
-// print writes the table for people; a missed goal is red on a terminal.
-func (t *table) print(out io.Writer, colour bool) error {
-	m := t.Machine
-	_, _ = fmt.Fprintf(out, "%s, %d CPUs, Linux %s, load %.2f; %s, redis %s, spillway %s; %s\n\n",
-		m.CPU, m.CPUs, m.Kernel, m.Load, m.Go, m.Redis, m.Spillway, m.Date)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "\tmeasure\tmedian\tmin–max\tours\tother\tserver\tredis\tloader\tfill\tcalls\tscripts\tresidual\tgoal\t")
+func (t *table) sheet(colour bool) *sheet {
+	s := &sheet{name: "table", machine: t.Machine, head: []string{"", "measure", "median", "min–max", "ours", "other",
+		"server", "redis", "loader", "fill", "calls", "scripts", "residual", "goal"}}
 	for _, r := range t.Rows {
 		if len(r.Values) == 0 {
 			continue
 		}
-		sign, status := "≥", "met"
+		sign, result := "≥", "met"
 		if r.AtMost {
 			sign = "≤"
 		}
 		if !r.met() {
-			status = "missed"
-			if colour {
-				status = "\x1b[31mmissed\x1b[0m"
-			}
+			result = red("missed", colour)
 		}
 		ours, other := "", ""
 		if len(r.Other) > 0 {
 			ours, other = figure(median(r.Ours)), figure(median(r.Other))
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s %s\t%s–%s\t%s\t%s\t%s\t%s %s %s\t%s\n", r.Key, r.Measure,
-			figure(median(r.Values)), r.Unit, figure(slices.Min(r.Values)), figure(slices.Max(r.Values)), ours, other, r.costs(),
-			sign, figure(r.Goal), r.Unit, status)
+		cells := []string{r.Key, r.Measure, strings.TrimSpace(figure(median(r.Values)) + " " + r.Unit),
+			figure(slices.Min(r.Values)) + "–" + figure(slices.Max(r.Values)), ours, other}
+		cells = append(cells, r.costs()...)
+		s.row(append(cells, strings.TrimSpace(sign+" "+figure(r.Goal)+" "+r.Unit)+", "+result)...)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintln(out, "\nserver, redis, loader: CPU µs an entry of our side. fill: entries a batch ÷ 128. calls: Redis commands an entry, those in scripts included.")
+	s.notes = append(s.notes, "server, redis, loader: CPU µs an entry of our side. fill: entries a batch ÷ 128. calls: Redis commands an entry, those in scripts included.")
 	for _, r := range t.Rows {
 		if r.Note != "" {
-			_, _ = fmt.Fprintf(out, "%s: %s.\n", r.Key, r.Note)
+			s.notes = append(s.notes, r.Key+": "+r.Note+".")
 		}
 	}
 	for _, f := range t.Faults {
-		_, _ = fmt.Fprintf(out, "FAULT  %s\n", f)
+		s.checks = append(s.checks, check{Promise: "the account", Got: f})
 	}
-	return nil
+	return s
 }
 
+// held is false when an account did not add up; a missed goal is no broken promise.
+func (t *table) held() bool { return len(t.Faults) == 0 }
+
 // costs are the seven columns, empty where the row has none.
-func (r *row) costs() string {
+func (r *row) costs() []string {
 	if len(r.Costs) == 0 {
-		return strings.Repeat("\t", 6)
+		return make([]string, 7)
 	}
 	of := func(get func(costs) float64) string {
 		var values []float64
@@ -214,12 +207,12 @@ func (r *row) costs() string {
 	for _, c := range r.Costs {
 		residual = max(residual, c.Residual, -c.Residual)
 	}
-	return strings.Join([]string{
+	return []string{
 		of(func(c costs) float64 { return c.Server }), of(func(c costs) float64 { return c.Redis }),
 		of(func(c costs) float64 { return c.Loader }), of(func(c costs) float64 { return c.Fill }),
 		of(func(c costs) float64 { return c.Calls }), of(func(c costs) float64 { return c.Scripts }),
 		fmt.Sprint(residual),
-	}, "\t")
+	}
 }
 
 // figure prints three digits or more: 0.0123, 1.23, 12.3, 123, 123456.

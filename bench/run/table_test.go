@@ -24,7 +24,7 @@ func TestARowIsTheMedianOfItsRounds(t *testing.T) {
 	if got := median([]float64{4, 1, 3, 2}); got != 2.5 {
 		t.Errorf("got %v of four, want the mean of the middle two", got)
 	}
-	if got := ratio.costs(); got != "60.0\t0\t0\t0\t0\t0\t30" {
+	if got := strings.Join(ratio.costs(), " "); got != "60.0 0 0 0 0 0 30" {
 		t.Errorf("got %q, want medians, and the worst residual", got)
 	}
 	absolute := &row{Goal: 10}
@@ -42,11 +42,11 @@ func TestTheTableShowsWhatWasMissedAndWhatIsWrong(t *testing.T) {
 	table := &table{Rows: []*row{good, bad, {Key: "c", Measure: "not reached"}}, Faults: []string{"residual 3"}}
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer
-		if err := table.print(&out, colour); err != nil {
+		if err := table.sheet(colour).print(&out, colour); err != nil {
 			t.Fatal(err)
 		}
 		text := out.String()
-		for _, want := range []string{"≥ 1.00", "met\n", "≤ 1.00 ms", "a: why.", "FAULT  residual 3"} {
+		for _, want := range []string{"≥ 1.00", ", met ", "≤ 1.00 ms", "a: why.", "the account: residual 3"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in\n%s", want, text)
 			}
