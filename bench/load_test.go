@@ -238,7 +238,7 @@ func TestZipfPrefersTheFirstPartitionsAndRepeatsItself(t *testing.T) {
 	}
 }
 
-func TestNobodyListeningIsAnError(t *testing.T) {
+func TestAMissingListenerIsAnError(t *testing.T) {
 	t.Parallel()
 	down := errors.New("refused")
 	_, err := load(1, time.Second, 1).run(t.Context(),
@@ -248,7 +248,7 @@ func TestNobodyListeningIsAnError(t *testing.T) {
 	}
 }
 
-func TestUnusableLoadsAreRefused(t *testing.T) {
+func TestUnusableLoadsAreErrors(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*Load){
 		"https":            func(l *Load) { l.URL = "https://test:80" },
@@ -269,7 +269,7 @@ func TestUnusableLoadsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnswersAreJudgedByTheWireContract(t *testing.T) {
+func TestAnswersAreReadByTheWireContract(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		status, n int

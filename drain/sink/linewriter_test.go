@@ -67,7 +67,7 @@ func TestLineWriterTakesTurns(t *testing.T) {
 	})
 }
 
-func TestLineWriterOutstaysNoContext(t *testing.T) {
+func TestLineWriterReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := NewLineWriter()

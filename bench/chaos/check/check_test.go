@@ -79,7 +79,7 @@ func drop(h *History, post, line int) {
 	h.Processes = nil
 }
 
-func TestARunThatKeepsEveryPromiseIsGreen(t *testing.T) {
+func TestARunThatKeepsEveryPromiseHasNoViolation(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*History){
 		"as it is": func(*History) {},

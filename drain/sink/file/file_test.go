@@ -126,7 +126,7 @@ func TestATornBatchIsCutBeforeTheNextWrite(t *testing.T) {
 	}
 }
 
-func TestAFileEmptiedByOthersIsNotMadeLonger(t *testing.T) {
+func TestAFileEmptiedByAnotherProgramStartsAtItsBeginning(t *testing.T) {
 	t.Parallel()
 	s, path := opened(t, "", "")
 	a, b := batch(1, "1"), batch(2, "2")
@@ -143,7 +143,7 @@ func TestAFileEmptiedByOthersIsNotMadeLonger(t *testing.T) {
 	}
 }
 
-func TestAFileThatVanishedIsMadeAnew(t *testing.T) {
+func TestAMissingFileIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	s, path := opened(t, "", "")
 	a, b, c := batch(1, "1"), batch(2, "2"), batch(3, "3")

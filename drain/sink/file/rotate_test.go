@@ -9,7 +9,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-func TestNoFileOutgrowsMaxSizeAndNoBatchIsSplit(t *testing.T) {
+func TestNoFileIsLargerThanMaxSizeAndNoBatchIsSplit(t *testing.T) {
 	t.Parallel()
 	s, path := opened(t, "", "max_size=1KB")
 	var all []*sink.Batch
@@ -66,7 +66,7 @@ func TestAFileThatIsFullAtOpenIsRotated(t *testing.T) {
 	}
 }
 
-func TestWithoutRoomToRotateNothingIsWritten(t *testing.T) {
+func TestAFailedRotationWritesNothing(t *testing.T) {
 	t.Parallel()
 	// The renamed file's name would be longer than a name may be.
 	path := filepath.Join(t.TempDir(), strings.Repeat("n", 240)+".ndjson")

@@ -21,7 +21,7 @@ func TestConforms(t *testing.T) {
 	}})
 }
 
-func TestURLsWithMoreThanASchemeAreRefused(t *testing.T) {
+func TestURLsWithMoreThanASchemeAreErrors(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"null:x":      `sink null:…: takes no path: write "null:"`,

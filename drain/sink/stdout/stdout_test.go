@@ -176,7 +176,7 @@ func TestCloseWaitsForAWriteThatOutlivedItsContext(t *testing.T) {
 	})
 }
 
-func TestURLsWithMoreThanASchemeAreRefused(t *testing.T) {
+func TestURLsWithMoreThanASchemeAreErrors(t *testing.T) {
 	t.Parallel()
 	registry := sink.Registry{"stdout": New}
 	if _, err := registry.New("stdout:"); err != nil {

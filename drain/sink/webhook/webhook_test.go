@@ -146,7 +146,7 @@ func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-func TestANameThatLeadsToALinkLocalAddressIsRefused(t *testing.T) {
+func TestANameThatResolvesToALinkLocalAddressIsRejected(t *testing.T) {
 	t.Parallel()
 	for address, refused := range map[string]bool{
 		"169.254.169.254:80": true, "[fe80::1%eth0]:80": true, "[::ffff:169.254.0.1]:80": true, "[64:ff9b::a9fe:a9fe]:80": true,
@@ -163,7 +163,7 @@ func TestANameThatLeadsToALinkLocalAddressIsRefused(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreUsedAgainWhateverTheAnswer(t *testing.T) {
+func TestConnectionsAreReusedAfterEveryAnswer(t *testing.T) {
 	t.Parallel()
 	var conns atomic.Int32
 	code := 200
