@@ -94,6 +94,10 @@ chaos-selftest: deps-test ## put known bugs into the program, one by one, and se
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
+.PHONY: generate
+generate: ## rewrite what is generated: deploy/CONFIGURATION.md and the golden files of the help
+	$(GO) test -count=1 -run '^(TestHelpIsGolden|TestTheConfigurationTablesAreGenerated)$$' ./cmd/spillway -update
+
 .PHONY: fmt
 fmt: ## format the code
 	gofmt -w .

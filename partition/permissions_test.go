@@ -13,16 +13,16 @@ import (
 	"github.com/spillway-io/spillway/partition/partitiontest"
 )
 
-// documentedRights are those of the README, without name and password.
+// documentedRights are those of deploy/OPERATING.md, without name and password.
 func documentedRights(t *testing.T) []string {
 	t.Helper()
-	readme, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../deploy/OPERATING.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`ACL SETUSER spillway on '>PASSWORD' ((?:[^\n]|\n        )+)`).FindStringSubmatch(string(readme))
+	m := regexp.MustCompile(`ACL SETUSER spillway on '>PASSWORD' ((?:[^\n]|\n        )+)`).FindStringSubmatch(string(text))
 	if m == nil {
-		t.Fatal("the README shows no ACL SETUSER spillway")
+		t.Fatal("OPERATING.md shows no ACL SETUSER spillway")
 	}
 	return strings.Fields(m[1])
 }
@@ -40,7 +40,7 @@ func setUser(t *testing.T, server *redistest.Server, rights []string) {
 
 func userURL(addr string) string { return "redis://spillway:secret@" + addr }
 
-// The rights that the README lists are enough for everything a store does.
+// The rights that OPERATING.md lists are enough for everything a store does.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -21,31 +21,36 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-// TestTheREADMEWorksAsPasted goes through the README as a newcomer would and
-// runs each command of its sh blocks, on free ports and in a temp folder. A
+// TestTheDocumentsWorkAsPasted goes through each document as a newcomer would
+// and runs each command of its sh blocks, on free ports and in a temp folder. A
 // comment below a command is the answer it promises, compared by its keys.
-func TestTheREADMEWorksAsPasted(t *testing.T) {
+func TestTheDocumentsWorkAsPasted(t *testing.T) {
 	t.Parallel()
-	n := newcomer{t: t, tmp: t.TempDir()}
-	commands := 0
-	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, readme), -1) {
-		answer := ""
-		for line := range strings.Lines(block[1]) {
-			line = strings.TrimSpace(line)
-			if promised, ok := strings.CutPrefix(line, "# "); ok {
-				n.compare(answer, promised)
-				continue
+	for file, min := range map[string]int{readme: 7, api: 7, guarantees: 3, operating: 4, configuration: 3} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			n := newcomer{t: t, tmp: t.TempDir(), file: file}
+			commands := 0
+			for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, file), -1) {
+				answer := ""
+				for line := range strings.Lines(block[1]) {
+					line = strings.TrimSpace(line)
+					if promised, ok := strings.CutPrefix(line, "# "); ok {
+						n.compare(answer, promised)
+						continue
+					}
+					commands++
+					answer = n.run(line)
+				}
 			}
-			commands++
-			answer = n.run(line)
-		}
-	}
-	if commands < 6 {
-		t.Errorf("only %d commands were found", commands)
+			if commands < min {
+				t.Errorf("only %d commands were found, want %d or more", commands, min)
+			}
+		})
 	}
 }
 
-func TestEveryMetricOfTheREADMEExists(t *testing.T) {
+func TestEveryMetricOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
 	n := newcomer{t: t}
 	limited := filepath.Join(t.TempDir(), "limited.yaml")
@@ -53,11 +58,14 @@ func TestEveryMetricOfTheREADMEExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.serve("--config", limited)
-	n.curl("curl -H 'Authorization: Bearer one' -d 1 http://127.0.0.1:8080/v1/default/any") // a namespace has counts once it was used
+	// Some counts are there once they were used.
+	n.curl("curl -H 'Authorization: Bearer one' -H 'X-Client-Discards: stale=1' -d 1 http://127.0.0.1:8080/v1/default/any")
 	known := found(`(?m)^# HELP (spillway_\w+) `, n.curl("curl http://127.0.0.1:8081/metrics"))
-	for _, name := range found(`(spillway_[a-z_]+)`, read(t, readme)) {
-		if !slices.Contains(known, name) {
-			t.Errorf("the README names %s, which is not at /metrics", name)
+	for _, file := range documents {
+		for _, name := range found(`(spillway_[a-z_]+)`, read(t, file)) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s names %s, which is not at /metrics", file, name)
+			}
 		}
 	}
 }
@@ -65,10 +73,11 @@ func TestEveryMetricOfTheREADMEExists(t *testing.T) {
 // hashOfOne is the hash of the token "one".
 const hashOfOne = "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
 
-// newcomer is who pastes: their server, and where it really listens.
+// newcomer is a reader who pastes: the server they started, and where it really listens.
 type newcomer struct {
 	t           *testing.T
 	tmp         string
+	file        string // the document that is read
 	data, admin string // host:port of the server started last
 }
 
@@ -79,12 +88,27 @@ func (n *newcomer) run(line string) string {
 	switch {
 	case line == "make run": // build and demo, which prints to a terminal and feeds itself
 		n.serve("--sink", "null:")
-	case words[0] == "make": // TestEveryMakeTargetOfTheREADMEExists; make test is where we are
+	case words[0] == "make": // TestEveryMakeTargetOfTheDocumentsExists; make test is where we are
+	case strings.HasPrefix(line, "go install "):
+		output(n.t, "env", append([]string{"GOBIN=" + n.tmp}, words...)...)
+		return output(n.t, filepath.Join(n.tmp, "spillway"), "version")
+	case strings.HasPrefix(line, "docker build "): // CI builds the image; here, that it says what CI does
+		if !strings.Contains(read(n.t, ".github/workflows/ci.yaml"), line) {
+			n.t.Errorf("%s: CI does not run %q", n.file, line)
+		}
+	case strings.HasPrefix(line, "docker run "):
+		_, args, ok := strings.Cut(line, " spillway serve ")
+		if !ok {
+			n.t.Fatalf("%s: %q does not run spillway serve", n.file, line)
+		}
+		return output(n.t, binary(n.t), append([]string{"config", "check"}, strings.Fields(args)...)...)
 	case words[0] == "curl":
 		return n.curl(line)
 	case strings.HasPrefix(line, "bin/spillway serve "):
 		line = strings.ReplaceAll(line, "127.0.0.1:6379", redistest.Start(n.t).Addr)
 		n.serve(strings.Fields(strings.ReplaceAll(line, "/tmp/", n.tmp+"/"))[2:]...)
+	case strings.HasPrefix(line, "bin/spillway config "):
+		return output(n.t, binary(n.t), words[1:]...)
 	case line == "bin/spillway token":
 		return output(n.t, binary(n.t), "token")
 	case strings.HasPrefix(line, "printf ") && strings.Contains(line, "> /tmp/"):
@@ -100,7 +124,7 @@ func (n *newcomer) run(line string) string {
 		}
 		return string(out)
 	default:
-		n.t.Errorf("no way to try %q: teach this test, or leave it out of the README", line)
+		n.t.Errorf("%s: no way to try %q: teach this test, or leave it out", n.file, line)
 	}
 	return ""
 }
@@ -145,7 +169,7 @@ func (n *newcomer) serve(args ...string) {
 	}
 }
 
-// curl does what the program would, for the few options a README needs; any
+// curl does what the program would, for the few options that documents need; any
 // other is an error, so nothing is silently left out.
 func (n *newcomer) curl(line string) string {
 	n.t.Helper()
@@ -226,23 +250,23 @@ func (n *newcomer) await(name string) string {
 	}
 }
 
-// documentedLine is the README's example of what sinks write.
+// documentedLine is the document's example of what sinks write.
 func (n *newcomer) documentedLine() string {
 	n.t.Helper()
-	m := regexp.MustCompile("(?s)```json\n(.*?)```").FindStringSubmatch(read(n.t, readme))
+	m := regexp.MustCompile("(?s)```json\n(.*?)```").FindStringSubmatch(read(n.t, n.file))
 	if m == nil {
-		n.t.Fatal("the README shows no line of a sink")
+		n.t.Fatalf("%s shows no line of a sink", n.file)
 	}
 	return m[1]
 }
 
-// compare holds an answer against the one that the README promises: the same
+// compare holds an answer against the one that the document promises: the same
 // keys, at every depth. An answer may have more.
 func (n *newcomer) compare(got, promised string) {
 	n.t.Helper()
 	var g, p map[string]any
 	if err := json.Unmarshal([]byte(promised), &p); err != nil {
-		n.t.Fatalf("the README promises %s: %v", promised, err)
+		n.t.Fatalf("%s promises %s: %v", n.file, promised, err)
 	}
 	if err := json.Unmarshal([]byte(got), &g); err != nil {
 		n.t.Fatalf("got %s: %v", got, err)
@@ -250,7 +274,7 @@ func (n *newcomer) compare(got, promised string) {
 	gotKeys := keysOf("", g)
 	for _, key := range keysOf("", p) {
 		if !slices.Contains(gotKeys, key) {
-			n.t.Errorf("the README promises %s, got %s", key, got)
+			n.t.Errorf("%s promises %s, got %s", n.file, key, got)
 		}
 	}
 }

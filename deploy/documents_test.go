@@ -1,0 +1,236 @@
+package deploy
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	readme        = "README.md"
+	api           = "ingest/API.md"
+	guarantees    = "partition/GUARANTEES.md"
+	operating     = "deploy/OPERATING.md"
+	configuration = "deploy/CONFIGURATION.md"
+)
+
+// documents are what users read: every flag, metric, command and answer in them
+// is tried.
+var documents = []string{readme, api, guarantees, operating, configuration}
+
+// found returns every first group of a pattern in a text, once each.
+func found(pattern, text string) []string {
+	var list []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		list = append(list, m[1])
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// section is the part of a document below a heading.
+func section(t *testing.T, file, heading string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(read(t, file), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("%s has no section %q", file, heading)
+	}
+	text, _, _ := strings.Cut(rest, "\n## ")
+	return text
+}
+
+// flagsOf are the flags that the help of commands lists.
+func flagsOf(t *testing.T, commands ...string) []string {
+	t.Helper()
+	var help strings.Builder
+	for _, c := range commands {
+		help.WriteString(output(t, binary(t), append(strings.Fields(c), "--help")...))
+	}
+	return found(`(?m)^\s+(?:-\w, )?(--[a-z][a-z-]+)`, help.String())
+}
+
+func TestTheREADMEIsShort(t *testing.T) {
+	t.Parallel()
+	if lines := strings.Count(read(t, readme), "\n"); lines > 170 {
+		t.Errorf("the README has %d lines, want 170 at most: move what most readers do not need to one of %v", lines, documents[1:])
+	}
+}
+
+func TestTheREADMELinksToEveryDocument(t *testing.T) {
+	t.Parallel()
+	for _, file := range append(documents[1:], "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "bench/peers/README.md") {
+		if !strings.Contains(read(t, readme), "]("+file) {
+			t.Errorf("the README does not link to %s", file)
+		}
+	}
+}
+
+func TestEveryFlagOfTheDocumentsExists(t *testing.T) {
+	t.Parallel()
+	known := flagsOf(t, "serve", "report", "demo", "bench", "config print")
+	// The flags of redis-cli and docker are their own.
+	foreign := regexp.MustCompile(`(?m)^.*redis-cli .*$|docker run .*? spillway `)
+	for _, file := range documents {
+		for _, flag := range found("(--[a-z][a-z-]+)", foreign.ReplaceAllString(read(t, file), "")) {
+			if !slices.Contains(known, flag) {
+				t.Errorf("%s names %s, which no command has", file, flag)
+			}
+		}
+	}
+}
+
+func TestTheConfigurationListsEveryFlagOfServeWithItsDefault(t *testing.T) {
+	t.Parallel()
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(--[a-z-]+)` \\| (.+?) \\|").FindAllStringSubmatch(section(t, configuration, "Every setting"), -1) {
+		rows[m[1]] = strings.Trim(m[2], "`")
+	}
+	defaults := config(t)
+	for _, flag := range flagsOf(t, "serve") {
+		if flag == "--help" {
+			continue
+		}
+		got, ok := rows[flag]
+		want, isKey := defaults[strings.ReplaceAll(strings.TrimPrefix(flag, "--"), "-", "_")]
+		if !ok || isKey && !sameSetting(got, want) {
+			t.Errorf("%s: %s says %q, the default is %v", flag, configuration, got, want)
+		}
+	}
+}
+
+// sameSetting compares as people read: config print spells 3m as 3m0s, and none
+// as nothing.
+func sameSetting(text string, value any) bool {
+	printed := fmt.Sprint(value)
+	return text == printed || text+"0s" == printed || text == "none" && printed == ""
+}
+
+func TestEveryYAMLBlockIsAccepted(t *testing.T) {
+	t.Parallel()
+	blocks := 0
+	for _, file := range documents {
+		for _, block := range found("(?ms)^```yaml\n(.*?)^```", read(t, file)) {
+			blocks++
+			path := filepath.Join(t.TempDir(), "block.yaml")
+			if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			output(t, binary(t), "config", "check", "--config", path)
+		}
+	}
+	if blocks == 0 {
+		t.Error("no yaml block was found")
+	}
+}
+
+func TestEveryMakeTargetOfTheDocumentsExists(t *testing.T) {
+	t.Parallel()
+	help := output(t, "make")
+	for _, file := range allMarkdown(t) {
+		for _, target := range found("(?m)(?:`|^)make ([a-z-]+)", read(t, file)) {
+			if !strings.Contains(help, "\n  "+target+" ") {
+				t.Errorf("%s: make %s does not exist", file, target)
+			}
+		}
+	}
+}
+
+func TestTheTreeOfTheREADMEIsTheTree(t *testing.T) {
+	t.Parallel()
+	tree := section(t, readme, "The tree")
+	named := found(`(?m)^    ([a-z/]+)/ `, tree)
+	for _, folder := range named {
+		if info, err := os.Stat(filepath.Join(root, folder)); err != nil || !info.IsDir() {
+			t.Errorf("the README's tree names %s, which is no folder", folder)
+		}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		top := e.Name() + "/"
+		ignored := strings.HasPrefix(top, ".") || strings.Contains(read(t, ".gitignore"), "/"+top)
+		if e.IsDir() && !ignored && !slices.ContainsFunc(named, func(n string) bool { return strings.HasPrefix(n+"/", top) }) {
+			t.Errorf("the README's tree leaves out %s", top)
+		}
+	}
+}
+
+// allMarkdown lists every Markdown file of the repository.
+func allMarkdown(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "bin" || path == "tmp" || path == ".git"):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".md"):
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range documents {
+		if !slices.Contains(files, file) {
+			t.Errorf("%s was not found", file)
+		}
+	}
+	return files
+}
+
+func TestRelativeLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	for _, file := range allMarkdown(t) {
+		for _, link := range found(`\]\(([^)\s]+)\)`, read(t, file)) {
+			target, anchor, _ := strings.Cut(link, "#")
+			if strings.Contains(link, "://") {
+				continue
+			}
+			path := file
+			if target != "" {
+				path = filepath.Join(filepath.Dir(file), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+				t.Errorf("%s links to %s: %v", file, link, err)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(read(t, path)), anchor) {
+				t.Errorf("%s links to %s, which is no heading there", file, link)
+			}
+		}
+	}
+}
+
+// anchors are the headings of a text as links name them.
+func anchors(text string) []string {
+	var list []string
+	for _, heading := range found(`(?m)^#+ (.+)$`, text) {
+		plain := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading), "")
+		list = append(list, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return list
+}
+
+func TestEveryCodeAndReasonOfTheServerIsInTheAPI(t *testing.T) {
+	t.Parallel()
+	answers := section(t, api, "What the answer says")
+	codes := found(`(?:Code|Reason)\w+\s+(?:Code|Reason) = "([a-z_]+)"`, read(t, "ingest/wire/codes.go"))
+	if len(codes) < 30 {
+		t.Errorf("only %d codes were found", len(codes))
+	}
+	for _, code := range codes {
+		if !strings.Contains(answers, "`"+code+"`") {
+			t.Errorf("the tables of %s have no %s", api, code)
+		}
+	}
+}
