@@ -39,13 +39,13 @@ build: ## build bin/spillway
 	$(GO) build -trimpath -o bin/spillway ./cmd/spillway
 
 .PHONY: test
-test: deps-test ## run every test, on a real redis-server
+test: deps-test ## run the tests of every package, on a real redis-server
 	$(GO) vet ./...
 	$(GO) test -count=1 -timeout $(TESTTIMEOUT) ./...
 	cd bench/peers && $(GO) vet . && $(GO) test -count=1 -timeout $(TESTTIMEOUT) .
 
 .PHONY: race
-race: deps-test ## run every test under the race detector
+race: deps-test ## run the tests of every package under the race detector
 	$(GO) test -race -count=1 -timeout $(TESTTIMEOUT) ./...
 
 .PHONY: lint
@@ -95,8 +95,8 @@ chaos-selftest: deps-test ## put known bugs into the program, one by one, and se
 check: lint race test ## everything a change has to pass
 
 .PHONY: generate
-generate: ## rewrite what is generated: deploy/CONFIGURATION.md and the golden files of the help
-	$(GO) test -count=1 -run '^(TestHelpIsGolden|TestTheConfigurationTablesAreGenerated)$$' ./cmd/spillway -update
+generate: ## rewrite what is generated: the tables of deploy/CONFIGURATION.md, the golden files of the help, the sinks of the example
+	$(GO) test -count=1 -run '^Test(HelpIsGolden|TheConfigurationTablesAreGenerated|ExampleConfigurationListsEverySink)$$' ./cmd/spillway -update
 
 .PHONY: fmt
 fmt: ## format the code
