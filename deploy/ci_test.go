@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// stubs is a folder of programs that note their calls in the file "calls" and
-// then do what their script says.
+// stubs is a folder of programs. Each writes its call to the file "calls" and
+// then runs its script.
 type stubs struct{ dir, calls string }
 
 func newStubs(t *testing.T, scripts map[string]string) stubs {
 	t.Helper()
 	s := stubs{dir: t.TempDir()}
 	s.calls = filepath.Join(s.dir, "calls")
-	// Were a test in parallel to fork while one of these is open for writing,
-	// its child would hold it open too, and running it fail as "text file busy".
+	// If a parallel test forks while one of these files is open for writing, its
+	// child holds the file open too, and running the file fails: "text file busy".
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	for name, script := range scripts {
@@ -30,7 +30,7 @@ func newStubs(t *testing.T, scripts map[string]string) stubs {
 	return s
 }
 
-// with makes real programs visible too.
+// with adds real programs to the folder.
 func (s stubs) with(t *testing.T, names ...string) stubs {
 	t.Helper()
 	for _, name := range names {
@@ -45,8 +45,8 @@ func (s stubs) with(t *testing.T, names ...string) stubs {
 	return s
 }
 
-// run runs a script of the repository with nothing but the stubs on PATH, and
-// returns whether it succeeded, what it said and which stubs it called.
+// run runs a script of the repository with only the stubs on PATH. It returns
+// whether the script succeeded, what it printed and which stubs it called.
 func (s stubs) run(t *testing.T, script string, env ...string) (ok bool, said, calls string) {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
@@ -104,8 +104,8 @@ func TestWithoutRightsTheMissingRedisServerIsNamed(t *testing.T) {
 
 func TestAptInstallsRedisServerWithoutStartingIt(t *testing.T) {
 	t.Parallel()
-	// The first install fails, as without package lists; the policy has to be
-	// in place while apt works, and gone afterwards.
+	// The first install fails, as it does without package lists. The policy must be
+	// there while apt works, and gone afterwards.
 	apt := `case $1 in
 update) : >"$STATE" ;;
 install) [ -x "$POLICY_RC_D" ] || exit 9; [ -e "$STATE" ] || exit 100 ;;

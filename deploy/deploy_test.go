@@ -19,7 +19,7 @@ const example = "deploy/spillway.example.yaml"
 // config is what `spillway config print` says under the given arguments.
 func config(t *testing.T, args ...string) map[string]any {
 	t.Helper()
-	// Only the environment of the test's making may have a say.
+	// The environment that the tests run in must not change the result.
 	cmd := exec.CommandContext(t.Context(), binary(t), append([]string{"config", "print"}, args...)...)
 	cmd.Dir, cmd.Env = root, []string{"PATH=" + os.Getenv("PATH")}
 	out, err := cmd.CombinedOutput()
@@ -83,8 +83,8 @@ func instructions(t *testing.T, kind string) []string {
 	return lines
 }
 
-// The image itself is built by CI only; here, what the Dockerfile names is held
-// against what is there.
+// Only CI builds the image. This test compares what the Dockerfile names with what
+// exists.
 func TestTheDockerfileNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	built := regexp.MustCompile(`-o (\S+) (\./\S+)`).FindStringSubmatch(strings.Join(instructions(t, "RUN"), "\n"))
@@ -98,7 +98,7 @@ func TestTheDockerfileNamesWhatExists(t *testing.T) {
 		t.Errorf("ENTRYPOINT is %s, the program is at %s", got, built[1])
 	}
 	if got := instructions(t, "CMD")[0]; got != `["serve"]` {
-		t.Errorf("CMD is %s, which no test has run", got)
+		t.Errorf("CMD is %s, want [\"serve\"], the command that this test tries", got)
 	}
 	output(t, binary(t), "serve", "--help")
 	for _, line := range instructions(t, "COPY") {

@@ -13,16 +13,16 @@ const module = "github.com/spillway-io/spillway"
 
 // importRules say who may not import whom. Patterns are those of the go
 // command, below our module unless they name another one; "except" lists what
-// a rule lets through all the same.
+// a rule allows all the same.
 var importRules = []struct {
 	from, to string
 	except   []string
 	reason   string
 }{
 	{"lua/...", "...", []string{"lua/...", "bench/proc"},
-		"lua is the bottom: a script's text and its arguments, nothing of what they mean"},
+		"lua is the lowest package: it has the text of scripts and their arguments, and does not know what they mean"},
 	{"ingest/wire/...", "...", []string{"ingest/wire/..."},
-		"wire is what the SDK shares with the server, and its users must not pull in a server"},
+		"clients import wire too, and must not pull in a server"},
 	{"partition/...", "...", []string{"partition/...", "lua/..."},
 		"partition is the domain: it does not know how entries arrive or leave"},
 	{"ingest/...", "drain/...", nil,
@@ -38,13 +38,13 @@ var importRules = []struct {
 	{"...", "cmd/...", []string{"cmd/..."},
 		"cmd is wiring, and nothing can depend on how it is wired"},
 	{"ingest/...", "bench/...", nil,
-		"only cmd may offer the load generator"},
+		"only cmd uses the load generator"},
 	{"drain/...", "bench/...", nil,
-		"only cmd may offer the load generator"},
+		"only cmd uses the load generator"},
 	{"ingest/...", "github.com/redis/go-redis/...", nil,
-		"the store is partition's: its errors say what may be retried, go-redis's do not"},
+		"only partition talks to Redis: its errors say what may be retried, those of go-redis do not"},
 	{"drain", "github.com/redis/go-redis/...", nil,
-		"the store is partition's: its errors say what may be retried, go-redis's do not"},
+		"only partition talks to Redis: its errors say what may be retried, those of go-redis do not"},
 }
 
 type goPackage struct {
@@ -95,7 +95,7 @@ func TestImportsOfSinksAreNotTheirSiblings(t *testing.T) {
 	for _, p := range listPackages(t) {
 		for _, to := range p.Imports {
 			if strings.HasPrefix(p.ImportPath, module+"/drain/sink/") && strings.HasPrefix(to, module+"/drain/sink/") {
-				t.Errorf("%s imports %s: each sink is a plugin by itself; what they share belongs into drain/sink", p.ImportPath, to)
+				t.Errorf("%s imports %s: each sink is independent; what sinks share belongs into drain/sink", p.ImportPath, to)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func TestImportsOfTestHelpersStayInTests(t *testing.T) {
 	for _, p := range listPackages(t) {
 		for _, to := range p.Imports {
 			if strings.HasPrefix(to, module) && strings.HasSuffix(to, "test") && !strings.HasSuffix(p.ImportPath, "test") {
-				t.Errorf("%s imports %s: a helper for tests has no place in the program", p.ImportPath, to)
+				t.Errorf("%s imports %s: only tests may import a test helper", p.ImportPath, to)
 			}
 		}
 	}
