@@ -76,26 +76,26 @@ hostile: build deps-test ## send hostile input to a real server and check every 
 	$(GO) run ./bench/hostile
 
 .PHONY: bench
-bench: build deps-test deps-bench ## hold its speed against what fasthttp and Redis allow, and check the accounts (8 minutes)
+bench: build deps-test deps-bench ## compare its speed with what fasthttp and Redis allow, and check the accounts (8 minutes)
 	$(GO) run ./bench/run $(BENCHFLAGS)
 
 .PHONY: bench-peers
-bench-peers: deps-test ## compare with Redis Streams, asynq, JetStream and the seed's own way
+bench-peers: deps-test ## compare with Redis Streams, asynq, JetStream and a hand-written buffer (3 minutes)
 	cd bench/peers && $(GO) run .
 
 .PHONY: chaos
-chaos: build deps-test ## kill, freeze and cut off what SEED says for DURATION, and check every promise from outside
+chaos: build deps-test ## kill, freeze and cut off Redis, servers and sink for DURATION, by the plan of SEED; check every promise
 	$(GO) run ./bench/chaos -seed $(SEED) -seeds $(SEEDS) -duration $(DURATION) $(CHAOSFLAGS)
 
 .PHONY: chaos-selftest
-chaos-selftest: deps-test ## put known bugs into the program, one by one, and see the checks of make chaos find them
+chaos-selftest: deps-test ## put known bugs into the program, one by one: the checks of make chaos must find each
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
 .PHONY: generate
-generate: ## rewrite what is generated: the tables of deploy/CONFIGURATION.md, the golden files of the help, the sinks of the example
+generate: ## rewrite the tables of deploy/CONFIGURATION.md, the golden files of the help, the sinks of the example
 	$(GO) test -count=1 -run '^Test(HelpIsGolden|TheConfigurationTablesAreGenerated|ExampleConfigurationListsEverySink)$$' ./cmd/spillway -update
 
 .PHONY: fmt

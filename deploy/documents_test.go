@@ -73,8 +73,8 @@ func TestTheREADMELinksToEveryDocument(t *testing.T) {
 func TestEveryFlagOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
 	known := flagsOf(t, "serve", "report", "demo", "bench", "config print")
-	// The flags of redis-cli and docker are their own.
-	foreign := regexp.MustCompile(`(?m)^.*redis-cli .*$|docker run .*? spillway `)
+	// The flags of Redis and Docker are their own.
+	foreign := regexp.MustCompile(`(?m)^.*redis-(?:cli|server) .*$|docker run .*? spillway `)
 	for _, file := range documents {
 		for _, flag := range found("(--[a-z][a-z-]+)", foreign.ReplaceAllString(read(t, file), "")) {
 			if !slices.Contains(known, flag) {
