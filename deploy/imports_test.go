@@ -101,6 +101,27 @@ func TestImportsOfSinksAreNotTheirSiblings(t *testing.T) {
 	}
 }
 
+// Whoever reports events gets no server and no third party with the client.
+func TestImportsOfTheGoClientAreTheStandardLibraryOnly(t *testing.T) {
+	t.Parallel()
+	found := false
+	for _, p := range listPackages(t) {
+		if !strings.HasPrefix(p.ImportPath, module+"/ingest/client") {
+			continue
+		}
+		found = true
+		for _, to := range p.Imports {
+			first, _, _ := strings.Cut(to, "/")
+			if strings.Contains(first, ".") && !strings.HasPrefix(to, module+"/ingest/client") {
+				t.Errorf("%s imports %s", p.ImportPath, to)
+			}
+		}
+	}
+	if !found {
+		t.Error("there is no ingest/client: the rule guards nothing")
+	}
+}
+
 func TestImportsOfTestHelpersStayInTests(t *testing.T) {
 	t.Parallel()
 	for _, p := range listPackages(t) {

@@ -1,0 +1,316 @@
+package clienttest
+
+import (
+	"slices"
+	"time"
+)
+
+func whatIsAcceptedIsStoredOnceAndInOrder(b *bench) {
+	b.start(quick())
+	b.report(0, 2000, 10)
+	b.flush()
+	b.has(2000, nil)
+	b.ordered(0, 2000, 10)
+	for _, e := range b.server.Stored() {
+		if e.TS < e.SentAt-patience.Milliseconds() || e.TS > e.SentAt {
+			b.Errorf("an entry of %d sent at %d", e.TS, e.SentAt)
+			break
+		}
+	}
+}
+
+func aBatchGoesBeforeItsLinger(b *bench) {
+	o := quick()
+	o.Batch, o.Linger = 10, time.Hour
+	b.start(o)
+	b.report(0, 10, 2)
+	b.until("a full batch is acked", func() bool { return b.sdk.Counts().Acked == 10 })
+	b.report(10, 13, 2)
+	if n := b.sdk.Counts().Pending; n != 3 {
+		b.Errorf("%d pending, want the 3 that linger", n)
+	}
+	b.flush()
+	b.has(13, nil)
+}
+
+func payloadsThatAreNoJSONArriveAsTheyAre(b *bench) {
+	b.start(quick())
+	want := []string{`{"n":1}`, "\x00\xff binary\n\r", `[1, 2,` + "\n" + `3]`, "plain text", `"text"`, `{"broken":`}
+	for _, payload := range want {
+		b.sdk.Report("p", payload)
+	}
+	b.flush()
+	b.has(int64(len(want)), nil)
+	got := b.server.Stored()
+	if len(got) != len(want) {
+		b.Fatalf("stored %d of %d", len(got), len(want))
+	}
+	for i, e := range got {
+		if e.Data != want[i] {
+			b.Errorf("entry %d is %q, want %q", i, e.Data, want[i])
+		}
+	}
+}
+
+func tooManyWaitsAsLongAsItIsTold(b *bench) {
+	b.start(quick(), Step{Status: 429, Code: "rate_limited", RetryAfter: 1}, Step{})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(5, nil)
+	b.ordered(0, 5, 1)
+	if at := b.server.Times(); len(at) < 2 || at[1].Sub(at[0]) < 950*time.Millisecond {
+		b.Errorf("the requests came at %v, want a second between the first two", at)
+	}
+}
+
+func unavailableIsTriedAgain(b *bench) {
+	b.start(quick(), Step{Status: 503, Code: "store_unavailable"}, Step{Status: 500, Code: "internal"}, Step{Status: 408, Code: "request_timeout"}, Step{})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(5, nil)
+	b.ordered(0, 5, 1)
+	if n := b.server.Calls(); n != 4 {
+		b.Errorf("%d calls, want 4", n)
+	}
+}
+
+func aHangingServerIsLeft(b *bench) {
+	o := quick()
+	o.Timeout = 200 * time.Millisecond
+	b.start(o, Step{Hang: true}, Step{})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(5, nil)
+	b.ordered(0, 5, 1)
+}
+
+func aLostAnswerCountsOnce(b *bench) {
+	b.start(quick(), Step{Lose: true}, Step{Lose: true}, Step{})
+	b.report(0, 50, 5)
+	b.flush()
+	b.has(50, nil)
+	b.ordered(0, 50, 5)
+}
+
+func aCutConnectionIsTriedAgain(b *bench) {
+	b.start(quick(), Step{Cut: true}, Step{})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(5, nil)
+	b.ordered(0, 5, 1)
+}
+
+func aSlowServerBlocksNobody(b *bench) {
+	o := quick()
+	o.Queue = 100
+	b.start(o, Step{Delay: time.Second}, Step{})
+	began := time.Now()
+	b.report(0, 5000, 10)
+	if took := time.Since(began); took > 800*time.Millisecond && b.server.Calls() < 2 {
+		b.Errorf("5,000 reports beside one slow request took %v", took)
+	}
+	b.flush()
+	c := b.sdk.Counts()
+	b.adds(c)
+	if c.Acked == 0 || c.Dropped["queue_overflow"] == 0 || c.Pending != 0 {
+		b.Errorf("got %+v", c)
+	}
+}
+
+func entriesWantedAgainComeAgain(b *bench) {
+	b.start(quick(), Step{Verdict: "retry"}, Step{})
+	b.report(0, 20, 1)
+	b.flush()
+	b.has(20, nil)
+	seen := map[int]int{}
+	for _, n := range b.numbers("p0") {
+		seen[n]++
+	}
+	for i := range 20 {
+		if seen[i] != 1 {
+			b.Errorf("number %d is stored %d times", i, seen[i])
+		}
+	}
+	if got := b.numbers("p0"); len(got) == 20 && !slices.IsSorted(got[10:]) {
+		b.Errorf("those that came again came as %v, want them in their order", got[10:])
+	}
+}
+
+func entriesWantedForEverAreDropped(b *bench) {
+	o := quick()
+	o.Batch, o.Linger, o.Attempts = 2, time.Hour, 3
+	b.start(o, Step{Verdict: "retry", All: true})
+	b.report(0, 2, 1)
+	b.flush()
+	b.has(0, map[string]int64{"retries_exhausted": 2})
+	if n := b.server.Calls(); n != 3 {
+		b.Errorf("%d calls, want 3", n)
+	}
+}
+
+func aPartitionIsInOneRequestAtATime(b *bench) {
+	o := quick()
+	o.Batch = 10
+	b.start(o, Step{Delay: 20 * time.Millisecond})
+	b.report(0, 200, 2)
+	b.flush()
+	b.has(200, nil)
+	b.ordered(0, 200, 2)
+}
+
+func theOldestOfAllMakeRoom(b *bench) {
+	o := quick()
+	o.Queue, o.Batch, o.Linger = 100, 1000, time.Hour
+	b.start(o)
+	for _, name := range []string{"old", "newer", "newest"} {
+		for i := range 40 {
+			b.sdk.Report(name, number(i))
+		}
+	}
+	b.flush()
+	b.has(100, map[string]int64{"queue_overflow": 20})
+	if got := b.numbers("old"); len(got) != 20 || got[0] != 20 {
+		b.Errorf("of the oldest partition %s are left, want the newest 20", brief(got))
+	}
+}
+
+func entriesDroppedByTheServerAreCounted(b *bench) {
+	o := quick()
+	o.Batch, o.Linger = 20, time.Hour
+	b.start(o, Step{Verdict: "drop"}, Step{})
+	b.report(0, 20, 1)
+	b.flush()
+	b.has(10, map[string]int64{"rejected": 10})
+}
+
+func garbageIsTriedAgain(b *bench) {
+	b.start(quick(), Step{Garbage: true}, Step{})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(5, nil)
+	b.ordered(0, 5, 1)
+}
+
+func aRejectedRequestIsDropped(b *bench) {
+	o := quick()
+	o.Batch, o.Linger = 5, time.Hour
+	b.start(o, Step{Status: 401, Code: "unauthorized"}, Step{})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(0, map[string]int64{"rejected": 5})
+	if n := b.server.Calls(); n != 1 {
+		b.Errorf("%d calls, want 1", n)
+	}
+	b.report(5, 10, 1)
+	b.flush()
+	b.has(5, map[string]int64{"rejected": 5})
+}
+
+func attemptsEnd(b *bench) {
+	o := quick()
+	o.Batch, o.Linger, o.Attempts, o.BreakAfter = 5, time.Hour, 3, 100
+	b.start(o, Step{Status: 503, Code: "store_unavailable"})
+	b.report(0, 5, 1)
+	b.flush()
+	b.has(0, map[string]int64{"retries_exhausted": 5})
+	if n := b.server.Calls(); n != 3 {
+		b.Errorf("%d calls, want 3", n)
+	}
+}
+
+func theOldestMakeRoom(b *bench) {
+	o := quick()
+	o.Queue, o.Batch, o.Linger = 100, 1000, time.Hour
+	b.start(o)
+	b.report(0, 250, 5)
+	if c := b.sdk.Counts(); c.Pending != 100 || c.Dropped["queue_overflow"] != 150 {
+		b.Errorf("got %+v, want 100 pending", c)
+	}
+	b.flush()
+	b.has(100, map[string]int64{"queue_overflow": 150})
+	b.ordered(150, 250, 5)
+}
+
+func onePartitionLeavesHalfToOthers(b *bench) {
+	o := quick()
+	o.Queue, o.Batch, o.Linger = 100, 1000, time.Hour
+	b.start(o)
+	for i := range 10 {
+		b.sdk.Report("calm", number(i))
+	}
+	for i := range 500 {
+		b.sdk.Report("loud", number(i))
+	}
+	b.flush()
+	b.has(60, map[string]int64{"queue_overflow": 450})
+	if n := len(b.numbers("calm")); n != 10 {
+		b.Errorf("the calm partition has %d of 10", n)
+	}
+}
+
+func nothingStaleIsSent(b *bench) {
+	o := quick()
+	o.MaxAge, o.Attempts, o.BreakAfter = 500*time.Millisecond, 1000, 1000
+	b.start(o, Step{Status: 503, Code: "store_unavailable"})
+	b.report(0, 20, 4)
+	b.until("all are dropped", func() bool { return b.sdk.Counts().Pending == 0 })
+	b.has(0, map[string]int64{"stale": 20})
+	b.server.Script(Step{})
+	b.report(20, 40, 4)
+	b.flush()
+	b.ordered(20, 40, 4)
+	for _, e := range b.server.Stored() {
+		if e.SentAt-e.TS > o.MaxAge.Milliseconds()+100 {
+			b.Errorf("an entry of %d ms was sent", e.SentAt-e.TS)
+		}
+	}
+}
+
+func aDeadServerIsProbed(b *bench) {
+	o := quick()
+	o.BreakAfter, o.ProbeEvery, o.Attempts = 5, 200*time.Millisecond, 1000
+	o.BackoffBase, o.BackoffMax = time.Millisecond, time.Millisecond
+	b.start(o, Step{Status: 503, Code: "store_unavailable"})
+	b.report(0, 50, 50)
+	b.until("a second of probes", func() bool {
+		at := b.server.Times()
+		return len(at) > 0 && time.Since(at[0]) > time.Second
+	})
+	// Five failures, up to three more that were on their way, and five probes a second.
+	if n := b.server.Calls(); n > 5+3+7 {
+		b.Errorf("%d calls in a second of a dead server", n)
+	}
+	b.server.Script(Step{})
+	b.flush()
+	b.has(50, nil)
+}
+
+func dropsAreToldToTheServer(b *bench) {
+	o := quick()
+	o.Queue, o.Batch, o.Linger = 10, 1000, time.Hour
+	b.start(o, Step{Status: 503, Code: "store_unavailable"}, Step{})
+	b.report(0, 40, 4)
+	b.flush()
+	b.has(10, map[string]int64{"queue_overflow": 30})
+	if told := b.server.Discards(); len(told) != 1 || told["queue_overflow"] != 30 {
+		b.Errorf("the server was told %v", told)
+	}
+}
+
+func closeEndsInTime(b *bench) {
+	b.start(quick(), Step{Hang: true})
+	b.report(0, 20, 20)
+	b.until("a request hangs", func() bool { return b.server.Calls() > 0 })
+	began := time.Now()
+	if err := b.sdk.Close(300 * time.Millisecond); err == nil {
+		b.Error("close: got no error, though entries were dropped")
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		b.Errorf("close took %v of its 300ms", took)
+	}
+	b.sdk.Report("p0", number(99))
+	b.has(0, map[string]int64{"shutdown": 21})
+	if err := b.sdk.Close(time.Second); err != nil {
+		b.Errorf("close again: %v", err)
+	}
+}

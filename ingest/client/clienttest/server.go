@@ -1,0 +1,335 @@
+package clienttest
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Step is what the server does with one request. The script's last step is for all
+// requests behind it.
+type Step struct {
+	Status     int           // answered; 0: 200, by the rules of the contract
+	RetryAfter int           // seconds, said with it
+	Code       string        // of the error body
+	Delay      time.Duration // before the answer
+	Hang       bool          // never answer; until the client goes away
+	Cut        bool          // close the connection without an answer
+	Lose       bool          // store what came, then cut
+	Verdict    string        // of every second entry: "retry" or "drop"
+	All        bool          // of every entry
+	Garbage    bool          // 200, with a body that is no answer
+}
+
+// An Entry is one that the server was sent.
+type Entry struct {
+	Partition, ID string
+	Data          string
+	TS            int64 // ms of the client's clock; 0: none
+	SentAt        int64 // X-Sent-At of the attempt that brought it
+}
+
+// Server is a service by the wire contract, as far as clients see it, that follows a
+// script. It remembers idempotency keys as the service does.
+type Server struct {
+	URL string
+
+	gone   chan struct{}
+	mu     sync.Mutex
+	script []Step
+	stored []Entry           // in the order in which they were stored
+	bodies map[string]string // by key: the body of the first attempt
+	known  map[string]string // by key: the answer of the first that stored
+	busy   map[string]int    // by partition: requests that carry it now
+	told   map[string]int64  // discards, of requests that were answered 2xx
+	calls  int
+	faults []string
+	times  []time.Time
+}
+
+func newServer(script []Step) *Server {
+	return &Server{
+		script: script, gone: make(chan struct{}),
+		bodies: map[string]string{}, known: map[string]string{}, busy: map[string]int{}, told: map[string]int64{},
+	}
+}
+
+// NewServer starts a server that follows the script and stops with the test, which
+// fails if a request broke the contract.
+func NewServer(t testing.TB, script ...Step) *Server {
+	t.Helper()
+	s := newServer(script)
+	web := httptest.NewServer(http.HandlerFunc(s.serve))
+	s.URL = web.URL
+	t.Cleanup(func() {
+		close(s.gone)
+		web.CloseClientConnections()
+		web.Close()
+		for _, fault := range s.faults {
+			t.Error(fault)
+		}
+	})
+	return s
+}
+
+// Script sets what happens from now on.
+func (s *Server) Script(script ...Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = script
+}
+
+func (s *Server) next() Step {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	s.times = append(s.times, time.Now())
+	if len(s.script) == 0 {
+		return Step{}
+	}
+	step := s.script[0]
+	if len(s.script) > 1 {
+		s.script = s.script[1:]
+	}
+	return step
+}
+
+// Calls is how many requests came.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// Times is when they came.
+func (s *Server) Times() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Time(nil), s.times...)
+}
+
+// Stored is what the server has, in the order in which it came.
+func (s *Server) Stored() []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Entry(nil), s.stored...)
+}
+
+// Discards is what clients said in X-Client-Discards.
+func (s *Server) Discards() map[string]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told := map[string]int64{}
+	for why, n := range s.told {
+		told[why] = n
+	}
+	return told
+}
+
+func (s *Server) fault(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.faults) < 20 {
+		s.faults = append(s.faults, fmt.Sprintf("the server saw: "+format, args...))
+	}
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	step := s.next()
+	entries, key := s.read(r)
+	if entries == nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	release := s.enter(entries)
+	defer release()
+	if step.Delay > 0 {
+		timer := time.NewTimer(step.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.gone:
+		}
+	}
+	switch {
+	case step.Hang:
+		release() // a client that gave up may try again while this one hangs
+		select {
+		case <-r.Context().Done():
+		case <-s.gone:
+		}
+		panic(http.ErrAbortHandler)
+	case step.Lose:
+		s.store(entries, key, Step{})
+		release()
+		panic(http.ErrAbortHandler)
+	case step.Cut:
+		release()
+		panic(http.ErrAbortHandler)
+	case step.Garbage:
+		_, _ = io.WriteString(w, "<html>welcome</html>")
+	case step.Status != 0:
+		if step.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(step.RetryAfter))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(step.Status)
+		if step.Status >= 400 {
+			_, _ = fmt.Fprintf(w, `{"error":%q,"message":"as the script says"}`+"\n", step.Code)
+		}
+	default:
+		answer := s.store(entries, key, step)
+		s.hear(r)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answer)
+	}
+}
+
+// enter notes which partitions a request carries: two at once may be stored in any order.
+func (s *Server) enter(entries []Entry) (release func()) {
+	names := map[string]bool{}
+	for _, e := range entries {
+		names[e.Partition] = true
+	}
+	s.mu.Lock()
+	for name := range names {
+		if s.busy[name]++; s.busy[name] > 1 {
+			s.faults = append(s.faults, "the server saw: two requests at once that carry partition "+name)
+		}
+	}
+	s.mu.Unlock()
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for name := range names {
+			s.busy[name]--
+		}
+	})
+}
+
+// read decodes a request; nil when it breaks the contract.
+func (s *Server) read(r *http.Request) (entries []Entry, key string) {
+	bad := func(format string, args ...any) ([]Entry, string) {
+		if r.Context().Err() == nil {
+			s.fault(format, args...)
+		}
+		return nil, ""
+	}
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		unzip, err := gzip.NewReader(body)
+		if err != nil {
+			return bad("gzip: %v", err)
+		}
+		body = unzip
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return bad("a body that ends early: %v", err)
+	}
+	key = r.Header.Get("Idempotency-Key")
+	if key == "" || len(key) > 128 {
+		return bad("the key %q", key)
+	}
+	s.mu.Lock()
+	first, repeated := s.bodies[key]
+	if !repeated {
+		s.bodies[key] = string(text)
+	}
+	s.mu.Unlock()
+	if repeated && first != string(text) {
+		return bad("another body under the key %q", key)
+	}
+	sentAt, err := strconv.ParseInt(r.Header.Get("X-Sent-At"), 10, 64)
+	if err != nil {
+		return bad("X-Sent-At %q", r.Header.Get("X-Sent-At"))
+	}
+	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	switch kind := r.Header.Get("Content-Type"); {
+	case r.Method != http.MethodPost:
+		return bad("%s", r.Method)
+	case len(path) == 1 && kind == "application/json":
+		entries, err = items(text)
+	case len(path) == 1 && strings.HasSuffix(kind, "ndjson"):
+		for line := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n"), "\n") {
+			more, wrong := items([]byte("[" + line + "]"))
+			entries, err = append(entries, more...), wrong
+		}
+	case len(path) == 2 && kind == "application/octet-stream":
+		ts, _ := strconv.ParseInt(r.Header.Get("X-Event-Ts"), 10, 64)
+		entries = []Entry{{Partition: path[1], Data: string(text), TS: ts}}
+	default:
+		return bad("%s with type %q", r.URL.Path, kind)
+	}
+	if err != nil || len(entries) == 0 || len(entries) > 1000 {
+		return bad("a body of %d entries: %v", len(entries), err)
+	}
+	for i := range entries {
+		entries[i].SentAt = sentAt
+	}
+	return entries, key
+}
+
+func items(text []byte) (entries []Entry, err error) {
+	var list []struct {
+		Partition string          `json:"partition"`
+		ID        string          `json:"id"`
+		TS        int64           `json:"ts"`
+		Data      json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		entries = append(entries, Entry{Partition: e.Partition, ID: e.ID, Data: string(e.Data), TS: e.TS})
+	}
+	return entries, nil
+}
+
+// store keeps the entries, by the step's verdicts, and returns the answer. A key that
+// it has stored before gets the answer that it got then.
+func (s *Server) store(entries []Entry, key string, step Step) (answer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answer, ok := s.known[key]; ok {
+		return answer
+	}
+	var results []string
+	for i, e := range entries {
+		if step.Verdict != "" && (step.All || i%2 == 1) {
+			results = append(results, fmt.Sprintf(`{"i":%d,"result":%q,"reason":"store_unavailable"}`, i, step.Verdict))
+			continue
+		}
+		s.stored = append(s.stored, e)
+	}
+	answer = fmt.Sprintf(`{"accepted":%d,"evicted":0,"rejected":%d,"results":[%s]}`+"\n",
+		len(entries)-len(results), len(results), strings.Join(results, ","))
+	s.known[key] = answer
+	return answer
+}
+
+func (s *Server) hear(r *http.Request) {
+	header := r.Header.Get("X-Client-Discards")
+	if header == "" {
+		return
+	}
+	for term := range strings.SplitSeq(header, ",") {
+		why, digits, _ := strings.Cut(strings.TrimSpace(term), "=")
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || why == "" {
+			s.fault("X-Client-Discards %q", header)
+			return
+		}
+		s.mu.Lock()
+		s.told[why] += n
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,171 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Config is how a Client works. A zero field means its default.
+type Config struct {
+	// Namespace that the entries go to; default "default".
+	Namespace string
+	// Token of the namespace, sent as a bearer token; default none.
+	Token string
+
+	// Batch is how many entries make a request, 1 to 1000; default 128, which is
+	// what the service hands to a sink. BatchBytes bounds their payloads;
+	// default 256 KiB.
+	Batch      int
+	BatchBytes int
+	// Linger is how long an entry waits for others to fill a request; default 1s.
+	Linger time.Duration
+
+	// Queue bounds the entries that wait, QueueBytes their payloads; default 10,000
+	// and 32 MiB. One partition may have half of each. The oldest make room. At most
+	// InFlight requests of a Batch each are outside of the queue.
+	Queue      int
+	QueueBytes int
+	// MaxEntry bounds one payload; default 32 KiB, as the service's.
+	MaxEntry int
+	// MaxAge is how old an entry may get here; default 3m, as the service's.
+	MaxAge time.Duration
+
+	// InFlight is how many requests may be on their way at once; default 4. Two of
+	// them never carry the same partition.
+	InFlight int
+	// Timeout bounds one attempt; default 10s.
+	Timeout time.Duration
+	// Attempts is how often a request is tried; default 4. Between attempts it waits a
+	// random time between 0 and min(BackoffMax, BackoffBase·2^n); default 100ms and
+	// 5s, and at least as long as the service's Retry-After says.
+	Attempts                int
+	BackoffBase, BackoffMax time.Duration
+	// BreakAfter is after how many failures in a row only one request a ProbeEvery is
+	// tried; default 5 and 1s.
+	BreakAfter int
+	ProbeEvery time.Duration
+	// CompressFrom is the size in bytes from which a body is sent as gzip; default
+	// 1024. A negative one turns that off.
+	CompressFrom int
+
+	// Transport carries the requests; default one of its own, made like
+	// http.DefaultTransport. clienttest has one for tests.
+	Transport http.RoundTripper
+	// OnDrop is told how many entries were dropped for a reason, OnError what went
+	// wrong, each at most once a second. They run on a goroutine of their own, one
+	// after the other, so a slow one delays nothing but the next.
+	OnDrop  func(reason Reason, n int64)
+	OnError func(err error)
+}
+
+// fill puts defaults in place of zeros.
+func (c *Config) fill() {
+	def := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	defTime := func(field *time.Duration, value time.Duration) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	def(&c.Batch, 128)
+	def(&c.BatchBytes, 256<<10)
+	def(&c.Queue, 10_000)
+	def(&c.QueueBytes, 32<<20)
+	def(&c.MaxEntry, 32<<10)
+	def(&c.InFlight, 4)
+	def(&c.Attempts, 4)
+	def(&c.BreakAfter, 5)
+	def(&c.CompressFrom, 1024)
+	defTime(&c.Linger, time.Second)
+	defTime(&c.MaxAge, 3*time.Minute)
+	defTime(&c.Timeout, 10*time.Second)
+	defTime(&c.BackoffBase, 100*time.Millisecond)
+	defTime(&c.BackoffMax, 5*time.Second)
+	defTime(&c.ProbeEvery, time.Second)
+	if c.Transport == nil {
+		c.Transport = newTransport(c.InFlight)
+	}
+}
+
+func newTransport(inFlight int) http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		t = &http.Transport{Proxy: http.ProxyFromEnvironment}
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = inFlight
+	return t
+}
+
+// check is called after fill.
+func (c *Config) check() error {
+	switch {
+	case !validName(c.Namespace, 64):
+		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64", c.Namespace)
+	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("client: the token holds a character that no token has")
+	case c.Batch < 1 || c.Batch > 1000:
+		return fmt.Errorf("client: batch %d: want 1 to 1000 entries", c.Batch)
+	case c.MaxEntry < 1 || c.BatchBytes < c.MaxEntry:
+		return fmt.Errorf("client: batch_bytes %d: want at least the largest entry, %d", c.BatchBytes, c.MaxEntry)
+	case c.Queue < 2 || c.QueueBytes < 2*c.MaxEntry:
+		return fmt.Errorf("client: queue of %d entries and %d bytes: want room for two of the largest at least", c.Queue, c.QueueBytes)
+	case c.InFlight < 1 || c.Attempts < 1 || c.BreakAfter < 1:
+		return errors.New("client: in flight, attempts and break after are 1 or more")
+	case c.Linger < 0 || c.MaxAge < 0 || c.Timeout < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase || c.ProbeEvery < 0:
+		return errors.New("client: a duration is negative, or the longest back-off is less than the first")
+	}
+	return nil
+}
+
+// endpoint is the base URL without a path at its end.
+func endpoint(base string) (string, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("client: the URL: %w", err)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return "", fmt.Errorf("client: the URL %q: want http://host:port or https://host:port", u.Redacted())
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return "", fmt.Errorf("client: the URL %q: a token goes into the configuration, and there is no query", u.Redacted())
+	}
+	return strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/"), nil
+}
+
+// validName is the rule for names of namespaces and partitions.
+func validName(name string, longest int) bool {
+	if name == "" || len(name) > longest {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
+
+// validID is the rule for the id of an entry: 1 to 64 printable bytes, no space.
+func validID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			return false
+		}
+	}
+	return true
+}

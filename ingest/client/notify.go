@@ -1,0 +1,80 @@
+package client
+
+import (
+	"sync"
+	"time"
+)
+
+// notices collects what the callbacks are to be told, so that they run once a second
+// at most, and beside the client's own work.
+type notices struct {
+	onDrop  func(Reason, int64)
+	onError func(error)
+
+	mu    sync.Mutex
+	drops map[Reason]int64
+	err   error // the newest
+	wake  chan struct{}
+}
+
+// noticeEvery is how often a callback is called at most.
+const noticeEvery = time.Second
+
+func (n *notices) dropped(why Reason, count int64) {
+	if n.onDrop == nil {
+		return
+	}
+	n.mu.Lock()
+	n.drops[why] += count
+	n.mu.Unlock()
+	n.signal()
+}
+
+func (n *notices) failed(err error) {
+	if n.onError == nil {
+		return
+	}
+	n.mu.Lock()
+	n.err = err
+	n.mu.Unlock()
+	n.signal()
+}
+
+func (n *notices) signal() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run calls the callbacks until quit closes; what is left is told then.
+func (n *notices) run(quit <-chan struct{}) {
+	for {
+		select {
+		case <-n.wake:
+			n.deliver()
+		case <-quit:
+			n.deliver()
+			return
+		}
+		pause := time.NewTimer(noticeEvery)
+		select {
+		case <-pause.C:
+		case <-quit:
+			pause.Stop()
+		}
+	}
+}
+
+func (n *notices) deliver() {
+	n.mu.Lock()
+	drops, err := n.drops, n.err
+	n.drops, n.err = map[Reason]int64{}, nil
+	n.mu.Unlock()
+	for why, count := range drops {
+		n.onDrop(why, count)
+	}
+	if err != nil {
+		n.onError(err)
+	}
+}
