@@ -91,6 +91,11 @@ chaos: build deps-test ## kill, freeze and cut off Redis, servers and sink for D
 chaos-selftest: deps-test ## put known bugs into the program, one by one: the checks of make chaos must find each
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
+.PHONY: test-clients
+test-clients: deps-clients ## run the suite of client libraries in other languages (JavaScript on node)
+	$(GO) vet -tags clients ./ingest/client/...
+	$(GO) test -tags clients -count=1 ./ingest/client/...
+
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
@@ -109,3 +114,7 @@ deps-test: ## install redis-server for the tests, where apt can
 .PHONY: deps-bench
 deps-bench: ## install wrk for make bench, where apt can
 	@.ci/deps-bench
+
+.PHONY: deps-clients
+deps-clients: ## install node for make test-clients, where apt can
+	@.ci/deps-clients

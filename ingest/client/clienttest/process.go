@@ -1,0 +1,145 @@
+package clienttest
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Process opens an SDK in another language: a program that reads a command a line from
+// its standard input, as JSON, and writes an answer a line.
+//
+//	{"op":"open","url":…,"options":{…}}               → {}   durations in ms, 0 left out
+//	{"op":"report","partition":…,"payload":base64}    → nothing
+//	{"op":"flush","timeout":ms}                       → {"ok":bool}
+//	{"op":"close","timeout":ms}                       → {"ok":bool}
+//	{"op":"counts"}                                   → {"reported":…,"acked":…,"pending":…,"dropped":{…}}
+func Process(name string, args ...string) Open {
+	return func(t testing.TB, url string, o Options) SDK {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = in.Close()
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		p := &process{t: t, in: in, out: bufio.NewReader(out)}
+		p.ask(command{Op: "open", URL: url, Options: settings(o)})
+		return p
+	}
+}
+
+func settings(o Options) map[string]any {
+	all := map[string]any{
+		"token": o.Token, "batch": o.Batch, "queue": o.Queue, "linger": o.Linger, "max_age": o.MaxAge, "timeout": o.Timeout, "attempts": o.Attempts,
+		"backoff_base": o.BackoffBase, "backoff_max": o.BackoffMax, "break_after": o.BreakAfter, "probe_every": o.ProbeEvery,
+	}
+	set := map[string]any{}
+	for name, value := range all {
+		switch v := value.(type) {
+		case time.Duration:
+			if v != 0 {
+				set[name] = v.Milliseconds()
+			}
+		case int:
+			if v != 0 {
+				set[name] = v
+			}
+		case string:
+			if v != "" {
+				set[name] = v
+			}
+		}
+	}
+	return set
+}
+
+type command struct {
+	Op        string         `json:"op"`
+	URL       string         `json:"url,omitempty"`
+	Options   map[string]any `json:"options,omitempty"`
+	Partition string         `json:"partition,omitempty"`
+	Payload   string         `json:"payload,omitempty"`
+	Timeout   int64          `json:"timeout,omitempty"`
+}
+
+type reply struct {
+	OK       bool             `json:"ok"`
+	Reported int64            `json:"reported"`
+	Acked    int64            `json:"acked"`
+	Pending  int64            `json:"pending"`
+	Dropped  map[string]int64 `json:"dropped"`
+}
+
+type process struct {
+	t   testing.TB
+	mu  sync.Mutex
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func (p *process) say(c command) {
+	line, err := json.Marshal(c)
+	if err == nil {
+		_, err = p.in.Write(append(line, '\n'))
+	}
+	if err != nil {
+		p.t.Errorf("%s: %v", c.Op, err)
+	}
+}
+
+func (p *process) ask(c command) (r reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.say(c)
+	line, err := p.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &r)
+	}
+	if err != nil {
+		p.t.Errorf("%s: %v", c.Op, err)
+	}
+	return r
+}
+
+func (p *process) Report(partition, payload string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.say(command{Op: "report", Partition: partition, Payload: base64.StdEncoding.EncodeToString([]byte(payload))})
+}
+
+var errLate = errors.New("not in time")
+
+func (p *process) Flush(timeout time.Duration) error { return p.end("flush", timeout) }
+func (p *process) Close(timeout time.Duration) error { return p.end("close", timeout) }
+
+func (p *process) end(op string, timeout time.Duration) error {
+	if !p.ask(command{Op: op, Timeout: timeout.Milliseconds()}).OK {
+		return errLate
+	}
+	return nil
+}
+
+func (p *process) Counts() Counts {
+	r := p.ask(command{Op: "counts"})
+	return Counts{r.Reported, r.Acked, r.Pending, r.Dropped}
+}

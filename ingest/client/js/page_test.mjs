@@ -1,0 +1,94 @@
+// What a page needs, with a browser's parts faked: node --test
+import assert from "node:assert/strict"
+import { test } from "node:test"
+import { Client } from "./spillway.js"
+
+const never = () => new Promise(() => {})
+
+function browser(t, accepts) {
+  const beacons = []
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator")
+  Object.defineProperty(globalThis, "navigator", {
+    configurable: true, value: { sendBeacon: (url, body) => accepts > beacons.length && beacons.push({ url, body }) > 0 },
+  })
+  t.after(() => before ? Object.defineProperty(globalThis, "navigator", before) : delete globalThis.navigator)
+  return beacons
+}
+
+class Memory {
+  slots = new Map()
+  getItem(k) { return this.slots.get(k) ?? null }
+  setItem(k, v) { this.slots.set(k, v) }
+  removeItem(k) { this.slots.delete(k) }
+}
+
+test("a hidden page gives what waits to beacons of at most 60 KiB", async t => {
+  const beacons = browser(t, 100)
+  const c = new Client("http://127.0.0.1:1", { namespace: "kart", token: "a&b", linger: 1e6, queue: 1000, batch: 1000, fetch: never })
+  for (let i = 0; i < 300; i++) c.report("p", { i, text: "x".repeat(200) }, { id: "id" + i })
+  c.hand()
+  assert.ok(beacons.length > 1)
+  const lines = beacons.flatMap(b => b.body.split("\n")).map(line => JSON.parse(line))
+  assert.deepEqual(lines.map(l => l.data.i), [...Array(300).keys()])
+  assert.equal(lines[7].partition, "p")
+  assert.equal(lines[7].id, "id7")
+  for (const b of beacons) {
+    assert.equal(b.url, "http://127.0.0.1:1/beacon/kart?k=a%26b")
+    assert.ok(b.body.length <= 60 << 10)
+  }
+  assert.deepEqual(c.stats(), { reported: 300, acked: 0, handed: 300, pending: 0, dropped: {} })
+  assert.equal(await c.close(10), true)
+})
+
+test("what the browser does not take is kept for the next page, once", async t => {
+  browser(t, 0)
+  const storage = new Memory()
+  const options = { linger: 1e6, storage, fetch: never }
+  const c = new Client("http://127.0.0.1:1", options)
+  c.report("p", { n: 1 })
+  c.report("q", { n: 2 }, { id: "two" })
+  c.hand()
+  const next = new Client("http://127.0.0.1:1", options)
+  assert.equal(next.stats().pending, 2)
+  assert.equal(new Client("http://127.0.0.1:1", options).stats().pending, 0)
+})
+
+test("a store is bounded, and damage in it harms nobody", async t => {
+  browser(t, 0)
+  const storage = new Memory()
+  const c = new Client("http://127.0.0.1:1", { linger: 1e6, storage, storageBytes: 5000, batch: 1000, fetch: never })
+  for (let i = 0; i < 100; i++) c.report("p", { i })
+  c.hand()
+  const kept = JSON.parse(storage.getItem("spillway:default"))
+  assert.ok(kept.length > 5 && kept.length < 20)
+  assert.equal(kept.at(-1)[1], '{"i":99}')
+  for (const text of ["{", "7", "null", '[["p"]]', '[["a b","1",9e15,""]]', '[["p","{",9e15,""]]']) {
+    storage.setItem("spillway:default", text)
+    assert.equal(new Client("http://127.0.0.1:1", { storage, fetch: never }).stats().pending, 0, text)
+  }
+})
+
+test("values and options that cannot work are refused and counted", () => {
+  const c = new Client("http://127.0.0.1:1", { linger: 1e6, maxEntry: 20, fetch: never })
+  const circle = {}
+  circle.self = circle
+  for (const [partition, value, entry] of [
+    ["p", undefined], ["p", circle], ["p", 1n], ["a b", 1], ["", 1], ["p", 1, { id: "a b" }], ["p", new Uint8Array()], ["p", 1, { at: NaN }],
+  ]) assert.equal(c.report(partition, value, entry), false)
+  assert.equal(c.report("p", "x".repeat(30)), false)
+  assert.deepEqual(c.stats().dropped, { invalid: 8, too_large: 1 })
+  for (const [url, options] of [["x", {}], ["ftp://h", {}], ["http://u:p@h", {}], ["http://h?x", {}], ["http://h", { btach: 1 }], ["http://h", { batch: 0 }], ["http://h", { namespace: "a b" }]])
+    assert.throws(() => new Client(url, options))
+})
+
+test("callbacks hear of drops and errors, and their faults are their own", async () => {
+  const heard = []
+  const c = new Client("http://127.0.0.1:1", {
+    linger: 1, attempts: 1, fetch: async () => ({ status: 401, headers: new Headers(), text: async () => '{"error":"unauthorized"}' }),
+    onDrop: (why, n) => heard.push([why, n]), onError: e => { heard.push(e.message); throw new Error("mine") },
+  })
+  c.report("p", 1)
+  assert.equal(await c.flush(5000), true)
+  await c.close(1000)
+  assert.deepEqual(heard, [["rejected", 1], 'spillway: the service answered 401 {"error":"unauthorized"}'])
+})

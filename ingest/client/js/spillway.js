@@ -1,0 +1,457 @@
+// Reports events to a Spillway service and forgets them: browsers and Node 18 or newer,
+// no dependency. The names and defaults are those of the Go client.
+//
+//   import { Client } from "./spillway.js"
+//   const events = new Client("https://events.example.com", { namespace: "kart", token: "…" })
+//   events.report("com.acme.kart", { event: "lap", ms: 63210 })
+//
+// report copies the value into a bounded queue and returns. The oldest entries make
+// room, what cannot be sent is tried again until it is too old, and every entry is counted: in
+// stats(), reported = acked + handed + pending + the sum of dropped.
+
+const defaults = {
+  namespace: "default", token: "",
+  batch: 128, batchBytes: 256 << 10, linger: 1000, // entries, bytes, ms
+  queue: 10000, queueBytes: 32 << 20, maxEntry: 32 << 10, maxAge: 180000,
+  inFlight: 4, timeout: 10000, attempts: 4, backoffBase: 100, backoffMax: 5000,
+  breakAfter: 5, probeEvery: 1000, compressFrom: 1024,
+  storage: null, storageBytes: 512 << 10, // such as localStorage
+  onDrop: null, onError: null, fetch: null,
+}
+const partitionRule = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+const idRule = /^[!-~]{1,64}$/
+const beaconBytes = 60 << 10 // browsers take 64 KiB in all
+const utf8 = new TextEncoder()
+
+export class Client {
+  #o; #base; #keys; #numbers = 0
+  #parts = new Map() // name → { list: entries, oldest first; bytes; busy: a request carries some }
+  #all = new Set() // the entries that wait, oldest first
+  #bytes = 0
+  #free = 0; #freeBytes = 0 // entries of partitions of which no request carries any
+  #requests = new Set()
+  #reported = 0; #acked = 0; #handed = 0; #dropped = {}; #untold = {}
+  #failures = 0; #probe = 0 // the breaker: failures in a row, when the next attempt may be made
+  #urgent = false; #closed = false; #over = false
+  #timer = null; #due = Infinity
+  #stop = new AbortController(); #waiters = []
+  #notices = {}; #noticed = 0; #noticeTimer = null; #error = null
+  #hide = () => { if (globalThis.document?.visibilityState !== "visible") this.hand() }
+
+  constructor(url, options = {}) {
+    for (const name in options) if (!(name in defaults)) throw new TypeError(`spillway: there is no option ${name}`)
+    const o = this.#o = { ...defaults, ...Object.fromEntries(Object.entries(options).filter(([, v]) => v !== undefined)) }
+    const u = new URL(url)
+    if (!/^https?:$/.test(u.protocol) || u.username || u.search || u.hash) throw new TypeError("spillway: the URL is http(s)://host:port")
+    if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(o.namespace)) throw new TypeError("spillway: bad namespace")
+    if (!(o.batch >= 1 && o.batch <= 1000 && o.queue >= 2 && o.inFlight >= 1 && o.attempts >= 1 && o.batchBytes >= o.maxEntry))
+      throw new RangeError("spillway: batch is 1 to 1000, queue 2 or more, in flight and attempts 1 or more, batchBytes at least maxEntry")
+    this.#base = u.href.replace(/\/+$/, "")
+    this.#keys = globalThis.crypto?.randomUUID?.() ?? Date.now().toString(36) + Math.random().toString(36).slice(2)
+    this.#load()
+    globalThis.document?.addEventListener?.("visibilitychange", this.#hide)
+    globalThis.addEventListener?.("pagehide", this.#hide)
+  }
+
+  // report queues a value: anything that JSON can say, or a Uint8Array as it is. at is ms
+  // since 1970 or a Date. It returns false for what is not taken, which is counted.
+  report(partition, value, { at = Date.now(), id = "" } = {}) {
+    this.#reported++
+    let data, size
+    try {
+      data = value instanceof Uint8Array ? asText(value) : JSON.stringify(value)
+      size = typeof data === "string" ? utf8Length(data) : data.byteLength
+    } catch { size = 0 }
+    if (!size || !(+at >= 0) || !partitionRule.test(partition) || id && !idRule.test(id)) return this.#drop("invalid", 1)
+    if (size > this.#o.maxEntry) return this.#drop("too_large", 1)
+    if (this.#closed) return this.#drop("shutdown", 1)
+    this.#add({ partition, data, size, id, at: Math.floor(+at), queued: now(), attempts: 0 })
+    if (this.#free === 1 || this.#timer === null || this.#full()) this.#look()
+    return true
+  }
+
+  stats() {
+    const dropped = { ...this.#dropped }
+    return { reported: this.#reported, acked: this.#acked, handed: this.#handed, pending: this.#pending(), dropped }
+  }
+
+  // flush sends what waits without its linger, and resolves to whether all of it was
+  // settled within timeout (ms).
+  async flush(timeout = 10000) {
+    const until = now() + timeout
+    const waits = new Set([...this.#all, ...[...this.#requests].flatMap(r => r.entries)])
+    this.#urgent = true
+    this.#look()
+    while ([...waits].some(e => !e.settled)) {
+      const left = until - now()
+      if (left <= 0) return false
+      await new Promise(resolve => {
+        const timer = setTimeout(resolve, left)
+        this.#waiters.push(() => { clearTimeout(timer); resolve() })
+      })
+    }
+    return true
+  }
+
+  // close takes no more entries, flushes for as long as timeout (ms), and drops the rest.
+  async close(timeout = 10000) {
+    this.#closed = true
+    globalThis.document?.removeEventListener?.("visibilitychange", this.#hide)
+    globalThis.removeEventListener?.("pagehide", this.#hide)
+    const done = await this.flush(timeout)
+    this.#over = true
+    this.#stop.abort()
+    while (this.#all.size) this.#lose(first(this.#all), "shutdown")
+    while (this.#requests.size) await new Promise(resolve => this.#waiters.push(resolve))
+    clearTimeout(this.#timer)
+    this.#tell()
+    return done
+  }
+
+  // hand gives what waits to the browser, for the page may be about to go: as much as
+  // it takes by navigator.sendBeacon. Nobody learns what becomes of it, so it is counted as
+  // handed. What is left goes into storage, if there is one, for the next page.
+  hand() {
+    const send = globalThis.navigator?.sendBeacon
+    while (send && this.#all.size) {
+      const list = [], lines = []
+      let bytes = 0
+      for (const e of this.#all) {
+        if (typeof e.data !== "string" || bytes + e.size + 300 > beaconBytes) break
+        list.push(e)
+        lines.push(item(e))
+        bytes += e.size + 300
+      }
+      const key = this.#o.token ? "?k=" + encodeURIComponent(this.#o.token) : ""
+      if (!list.length || !send.call(navigator, `${this.#base}/beacon/${this.#o.namespace}${key}`, lines.join("\n"))) break
+      for (const e of list) {
+        this.#remove(e)
+        e.settled = true
+      }
+      this.#handed += list.length
+    }
+    this.#save()
+  }
+
+  #pending() {
+    return this.#reported - this.#acked - this.#handed - Object.values(this.#dropped).reduce((a, b) => a + b, 0)
+  }
+
+  #part(name) {
+    let p = this.#parts.get(name)
+    if (!p) this.#parts.set(name, p = { name, list: [], bytes: 0, busy: false })
+    return p
+  }
+
+  #add(e) {
+    const p = this.#part(e.partition), o = this.#o
+    p.list.push(e)
+    this.#count(p, e, 1)
+    this.#all.add(e)
+    while (p.list.length > o.queue / 2 || p.bytes > o.queueBytes / 2) this.#lose(p.list[0], "queue_overflow")
+    while (this.#all.size > o.queue || this.#bytes > o.queueBytes) this.#lose(first(this.#all), "queue_overflow")
+  }
+
+  #count(p, e, n) {
+    p.bytes += n * e.size
+    this.#bytes += n * e.size
+    if (!p.busy) this.#freed(n, n * e.size)
+  }
+
+  #freed(n, bytes) {
+    this.#free += n
+    this.#freeBytes += bytes
+  }
+
+  #full() { return this.#free >= this.#o.batch || this.#freeBytes >= this.#o.batchBytes }
+
+  // #remove takes the oldest entry of a partition, which e is, out of the queue.
+  #remove(e) {
+    const p = this.#parts.get(e.partition)
+    p.list.splice(p.list.indexOf(e), 1)
+    this.#count(p, e, -1)
+    this.#all.delete(e)
+    if (!p.list.length && !p.busy) this.#parts.delete(e.partition)
+  }
+
+  #lose(e, why) {
+    this.#remove(e)
+    e.settled = true
+    this.#drop(why, 1)
+  }
+
+  #drop(why, n) {
+    this.#dropped[why] = (this.#dropped[why] ?? 0) + n
+    if (why !== "rejected") this.#untold[why] = (this.#untold[why] ?? 0) + n
+    if (this.#o.onDrop) this.#notice(() => { this.#notices[why] = (this.#notices[why] ?? 0) + n })
+    return false
+  }
+
+  // #notice calls the callbacks once a second at most.
+  #notice(note) {
+    note()
+    this.#noticeTimer ??= later(() => this.#tell(), Math.max(0, this.#noticed + 1000 - now()))
+  }
+
+  #tell() {
+    clearTimeout(this.#noticeTimer)
+    this.#noticeTimer = null
+    this.#noticed = now()
+    const drops = this.#notices, error = this.#error
+    this.#notices = {}
+    this.#error = null
+    try {
+      for (const why in drops) this.#o.onDrop?.(why, drops[why])
+      if (error) this.#o.onError?.(error)
+    } catch { /* a callback's fault is its own */ }
+  }
+
+  // #look makes requests of what is due, and sets the timer for the rest.
+  #look() {
+    if (this.#over) return
+    for (let e; (e = first(this.#all)) && this.#stale(e);) this.#lose(e, "stale")
+    while (this.#requests.size < this.#o.inFlight && this.#wait() <= 0) this.#start()
+    const wait = Math.min(
+      this.#requests.size < this.#o.inFlight ? this.#wait() : Infinity,
+      this.#all.size ? first(this.#all).at + this.#o.maxAge - Date.now() + 1 : Infinity)
+    const due = now() + wait
+    if (this.#timer !== null && this.#due <= due) return
+    clearTimeout(this.#timer)
+    this.#timer = null
+    this.#due = due
+    if (wait < Infinity) this.#timer = later(() => { this.#timer = null; this.#look() }, Math.max(0, wait))
+  }
+
+  // #wait is how long until a request is due, in ms.
+  #wait() {
+    if (!this.#free) return Infinity
+    if (this.#urgent || this.#full()) return 0
+    let oldest = Infinity
+    for (const p of this.#parts.values()) if (!p.busy && p.list.length) oldest = Math.min(oldest, p.list[0].queued)
+    return oldest + this.#o.linger - now()
+  }
+
+  #start() {
+    const r = { entries: [], parts: new Set() }
+    let bytes = 0
+    for (const e of this.#all) {
+      const p = this.#parts.get(e.partition)
+      if (p.busy && !r.parts.has(p)) continue
+      if (r.entries.length && (r.entries.length >= this.#o.batch || bytes + e.size > this.#o.batchBytes)) break
+      if (!p.busy) this.#freed(-p.list.length, -p.bytes)
+      p.busy = true
+      r.parts.add(p)
+      this.#remove(e)
+      r.entries.push(e)
+      bytes += e.size
+    }
+    this.#requests.add(r)
+    this.#send(r)
+  }
+
+  async #send(r) {
+    const again = []
+    for (let i = 0; i < r.entries.length;) {
+      let n = i + 1 // entries that are JSON share a body, others travel alone
+      if (typeof r.entries[i].data === "string") while (n < r.entries.length && typeof r.entries[n].data === "string") n++
+      await this.#deliver(r.entries.slice(i, n), again)
+      i = n
+    }
+    if (again.length) await this.#sleep(this.#backoff(again[0].attempts))
+    this.#requests.delete(r)
+    if (this.#over) this.#end(again, "shutdown")
+    else if (again.length) {
+      for (const e of [...again].reverse()) {
+        const p = this.#part(e.partition)
+        p.list.unshift(e)
+        this.#count(p, e, 1)
+      }
+      this.#all = new Set([...again, ...this.#all])
+    }
+    for (const p of r.parts) {
+      p.busy = false
+      this.#freed(p.list.length, p.bytes)
+      if (!p.list.length) this.#parts.delete(p.name)
+    }
+    if (!this.#all.size) this.#urgent = false
+    for (const resolve of this.#waiters.splice(0)) resolve()
+    this.#look()
+  }
+
+  #end(list, why) {
+    for (const e of list) e.settled = true
+    if (list.length) this.#drop(why, list.length)
+  }
+
+  async #deliver(list, again) {
+    const a = await this.#try(list)
+    if (a.split && list.length > 1) {
+      const half = list.length >> 1
+      await this.#deliver(list.slice(0, half), again)
+      return this.#deliver(list.slice(half), again)
+    }
+    if (a.dropped) return this.#end(list, a.dropped)
+    const said = new Map(a.results.map(r => [r.i, r.result]))
+    list.forEach((e, i) => {
+      e.attempts++
+      if (said.get(i) === "retry" && e.attempts < this.#o.attempts) again.push(e)
+      else if (said.get(i) === "retry") this.#end([e], "retries_exhausted")
+      else if (said.get(i) === "drop") this.#end([e], "rejected")
+      else {
+        this.#acked++
+        e.settled = true
+      }
+    })
+  }
+
+  // #try makes attempts until one is answered for good, or the youngest entry is stale.
+  async #try(list) {
+    const o = this.#o
+    const latest = Math.max(...list.map(e => e.at)) + o.maxAge
+    const late = () => ({ dropped: this.#over ? "shutdown" : "stale" })
+    const text = typeof list[0].data === "string"
+    let body = text ? "[" + list.map(item).join(",") + "]" : list[0].data
+    const url = `${this.#base}/v1/${o.namespace}` + (text ? "" : "/" + list[0].partition)
+    const headers = { "Content-Type": text ? "application/json" : "application/octet-stream", "Idempotency-Key": `${this.#keys}-${++this.#numbers}` }
+    if (!text) headers["X-Event-Ts"] = String(list[0].at)
+    if (o.token) headers.Authorization = "Bearer " + o.token
+    if (o.compressFrom >= 0 && (body.byteLength ?? body.length) >= o.compressFrom && globalThis.CompressionStream) {
+      body = await new Response(new Blob([body]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer()
+      headers["Content-Encoding"] = "gzip"
+    }
+    for (let attempt = 1; ; attempt++) {
+      while (this.#failures >= o.breakAfter && now() < this.#probe) {
+        const wait = this.#probe - now()
+        if (Date.now() + wait > latest || !await this.#sleep(wait)) return late()
+      }
+      this.#probe = now() + o.probeEvery
+      if (this.#over) return late()
+      const a = await this.#post(url, headers, body)
+      if (a.down) this.#failures++
+      else this.#failures = 0
+      if (a.error && this.#o.onError) this.#notice(() => { this.#error = a.error })
+      if (!a.again) return a
+      if (this.#over) return late()
+      if (attempt >= o.attempts) return { dropped: "retries_exhausted" }
+      const wait = Math.max(this.#backoff(attempt), a.after)
+      if (Date.now() + wait > latest || !await this.#sleep(wait)) return late()
+    }
+  }
+
+  // #post is one attempt: { results }, { split }, { dropped }, or { again, after, down }.
+  async #post(url, headers, body) {
+    const abort = new AbortController(), timer = setTimeout(() => abort.abort(), this.#o.timeout)
+    const stop = () => abort.abort()
+    this.#stop.signal.addEventListener("abort", stop)
+    const told = this.#untold
+    const discards = Object.entries(told).map(([why, n]) => `${why === "invalid" ? "other" : why}=${n}`).join(",")
+    this.#untold = {}
+    let stored = false
+    try {
+      const h = { ...headers, "X-Sent-At": String(Date.now()) }
+      if (discards) h["X-Client-Discards"] = discards
+      const r = await (this.#o.fetch ?? fetch)(url, { method: "POST", headers: h, body, signal: abort.signal, redirect: "manual" })
+      const text = await r.text()
+      const error = new Error(`spillway: the service answered ${r.status} ${text.slice(0, 200)}`)
+      if (r.status === 204 || r.status === 202) return stored = true, { results: [] }
+      if (r.status === 200) {
+        const said = JSON.parse(text)
+        if (typeof said.accepted !== "number") throw error
+        return stored = true, { results: said.results ?? [] }
+      }
+      if (r.status === 413) return { split: true, dropped: "rejected", error }
+      if (r.status === 408 || r.status === 429 || r.status >= 500)
+        return { again: true, after: retryAfter(r.headers.get("Retry-After")), down: r.status >= 500, error }
+      return { dropped: "rejected", error }
+    } catch (error) {
+      return { again: true, after: 0, down: true, error }
+    } finally {
+      clearTimeout(timer)
+      this.#stop.signal.removeEventListener("abort", stop)
+      if (!stored) for (const why in told) this.#untold[why] = (this.#untold[why] ?? 0) + told[why]
+    }
+  }
+
+  #stale(e) { return Date.now() >= e.at + this.#o.maxAge }
+
+  // #backoff is a random time up to the nth bound (full jitter), in ms.
+  #backoff(n) { return Math.random() * Math.min(this.#o.backoffMax, this.#o.backoffBase * 2 ** (n - 1)) }
+
+  // #sleep resolves to false when close ends it.
+  #sleep(ms) {
+    const signal = this.#stop.signal
+    return new Promise(resolve => {
+      if (signal.aborted) return resolve(false)
+      const done = () => { clearTimeout(timer); signal.removeEventListener("abort", done); resolve(!signal.aborted) }
+      const timer = setTimeout(done, ms)
+      signal.addEventListener("abort", done)
+    })
+  }
+
+  get #slot() { return "spillway:" + this.#o.namespace }
+
+  // #save keeps the newest entries that wait, as many as storageBytes holds.
+  #save() {
+    const { storage, storageBytes } = this.#o
+    if (!storage) return
+    const kept = []
+    let bytes = 0
+    for (const e of [...this.#all].reverse()) {
+      if (typeof e.data !== "string") continue
+      if ((bytes += e.size + 300) > storageBytes) break
+      kept.push([e.partition, e.data, e.at, e.id])
+    }
+    try {
+      if (kept.length) storage.setItem(this.#slot, JSON.stringify(kept.reverse()))
+      else storage.removeItem(this.#slot)
+    } catch { /* full or forbidden: the entries still wait in memory */ }
+  }
+
+  // #load takes what an earlier page left. It was reported there, and is again here.
+  #load() {
+    try {
+      const left = JSON.parse(this.#o.storage?.getItem(this.#slot) ?? "[]")
+      this.#o.storage?.removeItem(this.#slot)
+      for (const [partition, data, at, id] of left) {
+        JSON.parse(data)
+        if (!partitionRule.test(partition) || !(at + this.#o.maxAge > Date.now())) continue
+        this.#reported++
+        this.#add({ partition, data, size: utf8Length(data), id, at, queued: now() - this.#o.linger, attempts: 0 })
+      }
+      if (left.length) this.#look()
+    } catch { /* nothing of ours */ }
+  }
+}
+
+function now() { return globalThis.performance?.now() ?? Date.now() }
+
+// later is a timer that does not keep Node alive.
+function later(f, ms) {
+  const timer = setTimeout(f, ms)
+  timer.unref?.()
+  return timer
+}
+
+function first(set) { return set.values().next().value }
+
+function item(e) {
+  const id = e.id ? `,"id":${JSON.stringify(e.id)}` : ""
+  return `{"partition":"${e.partition}","ts":${e.at}${id},"data":${e.data}}`
+}
+
+function utf8Length(text) { return utf8.encode(text).byteLength }
+
+// asText is bytes as JSON text, where they are that.
+function asText(bytes) {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)
+    JSON.parse(text)
+    return text
+  } catch { return bytes.slice() }
+}
+
+function retryAfter(header) {
+  if (!header) return 0
+  const ms = /^\d+$/.test(header.trim()) ? header * 1000 : Date.parse(header) - Date.now()
+  return Math.min(Math.max(ms || 0, 0), 3600000)
+}
