@@ -92,7 +92,7 @@ chaos-selftest: deps-test ## put known bugs into the program, one by one: the ch
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
 .PHONY: test-clients
-test-clients: deps-clients ## run the suite of client libraries in other languages (JavaScript on node)
+test-clients: deps-clients ## run the suite of client libraries in other languages (JavaScript on node, C# on Mono)
 	$(GO) vet -tags clients ./ingest/client/...
 	$(GO) test -tags clients -count=1 ./ingest/client/...
 
@@ -116,5 +116,5 @@ deps-bench: ## install wrk for make bench, where apt can
 	@.ci/deps-bench
 
 .PHONY: deps-clients
-deps-clients: ## install node for make test-clients, where apt can
+deps-clients: ## install node and Mono for make test-clients, where apt can
 	@.ci/deps-clients
