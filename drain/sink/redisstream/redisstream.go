@@ -1,0 +1,269 @@
+// Package redisstream is the sink "redis-stream://host:port": one stream entry an
+// entry, by pipelined XADD.
+//
+// Delivered means that Redis answered the XADD: how safe that is, is a matter of its
+// persistence. The fields of a stream entry are
+//
+//	namespace, partition, seq, ts, id (if given), batch, attempt, data
+//
+// as in the lines of the file sink; data is the payload, byte for byte.
+//
+// Where the stream's name contains {partition}, an entry's stream id is its sequence,
+// so one that is written again is found and left alone: each arrives once. A
+// stream that partitions share gets ids of Redis's own; there an entry arrives at least
+// once, and a reader can tell repeats by (partition, seq).
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// maxBatches is how many partitions share a pipeline: some 2,000 commands at most,
+// which Redis runs in a few milliseconds.
+const maxBatches = 16
+
+// Sink adds entries to streams of one Redis.
+type Sink struct {
+	options *redis.Options
+	stream  string // with {namespace} and {partition}
+	maxLen  int64  // 0: streams are not trimmed
+	byPart  bool   // each partition has a stream of its own
+
+	client *redis.Client // nil before Open
+}
+
+// New makes the sink of "redis-stream://[user:password@]host:port[/db]", with the options
+//
+//	stream=NAME       may contain {namespace} and {partition}; default spillway:{namespace}
+//	max_len=100000    trims a stream to about so many entries (MAXLEN ~); default: not at all
+//	tls=1             by TLS
+//	password_env=NAME the password is in that variable of the environment
+func New(u *url.URL) (sink.Sink, error) {
+	o, err := sink.Options(u, "stream", "max_len", "tls", "password_env")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case u.Opaque != "" || u.Hostname() == "":
+		return nil, errors.New("names no host: write redis-stream://host:6379")
+	case u.Fragment != "":
+		return nil, errors.New("a # in the URL is written %23")
+	case o["tls"] != "" && o["tls"] != "1":
+		return nil, fmt.Errorf("tls: %q, want 1 or nothing", o["tls"])
+	}
+	plain := url.URL{Scheme: "redis", User: u.User, Host: u.Host, Path: u.Path}
+	if o["tls"] == "1" {
+		plain.Scheme = "rediss"
+	}
+	s := &Sink{stream: o["stream"]}
+	if s.options, err = redis.ParseURL(plain.String()); err != nil {
+		return nil, errors.New("path: want the number of a database, such as /0")
+	}
+	if name := o["password_env"]; name != "" {
+		if u.User != nil {
+			if _, both := u.User.Password(); both {
+				return nil, errors.New("password_env: the URL has a password already")
+			}
+		}
+		if s.options.Password = os.Getenv(name); s.options.Password == "" {
+			return nil, fmt.Errorf("password_env: the environment has no variable %s", name)
+		}
+	}
+	if text := o["max_len"]; text != "" {
+		if s.maxLen, err = strconv.ParseInt(text, 10, 64); err != nil || s.maxLen < 1 {
+			return nil, fmt.Errorf("max_len: %q, want a number of entries, 1 or more", text)
+		}
+	}
+	if s.stream == "" {
+		s.stream = "spillway:{namespace}"
+	}
+	s.byPart = strings.Contains(s.stream, "{partition}")
+	s.options.MaxRetries = -1 // the drain retries
+	s.options.DisableIdentity = true
+	s.options.ContextTimeoutEnabled = true
+	return s, nil
+}
+
+// Open connects, and finds a wrong password or an address that is no Redis.
+func (s *Sink) Open(ctx context.Context) error {
+	if s.client == nil {
+		s.client = redis.NewClient(s.options)
+	}
+	if err := s.client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("open redis: %w", brief(err))
+	}
+	return nil
+}
+
+// Close frees the connections.
+func (s *Sink) Close(context.Context) error {
+	if s.client == nil {
+		return nil
+	}
+	err := s.client.Close()
+	s.client = nil
+	return err
+}
+
+// Caps allows several partitions a pipeline.
+func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
+
+// A position is where in the Write a command's entry is.
+type position struct{ batch, entry int }
+
+// Write adds all entries by one pipeline. A command that Redis refuses concerns its
+// entry; where the connection breaks, or Redis cannot write at all, everything comes again.
+func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.client == nil {
+		return sink.ErrNotConnected
+	}
+	pipe := s.client.Pipeline()
+	var commands []*redis.StringCmd
+	var at []position
+	for i, b := range batches {
+		stream := s.name(b)
+		for j := range b.Entries {
+			commands = append(commands, pipe.XAdd(ctx, s.add(stream, b, j)))
+			at = append(at, position{i, j})
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	failed := &sink.BatchError{}
+	var repeated []int
+	for k, c := range commands {
+		switch err := c.Err(); {
+		case err == nil:
+		case s.byPart && isRepeat(err):
+			repeated = append(repeated, k)
+		case !isReply(err):
+			return fmt.Errorf("write stream: %w", brief(err))
+		default:
+			failed.Fail(at[k].batch, at[k].entry, judge(err))
+		}
+	}
+	if len(repeated) > 0 {
+		if err := s.settleRepeated(ctx, batches, at, repeated, failed); err != nil {
+			return err
+		}
+	}
+	if len(failed.Failed) > 0 {
+		return failed
+	}
+	if err != nil && len(repeated) == 0 {
+		return fmt.Errorf("write stream: %w", brief(err))
+	}
+	return nil
+}
+
+func (s *Sink) name(b *sink.Batch) string {
+	return strings.NewReplacer("{namespace}", b.Namespace, "{partition}", b.Partition).Replace(s.stream)
+}
+
+func (s *Sink) add(stream string, b *sink.Batch, i int) *redis.XAddArgs {
+	e := &b.Entries[i]
+	values := make([]any, 0, 16)
+	values = append(values, "namespace", b.Namespace, "partition", b.Partition, "seq", e.Seq, "ts", e.Occurred)
+	if e.ID != nil {
+		values = append(values, "id", e.ID)
+	}
+	values = append(values, "batch", b.ID(), "attempt", b.Attempt, "data", e.Payload)
+	id := "*"
+	if s.byPart {
+		id = strconv.FormatInt(e.Seq, 10) + "-0"
+	}
+	return &redis.XAddArgs{Stream: stream, ID: id, MaxLen: s.maxLen, Approx: s.maxLen > 0, Values: values}
+}
+
+// settleRepeated deals with entries whose id is not larger than the stream's last:
+// they are there, from an earlier Write whose answer was lost, or they come behind
+// entries that overtook them. The latter get the next id that Redis has.
+func (s *Sink) settleRepeated(ctx context.Context, batches []*sink.Batch, at []position, repeated []int, failed *sink.BatchError) error {
+	look := s.client.Pipeline()
+	found := make([]*redis.XMessageSliceCmd, len(repeated))
+	for n, k := range repeated {
+		b := batches[at[k].batch]
+		id := strconv.FormatInt(b.Entries[at[k].entry].Seq, 10)
+		found[n] = look.XRangeN(ctx, s.name(b), id+"-0", id+"-0", 1)
+	}
+	if _, err := look.Exec(ctx); err != nil {
+		return fmt.Errorf("look for repeated entries: %w", brief(err))
+	}
+	late := s.client.Pipeline()
+	var commands []*redis.StringCmd
+	var which []int
+	for n, k := range repeated {
+		if len(found[n].Val()) > 0 {
+			continue
+		}
+		b := batches[at[k].batch]
+		args := s.add(s.name(b), b, at[k].entry)
+		args.ID = "*"
+		commands = append(commands, late.XAdd(ctx, args))
+		which = append(which, k)
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	_, _ = late.Exec(ctx) // each command has its own error
+	for n, c := range commands {
+		if err := c.Err(); err != nil && !isReply(err) {
+			return fmt.Errorf("write stream: %w", brief(err))
+		} else if err != nil {
+			failed.Fail(at[which[n]].batch, at[which[n]].entry, judge(err))
+		}
+	}
+	return nil
+}
+
+// isReply reports whether Redis answered with an error, rather than not at all.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// isRepeat reports whether Redis refused an id because the stream is past it.
+func isRepeat(err error) bool {
+	return strings.Contains(err.Error(), "equal or smaller than the target stream top item")
+}
+
+// judge says what Redis's refusal of one entry means. A key that is no stream, and a
+// user without the right, need a person; all else passes.
+func judge(err error) error {
+	text := err.Error()
+	for _, lasting := range []string{"WRONGTYPE", "NOPERM"} {
+		if strings.HasPrefix(text, lasting) {
+			return sink.Permanent(brief(err))
+		}
+	}
+	if strings.HasPrefix(text, "OOM") {
+		return sink.Throttle(brief(err), time.Second)
+	}
+	return brief(err)
+}
+
+// brief is an error without what go-redis adds of addresses.
+func brief(err error) error {
+	var network *net.OpError
+	if errors.As(err, &network) && network.Err != nil {
+		return network.Err
+	}
+	if text := err.Error(); len(text) > 200 {
+		return errors.New(strings.ToValidUTF8(text[:200], ""))
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package redisstream
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// target is an opened sink and a client of its Redis.
+func target(t *testing.T, query string) (sink.Sink, *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	u, err := url.Parse("redis-stream" + strings.TrimPrefix(server.URL(), "redis") + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: u.Host})
+	t.Cleanup(func() {
+		_ = s.Close(t.Context())
+		_ = client.Close()
+	})
+	return s, client
+}
+
+// batch has n entries of a partition from a sequence on.
+func batch(partition string, from int64, n int) *sink.Batch {
+	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
+	for i := range n {
+		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, Payload: fmt.Appendf(nil, `{"n":%d}`, i)})
+	}
+	return b
+}
+
+// sequences are those of a stream, in the order of its ids.
+func sequences(t *testing.T, client *redis.Client, stream string) (list []string) {
+	t.Helper()
+	messages, err := client.XRange(t.Context(), stream, "-", "+").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range messages {
+		list = append(list, fmt.Sprint(m.Values["seq"]))
+	}
+	return list
+}
+
+func TestABatchWrittenAgainArrivesOnceWhereEachPartitionHasAStream(t *testing.T) {
+	t.Parallel()
+	s, client := target(t, "?stream=s:{partition}")
+	for range 3 {
+		if err := s.Write(t.Context(), []*sink.Batch{batch("p", 100, 5)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A longer one, of which a part is there.
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 103, 5)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := sequences(t, client, "s:p"); !slices.Equal(got, []string{"100", "101", "102", "103", "104", "105", "106", "107"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestEntriesThatOthersOvertookAreNotTakenForRepeats(t *testing.T) {
+	t.Parallel()
+	s, client := target(t, "?stream=s:{partition}")
+	for _, b := range []*sink.Batch{batch("p", 200, 2), batch("p", 100, 2)} {
+		if err := s.Write(t.Context(), []*sink.Batch{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := sequences(t, client, "s:p"); !slices.Equal(got, []string{"200", "201", "100", "101"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAKeyThatIsNoStreamConcernsItsPartitionOnly(t *testing.T) {
+	t.Parallel()
+	s, client := target(t, "?stream=s:{partition}")
+	if err := client.Set(t.Context(), "s:bad", "text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Write(t.Context(), []*sink.Batch{batch("good", 1, 2), batch("bad", 1, 2), batch("fine", 1, 2)})
+	var named *sink.BatchError
+	if !errors.As(err, &named) || len(named.Failed) != 2 {
+		t.Fatalf("got %v, want the two entries of the second batch", err)
+	}
+	for i, f := range named.Failed {
+		if f.Batch != 1 || f.Entry != i || !sink.IsPermanent(f.Err) {
+			t.Errorf("got %+v", f)
+		}
+	}
+	for _, stream := range []string{"s:good", "s:fine"} {
+		if got := sequences(t, client, stream); len(got) != 2 {
+			t.Errorf("%s: got %v", stream, got)
+		}
+	}
+}
+
+func TestAStreamIsTrimmedToAboutItsBound(t *testing.T) {
+	t.Parallel()
+	s, client := target(t, "?max_len=100")
+	for i := range 20 {
+		if err := s.Write(t.Context(), []*sink.Batch{batch("p", int64(1+i*100), 100)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := client.XLen(t.Context(), "spillway:kart").Val(); n < 100 || n > 300 {
+		t.Errorf("%d of 2,000 entries are left, want 100 and a little more", n)
+	}
+}
+
+func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
+	t.Setenv("REDIS_STREAM_PASSWORD", "s3cret")
+	for _, raw := range []string{
+		"redis-stream:", "redis-stream://", "redis-stream:host", "redis-stream://h/x", "redis-stream://h?max_len=0", "redis-stream://h?max_len=1e3", "redis-stream://h?tls=yes",
+		"redis-stream://h?maxlen=1", "redis-stream://u:s3cret@h?password_env=REDIS_STREAM_PASSWORD", "redis-stream://h?password_env=NO_SUCH_VARIABLE", "redis-stream://h#x",
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(u); err == nil {
+			t.Errorf("%s: got no error", raw)
+		} else if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: the error shows the password: %v", raw, err)
+		}
+	}
+	u, _ := url.Parse("redis-stream://user@h:7000/3?password_env=REDIS_STREAM_PASSWORD&tls=1&stream=a")
+	made, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, ok := made.(*Sink)
+	if !ok {
+		t.Fatalf("got a %T", made)
+	}
+	if o := s.options; o.Addr != "h:7000" || o.DB != 3 || o.Username != "user" || o.Password != "s3cret" || o.TLSConfig == nil {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestAWrongPasswordIsFoundAtOpen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "right")
+	u, err := url.Parse("redis-stream://:wrong@" + server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(t.Context()) }()
+	if err := s.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "wrong@") {
+		t.Errorf("got %v", err)
+	}
+}
