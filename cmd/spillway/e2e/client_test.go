@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/ingest/client"
+	sdk "github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -36,7 +36,7 @@ func TestTheGoClientCountsAsTheServerDoesThoughAnswersAreLost(t *testing.T) {
 	redis := redistest.Start(t)
 	s := serve(t, "--redis", redis.URL(), "--sink", "file://"+out, "--linger", "10ms").ready(200)
 	network := &flaky{}
-	c, err := client.New("http://"+s.data, client.Config{
+	c, err := sdk.New("http://"+s.data, sdk.Config{
 		Transport: network, Linger: 10 * time.Millisecond, Batch: 64, BackoffBase: time.Millisecond, BackoffMax: 20 * time.Millisecond, Attempts: 20,
 	})
 	if err != nil {
