@@ -32,6 +32,7 @@ var routes = []route{
 	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
 	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
 	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
+	{"openapi", fasthttp.MethodGet, "/openapi.yaml", (*Server).openapi},
 }
 
 // target is what a request is about. Its slices are fasthttp's memory: copy
