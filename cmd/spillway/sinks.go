@@ -7,6 +7,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/null"
+	"github.com/spillway-io/spillway/drain/sink/redisstream"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/drain/sink/webhook"
 )
@@ -22,6 +23,7 @@ var sinkTypes = []struct {
 	{"null:", []string{"null"}, null.New},
 	{"file:///path.ndjson[?max_size=100MB]", []string{"file"}, file.New},
 	{"http(s)://host/path[?gzip=1]", []string{"http", "https"}, webhook.New},
+	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
 }
 
 // sinkForms are the forms of all sink URLs, for people.
