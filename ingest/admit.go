@@ -27,7 +27,7 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	// The name is only looked up, so it need not be copied.
 	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
 	var rejected *rejection
-	if t.key, rejected = s.keyring.authenticate(t.namespace, h); rejected != nil {
+	if t.key, rejected = s.keyring.authenticate(t.namespace, tokenOf(ctx, t.route)); rejected != nil {
 		return rejected
 	}
 	if t.skipBody {

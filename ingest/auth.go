@@ -66,14 +66,13 @@ func hashPrefix(hash [sha256.Size]byte) uint64 { return binary.LittleEndian.Uint
 // authenticate finds the key of a request; nil where the namespace has no tokens.
 // ns is nil for a namespace that does not exist. If any namespace has tokens, the
 // answer does not tell which namespaces exist.
-func (k *keyring) authenticate(ns *partition.Namespace, h *fasthttp.RequestHeader) (*key, *rejection) {
+func (k *keyring) authenticate(ns *partition.Namespace, token []byte) (*key, *rejection) {
 	switch {
 	case ns == nil && len(k.keys) == 0:
 		return nil, reject(wire.CodeNoSuchNamespace)
 	case ns != nil && !k.protected[ns]:
 		return nil, nil
 	}
-	token := bearer(h)
 	if len(token) == 0 {
 		return nil, reject(wire.CodeUnauthorized)
 	}
@@ -92,8 +91,8 @@ func (k *keyring) authenticate(ns *partition.Namespace, h *fasthttp.RequestHeade
 }
 
 // bearer is the token of a request. It is empty unless there is exactly one
-// header: of two, a proxy in front may have checked the other. The URL is not a
-// place for tokens, because URLs end up in logs.
+// header: of two, a proxy in front may have checked the other. Only a beacon has its
+// token in the URL, because URLs end up in logs.
 func bearer(h *fasthttp.RequestHeader) []byte {
 	values := h.PeekAll(fasthttp.HeaderAuthorization)
 	if len(values) != 1 {

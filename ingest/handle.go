@@ -36,6 +36,10 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		if !rejected.close && rejected.code != wire.CodeRequestTimeout {
 			rejected.close = t.skipBody || !s.discardBody(ctx)
 		}
+		if t.route.isBeacon() {
+			s.rejectBeacon(ctx, t.route, rejected)
+			return
+		}
 		s.reject(ctx, t.route, rejected)
 		return
 	}

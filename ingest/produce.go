@@ -27,7 +27,7 @@ func (s *Server) produce(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if rejected := s.split(ctx, t, r, body); rejected != nil {
+	if rejected := s.split(t, r, mediaType(ctx), body); rejected != nil {
 		return rejected
 	}
 	if r.noAck {

@@ -22,6 +22,9 @@ type route struct {
 const (
 	patternNamespace = "/v1/{namespace}"
 	patternPartition = "/v1/{namespace}/{partition}"
+
+	patternBeaconNamespace = "/beacon/{namespace}"
+	patternBeaconPartition = "/beacon/{namespace}/{partition}"
 )
 
 // routes is everything the data port answers. A mixed request is a produce
@@ -29,6 +32,8 @@ const (
 var routes = []route{
 	{"produce", fasthttp.MethodPost, patternPartition, (*Server).produce},
 	{"mixed", fasthttp.MethodPost, patternNamespace, (*Server).produce},
+	{"beacon", fasthttp.MethodPost, patternBeaconPartition, (*Server).beacon},
+	{"beacon_mixed", fasthttp.MethodPost, patternBeaconNamespace, (*Server).beacon},
 	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
 	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
 	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
@@ -92,8 +97,13 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 	if !bytes.Equal(path, original) {
 		return "", rejectf(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
 	}
-	rest, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
-	if !isV1 {
+	ofNamespace, ofPartition := patternNamespace, patternPartition
+	rest, found := bytes.CutPrefix(path, []byte("/v1/"))
+	if !found {
+		ofNamespace, ofPartition = patternBeaconNamespace, patternBeaconPartition
+		rest, found = bytes.CutPrefix(path, []byte("/beacon/"))
+	}
+	if !found {
 		return unsafe.String(unsafe.SliceData(path), len(path)), nil
 	}
 	t.path = rest
@@ -105,10 +115,10 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 		rejected = reject(wire.CodeBadPartition)
 	}
 	if !hasPartition {
-		return patternNamespace, rejected
+		return ofNamespace, rejected
 	}
 	t.partition = name
-	return patternPartition, rejected
+	return ofPartition, rejected
 }
 
 // matchRoute finds the row. It reports a wrong method before a wrong path: a

@@ -13,8 +13,8 @@ import (
 
 var (
 	absoluteForm  = regexp.MustCompile(`\A(?i:https?)://[^/?]*`)
-	namespacePath = regexp.MustCompile(`\A/v1/[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z`)
-	partitionPath = regexp.MustCompile(`\A/v1/[A-Za-z0-9][A-Za-z0-9._-]{0,63}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}\z`)
+	namespacePath = regexp.MustCompile(`\A/(v1|beacon)/[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z`)
+	partitionPath = regexp.MustCompile(`\A/(v1|beacon)/[A-Za-z0-9][A-Za-z0-9._-]{0,63}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}\z`)
 )
 
 // FuzzPath checks that each partition has one spelling: an accepted request target
@@ -42,11 +42,11 @@ func FuzzPath(f *testing.F) {
 			path = path[len(absolute):]
 		}
 		switch to.route.pattern {
-		case patternPartition:
+		case patternPartition, patternBeaconPartition:
 			if !partitionPath.MatchString(path) || !strings.HasSuffix(path, "/"+string(to.partition)) {
 				t.Fatalf("%q is accepted for partition %q", raw, to.partition)
 			}
-		case patternNamespace:
+		case patternNamespace, patternBeaconNamespace:
 			if !namespacePath.MatchString(path) {
 				t.Fatalf("%q is accepted for namespace %q", raw, to.path)
 			}

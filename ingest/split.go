@@ -13,9 +13,9 @@ import (
 
 const ndjsonType = "application/x-ndjson"
 
-// split encodes the entries of a body into r, grouped by partition. From then on
-// r needs neither fasthttp's memory nor the body.
-func (s *Server) split(ctx *fasthttp.RequestCtx, t target, r *request, body []byte) *rejection {
+// split encodes the entries of a body into r, grouped by partition. mediaType says which
+// form the body has; empty: opaque. From then on r needs neither fasthttp's memory nor the body.
+func (s *Server) split(t target, r *request, mediaType string, body []byte) *rejection {
 	// A line grows by 14 bytes when it is encoded, and an item of an envelope
 	// shrinks. An eighth more than the body saves about one reallocation, or all.
 	if n := len(body) + len(body)/8 + 64; n > cap(r.encoded) {
@@ -27,9 +27,9 @@ func (s *Server) split(ctx *fasthttp.RequestCtx, t target, r *request, body []by
 	var rejected *rejection
 	if len(t.partition) > 0 {
 		r.setPartition(t.path)
-		rejected = s.splitOne(r, mediaType(ctx), body)
+		rejected = s.splitOne(r, mediaType, body)
 	} else {
-		rejected = s.splitMixed(r, mediaType(ctx), body)
+		rejected = s.splitMixed(r, mediaType, body)
 	}
 	if rejected != nil {
 		return rejected

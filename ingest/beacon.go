@@ -1,0 +1,93 @@
+package ingest
+
+import (
+	"bytes"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// maxBeacon bounds the body of a beacon, in bytes. Browsers send no larger ones.
+const maxBeacon = 64 << 10
+
+// isBeacon reports whether a route is for navigator.sendBeacon. nil is none.
+func (r *route) isBeacon() bool {
+	return r != nil && (r.pattern == patternBeaconPartition || r.pattern == patternBeaconNamespace)
+}
+
+// tokenOf is the token of a request. A beacon can set no header, so its token is k in
+// the query, given once; nothing here logs a URL.
+func tokenOf(ctx *fasthttp.RequestCtx, r *route) []byte {
+	if !r.isBeacon() {
+		return bearer(&ctx.Request.Header)
+	}
+	if tokens := ctx.QueryArgs().PeekMulti("k"); len(tokens) == 1 {
+		return tokens[0]
+	}
+	return nil
+}
+
+// beacon takes what a page sends when it goes away. Nobody reads the answer, so it is
+// always 204, at once; what is rejected shows in counters only.
+func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
+	if length, _ := bodyLength(&ctx.Request.Header); length > maxBeacon {
+		return reject(wire.CodeBodyTooLarge)
+	}
+	r := s.requests.Get().(*request)
+	owned := true // false once the lanes release r
+	defer func() {
+		if owned {
+			s.release(r)
+		}
+	}()
+	if rejected := s.admitEntries(ctx, t, r); rejected != nil {
+		return rejected
+	}
+	r.noAck = true
+	body, rejected := s.receive(ctx, r)
+	if rejected != nil {
+		return rejected
+	}
+	if len(body) > maxBeacon {
+		return reject(wire.CodeBodyTooLarge)
+	}
+	if rejected := s.split(t, r, beaconType(body), body); rejected != nil {
+		return rejected
+	}
+	s.countDiscards(r)
+	owned = false
+	s.queue(r)
+	ctx.SetStatusCode(fasthttp.StatusNoContent)
+	return nil
+}
+
+// beaconType is the media type that a beacon's body would have: its Content-Type is
+// text/plain, whatever it is. A body that begins like JSON and is not is opaque.
+func beaconType(body []byte) string {
+	body = bytes.TrimLeft(body, " \t\r\n")
+	line, _, several := bytes.Cut(body, []byte{'\n'})
+	switch {
+	case len(body) == 0 || body[0] != '[' && body[0] != '{':
+		return ""
+	case wire.ValidJSON(body):
+		return jsonType
+	case body[0] == '{' && several && wire.ValidJSON(line):
+		return ndjsonType
+	}
+	return ""
+}
+
+// rejectBeacon counts a rejection that the client is not told of.
+func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, at *route, r *rejection) {
+	ctx.Response.Reset()
+	ctx.SetStatusCode(fasthttp.StatusNoContent)
+	if r.close || r.code == wire.CodeRequestTimeout {
+		ctx.SetConnectionClose()
+	}
+	if r.close {
+		lingerOnClose(ctx)
+	}
+	s.metrics.rejections[r.code].Inc()
+	s.metrics.request(at, fasthttp.StatusNoContent)
+}
