@@ -129,7 +129,7 @@ func (a *admin) Start(ctx context.Context) error {
 	if a.listener != nil || a.stopped {
 		return errStartedBefore
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.Listen)
+	l, err := new(net.ListenConfig).Listen(context.WithoutCancel(ctx), "tcp", a.cfg.Listen)
 	if err != nil {
 		a.stopped = true
 		return err

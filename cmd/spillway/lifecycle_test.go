@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -61,4 +62,16 @@ func live(ctx context.Context, address string) error {
 		return fmt.Errorf("livez: %s", res.Status)
 	}
 	return nil
+}
+
+// A name is resolved while the service starts; that is no failure of the admin port.
+func TestASignalWhileServeStartsIsNoFailure(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	args := []string{"serve", "--listen=localhost:0", "--admin-listen=localhost:0", "--sink=null:"}
+	if code := run(ctx, args, process{stdin: &bytes.Buffer{}, stdout: &stdout, stderr: &stderr, lookupEnv: func(string) (string, bool) { return "", false }}); code != exitOK {
+		t.Errorf("exit %d, %s", code, &stderr)
+	}
 }

@@ -35,8 +35,10 @@ type Client struct {
 	wake     chan struct{} // holds one: the dispatcher has to look
 	working  context.Context
 	cancel   context.CancelFunc
-	quit     chan struct{} // the dispatcher and the callbacks end
+	quit     chan struct{} // the dispatcher ends
 	running  sync.WaitGroup
+	told     chan struct{} // nothing is dropped any more: the callbacks end
+	telling  sync.WaitGroup
 	closing  sync.Once
 
 	mu       sync.Mutex
@@ -73,7 +75,7 @@ func New(url string, cfg Config) (*Client, error) {
 		},
 		breaker:  breaker{after: cfg.BreakAfter, every: cfg.ProbeEvery},
 		notices:  notices{onDrop: cfg.OnDrop, onError: cfg.OnError, drops: map[Reason]int64{}, wake: make(chan struct{}, 1)},
-		requests: make(chan *request, cfg.InFlight), wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		requests: make(chan *request, cfg.InFlight), wake: make(chan struct{}, 1), quit: make(chan struct{}), told: make(chan struct{}),
 		queue:    queue{parts: map[string]*part{}},
 		inFlight: map[*request]bool{}, dropped: map[Reason]int64{}, untold: discards{},
 	}
@@ -83,7 +85,7 @@ func New(url string, cfg Config) (*Client, error) {
 		c.running.Go(func() { newSender(c).run() })
 	}
 	if cfg.OnDrop != nil || cfg.OnError != nil {
-		c.running.Go(func() { c.notices.run(c.quit) })
+		c.telling.Go(func() { c.notices.run(c.told) })
 	}
 	return c, nil
 }
@@ -230,7 +232,7 @@ func (c *Client) announce() {
 
 // Close takes no more entries, sends what is left, and ends all goroutines. When ctx
 // ends first, what is left is dropped, and the error says how much. It may be
-// called twice.
+// called twice, but not from OnDrop or OnError, for which it waits.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.closed = true
@@ -239,7 +241,9 @@ func (c *Client) Close(ctx context.Context) error {
 	c.closing.Do(func() {
 		c.cancel()
 		close(c.quit)
+		c.running.Wait()
+		close(c.told) // the callbacks hear of what was dropped just now
 	})
-	c.running.Wait()
+	c.telling.Wait()
 	return err
 }

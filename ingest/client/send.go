@@ -51,7 +51,11 @@ type message struct {
 
 // send sends entries that share a body until they are stored, or dropped.
 func (s *sender) send(list []*entry, isJSON bool) {
-	a := s.try(s.pack(list, isJSON), list)
+	a, attempts := s.try(s.pack(list, isJSON), list)
+	if attempts > 1 || a.outcome != stored {
+		// A transport may read a body after it has answered early, or failed.
+		s.body, s.packed = nil, bytes.Buffer{}
+	}
 	switch {
 	case a.outcome == stored:
 		s.settle(list, a.results)
@@ -95,7 +99,7 @@ type lastAnswer struct {
 
 // try makes attempts until one is answered for good. It does not go on beyond the
 // moment at which the youngest entry is stale.
-func (s *sender) try(m message, list []*entry) lastAnswer {
+func (s *sender) try(m message, list []*entry) (last lastAnswer, attempts int) {
 	c := s.c
 	latest := c.staleAt(list[0])
 	for _, e := range list[1:] {
@@ -105,7 +109,7 @@ func (s *sender) try(m message, list []*entry) lastAnswer {
 	}
 	for attempt := 1; ; attempt++ {
 		if !c.breaker.pass(c.working, latest) {
-			return s.late(answer{})
+			return s.late(answer{}), attempt
 		}
 		a := s.post(m)
 		c.breaker.note(!a.down)
@@ -113,17 +117,17 @@ func (s *sender) try(m message, list []*entry) lastAnswer {
 			c.notices.failed(a.err)
 		}
 		if a.outcome != failed {
-			return lastAnswer{a, Rejected}
+			return lastAnswer{a, Rejected}, attempt
 		}
 		if c.working.Err() != nil {
-			return s.late(a)
+			return s.late(a), attempt
 		}
 		if attempt >= c.cfg.Attempts {
-			return lastAnswer{a, RetriesExhausted}
+			return lastAnswer{a, RetriesExhausted}, attempt
 		}
 		wait := max(backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, attempt), a.after)
 		if time.Until(latest) < wait || !sleep(c.working, wait) {
-			return s.late(a)
+			return s.late(a), attempt
 		}
 	}
 }

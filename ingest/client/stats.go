@@ -63,7 +63,8 @@ func (c *Client) drop(why Reason, n int64) {
 	c.notices.dropped(why, n)
 }
 
-// discards are drops that the service has not been told of.
+// discards are drops that the service has not been told of. Where an answer is lost it is
+// told of them again: it hears of each drop at least once.
 type discards map[Reason]int64
 
 // header is the value of X-Client-Discards.

@@ -8,10 +8,11 @@
 //
 // as in the lines of the file sink; data is the payload, byte for byte.
 //
-// Where the stream's name contains {partition}, an entry's stream id is its sequence,
-// so one that is written again is found and left alone: each arrives once. A
-// stream that partitions share gets ids of Redis's own; there an entry arrives at least
-// once, and a reader can tell repeats by (partition, seq).
+// Where the stream's name contains {namespace} and {partition}, an entry's stream id is its
+// sequence, so one that is written again is found and left alone: it arrives once, as long as
+// readers do not delete it from the stream, and no later entry overtook it. A stream that
+// partitions share gets ids of Redis's own. There, and in those cases, an entry arrives at
+// least once, and a reader can tell repeats by (partition, seq).
 package redisstream
 
 import (
@@ -47,7 +48,8 @@ type Sink struct {
 // New makes the sink of "redis-stream://[user:password@]host:port[/db]", with the options
 //
 //	stream=NAME       may contain {namespace} and {partition}; default spillway:{namespace}
-//	max_len=100000    trims a stream to about so many entries (MAXLEN ~); default: not at all
+//	max_len=100000    trims a stream to about so many entries (MAXLEN ~); default: not at all;
+//	                  not with {partition}
 //	tls=1             by TLS
 //	password_env=NAME the password is in that variable of the environment
 func New(u *url.URL) (sink.Sink, error) {
@@ -90,6 +92,12 @@ func New(u *url.URL) (sink.Sink, error) {
 		s.stream = "spillway:{namespace}"
 	}
 	s.byPart = strings.Contains(s.stream, "{partition}")
+	switch {
+	case s.byPart && !strings.Contains(s.stream, "{namespace}"):
+		return nil, errors.New("stream: a name with {partition} needs {namespace}, too: two namespaces may have a partition of one name")
+	case s.byPart && s.maxLen > 0:
+		return nil, errors.New("max_len: a stream that forgets entries cannot tell which of them are written again; leave max_len out, or {partition}")
+	}
 	s.options.MaxRetries = -1 // the drain retries
 	s.options.DisableIdentity = true
 	s.options.ContextTimeoutEnabled = true

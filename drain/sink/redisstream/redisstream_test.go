@@ -64,7 +64,7 @@ func sequences(t *testing.T, client *redis.Client, stream string) (list []string
 
 func TestABatchWrittenAgainArrivesOnceWhereEachPartitionHasAStream(t *testing.T) {
 	t.Parallel()
-	s, client := target(t, "?stream=s:{partition}")
+	s, client := target(t, "?stream=s:{namespace}:{partition}")
 	for range 3 {
 		if err := s.Write(t.Context(), []*sink.Batch{batch("p", 100, 5)}); err != nil {
 			t.Fatal(err)
@@ -74,28 +74,28 @@ func TestABatchWrittenAgainArrivesOnceWhereEachPartitionHasAStream(t *testing.T)
 	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 103, 5)}); err != nil {
 		t.Fatal(err)
 	}
-	if got := sequences(t, client, "s:p"); !slices.Equal(got, []string{"100", "101", "102", "103", "104", "105", "106", "107"}) {
+	if got := sequences(t, client, "s:kart:p"); !slices.Equal(got, []string{"100", "101", "102", "103", "104", "105", "106", "107"}) {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestEntriesThatOthersOvertookAreNotTakenForRepeats(t *testing.T) {
 	t.Parallel()
-	s, client := target(t, "?stream=s:{partition}")
+	s, client := target(t, "?stream=s:{namespace}:{partition}")
 	for _, b := range []*sink.Batch{batch("p", 200, 2), batch("p", 100, 2)} {
 		if err := s.Write(t.Context(), []*sink.Batch{b}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := sequences(t, client, "s:p"); !slices.Equal(got, []string{"200", "201", "100", "101"}) {
+	if got := sequences(t, client, "s:kart:p"); !slices.Equal(got, []string{"200", "201", "100", "101"}) {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestAKeyThatIsNoStreamConcernsItsPartitionOnly(t *testing.T) {
 	t.Parallel()
-	s, client := target(t, "?stream=s:{partition}")
-	if err := client.Set(t.Context(), "s:bad", "text", 0).Err(); err != nil {
+	s, client := target(t, "?stream=s:{namespace}:{partition}")
+	if err := client.Set(t.Context(), "s:kart:bad", "text", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	err := s.Write(t.Context(), []*sink.Batch{batch("good", 1, 2), batch("bad", 1, 2), batch("fine", 1, 2)})
@@ -108,7 +108,7 @@ func TestAKeyThatIsNoStreamConcernsItsPartitionOnly(t *testing.T) {
 			t.Errorf("got %+v", f)
 		}
 	}
-	for _, stream := range []string{"s:good", "s:fine"} {
+	for _, stream := range []string{"s:kart:good", "s:kart:fine"} {
 		if got := sequences(t, client, stream); len(got) != 2 {
 			t.Errorf("%s: got %v", stream, got)
 		}
@@ -132,7 +132,7 @@ func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
 	t.Setenv("REDIS_STREAM_PASSWORD", "s3cret")
 	for _, raw := range []string{
 		"redis-stream:", "redis-stream://", "redis-stream:host", "redis-stream://h/x", "redis-stream://h?max_len=0", "redis-stream://h?max_len=1e3", "redis-stream://h?tls=yes",
-		"redis-stream://h?maxlen=1", "redis-stream://u:s3cret@h?password_env=REDIS_STREAM_PASSWORD", "redis-stream://h?password_env=NO_SUCH_VARIABLE", "redis-stream://h#x",
+		"redis-stream://h?maxlen=1", "redis-stream://u:s3cret@h?password_env=REDIS_STREAM_PASSWORD", "redis-stream://h?password_env=NO_SUCH_VARIABLE", "redis-stream://h#x", "redis-stream://h?stream=s:{partition}", "redis-stream://h?stream={namespace}{partition}&max_len=5",
 	} {
 		u, err := url.Parse(raw)
 		if err != nil {
