@@ -22,7 +22,7 @@ var importRules = []struct {
 	{"lua/...", "...", []string{"lua/...", "bench/proc"},
 		"lua is the lowest package: it has the text of scripts and their arguments, and does not know what they mean"},
 	{"ingest/wire/...", "...", []string{"ingest/wire/..."},
-		"clients import wire too, and must not pull in a server"},
+		"wire is the forms alone: cmd/spillway reports with them, and nobody who needs them pulls in a server"},
 	{"partition/...", "...", []string{"partition/...", "lua/..."},
 		"partition is the domain: it does not know how entries arrive or leave"},
 	{"ingest/...", "drain/...", nil,

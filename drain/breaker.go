@@ -12,8 +12,8 @@ import (
 // What a failed Write counts while no Write is answered. At tripAt the breaker
 // trips. A partition that newly fails says more about the sink than one that is
 // known to fail, whose own back-off bounds what it costs. A time-out, a lost
-// connection or a throttle says more than either. So 64 time-outs trip it, 256 new
-// partitions, or 1024 Writes of known ones, all in a row.
+// connection or a throttle says more than either. So 64 of those trip it, 256
+// partitions that had not been failing, or 1024 Writes of those that had, all in a row.
 const (
 	tripAt          = 1024
 	knownFailure    = 1

@@ -18,8 +18,8 @@ const (
 	claimsAtOnce = 32
 )
 
-// take claims what it can of names, of which total were due. It counts the slots
-// that it takes and uses.
+// take claims what it can of names; total partitions were due. *slots is in and out:
+// the slots that the caller holds, plus those that take adds, less one a lease.
 func (c *claimer) take(names []string, total, free int, slots *int) pause {
 	if names = c.sink.pass(names); len(names) == 0 {
 		return pause{}

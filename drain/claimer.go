@@ -71,7 +71,8 @@ type claimer struct {
 }
 
 // A pause is what a claimer does between two rounds: it sleeps until the store's
-// clock reads due, or until a lease ends that had not ended when released was read.
+// clock reads due, or until a lease ends. released is the count of ended leases at
+// the start of the round, so an end during the round is not missed.
 type pause struct {
 	due      int64
 	released uint64

@@ -11,7 +11,7 @@ import (
 // of two clocks.
 const leaseMargin = time.Second
 
-// Config is how a Drainer works. Durations are in the file's spelling ("10s").
+// Config is how a Drainer works. The figures in the comments are the defaults.
 type Config struct {
 	// Workers is how many leases of one namespace are worked on at once; 64.
 	// Each namespace has its own, so a sink that hangs delays no other namespace.

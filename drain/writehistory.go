@@ -20,7 +20,7 @@ func (h writeHistory) answered(partition string) {
 	remember(h.ok, partition)
 }
 
-// failed reports whether the partition was not known to fail.
+// failed notes a failed Write, and reports whether the partition was not failing before.
 func (h writeHistory) failed(partition string) (newly bool) {
 	delete(h.ok, partition)
 	return remember(h.failing, partition)

@@ -23,7 +23,7 @@ const (
 	stale              // older than max_age
 )
 
-// occurred says when an event happened, on the store's clock.
+// eventTime says when an event happened, on the store's clock.
 //
 //	with sent_at      received - max(0, sent_at - ts): both are the device's, so its skew cancels
 //	without           ts itself from max_age behind to 5 s ahead, never later than received;

@@ -57,7 +57,7 @@
 //
 // How entries leave:
 //
-//	batch          up to 128 consecutive entries of one partition, written to a sink at once
+//	batch          up to 128 entries of one partition in order, written to a sink at once
 //	linger         how long a batch that is not full waits for more entries
 //	range          the consecutive entries that a claim took: sequences [from, to)
 //	cut            the end of a batch inside a range; it stays when the range is presented again
@@ -83,7 +83,7 @@
 //	evicted        dropped because its partition was full and a newer entry came
 //	reclaimed      evicted while leased, and settled by its commit after all
 //	expired        dropped because it was older than the maximum age
-//	dead           given up after failures; a dead letter holds it
+//	dead           the sink rejected it for good; a dead letter holds it
 //	lost           removed from Redis by something other than Spillway
 //	buffered       still in its partition
 //	ledger         the exact totals of these classes, in Redis

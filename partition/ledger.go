@@ -17,7 +17,7 @@ type Ledger struct {
 	Delivered int64 `json:"delivered"` // a sink accepted them; at-most-once: handed to it
 	Evicted   int64 `json:"evicted"`   // dropped from a full partition, without the reclaimed ones
 	Expired   int64 `json:"expired"`   // older than Policy.MaxAge
-	Dead      int64 `json:"dead"`      // given up, with a dead letter each
+	Dead      int64 `json:"dead"`      // rejected by the sink for good, with a dead letter each
 	Lost      int64 `json:"lost"`      // removed by something other than Spillway: a TTL, an eviction by Redis, DEL
 	Buffered  int64 `json:"buffered"`  // still stored: the difference of the others
 }

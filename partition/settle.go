@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"errors"
-
 	"time"
 
 	"github.com/spillway-io/spillway/lua"

@@ -54,7 +54,7 @@ type Sink interface {
 // Caps tells the drain how to call a sink. The zero value suits a sink that
 // takes one batch per call from any number of goroutines.
 type Caps struct {
-	MaxBatches  int // batches a Write, at most; 0 and 1 both mean one partition a call
+	MaxBatches  int // consecutive batches of one partition in a Write, at most; 0 means 1
 	MaxInFlight int // concurrent Writes, at most; 0 = as many as there are workers
 }
 
@@ -62,7 +62,7 @@ type Caps struct {
 // sent. Read-only, valid until Write returns.
 type Entry = partition.Entry
 
-// Batch is 1 to 128 consecutive entries of one partition, oldest first. Entries
+// Batch is 1 to 128 entries of one partition, oldest first. Entries
 // that went stale, or were accepted before, are left out, so sequences may have
 // gaps.
 type Batch struct {

@@ -31,8 +31,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// maxBatches is how many partitions share a pipeline: some 2,000 commands at most,
-// which Redis runs in a few milliseconds.
+// maxBatches is how many batches of a partition share a pipeline: some 2,000
+// commands at most, which Redis runs in a few milliseconds.
 const maxBatches = 16
 
 // Sink adds entries to streams of one Redis.
@@ -125,7 +125,7 @@ func (s *Sink) Close(context.Context) error {
 	return err
 }
 
-// Caps allows several partitions a pipeline.
+// Caps allows several batches of a partition a pipeline.
 func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
 
 // A position is where in the Write a command's entry is.
