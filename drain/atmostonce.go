@@ -6,9 +6,9 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// minCommitNotice is the least life that an entry must have left for the commit
+// minCommitMargin is the least life that an entry must have left for the commit
 // before its Write, where commits were quicker so far.
-const minCommitNotice = 10 * time.Millisecond
+const minCommitMargin = 10 * time.Millisecond
 
 // deliverAtMostOnce writes the units of an at-most-once lease. Each is committed
 // first, and written once, when the commit is known to have run. A crash between the
@@ -16,19 +16,19 @@ const minCommitNotice = 10 * time.Millisecond
 func (r *run) deliverAtMostOnce() {
 	for len(r.todo) > 0 && !r.lost {
 		u := r.next()
-		a, known := r.prepare(u)
+		p, known := r.prepare(u)
 		switch {
 		case !known || r.tooLate() || r.sink.stopping():
 			return
-		case len(a.batches) == 0:
+		case len(p.batches) == 0:
 			continue // the commit that follows has them
 		case !r.sink.begin():
 			return
 		}
-		ran, again := r.commitFirst(a)
+		ran, again := r.commitFirst(p)
 		switch {
 		case ran:
-			r.writeOnce(a)
+			r.writeOnce(p)
 			continue
 		case again:
 			r.todo = append(r.todo, u)
@@ -40,14 +40,14 @@ func (r *run) deliverAtMostOnce() {
 	}
 }
 
-// commitFirst commits the entries of an attempt as delivered, and those before
+// commitFirst commits the entries of a pending Write as delivered, and those before
 // them, and waits for the result. Where the commit did not run, the entries are
 // pending again: if again is true this lease tries once more, where the store says
 // that the range starts; else the next lease does. An outcome that stays unknown
 // gives the lease up.
-func (r *run) commitFirst(a attempt) (ran, again bool) {
-	r.markAll(a, delivered)
-	r.unwritten = a.entries
+func (r *run) commitFirst(p pendingWrite) (ran, again bool) {
+	r.markAll(p, delivered)
+	r.unwritten = p.entries
 	defer func() { r.unwritten = 0 }()
 	for failures := 1; !r.lost; failures++ {
 		c, unsure := r.commit(), r.unsure
@@ -65,14 +65,14 @@ func (r *run) commitFirst(a attempt) (ran, again bool) {
 	case r.unsure && !r.lost:
 		r.lapse()
 	default:
-		r.markAll(a, pending)
+		r.markAll(p, pending)
 		r.done = r.settled
 	}
 	return ran, again
 }
 
-func (r *run) markAll(a attempt, c class) {
-	for _, b := range a.batches {
+func (r *run) markAll(p pendingWrite, c class) {
+	for _, b := range p.batches {
 		for _, e := range b.Entries {
 			r.mark(int(e.Seq-r.lease.From), c)
 		}
@@ -81,16 +81,16 @@ func (r *run) markAll(a attempt, c class) {
 
 // writeOnce makes the Write of entries that are committed. What it does not
 // deliver shows in the metrics only.
-func (r *run) writeOnce(a attempt) {
-	end, failed := r.writeEnd(), a.entries
+func (r *run) writeOnce(p pendingWrite) {
+	end, failed := r.writeEnd(), p.entries
 	if r.ended {
 		end = time.Now().Add(r.sinkTimeout) // no other drainer can get them any more
 	}
-	if a = r.stillFresh(a); a.entries == 0 {
+	if p = r.stillFresh(p); p.entries == 0 {
 		r.sink.withdraw()
 	} else {
-		o, err := r.write(a, end)
-		for i, b := range a.batches {
+		o, err := r.write(p, end)
+		for i, b := range p.batches {
 			for j := range b.Entries {
 				if what, _ := o.of(i, j, err); what == accepted {
 					r.metrics.delivered.Inc()
@@ -102,22 +102,22 @@ func (r *run) writeOnce(a attempt) {
 	r.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(failed))
 }
 
-// stillFresh leaves out of an attempt what has become too old for a Write while
+// stillFresh leaves out of a pending Write what has become too old for a Write while
 // its commit was under way.
-func (r *run) stillFresh(a attempt) attempt {
-	now, notice := time.Now(), time.Duration(0)
-	if !a.trial {
-		notice = r.sink.notice(r.lease.Namespace.Policy.MaxAge)
+func (r *run) stillFresh(p pendingWrite) pendingWrite {
+	now, minLife := time.Now(), time.Duration(0)
+	if !p.trial {
+		minLife = r.sink.minLife(r.lease.Namespace.Policy.MaxAge)
 	}
-	if left := a.stale.Sub(now); left > 0 && left >= notice {
-		return a
+	if left := p.stale.Sub(now); left > 0 && left >= minLife {
+		return p
 	}
-	kept := attempt{trial: a.trial}
-	for _, b := range a.batches {
+	kept := pendingWrite{trial: p.trial}
+	for _, b := range p.batches {
 		var entries []sink.Entry
 		for _, e := range b.Entries {
-			stale := a.staleAt(e)
-			if left := stale.Sub(now); left <= 0 || left < notice {
+			stale := p.staleAt(e)
+			if left := stale.Sub(now); left <= 0 || left < minLife {
 				continue
 			}
 			entries = append(entries, e)
@@ -133,11 +133,11 @@ func (r *run) stillFresh(a attempt) attempt {
 	return kept
 }
 
-// commitNotice is how much of its life an entry may lose to the commit before its
+// commitMargin is how much of its life an entry may lose to the commit before its
 // Write: twice what commits lately took.
-func (r *run) commitNotice() time.Duration {
+func (r *run) commitMargin() time.Duration {
 	if !r.atMostOnce() {
 		return 0
 	}
-	return min(max(2*r.commits.get(), minCommitNotice), r.lease.Namespace.Policy.MaxAge/4)
+	return min(max(2*r.commits.get(), minCommitMargin), r.lease.Namespace.Policy.MaxAge/4)
 }

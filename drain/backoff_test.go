@@ -43,12 +43,12 @@ func TestNoticeFollowsTheSinksPaceWithinBounds(t *testing.T) {
 	t.Parallel()
 	var p pace
 	const timeout, maxAge = 10 * time.Second, 3 * time.Minute
-	if got := p.notice(timeout, maxAge); got != 0 {
-		t.Errorf("notice %v before the first Write", got)
+	if got := p.minLife(timeout, maxAge); got != 0 {
+		t.Errorf("minLife %v before the first Write", got)
 	}
 	p.took(time.Second, false)
-	if got := p.notice(timeout, maxAge); got != 2*time.Second {
-		t.Errorf("notice %v at a pace of 1s", got)
+	if got := p.minLife(timeout, maxAge); got != 2*time.Second {
+		t.Errorf("minLife %v at a pace of 1s", got)
 	}
 	p.cut(3 * time.Second)
 	p.cut(time.Second)
@@ -56,11 +56,11 @@ func TestNoticeFollowsTheSinksPaceWithinBounds(t *testing.T) {
 		t.Errorf("pace %v after a Write was cut off at 3s", got)
 	}
 	p.cut(time.Hour)
-	if got := p.notice(timeout, maxAge); got != timeout {
-		t.Errorf("notice %v, a Write ends after %v", got, timeout)
+	if got := p.minLife(timeout, maxAge); got != timeout {
+		t.Errorf("minLife %v, a Write ends after %v", got, timeout)
 	}
-	if got := p.notice(timeout, 8*time.Second); got != 2*time.Second {
-		t.Errorf("notice %v of a max age of 8s: a quarter of it is the most", got)
+	if got := p.minLife(timeout, 8*time.Second); got != 2*time.Second {
+		t.Errorf("minLife %v of a max age of 8s: a quarter of it is the most", got)
 	}
 	for range 40 {
 		p.took(10*time.Millisecond, false)

@@ -8,16 +8,16 @@ import (
 
 // bisect is a rejected unit in two halves: of its batches while they are several,
 // else of the entries that were in the Write.
-func bisect(a attempt, from int64) (left, right writeUnit) {
-	spans := make([]span, len(a.batches))
-	for i, b := range a.batches {
+func bisect(p pendingWrite, from int64) (left, right writeUnit) {
+	spans := make([]span, len(p.batches))
+	for i, b := range p.batches {
 		last := len(b.Entries) - 1
 		spans[i] = span{int(b.Entries[0].Seq - from), int(b.Entries[last].Seq-from) + 1}
 	}
 	if half := len(spans) / 2; half > 0 {
 		return writeUnit{spans[:half], true}, writeUnit{spans[half:], true}
 	}
-	entries := a.batches[0].Entries
+	entries := p.batches[0].Entries
 	mid := int(entries[len(entries)/2].Seq - from)
 	return writeUnit{[]span{{spans[0].lo, mid}}, true}, writeUnit{[]span{{mid, spans[0].hi}}, true}
 }

@@ -49,7 +49,7 @@ type claimer struct {
 	shard    int
 	lease    time.Duration // how long a lease lasts
 	poll     time.Duration
-	depth    depth
+	depth    leaseDepth
 	slots    slots
 	calling  context.Context // ends the calls to the store
 	hand     func(*partition.Lease)

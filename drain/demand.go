@@ -22,24 +22,24 @@ const (
 	firstContention  = 0.1
 )
 
-// A depth decides how many batches a lease may cover: as many as let all partitions
+// A leaseDepth decides how many batches a lease may cover: as many as let all partitions
 // that are due have their turn within leaseWork, by the time that the store and the
 // sink take. So a quick sink saves round trips, and with a slow one, or with many
 // partitions, none waits for another's backlog. Under at-most-once it is one batch,
 // for each waits for a commit of its own anyway.
-type depth struct {
+type leaseDepth struct {
 	together   int // batches that the sink takes in one Write, at most
 	maxBatches int // of a lease
 	single     bool
 }
 
-func newDepth(ns *partition.Namespace, together, maxBatches int) depth {
-	return depth{max(together, 1), maxBatches, ns.Policy.Delivery == partition.AtMostOnce}
+func newLeaseDepth(ns *partition.Namespace, together, maxBatches int) leaseDepth {
+	return leaseDepth{max(together, 1), maxBatches, ns.Policy.Delivery == partition.AtMostOnce}
 }
 
 // of is the depth while so many partitions are due and so many workers free, and a
 // Write takes writeTime; 0 = unknown.
-func (d depth) of(due, free int, writeTime time.Duration) int {
+func (d leaseDepth) of(due, free int, writeTime time.Duration) int {
 	if d.single {
 		return 1
 	}

@@ -67,7 +67,7 @@ func TestDepthOfALeaseLetsAllThatAreDueHaveTheirTurn(t *testing.T) {
 		{64, 8, 1, 20 * time.Millisecond, 1},  // eight
 		{100, 64, 1, 0, 1},                    // nothing known of the sink
 	} {
-		d := newDepth(&partition.Namespace{}, c.together, DefaultConfig().MaxLeaseBatches)
+		d := newLeaseDepth(&partition.Namespace{}, c.together, DefaultConfig().MaxLeaseBatches)
 		if got := d.of(c.due, c.free, c.pace); got != c.want {
 			t.Errorf("%+v: %d batches", c, got)
 		}

@@ -17,6 +17,19 @@
 //	err = d.Start(ctx)
 //	defer d.Stop(ctx)
 //
+// Words of this package, beside those of package partition:
+//
+//	room          one of three parts: claimers, lease worker, sink guard (DESIGN.md)
+//	slot          the right to hold one more lease; a namespace has as many as workers can start at once
+//	unit          what goes into one Write: one batch, several of one lease, or part of a rejected one
+//	pace          how long the sink lately took for a Write: a moving average
+//	minLife       the life an entry must have left to be worth a Write: about twice the pace
+//	trial         a Write of entries with less life than minLife, made to learn the pace again
+//	probe         a claim that a tripped breaker lets through to learn whether the sink answers
+//	tripped       the breaker saw only failures, and lets nothing but probes through
+//	fenced        refused by the store, because another drainer has the lease now
+//	poison entry  the entry for which the sink rejects its batch; bisecting finds it
+//
 // DESIGN.md holds the invariants, the failure table and what a sink may see
 // twice.
 package drain

@@ -22,34 +22,34 @@ func (x *expiring) add(at int, stale time.Time) {
 	}
 }
 
-// An attempt is a Write about to be made.
-type attempt struct {
+// A pendingWrite is a Write about to be made.
+type pendingWrite struct {
 	batches []*sink.Batch
 	entries int
 	stale   time.Time // when its oldest entry goes stale
 	oldest  int64     // the time of that entry
-	trial   bool      // its entries have less life than the notice
+	trial   bool      // its entries have less life than minLife
 }
 
-func (a *attempt) staleAt(e sink.Entry) time.Time {
-	return a.stale.Add(time.Duration(e.Occurred-a.oldest) * time.Millisecond)
+func (p *pendingWrite) staleAt(e sink.Entry) time.Time {
+	return p.stale.Add(time.Duration(e.Occurred-p.oldest) * time.Millisecond)
 }
 
 // prepare leaves out what is gone from the store, drops what has gone stale and what
 // would before a Write can end, and makes batches of the rest. It is false while the
 // store's clock is unknown: then nothing can be said to be fresh.
-func (r *run) prepare(u writeUnit) (a attempt, known bool) {
+func (r *run) prepare(u writeUnit) (p pendingWrite, known bool) {
 	ns := r.lease.Namespace
 	// In this order: a stall in between makes deadlines early, not late.
 	now := time.Now()
 	ms, known := r.clock()
 	if !known {
-		return a, false
+		return p, false
 	}
-	minLife := r.commitNotice()
-	notice := minLife + r.sink.notice(ns.Policy.MaxAge)
-	if r.tooShort(u, ms, minLife, notice) && r.sink.trial() {
-		notice, a.trial = minLife, true
+	margin := r.commitMargin()
+	minLife := margin + r.sink.minLife(ns.Policy.MaxAge)
+	if r.tooShort(u, ms, margin, minLife) && r.sink.trial() {
+		minLife, p.trial = margin, true
 	}
 	shortest := ns.Policy.MaxAge
 	for _, s := range u.spans {
@@ -64,7 +64,7 @@ func (r *run) prepare(u writeUnit) (a attempt, known bool) {
 			if life <= 0 { // a malformed entry too, for its time is 0
 				r.mark(at, expired)
 				continue
-			} else if life < notice {
+			} else if life < minLife {
 				r.mark(at, expired)
 				r.expiring.add(at, now.Add(life+time.Millisecond))
 				continue
@@ -78,19 +78,19 @@ func (r *run) prepare(u writeUnit) (a attempt, known bool) {
 		if n == 0 {
 			continue
 		}
-		a.entries += n
-		a.batches = append(a.batches, &sink.Batch{
+		p.entries += n
+		p.batches = append(p.batches, &sink.Batch{
 			Namespace: ns.Name, Partition: r.lease.Partition, FirstSeq: r.lease.Entries[first].Seq,
 			Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.pendingOf(first, last+1, n),
 		})
 	}
-	a.stale, a.oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()
-	return a, true
+	p.stale, p.oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()
+	return p, true
 }
 
 // tooShort reports whether the sink's pace alone keeps a unit from being written:
-// it has entries with more life than minLife, and none with as much as notice.
-func (r *run) tooShort(u writeUnit, ms int64, minLife, notice time.Duration) (short bool) {
+// it has entries with more life than margin, and none with as much as minLife.
+func (r *run) tooShort(u writeUnit, ms int64, margin, minLife time.Duration) (short bool) {
 	maxAge := r.lease.Namespace.Policy.MaxAge
 	for _, s := range u.spans {
 		for at := max(s.lo, r.settled); at < s.hi; at++ {
@@ -98,10 +98,10 @@ func (r *run) tooShort(u writeUnit, ms int64, minLife, notice time.Duration) (sh
 				continue
 			}
 			life := maxAge - time.Duration(ms-r.lease.Entries[at].Occurred)*time.Millisecond
-			if life >= notice && life > 0 {
+			if life >= minLife && life > 0 {
 				return false
 			}
-			short = short || life > minLife
+			short = short || life > margin
 		}
 	}
 	return short

@@ -96,12 +96,12 @@ func (g *sinkGuard) unused(n int) { g.breaker.unused(n) }
 // writeTime is how long a Write takes at present; 0 until the first one ends.
 func (g *sinkGuard) writeTime() time.Duration { return g.pace.get() }
 
-// notice is how much of its life an entry must have left to be worth a Write.
-func (g *sinkGuard) notice(maxAge time.Duration) time.Duration {
-	return g.pace.notice(g.timeout, maxAge)
+// minLife is how much of its life an entry must have left to be worth a Write.
+func (g *sinkGuard) minLife(maxAge time.Duration) time.Duration {
+	return g.pace.minLife(g.timeout, maxAge)
 }
 
-// trial reports whether a Write is due whose entries have less life than the notice.
+// trial reports whether a Write is due whose entries have less life than minLife.
 func (g *sinkGuard) trial() bool { return g.pace.trial() }
 
 // begin reserves a Write, which write or withdraw ends. It is false while the sink
@@ -125,7 +125,7 @@ type sinkWrite struct {
 	batches   []*sink.Batch
 	end       time.Time // the lease needs the time after it
 	stale     time.Time // when the oldest entry goes stale
-	trial     bool      // its entries have less life than the notice
+	trial     bool      // its entries have less life than minLife
 }
 
 // write makes a Write that begin has reserved, and tells everyone how it went. It

@@ -58,7 +58,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
 			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: d.cfg.Lease, poll: d.cfg.Poll,
-			depth: newDepth(t.Namespace, caps.MaxBatches, d.cfg.MaxLeaseBatches),
+			depth: newLeaseDepth(t.Namespace, caps.MaxBatches, d.cfg.MaxLeaseBatches),
 			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals,
 			metrics: &m.claimMetrics, contention: firstContention,
 		}

@@ -45,8 +45,8 @@ func (p *pace) cut(d time.Duration) {
 	p.mean = max(p.mean, d)
 }
 
-// trial reports whether a unit may be written although no entry of it has the
-// notice left. Only a Write corrects the pace, so without trials a sink that was
+// trial reports whether a unit may be written although no entry of it has
+// minLife left. Only a Write corrects the pace, so without trials a sink that was
 // slow once would get nothing again from a namespace whose entries are never
 // younger when they come due. A trial is due when nothing was learned for as long
 // as two Writes take: under a backlog Writes end all the time, and none is due.
@@ -61,11 +61,11 @@ func (p *pace) trial() bool {
 	return true
 }
 
-// notice is how much of its life an entry must have left to be worth a Write.
+// minLife is how much of its life an entry must have left to be worth a Write.
 // Under a lasting backlog the oldest entries are always about to go stale. A
 // Write that carries them is cut off at that moment with an unknown outcome, and the
 // fresh ones beside them are written twice. So an entry with less life is expired
 // instead. A slow sink costs at most a quarter of max_age.
-func (p *pace) notice(timeout, maxAge time.Duration) time.Duration {
+func (p *pace) minLife(timeout, maxAge time.Duration) time.Duration {
 	return min(2*p.get(), timeout, maxAge/4)
 }

@@ -18,9 +18,9 @@ type leaseSink interface {
 	begin() bool // false: the sink is not open
 	write(sinkWrite) (writeOutcome, error)
 	withdraw()
-	stopping() bool                            // Writes are cancelled
-	notice(maxAge time.Duration) time.Duration // the life an entry must have left to be worth a Write
-	trial() bool                               // a Write is due whose entries have less
+	stopping() bool                             // Writes are cancelled
+	minLife(maxAge time.Duration) time.Duration // the life an entry must have left to be worth a Write
+	trial() bool                                // a Write is due whose entries have less
 	deadLettered(partition string, seq int64, err error)
 }
 
@@ -85,11 +85,11 @@ func (r *run) deliver() {
 			return
 		}
 		u := r.next()
-		a, known := r.prepare(u)
+		p, known := r.prepare(u)
 		switch {
 		case !known:
 			return
-		case len(a.batches) == 0:
+		case len(p.batches) == 0:
 			r.commitBehind()
 			continue
 		case r.tooLate():
@@ -98,12 +98,12 @@ func (r *run) deliver() {
 		case !r.sink.begin():
 			return
 		}
-		o, err := r.write(a, r.writeEnd())
-		if r.applyOutcome(a, o, err) {
+		o, err := r.write(p, r.writeEnd())
+		if r.applyOutcome(p, o, err) {
 			return
 		}
-		if o.all == rejected && a.entries > 1 {
-			first, second := bisect(a, r.lease.From)
+		if o.all == rejected && p.entries > 1 {
+			first, second := bisect(p, r.lease.From)
 			r.todo = append(r.todo, second, first)
 		}
 		r.commitBehind()
@@ -117,11 +117,11 @@ func (r *run) writeEnd() time.Time { return r.lease.Until.Add(-leaseMargin) }
 // cut off has an unknown outcome, so better none.
 func (r *run) tooLate() bool { return time.Until(r.writeEnd()) < r.sinkTimeout/2 }
 
-// write makes the Write of an attempt, which must end at end.
-func (r *run) write(a attempt, end time.Time) (writeOutcome, error) {
-	o, err := r.sink.write(sinkWrite{r.lease.Partition, a.batches, end, a.stale, a.trial})
+// write makes a pending Write, which must end at end.
+func (r *run) write(p pendingWrite, end time.Time) (writeOutcome, error) {
+	o, err := r.sink.write(sinkWrite{r.lease.Partition, p.batches, end, p.stale, p.trial})
 	if o.all == accepted {
-		r.observeLag(a.batches)
+		r.observeLag(p.batches)
 	}
 	return o, err
 }
@@ -130,10 +130,10 @@ func (r *run) write(a attempt, end time.Time) (writeOutcome, error) {
 // entries wait for another attempt. Then nothing behind this Write is written, for
 // the order of a partition goes first. What the sink accepted in this Write is kept,
 // for the sink itself chose the order when it named the entries that wait.
-func (r *run) applyOutcome(a attempt, o writeOutcome, err error) (waits bool) {
+func (r *run) applyOutcome(p pendingWrite, o writeOutcome, err error) (waits bool) {
 	var deadline time.Time // of the first batch that must wait, without what was accepted
 	first := -1
-	for i, b := range a.batches {
+	for i, b := range p.batches {
 		for j, e := range b.Entries {
 			at := int(e.Seq - r.lease.From)
 			r.presented = max(r.presented, at+1)
@@ -141,12 +141,12 @@ func (r *run) applyOutcome(a attempt, o writeOutcome, err error) (waits bool) {
 			switch {
 			case what == accepted:
 				r.mark(at, delivered)
-			case what == rejected && (o.all != rejected || a.entries == 1):
+			case what == rejected && (o.all != rejected || p.entries == 1):
 				r.deadLetter(at, sink.AppendDeadLine(nil, b, j, reasonRejected, cause))
 				r.sink.deadLettered(b.Partition, e.Seq, cause)
 			case what == retryable && (first < 0 || first == i):
 				waits, first = true, i
-				if stale := a.staleAt(e); stale.After(deadline) {
+				if stale := p.staleAt(e); stale.After(deadline) {
 					deadline = stale
 				}
 			}
