@@ -24,7 +24,7 @@ type Token struct {
 	// pays for. A request for stats counts as one.
 	Rate Quota
 	// NewPartitions is how many partitions the token may use that it did not use
-	// in the last 10 minutes; default none, no limit.
+	// in the last 10 to 20 minutes; default none, no limit.
 	NewPartitions Quota
 }
 
