@@ -16,6 +16,7 @@ TESTTIMEOUT ?= 10m
 # The tools run by version, so nobody has to install them and everybody gets the
 # same findings.
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSITYGW   = github.com/versity/versitygw/cmd/versitygw@v1.8.0
 GOSEC       = $(GO) run github.com/securego/gosec/v2/cmd/gosec@v2.29.0
 
 # Rules that find only what is meant: G103 unsafe views of bytes (fuzzed, and run
@@ -96,6 +97,12 @@ test-clients: deps-clients ## run the suite of client libraries in other languag
 	$(GO) vet -tags clients ./ingest/client/...
 	$(GO) test -tags clients -count=1 ./ingest/client/...
 
+.PHONY: test-sinks
+test-sinks: deps-sinks ## run the sinks' tests on real servers: PostgreSQL, ClickHouse, NATS, versitygw for S3, kcat for Kafka
+	GOBIN=$(CURDIR)/bin $(GO) install $(VERSITYGW)
+	$(GO) vet -tags sinks ./drain/sink/...
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags sinks -count=1 -timeout $(TESTTIMEOUT) ./drain/sink/...
+
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
@@ -115,6 +122,10 @@ deps-test: ## install redis-server for the tests, where apt can
 deps-bench: ## install wrk for make bench, where apt can
 	@.ci/deps-bench
 
+.PHONY: deps-sinks
+deps-sinks: ## install the servers of make test-sinks, where apt can
+	@.ci/deps-sinks
+
 .PHONY: deps-clients
-deps-clients: ## install node and Mono for make test-clients, where apt can
+deps-clients: ## install node, npm, Chromium and Mono for make test-clients, where apt can
 	@.ci/deps-clients

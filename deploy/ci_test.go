@@ -143,3 +143,35 @@ func TestAPolicyOfTheMachineIsKept(t *testing.T) {
 		t.Errorf("got %q, %v; want the policy untouched", text, err)
 	}
 }
+
+func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
+	t.Parallel()
+	for script, tt := range map[string]struct {
+		says string
+		ok   bool
+	}{
+		".ci/deps-bench":   {"Debian and Ubuntu have it", true}, // make bench goes on without
+		".ci/deps-clients": {"apt-get install nodejs npm chromium", false},
+		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
+	} {
+		s := newStubs(t, map[string]string{"id": "echo 1000", "apt-get": ""}).with(t, "cat")
+		if ok, said, calls := s.run(t, script); ok != tt.ok || !strings.Contains(said, tt.says) || strings.Contains(calls, "install") {
+			t.Errorf("%s: got %v, %q, calls %q; want %v, and a text with %q", script, ok, said, calls, tt.ok, tt.says)
+		}
+	}
+}
+
+func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for script, install := range map[string]string{
+		".ci/deps-bench":   "recommends wrk\n",
+		".ci/deps-clients": "recommends nodejs npm chromium mono-mcs",
+		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
+	} {
+		s := newStubs(t, map[string]string{"id": "echo 0", "apt-get": ""}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
+		ok, said, calls := s.run(t, script, "POLICY_RC_D="+filepath.Join(s.dir, "policy-rc.d"))
+		if !ok || !strings.Contains(calls, install) {
+			t.Errorf("%s: got %v, %q, calls %q; want a call with %q", script, ok, said, calls, install)
+		}
+	}
+}
