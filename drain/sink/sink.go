@@ -53,9 +53,16 @@ type Sink interface {
 
 // Caps tells the drain how to call a sink. The zero value suits a sink that
 // takes one batch per call from any number of goroutines.
+//
+// A sink whose target wants large requests sets Linger. The drain then coalesces:
+// it gathers batches of any partitions, one run of consecutive batches for each, until they hold
+// PreferEntries entries or MaxBytes bytes, or the first has waited for Linger.
 type Caps struct {
-	MaxBatches  int // consecutive batches of one partition in a Write, at most; 0 means 1
-	MaxInFlight int // concurrent Writes, at most; 0 = as many as there are workers
+	MaxBatches    int           // batches in a Write, at most; 0 means 1. Without Linger they are consecutive batches of one partition
+	MaxInFlight   int           // concurrent Writes, at most; 0 = as many as there are workers
+	PreferEntries int           // entries that a coalesced Write should hold; 0 = as many as MaxBatches allows
+	MaxBytes      int           // payload bytes of a coalesced Write, at most, unless its first batch alone has more; 0 = 4 MiB
+	Linger        time.Duration // how long a batch may wait for others; 0 = no coalescing
 }
 
 // Entry is one event: its sequence, its time, the client's id and the bytes as
