@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -63,6 +64,7 @@ type Config struct {
 	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"Timeout for finishing requests and batches at shutdown."`
 
 	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
+	secrets sink.Secrets      // the values of placeholders in sink URLs
 }
 
 // Namespace holds the settings of one namespace: the policy of its partitions, and
@@ -95,6 +97,7 @@ func (n Namespace) Policy() partition.Policy {
 // environment, then the file, then validates. Its errors are usage errors.
 func (c *Config) load(p process) error {
 	settings := settingsOf(c)
+	c.secrets = sink.Secrets{Env: p.lookupEnv, File: readSecret}
 	var err error
 	if c.origins, err = fromEnv(settings, p); err != nil {
 		return err

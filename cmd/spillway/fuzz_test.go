@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -79,6 +80,7 @@ func unsetConfig(t *testing.T) *Config {
 func printable(c *Config) Config {
 	plain := *c
 	plain.File, plain.Redis, plain.origins, plain.Default.Sink = "", "", nil, ""
+	plain.secrets = sink.Secrets{}
 	plain.Namespaces = map[string]Namespace{}
 	for name, ns := range c.Namespaces {
 		ns.Sink = ""

@@ -8,11 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,9 +33,15 @@ type serveProcess struct {
 // startServe runs main in a process and waits for the log line "started".
 func startServe(t *testing.T, args ...string) *serveProcess {
 	t.Helper()
+	return startServeIn(t, nil, args...)
+}
+
+// startServeIn is startServe with variables, as NAME=value.
+func startServeIn(t *testing.T, environ []string, args ...string) *serveProcess {
+	t.Helper()
 	s := &serveProcess{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
 	s.cmd = exec.Command(os.Args[0], append([]string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--linger=5ms", "--log-format=json"}, args...)...)
-	s.cmd.Env = []string{"TEST_AS_SPILLWAY=1"}
+	s.cmd.Env = append(environ, "TEST_AS_SPILLWAY=1")
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +199,96 @@ func TestServeExitsAtTheShutdownTimeout(t *testing.T) {
 	s.signal(t)
 	if code := s.wait(); code != exitFailure || !strings.Contains(s.stderr.String(), "finish requests") {
 		t.Errorf("exit %d, %s", code, s.stderr)
+	}
+}
+
+func TestValuesOfPlaceholdersAreNotShown(t *testing.T) {
+	t.Parallel()
+	const canary = "c4n4ry pass:w@rd"
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte(canary+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var path, auth atomic.Value
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, p, _ := r.BasicAuth()
+		path.Store(r.URL.Path)
+		auth.Store(p)
+		http.Error(w, "no such "+p+r.RequestURI, http.StatusServiceUnavailable)
+	}))
+	defer hook.Close()
+	raw := strings.Replace(hook.URL, "://", "://u:{file:"+password+"}@", 1) + "/{env:HOOK}?k={env:HOOK}"
+
+	s := startServeIn(t, []string{"HOOK=" + canary, "SPILLWAY_SINK=" + raw}, "--log-level=debug")
+	if res, err := http.Post("http://"+s.listen+"/v1/default/kart", "", strings.NewReader(`{"lap":1}`)); err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	eventually(t, "the sink does not fail", func() bool {
+		res, err := http.Get("http://" + s.adminListen + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return bytes.Contains(text, []byte(`_sink_failing{namespace="default"} 1`))
+	})
+	var seen strings.Builder
+	for _, url := range []string{"/readyz", "/metrics", "/api/v1/namespaces", "/debug/pprof/goroutine?debug=2"} {
+		res, err := http.Get("http://" + s.adminListen + url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(&seen, res.Body)
+		res.Body.Close()
+	}
+	s.signal(t)
+	s.wait()
+	seen.Write(s.stdout.Bytes())
+	seen.Write(s.stderr.Bytes())
+	if path.Load() != "/"+canary || auth.Load() != canary {
+		t.Errorf("the receiver got %v and %v, want the value", path.Load(), auth.Load())
+	}
+	for _, raw := range []string{
+		raw, "http://{env:HOOK}/", "http://h:{env:HOOK}/", "{env:HOOK}://h/", "{env:HOOK}", "http:{env:HOOK}", "http://h/?gzip={env:HOOK}",
+		"http://h/#{env:HOOK}", "http://u:{env:HOOK}%zz@h/", "file:///{env:HOOK}/", "file://h/{env:HOOK}", "file:///x?max_size={env:HOOK}",
+		"file:///x?{env:HOOK}=1", "null:{env:HOOK}", "null:?{env:HOOK}", "redis-stream://h/{env:HOOK}", "redis-stream://h/?tls={env:HOOK}", "http://h/?k={env:HOOK",
+	} {
+		for _, command := range []string{"print", "check"} {
+			stdout, stderr, code := runCommand(t, map[string]string{"HOOK": canary}, "", "config", command, "--sink="+raw)
+			seen.WriteString(stdout + stderr)
+			if command == "print" && code != exitOK {
+				t.Errorf("%s: %s", raw, stderr)
+			}
+		}
+	}
+	for _, part := range []string{canary, "c4n4ry", "w%40rd"} {
+		if strings.Contains(seen.String(), part) {
+			t.Errorf("%s is shown in\n%s", part, seen.String())
+		}
+	}
+	if want := "http://…@" + strings.TrimPrefix(hook.URL, "http://") + "/…?…"; !strings.Contains(seen.String(), want) {
+		t.Errorf("%s is not shown in\n%s", want, seen.String())
+	}
+}
+
+func TestAMissingValueOfAPlaceholderIsAUsageError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, make([]byte, maxSecret+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for raw, want := range map[string]string{
+		"http://h/?k={env:HOOK}":            "--sink: namespace default: sink http://h/?…: {env:HOOK}: the environment has no variable HOOK",
+		"http://h/?k={file:/none}":          "{file:/none}: stat /none: no such file or directory",
+		"http://h/?k={file:" + dir + "}":    "{file:" + dir + "}: not a regular file",
+		"http://h/?k={file:" + large + "}":  "{file:" + large + "}: larger than 64KiB",
+		"http://h/?k={file:/dev/zero}":      "{file:/dev/zero}: not a regular file",
+		"http://h/?k={file:relative/token}": "{file:relative/token}: the path is relative: write it from the root",
+	} {
+		if _, stderr, code := runCommand(t, nil, "", "config", "check", "--sink="+raw); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: got %d, %s, want %s", raw, code, stderr, want)
+		}
 	}
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 
 	"github.com/spillway-io/spillway/drain/sink"
@@ -10,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/drain/sink/webhook"
+	"github.com/spillway-io/spillway/partition"
 )
 
 // sinkTypes lists every sink of this binary: the form of its URL, as the help and
@@ -51,13 +55,37 @@ func sinkRegistry() sink.Registry {
 func newSinks(cfg *Config, registry sink.Registry) (map[string]sink.Sink, error) {
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
-		s, err := registry.New(cfg.Namespaces[name].Sink)
+		s, err := registry.NewWithSecrets(cfg.Namespaces[name].Sink, cfg.secrets)
 		if err != nil {
 			return nil, cfg.fieldError("namespaces."+name+".sink", fmt.Errorf("namespace %s: %w", name, err))
 		}
 		sinks[name] = s
 	}
 	return sinks, nil
+}
+
+// maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
+const maxSecret = 64 << 10
+
+// readSecret reads the file of a placeholder {file:/path}.
+func readSecret(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular(): // reading a pipe or a device may not end
+		return nil, errors.New("not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err == nil && len(secret) > maxSecret {
+		err = fmt.Errorf("larger than %s", partition.Size(maxSecret))
+	}
+	return secret, err
 }
 
 // redactStore returns a store's URL for logs: without user, password and options.

@@ -63,9 +63,10 @@ func Options(u *url.URL, known ...string) (map[string]string, error) {
 }
 
 // Redact returns a sink URL fit for logs: without user, password, options,
-// fragment and a server's path, which is where secrets are kept.
+// fragment and a server's path, which is where secrets are kept. A placeholder that
+// remains is shown as "…".
 func Redact(rawURL string) string {
-	u, err := url.Parse(rawURL)
+	u, err := url.Parse(maskPlaceholders(rawURL))
 	switch {
 	case err != nil || u.Scheme == "":
 		return "(malformed URL)"
@@ -79,7 +80,7 @@ func Redact(rawURL string) string {
 		// the authority early: the rest looks like a path.
 		clean.Path, clean.RawPath = "/…", ""
 	}
-	text := strings.Replace(clean.String(), url.PathEscape("…"), "…", 1)
+	text := strings.ReplaceAll(clean.String(), url.PathEscape("…"), "…")
 	if u.User != nil {
 		text = strings.Replace(text, "://", "://…@", 1)
 	}

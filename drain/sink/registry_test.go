@@ -79,6 +79,8 @@ func TestRedactKeepsWhatIdentifiesASink(t *testing.T) {
 		{"user:hunter2@h:1", "user:…"},
 		{"//user:hunter2@h", "(malformed URL)"},
 		{"hunter2", "(malformed URL)"},
+		{"https://u:{file:/run/p}@h/{env:A}?k={env:B}", "https://…@h/…?…"},
+		{"file:///var/{env:HOST}/a.ndjson", "file:///var/…/a.ndjson"},
 	} {
 		if got := Redact(row.raw); got != row.want {
 			t.Errorf("%s: got %s, want %s", row.raw, got, row.want)

@@ -1,0 +1,138 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// testSecrets has a variable and a file for each kind of content.
+var testSecrets = Secrets{
+	Env: func(name string) (string, bool) {
+		v, ok := map[string]string{
+			"PASSWORD": "p@ss:w/rd?&#%\"{env:OTHER} é\n", "OTHER": "nested", "EMPTY": "", "SHORT": "7",
+		}[name]
+		return v, ok
+	},
+	File: func(path string) ([]byte, error) {
+		switch path {
+		case "/run/token":
+			return []byte("t0k3n\n"), nil
+		case "/run/dos":
+			return []byte("t0k3n\r\n"), nil
+		case "/run/lines":
+			return []byte("a\nb\n\n"), nil
+		case "/run/empty":
+			return []byte("\n"), nil
+		}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	},
+}
+
+func TestPlaceholdersAreFilledWithAnyBytes(t *testing.T) {
+	t.Parallel()
+	password, _ := testSecrets.Env("PASSWORD")
+	var got *url.URL
+	r := Registry{"x": func(u *url.URL) (Sink, error) { got = u; return nowhere{}, nil }}
+	if _, err := r.NewWithSecrets("x://{env:OTHER}:{env:PASSWORD}@h:1/a/{env:PASSWORD}/{partition}?k={env:PASSWORD}&f={file:/run/token}{file:/run/dos}&l={file:/run/lines}", testSecrets); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := got.User.Password()
+	q := got.Query()
+	if got.User.Username() != "nested" || p != password || got.Host != "h:1" || got.Path != "/a/"+password+"/{partition}" ||
+		q.Get("k") != password || q.Get("f") != "t0k3nt0k3n" || q.Get("l") != "a\nb\n" || len(q) != 3 || got.Fragment != "" {
+		t.Errorf("got %#v", got)
+	}
+}
+
+func TestAURLWithoutPlaceholdersIsPassedOn(t *testing.T) {
+	t.Parallel()
+	var got string
+	r := Registry{"x": func(u *url.URL) (Sink, error) { got = u.String(); return nowhere{}, nil }}
+	const raw = "x://h/%7Benv:A%7D?s={namespace}:{partition}"
+	if s, err := r.NewWithSecrets(raw, Secrets{}); err != nil || got != raw || s != (nowhere{}) {
+		t.Errorf("got %s, %v, %v", got, s, err)
+	}
+}
+
+func TestPlaceholderErrorsNameTheVariableAndNoValue(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"null://u:{env:MISSING}@h":            "sink null://…@h: {env:MISSING}: the environment has no variable MISSING",
+		"null:?k={env:EMPTY}":                 "sink null:?…: {env:EMPTY}: the variable EMPTY is empty",
+		"null:?k={env:A-B}":                   "sink null:?…: a placeholder names no variable: write {env:NAME}, with letters, digits and underscores",
+		"null:?k={env:}":                      "sink null:?…: a placeholder names no variable: write {env:NAME}, with letters, digits and underscores",
+		"null:?k={file:/none}":                "sink null:?…: {file:/none}: open /none: file does not exist",
+		"null:?k={file:token}":                "sink null:?…: {file:token}: the path is relative: write it from the root",
+		"null:?k={file:/run/empty}":           "sink null:?…: {file:/run/empty}: the file is empty",
+		"null:?k={env:A}&l={env:B}":           "sink null:?…: {env:A}: the environment has no variable A\n{env:B}: the environment has no variable B",
+		"null:?k={env:OTHER":                  "sink null:?…: a placeholder has no end: write {env:NAME} or {file:/path}",
+		"null:?k={env:OTHER}{file:/run":       "sink null:?…: a placeholder has no end: write {env:NAME} or {file:/path}",
+		"null://{env:OTHER}/x":                "sink null://…/…: a placeholder is in the host, which logs show: it can be in the user, password, path and options",
+		"null://h:{env:OTHER}/x":              "sink (malformed URL): URL with a placeholder is malformed: invalid port; it can be in the user, password, path and options",
+		"{env:OTHER}://h":                     "sink (malformed URL): URL with a placeholder is malformed: first path segment in URL cannot contain colon; it can be in the user, password, path and options",
+		"null:?{env:OTHER}=1":                 `sink null:?…: unknown option "…": it takes none`,
+		"null:?{env:PASSWORD}=1":              `sink null:?…: unknown option "…": it takes none`,
+		"null:?{env:OTHER}=1&%zz":             "sink null:?…: options are malformed: invalid URL escape",
+		"file:///var/{env:OTHER}/x?nested=1":  `sink file:///var/…/x?…: unknown option "…": known are max_size, other`,
+		"file:///var/{env:OTHER}/x?max_size=": "",
+		"unknown://u:{env:OTHER}@h":           `unknown sink scheme "unknown": want one of file: http: null:`,
+	} {
+		_, err := registry.NewWithSecrets(raw, testSecrets)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", raw, got, want)
+		}
+	}
+}
+
+// telling is a sink that puts its URL into every error.
+type telling struct {
+	nowhere
+	u *url.URL
+}
+
+func (s telling) err() error {
+	p, _ := s.u.User.Password()
+	return errors.New(s.u.String() + " " + p + " " + s.u.Path + " " + s.u.Query().Get("k"))
+}
+func (s telling) Open(context.Context) error  { return s.err() }
+func (s telling) Close(context.Context) error { return s.err() }
+func (s telling) Write(_ context.Context, batches []*Batch) error {
+	if len(batches) == 0 {
+		return Throttle(s.err(), 7)
+	}
+	named := &BatchError{}
+	named.Fail(0, 0, Permanent(s.err()))
+	return named
+}
+
+func TestErrorsOfASinkShowNoValue(t *testing.T) {
+	t.Parallel()
+	password, _ := testSecrets.Env("PASSWORD")
+	r := Registry{"x": func(u *url.URL) (Sink, error) { return telling{u: u}, nil }}
+	s, err := r.NewWithSecrets("x://u:{env:PASSWORD}@h/{env:PASSWORD}?k={env:PASSWORD}&n={env:SHORT}", testSecrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	throttled, named := s.Write(t.Context(), nil), s.Write(t.Context(), []*Batch{{}})
+	for _, err := range []error{s.Open(t.Context()), s.Close(t.Context()), throttled, named, named.(*BatchError).Failed[0].Err} {
+		for _, part := range []string{password, "rd?&#", "%23%25", `\"{env`} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("%q is in %q", part, err)
+			}
+		}
+		if !strings.Contains(err.Error(), "x://u:…@h/…?k=…&n=7 … /… …") {
+			t.Errorf("got %q", err)
+		}
+	}
+	if after, ok := ThrottledFor(throttled); !ok || after != 7 || !IsPermanent(named.(*BatchError).Failed[0].Err) {
+		t.Errorf("kinds are lost: %v, %v", throttled, named)
+	}
+}
