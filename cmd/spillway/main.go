@@ -53,7 +53,15 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-func main() {
+func main() { Main() }
+
+// Main runs the command line of the process with the sinks of this module and the
+// given ones, and exits. It is called once.
+func Main(more ...SinkType) {
+	if err := addSinks(more); err != nil {
+		fmt.Fprintf(os.Stderr, "spillway: %s\n", err)
+		os.Exit(exitUsage)
+	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancel(context.Background())

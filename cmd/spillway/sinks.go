@@ -16,13 +16,15 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// sinkTypes lists every sink of this binary: the form of its URL, as the help and
-// the example configuration show it, the schemes of the URL, and the constructor.
-var sinkTypes = []struct {
-	form    string
-	schemes []string
-	open    sink.Opener
-}{
+// A SinkType is a kind of sink that URLs of the configuration can name.
+type SinkType struct {
+	Form    string      // of its URL, as the help and the example configuration show it, such as "null:"
+	Schemes []string    // of its URL, 1 or more, none of them another type's
+	Open    sink.Opener // makes a sink of the URL
+}
+
+// sinkTypes lists every sink of this binary.
+var sinkTypes = []SinkType{
 	{"stdout:", []string{"stdout"}, stdout.New},
 	{"null:", []string{"null"}, null.New},
 	{"file:///path.ndjson[?max_size=100MB]", []string{"file"}, file.New},
@@ -30,11 +32,29 @@ var sinkTypes = []struct {
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
 }
 
+// addSinks adds the sinks of another module to those of this binary.
+func addSinks(more []SinkType) error {
+	known := sinkRegistry()
+	for _, t := range more {
+		if t.Form == "" || len(t.Schemes) == 0 || t.Open == nil {
+			return fmt.Errorf("sink type %q lacks its form, its schemes or its opener", t.Form)
+		}
+		for _, scheme := range t.Schemes {
+			if known[scheme] != nil {
+				return fmt.Errorf("sink type %q: another one has the scheme %s: already", t.Form, scheme)
+			}
+			known[scheme] = t.Open
+		}
+	}
+	sinkTypes = append(sinkTypes, more...)
+	return nil
+}
+
 // sinkForms are the forms of all sink URLs, for people.
 func sinkForms() string {
 	var forms []string
 	for _, t := range sinkTypes {
-		forms = append(forms, t.form)
+		forms = append(forms, t.Form)
 	}
 	return strings.Join(forms, " ")
 }
@@ -43,8 +63,8 @@ func sinkForms() string {
 func sinkRegistry() sink.Registry {
 	registry := sink.Registry{}
 	for _, t := range sinkTypes {
-		for _, scheme := range t.schemes {
-			registry[scheme] = t.open
+		for _, scheme := range t.Schemes {
+			registry[scheme] = t.Open
 		}
 	}
 	return registry
