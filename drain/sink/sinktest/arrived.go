@@ -28,8 +28,8 @@ var payloads = []string{
 
 // rule says how often an entry may have arrived.
 type rule struct {
-	max     int         // 0: any number, and in any order, as retries are
-	besides *sink.Batch // entries of this one may, too
+	max     int           // 0: any number, and in any order, as retries are
+	besides []*sink.Batch // entries of these may, too
 }
 
 var (
@@ -37,7 +37,7 @@ var (
 	atLeastOnce = rule{}
 )
 
-func someOf(b *sink.Batch) rule { return rule{besides: b} }
+func someOf(batches []*sink.Batch) rule { return rule{besides: batches} }
 
 // expect compares what arrived with the given batches: every entry of theirs,
 // by the rule, unchanged, and nothing else.
@@ -83,9 +83,9 @@ func (f Fixture) expect(r rule, batches ...*sink.Batch) error {
 			}
 		}
 	}
-	if r.besides != nil {
-		for _, e := range r.besides.Entries {
-			delete(arrived, key{r.besides.Partition, e.Seq})
+	for _, b := range r.besides {
+		for _, e := range b.Entries {
+			delete(arrived, key{b.Partition, e.Seq})
 		}
 	}
 	for k := range arrived {

@@ -18,6 +18,7 @@ var checks = []check{
 	{"keeps the order within a partition", checkOrder},
 	{"takes batches of 1 to 128 entries", checkSizes},
 	{"takes as many batches a Write as it says", checkManyBatches},
+	{"takes batches of many partitions a Write", checkCoalesced},
 	{"passes payloads and ids on unchanged", checkPayloads},
 	{"keeps no payload", checkAliasing},
 	{"takes concurrent Writes", checkConcurrency},
@@ -56,8 +57,11 @@ func checkCaps(ctx context.Context, fixture func() Fixture) error {
 	if after := f.Sink.Caps(); after != before {
 		return fmt.Errorf("Caps changed from %+v to %+v", before, after)
 	}
-	if before.MaxBatches < 0 || before.MaxInFlight < 0 {
+	switch {
+	case before.MaxBatches < 0, before.MaxInFlight < 0, before.PreferEntries < 0, before.MaxBytes < 0, before.Linger < 0:
 		return fmt.Errorf("Caps are negative: %+v", before)
+	case before.Linger > 0 && before.MaxBatches < 2:
+		return fmt.Errorf("Caps have a Linger but take one batch a Write, so nothing is coalesced: %+v", before)
 	}
 	return nil
 }
@@ -107,6 +111,32 @@ func checkManyBatches(ctx context.Context, fixture func() Fixture) error {
 	var all []*sink.Batch
 	for i := range min(max(f.Sink.Caps().MaxBatches, 1), 100) {
 		all = append(all, newBatch(fmt.Sprintf("many-%d", i), 1, 5))
+	}
+	return first(f.write(ctx, all...), f.expect(once, all...))
+}
+
+// checkCoalesced writes what the drain coalesces: runs of consecutive batches of many
+// partitions, of all sizes and attempts, in the order in which they came.
+func checkCoalesced(ctx context.Context, fixture func() Fixture) error {
+	f := fixture()
+	caps := f.Sink.Caps()
+	if caps.Linger == 0 {
+		return nil
+	}
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	defer f.Sink.Close(ctx)
+	var all []*sink.Batch
+	for p := 0; len(all) < min(caps.MaxBatches, 300); p++ {
+		next := int64(1)
+		for range min(1+p%3, caps.MaxBatches-len(all)) {
+			n := []int{1, 2, 40, 1, partition.MaxBatch}[p%5]
+			b := newBatch(fmt.Sprintf("coalesced-%d", p), next, n)
+			b.Attempt = 1 + p%2
+			next += int64(n)
+			all = append(all, b)
+		}
 	}
 	return first(f.write(ctx, all...), f.expect(once, all...))
 }

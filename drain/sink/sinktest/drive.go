@@ -101,13 +101,13 @@ func (f Fixture) write(ctx context.Context, batches ...*sink.Batch) error {
 }
 
 // rewrite is a Write after a failure: the sink may ask for Open first.
-func (f Fixture) rewrite(ctx context.Context, b *sink.Batch) error {
-	err := f.write(ctx, b)
+func (f Fixture) rewrite(ctx context.Context, batches ...*sink.Batch) error {
+	err := f.write(ctx, batches...)
 	if errors.Is(err, sink.ErrNotConnected) {
 		if err := f.open(ctx); err != nil {
 			return err
 		}
-		err = f.write(ctx, b)
+		err = f.write(ctx, batches...)
 	}
 	return err
 }

@@ -23,15 +23,20 @@ func checkFaults(ctx context.Context, fixture func() Fixture) error {
 	return nil
 }
 
-// checkFault writes one batch during a fault, and what failed of it afterwards.
+// checkFault makes one Write during a fault, and writes what failed of it again
+// afterwards. For a sink that coalesces it has batches of several partitions.
 func checkFault(ctx context.Context, f Fixture, fault Fault) error {
 	if err := f.open(ctx); err != nil {
 		return err
 	}
 	defer f.Sink.Close(ctx)
-	b := newBatch("fault", 1, 10)
+	batches := []*sink.Batch{newBatch("fault", 1, 10)}
+	if caps := f.Sink.Caps(); caps.Linger > 0 {
+		batches = append(batches, newBatch("fault", 11, 10), newBatch("beside", 1, 1), newBatch("behind", 1, 20))
+		batches = batches[:min(len(batches), caps.MaxBatches)]
+	}
 	stop := fault.Start()
-	returned, err := f.tryWrite(ctx, patience, b)
+	returned, err := f.tryWrite(ctx, patience, batches...)
 	stop()
 	if !returned {
 		return errors.New("Write has not returned")
@@ -39,38 +44,65 @@ func checkFault(ctx context.Context, f Fixture, fault Fault) error {
 	if err == nil {
 		return errors.New("Write returned nil")
 	}
-	if bad := checkError(err, []*sink.Batch{b}); bad != nil {
+	if bad := checkError(err, batches); bad != nil {
 		return bad
 	}
-
-	again, taken := clone(b), clone(b)
-	again.Attempt++
-	taken.Entries = nil
-	var named *sink.BatchError
-	if errors.As(err, &named) {
-		again.Entries = nil
-		failed := map[int]bool{}
-		for _, e := range named.Failed {
-			failed[e.Entry] = true
-			if sink.IsPermanent(e.Err) != fault.Permanent {
-				return fmt.Errorf("entry %d: permanent is %t, want %t: %w", e.Entry, !fault.Permanent, fault.Permanent, e.Err)
-			}
-		}
-		for i, e := range clone(b).Entries {
-			if failed[i] {
-				again.Entries = append(again.Entries, e)
-			} else {
-				taken.Entries = append(taken.Entries, e)
-			}
-		}
-	} else if sink.IsPermanent(err) != fault.Permanent {
-		return fmt.Errorf("permanent is %t, want %t: %w", !fault.Permanent, fault.Permanent, err)
+	failed, taken, bad := fault.divide(err, batches)
+	if bad != nil {
+		return bad
 	}
 	if fault.Permanent {
-		return f.expect(someOf(b), taken)
+		return f.expect(someOf(batches), taken...)
 	}
-	again.FirstSeq = again.Entries[0].Seq
-	return first(f.rewrite(ctx, again), f.expect(atLeastOnce, b))
+	return first(f.rewrite(ctx, failed...), f.expect(atLeastOnce, batches...))
+}
+
+// divide returns what of the batches failed with err, as the next attempt, and what
+// the sink took. It is an error where err calls permanent what is not, or the reverse.
+func (fault Fault) divide(err error, batches []*sink.Batch) (failed, taken []*sink.Batch, bad error) {
+	var named *sink.BatchError
+	if !errors.As(err, &named) {
+		if sink.IsPermanent(err) != fault.Permanent {
+			return nil, nil, fmt.Errorf("permanent is %t, want %t: %w", !fault.Permanent, fault.Permanent, err)
+		}
+		for _, b := range batches {
+			failed = append(failed, part(b, 1, func(int) bool { return true }))
+		}
+		return failed, nil, nil
+	}
+	names := map[[2]int]bool{}
+	for _, e := range named.Failed {
+		names[[2]int{e.Batch, e.Entry}] = true
+		if sink.IsPermanent(e.Err) != fault.Permanent {
+			return nil, nil, fmt.Errorf("batch %d entry %d: permanent is %t, want %t: %w", e.Batch, e.Entry, !fault.Permanent, fault.Permanent, e.Err)
+		}
+	}
+	for i, b := range batches {
+		if p := part(b, 1, func(j int) bool { return names[[2]int{i, j}] }); len(p.Entries) > 0 {
+			failed = append(failed, p)
+		}
+		if p := part(b, 0, func(j int) bool { return !names[[2]int{i, j}] }); len(p.Entries) > 0 {
+			taken = append(taken, p)
+		}
+	}
+	return failed, taken, nil
+}
+
+// part is a copy of the chosen entries of a batch, with so many more attempts.
+func part(b *sink.Batch, attempts int, chosen func(entry int) bool) *sink.Batch {
+	c := clone(b)
+	c.Attempt += attempts
+	all := c.Entries
+	c.Entries = nil
+	for j, e := range all {
+		if chosen(j) {
+			c.Entries = append(c.Entries, e)
+		}
+	}
+	if len(c.Entries) > 0 {
+		c.FirstSeq = c.Entries[0].Seq
+	}
+	return c
 }
 
 // checkError says what is wrong with an error that Write returned.

@@ -8,7 +8,8 @@
 //	}
 //
 // Run it with -race. The more of a Fixture is filled in, the more is checked;
-// what needs only the sink is always checked.
+// what needs only the sink is always checked. A sink whose Caps have a Linger is
+// given batches of several partitions in a Write, also during its faults.
 package sinktest
 
 import (

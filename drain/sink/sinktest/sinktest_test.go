@@ -63,15 +63,15 @@ func (m *memory) write(ctx context.Context, batches []*sink.Batch) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, b := range batches {
+	for nr, b := range batches {
 		for i := range b.Entries {
-			if m.fault == nil || m.takes != nil && m.takes(b, i) {
+			if m.fault == nil || m.takes != nil && (nr > 0 || m.takes(b, i)) {
 				m.store(b, i)
 			}
 		}
-		if m.fault != nil {
-			return m.fault(b)
-		}
+	}
+	if m.fault != nil {
+		return m.fault(batches[0])
 	}
 	return nil
 }
@@ -140,6 +140,15 @@ func TestASinkThatKeepsTheContractPasses(t *testing.T) {
 	Run(t, Harness{New: func(testing.TB) Fixture { f, _, _ := good(); return f }})
 }
 
+func TestASinkThatCoalescesAndKeepsTheContractPasses(t *testing.T) {
+	t.Parallel()
+	Run(t, Harness{New: func(testing.TB) Fixture {
+		x, f, _ := good()
+		f.caps = coalescing
+		return x
+	}})
+}
+
 func TestASinkThatCannotBeReadBackPasses(t *testing.T) {
 	t.Parallel()
 	Run(t, Harness{New: func(testing.TB) Fixture { f, _, _ := good(); return Fixture{Sink: f.Sink} }})
@@ -179,6 +188,11 @@ func change(f *fake, m *memory, edit func(b *sink.Batch)) {
 	}
 }
 
+// coalescing are the Caps of a sink that takes batches of many partitions.
+func coalescing() sink.Caps {
+	return sink.Caps{MaxBatches: 100, PreferEntries: 1000, Linger: time.Second}
+}
+
 var broken = []struct {
 	check, how, want string
 	breakIt          func(x *Fixture, f *fake, m *memory)
@@ -211,6 +225,37 @@ var broken = []struct {
 	}},
 	{"takes as many batches a Write as it says", "takes the first", "lost:", func(_ *Fixture, f *fake, m *memory) {
 		f.write = func(ctx context.Context, batches []*sink.Batch) error { return m.write(ctx, batches[:1]) }
+	}},
+	{"says its capabilities once", "lingers alone", "nothing is coalesced", func(_ *Fixture, f *fake, _ *memory) {
+		f.caps = func() sink.Caps { return sink.Caps{MaxBatches: 1, Linger: time.Second} }
+	}},
+	{"takes batches of many partitions a Write", "keeps those of the first", "lost:", func(_ *Fixture, f *fake, m *memory) {
+		f.caps = coalescing
+		f.write = func(ctx context.Context, batches []*sink.Batch) error {
+			for i, b := range batches {
+				if b.Partition != batches[0].Partition {
+					batches = batches[:i]
+					break
+				}
+			}
+			return m.write(ctx, batches)
+		}
+	}},
+	{"reports failures by the rules", "names the entries of a coalesced Write by the wrong batch", "lost:", func(x *Fixture, f *fake, m *memory) {
+		f.caps = coalescing
+		x.Faults = []Fault{{Name: "broken", Start: func() func() {
+			f.write = func(ctx context.Context, batches []*sink.Batch) error {
+				if err := m.write(ctx, batches[:3]); err != nil {
+					return err
+				}
+				failed := &sink.BatchError{}
+				for entry := range batches[0].Entries {
+					failed.Fail(0, entry, errDown) // it was the last batch
+				}
+				return failed
+			}
+			return func() { f.write = m.write }
+		}}}
 	}},
 	{"passes payloads and ids on unchanged", "trims payloads", "changed:", func(_ *Fixture, f *fake, m *memory) {
 		change(f, m, func(b *sink.Batch) {
