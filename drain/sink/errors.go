@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -42,6 +43,40 @@ type throttleError struct {
 
 func (e *throttleError) Error() string { return e.err.Error() }
 func (e *throttleError) Unwrap() error { return e.err }
+
+// MaxDetail is the most bytes of a target's own text in a dead letter.
+const MaxDetail = 256
+
+// WithDetail adds to err the beginning of what the target said about it, at most
+// MaxDetail bytes. It may repeat the payload or credentials, so it is not part of
+// err's text, which is logged; only the dead letter has it, as "detail".
+func WithDetail[T string | []byte](err error, text T) error {
+	// More is kept than shown, so that a secret is found before it is cut in two.
+	kept := strings.TrimSpace(string(text[:min(len(text), 4*MaxDetail)]))
+	if kept == "" {
+		return err
+	}
+	return &detailError{err, kept}
+}
+
+// Detail returns what WithDetail added, in valid UTF-8; "" for none.
+func Detail(err error) string { return boundedText(heldDetail(err), MaxDetail) }
+
+func heldDetail(err error) string {
+	var d *detailError
+	if !errors.As(err, &d) {
+		return ""
+	}
+	return d.detail
+}
+
+type detailError struct {
+	err    error
+	detail string
+}
+
+func (e *detailError) Error() string { return e.err.Error() }
+func (e *detailError) Unwrap() error { return e.err }
 
 // BatchError lists the entries of a Write that failed. What it does not name
 // succeeded; a BatchError that names nothing is a bug of the sink, and the

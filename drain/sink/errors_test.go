@@ -3,8 +3,10 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 func TestMarksSurviveWrapping(t *testing.T) {
@@ -41,5 +43,34 @@ func TestABatchErrorIsNotPermanentByItsEntries(t *testing.T) {
 	}
 	if got, want := err.Error(), "2 entries failed, the first at batch 0 entry 5: too large"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestADetailIsInTheDeadLetterAndNotInTheText(t *testing.T) {
+	t.Parallel()
+	b := &Batch{Namespace: "n", Partition: "p", Entries: []Entry{{Seq: 1, Payload: []byte("1")}}}
+	for text, want := range map[string]string{
+		"":                                "",
+		" \r\n":                           "",
+		"no such \"user\"\n\x1b[31m":      `,"detail":"no such \"user\"\n\u001b[31m"`,
+		"a\xff\x00b":                      `,"detail":"a` + "\ufffd" + `\u0000b"`,
+		strings.Repeat("x", 300):          `,"detail":"` + strings.Repeat("x", 256) + `"`,
+		"x" + strings.Repeat("ü", 200):    `,"detail":"x` + strings.Repeat("ü", 127) + `"`,
+		strings.Repeat("\xff\xfe", 10000): `,"detail":"` + strings.Repeat("\ufffd", 1) + `"`,
+	} {
+		err := fmt.Errorf("write: %w", Permanent(WithDetail(errors.New("answered 422"), []byte(text))))
+		if err.Error() != "write: answered 422" || !IsPermanent(err) {
+			t.Errorf("%.20q: got %v", text, err)
+		}
+		got := string(AppendDeadLine(nil, b, 0, "rejected", err))
+		if !strings.HasSuffix(got, `,"reason":"rejected","error":"write: answered 422"`+want+"}\n") {
+			t.Errorf("%.20q: got %s, want …%s", text, got, want)
+		}
+		if d := Detail(err); len(d) > MaxDetail || !utf8.ValidString(d) {
+			t.Errorf("%.20q: got %q", text, d)
+		}
+	}
+	if got := Detail(errors.New("x")); got != "" {
+		t.Errorf("got %q", got)
 	}
 }

@@ -37,14 +37,18 @@ func AppendBatch(dst []byte, b *Batch) []byte {
 
 // AppendDeadLine appends the same line with why the entry was given up:
 // "reason", from the drain's closed list, and, when err is not nil, "error",
-// its text cut to MaxErrorText bytes.
+// its text cut to MaxErrorText bytes, and "detail", if there is one (see WithDetail).
 func AppendDeadLine(dst []byte, b *Batch, i int, reason string, err error) []byte {
 	dst = appendEntry(dst, b, i)
 	dst = append(dst, `,"reason":`...)
 	dst = appendString(dst, reason)
 	if err != nil {
 		dst = append(dst, `,"error":`...)
-		dst = appendString(dst, boundedText(err.Error()))
+		dst = appendString(dst, boundedText(err.Error(), MaxErrorText))
+		if detail := Detail(err); detail != "" {
+			dst = append(dst, `,"detail":`...)
+			dst = appendString(dst, detail)
+		}
 	}
 	return append(dst, '}', '\n')
 }
@@ -89,16 +93,15 @@ func appendPayload(dst, p []byte) []byte {
 	}
 }
 
-// boundedText is the beginning of s as UTF-8 of at most MaxErrorText bytes.
-func boundedText(s string) string {
+// boundedText is the beginning of s as UTF-8 of at most max bytes.
+func boundedText(s string, max int) string {
 	// Cut before and after: a replaced byte grows to three.
-	s = strings.ToValidUTF8(s[:min(len(s), MaxErrorText+utf8.UTFMax)], "\ufffd")
-	if len(s) <= MaxErrorText {
+	s = strings.ToValidUTF8(s[:min(len(s), max+utf8.UTFMax)], "\ufffd")
+	if len(s) <= max {
 		return s
 	}
-	end := MaxErrorText
-	for !utf8.RuneStart(s[end]) {
-		end--
+	for !utf8.RuneStart(s[max]) {
+		max--
 	}
-	return s[:end]
+	return s[:max]
 }

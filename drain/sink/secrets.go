@@ -128,7 +128,8 @@ type hider struct{ replacer *strings.Replacer }
 func newHider(values []string) hider {
 	var forms []string
 	for _, v := range values {
-		if len(v) < minHidden {
+		// Details are trimmed; the white space around a value is no secret.
+		if v = strings.TrimSpace(v); len(v) < minHidden {
 			continue
 		}
 		quoted := strconv.Quote(v)
@@ -152,6 +153,9 @@ func (h hider) from(err error) error {
 		for i := range named.Failed {
 			named.Failed[i].Err = h.from(named.Failed[i].Err)
 		}
+	}
+	if detail := heldDetail(err); detail != "" {
+		err = WithDetail(err, h.replacer.Replace(detail)) // the outer one counts
 	}
 	if text := h.replacer.Replace(err.Error()); text != err.Error() {
 		err = &hiddenError{err, text}

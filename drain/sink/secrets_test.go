@@ -75,7 +75,7 @@ func TestPlaceholderErrorsNameTheVariableAndNoValue(t *testing.T) {
 		"null://h:{env:OTHER}/x":              "sink (malformed URL): URL with a placeholder is malformed: invalid port; it can be in the user, password, path and options",
 		"{env:OTHER}://h":                     "sink (malformed URL): URL with a placeholder is malformed: first path segment in URL cannot contain colon; it can be in the user, password, path and options",
 		"null:?{env:OTHER}=1":                 `sink null:?…: unknown option "…": it takes none`,
-		"null:?{env:PASSWORD}=1":              `sink null:?…: unknown option "…": it takes none`,
+		"null:?{env:PASSWORD}=1":              `sink null:?…: unknown option "…\n": it takes none`,
 		"null:?{env:OTHER}=1&%zz":             "sink null:?…: options are malformed: invalid URL escape",
 		"file:///var/{env:OTHER}/x?nested=1":  `sink file:///var/…/x?…: unknown option "…": known are max_size, other`,
 		"file:///var/{env:OTHER}/x?max_size=": "",
@@ -109,7 +109,7 @@ func (s telling) Write(_ context.Context, batches []*Batch) error {
 		return Throttle(s.err(), 7)
 	}
 	named := &BatchError{}
-	named.Fail(0, 0, Permanent(s.err()))
+	named.Fail(0, 0, Permanent(WithDetail(s.err(), s.err().Error())))
 	return named
 }
 
@@ -123,14 +123,17 @@ func TestErrorsOfASinkShowNoValue(t *testing.T) {
 	}
 	throttled, named := s.Write(t.Context(), nil), s.Write(t.Context(), []*Batch{{}})
 	for _, err := range []error{s.Open(t.Context()), s.Close(t.Context()), throttled, named, named.(*BatchError).Failed[0].Err} {
-		for _, part := range []string{password, "rd?&#", "%23%25", `\"{env`} {
+		for _, part := range []string{strings.TrimSpace(password), "rd?&#", "%23%25", `\"{env`} {
 			if strings.Contains(err.Error(), part) {
 				t.Errorf("%q is in %q", part, err)
 			}
 		}
-		if !strings.Contains(err.Error(), "x://u:…@h/…?k=…&n=7 … /… …") {
+		if !strings.Contains(err.Error(), "x://u:…%0A@h/…%0A?k=…%0A&n=7 …\n /…\n …\n") {
 			t.Errorf("got %q", err)
 		}
+	}
+	if got, want := Detail(named.(*BatchError).Failed[0].Err), "x://u:…%0A@h/…%0A?k=…%0A&n=7 …\n /…\n …"; got != want {
+		t.Errorf("detail: got %q, want %q", got, want)
 	}
 	if after, ok := ThrottledFor(throttled); !ok || after != 7 || !IsPermanent(named.(*BatchError).Failed[0].Err) {
 		t.Errorf("kinds are lost: %v, %v", throttled, named)

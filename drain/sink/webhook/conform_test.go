@@ -117,7 +117,7 @@ func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 func TestConforms(t *testing.T) {
 	t.Parallel()
-	for name, query := range map[string]string{"plain": "", "gzip": "?gzip=1"} {
+	for name, query := range map[string]string{"plain": "", "gzip": "?gzip=1", "signed": "?header.X-Team=kart&signing_secret=" + oldSecret} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {

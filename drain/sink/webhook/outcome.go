@@ -29,6 +29,9 @@ const maxRetryAfter = time.Hour
 func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now time.Time) error {
 	code := resp.StatusCode
 	err := fmt.Errorf("post to %s: answered %d", s.host, code)
+	if code/100 != 2 && plainText(resp.Header) {
+		err = sink.WithDetail(err, answer)
+	}
 	switch {
 	case code/100 == 2:
 		failed, unreadable := partial(answer, resp.Header, b)
@@ -85,7 +88,7 @@ func partial(answer []byte, h http.Header, b *sink.Batch) (failed *sink.BatchErr
 	text := bytes.TrimLeft(bytes.TrimPrefix(answer, []byte("\ufeff")), " \t\r\n")
 	long := len(answer) > maxAnswer
 	switch {
-	case len(answer) > 0 && !slices.Contains([]string{"", "identity"}, h.Get("Content-Encoding")):
+	case len(answer) > 0 && !plainText(h):
 		return nil, errors.New("in a Content-Encoding that was not asked for")
 	case long && (len(text) == 0 || text[0] == '{'):
 		return nil, fmt.Errorf("with more than %d bytes", maxAnswer)
@@ -102,6 +105,11 @@ func partial(answer []byte, h http.Header, b *sink.Batch) (failed *sink.BatchErr
 		return nil, nil
 	}
 	return &body.Results.failed, nil
+}
+
+// plainText reports whether a body can be read as it came.
+func plainText(h http.Header) bool {
+	return slices.Contains([]string{"", "identity"}, h.Get("Content-Encoding"))
 }
 
 var errResults = errors.New(`with results that are not a list of {"i":LINE,"result":"drop|retry|ok|warning"}`)
@@ -138,7 +146,11 @@ func (l *resultList) UnmarshalJSON(list []byte) error {
 		case "retry":
 			err = fmt.Errorf("receiver asks for a retry%s", reasonText(reason))
 		case "drop":
-			err = sink.Permanent(fmt.Errorf("receiver dropped it%s", reasonText(reason)))
+			err = fmt.Errorf("receiver dropped it%s", reasonText(reason))
+			if reasonText(reason) == "" {
+				err = sink.WithDetail(err, reason)
+			}
+			err = sink.Permanent(err)
 		default:
 			return errResults
 		}
@@ -151,7 +163,7 @@ func (l *resultList) UnmarshalJSON(list []byte) error {
 }
 
 // reasonText lets only codes through, such as too_large: free text could repeat
-// the payload, and errors are logged.
+// the payload, and errors are logged. The dead letter has all of it.
 func reasonText(reason string) string {
 	if reason == "" || len(reason) > 64 {
 		return ""

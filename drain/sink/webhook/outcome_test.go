@@ -353,3 +353,42 @@ func FuzzRetryAfter(f *testing.F) {
 		}
 	})
 }
+
+func TestTheReceiversWordsAreInTheDeadLetterOnly(t *testing.T) {
+	t.Parallel()
+	const words = "no such \"user\" 7\n"
+	long := strings.Repeat("grüße ", 100)
+	for _, row := range []struct {
+		code         int
+		body, header string
+		want         string
+	}{
+		{422, words, "", `no such "user" 7`},
+		{401, words, "", `no such "user" 7`},
+		{400, long, "", long[:256]},
+		{400, "a\xff\xfeb", "", "a\ufffdb"},
+		{400, "\x1f\x8b\x08", "gzip", ""},
+		{400, "", "", ""},
+		{200, `{"results":[{"i":0,"result":"drop","reason":"No such user: 7"}]}`, "", "No such user: 7"},
+		{200, `{"results":[{"i":0,"result":"drop","reason":"too_large"}]}`, "", ""},
+	} {
+		srv := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if row.header != "" {
+				w.Header().Set("Content-Encoding", row.header)
+			}
+			w.WriteHeader(row.code)
+			io.WriteString(w, row.body)
+		})
+		err := post(t, newSink(t, srv.URL), batch("1"))
+		var named *sink.BatchError
+		if errors.As(err, &named) {
+			err = named.Failed[0].Err
+		}
+		if !sink.IsPermanent(err) || strings.Contains(err.Error(), "such") || strings.Contains(err.Error(), "gr") {
+			t.Errorf("%d %.20q: got %v", row.code, row.body, err)
+		}
+		if got := sink.Detail(err); got != row.want {
+			t.Errorf("%d %.20q: got %q, want %q", row.code, row.body, got, row.want)
+		}
+	}
+}

@@ -3,8 +3,10 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -12,7 +14,8 @@ import (
 )
 
 func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.target, bytes.NewReader(s.body(b)))
+	body := s.body(b)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.target, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -21,6 +24,7 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 	// presentation that the drain does not count.
 	req.GetBody = nil
 	h := req.Header
+	maps.Copy(h, s.headers) // the transport only reads the values
 	h.Set("Content-Type", "application/x-ndjson")
 	h.Set("User-Agent", "spillway")
 	h.Set("Accept-Encoding", "identity") // an answer is small, and must be readable
@@ -32,8 +36,11 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 	if s.gzip {
 		h.Set("Content-Encoding", "gzip")
 	}
-	if s.auth != "" {
-		h.Set("Authorization", s.auth)
+	if s.keys != nil {
+		now := time.Now()
+		h.Set("Webhook-Id", b.ID())
+		h.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+		h.Set("Webhook-Signature", signatures(s.keys, b.ID(), now, body))
 	}
 	return req, nil
 }

@@ -8,6 +8,9 @@
 //	X-Partition: com.acme.kart
 //	X-First-Seq: 1763629675123456
 //	X-Attempt: 1                   more on every further presentation
+//	Webhook-Id: <batch id>         these three with ?signing_secret, by https://www.standardwebhooks.com
+//	Webhook-Timestamp: 1763629675  Unix seconds of this presentation
+//	Webhook-Signature: v1,<base64> HMAC-SHA256 of "id.timestamp.body"; the body as sent, so compressed with ?gzip=1
 //
 //	{"namespace":"default","partition":"com.acme.kart","seq":1763629675123456,…,"data":{…}}
 //
@@ -49,20 +52,21 @@ const (
 
 // Sink posts batches to one URL.
 type Sink struct {
-	target  string // without user and without our own option
-	host    string // the only part of the URL that errors show
-	auth    string // Authorization header; empty: none
-	gzip    bool
+	target string // without user and without our own options
+	host   string // the only part of the URL that errors show
+	options
 	client  *http.Transport
 	zippers sync.Pool // *zipper
 }
 
 // New makes the sink of an http or https URL.
 //
-//	user:password@   sent as Basic authentication
-//	gzip=1           the body is compressed; default 0
+//	user:password@          sent as Basic authentication
+//	gzip=1                  the body is compressed; default 0
+//	signing_secret=whsec_…  requests are signed, by each secret where several are given with a comma between
+//	header.NAME=VALUE       a further header, such as header.Authorization=Bearer%20TOKEN
 //
-// gzip is ours and not sent; every other query parameter belongs to the target.
+// These options are not sent; every other query parameter belongs to the target.
 // Proxies of the environment are not used.
 func New(u *url.URL) (sink.Sink, error) {
 	switch {
@@ -85,16 +89,16 @@ func New(u *url.URL) (sink.Sink, error) {
 		}
 	}
 	target := *u
-	query, zip, err := takeGzip(u.RawQuery)
+	query, ours, err := takeOptions(u.RawQuery)
 	if err != nil {
 		return nil, err
 	}
 	target.RawQuery, target.User = query, nil
 	s := &Sink{
-		target: target.String(),
-		host:   u.Host,
-		gzip:   zip,
-		client: newTransport(),
+		target:  target.String(),
+		host:    u.Host,
+		options: ours,
+		client:  newTransport(),
 		zippers: sync.Pool{New: func() any {
 			z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
 			return &zipper{w: z}
@@ -104,26 +108,12 @@ func New(u *url.URL) (sink.Sink, error) {
 		password, _ := u.User.Password()
 		r := http.Request{Header: http.Header{}}
 		r.SetBasicAuth(u.User.Username(), password)
-		s.auth = r.Header.Get("Authorization")
+		if s.headers["Authorization"] != nil {
+			return nil, errors.New("option \"header.Authorization\": the URL has a user already")
+		}
+		s.headers["Authorization"] = r.Header["Authorization"]
 	}
 	return s, nil
-}
-
-// takeGzip removes our option from a query and leaves the rest byte for byte:
-// order and escapes of the target's parameters may be signed.
-func takeGzip(query string) (rest string, zip bool, err error) {
-	var kept []string
-	for part := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(part, "=")
-		if name != "gzip" {
-			kept = append(kept, part)
-			continue
-		}
-		if zip, err = strconv.ParseBool(value); err != nil {
-			return "", false, errors.New("gzip is neither 0 nor 1")
-		}
-	}
-	return strings.Join(kept, "&"), zip, nil
 }
 
 // Open does nothing: the target shows at the first batch whether it is up.

@@ -94,6 +94,7 @@ func TestTheTargetKeepsItsPathAndParameters(t *testing.T) {
 		"/?gzip=true":                   "/",
 		"/?gzip=0&gzipped=1":            "/?gzipped=1",
 		"/?flag":                        "/?flag",
+		"/?a=1&signing_secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw&b=2&header.X-Team=kart&header=x": "/?a=1&b=2&header=x",
 	} {
 		if err := post(t, newSink(t, srv.URL+in), batch("1")); err != nil || got.Load() != want {
 			t.Errorf("%s: got %v, %v, want %s", in, got.Load(), err, want)
@@ -124,6 +125,7 @@ func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 		"http://h/#x":                      "sink http://h/: a #fragment is never sent: leave it out",
 		"http://h/?gzip=yes":               "sink http://h/?…: gzip is neither 0 nor 1",
 		"http://h/?gzip":                   "sink http://h/?…: gzip is neither 0 nor 1",
+		"http://h/?gzip=1&a=1&gzip=1":      `sink http://h/?…: option "gzip" is given twice`,
 		"http://169.254.169.254/latest":    "sink http://169.254.169.254/…: link-local address 169.254.169.254 is refused",
 		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is refused",
 		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is refused",
