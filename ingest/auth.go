@@ -31,7 +31,7 @@ type Token struct {
 // keyring holds every token. It never changes, so a lookup takes no lock and
 // allocates nothing.
 type keyring struct {
-	protected map[*partition.Namespace]bool // namespaces with tokens; the others need none
+	protected map[*partition.Namespace]bool // namespaces with tokens, and closed ones; the others need none
 	// keys are by the first 8 bytes of their hash. The time of a lookup tells at
 	// most about hashes, and nobody can choose the hash of a token. Whole hashes
 	// are compared in constant time.
@@ -57,6 +57,9 @@ func newKeyring(cfg Config, store Store, m *metrics) (*keyring, error) {
 			at := hashPrefix(t.Hash)
 			k.keys[at] = append(k.keys[at], &key{t.Hash, ns, newLimits(t, ns, cfg.MaxEntries, m)})
 		}
+	}
+	for _, name := range cfg.Closed {
+		k.protected[store.Namespace(name)] = true
 	}
 	return k, nil
 }

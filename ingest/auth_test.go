@@ -30,6 +30,29 @@ func withTokens(store *fakeStore) func(*Config) {
 	}
 }
 
+func TestAClosedNamespaceAdmitsItsTokensOnly(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, func(c *Config) {
+		c.Tokens = map[string][]Token{"small": {{Hash: hashOf("small"), Name: "small"}}}
+		c.Closed = []string{"default", "small"}
+	})
+	for _, tt := range []struct {
+		namespace, token string
+		status           int
+	}{
+		{"default", "", 401}, {"default", "any", 401}, {"default", "small", 403}, {"small", "", 401}, {"small", "small", 200},
+	} {
+		var headers []string
+		if tt.token != "" {
+			headers = []string{bearerHeader(tt.token)}
+		}
+		if got := p.post("/v1/"+tt.namespace+"/kart", "{}", headers...).status; got != tt.status {
+			t.Errorf("%s with the token %q: got %d, want %d", tt.namespace, tt.token, got, tt.status)
+		}
+	}
+}
+
 func TestATokenIsAdmittedToItsNamespaceOnly(t *testing.T) {
 	t.Parallel()
 	store := newFake()

@@ -84,6 +84,8 @@ type Config struct {
 	// Tokens are by namespace; default none. A namespace without tokens admits
 	// everybody who can reach the port.
 	Tokens map[string][]Token
+	// Closed are namespaces that admit nobody unless they have tokens; default none.
+	Closed []string
 	// TLS, when set, makes the port speak TLS; default nil, plain HTTP. A handshake
 	// may take ReadTimeout, and the first request after it as long again.
 	TLS *tls.Config

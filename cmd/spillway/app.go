@@ -94,7 +94,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 	var err error
 	if a.cfg.Role != "ingest" {
-		sinks, err := newSinks(a.cfg, registry)
+		sinks, err := newSinks(a.cfg, registry, a.store)
 		if err != nil {
 			return err
 		}

@@ -175,6 +175,7 @@ func (c *Config) ingest() ingest.Config {
 	for name, ns := range c.Namespaces {
 		i.Tokens[name] = ns.Tokens
 	}
+	i.Closed = c.closed()
 	return i
 }
 
@@ -192,7 +193,7 @@ func flagDefaults() kong.Vars {
 	copyFields(&c, ingest.DefaultConfig())
 	copyFields(&c, drain.DefaultConfig())
 	copyFields(&c.Default, partition.DefaultPolicy())
-	vars := kong.Vars{"sinks": sinkForms()}
+	vars := kong.Vars{"sinks": sinkSchemes()}
 	for _, s := range settingsOf(&c) {
 		vars[s.key()] = s.text()
 	}
@@ -223,7 +224,7 @@ func (c *Config) validateNamespaces() (errs []error) {
 		}
 		owners[where] = name
 	}
-	return errs
+	return append(errs, c.validateBranches()...)
 }
 
 // locate adds to an error of another package where the value that it is about

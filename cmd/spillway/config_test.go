@@ -182,6 +182,11 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"another package's setting", "lanes: 0\n", "spillway.yaml:1: lanes: 0 is not usable: want 1 to 64"},
 		{"lease too short for its sink", "lease: 10s\n", "spillway.yaml:1: lease: 10s is not usable: want 2s more than sink_timeout, or a slow write outlives its lease"},
 		{"one file for two", "namespaces:\n  a: {sink: \"file:///x/y\"}\n  b: {sink: \"file:///x/./y?max_size=1MB\"}\n", "spillway.yaml:3: namespaces.b.sink: /x/y is not usable: want another file, because namespace a writes to this one"},
+		{"a branch that is not there", "namespaces:\n  a: {sink: \"namespaces://b,c\"}\n  b: {}\n", "spillway.yaml:2: namespaces.a.sink: namespaces://b,c is not usable: want names that namespaces has, and it has no c"},
+		{"its own branch", "namespaces:\n  a: {sink: \"namespaces://a\"}\n", "spillway.yaml:2: namespaces.a.sink: namespaces://a is not usable: want no way back to a: a feeds a"},
+		{"branches in a circle", "namespaces:\n  a: {sink: \"namespaces://c,b\"}\n  b: {sink: \"namespaces://a\"}\n  c: {}\n",
+			"spillway.yaml:2: namespaces.a.sink: namespaces://c,b is not usable: want no way back to a: a feeds b feeds a\n" +
+				"spillway.yaml:3: namespaces.b.sink: namespaces://a is not usable: want no way back to b: b feeds a feeds b"},
 		{"several at once", "capacity: many\nshards: few\n", "spillway.yaml:1: capacity: \"many\" is not a whole number: write one such as 100\nspillway.yaml:2: shards: \"few\" is not a whole number: write one such as 100"},
 		{"invalid although a flag takes precedence", "workers: many\n", `spillway.yaml:1: workers: "many" is not a whole number: write one such as 100`},
 	}

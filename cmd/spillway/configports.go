@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -32,8 +33,9 @@ func (c *Config) validatePorts(wrong func(key string, value any, want string)) (
 
 // openNamespaces are the namespaces without authentication.
 func (c *Config) openNamespaces() (names []string) {
+	closed := c.closed()
 	for _, name := range c.names() {
-		if len(c.Namespaces[name].Tokens) == 0 {
+		if len(c.Namespaces[name].Tokens) == 0 && !slices.Contains(closed, name) {
 			names = append(names, name)
 		}
 	}

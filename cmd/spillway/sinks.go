@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/null"
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
@@ -18,7 +19,7 @@ import (
 
 // A SinkType is a kind of sink that URLs of the configuration can name.
 type SinkType struct {
-	Form    string      // of its URL, as the help and the example configuration show it, such as "null:"
+	Form    string      // of its URL, as the example configuration shows it, such as "null:"
 	Schemes []string    // of its URL, 1 or more, none of them another type's
 	Open    sink.Opener // makes a sink of the URL
 }
@@ -30,6 +31,7 @@ var sinkTypes = []SinkType{
 	{"file:///path.ndjson[?max_size=100MB]", []string{"file"}, file.New},
 	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
+	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 
 // addSinks adds the sinks of another module to those of this binary.
@@ -50,13 +52,15 @@ func addSinks(more []SinkType) error {
 	return nil
 }
 
-// sinkForms are the forms of all sink URLs, for people.
-func sinkForms() string {
-	var forms []string
+// sinkSchemes are the schemes of all sink URLs, for people.
+func sinkSchemes() string {
+	var schemes []string
 	for _, t := range sinkTypes {
-		forms = append(forms, t.Form)
+		for _, scheme := range t.Schemes {
+			schemes = append(schemes, scheme+":")
+		}
 	}
-	return strings.Join(forms, " ")
+	return strings.Join(schemes, " ")
 }
 
 // sinkRegistry maps the scheme of a URL to its sink.
@@ -72,10 +76,13 @@ func sinkRegistry() sink.Registry {
 
 // newSinks makes a sink for each namespace. Two namespaces with the same target have
 // a sink each, so that errors of one do not delay the other.
-func newSinks(cfg *Config, registry sink.Registry) (map[string]sink.Sink, error) {
+func newSinks(cfg *Config, registry sink.Registry, store *partition.Store) (map[string]sink.Sink, error) {
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
 		s, err := registry.NewWithSecrets(cfg.Namespaces[name].Sink, cfg.secrets)
+		if b, ok := s.(*branches.Sink); ok {
+			err = b.Use(store)
+		}
 		if err != nil {
 			return nil, cfg.fieldError("namespaces."+name+".sink", fmt.Errorf("namespace %s: %w", name, err))
 		}

@@ -1,0 +1,197 @@
+// Package branches is the sink "namespaces://a,b", fan-out: it adds every entry to the
+// same partition of other namespaces of the same store, its branches.
+//
+// A branch is an ordinary namespace. It has its own capacity, max_age, sink, breaker,
+// ledger and dead letters, so a branch whose sink is dead holds up no other. An entry
+// keeps its id and its time: its age goes on from where it was. It gets a new sequence.
+// A batch waits for the linger of the parent, and then for that of the branch.
+//
+// Delivered means that every branch has the entry. A Write whose outcome is unknown
+// comes again. A branch that has the batch already then finds it under its idempotency
+// key and stores nothing, for 2 minutes after the first time. A store that is
+// unreachable for longer makes entries come twice.
+package branches
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	// maxBatches is as many as a lease covers by default. Beyond it the entries of a
+	// Write would not fit one script call.
+	maxBatches = 8
+	// fullPause is how long a store that is out of memory is left alone.
+	fullPause = time.Second
+	// maxBranches bounds what one Write sends: each branch gets all of it.
+	maxBranches = 16
+)
+
+// Store is what the sink needs of *partition.Store.
+type Store interface {
+	Namespace(name string) *partition.Namespace
+	Produce(ctx context.Context, groups []*partition.Group)
+}
+
+// Sink adds entries to the branches. It needs Use before Open.
+type Sink struct {
+	names    []string
+	store    Store
+	branches []*partition.Namespace
+}
+
+// New makes the sink of "namespaces://a,b".
+func New(u *url.URL) (sink.Sink, error) {
+	names, err := Names(u)
+	if err != nil {
+		return nil, err
+	}
+	return &Sink{names: names}, nil
+}
+
+// Names returns the branches that a URL names.
+func Names(u *url.URL) ([]string, error) {
+	if _, err := sink.Options(u); err != nil {
+		return nil, err
+	}
+	if u.Opaque != "" || u.Host == "" || u.Path != "" || u.User != nil || u.Fragment != "" {
+		return nil, errors.New("want names of namespaces, such as namespaces://hot,archive")
+	}
+	names := strings.Split(u.Host, ",")
+	for i, name := range names {
+		switch {
+		case !partition.ValidNamespace(name):
+			return nil, fmt.Errorf("%.64q is no name of a namespace", name)
+		case slices.Contains(names[:i], name):
+			return nil, fmt.Errorf("namespace %s is named twice", name)
+		}
+	}
+	if len(names) > maxBranches {
+		return nil, fmt.Errorf("%d namespaces, want %d at most", len(names), maxBranches)
+	}
+	return names, nil
+}
+
+// Use gives the sink the store that has its branches.
+func (s *Sink) Use(store Store) error {
+	s.branches = nil
+	for _, name := range s.names {
+		ns := store.Namespace(name)
+		if ns == nil {
+			return fmt.Errorf("there is no namespace %s", name)
+		}
+		s.branches = append(s.branches, ns)
+	}
+	s.store = store
+	return nil
+}
+
+// Open has nothing to connect: the drain has claimed from the same store.
+func (s *Sink) Open(context.Context) error {
+	if s.store == nil {
+		return errors.New("open branches: no store")
+	}
+	return nil
+}
+
+// Close has nothing to free.
+func (*Sink) Close(context.Context) error { return nil }
+
+// Caps allows as many batches as a lease has.
+func (*Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
+
+// Write adds all batches to all branches, in one round trip.
+func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.store == nil {
+		return sink.ErrNotConnected
+	}
+	groups := make([]*partition.Group, 0, len(batches)*len(s.branches))
+	for _, b := range batches {
+		entries, key := encode(b.Entries), key(b)
+		for _, branch := range s.branches {
+			groups = append(groups, &partition.Group{Namespace: branch, Partition: b.Partition, Entries: entries, IdempotencyKey: key})
+		}
+	}
+	s.store.Produce(ctx, groups)
+	failed := &sink.BatchError{}
+	for i, b := range batches {
+		err := s.failure(groups[i*len(s.branches) : (i+1)*len(s.branches)])
+		if err == nil {
+			continue
+		}
+		for j := range b.Entries {
+			failed.Fail(i, j, err)
+		}
+	}
+	if len(failed.Failed) > 0 {
+		return failed
+	}
+	return nil
+}
+
+// encode makes stored entries in memory of their own.
+func encode(entries []sink.Entry) [][]byte {
+	size := 0
+	for i := range entries {
+		size += len("1763629675100# ") + len(entries[i].ID) + len(entries[i].Payload)
+	}
+	all, list := make([]byte, 0, size), make([][]byte, len(entries))
+	for i := range entries {
+		start := len(all)
+		all = partition.AppendEntry(all, entries[i].Occurred, entries[i].ID, entries[i].Payload)
+		list[i] = all[start:len(all):len(all)]
+	}
+	return list
+}
+
+// key is the idempotency key of a batch: the identity of its last entry. A batch that
+// comes again ends where it ended before, but may have lost stale entries at its
+// beginning; then its own ID would differ, and the others would be stored twice. The
+// line break keeps the key apart from those of clients, which are printable.
+func key(b *sink.Batch) string {
+	last := sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Entries: b.Entries[len(b.Entries)-1:]}
+	return "branch\n" + last.ID()
+}
+
+// failure is what the branches' answers mean for the entries of one batch. A retry
+// goes first, because it repeats nothing where a branch has the batch. A branch that
+// has no room for another partition is no reason to hold up the others, so the entries
+// are dead letters: not every branch has them.
+func (s *Sink) failure(groups []*partition.Group) (failure error) {
+	for _, g := range groups {
+		if g.Err == nil {
+			continue
+		}
+		err := fmt.Errorf("branch %s: %w", g.Namespace.Name, brief(g.Err))
+		switch {
+		case errors.Is(g.Err, partition.ErrFull):
+			return sink.Throttle(err, fullPause)
+		case !errors.Is(g.Err, partition.ErrTooManyPartitions):
+			return err
+		case failure == nil:
+			failure = sink.Permanent(err)
+		}
+	}
+	return failure
+}
+
+// maxErrorText bounds what Redis says.
+const maxErrorText = 200
+
+func brief(err error) error {
+	if text := err.Error(); len(text) > maxErrorText {
+		return errors.New(strings.ToValidUTF8(text[:maxErrorText], ""))
+	}
+	return err
+}

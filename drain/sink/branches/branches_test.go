@@ -1,0 +1,219 @@
+package branches
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func batch(name string, first, n int) *sink.Batch {
+	b := &sink.Batch{Namespace: "parent", Partition: name, FirstSeq: int64(first), Attempt: 1, Deadline: time.Now().Add(time.Minute)}
+	for i := first; i < first+n; i++ {
+		b.Entries = append(b.Entries, sink.Entry{Seq: int64(i), Occurred: firstTime + int64(i), Payload: fmt.Appendf(nil, "%d", i)})
+	}
+	return b
+}
+
+// sequences are what a branch has of a partition, in its order.
+func (x *target) sequences(t *testing.T, branch, name string) (list []int64) {
+	t.Helper()
+	records, err := x.records(t, branch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if r.Partition == name {
+			list = append(list, r.Seq)
+		}
+	}
+	return list
+}
+
+func from(first, n int) (list []int64) {
+	for i := range n {
+		list = append(list, int64(first+i))
+	}
+	return list
+}
+
+func TestURLsThatNameNoBranchesAreErrors(t *testing.T) {
+	t.Parallel()
+	registry := sink.Registry{"namespaces": New}
+	for raw, want := range map[string]string{
+		"namespaces:a,b":                           "such as namespaces://hot,archive",
+		"namespaces://":                            "such as namespaces://hot,archive",
+		"namespaces://a/b":                         "such as namespaces://hot,archive",
+		"namespaces://u:p@a":                       "such as namespaces://hot,archive",
+		"namespaces://a,b#c":                       "such as namespaces://hot,archive",
+		"namespaces://a,,b":                        `"" is no name`,
+		"namespaces://a,-b":                        `"-b" is no name`,
+		"namespaces://a,b,a":                       "namespace a is named twice",
+		"namespaces://a?x=1":                       `unknown option "x"`,
+		"namespaces://a" + strings.Repeat(",b", 2): "namespace b is named twice",
+	} {
+		if _, err := registry.New(raw); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:p") {
+			t.Errorf("%s: got %v, want an error with %q", raw, err, want)
+		}
+	}
+	many := make([]string, maxBranches+1)
+	for i := range many {
+		many[i] = fmt.Sprint("n", i)
+	}
+	if _, err := New(&url.URL{Scheme: "namespaces", Host: strings.Join(many, ",")}); err == nil {
+		t.Error("too many branches are accepted")
+	}
+}
+
+func TestAnUnknownBranchIsAnError(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := &Sink{names: []string{"a", "c"}}
+	if err := s.Use(x.store); err == nil || !strings.Contains(err.Error(), "no namespace c") {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Open(t.Context()); err == nil {
+		t.Error("a sink without a store opened")
+	}
+}
+
+func TestSeveralBatchesReachEveryBranchInOrder(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := x.sink(t, "namespaces://b,a")
+	var batches []*sink.Batch
+	for i := range maxBatches {
+		batches = append(batches, batch("kart", 1+i*128, 128))
+	}
+	if err := s.Write(t.Context(), batches); err != nil {
+		t.Fatal(err)
+	}
+	for _, branch := range []string{"a", "b"} {
+		if got := x.sequences(t, branch, "kart"); !slices.Equal(got, from(1, maxBatches*128)) {
+			t.Errorf("%s: got %d entries, want %d in order", branch, len(got), maxBatches*128)
+		}
+	}
+}
+
+// The store runs the script, and the answer is lost. The batch comes again without its
+// first entries, which have gone stale meanwhile.
+func TestALostAnswerDoublesNothingThoughEntriesWentStale(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := x.sink(t, "namespaces://a,b")
+	if err := s.Write(t.Context(), []*sink.Batch{batch("connects", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	x.server.Signal(syscall.SIGSTOP)
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Write(short, []*sink.Batch{batch("kart", 1, 100), batch("kart", 101, 50)}); err == nil {
+		t.Fatal("a Write without an answer succeeded")
+	}
+	x.server.Signal(syscall.SIGCONT)
+	redistest.Until(t, 10*time.Second, "the script ran", func() bool { return len(x.sequences(t, "b", "kart")) == 150 })
+	again := []*sink.Batch{batch("kart", 31, 70), batch("kart", 101, 50)}
+	if err := s.Write(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	for _, branch := range []string{"a", "b"} {
+		if got := x.sequences(t, branch, "kart"); !slices.Equal(got, from(1, 150)) {
+			t.Errorf("%s: got %v, want 1 to 150 once", branch, got)
+		}
+	}
+}
+
+// lame is a store whose answers about one branch are lost, or which never gets there.
+type lame struct {
+	*partition.Store
+	branch string
+	runs   bool
+	err    error
+}
+
+func (l *lame) Produce(ctx context.Context, groups []*partition.Group) {
+	if l.runs {
+		l.Store.Produce(ctx, groups)
+	} else {
+		l.Store.Produce(ctx, slices.DeleteFunc(slices.Clone(groups), func(g *partition.Group) bool { return g.Namespace.Name == l.branch }))
+	}
+	for _, g := range groups {
+		if g.Namespace.Name == l.branch {
+			g.Err = l.err
+		}
+	}
+}
+
+func TestABranchThatFailsGetsTheEntriesLaterAndTheOthersOnce(t *testing.T) {
+	t.Parallel()
+	for _, runs := range []bool{false, true} {
+		x := startTarget(t)
+		s := x.sink(t, "namespaces://a,b")
+		if err := s.Use(&lame{x.store, "b", runs, partition.ErrUnknown}); err != nil {
+			t.Fatal(err)
+		}
+		b := batch("kart", 1, 20)
+		err := s.Write(t.Context(), []*sink.Batch{b})
+		var failed *sink.BatchError
+		if !errors.As(err, &failed) || len(failed.Failed) != 20 || sink.IsPermanent(failed.Failed[0].Err) || !strings.Contains(err.Error(), "branch b") {
+			t.Fatalf("got %v, want 20 entries to be retried because of branch b", err)
+		}
+		if err := s.Use(x.store); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(t.Context(), []*sink.Batch{b}); err != nil {
+			t.Fatal(err)
+		}
+		for _, branch := range []string{"a", "b"} {
+			if got := x.sequences(t, branch, "kart"); !slices.Equal(got, from(1, 20)) {
+				t.Errorf("runs %t: %s has %v, want 1 to 20 once", runs, branch, got)
+			}
+		}
+	}
+}
+
+func TestABranchWithoutRoomForAnotherPartitionHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := x.sink(t, "namespaces://a,b")
+	if err := s.Write(t.Context(), []*sink.Batch{batch("early", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	x.fill(t)
+	err := s.Write(t.Context(), []*sink.Batch{batch("early", 2, 3), batch("late", 1, 2)})
+	var failed *sink.BatchError
+	if !errors.As(err, &failed) || len(failed.Failed) != 2 {
+		t.Fatalf("got %v, want the two entries of the partition that has no room", err)
+	}
+	for _, f := range failed.Failed {
+		if f.Batch != 1 || !sink.IsPermanent(f.Err) || f.Err.Error() != "branch b: too many partitions" {
+			t.Errorf("got batch %d, %v", f.Batch, f.Err)
+		}
+	}
+	if got := x.partitions(t, "a"); !slices.Equal(got, []string{"early", "late"}) {
+		t.Errorf("a has %v, want both", got)
+	}
+}
+
+func TestAFullStoreIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := x.sink(t, "namespaces://a,b")
+	x.set(t, "maxmemory", "1")
+	var failed *sink.BatchError
+	if err := s.Write(t.Context(), []*sink.Batch{batch("kart", 1, 2)}); !errors.As(err, &failed) {
+		t.Fatalf("got %v", err)
+	}
+	if after, ok := sink.ThrottledFor(failed.Failed[0].Err); !ok || after != fullPause {
+		t.Errorf("got %v, want a pause of %s", failed.Failed[0].Err, fullPause)
+	}
+}
