@@ -61,7 +61,7 @@ var invalidURLs = []invalidURL{
 	{"a file of another host", "file://evil.example/share", "host"},
 	{"a relative file", "file:../../etc/cron.d/x", "path"},
 	{"a file that is the root", "file:///", "path"},
-	{"a file with an option nobody knows", "file:///tmp/x?mode=0777", "option"},
+	{"a file that everybody may run", "file:///tmp/x?mode=0777", "mode"},
 	{"a file of negative size", "file:///tmp/x?max_size=-1", "max_size"},
 	{"a file with a NUL", "file:///tmp/x%00y", "path"},
 	{"stdout with a path", "stdout:///dev/sda", "stdout"},

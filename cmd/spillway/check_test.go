@@ -53,7 +53,8 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 		{"--prefix=", []string{"prefix: ", "want 1 to 64 letters"}},
 		{"--sink=pigeon:", []string{"sink", `"pigeon"`, "want one of file: http:"}},
 		{"--sink=http://127.1/", []string{"sink", "127.1", "write it as 10.0.0.1"}},
-		{"--sink=file:///x?max_size=0", []string{"sink", "max_size", "want 1B or more"}},
+		{"--sink=file:///x?max_size=0B", []string{"sink", "max_size", "want 1B or more"}},
+		{"--sink=file:///x?max_size=100", []string{"sink", "max_size", "100 has no unit: write 100MB, 100MiB or 100B"}},
 		{"--tls-cert=/nowhere --tls-key=/nowhere", []string{"tls_cert", "/nowhere", "no such file"}},
 
 		{"--listen=127.0.0.1", []string{"listen: 127.0.0.1 ", "want host:port"}},

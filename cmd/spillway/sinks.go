@@ -28,7 +28,7 @@ type SinkType struct {
 var sinkTypes = []SinkType{
 	{"stdout:", []string{"stdout"}, stdout.New},
 	{"null:", []string{"null"}, null.New},
-	{"file:///path.ndjson[?max_size=100MB]", []string{"file"}, file.New},
+	{"file:///path.ndjson[?max_size=100MB&rotate_every=1h&compress=gzip&keep=10]", []string{"file"}, file.New},
 	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},

@@ -72,7 +72,7 @@ func inject(t testing.TB, s *Sink, f *faulty) (remove func()) {
 
 func TestConforms(t *testing.T) {
 	t.Parallel()
-	for name, query := range map[string]string{"plain": "", "rotated": "max_size=50KB"} {
+	for name, query := range map[string]string{"plain": "", "rotated": "max_size=50KB&rotate_every=1s", "compressed": "max_size=5KB&compress=gzip"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {
@@ -115,12 +115,19 @@ func newSink(t testing.TB, path, query string) *Sink {
 // contents is what the file and those it was renamed to hold, oldest first.
 func contents(t testing.TB, path string) string {
 	t.Helper()
-	old, err := filepath.Glob(strings.TrimSuffix(path, ".ndjson") + "-*.ndjson")
+	old, err := filepath.Glob(strings.TrimSuffix(path, ".ndjson") + "-*.ndjson*")
 	must(t, err)
+	for i := range old {
+		old[i] = strings.TrimSuffix(strings.TrimSuffix(old[i], ".tmp"), ".gz")
+	}
 	slices.Sort(old)
 	var all strings.Builder
-	for _, p := range append(old, path) {
+	for _, p := range append(slices.Compact(old), path) {
 		b, err := os.ReadFile(p)
+		if os.IsNotExist(err) && p != path {
+			all.WriteString(uncompressed(t, p+".gz")) // the archiver was faster
+			continue
+		}
 		if err != nil && !os.IsNotExist(err) {
 			t.Error(err)
 		}

@@ -3,8 +3,7 @@
 //
 // Delivered means that the operating system took the bytes: they survive a
 // crash of this process, and one of the machine from the next Close on (or
-// whenever the system wrote them back). The file is created with mode 0600; its
-// directory must exist. A file that was moved or deleted under us is made anew
+// whenever the system wrote them back). The file's directory must exist. A file that was moved or deleted under us is made anew
 // at the next batch, so logrotate needs no signal. One process writes to a file
 // at a time: a second one waits in Open.
 package file
@@ -18,21 +17,24 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition"
 )
 
 // Sink appends lines to one file.
 type Sink struct {
-	path    string
-	maxSize int64 // bytes; 0 = never rotated
-	lines   *sink.LineWriter
+	path string
+	options
+	lines *sink.LineWriter
+	now   func() time.Time
 
 	// In turn.
-	f    handle      // nil before Open and after a reopening failed
-	info os.FileInfo // which file f is
-	cut  int64       // where the last good line ends, when half a line follows it; else -1
+	f        handle      // nil before Open and after a reopening failed
+	info     os.FileInfo // which file f is
+	cut      int64       // where the last good line ends, when half a line follows it; else -1
+	began    time.Time   // the interval of rotate_every that f's lines are of
+	archiver *archiver   // nil before Open, and when nothing is compressed or deleted
 }
 
 // handle is what the sink needs of an *os.File.
@@ -43,13 +45,19 @@ type handle interface {
 	Sync() error
 }
 
-// New makes the sink of "file:///path.ndjson", with the option
+// New makes the sink of "file:///path.ndjson", with the options
 //
-//	max_size=100MB   before a batch would take the file beyond this size it is
-//	                 renamed to path-<time>-size.ndjson and a new one begun;
-//	                 bytes, or with KB, MB, GB, KiB, MiB, GiB. A batch is never
-//	                 split, so one larger than max_size has a file to itself.
-//	                 Renamed files are kept for ever. Default: no rotation.
+//	mode=0640        permissions of the files it creates, whatever the umask; default 0600
+//	max_size=100MB   before a batch would take the file beyond this size, it is rotated. KB, MB, GB, KiB,
+//	                 MiB, GiB or B. A batch is never split, so one larger than max_size has a file to itself
+//	rotate_every=1h  the first batch of each interval rotates what the file has of earlier ones; intervals
+//	                 begin at whole multiples in UTC; 1s or more
+//	compress=gzip    rotated files are compressed, in the background
+//	keep=10          so many rotated files are kept and older ones deleted; default: all
+//
+// To rotate is to rename the file to path-2006-01-02T15-04-05.000-size.ndjson, or
+// -time.ndjson, by the time of the rotation in UTC (with _1, _2 … after size or time
+// where that name is taken), and to begin a new one. By default nothing is rotated.
 func New(u *url.URL) (sink.Sink, error) {
 	switch {
 	case u.Opaque != "":
@@ -65,26 +73,25 @@ func New(u *url.URL) (sink.Sink, error) {
 	case strings.ContainsRune(u.Path, 0):
 		return nil, errors.New("path holds a NUL")
 	}
-	options, err := sink.Options(u, "max_size")
+	o, err := parseOptions(u)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{path: filepath.Clean(filepath.FromSlash(u.Path)), lines: sink.NewLineWriter(), cut: -1}
-	if text, ok := options["max_size"]; ok {
-		var size partition.Size
-		if err := size.UnmarshalText([]byte(text)); err != nil {
-			return nil, fmt.Errorf("max_size: %w", err)
-		}
-		if s.maxSize = int64(size); s.maxSize == 0 {
-			return nil, errors.New("max_size: want 1B or more")
-		}
-	}
-	return s, nil
+	return &Sink{path: filepath.Clean(filepath.FromSlash(u.Path)), options: o, lines: sink.NewLineWriter(), now: time.Now, cut: -1}, nil
 }
 
 // Open opens or creates the file, and ends a last line that a crash left torn.
 func (s *Sink) Open(ctx context.Context) error {
-	return s.lines.Do(ctx, s.open)
+	return s.lines.Do(ctx, func() error {
+		if err := s.open(); err != nil {
+			return err
+		}
+		if s.archiver == nil && (s.compress || s.keep > 0) {
+			s.archiver = newArchiver(s.path, s.compress, s.keep)
+			s.archiver.start()
+		}
+		return nil
+	})
 }
 
 // Write appends the lines of all batches in one write; when that fails none of
@@ -93,9 +100,17 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	return s.lines.Write(ctx, batches, s.append)
 }
 
-// Close makes what was written safe on the disk.
+// Close makes what was written safe on the disk. Its error also says why rotated
+// files could not be compressed or deleted, which is tried again after the next Open.
 func (s *Sink) Close(ctx context.Context) error {
-	return s.lines.Do(ctx, s.close)
+	return s.lines.Do(ctx, func() error {
+		err := s.close()
+		if s.archiver != nil {
+			err = errors.Join(err, s.archiver.stop())
+			s.archiver = nil
+		}
+		return err
+	})
 }
 
 // Caps allows any number of Writes: they encode side by side.
@@ -140,11 +155,14 @@ func (s *Sink) ready(n int64) (size int64, err error) {
 			return 0, err
 		}
 	}
-	if s.maxSize > 0 && size > 0 && size+n > s.maxSize {
-		if err := s.rotate(); err != nil {
+	if reason := s.due(size, n); reason != "" {
+		if err := s.rotate(reason); err != nil {
 			return 0, err
 		}
 		size = 0
+	}
+	if size == 0 {
+		s.began = s.interval(s.now())
 	}
 	return size, nil
 }

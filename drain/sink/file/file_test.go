@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,6 +83,34 @@ func TestANewFileIsForItsOwnerOnly(t *testing.T) {
 	if info.Mode() != 0o600 {
 		t.Errorf("got mode %v", info.Mode())
 	}
+}
+
+func TestNewFilesHaveTheModeOfTheOption(t *testing.T) {
+	t.Parallel()
+	s, path := opened(t, "", "mode=0664&max_size=200B&compress=gzip") // the umask usually takes a bit of it
+	for i := range 3 {
+		must(t, write(t, s, batch(int64(1+i), `"x"`)))
+	}
+	must(t, os.Remove(path))
+	must(t, write(t, s, batch(4, `"x"`)))
+	must(t, s.Close(t.Context()))
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	must(t, err)
+	if len(files) != 3 {
+		t.Errorf("got %q", files)
+	}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		must(t, err)
+		if info.Mode() != 0o664 {
+			t.Errorf("%s: got mode %v", f, info.Mode())
+		}
+	}
+	s, path = opened(t, "{}\n", "mode=0600")
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 {
+		t.Errorf("the mode of a file that was there became %v, %v", info.Mode(), err)
+	}
+	must(t, s.Close(t.Context()))
 }
 
 func TestAFailedWriteLeavesNothing(t *testing.T) {
@@ -238,11 +267,23 @@ func TestURLsAreCheckedBeforeAnythingIsOpened(t *testing.T) {
 		"file:///var/log/":                "sink file:///var/log/: path names no file: write file:///path.ndjson",
 		"file:///a#b":                     "sink file:///a: a # in the path is written %23",
 		"file://u:hunter2@/a":             "sink file://…@/a: takes no user",
-		"file:///a?max_size=":             `sink file:///a?…: max_size: "" is not a size: write one such as 64MiB, 100MB or 4096`,
-		"file:///a?max_size=0":            `sink file:///a?…: max_size: want 1B or more`,
-		"file:///a?maxsize=1":             `sink file:///a?…: unknown option "maxsize": known are max_size`,
-		"file:///a?max_size=1&x=1":        `sink file:///a?…: unknown option "x": known are max_size`,
+		"file:///a?max_size=":             `sink file:///a?…: max_size: "" is not a size: write one with its unit, such as 64MiB, 100MB or 4096B`,
+		"file:///a?max_size=100":          `sink file:///a?…: max_size: 100 has no unit: write 100MB, 100MiB or 100B`,
+		"file:///a?max_size=1M":           `sink file:///a?…: max_size: "1M" is not a size: write one with its unit, such as 64MiB, 100MB or 4096B`,
+		"file:///a?max_size=0B":           `sink file:///a?…: max_size: want 1B or more`,
+		"file:///a?maxsize=1":             `sink file:///a?…: unknown option "maxsize": known are mode, max_size, rotate_every, compress, keep`,
 		"file:///a?max_size=1&max_size=2": `sink file:///a?…: option "max_size" is given twice`,
+		"file:///a?mode=0400":             wrongMode("0400"),
+		"file:///a?mode=0777":             wrongMode("0777"),
+		"file:///a?mode=4600":             wrongMode("4600"),
+		"file:///a?mode=rw":               wrongMode("rw"),
+		"file:///a?mode=0680":             wrongMode("0680"),
+		"file:///a?rotate_every=1":        `sink file:///a?…: rotate_every: "1" is not usable: want 1s or more, such as 1h`,
+		"file:///a?rotate_every=10ms":     `sink file:///a?…: rotate_every: "10ms" is not usable: want 1s or more, such as 1h`,
+		"file:///a?compress=1":            `sink file:///a?…: compress: "1" is unknown: want gzip`,
+		"file:///a?keep=0&max_size=1MB":   `sink file:///a?…: keep: "0" is not usable: want a number of rotated files, 1 or more`,
+		"file:///a?keep=10":               `sink file:///a?…: compress and keep are about rotated files: add max_size or rotate_every`,
+		"file:///a?compress=gzip":         `sink file:///a?…: compress and keep are about rotated files: add max_size or rotate_every`,
 	} {
 		if _, err := registry.New(raw); err == nil || err.Error() != want {
 			t.Errorf("%s:\ngot  %v\nwant %s", raw, err, want)
@@ -251,6 +292,10 @@ func TestURLsAreCheckedBeforeAnythingIsOpened(t *testing.T) {
 	if _, err := registry.New("file:///var/a%20b.ndjson?max_size=100MB"); err != nil {
 		t.Error(err)
 	}
+}
+
+func wrongMode(text string) string {
+	return fmt.Sprintf("sink file:///a?…: mode: %q is not usable: want an octal number from 0600 to 0666 that lets the owner read and write", text)
 }
 
 func BenchmarkWrite(b *testing.B) {

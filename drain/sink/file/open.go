@@ -6,11 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/DeRuina/timberjack"
 )
-
-const mode = 0o600
 
 // open makes s.f the file at the path, ending with a whole line. An s.f there
 // was before is closed first; after an error there is none.
@@ -18,20 +14,22 @@ func (s *Sink) open() error {
 	if err := s.close(); err != nil {
 		return err
 	}
-	f, info, err := openAppend(s.path)
+	f, info, err := openAppend(s.path, s.mode)
 	if err != nil {
 		return err
 	}
 	if err := endLine(f, info.Size()); err != nil {
 		return errors.Join(fmt.Errorf("end torn line: %w", err), f.Close())
 	}
-	s.f, s.info, s.cut = f, info, -1
+	s.f, s.info, s.cut, s.began = f, info, -1, s.interval(info.ModTime())
 	return nil
 }
 
-// openAppend opens the regular file at path, or creates it, and locks it.
-func openAppend(path string) (*os.File, os.FileInfo, error) {
+// openAppend opens the regular file at path, or creates it with the given mode, and
+// locks it.
+func openAppend(path string, mode fs.FileMode) (*os.File, os.FileInfo, error) {
 	// Asked before opening: to open a pipe waits for its reader.
+	created := false
 	switch before, err := os.Lstat(path); {
 	case err == nil && !before.Mode().IsRegular():
 		return nil, nil, fmt.Errorf("open file: %s is not a regular file", path)
@@ -39,16 +37,18 @@ func openAppend(path string) (*os.File, os.FileInfo, error) {
 		if dir := filepath.Dir(path); !isDir(dir) {
 			return nil, nil, fmt.Errorf("open file: directory %s does not exist: make it first", dir)
 		}
+		created = true
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, mode)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open file: %w", err)
 	}
-	info, err := f.Stat()
-	if err == nil {
-		err = lock(f)
+	err = lock(f)
+	if err == nil && created {
+		err = f.Chmod(mode) // the umask may have taken bits
 	}
-	if err != nil {
+	info, statErr := f.Stat()
+	if err = errors.Join(err, statErr); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open file: %w", err), f.Close())
 	}
 	return f, info, nil
@@ -74,19 +74,4 @@ func endLine(f *os.File, size int64) error {
 	}
 	_, err := f.Write([]byte{'\n'})
 	return err
-}
-
-// rotate renames the file and begins a new one. timberjack finds a name that is
-// free and undoes the rename when the new file cannot be made; the writing
-// stays ours, for it refuses large writes and cannot take half a one back.
-func (s *Sink) rotate() error {
-	if err := s.close(); err != nil {
-		return err
-	}
-	r := &timberjack.Logger{Filename: s.path, FileMode: mode}
-	if err := errors.Join(r.RotateWithReason("size"), r.Close()); err != nil {
-		// Nothing is written past max_size; the next Write tries again.
-		return errors.Join(fmt.Errorf("rotate file: %w", err), s.open())
-	}
-	return s.open()
 }
