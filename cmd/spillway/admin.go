@@ -53,6 +53,7 @@ type adminConfig struct {
 	TLS       *tls.Config        // nil: plain HTTP
 	TokenHash *[sha256.Size]byte // of the token that requests must have; nil: no authentication
 	Sinks     map[string]string  // redacted URLs by namespace
+	Fallbacks map[string]string  // the same of their fallbacks, separated by spaces
 	Failed    func(error)        // called when the server ends without Stop
 }
 
@@ -178,15 +179,15 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []json.RawMessage{}
 	for _, ns := range a.store.Namespaces() {
-		list = append(list, namespaceJSON(ns, a.cfg.Sinks[ns.Name]))
+		list = append(list, namespaceJSON(ns, a.cfg.Sinks[ns.Name], a.cfg.Fallbacks[ns.Name]))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
 }
 
 // namespaceJSON is the name of a namespace and its settings, under the keys of the
 // configuration. Durations are whole milliseconds, under a key that ends with _ms.
-func namespaceJSON(ns *partition.Namespace, sinkURL string) json.RawMessage {
-	view := Namespace{Sink: sinkURL}
+func namespaceJSON(ns *partition.Namespace, sinkURL, fallbackURLs string) json.RawMessage {
+	view := Namespace{Sink: sinkURL, Fallback: fallbackURLs}
 	copyFields(&view, ns.Policy)
 	object := fmt.Appendf(nil, `{"namespace":%q`, ns.Name)
 	for _, s := range settingsOf(&view) {

@@ -89,7 +89,7 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/livez", 200, `{"status":"ok"}`},
 		{"GET", "/readyz", 200, `{"status":"ok"}`},
 		{"GET", "/metrics", 200, "# HELP spillway_ready"},
-		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864`},
+		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864`},
 		{"GET", "/api/v1/namespaces/default", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + `,"residual":0}`},

@@ -94,7 +94,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 	var err error
 	if a.cfg.Role != "ingest" {
-		sinks, err := newSinks(a.cfg, registry, a.store)
+		sinks, err := newSinks(a.cfg, registry, a.store, reg, a.log.Named("sink"))
 		if err != nil {
 			return err
 		}
@@ -116,11 +116,12 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		}
 		a.ingest.SetReady(a.watch.ready)
 	}
-	labels := map[string]string{}
+	labels, fallbacks := map[string]string{}, map[string]string{}
 	for name, ns := range a.cfg.Namespaces {
 		labels[name] = sink.Redact(ns.Sink)
+		fallbacks[name] = redactSinks(ns.Fallback)
 	}
-	admin := adminConfig{Listen: a.cfg.AdminListen, Sinks: labels, Failed: func(err error) { a.failed <- err }}
+	admin := adminConfig{Listen: a.cfg.AdminListen, Sinks: labels, Fallbacks: fallbacks, Failed: func(err error) { a.failed <- err }}
 	if admin.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
 	}

@@ -71,6 +71,7 @@ type Config struct {
 // the sink of their batches.
 type Namespace struct {
 	Sink          string         `name:"sink" default:"stdout:" help:"URL of the sink that gets the batches: ${sinks}."`
+	Fallback      string         `name:"fallback" placeholder:"URLS" help:"URLs of the sinks, separated by spaces, that get in this order what the one before rejects, or cannot take in time."`
 	Capacity      int            `name:"capacity" default:"${capacity}" help:"Entries kept per partition. When a partition is full, the oldest are evicted."`
 	MaxAge        time.Duration  `name:"max-age" default:"${max_age}" help:"Age at which an undelivered entry expires."`
 	Batch         int            `name:"batch" default:"${batch}" help:"Maximum number of entries in a batch."`
@@ -85,6 +86,9 @@ type Namespace struct {
 	// namespace needs no authentication.
 	Tokens []ingest.Token `kong:"-"`
 }
+
+// sinks are the URLs of the sink and of its fallbacks.
+func (n Namespace) sinks() []string { return append([]string{n.Sink}, strings.Fields(n.Fallback)...) }
 
 // Policy is the part of the settings that the store needs.
 func (n Namespace) Policy() partition.Policy {
@@ -213,16 +217,18 @@ func (c *Config) validateNamespaces() (errs []error) {
 		} else if err != nil {
 			errs = append(errs, err)
 		}
-		u, err := url.Parse(ns.Sink)
-		if err != nil || u.Scheme != "file" {
-			continue
+		for i, raw := range ns.sinks() {
+			u, err := url.Parse(raw)
+			if err != nil || u.Scheme != "file" {
+				continue
+			}
+			// A file has one writer: the second sink would never open.
+			where, key := path.Clean(u.Path), keyOfTier(i)
+			if other, taken := owners[where]; taken {
+				errs = append(errs, c.fieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
+			}
+			owners[where] = name
 		}
-		// A file has one writer: the sink of the second namespace would never open.
-		where := path.Clean(u.Path)
-		if other, taken := owners[where]; taken {
-			errs = append(errs, c.fieldError(at+"sink", &partition.FieldError{Field: at + "sink", Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
-		}
-		owners[where] = name
 	}
 	return append(errs, c.validateBranches()...)
 }

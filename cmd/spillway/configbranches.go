@@ -9,14 +9,15 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// branchesOf returns the namespaces that a namespace's sink feeds. A URL with an
+// branchesOf returns the namespaces that a namespace's sinks feed. A URL with an
 // error feeds none: newSinks reports it.
 func (c *Config) branchesOf(name string) (names []string) {
-	u, err := url.Parse(c.Namespaces[name].Sink)
-	if err != nil || u.Scheme != "namespaces" {
-		return nil
+	for _, raw := range c.Namespaces[name].sinks() {
+		if u, err := url.Parse(raw); err == nil && u.Scheme == "namespaces" {
+			more, _ := branches.Names(u)
+			names = append(names, more...)
+		}
 	}
-	names, _ = branches.Names(u)
 	return names
 }
 

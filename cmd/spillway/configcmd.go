@@ -85,6 +85,8 @@ func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
 		text = redactStore(text)
 	case "sink":
 		text = sink.Redact(text)
+	case "fallback":
+		text = redactSinks(text)
 	}
 	value := plain(text)
 	if _, isText := s.value.(*string); isText {

@@ -109,6 +109,8 @@ func (s setting) setNode(value *yaml.Node) error {
 	switch {
 	case value.Tag == "!!null":
 		return errors.New("no value: write one or remove the line")
+	case s.flag == "fallback" && value.Kind == yaml.SequenceNode:
+		return s.setList(value)
 	case value.Kind != yaml.ScalarNode:
 		return errors.New("a map or a list: write a single value")
 	}
@@ -126,6 +128,18 @@ func (s setting) setNode(value *yaml.Node) error {
 		}
 	}
 	return nil
+}
+
+// setList sets a text to the texts of a list, separated by spaces.
+func (s setting) setList(list *yaml.Node) error {
+	var all []string
+	for _, item := range list.Content {
+		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" || len(strings.Fields(item.Value)) != 1 {
+			return errors.New("not a list of texts without spaces")
+		}
+		all = append(all, item.Value)
+	}
+	return s.set(strings.Join(all, " "))
 }
 
 // mapping calls each for every key of node. Keys that are not in known are errors;

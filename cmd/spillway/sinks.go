@@ -7,8 +7,12 @@ import (
 	"os"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
+	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/null"
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
@@ -76,17 +80,22 @@ func sinkRegistry() sink.Registry {
 
 // newSinks makes a sink for each namespace. Two namespaces with the same target have
 // a sink each, so that errors of one do not delay the other.
-func newSinks(cfg *Config, registry sink.Registry, store *partition.Store) (map[string]sink.Sink, error) {
+func newSinks(cfg *Config, registry sink.Registry, store *partition.Store, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
+	taken := newFallbackCounter(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
-		s, err := registry.NewWithSecrets(cfg.Namespaces[name].Sink, cfg.secrets)
-		if b, ok := s.(*branches.Sink); ok {
-			err = b.Use(store)
+		var tiers []fallback.Tier
+		for i, raw := range cfg.Namespaces[name].sinks() {
+			s, err := registry.NewWithSecrets(raw, cfg.secrets)
+			if b, ok := s.(*branches.Sink); ok {
+				err = b.Use(store)
+			}
+			if err != nil {
+				return nil, cfg.fieldError("namespaces."+name+"."+keyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
+			}
+			tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
 		}
-		if err != nil {
-			return nil, cfg.fieldError("namespaces."+name+".sink", fmt.Errorf("namespace %s: %w", name, err))
-		}
-		sinks[name] = s
+		sinks[name] = cfg.withFallbacks(name, tiers, taken, log)
 	}
 	return sinks, nil
 }
