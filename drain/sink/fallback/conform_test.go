@@ -30,14 +30,14 @@ func TestConforms(t *testing.T) {
 	ending.MaxAge = time.Hour
 	for name, x := range map[string]struct {
 		cfg   Config
-		first box
+		first *box
 		// works: the first tier takes the entries
 		works bool
 	}{
-		"the first tier works":                                    {config(), box{caps: sink.Caps{MaxBatches: 4}}, true},
-		"the first tier rejects all":                              {config(), box{fail: everything}, false},
-		"the first tier is dead and entries have no time to wait": {ending, box{fail: always(errDead)}, false},
-		"the first tier never opens and entries have no time":     {ending, box{open: func() error { return errDead }}, false},
+		"the first tier works":                                    {config(), &box{caps: sink.Caps{MaxBatches: 4}}, true},
+		"the first tier rejects all":                              {config(), &box{fail: everything}, false},
+		"the first tier is dead and entries have no time to wait": {ending, &box{fail: always(errDead)}, false},
+		"the first tier never opens and entries have no time":     {ending, &box{open: func() error { return errDead }}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
