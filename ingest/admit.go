@@ -18,6 +18,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 		return s.bodyTooLarge()
 	}
 	switch {
+	case t.route.method == fasthttp.MethodOptions:
+		return nil
 	case s.stopping.Load() && t.route.pattern != "/livez":
 		return reject(wire.CodeShuttingDown)
 	case len(t.path) == 0:

@@ -34,7 +34,12 @@ func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
 }
 
 func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
-	for who, cfg := range map[string]Config{"open": DefaultConfig(), "by token": tokenConfig(true)} {
+	pages, otherPages := DefaultConfig(), DefaultConfig()
+	pages.CORSOrigins = map[string][]string{"default": {game}}
+	otherPages.CORSOrigins = map[string][]string{"small": {game}}
+	for who, cfg := range map[string]Config{
+		"open": DefaultConfig(), "by token": tokenConfig(true), "of a listed page": pages, "beside pages": otherPages,
+	} {
 		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
@@ -55,6 +60,7 @@ func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 func sendNoAck(s *Server, contentType string) func() int {
 	ctx := contextFor("/v1/default/com.acme.kart?ack=none", contentType, ndjson128())
 	ctx.Request.Header.Set("Authorization", "Bearer "+someToken)
+	ctx.Request.Header.Set("Origin", game)
 	return func() int {
 		ctx.Response.Reset()
 		s.handle(ctx)

@@ -79,7 +79,7 @@ func beaconType(body []byte) string {
 }
 
 // rejectBeacon counts a rejection that the client is not told of.
-func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, at *route, r *rejection) {
+func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	ctx.Response.Reset()
 	ctx.SetStatusCode(fasthttp.StatusNoContent)
 	if r.close || r.code == wire.CodeRequestTimeout {
@@ -89,5 +89,6 @@ func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, at *route, r *rejection)
 		lingerOnClose(ctx)
 	}
 	s.metrics.rejections[r.code].Inc()
-	s.metrics.request(at, fasthttp.StatusNoContent)
+	s.allowOrigin(ctx, t)
+	s.metrics.request(t.route, fasthttp.StatusNoContent)
 }

@@ -155,7 +155,7 @@ func TestABeaconIsPostedOnly(t *testing.T) {
 	p := listen(t, newFake(), nil)
 	r := p.do("GET", "/beacon/default/p", "")
 	r.expect(t, 405, "method_not_allowed")
-	if allow := r.header.Get("Allow"); allow != "POST" {
+	if allow := r.header.Get("Allow"); allow != "POST, OPTIONS" {
 		t.Errorf("Allow: %q", allow)
 	}
 }

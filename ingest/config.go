@@ -86,6 +86,10 @@ type Config struct {
 	Tokens map[string][]Token
 	// Closed are namespaces that admit nobody unless they have tokens; default none.
 	Closed []string
+	// CORSOrigins lists, by namespace, the origins whose pages browsers let read the
+	// answers, such as https://game.example, or AnyOrigin alone; default none. It is no
+	// authentication: other programs send what origin they like.
+	CORSOrigins map[string][]string
 	// TLS, when set, makes the port speak TLS; default nil, plain HTTP. A handshake
 	// may take ReadTimeout, and the first request after it as long again.
 	TLS *tls.Config

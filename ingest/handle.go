@@ -21,7 +21,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.reject(ctx, t.route, &rejection{code: wire.CodeInternal, close: true})
+			s.reject(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
 		}
 	}()
 	rejected := s.findRoute(ctx, &t)
@@ -37,24 +37,26 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			rejected.close = t.skipBody || !s.discardBody(ctx)
 		}
 		if t.route.isBeacon() {
-			s.rejectBeacon(ctx, t.route, rejected)
+			s.rejectBeacon(ctx, &t, rejected)
 			return
 		}
-		s.reject(ctx, t.route, rejected)
+		s.reject(ctx, &t, rejected)
 		return
 	}
 	if t.skipBody || !s.discardBody(ctx) { // the body of a GET
 		ctx.SetConnectionClose()
 		lingerOnClose(ctx)
 	}
+	s.allowOrigin(ctx, &t)
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }
 
 // reject answers with an error, and counts it.
-func (s *Server) reject(ctx *fasthttp.RequestCtx, at *route, r *rejection) {
+func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	r.write(ctx)
+	s.allowOrigin(ctx, t)
 	s.metrics.rejections[r.code].Inc()
-	s.metrics.request(at, ctx.Response.StatusCode())
+	s.metrics.request(t.route, ctx.Response.StatusCode())
 }
 
 // panicked counts and logs what recover returned; it is false for nil. Each
@@ -75,7 +77,7 @@ func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.reject(ctx, t.route, &rejection{code: wire.CodeInternal, close: true})
+			s.reject(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
 			status = ctx.Response.StatusCode()
 		}
 	}()
@@ -85,7 +87,7 @@ func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
 	}
 	if rejected != nil {
 		rejected.close = true // the client may send the body although it was rejected
-		s.reject(ctx, t.route, rejected)
+		s.reject(ctx, &t, rejected)
 		return ctx.Response.StatusCode()
 	}
 	return fasthttp.StatusContinue
@@ -97,16 +99,17 @@ func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // the server closed an idle connection: there was no request
 	}
+	var t target // fasthttp has reset the request, so a page cannot read this answer
 	defer func() {
 		if s.panicked(recover()) {
-			s.reject(ctx, nil, &rejection{code: wire.CodeInternal, close: true})
+			s.reject(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
 		}
 	}()
 	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
 		s.handshakeFailed(err)
 		return
 	}
-	s.reject(ctx, nil, rejectReadError(err))
+	s.reject(ctx, &t, rejectReadError(err))
 }
 
 // rejectReadError says why a request could not be read to its end.

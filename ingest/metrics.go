@@ -31,6 +31,8 @@ type metrics struct {
 	panics       prometheus.Counter
 	acceptErrors prometheus.Counter
 	handshakes   prometheus.Counter
+
+	preflightsRefused prometheus.Counter
 }
 
 // namespaceMetrics are the counters of one namespace.
@@ -85,6 +87,8 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 		panics:       counter("panics_total", "Panics recovered by the server. Each is a bug.").WithLabelValues(),
 		acceptErrors: counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left.").WithLabelValues(),
 		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
+
+		preflightsRefused: counter("preflights_refused_total", "CORS preflights of browsers for a page whose origin the namespace does not list.").WithLabelValues(),
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Connections that are open now.", conns)

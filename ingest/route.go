@@ -35,6 +35,10 @@ var routes = []route{
 	{"beacon", fasthttp.MethodPost, patternBeaconPartition, (*Server).beacon},
 	{"beacon_mixed", fasthttp.MethodPost, patternBeaconNamespace, (*Server).beacon},
 	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
+	{"preflight", fasthttp.MethodOptions, patternPartition, (*Server).preflight},
+	{"preflight_mixed", fasthttp.MethodOptions, patternNamespace, (*Server).preflight},
+	{"preflight_beacon", fasthttp.MethodOptions, patternBeaconPartition, (*Server).preflight},
+	{"preflight_beacon_mixed", fasthttp.MethodOptions, patternBeaconNamespace, (*Server).preflight},
 	{"livez", fasthttp.MethodGet, "/livez", (*Server).livez},
 	{"readyz", fasthttp.MethodGet, "/readyz", (*Server).readyz},
 	{"openapi", fasthttp.MethodGet, "/openapi.yaml", (*Server).openapi},
@@ -48,6 +52,7 @@ type target struct {
 	key       *key   // of the token; nil where the namespace has no tokens
 	path      []byte // "namespace/partition" or "namespace"
 	partition []byte // empty for a mixed request
+	methods   string // of the path, with commas; of a preflight only
 	skipBody  bool   // a body was announced and is not read
 }
 
@@ -127,34 +132,46 @@ func (t *target) matchRoute(pattern string, method []byte, rejected *rejection) 
 	if string(method) == fasthttp.MethodHead {
 		method = []byte(fasthttp.MethodGet)
 	}
-	var allow []string
-	known := false
+	known, exists := false, false
 	for i := range routes {
 		r := &routes[i]
 		known = known || r.method == string(method)
 		if r.pattern != pattern {
 			continue
 		}
-		if r.method == string(method) {
-			t.route = r
-			return rejected
+		exists = true
+		if r.method != string(method) {
+			continue
 		}
-		allow = append(allow, allowHeader(r.method))
+		t.route = r
+		if r.method == fasthttp.MethodOptions {
+			t.methods = allowedMethods(pattern)
+			return nil // a page cannot read why a preflight fails; its request itself is rejected
+		}
+		return rejected
 	}
 	switch {
-	case !known && allow == nil:
-		return &rejection{code: wire.CodeMethodNotAllowed, allow: "GET, HEAD, POST"}
-	case allow != nil:
-		return &rejection{code: wire.CodeMethodNotAllowed, allow: strings.Join(allow, ", ")}
+	case exists:
+		return &rejection{code: wire.CodeMethodNotAllowed, allow: allowedMethods(pattern)}
+	case !known:
+		return &rejection{code: wire.CodeMethodNotAllowed, allow: "GET, HEAD, OPTIONS, POST"}
 	case rejected != nil:
 		return rejected
 	}
 	return reject(wire.CodeNoSuchRoute)
 }
 
-func allowHeader(method string) string {
-	if method == fasthttp.MethodGet {
-		return "GET, HEAD"
+// allowedMethods lists the methods of a path, as in an Allow header.
+func allowedMethods(pattern string) string {
+	var methods []string
+	for i := range routes {
+		if routes[i].pattern != pattern {
+			continue
+		}
+		methods = append(methods, routes[i].method)
+		if routes[i].method == fasthttp.MethodGet {
+			methods = append(methods, fasthttp.MethodHead)
+		}
 	}
-	return method
+	return strings.Join(methods, ", ")
 }

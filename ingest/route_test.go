@@ -101,10 +101,10 @@ func TestWrongMethodsAre405WithAllow(t *testing.T) {
 	t.Parallel()
 	p := listen(t, newFake(), nil)
 	for line, allow := range map[string]string{
-		"PUT /v1/default/p": "POST, GET, HEAD", "DELETE /v1/default/p": "POST, GET, HEAD", "OPTIONS /v1/default/p": "POST, GET, HEAD",
-		"GET /v1/default": "POST", "HEAD /v1/default": "POST", "POST /livez": "GET, HEAD", "POST /readyz": "GET, HEAD",
-		"TRACE /v1/default/p": "POST, GET, HEAD", "CONNECT x:443": "GET, HEAD, POST", "OPTIONS *": "GET, HEAD, POST",
-		"TRACE /nowhere": "GET, HEAD, POST", "BREW /v1/../x": "GET, HEAD, POST", "post /v1/default/p": "POST, GET, HEAD",
+		"PUT /v1/default/p": "POST, GET, HEAD, OPTIONS", "DELETE /v1/default/p": "POST, GET, HEAD, OPTIONS", "OPTIONS /livez": "GET, HEAD",
+		"GET /v1/default": "POST, OPTIONS", "HEAD /v1/default": "POST, OPTIONS", "POST /livez": "GET, HEAD", "POST /readyz": "GET, HEAD",
+		"TRACE /v1/default/p": "POST, GET, HEAD, OPTIONS", "CONNECT x:443": "GET, HEAD, OPTIONS, POST",
+		"TRACE /nowhere": "GET, HEAD, OPTIONS, POST", "BREW /v1/../x": "GET, HEAD, OPTIONS, POST", "post /v1/default/p": "POST, GET, HEAD, OPTIONS",
 	} {
 		c, err := p.dial()
 		if err != nil {

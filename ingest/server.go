@@ -33,6 +33,7 @@ type Server struct {
 	metrics    *metrics
 	http       *fasthttp.Server
 	keyring    *keyring
+	origins    map[string]*origins // by namespace; nil when no namespace lists any
 	inflater   *inflater
 	lanes      *lanes
 	requests   sync.Pool
@@ -76,6 +77,9 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		return nil, err
 	}
 	if s.keyring, err = newKeyring(cfg, store, s.metrics); err != nil {
+		return nil, err
+	}
+	if s.origins, err = newOrigins(cfg, store); err != nil {
 		return nil, err
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)

@@ -14,7 +14,7 @@ var secrets = []row{
 	{"a token in a head that is too large", headed("Authorization: Bearer " + headerCanary + x(8<<10) + "\r\n"), "431 headers_too_large", closed},
 	{"a secret in a path", aim("/v1/default/" + headerCanary + "/"), badPartition, kept},
 	{"a secret in an escaped path", aim("/v1/default/%7B" + headerCanary), badRequest, kept},
-	{"a secret in a method", request(headerCanary+" "+one, "", ""), "405 method_not_allowed Allow=POST,GET,HEAD", kept},
+	{"a secret in a method", request(headerCanary+" "+one, "", ""), "405 method_not_allowed Allow=POST,GET,HEAD,OPTIONS", kept},
 	{"a secret in a time", headed("X-Sent-At: " + headerCanary + "\r\n"), "400 bad_time", kept},
 	{"a secret in discards", headed("X-Client-Discards: " + headerCanary + "\r\n"), badHeader, kept},
 	{"a secret in an encoding", headed("Content-Encoding: " + headerCanary + "\r\n"), unsupported, kept},

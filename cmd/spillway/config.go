@@ -85,6 +85,8 @@ type Namespace struct {
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace needs no authentication.
 	Tokens []ingest.Token `kong:"-"`
+	// CORSOrigins come from the file only and are not inherited.
+	CORSOrigins []string `kong:"-"`
 }
 
 // sinks are the URLs of the sink and of its fallbacks.
@@ -175,9 +177,9 @@ func replicasOf(durability string) (int, error) {
 func (c *Config) ingest() ingest.Config {
 	i := ingest.DefaultConfig()
 	copyFields(&i, *c)
-	i.Tokens = map[string][]ingest.Token{}
+	i.Tokens, i.CORSOrigins = map[string][]ingest.Token{}, map[string][]string{}
 	for name, ns := range c.Namespaces {
-		i.Tokens[name] = ns.Tokens
+		i.Tokens[name], i.CORSOrigins[name] = ns.Tokens, ns.CORSOrigins
 	}
 	i.Closed = c.closed()
 	return i

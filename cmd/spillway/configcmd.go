@@ -72,6 +72,11 @@ func (c *Config) node() *yaml.Node {
 			key.LineComment = c.origins["namespaces."+name+".tokens"]
 			node.Content = append(node.Content, key, tokensNode(ns.Tokens))
 		}
+		if len(ns.CORSOrigins) > 0 {
+			key := plain("cors_origins")
+			key.LineComment = c.origins["namespaces."+name+".cors_origins"]
+			node.Content = append(node.Content, key, corsOriginsNode(ns.CORSOrigins))
+		}
 		spaces.Content = append(spaces.Content, plain(name), node)
 	}
 	return root

@@ -72,12 +72,15 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		}
 		ns := c.Default
 		settings := settingsOf(&ns)
-		r.mapping(value, path, append(keysOf(settings), "tokens"), func(key string, value *yaml.Node) {
-			if key == "tokens" {
+		r.mapping(value, path, append(keysOf(settings), "tokens", "cors_origins"), func(key string, value *yaml.Node) {
+			switch key {
+			case "tokens":
 				ns.Tokens = r.tokens(value, path+key)
-				return
+			case "cors_origins":
+				ns.CORSOrigins = r.corsOrigins(value, path+key)
+			default:
+				r.set(settings, key, path, value)
 			}
-			r.set(settings, key, path, value)
 		})
 		c.Namespaces[name] = ns
 	})

@@ -1,0 +1,267 @@
+package ingest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+const game = "https://game.example"
+
+// withOrigins lists game for "default"; "open" allows every page and "small" none.
+func withOrigins(store *fakeStore) func(*Config) {
+	store.namespaces["open"] = &partition.Namespace{Name: "open", Policy: partition.DefaultPolicy()}
+	return func(c *Config) {
+		c.CORSOrigins = map[string][]string{"default": {game, "http://localhost:5173"}, "open": {AnyOrigin}, "small": nil}
+	}
+}
+
+// preflightOf asks as a browser does, for a page of these origins.
+func (p *port) preflightOf(path string, origins ...string) *reply {
+	p.t.Helper()
+	headers := []string{"Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization,content-type"}
+	for _, origin := range origins {
+		headers = append(headers, "Origin: "+origin)
+	}
+	r := p.do(http.MethodOptions, path, "", headers...)
+	if r.status != http.StatusNoContent || r.raw != "" {
+		p.t.Errorf("%s for %v: got %d %q, want 204", path, origins, r.status, r.raw)
+	}
+	return r
+}
+
+func TestAPreflightAllowsListedOriginsOnly(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, withOrigins(store))
+	for _, row := range []struct{ path, origin, allowed, methods string }{
+		{"/v1/default/p", game, game, "POST, GET, HEAD, OPTIONS"},
+		{"/v1/default/p", "http://localhost:5173", "http://localhost:5173", "POST, GET, HEAD, OPTIONS"},
+		{"/v1/default", game, game, "POST, OPTIONS"},
+		{"/beacon/default/p", game, game, "POST, OPTIONS"},
+		{"/beacon/default", game, game, "POST, OPTIONS"},
+		{"/v1/open/p", "https://anywhere.example", "*", "POST, GET, HEAD, OPTIONS"},
+		{"/beacon/open", "null", "*", "POST, OPTIONS"},
+		{"/v1/default/.bad", game, game, "POST, GET, HEAD, OPTIONS"}, // the request itself is 400, and the page reads why
+	} {
+		r := p.preflightOf(row.path, row.origin)
+		for header, want := range map[string]string{
+			"Access-Control-Allow-Origin": row.allowed, "Access-Control-Allow-Methods": row.methods, "Allow": row.methods,
+			"Access-Control-Allow-Headers": string(corsRequestHeaders), "Access-Control-Max-Age": "7200", "Vary": "Origin",
+		} {
+			if got := r.header.Get(header); got != want {
+				t.Errorf("%s for %s: %s is %q, want %q", row.path, row.origin, header, got, want)
+			}
+		}
+	}
+	refused := 0.0
+	unknown := p.preflightOf("/v1/nobody/p", game).header
+	refused++
+	for _, path := range []string{"/v1/default/p", "/v1/small/p", "/v1/default", "/beacon/default", "/v1/nobody", "/v1/-/p"} {
+		for _, origin := range []string{
+			"https://game.example.evil.example", "https://evilgame.example", "https://game.exampl", "http://game.example", "https://game.example:444",
+			"https://game.example:443", "https://game.example/", "https://GAME.example", "https://sub.game.example", "null", "*", "https://game.example https://evil.example",
+		} {
+			r := p.preflightOf(path, origin)
+			refused++
+			for header := range r.header {
+				if strings.HasPrefix(header, "Access-Control-") {
+					t.Errorf("%s for %s: the answer has %s: %q", path, origin, header, r.header.Get(header))
+				}
+			}
+			if path == "/v1/small/p" && fmt.Sprint(len(r.header), r.header["Vary"], r.header["Allow"]) != fmt.Sprint(len(unknown), unknown["Vary"], unknown["Allow"]) {
+				t.Errorf("the answer tells that there is a namespace: %v, and where there is none %v", r.header, unknown)
+			}
+		}
+	}
+	if r := p.preflightOf("/v1/default/p", game, game); r.header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error("two Origin headers are allowed")
+	}
+	refused++
+	if got := p.metric("preflights_refused_total"); got != refused {
+		t.Errorf("%v preflights are counted as refused, want %v", got, refused)
+	}
+	if got := p.metric("requests_total", "204", "preflight_mixed"); got == 0 {
+		t.Error("preflights are not counted")
+	}
+}
+
+func TestAPreflightNeedsNoToken(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, func(c *Config) {
+		withTokens(store)(c)
+		c.CORSOrigins = map[string][]string{"default": {game}}
+	})
+	if got := p.preflightOf("/v1/default/p", game).header.Get("Access-Control-Allow-Origin"); got != game {
+		t.Errorf("got %q", got)
+	}
+	p.stopping.Store(true) // the request itself is answered 503, and the page reads it
+	if got := p.preflightOf("/v1/default/p", game).header.Get("Access-Control-Allow-Origin"); got != game {
+		t.Errorf("while it stops: got %q", got)
+	}
+}
+
+func TestOPTIONSWithoutAPageListsTheMethods(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), nil)
+	r := p.do(http.MethodOptions, "/v1/default/p", "")
+	if r.status != 204 || r.header.Get("Allow") != "POST, GET, HEAD, OPTIONS" || r.header.Get("Vary") != "" {
+		t.Errorf("got %d %v", r.status, r.header)
+	}
+	p.do(http.MethodOptions, "/nowhere", "").expect(t, 404, "no_such_route")
+	p.do(http.MethodOptions, "/v1/default/p", strings.Repeat("x", p.cfg.MaxBody+1)).expect(t, 413, "body_too_large")
+	if got := p.metric("preflights_refused_total"); got != 0 {
+		t.Errorf("%v are counted as refused preflights", got)
+	}
+}
+
+// Answers are readable whatever they say, so that a page learns of its mistakes.
+func TestEveryAnswerIsReadableForAListedPage(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listenTCP(t, store, func(c *Config) {
+		withTokens(store)(c)
+		c.CORSOrigins = map[string][]string{"default": {game}, "small": {game}, "open": {AnyOrigin}}
+		c.Tokens["small"] = []Token{{Hash: hashOf("slow"), Name: "slow", Rate: Quota{1, time.Hour}}}
+		c.MaxBody, c.MaxDecompressed, c.MaxEntries = 20<<10, 40<<10, 2
+		c.ReadTimeout = time.Second
+	})
+	first, fromGame := bearerHeader("first"), "Origin: "+game
+	readable := func(name string, r *reply, status int, origin string) {
+		t.Helper()
+		if r.status != status {
+			t.Errorf("%s: got %d %s, want %d", name, r.status, r.raw, status)
+		}
+		if got := r.header.Get("Access-Control-Allow-Origin"); got != origin {
+			t.Errorf("%s: allowed for %q, want %q", name, got, origin)
+		}
+		want := ""
+		if origin != "" {
+			want = string(corsAnswerHeaders)
+		}
+		if got := r.header.Get("Access-Control-Expose-Headers"); got != want || r.header.Get("Vary") != "Origin" {
+			t.Errorf("%s: exposed %q, Vary %q", name, got, r.header.Get("Vary"))
+		}
+	}
+	readable("a 200", p.post("/v1/default/p", "x", first, fromGame), 200, game)
+	readable("a 202", p.post("/v1/default/p?ack=none", "x", first, fromGame), 202, game)
+	readable("a 204", p.post("/v1/default/p", "x", first, fromGame, "Prefer: return=minimal"), 204, game)
+	readable("mixed", p.post("/v1/default", `{"partition":"p","data":1}`, first, fromGame, asNDJSON), 200, game)
+	readable("stats", p.do("GET", "/v1/default/p", "", first, fromGame), 404, game)
+	readable("any page", p.post("/v1/open/p", "x", "Origin: null"), 200, "*")
+	readable("400", p.post("/v1/default/p", "", first, fromGame), 400, game)
+	readable("a bad name", p.post("/v1/default/.p", "x", first, fromGame), 400, game)
+	readable("401", p.post("/v1/default/p", "x", fromGame), 401, game)
+	readable("403", p.post("/v1/small/p", "x", first, fromGame), 403, game)
+	readable("405", p.do("PUT", "/v1/default/p", "x", first, fromGame), 405, game)
+	readable("413", p.post("/v1/default/p", strings.Repeat("x", 21<<10), first, fromGame), 413, game)
+	readable("413 of entries", p.post("/v1/default/p", "1\n2\n3", asNDJSON, first, fromGame), 413, game)
+	readable("415", p.post("/v1/default/p", "x", "Content-Encoding: br", first, fromGame), 415, game)
+	slow := bearerHeader("slow")
+	limited := p.post("/v1/small/p", "1\n2", asNDJSON, slow, fromGame)
+	for limited.status == 200 {
+		limited = p.post("/v1/small/p", "1\n2", asNDJSON, slow, fromGame)
+	}
+	readable("429", limited, 429, game)
+	r, _ := p.raw(request11("POST /v1/default/p", fromGame+"\r\n"+first+"\r\nContent-Length: 10000\r\n", strings.Repeat("x", 9000)))
+	readable("408", r, 408, game)
+	r, _ = p.raw(request11("POST /v1/default/p", fromGame+"\r\nExpect: 100-continue\r\nContent-Length: 1\r\n", ""))
+	readable("401 before the body", r, 401, game)
+	produce := store.produce
+	store.produce = failWith(partition.ErrUnknown)
+	readable("503", p.post("/v1/default/p", "x", first, fromGame), 503, game)
+	store.produce = produce
+	now := store.now
+	store.now = func() (int64, bool) { panic("a bug") }
+	readable("500", p.post("/v1/default/p", "x", first, fromGame), 500, game)
+	store.now = now
+
+	readable("another page", p.post("/v1/default/p", "x", first, "Origin: https://evil.example"), 200, "")
+	readable("no page", p.post("/v1/default/p", "x", first), 200, "")
+	readable("no such namespace", p.post("/v1/nobody/p", "x", first, fromGame), 403, "")
+	p.stopping.Store(true)
+	readable("stopping", p.post("/v1/default/p", "x", first, fromGame), 503, game)
+}
+
+func TestABeaconMayBringCookies(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, withOrigins(store))
+	for path, want := range map[string]string{"/beacon/default/p": "true", "/beacon/default": "true", "/v1/default/p": "", "/beacon/open/p": ""} {
+		for _, r := range []*reply{p.preflightOf(path, game), p.post(path, `[1]`, asJSON, "Origin: "+game)} {
+			if got := r.header.Get("Access-Control-Allow-Credentials"); got != want {
+				t.Errorf("%s: Access-Control-Allow-Credentials %q, want %q", path, got, want)
+			}
+			if r.header.Get("Access-Control-Allow-Origin") == "" {
+				t.Errorf("%s: no origin is allowed", path)
+			}
+		}
+	}
+}
+
+func TestPagesMaySendEveryHeaderThatIsRead(t *testing.T) {
+	t.Parallel()
+	allowed := strings.Split(string(corsRequestHeaders), ", ")
+	for _, header := range append(slices.Clone(singletonHeaders), "Prefer") {
+		if !slices.Contains(allowed, header) {
+			t.Errorf("%s is not among %v", header, allowed)
+		}
+	}
+}
+
+func TestUnusableOriginsSayWhatToWrite(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{
+		"*", game, "http://localhost:5173", "http://127.0.0.1:8000", "http://[::1]:3000", "https://xn--bcher-kva.example", "capacitor://localhost",
+		"chrome-extension://abcdefghijklmnop", "https://game.example:8443", "http://game.example:443",
+	} {
+		if err := CheckOrigin(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"https://game.example/":         `write "https://game.example"`,
+		"https://game.example/play?x=1": `write "https://game.example"`,
+		"HTTPS://Game.Example":          `write "https://game.example"`,
+		"https://game.example:443":      `write "https://game.example"`,
+		"http://game.example:80/":       `write "http://game.example"`,
+		"https://u:p@game.example":      `write "https://game.example"`,
+		"https://*.game.example":        `list each origin, or write "*" alone`,
+		"*.example":                     `list each origin, or write "*" alone`,
+		"null":                          `write "*" to allow every page`,
+		"game.example":                  "write scheme://host or scheme://host:port",
+		"game.example:8080":             "write scheme://host or scheme://host:port",
+		"https://bücher.example":        "write scheme://host or scheme://host:port",
+		"https://":                      "write scheme://host or scheme://host:port",
+		"https://game.example:":         "write scheme://host or scheme://host:port",
+		"https://game.example:0":        "write scheme://host or scheme://host:port",
+		"https://a,https://b":           "write scheme://host or scheme://host:port",
+		"":                              "write scheme://host or scheme://host:port",
+		"https://a\r\nX: y":             "write scheme://host or scheme://host:port",
+	} {
+		err := CheckOrigin(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want … %s", text, err, want)
+		}
+	}
+	for want, origins := range map[string]map[string][]string{
+		"a namespace that the store has": {"nobody": {game}},
+		`"*" alone`:                      {"default": {AnyOrigin, game}},
+		"list each origin":               {"default": {"https://*"}},
+	} {
+		cfg := DefaultConfig()
+		cfg.CORSOrigins = origins
+		if _, err := New(cfg, newFake(), prometheus.NewRegistry(), zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want … %s", origins, err, want)
+		}
+	}
+}
