@@ -22,6 +22,7 @@ type metrics struct {
 	entries      *prometheus.CounterVec
 	losses       *prometheus.CounterVec
 	unskewed     *prometheus.CounterVec
+	mistakes     *prometheus.CounterVec
 	discards     *prometheus.CounterVec
 	limited      *prometheus.CounterVec
 	namespaces   sync.Map // *partition.Namespace → *namespaceMetrics
@@ -37,8 +38,8 @@ type metrics struct {
 
 // namespaceMetrics are the counters of one namespace.
 type namespaceMetrics struct {
-	accepted, repeated, unskewed prometheus.Counter
-	rejected, lost               map[wire.Reason]prometheus.Counter
+	accepted, repeated     prometheus.Counter
+	warned, rejected, lost map[wire.Reason]prometheus.Counter
 }
 
 // rejectionReasons are the results of an entry beside accepted and repeated.
@@ -79,6 +80,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 			"namespace", "result"),
 		losses:       counter("unacked_losses_total", "Entries answered 202 with ack=none that were not stored or have an unknown outcome, by reason.", "namespace", "reason"),
 		unskewed:     counter("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
+		mistakes:     counter("suspected_mistakes_total", "Requests stored as they are that were probably meant otherwise, by reason: looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
 		discards:     counter("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
 		limited:      counter("token_limited_total", "Requests, or partitions of mixed requests, rejected by a limit of their token, by error code.", "namespace", "token", "error"),
 		laneWait:     histogram("lane_wait_seconds", "Time that the oldest request of a flush waited for the flush to begin.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
@@ -121,7 +123,11 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 	n := &namespaceMetrics{
 		accepted: m.entries.WithLabelValues(ns.Name, "accepted"),
 		repeated: m.entries.WithLabelValues(ns.Name, "repeated"),
-		unskewed: m.unskewed.WithLabelValues(ns.Name),
+		warned: map[wire.Reason]prometheus.Counter{
+			wire.ReasonUnskewed:        m.unskewed.WithLabelValues(ns.Name),
+			wire.ReasonLooksCompressed: m.mistakes.WithLabelValues(ns.Name, string(wire.ReasonLooksCompressed)),
+			wire.ReasonLooksBatched:    m.mistakes.WithLabelValues(ns.Name, string(wire.ReasonLooksBatched)),
+		},
 		rejected: make(map[wire.Reason]prometheus.Counter),
 		lost:     make(map[wire.Reason]prometheus.Counter),
 	}
@@ -140,7 +146,7 @@ func (s *Server) count(r *request) {
 	for _, e := range r.answer.Results {
 		switch {
 		case e.Disposition == wire.Warning:
-			m.unskewed.Inc()
+			m.warned[e.Reason].Inc()
 			continue
 		case r.noAck:
 			m.lost[e.Reason].Inc()

@@ -57,15 +57,21 @@ func mediaType(ctx *fasthttp.RequestCtx) string {
 }
 
 // splitOne takes the entries of one partition. Content-Type alone says which
-// form the body has, so lines and opaque bodies are never parsed.
+// form the body has, so lines and opaque bodies are not parsed, but for a warning.
 func (s *Server) splitOne(r *request, mediaType string, body []byte) *rejection {
+	var rejected *rejection
 	switch mediaType {
-	case ndjsonType:
-		return s.addLines(r, body)
 	case jsonType:
 		return s.addJSON(r, body)
+	case ndjsonType:
+		rejected = s.addLines(r, body)
+	default:
+		rejected = s.addOpaque(r, body)
 	}
-	return s.addOpaque(r, body)
+	if rejected == nil {
+		r.warnOfMistake(mediaType, body)
+	}
+	return rejected
 }
 
 func (s *Server) addLines(r *request, body []byte) *rejection {

@@ -65,6 +65,8 @@ const (
 	ReasonBadItem           Reason = "bad_item"
 	ReasonTooManyPartitions Reason = "too_many_partitions"
 	ReasonUnskewed          Reason = "unskewed"
+	ReasonLooksCompressed   Reason = "looks_compressed"
+	ReasonLooksBatched      Reason = "looks_batched"
 	ReasonStoreUnavailable  Reason = "store_unavailable"
 	ReasonStoreFull         Reason = "store_full"
 	ReasonUnknown           Reason = "unknown"
