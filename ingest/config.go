@@ -90,6 +90,15 @@ type Config struct {
 	// answers, such as https://game.example, or AnyOrigin alone; default none. It is no
 	// authentication: other programs send what origin they like.
 	CORSOrigins map[string][]string
+	// SDKs are by namespace: the write keys and partitions of other vendors' SDKs;
+	// default none. Events of such SDKs need a write key and no token.
+	SDKs map[string]SDK
+	// NamespaceKeys lets the name of a namespace of SDKs be its write key, as long as
+	// none has write keys, and unless the namespace has tokens; default false.
+	NamespaceKeys bool
+	// SegmentPrefix is a second prefix of Segment's routes, such as /collect for
+	// /collect/v1/batch; / stands for /v1/batch. Default none: only /segment.
+	SegmentPrefix string
 	// TLS, when set, makes the port speak TLS; default nil, plain HTTP. A handshake
 	// may take ReadTimeout, and the first request after it as long again.
 	TLS *tls.Config
@@ -144,6 +153,8 @@ func (c Config) Validate() error {
 		return wrong("max_conns", c.MaxConns, "1 to 1048576")
 	case c.ProduceTimeout < 10*time.Millisecond || c.ProduceTimeout > time.Hour:
 		return wrong("produce_timeout", c.ProduceTimeout, "10ms to 1h")
+	case !validSegmentPrefix(c.SegmentPrefix):
+		return wrong("segment_prefix", c.SegmentPrefix, "a path such as /collect, or /")
 	}
-	return nil
+	return c.validateSDKs()
 }

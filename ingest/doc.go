@@ -10,6 +10,7 @@
 //	admit.go      check namespace, token and limits
 //	produce.go    run the next steps of a produce request
 //	receive.go    read the body; inflate.go decompresses it
+//	sdk.go        the same for SDKs of other vendors, with the adapters of protocol
 //	split.go      cut the body into entries, and encode them
 //	request.go    the entries, grouped by partition
 //	lanes.go      choose the lane of each partition

@@ -54,6 +54,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 // reject answers with an error, and counts it.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	r.write(ctx)
+	if t.adapter != nil {
+		r.writeSDK(ctx, t.adapter)
+	}
 	s.allowOrigin(ctx, t)
 	s.metrics.rejections[r.code].Inc()
 	s.metrics.request(t.route, ctx.Response.StatusCode())

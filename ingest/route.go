@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -34,6 +35,11 @@ var routes = []route{
 	{"mixed", fasthttp.MethodPost, patternNamespace, (*Server).produce},
 	{"beacon", fasthttp.MethodPost, patternBeaconPartition, (*Server).beacon},
 	{"beacon_mixed", fasthttp.MethodPost, patternBeaconNamespace, (*Server).beacon},
+	{"segment", fasthttp.MethodPost, "/segment/v1/{call}", (*Server).sdk},
+	{"posthog", fasthttp.MethodPost, "/posthog/{call}/", (*Server).sdk},
+	{"posthog_e", fasthttp.MethodPost, "/posthog/i/v0/e/", (*Server).sdk},
+	{"amplitude", fasthttp.MethodPost, "/amplitude/2/httpapi", (*Server).sdk},
+	{"amplitude_batch", fasthttp.MethodPost, "/amplitude/batch", (*Server).sdk},
 	{"stats", fasthttp.MethodGet, patternPartition, (*Server).stats},
 	{"preflight", fasthttp.MethodOptions, patternPartition, (*Server).preflight},
 	{"preflight_mixed", fasthttp.MethodOptions, patternNamespace, (*Server).preflight},
@@ -54,12 +60,17 @@ type target struct {
 	partition []byte // empty for a mixed request
 	methods   string // of the path, with commas; of a preflight only
 	skipBody  bool   // a body was announced and is not read
+
+	adapter       protocol.Adapter // of a path below the prefix of an SDK
+	call          string           // what follows that prefix
+	segmentPrefix string           // of Segment's routes, beside /segment/v1/; empty: none
 }
 
 // findRoute checks the framing of a request, and finds its route by method and
 // path. It needs no body.
 func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Request.Header
+	t.segmentPrefix = s.segmentPrefix
 	_, t.skipBody = bodyLength(h)
 	if tooManyHeaders(h) {
 		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
@@ -101,6 +112,9 @@ func validTarget(raw []byte) bool {
 func (t *target) parsePath(path, original []byte) (pattern string, rejected *rejection) {
 	if !bytes.Equal(path, original) {
 		return "", rejectf(wire.CodeBadRequest, "the path must not hold %%-escapes, //, /./ or /../")
+	}
+	if pattern, found := t.parseSDKPath(path); found {
+		return pattern, nil
 	}
 	ofNamespace, ofPartition := patternNamespace, patternPartition
 	rest, found := bytes.CutPrefix(path, []byte("/v1/"))

@@ -34,6 +34,7 @@ type Server struct {
 	http       *fasthttp.Server
 	keyring    *keyring
 	origins    map[string]*origins // by namespace; nil when no namespace lists any
+	writeKeys  writeKeys
 	inflater   *inflater
 	lanes      *lanes
 	requests   sync.Pool
@@ -46,6 +47,8 @@ type Server struct {
 	stopping   atomic.Bool
 
 	losses losses
+	// segmentPrefix is Config.SegmentPrefix with /v1/; empty: none.
+	segmentPrefix string
 
 	mu     sync.Mutex
 	ln     *boundedListener
@@ -72,6 +75,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
 	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1)}
+	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
 	s.requests.New = func() any { return newRequest() }
 	if s.metrics, err = newMetrics(reg, &s.inflight, &s.conns); err != nil {
 		return nil, err
@@ -80,6 +84,12 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		return nil, err
 	}
 	if s.origins, err = newOrigins(cfg, store); err != nil {
+		return nil, err
+	}
+	if s.writeKeys, err = newWriteKeys(cfg, store); err != nil {
+		return nil, err
+	}
+	if err := checkSegmentPrefix(cfg, store); err != nil {
 		return nil, err
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)

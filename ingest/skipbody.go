@@ -57,8 +57,12 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	if bytes.HasPrefix(path, []byte("/beacon/")) {
 		return false // the handler reads none of a body that is too large for a beacon
 	}
-	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	path, _, _ = bytes.Cut(path, []byte{'?'})
+	sdk := target{segmentPrefix: s.segmentPrefix}
+	if _, found := sdk.parseSDKPath(path); found {
+		return false // the body may have the key
+	}
+	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	name, _, _ := bytes.Cut(path, []byte{'/'})
 	if !isV1 {
 		return true

@@ -16,15 +16,10 @@ const ndjsonType = "application/x-ndjson"
 // split encodes the entries of a body into r, grouped by partition. mediaType says which
 // form the body has; empty: opaque. From then on r needs neither fasthttp's memory nor the body.
 func (s *Server) split(t target, r *request, mediaType string, body []byte) *rejection {
-	// A line grows by 14 bytes when it is encoded, and an item of an envelope
-	// shrinks. An eighth more than the body saves about one reallocation, or all.
-	if n := len(body) + len(body)/8 + 64; n > cap(r.encoded) {
-		if rejected := s.reserve(r, int(r.reserved)+n); rejected != nil {
-			return rejected
-		}
-		r.encoded = slices.Grow(r.encoded, n)
+	rejected := s.growEncoded(r, len(body))
+	if rejected != nil {
+		return rejected
 	}
-	var rejected *rejection
 	if len(t.partition) > 0 {
 		r.setPartition(t.path)
 		rejected = s.splitOne(r, mediaType, body)
@@ -34,7 +29,27 @@ func (s *Server) split(t target, r *request, mediaType string, body []byte) *rej
 	if rejected != nil {
 		return rejected
 	}
-	if rejected = r.key.charge(r.count); rejected != nil {
+	return s.seal(r)
+}
+
+// growEncoded makes room for the entries of a body. A line grows by 14 bytes when it is
+// encoded, and an item of an envelope shrinks. An eighth more than the body saves about
+// one reallocation, or all.
+func (s *Server) growEncoded(r *request, body int) *rejection {
+	n := body + body/8 + 64
+	if n <= cap(r.encoded) {
+		return nil
+	}
+	if rejected := s.reserve(r, int(r.reserved)+n); rejected != nil {
+		return rejected
+	}
+	r.encoded = slices.Grow(r.encoded, n)
+	return nil
+}
+
+// seal charges the entries of a request that is split, and releases its body.
+func (s *Server) seal(r *request) *rejection {
+	if rejected := r.key.charge(r.count); rejected != nil {
 		return rejected
 	}
 	r.seal()

@@ -57,6 +57,7 @@ type Config struct {
 	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Maximum size of a request body after decompression."`
 	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Maximum number of entries in a request."`
 	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Maximum size of an entry's payload."`
+	SegmentPrefix    string         `name:"segment-prefix" group:"Ingest:" placeholder:"PATH" help:"Second prefix of the routes of Segment's SDKs, beside /segment: /collect stands for /collect/v1/batch, / for /v1/batch."`
 	ReadTimeout      time.Duration  `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"Timeout for receiving a whole request."`
 
 	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"Minimum level of logged messages: debug, info, warn or error."`
@@ -87,6 +88,8 @@ type Namespace struct {
 	Tokens []ingest.Token `kong:"-"`
 	// CORSOrigins come from the file only and are not inherited.
 	CORSOrigins []string `kong:"-"`
+	// SDK comes from the file only and is not inherited.
+	SDK ingest.SDK `kong:"-"`
 }
 
 // sinks are the URLs of the sink and of its fallbacks.
@@ -177,11 +180,12 @@ func replicasOf(durability string) (int, error) {
 func (c *Config) ingest() ingest.Config {
 	i := ingest.DefaultConfig()
 	copyFields(&i, *c)
-	i.Tokens, i.CORSOrigins = map[string][]ingest.Token{}, map[string][]string{}
+	i.Tokens, i.CORSOrigins, i.SDKs = map[string][]ingest.Token{}, map[string][]string{}, map[string]ingest.SDK{}
 	for name, ns := range c.Namespaces {
-		i.Tokens[name], i.CORSOrigins[name] = ns.Tokens, ns.CORSOrigins
+		i.Tokens[name], i.CORSOrigins[name], i.SDKs[name] = ns.Tokens, ns.CORSOrigins, ns.SDK
 	}
 	i.Closed = c.closed()
+	i.NamespaceKeys = !otherThanLoopback(c.Listen)
 	return i
 }
 

@@ -77,6 +77,7 @@ func (c *Config) node() *yaml.Node {
 			key.LineComment = c.origins["namespaces."+name+".cors_origins"]
 			node.Content = append(node.Content, key, corsOriginsNode(ns.CORSOrigins))
 		}
+		c.appendSDK(node, ns.SDK, "namespaces."+name+".")
 		spaces.Content = append(spaces.Content, plain(name), node)
 	}
 	return root

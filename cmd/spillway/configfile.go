@@ -72,14 +72,16 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		}
 		ns := c.Default
 		settings := settingsOf(&ns)
-		r.mapping(value, path, append(keysOf(settings), "tokens", "cors_origins"), func(key string, value *yaml.Node) {
+		r.mapping(value, path, slices.Concat(keysOf(settings), []string{"tokens", "cors_origins"}, sdkKeys), func(key string, value *yaml.Node) {
 			switch key {
 			case "tokens":
 				ns.Tokens = r.tokens(value, path+key)
 			case "cors_origins":
 				ns.CORSOrigins = r.corsOrigins(value, path+key)
 			default:
-				r.set(settings, key, path, value)
+				if !r.sdk(&ns.SDK, key, path, value) {
+					r.set(settings, key, path, value)
+				}
 			}
 		})
 		c.Namespaces[name] = ns

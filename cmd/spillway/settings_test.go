@@ -25,7 +25,7 @@ func TestDefaultsAreThoseOfThePackages(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	in, want := c.ingest(), ingest.DefaultConfig()
-	in.Tokens, in.CORSOrigins = nil, nil
+	in.Tokens, in.CORSOrigins, in.SDKs, in.NamespaceKeys = nil, nil, nil, false
 	if !reflect.DeepEqual(in, want) {
 		t.Errorf("got %+v, want %+v", in, want)
 	}

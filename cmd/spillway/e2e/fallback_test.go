@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 

@@ -1,0 +1,141 @@
+package protocol
+
+import (
+	"bytes"
+	"iter"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Names are the keys of a protocol's JSON that have a meaning here.
+type Names struct {
+	Keys   []string // of the API key, in the body; of several the last one counts
+	SentAt string   // of the device's clock, in the body and in an event; empty: none
+	ID     string   // of an event's id
+	Time   string   // of an event's time
+	// OtherTime counts for an event without Time; empty: none.
+	OtherTime string
+	// StrictTime drops an event whose time cannot be read. Else it is stamped on arrival.
+	StrictTime bool
+}
+
+// Batch is a body whose key, clock and events are known.
+type Batch struct {
+	Key       string // empty: none
+	SentAt    int64  // Unix ms on the device's clock, with HasSentAt
+	HasSentAt bool
+	names     *Names
+	events    gjson.Result // an array, or one event
+}
+
+// Event is one event of a batch.
+type Event struct {
+	Data      []byte // as sent
+	ID        []byte // empty: none; any string
+	TS        int64  // Unix ms on the device's clock, with HasTS
+	HasTS     bool
+	SentAt    int64 // the event's own, else the batch's; with HasSentAt
+	HasSentAt bool
+	Partition string // a valid name, or empty
+}
+
+// ParseJSON returns the value of a body without the space around it.
+func ParseJSON(body []byte) (gjson.Result, error) {
+	if !wire.ValidJSON(body) {
+		return gjson.Result{}, ErrBody
+	}
+	body = bytes.Trim(body, " \t\r\n") // else the last of it would be part of Raw
+	return gjson.Parse(unsafe.String(unsafe.SliceData(body), len(body))), nil
+}
+
+// NewBatch reads key and clock of root, an object, and takes the array called list as
+// its events. An empty list takes root itself as the only event.
+func NewBatch(names *Names, root gjson.Result, list string) (Batch, error) {
+	b := Batch{names: names, events: root}
+	found := list == ""
+	if !root.IsObject() {
+		return b, ErrBody
+	}
+	root.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "":
+		case list:
+			b.events, found = value, value.IsArray()
+		case names.SentAt:
+			b.SentAt, b.HasSentAt = parseTime(value)
+		default:
+			for _, name := range names.Keys {
+				if key.Str == name && value.Type == gjson.String {
+					b.Key = value.Str
+				}
+			}
+		}
+		return true
+	})
+	if !found {
+		return b, ErrBody
+	}
+	return b, nil
+}
+
+// NewList takes the elements of an array as events. Its key and clock are unknown.
+func NewList(names *Names, array gjson.Result) Batch { return Batch{names: names, events: array} }
+
+// Events yields the events as they were sent.
+func (b *Batch) Events() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if !b.events.IsArray() {
+			yield(b.events.Raw)
+			return
+		}
+		b.events.ForEach(func(_, value gjson.Result) bool { return yield(value.Raw) })
+	}
+}
+
+// Read reads one of Events. The reason is empty, or ReasonBadItem if raw is no object,
+// or ReasonBadTS. The partition is what the first of paths that has one says.
+func (b *Batch) Read(raw string, paths Paths) (e Event, why wire.Reason) {
+	root := gjson.Parse(raw)
+	if !root.IsObject() {
+		return Event{}, wire.ReasonBadItem
+	}
+	e = Event{Data: unsafe.Slice(unsafe.StringData(raw), len(raw)), SentAt: b.SentAt, HasSentAt: b.HasSentAt}
+	var ts, other gjson.Result
+	var tops [MaxPaths]gjson.Result
+	n := b.names
+	root.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "":
+			return true
+		case n.ID:
+			if value.Type == gjson.String {
+				e.ID = unsafe.Slice(unsafe.StringData(value.Str), len(value.Str))
+			}
+		case n.Time:
+			ts = value
+		case n.OtherTime:
+			other = value
+		case n.SentAt:
+			if ms, ok := parseTime(value); ok {
+				e.SentAt, e.HasSentAt = ms, true
+			}
+		}
+		for i, path := range paths {
+			if key.Str == path[0] {
+				tops[i] = value
+			}
+		}
+		return true
+	})
+	if !ts.Exists() || ts.Type == gjson.Null {
+		ts = other
+	}
+	if e.TS, e.HasTS = parseTime(ts); !e.HasTS && n.StrictTime && ts.Exists() && ts.Type != gjson.Null {
+		return Event{}, wire.ReasonBadTS
+	}
+	e.Partition = paths.find(tops[:len(paths)])
+	return e, ""
+}

@@ -1,0 +1,66 @@
+// Package segment is the wire of Segment's SDKs, which RudderStack's speak, too.
+package segment
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+)
+
+// Adapter is the protocol.Adapter of Segment's SDKs.
+type Adapter struct{}
+
+// maxCredentials bounds the base64 of a header, in bytes.
+const maxCredentials = 1 << 10
+
+var (
+	// RudderStack's events have originalTimestamp and a sentAt of their own.
+	names = protocol.Names{Keys: []string{"writeKey"}, SentAt: "sentAt", ID: "messageId", Time: "timestamp", OtherTime: "originalTimestamp"}
+	paths = protocol.Paths{{"context", "app", "namespace"}, {"context", "app", "name"}, {"properties", "game"}, {"context", "page", "host"}}
+)
+
+// HeaderKey is the user of Basic; the password, which should be empty, does not count.
+func (Adapter) HeaderKey(authorization []byte) string {
+	scheme, credentials, _ := bytes.Cut(authorization, []byte{' '})
+	if !bytes.EqualFold(scheme, []byte("Basic")) || len(credentials) > maxCredentials {
+		return ""
+	}
+	text, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(credentials)))
+	if err != nil {
+		return ""
+	}
+	user, _, _ := strings.Cut(string(text), ":")
+	return user
+}
+
+// Open takes a batch, or at the other calls the body as the one event.
+func (Adapter) Open(call string, body []byte) (protocol.Batch, error) {
+	root, err := protocol.ParseJSON(body)
+	if err != nil {
+		return protocol.Batch{}, err
+	}
+	if call == "batch" {
+		return protocol.NewBatch(&names, root, "batch")
+	}
+	return protocol.NewBatch(&names, root, "")
+}
+
+// Paths are the app's, the game's, then the page's.
+func (Adapter) Paths() protocol.Paths { return paths }
+
+// Answer is what Segment answers whatever became of single events.
+func (Adapter) Answer(dst []byte, _ protocol.Answer) (int, []byte) {
+	return http.StatusOK, append(dst, `{"success":true}`...)
+}
+
+// Failure has the status that decides whether the SDKs try again.
+func (Adapter) Failure(dst []byte, f protocol.Failure) (int, []byte) {
+	dst = append(append(dst, `{"success":false,"code":"`...), f.Code...)
+	dst = gjson.AppendJSONString(append(dst, `","message":`...), f.Message)
+	return f.Status, append(dst, '}')
+}

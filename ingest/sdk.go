@@ -1,0 +1,141 @@
+package ingest
+
+import (
+	"errors"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// sdk takes the events of another vendor's SDK. It differs from produce in three ways:
+// the namespace comes from a write key, which may be in the body; the route says what
+// the body is, whatever its type; and the answer is what the SDK expects.
+func (s *Server) sdk(ctx *fasthttp.RequestCtx, t target) *rejection {
+	if t.skipBody {
+		return reject(wire.CodeOverloaded)
+	}
+	key := t.adapter.HeaderKey(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
+	to := s.writeKeys.find(key)
+	if key != "" && to == nil {
+		return reject(wire.CodeUnauthorized)
+	}
+	r := s.requests.Get().(*request)
+	defer s.release(r)
+	var known bool
+	if r.received, known = s.store.Now(); !known {
+		return reject(wire.CodeStoreUnavailable)
+	}
+	body, rejected := s.receiveSDK(ctx, r)
+	if rejected != nil {
+		return rejected
+	}
+	batch, err := t.adapter.Open(t.call, body)
+	if err != nil {
+		return rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
+	}
+	if key == "" {
+		to = s.writeKeys.find(batch.Key)
+	}
+	if to == nil {
+		return reject(wire.CodeUnauthorized)
+	}
+	answer := protocol.Answer{Bytes: len(body), Received: r.received}
+	if rejected := s.splitSDK(r, to, t.adapter, &batch, len(body)); rejected != nil {
+		return rejected
+	}
+	s.queue(r)
+	<-r.done
+	s.count(r)
+	if rejected := r.rejectUnstored(); rejected != nil {
+		return rejected
+	}
+	answer.Accepted, answer.Results = r.answer.Accepted, r.answer.Results
+	status, text := t.adapter.Answer(nil, answer)
+	ctx.SetStatusCode(status)
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBodyRaw(text)
+	return nil
+}
+
+// receiveSDK is receive for SDKs that compress a body without saying so in a header.
+// JSON and forms never begin like gzip.
+func (s *Server) receiveSDK(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
+	body, rejected := s.receive(ctx, r)
+	if rejected != nil || len(r.inflated) > 0 || len(body) < 2 || body[0] != 0x1f || body[1] != 0x8b {
+		return body, rejected
+	}
+	return s.inflate(r, "gzip", body)
+}
+
+// splitSDK encodes the events of a batch into r, grouped by partition.
+func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter, batch *protocol.Batch, size int) *rejection {
+	r.namespace = to.namespace
+	if rejected := s.growEncoded(r, size); rejected != nil {
+		return rejected
+	}
+	paths := to.paths
+	if paths == nil {
+		paths = adapter.Paths()
+	}
+	for raw := range batch.Events() {
+		if r.count == s.cfg.MaxEntries {
+			return s.tooManyEntries()
+		}
+		e, why := batch.Read(raw, paths)
+		if why != "" {
+			r.drop(why)
+			continue
+		}
+		if e.Partition == "" {
+			e.Partition = to.fallback
+		}
+		if !partition.ValidID(e.ID) {
+			e.ID = nil
+		}
+		r.sentAt, r.hasSentAt = e.SentAt, e.HasSentAt
+		r.add(event{
+			partition: e.Partition,
+			id:        e.ID, hasID: e.ID != nil,
+			ts: e.TS, hasTS: e.HasTS,
+			data: e.Data,
+		}, s.cfg.MaxEntry)
+	}
+	if rejected := notEmpty(r); rejected != nil {
+		return rejected
+	}
+	return s.seal(r)
+}
+
+// rejectUnstored adds the results up. SDKs repeat whole requests or nothing. So it
+// rejects a request of which an entry may be stored at the next attempt, although
+// others are stored: these may double, under their ids. Entries of partitions beyond
+// max_partitions would be rejected again, so they are dropped unless nothing was stored.
+func (r *request) rejectUnstored() *rejection {
+	stored := r.sumResults()
+	if len(r.spans) > 0 && stored == 0 {
+		return rejectParts(r)
+	}
+	for i := range r.parts {
+		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) {
+			return rejectUnknown(err)
+		}
+	}
+	return nil
+}
+
+// writeSDK gives a rejection that write has set the form of a protocol.
+func (r *rejection) writeSDK(ctx *fasthttp.RequestCtx, adapter protocol.Adapter) {
+	f := protocol.Failure{Code: r.code, Status: ctx.Response.StatusCode(), Message: r.message}
+	if f.Message == "" {
+		f.Message = failures[r.code].message
+	}
+	if r.code == wire.CodeUnauthorized {
+		f.Message = "no namespace lists this key under write_keys"
+	}
+	status, text := adapter.Failure(nil, f)
+	ctx.SetStatusCode(status)
+	ctx.Response.SetBodyRaw(text)
+}

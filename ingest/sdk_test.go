@@ -1,0 +1,323 @@
+package ingest
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// withSDKs gives namespaces write keys: "wk" opens default and "small-key" small.
+func withSDKs(c *Config) {
+	c.SDKs = map[string]SDK{
+		"default": {WriteKeys: []string{"wk", "second"}},
+		"small":   {WriteKeys: []string{"small-key"}, PartitionPaths: []string{"a.b", "kind"}, PartitionFallback: "rest"},
+	}
+}
+
+func basic(user string) string {
+	return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user))
+}
+
+// stored lists what a partition has, as "id@age:payload"; age in ms.
+func stored(t *testing.T, store *fakeStore, key string) (list []string) {
+	t.Helper()
+	for _, raw := range store.entries(key) {
+		e, err := partition.ParseEntry([]byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, fmt.Sprintf("%s@%d:%s", e.ID, now-e.Occurred, e.Payload))
+	}
+	return list
+}
+
+// The fake store's clock is 2025-11-20T09:07:55.100Z.
+func TestEventsOfSDKsAreStoredAsTheyWereSent(t *testing.T) {
+	t.Parallel()
+	const (
+		segmentEvent   = `{"messageId":"m1","type":"track","timestamp":"2020-01-01T00:00:10.000Z", "context":{"app":{"name":"Kart Racer"}}}`
+		rudderEvent    = `{"messageId":"m2","originalTimestamp":"2020-01-01T00:00:10.000+00:00","sentAt":"2020-01-01T00:00:12.000Z","properties":{"game":7}}`
+		posthogEvent   = `{"uuid":"u1","event":"e","timestamp":"2025-11-20T10:07:54.100+01:00","properties":{"$host":"example.com","token":"wk"}}`
+		amplitudeEvent = `{"insert_id":"i1","event_type":"e","time":1763629674100,"platform":"iOS 17"}`
+	)
+	form := "data=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(`{"api_key":"wk",`+posthogEvent[1:])))
+	for name, row := range map[string]struct {
+		path, body string
+		headers    []string
+		answer     string
+		key        string // of the partition
+		want       string
+	}{
+		"a Segment batch": {"/segment/v1/batch", `{"sentAt":"2020-01-01T00:00:13.000Z","batch":[` + segmentEvent + `]}`, []string{basic("wk:")},
+			`{"success":true}`, "default/Kart-Racer", "m1@3000:" + segmentEvent},
+		"a key in the body": {"/segment/v1/batch", `{"writeKey":"second","sentAt":"2020-01-01T00:00:13Z","batch":[` + segmentEvent + `]}`, nil,
+			`{"success":true}`, "default/Kart-Racer", "m1@3000:" + segmentEvent},
+		"a Segment event": {"/segment/v1/track", segmentEvent[:1] + `"writeKey":"wk",` + segmentEvent[1:] + "\n", nil,
+			`{"success":true}`, "default/Kart-Racer", "m1@0:" + segmentEvent[:1] + `"writeKey":"wk",` + segmentEvent[1:]},
+		"a RudderStack batch": {"/segment/v1/batch", gzipped(t, `{"batch":[`+rudderEvent+`],"sentAt":"2020-01-01T00:00:59Z"}`), []string{basic("wk:"), "Content-Encoding: gzip", "Content-Type: application/x-www-form-urlencoded"},
+			`{"success":true}`, "default/7", "m2@2000:" + rudderEvent},
+		"a PostHog batch": {"/posthog/batch/", gzipped(t, `{"api_key":"wk","batch":[`+posthogEvent+`],"sent_at":"2025-11-20T09:07:55.000Z"}`), []string{"Content-Encoding: gzip"},
+			`{"status":1}`, "default/example.com", "u1@900:" + posthogEvent},
+		"gzip-js":            {"/posthog/e/?compression=gzip-js", gzipped(t, `[`+posthogEvent+`]`), []string{asText}, `{"status":1}`, "default/example.com", "u1@1000:" + posthogEvent},
+		"without a slash":    {"/posthog/i/v0/e", `[` + posthogEvent + `]`, []string{asText}, `{"status":1}`, "default/example.com", "u1@1000:" + posthogEvent},
+		"a form with base64": {"/posthog/capture/", form, nil, `{"status":1}`, "default/example.com", "u1@1000:" + `{"api_key":"wk",` + posthogEvent[1:]},
+		"a PostHog event":    {"/posthog/capture/", posthogEvent, nil, `{"status":1}`, "default/example.com", "u1@1000:" + posthogEvent},
+		"Amplitude's HTTP V2": {"/amplitude/2/httpapi", `{"api_key":"wk","events":[` + amplitudeEvent + `],"client_upload_time":"2025-11-20T09:07:54.600Z"}`, nil,
+			`{"code":200,"events_ingested":1,"payload_size_bytes":152,"server_upload_time":1763629675100}`, "default/iOS-17", "i1@500:" + amplitudeEvent},
+		"Amplitude's batch": {"/amplitude/batch", `{"api_key":"small-key","events":[` + amplitudeEvent + `]}`, nil,
+			`{"code":200,"events_ingested":1,"payload_size_bytes":111,"server_upload_time":1763629675100}`, "small/rest", "i1@1000:" + amplitudeEvent},
+		"paths of the namespace": {"/segment/v1/batch", `{"batch":[{"a":{"c":1,"b":"x/y"},"kind":"k"}]}`, []string{basic("small-key")},
+			`{"success":true}`, "small/x-y", `@0:{"a":{"c":1,"b":"x/y"},"kind":"k"}`},
+		"a path that is no text":   {"/segment/v1/batch", `{"batch":[{"a":{"b":{}},"kind":"k"}]}`, []string{basic("small-key")}, `{"success":true}`, "small/k", `@0:{"a":{"b":{}},"kind":"k"}`},
+		"an id that is none":       {"/segment/v1/batch", `{"batch":[{"messageId":"a b"}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"messageId":"a b"}`},
+		"a time that is none":      {"/segment/v1/batch", `{"batch":[{"timestamp":"soon"}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"timestamp":"soon"}`},
+		"a name of no letters":     {"/segment/v1/batch", `{"batch":[{"properties":{"game":"日本"}}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{"properties":{"game":"日本"}}`},
+		"the prefix of the config": {"/collect/v1/batch", `{"batch":[{}]}`, []string{basic("wk:")}, `{"success":true}`, "default/default", `@0:{}`},
+	} {
+		store := newFake()
+		p := listen(t, store, func(c *Config) { withSDKs(c); c.SegmentPrefix = "/collect" })
+		r := p.post(row.path, row.body, row.headers...)
+		if r.status != http.StatusOK || r.raw != row.answer {
+			t.Errorf("%s: got %d %s, want 200 %s", name, r.status, r.raw, row.answer)
+		}
+		if got := stored(t, store, row.key); !slices.Equal(got, []string{row.want}) {
+			t.Errorf("%s: %s holds %q, want %q; all: %v", name, row.key, got, row.want, store.lists)
+		}
+	}
+}
+
+// What the services themselves answer, as far as their SDKs read it.
+func TestWhatSDKsAreAnswered(t *testing.T) {
+	t.Parallel()
+	const (
+		segment, posthog, amplitude = "/segment/v1/batch", "/posthog/batch/", "/amplitude/2/httpapi"
+		one                         = `{"writeKey":"wk","api_key":"wk","batch":[{}],"events":[{}]}`
+	)
+	large := strings.Repeat("x", 33<<10)
+	for _, row := range []struct {
+		name, path, body string
+		produce          error
+		status           int
+		want             string // of the body, its begin
+		retryAfter       string
+	}{
+		{"an unknown key", segment, strings.ReplaceAll(one, "wk", "nobody"), nil, 401, `{"success":false,"code":"unauthorized","message":"no namespace lists this key under write_keys"}`, ""},
+		{"an unknown key", posthog, strings.ReplaceAll(one, "wk", "nobody"), nil, 401, `{"type":"authentication_error","code":"invalid_api_key","detail":"Project API key invalid`, ""},
+		{"an unknown key", amplitude, strings.ReplaceAll(one, "wk", "nobody"), nil, 400, `{"code":400,"error":"Invalid API key","missing_field":null,`, ""},
+		{"no key", segment, `{"batch":[{}]}`, nil, 401, `{"success":false,"code":"unauthorized"`, ""},
+		{"a namespace's name", segment, strings.ReplaceAll(one, "wk", "default"), nil, 401, `{"success":false,"code":"unauthorized"`, ""},
+		{"no JSON", segment, `{"batch":[}`, nil, 400, `{"success":false,"code":"bad_json"`, ""},
+		{"no JSON", posthog, `{"batch":[}`, nil, 400, `{"type":"validation_error","code":"bad_json"`, ""},
+		{"no JSON", amplitude, `{"events":[}`, nil, 400, `{"code":400,"error":"the body is not JSON`, ""},
+		{"no batch", segment, `{"writeKey":"wk"}`, nil, 400, `{"success":false,"code":"bad_json"`, ""},
+		{"no events", amplitude, `{"api_key":"wk"}`, nil, 400, `{"code":400,"error":"the body is not JSON`, ""},
+		{"an empty batch", segment, `{"writeKey":"wk","batch":[]}`, nil, 400, `{"success":false,"code":"empty_batch"`, ""},
+		{"a broken form", posthog, `data=%zz`, nil, 400, `{"type":"validation_error","code":"bad_json"`, ""},
+		{"an empty body", posthog, ``, nil, 400, `{"type":"validation_error","code":"empty_body"`, ""},
+		{"too many events", amplitude, `{"api_key":"wk","events":[` + strings.Repeat("{},", 1000) + `{}]}`, nil, 413, `{"code":413,"error":"a request holds at most 1000 entries`, ""},
+		{"too large", posthog, strings.Repeat("x", 1<<20+1), nil, 413, `{"type":"validation_error","code":"body_too_large"`, ""},
+		{"flags", "/posthog/flags/?v=2", one, nil, 404, `{"type":"validation_error","code":"no_such_route"`, ""},
+		{"decide", "/posthog/decide/", one, nil, 404, `{"type":"validation_error","code":"no_such_route"`, ""},
+		{"the store is away", segment, one, partition.ErrUnavailable, 503, `{"success":false,"code":"store_unavailable"`, "1"},
+		{"the store is away", posthog, one, partition.ErrUnavailable, 503, `{"type":"server_error","code":"store_unavailable"`, "1"},
+		{"the store is away", amplitude, one, partition.ErrUnknown, 503, `{"code":503,"error":"the store did not confirm`, "1"},
+		{"too many partitions", segment, one, partition.ErrTooManyPartitions, 429, `{"success":false,"code":"too_many_partitions"`, "10"},
+		{"too many partitions", posthog, one, partition.ErrTooManyPartitions, 429, `{"type":"throttled_error","code":"too_many_partitions"`, "10"},
+		{"too many partitions", amplitude, one, partition.ErrTooManyPartitions, 429, `{"code":429,"error":"the namespace has max_partitions partitions: try again when some are empty, or raise max_partitions","eps_threshold":0,`, "10"},
+		{"bad events among good ones", segment, `{"writeKey":"wk","batch":[7,{},{"x":"` + large + `"}]}`, nil, 200, `{"success":true}`, ""},
+		{"bad events alone", segment, `{"writeKey":"wk","batch":[7]}`, nil, 200, `{"success":true}`, ""},
+		{"bad events among good ones", amplitude, `{"api_key":"wk","events":[7,{},{"x":"` + large + `"}]}`, nil, 200, `{"code":200,"events_ingested":1,`, ""},
+		{"bad events alone", amplitude, `{"api_key":"wk","events":[7,{"x":"` + large + `"},{"time":"soon"},{"time":-1},[]]}`, nil, 400,
+			`{"code":400,"error":"Invalid events: not JSON objects, too large, too old, or without a time in milliseconds","missing_field":null,` +
+				`"events_with_invalid_fields":{"time":[2,3],"event_properties":[1]},"events_with_missing_fields":{"event_type":[0,4]},"silenced_events":[]}`, ""},
+	} {
+		store := newFake()
+		if row.produce != nil {
+			store.produce = failWith(row.produce)
+		}
+		p := listen(t, store, withSDKs)
+		r := p.post(row.path, row.body)
+		if r.status != row.status || !strings.HasPrefix(r.raw, row.want) || r.header.Get("Retry-After") != row.retryAfter {
+			t.Errorf("%s at %s: got %d %s Retry-After %q, want %d %s %q", row.name, row.path, r.status, r.raw, r.header.Get("Retry-After"), row.status, row.want, row.retryAfter)
+		}
+	}
+}
+
+func TestBadEventsOfSDKsAreCounted(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withSDKs)
+	body := `{"api_key":"wk","client_upload_time":"2025-11-20T09:07:55Z","events":[{"time":1},7,{"time":"x"},{},{"x":"` + strings.Repeat("x", 33<<10) + `"}]}`
+	if r := p.post("/amplitude/batch", body); r.status != http.StatusOK {
+		t.Error(r.raw)
+	}
+	for result, want := range map[string]float64{"accepted": 1, "stale": 1, "bad_item": 1, "bad_ts": 1, "too_large": 1} {
+		if got := p.metric("entries_total", "default", result); got != want {
+			t.Errorf("%v entries counted as %s, want %v", got, result, want)
+		}
+	}
+	if n := p.metric("requests_total", "200", "amplitude_batch"); n != 1 {
+		t.Errorf("%v requests counted, want 1", n)
+	}
+}
+
+func TestAWriteKeyOpensNoOtherRouteAndNoOtherNamespace(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	edit := withTokens(store)
+	p := listen(t, store, func(c *Config) { edit(c); withSDKs(c); c.NamespaceKeys = true })
+	for _, header := range []string{basic("wk:"), "Authorization: Bearer wk"} {
+		p.post("/v1/default/p", "1", header).expect(t, 401, "unauthorized")
+		p.post("/v1/default", `[{"partition":"p","data":1}]`, asJSON, header).expect(t, 401, "unauthorized")
+	}
+	for _, header := range []string{bearerHeader("first"), basic("first:"), basic("open:"), basic("nobody:"), basic("")} {
+		if r := p.post("/segment/v1/batch", `{"batch":[{}]}`, header); r.status != http.StatusUnauthorized {
+			t.Errorf("%s: got %d %s", header, r.status, r.raw)
+		}
+	}
+	// The header's key counts, not the body's.
+	if r := p.post("/segment/v1/batch", `{"writeKey":"small-key","batch":[{}]}`, basic("wk:")); r.status != http.StatusOK || len(store.entries("default/default")) != 1 {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+}
+
+func TestTheNameOfANamespaceIsItsKeyWhereNoneIsListed(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		edit   func(*Config)
+		key    string
+		status int
+	}{
+		{func(*Config) {}, "small", 200},
+		{func(*Config) {}, "nobody", 401},
+		{func(c *Config) { c.NamespaceKeys = false }, "small", 401},
+		{func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []string{"wk"}} }, "small", 401},
+		{func(c *Config) { c.Tokens = map[string][]Token{"small": {{Hash: hashOf("x"), Name: "x"}}} }, "small", 401},
+		{func(c *Config) { c.Tokens = map[string][]Token{"default": {{Hash: hashOf("x"), Name: "x"}}} }, "small", 200},
+	} {
+		p := listen(t, newFake(), func(c *Config) {
+			c.SDKs, c.NamespaceKeys = map[string]SDK{"default": {}, "small": {}}, true
+			row.edit(c)
+		})
+		if r := p.post("/segment/v1/batch", `{"batch":[{}]}`, basic(row.key+":")); r.status != row.status {
+			t.Errorf("%s: got %d %s, want %d", row.key, r.status, r.raw, row.status)
+		}
+	}
+}
+
+// SDKs repeat whole requests. So what a repeat can save is worth duplicates, and what
+// it cannot is not.
+func TestAnSDKRepeatsARequestOfWhichAPartFailed(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		err    error
+		status int
+	}{
+		{partition.ErrUnavailable, 503},
+		{partition.ErrFull, 503},
+		{errors.New("anything else"), 503},
+		{partition.ErrTooManyPartitions, 200},
+	} {
+		store := newFake()
+		keep := store.produce
+		store.produce = func(ctx context.Context, groups []*partition.Group) {
+			for _, g := range groups {
+				if g.Partition == "b" {
+					g.Err = row.err
+				} else {
+					keep(ctx, []*partition.Group{g})
+				}
+			}
+		}
+		p := listen(t, store, withSDKs)
+		r := p.post("/segment/v1/batch", `{"batch":[{"properties":{"game":"a"}},{"properties":{"game":"b"}}]}`, basic("wk:"))
+		if r.status != row.status || row.status == 503 && r.header.Get("Retry-After") == "" {
+			t.Errorf("%v: got %d %s", row.err, r.status, r.raw)
+		}
+		if n := p.metric("entries_total", "default", "accepted"); n != 1 {
+			t.Errorf("%v: %v entries counted as accepted, want 1", row.err, n)
+		}
+	}
+}
+
+func TestACompressedBodyOfAnSDKIsBounded(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withSDKs)
+	bomb := gzipped(t, `{"api_key":"wk","batch":[{"x":"`+strings.Repeat("x", 4<<20)+`"}]}`)
+	for _, headers := range [][]string{nil, {"Content-Encoding: gzip"}} {
+		if r := p.post("/posthog/batch/", bomb, headers...); r.status != 413 {
+			t.Errorf("got %d %s", r.status, r.raw)
+		}
+	}
+	twice := gzipped(t, gzipped(t, `{"api_key":"wk","batch":[{}]}`))
+	if r := p.post("/posthog/batch/", twice, "Content-Encoding: gzip"); r.status != 400 {
+		t.Errorf("gzip in gzip: got %d %s", r.status, r.raw)
+	}
+	if r := p.post("/posthog/batch/", twice[:20]); r.status != 400 {
+		t.Errorf("gzip cut short: got %d %s", r.status, r.raw)
+	}
+}
+
+func TestSettingsOfSDKsAreChecked(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*Config){
+		"namespaces.small.write_keys":           func(c *Config) { c.SDKs["small"] = SDK{WriteKeys: []string{"wk"}} },
+		"namespaces.default.write_keys":         func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []string{"a b"}} },
+		"namespaces.default.partition_paths":    func(c *Config) { c.SDKs["default"] = SDK{PartitionPaths: []string{"a..b"}} },
+		"namespaces.default.partition_fallback": func(c *Config) { c.SDKs["default"] = SDK{PartitionFallback: "a/b"} },
+		"segment_prefix":                        func(c *Config) { c.SegmentPrefix = "collect" },
+	} {
+		c := DefaultConfig()
+		withSDKs(&c)
+		edit(&c)
+		var field *partition.FieldError
+		if err := c.Validate(); !errors.As(err, &field) || field.Field != name {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestASegmentPrefixHidesNoNamespace(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	for prefix, ok := range map[string]bool{"/": true, "/v1": true, "/beacon": true, "/v1/default": false, "/collect/it": true} {
+		c := DefaultConfig()
+		c.SegmentPrefix = prefix
+		if err := checkSegmentPrefix(c, store); (err == nil) != ok {
+			t.Errorf("%s: got %v", prefix, err)
+		}
+	}
+	p := listen(t, store, func(c *Config) { withSDKs(c); c.SegmentPrefix = "/" })
+	if r := p.post("/v1/batch", `{"batch":[{}]}`, basic("wk:")); r.status != http.StatusOK {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	p.post("/v1/default/p", "1").expect(t, 200, "")
+	store.namespaces["batch"] = &partition.Namespace{Name: "batch", Policy: partition.DefaultPolicy()}
+	c := DefaultConfig()
+	if c.SegmentPrefix = "/"; checkSegmentPrefix(c, store) == nil {
+		t.Error("the namespace batch lost its route")
+	}
+}
+
+func FuzzPartitionNameIsAName(f *testing.F) {
+	for _, text := range []string{"", "a", "-a", "a b", "日本", "x" + strings.Repeat("é", 200), strings.Repeat("a", 300), "\x00", "a\xff"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		name := protocol.PartitionName(text)
+		if name != "" && !partition.ValidPartition(name) {
+			t.Errorf("%q became %q", text, name)
+		}
+		if partition.ValidPartition(text) && name != text {
+			t.Errorf("%q is a name and became %q", text, name)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package ingest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spillway-io/spillway/ingest/protocol"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// maxWriteKey bounds a write key, in bytes.
+const maxWriteKey = 256
+
+// SDK says how a namespace takes events of other vendors' SDKs: Segment, RudderStack,
+// PostHog, Amplitude.
+type SDK struct {
+	// WriteKeys are the keys that the SDKs send: 1 to 256 printable characters without
+	// spaces. Anyone may know them, and they open no other route. A key is of one
+	// namespace.
+	WriteKeys []string
+	// PartitionPaths say where an event names its partition, the first that does counts:
+	// at most 8 paths such as properties.game. Default: those of the protocol.
+	PartitionPaths []string
+	// PartitionFallback is the partition of events that name none; default "default".
+	PartitionFallback string
+}
+
+const defaultPartitionFallback = "default"
+
+// sdkNamespace is what a key opens.
+type sdkNamespace struct {
+	namespace *partition.Namespace
+	paths     protocol.Paths // nil: those of the protocol
+	fallback  string
+}
+
+// writeKeys finds namespaces by the keys of SDKs. It never changes.
+type writeKeys struct {
+	byKey map[string]*sdkNamespace
+	// byName is empty unless the name of a namespace is its key.
+	byName map[string]*sdkNamespace
+}
+
+// newWriteKeys needs a valid Config.
+func newWriteKeys(cfg Config, store Store) (writeKeys, error) {
+	w := writeKeys{byKey: map[string]*sdkNamespace{}, byName: map[string]*sdkNamespace{}}
+	for name, sdk := range cfg.SDKs {
+		ns := store.Namespace(name)
+		if ns == nil {
+			return w, &partition.FieldError{Field: "write_keys", Value: name, Want: "a namespace that the store has"}
+		}
+		of := &sdkNamespace{namespace: ns, fallback: sdk.PartitionFallback}
+		if of.fallback == "" {
+			of.fallback = defaultPartitionFallback
+		}
+		of.paths, _ = protocol.ParsePaths(sdk.PartitionPaths) // Validate checked them
+		for _, key := range sdk.WriteKeys {
+			w.byKey[key] = of
+		}
+		if len(cfg.Tokens[name]) == 0 {
+			w.byName[name] = of
+		}
+	}
+	if !cfg.NamespaceKeys || len(w.byKey) > 0 {
+		clear(w.byName)
+	}
+	return w, nil
+}
+
+// find returns what a key opens, or nil.
+func (w *writeKeys) find(key string) *sdkNamespace {
+	if of := w.byKey[key]; of != nil {
+		return of
+	}
+	return w.byName[key]
+}
+
+// validateSDKs names the settings as the file does.
+func (c Config) validateSDKs() error {
+	owners := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.SDKs)) { // the same error every time
+		sdk, at := c.SDKs[name], "namespaces."+name+"."
+		wrong := func(field, value, want string) error {
+			return &partition.FieldError{Field: at + field, Value: value, Want: want}
+		}
+		for _, key := range sdk.WriteKeys {
+			other, taken := owners[key]
+			switch {
+			case !validWriteKey(key):
+				return wrong("write_keys", fmt.Sprintf("%.20q", key), "1 to 256 printable characters without spaces")
+			case taken:
+				return wrong("write_keys", key, "another key, because namespace "+other+" lists this one")
+			}
+			owners[key] = name
+		}
+		if _, err := protocol.ParsePaths(sdk.PartitionPaths); err != nil {
+			return wrong("partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths), "at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
+		}
+		if sdk.PartitionFallback != "" && !partition.ValidPartition(sdk.PartitionFallback) {
+			return wrong("partition_fallback", sdk.PartitionFallback, "a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
+		}
+	}
+	return nil
+}
+
+func validWriteKey(key string) bool {
+	for i := range len(key) {
+		if key[i] <= ' ' || key[i] > '~' {
+			return false
+		}
+	}
+	return len(key) > 0 && len(key) <= maxWriteKey
+}
