@@ -1,0 +1,209 @@
+//go:build clients
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// unmodifiedSDKs are SDKs of other vendors and the metric that counts their requests.
+var unmodifiedSDKs = map[string]string{
+	"segment": "segment", "rudderstack": "segment", "posthog": "posthog", "amplitude": "amplitude", "analytics-go": "segment",
+}
+
+const sdkConfig = `
+redis: %s
+namespaces:
+  default: {sink: "null:"}
+  kart:
+    sink: file://%s
+    linger: 50ms
+    write_keys: [kart-key]
+`
+
+// The SDKs are installed as their users install them, in the versions of
+// testdata/sdks/package.json and testdata/sdks/go/go.mod.
+var installSDKs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "spillway-sdks")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"package.json", "send.mjs"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "sdks", name))
+		if err != nil {
+			return dir, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return dir, err
+		}
+	}
+	npm := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
+	npm.Dir = dir
+	if out, err := npm.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("npm install: %w\n%s", err, out)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "analytics-go"), ".")
+	build.Dir = filepath.Join("testdata", "sdks", "go")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build with analytics-go: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// sendBySDK sends the events from to to, and returns how many the SDK calls delivered.
+func sendBySDK(t *testing.T, dir, sdk, url string, from, to int) (ok, failed int) {
+	t.Helper()
+	cmd := exec.Command("node", "send.mjs", sdk, url, "kart-key", strconv.Itoa(from), strconv.Itoa(to))
+	if sdk == "analytics-go" {
+		cmd = exec.Command("./analytics-go", "-url", url, "-key", "kart-key", "-from", strconv.Itoa(from), "-to", strconv.Itoa(to))
+	}
+	var log bytes.Buffer
+	cmd.Dir, cmd.Stderr = dir, &log
+	proc.KillWithParent(cmd)
+	out, err := cmd.Output()
+	var sent struct{ OK, Failed int }
+	if err == nil {
+		err = json.Unmarshal(out, &sent)
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s%.4000s", sdk, err, out, log.String())
+	}
+	return sent.OK, sent.Failed
+}
+
+// answers503 counts what a route answered with 503.
+func (s *server) answers503(route string) int {
+	resp, err := http.Get("http://" + s.admin + "/metrics")
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	var text bytes.Buffer
+	_, _ = text.ReadFrom(resp.Body)
+	m := regexp.MustCompile(`(?m)^spillway_ingest_requests_total\{code="503",route="` + route + `"\} (\d+)`).FindStringSubmatch(text.String())
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+func TestUnmodifiedSDKsDeliverEveryEventAlsoThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	dir, err := installSDKs()
+	if dir != "" {
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const each = 60
+	for sdk, route := range unmodifiedSDKs {
+		t.Run(sdk, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			t.Cleanup(func() { redis.Signal(syscall.SIGCONT) })
+			file := filepath.Join(t.TempDir(), "events.ndjson")
+			config := filepath.Join(t.TempDir(), "spillway.yaml")
+			if err := os.WriteFile(config, fmt.Appendf(nil, sdkConfig, redis.URL(), file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := serve(t, "--config", config).ready(200)
+			url := "http://" + s.data
+
+			if ok, failed := sendBySDK(t, dir, sdk, url, 0, each); ok != each || failed != 0 {
+				t.Errorf("%s: %d delivered, %d failed, want all %d delivered", sdk, ok, failed, each)
+			}
+			if n := s.answers503(route); n > 0 {
+				t.Errorf("%d requests were answered 503 while all was well", n)
+			}
+			lines := awaitEvents(t, file, each)
+			if len(lines) != each {
+				t.Errorf("%s: %d lines of %d events", sdk, len(lines), each)
+			}
+
+			// The store stalls until the SDK was answered 503.
+			redis.Signal(syscall.SIGSTOP)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				if ok, failed := sendBySDK(t, dir, sdk, url, each, 2*each); ok != each || failed != 0 {
+					t.Errorf("%s in an outage: %d delivered, %d failed, want all %d delivered", sdk, ok, failed, each)
+				}
+			}()
+			eventually(t, "an SDK is answered 503", func() bool { return s.answers503(route) > 0 })
+			redis.Signal(syscall.SIGCONT)
+			<-sent
+			lines = awaitEvents(t, file, 2*each)
+			t.Logf("%s: %d events, %d of them twice because their first attempt had an unknown outcome", sdk, 2*each, len(lines)-2*each)
+		})
+	}
+}
+
+// awaitEvents waits until a file has the events 0 to n-1, and checks id, partition and
+// payload of each line.
+func awaitEvents(t *testing.T, file string, n int) (lines []sdkLine) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s has %d events", file, n), func() bool {
+		text, _ := os.ReadFile(file)
+		lines = lines[:0]
+		seen := map[int]bool{}
+		for raw := range bytes.Lines(text) {
+			var l sdkLine
+			if !bytes.HasSuffix(raw, []byte("\n")) {
+				break // half written
+			}
+			if err := json.Unmarshal(raw, &l); err != nil {
+				t.Fatalf("%v in line %q", err, raw)
+			}
+			seen[l.number(t)] = true
+			lines = append(lines, l)
+		}
+		return len(seen) == n
+	})
+	return lines
+}
+
+// sdkLine is a line of the file sink, with the payload of any of the SDKs.
+type sdkLine struct {
+	Namespace, Partition, ID string
+	Data                     struct {
+		MessageID       string `json:"messageId"`
+		UUID            string `json:"uuid"`
+		InsertID        string `json:"insert_id"`
+		Properties      struct{ N *int }
+		EventProperties struct{ N *int } `json:"event_properties"`
+	}
+}
+
+// number is that of the event.
+func (l sdkLine) number(t *testing.T) int {
+	t.Helper()
+	n := l.Data.Properties.N
+	if n == nil {
+		n = l.Data.EventProperties.N
+	}
+	if n == nil {
+		t.Fatalf("no event of this test: %+v", l)
+	}
+	id := l.Data.MessageID + l.Data.UUID + l.Data.InsertID
+	if l.Namespace != "kart" || l.Partition != fmt.Sprintf("kart-%d", *n%3) || l.ID != id || !strings.HasSuffix(id, strconv.Itoa(*n)) {
+		t.Fatalf("event %d came as %+v", *n, l)
+	}
+	return *n
+}

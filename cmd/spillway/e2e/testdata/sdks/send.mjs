@@ -1,0 +1,55 @@
+// Sends events with one unmodified SDK, and prints how many it calls delivered:
+//   node send.mjs SDK URL KEY FROM TO
+// Event i has the id "id-i" (of PostHog a UUID that ends in i) and the game kart-(i mod 3).
+import { once } from 'node:events'
+
+const [sdk, url, key, from, to] = process.argv.slice(2)
+const result = { ok: 0, failed: 0 }
+const report = (error) => { error ? result.failed++ : result.ok++ }
+const numbers = Array.from({ length: to - from }, (_, i) => Number(from) + i)
+const game = (i) => `kart-${i % 3}`
+
+const senders = {
+  async segment() {
+    const { Analytics } = await import('@segment/analytics-node')
+    const client = new Analytics({ writeKey: key, host: url, path: '/segment/v1/batch', flushAt: 20 })
+    for (const i of numbers) {
+      client.track({ userId: 'u', event: 'lap', messageId: `id-${i}`, properties: { game: game(i), n: i } }, report)
+    }
+    await client.closeAndFlush({ timeout: 60_000 })
+  },
+  async rudderstack() {
+    const { default: Rudder } = await import('@rudderstack/rudder-sdk-node')
+    const client = new Rudder(key, { dataPlaneUrl: `${url}/segment`, flushAt: 20, logLevel: 'none' })
+    await Promise.all(numbers.map((i) => new Promise((done) => {
+      client.track({ userId: 'u', event: 'lap', messageId: `id-${i}`, properties: { game: game(i), n: i } }, (error) => { report(error); done() })
+    })).concat(client.flush()))
+  },
+  async posthog() {
+    const { PostHog } = await import('posthog-node')
+    const client = new PostHog(key, { host: `${url}/posthog`, flushAt: 1000, maxBatchSize: 20 })
+    client.on('error', (error) => console.error(String(error)))
+    if (await client.isFeatureEnabled('nothing', 'u', { sendFeatureFlagEvents: false })) throw new Error('a flag is on that nobody set')
+    for (const i of numbers) {
+      client.capture({ distinctId: 'u', event: 'lap', uuid: `00000000-0000-4000-8000-${String(i).padStart(12, '0')}`, properties: { game: game(i), n: i } })
+    }
+    try {
+      await client.flush()
+      result.ok = numbers.length
+    } catch (error) {
+      console.error(String(error))
+      result.failed = numbers.length
+    }
+    await client.shutdown()
+  },
+  async amplitude() {
+    const amplitude = await import('@amplitude/analytics-node')
+    await amplitude.init(key, { serverUrl: `${url}/amplitude/2/httpapi`, flushQueueSize: 20, flushIntervalMillis: 100, logLevel: 0 }).promise
+    const sent = numbers.map((i) => amplitude.track({ event_type: 'lap', insert_id: `id-${i}`, event_properties: { game: game(i), n: i } }, undefined, { user_id: 'user-1' }).promise)
+    for (const { code } of await Promise.all(sent)) report(code !== 200)
+  },
+}
+
+await senders[sdk]()
+process.stdout.write(JSON.stringify(result) + '\n') || await once(process.stdout, 'drain')
+process.exit(0) // some keep timers
