@@ -94,6 +94,9 @@ func readAnswer(status int, body []byte, n int) outcome {
 	case status == fasthttp.StatusNoContent:
 		return outcome{acked: n}
 	case status == fasthttp.StatusOK:
+		if string(body) == `{"success":true}` { // what Segment's SDKs are told; accounts say whether it is true
+			return outcome{acked: n}
+		}
 		var out outcome
 		out.acked = int(gjson.GetBytes(body, "accepted").Int())
 		out.evicted = int(gjson.GetBytes(body, "evicted").Int())

@@ -28,6 +28,7 @@ type Load struct {
 	Zipf         bool   // or to one by Zipf's law (exponent 1.1), the same at every run
 	Entries      int    // a request; 1 is sent as a single event, more as NDJSON
 	Mixed        bool   // the entries of a request name their partitions, scattered evenly over all; Zipf has no say
+	Segment      bool   // the same as batches of Segment's SDKs, whose key is Namespace
 	PayloadBytes int    // an entry; at least MinPayload
 
 	Connections int // kept alive, one request in flight on each
@@ -159,6 +160,8 @@ func (l Load) validate() (*url.URL, error) {
 			l.Partitions, l.Entries, l.Connections)
 	case l.PayloadBytes < MinPayload:
 		return nil, fmt.Errorf("payload: %d bytes; want at least %d", l.PayloadBytes, MinPayload)
+	case l.Segment && l.PayloadBytes < l.minSegmentPayload():
+		return nil, fmt.Errorf("payload: %d bytes; want at least %d for Segment's events", l.PayloadBytes, l.minSegmentPayload())
 	case l.Timeout <= 0:
 		return nil, fmt.Errorf("timeout: %v; want more than 0", l.Timeout)
 	}

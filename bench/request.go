@@ -26,6 +26,15 @@ type requestBuilder struct {
 	path       string // up to the partition, or the end of it where entries name theirs
 	head       string // from the end of the partition to the body
 	padding    string
+	segment    *segmentRequest // nil: our own routes
+}
+
+// prefix is what the names of partitions begin with.
+func (l Load) prefix() string {
+	if l.Prefix == "" {
+		return "bench-"
+	}
+	return l.Prefix
 }
 
 func newRequestBuilder(l Load, host string) *requestBuilder {
@@ -33,10 +42,7 @@ func newRequestBuilder(l Load, host string) *requestBuilder {
 	if l.Entries > 1 {
 		contentType, length = "application/x-ndjson", (l.PayloadBytes+len("\n"))*l.Entries
 	}
-	prefix := l.Prefix
-	if prefix == "" {
-		prefix = "bench-"
-	}
+	prefix := l.prefix()
 	path := "POST /v1/" + l.Namespace
 	if l.Mixed {
 		contentType = "application/x-ndjson"
@@ -58,6 +64,9 @@ func newRequestBuilder(l Load, host string) *requestBuilder {
 			host, auth, contentType, length),
 		padding: Padding(l.PayloadBytes),
 	}
+	if l.Segment {
+		b.segment = newSegmentRequest(l, host)
+	}
 	if l.Zipf {
 		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(l.Partitions-1))
 		b.skewed = make([]uint32, 1<<16)
@@ -78,6 +87,9 @@ func (b *requestBuilder) partition(i int64) int64 {
 
 // append writes request i to dst.
 func (b *requestBuilder) append(dst []byte, i int64) []byte {
+	if b.segment != nil {
+		return b.segment.append(dst, b, i)
+	}
 	dst = append(dst, b.path...)
 	if !b.mixed {
 		dst = strconv.AppendInt(dst, b.partition(i), 10)

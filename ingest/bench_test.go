@@ -21,7 +21,14 @@ import (
 // its handler as fasthttp would make it.
 func handler(tb testing.TB, store Store, ctx *fasthttp.RequestCtx) func() int {
 	tb.Helper()
-	s, err := New(DefaultConfig(), store, prometheus.NewRegistry(), zap.NewNop())
+	return handlerWith(tb, func(*Config) {}, store, ctx)
+}
+
+func handlerWith(tb testing.TB, edit func(*Config), store Store, ctx *fasthttp.RequestCtx) func() int {
+	tb.Helper()
+	cfg := DefaultConfig()
+	edit(&cfg)
+	s, err := New(cfg, store, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -123,6 +130,31 @@ func BenchmarkMixed128(b *testing.B) {
 		fmt.Fprintf(&body, "{\"partition\":\"dota2.slot-%d\",\"ts\":1763629675000,\"data\":%s}\n", i%12, oneEvent)
 	}
 	call := handler(b, instantStore(), contextFor("/v1/default", "application/x-ndjson", body.Bytes()))
+	b.SetBytes(int64(body.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if status := call(); status != 200 {
+			b.Fatal(status)
+		}
+	}
+}
+
+// BenchmarkSegment100 is a batch of Segment's Node SDK, as it sends it.
+func BenchmarkSegment100(b *testing.B) {
+	event := `{"userId":"u-1","event":"lap","messageId":"node-next-1763629675-%03d","properties":{"game":"kart-%d","n":7},"timestamp":"2025-11-20T09:07:55.000Z","type":"track",` +
+		`"context":{"library":{"name":"@segment/analytics-node","version":"3.1.0"}},"integrations":{},"_metadata":{"nodeVersion":"20.20.2","jsRuntime":"node"}}`
+	var body bytes.Buffer
+	body.WriteString(`{"batch":[`)
+	for i := range 100 {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		fmt.Fprintf(&body, event, i, i%12)
+	}
+	body.WriteString(`],"writeKey":"wk","sentAt":"2025-11-20T09:07:55.100Z"}`)
+	ctx := contextFor("/segment/v1/batch", "application/json", body.Bytes())
+	ctx.Request.Header.Set("Authorization", "Basic d2s6")
+	call := handlerWith(b, func(c *Config) { c.SDKs = map[string]SDK{"default": {WriteKeys: []string{"wk"}}} }, instantStore(), ctx)
 	b.SetBytes(int64(body.Len()))
 	b.ReportAllocs()
 	for b.Loop() {

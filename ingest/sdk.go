@@ -84,6 +84,10 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 		if r.count == s.cfg.MaxEntries {
 			return s.tooManyEntries()
 		}
+		if len(raw) > s.cfg.MaxEntry { // before it is read
+			r.drop(wire.ReasonTooLarge)
+			continue
+		}
 		e, why := batch.Read(raw, paths)
 		if why != "" {
 			r.drop(why)

@@ -54,6 +54,10 @@ var groups = []group{
 			{Key: "d", Measure: "the same, absolute", Unit: "/s", Goal: 300_000},
 		}
 	}, batches},
+	{"adapters", func() []*row {
+		return []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
+			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the partition in properties.game"}}
+	}, adapters},
 	{"confirm latency at 10 k/s", func() []*row {
 		return []*row{{Key: "f", Measure: "confirm latency p99 at 10 k one-event requests/s", Unit: "ms", Goal: 5, AtMost: true,
 			Note: "open loop, from the moment a request was due; 256 connections, role all, null:"}}

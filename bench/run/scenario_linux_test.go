@@ -53,7 +53,7 @@ func TestTheSidesOfATableAreAccountedFor(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", m.bin, "../../cmd/spillway").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	some, err := chosen("a,sparse,e,bcd")
+	some, err := chosen("a,sparse,e,bcd,adapters")
 	if err != nil {
 		t.Fatal(err)
 	}
