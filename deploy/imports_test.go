@@ -43,7 +43,7 @@ var importRules = []struct {
 		"cmd is wiring, and nothing can depend on how it is wired"},
 	{"ingest/...", "bench/...", nil,
 		"only cmd uses the load generator"},
-	{"drain/...", "bench/...", nil,
+	{"drain/...", "bench/...", []string{"bench/proc"},
 		"only cmd uses the load generator"},
 	{"ingest/...", "github.com/redis/go-redis/...", nil,
 		"only partition talks to Redis: its errors say what may be retried, those of go-redis do not"},

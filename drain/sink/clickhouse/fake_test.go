@@ -1,0 +1,169 @@
+package clickhouse
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fake is a server of today as far as the sink sees it. It refuses what ClickHouse refuses:
+// settings that it does not know, a wrong user, another table, rows that it cannot parse. It
+// keeps a row once for each deduplication token.
+type fake struct {
+	*httptest.Server
+	settings []string // that it knows beside the oldest
+
+	mu     sync.Mutex
+	rows   []row
+	tokens []string
+	seen   []url.Values // of INSERTs with rows
+	answer http.HandlerFunc
+}
+
+type row struct {
+	Namespace, Partition, ID, Data string
+	Seq, TS                        int64
+}
+
+func newFake(t testing.TB, settings ...string) *fake {
+	f := &fake{settings: settings}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fake) set(answer http.HandlerFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+}
+
+// throw answers as ClickHouse does.
+func throw(w http.ResponseWriter, status, code int, text string) {
+	w.Header().Set("X-ClickHouse-Exception-Code", fmt.Sprint(code))
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, "Code: %d. DB::Exception: %s. (version 24.8.1)\n", code, text)
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answer != nil {
+		f.answer(w, r)
+		return
+	}
+	query := r.URL.Query()
+	if user, password, _ := r.BasicAuth(); user != "writer" || password != "s3cret" {
+		throw(w, http.StatusForbidden, 516, user+": Authentication failed")
+		return
+	}
+	for name := range query {
+		known := append([]string{"query", "database", "input_format_allow_errors_num", "input_format_allow_errors_ratio"}, f.settings...)
+		if !slices.Contains(known, name) {
+			throw(w, http.StatusNotFound, 115, "Unknown setting '"+name+"'")
+			return
+		}
+	}
+	switch text := query.Get("query"); {
+	case strings.HasPrefix(text, "SELECT name FROM system.settings"):
+		for _, name := range append(f.settings, "max_insert_block_size") {
+			if strings.Contains(text, "'"+name+"'") {
+				_, _ = fmt.Fprintln(w, name)
+			}
+		}
+	case query.Get("database") != "game":
+		throw(w, http.StatusNotFound, 81, "Database does not exist")
+	case strings.HasPrefix(text, "INSERT INTO `events` (`namespace`, `partition`, `seq`, `ts`, `id`, `data`) FORMAT JSONEachRow"):
+		f.insert(w, r, query)
+	default:
+		throw(w, http.StatusNotFound, 60, "Table does not exist")
+	}
+}
+
+func (f *fake) insert(w http.ResponseWriter, r *http.Request, query url.Values) {
+	if r.Header.Get("Content-Encoding") != "gzip" {
+		if n, _ := io.Copy(io.Discard, r.Body); n > 0 {
+			throw(w, http.StatusBadRequest, 117, "rows that are not gzipped")
+		}
+		return
+	}
+	z, err := gzip.NewReader(r.Body)
+	if err != nil {
+		throw(w, http.StatusInternalServerError, 354, "inflate failed")
+		return
+	}
+	var rows []row
+	for d := json.NewDecoder(z); ; {
+		var one row
+		if err := d.Decode(&one); err == io.EOF {
+			break
+		} else if err != nil {
+			throw(w, http.StatusBadRequest, 117, err.Error())
+			return
+		}
+		if strings.Contains(one.Data, "poison") {
+			throw(w, http.StatusBadRequest, 117, "Cannot parse JSON object here: "+one.Data+": (at row 1)")
+			return
+		}
+		rows = append(rows, one)
+	}
+	f.seen = append(f.seen, query)
+	if token := query.Get("insert_deduplication_token"); token != "" {
+		if slices.Contains(f.tokens, token) {
+			return
+		}
+		f.tokens = append(f.tokens, token)
+	}
+	f.rows = append(f.rows, rows...)
+}
+
+// open is an opened sink of the fake.
+func (f *fake) open(t testing.TB, options string) *Sink {
+	t.Helper()
+	s := newSink(t, strings.Replace(f.URL, "http://", "clickhouse://writer:s3cret@", 1)+"/game?table=events"+options)
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newSink(t testing.TB, raw string) *Sink {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, ok := made.(*Sink)
+	if !ok {
+		t.Fatalf("got a %T", made)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	return s
+}
+
+// batch has an entry for each payload, from a sequence on.
+func batch(partition string, from int64, payloads ...string) *sink.Batch {
+	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
+	for i, p := range payloads {
+		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, ID: fmt.Appendf(nil, "id-%d", i), Payload: []byte(p)})
+	}
+	return b
+}
