@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/null"
+	"github.com/spillway-io/spillway/drain/sink/postgres"
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/drain/sink/webhook"
@@ -37,6 +38,7 @@ var sinkTypes = []SinkType{
 	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
 	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
+	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 

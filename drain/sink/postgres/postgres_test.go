@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/goleak"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newSink(t testing.TB, raw string) *Sink {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, ok := made.(*Sink)
+	if !ok {
+		t.Fatalf("got a %T", made)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// batch has an entry for each payload, from a sequence on.
+func batch(partition string, from int64, payloads ...string) *sink.Batch {
+	b := &sink.Batch{Namespace: "kart", Partition: partition, FirstSeq: from, Attempt: 1}
+	for i, p := range payloads {
+		b.Entries = append(b.Entries, sink.Entry{Seq: from + int64(i), Occurred: 1763629675100, ID: fmt.Appendf(nil, "id-%d", i), Payload: []byte(p)})
+	}
+	return b
+}
+
+// kindOf says what an error asks of the drain.
+func kindOf(err error) string {
+	after, throttled := sink.ThrottledFor(err)
+	switch {
+	case errors.Is(err, sink.ErrNotConnected):
+		return "reopen"
+	case sink.IsPermanent(err):
+		return "permanent"
+	case throttled:
+		return "throttle " + after.String()
+	}
+	return "retry"
+}
+
+func TestEverySQLSTATEHasAnOutcome(t *testing.T) {
+	t.Parallel()
+	for kind, codes := range map[string]string{
+		"permanent":   "22000 22003 22021 22P02 22P05 23502 23505 23514 54000 P0001",
+		"reopen":      "28000 28P01 3D000 3F000 42501 42P01 42703 42P10 42804 25006",
+		"throttle 1s": "53000 53100 53200 53300",
+		"retry":       "40001 40P01 55P03 57014 57P01 57P02 57P03 58030 08006 25001 XX000 2 \xff",
+	} {
+		for code := range strings.FieldsSeq(codes) {
+			err := outcome(t.Context(), fmt.Errorf("x: %w", &pgconn.PgError{Code: code, Message: "c4n4ry", Detail: "c4n4ry", Where: "c4n4ry", ConstraintName: "positive"}))
+			if got := kindOf(err); got != kind {
+				t.Errorf("%s: got %s, want %s", code, got, kind)
+			}
+			if strings.Contains(err.Error(), "c4n4ry") || !strings.HasPrefix(err.Error(), "SQLSTATE ") {
+				t.Errorf("%s: got %v", code, err)
+			}
+			if named := strings.Contains(err.Error(), `constraint "positive"`); named != strings.HasPrefix(code, "23") {
+				t.Errorf("%s: got %v", code, err)
+			}
+		}
+	}
+	if err := outcome(t.Context(), errors.New("c4n4ry")); kindOf(err) != "retry" || strings.Contains(err.Error(), "c4n4ry") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"postgres:", "postgres://", "postgres:u@h/d?table=t", "postgres://u:s3cret@/d?table=t", "postgres://h/d?table=t", "postgres://:s3cret@h/d?table=t", "postgres://u:s3cret@h?table=t",
+		"postgres://u:s3cret@h/d", "postgres://u:s3cret@h/d?table=", "postgres://u:s3cret@h/d?table=a.b.c", "postgres://u:s3cret@h/d?table=a%22", "postgres://u:s3cret@h/d?table=.a",
+		"postgres://u:s3cret@h/d?table=t&sslmode=yes", "postgres://u:s3cret@h/d?table=t&options=x", "postgres://u:s3cret@h/d?table=t#x",
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(u); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: got %v", raw, err)
+		}
+	}
+	s := newSink(t, "postgres://u%27:p%5C%27%20w@[::1]/d?table=S.t")
+	if s.settings["user"] != "u'" || s.settings["password"] != `p\' w` || s.host() != "[::1]:5432" || s.table != `"S"."t"` {
+		t.Errorf("got %v %s", s.settings, s.table)
+	}
+}
+
+// An unreachable server shows that the connection string is whole: pgconn parses it first.
+func TestTheEnvironmentAndTheHomeFolderChangeNothing(t *testing.T) {
+	for name, value := range map[string]string{
+		"PGHOST": "nope.invalid", "PGPORT": "1", "PGUSER": "x", "PGSSLMODE": "verify-full", "PGSSLROOTCERT": "/nope", "PGSSLCERT": "/nope", "PGSSLKEY": "/nope", "PGOPTIONS": "-c x=y", "PGTZ": "UTC",
+		"PGTARGETSESSIONATTRS": "nonsense", "PGCONNECT_TIMEOUT": "x", "PGREQUIREAUTH": "x", "PGCHANNELBINDING": "x", "PGMINPROTOCOLVERSION": "9", "PGMAXPROTOCOLVERSION": "9", "PGSSLNEGOTIATION": "x", "PGPASSFILE": "/nope", "PGSSLCERTMODE": "x",
+	} {
+		t.Setenv(name, value)
+	}
+	s := newSink(t, `postgres://u%27:p%5C%27%20w@127.0.0.1:2/d?table=t`)
+	err := s.Open(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "connect to 127.0.0.1:2: dial: connect: connection refused") {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, "1")}); !errors.Is(err, sink.ErrNotConnected) {
+		t.Errorf("Write without Open: got %v", err)
+	}
+}
+
+func TestPayloadsThatTheColumnCannotHoldAreNamedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	s := newSink(t, "postgres://u@127.0.0.1:1/d?table=t") // nothing answers there
+	s.layout = &layout{data: "jsonb", timestamps: true}
+	err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, "c4n4ry"), batch("b", 1, `"\u0000"`, `{"c4n4ry":"\ud800"}`)})
+	var named *sink.BatchError
+	if !errors.As(err, &named) || len(named.Failed) != 3 {
+		t.Fatalf("got %v", err)
+	}
+	for i, want := range [][2]int{{0, 0}, {1, 0}, {1, 1}} {
+		f := named.Failed[i]
+		if f.Batch != want[0] || f.Entry != want[1] || !sink.IsPermanent(f.Err) || strings.Contains(f.Err.Error(), "c4n4ry") {
+			t.Errorf("got %+v, want %v", f, want)
+		}
+	}
+	rows, n, rejected := s.layout.encode([]*sink.Batch{batch("a", 1, "1", "x", "2")})
+	if n != 2 || len(rejected.Failed) != 1 || len(rows) != 19+2*(2+8+5+12+12+8+6)+2 {
+		t.Errorf("got %d rows of %d bytes, %v", n, len(rows), rejected)
+	}
+}
+
+// FuzzCheck holds the search for escapes that jsonb rejects to its bounds: what is JSON never
+// makes it read past the end.
+func FuzzCheck(f *testing.F) {
+	for _, s := range []string{`"\u0000"`, `"\ud83c\udfae"`, `"\ud83c"`, `"\ud83c\n"`, `"\\u0000"`, `{"\uDFAE":1}`, `"\`, `\u`, `"\ud83c\ud83c"`} {
+		f.Add(s)
+	}
+	l := &layout{data: "jsonb"}
+	f.Fuzz(func(t *testing.T, s string) {
+		err := l.check([]byte(s))
+		if strings.Contains(strings.ReplaceAll(s, `\\`, ""), `\u0000`) && err == nil {
+			t.Errorf("%q passes", s)
+		}
+	})
+}
