@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/clickhouse"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
+	"github.com/spillway-io/spillway/drain/sink/kafka"
 	"github.com/spillway-io/spillway/drain/sink/null"
 	"github.com/spillway-io/spillway/drain/sink/postgres"
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
@@ -39,6 +40,7 @@ var sinkTypes = []SinkType{
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
 	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
 	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
+	{"kafka://host:port/topic[?compression=NAME&sasl=NAME&tls=1]", []string{"kafka"}, kafka.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 
