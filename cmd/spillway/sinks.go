@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/kafka"
+	"github.com/spillway-io/spillway/drain/sink/nats"
 	"github.com/spillway-io/spillway/drain/sink/null"
 	"github.com/spillway-io/spillway/drain/sink/postgres"
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
@@ -41,6 +42,7 @@ var sinkTypes = []SinkType{
 	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
 	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
 	{"kafka://host:port/topic[?compression=NAME&sasl=NAME&tls=1]", []string{"kafka"}, kafka.New},
+	{"nats://host:port/subject[?stream=NAME&tls=1]", []string{"nats"}, nats.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 

@@ -1,0 +1,291 @@
+//go:build sinks
+
+package nats
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// count is how often a stream has each entry, by its Nats-Msg-Id.
+func count(t *testing.T, js jetstream.JetStream) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for _, m := range stored(t, js) {
+		got[m.Headers().Get(nats.MsgIdHdr)]++
+	}
+	return got
+}
+
+// deliver writes a batch as the drain does: again what failed, after Open where the sink asks for it.
+func deliver(ctx context.Context, s *Sink, reopen *sync.RWMutex, b *sink.Batch) error {
+	for {
+		limit, cancel := context.WithTimeout(ctx, time.Second)
+		reopen.RLock()
+		err := s.Write(limit, []*sink.Batch{b})
+		reopen.RUnlock()
+		cancel()
+		var named *sink.BatchError
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return err
+		case errors.As(err, &named):
+			again := &sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Attempt: b.Attempt + 1}
+			for _, f := range named.Failed {
+				again.Entries = append(again.Entries, b.Entries[f.Entry])
+				err = f.Err
+			}
+			b = again
+		}
+		for errors.Is(err, sink.ErrNotConnected) && ctx.Err() == nil {
+			reopen.Lock()
+			if s.Open(ctx) == nil {
+				err = nil
+			}
+			reopen.Unlock()
+		}
+	}
+}
+
+func TestEachEntryIsInTheStreamOnceAlthoughTheServerIsKilled(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.client(nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	makeStream(t, js, jetstream.StreamConfig{})
+	s := open(t, server, "events.{namespace}.{partition}?stream=EVENTS")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const writers, each, size = 8, 40, 100
+	var running sync.WaitGroup
+	var reopen sync.RWMutex
+	var done atomic.Int64
+	for w := range writers {
+		running.Go(func() {
+			for i := range each {
+				if err := deliver(ctx, s, &reopen, batch(fmt.Sprint("p", w), int64(1+i*size), size)); err != nil {
+					t.Error(err)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for kills := int64(1); kills <= 4; <-tick.C {
+		if done.Load() >= kills*writers*each/5 {
+			server.kill()
+			server.launch()
+			kills++
+		}
+	}
+	running.Wait()
+	got := count(t, js)
+	if len(got) != writers*each*size {
+		t.Errorf("%d entries are in the stream, want %d", len(got), writers*each*size)
+	}
+	for id, n := range got {
+		if n != 1 {
+			t.Errorf("%s is there %d times", id, n)
+		}
+	}
+}
+
+func TestAMessageWrittenAgainIsDropped(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.client()
+	makeStream(t, js, jetstream.StreamConfig{})
+	s := open(t, server, "events.{partition}")
+	for range 3 {
+		if err := s.Write(t.Context(), []*sink.Batch{batch("p.1", 1, 50), batch("p.1", 51, 50)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := count(t, js)
+	if len(got) != 100 || got["kart/p.1/7"] != 1 {
+		t.Errorf("got %d messages, seq 7 %d times", len(got), got["kart/p.1/7"])
+	}
+}
+
+func TestOneTooLargeMessageCostsOneMessage(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, "max_payload: 5000")
+	js := server.client()
+	makeStream(t, js, jetstream.StreamConfig{MaxMsgSize: 1000})
+	s := open(t, server, "events.all")
+	b := batch("p", 1, 100)
+	b.Entries[20].Payload = bytes.Repeat([]byte("x"), 1001)
+	b.Entries[40].Payload = bytes.Repeat([]byte("x"), 5001)
+	err := s.Write(t.Context(), []*sink.Batch{b})
+	var named *sink.BatchError
+	if !errors.As(err, &named) || len(named.Failed) != 2 {
+		t.Fatalf("got %v, want two entries", err)
+	}
+	for i, f := range named.Failed {
+		if f.Entry != 20+20*i || !sink.IsPermanent(f.Err) {
+			t.Errorf("got %+v", f)
+		}
+	}
+	if got := len(stored(t, js)); got != 98 {
+		t.Errorf("%d messages arrived, want 98", got)
+	}
+}
+
+func TestAServerThatReadsNothingHoldsAWriteUpForASecondMore(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.client()
+	makeStream(t, js, jetstream.StreamConfig{})
+	s := open(t, server, "events.all")
+	server.signal(syscall.SIGSTOP)
+	defer server.signal(syscall.SIGCONT)
+	var batches []*sink.Batch
+	for i := range maxBatches {
+		b := batch("p", int64(1+i*128), 128)
+		for j := range b.Entries {
+			b.Entries[j].Payload = bytes.Repeat([]byte("x"), 32<<10)
+		}
+		batches = append(batches, b)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if err := s.Write(ctx, batches); err == nil {
+		t.Error("got no error")
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestOpenSaysWhatAPersonHasToMend(t *testing.T) {
+	t.Parallel()
+	secured := startServer(t, `authorization: {users: [
+		{user: root, password: s3cret}
+		{user: reader, password: s3cret, permissions: {publish: {deny: "events.>"}}}
+		{user: mute, password: s3cret, permissions: {subscribe: {deny: "_INBOX.>"}}}]}`)
+	makeStream(t, secured.client(nats.UserInfo("root", "s3cret")), jetstream.StreamConfig{})
+	plain := startServer(t, "jetstream: disabled")
+	for _, row := range []struct {
+		name, login, rest, want string
+		server                  *server
+	}{
+		{"all right", "root:s3cret@", "events.{namespace}.{partition}?stream=EVENTS", "", secured},
+		{"without the stream's name", "root:s3cret@", "events.{namespace}.{partition}", "", secured},
+		{"a wrong password", "root:hunter2@", "events.all", "Authorization Violation", secured},
+		{"no password", "", "events.all", "Authorization", secured},
+		{"no such stream", "root:s3cret@", "events.all?stream=NONE", "stream not found", secured},
+		{"no stream for the subject", "root:s3cret@", "others.{partition}", "no stream takes the subject others.*", secured},
+		{"a user who gets no answers", "mute:s3cret@", "events.all", "permissions violation", secured},
+		{"no JetStream", "", "events.all", "runs without it", plain},
+		{"no TLS", "root:s3cret@", "events.all?tls=1", "secure connection not available", secured},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSink(t, row.server, row.login, row.rest)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			err := s.Open(ctx)
+			switch {
+			case row.want == "":
+				if err == nil {
+					err = s.Write(ctx, []*sink.Batch{batch("p", 1, 3)})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			case err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(row.want)):
+				t.Errorf("got %v, want %s", err, row.want)
+			case strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "s3cret"):
+				t.Errorf("the error shows the password: %v", err)
+			}
+		})
+	}
+	t.Run("a user who may not publish", func(t *testing.T) {
+		t.Parallel()
+		s := newSink(t, secured, "reader:s3cret@", "events.all")
+		if err := s.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 3)})
+		var named *sink.BatchError
+		if !errors.As(err, &named) || len(named.Failed) != 3 || !errors.Is(named.Failed[0].Err, sink.ErrNotConnected) || !strings.Contains(err.Error(), "may not publish") {
+			t.Errorf("got %v, want the three entries, and Open again", err)
+		}
+	})
+}
+
+func TestAnotherStreamThanTheNamedOneTakesNothing(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.client()
+	makeStream(t, js, jetstream.StreamConfig{})
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}}); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, server, "events.all?stream=OTHER")
+	err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 3)})
+	var named *sink.BatchError
+	if !errors.As(err, &named) || len(named.Failed) != 3 || !errors.Is(named.Failed[0].Err, sink.ErrNotConnected) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// BenchmarkWrite writes 16 batches of 128 entries of 200 B a Write, from several goroutines.
+func BenchmarkWrite(b *testing.B) {
+	for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
+		for _, stream := range []string{"", "?stream=EVENTS"} {
+			b.Run(storage.String()+stream, func(b *testing.B) {
+				server := startServer(b)
+				makeStream(b, server.client(), jetstream.StreamConfig{Storage: storage})
+				s := open(b, server, "events.{namespace}.{partition}"+stream)
+				writes := make(chan int64)
+				var running sync.WaitGroup
+				for w := range 4 {
+					running.Go(func() {
+						for n := range writes {
+							if err := s.Write(b.Context(), load(w, n)); err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				b.ResetTimer()
+				for n := range int64(b.N) {
+					writes <- n
+				}
+				close(writes)
+				running.Wait()
+				b.ReportMetric(float64(b.N*16*128)/b.Elapsed().Seconds(), "entries/s")
+			})
+		}
+	}
+}
+
+var payload = bytes.Repeat([]byte(`{"player":"8d1f20","kind":"move","x":1024.5,"y":88.25}`), 4)[:200]
+
+func load(writer int, n int64) (batches []*sink.Batch) {
+	for i := range int64(16) {
+		p := &sink.Batch{Namespace: "kart", Partition: fmt.Sprint("player-", writer), FirstSeq: (n*16 + i) * 128, Attempt: 1}
+		for j := range int64(128) {
+			p.Entries = append(p.Entries, sink.Entry{Seq: p.FirstSeq + j, Occurred: 1763629675100, Payload: payload})
+		}
+		batches = append(batches, p)
+	}
+	return batches
+}
