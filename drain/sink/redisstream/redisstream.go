@@ -144,9 +144,13 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	var commands []*redis.StringCmd
 	var at []position
 	for i, b := range batches {
-		stream := s.name(b)
+		common := s.commonArgs(b)
 		for j := range b.Entries {
-			commands = append(commands, pipe.XAdd(ctx, s.add(stream, b, j)))
+			id := "*"
+			if s.byPart {
+				id = strconv.FormatInt(b.Entries[j].Seq, 10) + "-0"
+			}
+			commands = append(commands, common.add(ctx, pipe, id, &b.Entries[j]))
 			at = append(at, position{i, j})
 		}
 	}
@@ -182,19 +186,38 @@ func (s *Sink) name(b *sink.Batch) string {
 	return strings.NewReplacer("{namespace}", b.Namespace, "{partition}", b.Partition).Replace(s.stream)
 }
 
-func (s *Sink) add(stream string, b *sink.Batch, i int) *redis.XAddArgs {
-	e := &b.Entries[i]
-	values := make([]any, 0, 16)
-	values = append(values, "namespace", b.Namespace, "partition", b.Partition, "seq", e.Seq, "ts", e.Occurred)
+// commonArgs are the arguments that the XADDs of a batch share, made once: one for each entry
+// would be most of a Write's work.
+type commonArgs struct {
+	start []any // XADD, the stream, how to trim it
+	names []any // namespace and partition, with their names
+	batch []any // batch and attempt, with theirs
+}
+
+func (s *Sink) commonArgs(b *sink.Batch) commonArgs {
+	c := commonArgs{
+		start: []any{"xadd", s.name(b)},
+		names: []any{"namespace", b.Namespace, "partition", b.Partition},
+		batch: []any{"batch", b.ID(), "attempt", b.Attempt},
+	}
+	if s.maxLen > 0 {
+		c.start = append(c.start, "maxlen", "~", s.maxLen)
+	}
+	return c
+}
+
+// add puts the XADD of one entry in the pipeline.
+func (c *commonArgs) add(ctx context.Context, pipe redis.Pipeliner, id string, e *sink.Entry) *redis.StringCmd {
+	args := make([]any, 0, 22)
+	args = append(append(append(args, c.start...), id), c.names...)
+	args = append(args, "seq", e.Seq, "ts", e.Occurred)
 	if e.ID != nil {
-		values = append(values, "id", e.ID)
+		args = append(args, "id", e.ID)
 	}
-	values = append(values, "batch", b.ID(), "attempt", b.Attempt, "data", e.Payload)
-	id := "*"
-	if s.byPart {
-		id = strconv.FormatInt(e.Seq, 10) + "-0"
-	}
-	return &redis.XAddArgs{Stream: stream, ID: id, MaxLen: s.maxLen, Approx: s.maxLen > 0, Values: values}
+	args = append(append(args, c.batch...), "data", e.Payload)
+	cmd := redis.NewStringCmd(ctx, args...)
+	_ = pipe.Process(ctx, cmd) // queues it; the command has its error after Exec
+	return cmd
 }
 
 // settleRepeated deals with entries whose id is not larger than the stream's last:
@@ -219,9 +242,8 @@ func (s *Sink) settleRepeated(ctx context.Context, batches []*sink.Batch, at []p
 			continue
 		}
 		b := batches[at[k].batch]
-		args := s.add(s.name(b), b, at[k].entry)
-		args.ID = "*"
-		commands = append(commands, late.XAdd(ctx, args))
+		common := s.commonArgs(b)
+		commands = append(commands, common.add(ctx, late, "*", &b.Entries[at[k].entry]))
 		which = append(which, k)
 	}
 	if len(commands) == 0 {
