@@ -36,8 +36,9 @@ import (
 )
 
 const (
-	// maxBatches of at most 128 entries share a Write. One producer request can hold them all.
-	maxBatches = 64
+	// maxBatches share a Write: enough of them for preferEntries, also where a partition has
+	// one or two entries at a time.
+	maxBatches = 1000
 	// maxInFlight is the number of producers, each with its own connections.
 	maxInFlight = 4
 	// preferEntries of 200 B are requests of 400 kB before compression; linger is what an
@@ -73,7 +74,8 @@ type Sink struct {
 //
 //	acks=1            the leader's answer is enough, and repeats are not told apart; default: all
 //	compression=NAME  none, gzip, snappy, lz4 or zstd; default snappy
-//	sasl=NAME         plain, scram-sha-256 or scram-sha-512, with the user and password of the URL
+//	sasl=NAME         plain, scram-sha-256 or scram-sha-512, with the user and password of the URL;
+//	                  without tls=1, plain shows the password to whoever sees the network
 //	tls=1             by TLS
 //
 // The hosts are where the cluster is found; a host without a port has 9092, and the last

@@ -99,8 +99,9 @@ func TestAPartitionOfTheTopicThatFailsConcernsItsEntriesOnly(t *testing.T) {
 	cluster := startCluster(t)
 	s := open(t, cluster, topic)
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Partitions: []int32{0, 3}, Err: kerr.NotEnoughReplicas, Count: -1})
+	const many = 64
 	var batches []*sink.Batch
-	for i := range maxBatches {
+	for i := range many {
 		batches = append(batches, batch(fmt.Sprintf("p%d", i), 1, 10))
 	}
 	err := s.Write(t.Context(), batches)
@@ -115,8 +116,8 @@ func TestAPartitionOfTheTopicThatFailsConcernsItsEntriesOnly(t *testing.T) {
 			t.Fatalf("got %v", f.Err)
 		}
 	}
-	if len(failed) == 0 || len(failed) == maxBatches {
-		t.Fatalf("%d of %d batches failed", len(failed), maxBatches)
+	if len(failed) == 0 || len(failed) == many {
+		t.Fatalf("%d of %d batches failed", len(failed), many)
 	}
 	fault.Remove()
 	for i, b := range batches {
@@ -130,9 +131,13 @@ func TestAPartitionOfTheTopicThatFailsConcernsItsEntriesOnly(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	got := map[string][]int64{}
+	for _, r := range records(t, cluster) {
+		got[string(r.Key)] = append(got[string(r.Key)], number(t, r, "seq"))
+	}
 	for _, b := range batches {
-		if got := sequences(t, cluster, b.Partition); !slices.Equal(got, span(1, 10)) {
-			t.Errorf("%s: got %v", b.Partition, got)
+		if list := got[b.Partition]; !slices.Equal(list, span(1, 10)) {
+			t.Errorf("%s: got %v", b.Partition, list)
 		}
 	}
 }
@@ -199,6 +204,54 @@ func TestAConnectionThatBreaksRepeatsNothingAndKeepsTheOrder(t *testing.T) {
 	for w := range writers {
 		if list := got[fmt.Sprint("p", w)]; !slices.Equal(list, span(1, each*size)) {
 			t.Errorf("p%d: %d records, want 1 to %d once and in order: %v", w, len(list), each*size, list)
+		}
+	}
+}
+
+func TestWhateverTheBrokersRefuseEachEntryArrivesInOrder(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	s := open(t, cluster, topic+"?compression=none")
+	s.limit = 2000 // some ten records: a Write is many batches of records
+	var faults []*kfake.FaultHandle
+	for _, refusal := range []*kerr.Error{
+		kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.NotLeaderForPartition,
+		kerr.UnknownServerError, kerr.OutOfOrderSequenceNumber, kerr.KafkaStorageError,
+	} {
+		faults = append(faults, cluster.Fault(kfake.Fault{
+			Keys: []kmsg.Key{kmsg.Produce}, Err: refusal, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 },
+		}))
+	}
+	const writers, each, size = 8, 10, 100
+	var running sync.WaitGroup
+	for w := range writers {
+		running.Go(func() {
+			for i := range each {
+				b := batch(fmt.Sprint("p", w), int64(1+i*size), size)
+				for {
+					err := s.Write(t.Context(), []*sink.Batch{b})
+					if err == nil {
+						break
+					}
+					b = remaining(t, b, err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	for _, f := range faults {
+		f.Remove()
+	}
+	got := map[string][]int64{}
+	for _, r := range records(t, cluster) {
+		key, seq := string(r.Key), number(t, r, "seq")
+		if list := got[key]; len(list) == 0 || seq > list[len(list)-1] {
+			got[key] = append(list, seq) // a consumer's way to drop repeats
+		}
+	}
+	for w := range writers {
+		if list := got[fmt.Sprint("p", w)]; !slices.Equal(list, span(1, each*size)) {
+			t.Errorf("p%d: %d entries in order, want 1 to %d", w, len(list), each*size)
 		}
 	}
 }

@@ -186,6 +186,8 @@ func brief(err error) error {
 		return err
 	case errors.As(err, &answer):
 		return answer
+	case errors.Is(err, kgo.ErrRecordRetries):
+		return errors.New("the request to the broker failed, or has no answer")
 	case errors.Is(err, io.EOF):
 		return errors.New("the broker closed the connection: if it does so each time, check user, password, sasl and tls")
 	case errors.As(err, &network) && network.Err != nil:

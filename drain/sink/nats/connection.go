@@ -107,6 +107,15 @@ func (c *connection) close() {
 	}
 }
 
+// abandon closes a connection on which nothing can be published, so that the Writes that
+// wait for their turn do not try the same, one second each.
+func (c *connection) abandon(err error) error {
+	err = closedBecause(err)
+	c.fail(err, true)
+	c.nc.Close()
+	return err
+}
+
 // begin makes the write that n answers are for.
 func (c *connection) begin(n int) (*write, error) {
 	c.mu.Lock()

@@ -82,10 +82,8 @@ func (s *Sink) publish(ctx context.Context, w *write, batches []*sink.Batch) err
 			switch err := s.conn.nc.PublishMsg(m); {
 			case errors.Is(err, nats.ErrMaxPayload):
 				s.conn.refuse(w, index, sink.Permanent(fmt.Errorf("the message has %d bytes and its headers, the server takes %d (max_payload)", len(e.Payload), s.conn.nc.MaxPayload())))
-			case errors.Is(err, nats.ErrConnectionClosed):
-				return closedBecause(nil)
 			case err != nil:
-				return brief(err)
+				return s.conn.abandon(err)
 			}
 			index++
 		}
