@@ -182,16 +182,16 @@ func brief(err error) error {
 	var answer *kerr.Error
 	var network *net.OpError
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return err
 	case errors.As(err, &answer):
 		return answer
+	case errors.As(err, &network) && network.Err != nil:
+		return network.Err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err
 	case errors.Is(err, kgo.ErrRecordRetries):
 		return errors.New("the request to the broker failed, or has no answer")
 	case errors.Is(err, io.EOF):
 		return errors.New("the broker closed the connection: if it does so each time, check user, password, sasl and tls")
-	case errors.As(err, &network) && network.Err != nil:
-		return network.Err
 	}
 	if text := err.Error(); len(text) > 200 {
 		return errors.New(strings.ToValidUTF8(text[:200], ""))

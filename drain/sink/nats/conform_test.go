@@ -4,7 +4,6 @@ package nats
 
 import (
 	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,10 +44,7 @@ func fixture(t testing.TB, rest string) sinktest.Fixture {
 			}
 			return list, nil
 		},
-		Stall: func() func() {
-			server.signal(syscall.SIGSTOP)
-			return func() { server.signal(syscall.SIGCONT) }
-		},
+		Stall: server.freeze,
 		Faults: []sinktest.Fault{
 			{Name: "a full stream", Start: change(jetstream.StreamConfig{MaxMsgs: 3, Discard: jetstream.DiscardNew})},
 			{Name: "a stream that takes short messages", Permanent: true, Start: change(jetstream.StreamConfig{MaxMsgSize: 10})},

@@ -70,10 +70,19 @@ func (s *server) kill() {
 	_ = s.cmd.Wait()
 }
 
-func (s *server) signal(sig syscall.Signal) {
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Error(err)
+// freeze stops the server until thaw is called. It returns when every thread has stopped.
+func (s *server) freeze() (thaw func()) {
+	signal := func(sig syscall.Signal) {
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			s.t.Error(err)
+		}
 	}
+	signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		s.t.Errorf("the server has not stopped: %v", err)
+	}
+	return func() { signal(syscall.SIGCONT) }
 }
 
 // client is a connection of its own, to make streams and read them.

@@ -162,10 +162,10 @@ func judge(m *nats.Msg) error {
 func brief(err error) error {
 	var network *net.OpError
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return err
 	case errors.As(err, &network) && network.Err != nil:
 		return network.Err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err
 	}
 	text := strings.TrimPrefix(err.Error(), "nats: ")
 	return errors.New(strings.ToValidUTF8(text[:min(len(text), 200)], ""))
