@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/null"
 	"github.com/spillway-io/spillway/drain/sink/postgres"
 	"github.com/spillway-io/spillway/drain/sink/redisstream"
+	"github.com/spillway-io/spillway/drain/sink/s3"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/drain/sink/webhook"
 	"github.com/spillway-io/spillway/partition"
@@ -43,6 +44,7 @@ var sinkTypes = []SinkType{
 	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
 	{"kafka://host:port/topic[?compression=NAME&sasl=NAME&tls=1]", []string{"kafka"}, kafka.New},
 	{"nats://host:port/subject[?stream=NAME&tls=1]", []string{"nats"}, nats.New},
+	{"s3://KEY:SECRET@host/bucket/prefix[?region=NAME&linger=10s]", []string{"s3"}, s3.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 

@@ -1,0 +1,78 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// NewTransport is what a sink posts to its HTTP target with. Proxies of the
+// environment are not used, an answer is never inflated, and ctx bounds the rest. Call
+// RoundTrip: a client would follow redirects and repeat the URL in its errors.
+func NewTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		MaxIdleConnsPerHost:    64,
+		IdleConnTimeout:        30 * time.Second, // before usual servers close theirs: 60 s and more
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true,
+	}
+}
+
+// FaultError is the error of a round trip that got no usable answer: plain, or that of
+// ctx when ctx has ended. verb and host begin its text, as in "put to host:9000".
+// Nothing of what the peer sent is in it: the packages below quote it, and it may echo
+// the request.
+func FaultError(ctx context.Context, verb, host string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s %s: %w", verb, host, ctx.Err())
+	}
+	var p textproto.ProtocolError
+	if errors.As(err, &p) {
+		return fmt.Errorf("%s %s: malformed answer", verb, host)
+	}
+	text, _, _ := strings.Cut(err.Error(), `"`)
+	return fmt.Errorf("%s %s: %s", verb, host, strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), ""))
+}
+
+// ErrorCode returns a code that a target sent, such as SlowDown, as " (SlowDown)" for
+// the end of an error's text. Free text could repeat the payload, so only 1 to 64
+// letters, digits and "_-." pass; all else is "".
+func ErrorCode(code string) string {
+	if code == "" || len(code) > 64 {
+		return ""
+	}
+	for i := range len(code) {
+		c := code[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' && c != '.' {
+			return ""
+		}
+	}
+	return " (" + code + ")"
+}
+
+// CheckHost says what is wrong with the host and port of a sink's URL. example is a
+// right one.
+func CheckHost(u *url.URL, example string) error {
+	switch {
+	case u.Opaque != "" || u.Hostname() == "":
+		return fmt.Errorf("names no host: write %s", example)
+	case u.Fragment != "":
+		return errors.New("a # in the URL is written %23")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return errors.New("port is not 1 to 65535")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package s3
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
+)
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	for name, query := range map[string]string{"gzip": "", "zstd by partition": "&compression=zstd&per=partition", "uncompressed": "&compression=none"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {
+				f := newStore(t)
+				fault := func(name string, permanent bool, answer http.HandlerFunc) sinktest.Fault {
+					return sinktest.Fault{Name: name, Permanent: permanent, Start: func() func() {
+						f.set(answer)
+						return func() { f.set(nil) }
+					}}
+				}
+				return sinktest.Fixture{
+					Sink:     sinkOn(t, f.Listener.Addr().String(), query),
+					Received: func() ([]sinktest.Record, error) { return lines(f.taken()) },
+					Stall:    f.stalled,
+					Faults: []sinktest.Fault{
+						fault("hangs up", false, hangUp),
+						fault("SlowDown", false, refusing(503, "SlowDown")),
+						fault("wrong secret", false, refusing(403, "SignatureDoesNotMatch")),
+						fault("no bucket", false, refusing(404, "NoSuchBucket")),
+						fault("no If-None-Match", false, refusing(501, "NotImplemented")),
+						fault("stores and hangs up", false, func(w http.ResponseWriter, r *http.Request) {
+							f.keep(t, r)
+							hangUp(w, r)
+						}),
+						fault("too large", true, refusing(413, "EntityTooLarge")),
+					},
+				}
+			}})
+		})
+	}
+}
