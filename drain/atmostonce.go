@@ -1,10 +1,6 @@
 package drain
 
-import (
-	"time"
-
-	"github.com/spillway-io/spillway/drain/sink"
-)
+import "time"
 
 // minCommitMargin is the least life that an entry must have left for the commit
 // before its Write, where commits were quicker so far.
@@ -86,10 +82,12 @@ func (r *run) writeOnce(p pendingWrite) {
 	if r.ended {
 		end = time.Now().Add(r.sinkTimeout) // no other drainer can get them any more
 	}
-	if p = r.stillFresh(p); p.entries == 0 {
+	minLife := r.sink.minLife(r.lease.Namespace.Policy.MaxAge)
+	p = p.stillFresh(time.Now(), minLife)
+	if p.dropped = nil; p.entries == 0 { // they are settled as delivered
 		r.sink.withdraw()
 	} else {
-		o, err := r.write(p, end)
+		o, err := r.write(&p, end, false)
 		for i, b := range p.batches {
 			for j := range b.Entries {
 				if what, _ := o.of(i, j, err); what == accepted {
@@ -100,37 +98,6 @@ func (r *run) writeOnce(p pendingWrite) {
 		}
 	}
 	r.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(failed))
-}
-
-// stillFresh leaves out of a pending Write what has become too old for a Write while
-// its commit was under way.
-func (r *run) stillFresh(p pendingWrite) pendingWrite {
-	now, minLife := time.Now(), time.Duration(0)
-	if !p.trial {
-		minLife = r.sink.minLife(r.lease.Namespace.Policy.MaxAge)
-	}
-	if left := p.stale.Sub(now); left > 0 && left >= minLife {
-		return p
-	}
-	kept := pendingWrite{trial: p.trial}
-	for _, b := range p.batches {
-		var entries []sink.Entry
-		for _, e := range b.Entries {
-			stale := p.staleAt(e)
-			if left := stale.Sub(now); left <= 0 || left < minLife {
-				continue
-			}
-			entries = append(entries, e)
-			if kept.entries++; kept.entries == 1 || stale.Before(kept.stale) {
-				kept.stale, kept.oldest = stale, e.Occurred
-			}
-		}
-		if len(entries) > 0 {
-			b.Entries, b.FirstSeq = entries, entries[0].Seq
-			kept.batches = append(kept.batches, b)
-		}
-	}
-	return kept
 }
 
 // commitMargin is how much of its life an entry may lose to the commit before its

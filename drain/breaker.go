@@ -120,16 +120,44 @@ func (b *breaker) unused(n int) {
 }
 
 // record learns from a Write of a partition's entries. Whatever the sink answers, it
-// is alive.
-func (b *breaker) record(partition string, o writeOutcome) {
+// is alive. newly: the partition fails, and did not before.
+func (b *breaker) record(partition string, o writeOutcome) (newly bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if o.all != retryable {
-		b.answered(partition)
-		return
+		b.history.answered(partition)
+		b.answered()
+		return false
 	}
+	newly = b.history.failed(partition)
+	b.failed(o, newly)
+	return newly
+}
+
+// recordGroup learns from one Write of the entries of several partitions. It counts
+// once, however many they are.
+func (b *breaker) recordGroup(group []*member, o writeOutcome) (newly bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range group {
+		if m.outcome.all != retryable {
+			b.history.answered(m.partition)
+		} else if b.history.failed(m.partition) {
+			newly = true
+		}
+	}
+	if o.all != retryable {
+		b.answered()
+	} else {
+		b.failed(o, newly)
+	}
+	return newly
+}
+
+// failed notes that a Write failed; b.mu is held.
+func (b *breaker) failed(o writeOutcome, newly bool) {
 	weight := knownFailure
-	if b.history.failed(partition) {
+	if newly {
 		weight = newFailure
 	}
 	if o.sinkWide() {
@@ -142,9 +170,8 @@ func (b *breaker) record(partition string, o writeOutcome) {
 	}
 }
 
-// answered notes that the sink works for a partition; b.mu is held.
-func (b *breaker) answered(partition string) {
-	b.history.answered(partition)
+// answered notes that the sink answered a Write; b.mu is held.
+func (b *breaker) answered() {
 	b.failures = 0
 	if b.tripped {
 		b.tripped = false

@@ -50,7 +50,7 @@ type claimer struct {
 	lease    time.Duration // how long a lease lasts
 	poll     time.Duration
 	depth    leaseDepth
-	slots    slots
+	slots    *slots
 	calling  context.Context // ends the calls to the store
 	hand     func(*partition.Lease)
 	inFlight *inFlight
@@ -103,7 +103,7 @@ func (c *claimer) round(ctx context.Context) pause {
 	defer func() { c.slots.put(slots) }()
 
 	released := c.inFlight.releasedSoFar()
-	free := slots + len(c.slots)
+	free := slots + c.slots.available()
 	if names := c.listedAhead(); len(names) > 0 {
 		return c.take(names, c.due, free, &slots)
 	}

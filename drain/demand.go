@@ -14,6 +14,9 @@ const (
 	// storeWork is about what a batch of 128 takes of Redis's time, claim and commit:
 	// 1.03 M entries/s were measured for the two.
 	storeWork = 150 * time.Microsecond
+	// groupDepth is how many times deeper a lease may be where the sink coalesces: with
+	// the default that is 16 batches, as much as one claim brings.
+	groupDepth = 2
 	// contentionRounds is over about how many rounds contention is a mean. Below
 	// minContention there is none. A process that starts expects some, for others
 	// may start with it.
@@ -26,15 +29,21 @@ const (
 // that are due have their turn within leaseWork, by the time that the store and the
 // sink take. So a quick sink saves round trips, and with a slow one, or with many
 // partitions, none waits for another's backlog. Under at-most-once it is one batch,
-// for each waits for a commit of its own anyway.
+// for each waits for a commit of its own anyway. Where the sink coalesces, it is as
+// many as fill a group, so that also few partitions fill one.
 type leaseDepth struct {
 	together   int // batches that the sink takes in one Write, at most
 	maxBatches int // of a lease
 	single     bool
+	batch      int // entries of a batch, at most
+	group      int // entries of a coalesced Write; 0 = not coalesced
 }
 
 func newLeaseDepth(ns *partition.Namespace, together, maxBatches int) leaseDepth {
-	return leaseDepth{max(together, 1), maxBatches, ns.Policy.Delivery == partition.AtMostOnce}
+	return leaseDepth{
+		together: max(together, 1), maxBatches: maxBatches,
+		single: ns.Policy.Delivery == partition.AtMostOnce, batch: ns.Policy.Batch,
+	}
 }
 
 // of is the depth while so many partitions are due and so many workers free, and a
@@ -44,6 +53,9 @@ func (d leaseDepth) of(due, free int, writeTime time.Duration) int {
 		return 1
 	}
 	due, writes := max(due, 1), 1
+	if d.group > 0 {
+		return min(max(1, d.group/(due*d.batch)), groupDepth*d.maxBatches)
+	}
 	if writeTime > 0 {
 		rounds := (due + free - 1) / free
 		turn := time.Duration(rounds)*writeTime + time.Duration(due*d.together)*storeWork

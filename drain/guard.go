@@ -27,6 +27,7 @@ type sinkGuard struct {
 	breaker *breaker
 	health  *health
 	pace    pace
+	limit   *adaptiveLimit // nil: the sink limits its Writes itself
 }
 
 func newSinkGuard(writing context.Context, s sink.Sink, cfg Config, log *zap.Logger, m *sinkMetrics) *sinkGuard {
@@ -122,42 +123,55 @@ func (g *sinkGuard) deadLettered(partition string, seq int64, err error) {
 // A sinkWrite is a Write to make.
 type sinkWrite struct {
 	partition string
-	batches   []*sink.Batch
-	end       time.Time // the lease needs the time after it
-	stale     time.Time // when the oldest entry goes stale
-	trial     bool      // its entries have less life than minLife
+	pendingWrite
+	end   time.Time // the lease needs the time after it
+	alone bool      // not together with other partitions: part of a rejected unit
 }
 
-// write makes a Write that begin has reserved, and tells everyone how it went. It
-// ends at the sink timeout, at w.end and at w.stale, whichever comes first.
-func (g *sinkGuard) write(w sinkWrite) (writeOutcome, error) {
+// write makes a Write that begin has reserved, and tells everyone how it went. What
+// it returns first is what it wrote: here all of it.
+func (g *sinkGuard) write(w sinkWrite) (pendingWrite, writeOutcome, error) {
+	o, err := g.attempt(w.batches, w.stale, w.end, w.trial)
+	g.ended(w.partition, o)
+	return w.pendingWrite, o, err
+}
+
+// attempt makes a Write. It ends at the sink timeout, at end and at stale, whichever
+// comes first.
+func (g *sinkGuard) attempt(batches []*sink.Batch, stale, end time.Time, trial bool) (writeOutcome, error) {
 	start := time.Now()
 	deadline := start.Add(g.timeout)
-	for _, t := range []time.Time{w.end, w.stale} {
+	for _, t := range []time.Time{end, stale} {
 		if t.Before(deadline) {
 			deadline = t
 		}
 	}
-	g.metrics.batches.Add(float64(len(w.batches)))
-	for _, b := range w.batches {
+	g.metrics.batches.Add(float64(len(batches)))
+	for _, b := range batches {
 		g.metrics.batchEntries.Observe(float64(len(b.Entries)))
 	}
-	err := g.call(w.batches, deadline)
+	if g.limit != nil {
+		defer g.limit.begin()()
+	}
+	err := g.call(batches, deadline)
 	took := time.Since(start)
 	g.metrics.writeSeconds.Observe(took.Seconds())
 
-	o := outcomeOf(err, w.batches)
+	o := outcomeOf(err, batches)
 	if o.all == retryable && g.stopping() {
 		o.reason = reasonStopped
 	}
+	o.outlived = o.reason == reasonTimeout && deadline.Equal(stale)
 	switch {
 	case o.all == accepted:
-		g.pace.took(took, w.trial)
-	case o.reason == reasonTimeout && deadline.Equal(w.stale):
+		g.pace.took(took, trial)
+	case o.outlived:
 		g.pace.cut(took)
 	}
+	if g.limit != nil && o.all != retryable {
+		g.limit.answered(took)
+	}
 	g.health.recordWrite(o, err)
-	g.ended(w.partition, o)
 	return o, err
 }
 
@@ -180,7 +194,14 @@ func (g *sinkGuard) call(batches []*sink.Batch, deadline time.Time) (err error) 
 // ended ends a Write of a partition's entries.
 func (g *sinkGuard) ended(partition string, o writeOutcome) {
 	g.opener.end(o.reopen)
-	g.breaker.record(partition, o)
+	g.learn(o, g.breaker.record(partition, o))
+}
+
+// learn lowers the limit on concurrent Writes when the sink newly throttles.
+func (g *sinkGuard) learn(o writeOutcome, newly bool) {
+	if g.limit != nil && newly && o.reason == reasonThrottled {
+		g.limit.throttled()
+	}
 }
 
 // recoverSink turns a panic of the sink into an error; it is deferred.

@@ -32,6 +32,9 @@ type metrics struct {
 	fenced, lapsed, retries, panics            *prometheus.CounterVec
 	writeSeconds, batchEntries, lag            *prometheus.HistogramVec
 	leases, sinkOpen, sinkTripped, sinkFailing *prometheus.GaugeVec
+	concurrency                                *prometheus.GaugeVec
+	closed                                     *prometheus.CounterVec
+	writeEntries                               *prometheus.HistogramVec
 }
 
 // newMetrics registers everything; it fails when the names are taken.
@@ -66,6 +69,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lag: histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 
+		closed:       counter("groups_total", "Groups of batches of several partitions that were closed for one write, by reason.", "reason"),
+		writeEntries: histogram("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
+
+		concurrency: gauge("sink_concurrency", "Writes to the sink that may run at once: fewer than workers while it slows down or throttles."),
 		leases:      gauge("leases", "Leases that workers have now."),
 		sinkOpen:    gauge("sink_open", "1 while the sink is open."),
 		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes reach the sink."),
@@ -74,6 +81,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,
 		m.writeSeconds, m.batchEntries, m.lag, m.leases, m.sinkOpen, m.sinkTripped, m.sinkFailing,
+		m.closed, m.writeEntries, m.concurrency,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register drain metrics: %w", err)
@@ -88,7 +96,8 @@ type namespaceMetrics struct {
 	claimMetrics
 	leaseMetrics
 	sinkMetrics
-	leases prometheus.Gauge
+	groupMetrics
+	leases, concurrency prometheus.Gauge
 }
 
 type claimMetrics struct {
@@ -110,6 +119,11 @@ type sinkMetrics struct {
 	sinkOpen, sinkTripped, sinkFailing prometheus.Gauge
 }
 
+type groupMetrics struct {
+	closed       *prometheus.CounterVec
+	writeEntries prometheus.Observer
+}
+
 // of makes the children of a namespace, so that each shows as 0 from the start.
 func (m *metrics) of(namespace string) *namespaceMetrics {
 	with := prometheus.Labels{"namespace": namespace}
@@ -126,13 +140,19 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 			writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with),
 			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with),
 		},
-		leases: m.leases.With(with),
+		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
+		leases:       m.leases.With(with), concurrency: m.concurrency.With(with),
 	}
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
 		n.entries.WithLabelValues(outcome)
 	}
 	for _, outcome := range []string{claimLeased, claimIdle, claimUnavailable, claimUnknown, claimBroken} {
 		n.claims.WithLabelValues(outcome)
+	}
+	for _, reason := range []string{
+		closedEntries, closedBytes, closedBatches, closedLinger, closedDeadline, closedBacklog, closedSuspects, closedAlone, closedStop,
+	} {
+		n.closed.WithLabelValues(reason)
 	}
 	for _, reason := range []string{
 		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,

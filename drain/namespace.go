@@ -24,8 +24,11 @@ type namespaceDrain struct {
 	claimers []*claimer
 	worker   *leaseWorker
 	guard    *sinkGuard
+	groups   *coalescer // nil: each lease has Writes of its own
 	pool     *ants.Pool
-	slots    slots
+	slots    *slots // for leases in hand
+
+	slotBytes int // payload of a lease that takes one slot; 0 = any lease takes one
 
 	claiming, settling context.Context // see Drainer
 
@@ -49,16 +52,30 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		clock: d.store.Now, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics,
 		claiming: d.claiming, settling: d.settling,
 	}
-	size := d.cfg.Workers
+	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, d.cfg.MaxLeaseBatches)
+	writes := d.cfg.Workers
 	if caps.MaxInFlight > 0 {
-		size = min(size, caps.MaxInFlight)
+		writes = min(writes, caps.MaxInFlight)
 	}
-	n.slots = newSlots(size)
+	n.slots = newSlots(writes)
+	permits := n.slots
+	if coalesces(t.Namespace, caps) {
+		g := newGroupCaps(t.Namespace, caps, d.cfg)
+		n.slots = newSlots(g.leases)
+		n.slotBytes = max(1, maxGroupsBytes*g.bytes/g.leases)
+		n.groups = newCoalescer(n.guard, g, permits, d.claiming, &m.groupMetrics, n.panicked)
+		n.worker.sink, n.worker.unitBytes = n.groups, g.bytes
+		depth.group = max(1, g.entries/t.Namespace.Policy.Shards)
+	}
+	m.concurrency.Set(float64(writes))
+	if caps.MaxInFlight == 0 {
+		n.guard.limit = newAdaptiveLimit(permits, m.concurrency)
+	}
 	refusals := &refusalLog{log: n.log}
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
 			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: d.cfg.Lease, poll: d.cfg.Poll,
-			depth: newLeaseDepth(t.Namespace, caps.MaxBatches, d.cfg.MaxLeaseBatches),
+			depth: depth,
 			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals,
 			metrics: &m.claimMetrics, contention: firstContention,
 		}
@@ -66,15 +83,18 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		n.claimers = append(n.claimers, c)
 	}
 	var err error
-	n.pool, err = ants.NewPool(size, ants.WithPanicHandler(n.panicked), ants.WithExpiryDuration(10*time.Second))
+	n.pool, err = ants.NewPool(n.slots.size(), ants.WithPanicHandler(n.panicked), ants.WithExpiryDuration(10*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("make workers of namespace %s: %w", t.Namespace.Name, err)
 	}
 	return n, nil
 }
 
-// start runs the opener and the claimers.
+// start runs the opener, the coalescer and the claimers.
 func (n *namespaceDrain) start() {
+	if n.groups != nil {
+		n.groups.start()
+	}
 	n.running.Go(func() { n.guard.keep(n.claiming) })
 	for _, c := range n.claimers {
 		n.running.Go(func() { c.run(n.claiming) })
@@ -88,6 +108,9 @@ func (n *namespaceDrain) finish() {
 	defer close(n.ended)
 	n.running.Wait()
 	n.workers.Wait()
+	if n.groups != nil {
+		n.groups.stop()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
 	// A Stop out of patience leaves Close only what is left of the grace.
@@ -102,14 +125,19 @@ func (n *namespaceDrain) finish() {
 func (n *namespaceDrain) freeWorkers() { _ = n.pool.ReleaseTimeout(stopGrace) }
 
 // hand gives a lease to a worker. The claimer holds a slot for it, so a worker is
-// free or about to be.
+// free or about to be. Where leases wait for others, one with much payload takes
+// several slots, as far as there are any: that bounds what all of them hold.
 func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 	n.workers.Add(1)
 	n.metrics.leases.Inc()
+	slots := 1
+	if n.slotBytes > 0 {
+		slots += n.slots.more(payloadBytes(lease.Entries) / n.slotBytes)
+	}
 	task := func() {
 		var refusal error
 		defer n.workers.Done()
-		defer n.slots.put(1)
+		defer n.slots.put(slots)
 		defer func() {
 			n.metrics.leases.Dec()
 			c.ended(lease.Partition, refusal)

@@ -17,6 +17,7 @@ const (
 	accepted  disposition = iota // the sink has it
 	rejected                     // the sink will never take it
 	retryable                    // to be tried again
+	unwritten                    // there was no Write: the entry was not presented
 )
 
 // A writeOutcome is what the error of a Write means for its entries: all of them
@@ -27,6 +28,8 @@ type writeOutcome struct {
 	after  time.Duration // the sink's wish: no attempt sooner
 	reopen bool          // the sink is not connected any more
 	reason string        // label of sink_failures, empty when all was accepted
+
+	outlived bool // the Write ended because an entry was about to go stale
 }
 
 // A position is where an entry is in a Write.

@@ -33,7 +33,7 @@ func TestPlanCoversTheLeaseOnceInOrder(t *testing.T) {
 		}
 		together := rapid.IntRange(0, 4).Draw(rt, "together")
 		first := rapid.IntRange(0, 200).Draw(rt, "first")
-		units := plan(leaseOf(cuts...), together, first)
+		units := plan(leaseOf(cuts...), together, 0, first)
 		at := 0
 		for i := len(units) - 1; i >= 0; i-- {
 			if n := len(units[i].spans); n < 1 || n > max(together, 1) {

@@ -216,6 +216,7 @@ func TestEntriesAreAccountedForWhateverFails(t *testing.T) {
 		maxBatches := rapid.IntRange(0, 3).Draw(rt, "MaxBatches")
 		inFlight := rapid.IntRange(0, 3).Draw(rt, "MaxInFlight")
 		faulty := rapid.SampledFrom([]int{0, 10, 40}).Draw(rt, "faulty")
+		coalescing := rapid.Bool().Draw(rt, "coalescing")
 		poisons := rapid.Bool().Draw(rt, "poisons")
 		policy := func(p *partition.Policy) {
 			p.Batch = rapid.IntRange(1, 20).Draw(rt, "batch")
@@ -237,6 +238,12 @@ func TestEntriesAreAccountedForWhateverFails(t *testing.T) {
 			}
 			r.cfg.Workers, r.cfg.SinkTimeout, r.cfg.Lease = 4, 2*time.Second, 5*time.Second
 			r.sink.caps = sink.Caps{MaxBatches: maxBatches, MaxInFlight: inFlight}
+			if coalescing {
+				r.sink.caps = sink.Caps{
+					MaxBatches: 2 + c.roll(30), MaxInFlight: inFlight, PreferEntries: c.roll(200),
+					MaxBytes: c.roll(2) * 500, Linger: time.Duration(1+c.roll(1500)) * time.Millisecond,
+				}
+			}
 			r.sink.write = c.write
 			r.store.roundTrip = time.Duration(c.roll(3)) * time.Millisecond
 			r.store.accepted = c.accepted

@@ -15,8 +15,8 @@ const reasonRejected = "rejected"
 // What the lease worker needs of the sink guard. Each begin that is true is followed
 // by one write or one withdraw.
 type leaseSink interface {
-	begin() bool // false: the sink is not open
-	write(sinkWrite) (writeOutcome, error)
+	begin() bool                                         // false: the sink is not open
+	write(sinkWrite) (pendingWrite, writeOutcome, error) // first what of it was written
 	withdraw()
 	stopping() bool                             // Writes are cancelled
 	minLife(maxAge time.Duration) time.Duration // the life an entry must have left to be worth a Write
@@ -31,6 +31,7 @@ type leaseWorker struct {
 	sinkTimeout             time.Duration
 	backoffBase, backoffMax time.Duration
 	together                int                        // batches that the sink takes in one Write, at most
+	unitBytes               int                        // payload bytes of a unit of several batches, at most; 0 = any number
 	clock                   func() (ms int64, ok bool) // the store's
 	settlers                []*settler                 // by zone
 	sink                    leaseSink
@@ -59,7 +60,7 @@ type run struct {
 // refuses to settle the partition at all.
 func (w *leaseWorker) work(lease *partition.Lease) error {
 	r := &run{leaseWorker: w, account: newAccount(lease)}
-	r.todo = plan(lease, w.together, w.bisecting.take(lease))
+	r.todo = plan(lease, w.together, w.unitBytes, w.bisecting.take(lease))
 	if r.atMostOnce() {
 		r.deliverAtMostOnce()
 	} else {
@@ -98,7 +99,12 @@ func (r *run) deliver() {
 		case !r.sink.begin():
 			return
 		}
-		o, err := r.write(p, r.writeEnd())
+		o, err := r.write(&p, r.writeEnd(), u.split)
+		if o.all == unwritten {
+			r.rememberBisection(u)
+			r.retryAt = time.Now().Add(o.after)
+			return
+		}
 		if r.applyOutcome(p, o, err) {
 			return
 		}
@@ -117,9 +123,16 @@ func (r *run) writeEnd() time.Time { return r.lease.Until.Add(-leaseMargin) }
 // cut off has an unknown outcome, so better none.
 func (r *run) tooLate() bool { return time.Until(r.writeEnd()) < r.sinkTimeout/2 }
 
-// write makes a pending Write, which must end at end.
-func (r *run) write(p pendingWrite, end time.Time) (writeOutcome, error) {
-	o, err := r.sink.write(sinkWrite{r.lease.Partition, p.batches, end, p.stale, p.trial})
+// write makes a pending Write, which must end at end, and leaves in p what was
+// written. What went stale while it waited for others expires.
+func (r *run) write(p *pendingWrite, end time.Time, alone bool) (writeOutcome, error) {
+	written, o, err := r.sink.write(sinkWrite{r.lease.Partition, *p, end, alone})
+	for _, e := range written.dropped {
+		at := int(e.Seq - r.lease.From)
+		r.mark(at, expired)
+		r.expiring.add(at, written.staleAt(e).Add(time.Millisecond))
+	}
+	*p = written
 	if o.all == accepted {
 		r.observeLag(p.batches)
 	}

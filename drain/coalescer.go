@@ -1,0 +1,311 @@
+package drain
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	// defaultGroupBytes bounds the payload of a coalesced Write whose sink does not.
+	defaultGroupBytes = 4 << 20
+	// minLingerShare is the part of the linger, or of max_age where that is shorter,
+	// that a group waits for at least, up to maxMinLinger. Otherwise, under a backlog
+	// whose oldest entries are always about to go stale, each would close its group at
+	// once.
+	minLingerShare = 8
+	maxMinLinger   = 125 * time.Millisecond
+	// stopLinger is how long a group waits after Stop for leases that were claimed
+	// before.
+	stopLinger = 10 * time.Millisecond
+	// handBackAfter is how often what waits for a Write is looked at for leases that
+	// are about to end, and how long a suspect waits for which there is no room.
+	handBackAfter = time.Second
+)
+
+// Why a group closed, a closed set.
+const (
+	closedEntries  = "entries"
+	closedBytes    = "bytes"
+	closedBatches  = "batches"
+	closedLinger   = "linger"
+	closedDeadline = "deadline" // an entry or a lease cannot wait any longer
+	closedBacklog  = "backlog"  // a deep lease waits: few partitions are due, and others will not come
+	closedSuspects = "suspects" // as many as may be written together
+	closedAlone    = "alone"    // part of a rejected unit, a probe, or a partition that failed alone
+	closedStop     = "stop"
+)
+
+// A coalescer is the sink guard of a sink that wants large Writes: the pending
+// Writes of the lease workers, its members, wait in a queue until there are enough
+// for a group, which goes out in one Write. Each member gets its share of the outcome.
+//
+// A partition whose Write failed in company is a suspect. Suspects have a queue of
+// their own, and so have those that failed alone, so that what the sink does not take
+// costs the others one Write.
+type coalescer struct {
+	*sinkGuard
+	caps     groupCaps
+	permits  *slots // concurrent Writes
+	claiming context.Context
+	metrics  *groupMetrics
+	panicked func(any)
+
+	quit    chan struct{}
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	queues   [queueKinds]*queue
+	suspects suspects
+}
+
+// groupCaps are the Caps of a sink that coalesces, without zero values.
+type groupCaps struct {
+	entries, batches, bytes int
+	linger, minLinger       time.Duration
+	maxAge                  time.Duration // of the namespace
+	deep                    int           // batches of a lease that shows a backlog
+	leases                  int           // members that may wait, about
+}
+
+// coalesces reports whether a sink gets Writes of several partitions. Under
+// at-most-once it does not: there the commit comes right before the Write, so entries
+// that wait for others would be lost in a crash, or be too old when their turn comes.
+func coalesces(ns *partition.Namespace, caps sink.Caps) bool {
+	return caps.Linger > 0 && caps.MaxBatches > 1 && ns.Policy.Delivery != partition.AtMostOnce
+}
+
+func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps {
+	c := groupCaps{
+		entries: caps.PreferEntries, batches: caps.MaxBatches, bytes: caps.MaxBytes,
+		linger: caps.Linger, minLinger: min(caps.Linger/minLingerShare, ns.Policy.MaxAge/minLingerShare, maxMinLinger),
+		maxAge: ns.Policy.MaxAge, deep: cfg.MaxLeaseBatches,
+	}
+	if c.bytes <= 0 {
+		c.bytes = defaultGroupBytes
+	}
+	if c.entries <= 0 {
+		c.entries = c.batches * ns.Policy.Batch
+	}
+	// While one group of single entries is written, the next one gathers.
+	c.leases = min(groupsInHand*min(c.entries, c.batches)+cfg.Workers, maxGroupLeases)
+	return c
+}
+
+func newCoalescer(guard *sinkGuard, caps groupCaps, permits *slots, claiming context.Context, m *groupMetrics, panicked func(any)) *coalescer {
+	c := &coalescer{
+		sinkGuard: guard, caps: caps, permits: permits, claiming: claiming, metrics: m, panicked: panicked,
+		quit: make(chan struct{}), suspects: newSuspects(min(caps.entries, caps.batches)),
+	}
+	for kind := range c.queues {
+		c.queues[kind] = &queue{kind: queueKind(kind), changed: make(chan struct{}, 1)}
+	}
+	return c
+}
+
+func (c *coalescer) start() {
+	for _, q := range c.queues {
+		c.running.Go(func() { c.serve(q) })
+	}
+}
+
+// stop ends what start began. No worker writes any more.
+func (c *coalescer) stop() {
+	close(c.quit)
+	c.running.Wait()
+}
+
+// begin reserves nothing: a group does when it is written.
+func (c *coalescer) begin() bool {
+	open, _ := c.opener.state()
+	return open
+}
+
+func (c *coalescer) withdraw() {}
+
+// write waits until its share of a group is written, or is handed back.
+func (c *coalescer) write(w sinkWrite) (pendingWrite, writeOutcome, error) {
+	m := &member{sinkWrite: w, done: make(chan struct{})}
+	for _, b := range w.batches {
+		m.bytes += payloadBytes(b.Entries)
+	}
+	if wait, joined := c.join(m); !joined {
+		return w.pendingWrite, writeOutcome{all: unwritten, after: wait}, nil
+	}
+	<-m.done
+	return m.pendingWrite, m.outcome, m.err
+}
+
+// join puts a member into its queue. It is false when that is full of suspects, who may
+// try again after wait, and when Writes are cancelled.
+func (c *coalescer) join(m *member) (wait time.Duration, joined bool) {
+	now, tripped := time.Now(), c.tripped()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping() {
+		return 0, false
+	}
+	m.strikes = c.suspects.strikes[m.partition]
+	q := c.queues[trusted]
+	switch {
+	case m.alone || m.strikes >= convicted:
+		q = c.queues[single]
+	case m.strikes > 0:
+		q = c.queues[suspected]
+	}
+	if q.kind != trusted && !m.alone && len(q.waiting) >= c.caps.leases/4 {
+		return handBackAfter, false
+	}
+	m.closeAt, m.reason = now, closedAlone
+	if q.kind != single && m.strikes < lastCompany && !tripped {
+		m.closeAt, m.reason = c.closing(m, now)
+	}
+	q.add(m)
+	return 0, true
+}
+
+// closing is when a member's group must close, and why.
+func (c *coalescer) closing(m *member, now time.Time) (at time.Time, reason string) {
+	switch {
+	case c.claiming.Err() != nil:
+		return now.Add(stopLinger), closedStop
+	case m.trial:
+		return now, closedDeadline
+	}
+	at, reason = now.Add(c.caps.linger), closedLinger
+	life := max(c.minLife(c.caps.maxAge), c.caps.minLinger)
+	for _, latest := range []time.Time{m.stale.Add(-life), m.end.Add(-c.timeout)} {
+		if latest.Before(at) {
+			at, reason = latest, closedDeadline
+		}
+	}
+	soonest := now.Add(c.caps.minLinger)
+	if len(m.batches) >= c.caps.deep && soonest.Before(at) {
+		return soonest, closedBacklog
+	}
+	if at.Before(soonest) {
+		at = soonest
+	}
+	return at, reason
+}
+
+// serve starts the groups of a queue until quit.
+func (c *coalescer) serve(q *queue) {
+	claimed, cancelled := c.claiming.Done(), c.writing.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		reason, wait := c.due(q, time.Now())
+		c.mu.Unlock()
+		var permit <-chan struct{}
+		if reason != "" {
+			permit, wait = c.permits.free, handBackAfter
+		}
+		timer.Reset(wait)
+		select {
+		case <-permit:
+			c.dispatch(q)
+		case <-q.changed:
+		case <-timer.C:
+			c.handBack(q, func(m *member) bool { return c.leaseTooShort(m) })
+		case <-claimed:
+			claimed = nil
+			c.mu.Lock()
+			q.closeAll()
+			c.mu.Unlock()
+		case <-cancelled:
+			cancelled = nil
+			c.handBack(q, func(*member) bool { return true })
+		case <-c.quit:
+			return
+		}
+	}
+}
+
+// due is why a group of the queue is to be written now, or how long none is.
+func (c *coalescer) due(q *queue, now time.Time) (reason string, wait time.Duration) {
+	switch {
+	case len(q.waiting) == 0:
+		return "", time.Hour
+	case !c.mayRun(q):
+		return "", handBackAfter
+	case q.kind == suspected && len(q.waiting) >= c.suspects.size:
+		return closedSuspects, 0
+	case q.entries >= c.caps.entries:
+		return closedEntries, 0
+	case q.bytes >= c.caps.bytes:
+		return closedBytes, 0
+	case len(q.waiting) > 1 && q.batches >= c.caps.batches:
+		return closedBatches, 0
+	}
+	if wait = q.closeAt.Sub(now); wait <= 0 {
+		return q.reason, 0
+	}
+	return "", wait
+}
+
+// mayRun reports whether the queue may have another Write. Suspects get half of the
+// Writes at most, and of these half go to those that failed alone, for they may hang.
+func (c *coalescer) mayRun(q *queue) bool {
+	if q.kind == trusted {
+		return true
+	}
+	n := c.permits.size()
+	if c.limit != nil {
+		n = c.limit.get()
+	}
+	if q.kind == single && !q.waiting[0].alone && q.writes >= max(1, n/4) {
+		return false
+	}
+	return c.queues[suspected].writes+c.queues[single].writes < max(1, n/2)
+}
+
+// dispatch writes a group of the queue; the caller took the permit.
+func (c *coalescer) dispatch(q *queue) {
+	c.mu.Lock()
+	reason, _ := c.due(q, time.Now())
+	if reason == "" {
+		c.mu.Unlock()
+		c.permits.put(1)
+		return
+	}
+	size := len(q.waiting)
+	switch {
+	case q.alone():
+		size, reason = 1, closedAlone
+	case q.kind == suspected:
+		size = c.suspects.size
+	}
+	group := q.take(size, c.caps)
+	q.writes++
+	c.mu.Unlock()
+	c.metrics.closed.WithLabelValues(reason).Inc()
+	c.running.Go(func() {
+		c.deliver(q, group)
+		c.mu.Lock()
+		q.writes--
+		c.mu.Unlock()
+		c.permits.put(1)
+		for _, q := range c.queues {
+			q.signal()
+		}
+	})
+}
+
+// handBack ends the wait of members without a Write.
+func (c *coalescer) handBack(q *queue, which func(*member) bool) {
+	c.mu.Lock()
+	list := q.remove(which)
+	c.mu.Unlock()
+	for _, m := range list {
+		m.finish(writeOutcome{all: unwritten}, nil)
+	}
+}
+
+// leaseTooShort reports whether too little of a member's lease is left for a Write.
+// It joined with half of the sink timeout at least.
+func (c *coalescer) leaseTooShort(m *member) bool { return time.Until(m.end) < c.timeout/4 }
