@@ -1,10 +1,13 @@
 package drain
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/spillway-io/spillway/drain/sink"
 )
 
 func TestBackoffGrowsFromBaseToMax(t *testing.T) {
@@ -68,4 +71,24 @@ func TestNoticeFollowsTheSinksPaceWithinBounds(t *testing.T) {
 	if got := p.get(); got > 11*time.Millisecond {
 		t.Errorf("pace %v after 40 quick Writes", got)
 	}
+}
+
+func TestBackoffOfANamespaceIsItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.sink.write = func(context.Context, []*sink.Batch) error { return errDown }
+		slow := space("slow")
+		r.store.spaces[slow.Name] = &fakeSpace{ns: slow, partitions: map[string]*fakePartition{}}
+		other := r.fakeSink(slow)
+		other.write = r.sink.write
+		r.more = []Target{{Namespace: slow, Sink: other, BackoffBase: 20 * time.Second, BackoffMax: 20 * time.Second}}
+		r.store.produce(r.ns, "p", 1, 0)
+		r.store.produce(slow, "p", 1, 0)
+		r.start()
+		time.Sleep(2 * time.Minute)
+		r.stop()
+		if quick, rare := len(r.sink.seen()), len(other.seen()); rare < 5 || rare > 25 || quick < 6 {
+			t.Errorf("%d attempts, and %d with 20 s between them at most", quick, rare)
+		}
+	})
 }

@@ -57,7 +57,7 @@ func BenchmarkDrain(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				fill(b, store, ns, c.partitions, c.entries)
-				d, err := New(DefaultConfig(), store, []Target{{ns, nothing{c.caps}, "nothing:"}}, prometheus.NewRegistry(), zap.NewNop())
+				d, err := New(DefaultConfig(), store, []Target{{Namespace: ns, Sink: nothing{c.caps}, Label: "nothing:"}}, prometheus.NewRegistry(), zap.NewNop())
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -111,7 +111,7 @@ func BenchmarkDrainers(b *testing.B) {
 						if err := store.Ping(b.Context()); err != nil {
 							b.Fatal(err)
 						}
-						d, err := New(DefaultConfig(), store, []Target{{store.Namespace("games"), nothing{}, "nothing:"}}, prometheus.NewRegistry(), zap.NewNop())
+						d, err := New(DefaultConfig(), store, []Target{{Namespace: store.Namespace("games"), Sink: nothing{}, Label: "nothing:"}}, prometheus.NewRegistry(), zap.NewNop())
 						if err != nil {
 							b.Fatal(err)
 						}

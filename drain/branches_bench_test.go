@@ -61,7 +61,9 @@ func BenchmarkBranches(b *testing.B) {
 					b.Fatal(err)
 				}
 				d, err := New(DefaultConfig(), store, []Target{
-					{store.Namespace("parent"), s, "namespaces:"}, {store.Namespace("a"), nothing{}, "nothing:"}, {store.Namespace("b"), c.other, "other:"},
+					{Namespace: store.Namespace("parent"), Sink: s, Label: "namespaces:"},
+					{Namespace: store.Namespace("a"), Sink: nothing{}, Label: "nothing:"},
+					{Namespace: store.Namespace("b"), Sink: c.other, Label: "other:"},
 				}, prometheus.NewRegistry(), zap.NewNop())
 				if err != nil {
 					b.Fatal(err)

@@ -22,7 +22,7 @@ type Config struct {
 	Lease time.Duration
 	// BackoffBase and BackoffMax bound the full-jitter wait of a partition
 	// between two attempts: uniform between 0 and min(max, base·2^(attempt−1));
-	// 100ms and 30s.
+	// 100ms and 30s. A Target may have its own.
 	BackoffBase, BackoffMax time.Duration
 	// MaxLeaseBatches is how many consecutive batches one lease may cover when
 	// few partitions are due and the sink is fast; 8. 1 turns that off.

@@ -31,6 +31,7 @@ func TestNewReturnsAnErrorForWhatCannotWork(t *testing.T) {
 		"no sink":         {DefaultConfig(), []Target{{Namespace: ns}}, prometheus.NewRegistry()},
 		"no namespace":    {DefaultConfig(), []Target{{Sink: &fakeSink{}}}, prometheus.NewRegistry()},
 		"namespace twice": {DefaultConfig(), []Target{one, one}, prometheus.NewRegistry()},
+		"backoff":         {DefaultConfig(), []Target{{Namespace: ns, Sink: &fakeSink{}, BackoffBase: time.Minute}}, prometheus.NewRegistry()},
 		"metrics taken":   {DefaultConfig(), []Target{one}, taken},
 	} {
 		if _, err := New(c.cfg, s, c.targets, c.reg, zap.NewNop()); err == nil {

@@ -35,6 +35,20 @@ type Target struct {
 	Namespace *partition.Namespace
 	Sink      sink.Sink
 	Label     string // the sink's URL without its secrets, for logs
+	// BackoffBase and BackoffMax replace those of the Config for this namespace; 0 =
+	// as there.
+	BackoffBase, BackoffMax time.Duration
+}
+
+// config is the configuration for this namespace.
+func (t Target) config(c Config) Config {
+	if t.BackoffBase != 0 {
+		c.BackoffBase = t.BackoffBase
+	}
+	if t.BackoffMax != 0 {
+		c.BackoffMax = t.BackoffMax
+	}
+	return c
 }
 
 // Drainer drains namespaces into their sinks, from Start to Stop. Any number of
@@ -64,7 +78,7 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, l
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if err := checkTargets(targets); err != nil {
+	if err := checkTargets(cfg, targets); err != nil {
 		return nil, err
 	}
 	m, err := newMetrics(reg)
@@ -90,7 +104,7 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, l
 	return d, nil
 }
 
-func checkTargets(targets []Target) error {
+func checkTargets(cfg Config, targets []Target) error {
 	if len(targets) == 0 {
 		return errors.New("drain has no targets")
 	}
@@ -101,6 +115,9 @@ func checkTargets(targets []Target) error {
 			return fmt.Errorf("drain target %q lacks its namespace or its sink", t.Label)
 		case seen[t.Namespace.Name]:
 			return fmt.Errorf("namespace %s has two drain targets", t.Namespace.Name)
+		}
+		if err := t.config(cfg).Validate(); err != nil {
+			return fmt.Errorf("drain target of namespace %s: %w", t.Namespace.Name, err)
 		}
 		seen[t.Namespace.Name] = true
 	}

@@ -39,28 +39,29 @@ type namespaceDrain struct {
 }
 
 func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDrain, error) {
+	cfg := t.config(d.cfg)
 	n := &namespaceDrain{
-		name: t.Namespace.Name, timeout: d.cfg.SinkTimeout, metrics: m,
+		name: t.Namespace.Name, timeout: cfg.SinkTimeout, metrics: m,
 		log:      d.log.With(zap.String("namespace", t.Namespace.Name), zap.String("sink", t.Label)),
 		claiming: d.claiming, settling: d.settling,
 		ended: make(chan struct{}),
 	}
 	caps := t.Sink.Caps()
-	n.guard = newSinkGuard(d.writing, t.Sink, d.cfg, n.log, &m.sinkMetrics)
+	n.guard = newSinkGuard(d.writing, t.Sink, cfg, n.log, &m.sinkMetrics)
 	n.worker = &leaseWorker{
-		sinkTimeout: d.cfg.SinkTimeout, backoffBase: d.cfg.BackoffBase, backoffMax: d.cfg.BackoffMax, together: caps.MaxBatches,
+		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
 		clock: d.store.Now, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics,
 		claiming: d.claiming, settling: d.settling,
 	}
-	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, d.cfg.MaxLeaseBatches)
-	writes := d.cfg.Workers
+	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)
+	writes := cfg.Workers
 	if caps.MaxInFlight > 0 {
 		writes = min(writes, caps.MaxInFlight)
 	}
 	n.slots = newSlots(writes)
 	permits := n.slots
 	if coalesces(t.Namespace, caps) {
-		g := newGroupCaps(t.Namespace, caps, d.cfg)
+		g := newGroupCaps(t.Namespace, caps, cfg)
 		n.slots = newSlots(g.leases)
 		n.slotBytes = max(1, maxGroupsBytes*g.bytes/g.leases)
 		n.groups = newCoalescer(n.guard, g, permits, d.claiming, &m.groupMetrics, n.panicked)
@@ -74,7 +75,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	refusals := &refusalLog{log: n.log}
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
-			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: d.cfg.Lease, poll: d.cfg.Poll,
+			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: cfg.Lease, poll: cfg.Poll,
 			depth: depth,
 			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals,
 			metrics: &m.claimMetrics, contention: firstContention,

@@ -100,7 +100,11 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		}
 		var targets []drain.Target
 		for _, ns := range a.store.Namespaces() {
-			targets = append(targets, drain.Target{Namespace: ns, Sink: sinks[ns.Name], Label: sink.Redact(a.cfg.Namespaces[ns.Name].Sink)})
+			settings := a.cfg.Namespaces[ns.Name]
+			targets = append(targets, drain.Target{
+				Namespace: ns, Sink: sinks[ns.Name], Label: sink.Redact(settings.Sink),
+				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
+			})
 		}
 		if a.drain, err = drain.New(a.cfg.drain(), a.store, targets, reg, a.log.Named("drain")); err != nil {
 			return err

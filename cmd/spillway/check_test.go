@@ -25,6 +25,8 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 		{"--linger=-1ns", []string{"linger: -1ns ", "want 0s to max_age"}},
 		{"--linger=4m", []string{"linger: 4m0s ", "want 0s to max_age"}},
 		{"--delivery=once", []string{"delivery: once ", "want at-least-once or at-most-once"}},
+		{"--backoff-base=0s", []string{"backoff_base: 0s ", "want 1ms or more"}},
+		{"--backoff-max=50ms", []string{"backoff_max: 50ms ", "want backoff_base to 1h"}},
 		{"--workers=0", []string{"workers: 0 ", "want 1 to 10000"}},
 		{"--workers=" + huge, []string{"workers: " + huge, "want 1 to 10000"}},
 		{"--sink-timeout=1ns", []string{"sink_timeout: 1ns ", "want 10ms to 10m"}},

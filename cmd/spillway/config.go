@@ -82,6 +82,8 @@ type Namespace struct {
 	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Maximum number of partitions with entries. New ones are answered 429."`
 	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard. The oldest are dropped first."`
 	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"${max_dead_bytes}" help:"Bytes of dead letters kept per shard. The oldest are dropped first."`
+	BackoffBase   time.Duration  `name:"backoff-base" default:"${backoff_base}" help:"Longest wait of a partition before the second attempt of a write that failed. Each further attempt doubles it."`
+	BackoffMax    time.Duration  `name:"backoff-max" default:"${backoff_max}" help:"Longest wait of a partition between two attempts. The wait is random, between 0 and this bound."`
 
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace needs no authentication.
@@ -203,6 +205,7 @@ func flagDefaults() kong.Vars {
 	copyFields(&c, ingest.DefaultConfig())
 	copyFields(&c, drain.DefaultConfig())
 	copyFields(&c.Default, partition.DefaultPolicy())
+	copyFields(&c.Default, drain.DefaultConfig())
 	vars := kong.Vars{"sinks": sinkSchemes()}
 	for _, s := range settingsOf(&c) {
 		vars[s.key()] = s.text()
@@ -217,11 +220,15 @@ func (c *Config) validateNamespaces() (errs []error) {
 	owners := map[string]string{} // namespaces by the path of their file
 	for _, name := range c.names() {
 		ns, at := c.Namespaces[name], "namespaces."+name+"."
-		var field *partition.FieldError
-		if err := ns.Policy().Validate(); errors.As(err, &field) {
-			errs = append(errs, c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want}))
-		} else if err != nil {
-			errs = append(errs, err)
+		backoff := drain.DefaultConfig()
+		copyFields(&backoff, ns)
+		for _, err := range []error{ns.Policy().Validate(), backoff.Validate()} {
+			var field *partition.FieldError
+			if errors.As(err, &field) {
+				errs = append(errs, c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want}))
+			} else if err != nil {
+				errs = append(errs, err)
+			}
 		}
 		for i, raw := range ns.sinks() {
 			u, err := url.Parse(raw)
