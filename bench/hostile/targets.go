@@ -51,7 +51,7 @@ var invalidURLs = []invalidURL{
 	{"ftp", "ftp://127.0.0.1/x", noScheme},
 	{"a Unix socket", "unix:///var/run/docker.sock", noScheme},
 	{"HTTP on a Unix socket", "http+unix:/var/run/docker.sock", noScheme},
-	{"a program", "exec:///bin/sh?-c=reboot", noScheme},
+	{"a program", "exec:///bin/sh?-c=reboot", "sink_command"},
 	{"a shell", "sh -c reboot", "sink URL"},
 	{"data", "data:text/plain,x", noScheme},
 	{"script", "javascript:alert(1)", noScheme},

@@ -85,6 +85,10 @@ type Namespace struct {
 	BackoffBase   time.Duration  `name:"backoff-base" default:"${backoff_base}" help:"Longest wait of a partition before the second attempt of a write that failed. Each further attempt doubles it."`
 	BackoffMax    time.Duration  `name:"backoff-max" default:"${backoff_max}" help:"Longest wait of a partition between two attempts. The wait is random, between 0 and this bound."`
 
+	// SinkCommand is what the sink exec: runs, program and arguments. It comes from the
+	// file only, and is not inherited: who sets flags or variables cannot start programs.
+	SinkCommand []string `kong:"-"`
+
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace needs no authentication.
 	Tokens []ingest.Token `kong:"-"`
@@ -229,6 +233,9 @@ func (c *Config) validateNamespaces() (errs []error) {
 			} else if err != nil {
 				errs = append(errs, err)
 			}
+		}
+		if ns.SinkCommand != nil && !slices.Contains(ns.sinks(), "exec:") {
+			errs = append(errs, c.fieldError(at+"sink_command", &settingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
 		}
 		for i, raw := range ns.sinks() {
 			u, err := url.Parse(raw)

@@ -67,6 +67,15 @@ func (c *Config) node() *yaml.Node {
 		for _, s := range settingsOf(&ns) {
 			c.appendSetting(node, s, "namespaces."+name+"."+s.key())
 		}
+		if ns.SinkCommand != nil {
+			list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, LineComment: c.origins["namespaces."+name+".sink_command"]}
+			for _, arg := range ns.SinkCommand {
+				item := plain(arg)
+				item.SetString(arg)
+				list.Content = append(list.Content, item)
+			}
+			node.Content = append(node.Content, plain("sink_command"), list)
+		}
 		if len(ns.Tokens) > 0 {
 			key := plain("tokens")
 			key.LineComment = c.origins["namespaces."+name+".tokens"]

@@ -72,8 +72,10 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		}
 		ns := c.Default
 		settings := settingsOf(&ns)
-		r.mapping(value, path, slices.Concat(keysOf(settings), []string{"tokens", "cors_origins"}, sdkKeys), func(key string, value *yaml.Node) {
+		r.mapping(value, path, slices.Concat(keysOf(settings), []string{"sink_command", "tokens", "cors_origins"}, sdkKeys), func(key string, value *yaml.Node) {
 			switch key {
+			case "sink_command":
+				ns.SinkCommand = r.command(value, path+key)
 			case "tokens":
 				ns.Tokens = r.tokens(value, path+key)
 			case "cors_origins":
@@ -145,6 +147,28 @@ func (s setting) setList(list *yaml.Node) error {
 		all = append(all, item.Value)
 	}
 	return s.set(strings.Join(all, " "))
+}
+
+// command reads a list of texts: a program and its arguments.
+func (r *fileReader) command(node *yaml.Node, path string) (argv []string) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	r.config.origins[path] = r.position(node)
+	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
+		r.fail(node, path, `not a list: write a program and its arguments, such as ["/usr/bin/python3", "/opt/plugin.py"]`)
+		return nil
+	}
+	for i, item := range node.Content {
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" {
+			r.fail(item, fmt.Sprintf("%s[%d]", path, i), "not text: put it in quotes")
+		}
+		argv = append(argv, item.Value)
+	}
+	return argv
 }
 
 // mapping calls each for every key of node. Keys that are not in known are errors;

@@ -42,7 +42,9 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 // logged. Other commands keep the default, as in `spillway config print | head -1`.
 // The returned function stops the logging; both signals stay ignored.
 func ignoreSignals(log *zap.Logger) (end func()) {
-	signal.Ignore(syscall.SIGPIPE)
+	// Handled, not ignored: a program of the sink exec: would inherit that, and its
+	// pipelines expect SIGPIPE.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	var logging sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/clickhouse"
+	"github.com/spillway-io/spillway/drain/sink/command"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/kafka"
@@ -39,6 +41,7 @@ var sinkTypes = []SinkType{
 	{"null:", []string{"null"}, null.New},
 	{"file:///path.ndjson[?max_size=100MB&rotate_every=1h&compress=gzip&keep=10]", []string{"file"}, file.New},
 	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
+	{"exec:", []string{"exec"}, command.New(nil, nil)}, // newSinks gives it the namespace's command
 	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
 	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
 	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
@@ -94,6 +97,10 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Store, reg p
 	taken := newFallbackCounter(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
+		if _, known := registry["exec"]; known {
+			registry = maps.Clone(registry)
+			registry["exec"] = command.New(cfg.Namespaces[name].SinkCommand, commandEnviron(cfg.secrets.Env))
+		}
 		var tiers []fallback.Tier
 		for i, raw := range cfg.Namespaces[name].sinks() {
 			s, err := registry.NewWithSecrets(raw, cfg.secrets)
@@ -108,6 +115,19 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Store, reg p
 		sinks[name] = cfg.withFallbacks(name, tiers, taken, log)
 	}
 	return sinks, nil
+}
+
+// commandVariables are the variables that programs of the sink exec: get. All others
+// stay here: there may be secrets among them.
+var commandVariables = []string{"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"}
+
+func commandEnviron(lookupEnv func(string) (string, bool)) (environ []string) {
+	for _, name := range commandVariables {
+		if value, ok := lookupEnv(name); ok {
+			environ = append(environ, name+"="+value)
+		}
+	}
+	return environ
 }
 
 // maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
