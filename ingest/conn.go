@@ -17,6 +17,7 @@ type conn struct {
 	listener *boundedListener
 	closed   atomic.Bool
 	linger   atomic.Bool
+	used     atomic.Bool  // the client has sent something
 	answer   atomic.Int64 // bytes reserved for a large answer that is being sent
 }
 
@@ -25,6 +26,15 @@ const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 16 << 20
 )
+
+// Read notes that the client has sent something.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.used.Load() {
+		c.used.Store(true)
+	}
+	return n, err
+}
 
 // Close may be called twice. With linger it first reads and drops what the
 // client is still sending. Closing a socket with unread bytes resets it, and a

@@ -68,6 +68,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	// fasthttp waits only for connections of a listener that its Serve knows, so
 	// Serve has to have returned before.
 	<-served
+	ln.closeUnused()
 	err = errors.Join(err, s.http.ShutdownWithContext(ctx), s.lanes.stop(ctx), ln.drain(ctx))
 	s.losses.report(s.log)
 	return err

@@ -116,6 +116,18 @@ func (l *boundedListener) remove(c *conn) {
 	}
 }
 
+// closeUnused closes connections on which nothing was sent. Browsers open some for later,
+// and fasthttp waits ReadTimeout for their first request.
+func (l *boundedListener) closeUnused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		if !c.used.Load() {
+			_ = c.Conn.Close() // its worker then closes and removes c
+		}
+	}
+}
+
 // drain waits until all connections are closed. The listener is closed before.
 // When ctx ends first, drain closes the connections and returns ctx's error.
 func (l *boundedListener) drain(ctx context.Context) error {

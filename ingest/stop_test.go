@@ -146,7 +146,14 @@ func TestAStopThatRunsOutOfTimeClosesConnections(t *testing.T) {
 	if _, err := io.WriteString(c, "POST /v1/default/p HTTP/1.1\r\nHost: x\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return p.conns.Load() == 1 })
+	eventually(t, func() bool { // the server has read of the request
+		p.ln.mu.Lock()
+		defer p.ln.mu.Unlock()
+		for c := range p.ln.conns {
+			return c.used.Load()
+		}
+		return false
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -154,5 +161,22 @@ func TestAStopThatRunsOutOfTimeClosesConnections(t *testing.T) {
 	}
 	if open := p.conns.Load(); open != 0 {
 		t.Errorf("%d connections are open", open)
+	}
+}
+
+// Browsers open connections for requests to come.
+func TestStopDoesNotWaitForConnectionsOnWhichNothingWasSent(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), func(c *Config) { c.ReadTimeout = time.Hour })
+	silent, err := p.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	eventually(t, func() bool { return p.conns.Load() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
 	}
 }
