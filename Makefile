@@ -93,10 +93,10 @@ chaos-selftest: deps-test ## put known bugs into the program, one by one: the ch
 	$(GO) test -tags seededbugs -count=1 -parallel 4 -timeout $(TESTTIMEOUT) -v -run SeededBug ./bench/chaos
 
 .PHONY: test-clients
-test-clients: deps-clients deps-test ## run the suite of client libraries in other languages (JavaScript on node, C# on Mono), and SDKs of other vendors
+test-clients: deps-clients deps-test ## run the clients in other languages (node, Chromium, Mono), web pages, and SDKs of other vendors
 	$(GO) vet -tags clients ./ingest/client/... ./cmd/spillway/e2e
 	$(GO) test -tags clients -count=1 ./ingest/client/...
-	$(GO) test -tags clients -count=1 -run '^TestUnmodifiedSDKs' ./cmd/spillway/e2e
+	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs)' ./cmd/spillway/e2e
 
 .PHONY: test-sinks
 test-sinks: deps-sinks ## run the sinks' tests on real servers: PostgreSQL, ClickHouse, NATS, versitygw for S3, kcat for Kafka

@@ -42,10 +42,17 @@ func Process(name string, args ...string) Open {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		})
-		p := &process{t: t, in: in, out: bufio.NewReader(out)}
-		p.ask(command{Op: "open", URL: url, Options: settings(o)})
-		return p
+		return Drive(t, in, out, url, o)
 	}
+}
+
+// Drive opens an SDK by the commands of Process, however they travel: each Write to in is
+// one line.
+func Drive(t testing.TB, in io.Writer, out io.Reader, url string, o Options) SDK {
+	t.Helper()
+	p := &process{t: t, in: in, out: bufio.NewReader(out)}
+	p.ask(command{Op: "open", URL: url, Options: settings(o)})
+	return p
 }
 
 func settings(o Options) map[string]any {

@@ -143,6 +143,15 @@ func (s *Server) fault(format string, args ...any) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") != "" { // a page: cors_origins: "*"
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+	}
+	if r.Method == http.MethodOptions {
+		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Encoding, Content-Type, Idempotency-Key, X-Client-Discards, X-Event-Ts, X-Sent-At")
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	step := s.next()
 	entries, key := s.read(r)
 	if entries == nil {

@@ -1,6 +1,6 @@
 //go:build clients
 
-// Package js holds the JavaScript client. Its tests need Node: make test-clients.
+// Package js holds the JavaScript client. Its tests need Node and Chromium: make test-clients.
 package js
 
 import (

@@ -1,24 +1,30 @@
-// Drives the client for the conformance suite: a command a line, an answer a line.
-import { createInterface } from "node:readline"
+// Drives the client for the conformance suite: a command a line, an answer a line. Node runs
+// it as a program; a page calls drive.
 import { Client } from "./spillway.js"
 
 let client
-for await (const line of createInterface({ input: process.stdin })) {
-  const c = JSON.parse(line)
-  let answer = {}
-  if (c.op === "open") {
-    const o = c.options
-    client = new Client(c.url, {
-      token: o.token, batch: o.batch, queue: o.queue, linger: o.linger, maxAge: o.max_age, timeout: o.timeout, attempts: o.attempts,
-      backoffBase: o.backoff_base, backoffMax: o.backoff_max, breakAfter: o.break_after, probeEvery: o.probe_every,
-    })
-  } else if (c.op === "report") client.report(c.partition, new Uint8Array(Buffer.from(c.payload, "base64")))
-  else if (c.op === "flush") answer = { ok: await client.flush(c.timeout) }
-  else if (c.op === "close") answer = { ok: await client.close(c.timeout) }
-  else if (c.op === "counts") {
+
+export async function drive(line) {
+  const c = JSON.parse(line), o = c.options
+  if (c.op === "report") return void client.report(c.partition, Uint8Array.from(atob(c.payload), char => char.charCodeAt(0)))
+  if (c.op === "flush") return { ok: await client.flush(c.timeout) }
+  if (c.op === "close") return { ok: await client.close(c.timeout) }
+  if (c.op === "counts") {
     const s = client.stats()
-    answer = { reported: s.reported, acked: s.acked + s.handed, pending: s.pending, dropped: s.dropped }
+    return { reported: s.reported, acked: s.acked + s.handed, pending: s.pending, dropped: s.dropped }
   }
-  if (c.op !== "report") process.stdout.write(JSON.stringify(answer) + "\n")
+  client = new Client(c.url, {
+    token: o.token, batch: o.batch, queue: o.queue, linger: o.linger, maxAge: o.max_age, timeout: o.timeout, attempts: o.attempts,
+    backoffBase: o.backoff_base, backoffMax: o.backoff_max, breakAfter: o.break_after, probeEvery: o.probe_every,
+  })
+  return {}
 }
-process.exit(0)
+
+if (globalThis.process) {
+  const { createInterface } = await import("node:readline")
+  for await (const line of createInterface({ input: process.stdin })) {
+    const answer = await drive(line)
+    if (answer) process.stdout.write(JSON.stringify(answer) + "\n")
+  }
+  process.exit(0)
+}

@@ -5,11 +5,11 @@ import { Client } from "./spillway.js"
 
 const never = () => new Promise(() => {})
 
-function browser(t, accepts) {
+function browser(t, accepts, fits = () => true) {
   const beacons = []
   const before = Object.getOwnPropertyDescriptor(globalThis, "navigator")
   Object.defineProperty(globalThis, "navigator", {
-    configurable: true, value: { sendBeacon: (url, body) => accepts > beacons.length && beacons.push({ url, body }) > 0 },
+    configurable: true, value: { sendBeacon: (url, body) => accepts > beacons.length && fits(body) && beacons.push({ url, body }) > 0 },
   })
   t.after(() => before ? Object.defineProperty(globalThis, "navigator", before) : delete globalThis.navigator)
   return beacons
@@ -28,7 +28,7 @@ test("a hidden page gives what waits to beacons of at most 60 KiB", async t => {
   for (let i = 0; i < 300; i++) c.report("p", { i, text: "x".repeat(200) }, { id: "id" + i })
   c.hand()
   assert.ok(beacons.length > 1)
-  const lines = beacons.flatMap(b => b.body.split("\n")).map(line => JSON.parse(line))
+  const lines = beacons.flatMap(b => JSON.parse(b.body))
   assert.deepEqual(lines.map(l => l.data.i), [...Array(300).keys()])
   assert.equal(lines[7].partition, "p")
   assert.equal(lines[7].id, "id7")
@@ -38,6 +38,32 @@ test("a hidden page gives what waits to beacons of at most 60 KiB", async t => {
   }
   assert.deepEqual(c.stats(), { reported: 300, acked: 0, handed: 300, pending: 0, dropped: {} })
   assert.equal(await c.close(10), true)
+})
+
+test("a browser that has little room left gets smaller beacons", async t => {
+  let room = 20 << 10
+  const beacons = browser(t, 100, body => (room -= body.length) >= 0 || !(room += body.length))
+  const c = new Client("http://127.0.0.1:1", { linger: 1e6, queue: 1000, batch: 1000, fetch: never })
+  c.report("p", new Uint8Array([255])) // no JSON: it cannot go by beacon, and holds up nobody
+  for (let i = 0; i < 300; i++) c.report("p", new TextEncoder().encode(`{"i":${i},\n"text":"${"x".repeat(200)}"}`))
+  c.hand()
+  const sent = beacons.flatMap(b => JSON.parse(b.body)).map(e => e.data.i)
+  assert.deepEqual(sent, [...Array(sent.length).keys()])
+  assert.ok(sent.length > 40, `${sent.length} sent`)
+  assert.deepEqual(c.stats(), { reported: 301, acked: 0, handed: sent.length, pending: 301 - sent.length, dropped: {} })
+})
+
+test("a request that waits to be tried again goes by beacon, an open one does not", async t => {
+  const beacons = browser(t, 100)
+  let calls = 0
+  const answers = [{ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "{}" }]
+  const c = new Client("http://127.0.0.1:1", { linger: 0, batch: 1, inFlight: 2, breakAfter: 100, fetch: () => { calls++; return answers.shift() ?? never() } })
+  c.report("p", 1)
+  await new Promise(setImmediate) // the answer is read
+  c.report("q", 2)
+  c.hand()
+  assert.deepEqual(beacons.flatMap(b => JSON.parse(b.body)).map(e => e.data), [1])
+  assert.deepEqual(c.stats(), { reported: 2, acked: 0, handed: 1, pending: 1, dropped: {} })
 })
 
 test("what the browser does not take is kept for the next page, once", async t => {

@@ -36,7 +36,13 @@ export class Client {
   #timer = null; #due = Infinity
   #stop = new AbortController(); #waiters = []
   #notices = {}; #noticed = 0; #noticeTimer = null; #error = null
-  #hide = () => { if (globalThis.document?.visibilityState !== "visible") this.hand() }
+  #gone = false
+  #hide = ({ type }) => {
+    // As a page goes, a browser fails its open requests and sends them all the same. What
+    // pagehide left open is therefore not handed over again; it keeps its key if the page returns.
+    if (!this.#gone && (type === "pagehide" || globalThis.document?.visibilityState === "hidden")) this.hand()
+    if (type !== "visibilitychange") this.#gone = type === "pagehide"
+  }
 
   constructor(url, options = {}) {
     for (const name in options) if (!(name in defaults)) throw new TypeError(`spillway: there is no option ${name}`)
@@ -49,8 +55,7 @@ export class Client {
     this.#base = u.href.replace(/\/+$/, "")
     this.#keys = globalThis.crypto?.randomUUID?.() ?? Date.now().toString(36) + Math.random().toString(36).slice(2)
     this.#load()
-    globalThis.document?.addEventListener?.("visibilitychange", this.#hide)
-    globalThis.addEventListener?.("pagehide", this.#hide)
+    this.#listen("addEventListener")
   }
 
   // report queues a value: anything that JSON can say, or a Uint8Array as it is. at is ms
@@ -96,8 +101,7 @@ export class Client {
   // close takes no more entries, flushes for as long as timeout (ms), and drops the rest.
   async close(timeout = 10000) {
     this.#closed = true
-    globalThis.document?.removeEventListener?.("visibilitychange", this.#hide)
-    globalThis.removeEventListener?.("pagehide", this.#hide)
+    this.#listen("removeEventListener")
     const done = await this.flush(timeout)
     this.#over = true
     this.#stop.abort()
@@ -112,25 +116,35 @@ export class Client {
   // it takes by navigator.sendBeacon. Nobody learns what becomes of it, so it is counted as
   // handed. What is left goes into storage, if there is one, for the next page.
   hand() {
-    const send = globalThis.navigator?.sendBeacon
-    while (send && this.#all.size) {
-      const list = [], lines = []
+    const key = this.#o.token ? "?k=" + encodeURIComponent(this.#o.token) : ""
+    // An open request may outlive the page; one that is compressed, or waits to be tried again, does not.
+    const waiting = new Set([...[...this.#requests].flatMap(r => r.entries).filter(e => !e.open && !e.settled), ...this.#all])
+    // What other requests of the page carry counts too, so a smaller beacon may still go.
+    for (let limit = globalThis.navigator?.sendBeacon ? beaconBytes : 0; limit >= 1024;) {
+      const list = []
       let bytes = 0
-      for (const e of this.#all) {
-        if (typeof e.data !== "string" || bytes + e.size + 300 > beaconBytes) break
+      for (const e of waiting) {
+        if (typeof e.data !== "string") continue
+        if ((bytes += e.size + 300) > limit) break
         list.push(e)
-        lines.push(item(e))
-        bytes += e.size + 300
       }
-      const key = this.#o.token ? "?k=" + encodeURIComponent(this.#o.token) : ""
-      if (!list.length || !send.call(navigator, `${this.#base}/beacon/${this.#o.namespace}${key}`, lines.join("\n"))) break
+      if (!list.length || !navigator.sendBeacon(`${this.#base}/beacon/${this.#o.namespace}${key}`, array(list))) {
+        limit /= 2
+        continue
+      }
       for (const e of list) {
-        this.#remove(e)
+        waiting.delete(e)
+        if (this.#all.has(e)) this.#remove(e)
         e.settled = true
       }
       this.#handed += list.length
     }
     this.#save()
+  }
+
+  #listen(how) {
+    globalThis.document?.[how]?.("visibilitychange", this.#hide)
+    for (const type of ["pagehide", "pageshow"]) globalThis[how]?.(type, this.#hide)
   }
 
   #pending() {
@@ -250,7 +264,7 @@ export class Client {
   }
 
   async #send(r) {
-    const again = []
+    let again = []
     for (let i = 0; i < r.entries.length;) {
       let n = i + 1 // entries that are JSON share a body, others travel alone
       if (typeof r.entries[i].data === "string") while (n < r.entries.length && typeof r.entries[n].data === "string") n++
@@ -259,6 +273,7 @@ export class Client {
     }
     if (again.length) await this.#sleep(this.#backoff(again[0].attempts))
     this.#requests.delete(r)
+    again = again.filter(e => !e.settled)
     if (this.#over) this.#end(again, "shutdown")
     else if (again.length) {
       for (const e of [...again].reverse()) {
@@ -279,12 +294,16 @@ export class Client {
   }
 
   #end(list, why) {
+    list = list.filter(e => !e.settled)
     for (const e of list) e.settled = true
     if (list.length) this.#drop(why, list.length)
   }
 
   async #deliver(list, again) {
+    list = list.filter(e => !e.settled) // others were handed over meanwhile
+    if (!list.length) return
     const a = await this.#try(list)
+    if (a.changed) return this.#deliver(list, again)
     if (a.split && list.length > 1) {
       const half = list.length >> 1
       await this.#deliver(list.slice(0, half), again)
@@ -310,7 +329,7 @@ export class Client {
     const latest = Math.max(...list.map(e => e.at)) + o.maxAge
     const late = () => ({ dropped: this.#over ? "shutdown" : "stale" })
     const text = typeof list[0].data === "string"
-    let body = text ? "[" + list.map(item).join(",") + "]" : list[0].data
+    let body = text ? array(list) : list[0].data
     const url = `${this.#base}/v1/${o.namespace}` + (text ? "" : "/" + list[0].partition)
     const headers = { "Content-Type": text ? "application/json" : "application/octet-stream", "Idempotency-Key": `${this.#keys}-${++this.#numbers}` }
     if (!text) headers["X-Event-Ts"] = String(list[0].at)
@@ -324,9 +343,12 @@ export class Client {
         const wait = this.#probe - now()
         if (Date.now() + wait > latest || !await this.#sleep(wait)) return late()
       }
+      if (list.some(e => e.settled)) return { changed: true }
       this.#probe = now() + o.probeEvery
       if (this.#over) return late()
+      for (const e of list) e.open = true
       const a = await this.#post(url, headers, body)
+      for (const e of list) e.open = false
       if (a.down) this.#failures++
       else this.#failures = 0
       if (a.error && this.#o.onError) this.#notice(() => { this.#error = a.error })
@@ -350,7 +372,9 @@ export class Client {
     try {
       const h = { ...headers, "X-Sent-At": String(Date.now()) }
       if (discards) h["X-Client-Discards"] = discards
-      const r = await (this.#o.fetch ?? fetch)(url, { method: "POST", headers: h, body, signal: abort.signal, redirect: "manual" })
+      // A small request outlives its page; browsers take 64 KiB of such bodies at once.
+      const keepalive = (body.byteLength ?? utf8Length(body)) * this.#o.inFlight <= beaconBytes
+      const r = await (this.#o.fetch ?? fetch)(url, { method: "POST", headers: h, body, signal: abort.signal, redirect: "manual", keepalive })
       const text = await r.text()
       const error = new Error(`spillway: the service answered ${r.status} ${text.slice(0, 200)}`)
       if (r.status === 204 || r.status === 202) return stored = true, { results: [] }
@@ -438,6 +462,8 @@ function item(e) {
   const id = e.id ? `,"id":${JSON.stringify(e.id)}` : ""
   return `{"partition":"${e.partition}","ts":${e.at}${id},"data":${e.data}}`
 }
+
+function array(list) { return "[" + list.map(item).join(",") + "]" }
 
 function utf8Length(text) { return utf8.encode(text).byteLength }
 
