@@ -137,15 +137,19 @@ func (s *Server) originsOf(t *target) *origins {
 }
 
 // allowOrigin lets a page of a listed origin read the answer. It comes last, because a
-// rejection begins the answer anew. The order of what it looks at tells nobody which
-// namespaces exist: Vary is the same for all.
+// rejection begins the answer anew. Vary is the same for all, so that it does not tell
+// which namespaces exist.
 func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target) {
 	if s.origins == nil || len(t.path) == 0 {
 		return
 	}
 	h := &ctx.Response.Header
 	h.SetCanonical(headerVary, valueOrigin)
-	allowed := s.originsOf(t).allow(originOf(ctx))
+	o := s.originsOf(t)
+	if o == nil {
+		return
+	}
+	allowed := o.allow(originOf(ctx))
 	if allowed == nil {
 		return
 	}
