@@ -138,6 +138,9 @@ func TestEveryAnswerHasAnOutcome(t *testing.T) {
 		if err != nil && (strings.Contains(err.Error(), canary) || len(err.Error()) > 200) {
 			t.Errorf("%d %q: the error repeats the answer: %v", c.status, c.body, err)
 		}
+		if got := sink.Detail(err); got != "" && (got != c.body || c.want != "permanent") || got == "" && c.want == "permanent" && c.body != "" {
+			t.Errorf("%d %q: the detail is %q", c.status, c.body, got)
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 const maxRetryAfter = time.Hour
 
 // A meaning is what an exception of ClickHouse asks of us, and how we call it. Its own text
-// never leaves this package: it quotes the row that it could not read.
+// goes into dead letters only: it quotes the row that it could not read.
 type meaning struct {
 	kind kind
 	text string
@@ -97,7 +97,7 @@ func (a *answer) err() error {
 			err = fmt.Errorf("ClickHouse error %d: %s", code, m.text)
 			switch m.kind {
 			case badData:
-				return sink.Permanent(err)
+				return sink.Permanent(sink.WithDetail(err, a.body))
 			case operator:
 				return fmt.Errorf("%w: %w", err, sink.ErrNotConnected)
 			case busy:
@@ -119,7 +119,7 @@ func (a *answer) err() error {
 		a.status == http.StatusNotFound, a.status == http.StatusMethodNotAllowed:
 		return fmt.Errorf("%w: %w", err, sink.ErrNotConnected)
 	case a.status/100 == 4:
-		return sink.Permanent(err)
+		return sink.Permanent(sink.WithDetail(err, a.body))
 	}
 	return err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// texts are our words for what an operator has to mend. The server's own never leave this
-// package: they quote values of rows.
+// texts are our words for what an operator has to mend. The server's own go into dead letters
+// only: they quote values of rows.
 var texts = map[string]string{
 	"28P01": "the password is wrong", "28000": "the user may not connect", "3D000": "the database does not exist", "3F000": "the schema does not exist",
 	"42P01": "the table does not exist", "42703": "a column is missing", "42501": "the user lacks a right: INSERT, SELECT and TEMPORARY are needed",
@@ -53,7 +53,7 @@ func outcome(ctx context.Context, err error) error {
 	}
 	switch class := code[:min(2, len(code))]; {
 	case class == "22" || class == "23" || class == "54" || class == "P0":
-		return sink.Permanent(said)
+		return sink.Permanent(sink.WithDetail(said, refused.Message))
 	case class == "28" || class == "3D" || class == "3F" || class == "42" || code == "25006":
 		return fmt.Errorf("%w: %w", said, sink.ErrNotConnected)
 	case class == "53":

@@ -73,6 +73,9 @@ func TestEverySQLSTATEHasAnOutcome(t *testing.T) {
 			if strings.Contains(err.Error(), "c4n4ry") || !strings.HasPrefix(err.Error(), "SQLSTATE ") {
 				t.Errorf("%s: got %v", code, err)
 			}
+			if got := sink.Detail(err); (got == "c4n4ry") != (kind == "permanent") {
+				t.Errorf("%s: the detail is %q", code, got)
+			}
 			if named := strings.Contains(err.Error(), `constraint "positive"`); named != strings.HasPrefix(code, "23") {
 				t.Errorf("%s: got %v", code, err)
 			}
