@@ -2,11 +2,14 @@ package clickhouse
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -199,6 +202,23 @@ func TestOpenSaysWhatAnOperatorHasToMend(t *testing.T) {
 		if err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, "1")}); !errors.Is(err, sink.ErrNotConnected) {
 			t.Errorf("%s: Write without Open: got %v", target, err)
 		}
+	}
+}
+
+func TestACertificateThatNobodySignedIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	sealed := httptest.NewUnstartedServer(f)
+	sealed.Config.ErrorLog = log.New(io.Discard, "", 0)
+	sealed.StartTLS()
+	defer sealed.Close()
+	s := newSink(t, "clickhouse://writer:s3cret@"+sealed.Listener.Addr().String()+"/game?table=events&secure=1")
+	if err := s.Open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "its certificate is not trusted") {
+		t.Errorf("got %v", err)
+	}
+	s.transport.TLSClientConfig = &tls.Config{RootCAs: sealed.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	if err := s.Open(t.Context()); err != nil {
+		t.Errorf("got %v", err)
 	}
 }
 

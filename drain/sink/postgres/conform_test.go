@@ -30,7 +30,7 @@ func (d *database) raises(tb testing.TB, statement string) func() func() {
 
 func TestConforms(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
+	server := startServer(t, nil)
 	var made atomic.Int32
 	sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {
 		d := server.create(t, fmt.Sprintf("conform%d", made.Add(1)), "jsonb ", "bytea ", "timestamptz ", "bigint ")
@@ -67,10 +67,11 @@ func open(t testing.TB, s *Sink) *Sink {
 
 func TestOpenOnARealServerSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
+	server := startServer(t, nil)
 	d := server.create(t, "game")
 	d.query(t, `CREATE TABLE keyless (LIKE events); CREATE TABLE clock (LIKE events INCLUDING ALL); ALTER TABLE clock ALTER ts TYPE timestamp;
-		CREATE TABLE other (namespace text, partition text, seq bigint); CREATE ROLE reader LOGIN PASSWORD 's3cret'; GRANT SELECT ON events TO reader`)
+		CREATE TABLE other (namespace text, partition text, seq bigint); CREATE ROLE reader LOGIN PASSWORD 's3cret'; GRANT SELECT ON events TO reader;
+		CREATE ROLE writer LOGIN PASSWORD 's3cret'; GRANT INSERT, SELECT ON events TO writer`)
 	good := "postgres://owner:s3cret@" + server.addr + "/game?table=events"
 	for _, c := range []struct{ old, new, want string }{
 		{":s3cret", ":wrong", "SQLSTATE 28P01: the password is wrong"},
@@ -90,14 +91,17 @@ func TestOpenOnARealServerSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", c.new, err, c.want)
 		}
 	}
-	for _, table := range []string{"events", "public.events"} {
-		open(t, newSink(t, strings.Replace(good, "events", table, 1)))
+	for table, user := range map[string]string{"events": "owner", "public.events": "writer"} {
+		s := open(t, newSink(t, strings.NewReplacer("events", table, "owner", user).Replace(good)))
+		if err := s.Write(t.Context(), []*sink.Batch{batch(user, 1, "1")}); err != nil {
+			t.Errorf("%s: got %v", user, err)
+		}
 	}
 }
 
 func TestEachTypeOfDataTakesWhatItCan(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
+	server := startServer(t, nil)
 	payloads := []string{
 		`{"a":1}`, ` [1, 2] `, `"\u0000"`, `"\ud800"`, `"\ud800\u0041"`, `"\udc00"`, `"\ud83c\udfae \\u0000 ü"`, `{"\u0000":1}`, `12345678901234567890`, `1e400`,
 		"", "plain", "\x00", "\xff", "{\"raw\":\"\xff\"}", strings.Repeat("[", 101) + strings.Repeat("]", 101), strings.Repeat("[", 5000),
@@ -157,7 +161,7 @@ func deliver(t *testing.T, s *Sink, batches []*sink.Batch) (dead []sink.Entry) {
 // A number beyond the range of jsonb is one of the rejections that only the server finds.
 func TestOneBadRowCostsOneRow(t *testing.T) {
 	t.Parallel()
-	d := startServer(t).create(t, "game")
+	d := startServer(t, nil).create(t, "game")
 	s := open(t, d.sink(t, ""))
 	var batches []*sink.Batch
 	for p := range 20 {
@@ -178,7 +182,7 @@ func TestOneBadRowCostsOneRow(t *testing.T) {
 
 func TestConnectionsEndWithTheSinkAndNeverExceedTheirBound(t *testing.T) {
 	t.Parallel()
-	d := startServer(t).create(t, "game")
+	d := startServer(t, nil).create(t, "game")
 	s := open(t, d.sink(t, ""))
 	d.query(t, "BEGIN; LOCK TABLE events IN SHARE MODE")
 	var writers sync.WaitGroup
@@ -210,7 +214,7 @@ func TestConnectionsEndWithTheSinkAndNeverExceedTheirBound(t *testing.T) {
 
 func TestTheSameEntriesFromManyWritersAtOnceAreThereOnce(t *testing.T) {
 	t.Parallel()
-	d := startServer(t).create(t, "game")
+	d := startServer(t, nil).create(t, "game")
 	s := open(t, d.sink(t, ""))
 	var writers sync.WaitGroup
 	for w := range 8 {
@@ -234,7 +238,7 @@ func TestTheSameEntriesFromManyWritersAtOnceAreThereOnce(t *testing.T) {
 // company, with some that was: a drainer that is killed before its commit repeats that.
 func TestKilledInTheMiddleEachEntryIsThereOnce(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
+	server := startServer(t, nil)
 	d := server.create(t, "game")
 	s := open(t, d.sink(t, ""))
 	const partitions, batchesEach, perBatch, perWrite, kills = 40, 20, 50, 40, 3
@@ -306,7 +310,7 @@ func BenchmarkWrite(b *testing.B) {
 		size int
 	}{{"jsonb", 100}, {"jsonb", 400}, {"bytea", 100}} {
 		b.Run(fmt.Sprintf("%s/%dB", c.kind, c.size), func(b *testing.B) {
-			d := startServer(b).create(b, "game", "jsonb ", c.kind+" ")
+			d := startServer(b, nil).create(b, "game", "jsonb ", c.kind+" ")
 			s := open(b, d.sink(b, ""))
 			var payloads []string
 			for i := range 128 {

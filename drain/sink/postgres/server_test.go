@@ -27,6 +27,7 @@ type server struct {
 	*proc.Process
 	tb        testing.TB
 	addr, dir string
+	args      []string // of postgres
 }
 
 const nobody = 65534
@@ -51,7 +52,8 @@ func command(tb testing.TB, name string, args ...string) []string {
 	return command
 }
 
-func startServer(tb testing.TB) *server {
+// startServer starts one with files of its own beside its data, and settings name=value.
+func startServer(tb testing.TB, files map[string][]byte, settings ...string) *server {
 	tb.Helper()
 	addr, err := proc.FreeAddr()
 	if err != nil {
@@ -69,16 +71,15 @@ func startServer(tb testing.TB) *server {
 		}
 		_ = os.RemoveAll(dir)
 	})
-	password := filepath.Join(dir, "password")
-	if err := os.WriteFile(password, []byte("s3cret"), 0o600); err != nil {
-		tb.Fatal(err)
+	s.own("")
+	s.write("password", []byte("s3cret"))
+	for name, text := range files {
+		s.write(name, text)
 	}
-	if os.Getuid() == 0 {
-		if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chown(password, nobody, nobody)); err != nil {
-			tb.Fatal(err)
-		}
+	for _, setting := range append([]string{"max_connections=200"}, settings...) {
+		s.args = append(s.args, "-c", setting)
 	}
-	initdb := command(tb, "initdb", "-D", filepath.Join(dir, "data"), "-U", "owner", "-A", "scram-sha-256", "--pwfile", password, "-E", "UTF8", "--no-locale", "--no-sync")
+	initdb := command(tb, "initdb", "-D", filepath.Join(dir, "data"), "-U", "owner", "-A", "scram-sha-256", "--pwfile", filepath.Join(dir, "password"), "-E", "UTF8", "--no-locale", "--no-sync")
 	if text, err := exec.Command(initdb[0], initdb[1:]...).CombinedOutput(); err != nil {
 		tb.Fatalf("initdb: %v\n%s", err, text)
 	}
@@ -86,10 +87,30 @@ func startServer(tb testing.TB) *server {
 	return s
 }
 
+// write makes a file that only the server's user may read.
+func (s *server) write(name string, text []byte) {
+	s.tb.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o600); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.own(name)
+}
+
+func (s *server) own(name string) {
+	s.tb.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	if err := os.Chown(filepath.Join(s.dir, name), nobody, nobody); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
 // launch starts the server, again after it ended, and waits until it answers.
 func (s *server) launch() {
 	s.tb.Helper()
-	args := command(s.tb, "postgres", "-D", filepath.Join(s.dir, "data"), "-k", "", "-h", "127.0.0.1", "-p", proc.Port(s.addr), "-c", "max_connections=200")
+	args := command(s.tb, "postgres", "-D", filepath.Join(s.dir, "data"), "-k", "", "-h", "127.0.0.1", "-p", proc.Port(s.addr))
+	args = append(args, s.args...)
 	var err error
 	if s.Process, err = proc.Start(s.dir, "postgres", args[0], args[1:]...); err != nil {
 		s.tb.Fatal(err)
