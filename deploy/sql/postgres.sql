@@ -6,7 +6,7 @@
 --
 -- The sink reads the types of ts and data here:
 --     ts    timestamptz, or bigint for Unix ms
---     data  jsonb: what is not JSON, \u0000 and lone surrogates become dead letters
+--     data  jsonb: what is not JSON, \u0000, lone surrogates and numbers like 1e999999 become dead letters
 --           json:  what is not JSON becomes dead letters; text as sent
 --           text:  what is not UTF-8 and what has a NUL become dead letters
 --           bytea: takes every payload, byte for byte

@@ -83,7 +83,7 @@ func (l *layout) write(ctx context.Context, conn *pgconn.PgConn, rows []byte) er
 }
 
 // encode makes the n rows of a binary COPY, and names the entries whose payload the column
-// cannot hold. Without that one of them would cost all the others bisecting.
+// cannot hold. The server names none: a sender of such payloads would have all others bisected.
 func (l *layout) encode(batches []*sink.Batch) (rows []byte, n int, rejected *sink.BatchError) {
 	size := 64
 	for _, b := range batches {
@@ -141,11 +141,11 @@ func (l *layout) time(ms int64) int64 {
 var (
 	errNotJSON = errors.New("payload is not JSON, or nests deeper than 100, and column data holds only JSON")
 	errEscape  = errors.New(`payload has \u0000 or half of a surrogate pair, which jsonb cannot hold`)
+	errNumber  = errors.New("payload has a number beyond the range of jsonb")
 	errNotText = errors.New("payload is not UTF-8 or has a NUL, and column data is text")
 )
 
-// check says whether column data can hold a payload. A number out of jsonb's range is left to
-// the server, which rejects it with all others of the Write.
+// check says whether column data can hold a payload.
 func (l *layout) check(p []byte) error {
 	switch {
 	case l.data == "text" && (bytes.IndexByte(p, 0) >= 0 || !utf8.Valid(p)):
@@ -154,48 +154,8 @@ func (l *layout) check(p []byte) error {
 		return errNotJSON
 	case l.data == "jsonb" && !goodEscapes(p):
 		return errEscape
+	case l.data == "jsonb" && !goodNumbers(p):
+		return errNumber
 	}
 	return nil
-}
-
-// goodEscapes reports whether the \u escapes of valid JSON are characters other than NUL.
-func goodEscapes(p []byte) bool {
-	for {
-		i := bytes.IndexByte(p, '\\')
-		if i < 0 {
-			return true
-		}
-		if p[i+1] != 'u' {
-			p = p[i+2:]
-			continue
-		}
-		r := hex4(p[i+2:])
-		p = p[i+6:]
-		switch {
-		case r == 0, r >= 0xdc00 && r < 0xe000:
-			return false
-		case r >= 0xd800 && r < 0xdc00:
-			if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
-				return false
-			}
-			if low := hex4(p[2:]); low < 0xdc00 || low >= 0xe000 {
-				return false
-			}
-			p = p[6:]
-		}
-	}
-}
-
-// hex4 is the value of four hex digits.
-func hex4(p []byte) (n rune) {
-	for _, c := range p[:4] {
-		switch {
-		case c <= '9':
-			c -= '0'
-		default:
-			c = c&^0x20 - 'A' + 10
-		}
-		n = n<<4 | rune(c)
-	}
-	return n
 }

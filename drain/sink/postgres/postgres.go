@@ -13,7 +13,7 @@
 //
 //	ts    bigint       Unix ms
 //	      timestamptz
-//	data  jsonb        rejects what is not JSON, \u0000 and lone surrogates
+//	data  jsonb        rejects what is not JSON, \u0000, lone surrogates and numbers like 1e999999
 //	      json         rejects what is not JSON
 //	      text         rejects what is not UTF-8, and NUL
 //	      bytea        takes every payload
