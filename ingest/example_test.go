@@ -68,6 +68,20 @@ func Example_idempotencyKey() {
 	// 200 {"accepted":1,"evicted":0,"rejected":0,"depth":2,"capacity":10000,"results":[]}
 }
 
+// The SDKs of Segment, RudderStack, PostHog and Amplitude send unmodified. Their key
+// says which namespace, and their events say which partition.
+func Example_sdk() {
+	cfg := ingest.DefaultConfig()
+	cfg.SDKs = map[string]ingest.SDK{"default": {WriteKeys: []string{"kart-web"}, PartitionPaths: []string{"properties.game"}}}
+	url, stop := start(cfg)
+	defer stop()
+	post(url+"/posthog/batch/", `{"api_key":"kart-web","batch":[{"event":"lap","properties":{"game":"kart-7"}}]}`)
+	post(url+"/posthog/batch/", `{"api_key":"another","batch":[{"event":"lap","properties":{"game":"kart-7"}}]}`)
+	// Output:
+	// 200 {"status":1}
+	// 401 {"type":"authentication_error","code":"invalid_api_key","detail":"Project API key invalid: no namespace lists it under write_keys.","attr":null}
+}
+
 // start serves the namespace "default" of an embedded store on a free port.
 func start(cfg ingest.Config) (url string, stop func()) {
 	store, err := partition.Open(partition.Config{

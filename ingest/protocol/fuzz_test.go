@@ -50,7 +50,7 @@ func check(t *testing.T, adapter protocol.Adapter, calls []string, body []byte) 
 			if !wire.ValidJSON(e.Data) || e.Data[0] != '{' || e.Data[len(e.Data)-1] != '}' {
 				t.Errorf("%q is no object", e.Data)
 			}
-			if len(e.Partition) > protocol.MaxPartitionLen || strings.ContainsAny(e.Partition, "/ \x00\"\xff") {
+			if len(e.Partition) > protocol.MaxPartitionLen || strings.ContainsAny(e.Partition, "/ \x00\"\u00ff") {
 				t.Errorf("%q is no partition", e.Partition)
 			}
 			if _, again := batch.Read(raw, protocol.Paths{{"a"}, {"batch", "a"}}); again != "" {
