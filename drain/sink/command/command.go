@@ -13,7 +13,7 @@
 //
 // and those that New is given. Its exit code says what became of the batch:
 //
-//	0                 accepted
+//	0                 accepted, but for the lines that stdout names, see sink.ReadResults
 //	65 (EX_DATAERR)   never to be accepted: one entry may be to blame, so the drain bisects;
 //	                  stderr says why, in the dead letter
 //	75 (EX_TEMPFAIL), to be tried again
@@ -21,7 +21,7 @@
 //
 // A process that a signal ends has an unknown outcome, and its batch is tried again.
 // What the process leaves running in its process group is killed when it ends, and all
-// of the group at the timeout. stdout is not read.
+// of the group at the timeout.
 package command
 
 import (
@@ -90,10 +90,17 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	environ := append(slices.Clone(s.environ),
 		"SPILLWAY_BATCH_ID="+b.ID(), "SPILLWAY_NAMESPACE="+b.Namespace, "SPILLWAY_PARTITION="+b.Partition,
 		"SPILLWAY_FIRST_SEQ="+strconv.FormatInt(b.FirstSeq, 10), "SPILLWAY_ENTRIES="+strconv.Itoa(len(b.Entries)), "SPILLWAY_ATTEMPT="+strconv.Itoa(b.Attempt))
-	stderr, err := run(ctx, s.argv, environ, sink.AppendBatch(nil, b))
+	stdout, stderr, err := run(ctx, s.argv, environ, sink.AppendBatch(nil, b))
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
+		failed, unreadable := sink.ReadResults(stdout, len(b.Entries))
+		switch {
+		case unreadable != nil:
+			return fmt.Errorf("run %s: exit status 0, but stdout begins %w", s.name, unreadable)
+		case failed != nil:
+			return failed
+		}
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("run %s: %w", s.name, ctx.Err())

@@ -60,16 +60,23 @@ func TestTheExitCodeSaysWhatBecameOfTheBatch(t *testing.T) {
 		"exit 0":                          {},
 		"exec <&-; exit 0":                {},
 		"echo hello; echo no >&2; exit 0": {},
-		"exit 1":                          {text: "run sh: exit status 1"},
-		"exit 64":                         {text: "run sh: exit status 64"},
-		"exit 75":                         {text: "run sh: exit status 75"},
-		"exit 127":                        {text: "run sh: exit status 127"},
-		"exit 255":                        {text: "run sh: exit status 255"},
-		"kill -TERM $$":                   {text: "run sh: signal: terminated"},
-		"kill -KILL $$":                   {text: "run sh: signal: killed"},
-		"echo no such user >&2; exit 65":  {text: "run sh: exit status 65", detail: "no such user", permanent: true},
-		"cat >&2; exit 65":                {text: "run sh: exit status 65", detail: strings.TrimSpace(string(sink.AppendBatch(nil, batch("secret")))), permanent: true},
-		"printf 'a\\377b' >&2; exit 65":   {text: "run sh: exit status 65", detail: "a\ufffdb", permanent: true},
+		`echo '{"results":[{"i":0,"result":"ok"}]}'`:            {},
+		`echo '{"level":"info"}'`:                               {},
+		`cat /dev/zero | head -c 3000000`:                       {},
+		`echo '{"results":[{"i":0,"result":"drop"'`:             {text: "run sh: exit status 0, but stdout begins with a { that begins no whole JSON object"},
+		`echo '{"results":[{"i":1,"result":"drop"}]}'`:          {text: `run sh: exit status 0, but stdout begins with results that are not a list of {"i":LINE,"result":"drop|retry|ok|warning"}`},
+		`printf '{'; cat /dev/zero | head -c 3000000`:           {text: "run sh: exit status 0, but stdout begins with more than 524288 bytes"},
+		`echo '{"results":[{"i":0,"result":"drop"}]}'; exit 75`: {text: "run sh: exit status 75"},
+		"exit 1":                         {text: "run sh: exit status 1"},
+		"exit 64":                        {text: "run sh: exit status 64"},
+		"exit 75":                        {text: "run sh: exit status 75"},
+		"exit 127":                       {text: "run sh: exit status 127"},
+		"exit 255":                       {text: "run sh: exit status 255"},
+		"kill -TERM $$":                  {text: "run sh: signal: terminated"},
+		"kill -KILL $$":                  {text: "run sh: signal: killed"},
+		"echo no such user >&2; exit 65": {text: "run sh: exit status 65", detail: "no such user", permanent: true},
+		"cat >&2; exit 65":               {text: "run sh: exit status 65", detail: strings.TrimSpace(string(sink.AppendBatch(nil, batch("secret")))), permanent: true},
+		"printf 'a\\377b' >&2; exit 65":  {text: "run sh: exit status 65", detail: "a\ufffdb", permanent: true},
 		"cat /dev/zero | head -c 3000000 >&2; exit 65": {text: "run sh: exit status 65", detail: strings.Repeat("\x00", 256), permanent: true},
 	} {
 		err := write(t, shell(t, script), batch("secret"))
@@ -80,6 +87,19 @@ func TestTheExitCodeSaysWhatBecameOfTheBatch(t *testing.T) {
 		if text != want.text || sink.IsPermanent(err) != want.permanent || want.permanent && sink.Detail(err) != want.detail {
 			t.Errorf("%s: got %q, permanent %t, detail %.100q", script, text, sink.IsPermanent(err), sink.Detail(err))
 		}
+	}
+}
+
+func TestStdoutCanNameLines(t *testing.T) {
+	t.Parallel()
+	err := write(t, shell(t, `echo '{"results":[{"i":0,"result":"retry"},{"i":2,"result":"drop","reason":"No such user"}]}'`), batch("a", "b", "c"))
+	var named *sink.BatchError
+	if !errors.As(err, &named) || len(named.Failed) != 2 {
+		t.Fatalf("got %v", err)
+	}
+	first, second := named.Failed[0], named.Failed[1]
+	if first.Entry != 0 || sink.IsPermanent(first.Err) || second.Entry != 2 || !sink.IsPermanent(second.Err) || sink.Detail(second.Err) != "No such user" {
+		t.Errorf("got %+v", named.Failed)
 	}
 }
 

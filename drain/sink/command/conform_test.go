@@ -3,6 +3,7 @@
 package command
 
 import (
+	"bytes"
 	"io"
 	"net/url"
 	"os"
@@ -35,18 +36,32 @@ func appendInput(path string) int {
 		stalled.Close()
 	}
 	if fault, err := os.ReadFile(path + ".fault"); err == nil {
-		if string(fault) == "killed" {
+		switch string(fault) {
+		case "killed":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		case "retry", "drop":
+			var rest []byte
+			for i, line := range bytes.SplitAfter(input, []byte("\n")) {
+				if i != 3 {
+					rest = append(rest, line...)
+				}
+			}
+			os.Stdout.WriteString(`{"results":[{"i":3,"result":"` + string(fault) + `"}]}`)
+			return appendTo(path, rest)
 		}
 		os.Stderr.Write(input)
 		code, _ := strconv.Atoi(string(fault))
 		return code
 	}
+	return appendTo(path, input)
+}
+
+func appendTo(path string, lines []byte) int {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 1
 	}
-	if _, err := f.Write(input); err != nil {
+	if _, err := f.Write(lines); err != nil {
 		return 1
 	}
 	return 0
@@ -79,7 +94,7 @@ func TestConforms(t *testing.T) {
 				return func() { must(t, os.Remove(path+".stall")) }
 			},
 			Faults: []sinktest.Fault{
-				fault("75", false), fault("1", false), fault("killed", false), fault("65", true),
+				fault("75", false), fault("1", false), fault("killed", false), fault("65", true), fault("retry", false), fault("drop", true),
 				{Name: "no program", Start: func() func() {
 					must(t, os.Remove(program))
 					return func() { must(t, os.Symlink(os.Args[0], program)) }

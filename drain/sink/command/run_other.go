@@ -9,6 +9,6 @@ import (
 
 const supported = false
 
-func run(context.Context, []string, []string, []byte) ([]byte, error) {
-	return nil, errors.ErrUnsupported
+func run(context.Context, []string, []string, []byte) (stdout, stderr []byte, err error) {
+	return nil, nil, errors.ErrUnsupported
 }

@@ -4,7 +4,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -18,17 +17,16 @@ import (
 const supported = true
 
 const (
-	// maxStderr is how much of stderr is kept, in bytes: more than a dead letter shows,
-	// see sink.WithDetail. The rest is read and dropped.
+	// maxStderr is more than a dead letter shows, see sink.WithDetail.
 	maxStderr = 4 * sink.MaxDetail
-	// lateStderr bounds the wait for stderr of a process that has ended. Only a process
-	// that left the group can still hold it.
-	lateStderr = 100 * time.Millisecond
+	// lateOutput bounds the wait for output after the process has ended. Only a process
+	// that left the group can still hold the pipes.
+	lateOutput = 100 * time.Millisecond
 )
 
 // run starts argv in a process group of its own, gives it the input, and waits for its
 // end or that of ctx. Then no process of the group is left. The error is exec's.
-func run(ctx context.Context, argv, environ []string, input []byte) (stderr []byte, err error) {
+func run(ctx context.Context, argv, environ []string, input []byte) (stdout, stderr []byte, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = environ
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -36,21 +34,23 @@ func run(ctx context.Context, argv, environ []string, input []byte) (stderr []by
 	cmd.Cancel = killGroup
 
 	// Pipes of our own: those of os/exec make Wait wait for whoever still holds them.
-	inRead, inWrite, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	var ends [6]*os.File // read and write end of stdin, stdout, stderr
+	defer func() {
+		for _, f := range ends {
+			_ = f.Close() // again, or nil: both are harmless
+		}
+	}()
+	for i := 0; i < len(ends); i += 2 {
+		if ends[i], ends[i+1], err = os.Pipe(); err != nil {
+			return nil, nil, err
+		}
 	}
-	defer inWrite.Close()
-	errRead, errWrite, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, inRead.Close())
-	}
-	defer errRead.Close()
-	cmd.Stdin, cmd.Stderr = inRead, errWrite
+	inWrite, outRead, errRead := ends[1], ends[2], ends[4]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = ends[0], ends[3], ends[5]
 	err = cmd.Start()
-	_, _ = inRead.Close(), errWrite.Close() // the process has them now
+	_, _, _ = ends[0].Close(), ends[3].Close(), ends[5].Close() // the process has them now
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	var copying sync.WaitGroup
@@ -59,14 +59,20 @@ func run(ctx context.Context, argv, environ []string, input []byte) (stderr []by
 		_, _ = inWrite.Write(input)
 		_ = inWrite.Close()
 	})
-	copying.Go(func() {
-		stderr, _ = io.ReadAll(io.LimitReader(errRead, maxStderr))
-		_, _ = io.Copy(io.Discard, errRead)
-	})
+	copying.Go(func() { stdout = beginning(outRead, sink.MaxResults+1) })
+	copying.Go(func() { stderr = beginning(errRead, maxStderr) })
 	err = cmd.Wait()
 	_ = killGroup() // what it left behind; ESRCH is the rule
 	_ = inWrite.Close()
-	_ = errRead.SetReadDeadline(time.Now().Add(lateStderr))
+	late := time.Now().Add(lateOutput)
+	_, _ = outRead.SetReadDeadline(late), errRead.SetReadDeadline(late)
 	copying.Wait()
-	return stderr, err
+	return stdout, stderr, err
+}
+
+// beginning reads r to its end and returns the first max bytes.
+func beginning(r io.Reader, max int64) []byte {
+	kept, _ := io.ReadAll(io.LimitReader(r, max))
+	_, _ = io.Copy(io.Discard, r)
+	return kept
 }

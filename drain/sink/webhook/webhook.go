@@ -36,16 +36,13 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition"
 )
 
 // How much of an answer's body is read, in bytes. Of a longer one the connection
 // is closed instead of used again.
 const (
-	// maxAnswer is of a 2xx, whose results must be read to their end: 4 KiB an
-	// entry, 512 KiB in all. The form needs some 80 bytes; the rest is for what
-	// receivers add, such as a message. See partial for what is longer.
-	maxAnswer = partition.MaxBatch * (4 << 10)
+	// maxAnswer is of a 2xx, whose results must be read to their end.
+	maxAnswer = sink.MaxResults
 	// maxIgnored is of any other answer, where only the status counts.
 	maxIgnored = 64 << 10
 )
