@@ -172,11 +172,13 @@ func (c flakyConn) Write(p []byte) (int, error) {
 func TestAConnectionThatBreaksRepeatsNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	var calm atomic.Bool
+	calm.Store(true)
 	cluster := startCluster(t, kfake.ListenFn(func(network, address string) (net.Listener, error) {
 		l, err := net.Listen(network, address)
 		return flaky{l, &calm}, err
 	}))
 	s := open(t, cluster, topic)
+	calm.Store(false)
 	const writers, each, size = 8, 15, 40
 	var running sync.WaitGroup
 	for w := range writers {
