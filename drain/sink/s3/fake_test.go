@@ -48,13 +48,19 @@ func newStore(t testing.TB) *fakeStore {
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		stall, answer := f.stall, f.answer
-		f.puts++
+		if r.Method == http.MethodPut {
+			f.puts++
+		}
 		f.mu.Unlock()
 		if stall != nil {
 			<-stall
 		}
 		if answer != nil {
 			answer(w, r)
+			return
+		}
+		if r.Method == http.MethodGet {
+			io.WriteString(w, "<ListBucketResult><Name>events</Name></ListBucketResult>")
 			return
 		}
 		w.WriteHeader(f.keep(t, r))

@@ -8,7 +8,9 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/s3utils"
@@ -23,8 +25,7 @@ const maxAnswer = 64 << 10
 // slowDown is how long a store that throttles is left alone; it does not say so itself.
 const slowDown = time.Second
 
-// put stores one object by one request. The signature is minio-go's; its client would
-// retry, sleep after a failure, and read megabytes of an error's text.
+// put stores one object by one request.
 func (s *Sink) put(ctx context.Context, o object, batches []*sink.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -32,55 +33,81 @@ func (s *Sink) put(ctx context.Context, o object, batches []*sink.Batch) error {
 	target := s.endpoint
 	target.Path = s.path(o, batches)
 	target.RawPath = s3utils.EncodePath(target.Path) // as it is signed
-	body := s.body(o, batches)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, target.String(), bytes.NewReader(body))
-	if err != nil {
-		return sink.FaultError(ctx, "put to", target.Host, err)
-	}
-	sum := sha256.Sum256(body)
 	conditional := !s.overwrites.Load()
-	req.Header.Set("User-Agent", "spillway")
-	req.Header.Set("Content-Type", s.format.contentType)
-	req.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(sum[:])) // the store compares it
+	header := http.Header{"Content-Type": {s.format.contentType}}
 	if conditional {
-		req.Header.Set("If-None-Match", "*")
+		header.Set("If-None-Match", "*")
 	}
-	resp, err := s.client.RoundTrip(signer.SignV4(*req, s.key, s.secret, "", s.region))
+	status, code, err := s.send(ctx, http.MethodPut, target, header, s.body(o, batches))
 	if err != nil {
-		return sink.FaultError(ctx, "put to", target.Host, err)
+		if ctx.Err() == nil { // Open finds out when the store is back
+			err = fmt.Errorf("%w: %w", sink.ErrNotConnected, err)
+		}
+		return err
 	}
-	defer resp.Body.Close()
-	var answer []byte
-	if resp.StatusCode >= 200 { // after 101 the body is the connection, which no context ends
-		answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is enough
-	}
-	return s.outcome(resp.StatusCode, answer, conditional)
+	return s.outcome(status, code, conditional)
 }
 
-// outcome says what an answer means.
+// send makes one signed request. The signature is minio-go's; its client would retry,
+// sleep after a failure, and read megabytes of an error's text. code is that of S3's
+// error, and not to be trusted; without one it is empty.
+func (s *Sink) send(ctx context.Context, method string, target url.URL, header http.Header, body []byte) (status int, code string, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return 0, "", sink.FaultError(ctx, "request to", target.Host, err)
+	}
+	maps.Copy(req.Header, header)
+	sum := sha256.Sum256(body)
+	req.Header.Set("User-Agent", "spillway")
+	req.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(sum[:])) // the store compares it
+	resp, err := s.client.RoundTrip(signer.SignV4(*req, s.key, s.secret, "", s.region))
+	if err != nil {
+		return 0, "", sink.FaultError(ctx, "request to", target.Host, err)
+	}
+	defer resp.Body.Close()
+	var failure struct{ Code string }
+	if resp.StatusCode >= 200 { // after 101 the body is the connection, which no context ends
+		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is enough
+		_ = xml.Unmarshal(answer, &failure)                           // a list, or a proxy's page, has no code
+	}
+	return resp.StatusCode, failure.Code, nil
+}
+
+// outcome says what an answer means. Nothing that S3 answers is about an entry, so nothing
+// is plain, after which the drain would look for the partition that is to blame.
 //
 //	2xx           stored
 //	412           stored by an earlier attempt: the key is a hash of what is in the object
-//	501           retryable; the store knows no If-None-Match, and later PUTs go without
 //	413           Permanent: the object is too large, the drain divides it
-//	429, 503      retryable in a second
-//	all else      retryable: nothing that S3 answers is about an entry. Wrong keys, a
-//	              missing right or bucket are an operator's to mend, and until then the
-//	              entries wait as long as they live, instead of all becoming dead letters
-func (s *Sink) outcome(status int, answer []byte, conditional bool) error {
-	var body struct{ Code string }
-	_ = xml.Unmarshal(answer, &body) // a proxy's page has no code
-	err := fmt.Errorf("put to %s: answered %d%s", s.endpoint.Host, status, sink.ErrorCode(body.Code))
+//	needsOperator ErrNotConnected: Open waits until it is mended
+//	501           retryable in a second; the store knows no If-None-Match, and later PUTs go without
+//	all else      retryable in a second: 503 SlowDown, other 5xx, 403 AccessDenied
+func (s *Sink) outcome(status int, code string, conditional bool) error {
+	err := fmt.Errorf("put to %s: answered %d%s", s.endpoint.Host, status, sink.ErrorCode(code))
 	switch {
 	case status/100 == 2, status == http.StatusPreconditionFailed && conditional:
 		return nil
-	case status == http.StatusNotImplemented && conditional:
-		s.overwrites.Store(true)
-		return fmt.Errorf("%w; it has no If-None-Match, so objects of repeated writes are replaced from now on", err)
 	case status == http.StatusRequestEntityTooLarge:
 		return sink.Permanent(err)
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		return sink.Throttle(err, slowDown)
+	case needsOperator(status, code):
+		return fmt.Errorf("%w: %w", sink.ErrNotConnected, err)
+	case status == http.StatusNotImplemented && conditional:
+		s.overwrites.Store(true)
+		err = fmt.Errorf("%w; it has no If-None-Match, so objects of repeated writes are replaced from now on", err)
 	}
-	return err
+	return sink.Throttle(err, slowDown)
+}
+
+// needsOperator reports whether an answer is about keys, bucket or region: what Open
+// finds, too. A missing right is not: a list may be forbidden where a PUT is not.
+func needsOperator(status int, code string) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusUnauthorized, http.StatusNotFound:
+		return true
+	case http.StatusBadRequest:
+		return code == "AuthorizationHeaderMalformed" // another region
+	case http.StatusForbidden:
+		return code != "" && code != "AccessDenied"
+	}
+	return false
 }

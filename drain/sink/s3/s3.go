@@ -13,10 +13,11 @@
 //
 // Date, hour (UTC) and time (Unix ms) are those of the object's oldest entry, seq is its
 // lowest sequence, and the hash is that of the ids of its batches. So the same batches
-// have the same key, whatever the order: a Write that comes again, because its answer
-// was lost, finds its object and leaves it. Batches that come again in another grouping
-// (after a crash of this process, say) are a further object: at least once. Readers
-// remove such repeats by (namespace, partition, seq), which every line has.
+// have the same key, whatever their order: a PUT whose answer was lost finds its object
+// when they come again together, and leaves it. With per=partition the drain's retries
+// are such, until its lease of the partition ends. An object of many partitions seldom
+// finds its like, for each of them is retried in its own time. So entries arrive at least
+// once, and readers remove repeats by (namespace, partition, seq), which every line has.
 package s3
 
 import (
@@ -52,6 +53,7 @@ const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 // Sink puts objects into one bucket.
 type Sink struct {
 	endpoint     url.URL // scheme and host
+	bucket       string  // "/bucket"
 	base         string  // "/bucket/" or "/bucket/prefix/"
 	key, secret  string
 	region       string
@@ -72,7 +74,8 @@ type Sink struct {
 //	insecure=1        plain HTTP; default: HTTPS
 //	compression=NAME  gzip, zstd or none; default gzip
 //	per=NAME          write: one object a Write; partition: one for each partition in it; default write
-//	linger=DURATION   how long the first entry of an object waits for more, 10ms to 1m; default 10s
+//	linger=DURATION   how long the first entry of an object waits for more, 10ms to 1m; default 10s,
+//	                  but no longer than the drain's lease leaves beside its sink timeout
 //
 // The bucket is part of the path, not of the host's name.
 func New(u *url.URL) (sink.Sink, error) {
@@ -100,7 +103,7 @@ func New(u *url.URL) (sink.Sink, error) {
 	case strings.Trim(s.key, nameBytes) != "":
 		return nil, errors.New("the access key has other characters than letters, digits and ._=-")
 	}
-	if s.base, err = basePath(u.Path); err != nil {
+	if s.bucket, s.base, err = paths(u.Path); err != nil {
 		return nil, err
 	}
 	for name, value := range o {
@@ -146,30 +149,42 @@ func (s *Sink) set(name, value string) error {
 	return nil
 }
 
-// basePath checks bucket and prefix: what needs escaping in a key or a signature, or is
-// no name of a file, is refused.
-func basePath(path string) (string, error) {
+// paths checks bucket and prefix: what needs escaping in a key or a signature, or is no
+// name of a file, is refused.
+func paths(path string) (bucket, base string, err error) {
 	bucket, prefix, _ := strings.Cut(strings.Trim(path, "/"), "/")
 	if s3utils.CheckValidBucketName(bucket) != nil {
-		return "", errors.New("names no bucket, or one that cannot be: write s3://KEY:SECRET@host/bucket")
+		return "", "", errors.New("names no bucket, or one that cannot be: write s3://KEY:SECRET@host/bucket")
 	}
+	bucket = "/" + bucket
 	if prefix == "" {
-		return "/" + bucket + "/", nil
+		return bucket, bucket + "/", nil
 	}
 	if len(prefix) > 512 {
-		return "", errors.New("prefix is longer than 512 bytes")
+		return "", "", errors.New("prefix is longer than 512 bytes")
 	}
 	for part := range strings.SplitSeq(prefix, "/") {
 		if part == "." || part == ".." || part == "" || strings.Trim(part, nameBytes) != "" {
-			return "", errors.New("prefix: want names of letters, digits and ._=- between single slashes")
+			return "", "", errors.New("prefix: want names of letters, digits and ._=- between single slashes")
 		}
 	}
-	return "/" + bucket + "/" + prefix + "/", nil
+	return bucket, bucket + "/" + prefix + "/", nil
 }
 
-// Open does nothing: what it could ask for needs rights that a key for writing alone
-// lacks. The first PUT shows what is wrong.
-func (s *Sink) Open(context.Context) error { return nil }
+// Open lists one key of the bucket, which finds a wrong key, secret, region or bucket. A
+// key that may only write, which is enough, passes: its refusal is AccessDenied.
+func (s *Sink) Open(ctx context.Context) error {
+	target := s.endpoint
+	target.Path, target.RawQuery = s.bucket, "list-type=2&max-keys=1"
+	status, code, err := s.send(ctx, http.MethodGet, target, nil, nil)
+	if err != nil {
+		return err
+	}
+	if needsOperator(status, code) {
+		return fmt.Errorf("list at %s: answered %d%s", s.endpoint.Host, status, sink.ErrorCode(code))
+	}
+	return nil
+}
 
 // Close frees the idle connections.
 func (s *Sink) Close(context.Context) error {

@@ -27,8 +27,10 @@ func kindOf(err error) string {
 		return "permanent"
 	case throttled:
 		return "throttle " + after.String()
+	case errors.Is(err, sink.ErrNotConnected):
+		return "not connected"
 	default:
-		return "retry"
+		return "plain"
 	}
 }
 
@@ -118,7 +120,7 @@ func TestAWriteThatComesAgainIsStoredOnce(t *testing.T) {
 		f.keep(t, r)
 		hangUp(w, r)
 	})
-	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, 5), batch("b", 1, 5)}); kindOf(err) != "retry" {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 1, 5), batch("b", 1, 5)}); kindOf(err) != "not connected" {
 		t.Fatalf("got %v", err)
 	}
 	f.set(nil)
@@ -166,7 +168,7 @@ func TestAStoreWithoutConditionsGetsPlainPUTs(t *testing.T) {
 		t.Errorf("got %d objects, want 1", len(got))
 	}
 	f.set(refusing(412, "PreconditionFailed")) // of a condition that was not sent
-	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 9, 5)}); kindOf(err) != "retry" {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 9, 5)}); kindOf(err) != "throttle 1s" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -178,14 +180,14 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 	for status := 200; status < 600; status++ {
 		s.overwrites.Store(false)
 		f.set(refusing(status, "Code.1"))
-		want := "retry"
+		want := "throttle 1s"
 		switch {
 		case status < 300, status == 412:
 			want = "accepted"
 		case status == 413:
 			want = "permanent"
-		case status == 429, status == 503:
-			want = "throttle 1s"
+		case slices.Contains([]int{301, 307, 401, 403, 404}, status):
+			want = "not connected"
 		}
 		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 2)})
 		if got := kindOf(err); got != want {
@@ -195,9 +197,49 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 		if status == 204 || status == 304 {
 			code = ""
 		}
-		if err != nil && !strings.HasPrefix(err.Error(), fmt.Sprintf("put to %s: answered %d%s", f.Listener.Addr(), status, code)) {
+		if err != nil && !strings.Contains(err.Error(), fmt.Sprintf("put to %s: answered %d%s", f.Listener.Addr(), status, code)) {
 			t.Errorf("%d: got %q", status, err)
 		}
+	}
+}
+
+func TestOpenFindsWhatOnlyAnOperatorCanMend(t *testing.T) {
+	t.Parallel()
+	f := newStore(t)
+	s := sinkOn(t, f.Listener.Addr().String(), "")
+	for _, c := range []struct {
+		status    int
+		code      string
+		open, put string
+	}{
+		{200, "", "accepted", "accepted"},
+		{403, "SignatureDoesNotMatch", "plain", "not connected"},
+		{403, "InvalidAccessKeyId", "plain", "not connected"},
+		{403, "RequestTimeTooSkewed", "plain", "not connected"},
+		{404, "NoSuchBucket", "plain", "not connected"},
+		{301, "PermanentRedirect", "plain", "not connected"},
+		{400, "AuthorizationHeaderMalformed", "plain", "not connected"},
+		{403, "AccessDenied", "accepted", "throttle 1s"}, // the key may only write
+		{403, "", "accepted", "throttle 1s"},             // a proxy's
+		{400, "InvalidArgument", "accepted", "throttle 1s"},
+		{503, "SlowDown", "accepted", "throttle 1s"},
+		{501, "NotImplemented", "accepted", "throttle 1s"},
+	} {
+		f.set(refusing(c.status, c.code))
+		err := s.Open(t.Context())
+		if got := kindOf(err); got != c.open {
+			t.Errorf("open, %d %s: got %s, want %s", c.status, c.code, got, c.open)
+		}
+		if want := fmt.Sprintf("list at %s: answered %d (%s)", f.Listener.Addr(), c.status, c.code); err != nil && err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+		if got := kindOf(s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)})); got != c.put {
+			t.Errorf("put, %d %s: got %s, want %s", c.status, c.code, got, c.put)
+		}
+	}
+	f.set(hangUp)
+	if err := s.Open(t.Context()); kindOf(err) != "plain" {
+		t.Errorf("hangs up: got %v", err)
 	}
 }
 
@@ -222,7 +264,7 @@ func TestNothingOfTheStoreOrTheKeysIsInAnError(t *testing.T) {
 	} {
 		f.set(answer)
 		err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)})
-		if kindOf(err) != "retry" {
+		if kindOf(err) != "throttle 1s" && kindOf(err) != "not connected" {
 			t.Errorf("%s: got %v", name, err)
 			continue
 		}
@@ -246,7 +288,7 @@ func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
 			}
 		}
 	})
-	if err := sinkOn(t, f.Listener.Addr().String(), "").Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); kindOf(err) != "retry" {
+	if err := sinkOn(t, f.Listener.Addr().String(), "").Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); kindOf(err) != "throttle 1s" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -276,7 +318,7 @@ func TestAFailedPUTIsNotRepeatedBySelf(t *testing.T) {
 
 func TestAFailedObjectNamesItsEntriesOnly(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]string{500: "retry", 503: "throttle 1s", 413: "retry"} {
+	for status, want := range map[int]string{404: "not connected", 503: "throttle 1s", 413: "plain"} {
 		f := newStore(t)
 		f.set(func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.URL.Path, "/bad/") {

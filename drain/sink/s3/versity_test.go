@@ -4,6 +4,7 @@ package s3
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -46,6 +48,7 @@ func (g *gateway) launch(t testing.TB) {
 	cmd.Env = []string{"ROOT_ACCESS_KEY=KEY", "ROOT_SECRET_KEY=" + secret}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
+	proc.KillWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start versitygw (make test-sinks builds it): %v", err)
 	}
@@ -222,15 +225,26 @@ func TestAKilledServerEndsWithEachObjectOnce(t *testing.T) {
 	}
 }
 
-func TestARealServerRefusesAWrongSecret(t *testing.T) {
+func TestARealServerRefusesAWrongSecretAndBucket(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	s := sinkOn(t, g.addr, "")
-	s.secret = "an0ther"
-	err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)})
-	if want := "put to " + g.addr + ": answered 403 (SignatureDoesNotMatch)"; err == nil || err.Error() != want || sink.IsPermanent(err) {
-		t.Errorf("got %v, want %s", err, want)
+	refused := func(want string) {
+		t.Helper()
+		if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); !errors.Is(err, sink.ErrNotConnected) || !strings.HasSuffix(err.Error(), "put to "+g.addr+want) {
+			t.Errorf("write: got %v, want %s", err, want)
+		}
+		if err := s.Open(t.Context()); err == nil || err.Error() != "list at "+g.addr+want {
+			t.Errorf("open: got %v, want %s", err, want)
+		}
 	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.secret = "an0ther"
+	refused(": answered 403 (SignatureDoesNotMatch)")
+	s.secret, s.bucket, s.base = secret, "/another", "/another/"
+	refused(": answered 404 (NoSuchBucket)")
 }
 
 // BenchmarkARealServer writes objects of 10,000 entries of 230 bytes in 1,000 partitions.
