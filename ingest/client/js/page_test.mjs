@@ -79,6 +79,36 @@ test("what the browser does not take is kept for the next page, once", async t =
   assert.equal(new Client("http://127.0.0.1:1", options).stats().pending, 0)
 })
 
+test("a page that returns sends what it kept, and no other page does", async t => {
+  browser(t, 0)
+  const storage = new Memory(), listeners = {}, hidden = { visibilityState: "visible", addEventListener: (type, f) => listeners[type] = f }
+  globalThis.document = hidden
+  t.after(() => delete globalThis.document)
+  const c = new Client("http://127.0.0.1:1", { linger: 1e6, storage, fetch: never })
+  c.report("p", { n: 1 })
+  hidden.visibilityState = "hidden"
+  listeners.visibilitychange({ type: "visibilitychange" })
+  assert.ok(storage.getItem("spillway:default"))
+  hidden.visibilityState = "visible"
+  listeners.visibilitychange({ type: "visibilitychange" })
+  assert.equal(storage.getItem("spillway:default"), null)
+  assert.equal(c.stats().pending, 1)
+  storage.setItem("spillway:default", "of another page")
+  listeners.visibilitychange({ type: "visibilitychange" })
+  assert.equal(storage.getItem("spillway:default"), "of another page")
+})
+
+test("what goes by beacon ends a flush", async t => {
+  browser(t, 100)
+  const c = new Client("http://127.0.0.1:1", { linger: 1e6, inFlight: 1, fetch: async () => ({ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "{}" }) })
+  c.report("p", 1)
+  const done = c.flush(10000)
+  await new Promise(setImmediate)
+  c.hand()
+  assert.equal(await done, true)
+  assert.equal(c.stats().handed, 1)
+})
+
 test("a store is bounded, and damage in it harms nobody", async t => {
   browser(t, 0)
   const storage = new Memory()

@@ -36,11 +36,12 @@ export class Client {
   #timer = null; #due = Infinity
   #stop = new AbortController(); #waiters = []
   #notices = {}; #noticed = 0; #noticeTimer = null; #error = null
-  #gone = false
+  #gone = false; #saved = "" // the page is going; what is in storage
   #hide = ({ type }) => {
     // As a page goes, a browser fails its open requests and sends them all the same. What
     // pagehide left open is therefore not handed over again; it keeps its key if the page returns.
     if (!this.#gone && (type === "pagehide" || globalThis.document?.visibilityState === "hidden")) this.hand()
+    else this.#unsave()
     if (type !== "visibilitychange") this.#gone = type === "pagehide"
   }
 
@@ -139,7 +140,8 @@ export class Client {
       }
       this.#handed += list.length
     }
-    this.#save()
+    this.#save(waiting)
+    this.#wake()
   }
 
   #listen(how) {
@@ -289,9 +291,11 @@ export class Client {
       if (!p.list.length) this.#parts.delete(p.name)
     }
     if (!this.#all.size) this.#urgent = false
-    for (const resolve of this.#waiters.splice(0)) resolve()
+    this.#wake()
     this.#look()
   }
+
+  #wake() { for (const resolve of this.#waiters.splice(0)) resolve() }
 
   #end(list, why) {
     list = list.filter(e => !e.settled)
@@ -415,20 +419,29 @@ export class Client {
   get #slot() { return "spillway:" + this.#o.namespace }
 
   // #save keeps the newest entries that wait, as many as storageBytes holds.
-  #save() {
+  #save(waiting) {
     const { storage, storageBytes } = this.#o
     if (!storage) return
+    this.#unsave()
     const kept = []
     let bytes = 0
-    for (const e of [...this.#all].reverse()) {
+    for (const e of [...waiting].reverse()) {
       if (typeof e.data !== "string") continue
       if ((bytes += e.size + 300) > storageBytes) break
       kept.push([e.partition, e.data, e.at, e.id])
     }
     try {
-      if (kept.length) storage.setItem(this.#slot, JSON.stringify(kept.reverse()))
-      else storage.removeItem(this.#slot)
+      if (kept.length) storage.setItem(this.#slot, this.#saved = JSON.stringify(kept.reverse()))
     } catch { /* full or forbidden: the entries still wait in memory */ }
+  }
+
+  // #unsave takes back what this page saved: it goes on, and sends that itself.
+  #unsave() {
+    const { storage } = this.#o
+    try {
+      if (this.#saved && storage.getItem(this.#slot) === this.#saved) storage.removeItem(this.#slot)
+    } catch { /* forbidden */ }
+    this.#saved = ""
   }
 
   // #load takes what an earlier page left. It was reported there, and is again here.
