@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -36,34 +35,32 @@ namespaces:
     write_keys: [kart-key]
 `
 
-// The SDKs are installed as their users install them, in the versions of
+// installSDKs installs the SDKs as their users do, in the versions of
 // testdata/sdks/package.json and testdata/sdks/go/go.mod.
-var installSDKs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "spillway-sdks")
-	if err != nil {
-		return "", err
-	}
+func installSDKs(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	for _, name := range []string{"package.json", "send.mjs"} {
 		text, err := os.ReadFile(filepath.Join("testdata", "sdks", name))
 		if err != nil {
-			return dir, err
+			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			return dir, err
+			t.Fatal(err)
 		}
 	}
 	npm := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
 	npm.Dir = dir
 	if out, err := npm.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("npm install: %w\n%s", err, out)
+		t.Fatalf("npm install: %v\n%s", err, out)
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "analytics-go"), ".")
 	build.Dir = filepath.Join("testdata", "sdks", "go")
 	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build with analytics-go: %w\n%s", err, out)
+		t.Fatalf("build with analytics-go: %v\n%s", err, out)
 	}
-	return dir, nil
-})
+	return dir
+}
 
 // sendBySDK sends the events from to to, and returns how many the SDK calls delivered.
 func sendBySDK(t *testing.T, dir, sdk, url string, from, to int) (ok, failed int) {
@@ -105,13 +102,7 @@ func (s *server) answers503(route string) int {
 
 func TestUnmodifiedSDKsDeliverEveryEventAlsoThroughAnOutage(t *testing.T) {
 	t.Parallel()
-	dir, err := installSDKs()
-	if dir != "" {
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := installSDKs(t)
 	const each = 60
 	for sdk, route := range unmodifiedSDKs {
 		t.Run(sdk, func(t *testing.T) {
@@ -150,7 +141,7 @@ func TestUnmodifiedSDKsDeliverEveryEventAlsoThroughAnOutage(t *testing.T) {
 			redis.Signal(syscall.SIGCONT)
 			<-sent
 			lines = awaitEvents(t, file, 2*each)
-			t.Logf("%s: %d events, %d of them twice because their first attempt had an unknown outcome", sdk, 2*each, len(lines)-2*each)
+			t.Logf("%s: %d events, at least %d of them twice because their first attempt had an unknown outcome", sdk, 2*each, len(lines)-2*each)
 		})
 	}
 }
