@@ -1,14 +1,11 @@
 package sink
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"path"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -24,10 +21,6 @@ type Secrets struct {
 	Env  func(name string) (value string, ok bool)
 	File func(path string) ([]byte, error) // bounds what it reads; its errors name no contents
 }
-
-// minHidden is the length from which a value is searched for in errors, in bytes.
-// A shorter one is part of too many words.
-const minHidden = 4
 
 var (
 	placeholder  = regexp.MustCompile(`\{(env|file):([^{}]*)\}`)
@@ -121,66 +114,3 @@ func (s Secrets) value(kind, name string) (string, error) {
 func escapeAll(value string) string {
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
-
-// hider replaces values in the texts of errors.
-type hider struct{ replacer *strings.Replacer }
-
-func newHider(values []string) hider {
-	var forms []string
-	for _, v := range values {
-		// Details are trimmed; the white space around a value is no secret.
-		if v = strings.TrimSpace(v); len(v) < minHidden {
-			continue
-		}
-		quoted := strconv.Quote(v)
-		for _, form := range []string{v, escapeAll(v), url.PathEscape(v), url.QueryEscape(v), url.User(v).String(), quoted[1 : len(quoted)-1]} {
-			forms = append(forms, form, "…")
-		}
-	}
-	// The longest first, for a value can be the beginning of another.
-	pairs := slices.Collect(slices.Chunk(forms, 2))
-	slices.SortStableFunc(pairs, func(a, b []string) int { return len(b[0]) - len(a[0]) })
-	return hider{strings.NewReplacer(slices.Concat(pairs...)...)}
-}
-
-// from is err without the values, and of the same kind.
-func (h hider) from(err error) error {
-	if err == nil {
-		return nil
-	}
-	var named *BatchError
-	if errors.As(err, &named) {
-		for i := range named.Failed {
-			named.Failed[i].Err = h.from(named.Failed[i].Err)
-		}
-	}
-	if detail := heldDetail(err); detail != "" {
-		err = WithDetail(err, h.replacer.Replace(detail)) // the outer one counts
-	}
-	if text := h.replacer.Replace(err.Error()); text != err.Error() {
-		err = &hiddenError{err, text}
-	}
-	return err
-}
-
-type hiddenError struct {
-	err  error
-	text string
-}
-
-func (e *hiddenError) Error() string { return e.text }
-func (e *hiddenError) Unwrap() error { return e.err }
-
-// hidingSink is a sink whose errors show no value of a placeholder.
-type hidingSink struct {
-	Sink
-	hide hider
-}
-
-func (s *hidingSink) Open(ctx context.Context) error { return s.hide.from(s.Sink.Open(ctx)) }
-
-func (s *hidingSink) Write(ctx context.Context, batches []*Batch) error {
-	return s.hide.from(s.Sink.Write(ctx, batches))
-}
-
-func (s *hidingSink) Close(ctx context.Context) error { return s.hide.from(s.Sink.Close(ctx)) }

@@ -139,3 +139,67 @@ func TestErrorsOfASinkShowNoValue(t *testing.T) {
 		t.Errorf("kinds are lost: %v, %v", throttled, named)
 	}
 }
+
+func TestALongValueIsFoundByItsBeginning(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("secret%20+", 1000)
+	h := newHider([]string{"sec", long, long[:300], "", "other"})
+	for text, want := range map[string]string{
+		"a sec and another":           "a sec and an…",
+		"at " + long + " and later":   "at …",
+		"at " + url.QueryEscape(long): "at …",
+		"at " + long[:200]:            "at " + long[:200],
+	} {
+		if got := h.in(text); got != want {
+			t.Errorf("%.100s: got %.100s, want %.100s", text, got, want)
+		}
+	}
+	if got := newHider([]string{"abc"}).in("abc"); got != "abc" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// FuzzPlaceholders puts a placeholder anywhere in a URL: no error and no label shows
+// its value.
+func FuzzPlaceholders(f *testing.F) {
+	for _, form := range []string{
+		"https://u:%s@h/in?k=%s#%s", "file:///var/%s/x?%s", "http:%s", "%s://h", "http://%s/", "http://h:%s/", "null:?%s=1&%%zz", "null:%s", "http://u:%s%%zz@h", "{env:%s}", "{file:%s", "file://%s:%s@/x", "//%s",
+	} {
+		f.Add(form)
+	}
+	const value = "hunter2/\"p@ss\x01\xffw"
+	secrets := Secrets{
+		Env:  func(name string) (string, bool) { return value, name == "SECRET" },
+		File: func(string) ([]byte, error) { return []byte(value + "\n"), nil },
+	}
+	r := Registry{}
+	for _, scheme := range []string{"null", "file", "http", "https"} {
+		r[scheme] = func(u *url.URL) (Sink, error) {
+			if _, err := Options(u, "k"); err != nil {
+				return nil, err
+			}
+			return telling{u: u}, nil
+		}
+	}
+	f.Fuzz(func(t *testing.T, form string) {
+		for _, placeholder := range []string{"{env:SECRET}", "{file:/run/secret}"} {
+			raw := strings.ReplaceAll(form, "%s", placeholder)
+			if strings.Contains(form, "hunter2") {
+				return
+			}
+			texts := []string{Redact(raw)}
+			s, err := r.NewWithSecrets(raw, secrets)
+			if err == nil {
+				err = s.Open(t.Context())
+			}
+			if err != nil {
+				texts = append(texts, err.Error())
+			}
+			for _, text := range texts {
+				if strings.Contains(text, "hunter2") {
+					t.Fatalf("%q is shown as %q", raw, text)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// minHidden is the length from which a value is searched for in errors, in bytes.
+// A shorter one is part of too many words.
+const minHidden = 4
+
+// hider replaces values in the texts of errors.
+type hider struct{ values *regexp.Regexp } // nil: nothing to hide
+
+// maxMatched is how much of a value is searched for, in bytes. Where a longer one
+// begins, the rest of the text is replaced.
+const maxMatched = 256
+
+func newHider(values []string) hider {
+	var patterns []string
+	for _, v := range values {
+		// Details are trimmed; the white space around a value is no secret.
+		if v = strings.TrimSpace(v); len(v) >= minHidden {
+			patterns = append(patterns, valuePattern(v))
+		}
+	}
+	if len(patterns) == 0 {
+		return hider{}
+	}
+	// The longest first, for a value can be the beginning of another.
+	slices.SortFunc(patterns, func(a, b string) int { return len(b) - len(a) })
+	return hider{regexp.MustCompile("(?s)" + strings.Join(patterns, "|"))}
+}
+
+// valuePattern matches a value where each character is as it is, percent-encoded,
+// which depends on the place in a URL, or quoted as by %q.
+func valuePattern(value string) string {
+	var p strings.Builder
+	for i, r := range value {
+		if i >= maxMatched {
+			p.WriteString(".*")
+			break
+		}
+		_, size := utf8.DecodeRuneInString(value[i:])
+		raw := value[i : i+size]
+		quoted := strconv.Quote(raw)
+		fmt.Fprintf(&p, "(?:(?i:%s)|%s|", percentEncoded(raw), regexp.QuoteMeta(quoted[1:len(quoted)-1]))
+		switch {
+		case r == utf8.RuneError && size == 1:
+			p.WriteString(`\x{FFFD}?)`) // several may have become one
+		case r == ' ':
+			p.WriteString(`[ +])`)
+		default:
+			p.WriteString(regexp.QuoteMeta(raw) + ")")
+		}
+	}
+	return p.String()
+}
+
+func percentEncoded(raw string) string {
+	var all []byte
+	for _, b := range []byte(raw) {
+		all = fmt.Appendf(all, "%%%02x", b)
+	}
+	return string(all)
+}
+
+func (h hider) in(text string) string {
+	if h.values == nil {
+		return text
+	}
+	return h.values.ReplaceAllLiteralString(text, "…")
+}
+
+// from is err without the values, and of the same kind.
+func (h hider) from(err error) error {
+	if err == nil {
+		return nil
+	}
+	var named *BatchError
+	if errors.As(err, &named) {
+		for i := range named.Failed {
+			named.Failed[i].Err = h.from(named.Failed[i].Err)
+		}
+	}
+	if detail := heldDetail(err); detail != "" {
+		err = WithDetail(err, h.in(detail)) // the outer one counts
+	}
+	if text := h.in(err.Error()); text != err.Error() {
+		err = &hiddenError{err, text}
+	}
+	return err
+}
+
+type hiddenError struct {
+	err  error
+	text string
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.err }
+
+// hidingSink is a sink whose errors show no value of a placeholder.
+type hidingSink struct {
+	Sink
+	hide hider
+}
+
+func (s *hidingSink) Open(ctx context.Context) error { return s.hide.from(s.Sink.Open(ctx)) }
+
+func (s *hidingSink) Write(ctx context.Context, batches []*Batch) error {
+	return s.hide.from(s.Sink.Write(ctx, batches))
+}
+
+func (s *hidingSink) Close(ctx context.Context) error { return s.hide.from(s.Sink.Close(ctx)) }
