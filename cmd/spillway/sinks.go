@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/clickhouse"
 	"github.com/spillway-io/spillway/drain/sink/command"
+	"github.com/spillway-io/spillway/drain/sink/elasticsearch"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/drain/sink/file"
 	"github.com/spillway-io/spillway/drain/sink/kafka"
@@ -48,6 +49,7 @@ var sinkTypes = []SinkType{
 	{"kafka://host:port/topic[?compression=NAME&sasl=NAME&tls=1]", []string{"kafka"}, kafka.New},
 	{"nats://host:port/subject[?stream=NAME&tls=1]", []string{"nats"}, nats.New},
 	{"s3://KEY:SECRET@host/bucket/prefix[?region=NAME&linger=10s]", []string{"s3"}, s3.New},
+	{"elasticsearch://host:9200/index[?tls=1]", []string{"elasticsearch"}, elasticsearch.New},
 	{"namespaces://a,b", []string{"namespaces"}, branches.New},
 }
 

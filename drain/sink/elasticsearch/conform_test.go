@@ -1,0 +1,82 @@
+package elasticsearch
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
+)
+
+func parseTime(text string) (int64, error) {
+	at, err := time.Parse("2006-01-02T15:04:05.000Z", text)
+	return at.UnixMilli(), err
+}
+
+// answering is a fixed answer, as a proxy or a broken cluster gives it.
+func answering(status int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// hangUp closes the connection instead of answering.
+func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// unanswered does what is asked, and hangs up.
+func (c *cluster) unanswered(w http.ResponseWriter, r *http.Request) {
+	c.bulk(r)
+	hangUp(w, r)
+}
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	sinktest.Run(t, sinktest.Harness{New: func(t testing.TB) sinktest.Fixture {
+		c := newCluster(t)
+		instead := func(name string, permanent bool, answer http.HandlerFunc) sinktest.Fault {
+			return sinktest.Fault{Name: name, Permanent: permanent, Start: func() func() {
+				c.set(answer)
+				return func() { c.set(nil) }
+			}}
+		}
+		items := func(name string, permanent bool, refuse func(n int, id string) *fail) sinktest.Fault {
+			return sinktest.Fault{Name: name, Permanent: permanent, Start: func() func() {
+				c.refusing(refuse)
+				return func() { c.refusing(nil) }
+			}}
+		}
+		the3rd := func(f fail) func(int, string) *fail {
+			return func(n int, _ string) *fail {
+				if n != 3 {
+					return nil
+				}
+				return &f
+			}
+		}
+		return sinktest.Fixture{
+			Sink: c.sink(t), Received: c.records, Stall: c.stalled,
+			Faults: []sinktest.Fault{
+				instead("hangs up", false, hangUp),
+				instead("does it and hangs up", false, c.unanswered),
+				instead("503", false, answering(503, "")),
+				instead("401", false, answering(401, `{"error":{"type":"security_exception"},"status":401}`)),
+				instead("a proxy's 400", false, answering(400, "<html>c4n4ry")),
+				instead("400", true, answering(400, `{"error":{"type":"illegal_argument_exception","reason":"c4n4ry"},"status":400}`)),
+				instead("413", true, answering(413, "")),
+				instead("a page", false, answering(200, "<html>")),
+				instead("another service", false, answering(200, `{"ok":true}`)),
+				instead("too few items", false, answering(200, `{"errors":true,"items":[{"create":{"status":201}}]}`)),
+				instead("brackets", false, answering(200, strings.Repeat("[", 60<<10))),
+				items("one does not fit", true, the3rd(fail{400, "document_parsing_exception", "c4n4ry"})),
+				items("no room for one", false, the3rd(fail{429, "es_rejected_execution_exception", "c4n4ry"})),
+				items("no shard for one", false, the3rd(fail{503, "unavailable_shards_exception", "c4n4ry"})),
+				items("no right", false, func(int, string) *fail { return &fail{403, "security_exception", "c4n4ry"} }),
+				items("no index", false, func(int, string) *fail { return &fail{404, "index_not_found_exception", "c4n4ry"} }),
+			},
+		}
+	}})
+}
