@@ -221,3 +221,16 @@ func TestBrowserRefusesPagesThatAreNotListed(t *testing.T) {
 		})
 	}
 }
+
+func TestBrowserWhatNoBeaconHoldsIsSentByTheNextPage(t *testing.T) {
+	t.Parallel()
+	browser, pages := chromium.Start(t), site(t)
+	s := serveForPages(t, `["`+pages+`"]`)
+	page := browser.Open(t, pages)
+	ids := report(t, page, s.url, "linger: 1e6, batch: 1000, storage: localStorage", "e", 600) // about 200 KB
+	if err := page.Go(pages + "/next"); err != nil {
+		t.Fatal(err)
+	}
+	ids = append(ids, report(t, page, s.url, "linger: 0, batch: 100, storage: localStorage", "n", 1)...)
+	s.endsWith(ids)
+}

@@ -40,8 +40,9 @@ export class Client {
   #hide = ({ type }) => {
     // As a page goes, a browser fails its open requests and sends them all the same. What
     // pagehide left open is therefore not handed over again; it keeps its key if the page returns.
-    if (!this.#gone && (type === "pagehide" || globalThis.document?.visibilityState === "hidden")) this.hand()
-    else this.#unsave()
+    const hidden = type === "pagehide" || globalThis.document?.visibilityState === "hidden"
+    if (!hidden) this.#unsave()
+    else if (!this.#gone) this.hand()
     if (type !== "visibilitychange") this.#gone = type === "pagehide"
   }
 
