@@ -11,6 +11,44 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
+// The same where one Write has all of them.
+func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNewAndCoalesced(t *testing.T) {
+	for how, bad := range map[string]func(context.Context, []*sink.Batch) error{
+		"fails": func(context.Context, []*sink.Batch) error { return errDown },
+		"hangs": hang,
+	} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newGroupRig(t)
+				r.sink.caps.MaxInFlight = 0
+				r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+					time.Sleep(10 * time.Millisecond)
+					if startsWith(batches, "bad") {
+						return bad(ctx, batches)
+					}
+					return nil
+				}
+				r.start()
+				const seconds, healthy = 30, 100
+				for second := range seconds {
+					for p := range 5 {
+						r.store.produce(r.ns, fmt.Sprintf("bad%d.%d", second, p), 1, 0)
+					}
+					for p := range healthy {
+						r.store.produce(r.ns, fmt.Sprintf("ok%d.%d", second, p), 1, 0)
+					}
+					time.Sleep(time.Second)
+				}
+				time.Sleep(time.Minute)
+				r.stop()
+				if l := r.store.ledger(r.ns); l.Delivered != seconds*healthy {
+					t.Errorf("%d of %d healthy partitions were delivered", l.Delivered, seconds*healthy)
+				}
+			})
+		})
+	}
+}
+
 // Each name is used once: nothing that was learned of a partition helps with the
 // next one.
 func TestHealthyPartitionsAreServedAmongFailingOnesAlsoWhenAllAreNew(t *testing.T) {

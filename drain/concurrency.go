@@ -33,8 +33,8 @@ const (
 )
 
 // An adaptiveLimit limits the concurrent Writes of a sink that sets no limit itself:
-// by a tenth fewer when Writes take longer than they did or are throttled, one more
-// when they do not and more are wanted. It begins with all slots, so it costs a sink
+// by a tenth fewer when all slots are in use and Writes take longer than they did, or
+// are throttled; one more when they do not and all are in use. It begins with all slots, so it costs a sink
 // that keeps up nothing.
 //
 // Only answers teach it. What fails or hangs is the business of the partition and of
@@ -102,7 +102,7 @@ func (l *adaptiveLimit) update() {
 	slow := l.mean + max(limitTolerance*math.Sqrt(l.variance), minSlowdown*l.mean)
 	learned := l.intervals >= limitWarmUp
 	switch {
-	case share >= maxThrottled, learned && l.answers > 0 && current >= max(slow, minSlowWrite.Seconds()):
+	case share >= maxThrottled, l.wanted && learned && l.answers > 0 && current >= max(slow, minSlowWrite.Seconds()):
 		l.move(max(1, int(limitDecrease*float64(l.limit))))
 	case l.wanted && l.answers > 0 && current <= max(l.mean, minSlowWrite.Seconds()) && l.limit+l.lent < l.slots.size():
 		l.move(l.limit + 1)
