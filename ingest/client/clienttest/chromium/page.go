@@ -99,3 +99,14 @@ func (p *Page) Eval(expression string, result any) error {
 func (p *Page) Cover() error {
 	return p.browser.call(p.session, "Runtime.evaluate", object{"expression": "void open('about:blank')", "userGesture": true}, nil)
 }
+
+// Screenshot returns the page as PNG, as it looks in a window of that size.
+func (p *Page) Screenshot(width, height int) ([]byte, error) {
+	size := object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}
+	if err := p.browser.call(p.session, "Emulation.setDeviceMetricsOverride", size, nil); err != nil {
+		return nil, err
+	}
+	var shot struct{ Data []byte }
+	err := p.browser.call(p.session, "Page.captureScreenshot", object{"format": "png"}, &shot)
+	return shot.Data, err
+}
