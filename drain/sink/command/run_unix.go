@@ -30,25 +30,25 @@ func run(ctx context.Context, argv, environ []string, input []byte) (stdout, std
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = environ
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	killGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	killGroup := func() error {
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != syscall.ESRCH {
+			return err
+		}
+		return os.ErrProcessDone // it ended just before, and its exit code counts
+	}
 	cmd.Cancel = killGroup
 
 	// Pipes of our own: those of os/exec make Wait wait for whoever still holds them.
-	var ends [6]*os.File // read and write end of stdin, stdout, stderr
-	defer func() {
-		for _, f := range ends {
-			_ = f.Close() // again, or nil: both are harmless
-		}
-	}()
-	for i := 0; i < len(ends); i += 2 {
-		if ends[i], ends[i+1], err = os.Pipe(); err != nil {
+	var in, out, errs pipe
+	for _, p := range []*pipe{&in, &out, &errs} {
+		if p.read, p.write, err = os.Pipe(); err != nil {
 			return nil, nil, err
 		}
+		defer p.close()
 	}
-	inWrite, outRead, errRead := ends[1], ends[2], ends[4]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = ends[0], ends[3], ends[5]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in.read, out.write, errs.write
 	err = cmd.Start()
-	_, _, _ = ends[0].Close(), ends[3].Close(), ends[5].Close() // the process has them now
+	_, _, _ = in.read.Close(), out.write.Close(), errs.write.Close() // the process has them now
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,19 +56,24 @@ func run(ctx context.Context, argv, environ []string, input []byte) (stdout, std
 	var copying sync.WaitGroup
 	copying.Go(func() {
 		// A process need not read its input: its exit code counts.
-		_, _ = inWrite.Write(input)
-		_ = inWrite.Close()
+		_, _ = in.write.Write(input)
+		_ = in.write.Close()
 	})
-	copying.Go(func() { stdout = beginning(outRead, sink.MaxResults+1) })
-	copying.Go(func() { stderr = beginning(errRead, maxStderr) })
+	copying.Go(func() { stdout = beginning(out.read, sink.MaxResults+1) })
+	copying.Go(func() { stderr = beginning(errs.read, maxStderr) })
 	err = cmd.Wait()
-	_ = killGroup() // what it left behind; ESRCH is the rule
-	_ = inWrite.Close()
+	_ = killGroup() // what it left behind, mostly nothing
+	_ = in.write.Close()
 	late := time.Now().Add(lateOutput)
-	_, _ = outRead.SetReadDeadline(late), errRead.SetReadDeadline(late)
+	_, _ = out.read.SetReadDeadline(late), errs.read.SetReadDeadline(late)
 	copying.Wait()
 	return stdout, stderr, err
 }
+
+type pipe struct{ read, write *os.File }
+
+// close closes what is still open; a second Close is harmless.
+func (p *pipe) close() { _, _ = p.read.Close(), p.write.Close() }
 
 // beginning reads r to its end and returns the first max bytes.
 func beginning(r io.Reader, max int64) []byte {

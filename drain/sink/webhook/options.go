@@ -66,9 +66,9 @@ var ourHeaders = []string{
 }
 
 func (o *options) addHeader(name, value string) error {
-	const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, section 5.6.2
+	const nameChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, section 5.6.2
 	name, err := url.PathUnescape(name)
-	if err != nil || name == "" || strings.Trim(name, tokenChars) != "" {
+	if err != nil || name == "" || strings.Trim(name, nameChars) != "" {
 		return errors.New("not the name of a header: write header.X-Team=kart")
 	}
 	name = http.CanonicalHeaderKey(name)
