@@ -27,6 +27,9 @@ func takeOptions(query string) (rest string, o options, err error) {
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(part, "=")
 		if name != "gzip" && name != "signing_secret" && !strings.HasPrefix(name, headerOption) {
+			if text, err := url.PathUnescape(value); err == nil && strings.Contains(text, secretPrefix) {
+				return "", o, errors.New("a parameter for the receiver holds a whsec_ secret: the option of the sink is signing_secret")
+			}
 			kept = append(kept, part)
 			continue
 		}

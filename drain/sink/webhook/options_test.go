@@ -44,6 +44,8 @@ func TestOptionErrorsShowNoValue(t *testing.T) {
 		"signing_secret=whsec_" + short:                                 "signing_secret: a secret of 12 bytes, want 24 to 64",
 		"signing_secret=whsec_" + strings.Repeat(short, 6):              "signing_secret: a secret of 72 bytes, want 24 to 64",
 		"signing_secret=hunter2%zz":                                     "signing_secret: invalid URL escape",
+		"signing-secret=" + oldSecret:                                   "a parameter for the receiver holds a whsec_ secret: the option of the sink is signing_secret",
+		"signing%5Fsecret=%77hsec_hunter2":                              "a parameter for the receiver holds a whsec_ secret: the option of the sink is signing_secret",
 		"signing_secret=a&signing_secret=b":                             "",
 		"header.X-A=hunter2%0d%0aX-B:1":                                 `option "header.X-A": a header's value has no line breaks or other control characters`,
 		"header.X-A=hunter2%00":                                         `option "header.X-A": a header's value has no line breaks or other control characters`,

@@ -11,6 +11,8 @@ import (
 	"time"
 )
 
+const secretPrefix = "whsec_"
+
 // Sizes of a secret in bytes, by the specification.
 const minSecret, maxSecret = 24, 64
 
@@ -18,7 +20,7 @@ const minSecret, maxSecret = 24, 64
 // one or more with a comma or a space between. Its errors show none of it.
 func parseSecrets(text string) (keys [][]byte, err error) {
 	for secret := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
-		encoded, ok := strings.CutPrefix(secret, "whsec_")
+		encoded, ok := strings.CutPrefix(secret, secretPrefix)
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if !ok || err != nil {
 			return nil, errors.New("want whsec_ and base64; several with a comma between")
