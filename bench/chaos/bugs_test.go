@@ -91,6 +91,32 @@ var seededBugs = map[string]seededBug{
 		{"lua/produce.lua", "if active >= max_active and not known then", "if active >= 0 then"}}},
 }
 
+// A testedBug must break the named test of its package instead: no sink of a chaos run
+// takes the batches of several partitions in one Write.
+type testedBug struct {
+	pkg, test string
+	edits     []edit
+}
+
+var testedBugs = map[string]testedBug{
+	"an outcome of one member reaches another": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
+		{"drain/group.go", "p := places[at.batch]", "p := places[0]"}}},
+	"the throttle of one member holds up all": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
+		{"drain/group.go", "m.outcome.after, m.outcome.reason = 0, \"\"", "m.outcome.reason = \"\""}}},
+	"a member is forgotten when its group closes": {"drain", "TestGroupClosesAtTheBoundsOfItsSink", []edit{
+		{"drain/queue.go", "q.keep(q.waiting[n:])", "q.keep(q.waiting[min(n+1, len(q.waiting)):])"}}},
+	"half of a rejected group is forgotten": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
+		{"drain/group.go", "parts = append(parts, part{p.members[n/2:], err}, part{p.members[:n/2], err})", "parts = append(parts, part{p.members[:n/2], err})"}}},
+	"all members pay for the poison of one": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
+		{"drain/group.go", "o.all == rejected && n > 1", "o.all == rejected && n < 1"}}},
+	"what went stale in the queue is written": {"drain", "TestWhatGoesStaleWhileItWaitsExpiresUnwritten", []edit{
+		{"drain/group.go", "if m.pendingWrite = m.stillFresh(now, minLife); m.entries == 0 {", "if m.stillFresh(now, minLife); m.entries == 0 {"}}},
+	"suspects stay among the others": {"drain", "TestBadPartitionsAreSoonWrittenApart", []edit{
+		{"drain/coalescer.go", "case m.strikes > 0:", "case m.strikes > maxStrikes:"}}},
+	"a failed group counts for each of its members": {"drain", "TestFailedGroupCountsOnceForTheBreaker", []edit{
+		{"drain/breaker.go", "} else if b.history.failed(m.partition) {\n\t\t\tnewly = true", "} else if b.history.failed(m.partition) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
+}
+
 // applyEdits returns the texts of the files that edits change, by absolute path.
 // An edit whose text is not there any more fails the test.
 func applyEdits(t *testing.T, edits []edit) map[string]string {
@@ -139,5 +165,11 @@ func TestEverySeededBugStillHasItsPlaceAndIsListed(t *testing.T) {
 	}
 	for _, bug := range seededBugs {
 		applyEdits(t, bug.edits)
+	}
+	for name, bug := range testedBugs {
+		applyEdits(t, bug.edits)
+		if !strings.Contains(string(readme), "| "+name+" | `"+bug.test+"` |") {
+			t.Errorf("README.md does not list %q with %s", name, bug.test)
+		}
 	}
 }

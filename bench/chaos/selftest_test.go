@@ -35,6 +35,24 @@ func TestEverySeededBugBreaksItsCheck(t *testing.T) {
 	}
 }
 
+func TestEverySeededBugOfATestFailsIt(t *testing.T) {
+	t.Parallel()
+	for name, bug := range testedBugs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			turn(t)
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay(t, bug.edits), "-timeout", "2m", "-run", "^"+bug.test+"$", "../../"+bug.pkg)
+			out, err := cmd.CombinedOutput()
+			switch {
+			case err == nil:
+				t.Errorf("%s passes:\n%s", bug.test, out)
+			case !strings.Contains(string(out), "--- FAIL: "+bug.test) && !strings.Contains(string(out), "deadlock"):
+				t.Errorf("%s did not run: %v\n%s", bug.test, err, out)
+			}
+		})
+	}
+}
+
 func TestThePlansOfTheSeededBugsHaveNoViolationWithoutThem(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]*plan{"overflow": overflow, "stale": stale, "roomy": roomy, "outage": outage} {
@@ -71,6 +89,16 @@ func runPlan(t *testing.T, bin string, p *plan) *result {
 // buildBroken builds the program with its sources edited.
 func buildBroken(t *testing.T, edits []edit) string {
 	t.Helper()
+	bin := filepath.Join(t.TempDir(), "spillway")
+	if out, err := exec.Command("go", "build", "-overlay", overlay(t, edits), "-o", bin, "../../cmd/spillway").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// overlay is a file that makes go read the edited sources.
+func overlay(t *testing.T, edits []edit) string {
+	t.Helper()
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for path, text := range applyEdits(t, edits) {
@@ -79,17 +107,13 @@ func buildBroken(t *testing.T, edits []edit) string {
 			t.Fatal(err)
 		}
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	list, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(dir, "spillway")
-	if out, err := exec.Command("go", "build", "-overlay", list, "-o", bin, "../../cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return bin
+	return file
 }
