@@ -38,9 +38,10 @@ func (c *Config) withFallbacks(name string, tiers []fallback.Tier, taken *promet
 	for i := range tiers[1:] {
 		tiers[i+1].Accepted = taken.WithLabelValues(name, strconv.Itoa(i+1))
 	}
-	d, policy := c.drain(), c.Namespaces[name].Policy()
+	settings := c.Namespaces[name]
 	return fallback.New(fallback.Config{
-		MaxAge: policy.MaxAge, BackoffBase: d.BackoffBase, BackoffMax: d.BackoffMax, AtMostOnce: policy.Delivery == partition.AtMostOnce,
+		MaxAge: settings.MaxAge, BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
+		AtMostOnce: settings.Policy().Delivery == partition.AtMostOnce,
 	}, tiers, log.With(zap.String("namespace", name)))
 }
 

@@ -9,7 +9,8 @@
 // Delivered means that every branch has the entry. A Write whose outcome is unknown
 // comes again. A branch that has the batch already then finds it under its idempotency
 // key and stores nothing, for 2 minutes after the first time. A store that is
-// unreachable for longer makes entries come twice.
+// unreachable for longer, or lacks the replicas that it is to wait for, makes entries
+// come twice.
 package branches
 
 import (

@@ -29,32 +29,30 @@ func TestConforms(t *testing.T) {
 	ending := config()
 	ending.MaxAge = time.Hour
 	for name, x := range map[string]struct {
-		cfg   Config
-		first *box
-		// works: the first tier takes the entries
-		works bool
+		cfg Config
+		// how the first tier fails, for good; without any it takes the entries
+		open func() error
+		fail func(context.Context, []*sink.Batch) error
 	}{
-		"the first tier works":                                    {config(), &box{caps: sink.Caps{MaxBatches: 4}}, true},
-		"the first tier rejects all":                              {config(), &box{fail: everything}, false},
-		"the first tier is dead and entries have no time to wait": {ending, &box{fail: always(errDead)}, false},
-		"the first tier never opens and entries have no time":     {ending, &box{open: func() error { return errDead }}, false},
+		"the first tier works":                                    {cfg: config()},
+		"the first tier rejects all":                              {cfg: config(), fail: everything},
+		"the first tier is dead and entries have no time to wait": {cfg: ending, fail: always(errDead)},
+		"the first tier never opens and entries have no time":     {cfg: ending, open: func() error { return errDead }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sinktest.Run(t, sinktest.Harness{New: func(testing.TB) sinktest.Fixture {
-				first, second := &box{caps: x.first.caps, fail: x.first.fail, open: x.first.open}, &box{caps: sink.Caps{MaxBatches: 2, MaxInFlight: 3}}
+				first := &box{caps: sink.Caps{MaxBatches: 4}, fail: x.fail, open: x.open}
+				second := &box{caps: sink.Caps{MaxBatches: 2, MaxInFlight: 3}}
+				works := x.fail == nil && x.open == nil
 				taker := second
-				if x.works {
+				if works {
 					taker = first
-				}
-				normally := x.first.fail
-				if !x.works {
-					normally = nil
 				}
 				fault := func(err error) func() func() {
 					return func() func() {
 						taker.set(always(err))
-						return func() { taker.set(normally) }
+						return func() { taker.set(nil) }
 					}
 				}
 				fixture := sinktest.Fixture{
@@ -62,7 +60,7 @@ func TestConforms(t *testing.T) {
 					Received: func() ([]sinktest.Record, error) { return append(first.received(), second.received()...), nil },
 					Stall: func() func() {
 						taker.set(hang)
-						return func() { taker.set(normally) }
+						return func() { taker.set(nil) }
 					},
 					Faults: []sinktest.Fault{
 						{Name: "dead", Start: fault(errDead)},
@@ -70,7 +68,7 @@ func TestConforms(t *testing.T) {
 						{Name: "not connected", Start: fault(sink.ErrNotConnected)},
 					},
 				}
-				if !x.works {
+				if !works {
 					fixture.Faults = append(fixture.Faults, sinktest.Fault{Name: "rejects", Permanent: true, Start: fault(sink.Permanent(errDead))})
 				}
 				return fixture

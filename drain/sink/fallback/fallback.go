@@ -155,6 +155,11 @@ func (s *Sink) handOn(ctx context.Context, k int, batches []*sink.Batch) outcome
 		return append(s.handOn(ctx, k, batches[:n]), s.handOn(ctx, k, batches[n:])...)
 	}
 	err := s.write(ctx, k, batches)
+	if errors.Is(err, sink.ErrNotConnected) && !s.cfg.AtMostOnce {
+		// A tier that was not used for long finds its connection broken, and these
+		// entries may have no other attempt.
+		err = s.write(ctx, k, batches)
+	}
 	if !s.bisects(err, batches) {
 		return spread(err, batches)
 	}

@@ -81,6 +81,19 @@ func TestWhatTheLastTierRejectsIsRejected(t *testing.T) {
 	want(t, "the third tier", third.seqs(), 2)
 }
 
+func TestADeadLetterHasTheDetailOfTheLastTierThatGaveOne(t *testing.T) {
+	t.Parallel()
+	said := func(text string) error { return sink.Permanent(sink.WithDetail(errDead, text)) }
+	for want, details := range map[string][2]string{"second": {"first", "second"}, "first": {"first", ""}, "": {"", ""}} {
+		first, second := &box{fail: naming(said(details[0]), 1)}, &box{fail: naming(said(details[1]), 1)}
+		b := batch(1, 2, time.Minute)
+		err := failures(t, newSink(config(), zap.NewNop(), first, second).Write(t.Context(), []*sink.Batch{b}), b)[1]
+		if got := sink.Detail(err); got != want || !sink.IsPermanent(err) {
+			t.Errorf("%v: got %q of %v", details, got, err)
+		}
+	}
+}
+
 func TestAnEntryThatFailsStaysUntilItsLifeEnds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -336,6 +349,27 @@ func TestATierThatLosesItsConnectionIsOpenedAgain(t *testing.T) {
 			t.Errorf("got %v after %d Opens, want 2", err, first.opens)
 		}
 	})
+}
+
+func TestANextTierWhoseIdleConnectionBrokeIsOpenedAndWrittenAtOnce(t *testing.T) {
+	t.Parallel()
+	first, second := &box{fail: everything}, &box{}
+	broken := true
+	second.fail = func(context.Context, []*sink.Batch) error {
+		if broken {
+			broken = false
+			return fmt.Errorf("%w: broken pipe", sink.ErrNotConnected)
+		}
+		return nil
+	}
+	s := newSink(config(), zap.NewNop(), first, second)
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(t.Context(), []*sink.Batch{batch(1, 3, time.Minute)}); err != nil || second.opens != 2 {
+		t.Errorf("got %v after %d Opens, want nil after 2", err, second.opens)
+	}
+	want(t, "the second tier", second.seqs(), 1, 2, 3)
 }
 
 // The next tier takes one batch of one partition a Write, and two Writes at once.

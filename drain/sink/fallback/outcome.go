@@ -126,7 +126,11 @@ func both(first, second error, ends bool) error {
 	if second == nil {
 		return nil
 	}
-	err := fmt.Errorf("%s; next tier: %s", brief(first), brief(second))
+	detail := sink.Detail(second)
+	if detail == "" {
+		detail = sink.Detail(first)
+	}
+	err := sink.WithDetail(fmt.Errorf("%s; next tier: %s", brief(first), brief(second)), detail)
 	if after, ok := sink.ThrottledFor(second); ok {
 		return sink.Throttle(err, after)
 	}
@@ -173,14 +177,16 @@ func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*
 func connected(err error) error {
 	var named *sink.BatchError
 	switch {
-	case errors.As(err, &named):
-		for i, f := range named.Failed {
-			named.Failed[i].Err = connected(f.Err)
-		}
-	case errors.Is(err, sink.ErrNotConnected):
+	case !disconnected(err):
+		return err
+	case !errors.As(err, &named):
 		return errors.New(brief(err))
 	}
-	return err
+	failed := &sink.BatchError{}
+	for _, f := range named.Failed {
+		failed.Fail(f.Batch, f.Entry, connected(f.Err))
+	}
+	return failed
 }
 
 // maxText bounds the part of a text that one tier has.

@@ -120,6 +120,11 @@ func (t *tier) reopen(ctx context.Context) error {
 		return t.failed(fmt.Errorf("open %s: %w", t.Label, err))
 	}
 	t.opened.Store(true)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.down { // only attempts that fail are kept apart
+		t.probed = time.Time{}
+	}
 	return nil
 }
 
