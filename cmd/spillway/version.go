@@ -27,6 +27,11 @@ func readBuild() build {
 		return b
 	}
 	b.Version = info.Main.Version
+	for _, dep := range info.Deps { // of another module's build with sinks of its own
+		if dep.Path == "github.com/spillway-io/spillway" {
+			b.Version = dep.Version
+		}
+	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
