@@ -70,7 +70,7 @@ var encodings = []row{
 	{"gzip of the limit to the byte", post(one, asGzip+asNDJSON, gzipped(strings.Repeat(x(1023)+"\n", 4096))), "413 too_many_entries", kept},
 	{"gzip one byte over the limit", post(one, asGzip+asNDJSON, gzipped(x(inflated+1))), tooLarge, kept},
 	{"zstd one byte over the limit", post(one, asZstd+asNDJSON, zstded(x(inflated+1))), tooLarge, kept},
-	{"gzip of gzip, said once", post(one, asGzip, gzipped(gzipped("x"))), ok, kept},
+	{"gzip of gzip, said once", post(one, asGzip, gzipped(gzipped("x"))), ok + " 0:warning/looks_compressed", kept},
 	{"gzip of gzip, said twice", post(one, "Content-Encoding: gzip, gzip\r\n", gzipped(gzipped("x"))), unsupported, kept},
 	{"two lines of gzip", post(one, asGzip+asGzip, gzipped(gzipped("x"))), badHeader, kept},
 	{"identity, then gzip", post(one, "Content-Encoding: identity\r\n"+asGzip, gzipped("x")), badHeader, kept},
@@ -106,5 +106,6 @@ var encodings = []row{
 	{"zstd that is text", post(one, asZstd, "not zstd at all"), corrupt, kept},
 	{"compressed in chunks", chunked(one, asGzip, gzipped("x")), ok, kept},
 	{"compressed JSON that is none", post(one, asGzip+asJSON, gzipped("{")), "400 bad_json", kept},
-	{"a body that only says it is plain", post(one, "Content-Encoding: identity\r\n", gzipped("x")), ok, kept},
+	{"a body that only says it is plain", post(one, "Content-Encoding: identity\r\n", gzipped("x")), ok + " 0:warning/looks_compressed", kept},
+	{"lines of JSON as one entry", post(one, "Content-Type: text/plain\r\n", "{}\n{}\n"), ok + " 0:warning/looks_batched", kept},
 }

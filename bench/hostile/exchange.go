@@ -174,7 +174,7 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	for _, r := range b.Results {
 		add("%d:%s/%s", r.I, r.Result, r.Reason)
 	}
-	for _, name := range []string{"Allow", "Accept-Encoding"} {
+	for _, name := range []string{"Allow", "Accept-Encoding", "Access-Control-Allow-Origin"} {
 		if value := resp.Header.Get(name); value != "" {
 			add("%s=%s", name, strings.ReplaceAll(value, " ", ""))
 		}
