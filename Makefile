@@ -114,7 +114,7 @@ check: lint race test ## everything a change has to pass
 
 .PHONY: generate
 generate: ## rewrite the tables of deploy/CONFIGURATION.md, the golden files of the help, the sinks of the example
-	$(GO) test -count=1 -run '^Test(HelpIsGolden|TheConfigurationTablesAreGenerated|ExampleConfigurationListsEverySink)$$' ./cmd/spillway -update
+	$(GO) test -count=1 -run '^Test(HelpIsGolden|TheConfigurationTablesAreGenerated|ExampleConfigurationListsEverySink)$$' ./cmd/spillway/app -update
 
 .PHONY: fmt
 fmt: ## format the code

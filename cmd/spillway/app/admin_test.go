@@ -1,0 +1,219 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// fakeLedgerStore has the namespace "default".
+type fakeLedgerStore struct {
+	overview func() (partition.Overview, error)
+	audit    func() (int64, error)
+}
+
+var _ ledgerStore = (*fakeLedgerStore)(nil)
+
+var fakeNamespace = &partition.Namespace{Name: "default", Policy: partition.DefaultPolicy()}
+
+func (f *fakeLedgerStore) Namespaces() []*partition.Namespace {
+	return []*partition.Namespace{fakeNamespace}
+}
+
+func (f *fakeLedgerStore) Namespace(name string) *partition.Namespace {
+	if name != "default" {
+		return nil
+	}
+	return fakeNamespace
+}
+
+func (f *fakeLedgerStore) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
+	return f.overview()
+}
+
+func (f *fakeLedgerStore) Audit(context.Context, *partition.Namespace) (int64, error) {
+	return f.audit()
+}
+
+// fakeHealth stands in for the watch.
+type fakeHealth struct {
+	err   error
+	warns []string
+}
+
+func (f *fakeHealth) ready() error       { return f.err }
+func (f *fakeHealth) warnings() []string { return f.warns }
+
+// setupAdmin makes an admin handler on a fake store that works and is ready.
+func setupAdmin(listen string) (*fakeLedgerStore, *fakeHealth, http.Handler) {
+	f := &fakeLedgerStore{
+		overview: func() (partition.Overview, error) {
+			return partition.Overview{
+				Ledger:    partition.Ledger{Accepted: 21, Delivered: 6, Evicted: 5, Expired: 4, Dead: 3, Lost: 2, Buffered: 1},
+				Reclaimed: 7, DeadLetters: 3, DeadEvicted: 8, DeadBytes: 640, Partitions: 9, Overdue: 1500 * time.Millisecond,
+			}, nil
+		},
+		audit: func() (int64, error) { return 0, nil },
+	}
+	health := &fakeHealth{}
+	reg := prometheus.NewRegistry()
+	newWatch(nil, reg, zap.NewNop())
+	a := newAdmin(adminConfig{Listen: listen, Sinks: map[string]string{"default": "stdout:"}}, f, reg, health, zap.NewNop())
+	return f, health, a.server.Handler
+}
+
+func askAdmin(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://"+host+path, nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestAdminRoutes(t *testing.T) {
+	t.Parallel()
+	const ledger = `{"namespace":"default","ledger":{"accepted":21,"delivered":6,"evicted":5,"expired":4,"dead":3,"lost":2,"buffered":1},"reclaimed":7,"partitions":9,"dead_letters":3,"dead_letters_evicted":8,"dead_letters_bytes":640,"overdue_ms":1500`
+	tests := []struct {
+		method, path string
+		status       int
+		body         string // its beginning
+	}{
+		{"GET", "/livez", 200, `{"status":"ok"}`},
+		{"GET", "/readyz", 200, `{"status":"ok"}`},
+		{"GET", "/metrics", 200, "# HELP spillway_ready"},
+		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864`},
+		{"GET", "/api/v1/namespaces/default", 200, ledger + "}"},
+		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + "}"},
+		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + `,"residual":0}`},
+		{"GET", "/api/v1/namespaces/default?audit=often", 400, `{"error":"bad_request","message":"audit: want 1 or 0"}`},
+		{"GET", "/api/v1/namespaces/kart", 404, `{"error":"no_such_namespace","message":"there is no namespace \"kart\""}`},
+		{"GET", "/debug/pprof/", 200, "<html>"},
+		{"GET", "/debug/pprof/symbol", 200, "num_symbols"},
+		{"GET", "/debug/pprof/cmdline", 404, `{"error":"no_such_route"`},
+		{"GET", "/debug/pprof/profile?seconds=61", 400, `{"error":"bad_request","message":"seconds: want 1 to 60"}`},
+		{"GET", "/debug/pprof/trace?seconds=NaN", 400, `{"error":"bad_request"`},
+		{"GET", "/debug/pprof/heap?seconds=-1", 400, `{"error":"bad_request"`},
+		{"GET", "/", 404, `{"error":"no_such_route"`},
+		{"GET", "/v1/default/x", 404, `{"error":"no_such_route"`},
+		{"HEAD", "/livez", 200, ""},
+		{"POST", "/livez", 405, `{"error":"method_not_allowed","message":"use GET"}`},
+		{"DELETE", "/api/v1/namespaces/default", 405, `{"error":"method_not_allowed"`},
+		{"POST", "/debug/pprof/symbol", 405, `{"error":"method_not_allowed"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
+			t.Parallel()
+			_, _, h := setupAdmin("127.0.0.1:8081")
+			w := askAdmin(h, tt.method, tt.path, "127.0.0.1:8081")
+			if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.body) {
+				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, tt.status, tt.body)
+			}
+			if csp := w.Header().Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self'") {
+				t.Errorf("got CSP %q", csp)
+			}
+			if tt.status >= 400 && w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("an error has Content-Type %s", w.Header().Get("Content-Type"))
+			}
+			if tt.status == 405 && w.Header().Get("Allow") != "GET, HEAD" {
+				t.Errorf("got Allow %q", w.Header().Get("Allow"))
+			}
+		})
+	}
+}
+
+func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	f, health, h := setupAdmin("127.0.0.1:8081")
+	f.audit = func() (int64, error) { return 0, partition.ErrUnavailable }
+	if w := askAdmin(h, "GET", "/api/v1/namespaces/default?audit=1", "localhost"); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("audit: got %d %s", w.Code, w.Body)
+	}
+	f.overview = func() (partition.Overview, error) { return partition.Overview{}, partition.ErrUnavailable }
+	if w := askAdmin(h, "GET", "/api/v1/namespaces/default", "localhost"); w.Code != 503 || !strings.Contains(w.Body.String(), `"store_unavailable"`) {
+		t.Errorf("overview: got %d %s", w.Code, w.Body)
+	}
+	health.warns = []string{"the key x holds a string"}
+	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"ok","warnings":["the key x holds a string"]}` {
+		t.Errorf("readyz with a warning: got %d %s", w.Code, w.Body)
+	}
+	health.err = errors.New("store unavailable: dial refused")
+	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {
+		t.Errorf("readyz: got %d %s", w.Code, w.Body)
+	}
+	if w := askAdmin(h, "GET", "/livez", "localhost"); w.Code != 200 {
+		t.Errorf("livez: got %d", w.Code)
+	}
+}
+
+func TestAdminRejectsHostHeadersOfOtherNames(t *testing.T) {
+	t.Parallel()
+	const api = "/api/v1/namespaces"
+	tests := []struct {
+		listen, path, host string
+		allowed            bool
+	}{
+		{"127.0.0.1:8081", api, "127.0.0.1:8081", true},
+		{"127.0.0.1:8081", api, "localhost:9999", true}, // a forwarded port
+		{"127.0.0.1:8081", api, "LOCALHOST", true},
+		{"127.0.0.1:8081", api, "[::1]:8081", true},
+		{"127.0.0.1:8081", api, "evil.example", false},
+		{"127.0.0.1:8081", "/metrics", "evil.example", false},
+		{"127.0.0.1:8081", api, "localhost.evil.example", false},
+		{"127.0.0.1:8081", api, "127.0.0.1.evil.example:8081", false},
+		{"127.0.0.1:8081", api, "10.0.0.5:8081", false},
+		{"10.0.0.5:8081", api, "10.0.0.5:8081", true},
+		{"10.0.0.5:8081", api, "evil.example", false},
+		{"admin.corp:8081", api, "Admin.corp:8081", true},
+		{"0.0.0.0:8081", api, "10.0.0.5:8081", true},
+		{":8081", api, "[fd00::5]:8081", true},
+		{":8081", api, "spillway:8081", false},
+		{":8081", "/debug/pprof/", "spillway:8081", false},
+		{":8081", "/metrics", "spillway:8081", true}, // Prometheus, by a service's name
+		{":8081", "/readyz", "spillway:8081", true},
+	}
+	for _, tt := range tests {
+		_, _, h := setupAdmin(tt.listen)
+		want := 200
+		if !tt.allowed {
+			want = 403
+		}
+		if w := askAdmin(h, "GET", tt.path, tt.host); w.Code != want {
+			t.Errorf("%s%s on %s: got %d, want %d", tt.host, tt.path, tt.listen, w.Code, want)
+		}
+	}
+}
+
+func TestAdminRejectsWritesFromOtherOrigins(t *testing.T) {
+	t.Parallel()
+	_, _, h := setupAdmin("127.0.0.1:8081")
+	for name, value := range map[string]string{"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"} {
+		r := httptest.NewRequest("POST", "http://127.0.0.1:8081/api/v1/namespaces", nil)
+		r.Header.Set(name, value)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != 403 || !strings.Contains(w.Body.String(), `"cross_origin"`) {
+			t.Errorf("%s: %s: got %d %s", name, value, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAdminClosesTheConnectionAfterABody(t *testing.T) {
+	t.Parallel()
+	_, _, h := setupAdmin("127.0.0.1:8081")
+	for body, want := range map[string]string{"": "", "0\r\n\r\nGET /livez HTTP/1.1\r\n\r\n": "close"} {
+		r := httptest.NewRequest("POST", "http://127.0.0.1:8081/livez", strings.NewReader(body))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if got := w.Header().Get("Connection"); got != want {
+			t.Errorf("a body of %d bytes: got Connection %q, want %q", len(body), got, want)
+		}
+	}
+}

@@ -1,0 +1,307 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// benchCmd sends load with package bench to a running service, or to one that it
+// starts in this process.
+type benchCmd struct {
+	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained."`
+	Server      string        `name:"server" placeholder:"URL" help:"URL of the data port of a running service. Without it, bench starts a service in this process, with the sink null:."`
+	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the admin port of the running service; http://any:TOKEN@host:port if it requires a token."`
+	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: URL of the store. The key prefix is swbench."`
+	Namespace   string        `name:"namespace" default:"default" help:"Namespace of the running service."`
+	Token       string        `name:"token" placeholder:"TOKEN" help:"Token of the namespace. The environment variable SPILLWAY_TOKEN hides it from the process list."`
+	Rate        float64       `name:"rate" default:"10000" help:"Requests per second. Latencies count from when each request was due. 0 sends the next request with each answer."`
+	Duration    time.Duration `name:"duration" default:"10s" help:"How long requests are sent."`
+	Partitions  int           `name:"partitions" default:"100" help:"Number of partitions that get the requests."`
+	Dist        string        `name:"dist" enum:"uniform,zipf" default:"uniform" help:"Distribution of the requests over the partitions: uniform or zipf."`
+	Size        int           `name:"size" default:"200" help:"Bytes per entry."`
+	Batch       int           `name:"batch" default:"1" help:"Entries per request."`
+	Connections int           `name:"connections" default:"64" help:"Keep-alive connections, each with one request in flight."`
+	Timeout     time.Duration `name:"timeout" default:"30s" help:"Timeout of a request, and of the drain after the last one."`
+	Assert      string        `name:"assert" placeholder:"LIST" help:"Comparisons of the results that must hold, such as p99<5ms,residual=0."`
+	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Format of the results: text, or json with durations in seconds."`
+}
+
+// benchFigures are the keys of the result, in the order they are printed.
+// Durations are in seconds. Counts are of entries of this run only.
+var benchFigures = []string{
+	"requests", "acked", "errors", "unknown", "rejected", "rate", "p50", "p99", "p99.9", "max",
+	"delivered", "drain_rate", "drained_after", "evicted", "expired", "dead", "lost", "buffered", "residual",
+}
+
+var benchDurations = []string{"p50", "p99", "p99.9", "max", "drained_after"}
+
+// An assertion is one comparison of --assert.
+type assertion struct {
+	text, key, op string
+	want          float64
+}
+
+// parseAsserts reads a list such as p99<5ms,residual=0.
+func parseAsserts(list string) (asserts []assertion, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		a := assertion{text: text}
+		at := strings.IndexAny(text, "<>=!")
+		if at < 0 {
+			return nil, fmt.Errorf("assert: %q has no comparison: write one such as p99<5ms", text)
+		}
+		rest := strings.TrimLeft(text[at:], "<>=!")
+		a.key, a.op = strings.TrimSpace(text[:at]), text[at:len(text)-len(rest)]
+		if !slices.Contains(benchFigures, a.key) {
+			return nil, fmt.Errorf("assert: unknown figure %q: want one of %s", a.key, strings.Join(benchFigures, ", "))
+		}
+		if !slices.Contains([]string{"<", "<=", ">", ">=", "=", "==", "!="}, a.op) {
+			return nil, fmt.Errorf("assert: %q is not a comparison: want one of < <= > >= = !=", a.op)
+		}
+		rest = strings.TrimSpace(rest)
+		if d, failed := time.ParseDuration(rest); failed == nil && slices.Contains(benchDurations, a.key) {
+			a.want = d.Seconds()
+		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || math.IsNaN(a.want) || slices.Contains(benchDurations, a.key) && a.want != 0 {
+			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, for a duration with its unit", rest, a.key)
+		}
+		asserts = append(asserts, a)
+	}
+	return asserts, nil
+}
+
+func (a assertion) holds(got float64) bool {
+	switch a.op {
+	case "<":
+		return got < a.want
+	case "<=":
+		return got <= a.want
+	case ">":
+		return got > a.want
+	case ">=":
+		return got >= a.want
+	case "!=":
+		return got != a.want
+	}
+	return got == a.want
+}
+
+func (c *benchCmd) validate() (asserts []assertion, err error) {
+	u, err := url.Parse(c.Server)
+	switch {
+	case err != nil || c.Server != "" && (u.Scheme != "http" || u.Port() == ""):
+		return nil, errors.New("server: not a usable URL: write one such as http://127.0.0.1:8080")
+	case !partition.ValidNamespace(c.Namespace):
+		return nil, fmt.Errorf("namespace: %q is not a name", c.Namespace)
+	case !(c.Rate >= 0 && c.Rate <= 1e7): // NaN fails too
+		return nil, &partition.FieldError{Field: "rate", Value: c.Rate, Want: "0 to 10000000 requests a second"}
+	case c.Duration < time.Millisecond || c.Duration > 24*time.Hour:
+		return nil, &partition.FieldError{Field: "duration", Value: c.Duration, Want: "1ms to 24h"}
+	case !validTimeout(c.Timeout):
+		return nil, &partition.FieldError{Field: "timeout", Value: c.Timeout, Want: wantTimeout}
+	case c.Rate > 0 && c.Rate*c.Duration.Seconds() < 1:
+		return nil, errors.New("rate × duration: want 1 request or more")
+	case c.Mode == "drain" && c.Rate == 0:
+		return nil, errors.New("rate: the mode drain needs one: its backlog is rate × duration × batch")
+	case c.Partitions < 1 || c.Partitions > 10_000_000:
+		return nil, &partition.FieldError{Field: "partitions", Value: c.Partitions, Want: "1 to 10000000"}
+	case c.Batch < 1 || c.Batch > 1000:
+		return nil, &partition.FieldError{Field: "batch", Value: c.Batch, Want: "1 to 1000 entries"}
+	case c.Connections < 1 || c.Connections > 65_535:
+		return nil, &partition.FieldError{Field: "connections", Value: c.Connections, Want: "1 to 65535"}
+	case c.Size < bench.MinPayload || c.Size > 1<<20:
+		return nil, &partition.FieldError{Field: "size", Value: c.Size, Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
+	}
+	return parseAsserts(c.Assert)
+}
+
+func (c *benchCmd) Run(ctx context.Context, p process) error {
+	if _, err := fromEnv(settingsOf(c), p); err != nil {
+		return err
+	}
+	asserts, err := c.validate()
+	if err != nil {
+		return usageError{err}
+	}
+	figures, err := c.measure(ctx, p.stderr)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if err := c.print(p.stdout, figures); err != nil {
+		return fmt.Errorf("bench: print: %w", err)
+	}
+	var failed []error
+	for _, a := range asserts {
+		if got := figures[a.key]; !a.holds(got) {
+			failed = append(failed, fmt.Errorf("bench: assert %s: got %s", a.text, figureText(a.key, got)))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// measure sends load to the service of the flags and reads its ledger before and
+// after.
+func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]float64, err error) {
+	data, admin, namespace := c.Server, c.Admin, c.Namespace
+	var own *App
+	var before partition.Ledger
+	began := time.Now()
+	if c.Server == "" {
+		if own, err = c.build(stderr); err != nil {
+			return nil, err
+		}
+		namespace = "default"
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), own.cfg.ShutdownTimeout)
+			defer cancel()
+			err = errors.Join(err, own.Stop(stopping))
+		}()
+		// The backlog of the mode drain is written before the drain starts.
+		if c.Mode == "drain" {
+			if before, err = c.fill(ctx, own.store); err != nil {
+				return nil, err
+			}
+			began = time.Now()
+		}
+		if err := own.Start(ctx); err != nil {
+			return nil, err
+		}
+		data, admin = "http://"+own.Listen, "http://"+own.AdminListen
+	}
+	var load bench.Result
+	if c.Mode != "drain" || own == nil {
+		account, err := bench.ReadAccount(ctx, admin, namespace, false)
+		if err != nil {
+			return nil, err
+		}
+		before, began = account.Ledger, time.Now()
+		l := bench.Load{
+			URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
+			Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
+		}
+		if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
+			l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
+		}
+		if load, err = bench.Run(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	answered := time.Now()
+	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	// A service that is not drained in time is no error: the figure buffered shows it.
+	empty, drained := bench.AwaitDrained(waiting, func(ctx context.Context) (partition.Ledger, error) {
+		a, err := bench.ReadAccount(ctx, admin, namespace, false)
+		return a.Ledger, err
+	})
+	if drained != nil {
+		empty = time.Now()
+	}
+	after, err := bench.ReadAccount(ctx, admin, namespace, true)
+	if err != nil {
+		return nil, err
+	}
+	b, a := before, after.Ledger
+	delivered := float64(a.Delivered - b.Delivered)
+	figures := map[string]float64{
+		"requests": float64(load.Requests), "acked": float64(load.Acked), "errors": float64(load.Errors()),
+		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown),
+		"delivered": delivered, "drain_rate": delivered / empty.Sub(began).Seconds(), "drained_after": empty.Sub(answered).Seconds(),
+		"evicted": float64(a.Evicted - b.Evicted), "expired": float64(a.Expired - b.Expired), "dead": float64(a.Dead - b.Dead),
+		"lost": float64(a.Lost - b.Lost), "buffered": float64(a.Buffered), "residual": float64(*after.Residual),
+		"p50": load.Latency.P50.Seconds(), "p99": load.Latency.P99.Seconds(), "p99.9": load.Latency.P999.Seconds(), "max": load.Latency.Max.Seconds(),
+	}
+	switch {
+	case c.Mode != "ingest":
+		figures["rate"] = figures["drain_rate"]
+	case load.Elapsed > 0:
+		figures["rate"] = load.Rate()
+	}
+	return figures, nil
+}
+
+// build makes a service in this process. Its partitions hold the whole load, so
+// nothing is evicted.
+func (c *benchCmd) build(stderr io.Writer) (*App, error) {
+	cfg, err := defaultConfig()
+	if err != nil {
+		return nil, err
+	}
+	ns := cfg.Namespaces["default"]
+	ns.Sink, ns.Capacity, ns.MaxPartitions = "null:", 1_000_000, max(ns.MaxPartitions, c.Partitions)
+	cfg.Namespaces["default"] = ns
+	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
+	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
+	where := "in this process, on the same CPUs as the load generator; its store is " + redactStore(c.Redis)
+	if c.Redis == "embedded:" {
+		where += " miniredis, which is far slower than Redis: set --redis to measure with Redis"
+	}
+	_, _ = fmt.Fprintf(stderr, "The service runs %s.\n", where)
+	app, err := NewApp(cfg, sinkRegistry(), newLogger(stderr, "error", "auto"))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return app, nil
+}
+
+// fill writes the entries of rate × duration requests to the store and returns the
+// ledger from before.
+func (c *benchCmd) fill(ctx context.Context, store *partition.Store) (before partition.Ledger, err error) {
+	if _, err := store.Check(ctx); err != nil {
+		return before, err
+	}
+	o, err := store.Overview(ctx, store.Namespace("default"))
+	if err != nil {
+		return before, err
+	}
+	payload := []byte(`"` + strings.Repeat("x", c.Size-2) + `"`)
+	for left, at := int(c.Rate*c.Duration.Seconds())*c.Batch, 0; left > 0; at++ {
+		now, _ := store.Now()
+		g := &partition.Group{Namespace: store.Namespace("default"), Partition: fmt.Sprint("bench-", at%c.Partitions)}
+		for range min(left, partition.MaxBatch) {
+			g.Entries = append(g.Entries, partition.AppendEntry(nil, now, nil, payload))
+		}
+		store.Produce(ctx, []*partition.Group{g})
+		if g.Err != nil {
+			return before, fmt.Errorf("fill: %w", g.Err)
+		}
+		left -= len(g.Entries)
+	}
+	return o.Ledger, nil
+}
+
+func (c *benchCmd) print(w io.Writer, figures map[string]float64) error {
+	if c.Output == "json" {
+		all := map[string]any{"mode": c.Mode}
+		for key, value := range figures {
+			all[key] = value
+		}
+		return json.NewEncoder(w).Encode(all)
+	}
+	for _, key := range benchFigures {
+		if _, err := fmt.Fprintf(w, "%-14s %s\n", key, figureText(key, figures[key])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func figureText(key string, value float64) string {
+	if slices.Contains(benchDurations, key) {
+		return time.Duration(value * float64(time.Second)).Round(time.Microsecond).String()
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}

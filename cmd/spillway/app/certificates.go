@@ -1,0 +1,136 @@
+package app
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// certificates are the certificate and key of one port, and the CA of its clients
+// if there is one. A handshake reads the files again when they were last read a
+// second ago or longer. So a rotation needs no signal, a replaced symbolic link is
+// noticed, and an idle port reads nothing. Open connections keep their certificate.
+// Files that do not match, as during a rotation, are not used.
+type certificates struct {
+	files   []namedFile // certificate, key and, when clients need one, their CA
+	log     *zap.Logger
+	current atomic.Pointer[loaded]
+	checked atomic.Int64 // when the files were last read, in Unix ns
+	failure atomic.Pointer[string]
+}
+
+// namedFile is a file and the key of the setting that names it.
+type namedFile struct{ key, path string }
+
+type loaded struct {
+	raw    [][]byte
+	config *tls.Config
+	expiry time.Time
+}
+
+const rereadAfter = time.Second
+
+// newCertificates reads the files of a port, whose settings begin with prefix.
+// It returns nil without a certificate: the port then speaks plain HTTP.
+func newCertificates(port, prefix, cert, key, clientCA string, reg prometheus.Registerer, log *zap.Logger) (*certificates, error) {
+	if cert == "" {
+		return nil, nil
+	}
+	c := &certificates{files: []namedFile{{prefix + "tls_cert", cert}, {prefix + "tls_key", key}}, log: log}
+	if clientCA != "" {
+		c.files = append(c.files, namedFile{prefix + "tls_client_ca", clientCA})
+	}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	c.checked.Store(time.Now().UnixNano())
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_tls_expiry_timestamp_seconds", Help: "Expiry of the certificate in use, in Unix seconds.",
+		ConstLabels: prometheus.Labels{"port": port},
+	}, func() float64 { return float64(c.current.Load().expiry.Unix()) }))
+	return c, nil
+}
+
+// server is the TLS configuration of a listener.
+func (c *certificates) server() *tls.Config {
+	config := c.current.Load().config.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := time.Now().UnixNano()
+		if last := c.checked.Load(); now-last >= int64(rereadAfter) && c.checked.CompareAndSwap(last, now) {
+			c.reload()
+		}
+		return c.current.Load().config, nil
+	}
+	return config
+}
+
+// reload reads the files again. It logs the same failure only once.
+func (c *certificates) reload() {
+	before := c.current.Load()
+	err := c.load()
+	switch {
+	case err != nil:
+		text := err.Error()
+		if last := c.failure.Swap(&text); last == nil || *last != text {
+			c.log.Error("certificates not reloaded, the previous ones stay in use", zap.Error(err))
+		}
+	case c.current.Load() != before:
+		c.failure.Store(nil)
+		c.log.Info("certificates reloaded", zap.Time("expiry", c.current.Load().expiry))
+	}
+}
+
+// load reads the files, and uses them if they changed and match.
+func (c *certificates) load() error {
+	var raw [][]byte
+	for _, f := range c.files {
+		text, err := os.ReadFile(f.path)
+		if err != nil {
+			return &settingError{f.key, err}
+		}
+		raw = append(raw, text)
+	}
+	if used := c.current.Load(); used != nil {
+		same := true
+		for i := range raw {
+			same = same && bytes.Equal(raw[i], used.raw[i])
+		}
+		if same {
+			return nil
+		}
+	}
+	pair, err := tls.X509KeyPair(raw[0], raw[1])
+	if err != nil {
+		return &settingError{c.files[0].key, err}
+	}
+	// HTTP/2 is not supported: a handshake that offers only HTTP/2 fails.
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	if len(raw) == 3 {
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(raw[2]) {
+			return &settingError{c.files[2].key, errors.New("the file holds no certificate in PEM form")}
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		// A resumed session skips the check of the client certificate, so it
+		// would still be accepted after its CA was removed.
+		config.SessionTicketsDisabled = true
+	}
+	c.current.Store(&loaded{raw, config, pair.Leaf.NotAfter})
+	return nil
+}
+
+// tlsConfig is the TLS configuration of a port, nil without certificates.
+func (a *App) tlsConfig(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
+	c, err := newCertificates(port, prefix, cert, key, clientCA, reg, a.log.Named(port))
+	if err != nil || c == nil {
+		return nil, err
+	}
+	return c.server(), nil
+}

@@ -1,0 +1,293 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Config holds all settings of `spillway serve`. A field with a name tag is a flag,
+// an environment variable and a key of the file; see settings.go.
+type Config struct {
+	File string `name:"config" placeholder:"FILE" help:"YAML file to read. Unknown keys are errors."`
+
+	Listen         string `name:"listen" group:"Ports:" default:"127.0.0.1:8080" help:"Address of the data port, host:port."`
+	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port, host:port."`
+	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port requires: sha256:…, as printed by spillway token."`
+	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening without authentication on addresses other than loopback."`
+
+	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, a PEM file. Without one the port speaks plain HTTP."`
+	TLSKey           string `name:"tls-key" group:"TLS:" placeholder:"FILE" help:"Key of the data port's certificate, a PEM file."`
+	TLSClientCA      string `name:"tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA that must have signed the certificates of the data port's clients, a PEM file. Without one clients need no certificate."`
+	AdminTLSCert     string `name:"admin-tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the admin port, a PEM file. Without one the port speaks plain HTTP."`
+	AdminTLSKey      string `name:"admin-tls-key" group:"TLS:" placeholder:"FILE" help:"Key of the admin port's certificate, a PEM file."`
+	AdminTLSClientCA string `name:"admin-tls-client-ca" group:"TLS:" placeholder:"FILE" help:"CA that must have signed the certificates of the admin port's clients, a PEM file."`
+
+	Redis      string `name:"redis" group:"Store:" default:"embedded:" help:"URL of the store: embedded: redis:// rediss:// redis-sentinel://h1,h2/master redis-cluster://h1,h2."`
+	Prefix     string `name:"prefix" group:"Store:" default:"sw" help:"Prefix of every key in Redis."`
+	Durability string `name:"durability" group:"Store:" default:"async" help:"When an entry is acknowledged: async (the primary has it) or replica=N (N replicas have it too)."`
+	Role       string `name:"role" group:"Process:" default:"all" help:"Part of the service that this process runs: ingest, drain or all."`
+
+	Default Namespace `embed:"" group:"Default namespace:"`
+	// Namespaces come from the file only, and inherit the settings of Default.
+	// Without any there is one, "default", with the settings of Default.
+	Namespaces map[string]Namespace `kong:"-"`
+
+	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Workers per namespace, each with one lease at a time."`
+	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"Timeout of one write to a sink."`
+	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"Duration of a worker's lease on a partition. After a crash, the partition waits this long."`
+
+	Lanes            int            `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes, each with one flush to the store at a time."`
+	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before new ones are answered 503."`
+	MaxInflightBytes partition.Size `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are answered 503."`
+	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Maximum size of a request body as sent, compressed or not."`
+	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Maximum size of a request body after decompression."`
+	MaxEntries       int            `name:"max-entries" group:"Ingest:" default:"${max_entries}" help:"Maximum number of entries in a request."`
+	MaxEntry         partition.Size `name:"max-entry" group:"Ingest:" default:"${max_entry}" help:"Maximum size of an entry's payload."`
+	SegmentPrefix    string         `name:"segment-prefix" group:"Ingest:" placeholder:"PATH" help:"Second prefix of the routes of Segment's SDKs, beside /segment: /collect stands for /collect/v1/batch, / for /v1/batch."`
+	ReadTimeout      time.Duration  `name:"read-timeout" group:"Ingest:" default:"${read_timeout}" help:"Timeout for receiving a whole request."`
+
+	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"Minimum level of logged messages: debug, info, warn or error."`
+	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"Format of the log: json, console, or auto (console on a terminal, else json)."`
+	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"Timeout for finishing requests and batches at shutdown."`
+
+	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
+	secrets sink.Secrets      // the values of placeholders in sink URLs
+}
+
+// Namespace holds the settings of one namespace: the policy of its partitions, and
+// the sink of their batches.
+type Namespace struct {
+	Sink          string         `name:"sink" default:"stdout:" help:"URL of the sink that gets the batches: ${sinks}."`
+	Fallback      string         `name:"fallback" placeholder:"URLS" help:"URLs of the sinks, separated by spaces, that get in this order what the one before rejects, or cannot take in time."`
+	Capacity      int            `name:"capacity" default:"${capacity}" help:"Entries kept per partition. When a partition is full, the oldest are evicted."`
+	MaxAge        time.Duration  `name:"max-age" default:"${max_age}" help:"Age at which an undelivered entry expires."`
+	Batch         int            `name:"batch" default:"${batch}" help:"Maximum number of entries in a batch."`
+	Linger        time.Duration  `name:"linger" default:"${linger}" help:"How long a batch that is not full waits for more entries."`
+	Delivery      string         `name:"delivery" default:"${delivery}" help:"What a crash does to the batches in flight: at-least-once (delivered again) or at-most-once (lost)."`
+	Shards        int            `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot. Fixed when the namespace is first used."`
+	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Maximum number of partitions with entries. New ones are answered 429."`
+	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard. The oldest are dropped first."`
+	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"${max_dead_bytes}" help:"Bytes of dead letters kept per shard. The oldest are dropped first."`
+	BackoffBase   time.Duration  `name:"backoff-base" default:"${backoff_base}" help:"Longest wait of a partition before the second attempt of a write that failed. Each further attempt doubles it."`
+	BackoffMax    time.Duration  `name:"backoff-max" default:"${backoff_max}" help:"Longest wait of a partition between two attempts. The wait is random, between 0 and this bound."`
+
+	// SinkCommand is what the sink exec: runs, program and arguments. It comes from the
+	// file only, and is not inherited: who sets flags or variables cannot start programs.
+	SinkCommand []string `kong:"-"`
+
+	// Tokens come from the file only and are not inherited. Without any the
+	// namespace needs no authentication.
+	Tokens []ingest.Token `kong:"-"`
+	// CORSOrigins come from the file only and are not inherited.
+	CORSOrigins []string `kong:"-"`
+	// SDK comes from the file only and is not inherited.
+	SDK ingest.SDK `kong:"-"`
+}
+
+// sinks are the URLs of the sink and of its fallbacks.
+func (n Namespace) sinks() []string { return append([]string{n.Sink}, strings.Fields(n.Fallback)...) }
+
+// Policy is the part of the settings that the store needs.
+func (n Namespace) Policy() partition.Policy {
+	p := partition.DefaultPolicy()
+	copyFields(&p, n)
+	return p
+}
+
+// load completes a Config that holds the flags and the defaults: it reads the
+// environment, then the file, then validates. Its errors are usage errors.
+func (c *Config) load(p process) error {
+	settings := settingsOf(c)
+	c.secrets = sink.Secrets{Env: p.lookupEnv, File: readSecret}
+	var err error
+	if c.origins, err = fromEnv(settings, p); err != nil {
+		return err
+	}
+	c.Namespaces = nil
+	if c.File != "" {
+		err = c.readFile(settings)
+	}
+	if c.Namespaces == nil {
+		c.Namespaces = map[string]Namespace{"default": c.Default}
+	}
+	if err == nil {
+		err = c.validate()
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// names returns the namespaces in alphabetical order.
+func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
+
+// validate returns an error for every setting that cannot work, with what to write
+// instead. NewApp validates URLs, because the store and the sinks know theirs.
+func (c *Config) validate() error {
+	var errs []error
+	wrong := func(key string, value any, want string) {
+		errs = append(errs, c.fieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+	}
+	oneOf := func(key, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			wrong(key, value, "one of "+strings.Join(allowed, ", "))
+		}
+	}
+	ports := c.validatePorts(wrong) // which also appends to errs
+	errs = append(errs, ports...)
+	oneOf("role", c.Role, "all", "ingest", "drain")
+	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
+		wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")
+	}
+	if replicas, err := replicasOf(c.Durability); err != nil || replicas > 0 && strings.HasPrefix(c.Redis, "embedded:") {
+		wrong("durability", c.Durability, "async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none")
+	}
+	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
+	oneOf("log_format", c.LogFormat, "auto", "json", "console")
+	if c.ShutdownTimeout < 100*time.Millisecond || c.ShutdownTimeout > time.Hour {
+		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h; less is too short for committing a batch")
+	}
+	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
+		if err != nil {
+			errs = append(errs, c.locate(err))
+		}
+	}
+	return errors.Join(append(errs, c.validateNamespaces()...)...)
+}
+
+// replicasOf parses a durability: how many replicas must confirm an entry.
+func replicasOf(durability string) (int, error) {
+	if durability == "async" {
+		return 0, nil
+	}
+	count, ok := strings.CutPrefix(durability, "replica=")
+	if n, err := strconv.Atoi(count); ok && err == nil && n >= 1 && n <= partition.MaxReplicas {
+		return n, nil
+	}
+	return 0, fmt.Errorf("durability: %q is neither async nor replica=N", durability)
+}
+
+// ingest is the configuration of the ingest server.
+func (c *Config) ingest() ingest.Config {
+	i := ingest.DefaultConfig()
+	copyFields(&i, *c)
+	i.Tokens, i.CORSOrigins, i.SDKs = map[string][]ingest.Token{}, map[string][]string{}, map[string]ingest.SDK{}
+	for name, ns := range c.Namespaces {
+		i.Tokens[name], i.CORSOrigins[name], i.SDKs[name] = ns.Tokens, ns.CORSOrigins, ns.SDK
+	}
+	i.Closed = c.closed()
+	i.NamespaceKeys = !otherThanLoopback(c.Listen)
+	return i
+}
+
+// drain is the configuration of the drainer.
+func (c *Config) drain() drain.Config {
+	d := drain.DefaultConfig()
+	copyFields(&d, *c)
+	return d
+}
+
+// flagDefaults are the values of ${name} in the tags of Config and Namespace: the
+// defaults of the packages, by the key of the setting, and the forms of sink URLs.
+func flagDefaults() kong.Vars {
+	var c Config
+	copyFields(&c, ingest.DefaultConfig())
+	copyFields(&c, drain.DefaultConfig())
+	copyFields(&c.Default, partition.DefaultPolicy())
+	copyFields(&c.Default, drain.DefaultConfig())
+	vars := kong.Vars{"sinks": sinkSchemes()}
+	for _, s := range settingsOf(&c) {
+		vars[s.key()] = s.text()
+	}
+	return vars
+}
+
+func (c *Config) validateNamespaces() (errs []error) {
+	if len(c.Namespaces) == 0 {
+		errs = append(errs, c.fieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
+	}
+	owners := map[string]string{} // namespaces by the path of their file
+	for _, name := range c.names() {
+		ns, at := c.Namespaces[name], "namespaces."+name+"."
+		backoff := drain.DefaultConfig()
+		copyFields(&backoff, ns)
+		for _, err := range []error{ns.Policy().Validate(), backoff.Validate()} {
+			var field *partition.FieldError
+			if errors.As(err, &field) {
+				errs = append(errs, c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want}))
+			} else if err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if ns.SinkCommand != nil && !slices.Contains(ns.sinks(), "exec:") {
+			errs = append(errs, c.fieldError(at+"sink_command", &settingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
+		}
+		for i, raw := range ns.sinks() {
+			u, err := url.Parse(raw)
+			if err != nil || u.Scheme != "file" {
+				continue
+			}
+			// A file has one writer: the second sink would never open.
+			where, key := path.Clean(u.Path), keyOfTier(i)
+			if other, taken := owners[where]; taken {
+				errs = append(errs, c.fieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
+			}
+			owners[where] = name
+		}
+	}
+	return append(errs, c.validateBranches()...)
+}
+
+// locate adds to an error of another package where the value that it is about
+// comes from.
+func (c *Config) locate(err error) error {
+	var (
+		field   *partition.FieldError
+		setting *settingError
+	)
+	switch {
+	case errors.As(err, &field):
+		return c.fieldError(field.Field, err)
+	case errors.As(err, &setting):
+		return c.fieldError(setting.key, err)
+	}
+	return err
+}
+
+// settingError is why the value of a setting cannot be used. It does not show the
+// value, which may be a secret.
+type settingError struct {
+	key   string
+	cause error
+}
+
+func (e *settingError) Error() string { return e.key + ": " + e.cause.Error() }
+func (e *settingError) Unwrap() error { return e.cause }
+
+// fieldError adds to err where the value of key comes from. An inherited value of a
+// namespace comes from where the setting of that name outside of namespaces does.
+func (c *Config) fieldError(key string, err error) error {
+	origin, ok := c.origins[key]
+	if !ok {
+		origin, ok = c.origins[key[strings.LastIndexByte(key, '.')+1:]]
+	}
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("%s: %w", origin, err)
+}

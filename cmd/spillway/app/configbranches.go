@@ -1,0 +1,73 @@
+package app
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spillway-io/spillway/drain/sink/branches"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// branchesOf returns the namespaces that a namespace's sinks feed. A URL with an
+// error feeds none: newSinks reports it.
+func (c *Config) branchesOf(name string) (names []string) {
+	for _, raw := range c.Namespaces[name].sinks() {
+		if u, err := url.Parse(raw); err == nil && u.Scheme == "namespaces" {
+			more, _ := branches.Names(u)
+			names = append(names, more...)
+		}
+	}
+	return names
+}
+
+// closed are the namespaces that get their entries from another one and admit no
+// clients, because they have no tokens.
+func (c *Config) closed() (names []string) {
+	for _, name := range c.names() {
+		for _, branch := range c.branchesOf(name) {
+			if len(c.Namespaces[branch].Tokens) == 0 && !slices.Contains(names, branch) {
+				names = append(names, branch)
+			}
+		}
+	}
+	return names
+}
+
+// validateBranches rejects branches that do not exist, and those that feed, perhaps
+// over others, the namespace that feeds them: their entries would go round until
+// they expire.
+func (c *Config) validateBranches() (errs []error) {
+	for _, name := range c.names() {
+		at := "namespaces." + name + ".sink"
+		wrong := func(want string) {
+			errs = append(errs, c.fieldError(at, &partition.FieldError{Field: at, Value: "namespaces://" + strings.Join(c.branchesOf(name), ","), Want: want}))
+		}
+		for _, branch := range c.branchesOf(name) {
+			if _, ok := c.Namespaces[branch]; !ok {
+				wrong("names that namespaces has, and it has no " + branch)
+			} else if way := c.wayBack(branch, name, map[string]bool{}); way != nil {
+				wrong("no way back to " + name + ": " + strings.Join(append([]string{name}, way...), " feeds "))
+			}
+		}
+	}
+	return errs
+}
+
+// wayBack returns the namespaces on a way of branches between two, with both; nil
+// where there is none. It looks at each namespace once.
+func (c *Config) wayBack(from, to string, seen map[string]bool) []string {
+	if from == to {
+		return []string{to}
+	}
+	seen[from] = true
+	for _, next := range c.branchesOf(from) {
+		if seen[next] {
+			continue
+		}
+		if way := c.wayBack(next, to, seen); way != nil {
+			return append([]string{from}, way...)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// configCmd shows a configuration without starting the service.
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Check whether serve would accept the configuration. Opens no port and no connection."`
+	Print configPrintCmd `cmd:"" help:"Print the effective configuration in the form of the file, with the source of each value and without passwords."`
+}
+
+type configCheckCmd struct {
+	Config Config `embed:""`
+}
+
+func (c *configCheckCmd) Run(ctx context.Context, p process) error {
+	if err := c.Config.load(p); err != nil {
+		return err
+	}
+	// The same App as serve builds; it opens nothing before Start.
+	app, err := NewApp(&c.Config, sinkRegistry(), zap.NewNop())
+	if err != nil {
+		return usageError{err}
+	}
+	if err := app.Stop(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; sinks and store not contacted\n", c.Config.names())
+	return nil
+}
+
+type configPrintCmd struct {
+	Config Config `embed:""`
+}
+
+func (c *configPrintCmd) Run(p process) error {
+	if err := c.Config.load(p); err != nil {
+		return err
+	}
+	encoder := yaml.NewEncoder(p.stdout)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(c.Config.node()); err != nil {
+		return fmt.Errorf("print config: %w", err)
+	}
+	return nil
+}
+
+// node is the Config in the form of the file, without passwords.
+func (c *Config) node() *yaml.Node {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range settingsOf(c) {
+		if s.flag != "config" {
+			c.appendSetting(root, s, s.key())
+		}
+	}
+	spaces := &yaml.Node{Kind: yaml.MappingNode}
+	root.Content = append(root.Content, plain("namespaces"), spaces)
+	for _, name := range c.names() {
+		ns, node := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}
+		for _, s := range settingsOf(&ns) {
+			c.appendSetting(node, s, "namespaces."+name+"."+s.key())
+		}
+		if ns.SinkCommand != nil {
+			list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, LineComment: c.origins["namespaces."+name+".sink_command"]}
+			for _, arg := range ns.SinkCommand {
+				item := plain(arg)
+				item.SetString(arg)
+				list.Content = append(list.Content, item)
+			}
+			node.Content = append(node.Content, plain("sink_command"), list)
+		}
+		if len(ns.Tokens) > 0 {
+			key := plain("tokens")
+			key.LineComment = c.origins["namespaces."+name+".tokens"]
+			node.Content = append(node.Content, key, tokensNode(ns.Tokens))
+		}
+		if len(ns.CORSOrigins) > 0 {
+			key := plain("cors_origins")
+			key.LineComment = c.origins["namespaces."+name+".cors_origins"]
+			node.Content = append(node.Content, key, corsOriginsNode(ns.CORSOrigins))
+		}
+		c.appendSDK(node, ns.SDK, "namespaces."+name+".")
+		spaces.Content = append(spaces.Content, plain(name), node)
+	}
+	return root
+}
+
+// appendSetting adds key and value to a map, with the origin as a comment.
+func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
+	text := s.text()
+	switch s.flag {
+	case "redis":
+		text = redactStore(text)
+	case "sink":
+		text = sink.Redact(text)
+	case "fallback":
+		text = redactSinks(text)
+	}
+	value := plain(text)
+	if _, isText := s.value.(*string); isText {
+		value.SetString(text) // quotes what would read as another type
+	}
+	value.LineComment = c.origins[path]
+	to.Content = append(to.Content, plain(s.key()), value)
+}
+
+func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }

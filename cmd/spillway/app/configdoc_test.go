@@ -1,0 +1,136 @@
+package app
+
+import (
+	"encoding"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+const configurationFile = "../../../deploy/CONFIGURATION.md"
+
+// generatedPart finds what `make generate` writes.
+var generatedPart = regexp.MustCompile(`(?s)(<!-- generated: make generate -->\n).*(<!-- end of generated -->)`)
+
+// serveFlags are the settings of serve with help and defaults filled in, in the
+// order of the struct.
+func serveFlags(t *testing.T) []*kong.Flag {
+	t.Helper()
+	var c struct {
+		Config Config `embed:""`
+	}
+	parser, err := kong.New(&c, flagDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []*kong.Flag
+	for _, group := range parser.Model.AllFlags(false) {
+		flags = append(flags, group...)
+	}
+	return slices.DeleteFunc(flags, func(f *kong.Flag) bool { return f.Name == "help" })
+}
+
+// kindOf says how a value is written.
+func kindOf(f *kong.Flag) string {
+	switch f.Target.Addr().Interface().(type) {
+	case *time.Duration:
+		return "duration"
+	case *int:
+		return "number"
+	case *bool:
+		return "yes or no"
+	case encoding.TextUnmarshaler:
+		return "size"
+	}
+	if f.PlaceHolder == "FILE" {
+		return "file"
+	}
+	return "text"
+}
+
+// configurationTables are the tables of CONFIGURATION.md: one a group of flags,
+// as in the help.
+func configurationTables(t *testing.T) string {
+	t.Helper()
+	inFile := keysOf(settingsOf(&Config{}))
+	var groups []string
+	rows := map[string]string{}
+	for _, f := range serveFlags(t) {
+		group := "The file"
+		if f.Group != nil {
+			group = strings.TrimSuffix(f.Group.Title, ":")
+		}
+		if !slices.Contains(groups, group) {
+			groups = append(groups, group)
+		}
+		key, standard := "`"+keyOf(f.Name)+"`", "none"
+		switch {
+		case f.Name == "config": // a file cannot name itself
+			key = "–"
+		case !slices.Contains(inFile, keyOf(f.Name)):
+			t.Errorf("--%s is no key of the file", f.Name)
+		}
+		if f.Target.Kind() == reflect.Bool {
+			standard = "`false`"
+		}
+		if f.Default != "" {
+			standard = "`" + f.Default + "`"
+		}
+		env := setting{flag: f.Name}.env()
+		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | `%s` | %s |\n", f.Name, standard, kindOf(f), key, env, strings.ReplaceAll(f.Help, "|", `\|`))
+	}
+	var b strings.Builder
+	for _, group := range groups {
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | default | kind | key of the file | variable | meaning |\n|---|---|---|---|---|---|\n%s", group, rows[group])
+	}
+	return b.String() + "\n"
+}
+
+func TestTheConfigurationTablesAreGenerated(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(configurationFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	if !generatedPart.MatchString(text) {
+		t.Fatalf("%s has no generated part", configurationFile)
+	}
+	tables := strings.ReplaceAll(configurationTables(t), "$", "$$")
+	want := generatedPart.ReplaceAllString(text, "${1}"+tables+"${2}")
+	if *update {
+		if err := os.WriteFile(configurationFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != want {
+		t.Errorf("%s differs from the settings of serve; run make generate and read the difference", configurationFile)
+	}
+}
+
+func TestTheConfigurationListsEverySink(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(configurationFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(raw), "\n## Sinks\n")
+	table, _, _ = strings.Cut(table, "\n### ")
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9-]*):").FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(got)
+	if want := slices.Sorted(maps.Keys(sinkRegistry())); !slices.Equal(got, want) {
+		t.Errorf("%s lists the sinks %v, the registry has %v", configurationFile, got, want)
+	}
+}

@@ -1,0 +1,116 @@
+package app
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// validatePorts checks the addresses, their authentication and their TLS files.
+func (c *Config) validatePorts(wrong func(key string, value any, want string)) (errs []error) {
+	missing := ""
+	if open := c.openNamespaces(); len(open) > 0 {
+		missing = "tokens for every namespace (missing for " + strings.Join(open, ", ") + ")"
+	}
+	c.validateListener("listen", c.Listen, missing, wrong)
+	missing = "an admin_token"
+	if c.AdminToken != "" {
+		missing = ""
+		if _, err := parseHash(c.AdminToken); err != nil {
+			errs = append(errs, c.locate(&settingError{"admin_token", err}))
+		}
+	}
+	c.validateListener("admin_listen", c.AdminListen, missing, wrong)
+	if c.Role != "drain" && sameAddress(c.Listen, c.AdminListen) {
+		wrong("admin_listen", c.AdminListen, "a port other than that of listen, "+c.Listen)
+	}
+	return append(errs,
+		c.validateTLS("", c.TLSCert, c.TLSKey, c.TLSClientCA),
+		c.validateTLS("admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA))
+}
+
+// openNamespaces are the namespaces without authentication.
+func (c *Config) openNamespaces() (names []string) {
+	closed := c.closed()
+	for _, name := range c.names() {
+		if len(c.Namespaces[name].Tokens) == 0 && !slices.Contains(closed, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// validateListener rejects an address other than loopback while authentication is
+// missing, unless InsecureNoAuth allows it.
+func (c *Config) validateListener(key, address, missing string, wrong func(key string, value any, want string)) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		wrong(key, address, "host:port, such as 127.0.0.1:8080")
+		return
+	}
+	switch _, err := net.LookupPort("tcp", port); {
+	case err != nil:
+		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 chooses a free one")
+	case missing != "" && !isLoopback(host) && !c.InsecureNoAuth:
+		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+missing+", or --insecure-no-auth to listen without authentication")
+	}
+}
+
+// sameAddress reports whether the second of two listeners would fail because the
+// first has its port. It resolves names only if the ports are the same. A name that
+// does not resolve is an error of Start.
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil {
+		return false // which validateListener reports
+	}
+	numberA, errA := net.LookupPort("tcp", portA)
+	numberB, errB := net.LookupPort("tcp", portB)
+	if errA != nil || errB != nil || numberA != numberB || numberA == 0 {
+		return false
+	}
+	if strings.EqualFold(hostA, hostB) {
+		return true
+	}
+	addrA, errA := net.ResolveTCPAddr("tcp", a)
+	addrB, errB := net.ResolveTCPAddr("tcp", b)
+	if errA != nil || errB != nil {
+		return false
+	}
+	// Go listens on IPv6 too for 0.0.0.0.
+	wild := func(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
+	return wild(addrA.IP) || wild(addrB.IP) || addrA.IP.Equal(addrB.IP) && addrA.Zone == addrB.Zone
+}
+
+// otherThanLoopback reports whether an address in use is not loopback. An empty one
+// is not in use.
+func otherThanLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && !isLoopback(host)
+}
+
+// isLoopback reports whether a host is localhost or a loopback IP address. Other
+// names do not count, because what they resolve to can change.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return strings.EqualFold(host, "localhost")
+	}
+	return ip.Unmap().IsLoopback()
+}
+
+// validateTLS checks that a port has both a certificate and a key, or no TLS file.
+func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
+	switch {
+	case cert == "" && key != "":
+		return c.locate(&settingError{prefix + "tls_key", errors.New("key without a certificate: set " + prefix + "tls_cert")})
+	case cert == "" && clientCA != "":
+		return c.locate(&settingError{prefix + "tls_client_ca", errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
+	case cert != "" && key == "":
+		return c.locate(&settingError{prefix + "tls_cert", errors.New("certificate without a key: set " + prefix + "tls_key")})
+	}
+	return nil
+}

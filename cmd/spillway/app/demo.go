@@ -1,0 +1,143 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/stdout"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// demoCmd runs the whole service with its defaults and a client that sends it
+// events, so that a new user sees batches within a second.
+type demoCmd struct {
+	Duration time.Duration `name:"duration" help:"Stop after this long; 0 runs until interrupted."`
+}
+
+const (
+	demoTick    = 100 * time.Millisecond
+	demoPerTick = 5               // events, so 50 per second
+	demoDrain   = 3 * time.Second // maximum wait for the last batches: linger, and their delivery
+)
+
+func (c *demoCmd) Run(ctx context.Context, p process) error {
+	if _, err := fromEnv(settingsOf(c), p); err != nil {
+		return err
+	}
+	if c.Duration < 0 {
+		return usageError{errors.New("duration: want 0s or more")}
+	}
+	cfg, err := defaultConfig()
+	if err != nil {
+		return err
+	}
+	cfg.Listen, cfg.AdminListen = portOrFree(cfg.Listen, p.stderr), portOrFree(cfg.AdminListen, p.stderr)
+	app, err := NewApp(cfg, demoSinks(p.stdout), newLogger(p.stderr, "warn", "auto"))
+	if err != nil {
+		return err
+	}
+	if err := app.Start(ctx); err != nil {
+		return err
+	}
+	if c.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Duration)
+		defer cancel()
+	}
+	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, app.Listen, app.AdminListen, app.Listen)
+
+	feeding, stopFeeding := context.WithCancel(ctx)
+	defer stopFeeding()
+	fed := make(chan error, 1)
+	go func() {
+		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "", 10*time.Second))
+	}()
+	failed := app.Wait(ctx)
+	stopFeeding()
+	failed = errors.Join(failed, <-fed)
+	app.awaitDrained(demoDrain)
+
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.ShutdownTimeout)
+	defer cancel()
+	err = errors.Join(failed, app.Stop(stopping))
+	for name, o := range app.Final {
+		fmt.Fprintf(p.stderr, "\n%s: %s\n", name, equation(o.Ledger))
+	}
+	return err
+}
+
+const demoText = `
+Spillway is running: data port http://%s, admin port http://%s.
+Four sample games send about 50 events per second; their batches are written to stdout.
+Try in another terminal:
+
+  send an event of your own     curl -d '{"hello":"world"}' http://%s/v1/default/my-game
+  read the ledger               curl http://%s/api/v1/namespaces/default
+  read one game's partition     curl http://%s/v1/default/arena.match-7
+
+README.md says what to do next. Ctrl-C stops the demo and prints the final ledger.
+
+`
+
+// equation is the equation of the ledger with its numbers.
+func equation(l partition.Ledger) string {
+	return fmt.Sprintf("accepted %d = delivered %d + evicted %d + expired %d + dead %d + lost %d + buffered %d",
+		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered)
+}
+
+// defaultConfig is the configuration of `spillway serve` without flags.
+func defaultConfig() (*Config, error) {
+	var c struct {
+		Config Config `embed:""`
+	}
+	parser, err := kong.New(&c, flagDefaults())
+	if err != nil {
+		return nil, err
+	}
+	if _, err = parser.Parse(nil); err != nil {
+		return nil, err
+	}
+	// The demo ignores the environment, so that it is the same everywhere.
+	empty := process{lookupEnv: func(string) (string, bool) { return "", false }}
+	return &c.Config, c.Config.load(empty)
+}
+
+// demoSinks has the only sink that the demo uses.
+func demoSinks(w io.Writer) sink.Registry {
+	return sink.Registry{"stdout": func(*url.URL) (sink.Sink, error) { return stdout.NewWriter(w), nil }}
+}
+
+// portOrFree returns address, or a loopback address with a free port if address is
+// in use.
+func portOrFree(address string, stderr io.Writer) string {
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		err = l.Close()
+	}
+	if err == nil {
+		return address
+	}
+	fmt.Fprintf(stderr, "%s is in use by another program; using a free port\n", address)
+	return "127.0.0.1:0"
+}
+
+// awaitDrained waits until nothing is buffered, for at most the given time.
+func (a *App) awaitDrained(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	for sleep(ctx, demoTick/2) {
+		o, err := a.store.Overview(ctx, a.store.Namespaces()[0])
+		if err != nil || o.Ledger.Buffered == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/lifecycletest"
+)
+
+func TestAppKeepsTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component { return aliveApp{newTestApp(t)} })
+}
+
+func TestAdminKeepsTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
+		cfg := adminConfig{Listen: "127.0.0.1:0", Failed: func(err error) { t.Error(err) }}
+		return aliveAdmin{newAdmin(cfg, &fakeLedgerStore{}, prometheus.NewRegistry(), &fakeHealth{}, zap.NewNop())}
+	})
+}
+
+func TestWatchKeepsTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
+		healthy := fakeChecker(func(context.Context) ([]string, error) { return nil, nil })
+		return aliveWatch{newWatch(healthy, prometheus.NewRegistry(), zap.NewNop())}
+	})
+}
+
+type aliveApp struct{ *testApp }
+
+func (a aliveApp) Alive(ctx context.Context) error { return live(ctx, a.Listen) }
+
+type aliveAdmin struct{ *admin }
+
+func (a aliveAdmin) Alive(ctx context.Context) error { return live(ctx, a.address()) }
+
+type aliveWatch struct{ *watch }
+
+func (w aliveWatch) Alive(context.Context) error { return w.ready() }
+
+// live asks a port for /livez.
+func live(ctx context.Context, address string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/livez", nil)
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("livez: %s", res.Status)
+	}
+	return nil
+}
+
+// A name is resolved while the service starts; that is no failure of the admin port.
+func TestASignalWhileServeStartsIsNoFailure(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	args := []string{"serve", "--listen=localhost:0", "--admin-listen=localhost:0", "--sink=null:"}
+	if code := run(ctx, args, process{stdin: &bytes.Buffer{}, stdout: &stdout, stderr: &stderr, lookupEnv: func(string) (string, bool) { return "", false }}); code != exitOK {
+		t.Errorf("exit %d, %s", code, &stderr)
+	}
+}

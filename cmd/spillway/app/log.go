@@ -1,0 +1,36 @@
+package app
+
+import (
+	"io"
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
+)
+
+// newLogger writes one event per line to w, which is never stdout: the stdout: sink
+// writes there. level and format are valid. The format "auto" is console on a
+// terminal and JSON elsewhere.
+func newLogger(w io.Writer, level, format string) *zap.Logger {
+	config := zap.NewProductionEncoderConfig()
+	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoder := zapcore.NewJSONEncoder(config)
+	if format == "console" || format == "auto" && isTerminal(w) {
+		config.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		config.EncodeLevel = zapcore.CapitalLevelEncoder
+		config.EncodeDuration = zapcore.StringDurationEncoder
+		encoder = zapcore.NewConsoleEncoder(config)
+	}
+	at, err := zapcore.ParseLevel(level)
+	if err != nil {
+		at = zapcore.InfoLevel
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), at))
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

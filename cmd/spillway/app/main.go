@@ -1,0 +1,153 @@
+// Package app is the program spillway. A module with sinks of its own builds its own
+// spillway of it, see [Main] and deploy/examples/plugin.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes of every command.
+const (
+	exitOK      = 0
+	exitFailure = 1 // the command failed
+	exitUsage   = 2 // wrong flags, environment or file; nothing was started
+)
+
+// cli is the command line. Flags live with their commands.
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Run the service: ingest, buffer and drain."`
+	Report  reportCmd  `cmd:"" help:"Send lines from a file or stdin to a running service."`
+	Demo    demoCmd    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
+	Bench   benchCmd   `cmd:"" help:"Send load to a service and report latency and throughput."`
+	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
+	Token   tokenCmd   `cmd:"" help:"Create a token and the hash of it that goes into the configuration."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+const description = `Buffers the newest N events of each partition in Redis and delivers them to sinks, in batches and before they expire.
+
+Every flag is also an environment variable: --max-age is SPILLWAY_MAX_AGE. Every flag of serve is also a key
+of its file: max_age. A flag takes precedence over the environment, and the environment over the file.`
+
+// process is what a command uses of its process. Tests pass their own.
+type process struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	lookupEnv      func(string) (string, bool)
+	environ        []string        // what lookupEnv searches, as NAME=value
+	given          map[string]bool // keys of the flags on the command line
+}
+
+// usageError is an error in flags, environment or file.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Main runs the command line of the process with the sinks of this module and the
+// given ones, and exits. It is called once.
+func Main(more ...SinkType) {
+	if err := addSinks(more); err != nil {
+		fmt.Fprintf(os.Stderr, "spillway: %s\n", err)
+		os.Exit(exitUsage)
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, os.Args[1:], process{
+			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, lookupEnv: os.LookupEnv, environ: os.Environ(),
+		})
+	}()
+	select {
+	case code := <-done:
+		os.Exit(code)
+	case <-signals:
+		stop()
+	}
+	// The first signal stops the command in order, the second exits at once. A
+	// signal within sameSignal of the first is the same one: the process group
+	// got it, and make forwarded it.
+	for once := time.After(sameSignal); ; {
+		select {
+		case code := <-done:
+			os.Exit(code)
+		case <-once:
+			once = nil
+			continue
+		case <-signals:
+			if once != nil {
+				continue
+			}
+		}
+		fmt.Fprintln(os.Stderr, "spillway: second signal, exiting at once; leased batches are delivered again when their leases expire")
+		os.Exit(exitFailure)
+	}
+}
+
+// sameSignal is the time after the first signal in which another one is ignored.
+const sameSignal = 200 * time.Millisecond
+
+// run executes one command line and returns its exit code. When ctx ends, the
+// command stops in order.
+func run(ctx context.Context, args []string, p process) int {
+	var c cli
+	helped := false
+	parser, err := kong.New(&c,
+		kong.Name("spillway"),
+		kong.Description(description),
+		flagDefaults(),
+		kong.Writers(p.stdout, p.stderr),
+		kong.Exit(func(int) { helped = true }), // kong calls this after --help only
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+	)
+	if err != nil {
+		return fail(p, err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := parser.Parse(args)
+	if helped {
+		return exitOK
+	}
+	if err != nil {
+		return fail(p, usageError{fmt.Errorf("%w; see spillway --help", err)})
+	}
+	p.given = givenFlags(k)
+	k.BindTo(ctx, (*context.Context)(nil))
+	return fail(p, k.Run(p))
+}
+
+// givenFlags returns the keys of the flags on the command line.
+func givenFlags(k *kong.Context) map[string]bool {
+	given := map[string]bool{}
+	for _, path := range k.Path {
+		if path.Flag != nil {
+			given[keyOf(path.Flag.Name)] = true
+		}
+	}
+	return given
+}
+
+// fail prints err unless it is nil, and returns the exit code for it.
+func fail(p process, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(p.stderr, "spillway: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitFailure
+}

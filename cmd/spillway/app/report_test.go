@@ -1,0 +1,414 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestEachLineIsValidatedAlone(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ line, want string }{
+		{`{"partition":"a","data":{"x":1}}`, `{"partition":"a","data":{"x":1}}`},
+		{`{"data":null,"partition":"a","id":"q\"1","ts":1700000000000}`, `{"partition":"a","id":"q\"1","ts":1700000000000,"data":null}`},
+		{`{"partition":"a","data":[1, 2],"offset_ms":5}`, `{"partition":"a","data":[1, 2]}`},
+		{`{"namespace":"default","partition":"a","seq":7,"batch":"b","data":1}`, `{"partition":"a","data":1}`},
+		{`{"partition":"a","data":1`, "not a JSON object"},
+		{`["a"]`, "not a JSON object"},
+		{`{"data":1}`, "partition is missing"},
+		{`{"partition":7,"data":1}`, "partition is missing or not a name"},
+		{`{"partition":"a/b","data":1}`, "partition is missing or not a name"},
+		{`{"partition":"a"}`, "data is missing"},
+		{`{"partition":"a","data":1,"id":""}`, "id is not"},
+		{`{"partition":"a","data":1,"id":7}`, "id is not"},
+		{`{"partition":"a","data":1,"ts":"1"}`, "ts is not"},
+		{`{"partition":"a","data":1,"ts":1.5}`, "ts is not"},
+	}
+	for _, tt := range tests {
+		it, err := line{text: []byte(tt.line)}.item(false)
+		got := strings.TrimSuffix(string(it.encoded), "\n")
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.line, got, tt.want)
+		}
+	}
+}
+
+func TestReplayLeavesOutTheTime(t *testing.T) {
+	t.Parallel()
+	it, err := line{text: []byte(`{"partition":"a","data":1,"ts":1700000000000,"offset_ms":1500}`)}.item(true)
+	if err != nil || string(it.encoded) != `{"partition":"a","data":1}`+"\n" || it.offset != 1500*time.Millisecond {
+		t.Errorf("got %s after %v, %v", it.encoded, it.offset, err)
+	}
+	for _, text := range []string{`{"partition":"a","data":1}`, `{"partition":"a","data":1,"offset_ms":"5"}`} {
+		if _, err := (line{text: []byte(text)}).item(true); err == nil || !strings.Contains(err.Error(), "offset_ms") {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+}
+
+func TestLongLinesAreSkippedAndCounted(t *testing.T) {
+	t.Parallel()
+	input := "one\n" + strings.Repeat("x", 3*maxLine) + "\n\n  \nlast" // no newline at the end
+	var got []string
+	lines := make(chan line)
+	go func() {
+		defer close(lines)
+		if err := readLines(t.Context(), strings.NewReader(input), lines); err != nil {
+			t.Error(err)
+		}
+	}()
+	for l := range lines {
+		got = append(got, fmt.Sprintf("%d %s %t", l.number, l.text, l.tooLong))
+	}
+	if want := []string{"1 one false", "2  true", "5 last false"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// service fakes the mixed route; answer gets the number of the request, from 1.
+type service struct {
+	mu       sync.Mutex
+	requests []request
+	answer   func(n int, r request) (status int, retryAfter, body string)
+}
+
+type request struct {
+	at    time.Time
+	key   string
+	items []string
+}
+
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code == 599 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return w.Result(), nil
+}
+
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	req := request{time.Now(), r.Header.Get("Idempotency-Key"), strings.Split(strings.TrimSuffix(string(body), "\n"), "\n")}
+	s.mu.Lock()
+	s.requests = append(s.requests, req)
+	n := len(s.requests)
+	s.mu.Unlock()
+	status, after, answer := s.answer(n, req)
+	if after != "" {
+		w.Header().Set("Retry-After", after)
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, answer)
+}
+
+func accept(r request) (int, string, string) {
+	return 200, "", fmt.Sprintf(`{"accepted":%d,"evicted":0,"rejected":0,"results":[]}`, len(r.items))
+}
+
+// reportTo runs the command against a fake service.
+func reportTo(t *testing.T, s *service, input string, args ...string) (sum summary, stderr string, code int) {
+	t.Helper()
+	server := httptest.NewServer(s)
+	defer server.Close()
+	out, stderr, code := runCommand(t, nil, input, append([]string{"report", "--server", server.URL, "-o", "json"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &sum); err != nil {
+		t.Fatalf("%v in %q; %s", err, out, stderr)
+	}
+	return sum, stderr, code
+}
+
+func manyLines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"partition":"p%d","data":{"n":%d}}`+"\n", i%3, i)
+	}
+	return b.String()
+}
+
+func TestReportSendsEverythingInOrderInBoundedBatches(t *testing.T) {
+	t.Parallel()
+	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
+	sum, stderr, code := reportTo(t, s, manyLines(1234))
+	if code != exitOK || stderr != "" || sum.Read != 1234 || sum.Accepted != 1234 || sum.Rejected != 0 {
+		t.Errorf("got %d, %+v, %s", code, sum, stderr)
+	}
+	var got []string
+	keys := map[string]bool{}
+	for _, r := range s.requests {
+		got = append(got, r.items...)
+		keys[r.key] = true
+		if len(r.items) > batchEntries {
+			t.Errorf("a request of %d entries", len(r.items))
+		}
+	}
+	if want := strings.Split(strings.TrimSpace(manyLines(1234)), "\n"); !reflect.DeepEqual(got, want) {
+		t.Error("order or content differs")
+	}
+	if len(keys) != len(s.requests) || keys[""] {
+		t.Errorf("%d keys for %d requests", len(keys), len(s.requests))
+	}
+}
+
+func TestReportKeepsRequestsSmallWhenEntriesAreBig(t *testing.T) {
+	t.Parallel()
+	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
+	big := fmt.Sprintf(`{"partition":"a","data":"%s"}`+"\n", strings.Repeat("x", 200_000))
+	sum, _, code := reportTo(t, s, strings.Repeat(big, 5))
+	if code != exitOK || sum.Accepted != 5 {
+		t.Errorf("got %d, %+v", code, sum)
+	}
+	for _, r := range s.requests {
+		if len(r.items) > 2 {
+			t.Errorf("%d entries of 200 kB in a request", len(r.items))
+		}
+	}
+}
+
+func TestReportCountsBadLinesAndRejections(t *testing.T) {
+	t.Parallel()
+	input := "{\"partition\":\"a\",\"data\":1}\nnonsense\n\n{\"partition\":\"a\"}\n{\"partition\":\"b\",\"data\":2}\n"
+	s := &service{answer: func(int, request) (int, string, string) {
+		return 200, "", `{"accepted":1,"evicted":4,"rejected":1,"results":[{"i":1,"result":"drop","reason":"stale"}]}`
+	}}
+	sum, stderr, code := reportTo(t, s, input)
+	sum.Seconds = 0
+	if want := (summary{Read: 4, Accepted: 1, Evicted: 4, Rejected: 1, BadLines: 2, Reasons: map[string]int{"stale": 1}}); !reflect.DeepEqual(sum, want) {
+		t.Errorf("got %+v, want %+v", sum, want)
+	}
+	if code != exitFailure || !strings.Contains(stderr, "line 2: not a JSON object\nline 4: data is missing\n") || !strings.Contains(stderr, "1 rejected (stale 1), 2 bad lines") {
+		t.Errorf("got %d, %s", code, stderr)
+	}
+	s.answer = func(_ int, r request) (int, string, string) { return accept(r) }
+	if _, _, code := reportTo(t, s, input, "--skip-bad"); code != exitOK {
+		t.Errorf("--skip-bad: got %d", code)
+	}
+	if _, _, code := reportTo(t, s, input); code != exitFailure {
+		t.Errorf("bad lines only: got %d", code)
+	}
+}
+
+func TestReportLimitsTheDescribedBadLines(t *testing.T) {
+	t.Parallel()
+	s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
+	sum, stderr, _ := reportTo(t, s, strings.Repeat("nonsense\n", 500))
+	if got := strings.Count(stderr, "not a JSON object"); got != maxLineErrors || sum.BadLines != 500 {
+		t.Errorf("%d described of %d", got, sum.BadLines)
+	}
+}
+
+func TestReportStopsAtAnErrorThatARetryCannotChange(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"404 no_such_namespace": `{"error":"no_such_namespace","message":"this server has no namespace of that name"}`,
+		"200 ":                  `<html>`,
+		"200":                   `{"accepted":7,"results":[]}`,
+		"200  ":                 `{"accepted":0,"results":[{"i":99,"result":"drop","reason":"stale"}]}`,
+	} {
+		s := &service{answer: func(int, request) (int, string, string) {
+			status := 200
+			if strings.HasPrefix(name, "404") {
+				status = 404
+			}
+			return status, "", answer
+		}}
+		sum, stderr, code := reportTo(t, s, manyLines(3))
+		if code != exitFailure || sum.Rejected != 3 || len(s.requests) != 1 || !strings.Contains(stderr, strings.TrimSpace(name)) {
+			t.Errorf("%s: got %d, %+v after %d requests, %s", name, code, sum, len(s.requests), stderr)
+		}
+	}
+}
+
+// runReporter runs a reporter without sockets, for use with synctest.
+func runReporter(ctx context.Context, s *service, cmd reportCmd, input io.Reader) (summary, error) {
+	r := reporter{
+		cmd: &cmd, stderr: io.Discard, start: time.Now(), sum: summary{Reasons: map[string]int{}},
+		sender: newSender(s, "http://service", "default", cmd.Token, cmd.Timeout),
+	}
+	err := r.run(ctx, input)
+	r.finish()
+	return r.sum, err
+}
+
+func TestRetriesRepeatTheSameBytesUnderTheSameKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{answer: func(n int, r request) (int, string, string) {
+			switch n {
+			case 1:
+				return 599, "", "" // the connection breaks
+			case 2:
+				return 503, "7", `{"error":"store_unavailable","message":"…","outcome":"unknown"}`
+			case 3:
+				return 429, "", `{"error":"rate_limited","message":"…"}`
+			case 4:
+				return 408, "", ""
+			case 5: // some entries may be stored
+				return 200, "", `{"accepted":1,"results":[{"i":1,"result":"retry","reason":"unknown"}]}`
+			}
+			return accept(r)
+		}}
+		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Minute}, strings.NewReader(manyLines(2)))
+		if err != nil || sum.Accepted != 2 || sum.Retried != 5 || len(s.requests) != 6 {
+			t.Fatalf("got %+v, %v after %d requests", sum, err, len(s.requests))
+		}
+		for i, r := range s.requests[1:] {
+			if r.key != s.requests[0].key || !reflect.DeepEqual(r.items, s.requests[0].items) {
+				t.Errorf("request %d is another one: %+v", i+2, r)
+			}
+		}
+		if wait := s.requests[2].at.Sub(s.requests[1].at); wait < 7*time.Second {
+			t.Errorf("came back after %v, asked for 7 s", wait)
+		}
+	})
+}
+
+func TestEntriesToRetryAreSentInANewRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{answer: func(n int, r request) (int, string, string) {
+			if n == 1 {
+				return 200, "", `{"accepted":1,"evicted":2,"results":[{"i":0,"result":"retry","reason":"store_unavailable"},{"i":2,"result":"drop","reason":"stale"}]}`
+			}
+			return accept(r)
+		}}
+		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Minute}, strings.NewReader(manyLines(3)))
+		sum.Seconds = 0
+		want := summary{Read: 3, Accepted: 2, Evicted: 2, Rejected: 1, Retried: 1, Reasons: map[string]int{"stale": 1}}
+		if err != nil || !reflect.DeepEqual(sum, want) {
+			t.Errorf("got %+v, %v, want %+v", sum, err, want)
+		}
+		first, second := s.requests[0], s.requests[1]
+		if len(second.items) != 1 || second.items[0] != first.items[0] || second.key == first.key {
+			t.Errorf("got %+v", second)
+		}
+	})
+}
+
+func TestRetriesEndWithTheTimeout(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(int, request) (int, string, string){
+		"refused": func(int, request) (int, string, string) { return 503, "", `{"error":"overloaded","message":"…"}` },
+		"put off": func(int, request) (int, string, string) {
+			return 200, "", `{"accepted":0,"results":[{"i":0,"result":"retry","reason":"store_full"}]}`
+		},
+		"Retry-After past the timeout": func(int, request) (int, string, string) { return 503, "3600", `{"error":"overloaded","message":"…"}` },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &service{answer: answer}
+				start := time.Now()
+				sum, err := runReporter(t.Context(), s, reportCmd{Timeout: 20 * time.Second}, strings.NewReader(manyLines(1)))
+				if err == nil || !strings.Contains(err.Error(), "gave up after 20s") || time.Since(start) > 20*time.Second {
+					t.Errorf("got %v after %v", err, time.Since(start))
+				}
+				if sum.Rejected != 1 || sum.Accepted != 0 {
+					t.Errorf("got %+v", sum)
+				}
+				if name == "Retry-After past the timeout" && len(s.requests) != 1 {
+					t.Errorf("%d requests", len(s.requests))
+				}
+			})
+		})
+	}
+}
+
+func TestRateAndReplaySpeedSetThePace(t *testing.T) {
+	t.Parallel()
+	replay := `{"partition":"a","offset_ms":0,"data":1}
+{"partition":"a","offset_ms":1000,"data":2}
+{"partition":"a","offset_ms":500,"data":3}
+{"partition":"a","offset_ms":60000,"data":4}
+`
+	tests := []struct {
+		name  string
+		cmd   reportCmd
+		input string
+		took  time.Duration
+	}{
+		{"100 at 20 a second", reportCmd{Rate: 20}, manyLines(100), 4950 * time.Millisecond},
+		{"5000 at 1000 a second", reportCmd{Rate: 1000}, manyLines(5000), 5 * time.Second},
+		{"real time", reportCmd{ReplaySpeed: 1}, replay, 60 * time.Second},
+		{"tenfold", reportCmd{ReplaySpeed: 10}, replay, 6 * time.Second},
+		{"unpaced", reportCmd{}, manyLines(100), 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
+				tt.cmd.Timeout = time.Second
+				start := time.Now()
+				sum, err := runReporter(t.Context(), s, tt.cmd, strings.NewReader(tt.input))
+				if err != nil || sum.Accepted != sum.Read {
+					t.Fatalf("got %+v, %v", sum, err)
+				}
+				if took := time.Since(start); took != tt.took {
+					t.Errorf("took %v, want %v", took, tt.took)
+				}
+			})
+		})
+	}
+}
+
+func TestASlowWriterDoesNotDelayEntries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		go func() {
+			for i := range 3 {
+				fmt.Fprintf(out, `{"partition":"a","data":%d}`+"\n", i)
+				time.Sleep(time.Hour) // of the bubble
+			}
+			out.Close()
+		}()
+		s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
+		start := time.Now()
+		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Second}, in)
+		if err != nil || sum.Accepted != 3 || len(s.requests) != 3 {
+			t.Fatalf("got %+v, %v, %d requests", sum, err, len(s.requests))
+		}
+		if wait := s.requests[0].at.Sub(start); wait != 0 {
+			t.Errorf("the first entry waited %v", wait)
+		}
+	})
+}
+
+func TestInterruptEndsReportAndCountsUnsentEntries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 1020*time.Millisecond)
+		defer cancel()
+		s := &service{answer: func(_ int, r request) (int, string, string) { return accept(r) }}
+		sum, err := runReporter(ctx, s, reportCmd{Rate: 10, Timeout: time.Second}, strings.NewReader(manyLines(100)))
+		if err != errInterrupted || sum.Accepted != 11 || sum.Read != 12 || sum.Reasons["not_confirmed"] != 1 {
+			t.Errorf("got %+v, %v", sum, err)
+		}
+	})
+}
+
+func TestSummaryAsText(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	s := summary{Read: 10, Accepted: 6, Evicted: 1, Rejected: 3, Retried: 2, BadLines: 1, Seconds: 1.25, Reasons: map[string]int{"too_large": 1, "stale": 2}}
+	if err := s.print(&b, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if want := "10 read: 6 accepted, 3 rejected (stale 2, too_large 1), 1 bad lines; 1 evicted, 2 requests retried, 1.2 s\n"; b.String() != want {
+		t.Errorf("got %s", b.String())
+	}
+}

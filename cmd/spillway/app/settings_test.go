@@ -1,0 +1,76 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestDefaultsAreThoseOfThePackages(t *testing.T) {
+	t.Parallel()
+	c, err := defaultConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Default.Policy(), partition.DefaultPolicy(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := c.drain(), drain.DefaultConfig(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	in, want := c.ingest(), ingest.DefaultConfig()
+	in.Tokens, in.CORSOrigins, in.SDKs, in.NamespaceKeys = nil, nil, nil, false
+	if !reflect.DeepEqual(in, want) {
+		t.Errorf("got %+v, want %+v", in, want)
+	}
+}
+
+// copyFields would leave out a field of Policy that no setting has the name of.
+func TestEveryFieldOfPolicyIsASettingOfANamespace(t *testing.T) {
+	t.Parallel()
+	policy, namespace := reflect.TypeFor[partition.Policy](), reflect.TypeFor[Namespace]()
+	for i := range policy.NumField() {
+		field := policy.Field(i)
+		if setting, ok := namespace.FieldByName(field.Name); !ok || !setting.Type.ConvertibleTo(field.Type) {
+			t.Errorf("Policy.%s has no setting of its name and type", field.Name)
+		}
+	}
+}
+
+func TestUnknownVariablesAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "in.ndjson")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, known := range map[string]bool{
+		"SPILLWAY_MAX_AEG=90s": false, "SPILLWAY_max_age=90s": false, "SPILLWAY_=x": false, "SPILLWAY_NAMESPACES=x": false, "SPILLWAY_ADMIN_PORT=8081": false,
+		// Variables of other commands and of other programs are allowed.
+		"SPILLWAY_MAX_AGE=90s": true, "SPILLWAY_TOKEN=x": true, "SPILLWAY_REPLAY_SPEED=2": true, "SPILLWAY_MAX_AEG=": true, "MAX_AEG=x": true, "SPILLWAYS_X=x": true, "spillway_x=x": true,
+		// Kubernetes sets these for a Service called spillway, or spillway-admin.
+		"SPILLWAY_SERVICE_HOST=10.0.0.1": true, "SPILLWAY_SERVICE_PORT=80": true, "SPILLWAY_SERVICE_PORT_DATA=80": true, "SPILLWAY_PORT=tcp://10.0.0.1:80": true,
+		"SPILLWAY_PORT_80_TCP=tcp://10.0.0.1:80": true, "SPILLWAY_PORT_80_TCP_PROTO=tcp": true, "SPILLWAY_PORT_80_TCP_PORT=80": true, "SPILLWAY_PORT_80_TCP_ADDR=10.0.0.1": true,
+		"SPILLWAY_ADMIN_SERVICE_HOST=10.0.0.1": true, "SPILLWAY_ADMIN_PORT=tcp://10.0.0.1:80": true, "SPILLWAY_ADMIN_PORT_8081_TCP_ADDR=10.0.0.1": true,
+	} {
+		name, value, _ := strings.Cut(name, "=")
+		for _, args := range [][]string{{"config", "check"}, {"report", file}} {
+			if value == "2" && args[0] == "report" {
+				continue // a setting of report, without effect on its output
+			}
+			_, stderr, code := runCommand(t, map[string]string{name: value}, "", args...)
+			want, text := exitOK, ""
+			if !known {
+				want, text = exitUsage, name+": unknown variable: "
+			}
+			if code != want || !strings.Contains(stderr, text) || known && stderr != "" {
+				t.Errorf("%s=%s %v: got %d and %q, want %d and %q", name, value, args, code, stderr, want, text)
+			}
+		}
+	}
+}

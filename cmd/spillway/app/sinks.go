@@ -1,0 +1,179 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/branches"
+	"github.com/spillway-io/spillway/drain/sink/clickhouse"
+	"github.com/spillway-io/spillway/drain/sink/command"
+	"github.com/spillway-io/spillway/drain/sink/elasticsearch"
+	"github.com/spillway-io/spillway/drain/sink/fallback"
+	"github.com/spillway-io/spillway/drain/sink/file"
+	"github.com/spillway-io/spillway/drain/sink/kafka"
+	"github.com/spillway-io/spillway/drain/sink/nats"
+	"github.com/spillway-io/spillway/drain/sink/null"
+	"github.com/spillway-io/spillway/drain/sink/postgres"
+	"github.com/spillway-io/spillway/drain/sink/redisstream"
+	"github.com/spillway-io/spillway/drain/sink/s3"
+	"github.com/spillway-io/spillway/drain/sink/stdout"
+	"github.com/spillway-io/spillway/drain/sink/webhook"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// A SinkType is a kind of sink that URLs of the configuration can name.
+type SinkType struct {
+	Form    string      // of its URL, as the example configuration shows it, such as "null:"
+	Schemes []string    // of its URL, 1 or more, none of them another type's
+	Open    sink.Opener // makes a sink of the URL
+}
+
+// sinkTypes lists every sink of this binary.
+var sinkTypes = []SinkType{
+	{"stdout:", []string{"stdout"}, stdout.New},
+	{"null:", []string{"null"}, null.New},
+	{"file:///path.ndjson[?max_size=100MB&rotate_every=1h&compress=gzip&keep=10]", []string{"file"}, file.New},
+	{"http(s)://host/path[?gzip=1&signing_secret=SECRET&header.NAME=VALUE]", []string{"http", "https"}, webhook.New},
+	{"exec:", []string{"exec"}, command.New(nil, nil)}, // newSinks gives it the namespace's command
+	{"redis-stream://host:port[/db][?stream=NAME&max_len=100000]", []string{"redis-stream"}, redisstream.New},
+	{"clickhouse://host:8123/database?table=NAME", []string{"clickhouse"}, clickhouse.New},
+	{"postgres://user@host/database?table=NAME", []string{"postgres"}, postgres.New},
+	{"kafka://host:port/topic[?compression=NAME&sasl=NAME&tls=1]", []string{"kafka"}, kafka.New},
+	{"nats://host:port/subject[?stream=NAME&tls=1]", []string{"nats"}, nats.New},
+	{"s3://KEY:SECRET@host/bucket/prefix[?region=NAME&linger=10s]", []string{"s3"}, s3.New},
+	{"elasticsearch://host:9200/index[?tls=1]", []string{"elasticsearch"}, elasticsearch.New},
+	{"namespaces://a,b", []string{"namespaces"}, branches.New},
+}
+
+// addSinks adds the sinks of another module to those of this binary.
+func addSinks(more []SinkType) error {
+	known := sinkRegistry()
+	for _, t := range more {
+		if t.Form == "" || len(t.Schemes) == 0 || t.Open == nil {
+			return fmt.Errorf("sink type %q lacks its form, its schemes or its opener", t.Form)
+		}
+		for _, scheme := range t.Schemes {
+			if known[scheme] != nil {
+				return fmt.Errorf("sink type %q: another one has the scheme %s: already", t.Form, scheme)
+			}
+			known[scheme] = t.Open
+		}
+	}
+	sinkTypes = append(sinkTypes, more...)
+	return nil
+}
+
+// sinkSchemes are the schemes of all sink URLs, for people.
+func sinkSchemes() string {
+	var schemes []string
+	for _, t := range sinkTypes {
+		for _, scheme := range t.Schemes {
+			schemes = append(schemes, scheme+":")
+		}
+	}
+	return strings.Join(schemes, " ")
+}
+
+// sinkRegistry maps the scheme of a URL to its sink.
+func sinkRegistry() sink.Registry {
+	registry := sink.Registry{}
+	for _, t := range sinkTypes {
+		for _, scheme := range t.Schemes {
+			registry[scheme] = t.Open
+		}
+	}
+	return registry
+}
+
+// newSinks makes a sink for each namespace. Two namespaces with the same target have
+// a sink each, so that errors of one do not delay the other.
+func newSinks(cfg *Config, registry sink.Registry, store *partition.Store, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
+	taken := newFallbackCounter(reg)
+	sinks := map[string]sink.Sink{}
+	for _, name := range cfg.names() {
+		if _, known := registry["exec"]; known {
+			registry = maps.Clone(registry)
+			registry["exec"] = command.New(cfg.Namespaces[name].SinkCommand, commandEnviron(cfg.secrets.Env))
+		}
+		var tiers []fallback.Tier
+		for i, raw := range cfg.Namespaces[name].sinks() {
+			s, err := registry.NewWithSecrets(raw, cfg.secrets)
+			if b, ok := s.(*branches.Sink); ok {
+				err = b.Use(store)
+			}
+			if err != nil {
+				return nil, cfg.fieldError("namespaces."+name+"."+keyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
+			}
+			tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
+		}
+		sinks[name] = cfg.withFallbacks(name, tiers, taken, log)
+	}
+	return sinks, nil
+}
+
+// commandVariables are the variables that programs of the sink exec: get. All others
+// stay here: there may be secrets among them.
+var commandVariables = []string{"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"}
+
+func commandEnviron(lookupEnv func(string) (string, bool)) (environ []string) {
+	for _, name := range commandVariables {
+		if value, ok := lookupEnv(name); ok {
+			environ = append(environ, name+"="+value)
+		}
+	}
+	return environ
+}
+
+// maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
+const maxSecret = 64 << 10
+
+// readSecret reads the file of a placeholder {file:/path}.
+func readSecret(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular(): // reading a pipe or a device may not end
+		return nil, errors.New("not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err == nil && len(secret) > maxSecret {
+		err = fmt.Errorf("larger than %s", partition.Size(maxSecret))
+	}
+	return secret, err
+}
+
+// redactStore returns a store's URL for logs: without user, password and options.
+// net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
+// splits the text, and shows less where the split is ambiguous.
+func redactStore(raw string) string {
+	scheme, rest, found := strings.Cut(raw, "://")
+	if !found {
+		scheme, _, _ = strings.Cut(raw, ":")
+		return scheme + ":"
+	}
+	hosts, options, hasOptions := strings.Cut(rest, "?")
+	if strings.Contains(options, "@") {
+		return scheme + "://…"
+	}
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		hosts = "…@" + hosts[at+1:]
+	}
+	if hasOptions {
+		hosts += "?…"
+	}
+	return scheme + "://" + hosts
+}

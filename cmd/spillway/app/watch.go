@@ -1,0 +1,173 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// storeChecker is what watch needs of the store.
+type storeChecker interface {
+	Check(ctx context.Context) (warnings []string, err error)
+}
+
+const (
+	watchEvery   = time.Second
+	watchTimeout = 2 * time.Second // a store that takes longer is not ready
+)
+
+var (
+	errStarting     = errors.New("starting")
+	errShuttingDown = errors.New("shutting down")
+	// errStartedBefore is the error of a second Start, and of a Start after Stop.
+	errStartedBefore = errors.New("started or stopped before")
+)
+
+// watch tracks whether the service is ready: the store can be used, and Stop has
+// not been called.
+type watch struct {
+	store storeChecker
+	log   *zap.Logger
+
+	life sync.Mutex         // held by Start and Stop
+	end  context.CancelFunc // ends run; nil before Start
+	loop sync.WaitGroup
+
+	mu           sync.Mutex
+	err          error           // nil: ready
+	shuttingDown bool            // err no longer changes
+	warned       map[string]bool // warnings of the last check, which are in the log
+}
+
+func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *watch {
+	w := &watch{store: store, log: log, err: errStarting, warned: map[string]bool{}}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",
+	}, func() float64 {
+		if w.ready() != nil {
+			return 0
+		}
+		return 1
+	}))
+	return w
+}
+
+// ready is nil, or why the service should get no traffic.
+func (w *watch) ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// warnings are the guarantees that the store does not give in full, as of the
+// last check.
+func (w *watch) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.warned))
+}
+
+// shutDown makes the service not ready for good.
+func (w *watch) shutDown() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err, w.shuttingDown = errShuttingDown, true
+}
+
+// Start checks the store once, and then every second until Stop. Its error wraps
+// partition.ErrIncompatible: no later check can succeed. A store that is down is
+// not an error.
+func (w *watch) Start(ctx context.Context) error {
+	w.life.Lock()
+	defer w.life.Unlock()
+	if w.end != nil || errors.Is(w.ready(), errShuttingDown) {
+		return errStartedBefore
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.end = cancel
+	if err := w.check(ctx); errors.Is(err, partition.ErrIncompatible) {
+		w.shutDown()
+		return err
+	}
+	w.loop.Go(func() { w.run(running) })
+	return nil
+}
+
+// Stop ends the checks. A check that is running takes at most watchTimeout.
+func (w *watch) Stop(context.Context) error {
+	w.shutDown()
+	w.life.Lock()
+	defer w.life.Unlock()
+	if w.end != nil {
+		w.end()
+	}
+	w.loop.Wait()
+	return nil
+}
+
+// run checks the store every second until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = w.check(ctx) // ready returns it
+		}
+	}
+}
+
+// check asks the store once and logs what has changed.
+func (w *watch) check(ctx context.Context) error {
+	checking, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
+	warnings, err := w.store.Check(checking)
+	if ctx.Err() != nil {
+		return ctx.Err() // which is no result about the store
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		before := w.warned
+		w.warned = make(map[string]bool, len(warnings))
+		for _, text := range warnings {
+			w.warned[text] = true
+			if !before[text] {
+				w.log.Warn("store guarantees reduced", zap.String("warning", text))
+			}
+		}
+	}
+	if w.shuttingDown {
+		return err
+	}
+	before := w.err
+	w.err = err
+	switch {
+	case err == nil && before != nil:
+		w.log.Info("store ready")
+	case err != nil && (before == nil || before == errStarting || errorClass(before) != errorClass(err)):
+		w.log.Error("store unusable, checked again every second", zap.Error(err))
+	}
+	return err
+}
+
+// errorClass decides whether an error gets a new line in the log. Its text may
+// hold a port number that differs each time, so texts are not compared.
+func errorClass(err error) error {
+	for _, c := range []error{partition.ErrIncompatible, partition.ErrBroken} {
+		if errors.Is(err, c) {
+			return c
+		}
+	}
+	return nil
+}

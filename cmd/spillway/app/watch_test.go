@@ -1,0 +1,127 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+type fakeChecker func(ctx context.Context) ([]string, error)
+
+var _ storeChecker = fakeChecker(nil)
+
+func (f fakeChecker) Check(ctx context.Context) ([]string, error) { return f(ctx) }
+
+func TestWatchLogsChangesOnly(t *testing.T) {
+	t.Parallel()
+	// One answer per second. The text of an outage differs each time.
+	down := func(i int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, i) }
+	answers := []error{nil, nil, down(1), down(2), partition.ErrIncompatible, partition.ErrIncompatible, down(3), nil, nil}
+	want := []string{
+		"info store ready",
+		"error store unusable, checked again every second", // unavailable
+		"error store unusable, checked again every second", // incompatible
+		"error store unusable, checked again every second", // unavailable
+		"info store ready",
+	}
+	core, logs := observer.New(zap.DebugLevel)
+	i := 0
+	w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
+		i++
+		return nil, answers[i-1]
+	}), prometheus.NewRegistry(), zap.New(core))
+	if w.ready() == nil {
+		t.Error("ready before the store was asked")
+	}
+	for n, answer := range answers {
+		_ = w.check(t.Context())
+		if got := w.ready(); !errors.Is(got, answer) {
+			t.Errorf("answer %d: got %v, want %v", n, got, answer)
+		}
+	}
+	var got []string
+	for _, e := range logs.All() {
+		got = append(got, e.Level.String()+" "+e.Message)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWatchLogsAWarningOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.WarnLevel)
+	warnings := []string{"persistence is off"}
+	w := newWatch(fakeChecker(func(context.Context) ([]string, error) { return warnings, nil }), prometheus.NewRegistry(), zap.New(core))
+	_ = w.check(t.Context())
+	warnings = append(warnings, "something new")
+	_ = w.check(t.Context())
+	_ = w.check(t.Context())
+	if logs.Len() != 2 {
+		t.Errorf("got %v, want each warning once", logs.All())
+	}
+	warnings = warnings[:1]
+	_ = w.check(t.Context())
+	warnings = append(warnings, "something new")
+	_ = w.check(t.Context())
+	if logs.Len() != 3 {
+		t.Errorf("got %v, want one line more for a warning that came back", logs.All())
+	}
+}
+
+func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var checks atomic.Int64
+		reg := prometheus.NewRegistry()
+		w := newWatch(fakeChecker(func(context.Context) ([]string, error) {
+			checks.Add(1)
+			return nil, nil
+		}), reg, zap.NewNop())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); w.run(ctx) }()
+		time.Sleep(10*time.Second + time.Millisecond) // of the bubble
+		synctest.Wait()
+		if checks.Load() != 10 || w.ready() != nil {
+			t.Errorf("after 10 s: %d checks, ready: %v", checks.Load(), w.ready())
+		}
+		if n, err := testutil.GatherAndCount(reg, "spillway_ready"); n != 1 || err != nil {
+			t.Errorf("got %d gauges, %v", n, err)
+		}
+		w.shutDown()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !errors.Is(w.ready(), errShuttingDown) {
+			t.Errorf("got %v, want shutting down for good", w.ready())
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestWatchTimesOutOnAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatch(fakeChecker(func(ctx context.Context) ([]string, error) {
+			<-ctx.Done()
+			return nil, partition.ErrUnknown
+		}), prometheus.NewRegistry(), zap.NewNop())
+		start := time.Now()
+		if err := w.check(t.Context()); !errors.Is(err, partition.ErrUnknown) || time.Since(start) != watchTimeout {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+}
