@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
@@ -215,5 +218,35 @@ func TestAFullStoreIsLeftAlone(t *testing.T) {
 	}
 	if after, ok := sink.ThrottledFor(failed.Failed[0].Err); !ok || after != fullPause {
 		t.Errorf("got %v, want a pause of %s", failed.Failed[0].Err, fullPause)
+	}
+}
+
+// On a cluster the branches of a partition lie on different masters.
+func TestBranchesOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 3)
+	policy := partition.DefaultPolicy()
+	policy.Shards = 4
+	store, err := partition.Open(partition.Config{
+		URL: cluster.URL(), Prefix: "sw", Namespaces: map[string]partition.Policy{"a": policy, "b": policy},
+	}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	s := (&target{store: store}).sink(t, "namespaces://a,b")
+	for i := range 20 {
+		b := batch(fmt.Sprint("kart-", i), 1, 10)
+		for range 2 {
+			if err := s.Write(t.Context(), []*sink.Batch{b}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, branch := range []string{"a", "b"} {
+		o, err := store.Overview(t.Context(), store.Namespace(branch))
+		if err != nil || o.Ledger.Accepted != 200 || o.Ledger.Buffered != 200 {
+			t.Errorf("%s: got %+v, %v, want 200 accepted, though each batch came twice", branch, o.Ledger, err)
+		}
 	}
 }
