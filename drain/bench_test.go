@@ -35,6 +35,8 @@ func BenchmarkDrain(b *testing.B) {
 		{"1000partitions/1280entries", 1000, 1280, sink.Caps{}},
 		{"1000partitions/10entries", 1000, 10, sink.Caps{}},
 		{"1partition/10000entries", 1, 10_000, sink.Caps{}},
+		{"1000partitions/1280entries/coalescing", 1000, 1280, largeWrites},
+		{"20000partitions/1entry/coalescing", 20_000, 1, largeWrites},
 		{"1000partitions/1280entries/MaxInFlight1", 1000, 1280, sink.Caps{MaxInFlight: 1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -21,6 +21,8 @@ const (
 	// stopLinger is how long a group waits after Stop for leases that were claimed
 	// before.
 	stopLinger = 10 * time.Millisecond
+	// convictedShare is the part of the Writes that partitions which failed alone get.
+	convictedShare = 16
 	// handBackAfter is how often what waits for a Write is looked at for leases that
 	// are about to end, and how long a suspect waits for which there is no room.
 	handBackAfter = time.Second
@@ -249,7 +251,8 @@ func (c *coalescer) due(q *queue, now time.Time) (reason string, wait time.Durat
 }
 
 // mayRun reports whether the queue may have another Write. Suspects get half of the
-// Writes at most, and of these half go to those that failed alone, for they may hang.
+// Writes at most, and those that failed alone a sixteenth, for they may hang for all of
+// the sink timeout.
 func (c *coalescer) mayRun(q *queue) bool {
 	if q.kind == trusted {
 		return true
@@ -258,7 +261,7 @@ func (c *coalescer) mayRun(q *queue) bool {
 	if c.limit != nil {
 		n = c.limit.get()
 	}
-	if q.kind == single && !q.waiting[0].alone && q.writes >= max(1, n/4) {
+	if q.kind == single && !q.waiting[0].alone && q.writes >= max(1, n/convictedShare) {
 		return false
 	}
 	return c.queues[suspected].writes+c.queues[single].writes < max(1, n/2)

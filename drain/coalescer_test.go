@@ -416,23 +416,30 @@ func TestStopOutOfPatienceReleasesWhatWaits(t *testing.T) {
 func TestFailedGroupCountsOnceForTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newGroupRig(t)
-		r.sink.write = func(context.Context, []*sink.Batch) error { return errDown }
+		var up atomic.Bool
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if up.Load() {
+				return nil
+			}
+			return errDown
+		}
 		for p := range 2000 {
 			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
 		}
 		r.start()
 		time.Sleep(r.ns.Policy.Linger + r.sink.caps.Linger + time.Millisecond)
 		g := r.d.namespaces[0].guard
-		if sizes, _ := r.sink.writesMade(); len(sizes) != 1 || g.breaker.failures != newFailure {
-			t.Errorf("Writes of %v entries count %d", sizes, g.breaker.failures)
+		g.breaker.mu.Lock()
+		failures := g.breaker.failures
+		g.breaker.mu.Unlock()
+		if sizes, _ := r.sink.writesMade(); len(sizes) != 1 || failures != newFailure {
+			t.Errorf("Writes of %v entries count %d", sizes, failures)
 		}
 		time.Sleep(2 * time.Minute)
 		if sizes, _ := r.sink.writesMade(); !g.tripped() || len(sizes) > 1024+64+400 {
 			t.Errorf("tripped %t after %d Writes to a dead sink", g.tripped(), len(sizes))
 		}
-		r.sink.mu.Lock()
-		r.sink.write = nil
-		r.sink.mu.Unlock()
+		up.Store(true)
 		r.drained(2 * time.Minute)
 		r.stop()
 	})

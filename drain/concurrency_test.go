@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
 )
 
 func newTestLimit(n int) (*adaptiveLimit, *slots) {
@@ -128,7 +129,7 @@ func TestSlotsThatAreTakenAreWithdrawnWhenTheyComeBack(t *testing.T) {
 
 func TestSinkThatHoldsOnlySoManyWritesIsNotGivenMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newRig(t, func(p *partition.Policy) { p.Batch = 1 })
 		var mu sync.Mutex
 		running := 0
 		r.sink.write = func(context.Context, []*sink.Batch) error {
@@ -149,9 +150,9 @@ func TestSinkThatHoldsOnlySoManyWritesIsNotGivenMore(t *testing.T) {
 			return nil
 		}
 		r.start()
-		for range 60 {
+		for range 40 {
 			for p := range 400 {
-				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 128, 0)
+				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 2, 0)
 			}
 			time.Sleep(time.Second / 2)
 		}
@@ -166,7 +167,7 @@ func TestSinkThatHoldsOnlySoManyWritesIsNotGivenMore(t *testing.T) {
 // The rule: what a sink throttles, or hangs on, for some costs the others nothing.
 func TestPartitionsThatAreThrottledOrHangDoNotLowerTheLimitForOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newRig(t, func(p *partition.Policy) { p.Batch = 1 })
 		r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
 			switch batches[0].Partition[0] {
 			case 't':
@@ -180,7 +181,7 @@ func TestPartitionsThatAreThrottledOrHangDoNotLowerTheLimitForOthers(t *testing.
 		r.start()
 		for range 60 {
 			for p := range 100 {
-				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 128, 0)
+				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
 			}
 			for p := range 10 {
 				r.store.produce(r.ns, fmt.Sprintf("t%d", p), 1, 0)

@@ -16,9 +16,14 @@ import (
 // context that ends first; the sink is down for minutes, the store for seconds, replies are
 // lost all the time. Scheduler, leases, back-off and shutdown leave nothing
 // behind, write nothing stale, and once all is well everything is drained.
-func TestSixHoursOfFailuresAreAccountedFor(t *testing.T) {
+func TestSixHoursOfFailuresAreAccountedFor(t *testing.T) { sixHours(t, sink.Caps{}) }
+
+func TestSixHoursOfFailuresAreAccountedForWhileCoalescing(t *testing.T) { sixHours(t, largeWrites) }
+
+func sixHours(t *testing.T, caps sink.Caps) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
+		r.sink.caps = caps
 		roll := rand.New(rand.NewPCG(4, 2))
 		began := time.Now()
 		var down atomic.Bool // minutes 5 to 9 of every quarter of an hour

@@ -40,9 +40,9 @@ func TestBadPartitionsAndDeadSinksCostTheOthersNothingMeasurable(t *testing.T) {
 		},
 	}
 	for name, caps := range map[string]sink.Caps{
-		"coalescing":                {MaxBatches: 10_000, PreferEntries: 1_000, Linger: time.Second},
-		"coalescing, MaxInFlight 8": {MaxBatches: 10_000, PreferEntries: 1_000, Linger: time.Second, MaxInFlight: 8},
-		"adaptive":                  {},
+		"coalescing":                 {MaxBatches: 10_000, PreferEntries: 1_000, Linger: time.Second},
+		"coalescing, MaxInFlight 16": {MaxBatches: 10_000, PreferEntries: 1_000, Linger: time.Second, MaxInFlight: 16},
+		"adaptive":                   {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
