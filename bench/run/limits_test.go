@@ -28,7 +28,9 @@ func TestTheParkingSideStoresEachRequestBeforeItAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	listen := redistest.FreeAddr(t)
 	ended := make(chan error, 1)
-	go func() { ended <- parking(ctx, []string{"-listen", listen, "-redis", r.client.Options().Addr}, io.Discard) }()
+	go func() {
+		ended <- parking(ctx, []string{"-listen", listen, "-redis", r.client.Options().Addr}, io.Discard)
+	}()
 	t.Cleanup(func() { cancel(); <-ended })
 	for {
 		if _, err := bench.Get(t.Context(), "http://"+listen); err == nil || t.Context().Err() != nil {
