@@ -18,6 +18,9 @@ const (
 	// once.
 	minLingerShare = 8
 	maxMinLinger   = 125 * time.Millisecond
+	// backlogLinger is how long a deep lease waits: those of the few other partitions
+	// that are due come with it or not at all, and its own rest waits behind it.
+	backlogLinger = 50 * time.Millisecond
 	// stopLinger is how long a group waits after Stop for leases that were claimed
 	// before.
 	stopLinger = 10 * time.Millisecond
@@ -39,6 +42,14 @@ const (
 	closedSuspects = "suspects" // as many as may be written together
 	closedAlone    = "alone"    // part of a rejected unit, a probe, or a partition that failed alone
 	closedStop     = "stop"
+)
+
+// Why a member was given back without a Write, a closed set.
+const (
+	backLease        = "lease" // too little of it is left
+	backSuspects     = "suspects"
+	backNotConnected = "not_connected"
+	backStopped      = "stopped"
 )
 
 // A coalescer is the sink guard of a sink that wants large Writes: the pending
@@ -148,6 +159,7 @@ func (c *coalescer) join(m *member) (wait time.Duration, joined bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping() {
+		c.metrics.givenBack.WithLabelValues(backStopped).Inc()
 		return 0, false
 	}
 	m.strikes = c.suspects.strikes[m.partition]
@@ -159,6 +171,7 @@ func (c *coalescer) join(m *member) (wait time.Duration, joined bool) {
 		q = c.queues[suspected]
 	}
 	if q.kind != trusted && !m.alone && len(q.waiting) >= c.caps.leases/4 {
+		c.metrics.givenBack.WithLabelValues(backSuspects).Inc()
 		return handBackAfter, false
 	}
 	m.closeAt, m.reason = now, closedAlone
@@ -184,12 +197,11 @@ func (c *coalescer) closing(m *member, now time.Time) (at time.Time, reason stri
 			at, reason = latest, closedDeadline
 		}
 	}
-	soonest := now.Add(c.caps.minLinger)
-	if len(m.batches) >= c.caps.deep && soonest.Before(at) {
-		return soonest, closedBacklog
-	}
-	if at.Before(soonest) {
+	if soonest := now.Add(c.caps.minLinger); at.Before(soonest) {
 		at = soonest
+	}
+	if deep := now.Add(backlogLinger); len(m.batches) >= c.caps.deep && deep.Before(at) {
+		at, reason = deep, closedBacklog
 	}
 	return at, reason
 }
@@ -213,7 +225,7 @@ func (c *coalescer) serve(q *queue) {
 			c.dispatch(q)
 		case <-q.changed:
 		case <-timer.C:
-			c.handBack(q, func(m *member) bool { return c.leaseTooShort(m) })
+			c.handBack(q, backLease, c.leaseTooShort)
 		case <-claimed:
 			claimed = nil
 			c.mu.Lock()
@@ -221,7 +233,7 @@ func (c *coalescer) serve(q *queue) {
 			c.mu.Unlock()
 		case <-cancelled:
 			cancelled = nil
-			c.handBack(q, func(*member) bool { return true })
+			c.handBack(q, backStopped, func(*member) bool { return true })
 		case <-c.quit:
 			return
 		}
@@ -300,13 +312,19 @@ func (c *coalescer) dispatch(q *queue) {
 }
 
 // handBack ends the wait of members without a Write.
-func (c *coalescer) handBack(q *queue, which func(*member) bool) {
+func (c *coalescer) handBack(q *queue, reason string, which func(*member) bool) {
 	c.mu.Lock()
 	list := q.remove(which)
 	c.mu.Unlock()
 	for _, m := range list {
-		m.finish(writeOutcome{all: unwritten}, nil)
+		c.giveBack(m, reason)
 	}
+}
+
+// giveBack ends the wait of a member that no Write had.
+func (c *coalescer) giveBack(m *member, reason string) {
+	c.metrics.givenBack.WithLabelValues(reason).Inc()
+	m.finish(writeOutcome{all: unwritten}, nil)
 }
 
 // leaseTooShort reports whether too little of a member's lease is left for a Write.

@@ -409,6 +409,9 @@ func TestStopOutOfPatienceReleasesWhatWaits(t *testing.T) {
 		if left := r.store.leased(); len(left) > 0 {
 			t.Errorf("still leased: %v", left)
 		}
+		if got := testutil.ToFloat64(r.metrics().givenBack.WithLabelValues(backStopped)); got == 0 {
+			t.Error("none is counted as given back")
+		}
 		r.wantLedger(partition.Ledger{Accepted: 100, Buffered: 100})
 	})
 }
@@ -532,5 +535,26 @@ func TestPanicOfTheCoalescerStrandsNobody(t *testing.T) {
 		c.metrics = &r.metrics().groupMetrics
 		r.drained(time.Minute)
 		r.stop()
+	})
+}
+
+func TestLeasesThatWaitAreBoundedByTheirPayload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newGroupRig(t)
+		r.sink.caps.MaxBytes = 1 << 20
+		r.sink.write = hang
+		for p := range 2000 {
+			r.store.produceAll(r.ns, fmt.Sprintf("p%d", p), 0, strings.Repeat("x", 100_000))
+		}
+		r.start()
+		time.Sleep(r.ns.Policy.Linger + 5*time.Second)
+		// 42 for four Writes of 1 MiB, and what the last round of claims brought.
+		if got := r.value(r.metrics().leases); got > 42+maxClaims {
+			t.Errorf("%v leases of 100 kB in hand", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = r.d.Stop(ctx)
+		r.verify()
 	})
 }

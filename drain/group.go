@@ -27,7 +27,7 @@ func (c *coalescer) deliver(q *queue, group []*member) {
 		}
 		if !c.sinkGuard.begin() {
 			for _, m := range p.members {
-				c.unresolved(m, p.rejected)
+				c.unresolved(m, p.rejected, backNotConnected)
 			}
 			continue
 		}
@@ -52,7 +52,7 @@ func (c *coalescer) ready(p part) []*member {
 	kept := p.members[:0:0]
 	for _, m := range p.members {
 		if c.leaseTooShort(m) {
-			c.unresolved(m, p.rejected)
+			c.unresolved(m, p.rejected, backLease)
 			continue
 		}
 		if m.pendingWrite = m.stillFresh(now, minLife); m.entries == 0 {
@@ -66,9 +66,9 @@ func (c *coalescer) ready(p part) []*member {
 
 // unresolved hands back a member that is not written. What was in a Write that the
 // sink rejected was presented, and may be the cause.
-func (c *coalescer) unresolved(m *member, rejected error) {
+func (c *coalescer) unresolved(m *member, rejected error, reason string) {
 	if rejected == nil {
-		m.finish(writeOutcome{all: unwritten}, nil)
+		c.giveBack(m, reason)
 		return
 	}
 	c.mu.Lock()

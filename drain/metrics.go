@@ -33,7 +33,7 @@ type metrics struct {
 	writeSeconds, batchEntries, lag            *prometheus.HistogramVec
 	leases, sinkOpen, sinkTripped, sinkFailing *prometheus.GaugeVec
 	concurrency                                *prometheus.GaugeVec
-	closed                                     *prometheus.CounterVec
+	closed, givenBack                          *prometheus.CounterVec
 	writeEntries                               *prometheus.HistogramVec
 }
 
@@ -70,6 +70,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 
 		closed:       counter("groups_total", "Groups of batches of several partitions that were closed for one write, by reason.", "reason"),
+		givenBack:    counter("given_back_total", "Leases given back without a write while they waited for others, by reason.", "reason"),
 		writeEntries: histogram("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
 
 		concurrency: gauge("sink_concurrency", "Writes to the sink that may run at once: fewer than workers while it slows down or throttles."),
@@ -81,7 +82,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,
 		m.writeSeconds, m.batchEntries, m.lag, m.leases, m.sinkOpen, m.sinkTripped, m.sinkFailing,
-		m.closed, m.writeEntries, m.concurrency,
+		m.closed, m.givenBack, m.writeEntries, m.concurrency,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register drain metrics: %w", err)
@@ -120,8 +121,8 @@ type sinkMetrics struct {
 }
 
 type groupMetrics struct {
-	closed       *prometheus.CounterVec
-	writeEntries prometheus.Observer
+	closed, givenBack *prometheus.CounterVec
+	writeEntries      prometheus.Observer
 }
 
 // of makes the children of a namespace, so that each shows as 0 from the start.
@@ -140,7 +141,7 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 			writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with),
 			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with),
 		},
-		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
+		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), givenBack: m.givenBack.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
 		leases:       m.leases.With(with), concurrency: m.concurrency.With(with),
 	}
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
@@ -153,6 +154,9 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 		closedEntries, closedBytes, closedBatches, closedLinger, closedDeadline, closedBacklog, closedSuspects, closedAlone, closedStop,
 	} {
 		n.closed.WithLabelValues(reason)
+	}
+	for _, reason := range []string{backLease, backSuspects, backNotConnected, backStopped} {
+		n.givenBack.WithLabelValues(reason)
 	}
 	for _, reason := range []string{
 		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
