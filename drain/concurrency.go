@@ -34,7 +34,8 @@ const (
 
 // An adaptiveLimit limits the concurrent Writes of a sink that sets no limit itself:
 // by a tenth fewer when all slots are in use and Writes take longer than they did, or
-// are throttled; one more when they do not and all are in use. It begins with all slots, so it costs a sink
+// are throttled (then fewer than were in use); one more when they do not and all are in
+// use. It begins with all slots, so it costs a sink
 // that keeps up nothing.
 //
 // Only answers teach it. What fails or hangs is the business of the partition and of
@@ -54,6 +55,7 @@ type adaptiveLimit struct {
 	took              time.Duration // all answered Writes together
 	answers, throttle int
 	wanted            bool // no slot was free
+	used              int  // slots taken at once, at most
 
 	// of the intervals before
 	intervals      int
@@ -92,7 +94,8 @@ func (l *adaptiveLimit) throttled() {
 
 // update ends the interval when it is due; l.mu is held.
 func (l *adaptiveLimit) update() {
-	l.wanted = l.wanted || l.slots.available() == 0
+	free := l.slots.available()
+	l.wanted, l.used = l.wanted || free == 0, max(l.used, l.limit+l.lent-free)
 	now := time.Now()
 	if now.Before(l.ends) || l.answers+l.throttle < minLimitAnswers {
 		return
@@ -103,7 +106,7 @@ func (l *adaptiveLimit) update() {
 	learned := l.intervals >= limitWarmUp
 	switch {
 	case share >= maxThrottled, l.wanted && learned && l.answers > 0 && current >= max(slow, minSlowWrite.Seconds()):
-		l.move(max(1, int(limitDecrease*float64(l.limit))))
+		l.move(max(1, int(limitDecrease*float64(min(l.limit, l.used)))))
 	case l.wanted && l.answers > 0 && current <= max(l.mean, minSlowWrite.Seconds()) && l.limit+l.lent < l.slots.size():
 		l.move(l.limit + 1)
 	}
@@ -111,7 +114,7 @@ func (l *adaptiveLimit) update() {
 		l.learn(current)
 	}
 	l.ends = now.Add(max(minLimitInterval, time.Duration(l.mean*float64(time.Second))))
-	l.took, l.answers, l.throttle, l.wanted = 0, 0, 0, false
+	l.took, l.answers, l.throttle, l.wanted, l.used = 0, 0, 0, false, 0
 }
 
 // learn takes the mean of an interval into the averages.

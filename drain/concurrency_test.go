@@ -62,6 +62,20 @@ func TestLimitIgnoresWritesThatAreQuick(t *testing.T) {
 	})
 }
 
+func TestThrottleLowersTheLimitBelowWhatWasInUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, s := newTestLimit(64)
+		n := s.more(10)
+		for range minLimitAnswers {
+			l.throttled()
+		}
+		s.put(n)
+		if l.get() != 9 || s.available() != 9 {
+			t.Errorf("%d Writes, %d slots", l.get(), s.available())
+		}
+	})
+}
+
 func TestLimitFallsToOneWhenEverythingIsThrottledAndNoFurther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, s := newTestLimit(64)

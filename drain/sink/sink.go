@@ -56,10 +56,12 @@ type Sink interface {
 //
 // A sink whose target wants large requests sets Linger. The drain then coalesces:
 // it gathers batches of any partitions, one run of consecutive batches for each, until they hold
-// PreferEntries entries or MaxBytes bytes, or the first has waited for Linger.
+// PreferEntries entries or MaxBytes bytes, or the first has waited for Linger. It waits
+// no longer than the lease leaves the Write its timeout, 4 s with the defaults. Under
+// at-most-once nothing is coalesced.
 type Caps struct {
 	MaxBatches    int           // batches in a Write, at most; 0 means 1. Without Linger they are consecutive batches of one partition
-	MaxInFlight   int           // concurrent Writes, at most; 0 = as many as there are workers
+	MaxInFlight   int           // concurrent Writes, at most; 0 = as many as there are workers, fewer while they slow down
 	PreferEntries int           // entries that a coalesced Write should hold; 0 = as many as MaxBatches allows
 	MaxBytes      int           // payload bytes of a coalesced Write, at most, unless its first batch alone has more; 0 = 4 MiB
 	Linger        time.Duration // how long a batch may wait for others; 0 = no coalescing
