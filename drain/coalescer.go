@@ -18,9 +18,11 @@ const (
 	// once.
 	minLingerShare = 8
 	maxMinLinger   = 125 * time.Millisecond
-	// backlogLinger is how long a deep lease waits: those of the few other partitions
-	// that are due come with it or not at all, and its own rest waits behind it.
+	// backlogLinger is how long a lease waits that leaves more behind: several batches, all
+	// of them full, or half of the bytes that one claim brings at most. The leases of the
+	// few other partitions that are due come with it.
 	backlogLinger = 50 * time.Millisecond
+	deepBytes     = 512 << 10
 	// stopLinger is how long a group waits after Stop for leases that were claimed
 	// before.
 	stopLinger = 10 * time.Millisecond
@@ -80,7 +82,7 @@ type groupCaps struct {
 	entries, batches, bytes int
 	linger, minLinger       time.Duration
 	maxAge                  time.Duration // of the namespace
-	deep                    int           // batches of a lease that shows a backlog
+	batch                   int           // entries of a full batch
 	leases                  int           // members that may wait, about
 }
 
@@ -95,7 +97,7 @@ func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps
 	c := groupCaps{
 		entries: caps.PreferEntries, batches: caps.MaxBatches, bytes: caps.MaxBytes,
 		linger: caps.Linger, minLinger: min(caps.Linger/minLingerShare, ns.Policy.MaxAge/minLingerShare, maxMinLinger),
-		maxAge: ns.Policy.MaxAge, deep: cfg.MaxLeaseBatches,
+		maxAge: ns.Policy.MaxAge, batch: ns.Policy.Batch,
 	}
 	if c.bytes <= 0 {
 		c.bytes = defaultGroupBytes
@@ -200,10 +202,17 @@ func (c *coalescer) closing(m *member, now time.Time) (at time.Time, reason stri
 	if soonest := now.Add(c.caps.minLinger); at.Before(soonest) {
 		at = soonest
 	}
-	if deep := now.Add(backlogLinger); len(m.batches) >= c.caps.deep && deep.Before(at) {
-		at, reason = deep, closedBacklog
+	if soon := now.Add(backlogLinger); soon.Before(at) && c.leavesMore(m) {
+		at, reason = soon, closedBacklog
 	}
 	return at, reason
+}
+
+// leavesMore reports whether the lease of a member was most likely cut, so that the
+// rest of its partition waits behind it.
+func (c *coalescer) leavesMore(m *member) bool {
+	n := len(m.batches)
+	return m.bytes >= deepBytes || n > 1 && len(m.batches[n-1].Entries) == c.caps.batch
 }
 
 // serve starts the groups of a queue until quit.

@@ -54,7 +54,7 @@ func (d leaseDepth) of(due, free int, writeTime time.Duration) int {
 	}
 	due, writes := max(due, 1), 1
 	if d.group > 0 {
-		return min(max(1, d.group/(due*d.batch)), groupDepth*d.maxBatches)
+		return min(1+(d.group-1)/(due*d.batch), groupDepth*d.maxBatches)
 	}
 	if writeTime > 0 {
 		rounds := (due + free - 1) / free
