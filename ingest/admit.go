@@ -22,6 +22,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 		return nil
 	case s.stopping.Load() && t.route.pattern != "/livez":
 		return reject(wire.CodeShuttingDown)
+	case t.adapter != nil && s.writeKeys.none(): // whatever key the body has
+		return reject(wire.CodeUnauthorized)
 	case len(t.path) == 0:
 		return nil
 	}

@@ -94,7 +94,7 @@ type Config struct {
 	// default none. Events of such SDKs need a write key and no token.
 	SDKs map[string]SDK
 	// NamespaceKeys lets the name of a namespace of SDKs be its write key, as long as
-	// none has write keys, and unless the namespace has tokens; default false.
+	// none has write keys, and unless the namespace has tokens or is closed; default false.
 	NamespaceKeys bool
 	// SegmentPrefix is a second prefix of Segment's routes, such as /collect for
 	// /collect/v1/batch; / stands for /v1/batch. Default none: only /segment.

@@ -189,6 +189,32 @@ func TestAWriteKeyOpensNoOtherRouteAndNoOtherNamespace(t *testing.T) {
 	}
 }
 
+// Where no key opens anything, the routes of SDKs are no way to memory and decoders.
+func TestABodyIsNotReadWhereNoNamespaceTakesEventsOfSDKs(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listenTCP(t, store, withTokens(store))
+	for _, tt := range []struct {
+		path, headers string
+		status        int
+	}{
+		{"/segment/v1/batch", "", 401},
+		{"/segment/v1/batch", basic("wk:") + "\r\n", 401},
+		{"/posthog/batch/", "", 401},
+		{"/amplitude/2/httpapi", "", 400},
+	} {
+		for headers, length := range map[string]int{"": largeBody, "Expect: 100-continue\r\n": 20} {
+			r, closed := p.raw(headersOnly(tt.path, tt.headers+headers, length))
+			if r.status != tt.status || !closed {
+				t.Errorf("%s %q: got %d %s, closed %t, want %d", tt.path, headers, r.status, r.raw, closed, tt.status)
+			}
+		}
+		if r := p.post(tt.path, gzipped(t, `{"batch":`), "Content-Encoding: gzip"); r.status != tt.status || strings.Contains(r.raw, "JSON") {
+			t.Errorf("%s: got %d %s, want %d", tt.path, r.status, r.raw, tt.status)
+		}
+	}
+}
+
 func TestTheNameOfANamespaceIsItsKeyWhereNoneIsListed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -202,6 +228,8 @@ func TestTheNameOfANamespaceIsItsKeyWhereNoneIsListed(t *testing.T) {
 		{func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []string{"wk"}} }, "small", 401},
 		{func(c *Config) { c.Tokens = map[string][]Token{"small": {{Hash: hashOf("x"), Name: "x"}}} }, "small", 401},
 		{func(c *Config) { c.Tokens = map[string][]Token{"default": {{Hash: hashOf("x"), Name: "x"}}} }, "small", 200},
+		{func(c *Config) { c.Closed = []string{"small"} }, "small", 401},
+		{func(c *Config) { c.Closed = []string{"small"} }, "default", 200},
 	} {
 		p := listen(t, newFake(), func(c *Config) {
 			c.SDKs, c.NamespaceKeys = map[string]SDK{"default": {}, "small": {}}, true

@@ -58,7 +58,7 @@ func newWriteKeys(cfg Config, store Store) (writeKeys, error) {
 		for _, key := range sdk.WriteKeys {
 			w.byKey[key] = of
 		}
-		if len(cfg.Tokens[name]) == 0 {
+		if len(cfg.Tokens[name]) == 0 && !slices.Contains(cfg.Closed, name) {
 			w.byName[name] = of
 		}
 	}
@@ -67,6 +67,9 @@ func newWriteKeys(cfg Config, store Store) (writeKeys, error) {
 	}
 	return w, nil
 }
+
+// none reports whether no key opens anything.
+func (w *writeKeys) none() bool { return len(w.byKey)+len(w.byName) == 0 }
 
 // find returns what a key opens, or nil.
 func (w *writeKeys) find(key string) *sdkNamespace {

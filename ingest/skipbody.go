@@ -60,7 +60,7 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	path, _, _ = bytes.Cut(path, []byte{'?'})
 	sdk := target{segmentPrefix: s.segmentPrefix}
 	if _, found := sdk.parseSDKPath(path); found {
-		return false // the body may have the key
+		return s.writeKeys.none() // else the body may have the key
 	}
 	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	name, _, _ := bytes.Cut(path, []byte{'/'})
