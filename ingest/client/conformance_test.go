@@ -14,6 +14,10 @@ type sdk struct{ *client.Client }
 
 func (s sdk) Report(partition, payload string) { _ = s.Client.Report(partition, []byte(payload)) }
 
+func (s sdk) ReportAt(partition, payload string, at time.Time) {
+	_ = s.Client.ReportAt(partition, []byte(payload), at, "")
+}
+
 func (s sdk) Flush(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

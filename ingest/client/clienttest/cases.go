@@ -1,7 +1,9 @@
 package clienttest
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,6 +52,43 @@ func payloadsThatAreNoJSONArriveAsTheyAre(b *bench) {
 			b.Errorf("entry %d is %q, want %q", i, e.Data, want[i])
 		}
 	}
+}
+
+func payloadsThatNestTooDeepCostNoOtherEntry(b *bench) {
+	o := quick()
+	o.Linger, o.Batch = time.Hour, 10
+	b.start(o)
+	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+	want := []string{number(0), nested(maxDepth - 2), `"` + strings.Repeat("[", 2*maxDepth) + `"`, nested(maxDepth), nested(4 * maxDepth), number(1)}
+	for _, payload := range want {
+		b.sdk.Report("p", payload)
+	}
+	b.flush()
+	b.has(int64(len(want)), nil)
+	got := b.server.Stored()
+	if len(got) != len(want) {
+		b.Fatalf("stored %d of %d", len(got), len(want))
+	}
+	for i, e := range got {
+		if e.Data != want[i] {
+			b.Errorf("entry %d is %.20q, want %.20q", i, e.Data, want[i])
+		}
+	}
+}
+
+// What was reported before waits, by the clock, for longer than timers can.
+func aClockThatGoesBackHarmsNobody(b *bench) {
+	b.start(quick(), Step{Delay: 300 * time.Millisecond})
+	b.report(0, 1, 1)
+	b.until("a request is open", func() bool { return b.server.Calls() == 1 })
+	for i, ahead := range []time.Duration{10_000, 100, 30} { // days
+		b.sdk.ReportAt("p0", number(i+1), time.Now().Add(ahead*24*time.Hour))
+		b.sdk.Report(fmt.Sprint("other", i), number(0)) // makes a client look at what waits
+		b.until("it looked", func() bool { return b.server.Calls() >= i+2 })
+	}
+	b.flush()
+	b.has(7, nil)
+	b.ordered(0, 4, 1)
 }
 
 func tooManyWaitsAsLongAsItIsTold(b *bench) {

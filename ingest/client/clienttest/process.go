@@ -17,7 +17,7 @@ import (
 // its standard input, as JSON, and writes an answer a line.
 //
 //	{"op":"open","url":…,"options":{…}}               → {}   durations in ms, 0 left out
-//	{"op":"report","partition":…,"payload":base64}    → nothing
+//	{"op":"report","partition":…,"payload":base64}    → nothing; with "at", ms since 1970, if not now
 //	{"op":"flush","timeout":ms}                       → {"ok":bool}
 //	{"op":"close","timeout":ms}                       → {"ok":bool}
 //	{"op":"counts"}                                   → {"reported":…,"acked":…,"pending":…,"dropped":{…}}
@@ -86,6 +86,7 @@ type command struct {
 	Options   map[string]any `json:"options,omitempty"`
 	Partition string         `json:"partition,omitempty"`
 	Payload   string         `json:"payload,omitempty"`
+	At        int64          `json:"at,omitempty"`
 	Timeout   int64          `json:"timeout,omitempty"`
 }
 
@@ -128,10 +129,16 @@ func (p *process) ask(c command) (r reply) {
 	return r
 }
 
-func (p *process) Report(partition, payload string) {
+func (p *process) Report(partition, payload string) { p.ReportAt(partition, payload, time.Time{}) }
+
+func (p *process) ReportAt(partition, payload string, at time.Time) {
+	c := command{Op: "report", Partition: partition, Payload: base64.StdEncoding.EncodeToString([]byte(payload))}
+	if !at.IsZero() {
+		c.At = at.UnixMilli()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.say(command{Op: "report", Partition: partition, Payload: base64.StdEncoding.EncodeToString([]byte(payload))})
+	p.say(c)
 }
 
 var errLate = errors.New("not in time")

@@ -262,6 +262,9 @@ func (s *Server) read(r *http.Request) (entries []Entry, key string) {
 		return bad("X-Sent-At %q", r.Header.Get("X-Sent-At"))
 	}
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	if kind := r.Header.Get("Content-Type"); kind == "application/json" && depthOf(text) > maxDepth {
+		return bad("JSON of %d levels", depthOf(text))
+	}
 	switch kind := r.Header.Get("Content-Type"); {
 	case r.Method != http.MethodPost:
 		return bad("%s", r.Method)
@@ -285,6 +288,29 @@ func (s *Server) read(r *http.Request) (entries []Entry, key string) {
 		entries[i].SentAt = sentAt
 	}
 	return entries, key
+}
+
+// maxDepth is how deep the service lets a JSON body nest.
+const maxDepth = 512
+
+// depthOf is how deep JSON nests.
+func depthOf(text []byte) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 func items(text []byte) (entries []Entry, err error) {

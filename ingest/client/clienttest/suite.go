@@ -38,6 +38,8 @@ type Counts struct {
 type SDK interface {
 	// Report queues a payload. The suite reports from several goroutines.
 	Report(partition, payload string)
+	// ReportAt is Report of an entry that occurred at a time.
+	ReportAt(partition, payload string, at time.Time)
 	// Flush returns when nothing is pending of what was reported before, or within timeout.
 	Flush(timeout time.Duration) error
 	// Close is Flush, and then the end; what is left after timeout is dropped.
@@ -58,6 +60,8 @@ func Run(t *testing.T, open Open) {
 		"what is accepted is stored once and in order":           whatIsAcceptedIsStoredOnceAndInOrder,
 		"a batch goes before its linger, the rest after it":      aBatchGoesBeforeItsLinger,
 		"payloads that are no JSON arrive as they are":           payloadsThatAreNoJSONArriveAsTheyAre,
+		"payloads that nest too deep cost no other entry":        payloadsThatNestTooDeepCostNoOtherEntry,
+		"a clock that goes back harms nobody":                    aClockThatGoesBackHarmsNobody,
 		"429 waits as long as it is told":                        tooManyWaitsAsLongAsItIsTold,
 		"503 is tried again under the same key":                  unavailableIsTriedAgain,
 		"a hanging server is left after the timeout":             aHangingServerIsLeft,

@@ -15,6 +15,12 @@ static class Driver
         return m.Success ? int.Parse(m.Groups[1].Value) : otherwise;
     }
 
+    static DateTimeOffset At()
+    {
+        var m = Regex.Match(line, "\"at\":(\\d+)");
+        return m.Success ? DateTimeOffset.FromUnixTimeMilliseconds(long.Parse(m.Groups[1].Value)) : DateTimeOffset.UtcNow;
+    }
+
     static TimeSpan Ms(string name, TimeSpan otherwise) { return TimeSpan.FromMilliseconds(Whole(name, (int)otherwise.TotalMilliseconds)); }
 
     static void Main()
@@ -40,7 +46,7 @@ static class Driver
                     Console.WriteLine("{}");
                     break;
                 case "report":
-                    client.Report(Text("partition"), Convert.FromBase64String(Text("payload")), DateTimeOffset.UtcNow);
+                    client.Report(Text("partition"), Convert.FromBase64String(Text("payload")), At());
                     break;
                 case "flush":
                     Say(client.FlushAsync(Ms("timeout", TimeSpan.Zero)).Result);

@@ -335,13 +335,14 @@ namespace Spillway
             catch (Exception) { } // a callback's fault is its own
         }
 
-        // Arm lets Look run within ms.
+        // Arm lets Look run within ms, or within 24 days, for a timer takes no more.
         void Arm(long ms)
         {
-            var at = Clock() + Math.Max(ms, 0);
+            ms = Math.Min(Math.Max(ms, 0), int.MaxValue);
+            var at = Clock() + ms;
             if (over || at >= due) return;
             due = at;
-            timer.Change(Math.Max(ms, 0), -1);
+            timer.Change(ms, -1);
         }
 
         // Look makes requests of what is due, and arms the timer for the rest.

@@ -6,7 +6,7 @@ let client
 
 export async function drive(line) {
   const c = JSON.parse(line), o = c.options
-  if (c.op === "report") return void client.report(c.partition, Uint8Array.from(atob(c.payload), char => char.charCodeAt(0)))
+  if (c.op === "report") return void client.report(c.partition, Uint8Array.from(atob(c.payload), char => char.charCodeAt(0)), c.at ? { at: c.at } : {})
   if (c.op === "flush") return { ok: await client.flush(c.timeout) }
   if (c.op === "close") return { ok: await client.close(c.timeout) }
   if (c.op === "counts") {

@@ -133,10 +133,10 @@ test("values and options that cannot work are refused and counted", () => {
   const circle = {}
   circle.self = circle
   for (const [partition, value, entry] of [
-    ["p", undefined], ["p", circle], ["p", 1n], ["a b", 1], ["", 1], ["p", 1, { id: "a b" }], ["p", new Uint8Array()], ["p", 1, { at: NaN }],
+    ["p", undefined], ["p", circle], ["p", 1n], ["a b", 1], ["", 1], ["p", 1, { id: "a b" }], ["p", new Uint8Array()], ["p", 1, { at: NaN }], ["p", 1, { at: Infinity }], ["p", 1, { at: 1e15 }],
   ]) assert.equal(c.report(partition, value, entry), false)
   assert.equal(c.report("p", "x".repeat(30)), false)
-  assert.deepEqual(c.stats().dropped, { invalid: 8, too_large: 1 })
+  assert.deepEqual(c.stats().dropped, { invalid: 10, too_large: 1 })
   for (const [url, options] of [["x", {}], ["ftp://h", {}], ["http://u:p@h", {}], ["http://h?x", {}], ["http://h", { btach: 1 }], ["http://h", { batch: 0 }], ["http://h", { namespace: "a b" }]])
     assert.throws(() => new Client(url, options))
 })

@@ -20,6 +20,8 @@ const defaults = {
 }
 const partitionRule = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const idRule = /^[!-~]{1,64}$/
+const maxDepth = 510 // of a value in a shared body: the service takes 512, with the array and the item
+const maxTimer = 2 ** 31 - 1 // ms; a longer one ends at once
 const beaconBytes = 60 << 10 // browsers take 64 KiB in all
 const utf8 = new TextEncoder()
 
@@ -69,9 +71,10 @@ export class Client {
       data = value instanceof Uint8Array ? asText(value) : JSON.stringify(value)
       size = typeof data === "string" ? utf8Length(data) : data.byteLength
     } catch { size = 0 }
-    if (!size || !(+at >= 0) || !partitionRule.test(partition) || id && !idRule.test(id)) return this.#drop("invalid", 1)
+    if (!size || !(at >= 0 && at < 1e13) || !partitionRule.test(partition) || id && !idRule.test(id)) return this.#drop("invalid", 1)
     if (size > this.#o.maxEntry) return this.#drop("too_large", 1)
     if (this.#closed) return this.#drop("shutdown", 1)
+    if (tooDeep(data)) data = utf8.encode(data) // it travels alone
     this.#add({ partition, data, size, id, at: Math.floor(+at), queued: now(), attempts: 0 })
     if (this.#free === 1 || this.#timer === null || this.#full()) this.#look()
     return true
@@ -236,7 +239,7 @@ export class Client {
     clearTimeout(this.#timer)
     this.#timer = null
     this.#due = due
-    if (wait < Infinity) this.#timer = later(() => { this.#timer = null; this.#look() }, Math.max(0, wait))
+    if (wait < Infinity) this.#timer = later(() => { this.#timer = null; this.#look() }, Math.max(0, Math.min(wait, maxTimer)))
   }
 
   // #wait is how long until a request is due, in ms.
@@ -488,6 +491,21 @@ function asText(bytes) {
     JSON.parse(text)
     return text
   } catch { return bytes.slice() }
+}
+
+function tooDeep(text) {
+  if (typeof text !== "string" || text.length <= 2 * maxDepth) return false
+  let depth = 0, quoted = false
+  for (let i = 0; i < text.length; i++) {
+    const c = text[i]
+    if (quoted && c === "\\") i++
+    else if (c === '"') quoted = !quoted
+    else if (quoted) continue
+    else if (c === "[" || c === "{") {
+      if (++depth > maxDepth) return true
+    } else if (c === "]" || c === "}") depth--
+  }
+  return false
 }
 
 function retryAfter(header) {
