@@ -180,10 +180,11 @@ func (s *Sink) Close(context.Context) error {
 }
 
 // Caps: few and large INSERTs, for each makes a part that the server must merge. ClickHouse
-// asks for 10,000 rows and about one INSERT a second. 8 MiB of payloads are some 800 bytes for
-// each of them, and bound what a Write holds in memory.
+// asks for 10,000 rows and about one INSERT a second. So many batches may come together, for
+// those of quiet partitions have one entry. 8 MiB of payloads are some 800 bytes for each
+// of them, and bound what a Write holds in memory.
 func (s *Sink) Caps() sink.Caps {
-	return sink.Caps{MaxBatches: 1024, MaxInFlight: 4, PreferEntries: 10_000, MaxBytes: 8 << 20, Linger: time.Second}
+	return sink.Caps{MaxBatches: 10_000, MaxInFlight: 4, PreferEntries: 10_000, MaxBytes: 8 << 20, Linger: time.Second}
 }
 
 func newTransport() *http.Transport {

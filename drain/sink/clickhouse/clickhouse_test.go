@@ -272,3 +272,12 @@ func FuzzAppendString(f *testing.F) {
 		}
 	})
 }
+
+// Batches of quiet partitions have one entry.
+func TestOneInsertMayHaveAsManyBatchesAsRows(t *testing.T) {
+	t.Parallel()
+	caps := newSink(t, "clickhouse://127.0.0.1/default?table=events").Caps()
+	if caps.MaxBatches < caps.PreferEntries {
+		t.Errorf("got %+v", caps)
+	}
+}
