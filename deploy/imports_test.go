@@ -35,7 +35,7 @@ var importRules = []struct {
 		"ingest and drain meet in partition, so that either runs without the other"},
 	{"drain/sink/...", "drain", nil,
 		"a sink is what the drainer calls; a plugin author needs the contract alone"},
-	{"bench/...", "ingest/...", nil,
+	{"bench/...", "ingest/...", []string{"ingest/client"}, // it shares no code with the server either, and is measured
 		"the loader is a client like any other; sharing the server's code would hide its faults"},
 	{"bench/...", "drain/...", nil,
 		"the loader is a client like any other; sharing the server's code would hide its faults"},

@@ -58,6 +58,13 @@ var groups = []group{
 		return []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
 			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the partition in properties.game"}}
 	}, adapters},
+	{"the Go client", func() []*row {
+		return []*row{
+			{Key: "sdk", Measure: "entries/s that one process stores with the Go client ÷ 128-entry NDJSON by our loader", Goal: 0.15,
+				Note: "ingest/client with its defaults (4 requests of up to 128 at once, gzip) on the mixed route, 100 partitions, at most 5,000 entries pending, so that none is dropped; our loader as in b; loader: CPU of the client's process"},
+			{Key: "sdk", Measure: "the same without gzip", Goal: 0.2},
+		}
+	}, sdk},
 	{"confirm latency at 10 k/s", func() []*row {
 		return []*row{{Key: "f", Measure: "confirm latency p99 at 10 k one-event requests/s", Unit: "ms", Goal: 5, AtMost: true,
 			Note: "open loop, from the moment a request was due; 256 connections, role all, null:"}}

@@ -28,8 +28,9 @@ import (
 //	drain    the claim and commit scripts alone, likewise
 //	parking  noop, but that each request waits for an RPUSH
 //	bare     RPUSH, LRANGE and LTRIM in place of all scripts
+//	report   the Go client, which reports as fast as the service takes it
 var sides = map[string]func(ctx context.Context, args []string, out io.Writer) error{
-	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "parking": parking,
+	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "parking": parking, "report": reportEvents,
 }
 
 // noop serves until ctx ends.
@@ -84,6 +85,7 @@ type rawLoad struct {
 type rawResult struct {
 	Entries int64         `json:"entries"`
 	Elapsed time.Duration `json:"elapsed_ns"`
+	CPU     time.Duration `json:"cpu_ns,omitempty"` // of its process; report says it
 }
 
 func (r rawResult) rate() float64 { return float64(r.Entries) / r.Elapsed.Seconds() }
@@ -213,7 +215,7 @@ func (l rawLoad) run(ctx context.Context, out io.Writer, work func(*partition.St
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(rawResult{total.Load(), time.Since(start)})
+	return json.NewEncoder(out).Encode(rawResult{Entries: total.Load(), Elapsed: time.Since(start)})
 }
 
 // raw runs one of the raw sides against r's Redis and waits for its figures.

@@ -136,7 +136,7 @@ func bareCommands(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 	}
-	return json.NewEncoder(out).Encode(rawResult{total.Load(), time.Since(start)})
+	return json.NewEncoder(out).Encode(rawResult{Entries: total.Load(), Elapsed: time.Since(start)})
 }
 
 // bareWorker has the partitions whose number leaves its own when divided by the
