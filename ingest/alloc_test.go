@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/protocol/segment"
 )
 
 func TestAllocsOfEncodingEntriesAreNone(t *testing.T) {
@@ -51,6 +53,28 @@ func TestAllocsOfARequestFromHandlerToLaneAreNone(t *testing.T) {
 			if allocs := testing.AllocsPerRun(500, func() { status = ctx() }); allocs != 0 || status != 202 {
 				t.Errorf("%s, %s: got %v allocations and status %d, want 0 and 202", name, who, allocs, status)
 			}
+		}
+	}
+}
+
+func TestAllocsOfAllowingAPageOfAnSDKAreNone(t *testing.T) {
+	pages := DefaultConfig()
+	withSDKs(&pages)
+	pages.CORSOrigins = map[string][]string{"default": {game}}
+	for who, cfg := range map[string]Config{"no origins": DefaultConfig(), "a listed page": pages} {
+		s, err := New(cfg, instantStore(), prometheus.NewRegistry(), zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := contextFor("/segment/v1/t", "text/plain", nil)
+		ctx.Request.Header.Set("Origin", game)
+		sdk := target{adapter: segment.Adapter{}, route: &routes[0]}
+		opened := s.writeKeys.find("wk")
+		if allocs := testing.AllocsPerRun(500, func() { s.allowOrigin(ctx, &sdk, opened) }); allocs != 0 {
+			t.Errorf("%s: got %v allocations, want 0", who, allocs)
+		}
+		if allowed := len(ctx.Response.Header.Peek("Access-Control-Allow-Origin")) > 0; allowed != (opened != nil) {
+			t.Errorf("%s: allowed %t", who, allowed)
 		}
 	}
 }

@@ -89,6 +89,6 @@ func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, t *target, r *rejection)
 		lingerOnClose(ctx)
 	}
 	s.metrics.rejections[r.code].Inc()
-	s.allowOrigin(ctx, t)
+	s.allowOrigin(ctx, t, nil)
 	s.metrics.request(t.route, fasthttp.StatusNoContent)
 }

@@ -293,7 +293,7 @@ func BenchmarkAllowOrigin(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx.Response.Reset()
-				s.allowOrigin(ctx, &t)
+				s.allowOrigin(ctx, &t, nil)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -21,6 +22,7 @@ const AnyOrigin = "*"
 // being told. Chromium keeps the answer to a preflight for 2 h at most.
 var (
 	corsRequestHeaders = []byte("Authorization, Content-Encoding, Content-Type, Idempotency-Key, Prefer, X-Client-Discards, X-Event-Ts, X-Sent-At")
+	corsSDKHeaders     = []byte("Authorization, *") // what SDKs add differs by version; * leaves out Authorization
 	corsAnswerHeaders  = []byte("Accept-Encoding, Allow, Retry-After, WWW-Authenticate")
 	corsMaxAge         = []byte("7200") // seconds
 )
@@ -108,6 +110,24 @@ func newOrigins(cfg Config, store Store) (map[string]*origins, error) {
 	return all, nil
 }
 
+// sdkOrigins are those of all namespaces that keys open; nil when none lists any. They
+// hold for a request whose key is not known.
+func sdkOrigins(keys *writeKeys) *origins {
+	all := &origins{listed: map[string]bool{}}
+	for _, byKey := range []map[string]*sdkNamespace{keys.byKey, keys.byName} {
+		for _, of := range byKey {
+			if of.origins != nil {
+				all.any = all.any || of.origins.any
+				maps.Copy(all.listed, of.origins.listed)
+			}
+		}
+	}
+	if !all.any && len(all.listed) == 0 {
+		return nil
+	}
+	return all
+}
+
 // allow is the value that lets a page of that origin read an answer; nil: it may not.
 func (o *origins) allow(origin []byte) []byte {
 	switch {
@@ -130,22 +150,29 @@ func originOf(ctx *fasthttp.RequestCtx) []byte {
 }
 
 // originsOf are those of the namespace in a request's path; nil where it lists none, and
-// where there is no such namespace.
+// where there is no such namespace. The path of an SDK names none: any that a key opens
+// counts.
 func (s *Server) originsOf(t *target) *origins {
+	if t.adapter != nil {
+		return s.sdkOrigins
+	}
 	name, _, _ := bytes.Cut(t.path, []byte{'/'})
 	return s.origins[string(name)]
 }
 
 // allowOrigin lets a page of a listed origin read the answer. It comes last, because a
-// rejection begins the answer anew. Vary is the same for all, so that it does not tell
-// which namespaces exist.
-func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target) {
-	if s.origins == nil || len(t.path) == 0 {
+// rejection begins the answer anew. opened is what the key of an SDK opens, nil where that
+// is not known. Vary is the same for all, so that it does not tell which namespaces exist.
+func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target, opened *sdkNamespace) {
+	if s.origins == nil || len(t.path) == 0 && t.adapter == nil {
 		return
 	}
 	h := &ctx.Response.Header
 	h.SetCanonical(headerVary, valueOrigin)
 	o := s.originsOf(t)
+	if opened != nil {
+		o = opened.origins
+	}
 	if o == nil {
 		return
 	}
@@ -176,7 +203,11 @@ func (s *Server) preflight(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return nil
 	}
 	h.Set(fasthttp.HeaderAccessControlAllowMethods, t.methods)
-	h.SetBytesV(fasthttp.HeaderAccessControlAllowHeaders, corsRequestHeaders)
+	allowed := corsRequestHeaders
+	if t.adapter != nil {
+		allowed = corsSDKHeaders
+	}
+	h.SetBytesV(fasthttp.HeaderAccessControlAllowHeaders, allowed)
 	h.SetBytesV(fasthttp.HeaderAccessControlMaxAge, corsMaxAge)
 	return nil
 }

@@ -192,6 +192,147 @@ func TestEveryAnswerIsReadableForAListedPage(t *testing.T) {
 	readable("stopping", p.post("/v1/default/p", "x", first, fromGame), 503, game)
 }
 
+// withPagesOfSDKs has the namespaces default (key "wk") for game, small (key "small-key")
+// for no page, and open, which pages of elsewhere may read but no key opens.
+func withPagesOfSDKs(store *fakeStore) func(*Config) {
+	store.namespaces["open"] = &partition.Namespace{Name: "open", Policy: partition.DefaultPolicy()}
+	return func(c *Config) {
+		withSDKs(c)
+		c.SegmentPrefix = "/collect"
+		c.CORSOrigins = map[string][]string{"default": {game}, "open": {"https://elsewhere.example"}}
+	}
+}
+
+func TestAPreflightOfAnSDKAllowsOriginsOfNamespacesThatKeysOpen(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, withPagesOfSDKs(store))
+	paths := []string{
+		"/segment/v1/batch", "/segment/v1/t", "/collect/v1/p", "/posthog/batch/", "/posthog/e", "/posthog/i/v0/e/", "/amplitude/2/httpapi", "/amplitude/batch",
+	}
+	refused := 0.0
+	for _, path := range paths {
+		h := p.preflightOf(path, game).header
+		for header, want := range map[string]string{
+			"Access-Control-Allow-Origin": game, "Access-Control-Allow-Methods": "POST, OPTIONS", "Allow": "POST, OPTIONS",
+			"Access-Control-Allow-Headers": "Authorization, *", "Access-Control-Allow-Credentials": "", "Vary": "Origin",
+		} {
+			if got := h.Get(header); got != want {
+				t.Errorf("%s: %s is %q, want %q", path, header, got, want)
+			}
+		}
+		for _, origin := range []string{"https://evil.example", "https://elsewhere.example", "null", "*"} {
+			refused++
+			for header := range p.preflightOf(path, origin).header {
+				if strings.HasPrefix(header, "Access-Control-") {
+					t.Errorf("%s for %s: the answer has %s", path, origin, header)
+				}
+			}
+		}
+	}
+	if got := p.metric("preflights_refused_total"); got != refused {
+		t.Errorf("%v preflights are counted as refused, want %v", got, refused)
+	}
+}
+
+func TestAPageReadsTheAnswerToItsSDKIfTheNamespaceOfItsKeyListsIt(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, withPagesOfSDKs(store))
+	const (
+		segment, posthog = "/segment/v1/t", "/posthog/e/"
+		evil, elsewhere  = "https://evil.example", "https://elsewhere.example"
+	)
+	check := func(name, path, body string, status int, origin, allowed string, headers ...string) {
+		t.Helper()
+		r := p.post(path, body, append(headers, "Origin: "+origin)...)
+		if got := r.header.Get("Access-Control-Allow-Origin"); r.status != status || got != allowed || r.header.Get("Vary") != "Origin" {
+			t.Errorf("%s of %s: got %d %s, allowed for %q, Vary %q; want %d for %q", name, origin, r.status, r.raw, got, r.header.Get("Vary"), status, allowed)
+		}
+		if (r.header.Get("Access-Control-Expose-Headers") != "") != (allowed != "") || r.header.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("%s: %v", name, r.header)
+		}
+	}
+	for _, row := range []struct {
+		name, path, body string
+		status           int
+		pages            bool // game may read it
+		header           string
+	}{
+		{"stored", segment, `{"writeKey":"wk"}`, 200, true, ""},
+		{"stored by a header", segment, `{}`, 200, true, basic("wk:")},
+		{"stored by the prefix", "/collect/v1/b", `{"writeKey":"wk","batch":[{}]}`, 200, true, ""},
+		{"stored", posthog, `{"api_key":"wk"}`, 200, true, ""},
+		{"stored", "/amplitude/2/httpapi", `{"api_key":"wk","events":[{}]}`, 200, true, ""},
+		{"bad events", "/amplitude/2/httpapi", `{"api_key":"wk","events":[7]}`, 400, true, ""},
+		{"a bad body", segment, `{"batch":`, 400, true, basic("wk:")},
+		{"a key that is not known yet", segment, `{"batch":`, 400, true, ""},
+		{"an unknown key", segment, `{"writeKey":"nobody"}`, 401, true, ""},
+		{"an unknown key in a header", segment, `{}`, 401, true, basic("nobody:")},
+		{"an unknown call", "/posthog/flags/", `{}`, 404, true, ""},
+		{"a wrong encoding", posthog, `{}`, 415, true, "Content-Encoding: br"},
+		{"too large", posthog, strings.Repeat("x", p.cfg.MaxBody+1), 413, true, ""},
+		{"another namespace", segment, `{"writeKey":"small-key"}`, 200, false, ""},
+		{"another namespace by a header", segment, `{}`, 200, false, basic("small-key:")},
+		{"a bad body for another namespace", segment, `{"batch":`, 400, false, basic("small-key:")},
+		{"no events for another namespace", "/segment/v1/batch", `{"writeKey":"small-key","batch":[]}`, 400, false, ""},
+	} {
+		var headers []string
+		if row.header != "" {
+			headers = []string{row.header}
+		}
+		allowed := ""
+		if row.pages {
+			allowed = game
+		}
+		check(row.name, row.path, row.body, row.status, game, allowed, headers...)
+		check(row.name, row.path, row.body, row.status, evil, "", headers...)
+		check(row.name, row.path, row.body, row.status, elsewhere, "", headers...)
+	}
+	produce, now := store.produce, store.now
+	store.produce = failWith(partition.ErrUnavailable)
+	check("the store is away", segment, `{"writeKey":"wk"}`, 503, game, game)
+	check("the store is away", segment, `{"writeKey":"small-key"}`, 503, game, "")
+	store.produce = produce
+	store.now = func() (int64, bool) { panic("a bug") }
+	check("a panic", segment, `{"writeKey":"wk"}`, 500, game, game)
+	check("a panic", segment, `{"writeKey":"wk"}`, 500, evil, "")
+	store.now = now
+	p.stopping.Store(true)
+	check("stopping", segment, `{"writeKey":"wk"}`, 503, game, game)
+}
+
+// In the demo the name of a namespace is its key.
+func TestPagesOfNamespacesThatAreTheirOwnKeysCount(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, func(c *Config) {
+		withTokens(store)(c)
+		c.NamespaceKeys, c.SDKs = true, map[string]SDK{"default": {}, "small": {}}
+		delete(c.Tokens, "small")
+		c.CORSOrigins = map[string][]string{"small": {AnyOrigin}, "default": {game}} // default has tokens, so no key opens it
+	})
+	if got := p.preflightOf("/posthog/e/", "https://any.example").header.Get("Access-Control-Allow-Origin"); got != "*" {
+		t.Errorf("allowed for %q", got)
+	}
+	r := p.post("/posthog/e/", `{"api_key":"small"}`, "Origin: https://any.example")
+	if got := r.header.Get("Access-Control-Allow-Origin"); r.status != 200 || got != "*" {
+		t.Errorf("got %d %s, allowed for %q", r.status, r.raw, got)
+	}
+}
+
+func TestPagesOfNamespacesThatNoKeyOpensReadNoAnswerToAnSDK(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), func(c *Config) { c.CORSOrigins = map[string][]string{"default": {AnyOrigin}} })
+	if got := p.preflightOf("/posthog/e/", game).header.Get("Access-Control-Allow-Origin"); got != "" {
+		t.Errorf("a preflight is allowed for %q", got)
+	}
+	r := p.post("/posthog/e/", `{"api_key":"default"}`, "Origin: "+game)
+	if got := r.header.Get("Access-Control-Allow-Origin"); r.status != 401 || got != "" {
+		t.Errorf("got %d %s, allowed for %q", r.status, r.raw, got)
+	}
+}
+
 func TestABeaconMayBringCookies(t *testing.T) {
 	t.Parallel()
 	store := newFake()

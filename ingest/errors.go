@@ -94,11 +94,12 @@ func codesFor(err error) (wire.Code, wire.Reason) {
 // rejection answers a whole request with an error code.
 type rejection struct {
 	code    wire.Code
-	message string // empty: that of the table
-	unknown bool   // entries may have been stored
-	allow   string // methods, with CodeMethodNotAllowed
-	close   bool   // close the connection: the bytes that follow may be no request
-	scope   string // what a 429 limits
+	message string        // empty: that of the table
+	unknown bool          // entries may have been stored
+	allow   string        // methods, with CodeMethodNotAllowed
+	close   bool          // close the connection: the bytes that follow may be no request
+	scope   string        // what a 429 limits
+	opened  *sdkNamespace // by the key of an SDK; nil: not known
 	// retryAfter is in seconds; 0 takes that of the table.
 	retryAfter int
 }

@@ -47,7 +47,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 		lingerOnClose(ctx)
 	}
-	s.allowOrigin(ctx, &t)
+	if t.adapter == nil || t.route.method == fasthttp.MethodOptions { // sdk knows the namespace
+		s.allowOrigin(ctx, &t, nil)
+	}
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }
 
@@ -57,7 +59,7 @@ func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	if t.adapter != nil {
 		r.writeSDK(ctx, t.adapter)
 	}
-	s.allowOrigin(ctx, t)
+	s.allowOrigin(ctx, t, r.opened)
 	s.metrics.rejections[r.code].Inc()
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }

@@ -90,7 +90,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 		acceptErrors: counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left.").WithLabelValues(),
 		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
 
-		preflightsRefused: counter("preflights_refused_total", "CORS preflights of browsers for a page whose origin the namespace does not list.").WithLabelValues(),
+		preflightsRefused: counter("preflights_refused_total", "CORS preflights of browsers for a page whose origin the namespace does not list (on the routes of SDKs: no namespace that a key opens).").WithLabelValues(),
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Connections that are open now.", conns)

@@ -14,50 +14,62 @@ import (
 // the namespace comes from a write key, which may be in the body; the route says what
 // the body is, whatever its type; and the answer is what the SDK expects.
 func (s *Server) sdk(ctx *fasthttp.RequestCtx, t target) *rejection {
-	if t.skipBody {
-		return reject(wire.CodeOverloaded)
+	opened, rejected := s.takeSDK(ctx, &t)
+	if rejected != nil {
+		rejected.opened = opened
+		return rejected
 	}
+	s.allowOrigin(ctx, &t, opened)
+	return nil
+}
+
+// takeSDK returns what the key of a request opens, also of one that it rejects; nil: it
+// did not get to know the key, or the key opens nothing.
+func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace, rejected *rejection) {
 	key := t.adapter.HeaderKey(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
-	to := s.writeKeys.find(key)
-	if key != "" && to == nil {
-		return reject(wire.CodeUnauthorized)
+	to = s.writeKeys.find(key)
+	switch {
+	case t.skipBody:
+		return to, reject(wire.CodeOverloaded)
+	case key != "" && to == nil:
+		return nil, reject(wire.CodeUnauthorized)
 	}
 	r := s.requests.Get().(*request)
 	defer s.release(r)
 	var known bool
 	if r.received, known = s.store.Now(); !known {
-		return reject(wire.CodeStoreUnavailable)
+		return to, reject(wire.CodeStoreUnavailable)
 	}
 	body, rejected := s.receiveSDK(ctx, r)
 	if rejected != nil {
-		return rejected
+		return to, rejected
 	}
 	batch, err := t.adapter.Open(t.call, body)
 	if err != nil {
-		return rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
+		return to, rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
 	}
 	if key == "" {
 		to = s.writeKeys.find(batch.Key)
 	}
 	if to == nil {
-		return reject(wire.CodeUnauthorized)
+		return nil, reject(wire.CodeUnauthorized)
 	}
 	answer := protocol.Answer{Bytes: len(body), Received: r.received}
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, len(body)); rejected != nil {
-		return rejected
+		return to, rejected
 	}
 	s.queue(r)
 	<-r.done
 	s.count(r)
 	if rejected := r.rejectUnstored(); rejected != nil {
-		return rejected
+		return to, rejected
 	}
 	answer.Accepted, answer.Results = r.answer.Accepted, r.answer.Results
 	status, text := t.adapter.Answer(nil, answer)
 	ctx.SetStatusCode(status)
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBodyRaw(text)
-	return nil
+	return to, nil
 }
 
 // receiveSDK is receive for SDKs that compress a body without saying so in a header.

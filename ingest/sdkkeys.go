@@ -33,6 +33,7 @@ type sdkNamespace struct {
 	namespace *partition.Namespace
 	paths     protocol.Paths // nil: those of the protocol
 	fallback  string
+	origins   *origins // whose pages may read its answers; nil: none
 }
 
 // writeKeys finds namespaces by the keys of SDKs. It never changes.
@@ -43,14 +44,14 @@ type writeKeys struct {
 }
 
 // newWriteKeys needs a valid Config.
-func newWriteKeys(cfg Config, store Store) (writeKeys, error) {
+func newWriteKeys(cfg Config, store Store, origins map[string]*origins) (writeKeys, error) {
 	w := writeKeys{byKey: map[string]*sdkNamespace{}, byName: map[string]*sdkNamespace{}}
 	for name, sdk := range cfg.SDKs {
 		ns := store.Namespace(name)
 		if ns == nil {
 			return w, &partition.FieldError{Field: "write_keys", Value: name, Want: "a namespace that the store has"}
 		}
-		of := &sdkNamespace{namespace: ns, fallback: sdk.PartitionFallback}
+		of := &sdkNamespace{namespace: ns, fallback: sdk.PartitionFallback, origins: origins[name]}
 		if of.fallback == "" {
 			of.fallback = defaultPartitionFallback
 		}

@@ -22,18 +22,24 @@ var sdkProtocols = []struct {
 	{"/segment/v1/", segment.Adapter{}, map[string]string{
 		"batch": patternSegment, "track": patternSegment, "identify": patternSegment, "page": patternSegment,
 		"screen": patternSegment, "group": patternSegment, "alias": patternSegment,
+		// What pages send.
+		"b": patternSegment, "t": patternSegment, "i": patternSegment, "p": patternSegment,
+		"s": patternSegment, "g": patternSegment, "a": patternSegment,
 	}},
 	{"/posthog/", posthog.Adapter{}, map[string]string{
-		"batch": patternPostHog, "capture": patternPostHog, "e": patternPostHog, "i/v0/e": "/posthog/i/v0/e/",
+		"batch": patternPostHog, "capture": patternPostHog, "e": patternPostHog, "i/v0/e": patternPostHogE,
 	}},
 	{"/amplitude/", amplitude.Adapter{}, map[string]string{
-		"2/httpapi": "/amplitude/2/httpapi", "batch": "/amplitude/batch",
+		"2/httpapi": patternAmplitude, "batch": patternAmplitudeBatch,
 	}},
 }
 
 const (
-	patternSegment = "/segment/v1/{call}"
-	patternPostHog = "/posthog/{call}/"
+	patternSegment        = "/segment/v1/{call}"
+	patternPostHog        = "/posthog/{call}/"
+	patternPostHogE       = "/posthog/i/v0/e/"
+	patternAmplitude      = "/amplitude/2/httpapi"
+	patternAmplitudeBatch = "/amplitude/batch"
 )
 
 // parseSDKPath finds the route of an SDK's path, with or without a slash at its end. Of

@@ -34,6 +34,7 @@ type Server struct {
 	http       *fasthttp.Server
 	keyring    *keyring
 	origins    map[string]*origins // by namespace; nil when no namespace lists any
+	sdkOrigins *origins            // of all namespaces that SDKs reach
 	writeKeys  writeKeys
 	inflater   *inflater
 	lanes      *lanes
@@ -86,9 +87,10 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if s.origins, err = newOrigins(cfg, store); err != nil {
 		return nil, err
 	}
-	if s.writeKeys, err = newWriteKeys(cfg, store); err != nil {
+	if s.writeKeys, err = newWriteKeys(cfg, store, s.origins); err != nil {
 		return nil, err
 	}
+	s.sdkOrigins = sdkOrigins(&s.writeKeys)
 	if err := checkSegmentPrefix(cfg, store); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (Adapter) Open(call string, body []byte) (protocol.Batch, error) {
 	if err != nil {
 		return protocol.Batch{}, err
 	}
-	if call == "batch" {
+	if call == "batch" || call == "b" {
 		return protocol.NewBatch(&names, root, "batch")
 	}
 	return protocol.NewBatch(&names, root, "")
