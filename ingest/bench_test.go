@@ -154,7 +154,7 @@ func BenchmarkSegment100(b *testing.B) {
 	body.WriteString(`],"writeKey":"wk","sentAt":"2025-11-20T09:07:55.100Z"}`)
 	ctx := contextFor("/segment/v1/batch", "application/json", body.Bytes())
 	ctx.Request.Header.Set("Authorization", "Basic d2s6")
-	call := handlerWith(b, func(c *Config) { c.SDKs = map[string]SDK{"default": {WriteKeys: []string{"wk"}}} }, instantStore(), ctx)
+	call := handlerWith(b, func(c *Config) { c.SDKs = map[string]SDK{"default": {WriteKeys: []WriteKey{{Key: "wk"}}}} }, instantStore(), ctx)
 	b.SetBytes(int64(body.Len()))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -72,7 +72,7 @@ func Example_idempotencyKey() {
 // says which namespace, and their events say which partition.
 func Example_sdk() {
 	cfg := ingest.DefaultConfig()
-	cfg.SDKs = map[string]ingest.SDK{"default": {WriteKeys: []string{"kart-web"}, PartitionPaths: []string{"properties.game"}}}
+	cfg.SDKs = map[string]ingest.SDK{"default": {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}}, PartitionPaths: []string{"properties.game"}}}
 	url, stop := start(cfg)
 	defer stop()
 	post(url+"/posthog/batch/", `{"api_key":"kart-web","batch":[{"event":"lap","properties":{"game":"kart-7"}}]}`)

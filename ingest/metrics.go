@@ -82,7 +82,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 		unskewed:     counter("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
 		mistakes:     counter("suspected_mistakes_total", "Requests stored as they are that were probably meant otherwise, by reason: looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
 		discards:     counter("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
-		limited:      counter("token_limited_total", "Requests, or partitions of mixed requests, rejected by a limit of their token, by error code.", "namespace", "token", "error"),
+		limited:      counter("token_limited_total", "Requests, or partitions of mixed requests, rejected by a limit of their token or write key, by error code.", "namespace", "token", "error"),
 		laneWait:     histogram("lane_wait_seconds", "Time that the oldest request of a flush waited for the flush to begin.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushSeconds: histogram("flush_seconds", "Duration of a flush, which is one round trip to the store.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		flushEntries: histogram("flush_entries", "Number of entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),

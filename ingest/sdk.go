@@ -33,6 +33,10 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 		return to, reject(wire.CodeOverloaded)
 	case key != "" && to == nil:
 		return nil, reject(wire.CodeUnauthorized)
+	case to != nil:
+		if rejected := to.limits.checkRate(); rejected != nil {
+			return to, rejected
+		}
 	}
 	r := s.requests.Get().(*request)
 	defer s.release(r)
@@ -84,7 +88,7 @@ func (s *Server) receiveSDK(ctx *fasthttp.RequestCtx, r *request) ([]byte, *reje
 
 // splitSDK encodes the events of a batch into r, grouped by partition.
 func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter, batch *protocol.Batch, size int) *rejection {
-	r.namespace = to.namespace
+	r.namespace, r.key = to.namespace, to.limits
 	if rejected := s.growEncoded(r, size); rejected != nil {
 		return rejected
 	}
@@ -148,8 +152,11 @@ func (r *rejection) writeSDK(ctx *fasthttp.RequestCtx, adapter protocol.Adapter)
 	if f.Message == "" {
 		f.Message = failures[r.code].message
 	}
-	if r.code == wire.CodeUnauthorized {
+	switch r.code {
+	case wire.CodeUnauthorized:
 		f.Message = "no namespace lists this key under write_keys"
+	case wire.CodeRateLimited:
+		f.Message = "the write key has used its rate: send fewer events, or raise its rate"
 	}
 	status, text := adapter.Failure(nil, f)
 	ctx.SetStatusCode(status)

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-io/spillway/ingest/protocol"
 	"github.com/spillway-io/spillway/partition"
@@ -18,8 +20,8 @@ import (
 // withSDKs gives namespaces write keys: "wk" opens default and "small-key" small.
 func withSDKs(c *Config) {
 	c.SDKs = map[string]SDK{
-		"default": {WriteKeys: []string{"wk", "second"}},
-		"small":   {WriteKeys: []string{"small-key"}, PartitionPaths: []string{"a.b", "kind"}, PartitionFallback: "rest"},
+		"default": {WriteKeys: []WriteKey{{Key: "wk"}, {Key: "second"}}},
+		"small":   {WriteKeys: []WriteKey{{Key: "small-key"}}, PartitionPaths: []string{"a.b", "kind"}, PartitionFallback: "rest"},
 	}
 }
 
@@ -225,7 +227,7 @@ func TestTheNameOfANamespaceIsItsKeyWhereNoneIsListed(t *testing.T) {
 		{func(*Config) {}, "small", 200},
 		{func(*Config) {}, "nobody", 401},
 		{func(c *Config) { c.NamespaceKeys = false }, "small", 401},
-		{func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []string{"wk"}} }, "small", 401},
+		{func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []WriteKey{{Key: "wk"}}} }, "small", 401},
 		{func(c *Config) { c.Tokens = map[string][]Token{"small": {{Hash: hashOf("x"), Name: "x"}}} }, "small", 401},
 		{func(c *Config) { c.Tokens = map[string][]Token{"default": {{Hash: hashOf("x"), Name: "x"}}} }, "small", 200},
 		{func(c *Config) { c.Closed = []string{"small"} }, "small", 401},
@@ -294,11 +296,49 @@ func TestACompressedBodyOfAnSDKIsBounded(t *testing.T) {
 	}
 }
 
+func TestAWriteKeyMaySendAsManyEventsAsItsRate(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, func(c *Config) {
+		c.MaxEntries = 2
+		c.SDKs = map[string]SDK{"default": {WriteKeys: []WriteKey{{Key: "bounded", Rate: Quota{3, time.Hour}}, {Key: "free"}}}}
+	})
+	send := func(key, events string) *reply {
+		return p.post("/segment/v1/batch", `{"writeKey":"`+key+`","batch":[`+events+`]}`)
+	}
+	for i, row := range []struct {
+		key, events string
+		status      int
+	}{{"bounded", "{},{}", 200}, {"bounded", "{},{}", 429}, {"bounded", "7", 200}, {"bounded", "{}", 429}, {"free", "{},{}", 200}} {
+		r := send(row.key, row.events)
+		if r.status != row.status {
+			t.Errorf("request %d: got %d %s, want %d", i, r.status, r.raw, row.status)
+		}
+	}
+	r := p.post("/segment/v1/batch", "not JSON", basic("bounded:")) // before its body is read
+	after, _ := strconv.Atoi(r.header.Get("Retry-After"))
+	if r.status != 429 || !strings.HasPrefix(r.raw, `{"success":false,"code":"rate_limited"`) || after < 1100 || after > 1200 {
+		t.Errorf("got %d %s, Retry-After %d, want 429 after 1200 s", r.status, r.raw, after)
+	}
+	for path, want := range map[string]string{
+		"/posthog/batch/":      `{"type":"throttled_error","code":"rate_limited"`,
+		"/amplitude/2/httpapi": `{"code":429,"error":"the write key has used its rate`,
+	} {
+		r := p.post(path, `{"api_key":"bounded","batch":[{}],"events":[{}]}`)
+		if r.status != 429 || !strings.HasPrefix(r.raw, want) || r.header.Get("Retry-After") == "" {
+			t.Errorf("%s: got %d %s, Retry-After %q", path, r.status, r.raw, r.header.Get("Retry-After"))
+		}
+	}
+	if got := p.metric("token_limited_total", "rate_limited", "default", "bounded"); got != 5 {
+		t.Errorf("%v requests are counted as limited, want 5", got)
+	}
+}
+
 func TestSettingsOfSDKsAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*Config){
-		"namespaces.small.write_keys":           func(c *Config) { c.SDKs["small"] = SDK{WriteKeys: []string{"wk"}} },
-		"namespaces.default.write_keys":         func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []string{"a b"}} },
+		"namespaces.small.write_keys":           func(c *Config) { c.SDKs["small"] = SDK{WriteKeys: []WriteKey{{Key: "wk"}}} },
+		"namespaces.default.write_keys":         func(c *Config) { c.SDKs["default"] = SDK{WriteKeys: []WriteKey{{Key: "a b"}}} },
 		"namespaces.default.partition_paths":    func(c *Config) { c.SDKs["default"] = SDK{PartitionPaths: []string{"a..b"}} },
 		"namespaces.default.partition_fallback": func(c *Config) { c.SDKs["default"] = SDK{PartitionFallback: "a/b"} },
 		"segment_prefix":                        func(c *Config) { c.SegmentPrefix = "collect" },

@@ -15,15 +15,22 @@ const maxWriteKey = 256
 // SDK says how a namespace takes events of other vendors' SDKs: Segment, RudderStack,
 // PostHog, Amplitude.
 type SDK struct {
-	// WriteKeys are the keys that the SDKs send: 1 to 256 printable characters without
-	// spaces. Anyone may know them, and they open no other route. A key is of one
-	// namespace.
-	WriteKeys []string
+	// WriteKeys are the keys that the SDKs send. A key is of one namespace.
+	WriteKeys []WriteKey
 	// PartitionPaths say where an event names its partition, the first that does counts:
 	// at most 8 paths such as properties.game. Default: those of the protocol.
 	PartitionPaths []string
 	// PartitionFallback is the partition of events that name none; default "default".
 	PartitionFallback string
+}
+
+// WriteKey is what an SDK sends. Anyone may know it, and it opens no other route.
+type WriteKey struct {
+	// Key is 1 to 256 printable characters without spaces. It is shown in metrics.
+	Key string
+	// Rate is how many events the key may send; default none, no limit. A request counts
+	// as many as its events.
+	Rate Quota
 }
 
 const defaultPartitionFallback = "default"
@@ -34,6 +41,7 @@ type sdkNamespace struct {
 	paths     protocol.Paths // nil: those of the protocol
 	fallback  string
 	origins   *origins // whose pages may read its answers; nil: none
+	limits    *key     // of the write key; nil: none
 }
 
 // writeKeys finds namespaces by the keys of SDKs. It never changes.
@@ -44,7 +52,7 @@ type writeKeys struct {
 }
 
 // newWriteKeys needs a valid Config.
-func newWriteKeys(cfg Config, store Store, origins map[string]*origins) (writeKeys, error) {
+func newWriteKeys(cfg Config, store Store, origins map[string]*origins, m *metrics) (writeKeys, error) {
 	w := writeKeys{byKey: map[string]*sdkNamespace{}, byName: map[string]*sdkNamespace{}}
 	for name, sdk := range cfg.SDKs {
 		ns := store.Namespace(name)
@@ -56,8 +64,12 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins) (writeKe
 			of.fallback = defaultPartitionFallback
 		}
 		of.paths, _ = protocol.ParsePaths(sdk.PartitionPaths) // Validate checked them
-		for _, key := range sdk.WriteKeys {
-			w.byKey[key] = of
+		for _, k := range sdk.WriteKeys {
+			opened := *of
+			if k.Rate.Count > 0 {
+				opened.limits = &key{namespace: ns, limits: newLimits(Token{Name: k.Key, Rate: k.Rate}, ns, cfg.MaxEntries, m)}
+			}
+			w.byKey[k.Key] = &opened
 		}
 		if len(cfg.Tokens[name]) == 0 && !slices.Contains(cfg.Closed, name) {
 			w.byName[name] = of
@@ -88,7 +100,8 @@ func (c Config) validateSDKs() error {
 		wrong := func(field, value, want string) error {
 			return &partition.FieldError{Field: at + field, Value: value, Want: want}
 		}
-		for _, key := range sdk.WriteKeys {
+		for _, k := range sdk.WriteKeys {
+			key := k.Key
 			other, taken := owners[key]
 			switch {
 			case !validWriteKey(key):

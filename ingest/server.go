@@ -87,7 +87,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if s.origins, err = newOrigins(cfg, store); err != nil {
 		return nil, err
 	}
-	if s.writeKeys, err = newWriteKeys(cfg, store, s.origins); err != nil {
+	if s.writeKeys, err = newWriteKeys(cfg, store, s.origins, s.metrics); err != nil {
 		return nil, err
 	}
 	s.sdkOrigins = sdkOrigins(&s.writeKeys)

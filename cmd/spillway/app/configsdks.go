@@ -1,6 +1,8 @@
 package app
 
 import (
+	"fmt"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/ingest"
@@ -14,7 +16,9 @@ var sdkKeys = []string{"write_keys", "partition_paths", "partition_fallback"}
 func (r *fileReader) sdk(to *ingest.SDK, key, path string, value *yaml.Node) bool {
 	switch key {
 	case "write_keys":
-		to.WriteKeys = r.texts(value, path+key)
+		for i, item := range r.items(value, path+key) {
+			to.WriteKeys = append(to.WriteKeys, r.writeKey(item, path+key, i))
+		}
 	case "partition_paths":
 		to.PartitionPaths = r.texts(value, path+key)
 	case "partition_fallback":
@@ -26,8 +30,38 @@ func (r *fileReader) sdk(to *ingest.SDK, key, path string, value *yaml.Node) boo
 	return true
 }
 
+// writeKey reads item i of a list: a key, or a mapping of key and rate.
+func (r *fileReader) writeKey(node *yaml.Node, path string, i int) (k ingest.WriteKey) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind != yaml.MappingNode {
+		return ingest.WriteKey{Key: r.text(node, path)}
+	}
+	at := fmt.Sprintf("%s[%d]", path, i)
+	r.mapping(node, at+".", []string{"key", "rate"}, func(key string, value *yaml.Node) {
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		if key == "key" {
+			k.Key = r.text(value, at+".key")
+		} else if err := k.Rate.UnmarshalText([]byte(value.Value)); err != nil {
+			r.fail(value, at+".rate", err.Error())
+		}
+	})
+	return k
+}
+
 // texts reads a list of texts.
 func (r *fileReader) texts(node *yaml.Node, path string) (list []string) {
+	for _, item := range r.items(node, path) {
+		list = append(list, r.text(item, path))
+	}
+	return list
+}
+
+// items are those of a list that has some.
+func (r *fileReader) items(node *yaml.Node, path string) []*yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -35,10 +69,7 @@ func (r *fileReader) texts(node *yaml.Node, path string) (list []string) {
 		r.fail(node, path, `not a list, or empty: write ["one", "two"] or remove the key`)
 		return nil
 	}
-	for _, item := range node.Content {
-		list = append(list, r.text(item, path))
-	}
-	return list
+	return node.Content
 }
 
 func (r *fileReader) text(node *yaml.Node, path string) string {
@@ -58,24 +89,30 @@ func (c *Config) appendSDK(to *yaml.Node, sdk ingest.SDK, path string) {
 		name.LineComment = c.origins[path+key]
 		to.Content = append(to.Content, name, value)
 	}
-	list := func(texts []string) *yaml.Node {
-		node := &yaml.Node{Kind: yaml.SequenceNode}
-		for _, text := range texts {
-			item := plain(text)
-			item.SetString(text)
-			node.Content = append(node.Content, item)
-		}
+	text := func(value string) *yaml.Node {
+		node := plain(value)
+		node.SetString(value)
 		return node
 	}
+	keys := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, k := range sdk.WriteKeys {
+		item := text(k.Key)
+		if k.Rate.Count > 0 {
+			item = &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{plain("key"), item, plain("rate"), plain(k.Rate.String())}}
+		}
+		keys.Content = append(keys.Content, item)
+	}
 	if len(sdk.WriteKeys) > 0 {
-		add("write_keys", list(sdk.WriteKeys))
+		add("write_keys", keys)
+	}
+	paths := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, path := range sdk.PartitionPaths {
+		paths.Content = append(paths.Content, text(path))
 	}
 	if len(sdk.PartitionPaths) > 0 {
-		add("partition_paths", list(sdk.PartitionPaths))
+		add("partition_paths", paths)
 	}
 	if sdk.PartitionFallback != "" {
-		value := plain("")
-		value.SetString(sdk.PartitionFallback)
-		add("partition_fallback", value)
+		add("partition_fallback", text(sdk.PartitionFallback))
 	}
 }

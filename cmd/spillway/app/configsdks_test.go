@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-io/spillway/ingest"
 )
@@ -16,7 +17,7 @@ segment_prefix: /collect
 namespaces:
   default: {}
   kart:
-    write_keys: [kart-web, "7"]
+    write_keys: [kart-web, "7", {key: "8", rate: 100/s}]
     partition_paths: [properties.game]
     partition_fallback: other
 `
@@ -27,7 +28,7 @@ namespaces:
 	in := c.ingest()
 	want := map[string]ingest.SDK{
 		"default": {}, // not inherited
-		"kart":    {WriteKeys: []string{"kart-web", "7"}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
+		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
 	}
 	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys || in.SegmentPrefix != "/collect" {
 		t.Errorf("got %+v %t %s", in.SDKs, in.NamespaceKeys, in.SegmentPrefix)
@@ -40,7 +41,7 @@ namespaces:
 		t.Fatal(stderr)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"- kart-web\n", "- \"7\"\n", "- properties.game\n", "partition_fallback: other # "} {
+	for _, part := range []string{"- kart-web\n", "- \"7\"\n", "- {key: \"8\", rate: 100/s}\n", "- properties.game\n", "partition_fallback: other # "} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}
@@ -56,6 +57,10 @@ func TestErrorsOfSDKSettingsNameLineAndKey(t *testing.T) {
 		"  a: {write_keys: k}\n":                                 "2: namespaces.a.write_keys: not a list, or empty: ",
 		"  a: {write_keys: [7]}\n":                               "2: namespaces.a.write_keys: not text: write it in quotes",
 		"  a: {write_keys: [\"a b\"]}\n":                         "2: namespaces.a.write_keys: \"a b\" is not usable: want 1 to 256 printable characters without spaces",
+		"  a: {write_keys: [{rate: 1/s}]}\n":                     "2: namespaces.a.write_keys: \"\" is not usable: want 1 to 256 printable characters without spaces",
+		"  a: {write_keys: [{key: k, rate: 5}]}\n":               "2: namespaces.a.write_keys[0].rate: \"5\" is not a quota",
+		"  a: {write_keys: [j, {key: [k]}]}\n":                   "2: namespaces.a.write_keys[1].key: not text",
+		"  a: {write_keys: [{key: k, rat: 5/s}]}\n":              "2: namespaces.a.write_keys[0].rat: ",
 		"  a: {partition_paths: [a..b]}\n":                       "2: namespaces.a.partition_paths: [\"a..b\"] is not usable: want at most 8 paths",
 		"  a: {partition_fallback: a/b}\n":                       "2: namespaces.a.partition_fallback: a/b is not usable: want a partition's name",
 		"  a: {partition_fallback: [a]}\n":                       "2: namespaces.a.partition_fallback: not text",
