@@ -5,7 +5,7 @@ In the configuration: sink_command: ["/usr/bin/python3", "/opt/spillway/plugin.p
 import json, os, sqlite3, sys
 
 lines = sys.stdin.buffer.readlines()
-if len(lines) != int(os.environ["SPILLWAY_ENTRIES"]):
+if len(lines) != int(os.environ["BATCH_ENTRIES"]):
     sys.exit(75)  # stdin ends early when Spillway is killed: try again
 refused = []
 with sqlite3.connect(sys.argv[1]) as db:  # one transaction; an error exits with 1, and the batch comes again

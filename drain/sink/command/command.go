@@ -4,14 +4,15 @@
 // Delivered means that the process exited with 0, whether or not it read its stdin. It
 // is started without a shell, in the working directory of Spillway, with the variables
 //
-//	SPILLWAY_BATCH_ID   the same if and only if the same entries come again
-//	SPILLWAY_NAMESPACE
-//	SPILLWAY_PARTITION
-//	SPILLWAY_FIRST_SEQ  sequence of the first entry
-//	SPILLWAY_ENTRIES    how many lines there are; fewer arrive when Spillway is killed meanwhile
-//	SPILLWAY_ATTEMPT    1, and more on every further presentation
+//	BATCH_ID         the same if and only if the same entries come again
+//	BATCH_NAMESPACE
+//	BATCH_PARTITION
+//	BATCH_FIRST_SEQ  sequence of the first entry
+//	BATCH_ENTRIES    how many lines there are; fewer arrive when Spillway is killed meanwhile
+//	BATCH_ATTEMPT    1, and more on every further presentation
 //
-// and those that New is given. Its exit code says what became of the batch:
+// and those that New is given. None begins with SPILLWAY_, so that the process can call
+// spillway itself, which refuses variables that name no setting. Its exit code says what became of the batch:
 //
 //	0                 accepted, but for the lines that stdout names, see sink.ReadResults
 //	65 (EX_DATAERR)   never to be accepted: one entry may be to blame, so the drain bisects;
@@ -88,8 +89,8 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	}
 	b := batches[0]
 	environ := append(slices.Clone(s.environ),
-		"SPILLWAY_BATCH_ID="+b.ID(), "SPILLWAY_NAMESPACE="+b.Namespace, "SPILLWAY_PARTITION="+b.Partition,
-		"SPILLWAY_FIRST_SEQ="+strconv.FormatInt(b.FirstSeq, 10), "SPILLWAY_ENTRIES="+strconv.Itoa(len(b.Entries)), "SPILLWAY_ATTEMPT="+strconv.Itoa(b.Attempt))
+		"BATCH_ID="+b.ID(), "BATCH_NAMESPACE="+b.Namespace, "BATCH_PARTITION="+b.Partition,
+		"BATCH_FIRST_SEQ="+strconv.FormatInt(b.FirstSeq, 10), "BATCH_ENTRIES="+strconv.Itoa(len(b.Entries)), "BATCH_ATTEMPT="+strconv.Itoa(b.Attempt))
 	stdout, stderr, err := run(ctx, s.argv, environ, sink.AppendBatch(nil, b))
 	var exit *exec.ExitError
 	switch {

@@ -38,10 +38,10 @@ func TestTheProgramGetsLinesAndVariables(t *testing.T) {
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains([]string{"PWD", "SHLVL", "OLDPWD", "_"}, name) }) // the shell's own
-	if want := []string{"PATH", "SPILLWAY_ATTEMPT", "SPILLWAY_BATCH_ID", "SPILLWAY_ENTRIES", "SPILLWAY_FIRST_SEQ", "SPILLWAY_NAMESPACE", "SPILLWAY_PARTITION"}; !slices.Equal(names, want) {
+	if want := []string{"BATCH_ATTEMPT", "BATCH_ENTRIES", "BATCH_FIRST_SEQ", "BATCH_ID", "BATCH_NAMESPACE", "BATCH_PARTITION", "PATH"}; !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
-	for _, want := range []string{"PATH=/usr/bin:/bin", "SPILLWAY_BATCH_ID=" + b.ID(), "SPILLWAY_NAMESPACE=default", "SPILLWAY_PARTITION=com.acme.kart", "SPILLWAY_FIRST_SEQ=1763629675123456", "SPILLWAY_ATTEMPT=3", "SPILLWAY_ENTRIES=2"} {
+	for _, want := range []string{"PATH=/usr/bin:/bin", "BATCH_ID=" + b.ID(), "BATCH_NAMESPACE=default", "BATCH_PARTITION=com.acme.kart", "BATCH_FIRST_SEQ=1763629675123456", "BATCH_ATTEMPT=3", "BATCH_ENTRIES=2"} {
 		if !strings.Contains("\n"+env+"\n", "\n"+want+"\n") {
 			t.Errorf("%s is missing in\n%s", want, env)
 		}
