@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -51,9 +50,8 @@ type Sink struct {
 //	max_len=100000    trims a stream to about so many entries (MAXLEN ~); default: not at all;
 //	                  not with {partition}
 //	tls=1             by TLS
-//	password_env=NAME the password is in that variable of the environment
 func New(u *url.URL) (sink.Sink, error) {
-	o, err := sink.Options(u, "stream", "max_len", "tls", "password_env")
+	o, err := sink.Options(u, "stream", "max_len", "tls")
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +70,6 @@ func New(u *url.URL) (sink.Sink, error) {
 	s := &Sink{stream: o["stream"]}
 	if s.options, err = redis.ParseURL(plain.String()); err != nil {
 		return nil, errors.New("path: want the number of a database, such as /0")
-	}
-	if name := o["password_env"]; name != "" {
-		if u.User != nil {
-			if _, both := u.User.Password(); both {
-				return nil, errors.New("password_env: the URL has a password already")
-			}
-		}
-		if s.options.Password = os.Getenv(name); s.options.Password == "" {
-			return nil, fmt.Errorf("password_env: the environment has no variable %s", name)
-		}
 	}
 	if text := o["max_len"]; text != "" {
 		if s.maxLen, err = strconv.ParseInt(text, 10, 64); err != nil || s.maxLen < 1 {

@@ -129,10 +129,10 @@ func TestAStreamIsTrimmedToAboutItsBound(t *testing.T) {
 }
 
 func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
-	t.Setenv("REDIS_STREAM_PASSWORD", "s3cret")
+	t.Parallel()
 	for _, raw := range []string{
 		"redis-stream:", "redis-stream://", "redis-stream:host", "redis-stream://h/x", "redis-stream://h?max_len=0", "redis-stream://h?max_len=1e3", "redis-stream://h?tls=yes",
-		"redis-stream://h?maxlen=1", "redis-stream://u:s3cret@h?password_env=REDIS_STREAM_PASSWORD", "redis-stream://h?password_env=NO_SUCH_VARIABLE", "redis-stream://h#x", "redis-stream://h?stream=s:{partition}", "redis-stream://h?stream={namespace}{partition}&max_len=5",
+		"redis-stream://h?maxlen=1", "redis-stream://u:s3cret@h?tls=2", "redis-stream://u:s3cret@h?password_env=NAME", "redis-stream://h#x", "redis-stream://h?stream=s:{partition}", "redis-stream://h?stream={namespace}{partition}&max_len=5",
 	} {
 		u, err := url.Parse(raw)
 		if err != nil {
@@ -144,7 +144,7 @@ func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
 			t.Errorf("%s: the error shows the password: %v", raw, err)
 		}
 	}
-	u, _ := url.Parse("redis-stream://user@h:7000/3?password_env=REDIS_STREAM_PASSWORD&tls=1&stream=a")
+	u, _ := url.Parse("redis-stream://user:s3cret@h:7000/3?tls=1&stream=a")
 	made, err := New(u)
 	if err != nil {
 		t.Fatal(err)
