@@ -125,6 +125,9 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 		}
 	}
 	s.store.Produce(ctx, groups)
+	if short := s.shortened(groups, batches); len(short) > 0 {
+		s.store.Produce(ctx, short)
+	}
 	failed := &sink.BatchError{}
 	for i, b := range batches {
 		err := s.failure(groups[i*len(s.branches) : (i+1)*len(s.branches)])
@@ -158,11 +161,32 @@ func encode(entries []sink.Entry) [][]byte {
 
 // key is the idempotency key of a batch: the identity of its last entry. A batch that
 // comes again ends where it ended before, but may have lost stale entries at its
-// beginning; then its own ID would differ, and the others would be stored twice. The
-// line break keeps the key apart from those of clients, which are printable.
+// beginning; then its own ID would differ, and the others would be stored twice. One
+// with gaps is known by its ID alone: its last entry does not tell what else is in it.
 func key(b *sink.Batch) string {
-	last := sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Entries: b.Entries[len(b.Entries)-1:]}
-	return "branch\n" + last.ID()
+	n := len(b.Entries)
+	if b.Entries[n-1].Seq-b.Entries[0].Seq != int64(n-1) {
+		return exactKey(b)
+	}
+	last := sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Entries: b.Entries[n-1:]}
+	return exactKey(&last)
+}
+
+// exactKey is the key of exactly these entries. The line break keeps it apart from the
+// keys of clients, which are printable.
+func exactKey(b *sink.Batch) string { return "branch\n" + b.ID() }
+
+// shortened returns the groups whose branch has a shorter batch with the same last entry,
+// under keys of their own. A fallback can give a branch a part of a batch, and after a
+// crash the batch comes again whole.
+func (s *Sink) shortened(groups []*partition.Group, batches []*sink.Batch) (list []*partition.Group) {
+	for i, g := range groups {
+		if g.Err == nil && g.Repeated && g.Accepted < len(g.Entries) {
+			g.IdempotencyKey = exactKey(batches[i/len(s.branches)])
+			list = append(list, g)
+		}
+	}
+	return list
 }
 
 // failure is what the branches' answers mean for the entries of one batch. A retry

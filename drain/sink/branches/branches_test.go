@@ -250,3 +250,28 @@ func TestBranchesOnACluster(t *testing.T) {
 		}
 	}
 }
+
+// A fallback gives a branch only the entries that another sink rejected. After a crash
+// the batch comes again whole, with the same last entry, and the branch has to take it all.
+func TestABranchThatHasOnlyAPartOfABatchGetsAllOfIt(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := x.sink(t, "namespaces://a,b")
+	scattered := batch("kart", 11, 5)
+	scattered.Entries = []sink.Entry{scattered.Entries[0], scattered.Entries[4]}
+	for _, part := range []*sink.Batch{batch("kart", 5, 1), scattered} {
+		if err := s.Write(t.Context(), []*sink.Batch{part}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := s.Write(t.Context(), []*sink.Batch{batch("kart", 1, 5), batch("kart", 14, 2)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, branch := range []string{"a", "b"} {
+		if got := x.sequences(t, branch, "kart"); !slices.Equal(got, []int64{5, 11, 15, 14, 15, 1, 2, 3, 4, 5}) {
+			t.Errorf("%s: got %v, want each part and each whole batch once", branch, got)
+		}
+	}
+}
