@@ -226,10 +226,10 @@ func (s *Sink) settleRepeated(ctx context.Context, batches []*sink.Batch, at []p
 	var commands []*redis.StringCmd
 	var which []int
 	for n, k := range repeated {
-		if len(found[n].Val()) > 0 {
+		b := batches[at[k].batch]
+		if list := found[n].Val(); len(list) > 0 && isOf(list[0], b) {
 			continue
 		}
-		b := batches[at[k].batch]
 		common := s.commonArgs(b)
 		commands = append(commands, common.add(ctx, late, "*", &b.Entries[at[k].entry]))
 		which = append(which, k)
@@ -246,6 +246,12 @@ func (s *Sink) settleRepeated(ctx context.Context, batches []*sink.Batch, at []p
 		}
 	}
 	return nil
+}
+
+// isOf reports whether a stream entry is of b's partition. With a name such as
+// {namespace}-{partition} others can have the same stream.
+func isOf(m redis.XMessage, b *sink.Batch) bool {
+	return m.Values["namespace"] == b.Namespace && m.Values["partition"] == b.Partition
 }
 
 // isReply reports whether Redis answered with an error, rather than not at all.

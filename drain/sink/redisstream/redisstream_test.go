@@ -92,6 +92,23 @@ func TestEntriesThatOthersOvertookAreNotTakenForRepeats(t *testing.T) {
 	}
 }
 
+// With such a name game/eu-kart and game-eu/kart share a stream, and whoever may name
+// partitions chooses that.
+func TestAnEntryOfAnotherPartitionIsNotTakenForARepeat(t *testing.T) {
+	t.Parallel()
+	s, client := target(t, "?stream={namespace}-{partition}")
+	other, mine := batch("eu-kart", 100, 3), batch("kart", 100, 2)
+	other.Namespace, mine.Namespace = "game", "game-eu"
+	for _, b := range []*sink.Batch{other, mine} {
+		if err := s.Write(t.Context(), []*sink.Batch{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := sequences(t, client, "game-eu-kart"); !slices.Equal(got, []string{"100", "101", "102", "100", "101"}) {
+		t.Errorf("got %v, want the entries of both", got)
+	}
+}
+
 func TestAKeyThatIsNoStreamConcernsItsPartitionOnly(t *testing.T) {
 	t.Parallel()
 	s, client := target(t, "?stream=s:{namespace}:{partition}")
