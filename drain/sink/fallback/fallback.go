@@ -151,9 +151,17 @@ func (s *Sink) try(ctx context.Context, t *tier, batches []*sink.Batch) error {
 // handOn writes to tier k and those behind it, in Writes as small as the tier wants them,
 // and bisects what it rejects without naming entries.
 func (s *Sink) handOn(ctx context.Context, k int, batches []*sink.Batch) outcomes {
-	if n := s.tiers[k].takes(batches); n < len(batches) {
-		return append(s.handOn(ctx, k, batches[:n]), s.handOn(ctx, k, batches[n:])...)
+	results := make(outcomes, 0, len(batches))
+	for len(batches) > 0 {
+		n := s.tiers[k].takes(batches)
+		results = append(results, s.handOnWrite(ctx, k, batches[:n])...)
+		batches = batches[n:]
 	}
+	return results
+}
+
+// handOnWrite is handOn for batches that the tier takes in one Write.
+func (s *Sink) handOnWrite(ctx context.Context, k int, batches []*sink.Batch) outcomes {
 	err := s.write(ctx, k, batches)
 	if errors.Is(err, sink.ErrNotConnected) && !s.cfg.AtMostOnce {
 		// A tier that was not used for long finds its connection broken, and these
@@ -164,13 +172,13 @@ func (s *Sink) handOn(ctx context.Context, k int, batches []*sink.Batch) outcome
 		return spread(err, batches)
 	}
 	if half := len(batches) / 2; half > 0 {
-		return append(s.handOn(ctx, k, batches[:half]), s.handOn(ctx, k, batches[half:])...)
+		return append(s.handOnWrite(ctx, k, batches[:half]), s.handOnWrite(ctx, k, batches[half:])...)
 	}
 	var results []error
 	half := len(batches[0].Entries) / 2
 	for _, first := range []bool{true, false} {
 		part, _ := pick(batches, func(_, j int) bool { return j < half == first })
-		results = append(results, s.handOn(ctx, k, part)[0]...)
+		results = append(results, s.handOnWrite(ctx, k, part)[0]...)
 	}
 	return outcomes{results}
 }

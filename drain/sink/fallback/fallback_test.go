@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -424,5 +425,28 @@ func TestASinkThatNamesWhatWasNotWrittenIsNotBelieved(t *testing.T) {
 		if err := s.Write(t.Context(), []*sink.Batch{b}); err == nil || len(failures(t, err, b)) != 2 || len(second.seqs()) != 0 {
 			t.Errorf("%v: got %v", bad, err)
 		}
+	}
+}
+
+// As many as an S3 object has, each for a POST of its own.
+func TestManyBatchesGoOnOneByOneWithoutQuadraticWork(t *testing.T) {
+	const n = 50_000
+	first, second := &box{caps: sink.Caps{MaxBatches: n, Linger: time.Second}, fail: everything}, &box{}
+	s := newSink(config(), zap.NewNop(), first, second)
+	batches := make([]*sink.Batch, n)
+	for i := range batches {
+		batches[i] = batch(i+1, 1, time.Minute)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := s.Write(t.Context(), batches); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<30 {
+		t.Errorf("%d MiB for %d batches", used>>20, n)
+	}
+	if got := len(second.seqs()); got != n {
+		t.Errorf("the second tier has %d entries, want %d", got, n)
 	}
 }
