@@ -32,21 +32,23 @@ import (
 //
 //	(6) watch: checks every second whether the store can be used; /readyz of both
 //	    ports answers with the result
-//	(7) janitor: repairs what no other script meets
+//	(7) accounts: reads the ledger of each namespace every second, for metrics and log
+//	(8) janitor: repairs what no other script meets
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
 // The comment of Stop gives the order in which they stop.
 type App struct {
-	cfg     *Config
-	log     *zap.Logger
-	store   *partition.Store
-	janitor *partition.Janitor
-	drain   *drain.Drainer // with its sinks; nil under --role ingest
-	ingest  *ingest.Server // nil under --role drain
-	admin   *admin
-	watch   *watch
-	failed  chan error // why a server ended before Stop
-	workers sync.WaitGroup
+	cfg      *Config
+	log      *zap.Logger
+	store    *partition.Store
+	janitor  *partition.Janitor
+	drain    *drain.Drainer // with its sinks; nil under --role ingest
+	ingest   *ingest.Server // nil under --role drain
+	admin    *admin
+	watch    *watch
+	accounts *accounts
+	failed   chan error // why a server ended before Stop
+	workers  sync.WaitGroup
 
 	life    sync.Mutex // held by Start
 	started bool       // Start was called
@@ -82,6 +84,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	}
 	a.janitor = partition.NewJanitor(a.store)
 	a.watch = newWatch(a.store, reg, log)
+	a.accounts = newAccounts(a.store, reg, log.Named("account"))
 	if err := a.build(reg, sinks); err != nil {
 		if a.drain != nil {
 			err = errors.Join(err, a.drain.Stop(context.Background()))
@@ -197,6 +200,9 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.janitor.Start(ctx); err != nil {
 		return fmt.Errorf("janitor: %w", err)
 	}
+	if err := a.accounts.Start(ctx); err != nil {
+		return fmt.Errorf("accounts: %w", err)
+	}
 	if a.drain != nil {
 		if err := a.drain.Start(ctx); err != nil {
 			return fmt.Errorf("drain: %w", err)
@@ -251,7 +257,7 @@ func (a *App) Wait(ctx context.Context) error {
 //  4. close sinks (the drain does): no write is running, so they can flush
 //  5. read the ledger of an embedded store: it is gone afterwards
 //  6. admin port: until here operators can read metrics and ledger
-//  7. watch, janitor and Redis: all of the above needed them
+//  7. watch, accounts, janitor and Redis: all of the above needed them
 func (a *App) Stop(ctx context.Context) error {
 	a.stopping.Do(func() {
 		a.life.Lock() // a Start that is running ends first
@@ -286,6 +292,7 @@ func (a *App) stop(ctx context.Context) error {
 	}
 	step("finish admin requests", a.admin.Stop(ctx))
 	step("stop watch", a.watch.Stop(ctx))
+	step("stop accounts", a.accounts.Stop(ctx))
 	a.workers.Wait()
 	step("stop janitor", a.janitor.Stop(context.WithoutCancel(ctx))) // the store closes next
 	step("close store", a.store.Close())

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -31,6 +32,14 @@ func TestWatchKeepsTheLifecycleContract(t *testing.T) {
 	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
 		healthy := fakeChecker(func(context.Context) ([]string, error) { return nil, nil })
 		return aliveWatch{newWatch(healthy, prometheus.NewRegistry(), zap.NewNop())}
+	})
+}
+
+func TestAccountsKeepTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
+		store := &fakeLedgerStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
+		return aliveAccounts{newAccounts(store, prometheus.NewRegistry(), zap.NewNop())}
 	})
 }
 

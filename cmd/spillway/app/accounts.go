@@ -1,0 +1,197 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	accountsEvery = time.Second
+	// accountsShare is the part of the time that reading may take, so that many
+	// namespaces or a slow Redis are read less often.
+	accountsShare = 20
+	// quietFor is how long nothing of a kind must be dropped for the log to say that it
+	// ended. While it goes on, the log repeats it as often.
+	quietFor = time.Minute
+)
+
+// accounts reads the account of each namespace every second. Prometheus gets the last
+// one, and the log says when a namespace begins to drop entries, of which kind, how many,
+// and when that ends. The accounts are the store's, so every process of a service has the same.
+type accounts struct {
+	store ledgerStore
+	log   *zap.Logger
+
+	life    sync.Mutex // held by Start and Stop
+	end     context.CancelFunc
+	stopped bool
+	loop    sync.WaitGroup
+
+	mu   sync.Mutex
+	last map[string]partition.Overview // by namespace; absent until it was read
+
+	drops map[string]map[string]*dropping // by namespace and outcome; only run uses it
+}
+
+// A dropping is a time in which entries of a namespace end in one way, again and again.
+type dropping struct {
+	since, last, logged time.Time // since is zero while there is none
+	entries             int64     // since then
+}
+
+// dropWords say what happens to entries, by outcome. The log begins with them.
+var dropWords = map[string]string{
+	"evicted": "entries are evicted: partitions are full",
+	"expired": "entries expire: they are older than max_age before a sink takes them",
+	"dead":    "entries become dead letters: the sink rejects them",
+	"lost":    "entries are lost: something other than Spillway removes them from Redis",
+}
+
+func newAccounts(store ledgerStore, reg prometheus.Registerer, log *zap.Logger) *accounts {
+	a := &accounts{store: store, log: log, last: map[string]partition.Overview{}, drops: map[string]map[string]*dropping{}}
+	for _, ns := range store.Namespaces() {
+		a.drops[ns.Name] = map[string]*dropping{}
+		for outcome := range dropWords {
+			a.drops[ns.Name][outcome] = &dropping{}
+		}
+	}
+	reg.MustRegister(a)
+	return a
+}
+
+// Start reads the accounts until Stop.
+func (a *accounts) Start(ctx context.Context) error {
+	a.life.Lock()
+	defer a.life.Unlock()
+	if a.end != nil || a.stopped {
+		return errStartedBefore
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a.end = cancel
+	a.loop.Go(func() { a.run(running) })
+	return nil
+}
+
+// Stop ends the reading, also one under way.
+func (a *accounts) Stop(context.Context) error {
+	a.life.Lock()
+	defer a.life.Unlock()
+	a.stopped = true
+	if a.end != nil {
+		a.end()
+	}
+	a.loop.Wait()
+	return nil
+}
+
+func (a *accounts) run(ctx context.Context) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+			began := time.Now()
+			a.read(ctx)
+			wait.Reset(max(accountsEvery, accountsShare*time.Since(began)))
+		}
+	}
+}
+
+// read reads every account once. Where the store does not answer, the last one stays;
+// watch says in the log that it does not.
+func (a *accounts) read(ctx context.Context) {
+	for _, ns := range a.store.Namespaces() {
+		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
+		now, err := a.store.Overview(reading, ns)
+		cancel()
+		if err != nil {
+			continue
+		}
+		a.mu.Lock()
+		before, known := a.last[ns.Name]
+		a.last[ns.Name] = now
+		a.mu.Unlock()
+		if known {
+			a.logDrops(ns.Name, before, now, time.Now())
+		}
+	}
+}
+
+func (a *accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
+	old, latest := outcomes(before), outcomes(now)
+	for outcome, words := range dropWords {
+		d, log := a.drops[namespace][outcome], a.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
+		if n := latest[outcome] - old[outcome]; n > 0 {
+			if d.since.IsZero() {
+				*d = dropping{since: at}
+			}
+			d.last, d.entries = at, d.entries+n
+			if at.Sub(d.logged) >= quietFor {
+				d.logged = at
+				log.Warn(words, zap.Int64("entries", d.entries), zap.Duration("for", at.Sub(d.since)))
+			}
+		} else if !d.since.IsZero() && at.Sub(d.last) >= quietFor {
+			log.Info("no entries ended that way for a minute", zap.Int64("entries", d.entries), zap.Duration("for", d.last.Sub(d.since)))
+			*d = dropping{}
+		}
+	}
+}
+
+// outcomes are the totals of an account by their label. None ever falls: entries that
+// were evicted while leased and settled after all stay evicted, and count as reclaimed, too.
+func outcomes(o partition.Overview) map[string]int64 {
+	l := o.Ledger
+	return map[string]int64{
+		"accepted": l.Accepted, "delivered": l.Delivered, "evicted": l.Evicted + o.Reclaimed, "reclaimed": o.Reclaimed,
+		"expired": l.Expired, "dead": l.Dead, "lost": l.Lost,
+	}
+}
+
+func accountMetric(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("spillway_account_"+name, help+" The store's figure: the same in every process.", append([]string{"namespace"}, labels...), nil)
+}
+
+var (
+	accountEntries     = accountMetric("entries_total", "Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + expired + dead + lost + buffered.", "outcome")
+	accountBuffered    = accountMetric("buffered_entries", "Entries stored now.")
+	accountPartitions  = accountMetric("partitions", "Partitions with entries now.")
+	accountOverdue     = accountMetric("overdue_seconds", "How long the first partition in the queue has been due.")
+	accountLetters     = accountMetric("dead_letters", "Dead letters kept now.")
+	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
+	accountLettersGone = accountMetric("dead_letters_evicted_total", "Dead letters that max_dead or max_dead_bytes dropped.")
+)
+
+// Describe implements prometheus.Collector.
+func (a *accounts) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector: it reads nothing, so a scrape costs the store nothing.
+func (a *accounts) Collect(ch chan<- prometheus.Metric) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for namespace, o := range a.last {
+		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(desc, kind, value, append([]string{namespace}, labels...)...)
+		}
+		for outcome, n := range outcomes(o) {
+			send(accountEntries, prometheus.CounterValue, float64(n), outcome)
+		}
+		send(accountBuffered, prometheus.GaugeValue, float64(o.Ledger.Buffered))
+		send(accountPartitions, prometheus.GaugeValue, float64(o.Partitions))
+		send(accountOverdue, prometheus.GaugeValue, o.Overdue.Seconds())
+		send(accountLetters, prometheus.GaugeValue, float64(o.DeadLetters))
+		send(accountLetterBytes, prometheus.GaugeValue, float64(o.DeadBytes))
+		send(accountLettersGone, prometheus.CounterValue, float64(o.DeadEvicted))
+	}
+}
