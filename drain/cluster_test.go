@@ -116,7 +116,7 @@ func TestAFrozenMasterDelaysNoSettlementsOfTheOthers(t *testing.T) {
 	t.Cleanup(func() { frozen.Signal(syscall.SIGCONT) })
 	close(frozenNow)
 	redistest.Until(t, 10*time.Second, "the commit to the frozen master is on its way", func() bool { sent, _, _ := spy.counts(gone); return sent > 0 })
-	const rounds = 10
+	const rounds = 5 // all before the commit times out, on a busy machine, too
 	for i := range rounds {
 		for _, name := range left {
 			_, before, _ := spy.counts(name)
