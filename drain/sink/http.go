@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"strconv"
@@ -14,10 +15,11 @@ import (
 )
 
 // NewTransport is what a sink posts to its HTTP target with. Proxies of the
-// environment are not used, an answer is never inflated, and ctx bounds the rest. Call
-// RoundTrip: a client would follow redirects and repeat the URL in its errors.
+// environment are not used, an answer is never inflated, link-local addresses are
+// refused, and ctx bounds the rest. Call RoundTrip: a client would follow redirects and
+// repeat the URL in its errors.
 func NewTransport() *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: refuseLinkLocal}
 	return &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
@@ -37,8 +39,12 @@ func FaultError(ctx context.Context, verb, host string, err error) error {
 		return fmt.Errorf("%s %s: %w", verb, host, ctx.Err())
 	}
 	var p textproto.ProtocolError
-	if errors.As(err, &p) {
+	var refused *linkLocalError
+	switch {
+	case errors.As(err, &p):
 		return fmt.Errorf("%s %s: malformed answer", verb, host)
+	case errors.As(err, &refused):
+		return fmt.Errorf("%s %s: %w", verb, host, refused)
 	}
 	text, _, _ := strings.Cut(err.Error(), `"`)
 	return fmt.Errorf("%s %s: %s", verb, host, strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), ""))
@@ -60,14 +66,20 @@ func ErrorCode(code string) string {
 	return " (" + code + ")"
 }
 
-// CheckHost says what is wrong with the host and port of a sink's URL. example is a
-// right one.
+// CheckHost says what is wrong with the host and port of the URL of a sink that uses
+// NewTransport. example is a right one.
 func CheckHost(u *url.URL, example string) error {
 	switch {
 	case u.Opaque != "" || u.Hostname() == "":
 		return fmt.Errorf("names no host: write %s", example)
 	case u.Fragment != "":
 		return errors.New("a # in the URL is written %23")
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && linkLocal(ip) {
+		return &linkLocalError{ip}
+	}
+	if looksNumeric(u.Hostname()) {
+		return errors.New("host is a number but no address: write it as 10.0.0.1 or [fd00::1]")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

@@ -67,11 +67,10 @@ func New(u *url.URL) (sink.Sink, error) {
 		return nil, err
 	}
 	database := strings.TrimPrefix(u.Path, "/")
+	if err := sink.CheckHost(u, "clickhouse://host:8123/database?table=events"); err != nil {
+		return nil, err
+	}
 	switch {
-	case u.Opaque != "" || u.Hostname() == "":
-		return nil, errors.New("names no host: write clickhouse://host:8123/database?table=events")
-	case u.Fragment != "":
-		return nil, errors.New("a # in the URL is written %23")
 	case !isName(database):
 		return nil, errors.New("path: want the name of a database, such as /default: letters, digits and _")
 	case !isName(o["table"]):
@@ -188,12 +187,8 @@ func (s *Sink) Caps() sink.Caps {
 }
 
 func newTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		MaxIdleConnsPerHost:    4,
-		IdleConnTimeout:        2 * time.Second, // before the server closes its own: keep_alive_timeout is 3 s in old configurations
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // answers are small
-	}
+	t := sink.NewTransport()
+	t.MaxIdleConnsPerHost = 4
+	t.IdleConnTimeout = 2 * time.Second // before the server closes its own: keep_alive_timeout is 3 s in old configurations
+	return t
 }

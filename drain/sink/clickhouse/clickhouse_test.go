@@ -281,3 +281,16 @@ func TestOneInsertMayHaveAsManyBatchesAsRows(t *testing.T) {
 		t.Errorf("got %+v", caps)
 	}
 }
+
+func TestLinkLocalAddressesAreRefused(t *testing.T) {
+	t.Parallel()
+	const refused = "link-local address 169.254.169.254 is refused"
+	if _, err := (sink.Registry{"clickhouse": New}).New("clickhouse://169.254.169.254/d?table=t"); err == nil || !strings.HasSuffix(err.Error(), refused) {
+		t.Errorf("the URL: got %v", err)
+	}
+	s := newSink(t, "clickhouse://h/d?table=t")
+	s.endpoint = "http://169.254.169.254/" // as if the name resolved to it
+	if err := s.Open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "dial h:8123: "+refused) {
+		t.Errorf("the connection: got %v", err)
+	}
+}

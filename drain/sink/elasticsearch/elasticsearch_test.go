@@ -508,3 +508,16 @@ func BenchmarkVerdicts(b *testing.B) {
 		}
 	}
 }
+
+func TestLinkLocalAddressesAreRefused(t *testing.T) {
+	t.Parallel()
+	const refused = "link-local address 169.254.169.254 is refused"
+	if _, err := (sink.Registry{"elasticsearch": New}).New("elasticsearch://169.254.169.254/i"); err == nil || !strings.HasSuffix(err.Error(), refused) {
+		t.Errorf("the URL: got %v", err)
+	}
+	s := sinkOn(t, "h/i")
+	s.endpoint = "http://169.254.169.254/i/_bulk" // as if the name resolved to it
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, "1")}); err == nil || err.Error() != "bulk to h: "+refused {
+		t.Errorf("the connection: got %v", err)
+	}
+}

@@ -483,3 +483,16 @@ func BenchmarkObject(b *testing.B) {
 		})
 	}
 }
+
+func TestLinkLocalAddressesAreRefused(t *testing.T) {
+	t.Parallel()
+	const refused = "link-local address 169.254.169.254 is refused"
+	if _, err := (sink.Registry{"s3": New}).New("s3://K:S@169.254.169.254/b"); err == nil || !strings.HasSuffix(err.Error(), refused) {
+		t.Errorf("the URL: got %v", err)
+	}
+	s := sinkOn(t, "h", "")
+	s.endpoint.Host = "169.254.169.254" // as if the name resolved to it
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err == nil || !strings.HasSuffix(err.Error(), refused) {
+		t.Errorf("the connection: got %v", err)
+	}
+}

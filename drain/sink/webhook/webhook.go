@@ -23,13 +23,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/textproto"
 	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -69,21 +64,11 @@ func New(u *url.URL) (sink.Sink, error) {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("scheme %q is neither http nor https", u.Scheme)
-	case u.Opaque != "" || u.Hostname() == "":
-		return nil, fmt.Errorf("names no host: write %s://host/path", u.Scheme)
 	case u.Fragment != "":
 		return nil, errors.New("a #fragment is never sent: leave it out")
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && linkLocal(ip) {
-		return nil, &linkLocalError{ip}
-	}
-	if looksNumeric(u.Hostname()) {
-		return nil, errors.New("host is a number but no address: write it as 10.0.0.1 or [fd00::1]")
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, errors.New("port is not 1 to 65535")
-		}
+	if err := sink.CheckHost(u, u.Scheme+"://host/path"); err != nil {
+		return nil, err
 	}
 	target := *u
 	query, ours, err := takeOptions(u.RawQuery)
@@ -95,7 +80,7 @@ func New(u *url.URL) (sink.Sink, error) {
 		target:  target.String(),
 		host:    u.Host,
 		options: ours,
-		client:  newTransport(),
+		client:  sink.NewTransport(),
 		zippers: sync.Pool{New: func() any {
 			z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
 			return &zipper{w: z}
@@ -127,13 +112,13 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	b := batches[0]
 	req, err := s.request(ctx, b)
 	if err != nil {
-		return fmt.Errorf("post to %s: %s", s.host, faultText(err))
+		return sink.FaultError(ctx, "post to", s.host, err)
 	}
 	// The transport alone: a client would follow redirects, keep cookies and
 	// repeat the URL in its errors.
 	resp, err := s.client.RoundTrip(req)
 	if err != nil {
-		return s.fault(ctx, err)
+		return sink.FaultError(ctx, "post to", s.host, err)
 	}
 	defer resp.Body.Close()
 	var answer []byte
@@ -144,33 +129,10 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 		}
 		if answer, err = io.ReadAll(io.LimitReader(resp.Body, bound)); err != nil {
 			// Entries that a 2xx would have refused may be in what is missing.
-			return s.fault(ctx, err)
+			return sink.FaultError(ctx, "post to", s.host, err)
 		}
 	}
 	return s.outcome(resp, answer, b, time.Now())
-}
-
-// fault is the error of a POST that got no usable answer: retryable.
-func (s *Sink) fault(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("post to %s: %w", s.host, ctx.Err())
-	}
-	return fmt.Errorf("post to %s: %s", s.host, faultText(err))
-}
-
-// faultText is an error's text without what the peer sent: the packages below
-// quote it, or pass it on as a ProtocolError, and it may echo the request.
-func faultText(err error) string {
-	var p textproto.ProtocolError
-	var refused *linkLocalError
-	switch {
-	case errors.As(err, &p):
-		return "malformed answer"
-	case errors.As(err, &refused):
-		return refused.Error()
-	}
-	text, _, _ := strings.Cut(err.Error(), `"`)
-	return strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), "")
 }
 
 // Close frees the idle connections.
@@ -181,15 +143,3 @@ func (s *Sink) Close(context.Context) error {
 
 // Caps: one batch a POST, any number of POSTs.
 func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: 1} }
-
-func newTransport() *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: refuseLinkLocal}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		MaxIdleConnsPerHost:    64,
-		IdleConnTimeout:        30 * time.Second, // before usual receivers close theirs: 60 s and more
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // an answer is small or unwanted; nothing to inflate
-	}
-}
