@@ -31,6 +31,8 @@ const (
 	// handBackAfter is how often what waits for a Write is looked at for leases that
 	// are about to end, and how long a suspect waits for which there is no room.
 	handBackAfter = time.Second
+	// emptyWait is how long an empty queue waits for its signal.
+	emptyWait = time.Hour
 )
 
 // Why a group closed, a closed set.
@@ -220,6 +222,7 @@ func (c *coalescer) serve(q *queue) {
 	claimed, cancelled := c.claiming.Done(), c.writing.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	look := time.Now() // when to look for leases about to end; others that join do not put it off
 	for {
 		c.mu.Lock()
 		reason, wait := c.due(q, time.Now())
@@ -228,12 +231,16 @@ func (c *coalescer) serve(q *queue) {
 		if reason != "" {
 			permit, wait = c.permits.free, handBackAfter
 		}
+		if wait < emptyWait {
+			wait = min(wait, time.Until(look))
+		}
 		timer.Reset(wait)
 		select {
 		case <-permit:
 			c.dispatch(q)
 		case <-q.changed:
-		case <-timer.C:
+		case now := <-timer.C:
+			look = now.Add(handBackAfter)
 			c.handBack(q, backLease, c.leaseTooShort)
 		case <-claimed:
 			claimed = nil
@@ -253,7 +260,7 @@ func (c *coalescer) serve(q *queue) {
 func (c *coalescer) due(q *queue, now time.Time) (reason string, wait time.Duration) {
 	switch {
 	case len(q.waiting) == 0:
-		return "", time.Hour
+		return "", emptyWait
 	case !c.mayRun(q):
 		return "", handBackAfter
 	case q.kind == suspected && len(q.waiting) >= c.suspects.size:

@@ -558,3 +558,33 @@ func TestLeasesThatWaitAreBoundedByTheirPayload(t *testing.T) {
 		r.verify()
 	})
 }
+
+// The only Write hangs, past its context. What joins meanwhile must not keep those who
+// wait from giving their leases back in time.
+func TestWhatWaitsForAWriteIsHandedBackThoughOthersJoin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newGroupRig(t, func(p *partition.Policy) { p.Linger = 0 })
+		r.sink.caps = sink.Caps{MaxBatches: 1000, PreferEntries: 1, MaxInFlight: 1, Linger: time.Second}
+		ended := make(chan struct{})
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			<-ended
+			return nil
+		}
+		r.start()
+		c := r.d.namespaces[0].groups
+		for p := range 60 {
+			r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
+			time.Sleep(500 * time.Millisecond)
+			c.mu.Lock()
+			for _, m := range c.queues[trusted].waiting {
+				if late := time.Since(m.end); late > 0 {
+					t.Errorf("%s waits %v after the end of its lease", m.partition, late)
+				}
+			}
+			c.mu.Unlock()
+		}
+		close(ended)
+		r.drained(time.Minute)
+		r.stop()
+	})
+}
