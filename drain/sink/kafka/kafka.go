@@ -45,6 +45,9 @@ const (
 	// entry of a quiet namespace waits for others.
 	preferEntries = 2000
 	linger        = 5 * time.Millisecond
+	// maxAnswer bounds an answer of a broker, in bytes: memory is taken for what it announces.
+	// The longest one lists the brokers, and the partitions of the topic.
+	maxAnswer = 16 << 20
 )
 
 var (
@@ -117,6 +120,8 @@ func New(u *url.URL) (sink.Sink, error) {
 		kgo.RequestRetries(3),                      // of Open: other hosts of the URL get a turn
 		kgo.MetadataMinAge(500 * time.Millisecond), // a new leader is found soon
 		kgo.DisableClientMetrics(),
+		kgo.BrokerMaxReadBytes(maxAnswer),
+		kgo.FetchMaxBytes(maxAnswer), // nothing is fetched; it must not be larger than the one above
 	}
 	switch o["acks"] {
 	case "", "all":

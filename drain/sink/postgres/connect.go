@@ -3,12 +3,14 @@ package postgres
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // fromOutside are settings that pgconn would take from the environment, or from files of the
@@ -21,6 +23,10 @@ var fromOutside = map[string]string{
 
 // errSettings: pgconn refuses the settings. What New did not check of them is the file.
 var errSettings = errors.New("sslrootcert is not a file of certificates")
+
+// maxAnswer bounds a message of the server, in bytes: memory is taken for what it announces. Most
+// have some 100; one of a trigger can repeat a payload.
+const maxAnswer = 16 << 20
 
 // connect makes a connection with the settings and nothing else.
 func connect(ctx context.Context, settings map[string]string) (*pgconn.PgConn, error) {
@@ -37,5 +43,10 @@ func connect(ctx context.Context, settings map[string]string) (*pgconn.PgConn, e
 	}
 	config.RuntimeParams = map[string]string{"application_name": "spillway", "client_encoding": "UTF8"}
 	config.ConnectTimeout = 5 * time.Second
+	config.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		f := pgproto3.NewFrontend(r, w)
+		f.SetMaxBodyLen(maxAnswer)
+		return f
+	}
 	return pgconn.ConnectConfig(ctx, config)
 }

@@ -1,0 +1,41 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// A broker that announces 90 MB and sends nothing must not make the sink reserve them.
+func TestALongAnswerIsRefusedWhenItIsAnnounced(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Read(make([]byte, 4096)) // a request
+			_, _ = conn.Write([]byte{0x05, 0x5d, 0x4a, 0x80})
+		}
+	}()
+	s, err := New(&url.URL{Scheme: "kafka", Host: listener.Addr().String(), Path: "/events"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(context.Background()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.Open(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want an error at once", err)
+	}
+}
