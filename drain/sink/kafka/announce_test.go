@@ -9,6 +9,30 @@ import (
 	"time"
 )
 
+// A peer that accepts connections and never says a word must not hold up a Stop.
+func TestOpenEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s, err := New(&url.URL{Scheme: "kafka", Host: listener.Addr().String(), Path: "/events"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if err := s.Open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 5*time.Second {
+		t.Errorf("got %v after %v, want an end after 500ms", err, time.Since(start))
+	}
+	start = time.Now()
+	if err := s.Close(t.Context()); err != nil || time.Since(start) > 5*time.Second {
+		t.Errorf("close: %v after %v", err, time.Since(start))
+	}
+}
+
 // A broker that announces 90 MB and sends nothing must not make the sink reserve them.
 func TestALongAnswerIsRefusedWhenItIsAnnounced(t *testing.T) {
 	t.Parallel()

@@ -195,15 +195,11 @@ func (s *Sink) Caps() sink.Caps {
 // Open connects, and finds a wrong password, a topic that does not exist and a user who may
 // not write to it. It makes no topic: how many partitions one has is the operator's choice.
 func (s *Sink) Open(ctx context.Context) error {
-	probe, err := s.client()
+	limit, err := s.probe(ctx)
 	if err != nil {
 		return fmt.Errorf("open kafka: %w", err)
 	}
-	defer s.closing.Go(probe.Close)
-	if err := checkTopic(ctx, probe, s.topic); err != nil {
-		return fmt.Errorf("open kafka: %w", err)
-	}
-	s.limit = topicLimit(ctx, probe, s.topic)
+	s.limit = limit
 	// Also when it was open: producers take the topic's limit when they are made.
 	s.drop()
 	s.producers = make(chan *kgo.Client, maxInFlight)
@@ -211,6 +207,34 @@ func (s *Sink) Open(ctx context.Context) error {
 		s.producers <- nil
 	}
 	return nil
+}
+
+// probe checks the topic, and returns its limit. The library waits 10 s for the first answer
+// of a connection, whatever ctx says.
+func (s *Sink) probe(ctx context.Context) (limit int32, err error) {
+	client, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	type answer struct {
+		limit int32
+		err   error
+	}
+	answers := make(chan answer, 1)
+	s.closing.Go(func() {
+		var a answer
+		if a.err = checkTopic(ctx, client, s.topic); a.err == nil {
+			a.limit = topicLimit(ctx, client, s.topic)
+		}
+		answers <- a
+	})
+	defer s.closing.Go(client.Close) // ends the requests, too
+	select {
+	case a := <-answers:
+		return a.limit, a.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 // Close frees the connections.
