@@ -280,14 +280,19 @@ func judge(err error) error {
 	return brief(err)
 }
 
-// brief is an error without what go-redis adds of addresses.
+// brief is an error without what go-redis adds of addresses, and without what Redis and
+// go-redis quote of what was sent and read.
 func brief(err error) error {
 	var network *net.OpError
 	if errors.As(err, &network) && network.Err != nil {
 		return network.Err
 	}
-	if text := err.Error(); len(text) > 200 {
-		return errors.New(strings.ToValidUTF8(text[:200], ""))
+	text := err.Error()
+	for _, quoting := range []string{", with args beginning with", `: "`} {
+		text, _, _ = strings.Cut(text, quoting)
 	}
-	return err
+	if text == err.Error() && len(text) <= 200 {
+		return err
+	}
+	return errors.New(strings.ToValidUTF8(text[:min(len(text), 200)], ""))
 }

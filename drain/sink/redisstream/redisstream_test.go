@@ -191,3 +191,18 @@ func TestAWrongPasswordIsFoundAtOpen(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Redis repeats the arguments of a command that it does not know, and go-redis what it
+// cannot read.
+func TestErrorsShowNothingOfWhatWasSent(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"ERR unknown command 'xadd', with args beginning with: 's' 'payload' ": "ERR unknown command 'xadd'",
+		"redis: can't parse map reply: \"payload\"":                            "redis: can't parse map reply",
+		"WRONGTYPE Operation against a key":                                    "WRONGTYPE Operation against a key",
+	} {
+		if got := brief(errors.New(text)).Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
