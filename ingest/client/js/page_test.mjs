@@ -102,6 +102,65 @@ test("a page that returns sends what it kept, and no other page does", async t =
   assert.equal(storage.getItem("spillway:default"), "of another page")
 })
 
+// A tab that another one covers is hidden, and lives on.
+test("what one page kept and another took is sent once", async t => {
+  browser(t, 0)
+  const storage = new Memory(), sent = []
+  const options = { linger: 1e6, storage, compressFrom: -1, fetch: async (_, { body }) => {
+    sent.push(...JSON.parse(body).map(e => e.data))
+    return { status: 204, headers: new Headers(), text: async () => "" }
+  } }
+  const hidden = new Client("http://127.0.0.1:1", options)
+  hidden.report("p", "kept")
+  hidden.hand()
+  const other = new Client("http://127.0.0.1:1", options)
+  hidden.report("p", "later")
+  assert.equal(await hidden.flush(1000), true)
+  assert.equal(await other.flush(1000), true)
+  assert.deepEqual(sent.sort(), ["kept", "later"])
+  assert.deepEqual(hidden.stats(), { reported: 2, acked: 1, handed: 1, pending: 0, dropped: {} })
+  assert.deepEqual(other.stats(), { reported: 1, acked: 1, handed: 0, pending: 0, dropped: {} })
+  for (const c of [hidden, other]) assert.equal(await c.close(10), true)
+})
+
+test("pages that are hidden together keep theirs beside each other's", async t => {
+  browser(t, 0)
+  const storage = new Memory()
+  const options = { linger: 1e6, storage, fetch: (_, { signal }) => new Promise((_, fail) => signal.addEventListener("abort", fail)) }
+  const pages = ["a", "b", "c"].map(name => {
+    const c = new Client("http://127.0.0.1:1", options)
+    c.report("p", name)
+    return c
+  })
+  for (const c of pages) c.hand()
+  const kept = () => JSON.parse(storage.getItem("spillway:default") ?? "[]").map(e => e[1])
+  assert.deepEqual(kept(), ['"a"', '"b"', '"c"'])
+  await pages[1].close(0) // what it drops is not kept
+  assert.deepEqual(kept(), ['"a"', '"c"'])
+  assert.equal(new Client("http://127.0.0.1:1", options).stats().pending, 2)
+  for (const c of [pages[0], pages[2]]) {
+    c.hand()
+    assert.equal(c.stats().handed, 1)
+  }
+})
+
+test("a hidden page that sends keeps the rest", async t => {
+  browser(t, 0)
+  const storage = new Memory()
+  let answer
+  const c = new Client("http://127.0.0.1:1", { linger: 1e6, batch: 1, inFlight: 1, storage, fetch: () => new Promise(resolve => answer = resolve) })
+  const kept = () => JSON.parse(storage.getItem("spillway:default")).map(e => e[1])
+  for (const n of [1, 2, 3]) c.report("p", n)
+  c.hand()
+  assert.deepEqual(kept(), ["2", "3"])
+  answer({ status: 204, headers: new Headers(), text: async () => "" })
+  await new Promise(setImmediate)
+  assert.deepEqual(kept(), ["3"])
+  answer({ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "" })
+  await new Promise(setImmediate)
+  assert.deepEqual(kept(), ["2", "3"])
+})
+
 test("what goes by beacon ends a flush", async t => {
   browser(t, 100)
   const c = new Client("http://127.0.0.1:1", { linger: 1e6, inFlight: 1, fetch: async () => ({ status: 503, headers: new Headers({ "Retry-After": "1" }), text: async () => "{}" }) })

@@ -38,13 +38,16 @@ export class Client {
   #timer = null; #due = Infinity
   #stop = new AbortController(); #waiters = []
   #notices = {}; #noticed = 0; #noticeTimer = null; #error = null
-  #gone = false; #saved = "" // the page is going; what is in storage
+  #gone = false; #kept = false // the page is going; it is hidden, and storage has what waits
+  #saved = new Set() // the entries in storage
   #hide = ({ type }) => {
     // As a page goes, a browser fails its open requests and sends them all the same. What
     // pagehide left open is therefore not handed over again; it keeps its key if the page returns.
     const hidden = type === "pagehide" || globalThis.document?.visibilityState === "hidden"
-    if (!hidden) this.#unsave()
-    else if (!this.#gone) this.hand()
+    if (!hidden) {
+      this.#kept = false
+      this.#unsave()
+    } else if (!this.#gone) this.hand()
     if (type !== "visibilitychange") this.#gone = type === "pagehide"
   }
 
@@ -109,6 +112,8 @@ export class Client {
     this.#listen("removeEventListener")
     const done = await this.flush(timeout)
     this.#over = true
+    this.#kept = false
+    this.#unsave()
     this.#stop.abort()
     while (this.#all.size) this.#lose(first(this.#all), "shutdown")
     while (this.#requests.size) await new Promise(resolve => this.#waiters.push(resolve))
@@ -122,8 +127,9 @@ export class Client {
   // handed. What is left goes into storage, if there is one, for the next page.
   hand() {
     const key = this.#o.token ? "?k=" + encodeURIComponent(this.#o.token) : ""
-    // An open request may outlive the page; one that is compressed, or waits to be tried again, does not.
-    const waiting = new Set([...[...this.#requests].flatMap(r => r.entries).filter(e => !e.open && !e.settled), ...this.#all])
+    this.#unsave()
+    this.#kept = !!this.#o.storage
+    const waiting = this.#waiting()
     // What other requests of the page carry counts too, so a smaller beacon may still go.
     for (let limit = globalThis.navigator?.sendBeacon ? beaconBytes : 0; limit >= 1024;) {
       const list = []
@@ -137,15 +143,24 @@ export class Client {
         limit /= 2
         continue
       }
-      for (const e of list) {
-        waiting.delete(e)
-        if (this.#all.has(e)) this.#remove(e)
-        e.settled = true
-      }
-      this.#handed += list.length
+      for (const e of list) this.#leave(e)
+      for (const e of list) waiting.delete(e)
     }
-    this.#save(waiting)
+    this.#save()
     this.#wake()
+  }
+
+  // #waiting are the entries that end with the page: an open request may outlive it; one
+  // that is compressed, or waits to be tried again, does not.
+  #waiting() {
+    return new Set([...[...this.#requests].flatMap(r => r.entries).filter(e => !e.open && !e.settled), ...this.#all])
+  }
+
+  // #leave counts an entry that is somebody else's to send from now on.
+  #leave(e) {
+    if (this.#all.has(e)) this.#remove(e)
+    e.settled = true
+    this.#handed++
   }
 
   #listen(how) {
@@ -351,16 +366,19 @@ export class Client {
         const wait = this.#probe - now()
         if (Date.now() + wait > latest || !await this.#sleep(wait)) return late()
       }
+      this.#unsave()
       if (list.some(e => e.settled)) return { changed: true }
       this.#probe = now() + o.probeEvery
       if (this.#over) return late()
       for (const e of list) e.open = true
+      if (this.#kept) this.#save()
       const a = await this.#post(url, headers, body)
       for (const e of list) e.open = false
       if (a.down) this.#failures++
       else this.#failures = 0
       if (a.error && this.#o.onError) this.#notice(() => { this.#error = a.error })
       if (!a.again) return a
+      if (this.#kept) this.#save()
       if (this.#over) return late()
       if (attempt >= o.attempts) return { dropped: "retries_exhausted" }
       const wait = Math.max(this.#backoff(attempt), a.after)
@@ -422,30 +440,49 @@ export class Client {
 
   get #slot() { return "spillway:" + this.#o.namespace }
 
-  // #save keeps the newest entries that wait, as many as storageBytes holds.
-  #save(waiting) {
+  // #save keeps the newest entries that wait, as many as storageBytes holds beside those
+  // of other pages that are hidden.
+  #save() {
     const { storage, storageBytes } = this.#o
     if (!storage) return
     this.#unsave()
-    const kept = []
-    let bytes = 0
-    for (const e of [...waiting].reverse()) {
+    const left = this.#left(), kept = [], saved = new Set()
+    let bytes = JSON.stringify(left).length
+    for (const e of [...this.#waiting()].reverse()) {
       if (typeof e.data !== "string") continue
       if ((bytes += e.size + 300) > storageBytes) break
-      kept.push([e.partition, e.data, e.at, e.id])
+      kept.push([e.partition, e.data, e.at, e.id, this.#keys])
+      saved.add(e)
     }
     try {
-      if (kept.length) storage.setItem(this.#slot, this.#saved = JSON.stringify(kept.reverse()))
+      if (kept.length) storage.setItem(this.#slot, JSON.stringify([...left, ...kept.reverse()]))
+      this.#saved = saved
     } catch { /* full or forbidden: the entries still wait in memory */ }
   }
 
-  // #unsave takes back what this page saved: it goes on, and sends that itself.
+  // #unsave takes back what this page saved, to send it; or leaves it to a page that was
+  // opened meanwhile and took it.
   #unsave() {
-    const { storage } = this.#o
+    const mine = this.#saved
+    if (!mine.size) return
+    this.#saved = new Set()
+    const left = this.#left(), others = left.filter(e => e?.[4] !== this.#keys)
+    if (others.length === left.length) {
+      for (const e of mine) if (!e.settled) this.#leave(e)
+      return this.#wake()
+    }
     try {
-      if (this.#saved && storage.getItem(this.#slot) === this.#saved) storage.removeItem(this.#slot)
+      if (others.length) this.#o.storage.setItem(this.#slot, JSON.stringify(others))
+      else this.#o.storage.removeItem(this.#slot)
     } catch { /* forbidden */ }
-    this.#saved = ""
+  }
+
+  // #left is what pages left in storage.
+  #left() {
+    try {
+      const left = JSON.parse(this.#o.storage.getItem(this.#slot))
+      return Array.isArray(left) ? left : []
+    } catch { return [] }
   }
 
   // #load takes what an earlier page left. It was reported there, and is again here.
