@@ -29,10 +29,10 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 	key := t.adapter.HeaderKey(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
 	to = s.writeKeys.find(key)
 	switch {
-	case t.skipBody:
-		return to, reject(wire.CodeOverloaded)
 	case key != "" && to == nil:
 		return nil, reject(wire.CodeUnauthorized)
+	case t.skipBody:
+		return to, reject(wire.CodeOverloaded)
 	case to != nil:
 		if rejected := to.limits.checkRate(); rejected != nil {
 			return to, rejected

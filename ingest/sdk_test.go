@@ -217,6 +217,22 @@ func TestABodyIsNotReadWhereNoNamespaceTakesEventsOfSDKs(t *testing.T) {
 	}
 }
 
+func TestALargeBodyUnderAWrongWriteKeyIsNotRead(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), withSDKs)
+	r, closed := p.raw(headersOnly("/segment/v1/batch", basic("nobody:")+"\r\n", largeBody))
+	if r.status != http.StatusUnauthorized || !closed {
+		t.Errorf("got %d %s, closed %t, want 401", r.status, r.raw, closed)
+	}
+	taken := p.cfg.MaxInflightBytes - largeBody
+	p.inflight.Add(taken)
+	defer p.inflight.Add(-taken)
+	r, closed = p.raw(headersOnly("/segment/v1/batch", basic("wk:")+"\r\n", largeBody+1))
+	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !closed {
+		t.Errorf("got %d %s, closed %t, want 503", r.status, r.raw, closed)
+	}
+}
+
 func TestTheNameOfANamespaceIsItsKeyWhereNoneIsListed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

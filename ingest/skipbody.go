@@ -60,7 +60,8 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 	path, _, _ = bytes.Cut(path, []byte{'?'})
 	sdk := target{segmentPrefix: s.segmentPrefix}
 	if _, found := sdk.parseSDKPath(path); found {
-		return s.writeKeys.none() // else the body may have the key
+		key := sdk.adapter.HeaderKey(h.Peek(fasthttp.HeaderAuthorization))
+		return s.writeKeys.none() || key != "" && s.writeKeys.find(key) == nil // else the body may have the key
 	}
 	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	name, _, _ := bytes.Cut(path, []byte{'/'})
