@@ -39,6 +39,8 @@ func corpus() []category {
 		onData("encodings", "bombs, doubled and unknown encodings, corrupt and lying streams", encodings, plain),
 		onData("json", "grammar, depth, size, types of fields, envelopes and items", jsons, plain),
 		onData("names", "partitions with braces, patterns, controls, look-alikes, of other types", names, plain),
+		onData("sdks", "keys, events, batches and forms on the routes of other vendors' SDKs", sdks, plain),
+		onData("sdks without keys", "the same routes where no write key opens anything", locked, guarded),
 		onData("cardinality", "more partitions than a namespace may have", cardinality, plain),
 		{"admin", "names that were re-pointed, other origins, methods, writes by GET, the command line", len(admins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
 			return runAdmin(ctx, r, r.plain, admins, report)

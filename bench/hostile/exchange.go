@@ -135,10 +135,14 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	parts := []string{strconv.Itoa(resp.StatusCode)}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	var b struct {
-		Error, Scope, Outcome, Status string
-		Accepted                      *int64
-		Evicted                       int64
-		Results                       []struct {
+		Error, Scope, Outcome string
+		Status                any    // text of a probe, 1 of PostHog
+		Code                  any    // text of Segment and PostHog, the status of Amplitude, whose error is prose
+		Success               *bool  // of Segment
+		Ingested              *int64 `json:"events_ingested"`
+		Accepted              *int64
+		Evicted               int64
+		Results               []struct {
 			I              int
 			Result, Reason string
 		}
@@ -150,11 +154,24 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	case len(body) > 0 && !isJSON && resp.StatusCode >= 400:
 		add("text")
 	}
-	if b.Error != "" {
-		add("%s", b.Error)
+	switch code := b.Code.(type) {
+	case string:
+		add("%s", code)
+	case nil:
+		if b.Error != "" {
+			add("%s", b.Error)
+		}
 	}
-	if b.Status != "" {
-		add("status=%s", b.Status)
+	switch status := b.Status.(type) {
+	case string:
+		add("status=%s", status)
+	case float64:
+		b.Accepted = new(int64(1)) // PostHog counts nothing
+	}
+	if b.Ingested != nil {
+		b.Accepted = b.Ingested
+	} else if b.Success != nil && *b.Success {
+		b.Accepted = new(int64(1)) // nor does Segment
 	}
 	for _, f := range [][2]string{{"scope", b.Scope}, {"outcome", b.Outcome}} {
 		if f[1] != "" {

@@ -19,13 +19,14 @@ const (
 // announced are connections that say much and send little. What they only
 // announce must not be allocated, beyond the bytes that may be in flight.
 var announced = []situation{
-	{"1,000 bodies of 1 MiB announced, a byte sent", announce("Content-Length: 1048576\r\n\r\nx")},
-	{"1,000 chunks of 1 MiB announced, a byte sent", announce("Transfer-Encoding: chunked\r\n\r\n100000\r\nx")},
-	{"1,000 bodies announced by strangers", announce("Content-Length: 1048576\r\n\r\nx", "--config", "TOKENS")},
-	{"1,000 bodies announced, half of each sent", announce("Content-Length: 1048576\r\n\r\n" + x(512<<10))},
+	{"1,000 bodies of 1 MiB announced, a byte sent", announce(one, "Content-Length: 1048576\r\n\r\nx")},
+	{"1,000 chunks of 1 MiB announced, a byte sent", announce(one, "Transfer-Encoding: chunked\r\n\r\n100000\r\nx")},
+	{"1,000 bodies announced by strangers", announce(one, "Content-Length: 1048576\r\n\r\nx", "--config", "TOKENS")},
+	{"1,000 bodies announced, half of each sent", announce(one, "Content-Length: 1048576\r\n\r\n"+x(512<<10))},
+	{"1,000 bodies of SDKs announced, half of each sent", announce(posthog, "Content-Length: 1048576\r\n\r\n"+x(512<<10))},
 }
 
-func announce(rest string, flags ...string) func(context.Context, *stage) error {
+func announce(path, rest string, flags ...string) func(context.Context, *stage) error {
 	return func(ctx context.Context, s *stage) error {
 		if len(flags) > 0 {
 			file, err := s.file("tokens.yaml", "namespaces: {default: {sink: \"null:\", tokens: [\""+hashOf(mineCanary)+"\"]}}\n")
@@ -58,7 +59,7 @@ func announce(rest string, flags ...string) func(context.Context, *stage) error 
 			conns = append(conns, c)
 			// A server may answer and hang up before all is sent.
 			_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-			_, _ = io.WriteString(c, "POST "+one+" HTTP/1.1\r\nHost: x\r\n"+rest)
+			_, _ = io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: x\r\n"+rest)
 		}
 		if err := v.still(ctx); err != nil {
 			return err
