@@ -80,7 +80,7 @@ func newRig(ctx context.Context, s settings, durable bool) (_ *rig, err error) {
 func openStore(url string) (*partition.Store, error) {
 	policy := partition.DefaultPolicy()
 	policy.Capacity = roomy
-	return partition.Open(partition.Config{URL: url, Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy}},
+	return partition.Open(partition.Config{URL: url, Prefix: "sw", Namespaces: map[string]partition.Policy{"default": policy, "bad": policy}},
 		prometheus.NewRegistry(), zap.NewNop())
 }
 

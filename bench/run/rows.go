@@ -58,6 +58,24 @@ var groups = []group{
 		return []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
 			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the partition in properties.game"}}
 	}, adapters},
+	{"sinks", func() []*row {
+		return []*row{
+			{Key: "sinks", Measure: "drained entries/s to file: ÷ to null:", Goal: 0.5,
+				Note: "role drain, a backlog of 768,000 entries in 100 partitions each; the receiver of the webhook (fasthttp) and the second redis-server are processes on the same machine, whose counts must agree; the stream keeps 100,000 entries"},
+			{Key: "sinks", Measure: "to a webhook ÷ to null:", Goal: 0.4},
+			{Key: "sinks", Measure: "to redis-stream: ÷ to null:", Goal: 0.25},
+		}
+	}, sinks},
+	{"another namespace's dead sink", func() []*row {
+		return []*row{
+			{Key: "isolation", Measure: "entries/s in and out, alone ÷ beside a namespace whose webhook refuses connections", Goal: 1.1, AtMost: true,
+				Note: "as d, one process with two namespaces, each with its sink; 128,000 entries in 100 partitions of the other wait for the webhook for 2 s before the load; server and redis have the cost of both"},
+			{Key: "isolation", Measure: "the same, the webhook never answers", Goal: 1.1, AtMost: true},
+			{Key: "isolation", Measure: "the same, the webhook answers 429, Retry-After: 1", Goal: 1.1, AtMost: true},
+			{Key: "isolation", Measure: "the same, the webhook answers every second partition 500", Goal: 1.1, AtMost: true},
+			{Key: "isolation", Measure: "CPU µs an entry of server and Redis, the worst of these ÷ alone", Goal: 1.1, AtMost: true},
+		}
+	}, isolation},
 	{"the Go client", func() []*row {
 		return []*row{
 			{Key: "sdk", Measure: "entries/s that one process stores with the Go client ÷ 128-entry NDJSON by our loader", Goal: 0.15,

@@ -29,8 +29,9 @@ import (
 //	parking  noop, but that each request waits for an RPUSH
 //	bare     RPUSH, LRANGE and LTRIM in place of all scripts
 //	report   the Go client, which reports as fast as the service takes it
+//	receive  a webhook's receiver, which counts
 var sides = map[string]func(ctx context.Context, args []string, out io.Writer) error{
-	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "parking": parking, "report": reportEvents,
+	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "parking": parking, "report": reportEvents, "receive": receive,
 }
 
 // noop serves until ctx ends.

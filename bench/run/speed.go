@@ -67,7 +67,7 @@ func batches(ctx context.Context, m *measurement) error {
 	if err != nil {
 		return err
 	}
-	out, outCosts, err := m.drainSide(ctx, in.load.Acked)
+	out, outCosts, err := m.drainSide(ctx, in.load.Acked, "--sink=null:")
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (m *measurement) fill(ctx context.Context, r *rig, entries int64) error {
 
 // drainSide starts a drainer on a backlog and times it from the first sight of
 // something delivered to an empty buffer, so that its start-up is not in it.
-func (m *measurement) drainSide(ctx context.Context, entries int64) (rate float64, c costs, err error) {
+func (m *measurement) drainSide(ctx context.Context, entries int64, flags ...string) (rate float64, c costs, err error) {
 	r, err := newRig(ctx, m.settings, false)
 	if err != nil {
 		return 0, c, err
@@ -159,7 +159,7 @@ func (m *measurement) drainSide(ctx context.Context, entries int64) (rate float6
 		return 0, c, err
 	}
 	ready := make(chan error, 1)
-	go func() { ready <- r.serve(ctx, "--role=drain", "--sink=null:", roomyFlag) }()
+	go func() { ready <- r.serve(ctx, append(flags, "--role=drain", roomyFlag)...) }()
 	begun, first := filled, time.Time{}
 	seen, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
