@@ -77,7 +77,7 @@ hostile: build deps-test ## send hostile input to a real server and check every 
 	$(GO) run ./bench/hostile
 
 .PHONY: bench
-bench: build deps-test deps-bench ## compare its speed with what fasthttp and Redis allow, and check the accounts (8 minutes)
+bench: build deps-test deps-bench ## compare its speed with what fasthttp and Redis allow, and check the accounts (12 minutes)
 	$(GO) run ./bench/run $(BENCHFLAGS)
 
 .PHONY: bench-peers
