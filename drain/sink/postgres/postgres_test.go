@@ -145,3 +145,12 @@ func TestPayloadsThatTheColumnCannotHoldAreNamedBeforeAnythingIsSent(t *testing.
 		t.Errorf("got %d rows of %d bytes, %v", n, len(rows), rejected)
 	}
 }
+
+// Batches of quiet partitions have one entry.
+func TestOneCopyMayHaveAsManyBatchesAsRows(t *testing.T) {
+	t.Parallel()
+	caps := newSink(t, "postgres://u@127.0.0.1/d?table=events").Caps()
+	if caps.MaxBatches < caps.PreferEntries {
+		t.Errorf("got %+v", caps)
+	}
+}
