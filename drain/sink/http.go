@@ -78,6 +78,9 @@ func CheckHost(u *url.URL, example string) error {
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && linkLocal(ip) {
 		return &linkLocalError{ip}
 	}
+	if strings.Contains(u.Hostname(), "%") {
+		return errors.New("host has a zone, which only link-local addresses need: leave it out")
+	}
 	if looksNumeric(u.Hostname()) {
 		return errors.New("host is a number but no address: write it as 10.0.0.1 or [fd00::1]")
 	}

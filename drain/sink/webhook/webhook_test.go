@@ -128,6 +128,7 @@ func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 		"http://h/?gzip=1&a=1&gzip=1":      `sink http://h/?…: option "gzip" is given twice`,
 		"http://169.254.169.254/latest":    "sink http://169.254.169.254/…: link-local address 169.254.169.254 is refused",
 		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is refused",
+		"http://[::1%25lo]/":               "sink http://[::1%25lo]/: host has a zone, which only link-local addresses need: leave it out",
 		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is refused",
 		"http://[64:ff9b::a9fe:a9fe]/":     "sink http://[64:ff9b::a9fe:a9fe]/: link-local address 64:ff9b::a9fe:a9fe is refused",
 		"http://2852039166/":               "sink http://2852039166/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
@@ -278,7 +279,7 @@ func BenchmarkWrite(b *testing.B) {
 // password to send to, and no literal address that is refused.
 func FuzzNew(f *testing.F) {
 	for _, raw := range []string{
-		"http://u:hunter2@h/in?gzip=1", "https://[::ffff:169.254.1.1]/", "http://h/?gzip=hunter2", "http:h", "http://169.254.169.254:80/", "http://[fe80::1%25x]/",
+		"http://u:hunter2@h/in?gzip=1", "https://[::ffff:169.254.1.1]/", "http://h/?gzip=hunter2", "http:h", "http://169.254.169.254:80/", "http://[fe80::1%25x]/", "http://[::%25\xa3]",
 	} {
 		f.Add(raw)
 	}
