@@ -52,7 +52,7 @@ export interface Stats {
   reported: number
   /** The service has stored them. */
   acked: number
-  /** Given to the browser when the page hid; nobody learns what became of them. */
+  /** Given to the browser when the page hid, or from storage to another page; this one does not learn what became of them. */
   handed: number
   pending: number
   dropped: Partial<Record<Reason, number>>
