@@ -146,7 +146,7 @@ func TestWhatSDKsAreAnswered(t *testing.T) {
 		if row.produce != nil {
 			store.produce = failWith(row.produce)
 		}
-		p := listen(t, store, withSDKs)
+		p := listenTCP(t, store, withSDKs) // one in memory may drop the answer to a body that is not read
 		r := p.post(row.path, row.body)
 		if r.status != row.status || !strings.HasPrefix(r.raw, row.want) || r.header.Get("Retry-After") != row.retryAfter {
 			t.Errorf("%s at %s: got %d %s Retry-After %q, want %d %s %q", row.name, row.path, r.status, r.raw, r.header.Get("Retry-After"), row.status, row.want, row.retryAfter)
