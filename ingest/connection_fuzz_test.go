@@ -30,7 +30,7 @@ func (c *scriptedConn) Write(p []byte) (int, error) { return c.out.Write(p) }
 func FuzzConnection(f *testing.F) {
 	store := newFake()
 	cfg := DefaultConfig()
-	cfg.SDKs = map[string]SDK{"default": {WriteKeys: []string{"default"}}}
+	cfg.SDKs = map[string]SDK{"default": {WriteKeys: []WriteKey{{Key: "default"}}}}
 	s, err := New(cfg, store, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		f.Fatal(err)
