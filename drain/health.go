@@ -20,7 +20,8 @@ type health struct {
 
 	mu          sync.Mutex
 	failing     bool
-	since, last time.Time
+	since, last time.Time // the first and the last failure
+	answered    time.Time // the first answer after the last failure; zero: none yet
 	failures    int
 
 	letters int       // dead letters since the log last named one
@@ -47,7 +48,7 @@ func (h *health) failed(reason string, err error) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last = now
+	h.last, h.answered = now, time.Time{}
 	h.failures++
 	h.metrics.sinkFailing.Set(1)
 	if h.failing {
@@ -68,11 +69,14 @@ func (h *health) succeeded() {
 		return
 	}
 	h.metrics.sinkFailing.Set(0)
+	if h.answered.IsZero() {
+		h.answered = time.Now()
+	}
 	if time.Since(h.last) < quietPeriod {
 		return
 	}
 	h.failing = false
-	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.last.Sub(h.since)))
+	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.answered.Sub(h.since)))
 }
 
 // deadLettered is told of every dead letter. The log names at most one a

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -29,6 +32,28 @@ func TestDeadLettersAreLoggedAtMostOnceAQuietPeriod(t *testing.T) {
 		first, second := named[0].ContextMap(), named[1].ContextMap()
 		if first["partition"] != "p" || first["error"] != errDown.Error() || second["partition"] != "q" || second["entries"] != int64(100) {
 			t.Errorf("got %v, then %v", first, second)
+		}
+	})
+}
+
+// The last failure is not the end of an outage: after a long back-off nobody tries.
+func TestFailedForLastsUntilTheFirstAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		r := newRig(t)
+		r.start()
+		h := &health{log: zap.New(core), metrics: &r.metrics().sinkMetrics}
+		h.failed(reasonError, errDown)
+		time.Sleep(4 * time.Second)
+		h.failed(reasonError, errDown)
+		time.Sleep(26 * time.Second)
+		h.succeeded()
+		time.Sleep(time.Minute)
+		h.succeeded()
+		r.stop()
+		line := logs.FilterMessage("sink recovered").All()
+		if len(line) != 1 || line[0].ContextMap()["failed_for"] != 30*time.Second {
+			t.Errorf("got %v, want one line with 30s", line)
 		}
 	})
 }

@@ -49,12 +49,11 @@ type admin struct {
 
 // adminConfig is what the App tells the admin server.
 type adminConfig struct {
-	Listen    string             // host:port; also decides which Host headers it accepts
-	TLS       *tls.Config        // nil: plain HTTP
-	TokenHash *[sha256.Size]byte // of the token that requests must have; nil: no authentication
-	Sinks     map[string]string  // redacted URLs by namespace
-	Fallbacks map[string]string  // the same of their fallbacks, separated by spaces
-	Failed    func(error)        // called when the server ends without Stop
+	Listen    string               // host:port; also decides which Host headers it accepts
+	TLS       *tls.Config          // nil: plain HTTP
+	TokenHash *[sha256.Size]byte   // of the token that requests must have; nil: no authentication
+	Settings  map[string]Namespace // by namespace, their URLs redacted
+	Failed    func(error)          // called when the server ends without Stop
 }
 
 // health says whether the service is ready, and with which warnings.
@@ -179,15 +178,14 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []json.RawMessage{}
 	for _, ns := range a.store.Namespaces() {
-		list = append(list, namespaceJSON(ns, a.cfg.Sinks[ns.Name], a.cfg.Fallbacks[ns.Name]))
+		list = append(list, namespaceJSON(ns, a.cfg.Settings[ns.Name]))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
 }
 
 // namespaceJSON is the name of a namespace and its settings, under the keys of the
 // configuration. Durations are whole milliseconds, under a key that ends with _ms.
-func namespaceJSON(ns *partition.Namespace, sinkURL, fallbackURLs string) json.RawMessage {
-	view := Namespace{Sink: sinkURL, Fallback: fallbackURLs}
+func namespaceJSON(ns *partition.Namespace, view Namespace) json.RawMessage {
 	copyFields(&view, ns.Policy)
 	object := fmt.Appendf(nil, `{"namespace":%q`, ns.Name)
 	for _, s := range settingsOf(&view) {

@@ -67,7 +67,7 @@ func setupAdmin(listen string) (*fakeLedgerStore, *fakeHealth, http.Handler) {
 	health := &fakeHealth{}
 	reg := prometheus.NewRegistry()
 	newWatch(nil, reg, zap.NewNop())
-	a := newAdmin(adminConfig{Listen: listen, Sinks: map[string]string{"default": "stdout:"}}, f, reg, health, zap.NewNop())
+	a := newAdmin(adminConfig{Listen: listen, Settings: map[string]Namespace{"default": {Sink: "stdout:", BackoffBase: 100 * time.Millisecond}}}, f, reg, health, zap.NewNop())
 	return f, health, a.server.Handler
 }
 
@@ -89,7 +89,7 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/livez", 200, `{"status":"ok"}`},
 		{"GET", "/readyz", 200, `{"status":"ok"}`},
 		{"GET", "/metrics", 200, "# HELP spillway_ready"},
-		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864`},
+		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864,"backoff_base_ms":100,"backoff_max_ms":0}`},
 		{"GET", "/api/v1/namespaces/default", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + `,"residual":0}`},

@@ -105,7 +105,7 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		for _, ns := range a.store.Namespaces() {
 			settings := a.cfg.Namespaces[ns.Name]
 			targets = append(targets, drain.Target{
-				Namespace: ns, Sink: sinks[ns.Name], Label: sink.Redact(settings.Sink),
+				Namespace: ns, Sink: sinks[ns.Name], Label: settings.label(),
 				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
 			})
 		}
@@ -123,12 +123,12 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		}
 		a.ingest.SetReady(a.watch.ready)
 	}
-	labels, fallbacks := map[string]string{}, map[string]string{}
+	shown := map[string]Namespace{}
 	for name, ns := range a.cfg.Namespaces {
-		labels[name] = sink.Redact(ns.Sink)
-		fallbacks[name] = redactSinks(ns.Fallback)
+		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
+		shown[name] = ns
 	}
-	admin := adminConfig{Listen: a.cfg.AdminListen, Sinks: labels, Fallbacks: fallbacks, Failed: func(err error) { a.failed <- err }}
+	admin := adminConfig{Listen: a.cfg.AdminListen, Settings: shown, Failed: func(err error) { a.failed <- err }}
 	if admin.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
 	}

@@ -20,23 +20,46 @@ func keyOfTier(i int) string {
 	return "fallback"
 }
 
-func newFallbackCounter(reg prometheus.Registerer) *prometheus.CounterVec {
+// tierMetrics are those of sinks with fallbacks.
+type tierMetrics struct {
+	taken *prometheus.CounterVec
+	down  *prometheus.GaugeVec
+}
+
+func newTierMetrics(reg prometheus.Registerer) tierMetrics {
 	taken := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "spillway", Subsystem: "drain", Name: "fallback_entries_total",
 		Help: "Entries that a fallback sink took. Fallback 1 is the first in the list.",
 	}, []string{"namespace", "fallback"})
-	reg.MustRegister(taken)
-	return taken
+	down := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "spillway", Subsystem: "drain", Name: "fallback_sink_down",
+		Help: "1 while a sink with fallbacks is down and a later one takes its entries. Sink 0 is the first choice, 1 the first fallback.",
+	}, []string{"namespace", "sink"})
+	reg.MustRegister(taken, down)
+	return tierMetrics{taken, down}
+}
+
+// label is what the drain calls the sink of a namespace, for logs: with fallbacks it
+// works as long as one of them does.
+func (n Namespace) label() string {
+	if n.Fallback == "" {
+		return sink.Redact(n.Sink)
+	}
+	return sink.Redact(n.Sink) + " with fallback " + redactSinks(n.Fallback)
 }
 
 // withFallbacks makes one sink of the tiers of a namespace.
-func (c *Config) withFallbacks(name string, tiers []fallback.Tier, taken *prometheus.CounterVec, log *zap.Logger) sink.Sink {
-	taken.WithLabelValues(name, "1") // it shows as 0 where there is none
+func (c *Config) withFallbacks(name string, tiers []fallback.Tier, m tierMetrics, log *zap.Logger) sink.Sink {
+	m.taken.WithLabelValues(name, "1") // they show as 0 where there is none
+	m.down.WithLabelValues(name, "0")
 	if len(tiers) == 1 {
 		return tiers[0].Sink
 	}
-	for i := range tiers[1:] {
-		tiers[i+1].Accepted = taken.WithLabelValues(name, strconv.Itoa(i+1))
+	for i := range tiers {
+		tiers[i].Down = m.down.WithLabelValues(name, strconv.Itoa(i))
+		if i > 0 {
+			tiers[i].Accepted = m.taken.WithLabelValues(name, strconv.Itoa(i))
+		}
 	}
 	settings := c.Namespaces[name]
 	return fallback.New(fallback.Config{

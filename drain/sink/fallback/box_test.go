@@ -160,7 +160,11 @@ func config() Config {
 func newSink(cfg Config, log *zap.Logger, boxes ...sink.Sink) *Sink {
 	var tiers []Tier
 	for i, b := range boxes {
-		tiers = append(tiers, Tier{b, fmt.Sprintf("box%d:", i), prometheus.NewCounter(prometheus.CounterOpts{Name: "taken"})})
+		tiers = append(tiers, Tier{
+			Sink: b, Label: fmt.Sprintf("box%d:", i),
+			Accepted: prometheus.NewCounter(prometheus.CounterOpts{Name: "taken"}),
+			Down:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "down"}),
+		})
 	}
 	return New(cfg, tiers, log)
 }

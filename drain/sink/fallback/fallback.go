@@ -30,6 +30,7 @@ type Tier struct {
 	Sink     sink.Sink
 	Label    string             // the sink's URL without its secrets, for logs
 	Accepted prometheus.Counter // counts the entries that it took; nil: not counted
+	Down     prometheus.Gauge   // 1 while it is down; nil: not shown
 }
 
 // Config is what the drain does with the namespace.

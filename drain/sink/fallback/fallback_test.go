@@ -206,6 +206,9 @@ func TestATierThatIsDownIsTriedOnceASecondUntilItAnswers(t *testing.T) {
 			if err := write(); err != nil {
 				t.Fatal(err)
 			}
+			if testutil.ToFloat64(s.tiers[0].Down) != 1 {
+				t.Fatal("the gauge does not say that the tier is down")
+			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		if n, _ := first.counts(); n-before < 9 || n-before > 11 {
@@ -221,6 +224,9 @@ func TestATierThatIsDownIsTriedOnceASecondUntilItAnswers(t *testing.T) {
 		}
 		if got := len(second.seqs()); got != taken || len(first.seqs()) != 10 {
 			t.Errorf("after the tier came back the second got %d more", got-taken)
+		}
+		if testutil.ToFloat64(s.tiers[0].Down) != 0 {
+			t.Error("the gauge still says that the tier is down")
 		}
 		if down, up := logs.FilterMessage("sink tier down, its entries go to the next").Len(), logs.FilterMessage("sink tier up").Len(); down != 1 || up != 1 {
 			t.Errorf("%d and %d log lines, want one each", down, up)

@@ -160,7 +160,8 @@ func (t *tier) failed(err error) error {
 	}
 	t.last = now
 	if !t.down && now.Sub(t.since) >= t.grace {
-		t.down, t.probed = true, now
+		t.probed = now
+		t.setDown(true)
 		t.log.Warn("sink tier down, its entries go to the next", zap.Duration("failing_for", now.Sub(t.since)), zap.String("error", brief(err)))
 	}
 	return err
@@ -171,7 +172,20 @@ func (t *tier) answered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.down {
-		t.log.Info("sink tier up", zap.Duration("failed_for", t.last.Sub(t.since)))
+		t.log.Info("sink tier up", zap.Duration("failed_for", time.Since(t.since)))
+		t.setDown(false)
 	}
-	t.since, t.down = time.Time{}, false
+	t.since = time.Time{}
+}
+
+// setDown notes whether the tier is down; t.mu is held.
+func (t *tier) setDown(down bool) {
+	t.down = down
+	if t.Down == nil {
+		return
+	}
+	t.Down.Set(0)
+	if down {
+		t.Down.Set(1)
+	}
 }
