@@ -8,12 +8,12 @@ import (
 // Routes of other vendors' SDKs. The plain server lists no write keys and listens on
 // loopback, so the name of its namespace is its key.
 const (
-	segment   = "/segment/v1/batch"
-	posthog   = "/posthog/batch/"
-	amplitude = "/amplitude/2/httpapi"
-	noKey     = "401 unauthorized"
-	noAPIKey  = "401 invalid_api_key" // PostHog's words
-	sdkForm   = "Content-Type: application/x-www-form-urlencoded\r\n"
+	segment    = "/segment/v1/batch"
+	posthog    = "/posthog/batch/"
+	amplitude  = "/amplitude/2/httpapi"
+	noKey      = "401 unauthorized"
+	strangeKey = "401 invalid_api_key" // PostHog's words
+	sdkForm    = "Content-Type: application/x-www-form-urlencoded\r\n"
 )
 
 func basic(user string) string {
@@ -78,12 +78,12 @@ var sdks = []row{
 	{"a key in capitals", post(segment, basic("DEFAULT"), `{"batch":[{}]}`), noKey, kept},
 	{"a key that is no base64", post(segment, "Authorization: Basic %%%\r\n", `{"batch":[{}]}`), noKey, kept},
 	{"a key as a token", post(segment, bears("default"), `{"batch":[{}]}`), noKey, kept},
-	{"a key that is a number", post(posthog, "", `{"api_key":7,"batch":[{}]}`), noAPIKey, kept},
-	{"a key that is an object", post(posthog, "", `{"api_key":{"default":"default"},"batch":[{}]}`), noAPIKey, kept},
-	{"a key that is a list", post(posthog, "", `{"api_key":["default"],"batch":[{}]}`), noAPIKey, kept},
-	{"a key of 1 MB", post(posthog, "", `{"api_key":"`+x(1_000_000)+`","batch":[{}]}`), noAPIKey, kept},
-	{"a key and then another", post(posthog, "", `{"api_key":"default","batch":[{}],"api_key":"nobody"}`), noAPIKey, kept},
-	{"a key with a line end", post(posthog, "", `{"api_key":"default\r\n","batch":[{}]}`), noAPIKey, kept},
+	{"a key that is a number", post(posthog, "", `{"api_key":7,"batch":[{}]}`), strangeKey, kept},
+	{"a key that is an object", post(posthog, "", `{"api_key":{"default":"default"},"batch":[{}]}`), strangeKey, kept},
+	{"a key that is a list", post(posthog, "", `{"api_key":["default"],"batch":[{}]}`), strangeKey, kept},
+	{"a key of 1 MB", post(posthog, "", `{"api_key":"`+x(1_000_000)+`","batch":[{}]}`), strangeKey, kept},
+	{"a key and then another", post(posthog, "", `{"api_key":"default","batch":[{}],"api_key":"nobody"}`), strangeKey, kept},
+	{"a key with a line end", post(posthog, "", `{"api_key":"default\r\n","batch":[{}]}`), strangeKey, kept},
 	{"Amplitude's wrong key", post(amplitude, "", `{"api_key":"nobody","events":[{}]}`), "400", kept},
 	{"a form", form(`{"api_key":"default","event":"e"}`), ok, kept},
 	{"a form of nothing", post(posthog, sdkForm, "data="), badJSON, kept},
@@ -103,8 +103,8 @@ var locked = []row{
 	{"an SDK's batch", post(segment, basic("mine"), `{"batch":[{}]}`), noKey, kept},
 	{"a token for a write key", post(segment, basic(mineCanary), `{"batch":[{}]}`), noKey, kept},
 	{"a token to an SDK's route", post(segment, bears(mineCanary), `{"writeKey":"mine","batch":[{}]}`), noKey, kept},
-	{"1 MiB of an SDK, announced", request("POST "+posthog, "Content-Length: 1048576\r\n", ""), noAPIKey, closed},
-	{"an SDK's body in chunks", request("POST "+posthog, "Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"), noAPIKey, kept},
+	{"1 MiB of an SDK, announced", request("POST "+posthog, "Content-Length: 1048576\r\n", ""), strangeKey, closed},
+	{"an SDK's body in chunks", request("POST "+posthog, "Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"), strangeKey, kept},
 	{"an SDK's body, expected", request("POST "+amplitude, "Expect: 100-continue\r\nContent-Length: 20\r\n", ""), "400", closed},
 	{"an SDK's bomb", post(segment, asGzip, gzipped(x(64<<20))), noKey, kept},
 }
