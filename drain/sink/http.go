@@ -50,6 +50,17 @@ func FaultError(ctx context.Context, verb, host string, err error) error {
 	return fmt.Errorf("%s %s: %s", verb, host, strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), ""))
 }
 
+// BasicAuth is the Authorization header for the user and password of a URL; "" without a user.
+func BasicAuth(user *url.Userinfo) string {
+	if user == nil {
+		return ""
+	}
+	password, _ := user.Password()
+	r := http.Request{Header: http.Header{}}
+	r.SetBasicAuth(user.Username(), password)
+	return r.Header.Get("Authorization")
+}
+
 // ErrorCode returns a code that a target sent, such as SlowDown, as " (SlowDown)" for
 // the end of an error's text. Free text could repeat the payload, so only 1 to 64
 // letters, digits and "_-." pass; all else is "".

@@ -104,12 +104,7 @@ func New(u *url.URL) (sink.Sink, error) {
 		}},
 	}
 	s.endpoint = (&url.URL{Scheme: scheme, Host: s.host, Path: "/"}).String()
-	if u.User != nil {
-		password, _ := u.User.Password()
-		r := http.Request{Header: http.Header{}}
-		r.SetBasicAuth(u.User.Username(), password)
-		s.auth = r.Header.Get("Authorization")
-	}
+	s.auth = sink.BasicAuth(u.User)
 	return s, nil
 }
 

@@ -102,13 +102,8 @@ func New(u *url.URL) (sink.Sink, error) {
 
 func authorization(user *url.Userinfo, apiKey string) (string, error) {
 	switch {
-	case user == nil && apiKey == "":
-		return "", nil
 	case apiKey == "":
-		password, _ := user.Password()
-		r := http.Request{Header: http.Header{}}
-		r.SetBasicAuth(user.Username(), password)
-		return r.Header.Get("Authorization"), nil
+		return sink.BasicAuth(user), nil
 	case user != nil:
 		return "", errors.New("api_key: the URL has a user already")
 	}

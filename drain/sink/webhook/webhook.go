@@ -86,14 +86,11 @@ func New(u *url.URL) (sink.Sink, error) {
 			return &zipper{w: z}
 		}},
 	}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		r := http.Request{Header: http.Header{}}
-		r.SetBasicAuth(u.User.Username(), password)
+	if auth := sink.BasicAuth(u.User); auth != "" {
 		if s.headers["Authorization"] != nil {
 			return nil, errors.New("option \"header.Authorization\": the URL has a user already")
 		}
-		s.headers["Authorization"] = r.Header["Authorization"]
+		s.headers["Authorization"] = []string{auth}
 	}
 	return s, nil
 }
