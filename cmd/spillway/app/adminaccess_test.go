@@ -30,7 +30,7 @@ func TestAdminPortRequiresItsToken(t *testing.T) {
 			r.Header.Add("Authorization", h)
 		}
 		w := httptest.NewRecorder()
-		a.admin.server.Handler.ServeHTTP(w, r)
+		a.admin.ServeHTTP(w, r)
 		return w
 	}
 	basic := func(user, password string) string {
@@ -151,7 +151,7 @@ func TestTokensAreNotInLogsMetricsOrAnswers(t *testing.T) {
 		r := httptest.NewRequest("GET", "http://"+a.AdminListen+path, nil)
 		r.Header.Set("Authorization", "Bearer admin secret")
 		w := httptest.NewRecorder()
-		a.admin.server.Handler.ServeHTTP(w, r)
+		a.admin.ServeHTTP(w, r)
 		if w.Code != 200 {
 			t.Fatalf("%s: %d", path, w.Code)
 		}

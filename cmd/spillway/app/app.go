@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
@@ -44,9 +46,9 @@ type App struct {
 	janitor  *partition.Janitor
 	drain    *drain.Drainer // with its sinks; nil under --role ingest
 	ingest   *ingest.Server // nil under --role drain
-	admin    *admin
+	admin    *admin.Server
 	watch    *watch
-	accounts *accounts
+	accounts *admin.Accounts
 	failed   chan error // why a server ended before Stop
 	workers  sync.WaitGroup
 
@@ -84,7 +86,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	}
 	a.janitor = partition.NewJanitor(a.store)
 	a.watch = newWatch(a.store, reg, log)
-	a.accounts = newAccounts(a.store, reg, log.Named("account"))
+	a.accounts = admin.NewAccounts(a.store, reg, log.Named("account"))
 	if err := a.build(reg, sinks); err != nil {
 		if a.drain != nil {
 			err = errors.Join(err, a.drain.Stop(context.Background()))
@@ -121,15 +123,11 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		if a.ingest, err = ingest.New(in, a.store, reg, a.log.Named("ingest")); err != nil {
 			return err
 		}
-		a.ingest.SetReady(a.watch.ready)
+		a.ingest.SetReady(a.watch.Ready)
 	}
-	shown := map[string]Namespace{}
-	for name, ns := range a.cfg.Namespaces {
-		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
-		shown[name] = ns
-	}
-	admin := adminConfig{Listen: a.cfg.AdminListen, Settings: shown, Failed: func(err error) { a.failed <- err }}
-	if admin.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
+	view := admin.View{Store: a.store, Health: a.watch, Metrics: reg, Settings: a.cfg.shown()}
+	cfg := admin.Config{Listen: a.cfg.AdminListen, Source: func() admin.View { return view }, Failed: func(err error) { a.failed <- err }}
+	if cfg.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
 	}
 	if a.cfg.AdminToken != "" {
@@ -137,10 +135,22 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		if err != nil {
 			return err
 		}
-		admin.TokenHash = &hash
+		cfg.TokenHash = &hash
 	}
-	a.admin = newAdmin(admin, a.store, reg, a.watch, a.log.Named("admin"))
+	a.admin = admin.New(cfg, a.log.Named("admin"))
 	return nil
+}
+
+// shown are the settings of each namespace as the admin port shows them.
+func (c *Config) shown() map[string][]admin.Setting {
+	shown := map[string][]admin.Setting{}
+	for name, ns := range c.Namespaces {
+		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
+		for _, s := range settingsOf(&ns) {
+			shown[name] = append(shown[name], admin.Setting{Key: s.key(), Value: reflect.ValueOf(s.value).Elem().Interface()})
+		}
+	}
+	return shown
 }
 
 // newRegistry makes a registry of the App's own, so that one process can hold two Apps.
@@ -182,7 +192,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.admin.Start(ctx); err != nil {
 		return fmt.Errorf("admin_listen: %w", err)
 	}
-	a.AdminListen = a.admin.address()
+	a.AdminListen = a.admin.Address()
 	if a.ingest != nil {
 		listener, err := net.Listen("tcp", a.cfg.Listen)
 		if err != nil {

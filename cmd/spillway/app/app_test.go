@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -122,7 +123,7 @@ func (a *testApp) line(t *testing.T) string {
 func (a *testApp) ledger(t *testing.T, namespace string) partition.Ledger {
 	t.Helper()
 	_, body := a.get(t, a.AdminListen, "/api/v1/namespaces/"+namespace)
-	var answer account
+	var answer admin.Account
 	if err := json.Unmarshal([]byte(body), &answer); err != nil {
 		t.Fatalf("%v in %s", err, body)
 	}

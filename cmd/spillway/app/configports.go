@@ -3,9 +3,10 @@ package app
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // validatePorts checks the addresses, their authentication and their TLS files.
@@ -53,7 +54,7 @@ func (c *Config) validateListener(key, address, missing string, wrong func(key s
 	switch _, err := net.LookupPort("tcp", port); {
 	case err != nil:
 		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 chooses a free one")
-	case missing != "" && !isLoopback(host) && !c.InsecureNoAuth:
+	case missing != "" && !admin.IsLoopback(host) && !c.InsecureNoAuth:
 		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+missing+", or --insecure-no-auth to listen without authentication")
 	}
 }
@@ -89,17 +90,7 @@ func sameAddress(a, b string) bool {
 // is not in use.
 func otherThanLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	return err == nil && !isLoopback(host)
-}
-
-// isLoopback reports whether a host is localhost or a loopback IP address. Other
-// names do not count, because what they resolve to can change.
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return strings.EqualFold(host, "localhost")
-	}
-	return ip.Unmap().IsLoopback()
+	return err == nil && !admin.IsLoopback(host)
 }
 
 // validateTLS checks that a port has both a certificate and a key, or no TLS file.

@@ -10,21 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
 func TestAppKeepsTheLifecycleContract(t *testing.T) {
 	t.Parallel()
 	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component { return aliveApp{newTestApp(t)} })
-}
-
-func TestAdminKeepsTheLifecycleContract(t *testing.T) {
-	t.Parallel()
-	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
-		cfg := adminConfig{Listen: "127.0.0.1:0", Failed: func(err error) { t.Error(err) }}
-		return aliveAdmin{newAdmin(cfg, &fakeLedgerStore{}, prometheus.NewRegistry(), &fakeHealth{}, zap.NewNop())}
-	})
 }
 
 func TestWatchKeepsTheLifecycleContract(t *testing.T) {
@@ -35,25 +26,13 @@ func TestWatchKeepsTheLifecycleContract(t *testing.T) {
 	})
 }
 
-func TestAccountsKeepTheLifecycleContract(t *testing.T) {
-	t.Parallel()
-	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
-		store := &fakeLedgerStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
-		return aliveAccounts{newAccounts(store, prometheus.NewRegistry(), zap.NewNop())}
-	})
-}
-
 type aliveApp struct{ *testApp }
 
 func (a aliveApp) Alive(ctx context.Context) error { return live(ctx, a.Listen) }
 
-type aliveAdmin struct{ *admin }
-
-func (a aliveAdmin) Alive(ctx context.Context) error { return live(ctx, a.address()) }
-
 type aliveWatch struct{ *watch }
 
-func (w aliveWatch) Alive(context.Context) error { return w.ready() }
+func (w aliveWatch) Alive(context.Context) error { return w.Ready() }
 
 // live asks a port for /livez.
 func live(ctx context.Context, address string) error {

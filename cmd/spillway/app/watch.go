@@ -52,7 +52,7 @@ func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *w
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",
 	}, func() float64 {
-		if w.ready() != nil {
+		if w.Ready() != nil {
 			return 0
 		}
 		return 1
@@ -60,16 +60,16 @@ func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *w
 	return w
 }
 
-// ready is nil, or why the service should get no traffic.
-func (w *watch) ready() error {
+// Ready is nil, or why the service should get no traffic.
+func (w *watch) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// warnings are the guarantees that the store does not give in full, as of the
+// Warnings are the guarantees that the store does not give in full, as of the
 // last check.
-func (w *watch) warnings() []string {
+func (w *watch) Warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.warned))
@@ -88,7 +88,7 @@ func (w *watch) shutDown() {
 func (w *watch) Start(ctx context.Context) error {
 	w.life.Lock()
 	defer w.life.Unlock()
-	if w.end != nil || errors.Is(w.ready(), errShuttingDown) {
+	if w.end != nil || errors.Is(w.Ready(), errShuttingDown) {
 		return errStartedBefore
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -122,7 +122,7 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = w.check(ctx) // ready returns it
+			_ = w.check(ctx) // Ready returns it
 		}
 	}
 }

@@ -42,12 +42,12 @@ func TestWatchLogsChangesOnly(t *testing.T) {
 		i++
 		return nil, answers[i-1]
 	}), prometheus.NewRegistry(), zap.New(core))
-	if w.ready() == nil {
+	if w.Ready() == nil {
 		t.Error("ready before the store was asked")
 	}
 	for n, answer := range answers {
 		_ = w.check(t.Context())
-		if got := w.ready(); !errors.Is(got, answer) {
+		if got := w.Ready(); !errors.Is(got, answer) {
 			t.Errorf("answer %d: got %v, want %v", n, got, answer)
 		}
 	}
@@ -95,8 +95,8 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 		go func() { defer close(ended); w.run(ctx) }()
 		time.Sleep(10*time.Second + time.Millisecond) // of the bubble
 		synctest.Wait()
-		if checks.Load() != 10 || w.ready() != nil {
-			t.Errorf("after 10 s: %d checks, ready: %v", checks.Load(), w.ready())
+		if checks.Load() != 10 || w.Ready() != nil {
+			t.Errorf("after 10 s: %d checks, ready: %v", checks.Load(), w.Ready())
 		}
 		if n, err := testutil.GatherAndCount(reg, "spillway_ready"); n != 1 || err != nil {
 			t.Errorf("got %d gauges, %v", n, err)
@@ -104,8 +104,8 @@ func TestWatchChecksEverySecondAndStaysNotReadyAfterShutDown(t *testing.T) {
 		w.shutDown()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !errors.Is(w.ready(), errShuttingDown) {
-			t.Errorf("got %v, want shutting down for good", w.ready())
+		if !errors.Is(w.Ready(), errShuttingDown) {
+			t.Errorf("got %v, want shutting down for good", w.Ready())
 		}
 		cancel()
 		<-ended

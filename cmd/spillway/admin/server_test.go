@@ -1,4 +1,4 @@
-package app
+package admin
 
 import (
 	"context"
@@ -15,32 +15,32 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// fakeLedgerStore has the namespace "default".
-type fakeLedgerStore struct {
+// fakeStore has the namespace "default".
+type fakeStore struct {
 	overview func() (partition.Overview, error)
 	audit    func() (int64, error)
 }
 
-var _ ledgerStore = (*fakeLedgerStore)(nil)
+var _ Store = (*fakeStore)(nil)
 
 var fakeNamespace = &partition.Namespace{Name: "default", Policy: partition.DefaultPolicy()}
 
-func (f *fakeLedgerStore) Namespaces() []*partition.Namespace {
+func (f *fakeStore) Namespaces() []*partition.Namespace {
 	return []*partition.Namespace{fakeNamespace}
 }
 
-func (f *fakeLedgerStore) Namespace(name string) *partition.Namespace {
+func (f *fakeStore) Namespace(name string) *partition.Namespace {
 	if name != "default" {
 		return nil
 	}
 	return fakeNamespace
 }
 
-func (f *fakeLedgerStore) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
+func (f *fakeStore) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
 	return f.overview()
 }
 
-func (f *fakeLedgerStore) Audit(context.Context, *partition.Namespace) (int64, error) {
+func (f *fakeStore) Audit(context.Context, *partition.Namespace) (int64, error) {
 	return f.audit()
 }
 
@@ -50,12 +50,12 @@ type fakeHealth struct {
 	warns []string
 }
 
-func (f *fakeHealth) ready() error       { return f.err }
-func (f *fakeHealth) warnings() []string { return f.warns }
+func (f *fakeHealth) Ready() error       { return f.err }
+func (f *fakeHealth) Warnings() []string { return f.warns }
 
 // setupAdmin makes an admin handler on a fake store that works and is ready.
-func setupAdmin(listen string) (*fakeLedgerStore, *fakeHealth, http.Handler) {
-	f := &fakeLedgerStore{
+func setup(listen string) (*fakeStore, *fakeHealth, http.Handler) {
+	f := &fakeStore{
 		overview: func() (partition.Overview, error) {
 			return partition.Overview{
 				Ledger:    partition.Ledger{Accepted: 21, Delivered: 6, Evicted: 5, Expired: 4, Dead: 3, Lost: 2, Buffered: 1},
@@ -66,12 +66,16 @@ func setupAdmin(listen string) (*fakeLedgerStore, *fakeHealth, http.Handler) {
 	}
 	health := &fakeHealth{}
 	reg := prometheus.NewRegistry()
-	newWatch(nil, reg, zap.NewNop())
-	a := newAdmin(adminConfig{Listen: listen, Settings: map[string]Namespace{"default": {Sink: "stdout:", BackoffBase: 100 * time.Millisecond}}}, f, reg, health, zap.NewNop())
+	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_ready", Help: "1 while ready."}))
+	policy := fakeNamespace.Policy
+	view := View{Store: f, Health: health, Metrics: reg, Settings: map[string][]Setting{"default": {
+		{"sink", "stdout:"}, {"capacity", policy.Capacity}, {"max_age", policy.MaxAge}, {"max_dead_bytes", policy.MaxDeadBytes},
+	}}}
+	a := New(Config{Listen: listen, Source: func() View { return view }}, zap.NewNop())
 	return f, health, a.server.Handler
 }
 
-func askAdmin(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
+func ask(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://"+host+path, nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -89,7 +93,7 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/livez", 200, `{"status":"ok"}`},
 		{"GET", "/readyz", 200, `{"status":"ok"}`},
 		{"GET", "/metrics", 200, "# HELP spillway_ready"},
-		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":1000,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864,"backoff_base_ms":100,"backoff_max_ms":0}`},
+		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","capacity":10000,"max_age_ms":180000,"max_dead_bytes":67108864}]}`},
 		{"GET", "/api/v1/namespaces/default", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + "}"},
 		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + `,"residual":0}`},
@@ -111,8 +115,8 @@ func TestAdminRoutes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
 			t.Parallel()
-			_, _, h := setupAdmin("127.0.0.1:8081")
-			w := askAdmin(h, tt.method, tt.path, "127.0.0.1:8081")
+			_, _, h := setup("127.0.0.1:8081")
+			w := ask(h, tt.method, tt.path, "127.0.0.1:8081")
 			if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.body) {
 				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, tt.status, tt.body)
 			}
@@ -131,24 +135,24 @@ func TestAdminRoutes(t *testing.T) {
 
 func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
-	f, health, h := setupAdmin("127.0.0.1:8081")
+	f, health, h := setup("127.0.0.1:8081")
 	f.audit = func() (int64, error) { return 0, partition.ErrUnavailable }
-	if w := askAdmin(h, "GET", "/api/v1/namespaces/default?audit=1", "localhost"); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+	if w := ask(h, "GET", "/api/v1/namespaces/default?audit=1", "localhost"); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 		t.Errorf("audit: got %d %s", w.Code, w.Body)
 	}
 	f.overview = func() (partition.Overview, error) { return partition.Overview{}, partition.ErrUnavailable }
-	if w := askAdmin(h, "GET", "/api/v1/namespaces/default", "localhost"); w.Code != 503 || !strings.Contains(w.Body.String(), `"store_unavailable"`) {
+	if w := ask(h, "GET", "/api/v1/namespaces/default", "localhost"); w.Code != 503 || !strings.Contains(w.Body.String(), `"store_unavailable"`) {
 		t.Errorf("overview: got %d %s", w.Code, w.Body)
 	}
 	health.warns = []string{"the key x holds a string"}
-	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"ok","warnings":["the key x holds a string"]}` {
+	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"ok","warnings":["the key x holds a string"]}` {
 		t.Errorf("readyz with a warning: got %d %s", w.Code, w.Body)
 	}
 	health.err = errors.New("store unavailable: dial refused")
-	if w := askAdmin(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {
+	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {
 		t.Errorf("readyz: got %d %s", w.Code, w.Body)
 	}
-	if w := askAdmin(h, "GET", "/livez", "localhost"); w.Code != 200 {
+	if w := ask(h, "GET", "/livez", "localhost"); w.Code != 200 {
 		t.Errorf("livez: got %d", w.Code)
 	}
 }
@@ -180,12 +184,12 @@ func TestAdminRejectsHostHeadersOfOtherNames(t *testing.T) {
 		{":8081", "/readyz", "spillway:8081", true},
 	}
 	for _, tt := range tests {
-		_, _, h := setupAdmin(tt.listen)
+		_, _, h := setup(tt.listen)
 		want := 200
 		if !tt.allowed {
 			want = 403
 		}
-		if w := askAdmin(h, "GET", tt.path, tt.host); w.Code != want {
+		if w := ask(h, "GET", tt.path, tt.host); w.Code != want {
 			t.Errorf("%s%s on %s: got %d, want %d", tt.host, tt.path, tt.listen, w.Code, want)
 		}
 	}
@@ -193,7 +197,7 @@ func TestAdminRejectsHostHeadersOfOtherNames(t *testing.T) {
 
 func TestAdminRejectsWritesFromOtherOrigins(t *testing.T) {
 	t.Parallel()
-	_, _, h := setupAdmin("127.0.0.1:8081")
+	_, _, h := setup("127.0.0.1:8081")
 	for name, value := range map[string]string{"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"} {
 		r := httptest.NewRequest("POST", "http://127.0.0.1:8081/api/v1/namespaces", nil)
 		r.Header.Set(name, value)
@@ -207,7 +211,7 @@ func TestAdminRejectsWritesFromOtherOrigins(t *testing.T) {
 
 func TestAdminClosesTheConnectionAfterABody(t *testing.T) {
 	t.Parallel()
-	_, _, h := setupAdmin("127.0.0.1:8081")
+	_, _, h := setup("127.0.0.1:8081")
 	for body, want := range map[string]string{"": "", "0\r\n\r\nGET /livez HTTP/1.1\r\n\r\n": "close"} {
 		r := httptest.NewRequest("POST", "http://127.0.0.1:8081/livez", strings.NewReader(body))
 		w := httptest.NewRecorder()

@@ -1,4 +1,4 @@
-package app
+package admin
 
 import (
 	"crypto/sha256"
@@ -47,10 +47,10 @@ func hostAllowed(header, path, own string) bool {
 		host = h
 	}
 	host = strings.Trim(host, "[]")
-	if isLoopback(host) || strings.EqualFold(host, own) && own != "" {
+	if IsLoopback(host) || strings.EqualFold(host, own) && own != "" {
 		return true
 	}
-	if isLoopback(own) {
+	if IsLoopback(own) {
 		return false
 	}
 	_, err := netip.ParseAddr(host)
@@ -126,4 +126,14 @@ func limitSeconds(next http.HandlerFunc) http.HandlerFunc {
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
 	writeError(w, http.StatusNotFound, wire.CodeNoSuchRoute, "no such route; see /api/v1/namespaces, /metrics, /livez, /readyz")
+}
+
+// IsLoopback reports whether a host is localhost or a loopback IP address. Other
+// names do not count, because what they resolve to can change.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return strings.EqualFold(host, "localhost")
+	}
+	return ip.Unmap().IsLoopback()
 }

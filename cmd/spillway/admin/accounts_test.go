@@ -1,7 +1,6 @@
-package app
+package admin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,10 +23,10 @@ func TestTheLogSaysWhenEntriesBeginToBeDroppedAndWhenThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		var evicted, lost atomic.Int64
-		store := &fakeLedgerStore{overview: func() (partition.Overview, error) {
+		store := &fakeStore{overview: func() (partition.Overview, error) {
 			return partition.Overview{Ledger: partition.Ledger{Evicted: evicted.Load(), Lost: lost.Load()}}, nil
 		}}
-		a := newAccounts(store, prometheus.NewRegistry(), zap.New(core))
+		a := NewAccounts(store, prometheus.NewRegistry(), zap.New(core))
 		evicted.Store(1000) // before this process started
 		if err := a.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -69,7 +68,7 @@ func TestTheAccountIsInTheMetricsAndNeverFalls(t *testing.T) {
 		Reclaimed: 1, DeadLetters: 3, DeadBytes: 600, DeadEvicted: 9, Partitions: 7, Overdue: 1500 * time.Millisecond,
 	}
 	var failure error
-	a := newAccounts(&fakeLedgerStore{overview: func() (partition.Overview, error) { return o, failure }}, prometheus.NewRegistry(), zap.NewNop())
+	a := NewAccounts(&fakeStore{overview: func() (partition.Overview, error) { return o, failure }}, prometheus.NewRegistry(), zap.NewNop())
 	if n := testutil.CollectAndCount(a); n != 0 {
 		t.Errorf("%d metrics before the account was read", n)
 	}
@@ -99,15 +98,4 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 	if n := testutil.CollectAndCount(a); n != 13 {
 		t.Errorf("%d metrics, want 7 outcomes and 6 others", n)
 	}
-}
-
-type aliveAccounts struct{ *accounts }
-
-func (a aliveAccounts) Alive(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if testutil.CollectAndCount(a) > 0 {
-			return nil
-		}
-	}
-	return ctx.Err()
 }

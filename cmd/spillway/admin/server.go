@@ -1,4 +1,7 @@
-package app
+// Package admin is the second port: for operators, Prometheus and probes, never for
+// clients. Server answers its routes; Accounts reads the ledger of each namespace for
+// metrics and log. DESIGN.md tells more.
+package admin
 
 import (
 	"bytes"
@@ -18,26 +21,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
 
-// ledgerStore is what the admin server needs of the store.
-type ledgerStore interface {
-	Namespace(name string) *partition.Namespace
-	Namespaces() []*partition.Namespace
-	Overview(ctx context.Context, ns *partition.Namespace) (partition.Overview, error)
-	Audit(ctx context.Context, ns *partition.Namespace) (int64, error)
-}
-
-// admin is the server of the second port: for operators, Prometheus and probes,
-// never for clients. Every route only reads.
-type admin struct {
-	cfg    adminConfig
-	store  ledgerStore
-	health health
+// Server is the server of the admin port. Every route only reads.
+type Server struct {
+	cfg    Config
 	log    *zap.Logger
 	server *http.Server
 
@@ -47,19 +40,13 @@ type admin struct {
 	serving  sync.WaitGroup
 }
 
-// adminConfig is what the App tells the admin server.
-type adminConfig struct {
-	Listen    string               // host:port; also decides which Host headers it accepts
-	TLS       *tls.Config          // nil: plain HTTP
-	TokenHash *[sha256.Size]byte   // of the token that requests must have; nil: no authentication
-	Settings  map[string]Namespace // by namespace, their URLs redacted
-	Failed    func(error)          // called when the server ends without Stop
-}
-
-// health says whether the service is ready, and with which warnings.
-type health interface {
-	ready() error
-	warnings() []string
+// Config is what the server is told once.
+type Config struct {
+	Listen    string             // host:port; also decides which Host headers it accepts
+	TLS       *tls.Config        // nil: plain HTTP
+	TokenHash *[sha256.Size]byte // of the token that requests must have; nil: no authentication
+	Source    Source
+	Failed    func(error) // called when the server ends without Stop
 }
 
 // Codes that only this port has.
@@ -73,9 +60,17 @@ const (
 	auditTimeout    = time.Minute // an audit counts every partition
 )
 
-// newAdmin makes the server; Start opens its port.
-func newAdmin(cfg adminConfig, store ledgerStore, metrics *prometheus.Registry, health health, log *zap.Logger) *admin {
-	a := &admin{cfg: cfg, store: store, health: health, log: log}
+// errStartedBefore is the error of a second Start, and of a Start after Stop.
+var errStartedBefore = errors.New("started or stopped before")
+
+// New makes the server; Start opens its port.
+func New(cfg Config, log *zap.Logger) *Server {
+	a := &Server{cfg: cfg, log: log}
+	// Its own metrics outlive a reload, which replaces those of the source.
+	own := prometheus.NewRegistry()
+	metrics := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		return prometheus.Gatherers{cfg.Source().Metrics, own}.Gather()
+	})
 	mux := http.NewServeMux()
 	get := func(path string, h http.HandlerFunc) { mux.Handle(path, onlyGet(h)) }
 	get("/livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +93,7 @@ func newAdmin(cfg adminConfig, store ledgerStore, metrics *prometheus.Registry, 
 		writeError(w, http.StatusForbidden, codeCrossOrigin, "writes from other origins are rejected")
 	}))
 	a.server = &http.Server{
-		Handler:           checkHost(cfg.Listen, requireToken(cfg.TokenHash, metrics, crossOrigin.Handler(mux))),
+		Handler:           checkHost(cfg.Listen, requireToken(cfg.TokenHash, own, crossOrigin.Handler(mux))),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute,
@@ -122,8 +117,11 @@ func (s serverLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// ServeHTTP answers one request as the port does.
+func (a *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.Handler.ServeHTTP(w, r) }
+
 // Start opens the port and answers requests until Stop.
-func (a *admin) Start(ctx context.Context) error {
+func (a *Server) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.listener != nil || a.stopped {
@@ -148,7 +146,7 @@ func (a *admin) Start(ctx context.Context) error {
 
 // Stop closes the port and finishes requests. Those still running when ctx ends
 // are cut.
-func (a *admin) Stop(ctx context.Context) error {
+func (a *Server) Stop(ctx context.Context) error {
 	a.mu.Lock()
 	a.stopped = true
 	a.mu.Unlock()
@@ -160,11 +158,12 @@ func (a *admin) Stop(ctx context.Context) error {
 	return err
 }
 
-// address is where the started server listens.
-func (a *admin) address() string { return a.listener.Addr().String() }
+// Address is where the started server listens.
+func (a *Server) Address() string { return a.listener.Addr().String() }
 
-func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := a.health.ready(); err != nil {
+func (a *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	v := a.cfg.Source()
+	if err := v.Health.Ready(); err != nil {
 		writeError(w, http.StatusServiceUnavailable, wire.CodeNotReady, err.Error())
 		return
 	}
@@ -172,25 +171,25 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, struct {
 		Status   string   `json:"status"`
 		Warnings []string `json:"warnings,omitempty"`
-	}{"ok", a.health.warnings()})
+	}{"ok", v.Health.Warnings()})
 }
 
-func (a *admin) namespaces(w http.ResponseWriter, _ *http.Request) {
+func (a *Server) namespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []json.RawMessage{}
-	for _, ns := range a.store.Namespaces() {
-		list = append(list, namespaceJSON(ns, a.cfg.Settings[ns.Name]))
+	v := a.cfg.Source()
+	for _, ns := range v.Store.Namespaces() {
+		list = append(list, namespaceJSON(ns.Name, v.Settings[ns.Name]))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": list})
 }
 
 // namespaceJSON is the name of a namespace and its settings, under the keys of the
 // configuration. Durations are whole milliseconds, under a key that ends with _ms.
-func namespaceJSON(ns *partition.Namespace, view Namespace) json.RawMessage {
-	copyFields(&view, ns.Policy)
-	object := fmt.Appendf(nil, `{"namespace":%q`, ns.Name)
-	for _, s := range settingsOf(&view) {
-		key, value := s.key(), s.value
-		if d, ok := value.(*time.Duration); ok {
+func namespaceJSON(name string, settings []Setting) json.RawMessage {
+	object := fmt.Appendf(nil, `{"namespace":%q`, name)
+	for _, s := range settings {
+		key, value := s.Key, s.Value
+		if d, ok := value.(time.Duration); ok {
 			key, value = key+"_ms", d.Milliseconds()
 		}
 		text, _ := json.Marshal(value) // strings and numbers only
@@ -199,10 +198,10 @@ func namespaceJSON(ns *partition.Namespace, view Namespace) json.RawMessage {
 	return append(object, '}')
 }
 
-// account is the answer about one namespace. Residual is set when the request
+// Account is the answer about one namespace. Residual is set when the request
 // asks for an audit: the difference between the ledger's buffered and a count of
 // the entries. It is 0 unless entries moved during the count.
-type account struct {
+type Account struct {
 	Namespace   string           `json:"namespace"`
 	Ledger      partition.Ledger `json:"ledger"`
 	Reclaimed   int64            `json:"reclaimed"`
@@ -214,9 +213,9 @@ type account struct {
 	Residual    *int64           `json:"residual,omitempty"`
 }
 
-func (a *admin) ledger(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("namespace")
-	ns := a.store.Namespace(name)
+func (a *Server) ledger(w http.ResponseWriter, r *http.Request) {
+	name, store := r.PathValue("namespace"), a.cfg.Source().Store
+	ns := store.Namespace(name)
 	if ns == nil {
 		writeError(w, http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace "+strconv.Quote(name))
 		return
@@ -231,19 +230,19 @@ func (a *admin) ledger(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), overviewTimeout)
 	defer cancel()
-	o, err := a.store.Overview(ctx, ns)
+	o, err := store.Overview(ctx, ns)
 	if err != nil {
 		a.storeFailed(w, "read overview", err)
 		return
 	}
-	answer := account{
+	answer := Account{
 		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Partitions: o.Partitions,
 		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
 	}
 	if audit {
 		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 		defer cancel()
-		residual, err := a.store.Audit(ctx, ns)
+		residual, err := store.Audit(ctx, ns)
 		if err != nil {
 			a.storeFailed(w, "audit", err)
 			return
@@ -253,7 +252,7 @@ func (a *admin) ledger(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func (a *admin) storeFailed(w http.ResponseWriter, what string, err error) {
+func (a *Server) storeFailed(w http.ResponseWriter, what string, err error) {
 	a.log.Warn("admin request failed", zap.String("what", what), zap.Error(err))
 	w.Header().Set("Retry-After", "1")
 	writeError(w, http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "the store did not answer; see /readyz")

@@ -1,4 +1,4 @@
-package app
+package admin
 
 import (
 	"context"
@@ -21,11 +21,11 @@ const (
 	quietFor = time.Minute
 )
 
-// accounts reads the account of each namespace every second. Prometheus gets the last
+// Accounts reads the account of each namespace every second. Prometheus gets the last
 // one, and the log says when a namespace begins to drop entries, of which kind, how many,
 // and when that ends. The accounts are the store's, so every process of a service has the same.
-type accounts struct {
-	store ledgerStore
+type Accounts struct {
+	store Store
 	log   *zap.Logger
 
 	life    sync.Mutex // held by Start and Stop
@@ -53,8 +53,9 @@ var dropWords = map[string]string{
 	"lost":    "entries are lost: something other than Spillway removes them from Redis",
 }
 
-func newAccounts(store ledgerStore, reg prometheus.Registerer, log *zap.Logger) *accounts {
-	a := &accounts{store: store, log: log, last: map[string]partition.Overview{}, drops: map[string]map[string]*dropping{}}
+// NewAccounts makes the reader of a store's accounts and registers its metrics.
+func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accounts {
+	a := &Accounts{store: store, log: log, last: map[string]partition.Overview{}, drops: map[string]map[string]*dropping{}}
 	for _, ns := range store.Namespaces() {
 		a.drops[ns.Name] = map[string]*dropping{}
 		for outcome := range dropWords {
@@ -66,7 +67,7 @@ func newAccounts(store ledgerStore, reg prometheus.Registerer, log *zap.Logger) 
 }
 
 // Start reads the accounts until Stop.
-func (a *accounts) Start(ctx context.Context) error {
+func (a *Accounts) Start(ctx context.Context) error {
 	a.life.Lock()
 	defer a.life.Unlock()
 	if a.end != nil || a.stopped {
@@ -79,7 +80,7 @@ func (a *accounts) Start(ctx context.Context) error {
 }
 
 // Stop ends the reading, also one under way.
-func (a *accounts) Stop(context.Context) error {
+func (a *Accounts) Stop(context.Context) error {
 	a.life.Lock()
 	defer a.life.Unlock()
 	a.stopped = true
@@ -90,7 +91,7 @@ func (a *accounts) Stop(context.Context) error {
 	return nil
 }
 
-func (a *accounts) run(ctx context.Context) {
+func (a *Accounts) run(ctx context.Context) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
@@ -107,7 +108,7 @@ func (a *accounts) run(ctx context.Context) {
 
 // read reads every account once. Where the store does not answer, the last one stays;
 // watch says in the log that it does not.
-func (a *accounts) read(ctx context.Context) {
+func (a *Accounts) read(ctx context.Context) {
 	for _, ns := range a.store.Namespaces() {
 		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
 		now, err := a.store.Overview(reading, ns)
@@ -125,7 +126,7 @@ func (a *accounts) read(ctx context.Context) {
 	}
 }
 
-func (a *accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
+func (a *Accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
 	old, latest := outcomes(before), outcomes(now)
 	for outcome, words := range dropWords {
 		d, log := a.drops[namespace][outcome], a.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
@@ -170,14 +171,14 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (a *accounts) Describe(ch chan<- *prometheus.Desc) {
+func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector: it reads nothing, so a scrape costs the store nothing.
-func (a *accounts) Collect(ch chan<- prometheus.Metric) {
+func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for namespace, o := range a.last {

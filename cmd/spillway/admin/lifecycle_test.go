@@ -1,0 +1,60 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
+)
+
+func TestServerKeepsTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
+		return aliveServer{New(Config{Listen: "127.0.0.1:0", Failed: func(err error) { t.Error(err) }}, zap.NewNop())}
+	})
+}
+
+func TestAccountsKeepTheLifecycleContract(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component {
+		store := &fakeStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }}
+		return aliveAccounts{NewAccounts(store, prometheus.NewRegistry(), zap.NewNop())}
+	})
+}
+
+type aliveServer struct{ *Server }
+
+func (s aliveServer) Alive(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Address()+"/livez", nil)
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("livez: %s", res.Status)
+	}
+	return nil
+}
+
+type aliveAccounts struct{ *Accounts }
+
+func (a aliveAccounts) Alive(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if testutil.CollectAndCount(a) > 0 {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
