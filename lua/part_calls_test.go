@@ -159,9 +159,15 @@ func (p *part) repair() []any {
 	return one(p.must(lua.Repair, p.keys(), p.repairArgs()...))
 }
 
-func (p *part) statsKeys() []string { return []string{p.q, p.ready, p.m} }
+func (p *part) statsKeys() []string { return append([]string{p.ready}, p.own()...) }
 
+// stats returns {depth, now, leased, age, accepted, evicted, expired}; without entries {0, now}.
 func (p *part) stats() []any {
 	p.t.Helper()
-	return one(p.must(lua.Stats, p.statsKeys(), p.name))
+	reply := p.must(lua.Stats, p.statsKeys(), p.name)
+	if len(reply) == 2 {
+		return one(reply)
+	}
+	p.same("code", reply[1], 1)
+	return append([]any{reply[2], reply[0]}, reply[3:8]...)
 }

@@ -55,6 +55,29 @@ func TestStatsOfForeignEntries(t *testing.T) {
 	})
 }
 
+// Each partition of a call has its own answer, also beside one with a foreign value.
+func TestStatsDescribeSeveralPartitions(t *testing.T) {
+	several(t, 4, func(t *testing.T, g group) {
+		p := g[0]
+		g[:3].produce(p.fresh(1), p.fresh(5), p.fresh(2))
+		g[1].makeDue()
+		g[1].claim("t1")
+		g[1].release("t1", 60_000, 2)
+		p.do("del", g[2].m)
+		p.do("sadd", g[2].m, "foreign")
+		keys, argv := []string{p.ready}, []any{}
+		for _, q := range g {
+			keys, argv = append(keys, q.own()...), append(argv, q.name)
+		}
+		reply := p.must(lua.Stats, keys, argv...)
+		p.same("answers", reply[1:], []any{
+			1, 1, 0, reply[4], 1, 0, 0, p.due(), 0,
+			1, 5, 0, reply[13], 5, 0, 0, g[1].due(), 2,
+			wrongType, 0,
+		})
+	})
+}
+
 func TestStatsRefuseForeignValues(t *testing.T) {
 	refusesForeign(t, states, lua.Stats, func(p *part) ([]string, []any) { return p.statsKeys(), []any{p.name} })
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/spillway-io/spillway/lua"
 )
 
 // Ledger is the exact account of a namespace since its first entry, in entries:
@@ -158,42 +156,4 @@ func (s *Store) countEntries(ctx context.Context, sh *shard, names []string) (to
 		total += n.Val()
 	}
 	return total, nil
-}
-
-// Stats describes one partition.
-type Stats struct {
-	Depth     int           // entries in it
-	Capacity  int           // Policy.Capacity
-	Leased    bool          // a drainer holds a lease
-	OldestAge time.Duration // age of the oldest entry, in whole ms; 0 where its time is in the future
-
-	// In entries, since the partition last was empty.
-	Accepted, Evicted, Expired int64
-}
-
-// Stats reads one partition. Errors: ErrNoPartition where it has no entries,
-// ErrTooManyReads where no read slot is free within 50ms, and those of the store.
-func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
-	sh := ns.shardOf(partition)
-	c := newCall(lua.Stats, sh, []string{sh.list(partition), sh.ready, sh.meta(partition)}, partition)
-	err := s.stats.do(ctx, func() error {
-		s.run(ctx, s.backend.background, []*call{c})
-		return c.err
-	})
-	switch {
-	case err != nil:
-		return Stats{}, err
-	case c.more < 6:
-		return Stats{}, ErrNoPartition
-	}
-	depth, leased, age := c.rest.whole(), c.rest.whole(), c.rest.whole()
-	stats := Stats{
-		Depth: int(depth), Capacity: ns.Policy.Capacity, Leased: leased == 1,
-		OldestAge: time.Duration(age) * time.Millisecond,
-		Accepted:  c.rest.whole(), Evicted: c.rest.whole(), Expired: c.rest.whole(),
-	}
-	if c.rest.broken {
-		return Stats{}, c.misread()
-	}
-	return stats, nil
 }
