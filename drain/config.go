@@ -41,28 +41,16 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns a *partition.FieldError for the first unusable setting.
+// Validate returns a *partition.FieldError for each unusable setting, joined.
 func (c Config) Validate() error {
-	wrong := func(field string, value any, want string) error {
-		return &partition.FieldError{Field: field, Value: value, Want: want}
-	}
-	switch {
-	case c.Workers < 1 || c.Workers > 10_000:
-		return wrong("workers", c.Workers, "1 to 10000")
-	case c.SinkTimeout < 10*time.Millisecond || c.SinkTimeout > 10*time.Minute:
-		return wrong("sink_timeout", c.SinkTimeout, "10ms to 10m")
-	case c.Lease < c.SinkTimeout+2*leaseMargin:
-		return wrong("lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
-	case c.Lease > time.Hour:
-		return wrong("lease", c.Lease, "1h at most: after a crash, a partition waits this long")
-	case c.BackoffBase < time.Millisecond:
-		return wrong("backoff_base", c.BackoffBase, "1ms or more")
-	case c.BackoffMax < c.BackoffBase || c.BackoffMax > time.Hour:
-		return wrong("backoff_max", c.BackoffMax, "backoff_base to 1h")
-	case c.MaxLeaseBatches < 1 || c.MaxLeaseBatches > 64:
-		return wrong("max_lease_batches", c.MaxLeaseBatches, "1 to 64 batches")
-	case c.Poll < 10*time.Millisecond || c.Poll > time.Minute:
-		return wrong("poll", c.Poll, "10ms to 1m")
-	}
-	return nil
+	var v partition.Validation
+	v.Check(c.Workers >= 1 && c.Workers <= 10_000, "workers", c.Workers, "1 to 10000")
+	v.Check(c.SinkTimeout >= 10*time.Millisecond && c.SinkTimeout <= 10*time.Minute, "sink_timeout", c.SinkTimeout, "10ms to 10m")
+	v.Check(c.Lease >= min(c.SinkTimeout, 10*time.Minute)+2*leaseMargin, "lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
+	v.Check(c.Lease <= time.Hour, "lease", c.Lease, "1h at most: after a crash, a partition waits this long")
+	v.Check(c.BackoffBase >= time.Millisecond, "backoff_base", c.BackoffBase, "1ms or more")
+	v.Check(c.BackoffMax >= c.BackoffBase && c.BackoffMax <= time.Hour, "backoff_max", c.BackoffMax, "backoff_base to 1h")
+	v.Check(c.MaxLeaseBatches >= 1 && c.MaxLeaseBatches <= 64, "max_lease_batches", c.MaxLeaseBatches, "1 to 64 batches")
+	v.Check(c.Poll >= 10*time.Millisecond && c.Poll <= time.Minute, "poll", c.Poll, "10ms to 1m")
+	return v.Err()
 }

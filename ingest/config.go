@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"crypto/tls"
+	"errors"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -121,40 +122,24 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns a *partition.FieldError for the first unusable setting.
+// Validate returns a *partition.FieldError for each unusable setting, joined.
 func (c Config) Validate() error {
-	wrong := func(field string, value any, want string) error {
-		return &partition.FieldError{Field: field, Value: value, Want: want}
-	}
-	switch {
-	case c.Lanes < 1 || c.Lanes > maxLanes:
-		return wrong("lanes", c.Lanes, "1 to 64")
-	case c.MaxBody < 1 || c.MaxBody > 1<<30:
-		return wrong("max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
-	case c.MaxDecompressed < c.MaxBody || c.MaxDecompressed > 1<<30:
-		return wrong("max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
-	case c.MaxInflightBytes < int64(c.MaxBody)+3*int64(c.MaxDecompressed)+entryOverhead:
-		// A smaller budget would reject a legal request even on an idle server: the
-		// largest body exists twice, in buffers that grow by a quarter.
-		return wrong("max_inflight_bytes", c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
-	case c.MaxInflightBytes > 1<<40: // MaxMemory adds twice as much
-		return wrong("max_inflight_bytes", c.MaxInflightBytes, "1 TiB at most, in bytes")
-	case c.MaxEntries < 1 || c.MaxEntries > maxGroupEntries:
-		return wrong("max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
-	case c.MaxEntry < 1 || c.MaxEntry > c.MaxDecompressed:
-		return wrong("max_entry", c.MaxEntry, "1 to max_decompressed, in bytes")
-	case c.ReadTimeout < minTimeout || c.ReadTimeout > time.Hour:
-		return wrong("read_timeout", c.ReadTimeout, "100ms to 1h: a shorter time cuts off slow clients, and a longer one lets silent clients hold their connections")
-	case c.WriteTimeout < minTimeout || c.WriteTimeout > time.Hour:
-		return wrong("write_timeout", c.WriteTimeout, "100ms to 1h")
-	case c.IdleTimeout < minTimeout || c.IdleTimeout > time.Hour:
-		return wrong("idle_timeout", c.IdleTimeout, "100ms to 1h")
-	case c.MaxConns < 1 || c.MaxConns > 1<<20:
-		return wrong("max_conns", c.MaxConns, "1 to 1048576")
-	case c.ProduceTimeout < 10*time.Millisecond || c.ProduceTimeout > time.Hour:
-		return wrong("produce_timeout", c.ProduceTimeout, "10ms to 1h")
-	case !validSegmentPrefix(c.SegmentPrefix):
-		return wrong("segment_prefix", c.SegmentPrefix, "a path such as /collect, or /")
-	}
-	return c.validateSDKs()
+	var v partition.Validation
+	v.Check(c.Lanes >= 1 && c.Lanes <= maxLanes, "lanes", c.Lanes, "1 to 64")
+	v.Check(c.MaxBody >= 1 && c.MaxBody <= 1<<30, "max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
+	v.Check(c.MaxDecompressed >= min(c.MaxBody, 1<<30) && c.MaxDecompressed <= 1<<30, "max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
+	// A smaller budget would reject a legal request even on an idle server: the
+	// largest body exists twice, in buffers that grow by a quarter.
+	v.Check(c.MaxInflightBytes >= int64(min(c.MaxBody, 1<<30))+3*int64(min(c.MaxDecompressed, 1<<30))+entryOverhead, "max_inflight_bytes", c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
+	v.Check(c.MaxInflightBytes <= 1<<40, "max_inflight_bytes", c.MaxInflightBytes, "1 TiB at most, in bytes") // MaxMemory adds twice as much
+	v.Check(c.MaxEntries >= 1 && c.MaxEntries <= maxGroupEntries, "max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
+	v.Check(c.MaxEntry >= 1 && c.MaxEntry <= c.MaxDecompressed, "max_entry", c.MaxEntry, "1 to max_decompressed, in bytes")
+	v.Check(c.ReadTimeout >= minTimeout && c.ReadTimeout <= time.Hour, "read_timeout", c.ReadTimeout,
+		"100ms to 1h: a shorter time cuts off slow clients, and a longer one lets silent clients hold their connections")
+	v.Check(c.WriteTimeout >= minTimeout && c.WriteTimeout <= time.Hour, "write_timeout", c.WriteTimeout, "100ms to 1h")
+	v.Check(c.IdleTimeout >= minTimeout && c.IdleTimeout <= time.Hour, "idle_timeout", c.IdleTimeout, "100ms to 1h")
+	v.Check(c.MaxConns >= 1 && c.MaxConns <= 1<<20, "max_conns", c.MaxConns, "1 to 1048576")
+	v.Check(c.ProduceTimeout >= 10*time.Millisecond && c.ProduceTimeout <= time.Hour, "produce_timeout", c.ProduceTimeout, "10ms to 1h")
+	v.Check(validSegmentPrefix(c.SegmentPrefix), "segment_prefix", c.SegmentPrefix, "a path such as /collect, or /")
+	return errors.Join(v.Err(), c.validateSDKs())
 }

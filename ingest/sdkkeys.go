@@ -94,31 +94,22 @@ func (w *writeKeys) find(key string) *sdkNamespace {
 
 // validateSDKs names the settings as the file does.
 func (c Config) validateSDKs() error {
+	var v partition.Validation
 	owners := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.SDKs)) { // the same error every time
+	for _, name := range slices.Sorted(maps.Keys(c.SDKs)) { // the same errors every time
 		sdk, at := c.SDKs[name], "namespaces."+name+"."
-		wrong := func(field, value, want string) error {
-			return &partition.FieldError{Field: at + field, Value: value, Want: want}
-		}
 		for _, k := range sdk.WriteKeys {
-			key := k.Key
-			other, taken := owners[key]
-			switch {
-			case !validWriteKey(key):
-				return wrong("write_keys", fmt.Sprintf("%.20q", key), "1 to 256 printable characters without spaces")
-			case taken:
-				return wrong("write_keys", key, "another key, because namespace "+other+" lists this one")
-			}
-			owners[key] = name
+			other, taken := owners[k.Key]
+			v.Check(validWriteKey(k.Key), at+"write_keys", fmt.Sprintf("%.20q", k.Key), "1 to 256 printable characters without spaces")
+			v.Check(!taken, at+"write_keys", k.Key, "another key, because namespace "+other+" lists this one")
+			owners[k.Key] = name
 		}
-		if _, err := protocol.ParsePaths(sdk.PartitionPaths); err != nil {
-			return wrong("partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths), "at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
-		}
-		if sdk.PartitionFallback != "" && !partition.ValidPartition(sdk.PartitionFallback) {
-			return wrong("partition_fallback", sdk.PartitionFallback, "a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
-		}
+		_, err := protocol.ParsePaths(sdk.PartitionPaths)
+		v.Check(err == nil, at+"partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths), "at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
+		v.Check(sdk.PartitionFallback == "" || partition.ValidPartition(sdk.PartitionFallback), at+"partition_fallback", sdk.PartitionFallback,
+			"a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
 	}
-	return nil
+	return v.Err()
 }
 
 func validWriteKey(key string) bool {

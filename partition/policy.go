@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -19,7 +20,7 @@ const (
 
 // Policy is the settings of one namespace. The defaults are those of DefaultPolicy; a
 // zero field is not replaced by its default. Validate, and so Open, returns a
-// *FieldError for a value outside its bounds.
+// *FieldError for each value outside its bounds.
 type Policy struct {
 	// Capacity is how many entries a partition keeps, the newest: 1 to 10,000,000;
 	// default 10000.
@@ -77,28 +78,31 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %v is not usable: want %s", e.Field, e.Value, e.Want)
 }
 
-// Validate returns a *FieldError for the first unusable setting.
-func (p Policy) Validate() error {
-	switch {
-	case p.Capacity < 1 || p.Capacity > 10_000_000:
-		return &FieldError{"capacity", p.Capacity, "1 to 10000000 entries"}
-	case p.MaxAge < 100*time.Millisecond || p.MaxAge > 12*time.Hour:
-		// With less, entries go stale between produce and claim.
-		return &FieldError{"max_age", p.MaxAge, "100ms to 12h: what is worth keeping for longer belongs in a log"}
-	case p.Batch < 1 || p.Batch > MaxBatch:
-		return &FieldError{"batch", p.Batch, "1 to 128 entries"}
-	case p.Linger < 0 || p.Linger > p.MaxAge:
-		return &FieldError{"linger", p.Linger, "0s to max_age, or entries expire while they wait"}
-	case p.Delivery != AtLeastOnce && p.Delivery != AtMostOnce:
-		return &FieldError{"delivery", p.Delivery, "at-least-once or at-most-once"}
-	case p.Shards < 1 || p.Shards > 1024:
-		return &FieldError{"shards", p.Shards, "1 to 1024"}
-	case p.MaxPartitions < 1 || p.MaxPartitions > maxPartitions:
-		return &FieldError{"max_partitions", p.MaxPartitions, "1 to 10000000, over all shards"}
-	case p.MaxDead < 1 || p.MaxDead > 1_000_000:
-		return &FieldError{"max_dead", p.MaxDead, "1 to 1000000"}
-	case p.MaxDeadBytes < 1<<20 || p.MaxDeadBytes > 1<<40:
-		return &FieldError{"max_dead_bytes", p.MaxDeadBytes, "1MiB to 1024GiB"}
+// Validation collects what is wrong with settings, so that one look shows all of it.
+type Validation struct{ errs []error }
+
+// Check adds a *FieldError unless ok.
+func (v *Validation) Check(ok bool, field string, value any, want string) {
+	if !ok {
+		v.errs = append(v.errs, &FieldError{Field: field, Value: value, Want: want})
 	}
-	return nil
+}
+
+// Err is nil or all errors, joined.
+func (v *Validation) Err() error { return errors.Join(v.errs...) }
+
+// Validate returns a *FieldError for each unusable setting, joined.
+func (p Policy) Validate() error {
+	var v Validation
+	v.Check(p.Capacity >= 1 && p.Capacity <= 10_000_000, "capacity", p.Capacity, "1 to 10000000 entries")
+	// With less, entries go stale between produce and claim.
+	v.Check(p.MaxAge >= 100*time.Millisecond && p.MaxAge <= 12*time.Hour, "max_age", p.MaxAge, "100ms to 12h: what is worth keeping for longer belongs in a log")
+	v.Check(p.Batch >= 1 && p.Batch <= MaxBatch, "batch", p.Batch, "1 to 128 entries")
+	v.Check(p.Linger >= 0 && p.Linger <= p.MaxAge, "linger", p.Linger, "0s to max_age, or entries expire while they wait")
+	v.Check(p.Delivery == AtLeastOnce || p.Delivery == AtMostOnce, "delivery", p.Delivery, "at-least-once or at-most-once")
+	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
+	v.Check(p.MaxPartitions >= 1 && p.MaxPartitions <= maxPartitions, "max_partitions", p.MaxPartitions, "1 to 10000000, over all shards")
+	v.Check(p.MaxDead >= 1 && p.MaxDead <= 1_000_000, "max_dead", p.MaxDead, "1 to 1000000")
+	v.Check(p.MaxDeadBytes >= 1<<20 && p.MaxDeadBytes <= 1<<40, "max_dead_bytes", p.MaxDeadBytes, "1MiB to 1024GiB")
+	return v.Err()
 }

@@ -36,6 +36,6 @@ func ExampleRegistry() {
 	}
 	// Output:
 	// <nil>
-	// sink mine://…@host/?…: unknown option "colour": known are color
-	// unknown sink scheme "nul": want one of mine: null:
+	// sink mine://…@host/?…: unknown option "colour": did you mean color? known are color
+	// unknown sink scheme "nul": did you mean null:? want one of mine: null:
 }

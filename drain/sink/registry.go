@@ -27,6 +27,9 @@ func (r Registry) New(rawURL string) (Sink, error) {
 	}
 	open, ok := r[u.Scheme]
 	if !ok {
+		if near := Nearest(u.Scheme, slices.Sorted(maps.Keys(r))); near != "" {
+			return nil, fmt.Errorf("unknown sink scheme %q: did you mean %s:? want one of %s", u.Scheme, near, r.known())
+		}
 		return nil, fmt.Errorf("unknown sink scheme %q: want one of %s", u.Scheme, r.known())
 	}
 	s, err := open(u)
@@ -52,6 +55,8 @@ func Options(u *url.URL, known ...string) (map[string]string, error) {
 		switch {
 		case !slices.Contains(known, name) && len(known) == 0:
 			return nil, fmt.Errorf("unknown option %q: it takes none", name)
+		case !slices.Contains(known, name) && Nearest(name, known) != "":
+			return nil, fmt.Errorf("unknown option %q: did you mean %s? known are %s", name, Nearest(name, known), strings.Join(known, ", "))
 		case !slices.Contains(known, name):
 			return nil, fmt.Errorf("unknown option %q: known are %s", name, strings.Join(known, ", "))
 		case len(query[name]) > 1:

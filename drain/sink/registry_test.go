@@ -52,7 +52,7 @@ func TestRegistryErrorsSayWhatToChange(t *testing.T) {
 		{"http://u:hunter2/x@h", "sink URL is malformed: invalid port (special characters of a password are written %XX)"},
 		{"http://u:hunter2%x@h", "sink URL is malformed: invalid URL escape (special characters of a password are written %XX)"},
 		{"null:?x=1", `sink null:?…: unknown option "x": it takes none`},
-		{"file:///a?max_size=1&max-size=2", `sink file:///a?…: unknown option "max-size": known are max_size, other`},
+		{"file:///a?max_size=1&max-size=2", `sink file:///a?…: unknown option "max-size": did you mean max_size? known are max_size, other`},
 		{"file:///a?max_size=1&max_size=2", `sink file:///a?…: option "max_size" is given twice`},
 		{"file:///a?max_size=1;x=2", "sink file:///a?…: options are malformed: invalid semicolon separator in query"},
 		{"file:///a?x=%zz", "sink file:///a?…: options are malformed: invalid URL escape"},

@@ -271,7 +271,7 @@ func TestURLsAreCheckedBeforeAnythingIsOpened(t *testing.T) {
 		"file:///a?max_size=100":          `sink file:///a?…: max_size: 100 has no unit: write 100MB, 100MiB or 100B`,
 		"file:///a?max_size=1M":           `sink file:///a?…: max_size: "1M" is not a size: write one with its unit, such as 64MiB, 100MB or 4096B`,
 		"file:///a?max_size=0B":           `sink file:///a?…: max_size: want 1B or more`,
-		"file:///a?maxsize=1":             `sink file:///a?…: unknown option "maxsize": known are mode, max_size, rotate_every, compress, keep`,
+		"file:///a?maxsize=1":             `sink file:///a?…: unknown option "maxsize": did you mean max_size? known are mode, max_size, rotate_every, compress, keep`,
 		"file:///a?max_size=1&max_size=2": `sink file:///a?…: option "max_size" is given twice`,
 		"file:///a?mode=0400":             wrongMode("0400"),
 		"file:///a?mode=0777":             wrongMode("0777"),

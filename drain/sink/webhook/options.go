@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+
+	"github.com/spillway-io/spillway/drain/sink"
 )
 
 // options are those of the URL's query that are ours. None of them is sent in it.
@@ -29,6 +33,9 @@ func takeOptions(query string) (rest string, o options, err error) {
 		if name != "gzip" && name != "signing_secret" && !strings.HasPrefix(name, headerOption) {
 			if text, err := url.PathUnescape(value); err == nil && strings.Contains(text, secretPrefix) {
 				return "", o, errors.New("a parameter for the receiver holds a whsec_ secret: the option of the sink is signing_secret")
+			}
+			if err := misspelt(name); err != nil {
+				return "", o, err
 			}
 			kept = append(kept, part)
 			continue
@@ -59,6 +66,26 @@ func takeOptions(query string) (rest string, o options, err error) {
 		}
 	}
 	return strings.Join(kept, "&"), o, nil
+}
+
+// looksLikeHeader matches header-X-Team, headers.X-Team and Header.X-Team, not headerless.
+var looksLikeHeader = regexp.MustCompile(`^(?i:headers?)[.:_-].`)
+
+// misspelt refuses parameters that are one of our options but for a few letters: the
+// receiver would get it, and nothing would be compressed or signed.
+func misspelt(name string) error {
+	near := sink.Nearest(name, []string{"gzip", "signing_secret"})
+	if looksLikeHeader.MatchString(name) {
+		near = "header.NAME"
+	}
+	if near == "" {
+		return nil
+	}
+	// What follows the letters may be a secret that stands in the wrong place.
+	if end := strings.IndexFunc(name, func(r rune) bool { return r != '.' && r != '-' && r != '_' && !unicode.IsLetter(r) }); end >= 0 {
+		name = name[:end]
+	}
+	return fmt.Errorf("unknown option %q: did you mean %s? For a parameter of the receiver, escape its first letter: %%%X", name, near, name[0])
 }
 
 // ourHeaders are set by this sink or by the connection.

@@ -47,6 +47,10 @@ func TestOptionErrorsShowNoValue(t *testing.T) {
 		"signing-secret=" + oldSecret:                                   "a parameter for the receiver holds a whsec_ secret: the option of the sink is signing_secret",
 		"signing%5Fsecret=%77hsec_hunter2":                              "a parameter for the receiver holds a whsec_ secret: the option of the sink is signing_secret",
 		"signing_secret=a&signing_secret=b":                             "",
+		"gzp=1":                                                         `unknown option "gzp": did you mean gzip? For a parameter of the receiver, escape its first letter: %67`,
+		"Signing_Secret=hunter2":                                        `unknown option "Signing_Secret": did you mean signing_secret? For a parameter of the receiver, escape its first letter: %53`,
+		"header-X-Team=hunter2":                                         `unknown option "header-X-Team": did you mean header.NAME? For a parameter of the receiver, escape its first letter: %68`,
+		"Header.Authorization:hunter2":                                  `unknown option "Header.Authorization": did you mean header.NAME? For a parameter of the receiver, escape its first letter: %48`,
 		"header.X-A=hunter2%0d%0aX-B:1":                                 `option "header.X-A": a header's value has no line breaks or other control characters`,
 		"header.X-A=hunter2%00":                                         `option "header.X-A": a header's value has no line breaks or other control characters`,
 		"header.X-A=hunter2%zz":                                         `option "header.X-A": invalid URL escape`,
@@ -69,5 +73,14 @@ func TestOptionErrorsShowNoValue(t *testing.T) {
 	}
 	if _, err := registry.New("http://u:p@h/?header.Authorization=x"); err == nil || err.Error() != `sink http://…@h/?…: option "header.Authorization": the URL has a user already` {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestParametersOfTheReceiverStay(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"token=x", "%67zp=1", "%68eader-x=1", "header=1", "headerless=1", "size=1", "sign=1", "zone=gz"} {
+		if rest, _, err := takeOptions(query); err != nil || rest != query {
+			t.Errorf("%s: got %q and %v", query, rest, err)
+		}
 	}
 }
