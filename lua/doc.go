@@ -5,7 +5,8 @@
 //	commit            settle the oldest part of a leased range, once
 //	release           end a lease; its range waits and is presented again
 //	repair            repair partitions for the janitor, expire their stale entries
-//	stats             describe one partition
+//	page              list active partitions
+//	stats             describe partitions
 //	permission_probe  try every command that a store needs
 //
 // The first five take several partitions of one shard per call. Each partition has

@@ -26,6 +26,7 @@ var (
 	Commit          = mustLoad("commit")
 	Release         = mustLoad("release")
 	Repair          = mustLoad("repair")
+	Page            = mustLoad("page")
 	Stats           = mustLoad("stats")
 	PermissionProbe = mustLoad("permission_probe")
 )
@@ -33,7 +34,7 @@ var (
 // All lists every script. A client loads all of them before its first EVALSHA, because
 // a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Stats, PermissionProbe}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Page, Stats, PermissionProbe}
 }
 
 // mustLoad puts the includes of a script before it. The files are part of the binary,

@@ -47,40 +47,53 @@ func (s *Store) statsOf(ctx context.Context, ns *Namespace, partition string) (S
 
 // A Page is a place in the list of a namespace's partitions; the zero Page is the first.
 type Page struct {
-	shard int
-	rank  int64
+	shard     int
+	due, name string // the last partition of the page before
 }
 
-// Partitions describes a page of the namespace's active partitions, up to limit of them, those
-// that are looked at next first. next is where the following page begins; the
-// zero Page after the last. While the list changes, a page may repeat a
-// partition or miss one. Errors: ErrTooManyReads where no read slot is free within 1s, and
-// those of the store.
+// Partitions describes a page of the namespace's active partitions: up to limit of them, at
+// most 200. They come shard by shard, those that are looked at next first. next is where the
+// following page begins; the zero Page after the last. A partition whose due time stays is
+// in exactly one page. One that is claimed or settled meanwhile may be in two or in none. Errors:
+// ErrTooManyReads where no read slot is free within 1s, and those of the store.
 func (s *Store) Partitions(ctx context.Context, ns *Namespace, from Page, limit int) (list []Stats, next Page, err error) {
+	if from.shard >= len(ns.shards) {
+		return nil, Page{}, nil
+	}
 	err = s.ledgerReads.do(ctx, func() error {
-		list, next, err = s.partitions(ctx, ns, from, min(limit, maxCallStats))
+		var names []string
+		if names, next, err = s.active(ctx, ns, from, min(max(limit, 1), maxCallStats)); err == nil {
+			list, err = s.describe(ctx, ns, &ns.shards[from.shard], names)
+		}
 		return err
 	})
 	return list, next, err
 }
 
-func (s *Store) partitions(ctx context.Context, ns *Namespace, from Page, limit int) ([]Stats, Page, error) {
-	if from.shard >= len(ns.shards) {
-		return nil, Page{}, nil
-	}
+// active lists a page of active partitions, all of one shard.
+func (s *Store) active(ctx context.Context, ns *Namespace, from Page, limit int) (names []string, next Page, err error) {
 	sh := &ns.shards[from.shard]
-	names, err := s.backend.background.ZRange(ctx, sh.ready, from.rank, from.rank+int64(limit)-1).Result()
-	if err != nil {
-		return nil, Page{}, classify(err)
+	if from.due == "" {
+		from.due = "-inf"
 	}
-	next := Page{from.shard, from.rank + int64(len(names))}
+	c := newCall(lua.Page, sh, []string{sh.ready}, from.due, from.name, limit)
+	if s.run(ctx, s.backend.background, []*call{c}); c.err != nil {
+		return nil, Page{}, c.err
+	}
+	next = Page{shard: from.shard, due: string(c.rest.bulk())}
+	for range c.more - 1 {
+		next.name = string(c.rest.bulk())
+		names = append(names, next.name)
+	}
+	if c.rest.broken {
+		return nil, Page{}, c.misread()
+	}
 	if len(names) < limit {
-		if next = (Page{from.shard + 1, 0}); next.shard == len(ns.shards) {
+		if next = (Page{shard: from.shard + 1}); next.shard == len(ns.shards) {
 			next = Page{}
 		}
 	}
-	list, err := s.describe(ctx, ns, sh, names)
-	return list, next, err
+	return names, next, nil
 }
 
 // describe leaves out partitions without entries, and those with a foreign value unless they are asked for alone.

@@ -88,8 +88,13 @@ func statsDescribeAPartition(b *bench) {
 	if st.OldestAge < 4900*time.Millisecond || st.OldestAge > 25*time.Second {
 		b.Errorf("age of the oldest: %v, want 5s", st.OldestAge)
 	}
-	st.OldestAge = 0
-	b.same("stats", fmt.Sprintf("%+v", st), fmt.Sprintf("%+v", partition.Stats{Depth: 10, Capacity: 10, Leased: true, Accepted: 13, Evicted: 3}))
+	if lapses := b.now() + time.Hour.Milliseconds(); st.Due < lapses-most.Milliseconds() || st.Due > lapses {
+		b.Errorf("due at %d, want when the lease lapses, at about %d", st.Due, lapses)
+	}
+	st.OldestAge, st.Due = 0, 0
+	b.same("stats", fmt.Sprintf("%+v", st), fmt.Sprintf("%+v", partition.Stats{
+		Partition: "kart", Depth: 10, Capacity: 10, Leased: true, Attempt: 1, Accepted: 13, Evicted: 3,
+	}))
 }
 
 func anOverviewDescribesANamespace(b *bench) {

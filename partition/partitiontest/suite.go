@@ -51,6 +51,8 @@ func Run(t *testing.T, target Target) {
 		"shards share a namespace":                  shardsShareANamespace,
 		"namespaces do not meet":                    namespacesDoNotMeet,
 		"stats describe a partition":                statsDescribeAPartition,
+		"partitions are listed":                     partitionsAreListed,
+		"a list of partitions misses none":          aListOfPartitionsMissesNone,
 		"an overview describes a namespace":         anOverviewDescribesANamespace,
 		"due is in the order of time":               dueIsInTheOrderOfTime,
 		"producers and drainers together lose none": producersAndDrainersTogetherLoseNone,
