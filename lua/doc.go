@@ -7,6 +7,7 @@
 //	repair            repair partitions for the janitor, expire their stale entries
 //	page              list active partitions
 //	stats             describe partitions
+//	peek              read a few entries or dead letters
 //	permission_probe  try every command that a store needs
 //
 // The first five take several partitions of one shard per call. Each partition has

@@ -28,13 +28,14 @@ var (
 	Repair          = mustLoad("repair")
 	Page            = mustLoad("page")
 	Stats           = mustLoad("stats")
+	Peek            = mustLoad("peek")
 	PermissionProbe = mustLoad("permission_probe")
 )
 
 // All lists every script. A client loads all of them before its first EVALSHA, because
 // a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Page, Stats, PermissionProbe}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Page, Stats, Peek, PermissionProbe}
 }
 
 // mustLoad puts the includes of a script before it. The files are part of the binary,

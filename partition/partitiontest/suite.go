@@ -53,6 +53,8 @@ func Run(t *testing.T, target Target) {
 		"stats describe a partition":                statsDescribeAPartition,
 		"partitions are listed":                     partitionsAreListed,
 		"a list of partitions misses none":          aListOfPartitionsMissesNone,
+		"a peek changes nothing":                    aPeekChangesNothing,
+		"a peek is bounded in bytes":                aPeekIsBoundedInBytes,
 		"an overview describes a namespace":         anOverviewDescribesANamespace,
 		"due is in the order of time":               dueIsInTheOrderOfTime,
 		"producers and drainers together lose none": producersAndDrainersTogetherLoseNone,

@@ -1,0 +1,76 @@
+package partition
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// Bounds of one call of peek, which keep it below about 2 ms of Redis.
+const (
+	peekBytes   = 1 << 20
+	peekEntries = 128
+)
+
+// positionNewest stands for the last position of a list.
+const positionNewest = math.MaxInt32
+
+// PeekRequest says which entries of a partition to read.
+type PeekRequest struct {
+	FromNewest bool // the newest entries; default: the oldest
+	Limit      int  // how many at most, 1 to 128; a number outside is replaced by the nearest of these
+}
+
+// Peeked is what a Peek found.
+type Peeked struct {
+	Depth int64 // entries in the partition
+	// Entries are consecutive, oldest first in either case: up to PeekRequest.Limit of them
+	// and about 1 MiB. The Seq of all is 0 where the partition's hash is lost. A
+	// malformed one has a zero Occurred and the stored bytes as Payload.
+	Entries []Entry
+}
+
+// Peek reads entries of a partition and changes nothing: they stay, leased or not. Errors:
+// ErrNoPartition where it has no entries, ErrTooManyReads where no read slot is free
+// within 1s, and those of the store.
+func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string, r PeekRequest) (p Peeked, err error) {
+	back, at := 0, 0
+	if r.FromNewest {
+		back, at = 1, positionNewest
+	}
+	sh := ns.shardOf(partition)
+	c := newCall(lua.Peek, sh, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
+	err = s.ledgerReads.do(ctx, func() error {
+		s.run(ctx, s.backend.background, []*call{c})
+		return c.err
+	})
+	if err != nil {
+		return Peeked{}, err
+	}
+	p.Depth = c.rest.whole()
+	head, position := c.rest.whole(), c.rest.whole()
+	for range c.more - 3 {
+		raw := c.rest.bulk()
+		e, err := ParseEntry(raw)
+		if err != nil {
+			e = Entry{Payload: raw}
+		}
+		if head > 0 {
+			e.Seq = head + position
+		}
+		position += int64(1 - 2*back)
+		p.Entries = append(p.Entries, e)
+	}
+	switch {
+	case c.rest.broken:
+		return Peeked{}, c.misread()
+	case p.Depth == 0:
+		return Peeked{}, ErrNoPartition
+	}
+	if r.FromNewest {
+		slices.Reverse(p.Entries)
+	}
+	return p, nil
+}
