@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ func TestTheExampleShowsEverySettingWithItsDefault(t *testing.T) {
 	t.Parallel()
 	defaults, shown := config(t), parse(t, read(t, example))
 	for key, want := range defaults {
-		if got, ok := shown[key]; key != "namespaces" && (!ok || got != want) {
+		if got, ok := shown[key]; key != "namespaces" && (!ok || !reflect.DeepEqual(got, want)) {
 			t.Errorf("%s: the example says %v, the default is %v", key, got, want)
 		}
 	}

@@ -1,36 +1,53 @@
 package admin
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
-// checkHost rejects requests of web pages. A browser treats a page whose name
-// resolves to this port ("DNS rebinding") as same-origin; only its Host header
-// shows the other name.
+// Codes that only this port has.
+const (
+	codeCrossOrigin  wire.Code = "cross_origin"
+	codeBadHost      wire.Code = "bad_host"
+	codeConflict     wire.Code = "conflict"
+	codeTooManyTails wire.Code = "too_many_tails"
+	codeNoSuchLetter wire.Code = "no_such_dead_letter"
+)
+
+// headers are those of every answer. The console has its scripts and styles in files, so no
+// page of this port runs what an entry or a name brings along.
+var headers = map[string]string{
+	"Content-Security-Policy":      "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+	"X-Content-Type-Options":       "nosniff",
+	"X-Frame-Options":              "DENY",
+	"Referrer-Policy":              "no-referrer",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Cache-Control":                "no-store",
+}
+
+// checkHost sets the headers of every answer, and rejects requests of web pages. A browser
+// treats a page whose name resolves to this port ("DNS rebinding") as same-origin; only its
+// Host header shows the other name.
 func checkHost(listen string, next http.Handler) http.Handler {
 	own, _, _ := net.SplitHostPort(listen)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-store")
+		for key, value := range headers {
+			h.Set(key, value)
+		}
 		if !hostAllowed(r.Host, r.URL.Path, own) {
-			writeError(w, http.StatusForbidden, codeBadHost, "this port answers requests to its own address only; the Host header has another name")
+			writeError(w, &refusal{http.StatusForbidden, codeBadHost, "this port answers requests to its own address only; the Host header has another name"})
 			return
 		}
 		if r.ContentLength != 0 {
-			// No route takes a body. net/http hides that a body came with two
-			// lengths, so the bytes after it may not be a request.
+			// net/http hides that a body came with two lengths, so the bytes after it
+			// may not be a request.
 			h.Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
@@ -57,77 +74,6 @@ func hostAllowed(header, path, own string) bool {
 	return err == nil || path == "/livez" || path == "/readyz" || path == "/metrics"
 }
 
-// requireToken answers 401 to requests without the admin token, except to probes.
-// The token comes as a bearer token, or as the password of any user, which browsers
-// can ask for. A nil hash turns authentication off.
-func requireToken(tokenHash *[sha256.Size]byte, reg prometheus.Registerer, next http.Handler) http.Handler {
-	if tokenHash == nil {
-		return next
-	}
-	unauthorized := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port that were answered 401, without the admin token or with a wrong one.",
-	})
-	reg.MustRegister(unauthorized)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sum := sha256.Sum256([]byte(bearerOrPassword(r)))
-		probe := r.URL.Path == "/livez" || r.URL.Path == "/readyz"
-		if subtle.ConstantTimeCompare(sum[:], tokenHash[:]) != 1 && !probe {
-			unauthorized.Inc()
-			w.Header().Add("WWW-Authenticate", "Bearer")
-			w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
-			writeError(w, http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// bearerOrPassword is the token of a request; empty unless there is exactly one
-// Authorization header.
-func bearerOrPassword(r *http.Request) string {
-	if len(r.Header.Values("Authorization")) != 1 {
-		return ""
-	}
-	if _, password, ok := r.BasicAuth(); ok {
-		return password
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.Trim(token, " ")
-}
-
-// onlyGet answers 405 to methods other than GET and HEAD, as JSON.
-func onlyGet(next http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			writeError(w, http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use GET")
-			return
-		}
-		next(w, r)
-	})
-}
-
-// limitSeconds rejects profiles of more than 60 s: pprof raises the server's write
-// timeout to the requested time.
-func limitSeconds(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if text := r.URL.Query().Get("seconds"); text != "" {
-			if n, err := strconv.ParseFloat(text, 64); err != nil || !(n > 0 && n <= 60) {
-				writeError(w, http.StatusBadRequest, wire.CodeBadRequest, "seconds: want 1 to 60")
-				return
-			}
-		}
-		next(w, r)
-	}
-}
-
-func notFound(w http.ResponseWriter, _ *http.Request) {
-	writeError(w, http.StatusNotFound, wire.CodeNoSuchRoute, "no such route; see /api/v1/namespaces, /metrics, /livez, /readyz")
-}
-
 // IsLoopback reports whether a host is localhost or a loopback IP address. Other
 // names do not count, because what they resolve to can change.
 func IsLoopback(host string) bool {
@@ -137,3 +83,28 @@ func IsLoopback(host string) bool {
 	}
 	return ip.Unmap().IsLoopback()
 }
+
+// authenticate answers 401 to requests without a token, except to probes. It hands on who
+// sends the others in their context.
+func (s *Server) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := s.cfg.Source()
+		who, ok := identify(r, v.Tokens)
+		if !ok && r.URL.Path != "/livez" && r.URL.Path != "/readyz" {
+			s.unauthorized.Inc()
+			w.Header().Add("WWW-Authenticate", "Bearer")
+			w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
+			writeError(w, &refusal{http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user"})
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), senderKey{}, sender{who, v})))
+	})
+}
+
+// sender is what authenticate finds, under senderKey in the context.
+type sender struct {
+	who  identity
+	view View
+}
+
+type senderKey struct{}

@@ -110,7 +110,7 @@ func (a *Accounts) run(ctx context.Context) {
 // watch says in the log that it does not.
 func (a *Accounts) read(ctx context.Context) {
 	for _, ns := range a.store.Namespaces() {
-		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
+		reading, cancel := context.WithTimeout(ctx, readTimeout)
 		now, err := a.store.Overview(reading, ns)
 		cancel()
 		if err != nil {

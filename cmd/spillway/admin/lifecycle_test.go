@@ -17,7 +17,7 @@ import (
 func TestServerKeepsTheLifecycleContract(t *testing.T) {
 	t.Parallel()
 	lifecycletest.Run(t, func(t *testing.T) lifecycletest.Component {
-		return aliveServer{New(Config{Listen: "127.0.0.1:0", Failed: func(err error) { t.Error(err) }}, zap.NewNop())}
+		return aliveServer{New(Config{Listen: "127.0.0.1:0", Source: func() View { return View{} }, Failed: func(err error) { t.Error(err) }}, zap.NewNop())}
 	})
 }
 

@@ -18,6 +18,9 @@ type View struct {
 	Health   Health
 	Metrics  prometheus.Gatherer
 	Settings map[string][]Setting // by namespace, the URLs redacted
+	Tokens   []Token              // none: whoever reaches the port is an admin
+	// MaskFields are the keys of JSON objects whose values are masked in payloads.
+	MaskFields []string
 }
 
 // Store is what the server needs of the store.

@@ -125,17 +125,14 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 		}
 		a.ingest.SetReady(a.watch.Ready)
 	}
-	view := admin.View{Store: a.store, Health: a.watch, Metrics: reg, Settings: a.cfg.shown()}
+	tokens, err := a.cfg.adminAccess()
+	if err != nil {
+		return err
+	}
+	view := admin.View{Store: a.store, Health: a.watch, Metrics: reg, Settings: a.cfg.shown(), Tokens: tokens, MaskFields: a.cfg.MaskFields}
 	cfg := admin.Config{Listen: a.cfg.AdminListen, Source: func() admin.View { return view }, Failed: func(err error) { a.failed <- err }}
 	if cfg.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
-	}
-	if a.cfg.AdminToken != "" {
-		hash, err := parseHash(a.cfg.AdminToken)
-		if err != nil {
-			return err
-		}
-		cfg.TokenHash = &hash
 	}
 	a.admin = admin.New(cfg, a.log.Named("admin"))
 	return nil

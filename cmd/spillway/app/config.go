@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
@@ -63,6 +64,12 @@ type Config struct {
 	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"Minimum level of logged messages: debug, info, warn or error."`
 	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"Format of the log: json, console, or auto (console on a terminal, else json)."`
 	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"Timeout for finishing requests and batches at shutdown."`
+
+	// AdminTokens come from the file only: the tokens of the admin port beside AdminToken.
+	AdminTokens []admin.Token `kong:"-"`
+	// MaskFields come from the file only: keys of JSON objects whose values the admin port
+	// hides.
+	MaskFields []string `kong:"-"`
 
 	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
 	secrets sink.Secrets      // the values of placeholders in sink URLs
@@ -117,7 +124,7 @@ func (c *Config) load(p process) error {
 	if c.origins, err = fromEnv(settings, p); err != nil {
 		return err
 	}
-	c.Namespaces = nil
+	c.Namespaces, c.MaskFields = nil, admin.DefaultMaskFields()
 	if c.File != "" {
 		err = c.readFile(settings)
 	}

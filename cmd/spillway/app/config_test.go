@@ -149,7 +149,7 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
-	keys := strings.Join(append(keysOf(settingsOf(&Config{}))[1:], "namespaces"), ", ") // without config
+	keys := strings.Join(append(keysOf(settingsOf(&Config{}))[1:], "admin_tokens", "mask_fields", "namespaces"), ", ") // without config
 	nsKeys := strings.Join(slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"sink_command", "tokens", "cors_origins"}, sdkKeys), ", ")
 	const wantDurability = " is not usable: want async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none"
 	tests := []struct{ name, file, want string }{

@@ -60,6 +60,7 @@ func (c *Config) node() *yaml.Node {
 			c.appendSetting(root, s, s.key())
 		}
 	}
+	c.appendAdmin(root)
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
 	for _, name := range c.names() {

@@ -46,12 +46,17 @@ func (c *Config) readFile(settings []setting) error {
 	r := fileReader{config: c, fixed: maps.Clone(c.origins)}
 	settings = slices.DeleteFunc(settings, func(s setting) bool { return s.flag == "config" })
 	var namespaces *yaml.Node
-	r.mapping(doc.Content[0], "", append(keysOf(settings), "namespaces"), func(key string, value *yaml.Node) {
-		if key == "namespaces" {
+	r.mapping(doc.Content[0], "", append(keysOf(settings), "admin_tokens", "mask_fields", "namespaces"), func(key string, value *yaml.Node) {
+		switch key {
+		case "admin_tokens":
+			c.AdminTokens = r.adminTokens(value)
+		case "mask_fields":
+			c.MaskFields = r.maskFields(value)
+		case "namespaces":
 			namespaces = value // they inherit, so all other settings are read first
-			return
+		default:
+			r.set(settings, key, "", value)
 		}
-		r.set(settings, key, "", value)
 	})
 	if namespaces != nil {
 		r.namespaces(namespaces)

@@ -16,12 +16,13 @@ func (c *Config) validatePorts(wrong func(key string, value any, want string)) (
 		missing = "tokens for every namespace (missing for " + strings.Join(open, ", ") + ")"
 	}
 	c.validateListener("listen", c.Listen, missing, wrong)
-	missing = "an admin_token"
-	if c.AdminToken != "" {
+	missing = "an admin_token or admin_tokens"
+	tokens, err := c.adminAccess()
+	if len(tokens) > 0 || err != nil {
 		missing = ""
-		if _, err := parseHash(c.AdminToken); err != nil {
-			errs = append(errs, c.locate(&settingError{"admin_token", err}))
-		}
+	}
+	if err != nil {
+		errs = append(errs, err)
 	}
 	c.validateListener("admin_listen", c.AdminListen, missing, wrong)
 	if c.Role != "drain" && sameAddress(c.Listen, c.AdminListen) {

@@ -1,0 +1,146 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// A request is one HTTP request, what runs while it is answered, and who sends it.
+type request struct {
+	*http.Request
+	view View
+	who  identity
+}
+
+// A refusal is an answer other than 200 as an error.
+type refusal struct {
+	status  int
+	code    wire.Code
+	message string
+}
+
+func (e *refusal) Error() string { return e.message }
+
+func badRequest(message string) error {
+	return &refusal{http.StatusBadRequest, wire.CodeBadRequest, message}
+}
+
+// namespace is the one in the path.
+func (r *request) namespace() (*partition.Namespace, error) {
+	name := r.PathValue("namespace")
+	if ns := r.view.Store.Namespace(name); ns != nil {
+		return ns, nil
+	}
+	return nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name)}
+}
+
+// partition is the one in the path.
+func (r *request) partition() (string, error) {
+	name := r.PathValue("partition")
+	if !partition.ValidPartition(name) {
+		return "", &refusal{http.StatusNotFound, wire.CodeNoSuchPartition, "no name of a partition: " + strconv.Quote(name)}
+	}
+	return name, nil
+}
+
+// flag is a parameter of the query that is 1 or 0, or absent.
+func (r *request) flag(key string) (bool, error) {
+	text := r.URL.Query().Get(key)
+	if text == "" {
+		return false, nil
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, badRequest(key + ": want 1 or 0")
+	}
+	return on, nil
+}
+
+// number is a whole number in the query from low to high, or standard where absent.
+func (r *request) number(key string, standard, low, high int) (int, error) {
+	text := r.URL.Query().Get(key)
+	if text == "" {
+		return standard, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, badRequest(key + ": want a number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high))
+	}
+	return n, nil
+}
+
+// maxBody is the longest body of a write, in bytes.
+const maxBody = 64 << 10
+
+// decode reads the body of a write. Unknown keys are errors: a misspelt limit must not
+// widen a purge.
+func (r *request) decode(into any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return &refusal{http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge, "the body is longer than 64 KiB"}
+	case errors.Is(err, io.EOF):
+		return badRequest("empty body: send {}")
+	case err != nil:
+		return badRequest("body: " + err.Error())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("body: more than one JSON value")
+	}
+	return nil
+}
+
+// isJSON reports whether a request says that its body is JSON. Forms of other pages cannot
+// say so without asking first.
+func (r *request) isJSON() bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
+// answer writes the JSON answer of a route, or its error.
+func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) {
+	var refused *refusal
+	switch {
+	case err == nil:
+		writeJSON(w, http.StatusOK, body)
+	case errors.As(err, &refused):
+		writeError(w, refused)
+	case errors.Is(err, partition.ErrNoPartition):
+		writeError(w, &refusal{http.StatusNotFound, wire.CodeNoSuchPartition, "the partition has no entries"})
+	default:
+		// An outage is in the log already, by the watch; a console asks every second.
+		level := zap.DebugLevel
+		if errors.Is(err, partition.ErrBroken) {
+			level = zap.WarnLevel
+		}
+		s.log.Log(level, "admin request failed", zap.String("route", r.Pattern), zap.Error(err))
+		w.Header().Set("Retry-After", "1")
+		writeError(w, &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "the store did not answer; see /readyz"})
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// An error means that the client is gone.
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func writeError(w http.ResponseWriter, e *refusal) {
+	failure := wire.Failure{Code: e.code, Message: e.message}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.status)
+	_, _ = w.Write(failure.Append(nil))
+}

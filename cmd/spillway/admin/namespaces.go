@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	readTimeout  = 5 * time.Second // of what one request reads from the store
+	auditTimeout = time.Minute     // an audit counts every partition
+)
+
+func (s *Server) readyz(r *request) (any, error) {
+	if err := r.view.Health.Ready(); err != nil {
+		return nil, &refusal{http.StatusServiceUnavailable, wire.CodeNotReady, err.Error()}
+	}
+	// Only operators use this port, so the warnings may name details of the store.
+	return struct {
+		Status   string   `json:"status"`
+		Warnings []string `json:"warnings,omitempty"`
+	}{"ok", r.view.Health.Warnings()}, nil
+}
+
+func (s *Server) namespaces(r *request) (any, error) {
+	list := []json.RawMessage{}
+	for _, ns := range r.view.Store.Namespaces() {
+		list = append(list, namespaceJSON(ns.Name, r.view.Settings[ns.Name]))
+	}
+	return map[string]any{"namespaces": list}, nil
+}
+
+// namespaceJSON is the name of a namespace and its settings, under the keys of the
+// configuration. Durations are whole milliseconds, under a key that ends with _ms.
+func namespaceJSON(name string, settings []Setting) json.RawMessage {
+	object := fmt.Appendf(nil, `{"namespace":%q`, name)
+	for _, s := range settings {
+		key, value := s.Key, s.Value
+		if d, ok := value.(time.Duration); ok {
+			key, value = key+"_ms", d.Milliseconds()
+		}
+		text, _ := json.Marshal(value) // strings and numbers only
+		object = fmt.Appendf(object, `,%q:%s`, key, text)
+	}
+	return append(object, '}')
+}
+
+// Account is the answer about one namespace. Residual is set when the request
+// asks for an audit: the difference between the ledger's buffered and a count of
+// the entries. It is 0 unless entries moved during the count.
+type Account struct {
+	Namespace   string           `json:"namespace"`
+	Ledger      partition.Ledger `json:"ledger"`
+	Reclaimed   int64            `json:"reclaimed"`
+	Partitions  int64            `json:"partitions"`
+	DeadLetters int64            `json:"dead_letters"`
+	DeadEvicted int64            `json:"dead_letters_evicted"`
+	DeadBytes   int64            `json:"dead_letters_bytes"`
+	OverdueMS   int64            `json:"overdue_ms"` // of the partition that has been due for longest
+	Residual    *int64           `json:"residual,omitempty"`
+}
+
+func (s *Server) account(r *request) (any, error) {
+	ns, err := r.namespace()
+	if err != nil {
+		return nil, err
+	}
+	audit, err := r.flag("audit")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	o, err := r.view.Store.Overview(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	answer := Account{
+		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Partitions: o.Partitions,
+		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
+	}
+	if audit {
+		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
+		defer cancel()
+		residual, err := r.view.Store.Audit(ctx, ns)
+		if err != nil {
+			return nil, err
+		}
+		answer.Residual = &residual
+	}
+	return answer, nil
+}
