@@ -19,9 +19,15 @@ const (
 type account struct {
 	lease   *partition.Lease
 	classes []class
-	letters map[int][]byte // dead letters by position
-	done    int            // the entries in [settled, done) all have a class
-	settled int            // the entries before it are settled in the store, or gone from it
+	letters map[int]deadLetter // by position
+	done    int                // the entries in [settled, done) all have a class
+	settled int                // the entries before it are settled in the store, or gone from it
+}
+
+// A deadLetter is the record of a dead entry, and why the sink rejected it.
+type deadLetter struct {
+	line  []byte
+	cause error
 }
 
 func newAccount(lease *partition.Lease) account {
@@ -37,9 +43,9 @@ func newAccount(lease *partition.Lease) account {
 func (a *account) mark(at int, c class) { a.classes[at] = c }
 
 // deadLetter marks an entry dead; its letter goes out with the commit.
-func (a *account) deadLetter(at int, letter []byte) {
+func (a *account) deadLetter(at int, letter deadLetter) {
 	if a.letters == nil {
-		a.letters = make(map[int][]byte)
+		a.letters = make(map[int]deadLetter)
 	}
 	a.letters[at] = letter
 	a.classes[at] = dead
@@ -66,7 +72,7 @@ func (a *account) commit() *partition.Commit {
 	}
 	for at := a.settled; at < a.done && n[dead] > 0; at++ {
 		if a.classes[at] == dead {
-			c.DeadLetters = append(c.DeadLetters, a.letters[at])
+			c.DeadLetters = append(c.DeadLetters, a.letters[at].line)
 		}
 	}
 	return c

@@ -79,6 +79,7 @@ func (r *run) markAll(p pendingWrite, c class) {
 // deliver shows in the metrics only.
 func (r *run) writeOnce(p pendingWrite) {
 	end, failed := r.writeEnd(), p.entries
+	var err error
 	if r.ended {
 		end = time.Now().Add(r.sinkTimeout) // no other drainer can get them any more
 	}
@@ -87,7 +88,8 @@ func (r *run) writeOnce(p pendingWrite) {
 	if p.dropped = nil; p.entries == 0 { // they are settled as delivered
 		r.sink.withdraw()
 	} else {
-		o, err := r.write(&p, end, false)
+		var o writeOutcome
+		o, err = r.write(&p, end, false)
 		for i, b := range p.batches {
 			for j := range b.Entries {
 				if what, _ := o.of(i, j, err); what == accepted {
@@ -98,6 +100,7 @@ func (r *run) writeOnce(p pendingWrite) {
 		}
 	}
 	r.metrics.entries.WithLabelValues(outcomeFailed).Add(float64(failed))
+	r.recordFailed(failed, err)
 }
 
 // commitMargin is how much of its life an entry may lose to the commit before its

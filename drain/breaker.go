@@ -43,7 +43,7 @@ type breaker struct {
 
 	mu        sync.Mutex
 	changed   chan struct{} // closes at the next change of what follows
-	history   writeHistory  // of the partitions
+	history   *writeHistory // of the partitions
 	failures  int           // since a Write was answered, by their weight
 	tripped   bool
 	probes    int       // since then
@@ -121,7 +121,7 @@ func (b *breaker) unused(n int) {
 
 // record learns from a Write of a partition's entries. Whatever the sink answers, it
 // is alive. newly: the partition fails, and did not before.
-func (b *breaker) record(partition string, o writeOutcome) (newly bool) {
+func (b *breaker) record(partition string, o writeOutcome, err error) (newly bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if o.all != retryable {
@@ -129,20 +129,26 @@ func (b *breaker) record(partition string, o writeOutcome) (newly bool) {
 		b.answered()
 		return false
 	}
-	newly = b.history.failed(partition)
+	newly = b.history.failed(partition, b.history.failureOf(err))
 	b.failed(o, newly)
 	return newly
 }
 
 // recordGroup learns from one Write of the entries of several partitions. It counts
 // once, however many they are.
-func (b *breaker) recordGroup(group []*member, o writeOutcome) (newly bool) {
+func (b *breaker) recordGroup(group []*member, o writeOutcome, err error) (newly bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var f *partitionFailure
 	for _, m := range group {
 		if m.outcome.all != retryable {
 			b.history.answered(m.partition)
-		} else if b.history.failed(m.partition) {
+			continue
+		}
+		if f == nil {
+			f = b.history.failureOf(err)
+		}
+		if b.history.failed(m.partition, f) {
 			newly = true
 		}
 	}
@@ -152,6 +158,16 @@ func (b *breaker) recordGroup(group []*member, o writeOutcome) (newly bool) {
 		b.failed(o, newly)
 	}
 	return newly
+}
+
+// lastError is what the last Write of a partition failed with, if it failed.
+func (b *breaker) lastError(partition string) (words string, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.history.failing[partition]; f != nil {
+		return f.words, f.at
+	}
+	return "", time.Time{}
 }
 
 // failed notes that a Write failed; b.mu is held.

@@ -88,7 +88,7 @@ func TestProbesForWhichNothingWasDueAreGivenBack(t *testing.T) {
 				if !g.begin() {
 					t.Fatal("the sink is not open")
 				}
-				g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reason})
+				g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reason}, nil)
 			}
 		}
 		fail(tripAt/newFailure, reasonError)
@@ -112,7 +112,7 @@ func TestProbesForWhichNothingWasDueAreGivenBack(t *testing.T) {
 			t.Fatalf("%v pass after the probes were given back", got)
 		}
 		g.begin()
-		g.ended("p", writeOutcome{all: rejected, reason: reasonPermanent})
+		g.ended("p", writeOutcome{all: rejected, reason: reasonPermanent}, nil)
 		if got := g.pass(due); len(got) != len(due) {
 			t.Fatalf("%v pass after an answer", got)
 		}
@@ -139,7 +139,7 @@ func TestProbesThatHangSlowTheNextOnesDown(t *testing.T) {
 		}
 		for p := range tripAt / newFailure {
 			g.begin()
-			g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reasonError})
+			g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reasonError}, nil)
 		}
 		g.wait(t.Context())
 		if got := g.pass([]string{"a", "b"}); len(got) != 1 {

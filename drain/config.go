@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // leaseMargin is the end of a lease in which no Write may run any more: it is
@@ -30,6 +31,8 @@ type Config struct {
 	// Poll is how often a shard with nothing due is asked again; 1s. Produces
 	// of this process wake the claimers by themselves, those of others do not.
 	Poll time.Duration
+	// Drops keeps samples of the entries that are not delivered; default nil, none.
+	Drops *drops.Log
 }
 
 // DefaultConfig is what the command line starts from.

@@ -100,7 +100,7 @@ func (c *coalescer) writeMembers(kind queueKind, group []*member) (writeOutcome,
 	o, err := c.attempt(batches, stale, end, trial)
 	o.divide(group)
 	c.opener.end(o.reopen)
-	c.learn(o, c.breaker.recordGroup(group, o))
+	c.learn(o, c.breaker.recordGroup(group, o, err))
 	return o, err
 }
 

@@ -27,13 +27,15 @@ type sinkGuard struct {
 	breaker *breaker
 	health  *health
 	pace    pace
+	recent  *recentWrites
+	fill    fillCount
 	limit   *adaptiveLimit // nil: the sink limits its Writes itself
 }
 
 func newSinkGuard(writing context.Context, s sink.Sink, cfg Config, log *zap.Logger, m *sinkMetrics) *sinkGuard {
 	h := &health{log: log, metrics: m}
 	return &sinkGuard{
-		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h,
+		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h, recent: newRecentWrites(),
 		opener:  newSinkOpener(s, cfg, log, h.failed, m),
 		breaker: newBreaker(min(cfg.BackoffMax, maxProbePause), m.sinkTripped),
 	}
@@ -132,7 +134,7 @@ type sinkWrite struct {
 // it returns first is what it wrote: here all of it.
 func (g *sinkGuard) write(w sinkWrite) (pendingWrite, writeOutcome, error) {
 	o, err := g.attempt(w.batches, w.stale, w.end, w.trial)
-	g.ended(w.partition, o)
+	g.ended(w.partition, o, err)
 	return w.pendingWrite, o, err
 }
 
@@ -149,6 +151,7 @@ func (g *sinkGuard) attempt(batches []*sink.Batch, stale, end time.Time, trial b
 	g.metrics.batches.Add(float64(len(batches)))
 	for _, b := range batches {
 		g.metrics.batchEntries.Observe(float64(len(b.Entries)))
+		g.fill.add(len(b.Entries))
 	}
 	if g.limit != nil {
 		defer g.limit.begin()()
@@ -156,6 +159,7 @@ func (g *sinkGuard) attempt(batches []*sink.Batch, stale, end time.Time, trial b
 	err := g.call(batches, deadline)
 	took := time.Since(start)
 	g.metrics.writeSeconds.Observe(took.Seconds())
+	g.recent.took(took)
 
 	o := outcomeOf(err, batches)
 	if o.all == retryable && g.stopping() {
@@ -192,9 +196,9 @@ func (g *sinkGuard) call(batches []*sink.Batch, deadline time.Time) (err error) 
 }
 
 // ended ends a Write of a partition's entries.
-func (g *sinkGuard) ended(partition string, o writeOutcome) {
+func (g *sinkGuard) ended(partition string, o writeOutcome, err error) {
 	g.opener.end(o.reopen)
-	g.learn(o, g.breaker.record(partition, o))
+	g.learn(o, g.breaker.record(partition, o, err))
 }
 
 // learn lowers the limit on concurrent Writes when the sink newly throttles.

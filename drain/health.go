@@ -24,6 +24,10 @@ type health struct {
 	answered    time.Time // the first answer after the last failure; zero: none yet
 	failures    int
 
+	retries int64 // failed Writes and Opens, since the start
+	words   string
+	wordsAt time.Time // when a Write or an Open last failed, or was rejected, with words
+
 	letters int       // dead letters since the log last named one
 	named   time.Time // when that was
 }
@@ -38,6 +42,9 @@ func (h *health) recordWrite(o writeOutcome, err error) {
 	default:
 		if o.reason != "" {
 			h.metrics.failures.WithLabelValues(o.reason).Inc()
+			h.mu.Lock()
+			h.say(err)
+			h.mu.Unlock()
 		}
 		h.succeeded()
 	}
@@ -50,6 +57,8 @@ func (h *health) failed(reason string, err error) {
 	defer h.mu.Unlock()
 	h.last, h.answered = now, time.Time{}
 	h.failures++
+	h.retries++
+	h.say(err)
 	h.metrics.sinkFailing.Set(1)
 	if h.failing {
 		return
@@ -61,6 +70,9 @@ func (h *health) failed(reason string, err error) {
 	}
 	h.log.Warn("sink failing", fields...)
 }
+
+// say keeps what a Write or an Open failed with; h.mu is held.
+func (h *health) say(err error) { h.words, h.wordsAt = wordsOf(err), time.Now() }
 
 func (h *health) succeeded() {
 	h.mu.Lock()

@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		panics:   counter("panics_total", "Panics of sinks and of workers."),
 
 		writeSeconds: histogram("write_seconds", "Seconds that one write to the sink took.", prometheus.ExponentialBuckets(0.0001, 3, 12)),
-		batchEntries: histogram("batch_entries", "Entries in a batch written to the sink.", prometheus.ExponentialBuckets(1, 2, 8)),
+		batchEntries: histogram("batch_entries", "Entries in a batch written to the sink.", fillBuckets),
 		lag: histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/ants/v2"
@@ -28,6 +29,10 @@ type namespaceDrain struct {
 	pool     *ants.Pool
 	slots    *slots // for leases in hand
 
+	label  string       // of the sink
+	writes int          // Writes that may run at once, unless the guard has a limit
+	busy   atomic.Int64 // leases that workers have now
+
 	slotBytes int // payload of a lease that takes one slot; 0 = any lease takes one
 
 	claiming, settling context.Context // see Drainer
@@ -41,7 +46,7 @@ type namespaceDrain struct {
 func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDrain, error) {
 	cfg := t.config(d.cfg)
 	n := &namespaceDrain{
-		name: t.Namespace.Name, timeout: cfg.SinkTimeout, metrics: m,
+		name: t.Namespace.Name, label: t.Label, timeout: cfg.SinkTimeout, metrics: m,
 		log:      d.log.With(zap.String("namespace", t.Namespace.Name), zap.String("sink", t.Label)),
 		claiming: d.claiming, settling: d.settling,
 		ended: make(chan struct{}),
@@ -50,7 +55,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	n.guard = newSinkGuard(d.writing, t.Sink, cfg, n.log, &m.sinkMetrics)
 	n.worker = &leaseWorker{
 		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
-		clock: d.store.Now, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics,
+		clock: d.store.Now, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),
 		claiming: d.claiming, settling: d.settling,
 	}
 	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)
@@ -58,7 +63,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	if caps.MaxInFlight > 0 {
 		writes = min(writes, caps.MaxInFlight)
 	}
-	n.slots = newSlots(writes)
+	n.slots, n.writes = newSlots(writes), writes
 	permits := n.slots
 	if coalesces(t.Namespace, caps) {
 		g := newGroupCaps(t.Namespace, caps, cfg)
@@ -131,6 +136,7 @@ func (n *namespaceDrain) freeWorkers() { _ = n.pool.ReleaseTimeout(stopGrace) }
 func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 	n.workers.Add(1)
 	n.metrics.leases.Inc()
+	n.busy.Add(1)
 	slots := 1
 	if n.slotBytes > 0 {
 		slots += n.slots.more(payloadBytes(lease.Entries) / n.slotBytes)
@@ -141,6 +147,7 @@ func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 		defer n.slots.put(slots)
 		defer func() {
 			n.metrics.leases.Dec()
+			n.busy.Add(-1)
 			c.ended(lease.Partition, refusal)
 		}()
 		refusal = n.worker.work(lease)

@@ -63,7 +63,7 @@ func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
 	}
 	a.mark(0, delivered)
 	a.mark(1, expired)
-	a.deadLetter(2, []byte("letter"))
+	a.deadLetter(2, deadLetter{line: []byte("letter")})
 	a.mark(4, delivered) // behind a gap
 	s := a.commit()
 	if s.Lo != 1000 || s.Hi != 1003 || s.Delivered != 1 || s.Expired != 1 || s.Dead != 1 || string(s.DeadLetters[0]) != "letter" {

@@ -165,6 +165,7 @@ func (r *run) applyResult(s *settleRequest) bool {
 func (r *run) settledTo(at int, lost bool) {
 	if lost {
 		r.metrics.entries.WithLabelValues(outcomeLost).Add(float64(at - r.settled))
+		r.recordLost(at - r.settled)
 	} else {
 		r.countSettled(r.settled, at)
 	}
@@ -176,6 +177,7 @@ func (r *run) countSettled(lo, hi int) {
 	n := r.count(lo, hi)
 	n[delivered] -= min(n[delivered], r.unwritten) // their Write counts them
 	r.metrics.settled(n)
+	r.recordSettled(lo, hi, n)
 }
 
 // moveTo takes up the range where the store says that it starts.
@@ -195,6 +197,7 @@ func (r *run) moveTo(seq int64) bool {
 			r.countSettled(before, gone)
 		}
 		r.metrics.entries.WithLabelValues(outcomeLost).Add(float64(now - gone))
+		r.recordLost(now - gone)
 	}
 	r.unsure = false
 	return true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // reasonRejected is the reason of a dead letter: the sink will never take the entry.
@@ -36,7 +37,8 @@ type leaseWorker struct {
 	settlers                []*settler                 // by zone
 	sink                    leaseSink
 	metrics                 *leaseMetrics
-	claiming, settling      context.Context // see Drainer
+	drops                   *drops.Namespace // nil: none are kept
+	claiming, settling      context.Context  // see Drainer
 
 	commits   pace // at-most-once: of the commits that a Write waits for
 	bisecting bisectMemo
@@ -155,7 +157,7 @@ func (r *run) applyOutcome(p pendingWrite, o writeOutcome, err error) (waits boo
 			case what == accepted:
 				r.mark(at, delivered)
 			case what == rejected && (o.all != rejected || p.entries == 1):
-				r.deadLetter(at, sink.AppendDeadLine(nil, b, j, reasonRejected, cause))
+				r.deadLetter(at, deadLetter{sink.AppendDeadLine(nil, b, j, reasonRejected, cause), cause})
 				r.sink.deadLettered(b.Partition, e.Seq, cause)
 			case what == retryable && (first < 0 || first == i):
 				waits, first = true, i

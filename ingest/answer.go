@@ -90,7 +90,8 @@ func (r *request) addRetries() {
 // rejectParts answers when nothing of a request was stored. The parts' common
 // code is the answer. If the entries of a part may be stored, the answer says
 // that the outcome is unknown. If the codes differ, it is store_unavailable.
-func rejectParts(r *request) *rejection {
+func rejectParts(r *request) (rejected *rejection) {
+	defer func() { rejected.counted = true }()
 	code, _ := codesFor(r.parts[0].err)
 	ofToken := true
 	for i := range r.parts {

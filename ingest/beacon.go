@@ -88,6 +88,7 @@ func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, t *target, r *rejection)
 	if r.close {
 		lingerOnClose(ctx)
 	}
+	s.recordRejection(t, r)
 	s.metrics.rejections[r.code].Inc()
 	s.allowOrigin(ctx, t, nil)
 	s.metrics.request(t.route, fasthttp.StatusNoContent)

@@ -74,7 +74,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 		}
 	}
 
-	m, err := newMetrics(prometheus.NewRegistry(), new(atomic.Int64), new(atomic.Int64))
+	m, err := newMetrics(prometheus.NewRegistry(), nil, new(atomic.Int64), new(atomic.Int64))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // entryOverhead is what 1000 entries take beside their bytes, each for a partition
@@ -100,6 +101,8 @@ type Config struct {
 	// SegmentPrefix is a second prefix of Segment's routes, such as /collect for
 	// /collect/v1/batch; / stands for /v1/batch. Default none: only /segment.
 	SegmentPrefix string
+	// Drops keeps samples of the entries that are rejected; default nil, none.
+	Drops *drops.Log
 	// TLS, when set, makes the port speak TLS; default nil, plain HTTP. A handshake
 	// may take ReadTimeout, and the first request after it as long again.
 	TLS *tls.Config

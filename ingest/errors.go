@@ -99,6 +99,8 @@ type rejection struct {
 	allow   string        // methods, with CodeMethodNotAllowed
 	close   bool          // close the connection: the bytes that follow may be no request
 	scope   string        // what a 429 limits
+	entries int           // of the request; 0: not known
+	counted bool          // each entry of the request is counted with its result
 	opened  *sdkNamespace // by the key of an SDK; nil: not known
 	// retryAfter is in seconds; 0 takes that of the table.
 	retryAfter int

@@ -60,6 +60,7 @@ func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 		r.writeSDK(ctx, t.adapter)
 	}
 	s.allowOrigin(ctx, t, r.opened)
+	s.recordRejection(t, r)
 	s.metrics.rejections[r.code].Inc()
 	s.metrics.request(t.route, ctx.Response.StatusCode())
 }

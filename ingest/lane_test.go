@@ -21,7 +21,7 @@ import (
 
 // startLanes runs lanes without a server, for tests in virtual time.
 func startLanes(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
-	m, err := newMetrics(prometheus.NewRegistry(), new(atomic.Int64), new(atomic.Int64))
+	m, err := newMetrics(prometheus.NewRegistry(), nil, new(atomic.Int64), new(atomic.Int64))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,9 @@ func (k *key) charge(n int) *rejection {
 	if k == nil || k.entries == nil || k.entries.AllowN(time.Now(), n) {
 		return nil
 	}
-	return k.rejectRate(n)
+	rejected := k.rejectRate(n)
+	rejected.entries = n
+	return rejected
 }
 
 // rejectRate says how long it takes until the rate allows n entries.

@@ -12,11 +12,13 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // metrics are the server's own. Counters with a closed set of labels are looked up
 // once, not per request. Labels never hold what a client chose.
 type metrics struct {
+	drops        *drops.Log // nil: none are kept
 	requests     map[*route]map[int]prometheus.Counter
 	rejections   map[wire.Code]prometheus.Counter
 	entries      *prometheus.CounterVec
@@ -38,17 +40,18 @@ type metrics struct {
 
 // namespaceMetrics are the counters of one namespace.
 type namespaceMetrics struct {
+	drops                  *drops.Namespace // nil: none are kept
 	accepted, repeated     prometheus.Counter
 	warned, rejected, lost map[wire.Reason]prometheus.Counter
 }
 
 // rejectionReasons are the results of an entry beside accepted and repeated.
-var rejectionReasons = []wire.Reason{
+var rejectionReasons = [...]wire.Reason{
 	wire.ReasonTooLarge, wire.ReasonStale, wire.ReasonBadTS, wire.ReasonBadID, wire.ReasonBadPartition, wire.ReasonBadItem,
 	wire.ReasonTooManyPartitions, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
 
-func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns *atomic.Int64) (*metrics, error) {
 	var failed error
 	register := func(c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {
@@ -73,6 +76,7 @@ func newMetrics(reg prometheus.Registerer, inflight, conns *atomic.Int64) (*metr
 	requests := counter("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
 	rejections := counter("refusals_total", "Requests rejected as a whole, by error code of the answer.", "error")
 	m := &metrics{
+		drops:      log,
 		requests:   make(map[*route]map[int]prometheus.Counter),
 		rejections: make(map[wire.Code]prometheus.Counter),
 		entries: counter("entries_total",
@@ -121,6 +125,7 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 		return n.(*namespaceMetrics)
 	}
 	n := &namespaceMetrics{
+		drops:    m.drops.Of(ns.Name),
 		accepted: m.entries.WithLabelValues(ns.Name, "accepted"),
 		repeated: m.entries.WithLabelValues(ns.Name, "repeated"),
 		warned: map[wire.Reason]prometheus.Counter{
@@ -143,6 +148,7 @@ func (m *metrics) namespace(ns *partition.Namespace) *namespaceMetrics {
 // count counts every entry of a request that has all its results.
 func (s *Server) count(r *request) {
 	m := s.metrics.namespace(r.namespace)
+	r.recordDrops(m.drops)
 	for _, e := range r.answer.Results {
 		switch {
 		case e.Disposition == wire.Warning:
@@ -159,6 +165,7 @@ func (s *Server) count(r *request) {
 		case p.err != nil:
 			_, reason := codesFor(p.err)
 			m.rejected[reason].Add(float64(p.count))
+			p.recordDrop(m.drops)
 			if r.noAck {
 				m.lost[lossReason(p.err)].Add(float64(p.count))
 			}
@@ -175,5 +182,6 @@ func (s *Server) count(r *request) {
 func (s *Server) countDiscards(r *request) {
 	for _, d := range r.discards {
 		s.metrics.discards.WithLabelValues(r.namespace.Name, string(d.Reason)).Add(float64(d.Count))
+		r.recordDiscard(s.metrics.namespace(r.namespace).drops, d)
 	}
 }

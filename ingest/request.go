@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // request is one produce request. Everything a lane reads lives in the request's
@@ -30,6 +31,9 @@ type request struct {
 	byName   map[string]int32 // partition → index in parts, for mixed bodies
 	maxNames int              // the largest size byName ever had: maps do not shrink
 	name     []byte           // "namespace/partition" of an unmixed request
+
+	drops   *drops.Namespace // of the namespace; nil: none are kept
+	dropped []drops.Drop     // samples of entries that were dropped
 
 	answer wire.Answer
 	out    []byte // encoded answer
@@ -130,11 +134,11 @@ func (r *request) partFor(name string) int32 {
 // a claim expires them.
 func (r *request) add(e event, maxEntry int) {
 	if len(e.data) > maxEntry {
-		r.drop(wire.ReasonTooLarge)
+		r.dropEvent(e, wire.ReasonTooLarge, 0)
 		return
 	}
 	if e.hasID && !partition.ValidID(e.id) {
-		r.drop(wire.ReasonBadID)
+		r.dropEvent(e, wire.ReasonBadID, 0)
 		return
 	}
 	at, check := eventTimes{
@@ -144,7 +148,7 @@ func (r *request) add(e event, maxEntry int) {
 	}.eventTime(r.namespace.Policy.MaxAge)
 	switch {
 	case check == stale && r.idempotencyKey == "":
-		r.drop(wire.ReasonStale)
+		r.dropEvent(e, wire.ReasonStale, time.Duration(r.received-at)*time.Millisecond)
 		return
 	case check == unskewed:
 		r.addResult(wire.Warning, wire.ReasonUnskewed)
@@ -159,8 +163,12 @@ func (r *request) add(e event, maxEntry int) {
 	r.count++
 }
 
-// drop rejects the next entry for good.
-func (r *request) drop(why wire.Reason) {
+// drop rejects the next entry, of which nothing is known, for good.
+func (r *request) drop(why wire.Reason) { r.dropEvent(event{}, why, 0) }
+
+// dropEvent rejects the next entry for good. age is 0 where it is not known.
+func (r *request) dropEvent(e event, why wire.Reason, age time.Duration) {
+	r.sample(e, why, age)
 	r.addResult(wire.Drop, why)
 	r.answer.Rejected++
 	r.count++

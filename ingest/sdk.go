@@ -89,6 +89,7 @@ func (s *Server) receiveSDK(ctx *fasthttp.RequestCtx, r *request) ([]byte, *reje
 // splitSDK encodes the events of a batch into r, grouped by partition.
 func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter, batch *protocol.Batch, size int) *rejection {
 	r.namespace, r.key = to.namespace, to.limits
+	r.drops = s.metrics.namespace(r.namespace).drops
 	if rejected := s.growEncoded(r, size); rejected != nil {
 		return rejected
 	}
@@ -140,7 +141,9 @@ func (r *request) rejectUnstored() *rejection {
 	}
 	for i := range r.parts {
 		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) {
-			return rejectUnknown(err)
+			rejected := rejectUnknown(err)
+			rejected.counted = true
+			return rejected
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1)}
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
 	s.requests.New = func() any { return newRequest() }
-	if s.metrics, err = newMetrics(reg, &s.inflight, &s.conns); err != nil {
+	if s.metrics, err = newMetrics(reg, cfg.Drops, &s.inflight, &s.conns); err != nil {
 		return nil, err
 	}
 	if s.keyring, err = newKeyring(cfg, store, s.metrics); err != nil {

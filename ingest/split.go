@@ -183,7 +183,7 @@ func (s *Server) addItem(r *request, raw []byte) {
 	case why != "":
 		r.drop(why)
 	case !partition.ValidPartition(item.Partition):
-		r.drop(wire.ReasonBadPartition)
+		r.dropEvent(event{partition: item.Partition, id: item.ID}, wire.ReasonBadPartition, 0)
 	default:
 		r.add(event{
 			partition: item.Partition,

@@ -1,5 +1,7 @@
 package partition
 
+import "github.com/spillway-io/spillway/partition/drops"
+
 // Config is the configuration of a Store. Open returns a *FieldError for a value that
 // it cannot use. No field has a default but Replicas.
 type Config struct {
@@ -22,4 +24,7 @@ type Config struct {
 	Replicas int
 	// Namespaces are the policies by the name of their namespace; at least one.
 	Namespaces map[string]Policy
+	// Drops keeps samples of the entries that this process evicts or expires; default nil,
+	// none.
+	Drops *drops.Log
 }

@@ -105,13 +105,14 @@ func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int
 	for len(names) > 0 && ctx.Err() == nil {
 		n := min(len(names), maxCallLeases)
 		for _, one := range j.repairSome(ctx, h, names[:n]) {
-			for range one.items {
+			for _, name := range one.items {
 				if one.err != nil || one.refused() != nil {
 					continue
 				}
 				repaired += one.rest.whole()
 				if dropped := one.rest.whole(); dropped > 0 {
 					expired += dropped
+					h.ns.recordExpired(name, int(dropped))
 					stale++
 				}
 			}

@@ -139,6 +139,7 @@ func (s *Store) claimed(j job[*ClaimResult], until time.Time) (left []*ClaimResu
 			if served, c.Err = c.read(j.call, until); !served && c.Err == nil {
 				left = append(left, c)
 			}
+			c.Namespace.recordExpired(c.Partition, c.Expired)
 		}
 		if c.Err != nil {
 			s.metrics.failed(c.Err)

@@ -5,6 +5,8 @@ import (
 	"sort"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // Namespace is a tenant of the store. Open makes it; it never changes.
@@ -15,6 +17,7 @@ type Namespace struct {
 	shards    []shard
 	full      int // entries that make a full batch
 	maxActive int // active partitions a shard may have
+	drops     *drops.Namespace
 }
 
 type shard struct {

@@ -280,6 +280,7 @@ func (s *Store) answered(c *call, g *Group, round uint64) error {
 		sh.rollback.add(round, g.Accepted)
 		if g.Evicted > 0 {
 			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
+			g.recordEvicted()
 		}
 	}
 

@@ -54,6 +54,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		if err != nil {
 			return nil, err
 		}
+		ns.drops = cfg.Drops.Of(name)
 		s.namespaces[name] = ns
 	}
 	var err error

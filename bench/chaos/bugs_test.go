@@ -114,7 +114,7 @@ var testedBugs = map[string]testedBug{
 	"suspects stay among the others": {"drain", "TestBadPartitionsAreSoonWrittenApart", []edit{
 		{"drain/coalescer.go", "case m.strikes > 0:", "case m.strikes > maxStrikes:"}}},
 	"a failed group counts for each of its members": {"drain", "TestFailedGroupCountsOnceForTheBreaker", []edit{
-		{"drain/breaker.go", "} else if b.history.failed(m.partition) {\n\t\t\tnewly = true", "} else if b.history.failed(m.partition) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
+		{"drain/breaker.go", "if b.history.failed(m.partition, f) {\n\t\t\tnewly = true", "if b.history.failed(m.partition, f) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
 }
 
 // applyEdits returns the texts of the files that edits change, by absolute path.

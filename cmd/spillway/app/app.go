@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // App is the whole service. What is connected to what, and built in this order:
@@ -49,6 +50,7 @@ type App struct {
 	admin    *admin.Server
 	watch    *watch
 	accounts *admin.Accounts
+	drops    *drops.Log
 	failed   chan error // why a server ended before Stop
 	workers  sync.WaitGroup
 
@@ -71,7 +73,7 @@ type App struct {
 // NewApp builds what cfg describes. Outside the process it only reads the files of
 // certificates. Its errors are mistakes in cfg.
 func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
-	a := &App{cfg: cfg, log: log, failed: make(chan error, 2)}
+	a := &App{cfg: cfg, log: log, drops: drops.NewLog(), failed: make(chan error, 2)}
 	reg := newRegistry()
 	policies := map[string]partition.Policy{}
 	for name, ns := range cfg.Namespaces {
@@ -81,7 +83,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	if err != nil {
 		return nil, cfg.fieldError("durability", err)
 	}
-	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: policies}, reg, log.Named("store")); err != nil {
+	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: policies, Drops: a.drops}, reg, log.Named("store")); err != nil {
 		return nil, cfg.locate(err)
 	}
 	a.janitor = partition.NewJanitor(a.store)
@@ -111,12 +113,15 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
 			})
 		}
-		if a.drain, err = drain.New(a.cfg.drain(), a.store, targets, reg, a.log.Named("drain")); err != nil {
+		draining := a.cfg.drain()
+		draining.Drops = a.drops
+		if a.drain, err = drain.New(draining, a.store, targets, reg, a.log.Named("drain")); err != nil {
 			return err
 		}
 	}
 	if a.cfg.Role != "drain" {
 		in := a.cfg.ingest()
+		in.Drops = a.drops
 		if in.TLS, err = a.tlsConfig("data", "", a.cfg.TLSCert, a.cfg.TLSKey, a.cfg.TLSClientCA, reg); err != nil {
 			return err
 		}

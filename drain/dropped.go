@@ -1,0 +1,70 @@
+package drain
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/drops"
+)
+
+// recordSettled records the entries of [lo, hi), which the store has settled, that
+// were not delivered; n are their classes.
+func (r *run) recordSettled(lo, hi int, n [classes]int) {
+	if r.drops == nil || n[expired]+n[dead] == 0 {
+		return
+	}
+	left := [classes]int{expired: r.drops.Count(drops.Expired, n[expired], n[expired]), dead: r.drops.Count(drops.Dead, n[dead], n[dead])}
+	for at := lo; at < hi && left[expired]+left[dead] > 0; at++ {
+		c := r.classes[at]
+		if left[c] == 0 {
+			continue
+		}
+		left[c]--
+		if c == dead {
+			r.recordEntry(drops.Dead, at, wordsOf(r.letters[at].cause))
+		} else {
+			r.recordEntry(drops.Expired, at, r.attempts())
+		}
+	}
+}
+
+// attempts says how often the lease's entries were presented, where that was more
+// than once.
+func (r *run) attempts() string {
+	if r.lease.Attempt < 2 {
+		return ""
+	}
+	return "attempt " + strconv.Itoa(r.lease.Attempt)
+}
+
+// recordEntry records the entry at a position.
+func (r *run) recordEntry(reason drops.Reason, at int, detail string) {
+	e := r.lease.Entries[at]
+	d := drops.Drop{Reason: reason, Partition: r.lease.Partition, ID: string(e.ID), Entries: 1, Detail: detail}
+	if ms, known := r.clock(); known && e.Occurred > 0 {
+		d.Age = time.Duration(max(0, ms-e.Occurred)) * time.Millisecond
+	}
+	r.drops.Record(d)
+}
+
+// recordLost records n entries that something other than Spillway removed.
+func (r *run) recordLost(n int) {
+	if r.drops.CountOne(drops.Lost, n) {
+		r.drops.Record(drops.Drop{
+			Reason: drops.Lost, Partition: r.lease.Partition, Entries: n,
+			Detail: "something other than Spillway removed them from Redis while they were leased",
+		})
+	}
+}
+
+// recordFailed records n entries of an at-most-once Write that the sink did not accept,
+// or that grew too old after their commit.
+func (r *run) recordFailed(n int, err error) {
+	if r.drops.CountOne(drops.Failed, n) {
+		detail := "too old after their commit"
+		if err != nil {
+			detail = wordsOf(err)
+		}
+		r.drops.Record(drops.Drop{Reason: drops.Failed, Partition: r.lease.Partition, Entries: n, Detail: detail})
+	}
+}

@@ -1,0 +1,256 @@
+package drops
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// ringSize is how many samples of one namespace and reason are kept.
+	ringSize = 128
+	// sampleEvery is how often a namespace and reason may add a sample, after the first
+	// ringSize of a burst.
+	sampleEvery = 10 * time.Millisecond
+	// maxNamespaces have rings of their own. The others share one set of rings and one
+	// set of totals, under the name "".
+	maxNamespaces = 64
+	maxDetail     = 300 // bytes
+	maxName       = 128 // bytes of a partition or an id
+)
+
+// A Log holds the samples of a process. It takes at most 64 namespaces × 22 reasons ×
+// 128 samples, which are allocated when they come. A nil *Log keeps nothing. It is
+// safe for concurrent use.
+type Log struct {
+	mu         sync.Mutex
+	namespaces map[string]*Namespace
+	others     *Namespace
+}
+
+// NewLog makes an empty Log.
+func NewLog() *Log {
+	return &Log{namespaces: make(map[string]*Namespace), others: newNamespace("")}
+}
+
+// Of returns the part of a namespace, which callers keep; nil of a nil Log.
+func (l *Log) Of(namespace string) *Namespace {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, known := l.namespaces[namespace]
+	if !known {
+		if n = newNamespace(namespace); len(l.namespaces) >= maxNamespaces {
+			n.rings = l.others.rings
+		}
+		l.namespaces[strings.Clone(namespace)] = n
+	}
+	return n
+}
+
+// Namespace is the part of a namespace of a Log. A nil *Namespace keeps nothing.
+type Namespace struct {
+	name  string
+	rings map[Reason]*ring // all of reasons; never written after it is made
+}
+
+func newNamespace(name string) *Namespace {
+	n := &Namespace{name: strings.Clone(name), rings: make(map[Reason]*ring, len(reasons))}
+	for _, r := range reasons {
+		n.rings[r] = &ring{}
+	}
+	return n
+}
+
+// ring is the samples of one reason.
+type ring struct {
+	total atomic.Int64
+	// paid is when, in Unix ns, all samples so far are paid for at one each
+	// sampleEvery. It may be ringSize samples ahead of the clock.
+	paid atomic.Int64
+
+	mu    sync.Mutex
+	next  int // samples so far; the oldest are overwritten
+	drops []Drop
+}
+
+// CountOne counts dropped entries of a reason, and reports whether the caller may
+// describe them by a Record now.
+func (n *Namespace) CountOne(r Reason, entries int) (sample bool) {
+	return n.Count(r, entries, 1) == 1
+}
+
+// Count counts dropped entries of a reason of which the caller could record so many
+// samples. It returns how many of those the caller may Record. It costs an addition and
+// a look at the clock, so describe only what it asks for.
+func (n *Namespace) Count(r Reason, entries, samples int) (granted int) {
+	if n == nil || entries < 1 {
+		return 0
+	}
+	ring, known := n.rings[r]
+	if !known {
+		return 0
+	}
+	ring.total.Add(int64(entries))
+	return ring.grant(samples)
+}
+
+// Open reports whether Count would ask for a sample now.
+func (n *Namespace) Open(r Reason) bool {
+	if n == nil {
+		return false
+	}
+	ring, known := n.rings[r]
+	return known && ring.paid.Load()-time.Now().UnixNano() <= int64((ringSize-1)*sampleEvery)
+}
+
+// grant takes up to n samples from the reason's allowance.
+func (r *ring) grant(n int) int {
+	now := time.Now().UnixNano()
+	for {
+		paid := r.paid.Load()
+		from := max(paid, now)
+		room := int((now + int64(ringSize*sampleEvery) - from) / int64(sampleEvery))
+		if n = min(n, room); n <= 0 {
+			return 0
+		}
+		if r.paid.CompareAndSwap(paid, from+int64(n)*int64(sampleEvery)) {
+			return n
+		}
+	}
+}
+
+// Record keeps a sample, for which Count asked. It copies the strings.
+func (n *Namespace) Record(d Drop) {
+	if n == nil {
+		return
+	}
+	ring, known := n.rings[d.Reason]
+	if !known {
+		return
+	}
+	if d.At.IsZero() {
+		d.At = time.Now()
+	}
+	d.Namespace = n.name
+	d.Partition, d.ID, d.Detail = cut(d.Partition, maxName), cut(d.ID, maxName), cut(d.Detail, maxDetail)
+	ring.mu.Lock()
+	defer ring.mu.Unlock()
+	if len(ring.drops) < ringSize {
+		ring.drops = append(ring.drops, d)
+	} else {
+		ring.drops[ring.next%ringSize] = d
+	}
+	ring.next++
+}
+
+// cut copies text, and cuts it to limit bytes at the start of a character.
+func cut(text string, limit int) string {
+	if len(text) > limit {
+		for limit > 0 && !utf8.RuneStart(text[limit]) {
+			limit--
+		}
+		text = text[:limit]
+	}
+	return strings.Clone(text)
+}
+
+// A Query selects samples. A zero field selects all.
+type Query struct {
+	Namespace     string
+	Reason        Reason
+	Partition, ID string
+	Limit         int // the newest so many; 0: all
+}
+
+// Recent returns the samples that a query selects, the newest first.
+func (l *Log) Recent(q Query) []Drop {
+	var list []Drop
+	l.each(func(rings map[Reason]*ring) {
+		for reason, r := range rings {
+			if q.Reason == "" || q.Reason == reason {
+				list = r.matching(list, q)
+			}
+		}
+	})
+	slices.SortStableFunc(list, func(a, b Drop) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reason, b.Reason))
+	})
+	if q.Limit > 0 && len(list) > q.Limit {
+		list = list[:q.Limit]
+	}
+	return list
+}
+
+// each calls f for the rings of each namespace, once for those that share theirs.
+func (l *Log) each(f func(map[Reason]*ring)) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	sets := []map[Reason]*ring{l.others.rings}
+	for _, n := range l.namespaces {
+		if n.rings[Evicted] != l.others.rings[Evicted] {
+			sets = append(sets, n.rings)
+		}
+	}
+	l.mu.Unlock()
+	for _, rings := range sets {
+		f(rings)
+	}
+}
+
+// matching appends the ring's samples that a query selects to list, the newest first.
+func (r *ring) matching(list []Drop, q Query) []Drop {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.drops {
+		d := r.drops[(r.next-1-i+ringSize)%ringSize]
+		if (q.Namespace == "" || q.Namespace == d.Namespace) && (q.Partition == "" || q.Partition == d.Partition) &&
+			(q.ID == "" || q.ID == d.ID) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// A Total is the figures of one reason.
+type Total struct {
+	Entries int64 // dropped since the start of this process, exact
+	Sampled int   // of which so many samples are kept
+}
+
+// Totals returns the figures of each reason that has any, of one namespace, or of all
+// for "". Beyond the 64th, namespaces share their figures.
+func (l *Log) Totals(namespace string) map[Reason]Total {
+	totals := make(map[Reason]Total)
+	add := func(rings map[Reason]*ring) {
+		for reason, r := range rings {
+			if n := r.total.Load(); n > 0 {
+				t := totals[reason]
+				r.mu.Lock()
+				totals[reason] = Total{t.Entries + n, t.Sampled + len(r.drops)}
+				r.mu.Unlock()
+			}
+		}
+	}
+	if namespace == "" {
+		l.each(add)
+		return totals
+	}
+	if l != nil {
+		l.mu.Lock()
+		n := l.namespaces[namespace]
+		l.mu.Unlock()
+		if n != nil {
+			add(n.rings)
+		}
+	}
+	return totals
+}
