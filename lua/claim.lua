@@ -7,6 +7,9 @@
 -- The entries stay in the list until a commit settles them: a lease is only fields
 -- in a hash. Every partition has its own answer, in the order of the call. A foreign
 -- value under the keys of one partition affects that partition only.
+-- A paused partition gets no lease. Its stale entries expire, and it is put off, so it
+-- does not stand before others: until its oldest entry goes stale, or for a sixteenth
+-- of the max age (500 ms at least), whatever is longer. A paused namespace is left alone.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2] hash      the shard's ledger
@@ -27,9 +30,11 @@
 --                            and the n entries of the only batch
 -- RETURNS 4, expired, from, attempt, done, n, batch...  leased: the same, and n batches, each an array of entries
 -- RETURNS 3                  skipped: the call has read as much as it may
+-- RETURNS 5, expired         no lease: the partition is paused
+-- RETURNS 6                  no lease: the whole namespace is paused; nothing was written
 -- RETURNS text               refused, with the error of Redis; nothing was written
 --
--- USES whole, int, time, lease_of, end_lease, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
+-- USES whole, int, time, lease_of, end_lease, open_shard, close_shard, read_pauses, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
 local min, max, floor = math.min, math.max, math.floor
 local ready, ledger, token = KEYS[1], KEYS[2], ARGV[1]
 local batch, batches, size = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
@@ -45,8 +50,16 @@ local shard, refused = open_shard(ledger)
 if refused then
   return refused
 end
-local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 7))
+local all_paused, paused = read_pauses(shard, ledger, ARGV, 7)
 local now = shard.now
+if all_paused then
+  local answers = { now }
+  for i = 1, partitions do
+    answers[1 + i] = 6
+  end
+  return answers
+end
+local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 7))
 local lapse = int(now + lease)
 local result = { now }
 local room = size -- bytes that the call may still read
@@ -109,7 +122,13 @@ local function lease_fresh(name, m, head, to, chunk)
   leased(0, tonumber(head), 1, '', { chunk })
 end
 
-local function claim(name, q, m, due)
+-- put_off is when a paused partition comes due again.
+local function put_off(oldest)
+  local stale = tonumber(string.sub(oldest, 1, 13)) + max_age + 1
+  return min(now + max_age, max(now + max(500, floor(max_age / 16)), stale))
+end
+
+local function claim(name, q, m, due, is_paused)
   if not due or due > now then
     return answer(0, due or 0)
   elseif read and room < 512 * batch + 4096 then
@@ -126,19 +145,20 @@ local function claim(name, q, m, due)
     return answer(3)
   end
   local first = not read
-  local step = min(batch, max(1, floor(room / bound)))
+  local want = is_paused and 1 or batch
+  local step = min(want, max(1, floor(room / bound)))
   local chunk = redis.pcall('LRANGE', q, 0, step - 1)
   if chunk.err then
     return chunk.err
   end
   spend(chunk)
-  local length = (#chunk < step or read_on(q, chunk, 0, batch, bound, false)) and #chunk or redis.call('LLEN', q)
-  if #chunk < min(batch, length) and not first then
+  local length = (#chunk < step or read_on(q, chunk, 0, want, bound, false)) and #chunk or redis.call('LLEN', q)
+  if #chunk < min(want, length) and not first then
     return answer(3) -- a batch must not be smaller because others came before it
   end
   if length > 0 then
     trim_first(shard, q)
-    if not v[3] and not v[5] and head and tail and tail - head == length and (batches == 1 or length - #chunk < full)
+    if not is_paused and not v[3] and not v[5] and head and tail and tail - head == length and (batches == 1 or length - #chunk < full)
       and not is_stale(chunk[1], now - max_age) then
       return lease_fresh(name, m, v[1], length == #chunk and v[2] or head + #chunk, chunk)
     end
@@ -178,6 +198,14 @@ local function claim(name, q, m, due)
     shard.due[#shard.due + 1] = now
     shard.due[#shard.due + 1] = name
     return answer(1, expired)
+  end
+  if is_paused then
+    if p.token then
+      end_lease(m) -- it lapsed
+    end
+    shard.due[#shard.due + 1] = put_off(chunk[1])
+    shard.due[#shard.due + 1] = name
+    return answer(5, expired)
   end
 
   head = p.head
@@ -249,7 +277,7 @@ local function claim(name, q, m, due)
 end
 
 for i = 1, partitions do
-  local foreign = claim(ARGV[6 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
+  local foreign = claim(ARGV[6 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil), paused[i])
   if foreign then
     result[#result + 1] = foreign
   end

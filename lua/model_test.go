@@ -17,6 +17,7 @@ type model struct {
 	active    int // partitions, as a produce call counts them
 	parts     map[string]*modelPart
 	ledger    map[string]int64
+	pauses    map[string]string // the field of the ledger by partition; * = all of them
 }
 
 type modelPart struct {
@@ -233,8 +234,11 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 }
 
 // claim leases at most fits entries that nobody held before.
-func (m *model) claim(p *modelPart, token string, batch, batches, fits int64) []any {
-	if !p.active {
+func (m *model) claim(name, token string, batch, batches, fits int64) []any {
+	p := m.parts[name]
+	if m.pauses["*"] != "" {
+		return []any{int64(6)}
+	} else if !p.active {
 		return []any{int64(0), int64(0)}
 	} else if p.due > m.ms() {
 		return []any{int64(0), p.due}
@@ -247,6 +251,12 @@ func (m *model) claim(p *modelPart, token string, batch, batches, fits int64) []
 	if len(p.entries) == 0 {
 		m.end(p)
 		return []any{int64(1), expired}
+	}
+	if m.pauses[name] != "" {
+		oldest, _ := written(p.entries[0])
+		p.token, p.from = "", 0
+		p.due = min(m.ms()+modelMaxAge, max(m.ms()+500, oldest+modelMaxAge+1))
+		return []any{int64(5), expired}
 	}
 	reply := []any{int64(2), expired, p.head, int64(1), ""}
 	var cuts []int64
@@ -351,7 +361,8 @@ func (m *model) release(p *modelPart, token string, delay, attempt int64, done s
 	return []any{int64(1)}
 }
 
-func (m *model) repair(p *modelPart, ahead int64) []any {
+func (m *model) repair(name string, ahead int64) []any {
+	p := m.parts[name]
 	n := int64(len(p.entries))
 	if n == 0 && !p.active && !p.known {
 		return []any{int64(0), int64(0)}
@@ -371,7 +382,7 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 	most := ahead
 	if p.token != "" {
 		most = max(ahead, modelLease)
-	} else if p.to != 0 {
+	} else if p.to != 0 || m.pauses[name] != "" {
 		most = max(ahead, modelMaxAge)
 	}
 	if !p.active || p.due > m.ms()+most {
@@ -388,4 +399,37 @@ func (m *model) repair(p *modelPart, ahead int64) []any {
 		m.end(p)
 	}
 	return []any{repaired, expired}
+}
+
+func (m *model) pause(name, text string, since int64, maxPaused int) []any {
+	partitions := 0
+	for paused := range m.pauses {
+		if paused != "*" {
+			partitions++
+		}
+	}
+	old, paused := m.pauses[name]
+	switch {
+	case paused:
+		began, _, _ := strings.Cut(old, " ")
+		m.pauses[name] = began + " " + text
+		return []any{int64(1)}
+	case name != "*" && partitions >= maxPaused:
+		return []any{int64(0)}
+	case since == 0:
+		since = m.ms()
+	}
+	m.pauses[name] = fmt.Sprintf("%d %s", since, text)
+	return []any{int64(1)}
+}
+
+func (m *model) resume(name string) []any {
+	if m.pauses[name] == "" {
+		return []any{int64(0)}
+	}
+	delete(m.pauses, name)
+	if p := m.parts[name]; p != nil && p.active && p.token == "" {
+		p.due = min(p.due, m.ms())
+	}
+	return []any{int64(1)}
 }

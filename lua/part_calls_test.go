@@ -82,7 +82,7 @@ func claimAnswers(reply []any) (answers [][]any) {
 	for at := reply[1:]; len(at) > 0; {
 		n := 1
 		switch at[0] {
-		case int64(0), int64(1):
+		case int64(0), int64(1), int64(5):
 			n = 2
 		case int64(2), int64(4):
 			n = 6 + int(at[5].(int64))

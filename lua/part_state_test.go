@@ -22,7 +22,7 @@ func (p *part) ledgerIs(want map[string]int64) {
 	p.t.Helper()
 	got := map[string]int64{}
 	for class, text := range p.c.HGetAll(context.Background(), p.ledger).Val() {
-		if n, _ := strconv.ParseInt(text, 10, 64); n != 0 && class != "high_water" && class != "dead_bytes" && class != "dead_count" {
+		if n, _ := strconv.ParseInt(text, 10, 64); n != 0 && class != "high_water" && class != "dead_bytes" && class != "dead_count" && class != "paused" {
 			got[class] = n
 		}
 	}

@@ -11,13 +11,13 @@
 -- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
 -- ARGV[1] ms        max age of an entry
 -- ARGV[2] ms        a due time further ahead than this is wrong; but the due time of a lease may be ahead
---                   by the lease's length, that of a range which waits for a retry by the max age
+--                   by the lease's length, that of a range which waits for a retry or of a paused partition by the max age
 -- ARGV[3..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}     an answer for each partition, the values of one of these:
 -- RETURNS repaired, expired    1 or 0; stale entries dropped
 -- RETURNS text                 refused, with the error of Redis; nothing was written
 --
--- USES whole, time, lease_of, end_lease, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
+-- USES whole, time, lease_of, end_lease, open_shard, close_shard, read_pauses, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
 local ready, ledger = KEYS[1], KEYS[2]
 local max_age, ahead = whole(ARGV[1], 1), whole(ARGV[2], 0)
 local partitions = #ARGV - 2
@@ -30,10 +30,11 @@ if refused then
   return refused
 end
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 3))
+local _, paused = read_pauses(shard, ledger, ARGV, 3)
 local now = shard.now
 
 -- repair returns repaired and expired, or nil and the error of Redis.
-local function repair(name, q, m, due)
+local function repair(name, q, m, due, is_paused)
   local p, foreign = read_meta(m)
   if foreign then
     return nil, foreign
@@ -72,7 +73,7 @@ local function repair(name, q, m, due)
   local furthest = ahead
   if p.token then
     furthest = math.max(ahead, lease_of(p.token))
-  elseif p.to then
+  elseif p.to or is_paused then
     furthest = math.max(ahead, max_age)
   end
   local rescore = not due or due > now + furthest
@@ -110,7 +111,7 @@ end
 
 local result = { now }
 for i = 1, partitions do
-  local repaired, other = repair(ARGV[2 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil))
+  local repaired, other = repair(ARGV[2 + i], KEYS[1 + 2 * i], KEYS[2 + 2 * i], tonumber(scores[i] or nil), paused[i])
   result[#result + 1] = repaired or other
   result[#result + 1] = repaired and other or nil
 end

@@ -26,6 +26,8 @@ var (
 	Commit          = mustLoad("commit")
 	Release         = mustLoad("release")
 	Repair          = mustLoad("repair")
+	Pause           = mustLoad("pause")
+	Resume          = mustLoad("resume")
 	Page            = mustLoad("page")
 	Stats           = mustLoad("stats")
 	Peek            = mustLoad("peek")
@@ -35,7 +37,7 @@ var (
 // All lists every script. A client loads all of them before its first EVALSHA, because
 // a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Page, Stats, Peek, PermissionProbe}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, PermissionProbe}
 }
 
 // mustLoad puts the includes of a script before it. The files are part of the binary,

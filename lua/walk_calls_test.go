@@ -149,7 +149,7 @@ func (w *walker) repair(t *rapid.T) {
 		if name == victim {
 			want = append(want, refusal)
 		} else {
-			want = append(want, w.m.repair(w.m.parts[name], ahead))
+			want = append(want, w.m.repair(name, ahead))
 		}
 	}
 	w.answers("repair", w.eval(w.sources["repair"], w.keys(call...), argv...), want)

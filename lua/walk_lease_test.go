@@ -27,7 +27,7 @@ func (w *walker) claim(t *rapid.T) {
 	read := false
 	for i, name := range call {
 		p := w.m.parts[name]
-		due := p.active && p.due <= w.m.ms()
+		due := p.active && p.due <= w.m.ms() && w.m.pauses["*"] == ""
 		answer := answered[i]
 		tight := bytes < 1<<20 && len(answer) > 0
 		switch {
@@ -48,7 +48,7 @@ func (w *walker) claim(t *rapid.T) {
 				fits = max(fits, w.batch)
 			}
 		}
-		want = append(want, w.m.claim(p, token, w.batch, batches, fits))
+		want = append(want, w.m.claim(name, token, w.batch, batches, fits))
 		read = read || due
 	}
 	w.same("time", got[0], w.m.ms())

@@ -104,6 +104,7 @@ func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, arg
 	w.m = &model{
 		now: 1_700_000_000_000_000, capacity: rapid.Int64Range(1, 20).Draw(t, "capacity"),
 		maxActive: rapid.IntRange(1, 3).Draw(t, "max active"), parts: map[string]*modelPart{}, ledger: map[string]int64{},
+		pauses: map[string]string{},
 	}
 	w.m.full = min(w.batch, w.m.capacity)
 	for _, name := range walkNames {
@@ -117,6 +118,7 @@ func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, arg
 func (w *walker) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"produce": w.produce, "claim": w.claim, "commit": w.commit, "release": w.release, "repair": w.repair,
+		"pause": w.pause, "resume": w.resume,
 		"time passes":            func(t *rapid.T) { w.m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
 		"clock back":             func(t *rapid.T) { w.m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
 		"entries vanish":         w.entriesVanish,
@@ -142,6 +144,7 @@ func (w *walker) actions() map[string]func(*rapid.T) {
 		}
 	}
 	actions["a round"] = round("produce", "time passes", "claim", "release", "claim", "commit", "commit")
+	actions["a round with a pause"] = round("produce", "pause", "time passes", "claim", "resume", "claim", "repair")
 	actions["a round that evicts"] = round("produce", "time passes", "claim", "release", "claim", "produce", "commit", "commit")
 	return actions
 }
@@ -150,7 +153,7 @@ func (w *walker) actions() map[string]func(*rapid.T) {
 func (w *walker) checkLedger() {
 	for _, name := range walkNames {
 		got := w.eval(w.sources["repair"], w.keys(name), modelMaxAge, 250, name)
-		w.answers("repair at the end", got, [][]any{w.m.repair(w.m.parts[name], 250)})
+		w.answers("repair at the end", got, [][]any{w.m.repair(name, 250)})
 	}
 	w.compare()
 	ledger := w.c.HGetAll(context.Background(), w.ledger()).Val()
@@ -210,6 +213,18 @@ func (w *walker) compare() {
 		}
 	}
 	got := w.c.HGetAll(ctx, w.prefix+"ledger").Val()
+	pauses := map[string]string{}
+	for field, text := range got {
+		if name, ok := strings.CutPrefix(field, "pause:"); ok {
+			pauses[name] = text
+		}
+	}
+	if !maps.Equal(pauses, w.m.pauses) {
+		w.fail("pauses: got %q, want %q", pauses, w.m.pauses)
+	}
+	if n, _ := strconv.Atoi(got["paused"]); n != len(w.m.pauses) || n == 0 && got["paused"] != "" {
+		w.fail("paused: got %q, want %d", got["paused"], len(w.m.pauses))
+	}
 	for class, want := range w.m.ledger {
 		have, _ := strconv.ParseInt(got[class], 10, 64)
 		if class == "dead_kept" {

@@ -7,7 +7,7 @@ import "strings"
 //	sw:{ns.N}:q:<partition>          list    entries, oldest first
 //	sw:{ns.N}:ready                  zset    active partitions by due time, ms
 //	sw:{ns.N}:m:<partition>          hash    sequences; the range and lease
-//	sw:{ns.N}:ledger                 hash    exact totals, high-water mark, format, shards, epoch
+//	sw:{ns.N}:ledger                 hash    exact totals, high-water mark, format, shards, epoch, pauses
 //	sw:{ns.N}:dead                   list    dead letters, oldest first
 //	sw:{ns.N}:dd:<partition>:<hash>  string  result of an idempotent produce
 //

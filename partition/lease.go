@@ -43,12 +43,26 @@ type ClaimResult struct {
 
 	Lease   *Lease // nil: nothing to do now, see Err
 	Expired int    // stale entries that the claim dropped and counted
-	// Err is nil also when the partition was not due, was empty or held stale entries
-	// only. It Is ErrUnknown when the claim may have run: see ReleaseUnknown.
+	Paused  Paused // why there is no lease, where that is a pause
+	// Err is nil also when the partition was not due, was empty, held stale entries
+	// only or is paused. It Is ErrUnknown when the claim may have run: see ReleaseUnknown.
 	Err error
 
 	token string
 }
+
+// Paused is what of a claim is paused.
+type Paused int8
+
+// What may be paused.
+const (
+	NotPaused Paused = iota
+	// PartitionPaused: the claim has expired stale entries and put the partition off.
+	PartitionPaused
+	// NamespacePaused: the claim has changed nothing. Every claim of the shard is answered
+	// so until the namespace is resumed.
+	NamespacePaused
+)
 
 // Lease is a temporary right to the oldest entries of one partition.
 type Lease struct {
@@ -130,7 +144,7 @@ func fillClaims(c *call, claims []*ClaimResult, lease time.Duration) {
 // claimed reads the answers of a call, and returns the claims that it had no room for.
 func (s *Store) claimed(j job[*ClaimResult], until time.Time) (left []*ClaimResult) {
 	for _, c := range j.items {
-		c.Lease, c.Expired, c.Err = nil, 0, j.err
+		c.Lease, c.Expired, c.Paused, c.Err = nil, 0, NotPaused, j.err
 		if c.Err != nil {
 			continue
 		}
@@ -166,6 +180,10 @@ func (c *ClaimResult) read(a *call, until time.Time) (served bool, err error) {
 		c.Lease = c.readLease(at, code == 4, until)
 	case code == 3:
 		return false, nil
+	case code == 5:
+		c.Expired, c.Paused = int(at.whole()), PartitionPaused
+	case code == 6:
+		c.Paused = NamespacePaused
 	default:
 		at.broken = true
 	}

@@ -29,6 +29,9 @@ type Overview struct {
 	DeadBytes   int64         // bytes of the dead letters kept now
 	Partitions  int64         // partitions that have entries now
 	Overdue     time.Duration // how long the first partition in the queue has been due; 0 when none is due
+
+	Paused           *Pause // nil: the namespace is not paused. Several shards: the earliest
+	PausedPartitions int64  // partitions that are paused, each by itself
 }
 
 // Overview reads the ledger and the sizes of a namespace in one round trip. Its
@@ -97,6 +100,9 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 			o.DeadBytes += field("dead_bytes")
 		}
 		o.Partitions += r.active.Val()
+		all := pauseOf(r.ledger.Val())
+		o.Paused = earlier(o.Paused, all)
+		o.PausedPartitions += pausedPartitions(r.ledger.Val()["paused"], all != nil)
 		if first := r.first.Val(); len(first) == 1 {
 			o.Overdue = max(o.Overdue, time.Duration(now-int64(first[0].Score))*time.Millisecond)
 		}

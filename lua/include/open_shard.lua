@@ -4,13 +4,14 @@
 --   now, now_us              the store's time, in ms and in µs
 --   was, add                 totals of the ledger, and what this call adds to them
 --   high_water               no sequence of the shard was ever this high or higher
+--   paused                   not false while anything of the shard is paused, see read_pauses
 --   due, ended_names, ended_keys  see close_shard
 --   wrote                    see trim_first
 --   stale, stale_bytes       entries dropped by this call, see drop_stale
 local function open_shard(ledger)
   local now, now_us = time()
   local v = redis.call('HMGET', ledger, 'high_water', 'accepted', 'delivered', 'evicted', 'reclaimed',
-    'expired', 'dead', 'lost', 'dead_evicted', 'dead_bytes', 'dead_count')
+    'expired', 'dead', 'lost', 'dead_evicted', 'dead_bytes', 'dead_count', 'paused')
   for i = 1, 11 do
     v[i] = tonumber(v[i] or 0)
     if not v[i] or v[i] % 1 ~= 0 or v[i] <= -9007199254740992 or v[i] >= 9007199254740992 then
@@ -19,6 +20,7 @@ local function open_shard(ledger)
   end
   return {
     now = now, now_us = now_us, high_water = v[1], due = {}, ended_names = {}, ended_keys = {}, wrote = false,
+    paused = v[12],
     stale = 0, stale_bytes = 0,
     was = {
       high_water = v[1], accepted = v[2], delivered = v[3], evicted = v[4], reclaimed = v[5],

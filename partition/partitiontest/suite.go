@@ -57,12 +57,18 @@ func Run(t *testing.T, target Target) {
 		"a peek is bounded in bytes":                aPeekIsBoundedInBytes,
 		"an overview describes a namespace":         anOverviewDescribesANamespace,
 		"due is in the order of time":               dueIsInTheOrderOfTime,
+		"a paused partition is not leased":          aPausedPartitionIsNotLeased,
+		"a paused namespace is not leased":          aPausedNamespaceIsNotLeased,
+		"paused entries expire":                     pausedEntriesExpire,
+		"pauses are bounded":                        pausesAreBounded,
 		"producers and drainers together lose none": producersAndDrainersTogetherLoseNone,
 	}
 	if !target.Alone {
 		cases["the ledger outlives a process"] = theLedgerOutlivesAProcess
 		cases["another process replays a range"] = anotherProcessReplaysARange
 		cases["another process knows the key"] = anotherProcessKnowsTheKey
+		cases["another process obeys a pause"] = anotherProcessObeysAPause
+		cases["pauses outlive a process"] = pausesOutliveAProcess
 	}
 	for name, f := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,249 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// Bounds of pauses. They live in the ledgers, which an Overview reads whole.
+const (
+	// MaxPauses is how many partitions of a namespace may be paused, each by itself.
+	MaxPauses = 1000
+	// maxPauseBy and maxPauseReason are in bytes.
+	maxPauseBy, maxPauseReason = 128, 512
+)
+
+// ErrTooManyPauses: MaxPauses partitions of the namespace are paused. Pausing the
+// whole namespace is always possible.
+var ErrTooManyPauses = fmt.Errorf("%d partitions are paused, which is the most: resume some, or pause the whole namespace", MaxPauses)
+
+// Pause says that delivery is stopped, and since when, by whom and why. Ingest,
+// eviction and expiry go on. It lives in the store: every process obeys it from its
+// next claim on, and it ends only by Resume.
+type Pause struct {
+	Since  time.Time // whole ms; the zero time lets Store.Pause take the store's clock
+	By     string    // up to 128 bytes
+	Reason string    // up to 512 bytes
+}
+
+// PausedPart is a pause and what it stops.
+type PausedPart struct {
+	Partition string // "" = the whole namespace
+	Pause
+}
+
+// pauseAll stands for the whole namespace in the fields of a ledger. No partition has
+// that name.
+const (
+	pauseAll   = "*"
+	pauseField = "pause:"
+)
+
+// pausedText is what the store keeps beside the time.
+type pausedText struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Pause stops the delivery of a partition, or of the whole namespace where partition is
+// "". What is leased now is still delivered. A partition need not have entries. A second
+// Pause replaces By and Reason, and keeps Since; so one with an unknown outcome can be
+// repeated. A namespace with several shards may be paused in part after an error.
+// Errors: *FieldError, ErrTooManyPauses and those of the store.
+func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pause) error {
+	switch {
+	case partition != "" && !ValidPartition(partition):
+		return errPartitionName(partition)
+	case len(p.By) > maxPauseBy:
+		return &FieldError{"by", fmt.Sprintf("a name of %d bytes", len(p.By)), fmt.Sprintf("%d bytes at most", maxPauseBy)}
+	case len(p.Reason) > maxPauseReason:
+		return &FieldError{"reason", fmt.Sprintf("a text of %d bytes", len(p.Reason)), fmt.Sprintf("%d bytes at most", maxPauseReason)}
+	}
+	if err := s.ensureCompatible(ctx); err != nil {
+		return err
+	}
+	text, err := json.Marshal(pausedText{p.By, p.Reason})
+	if err != nil {
+		return err
+	}
+	since := int64(0)
+	if !p.Since.IsZero() {
+		since = max(0, p.Since.UnixMilli())
+	}
+	room, err := s.pausesLeft(ctx, ns, partition)
+	if err != nil {
+		return err
+	}
+	calls := eachPaused(ns, partition, func(sh *shard, name string) *call {
+		return newCall(lua.Pause, sh, []string{sh.ledger}, name, since, text, room)
+	})
+	codes, err := s.runPauses(ctx, calls)
+	if err == nil && slices.Contains(codes, 0) {
+		return ErrTooManyPauses
+	}
+	return err
+}
+
+// Resume ends a pause: of a partition, or of the whole namespace where partition is "".
+// A partition that is paused by itself stays paused when its namespace is resumed. was
+// is false where nothing was paused; after an error it says nothing. A Resume with an
+// unknown outcome can be repeated. Errors: *FieldError and those of the store.
+func (s *Store) Resume(ctx context.Context, ns *Namespace, partition string) (was bool, err error) {
+	if partition != "" && !ValidPartition(partition) {
+		return false, errPartitionName(partition)
+	}
+	if err := s.ensureCompatible(ctx); err != nil {
+		return false, err
+	}
+	calls := eachPaused(ns, partition, func(sh *shard, name string) *call {
+		keys := []string{sh.ready, sh.ledger}
+		if name != pauseAll {
+			keys = append(keys, sh.meta(name))
+		}
+		return newCall(lua.Resume, sh, keys, name)
+	})
+	codes, err := s.runPauses(ctx, calls)
+	for i := range ns.shards {
+		if partition == "" || i == ns.ShardOf(partition) {
+			ns.shards[i].alarm.ring(1) // something is due now
+		}
+	}
+	return slices.Contains(codes, 1), err
+}
+
+func errPartitionName(name string) error {
+	return &FieldError{"partition", strconv.Quote(name), "the name of a partition"}
+}
+
+// eachPaused makes the call for a partition, or one for each shard of the namespace.
+func eachPaused(ns *Namespace, partition string, make func(sh *shard, name string) *call) (calls []*call) {
+	if partition != "" {
+		return []*call{make(ns.shardOf(partition), partition)}
+	}
+	for i := range ns.shards {
+		calls = append(calls, make(&ns.shards[i], pauseAll))
+	}
+	return calls
+}
+
+// runPauses runs calls and returns their codes, and the first error.
+func (s *Store) runPauses(ctx context.Context, calls []*call) (codes []int64, err error) {
+	s.run(ctx, s.backend.background, calls)
+	for _, c := range calls {
+		if c.err == nil {
+			codes = append(codes, c.rest.whole())
+			if c.rest.broken {
+				c.err = c.misread()
+			}
+		}
+		err = cmp.Or(err, c.err)
+	}
+	return codes, err
+}
+
+// pausesLeft is how many partitions may be paused in the shard of a partition: what the
+// other shards leave of MaxPauses. Two calls at once may together exceed it by one.
+func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string) (int, error) {
+	left := MaxPauses
+	if partition == "" || len(ns.shards) == 1 {
+		return left, nil
+	}
+	pipe := s.backend.background.Pipeline()
+	var counts []*redis.SliceCmd
+	for i := range ns.shards {
+		if i != ns.ShardOf(partition) {
+			counts = append(counts, pipe.HMGet(ctx, ns.shards[i].ledger, "paused", pauseField+pauseAll))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, classify(err)
+	}
+	for _, c := range counts {
+		count, _ := c.Val()[0].(string)
+		left -= int(pausedPartitions(count, c.Val()[1] != nil))
+	}
+	return max(0, left), nil
+}
+
+// pausedPartitions is how many partitions are paused where a ledger counts so many
+// pauses.
+func pausedPartitions(count string, all bool) int64 {
+	n, _ := strconv.ParseInt(count, 10, 64) // absent: 0
+	if all {
+		n--
+	}
+	return max(0, n)
+}
+
+// Pauses lists what is paused of a namespace: the whole namespace first, then
+// partitions by name. Errors: ErrTooManyReads and those of the store.
+func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err error) {
+	pipe := s.backend.background.Pipeline()
+	var ledgers []*redis.MapStringStringCmd
+	for i := range ns.shards {
+		ledgers = append(ledgers, pipe.HGetAll(ctx, ns.shards[i].ledger))
+	}
+	err = s.ledgerReads.do(ctx, func() error {
+		_, err := pipe.Exec(ctx)
+		return classify(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all *Pause
+	for _, ledger := range ledgers {
+		all = earlier(all, pauseOf(ledger.Val()))
+		for field, text := range ledger.Val() {
+			name, ok := strings.CutPrefix(field, pauseField)
+			if ok && name != pauseAll {
+				list = append(list, PausedPart{name, parsePause(text)})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b PausedPart) int { return strings.Compare(a.Partition, b.Partition) })
+	if all != nil {
+		list = slices.Insert(list, 0, PausedPart{"", *all})
+	}
+	return list, nil
+}
+
+// pauseOf is the pause of the whole namespace in a ledger, nil where there is none.
+func pauseOf(ledger map[string]string) *Pause {
+	text, ok := ledger[pauseField+pauseAll]
+	if !ok {
+		return nil
+	}
+	p := parsePause(text)
+	return &p
+}
+
+// earlier is the one of two pauses that began first; nil is none.
+func earlier(a, b *Pause) *Pause {
+	if a == nil || b != nil && b.Since.Before(a.Since) {
+		return b
+	}
+	return a
+}
+
+// parsePause reads a pause. What something other than Spillway wrote pauses all the
+// same, with nothing known about it.
+func parsePause(stored string) Pause {
+	since, text, _ := strings.Cut(stored, " ")
+	ms, err := strconv.ParseInt(since, 10, 64)
+	var t pausedText
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &t)); err != nil {
+		return Pause{}
+	}
+	return Pause{time.UnixMilli(ms), t.By, t.Reason}
+}
