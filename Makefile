@@ -109,6 +109,11 @@ test-examples: deps-clients deps-sinks ## play the examples whole, with a real C
 	$(GO) vet -tags examples ./deploy/examples/...
 	$(GO) test -tags examples -count=1 -timeout $(TESTTIMEOUT) ./deploy/examples/...
 
+.PHONY: test-deploy
+test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts, dashboard, chart, unit, packages (some minutes)
+	$(GO) vet -tags deploy ./deploy
+	$(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Promtool|Helm|Unit|Packages)' ./deploy
+
 .PHONY: check
 check: lint race test ## everything a change has to pass
 
@@ -135,3 +140,7 @@ deps-sinks: ## install the servers of make test-sinks, where apt can
 .PHONY: deps-clients
 deps-clients: ## install node, npm, Chromium and Mono for make test-clients, where apt can
 	@.ci/deps-clients
+
+.PHONY: deps-deploy
+deps-deploy: ## install promtool, systemd-analyze, dpkg-deb and rpm for make test-deploy, where apt can
+	@.ci/deps-deploy

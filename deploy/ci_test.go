@@ -153,6 +153,7 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 		".ci/deps-bench":   {"Debian and Ubuntu have it", true}, // make bench goes on without
 		".ci/deps-clients": {"apt-get install nodejs npm chromium", false},
 		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
+		".ci/deps-deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 1000", "apt-get": ""}).with(t, "cat")
 		if ok, said, calls := s.run(t, script); ok != tt.ok || !strings.Contains(said, tt.says) || strings.Contains(calls, "install") {
@@ -167,6 +168,7 @@ func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 		".ci/deps-bench":   "recommends wrk\n",
 		".ci/deps-clients": "recommends nodejs npm chromium mono-mcs",
 		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
+		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
 	} {
 		s := newStubs(t, map[string]string{"id": "echo 0", "apt-get": ""}).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
 		ok, said, calls := s.run(t, script, "POLICY_RC_D="+filepath.Join(s.dir, "policy-rc.d"))

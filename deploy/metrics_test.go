@@ -1,0 +1,241 @@
+package deploy
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	dashboardFile = "deploy/grafana/spillway.json"
+	alertsFile    = "deploy/prometheus/alerts.yaml"
+)
+
+// An expression is PromQL in a file of this folder.
+type expression struct {
+	where, expr string
+	legend      string // of a panel
+}
+
+// An alert is a rule of alertsFile.
+type alert struct {
+	Alert, Expr string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func alerts(t *testing.T) []alert {
+	t.Helper()
+	var file struct {
+		Groups []struct{ Rules []alert }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, alertsFile)), &file); err != nil {
+		t.Fatal(err)
+	}
+	var all []alert
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+// expressions are those of the alerts and of the dashboard.
+func expressions(t *testing.T) []expression {
+	t.Helper()
+	var all []expression
+	for _, a := range alerts(t) {
+		all = append(all, expression{where: a.Alert, expr: a.Expr})
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, LegendFormat string }
+		}
+		Templating struct {
+			List []struct {
+				Name  string
+				Query any
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, dashboardFile)), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			all = append(all, expression{"panel " + p.Title, target.Expr, target.LegendFormat})
+		}
+	}
+	for _, v := range dashboard.Templating.List {
+		if query, ok := v.Query.(map[string]any); ok {
+			m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(query["query"].(string))
+			if m == nil {
+				t.Errorf("variable %s: got %v, want label_values(METRIC, LABEL)", v.Name, query)
+				continue
+			}
+			all = append(all, expression{where: "variable " + v.Name, expr: "count by (" + m[2] + ") (" + m[1] + ")"})
+		}
+	}
+	if len(all) < 60 {
+		t.Errorf("only %d expressions were found", len(all))
+	}
+	return all
+}
+
+// series are metrics by name, with the values of each label.
+type series map[string]map[string][]string
+
+// everySeries scrapes servers that have every part that has metrics.
+func everySeries(t *testing.T) series {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "all.yaml")
+	if err := os.WriteFile(file, []byte(`namespaces: {default: {sink: "null:", fallback: ["null:"], tokens: [{hash: "`+hashOfOne+`", rate: 1/s, new_partitions: 1/s}]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := series{}
+	n := newcomer{t: t}
+	n.serve("--config", file)
+	// Some counts are there once they were used.
+	n.curl("curl -H 'Authorization: Bearer one' -H 'X-Client-Discards: stale=1' -d 1 http://127.0.0.1:8080/v1/default/any")
+	for all["spillway_account_partitions"] == nil && t.Context().Err() == nil { // accounts are read every second
+		all.add(n.curl("curl http://127.0.0.1:8081/metrics"))
+	}
+	cert, key := certificate(t, dir)
+	n.serve("--config", file, "--tls-cert", cert, "--tls-key", key)
+	all.add(n.curl("curl http://127.0.0.1:8081/metrics"))
+	return all
+}
+
+// add reads the text form of Prometheus.
+func (s series) add(text string) {
+	for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? \S+$`).FindAllStringSubmatch(text, -1) {
+		labels := s[m[1]]
+		if labels == nil {
+			labels = map[string][]string{"job": nil, "instance": nil} // those of the target
+			s[m[1]] = labels
+		}
+		for _, l := range matcherPattern.FindAllStringSubmatch(m[2], -1) {
+			labels[l[1]] = append(labels[l[1]], l[2])
+		}
+	}
+}
+
+// certificate writes a certificate for the data port, and its key.
+func certificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	public, err := x509.CreateCertificate(rand.Reader, &template, &template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, bytes []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "PRIVATE KEY", secret)
+}
+
+func TestEveryExpressionNamesMetricsAndLabelsThatExist(t *testing.T) {
+	t.Parallel()
+	known := everySeries(t)
+	for _, e := range expressions(t) {
+		q := parseQuery(e.expr)
+		if len(q.metrics) == 0 {
+			t.Errorf("%s: no metric was found in %s", e.where, e.expr)
+		}
+		labels := []string{}
+		for _, name := range q.metrics {
+			if known[name] == nil {
+				t.Errorf("%s: there is no metric %s", e.where, name)
+			}
+			for label := range known[name] {
+				labels = append(labels, label)
+			}
+		}
+		for _, m := range q.match {
+			values, ok := known[m.metric][m.label]
+			if !ok {
+				t.Errorf("%s: %s has no label %s", e.where, m.metric, m.label)
+			}
+			for _, v := range m.values {
+				if !slices.Contains(values, v) {
+					t.Errorf("%s: %s of %s is never %s", e.where, m.label, m.metric, v)
+				}
+			}
+		}
+		for _, g := range q.groups {
+			if !slices.Contains(labels, g) {
+				t.Errorf("%s: groups by %s, which none of %v has", e.where, g, q.metrics)
+			}
+		}
+		for _, l := range found(`\{\{(\w+)\}\}`, e.legend) {
+			if len(q.by) == 0 && !slices.Contains(labels, l) || len(q.by) > 0 && !slices.Contains(q.by, l) {
+				t.Errorf("%s: the legend %q has %s, which %s has not", e.where, e.legend, l, e.expr)
+			}
+		}
+	}
+}
+
+func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	playbook := section(t, operating, "When an alert fires")
+	tests := read(t, "deploy/prometheus/alerts_test.yaml")
+	all := alerts(t)
+	for _, a := range all {
+		if !slices.Contains([]string{"warning", "critical"}, a.Labels["severity"]) {
+			t.Errorf("%s: the severity is %q, want warning or critical", a.Alert, a.Labels["severity"])
+		}
+		description := a.Annotations["description"]
+		if a.Annotations["summary"] == "" || !strings.Contains(description, " Meaning: ") || !strings.Contains(description, " Action: ") {
+			t.Errorf("%s: got %q, want a summary, and a description with Meaning: and Action:", a.Alert, a.Annotations)
+		}
+		by := parseQuery(a.Expr).by
+		for _, label := range found(`\$labels\.(\w+)`, a.Annotations["summary"]+description) {
+			if len(by) > 0 && !slices.Contains(by, label) {
+				t.Errorf("%s: says %s, which the expression does not keep", a.Alert, label)
+			}
+		}
+		link := "https://github.com/spillway-io/spillway/blob/main/" + operating + "#" + strings.ToLower(a.Alert)
+		if a.Annotations["runbook_url"] != link {
+			t.Errorf("%s: the runbook is %q, want %s", a.Alert, a.Annotations["runbook_url"], link)
+		}
+		_, entry, ok := strings.Cut(playbook, "\n### "+a.Alert+"\n")
+		entry, _, _ = strings.Cut(entry, "\n### ")
+		if !ok || !strings.Contains(entry, "**Means**") || !strings.Contains(entry, "**Do**") {
+			t.Errorf("the playbook of %s has no section %s with what it means and what to do", operating, a.Alert)
+		}
+		if !strings.Contains(tests, `alertname="`+a.Alert+`"`) {
+			t.Errorf("%s has no test", a.Alert)
+		}
+	}
+	for _, name := range found(`(?m)^### (Spillway\w+)$`, playbook) {
+		if !slices.ContainsFunc(all, func(a alert) bool { return a.Alert == name }) {
+			t.Errorf("the playbook has %s, which is no alert", name)
+		}
+	}
+}
