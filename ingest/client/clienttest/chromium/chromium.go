@@ -28,6 +28,7 @@ type Browser struct {
 	last    int
 	waiting map[int]chan message     // by id of the command
 	loads   map[string]chan struct{} // by session: one value a page that has loaded
+	records map[string]*Record       // by session: of pages that Watch
 	ended   error                    // why no more answers come
 }
 
@@ -36,7 +37,7 @@ type message struct {
 	ID      int             `json:"id,omitempty"`
 	Session string          `json:"sessionId,omitempty"`
 	Method  string          `json:"method,omitempty"`
-	Params  any             `json:"params,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 	Error   *struct {
 		Message string `json:"message"`
@@ -75,7 +76,7 @@ func Start(t testing.TB) *Browser {
 	}
 	b := &Browser{
 		cmd: exec.Command("chromium", append(args, "--user-data-dir="+profile)...), in: in,
-		waiting: map[int]chan message{}, loads: map[string]chan struct{}{},
+		waiting: map[int]chan message{}, loads: map[string]chan struct{}{}, records: map[string]*Record{},
 	}
 	b.cmd.ExtraFiles = []*os.File{commands, answers}
 	err = b.cmd.Start()
@@ -133,6 +134,9 @@ func (b *Browser) read(out io.Reader) {
 			default: // nobody waited for the page before
 			}
 		}
+		if record := b.records[m.Session]; record != nil && m.Method != "" {
+			record.add(m)
+		}
 		b.mu.Unlock()
 	}
 }
@@ -159,8 +163,15 @@ func (b *Browser) send(m message, answer chan message) error {
 
 // call sends a command and decodes its answer; a nil result drops it.
 func (b *Browser) call(session, method string, params, result any) error {
+	var text json.RawMessage
+	if params != nil {
+		var err error
+		if text, err = json.Marshal(params); err != nil {
+			return err
+		}
+	}
 	answer := make(chan message, 1)
-	if err := b.send(message{Session: session, Method: method, Params: params}, answer); err != nil {
+	if err := b.send(message{Session: session, Method: method, Params: text}, answer); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	select {

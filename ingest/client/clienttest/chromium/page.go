@@ -69,6 +69,7 @@ func (p *Page) Go(url string) error {
 func (p *Page) Close() error {
 	p.browser.mu.Lock()
 	delete(p.browser.loads, p.session)
+	delete(p.browser.records, p.session)
 	p.browser.mu.Unlock()
 	return p.browser.call("", "Target.closeTarget", object{"targetId": p.target}, nil)
 }
@@ -100,10 +101,21 @@ func (p *Page) Cover() error {
 	return p.browser.call(p.session, "Runtime.evaluate", object{"expression": "void open('about:blank')", "userGesture": true}, nil)
 }
 
+// Resize gives the page a window of that size, in CSS pixels.
+func (p *Page) Resize(width, height int) error {
+	size := object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}
+	return p.browser.call(p.session, "Emulation.setDeviceMetricsOverride", size, nil)
+}
+
+// Prefer makes the system prefer a colour scheme: "dark" or "light".
+func (p *Page) Prefer(scheme string) error {
+	features := []object{{"name": "prefers-color-scheme", "value": scheme}}
+	return p.browser.call(p.session, "Emulation.setEmulatedMedia", object{"features": features}, nil)
+}
+
 // Screenshot returns the page as PNG, as it looks in a window of that size.
 func (p *Page) Screenshot(width, height int) ([]byte, error) {
-	size := object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}
-	if err := p.browser.call(p.session, "Emulation.setDeviceMetricsOverride", size, nil); err != nil {
+	if err := p.Resize(width, height); err != nil {
 		return nil, err
 	}
 	var shot struct{ Data []byte }

@@ -1,0 +1,34 @@
+// The page, from top to bottom.
+
+import { Banner } from "./banner.js";
+import { Charts } from "./charts.js";
+import { Confirmation } from "./confirm.js";
+import { Drawer } from "./drawer/drawer.js";
+import { Header } from "./header.js";
+import { Namespaces } from "./namespaces.js";
+import { Partitions } from "./partitions.js";
+import { Sinks } from "./sinks.js";
+import { dismiss, state } from "./state.js";
+import { Tiles } from "./tiles.js";
+import { Workers } from "./workers.js";
+import { html } from "./ui.js";
+import { visible } from "./format.js";
+
+export function App() {
+  return html`
+    <${Header} />
+    <main class=${state.failing ? "stale" : ""}>
+      <h1 class="unseen">Spillway console</h1>
+      ${state.overview ? html`<${Banner} /><${Tiles} /><${Charts} /><${Namespaces} /><${Partitions} />
+        <div class="pair"><${Sinks} /><${Workers} /></div>` : html`<p class="loading">${state.failing ? state.failing.message : "Asking the server …"}</p>`}
+    </main>
+    <${Drawer} />
+    <${Confirmation} />
+    <${Notices} />`;
+}
+
+function Notices() {
+  return html`<div class="notices" role="status" aria-live="polite">${state.notices.map((n) => html`
+    <div key=${n.id} class=${"notice " + n.kind}><span>${visible(n.text)}</span>
+      <button type="button" aria-label="Dismiss" onClick=${() => dismiss(n.id)}>✕</button></div>`)}</div>`;
+}

@@ -1,0 +1,129 @@
+// Two charts of the history: rates, and depth with age. Both share the cursor.
+
+import uPlot from "./lib/uplot/uPlot.esm.js";
+import { duration, rate, short } from "./format.js";
+import { data, follow } from "./history.js";
+import { chosen, notice, set, state } from "./state.js";
+import { colour } from "./theme.js";
+import { Choice, Component, createRef, html } from "./ui.js";
+
+const cursor = { sync: { key: "history" }, drag: { x: false, y: false }, points: { size: 6 } };
+
+const rates = [
+  { name: "accepted", colour: "blue", value: (v) => rate(v) + "/s" },
+  { name: "delivered", colour: "green", value: (v) => rate(v) + "/s" },
+  { name: "evicted", colour: "red", value: (v) => rate(v) + "/s" },
+  { name: "expired", colour: "amber", value: (v) => rate(v) + "/s" },
+  { name: "dead", label: "dead-lettered", colour: "violet", value: (v) => rate(v) + "/s" },
+  { name: "lost", colour: "pink", value: (v) => rate(v) + "/s" },
+  { name: "rejected", colour: "grey", value: (v) => rate(v) + "/s" },
+];
+const depthAndAge = [
+  { name: "buffered", label: "backlog", colour: "blue", value: (v) => short(v) },
+  { name: "oldest_age_ms", label: "oldest entry", colour: "amber", scale: "age", value: duration },
+  { name: "limit", colour: "red", scale: "age", dash: [6, 4], value: duration },
+];
+
+async function choose(range) {
+  set({ range });
+  try {
+    await follow(state.overview, 0);
+  } catch (err) {
+    notice(err.message);
+  }
+}
+
+export function Charts() {
+  const span = state.range === "24h" ? "24 hours" : "15 minutes";
+  const limit = Math.min(...chosen().map((n) => n.max_age_ms).filter((ms) => ms > 0));
+  return html`<section class="charts" aria-label="History">
+    <div class="bar"><h2>History</h2><${Choice} name="range" label="Range" value=${state.range} options=${[["15m", "15 min"], ["24h", "24 h"]]} onChoose=${choose} /></div>
+    <div class="pair">
+      <${Chart} title=${`Rates, entries/s, last ${span}`} lines=${rates} history=${data} />
+      <${Chart} title=${`Backlog and age of the oldest entry, last ${span}`} lines=${depthAndAge} history=${data} limit=${Number.isFinite(limit) ? limit : null} />
+    </div>
+  </section>`;
+}
+
+class Chart extends Component {
+  place = createRef();
+  state = { hidden: {}, at: null };
+
+  componentDidMount() {
+    this.redraw = () => { this.destroy(); this.make(); };
+    this.sized = new ResizeObserver(() => this.plot?.setSize(this.size()));
+    this.sized.observe(this.place.current);
+    addEventListener("themechange", this.redraw);
+    this.make();
+  }
+
+  componentDidUpdate(before) {
+    if (!this.plot) return this.make();
+    if (this.props.history !== this.drawn || this.props.history?.times !== this.times || this.props.limit !== before.limit) {
+      this.remember();
+      this.plot.setData(this.columns());
+    }
+  }
+
+  componentWillUnmount() {
+    removeEventListener("themechange", this.redraw);
+    this.sized.disconnect();
+    this.destroy();
+  }
+
+  destroy() {
+    this.plot?.destroy();
+    this.plot = null;
+  }
+
+  remember() {
+    this.drawn = this.props.history;
+    this.times = this.drawn.times;
+  }
+
+  size() {
+    return { width: Math.max(200, this.place.current.clientWidth), height: 190 };
+  }
+
+  columns() {
+    const { history, lines, limit } = this.props;
+    return [history.times, ...lines.map((l) => (l.name === "limit" ? history.times.map(() => limit) : history.series[l.name]))];
+  }
+
+  make() {
+    const { history, lines } = this.props;
+    if (!history) return;
+    this.remember();
+    const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 }, font: "12px system-ui, sans-serif" };
+    const aged = lines.some((l) => l.scale === "age");
+    this.plot = new uPlot({
+      ...this.size(), cursor, legend: { show: false },
+      hooks: { setCursor: [(plot) => this.setState({ at: plot.cursor.idx ?? null })] },
+      scales: { y: { range: (_, _min, max) => [0, Math.max(1, max) * 1.08] }, age: { range: (_, _min, max) => [0, Math.max(1000, max) * 1.08] } },
+      axes: [axis, { ...axis, size: 58, values: (_, ticks) => ticks.map(short) },
+        ...(aged ? [{ ...axis, scale: "age", side: 1, size: 74, grid: { show: false }, values: (_, ticks) => ticks.map(duration), incrs: [100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000, 21_600_000, 86_400_000] }] : [])],
+      series: [{}, ...lines.map((l) => ({ stroke: colour(l.colour), scale: l.scale ?? "y", width: 1.5, dash: l.dash, points: { show: false }, show: !this.state.hidden[l.name], spanGaps: false }))],
+    }, this.columns(), this.place.current);
+  }
+
+  toggle(line, i) {
+    const hidden = { ...this.state.hidden, [line.name]: !this.state.hidden[line.name] };
+    this.setState({ hidden });
+    this.plot?.setSeries(i + 1, { show: !hidden[line.name] });
+  }
+
+  render({ title, lines, history, limit }, { hidden, at }) {
+    const value = (l) => {
+      if (l.name === "limit") return l.value(limit);
+      const values = history?.series[l.name] ?? [];
+      return l.value(at == null ? values.at(-1) : values[at]);
+    };
+    const when = at != null && history?.times[at] ? new Date(history.times[at] * 1000).toLocaleTimeString("en-GB") : "now";
+    return html`<figure class="chart">
+      <figcaption>${title} <span class="muted">(${when})</span></figcaption>
+      <div class="legend">${lines.map((l, i) => html`<button type="button" aria-pressed=${String(!hidden[l.name])} onClick=${() => this.toggle(l, i)}>
+        <i class=${"key " + l.colour}></i>${l.label ?? l.name} <b>${value(l)}</b></button>`)}</div>
+      <div ref=${this.place} class="plot" role="img" aria-label=${`${title}. Now: ${lines.map((l) => `${l.label ?? l.name} ${value(l)}`).join(", ")}`}></div>
+    </figure>`;
+  }
+}

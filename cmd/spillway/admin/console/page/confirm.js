@@ -1,0 +1,97 @@
+// One dialog for every act: what will happen, what it takes, and for what cannot be undone the
+// exact count, which the reader types.
+//
+// state.confirm = {title, text, verb, fields: [{name, label, type, value, hint}], act(values, count),
+//   count(values) → {n, text}: the dry run; without it nothing is typed. danger: a red button.}
+// act returns true to close the dialog, or a text that says why not.
+
+import { count } from "./format.js";
+import { set, state } from "./state.js";
+import { Component, createRef, html } from "./ui.js";
+
+export class Confirm extends Component {
+  dialog = createRef();
+  state = { values: {}, counted: null, counting: false, typed: "", busy: false, refused: "" };
+
+  componentDidMount() {
+    const { spec } = this.props;
+    this.opener = document.activeElement;
+    this.dialog.current.showModal();
+    const values = Object.fromEntries((spec.fields ?? []).map((f) => [f.name, f.value]));
+    this.setState({ values }, () => this.count());
+  }
+
+  componentWillUnmount() {
+    this.gone = true;
+    this.opener?.isConnected && this.opener.focus();
+  }
+
+  async count() {
+    const { spec } = this.props;
+    if (!spec.count) return;
+    const asked = (this.asked = {}); // a later question makes this answer worthless
+    this.setState({ counting: true, counted: null, typed: "", refused: "" });
+    let change;
+    try {
+      change = { counted: await spec.count(this.state.values) };
+    } catch (err) {
+      change = { refused: err.message };
+    }
+    if (!this.gone && this.asked === asked) this.setState({ counting: false, ...change });
+  }
+
+  change(field, value) {
+    this.setState({ values: { ...this.state.values, [field.name]: value }, refused: "" });
+    if (field.counts) {
+      this.asked = null;
+      this.setState({ counted: null, typed: "" });
+    }
+  }
+
+  ready() {
+    const { counted, typed, busy } = this.state;
+    if (busy) return false;
+    return !this.props.spec.count || (counted?.n > 0 && typed.replace(/[\s,.’']/g, "") === String(counted.n));
+  }
+
+  async act(event) {
+    event.preventDefault();
+    if (!this.ready()) return;
+    this.setState({ busy: true, refused: "" });
+    let result;
+    try {
+      result = await this.props.spec.act(this.state.values, this.state.counted?.n);
+    } catch (err) {
+      result = err.message;
+    }
+    if (result === true) return set({ confirm: null });
+    if (!this.gone) this.setState({ busy: false, refused: result || "it did not work" });
+  }
+
+  render({ spec }, { values, counted, counting, typed, busy, refused }) {
+    const stale = spec.count && !counted && !counting;
+    return html`<dialog ref=${this.dialog} class="confirm" aria-labelledby="confirm-title" onClose=${() => set({ confirm: null })}>
+      <form method="dialog" onSubmit=${(e) => this.act(e)} autocomplete="off">
+        <h2 id="confirm-title">${spec.title}</h2>
+        <p>${spec.text}</p>
+        ${(spec.fields ?? []).map((f) => html`<label class="field"><span>${f.label}</span>
+          <input type=${f.type} min=${f.min} value=${values[f.name] ?? f.value} onInput=${(e) => this.change(f, e.target.value)}
+            onChange=${() => f.counts && this.count()} />
+          ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
+        ${counting && html`<p role="status">Counting …</p>`}
+        ${counted && html`<p class="counted" role="status">${counted.text}</p>`}
+        ${counted?.n > 0 && html`<label class="field typed"><span>Type <b>${counted.n}</b> to confirm</span>
+          <input type="text" inputmode="numeric" value=${typed} onInput=${(e) => this.setState({ typed: e.target.value })} /></label>`}
+        ${refused && html`<p class="refused" role="alert">${refused}</p>`}
+        <p class="buttons">
+          <button type="button" onClick=${() => set({ confirm: null })}>Cancel</button>
+          ${stale && html`<button type="button" onClick=${() => this.count()}>Count again</button>`}
+          <button type="submit" class=${spec.danger ? "danger" : "primary"} disabled=${!this.ready()}>${busy ? "…" : spec.verb}${counted?.n > 0 ? " " + count(counted.n) : ""}</button>
+        </p>
+      </form>
+    </dialog>`;
+  }
+}
+
+/** The open confirmation, or nothing. */
+export const Confirmation = () => state.confirm && html`<${Confirm} key=${state.confirm.title} spec=${state.confirm} />`;

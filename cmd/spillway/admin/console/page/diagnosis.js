@@ -1,0 +1,134 @@
+// Three questions, answered in words: is data being lost, whose, and why?
+
+import { get, path } from "./api.js";
+import { count, duration, entries, latency, listed, rate, visible } from "./format.js";
+import { dropped } from "./history.js";
+
+const losses = ["evicted", "expired", "dead", "lost"];
+const words = { evicted: "evicted", expired: "expired", dead: "dead-lettered", lost: "lost" };
+const nearLimit = 0.7; // of max_age: time to act before entries expire
+const maxNamed = 5; // namespaces the banner names
+
+const losing = (n) => dropped(n.rates) > 0;
+const failing = (s) => s.state === "failing" || s.state === "tripped";
+
+/** Finds the partitions that lose most of each namespace that loses: {namespace: [{partition, text}]}. */
+export async function findCulprits(overview) {
+  const found = {};
+  await Promise.all(overview.namespaces.filter(losing).slice(0, maxNamed).map(async (n) => {
+    const worst = losses.reduce((a, b) => (n.rates[b] > n.rates[a] ? b : a));
+    try {
+      found[n.namespace] = worst === "evicted" || worst === "expired" ? await byRate(n.namespace, worst) : await bySample(n.namespace, worst);
+    } catch { /* the banner names the namespace all the same */ }
+  }));
+  return found;
+}
+
+async function byRate(namespace, sort) {
+  const answer = await get(path("namespaces", namespace, "partitions"), { sort, order: "desc", limit: 3 });
+  const field = sort + "_per_s";
+  return answer.partitions.filter((p) => p[field] > 0).map((p) => ({ partition: p.partition, text: `${rate(p[field])}/s` }));
+}
+
+async function bySample(namespace, reason) {
+  const answer = await get("drops", { namespace, reason, limit: 128 });
+  const counts = new Map();
+  for (const d of answer.drops) counts.set(d.partition, (counts.get(d.partition) ?? 0) + d.entries);
+  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 3);
+  return most.map(([partition, n]) => ({ partition, text: `${count(n)} of the last` }));
+}
+
+/**
+ * Answers for an overview: {level: "fine" | "risk" | "losing", headline, findings}. A finding is
+ * {namespace, level, lost, partitions, why: […]}.
+ */
+export function diagnose(overview, namespaces, culprits = {}, recent = null) {
+  const findings = [];
+  if (!overview.store.ready) {
+    findings.push({ namespace: "", level: "losing", lost: "nothing can be stored or delivered", partitions: [], why: [`the store is not available: ${visible(overview.store.error)}`] });
+  }
+  for (const n of namespaces) {
+    const finding = losing(n) ? whatIsLost(n, overview, culprits) : whatMayBeLost(n, overview);
+    if (finding) findings.push(finding);
+  }
+  findings.sort((a, b) => (a.level === b.level ? b.weight - a.weight : a.level === "losing" ? -1 : 1));
+  const level = findings.some((f) => f.level === "losing") ? "losing" : findings.length ? "risk" : "fine";
+  return { level, headline: headline(level, findings, namespaces, recent), findings: findings.slice(0, maxNamed), more: Math.max(0, findings.length - maxNamed) };
+}
+
+function headline(level, findings, namespaces, recent) {
+  if (level === "losing") {
+    const total = namespaces.reduce((sum, n) => sum + dropped(n.rates), 0);
+    return total > 0 ? `Yes: ${rate(total)} entries/s` : "Yes, new entries are refused";
+  }
+  const past = recent?.entries ? ` ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
+  return (level === "risk" ? "Not now, but look below." : "No.") + past;
+}
+
+function whatIsLost(n, overview, culprits) {
+  const by = losses.filter((r) => n.rates[r] > 0).map((r) => `${rate(n.rates[r])}/s ${words[r]}`);
+  const why = [];
+  if (n.rates.evicted > 0) why.push(`partitions are full: each keeps the newest ${entries(n.capacity)}`);
+  if (n.rates.expired > 0) why.push(`entries wait longer than max_age, ${duration(n.max_age_ms)}`);
+  if (n.rates.dead > 0) why.push("the sink rejects entries for good");
+  if (n.rates.lost > 0) why.push("delivery is at-most-once: a write that fails is not repeated");
+  why.push(...causes(n, overview));
+  return { namespace: n.namespace, level: "losing", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
+}
+
+function whatMayBeLost(n, overview) {
+  const texts = [];
+  const old = n.oldest_age_ms != null && n.max_age_ms > 0 && n.oldest_age_ms >= nearLimit * n.max_age_ms;
+  if (old) texts.push(`the oldest entry is ${duration(n.oldest_age_ms)} old and expires at ${duration(n.max_age_ms)}`);
+  if (n.rates.rejected > 0) texts.push(`${rate(n.rates.rejected)}/s rejected, and the senders told: ${rejections(n)}`);
+  const pausedWithBacklog = n.paused && n.buffered > 0;
+  if (pausedWithBacklog) texts.push(`${entries(n.buffered)} wait while delivery is paused`);
+  if (n.sinks.some(failing)) texts.push(`${entries(n.buffered)} wait for a sink that fails`);
+  if (!texts.length) return null;
+  return { namespace: n.namespace, level: "risk", weight: old ? 1e9 : n.rates.rejected, lost: listed(texts), partitions: [], why: causes(n, overview) };
+}
+
+function rejections(n) {
+  const most = Object.entries(n.rejected ?? {}).filter(([, r]) => r > 0).sort((a, b) => b[1] - a[1]).slice(0, 3);
+  return most.length ? listed(most.map(([code, r]) => `${code} ${rate(r)}/s`)) : "see drops";
+}
+
+/** Why entries leave more slowly than they come. */
+function causes(n, overview) {
+  const why = [];
+  if (n.paused) why.push(`delivery is ${pauseText(n.paused, overview.now_ms)}`);
+  if (n.paused_partitions > 0) why.push(`${count(n.paused_partitions)} of its partitions are paused`);
+  const bad = n.sinks.filter(failing);
+  for (const s of bad.slice(0, 2)) why.push(sinkText(s, overview.now_ms));
+  if (bad.length || n.paused) return why;
+  const slowest = n.sinks.filter((s) => s.p99_ms != null).sort((a, b) => b.p99_ms - a.p99_ms)[0];
+  if (slowest) why.push(`slowest sink ${visible(slowest.label)}: p99 ${latency(slowest.p99_ms)}`);
+  if (n.rates.evicted + n.rates.expired > 0) why.push(`${rate(n.rates.accepted)}/s come, ${rate(n.rates.delivered)}/s are delivered`);
+  if (overview.workers?.size > 0 && overview.workers.busy >= overview.workers.size) why.push(`all ${overview.workers.size} workers are busy`);
+  return why;
+}
+
+/** "sink http://… fails since 3 min: 503". */
+export function sinkText(s, now) {
+  const since = s.failing_since_ms ? ` since ${duration(now - s.failing_since_ms)}` : "";
+  const does = s.state === "tripped" ? "is left alone after failures" : "fails";
+  return `sink ${visible(s.label)} ${does}${since}${s.last_error ? ": " + visible(s.last_error).slice(0, 200) : ""}`;
+}
+
+/** "paused since 5 min by alice: new certificate". */
+export function pauseText(pause, now) {
+  return `paused since ${duration(now - pause.since_ms)}${pause.by ? " by " + visible(pause.by) : ""}${pause.reason ? ": " + visible(pause.reason).slice(0, 200) : ""}`;
+}
+
+/** What the history of 15 minutes lost: {entries, agoMs}; null when it does not know. */
+export function lostLately(history) {
+  if (!history || history.range !== "15m") return null;
+  let lost = 0;
+  let last = -1;
+  history.times.forEach((_, i) => {
+    const sum = losses.reduce((total, name) => total + (history.series[name][i] ?? 0), 0);
+    lost += sum * (history.step / 1000);
+    if (sum > 0) last = i;
+  });
+  return last < 0 ? null : { entries: Math.round(lost), agoMs: (history.times.at(-1) - history.times[last]) * 1000 };
+}

@@ -1,0 +1,94 @@
+// Dead letters by reason: look, deliver again, or delete.
+
+import { get, path } from "../api.js";
+import { bytes, count, duration, time, visible } from "../format.js";
+import { forbidden, state } from "../state.js";
+import { Action, Component, html } from "../ui.js";
+import { remove, replay } from "./deadacts.js";
+import { Payload, PayloadChoices } from "./payload.js";
+import { namespaceOf, Where } from "./where.js";
+
+export class Dead extends Component {
+  state = { reason: "", answer: null, letters: [], open: {}, pretty: true, unmasked: false, error: "" };
+
+  componentDidMount() {
+    this.ask();
+  }
+
+  componentDidUpdate(before) {
+    const { namespace, partition } = this.props.drawer;
+    if (before.drawer.namespace !== namespace || before.drawer.partition !== partition) this.setState({ reason: "" }, () => this.ask());
+  }
+
+  componentWillUnmount() {
+    this.gone = true;
+  }
+
+  namespace() {
+    return namespaceOf(this.props.drawer, this.props.names);
+  }
+
+  // A cursor asks for the letters after those shown.
+  async ask(cursor = "") {
+    const why = forbidden("operator");
+    if (why) return this.setState({ answer: null, letters: [], error: why });
+    const asked = (this.asked = {});
+    let change;
+    try {
+      const answer = await get(path("namespaces", this.namespace(), "dead"), { limit: 50, cursor, reason: this.state.reason, partition: this.props.drawer.partition });
+      change = { answer, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters, error: "" };
+    } catch (err) {
+      change = { error: err.message };
+    }
+    if (!this.gone && this.asked === asked) this.setState(change);
+  }
+
+  async inspect(letter) {
+    const open = { ...this.state.open };
+    if (open[letter]) {
+      delete open[letter];
+      return this.setState({ open });
+    }
+    let payload;
+    try {
+      payload = await get(path("namespaces", this.namespace(), "dead", letter), { unmasked: this.state.unmasked }, { exact: true });
+    } catch (err) {
+      payload = { text: err.message };
+    }
+    if (!this.gone) this.setState({ open: { ...this.state.open, [letter]: payload } });
+  }
+
+  choose(reason) {
+    this.setState({ reason: this.state.reason === reason ? "" : reason, open: {} }, () => this.ask());
+  }
+
+  render({ drawer, names }, { reason, answer, letters, open, pretty, unmasked, error }) {
+    const namespace = this.namespace();
+    const selection = { ...(reason && { reason }), ...(drawer.partition && { partition: drawer.partition }) };
+    const done = () => this.ask();
+    return html`<div class="bar"><${Where} drawer=${{ ...drawer, namespace }} names=${names} />
+        <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.setState("unmasked" in to ? { ...to, open: {} } : to)} />
+        <button type="button" onClick=${done}>Look again</button></div>
+      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${answer && html`<div class="reasons" role="group" aria-label="Reasons">${Object.entries(answer.reasons ?? {}).sort((a, b) => b[1] - a[1]).map(([r, n]) => html`
+          <button type="button" aria-pressed=${String(reason === r)} onClick=${() => this.choose(r)}>${visible(r)} <b>${count(n)}</b></button>`)}</div>
+        <div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>
+          ${letters.length > 0 && html`<${Action} needs="operator" onAct=${() => replay(namespace, selection, done)}>Replay these …<//>
+          <${Action} needs="admin" kind="danger" onAct=${() => remove(namespace, selection, done)}>Delete these …<//>`}</div>
+        ${letters.length === 0 && html`<p class="muted">No dead letter${reason || drawer.partition ? " matches" : ": the sink took every entry"}.</p>`}`}
+      <ol class="entries">${letters.map((l) => html`<${Letter} key=${l.letter} l=${l} payload=${open[l.letter]} pretty=${pretty} onInspect=${() => this.inspect(l.letter)}
+        onReplay=${() => replay(namespace, { letters: [l.letter] }, done)} onRemove=${() => remove(namespace, { letters: [l.letter] }, done)} />`)}</ol>
+      ${answer?.cursor && html`<button type="button" onClick=${() => this.ask(answer.cursor)}>Show more</button>`}`;
+  }
+}
+
+function Letter({ l, payload, pretty, onInspect, onReplay, onRemove }) {
+  return html`<li class="entry">
+    <p class="meta"><b class="bad-text">${visible(l.reason)}</b> <span>${visible(l.partition)}</span> ${l.id && html`<span>id <b>${visible(l.id)}</b></span>`}
+      <span>${time(l.dead_at_ms)}, ${duration(state.overview.now_ms - l.dead_at_ms)} ago</span> <span>attempt ${count(l.attempt)}</span> <span>${bytes(l.bytes)}</span></p>
+    ${l.detail && html`<p class="detail">${visible(l.detail)}</p>`}
+    <p class="acts"><${Action} needs="operator" onAct=${onInspect}>${payload ? "close" : "inspect"}<//>
+      <${Action} needs="operator" onAct=${onReplay}>replay<//><${Action} needs="admin" kind="danger" onAct=${onRemove}>delete<//></p>
+    ${payload && html`<${Payload} of=${payload} pretty=${pretty} />`}
+  </li>`;
+}

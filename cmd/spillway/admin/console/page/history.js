@@ -1,0 +1,57 @@
+// The last 15 minutes by the second, or 24 hours by the minute, for charts and sparklines. The
+// server keeps them; between two askings the page adds what it sees itself.
+
+import { get } from "./api.js";
+import { set, state } from "./state.js";
+
+const names = ["accepted", "delivered", "evicted", "expired", "dead", "lost", "rejected", "buffered", "oldest_age_ms", "sink_p99_ms"];
+
+// {of, range, step, times (s), series: {name: […]}}; null before the first answer
+export let data = null;
+let askedAt = 0; // Unix ms of the last answer
+
+async function load() {
+  const { namespace, range } = state;
+  const got = await get("history", { range, namespace });
+  const times = Array.from({ length: got.points }, (_, i) => (got.from_ms + i * got.step_ms) / 1000);
+  data = { of: namespace, range, step: got.step_ms, times, series: Object.fromEntries(names.map((n) => [n, [...(got.series[n] ?? [])]])) };
+  askedAt = Date.now();
+}
+
+/** Brings the history up to an overview that came just now. pace is that of the polls, in ms. */
+export async function follow(overview, pace) {
+  const other = !data || data.of !== state.namespace || data.range !== state.range;
+  const behind = data && overview.now_ms / 1000 - data.times.at(-1);
+  const gap = state.range === "15m" && (pace !== 1000 || !(behind < 2.6));
+  const old = Date.now() - askedAt > 60_000;
+  if (other || old || gap) {
+    await load();
+  } else if (state.range === "15m" && behind >= 0.5) {
+    append(overview);
+  }
+  set({});
+}
+
+function append(overview) {
+  const now = sums(state.namespace ? overview.namespaces.filter((n) => n.namespace === state.namespace) : overview.namespaces);
+  data.times = [...data.times.slice(-899), overview.now_ms / 1000];
+  for (const name of names) data.series[name] = [...data.series[name].slice(-899), now[name] ?? null];
+}
+
+const max = (values) => values.reduce((a, b) => (b == null ? a : a == null ? b : Math.max(a, b)), null);
+
+/** The figures of several namespaces as one: sums, and the worst of ages and latencies. */
+export function sums(namespaces) {
+  const total = { buffered: 0, oldest_age_ms: null, sink_p99_ms: null };
+  for (const name of names.slice(0, 7)) total[name] = namespaces.reduce((sum, n) => sum + (n.rates[name] ?? 0), 0);
+  total.buffered = namespaces.reduce((sum, n) => sum + n.buffered, 0);
+  total.oldest_age_ms = max(namespaces.map((n) => n.oldest_age_ms));
+  total.sink_p99_ms = max(namespaces.flatMap((n) => n.sinks.map((s) => s.p99_ms)));
+  return total;
+}
+
+/** Entries per second that were accepted and never delivered. */
+export const dropped = (rates) => rates.evicted + rates.expired + rates.dead + rates.lost;
+
+/** The last points of a series, for a sparkline. */
+export const tail = (name, points = 120) => data?.series[name]?.slice(-points) ?? [];
