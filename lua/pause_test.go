@@ -69,10 +69,12 @@ func TestAPausedPartitionStandsBackWhileItsEntriesGoStaleOneByOne(t *testing.T) 
 		p.same("put off for a sixteenth of the max age", p.due()-reply[1].(int64), p.maxAge/16)
 		p.ledgerIs(map[string]int64{"accepted": 7, "expired": 3})
 		p.lawful()
+		maxAge := p.maxAge
 		p.maxAge = 1
 		p.makeDue()
 		reply = p.claim("t1")
 		p.same("all are stale", reply, []any{1, reply[1], 4})
+		p.maxAge = maxAge
 		p.ledgerIs(map[string]int64{"accepted": 7, "expired": 7})
 		p.lawful()
 		p.same("it is still paused", p.pauseField("paused"), 1)
