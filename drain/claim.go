@@ -39,16 +39,19 @@ func (c *claimer) take(names []string, total, free int, slots *int) pause {
 // claimed is what a round of claims brought.
 type claimed struct {
 	claims, leases, expired int
-	lost                    int   // most likely to other drainers
-	err                     error // the store's, unless it refused just the partition
+	lost                    int    // most likely to other drainers
+	putOff                  int    // paused partitions, which come due later
+	paused                  string // the partition whose claim said that the namespace is paused
+	err                     error  // the store's, unless it refused just the partition
 }
 
 // claim claims the named partitions, a few at a time, and hands over what it
-// gets. It stops when other drainers have won most: their list is the newer one.
+// gets. It stops when other drainers have won most, because their list is the newer
+// one, and when the namespace is paused.
 // Stop does not interrupt it: a claim whose answer nobody takes is a lease lost
 // until it lapses.
 func (c *claimer) claim(names []string, batches int) (got claimed) {
-	for len(names) > 0 && got.err == nil && 2*got.lost <= got.claims {
+	for len(names) > 0 && got.err == nil && got.paused == "" && 2*got.lost <= got.claims {
 		n := min(claimsAtOnce, len(names))
 		c.claimFew(names[:n], batches, &got)
 		names = names[n:]
@@ -79,6 +82,12 @@ func (c *claimer) claimFew(names []string, batches int, got *claimed) {
 		}
 		c.inFlight.remove(result.Partition)
 		switch {
+		case result.Paused == partition.NamespacePaused:
+			got.paused = result.Partition
+			count.WithLabelValues(claimPaused).Inc()
+		case result.Paused == partition.PartitionPaused:
+			got.putOff++
+			count.WithLabelValues(claimPaused).Inc()
 		case result.Err == nil:
 			if result.Expired == 0 {
 				got.lost++
@@ -106,12 +115,16 @@ func (c *claimer) conclude(got claimed, total int) pause {
 		return c.storeFailed(got.err)
 	}
 	c.storeServes()
+	if got.paused != "" {
+		return c.paused(got.paused)
+	}
+	c.resumed()
 	c.contention.learn(float64(got.lost) / float64(got.claims))
 	if c.contention.any() {
 		// All drainers begin at the oldest partitions: spread out while others are met.
 		c.offset = rand.IntN(max(total, 1))
 	}
-	if got.leases > 0 || got.expired > 0 {
+	if got.leases+got.expired+got.putOff > 0 {
 		c.emptyRounds = 0
 		return pause{}
 	}

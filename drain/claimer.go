@@ -56,6 +56,7 @@ type claimer struct {
 	inFlight *inFlight
 	outage   *partition.OutageLog
 	refusals *refusalLog
+	pausing  *deliveryPause
 	metrics  *claimMetrics
 
 	contention   contention
@@ -67,6 +68,7 @@ type claimer struct {
 	emptyRounds  int                     // rounds in a row whose claims brought nothing
 	failedRounds int                     // rounds in a row that the store failed
 	unverified   bool                    // a claim failed, and none has succeeded since
+	askPaused    string                  // the partition to claim, alone, while the namespace is paused; empty: it is not
 	unknown      []partition.ClaimResult // claims that may have run
 }
 
@@ -104,6 +106,9 @@ func (c *claimer) round(ctx context.Context) pause {
 
 	released := c.inFlight.releasedSoFar()
 	free := slots + c.slots.available()
+	if c.askPaused != "" {
+		return c.take([]string{c.askPaused}, c.due, free, &slots)
+	}
 	if names := c.listedAhead(); len(names) > 0 {
 		return c.take(names, c.due, free, &slots)
 	}

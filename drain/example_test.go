@@ -70,6 +70,29 @@ func Example_atMostOnce() {
 	// default: accepted 2, delivered 2, buffered 0
 }
 
+// A paused partition keeps its entries until it is resumed, as long as they are not
+// older than Policy.MaxAge. The others go on.
+func Example_pause() {
+	store := open(map[string]partition.Policy{"default": policy()})
+	defer store.Close()
+	ctx, ns := context.Background(), store.Namespace("default")
+	check(store.Pause(ctx, ns, "kart", partition.Pause{By: "alice", Reason: "its consumer moves"}))
+	produce(store, "default", "kart", "lap", "finish")
+	produce(store, "default", "ski", "start")
+	out := newPrinter("out")
+	drainUntil(store, map[string]*printer{"default": out}, func() {
+		<-out.written
+		_, err := store.Resume(ctx, ns, "kart")
+		check(err)
+		<-out.written
+	})
+	account(store, "default")
+	// Output:
+	// out: ski, attempt 1: start
+	// out: kart, attempt 1: lap finish
+	// default: accepted 3, delivered 3, buffered 0
+}
+
 // Each namespace has a policy, a sink and a ledger of its own.
 func Example_severalNamespaces() {
 	small := policy()

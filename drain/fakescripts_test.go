@@ -39,6 +39,10 @@ func (s *fakeStore) claim(c *partition.ClaimResult, until time.Time, lease time.
 	sp, now := s.spaces[c.Namespace.Name], s.now()
 	pol := c.Namespace.Policy
 	p := sp.partitions[c.Partition]
+	if s.paused[""] {
+		c.Paused = partition.NamespacePaused
+		return
+	}
 	if p == nil || p.due > now {
 		return
 	}
@@ -56,6 +60,12 @@ func (s *fakeStore) claim(c *partition.ClaimResult, until time.Time, lease time.
 	}
 	if len(p.entries) == 0 {
 		sp.die(c.Partition)
+		return
+	}
+	if s.paused[c.Partition] {
+		c.Paused, p.token, p.hasFrom = partition.PartitionPaused, "", false
+		maxAge := pol.MaxAge.Milliseconds()
+		p.due = min(now+maxAge, max(now+max(500, maxAge/16), p.entries[0].Occurred+maxAge+1))
 		return
 	}
 	attempt := 1

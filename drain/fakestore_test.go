@@ -36,9 +36,10 @@ type fakeStore struct {
 	dueFault    func() error
 	accepted    func(partition string, lo, hi int64) int // what the sink took of [lo, hi); nil = unknown
 	roundTrip   time.Duration
-	zones       int    // 0 = 1
-	stall       func() // after the clock was read
-	spoil       int    // leases to come that cover more than they hold
+	zones       int             // 0 = 1
+	stall       func()          // after the clock was read
+	spoil       int             // leases to come that cover more than they hold
+	paused      map[string]bool // partitions; "" = all
 
 	mu      sync.Mutex
 	shift   int64 // ms between the bubble's clock and the store's
@@ -126,6 +127,7 @@ func (s *fakeStore) produceAll(ns *partition.Namespace, name string, age time.Du
 		p = &fakePartition{head: head, tail: head, done: map[int64]bool{}, due: now + ns.Policy.Linger.Milliseconds()}
 		sp.partitions[name] = p
 	}
+	before := len(p.entries)
 	for _, payload := range payloads {
 		if payload == "" {
 			payload = strconv.FormatInt(p.tail, 10)
@@ -139,7 +141,7 @@ func (s *fakeStore) produceAll(ns *partition.Namespace, name string, age time.Du
 		sp.ledger.Delivered += done
 		sp.ledger.Evicted += int64(over) - done
 	}
-	if !p.held && len(p.entries) >= min(ns.Policy.Batch, ns.Policy.Capacity) {
+	if full := min(ns.Policy.Batch, ns.Policy.Capacity); !p.held && before < full && len(p.entries) >= full {
 		p.due = now
 	}
 	close(s.rung)
@@ -249,7 +251,7 @@ func (s *fakeStore) Claim(ctx context.Context, requests []partition.ClaimRequest
 			s.claim(c, until, lease)
 		}
 		if f.err != nil {
-			c.Lease, c.Expired, c.Err = nil, 0, f.err
+			c.Lease, c.Expired, c.Paused, c.Err = nil, 0, 0, f.err
 		}
 	}
 	return claims
@@ -326,6 +328,25 @@ func (s *fakeStore) ledger(ns *partition.Namespace) partition.Ledger {
 		l.Buffered += int64(len(p.entries))
 	}
 	return l
+}
+
+// pause pauses a partition, or all of them where name is "".
+func (s *fakeStore) pause(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == nil {
+		s.paused = map[string]bool{}
+	}
+	s.paused[name] = true
+}
+
+func (s *fakeStore) resume(ns *partition.Namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.paused, name)
+	if p := s.spaces[ns.Name].partitions[name]; p != nil && p.token == "" {
+		p.due = min(p.due, s.now())
+	}
 }
 
 // set changes the store's faults while it runs.

@@ -21,7 +21,8 @@ const (
 // Outcomes of claims.
 const (
 	claimLeased      = "leased"
-	claimIdle        = "idle" // another drainer won, or nothing fresh was there
+	claimIdle        = "idle"   // another drainer won, or nothing fresh was there
+	claimPaused      = "paused" // the partition or the namespace is paused
 	claimUnavailable = "unavailable"
 	claimUnknown     = "unknown"
 	claimBroken      = "broken"
@@ -32,7 +33,7 @@ type metrics struct {
 	fenced, lapsed, retries, panics            *prometheus.CounterVec
 	writeSeconds, batchEntries, lag            *prometheus.HistogramVec
 	leases, sinkOpen, sinkTripped, sinkFailing *prometheus.GaugeVec
-	concurrency                                *prometheus.GaugeVec
+	concurrency, paused                        *prometheus.GaugeVec
 	closed, givenBack                          *prometheus.CounterVec
 	writeEntries                               *prometheus.HistogramVec
 }
@@ -74,6 +75,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		writeEntries: histogram("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
 
 		concurrency: gauge("sink_concurrency", "Writes to the sink that may run at once: fewer than workers while it slows down or throttles."),
+		paused:      gauge("paused", "1 while claims are answered that the namespace is paused."),
 		leases:      gauge("leases", "Leases that workers have now."),
 		sinkOpen:    gauge("sink_open", "1 while the sink is open."),
 		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes reach the sink."),
@@ -82,7 +84,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,
 		m.writeSeconds, m.batchEntries, m.lag, m.leases, m.sinkOpen, m.sinkTripped, m.sinkFailing,
-		m.closed, m.givenBack, m.writeEntries, m.concurrency,
+		m.closed, m.givenBack, m.writeEntries, m.concurrency, m.paused,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register drain metrics: %w", err)
@@ -98,7 +100,7 @@ type namespaceMetrics struct {
 	leaseMetrics
 	sinkMetrics
 	groupMetrics
-	leases, concurrency prometheus.Gauge
+	leases, concurrency, paused prometheus.Gauge
 }
 
 type claimMetrics struct {
@@ -142,12 +144,12 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with),
 		},
 		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), givenBack: m.givenBack.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
-		leases:       m.leases.With(with), concurrency: m.concurrency.With(with),
+		leases:       m.leases.With(with), concurrency: m.concurrency.With(with), paused: m.paused.With(with),
 	}
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
 		n.entries.WithLabelValues(outcome)
 	}
-	for _, outcome := range []string{claimLeased, claimIdle, claimUnavailable, claimUnknown, claimBroken} {
+	for _, outcome := range []string{claimLeased, claimIdle, claimPaused, claimUnavailable, claimUnknown, claimBroken} {
 		n.claims.WithLabelValues(outcome)
 	}
 	for _, reason := range []string{

@@ -78,11 +78,12 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		n.guard.limit = newAdaptiveLimit(permits, m.concurrency)
 	}
 	refusals := &refusalLog{log: n.log}
+	pausing := &deliveryPause{log: n.log, gauge: m.paused}
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
 			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: cfg.Lease, poll: cfg.Poll,
 			depth: depth,
-			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals,
+			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals, pausing: pausing,
 			metrics: &m.claimMetrics, contention: firstContention,
 		}
 		c.hand = func(lease *partition.Lease) { n.hand(c, lease) }

@@ -75,6 +75,8 @@
 //	adopt          give a headless list a new hash
 //	repair         what the janitor does to a partition whose keys do not agree
 //	janitor        the background component that repairs partitions and expires entries
+//	pause          delivery of a partition or a namespace is stopped, by an operator, until it is resumed
+//	put off        what a claim does to a paused partition: it comes due again later
 //
 // Classes of the ledger:
 //

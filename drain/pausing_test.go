@@ -1,0 +1,212 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// claimed is how many partitions were claimed, by the outcome.
+func (r *rig) claimed(outcome string) int {
+	return int(r.value(r.metrics().claims.WithLabelValues(outcome)))
+}
+
+// feed produces n entries for each of the named partitions once a second, for so long.
+func (r *rig) feed(seconds, n int, names ...string) {
+	for range seconds {
+		for _, name := range names {
+			r.store.produce(r.ns, name, n, 0)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func numbered(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(prefix, i))
+	}
+	return names
+}
+
+// 2,000 paused partitions came due before 10 healthy ones, and keep being fed: they are
+// claimed once, and then at the pace at which their entries go stale.
+func TestPausedPartitionsInFrontCostTheOthersNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		calls := map[int]int{}
+		for _, paused := range []int{0, 2000} {
+			r := newRig(t, func(p *partition.Policy) { p.Linger = 100 * time.Millisecond })
+			r.cfg.Workers = 4
+			healthy, stopped := numbered("healthy", 10), numbered("paused", paused)
+			for _, name := range stopped {
+				r.store.pause(name)
+				r.store.produce(r.ns, name, 10, 0)
+			}
+			time.Sleep(time.Second)
+			r.start()
+			r.feed(1, 1, healthy...)
+			if got := r.store.ledger(r.ns).Delivered; got != 10 {
+				t.Errorf("behind %d paused partitions %d of 10 entries were delivered within 1 s", paused, got)
+			}
+			if got := r.claimed(claimPaused); got != paused {
+				t.Errorf("%d claims of %d paused partitions", got, paused)
+			}
+			before := r.store.counts().claim
+			r.feed(60, 1, healthy...)
+			calls[paused] = r.store.counts().claim - before
+			if got := r.claimed(claimPaused); got != paused {
+				t.Errorf("%d claims of %d paused partitions after a minute", got, paused)
+			}
+			if paused > 0 { // their entries go stale all the time
+				before := r.claimed(claimPaused)
+				for range 240 {
+					r.feed(1, 1, append(healthy, stopped...)...)
+				}
+				// Once in 11.25 s each, a sixteenth of max_age, and each time a batch is complete.
+				if got := r.claimed(claimPaused) - before; got < 2000*60/12 || got > 2000*(240/11+2) {
+					t.Errorf("%d claims of paused partitions in 240 s", got)
+				}
+				l := r.store.ledger(r.ns)
+				if l.Expired < 2000*40 || l.Delivered < 10*300 {
+					t.Errorf("ledger: %+v", l)
+				}
+			}
+			r.stop()
+		}
+		if calls[2000] > calls[0]+calls[0]/10 {
+			t.Errorf("the healthy ones cost %d claim calls a minute beside paused ones, %d without", calls[2000], calls[0])
+		}
+	})
+}
+
+func TestAPausedNamespaceCostsOneCallAPollAndShard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(p *partition.Policy) { p.Linger, p.Shards = 100*time.Millisecond, 2 })
+		names := append(numbered("p", 20), numbered("pp", 10)...) // of both shards
+		r.store.pause("")
+		r.start()
+		r.feed(10, 10, names...)
+		if got := r.value(r.metrics().paused); got != 1 {
+			t.Errorf("spillway_drain_paused is %v while it is paused", got)
+		}
+		before := r.store.counts()
+		r.feed(60, 10, names...) // produces wake nobody
+		after := r.store.counts()
+		if claims, looks := after.claim-before.claim, after.due-before.due; claims < 2*58 || claims > 2*61 || looks != 0 {
+			t.Errorf("%d claims and %d Due calls in a minute, want 120 and 0", claims, looks)
+		}
+		if got := r.store.ledger(r.ns); got != (partition.Ledger{Accepted: 21_000, Buffered: 21_000}) {
+			t.Errorf("ledger: %+v", got)
+		}
+
+		r.store.resume(r.ns, "")
+		time.Sleep(2 * time.Second)
+		if got := r.value(r.metrics().paused); got != 0 {
+			t.Errorf("spillway_drain_paused is %v after it was resumed", got)
+		}
+		r.drained(10 * time.Second)
+		r.stop()
+		r.wantLedger(partition.Ledger{Accepted: 21_000, Delivered: 21_000})
+		if r.logs.FilterMessageSnippet("delivery paused").Len() != 1 || r.lines("delivery resumed") != 1 {
+			t.Errorf("lines: %v", r.logs.All())
+		}
+	})
+}
+
+// Nothing is due when the namespace is resumed: the metric must not stay at 1.
+func TestTheEndOfAPauseIsSeenWhereNothingIsDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.produce(r.ns, "p", 10, 0)
+		r.store.pause("")
+		r.start()
+		time.Sleep(5 * time.Second)
+		r.store.remove(r.ns, "p", 10)
+		time.Sleep(5 * time.Second)
+		if got := r.value(r.metrics().paused); got != 1 {
+			t.Errorf("spillway_drain_paused is %v while it is paused", got)
+		}
+		r.store.resume(r.ns, "")
+		time.Sleep(2 * time.Second)
+		if got := r.value(r.metrics().paused); got != 0 {
+			t.Errorf("spillway_drain_paused is %v after it was resumed", got)
+		}
+		before := r.store.counts().claim
+		time.Sleep(10 * time.Second)
+		if got := r.store.counts().claim - before; got != 0 {
+			t.Errorf("%d claims of nothing", got)
+		}
+		r.stop()
+	})
+}
+
+// A pause that comes while Writes run lets them end; what they leave waits.
+func TestLeasesInHandFinishWhenThePauseComes(t *testing.T) {
+	for what, name := range map[string]string{"the partition": "p", "the namespace": ""} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.cfg.MaxLeaseBatches = 1
+				r.store.produce(r.ns, "p", 300, 0)
+				failing := false
+				r.sink.write = func(context.Context, []*sink.Batch) error {
+					r.store.pause(name)
+					time.Sleep(3 * time.Second)
+					if failing {
+						return errDown
+					}
+					return nil
+				}
+				r.start()
+				time.Sleep(30 * time.Second)
+				if got := r.store.ledger(r.ns); got != (partition.Ledger{Accepted: 300, Delivered: 128, Buffered: 172}) {
+					t.Errorf("ledger: %+v", got)
+				}
+				failing = true // it is released, and must not come again either
+				r.store.resume(r.ns, name)
+				time.Sleep(30 * time.Second)
+				if got := len(r.sink.seen()); got != 2 {
+					t.Errorf("%d writes, want 2", got)
+				}
+				if got := r.store.counts().claim; got > 64 {
+					t.Errorf("%d claims in a minute", got)
+				}
+				failing = false
+				r.sink.write = nil
+				r.store.resume(r.ns, name)
+				r.drained(10 * time.Second)
+				r.stop()
+				r.wantLedger(partition.Ledger{Accepted: 300, Delivered: 300})
+				r.ordered("p")
+			})
+		})
+	}
+}
+
+// A store that fails while the namespace is paused changes nothing about the pause.
+func TestAnOutageDuringAPauseIsNoEndOfIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.pause("")
+		r.store.produce(r.ns, "p", 10, 0)
+		var down fault
+		r.store.claimFault = func(partition.ClaimRequest) fault { return down }
+		r.start()
+		for _, f := range []fault{{}, unavailable, {}, lostReply, {}} {
+			r.store.set(func() { down = f })
+			time.Sleep(10 * time.Second)
+			if got := r.value(r.metrics().paused); got != 1 {
+				t.Errorf("after %v: spillway_drain_paused is %v", f.err, got)
+			}
+		}
+		r.store.resume(r.ns, "")
+		r.drained(10 * time.Second)
+		r.stop()
+		if r.logs.FilterMessageSnippet("delivery paused").Len() != 1 {
+			t.Errorf("lines: %v", r.logs.All())
+		}
+	})
+}
