@@ -17,11 +17,13 @@ const (
 	guarantees    = "partition/GUARANTEES.md"
 	operating     = "deploy/OPERATING.md"
 	configuration = "deploy/CONFIGURATION.md"
+	sizing        = "deploy/SIZING.md"
+	migrating     = "deploy/MIGRATING.md"
 )
 
 // documents are what users read: every flag, metric, command and answer in them
 // is tried.
-var documents = []string{readme, api, guarantees, operating, configuration}
+var documents = []string{readme, api, guarantees, operating, configuration, sizing, migrating}
 
 // found returns every first group of a pattern in a text, once each.
 func found(pattern, text string) []string {
