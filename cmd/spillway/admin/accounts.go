@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -33,8 +34,9 @@ type Accounts struct {
 	stopped bool
 	loop    sync.WaitGroup
 
-	mu   sync.Mutex
-	last map[string]partition.Overview // by namespace; absent until it was read
+	mu       sync.Mutex
+	last     map[string]reading // by namespace; absent until it was read
+	lastTook time.Duration      // of one reading, which is one round trip
 
 	drops map[string]map[string]*dropping // by namespace and outcome; only run uses it
 }
@@ -55,7 +57,7 @@ var dropWords = map[string]string{
 
 // NewAccounts makes the reader of a store's accounts and registers its metrics.
 func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accounts {
-	a := &Accounts{store: store, log: log, last: map[string]partition.Overview{}, drops: map[string]map[string]*dropping{}}
+	a := &Accounts{store: store, log: log, last: map[string]reading{}, drops: map[string]map[string]*dropping{}}
 	for _, ns := range store.Namespaces() {
 		a.drops[ns.Name] = map[string]*dropping{}
 		for outcome := range dropWords {
@@ -110,20 +112,36 @@ func (a *Accounts) run(ctx context.Context) {
 // watch says in the log that it does not.
 func (a *Accounts) read(ctx context.Context) {
 	for _, ns := range a.store.Namespaces() {
-		reading, cancel := context.WithTimeout(ctx, readTimeout)
-		now, err := a.store.Overview(reading, ns)
+		began := time.Now()
+		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		now, err := a.store.Overview(bounded, ns)
 		cancel()
 		if err != nil {
 			continue
 		}
 		a.mu.Lock()
 		before, known := a.last[ns.Name]
-		a.last[ns.Name] = now
+		a.last[ns.Name] = reading{now, time.Now()}
+		a.lastTook = time.Since(began)
 		a.mu.Unlock()
 		if known {
-			a.logDrops(ns.Name, before, now, time.Now())
+			a.logDrops(ns.Name, before.Overview, now, time.Now())
 		}
 	}
+}
+
+// took is the time of the last round trip; 0 before the first.
+func (a *Accounts) took() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lastTook
+}
+
+// latest are the last readings by namespace.
+func (a *Accounts) latest() map[string]reading {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.last)
 }
 
 func (a *Accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
@@ -185,7 +203,7 @@ func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
 		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(desc, kind, value, append([]string{namespace}, labels...)...)
 		}
-		for outcome, n := range outcomes(o) {
+		for outcome, n := range outcomes(o.Overview) {
 			send(accountEntries, prometheus.CounterValue, float64(n), outcome)
 		}
 		send(accountBuffered, prometheus.GaugeValue, float64(o.Ledger.Buffered))

@@ -40,7 +40,11 @@ func (r *request) namespace() (*partition.Namespace, error) {
 	if ns := r.view.Store.Namespace(name); ns != nil {
 		return ns, nil
 	}
-	return nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name)}
+	return nil, noNamespace(name)
+}
+
+func noNamespace(name string) error {
+	return &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name)}
 }
 
 // partition is the one in the path.

@@ -63,6 +63,9 @@ type Account struct {
 	DeadBytes   int64            `json:"dead_letters_bytes"`
 	OverdueMS   int64            `json:"overdue_ms"` // of the partition that has been due for longest
 	Residual    *int64           `json:"residual,omitempty"`
+
+	Paused           *Pause `json:"paused"`
+	PausedPartitions int64  `json:"paused_partitions"`
 }
 
 func (s *Server) account(r *request) (any, error) {
@@ -83,6 +86,7 @@ func (s *Server) account(r *request) (any, error) {
 	answer := Account{
 		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Partitions: o.Partitions,
 		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
+		Paused: pauseOf(o.Paused), PausedPartitions: o.PausedPartitions,
 	}
 	if audit {
 		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)

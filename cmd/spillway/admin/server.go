@@ -27,6 +27,13 @@ type Server struct {
 	log    *zap.Logger
 	server *http.Server
 
+	began    time.Time
+	sweep    *sweep
+	history  *history
+	recorder *recorder
+	running  context.Context // ends with Stop: sweep, recorder and tails
+	end      context.CancelFunc
+
 	metrics      http.Handler
 	crossOrigin  *http.CrossOriginProtection
 	unauthorized prometheus.Counter
@@ -42,6 +49,7 @@ type Config struct {
 	Listen string      // host:port; also decides which Host headers it accepts
 	TLS    *tls.Config // nil: plain HTTP
 	Source Source
+	Build  Build
 	Failed func(error) // called when the server ends without Stop
 }
 
@@ -54,7 +62,10 @@ var errStartedBefore = errors.New("started or stopped before")
 // New makes the server; Start opens its port.
 func New(cfg Config, log *zap.Logger) *Server {
 	own := prometheus.NewRegistry() // its own metrics outlive a reload
-	s := &Server{cfg: cfg, log: log, crossOrigin: http.NewCrossOriginProtection()}
+	s := &Server{cfg: cfg, log: log, crossOrigin: http.NewCrossOriginProtection(), began: time.Now(), history: newHistory()}
+	s.running, s.end = context.WithCancel(context.Background())
+	s.sweep = newSweep(cfg.Source, log)
+	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)
 	s.unauthorized = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port that were answered 401, without an admin token or with a wrong one.",
 	})
@@ -106,6 +117,8 @@ func (s *Server) Start(ctx context.Context) error {
 		l = tls.NewListener(l, s.cfg.TLS)
 	}
 	s.listener = l
+	s.serving.Go(func() { s.sweep.run(s.running) })
+	s.serving.Go(func() { s.recorder.run(s.running) })
 	s.serving.Go(func() {
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.cfg.Failed(fmt.Errorf("admin server: %w", err))
@@ -120,6 +133,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
+	s.end()
 	err := s.server.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.server.Close())

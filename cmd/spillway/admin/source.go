@@ -2,10 +2,13 @@ package admin
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // A Source returns what the server shows. A reload replaces all of it, so the server asks
@@ -15,12 +18,18 @@ type Source func() View
 // A View is what runs now.
 type View struct {
 	Store    Store
+	Accounts *Accounts
 	Health   Health
 	Metrics  prometheus.Gatherer
+	Drain    Drain                // nil under the role ingest
+	Drops    *drops.Log           // nil: no samples
 	Settings map[string][]Setting // by namespace, the URLs redacted
 	Tokens   []Token              // none: whoever reaches the port is an admin
 	// MaskFields are the keys of JSON objects whose values are masked in payloads.
 	MaskFields []string
+	Role       string // all, ingest or drain
+	StoreMode  string // embedded, redis, sentinel or cluster
+	StoreURL   string // without its password
 }
 
 // Store is what the server needs of the store.
@@ -29,6 +38,18 @@ type Store interface {
 	Namespaces() []*partition.Namespace
 	Overview(ctx context.Context, ns *partition.Namespace) (partition.Overview, error)
 	Audit(ctx context.Context, ns *partition.Namespace) (int64, error)
+	Partitions(ctx context.Context, ns *partition.Namespace, from partition.Page, limit int) ([]partition.Stats, partition.Page, error)
+	Describe(ctx context.Context, ns *partition.Namespace, names []string) ([]partition.Stats, error)
+	Peek(ctx context.Context, ns *partition.Namespace, name string, r partition.PeekRequest) (partition.Peeked, error)
+	Pause(ctx context.Context, ns *partition.Namespace, name string, p partition.Pause) error
+	Resume(ctx context.Context, ns *partition.Namespace, name string) (was bool, err error)
+	Pauses(ctx context.Context, ns *partition.Namespace) ([]partition.PausedPart, error)
+}
+
+// Drain is what the server needs of the drainer.
+type Drain interface {
+	Status() drain.Status
+	LastError(namespace, partition string) (words string, at time.Time)
 }
 
 // Health says whether the service is ready, and with which warnings.
@@ -42,4 +63,24 @@ type Health interface {
 type Setting struct {
 	Key   string
 	Value any
+}
+
+// lastError is what the last write of a partition by this process failed with.
+func (v View) lastError(namespace, partition string) string {
+	if v.Drain == nil {
+		return ""
+	}
+	words, _ := v.Drain.LastError(namespace, partition)
+	return words
+}
+
+// sinkP99 is the 99th percentile of the slowest sink, by namespace.
+func (v View) sinkP99() map[string]time.Duration {
+	slowest := map[string]time.Duration{}
+	if v.Drain != nil {
+		for _, t := range v.Drain.Status().Targets {
+			slowest[t.Namespace] = max(slowest[t.Namespace], t.P99)
+		}
+	}
+	return slowest
 }

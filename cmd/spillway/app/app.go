@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -134,13 +135,35 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 	if err != nil {
 		return err
 	}
-	view := admin.View{Store: a.store, Health: a.watch, Metrics: reg, Settings: a.cfg.shown(), Tokens: tokens, MaskFields: a.cfg.MaskFields}
-	cfg := admin.Config{Listen: a.cfg.AdminListen, Source: func() admin.View { return view }, Failed: func(err error) { a.failed <- err }}
+	view := admin.View{
+		Store: a.store, Accounts: a.accounts, Health: a.watch, Metrics: reg, Drops: a.drops, Settings: a.cfg.shown(),
+		Tokens: tokens, MaskFields: a.cfg.MaskFields,
+		Role: a.cfg.Role, StoreMode: storeMode(a.cfg.Redis), StoreURL: redactStore(a.cfg.Redis),
+	}
+	if a.drain != nil {
+		view.Drain = a.drain
+	}
+	b := readBuild()
+	cfg := admin.Config{Listen: a.cfg.AdminListen, Source: func() admin.View { return view }, Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err }}
 	if cfg.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
 		return err
 	}
 	a.admin = admin.New(cfg, a.log.Named("admin"))
 	return nil
+}
+
+// storeMode is the kind of store that a URL names.
+func storeMode(raw string) string {
+	switch scheme, _, _ := strings.Cut(raw, ":"); scheme {
+	case "embedded":
+		return "embedded"
+	case "redis-sentinel", "rediss-sentinel":
+		return "sentinel"
+	case "redis-cluster", "rediss-cluster":
+		return "cluster"
+	default:
+		return "redis"
+	}
 }
 
 // shown are the settings of each namespace as the admin port shows them.

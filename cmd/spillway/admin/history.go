@@ -1,0 +1,242 @@
+package admin
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// The figures of a namespace over time. Rates are entries a second, the others gauges.
+var seriesNames = [...]string{
+	"accepted", "delivered", "evicted", "expired", "dead", "lost", "rejected", "purged",
+	"buffered", "oldest_age_ms", "sink_p99_ms",
+}
+
+const (
+	accepted = iota
+	delivered
+	evicted
+	expired
+	dead
+	lost
+	rejected
+	purged
+	buffered // a gauge, as all from here on
+	oldestAge
+	sinkP99
+	seriesCount
+)
+
+// A point is one reading of all series. NaN is no value.
+type point [seriesCount]float32
+
+func noPoint() (p point) {
+	for i := range p {
+		p[i] = float32(math.NaN())
+	}
+	return p
+}
+
+// Of each namespace 15 min at 1 s and 24 h at 1 min are kept, 103 kB; of the total as well.
+const (
+	secondsKept = 15 * 60
+	minutesKept = 24 * 60
+	// maxHistories are the namespaces whose history is kept, 6.6 MB. The others are in the
+	// total only.
+	maxHistories = 64
+)
+
+// A ring holds the latest points of one step, by their time.
+type ring struct {
+	points []point
+	last   int64 // time of the last one, in steps since 1970
+}
+
+func newRing(size int) *ring { return &ring{points: make([]point, size)} }
+
+// set writes the point of a time; those that were left out in between have no value.
+func (r *ring) set(at int64, p point) {
+	size := int64(len(r.points))
+	for missing := max(r.last+1, at-size+1); missing < at; missing++ {
+		r.points[missing%size] = noPoint()
+	}
+	if at >= r.last {
+		r.points[at%size] = p
+		r.last = at
+	}
+}
+
+// get is the point of a time.
+func (r *ring) get(at int64) point {
+	if at > r.last || at <= r.last-int64(len(r.points)) {
+		return noPoint()
+	}
+	return r.points[at%int64(len(r.points))]
+}
+
+// track is the history of one namespace.
+type track struct {
+	seconds, minutes *ring
+}
+
+func newTrack(at time.Time) *track {
+	t := &track{newRing(secondsKept), newRing(minutesKept)}
+	t.seconds.last, t.minutes.last = at.Unix()-1, at.Unix()/60-1
+	for i := range t.seconds.points {
+		t.seconds.points[i] = noPoint()
+	}
+	for i := range t.minutes.points {
+		t.minutes.points[i] = noPoint()
+	}
+	return t
+}
+
+// add writes a point, and its minute so far: the mean of rates, the highest of gauges.
+func (t *track) add(at time.Time, p point) {
+	second := at.Unix()
+	t.seconds.set(second, p)
+	minute := noPoint()
+	for series := range minute {
+		sum, n := float32(0), float32(0)
+		for s := second / 60 * 60; s <= second; s++ {
+			v := t.seconds.get(s)[series]
+			switch {
+			case v != v: // NaN
+			case series < buffered:
+				sum, n = sum+v, n+1
+			default:
+				sum, n = max(sum, v), 1
+			}
+		}
+		if n > 0 {
+			minute[series] = sum / n
+		}
+	}
+	t.minutes.set(second/60, minute)
+}
+
+// history belongs to the Server, and outlives a reload.
+type history struct {
+	mu     sync.Mutex
+	tracks map[string]*track // by namespace; the total has the name ""
+}
+
+func newHistory() *history { return &history{tracks: map[string]*track{}} }
+
+// add writes the points of one moment by namespace, and their total.
+func (h *history) add(at time.Time, points map[string]point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	total := noPoint()
+	for _, p := range points {
+		for series, v := range p {
+			switch t := &total[series]; {
+			case v != v:
+			case *t != *t:
+				*t = v
+			case series == oldestAge || series == sinkP99:
+				*t = max(*t, v)
+			default:
+				*t += v
+			}
+		}
+	}
+	for name, p := range points {
+		h.write(name, at, p)
+	}
+	h.write("", at, total)
+	for name := range h.tracks { // of namespaces that are no more
+		if _, is := points[name]; !is && name != "" && len(h.tracks) > maxHistories {
+			delete(h.tracks, name)
+		}
+	}
+}
+
+func (h *history) write(name string, at time.Time, p point) {
+	t := h.tracks[name]
+	if t == nil {
+		if name != "" && len(h.tracks) > maxHistories {
+			return
+		}
+		t = newTrack(at)
+		h.tracks[name] = t
+	}
+	t.add(at, p)
+}
+
+// recent is the mean of a namespace's latest rates, over at most span.
+func (h *history) recent(name string, now time.Time, span int) (rates point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tracks[name]
+	if t == nil {
+		return rates
+	}
+	for series := range rates {
+		n := float32(0)
+		for at := now.Unix() - int64(span) + 1; at <= now.Unix(); at++ {
+			if v := t.seconds.get(at)[series]; v == v {
+				rates[series] += v
+				n++
+			}
+		}
+		rates[series] /= max(n, 1)
+	}
+	return rates
+}
+
+// series are the values of a range, null where there is none.
+func (h *history) series(name string, now time.Time, minutes bool) (from time.Time, step time.Duration, series map[string][]*float32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	series = map[string][]*float32{}
+	step, size := time.Second, int64(secondsKept)
+	if minutes {
+		step, size = time.Minute, minutesKept
+	}
+	last := now.Unix() / int64(step/time.Second)
+	from = time.Unix((last-size+1)*int64(step/time.Second), 0)
+	points := make([]point, size)
+	for i := range points {
+		points[i] = noPoint()
+		if t := h.tracks[name]; t != nil {
+			r := t.seconds
+			if minutes {
+				r = t.minutes
+			}
+			points[i] = r.get(last - size + 1 + int64(i))
+		}
+	}
+	for i, name := range seriesNames {
+		values := make([]*float32, size)
+		for at := range points {
+			if v := points[at][i]; v == v {
+				values[at] = &points[at][i]
+			}
+		}
+		series[name] = values
+	}
+	return from, step, series
+}
+
+// History is the answer about a range of time.
+type History struct {
+	StepMS int64                 `json:"step_ms"`
+	FromMS int64                 `json:"from_ms"` // time of the first point
+	Points int                   `json:"points"`
+	Series map[string][]*float32 `json:"series"`
+}
+
+func (s *Server) historyOf(r *request) (any, error) {
+	q := r.URL.Query()
+	span, name := q.Get("range"), q.Get("namespace")
+	if span != "" && span != "15m" && span != "24h" {
+		return nil, badRequest("range: want 15m or 24h")
+	}
+	if name != "" && r.view.Store.Namespace(name) == nil {
+		return nil, noNamespace(name)
+	}
+	s.sweep.watch()
+	from, step, series := s.history.series(name, s.sweep.now(), span == "24h")
+	return History{step.Milliseconds(), from.UnixMilli(), len(series["accepted"]), series}, nil
+}

@@ -1,0 +1,208 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// StoreState is the store as this process sees it.
+type StoreState struct {
+	Mode     string   `json:"mode"` // embedded, redis, sentinel or cluster
+	URL      string   `json:"url"`  // without its password
+	Ready    bool     `json:"ready"`
+	Error    string   `json:"error"`
+	Warnings []string `json:"warnings"`
+	RTTMS    *float64 `json:"rtt_ms"` // of the last read of an account
+	Version  string   `json:"redis_version"`
+}
+
+// Pause says since when, by whom and why delivery is stopped.
+type Pause struct {
+	SinceMS int64  `json:"since_ms"`
+	By      string `json:"by"`
+	Reason  string `json:"reason"`
+}
+
+// Sink is how a sink of this process is doing.
+type Sink struct {
+	Label          string   `json:"label"`
+	Type           string   `json:"type"`
+	State          string   `json:"state"` // open, opening, failing, tripped or paused
+	FailingSinceMS *int64   `json:"failing_since_ms"`
+	P50MS          *float64 `json:"p50_ms"` // of a write in the last minute
+	P99MS          *float64 `json:"p99_ms"`
+	WritesPerS     float64  `json:"writes_per_s"`
+	Retries        int64    `json:"retries"`
+	LastError      string   `json:"last_error"`
+	LastErrorAtMS  *int64   `json:"last_error_at_ms"`
+	InFlight       int      `json:"in_flight"`
+	Concurrency    int      `json:"concurrency"`
+	CoalescerFill  *float64 `json:"coalescer_fill"` // 0 to 1
+}
+
+// NamespaceOverview is one namespace in the overview. Ledger, buffered, partitions, dead
+// letters and pauses are the store's; rejected and sinks are of this process.
+type NamespaceOverview struct {
+	Namespace        string             `json:"namespace"`
+	Ledger           partition.Ledger   `json:"ledger"`
+	Reclaimed        int64              `json:"reclaimed"`
+	Purged           int64              `json:"purged"`
+	Buffered         int64              `json:"buffered"`
+	Partitions       int64              `json:"partitions"`
+	OldestAgeMS      *int64             `json:"oldest_age_ms"` // of the last sweep
+	MaxAgeMS         int64              `json:"max_age_ms"`
+	Capacity         int                `json:"capacity"`
+	OverdueMS        int64              `json:"overdue_ms"`
+	DeadLetters      int64              `json:"dead_letters"`
+	DeadLettersBytes int64              `json:"dead_letters_bytes"`
+	Residual         *int64             `json:"residual"` // always null here: an audit counts every partition
+	ReadAtMS         int64              `json:"read_at_ms"`
+	Rates            map[string]float32 `json:"rates"`
+	Rejected         map[string]float64 `json:"rejected"` // a second, by reason
+	Paused           *Pause             `json:"paused"`
+	PausedPartitions int64              `json:"paused_partitions"`
+	Sinks            []Sink             `json:"sinks"`
+}
+
+// Overview is the answer that one look at the service needs.
+type Overview struct {
+	NowMS      int64               `json:"now_ms"`
+	Store      StoreState          `json:"store"`
+	Role       string              `json:"role"`
+	Namespaces []NamespaceOverview `json:"namespaces"`
+	Workers    struct {
+		Size int `json:"size"`
+		Busy int `json:"busy"`
+	} `json:"workers"`
+	BatchFill struct {
+		LE     []int   `json:"le"`
+		Counts []int64 `json:"counts"`
+	} `json:"batch_fill"`
+}
+
+// rateSpan is the number of seconds that rates are the mean of.
+const rateSpan = 5
+
+func (s *Server) overview(r *request) (any, error) {
+	only := r.URL.Query().Get("namespace")
+	if only != "" && r.view.Store.Namespace(only) == nil {
+		return nil, noNamespace(only)
+	}
+	s.sweep.watch()
+	now := s.sweep.now()
+	o := Overview{NowMS: now.UnixMilli(), Store: r.view.store(), Role: r.view.Role, Namespaces: []NamespaceOverview{}}
+	o.BatchFill.LE, o.BatchFill.Counts = drain.FillBounds(), make([]int64, len(drain.FillBounds()))
+	var status drain.Status
+	if r.view.Drain != nil {
+		status = r.view.Drain.Status()
+		o.Workers.Size, o.Workers.Busy, o.BatchFill.Counts = status.Workers.Size, status.Workers.Busy, status.BatchFill
+	}
+	readings := map[string]reading{}
+	if r.view.Accounts != nil {
+		readings = r.view.Accounts.latest()
+	}
+	for _, ns := range r.view.Store.Namespaces() {
+		if only != "" && ns.Name != only {
+			continue
+		}
+		n := namespaceOverview(ns, readings[ns.Name], now)
+		n.Rates = map[string]float32{}
+		recent := s.history.recent(ns.Name, now, rateSpan)
+		for series, name := range seriesNames[:buffered] {
+			n.Rates[name] = recent[series]
+		}
+		n.Rejected = s.recorder.rejectedRates(ns.Name)
+		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
+			age := max(0, now.UnixMilli()-oldest)
+			n.OldestAgeMS = &age
+		}
+		for _, t := range status.Targets {
+			if t.Namespace == ns.Name {
+				n.Sinks = append(n.Sinks, sinkOf(t, n.Paused != nil))
+			}
+		}
+		o.Namespaces = append(o.Namespaces, n)
+	}
+	return o, nil
+}
+
+func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {
+	n := NamespaceOverview{
+		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Buffered: o.Ledger.Buffered, Partitions: o.Partitions,
+		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(), Capacity: ns.Policy.Capacity, OverdueMS: o.Overdue.Milliseconds(),
+		DeadLetters: o.DeadLetters, DeadLettersBytes: o.DeadBytes, PausedPartitions: o.PausedPartitions, Paused: pauseOf(o.Paused),
+		Sinks: []Sink{},
+	}
+	if !o.at.IsZero() {
+		n.ReadAtMS = o.at.UnixMilli()
+	}
+	return n
+}
+
+func pauseOf(p *partition.Pause) *Pause {
+	if p == nil {
+		return nil
+	}
+	return &Pause{unixMilli(p.Since), p.By, p.Reason}
+}
+
+// unixMilli is 0 for the zero time.
+func unixMilli(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMilli()
+}
+
+func sinkOf(t drain.TargetStatus, paused bool) Sink {
+	milliseconds := func(d time.Duration) *float64 {
+		if d == 0 {
+			return nil
+		}
+		ms := float64(d) / float64(time.Millisecond)
+		return &ms
+	}
+	since := func(at time.Time) *int64 {
+		if at.IsZero() {
+			return nil
+		}
+		ms := at.UnixMilli()
+		return &ms
+	}
+	sink := Sink{
+		Label: t.Label, Type: t.Type, State: string(t.State), FailingSinceMS: since(t.FailingSince), P50MS: milliseconds(t.P50), P99MS: milliseconds(t.P99),
+		WritesPerS: t.WritesPerSecond, Retries: t.Retries, LastError: t.LastError, LastErrorAtMS: since(t.LastErrorAt), InFlight: t.InFlight, Concurrency: t.Concurrency,
+	}
+	if t.Coalesces {
+		sink.CoalescerFill = &t.Fill
+	}
+	if paused && t.State == drain.SinkOpen {
+		sink.State = "paused"
+	}
+	return sink
+}
+
+// store is the state of the store.
+func (v View) store() StoreState {
+	state := StoreState{Mode: v.StoreMode, URL: v.StoreURL, Warnings: v.Health.Warnings()}
+	if err := v.Health.Ready(); err != nil {
+		state.Error = err.Error()
+	} else {
+		state.Ready = true
+	}
+	if state.Warnings == nil {
+		state.Warnings = []string{}
+	}
+	if v.Accounts != nil {
+		if took := v.Accounts.took(); took > 0 {
+			ms := float64(took) / float64(time.Millisecond)
+			state.RTTMS = &ms
+		}
+	}
+	if named, ok := v.Store.(interface{ ServerVersion() string }); ok {
+		state.Version = named.ServerVersion()
+	}
+	return state
+}

@@ -1,0 +1,209 @@
+package admin
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// PartitionRow is a partition in the table.
+type PartitionRow struct {
+	Partition   string  `json:"partition"`
+	Depth       int     `json:"depth"`
+	Capacity    int     `json:"capacity"`
+	Fill        float64 `json:"fill"` // 0 to 1
+	Leased      bool    `json:"leased"`
+	Paused      bool    `json:"paused"` // by itself; a namespace's pause is not repeated here
+	OldestAgeMS int64   `json:"oldest_age_ms"`
+	In          float32 `json:"in_per_s"`
+	Out         float32 `json:"out_per_s"`
+	EvictedRate float32 `json:"evicted_per_s"`
+	ExpiredRate float32 `json:"expired_per_s"`
+	Accepted    int64   `json:"accepted"` // since the partition last was empty, as the next two
+	Evicted     int64   `json:"evicted"`
+	Expired     int64   `json:"expired"`
+	Attempt     int     `json:"attempt"`
+	DueAtMS     int64   `json:"due_at_ms"` // 0 = only once it is repaired
+	LastError   string  `json:"last_error"`
+	SweptAtMS   int64   `json:"swept_at_ms"`
+}
+
+// SweepState says how fresh the table is.
+type SweepState struct {
+	Complete      bool   `json:"complete"` // every partition was read at least once
+	CompletedAtMS *int64 `json:"completed_at_ms"`
+	TookMS        int64  `json:"took_ms"` // of the last complete pass
+	Known         int    `json:"known"`
+	LeftOut       int    `json:"left_out"` // partitions of the running pass that memory is bounded for
+}
+
+// PartitionSums are over all rows that a filter selects.
+type PartitionSums struct {
+	Depth       int64   `json:"depth"`
+	In          float64 `json:"in_per_s"`
+	Out         float64 `json:"out_per_s"`
+	EvictedRate float64 `json:"evicted_per_s"`
+	ExpiredRate float64 `json:"expired_per_s"`
+}
+
+// PartitionList is a part of the table of partitions.
+type PartitionList struct {
+	NowMS      int64          `json:"now_ms"`
+	Sweep      SweepState     `json:"sweep"`
+	Total      int            `json:"total"`
+	Sum        PartitionSums  `json:"sum"`
+	Partitions []PartitionRow `json:"partitions"`
+}
+
+// firstTick is how long the first look for a while waits for the sweep.
+const firstTick = time.Second
+
+func (s *Server) partitions(r *request) (any, error) {
+	ns, err := r.namespace()
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	o := order{"oldest_age", q.Get("order") != "asc"}
+	if column := q.Get("sort"); column == "oldest" { // the contract's word
+		o.column = "oldest_age"
+	} else if column != "" {
+		o.column = column
+	}
+	if _, known := columns[o.column]; !known {
+		return nil, badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired or partition")
+	}
+	if text := q.Get("order"); text != "" && text != "asc" && text != "desc" {
+		return nil, badRequest("order: want asc or desc")
+	}
+	limit, err := r.number("limit", 100, 1, 1000)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := r.number("offset", 0, 0, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	pausedOnly, err := r.flag("paused")
+	if err != nil {
+		return nil, err
+	}
+	s.sweep.watch()
+	s.sweep.awaitFirst(r.Context(), ns.Name)
+	list := s.sweep.list(ns.Name, o, offset, limit, func(row *row) bool {
+		return (!pausedOnly || row.paused) && strings.Contains(row.Partition, q.Get("q"))
+	})
+	for i := range list.Partitions {
+		row := &list.Partitions[i]
+		row.LastError = r.view.lastError(ns.Name, row.Partition)
+	}
+	return list, nil
+}
+
+// awaitFirst waits until a namespace was read once, or firstTick.
+func (s *sweep) awaitFirst(ctx context.Context, namespace string) {
+	ctx, cancel := context.WithTimeout(ctx, firstTick)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		sp, ticked := s.spaces[namespace], s.ticked
+		s.mu.Unlock()
+		if sp != nil && sp.began > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticked:
+		}
+	}
+}
+
+// list returns rows of a namespace, those that keep selects.
+func (s *sweep) list(namespace string, o order, offset, limit int, keep func(*row) bool) PartitionList {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now().UnixMilli()
+	list := PartitionList{NowMS: now, Partitions: []PartitionRow{}}
+	sp := s.spaces[namespace]
+	if sp == nil {
+		return list
+	}
+	list.Sweep = SweepState{Complete: sp.completed > 0, TookMS: sp.took, Known: len(sp.rows), LeftOut: sp.leftOut}
+	if completed := sp.completed; completed > 0 {
+		list.Sweep.CompletedAtMS = &completed
+	}
+	rows := first(o, offset+limit, func(yield func(*row)) {
+		for _, r := range sp.rows {
+			if !keep(r) {
+				continue
+			}
+			list.Total++
+			list.Sum.add(r)
+			yield(r)
+		}
+	})
+	for _, r := range rows[min(offset, len(rows)):] {
+		list.Partitions = append(list.Partitions, r.json(now))
+	}
+	return list
+}
+
+func (sum *PartitionSums) add(r *row) {
+	sum.Depth += int64(r.Depth)
+	sum.In += float64(r.in)
+	sum.Out += float64(r.out)
+	sum.EvictedRate += float64(r.evicted)
+	sum.ExpiredRate += float64(r.expired)
+}
+
+func (r *row) json(now int64) PartitionRow {
+	return PartitionRow{
+		Partition: r.Partition, Depth: r.Depth, Capacity: r.Capacity, Fill: r.fill(), Leased: r.Leased, Paused: r.paused,
+		OldestAgeMS: max(0, now-r.oldest), In: r.in, Out: r.out, EvictedRate: r.evicted, ExpiredRate: r.expired,
+		Accepted: r.Accepted, Evicted: r.Evicted, Expired: r.Expired, Attempt: r.Attempt, DueAtMS: r.Due, SweptAtMS: r.swept,
+	}
+}
+
+// partitionNow reads one partition now. Its rates are those of the sweep.
+func (s *Server) partitionNow(r *request) (any, error) {
+	ns, err := r.namespace()
+	if err != nil {
+		return nil, err
+	}
+	name, err := r.partition()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	list, err := r.view.Store.Describe(ctx, ns, []string{name})
+	if err == nil && len(list) == 0 {
+		err = partition.ErrNoPartition
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.sweep.watch()
+	answer := s.sweep.fresh(ns.Name, list[0]).json(s.sweep.now().UnixMilli())
+	answer.LastError = r.view.lastError(ns.Name, name)
+	return answer, nil
+}
+
+// fresh is a row of stats that were read now, with the rates that the sweep knows.
+func (s *sweep) fresh(namespace string, stats partition.Stats) *row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now().UnixMilli()
+	var fresh row
+	if sp := s.spaces[namespace]; sp != nil {
+		if known := sp.rows[stats.Partition]; known != nil {
+			fresh = *known
+		}
+		fresh.paused = sp.paused[stats.Partition]
+	}
+	fresh.Stats, fresh.swept, fresh.oldest = stats, now, now-stats.OldestAge.Milliseconds()
+	return &fresh
+}

@@ -1,0 +1,28 @@
+package partition
+
+import "context"
+
+// Describe reads several partitions, in one call per shard and 200 names. Those without
+// entries are left out, and the order is not that of the names. Errors: ErrTooManyReads
+// where no read slot is free within 1s, and those of the store.
+func (s *Store) Describe(ctx context.Context, ns *Namespace, names []string) (list []Stats, err error) {
+	byShard := map[int][]string{}
+	for _, name := range names {
+		at := ns.ShardOf(name)
+		byShard[at] = append(byShard[at], name)
+	}
+	err = s.ledgerReads.do(ctx, func() error {
+		for at, names := range byShard {
+			for len(names) > 0 {
+				n := min(len(names), maxCallStats)
+				some, err := s.describe(ctx, ns, &ns.shards[at], names[:n])
+				if err != nil {
+					return err
+				}
+				list, names = append(list, some...), names[n:]
+			}
+		}
+		return nil
+	})
+	return list, err
+}
