@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin/console"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -24,10 +25,13 @@ func (s *Server) routes() []route {
 	plain := func(h http.HandlerFunc) func(http.ResponseWriter, *request) {
 		return func(w http.ResponseWriter, r *request) { h(w, r.Request) }
 	}
+	page := console.Handler()
 	return []route{
 		{"GET", "/livez", probe, func(*request) (any, error) { return map[string]string{"status": "ok"}, nil }, nil},
 		{"GET", "/readyz", probe, s.readyz, nil},
 		{"GET", "/metrics", Viewer, nil, plain(s.metrics.ServeHTTP)},
+		{"GET", "/{$}", Viewer, nil, plain(page.ServeHTTP)},
+		{"GET", "/console/", Viewer, nil, plain(page.ServeHTTP)},
 		{"GET", "/api/v1/info", Viewer, s.info, nil},
 		{"GET", "/api/v1/overview", Viewer, s.overview, nil},
 		{"GET", "/api/v1/history", Viewer, s.historyOf, nil},
