@@ -98,6 +98,11 @@ test-clients: deps-clients deps-test ## run the clients in other languages (node
 	$(GO) test -tags clients -count=1 ./ingest/client/...
 	$(GO) test -tags clients -count=1 -run '^Test(Browser|UnmodifiedSDKs)' ./cmd/spillway/e2e
 
+.PHONY: test-ui
+test-ui: deps-ui deps-test ## drive the console in a real Chromium, against a real Spillway
+	$(GO) vet -tags ui ./cmd/spillway/admin/console/...
+	$(GO) test -tags ui -count=1 -timeout $(TESTTIMEOUT) ./cmd/spillway/admin/console/...
+
 .PHONY: test-sinks
 test-sinks: deps-sinks ## run the sinks' tests on real servers: PostgreSQL, ClickHouse, NATS, versitygw for S3, kcat for Kafka
 	GOBIN=$(CURDIR)/bin $(GO) install $(VERSITYGW)
@@ -136,6 +141,10 @@ deps-bench: ## install wrk for make bench, where apt can
 .PHONY: deps-sinks
 deps-sinks: ## install the servers of make test-sinks, where apt can
 	@.ci/deps-sinks
+
+.PHONY: deps-ui
+deps-ui: ## install Chromium and npm for make test-ui, where apt can
+	@.ci/deps-ui
 
 .PHONY: deps-clients
 deps-clients: ## install node, npm, Chromium and Mono for make test-clients, where apt can

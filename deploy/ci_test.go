@@ -152,6 +152,7 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 	}{
 		".ci/deps-bench":   {"Debian and Ubuntu have it", true}, // make bench goes on without
 		".ci/deps-clients": {"apt-get install nodejs npm chromium", false},
+		".ci/deps-ui":      {"apt-get install chromium npm", false},
 		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
 		".ci/deps-deploy":  {"apt-get install prometheus systemd dpkg rpm", false},
 	} {
@@ -167,6 +168,7 @@ func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 	for script, install := range map[string]string{
 		".ci/deps-bench":   "recommends wrk\n",
 		".ci/deps-clients": "recommends nodejs npm chromium mono-mcs",
+		".ci/deps-ui":      "recommends chromium npm\n",
 		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",
 		".ci/deps-deploy":  "recommends prometheus systemd dpkg rpm\n",
 	} {

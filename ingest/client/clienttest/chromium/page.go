@@ -107,9 +107,9 @@ func (p *Page) Resize(width, height int) error {
 	return p.browser.call(p.session, "Emulation.setDeviceMetricsOverride", size, nil)
 }
 
-// Prefer makes the system prefer a colour scheme: "dark" or "light".
+// Prefer makes the system prefer a colour scheme, "dark" or "light", and no animations.
 func (p *Page) Prefer(scheme string) error {
-	features := []object{{"name": "prefers-color-scheme", "value": scheme}}
+	features := []object{{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}
 	return p.browser.call(p.session, "Emulation.setEmulatedMedia", object{"features": features}, nil)
 }
 
@@ -121,4 +121,23 @@ func (p *Page) Screenshot(width, height int) ([]byte, error) {
 	var shot struct{ Data []byte }
 	err := p.browser.call(p.session, "Page.captureScreenshot", object{"format": "png"}, &shot)
 	return shot.Data, err
+}
+
+// Press presses a key of the keyboard and lets go of it. key is as KeyboardEvent.key has it:
+// "Enter", "Escape", "Tab", "ArrowRight" or one character.
+func (p *Page) Press(key string) error {
+	down := object{"type": "keyDown", "key": key, "code": key}
+	switch code := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}[key]; {
+	case code != 0:
+		down["windowsVirtualKeyCode"] = code
+		if key == "Enter" {
+			down["text"] = "\r"
+		}
+	default:
+		down["text"] = key
+	}
+	if err := p.browser.call(p.session, "Input.dispatchKeyEvent", down, nil); err != nil {
+		return err
+	}
+	return p.browser.call(p.session, "Input.dispatchKeyEvent", object{"type": "keyUp", "key": key, "code": key}, nil)
 }

@@ -94,13 +94,14 @@ class Chart extends Component {
     const { history, lines } = this.props;
     if (!history) return;
     this.remember();
+    const clock = (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }));
     const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 }, font: "12px system-ui, sans-serif" };
     const aged = lines.some((l) => l.scale === "age");
     this.plot = new uPlot({
       ...this.size(), cursor, legend: { show: false },
       hooks: { setCursor: [(plot) => this.setState({ at: plot.cursor.idx ?? null })] },
       scales: { y: { range: (_, _min, max) => [0, Math.max(1, max) * 1.08] }, age: { range: (_, _min, max) => [0, Math.max(1000, max) * 1.08] } },
-      axes: [axis, { ...axis, size: 58, values: (_, ticks) => ticks.map(short) },
+      axes: [{ ...axis, size: 30, values: clock }, { ...axis, size: 68, values: (_, ticks) => ticks.map(short) },
         ...(aged ? [{ ...axis, scale: "age", side: 1, size: 74, grid: { show: false }, values: (_, ticks) => ticks.map(duration), incrs: [100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000, 21_600_000, 86_400_000] }] : [])],
       series: [{}, ...lines.map((l) => ({ stroke: colour(l.colour), scale: l.scale ?? "y", width: 1.5, dash: l.dash, points: { show: false }, show: !this.state.hidden[l.name], spanGaps: false }))],
     }, this.columns(), this.place.current);

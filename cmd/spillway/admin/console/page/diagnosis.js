@@ -67,12 +67,11 @@ function headline(level, findings, namespaces, recent) {
 
 function whatIsLost(n, overview, culprits) {
   const by = losses.filter((r) => n.rates[r] > 0).map((r) => `${rate(n.rates[r])}/s ${words[r]}`);
-  const why = [];
+  const why = causes(n, overview);
   if (n.rates.evicted > 0) why.push(`partitions are full: each keeps the newest ${entries(n.capacity)}`);
   if (n.rates.expired > 0) why.push(`entries wait longer than max_age, ${duration(n.max_age_ms)}`);
   if (n.rates.dead > 0) why.push("the sink rejects entries for good");
   if (n.rates.lost > 0) why.push("delivery is at-most-once: a write that fails is not repeated");
-  why.push(...causes(n, overview));
   return { namespace: n.namespace, level: "losing", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
 }
 

@@ -19,6 +19,12 @@ export function Header() {
     <${Store} store=${overview?.store ?? info?.store} />
     ${failing && html`<${Chip} kind="bad">no news since ${time(failing.since)}: ${failing.message}<//>`}
     ${info && html`<span class="you">you are <b>${visible(info.you.name)}</b>, role <b>${info.you.role}</b></span>`}
+    <nav aria-label="Look into">
+      <button type="button" onClick=${() => openDrawer("drops", state.namespace)}>Why was my event dropped?</button>
+      <button type="button" onClick=${() => openDrawer("dead", state.namespace)}>Dead letters</button>
+      <button type="button" onClick=${() => openDrawer("tail", state.namespace)}>Live tail</button>
+      <button type="button" onClick=${() => openDrawer("audit")}>Audit trail</button>
+    </nav>
     <div class="controls">
       ${names.length > 0 && html`<${NamespaceSelect} value=${state.namespace} names=${names} all=${names.length > 1 ? `all ${names.length}` : names.length ? "all" : ""}
         onChoose=${(namespace) => { set({ namespace }); refresh(); }} />`}
@@ -26,20 +32,14 @@ export function Header() {
       <${Choice} name="theme" label="Theme" value=${theme()} options=${[["auto", "auto"], ["dark", "dark"], ["light", "light"]]}
         onChoose=${(t) => { chooseTheme(t); set({}); }} />
     </div>
-    <nav aria-label="Look into">
-      <button type="button" onClick=${() => openDrawer("drops", state.namespace)}>Why was my event dropped?</button>
-      <button type="button" onClick=${() => openDrawer("dead", state.namespace)}>Dead letters</button>
-      <button type="button" onClick=${() => openDrawer("tail", state.namespace)}>Live tail</button>
-      <button type="button" onClick=${() => openDrawer("audit")}>Audit trail</button>
-    </nav>
   </header>`;
 }
 
 function Store({ store }) {
   if (!store) return null;
   const version = store.redis_version ? ` ${visible(store.redis_version)}` : "";
-  return html`<span class="store"><span class="muted">store</span> <span title=${visible(store.url)}>${visible(store.mode)}${version}</span>
-      <span class="muted">${store.rtt_ms == null ? "" : latency(store.rtt_ms) + " away"}</span></span>
+  const away = store.rtt_ms == null ? "" : `, ${latency(store.rtt_ms)} away`;
+  return html`<span class="store" title=${visible(store.url)}><span class="muted">store</span> ${visible(store.mode)}${version}${away}</span>
     ${store.ready ? html`<${Chip} kind="ok">ready<//>` : html`<${Chip} kind="bad">not ready: ${visible(store.error)}<//>`}
     ${(store.warnings ?? []).map((w) => html`<${Chip} kind="warn">${visible(w)}<//>`)}`;
 }

@@ -54,8 +54,6 @@ function Ledger() {
   const sum = (name) => chosen().reduce((total, n) => total + (n.ledger[name] ?? 0), 0);
   const parts = [["delivered"], ["evicted"], ["expired"], ["dead"], ["lost"], ["buffered"]];
   const more = [["purged", "purged"], ["reclaimed", "reclaimed"]].map(([name, word]) => [word, chosen().reduce((t, n) => t + (n[name] ?? 0), 0)]).filter(([, v]) => v > 0);
-  return html`<p class="ledger"><span class="muted">account of ${state.namespace ? html`<${Text} of=${state.namespace} cut=${40} />` : "all"}:</span>
-    <span><b>${count(sum("accepted"))}</b> accepted</span> =
-    ${parts.map(([name], i) => html`${i > 0 && " + "}<span><b>${count(sum(name))}</b> ${name}</span>`)}
+  return html`<p class="ledger"><span class="muted">account of ${state.namespace ? html`<${Text} of=${state.namespace} cut=${40} />` : "all"}:</span> <span><b>${count(sum("accepted"))}</b> accepted</span> = ${parts.map(([name], i) => html`${i > 0 && " + "}<span><b>${count(sum(name))}</b> ${name}</span>`)}
     ${more.map(([word, v]) => html` · <span class="muted">${count(v)} ${word}</span>`)}</p>`;
 }

@@ -12,7 +12,7 @@ export function PartitionRow({ p, namespace, index, now }) {
   const loses = (f) => (f > 0 ? "n bad-text" : "n");
   return html`<tr aria-rowindex=${index}>
     <th scope="row"><button type="button" class="link" onClick=${() => openDrawer("peek", namespace, p.partition)}><${Text} of=${p.partition} cut=${48} /></button>
-      ${p.paused && html` <${Chip} kind="warn">paused<//>`}${p.leased && html` <${Chip} title="a worker delivers it now">leased<//>`}</th>
+      ${p.paused && html` <${Chip} kind="warn">paused<//>`}${p.leased && html` <small class="leased" title="a worker delivers it now">leased</small>`}</th>
     <td class="n">${short(p.depth)}</td>
     <td class=${p.fill >= 1 ? "n bad-text" : p.fill >= 0.8 ? "n warn-text" : "n"} title=${`${count(p.depth)} of ${count(p.capacity)}`}>${percent(p.fill)}</td>
     <td class=${share >= 0.9 ? "n bad-text" : share >= 0.7 ? "n warn-text" : "n"}>${duration(p.oldest_age_ms)}</td>

@@ -36,7 +36,7 @@ export class Dead extends Component {
     let change;
     try {
       const answer = await get(path("namespaces", this.namespace(), "dead"), { limit: 50, cursor, reason: this.state.reason, partition: this.props.drawer.partition });
-      change = { answer, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters, error: "" };
+      change = { answer, letters: cursor ? [...this.state.letters, ...answer.letters] : answer.letters ?? [], error: "" };
     } catch (err) {
       change = { error: err.message };
     }

@@ -44,7 +44,7 @@ class Panel extends Component {
 
   render({ drawer }) {
     const [id, title, Body] = tabs.find(([id]) => id === drawer.tab) ?? tabs[0];
-    return html`<aside class="drawer" role="dialog" aria-label=${title} tabindex="-1" ref=${this.box}>
+    return html`<div class="drawer" role="dialog" aria-label=${title} tabindex="-1" ref=${this.box}>
       <div class="drawer-head">
         <div role="tablist" aria-label="What to look into" onKeyDown=${(e) => this.keys(e)}>${tabs.map(([t, name]) => html`
           <button type="button" role="tab" id=${"tab-" + t} aria-selected=${String(t === id)} aria-controls="drawer-body" tabindex=${t === id ? 0 : -1} onClick=${() => this.show(t)}>${name}</button>`)}</div>
@@ -53,6 +53,6 @@ class Panel extends Component {
       <div class="drawer-body" id="drawer-body" role="tabpanel" aria-labelledby=${"tab-" + id} tabindex="0">
         <${Body} key=${id} drawer=${drawer} names=${state.overview.namespaces.map((n) => n.namespace)} />
       </div>
-    </aside>`;
+    </div>`;
   }
 }

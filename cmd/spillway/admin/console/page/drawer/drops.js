@@ -66,9 +66,9 @@ export class Drops extends Component {
         <${Where} drawer=${drawer} names=${names} all="all" />
       </form>
       ${error && html`<p class="refused" role="alert">${error}</p>`}
-      ${answer && html`<div class="reasons" role="group" aria-label="Reasons since this process started">${Object.entries(answer.reasons).sort((a, b) => b[1].total - a[1].total).map(([r, n]) => html`
+      ${answer && html`<div class="reasons" role="group" aria-label="Reasons since this process started">${Object.entries(answer.reasons ?? {}).sort((a, b) => b[1].total - a[1].total).map(([r, n]) => html`
         <button type="button" aria-pressed=${String(reason === r)} onClick=${() => this.choose(r)}>${visible(r)} <b>${count(n.total)}</b></button>`)}</div>
-      <${Found} drops=${answer.drops} id=${id} />`}`;
+      <${Found} drops=${answer.drops ?? []} id=${id} />`}`;
   }
 }
 

@@ -31,7 +31,8 @@ export class Peek extends Component {
     const asked = (this.asked = {});
     let change;
     try {
-      change = { answer: await get(path("namespaces", namespaceOf(drawer, names), "partitions", drawer.partition, "peek"), { limit: 20, from, unmasked }, { exact: true }), error: "" };
+      const answer = await get(path("namespaces", namespaceOf(drawer, names), "partitions", drawer.partition, "peek"), { limit: 20, from, unmasked }, { exact: true });
+      change = { answer: { ...answer, entries: answer.entries ?? [] }, error: "" };
     } catch (err) {
       change = { answer: null, error: err.message };
     }

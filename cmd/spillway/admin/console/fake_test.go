@@ -1,0 +1,192 @@
+//go:build ui
+
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// object is one of JSON.
+type object = map[string]any
+
+// fake answers the admin API with made-up data: states that are hard to provoke in a real
+// server, such as hostile texts that its checks keep out.
+type fake struct {
+	URL string
+
+	mu         sync.Mutex
+	role       string
+	namespaces []object
+	partition  func(i int) object // the row of a partition; its default is calm
+	partitions int
+	dead       []object
+	drops      []object
+	peek       []object
+	refuse     object         // what writes are answered; nil: they work
+	writes     []object       // bodies of writes, with "path"
+	asked      map[string]int // by route
+}
+
+func newFake(t *testing.T) *fake {
+	f := &fake{role: "admin", partitions: 40, asked: map[string]int{}, partition: calmPartition, namespaces: []object{calm("game")}}
+	page := Handler()
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", page)
+	mux.Handle("GET /console/", page)
+	mux.HandleFunc("/api/v1/", f.api)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	f.URL = server.URL
+	return f
+}
+
+// calm is a namespace that keeps up.
+func calm(name string) object {
+	return object{
+		"namespace": name, "buffered": 1234, "partitions": 40, "oldest_age_ms": 2300, "max_age_ms": 180_000, "capacity": 10_000,
+		"ledger":     object{"accepted": 9_876_543, "delivered": 9_875_309, "evicted": 0, "expired": 0, "dead": 0, "lost": 0, "buffered": 1234},
+		"overdue_ms": 0, "dead_letters": 0, "dead_letters_bytes": 0, "reclaimed": 0, "purged": 0, "residual": nil,
+		"rates":    object{"accepted": 1204.5, "delivered": 1201.2, "evicted": 0, "expired": 0, "dead": 0, "lost": 0, "purged": 0, "rejected": 0},
+		"rejected": object{}, "paused": nil, "paused_partitions": 0,
+		"sinks": []object{{"label": "https://collector.example/v1", "type": "https", "state": "open", "failing_since_ms": nil, "p50_ms": 8.2, "p99_ms": 41.0,
+			"writes_per_s": 18.4, "retries": 0, "last_error": "", "last_error_at_ms": nil, "in_flight": 3, "concurrency": 16, "coalescer_fill": 0.42}},
+	}
+}
+
+// failing is a namespace whose sink fails, so that it evicts.
+func failing(name string, now int64) object {
+	n := calm(name)
+	n["buffered"], n["oldest_age_ms"], n["dead_letters"] = 399_120, 171_000, 12
+	n["rates"] = object{"accepted": 840.0, "delivered": 12.5, "evicted": 118.2, "expired": 3.4, "dead": 0, "lost": 0, "purged": 0, "rejected": 7.0}
+	n["rejected"] = object{"rate_limited": 6.0, "too_large": 1.0}
+	n["sinks"].([]object)[0]["state"] = "failing"
+	n["sinks"].([]object)[0]["failing_since_ms"] = now - 195_000
+	n["sinks"].([]object)[0]["last_error"] = "503 Service Unavailable: upstream connect error"
+	n["sinks"].([]object)[0]["last_error_at_ms"] = now - 1800
+	n["sinks"].([]object)[0]["retries"] = 412
+	return n
+}
+
+func calmPartition(i int) object {
+	depth := 30 + i*7%200
+	return object{"partition": fmt.Sprintf("kart-%d", i), "depth": depth, "capacity": 10_000, "fill": float64(depth) / 10_000, "leased": i%9 == 0, "paused": false,
+		"oldest_age_ms": 2300 - 20*(i%100), "in_per_s": 30.1, "out_per_s": 30.0, "evicted_per_s": 0, "expired_per_s": 0, "accepted": 1000, "evicted": 0, "expired": 0,
+		"attempt": 0, "due_at_ms": 0, "last_error": "", "swept_at_ms": 0}
+}
+
+func (f *fake) api(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	route := strings.TrimPrefix(r.URL.EscapedPath(), "/api/v1/") // a name may have a slash
+	parts := strings.Split(route, "/")
+	f.asked[route]++
+	if r.Method == http.MethodPost {
+		f.write(w, r, route)
+		return
+	}
+	now := time.Now().UnixMilli()
+	store := object{"mode": "sentinel", "url": "redis://10.0.0.7:26379", "ready": true, "error": "", "warnings": []string{}, "rtt_ms": 0.41, "redis_version": "7.2.4"}
+	var answer object
+	switch {
+	case route == "info":
+		answer = object{"version": "1.4.0", "revision": "9b487ba", "go_version": "go1.26", "role": "all", "started_at_ms": now - 90_000_000, "now_ms": now, "store": store,
+			"you": object{"name": "alice", "role": f.role}, "mask_fields": []string{"password", "email"}}
+	case route == "overview":
+		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "workers": object{"size": 16, "busy": 5},
+			"batch_fill": object{"le": []int{1, 2, 4, 8, 16, 32, 64, 128}, "counts": []int{20, 31, 80, 122, 160, 90, 300, 812}}}
+	case route == "history":
+		answer = f.history(now, r.URL.Query().Get("range"))
+	case route == "drops":
+		answer = object{"drops": f.drops, "reasons": object{"evicted": object{"total": 81_233, "sampled": 128}, "expired": object{"total": 512, "sampled": 128}}}
+	case route == "audit":
+		answer = object{"acts": []object{{"at_ms": now - 60_000, "name": "bob", "role": "operator", "action": "pause", "namespace": "game", "partition": "kart-7", "detail": "new certificate", "result": "ok"}}}
+	case len(parts) == 3 && parts[2] == "partitions":
+		answer = f.page(r, now)
+	case len(parts) == 3 && parts[2] == "dead":
+		answer = object{"total": len(f.dead), "bytes": 1000, "reasons": object{"4xx": len(f.dead)}, "letters": f.dead, "cursor": ""}
+	case len(parts) == 5 && parts[4] == "peek":
+		answer = object{"depth": 37, "entries": f.peek}
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		answer = object{"error": "no_such_route", "message": "no such route"}
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (f *fake) write(w http.ResponseWriter, r *http.Request, route string) {
+	var body object
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	body["path"] = route
+	f.writes = append(f.writes, body)
+	answer := object{"dry_run": body["dry_run"] == true, "entries": 1234, "partitions": 3, "leased": 1, "complete": true, "letters": 12, "replayed": 12, "deleted": 12, "failed": 0, "paused": nil}
+	if f.refuse != nil && body["dry_run"] != true {
+		w.WriteHeader(http.StatusConflict)
+		answer = f.refuse
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// page is one of the table of partitions.
+func (f *fake) page(r *http.Request, now int64) object {
+	number := func(key string) int { n, _ := strconv.Atoi(r.URL.Query().Get(key)); return n }
+	rows := []object{}
+	sum := map[string]float64{"depth": 0, "in_per_s": 0, "out_per_s": 0, "evicted_per_s": 0, "expired_per_s": 0}
+	for i := range min(f.partitions, max(1000, number("offset")+number("limit"))) { // more would cost the fake more than the page
+		row := f.partition(i)
+		for field := range sum {
+			sum[field] += asFloat(row[field])
+		}
+		if i >= number("offset") && len(rows) < number("limit") {
+			rows = append(rows, row)
+		}
+	}
+	return object{"now_ms": now, "sweep": object{"complete": true, "completed_at_ms": now - 300, "took_ms": 40, "known": f.partitions}, "total": f.partitions, "sum": sum, "partitions": rows}
+}
+
+func asFloat(v any) float64 {
+	if n, ok := v.(int); ok {
+		return float64(n)
+	}
+	return v.(float64)
+}
+
+func (f *fake) history(now int64, span string) object {
+	step, points := int64(1000), 900
+	if span == "24h" {
+		step, points = 60_000, 1440
+	}
+	series := map[string][]any{}
+	oldest := f.namespaces[0]["oldest_age_ms"].(int)
+	for name, level := range map[string]float64{"accepted": 1200, "delivered": 1195, "rejected": 0, "lost": 0, "dead": 0, "expired": 0, "evicted": 0, "buffered": 1234, "oldest_age_ms": float64(oldest), "sink_p99_ms": 41} {
+		for i := range points {
+			x := float64(i)
+			value := level * (1 + 0.2*math.Sin(x/40) + 0.05*math.Sin(x*1.7))
+			if f.namespaces[0]["rates"].(object)["evicted"] != 0 && i > points-195 {
+				since := x - float64(points-195)
+				switch name {
+				case "delivered":
+					value = 12
+				case "evicted":
+					value = max(0, since-90) * 1.1
+				case "buffered":
+					value = 1234 + since*2040
+				case "oldest_age_ms":
+					value = min(since*1000, 171_000)
+				}
+			} else if name == "oldest_age_ms" {
+				value = 2300 * (1 + 0.3*math.Sin(x/30))
+			}
+			series[name] = append(series[name], value)
+		}
+	}
+	return object{"step_ms": step, "from_ms": now - int64(points)*step, "points": points, "series": series}
+}
