@@ -37,7 +37,7 @@ func (h *health) recordWrite(o writeOutcome, err error) {
 	switch {
 	case o.reason == reasonStopped:
 		h.metrics.failures.WithLabelValues(o.reason).Inc()
-	case o.all == retryable:
+	case o.all == retryable || o.noneTaken:
 		h.failed(o.reason, err)
 	default:
 		if o.reason != "" {

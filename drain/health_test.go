@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -106,4 +107,59 @@ func TestStopDoesNotWaitForAnUnreachableStore(t *testing.T) {
 		// The lease lapses, and the range is delivered again: nothing is lost.
 		r.wantLedger(partition.Ledger{Accepted: 128, Buffered: 128})
 	})
+}
+
+// The gauge is what an alert reads, so it must not fall while nothing is delivered.
+func TestFailingGaugeIsUpWhileEverythingWaitsForARetry(t *testing.T) {
+	throttled := sink.Throttle(errDown, time.Second)
+	named := func(batches []*sink.Batch, of func(entry int) error) error {
+		var e sink.BatchError
+		for b := range batches {
+			for i := range batches[b].Entries {
+				e.Fail(b, i, of(i))
+			}
+		}
+		return &e
+	}
+	for name, write := range map[string]func(ctx context.Context, batches []*sink.Batch) error{
+		"plain":     func(context.Context, []*sink.Batch) error { return errDown },
+		"throttled": func(context.Context, []*sink.Batch) error { return throttled },
+		"timeout":   hang,
+		"panic":     func(context.Context, []*sink.Batch) error { panic("sink") },
+		"named": func(_ context.Context, b []*sink.Batch) error {
+			return named(b, func(int) error { return errDown })
+		},
+		"named, one of them rejected": func(_ context.Context, b []*sink.Batch) error {
+			return named(b, func(i int) error {
+				if i == 0 {
+					return sink.Permanent(errDown)
+				}
+				return errDown
+			})
+		},
+		"lost connection": func(context.Context, []*sink.Batch) error { return sink.ErrNotConnected },
+	} {
+		for _, caps := range []sink.Caps{{}, {MaxBatches: 100, Linger: time.Second}} {
+			t.Run(fmt.Sprintf("%s/%v", name, caps.Linger), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t)
+					r.sink.caps, r.sink.write = caps, write
+					for p := range 20 {
+						r.store.produce(r.ns, fmt.Sprint("p", p), 1000, 0)
+					}
+					r.start()
+					time.Sleep(20 * time.Second)
+					for range 60 {
+						if got := r.value(r.metrics().sinkFailing); got != 1 {
+							t.Fatalf("sink_failing is %v while nothing is delivered", got)
+						}
+						time.Sleep(500 * time.Millisecond)
+					}
+					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+					defer cancel()
+					_ = r.d.Stop(ctx)
+				})
+			})
+		}
+	}
 }

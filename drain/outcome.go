@@ -29,7 +29,8 @@ type writeOutcome struct {
 	reopen bool          // the sink is not connected any more
 	reason string        // label of sink_failures, empty when all was accepted
 
-	outlived bool // the Write ended because an entry was about to go stale
+	noneTaken bool // the sink named all entries, and some of them are to be tried again
+	outlived  bool // the Write ended because an entry was about to go stale
 }
 
 // A position is where an entry is in a Write.
@@ -107,6 +108,7 @@ func (o writeOutcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) writ
 	for _, b := range batches {
 		entries += len(b.Entries)
 	}
+	o.noneTaken = again > 0 && len(o.named) == entries
 	if again == entries {
 		o.all, o.reason = retryable, reasonOf(list.Failed[0].Err)
 	}
