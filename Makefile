@@ -17,6 +17,8 @@ TESTTIMEOUT ?= 10m
 # same findings.
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSITYGW   = github.com/versity/versitygw/cmd/versitygw@v1.8.0
+HELM        = helm.sh/helm/v3/cmd/helm@v3.22.0
+KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 GOSEC       = $(GO) run github.com/securego/gosec/v2/cmd/gosec@v2.29.0
 
 # Rules that find only what is meant: G103 unsafe views of bytes (fuzzed, and run
@@ -116,8 +118,10 @@ test-examples: deps-clients deps-sinks ## play the examples whole, with a real C
 
 .PHONY: test-deploy
 test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts, dashboard, chart, unit, packages (some minutes)
+	GOBIN=$(CURDIR)/bin $(GO) install $(HELM)
+	GOBIN=$(CURDIR)/bin $(GO) install $(KUBECONFORM)
 	$(GO) vet -tags deploy ./deploy
-	$(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Promtool|Helm|Unit|Packages)' ./deploy
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Promtool|Helm|Unit|Packages)' ./deploy
 
 .PHONY: check
 check: lint race test ## everything a change has to pass
