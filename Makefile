@@ -127,8 +127,8 @@ test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts
 check: lint race test ## everything a change has to pass
 
 .PHONY: generate
-generate: ## rewrite the tables of deploy/CONFIGURATION.md, the golden files of the help, the sinks of the example
-	$(GO) test -count=1 -run '^Test(HelpIsGolden|TheConfigurationTablesAreGenerated|ExampleConfigurationListsEverySink)$$' ./cmd/spillway/app -update
+generate: ## rewrite the tables of deploy/CONFIGURATION.md, the golden files of the help, the manual page, the sinks of the example
+	$(GO) test -count=1 -run '^Test(HelpIsGolden|ManualPageIsGolden|TheConfigurationTablesAreGenerated|ExampleConfigurationListsEverySink)$$' ./cmd/spillway/app -update
 
 .PHONY: fmt
 fmt: ## format the code

@@ -9,11 +9,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/cmd/spillway/operate"
 )
 
 // Exit codes of every command.
@@ -31,13 +34,25 @@ type cli struct {
 	Bench   benchCmd   `cmd:"" help:"Send load to a service and report latency and throughput."`
 	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
 	Token   tokenCmd   `cmd:"" help:"Create a token and the hash of it that goes into the configuration."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Version versionCmd `cmd:"" help:"Print the version. --version does the same."`
+	Help    helpCmd    `cmd:"" help:"Print the help of a command. --help after it does the same."`
+
+	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
+	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
+
+	Operate operate.Commands `embed:""`
+}
+
+// helpCmd is there for the list of commands: run turns it into --help.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, such as: config check."`
 }
 
 const description = `Buffers the newest N events of each partition in Redis and delivers them to sinks, in batches and before they expire.
 
 Every flag is also an environment variable: --max-age is SPILLWAY_MAX_AGE. Every flag of serve is also a key
-of its file: max_age. A flag takes precedence over the environment, and the environment over the file.`
+of its file: max_age. A flag takes precedence over the environment, and the environment over the file. Of the
+commands that operate a running service, only --admin, --api-token, --api-token-file and --admin-ca are variables.`
 
 // process is what a command uses of its process. Tests pass their own.
 type process struct {
@@ -114,19 +129,38 @@ func run(ctx context.Context, args []string, p process) int {
 	if err != nil {
 		return fail(p, err)
 	}
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	k, err := parser.Parse(args)
+	k, err := parser.Parse(rewrite(args))
 	if helped {
 		return exitOK
 	}
 	if err != nil {
-		return fail(p, usageError{fmt.Errorf("%w; see spillway --help", err)})
+		var failed *kong.ParseError
+		if errors.As(err, &failed) {
+			k = failed.Context
+		}
+		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w; see spillway --help", err)}))
 	}
 	p.given = givenFlags(k)
+	if c, ok := k.Selected().Target.Addr().Interface().(interface{ Settings() any }); ok {
+		if _, err := fromEnv(settingsOf(c.Settings()), p); err != nil {
+			return operate.ExitCode(k, fail(p, err))
+		}
+	}
 	k.BindTo(ctx, (*context.Context)(nil))
-	return fail(p, k.Run(p))
+	return fail(p, k.Run(p, operate.Streams{In: p.stdin, Out: p.stdout, Err: p.stderr}))
+}
+
+// rewrite turns other ways to ask into those of kong.
+func rewrite(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "--version":
+		return append([]string{"version"}, args[1:]...)
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
 }
 
 // givenFlags returns the keys of the flags on the command line.
@@ -145,9 +179,16 @@ func fail(p process, err error) int {
 	if err == nil {
 		return exitOK
 	}
+	failed := kong.ExitCoder(nil)
+	if errors.As(err, &failed) && err.Error() == "" { // printed already
+		return failed.ExitCode()
+	}
 	fmt.Fprintf(p.stderr, "spillway: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	if errors.As(err, new(usageError)) {
 		return exitUsage
+	}
+	if failed != nil {
+		return failed.ExitCode()
 	}
 	return exitFailure
 }

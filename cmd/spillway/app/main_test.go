@@ -23,15 +23,15 @@ func TestMain(m *testing.M) {
 // Not parallel: kong reads the width of the terminal from the environment.
 func TestHelpIsGolden(t *testing.T) {
 	t.Setenv("COLUMNS", "100")
-	for name, args := range map[string][]string{
-		"spillway": {"--help"}, "serve": {"serve", "--help"}, "report": {"report", "--help"}, "demo": {"demo", "--help"}, "bench": {"bench", "--help"},
-		"config": {"config", "--help"}, "token": {"token", "--help"}, "version": {"version", "--help"},
-	} {
+	names := []string{"spillway", "serve", "report", "demo", "bench", "config", "token", "version", "completion"}
+	names = append(names, "top", "ls", "peek", "tail", "pause", "resume", "purge", "dead", "dead ls", "dead show", "dead replay", "dead rm", "drops", "audit", "reload", "check")
+	for _, name := range names {
+		args := append(strings.Fields(strings.TrimPrefix(name, "spillway")), "--help")
 		got, stderr, code := runCommand(t, nil, "", args...)
 		if code != exitOK || stderr != "" {
 			t.Errorf("%s: exit %d, %s", name, code, stderr)
 		}
-		path := filepath.Join("testdata", "help", name+".golden")
+		path := filepath.Join("testdata", "help", strings.ReplaceAll(name, " ", "-")+".golden")
 		if *update {
 			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
@@ -94,8 +94,17 @@ func TestExitCodesDistinguishUsageErrorsFromFailures(t *testing.T) {
 		{[]string{"version"}, exitOK, ""},
 		{[]string{}, exitOK, ""},
 		{[]string{"config", "check"}, exitOK, ""},
-		{[]string{"surve"}, exitUsage, `unexpected argument surve, did you mean "serve"?`},
+		{[]string{"servee"}, exitUsage, `unexpected argument servee, did you mean "serve"?`},
 		{[]string{"config"}, exitUsage, "expected one of"},
+		{[]string{"--version"}, exitOK, ""},
+		{[]string{"help"}, exitOK, ""},
+		{[]string{"help", "dead", "ls"}, exitOK, ""},
+		{[]string{"help", "surve"}, exitUsage, "unexpected argument surve"},
+		{[]string{"completion", "tcsh"}, exitUsage, "shell"},
+		{[]string{"ls", "--limit=0"}, exitUsage, "limit"},
+		{[]string{"top", "--admin=ftp://x"}, exitUsage, "admin: not a URL"},
+		{[]string{"check", "--nonsense"}, 3, "unknown flag"},
+		{[]string{"check", "--admin=http://127.0.0.1:1"}, 2, ""},
 		{[]string{"serve", "--nonsense"}, exitUsage, "unknown flag --nonsense"},
 		{[]string{"serve", "--capacity=x"}, exitUsage, "--capacity"},
 		{[]string{"serve", "--listen=0.0.0.0:0"}, exitUsage, "--insecure-no-auth"},

@@ -43,12 +43,16 @@ func (s setting) text() string {
 func keyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
 // settingsOf lists the settings of the struct that config points to, in the order
-// of its fields, including those of embedded structs and of subcommands.
+// of its fields, including those of embedded structs and of subcommands. A flag
+// whose field has no name tag is no setting.
 func settingsOf(config any) []setting {
 	var list []setting
 	v := reflect.ValueOf(config).Elem()
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
+		if !field.IsExported() { // flags alone
+			continue
+		}
 		_, embedded := field.Tag.Lookup("embed")
 		_, command := field.Tag.Lookup("cmd")
 		if embedded || command {

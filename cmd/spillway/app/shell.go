@@ -1,0 +1,49 @@
+package app
+
+import (
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/cmd/spillway/manual"
+)
+
+// completionCmd prints the script that completes command lines.
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: ${enum}."`
+}
+
+func (c *completionCmd) Run(p process, k *kong.Context) error {
+	script, err := manual.Completion(k.Model, c.Shell)
+	if err == nil {
+		_, err = fmt.Fprint(p.stdout, script)
+	}
+	return err
+}
+
+// manCmd prints the manual page, which packages install.
+type manCmd struct{}
+
+func (c *manCmd) Run(p process, k *kong.Context) error {
+	_, err := fmt.Fprint(p.stdout, manual.Page(k.Model, "Connection:", manSections...))
+	return err
+}
+
+var manSections = []manual.Section{
+	{Title: "EXIT STATUS", Items: [][2]string{
+		{"0", "The command did what it says. Of check: ok."},
+		{"1", "The command failed. Of check: a warning."},
+		{"2", "Wrong flags, environment or file; nothing was started or changed. Of check: critical."},
+		{"3", "Of check only: the state is unknown, because of wrong flags or a missing right."},
+	}},
+	{Title: "ENVIRONMENT", Items: [][2]string{
+		{"SPILLWAY_...", "Flags as variables: --max-age is SPILLWAY_MAX_AGE. An unknown variable of this kind is an error."},
+	}},
+	{Title: "EXAMPLES", Items: [][2]string{
+		{"spillway config check --config /etc/spillway/spillway.yaml", "Find mistakes before a restart."},
+		{"spillway top --once", "Is data being lost, whose, and why?"},
+		{"spillway drops --id 7f3a", "Why was this event dropped?"},
+		{"spillway purge kart --older-than 1h --dry-run", "Count what a purge would delete."},
+		{"spillway check -o nagios", "A probe for a monitoring system."},
+	}},
+}

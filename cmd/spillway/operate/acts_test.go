@@ -1,0 +1,137 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestAPurgeCountsBeforeItDeletes(t *testing.T) {
+	t.Parallel()
+	const route = "POST /api/v1/namespaces/kart/purge"
+	api := newFakeAPI(t, map[string]string{})
+	api.queue[route] = []string{
+		`{"dry_run":true,"entries":1234,"partitions":12,"leased":1,"complete":true}`,
+		`{"dry_run":false,"entries":1234,"partitions":12,"leased":1,"complete":false}`,
+	}
+	out, stderr, code := run(t, api, "purge", "kart", "eu-1", "--older-than=1h", "--limit=5000", "--yes")
+	if code != 0 || out != "kart/eu-1: deleted 1234 entries in 12 partitions; 1 partition is being delivered, left alone\n" || !strings.Contains(stderr, "more entries match now") {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+	want := `POST /api/v1/namespaces/kart/purge {"partition":"eu-1","older_than_ms":3600000,"limit":5000,"dry_run":true}
+POST /api/v1/namespaces/kart/purge {"partition":"eu-1","older_than_ms":3600000,"limit":5000,"confirm":1234}`
+	if api.requests() != want {
+		t.Errorf("got\n%s\nwant\n%s", api.requests(), want)
+	}
+}
+
+func TestAPurgeThatNobodyConfirmsDeletesNothing(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args, answer string
+		code         int
+		want         string
+	}{
+		{"purge kart", `{"entries":7,"partitions":1}`, 2, "add --yes to delete them 7"},
+		{"purge kart --dry-run", `{"entries":7,"partitions":1}`, 0, "7 entries in 1 partition match"},
+		{"purge kart --yes", `{"entries":0}`, 0, "0 entries in 0 partitions match"},
+		{"purge kart --yes", `{"error":"forbidden","message":"this needs the role admin; bob has operator"}`, 1, "needs the role admin"},
+		{"purge .. --yes", ``, 2, "is not the name of a namespace"},
+		{"purge kart .. --yes", ``, 2, "is not the name of a partition"},
+		{"purge kart --limit=-1", ``, 2, "limit"},
+		{"dead rm kart", `{"letters":7}`, 2, "add --yes to delete them 7"},
+		{"dead rm kart ../../reload", ``, 2, "is not a dead letter"},
+		{"dead replay kart --dry-run", `{"letters":7}`, 0, "7 dead letters match"},
+		{"dead replay kart --per-second=0", ``, 2, "per-second"},
+	} {
+		api := newFakeAPI(t, map[string]string{
+			"POST /api/v1/namespaces/kart/purge": tt.answer, "POST /api/v1/namespaces/kart/dead/delete": tt.answer, "POST /api/v1/namespaces/kart/dead/replay": tt.answer,
+		})
+		_, stderr, code := run(t, api, strings.Fields(tt.args)...)
+		if code != tt.code || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%s: exit %d, %s; want %d, %s", tt.args, code, stderr, tt.code, tt.want)
+		}
+		for asked := range strings.Lines(api.requests()) {
+			if !strings.Contains(asked, `"dry_run":true`) {
+				t.Errorf("%s: it asked for %s", tt.args, asked)
+			}
+		}
+	}
+}
+
+func TestOnlyTheTypedCountConfirms(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]error{"1234\n": nil, " 1234 \n": nil, "yes\n": errDeclined, "\n": errDeclined, "": errDeclined, "123\n": errDeclined} {
+		var prompt bytes.Buffer
+		err := askFor(t.Context(), Streams{In: strings.NewReader(typed), Err: &prompt}, 1234, "delete them")
+		if !errors.Is(err, want) || prompt.String() != "Type 1234 to delete them: " {
+			t.Errorf("%q: got %v after %q, want %v", typed, err, &prompt, want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	blocked, _ := ioPipe(t)
+	if err := askFor(ended, Streams{In: blocked, Err: new(bytes.Buffer)}, 1, "delete it"); !errors.Is(err, errDeclined) {
+		t.Errorf("interrupted: got %v", err)
+	}
+}
+
+func TestAReplayGoesOnUntilItIsComplete(t *testing.T) {
+	t.Parallel()
+	const route = "POST /api/v1/namespaces/kart/dead/replay"
+	api := newFakeAPI(t, map[string]string{})
+	api.queue[route] = []string{
+		`{"dry_run":true,"letters":300}`, `{"letters":300,"replayed":200,"complete":false}`, `{"letters":100,"replayed":99,"failed":1,"errors":["partition eu-1: the store is full"],"complete":true}`,
+	}
+	out, stderr, code := run(t, api, "dead", "replay", "kart", "--reason=timeout", "--per-second=50", "--yes")
+	if code != 1 || out != "kart: replayed 299 dead letters\n" || !strings.Contains(stderr, "replayed 200 of 300") || !strings.Contains(stderr, "1 dead letter could not be replayed and stay dead: partition eu-1: the store is full") {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+	if want := `{"reason":"timeout","per_second":50,"confirm":100}`; !strings.HasSuffix(api.requests(), want) {
+		t.Errorf("got %s, want %s", api.requests(), want)
+	}
+}
+
+func TestAnActOnAChangedCountSaysSo(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{})
+	api.queue["POST /api/v1/namespaces/kart/purge"] = []string{`{"entries":7,"partitions":1}`, `{"error":"conflict","message":"9 entries match, not 7"}`}
+	_, stderr, code := run(t, api, "purge", "kart", "--yes")
+	if code != 1 || !strings.Contains(stderr, "nothing was deleted: 9 entries match, not 7") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+func TestAPauseSaysWhoAndWhy(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"POST /api/v1/namespaces/kart/pause":                   `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}`,
+		"POST /api/v1/namespaces/kart/partitions/eu-1/resume":  `{"paused":null}`,
+		"POST /api/v1/reload":                                  `{"changed":["namespaces.kart.sink"]}`,
+		"POST /api/v1/namespaces/chess/partitions/blitz/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
+	})
+	for _, tt := range []struct{ args, want string }{
+		{"pause kart --reason=sink", "by alice: sink moves\n"}, {"resume kart eu-1", "kart/eu-1: delivery is not paused\n"},
+		{"pause chess blitz", "chess/blitz: delivery is paused for "}, {"reload", "namespaces.kart.sink\n"},
+		{"pause kart -o json", `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}` + "\n"},
+	} {
+		out, stderr, code := run(t, api, strings.Fields(tt.args)...)
+		if code != 0 || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: exit %d, got %s%s, want %s", tt.args, code, out, stderr, tt.want)
+		}
+	}
+	if !strings.Contains(api.requests(), `POST /api/v1/namespaces/kart/pause {"reason":"sink"}`) {
+		t.Errorf("got %s", api.requests())
+	}
+}
+
+func TestARefusedReloadNamesEveryMistakeOnALine(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{"POST /api/v1/reload": `{"error":"bad_request","message":"one.yaml:3: capacity\none.yaml:9: sink\u001b[2J"}`})
+	_, stderr, code := run(t, api, "reload")
+	if want := "spillway: one.yaml:3: capacity\none.yaml:9: sink\\u001b[2J (bad_request)\n"; code != 1 || stderr != want {
+		t.Errorf("exit %d, got %q, want %q", code, stderr, want)
+	}
+}

@@ -1,0 +1,70 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Audit lists what people did.
+type Audit struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Limit int `default:"50" help:"Acts to list, at most 1000."`
+}
+
+type act struct {
+	AtMS      int64  `json:"at_ms"`
+	Name      string `json:"name"`
+	Role      string `json:"role"`
+	Action    string `json:"action"`
+	Namespace string `json:"namespace"`
+	Partition string `json:"partition"`
+	Detail    string `json:"detail"`
+	Result    string `json:"result"`
+	Entries   *int64 `json:"entries"`
+}
+
+// Run prints the list, the newest first.
+func (c *Audit) Run(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Acts []json.RawMessage `json:"acts"`
+	}
+	if _, err := api.get(ctx, "/api/v1/audit", nil, &answer); err != nil {
+		return err
+	}
+	answer.Acts = answer.Acts[:min(len(answer.Acts), c.Limit)]
+	if c.Output == "json" {
+		return printJSON(s.Out, map[string]any{"acts": answer.Acts})
+	}
+	if len(answer.Acts) == 0 {
+		_, err := fmt.Fprintln(s.Out, "Nobody changed anything since this process started.")
+		return err
+	}
+	t := newTable("WHEN", "NAME", "ROLE", "ACTION", "OF", ">ENTRIES", "RESULT", "DETAIL")
+	for _, raw := range answer.Acts {
+		var a act
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return fmt.Errorf("%s: %s", api.base, notSpillway)
+		}
+		entries := "-"
+		if a.Entries != nil {
+			entries = strconv.FormatInt(*a.Entries, 10)
+		}
+		of := "-"
+		if a.Namespace != "" {
+			of = scope(a.Namespace, a.Partition)
+		}
+		t.add(clock(a.AtMS), a.Name, a.Role, a.Action, of, entries, a.Result, a.Detail)
+	}
+	return t.print(s.Out)
+}

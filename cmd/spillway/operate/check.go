@@ -1,0 +1,273 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Check is a probe for monitoring systems.
+type Check struct {
+	Connection `embed:""`
+
+	Output          string        `short:"o" enum:"text,json,nagios" default:"text" help:"Output format: ${enum}. nagios is one line with performance data."`
+	Namespace       string        `arg:"" optional:"" help:"Only this namespace."`
+	AgeWarning      float64       `group:"Thresholds:" default:"0.5" placeholder:"SHARE" help:"Age of the oldest entry as a share of max_age, from which on it is a warning; 0 is off."`
+	AgeCritical     float64       `group:"Thresholds:" default:"0.8" placeholder:"SHARE" help:"The same for critical."`
+	BacklogWarning  int64         `group:"Thresholds:" default:"0" placeholder:"N" help:"Waiting entries of a namespace from which on it is a warning; 0 is off."`
+	BacklogCritical int64         `group:"Thresholds:" default:"0" placeholder:"N" help:"The same for critical."`
+	DropsWarning    float64       `group:"Thresholds:" default:"0.001" placeholder:"RATE" help:"Entries evicted, expired, dead or lost per second, from which on it is a warning; 0 is off."`
+	DropsCritical   float64       `group:"Thresholds:" default:"1" placeholder:"RATE" help:"The same for critical."`
+	SinkWarning     time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
+	SinkCritical    time.Duration `group:"Thresholds:" default:"1m" help:"The same for critical."`
+	Audit           bool          `help:"Count every entry, too, and compare with the ledger. It costs the store a read of every partition."`
+}
+
+// Exit codes of monitoring plugins.
+const (
+	statusOK       status = 0
+	statusWarning  status = 1
+	statusCritical status = 2
+	statusUnknown  status = 3
+)
+
+type status int
+
+func (s status) String() string { return [...]string{"ok", "warning", "critical", "unknown"}[s] }
+
+// MarshalText is the name of the status.
+func (s status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// worse orders by what needs attention first: unknown is worse than a warning only.
+func (s status) worse(than status) bool {
+	rank := [...]int{0, 1, 3, 2}
+	return rank[s] > rank[than]
+}
+
+// statusError is the exit code of a check whose result is printed already.
+type statusError struct{ status }
+
+func (e statusError) Error() string { return "" }
+func (e statusError) ExitCode() int { return int(e.status) }
+
+// ExitCode is the code of wrong usage: that of check is unknown, for 2 would be
+// critical. k is what was understood of the command line.
+func ExitCode(k *kong.Context, code int) int {
+	if k != nil && code != 0 {
+		if c := k.Selected(); c != nil && c.Name == "check" && c.Parent.Type == kong.ApplicationNode {
+			return int(statusUnknown)
+		}
+	}
+	return code
+}
+
+// finding is one thing that is not ok.
+type finding struct {
+	Status    status `json:"status"`
+	Namespace string `json:"namespace,omitempty"`
+	Check     string `json:"check"` // answer, ready, oldest_age, backlog, drops, sink, paused or residual
+	Message   string `json:"message"`
+}
+
+// figure is what was measured of one namespace.
+type figure struct {
+	Namespace       string  `json:"namespace"`
+	OldestAgeShare  float64 `json:"oldest_age_share"` // of max_age
+	Backlog         int64   `json:"backlog"`
+	DroppedPerS     float64 `json:"dropped_per_s"`
+	FailingSinks    int     `json:"failing_sinks"`
+	FailingSecs     float64 `json:"failing_s"` // the sink that fails for longest
+	Residual        *int64  `json:"residual,omitempty"`
+	acceptedPerS    float64
+	deliveredPerS   float64
+	deadLettersKept int64
+}
+
+// checkResult is what a check prints.
+type checkResult struct {
+	Status   status    `json:"status"`
+	ExitCode int       `json:"exit_code"`
+	Findings []finding `json:"findings"`
+	Figures  []figure  `json:"namespaces"`
+}
+
+func (r *checkResult) add(s status, namespace, check, format string, args ...any) {
+	r.Findings = append(r.Findings, finding{s, namespace, check, fmt.Sprintf(format, args...)})
+	if s.worse(r.Status) {
+		r.Status = s
+	}
+}
+
+// Run prints the result; its error has the exit code.
+func (c *Check) Run(ctx context.Context, s Streams) error {
+	r := checkResult{Findings: []finding{}, Figures: []figure{}}
+	if err := c.measure(ctx, &r); err != nil {
+		var silent noAnswer
+		var failed *apiError
+		switch {
+		case errors.As(err, &silent), errors.As(err, &failed) && failed.status >= http.StatusInternalServerError:
+			r.add(statusCritical, "", "answer", "%s", err)
+		default: // wrong flags, no right to ask
+			r.add(statusUnknown, "", "answer", "%s", err)
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b finding) int {
+		switch {
+		case a.Status.worse(b.Status):
+			return -1
+		case b.Status.worse(a.Status):
+			return 1
+		}
+		return 0
+	})
+	r.ExitCode = int(r.Status)
+	if err := c.print(s, &r); err != nil {
+		return err
+	}
+	if r.Status == statusOK {
+		return nil
+	}
+	return statusError{r.Status}
+}
+
+func (c *Check) measure(ctx context.Context, r *checkResult) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	if c.Namespace != "" {
+		if _, err := namespacePath(c.Namespace); err != nil {
+			return err
+		}
+		query.Set("namespace", c.Namespace)
+	}
+	var ready struct{}
+	if _, err := api.get(ctx, "/readyz", nil, &ready); err != nil {
+		failed := new(apiError)
+		if !errors.As(err, &failed) || failed.status != http.StatusServiceUnavailable {
+			return err
+		}
+		r.add(statusCritical, "", "ready", "not ready: %s", escape(failed.message))
+	}
+	o, err := c.overview(ctx, api, query)
+	if err != nil {
+		if len(r.Findings) > 0 { // not ready explains it
+			return nil
+		}
+		return err
+	}
+	for _, n := range o.Namespaces {
+		f := c.compare(r, o, n)
+		if c.Audit {
+			if err := c.residual(ctx, api, r, &f); err != nil {
+				return err
+			}
+		}
+		r.Figures = append(r.Figures, f)
+	}
+	return nil
+}
+
+// overview asks for the oldest partition first: that starts the sweep, from which
+// the overview knows the oldest age.
+func (c *Check) overview(ctx context.Context, api *client, query url.Values) (*overview, error) {
+	names, err := api.namespaces(ctx, c.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := api.partitions(ctx, names, partitionQuery{sort: "age", limit: 1}, sweepWait); err != nil {
+		return nil, err
+	}
+	var o overview
+	_, err = api.get(ctx, "/api/v1/overview", query, &o)
+	return &o, err
+}
+
+// compare holds one namespace against the thresholds.
+func (c *Check) compare(r *checkResult, o *overview, n namespaceState) figure {
+	f := figure{
+		Namespace: n.Namespace, OldestAgeShare: n.ageShare(), Backlog: n.Buffered, DroppedPerS: n.Rates.dropped(),
+		acceptedPerS: n.Rates.Accepted, deliveredPerS: n.Rates.Delivered, deadLettersKept: n.DeadLetters,
+	}
+	if s := above(f.OldestAgeShare, c.AgeWarning, c.AgeCritical); s != statusOK {
+		r.add(s, n.Namespace, "oldest_age", "the oldest entry waits for %s of %s (%.0f%%)", since(*n.OldestAgeMS), since(n.MaxAgeMS), f.OldestAgeShare*100)
+	}
+	if s := above(float64(f.Backlog), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
+		r.add(s, n.Namespace, "backlog", "%s wait", some(f.Backlog, "entry", "entries"))
+	}
+	if s := above(f.DroppedPerS, c.DropsWarning, c.DropsCritical); s != statusOK {
+		r.add(s, n.Namespace, "drops", "%s", n.dropText())
+	}
+	for _, sink := range n.Sinks {
+		if !sink.failing() {
+			continue
+		}
+		f.FailingSinks++
+		lasts := time.Second // a sink that fails since an unknown time fails
+		if sink.FailingSinceMS != nil {
+			lasts = time.Duration(o.NowMS-*sink.FailingSinceMS) * time.Millisecond
+		}
+		f.FailingSecs = max(f.FailingSecs, lasts.Seconds())
+		if s := above(lasts.Seconds(), c.SinkWarning.Seconds(), c.SinkCritical.Seconds()); s != statusOK {
+			r.add(s, n.Namespace, "sink", "%s", sink.text(o.NowMS))
+		}
+	}
+	if n.Paused != nil {
+		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", n.Paused.text(o.NowMS))
+	} else if n.PausedPartitions > 0 {
+		r.add(statusWarning, n.Namespace, "paused", "%s paused", some(n.PausedPartitions, "partition is", "partitions are"))
+	}
+	return f
+}
+
+// above is the status of a value that is at its worst when high. A threshold of 0 is off.
+func above(value, warning, critical float64) status {
+	switch {
+	case critical > 0 && value >= critical:
+		return statusCritical
+	case warning > 0 && value >= warning:
+		return statusWarning
+	}
+	return statusOK
+}
+
+// audits is how often a residual must be the same: entries that move while they are
+// counted make one that changes.
+const audits = 3
+
+// residual compares the ledger with a count of the entries.
+func (c *Check) residual(ctx context.Context, api *client, r *checkResult, f *figure) error {
+	path, err := namespacePath(f.Namespace)
+	if err != nil {
+		return err
+	}
+	var first int64
+	for i := range audits {
+		var account struct {
+			Residual *int64 `json:"residual"`
+		}
+		if _, err := api.get(ctx, path, url.Values{"audit": {"1"}}, &account); err != nil {
+			return err
+		}
+		if account.Residual == nil {
+			return fmt.Errorf("%s: %s", api.base, notSpillway)
+		}
+		if i == 0 {
+			first = *account.Residual
+		}
+		if *account.Residual == 0 || *account.Residual != first {
+			f.Residual = new(int64)
+			return nil
+		}
+	}
+	f.Residual = &first
+	r.add(statusCritical, f.Namespace, "residual", "the ledger and a count of the entries differ by %d", first)
+	return nil
+}

@@ -1,0 +1,190 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Connection are the flags that say which service a command talks to.
+type Connection struct {
+	Admin        string        `name:"admin" group:"Connection:" default:"http://127.0.0.1:8081" help:"URL of the admin port."`
+	APIToken     string        `name:"api-token" group:"Connection:" placeholder:"TOKEN" help:"Token of the admin port, not its hash. The environment variable SPILLWAY_API_TOKEN hides it from the process list."`
+	APITokenFile string        `name:"api-token-file" group:"Connection:" placeholder:"FILE" help:"File whose first line is the token of the admin port."`
+	AdminCA      string        `name:"admin-ca" group:"Connection:" placeholder:"FILE" help:"Certificates, a PEM file, one of which signed that of an https admin port. Without one, those of the system."`
+	Timeout      time.Duration `group:"Connection:" default:"10s" help:"Timeout of a request. Those that change something have 2m or more."`
+}
+
+// Settings are those flags that have an environment variable.
+func (c *Connection) Settings() any { return c }
+
+const (
+	maxAnswer  = 16 << 20 // bytes; the largest answer is 1,000 partitions or 128 payloads of 32 KiB
+	maxToken   = 4 << 10
+	actTimeout = 2 * time.Minute // a purge or replay may be long; the service ends it then
+)
+
+// client talks to one admin port.
+type client struct {
+	base    string // without user and password
+	token   string
+	timeout time.Duration // of a request that reads
+	http    *http.Client
+}
+
+// open checks the flags. It sends nothing.
+func (c *Connection) open() (*client, error) {
+	u, err := url.Parse(c.Admin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, usageError{errors.New("admin: not a URL: write one such as http://127.0.0.1:8081")}
+	}
+	if c.Timeout < 10*time.Millisecond || c.Timeout > time.Hour {
+		return nil, usageError{fmt.Errorf("timeout: %v: want 10ms to 1h", c.Timeout)}
+	}
+	token := c.APIToken
+	if token == "" && c.APITokenFile != "" {
+		if token, err = readToken(c.APITokenFile); err != nil {
+			return nil, usageError{fmt.Errorf("api_token_file: %w", err)}
+		}
+	}
+	if password, ok := u.User.Password(); ok && token == "" {
+		token = password
+	}
+	if strings.HasPrefix(token, "sha256:") {
+		return nil, usageError{errors.New("api_token: this is the hash, which serve has; the token itself is what spillway token printed beside it")}
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, usageError{errors.New("api_token: it has a space or another character that no token has")}
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if c.AdminCA != "" {
+		if transport.TLSClientConfig, err = trust(c.AdminCA); err != nil {
+			return nil, usageError{fmt.Errorf("admin_ca: %w", err)}
+		}
+	}
+	return &client{
+		base: strings.TrimSuffix(u.String(), "/"), token: token, timeout: c.Timeout,
+		http: &http.Client{
+			Transport: transport,
+			// A redirect would carry the token elsewhere.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+func readToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxToken))
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return "", fmt.Errorf("the first line of %s is empty", path)
+	}
+	return line, nil
+}
+
+func trust(path string) (*tls.Config, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", path)
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+}
+
+// get reads a route into to, and returns the answer as it came.
+func (c *client) get(ctx context.Context, path string, query url.Values, to any) (json.RawMessage, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return c.call(ctx, http.MethodGet, path, nil, c.timeout, to)
+}
+
+// post changes something.
+func (c *client) post(ctx context.Context, path string, body, to any) (json.RawMessage, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return c.call(ctx, http.MethodPost, path, text, max(c.timeout, actTimeout), to)
+}
+
+func (c *client) call(ctx context.Context, method, path string, body []byte, timeout time.Duration, to any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	res, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return nil, c.explain(ctx, method, timeout, err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, c.explain(ctx, method, timeout, err)
+	case len(answer) > maxAnswer:
+		return nil, fmt.Errorf("%s answered with more than %d MiB", c.base, maxAnswer>>20)
+	case res.StatusCode != http.StatusOK:
+		return nil, c.refused(res, answer)
+	}
+	if err := json.Unmarshal(answer, to); err != nil {
+		return nil, fmt.Errorf("%s: %s", c.base, notSpillway)
+	}
+	return answer, nil
+}
+
+func (c *client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return c.http.Do(req)
+}
+
+// namespacePath is the route of a namespace, or an error if no namespace can have
+// that name.
+func namespacePath(namespace string) (string, error) {
+	if !partition.ValidNamespace(namespace) {
+		return "", usageError{fmt.Errorf("%s is not the name of a namespace", quote(namespace))}
+	}
+	return "/api/v1/namespaces/" + namespace, nil
+}
+
+// partitionPath is the route of a partition, or of its namespace if name is empty.
+func partitionPath(namespace, name string) (string, error) {
+	path, err := namespacePath(namespace)
+	if err != nil || name == "" {
+		return path, err
+	}
+	if !partition.ValidPartition(name) {
+		return "", usageError{fmt.Errorf("%s is not the name of a partition", quote(name))}
+	}
+	return path + "/partitions/" + name, nil
+}

@@ -1,0 +1,59 @@
+// Package operate has the commands that watch a running service and act on it.
+// Each is a user of the admin API, so what a command may do is decided by the
+// service, by the role of the token.
+//
+// Output for people escapes what could control a terminal, wherever it comes from.
+// With -o json, the output is the answer of the API.
+package operate
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// Commands are part of the command line of package app. Their flags have no name
+// tag, so none but those of [Connection] is a setting with an environment
+// variable: a purge is never confirmed by the environment.
+type Commands struct {
+	Top    Top    `cmd:"" group:"Operate a running service:" help:"Show what is lost, whose and why, and the rates of namespaces and partitions, live."`
+	Ls     Ls     `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
+	Peek   Peek   `cmd:"" group:"Operate a running service:" help:"Print waiting entries of a partition. They stay where they are."`
+	Tail   Tail   `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
+	Pause  Pause  `cmd:"" group:"Operate a running service:" help:"Stop delivery of a namespace or partition. Entries are still taken in, evicted and expired."`
+	Resume Resume `cmd:"" group:"Operate a running service:" help:"End a pause."`
+	Purge  Purge  `cmd:"" group:"Operate a running service:" help:"Delete waiting entries of a namespace or partition. It counts them first and asks."`
+	Dead   Dead   `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
+	Drops  Drops  `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or refused, from samples by reason."`
+	Audit  Audit  `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`
+	Reload Reload `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
+	Check  Check  `cmd:"" group:"Operate a running service:" help:"Probe for monitoring: exits with 0 ok, 1 warning, 2 critical or 3 unknown."`
+}
+
+// Streams are those of the process. Tests pass their own.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// file returns the terminal that s is, or nil.
+func file(s any) *os.File {
+	if f, ok := s.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// output is the flag of every command that prints an answer.
+type output struct {
+	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text, or json with the answer of the admin API."`
+}
+
+// usageError is a mistake in arguments or flags; nothing was asked of the service.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// ExitCode is that of wrong usage of every command.
+func (e usageError) ExitCode() int { return 2 }

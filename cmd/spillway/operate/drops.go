@@ -1,0 +1,143 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Drops says why entries were dropped.
+type Drops struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
+	ID        string `placeholder:"ID" help:"Why was my event dropped? Its id, as the client sent it."`
+	Reason    string `placeholder:"REASON" help:"Only those with this reason, such as evicted."`
+	Partition string `placeholder:"NAME" help:"Only those of this partition."`
+	Limit     int    `default:"100" help:"Drops to list, at most 1000."`
+}
+
+type drop struct {
+	AtMS      int64   `json:"at_ms"`
+	Namespace string  `json:"namespace"`
+	Partition string  `json:"partition"`
+	ID        *string `json:"id"`
+	Reason    string  `json:"reason"`
+	AgeMS     *int64  `json:"age_ms"`
+	Entries   int64   `json:"entries"`
+	Detail    string  `json:"detail"`
+}
+
+// reasonTexts say what happened, and what helps.
+var reasonTexts = map[string]string{
+	"evicted":             "its partition was full, and newer entries took its place: raise capacity, or see why delivery is slow",
+	"expired":             "it waited longer than max_age: see why delivery is slow",
+	"stale":               "it was older than max_age when it arrived: see the client's clock, or what holds its events up",
+	"too_large":           "it is larger than max_entry_bytes",
+	"bad_ts":              "its time is not usable",
+	"bad_id":              "its id is not 1 to 64 printable characters",
+	"bad_partition":       "its partition's name is not usable",
+	"bad_item":            "it is not in a form that the route takes",
+	"too_many_partitions": "its namespace has as many partitions as max_partitions allows",
+	"rate_limited":        "its token or key sent more than its rate; the client may send it again",
+	"dead":                "the sink rejected it: see spillway dead ls",
+	"lost":                "something other than Spillway removed it from Redis",
+	"purged":              "somebody deleted it: see spillway audit",
+	"store_unavailable":   "the store did not answer; the client may send it again",
+	"store_full":          "the store has no memory left; the client may send it again",
+	"unknown":             "the store's answer was lost; the client sends it again with the same key",
+	"client_discarded":    "the client dropped it before it was sent",
+}
+
+// Run prints the samples.
+func (c *Drops) Run(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	query := url.Values{"limit": {strconv.Itoa(c.Limit)}}
+	if c.Namespace != "" {
+		if _, err := namespacePath(c.Namespace); err != nil {
+			return err
+		}
+		query.Set("namespace", c.Namespace)
+	}
+	for key, value := range map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID} {
+		if value != "" {
+			query.Set(key, value)
+		}
+	}
+	var answer struct {
+		Drops   []drop `json:"drops"`
+		Reasons map[string]struct {
+			Total   int64 `json:"total"`
+			Sampled int64 `json:"sampled"`
+		} `json:"reasons"`
+	}
+	raw, err := api.get(ctx, "/api/v1/drops", query, &answer)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, json.RawMessage(raw))
+	}
+	if len(answer.Drops) > 0 {
+		t := newTable("WHEN", "NAMESPACE", "PARTITION", "ID", "REASON", ">AGE", ">ENTRIES", "DETAIL")
+		for _, d := range answer.Drops {
+			id := "-"
+			if d.ID != nil {
+				id = *d.ID
+			}
+			t.add(clock(d.AtMS), d.Namespace, d.Partition, id, d.Reason, sinceOr(d.AgeMS, "-"), strconv.FormatInt(d.Entries, 10), d.Detail)
+		}
+		if err := t.print(s.Out); err != nil {
+			return err
+		}
+	}
+	var b strings.Builder
+	if len(answer.Drops) == 0 {
+		fmt.Fprintln(&b, c.nothing())
+	}
+	explained := map[string]bool{}
+	for _, d := range answer.Drops {
+		explained[d.Reason] = true
+	}
+	for _, reason := range slices.Sorted(maps.Keys(explained)) {
+		fmt.Fprintf(&b, "\n%s: %s", escape(reason), reasonText(reason))
+	}
+	if len(explained) > 0 {
+		b.WriteString("\n")
+	}
+	if len(answer.Reasons) > 0 {
+		totals := map[string]int64{}
+		for reason, n := range answer.Reasons {
+			totals[reason] = n.Total
+		}
+		fmt.Fprintf(&b, "\nSince the process started%s. Of each reason and namespace, the last 128 are sampled.\n", counts(totals))
+	}
+	_, err = s.Out.Write([]byte(b.String()))
+	return err
+}
+
+func reasonText(reason string) string {
+	if text, ok := reasonTexts[reason]; ok {
+		return text
+	}
+	return "see ingest/API.md"
+}
+
+func (c *Drops) nothing() string {
+	if c.ID != "" {
+		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered, or waits, or was dropped before the last 128 of its reason, or by another process."
+	}
+	return "No drop is sampled."
+}

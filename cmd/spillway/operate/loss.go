@@ -1,0 +1,146 @@
+package operate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// loss says what happens to the entries of one namespace that should not.
+type loss struct {
+	Namespace string  `json:"namespace"` // empty: of the whole service
+	Kind      string  `json:"kind"`      // losing, refusing, at_risk or store
+	PerSecond float64 `json:"per_second,omitempty"`
+	What      string  `json:"what"`
+	Why       string  `json:"why,omitempty"`
+}
+
+// Kinds, the worst first.
+const (
+	kindStore    = "store"
+	kindLosing   = "losing"
+	kindRefusing = "refusing"
+	kindAtRisk   = "at_risk"
+)
+
+// riskShare of max_age is when entries are near the end of their time.
+const riskShare = 0.8
+
+// losses answers: is data being lost, whose, and why. The worst is first.
+func (o *overview) losses() []loss {
+	found := []loss{}
+	if !o.Store.Ready {
+		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is refused, nothing is delivered", Why: escape(o.Store.Error)})
+	}
+	for _, n := range o.Namespaces {
+		why := n.cause(o.NowMS)
+		if d := n.Rates.dropped(); d > 0 {
+			found = append(found, loss{n.Namespace, kindLosing, d, n.dropText(), cmp.Or(why, n.likely())})
+		} else if why != "" && n.Buffered > 0 || n.ageShare() >= riskShare {
+			what := fmt.Sprintf("%s wait", some(n.Buffered, "entry", "entries"))
+			if n.Buffered == 1 {
+				what += "s"
+			}
+			if n.OldestAgeMS != nil {
+				what += fmt.Sprintf(", the oldest for %s of %s", since(*n.OldestAgeMS), since(n.MaxAgeMS))
+			}
+			found = append(found, loss{n.Namespace, kindAtRisk, 0, what, why})
+		}
+		if n.Rates.Rejected > 0 {
+			found = append(found, loss{n.Namespace, kindRefusing, n.Rates.Rejected, "refused " + rate(n.Rates.Rejected) + "/s", n.codes()})
+		}
+	}
+	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
+	slices.SortStableFunc(found, func(a, b loss) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(b.PerSecond, a.PerSecond))
+	})
+	return found
+}
+
+func (n *namespaceState) dropText() string {
+	var parts []string
+	add := func(perSecond float64, what string) {
+		if perSecond > 0 {
+			parts = append(parts, fmt.Sprintf(what, rate(perSecond)+"/s"))
+		}
+	}
+	add(n.Rates.Evicted, "evicted %s (partitions are full)")
+	add(n.Rates.Expired, "expired %s (older than "+since(n.MaxAgeMS)+")")
+	add(n.Rates.Dead, "dead %s (the sink rejects them)")
+	add(n.Rates.Lost, "lost %s (removed from Redis, not by Spillway)")
+	return strings.Join(parts, ", ")
+}
+
+// cause is why nothing or little is delivered, as far as it is known.
+func (n *namespaceState) cause(now int64) string {
+	if n.Paused != nil {
+		return "delivery is " + n.Paused.text(now)
+	}
+	for _, s := range n.Sinks {
+		if s.failing() {
+			return s.text(now)
+		}
+	}
+	return ""
+}
+
+// likely is what usually explains drops when no failure is known.
+func (n *namespaceState) likely() string {
+	switch r := n.Rates; {
+	case n.PausedPartitions > 0 && r.Evicted+r.Expired > 0:
+		return some(n.PausedPartitions, "partition is", "partitions are") + " paused: see spillway ls --paused"
+	case r.Dead > 0:
+		return "see spillway dead ls " + n.Namespace
+	case r.Evicted+r.Expired > 0 && len(n.Sinks) == 0:
+		return "this process delivers nothing: ask one with the role drain"
+	case r.Evicted+r.Expired > 0:
+		return "entries come faster than the sink takes them: see spillway ls " + n.Namespace
+	}
+	return "see spillway drops " + n.Namespace
+}
+
+func (n *namespaceState) codes() string {
+	codes := slices.SortedFunc(maps.Keys(n.Rejected), func(a, b string) int {
+		return cmp.Or(cmp.Compare(n.Rejected[b], n.Rejected[a]), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, code := range codes {
+		if n.Rejected[code] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s/s", escape(code), rate(n.Rejected[code])))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lossLines is the answer for people.
+func lossLines(found []loss) []string {
+	headline := "NO DATA IS BEING LOST"
+	for _, l := range found {
+		switch l.Kind {
+		case kindStore:
+			headline = "THE STORE IS NOT READY"
+		case kindLosing:
+			headline = "DATA IS BEING LOST"
+		case kindRefusing:
+			headline = "ENTRIES ARE REFUSED; the clients are told"
+		case kindAtRisk:
+			headline = "NO DATA IS BEING LOST, BUT IT IS AT RISK"
+		}
+		break
+	}
+	lines := []string{headline}
+	for _, l := range found {
+		text := "  "
+		if l.Namespace != "" {
+			text += l.Namespace + ": "
+		}
+		text += l.What
+		if l.Why != "" {
+			text += "; " + l.Why
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}

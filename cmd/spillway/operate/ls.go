@@ -1,0 +1,283 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Ls lists partitions, or namespaces.
+type Ls struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace  string `arg:"" optional:"" help:"Namespace of the partitions; all without it."`
+	Namespaces bool   `help:"List the namespaces instead."`
+	Sort       string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order: ${enum}; the largest first, but names from a to z."`
+	Limit      int    `default:"20" help:"Partitions to list, at most 1000."`
+	Filter     string `placeholder:"TEXT" help:"Only partitions whose name contains this."`
+	Paused     bool   `help:"Only paused partitions."`
+}
+
+// sortKeys are the values of the API for those of --sort.
+var sortKeys = map[string]string{
+	"age": "oldest_age", "depth": "depth", "fill": "fill", "in": "in", "out": "out", "evicted": "evicted", "expired": "expired", "name": "partition",
+}
+
+const (
+	sweepWait  = 5 * time.Second // for a service that nobody watched; its sweep begins with the question
+	sweepPoll  = 200 * time.Millisecond
+	sweepStale = 10_000 // ms
+)
+
+// Run prints the list.
+func (c *Ls) Run(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	if c.Namespaces {
+		return c.namespaces(ctx, api, s)
+	}
+	names, err := api.namespaces(ctx, c.Namespace)
+	if err != nil {
+		return err
+	}
+	query := partitionQuery{sort: c.Sort, limit: c.Limit, filter: c.Filter, paused: c.Paused}
+	list, err := api.partitions(ctx, names, query, sweepWait)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, list.json())
+	}
+	t := partitionTable(list.rows, len(names) > 1)
+	if err := t.print(s.Out); err != nil {
+		return err
+	}
+	if rest := list.total - int64(len(list.rows)); rest > 0 {
+		fmt.Fprintf(s.Err, "%d more: see --limit, --filter and --sort\n", rest)
+	}
+	if !list.complete {
+		fmt.Fprintln(s.Err, "the service has not looked at every partition yet; the list may lack some")
+	}
+	return nil
+}
+
+func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {
+	var o overview
+	query := url.Values{}
+	if c.Namespace != "" {
+		if _, err := namespacePath(c.Namespace); err != nil {
+			return err
+		}
+		query.Set("namespace", c.Namespace)
+	}
+	raw, err := api.get(ctx, "/api/v1/overview", query, &o)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		var all struct {
+			Namespaces json.RawMessage `json:"namespaces"`
+		}
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return err
+		}
+		return printJSON(s.Out, all)
+	}
+	return namespaceTable(&o).print(s.Out)
+}
+
+// namespaces are those of the service, or the given one.
+func (c *client) namespaces(ctx context.Context, given string) ([]string, error) {
+	if given != "" {
+		_, err := namespacePath(given)
+		return []string{given}, err
+	}
+	var info struct {
+		Namespaces []string `json:"namespaces"`
+	}
+	_, err := c.get(ctx, "/api/v1/info", nil, &info)
+	if err == nil && len(info.Namespaces) == 0 {
+		err = errors.New("the service has no namespaces")
+	}
+	return info.Namespaces, err
+}
+
+type partitionQuery struct {
+	sort   string // as in --sort
+	limit  int
+	filter string
+	paused bool
+}
+
+func (q partitionQuery) values() url.Values {
+	v := url.Values{"sort": {sortKeys[q.sort]}, "order": {"desc"}, "limit": {strconv.Itoa(q.limit)}}
+	if q.sort == "name" {
+		v.Set("order", "asc")
+	}
+	if q.filter != "" {
+		v.Set("q", q.filter)
+	}
+	if q.paused {
+		v.Set("paused", "1")
+	}
+	return v
+}
+
+func (q partitionQuery) compare(a, b partitionRow) int {
+	age := func(r partitionRow) int64 {
+		if r.OldestAgeMS == nil {
+			return -1
+		}
+		return *r.OldestAgeMS
+	}
+	by := 0
+	switch q.sort {
+	case "age":
+		by = cmp.Compare(age(b), age(a))
+	case "depth":
+		by = cmp.Compare(b.Depth, a.Depth)
+	case "fill":
+		by = cmp.Compare(b.Fill, a.Fill)
+	case "in":
+		by = cmp.Compare(b.InPerS, a.InPerS)
+	case "out":
+		by = cmp.Compare(b.OutPerS, a.OutPerS)
+	case "evicted":
+		by = cmp.Compare(b.EvictedPerS, a.EvictedPerS)
+	case "expired":
+		by = cmp.Compare(b.ExpiredPerS, a.ExpiredPerS)
+	}
+	return cmp.Or(by, cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Namespace, b.Namespace))
+}
+
+type partitions struct {
+	rows     []partitionRow
+	total    int64 // that match, in every namespace
+	complete bool  // the sweep has seen all
+}
+
+func (p *partitions) json() any {
+	rows := make([]json.RawMessage, len(p.rows))
+	for i, r := range p.rows {
+		rows[i] = append(fmt.Appendf(nil, `{"namespace":%q,`, r.Namespace), r.raw[1:]...)
+	}
+	return map[string]any{"total": p.total, "complete": p.complete, "partitions": rows}
+}
+
+// partitions merges the first rows of each namespace. If nobody watched the service
+// lately it waits for the first sweep, at most the given time.
+func (c *client) partitions(ctx context.Context, namespaces []string, q partitionQuery, wait time.Duration) (*partitions, error) {
+	all := &partitions{complete: true}
+	deadline := time.Now().Add(wait)
+	for _, namespace := range namespaces {
+		list, err := c.sweep(ctx, namespace, q, deadline)
+		if err != nil {
+			return nil, err
+		}
+		all.total += list.Total
+		all.complete = all.complete && list.fresh()
+		for _, raw := range list.Partitions {
+			row := partitionRow{Namespace: namespace, raw: raw}
+			if err := json.Unmarshal(raw, &row); err != nil || len(raw) < 3 {
+				return nil, fmt.Errorf("%s: %s", c.base, notSpillway)
+			}
+			all.rows = append(all.rows, row)
+		}
+	}
+	slices.SortStableFunc(all.rows, q.compare)
+	all.rows = all.rows[:min(len(all.rows), q.limit)]
+	return all, nil
+}
+
+// sweep reads one namespace, and again until the sweep is fresh or the time is over.
+func (c *client) sweep(ctx context.Context, namespace string, q partitionQuery, deadline time.Time) (list partitionList, err error) {
+	path, err := namespacePath(namespace)
+	if err != nil {
+		return list, err
+	}
+	for {
+		list = partitionList{}
+		if _, err := c.get(ctx, path+"/partitions", q.values(), &list); err != nil {
+			return list, err
+		}
+		if list.fresh() || time.Until(deadline) < sweepPoll {
+			return list, nil
+		}
+		select {
+		case <-ctx.Done():
+			return list, errors.New("interrupted")
+		case <-time.After(sweepPoll):
+		}
+	}
+}
+
+// fresh: there was a whole sweep, not long ago.
+func (l *partitionList) fresh() bool {
+	at := l.Sweep.CompletedAtMS
+	return at != nil && l.NowMS-*at < sweepStale
+}
+
+func partitionTable(rows []partitionRow, named bool) *table {
+	titles := []string{"PARTITION", ">DEPTH", ">FILL", ">OLDEST", ">IN/s", ">OUT/s", ">EVICTED/s", ">EXPIRED/s", "STATE"}
+	if named {
+		titles = append([]string{"NAMESPACE"}, titles...)
+	}
+	t := newTable(titles...)
+	for _, r := range rows {
+		state := r.LastError
+		switch {
+		case r.Paused:
+			state = "paused"
+		case state != "" && r.Attempt > 0:
+			state = fmt.Sprintf("attempt %d: %s", r.Attempt, state)
+		}
+		cells := []string{
+			r.Partition, strconv.FormatInt(r.Depth, 10), fmt.Sprintf("%.0f%%", r.Fill*100), sinceOr(r.OldestAgeMS, "-"),
+			rate(r.InPerS), rate(r.OutPerS), rate(r.EvictedPerS), rate(r.ExpiredPerS), state,
+		}
+		if named {
+			cells = append([]string{r.Namespace}, cells...)
+		}
+		t.add(cells...)
+	}
+	return t
+}
+
+func namespaceTable(o *overview) *table {
+	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REFUSED/s", ">BACKLOG", ">OLDEST", ">LIMIT", ">PARTITIONS", ">DEAD LETTERS", "SINK")
+	for _, n := range o.Namespaces {
+		t.add(n.Namespace, rate(n.Rates.Accepted), rate(n.Rates.Delivered), rate(n.Rates.dropped()),
+			strconv.FormatInt(n.Ledger.Evicted+n.Ledger.Expired+n.Ledger.Dead+n.Ledger.Lost, 10), rate(n.Rates.Rejected),
+			strconv.FormatInt(n.Buffered, 10), sinceOr(n.OldestAgeMS, "-"), since(n.MaxAgeMS), strconv.FormatInt(n.Partitions, 10),
+			strconv.FormatInt(n.DeadLetters, 10), n.sinkText())
+	}
+	return t
+}
+
+// sinkText is the state of the worst sink, or of a pause.
+func (n *namespaceState) sinkText() string {
+	if n.Paused != nil {
+		return "paused"
+	}
+	if len(n.Sinks) == 0 {
+		return "-"
+	}
+	for _, s := range n.Sinks {
+		if s.failing() {
+			return s.State
+		}
+	}
+	return n.Sinks[0].State
+}

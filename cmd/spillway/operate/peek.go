@@ -1,0 +1,78 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+)
+
+// Peek prints entries of a partition without taking them.
+type Peek struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" help:"Namespace of the partition."`
+	Partition string `arg:"" help:"The partition."`
+	Limit     int    `default:"20" help:"Entries to print, at most 128."`
+	Newest    bool   `help:"The newest entries instead of the oldest, which are delivered next."`
+	Unmasked  bool   `help:"Show the values of masked fields. Needs the role admin."`
+}
+
+// entry is one entry of a partition.
+type entry struct {
+	Seq   int64 `json:"seq"`
+	AgeMS int64 `json:"age_ms"`
+	payload
+}
+
+// Run prints the entries, the oldest first.
+func (c *Peek) Run(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 128 {
+		return usageError{fmt.Errorf("limit: %d: want 1 to 128", c.Limit)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	path, err := requirePartition(c.Namespace, c.Partition)
+	if err != nil {
+		return err
+	}
+	query := url.Values{"limit": {strconv.Itoa(c.Limit)}, "from": {"oldest"}}
+	if c.Newest {
+		query.Set("from", "newest")
+	}
+	if c.Unmasked {
+		query.Set("unmasked", "1")
+	}
+	var answer struct {
+		Depth   int64   `json:"depth"`
+		Entries []entry `json:"entries"`
+	}
+	raw, err := api.get(ctx, path+"/peek", query, &answer)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, json.RawMessage(raw))
+	}
+	t := newTable(">SEQ", ">AGE", "ID", ">BYTES", "DATA")
+	for _, e := range answer.Entries {
+		t.add(strconv.FormatInt(e.Seq, 10), since(e.AgeMS), e.id(), strconv.FormatInt(e.Bytes, 10), e.body())
+	}
+	if err := t.print(s.Out); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "%d of %s\n", len(answer.Entries), some(answer.Depth, "waiting entry", "waiting entries"))
+	return nil
+}
+
+// requirePartition is the route of a partition that must be named.
+func requirePartition(namespace, name string) (string, error) {
+	if name == "" {
+		return "", usageError{fmt.Errorf("the name of the partition is empty")}
+	}
+	return partitionPath(namespace, name)
+}

@@ -1,0 +1,98 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Purge deletes waiting entries.
+type Purge struct {
+	Connection `embed:""`
+	output     `embed:""`
+	consent    `embed:""`
+
+	Namespace string        `arg:"" help:"The namespace."`
+	Partition string        `arg:"" optional:"" help:"Only this partition."`
+	OlderThan time.Duration `placeholder:"DURATION" help:"Only entries older than this, such as 10m. Without it, of any age."`
+	Limit     int64         `placeholder:"N" help:"At most this many entries. Without it, all that match."`
+}
+
+type purgeRequest struct {
+	Partition   string `json:"partition,omitempty"`
+	OlderThanMS int64  `json:"older_than_ms,omitempty"`
+	Limit       int64  `json:"limit,omitempty"`
+	DryRun      bool   `json:"dry_run,omitempty"`
+	Confirm     *int64 `json:"confirm,omitempty"`
+}
+
+type purgeAnswer struct {
+	Entries    int64 `json:"entries"`
+	Partitions int64 `json:"partitions"`
+	Leased     int64 `json:"leased"`
+	Complete   bool  `json:"complete"`
+}
+
+// Run counts, asks and deletes.
+func (c *Purge) Run(ctx context.Context, s Streams) error {
+	if c.OlderThan < 0 || c.OlderThan > 0 && c.OlderThan < time.Millisecond {
+		return usageError{fmt.Errorf("older-than: %v: want 1ms or more", c.OlderThan)}
+	}
+	if c.Limit < 0 {
+		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	path, err := namespacePath(c.Namespace)
+	if err == nil {
+		_, err = partitionPath(c.Namespace, c.Partition)
+	}
+	if err != nil {
+		return err
+	}
+	request := purgeRequest{Partition: c.Partition, OlderThanMS: c.OlderThan.Milliseconds(), Limit: c.Limit, DryRun: true}
+	var found purgeAnswer
+	raw, err := api.post(ctx, path+"/purge", request, &found)
+	if err != nil {
+		return err
+	}
+	what := scope(c.Namespace, c.Partition)
+	fmt.Fprintf(s.Err, "%s: %s in %s match%s\n", what, some(found.Entries, "entry", "entries"), some(found.Partitions, "partition", "partitions"), c.leased(found))
+	if c.DryRun || found.Entries == 0 {
+		return c.print(s, raw, fmt.Sprintf("%s: nothing was deleted", what))
+	}
+	if err := c.ask(ctx, s, found.Entries, "delete them"); err != nil {
+		return err
+	}
+	request.DryRun, request.Confirm = false, &found.Entries
+	var done purgeAnswer
+	if raw, err = api.post(ctx, path+"/purge", request, &done); err != nil {
+		if failed := new(apiError); errors.As(err, &failed) && failed.code == "conflict" {
+			return fmt.Errorf("the entries changed since they were counted; nothing was deleted: %w", err)
+		}
+		return err
+	}
+	if !done.Complete {
+		fmt.Fprintln(s.Err, "more entries match now; they are still there")
+	}
+	return c.print(s, raw, fmt.Sprintf("%s: deleted %s in %s%s", what, some(done.Entries, "entry", "entries"), some(done.Partitions, "partition", "partitions"), c.leased(done)))
+}
+
+func (c *Purge) leased(a purgeAnswer) string {
+	if a.Leased == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s being delivered, left alone", some(a.Leased, "partition is", "partitions are"))
+}
+
+func (c *Purge) print(s Streams, raw json.RawMessage, text string) error {
+	if c.Output == "json" {
+		return printJSON(s.Out, raw)
+	}
+	_, err := fmt.Fprintln(s.Out, text)
+	return err
+}

@@ -1,0 +1,41 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Reload makes the service read its configuration again.
+type Reload struct {
+	Connection `embed:""`
+	output     `embed:""`
+}
+
+// Run prints what changed.
+func (c *Reload) Run(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Changed []string `json:"changed"`
+	}
+	raw, err := api.post(ctx, "/api/v1/reload", struct{}{}, &answer)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, json.RawMessage(raw))
+	}
+	if len(answer.Changed) == 0 {
+		_, err := fmt.Fprintln(s.Out, "Nothing changed.")
+		return err
+	}
+	for _, key := range answer.Changed {
+		if _, err := fmt.Fprintln(s.Out, escape(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package operate
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Tail prints a sample of the entries that arrive.
+type Tail struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" help:"The namespace."`
+	Partition string `arg:"" optional:"" help:"Only this partition. Without it, some of those that take entries."`
+	PerSecond int    `default:"10" help:"Entries to print per second, at most 50. The others are left out."`
+	Unmasked  bool   `help:"Show the values of masked fields. Needs the role admin."`
+}
+
+const (
+	tailIdle = 15 * time.Second // the service sends an empty line each 5 s
+	maxTail  = 256 << 10        // bytes of a line: a payload of 32 KiB as escaped JSON
+)
+
+type tailLine struct {
+	Partition    string `json:"partition"`
+	OccurredAtMS int64  `json:"occurred_at_ms"`
+	Ended        string `json:"ended"`
+	entry
+}
+
+// Run prints one entry a line until ctx or the service ends it.
+func (c *Tail) Run(ctx context.Context, s Streams) error {
+	if c.PerSecond < 1 || c.PerSecond > 50 {
+		return usageError{fmt.Errorf("per-second: %d: want 1 to 50", c.PerSecond)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	path, err := namespacePath(c.Namespace)
+	if err != nil {
+		return err
+	}
+	query := url.Values{"per_second": {strconv.Itoa(c.PerSecond)}}
+	if c.Partition != "" {
+		if _, err := partitionPath(c.Namespace, c.Partition); err != nil {
+			return err
+		}
+		query.Set("partition", c.Partition)
+	}
+	if c.Unmasked {
+		query.Set("unmasked", "1")
+	}
+	return api.stream(ctx, path+"/tail?"+query.Encode(), func(line []byte) (bool, error) {
+		var l tailLine
+		if err := json.Unmarshal(line, &l); err != nil {
+			return false, errors.New("the service sent a line that is no JSON")
+		}
+		if l.Ended != "" {
+			fmt.Fprintf(s.Err, "the service ended the tail %s; start it again for more\n", escape(l.Ended))
+			return true, nil
+		}
+		if c.Output == "json" {
+			return false, printJSON(s.Out, json.RawMessage(line))
+		}
+		_, err := fmt.Fprintf(s.Out, "%s  %s  %s  %s\n",
+			time.UnixMilli(l.OccurredAtMS).UTC().Format("15:04:05.000"), escape(l.Partition), escape(l.id()), escape(l.body()))
+		return false, err
+	})
+}
+
+// stream calls each with the lines of an answer until it says done, the service
+// ends the answer or ctx ends. A service that falls silent is an error.
+func (c *client) stream(ctx context.Context, path string, each func(line []byte) (done bool, err error)) error {
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	silent := noAnswer{fmt.Errorf("%s fell silent: no line for %v", c.base, tailIdle)}
+	idle := time.AfterFunc(c.timeout, func() { stop(silent) })
+	defer idle.Stop()
+	failed := func(err error) error {
+		if ctx.Err() != nil {
+			return nil // interrupted, which is how a tail ends
+		}
+		if cause := context.Cause(reading); cause != nil {
+			return cause
+		}
+		return c.explain(ctx, http.MethodGet, c.timeout, err)
+	}
+	res, err := c.send(reading, http.MethodGet, path, nil)
+	if err != nil {
+		return failed(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		answer, err := io.ReadAll(io.LimitReader(res.Body, maxTail))
+		if err != nil {
+			return failed(err)
+		}
+		return c.refused(res, answer)
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxTail)
+	for idle.Reset(tailIdle); lines.Scan(); idle.Reset(tailIdle) {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		if done, err := each(lines.Bytes()); done || err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return failed(err)
+	}
+	return failed(io.ErrUnexpectedEOF)
+}

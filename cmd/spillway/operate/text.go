@@ -1,0 +1,127 @@
+package operate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// escape writes what does not print as \uXXXX, and bytes that are no UTF-8 as \xXX:
+// control characters and escape sequences, which drive a terminal, and marks of
+// direction, which reorder what is read. JSON stays the same value.
+func escape(s string) string {
+	clean := true
+	for _, r := range s {
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case strconv.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+func quote(s string) string { return strconv.QuoteToGraphic(escape(s)) }
+
+// printJSON prints an answer on one line. Control characters are escaped here, too.
+func printJSON(w io.Writer, answer any) error {
+	raw, ok := answer.(json.RawMessage)
+	if !ok {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(answer); err != nil {
+			return err
+		}
+		raw = b.Bytes()
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, escape(b.String()))
+	return err
+}
+
+// since is a duration as people say it: 850ms, 12.3s, 2m50s, 3h05m, 3m, 2d04h.
+func since(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < 0:
+		return "0ms"
+	case d < time.Second:
+		return fmt.Sprintf("%dms", ms)
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
+	case d < time.Hour:
+		return two(d, time.Minute, time.Second, "m%02ds", "m")
+	case d < 48*time.Hour:
+		return two(d, time.Hour, time.Minute, "h%02dm", "h")
+	}
+	return two(d, 24*time.Hour, time.Hour, "d%02dh", "d")
+}
+
+// two writes a duration in two units, or in one if the rest is 0.
+func two(d, unit, rest time.Duration, both, one string) string {
+	if n := d % unit / rest; n > 0 {
+		return strconv.Itoa(int(d/unit)) + fmt.Sprintf(both, n)
+	}
+	return strconv.Itoa(int(d/unit)) + one
+}
+
+// sinceOr is since of a time that may be missing.
+func sinceOr(ms *int64, missing string) string {
+	if ms == nil {
+		return missing
+	}
+	return since(*ms)
+}
+
+func size(bytes int64) string {
+	switch {
+	case bytes < 1<<10:
+		return fmt.Sprintf("%d B", bytes)
+	case bytes < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	case bytes < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+}
+
+func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
+
+// clock is a time of the service in UTC, to the second.
+func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z") }
+
+// some is "1 entry" or "2 entries".
+func some(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,250 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Top shows the state of the service. Its first lines say whether data is being
+// lost, whose and why.
+type Top struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" optional:"" help:"Only this namespace."`
+	Once      bool   `help:"Print once and end. That is the default where the output is no terminal, and with -o json."`
+	Sort      string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order of the partitions: ${enum}. The key s changes it."`
+	Limit     int    `default:"20" help:"Partitions to list, at most 1000."`
+}
+
+// topEvery is how often the table is drawn: the service sweeps once a second.
+const topEvery = time.Second
+
+// Run prints the state, each second on a terminal.
+func (c *Top) Run(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 1000 {
+		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	}
+	if c.Namespace != "" {
+		if _, err := namespacePath(c.Namespace); err != nil {
+			return err
+		}
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	screen := file(s.Out)
+	if screen != nil && !c.Once && c.Output == "text" {
+		return c.live(ctx, api, s, func() (int, int) {
+			width, height, err := term.GetSize(int(screen.Fd()))
+			if err != nil || width < 1 || height < 1 {
+				return 80, 24
+			}
+			return width, height
+		})
+	}
+	v, err := c.read(ctx, api, sweepWait)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return v.print(s.Out)
+	}
+	_, err = io.WriteString(s.Out, strings.Join(v.lines(api.base), "\n")+"\n")
+	return err
+}
+
+// view is one state of the service.
+type view struct {
+	overview
+	raw        json.RawMessage
+	partitions *partitions
+	sort       string
+}
+
+func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view, error) {
+	query := url.Values{}
+	if c.Namespace != "" {
+		query.Set("namespace", c.Namespace)
+	}
+	v := &view{sort: c.Sort}
+	names := []string{}
+	if c.Namespace != "" {
+		names = append(names, c.Namespace)
+	} else {
+		var err error
+		if names, err = api.namespaces(ctx, ""); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	// First the partitions: that starts the sweep, which knows the oldest age.
+	if v.partitions, err = api.partitions(ctx, names, partitionQuery{sort: c.Sort, limit: c.Limit}, wait); err != nil {
+		// While the store fails, the overview still says so.
+		if failed := new(apiError); !errors.As(err, &failed) || failed.code != "store_unavailable" {
+			return nil, err
+		}
+		v.partitions = &partitions{}
+	}
+	v.raw, err = api.get(ctx, "/api/v1/overview", query, &v.overview)
+	return v, err
+}
+
+// print prints the overview, and beside it what we make of it.
+func (v *view) print(w io.Writer) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(v.raw, &all); err != nil {
+		return err
+	}
+	for key, value := range map[string]any{"losses": v.losses(), "partitions": v.partitions.json()} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		all[key] = text
+	}
+	return printJSON(w, all)
+}
+
+func (v *view) lines(base string) []string {
+	store := escape(v.Store.Mode) + " ready"
+	if !v.Store.Ready {
+		store = escape(v.Store.Mode) + " not ready"
+	}
+	if v.Store.RTTMS != nil {
+		store += fmt.Sprintf(", %.2f ms", *v.Store.RTTMS)
+	}
+	lines := lossLines(v.losses())
+	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  workers %d of %d busy  %s",
+		base, escape(v.Role), store, v.Workers.Busy, v.Workers.Size, clock(v.NowMS)), "")
+	lines = append(lines, namespaceTable(&v.overview).lines()...)
+	if len(v.partitions.rows) == 0 {
+		return append(lines, "", "No partition has entries.")
+	}
+	lines = append(lines, "", fmt.Sprintf("%d of %s, by %s", len(v.partitions.rows), some(v.partitions.total, "partition", "partitions"), v.sort))
+	return append(lines, partitionTable(v.partitions.rows, len(v.Namespaces) > 1).lines()...)
+}
+
+// Control sequences of a terminal.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+	reverse     = "\x1b[7m"
+	plain       = "\x1b[0m"
+)
+
+// live draws until q, Ctrl-C or the end of ctx.
+func (c *Top) live(ctx context.Context, api *client, s Streams, size func() (width, height int)) error {
+	ctx, quit := context.WithCancel(ctx)
+	defer quit()
+	keys := make(chan byte)
+	if keyboard := file(s.In); keyboard != nil {
+		was, err := term.MakeRaw(int(keyboard.Fd()))
+		if err != nil {
+			return fmt.Errorf("read keys: %w", err)
+		}
+		defer func() { _ = term.Restore(int(keyboard.Fd()), was) }()
+		go readKeys(ctx, s.In, keys) // a read from a terminal ends with the process
+	}
+	if _, err := io.WriteString(s.Out, enterScreen); err != nil {
+		return err
+	}
+	defer func() { _, _ = io.WriteString(s.Out, leaveScreen) }()
+	tick := time.NewTicker(topEvery)
+	defer tick.Stop()
+	var last *view
+	for {
+		v, err := c.read(ctx, api, 0)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var lines []string
+		switch unreachable := new(noAnswer); {
+		case err == nil:
+			last, lines = v, v.lines(api.base)
+		case errors.As(err, unreachable) || last != nil:
+			lines = []string{"NO ANSWER: whether data is being lost is unknown", "  " + err.Error()}
+			if last != nil {
+				lines = append(lines, "", "The last answer:", "")
+				lines = append(lines, last.lines(api.base)...)
+			}
+		default:
+			return err
+		}
+		lines = append(lines, "", "q quits, s sorts by the next of age, depth, fill, in, out, evicted, expired, name")
+		if err := draw(s.Out, lines, size); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case key := <-keys:
+			switch key {
+			case 'q', 'Q', 3, 4: // Ctrl-C, Ctrl-D
+				return nil
+			case 's':
+				c.nextSort()
+			}
+		case <-tick.C:
+		}
+	}
+}
+
+var sortOrder = []string{"age", "depth", "fill", "in", "out", "evicted", "expired", "name"}
+
+func (c *Top) nextSort() {
+	c.Sort = sortOrder[(slices.Index(sortOrder, c.Sort)+1)%len(sortOrder)]
+}
+
+func readKeys(ctx context.Context, from io.Reader, to chan<- byte) {
+	key := make([]byte, 1)
+	for {
+		if n, err := from.Read(key); err != nil || n == 0 {
+			return
+		}
+		select {
+		case to <- key[0]:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// draw writes what fits. The lines are escaped already.
+func draw(w io.Writer, lines []string, size func() (width, height int)) error {
+	width, height := size()
+	if len(lines) > height { // the last line names the keys
+		lines = append(slices.Clone(lines[:max(height-1, 0)]), lines[len(lines)-1])
+	}
+	var b strings.Builder
+	b.WriteString(home)
+	for i, line := range lines {
+		if utf8.RuneCountInString(line) > width {
+			line = string([]rune(line)[:width])
+		}
+		if i == 0 {
+			line = reverse + line + plain
+		}
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(line + clearLine)
+	}
+	b.WriteString(clearBelow)
+	_, err := io.WriteString(w, b.String())
+	return err
+}

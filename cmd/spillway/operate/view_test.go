@@ -1,0 +1,145 @@
+package operate
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestTopSaysFirstWhetherDataIsBeingLost(t *testing.T) {
+	t.Parallel()
+	out, stderr, code := run(t, quiet(t), "top")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit %d, %s", code, stderr)
+	}
+	golden(t, "top-quiet", out)
+	out, _, _ = run(t, losing(t), "top", "--once")
+	golden(t, "top-losing", out)
+}
+
+func TestTopAsJSONHasTheLosses(t *testing.T) {
+	t.Parallel()
+	out, _, code := run(t, losing(t), "top", "--once", "-o", "json")
+	var got struct {
+		Losses     []loss
+		Namespaces []json.RawMessage
+		Partitions struct {
+			Partitions []struct{ Namespace, Partition string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v: %s", code, err, out)
+	}
+	if len(got.Losses) != 3 || got.Losses[0].Kind != kindLosing || got.Losses[0].Namespace != "kart" || len(got.Namespaces) != 2 {
+		t.Errorf("got %+v", got)
+	}
+	if rows := got.Partitions.Partitions; len(rows) != 3 || rows[0].Namespace != "kart" || rows[0].Partition != "eu-1" {
+		t.Errorf("got %+v", rows)
+	}
+	if strings.ContainsRune(out, 0x1b) {
+		t.Error("the output has an escape sequence")
+	}
+}
+
+func TestTopSaysThatTheStoreIsDown(t *testing.T) {
+	t.Parallel()
+	api := quiet(t)
+	api.answers["GET /api/v1/overview"] = strings.Replace(quietOverview, `"ready":true`, `"ready":false,"error":"dial tcp: connection refused"`, 1)
+	api.answers["GET /api/v1/namespaces/default/partitions"] = `{"error":"store_unavailable","message":"the store did not answer"}`
+	out, _, code := run(t, api, "top")
+	if want := "THE STORE IS NOT READY\n  the store is not ready: what clients send is refused, nothing is delivered; dial tcp: connection refused\n"; code != 0 || !strings.HasPrefix(out, want) {
+		t.Errorf("exit %d, got\n%s", code, out)
+	}
+}
+
+func TestListsArePrintedAsTables(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"ls": {"ls"}, "ls-kart": {"ls", "kart"}, "ls-name": {"ls", "--sort=name"}, "ls-namespaces": {"ls", "--namespaces"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, stderr, code := run(t, losing(t), args...)
+			if code != 0 {
+				t.Fatalf("exit %d, %s", code, stderr)
+			}
+			golden(t, name, out)
+		})
+	}
+}
+
+func TestTheListPassesWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	api := losing(t)
+	out, stderr, _ := run(t, api, "ls", "kart", "--sort=evicted", "--limit=1", "--filter=eu", "--paused", "-o", "json")
+	if want := "GET /api/v1/namespaces/kart/partitions?limit=1&order=desc&paused=1&q=eu&sort=evicted"; !strings.Contains(api.requests(), want) {
+		t.Errorf("got %s, want %s", api.requests(), want)
+	}
+	var got struct {
+		Total      int
+		Partitions []map[string]any
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Total != 2 || len(got.Partitions) != 1 || got.Partitions[0]["namespace"] != "kart" || got.Partitions[0]["evicted_per_s"] != 12.04 {
+		t.Errorf("%v, got %s%s", err, out, stderr)
+	}
+}
+
+func TestTheListWaitsForTheFirstSweep(t *testing.T) {
+	t.Parallel()
+	api := losing(t)
+	route := "GET /api/v1/namespaces/kart/partitions"
+	never := `{"now_ms":1700000000000,"sweep":{"complete":false,"completed_at_ms":null,"known":0},"total":0,"partitions":[]}`
+	api.queue[route] = []string{never, strings.Replace(never, "null", "1600000000000", 1)}
+	out, _, _ := run(t, api, "ls", "kart")
+	if !strings.Contains(out, "eu-1") || strings.Count(api.requests(), "/partitions") != 3 {
+		t.Errorf("got %s after\n%s", out, api.requests())
+	}
+}
+
+func TestTextEscapesWhatDrivesATerminal(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"kart-7 lap 3 …": "kart-7 lap 3 …", "a\x1b[2Jb": `a\u001b[2Jb`, "a\u202egnp.exe": `a\u202egnp.exe`, "\u009b31m": `\u009b31m`,
+		"a\nb\tc": `a\u000ab\u0009c`, "\xff": `\xff`, "\U000e0041": `\udb40\udc41`, "": "", "\u2066": `\u2066`, "é日本": "é日本", "\ufffd": "\ufffd",
+	} {
+		if got := escape(in); got != want {
+			t.Errorf("%q: got %s, want %s", in, got, want)
+		}
+	}
+	// JSON means the same afterwards.
+	text := `{"a":"\u202e` + "\u202e\U000e0041" + `"}`
+	var before, after map[string]string
+	if json.Unmarshal([]byte(text), &before) != nil || json.Unmarshal([]byte(escape(text)), &after) != nil || before["a"] != after["a"] {
+		t.Errorf("got %q, want %q", after, before)
+	}
+}
+
+func TestDurationsAndSizesReadAsPeopleSayThem(t *testing.T) {
+	t.Parallel()
+	for ms, want := range map[int64]string{
+		-5: "0ms", 0: "0ms", 850: "850ms", 12345: "12.3s", 180000: "3m", 59999: "59.9s", 170000: "2m50s", 3 * 3600_000: "3h", 47*3600_000 + 59*60_000: "47h59m", 52 * 3600_000: "2d04h",
+	} {
+		if got := since(ms); got != want {
+			t.Errorf("%d: got %s, want %s", ms, got, want)
+		}
+	}
+	for bytes, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 3 << 20: "3.0 MiB", 5 << 30: "5.0 GiB"} {
+		if got := size(bytes); got != want {
+			t.Errorf("%d: got %s, want %s", bytes, got, want)
+		}
+	}
+}
+
+func TestAScreenShowsWhatFits(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	lines := []string{"HEADLINE", "0123456789abcdef", "c", "d", "keys"}
+	if err := draw(&b, lines, func() (int, int) { return 10, 3 }); err != nil {
+		t.Fatal(err)
+	}
+	want := "\x1b[H\x1b[7mHEADLINE\x1b[0m\x1b[K\r\n0123456789\x1b[K\r\nkeys\x1b[K\x1b[J"
+	if b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}
