@@ -2,9 +2,11 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +14,7 @@ import (
 
 // Load says what to send. What may be left out says so.
 type Load struct {
-	URL       string // the data port: "http://host:port"
+	URL       string // the data port: "http://host:port", or https
 	Namespace string
 	Token     string // sent as a bearer token; empty sends none
 
@@ -36,6 +38,9 @@ type Load struct {
 	// be sent this long after it was due is given up as rejected, "overdue", so
 	// a hanging server ends the run instead of stretching it.
 	Timeout time.Duration
+
+	// Progress, if not nil, gets the counts so far once a second, in one call at a time.
+	Progress func(Result)
 }
 
 // longestSleep bounds how late the end of ctx is noticed at very low rates.
@@ -45,7 +50,11 @@ const longestSleep = 100 * time.Millisecond
 // for a load that could not begin: unusable settings, no listener. Once it
 // has begun, failures are counts of the Result; when ctx ends, so does the load.
 func Run(ctx context.Context, l Load) (Result, error) {
-	return l.run(ctx, (&net.Dialer{}).DialContext, sleep)
+	dial := (&net.Dialer{}).DialContext
+	if strings.HasPrefix(l.URL, "https:") {
+		dial = (&tls.Dialer{}).DialContext
+	}
+	return l.run(ctx, dial, sleep)
 }
 
 func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (Result, error) {
@@ -67,12 +76,12 @@ func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (
 	// very end of its time.
 	rec := newRecorder(3 * l.Timeout)
 	build := newRequestBuilder(l, target.Host)
+	start := time.Now()
+	defer l.report(rec, start)()
 	if l.Rate == 0 {
-		start := time.Now()
 		l.closed(ctx, start, conns, build, rec)
 		return rec.result(start), nil
 	}
-	start := time.Now()
 	due := func(i int64) time.Time {
 		return start.Add(time.Duration(float64(i) / l.Rate * float64(time.Second)))
 	}
@@ -98,6 +107,29 @@ func (l Load) run(ctx context.Context, dial dialer, sleep func(time.Duration)) (
 	close(turns)
 	workers.Wait()
 	return rec.result(start), nil
+}
+
+// report calls Progress once a second until the returned function is called, which
+// waits for the last call.
+func (l Load) report(rec *recorder, start time.Time) (stop func()) {
+	if l.Progress == nil {
+		return func() {}
+	}
+	end := make(chan struct{})
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				l.Progress(rec.result(start))
+			}
+		}
+	})
+	return func() { close(end); calls.Wait() }
 }
 
 // closed keeps every connection busy until the load ends.
@@ -149,8 +181,8 @@ func (l Load) validate() (*url.URL, error) {
 	}
 	closed := l.Rate == 0 && l.Duration > 0
 	switch {
-	case target.Scheme != "http" || target.Port() == "":
-		return nil, fmt.Errorf("url: %q is not usable: want http://host:port", l.URL)
+	case target.Scheme != "http" && target.Scheme != "https" || target.Port() == "":
+		return nil, fmt.Errorf("url: %q is not usable: want http://host:port or https://host:port", l.URL)
 	case l.Namespace == "":
 		return nil, fmt.Errorf("namespace: empty; want a name")
 	case !closed && l.Rate*l.Duration.Seconds() < 1:

@@ -3,10 +3,14 @@ package bench
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync"
@@ -335,5 +339,33 @@ func BenchmarkAppendRequest(b *testing.B) {
 	var buf []byte
 	for i := int64(0); b.Loop(); i++ {
 		buf = build.append(buf[:0], i)
+	}
+}
+
+func TestProgressIsReportedEachSecondUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	l := load(10, 3500*time.Millisecond, 1)
+	var acked []int64
+	l.Progress = func(r Result) { acked = append(acked, r.Acked) }
+	res := drive(t, l, &server{answer: func(int64) string { return ok }})
+	if len(acked) != 3 || acked[0] < 9 || acked[2] < 29 || acked[2] > res.Acked || res.Acked != 35 {
+		t.Errorf("got %v, then %d", acked, res.Acked)
+	}
+}
+
+func TestALoadGoesOverTLS(t *testing.T) {
+	t.Parallel()
+	target := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"accepted":1}`) }))
+	target.Config.ErrorLog = log.New(io.Discard, "", 0)
+	target.StartTLS()
+	t.Cleanup(target.Close)
+	l := load(100, 100*time.Millisecond, 1)
+	l.URL = target.URL
+	if _, err := Run(t.Context(), l); !errors.As(err, new(x509.UnknownAuthorityError)) {
+		t.Errorf("got %v, want an unknown authority", err)
+	}
+	trusting := &tls.Dialer{Config: target.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
+	if res, err := l.run(t.Context(), trusting.DialContext, time.Sleep); err != nil || res.Acked != 10 {
+		t.Errorf("got %+v, %v", res, err)
 	}
 }

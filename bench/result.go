@@ -79,11 +79,12 @@ func (r *recorder) add(due, sent, done time.Time, out outcome) {
 	r.lag.Add(sent.Sub(due))
 }
 
-// result is called once, after the last add.
+// result is what was met so far.
 func (r *recorder) result(start time.Time) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	res := r.sum
+	res.Rejected = maps.Clone(res.Rejected)
 	if r.last.After(start) {
 		res.Elapsed = r.last.Sub(start)
 	}

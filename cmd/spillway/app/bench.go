@@ -2,14 +2,11 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +17,7 @@ import (
 // benchCmd sends load with package bench to a running service, or to one that it
 // starts in this process.
 type benchCmd struct {
-	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained."`
+	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained; drain_rate is without the tail, the last entries that wait in batches that are not full."`
 	Server      string        `name:"server" placeholder:"URL" help:"URL of the data port of a running service. Without it, bench starts a service in this process, with the sink null:."`
 	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the admin port of the running service; http://any:TOKEN@host:port if it requires a token."`
 	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: URL of the store. The key prefix is swbench."`
@@ -38,72 +35,11 @@ type benchCmd struct {
 	Output      string        `name:"output" short:"o" enum:"text,json" default:"text" help:"Format of the results: text, or json with durations in seconds."`
 }
 
-// benchFigures are the keys of the result, in the order they are printed.
-// Durations are in seconds. Counts are of entries of this run only.
-var benchFigures = []string{
-	"requests", "acked", "errors", "unknown", "rejected", "rate", "p50", "p99", "p99.9", "max",
-	"delivered", "drain_rate", "drained_after", "evicted", "expired", "dead", "lost", "buffered", "residual",
-}
-
-var benchDurations = []string{"p50", "p99", "p99.9", "max", "drained_after"}
-
-// An assertion is one comparison of --assert.
-type assertion struct {
-	text, key, op string
-	want          float64
-}
-
-// parseAsserts reads a list such as p99<5ms,residual=0.
-func parseAsserts(list string) (asserts []assertion, err error) {
-	for text := range strings.SplitSeq(list, ",") {
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		a := assertion{text: text}
-		at := strings.IndexAny(text, "<>=!")
-		if at < 0 {
-			return nil, fmt.Errorf("assert: %q has no comparison: write one such as p99<5ms", text)
-		}
-		rest := strings.TrimLeft(text[at:], "<>=!")
-		a.key, a.op = strings.TrimSpace(text[:at]), text[at:len(text)-len(rest)]
-		if !slices.Contains(benchFigures, a.key) {
-			return nil, fmt.Errorf("assert: unknown figure %q: want one of %s", a.key, strings.Join(benchFigures, ", "))
-		}
-		if !slices.Contains([]string{"<", "<=", ">", ">=", "=", "==", "!="}, a.op) {
-			return nil, fmt.Errorf("assert: %q is not a comparison: want one of < <= > >= = !=", a.op)
-		}
-		rest = strings.TrimSpace(rest)
-		if d, failed := time.ParseDuration(rest); failed == nil && slices.Contains(benchDurations, a.key) {
-			a.want = d.Seconds()
-		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || math.IsNaN(a.want) || slices.Contains(benchDurations, a.key) && a.want != 0 {
-			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, for a duration with its unit", rest, a.key)
-		}
-		asserts = append(asserts, a)
-	}
-	return asserts, nil
-}
-
-func (a assertion) holds(got float64) bool {
-	switch a.op {
-	case "<":
-		return got < a.want
-	case "<=":
-		return got <= a.want
-	case ">":
-		return got > a.want
-	case ">=":
-		return got >= a.want
-	case "!=":
-		return got != a.want
-	}
-	return got == a.want
-}
-
 func (c *benchCmd) validate() (asserts []assertion, err error) {
 	u, err := url.Parse(c.Server)
 	switch {
-	case err != nil || c.Server != "" && (u.Scheme != "http" || u.Port() == ""):
-		return nil, errors.New("server: not a usable URL: write one such as http://127.0.0.1:8080")
+	case err != nil || c.Server != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Port() == ""):
+		return nil, errors.New("server: not a usable URL: write one such as http://127.0.0.1:8080 or https://127.0.0.1:8443")
 	case !partition.ValidNamespace(c.Namespace):
 		return nil, fmt.Errorf("namespace: %q is not a name", c.Namespace)
 	case !(c.Rate >= 0 && c.Rate <= 1e7): // NaN fails too
@@ -125,7 +61,15 @@ func (c *benchCmd) validate() (asserts []assertion, err error) {
 	case c.Size < bench.MinPayload || c.Size > 1<<20:
 		return nil, &partition.FieldError{Field: "size", Value: c.Size, Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
 	}
-	return parseAsserts(c.Assert)
+	if asserts, err = parseAsserts(c.Assert); err != nil {
+		return nil, err
+	}
+	for _, a := range asserts {
+		if !slices.Contains(c.measured(), a.key) {
+			return nil, fmt.Errorf("assert: %s is not measured here; what is: %s", a.key, strings.Join(c.measured(), ", "))
+		}
+	}
+	return asserts, nil
 }
 
 func (c *benchCmd) Run(ctx context.Context, p process) error {
@@ -136,11 +80,11 @@ func (c *benchCmd) Run(ctx context.Context, p process) error {
 	if err != nil {
 		return usageError{err}
 	}
-	figures, err := c.measure(ctx, p.stderr)
+	figures, rejected, err := c.measure(ctx, p.stderr)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	if err := c.print(p.stdout, figures); err != nil {
+	if err := c.print(p.stdout, figures, rejected); err != nil {
 		return fmt.Errorf("bench: print: %w", err)
 	}
 	var failed []error
@@ -153,15 +97,17 @@ func (c *benchCmd) Run(ctx context.Context, p process) error {
 }
 
 // measure sends load to the service of the flags and reads its ledger before and
-// after.
-func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]float64, err error) {
+// after. It returns the figures, and the rejected entries by code.
+func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]float64, rejected map[string]int64, err error) {
 	data, admin, namespace := c.Server, c.Admin, c.Namespace
 	var own *App
 	var before partition.Ledger
 	began := time.Now()
+	line := newProgressLine(stderr)
+	defer line.end()
 	if c.Server == "" {
 		if own, err = c.build(stderr); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		namespace = "default"
 		defer func() {
@@ -171,66 +117,96 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 		}()
 		// The backlog of the mode drain is written before the drain starts.
 		if c.Mode == "drain" {
-			if before, err = c.fill(ctx, own.store); err != nil {
-				return nil, err
+			if before, err = c.fill(ctx, line, own.store); err != nil {
+				return nil, nil, err
 			}
 			began = time.Now()
 		}
 		if err := own.Start(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		data, admin = "http://"+own.Listen, "http://"+own.AdminListen
 	}
+	ledger := func(ctx context.Context) (partition.Ledger, error) {
+		a, err := bench.ReadAccount(ctx, admin, namespace, false)
+		return a.Ledger, err
+	}
+	drain := &drainCurve{}
 	var load bench.Result
 	if c.Mode != "drain" || own == nil {
-		account, err := bench.ReadAccount(ctx, admin, namespace, false)
-		if err != nil {
-			return nil, err
+		if before, err = ledger(ctx); err != nil {
+			return nil, nil, err
 		}
-		before, began = account.Ledger, time.Now()
-		l := bench.Load{
-			URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
-			Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
+		began = time.Now()
+		drain.start(began, before)
+		if load, err = c.send(ctx, line, data, namespace, func() {
+			if l, err := ledger(ctx); err == nil { // one sample less
+				drain.add(time.Now(), l)
+			}
+		}); err != nil {
+			return nil, nil, err
 		}
-		if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
-			l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
-		}
-		if load, err = bench.Run(ctx, l); err != nil {
-			return nil, err
-		}
+	} else {
+		drain.start(began, before)
 	}
 	answered := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	// A service that is not drained in time is no error: the figure buffered shows it.
 	empty, drained := bench.AwaitDrained(waiting, func(ctx context.Context) (partition.Ledger, error) {
-		a, err := bench.ReadAccount(ctx, admin, namespace, false)
-		return a.Ledger, err
+		l, err := ledger(ctx)
+		if err == nil {
+			drain.add(time.Now(), l)
+			line.show("draining: %d delivered, %d left", l.Delivered-before.Delivered, l.Buffered)
+		}
+		return l, err
 	})
 	if drained != nil {
 		empty = time.Now()
 	}
 	after, err := bench.ReadAccount(ctx, admin, namespace, true)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b, a := before, after.Ledger
-	delivered := float64(a.Delivered - b.Delivered)
-	figures := map[string]float64{
+	return map[string]float64{
 		"requests": float64(load.Requests), "acked": float64(load.Acked), "errors": float64(load.Errors()),
-		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown),
-		"delivered": delivered, "drain_rate": delivered / empty.Sub(began).Seconds(), "drained_after": empty.Sub(answered).Seconds(),
+		"unknown": float64(load.Unknown), "rejected": float64(load.Errors() - load.Unknown), "rate": perSecond(load),
+		"delivered": float64(a.Delivered - b.Delivered), "drain_rate": drain.rate(), "drained_after": empty.Sub(answered).Seconds(),
 		"evicted": float64(a.Evicted - b.Evicted), "expired": float64(a.Expired - b.Expired), "dead": float64(a.Dead - b.Dead),
 		"lost": float64(a.Lost - b.Lost), "buffered": float64(a.Buffered), "residual": float64(*after.Residual),
 		"p50": load.Latency.P50.Seconds(), "p99": load.Latency.P99.Seconds(), "p99.9": load.Latency.P999.Seconds(), "max": load.Latency.Max.Seconds(),
+	}, load.Rejected, nil
+}
+
+// send sends the load; each second it shows how far it is and calls sample.
+func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace string, sample func()) (bench.Result, error) {
+	l := bench.Load{
+		URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
+		Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
 	}
-	switch {
-	case c.Mode != "ingest":
-		figures["rate"] = figures["drain_rate"]
-	case load.Elapsed > 0:
-		figures["rate"] = load.Rate()
+	began := time.Now()
+	l.Progress = func(r bench.Result) {
+		sample()
+		line.show("sending for %.0f of %.0f s: %d requests, %d entries acked, %d failed, p99 %s",
+			time.Since(began).Seconds(), c.Duration.Seconds(), r.Requests, r.Acked, r.Errors(), figureText("p99", r.Latency.P99.Seconds()))
 	}
-	return figures, nil
+	if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
+		l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
+		l.Progress = func(r bench.Result) {
+			sample()
+			line.show("filling: %d of %d requests", r.Requests, l.Requests)
+		}
+	}
+	return bench.Run(ctx, l)
+}
+
+// perSecond is the entries acknowledged a second.
+func perSecond(load bench.Result) float64 {
+	if load.Elapsed <= 0 {
+		return 0
+	}
+	return load.Rate()
 }
 
 // build makes a service in this process. Its partitions hold the whole load, so
@@ -259,7 +235,7 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 
 // fill writes the entries of rate × duration requests to the store and returns the
 // ledger from before.
-func (c *benchCmd) fill(ctx context.Context, store *partition.Store) (before partition.Ledger, err error) {
+func (c *benchCmd) fill(ctx context.Context, line *progressLine, store *partition.Store) (before partition.Ledger, err error) {
 	if _, err := store.Check(ctx); err != nil {
 		return before, err
 	}
@@ -279,29 +255,7 @@ func (c *benchCmd) fill(ctx context.Context, store *partition.Store) (before par
 			return before, fmt.Errorf("fill: %w", g.Err)
 		}
 		left -= len(g.Entries)
+		line.show("filling: %d entries left to write", left)
 	}
 	return o.Ledger, nil
-}
-
-func (c *benchCmd) print(w io.Writer, figures map[string]float64) error {
-	if c.Output == "json" {
-		all := map[string]any{"mode": c.Mode}
-		for key, value := range figures {
-			all[key] = value
-		}
-		return json.NewEncoder(w).Encode(all)
-	}
-	for _, key := range benchFigures {
-		if _, err := fmt.Fprintf(w, "%-14s %s\n", key, figureText(key, figures[key])); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func figureText(key string, value float64) string {
-	if slices.Contains(benchDurations, key) {
-		return time.Duration(value * float64(time.Second)).Round(time.Microsecond).String()
-	}
-	return strconv.FormatFloat(value, 'f', -1, 64)
 }

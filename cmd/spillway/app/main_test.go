@@ -123,6 +123,7 @@ func TestExitCodesDistinguishUsageErrorsFromFailures(t *testing.T) {
 		{[]string{"bench", "e2e", "--assert=p98<1ms"}, exitUsage, "unknown figure"},
 		{[]string{"bench", "e2e", "--batch=0"}, exitUsage, "batch"},
 		{[]string{"bench", "drain", "--rate=0"}, exitUsage, "backlog"},
+		{[]string{"bench", "drain", "--assert=p99<1ms"}, exitUsage, "p99 is not measured here; what is: delivered"},
 		{[]string{"bench", "e2e", "--server=https://x"}, exitUsage, "server"},
 	}
 	for _, tt := range tests {
