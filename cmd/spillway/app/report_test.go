@@ -319,12 +319,28 @@ func TestRetriesEndWithTheTimeout(t *testing.T) {
 				if sum.Rejected != 1 || sum.Accepted != 0 {
 					t.Errorf("got %+v", sum)
 				}
-				if name == "Retry-After past the timeout" && len(s.requests) != 1 {
-					t.Errorf("%d requests", len(s.requests))
+				if name == "Retry-After past the timeout" && (len(s.requests) != 2 || time.Since(start) < 19*time.Second || !strings.Contains(err.Error(), "asks to wait 1h0m0s more")) {
+					t.Errorf("%d requests in %v: %v", len(s.requests), time.Since(start), err)
 				}
 			})
 		})
 	}
+}
+
+func TestAServiceThatRecoversBeforeItSaidIsStillUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{answer: func(i int, _ request) (int, string, string) {
+			if i == 1 {
+				return 503, "60", `{"error":"overloaded","message":"…"}`
+			}
+			return 200, "", `{"accepted":1,"results":[]}`
+		}}
+		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: 30 * time.Second}, strings.NewReader(manyLines(1)))
+		if err != nil || sum.Accepted != 1 || sum.Retried != 1 {
+			t.Errorf("got %+v, %v", sum, err)
+		}
+	})
 }
 
 func TestRateAndReplaySpeedSetThePace(t *testing.T) {

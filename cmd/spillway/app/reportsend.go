@@ -30,6 +30,7 @@ type sender struct {
 
 const (
 	attemptTimeout = 15 * time.Second // longer than the service's own timeouts
+	lastAttempt    = time.Second      // before the end of the timeout
 	backoffBase    = 100 * time.Millisecond
 	backoffMax     = 5 * time.Second
 	maxAnswer      = 1 << 20 // bytes; 500 results are far less
@@ -129,13 +130,19 @@ func (s *sender) request(ctx context.Context, items [][]byte, deadline time.Time
 }
 
 // backoff waits before a retry: full jitter, but at least what the service asked
-// for. It returns an error if the wait would pass the deadline.
+// for. A wait past the deadline ends with a last attempt shortly before it: what
+// the service asks for is an estimate, and until then nothing is lost by waiting.
+// Past that it returns an error.
 func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, deadline time.Time) error {
 	wait := max(after, mathrand.N(min(backoffBase<<min(attempt, 10), backoffMax)))
-	if time.Until(deadline) <= wait {
+	left := time.Until(deadline) - min(lastAttempt, s.timeout/4)
+	switch {
+	case left <= 0 && after > 0:
+		return fmt.Errorf("gave up after %v, and the service asks to wait %v more: raise the timeout", s.timeout, after)
+	case left <= 0:
 		return fmt.Errorf("gave up after %v", s.timeout)
 	}
-	if !sleep(ctx, wait) {
+	if !sleep(ctx, min(wait, left)) {
 		return errInterrupted
 	}
 	s.retried++
