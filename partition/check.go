@@ -28,12 +28,16 @@ import (
 // The last conclusive result is kept. Until a Check passed, and after one with
 // ErrIncompatible until another passes, Produce, Due and Claim are refused.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	warnings, err = s.check(ctx)
+	warnings, err = s.check(ctx, true)
 	if err == nil || errors.Is(err, ErrIncompatible) {
 		s.lastCheck.Store(&checkResult{err})
 	}
 	return warnings, err
 }
+
+// Inspect is a Check that lets nothing run which was refused, and records no format and
+// no number of shards where a namespace is new to the store.
+func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) { return s.check(ctx, false) }
 
 // checkResult is the result of the last conclusive Check.
 type checkResult struct{ err error }
@@ -56,7 +60,7 @@ func (s *Store) ensureCompatible(ctx context.Context) error {
 	return err
 }
 
-func (s *Store) check(ctx context.Context) (warnings []string, err error) {
+func (s *Store) check(ctx context.Context, record bool) (warnings []string, err error) {
 	if v := s.lastCheck.Load(); s.backend.cluster && v != nil && v.err == nil {
 		return s.checkReachable(ctx)
 	}
@@ -83,7 +87,12 @@ func (s *Store) check(ctx context.Context) (warnings []string, err error) {
 		}
 	}
 	all := s.shardLedgers(func(*shard) bool { return true })
-	if err := s.checkLayout(ctx, all, true); err != nil {
+	if record {
+		err = s.checkLayout(ctx, all, true)
+	} else {
+		_, _, err = s.compareLayouts(ctx, all, "")
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, l := range all {

@@ -51,6 +51,10 @@ type Sink interface {
 	Caps() Caps
 }
 
+// A Checker is a Sink that finds, before it is opened, what no retry mends: a folder that
+// is missing, a program that may not be run. Check connects to nothing and changes nothing.
+type Checker interface{ Check() error }
+
 // Caps tells the drain how to call a sink. The zero value suits a sink that
 // takes one batch per call from any number of goroutines.
 //

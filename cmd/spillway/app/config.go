@@ -116,25 +116,28 @@ func (n Namespace) Policy() partition.Policy {
 }
 
 // load completes a Config that holds the flags and the defaults: it reads the
-// environment, then the file, then validates. Its errors are usage errors.
+// environment, then the file, then validates. Its errors are usage errors, all at once.
 func (c *Config) load(p process) error {
 	settings := settingsOf(c)
 	c.secrets = sink.Secrets{Env: p.lookupEnv, File: readSecret}
+	var errs []error
 	var err error
 	if c.origins, err = fromEnv(settings, p); err != nil {
-		return err
+		errs = append(errs, err)
 	}
 	c.Namespaces, c.MaskFields = nil, admin.DefaultMaskFields()
 	if c.File != "" {
-		err = c.readFile(settings)
+		document, err := parseFile(c.File)
+		if err != nil {
+			// What follows from the missing namespaces and tokens would mislead.
+			return usageError{errors.Join(append(errs, err)...)}
+		}
+		errs = append(errs, c.apply(document, settings)...)
 	}
 	if c.Namespaces == nil {
 		c.Namespaces = map[string]Namespace{"default": c.Default}
 	}
-	if err == nil {
-		err = c.validate()
-	}
-	if err != nil {
+	if err := errors.Join(append(errs, c.validate()...)...); err != nil {
 		return usageError{err}
 	}
 	return nil
@@ -145,8 +148,7 @@ func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)
 
 // validate returns an error for every setting that cannot work, with what to write
 // instead. NewApp validates URLs, because the store and the sinks know theirs.
-func (c *Config) validate() error {
-	var errs []error
+func (c *Config) validate() (errs []error) {
 	wrong := func(key string, value any, want string) {
 		errs = append(errs, c.fieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
 	}
@@ -170,11 +172,11 @@ func (c *Config) validate() error {
 		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h; less is too short for committing a batch")
 	}
 	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
-		if err != nil {
+		for _, err := range split(err) {
 			errs = append(errs, c.locate(err))
 		}
 	}
-	return errors.Join(append(errs, c.validateNamespaces()...)...)
+	return append(errs, c.validateNamespaces()...)
 }
 
 // replicasOf parses a durability: how many replicas must confirm an entry.
@@ -234,10 +236,11 @@ func (c *Config) validateNamespaces() (errs []error) {
 		backoff := drain.DefaultConfig()
 		copyFields(&backoff, ns)
 		for _, err := range []error{ns.Policy().Validate(), backoff.Validate()} {
-			var field *partition.FieldError
-			if errors.As(err, &field) {
-				errs = append(errs, c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want}))
-			} else if err != nil {
+			for _, err := range split(err) {
+				var field *partition.FieldError
+				if errors.As(err, &field) {
+					err = c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
+				}
 				errs = append(errs, err)
 			}
 		}
@@ -258,6 +261,22 @@ func (c *Config) validateNamespaces() (errs []error) {
 		}
 	}
 	return append(errs, c.validateBranches()...)
+}
+
+// split returns the errors that were joined in err, none for nil.
+func split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var list []error
+	for _, err := range joined.Unwrap() {
+		list = append(list, split(err)...)
+	}
+	return list
 }
 
 // locate adds to an error of another package where the value that it is about
@@ -286,15 +305,23 @@ type settingError struct {
 func (e *settingError) Error() string { return e.key + ": " + e.cause.Error() }
 func (e *settingError) Unwrap() error { return e.cause }
 
-// fieldError adds to err where the value of key comes from. An inherited value of a
-// namespace comes from where the setting of that name outside of namespaces does.
+// fieldError adds to err where the value of key comes from, and the settings that it
+// depends on.
 func (c *Config) fieldError(key string, err error) error {
-	origin, ok := c.origins[key]
-	if !ok {
-		origin, ok = c.origins[key[strings.LastIndexByte(key, '.')+1:]]
+	if texts := c.relatedTo(key, err); texts != "" {
+		err = fmt.Errorf("%w; %s", err, texts)
 	}
-	if !ok {
-		return err
+	if origin := c.origin(key); origin != "" {
+		return fmt.Errorf("%s: %w", origin, err)
 	}
-	return fmt.Errorf("%s: %w", origin, err)
+	return err
+}
+
+// origin is where the value of key comes from, "" for the default. An inherited value of
+// a namespace comes from where the setting of that name outside of namespaces does.
+func (c *Config) origin(key string) string {
+	if origin, ok := c.origins[key]; ok {
+		return origin
+	}
+	return c.origins[key[strings.LastIndexByte(key, '.')+1:]]
 }

@@ -153,7 +153,10 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	nsKeys := strings.Join(slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"sink_command", "tokens", "cors_origins"}, sdkKeys), ", ")
 	const wantDurability = " is not usable: want async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none"
 	tests := []struct{ name, file, want string }{
-		{"unknown key", "redis: \"embedded:\"\ncapcity: 5\n", "spillway.yaml:2: capcity: unknown key: want one of " + keys},
+		{"unknown key", "redis: \"embedded:\"\nttl: 5s\n", "spillway.yaml:2: ttl: unknown key: want one of " + keys},
+		{"misspelt key", "redis: \"embedded:\"\ncapcity: 5\n", "spillway.yaml:2: capcity: unknown key: did you mean capacity?"},
+		{"key of a namespace at the top", "write_keys: [a]\n", "spillway.yaml:1: write_keys: unknown key: each namespace has its own: write it below the name of one, in namespaces"},
+		{"key of the top in a namespace", "namespaces:\n  kart: {workers: 5}\n", "spillway.yaml:2: namespaces.kart.workers: unknown key: it is for all namespaces together: write it at the top of the file, not indented"},
 		{"the flag that names the file", "config: x\n", "spillway.yaml:1: config: unknown key: want one of " + keys},
 		{"unknown key of a namespace", "namespaces:\n  kart:\n    ttl: 5s\n", "spillway.yaml:3: namespaces.kart.ttl: unknown key: want one of " + nsKeys},
 		{"key twice", "capacity: 5\nbatch: 2\ncapacity: 6\n", "spillway.yaml:3: capacity: duplicate key, first on line 1: remove one"},
@@ -181,7 +184,11 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"a replica of nothing", "durability: replica=1\n", "spillway.yaml:1: durability: replica=1" + wantDurability},
 		{"unknown delivery", "delivery: exactly-once\n", "spillway.yaml:1: namespaces.default.delivery: exactly-once is not usable: want at-least-once or at-most-once"},
 		{"another package's setting", "lanes: 0\n", "spillway.yaml:1: lanes: 0 is not usable: want 1 to 64"},
-		{"lease too short for its sink", "lease: 10s\n", "spillway.yaml:1: lease: 10s is not usable: want 2s more than sink_timeout, or a slow write outlives its lease"},
+		{"lease too short for its sink", "lease: 10s\n", "spillway.yaml:1: lease: 10s is not usable: want 2s more than sink_timeout, or a slow write outlives its lease; sink_timeout is 10s (the default)"},
+		{"two that do not go together", "namespaces:\n  kart:\n    max_age: 500ms\n    linger: 1s\n", "spillway.yaml:4: namespaces.kart.linger: 1s is not usable: want 0s to max_age, or entries expire while they wait; max_age is 500ms (spillway.yaml:3)"},
+		{"file, environment and ranges at once", "capcity: 5\nlanes: 0\nbatch: 0\nshards: 0\n",
+			"spillway.yaml:1: capcity: unknown key: did you mean capacity?\nspillway.yaml:2: lanes: 0 is not usable: want 1 to 64\n" +
+				"spillway.yaml:3: namespaces.default.batch: 0 is not usable: want 1 to 128 entries\nspillway.yaml:4: namespaces.default.shards: 0 is not usable: want 1 to 1024"},
 		{"one file for two", "namespaces:\n  a: {sink: \"file:///x/y\"}\n  b: {sink: \"file:///x/./y?max_size=1MB\"}\n", "spillway.yaml:3: namespaces.b.sink: /x/y is not usable: want another file, because namespace a writes to this one"},
 		{"a branch that is not there", "namespaces:\n  a: {sink: \"namespaces://b,c\"}\n  b: {}\n", "spillway.yaml:2: namespaces.a.sink: namespaces://b,c is not usable: want names that namespaces has, and it has no c"},
 		{"its own branch", "namespaces:\n  a: {sink: \"namespaces://a\"}\n", "spillway.yaml:2: namespaces.a.sink: namespaces://a is not usable: want no way back to a: a feeds a"},
@@ -222,7 +229,7 @@ func TestFlagAndEnvironmentErrorsSayWhereTheValueIs(t *testing.T) {
 		{"embedded, ingest alone", []string{"--role=ingest"}, nil, "--role: role: ingest is not usable: want all, because other processes cannot use an embedded store; or set redis, the same in all processes"},
 		{"embedded, drain alone", []string{"--role=drain"}, nil, "--role: role: drain is not usable: want all, because other processes cannot use an embedded store; or set redis, the same in all processes"},
 		{"log level", []string{"--log-level=loud"}, nil, "--log-level: log_level: loud is not usable: want one of debug, info, warn, error"},
-		{"linger inherited from the defaults", []string{"--max-age=500ms"}, nil, "namespaces.default.linger: 1s is not usable: want 0s to max_age, or entries expire while they wait"},
+		{"linger inherited from the defaults", []string{"--max-age=500ms"}, nil, "namespaces.default.linger: 1s is not usable: want 0s to max_age, or entries expire while they wait; max_age is 500ms (--max-age)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

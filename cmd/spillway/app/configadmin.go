@@ -21,13 +21,14 @@ func (r *fileReader) adminTokens(node *yaml.Node) (tokens []admin.Token) {
 	r.config.origins[path] = r.position(node)
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		r.fail(node, path, `not a list, or empty: write [{name: alice, role: operator, hash: "sha256:…"}], the hash as printed by `+"`spillway token`")
-		return nil
+		return []admin.Token{{}} // nothing starts, and no other error shall say that there is none
 	}
 	hashes, names := map[[sha256.Size]byte]int{}, map[string]int{}
 	for i, item := range node.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		t, ok := r.adminToken(item, at)
 		if !ok {
+			tokens = append(tokens, admin.Token{})
 			continue
 		}
 		if line := max(hashes[t.Hash], names[t.Name]); line > 0 {

@@ -53,7 +53,7 @@ func TestOriginErrorsNameLineAndSayWhatToWrite(t *testing.T) {
 		{"a list in it", "cors_origins: [[https://a.example]]", `3: namespaces.kart.cors_origins[0]: not text: `},
 		{"twice", "cors_origins: [https://a.example, https://a.example]", "3: namespaces.kart.cors_origins[1]: duplicate origin, first on line 3: remove one"},
 		{"all and one", `cors_origins: ["*", https://a.example]`, `3: namespaces.kart.cors_origins[0]: "*" beside other origins: remove either`},
-		{"at the top", "sink: \"null:\"\ncors_origins: \"*\"", "4: cors_origins: unknown key: want one of "},
+		{"at the top", "sink: \"null:\"\ncors_origins: \"*\"", "4: cors_origins: unknown key: each namespace has its own: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -20,33 +21,42 @@ import (
 // decoding into a struct accepts "5" as 5 and null as unset, and its errors name no
 // field.
 type fileReader struct {
-	config *Config
-	fixed  map[string]string // origins of the values from flags and environment
-	errs   []error
+	config  *Config
+	fixed   map[string]string // origins of the values from flags and environment
+	topKeys []string          // keys that stand outside of namespaces
+	errs    []error
 }
 
-// readFile sets the namespaces, and the settings that come neither from a flag nor
-// from the environment. It reports all errors of the file at once.
-func (c *Config) readFile(settings []setting) error {
-	raw, err := os.ReadFile(c.File)
+// parseFile reads the file. The node has no content if the file has none.
+func parseFile(path string) (doc yaml.Node, err error) {
+	raw, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("config: %w", err)
+		return doc, fmt.Errorf("config: %w", err)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
-	var doc, more yaml.Node
+	var more yaml.Node
 	switch err := decoder.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil // no content, or only comments
+		return doc, nil // no content, or only comments
 	case err != nil:
-		return fmt.Errorf("%s: not YAML: %s; quote a value that ends with a colon, such as \"stdout:\"", c.File, strings.TrimPrefix(err.Error(), "yaml: "))
+		return doc, fmt.Errorf("%s: not YAML: %s; quote a value that ends with a colon, such as \"stdout:\"", path, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: more than one YAML document: remove ---", c.File)
+		return doc, fmt.Errorf("%s: more than one YAML document: remove ---", path)
 	}
-	r := fileReader{config: c, fixed: maps.Clone(c.origins)}
+	return doc, nil
+}
+
+// apply sets the namespaces, and the settings that come neither from a flag nor from the
+// environment.
+func (c *Config) apply(doc yaml.Node, settings []setting) []error {
+	if len(doc.Content) == 0 {
+		return nil
+	}
 	settings = slices.DeleteFunc(settings, func(s setting) bool { return s.flag == "config" })
+	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(keysOf(settings), "admin_tokens", "mask_fields", "namespaces")}
 	var namespaces *yaml.Node
-	r.mapping(doc.Content[0], "", append(keysOf(settings), "admin_tokens", "mask_fields", "namespaces"), func(key string, value *yaml.Node) {
+	r.mapping(doc.Content[0], "", r.topKeys, func(key string, value *yaml.Node) {
 		switch key {
 		case "admin_tokens":
 			c.AdminTokens = r.adminTokens(value)
@@ -61,7 +71,7 @@ func (c *Config) readFile(settings []setting) error {
 	if namespaces != nil {
 		r.namespaces(namespaces)
 	}
-	return errors.Join(r.errs...)
+	return r.errs
 }
 
 // namespaces reads the map of namespaces.
@@ -77,7 +87,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		}
 		ns := c.Default
 		settings := settingsOf(&ns)
-		r.mapping(value, path, slices.Concat(keysOf(settings), []string{"sink_command", "tokens", "cors_origins"}, sdkKeys), func(key string, value *yaml.Node) {
+		r.mapping(value, path, namespaceKeys(), func(key string, value *yaml.Node) {
 			switch key {
 			case "sink_command":
 				ns.SinkCommand = r.command(value, path+key)
@@ -93,6 +103,25 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		})
 		c.Namespaces[name] = ns
 	})
+}
+
+// namespaceKeys are the keys of a namespace.
+func namespaceKeys() []string {
+	return slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"sink_command", "tokens", "cors_origins"}, sdkKeys)
+}
+
+// unknownKey says where a key belongs, or which one it probably means.
+func (r *fileReader) unknownKey(key, path string, known []string) string {
+	inNamespace := strings.HasPrefix(path, "namespaces.") && strings.Count(path, ".") == 2
+	switch near := sink.Nearest(key, known); {
+	case inNamespace && slices.Contains(r.topKeys, key):
+		return "unknown key: it is for all namespaces together: write it at the top of the file, not indented"
+	case path == "" && slices.Contains(namespaceKeys(), key):
+		return "unknown key: each namespace has its own: write it below the name of one, in namespaces"
+	case near != "":
+		return "unknown key: did you mean " + near + "?"
+	}
+	return "unknown key: want one of " + strings.Join(known, ", ")
 }
 
 // set parses one value into the setting of that key. path is that of its
@@ -197,7 +226,7 @@ func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each 
 			r.fail(key, path+key.Value, fmt.Sprintf("duplicate key, first on line %d: remove one", line))
 			continue
 		case known != nil && !slices.Contains(known, key.Value):
-			r.fail(key, path+key.Value, "unknown key: want one of "+strings.Join(known, ", "))
+			r.fail(key, path+key.Value, r.unknownKey(key.Value, path, known))
 			continue
 		}
 		seen[key.Value] = key.Line

@@ -55,13 +55,14 @@ func (r *fileReader) tokens(node *yaml.Node, path string) (tokens []ingest.Token
 	}
 	r.config.origins[path] = r.position(node)
 	if node.Kind != yaml.SequenceNode {
-		return nil
+		return []ingest.Token{{}} // nothing starts, and no other error shall say that there is none
 	}
 	hashes, names := map[[sha256.Size]byte]int{}, map[string]int{}
 	for i, item := range node.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		t, ok := r.token(item, at)
 		if !ok {
+			tokens = append(tokens, ingest.Token{})
 			continue
 		}
 		for _, line := range []int{hashes[t.Hash], names[t.Name]} {

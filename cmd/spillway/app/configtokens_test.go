@@ -65,14 +65,14 @@ func TestTokenErrorsNameLineAndFieldButNeverTheToken(t *testing.T) {
 		{"no list", "tokens: " + h, "3: namespaces.kart.tokens: not a list: write [\"sha256:…\"], as printed by `spillway token`"},
 		{"an empty list", "tokens: []", "3: namespaces.kart.tokens: empty list: add a token, or remove the key to need no authentication"},
 		{"a list in it", "tokens: [[" + h + "]]", "3: namespaces.kart.tokens[0]: " + notAHash},
-		{"unknown key", "tokens:\n      - hash: " + h + "\n        rates: 5/s", "5: namespaces.kart.tokens[0].rates: unknown key: want one of hash, name, rate, new_partitions"},
+		{"unknown key", "tokens:\n      - hash: " + h + "\n        rates: 5/s", "5: namespaces.kart.tokens[0].rates: unknown key: did you mean rate?"},
 		{"no hash", "tokens:\n      - name: eu", "4: namespaces.kart.tokens[0]: no hash: write one, as printed by `spillway token`"},
 		{"bad name", "tokens:\n      - {hash: " + h + ", name: \"a b\"}", "4: namespaces.kart.tokens[0].name: not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first"},
 		{"rate without a unit", "tokens:\n      - {hash: " + h + ", rate: 500}", `4: namespaces.kart.tokens[0].rate: "500" is not a quota: write one such as 5000/s, 100/min or 20/h`},
 		{"no new partitions", "tokens:\n      - {hash: " + h + ", new_partitions: 0/s}", `4: namespaces.kart.tokens[0].new_partitions: "0/s" is not a quota: write one such as 5000/s, 100/min or 20/h`},
 		{"hash twice", "tokens:\n      - " + h + "\n      - " + h, "5: namespaces.kart.tokens[1]: duplicate hash or name, first on line 4: change or remove one"},
 		{"name twice", "tokens:\n      - {hash: " + h + ", name: a}\n      - {hash: " + hashText("y") + ", name: a}", "5: namespaces.kart.tokens[1]: duplicate hash or name, first on line 4: change or remove one"},
-		{"at the top", "sink: \"null:\"\ntokens: [" + h + "]", "4: tokens: unknown key: want one of "},
+		{"at the top", "sink: \"null:\"\ntokens: [" + h + "]", "4: tokens: unknown key: each namespace has its own: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
 )
 
 // A setting is a field of a command's struct that has a flag. Its key in the file
@@ -82,28 +84,21 @@ func copyFields(to, from any) {
 	}
 }
 
-// set parses text into the setting. Its error says what to write instead.
+// set parses text into the setting. Its error says what to write instead; the value
+// is then as before.
 func (s setting) set(text string) error {
-	var err error
 	switch v := s.value.(type) {
 	case *string:
 		*v = text
 	case *int:
-		if *v, err = strconv.Atoi(text); err != nil {
-			return fmt.Errorf("%q is not a whole number: write one such as 100", text)
-		}
+		return parseInto(v, strconv.Atoi, text, "is not a whole number: write one such as 100")
 	case *float64:
-		if *v, err = strconv.ParseFloat(text, 64); err != nil {
-			return fmt.Errorf("%q is not a number: write one such as 2.5", text)
-		}
+		number := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+		return parseInto(v, number, text, "is not a number: write one such as 2.5")
 	case *bool:
-		if *v, err = strconv.ParseBool(text); err != nil {
-			return fmt.Errorf("%q is neither true nor false", text)
-		}
+		return parseInto(v, strconv.ParseBool, text, "is neither true nor false")
 	case *time.Duration:
-		if *v, err = time.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is not a duration: write one with its unit, such as 90s, 3m or 500ms", text)
-		}
+		return parseInto(v, time.ParseDuration, text, "is not a duration: write one with its unit, such as 90s, 3m or 500ms")
 	case encoding.TextUnmarshaler:
 		return v.UnmarshalText([]byte(text))
 	default:
@@ -112,13 +107,21 @@ func (s setting) set(text string) error {
 	return nil
 }
 
+func parseInto[T any](to *T, parse func(string) (T, error), text, problem string) error {
+	value, err := parse(text)
+	if err != nil {
+		return fmt.Errorf("%q %s", text, problem)
+	}
+	*to = value
+	return nil
+}
+
 // fromEnv sets the settings that have no flag on the command line from the
 // environment. It returns where each value comes from, by key. An empty variable
-// counts as unset, as `X: ${X:-}` in a compose file means it.
+// counts as unset, as `X: ${X:-}` in a compose file means it. Its error names all
+// variables that cannot be used.
 func fromEnv(list []setting, p process) (origins map[string]string, err error) {
-	if err := unknownVariables(p.environ); err != nil {
-		return nil, usageError{err}
-	}
+	errs := unknownVariables(p.environ)
 	origins = map[string]string{}
 	for _, s := range list {
 		if p.given[s.key()] {
@@ -130,9 +133,12 @@ func fromEnv(list []setting, p process) (origins map[string]string, err error) {
 			continue
 		}
 		if err := s.set(text); err != nil {
-			return nil, usageError{fmt.Errorf("%s: %w", s.env(), err)}
+			errs = append(errs, fmt.Errorf("%s: %w", s.env(), err))
 		}
 		origins[s.key()] = s.env()
+	}
+	if len(errs) > 0 {
+		return origins, usageError{errors.Join(errs...)}
 	}
 	return origins, nil
 }
@@ -145,17 +151,33 @@ var serviceVariable = regexp.MustCompile(`^SPILLWAY(_[A-Z0-9_]+)?_(SERVICE_HOST=
 // unknownVariables returns an error for each SPILLWAY_ variable that is a setting
 // of no command, so that a misspelt one is noticed. Variables of other commands are
 // allowed, and empty ones count as unset.
-func unknownVariables(environ []string) error {
-	known := settingsOf(&cli{})
-	var errs []error
+func unknownVariables(environ []string) (errs []error) {
+	var known []string
+	for _, s := range settingsOf(&cli{}) {
+		known = append(known, s.env())
+	}
 	for _, variable := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) ||
-			slices.ContainsFunc(known, func(s setting) bool { return s.env() == name }) {
+		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(known, name) {
 			continue
 		}
-		flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-")
-		errs = append(errs, fmt.Errorf("%s: unknown variable: no command has a flag --%s; correct or unset it, see spillway serve --help", name, flag))
+		hint := "no command has a flag --" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-")
+		if near := nearestVariable(name, known); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		errs = append(errs, fmt.Errorf("%s: unknown variable: %s; correct or unset it, see spillway serve --help", name, hint))
 	}
-	return errors.Join(errs...)
+	return errs
+}
+
+// nearestVariable compares what follows SPILLWAY_, which all have.
+func nearestVariable(name string, known []string) string {
+	short := make([]string, len(known))
+	for i := range known {
+		short[i] = strings.TrimPrefix(known[i], envPrefix)
+	}
+	if near := sink.Nearest(strings.TrimPrefix(name, envPrefix), short); near != "" {
+		return envPrefix + near
+	}
+	return ""
 }

@@ -71,8 +71,11 @@ func New(argv, environ []string) sink.Opener {
 	}
 }
 
-// Open checks that the program is there and may be run.
-func (s *Sink) Open(context.Context) error {
+// Open is Check.
+func (s *Sink) Open(context.Context) error { return s.Check() }
+
+// Check finds a program that is not there or may not be run.
+func (s *Sink) Check() error {
 	if _, err := exec.LookPath(s.argv[0]); err != nil {
 		return fmt.Errorf("open command: %w", err)
 	}

@@ -17,3 +17,9 @@ func lock(f *os.File) error {
 	}
 	return err
 }
+
+// writable is nil where this user may create files in a directory.
+func writable(dir string) error {
+	const writeAndSearch = 2 | 1
+	return syscall.Access(dir, writeAndSearch)
+}

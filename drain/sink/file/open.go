@@ -25,19 +25,48 @@ func (s *Sink) open() error {
 	return nil
 }
 
+// Check finds what is no file, a directory that does not exist, and missing permissions.
+func (s *Sink) Check() error {
+	created, err := creates(s.path)
+	if err != nil {
+		return err
+	}
+	if created {
+		if err := writable(filepath.Dir(s.path)); err != nil {
+			return fmt.Errorf("open file: no permission to create files in %s", filepath.Dir(s.path))
+		}
+		return nil
+	}
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("open file: %w", err)
+	}
+	return f.Close()
+}
+
+// creates is true where opening path creates a file. Its error says why none can be
+// opened. It is asked before opening: to open a pipe waits for its reader.
+func creates(path string) (bool, error) {
+	switch before, err := os.Lstat(path); {
+	case err == nil && before.IsDir():
+		return false, fmt.Errorf("open file: %s is a directory: write the path of a file in it", path)
+	case err == nil && !before.Mode().IsRegular():
+		return false, fmt.Errorf("open file: %s is not a regular file", path)
+	case errors.Is(err, fs.ErrNotExist):
+		if dir := filepath.Dir(path); !isDir(dir) {
+			return false, fmt.Errorf("open file: directory %s does not exist: make it first", dir)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
 // openAppend opens the regular file at path, or creates it with the given mode, and
 // locks it.
 func openAppend(path string, mode fs.FileMode) (*os.File, os.FileInfo, error) {
-	// Asked before opening: to open a pipe waits for its reader.
-	created := false
-	switch before, err := os.Lstat(path); {
-	case err == nil && !before.Mode().IsRegular():
-		return nil, nil, fmt.Errorf("open file: %s is not a regular file", path)
-	case errors.Is(err, fs.ErrNotExist):
-		if dir := filepath.Dir(path); !isDir(dir) {
-			return nil, nil, fmt.Errorf("open file: directory %s does not exist: make it first", dir)
-		}
-		created = true
+	created, err := creates(path)
+	if err != nil {
+		return nil, nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, mode)
 	if err != nil {

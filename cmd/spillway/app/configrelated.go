@@ -1,0 +1,81 @@
+package app
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// relatedSettings are, by setting, the others that bound it. An error about the one shows
+// the values of the others, because either can be the wrong one.
+var relatedSettings = map[string][]string{
+	"backoff_max":        {"backoff_base"},
+	"lease":              {"sink_timeout"},
+	"linger":             {"max_age"},
+	"max_decompressed":   {"max_body"},
+	"max_entry":          {"max_decompressed"},
+	"max_inflight_bytes": {"max_body", "max_decompressed"},
+}
+
+// relatedTo says what the settings are set to that bound the one of err, and where. A
+// setting that the error does not mention is not what is wrong.
+func (c *Config) relatedTo(key string, err error) string {
+	var field *partition.FieldError
+	if !errors.As(err, &field) {
+		return ""
+	}
+	dot := strings.LastIndexByte(key, '.') + 1
+	settings := settingsOf(c)
+	if name := strings.TrimPrefix(strings.TrimSuffix(key[:dot], "."), "namespaces."); dot > 0 {
+		ns := c.Namespaces[name]
+		settings = settingsOf(&ns)
+	}
+	var texts []string
+	for _, other := range relatedSettings[key[dot:]] {
+		i := slices.IndexFunc(settings, func(s setting) bool { return s.key() == other })
+		if i < 0 || !strings.Contains(field.Want, other) {
+			continue
+		}
+		origin := c.origin(key[:dot] + other)
+		if origin == "" {
+			origin = "the default"
+		}
+		texts = append(texts, other+" is "+settings[i].text()+" ("+origin+")")
+	}
+	return strings.Join(texts, ", ")
+}
+
+// warnings are about settings that work, and together do not do what they say.
+func (c *Config) warnings() (texts []string) {
+	warn := func(key, text string) {
+		if origin := c.origin(key); origin != "" {
+			text = origin + ": " + text
+		}
+		texts = append(texts, text)
+	}
+	if int64(c.MaxEntry) > int64(c.MaxBody) {
+		warn("max_entry", "max_entry: "+c.MaxEntry.String()+" is more than max_body, "+c.MaxBody.String()+": larger entries can be sent compressed only; raise max_body or lower max_entry")
+	}
+	for _, name := range c.names() {
+		ns, at := c.Namespaces[name], "namespaces."+name+"."
+		text := func(value any) string { return setting{value: value}.text() }
+		if ns.Batch > ns.Capacity {
+			warn(at+"capacity", at+"capacity: "+text(&ns.Capacity)+" is less than batch, "+text(&ns.Batch)+": no batch gets full, each waits for linger; raise capacity or lower batch")
+		}
+		if ns.Linger > ns.MaxAge/2 {
+			warn(at+"linger", at+"linger: "+text(&ns.Linger)+" is more than half of max_age, "+text(&ns.MaxAge)+": entries may expire before their first attempt; lower linger or raise max_age")
+		}
+		if ns.MaxAge < c.SinkTimeout {
+			warn(at+"max_age", at+"max_age: "+text(&ns.MaxAge)+" is less than sink_timeout, "+text(&c.SinkTimeout)+": entries may expire during one slow write; raise max_age or lower sink_timeout")
+		}
+		if ns.BackoffMax > ns.MaxAge {
+			warn(at+"backoff_max", at+"backoff_max: "+text(&ns.BackoffMax)+" is more than max_age, "+text(&ns.MaxAge)+": entries may expire before their next attempt; lower backoff_max or raise max_age")
+		}
+		if int64(ns.MaxDeadBytes) < int64(c.MaxEntry) {
+			warn(at+"max_dead_bytes", at+"max_dead_bytes: "+text(&ns.MaxDeadBytes)+" is less than max_entry, "+c.MaxEntry.String()+": a large dead letter is not kept; raise max_dead_bytes or lower max_entry")
+		}
+	}
+	return texts
+}
