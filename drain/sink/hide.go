@@ -118,4 +118,12 @@ func (s *hidingSink) Write(ctx context.Context, batches []*Batch) error {
 	return s.hide.from(s.Sink.Write(ctx, batches))
 }
 
+// Check implements Checker, for sinks that do.
+func (s *hidingSink) Check() error {
+	if c, ok := s.Sink.(Checker); ok {
+		return s.hide.from(c.Check())
+	}
+	return nil
+}
+
 func (s *hidingSink) Close(ctx context.Context) error { return s.hide.from(s.Sink.Close(ctx)) }

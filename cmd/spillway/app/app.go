@@ -123,7 +123,7 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 	if a.cfg.Role != "drain" {
 		in := a.cfg.ingest()
 		in.Drops = a.drops
-		if in.TLS, err = a.tlsConfig("data", "", a.cfg.TLSCert, a.cfg.TLSKey, a.cfg.TLSClientCA, reg); err != nil {
+		if in.TLS, err = a.cfg.dataTLS().config(reg, a.log); err != nil {
 			return err
 		}
 		if a.ingest, err = ingest.New(in, a.store, reg, a.log.Named("ingest")); err != nil {
@@ -145,7 +145,7 @@ func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
 	}
 	b := readBuild()
 	cfg := admin.Config{Listen: a.cfg.AdminListen, Source: func() admin.View { return view }, Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err }}
-	if cfg.TLS, err = a.tlsConfig("admin", "admin_", a.cfg.AdminTLSCert, a.cfg.AdminTLSKey, a.cfg.AdminTLSClientCA, reg); err != nil {
+	if cfg.TLS, err = a.cfg.adminTLS().config(reg, a.log); err != nil {
 		return err
 	}
 	a.admin = admin.New(cfg, a.log.Named("admin"))

@@ -37,15 +37,15 @@ type loaded struct {
 
 const rereadAfter = time.Second
 
-// newCertificates reads the files of a port, whose settings begin with prefix.
-// It returns nil without a certificate: the port then speaks plain HTTP.
-func newCertificates(port, prefix, cert, key, clientCA string, reg prometheus.Registerer, log *zap.Logger) (*certificates, error) {
-	if cert == "" {
+// newCertificates reads the files of a port. It returns nil without a certificate: the
+// port then speaks plain HTTP.
+func newCertificates(f tlsFiles, reg prometheus.Registerer, log *zap.Logger) (*certificates, error) {
+	if f.cert == "" {
 		return nil, nil
 	}
-	c := &certificates{files: []namedFile{{prefix + "tls_cert", cert}, {prefix + "tls_key", key}}, log: log}
-	if clientCA != "" {
-		c.files = append(c.files, namedFile{prefix + "tls_client_ca", clientCA})
+	c := &certificates{files: []namedFile{{f.prefix + "tls_cert", f.cert}, {f.prefix + "tls_key", f.key}}, log: log}
+	if f.clientCA != "" {
+		c.files = append(c.files, namedFile{f.prefix + "tls_client_ca", f.clientCA})
 	}
 	if err := c.load(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func newCertificates(port, prefix, cert, key, clientCA string, reg prometheus.Re
 	c.checked.Store(time.Now().UnixNano())
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_tls_expiry_timestamp_seconds", Help: "Expiry of the certificate in use, in Unix seconds.",
-		ConstLabels: prometheus.Labels{"port": port},
+		ConstLabels: prometheus.Labels{"port": f.port},
 	}, func() float64 { return float64(c.current.Load().expiry.Unix()) }))
 	return c, nil
 }
@@ -126,9 +126,20 @@ func (c *certificates) load() error {
 	return nil
 }
 
-// tlsConfig is the TLS configuration of a port, nil without certificates.
-func (a *App) tlsConfig(port, prefix, cert, key, clientCA string, reg prometheus.Registerer) (*tls.Config, error) {
-	c, err := newCertificates(port, prefix, cert, key, clientCA, reg, a.log.Named(port))
+// tlsFiles are the TLS settings of a port. Their keys begin with prefix.
+type tlsFiles struct{ port, prefix, cert, key, clientCA string }
+
+func (c *Config) dataTLS() tlsFiles {
+	return tlsFiles{"data", "", c.TLSCert, c.TLSKey, c.TLSClientCA}
+}
+
+func (c *Config) adminTLS() tlsFiles {
+	return tlsFiles{"admin", "admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA}
+}
+
+// config is the TLS configuration of the port, nil without certificates.
+func (f tlsFiles) config(reg prometheus.Registerer, log *zap.Logger) (*tls.Config, error) {
+	c, err := newCertificates(f, reg, log.Named(f.port))
 	if err != nil || c == nil {
 		return nil, err
 	}

@@ -289,7 +289,7 @@ func TestCertificateExpiryIsAMetric(t *testing.T) {
 	ca := newAuthority(t)
 	k := newKeys(t, ca, ca)
 	reg := prometheus.NewRegistry()
-	c, err := newCertificates("data", "", k.cert, k.key, "", reg, zap.NewNop())
+	c, err := newCertificates(tlsFiles{"data", "", k.cert, k.key, ""}, reg, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

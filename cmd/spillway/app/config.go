@@ -143,6 +143,15 @@ func (c *Config) load(p process) error {
 	return nil
 }
 
+// loadAndTry is load, and makes what the settings describe once, to find all errors.
+func (c *Config) loadAndTry(p process, registry sink.Registry) error {
+	err := c.load(p)
+	if err = errors.Join(append([]error{err}, c.targetErrors(registry)...)...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
 // names returns the namespaces in alphabetical order.
 func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
 

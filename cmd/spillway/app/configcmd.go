@@ -12,16 +12,21 @@ import (
 
 // configCmd shows a configuration without starting the service.
 type configCmd struct {
-	Check configCheckCmd `cmd:"" help:"Check whether serve would accept the configuration. Opens no port and no connection."`
+	Check configCheckCmd `cmd:"" help:"Check whether serve would accept the configuration. Opens no port, and no connection unless --online."`
 	Print configPrintCmd `cmd:"" help:"Print the effective configuration in the form of the file, with the source of each value and without passwords."`
 }
 
 type configCheckCmd struct {
+	Online bool   `name:"online" help:"Connect to the store and to the sinks, too, and write nothing to them."`
 	Config Config `embed:""`
 }
 
 func (c *configCheckCmd) Run(ctx context.Context, p process) error {
-	if err := c.Config.load(p); err != nil {
+	_, err := fromEnv([]setting{{"online", &c.Online}}, p)
+	if loaded := c.Config.loadAndTry(p, sinkRegistry()); loaded != nil {
+		err = loaded // with the same unknown variables
+	}
+	if err != nil {
 		return err
 	}
 	// The same App as serve builds; it opens nothing before Start.
@@ -32,7 +37,18 @@ func (c *configCheckCmd) Run(ctx context.Context, p process) error {
 	if err := app.Stop(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; sinks and store not contacted\n", c.Config.names())
+	warnings, contacted := c.Config.warnings(), "sinks and store not contacted"
+	if c.Online {
+		more, err := c.Config.checkOnline(ctx, sinkRegistry())
+		if err != nil {
+			return err
+		}
+		warnings, contacted = append(warnings, more...), "store and sinks answer"
+	}
+	for _, text := range warnings {
+		fmt.Fprintln(p.stdout, "warning:", text)
+	}
+	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; %s\n", c.Config.names(), contacted)
 	return nil
 }
 

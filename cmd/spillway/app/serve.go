@@ -17,7 +17,7 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Run(ctx context.Context, p process) error {
-	if err := c.Config.load(p); err != nil {
+	if err := c.Config.loadAndTry(p, sinkRegistry()); err != nil {
 		return err
 	}
 	tuneGC(p, &c.Config)

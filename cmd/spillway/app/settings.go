@@ -161,11 +161,11 @@ func unknownVariables(environ []string) (errs []error) {
 		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(known, name) {
 			continue
 		}
-		hint := "no command has a flag --" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-")
+		hint := "no command has a flag --" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-") + ";"
 		if near := nearestVariable(name, known); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		errs = append(errs, fmt.Errorf("%s: unknown variable: %s; correct or unset it, see spillway serve --help", name, hint))
+		errs = append(errs, fmt.Errorf("%s: unknown variable: %s correct or unset it, see spillway serve --help", name, hint))
 	}
 	return errs
 }

@@ -99,24 +99,45 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Store, reg p
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
-		if _, known := registry["exec"]; known {
-			registry = maps.Clone(registry)
-			registry["exec"] = command.New(cfg.Namespaces[name].SinkCommand, commandEnviron(cfg.secrets.Env))
+		tiers, errs := cfg.newTiers(name, registry)
+		for _, t := range tiers {
+			if b, ok := t.Sink.(*branches.Sink); ok {
+				errs = append(errs, b.Use(store))
+			}
 		}
-		var tiers []fallback.Tier
-		for i, raw := range cfg.Namespaces[name].sinks() {
-			s, err := registry.NewWithSecrets(raw, cfg.secrets)
-			if b, ok := s.(*branches.Sink); ok {
-				err = b.Use(store)
-			}
-			if err != nil {
-				return nil, cfg.fieldError("namespaces."+name+"."+keyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
-			}
-			tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
 		}
 		sinks[name] = cfg.withFallbacks(name, tiers, taken, log)
 	}
 	return sinks, nil
+}
+
+// newTiers makes the sinks of a namespace from their URLs. It finds all that are wrong.
+func (c *Config) newTiers(name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
+	for i, raw := range c.Namespaces[name].sinks() {
+		s, err := c.newSink(name, raw, registry)
+		if err != nil {
+			errs = append(errs, c.tierError(name, i, err))
+			continue
+		}
+		tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
+	}
+	return tiers, errs
+}
+
+// newSink makes one sink of a namespace. exec: runs the namespace's command.
+func (c *Config) newSink(name, raw string, registry sink.Registry) (sink.Sink, error) {
+	if _, known := registry["exec"]; known {
+		registry = maps.Clone(registry)
+		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.secrets.Env))
+	}
+	return registry.NewWithSecrets(raw, c.secrets)
+}
+
+// tierError says which sink of a namespace an error is about, and where its URL is.
+func (c *Config) tierError(name string, i int, err error) error {
+	return c.fieldError("namespaces."+name+"."+keyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
 }
 
 // commandVariables are the variables that programs of the sink exec: get. All others
