@@ -2,6 +2,7 @@ package app
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -394,6 +396,28 @@ func TestDemoDeliversItsEventsAndPrintsTheLedger(t *testing.T) {
 	}
 }
 
+func TestDemoMarksTheEventOfAPersonAndPrintsItsInstructionsLast(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	h := demoHighlighter{&out}
+	lines := "{\"namespace\":\"default\",\"partition\":\"kart.eu-1\",\"seq\":1}\n{\"namespace\":\"default\",\"partition\":\"my-game\",\"seq\":1}\n"
+	if n, err := h.Write([]byte(lines)); n != len(lines) || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if got := strings.Split(out.String(), "\n"); len(got) != 3 || strings.Contains(got[0], "your event") || !strings.HasSuffix(got[1], "◀ your event") {
+		t.Errorf("got %q", got)
+	}
+	var both lockedBuffer // stdout and stderr on one terminal
+	c := demoCmd{Duration: demoFirst + 500*time.Millisecond}
+	if err := c.run(t.Context(), process{stdout: &both, stderr: &both}, true); err != nil {
+		t.Fatal(err)
+	}
+	before, after, found := strings.Cut(both.String(), "Spillway is running")
+	if n := strings.Count(before, `"partition"`); !found || n < len(demoGames) || strings.Count(after, `"partition"`) > 2 {
+		t.Errorf("%d lines before the instructions in %s", n, both.String())
+	}
+}
+
 func TestDemoUsesAFreePortWhenTheDefaultIsInUse(t *testing.T) {
 	t.Parallel()
 	a := startApp(t)
@@ -405,4 +429,22 @@ func TestDemoUsesAFreePortWhenTheDefaultIsInUse(t *testing.T) {
 	if got := portOrFree(free, io.Discard); got != free {
 		t.Errorf("got %s, want %s", got, free)
 	}
+}
+
+// lockedBuffer takes what several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -300,7 +300,7 @@ func TestConfigPrintOutputIsAnEqualConfiguration(t *testing.T) {
 func TestConfigPrintShowsTheSourceOfEachValue(t *testing.T) {
 	t.Parallel()
 	out, _, _ := runCommand(t, map[string]string{"SPILLWAY_LINGER": "2s"}, "", "config", "print", "--batch=5")
-	for _, want := range []string{"\nbatch: 5 # --batch\n", "\nlinger: 2s # SPILLWAY_LINGER\n", "\nshards: 1\n"} {
+	for _, want := range []string{"\nbatch: 5 # --batch\n", "\nlinger: 2s # SPILLWAY_LINGER\n", "\nshards: 1 # default\n", "\n    batch: 5 # --batch\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}

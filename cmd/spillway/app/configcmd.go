@@ -124,7 +124,9 @@ func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
 	if _, isText := s.value.(*string); isText {
 		value.SetString(text) // quotes what would read as another type
 	}
-	value.LineComment = c.origins[path]
+	if value.LineComment = c.origin(path); value.LineComment == "" {
+		value.LineComment = "default"
+	}
 	to.Content = append(to.Content, plain(s.key()), value)
 }
 

@@ -24,9 +24,24 @@ type demoCmd struct {
 }
 
 const (
-	demoTick    = 100 * time.Millisecond
-	demoPerTick = 5               // events, so 50 per second
-	demoDrain   = 3 * time.Second // maximum wait for the last batches: linger, and their delivery
+	demoPoll  = 50 * time.Millisecond
+	demoDrain = 3 * time.Second // maximum wait for the last batches: linger, and their delivery
+	// demoFirst is how long a person sees the first batches before the instructions, which
+	// so are what stands at the end of the terminal.
+	demoFirst = 2 * time.Second
+)
+
+// A demoPace is how many events the sample games send, how often.
+type demoPace struct {
+	events int
+	every  time.Duration
+}
+
+// A program reads 50 events a second. A person reads one in two seconds, and still finds
+// an event of their own, and the instructions.
+var (
+	paceForPrograms = demoPace{5, 100 * time.Millisecond}
+	paceForPeople   = demoPace{1, 2 * time.Second}
 )
 
 func (c *demoCmd) Run(ctx context.Context, p process) error {
@@ -36,12 +51,21 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 	if c.Duration < 0 {
 		return usageError{errors.New("duration: want 0s or more")}
 	}
+	return c.run(ctx, p, isTerminal(p.stdout))
+}
+
+// run is the demo, with the output of a terminal where a person reads it.
+func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
 	cfg, err := defaultConfig()
 	if err != nil {
 		return err
 	}
 	cfg.Listen, cfg.AdminListen = portOrFree(cfg.Listen, p.stderr), portOrFree(cfg.AdminListen, p.stderr)
-	app, err := NewApp(cfg, demoSinks(p.stdout), newLogger(p.stderr, "warn", "auto"))
+	out, pace, where := p.stdout, paceForPrograms, "on stdout"
+	if person {
+		out, pace, where = demoHighlighter{p.stdout}, paceForPeople, "here, marked,"
+	}
+	app, err := NewApp(cfg, demoSinks(out), newLogger(p.stderr, "warn", "auto"))
 	if err != nil {
 		return err
 	}
@@ -53,14 +77,16 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 		ctx, cancel = context.WithTimeout(ctx, c.Duration)
 		defer cancel()
 	}
-	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, app.Listen, app.AdminListen, app.Listen)
-
 	feeding, stopFeeding := context.WithCancel(ctx)
 	defer stopFeeding()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "", 10*time.Second))
+		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "", 10*time.Second), pace)
 	}()
+	if person {
+		sleep(ctx, demoFirst)
+	}
+	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, where)
 	failed := app.Wait(ctx)
 	stopFeeding()
 	failed = errors.Join(failed, <-fed)
@@ -77,14 +103,15 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 
 const demoText = `
 Spillway is running: data port http://%s, admin port http://%s.
-Four sample games send about 50 events per second; their batches are written to stdout.
+Four sample games send %g events per second; what is delivered is written to stdout, a line an event.
 Try in another terminal:
 
   send an event of your own     curl -d '{"hello":"world"}' http://%s/v1/default/my-game
   read the ledger               curl http://%s/api/v1/namespaces/default
   read one game's partition     curl http://%s/v1/default/arena.match-7
 
-README.md says what to do next. Ctrl-C stops the demo and prints the final ledger.
+Your event appears %s a second later. README.md says what to do next.
+Ctrl-C stops the demo and prints the final ledger.
 
 `
 
@@ -134,7 +161,7 @@ func portOrFree(address string, stderr io.Writer) string {
 func (a *App) awaitDrained(timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	for sleep(ctx, demoTick/2) {
+	for sleep(ctx, demoPoll) {
 		o, err := a.store.Overview(ctx, a.store.Namespaces()[0])
 		if err != nil || o.Ledger.Buffered == 0 {
 			return

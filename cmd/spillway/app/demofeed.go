@@ -1,29 +1,32 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"regexp"
 	"time"
 )
 
 // feed sends events of the sample games until ctx ends, as a client does: over
 // HTTP, in small batches, with retries.
-func feed(ctx context.Context, s *sender) error {
-	tick := time.NewTicker(demoTick)
+func feed(ctx context.Context, s *sender, pace demoPace) error {
+	tick := time.NewTicker(pace.every)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		batch := make([][]byte, demoPerTick)
+	for n := len(demoGames); ; n = pace.events { // the first ones at once, so that something is seen
+		batch := make([][]byte, n)
 		for i := range batch {
 			batch[i] = demoEvent()
 		}
 		if _, err := s.send(ctx, batch); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("feed: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
 		}
 	}
 }
@@ -49,5 +52,25 @@ var demoGames = []func() string{
 }
 
 func demoEvent() []byte { return append([]byte(demoGames[rand.N(len(demoGames))]()), '\n') }
+
+// demoHighlighter marks, for a terminal, the lines that no sample game sent.
+type demoHighlighter struct{ to io.Writer }
+
+var ofSampleGame = regexp.MustCompile(`^\{"namespace":"default","partition":"(kart|chess|arena|farm)\.`)
+
+func (h demoHighlighter) Write(lines []byte) (int, error) {
+	var marked []byte
+	for line := range bytes.Lines(lines) {
+		if ofSampleGame.Match(line) {
+			marked = append(marked, line...)
+		} else {
+			marked = fmt.Appendf(marked, "\x1b[1m%s\x1b[0m   ◀ your event\n", bytes.TrimSuffix(line, []byte("\n")))
+		}
+	}
+	if _, err := h.to.Write(marked); err != nil {
+		return 0, err
+	}
+	return len(lines), nil
+}
 
 func choose(of ...string) string { return of[rand.N(len(of))] }
