@@ -59,13 +59,33 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"only one finished partition is forgotten":     {"commit", "redis.call('DEL', unpack(shard.ended_keys))", "redis.call('DEL', shard.ended_keys[1], shard.ended_keys[2])"},
 	"the rest waits for another linger":            {"commit", "return math.min(now, tonumber(string.sub(oldest, 1, 13))) + linger", "return now + linger"},
 
+	// Pauses.
+	"a claim ignores the pause of a partition":      {"claim", "if is_paused then", "if false then"},
+	"a claim ignores the pause of the namespace":    {"claim", "if all_paused then", "if false then"},
+	"the pause of one is taken for another":         {"claim", "paused[i - 1] = v[i] and true", "paused[i] = v[i] and true"},
+	"a claim of a paused partition leases it":       {"claim", "return answer(5, expired)", "answer(5, expired) redis.call('HSET', m, 'token', token) return"},
+	"a paused partition stays in front":             {"claim", "shard.due[#shard.due + 1] = put_off(chunk[1])", "shard.due[#shard.due + 1] = now"},
+	"it is put off beyond its expiry":               {"claim", "local stale = tonumber(string.sub(oldest, 1, 13)) + max_age + 1", "local stale = now + max_age"},
+	"it is put off for ever":                        {"claim", "min(now + max_age, max(", "(10 * max_age + max("},
+	"nothing expires while a partition is paused":   {"claim", "is_stale(chunk[n + 1], cutoff)", "not (shard.paused and true) and is_stale(chunk[n + 1], cutoff)"},
+	"nothing expires while the namespace is paused": {"repair", "if not (p.token and due > now) then", "if not (p.token and due > now) and not shard.paused then"},
+	"repair undoes what put a partition off":        {"repair", "elseif p.to or is_paused then", "elseif p.to then"},
+	"a lapsed lease of a paused partition goes on":  {"claim", "if p.token then\n      end_lease(m) -- it lapsed\n    end", ""},
+	"resume leaves the partition put off":           {"resume", "if due and due > now and not leased then", "if false then"},
+	"resume takes a lease away":                     {"resume", "due > now and not leased then", "due > now then"},
+	"resume ends all pauses":                        {"resume", "if left > 0 then", "if false then"},
+	"a pause counts twice":                          {"pause", "if not old then", "if true then"},
+	"a second pause begins anew":                    {"pause", "old and string.match(old, '^(%d+) ') or", ""},
+	"one pause too many":                            {"pause", "(v[2] and 1 or 0) >= max_paused", "(v[2] and 1 or 0) > max_paused"},
+	"a paused namespace counts as a partition":      {"pause", "count - (v[2] and 1 or 0) >= max_paused", "count >= max_paused"},
+
 	// What the sink accepted of a batch.
 	"done is ignored at expiry":              {"claim", "local done = count_done(p.done, p.to, p.head, p.head + n)", "local done = 0"},
 	"done is ignored where it was evicted":   {"claim", "local evicted = count_done(p.done, p.to, p.to - #p.done, p.head)", "local evicted = 0"},
 	"done is ignored where it vanished":      {"claim", "local lost = count_done(p.done, p.to, p.head, p.head + math.max(missing, 0))", "local lost = 0"},
 	"a commit counts what was done again":    {"commit", "if p.done and p.to and (missing > 0 or not leased) then", "if p.done and p.to then"},
 	"a commit keeps done of what it settled": {"commit", "write_done(m, keep_done(p.done, p.to, hi))", ""},
-	"a release says done of other entries":   {"release", "keep_done(done, to, from)", "string.reverse(keep_done(done, to, from) or '')"},
+	"a release says done of other entries":   {"release", "write_done(m, keep_done(done, to, from))", "write_done(m, string.reverse(keep_done(done, to, from) or ''))"},
 }
 
 func TestTheModelFindsEverySeededBug(t *testing.T) {

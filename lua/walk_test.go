@@ -144,6 +144,7 @@ func (w *walker) actions() map[string]func(*rapid.T) {
 		}
 	}
 	actions["a round"] = round("produce", "time passes", "claim", "release", "claim", "commit", "commit")
+	actions["a round with a lease that lapses"] = round("produce", "time passes", "claim", "pause", "time passes", "time passes", "claim", "resume")
 	actions["a round with a pause"] = round("produce", "pause", "time passes", "claim", "resume", "claim", "repair")
 	actions["a round that evicts"] = round("produce", "time passes", "claim", "release", "claim", "produce", "commit", "commit")
 	return actions
