@@ -74,7 +74,7 @@ func TestTheREADMELinksToEveryDocument(t *testing.T) {
 
 func TestEveryFlagOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
-	known := flagsOf(t, "serve", "report", "demo", "bench", "config print", "top", "ls", "drops", "pause", "purge", "dead rm", "check")
+	known := flagsOf(t, "serve", "report", "demo", "bench", "config print", "config check", "top", "ls", "drops", "pause", "purge", "dead rm", "check")
 	// The flags of Redis and Docker are their own.
 	foreign := regexp.MustCompile(`(?m)^.*redis-(?:cli|server) .*$|docker run .*? spillway `)
 	for _, file := range documents {
