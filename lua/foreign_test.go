@@ -31,6 +31,12 @@ func TestAForeignFieldInOneHashAffectsNothingElse(t *testing.T) {
 			}
 			return g[0].must(lua.Commit, g.keys(), argv...)
 		},
+		"purge": func(g group) []any {
+			return g[0].must(lua.Purge, g.keys(), g[0].now()-100_000, 1000, 1<<20, 1, 0, g[0].name, g[1].name)
+		},
+		"purge of all": func(g group) []any {
+			return g[0].must(lua.Purge, g.keys(), everything, 7, 1<<20, 1, 0, g[0].name, g[1].name)
+		},
 		"release": func(g group) []any {
 			keys, argv := g.releaseCall("t1", "")
 			return g[0].must(lua.Release, keys, argv...)

@@ -433,3 +433,40 @@ func (m *model) resume(name string) []any {
 	}
 	return []any{int64(1)}
 }
+
+// purge drops entries that occurred before cutoff, and as many as limit says; it lowers
+// limit. Where it only counts them, it skips those that were counted before.
+func (m *model) purge(p *modelPart, cutoff int64, limit *int, drop bool, counted int) []any {
+	switch {
+	case len(p.entries) == 0 || !p.active:
+		return []any{int64(0), int64(0)}
+	case p.token != "" && p.due > m.ms():
+		return []any{int64(2)}
+	}
+	n, code := min(counted, len(p.entries)), int64(0)
+	for before := n; ; n, *limit = n+1, *limit-1 {
+		if n == len(p.entries) {
+			n -= before
+			break
+		}
+		ms, ok := written(p.entries[n])
+		if *limit == 0 {
+			code = 1
+		}
+		if code == 1 || cutoff < 1e13 && ok && ms >= cutoff {
+			n -= before
+			break
+		}
+	}
+	if n == 0 || !drop {
+		return []any{code, int64(n)}
+	}
+	m.reconcile(p, false)
+	p.entries = p.entries[n:]
+	p.head += int64(n)
+	m.ledger["evicted"] += int64(n)
+	m.ledger["purged"] += int64(n)
+	m.reconcile(p, false)
+	p.token, p.from = "", 0
+	return []any{code, int64(n)}
+}

@@ -23,6 +23,7 @@ func calls(p *part, from int64) map[*lua.Script]func() ([]string, []any) {
 		},
 		lua.Release: func() ([]string, []any) { return p.releaseKeys(), p.releaseArgs("t1", 10, 1) },
 		lua.Repair:  func() ([]string, []any) { p.makeDue(); return p.keys(), p.repairArgs() },
+		lua.Purge:   func() ([]string, []any) { p.makeDue(); return p.keys(), p.purgeArgs(everything) },
 	}
 }
 
@@ -165,6 +166,8 @@ func TestAllKeysOfACallAreInOneSlot(t *testing.T) {
 			p.produce(p.fresh(1)...)
 			p.repair()
 			p.stats()
+			p.peek(p.own(), 0, 0, 1, 1)
+			p.purge(everything)
 		}
 	}
 }

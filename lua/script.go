@@ -31,13 +31,14 @@ var (
 	Page            = mustLoad("page")
 	Stats           = mustLoad("stats")
 	Peek            = mustLoad("peek")
+	Purge           = mustLoad("purge")
 	PermissionProbe = mustLoad("permission_probe")
 )
 
 // All lists every script. A client loads all of them before its first EVALSHA, because
 // a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, PermissionProbe}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, Purge, PermissionProbe}
 }
 
 // mustLoad puts the includes of a script before it. The files are part of the binary,

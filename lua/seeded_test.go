@@ -39,6 +39,15 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"repair leaves an orphan":           {"repair", "if rescore then", "if false then"},
 	"lost entries are not counted":      {"repair", "add.lost = add.lost + missing", ""},
 
+	"a purge counts nothing":           {"purge", "shard.add.evicted = shard.add.evicted + n", ""},
+	"a purge drops what is too young":  {"purge", "is_stale(some[i], cutoff)", "is_stale(some[i], cutoff + 50)"},
+	"a purge drops what is leased":     {"purge", "elseif p.token and due > shard.now then", "elseif false then"},
+	"a purge of one drops for another": {"purge", "n, limit, room = n + 1, limit - 1,", "n, limit, room = n + 1, limit,"},
+	"a dry purge drops":                {"purge", "n == 0 or drop == 0", "n == 0"},
+	"a purge keeps the lapsed lease":   {"purge", "  end_lease(m)\n  redis", "  redis"},
+	"a count begins at the oldest":     {"purge", "math.min(counted, length)", "0"},
+	"a purge of all has no limit":      {"purge", "limit = limit - all", ""},
+
 	// A call of several partitions.
 	"a refusal has no answer":                      {"produce", "if foreign then", "if false then"},
 	"a refusal is the answer of the first":         {"produce", "result[#result + 1] = foreign", "table.insert(result, 2, foreign)"},
@@ -86,6 +95,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a commit counts what was done again":    {"commit", "if p.done and p.to and (missing > 0 or not leased) then", "if p.done and p.to then"},
 	"a commit keeps done of what it settled": {"commit", "write_done(m, keep_done(p.done, p.to, hi))", ""},
 	"a release says done of other entries":   {"release", "write_done(m, keep_done(done, to, from))", "write_done(m, string.reverse(keep_done(done, to, from) or ''))"},
+	"done is ignored where it was purged":    {"purge", "reconcile(shard, p, length - n, false)", ""},
 }
 
 func TestTheModelFindsEverySeededBug(t *testing.T) {

@@ -154,3 +154,29 @@ func (w *walker) repair(t *rapid.T) {
 	}
 	w.answers("repair", w.eval(w.sources["repair"], w.keys(call...), argv...), want)
 }
+
+func (w *walker) purge(t *rapid.T) {
+	cutoff := w.m.ms() - rapid.Int64Range(-10, modelMaxAge).Draw(t, "age")
+	if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
+		cutoff = 1e13
+	}
+	limit, drop := rapid.IntRange(1, 12).Draw(t, "limit"), rapid.IntRange(0, 3).Draw(t, "drop") > 0
+	counted := 0
+	if !drop {
+		counted = rapid.IntRange(0, 3).Draw(t, "counted before")
+	}
+	argv := []any{cutoff, limit, 1 << 20, map[bool]int{true: 1}[drop], counted}
+	var want [][]any
+	call := w.someNames()
+	victim, _, done := w.foreign(call, "q:", "m:")
+	defer done()
+	for _, name := range call {
+		argv = append(argv, name)
+		if name == victim {
+			want = append(want, refusal)
+		} else {
+			want = append(want, w.m.purge(w.m.parts[name], cutoff, &limit, drop, counted))
+		}
+	}
+	w.answers("purge", w.eval(w.sources["purge"], w.keys(call...), argv...), want)
+}

@@ -118,7 +118,7 @@ func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, arg
 func (w *walker) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"produce": w.produce, "claim": w.claim, "commit": w.commit, "release": w.release, "repair": w.repair,
-		"pause": w.pause, "resume": w.resume,
+		"pause": w.pause, "resume": w.resume, "purge": w.purge,
 		"time passes":            func(t *rapid.T) { w.m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
 		"clock back":             func(t *rapid.T) { w.m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
 		"entries vanish":         w.entriesVanish,
@@ -147,6 +147,7 @@ func (w *walker) actions() map[string]func(*rapid.T) {
 	actions["a round with a lease that lapses"] = round("produce", "time passes", "claim", "pause", "time passes", "time passes", "claim", "resume")
 	actions["a round with a pause"] = round("produce", "pause", "time passes", "claim", "resume", "claim", "repair")
 	actions["a round that evicts"] = round("produce", "time passes", "claim", "release", "claim", "produce", "commit", "commit")
+	actions["a round that purges"] = round("produce", "time passes", "claim", "release", "purge", "claim", "commit")
 	return actions
 }
 

@@ -74,6 +74,7 @@
 //	headless list  a list whose hash is lost; a script adopts it
 //	adopt          give a headless list a new hash
 //	repair         what the janitor does to a partition whose keys do not agree
+//	purge          drop entries of a partition or of a namespace, for an operator
 //	janitor        the background component that repairs partitions and expires entries
 //	pause          delivery of a partition or a namespace is stopped, by an operator, until it is resumed
 //	put off        what a claim does to a paused partition: it comes due again later
@@ -82,7 +83,8 @@
 //
 //	accepted       stored by a produce, or pushed by something other than Spillway
 //	delivered      a sink accepted the entry
-//	evicted        dropped because its partition was full and a newer entry came
+//	evicted        dropped because its partition was full and a newer entry came, or by a purge
+//	purged         dropped by an operator; evicted includes it
 //	reclaimed      evicted while leased, and settled by its commit after all
 //	expired        dropped because it was older than the maximum age
 //	dead           the sink rejected it for good; a dead letter holds it

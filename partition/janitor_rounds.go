@@ -94,8 +94,11 @@ func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.
 }
 
 // ahead is how far in the future the due time of a partition without a range may
-// be, in ms: the linger, and 2 s by which the clocks of two masters may differ.
-func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + 2*time.Second).Milliseconds() }
+// be, in ms: the linger, and clockSpread.
+func ahead(ns *Namespace) int64 { return (ns.Policy.Linger + clockSpread).Milliseconds() }
+
+// clockSpread is by how much the clocks of two masters may differ.
+const clockSpread = 2 * time.Second
 
 // repair returns how many partitions had stale entries, and how long the calls
 // took, which is at least as long as Redis worked.

@@ -24,6 +24,7 @@ type Ledger struct {
 type Overview struct {
 	Ledger      Ledger
 	Reclaimed   int64         // entries evicted while leased and settled after all, since the first entry
+	Purged      int64         // entries that operators dropped, since the first entry; Ledger counts them as evicted
 	DeadLetters int64         // dead letters kept now
 	DeadEvicted int64         // dead letters dropped by MaxDead and MaxDeadBytes, since the first entry
 	DeadBytes   int64         // bytes of the dead letters kept now
@@ -94,6 +95,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		o.Ledger.Dead += field("dead")
 		o.Ledger.Lost += field("lost")
 		o.Reclaimed += field("reclaimed")
+		o.Purged += field("purged")
 		o.DeadEvicted += field("dead_evicted")
 		o.DeadLetters += r.dead.Val()
 		if r.dead.Val() > 0 { // after an operator deleted the list, the ledger still has its old size

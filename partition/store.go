@@ -33,6 +33,7 @@ type Store struct {
 	produces     sync.Pool // of *produceRun
 	stats        readLimit
 	ledgerReads  readLimit
+	pace         *pace
 	produceAlert *produceAlert
 	closing      sync.Once
 	closeErr     error
@@ -47,7 +48,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{"namespaces", "none", "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, replicas: cfg.Replicas, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log)}
+	s := &Store{prefix: cfg.Prefix, replicas: cfg.Replicas, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log), pace: newPace()}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)

@@ -1,0 +1,86 @@
+package lua_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+const everything = int64(1e13)
+
+func (p *part) purgeArgs(cutoff int64) []any {
+	return []any{cutoff, 1000, 1 << 20, 1, 0, p.name}
+}
+
+// purge returns {code, dropped}.
+func (p *part) purge(cutoff int64) []any {
+	p.t.Helper()
+	return p.must(lua.Purge, p.keys(), p.purgeArgs(cutoff)...)[1:]
+}
+
+func TestPurgeDropsUpToTheFirstYoungEntry(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(append(append(p.aged(2, 5000), "malformed"), append(p.fresh(1), p.aged(2, 5000)...)...)...)
+		p.same("old ones", p.purge(p.now()-2500), "[0 3]")
+		p.same("left", len(p.list()), 3)
+		p.lawful()
+		p.same("all", p.purge(everything), "[0 3]")
+		p.lawful()
+		p.same("evicted and purged", []int64{p.count("evicted"), p.count("purged")}, []int64{6, 6})
+		p.same("nothing there", p.purge(everything), "[0 0]")
+	})
+}
+
+func TestPurgeIsBoundedInBytes(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.capacity = 1000
+		p.produce(p.large(300, 10_000)...)
+		reply := p.must(lua.Purge, p.keys(), p.now()+1000, 1000, 1<<19, 1, 0, p.name)
+		p.same("code", reply[1], 1)
+		if n := reply[2].(int64); n < 52 || n > 60 {
+			t.Errorf("%d entries of 10,000 bytes, want about 512 KiB", n)
+		}
+		p.lawful()
+	})
+}
+
+// A hash that is lost costs no entry its place in the ledger.
+func TestPurgeAdoptsAListWithoutItsHash(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(6)...)
+		p.do("del", p.m)
+		p.same("two of six", p.must(lua.Purge, p.keys(), everything, 2, 1, 1, 0, p.name)[1:], "[1 2]")
+		p.lawful()
+		p.same("evicted", p.count("evicted"), 2)
+	})
+}
+
+func TestPurgeRefusesWhatItCannotRead(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.produce(p.fresh(4)...)
+		p.refusesBadArgs(lua.Purge, p.keys(), p.purgeArgs(everything), nil, 2, 3)
+		p.refuses("bad arguments", lua.Purge, p.keys(), everything, 1, 1, 2, 0, p.name)
+		p.refuses("bad arguments", lua.Purge, p.keys(), everything, 1, 1, 1, 1, p.name)
+		p.do("hset", p.ledger, "purged", "foreign")
+		p.refuses("foreign value", lua.Purge, p.keys(), p.purgeArgs(everything)...)
+	})
+	refusesForeign(t, states, lua.Purge, func(p *part) ([]string, []any) { return p.keys(), p.purgeArgs(everything) })
+}
+
+func TestPurgeRunsWhileTheStoreIsFull(t *testing.T) {
+	t.Parallel()
+	c := callsServer(t)
+	p := newPart(t, c)
+	p.capacity = 1000
+	entries := p.fresh(900)
+	for i := range entries {
+		entries[i] += strings.Repeat("x", 1000)
+	}
+	p.produce(entries...)
+	do(t, c, "config", "set", "maxmemory", "1")
+	p.same("part of it", p.must(lua.Purge, p.keys(), everything, 500, 1, 1, 0, p.name)[1:], "[1 500]")
+	p.lawful()
+	p.same("the rest", p.purge(everything), "[0 400]")
+	p.lawful()
+}
