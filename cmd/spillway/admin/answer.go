@@ -1,12 +1,16 @@
 package admin
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -19,6 +23,7 @@ type request struct {
 	*http.Request
 	view View
 	who  identity
+	body []byte // of a write
 }
 
 // A refusal is an answer other than 200 as an error.
@@ -85,25 +90,42 @@ func (r *request) number(key string, standard, low, high int) (int, error) {
 // maxBody is the longest body of a write, in bytes.
 const maxBody = 64 << 10
 
-// decode reads the body of a write. Unknown keys are errors: a misspelt limit must not
-// widen a purge.
-func (r *request) decode(into any) error {
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
+// readBody reads the body of a write, up to maxBody.
+func (r *request) readBody(w http.ResponseWriter) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
 		return &refusal{http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge, "the body is longer than 64 KiB"}
+	case err != nil:
+		return badRequest("the body ended early")
+	}
+	r.body = body
+	return nil
+}
+
+// decode reads the JSON body of a write. Unknown keys are errors: a misspelt limit must not
+// widen a purge.
+func (r *request) decode(into any) error {
+	d := json.NewDecoder(bytes.NewReader(r.body))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(into); {
 	case errors.Is(err, io.EOF):
 		return badRequest("empty body: send {}")
 	case err != nil:
-		return badRequest("body: " + err.Error())
+		return badRequest("body: " + strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("body: more than one JSON value")
 	}
 	return nil
+}
+
+// acting bounds a write. It goes on when the client leaves, so that the trail has its end.
+func (s *Server) acting(r *request, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), most)
+	end := context.AfterFunc(s.running, cancel)
+	return ctx, func() { end(); cancel() }
 }
 
 // isJSON reports whether a request says that its body is JSON. Forms of other pages cannot

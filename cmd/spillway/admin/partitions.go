@@ -73,7 +73,7 @@ func (s *Server) partitions(r *request) (any, error) {
 		o.column = column
 	}
 	if _, known := columns[o.column]; !known {
-		return nil, badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired or partition")
+		return nil, badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition")
 	}
 	if text := q.Get("order"); text != "" && text != "asc" && text != "desc" {
 		return nil, badRequest("order: want asc or desc")

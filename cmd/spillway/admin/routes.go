@@ -37,10 +37,18 @@ func (s *Server) routes() []route {
 		{"GET", "/api/v1/history", Viewer, s.historyOf, nil},
 		{"GET", "/api/v1/drops", Viewer, s.drops, nil},
 		{"GET", "/api/v1/pauses", Viewer, s.pauses, nil},
+		{"GET", "/api/v1/audit", Viewer, s.auditTrail, nil},
+		{"POST", "/api/v1/reload", Admin, s.reload, nil},
 		{"GET", "/api/v1/namespaces", Viewer, s.namespaces, nil},
 		{"GET", "/api/v1/namespaces/{namespace}", Viewer, s.account, nil},
 		{"GET", "/api/v1/namespaces/{namespace}/partitions", Viewer, s.partitions, nil},
 		{"GET", "/api/v1/namespaces/{namespace}/partitions/{partition}", Viewer, s.partitionNow, nil},
+		{"GET", "/api/v1/namespaces/{namespace}/partitions/{partition}/peek", Operator, s.peek, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/pause", Operator, s.pause, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/resume", Operator, s.resume, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/partitions/{partition}/pause", Operator, s.pause, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/partitions/{partition}/resume", Operator, s.resume, nil},
+		{"GET", "/api/v1/namespaces/{namespace}/tail", Operator, nil, s.tail},
 		// pprof's cmdline is not served: flags may hold a password.
 		{"GET", "/debug/pprof/", Admin, nil, plain(limitSeconds(pprof.Index))},
 		{"GET", "/debug/pprof/profile", Admin, nil, plain(limitSeconds(pprof.Profile))},
@@ -71,7 +79,7 @@ func (s *Server) handler() http.Handler {
 
 func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes []route) {
 	from := hr.Context().Value(senderKey{}).(sender)
-	r := &request{hr, from.view, from.who}
+	r := &request{Request: hr, view: from.view, who: from.who}
 	if s.crossOrigin.Check(hr) != nil {
 		writeError(w, &refusal{http.StatusForbidden, codeCrossOrigin, "writes from other origins are rejected"})
 		return
@@ -93,11 +101,13 @@ func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes []rout
 		writeError(w, &refusal{http.StatusUnsupportedMediaType, wire.CodeUnsupportedType, "send JSON, with Content-Type: application/json"})
 		return
 	case write:
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	default:
-		// The timeout for reading a request would end the answer, too.
-		_ = http.NewResponseController(w).SetReadDeadline(noDeadline)
+		if err := r.readBody(w); err != nil {
+			s.answer(w, r, nil, err)
+			return
+		}
 	}
+	// The timeout for reading a request would end the answer, too.
+	_ = http.NewResponseController(w).SetReadDeadline(noDeadline)
 	if rt.serve != nil {
 		rt.serve(w, r)
 		return

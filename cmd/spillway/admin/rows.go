@@ -22,6 +22,8 @@ var columns = map[string]func(*row) float64{
 	"in":         func(r *row) float64 { return float64(r.in) },
 	"out":        func(r *row) float64 { return float64(r.out) },
 	"evicted":    func(r *row) float64 { return float64(r.evicted) },
+	"last_error": func(r *row) float64 { return float64(r.Attempt) }, // 0 and 1 have none
+	"due":        func(r *row) float64 { return float64(r.Due) },
 	"expired":    func(r *row) float64 { return float64(r.expired) },
 }
 

@@ -33,6 +33,8 @@ type Server struct {
 	recorder *recorder
 	running  context.Context // ends with Stop: sweep, recorder and tails
 	end      context.CancelFunc
+	tails    chan struct{} // holds one of each that runs
+	trail    trail
 
 	metrics      http.Handler
 	crossOrigin  *http.CrossOriginProtection
@@ -50,6 +52,7 @@ type Config struct {
 	TLS    *tls.Config // nil: plain HTTP
 	Source Source
 	Build  Build
+	Reload Reload      // nil: there is none
 	Failed func(error) // called when the server ends without Stop
 }
 
@@ -62,7 +65,7 @@ var errStartedBefore = errors.New("started or stopped before")
 // New makes the server; Start opens its port.
 func New(cfg Config, log *zap.Logger) *Server {
 	own := prometheus.NewRegistry() // its own metrics outlive a reload
-	s := &Server{cfg: cfg, log: log, crossOrigin: http.NewCrossOriginProtection(), began: time.Now(), history: newHistory()}
+	s := &Server{cfg: cfg, log: log, crossOrigin: http.NewCrossOriginProtection(), began: time.Now(), tails: make(chan struct{}, maxTails), history: newHistory()}
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)
 	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)

@@ -160,8 +160,8 @@ func (s *sweep) pauses(ctx context.Context, store Store, all []*partition.Namesp
 		before := len(s.spaces[ns.Name].paused)
 		s.mu.Unlock()
 		if latest[ns.Name].PausedPartitions > 0 || before > 0 {
-			if err := s.readPauses(ctx, store, ns); err != nil {
-				return
+			if parts, err := store.Pauses(ctx, ns); err == nil {
+				s.notePauses(ns.Name, parts)
 			}
 		}
 	}

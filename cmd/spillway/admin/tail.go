@@ -1,0 +1,220 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	maxTails      = 4 // of a process
+	tailFor       = 10 * time.Minute
+	tailEvery     = time.Second
+	tailHeartbeat = 5 * time.Second
+	// tailWrite is how long a line may take. A client that reads slower is cut off.
+	tailWrite = 5 * time.Second
+	// A tail of a whole namespace looks at so many partitions that took entries lately,
+	// and at as many others in turn.
+	tailPartitions = 4
+	// maxTailFailures in a row end a tail.
+	maxTailFailures = 5
+)
+
+// TailLine is one entry of a tail.
+type TailLine struct {
+	Namespace string `json:"namespace"`
+	Partition string `json:"partition"`
+	Entry
+}
+
+// tailing is one tail.
+type tailing struct {
+	s         *Server
+	r         *request
+	unmasked  bool
+	partition string // empty: several of the namespace
+	lines     int    // a second, at most
+	turn      int
+	seen      map[string]int64 // Seq of the newest entry shown, by partition
+	failures  int
+
+	out *json.Encoder
+	w   http.ResponseWriter
+	ctl *http.ResponseController
+}
+
+// tail streams samples of the newest entries. It reads the store, so it sees what any
+// process takes in.
+func (s *Server) tail(w http.ResponseWriter, r *request) {
+	t, err := s.newTail(w, r)
+	if err != nil {
+		s.answer(w, r, nil, err)
+		return
+	}
+	select {
+	case s.tails <- struct{}{}:
+		defer func() { <-s.tails }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		writeError(w, &refusal{http.StatusTooManyRequests, codeTooManyTails, "4 tails run already: end one"})
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		t.run()
+	}
+}
+
+func (s *Server) newTail(w http.ResponseWriter, r *request) (*tailing, error) {
+	// A page of another site could use up the tails.
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return nil, &refusal{http.StatusForbidden, codeCrossOrigin, "a tail for another origin is rejected"}
+	}
+	if _, err := r.namespace(); err != nil {
+		return nil, err
+	}
+	name := r.URL.Query().Get("partition")
+	if name != "" && !partition.ValidPartition(name) {
+		return nil, badRequest("partition: no name of a partition")
+	}
+	if _, err := s.masks(r); err != nil {
+		return nil, err
+	}
+	unmasked, _ := r.flag("unmasked") // which masks has checked
+	lines, err := r.number("per_second", 10, 1, 50)
+	if err != nil {
+		return nil, err
+	}
+	return &tailing{
+		s: s, r: r, unmasked: unmasked, partition: name, lines: lines, seen: map[string]int64{},
+		out: json.NewEncoder(w), w: w, ctl: http.NewResponseController(w),
+	}, nil
+}
+
+func (t *tailing) run() {
+	end, every := time.NewTimer(tailFor), time.NewTicker(tailEvery)
+	defer end.Stop()
+	defer every.Stop()
+	written := time.Now()
+	for {
+		n, ended := t.tick()
+		switch {
+		case ended != "":
+			_ = t.write(map[string]string{"ended": ended})
+			return
+		case n > 0:
+			written = time.Now()
+		case n < 0: // the client is gone, or too slow
+			return
+		case time.Since(written) >= tailHeartbeat:
+			if t.heartbeat() != nil {
+				return
+			}
+			written = time.Now()
+		}
+		select {
+		case <-t.r.Context().Done():
+			return
+		case <-t.s.running.Done():
+			_ = t.write(map[string]string{"ended": "the process stops"})
+			return
+		case <-end.C:
+			_ = t.write(map[string]string{"ended": "after 10 minutes"})
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// tick writes the new entries of one second; n is negative when the client is gone.
+func (t *tailing) tick() (n int, ended string) {
+	v := t.s.cfg.Source() // a reload may have taken the token away, or the namespace
+	ns, masks, needs := v.Store.Namespace(t.r.PathValue("namespace")), v.MaskFields, Operator
+	if t.unmasked {
+		masks, needs = nil, Admin
+	}
+	if who, ok := identify(t.r.Request, v.Tokens); !ok || who.role < needs {
+		return 0, "the token may no longer do this"
+	} else if ns == nil {
+		return 0, "the namespace is gone"
+	}
+	t.s.sweep.watch()
+	ctx, cancel := context.WithTimeout(t.r.Context(), readTimeout)
+	defer cancel()
+	var names []string
+	if names = []string{t.partition}; t.partition == "" {
+		names = t.s.sweep.busy(ns.Name, t.turn)
+	}
+	t.turn++
+	for i, name := range names {
+		share := (t.lines - n) / (len(names) - i)
+		if share == 0 {
+			continue
+		}
+		found, err := v.Store.Peek(ctx, ns, name, partition.PeekRequest{FromNewest: true, Limit: share})
+		if err != nil && !errors.Is(err, partition.ErrNoPartition) {
+			if t.failures++; t.failures >= maxTailFailures {
+				return 0, "the store does not answer"
+			}
+			continue
+		}
+		t.failures = 0
+		for _, e := range found.Entries {
+			if e.Seq <= t.seen[name] {
+				continue
+			}
+			if t.write(TailLine{ns.Name, name, entryOf(e, masks, time.Now().UnixMilli())}) != nil {
+				return -1, ""
+			}
+			t.seen[name] = e.Seq
+			n++
+		}
+	}
+	if len(t.seen) > 1000 { // partitions come and go
+		clear(t.seen)
+	}
+	return n, ""
+}
+
+func (t *tailing) write(line any) error {
+	_ = t.ctl.SetWriteDeadline(time.Now().Add(tailWrite))
+	if err := t.out.Encode(line); err != nil {
+		return err
+	}
+	return t.ctl.Flush()
+}
+
+func (t *tailing) heartbeat() error {
+	_ = t.ctl.SetWriteDeadline(time.Now().Add(tailWrite))
+	if _, err := t.w.Write([]byte("\n")); err != nil {
+		return err
+	}
+	return t.ctl.Flush()
+}
+
+// busy are some partitions of a namespace that took entries lately, and others in turn.
+func (s *sweep) busy(namespace string, turn int) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.spaces[namespace]
+	if sp == nil {
+		return nil
+	}
+	for _, r := range sp.best(order{"in", true}, tailPartitions) {
+		names = append(names, r.Partition)
+	}
+	others := sp.best(order{"due", true}, 16*tailPartitions)
+	for i := range min(tailPartitions, len(others)) {
+		name := others[(turn*tailPartitions+i)%len(others)].Partition
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// maxActs are kept of the audit trail.
+const maxActs = 1000
+
+// Act is what somebody changed, or tried to.
+type Act struct {
+	AtMS      int64  `json:"at_ms"`
+	Name      string `json:"name"`
+	Role      string `json:"role"`
+	Action    string `json:"action"` // pause, resume, purge, replay, delete_dead or reload
+	Namespace string `json:"namespace,omitempty"`
+	Partition string `json:"partition,omitempty"`
+	Detail    string `json:"detail"`
+	Result    string `json:"result"` // ok, or the error
+	Entries   *int64 `json:"entries,omitempty"`
+}
+
+// trail is the audit trail of this process. The log has each act, too, and keeps it for longer.
+type trail struct {
+	mu   sync.Mutex
+	acts []Act // a ring of maxActs
+	next int
+}
+
+// record keeps an act and logs it. It fills in who, when and the result.
+func (s *Server) record(r *request, a Act, err error) {
+	a.AtMS, a.Name, a.Role, a.Result = time.Now().UnixMilli(), r.who.name, r.who.role.String(), "ok"
+	log := s.log.Info
+	if err != nil {
+		a.Result, log = err.Error(), s.log.Warn
+	}
+	fields := []zap.Field{
+		zap.String("name", a.Name), zap.String("role", a.Role), zap.String("action", a.Action), zap.String("namespace", a.Namespace),
+		zap.String("partition", a.Partition), zap.String("detail", a.Detail), zap.String("result", a.Result),
+	}
+	if a.Entries != nil {
+		fields = append(fields, zap.Int64("entries", *a.Entries))
+	}
+	log("operator acted", fields...)
+	t := &s.trail
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.acts) < maxActs {
+		t.acts = append(t.acts, a)
+	} else {
+		t.acts[t.next%maxActs] = a
+	}
+	t.next++
+}
+
+// auditTrail lists the acts, the newest first.
+func (s *Server) auditTrail(*request) (any, error) {
+	t := &s.trail
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]Act, 0, len(t.acts))
+	for i := range t.acts {
+		list = append(list, t.acts[(t.next-1-i)%len(t.acts)])
+	}
+	return map[string]any{"acts": list}, nil
+}
