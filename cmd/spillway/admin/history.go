@@ -141,10 +141,10 @@ func (h *history) add(at time.Time, points map[string]point) {
 			}
 		}
 	}
+	h.write("", at, total) // first, so that it has its place
 	for name, p := range points {
 		h.write(name, at, p)
 	}
-	h.write("", at, total)
 	for name := range h.tracks { // of namespaces that are no more
 		if _, is := points[name]; !is && name != "" && len(h.tracks) > maxHistories {
 			delete(h.tracks, name)
