@@ -145,7 +145,7 @@ func (a *Accounts) latest() map[string]reading {
 }
 
 func (a *Accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
-	old, latest := outcomes(before), outcomes(now)
+	old, latest := endings(before), endings(now)
 	for outcome, words := range dropWords {
 		d, log := a.drops[namespace][outcome], a.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
 		if n := latest[outcome] - old[outcome]; n > 0 {
@@ -174,6 +174,14 @@ func outcomes(o partition.Overview) map[string]int64 {
 	}
 }
 
+// endings are outcomes for people: what operators purged is no eviction.
+func endings(o partition.Overview) map[string]int64 {
+	totals := outcomes(o)
+	totals["evicted"] -= o.Purged
+	totals["purged"] = o.Purged
+	return totals
+}
+
 func accountMetric(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("spillway_account_"+name, help+" The store's figure: the same in every process.", append([]string{"namespace"}, labels...), nil)
 }
@@ -185,12 +193,13 @@ var (
 	accountOverdue     = accountMetric("overdue_seconds", "How long the first partition in the queue has been due.")
 	accountLetters     = accountMetric("dead_letters", "Dead letters kept now.")
 	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
+	accountPurged      = accountMetric("purged_entries_total", "Entries that operators purged. They are among the evicted ones.")
 	accountLettersGone = accountMetric("dead_letters_evicted_total", "Dead letters that max_dead or max_dead_bytes dropped.")
 )
 
 // Describe implements prometheus.Collector.
 func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone} {
+	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone, accountPurged} {
 		ch <- d
 	}
 }
@@ -211,6 +220,7 @@ func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
 		send(accountOverdue, prometheus.GaugeValue, o.Overdue.Seconds())
 		send(accountLetters, prometheus.GaugeValue, float64(o.DeadLetters))
 		send(accountLetterBytes, prometheus.GaugeValue, float64(o.DeadBytes))
+		send(accountPurged, prometheus.CounterValue, float64(o.Purged))
 		send(accountLettersGone, prometheus.CounterValue, float64(o.DeadEvicted))
 	}
 }

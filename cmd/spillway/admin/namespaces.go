@@ -57,6 +57,7 @@ type Account struct {
 	Namespace   string           `json:"namespace"`
 	Ledger      partition.Ledger `json:"ledger"`
 	Reclaimed   int64            `json:"reclaimed"`
+	Purged      int64            `json:"purged"` // of the evicted ones
 	Partitions  int64            `json:"partitions"`
 	DeadLetters int64            `json:"dead_letters"`
 	DeadEvicted int64            `json:"dead_letters_evicted"`
@@ -84,7 +85,7 @@ func (s *Server) account(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Account{
-		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Partitions: o.Partitions,
+		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Purged: o.Purged, Partitions: o.Partitions,
 		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
 		Paused: pauseOf(o.Paused), PausedPartitions: o.PausedPartitions,
 	}

@@ -130,7 +130,7 @@ func (s *Server) overview(r *request) (any, error) {
 
 func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {
 	n := NamespaceOverview{
-		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Buffered: o.Ledger.Buffered, Partitions: o.Partitions,
+		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Purged: o.Purged, Buffered: o.Ledger.Buffered, Partitions: o.Partitions,
 		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(), Capacity: ns.Policy.Capacity, OverdueMS: o.Overdue.Milliseconds(),
 		DeadLetters: o.DeadLetters, DeadLettersBytes: o.DeadBytes, PausedPartitions: o.PausedPartitions, Paused: pauseOf(o.Paused),
 		Sinks: []Sink{},

@@ -90,7 +90,7 @@ func (r *recorder) tick(now time.Time) {
 // rates are those between two readings. A total that fell is that of another store.
 func (p *point) rates(before, now reading) {
 	seconds := now.at.Sub(before.at).Seconds()
-	old, latest := outcomes(before.Overview), outcomes(now.Overview)
+	old, latest := endings(before.Overview), endings(now.Overview)
 	for series, name := range seriesNames[:buffered] {
 		if total, known := latest[name]; known {
 			p[series] = float32(float64(total-old[name]) / seconds)

@@ -48,6 +48,7 @@ func (s *Server) routes() []route {
 		{"POST", "/api/v1/namespaces/{namespace}/resume", Operator, s.resume, nil},
 		{"POST", "/api/v1/namespaces/{namespace}/partitions/{partition}/pause", Operator, s.pause, nil},
 		{"POST", "/api/v1/namespaces/{namespace}/partitions/{partition}/resume", Operator, s.resume, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/purge", Admin, s.purge, nil},
 		{"GET", "/api/v1/namespaces/{namespace}/tail", Operator, nil, s.tail},
 		// pprof's cmdline is not served: flags may hold a password.
 		{"GET", "/debug/pprof/", Admin, nil, plain(limitSeconds(pprof.Index))},

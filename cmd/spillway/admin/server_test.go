@@ -85,7 +85,7 @@ func ask(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
 
 func TestAdminRoutes(t *testing.T) {
 	t.Parallel()
-	const ledger = `{"namespace":"default","ledger":{"accepted":21,"delivered":6,"evicted":5,"expired":4,"dead":3,"lost":2,"buffered":1},"reclaimed":7,"partitions":9,"dead_letters":3,"dead_letters_evicted":8,"dead_letters_bytes":640,"overdue_ms":1500`
+	const ledger = `{"namespace":"default","ledger":{"accepted":21,"delivered":6,"evicted":5,"expired":4,"dead":3,"lost":2,"buffered":1},"reclaimed":7,"purged":0,"partitions":9,"dead_letters":3,"dead_letters_evicted":8,"dead_letters_bytes":640,"overdue_ms":1500`
 	const unpaused = `,"paused":null,"paused_partitions":0}`
 	tests := []struct {
 		method, path string

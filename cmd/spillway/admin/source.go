@@ -43,6 +43,7 @@ type Store interface {
 	Peek(ctx context.Context, ns *partition.Namespace, name string, r partition.PeekRequest) (partition.Peeked, error)
 	Pause(ctx context.Context, ns *partition.Namespace, name string, p partition.Pause) error
 	Resume(ctx context.Context, ns *partition.Namespace, name string) (was bool, err error)
+	Purge(ctx context.Context, ns *partition.Namespace, r partition.PurgeRequest) (partition.PurgeResult, error)
 	Pauses(ctx context.Context, ns *partition.Namespace) ([]partition.PausedPart, error)
 }
 
