@@ -137,8 +137,8 @@ func (w *recorder) settle(ctx context.Context, s *site, l *partition.Lease, roll
 	}
 }
 
-// Replies get lost at random on every path while entries flow, drainers die,
-// and janitors run. No acknowledged entry is missing, none is counted twice, and the
+// Replies get lost at random on every path while entries flow, drainers die, janitors
+// run and an operator pauses and resumes. No acknowledged entry is missing, none is counted twice, and the
 // ledger says what the recorder counted.
 func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 	t.Parallel()
@@ -185,7 +185,13 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 			for i := range 6 {
 				producing.Go(func() { w.produce(s, fmt.Sprint("p", i), 200) })
 			}
+			operating, endOperating := context.WithCancel(ctx)
+			var operator sync.WaitGroup
+			pauses := 0
+			operator.Go(func() { pauses = s.operate(operating, 6) })
 			producing.Wait()
+			endOperating()
+			operator.Wait()
 			redistest.Until(t, 20*time.Second, "everything is drained", func() bool {
 				return c.Exists(t.Context(), "sw:{default.0}:ready").Val() == 0
 			})
@@ -227,7 +233,7 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 				t.Errorf("ledger %+v, the sink saw %d", o.Ledger, seen)
 			}
 			t.Logf("%d acknowledged, %d unknown, %d seen, %d repeats, %d claims and %d commits unknown", a, w.unknown, seen, w.repeats, w.claims, w.commits)
-			if w.unknown == 0 || w.repeats == 0 || w.claims == 0 || w.commits == 0 {
+			if w.unknown == 0 || w.repeats == 0 || w.claims == 0 || w.commits == 0 || pauses == 0 {
 				t.Error("too little went wrong: this proves nothing")
 			}
 		})

@@ -30,6 +30,7 @@ type Janitor struct {
 	store    *Store
 	shards   map[string]home  // by key prefix
 	overdue  map[*shard]int64 // rank where the next page of overdue partitions begins
+	ahead    map[*shard]int64 // rank from the other end where the second page of those far ahead begins
 	backlogs []home           // shards that nobody drains and that have more stale entries; the next one first
 
 	ctx    context.Context
@@ -43,7 +44,7 @@ type Janitor struct {
 
 // NewJanitor makes the janitor of a store. Start sets it going.
 func NewJanitor(s *Store) *Janitor {
-	j := &Janitor{store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, scan: map[string]uint64{}, failed: map[string]time.Time{}}
+	j := &Janitor{store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, ahead: map[*shard]int64{}, scan: map[string]uint64{}, failed: map[string]time.Time{}}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {

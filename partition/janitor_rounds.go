@@ -24,9 +24,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		if h.sh.breaker.suspect() {
 			continue
 		}
-		if names, err := j.tooFarAhead(ctx, h, now); err == nil {
-			j.repair(ctx, h, names)
-		}
+		j.reschedule(ctx, h, now)
 		// A partition that is behind by half of max_age may have stale entries.
 		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
 		rest += restFactor * took
@@ -50,11 +48,37 @@ func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
 }
 
-// tooFarAhead returns partitions whose due time is too far ahead.
-func (j *Janitor) tooFarAhead(ctx context.Context, h home, now int64) ([]string, error) {
+// reschedule repairs a page of partitions whose due time is furthest ahead. Where they
+// fill the page, most wait for a good reason: they are leased, wait for a retry, or are
+// paused. So that these cannot hide others for ever, a second page begins further on in
+// each round.
+func (j *Janitor) reschedule(ctx context.Context, h home, now int64) {
+	names, err := j.tooFarAhead(ctx, h, now, 0)
+	if err != nil {
+		return
+	}
+	j.repair(ctx, h, names)
+	if len(names) < janitorPage {
+		j.ahead[h.sh] = 0
+		return
+	}
+	next := max(janitorPage, j.ahead[h.sh])
+	names, err = j.tooFarAhead(ctx, h, now, next)
+	if err != nil {
+		return
+	}
+	j.repair(ctx, h, names)
+	j.ahead[h.sh] = next + janitorPage
+	if len(names) < janitorPage {
+		j.ahead[h.sh] = 0
+	}
+}
+
+// tooFarAhead returns a page of partitions whose due time may be too far ahead.
+func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([]string, error) {
 	names, err := j.store.backend.background.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are the most likely to be wrong
-		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Count: janitorPage,
+		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Offset: offset, Count: janitorPage,
 	}).Result()
 	err = classify(err)
 	h.sh.breaker.done(err)

@@ -81,10 +81,7 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pa
 	if !p.Since.IsZero() {
 		since = max(0, p.Since.UnixMilli())
 	}
-	room, err := s.pausesLeft(ctx, ns, partition)
-	if err != nil {
-		return err
-	}
+	room := s.pausesLeft(ctx, ns, partition)
 	calls := eachPaused(ns, partition, func(sh *shard, name string) *call {
 		return newCall(lua.Pause, sh, []string{sh.ledger}, name, since, text, room)
 	})
@@ -153,27 +150,29 @@ func (s *Store) runPauses(ctx context.Context, calls []*call) (codes []int64, er
 }
 
 // pausesLeft is how many partitions may be paused in the shard of a partition: what the
-// other shards leave of MaxPauses. Two calls at once may together exceed it by one.
-func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string) (int, error) {
+// other shards leave of MaxPauses. Those that do not answer leave all of it: they must
+// not keep an operator from pausing what can be reached. Two calls at once may together
+// exceed the bound by one.
+func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string) int {
 	left := MaxPauses
 	if partition == "" || len(ns.shards) == 1 {
-		return left, nil
+		return left
 	}
 	pipe := s.backend.background.Pipeline()
 	var counts []*redis.SliceCmd
 	for i := range ns.shards {
-		if i != ns.ShardOf(partition) {
+		if i != ns.ShardOf(partition) && !ns.shards[i].breaker.suspect() {
 			counts = append(counts, pipe.HMGet(ctx, ns.shards[i].ledger, "paused", pauseField+pauseAll))
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, classify(err)
-	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, c := range counts {
-		count, _ := c.Val()[0].(string)
-		left -= int(pausedPartitions(count, c.Val()[1] != nil))
+		if v := c.Val(); len(v) == 2 {
+			count, _ := v[0].(string)
+			left -= int(pausedPartitions(count, v[1] != nil))
+		}
 	}
-	return max(0, left), nil
+	return max(0, left)
 }
 
 // pausedPartitions is how many partitions are paused where a ledger counts so many
