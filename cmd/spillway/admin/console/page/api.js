@@ -12,6 +12,7 @@ export class Refusal extends Error {
 const patience = 15_000; // milliseconds; an answer takes some, a sweep of 100,000 partitions a second
 
 const root = new URL("api/v1/", document.baseURI);
+root.username = root.password = ""; // of an address with a token in it; fetch refuses those, and sends the token anyway
 
 function address(path, query = {}) {
   const url = new URL(path, root);

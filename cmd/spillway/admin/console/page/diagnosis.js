@@ -71,7 +71,7 @@ function whatIsLost(n, overview, culprits) {
   if (n.rates.evicted > 0) why.push(`partitions are full: each keeps the newest ${entries(n.capacity)}`);
   if (n.rates.expired > 0) why.push(`entries wait longer than max_age, ${duration(n.max_age_ms)}`);
   if (n.rates.dead > 0) why.push("the sink rejects entries for good");
-  if (n.rates.lost > 0) why.push("delivery is at-most-once: a write that fails is not repeated");
+  if (n.rates.lost > 0) why.push("something other than Spillway removes entries from Redis");
   return { namespace: n.namespace, level: "losing", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
 }
 

@@ -11,7 +11,8 @@ const reasons = {
   expired: "it waited longer than max_age",
   stale: "it was older than max_age when it came",
   dead: "the sink rejected it for good; it is among the dead letters",
-  lost: "delivery is at-most-once, and its write failed or was interrupted",
+  failed: "delivery is at-most-once: it counts as delivered, and then its sink did not take it",
+  lost: "something other than Spillway removed it from Redis",
   purged: "an operator purged it",
   too_large: "it is larger than an entry may be",
   bad_ts: "its time is none, or lies in the future",
@@ -23,6 +24,10 @@ const reasons = {
   store_unavailable: "the store could not be reached; the sender was told to try again",
   store_full: "the store is out of memory; the sender was told to try again",
   unknown: "the store gave no answer: it may be stored or not",
+  bad_request: "its request could not be read",
+  unauthorized: "its sender has no valid token",
+  overloaded: "the server had too much to do; the sender was told to try again",
+  shutting_down: "the server was stopping; the sender was told to try again",
   client_discarded: "the client library gave it up before it was sent",
 };
 
@@ -74,8 +79,8 @@ export class Drops extends Component {
 
 function Found({ drops, id }) {
   if (!drops.length) {
-    return html`<p class="muted">${id ? "No sample has this id. That does not prove that it was not dropped: of each namespace and reason the last 128 are kept, since this process started."
-      : "Nothing was dropped since this process started."}</p>`;
+    return html`<p class="muted">${id ? "No sample has this id. That proves nothing: of each namespace and reason the last 128 are kept, since this process started, and those of evicted entries have no id. Look for its partition, too."
+      : "No sample: nothing like it was dropped since this process started."}</p>`;
   }
   const now = state.overview.now_ms;
   return html`<ol class="entries">${drops.map((d, i) => html`<li class="entry" key=${d.at_ms + " " + i}>
