@@ -177,5 +177,5 @@ func TestAPartitionAppearsAgesAndDrops(t *testing.T) {
 
 	s.status.Store(http.StatusOK)
 	until(t, page, "all is delivered", `document.querySelector(".ledger").innerText.includes("5 delivered")`)
-	shows(t, page, "7 entries lost in the last 15 min")
+	until(t, page, "the banner remembers", `/About \d+ entries lost in the last 15 min/.test(document.querySelector(".banner").innerText)`)
 }

@@ -22,7 +22,7 @@ var shots = flag.String("shots", "", "folder for pictures of the page")
 // the page reports an error, or asks anything of another origin.
 func visit(t *testing.T, browser *chromium.Browser, url string, width, height int) (*chromium.Page, *chromium.Record) {
 	t.Helper()
-	origin := regexp.MustCompile(`^https?://[^/]+/`).FindString(url)
+	origin := "http://" + regexp.MustCompile(`[^/@]+:\d+/`).FindString(url) // without the token
 	page := browser.Open(t, "about:blank")
 	record, err := page.Watch()
 	if err == nil {

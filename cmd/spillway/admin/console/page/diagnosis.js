@@ -61,7 +61,7 @@ function headline(level, findings, namespaces, recent) {
     const total = namespaces.reduce((sum, n) => sum + dropped(n.rates), 0);
     return total > 0 ? `Yes: ${rate(total)} entries/s` : "Yes, new entries are refused";
   }
-  const past = recent?.entries ? ` ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
+  const past = recent?.entries ? ` About ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
   return (level === "risk" ? "Not now, but look below." : "No.") + past;
 }
 
@@ -126,7 +126,7 @@ export function lostLately(history) {
   let last = -1;
   history.times.forEach((_, i) => {
     const sum = losses.reduce((total, name) => total + (history.series[name][i] ?? 0), 0);
-    lost += sum * (history.step / 1000);
+    lost += sum * (i > 0 ? history.times[i] - history.times[i - 1] : history.step / 1000);
     if (sum > 0) last = i;
   });
   return last < 0 ? null : { entries: Math.round(lost), agoMs: (history.times.at(-1) - history.times[last]) * 1000 };

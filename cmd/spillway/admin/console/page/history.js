@@ -25,6 +25,7 @@ export async function follow(overview, pace) {
   const gap = state.range === "15m" && (pace !== 1000 || !(behind < 2.6));
   const old = Date.now() - askedAt > 60_000;
   if (other || old || gap) {
+    before = null;
     await load();
   } else if (state.range === "15m" && behind >= 0.5) {
     append(overview);
@@ -32,10 +33,23 @@ export async function follow(overview, pace) {
   set({});
 }
 
+// The rates of an overview are means of some seconds; the ledger gives those since the last point.
 function append(overview) {
-  const now = sums(state.namespace ? overview.namespaces.filter((n) => n.namespace === state.namespace) : overview.namespaces);
+  const of = state.namespace ? overview.namespaces.filter((n) => n.namespace === state.namespace) : overview.namespaces;
+  const now = { ...sums(of), ...since(of, overview.now_ms / 1000 - data.times.at(-1)) };
   data.times = [...data.times.slice(-899), overview.now_ms / 1000];
   for (const name of names) data.series[name] = [...data.series[name].slice(-899), now[name] ?? null];
+}
+
+let before = null; // the ledger's sums with the last overview, and which namespaces they are of
+
+function since(namespaces, seconds) {
+  const of = namespaces.map((n) => n.namespace).join(" ");
+  const totals = Object.fromEntries(names.slice(0, 6).map((name) => [name, namespaces.reduce((sum, n) => sum + n.ledger[name], 0)]));
+  const last = before;
+  before = { of, totals };
+  if (last?.of !== of || !(seconds > 0)) return {};
+  return Object.fromEntries(Object.entries(totals).map(([name, total]) => [name, Math.max(0, total - last.totals[name]) / seconds]));
 }
 
 const max = (values) => values.reduce((a, b) => (b == null ? a : a == null ? b : Math.max(a, b)), null);

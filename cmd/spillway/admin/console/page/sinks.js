@@ -5,6 +5,7 @@ import { chosen, state } from "./state.js";
 import { Chip, html, Text } from "./ui.js";
 
 const kinds = { open: "ok", opening: "warn", failing: "bad", tripped: "bad", paused: "warn" };
+const failing = (s) => s.state === "failing" || s.state === "tripped";
 const order = ["tripped", "failing", "opening", "paused", "open"];
 
 export function Sinks() {
@@ -25,7 +26,7 @@ function Row({ s }) {
   return html`<tr>
     <th scope="row"><${Text} of=${s.label} cut=${48} /></th>
     <td><${Text} of=${s.namespace} cut=${24} /></td>
-    <td><${Chip} kind=${kinds[s.state] ?? ""}>${s.state}${s.failing_since_ms ? " " + duration(now - s.failing_since_ms) : ""}<//></td>
+    <td><${Chip} kind=${kinds[s.state] ?? ""}>${s.state}${failing(s) && s.failing_since_ms ? " " + duration(now - s.failing_since_ms) : ""}<//></td>
     <td class="n">${latency(s.p50_ms)}</td><td class="n">${latency(s.p99_ms)}</td><td class="n">${rate(s.writes_per_s)}</td>
     <td class="n">${count(s.retries)}</td><td class="n">${count(s.in_flight)}${s.concurrency ? ` of ${count(s.concurrency)}` : ""}</td>
     <td class="n">${percent(s.coalescer_fill)}</td>
