@@ -56,7 +56,7 @@ type spillway struct {
 // roles are also the tokens.
 var roles = []string{"viewer", "operator", "admin"}
 
-// serve starts it. settings are lines of the namespace kart.
+// serve starts it. settings are lines of the namespace kart, and flags.
 func serve(t *testing.T, settings ...string) *spillway {
 	t.Helper()
 	s := &spillway{t: t}
@@ -77,8 +77,13 @@ func serve(t *testing.T, settings ...string) *spillway {
 		fmt.Fprintf(&config, "  - {name: %s-name, role: %s, hash: \"sha256:%x\"}\n", role, role, sha256.Sum256([]byte(role)))
 	}
 	fmt.Fprintf(&config, "namespaces:\n  kart:\n    linger: 20ms\n    backoff_base: 50ms\n    backoff_max: 200ms\n    sink: %q\n", receiver.URL)
-	for _, line := range settings {
-		fmt.Fprintf(&config, "    %s\n", line)
+	args := []string{"serve"}
+	for _, setting := range settings {
+		if strings.HasPrefix(setting, "--") {
+			args = append(args, setting)
+			continue
+		}
+		fmt.Fprintf(&config, "    %s\n", setting)
 	}
 	path := filepath.Join(t.TempDir(), "spillway.yaml")
 	if err := os.WriteFile(path, []byte(config.String()), 0o600); err != nil {
@@ -91,7 +96,7 @@ func serve(t *testing.T, settings ...string) *spillway {
 	data, admin := redistest.FreeAddr(t), redistest.FreeAddr(t)
 	s.data, s.admin = "http://"+data, admin
 	log := &bytes.Buffer{}
-	cmd := exec.Command(program, "serve", "--config", path, "--listen", data, "--admin-listen", admin)
+	cmd := exec.Command(program, append(args, "--config", path, "--listen", data, "--admin-listen", admin)...)
 	cmd.Stderr = log
 	proc.KillWithParent(cmd)
 	if err := cmd.Start(); err != nil {

@@ -15,6 +15,9 @@ import (
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
 )
 
+// login is that in an address.
+var login = regexp.MustCompile(`//[^/@]*@`)
+
 // shots is where tests put pictures of the page, for people to look at.
 var shots = flag.String("shots", "", "folder for pictures of the page")
 
@@ -22,7 +25,7 @@ var shots = flag.String("shots", "", "folder for pictures of the page")
 // the page reports an error, or asks anything of another origin.
 func visit(t *testing.T, browser *chromium.Browser, url string, width, height int) (*chromium.Page, *chromium.Record) {
 	t.Helper()
-	origin := "http://" + regexp.MustCompile(`[^/@]+:\d+/`).FindString(url) // without the token
+	origin := regexp.MustCompile(`^[a-z]+://[^/]*/?`).FindString(login.ReplaceAllString(url, "//"))
 	page := browser.Open(t, "about:blank")
 	record, err := page.Watch()
 	if err == nil {
@@ -41,7 +44,7 @@ func visit(t *testing.T, browser *chromium.Browser, url string, width, height in
 			}
 		}
 		for _, asked := range record.Requests() {
-			if asked != "about:blank" && !strings.HasPrefix(asked, origin) {
+			if asked != "about:blank" && !strings.HasPrefix(login.ReplaceAllString(asked, "//"), origin) {
 				t.Errorf("the page asked %s", asked)
 			}
 		}
