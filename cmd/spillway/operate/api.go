@@ -127,7 +127,7 @@ type partitionList struct {
 	Sweep struct {
 		Complete      bool   `json:"complete"`
 		CompletedAtMS *int64 `json:"completed_at_ms"`
-		Known         int64  `json:"known"`
+		TookMS        int64  `json:"took_ms"`
 	} `json:"sweep"`
 	Total      int64             `json:"total"`
 	Partitions []json.RawMessage `json:"partitions"`

@@ -33,7 +33,7 @@ var sortKeys = map[string]string{
 const (
 	sweepWait  = 5 * time.Second // for a service that nobody watched; its sweep begins with the question
 	sweepPoll  = 200 * time.Millisecond
-	sweepStale = 10_000 // ms
+	sweepStale = 3_000 // ms, of a sweep that takes no longer
 )
 
 // Run prints the list.
@@ -60,8 +60,9 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	if c.Output == "json" {
 		return printJSON(s.Out, list.json())
 	}
-	t := partitionTable(list.rows, len(names) > 1)
-	if err := t.print(s.Out); err != nil {
+	if len(list.rows) == 0 {
+		fmt.Fprintln(s.Err, "no such partition has entries")
+	} else if err := partitionTable(list.rows, len(names) > 1).print(s.Out); err != nil {
 		return err
 	}
 	if rest := list.total - int64(len(list.rows)); rest > 0 {
@@ -226,7 +227,7 @@ func (c *client) sweep(ctx context.Context, namespace string, q partitionQuery, 
 // fresh: there was a whole sweep, not long ago.
 func (l *partitionList) fresh() bool {
 	at := l.Sweep.CompletedAtMS
-	return at != nil && l.NowMS-*at < sweepStale
+	return at != nil && l.NowMS-*at < max(sweepStale, 3*l.Sweep.TookMS)
 }
 
 func partitionTable(rows []partitionRow, named bool) *table {

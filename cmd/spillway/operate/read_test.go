@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 // ioPipe is an input on which nobody types.
@@ -53,6 +55,18 @@ func TestEntriesAndLettersArePrintedAsTables(t *testing.T) {
 	}
 	if want := "/peek?from=newest&limit=3"; !strings.Contains(api.requests(), want) {
 		t.Errorf("got %s, want %s", api.requests(), want)
+	}
+}
+
+func TestEveryReasonIsExplained(t *testing.T) {
+	t.Parallel()
+	for _, reason := range drops.Reasons() {
+		if reasonTexts[string(reason)] == "" {
+			t.Errorf("%s has no text", reason)
+		}
+	}
+	if got, want := len(reasonTexts), len(drops.Reasons()); got != want {
+		t.Errorf("%d texts of %d reasons", got, want)
 	}
 }
 
