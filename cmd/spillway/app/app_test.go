@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -393,6 +394,25 @@ func TestDemoDeliversItsEventsAndPrintsTheLedger(t *testing.T) {
 	}
 	if !strings.Contains(stderr, "/v1/default/my-game") || !strings.Contains(stderr, "/api/v1/namespaces/default") {
 		t.Errorf("the addresses to try are missing: %s", stderr)
+	}
+}
+
+func TestDemoListensWhereItIsTold(t *testing.T) {
+	t.Parallel()
+	data, admin := redistest.FreeAddr(t), redistest.FreeAddr(t)
+	_, stderr, code := runCommand(t, map[string]string{"SPILLWAY_ADMIN_LISTEN": admin}, "", "demo", "--duration=100ms", "--listen="+data)
+	if want := "data port http://" + data + ", admin port http://" + admin; code != exitOK || !strings.Contains(stderr, want) {
+		t.Errorf("exit %d, %s; want %s", code, stderr, want)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	for _, address := range []string{taken.Addr().String(), "0.0.0.0:8080", "8080"} {
+		if _, stderr, code := runCommand(t, nil, "", "demo", "--duration=100ms", "--admin-listen="+address); code == exitOK || !strings.Contains(stderr, "in use") && !strings.Contains(stderr, "want an address of this machine") {
+			t.Errorf("%s: exit %d, %s", address, code, stderr)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/partition"
@@ -20,7 +21,9 @@ import (
 // demoCmd runs the whole service with its defaults and a client that sends it
 // events, so that a new user sees batches within a second.
 type demoCmd struct {
-	Duration time.Duration `name:"duration" help:"Stop after this long; 0 runs until interrupted."`
+	Duration    time.Duration `name:"duration" help:"Stop after this long; 0 runs until interrupted."`
+	Listen      string        `name:"listen" placeholder:"HOST:PORT" help:"Address of the data port, on this machine. Without it 127.0.0.1:8080, or a free port if that is in use."`
+	AdminListen string        `name:"admin-listen" placeholder:"HOST:PORT" help:"Address of the admin port, on this machine. Without it 127.0.0.1:8081, or a free port if that is in use."`
 }
 
 const (
@@ -51,6 +54,11 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 	if c.Duration < 0 {
 		return usageError{errors.New("duration: want 0s or more")}
 	}
+	for key, address := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
+		if host, _, err := net.SplitHostPort(address); address != "" && (err != nil || !admin.IsLoopback(host)) {
+			return usageError{fmt.Errorf("%s: %q: want an address of this machine, such as 127.0.0.1:8090: the demo asks for no token", key, address)}
+		}
+	}
 	return c.run(ctx, p, isTerminal(p.stdout))
 }
 
@@ -60,7 +68,7 @@ func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
 	if err != nil {
 		return err
 	}
-	cfg.Listen, cfg.AdminListen = portOrFree(cfg.Listen, p.stderr), portOrFree(cfg.AdminListen, p.stderr)
+	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.stderr), demoPort(c.AdminListen, cfg.AdminListen, p.stderr)
 	out, pace, where := p.stdout, paceForPrograms, "on stdout"
 	if person {
 		out, pace, where = demoHighlighter{p.stdout}, paceForPeople, "here, marked,"
@@ -141,6 +149,14 @@ func defaultConfig() (*Config, error) {
 // demoSinks has the only sink that the demo uses.
 func demoSinks(w io.Writer) sink.Registry {
 	return sink.Registry{"stdout": func(*url.URL) (sink.Sink, error) { return stdout.NewWriter(w), nil }}
+}
+
+// demoPort is the address that was asked for, or the usual one.
+func demoPort(asked, usual string, stderr io.Writer) string {
+	if asked != "" {
+		return asked
+	}
+	return portOrFree(usual, stderr)
 }
 
 // portOrFree returns address, or a loopback address with a free port if address is
