@@ -114,21 +114,19 @@ func (n *namespaceState) codes() string {
 	return strings.Join(parts, ", ")
 }
 
+// headlines are by the worst kind.
+var headlines = map[string]string{
+	kindStore:    "THE STORE IS NOT READY",
+	kindLosing:   "DATA IS BEING LOST",
+	kindRefusing: "ENTRIES ARE REFUSED; the clients are told",
+	kindAtRisk:   "NO DATA IS BEING LOST, BUT IT IS AT RISK",
+}
+
 // lossLines is the answer for people.
 func lossLines(found []loss) []string {
 	headline := "NO DATA IS BEING LOST"
-	for _, l := range found {
-		switch l.Kind {
-		case kindStore:
-			headline = "THE STORE IS NOT READY"
-		case kindLosing:
-			headline = "DATA IS BEING LOST"
-		case kindRefusing:
-			headline = "ENTRIES ARE REFUSED; the clients are told"
-		case kindAtRisk:
-			headline = "NO DATA IS BEING LOST, BUT IT IS AT RISK"
-		}
-		break
+	if len(found) > 0 {
+		headline = headlines[found[0].Kind]
 	}
 	lines := []string{headline}
 	for _, l := range found {

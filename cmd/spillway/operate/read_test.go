@@ -88,7 +88,7 @@ func TestATailPrintsLinesUntilTheServiceEndsIt(t *testing.T) {
 `})
 	out, stderr, code := run(t, api, "tail", "kart", "--per-second=5")
 	want := "22:13:20.123  eu-1  e7  {\"lap\":\"\\u001b[2J\"}\n22:13:20.125  eu-1  -  \\u202e\n"
-	if code != 0 || out != want || !strings.Contains(stderr, "after 10 minutes; start it again") {
+	if code != 0 || out != want || !strings.Contains(stderr, "(after 10 minutes); start it again") {
 		t.Errorf("exit %d, got\n%swant\n%s%s", code, out, want, stderr)
 	}
 	if !strings.Contains(api.requests(), "tail?per_second=5") {

@@ -65,7 +65,7 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 			return false, errors.New("the service sent a line that is no JSON")
 		}
 		if l.Ended != "" {
-			fmt.Fprintf(s.Err, "the service ended the tail %s; start it again for more\n", escape(l.Ended))
+			fmt.Fprintf(s.Err, "the service ended the tail (%s); start it again for more\n", escape(l.Ended))
 			return true, nil
 		}
 		if c.Output == "json" {
