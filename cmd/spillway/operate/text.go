@@ -63,7 +63,8 @@ func printJSON(w io.Writer, answer any) error {
 	if err := json.Compact(&b, raw); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, escape(b.String()))
+	// A payload may be JSON with bytes that are no UTF-8; \xXX would be no JSON.
+	_, err := fmt.Fprintln(w, escape(strings.ToValidUTF8(b.String(), "\ufffd")))
 	return err
 }
 

@@ -115,6 +115,14 @@ func TestTextEscapesWhatDrivesATerminal(t *testing.T) {
 	}
 }
 
+func TestJSONStaysJSONWhateverAPayloadHolds(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := printJSON(&out, json.RawMessage("{\"data\": \"a\xff\u202e\x7f\"}")); err != nil || out.String() != "{\"data\":\"a\ufffd\\u202e\\u007f\"}\n" || !json.Valid(out.Bytes()) {
+		t.Errorf("%v, got %q", err, out.String())
+	}
+}
+
 func TestDurationsAndSizesReadAsPeopleSayThem(t *testing.T) {
 	t.Parallel()
 	for ms, want := range map[int64]string{
