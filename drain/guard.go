@@ -26,6 +26,7 @@ type sinkGuard struct {
 	opener  *sinkOpener
 	breaker *breaker
 	health  *health
+	letters letterLog
 	pace    pace
 	recent  *recentWrites
 	fill    fillCount
@@ -35,8 +36,8 @@ type sinkGuard struct {
 func newSinkGuard(writing context.Context, s sink.Sink, cfg Config, log *zap.Logger, m *sinkMetrics) *sinkGuard {
 	h := &health{log: log, metrics: m}
 	return &sinkGuard{
-		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h, recent: newRecentWrites(),
-		opener:  newSinkOpener(s, cfg, log, h.failed, m),
+		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h, recent: newRecentWrites(), letters: letterLog{log: log},
+		opener:  newSinkOpener(s, cfg, log, h, m),
 		breaker: newBreaker(min(cfg.BackoffMax, maxProbePause), m.sinkTripped),
 	}
 }
@@ -64,7 +65,10 @@ func (g *sinkGuard) wait(ctx context.Context) bool {
 func (g *sinkGuard) keep(ctx context.Context) { g.opener.keep(ctx) }
 
 // close closes a sink for which Open was called. No Write runs any more.
-func (g *sinkGuard) close(ctx context.Context) error { return g.opener.close(ctx) }
+func (g *sinkGuard) close(ctx context.Context) error {
+	g.health.stop()
+	return g.opener.close(ctx)
+}
 
 // waitFor waits until changed closes, until d is over, or until ctx ends; then it is
 // false.
@@ -119,7 +123,7 @@ func (g *sinkGuard) stopping() bool { return g.writing.Err() != nil }
 
 // deadLettered is told of every dead letter.
 func (g *sinkGuard) deadLettered(partition string, seq int64, err error) {
-	g.health.deadLettered(partition, seq, err)
+	g.letters.add(partition, seq, err)
 }
 
 // A sinkWrite is a Write to make.

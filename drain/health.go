@@ -23,13 +23,12 @@ type health struct {
 	since, last time.Time // the first and the last failure
 	answered    time.Time // the first answer after the last failure; zero: none yet
 	failures    int
+	onlyOpens   bool        // since it began to fail, only Open has failed
+	quiet       *time.Timer // looks whether the sink has recovered when no Write follows
 
 	retries int64 // failed Writes and Opens, since the start
 	words   string
 	wordsAt time.Time // when a Write or an Open last failed, or was rejected, with words
-
-	letters int       // dead letters since the log last named one
-	named   time.Time // when that was
 }
 
 // recordWrite is told of every Write. A rejection is an answer: the sink works.
@@ -50,7 +49,22 @@ func (h *health) recordWrite(o writeOutcome, err error) {
 	}
 }
 
-func (h *health) failed(reason string, err error) {
+// openFailed is told of every Open that failed.
+func (h *health) openFailed(err error) { h.fail(reasonOf(err), err, true) }
+
+// opened is told of every Open that succeeded. It ends a failure only where no Write
+// failed, for a sink that opens may still take nothing.
+func (h *health) opened() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failing && h.onlyOpens {
+		h.answer()
+	}
+}
+
+func (h *health) failed(reason string, err error) { h.fail(reason, err, false) }
+
+func (h *health) fail(reason string, err error, opening bool) {
 	h.metrics.failures.WithLabelValues(reason).Inc()
 	now := time.Now()
 	h.mu.Lock()
@@ -60,6 +74,7 @@ func (h *health) failed(reason string, err error) {
 	h.retries++
 	h.say(err)
 	h.metrics.sinkFailing.Set(1)
+	h.onlyOpens = opening && (h.onlyOpens || !h.failing)
 	if h.failing {
 		return
 	}
@@ -77,31 +92,44 @@ func (h *health) say(err error) { h.words, h.wordsAt = wordsOf(err), time.Now() 
 func (h *health) succeeded() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.failing {
-		return
+	if h.failing {
+		h.answer()
 	}
+}
+
+// answer notes that a failing sink works, and that it has recovered once nothing has
+// failed for a quietPeriod; h.mu is held.
+func (h *health) answer() {
 	h.metrics.sinkFailing.Set(0)
 	if h.answered.IsZero() {
 		h.answered = time.Now()
 	}
-	if time.Since(h.last) < quietPeriod {
+	if left := quietPeriod - time.Since(h.last); left > 0 {
+		if h.quiet == nil {
+			h.quiet = time.AfterFunc(left, h.recovered)
+		}
 		return
 	}
 	h.failing = false
 	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.answered.Sub(h.since)))
 }
 
-// deadLettered is told of every dead letter. The log names at most one a
-// quietPeriod, with how many there were: a sink that rejects everything must not
-// fill a disk.
-func (h *health) deadLettered(partition string, seq int64, err error) {
+// recovered looks once more when the quietPeriod of an answer is over: perhaps no Write
+// follows for hours.
+func (h *health) recovered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.letters++
-	if time.Since(h.named) < quietPeriod {
-		return
+	h.quiet = nil
+	if h.failing && !h.answered.IsZero() {
+		h.answer()
 	}
-	h.log.Warn("entries given up as dead letters", zap.Int("entries", h.letters),
-		zap.String("partition", partition), zap.Int64("seq", seq), zap.String("reason", reasonRejected), zap.Error(err))
-	h.letters, h.named = 0, time.Now()
+}
+
+// stop ends the look at the sink.
+func (h *health) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.quiet != nil {
+		h.quiet.Stop()
+	}
 }

@@ -2,7 +2,10 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,26 +17,97 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-func TestDeadLettersAreLoggedAtMostOnceAQuietPeriod(t *testing.T) {
+func TestEachKindOfDeadLetterIsLoggedAtMostOnceAMinute(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.sink.write = func(context.Context, []*sink.Batch) error { return sink.Permanent(errDown) }
+		r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
+			var e sink.BatchError
+			for i, entry := range batches[0].Entries {
+				words := "line %d is no JSON"
+				if batches[0].Partition == "q" {
+					words = "column %d is unknown"
+				}
+				e.Fail(0, i, sink.Permanent(fmt.Errorf(words, entry.Seq)))
+			}
+			return &e
+		}
 		r.store.produce(r.ns, "p", 100, 0)
 		r.start()
 		r.drained(time.Minute)
-		time.Sleep(quietPeriod)
 		r.store.produce(r.ns, "q", 1, 0)
 		r.drained(time.Minute)
+		time.Sleep(letterPause)
+		r.store.produce(r.ns, "p", 1, 0)
+		r.drained(time.Minute)
 		r.stop()
-		r.wantLedger(partition.Ledger{Accepted: 101, Dead: 101})
-		named := r.logs.FilterMessage("entries given up as dead letters").All()
-		if len(named) != 2 {
-			t.Fatalf("%d lines for 101 dead letters in two bursts", len(named))
+		r.wantLedger(partition.Ledger{Accepted: 102, Dead: 102})
+		var got []string
+		for _, line := range r.logs.FilterMessage("entries given up as dead letters").All() {
+			m := line.ContextMap()
+			got = append(got, fmt.Sprint(m["partition"], " ", m["entries"], " ", withoutNumbers(m["error"].(string))))
 		}
-		first, second := named[0].ContextMap(), named[1].ContextMap()
-		if first["partition"] != "p" || first["error"] != errDown.Error() || second["partition"] != "q" || second["entries"] != int64(100) {
-			t.Errorf("got %v, then %v", first, second)
+		if want := []string{"p 1 line 0 is no JSON", "q 1 column 0 is unknown", "p 100 line 0 is no JSON"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
+	})
+}
+
+func TestKindsOfDeadLettersAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		l := letterLog{log: zap.New(core)}
+		for i := range 10_000 {
+			l.add("p", int64(i), errors.New(strings.Repeat("x", 1+i%299)))
+		}
+		if n := logs.Len(); n != maxLetterKinds+1 || len(l.kinds) != maxLetterKinds+1 {
+			t.Errorf("%d lines, %d kinds", n, len(l.kinds))
+		}
+	})
+}
+
+// After an outage the backlog may be written at once, and then nothing for hours.
+func TestRecoveryIsLoggedAlthoughNoWriteFollows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		up := time.Now().Add(20 * time.Second)
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if time.Now().Before(up) {
+				return errDown
+			}
+			return nil
+		}
+		r.cfg.BackoffMax = time.Second
+		r.store.produce(r.ns, "p", 1, 0)
+		r.start()
+		r.drained(time.Minute)
+		time.Sleep(quietPeriod)
+		if s := r.d.Status().Targets[0]; r.lines("sink recovered") != 1 || !s.FailingSince.IsZero() {
+			t.Errorf("%+v, log %v", s, r.logs.All())
+		}
+		r.stop()
+	})
+}
+
+func TestAnOpenEndsAFailureToOpen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		up := time.Now().Add(20 * time.Second)
+		r.sink.open = func(context.Context) error {
+			if time.Now().Before(up) {
+				return errDown
+			}
+			return nil
+		}
+		r.start()
+		time.Sleep(19 * time.Second)
+		if r.value(r.metrics().sinkFailing) != 1 {
+			t.Error("sink_failing is 0 while the sink cannot be opened")
+		}
+		time.Sleep(time.Minute)
+		if r.value(r.metrics().sinkFailing) != 0 || r.lines("sink recovered") != 1 {
+			t.Errorf("nothing was written, and the sink is open: %v", r.logs.All())
+		}
+		r.stop()
 	})
 }
 

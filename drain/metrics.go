@@ -79,7 +79,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		leases:      gauge("leases", "Leases that workers have now."),
 		sinkOpen:    gauge("sink_open", "1 while the sink is open."),
 		sinkTripped: gauge("sink_tripped", "1 while the breaker lets only probes reach the sink."),
-		sinkFailing: gauge("sink_failing", "1 from the first failed write or open until a write succeeds."),
+		sinkFailing: gauge("sink_failing", "1 from the first failed write or open until a write succeeds, or where no write failed, an open."),
 	}
 	for _, c := range []prometheus.Collector{
 		m.batches, m.entries, m.failures, m.claims, m.fenced, m.lapsed, m.retries, m.panics,

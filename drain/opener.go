@@ -18,7 +18,7 @@ type sinkOpener struct {
 	sink                             sink.Sink
 	timeout, backoffBase, backoffMax time.Duration
 	log                              *zap.Logger
-	failed                           func(reason string, err error) // told of every failed Open
+	health                           *health // told of every Open
 	metrics                          *sinkMetrics
 
 	mu      sync.Mutex
@@ -28,10 +28,10 @@ type sinkOpener struct {
 	writes  int  // Writes that run
 }
 
-func newSinkOpener(s sink.Sink, cfg Config, log *zap.Logger, failed func(string, error), m *sinkMetrics) *sinkOpener {
+func newSinkOpener(s sink.Sink, cfg Config, log *zap.Logger, h *health, m *sinkMetrics) *sinkOpener {
 	return &sinkOpener{
 		sink: s, timeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax,
-		log: log, failed: failed, metrics: m, changed: make(chan struct{}),
+		log: log, health: h, metrics: m, changed: make(chan struct{}),
 	}
 }
 
@@ -126,13 +126,14 @@ func (s *sinkOpener) reopen(ctx context.Context) bool {
 			s.metrics.sinkOpen.Set(1)
 			s.change()
 			s.mu.Unlock()
+			s.health.opened()
 			s.log.Info("sink open", zap.Int("attempt", attempt))
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		s.failed(reasonOf(err), err)
+		s.health.openFailed(err)
 		if !sleep(ctx, backoff(s.backoffBase, s.backoffMax, attempt, rand.Float64())) {
 			return false
 		}

@@ -84,6 +84,8 @@ func (c *certificates) reload() {
 	case c.current.Load() != before:
 		c.failure.Store(nil)
 		c.log.Info("certificates reloaded", zap.Time("expiry", c.current.Load().expiry))
+	case c.failure.Swap(nil) != nil:
+		c.log.Info("certificates are those in use again", zap.Time("expiry", before.expiry))
 	}
 }
 

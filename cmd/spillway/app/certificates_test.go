@@ -218,6 +218,10 @@ func TestRotatedCertificatesAreUsedWithoutDroppingConnections(t *testing.T) {
 	eventually(t, "the missing file is logged", func() bool {
 		return reconnect() == "second" && a.logs.FilterMessageSnippet("certificates not reloaded").Len() == 3
 	})
+	k.put(k.cert, second)
+	eventually(t, "the file that is back is logged", func() bool {
+		return reconnect() == "second" && a.logs.FilterMessageSnippet("certificates are those in use again").Len() == 1
+	})
 	k.rotate(ca.issue("third", soon()))
 	eventually(t, "the third certificate is used", func() bool { return reconnect() == "third" })
 	for _, line := range a.logs.All() {

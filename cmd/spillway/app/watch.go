@@ -43,12 +43,13 @@ type watch struct {
 
 	mu           sync.Mutex
 	err          error           // nil: ready
+	unusable     time.Time       // when the store ceased to be usable, or the process started
 	shuttingDown bool            // err no longer changes
 	warned       map[string]bool // warnings of the last check, which are in the log
 }
 
 func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *watch {
-	w := &watch{store: store, log: log, err: errStarting, warned: map[string]bool{}}
+	w := &watch{store: store, log: log, err: errStarting, unusable: time.Now(), warned: map[string]bool{}}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",
 	}, func() float64 {
@@ -146,15 +147,23 @@ func (w *watch) check(ctx context.Context) error {
 				w.log.Warn("store guarantees reduced", zap.String("warning", text))
 			}
 		}
+		for text := range before {
+			if !w.warned[text] {
+				w.log.Info("store guarantee restored", zap.String("warning", text))
+			}
+		}
 	}
 	if w.shuttingDown {
 		return err
 	}
 	before := w.err
 	w.err = err
+	if err != nil && (before == nil || before == errStarting) {
+		w.unusable = time.Now()
+	}
 	switch {
 	case err == nil && before != nil:
-		w.log.Info("store ready")
+		w.log.Info("store ready", zap.Duration("after", time.Since(w.unusable)))
 	case err != nil && (before == nil || before == errStarting || errorClass(before) != errorClass(err)):
 		w.log.Error("store unusable, checked again every second", zap.Error(err))
 	}

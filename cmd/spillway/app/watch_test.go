@@ -62,9 +62,10 @@ func TestWatchLogsChangesOnly(t *testing.T) {
 
 func TestWatchLogsAWarningOnce(t *testing.T) {
 	t.Parallel()
-	core, logs := observer.New(zap.WarnLevel)
+	core, logs := observer.New(zap.InfoLevel)
 	warnings := []string{"persistence is off"}
 	w := newWatch(fakeChecker(func(context.Context) ([]string, error) { return warnings, nil }), prometheus.NewRegistry(), zap.New(core))
+	w.err = nil // ready
 	_ = w.check(t.Context())
 	warnings = append(warnings, "something new")
 	_ = w.check(t.Context())
@@ -76,8 +77,8 @@ func TestWatchLogsAWarningOnce(t *testing.T) {
 	_ = w.check(t.Context())
 	warnings = append(warnings, "something new")
 	_ = w.check(t.Context())
-	if logs.Len() != 3 {
-		t.Errorf("got %v, want one line more for a warning that came back", logs.All())
+	if logs.Len() != 4 || logs.FilterMessage("store guarantee restored").Len() != 1 {
+		t.Errorf("got %v, want a line for a warning that went and one for it when it came back", logs.All())
 	}
 }
 

@@ -1,0 +1,90 @@
+package drain
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// letterPause is how often the log names the dead letters of one kind.
+	letterPause = time.Minute
+	// maxLetterKinds bounds the kinds that are told apart; others share one.
+	maxLetterKinds = 32
+)
+
+// A letterLog names the dead letters of a namespace in the log: each kind at most once
+// a minute, with the sink's words and how many there were since. A sink that rejects
+// everything must not fill a disk.
+type letterLog struct {
+	log *zap.Logger
+
+	mu    sync.Mutex
+	kinds map[string]*letterKind
+}
+
+// A letterKind is dead letters whose words differ in numbers only.
+type letterKind struct {
+	entries int // since they were named
+	named   time.Time
+}
+
+func (l *letterLog) add(partition string, seq int64, err error) {
+	words := wordsOf(err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.kindOf(words)
+	k.entries++
+	if time.Since(k.named) < letterPause {
+		return
+	}
+	l.log.Warn("entries given up as dead letters", zap.Int("entries", k.entries),
+		zap.String("partition", partition), zap.Int64("seq", seq), zap.String("reason", reasonRejected), zap.String("error", words))
+	k.entries, k.named = 0, time.Now()
+}
+
+// kindOf returns the kind of some words; l.mu is held. A full list forgets kinds that
+// have been silent for a letterPause.
+func (l *letterLog) kindOf(words string) *letterKind {
+	key := withoutNumbers(words)
+	if k := l.kinds[key]; k != nil {
+		return k
+	}
+	if len(l.kinds) >= maxLetterKinds {
+		for old, k := range l.kinds {
+			if k.entries == 0 && time.Since(k.named) >= letterPause {
+				delete(l.kinds, old)
+			}
+		}
+		if len(l.kinds) >= maxLetterKinds {
+			key = ""
+			if k := l.kinds[key]; k != nil {
+				return k
+			}
+		}
+	}
+	if l.kinds == nil {
+		l.kinds = make(map[string]*letterKind)
+	}
+	k := &letterKind{}
+	l.kinds[key] = k
+	return k
+}
+
+// withoutNumbers replaces each run of digits by one 0.
+func withoutNumbers(text string) string {
+	var b strings.Builder
+	digit := false
+	for i := range len(text) {
+		c := text[i]
+		if c < '0' || c > '9' {
+			b.WriteByte(c)
+		} else if !digit {
+			b.WriteByte('0')
+		}
+		digit = c >= '0' && c <= '9'
+	}
+	return b.String()
+}
