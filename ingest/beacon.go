@@ -91,5 +91,5 @@ func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, t *target, r *rejection)
 	s.recordRejection(t, r)
 	s.metrics.rejections[r.code].Inc()
 	s.allowOrigin(ctx, t, nil)
-	s.metrics.request(t.route, fasthttp.StatusNoContent)
+	s.metrics.request(ctx, t.route)
 }

@@ -50,7 +50,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if t.adapter == nil || t.route.method == fasthttp.MethodOptions { // sdk knows the namespace
 		s.allowOrigin(ctx, &t, nil)
 	}
-	s.metrics.request(t.route, ctx.Response.StatusCode())
+	s.metrics.request(ctx, t.route)
 }
 
 // reject answers with an error, and counts it.
@@ -62,7 +62,7 @@ func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	s.allowOrigin(ctx, t, r.opened)
 	s.recordRejection(t, r)
 	s.metrics.rejections[r.code].Inc()
-	s.metrics.request(t.route, ctx.Response.StatusCode())
+	s.metrics.request(ctx, t.route)
 }
 
 // panicked counts and logs what recover returned; it is false for nil. Each

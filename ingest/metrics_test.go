@@ -31,3 +31,18 @@ func TestTwoServersOnOneRegistryAreAnErrorNotAPanic(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestOneRequestInEightHasItsLatencyObserved(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	for range 80 {
+		p.post("/v1/default/p", "x").expect(t, 200, "")
+	}
+	p.client.CloseIdleConnections()
+	for range 80 {
+		p.post("/v1/default/p", "x", "Connection: close").expect(t, 200, "")
+	}
+	if got := p.metric("request_seconds"); got < 10 || got > 40 {
+		t.Errorf("%v of 160 requests were observed", got)
+	}
+}
