@@ -19,6 +19,8 @@ STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSITYGW   = github.com/versity/versitygw/cmd/versitygw@v1.8.0
 HELM        = helm.sh/helm/v3/cmd/helm@v3.22.0
 KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+# Later ones need a later Go.
+GORELEASER  = github.com/goreleaser/goreleaser/v2@v2.14.3
 GOSEC       = $(GO) run github.com/securego/gosec/v2/cmd/gosec@v2.29.0
 
 # Rules that find only what is meant: G103 unsafe views of bytes (fuzzed, and run
@@ -120,6 +122,7 @@ test-examples: deps-clients deps-sinks ## play the examples whole, with a real C
 test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts, dashboard, chart, unit, packages (some minutes)
 	GOBIN=$(CURDIR)/bin $(GO) install $(HELM)
 	GOBIN=$(CURDIR)/bin $(GO) install $(KUBECONFORM)
+	GOBIN=$(CURDIR)/bin $(GO) install $(GORELEASER)
 	$(GO) vet -tags deploy ./deploy
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Promtool|Helm|Unit|Packages)' ./deploy
 
