@@ -16,7 +16,8 @@ type composeFile struct {
 		Command string
 		Ports   []string
 		Volumes []string
-		Env     map[string]string `yaml:"environment"`
+		Env     map[string]string       `yaml:"environment"`
+		Health  struct{ Test []string } `yaml:"healthcheck"`
 	}
 	Volumes map[string]any
 }
@@ -66,6 +67,18 @@ func TestTheComposeFileMountsWhatExists(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The health check of the container is run against the service it configures.
+func TestTheComposeFileChecksTheHealthOfSpillway(t *testing.T) {
+	t.Parallel()
+	test := compose(t).Services["spillway"].Health.Test
+	if len(test) < 3 || test[0] != "CMD" || test[1] != "/spillway" {
+		t.Fatalf("got %q, want CMD /spillway and a command: the image has no shell", test)
+	}
+	n := newcomer{t: t}
+	n.serve("--sink", "null:")
+	output(t, binary(t), append(test[2:], "--admin", "http://"+n.admin)...)
 }
 
 func TestTheComposeFileConnectsPrometheusAndGrafana(t *testing.T) {
