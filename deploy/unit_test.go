@@ -55,7 +55,19 @@ func TestTheUnitWaitsLongerThanTheShutdown(t *testing.T) {
 
 func TestTheConfigurationOfThePackagesIsAccepted(t *testing.T) {
 	t.Parallel()
-	output(t, binary(t), "config", "check", "--config", "deploy/systemd/spillway.yaml")
+	checkPackaged(t, binary(t), read(t, "deploy/systemd/spillway.yaml"))
+}
+
+// checkPackaged checks the configuration of the packages on a machine that has its folder
+// for files elsewhere.
+func checkPackaged(t *testing.T, program, text string) {
+	t.Helper()
+	state := t.TempDir()
+	file := filepath.Join(state, "spillway.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "/var/lib/spillway", state)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output(t, program, "config", "check", "--config", file)
 }
 
 // What the packages have must be there when a release is built.
