@@ -11,5 +11,5 @@ fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
 	# After an upgrade the new program runs; a service that was stopped stays so.
-	systemctl try-restart spillway.service
+	systemctl try-restart spillway.service || echo "spillway does not start: systemctl status spillway" >&2
 fi
