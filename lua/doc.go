@@ -6,6 +6,7 @@
 //	release           end a lease; its range waits and is presented again
 //	repair            repair partitions for the janitor, expire their stale entries
 //	purge             drop the oldest entries, for an operator
+//	discard           remove dead letters, for an operator
 //	page              list active partitions
 //	stats             describe partitions
 //	peek              read a few entries or dead letters

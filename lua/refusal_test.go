@@ -168,6 +168,7 @@ func TestAllKeysOfACallAreInOneSlot(t *testing.T) {
 			p.stats()
 			p.peek(p.own(), 0, 0, 1, 1)
 			p.purge(everything)
+			p.discard("d")
 		}
 	}
 }

@@ -32,13 +32,14 @@ var (
 	Stats           = mustLoad("stats")
 	Peek            = mustLoad("peek")
 	Purge           = mustLoad("purge")
+	Discard         = mustLoad("discard")
 	PermissionProbe = mustLoad("permission_probe")
 )
 
 // All lists every script. A client loads all of them before its first EVALSHA, because
 // a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, Purge, PermissionProbe}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, Purge, Discard, PermissionProbe}
 }
 
 // mustLoad puts the includes of a script before it. The files are part of the binary,

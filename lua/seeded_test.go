@@ -48,6 +48,9 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a count begins at the oldest":     {"purge", "math.min(counted, length)", "0"},
 	"a purge of all has no limit":      {"purge", "limit = limit - all", ""},
 
+	"a discarded letter still counts": {"discard", "shard.was.dead_count - count", "shard.was.dead_count"},
+	"a discard removes others":        {"discard", "redis.call('LREM', dead, -1, ARGV[i])", "redis.call('LREM', dead, -1, ARGV[1])"},
+
 	// A call of several partitions.
 	"a refusal has no answer":                      {"produce", "if foreign then", "if false then"},
 	"a refusal is the answer of the first":         {"produce", "result[#result + 1] = foreign", "table.insert(result, 2, foreign)"},

@@ -155,6 +155,22 @@ func (w *walker) repair(t *rapid.T) {
 	w.answers("repair", w.eval(w.sources["repair"], w.keys(call...), argv...), want)
 }
 
+func (w *walker) discard(t *rapid.T) {
+	left := w.c.LRange(context.Background(), w.dead(), 0, -1).Val()
+	var letters []any
+	var want []any
+	for range rapid.IntRange(1, 3).Draw(t, "letters") {
+		letter := rapid.SampledFrom(append(left, "none")).Draw(t, "letter")
+		removed := int64(0)
+		if i := slices.Index(left, letter); i >= 0 {
+			left, removed = slices.Delete(left, i, i+1), 1
+		}
+		w.m.ledger["dead_kept"] -= removed
+		letters, want = append(letters, letter), append(want, removed)
+	}
+	w.answers("discard", w.eval(w.sources["discard"], []string{w.dead(), w.ledger()}, letters...), [][]any{want})
+}
+
 func (w *walker) purge(t *rapid.T) {
 	cutoff := w.m.ms() - rapid.Int64Range(-10, modelMaxAge).Draw(t, "age")
 	if rapid.IntRange(0, 3).Draw(t, "all") == 0 {

@@ -118,7 +118,7 @@ func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, arg
 func (w *walker) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"produce": w.produce, "claim": w.claim, "commit": w.commit, "release": w.release, "repair": w.repair,
-		"pause": w.pause, "resume": w.resume, "purge": w.purge,
+		"pause": w.pause, "resume": w.resume, "purge": w.purge, "discard": w.discard,
 		"time passes":            func(t *rapid.T) { w.m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
 		"clock back":             func(t *rapid.T) { w.m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
 		"entries vanish":         w.entriesVanish,
@@ -231,6 +231,9 @@ func (w *walker) compare() {
 		have, _ := strconv.ParseInt(got[class], 10, 64)
 		if class == "dead_kept" {
 			have = w.c.LLen(ctx, w.prefix+"dead").Val()
+			if count, _ := strconv.ParseInt(got["dead_count"], 10, 64); count != have {
+				w.fail("dead_count: got %d, want %d", count, have)
+			}
 		}
 		if have != want {
 			w.fail("ledger %s: got %d, want %d (%v)", class, have, want, w.m.ledger)

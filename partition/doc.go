@@ -74,6 +74,8 @@
 //	headless list  a list whose hash is lost; a script adopts it
 //	adopt          give a headless list a new hash
 //	repair         what the janitor does to a partition whose keys do not agree
+//	replay         produce the entry of a dead letter again, and discard the letter
+//	discard        remove a dead letter
 //	purge          drop entries of a partition or of a namespace, for an operator
 //	janitor        the background component that repairs partitions and expires entries
 //	pause          delivery of a partition or a namespace is stopped, by an operator, until it is resumed

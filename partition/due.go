@@ -28,11 +28,9 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 		return nil, 0, errUnreachable
 	}
 	sh.alarm.reset()
-	now, ok := s.clock.now()
-	if !ok {
-		if now, err = s.readTime(ctx); err != nil {
-			return nil, 0, err
-		}
+	now, err := s.knownTime(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
 	until := strconv.FormatInt(now, 10)
 	pipe := s.backend.out.Pipeline()
@@ -63,6 +61,14 @@ func dueList(due []string, later []redis.Z, now int64, limit int) []DuePartition
 		}
 	}
 	return list
+}
+
+// knownTime is the store's time in ms. It asks the store where no answer has told it yet.
+func (s *Store) knownTime(ctx context.Context) (int64, error) {
+	if now, ok := s.clock.now(); ok {
+		return now, nil
+	}
+	return s.readTime(ctx)
 }
 
 func (s *Store) readTime(ctx context.Context) (int64, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-io/spillway/lua"
 )
 
-// idempotencyWindow is how long the result of an idempotent produce is kept. It is
+// idempotencyWindow is how long the result of a client's idempotent produce is kept. It is
 // longer than clients retry, and the default window of NATS JetStream.
 const idempotencyWindow = 2 * time.Minute
 
@@ -48,6 +48,11 @@ var errNoEntries = &storeError{ErrBroken, errors.New("a group without entries")}
 // of a shard. Each group succeeds or fails on its own. Groups of one partition run in
 // the order given. Produce keeps no reference to the entries after it returns.
 func (s *Store) Produce(ctx context.Context, groups []*Group) {
+	s.produce(ctx, groups, idempotencyWindow)
+}
+
+// produce is Produce; window is how long the results under idempotency keys are kept.
+func (s *Store) produce(ctx context.Context, groups []*Group, window time.Duration) {
 	if err := s.ensureCompatible(ctx); err != nil {
 		for _, g := range groups {
 			g.Err = err
@@ -58,6 +63,7 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 	round := s.ledgerRounds.Load() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
+	p.window = window
 	jobs := runJobs(p.plan(groups), p.fill, func(calls []*call) {
 		if s.replicas > 0 {
 			s.runDurably(ctx, s.backend.in, calls)
@@ -74,9 +80,10 @@ func (s *Store) Produce(ctx context.Context, groups []*Group) {
 
 // produceRun is the memory of one Produce, which later ones reuse.
 type produceRun struct {
-	jobs  []job[*Group]
-	calls []plannedCall        // beside jobs
-	seen  map[string]lastGroup // partition → its latest group, where a shard has several calls
+	window time.Duration // how long the results under idempotency keys are kept
+	jobs   []job[*Group]
+	calls  []plannedCall        // beside jobs
+	seen   map[string]lastGroup // partition → its latest group, where a shard has several calls
 	// followed are groups whose partition has another group in a later call. They must
 	// not be sent again after that call.
 	followed map[*Group]bool
@@ -229,7 +236,7 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 		}
 	}
 	c.linger = ns.linger()
-	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.maxActive, idempotencyWindow.Milliseconds(), largest,
+	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.maxActive, p.window.Milliseconds(), largest,
 		len(sh.prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)

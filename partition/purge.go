@@ -62,18 +62,15 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (Purge
 	if err := s.ensureCompatible(ctx); err != nil {
 		return PurgeResult{}, err
 	}
-	now, ok := s.clock.now()
-	if !ok {
-		var err error
-		if now, err = s.readTime(ctx); err != nil {
-			return PurgeResult{}, err
-		}
+	now, err := s.knownTime(ctx)
+	if err != nil {
+		return PurgeResult{}, err
 	}
 	p := purging{s: s, ns: ns, PurgeRequest: r, cutoff: everything}
 	if r.OlderThan > 0 {
 		p.cutoff = max(0, now-r.OlderThan.Milliseconds()+1)
 	}
-	err := p.run(ctx, now)
+	err = p.run(ctx, now)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return p.result, nil
 	}

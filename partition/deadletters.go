@@ -1,0 +1,190 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// Bounds of a page of dead letters. A letter is at most about as large as the largest
+// entry in base64.
+const (
+	maxPageLetters = 500
+	pageBytes      = 1 << 20
+)
+
+// ErrNoLetter: no dead letter that is kept has this ID.
+var ErrNoLetter = errors.New("no such dead letter")
+
+// DeadPage is a page of dead letters.
+type DeadPage struct {
+	Letters []Letter
+	Next    string // the cursor of the next page; empty after the last
+}
+
+// DeadLetters lists a page of the dead letters that are kept: up to limit of them, at most
+// 500, and about 1 MiB. A page before the last may hold fewer, even none. They come shard by
+// shard, the newest of each first. The cursor of the first page is empty. Letters that come
+// meanwhile are left out; where letters go meanwhile, a page may repeat some, and misses none.
+// Errors: *FieldError for a cursor that no page gave, ErrTooManyReads where no read slot is
+// free within 1s, and those of the store.
+func (s *Store) DeadLetters(ctx context.Context, ns *Namespace, cursor string, limit int) (page DeadPage, err error) {
+	shard, end, err := parseCursor(ns, cursor)
+	if err != nil {
+		return DeadPage{}, err
+	}
+	limit = min(max(limit, 1), maxPageLetters)
+	err = s.ledgerReads.do(ctx, func() error {
+		page, err = s.deadPage(ctx, ns, shard, end, limit)
+		return err
+	})
+	return page, err
+}
+
+// parseCursor reads "shard.end": the shard, and how many of its oldest letters come yet.
+func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error) {
+	if cursor == "" {
+		return 0, positionNewest, nil
+	}
+	left, right, _ := strings.Cut(cursor, ".")
+	shard, err1 := strconv.Atoi(left)
+	end, err2 := strconv.ParseInt(right, 10, 32)
+	if err1 != nil || err2 != nil || shard < 0 || shard >= len(ns.shards) || end < 1 {
+		return 0, 0, &FieldError{"cursor", strconv.Quote(cursor), "that of the page before, or none"}
+	}
+	return shard, end, nil
+}
+
+// deadPage reads letters from one shard, or, where it passes shards without any, from
+// the first that has some.
+func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64, limit int) (page DeadPage, err error) {
+	for ; shard < len(ns.shards); shard, end = shard+1, positionNewest {
+		sh := &ns.shards[shard]
+		c := newCall(lua.Peek, sh, []string{sh.dead}, 1, end-1, limit, pageBytes)
+		if s.run(ctx, s.backend.background, []*call{c}); c.err != nil {
+			return DeadPage{}, c.err
+		}
+		c.rest.whole() // how many there are
+		c.rest.whole()
+		end = c.rest.whole() + 1
+		for range c.more - 3 {
+			page.Letters = append(page.Letters, parseLetter(shard, c.rest.bulk()))
+			end--
+		}
+		if c.rest.broken {
+			return DeadPage{}, c.misread()
+		}
+		if len(page.Letters) > 0 {
+			break
+		}
+	}
+	switch {
+	case end > 0 && shard < len(ns.shards):
+		page.Next = fmt.Sprintf("%d.%d", shard, end)
+	case shard+1 < len(ns.shards):
+		page.Next = fmt.Sprintf("%d.%d", shard+1, positionNewest)
+	}
+	return page, nil
+}
+
+// DeadLetter finds the dead letter of an ID. It reads letters until it finds that one, at most
+// a fifth of Redis's time. Errors: ErrNoLetter, the error of ctx, and those of the store.
+func (s *Store) DeadLetter(ctx context.Context, ns *Namespace, id string) (Letter, error) {
+	shard, end := 0, int64(positionNewest)
+	for {
+		var page DeadPage
+		var err error
+		if ended := s.pace.do(ctx, func(ctx context.Context) {
+			page, err = s.deadPage(ctx, ns, shard, end, maxPageLetters)
+		}); ended != nil {
+			return Letter{}, ended
+		}
+		if err != nil {
+			return Letter{}, err
+		}
+		for _, l := range page.Letters {
+			if l.ID == id {
+				return l, nil
+			}
+		}
+		if page.Next == "" {
+			return Letter{}, ErrNoLetter
+		}
+		if shard, end, err = parseCursor(ns, page.Next); err != nil {
+			return Letter{}, err
+		}
+	}
+}
+
+// discardTime is how long a call of Discard may take. To find a letter Redis goes through the list:
+// up to 1 ms where a shard keeps 10,000 letters.
+const discardTime = 2 * time.Millisecond
+
+// Discard removes dead letters for good, those of a shard by calls of up to 64. removed is how
+// many it removed, for certain; a letter that was gone before does not count. Ledger.Dead stays as it is. After an
+// error it can be repeated. Errors: that of ctx, and those of the store.
+func (s *Store) Discard(ctx context.Context, ns *Namespace, letters []Letter) (removed int, err error) {
+	if err := s.ensureCompatible(ctx); err != nil {
+		return 0, err
+	}
+	n := 8
+	for len(letters) > 0 {
+		some := sameShard(letters, n)
+		var gone []bool
+		took := time.Duration(0)
+		if ended := s.pace.do(ctx, func(ctx context.Context) {
+			began := time.Now()
+			gone, err = s.discard(ctx, &ns.shards[some[0].Shard], some)
+			took = time.Since(began)
+		}); ended != nil {
+			return removed, ended
+		}
+		for _, g := range gone {
+			if g {
+				removed++
+			}
+		}
+		if err != nil {
+			return removed, err
+		}
+		letters = letters[len(some):]
+		if n = min(2*n, maxCallLeases); took > discardTime {
+			n = max(1, n/4)
+		}
+	}
+	return removed, nil
+}
+
+// sameShard returns the first letters that fit into one call: of one shard, up to n, and 1 MiB.
+func sameShard(letters []Letter, n int) []Letter {
+	bytes := 0
+	for i, l := range letters {
+		if bytes += len(l.Raw); i > 0 && (i == n || bytes > maxLetterBytes || l.Shard != letters[0].Shard) {
+			return letters[:i]
+		}
+	}
+	return letters
+}
+
+// discard is one call; it tells which letters it removed.
+func (s *Store) discard(ctx context.Context, sh *shard, letters []Letter) (gone []bool, err error) {
+	c := newCall(lua.Discard, sh, []string{sh.dead, sh.ledger})
+	for _, l := range letters {
+		c.args = append(c.args, l.Raw)
+	}
+	if s.run(ctx, s.backend.background, []*call{c}); c.err != nil {
+		return nil, c.err
+	}
+	for range letters {
+		gone = append(gone, c.rest.whole() == 1)
+	}
+	if c.rest.broken {
+		return nil, c.misread()
+	}
+	return gone, nil
+}

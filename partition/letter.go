@@ -1,0 +1,75 @@
+package partition
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// A Letter is a dead letter: what is kept of an entry that its sink rejected for good.
+type Letter struct {
+	ID        string // 16 hex digits, of the SHA-256 of Raw
+	Shard     int    // whose list it is in
+	Partition string // where the entry was; empty where the letter is unreadable
+	Seq       int64  // the entry's sequence
+	EntryID   string // the client's id of the entry; empty: none
+	Occurred  int64  // when the event happened, Unix ms
+	DeadAt    int64  // when it was dead-lettered, Unix ms; 0 = the letter does not say
+	Reason    string // why; ReasonUnreadable for a value that is no dead letter
+	Error     string // what the sink said
+	Detail    string // more of it, as the receiver's answer; empty: none
+	Attempt   int    // how often the entry had been presented
+	Payload   []byte // as it was sent; of JSON without the white space around it and its line breaks
+	Raw       []byte // the stored bytes
+}
+
+// ReasonUnreadable is the Reason of a Letter that Spillway did not write: something else
+// pushed it. It can be discarded, but not replayed.
+const ReasonUnreadable = "unreadable"
+
+// letterID names a letter by its bytes.
+func letterID(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// letterLine is a letter as the drain writes it: sink.AppendDeadLine.
+type letterLine struct {
+	Partition string
+	Seq       int64
+	TS        int64
+	ID        string
+	Attempt   int
+	Data      json.RawMessage
+	Text      *string
+	Base64    *string
+	Reason    string
+	Error     string
+	Detail    string
+	DeadAt    int64 `json:"dead_at"`
+}
+
+// parseLetter reads a stored letter.
+func parseLetter(shard int, raw []byte) Letter {
+	l := Letter{ID: letterID(raw), Shard: shard, Reason: ReasonUnreadable, Raw: raw}
+	var line letterLine
+	if json.Unmarshal(raw, &line) != nil || !ValidPartition(line.Partition) || line.ID != "" && !ValidID(line.ID) {
+		return l
+	}
+	payload := []byte(line.Data)
+	switch {
+	case line.Text != nil:
+		payload = []byte(*line.Text)
+	case line.Base64 != nil:
+		var err error
+		if payload, err = base64.StdEncoding.DecodeString(*line.Base64); err != nil {
+			return l
+		}
+	case payload == nil:
+		return l
+	}
+	l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt = line.Partition, line.Seq, line.ID, line.TS, line.DeadAt
+	l.Reason, l.Error, l.Detail, l.Attempt, l.Payload = line.Reason, line.Error, line.Detail, line.Attempt, payload
+	return l
+}

@@ -1,0 +1,51 @@
+package partition
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestALetterGivesBackItsEntry(t *testing.T) {
+	t.Parallel()
+	const head, tail = `{"namespace":"default","partition":"kart","seq":1763629675123456,"ts":1763629675100,"id":"order\"81","batch":"b","attempt":3,`, `,"reason":"rejected","error":"say \"no\"\n","detail":"<b>","dead_at":1763629675200}` + "\n"
+	for field, payload := range map[string]string{
+		`"data":{"score": 7}`:               `{"score": 7}`,
+		`"data": [1, 2] `:                   `[1, 2]`,
+		`"data":null`:                       `null`,
+		`"data":"\ud800 <&>"`:               `"\ud800 <&>"`,
+		`"data":1e400`:                      `1e400`,
+		`"text":""`:                         ``,
+		`"text":"a\"b\n\u0000<&>\u2028"`:    "a\"b\n\x00<&>\u2028",
+		`"base64":"/wA="`:                   "\xff\x00",
+		`"base64":"eyJhIjoi/yJ9"`:           "{\"a\":\"\xff\"}",
+		`"data":{"partition":"x","text":1}`: `{"partition":"x","text":1}`,
+	} {
+		raw := []byte(head + field + tail)
+		l := parseLetter(2, raw)
+		want := Letter{
+			ID: letterID(raw), Shard: 2, Partition: "kart", Seq: 1763629675123456, EntryID: `order"81`, Occurred: 1763629675100,
+			DeadAt: 1763629675200, Reason: "rejected", Error: "say \"no\"\n", Detail: "<b>", Attempt: 3,
+		}
+		got := l
+		got.Payload, got.Raw = nil, nil
+		if string(l.Payload) != payload || string(l.Raw) != string(raw) || got.ID != want.ID || got.Partition != want.Partition ||
+			got.Seq != want.Seq || got.EntryID != want.EntryID || got.Occurred != want.Occurred || got.DeadAt != want.DeadAt ||
+			got.Reason != want.Reason || got.Error != want.Error || got.Detail != want.Detail || got.Attempt != want.Attempt || got.Shard != 2 {
+			t.Errorf("%s: got %+v with the payload %q", field, got, l.Payload)
+		}
+	}
+}
+
+func TestWhatIsNoLetterIsUnreadable(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"", "x", "null", "[]", `"text"`, "{}", `{"partition":"kart"}`, `{"partition":"kart","data":}`,
+		`{"partition":"no such/name","data":1}`, `{"partition":"kart","seq":1.5,"data":1}`, `{"partition":"kart","base64":"!"}`,
+		`{"partition":"kart","id":"a b","data":1}`, `{"partition":"kart","data":1} {}`, strings.Repeat("[", 100_000),
+	} {
+		l := parseLetter(0, []byte(raw))
+		if l.Reason != ReasonUnreadable || l.Partition != "" || l.Payload != nil || l.ID != letterID([]byte(raw)) || len(l.ID) != 16 {
+			t.Errorf("%.40q: got %+v", raw, l)
+		}
+	}
+}
