@@ -32,6 +32,7 @@ func (s *Server) routes() []route {
 		{"GET", "/metrics", Viewer, nil, plain(s.metrics.ServeHTTP)},
 		{"GET", "/{$}", Viewer, nil, plain(page.ServeHTTP)},
 		{"GET", "/console/", Viewer, nil, plain(page.ServeHTTP)},
+		{"GET", "/api/v1/openapi.yaml", Viewer, nil, serveOpenAPI},
 		{"GET", "/api/v1/info", Viewer, s.info, nil},
 		{"GET", "/api/v1/overview", Viewer, s.overview, nil},
 		{"GET", "/api/v1/history", Viewer, s.historyOf, nil},
