@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+func TestPayloadsAreMaskedBeforeTheyAreCut(t *testing.T) {
+	t.Parallel()
+	masks := DefaultMaskFields()
+	long := strings.Repeat("é", maxShown) // two bytes each
+	for _, tt := range []struct {
+		name, raw  string
+		data, text string
+		base64     bool
+		cut        bool
+	}{
+		{"JSON", `{"a":1,"password":"x"}`, `{"a":1,"password":"***"}`, "", false, false},
+		{"a number", `5`, `5`, "", false, false},
+		{"text", `password=x`, "", `password=x`, false, false},
+		{"markup", `<script>alert(1)</script>`, "", `<script>alert(1)</script>`, false, false},
+		{"bytes", "\xff\x00", "", "", true, false},
+		{"nothing", "", "", "", false, false},
+		{"JSON with broken UTF-8", "{\"a\":\"\xff\",\"secret\":\"x\"}", "{\"a\":\"\uFFFD\",\"secret\":\"***\"}", "", false, false},
+		{"long text", long, "", long[:maxShown], false, true},
+		{"long JSON", `{"token":"canary","a":"` + long + `"}`, "", (`{"token":"***","a":"` + long)[:maxShown], false, true},
+		{"long bytes", "\xff" + long, "", "", true, true},
+	} {
+		p := payloadOf([]byte(tt.raw), masks)
+		if string(p.Data) != tt.data || p.Text != tt.text || (p.Base64 != "") != tt.base64 || p.Cut != tt.cut || p.Bytes != len(tt.raw) {
+			t.Errorf("%s: got %.60s %.60s %.60s cut %v of %d bytes", tt.name, p.Data, p.Text, p.Base64, p.Cut, p.Bytes)
+		}
+		if !utf8.ValidString(p.Text) || strings.Contains(p.Text, "canary") {
+			t.Errorf("%s: the text is broken or shows a masked value", tt.name)
+		}
+		if raw, err := base64.StdEncoding.DecodeString(p.Base64); err != nil || len(raw) > maxShown || !bytes.HasPrefix([]byte(tt.raw), raw) {
+			t.Errorf("%s: base64 of something else", tt.name)
+		}
+	}
+	if p := payloadOf([]byte(`{"password":"x"}`), nil); string(p.Data) != `{"password":"x"}` {
+		t.Errorf("without masks: %s", p.Data)
+	}
+}
+
+// peeked answers every Peek with the same entries.
+type peeked struct {
+	closedStore
+	entries []partition.Entry
+}
+
+func (p *peeked) Peek(context.Context, *partition.Namespace, string, partition.PeekRequest) (partition.Peeked, error) {
+	return partition.Peeked{Depth: int64(len(p.entries)), Entries: p.entries}, nil
+}
+
+// Payloads come from anybody. An answer is JSON by type, by the bytes, and by what browsers
+// are told to make of it.
+func TestHostilePayloadsComeBackAsJSON(t *testing.T) {
+	t.Parallel()
+	payloads := []string{
+		`</script><script>alert(1)</script>`, `{"a":"</script><img src=x onerror=alert(1)>"}`, "\u202egnp.exe", "<!--", "\x00\x1b[2J", "\u2028\u2029",
+		strings.Repeat("<", 40<<10), `{"\u003cscript\u003e":"\u202e"}`, strings.Repeat("[", 9000) + strings.Repeat("]", 9000), "\xef\xbb\xbf<html>", strings.Repeat("[", 20000),
+	}
+	store := &peeked{}
+	for i, p := range payloads {
+		store.entries = append(store.entries, partition.Entry{Seq: int64(i + 1), Occurred: 1, Payload: []byte(p)})
+	}
+	s := setupRoles(func(v *View) { v.Store = store })
+	w := send(s, "GET", "/api/v1/namespaces/default/partitions/p/peek", "operator", "")
+	var answer Peek
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || len(answer.Entries) != len(payloads) {
+		t.Fatalf("%d: %v, %d entries", w.Code, err, len(answer.Entries))
+	}
+	if strings.ContainsAny(w.Body.String(), "<>\u2028\u2029\x00\x1b") {
+		t.Error("the answer holds markup, line ends or controls as they are")
+	}
+	if w.Header().Get("Content-Type") != "application/json" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("got the headers %v", w.Header())
+	}
+	for _, path := range []string{"?sort=%3Cscript%3E", "?q=%3Cscript%3E%E2%80%AE", "/%3Cscript%3E", "/a%E2%80%AE", "/a/peek?from=%3Cb%3E", "/a/peek?limit=%3Cb%3E"} {
+		w := send(s, "GET", "/api/v1/namespaces/default/partitions"+path, "operator", "")
+		if strings.ContainsAny(w.Body.String(), "<>") || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestUnmaskedNeedsAnAdmin(t *testing.T) {
+	t.Parallel()
+	s := setupRoles(func(v *View) {
+		v.Store = &peeked{entries: []partition.Entry{{Seq: 1, Occurred: 1, Payload: []byte(`{"email":"a@b"}`)}}}
+	})
+	const peek = "/api/v1/namespaces/default/partitions/p/peek"
+	for _, tt := range []struct {
+		path, token, want string
+		status            int
+	}{
+		{peek, "operator", `"email":"***"`, 200},
+		{peek, "admin", `"email":"***"`, 200},
+		{peek + "?unmasked=1", "operator", "unmasked needs the role admin", 403},
+		{peek + "?unmasked=1", "admin", `"email":"a@b"`, 200},
+		{peek + "?unmasked=often", "admin", "want 1 or 0", 400},
+		{"/api/v1/namespaces/default/tail?unmasked=1", "operator", "unmasked needs the role admin", 403},
+	} {
+		if w := send(s, "GET", tt.path, tt.token, ""); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%s as %s: got %d %s", tt.path, tt.token, w.Code, w.Body)
+		}
+	}
+}
