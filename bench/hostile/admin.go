@@ -1,8 +1,15 @@
 package main
 
+import "fmt"
+
 // asked is a request to the admin port under one of its own names.
 func asked(line, headers string) string {
 	return line + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + headers + "\r\n"
+}
+
+// acts is a write below the namespace of most rows.
+func acts(path, headers, body string) string {
+	return asked("POST "+ledgerPath+path, fmt.Sprintf("%sContent-Length: %d\r\n", headers, len(body))) + body
 }
 
 // hosted is a request under any name.
@@ -15,6 +22,8 @@ const (
 	badHost    = "403 bad_host"
 	crossed    = "403 cross_origin"
 	notGet     = "405 method_not_allowed Allow=GET,HEAD"
+	notPost    = "405 method_not_allowed Allow=POST"
+	noJSON     = "415 unsupported_type"
 	noRoute    = "404 no_such_route"
 	// What net/http refuses by itself is text.
 	malformed = "400 text"
@@ -58,9 +67,43 @@ var admins = []row{
 	{"CONNECT", "CONNECT 127.0.0.1:6379 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "404 text", kept},
 	{"an override by header", asked("GET "+ledgerPath, "X-HTTP-Method-Override: DELETE\r\n"), "200", kept},
 	{"an override by query", asked("GET "+ledgerPath+"?_method=DELETE&purge=1&pause=1", ""), "200", kept},
-	{"GET of what would purge", asked("GET "+ledgerPath+"/purge", ""), noRoute, kept},
-	{"GET of what would pause", asked("GET "+ledgerPath+"/pause?yes=1", ""), noRoute, kept},
+	{"GET of what would purge", asked("GET "+ledgerPath+"/purge", ""), notPost, kept},
+	{"GET of what would pause", asked("GET "+ledgerPath+"/pause?yes=1", ""), notPost, kept},
+	{"GET of what would pause a partition", asked("GET "+ledgerPath+"/partitions/p/pause", ""), notPost, kept},
+	{"GET of what would reload", asked("GET /api/v1/reload", ""), notPost, kept},
 	{"GET of what would replay", asked("GET "+ledgerPath+"/dead/replay", ""), noRoute, kept},
+	{"a pause from another origin", acts("/pause", "Origin: http://evil.example\r\n"+asJSON, "{}"), crossed, closed},
+	{"a purge that says cross-site", acts("/purge", "Sec-Fetch-Site: cross-site\r\n"+asJSON, `{"confirm":1}`), crossed, closed},
+	{"a pause by a form", acts("/pause", "Content-Type: application/x-www-form-urlencoded\r\n", "reason=x"), noJSON, closed},
+	{"a pause as text, as a form can send it", acts("/pause", "Content-Type: text/plain\r\n", "{}"), noJSON, closed},
+	{"a pause without a type", acts("/pause", "", "{}"), noJSON, closed},
+	{"a pause without a body", acts("/pause", asJSON, ""), badRequest, kept},
+	{"a pause with a reason of 40 KiB", acts("/pause", asJSON, `{"reason":"`+x(40<<10)+`"}`), badRequest, closed},
+	{"a pause of 70 KiB", acts("/pause", asJSON, `{"reason":"`+x(70<<10)+`"}`), "413 body_too_large", closed},
+	{"a pause in an array", acts("/pause", asJSON, `[{}]`), badRequest, closed},
+	{"a pause, and another one", acts("/pause", asJSON, `{}{}`), badRequest, closed},
+	{"a pause of markup", acts("/partitions/%3Cscript%3E/pause", asJSON, `{}`), "404 no_such_partition", closed},
+	{"a pause of every partition by a pattern", acts("/partitions/*/pause", asJSON, `{}`), "404 no_such_partition", closed},
+	{"a purge without a count", acts("/purge", asJSON, `{}`), badRequest, closed},
+	{"a purge of none", acts("/purge", asJSON, `{"confirm":0}`), badRequest, closed},
+	{"a purge with a misspelt age", acts("/purge", asJSON, `{"confirm":1,"older_then_ms":1}`), badRequest, closed},
+	{"a purge of a negative age", acts("/purge", asJSON, `{"confirm":1,"older_than_ms":-1}`), badRequest, closed},
+	{"a purge of a pattern", acts("/purge", asJSON, `{"confirm":1,"partition":"*"}`), badRequest, closed},
+	{"a purge of a namespace that is none", asked("POST /api/v1/namespaces/nobody/purge", asJSON+"Content-Length: 2\r\n") + "{}", "404 no_such_namespace", closed},
+	{"partitions by markup", asked("GET "+ledgerPath+"/partitions?sort=%3Cscript%3E", ""), badRequest, kept},
+	{"partitions beyond the last", asked("GET "+ledgerPath+"/partitions?offset=9999999999999", ""), badRequest, kept},
+	{"a million partitions at once", asked("GET "+ledgerPath+"/partitions?limit=1000000", ""), badRequest, kept},
+	{"partitions of a name that is markup", asked("GET "+ledgerPath+"/partitions?q=%3Cscript%3E", ""), "200", kept},
+	{"one partition, by a pattern", asked("GET "+ledgerPath+"/partitions/*", ""), "404 no_such_partition", kept},
+	{"a peek at a key of ours", asked("GET "+ledgerPath+"/partitions/default%7D:q:p/peek", ""), "404 no_such_partition", kept},
+	{"a peek up out of the namespace", asked("GET "+ledgerPath+"/partitions/..%2f..%2fkart/peek", ""), "404 no_such_partition", kept},
+	{"a peek at more than there may be", asked("GET "+ledgerPath+"/partitions/p/peek?limit=100000", ""), badRequest, kept},
+	{"a tail from another site", asked("GET "+ledgerPath+"/tail", "Sec-Fetch-Site: cross-site\r\n"), crossed, kept},
+	{"a tail of a thousand a second", asked("GET "+ledgerPath+"/tail?per_second=1000", ""), badRequest, kept},
+	{"a tail of a pattern", asked("GET "+ledgerPath+"/tail?partition=*", ""), badRequest, kept},
+	{"a history of a year", asked("GET /api/v1/history?range=8760h", ""), badRequest, kept},
+	{"drops for a reason of markup", asked("GET /api/v1/drops?reason=%3Cscript%3E", ""), badRequest, kept},
+	{"a file above the console", asked("GET /console/..%2fconsole.go", ""), "404", kept},
 	{"HEAD of a namespace", asked("HEAD "+ledgerPath, ""), "200", kept},
 
 	{"the command line", asked("GET /debug/pprof/cmdline", ""), noRoute, kept},

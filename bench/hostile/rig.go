@@ -108,7 +108,7 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	}); err != nil {
 		return r, err
 	}
-	if r.guarded, err = r.serve(ctx, "guarded", addrs[7:9], "log_format: json\nmax_entries: 10\nadmin_token: "+hashOf(adminCanary), guardedSpaces); err != nil {
+	if r.guarded, err = r.serve(ctx, "guarded", addrs[7:9], guardedSettings, guardedSpaces); err != nil {
 		return r, err
 	}
 	r.guarded.token = adminCanary
