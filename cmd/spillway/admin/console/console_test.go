@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 func ask(method, target string, header ...string) *httptest.ResponseRecorder {
@@ -147,6 +149,16 @@ func TestTheFilesOfOthersAreThosePublished(t *testing.T) {
 	for _, lib := range []string{"preact", "htm", "uplot"} {
 		if !listed["lib/"+lib+"/LICENSE"] {
 			t.Errorf("%s has no licence", lib)
+		}
+	}
+}
+
+func TestEachReasonOfADropIsExplained(t *testing.T) {
+	t.Parallel()
+	text := load()["drawer/drops.js"].content
+	for _, reason := range drops.Reasons() {
+		if !strings.Contains(text, "\n  "+string(reason)+": \"") {
+			t.Errorf("the page does not say why an entry is dropped as %s", reason)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func TestAPartitionAppearsAgesAndDrops(t *testing.T) {
 	}
 	until(t, page, "it is full", row("kart-7")+`?.children[2].innerText === "100 %"`)
 	until(t, page, "the ledger counts what was evicted", `document.querySelector(".ledger").innerText.includes("7 evicted")`)
-	until(t, page, "the banner knows of it", `/entries\/s|entries lost in the last 15 min/.test(document.querySelector(".banner").innerText)`)
+	until(t, page, "the banner knows of it", `/entries a second|entries lost in the last 15 min/.test(document.querySelector(".banner").innerText)`)
 
 	click(t, page, "Why was my event dropped?")
 	enter(t, page, "Partition", "kart-7")

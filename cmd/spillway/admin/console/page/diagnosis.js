@@ -59,7 +59,7 @@ export function diagnose(overview, namespaces, culprits = {}, recent = null) {
 function headline(level, findings, namespaces, recent) {
   if (level === "losing") {
     const total = namespaces.reduce((sum, n) => sum + dropped(n.rates), 0);
-    return total > 0 ? `Yes: ${rate(total)} entries/s` : "Yes, new entries are refused";
+    return total > 0 ? `Yes: ${rate(total)} ${rate(total) === "1" ? "entry" : "entries"} a second` : "Yes, new entries are refused";
   }
   const past = recent?.entries ? ` About ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
   return (level === "risk" ? "Not now, but look below." : "No.") + past;
@@ -70,9 +70,14 @@ function whatIsLost(n, overview, culprits) {
   const why = causes(n, overview);
   if (n.rates.evicted > 0) why.push(`partitions are full: each keeps the newest ${entries(n.capacity)}`);
   if (n.rates.expired > 0) why.push(`entries wait longer than max_age, ${duration(n.max_age_ms)}`);
-  if (n.rates.dead > 0) why.push("the sink rejects entries for good");
+  if (n.rates.dead > 0) why.push("the sink rejects entries for good" + lastly(n));
   if (n.rates.lost > 0) why.push("something other than Spillway removes entries from Redis");
   return { namespace: n.namespace, level: "losing", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
+}
+
+function lastly(n) {
+  const latest = n.sinks.filter((s) => s.last_error && !failing(s)).sort((a, b) => (b.last_error_at_ms ?? 0) - (a.last_error_at_ms ?? 0))[0];
+  return latest ? `, lastly: ${visible(latest.last_error).slice(0, 200)}` : "";
 }
 
 function whatMayBeLost(n, overview) {
