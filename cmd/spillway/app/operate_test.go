@@ -1,10 +1,14 @@
 package app
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // operator runs commands against a service.
@@ -74,5 +78,101 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 	}
 	if _, stderr, code := runCommand(t, map[string]string{"SPILLWAY_ADMIN": "http://" + s.listen}, "", "top"); code != exitFailure || !strings.Contains(stderr, "is it the admin port") {
 		t.Errorf("the data port: exit %d, %s", code, stderr)
+	}
+}
+
+func TestAnOperatorActsOnARunningService(t *testing.T) {
+	t.Parallel()
+	s := startServe(t, "--sink=http://127.0.0.1:1/", "--max-age=1h")
+	o := operator{t, s.adminListen}
+	const entry = `{"lap":1,"email":"a@example.org"}`
+	send := func(partition string) {
+		t.Helper()
+		res, err := http.Post("http://"+s.listen+"/v1/default/"+partition, "", strings.NewReader(entry))
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res, err)
+		}
+		_ = res.Body.Close()
+	}
+	for range 3 {
+		send("kart-7")
+		send("kart-8")
+	}
+	for _, step := range []struct {
+		args           string
+		code           int
+		stdout, stderr string // that the output contains
+	}{
+		{"peek default kart-7", 0, `{"lap":1,"email":"***"}`, "3 of 3 waiting entries"},
+		{"peek default kart-7 --unmasked --newest --limit=1", 0, entry, "1 of 3 waiting entries"},
+		{"peek default kart-9", 1, "", "no_such_partition"},
+		{"pause default kart-7 --reason=moving", 0, "default/kart-7: delivery is paused for ", ""},
+		{"ls --paused", 0, "kart-7", ""},
+		{"pause default", 0, "default: delivery is paused for ", ""},
+		{"check --backlog-warning=6", 1, "default: delivery is paused for ", ""},
+		{"resume default", 0, "default: delivery is not paused\n", ""},
+		{"resume default kart-7", 0, "default/kart-7: delivery is not paused\n", ""},
+		{"purge default kart-7 --dry-run", 0, "nothing was deleted", "3 entries in 1 partition match"},
+		{"purge default --older-than=1h --yes", 0, "nothing was deleted", "0 entries in 0 partitions match"},
+		{"purge default kart-7", 2, "", "add --yes to delete them 3"},
+		{"audit", 0, "moving", ""},
+		{"top nowhere", 1, "", "no_such_namespace"},
+	} {
+		// The service learns of a pause, and frees a lease, within a second.
+		var out, stderr string
+		var code int
+		ok := func() bool {
+			out, stderr, code = o.run(strings.Fields(step.args)...)
+			return code == step.code && strings.Contains(out, step.stdout) && strings.Contains(stderr, step.stderr)
+		}
+		for end := time.Now().Add(20 * time.Second); !ok(); {
+			if time.Now().After(end) {
+				t.Fatalf("%s: exit %d, %s%s; want %d, %q, %q", step.args, code, out, stderr, step.code, step.stdout, step.stderr)
+			}
+		}
+	}
+	var done struct{ Entries, Partitions int }
+	left := 6
+	eventually(t, "everything is purged", func() bool { // a leased partition is left alone
+		o.ask(&done, "purge", "default", "--yes")
+		left -= done.Entries
+		return left == 0
+	})
+	if out, _, _ := o.run("ls", "--namespaces"); !strings.Contains(out, "default") {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestATailShowsWhatArrives(t *testing.T) {
+	t.Parallel()
+	s := startServe(t, "--sink=null:", "--linger=1s")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	read, write := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"tail", "default", "--admin=http://" + s.adminListen}, process{
+			stdin: strings.NewReader(""), stdout: write, stderr: io.Discard, lookupEnv: func(string) (string, bool) { return "", false },
+		})
+		_ = write.Close()
+	}()
+	sending, sent := context.WithCancel(ctx)
+	go func() { // a tail begins with what arrives after it
+		for sending.Err() == nil {
+			if res, err := http.Post("http://"+s.listen+"/v1/default/kart-7", "", strings.NewReader(`{"lap":1}`)); err == nil {
+				_ = res.Body.Close()
+			}
+			sleep(sending, 50*time.Millisecond)
+		}
+	}()
+	line, err := bufio.NewReader(read).ReadString('\n')
+	sent()
+	if err != nil || !strings.Contains(line, "  kart-7  -  {\"lap\":1}") {
+		t.Errorf("%v, got %q", err, line)
+	}
+	stop()
+	go func() { _, _ = io.Copy(io.Discard, read) }()
+	if code := <-ended; code != exitOK {
+		t.Errorf("exit %d", code)
 	}
 }

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -102,7 +103,7 @@ func (c *Drops) Run(ctx context.Context, s Streams) error {
 			if d.ID != nil {
 				id = *d.ID
 			}
-			t.add(clock(d.AtMS), d.Namespace, d.Partition, id, d.Reason, sinceOr(d.AgeMS, "-"), strconv.FormatInt(d.Entries, 10), d.Detail)
+			t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), id, d.Reason, sinceOr(d.AgeMS, "-"), strconv.FormatInt(d.Entries, 10), d.Detail)
 		}
 		if err := t.print(s.Out); err != nil {
 			return err
