@@ -124,7 +124,7 @@ test-deploy: deps-deploy deps-test ## check what runs Spillway elsewhere: alerts
 	GOBIN=$(CURDIR)/bin $(GO) install $(KUBECONFORM)
 	GOBIN=$(CURDIR)/bin $(GO) install $(GORELEASER)
 	$(GO) vet -tags deploy ./deploy
-	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Promtool|Helm|Unit|Packages)' ./deploy
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) test -tags deploy -count=1 -timeout $(TESTTIMEOUT) -run '^Test(Prom|Helm|Unit|Packages)' ./deploy
 
 .PHONY: check
 check: lint race test ## everything a change has to pass
