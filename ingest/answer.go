@@ -40,6 +40,7 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 		return nil
 	}
 	if c := connOf(ctx.Conn()); c != nil {
+		c.reserved = &s.inflight
 		c.answer.Add(int64(cap(r.out)))
 		s.inflight.Add(int64(cap(r.out)))
 	}

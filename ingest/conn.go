@@ -17,8 +17,9 @@ type conn struct {
 	listener *boundedListener
 	closed   atomic.Bool
 	linger   atomic.Bool
-	used     atomic.Bool  // the client has sent something
-	answer   atomic.Int64 // bytes reserved for a large answer that is being sent
+	used     atomic.Bool   // the client has sent something
+	answer   atomic.Int64  // bytes reserved for a large answer that is being sent
+	reserved *atomic.Int64 // where: Server.inflight of the server that answered
 }
 
 // What a client may send after an answer that it did not wait for.
@@ -55,7 +56,7 @@ func (c *conn) Close() error {
 // releaseAnswer gives back what a large answer had reserved.
 func (c *conn) releaseAnswer() {
 	if c.answer.Load() != 0 {
-		c.listener.inflight.Add(-c.answer.Swap(0))
+		c.reserved.Add(-c.answer.Swap(0))
 	}
 }
 

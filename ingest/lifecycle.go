@@ -12,7 +12,7 @@ import (
 func (s *Server) SetListener(ln net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ln = newBoundedListener(ln, &s.conns, &s.inflight, s.cfg, s.metrics)
+	s.ln = newBoundedListener(ln, &s.conns, s.cfg, s.metrics)
 }
 
 // Start serves on the listener until Stop, in goroutines of its own. It does

@@ -29,19 +29,18 @@ type boundedListener struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu       sync.Mutex
-	conns    map[*conn]struct{}
-	open     *atomic.Int64 // number of conns, for the metric
-	inflight *atomic.Int64 // Server.inflight, which holds large answers too
-	empty    chan struct{} // made by drain, closed when the last connection closes
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	open  *atomic.Int64 // number of conns, for the metric
+	empty chan struct{} // made by drain, closed when the last connection closes
 }
 
-func newBoundedListener(ln net.Listener, open, inflight *atomic.Int64, cfg Config, m *metrics) *boundedListener {
+func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config, m *metrics) *boundedListener {
 	l := &boundedListener{
 		Listener: ln, max: cfg.MaxConns, tls: cfg.TLS, metrics: m,
 		rejection: rawRejection(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
 		closed:    make(chan struct{}),
-		conns:     make(map[*conn]struct{}), open: open, inflight: inflight,
+		conns:     make(map[*conn]struct{}), open: open,
 	}
 	if l.tls != nil {
 		l.rejection = nil // only after a handshake, which costs more than the request

@@ -46,6 +46,8 @@ type Server struct {
 	reads      atomic.Int64 // requests for the stats of a partition that run now
 	ready      atomic.Pointer[func() error]
 	stopping   atomic.Bool
+	active     atomic.Int64           // requests that this server answers now
+	next       atomic.Pointer[Server] // set by Retire
 
 	losses losses
 	// segmentPrefix is Config.SegmentPrefix with /v1/; empty: none.
@@ -96,10 +98,10 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)
 	s.http = &fasthttp.Server{
-		Handler:        s.handle,
-		HeaderReceived: s.headerReceived,
+		Handler:        s.serveRequest,
+		HeaderReceived: s.serveHeader,
 		ErrorHandler:   s.handleReadError,
-		ExpectHandler:  s.handleExpect,
+		ExpectHandler:  s.serveExpect,
 		ConnState:      connStateChanged,
 		Logger:         connLog{log},
 

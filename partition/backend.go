@@ -29,6 +29,7 @@ type backend struct {
 	in, out    redis.UniversalClient
 	background redis.UniversalClient
 	embedded   bool
+	server     *embeddedServer // nil unless embedded
 	cluster    bool
 	connected  chan struct{} // has room for one signal: a connection was made, or a shard is reachable again
 	close      func()
@@ -36,8 +37,9 @@ type backend struct {
 
 const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentinel://h1,h2/master or redis-cluster://h1,h2"
 
-// openBackend parses the URL. It does not connect.
-func openBackend(raw string) (*backend, error) {
+// openBackend parses the URL. It does not connect. An embedded server is that of the
+// store before, if there is one.
+func openBackend(raw string, before *Store) (*backend, error) {
 	scheme, rest, found := strings.Cut(raw, ":")
 	if !found {
 		return nil, badURL()
@@ -49,13 +51,15 @@ func openBackend(raw string) (*backend, error) {
 		if rest != "" {
 			return nil, badURL()
 		}
-		server, password, err := startEmbedded()
-		if err != nil {
+		var err error
+		if before != nil && before.backend.server != nil {
+			b.server = before.backend.server.share()
+		} else if b.server, err = openEmbedded(); err != nil {
 			return nil, err
 		}
-		b.embedded, b.close = true, expireEmbeddedKeys(server)
+		b.embedded, b.close = true, b.server.close
 		client = func() redis.UniversalClient {
-			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: password}).Simple()
+			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()}, Password: b.server.password}).Simple()
 			// It shares the processors of this process, so it may be slow, but never down.
 			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 			return redis.NewClient(o)

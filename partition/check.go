@@ -37,7 +37,9 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 
 // Inspect is a Check that lets nothing run which was refused, and records no format and
 // no number of shards where a namespace is new to the store.
-func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) { return s.check(ctx, false) }
+func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
+	return s.check(ctx, false)
+}
 
 // checkResult is the result of the last conclusive Check.
 type checkResult struct{ err error }

@@ -22,6 +22,9 @@ type Config struct {
 	// process; processes that share a Redis should have the same. With the embedded
 	// store it must be 0.
 	Replicas int
+	// Follows is a Store with the same URL that this one replaces; default none. An
+	// embedded store is the same for both then, and gone when both are closed.
+	Follows *Store
 	// Namespaces are the policies by the name of their namespace; at least one.
 	Namespaces map[string]Policy
 	// Drops keeps samples of the entries that this process evicts or expires; default nil,

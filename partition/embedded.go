@@ -4,11 +4,30 @@ import (
 	"crypto/rand"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/alicebob/miniredis/v2"
 )
+
+// embeddedServer is a miniredis in this process, for one store or for some that follow
+// one another.
+type embeddedServer struct {
+	*miniredis.Miniredis
+	password string
+	end      func()
+	stores   atomic.Int64 // that are open
+}
+
+func openEmbedded() (*embeddedServer, error) {
+	server, password, err := startEmbedded()
+	if err != nil {
+		return nil, err
+	}
+	s := &embeddedServer{Miniredis: server, password: password, end: expireEmbeddedKeys(server)}
+	return s.share(), nil
+}
 
 // startEmbedded runs a miniredis in this process. It listens on a loopback port,
 // because an in-process pipe has no buffer and a large pipeline would block itself. The
@@ -20,6 +39,19 @@ func startEmbedded() (server *miniredis.Miniredis, password string, err error) {
 		return nil, "", fmt.Errorf("start the embedded store: %w", err)
 	}
 	return server, password, nil
+}
+
+// share is for one store more, which has to be open while another is.
+func (s *embeddedServer) share() *embeddedServer {
+	s.stores.Add(1)
+	return s
+}
+
+// close ends the server with its last store.
+func (s *embeddedServer) close() {
+	if s.stores.Add(-1) == 0 {
+		s.end()
+	}
 }
 
 // expireEmbeddedKeys moves the clock of the TTLs of a miniredis, which otherwise stands

@@ -66,7 +66,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		return nil, &FieldError{"durability", durability, "async with the embedded store, which has no replicas; or another redis"}
 	}
 	redisLog.to.Store(log.Named("redis"))
-	if s.backend, err = openBackend(cfg.URL); err != nil {
+	if s.backend, err = openBackend(cfg.URL, cfg.Follows); err != nil {
 		return nil, err
 	}
 	s.prober = newProber(log, s.backend.returned)
