@@ -67,7 +67,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 // answers are the types whose keys the file describes, by their names there.
 var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{},
-	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, purgeRequest{},
+	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, purgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, deleteRequest{}, replayRequest{},
 }
 
 func TestTheOpenAPIFileHasTheKeysOfEveryAnswer(t *testing.T) {

@@ -18,7 +18,12 @@ const maxShown = 32 << 10
 // Payload is what an entry holds: Data where it is JSON, else Text where it is UTF-8, else
 // Base64. Cut ones are never Data.
 type Payload struct {
-	Bytes  int             `json:"bytes"` // of the whole
+	Bytes int `json:"bytes"` // of the whole
+	Shown
+}
+
+// Shown is a payload as far as it is shown.
+type Shown struct {
 	Data   json.RawMessage `json:"data,omitempty"`
 	Text   string          `json:"text,omitempty"`
 	Base64 string          `json:"base64,omitempty"`

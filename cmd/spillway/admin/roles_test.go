@@ -42,6 +42,12 @@ func (closedStore) Pauses(context.Context, *partition.Namespace) ([]partition.Pa
 func (closedStore) Purge(context.Context, *partition.Namespace, partition.PurgeRequest) (partition.PurgeResult, error) {
 	return partition.PurgeResult{}, errReached
 }
+func (closedStore) DeadLetters(context.Context, *partition.Namespace, string, int) (partition.DeadPage, error) {
+	return partition.DeadPage{}, errReached
+}
+func (closedStore) DeadLetter(context.Context, *partition.Namespace, string) (partition.Letter, error) {
+	return partition.Letter{}, errReached
+}
 
 func tokensOfEachRole() (tokens []Token) {
 	for role := Viewer; role <= Admin; role++ {

@@ -50,6 +50,10 @@ func (s *Server) routes() []route {
 		{"POST", "/api/v1/namespaces/{namespace}/partitions/{partition}/pause", Operator, s.pause, nil},
 		{"POST", "/api/v1/namespaces/{namespace}/partitions/{partition}/resume", Operator, s.resume, nil},
 		{"POST", "/api/v1/namespaces/{namespace}/purge", Admin, s.purge, nil},
+		{"GET", "/api/v1/namespaces/{namespace}/dead", Operator, s.dead, nil},
+		{"GET", "/api/v1/namespaces/{namespace}/dead/{letter}", Operator, s.letter, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/dead/replay", Operator, s.replay, nil},
+		{"POST", "/api/v1/namespaces/{namespace}/dead/delete", Admin, s.deleteDead, nil},
 		{"GET", "/api/v1/namespaces/{namespace}/tail", Operator, nil, s.tail},
 		// pprof's cmdline is not served: flags may hold a password.
 		{"GET", "/debug/pprof/", Admin, nil, plain(limitSeconds(pprof.Index))},

@@ -35,6 +35,7 @@ type Server struct {
 	end      context.CancelFunc
 	tails    chan struct{} // holds one of each that runs
 	trail    trail
+	tallies  tallies
 	acts     sync.Mutex // held by what runs alone
 
 	metrics      http.Handler

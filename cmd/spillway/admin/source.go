@@ -44,6 +44,10 @@ type Store interface {
 	Pause(ctx context.Context, ns *partition.Namespace, name string, p partition.Pause) error
 	Resume(ctx context.Context, ns *partition.Namespace, name string) (was bool, err error)
 	Purge(ctx context.Context, ns *partition.Namespace, r partition.PurgeRequest) (partition.PurgeResult, error)
+	DeadLetters(ctx context.Context, ns *partition.Namespace, cursor string, limit int) (partition.DeadPage, error)
+	DeadLetter(ctx context.Context, ns *partition.Namespace, id string) (partition.Letter, error)
+	Discard(ctx context.Context, ns *partition.Namespace, letters []partition.Letter) (removed int, err error)
+	Replay(ctx context.Context, ns *partition.Namespace, letters []partition.Letter) []partition.ReplayOutcome
 	Pauses(ctx context.Context, ns *partition.Namespace) ([]partition.PausedPart, error)
 }
 

@@ -1,0 +1,176 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+const (
+	letterPage = 500 // letters of one read
+	// A list with a filter looks at so many pages at most, and its cursor goes on behind them.
+	maxFilterPages = 20
+	// A tally counts the letters by reason, in so many pages at most, and is kept for a while.
+	maxTallyPages = 20
+	tallyFor      = 10 * time.Second
+)
+
+// Letter is a dead letter without its payload.
+type Letter struct {
+	Letter     string `json:"letter"` // 16 hex digits, of its bytes
+	Shard      int    `json:"shard"`
+	Partition  string `json:"partition"` // empty: unreadable
+	Seq        int64  `json:"seq"`
+	ID         string `json:"id,omitempty"`
+	OccurredMS int64  `json:"occurred_at_ms"`
+	DeadAtMS   int64  `json:"dead_at_ms"`
+	Reason     string `json:"reason"`
+	Detail     string `json:"detail,omitempty"` // what the sink said
+	Attempt    int    `json:"attempt"`
+	Bytes      int    `json:"bytes"` // of its payload
+}
+
+// LetterList is a page of dead letters.
+type LetterList struct {
+	Total   int64          `json:"total"` // of the namespace, whatever the filter
+	Bytes   int64          `json:"bytes"`
+	Reasons map[string]int `json:"reasons"` // of the newest 10,000, at most 10 s old
+	Letters []Letter       `json:"letters"`
+	Cursor  string         `json:"cursor"` // of the next page; empty after the last
+}
+
+// LetterPayload is a dead letter with its payload.
+type LetterPayload struct {
+	Letter
+	Shown
+}
+
+// letterFilter selects dead letters. An empty field selects all.
+type letterFilter struct{ reason, partition, entryID string }
+
+func (f letterFilter) has(l partition.Letter) bool {
+	return (f.reason == "" || f.reason == l.Reason) && (f.partition == "" || f.partition == l.Partition) && (f.entryID == "" || f.entryID == l.EntryID)
+}
+
+func letterOf(l partition.Letter) Letter {
+	detail := l.Error
+	if l.Detail != "" && detail != "" {
+		detail += ": "
+	}
+	return Letter{
+		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, detail + l.Detail, l.Attempt, len(payloadOfLetter(l)),
+	}
+}
+
+// payloadOfLetter is the payload; what is no letter of ours is shown as it is.
+func payloadOfLetter(l partition.Letter) []byte {
+	if l.Reason == partition.ReasonUnreadable {
+		return l.Raw
+	}
+	return l.Payload
+}
+
+func (s *Server) dead(r *request) (any, error) {
+	ns, err := r.namespace()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := r.number("limit", 50, 1, letterPage)
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	o, err := r.view.Store.Overview(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes, Letters: []Letter{}}
+	filter := letterFilter{q.Get("reason"), q.Get("partition"), q.Get("id")}
+	if list.Letters, list.Cursor, err = filterLetters(ctx, r.view.Store, ns, filter, q.Get("cursor"), limit); err != nil {
+		return nil, err
+	}
+	list.Reasons, err = s.tallies.of(ctx, r.view.Store, ns, s.sweep.now())
+	return list, err
+}
+
+// filterLetters reads pages until it has limit letters. A cursor is that of a page, a plus
+// sign, and how many letters of the page came before.
+func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter, cursor string, limit int) (list []Letter, next string, err error) {
+	list = []Letter{}
+	cursor, offset, _ := strings.Cut(cursor, "+")
+	skip, err := strconv.Atoi(offset)
+	if offset != "" && (err != nil || skip < 0) {
+		return nil, "", badRequest("cursor: want that of the page before, or none")
+	}
+	size := letterPage
+	if f == (letterFilter{}) && skip == 0 {
+		size = limit
+	}
+	for range maxFilterPages {
+		page, err := store.DeadLetters(ctx, ns, cursor, size)
+		if err != nil {
+			return nil, "", letterError(err)
+		}
+		for i, l := range page.Letters {
+			if i < skip || !f.has(l) {
+				continue
+			}
+			if len(list) == limit {
+				return list, cursor + "+" + strconv.Itoa(i), nil
+			}
+			list = append(list, letterOf(l))
+		}
+		if cursor, skip = page.Next, 0; cursor == "" || len(list) == limit {
+			break
+		}
+	}
+	return list, cursor, nil
+}
+
+// letterError is the answer to a cursor that no page gave, and to a letter that is gone.
+func letterError(err error) error {
+	var field *partition.FieldError
+	switch {
+	case errors.As(err, &field):
+		return badRequest(field.Error())
+	case errors.Is(err, partition.ErrNoLetter):
+		return errNoLetter
+	}
+	return err
+}
+
+var (
+	errNoLetter = &refusal{http.StatusNotFound, codeNoSuchLetter, "no dead letter with this id is kept"}
+	letterID    = regexp.MustCompile(`^[0-9a-f]{16}$`)
+)
+
+func (s *Server) letter(r *request) (any, error) {
+	ns, err := r.namespace()
+	if err != nil {
+		return nil, err
+	}
+	masks, err := s.masks(r)
+	if err != nil {
+		return nil, err
+	}
+	id := r.PathValue("letter")
+	if !letterID.MatchString(id) {
+		return nil, errNoLetter
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	l, err := r.view.Store.DeadLetter(ctx, ns, id)
+	if err != nil {
+		return nil, letterError(err)
+	}
+	answer := LetterPayload{letterOf(l), payloadOf(payloadOfLetter(l), masks).Shown}
+	return answer, nil
+}
