@@ -13,7 +13,11 @@ var holdOn = partition.Pause{By: "alice", Reason: `the "sink" moves`}
 
 func (b *bench) pause(name string) {
 	b.Helper()
-	b.is("pause", b.store.Pause(b.Context(), b.ns, name, holdOn), nil)
+	err := b.store.Pause(b.Context(), b.ns, name, holdOn)
+	if errors.Is(err, partition.ErrUnknown) { // a connection broke: it may be repeated
+		err = b.store.Pause(b.Context(), b.ns, name, holdOn)
+	}
+	b.is("pause", err, nil)
 }
 
 func (b *bench) resume(name string, want bool) {
