@@ -114,6 +114,7 @@ func (n *namespaceDrain) start() {
 func (n *namespaceDrain) finish() {
 	defer close(n.ended)
 	n.running.Wait()
+	n.metrics.paused.Set(0) // another drainer of the process may follow, and asks anew
 	n.workers.Wait()
 	if n.groups != nil {
 		n.groups.stop()

@@ -210,3 +210,21 @@ func TestAnOutageDuringAPauseIsNoEndOfIt(t *testing.T) {
 		}
 	})
 }
+
+// Another drainer may follow in the same process, and nothing may be due then.
+func TestADrainerThatWasStoppedDoesNotCountAsPaused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.pause("")
+		r.store.produce(r.ns, "p", 10, 0)
+		r.start()
+		time.Sleep(5 * time.Second)
+		r.stop()
+		if got := r.value(r.metrics().paused); got != 0 {
+			t.Errorf("spillway_drain_paused is %v after the end", got)
+		}
+		if got := r.lines("delivery resumed"); got != 0 {
+			t.Error("the log says that delivery was resumed")
+		}
+	})
+}
