@@ -161,7 +161,7 @@ func unknownVariables(environ []string) (errs []error) {
 		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(known, name) {
 			continue
 		}
-		hint := "no command has a flag --" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", "-") + ";"
+		hint := "no setting has that name;"
 		if near := nearestVariable(name, known); near != "" {
 			hint = "did you mean " + near + "?"
 		}

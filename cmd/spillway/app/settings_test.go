@@ -91,7 +91,7 @@ func TestAnUnknownVariableNamesTheNearest(t *testing.T) {
 	_, stderr, code := runCommand(t, env, "", "config", "check", "--capacity=0")
 	for _, want := range []string{
 		"SPILLWAY_MAX_AEG: unknown variable: did you mean SPILLWAY_MAX_AGE?", "SPILLWAY_ADMIN_LISTN: unknown variable: did you mean SPILLWAY_ADMIN_LISTEN?",
-		"SPILLWAY_TTL: unknown variable: no command has a flag --ttl", `SPILLWAY_WORKERS: "many" is not a whole number`, "--capacity: namespaces.default.capacity: 0 is not usable",
+		"SPILLWAY_TTL: unknown variable: no setting has that name", `SPILLWAY_WORKERS: "many" is not a whole number`, "--capacity: namespaces.default.capacity: 0 is not usable",
 	} {
 		if code != exitUsage || strings.Count(stderr, want) != 1 {
 			t.Errorf("exit %d, and %q is not once in %s", code, want, stderr)
