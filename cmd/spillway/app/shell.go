@@ -10,7 +10,7 @@ import (
 
 // completionCmd prints the script that completes command lines.
 type completionCmd struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: ${enum}."`
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
 func (c *completionCmd) Run(p process, k *kong.Context) error {

@@ -16,14 +16,14 @@ import (
 type Check struct {
 	Connection `embed:""`
 
-	Output          string        `short:"o" enum:"text,json,nagios" default:"text" help:"Output format: ${enum}. nagios is one line with performance data."`
+	Output          string        `short:"o" enum:"text,json,nagios" default:"text" help:"Output format: text, json or nagios. nagios is one line with performance data."`
 	Namespace       string        `arg:"" optional:"" help:"Only this namespace."`
-	AgeWarning      float64       `group:"Thresholds:" default:"0.5" placeholder:"SHARE" help:"Age of the oldest entry as a share of max_age, from which on it is a warning; 0 is off."`
-	AgeCritical     float64       `group:"Thresholds:" default:"0.8" placeholder:"SHARE" help:"The same for critical."`
-	BacklogWarning  int64         `group:"Thresholds:" default:"0" placeholder:"N" help:"Waiting entries of a namespace from which on it is a warning; 0 is off."`
-	BacklogCritical int64         `group:"Thresholds:" default:"0" placeholder:"N" help:"The same for critical."`
-	DropsWarning    float64       `group:"Thresholds:" default:"0.001" placeholder:"RATE" help:"Entries evicted, expired, dead or lost per second, from which on it is a warning; 0 is off."`
-	DropsCritical   float64       `group:"Thresholds:" default:"1" placeholder:"RATE" help:"The same for critical."`
+	AgeWarning      float64       `group:"Thresholds:" default:"0.5" help:"Age of the oldest entry as a share of max_age, from which on it is a warning; 0 is off."`
+	AgeCritical     float64       `group:"Thresholds:" default:"0.8" help:"The same for critical."`
+	BacklogWarning  int64         `group:"Thresholds:" default:"0" help:"Waiting entries of a namespace from which on it is a warning; 0 is off."`
+	BacklogCritical int64         `group:"Thresholds:" default:"0" help:"The same for critical."`
+	DropsWarning    float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost per second, from which on it is a warning; 0 is off."`
+	DropsCritical   float64       `group:"Thresholds:" default:"1" help:"The same for critical."`
 	SinkWarning     time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
 	SinkCritical    time.Duration `group:"Thresholds:" default:"1m" help:"The same for critical."`
 	Audit           bool          `help:"Count every entry, too, and compare with the ledger. It costs the store a read of every partition."`
