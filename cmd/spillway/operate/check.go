@@ -156,7 +156,11 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		}
 		r.add(statusCritical, "", "ready", "not ready: %s", escape(failed.message))
 	}
-	o, err := c.overview(ctx, api, query)
+	wait := sweepWait
+	if len(r.Findings) > 0 { // a store that fails is not waited for
+		wait = 0
+	}
+	o, err := c.overview(ctx, api, query, wait)
 	if err != nil {
 		if len(r.Findings) > 0 { // not ready explains it
 			return nil
@@ -177,12 +181,12 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 
 // overview asks for the oldest partition first: that starts the sweep, from which
 // the overview knows the oldest age.
-func (c *Check) overview(ctx context.Context, api *client, query url.Values) (*overview, error) {
+func (c *Check) overview(ctx context.Context, api *client, query url.Values, wait time.Duration) (*overview, error) {
 	names, err := api.namespaces(ctx, c.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := api.partitions(ctx, names, partitionQuery{sort: "age", limit: 1}, sweepWait); err != nil {
+	if _, err := api.partitions(ctx, names, partitionQuery{sort: "age", limit: 1}, wait); err != nil {
 		return nil, err
 	}
 	var o overview

@@ -87,7 +87,15 @@ func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view,
 		}
 	}
 	var err error
-	// First the partitions: that starts the sweep, which knows the oldest age.
+	if wait > 0 { // a store that fails is not waited for
+		if _, err = api.get(ctx, "/api/v1/overview", query, &v.overview); err != nil {
+			return nil, err
+		}
+		if !v.Store.Ready {
+			wait = 0
+		}
+	}
+	// Then the partitions: that starts the sweep, which knows the oldest age.
 	if v.partitions, err = api.partitions(ctx, names, partitionQuery{sort: c.Sort, limit: c.Limit}, wait); err != nil {
 		// While the store fails, the overview still says so.
 		if failed := new(apiError); !errors.As(err, &failed) || failed.code != "store_unavailable" {
@@ -95,6 +103,7 @@ func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view,
 		}
 		v.partitions = &partitions{}
 	}
+	v.overview = overview{}
 	v.raw, err = api.get(ctx, "/api/v1/overview", query, &v.overview)
 	return v, err
 }
@@ -127,7 +136,10 @@ func (v *view) lines(base string) []string {
 	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  workers %d of %d busy  %s",
 		base, escape(v.Role), store, v.Workers.Busy, v.Workers.Size, clock(v.NowMS)), "")
 	lines = append(lines, namespaceTable(&v.overview).lines()...)
-	if len(v.partitions.rows) == 0 {
+	switch {
+	case len(v.partitions.rows) == 0 && !v.Store.Ready:
+		return append(lines, "", "Which partitions have entries is not known.")
+	case len(v.partitions.rows) == 0:
 		return append(lines, "", "No partition has entries.")
 	}
 	lines = append(lines, "", fmt.Sprintf("%d of %s, by %s", len(v.partitions.rows), some(v.partitions.total, "partition", "partitions"), v.sort))
