@@ -63,8 +63,9 @@ func printJSON(w io.Writer, answer any) error {
 	if err := json.Compact(&b, raw); err != nil {
 		return err
 	}
-	// A payload may be JSON with bytes that are no UTF-8; \xXX would be no JSON.
-	_, err := fmt.Fprintln(w, escape(strings.ToValidUTF8(b.String(), "\ufffd")))
+	// A payload may be JSON with bytes that are no UTF-8, and \xXX would be no JSON:
+	// as runes they are U+FFFD.
+	_, err := fmt.Fprintln(w, escape(string([]rune(b.String()))))
 	return err
 }
 
