@@ -78,6 +78,16 @@ func TestOnlyTheTypedCountConfirms(t *testing.T) {
 	}
 }
 
+func TestAPurgeThatLeavesCountedEntriesSaysSo(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{})
+	api.queue["POST /api/v1/namespaces/kart/purge"] = []string{`{"entries":7,"partitions":2}`, `{"entries":4,"partitions":1,"leased":1}`}
+	out, stderr, code := run(t, api, "purge", "kart", "--yes")
+	if code != 0 || !strings.Contains(out, "deleted 4 entries") || !strings.Contains(stderr, "3 of the counted entries were left") {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+}
+
 func TestAReplayGoesOnUntilItIsComplete(t *testing.T) {
 	t.Parallel()
 	const route = "POST /api/v1/namespaces/kart/dead/replay"
@@ -86,7 +96,7 @@ func TestAReplayGoesOnUntilItIsComplete(t *testing.T) {
 		`{"dry_run":true,"letters":300}`, `{"letters":300,"replayed":200,"complete":false}`, `{"letters":100,"replayed":99,"failed":1,"errors":["partition eu-1: the store is full"],"complete":true}`,
 	}
 	out, stderr, code := run(t, api, "dead", "replay", "kart", "--reason=timeout", "--per-second=50", "--yes")
-	if code != 1 || out != "kart: replayed 299 dead letters\n" || !strings.Contains(stderr, "replayed 200 of 300") || !strings.Contains(stderr, "1 dead letter could not be replayed and stay dead: partition eu-1: the store is full") {
+	if code != 1 || out != "kart: replayed 299 dead letters\n" || !strings.Contains(stderr, "replayed 200 of 300") || !strings.Contains(stderr, "1 dead letter could not be replayed and stay: partition eu-1: the store is full") {
 		t.Errorf("exit %d, %s%s", code, out, stderr)
 	}
 	if want := `{"reason":"timeout","per_second":50,"confirm":100}`; !strings.HasSuffix(api.requests(), want) {
@@ -94,12 +104,12 @@ func TestAReplayGoesOnUntilItIsComplete(t *testing.T) {
 	}
 }
 
-func TestAnActOnAChangedCountSaysSo(t *testing.T) {
+func TestAnActBesideAnotherSaysSo(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{})
-	api.queue["POST /api/v1/namespaces/kart/purge"] = []string{`{"entries":7,"partitions":1}`, `{"error":"conflict","message":"9 entries match, not 7"}`}
+	api.queue["POST /api/v1/namespaces/kart/purge"] = []string{`{"entries":7,"partitions":1}`, `{"error":"conflict","message":"a purge is under way: wait for its end"}`}
 	_, stderr, code := run(t, api, "purge", "kart", "--yes")
-	if code != 1 || !strings.Contains(stderr, "nothing was deleted: 9 entries match, not 7") {
+	if code != 1 || !strings.Contains(stderr, "spillway: a purge is under way: wait for its end (conflict)") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -108,8 +107,11 @@ func (c *selection) act(ctx context.Context, s Streams, connection *Connection, 
 	if printErr := c.print(s, form, total, fmt.Sprintf("%s %s", a.done, some(total.Replayed+total.Deleted, "dead letter", "dead letters"))); err == nil {
 		err = printErr
 	}
+	if err == nil && total.Failed == 0 && !total.Complete {
+		fmt.Fprintln(s.Err, "more dead letters match now; they are still there")
+	}
 	if err == nil && total.Failed > 0 {
-		err = fmt.Errorf("%s could not be %s and stay dead: %s", some(total.Failed, "dead letter", "dead letters"), a.done, first(total.Errors))
+		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed, "dead letter", "dead letters"), a.done, first(total.Errors))
 	}
 	return err
 }
@@ -125,9 +127,6 @@ func (c *selection) repeat(ctx context.Context, s Streams, api *client, path str
 		}
 		var part deadAnswer
 		if _, err := api.post(ctx, path, request, &part); err != nil {
-			if failed := new(apiError); errors.As(err, &failed) && failed.code == "conflict" {
-				err = fmt.Errorf("the dead letters changed since they were counted: %w", err)
-			}
 			return total, err
 		}
 		total.Replayed += part.Replayed

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -71,12 +70,12 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 	request.DryRun, request.Confirm = false, &found.Entries
 	var done purgeAnswer
 	if raw, err = api.post(ctx, path+"/purge", request, &done); err != nil {
-		if failed := new(apiError); errors.As(err, &failed) && failed.code == "conflict" {
-			return fmt.Errorf("the entries changed since they were counted; nothing was deleted: %w", err)
-		}
 		return err
 	}
-	if !done.Complete {
+	switch {
+	case done.Entries < found.Entries:
+		fmt.Fprintf(s.Err, "%d of the counted entries were left: they are being delivered, or are gone already, or time was short. Run it again to see\n", found.Entries-done.Entries)
+	case !done.Complete:
 		fmt.Fprintln(s.Err, "more entries match now; they are still there")
 	}
 	return c.print(s, raw, fmt.Sprintf("%s: deleted %s in %s%s", what, some(done.Entries, "entry", "entries"), some(done.Partitions, "partition", "partitions"), c.leased(done)))
