@@ -46,7 +46,7 @@ func TestAnOperatorPausesPeeksAndResumes(t *testing.T) {
 	until(t, page, "what should be masked is", `/"email": "\*\*\*"/.test(document.querySelector(".payload").innerText)`)
 	shows(t, page, `<script>window.pwned=1</script>⟨U+202E⟩`)
 	until(t, page, "only admins see the rest", `document.querySelector(".drawer .check input").disabled`)
-	click(t, page, "Audit trail")
+	click(t, page, "Audit")
 	shows(t, page, "by operator-name, operator")
 	click(t, page, "Live tail")
 	until(t, page, "it is live", `/Waiting|Live/.test(document.querySelector(".drawer").innerText)`)

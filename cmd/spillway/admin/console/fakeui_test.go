@@ -79,7 +79,7 @@ func TestTextsOfStrangersAreOnlyTexts(t *testing.T) {
 	until(t, page, "the drawer has payloads", `document.querySelectorAll(".drawer .payload").length === 3`)
 	shows(t, page, "12345678901234567890")
 	shows(t, page, "… (cut)")
-	for _, tab := range []string{"Drops", "Dead letters", "Audit trail", "Live tail"} {
+	for _, tab := range []string{"Drops", "Dead letters", "Audit", "Live tail"} {
 		click(t, page, tab)
 		until(t, page, tab+" is shown", fmt.Sprintf(`document.querySelector('[aria-selected="true"]').innerText === %q`, tab))
 		if tab == "Drops" || tab == "Dead letters" {

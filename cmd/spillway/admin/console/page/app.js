@@ -19,8 +19,7 @@ export function App() {
     <${Header} />
     <main class=${state.failing ? "stale" : ""}>
       <h1 class="unseen">Spillway console</h1>
-      ${state.overview ? html`<${Banner} /><${Tiles} /><${Charts} /><${Namespaces} /><${Partitions} />
-        <div class="pair"><${Sinks} /><${Workers} /></div>` : html`<p class="loading">${state.failing ? state.failing.message : "Asking the server …"}</p>`}
+      ${state.overview ? html`<${Banner} /><${Tiles} /><${Charts} /><${Namespaces} /><${Partitions} /><${Sinks} /><${Workers} />` : html`<p class="loading">${state.failing ? state.failing.message : "Asking the server …"}</p>`}
     </main>
     <${Drawer} />
     <${Confirmation} />

@@ -62,7 +62,8 @@ function headline(level, findings, namespaces, recent) {
     return total > 0 ? `Yes: ${rate(total)} ${rate(total) === "1" ? "entry" : "entries"} a second` : "Yes, new entries are refused";
   }
   const past = recent?.entries ? ` About ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
-  return (level === "risk" ? "Not now, but look below." : "No.") + past;
+  if (level === "risk") return "Not now, but look below." + past;
+  return past ? "Not now." + past : "No.";
 }
 
 function whatIsLost(n, overview, culprits) {
@@ -129,9 +130,12 @@ export function lostLately(history) {
   if (!history || history.range !== "15m") return null;
   let lost = 0;
   let last = -1;
-  history.times.forEach((_, i) => {
+  let known = 0; // the point before: a rate is the mean since then
+  history.times.forEach((time, i) => {
+    if (history.series.accepted[i] == null) return;
     const sum = losses.reduce((total, name) => total + (history.series[name][i] ?? 0), 0);
-    lost += sum * (i > 0 ? history.times[i] - history.times[i - 1] : history.step / 1000);
+    lost += sum * (i > known ? time - history.times[known] : history.step / 1000);
+    known = i;
     if (sum > 0) last = i;
   });
   return last < 0 ? null : { entries: Math.round(lost), agoMs: (history.times.at(-1) - history.times[last]) * 1000 };

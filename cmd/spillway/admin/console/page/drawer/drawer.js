@@ -8,7 +8,7 @@ import { Drops } from "./drops.js";
 import { Peek } from "./peek.js";
 import { Tail } from "./tail.js";
 
-const tabs = [["peek", "Peek", Peek], ["tail", "Live tail", Tail], ["dead", "Dead letters", Dead], ["drops", "Drops", Drops], ["audit", "Audit trail", Audit]];
+const tabs = [["peek", "Peek", Peek], ["tail", "Live tail", Tail], ["dead", "Dead letters", Dead], ["drops", "Drops", Drops], ["audit", "Audit", Audit]];
 
 /** The open drawer, or nothing. */
 export const Drawer = () => state.drawer && state.overview && html`<${Panel} drawer=${state.drawer} />`;
