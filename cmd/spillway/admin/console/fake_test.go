@@ -31,6 +31,7 @@ type fake struct {
 	dead       []object
 	drops      []object
 	peek       []object
+	down       bool           // nothing is answered
 	refuse     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
 	asked      map[string]int // by route
@@ -89,6 +90,11 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 	route := strings.TrimPrefix(r.URL.EscapedPath(), "/api/v1/") // a name may have a slash
 	parts := strings.Split(route, "/")
 	f.asked[route]++
+	if f.down {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(object{"error": "store_unavailable", "message": "the store does not answer"})
+		return
+	}
 	if r.Method == http.MethodPost {
 		f.write(w, r, route)
 		return

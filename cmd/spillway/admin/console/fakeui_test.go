@@ -166,6 +166,19 @@ func TestAHiddenPageAsksNothing(t *testing.T) {
 	}
 }
 
+func TestAServerThatIsAwayIsSaidAndComesBack(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	page, _ := visit(t, chromium.Start(t), f.URL+"/#namespace=gone", 1280, 900)
+	shows(t, page, "there is no namespace gone (any more): these are all")
+	shows(t, page, "kart-0")
+	locked(f, func() any { f.down = true; return nil })
+	shows(t, page, "the store does not answer")
+	until(t, page, "the figures fade", `document.querySelector("main.stale")`)
+	locked(f, func() any { f.down = false; return nil })
+	until(t, page, "they are back", `!document.querySelector("main.stale") && !document.body.innerText.includes("no news since")`)
+}
+
 func TestUpdatesPauseAndGoOn(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

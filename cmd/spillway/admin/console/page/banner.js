@@ -10,6 +10,7 @@ import { Action, html, Text } from "./ui.js";
 
 export function Banner() {
   const { level, headline, findings, more } = diagnose(state.overview, chosen(), state.culprits, lostLately(data));
+  document.title = level === "losing" ? "losing entries – Spillway" : "Spillway"; // for a tab among many
   return html`<section class=${"banner " + level} aria-label="Is data being lost?">
     <dl class="answers">
       <dt class="first">Is data being lost?</dt><dd class="first">${headline}</dd>

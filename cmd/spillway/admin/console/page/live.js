@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { findCulprits } from "./diagnosis.js";
 import * as history from "./history.js";
-import { set, state } from "./state.js";
+import { notice, set, state } from "./state.js";
 
 const extra = new Set(); // what parts of the page ask at the same pace
 let pace = 1000; // milliseconds; 0 is paused
@@ -59,6 +59,10 @@ async function askOverview() {
   try {
     // Info comes again after a failure: it may be another version that answers.
     const [overview, info] = await Promise.all([get("overview"), state.info && !state.failing ? state.info : get("info")]);
+    if (state.namespace && !overview.namespaces.some((n) => n.namespace === state.namespace)) {
+      notice(`there is no namespace ${state.namespace} (any more): these are all`, "info");
+      set({ namespace: "" });
+    }
     const culprits = await findCulprits(overview);
     set({ overview, info, culprits, failing: null });
     await history.follow(overview, pace);
