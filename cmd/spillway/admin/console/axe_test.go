@@ -58,7 +58,7 @@ func TestAxeFindsNothingInEitherThemeAtEitherWidth(t *testing.T) {
 	browser := chromium.Start(t)
 	now := time.Now().UnixMilli()
 	f := newFake(t)
-	f.namespaces = []object{failing("kart", now), calm("game")}
+	f.inTrouble()
 	f.namespaces[1]["paused"] = object{"since_ms": now - 60_000, "by": "bob", "reason": "new certificate"}
 	f.peek = []object{{"seq": 1, "id": "a-1", "occurred_at_ms": now, "age_ms": 1, "bytes": 9, "data": object{"lap": 3}}}
 	f.drops = []object{{"at_ms": now, "namespace": "kart", "partition": "kart-7", "id": "a-1", "reason": "evicted", "entries": 1, "age_ms": 2000}}

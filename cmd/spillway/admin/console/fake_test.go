@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -58,7 +59,7 @@ func calm(name string) object {
 		"overdue_ms": 0, "dead_letters": 0, "dead_letters_bytes": 0, "reclaimed": 0, "purged": 0, "residual": nil,
 		"rates":    object{"accepted": 1204.5, "delivered": 1201.2, "evicted": 0, "expired": 0, "dead": 0, "lost": 0, "purged": 0, "rejected": 0},
 		"rejected": object{}, "paused": nil, "paused_partitions": 0,
-		"sinks": []object{{"label": "https://collector.example/v1", "type": "https", "state": "open", "failing_since_ms": nil, "p50_ms": 8.2, "p99_ms": 41.0,
+		"sinks": []object{{"label": "https://" + name + ".example/v1", "type": "https", "state": "open", "failing_since_ms": nil, "p50_ms": 8.2, "p99_ms": 41.0,
 			"writes_per_s": 18.4, "retries": 0, "last_error": "", "last_error_at_ms": nil, "in_flight": 3, "concurrency": 16, "coalescer_fill": 0.42}},
 	}
 }
@@ -67,6 +68,7 @@ func calm(name string) object {
 func failing(name string, now int64) object {
 	n := calm(name)
 	n["buffered"], n["oldest_age_ms"], n["dead_letters"] = 399_120, 171_000, 12
+	n["ledger"] = object{"accepted": 5_402_118, "delivered": 4_991_410, "evicted": 11_534, "expired": 42, "dead": 12, "lost": 0, "buffered": 399_120}
 	n["rates"] = object{"accepted": 840.0, "delivered": 12.5, "evicted": 118.2, "expired": 3.4, "dead": 0, "lost": 0, "purged": 0, "rejected": 7.0}
 	n["rejected"] = object{"rate_limited": 6.0, "too_large": 1.0}
 	n["sinks"].([]object)[0]["state"] = "failing"
@@ -165,34 +167,54 @@ func asFloat(v any) float64 {
 	return v.(float64)
 }
 
+// history is a quarter of an hour of 16 players who come and go; where the first namespace
+// fails, since 195 s.
 func (f *fake) history(now int64, span string) object {
 	step, points := int64(1000), 900
 	if span == "24h" {
 		step, points = 60_000, 1440
 	}
 	series := map[string][]any{}
-	oldest := f.namespaces[0]["oldest_age_ms"].(int)
-	for name, level := range map[string]float64{"accepted": 1200, "delivered": 1195, "rejected": 0, "lost": 0, "dead": 0, "expired": 0, "evicted": 0, "buffered": 1234, "oldest_age_ms": float64(oldest), "sink_p99_ms": 41} {
-		for i := range points {
-			x := float64(i)
-			value := level * (1 + 0.2*math.Sin(x/40) + 0.05*math.Sin(x*1.7))
-			if f.namespaces[0]["rates"].(object)["evicted"] != 0 && i > points-195 {
-				since := x - float64(points-195)
-				switch name {
-				case "delivered":
-					value = 12
-				case "evicted":
-					value = max(0, since-90) * 1.1
-				case "buffered":
-					value = 1234 + since*2040
-				case "oldest_age_ms":
-					value = min(since*1000, 171_000)
-				}
-			} else if name == "oldest_age_ms" {
-				value = 2300 * (1 + 0.3*math.Sin(x/30))
+	add := func(name string, value float64) { series[name] = append(series[name], math.Round(max(0, value)*10)/10) }
+	fails := f.namespaces[0]["rates"].(object)["evicted"] != 0
+	random := rand.New(rand.NewPCG(1, 2))
+	walk, backlog, oldest := 1.0, 0.0, 0.0
+	for i := range points {
+		walk += 0.02*random.NormFloat64() + 0.01*(1-walk)
+		comes := 2045 * walk * (1 + 0.04*random.NormFloat64())
+		goes, evicted, expired := comes*(1+0.03*random.NormFloat64()), 0.0, 0.0
+		since := float64(i - (points - 195))
+		oldest = 1800 + 400*random.ExpFloat64()
+		if fails && since > 0 {
+			goes, evicted = 1214*(1+0.03*random.NormFloat64()), max(0, min(118, since-70))*(1+0.05*random.NormFloat64())
+			oldest = min(since*1000, 171_000)
+			if since > 176 {
+				expired = 3.4 + random.NormFloat64()
 			}
-			series[name] = append(series[name], value)
+			backlog += 2040
+		}
+		for name, value := range map[string]float64{
+			"accepted": comes, "delivered": goes, "evicted": evicted, "expired": expired, "dead": 0, "lost": 0, "rejected": 7 * max(0, random.NormFloat64()),
+			"buffered": 2400 + 500*random.NormFloat64() + backlog, "oldest_age_ms": oldest, "sink_p99_ms": 38 + 5*random.ExpFloat64(),
+		} {
+			add(name, value)
 		}
 	}
-	return object{"step_ms": step, "from_ms": now - int64(points)*step, "points": points, "series": series}
+	return object{"step_ms": step, "from_ms": now - int64(points-1)*step, "points": points, "series": series}
+}
+
+// inTrouble makes the sink of kart fail, and its busiest partitions full.
+func (f *fake) inTrouble() {
+	now := time.Now().UnixMilli()
+	f.namespaces = []object{failing("kart", now), calm("game")}
+	f.partition = func(i int) object {
+		p := calmPartition(i)
+		depth := max(10_000-max(0, i-11)*263, 120)
+		p["depth"], p["fill"], p["out_per_s"], p["leased"] = depth, float64(depth)/10_000, 0, i == 4
+		p["in_per_s"] = math.Round(2100/float64(i+4)) / 10
+		p["evicted_per_s"] = max(0, math.Round(10*(26-3*float64(i)))/10)
+		p["oldest_age_ms"], p["attempt"], p["last_error"], p["due_at_ms"] = 171_000-1370*i, 9, "503 Service Unavailable", now+9000
+		p["paused"] = i == 5
+		return p
+	}
 }

@@ -32,7 +32,7 @@ func TestTheBannerAnswersTheThreeQuestions(t *testing.T) {
 	for _, want := range []string{
 		"Yes: 122 entries a second",
 		"kart: 118/s evicted and 3.4/s expired. Most in kart-0 (80.5/s), kart-1 (50.5/s), kart-2 (20.5/s).",
-		"sink https://collector.example/v1 fails since 3 min", "503 Service Unavailable: upstream connect error",
+		"sink https://kart.example/v1 fails since 3 min", "503 Service Unavailable: upstream connect error",
 		"partitions are full: each keeps the newest 10,000 entries", "7/s rejected",
 	} {
 		shows(t, page, want)
