@@ -74,7 +74,7 @@ func New(cfg Config, log *zap.Logger) *Server {
 	s.unauthorized = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port that were answered 401, without an admin token or with a wrong one.",
 	})
-	own.MustRegister(s.unauthorized)
+	own.MustRegister(s.unauthorized, ages{cfg.Source, s.sweep})
 	s.metrics = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return prometheus.Gatherers{cfg.Source().Metrics, own}.Gather()
 	}), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})

@@ -51,6 +51,7 @@ type space struct {
 	took      int64 // ms, of that pass
 	leftOut   int   // partitions of the running pass beyond maxRows
 	oldest    int64 // Unix ms, of the last pass or refresh; 0 = no entries, or not known
+	oldestAge int64 // ms, as it was when its partition was read
 	paused    map[string]bool
 }
 
@@ -302,8 +303,9 @@ func (s *sweep) refresh(ctx context.Context, store Store, all []*partition.Names
 }
 
 func (sp *space) findOldest() {
-	sp.oldest = 0
+	sp.oldest, sp.oldestAge = 0, 0
 	for _, r := range sp.rows {
+		sp.oldestAge = max(sp.oldestAge, r.swept-r.oldest)
 		if sp.oldest == 0 || r.oldest < sp.oldest {
 			sp.oldest = r.oldest
 		}
