@@ -244,13 +244,20 @@ func (s *server) ledger(ctx context.Context, audit bool) (total partition.Ledger
 		if audit {
 			path += "?audit=1"
 		}
-		text, err := s.get(ctx, path)
-		if err != nil {
-			return total, err
-		}
 		var a bench.Account
-		if err := json.Unmarshal(text, &a); err != nil || audit && a.Residual == nil {
-			return total, fmt.Errorf("read the ledger of %s: %q (%v)", ns, text, err)
+		// An audit is exact only while nothing moves, and the drain may still be at work.
+		for give := time.Now().Add(15 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			text, err := s.get(ctx, path)
+			if err != nil {
+				return total, err
+			}
+			a = bench.Account{}
+			if err := json.Unmarshal(text, &a); err != nil || audit && a.Residual == nil {
+				return total, fmt.Errorf("read the ledger of %s: %q (%v)", ns, text, err)
+			}
+			if !audit || *a.Residual == 0 || time.Now().After(give) {
+				break
+			}
 		}
 		l := a.Ledger
 		if l.Accepted != l.Delivered+l.Evicted+l.Expired+l.Dead+l.Lost+l.Buffered || l.Lost != 0 {
