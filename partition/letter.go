@@ -1,10 +1,13 @@
 package partition
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
+	"strconv"
 )
 
 // A Letter is a dead letter: what is kept of an entry that its sink rejected for good.
@@ -15,7 +18,7 @@ type Letter struct {
 	Seq       int64  // the entry's sequence
 	EntryID   string // the client's id of the entry; empty: none
 	Occurred  int64  // when the event happened, Unix ms
-	DeadAt    int64  // when it was dead-lettered, Unix ms; 0 = the letter does not say
+	DeadAt    int64  // when it was dead-lettered, Unix ms; 0 = not known: an older version wrote it
 	Reason    string // why; ReasonUnreadable for a value that is no dead letter
 	Error     string // what the sink said
 	Detail    string // more of it, as the receiver's answer; empty: none
@@ -48,6 +51,17 @@ type letterLine struct {
 	Error     string
 	Detail    string
 	DeadAt    int64 `json:"dead_at"`
+}
+
+// stampLetter adds the time to a letter, in ms of the store's clock. Other bytes than a JSON
+// object on a line stay as they are.
+func stampLetter(letter []byte, now int64) []byte {
+	object, ok := bytes.CutSuffix(letter, []byte("}\n"))
+	if !ok {
+		return letter
+	}
+	object = append(slices.Clip(object), `,"dead_at":`...)
+	return append(strconv.AppendInt(object, now, 10), "}\n"...)
 }
 
 // parseLetter reads a stored letter.

@@ -49,3 +49,21 @@ func TestWhatIsNoLetterIsUnreadable(t *testing.T) {
 		}
 	}
 }
+
+func TestALetterGetsTheTimeOfItsCommit(t *testing.T) {
+	t.Parallel()
+	letter := []byte(`{"partition":"kart","data":{"a":{}}}` + "\n")
+	for stored, want := range map[string]string{
+		string(letter): `{"partition":"kart","data":{"a":{}},"dead_at":1763629675200}` + "\n",
+		"no letter":    "no letter",
+		"":             "",
+	} {
+		if got := stampLetter([]byte(stored), 1763629675200); string(got) != want {
+			t.Errorf("%q: got %q, want %q", stored, got, want)
+		}
+	}
+	roomy := append(make([]byte, 0, 1000), letter...)
+	if stampLetter(roomy, 1); string(roomy[:len(letter)]) != string(letter) {
+		t.Errorf("the caller's letter was changed to %q", roomy)
+	}
+}

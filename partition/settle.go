@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
@@ -14,7 +15,8 @@ type Commit struct {
 	Lease                    *Lease
 	Lo, Hi                   int64    // sequences, Lo < Hi
 	Delivered, Expired, Dead int      // their sum is Hi-Lo
-	DeadLetters              [][]byte // one record per Dead
+	DeadLetters              [][]byte // one record per Dead; a JSON object on a line gets the time of the commit as "dead_at"
+	stamped                  [][]byte // DeadLetters with that time
 
 	// Err is the result: nil, ErrGone when another holder has the lease,
 	// *RangeError when the store's range does not begin at Lo, or one that Is one of
@@ -59,6 +61,11 @@ func (s *Store) Release(ctx context.Context, releases []*Release) { s.Settle(ctx
 
 // Settle is Commit and Release in one round trip. A lease appears only once.
 func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Release) {
+	for _, c := range commits {
+		if len(c.DeadLetters) > 0 {
+			c.stamp(s.clock.now())
+		}
+	}
 	jobs := planSettlements(planSettlements(nil, commits), releases)
 	jobs = runJobs(jobs, fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
 	for _, j := range jobs {
@@ -92,6 +99,16 @@ func (c *Commit) letterBytes() (n int) {
 		n += len(letter)
 	}
 	return n
+}
+
+// stamp adds the store's time in ms to the dead letters, once it is known.
+func (c *Commit) stamp(now int64, known bool) {
+	c.stamped = slices.Clone(c.DeadLetters)
+	for i := range c.stamped {
+		if known {
+			c.stamped[i] = stampLetter(c.stamped[i], now)
+		}
+	}
 }
 
 func (c *Commit) read(a *call) error {
@@ -198,7 +215,7 @@ func fillCommits(c *call, items []settlement) {
 	for _, t := range items {
 		t := t.(*Commit)
 		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
-		for _, letter := range t.DeadLetters {
+		for _, letter := range t.stamped {
 			c.args = append(c.args, letter)
 		}
 	}

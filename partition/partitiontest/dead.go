@@ -32,6 +32,11 @@ func (b *bench) bury(name string, n int) (letters [][]byte) {
 	return letters
 }
 
+// written is a letter as bury made it, without the time that the store added.
+func written(l partition.Letter) []byte {
+	return bytes.Replace(l.Raw, fmt.Appendf(nil, `,"dead_at":%d}`, l.DeadAt), []byte("}"), 1)
+}
+
 // deadLetters reads all pages; between calls after each.
 func (b *bench) deadLetters(limit int, between func()) (all []partition.Letter) {
 	b.Helper()
@@ -52,6 +57,7 @@ func (b *bench) deadLetters(limit int, between func()) (all []partition.Letter) 
 func deadLettersAreListed(b *bench) {
 	b.open(func(p *partition.Policy) { p.Shards, p.Batch = 4, 8 })
 	b.same("nothing there", len(b.deadLetters(3, func() {})), 0)
+	before := b.now()
 	want := map[int][][]byte{} // by shard, newest first
 	for i := range 5 {
 		name := fmt.Sprint("p", i)
@@ -63,7 +69,10 @@ func deadLettersAreListed(b *bench) {
 	for _, limit := range []int{1, 3, 8, 500} {
 		list, got := b.deadLetters(limit, func() {}), map[int][][]byte{}
 		for _, l := range list {
-			got[l.Shard] = append(got[l.Shard], l.Raw)
+			got[l.Shard] = append(got[l.Shard], written(l))
+			if l.DeadAt < before || l.DeadAt > b.now() {
+				b.Errorf("dead at %d, want the time of its commit", l.DeadAt)
+			}
 		}
 		b.same("letters by shard", got, want)
 		for _, l := range []partition.Letter{list[0], list[len(list)-1]} {
@@ -99,8 +108,8 @@ func aListOfDeadLettersMissesNone(b *bench) {
 		}
 	})
 	for i, raw := range old {
-		if i >= 5 && !slices.ContainsFunc(list, func(l partition.Letter) bool { return bytes.Equal(l.Raw, raw) }) {
-			if kept := b.deadLetters(100, func() {}); slices.ContainsFunc(kept, func(l partition.Letter) bool { return bytes.Equal(l.Raw, raw) }) {
+		if i >= 5 && !slices.ContainsFunc(list, func(l partition.Letter) bool { return bytes.Equal(written(l), raw) }) {
+			if kept := b.deadLetters(100, func() {}); slices.ContainsFunc(kept, func(l partition.Letter) bool { return bytes.Equal(written(l), raw) }) {
 				b.Errorf("letter %d was in no page", i)
 			}
 		}
