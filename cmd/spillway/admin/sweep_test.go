@@ -31,7 +31,7 @@ func newBacklog(tb testing.TB, namespaces ...string) *backlog {
 	policies := map[string]partition.Policy{}
 	for _, name := range append(namespaces, "default") {
 		p := partition.DefaultPolicy()
-		p.MaxPartitions, p.Capacity, p.MaxAge = 1_000_000, 30, time.Hour
+		p.MaxPartitions, p.Capacity, p.MaxAge, p.Linger = 1_000_000, 30, time.Hour, 0
 		policies[name] = p
 	}
 	store, err := partition.Open(partition.Config{URL: server.URL(), Prefix: "sw", Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
