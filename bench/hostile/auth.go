@@ -127,6 +127,8 @@ var guardedAdmins = []row{
 	{"a viewer who says more", asked("POST /api/v1/namespaces/mine/pause", bears(viewerCanary)+"X-Role: admin\r\n"+asJSON+"Content-Length: 2\r\n") + "{}", another, closed},
 	{"a viewer and the admin's at once", asked("GET /debug/pprof/heap", bears(viewerCanary)+bears(adminCanary)), nobody, kept},
 	{"an operator who purges", asked("POST /api/v1/namespaces/mine/purge", bears(opsCanary)+asJSON+"Content-Length: 13\r\n") + `{"confirm":1}`, another, closed},
+	{"an operator who deletes dead letters", asked("POST /api/v1/namespaces/mine/dead/delete", bears(opsCanary)+asJSON+"Content-Length: 13\r\n") + `{"confirm":1}`, another, closed},
+	{"a viewer who reads dead letters", asked("GET /api/v1/namespaces/mine/dead", bears(viewerCanary)), another, kept},
 	{"an operator who reloads", asked("POST /api/v1/reload", bears(opsCanary)+asJSON+"Content-Length: 2\r\n") + "{}", another, closed},
 	{"an operator without masks", asked("GET /api/v1/namespaces/mine/partitions/p/peek?unmasked=1", bears(opsCanary)), another, kept},
 	{"an operator's profile", asked("GET /debug/pprof/goroutine", bears(opsCanary)), another, kept},

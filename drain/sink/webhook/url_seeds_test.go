@@ -3,6 +3,8 @@
 package webhook
 
 var urlSeeds = []string{
+	"file:///etc/passwd/x",
+	"file:///etc",
 	"http://169.254.169.254/latest/meta-data",
 	"http://169.254.169.254:80/",
 	"http://[::ffff:169.254.169.254]/",
