@@ -36,6 +36,7 @@ func TestAnOperatorPausesPeeksAndResumes(t *testing.T) {
 	click(t, page, "Pause")
 	shows(t, page, "kart/kart-7 is paused")
 	until(t, page, "its row says so", row("kart-7")+`?.innerText.includes("paused")`)
+	until(t, page, "the page says who and why", `/Delivery of kart\/kart-7 is paused since .* by operator-name: new certificate/.test(document.querySelector(".pause")?.innerText)`)
 
 	s.status.Store(http.StatusOK)
 	s.report("kart-8", "lap-2", `{"lap":2}`)

@@ -32,6 +32,7 @@ type fake struct {
 	dead       []object
 	drops      []object
 	peek       []object
+	pauses     []object
 	down       bool           // nothing is answered
 	refuse     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
@@ -115,6 +116,8 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = f.history(now, r.URL.Query().Get("range"))
 	case route == "drops":
 		answer = object{"drops": f.drops, "reasons": object{"evicted": object{"total": 81_233, "sampled": 128}, "expired": object{"total": 512, "sampled": 128}}}
+	case route == "pauses":
+		answer = object{"pauses": f.pauses}
 	case route == "audit":
 		answer = object{"acts": []object{{"at_ms": now - 60_000, "name": "bob", "role": "operator", "action": "pause", "namespace": "game", "partition": "kart-7", "detail": "new certificate", "result": "ok"}}}
 	case len(parts) == 3 && parts[2] == "partitions":

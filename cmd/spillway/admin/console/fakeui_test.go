@@ -55,6 +55,8 @@ func TestTextsOfStrangersAreOnlyTexts(t *testing.T) {
 	hostile["paused"] = object{"since_ms": time.Now().UnixMilli() - 5000, "by": attack + bidi, "reason": bidi + attack}
 	hostile["sinks"].([]object)[0]["label"] = attack + bidi
 	hostile["sinks"].([]object)[0]["last_error"] = bidi + attack
+	hostile["paused_partitions"] = 1
+	f.pauses = []object{{"namespace": attack, "partition": bidi, "since_ms": 1, "by": attack, "reason": bidi}}
 	f.namespaces = []object{hostile}
 	f.partition = func(i int) object {
 		p := calmPartition(i)

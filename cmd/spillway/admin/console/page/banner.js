@@ -1,7 +1,7 @@
 // The answers to the three questions, above everything else.
 
 import { diagnose, lostLately, pauseText } from "./diagnosis.js";
-import { count } from "./format.js";
+import { count, visible } from "./format.js";
 import { data } from "./history.js";
 import { refresh } from "./live.js";
 import { resume } from "./pause.js";
@@ -31,11 +31,17 @@ function Finding({ namespace, level, lost, partitions, why, later }) {
     ${why.length > 0 && html`<dt>Why?</dt><dd>${why.join("; ")}.</dd>`}`;
 }
 
+const maxPauses = 5; // that the page lists
+
 /** What is paused: nobody should wonder why nothing is delivered. */
 function Pauses() {
   const now = state.overview.now_ms;
-  return chosen().filter((n) => n.paused).map((n) => html`<div class="pause" key=${n.namespace}>
-    <p>Delivery of <b><${Text} of=${n.namespace} cut=${40} /></b> is ${pauseText(n.paused, now)}. Entries still come, are evicted and expire.</p>
-    <${Action} needs="operator" onAct=${() => resume(n.namespace)} label=${"Resume delivery of " + n.namespace}>Resume<//>
-  </div>`);
+  const whole = chosen().filter((n) => n.paused).map((n) => ({ ...n.paused, namespace: n.namespace }));
+  const parts = state.pauses.filter((p) => p.partition && chosen().some((n) => n.namespace === p.namespace));
+  const all = [...whole, ...parts];
+  return html`${all.slice(0, maxPauses).map((p) => html`<div class="pause" key=${p.namespace + "/" + (p.partition ?? "")}>
+      <p>Delivery of <b><${Text} of=${p.partition ? `${p.namespace}/${p.partition}` : p.namespace} cut=${80} /></b> is ${pauseText(p, now)}. Entries still come, are evicted and expire.</p>
+      <${Action} needs="operator" onAct=${() => resume(p.namespace, p.partition)} label=${`Resume delivery of ${visible(p.partition ?? p.namespace)}`}>Resume<//>
+    </div>`)}
+    ${all.length > maxPauses && html`<p class="muted">${count(all.length - maxPauses)} more are paused: choose “paused only” in the table of partitions.</p>`}`;
 }

@@ -63,8 +63,9 @@ async function askOverview() {
       notice(`there is no namespace ${state.namespace} (any more): these are all`, "info");
       set({ namespace: "" });
     }
-    const culprits = await findCulprits(overview);
-    set({ overview, info, culprits, failing: null });
+    const paused = overview.namespaces.some((n) => n.paused_partitions > 0);
+    const [culprits, pauses] = await Promise.all([findCulprits(overview), paused ? get("pauses") : { pauses: [] }]);
+    set({ overview, info, culprits, pauses: pauses.pauses ?? [], failing: null });
     await history.follow(overview, pace);
   } catch (err) {
     set({ failing: { message: err.message, since: state.failing?.since ?? Date.now() } });

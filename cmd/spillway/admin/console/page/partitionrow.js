@@ -10,7 +10,7 @@ export function PartitionRow({ p, namespace, index, now }) {
   const of = state.overview.namespaces.find((n) => n.namespace === namespace);
   const share = of?.max_age_ms > 0 ? p.oldest_age_ms / of.max_age_ms : 0;
   const loses = (f) => (f > 0 ? "n bad-text" : "n");
-  return html`<tr aria-rowindex=${index}>
+  return html`<tr aria-rowindex=${index} class=${p.gone ? "gone" : ""}>
     <th scope="row"><button type="button" class="link" onClick=${() => openDrawer("peek", namespace, p.partition)}><${Text} of=${p.partition} cut=${48} /></button>
       ${p.paused && html` <${Chip} kind="warn">paused<//>`}${p.leased && html` <small class="leased" title="a worker delivers it now">leased</small>`}</th>
     <td class="n">${short(p.depth)}</td>

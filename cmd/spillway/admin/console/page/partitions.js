@@ -10,6 +10,7 @@ import { Component, createRef, html, NamespaceSelect } from "./ui.js";
 
 const rowHeight = 34; // pixels; style.css has it as --row
 const ahead = 12; // rows asked for beyond those in sight
+const rest = 5000; // milliseconds; who does nothing for so long is not about to act
 
 const columns = [
   { sort: "partition", title: "partition" }, { sort: "depth", title: "depth", n: true }, { sort: "fill", title: "fill", n: true },
@@ -60,12 +61,17 @@ export class Partitions extends Component {
     const offset = Math.max(0, this.state.top - ahead);
     try {
       const got = await get(path("namespaces", namespace, "partitions"), { ...query, offset, limit: this.state.seen + 2 * ahead }, { signal: asked.signal });
-      const hold = this.held && same === this.same && offset === this.state.first;
-      this.setState({ rows: hold ? inPlace(this.state.rows, got.partitions) : got.partitions, first: offset, total: got.total, sum: got.sum, sweep: got.sweep, now: got.now_ms, error: "" });
+      const hold = this.holds() && same === this.same && offset === this.state.first;
+      this.setState({ rows: hold ? inPlace(this.state.rows, got.partitions) : got.partitions, first: offset, total: got.total, sum: got.sum, sweep: got.sweep, now: got.now_ms, hold, error: "" });
       this.same = same;
     } catch (err) {
       if (err.name !== "AbortError") this.setState({ error: err.message });
     }
+  }
+
+  // Rows keep their places while the pointer or the keyboard is at work among them.
+  holds() {
+    return performance.now() - (this.moved ?? -rest) < rest;
   }
 
   componentDidUpdate() {
@@ -101,21 +107,21 @@ export class Partitions extends Component {
     this.typing = setTimeout(() => setTable({ q }), 250);
   }
 
-  render(_, { rows, first, total, sum, sweep, now, error }) {
+  render(_, { rows, first, total, sum, sweep, now, hold, error }) {
     const { table } = state;
     const namespace = tableNamespace();
     const below = Math.max(0, total - first - rows.length);
+    const moves = () => { this.moved = performance.now(); };
     const names = state.overview.namespaces.map((n) => n.namespace);
-    const hold = (held) => () => { this.held = held; };
     return html`<section class="partitions" aria-label="Partitions">
       <div class="bar"><h2>Partitions</h2>
         ${!state.namespace && names.length > 1 && html`<${NamespaceSelect} label="of" value=${namespace} names=${names} onChoose=${(n) => setTable({ namespace: n })} />`}
         <label class="field"><span>Filter</span><input type="search" placeholder="part of a name" value=${table.q} onInput=${(e) => this.filter(e.target.value)} /></label>
         <label class="check"><input type="checkbox" checked=${table.paused} onChange=${(e) => setTable({ paused: e.target.checked })} />paused only</label>
-        <span class="muted" role="status">${error || sweepText(sweep, now)}</span>
+        <span class="muted" role="status">${error || (hold ? "the order waits while you are at it" : sweepText(sweep, now))}</span>
       </div>
       <div class="scroll rows" ref=${this.viewport} tabindex="0" role="region" aria-label="Table of partitions" onScroll=${() => this.look()}
-        onPointerEnter=${hold(true)} onPointerLeave=${hold(false)} onFocusIn=${hold(true)} onFocusOut=${hold(false)}>
+        onPointerMove=${moves} onFocusIn=${moves} onKeyDown=${moves} onPointerLeave=${() => { this.moved = -rest; }}>
       <table aria-rowcount=${total + 2}>
         <thead><tr aria-rowindex="1">${columns.map((c) => html`<th scope="col" class=${c.n ? "n" : ""} aria-sort=${table.sort === c.sort ? (table.order === "desc" ? "descending" : "ascending") : undefined}>
           <button type="button" onClick=${() => this.sortBy(c.sort)}>${c.title}<i aria-hidden="true">${table.sort === c.sort ? (table.order === "desc" ? "▼" : "▲") : ""}</i></button></th>`)}
@@ -137,7 +143,7 @@ export class Partitions extends Component {
 /** The figures of new rows in the order of the old: nothing moves under a pointer that is about to act. */
 function inPlace(old, fresh) {
   const by = new Map(fresh.map((p) => [p.partition, p]));
-  return old.map((p) => by.get(p.partition) ?? p);
+  return old.map((p) => by.get(p.partition) ?? { ...p, gone: true });
 }
 
 function sweepText(sweep, now) {

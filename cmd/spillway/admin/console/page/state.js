@@ -8,6 +8,7 @@ export const state = {
   overview: null, // GET overview, of all namespaces
   failing: null, // {message, since}: why the last poll failed
   culprits: {}, // the partitions that lose most, by namespace
+  pauses: [], // GET pauses
   notices: [], // [{id, kind, text}]
   confirm: null, // the open confirmation
   ...fromAddress(),
