@@ -22,7 +22,7 @@ export function Action({ needs, onAct, children, kind = "", label }) {
     else onAct(event);
   };
   return html`<button type="button" class=${"action " + kind} aria-disabled=${why ? "true" : undefined}
-    title=${why || undefined} aria-label=${label && (why ? `${label} (${why})` : label)} onClick=${act}>${children}</button>`;
+    title=${why || undefined} aria-label=${label && visible(why ? `${label} (${why})` : label)} onClick=${act}>${children}</button>`;
 }
 
 /** A state in one word, with a colour that repeats it. kind: ok, warn, bad or none. */
@@ -48,5 +48,5 @@ export function Choice({ name, label, value, options, onChoose }) {
 export function NamespaceSelect({ label = "Namespace", value, names, all, onChoose }) {
   return html`<label class="field"><span>${label}</span><select value=${value} onChange=${(e) => onChoose(e.target.value)}>
     ${all && html`<option value="">${all}</option>`}
-    ${names.map((n) => html`<option value=${n}>${n}</option>`)}</select></label>`;
+    ${names.map((n) => html`<option value=${n}>${visible(n)}</option>`)}</select></label>`;
 }
