@@ -57,10 +57,13 @@ func visit(t *testing.T, browser *chromium.Browser, url string, width, height in
 	return page, record
 }
 
+// patience is what a page may take; only a failing test takes so long.
+const patience = 2 * time.Minute
+
 // until waits for an expression to be true in the page.
 func until(t *testing.T, page *chromium.Page, what, expression string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		var yes bool
 		err := page.Eval("Boolean("+expression+")", &yes)
@@ -68,7 +71,7 @@ func until(t *testing.T, page *chromium.Page, what, expression string) {
 		case err == nil && yes:
 			return
 		case time.Now().After(deadline):
-			t.Fatalf("not within 30s: %s (%s): %v", what, expression, err)
+			t.Fatalf("not within %v: %s (%s): %v", patience, what, expression, err)
 		}
 		// The page answers within a frame; this is no busy loop.
 		if err := page.Eval("new Promise((done) => setTimeout(done, 30))", nil); err != nil {
