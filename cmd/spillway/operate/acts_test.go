@@ -16,12 +16,12 @@ func TestAPurgeCountsBeforeItDeletes(t *testing.T) {
 		`{"dry_run":true,"entries":1234,"partitions":12,"leased":1,"complete":true}`,
 		`{"dry_run":false,"entries":1234,"partitions":12,"leased":1,"complete":false}`,
 	}
-	out, stderr, code := run(t, api, "purge", "kart", "eu-1", "--older-than=1h", "--limit=5000", "--yes")
+	out, stderr, code := run(t, api, "purge", "kart", "eu-1", "--older-than=1h", "--yes")
 	if code != 0 || out != "kart/eu-1: deleted 1234 entries in 12 partitions; 1 partition is being delivered, left alone\n" || !strings.Contains(stderr, "more entries match now") {
 		t.Errorf("exit %d, %s%s", code, out, stderr)
 	}
-	want := `POST /api/v1/namespaces/kart/purge {"partition":"eu-1","older_than_ms":3600000,"limit":5000,"dry_run":true}
-POST /api/v1/namespaces/kart/purge {"partition":"eu-1","older_than_ms":3600000,"limit":5000,"confirm":1234}`
+	want := `POST /api/v1/namespaces/kart/purge {"partition":"eu-1","older_than_ms":3600000,"dry_run":true}
+POST /api/v1/namespaces/kart/purge {"partition":"eu-1","older_than_ms":3600000,"confirm":1234}`
 	if api.requests() != want {
 		t.Errorf("got\n%s\nwant\n%s", api.requests(), want)
 	}
@@ -35,15 +35,15 @@ func TestAPurgeThatNobodyConfirmsDeletesNothing(t *testing.T) {
 		want         string
 	}{
 		{"purge kart", `{"entries":7,"partitions":1}`, 2, "add --yes to delete them 7"},
-		{"purge kart --dry-run", `{"entries":7,"partitions":1}`, 0, "7 entries in 1 partition match"},
-		{"purge kart --yes", `{"entries":0}`, 0, "0 entries in 0 partitions match"},
+		{"purge kart --dry-run", `{"entries":7,"partitions":1}`, 0, "found 7 entries in 1 partition"},
+		{"purge kart --yes", `{"entries":0}`, 0, "found 0 entries in 0 partitions"},
 		{"purge kart --yes", `{"error":"forbidden","message":"this needs the role admin; bob has operator"}`, 1, "needs the role admin"},
 		{"purge .. --yes", ``, 2, "is not the name of a namespace"},
 		{"purge kart .. --yes", ``, 2, "is not the name of a partition"},
 		{"purge kart --limit=-1", ``, 2, "limit"},
 		{"dead rm kart", `{"letters":7}`, 2, "add --yes to delete them 7"},
 		{"dead rm kart ../../reload", ``, 2, "is not a dead letter"},
-		{"dead replay kart --dry-run", `{"letters":7}`, 0, "7 dead letters match"},
+		{"dead replay kart --dry-run", `{"letters":7}`, 0, "found 7 dead letters"},
 		{"dead replay kart --per-second=0", ``, 2, "per-second"},
 	} {
 		api := newFakeAPI(t, map[string]string{

@@ -95,7 +95,7 @@ func (c *selection) act(ctx context.Context, s Streams, connection *Connection, 
 	if _, err := api.post(ctx, path, request, &found); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "%s: %s match\n", c.Namespace, some(found.Letters, "dead letter", "dead letters"))
+	fmt.Fprintf(s.Err, "%s: found %s\n", c.Namespace, some(found.Letters, "dead letter", "dead letters"))
 	if agreed.DryRun || found.Letters == 0 {
 		return c.print(s, form, found, "nothing was changed")
 	}
@@ -107,7 +107,7 @@ func (c *selection) act(ctx context.Context, s Streams, connection *Connection, 
 	if printErr := c.print(s, form, total, fmt.Sprintf("%s %s", a.done, some(total.Replayed+total.Deleted, "dead letter", "dead letters"))); err == nil {
 		err = printErr
 	}
-	if err == nil && total.Failed == 0 && !total.Complete {
+	if err == nil && total.Failed == 0 && !total.Complete && c.Limit == 0 {
 		fmt.Fprintln(s.Err, "more dead letters match now; they are still there")
 	}
 	if err == nil && total.Failed > 0 {
@@ -139,7 +139,9 @@ func (c *selection) repeat(ctx context.Context, s Streams, api *client, path str
 		if part.Complete || progress == 0 || part.Failed > 0 {
 			return total, nil
 		}
-		fmt.Fprintf(s.Err, "%s %d of %d\n", a.done, confirmed-left, confirmed)
+		if left > 0 {
+			fmt.Fprintf(s.Err, "%s %d of %d\n", a.done, confirmed-left, confirmed)
+		}
 	}
 	return total, nil
 }

@@ -60,7 +60,7 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	what := scope(c.Namespace, c.Partition)
-	fmt.Fprintf(s.Err, "%s: %s in %s match%s\n", what, some(found.Entries, "entry", "entries"), some(found.Partitions, "partition", "partitions"), c.leased(found))
+	fmt.Fprintf(s.Err, "%s: found %s in %s%s\n", what, some(found.Entries, "entry", "entries"), some(found.Partitions, "partition", "partitions"), c.leased(found))
 	if c.DryRun || found.Entries == 0 {
 		return c.print(s, raw, fmt.Sprintf("%s: nothing was deleted", what))
 	}
@@ -75,7 +75,7 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 	switch {
 	case done.Entries < found.Entries:
 		fmt.Fprintf(s.Err, "%d of the counted entries were left: they are being delivered, or are gone already, or time was short. Run it again to see\n", found.Entries-done.Entries)
-	case !done.Complete:
+	case !done.Complete && c.Limit == 0:
 		fmt.Fprintln(s.Err, "more entries match now; they are still there")
 	}
 	return c.print(s, raw, fmt.Sprintf("%s: deleted %s in %s%s", what, some(done.Entries, "entry", "entries"), some(done.Partitions, "partition", "partitions"), c.leased(done)))

@@ -117,8 +117,13 @@ func size(bytes int64) string {
 
 func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
 
-// clock is a time of the service in UTC, to the second.
-func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z") }
+// clock is a time of the service in UTC, to the second; "-" if it is not known.
+func clock(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
+}
 
 // some is "1 entry" or "2 entries".
 func some(n int64, one, many string) string {
