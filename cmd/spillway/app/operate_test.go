@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -175,4 +177,59 @@ func TestATailShowsWhatArrives(t *testing.T) {
 	if code := <-ended; code != exitOK {
 		t.Errorf("exit %d", code)
 	}
+}
+
+func TestAnOperatorReplaysDeadLetters(t *testing.T) {
+	t.Parallel()
+	var repaired atomic.Bool
+	sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !repaired.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "no such \x1b[31mtable")
+		}
+	}))
+	t.Cleanup(sink.Close)
+	s := startServe(t, "--sink="+sink.URL+"/", "--max-age=1h")
+	o := operator{t, s.adminListen}
+	for range 4 {
+		res, err := http.Post("http://"+s.listen+"/v1/default/kart-7", "", strings.NewReader(`{"lap":1,"email":"a@example.org"}`))
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res, err)
+		}
+		_ = res.Body.Close()
+	}
+	var list struct {
+		Total   int
+		Letters []struct{ Letter, Reason, Detail string }
+	}
+	eventually(t, "all entries are dead letters", func() bool {
+		o.ask(&list, "dead", "ls", "default")
+		return list.Total == 4
+	})
+	first := list.Letters[0]
+	out, _, _ := o.run("dead", "ls", "default", "--reason="+first.Reason, "--limit=2")
+	if strings.Count(out, "kart-7") != 2 || !strings.Contains(out, `no such \u001b[31mtable`) {
+		t.Errorf("got %s", out)
+	}
+	if out, stderr, code := o.run("dead", "show", "default", first.Letter); code != exitOK || !strings.Contains(out, `{"lap":1,"email":"***"}`) {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+	for _, step := range []struct{ args, stdout string }{
+		{"dead rm default --dry-run", "default: nothing was changed\n"},
+		{"dead rm default --yes " + first.Letter, "default: deleted 1 dead letter\n"},
+		{"dead replay default --yes --partition=kart-8", "default: nothing was changed\n"},
+		{"dead replay default --yes", "default: replayed 3 dead letters\n"},
+	} {
+		repaired.Store(true)
+		if out, stderr, code := o.run(strings.Fields(step.args)...); code != exitOK || out != step.stdout {
+			t.Errorf("%s: exit %d, %s%s; want %s", step.args, code, out, stderr, step.stdout)
+		}
+	}
+	if _, stderr, code := o.run("dead", "show", "default", first.Letter); code != exitFailure || !strings.Contains(stderr, "no_such_dead_letter") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	eventually(t, "the replayed entries are delivered", func() bool {
+		out, _, _ := o.run("ls", "--namespaces", "-o", "json")
+		return strings.Contains(out, `"delivered":3`)
+	})
 }
