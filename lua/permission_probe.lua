@@ -3,7 +3,9 @@
 -- Redis does not roll back: a script whose user may run its first write but not its
 -- second is left half done. So a store runs this script before all others. Its
 -- partition has a name that no caller can use. It tries the commands of the other
--- scripts first, then the commands that the store sends without a script.
+-- scripts first, then the commands that the store sends without a script. It goes on
+-- after one that is refused, so that all missing rights are found at once. Where DEL or
+-- ZREM is refused it writes nothing, and asks the server for the rights of the others.
 --
 -- KEYS[1] list      entries of the probe's partition
 -- KEYS[2] zset      active partitions of the shard
@@ -12,27 +14,37 @@
 -- KEYS[5] list      the shard's dead letters
 -- KEYS[6] string    result of the probe's idempotent produce
 -- ARGV[1] string    partition name, the member of KEYS[2]
--- RETURNS {now, 0}                  the user may run every command
--- RETURNS {now, 1, command, error}  the first command that failed, and its error
+-- RETURNS {now, 0}                     the user may run every command
+-- RETURNS {now, n, command, error...}  n commands failed, each with its error; now is 0 where the user may not run TIME
 --
 -- USES time
 local q, ready, m, ledger, dead, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local partition = ARGV[1]
-local now = time()
-local refused
+local timed, now = pcall(function() return time() end)
+local result = { timed and now or 0, 0 }
+local function refused(command, err)
+  result[2] = result[2] + 1
+  result[#result + 1] = command
+  result[#result + 1] = err
+end
+if not timed then
+  refused('TIME', type(now) == 'table' and now.err or tostring(now))
+end
+
+local clean = true -- what is written can be deleted again
 local function try(command, ...)
-  local reply = refused or redis.pcall(command, ...)
+  if not clean and (not redis.acl_check_cmd or redis.acl_check_cmd(command, ...)) then
+    return
+  end
+  local reply = redis.pcall(command, ...)
   if type(reply) == 'table' and reply.err then
-    refused = reply
-    refused.command = refused.command or command
+    refused(command, reply.err)
   end
 end
 
 try('DEL', q, m, seen) -- what cannot be deleted again must not be written
 try('ZREM', ready, partition)
-if refused then
-  return { now, 1, refused.command, refused.err }
-end
+clean = result[2] == 0 or result[2] == 1 and not timed
 try('RPUSH', q, 'a', 'b', 'c')
 try('LLEN', q)
 try('LINDEX', q, 0)
@@ -61,9 +73,8 @@ try('ZCOUNT', ready, 0, 1)
 try('ZRANGE', ready, 0, 0)
 try('SCAN', '0', 'COUNT', 1)
 
-redis.pcall('DEL', q, m, seen)
-redis.pcall('ZREM', ready, partition)
-if refused then
-  return { now, 1, refused.command, refused.err }
+if clean then
+  redis.pcall('DEL', q, m, seen)
+  redis.pcall('ZREM', ready, partition)
 end
-return { now, 0 }
+return result

@@ -28,6 +28,9 @@ const (
 type backend struct {
 	in, out    redis.UniversalClient
 	background redis.UniversalClient
+	addrs      []string // of the servers or sentinels that the URL names, for people
+	network    string   // tcp or unix
+	tls        bool
 	embedded   bool
 	server     *embeddedServer // nil unless embedded
 	cluster    bool
@@ -45,7 +48,7 @@ func openBackend(raw string, before *Store) (*backend, error) {
 		return nil, badURL()
 	}
 	var client func() redis.UniversalClient
-	b := &backend{connected: make(chan struct{}, 1), close: func() {}}
+	b := &backend{network: "tcp", connected: make(chan struct{}, 1), close: func() {}}
 	switch scheme {
 	case "embedded":
 		if rest != "" {
@@ -69,12 +72,14 @@ func openBackend(raw string, before *Store) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.addrs, b.tls = []string{one.Addr}, one.TLSConfig != nil
 		client = func() redis.UniversalClient {
 			return redis.NewClient(b.withLimits(&redis.UniversalOptions{
 				Addrs: []string{one.Addr}, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
 			}).Simple())
 		}
 		if scheme == "unix" {
+			b.network = one.Network
 			client = func() redis.UniversalClient {
 				o := b.withLimits(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
 				o.Network, o.Addr = one.Network, one.Addr
@@ -90,6 +95,7 @@ func openBackend(raw string, before *Store) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.addrs = o.Addrs
 		if scheme == "redis-cluster" {
 			if o.MasterName != "" || o.DB != 0 {
 				return nil, badURL()

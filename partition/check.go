@@ -28,7 +28,15 @@ import (
 // The last conclusive result is kept. Until a Check passed, and after one with
 // ErrIncompatible until another passes, Produce, Due and Claim are refused.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	warnings, err = s.check(ctx, true)
+	warnings, err = s.conclude(ctx)
+	return warnings, s.backend.explain(ctx, err)
+}
+
+// conclude is Check without its words for people.
+func (s *Store) conclude(ctx context.Context) (warnings []string, err error) {
+	if warnings, err = s.check(ctx, true); denied(err) && !errors.Is(err, ErrIncompatible) {
+		err = s.missingRights(ctx, err)
+	}
 	if err == nil || errors.Is(err, ErrIncompatible) {
 		s.lastCheck.Store(&checkResult{err})
 	}
@@ -38,7 +46,10 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 // Inspect is a Check that lets nothing run which was refused, and records no format and
 // no number of shards where a namespace is new to the store.
 func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
-	return s.check(ctx, false)
+	if warnings, err = s.check(ctx, false); denied(err) && !errors.Is(err, ErrIncompatible) {
+		err = s.missingRights(ctx, err)
+	}
+	return warnings, s.backend.explain(ctx, err)
 }
 
 // checkResult is the result of the last conclusive Check.
@@ -55,7 +66,7 @@ func (s *Store) ensureCompatible(ctx context.Context) error {
 	if v := s.lastCheck.Load(); v != nil {
 		return v.err
 	}
-	_, err := s.Check(ctx)
+	_, err := s.conclude(ctx)
 	if errors.Is(err, ErrUnknown) {
 		err = &storeError{ErrUnavailable, err} // the operation itself did not run
 	}
@@ -131,6 +142,11 @@ func (s *Store) checkReachable(ctx context.Context) (warnings []string, err erro
 	return warnings, err
 }
 
+// minVersion is the oldest major version of Redis that works. Before 7.0 an error inside
+// a script loses its code, so a full store or a replica looks like a broken one, and
+// entries that could be tried again are refused.
+const minVersion = 7
+
 // checkServers reads how the servers are set up. It uses INFO, not CONFIG, which managed
 // services refuse.
 func (s *Store) checkServers(ctx context.Context) (warnings []string, err error) {
@@ -154,6 +170,10 @@ func (s *Store) checkServers(ctx context.Context) (warnings []string, err error)
 			for k, v := range section {
 				fields[k] = v
 			}
+		}
+		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil && major < minVersion {
+			return &storeError{ErrIncompatible, fmt.Errorf(
+				"redis at %s is version %s, and Spillway needs %d.0 or newer: upgrade Redis, or give the address of another", c.Options().Addr, fields["redis_version"], minVersion)}
 		}
 		if p, ok := fields["maxmemory_policy"]; ok && p != "noeviction" {
 			return &storeError{ErrIncompatible, fmt.Errorf(
@@ -191,9 +211,6 @@ func serverWarnings(info map[string]string) (texts []string) {
 	}
 	if info["rdb_last_bgsave_status"] == "err" {
 		texts = append(texts, "its last snapshot failed: it may refuse writes until one succeeds; see its disk")
-	}
-	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err == nil && major < 7 {
-		texts = append(texts, "its version is "+info["redis_version"]+": Spillway is tested on 7.0 and newer")
 	}
 	return texts
 }

@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua"
 )
@@ -25,35 +30,137 @@ func (s *Store) checkPermissions(ctx context.Context) error {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
 			for range 2 {
-				// A list of its own stands in for the dead letters: what something else
-				// may have put there concerns few entries, see checkSharedKeys.
-				calls = append(calls, newCall(lua.PermissionProbe, nil, []string{
-					sh.list(probePartition), sh.ready, sh.meta(probePartition), sh.ledger, sh.list(probePartition), sh.produceResult(probePartition, "0"),
-				}, probePartition))
+				calls = append(calls, newCall(lua.PermissionProbe, nil, probeKeys(sh), probePartition))
 			}
 			calls[len(calls)-1].withText()
 		}
 		s.run(ctx, s.backend.out, calls)
+		missing := rights{}
 		for _, c := range calls {
 			if c.err != nil {
 				return c.err
 			}
-			if c.rest.whole() != 0 {
-				return permissionError(ns.Name, string(c.rest.bulk()), string(c.rest.bulk()))
+			for n := c.rest.whole(); n > 0 && !c.rest.broken; n-- {
+				command, text := string(c.rest.bulk()), string(c.rest.bulk())
+				if !isDenied(text) {
+					return classifyProbe(ns.Name, command, text)
+				}
+				missing.add(command, text)
 			}
+		}
+		if len(missing) > 0 {
+			return missing.error(s.backend.addrs, s.prefix)
 		}
 	}
 	s.permitted.Store(true)
 	return nil
 }
 
-// permissionError is why the probe failed: a server state that passes, a foreign
-// value, or a missing right.
-func permissionError(namespace, command, text string) error {
+// classifyProbe is why the probe failed: a server state that passes, or a foreign value.
+func classifyProbe(namespace, command, text string) error {
 	err := classify(answeredError(text))
 	if errors.Is(err, ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
 		return err
 	}
+	return &storeError{ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its shards: %s", namespace, command, text)}
+}
+
+// isDenied reports whether an answer says that the user lacks a right. Redis 7.0 says it
+// in other words inside of a script.
+func isDenied(text string) bool {
+	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR The user executing the script can't")
+}
+
+// denied reports whether an error says that the user lacks a right.
+func denied(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && isDenied(answer.Error())
+}
+
+// rights are the rights that the user lacks, as ACL SETUSER takes them; keysRight
+// stands for the keys.
+type rights map[string]bool
+
+const keysRight = "~"
+
+// add notes that a command was refused, and why: the user may not run it, or not on
+// Spillway's keys.
+func (r rights) add(command, text string) {
+	if strings.Contains(text, " key") {
+		command = keysRight
+	}
+	r[strings.ToLower(command)] = true
+}
+
+// error names all of them, and what gives them.
+func (r rights) error(addrs []string, prefix string) error {
+	var names, grants []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if name == keysRight {
+			names, grants = append(names, "on the keys "+prefix+":{*}*"), append(grants, "'~"+prefix+":{*}*'")
+			continue
+		}
+		names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
+	}
 	return &storeError{ErrIncompatible, fmt.Errorf(
-		"namespace %s: the user may not run %s on its shards (%s): give it the rights that the README lists, with ACL SETUSER", namespace, command, text)}
+		"redis at %s: the user may not run %s: give it the rights with ACL SETUSER its-name %s; deploy/OPERATING.md lists all that it needs",
+		strings.Join(addrs, ","), strings.Join(names, ", "), strings.Join(grants, " "))}
+}
+
+// missingRights names all rights that the user lacks, once one of them has failed a
+// Check. first is returned where none is found.
+func (s *Store) missingRights(ctx context.Context, first error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	missing := rights{}
+	note := func(command string, err error) {
+		if denied(err) {
+			mu.Lock()
+			defer mu.Unlock()
+			missing.add(command, err.Error())
+		}
+	}
+	note("ping", first) // only to see whether it is the keys
+	delete(missing, "ping")
+	_ = eachMaster(ctx, s.backend.out, func(ctx context.Context, c *redis.Client) error {
+		note("time", c.Do(ctx, "time").Err())
+		note("info", c.Do(ctx, "info", "server").Err())
+		note("script|load", c.Do(ctx, "script", "load", lua.PermissionProbe.Source).Err())
+		note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
+		note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
+		if s.replicas > 0 {
+			note("wait", c.Do(ctx, "wait", 0, 1).Err())
+		}
+		return nil
+	})
+	for _, ns := range s.Namespaces() {
+		for i := range ns.shards {
+			keys := probeKeys(&ns.shards[i])
+			reply, err := s.backend.out.Eval(ctx, lua.PermissionProbe.Source, keys, probePartition).Slice()
+			if denied(err) && missing["eval"] && !missing["evalsha"] {
+				reply, err = s.backend.out.EvalSha(ctx, lua.PermissionProbe.SHA, keys, probePartition).Slice()
+			}
+			if !missing["eval"] || !missing["evalsha"] {
+				note("eval", err)
+			}
+			for i := 2; i+1 < len(reply); i += 2 {
+				if text := fmt.Sprint(reply[i+1]); isDenied(text) {
+					missing.add(fmt.Sprint(reply[i]), text)
+				}
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return first
+	}
+	return missing.error(s.backend.addrs, s.prefix)
+}
+
+// probeKeys are the KEYS of the probe. A list of its own stands in for the dead letters:
+// what something else may have put there concerns few entries, see checkSharedKeys.
+func probeKeys(sh *shard) []string {
+	return []string{
+		sh.list(probePartition), sh.ready, sh.meta(probePartition), sh.ledger, sh.list(probePartition), sh.produceResult(probePartition, "0"),
+	}
 }

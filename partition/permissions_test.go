@@ -2,7 +2,9 @@ package partition_test
 
 import (
 	"errors"
+	"net"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +26,7 @@ func documentedRights(t *testing.T) []string {
 	if m == nil {
 		t.Fatal("OPERATING.md shows no ACL SETUSER spillway")
 	}
-	return strings.Fields(m[1])
+	return strings.Fields(strings.NewReplacer("'", "", "\\", "").Replace(m[1]))
 }
 
 func setUser(t *testing.T, server *redistest.Server, rights []string) {
@@ -103,6 +105,66 @@ func TestAUserWithoutARightIsFoundBeforeAnythingIsWritten(t *testing.T) {
 	setUser(t, server, rights)
 	if err := open(t, userURL(server.Addr), nil).produce("kart", "x"); err != nil {
 		t.Errorf("with all of them: %v", err)
+	}
+}
+
+// An operator should not have to start once for each right.
+func TestAllMissingRightsAreNamedAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rights := documentedRights(t)
+	for _, lacks := range [][]string{
+		{"hset", "zadd", "scan"}, {"del", "zrem", "rpush", "hincrby"}, {"time", "set"}, {"info", "ltrim"}, {"eval", "lpop"}, {"script|load", "hget", "zcard"},
+		{"eval", "evalsha", "time"},
+	} {
+		mine := slices.Clone(rights)
+		for _, name := range lacks {
+			mine = append(mine, "-"+name)
+		}
+		setUser(t, server, mine)
+		s := open(t, userURL(server.Addr), nil)
+		_, err := s.Check(t.Context())
+		want := []string{"redis at " + server.Addr, "ACL SETUSER"}
+		for _, name := range lacks {
+			want = append(want, strings.ToUpper(name), "'+"+name+"'")
+		}
+		refused(t, err, want...)
+		if n := strings.Count(err.Error(), "'+"); n != len(lacks) {
+			t.Errorf("without %v: %d rights are named: %v", lacks, n, err)
+		}
+		_ = s.Close()
+		if keys := server.Client().Keys(t.Context(), "*").Val(); len(keys) != 0 {
+			t.Fatalf("without %v keys were written: %v", lacks, keys)
+		}
+	}
+	setUser(t, server, append(rights, "resetkeys", "~other:*"))
+	_, err := open(t, userURL(server.Addr), nil).Check(t.Context())
+	refused(t, err, "on the keys sw:{*}*", "'~sw:{*}*'")
+}
+
+// An operator pastes the block into a shell.
+func TestTheDocumentedACLBlockWorksAsPasted(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../deploy/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile(`(?m)^    redis-cli ACL SETUSER(?:.*\\\n)*.*$`).FindString(string(text))
+	if block == "" {
+		t.Fatal("OPERATING.md shows no redis-cli ACL SETUSER")
+	}
+	server := redistest.Start(t)
+	_, port, _ := net.SplitHostPort(server.Addr)
+	pasted := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(block, "redis-cli", "redis-cli -p "+port, 1))
+	if out, err := pasted.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "OK" {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := open(t, "redis://spillway:PASSWORD@"+server.Addr, nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.produce("kart", "x"); err != nil {
+		t.Error(err)
 	}
 }
 

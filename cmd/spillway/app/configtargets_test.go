@@ -58,7 +58,7 @@ func TestOnlineCheckConnectsAndWritesNothing(t *testing.T) {
 	}
 	const nobody = "127.0.0.1:1"
 	_, stderr, code = check("--sink=http://"+nobody+"/", "--fallback=redis-stream://"+nobody, "--redis=redis://"+nobody)
-	for _, want := range []string{"--sink: namespace default: sink http://" + nobody, "--fallback: namespace default: sink redis-stream://" + nobody, "--redis: redis: redis://" + nobody + ": store unavailable"} {
+	for _, want := range []string{"--sink: namespace default: sink http://" + nobody, "--fallback: namespace default: sink redis-stream://" + nobody, "--redis: redis: redis://" + nobody + ": redis at " + nobody + " refuses connections"} {
 		if code != exitFailure || !strings.Contains(stderr, want) {
 			t.Errorf("exit %d, and %q is missing in %s", code, want, stderr)
 		}
