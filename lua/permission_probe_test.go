@@ -55,7 +55,7 @@ func TestPermissionProbeNamesAForeignValue(t *testing.T) {
 			key = probeKeys(p)[i]
 			p.do("set", key, "foreign")
 			reply := p.must(lua.PermissionProbe, probeKeys(p), "!permission-probe")
-			if reply[1] != int64(1) || !strings.Contains(fmt.Sprint(reply[3]), "WRONGTYPE") {
+			if n, _ := reply[1].(int64); n < 1 || !strings.Contains(fmt.Sprint(reply[3]), "WRONGTYPE") {
 				t.Errorf("KEYS[%d]: got %v", i+1, reply)
 			}
 		}

@@ -2,7 +2,9 @@ package partition
 
 import "github.com/spillway-io/spillway/partition/drops"
 
-// recordEvicted records what a produce evicted.
+// recordEvicted records what a produce evicted, without the ids: the script answers with
+// counts. A read of the oldest entry before the produce would not do, for a commit in
+// between may deliver it.
 func (g *Group) recordEvicted() {
 	d := g.Namespace.drops
 	if d.CountOne(drops.Evicted, g.Evicted) {
