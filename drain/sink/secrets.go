@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
@@ -49,6 +50,16 @@ func (r Registry) NewWithSecrets(rawURL string, secrets Secrets) (Sink, error) {
 		return nil, hide.from(err)
 	}
 	return &hidingSink{s, hide}, nil
+}
+
+// Sum is a digest of text with the values in place of its placeholders. Those that cannot
+// be read count as empty.
+func (s Secrets) Sum(text string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(placeholder.ReplaceAllStringFunc(text, func(text string) string {
+		parts := placeholder.FindStringSubmatch(text)
+		value, _ := s.value(parts[1], parts[2])
+		return escapeAll(value)
+	})))
 }
 
 // fill returns the URL with the values in place of the placeholders, and the values.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,45 +15,27 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
-// App is the whole service. What is connected to what, and built in this order:
-//
-//	  (1) store ──────────────┬──────────────┐
-//	   ▲ Redis, or embedded   │              │
-//	   │                 (2) sinks           │
-//	   │                      │              │
-//	   │◀── claim, commit (3) drain          │
-//	   │                                     │
-//	   └◀── produce ──── (4) ingest ◀── data port
-//	                                         │
-//	       metrics, ledger (5) admin ◀── admin port
-//
-//	(6) watch: checks every second whether the store can be used; /readyz of both
-//	    ports answers with the result
-//	(7) accounts: reads the ledger of each namespace every second, for metrics and log
-//	(8) janitor: repairs what no other script meets
-//
-// A role builds less: ingest has no (2) and (3), drain has no (4).
-// The comment of Stop gives the order in which they stop.
+// App is the whole service: the ports, and behind them a generation, which a reload
+// replaces. The comment of Stop gives the order in which all of it stops.
 type App struct {
-	cfg      *Config
-	log      *zap.Logger
-	store    *partition.Store
-	janitor  *partition.Janitor
-	drain    *drain.Drainer // with its sinks; nil under --role ingest
-	ingest   *ingest.Server // nil under --role drain
-	admin    *admin.Server
-	watch    *watch
-	accounts *admin.Accounts
-	drops    *drops.Log
-	failed   chan error // why a server ended before Stop
-	workers  sync.WaitGroup
+	log     *zap.Logger
+	sinks   sink.Registry
+	current atomic.Pointer[generation]
+	metrics *prometheus.Registry // of what outlives generations
+	admin   *admin.Server
+	socket  *sharedListener // of the data port; nil under --role drain, and before Start
+	drops   *drops.Log
+	failed  chan error // why a server ended before Stop
+	workers sync.WaitGroup
+
+	reloads                  // see reload.go
+	retired []*ingest.Server // of generations before, whose connections may still be open; guarded by reloads.mu
 
 	life    sync.Mutex // held by Start
 	started bool       // Start was called
@@ -74,82 +56,23 @@ type App struct {
 // NewApp builds what cfg describes. Outside the process it only reads the files of
 // certificates. Its errors are mistakes in cfg.
 func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
-	a := &App{cfg: cfg, log: log, drops: drops.NewLog(), failed: make(chan error, 2)}
-	reg := newRegistry()
-	policies := map[string]partition.Policy{}
-	for name, ns := range cfg.Namespaces {
-		policies[name] = ns.Policy()
-	}
-	replicas, err := replicasOf(cfg.Durability)
+	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(), failed: make(chan error, 2)}
+	a.reloads.init()
+	first, err := a.newGeneration(cfg, nil)
 	if err != nil {
-		return nil, cfg.fieldError("durability", err)
+		return nil, err
 	}
-	if a.store, err = partition.Open(partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: policies, Drops: a.drops}, reg, log.Named("store")); err != nil {
-		return nil, cfg.locate(err)
-	}
-	a.janitor = partition.NewJanitor(a.store)
-	a.watch = newWatch(a.store, reg, log)
-	a.accounts = admin.NewAccounts(a.store, reg, log.Named("account"))
-	if err := a.build(reg, sinks); err != nil {
-		if a.drain != nil {
-			err = errors.Join(err, a.drain.Stop(context.Background()))
-		}
-		return nil, errors.Join(cfg.locate(err), a.store.Close())
-	}
-	return a, nil
-}
-
-func (a *App) build(reg *prometheus.Registry, registry sink.Registry) error {
-	var err error
-	if a.cfg.Role != "ingest" {
-		sinks, err := newSinks(a.cfg, registry, a.store, reg, a.log.Named("sink"))
-		if err != nil {
-			return err
-		}
-		var targets []drain.Target
-		for _, ns := range a.store.Namespaces() {
-			settings := a.cfg.Namespaces[ns.Name]
-			targets = append(targets, drain.Target{
-				Namespace: ns, Sink: sinks[ns.Name], Label: settings.label(),
-				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
-			})
-		}
-		draining := a.cfg.drain()
-		draining.Drops = a.drops
-		if a.drain, err = drain.New(draining, a.store, targets, reg, a.log.Named("drain")); err != nil {
-			return err
-		}
-	}
-	if a.cfg.Role != "drain" {
-		in := a.cfg.ingest()
-		in.Drops = a.drops
-		if in.TLS, err = a.cfg.dataTLS().config(reg, a.log); err != nil {
-			return err
-		}
-		if a.ingest, err = ingest.New(in, a.store, reg, a.log.Named("ingest")); err != nil {
-			return err
-		}
-		a.ingest.SetReady(a.watch.Ready)
-	}
-	tokens, err := a.cfg.adminAccess()
-	if err != nil {
-		return err
-	}
-	view := admin.View{
-		Store: a.store, Accounts: a.accounts, Health: a.watch, Metrics: reg, Drops: a.drops, Settings: a.cfg.shown(),
-		Tokens: tokens, MaskFields: a.cfg.MaskFields,
-		Role: a.cfg.Role, StoreMode: storeMode(a.cfg.Redis), StoreURL: redactStore(a.cfg.Redis),
-	}
-	if a.drain != nil {
-		view.Drain = a.drain
-	}
+	a.current.Store(first)
 	b := readBuild()
-	cfg := admin.Config{Listen: a.cfg.AdminListen, Source: func() admin.View { return view }, Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err }}
-	if cfg.TLS, err = a.cfg.adminTLS().config(reg, a.log); err != nil {
-		return err
+	port := admin.Config{
+		Listen: cfg.AdminListen, Source: func() admin.View { return a.current.Load().view }, Reload: a.Reload,
+		Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err },
 	}
-	a.admin = admin.New(cfg, a.log.Named("admin"))
-	return nil
+	if port.TLS, err = cfg.adminTLS().config(a.metrics, log); err != nil {
+		return nil, errors.Join(cfg.locate(err), first.discard(context.Background()))
+	}
+	a.admin = admin.New(port, log.Named("admin"))
+	return a, nil
 }
 
 // storeMode is the kind of store that a URL names.
@@ -204,7 +127,7 @@ func (a *App) Start(ctx context.Context) error {
 	err := a.start(ctx)
 	a.life.Unlock()
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config().ShutdownTimeout)
 		defer cancel()
 		return errors.Join(err, a.Stop(ctx))
 	}
@@ -218,39 +141,31 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("admin_listen: %w", err)
 	}
 	a.AdminListen = a.admin.Address()
-	if a.ingest != nil {
-		listener, err := net.Listen("tcp", a.cfg.Listen)
+	g := a.current.Load()
+	if g.ingest != nil {
+		socket, err := listenShared(g.cfg.Listen)
 		if err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
-		a.ingest.SetListener(listener) // Stop closes it from here on
-		a.Listen = listener.Addr().String()
+		a.socket, a.Listen = socket, socket.Addr().String()
 	}
-	if err := a.watch.Start(ctx); err != nil {
+	if err := g.watch.Start(ctx); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	a.announce()
+	a.announce(g)
 
 	a.running = true
-	if err := a.janitor.Start(ctx); err != nil {
-		return fmt.Errorf("janitor: %w", err)
+	if err := g.startReaders(ctx); err != nil {
+		return err
 	}
-	if err := a.accounts.Start(ctx); err != nil {
-		return fmt.Errorf("accounts: %w", err)
+	if err := g.startDrain(ctx); err != nil {
+		return err
 	}
-	if a.drain != nil {
-		if err := a.drain.Start(ctx); err != nil {
-			return fmt.Errorf("drain: %w", err)
-		}
-	}
-	if a.ingest != nil {
-		if err := a.ingest.Start(ctx); err != nil {
-			return fmt.Errorf("ingest server: %w", err)
-		}
-		a.workers.Go(func() { a.report("ingest server", <-a.ingest.Failed()) })
-	}
-	return nil
+	return a.startIngest(ctx, g)
 }
+
+// config is the configuration in use.
+func (a *App) config() *Config { return a.current.Load().cfg }
 
 func (a *App) report(what string, err error) {
 	if err != nil {
@@ -259,16 +174,20 @@ func (a *App) report(what string, err error) {
 }
 
 // announce logs the configuration that started, and warnings about it.
-func (a *App) announce() {
-	if a.store.Embedded() {
+func (a *App) announce(g *generation) {
+	if g.store.Embedded() {
 		a.log.Warn("the store is embedded: entries are lost when this process ends; set --redis to keep them")
 	}
-	if otherThanLoopback(a.Listen) && a.cfg.TLSCert == "" || otherThanLoopback(a.AdminListen) && a.cfg.AdminTLSCert == "" {
+	a.warnPlainHTTP(g.cfg)
+	a.log.Info("started",
+		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", g.cfg.Role),
+		zap.String("redis", redactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.names()), zap.String("version", readBuild().Version))
+}
+
+func (a *App) warnPlainHTTP(cfg *Config) {
+	if otherThanLoopback(a.Listen) && cfg.TLSCert == "" || otherThanLoopback(a.AdminListen) && cfg.AdminTLSCert == "" {
 		a.log.Warn("plain HTTP on an address other than loopback: tokens and entries can be read on the network; set tls_cert and tls_key, or use a TLS proxy")
 	}
-	a.log.Info("started",
-		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", a.cfg.Role),
-		zap.String("redis", redactStore(a.cfg.Redis)), zap.Strings("namespaces", a.cfg.names()), zap.String("version", readBuild().Version))
 }
 
 // Wait blocks until ctx ends, which is no error, or a server fails.
@@ -298,44 +217,87 @@ func (a *App) Stop(ctx context.Context) error {
 		a.life.Lock() // a Start that is running ends first
 		a.stopped = true
 		a.life.Unlock()
+		defer a.reloads.end()() // so does a reload
 		a.stopErr = a.stop(ctx)
 	})
 	return a.stopErr
 }
 
+// NotReady makes the service not ready for good, so that load balancers choose another
+// instance, and goes on to answer requests until Stop.
+func (a *App) NotReady() {
+	defer a.reloads.end()()
+	a.current.Load().watch.shutDown()
+}
+
 func (a *App) stop(ctx context.Context) error {
-	start := time.Now()
-	a.watch.shutDown()
+	start, g := time.Now(), a.current.Load()
+	g.watch.shutDown()
+	defer a.logProgress(g)()
 	var errs []error
 	step := func(what string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	if a.ingest != nil {
-		// A client that sends its request slowly must not use up the time that
-		// batches need.
-		half, cancel := context.WithDeadline(ctx, halfway(ctx))
-		step("finish requests", a.ingest.Stop(half))
-		cancel()
+	// A client that sends its request slowly must not use up the time that
+	// batches need.
+	half, cancel := context.WithDeadline(ctx, halfway(ctx))
+	defer cancel()
+	if a.socket != nil {
+		step("close data port", a.socket.Close())
+		step("finish requests", stopAll(half, append(a.retired, g.ingest)))
 	}
-	if a.drain != nil {
-		step("finish batches and close sinks", a.drain.Stop(ctx))
+	if g.drain != nil {
+		step("finish batches and close sinks", g.drain.Stop(ctx))
 	}
-	if a.running && a.store.Embedded() {
-		a.readFinalLedgers(ctx)
+	if a.running && g.store.Embedded() {
+		a.readFinalLedgers(ctx, g.store)
 	}
 	step("finish admin requests", a.admin.Stop(ctx))
-	step("stop watch", a.watch.Stop(ctx))
-	step("stop accounts", a.accounts.Stop(ctx))
 	a.workers.Wait()
-	step("stop janitor", a.janitor.Stop(context.WithoutCancel(ctx))) // the store closes next
-	step("close store", a.store.Close())
+	step("close store", g.close(ctx))
 	err := errors.Join(errs...)
 	if a.running {
 		a.log.Info("stopped", zap.Duration("took", time.Since(start)), zap.Error(err))
 	}
 	return err
+}
+
+// stopAll stops servers at once, so that all have the whole time.
+func stopAll(ctx context.Context, servers []*ingest.Server) error {
+	errs := make([]error, len(servers))
+	var stopping sync.WaitGroup
+	for i, s := range servers {
+		stopping.Go(func() { errs[i] = s.Stop(ctx) })
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
+}
+
+// progressEvery is how often the log says what a stop or a reload waits for.
+const progressEvery = 3 * time.Second
+
+// logProgress logs what still runs, until its result is called.
+func (a *App) logProgress(g *generation) (end func()) {
+	if !a.running {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	var logging sync.WaitGroup
+	logging.Go(func() {
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				a.log.Info("finishing requests and batches", g.busy()...)
+			}
+		}
+	})
+	return func() { close(ended); logging.Wait() }
 }
 
 // halfway is the middle between now and the deadline of ctx.
@@ -350,10 +312,10 @@ func halfway(ctx context.Context) time.Time {
 
 // readFinalLedgers keeps and logs the ledgers of the embedded store, whose entries
 // are lost when the process ends.
-func (a *App) readFinalLedgers(ctx context.Context) {
+func (a *App) readFinalLedgers(ctx context.Context, store *partition.Store) {
 	a.Final = map[string]partition.Overview{}
-	for _, ns := range a.store.Namespaces() {
-		o, err := a.store.Overview(ctx, ns)
+	for _, ns := range store.Namespaces() {
+		o, err := store.Overview(ctx, ns)
 		if err != nil {
 			a.log.Warn("final ledger not read", zap.String("namespace", ns.Name), zap.Error(err))
 			continue

@@ -111,13 +111,13 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 		}
 		namespace = "default"
 		defer func() {
-			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), own.cfg.ShutdownTimeout)
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), own.config().ShutdownTimeout)
 			defer cancel()
 			err = errors.Join(err, own.Stop(stopping))
 		}()
 		// The backlog of the mode drain is written before the drain starts.
 		if c.Mode == "drain" {
-			if before, err = c.fill(ctx, line, own.store); err != nil {
+			if before, err = c.fill(ctx, line, own.current.Load().store); err != nil {
 				return nil, nil, err
 			}
 			began = time.Now()

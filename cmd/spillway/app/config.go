@@ -63,6 +63,7 @@ type Config struct {
 
 	LogLevel        string        `name:"log-level" group:"Process:" default:"info" help:"Minimum level of logged messages: debug, info, warn or error."`
 	LogFormat       string        `name:"log-format" group:"Process:" default:"auto" help:"Format of the log: json, console, or auto (console on a terminal, else json)."`
+	ShutdownDelay   time.Duration `name:"shutdown-delay" group:"Process:" default:"0s" help:"How long requests are still answered after a signal to stop, while /readyz already fails."`
 	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"Timeout for finishing requests and batches at shutdown."`
 
 	// AdminTokens come from the file only: the tokens of the admin port beside AdminToken.
@@ -73,6 +74,8 @@ type Config struct {
 
 	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
 	secrets sink.Secrets      // the values of placeholders in sink URLs
+	// secretSums are digests of the sinks' URLs with their secrets, by key.
+	secretSums map[string][32]byte
 }
 
 // Namespace holds the settings of one namespace: the policy of its partitions, and
@@ -149,6 +152,7 @@ func (c *Config) loadAndTry(p process, registry sink.Registry) error {
 	if err = errors.Join(append([]error{err}, c.targetErrors(registry)...)...); err != nil {
 		return usageError{err}
 	}
+	c.sumSecrets()
 	return nil
 }
 
@@ -179,6 +183,9 @@ func (c *Config) validate() (errs []error) {
 	oneOf("log_format", c.LogFormat, "auto", "json", "console")
 	if c.ShutdownTimeout < 100*time.Millisecond || c.ShutdownTimeout > time.Hour {
 		wrong("shutdown_timeout", c.ShutdownTimeout, "100ms to 1h; less is too short for committing a batch")
+	}
+	if c.ShutdownDelay < 0 || c.ShutdownDelay > time.Hour {
+		wrong("shutdown_delay", c.ShutdownDelay, "0s to 1h")
 	}
 	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
 		for _, err := range split(err) {
@@ -276,6 +283,9 @@ func (c *Config) validateNamespaces() (errs []error) {
 func split(err error) []error {
 	if err == nil {
 		return nil
+	}
+	if usage, ok := err.(usageError); ok {
+		return split(usage.error)
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

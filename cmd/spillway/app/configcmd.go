@@ -6,8 +6,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/spillway-io/spillway/drain/sink"
 )
 
 // configCmd shows a configuration without starting the service.
@@ -111,14 +109,9 @@ func (c *Config) node() *yaml.Node {
 
 // appendSetting adds key and value to a map, with the origin as a comment.
 func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
-	text := s.text()
-	switch s.flag {
-	case "redis":
-		text = redactStore(text)
-	case "sink":
-		text = sink.Redact(text)
-	case "fallback":
-		text = redactSinks(text)
+	text := s.shown()
+	if s.flag == "admin-token" {
+		text = s.text() // a hash, which is no secret
 	}
 	value := plain(text)
 	if _, isText := s.value.(*string); isText {

@@ -177,8 +177,9 @@ func portOrFree(address string, stderr io.Writer) string {
 func (a *App) awaitDrained(timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
+	store := a.current.Load().store
 	for sleep(ctx, demoPoll) {
-		o, err := a.store.Overview(ctx, a.store.Namespaces()[0])
+		o, err := store.Overview(ctx, store.Namespaces()[0])
 		if err != nil || o.Ledger.Buffered == 0 {
 			return
 		}

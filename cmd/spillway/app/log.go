@@ -13,6 +13,11 @@ import (
 // writes there. level and format are valid. The format "auto" is console on a
 // terminal and JSON elsewhere.
 func newLogger(w io.Writer, level, format string) *zap.Logger {
+	return newLoggerAt(w, zap.NewAtomicLevelAt(parseLevel(level)), format)
+}
+
+// newLoggerAt is newLogger with a level that can change.
+func newLoggerAt(w io.Writer, level zap.AtomicLevel, format string) *zap.Logger {
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	encoder := zapcore.NewJSONEncoder(config)
@@ -22,11 +27,15 @@ func newLogger(w io.Writer, level, format string) *zap.Logger {
 		config.EncodeDuration = zapcore.StringDurationEncoder
 		encoder = zapcore.NewConsoleEncoder(config)
 	}
-	at, err := zapcore.ParseLevel(level)
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
+}
+
+func parseLevel(text string) zapcore.Level {
+	level, err := zapcore.ParseLevel(text)
 	if err != nil {
-		at = zapcore.InfoLevel
+		return zapcore.InfoLevel
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), at))
+	return level
 }
 
 // isTerminal reports whether w is a terminal.

@@ -93,14 +93,14 @@ func TestAScrapeCostsTheSameForTenAndTenThousandPartitions(t *testing.T) {
 	a := startApp(t, "--redis="+server.URL(), "--role=ingest", "--max-age=1h")
 	fill := func(from, to int) {
 		t.Helper()
-		ms, _ := a.store.Now()
+		ms, _ := a.current.Load().store.Now()
 		var groups []*partition.Group
 		for i := from; i < to; i++ {
 			groups = append(groups, &partition.Group{
-				Namespace: a.store.Namespaces()[0], Partition: fmt.Sprint("p", i), Entries: [][]byte{partition.AppendEntry(nil, ms, nil, []byte("{}"))},
+				Namespace: a.current.Load().store.Namespaces()[0], Partition: fmt.Sprint("p", i), Entries: [][]byte{partition.AppendEntry(nil, ms, nil, []byte("{}"))},
 			})
 		}
-		a.store.Produce(t.Context(), groups)
+		a.current.Load().store.Produce(t.Context(), groups)
 		for _, g := range groups {
 			if g.Err != nil {
 				t.Fatal(g.Err)

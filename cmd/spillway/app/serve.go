@@ -17,42 +17,68 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Run(ctx context.Context, p process) error {
-	if err := c.Config.loadAndTry(p, sinkRegistry()); err != nil {
+	// A reload begins with the same flags.
+	flags := c.Config
+	load := func() (*Config, error) {
+		cfg := flags
+		return &cfg, cfg.loadAndTry(p, sinkRegistry())
+	}
+	cfg, err := load()
+	if err != nil {
 		return err
 	}
-	tuneGC(p, &c.Config)
-	log := newLogger(p.stderr, c.Config.LogLevel, c.Config.LogFormat)
-	app, err := NewApp(&c.Config, sinkRegistry(), log)
+	tuneGC(p, cfg)
+	level := zap.NewAtomicLevelAt(parseLevel(cfg.LogLevel))
+	log := newLoggerAt(p.stderr, level, cfg.LogFormat)
+	app, err := NewApp(cfg, sinkRegistry(), log)
 	if err != nil {
 		return usageError{err}
 	}
-	defer ignoreSignals(log)()
+	app.onReload(load, func(cfg *Config) {
+		level.SetLevel(parseLevel(cfg.LogLevel))
+		tuneGC(p, cfg)
+	})
+	manager := serviceManager(p.lookupEnv)
+	defer handleSignals(app, manager)()
 	if err := app.Start(ctx); err != nil {
 		return err
 	}
+	manager.notify("READY=1")
 	failed := app.Wait(ctx)
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Config.ShutdownTimeout)
+	manager.notify("STOPPING=1")
+	if delay := app.config().ShutdownDelay; delay > 0 && failed == nil {
+		log.Info("not ready any more, requests are answered until the shutdown delay ends", zap.Duration("shutdown_delay", delay))
+		app.NotReady()
+		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), delay)
+		failed = app.Wait(waiting)
+		cancel()
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.config().ShutdownTimeout)
 	defer cancel()
 	return errors.Join(failed, app.Stop(stopping))
 }
 
-// ignoreSignals keeps two signals from ending the service. Without SIGPIPE, a
+// handleSignals reloads on SIGHUP, and keeps SIGPIPE from ending the service: a
 // write to stdout or stderr whose reader is gone returns an error: a sink that
-// fails, or a log line that is lost. SIGHUP makes many daemons reload, so it is
-// logged. Other commands keep the default, as in `spillway config print | head -1`.
-// The returned function stops the logging; both signals stay ignored.
-func ignoreSignals(log *zap.Logger) (end func()) {
+// fails, or a log line that is lost. Other commands keep the default, as in
+// `spillway config print | head -1`. The returned function ends the reloads; SIGHUP is
+// ignored from then on.
+func handleSignals(app *App, manager serviceManagerSocket) (end func()) {
 	// Handled, not ignored: a program of the sink exec: would inherit that, and its
 	// pipelines expect SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	// One that comes during a reload waits. Further ones would load the same.
+	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	var logging sync.WaitGroup
-	logging.Go(func() {
+	ended := make(chan struct{})
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
 		for {
 			select {
 			case <-hangups:
-				log.Warn("SIGHUP ignored: the configuration is read at startup only; restart to apply changes")
+				manager.notify("RELOADING=1")
+				_, _ = app.Reload(context.Background()) // which logs its error
+				manager.notify("READY=1")
 			case <-ended:
 				return
 			}
@@ -60,6 +86,6 @@ func ignoreSignals(log *zap.Logger) (end func()) {
 	})
 	return func() {
 		close(ended)
-		logging.Wait()
+		reloading.Wait()
 	}
 }

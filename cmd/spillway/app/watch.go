@@ -61,6 +61,13 @@ func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *w
 	return w
 }
 
+// follow takes over what the watch before knows, so that the log says nothing twice.
+func (w *watch) follow(before *watch) {
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	w.err, w.unusable, w.warned = before.err, before.unusable, before.warned
+}
+
 // Ready is nil, or why the service should get no traffic.
 func (w *watch) Ready() error {
 	w.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,36 +73,6 @@ func TestClosedStderrLosesLogLinesOnly(t *testing.T) {
 		t.Errorf("got %+v, want 1 buffered", l)
 	}
 	// The log lines of the stop are lost too.
-	if code := s.terminate(); code != 0 {
-		t.Errorf("exit code %d after SIGTERM", code)
-	}
-}
-
-func TestSIGHUPIsLoggedAndIgnored(t *testing.T) {
-	t.Parallel()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(binary)
-	cmd.Stderr = log
-	s := serveBy(t, cmd, "--sink", "null:", "--linger", "10ms").ready(200)
-	if a := s.post("/v1/default/kart", "application/json", `{"n":1}`); a.status != 200 {
-		t.Fatalf("got %d %s", a.status, a.body)
-	}
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "SIGHUP is logged", func() bool {
-		s.ready(200) // fails if the process has ended
-		text, err := os.ReadFile(log.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bytes.Count(text, []byte("SIGHUP")) == 1
-	})
-	eventually(t, "it still drains", func() bool { return s.ledger() == ledger{Accepted: 1, Delivered: 1} })
 	if code := s.terminate(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}

@@ -1,0 +1,191 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// generation is what follows from the settings, and what a reload replaces as a whole.
+// What is connected to what, and built in this order:
+//
+//	  (1) store ──────────────┬──────────────┐
+//	   ▲ Redis, or embedded   │              │
+//	   │                 (2) sinks           │
+//	   │                      │              │
+//	   │◀── claim, commit (3) drain          │
+//	   │                                     │
+//	   └◀── produce ──── (4) ingest ◀── data port, the App's
+//	                                         │
+//	       metrics, ledger (5) view  ◀── admin port, the App's
+//
+//	(6) watch: checks every second whether the store can be used; /readyz of both
+//	    ports answers with the result
+//	(7) accounts: reads the ledger of each namespace every second, for metrics and log
+//	(8) janitor: repairs what no other script meets
+//
+// A role builds less: ingest has no (2) and (3), drain has no (4).
+type generation struct {
+	cfg      *Config
+	metrics  *prometheus.Registry
+	store    *partition.Store
+	janitor  *partition.Janitor
+	drain    *drain.Drainer // with its sinks; nil under --role ingest
+	ingest   *ingest.Server // nil under --role drain
+	watch    *watch
+	accounts *admin.Accounts
+	view     admin.View
+}
+
+// newGeneration builds what cfg describes. Nothing is opened, and the generation before,
+// nil for the first, runs on. Its errors are mistakes in cfg.
+func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error) {
+	replicas, err := replicasOf(cfg.Durability)
+	if err != nil {
+		return nil, cfg.fieldError("durability", err)
+	}
+	store := partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: cfg.policies(), Drops: a.drops}
+	if before != nil {
+		store.Follows = before.store
+	}
+	g := &generation{cfg: cfg, metrics: newRegistry()}
+	if g.store, err = partition.Open(store, g.metrics, a.log.Named("store")); err != nil {
+		return nil, cfg.locate(err)
+	}
+	g.janitor = partition.NewJanitor(g.store)
+	g.watch = newWatch(g.store, g.metrics, a.log)
+	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
+	if err := a.build(g); err != nil {
+		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))
+	}
+	return g, nil
+}
+
+func (a *App) build(g *generation) error {
+	var err error
+	if g.cfg.Role != "ingest" {
+		sinks, err := newSinks(g.cfg, a.sinks, g.store, g.metrics, a.log.Named("sink"))
+		if err != nil {
+			return err
+		}
+		var targets []drain.Target
+		for _, ns := range g.store.Namespaces() {
+			settings := g.cfg.Namespaces[ns.Name]
+			targets = append(targets, drain.Target{
+				Namespace: ns, Sink: sinks[ns.Name], Label: settings.label(),
+				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
+			})
+		}
+		draining := g.cfg.drain()
+		draining.Drops = a.drops
+		if g.drain, err = drain.New(draining, g.store, targets, g.metrics, a.log.Named("drain")); err != nil {
+			return err
+		}
+	}
+	if g.cfg.Role != "drain" {
+		in := g.cfg.ingest()
+		in.Drops = a.drops
+		if in.TLS, err = g.cfg.dataTLS().config(g.metrics, a.log); err != nil {
+			return err
+		}
+		if g.ingest, err = ingest.New(in, g.store, g.metrics, a.log.Named("ingest")); err != nil {
+			return err
+		}
+		g.ingest.SetReady(g.watch.Ready)
+	}
+	tokens, err := g.cfg.adminAccess()
+	if err != nil {
+		return err
+	}
+	g.view = admin.View{
+		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.shown(),
+		Tokens: tokens, MaskFields: g.cfg.MaskFields,
+		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
+	}
+	if g.drain != nil {
+		g.view.Drain = g.drain
+	}
+	return nil
+}
+
+// startReaders starts what only looks and repairs.
+func (g *generation) startReaders(ctx context.Context) error {
+	if err := g.janitor.Start(ctx); err != nil {
+		return fmt.Errorf("janitor: %w", err)
+	}
+	if err := g.accounts.Start(ctx); err != nil {
+		return fmt.Errorf("accounts: %w", err)
+	}
+	return nil
+}
+
+// startDrain begins to claim, and opens the sinks.
+func (g *generation) startDrain(ctx context.Context) error {
+	if g.drain == nil {
+		return nil
+	}
+	if err := g.drain.Start(ctx); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	return nil
+}
+
+// startIngest begins to admit requests, on the data port of the App.
+func (a *App) startIngest(ctx context.Context, g *generation) error {
+	if g.ingest == nil {
+		return nil
+	}
+	g.ingest.SetListener(a.socket.lease())
+	if err := g.ingest.Start(ctx); err != nil {
+		return fmt.Errorf("ingest server: %w", err)
+	}
+	a.workers.Go(func() { a.report("ingest server", <-g.ingest.Failed()) })
+	return nil
+}
+
+// close ends what needs the store, then the store. Ingest and drain have stopped before.
+func (g *generation) close(ctx context.Context) error {
+	return errors.Join(g.watch.Stop(ctx), g.accounts.Stop(ctx), g.janitor.Stop(context.WithoutCancel(ctx)), g.store.Close())
+}
+
+// discard is close for a generation that never ran.
+func (g *generation) discard(ctx context.Context) error {
+	var err error
+	if g.drain != nil {
+		err = g.drain.Stop(ctx)
+	}
+	return errors.Join(err, g.close(ctx))
+}
+
+// policies are those of the namespaces.
+func (c *Config) policies() map[string]partition.Policy {
+	policies := map[string]partition.Policy{}
+	for name, ns := range c.Namespaces {
+		policies[name] = ns.Policy()
+	}
+	return policies
+}
+
+// busy logs what still runs, for an operator who waits.
+func (g *generation) busy() []zap.Field {
+	var fields []zap.Field
+	if g.ingest != nil {
+		fields = append(fields, zap.Int64("requests", g.ingest.Requests()), zap.Int64("connections", g.ingest.Connections()))
+	}
+	if g.drain != nil {
+		status, writes := g.drain.Status(), 0
+		for _, t := range status.Targets {
+			writes += t.InFlight
+		}
+		fields = append(fields, zap.Int("leases", status.Workers.Busy), zap.Int("writes", writes))
+	}
+	return fields
+}

@@ -1,0 +1,191 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest"
+)
+
+// reloads is what an App needs to replace its generation.
+type reloads struct {
+	mu    sync.Mutex    // held by a reload, and at last by Stop
+	queue chan struct{} // one runs and one waits; more would load the same
+	// load reads the configuration anew; nil: this process cannot reload.
+	load func() (*Config, error)
+	// applied is called with the configuration in use, for what is the process's.
+	applied func(*Config)
+
+	running context.Context // ends with the App
+	cancel  context.CancelFunc
+	ended   bool // guarded by mu
+}
+
+func (r *reloads) init() {
+	r.queue = make(chan struct{}, 2)
+	r.running, r.cancel = context.WithCancel(context.Background())
+}
+
+// end ends reloads for good: one under way hurries. Its result lets those that wait fail.
+func (r *reloads) end() (unlock func()) {
+	r.cancel()
+	r.mu.Lock()
+	r.ended = true
+	return r.mu.Unlock
+}
+
+// onReload sets how Reload reads the configuration. It is called before Start.
+func (a *App) onReload(load func() (*Config, error), applied func(*Config)) {
+	a.reloads.load, a.reloads.applied = load, applied
+}
+
+// Reload reads the configuration again, and replaces all that follows from it. It returns
+// the keys that changed, none if nothing did. After an error, which has all mistakes, the
+// configuration in use stays. ctx bounds only the wait for another reload.
+func (a *App) Reload(ctx context.Context) (changed []string, err error) {
+	select {
+	case a.reloads.queue <- struct{}{}:
+		defer func() { <-a.reloads.queue }()
+	default:
+		return nil, errors.New("a reload is running and another one waits: try again later")
+	}
+	a.reloads.mu.Lock()
+	defer a.reloads.mu.Unlock()
+	start := time.Now()
+	changes, err := a.reload()
+	var texts []string
+	for _, c := range changes {
+		changed, texts = append(changed, c.key), append(texts, c.text)
+	}
+	switch {
+	case err != nil:
+		for _, err := range split(err) {
+			texts = append(texts, err.Error())
+		}
+		a.log.Error("configuration not reloaded, the one in use stays", zap.Strings("errors", texts))
+		return nil, err
+	case len(changes) == 0:
+		a.log.Info("configuration unchanged, nothing to reload")
+	default:
+		a.log.Info("configuration reloaded", zap.Strings("changed", texts), zap.Duration("took", time.Since(start)))
+	}
+	return changed, nil
+}
+
+func (a *App) reload() ([]change, error) {
+	switch before := a.current.Load(); {
+	case a.reloads.load == nil:
+		return nil, errors.New("this process cannot reload")
+	case a.reloads.ended:
+		return nil, errShuttingDown
+	case before.watch.Ready() != nil:
+		// What waits in a namespace that is removed, and whether Redis holds the same
+		// number of shards, could not be checked.
+		return nil, fmt.Errorf("the store is not ready: try again once it is: %w", before.watch.Ready())
+	}
+	cfg, err := a.reloads.load()
+	if err != nil {
+		return nil, err
+	}
+	before := a.current.Load()
+	changes := changesOf(before.cfg, cfg)
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	errs := restartOnly(before.cfg, cfg, changes)
+	if errs = append(errs, before.leftIn(a.reloads.running, cfg)...); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	next, err := a.newGeneration(cfg, before)
+	if err != nil {
+		return nil, err
+	}
+	next.watch.follow(before.watch)
+	if err := next.watch.Start(a.reloads.running); err == nil {
+		err = next.watch.Ready()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), next.discard(a.reloads.running))
+	}
+	if err := a.replace(before, next); err != nil {
+		return nil, err
+	}
+	a.reloads.applied(cfg)
+	a.warnPlainHTTP(cfg)
+	return changes, nil
+}
+
+// replace puts next in the place of before. The order, and why:
+//
+//  1. next answers all requests, also those on open connections: what was revoked is
+//     refused from here on, and no connection is refused
+//  2. before finishes the requests that it had begun, while its drain finishes or
+//     releases its batches and closes its sinks: a file has one writer
+//  3. next begins to claim, and opens its sinks
+//  4. before is closed
+func (a *App) replace(before, next *generation) error {
+	ctx, cancel := context.WithTimeout(a.reloads.running, next.cfg.ShutdownTimeout)
+	defer cancel()
+	defer a.logProgress(before)()
+	if err := errors.Join(next.startReaders(ctx), a.startIngest(ctx, next)); err != nil {
+		return errors.Join(err, next.discard(ctx)) // it was stopped before: cannot happen
+	}
+	a.current.Store(next)
+	warn := func(what string, err error) {
+		if err != nil {
+			a.log.Warn("reload: "+what, zap.Error(err))
+		}
+	}
+	var requests sync.WaitGroup
+	if before.ingest != nil {
+		requests.Go(func() { warn("finish requests", before.ingest.Retire(ctx, next.ingest)) })
+	}
+	if before.drain != nil {
+		warn("finish batches and close sinks", before.drain.Stop(ctx))
+		warn("start drain", next.startDrain(ctx))
+	}
+	requests.Wait()
+	if before.ingest != nil {
+		a.retire(before.ingest)
+	}
+	for _, err := range before.leftIn(ctx, next.cfg) {
+		warn("accepted while the namespace was removed", err)
+	}
+	warn("close store", before.close(ctx))
+	return nil
+}
+
+// retire keeps a server until its connections are closed, and forgets those without any.
+func (a *App) retire(server *ingest.Server) {
+	var open []*ingest.Server
+	for _, s := range append(a.retired, server) {
+		if s.Connections() > 0 {
+			open = append(open, s)
+		}
+	}
+	a.retired = open
+}
+
+// leftIn is an error for each namespace that cfg has no more and that has entries: nobody
+// would deliver, expire or count them.
+func (g *generation) leftIn(ctx context.Context, cfg *Config) (errs []error) {
+	for _, ns := range g.store.Namespaces() {
+		if _, stays := cfg.Namespaces[ns.Name]; stays {
+			continue
+		}
+		at := "namespaces." + ns.Name
+		o, err := g.store.Overview(ctx, ns)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: removed, and what waits in it cannot be read: %w", at, err))
+		case o.Ledger.Buffered > 0:
+			errs = append(errs, fmt.Errorf("%s: removed, and %d entries wait in it: keep it until they are delivered, or purge them; after a restart without it they stay in Redis, delivered by nobody", at, o.Ledger.Buffered))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,171 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// reloadRule says whether a reload applies a setting.
+type reloadRule string
+
+const (
+	reloadApplies reloadRule = "yes"
+	reloadRestart reloadRule = "no"
+	reloadNewOnly reloadRule = "new namespaces only"
+)
+
+// restartSettings are the settings that a reload refuses to change. All others apply.
+var restartSettings = []string{
+	"admin_listen", "admin_tls_cert", "admin_tls_client_ca", "admin_tls_key", "config", "listen", "log_format", "prefix", "redis", "role",
+}
+
+// reloadRuleOf is that of a setting, by its key without a namespace.
+func reloadRuleOf(key string) reloadRule {
+	switch {
+	case key == "shards":
+		return reloadNewOnly
+	case slices.Contains(restartSettings, key):
+		return reloadRestart
+	}
+	return reloadApplies
+}
+
+// change is a setting whose value is another one.
+type change struct {
+	key  string // as in namespaces.kart.sink
+	text string // for the log: the key, and both values unless they are secret
+	rule reloadRule
+}
+
+// changesOf are the differences of two configurations. The settings of the default
+// namespace show in each namespace that inherits them.
+func changesOf(before, after *Config) (changes []change) {
+	inherited := keysOf(settingsOf(&Namespace{}))
+	changes = settingChanges("", before, after, inherited)
+	for _, c := range []struct {
+		key           string
+		before, after any
+	}{{"admin_tokens", before.AdminTokens, after.AdminTokens}, {"mask_fields", before.MaskFields, after.MaskFields}} {
+		if !reflect.DeepEqual(c.before, c.after) {
+			changes = append(changes, change{c.key, c.key, reloadApplies})
+		}
+	}
+	names := maps.Clone(before.Namespaces)
+	maps.Copy(names, after.Namespaces)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		at := "namespaces." + name
+		old, had := before.Namespaces[name]
+		now, has := after.Namespaces[name]
+		switch {
+		case !had:
+			changes = append(changes, change{at, at + ": added", reloadApplies})
+		case !has:
+			changes = append(changes, change{at, at + ": removed", reloadApplies})
+		default:
+			changes = append(changes, namespaceChanges(at+".", old, now)...)
+			changes = append(changes, secretChanges(at+".", before, after, name)...)
+		}
+	}
+	return changes
+}
+
+// settingChanges compares the settings of two structs of the same type.
+func settingChanges(at string, before, after any, except []string) (changes []change) {
+	now := settingsOf(after)
+	for i, s := range settingsOf(before) {
+		old, new := s.text(), now[i].text()
+		if old == new || slices.Contains(except, s.key()) {
+			continue
+		}
+		old, new = s.shown(), now[i].shown()
+		text := at + s.key()
+		if old != new {
+			text += fmt.Sprintf(": %s → %s", orNone(old), orNone(new))
+		}
+		changes = append(changes, change{at + s.key(), text, reloadRuleOf(s.key())})
+	}
+	return changes
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+// namespaceChanges compares one namespace, with what only the file has.
+func namespaceChanges(at string, before, after Namespace) (changes []change) {
+	changes = settingChanges(at, &before, &after, nil)
+	for _, c := range []struct {
+		key           string
+		before, after any
+	}{
+		{"sink_command", before.SinkCommand, after.SinkCommand}, {"tokens", before.Tokens, after.Tokens}, {"cors_origins", before.CORSOrigins, after.CORSOrigins},
+		{"write_keys", before.SDK.WriteKeys, after.SDK.WriteKeys}, {"partition_paths", before.SDK.PartitionPaths, after.SDK.PartitionPaths},
+		{"partition_fallback", before.SDK.PartitionFallback, after.SDK.PartitionFallback},
+	} {
+		if !reflect.DeepEqual(c.before, c.after) {
+			changes = append(changes, change{at + c.key, at + c.key, reloadApplies})
+		}
+	}
+	return changes
+}
+
+// secretChanges are the sinks whose URL is the same, and the file of a secret in it is not.
+func secretChanges(at string, before, after *Config, name string) (changes []change) {
+	for key, urls := range map[string]string{"fallback": after.Namespaces[name].Fallback, "sink": after.Namespaces[name].Sink} {
+		same := before.Namespaces[name].Sink
+		if key == "fallback" {
+			same = before.Namespaces[name].Fallback
+		}
+		if urls == same && before.secretSums[at+key] != after.secretSums[at+key] {
+			changes = append(changes, change{at + key, at + key + ": a secret in it", reloadApplies})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.key, b.key) })
+	return changes
+}
+
+// sumSecrets notes digests of the sinks' URLs with their secrets, to tell when one changes.
+func (c *Config) sumSecrets() {
+	c.secretSums = map[string][32]byte{}
+	for _, name := range c.names() {
+		ns := c.Namespaces[name]
+		c.secretSums["namespaces."+name+".sink"] = c.secrets.Sum(ns.Sink)
+		c.secretSums["namespaces."+name+".fallback"] = c.secrets.Sum(ns.Fallback)
+	}
+}
+
+// restartOnly is an error for each change that a reload cannot apply.
+func restartOnly(before, after *Config, changes []change) (errs []error) {
+	for _, c := range changes {
+		switch c.rule {
+		case reloadRestart:
+			errs = append(errs, after.fieldError(c.key, fmt.Errorf("%s: restart to change it", c.text)))
+		case reloadNewOnly:
+			errs = append(errs, after.fieldError(c.key, fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries lie: set it back, or add a namespace of another name", c.text)))
+		}
+	}
+	return errs
+}
+
+// shown is the value for logs: without what may be secret.
+func (s setting) shown() string {
+	switch s.flag {
+	case "redis":
+		return redactStore(s.text())
+	case "sink":
+		return sink.Redact(s.text())
+	case "fallback":
+		return redactSinks(s.text())
+	case "admin-token":
+		return ""
+	}
+	return s.text()
+}
