@@ -171,6 +171,7 @@ func (s *Store) checkServers(ctx context.Context) (warnings []string, err error)
 				fields[k] = v
 			}
 		}
+		s.version.Store(fields["redis_version"])
 		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil && major < minVersion {
 			return &storeError{ErrIncompatible, fmt.Errorf(
 				"redis at %s is version %s, and Spillway needs %d.0 or newer: upgrade Redis, or give the address of another", c.Options().Addr, fields["redis_version"], minVersion)}
@@ -199,6 +200,13 @@ func (s *Store) checkServers(ctx context.Context) (warnings []string, err error)
 		return nil, err
 	}
 	return warnings, classify(err)
+}
+
+// ServerVersion is the version of Redis, of one of the masters, as the last Check read it;
+// empty before, and where Redis does not say it.
+func (s *Store) ServerVersion() string {
+	version, _ := s.version.Load().(string)
+	return version
 }
 
 // serverWarnings says what is less safe than it could be in the setup of a server.

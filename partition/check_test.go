@@ -3,6 +3,7 @@ package partition_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -354,5 +355,19 @@ func TestAForeignResultUnderAnIdempotencyKeyIsBroken(t *testing.T) {
 	s.Produce(context.Background(), []*partition.Group{g})
 	if !errors.Is(g.Err, partition.ErrBroken) {
 		t.Errorf("got %v, want ErrBroken", g.Err)
+	}
+}
+
+func TestACheckReadsTheVersionOfRedis(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t).URL(), nil)
+	if v := s.ServerVersion(); v != "" {
+		t.Errorf("before a check: %q", v)
+	}
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if v := s.ServerVersion(); !regexp.MustCompile(`^\d+\.\d+\.\d+`).MatchString(v) {
+		t.Errorf("got %q", v)
 	}
 }

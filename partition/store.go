@@ -29,6 +29,7 @@ type Store struct {
 	loaded       atomic.Bool   // Check has put the scripts into the store
 	permitted    atomic.Bool   // Check has found all rights
 	lastCheck    atomic.Pointer[checkResult]
+	version      atomic.Value // string, of ServerVersion
 	checking     sync.Mutex
 	produces     sync.Pool // of *produceRun
 	stats        readLimit

@@ -201,8 +201,6 @@ func (v View) store() StoreState {
 			state.RTTMS = &ms
 		}
 	}
-	if named, ok := v.Store.(interface{ ServerVersion() string }); ok {
-		state.Version = named.ServerVersion()
-	}
+	state.Version = v.Store.ServerVersion()
 	return state
 }

@@ -37,6 +37,8 @@ func (f *fakeStore) Namespace(name string) *partition.Namespace {
 	return fakeNamespace
 }
 
+func (f *fakeStore) ServerVersion() string { return "7.4.1" }
+
 func (f *fakeStore) Overview(context.Context, *partition.Namespace) (partition.Overview, error) {
 	return f.overview()
 }

@@ -36,6 +36,7 @@ type View struct {
 type Store interface {
 	Namespace(name string) *partition.Namespace
 	Namespaces() []*partition.Namespace
+	ServerVersion() string
 	Overview(ctx context.Context, ns *partition.Namespace) (partition.Overview, error)
 	Audit(ctx context.Context, ns *partition.Namespace) (int64, error)
 	Partitions(ctx context.Context, ns *partition.Namespace, from partition.Page, limit int) ([]partition.Stats, partition.Page, error)
