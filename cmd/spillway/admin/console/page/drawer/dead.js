@@ -75,7 +75,7 @@ export class Dead extends Component {
         <div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>
           ${letters.length > 0 && html`<${Action} needs="operator" onAct=${() => replay(namespace, selection, done)}>Replay these …<//>
           <${Action} needs="admin" kind="danger" onAct=${() => remove(namespace, selection, done)}>Delete these …<//>`}</div>
-        ${letters.length === 0 && html`<p class="muted">No dead letter${reason || drawer.partition ? " matches" : ": the sink took every entry"}.</p>`}`}
+        ${letters.length === 0 && !answer.cursor && html`<p class="muted">No dead letter${reason || drawer.partition ? " matches" : ": the sink took every entry"}.</p>`}`}
       <ol class="entries">${letters.map((l) => html`<${Letter} key=${l.letter} l=${l} payload=${open[l.letter]} pretty=${pretty} onInspect=${() => this.inspect(l.letter)}
         onReplay=${() => replay(namespace, { letters: [l.letter] }, done)} onRemove=${() => remove(namespace, { letters: [l.letter] }, done)} />`)}</ol>
       ${answer?.cursor && html`<button type="button" onClick=${() => this.ask(answer.cursor)}>Show more</button>`}`;
@@ -85,7 +85,7 @@ export class Dead extends Component {
 function Letter({ l, payload, pretty, onInspect, onReplay, onRemove }) {
   return html`<li class="entry">
     <p class="meta"><b class="bad-text">${visible(l.reason)}</b> <span>${visible(l.partition)}</span> ${l.id && html`<span>id <b>${visible(l.id)}</b></span>`}
-      <span>${time(l.dead_at_ms)}, ${duration(state.overview.now_ms - l.dead_at_ms)} ago</span> <span>attempt ${count(l.attempt)}</span> <span>${bytes(l.bytes)}</span></p>
+      ${l.dead_at_ms && html`<span>${time(l.dead_at_ms)}, ${duration(state.overview.now_ms - l.dead_at_ms)} ago</span>`} <span>attempt ${count(l.attempt)}</span> <span>${bytes(l.bytes)}</span></p>
     ${l.detail && html`<p class="detail">${visible(l.detail)}</p>`}
     <p class="acts"><${Action} needs="operator" onAct=${onInspect}>${payload ? "close" : "inspect"}<//>
       <${Action} needs="operator" onAct=${onReplay}>replay<//><${Action} needs="admin" kind="danger" onAct=${onRemove}>delete<//></p>
