@@ -85,11 +85,11 @@ func configurationTables(t *testing.T) string {
 			standard = "`" + f.Default + "`"
 		}
 		env := setting{flag: f.Name}.env()
-		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | `%s` | %s |\n", f.Name, standard, kindOf(f), key, env, strings.ReplaceAll(f.Help, "|", `\|`))
+		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | `%s` | %s | %s |\n", f.Name, standard, kindOf(f), key, env, reloadRuleOf(keyOf(f.Name)), strings.ReplaceAll(f.Help, "|", `\|`))
 	}
 	var b strings.Builder
 	for _, group := range groups {
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | default | kind | key of the file | variable | meaning |\n|---|---|---|---|---|---|\n%s", group, rows[group])
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | default | kind | key of the file | variable | reload | meaning |\n|---|---|---|---|---|---|---|\n%s", group, rows[group])
 	}
 	return b.String() + "\n"
 }

@@ -17,6 +17,7 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Run(ctx context.Context, p process) error {
+	hangups := takeSignals()
 	// A reload begins with the same flags.
 	flags := c.Config
 	load := func() (*Config, error) {
@@ -39,11 +40,11 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 		tuneGC(p, cfg)
 	})
 	manager := serviceManager(p.lookupEnv)
-	defer handleSignals(app, manager)()
 	if err := app.Start(ctx); err != nil {
 		return err
 	}
 	manager.notify("READY=1")
+	defer reloadOn(hangups, app, manager)()
 	failed := app.Wait(ctx)
 	manager.notify("STOPPING=1")
 	if delay := app.config().ShutdownDelay; delay > 0 && failed == nil {
@@ -58,18 +59,22 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	return errors.Join(failed, app.Stop(stopping))
 }
 
-// handleSignals reloads on SIGHUP, and keeps SIGPIPE from ending the service: a
+// takeSignals keeps SIGPIPE and SIGHUP from ending the service. Without SIGPIPE, a
 // write to stdout or stderr whose reader is gone returns an error: a sink that
 // fails, or a log line that is lost. Other commands keep the default, as in
-// `spillway config print | head -1`. The returned function ends the reloads; SIGHUP is
-// ignored from then on.
-func handleSignals(app *App, manager serviceManagerSocket) (end func()) {
+// `spillway config print | head -1`. Each SIGHUP is sent to hangups, but one that comes
+// while another waits: both would reload the same.
+func takeSignals() (hangups <-chan os.Signal) {
 	// Handled, not ignored: a program of the sink exec: would inherit that, and its
 	// pipelines expect SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// One that comes during a reload waits. Further ones would load the same.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+	taken := make(chan os.Signal, 1)
+	signal.Notify(taken, syscall.SIGHUP)
+	return taken
+}
+
+// reloadOn reloads on each signal, until the returned function is called.
+func reloadOn(hangups <-chan os.Signal, app *App, manager serviceManagerSocket) (end func()) {
 	ended := make(chan struct{})
 	var reloading sync.WaitGroup
 	reloading.Go(func() {

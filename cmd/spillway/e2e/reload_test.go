@@ -130,7 +130,9 @@ func TestSIGHUPReloadsAGoodFileAndRefusesABadOne(t *testing.T) {
 	if l := r.ledger(); l.Accepted != 1 || l.Delivered != 1 {
 		t.Errorf("the embedded store is another: %+v", l)
 	}
-	eventually(t, "it is delivered", func() bool { return r.metric(`spillway_account_entries_total{namespace="chess",outcome="delivered"}`) == 1 })
+	eventually(t, "it is delivered", func() bool {
+		return r.metric(`spillway_account_entries_total{namespace="chess",outcome="delivered"}`) == 1
+	})
 	r.write(config(""))
 	if text := r.hangUp("configuration reloaded"); !strings.Contains(text, `"namespaces.chess: removed"`) {
 		t.Error(text)

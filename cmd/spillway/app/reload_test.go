@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// startReloading starts an App that reloads a file; write replaces it.
+func startReloading(t *testing.T, config string) (a *App, write func(string), logs *observer.ObservedLogs) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "spillway.yaml")
+	write = func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(config)
+	load := func() (*Config, error) {
+		cfg, err := defaultConfig()
+		if err != nil {
+			return nil, err
+		}
+		cfg.File, cfg.Listen, cfg.AdminListen = path, "127.0.0.1:0", "127.0.0.1:0"
+		return cfg, cfg.loadAndTry(process{lookupEnv: os.LookupEnv}, sinkRegistry())
+	}
+	cfg, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.InfoLevel)
+	if a, err = NewApp(cfg, sinkRegistry(), zap.New(core)); err != nil {
+		t.Fatal(err)
+	}
+	a.onReload(load, func(*Config) {})
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return a, write, logs
+}
+
+func TestReloadNamesWhatChangedAndHidesSecrets(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const first = "namespaces:\n  redis: {sink: \"null:\"}\n  kart: {sink: \"http://u:hunter1@h.example/hook\", capacity: 5}\n"
+	a, write, logs := startReloading(t, first)
+	reload := func(config string, want ...string) {
+		t.Helper()
+		write(config)
+		got, err := a.Reload(t.Context())
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	reload(first)
+	withSecret := "namespaces:\n  kart: {sink: \"http://u:{file:" + secret + "}@h.example/hook\", capacity: 6, tokens: [\"" + hashText("t") + "\"]}\n"
+	reload(withSecret, "namespaces.kart.sink", "namespaces.kart.capacity", "namespaces.kart.tokens", "namespaces.redis")
+	reload(withSecret)
+	if err := os.WriteFile(secret, []byte("hunter3"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload(withSecret, "namespaces.kart.sink")
+	reload(withSecret+"mask_fields: [nick]\nbatch: 5\n", "mask_fields", "namespaces.kart.batch")
+	var text strings.Builder
+	for _, e := range logs.All() {
+		fmt.Fprintln(&text, e.Message, e.ContextMap())
+	}
+	for _, want := range []string{"configuration unchanged", "namespaces.kart.capacity: 5 → 6", "namespaces.redis: removed", "namespaces.kart.sink: a secret in it", "namespaces.kart.batch: 128 → 5"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in %s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "hunter") {
+		t.Errorf("a secret is in the log: %s", text.String())
+	}
+}
+
+func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
+	t.Parallel()
+	a, write, _ := startReloading(t, "sink: \"null:\"\n")
+	before := a.current.Load()
+	write("sink: \"null:\"\nprefix: other\nlog_format: json\nshards: 3\nworkers: 5\nadmin_tls_cert: /nowhere\n")
+	_, err := a.Reload(t.Context())
+	if err == nil || strings.Contains(err.Error(), "restart") {
+		t.Errorf("a file with mistakes: %v", err)
+	}
+	write("sink: \"null:\"\nprefix: other\nlog_format: json\nshards: 3\nworkers: 5\n")
+	_, err = a.Reload(t.Context())
+	for _, want := range []string{":2: prefix: sw → other: restart", ":3: log_format: auto → json: restart", ":4: namespaces.default.shards: 1 → 3: fixed"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in %v", want, err)
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "workers") || a.current.Load() != before {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReloadByTheAdminPort(t *testing.T) {
+	t.Parallel()
+	a, write, _ := startReloading(t, "sink: \"null:\"\n")
+	post := func() (status int, body string) {
+		resp, err := http.Post("http://"+a.AdminListen+"/api/v1/reload", "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(text)
+	}
+	if status, body := post(); status != 200 || strings.TrimSpace(body) != `{"changed":[]}` {
+		t.Errorf("nothing changed: %d %s", status, body)
+	}
+	write("capcity: 5\nlnger: 5s\n")
+	var answer struct{ Message string }
+	if status, body := post(); status != 400 || json.Unmarshal([]byte(body), &answer) != nil || strings.Count(answer.Message, "did you mean") != 2 {
+		t.Errorf("a bad file: %d %s", status, body)
+	}
+	write("sink: \"null:\"\nadmin_token: \"" + hashText("root") + "\"\n")
+	if status, body := post(); status != 200 || !strings.Contains(body, `"admin_token"`) {
+		t.Errorf("a good file: %d %s", status, body)
+	}
+	if status, _ := post(); status != 401 {
+		t.Errorf("the new token is not asked for: %d", status)
+	}
+}
+
+func TestAReloadDuringTheStopEndsSoon(t *testing.T) {
+	t.Parallel()
+	a, write, _ := startReloading(t, "sink: \"null:\"\n")
+	write("sink: \"null:\"\nbatch: 5\n")
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() { _, _ = a.Reload(t.Context()) })
+	}
+	if err := a.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	running.Wait()
+	if _, err := a.Reload(t.Context()); !errors.Is(err, errShuttingDown) {
+		t.Errorf("after the stop: %v", err)
+	}
+}
+
+// Every setting that does not apply exists, so that none is misspelt in the list.
+func TestRestartSettingsExist(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, key := range keysOf(settingsOf(&Config{})) {
+		known[key] = true
+	}
+	for _, key := range restartSettings {
+		if !known[key] {
+			t.Errorf("%s is no setting of %v", key, slices.Sorted(maps.Keys(known)))
+		}
+	}
+}
+
+func TestTheServiceManagerIsTold(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	env := func(name string) (string, bool) { return path, name == "NOTIFY_SOCKET" }
+	go serviceManager(env).notify("READY=1")
+	_ = l.SetReadDeadline(time.Now().Add(10 * time.Second))
+	var got [20]byte
+	if n, err := l.Read(got[:]); string(got[:n]) != "READY=1" || err != nil {
+		t.Errorf("got %q, %v", got[:n], err)
+	}
+	serviceManager(func(string) (string, bool) { return "", false }).notify("READY=1")
+	serviceManagerSocket(path + "none").notify("READY=1")
+}
