@@ -57,7 +57,7 @@ type App struct {
 // certificates. Its errors are mistakes in cfg.
 func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(), failed: make(chan error, 2)}
-	a.reloads.init()
+	a.reloads.init(a.metrics)
 	first, err := a.newGeneration(cfg, nil)
 	if err != nil {
 		return nil, err

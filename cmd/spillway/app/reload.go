@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
@@ -24,11 +25,31 @@ type reloads struct {
 	running context.Context // ends with the App
 	cancel  context.CancelFunc
 	ended   bool // guarded by mu
+
+	successful, succeeded prometheus.Gauge
 }
 
-func (r *reloads) init() {
+func (r *reloads) init(reg prometheus.Registerer) {
+	r.successful = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spillway_config_last_reload_successful", Help: "1 unless the last reload was refused and an earlier configuration is in use.",
+	})
+	r.succeeded = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration in use was last read, in Unix seconds.",
+	})
+	reg.MustRegister(r.successful, r.succeeded)
+	r.record(true)
 	r.queue = make(chan struct{}, 2)
 	r.running, r.cancel = context.WithCancel(context.Background())
+}
+
+// record notes for Prometheus how a reload went.
+func (r *reloads) record(ok bool) {
+	if !ok {
+		r.successful.Set(0)
+		return
+	}
+	r.successful.Set(1)
+	r.succeeded.SetToCurrentTime()
 }
 
 // end ends reloads for good: one under way hurries. Its result lets those that wait fail.
@@ -46,7 +67,8 @@ func (a *App) onReload(load func() (*Config, error), applied func(*Config)) {
 
 // Reload reads the configuration again, and replaces all that follows from it. It returns
 // the keys that changed, none if nothing did. After an error, which has all mistakes, the
-// configuration in use stays. ctx bounds only the wait for another reload.
+// configuration in use stays. What has begun goes to its end: ctx only keeps one that
+// waits for another from beginning.
 func (a *App) Reload(ctx context.Context) (changed []string, err error) {
 	select {
 	case a.reloads.queue <- struct{}{}:
@@ -56,8 +78,12 @@ func (a *App) Reload(ctx context.Context) (changed []string, err error) {
 	}
 	a.reloads.mu.Lock()
 	defer a.reloads.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	changes, err := a.reload()
+	a.reloads.record(err == nil)
 	var texts []string
 	for _, c := range changes {
 		changed, texts = append(changed, c.key), append(texts, c.text)

@@ -107,6 +107,9 @@ func TestSIGHUPReloadsAGoodFileAndRefusesABadOne(t *testing.T) {
 			t.Errorf("%q is not in the one line %s", want, text)
 		}
 	}
+	if r.metric("spillway_config_last_reload_successful") != 0 {
+		t.Error("no metric of the failed reload")
+	}
 	r.write(config("    shards: 2\nprefix: other\n"))
 	text = r.hangUp("configuration not reloaded")
 	for _, want := range []string{"prefix: sw → other: restart to change it", "namespaces.default.shards: 1 → 2: fixed when the namespace is first used"} {
@@ -120,6 +123,9 @@ func TestSIGHUPReloadsAGoodFileAndRefusesABadOne(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}
+	}
+	if r.metric("spillway_config_last_reload_successful") != 1 {
+		t.Error("no metric of the reload")
 	}
 	if a := r.post("/v1/default/p", "application/json", `{"n":2}`); a.status != 401 {
 		t.Errorf("without a token: %d %s", a.status, a.body)
@@ -293,4 +299,22 @@ func (r *reloading) try(token string) int {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode
+}
+
+func TestTheShutdownDelayLetsLoadBalancersNotice(t *testing.T) {
+	t.Parallel()
+	const delay = 600 * time.Millisecond
+	s := serve(t, "--sink", "null:", "--shutdown-delay", delay.String()).ready(200)
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s.ready(503)
+	if a := s.post("/v1/default/p", "application/json", `{}`); a.status != 200 {
+		t.Errorf("after /readyz fails: %d %s", a.status, a.body)
+	}
+	<-s.done
+	if took := time.Since(began); took < delay || s.cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("ended after %s with %d: %s", took, s.cmd.ProcessState.ExitCode(), s.log)
+	}
 }
