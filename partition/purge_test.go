@@ -157,38 +157,52 @@ func TestAPurgeWithALostReplyIsUnknownAndCountsOnce(t *testing.T) {
 	}
 }
 
-// A partition that comes due earlier during a purge is purged, too.
+// A partition that comes due earlier during a purge is purged, too. What arrives where the
+// purge was already stays.
 func TestAPurgeFindsPartitionsThatMoveMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	line := startFaultLine(t, server.Addr)
 	s := open(t, "redis://"+line.Addr().String(), func(p *partition.Policy) { p.Linger = time.Minute })
-	s.fill(100)
+	other := open(t, server.URL(), func(p *partition.Policy) { p.Linger = time.Minute })
+	const partitions, lastCall = 600, 10 // the purge lists 512 at first
+	s.fill(partitions)
 	c := server.Client()
 	ready := "sw:{default.0}:ready"
-	last := c.ZRange(t.Context(), ready, 99, 99).Val()[0]
+	last := c.ZRange(t.Context(), ready, -1, -1).Val()[0]
+	// It must be from before the purge.
+	c.LSet(t.Context(), "sw:{default.0}:q:"+last, 0, partition.AppendEntry(nil, time.Now().Add(-time.Minute).UnixMilli(), nil, nil))
 	line.only = lua.Purge.SHA
+	calls := 0
 	line.set(func() (int, float64) {
-		c.ZAddXX(context.Background(), ready, redis.Z{Score: float64(c.Time(context.Background()).Val().UnixMilli()), Member: last})
+		switch calls++; calls {
+		case 1:
+			c.ZAddXX(context.Background(), ready, redis.Z{Score: float64(c.Time(context.Background()).Val().UnixMilli()), Member: last})
+		case lastCall:
+			if err := other.produce("p0", "new"); err != nil {
+				t.Error(err)
+			}
+		}
 		return passes, 0
 	})
-	// What arrives during a purge is left, so this one must be from before.
-	c.LSet(t.Context(), "sw:{default.0}:q:"+last, 0, partition.AppendEntry(nil, time.Now().Add(-time.Minute).UnixMilli(), nil, nil))
 	result, err := s.Purge(t.Context(), s.ns, partition.PurgeRequest{})
-	if err != nil || result != (partition.PurgeResult{Entries: 100, Partitions: 100, Complete: true}) {
-		t.Errorf("got %+v, %v; want all 100", result, err)
+	if err != nil || result != (partition.PurgeResult{Entries: partitions, Partitions: partitions, Complete: true}) {
+		t.Errorf("got %+v, %v; want all %d and not the new one", result, err, partitions)
 	}
+	s.ledgerIs(partition.Ledger{Accepted: partitions + 1, Evicted: partitions, Buffered: 1}, partitions)
 }
 
-func TestAPurgeEndsWithItsContext(t *testing.T) {
+// The call under way does not end with the context: its outcome would be unknown.
+func TestAPurgeEndsBetweenTwoCallsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	line := startFaultLine(t, server.Addr)
 	s := open(t, "redis://"+line.Addr().String(), nil)
 	s.fill(200)
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer stop()
 	line.only = lua.Purge.SHA
-	line.set(func() (int, float64) { stop(); return passes, 0 })
+	line.set(func() (int, float64) { <-ctx.Done(); return passes, 0 })
 	result, err := s.Purge(ctx, s.ns, partition.PurgeRequest{})
 	if err != nil || result != (partition.PurgeResult{Entries: 64, Partitions: 64}) {
 		t.Errorf("got %+v, %v; want the call under way and no more", result, err)
