@@ -14,6 +14,7 @@ import (
 
 const (
 	accountsEvery = time.Second
+	firstRead     = 250 * time.Millisecond // bounds the read of Start
 	// accountsShare is the part of the time that reading may take, so that many
 	// namespaces or a slow Redis are read less often.
 	accountsShare = 20
@@ -68,13 +69,17 @@ func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accou
 	return a
 }
 
-// Start reads the accounts until Stop.
+// Start reads the accounts once, for 250 ms at most, and then until Stop.
 func (a *Accounts) Start(ctx context.Context) error {
 	a.life.Lock()
 	defer a.life.Unlock()
 	if a.end != nil || a.stopped {
 		return errStartedBefore
 	}
+	// A scrape right after a start or a reload finds the ledger, where the store is up.
+	first, done := context.WithTimeout(ctx, firstRead)
+	a.read(first)
+	done()
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.end = cancel
 	a.loop.Go(func() { a.run(running) })
