@@ -132,7 +132,7 @@ func (a *App) reload() ([]change, error) {
 		return nil, err
 	}
 	next.watch.follow(before.watch)
-	if err := next.watch.Start(a.reloads.running); err == nil {
+	if err = next.watch.Start(a.reloads.running); err == nil {
 		err = next.watch.Ready()
 	}
 	if err != nil {

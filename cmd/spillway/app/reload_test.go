@@ -19,6 +19,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // startReloading starts an App that reloads a file; write replaces it.
@@ -146,6 +148,26 @@ func TestReloadByTheAdminPort(t *testing.T) {
 	}
 	if status, _ := post(); status != 401 {
 		t.Errorf("the new token is not asked for: %d", status)
+	}
+}
+
+func TestReloadRefusesANamespaceThatTheStoreHasWithOtherShards(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := "redis: " + server.URL() + "\nsink: \"null:\"\n"
+	kart := "namespaces: {default: {}, kart: {shards: %d}}\n"
+	other, _, _ := startReloading(t, store+fmt.Sprintf(kart, 2))
+	if err := other.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a, write, _ := startReloading(t, store)
+	write(store + fmt.Sprintf(kart, 3))
+	if _, err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "shards is 3, but the store was first used with 2") {
+		t.Errorf("got %v", err)
+	}
+	write(store + fmt.Sprintf(kart, 2))
+	if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
+		t.Errorf("changed %v, %v", changed, err)
 	}
 }
 
