@@ -82,7 +82,8 @@ export class Dead extends Component {
   }
 }
 
-function Letter({ l, payload, pretty, onInspect, onReplay, onRemove }) {
+function Letter({ l: listed, payload, pretty, onInspect, onReplay, onRemove }) {
+  const l = { ...payload, ...listed }; // the id is with the payload
   return html`<li class="entry">
     <p class="meta"><b class="bad-text">${visible(l.reason)}</b> <span>${visible(l.partition)}</span> ${l.id && html`<span>id <b>${visible(l.id)}</b></span>`}
       ${l.dead_at_ms && html`<span>${time(l.dead_at_ms)}, ${duration(state.overview.now_ms - l.dead_at_ms)} ago</span>`} <span>attempt ${count(l.attempt)}</span> <span>${bytes(l.bytes)}</span></p>
