@@ -134,3 +134,40 @@ func TestTheConfigurationListsEverySink(t *testing.T) {
 		t.Errorf("%s lists the sinks %v, the registry has %v", configurationFile, got, want)
 	}
 }
+
+// The sinks' options are asked of the sinks themselves, by one that no sink has.
+func TestTheConfigurationDocumentsEveryOptionOfEverySink(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(configurationFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.Contains(cells[1], ":") {
+			scheme, _, _ := strings.Cut(strings.Trim(cells[1], " `"), ":")
+			rows[scheme] += line
+		}
+	}
+	for _, form := range []string{
+		"file:///x", "redis-stream://h:1/0", "clickhouse://h:1/db?table=t", "postgres://u@h:1/db?table=t", "kafka://h:1/t",
+		"nats://h:1/s", "s3://k:s@h/b/p", "elasticsearch://h:1/i",
+	} {
+		joint := "?"
+		if strings.Contains(form, joint) {
+			joint = "&"
+		}
+		_, err := sinkRegistry().New(form + joint + "qqqqqqqqqqqq=1")
+		if err == nil || !strings.Contains(err.Error(), "known are ") {
+			t.Errorf("%s: %v, want an error that lists its options", form, err)
+			continue
+		}
+		scheme, _, _ := strings.Cut(form, ":")
+		_, known, _ := strings.Cut(err.Error(), "known are ")
+		for option := range strings.SplitSeq(known, ", ") {
+			if !strings.Contains(rows[scheme], option) {
+				t.Errorf("deploy/CONFIGURATION.md does not say what the option %s of %s: does", option, scheme)
+			}
+		}
+	}
+}
