@@ -40,14 +40,14 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 	if out, stderr, code := o.run("check"); code != exitOK || !strings.HasPrefix(out, "OK\n  default: 0 entries wait") {
 		t.Errorf("check: exit %d, %s%s", code, out, stderr)
 	}
-	for range 9 {
-		res, err := http.Post("http://"+s.listen+"/v1/default/kart-7", "", strings.NewReader(`{"lap":1}`))
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatal(res, err)
-		}
-		_ = res.Body.Close()
-	}
 	eventually(t, "top says that data is being lost", func() bool {
+		for range 4 { // which goes on: a rate is that of the last seconds
+			res, err := http.Post("http://"+s.listen+"/v1/default/kart-7", "", strings.NewReader(`{"lap":1}`))
+			if err != nil || res.StatusCode != http.StatusOK {
+				t.Fatal(res, err)
+			}
+			_ = res.Body.Close()
+		}
 		out, _, _ := o.run("top", "--once")
 		return strings.HasPrefix(out, "DATA IS BEING LOST\n  default: evicted ") &&
 			strings.Contains(out, "(partitions are full); sink http://127.0.0.1:1/ fails for ") && strings.Contains(out, "connection refused\n")
@@ -72,7 +72,7 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 		Drops []struct{ Reason, Partition string }
 	}
 	o.ask(&drops, "drops", "--reason=evicted")
-	if len(drops.Drops) != 6 || drops.Drops[0].Partition != "kart-7" {
+	if len(drops.Drops) == 0 || drops.Drops[0].Partition != "kart-7" {
 		t.Errorf("got %+v", drops)
 	}
 	if _, stderr, code := o.run("ls", "nowhere"); code != exitFailure || !strings.Contains(stderr, "no_such_namespace") {

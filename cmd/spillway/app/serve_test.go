@@ -184,9 +184,19 @@ func TestServeExitsAtOnceAtTheSecondSignal(t *testing.T) {
 		t.Error("the admin port does not answer during shutdown")
 	}
 	s.signal(t) // within sameSignal of the first: ignored
-	began := time.Now()
-	eventually(t, "a signal counts as the second", func() bool { return time.Since(began) > 2*sameSignal })
-	s.signal(t)
+	// On a busy machine the process may meet several signals at once, as one.
+	ended := make(chan struct{})
+	go func() { s.pipes.Wait(); close(ended) }()
+	for again := time.NewTicker(2 * sameSignal); ; {
+		select {
+		case <-again.C:
+			s.signal(t)
+			continue
+		case <-ended:
+			again.Stop()
+		}
+		break
+	}
 	if code := s.wait(); code != exitFailure || !strings.Contains(s.stderr.String(), "second signal") {
 		t.Errorf("exit %d, %s", code, s.stderr)
 	}

@@ -408,7 +408,7 @@ func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
 		"elasticsearch://h/i?tls=yes":            `sink elasticsearch://h/…?…: tls: "yes", want 1 or nothing`,
 		"elasticsearch://h/i?api_key=s3cret!":    "sink elasticsearch://h/…?…: api_key: want base64, the encoded form",
 		"elasticsearch://u:p@h/i?api_key=s3cret": "sink elasticsearch://…@h/…?…: api_key: the URL has a user already",
-		"elasticsearch://h/i?apikey=s3cret":      `sink elasticsearch://h/…?…: unknown option "apikey": known are tls, api_key`,
+		"elasticsearch://h/i?apikey=s3cret":      `sink elasticsearch://h/…?…: unknown option "apikey": did you mean api_key? known are tls, api_key`,
 		"elasticsearch://h/i#x":                  "sink elasticsearch://h/…: a # in the URL is written %23",
 	} {
 		if _, err := registry.New(raw); err == nil || err.Error() != want {
