@@ -161,7 +161,11 @@ func (a *App) start(ctx context.Context) error {
 	if err := g.startDrain(ctx); err != nil {
 		return err
 	}
-	return a.startIngest(ctx, g)
+	if err := a.startIngest(ctx, g); err != nil {
+		return err
+	}
+	a.reloads.begin()
+	return nil
 }
 
 // config is the configuration in use.
@@ -217,7 +221,9 @@ func (a *App) Stop(ctx context.Context) error {
 		a.life.Lock() // a Start that is running ends first
 		a.stopped = true
 		a.life.Unlock()
-		defer a.reloads.end()() // so does a reload
+		half, cancel := context.WithDeadline(ctx, halfway(ctx))
+		defer cancel()
+		defer a.endReloads(half)() // so does a reload
 		a.stopErr = a.stop(ctx)
 	})
 	return a.stopErr
@@ -226,13 +232,19 @@ func (a *App) Stop(ctx context.Context) error {
 // NotReady makes the service not ready for good, so that load balancers choose another
 // instance, and goes on to answer requests until Stop.
 func (a *App) NotReady() {
-	defer a.reloads.end()()
+	a.endReloads(context.Background())()
+}
+
+// endReloads makes the service not ready, and waits for a reload under way, until ctx ends.
+func (a *App) endReloads(ctx context.Context) (unlock func()) {
 	a.current.Load().watch.shutDown()
+	unlock = a.reloads.end(ctx)
+	a.current.Load().watch.shutDown() // of the generation that the reload began
+	return unlock
 }
 
 func (a *App) stop(ctx context.Context) error {
 	start, g := time.Now(), a.current.Load()
-	g.watch.shutDown()
 	defer a.logProgress(g)()
 	var errs []error
 	step := func(what string, err error) {

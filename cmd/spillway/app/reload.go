@@ -22,9 +22,12 @@ type reloads struct {
 	// applied is called with the configuration in use, for what is the process's.
 	applied func(*Config)
 
-	running context.Context // ends with the App
+	refuse  error           // why none may run: the App starts, or it stops; guarded by mu
+	running context.Context // ends when the App is to stop: what is not replaced by then stays
 	cancel  context.CancelFunc
-	ended   bool // guarded by mu
+	// replacing ends later: a replacement under way finishes requests and batches first.
+	replacing context.Context
+	hurry     context.CancelFunc
 
 	successful, succeeded prometheus.Gauge
 }
@@ -39,7 +42,16 @@ func (r *reloads) init(reg prometheus.Registerer) {
 	reg.MustRegister(r.successful, r.succeeded)
 	r.record(true)
 	r.queue = make(chan struct{}, 2)
+	r.refuse = errStarting
 	r.running, r.cancel = context.WithCancel(context.Background())
+	r.replacing, r.hurry = context.WithCancel(context.Background())
+}
+
+// begin allows reloads, once the App has started.
+func (r *reloads) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = nil
 }
 
 // record notes for Prometheus how a reload went.
@@ -52,11 +64,13 @@ func (r *reloads) record(ok bool) {
 	r.succeeded.SetToCurrentTime()
 }
 
-// end ends reloads for good: one under way hurries. Its result lets those that wait fail.
-func (r *reloads) end() (unlock func()) {
+// end ends reloads for good. One under way gives up, or has until ctx ends where it
+// replaces already. The result lets those that wait fail.
+func (r *reloads) end(ctx context.Context) (unlock func()) {
 	r.cancel()
+	defer context.AfterFunc(ctx, r.hurry)()
 	r.mu.Lock()
-	r.ended = true
+	r.refuse = errShuttingDown
 	return r.mu.Unlock
 }
 
@@ -107,8 +121,8 @@ func (a *App) reload() ([]change, error) {
 	switch before := a.current.Load(); {
 	case a.reloads.load == nil:
 		return nil, errors.New("this process cannot reload")
-	case a.reloads.ended:
-		return nil, errShuttingDown
+	case a.reloads.refuse != nil:
+		return nil, a.reloads.refuse
 	case before.watch.Ready() != nil:
 		// What waits in a namespace that is removed, and whether Redis holds the same
 		// number of shards, could not be checked.
@@ -135,8 +149,13 @@ func (a *App) reload() ([]change, error) {
 	if err = next.watch.Start(a.reloads.running); err == nil {
 		err = next.watch.Ready()
 	}
+	if a.reloads.running.Err() != nil {
+		err = errShuttingDown
+	} else if err != nil {
+		err = fmt.Errorf("store: %w", err)
+	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("store: %w", err), next.discard(a.reloads.running))
+		return nil, errors.Join(err, next.discard(context.Background()))
 	}
 	if err := a.replace(before, next); err != nil {
 		return nil, err
@@ -155,7 +174,7 @@ func (a *App) reload() ([]change, error) {
 //  3. next begins to claim, and opens its sinks
 //  4. before is closed
 func (a *App) replace(before, next *generation) error {
-	ctx, cancel := context.WithTimeout(a.reloads.running, next.cfg.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(a.reloads.replacing, next.cfg.ShutdownTimeout)
 	defer cancel()
 	defer a.logProgress(before)()
 	if err := errors.Join(next.startReaders(ctx), a.startIngest(ctx, next)); err != nil {

@@ -1,0 +1,114 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// The admin port answers before the rest has started.
+func TestAReloadDuringTheStartIsRefused(t *testing.T) {
+	t.Parallel()
+	load := func(batch int) (*Config, error) {
+		cfg, err := defaultConfig()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Listen, cfg.AdminListen, cfg.Default.Sink, cfg.Default.Batch = "127.0.0.1:0", "127.0.0.1:0", "null:", batch
+		return cfg, cfg.loadAndTry(process{lookupEnv: os.LookupEnv}, sinkRegistry())
+	}
+	cfg, err := load(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a *App
+	var during error
+	core, _ := observer.New(zap.InfoLevel)
+	hooked := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == "started" {
+			_, during = a.Reload(t.Context())
+		}
+		return nil
+	}))
+	if a, err = NewApp(cfg, sinkRegistry(), hooked); err != nil {
+		t.Fatal(err)
+	}
+	a.onReload(func() (*Config, error) { return load(6) }, func(*Config) {})
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if during == nil {
+		t.Error("a reload ran during the start")
+	}
+	if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
+		t.Errorf("after the start: %q, %v", changed, err)
+	}
+	if err := a.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStopDuringAReloadLeavesWritesTheirTime(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []string{"stop", "not ready first"} {
+		t.Run(stop, func(t *testing.T) {
+			t.Parallel()
+			began, release, cut := make(chan struct{}, 10), make(chan struct{}), make(chan struct{}, 10)
+			target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				began <- struct{}{}
+				select {
+				case <-release:
+				case <-r.Context().Done():
+					cut <- struct{}{}
+				}
+			}))
+			defer target.Close()
+			base := fmt.Sprintf("sink: %q\nlinger: 0s\nshutdown_timeout: 1m\n", target.URL)
+			a, write, _ := startReloading(t, base)
+			resp, err := http.Post("http://"+a.Listen+"/v1/default/kart", "application/json", strings.NewReader("1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			<-began
+			before := a.current.Load()
+			write(base + "workers: 3\n")
+			var running sync.WaitGroup
+			running.Go(func() { _, _ = a.Reload(t.Context()) })
+			eventually(t, "the next generation takes over", func() bool { return a.current.Load() != before })
+			running.Go(func() {
+				if stop != "stop" {
+					a.NotReady()
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				if err := a.Stop(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			eventually(t, "not ready", func() bool { return a.current.Load().watch.Ready() != nil })
+			select {
+			case <-cut:
+				t.Error("the write was cut short")
+			case <-time.After(300 * time.Millisecond):
+			}
+			close(release)
+			running.Wait()
+			if l := a.Final["default"].Ledger; l.Delivered != 1 || l.Buffered != 0 {
+				t.Errorf("the final ledger is %+v", l)
+			}
+		})
+	}
+}
