@@ -65,6 +65,13 @@ func (s *Server) exclusively(act func() (any, error)) (any, error) {
 	return act()
 }
 
+// AfterAct calls f once the purge, replay or delete under way has ended, if one is.
+func (s *Server) AfterAct(f func()) {
+	s.acts.Lock()
+	defer s.acts.Unlock()
+	f()
+}
+
 func (s *Server) purge(r *request) (any, error) {
 	ns, err := r.namespace()
 	if err != nil {

@@ -153,7 +153,12 @@ func (a *App) startIngest(ctx context.Context, g *generation) error {
 
 // close ends what needs the store, then the store. Ingest and drain have stopped before.
 func (g *generation) close(ctx context.Context) error {
-	return errors.Join(g.watch.Stop(ctx), g.accounts.Stop(ctx), g.janitor.Stop(context.WithoutCancel(ctx)), g.store.Close())
+	return errors.Join(g.end(ctx), g.store.Close())
+}
+
+// end is close, but the store stays open.
+func (g *generation) end(ctx context.Context) error {
+	return errors.Join(g.watch.Stop(ctx), g.accounts.Stop(ctx), g.janitor.Stop(context.WithoutCancel(ctx)))
 }
 
 // discard is close for a generation that never ran.

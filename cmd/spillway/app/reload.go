@@ -172,7 +172,7 @@ func (a *App) reload() ([]change, error) {
 //  2. before finishes the requests that it had begun, while its drain finishes or
 //     releases its batches and closes its sinks: a file has one writer
 //  3. next begins to claim, and opens its sinks
-//  4. before is closed
+//  4. before is closed, once the operator's act that uses it has ended
 func (a *App) replace(before, next *generation) error {
 	ctx, cancel := context.WithTimeout(a.reloads.replacing, next.cfg.ShutdownTimeout)
 	defer cancel()
@@ -201,7 +201,9 @@ func (a *App) replace(before, next *generation) error {
 	for _, err := range before.leftIn(ctx, next.cfg) {
 		warn("accepted while the namespace was removed", err)
 	}
-	warn("close store", before.close(ctx))
+	warn("end", before.end(ctx))
+	// A purge or a replay under way goes to its end.
+	a.workers.Go(func() { a.admin.AfterAct(func() { warn("close store", before.store.Close()) }) })
 	return nil
 }
 

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 // The admin port answers before the rest has started.
@@ -111,4 +113,47 @@ func TestAStopDuringAReloadLeavesWritesTheirTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAReplayGoesOnDuringAReload(t *testing.T) {
+	t.Parallel()
+	rejecting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnprocessableEntity) }))
+	defer rejecting.Close()
+	base := fmt.Sprintf("sink: %q\nlinger: 0s\n", rejecting.URL)
+	a, write, _ := startReloading(t, base)
+	post := func(address, path, body string) string {
+		resp, err := http.Post("http://"+address+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(text)))
+	}
+	ledger := func() partition.Ledger {
+		store := a.current.Load().store
+		o, err := store.Overview(t.Context(), store.Namespace("default"))
+		if err != nil {
+			t.Error(err)
+		}
+		return o.Ledger
+	}
+	for i := range 3 {
+		post(a.Listen, "/v1/default/kart", fmt.Sprint(i))
+	}
+	eventually(t, "three dead letters", func() bool { return ledger().Dead == 3 })
+	var replaying sync.WaitGroup
+	replaying.Go(func() {
+		got := post(a.AdminListen, "/api/v1/namespaces/default/dead/replay", `{"confirm":3,"per_second":2}`)
+		if !strings.Contains(got, `"letters":3,"replayed":3,"failed":0`) {
+			t.Errorf("got %s", got)
+		}
+	})
+	eventually(t, "the first is replayed", func() bool { return ledger().Accepted == 4 })
+	write(base + "batch: 5\n")
+	if _, err := a.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	replaying.Wait()
 }
