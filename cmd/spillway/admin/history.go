@@ -119,6 +119,7 @@ func (t *track) add(at time.Time, p point) {
 type history struct {
 	mu     sync.Mutex
 	tracks map[string]*track // by namespace; the total has the name ""
+	latest map[string]point  // by namespace, of the last add
 }
 
 func newHistory() *history { return &history{tracks: map[string]*track{}} }
@@ -127,6 +128,7 @@ func newHistory() *history { return &history{tracks: map[string]*track{}} }
 func (h *history) add(at time.Time, points map[string]point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.latest = points
 	total := noPoint()
 	for _, p := range points {
 		for series, v := range p {
@@ -164,12 +166,18 @@ func (h *history) write(name string, at time.Time, p point) {
 	t.add(at, p)
 }
 
-// recent is the mean of a namespace's latest rates, over at most span.
+// recent is the mean of a namespace's latest rates, over at most span seconds; the last
+// ones where its history is not kept.
 func (h *history) recent(name string, now time.Time, span int) (rates point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tracks[name]
 	if t == nil {
+		for series, v := range h.latest[name] {
+			if v == v { // not NaN
+				rates[series] = v
+			}
+		}
 		return rates
 	}
 	for series := range rates {

@@ -74,6 +74,11 @@ func TestHistoryIsBoundedInNamespaces(t *testing.T) {
 	if _, _, total := h.series("", at, false); value(total["accepted"][899]) != 3*maxHistories {
 		t.Error("the total lacks namespaces")
 	}
+	for name := range points {
+		if rate := h.recent(name, at, rateSpan)[accepted]; rate != 1 {
+			t.Errorf("%q: the overview has a rate of %v, want 1", name, rate)
+		}
+	}
 }
 
 // A reload may be of another store: the difference of two accounts says nothing then.
