@@ -247,7 +247,8 @@ func TestAReplayKeepsItsRateAndItsBound(t *testing.T) {
 	if a.post(t, "/dead/delete", `{"letters":`+string(ids)+`,"confirm":2}`, &gone); gone.Letters != 2 || gone.Deleted != 2 || !gone.Complete {
 		t.Errorf("got %+v", gone)
 	}
-	for _, text := range []string{`{"confirm":1,"per_second":0}`, `{"confirm":1,"per_second":1001}`, `{"confirm":1,"letters":["x"]}`, `{}`, `{"confirm":1,"limit":-1}`} {
+	long := strings.Repeat("x", maxReason+1) // the trail keeps 1,000 of them
+	for _, text := range []string{`{"confirm":1,"reason":"` + long + `"}`, `{"confirm":1,"partition":"a/b"}`, `{"confirm":1,"per_second":0}`, `{"confirm":1,"per_second":1001}`, `{"confirm":1,"letters":["x"]}`, `{}`, `{"confirm":1,"limit":-1}`} {
 		if w := a.post(t, "/dead/replay", text, nil); w.Code != 400 {
 			t.Errorf("%s: %d %s", text, w.Code, w.Body)
 		}
@@ -255,4 +256,26 @@ func TestAReplayKeepsItsRateAndItsBound(t *testing.T) {
 	if o, err := a.Overview(t.Context(), a.ns); err != nil || o.DeadLetters != 8 {
 		t.Errorf("%+v, %v", o, err)
 	}
+}
+
+func TestAReplayThatTheStopCutsCountsWhatItTried(t *testing.T) {
+	t.Parallel()
+	a := newActed(t)
+	a.produce(t, 0, 1, func(int) (int, time.Duration) { return 10, time.Minute })
+	a.bury(t, "p000000", "rejected")
+	var replaying sync.WaitGroup
+	replaying.Go(func() {
+		var done Replayed
+		a.post(t, "/dead/replay", `{"confirm":10,"per_second":1}`, &done)
+		if done.Letters != done.Replayed+done.Failed || done.Replayed == 0 || done.Complete {
+			t.Errorf("got %+v", done)
+		}
+	})
+	for {
+		if o, err := a.Overview(t.Context(), a.ns); err != nil || o.DeadLetters < 10 {
+			break
+		}
+	}
+	a.end()
+	replaying.Wait()
 }

@@ -54,6 +54,9 @@ func (d deleteRequest) check() error {
 	if d.Limit < 0 || len(d.Letters) > maxSelected {
 		return badRequest("limit: want 0 or more; letters: want 1000 at most")
 	}
+	if len(d.Reason) > maxReason || d.Partition != "" && !partition.ValidPartition(d.Partition) {
+		return badRequest("reason: want 512 bytes at most; partition: want a name of a partition")
+	}
 	for _, id := range d.Letters {
 		if !letterID.MatchString(id) {
 			return badRequest("letters: want ids of 16 hex digits")
@@ -158,8 +161,9 @@ func (s *Server) replay(r *request) (any, error) {
 		defer cancel()
 		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}
 		began, sent := time.Now(), 0
-		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) bool {
+		_, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) bool {
 			if body.DryRun {
+				answer.Letters += int64(len(letters))
 				return true
 			}
 			for len(letters) > 0 {
@@ -167,10 +171,10 @@ func (s *Server) replay(r *request) (any, error) {
 				n := min(len(letters), max(1, body.PerSecond/10))
 				due := began.Add(time.Duration(sent) * time.Second / time.Duration(body.PerSecond))
 				if !sleepUntil(ctx, due) {
-					answer.Letters -= int64(len(letters))
 					return false
 				}
 				sent += n
+				answer.Letters += int64(n)
 				if !answer.count(r.view.Store.Replay(ctx, ns, letters[:n])) {
 					return false
 				}
