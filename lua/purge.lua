@@ -10,7 +10,8 @@
 -- KEYS[3..] list,hash  of each partition: its entries, oldest first; its sequences and range
 -- ARGV[1] ms        entries that occurred before this time are dropped, malformed ones too; beyond 13 digits: all
 -- ARGV[2] int       entries that the call drops at most
--- ARGV[3] bytes     bytes that it reads at most, about; but never less than one entry
+-- ARGV[3] bytes     bytes that it reads at most, about; but never less than one entry. Where it drops all, and so
+--                   reads none: bytes of entries beyond 4 KiB that it drops, as Redis frees each of these by itself
 -- ARGV[4] int       1 = drop them; 0 = count them only, and write nothing
 -- ARGV[5] int       entries at the old end that were counted before; 0 where it drops
 -- ARGV[6..] string  of each partition: its name, the member of KEYS[1]; each name once
@@ -48,6 +49,10 @@ local function old_entries(q, length, big)
   local n = first
   if cutoff > 9999999999999 then
     local all = math.min(length - n, limit)
+    if drop == 1 and big then
+      all = math.min(all, room > 0 and math.max(1, math.floor(room / big)) or 0)
+      room = room - all * big
+    end
     limit = limit - all
     return all, n + all < length
   end
@@ -81,7 +86,11 @@ local function purge(name, q, m, due)
   elseif p.token and due > shard.now then
     return 2
   end
-  local n, more = old_entries(q, length, p.big)
+  local big = p.big
+  if not p.head then
+    big = 65536 -- the size of the entries of a list without its hash is unknown
+  end
+  local n, more = old_entries(q, length, big)
   if n == 0 or drop == 0 then
     return more and 1 or 0, n
   end

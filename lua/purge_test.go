@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -45,12 +46,33 @@ func TestPurgeIsBoundedInBytes(t *testing.T) {
 	})
 }
 
+// Redis frees each large entry by itself: 10,000 of 64 KiB would hold it up for 50 ms.
+func TestPurgeOfAllIsBoundedInBytesOfLargeEntries(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.capacity = 1000
+		p.produce(p.large(300, 10_000)...)
+		unread := func(room, drop int) string {
+			return fmt.Sprint(p.must(lua.Purge, p.keys(), everything, 1000, room, drop, 0, p.name)[1:])
+		}
+		p.same("counted", unread(1<<19, 0), "[0 300]")
+		if got := unread(1<<19, 1); got != "[1 52]" {
+			t.Errorf("answer %s, want the 52 entries of 10,000 bytes that 512 KiB are", got)
+		}
+		p.same("never less than one", unread(1, 1), "[1 1]")
+		p.lawful()
+		p.do("hdel", p.m, "head")
+		p.same("of unknown size", unread(1<<19, 1), "[1 8]")
+		p.same("the rest", unread(1<<30, 1), "[0 239]")
+		p.lawful()
+	})
+}
+
 // A hash that is lost costs no entry its place in the ledger.
 func TestPurgeAdoptsAListWithoutItsHash(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(6)...)
 		p.do("del", p.m)
-		p.same("two of six", p.must(lua.Purge, p.keys(), everything, 2, 1, 1, 0, p.name)[1:], "[1 2]")
+		p.same("two of six", p.must(lua.Purge, p.keys(), everything, 2, 1<<20, 1, 0, p.name)[1:], "[1 2]")
 		p.lawful()
 		p.same("evicted", p.count("evicted"), 2)
 	})
