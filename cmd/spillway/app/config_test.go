@@ -173,7 +173,7 @@ func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 		{"map", "sink: {a: b}\n", "spillway.yaml:1: sink: a map or a list: write a single value"},
 		{"no map at all", "- a\n", "spillway.yaml:1: not a map: write keys with values, such as `capacity: 5000`"},
 		{"namespace that is no map", "namespaces:\n  kart: 5\n", "spillway.yaml:2: namespaces.kart: not a map: write keys with values, such as `capacity: 5000`"},
-		{"not YAML", "a: b: c\n", "spillway.yaml: not YAML: mapping values are not allowed in this context; quote a value that ends with a colon, such as \"stdout:\""},
+		{"not YAML", "a: b: c\n", "spillway.yaml: not YAML: mapping values are not allowed in this context; indent with spaces, not tabs, and quote a value that ends with a colon, such as \"stdout:\""},
 		{"second document", "capacity: 5\n---\ncapacity: 6\n", "spillway.yaml: more than one YAML document: remove ---"},
 		{"bad namespace", "namespaces:\n  \"a b\": {}\n  kart: {}\n", "spillway.yaml:2: namespaces.a b: not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first"},
 		{"no namespace", "namespaces: {}\n", "spillway.yaml:1: namespaces: none given: add one, or remove the key"},

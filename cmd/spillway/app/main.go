@@ -138,9 +138,12 @@ func run(ctx context.Context, args []string, p process) int {
 		if errors.As(err, &failed) {
 			k = failed.Context
 		}
-		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w; see spillway --help", err)}))
+		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w; see %s --help", err, commandPath(k))}))
 	}
 	p.given = givenFlags(k)
+	if p.given["api_token_file"] { // a flag takes precedence over SPILLWAY_API_TOKEN
+		p.given["api_token"] = true
+	}
 	if c, ok := k.Selected().Target.Addr().Interface().(interface{ Settings() any }); ok {
 		if _, err := fromEnv(settingsOf(c.Settings()), p); err != nil {
 			return operate.ExitCode(k, fail(p, err))
@@ -148,6 +151,19 @@ func run(ctx context.Context, args []string, p process) int {
 	}
 	k.BindTo(ctx, (*context.Context)(nil))
 	return fail(p, k.Run(p, operate.Streams{In: p.stdin, Out: p.stdout, Err: p.stderr}))
+}
+
+// commandPath names the command as far as it was understood, for its help.
+func commandPath(k *kong.Context) string {
+	path := "spillway"
+	if k != nil {
+		for _, p := range k.Path {
+			if p.Command != nil {
+				path += " " + p.Command.Name
+			}
+		}
+	}
+	return path
 }
 
 // rewrite turns other ways to ask into those of kong.

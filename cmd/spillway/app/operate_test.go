@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,15 +109,15 @@ func TestAnOperatorActsOnARunningService(t *testing.T) {
 		{"peek default kart-7", 0, `{"lap":1,"email":"***"}`, "3 of 3 waiting entries"},
 		{"peek default kart-7 --unmasked --newest --limit=1", 0, entry, "1 of 3 waiting entries"},
 		{"peek default kart-9", 1, "", "no_such_partition"},
-		{"pause default kart-7 --reason=moving", 0, "default/kart-7: delivery is paused for ", ""},
+		{"pause default kart-7 --reason=moving", 0, "default/kart-7: delivery is paused (by ", ""},
 		{"ls --paused", 0, "kart-7", ""},
-		{"pause default", 0, "default: delivery is paused for ", ""},
-		{"check --backlog-warning=6", 1, "default: delivery is paused for ", ""},
+		{"pause default", 0, "default: delivery is paused (by ", ""},
+		{"check --backlog-warning=6", 1, "default: delivery is paused (by ", ""},
 		{"resume default", 0, "default: delivery is not paused\n", ""},
 		{"resume default kart-7", 0, "default/kart-7: delivery is not paused\n", ""},
 		{"purge default kart-7 --dry-run", 0, "nothing was deleted", "found 3 entries in 1 partition"},
 		{"purge default --older-than=1h --yes", 0, "nothing was deleted", "found 0 entries in 0 partitions"},
-		{"purge default kart-7", 2, "", "add --yes to delete them 3"},
+		{"purge default kart-7", 2, "", "add --yes to delete them (3)"},
 		{"audit", 0, "moving", ""},
 		{"top nowhere", 1, "", "no_such_namespace"},
 	} {
@@ -232,4 +233,24 @@ func TestAnOperatorReplaysDeadLetters(t *testing.T) {
 		out, _, _ := o.run("ls", "--namespaces", "-o", "json")
 		return strings.Contains(out, `"delivered":3`)
 	})
+}
+
+func TestATokenFileOnTheCommandLineBeatsTheVariableOfTheToken(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
+	_, stderr, code := runCommand(t, map[string]string{"SPILLWAY_API_TOKEN": "another"}, "", "ls", "--api-token-file="+missing)
+	if code != exitUsage || !strings.Contains(stderr, "api_token_file: open "+missing) {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+func TestAWrongCommandLineNamesTheHelpOfItsCommand(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"peek": "see spillway peek --help\n", "dead show kart": "see spillway dead show --help\n", "nosuch": "see spillway --help\n",
+	} {
+		if _, stderr, code := runCommand(t, nil, "", strings.Fields(args)...); code != exitUsage || !strings.HasSuffix(stderr, want) {
+			t.Errorf("%s: exit %d, %s", args, code, stderr)
+		}
+	}
 }

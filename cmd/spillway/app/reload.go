@@ -120,7 +120,7 @@ func (a *App) Reload(ctx context.Context) (changed []string, err error) {
 func (a *App) reload() ([]change, error) {
 	switch before := a.current.Load(); {
 	case a.reloads.load == nil:
-		return nil, errors.New("this process cannot reload")
+		return nil, errors.New("only spillway serve has a configuration to read again")
 	case a.reloads.refuse != nil:
 		return nil, a.reloads.refuse
 	case before.watch.Ready() != nil:

@@ -27,7 +27,7 @@ func (c *tokenCmd) Run(p process) error {
 	}
 	_, err := fmt.Fprintf(p.stdout, "token  %s\nhash   %s\n", token, hash)
 	if err == nil {
-		_, err = fmt.Fprintln(p.stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the configuration file.")
+		_, err = fmt.Fprintln(p.stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the configuration file: under tokens of a namespace, or admin_tokens.")
 	}
 	return err
 }

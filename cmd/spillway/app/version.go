@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -48,6 +49,6 @@ func (c *versionCmd) Run(p process) error {
 	if c.Output == "json" {
 		return json.NewEncoder(p.stdout).Encode(b)
 	}
-	_, err := fmt.Fprintf(p.stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version, b.Revision, b.Modified, b.Go, b.Platform)
+	_, err := fmt.Fprintf(p.stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version, cmp.Or(b.Revision, "unknown"), b.Modified, b.Go, b.Platform)
 	return err
 }

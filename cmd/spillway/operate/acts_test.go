@@ -34,14 +34,14 @@ func TestAPurgeThatNobodyConfirmsDeletesNothing(t *testing.T) {
 		code         int
 		want         string
 	}{
-		{"purge kart", `{"entries":7,"partitions":1}`, 2, "add --yes to delete them 7"},
+		{"purge kart", `{"entries":7,"partitions":1}`, 2, "add --yes to delete them (7)"},
 		{"purge kart --dry-run", `{"entries":7,"partitions":1}`, 0, "found 7 entries in 1 partition"},
 		{"purge kart --yes", `{"entries":0}`, 0, "found 0 entries in 0 partitions"},
 		{"purge kart --yes", `{"error":"forbidden","message":"this needs the role admin; bob has operator"}`, 1, "needs the role admin"},
 		{"purge .. --yes", ``, 2, "is not the name of a namespace"},
 		{"purge kart .. --yes", ``, 2, "is not the name of a partition"},
 		{"purge kart --limit=-1", ``, 2, "limit"},
-		{"dead rm kart", `{"letters":7}`, 2, "add --yes to delete them 7"},
+		{"dead rm kart", `{"letters":7}`, 2, "add --yes to delete them (7)"},
 		{"dead rm kart ../../reload", ``, 2, "is not a dead letter"},
 		{"dead replay kart --dry-run", `{"letters":7}`, 0, "found 7 dead letters"},
 		{"dead replay kart --per-second=0", ``, 2, "per-second"},
@@ -123,8 +123,8 @@ func TestAPauseSaysWhoAndWhy(t *testing.T) {
 		"POST /api/v1/namespaces/chess/partitions/blitz/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
 	})
 	for _, tt := range []struct{ args, want string }{
-		{"pause kart --reason=sink", "by alice: sink moves\n"}, {"resume kart eu-1", "kart/eu-1: delivery is not paused\n"},
-		{"pause chess blitz", "chess/blitz: delivery is paused for "}, {"reload", "namespaces.kart.sink\n"},
+		{"pause kart --reason=sink", "delivery is paused (by alice, "}, {"resume kart eu-1", "kart/eu-1: delivery is not paused\n"},
+		{"pause chess blitz", "chess/blitz: delivery is paused (by alice, "}, {"reload", "Reloaded. Changed:\n  namespaces.kart.sink\n"},
 		{"pause kart -o json", `{"paused":{"since_ms":1700000000000,"by":"alice","reason":"sink moves"}}` + "\n"},
 	} {
 		out, stderr, code := run(t, api, strings.Fields(tt.args)...)

@@ -17,7 +17,7 @@ type pause struct {
 }
 
 func (p *pause) text(now int64) string {
-	text := fmt.Sprintf("paused for %s by %s", since(now-p.SinceMS), escape(p.By))
+	text := fmt.Sprintf("paused (by %s, %s ago)", escape(p.By), since(now-p.SinceMS))
 	if p.Reason != "" {
 		text += ": " + escape(p.Reason)
 	}

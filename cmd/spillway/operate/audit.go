@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Audit lists what people did.
@@ -64,7 +65,11 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 		if a.Namespace != "" {
 			of = scope(a.Namespace, a.Partition)
 		}
-		t.add(clock(a.AtMS), a.Name, a.Role, a.Action, of, entries, a.Result, a.Detail)
+		result, detail := a.Result, a.Detail
+		if result != "ok" { // an error text, of several lines for a reload
+			result, detail = "failed", strings.ReplaceAll(a.Result, "\n", "; ")
+		}
+		t.add(clock(a.AtMS), a.Name, a.Role, a.Action, of, entries, result, detail)
 	}
 	return t.print(s.Out)
 }

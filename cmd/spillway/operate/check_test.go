@@ -48,7 +48,7 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		{"sink fails", "", sink(`"state":"failing","failing_since_ms":1699999990000,"last_error":"refused"`), 1, "sink stdout: fails for 10.0s: refused"},
 		{"sink fails for long", "", sink(`"state":"tripped","failing_since_ms":1699999900000`), 2, "sink stdout: fails for 1m40s"},
 		{"sink failed once", "", sink(`"state":"failing","failing_since_ms":1699999999900`), 0, "OK"},
-		{"paused", "", change(`"paused":null`, `"paused":{"since_ms":1699999880000,"by":"alice","reason":"x"}`), 1, "delivery is paused for 2m by alice: x"},
+		{"paused", "", change(`"paused":null`, `"paused":{"since_ms":1699999880000,"by":"alice","reason":"x"}`), 1, "delivery is paused (by alice, 2m ago): x"},
 		{"partitions paused", "", change(`"paused_partitions":0`, `"paused_partitions":2`), 1, "2 partitions are paused"},
 		{"not ready", "", func(f *fakeAPI) { f.answers["GET /readyz"] = `{"error":"not_ready","message":"starting"}` }, 2, "not ready: starting"},
 		{"store down", "", func(f *fakeAPI) {

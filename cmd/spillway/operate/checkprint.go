@@ -29,12 +29,20 @@ func (r *checkResult) text() string {
 	}
 	if len(r.Findings) == 0 {
 		for _, f := range r.Figures {
-			fmt.Fprintf(&b, "  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s/s; %s\n",
+			fmt.Fprintf(&b, "  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s/s; %s%s\n",
 				f.Namespace, some(f.Backlog, "entry", "entries"), f.OldestAgeShare*100, rate(f.acceptedPerS), rate(f.deliveredPerS), rate(f.DroppedPerS),
-				some(f.deadLettersKept, "dead letter", "dead letters"))
+				some(f.deadLettersKept, "dead letter", "dead letters"), f.audited())
 		}
 	}
 	return b.String()
+}
+
+// audited says that the ledger was compared, if it was: a residual that is not 0 is a finding.
+func (f *figure) audited() string {
+	if f.Residual == nil {
+		return ""
+	}
+	return fmt.Sprintf("; residual %d", *f.Residual)
 }
 
 func (f *finding) text() string {

@@ -23,7 +23,7 @@ func (c *consent) ask(ctx context.Context, s Streams, count int64, what string) 
 		return nil
 	}
 	if file(s.In) == nil {
-		return usageError{fmt.Errorf("the input is no terminal, so nobody can confirm: add --yes to %s %d", what, count)}
+		return usageError{fmt.Errorf("the input is no terminal, so nobody can confirm: add --yes to %s (%d)", what, count)}
 	}
 	return askFor(ctx, s, count, what)
 }

@@ -143,7 +143,8 @@ func reasonText(reason string) string {
 
 func (c *Drops) nothing() string {
 	if c.ID != "" {
-		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered, or waits, or was dropped before the last 128 of its reason, or by another process."
+		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered, or waits, or was dropped before the last 128 of its reason, or by another process.\n" +
+			"Entries that were evicted, expired or lost are sampled without their ids: look for the partition and the time, without --id."
 	}
-	return "No drop is sampled."
+	return "No sampled drop matches; this process has samples of its own drops alone."
 }

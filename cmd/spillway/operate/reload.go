@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Reload makes the service read its configuration again.
@@ -32,10 +33,11 @@ func (c *Reload) Run(ctx context.Context, s Streams) error {
 		_, err := fmt.Fprintln(s.Out, "Nothing changed.")
 		return err
 	}
+	var b strings.Builder
+	fmt.Fprintln(&b, "Reloaded. Changed:")
 	for _, key := range answer.Changed {
-		if _, err := fmt.Fprintln(s.Out, escape(key)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "  %s\n", escape(key))
 	}
-	return nil
+	_, err = s.Out.Write([]byte(b.String()))
+	return err
 }
