@@ -75,8 +75,8 @@ func TestTheREADMELinksToEveryDocument(t *testing.T) {
 func TestEveryFlagOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
 	known := flagsOf(t, "serve", "report", "demo", "bench", "config print", "config check", "top", "ls", "drops", "pause", "purge", "dead rm", "check")
-	// The flags of Redis and Docker are their own.
-	foreign := regexp.MustCompile(`(?m)^.*redis-(?:cli|server) .*$|docker run .*? spillway `)
+	// The flags of Redis, Docker, Kubernetes and systemd are their own.
+	foreign := regexp.MustCompile(`(?m)^.*(?:redis-cli|redis-server|kubectl|systemctl|systemd-tmpfiles) .*$|docker run .*? spillway `)
 	for _, file := range documents {
 		for _, flag := range found("(--[a-z][a-z-]+)", foreign.ReplaceAllString(read(t, file), "")) {
 			if !slices.Contains(known, flag) {
