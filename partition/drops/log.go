@@ -86,10 +86,21 @@ func (n *Namespace) CountOne(r Reason, entries int) (sample bool) {
 	return n.Count(r, entries, 1) == 1
 }
 
+// CountOneUnnamed is CountOne where the caller can say little of the entries. It leaves
+// half of the allowance to samples that name one.
+func (n *Namespace) CountOneUnnamed(r Reason, entries int) (sample bool) {
+	return n.count(r, entries, 1, ringSize/2) == 1
+}
+
 // Count counts dropped entries of a reason of which the caller could record so many
 // samples. It returns how many of those the caller may Record. It costs an addition and
 // a look at the clock, so describe only what it asks for.
 func (n *Namespace) Count(r Reason, entries, samples int) (granted int) {
+	return n.count(r, entries, samples, ringSize)
+}
+
+// count is Count; most is how many samples of a burst it grants.
+func (n *Namespace) count(r Reason, entries, samples, most int) (granted int) {
 	if n == nil || entries < 1 {
 		return 0
 	}
@@ -98,7 +109,7 @@ func (n *Namespace) Count(r Reason, entries, samples int) (granted int) {
 		return 0
 	}
 	ring.total.Add(int64(entries))
-	return ring.grant(samples)
+	return ring.grant(samples, most)
 }
 
 // Open reports whether Count would ask for a sample now.
@@ -110,13 +121,13 @@ func (n *Namespace) Open(r Reason) bool {
 	return known && ring.paid.Load()-time.Now().UnixNano() <= int64((ringSize-1)*sampleEvery)
 }
 
-// grant takes up to n samples from the reason's allowance.
-func (r *ring) grant(n int) int {
+// grant takes up to n samples from the reason's allowance, where that is most at once.
+func (r *ring) grant(n, most int) int {
 	now := time.Now().UnixNano()
 	for {
 		paid := r.paid.Load()
 		from := max(paid, now)
-		room := int((now + int64(ringSize*sampleEvery) - from) / int64(sampleEvery))
+		room := int((now + int64(most)*int64(sampleEvery) - from) / int64(sampleEvery))
 		if n = min(n, room); n <= 0 {
 			return 0
 		}

@@ -44,6 +44,30 @@ func TestTotalsAreExactAndSamplesBounded(t *testing.T) {
 	})
 }
 
+// While a flood of samples that name nothing goes on, those that name an entry are kept.
+func TestSamplesThatNameNothingLeaveRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := NewLog().Of("game")
+		count := func(f func(Reason, int) bool) (granted int) {
+			for range 1000 {
+				if f(Evicted, 1) {
+					granted++
+				}
+			}
+			return granted
+		}
+		unnamed, named := count(n.CountOneUnnamed), count(n.CountOne)
+		if unnamed != ringSize/2 || named != ringSize/2 {
+			t.Errorf("%d and %d samples of a burst", unnamed, named)
+		}
+		time.Sleep(5 * sampleEvery)
+		if unnamed, named = count(n.CountOneUnnamed), count(n.CountOne); unnamed != 0 || named != 5 {
+			t.Errorf("%d and %d samples after five times 10 ms", unnamed, named)
+		}
+	})
+}
+
 func TestTheNewestSamplesStay(t *testing.T) {
 	t.Parallel()
 	l := NewLog()
