@@ -58,7 +58,7 @@ func (g group) produceOf(entries ...[]string) ([]string, []any) {
 func (g group) produce(entries ...[]string) []any {
 	g[0].t.Helper()
 	keys, argv := g.produceOf(entries...)
-	return g[0].must(lua.Produce, keys, argv...)
+	return g[0].produceReply(keys, argv)
 }
 
 func (g group) fill(k int) {

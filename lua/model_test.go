@@ -183,7 +183,7 @@ func (m *model) beginProduce() {
 }
 
 func (m *model) produce(p *modelPart, entries []string) []any {
-	k, before, held := int64(len(entries)), int64(len(p.entries)), false
+	k, before, held, headless := int64(len(entries)), int64(len(p.entries)), false, false
 	if before == 0 {
 		if m.active >= m.maxActive && !(p.known && p.active) {
 			return []any{int64(0)}
@@ -208,7 +208,7 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 			p.active, p.due = true, m.ms()
 			m.active++
 		}
-		held = p.to != 0
+		held, headless = p.to != 0, true
 		m.create(p, before+k-max(0, before+k-m.capacity))
 		p.tail -= k // added below
 		p.head -= max(0, before+k-m.capacity)
@@ -217,18 +217,24 @@ func (m *model) produce(p *modelPart, entries []string) []any {
 	m.ledger["accepted"] += k
 	p.tail += k
 	p.entries = append(slices.Clone(p.entries), entries...)
-	evicted := max(0, before+k-m.capacity)
+	evicted, sample := max(0, before+k-m.capacity), ""
 	if evicted > 0 {
+		newest := p.entries[evicted-1]
 		p.entries = p.entries[evicted:]
 		p.head += evicted
 		m.ledger["evicted"] += evicted
 		if p.tail-p.head != int64(len(p.entries)) {
 			m.reconcile(p, p.from != 0)
+		} else if m.ms()%64 == 0 && !headless && p.head > p.to {
+			sample = newest[:min(len(newest), 79)]
 		}
 	}
 	depth := int64(len(p.entries))
 	if before < m.full && depth >= m.full && p.to == 0 && !held {
 		p.active, p.due = true, m.ms()
+	}
+	if sample != "" {
+		return []any{int64(3), k, evicted, depth, sample}
 	}
 	return []any{int64(1), k, evicted, depth}
 }

@@ -41,12 +41,35 @@ func (p *part) produceArgs(keyed int, entries ...string) []any {
 
 func (p *part) produce(entries ...string) []any {
 	p.t.Helper()
-	return one(p.must(lua.Produce, p.keys(), p.produceArgs(0, entries...)...))
+	return one(p.produceReply(p.keys(), p.produceArgs(0, entries...)))
 }
 
 func (p *part) produceOnce(entries ...string) []any {
 	p.t.Helper()
-	return one(p.must(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, entries...)...))
+	return one(p.produceReply(append(p.keys(), p.seen), p.produceArgs(1, entries...)))
+}
+
+// produceReply is a reply of produce without its samples, which come by the clock.
+func (p *part) produceReply(keys []string, argv []any) []any {
+	p.t.Helper()
+	reply, _ := withoutSamples(p.must(lua.Produce, keys, argv...))
+	return reply
+}
+
+// withoutSamples removes the samples from a reply of produce, and returns their number.
+func withoutSamples(reply []any) (without []any, samples int) {
+	for at := 1; at < len(reply); at++ {
+		switch reply[at] {
+		case int64(1), int64(2):
+			at += 3
+		case int64(3):
+			reply[at] = int64(1)
+			reply = slices.Delete(reply, at+4, at+5)
+			samples++
+			at += 3
+		}
+	}
+	return reply, samples
 }
 
 // token is what the scripts know a lease by, for the name that a test gives it.

@@ -83,6 +83,37 @@ func TestProduceEvictsTheOldest(t *testing.T) {
 	})
 }
 
+// The samples of evicted entries come in one ms of 64, and never name what a sink has, or
+// may get: those of the range that was claimed.
+func TestProduceNamesWhatNobodyWasGivenInOneMsOf64(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p = partIn(t, p.c, fmt.Sprintf("sampled%d:", shards.Add(1)), "kart")
+		prefix := strings.TrimSuffix(p.ready, ":ready")
+		onTheClock := *lua.Produce
+		onTheClock.Source = onClock(t, lua.Produce)
+		at := func(ms int64, entries ...string) []any {
+			p.do("set", "clock:"+prefix, ms*1000)
+			return p.must(&onTheClock, p.keys(), p.produceArgs(0, entries...)...)[1:]
+		}
+		const sampled = 64 * 26_562_500_000
+		long := p.large(1, 300)
+		p.same("before it is full", at(sampled, append(p.fresh(9), long...)...), []any{1, 10, 0, 10})
+		old := p.list()
+		p.same("a ms too early", at(sampled-1, p.fresh(1)...), []any{1, 1, 1, 10})
+		p.same("one", at(sampled, p.fresh(1)...), []any{3, 1, 1, 10, old[1]})
+		p.same("four", at(sampled+64, p.fresh(4)...), []any{3, 4, 4, 10, old[5]})
+		p.same("a ms too late", at(sampled+65, p.fresh(1)...), []any{1, 1, 1, 10})
+		p.same("its payload is cut", at(sampled+128, p.fresh(3)...), []any{3, 3, 3, 10, long[0][:79]})
+
+		old = p.list()
+		p.makeDue()
+		p.claim("t1") // the 4 oldest
+		p.same("of the range", at(sampled+128, p.fresh(4)...), []any{1, 4, 4, 10})
+		p.same("beyond the range", at(sampled+128, p.fresh(1)...), []any{3, 1, 1, 10, old[4]})
+		p.same("as many as there are", at(sampled+128, p.fresh(5)...), []any{3, 5, 5, 10, old[9]})
+	})
+}
+
 func TestProduceOfANewPartitionKeepsTheNewestOfTooMany(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.capacity, p.full = 1, 1

@@ -53,7 +53,7 @@ func TestProduceStoresTheOthersWhereOneIsRefused(t *testing.T) {
 					keys := slices.Insert(g.keys(), 6, spoilt.seen)
 					_, argv := g.produceOf(p.fresh(1), p.fresh(2), p.fresh(3))
 					argv[7+2] = -2 // idempotent
-					reply := p.must(lua.Produce, keys, argv...)
+					reply := p.produceReply(keys, argv)
 					after := func(k int) []any { return []any{1, k, max(0, before+k-10), min(10, before+k)} }
 					p.same("answers", reply[1:], slices.Concat(after(1), []any{wrongType}, after(3)))
 					p.same("the foreign value", p.c.SMembers(context.Background(), key(spoilt)).Val(), []string{"foreign"})
@@ -141,7 +141,7 @@ func TestProduceRepeatsAResultBesideOthers(t *testing.T) {
 			_, argv := group{g[1], g[0], g[0]}.produceOf(p.fresh(1), once, p.fresh(1))
 			argv[7+2] = -2 // idempotent
 			keys := append(append(append(p.shared(), g[1].own()...), append(p.own(), p.seen)...), p.own()...)
-			return p.must(lua.Produce, keys, argv...)[1:]
+			return p.produceReply(keys, argv)[1:]
 		}
 		p.same("first", call(), []any{1, 1, 0, 1, 1, 2, 0, 2, 1, 1, 0, 3})
 		p.same("again", call(), []any{1, 1, 0, 2, 2, 2, 0, 2, 1, 1, 0, 4})

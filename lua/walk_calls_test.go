@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 )
@@ -73,6 +74,8 @@ func (w *walker) entries(k int) (list []string, argv []any) {
 		e := fmt.Sprintf("%013d e%d", w.m.ms()-age, w.made)
 		if rapid.IntRange(0, 30).Draw(w.t, "form") == 0 {
 			e = fmt.Sprintf("garbage%d", w.made)
+		} else if rapid.IntRange(0, 7).Draw(w.t, "length") == 0 {
+			e += strings.Repeat("x", 100)
 		}
 		list, argv = append(list, e), append(argv, e)
 	}

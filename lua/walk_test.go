@@ -120,6 +120,7 @@ func (w *walker) actions() map[string]func(*rapid.T) {
 		"produce": w.produce, "claim": w.claim, "commit": w.commit, "release": w.release, "repair": w.repair,
 		"pause": w.pause, "resume": w.resume, "purge": w.purge, "discard": w.discard,
 		"time passes":            func(t *rapid.T) { w.m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
+		"a ms of samples":        func(*rapid.T) { w.m.now = (w.m.now/64_000 + 1) * 64_000 },
 		"clock back":             func(t *rapid.T) { w.m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
 		"entries vanish":         w.entriesVanish,
 		"list vanishes":          w.listVanishes,

@@ -1,14 +1,24 @@
 package partition
 
-import "github.com/spillway-io/spillway/partition/drops"
+import (
+	"time"
 
-// recordEvicted records what a produce evicted, without the ids: the script answers with
-// counts. A read of the oldest entry before the produce would not do, for a commit in
-// between may deliver it.
-func (g *Group) recordEvicted() {
+	"github.com/spillway-io/spillway/partition/drops"
+)
+
+// recordEvicted records what a produce evicted. sample is the head of the newest evicted
+// entry, which the script returns in one ms of 64, at now on the store's clock; otherwise
+// nil.
+func (g *Group) recordEvicted(now int64, sample []byte) {
 	d := g.Namespace.drops
-	if d.CountOne(drops.Evicted, g.Evicted) {
-		d.Record(drops.Drop{Reason: drops.Evicted, Partition: g.Partition, Entries: g.Evicted})
+	e, err := ParseEntry(sample)
+	if err != nil {
+		if d.CountOneUnnamed(drops.Evicted, g.Evicted) {
+			d.Record(drops.Drop{Reason: drops.Evicted, Partition: g.Partition, Entries: g.Evicted})
+		}
+	} else if d.CountOne(drops.Evicted, g.Evicted) {
+		age := time.Duration(max(0, now-e.Occurred)) * time.Millisecond
+		d.Record(drops.Drop{Reason: drops.Evicted, Partition: g.Partition, Entries: g.Evicted, ID: string(e.ID), Age: age})
 	}
 }
 

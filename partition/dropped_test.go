@@ -1,6 +1,9 @@
 package partition_test
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,4 +66,77 @@ func TestEvictedAndExpiredEntriesAreCountedByPartition(t *testing.T) {
 		list := log.Recent(drops.Query{Reason: drops.Expired, Partition: "forgotten"})
 		return len(list) == 1 && list[0].Entries == 1
 	})
+}
+
+// While partitions are full and drained at once, the samples name entries that were
+// evicted, and none that was delivered or is still there.
+func TestSamplesOfAFloodNameEntriesThatWereEvicted(t *testing.T) {
+	t.Parallel()
+	s, log := openDrops(t, redistest.Start(t).URL())
+	names := []string{"a", "b", "c", "d"}
+	became := map[string]string{} // by id; empty: it is in a partition, or was evicted
+	delivered := 0
+	round := func() {
+		var requests []partition.ClaimRequest
+		for _, name := range names {
+			requests = append(requests, partition.ClaimRequest{Namespace: s.ns, Partition: name, MaxBatches: 1})
+		}
+		var commits []*partition.Commit
+		for _, c := range s.Claim(t.Context(), requests, time.Minute) {
+			if l := c.Lease; l != nil {
+				commits = append(commits, &partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: len(l.Entries)})
+			}
+		}
+		produce := func(k int) {
+			var groups []*partition.Group
+			for _, name := range names {
+				g := &partition.Group{Namespace: s.ns, Partition: name}
+				for range k {
+					id := fmt.Sprint(name, "-", len(became))
+					became[id] = ""
+					g.Entries = append(g.Entries, partition.AppendEntry(nil, time.Now().UnixMilli(), []byte(id), []byte("{}")))
+				}
+				groups = append(groups, g)
+			}
+			s.Produce(t.Context(), groups)
+			for _, g := range groups {
+				if g.Err != nil {
+					t.Fatal(g.Err)
+				}
+			}
+		}
+		produce(1) // evicts entries of the leases
+		produce(4)
+		s.Commit(t.Context(), commits)
+		for _, c := range commits {
+			if c.Err != nil {
+				continue
+			}
+			for _, e := range c.Lease.Entries {
+				became[string(e.ID)] = "delivered"
+				delivered++
+			}
+		}
+		produce(5)
+	}
+	var named []drops.Drop
+	redistest.Until(t, repairTimeout, "samples name 20 entries, and 100 are delivered", func() bool {
+		round()
+		named = slices.DeleteFunc(log.Recent(drops.Query{Reason: drops.Evicted}), func(d drops.Drop) bool { return d.ID == "" })
+		return len(named) >= 20 && delivered >= 100
+	})
+	for _, name := range names {
+		for _, c := range s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: name, MaxBatches: 1}}, time.Minute) {
+			if c.Lease != nil {
+				for _, e := range c.Lease.Entries {
+					became[string(e.ID)] = "still there"
+				}
+			}
+		}
+	}
+	for _, d := range named {
+		if fate, known := became[d.ID]; !known || fate != "" || !strings.HasPrefix(d.ID, d.Partition+"-") || d.Age > time.Minute {
+			t.Errorf("%+v: %q", d, fate)
+		}
+	}
 }

@@ -276,6 +276,10 @@ func (s *Store) answered(c *call, g *Group, round uint64) error {
 		return ErrTooManyPartitions
 	}
 	accepted, evicted, depth := c.rest.whole(), c.rest.whole(), c.rest.whole()
+	var sample []byte // the head of an evicted entry
+	if code == 3 {
+		sample = c.rest.bulk()
+	}
 	if c.rest.broken {
 		return c.misread()
 	}
@@ -287,7 +291,7 @@ func (s *Store) answered(c *call, g *Group, round uint64) error {
 		sh.rollback.add(round, g.Accepted)
 		if g.Evicted > 0 {
 			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
-			g.recordEvicted()
+			g.recordEvicted(c.now, sample)
 		}
 	}
 

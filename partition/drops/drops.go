@@ -64,8 +64,8 @@ type Drop struct {
 	Namespace string    // set by Record
 	Reason    Reason
 	Partition string        // empty: not known
-	ID        string        // the client's id; empty: none, or not known
-	Age       time.Duration // 0: not known
+	ID        string        // the client's id, of one of the entries; empty: none, or not known
+	Age       time.Duration // of the same entry; 0: not known
 	Entries   int           // 1 or more
 	Detail    string        // why, in a few words; Record cuts it to 300 bytes
 }
