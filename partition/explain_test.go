@@ -46,7 +46,8 @@ func TestAnUnusableServerIsNamedForWhatItIs(t *testing.T) {
 	stopped.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { stopped.Signal(syscall.SIGCONT) })
 	paused := redistest.Start(t)
-	if err := paused.Client().Do(t.Context(), "client", "pause", 60_000, "ALL").Err(); err != nil {
+	// The subtests may wait for minutes until they run.
+	if err := paused.Client().Do(t.Context(), "client", "pause", 3_600_000, "ALL").Err(); err != nil {
 		t.Fatal(err)
 	}
 	free := redistest.FreeAddr(t)
