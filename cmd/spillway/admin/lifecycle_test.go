@@ -4,7 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -57,4 +62,20 @@ func (a aliveAccounts) Alive(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+func TestTheConsoleWaitsForAnActToItsEnd(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("console/page/api.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?s)const actPatience = ([0-9_]+);.*AbortSignal\.timeout\(actPatience\)`).FindSubmatch(text)
+	if found == nil {
+		t.Fatal("api.js sets no timeout for acts")
+	}
+	ms, err := strconv.Atoi(strings.ReplaceAll(string(found[1]), "_", ""))
+	if patience := time.Duration(ms) * time.Millisecond; err != nil || patience <= actTimeout {
+		t.Errorf("the console waits %v, an act takes up to %v", patience, actTimeout)
+	}
 }

@@ -10,6 +10,7 @@ export class Refusal extends Error {
 }
 
 const patience = 15_000; // milliseconds; an answer takes some, a sweep of 100,000 partitions a second
+const actPatience = 120_000; // milliseconds; a purge or a replay takes 90 s at most
 
 const root = new URL("api/v1/", document.baseURI);
 root.username = root.password = ""; // of an address with a token in it; fetch refuses those, and sends the token anyway
@@ -38,7 +39,7 @@ async function answer(url, options) {
     response = await fetch(url, options);
   } catch (err) {
     if (options.signal?.aborted && err.name === "AbortError") throw err;
-    throw new Refusal(err.name === "TimeoutError" ? `no answer within ${patience / 1000} s` : "the server cannot be reached", "unreachable");
+    throw new Refusal(err.name === "TimeoutError" ? `no answer within ${(options.method ? actPatience : patience) / 1000} s` : "the server cannot be reached", "unreachable");
   }
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
@@ -60,7 +61,7 @@ export async function get(path, query, { signal, exact } = {}) {
 /** Sends a write. */
 export async function post(path, body = {}) {
   const response = await answer(address(path), {
-    method: "POST", signal: within(), headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+    method: "POST", signal: AbortSignal.timeout(actPatience), headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   });
   return response.json();
 }
