@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +12,7 @@ import (
 // which stays open, so no connection is refused in between.
 type sharedListener struct {
 	*net.TCPListener
-	accepting sync.Mutex // held by the server that accepts
+	accepting chan struct{} // full while a server accepts
 }
 
 func listenShared(address string) (*sharedListener, error) {
@@ -21,24 +20,31 @@ func listenShared(address string) (*sharedListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sharedListener{TCPListener: l.(*net.TCPListener)}, nil
+	return &sharedListener{TCPListener: l.(*net.TCPListener), accepting: make(chan struct{}, 1)}, nil
 }
 
 // lease is the listener of the next server. It accepts once the lease before is closed.
-func (s *sharedListener) lease() net.Listener { return &leasedListener{shared: s} }
+func (s *sharedListener) lease() net.Listener {
+	return &leasedListener{shared: s, closed: make(chan struct{})}
+}
 
 // leasedListener accepts until it is closed, which leaves the socket open.
 type leasedListener struct {
 	shared *sharedListener
-	closed atomic.Bool
+	once   sync.Once
+	closed chan struct{}
 }
 
 func (l *leasedListener) Accept() (net.Conn, error) {
-	l.shared.accepting.Lock()
-	defer l.shared.accepting.Unlock()
+	select {
+	case l.shared.accepting <- struct{}{}:
+		defer func() { <-l.shared.accepting }()
+	case <-l.closed: // the next lease may have been faster
+		return nil, net.ErrClosed
+	}
 	for {
 		// In this order: a Close after the look at closed ends the Accept below.
-		if err := l.shared.SetDeadline(time.Time{}); err != nil || l.closed.Load() {
+		if err := l.shared.SetDeadline(time.Time{}); err != nil || l.isClosed() {
 			return nil, net.ErrClosed
 		}
 		c, err := l.shared.TCPListener.Accept()
@@ -48,9 +54,18 @@ func (l *leasedListener) Accept() (net.Conn, error) {
 	}
 }
 
+func (l *leasedListener) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close ends an Accept that waits. One of the next lease begins again.
 func (l *leasedListener) Close() error {
-	l.closed.Store(true)
+	l.once.Do(func() { close(l.closed) })
 	if err := l.shared.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) { // at the App's stop
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestLeasesOfAListenerLoseNoConnection(t *testing.T) {
@@ -63,4 +64,42 @@ func TestLeasesOfAListenerLoseNoConnection(t *testing.T) {
 	if _, err := last.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// The accept of a server may come to run after that of its successor.
+func TestALeaseThatNeverAcceptedCloses(t *testing.T) {
+	t.Parallel()
+	l, err := listenShared("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, next := l.lease(), l.lease()
+	ended := make(chan error, 2)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		c, err := next.Accept()
+		if err == nil {
+			_ = c.Close()
+		}
+	})
+	eventually(t, "the next lease accepts", func() bool { return len(l.accepting) == 1 })
+	go func() {
+		_, err := before.Accept()
+		ended <- err
+	}()
+	if err := before.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the closed lease waits for a connection of the next")
+	}
+	if err := errors.Join(next.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	accepting.Wait()
 }
