@@ -16,8 +16,7 @@ const (
 	// sampleEvery is how often a namespace and reason may add a sample, after the first
 	// ringSize of a burst.
 	sampleEvery = 10 * time.Millisecond
-	// maxNamespaces have rings of their own. The others share one set of rings and one
-	// set of totals, under the name "".
+	// maxNamespaces have samples of their own. The others share one set of them.
 	maxNamespaces = 64
 	maxDetail     = 300 // bytes
 	maxName       = 128 // bytes of a partition or an id
@@ -34,7 +33,7 @@ type Log struct {
 
 // NewLog makes an empty Log.
 func NewLog() *Log {
-	return &Log{namespaces: make(map[string]*Namespace), others: newNamespace("")}
+	return &Log{namespaces: make(map[string]*Namespace), others: newNamespace("", nil)}
 }
 
 // Of returns the part of a namespace, which callers keep; nil of a nil Log.
@@ -46,9 +45,11 @@ func (l *Log) Of(namespace string) *Namespace {
 	defer l.mu.Unlock()
 	n, known := l.namespaces[namespace]
 	if !known {
-		if n = newNamespace(namespace); len(l.namespaces) >= maxNamespaces {
-			n.rings = l.others.rings
+		var shared *Namespace
+		if len(l.namespaces) >= maxNamespaces {
+			shared = l.others
 		}
+		n = newNamespace(namespace, shared)
 		l.namespaces[strings.Clone(namespace)] = n
 	}
 	return n
@@ -60,17 +61,25 @@ type Namespace struct {
 	rings map[Reason]*ring // all of reasons; never written after it is made
 }
 
-func newNamespace(name string) *Namespace {
+// newNamespace makes one that keeps its samples with those of shared, unless that is nil.
+func newNamespace(name string, shared *Namespace) *Namespace {
 	n := &Namespace{name: strings.Clone(name), rings: make(map[Reason]*ring, len(reasons))}
 	for _, r := range reasons {
-		n.rings[r] = &ring{}
+		n.rings[r] = &ring{samples: &samples{}}
+		if shared != nil {
+			n.rings[r].samples = shared.rings[r].samples
+		}
 	}
 	return n
 }
 
-// ring is the samples of one reason.
+// ring is one reason of a namespace.
 type ring struct {
 	total atomic.Int64
+	*samples
+}
+
+type samples struct {
 	// paid is when, in Unix ns, all samples so far are paid for at one each
 	// sampleEvery. It may be ringSize samples ahead of the clock.
 	paid atomic.Int64
@@ -122,7 +131,7 @@ func (n *Namespace) Open(r Reason) bool {
 }
 
 // grant takes up to n samples from the reason's allowance, where that is most at once.
-func (r *ring) grant(n, most int) int {
+func (r *samples) grant(n, most int) int {
 	now := time.Now().UnixNano()
 	for {
 		paid := r.paid.Load()
@@ -183,13 +192,13 @@ type Query struct {
 // Recent returns the samples that a query selects, the newest first.
 func (l *Log) Recent(q Query) []Drop {
 	var list []Drop
-	l.each(func(rings map[Reason]*ring) {
-		for reason, r := range rings {
-			if q.Reason == "" || q.Reason == reason {
+	for _, n := range l.selected("") {
+		for reason, r := range n.rings {
+			if n.ownSamples(l) && (q.Reason == "" || q.Reason == reason) {
 				list = r.matching(list, q)
 			}
 		}
-	})
+	}
 	slices.SortStableFunc(list, func(a, b Drop) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reason, b.Reason))
 	})
@@ -199,26 +208,33 @@ func (l *Log) Recent(q Query) []Drop {
 	return list
 }
 
-// each calls f for the rings of each namespace, once for those that share theirs.
-func (l *Log) each(f func(map[Reason]*ring)) {
+// selected is the namespace of a name, or, for "", all and the one of the shared samples.
+func (l *Log) selected(namespace string) (list []*Namespace) {
 	if l == nil {
-		return
+		return nil
 	}
 	l.mu.Lock()
-	sets := []map[Reason]*ring{l.others.rings}
-	for _, n := range l.namespaces {
-		if n.rings[Evicted] != l.others.rings[Evicted] {
-			sets = append(sets, n.rings)
+	defer l.mu.Unlock()
+	if namespace != "" {
+		if n := l.namespaces[namespace]; n != nil {
+			list = append(list, n)
 		}
+		return list
 	}
-	l.mu.Unlock()
-	for _, rings := range sets {
-		f(rings)
+	list = append(list, l.others)
+	for _, n := range l.namespaces {
+		list = append(list, n)
 	}
+	return list
+}
+
+// ownSamples is false for a namespace that shares those of others.
+func (n *Namespace) ownSamples(l *Log) bool {
+	return n == l.others || n.rings[Evicted].samples != l.others.rings[Evicted].samples
 }
 
 // matching appends the ring's samples that a query selects to list, the newest first.
-func (r *ring) matching(list []Drop, q Query) []Drop {
+func (r *samples) matching(list []Drop, q Query) []Drop {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.drops {
@@ -238,29 +254,22 @@ type Total struct {
 }
 
 // Totals returns the figures of each reason that has any, of one namespace, or of all
-// for "". Beyond the 64th, namespaces share their figures.
+// for "". Beyond the 64th, namespaces share their samples.
 func (l *Log) Totals(namespace string) map[Reason]Total {
 	totals := make(map[Reason]Total)
-	add := func(rings map[Reason]*ring) {
-		for reason, r := range rings {
-			if n := r.total.Load(); n > 0 {
-				t := totals[reason]
+	for _, n := range l.selected(namespace) {
+		for reason, r := range n.rings {
+			t := totals[reason]
+			entries := r.total.Load()
+			t.Entries += entries
+			if n.ownSamples(l) || namespace != "" && entries > 0 {
 				r.mu.Lock()
-				totals[reason] = Total{t.Entries + n, t.Sampled + len(r.drops)}
+				t.Sampled += len(r.drops)
 				r.mu.Unlock()
 			}
-		}
-	}
-	if namespace == "" {
-		l.each(add)
-		return totals
-	}
-	if l != nil {
-		l.mu.Lock()
-		n := l.namespaces[namespace]
-		l.mu.Unlock()
-		if n != nil {
-			add(n.rings)
+			if t != (Total{}) {
+				totals[reason] = t
+			}
 		}
 	}
 	return totals

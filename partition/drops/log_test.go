@@ -184,3 +184,26 @@ func BenchmarkCountWithoutSamples(b *testing.B) {
 		}
 	}
 }
+
+func TestEachNamespaceHasItsOwnTotals(t *testing.T) {
+	t.Parallel()
+	l := NewLog()
+	for i := range 2 * maxNamespaces {
+		name := fmt.Sprintf("ns%d", i)
+		if l.Of(name).CountOne(TooLarge, i+1) {
+			l.Of(name).Record(Drop{Reason: TooLarge, Entries: i + 1})
+		}
+	}
+	for i := range 2 * maxNamespaces {
+		if got := l.Totals(fmt.Sprintf("ns%d", i))[TooLarge].Entries; got != int64(i+1) {
+			t.Errorf("namespace %d: %d entries, want %d", i, got, i+1)
+		}
+	}
+	all := l.Totals("")[TooLarge]
+	if want := (Total{maxNamespaces * (2*maxNamespaces + 1), 2 * maxNamespaces}); all != want {
+		t.Errorf("all: %+v, want %+v", all, want)
+	}
+	if got := len(l.Recent(Query{})); got != 2*maxNamespaces {
+		t.Errorf("%d samples", got)
+	}
+}
