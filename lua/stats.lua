@@ -1,7 +1,8 @@
 -- stats: describe several partitions of one shard; writes nothing.
 --
 -- Every partition has its own answer, in the order of the call. A foreign value under
--- the keys of one partition affects that partition only.
+-- the keys of one partition affects that partition only. To learn the age of the oldest
+-- entry it has to read that entry whole, so it stops after 512 KiB of them.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2..] list,hash  of each partition: its entries, oldest first; its sequences and range
@@ -11,6 +12,7 @@
 -- RETURNS 1, depth, leased, age, accepted, evicted, expired, due, attempt  leased 1 or 0; age of the oldest
 --                           entry in ms; the next three count since the partition last was empty; due time in
 --                           ms, 0 = not active; how often its range was presented, 0 = it has none
+-- RETURNS 2                 not read: the call has read as much as it may; never the first one
 -- RETURNS text              refused, with the error of Redis
 --
 -- USES time
@@ -22,8 +24,13 @@ end
 local now = time()
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV))
 local result = { now }
+local room = 524288 -- bytes that the call may still read
 
 local function describe(q, m, score)
+  if room <= 0 then
+    result[#result + 1] = 2
+    return
+  end
   local depth = redis.pcall('LLEN', q)
   if type(depth) == 'table' then
     return depth.err
@@ -40,7 +47,9 @@ local function describe(q, m, score)
   local due = tonumber(score or nil)
   local head, tail, birth = tonumber(v[1]), tonumber(v[2]), tonumber(v[3])
   local settled, expired = tonumber(v[4] or '0'), tonumber(v[5] or '0')
-  local oldest = string.match(redis.call('LINDEX', q, 0), '^%d%d%d%d%d%d%d%d%d%d%d%d%d')
+  local entry = redis.call('LINDEX', q, 0)
+  room = room - #entry
+  local oldest = string.match(entry, '^%d%d%d%d%d%d%d%d%d%d%d%d%d')
   local age = oldest and math.max(0, now - tonumber(oldest)) or 0
   local leased, attempt = 0, 0
   local accepted, evicted = depth, 0

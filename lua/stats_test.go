@@ -78,6 +78,20 @@ func TestStatsDescribeSeveralPartitions(t *testing.T) {
 	})
 }
 
+// The oldest entries of 200 partitions may have 6 MiB, which would hold Redis up for 10 ms.
+func TestStatsReadOldestEntriesUpToABound(t *testing.T) {
+	several(t, 4, func(t *testing.T, g group) {
+		p := g[0]
+		g[:3].produce(p.large(1, 300_000), p.large(1, 300_000), p.fresh(1))
+		keys, argv := []string{p.ready}, []any{}
+		for _, q := range g {
+			keys, argv = append(keys, q.own()...), append(argv, q.name)
+		}
+		reply := p.must(lua.Stats, keys, argv...)
+		p.same("the first two are described, the others not read", []any{len(reply), reply[1], reply[10], reply[19:]}, []any{21, 1, 1, []any{2, 2}})
+	})
+}
+
 func TestStatsRefuseForeignValues(t *testing.T) {
 	refusesForeign(t, states, lua.Stats, func(p *part) ([]string, []any) { return p.statsKeys(), []any{p.name} })
 }

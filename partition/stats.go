@@ -21,7 +21,8 @@ type Stats struct {
 	Accepted, Evicted, Expired int64
 }
 
-// maxCallStats is how many partitions one call of Describe covers: about 1 ms of Redis.
+// maxCallStats is how many partitions one call of Describe covers: about 1 ms of Redis. It
+// covers fewer where their oldest entries are large.
 const maxCallStats = 200
 
 // Stats reads one partition. Errors: ErrNoPartition where it has no entries,
@@ -98,9 +99,20 @@ func (s *Store) active(ctx context.Context, ns *Namespace, from Page, limit int)
 
 // describe leaves out partitions without entries, and those with a foreign value unless they are asked for alone.
 func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []string) (list []Stats, err error) {
-	if len(names) == 0 {
-		return nil, nil
+	alone := len(names) == 1
+	for len(names) > 0 {
+		var some []Stats
+		if some, names, err = s.describeSome(ctx, ns, sh, names, alone); err != nil {
+			return nil, err
+		}
+		list = append(list, some...)
 	}
+	return list, nil
+}
+
+// describeSome is one call; left are the names that it did not come to. Where alone is true, a
+// foreign value is an error.
+func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string, alone bool) (list []Stats, left []string, err error) {
 	jobs := runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
 		c.begin(lua.Stats, sh, 1+2*len(names))
 		c.args = append(c.args, sh.ready)
@@ -113,16 +125,20 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []
 	}, func(calls []*call) { s.run(ctx, s.backend.background, calls) }, nil)
 	for _, j := range jobs {
 		if j.err != nil {
-			return nil, j.err
+			return nil, nil, j.err
 		}
 		for _, name := range j.items {
 			if err := j.refused(); err != nil {
-				if len(names) == 1 {
-					return nil, err
+				if alone {
+					return nil, nil, err
 				}
 				continue
 			}
-			if j.rest.whole() == 0 {
+			switch j.rest.whole() {
+			case 0:
+				continue
+			case 2:
+				left = append(left, name)
 				continue
 			}
 			one := Stats{Partition: name, Depth: int(j.rest.whole()), Capacity: ns.Policy.Capacity, Leased: j.rest.whole() == 1}
@@ -132,8 +148,8 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []
 			list = append(list, one)
 		}
 		if j.rest.broken {
-			return nil, j.misread()
+			return nil, nil, j.misread()
 		}
 	}
-	return list, nil
+	return list, left, nil
 }

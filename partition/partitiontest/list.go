@@ -3,6 +3,7 @@ package partitiontest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -72,4 +73,19 @@ func aListOfPartitionsMissesNone(b *bench) {
 		}
 	}
 	b.same("partitions that nothing happened to", got, want)
+}
+
+// Describing them takes several calls, because each reads the oldest entry.
+func partitionsWithLargeEntriesAreListed(b *bench) {
+	b.open(func(p *partition.Policy) { p.Shards = 1 })
+	var want, got []string
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("p%02d", i))
+		b.produce(want[i], [][]byte{partition.AppendEntry(nil, b.now(), nil, make([]byte, 100_000))})
+	}
+	for _, st := range b.list(100, func() {}) {
+		got = append(got, st.Partition)
+	}
+	slices.Sort(got)
+	b.same("partitions", got, want)
 }

@@ -53,6 +53,7 @@ func Run(t *testing.T, target Target) {
 		"stats describe a partition":                statsDescribeAPartition,
 		"partitions are listed":                     partitionsAreListed,
 		"a list of partitions misses none":          aListOfPartitionsMissesNone,
+		"partitions with large entries are listed":  partitionsWithLargeEntriesAreListed,
 		"a peek changes nothing":                    aPeekChangesNothing,
 		"a peek is bounded in bytes":                aPeekIsBoundedInBytes,
 		"a purge drops what is old":                 aPurgeDropsWhatIsOld,
