@@ -121,9 +121,21 @@ func (s *Store) DeadLetter(ctx context.Context, ns *Namespace, id string) (Lette
 	}
 }
 
-// discardTime is how long a call of Discard may take. To find a letter Redis goes through the list:
-// up to 1 ms where a shard keeps 10,000 letters.
+// discardTime is how long a call of Discard should take. To find a letter Redis goes through the
+// list from its newest end: up to 2 ms for each where a shard keeps 10,000 letters, up to
+// 100 ms where it keeps 100,000.
 const discardTime = 2 * time.Millisecond
+
+// nextDiscard is how many letters the next call of Discard takes, after one that took n.
+func nextDiscard(n int, took time.Duration) int {
+	switch {
+	case took > discardTime:
+		return max(1, n/4)
+	case took > discardTime/2:
+		return n
+	}
+	return min(2*n, maxCallLeases)
+}
 
 // Discard removes dead letters for good, those of a shard by calls of up to 64. removed is how
 // many it removed, for certain; a letter that was gone before does not count. Ledger.Dead stays as it is. After an
@@ -132,7 +144,7 @@ func (s *Store) Discard(ctx context.Context, ns *Namespace, letters []Letter) (r
 	if err := s.ensureCompatible(ctx); err != nil {
 		return 0, err
 	}
-	n := 8
+	n := 1 // nothing is known of the list yet
 	for len(letters) > 0 {
 		some := sameShard(letters, n)
 		var gone []bool
@@ -153,9 +165,7 @@ func (s *Store) Discard(ctx context.Context, ns *Namespace, letters []Letter) (r
 			return removed, err
 		}
 		letters = letters[len(some):]
-		if n = min(2*n, maxCallLeases); took > discardTime {
-			n = max(1, n/4)
-		}
+		n = nextDiscard(n, took)
 	}
 	return removed, nil
 }
