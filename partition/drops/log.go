@@ -127,7 +127,17 @@ func (n *Namespace) Open(r Reason) bool {
 		return false
 	}
 	ring, known := n.rings[r]
-	return known && ring.paid.Load()-time.Now().UnixNano() <= int64((ringSize-1)*sampleEvery)
+	now := time.Now().UnixNano()
+	return known && paidFrom(ring.paid.Load(), now)-now <= int64((ringSize-1)*sampleEvery)
+}
+
+// paidFrom is when the next sample is paid for from. A time further ahead than any burst
+// means that the clock was set back: the allowance begins anew.
+func paidFrom(paid, now int64) int64 {
+	if paid > now+int64(ringSize*sampleEvery) {
+		return now
+	}
+	return max(paid, now)
 }
 
 // grant takes up to n samples from the reason's allowance, where that is most at once.
@@ -135,7 +145,7 @@ func (r *samples) grant(n, most int) int {
 	now := time.Now().UnixNano()
 	for {
 		paid := r.paid.Load()
-		from := max(paid, now)
+		from := paidFrom(paid, now)
 		room := int((now + int64(most)*int64(sampleEvery) - from) / int64(sampleEvery))
 		if n = min(n, room); n <= 0 {
 			return 0

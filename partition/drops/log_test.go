@@ -68,6 +68,16 @@ func TestSamplesThatNameNothingLeaveRoom(t *testing.T) {
 	})
 }
 
+// Otherwise nothing would be sampled until the clock is where it was.
+func TestAClockThatIsSetBackLeavesTheAllowance(t *testing.T) {
+	t.Parallel()
+	n := NewLog().Of("game")
+	n.rings[Stale].paid.Store(time.Now().Add(time.Hour).UnixNano())
+	if !n.Open(Stale) || n.Count(Stale, 1000, 1000) != ringSize || n.CountOne(Stale, 1) {
+		t.Errorf("%+v: want a burst of %d samples", n.rings[Stale], ringSize)
+	}
+}
+
 func TestTheNewestSamplesStay(t *testing.T) {
 	t.Parallel()
 	l := NewLog()
