@@ -2,7 +2,7 @@ package partition
 
 import "context"
 
-// Describe reads several partitions, in one call per shard and 200 names. Those without
+// Describe reads several partitions, by calls of up to 200 of a shard. Those without
 // entries are left out, and the order is not that of the names. Errors: ErrTooManyReads
 // where no read slot is free within 1s, and those of the store.
 func (s *Store) Describe(ctx context.Context, ns *Namespace, names []string) (list []Stats, err error) {
