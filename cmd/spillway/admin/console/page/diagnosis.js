@@ -88,7 +88,7 @@ function whatMayBeLost(n, overview) {
   if (n.rates.rejected > 0) texts.push(`${rate(n.rates.rejected)}/s rejected, and the senders told: ${rejections(n)}`);
   const pausedWithBacklog = n.paused && n.buffered > 0;
   if (pausedWithBacklog) texts.push(`${entries(n.buffered)} wait while delivery is paused`);
-  if (n.sinks.some(failing)) texts.push(`${entries(n.buffered)} wait for a sink that fails`);
+  if (n.sinks.some(failing) && n.buffered > 0) texts.push(`${entries(n.buffered)} wait for a sink that fails`);
   if (!texts.length) return null;
   return { namespace: n.namespace, level: "risk", weight: old ? 1e9 : n.rates.rejected, lost: listed(texts), partitions: [], why: causes(n, overview) };
 }
