@@ -144,7 +144,7 @@ func reasonText(reason string) string {
 func (c *Drops) nothing() string {
 	if c.ID != "" {
 		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered, or waits, or was dropped before the last 128 of its reason, or by another process.\n" +
-			"Entries that were evicted, expired or lost are sampled without their ids: look for the partition and the time, without --id."
+			"Most samples of evicted, expired, purged and lost entries have no id: look for the partition and the time, with --partition instead of --id."
 	}
 	return "No sampled drop matches; this process has samples of its own drops alone."
 }

@@ -47,7 +47,7 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 		return printJSON(s.Out, list.json())
 	}
 	if len(list.rows) == 0 {
-		fmt.Fprintln(s.Err, "no such partition has entries")
+		fmt.Fprintln(s.Err, c.none())
 	} else if err := partitionTable(list.rows, len(names) > 1).print(s.Out); err != nil {
 		return err
 	}
@@ -58,6 +58,14 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 		fmt.Fprintln(s.Err, "the service has not looked at every partition yet; the list may lack some")
 	}
 	return nil
+}
+
+// none says that no partition is listed. A pause of a misspelt name has no entries either.
+func (c *Ls) none() string {
+	if c.Paused {
+		return "no partition that is paused by itself has entries; spillway audit says what was paused"
+	}
+	return "no such partition has entries"
 }
 
 func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {

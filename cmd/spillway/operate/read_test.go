@@ -192,3 +192,17 @@ func TestACertificateOfTheOwnAuthorityIsAccepted(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
+
+func TestAListWithoutPausedPartitionsSaysWhereToLook(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/namespaces":                 `{"namespaces":["kart"]}`,
+		"GET /api/v1/namespaces/kart/partitions": `{"total":0,"complete":true,"partitions":[]}`,
+		"GET /api/v1/drops":                      `{"drops":[],"reasons":{}}`,
+	})
+	for args, want := range map[string]string{"ls kart --paused": "spillway audit", "ls kart": "no such partition", "drops --id e7": "with --partition instead of --id"} {
+		if out, stderr, code := run(t, api, strings.Fields(args)...); code != 0 || !strings.Contains(out+stderr, want) {
+			t.Errorf("%s: exit %d, %s%s", args, code, out, stderr)
+		}
+	}
+}
