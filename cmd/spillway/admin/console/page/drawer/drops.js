@@ -79,7 +79,7 @@ export class Drops extends Component {
 
 function Found({ drops, id }) {
   if (!drops.length) {
-    return html`<p class="muted">${id ? "No sample has this id. That proves nothing: of each namespace and reason the last 128 are kept, since this process started, and those of evicted entries have no id. Look for its partition, too."
+    return html`<p class="muted">${id ? "No sample has this id. That proves nothing: of each namespace and reason the last 128 are kept, since this process started, and few of evicted entries have an id. Look for its partition, too."
       : "No sample: nothing like it was dropped since this process started."}</p>`;
   }
   const now = state.overview.now_ms;
