@@ -51,6 +51,7 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 		{"--log-format=xml", []string{"log_format: xml ", "want one of auto"}},
 		{"--role=both", []string{"role: both ", "want one of all"}},
 		{"--durability=replica=9", []string{"durability: replica=9 ", "want async, or replica=1 to replica=5"}},
+		{"--durability=replica=9 --redis=redis:/127.0.0.1", []string{"durability: replica=9 ", "redis: the URL is not usable"}},
 		{"--prefix={a}", []string{"prefix: {a} ", "want 1 to 64 letters"}},
 		{"--prefix=", []string{"prefix: ", "want 1 to 64 letters"}},
 		{"--sink=pigeon:", []string{"sink", `"pigeon"`, " file: http:"}},

@@ -46,10 +46,7 @@ func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
 
 // storeURLError is what is wrong with the URL of the store, its prefix or its durability.
 func (c *Config) storeURLError() error {
-	replicas, err := replicasOf(c.Durability)
-	if err != nil {
-		return nil // which validate reports
-	}
+	replicas, _ := replicasOf(c.Durability) // validate reports a wrong one; the URL may be wrong, too
 	policies := map[string]partition.Policy{"default": partition.DefaultPolicy()}
 	store, err := partition.Open(partition.Config{URL: c.Redis, Prefix: c.Prefix, Replicas: replicas, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
