@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -156,4 +158,33 @@ func TestAReplayGoesOnDuringAReload(t *testing.T) {
 		t.Error(err)
 	}
 	replaying.Wait()
+}
+
+func TestAServiceManagerThatReadsNothingIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unixgram"}
+	l, err := net.ListenUnixgram("unixgram", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	full, err := net.DialUnix("unixgram", nil, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for err == nil {
+		_ = full.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err = full.Write([]byte("READY=1"))
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		serviceManagerSocket(address.Name).notify("STOPPING=1")
+	}()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the service waits for its manager")
+	}
 }

@@ -3,7 +3,11 @@ package app
 import (
 	"net"
 	"strings"
+	"time"
 )
+
+// notifyTimeout is how long a manager that reads nothing keeps the service waiting.
+const notifyTimeout = time.Second
 
 // serviceManagerSocket is where systemd hears from a service of Type=notify; empty without
 // one. See sd_notify(3).
@@ -27,6 +31,7 @@ func (s serviceManagerSocket) notify(state string) {
 	if err != nil {
 		return
 	}
+	_ = conn.SetWriteDeadline(time.Now().Add(notifyTimeout))
 	_, _ = conn.Write([]byte(state))
 	_ = conn.Close()
 }
