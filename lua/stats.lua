@@ -57,7 +57,10 @@ local function describe(q, m, score)
     leased = (v[6] and due and due > now) and 1 or 0
     -- An entry that left the old end without being settled or expired was evicted.
     accepted, evicted = tail - birth, head - birth - settled - expired
-    attempt = v[7] and tonumber(v[8] or '1') or 0
+    local to = tonumber(v[7] or nil)
+    if to and to > head then -- otherwise a purge, eviction or expiry has dropped the whole range
+      attempt = tonumber(v[8] or '1')
+    end
   else
     expired = 0
   end

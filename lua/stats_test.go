@@ -78,6 +78,26 @@ func TestStatsDescribeSeveralPartitions(t *testing.T) {
 	})
 }
 
+// The entries behind a range that was dropped were never presented.
+func TestStatsForgetTheAttemptsOfADroppedRange(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		p.batch = 2
+		p.produce(p.fresh(4)...)
+		p.makeDue()
+		p.claim("t1")
+		p.release("t1", 60_000, 2)
+		attempt := func() any {
+			reply := p.must(lua.Stats, p.statsKeys(), p.name)
+			return reply[len(reply)-1]
+		}
+		p.same("presented twice", attempt(), 2)
+		p.same("one of the range", p.must(lua.Purge, p.keys(), everything, 1, 1<<20, 1, 0, p.name)[1:], "[1 1]")
+		p.same("the other one", attempt(), 2)
+		p.same("the range", p.must(lua.Purge, p.keys(), everything, 1, 1<<20, 1, 0, p.name)[1:], "[1 1]")
+		p.same("those behind it", attempt(), 0)
+	})
+}
+
 // The oldest entries of 200 partitions may have 6 MiB, which would hold Redis up for 10 ms.
 func TestStatsReadOldestEntriesUpToABound(t *testing.T) {
 	several(t, 4, func(t *testing.T, g group) {
