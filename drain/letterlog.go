@@ -46,17 +46,24 @@ func (l *letterLog) add(partition string, seq int64, err error) {
 }
 
 // kindOf returns the kind of some words; l.mu is held. A full list forgets kinds that
-// have been silent for a letterPause.
+// the log has not named for a letterPause; what they have counted goes to the shared kind.
 func (l *letterLog) kindOf(words string) *letterKind {
 	key := withoutNumbers(words)
 	if k := l.kinds[key]; k != nil {
 		return k
 	}
 	if len(l.kinds) >= maxLetterKinds {
+		unnamed := 0
 		for old, k := range l.kinds {
-			if k.entries == 0 && time.Since(k.named) >= letterPause {
+			if old != "" && time.Since(k.named) >= letterPause {
+				unnamed += k.entries
 				delete(l.kinds, old)
 			}
+		}
+		if k := l.kinds[""]; k != nil {
+			k.entries += unnamed
+		} else if unnamed > 0 {
+			l.kinds[""] = &letterKind{entries: unnamed}
 		}
 		if len(l.kinds) >= maxLetterKinds {
 			key = ""
