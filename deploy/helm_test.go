@@ -202,15 +202,16 @@ func TestHelmRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	open := "redis.url=redis://r:6379,insecureNoAuth=true"
 	for set, says := range map[string]string{
-		"insecureNoAuth=true":                           "no store: set redis.secret.name",
-		"redis.url=redis://r:6379":                      "the admin port has no token",
-		open + ",redis.secret.name=s":                   "leave one out",
-		open + ",redis.url=embedded:":                   "'embedded:' does not match",
-		open + ",config.redis=redis://other":            "config.redis: the chart sets it",
-		open + ",configSecret.name=s,config.capacity=5": "leave one out",
-		open + ",repicas=3":                             "'repicas' not allowed",
-		open + ",all.replicas=three":                    "got string, want integer",
-		open + ",all.autoscaling.cpus=3":                "'cpus' not allowed",
+		"insecureNoAuth=true":                               "no store: set redis.secret.name",
+		"redis.url=redis://r:6379":                          "the admin port has no token",
+		"redis.url=redis://r:6379,adminToken.secret.name=s": "the data port has no tokens",
+		open + ",redis.secret.name=s":                       "leave one out",
+		open + ",redis.url=embedded:":                       "'embedded:' does not match",
+		open + ",config.redis=redis://other":                "config.redis: the chart sets it",
+		open + ",configSecret.name=s,config.capacity=5":     "leave one out",
+		open + ",repicas=3":                                 "'repicas' not allowed",
+		open + ",all.replicas=three":                        "got string, want integer",
+		open + ",all.autoscaling.cpus=3":                    "'cpus' not allowed",
 		open + ",split=true,drain.autoscaling.backlog=0,all.autoscaling.enabled=true": "drain.autoscaling has neither cpu nor backlog",
 	} {
 		cmd := exec.CommandContext(t.Context(), "helm", "template", chart, "--kube-version", kubeVersion, "--set", set)

@@ -166,6 +166,7 @@ func (s *Server) replay(r *request) (any, error) {
 				answer.Letters += int64(len(letters))
 				return true
 			}
+			slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
 			for len(letters) > 0 {
 				// A tenth of a second's letters at once, so that the rate is even.
 				n := min(len(letters), max(1, body.PerSecond/10))

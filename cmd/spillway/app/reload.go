@@ -68,6 +68,7 @@ func (r *reloads) record(ok bool) {
 // replaces already. The result lets those that wait fail.
 func (r *reloads) end(ctx context.Context) (unlock func()) {
 	r.cancel()
+	defer r.hurry()
 	defer context.AfterFunc(ctx, r.hurry)()
 	r.mu.Lock()
 	r.refuse = errShuttingDown

@@ -41,6 +41,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and $v.redis.url $v.redis.secret.name }}{{ fail "redis.url and redis.secret.name are both set: leave one out" }}{{ end }}
 {{- if and $v.config $v.configSecret.name }}{{ fail "config and configSecret.name are both set: leave one out" }}{{ end }}
 {{- if not (or $v.adminToken.secret.name $v.insecureNoAuth (hasKey $v.config "admin_tokens") $v.configSecret.name) }}{{ fail "the admin port has no token: set adminToken.secret.name, or insecureNoAuth=true to let everybody use both ports" }}{{ end }}
+{{- $namespaces := dig "namespaces" dict ($v.config | default dict) }}
+{{- if not (or $v.insecureNoAuth $v.configSecret.name $namespaces) }}{{ fail "the data port has no tokens: list namespaces with their tokens under config or in configSecret, or set insecureNoAuth=true" }}{{ end }}
 {{- range list "redis" "role" "listen" "admin_listen" "admin_token" "insecure_no_auth" "shutdown_delay" "shutdown_timeout" "tls_cert" "tls_key" "admin_tls_cert" "admin_tls_key" }}
 {{- if hasKey $v.config . }}{{ fail (printf "config.%s: the chart sets it from a value of its own; see values.yaml" .) }}{{ end }}
 {{- end }}
