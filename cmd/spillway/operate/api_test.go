@@ -147,10 +147,13 @@ const (
 		{"partition":"blitz","depth":9,"capacity":10000,"fill":0.0009,"oldest_age_ms":170000,"in_per_s":3,"out_per_s":0}]}`
 )
 
+const historyRoute = "GET /api/v1/history"
+
 func quiet(t *testing.T) *fakeAPI {
 	return newFakeAPI(t, map[string]string{
 		"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":["default"]}`, "GET /api/v1/overview": quietOverview,
 		"GET /api/v1/namespaces/default/partitions": noPartitions,
+		historyRoute: `{"step_ms":1000,"series":{"evicted":[0,0],"lost":[null,0]}}`,
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -22,8 +23,9 @@ type Check struct {
 	AgeCritical     float64       `group:"Thresholds:" default:"0.8" help:"The same for critical."`
 	BacklogWarning  int64         `group:"Thresholds:" default:"0" help:"Waiting entries of a namespace from which on it is a warning; 0 is off."`
 	BacklogCritical int64         `group:"Thresholds:" default:"0" help:"The same for critical."`
-	DropsWarning    float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost per second, from which on it is a warning; 0 is off."`
+	DropsWarning    float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost per second, the mean over --since, from which on it is a warning: by default, any. 0 is off."`
 	DropsCritical   float64       `group:"Thresholds:" default:"1" help:"The same for critical."`
+	Since           time.Duration `group:"Thresholds:" default:"1m" help:"Time over which drops count, 1s to 15m: no less than the time between two probes."`
 	SinkWarning     time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
 	SinkCritical    time.Duration `group:"Thresholds:" default:"1m" help:"The same for critical."`
 	Audit           bool          `help:"Count every entry, too, and compare with the ledger. It costs the store a read of every partition."`
@@ -80,7 +82,8 @@ type figure struct {
 	Namespace       string  `json:"namespace"`
 	OldestAgeShare  float64 `json:"oldest_age_share"` // of max_age
 	Backlog         int64   `json:"backlog"`
-	DroppedPerS     float64 `json:"dropped_per_s"`
+	Dropped         *int64  `json:"dropped,omitempty"` // entries in --since; absent: unknown
+	DroppedPerS     float64 `json:"dropped_per_s"`     // the mean over --since; of the last 5 s if Dropped is absent
 	FailingSinks    int     `json:"failing_sinks"`
 	FailingSecs     float64 `json:"failing_s"` // the sink that fails for longest
 	Residual        *int64  `json:"residual,omitempty"`
@@ -137,6 +140,9 @@ func (c *Check) Run(ctx context.Context, s Streams) error {
 }
 
 func (c *Check) measure(ctx context.Context, r *checkResult) error {
+	if c.Since < time.Second || c.Since > maxSince {
+		return usageError{fmt.Errorf("since: %v: want 1s to %v", c.Since, maxSince)}
+	}
 	api, err := c.open()
 	if err != nil {
 		return err
@@ -168,7 +174,11 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		return err
 	}
 	for _, n := range o.Namespaces {
-		f := c.compare(r, o, n)
+		counts, err := api.dropped(ctx, n.Namespace, c.Since)
+		if err != nil {
+			return err
+		}
+		f := c.compare(r, o, n, counts)
 		if c.Audit {
 			if err := c.residual(ctx, api, r, &f); err != nil {
 				return err
@@ -194,8 +204,9 @@ func (c *Check) overview(ctx context.Context, api *client, query url.Values, wai
 	return &o, err
 }
 
-// compare holds one namespace against the thresholds.
-func (c *Check) compare(r *checkResult, o *overview, n namespaceState) figure {
+// compare holds one namespace against the thresholds. Without counts, drops are those
+// of the overview.
+func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *rates) figure {
 	f := figure{
 		Namespace: n.Namespace, OldestAgeShare: n.ageShare(), Backlog: n.Buffered, DroppedPerS: n.Rates.dropped(),
 		acceptedPerS: n.Rates.Accepted, deliveredPerS: n.Rates.Delivered, deadLettersKept: n.DeadLetters,
@@ -206,8 +217,14 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState) figure {
 	if s := above(float64(f.Backlog), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
 		r.add(s, n.Namespace, "backlog", "%s wait", some(f.Backlog, "entry", "entries"))
 	}
+	drops := n.dropText()
+	if counts != nil {
+		total := wholeEntries(counts.dropped())
+		f.Dropped, f.DroppedPerS = &total, float64(total)/c.Since.Seconds() // one drop in 15 min is above 0.001
+		drops = fmt.Sprintf("dropped %d in the last %v: %s", total, c.Since, counts.dropText(n.MaxAgeMS, func(v float64) string { return strconv.FormatInt(wholeEntries(v), 10) }))
+	}
 	if s := above(f.DroppedPerS, c.DropsWarning, c.DropsCritical); s != statusOK {
-		r.add(s, n.Namespace, "drops", "%s", n.dropText())
+		r.add(s, n.Namespace, "drops", "%s", drops)
 	}
 	for _, sink := range n.Sinks {
 		if !sink.failing() {

@@ -20,6 +20,10 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 	}
 	age := func(ms string) func(*fakeAPI) { return change(`"oldest_age_ms":1200`, `"oldest_age_ms":`+ms) }
 	rates := func(text string) func(*fakeAPI) { return change(`"delivered":49.5`, `"delivered":49.5,`+text) }
+	history := func(series string) func(*fakeAPI) {
+		return func(f *fakeAPI) { f.answers[historyRoute] = `{"step_ms":1000,"series":{` + series + `}}` }
+	}
+	nulls := strings.Repeat("null,", 30)
 	sink := func(text string) func(*fakeAPI) { return change(`"state":"open"`, text) }
 	account := "GET /api/v1/namespaces/default"
 	residual := func(values ...string) func(*fakeAPI) {
@@ -35,16 +39,23 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"quiet", "", nil, 0, "OK\n  default: 23 entries wait, the oldest at 1% of max_age; in 50.0/s, out 49.5/s, dropped 0.0/s; 0 dead letters\n"},
+		{"quiet", "", nil, 0, "OK\n  default: 23 entries wait, the oldest at 1% of max_age; in 50.0/s, out 49.5/s, dropped 0; 0 dead letters\n"},
 		{"old", "", age("90000"), 1, "WARNING\n  warning   default: the oldest entry waits for 1m30s of 3m (50%)\n"},
 		{"older", "", age("150000"), 2, "CRITICAL\n  critical  default: the oldest entry waits for 2m30s of 3m (83%)\n"},
 		{"old, but allowed", "--age-warning=0.9 --age-critical=0", age("150000"), 0, "OK"},
 		{"no age", "", age("null"), 0, "OK"},
 		{"backlog", "--backlog-warning=23", nil, 1, "23 entries wait"},
 		{"large backlog", "--backlog-warning=1 --backlog-critical=20", nil, 2, "23 entries wait"},
-		{"drops", "", rates(`"expired":0.1`), 1, "expired 0.1/s"},
-		{"many drops", "", rates(`"evicted":0.5,"dead":0.5`), 2, "evicted 0.5/s (partitions are full), dead 0.5/s"},
-		{"a purge is wanted", "", rates(`"purged":500`), 0, "OK"},
+		{"one drop a while ago", "", history(`"expired":[0,0.9` + strings.Repeat(",0", 58) + `]`), 1, "default: dropped 1 in the last 1m0s: expired 1 (older than 3m)\n"},
+		{"before --since", "", history(`"lost":[7` + strings.Repeat(",0", 60) + `]`), 0, "OK"},
+		{"a longer --since", "--since=15m", history(`"lost":[0.8` + strings.Repeat(",0", 899) + `]`), 1, "dropped 1 in the last 15m0s: lost 1 (removed"},
+		{"many drops", "", history(`"evicted":[77,null],"lost":[null,3]`), 2, "dropped 80 in the last 1m0s: evicted 77 (partitions are full), lost 3 (removed"},
+		{"a reading that was missed", "--since=20s", history(`"dead":[0,` + nulls + `2]`), 2, "dropped 62 in the last 20s: dead 62"},
+		{"drops that are allowed", "--drops-warning=1", history(`"dead":[0,50]`), 0, "dropped 50;"},
+		{"a purge is wanted", "", history(`"purged":[500],"evicted":[0]`), 0, "OK"},
+		{"no history", "", func(f *fakeAPI) { history(`"evicted":[null],"dead":[null]`)(f); rates(`"evicted":0.5,"dead":0.5`)(f) }, 2, "default: evicted 0.5/s (partitions are full), dead 0.5/s"},
+		{"no route of the history", "", func(f *fakeAPI) { delete(f.answers, historyRoute); rates(`"expired":0.1`)(f) }, 1, "default: expired 0.1/s"},
+		{"--since too long", "--since=16m", nil, 3, "since: 16m0s: want 1s to 15m0s"},
 		{"sink fails", "", sink(`"state":"failing","failing_since_ms":1699999990000,"last_error":"refused"`), 1, "sink stdout: fails for 10.0s: refused"},
 		{"sink fails for long", "", sink(`"state":"tripped","failing_since_ms":1699999900000`), 2, "sink stdout: fails for 1m40s"},
 		{"sink failed once", "", sink(`"state":"failing","failing_since_ms":1699999999900`), 0, "OK"},

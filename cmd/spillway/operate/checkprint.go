@@ -29,12 +29,19 @@ func (r *checkResult) text() string {
 	}
 	if len(r.Findings) == 0 {
 		for _, f := range r.Figures {
-			fmt.Fprintf(&b, "  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s/s; %s%s\n",
-				f.Namespace, some(f.Backlog, "entry", "entries"), f.OldestAgeShare*100, rate(f.acceptedPerS), rate(f.deliveredPerS), rate(f.DroppedPerS),
+			fmt.Fprintf(&b, "  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s; %s%s\n",
+				f.Namespace, some(f.Backlog, "entry", "entries"), f.OldestAgeShare*100, rate(f.acceptedPerS), rate(f.deliveredPerS), f.dropped(),
 				some(f.deadLettersKept, "dead letter", "dead letters"), f.audited())
 		}
 	}
 	return b.String()
+}
+
+func (f *figure) dropped() string {
+	if f.Dropped == nil {
+		return rate(f.DroppedPerS) + "/s"
+	}
+	return strconv.FormatInt(*f.Dropped, 10)
 }
 
 // audited says that the ledger was compared, if it was: a residual that is not 0 is a finding.
@@ -73,6 +80,9 @@ func (c *Check) nagios(r *checkResult) string {
 		add(f.Namespace+"_oldest_age_share", f.OldestAgeShare, "", c.AgeWarning, c.AgeCritical)
 		add(f.Namespace+"_backlog", float64(f.Backlog), "", float64(c.BacklogWarning), float64(c.BacklogCritical))
 		add(f.Namespace+"_dropped_per_s", f.DroppedPerS, "", c.DropsWarning, c.DropsCritical)
+		if f.Dropped != nil {
+			add(f.Namespace+"_dropped", float64(*f.Dropped), "", 0, 0)
+		}
 		add(f.Namespace+"_sink_failing", f.FailingSecs, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
 		if f.Residual != nil {
 			add(f.Namespace+"_residual", float64(*f.Residual), "", 0, 0)

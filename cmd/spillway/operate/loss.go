@@ -60,16 +60,21 @@ func (o *overview) losses() []loss {
 }
 
 func (n *namespaceState) dropText() string {
+	return n.Rates.dropText(n.MaxAgeMS, func(perSecond float64) string { return rate(perSecond) + "/s" })
+}
+
+// dropText names each reason with its figure.
+func (r *rates) dropText(maxAgeMS int64, figure func(float64) string) string {
 	var parts []string
-	add := func(perSecond float64, what string) {
-		if perSecond > 0 {
-			parts = append(parts, fmt.Sprintf(what, rate(perSecond)+"/s"))
+	add := func(value float64, what string) {
+		if value > 0 {
+			parts = append(parts, fmt.Sprintf(what, figure(value)))
 		}
 	}
-	add(n.Rates.Evicted, "evicted %s (partitions are full)")
-	add(n.Rates.Expired, "expired %s (older than "+since(n.MaxAgeMS)+")")
-	add(n.Rates.Dead, "dead %s (the sink rejects them)")
-	add(n.Rates.Lost, "lost %s (removed from Redis, not by Spillway)")
+	add(r.Evicted, "evicted %s (partitions are full)")
+	add(r.Expired, "expired %s (older than "+since(maxAgeMS)+")")
+	add(r.Dead, "dead %s (the sink rejects them)")
+	add(r.Lost, "lost %s (removed from Redis, not by Spillway)")
 	return strings.Join(parts, ", ")
 }
 
