@@ -236,8 +236,12 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 			lasts = time.Duration(o.NowMS-*sink.FailingSinceMS) * time.Millisecond
 		}
 		f.FailingSecs = max(f.FailingSecs, lasts.Seconds())
-		if s := above(lasts.Seconds(), c.SinkWarning.Seconds(), c.SinkCritical.Seconds()); s != statusOK {
-			r.add(s, n.Namespace, "sink", "%s", sink.text(o.NowMS))
+		s, text := above(lasts.Seconds(), c.SinkWarning.Seconds(), c.SinkCritical.Seconds()), sink.text(o.NowMS)
+		if s == statusCritical && n.Buffered == 0 { // it cannot recover before its next entry
+			s, text = statusWarning, text+"; no entry waits for it, the next one tries it again"
+		}
+		if s != statusOK {
+			r.add(s, n.Namespace, "sink", "%s", text)
 		}
 	}
 	if n.Paused != nil {

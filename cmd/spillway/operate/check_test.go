@@ -58,6 +58,10 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		{"--since too long", "--since=16m", nil, 3, "since: 16m0s: want 1s to 15m0s"},
 		{"sink fails", "", sink(`"state":"failing","failing_since_ms":1699999990000,"last_error":"refused"`), 1, "sink stdout: fails for 10.0s: refused"},
 		{"sink fails for long", "", sink(`"state":"tripped","failing_since_ms":1699999900000`), 2, "sink stdout: fails for 1m40s"},
+		{"sink that nothing waits for", "", func(f *fakeAPI) {
+			sink(`"state":"failing","failing_since_ms":1699999000000,"last_error":"refused"`)(f)
+			change(`"buffered":23,"partitions"`, `"buffered":0,"partitions"`)(f)
+		}, 1, "warning   default: sink stdout: fails for 16m40s: refused; no entry waits for it"},
 		{"sink failed once", "", sink(`"state":"failing","failing_since_ms":1699999999900`), 0, "OK"},
 		{"paused", "", change(`"paused":null`, `"paused":{"since_ms":1699999880000,"by":"alice","reason":"x"}`), 1, "delivery is paused (by alice, 2m ago): x"},
 		{"partitions paused", "", change(`"paused_partitions":0`, `"paused_partitions":2`), 1, "2 partitions are paused"},
