@@ -137,6 +137,23 @@ func TestAPauseSaysWhoAndWhy(t *testing.T) {
 	}
 }
 
+func TestAPauseOfAPartitionWithoutEntriesSaysSo(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{
+		"POST /api/v1/namespaces/kart/partitions/eu-1/pause": `{"paused":{"since_ms":1700000000000,"by":"alice","reason":""}}`,
+	})
+	const note = "it has no entries now; a pause waits for its first one"
+	for answer, want := range map[string]bool{
+		`{"error":"no_such_partition","message":"no entries"}`: true, `{"depth":1}`: false, `{"error":"store_unavailable","message":"down"}`: false,
+	} {
+		api.queue["GET /api/v1/namespaces/kart/partitions/eu-1"] = []string{answer}
+		out, stderr, code := run(t, api, "pause", "kart", "eu-1")
+		if code != 0 || !strings.HasPrefix(out, "kart/eu-1: delivery is paused") || strings.Contains(out, note) != want {
+			t.Errorf("%s: exit %d, %s%s", answer, code, out, stderr)
+		}
+	}
+}
+
 func TestARefusedReloadNamesEveryMistakeOnALine(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{"POST /api/v1/reload": `{"error":"bad_request","message":"one.yaml:3: capacity\none.yaml:9: sink\u001b[2J"}`})

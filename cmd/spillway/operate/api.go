@@ -120,6 +120,7 @@ type partitionRow struct {
 	LastError   string  `json:"last_error"`
 	Attempt     int64   `json:"attempt"`
 	raw         json.RawMessage
+	empty       bool // a pause that waits for the first entry
 }
 
 type partitionList struct {

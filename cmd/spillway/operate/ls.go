@@ -19,7 +19,7 @@ type Ls struct {
 	Sort       string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order: age, depth, fill, in, out, evicted or expired, the largest first; or name, from a to z."`
 	Limit      int    `default:"20" help:"Partitions to list, at most 1000."`
 	Filter     string `placeholder:"TEXT" help:"Only partitions whose name contains this."`
-	Paused     bool   `help:"Only paused partitions."`
+	Paused     bool   `help:"Only paused partitions, with those that have no entries."`
 }
 
 // Run prints the list.
@@ -43,6 +43,11 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Paused {
+		if err := api.addPaused(ctx, names, query, list); err != nil {
+			return err
+		}
+	}
 	if c.Output == "json" {
 		return printJSON(s.Out, list.json())
 	}
@@ -60,10 +65,10 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	return nil
 }
 
-// none says that no partition is listed. A pause of a misspelt name has no entries either.
+// none says that no partition is listed.
 func (c *Ls) none() string {
 	if c.Paused {
-		return "no partition that is paused by itself has entries; spillway audit says what was paused"
+		return "no partition is paused by itself; ls --namespaces says which namespaces are, spillway audit what was paused"
 	}
 	return "no such partition has entries"
 }
@@ -118,6 +123,8 @@ func partitionTable(rows []partitionRow, named bool) *table {
 	for _, r := range rows {
 		state := r.LastError
 		switch {
+		case r.empty:
+			state = "paused, no entries"
 		case r.Paused:
 			state = "paused"
 		case state != "" && r.Attempt > 0:

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -60,8 +61,17 @@ func setPause(ctx context.Context, s Streams, c *Connection, form, namespace, pa
 		_, err = fmt.Fprintf(s.Out, "%s: delivery is not paused\n", what)
 		return err
 	}
-	_, err = fmt.Fprintf(s.Out, "%s: delivery is %s\n", what, answer.Paused.text(time.Now().UnixMilli()))
-	return err
+	if _, err = fmt.Fprintf(s.Out, "%s: delivery is %s\n", what, answer.Paused.text(time.Now().UnixMilli())); err != nil || partition == "" {
+		return err
+	}
+	// It may be a misspelt name. The pause is done, so no other failure is one of it.
+	var now struct{}
+	_, err = api.get(ctx, path, nil, &now)
+	if failed := new(apiError); errors.As(err, &failed) && failed.code == noSuchPartition {
+		_, err = fmt.Fprintln(s.Out, "it has no entries now; a pause waits for its first one")
+		return err
+	}
+	return nil
 }
 
 // scope names a namespace, or a partition of it.

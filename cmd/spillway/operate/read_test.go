@@ -199,10 +199,35 @@ func TestAListWithoutPausedPartitionsSaysWhereToLook(t *testing.T) {
 		"GET /api/v1/namespaces":                 `{"namespaces":["kart"]}`,
 		"GET /api/v1/namespaces/kart/partitions": `{"total":0,"complete":true,"partitions":[]}`,
 		"GET /api/v1/drops":                      `{"drops":[],"reasons":{}}`,
+		"GET /api/v1/pauses":                     `{"pauses":[{"namespace":"kart"},{"namespace":"chess","partition":"blitz"}]}`,
 	})
 	for args, want := range map[string]string{"ls kart --paused": "spillway audit", "ls kart": "no such partition", "drops --id e7": "with --partition instead of --id"} {
 		if out, stderr, code := run(t, api, strings.Fields(args)...); code != 0 || !strings.Contains(out+stderr, want) {
 			t.Errorf("%s: exit %d, %s%s", args, code, out, stderr)
 		}
+	}
+}
+
+func TestAListShowsPausedPartitionsWithoutEntries(t *testing.T) {
+	t.Parallel()
+	api := losing(t)
+	api.answers["GET /api/v1/namespaces/kart/partitions"] = `{"total":1,"partitions":[{"partition":"eu-2","depth":3,"paused":true}],"now_ms":1,"sweep":{"completed_at_ms":1}}`
+	api.answers["GET /api/v1/pauses"] = `{"pauses":[{"namespace":"kart","since_ms":1},{"namespace":"kart","partition":"eu-2"},{"namespace":"kart","partition":"eu-9"},{"namespace":"chess","partition":"eu-9"},{"namespace":"kart","partition":"us-1"}]}`
+	noEntries := `{"error":"no_such_partition","message":"it has no entries"}`
+	api.answers["GET /api/v1/namespaces/kart/partitions/eu-9"], api.answers["GET /api/v1/namespaces/kart/partitions/us-1"] = noEntries, noEntries
+	out, stderr, code := run(t, api, "ls", "kart", "--paused", "--filter=eu")
+	if code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(out, "  paused\neu-9") || !strings.HasSuffix(out, "  paused, no entries\n") {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+	out, _, _ = run(t, api, "ls", "kart", "--paused", "--filter=eu", "-o", "json")
+	if !strings.Contains(out, `{"namespace":"kart","depth":0,"partition":"eu-9","paused":true}`) || !strings.Contains(out, `"total":2`) {
+		t.Errorf("got %s", out)
+	}
+	api.answers["GET /api/v1/namespaces/kart/partitions/us-1"] = `{"partition":"us-1","depth":5}` // paused a moment ago
+	if out, stderr, _ = run(t, api, "ls", "kart", "--paused", "--filter=us"); strings.Contains(out, "no entries") || !strings.Contains(out, "5") {
+		t.Errorf("got %s%s", out, stderr)
+	}
+	if _, stderr, _ = run(t, api, "ls", "kart", "--paused", "--limit=1"); !strings.Contains(stderr, "2 more") {
+		t.Errorf("got %s", stderr)
 	}
 }
