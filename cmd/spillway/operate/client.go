@@ -44,6 +44,15 @@ type client struct {
 	http    *http.Client
 }
 
+// openAt is open for a command about a namespace; path is the namespace's route.
+func (c *Connection) openAt(namespace string) (api *client, path string, err error) {
+	if api, err = c.open(); err != nil {
+		return nil, "", err
+	}
+	path, err = namespacePath(namespace)
+	return api, path, err
+}
+
 // open checks the flags. It sends nothing.
 func (c *Connection) open() (*client, error) {
 	u, err := url.Parse(c.Admin)

@@ -48,11 +48,7 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 500 {
 		return usageError{fmt.Errorf("limit: %d: want 1 to 500", c.Limit)}
 	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	path, err := namespacePath(c.Namespace)
+	api, path, err := c.openAt(c.Namespace)
 	if err != nil {
 		return err
 	}
@@ -114,11 +110,7 @@ type DeadShow struct {
 
 // Run prints it.
 func (c *DeadShow) Run(ctx context.Context, s Streams) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	path, err := namespacePath(c.Namespace)
+	api, path, err := c.openAt(c.Namespace)
 	if err == nil {
 		err = validLetters(c.Letter)
 	}

@@ -42,11 +42,7 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 0 {
 		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
 	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	path, err := namespacePath(c.Namespace)
+	api, path, err := c.openAt(c.Namespace)
 	if err == nil {
 		_, err = partitionPath(c.Namespace, c.Partition)
 	}

@@ -41,11 +41,7 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 	if c.PerSecond < 1 || c.PerSecond > 50 {
 		return usageError{fmt.Errorf("per-second: %d: want 1 to 50", c.PerSecond)}
 	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	path, err := namespacePath(c.Namespace)
+	api, path, err := c.openAt(c.Namespace)
 	if err != nil {
 		return err
 	}
