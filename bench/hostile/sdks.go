@@ -71,8 +71,8 @@ var sdks = []row{
 	{"a request in an event", hide("POST "+segment, basic("default")), badJSON, kept},
 
 	{"no key", post(segment, "", `{"batch":[{}]}`), noKey, kept},
-	{"nobody's key", post(segment, basic("nobody"), `{"batch":[{}]}`), noKey, kept},
-	{"nobody's key, and 1 MiB announced", request("POST "+segment, basic("nobody")+"Content-Length: 1048576\r\n", x(9<<10)), noKey, closed},
+	{"an unknown key", post(segment, basic("nobody"), `{"batch":[{}]}`), noKey, kept},
+	{"an unknown key, and 1 MiB announced", request("POST "+segment, basic("nobody")+"Content-Length: 1048576\r\n", x(9<<10)), noKey, closed},
 	{"a wrong key and a right one", post(segment, basic("nobody"), `{"writeKey":"default","batch":[{}]}`), noKey, kept},
 	{"a key with a NUL", post(segment, basic("default\x00"), `{"batch":[{}]}`), noKey, kept},
 	{"a key in capitals", post(segment, basic("DEFAULT"), `{"batch":[{}]}`), noKey, kept},

@@ -33,7 +33,7 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a role: write viewer, operator or admin", text)
 }
 
-// A Token admits whoever sends it, under its name and with its role.
+// A Token lets a request in, under its name and with its role.
 type Token struct {
 	Name string // 1 to 64 letters, digits, dots, dashes and underscores
 	Role Role

@@ -24,7 +24,7 @@ type View struct {
 	Drain    Drain                // nil under the role ingest
 	Drops    *drops.Log           // nil: no samples
 	Settings map[string][]Setting // by namespace, the URLs redacted
-	Tokens   []Token              // none: whoever reaches the port is an admin
+	Tokens   []Token              // none: every request has the role admin
 	// MaskFields are the keys of JSON objects whose values are masked in payloads.
 	MaskFields []string
 	Role       string // all, ingest or drain
