@@ -1,0 +1,16 @@
+package job
+
+import "errors"
+
+// The errors of jobs. Every other error is in one of the classes of partition: ErrUnavailable,
+// ErrUnknown, ErrBroken.
+var (
+	// ErrNoJob: there is no such job, or the queue has none.
+	ErrNoJob = errors.New("no such job")
+	// ErrTooManyJobs: more jobs than Policy.MaxJobs. Nothing was stored.
+	ErrTooManyJobs = errors.New("too many jobs")
+	// ErrTooManyQueues: a further queue beyond Policy.MaxQueues. Nothing was stored.
+	ErrTooManyQueues = errors.New("too many queues")
+	// ErrBadArgument: a request outside its bounds, which is a bug of the caller. Nothing ran.
+	ErrBadArgument = errors.New("bad argument")
+)

@@ -1,0 +1,122 @@
+package job
+
+import "strings"
+
+// An id is 26 digits of Crockford's base 32, upper case, most significant first: 128 bits.
+//
+//	48 bits  ms since 1970 of the sequence
+//	10 bits  µs of that ms
+//	10 bits  shard
+//	60 bits  hash of all these, namespace, queue and the caller's id
+//
+// With a caller's id it is followed by '-' and that. Ids are in the order of their
+// sequences. The hash tells an id of another queue or namespace from one of this queue
+// without asking Redis. It is no secret.
+const idLen = 26
+
+const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+const noDigit = 0xff
+
+var digitValue = func() (values [256]byte) {
+	for i := range values {
+		values[i] = noDigit
+	}
+	for i := range len(digits) {
+		values[digits[i]] = byte(i)
+	}
+	return values
+}()
+
+// Ref names a job of a queue.
+type Ref struct {
+	Shard    int
+	Seq      int64  // µs since 1970, about; never used twice in a shard
+	CallerID string // "": none
+}
+
+// AppendID appends the id of a job to dst.
+func (n *Namespace) AppendID(dst []byte, shard int, queue string, seq int64, callerID string) []byte {
+	high := uint64(seq/1000)<<16 | uint64(seq%1000)<<6 | uint64(shard)>>4 // #nosec G115 -- both are positive
+	low := uint64(shard)<<60 | n.hash(shard, queue, seq, callerID)        // #nosec G115 -- see above
+	at := len(dst)
+	dst = append(dst, "00000000000000000000000000"...)
+	for i := at + idLen - 1; i >= at; i-- {
+		dst[i] = digits[low&31]
+		low = low>>5 | high<<59
+		high >>= 5
+	}
+	if callerID != "" {
+		dst = append(dst, '-')
+		dst = append(dst, callerID...)
+	}
+	return dst
+}
+
+// ID is the id of a job.
+func (n *Namespace) ID(shard int, queue string, seq int64, callerID string) string {
+	var memory [idLen + 1 + MaxCallerIDLen]byte
+	return string(n.AppendID(memory[:0], shard, queue, seq, callerID))
+}
+
+// ParseID reads an id that ID made for a job of this queue; the job may be gone. false: it
+// is the id of no job of this queue.
+func (n *Namespace) ParseID(queue, id string) (Ref, bool) {
+	if len(id) < idLen || id[0] > '7' {
+		return Ref{}, false
+	}
+	var high, low uint64
+	for i := range idLen {
+		v := digitValue[id[i]]
+		if v == noDigit {
+			return Ref{}, false
+		}
+		high = high<<5 | low>>59
+		low = low<<5 | uint64(v)
+	}
+	r := Ref{Shard: int(high&63<<4 | low>>60), Seq: int64(high>>16)*1000 + int64(high>>6&1023)} // #nosec G115 -- 10 and 58 bits
+	if len(id) > idLen {
+		r.CallerID = strings.Clone(id[idLen+1:])
+		if id[idLen] != '-' || !ValidCallerID(r.CallerID) {
+			return Ref{}, false
+		}
+	}
+	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 || r.Shard >= len(n.shards) || low&hashMask != n.hash(r.Shard, queue, r.Seq, r.CallerID) {
+		return Ref{}, false
+	}
+	return r, true
+}
+
+const hashMask = 1<<60 - 1
+
+// hash is FNV-1a of the parts, mixed so that each of them changes all bits. It is part of
+// every id that clients keep. A name holds no zero byte.
+func (n *Namespace) hash(shard int, queue string, seq int64, callerID string) uint64 {
+	h := n.seed
+	for i := range len(queue) {
+		h = (h ^ uint64(queue[i])) * fnvPrime
+	}
+	h *= fnvPrime // a zero byte
+	for i := range len(callerID) {
+		h = (h ^ uint64(callerID[i])) * fnvPrime
+	}
+	h ^= uint64(seq<<10|int64(shard)) * 0x9e3779b97f4a7c15 // #nosec G115 -- positive
+	// The finalizer of MurmurHash3.
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return (h ^ h>>33) & hashMask
+}
+
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// seedOf is the state of hash after the namespace and a zero byte.
+func seedOf(namespace string) uint64 {
+	h := uint64(fnvOffset)
+	for i := range len(namespace) {
+		h = (h ^ uint64(namespace[i])) * fnvPrime
+	}
+	return h * fnvPrime
+}

@@ -1,0 +1,155 @@
+package job_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func namespace(t testing.TB, name string, shards int) *job.Namespace {
+	t.Helper()
+	p := job.DefaultPolicy()
+	p.Shards = shards
+	ns, err := job.NewNamespace("sw", name, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+func TestAnIDTellsItsJob(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, "mail", 1024)
+	r := rand.New(rand.NewPCG(1, 2)) // #nosec G404 -- a test
+	for range 1000 {
+		want := job.Ref{Shard: r.IntN(1024), Seq: 1 + r.Int64N(1<<52), CallerID: []string{"", "a", "order-1_A", strings.Repeat("z", 64)}[r.IntN(4)]}
+		id := ns.ID(want.Shard, "q", want.Seq, want.CallerID)
+		if got, ok := ns.ParseID("q", id); !ok || got != want {
+			t.Fatalf("%s: got %+v %v, want %+v", id, got, ok, want)
+		}
+		if !job.ValidQueue(id) || !job.IsReplyQueue(id) {
+			t.Fatalf("%s is no name of a reply queue", id)
+		}
+	}
+}
+
+func TestIDsAreInTheOrderOfSequences(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, "mail", 2)
+	var ids []string
+	for _, seq := range []int64{1, 999, 1000, 1001, 1_790_000_000_000_000, 1_790_000_000_000_001, 1_790_000_000_001_000} {
+		ids = append(ids, ns.ID(1, "q", seq, ""))
+	}
+	if !sort.StringsAreSorted(ids) {
+		t.Errorf("not in order: %v", ids)
+	}
+}
+
+// The text of an id is kept by clients: it must not change.
+func TestAnIDIsTheSameForEver(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, "mail", 4)
+	for id, want := range map[string]string{
+		ns.ID(3, "orders", 1_790_000_000_123_456, ""):  "01M3250V3VE803E1QJPY5BJR1F",
+		ns.ID(3, "orders", 1_790_000_000_123_456, "a"): "01M3250V3VE803NCTRGK360FC0-a",
+	} {
+		if id != want {
+			t.Errorf("got %s, want %s", id, want)
+		}
+	}
+}
+
+func TestAForeignIDIsOfNobody(t *testing.T) {
+	t.Parallel()
+	ns, other := namespace(t, "mail", 4), namespace(t, "mails", 4)
+	seq := time.Now().UnixMicro()
+	id, named := ns.ID(1, "q", seq, ""), ns.ID(1, "q", seq, "a")
+	for what, foreign := range map[string]string{
+		"empty": "", "short": id[:25], "long": id + "0", "lower case": strings.ToLower(id), "another queue": ns.ID(1, "q2", seq, ""),
+		"another namespace": other.ID(1, "q", seq, ""), "a shard that is not there": ns.ID(4, "q", seq, ""), "a caller's id cut off": named[:26],
+		"a caller's id added": id + "-a", "another caller's id": named[:27] + "b", "an empty caller's id": named[:27],
+		"a forbidden caller's id": named[:27] + "a b", "a caller's id that is too long": ns.ID(1, "q", seq, strings.Repeat("a", 65)),
+		"beyond 128 bits": "8" + id[1:], "no digit": "U" + id[1:], "a brace": id[:25] + "}",
+	} {
+		if got, ok := ns.ParseID("q", foreign); ok {
+			t.Errorf("%s: %q is %+v", what, foreign, got)
+		}
+	}
+	for i := range id {
+		for _, c := range "0123456789ABCDEFGHJKMNPQRSTVWXYZ" {
+			changed := id[:i] + string(c) + id[i+1:]
+			if _, ok := ns.ParseID("q", changed); ok && changed != id {
+				t.Errorf("%s with another digit %d is accepted: %s", id, i, changed)
+			}
+		}
+	}
+}
+
+func FuzzParseID(f *testing.F) {
+	ns := namespace(f, "mail", 1024)
+	f.Add("q", ns.ID(7, "q", 1_790_000_000_123_456, ""))
+	f.Add("q", ns.ID(1023, "q", 1_790_000_000_123_456, "order-1"))
+	f.Add("", "01M3250V3VE803E1QJPY5BJR1F")
+	f.Fuzz(func(t *testing.T, queue, id string) {
+		ref, ok := ns.ParseID(queue, id)
+		if ok && ns.ID(ref.Shard, queue, ref.Seq, ref.CallerID) != id {
+			t.Errorf("%q of %q is read as %+v, which is %q", id, queue, ref, ns.ID(ref.Shard, queue, ref.Seq, ref.CallerID))
+		}
+	})
+}
+
+func BenchmarkID(b *testing.B) {
+	ns := namespace(b, "mail", 4)
+	memory := make([]byte, 0, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		memory = ns.AppendID(memory[:0], 3, "orders", 1_790_000_000_123_456, "")
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"a": true, "_a": true, "-": true, "a.b": true, strings.Repeat("a", 255): true, "0": true,
+		"": false, ".a": false, "a b": false, "a{b": false, "a:b": false, "a\x00": false, "ä": false, "a,b": false, strings.Repeat("a", 256): false,
+	} {
+		if got := job.ValidQueue(name); got != want {
+			t.Errorf("queue %q: got %v", name, got)
+		}
+	}
+	for name, want := range map[string]bool{"a": true, "_-9Z": true, "": false, "a.b": false, "a b": false, strings.Repeat("a", 65): false} {
+		if got := job.ValidCallerID(name); got != want {
+			t.Errorf("caller's id %q: got %v", name, got)
+		}
+	}
+}
+
+func TestShardsOfAQueue(t *testing.T) {
+	t.Parallel()
+	p := job.DefaultPolicy()
+	p.Shards, p.Spread = 5, map[string]int{"bulk": 3}
+	ns, err := job.NewNamespace("sw", "mail", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for i := range 100 {
+		s := ns.Shards(fmt.Sprint("q", i))
+		if len(s) != 1 {
+			t.Fatalf("got shards %v", s)
+		}
+		seen[s[0]] = true
+	}
+	if len(seen) != 5 {
+		t.Errorf("100 queues use shards %v", seen)
+	}
+	s := ns.Shards("bulk")
+	if len(s) != 3 || s[1] != (s[0]+1)%5 || s[2] != (s[0]+2)%5 {
+		t.Errorf("got %v, want three that follow one another", s)
+	}
+}

@@ -1,0 +1,54 @@
+package job
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Policy is the settings of one namespace of queues. The defaults are those of
+// DefaultPolicy; a zero field is not replaced by its default. Validate returns a
+// *partition.FieldError for each value outside its bounds.
+type Policy struct {
+	// Shards is how many groups of keys the namespace has, each in one cluster slot: 1 to
+	// 1024; default 1. The first use fixes it.
+	Shards int
+	// Spread is over how many shards the jobs of a queue go, by its name: 2 to Shards;
+	// default 1. Such a queue is in order within a shard only. The number may rise, not fall:
+	// jobs of shards that are asked no more wait for ever.
+	Spread map[string]int
+	// MaxJobs is how many jobs the namespace holds, dead ones included, over all shards: 1
+	// to 1,000,000,000; default 10,000,000. A publish beyond it gets ErrTooManyJobs.
+	MaxJobs int64
+	// MaxQueues is how many queues may have jobs, over all shards: 1 to 10,000,000; default
+	// 10,000. A publish to a further one gets ErrTooManyQueues.
+	MaxQueues int64
+	// DropDead makes a job whose tries are used up expire. Default false: it becomes a dead
+	// letter.
+	DropDead bool
+	// ReplyTTL is how long jobs of reply queues live at most (IsReplyQueue): 1s to 24h;
+	// default 10m.
+	ReplyTTL time.Duration
+}
+
+// DefaultPolicy returns the defaults of all fields.
+func DefaultPolicy() Policy {
+	return Policy{Shards: 1, MaxJobs: 10_000_000, MaxQueues: 10_000, ReplyTTL: 10 * time.Minute}
+}
+
+// Validate returns a *partition.FieldError for each unusable setting, joined.
+func (p Policy) Validate() error {
+	var v partition.Validation
+	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
+	for _, queue := range slices.Sorted(maps.Keys(p.Spread)) {
+		k := p.Spread[queue]
+		v.Check(ValidQueue(queue), "spread", queue, "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-'")
+		v.Check(k >= 2 && k <= p.Shards, "spread."+queue, k, "2 to shards")
+	}
+	v.Check(p.MaxJobs >= 1 && p.MaxJobs <= 1_000_000_000, "max_jobs", p.MaxJobs, "1 to 1000000000, over all shards")
+	v.Check(p.MaxQueues >= 1 && p.MaxQueues <= 10_000_000, "max_queues", p.MaxQueues, "1 to 10000000, over all shards")
+	v.Check(p.ReplyTTL >= time.Second && p.ReplyTTL <= 24*time.Hour, "reply_ttl", p.ReplyTTL, "1s to 24h")
+	return v.Err()
+}

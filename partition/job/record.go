@@ -1,0 +1,95 @@
+package job
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// A record is what the store keeps of a job, without its state.
+//
+//	<13-digit expiry, Unix ms; 0…0: never> <tries>[@<caller's id>]<form>
+//
+// The form is ' ' and the payload, or '#<n>,', n bytes of attributes and the payload.
+const expiryDigits = 13
+
+// maxExpiry is the largest expiry, in ms: the year 2286.
+const maxExpiry = 9_999_999_999_999
+
+// appendRecord appends the record of a message to dst.
+func appendRecord(dst []byte, expires int64, tries int, callerID string, m Message) []byte {
+	at := len(dst)
+	dst = append(dst, "0000000000000 "...)
+	for i := at + expiryDigits - 1; expires > 0; i-- {
+		dst[i] = byte('0' + expires%10) // #nosec G115 -- a digit
+		expires /= 10
+	}
+	dst = strconv.AppendInt(dst, int64(tries), 10)
+	if callerID != "" {
+		dst = append(append(dst, '@'), callerID...)
+	}
+	if m.Attributes == nil {
+		dst = append(dst, ' ')
+	} else {
+		dst = strconv.AppendInt(append(dst, '#'), int64(len(m.Attributes)), 10)
+		dst = append(append(dst, ','), m.Attributes...)
+	}
+	return append(dst, m.Payload...)
+}
+
+// recordSize is at least the length of a record.
+func recordSize(callerID string, m Message) int {
+	return expiryDigits + len(" 65535@#1234567890,") + len(callerID) + len(m.Attributes) + len(m.Payload)
+}
+
+// parseRecord reads a record into j; its payload and attributes share the record's memory.
+// false: something other than Spillway wrote it.
+func parseRecord(record []byte, j *Job) bool {
+	if len(record) < expiryDigits+len(" 1 ") || record[expiryDigits] != ' ' {
+		return false
+	}
+	expires, n := number(record)
+	if n != expiryDigits {
+		return false
+	}
+	rest := record[expiryDigits+1:]
+	tries, n := number(rest)
+	if n == 0 || tries > MaxTries {
+		return false
+	}
+	rest = rest[n:]
+	j.Expires, j.Tries, j.CallerID, j.Attributes = expires, int(tries), "", nil
+	if len(rest) > 0 && rest[0] == '@' {
+		end := bytes.IndexAny(rest, " #")
+		if end < 0 || !ValidCallerID(rest[1:end]) {
+			return false
+		}
+		j.CallerID, rest = string(rest[1:end]), rest[end:]
+	}
+	switch {
+	case len(rest) == 0:
+		return false
+	case rest[0] == ' ':
+		j.Payload = rest[1:]
+		return true
+	case rest[0] != '#':
+		return false
+	}
+	length, n := number(rest[1:])
+	rest = rest[1+n:]
+	if n == 0 || len(rest) == 0 || rest[0] != ',' || length > int64(len(rest)-1) {
+		return false
+	}
+	end := 1 + int(length)
+	j.Attributes, j.Payload = rest[1:end:end], rest[end:]
+	return true
+}
+
+// number reads the decimal digits that text begins with, 15 at most, and returns how many
+// there are.
+func number(text []byte) (value int64, digits int) {
+	for digits < len(text) && digits < 15 && text[digits] >= '0' && text[digits] <= '9' {
+		value = value*10 + int64(text[digits]-'0')
+		digits++
+	}
+	return value, digits
+}

@@ -1,0 +1,53 @@
+package job
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestARecordIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	for _, r := range []struct {
+		expires int64
+		tries   int
+		caller  string
+		m       Message
+		want    string
+	}{
+		{0, 1, "", Message{Payload: []byte("x")}, "0000000000000 1 x"},
+		{1_790_000_000_123, 65535, "", Message{}, "1790000000123 65535 "},
+		{maxExpiry, 3, "order-1", Message{Payload: []byte("#1,@ ")}, "9999999999999 3@order-1 #1,@ "},
+		{7, 3, "", Message{Payload: []byte(" y"), Attributes: []byte(`{"a":"b"}`)}, `0000000000007 3#9,{"a":"b"} y`},
+		{7, 3, "a", Message{Attributes: []byte(`{}`)}, `0000000000007 3@a#2,{}`},
+	} {
+		record := appendRecord(nil, r.expires, r.tries, r.caller, r.m)
+		if string(record) != r.want {
+			t.Errorf("got %q, want %q", record, r.want)
+		}
+		if len(record) > recordSize(r.caller, r.m) {
+			t.Errorf("%q is larger than %d", record, recordSize(r.caller, r.m))
+		}
+		var j Job
+		if !parseRecord(record, &j) || j.Expires != r.expires || j.Tries != r.tries || j.CallerID != r.caller ||
+			!bytes.Equal(j.Payload, r.m.Payload) || !bytes.Equal(j.Attributes, r.m.Attributes) {
+			t.Errorf("%q is read as %+v", record, j)
+		}
+	}
+}
+
+func FuzzParseRecord(f *testing.F) {
+	f.Add([]byte(`0000000000007 3@a#2,{}x`))
+	f.Add([]byte("0000000000000 1 x"))
+	f.Add([]byte("0000000000000 1#999999999999999999,"))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		var j Job
+		if !parseRecord(record, &j) {
+			return
+		}
+		var again Job
+		if !parseRecord(appendRecord(nil, j.Expires, j.Tries, j.CallerID, Message{j.Payload, j.Attributes}), &again) ||
+			again.CallerID != j.CallerID || !bytes.Equal(again.Payload, j.Payload) || !bytes.Equal(again.Attributes, j.Attributes) {
+			t.Errorf("%q is read as %+v, and written as %+v", record, j, again)
+		}
+	})
+}

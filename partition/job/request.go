@@ -1,0 +1,176 @@
+package job
+
+import "time"
+
+// Request and result are one struct for speed: a flush reuses its requests.
+
+// Message is what a publisher says. Attributes is a JSON object of strings, or nil.
+type Message struct{ Payload, Attributes []byte }
+
+// MaxTries is the upper bound of Publish.Tries.
+const MaxTries = 65535
+
+// Publish is messages for one queue. They are stored whole or not at all.
+type Publish struct {
+	Namespace *Namespace
+	Queue     string // a name that passes ValidQueue
+	Shard     int    // one of Namespace.Shards(Queue)
+	// Delay is how long the jobs wait until they are ready: 0 to MaxDelay.
+	Delay time.Duration
+	// TTL is how long they live from now on, Delay included: 0 is for ever; to MaxTTL.
+	TTL time.Duration
+	// Tries is how often they are claimed at most: 1 to MaxTries.
+	Tries int
+	// CallerID is part of the id. While a job of the queue has it, dead or not, no other is
+	// stored under it, and the result names that job. With one there is one message.
+	CallerID string
+	// Key makes a repeat within KeyTTL (0: 2m, to 24h) return the first result and store
+	// nothing. Any text.
+	Key    string
+	KeyTTL time.Duration
+	// Messages are 1 to MaxMessages, in order.
+	Messages []Message
+
+	// The result. The ids are Namespace.ID(Shard, Queue, First+i, CallerID). Valid where Err
+	// is nil.
+	First    int64 // sequence of the first message
+	Repeated bool  // it is the result of an earlier publish with the same Key
+	Exists   bool  // a job with this CallerID exists
+	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrBadArgument or one of a class
+}
+
+// Bounds of requests.
+const (
+	MaxMessages = 1000
+	MaxCount    = 1000
+	MaxDelay    = 1 << 32 * time.Second
+	MaxTTL      = 1 << 32 * time.Second
+	MaxTTR      = 1 << 32 * time.Second
+	MaxKeyTTL   = 24 * time.Hour
+)
+
+// Claim asks for ready jobs of queues of one shard.
+type Claim struct {
+	Namespace *Namespace
+	Shard     int
+	Queues    []string // the most wanted first, each once
+	// TTR is how long the jobs are leased: 0 to MaxTTR.
+	TTR time.Duration
+	// Count is how many jobs it takes at most: 1 to MaxCount.
+	Count int
+	// MaxBytes bounds the records of the answer, about; 0 is 4 MiB. One job is always
+	// handed out, however large.
+	MaxBytes int
+	// ReportLeft fills Left.
+	ReportLeft bool
+
+	Jobs []Job
+	// Left is how many ready jobs each of Queues had after the call, -1 where unknown; nil
+	// without ReportLeft.
+	Left []int
+	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
+	// lane gives them back before its next claim of the shard.
+	Err error
+}
+
+// Job is a job as a claim or a read returns it.
+type Job struct {
+	Queue string
+	ID    string
+	Ref
+	Attempt   int   // how often it was claimed, with this time
+	Tries     int   // how often it is claimed at most
+	Published int64 // Unix ms
+	Expires   int64 // Unix ms; 0: never
+	Now       int64 // Unix ms on the store's clock when it answered
+	// Payload and Attributes share the memory of the answer.
+	Payload, Attributes []byte
+}
+
+// Ack says that nobody needs a job any more.
+type Ack struct {
+	Namespace *Namespace
+	Queue     string
+	Ref       Ref
+
+	Acked   bool // it was claimed before, once at least
+	Deleted bool // it was never claimed. Neither: there was no such job
+	Err     error
+}
+
+// Verb is what a Settle does.
+type Verb uint8
+
+// The verbs.
+const (
+	Nack    Verb = iota + 1 // give it back, ready after After; its last try: dead
+	Bury                    // give it up: dead
+	Touch                   // lease it for After from now on
+	Requeue                 // give it back to the head of its queue, as if it had not been claimed
+)
+
+// State is the state of a job.
+type State uint8
+
+// The states. Gone: there is no such job, or another holds it.
+const (
+	Gone State = iota
+	Ready
+	Delayed
+	Dead
+	Expired
+	Lost
+	Leased
+)
+
+// String is the state in lower case.
+func (s State) String() string {
+	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased"}[s]
+}
+
+// Settle changes or ends the lease of a job.
+type Settle struct {
+	Namespace *Namespace
+	Queue     string
+	Ref       Ref
+	Attempt   int // that the caller holds; 0: any
+	Verb      Verb
+	After     time.Duration
+
+	State State // that it is in now
+	Err   error
+}
+
+// Batch is requests that run together.
+type Batch struct {
+	Acks      []*Ack
+	Settles   []*Settle
+	Publishes []*Publish
+	Claims    []*Claim
+}
+
+// Counts are the jobs of a queue.
+type Counts struct {
+	Ready, Dead int64
+	// Delayed and Leased are -1 where too many of the shard are in both states to tell them
+	// apart. Pending is their sum, always.
+	Delayed, Leased, Pending int64
+	OldestReady              int64 // Unix ms when the first ready job was published; 0: none
+}
+
+// Ledger is the exact account of a namespace since its first job:
+// Published = Acked + Expired + Deleted + Lost + Dead + Ready + Delayed + Leased.
+type Ledger struct {
+	Published int64 `json:"published"`
+	Acked     int64 `json:"acked"`   // removed after a claim
+	Expired   int64 `json:"expired"` // their TTL ended, or their tries where dead letters are not kept
+	Deleted   int64 `json:"deleted"` // removed before any claim, purged, or deleted as dead letters
+	Lost      int64 `json:"lost"`    // removed by something other than Spillway
+	Dead      int64 `json:"dead"`    // dead letters now
+	Ready     int64 `json:"ready"`
+	Delayed   int64 `json:"delayed"`
+	Leased    int64 `json:"leased"`
+
+	Died      int64 `json:"died"`      // became dead letters, since the first job
+	Respawned int64 `json:"respawned"` // dead letters made ready again, since the first job
+}
