@@ -22,6 +22,11 @@ const MaxErrorText = 512
 //	"text"    other valid UTF-8, as a JSON string
 //	"base64"  anything else, in standard base64 with padding
 //
+// The line of a job (see Job) has its own attempt, and after it "tries" and, if there
+// are any, "attributes":
+//
+//	{"namespace":"mail","partition":"mail-eu","seq":…,"ts":…,"id":"…","batch":"ID","attempt":1,"tries":3,"attributes":{"kind":"welcome"},"data":…}
+//
 // It does not allocate once dst has room and b's ID is known.
 func AppendLine(dst []byte, b *Batch, i int) []byte {
 	return append(appendEntry(dst, b, i), '}', '\n')
@@ -71,8 +76,23 @@ func appendEntry(dst []byte, b *Batch, i int) []byte {
 	dst = append(dst, `,"batch":"`...)
 	dst = append(dst, b.ID()...)
 	dst = append(dst, `","attempt":`...)
-	dst = strconv.AppendInt(dst, int64(b.Attempt), 10)
+	if b.Jobs == nil {
+		dst = strconv.AppendInt(dst, int64(b.Attempt), 10)
+	} else {
+		dst = appendJob(dst, &b.Jobs[i])
+	}
 	return appendPayload(dst, e.Payload)
+}
+
+func appendJob(dst []byte, j *Job) []byte {
+	dst = strconv.AppendInt(dst, int64(j.Attempt), 10)
+	dst = append(dst, `,"tries":`...)
+	dst = strconv.AppendInt(dst, int64(j.Tries), 10)
+	if len(j.Attributes) > 0 {
+		dst = append(dst, `,"attributes":`...)
+		dst = append(dst, j.Attributes...)
+	}
+	return dst
 }
 
 func appendPayload(dst, p []byte) []byte {

@@ -212,3 +212,23 @@ func BenchmarkAppendBatch(b *testing.B) {
 		dst = AppendBatch(dst[:0], batch)
 	}
 }
+
+// The line of a job has what its batch cannot say: its own attempt, tries and attributes.
+func TestALineOfAJobHasItsOwnAttemptTriesAndAttributes(t *testing.T) {
+	t.Parallel()
+	b := &Batch{Namespace: "mail", Partition: "mail-eu", Attempt: 3}
+	for i, j := range []Job{{Attempt: 3, Tries: 5, Attributes: []byte(`{"kind":"welcome"}`)}, {Attempt: 1, Tries: 1}} {
+		b.Entries = append(b.Entries, Entry{Seq: int64(i + 1), Occurred: 1763629675100, ID: []byte("A"), Payload: []byte("7")})
+		b.Jobs = append(b.Jobs, j)
+	}
+	begin := func(seq string) string {
+		return `{"namespace":"mail","partition":"mail-eu","seq":` + seq + `,"ts":1763629675100,"id":"A","batch":"` + b.ID() + `","attempt":`
+	}
+	want := begin("1") + `3,"tries":5,"attributes":{"kind":"welcome"},"data":7}` + "\n" + begin("2") + `1,"tries":1,"data":7}` + "\n"
+	if got := string(AppendBatch(nil, b)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if b.Jobs[0].Last() || !b.Jobs[1].Last() {
+		t.Error("the last delivery is the one whose attempt is the number of tries")
+	}
+}

@@ -75,8 +75,8 @@ type Caps struct {
 // sent. Read-only, valid until Write returns.
 type Entry = partition.Entry
 
-// Batch is 1 to 128 entries of one partition, oldest first. Entries
-// that went stale, or were accepted before, are left out, so sequences may have
+// Batch is 1 to 128 entries of one partition, oldest first, or jobs of one queue.
+// Entries that went stale, or were accepted before, are left out, so sequences may have
 // gaps.
 type Batch struct {
 	Namespace string
@@ -85,9 +85,23 @@ type Batch struct {
 	Attempt   int       // 1 on the first presentation, one more after each failure or lapse
 	Deadline  time.Time // when its youngest entry goes stale; a retry never starts later
 	Entries   []Entry
+	Jobs      []Job // of a queue: one for each of Entries, which are jobs then; nil for a buffer
 
 	id string
 }
+
+// Job is what an entry has more when it is a job of a queue. Then Batch.Partition is the
+// queue, Entry.ID the job's id, Entry.Occurred when it was published, and Batch.Attempt
+// the highest attempt of the batch.
+type Job struct {
+	Attempt    int       // deliveries of the job so far, with this one; from 1
+	Tries      int       // deliveries that it may have
+	Expires    time.Time // when it is not delivered any more; zero: never
+	Attributes []byte    // a JSON object of strings, in which no line break is; nil: none
+}
+
+// Last reports whether no further delivery follows when this one fails.
+func (j *Job) Last() bool { return j.Attempt >= j.Tries }
 
 // ID identifies the batch: it repeats if and only if a retry or a replay
 // carries exactly the same entries. Sinks that need finer deduplication use

@@ -11,6 +11,9 @@
 // key and stores nothing, for 2 minutes after the first time. A store that is
 // unreachable for longer, or lacks the replicas that it is to wait for, makes entries
 // come twice.
+//
+// Jobs of a queue become entries of a partition named like the queue, without their
+// attributes. A queue whose name no partition can have is rejected.
 package branches
 
 import (
@@ -117,6 +120,10 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if s.store == nil {
 		return sink.ErrNotConnected
 	}
+	// All batches are of one partition. Queues have names that partitions have not.
+	if name := batches[0].Partition; !partition.ValidPartition(name) {
+		return sink.Permanent(fmt.Errorf("queue %.140q: no partition can have this name", name))
+	}
 	groups := make([]*partition.Group, 0, len(batches)*len(s.branches))
 	for _, b := range batches {
 		entries, key := encode(b.Entries), key(b)
@@ -153,7 +160,8 @@ func encode(entries []sink.Entry) [][]byte {
 	all, list := make([]byte, 0, size), make([][]byte, len(entries))
 	for i := range entries {
 		start := len(all)
-		all = partition.AppendEntry(all, entries[i].Occurred, entries[i].ID, entries[i].Payload)
+		id := entries[i].ID // that of a job is longer with a caller's id; its first 26 bytes are unique
+		all = partition.AppendEntry(all, entries[i].Occurred, id[:min(len(id), partition.MaxIDLen)], entries[i].Payload)
 		list[i] = all[start:len(all):len(all)]
 	}
 	return list

@@ -275,3 +275,27 @@ func TestABranchThatHasOnlyAPartOfABatchGetsAllOfIt(t *testing.T) {
 		}
 	}
 }
+
+// A job's id may be longer than an entry's, and a queue may have a name that no partition
+// has.
+func TestJobsBecomeEntriesOfBranches(t *testing.T) {
+	t.Parallel()
+	x := startTarget(t)
+	s := x.sink(t, "namespaces://a,b")
+	jobs := batch("mail-eu", 1, 1)
+	jobs.Jobs = []sink.Job{{Attempt: 1, Tries: 3}}
+	jobs.Entries[0].ID = []byte("01JD7Z8Q4V5N0W6X2Y3T1R9K8M-" + strings.Repeat("x", 64))
+	if err := s.Write(t.Context(), []*sink.Batch{jobs}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := x.records(t, "a")
+	if err != nil || len(list) != 1 || len(list[0].ID) != partition.MaxIDLen {
+		t.Errorf("got %v, %v, want one entry with an id of %d bytes", list, err, partition.MaxIDLen)
+	}
+	for _, name := range []string{"-mail", strings.Repeat("q", 200)} {
+		jobs.Partition = name
+		if err := s.Write(t.Context(), []*sink.Batch{jobs}); !sink.IsPermanent(err) {
+			t.Errorf("queue %.10s: got %v, want a permanent error", name, err)
+		}
+	}
+}

@@ -187,6 +187,9 @@ func (s *Sink) handOnWrite(ctx context.Context, k int, batches []*sink.Batch) ou
 // ends reports whether an entry that failed with err at the given time may have had its
 // last attempt.
 func (s *Sink) ends(b *sink.Batch, entry int, now time.Time, err error) bool {
+	if b.Jobs != nil && b.Jobs[entry].Last() {
+		return true
+	}
 	wait := s.cfg.BackoffMax
 	if doublings := b.Attempt - 1; doublings < 30 {
 		wait = min(wait, s.cfg.BackoffBase<<max(doublings, 0))
@@ -208,8 +211,18 @@ func (s *Sink) anyEnds(batches []*sink.Batch, now time.Time) bool {
 	return false
 }
 
-// staleAt is when an entry goes stale. The deadline of its batch is that of the youngest.
+// endless is the end of a job that never expires.
+var endless = time.Unix(1<<40, 0)
+
+// staleAt is when an entry goes stale, or a job expires. The deadline of a batch is that of
+// its youngest entry.
 func staleAt(b *sink.Batch, entry int) time.Time {
+	if b.Jobs != nil {
+		if at := b.Jobs[entry].Expires; !at.IsZero() {
+			return at
+		}
+		return endless
+	}
 	return b.Deadline.Add(-time.Duration(youngest(b)-b.Entries[entry].Occurred) * time.Millisecond)
 }
 

@@ -456,3 +456,35 @@ func TestManyBatchesGoOnOneByOneWithoutQuadraticWork(t *testing.T) {
 		t.Errorf("the second tier has %d entries, want %d", got, n)
 	}
 }
+
+// A job has no max_age: it goes on when this is its last delivery, or it expires first.
+func TestAJobGoesOnWhenItIsItsLastDelivery(t *testing.T) {
+	t.Parallel()
+	first, second := &box{fail: func(context.Context, []*sink.Batch) error { return errDead }}, &box{}
+	s := New(Config{MaxAge: time.Minute, BackoffBase: time.Second, BackoffMax: time.Minute}, []Tier{{Sink: first}, {Sink: second}}, zap.NewNop())
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	jobs := []sink.Job{
+		{Attempt: 1, Tries: 3},
+		{Attempt: 3, Tries: 3},
+		{Attempt: 1, Tries: 3, Expires: time.Now().Add(time.Second)},
+		{Attempt: 1, Tries: 3, Expires: time.Now().Add(time.Hour)},
+	}
+	b := &sink.Batch{Namespace: "mail", Partition: "mail-eu", Attempt: 3, Jobs: jobs}
+	for i := range jobs {
+		b.Entries = append(b.Entries, sink.Entry{Seq: int64(i), Payload: []byte("1")}) // years ago
+	}
+	err := s.Write(t.Context(), []*sink.Batch{b})
+	var failed *sink.BatchError
+	if !errors.As(err, &failed) || len(failed.Failed) != 2 || failed.Failed[0].Entry != 0 || failed.Failed[1].Entry != 3 {
+		t.Errorf("got %v, want the jobs 0 and 3 to be tried again", err)
+	}
+	var taken []int64
+	for _, r := range second.records {
+		taken = append(taken, r.Seq)
+	}
+	if !slices.Equal(taken, []int64{1, 2}) {
+		t.Errorf("the fallback took %v, want 1 and 2", taken)
+	}
+}

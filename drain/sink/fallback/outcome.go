@@ -165,6 +165,9 @@ func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*
 		p := &sink.Batch{Namespace: b.Namespace, Partition: b.Partition, FirstSeq: b.Entries[s.entries[0]].Seq, Attempt: b.Attempt}
 		for _, j := range s.entries {
 			p.Entries = append(p.Entries, b.Entries[j])
+			if b.Jobs != nil {
+				p.Jobs = append(p.Jobs, b.Jobs[j])
+			}
 		}
 		p.Deadline = b.Deadline.Add(-time.Duration(youngest(b)-youngest(p)) * time.Millisecond)
 		picked, from = append(picked, p), append(from, s)

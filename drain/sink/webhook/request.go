@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/tidwall/gjson"
 
 	"github.com/spillway-io/spillway/drain/sink"
 )
@@ -33,6 +34,9 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 	h.Set("X-Partition", b.Partition)
 	h.Set("X-First-Seq", strconv.FormatInt(b.FirstSeq, 10))
 	h.Set("X-Attempt", strconv.Itoa(b.Attempt))
+	if b.Jobs != nil {
+		addJobHeaders(h, b)
+	}
 	if s.gzip {
 		h.Set("Content-Encoding", "gzip")
 	}
@@ -43,6 +47,23 @@ func (s *Sink) request(ctx context.Context, b *sink.Batch) (*http.Request, error
 		h.Set("Webhook-Signature", signatures(s.keys, b.ID(), now, body))
 	}
 	return req, nil
+}
+
+// addJobHeaders says which queue a batch is of, and of a lone job what its line says.
+func addJobHeaders(h http.Header, b *sink.Batch) {
+	h.Set("X-Spillway-Queue", b.Partition)
+	if len(b.Jobs) > 1 {
+		return
+	}
+	j := &b.Jobs[0]
+	h.Set("X-Spillway-Job-Id", string(b.Entries[0].ID))
+	h.Set("X-Spillway-Attempt", strconv.Itoa(j.Attempt))
+	for name, attribute := range map[string]string{"X-Spillway-Shard-Index": "shard_index", "X-Spillway-Shard-Total": "shard_total"} {
+		// A publisher may give an attribute of that name any text.
+		if n, err := strconv.ParseUint(gjson.GetBytes(j.Attributes, attribute).String(), 10, 32); err == nil {
+			h.Set(name, strconv.FormatUint(n, 10))
+		}
+	}
 }
 
 // body returns fresh memory: the transport may still read it after the round

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -307,4 +308,47 @@ func FuzzNew(f *testing.F) {
 			t.Fatalf("%q is taken and cannot be sent to: %v", raw, err)
 		}
 	})
+}
+
+func TestABatchOfJobsHasTheirHeaders(t *testing.T) {
+	t.Parallel()
+	const attributes = `{"shard_index":"2","shard_total":"4"}`
+	for _, row := range []struct {
+		name string
+		jobs []sink.Job
+		want map[string]string
+	}{
+		{"one of a sharded publish", []sink.Job{{Attempt: 2, Tries: 3, Attributes: []byte(attributes)}}, map[string]string{
+			"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "2", "Shard-Index": "2", "Shard-Total": "4"}},
+		{"one without attributes", []sink.Job{{Attempt: 1, Tries: 3}}, map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1"}},
+		{"attributes of a publisher that are no numbers", []sink.Job{{Attempt: 1, Tries: 3, Attributes: []byte(`{"shard_index":"1\r\nX-A: b","shard_total":"-4"}`)}},
+			map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1"}},
+		{"several", []sink.Job{{Attempt: 1, Tries: 3}, {Attempt: 2, Tries: 3}}, map[string]string{"Queue": "com.acme.kart"}},
+		{"entries of a buffer", nil, map[string]string{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := batch(`{"n":1}`, `{"n":2}`)
+			if row.jobs != nil {
+				b.Entries, b.Jobs = b.Entries[:len(row.jobs)], row.jobs
+				for i := range b.Entries {
+					b.Entries[i].ID = []byte(fmt.Sprintf("J%d", i))
+				}
+			}
+			srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+				got := map[string]string{}
+				for name := range r.Header {
+					if short, ours := strings.CutPrefix(name, "X-Spillway-"); ours {
+						got[short] = r.Header.Get(name)
+					}
+				}
+				if !maps.Equal(got, row.want) {
+					t.Errorf("got %v, want %v", got, row.want)
+				}
+			})
+			if err := post(t, newSink(t, srv.URL), b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
