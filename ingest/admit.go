@@ -14,14 +14,18 @@ import (
 // rejected here before it sends its body.
 func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Request.Header
-	if length, _ := bodyLength(h); length > s.cfg.MaxBody {
-		return s.bodyTooLarge()
+	if length, _ := bodyLength(h); length > s.maxBodyOf(t) {
+		return bodyTooLarge(s.maxBodyOf(t))
 	}
 	switch {
 	case t.route.method == fasthttp.MethodOptions:
 		return nil
 	case s.stopping.Load() && t.route.pattern != "/livez":
 		return reject(wire.CodeShuttingDown)
+	case t.mount != nil && t.skipBody:
+		return reject(wire.CodeOverloaded)
+	case t.mount != nil: // its handler authenticates
+		return nil
 	case t.adapter != nil && s.writeKeys.none(): // whatever key the body has
 		return reject(wire.CodeUnauthorized)
 	case len(t.path) == 0:
@@ -29,9 +33,10 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	}
 	name, _, _ := bytes.Cut(t.path, []byte{'/'})
 	// The name is only looked up, so it need not be copied.
-	t.namespace = s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name)))
+	known := unsafe.String(unsafe.SliceData(name), len(name))
+	t.namespace = s.store.Namespace(known)
 	var rejected *rejection
-	if t.key, rejected = s.keyring.authenticate(t.namespace, tokenOf(ctx, t.route)); rejected != nil {
+	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, tokenOf(ctx, t.route)); rejected != nil {
 		return rejected
 	}
 	if t.skipBody {

@@ -35,18 +35,26 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	if len(r.out) <= smallAnswer {
-		ctx.Response.SetBody(r.out) // copied
-		return nil
+	if s.sendBody(ctx, r.out) {
+		r.out = nil
+	}
+	return nil
+}
+
+// sendBody sets the body of an answer. A large one is kept, and reserved until the client
+// has taken it.
+func (s *Server) sendBody(ctx *fasthttp.RequestCtx, body []byte) (kept bool) {
+	if len(body) <= smallAnswer {
+		ctx.Response.SetBody(body) // copied
+		return false
 	}
 	if c := connOf(ctx.Conn()); c != nil {
 		c.reserved = &s.inflight
-		c.answer.Add(int64(cap(r.out)))
-		s.inflight.Add(int64(cap(r.out)))
+		c.answer.Add(int64(cap(body)))
+		s.inflight.Add(int64(cap(body)))
 	}
-	ctx.Response.SetBodyRaw(r.out)
-	r.out = nil
-	return nil
+	ctx.Response.SetBodyRaw(body)
+	return true
 }
 
 // sumResults adds the results of the parts up in the answer. Entries of a failed

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -29,9 +30,9 @@ type Token struct {
 }
 
 // keyring holds every token. It never changes, so a lookup takes no lock and
-// allocates nothing.
+// allocates nothing. SetTokens makes another.
 type keyring struct {
-	protected map[*partition.Namespace]bool // namespaces with tokens, and closed ones; the others need none
+	protected map[string]bool // namespaces with tokens, and closed ones; the others need none
 	// keys are by the first 8 bytes of their hash. The time of a lookup tells at
 	// most about hashes, and nobody can choose the hash of a token. Whole hashes
 	// are compared in constant time.
@@ -40,40 +41,75 @@ type keyring struct {
 
 // key is a token in its namespace.
 type key struct {
-	hash      [sha256.Size]byte
-	namespace *partition.Namespace
+	Token
+	namespace string
 	limits
 }
 
-func newKeyring(cfg Config, store Store, m *metrics) (*keyring, error) {
-	k := &keyring{protected: map[*partition.Namespace]bool{}, keys: map[uint64][]*key{}}
-	for name, tokens := range cfg.Tokens {
-		ns := store.Namespace(name)
-		if ns == nil {
+// SetTokens takes the place of Config.Tokens and Config.Closed, for all requests that
+// begin afterwards. A token that does not change keeps what it has used of its limits.
+// It returns a *partition.FieldError for a namespace that the server does not have, and
+// then changes nothing. Calls must not be concurrent.
+func (s *Server) SetTokens(tokens map[string][]Token, closed []string) error {
+	k, err := s.newKeyring(tokens, closed)
+	if err != nil {
+		return err
+	}
+	s.keyring.Store(k)
+	return nil
+}
+
+func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyring, error) {
+	k, before := &keyring{protected: map[string]bool{}, keys: map[uint64][]*key{}}, s.keyring.Load()
+	for name, tokens := range tokens {
+		if !s.hasNamespace(name) {
 			return nil, &partition.FieldError{Field: "tokens", Value: name, Want: "a namespace that the store has"}
 		}
-		k.protected[ns] = len(tokens) > 0
+		k.protected[name] = len(tokens) > 0
 		for _, t := range tokens {
 			at := hashPrefix(t.Hash)
-			k.keys[at] = append(k.keys[at], &key{t.Hash, ns, newLimits(t, ns, cfg.MaxEntries, m)})
+			of := before.find(name, t)
+			if of == nil {
+				of = &key{t, name, newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
+			}
+			k.keys[at] = append(k.keys[at], of)
 		}
 	}
-	for _, name := range cfg.Closed {
-		k.protected[store.Namespace(name)] = true
+	for _, name := range closed {
+		k.protected[name] = true
 	}
 	return k, nil
 }
 
+// find returns the key of a token as it is; nil: there is none.
+func (k *keyring) find(namespace string, t Token) *key {
+	if k == nil {
+		return nil
+	}
+	for _, candidate := range k.keys[hashPrefix(t.Hash)] {
+		if candidate.namespace == namespace && candidate.Token == t {
+			return candidate
+		}
+	}
+	return nil
+}
+
+// holds reports whether a namespace has a token, whatever its limits are.
+func (k *keyring) holds(namespace string, hash [sha256.Size]byte) bool {
+	return slices.ContainsFunc(k.keys[hashPrefix(hash)], func(candidate *key) bool {
+		return candidate.namespace == namespace && candidate.Hash == hash
+	})
+}
+
 func hashPrefix(hash [sha256.Size]byte) uint64 { return binary.LittleEndian.Uint64(hash[:]) }
 
-// authenticate finds the key of a request; nil where the namespace has no tokens.
-// ns is nil for a namespace that does not exist. If any namespace has tokens, the
-// answer does not tell which namespaces exist.
-func (k *keyring) authenticate(ns *partition.Namespace, token []byte) (*key, *rejection) {
+// authenticate finds the key of a request; nil where the namespace has no tokens. If
+// any namespace has tokens, the answer does not tell whether this one exists.
+func (k *keyring) authenticate(namespace string, exists bool, token []byte) (*key, *rejection) {
 	switch {
-	case ns == nil && len(k.keys) == 0:
+	case !exists && len(k.keys) == 0:
 		return nil, reject(wire.CodeNoSuchNamespace)
-	case ns != nil && !k.protected[ns]:
+	case exists && !k.protected[namespace]:
 		return nil, nil
 	}
 	if len(token) == 0 {
@@ -83,8 +119,8 @@ func (k *keyring) authenticate(ns *partition.Namespace, token []byte) (*key, *re
 	code := wire.CodeUnauthorized
 	for _, candidate := range k.keys[hashPrefix(sum)] {
 		switch {
-		case subtle.ConstantTimeCompare(candidate.hash[:], sum[:]) != 1:
-		case candidate.namespace == ns:
+		case subtle.ConstantTimeCompare(candidate.Hash[:], sum[:]) != 1:
+		case candidate.namespace == namespace && exists:
 			return candidate, nil
 		default:
 			code = wire.CodeForbidden

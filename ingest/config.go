@@ -101,6 +101,8 @@ type Config struct {
 	// SegmentPrefix is a second prefix of Segment's routes, such as /collect for
 	// /collect/v1/batch; / stands for /v1/batch. Default none: only /segment.
 	SegmentPrefix string
+	// Mounts are the paths that handlers of other packages answer; default none.
+	Mounts []Mount
 	// Drops keeps samples of the entries that are rejected; default nil, none.
 	Drops *drops.Log
 	// TLS, when set, makes the port speak TLS; default nil, plain HTTP. A handshake

@@ -80,7 +80,7 @@ type origins struct {
 }
 
 // newOrigins are the origins by namespace; nil when no namespace lists any.
-func newOrigins(cfg Config, store Store) (map[string]*origins, error) {
+func newOrigins(cfg Config, known func(namespace string) bool) (map[string]*origins, error) {
 	var all map[string]*origins
 	for name, list := range cfg.CORSOrigins {
 		if len(list) == 0 {
@@ -89,7 +89,7 @@ func newOrigins(cfg Config, store Store) (map[string]*origins, error) {
 		wrong := func(value any, want string) error {
 			return &partition.FieldError{Field: "cors_origins", Value: value, Want: want}
 		}
-		if store.Namespace(name) == nil {
+		if !known(name) {
 			return nil, wrong(name, "a namespace that the store has")
 		}
 		o := &origins{any: slices.Contains(list, AnyOrigin), listed: map[string]bool{}}

@@ -148,7 +148,7 @@ func FuzzFraming(f *testing.F) {
 		r := newRequest()
 		defer s.release(r)
 		_, skipped := bodyLength(&ctx.Request.Header)
-		body, rejected := s.readBody(ctx, r)
+		body, rejected := s.readBody(ctx, r, s.cfg.MaxBody)
 		if skipped || rejected != nil || checkFraming(&ctx.Request.Header) != nil {
 			ctx.SetConnectionClose()
 			return

@@ -59,6 +59,9 @@ func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	if t.adapter != nil {
 		r.writeSDK(ctx, t.adapter)
 	}
+	if t.mount != nil && t.mount.Failure != nil {
+		s.failMount(ctx, *t, r)
+	}
 	s.allowOrigin(ctx, t, r.opened)
 	s.recordRejection(t, r)
 	s.metrics.rejections[r.code].Inc()

@@ -56,6 +56,7 @@ func (s *Server) Failed() <-chan error { return s.failed }
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping.Store(true)
+	s.end()
 	ln, served := s.ln, s.served
 	s.mu.Unlock()
 	if ln == nil {

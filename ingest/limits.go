@@ -9,7 +9,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition"
 )
 
 // errNewPartitions: the token used its quota of new partitions. Nothing of the
@@ -26,15 +25,15 @@ type limits struct {
 	tooManyNew    prometheus.Counter
 }
 
-func newLimits(t Token, ns *partition.Namespace, maxEntries int, m *metrics) (l limits) {
+func newLimits(t Token, namespace string, maxEntries int, m *metrics) (l limits) {
 	if t.Rate.Count > 0 {
 		// A smaller bucket would reject the largest legal request for ever.
 		l.entries = newLimiter(t.Rate, maxEntries)
-		l.rateLimited = m.limited.WithLabelValues(ns.Name, t.Name, string(wire.CodeRateLimited))
+		l.rateLimited = m.limited.WithLabelValues(namespace, t.Name, string(wire.CodeRateLimited))
 	}
 	if t.NewPartitions.Count > 0 {
 		l.newPartitions = newNewPartitionLimiter(t.NewPartitions)
-		l.tooManyNew = m.limited.WithLabelValues(ns.Name, t.Name, string(wire.CodeTooManyPartitions))
+		l.tooManyNew = m.limited.WithLabelValues(namespace, t.Name, string(wire.CodeTooManyPartitions))
 	}
 	return l
 }

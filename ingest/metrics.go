@@ -21,6 +21,7 @@ import (
 type metrics struct {
 	drops        *drops.Log // nil: none are kept
 	requests     map[*route]map[int]prometheus.Counter
+	mounted      *prometheus.CounterVec // the same, for rows that are made when they are first counted
 	rejections   map[wire.Code]prometheus.Counter
 	entries      *prometheus.CounterVec
 	losses       *prometheus.CounterVec
@@ -80,6 +81,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns *atom
 	m := &metrics{
 		drops:      log,
 		requests:   make(map[*route]map[int]prometheus.Counter),
+		mounted:    requests,
 		rejections: make(map[wire.Code]prometheus.Counter),
 		entries: counter("entries_total",
 			"Entries received, by result: accepted, repeated (an earlier request with the same idempotency key stored them), or the reason of the rejection.",
@@ -128,7 +130,15 @@ const latencyEvery = 8
 
 // request counts an answered request; r is nil when no route was found.
 func (m *metrics) request(ctx *fasthttp.RequestCtx, r *route) {
-	m.requests[r][ctx.Response.StatusCode()].Inc()
+	answered := m.requests[r][ctx.Response.StatusCode()]
+	if answered == nil { // of a mount
+		name, chosen := ctx.UserValue(routeKey{}).(string)
+		if !chosen {
+			name = r.name
+		}
+		answered = m.mounted.WithLabelValues(name, strconv.Itoa(ctx.Response.StatusCode()))
+	}
+	answered.Inc()
 	if r != nil && r.method == fasthttp.MethodPost && (ctx.ConnID()+ctx.ConnRequestNum())%latencyEvery == 0 {
 		m.latency.Observe(time.Since(ctx.Time()).Seconds())
 	}

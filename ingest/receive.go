@@ -16,13 +16,14 @@ import (
 // one, and of one in chunks, the handler reads the rest.
 const prefetched = 8 << 10
 
-// receive returns the body of an admitted request, decompressed.
-func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
+// receive returns the body of an admitted request, decompressed. As it is sent, it may
+// have maxBody bytes.
+func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request, maxBody int) ([]byte, *rejection) {
 	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
 	if !known {
 		return nil, reject(wire.CodeUnsupportedEncoding)
 	}
-	body, rejected := s.readBody(ctx, r)
+	body, rejected := s.readBody(ctx, r, maxBody)
 	switch {
 	case rejected != nil:
 		return nil, rejected
@@ -37,16 +38,16 @@ func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejecti
 // readBody reads the body as it was sent. Memory grows with what has arrived,
 // by doubling, and is reserved before it is allocated. So a body that is
 // announced and does not come costs only what has arrived of it.
-func (s *Server) readBody(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
+func (s *Server) readBody(ctx *fasthttp.RequestCtx, r *request, maxBody int) ([]byte, *rejection) {
 	stream, n := ctx.Request.BodyStream(), ctx.Request.Header.ContentLength()
 	switch {
 	case stream == nil: // there is no body
 		body := ctx.PostBody()
 		return body, s.reserve(r, len(body))
 	case n < 0:
-		return s.readLarge(stream, s.cfg.MaxBody+1, r)
+		return s.readLarge(stream, maxBody+1, maxBody, r)
 	case n > prefetched:
-		body, rejected := s.readLarge(stream, n, r)
+		body, rejected := s.readLarge(stream, n, maxBody, r)
 		if rejected == nil && len(body) < n { // to fasthttp this is the end of the body
 			return nil, rejectReadError(io.ErrUnexpectedEOF)
 		}
@@ -62,8 +63,9 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, r *request) ([]byte, *reject
 	return r.small, nil
 }
 
-// readLarge reads up to limit bytes, or to the end of the stream.
-func (s *Server) readLarge(stream io.Reader, limit int, r *request) ([]byte, *rejection) {
+// readLarge reads up to limit bytes, or to the end of the stream. It rejects more than
+// maxBody.
+func (s *Server) readLarge(stream io.Reader, limit, maxBody int, r *request) ([]byte, *rejection) {
 	for {
 		if len(r.large) == cap(r.large) {
 			if rejected := s.enlarge(r, min(2*cap(r.large), limit)); rejected != nil {
@@ -73,8 +75,8 @@ func (s *Server) readLarge(stream io.Reader, limit int, r *request) ([]byte, *re
 		n, err := stream.Read(r.large[len(r.large):cap(r.large)])
 		r.large = r.large[:len(r.large)+n]
 		switch {
-		case len(r.large) > s.cfg.MaxBody:
-			rejected := s.bodyTooLarge()
+		case len(r.large) > maxBody:
+			rejected := bodyTooLarge(maxBody)
 			rejected.close = true // the rest of the body may be of any length
 			return nil, rejected
 		case errors.Is(err, io.EOF):
@@ -122,6 +124,6 @@ func (s *Server) discardBody(ctx *fasthttp.RequestCtx) bool {
 
 var discardBuffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
-func (s *Server) bodyTooLarge() *rejection {
-	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", s.cfg.MaxBody)
+func bodyTooLarge(maxBody int) *rejection {
+	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", maxBody)
 }

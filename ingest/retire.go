@@ -15,6 +15,7 @@ import (
 // uses its store afterwards. Stop must still be called, to close the connections.
 func (s *Server) Retire(ctx context.Context, next *Server) error {
 	s.next.Store(next)
+	s.end()
 	s.mu.Lock()
 	ln, served := s.ln, s.served
 	s.mu.Unlock()

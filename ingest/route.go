@@ -65,6 +65,7 @@ type target struct {
 	partition []byte // empty for a mixed request
 	methods   string // of the path, with commas; of a preflight only
 	skipBody  bool   // a body was announced and is not read
+	mount     *mount // of a path that a handler of another package serves
 
 	adapter       protocol.Adapter // of a path below the prefix of an SDK
 	call          string           // what follows that prefix
@@ -82,6 +83,11 @@ func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	}
 	if rejected := checkFraming(h); rejected != nil {
 		return rejected
+	}
+	if len(s.mounts) > 0 {
+		if rejected, found := s.matchMount(ctx, t); found {
+			return rejected
+		}
 	}
 	return t.match(ctx)
 }

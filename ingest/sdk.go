@@ -79,7 +79,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 // receiveSDK is receive for SDKs that compress a body without saying so in a header.
 // JSON and forms never begin like gzip.
 func (s *Server) receiveSDK(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
-	body, rejected := s.receive(ctx, r)
+	body, rejected := s.receive(ctx, r, s.cfg.MaxBody)
 	if rejected != nil || len(r.inflated) > 0 || len(body) < 2 || body[0] != 0x1f || body[1] != 0x8b {
 		return body, rejected
 	}

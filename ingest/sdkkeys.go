@@ -67,7 +67,7 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins, m *metri
 		for _, k := range sdk.WriteKeys {
 			opened := *of
 			if k.Rate.Count > 0 {
-				opened.limits = &key{namespace: ns, limits: newLimits(Token{Name: k.Key, Rate: k.Rate}, ns, cfg.MaxEntries, m)}
+				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: k.Key, Rate: k.Rate}, name, cfg.MaxEntries, m)}
 			}
 			w.byKey[k.Key] = &opened
 		}

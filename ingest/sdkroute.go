@@ -79,7 +79,7 @@ func segmentRoutePrefix(prefix string) string {
 
 // checkSegmentPrefix rejects a prefix that hides a route of a namespace, such as / where
 // there is a namespace called batch, or one that is another protocol's.
-func checkSegmentPrefix(cfg Config, store Store) error {
+func checkSegmentPrefix(cfg Config, known func(namespace string) bool) error {
 	prefix := segmentRoutePrefix(cfg.SegmentPrefix)
 	if prefix == "" {
 		return nil
@@ -89,7 +89,7 @@ func checkSegmentPrefix(cfg Config, store Store) error {
 		var t target
 		_, _ = t.parsePath(path, path)
 		name, _, _ := bytes.Cut(t.path, []byte{'/'})
-		if len(name) > 0 && store.Namespace(string(name)) != nil {
+		if len(name) > 0 && known(string(name)) {
 			return &partition.FieldError{Field: "segment_prefix", Value: cfg.SegmentPrefix, Want: "a prefix that leaves the routes of namespace " + string(name) + " alone: " + string(path) + " is one of them"}
 		}
 	}

@@ -32,12 +32,13 @@ type Server struct {
 	log        *zap.Logger
 	metrics    *metrics
 	http       *fasthttp.Server
-	keyring    *keyring
+	keyring    atomic.Pointer[keyring]
 	origins    map[string]*origins // by namespace; nil when no namespace lists any
 	sdkOrigins *origins            // of all namespaces that SDKs reach
 	writeKeys  writeKeys
 	inflater   *inflater
 	lanes      *lanes
+	mounts     []*mount
 	requests   sync.Pool
 	buffers    *buffers
 	inflight   atomic.Int64 // bytes reserved, see Config.MaxInflightBytes
@@ -48,6 +49,8 @@ type Server struct {
 	stopping   atomic.Bool
 	active     atomic.Int64           // requests that this server answers now
 	next       atomic.Pointer[Server] // set by Retire
+	ending     chan struct{}          // closed by Stop and Retire, for requests that wait
+	end        func()                 // closes it, once
 
 	losses losses
 	// segmentPrefix is Config.SegmentPrefix with /v1/; empty: none.
@@ -77,23 +80,27 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1)}
+	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1), ending: make(chan struct{})}
+	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
 	s.requests.New = func() any { return newRequest() }
 	if s.metrics, err = newMetrics(reg, cfg.Drops, &s.inflight, &s.conns); err != nil {
 		return nil, err
 	}
-	if s.keyring, err = newKeyring(cfg, store, s.metrics); err != nil {
+	if s.mounts, err = newMounts(cfg); err != nil {
 		return nil, err
 	}
-	if s.origins, err = newOrigins(cfg, store); err != nil {
+	if err = s.SetTokens(cfg.Tokens, cfg.Closed); err != nil {
+		return nil, err
+	}
+	if s.origins, err = newOrigins(cfg, s.hasNamespace); err != nil {
 		return nil, err
 	}
 	if s.writeKeys, err = newWriteKeys(cfg, store, s.origins, s.metrics); err != nil {
 		return nil, err
 	}
 	s.sdkOrigins = sdkOrigins(&s.writeKeys)
-	if err := checkSegmentPrefix(cfg, store); err != nil {
+	if err := checkSegmentPrefix(cfg, s.hasNamespace); err != nil {
 		return nil, err
 	}
 	s.lanes = newLanes(cfg, store, s.metrics, log, s.finish)

@@ -23,7 +23,7 @@ var headerSkippedBody = []byte(" unread")
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
 	n := h.ContentLength()
-	if tooManyHeaders(h) || n > s.cfg.MaxBody || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h.RequestURI()) || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
 		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
 		h.SetContentLength(0)
 	}
@@ -63,11 +63,15 @@ func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
 		key := sdk.adapter.HeaderKey(h.Peek(fasthttp.HeaderAuthorization))
 		return s.writeKeys.none() || key != "" && s.writeKeys.find(key) == nil // else the body may have the key
 	}
+	if m, _ := s.mountOf(path, path); m != nil && m.Owns == nil {
+		return false // its handler knows where the token is
+	}
 	path, isV1 := bytes.CutPrefix(path, []byte("/v1/"))
 	name, _, _ := bytes.Cut(path, []byte{'/'})
 	if !isV1 {
 		return true
 	}
-	_, rejected := s.keyring.authenticate(s.store.Namespace(unsafe.String(unsafe.SliceData(name), len(name))), bearer(h))
+	known := unsafe.String(unsafe.SliceData(name), len(name))
+	_, rejected := s.keyring.Load().authenticate(known, s.hasNamespace(known), bearer(h))
 	return rejected != nil
 }

@@ -1,0 +1,194 @@
+package ingest
+
+import (
+	"syscall"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+)
+
+// Exchange is a request of a Mount and its answer. It belongs to the handler until that
+// returns.
+type Exchange struct {
+	// Ctx is the request and the answer. The body of the request comes from Body, and that
+	// of an answer that may be large goes to Answer.
+	Ctx *fasthttp.RequestCtx
+
+	server *Server
+	target target
+	memory *request // what it has reserved; nil: nothing
+}
+
+// Rejection says why a request is not served. Its code is counted.
+type Rejection = rejection
+
+// Reject rejects with the status and message of the code. A message, if given, takes the
+// place of the code's; it must hold nothing that a client sent.
+func Reject(code wire.Code, message string) *Rejection {
+	return &rejection{code: code, message: message}
+}
+
+// RejectUnknown rejects because the store did not confirm: what was asked may have been
+// done.
+func RejectUnknown(message string) *Rejection {
+	return &rejection{code: wire.CodeStoreUnavailable, message: message, unknown: true}
+}
+
+// Code is the reason.
+func (r *rejection) Code() wire.Code { return r.code }
+
+// Message is the reason for people.
+func (r *rejection) Message() string {
+	if r.message != "" {
+		return r.message
+	}
+	return failures[r.code].message
+}
+
+// RetryIn makes a client wait before it tries again, in seconds.
+func (r *rejection) RetryIn(seconds int) *Rejection {
+	r.retryAfter = seconds
+	return r
+}
+
+// RejectMethod answers 405. allowed lists the methods of the path, with commas.
+func RejectMethod(allowed string) *Rejection {
+	return &rejection{code: wire.CodeMethodNotAllowed, allow: allowed}
+}
+
+// SetRoute says which route the request is in metrics. It must be one of few names.
+func (x *Exchange) SetRoute(name string) { x.Ctx.SetUserValue(routeKey{}, name) }
+
+type routeKey struct{}
+
+// Key is a token in its namespace. A nil Key, of a namespace without tokens, has no limits.
+type Key = key
+
+// Name is what the operator calls the token; empty: there is none.
+func (k *key) Name() string {
+	if k == nil {
+		return ""
+	}
+	return k.Token.Name
+}
+
+// Charge takes n jobs or entries from the token's rate, or none and rejects.
+func (k *key) Charge(n int) *Rejection { return k.charge(n) }
+
+// CheckRate rejects when the token's rate does not allow a single job.
+func (k *key) CheckRate() *Rejection { return k.checkRate() }
+
+// Bearer is the token of the Authorization header; empty: none.
+func (x *Exchange) Bearer() []byte { return bearer(&x.Ctx.Request.Header) }
+
+// Authenticate finds the key that a token is in a namespace. Without tokens every
+// request is admitted: the key is nil. The namespaces are those of the mount if it has Owns,
+// else those of all mounts and of the store.
+func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejection) {
+	exists := x.server.hasNamespace(namespace)
+	if owns := x.target.mount.Owns; owns != nil {
+		exists = owns(namespace)
+	}
+	return x.server.keyring.Load().authenticate(namespace, exists, token)
+}
+
+// Revoked reports whether a token was removed since Authenticate found its key. Who waits
+// asks before it serves.
+func (x *Exchange) Revoked(k *Key) bool {
+	return k != nil && !x.server.keyring.Load().holds(k.namespace, k.Hash)
+}
+
+// Path is the path of the request: of the mount of namespaces what follows /v1/, else the
+// whole path as it was sent. It is fasthttp's memory.
+func (x *Exchange) Path() []byte {
+	if x.target.mount.Owns != nil {
+		return x.target.path
+	}
+	return x.Ctx.URI().PathOriginal()
+}
+
+// Body is the body, decompressed, within the bounds of the mount and of the server's
+// memory. An empty one is rejected with wire.CodeEmptyBody. It is valid until Release.
+func (x *Exchange) Body() ([]byte, *Rejection) {
+	return x.server.receive(x.Ctx, x.reservation(), x.target.mount.MaxBody)
+}
+
+// RawBody is the body as it was sent, whatever its Content-Encoding, of at most max bytes
+// and as the mount allows; it may be empty.
+func (x *Exchange) RawBody(max int) ([]byte, *Rejection) {
+	max = min(max, x.target.mount.MaxBody)
+	if x.Ctx.Request.Header.ContentLength() > max {
+		return nil, bodyTooLarge(max)
+	}
+	body, rejected := x.server.readBody(x.Ctx, x.reservation(), max)
+	if rejected == nil && len(body) > max { // in chunks, all of which had arrived
+		return nil, bodyTooLarge(max)
+	}
+	return body, rejected
+}
+
+// Reserve reserves n more bytes of the server's memory, until Release or the end of the
+// request, or rejects with wire.CodeOverloaded.
+func (x *Exchange) Reserve(n int) *Rejection {
+	r := x.reservation()
+	return x.server.reserve(r, int(r.reserved)+n)
+}
+
+// Release gives back the body and all that was reserved, before a long wait.
+func (x *Exchange) Release() { x.release() }
+
+func (x *Exchange) reservation() *request {
+	if x.memory == nil {
+		x.memory = x.server.requests.Get().(*request)
+	}
+	return x.memory
+}
+
+func (x *Exchange) release() {
+	if x.memory != nil {
+		x.server.release(x.memory)
+		x.memory = nil
+	}
+}
+
+// Answer sends a body that the caller does not use afterwards. A large one stays reserved
+// until the client has taken it; the memory must have room for it.
+func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejection {
+	if len(body) > smallAnswer {
+		if rejected := x.Reserve(cap(body)); rejected != nil {
+			return rejected
+		}
+	}
+	x.Ctx.SetStatusCode(status)
+	x.Ctx.Response.Header.SetContentType(contentType)
+	x.server.sendBody(x.Ctx, body)
+	return nil
+}
+
+// Stopping is closed when the server stops or retires: who waits for jobs answers then.
+func (x *Exchange) Stopping() <-chan struct{} { return x.server.ending }
+
+// Conn is the connection to the client, below TLS; nil: it is none of the system.
+func (x *Exchange) Conn() syscall.RawConn {
+	c := connOf(x.Ctx.Conn())
+	if c == nil {
+		return nil
+	}
+	of, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := of.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// Preflight answers OPTIONS for a path that allows these methods, as the server does on its
+// own routes: browsers may send what the namespace lists under cors_origins.
+func (x *Exchange) Preflight(allowed string) *Rejection {
+	x.target.methods = allowed
+	return x.server.preflight(x.Ctx, x.target)
+}

@@ -1,0 +1,251 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// echo answers with the body, under a route of its own.
+func echo(x *Exchange) *Rejection {
+	x.SetRoute("echo")
+	body, rejected := x.Body()
+	if rejected != nil {
+		return rejected
+	}
+	return x.Answer(fasthttp.StatusCreated, "application/json", []byte(`{"message":"`+string(body)+`"}`))
+}
+
+// mounted serves /api/ and the namespace "mail".
+func mounted(edit func(*Config)) func(*Config) {
+	return func(c *Config) {
+		c.Mounts = []Mount{
+			{Name: "api", Prefix: "/api/", MaxBody: 4 << 20, Handler: echo, Failure: func(x *Exchange, r *Rejection) {
+				x.Ctx.SetBodyString(`{"message":"failed: ` + string(r.Code()) + `"}`)
+			}},
+			{Name: "jobs", Owns: func(name string) bool { return name == "mail" }, Handler: func(x *Exchange) *Rejection {
+				name, _, _ := strings.Cut(string(x.Path()), "/")
+				if _, rejected := x.Authenticate(name, x.Bearer()); rejected != nil {
+					return rejected
+				}
+				return echo(x)
+			}},
+		}
+		c.Mounts = append(c.Mounts, Mount{Name: "any", Prefix: "/any/", AnyPath: true, Handler: func(x *Exchange) *Rejection {
+			if _, rejected := x.RawBody(1 << 10); rejected != nil {
+				return rejected
+			}
+			return x.Answer(fasthttp.StatusCreated, "application/json", []byte(`{"message":"`+string(x.Path())+`"}`))
+		}})
+		if edit != nil {
+			edit(c)
+		}
+	}
+}
+
+func TestAMountServesItsPathsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), mounted(nil))
+	big := strings.Repeat("x", 3<<20)
+	for _, c := range []struct {
+		path, body string
+		status     int
+		answer     string
+	}{
+		{"/api/mail/q", "job", 201, "job"},
+		{"/api/mail/q", big, 201, big},
+		{"/api/mail/q", big + big, 413, "failed: body_too_large"},
+		{"/api/mail/q", "", 400, "failed: empty_body"},
+		{"/api//mail", "job", 400, "failed: bad_request"},
+		{"/any/%2C//q/../x", "job", 201, "/any/%2C//q/../x"},
+		{"/any/../v1/default/q", "job", 201, "/any/../v1/default/q"},
+		{"//any/x", "job", 400, "bad_request"},
+		{"/any/x", big, 413, "body_too_large"},
+		{"/v1/mail/_q/claim?count=1", "job", 201, "job"},
+		{"/v1/mail", "job", 201, "job"},
+		{"/v1/mail/q", big, 413, "body_too_large"},
+		{"/v1/default/q", "entry", 200, "accepted"},
+		{"/v1/none/q", "entry", 404, "no_such_namespace"},
+		{"/apis", "entry", 404, "no_such_route"},
+	} {
+		if r := p.post(c.path, c.body); r.status != c.status || !strings.Contains(r.raw, c.answer) {
+			t.Errorf("%s with %d bytes: got %d %.80q, want %d %.80q", c.path, len(c.body), r.status, r.raw, c.status, c.answer)
+		}
+	}
+	if got := p.metric("requests_total", "201", "echo"); got != 4 {
+		t.Errorf("counted %v requests of the mount, want 4", got)
+	}
+	if got := p.metric("refusals_total", "body_too_large"); got != 3 {
+		t.Errorf("counted %v bodies that were too large, want 3", got)
+	}
+}
+
+func TestAPanicOfAMountIsAnsweredInItsForm(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), mounted(func(c *Config) {
+		c.Mounts[0].Handler = func(x *Exchange) *Rejection {
+			if _, rejected := x.Body(); rejected != nil {
+				return rejected
+			}
+			panic("a bug")
+		}
+	}))
+	r := p.post("/api/x", "body")
+	if r.status != 500 || r.body.Message != "failed: internal" || p.metric("panics_total") != 1 {
+		t.Errorf("got %d %q", r.status, r.raw)
+	}
+}
+
+func TestAMountReservesMemoryAndGivesItBack(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), mounted(func(c *Config) {
+		c.Mounts[0].Handler = func(x *Exchange) *Rejection {
+			if rejected := x.Reserve(65 << 20); rejected == nil || rejected.Code() != wire.CodeOverloaded {
+				return Reject(wire.CodeInternal, "reserved more than there is")
+			}
+			if rejected := x.Reserve(1 << 20); rejected != nil {
+				return rejected
+			}
+			if held := x.server.inflight.Load(); held < 1<<20 {
+				return Reject(wire.CodeInternal, fmt.Sprintf("reserved %d", held))
+			}
+			x.Release()
+			if held := x.server.inflight.Load(); held != 0 {
+				return Reject(wire.CodeInternal, fmt.Sprintf("kept %d", held))
+			}
+			return nil
+		}
+		c.Mounts[0].Failure = nil
+	}))
+	if r := p.post("/api/x", "body"); r.status != 200 {
+		t.Error(r.raw)
+	}
+}
+
+func TestRequestsThatWaitEndWhenTheServerRetires(t *testing.T) {
+	t.Parallel()
+	waiting := make(chan struct{})
+	wait := func(x *Exchange) *Rejection {
+		close(waiting)
+		<-x.Stopping()
+		return nil
+	}
+	p := listen(t, newFake(), mounted(func(c *Config) { c.Mounts[0].Handler = wait }))
+	next := listen(t, newFake(), nil)
+	answered := make(chan int)
+	go func() {
+		resp, err := p.client.Get("http://data.port/api/poll")
+		if err != nil {
+			answered <- 0
+			return
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		answered <- resp.StatusCode
+	}()
+	<-waiting
+	if err := p.Retire(t.Context(), next.Server); err != nil {
+		t.Error(err)
+	}
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("got %d", status)
+	}
+}
+
+func TestTokensChangeWhileTheServerRuns(t *testing.T) {
+	t.Parallel()
+	of := func(text string) Token {
+		return Token{Hash: sha256.Sum256([]byte(text)), Name: text, Rate: Quota{1000, 1}}
+	}
+	p := listen(t, newFake(), mounted(nil))
+	post := func(path, token string, want int) {
+		t.Helper()
+		if r := p.post(path, "x", "Authorization: Bearer "+token); r.status != want {
+			t.Errorf("%s with %q: got %d, want %d", path, token, r.status, want)
+		}
+	}
+	set := func(tokens map[string][]Token, closed ...string) {
+		t.Helper()
+		if err := p.SetTokens(tokens, closed); err != nil {
+			t.Error(err)
+		}
+	}
+	post("/v1/mail/q", "", 201)
+	set(map[string][]Token{"mail": {of("one")}, "default": {of("two")}})
+	post("/v1/mail/q", "", 401)
+	post("/v1/mail/q", "one", 201)
+	post("/v1/mail/q", "two", 403)
+	post("/v1/default/q", "two", 200)
+	post("/v1/default/q", "one", 403)
+	kept := p.keyring.Load().find("mail", of("one"))
+	set(map[string][]Token{"mail": {of("one"), of("three")}}, "default")
+	if p.keyring.Load().find("mail", of("one")) != kept {
+		t.Error("a token that did not change lost what it had used of its rate")
+	}
+	post("/v1/default/q", "two", 401)
+	post("/v1/mail/q", "three", 201)
+	x := &Exchange{server: p.Server}
+	if x.Revoked(kept) || x.Revoked(nil) {
+		t.Error("a token that exists is taken for revoked")
+	}
+	set(nil)
+	if !x.Revoked(kept) {
+		t.Error("a removed token is not revoked")
+	}
+	var wrong *partition.FieldError
+	if err := p.SetTokens(map[string][]Token{"nowhere": nil}, nil); !errors.As(err, &wrong) {
+		t.Errorf("tokens of no namespace: %v", err)
+	}
+}
+
+func TestMountsThatHideRoutesAreRejected(t *testing.T) {
+	t.Parallel()
+	for name, mounts := range map[string][]Mount{
+		"no handler":          {{Name: "a", Prefix: "/api/"}},
+		"no prefix":           {{Name: "a", Handler: echo}},
+		"a route of a buffer": {{Name: "a", Prefix: "/v1/", Handler: echo}},
+		"an SDK":              {{Name: "a", Prefix: "/posthog/", Handler: echo}},
+		"no slash":            {{Name: "a", Prefix: "/api", Handler: echo}},
+		"twice":               {{Name: "a", Prefix: "/api/", Handler: echo}, {Name: "b", Prefix: "/api/x/", Handler: echo}},
+		"Segment's prefix":    {{Name: "a", Prefix: "/collect/", Handler: echo}},
+	} {
+		cfg := DefaultConfig()
+		cfg.Mounts, cfg.SegmentPrefix = mounts, "/collect"
+		var wrong *partition.FieldError
+		if _, err := newMounts(cfg); !errors.As(err, &wrong) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAMountHoldsNothingThatItsClientOnlyAnnounces(t *testing.T) {
+	t.Parallel()
+	var read atomic.Int64
+	p := listen(t, newFake(), mounted(func(c *Config) {
+		c.Mounts[0].Handler = func(x *Exchange) *Rejection {
+			body, rejected := x.RawBody(4 << 20)
+			read.Add(int64(len(body)))
+			return rejected
+		}
+	}))
+	c := p.sends("POST /api/x HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\nabc")
+	eventually(t, func() bool { return p.Requests() == 1 || p.Connections() == 1 })
+	if held := p.inflight.Load(); held > 1<<20 {
+		t.Errorf("%d bytes are reserved for a body that did not arrive", held)
+	}
+	_ = c.Close()
+	eventually(t, func() bool { return p.Connections() == 0 })
+	if read.Load() != 0 {
+		t.Error("a body that was cut short was read")
+	}
+}
