@@ -46,6 +46,10 @@ type Config struct {
 	// Namespaces come from the file only, and inherit the settings of Default.
 	// Without any there is one, "default", with the settings of Default.
 	Namespaces map[string]Namespace `kong:"-"`
+	// Queues are the namespaces of kind queue. They come from the file only.
+	Queues map[string]Queues `kong:"-"`
+	// PushSinks come from the file only: the URLs of the sinks that rules of push name.
+	PushSinks map[string]string `kong:"-"`
 
 	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Workers per namespace, each with one lease at a time."`
 	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"Timeout of one write to a sink."`
@@ -128,7 +132,7 @@ func (c *Config) load(p process) error {
 	if c.origins, err = fromEnv(settings, p); err != nil {
 		errs = append(errs, err)
 	}
-	c.Namespaces, c.MaskFields = nil, admin.DefaultMaskFields()
+	c.Namespaces, c.Queues, c.PushSinks, c.MaskFields = nil, nil, nil, admin.DefaultMaskFields()
 	if c.File != "" {
 		document, err := parseFile(c.File)
 		if err != nil {
@@ -137,7 +141,7 @@ func (c *Config) load(p process) error {
 		}
 		errs = append(errs, c.apply(document, settings)...)
 	}
-	if c.Namespaces == nil {
+	if c.Namespaces == nil && c.Queues == nil {
 		c.Namespaces = map[string]Namespace{"default": c.Default}
 	}
 	if err := errors.Join(append(errs, c.validate()...)...); err != nil {
@@ -192,7 +196,7 @@ func (c *Config) validate() (errs []error) {
 			errs = append(errs, c.locate(err))
 		}
 	}
-	return append(errs, c.validateNamespaces()...)
+	return append(append(errs, c.validateNamespaces()...), c.validateQueues()...)
 }
 
 // replicasOf parses a durability: how many replicas must confirm an entry.
@@ -243,7 +247,7 @@ func flagDefaults() kong.Vars {
 }
 
 func (c *Config) validateNamespaces() (errs []error) {
-	if len(c.Namespaces) == 0 {
+	if len(c.Namespaces)+len(c.Queues) == 0 {
 		errs = append(errs, c.fieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
 	}
 	owners := map[string]string{} // namespaces by the path of their file

@@ -75,6 +75,7 @@ func (c *Config) node() *yaml.Node {
 		}
 	}
 	c.appendAdmin(root)
+	c.appendPushSinks(root)
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
 	for _, name := range c.names() {
@@ -104,6 +105,7 @@ func (c *Config) node() *yaml.Node {
 		c.appendSDK(node, ns.SDK, "namespaces."+name+".")
 		spaces.Content = append(spaces.Content, plain(name), node)
 	}
+	c.appendQueues(spaces)
 	return root
 }
 

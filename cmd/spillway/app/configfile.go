@@ -54,7 +54,7 @@ func (c *Config) apply(doc yaml.Node, settings []setting) []error {
 		return nil
 	}
 	settings = slices.DeleteFunc(settings, func(s setting) bool { return s.flag == "config" })
-	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(keysOf(settings), "admin_tokens", "mask_fields", "namespaces")}
+	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(keysOf(settings), "admin_tokens", "mask_fields", "sinks", "namespaces")}
 	var namespaces *yaml.Node
 	r.mapping(doc.Content[0], "", r.topKeys, func(key string, value *yaml.Node) {
 		switch key {
@@ -62,6 +62,8 @@ func (c *Config) apply(doc yaml.Node, settings []setting) []error {
 			c.AdminTokens = r.adminTokens(value)
 		case "mask_fields":
 			c.MaskFields = r.maskFields(value)
+		case "sinks":
+			c.PushSinks = r.sinkURLs(value)
 		case "namespaces":
 			namespaces = value // they inherit, so all other settings are read first
 		default:
@@ -77,7 +79,7 @@ func (c *Config) apply(doc yaml.Node, settings []setting) []error {
 // namespaces reads the map of namespaces.
 func (r *fileReader) namespaces(node *yaml.Node) {
 	c := r.config
-	c.Namespaces = map[string]Namespace{}
+	c.Namespaces, c.Queues = map[string]Namespace{}, map[string]Queues{}
 	c.origins["namespaces"] = r.position(node)
 	r.mapping(node, "namespaces.", nil, func(name string, value *yaml.Node) {
 		path := "namespaces." + name + "."
@@ -85,10 +87,15 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 			r.fail(value, strings.TrimSuffix(path, "."), "not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
 			return
 		}
+		if r.kindOfNamespace(value, path) == "queue" {
+			c.Queues[name] = r.queues(value, path)
+			return
+		}
 		ns := c.Default
 		settings := settingsOf(&ns)
 		r.mapping(value, path, namespaceKeys(), func(key string, value *yaml.Node) {
 			switch key {
+			case "kind":
 			case "sink_command":
 				ns.SinkCommand = r.command(value, path+key)
 			case "tokens":
@@ -107,7 +114,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 
 // namespaceKeys are the keys of a namespace.
 func namespaceKeys() []string {
-	return slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"sink_command", "tokens", "cors_origins"}, sdkKeys)
+	return slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"kind", "sink_command", "tokens", "cors_origins"}, sdkKeys)
 }
 
 // unknownKey says where a key belongs, or which one it probably means.

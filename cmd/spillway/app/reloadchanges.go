@@ -50,7 +50,7 @@ func changesOf(before, after *Config) (changes []change) {
 	for _, c := range []struct {
 		key           string
 		before, after any
-	}{{"admin_tokens", before.AdminTokens, after.AdminTokens}, {"mask_fields", before.MaskFields, after.MaskFields}} {
+	}{{"admin_tokens", before.AdminTokens, after.AdminTokens}, {"mask_fields", before.MaskFields, after.MaskFields}, {"sinks", before.PushSinks, after.PushSinks}} {
 		if !reflect.DeepEqual(c.before, c.after) {
 			changes = append(changes, change{c.key, c.key, reloadApplies})
 		}
@@ -71,7 +71,7 @@ func changesOf(before, after *Config) (changes []change) {
 			changes = append(changes, secretChanges(at+".", before, after, name)...)
 		}
 	}
-	return changes
+	return append(changes, queueChanges(before, after)...)
 }
 
 // settingChanges compares the settings of two structs of the same type.

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+)
+
+func TestQueuesAreSettingsOfANamespace(t *testing.T) {
+	t.Parallel()
+	const file = `
+sinks:
+  crm: "https://u:secret@crm.example/jobs"
+namespaces:
+  kart: {kind: buffer}
+  plain: {kind: queue}
+  mail:
+    kind: queue
+    shards: 4
+    spread: {bulk: 4}
+    max_jobs: 5000
+    max_queues: 10
+    dead: drop
+    reply_ttl: 5m
+    push:
+      - {match: "mail-*", sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}
+`
+	c, err := loadConfig(t, nil, nil, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, isBuffer := c.Namespaces["kart"]; !isBuffer || len(c.Namespaces) != 1 || len(c.Queues) != 2 {
+		t.Fatalf("got the buffers %v and the queues %v", c.names(), c.queueNames())
+	}
+	got := c.Queues["mail"]
+	want := Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
+		Push: []Push{{"mail-*", "crm", 4, ingest.Quota{Count: 100, Per: time.Second}, 16, Backoff{2 * time.Second, 5 * time.Minute}}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	out, stderr, code := runCommand(t, nil, "", "config", "print", "--config", c.File)
+	if code != exitOK || strings.Contains(out, "secret") {
+		t.Fatal(stderr, out)
+	}
+	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
+	for _, part := range []string{"kind: queue\n", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4\n", `- {match: mail-*, sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}`, "crm: https://u:xxxxx@crm.example/jobs # "} {
+		if code != exitOK || !strings.Contains(again, part) {
+			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
+		}
+	}
+}
+
+func TestAFileMayHaveQueuesAlone(t *testing.T) {
+	t.Parallel()
+	c, err := loadConfig(t, nil, nil, "namespaces:\n  mail: {kind: queue}\n")
+	if err != nil || len(c.Namespaces) != 0 || len(c.Queues) != 1 {
+		t.Errorf("got %v, buffers %v", err, c.names())
+	}
+}
+
+func TestErrorsOfQueueSettingsNameLineAndKey(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"  a: {kind: stack}\n":                                       `2: namespaces.a.kind: "stack" is neither buffer nor queue`,
+		"  a: {kind: queue, capacity: 5}\n":                          "2: namespaces.a.capacity: ",
+		"  a: {max_jobs: 5}\n":                                       "2: namespaces.a.max_jobs: ",
+		"  a: {kind: queue, max_jobs: many}\n":                       `2: namespaces.a.max_jobs: "many" is not a whole number`,
+		"  a: {kind: queue, max_jobs: 0}\n":                          "2: namespaces.a.max_jobs: 0 is not usable",
+		"  a: {kind: queue, shards: 0}\n":                            "2: namespaces.a.shards: 0 is not usable",
+		"  a: {kind: queue, dead: bury}\n":                           "2: namespaces.a.dead: bury is not usable: want keep or drop",
+		"  a: {kind: queue, spread: {x: 2}}\n":                       "2: namespaces.a.spread",
+		"  a: {kind: queue, spread: [x]}\n":                          "2: namespaces.a.spread: not a map",
+		"  a: {kind: queue, push: {match: x}}\n":                     "2: namespaces.a.push: not a list, or empty",
+		"  a: {kind: queue, push: [{sink: crm}]}\n":                  "2: namespaces.a.push[0].match: ",
+		"  a: {kind: queue, push: [{match: x, sink: none}]}\n":       "2: namespaces.a.push[0].sink: none is not usable: want a name that sinks has",
+		"  a: {kind: queue, push: [{match: x, sink: crm, rate: 5}]}": `2: namespaces.a.push[0].rate: "5" is not a quota`,
+		"  a: {kind: queue, push: [{match: x, backoff: 5s}]}":        `2: namespaces.a.push[0].backoff: "5s" is not a span of waits`,
+		"  a: {kind: queue, push: [{mach: x}]}":                      "2: namespaces.a.push[0].mach: ",
+	} {
+		c, err := loadConfig(t, nil, nil, "namespaces:\n"+file+"\nsinks: {crm: \"null:\"}\n")
+		if err == nil {
+			t.Errorf("%q is accepted", file)
+			continue
+		}
+		got := strings.ReplaceAll(err.Error(), filepath.Dir(c.File)+string(filepath.Separator), "")
+		if !strings.Contains(got, "spillway.yaml:"+want) {
+			t.Errorf("%q: got  %s\nwant spillway.yaml:%s", file, got, want)
+		}
+	}
+}
