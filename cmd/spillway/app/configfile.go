@@ -79,7 +79,7 @@ func (c *Config) apply(doc yaml.Node, settings []setting) []error {
 // namespaces reads the map of namespaces.
 func (r *fileReader) namespaces(node *yaml.Node) {
 	c := r.config
-	c.Namespaces, c.Queues = map[string]Namespace{}, map[string]Queues{}
+	c.Namespaces = map[string]Namespace{}
 	c.origins["namespaces"] = r.position(node)
 	r.mapping(node, "namespaces.", nil, func(name string, value *yaml.Node) {
 		path := "namespaces." + name + "."
@@ -88,6 +88,9 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 			return
 		}
 		if r.kindOfNamespace(value, path) == "queue" {
+			if c.Queues == nil {
+				c.Queues = map[string]Queues{}
+			}
 			c.Queues[name] = r.queues(value, path)
 			return
 		}

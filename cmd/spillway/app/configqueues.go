@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Queues holds the settings of a namespace of `kind: queue`. They come from the file
@@ -56,7 +57,9 @@ func (b *Backoff) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (b Backoff) String() string { return b.Base.String() + ".." + b.Max.String() }
+func (b Backoff) String() string {
+	return setting{"", &b.Base}.text() + ".." + setting{"", &b.Max}.text()
+}
 
 // queueKeys are the keys of a namespace of kind queue.
 func queueKeys() []string {
@@ -102,6 +105,11 @@ func (r *fileReader) queues(node *yaml.Node, path string) Queues {
 			r.setOwn(settings, key, path, value)
 		}
 	})
+	for _, s := range settings {
+		if _, given := r.config.origins[path+s.key()]; !given {
+			r.config.origins[path+s.key()] = "" // not inherited from the setting of that name at the top
+		}
+	}
 	return q
 }
 
@@ -123,6 +131,7 @@ func (r *fileReader) spread(node *yaml.Node, path string) map[string]int {
 			r.fail(value, path+"."+queue, err.Error())
 		}
 		spread[queue] = shards
+		r.config.origins[path+"."+queue] = r.position(value)
 	})
 	r.config.origins[path] = r.position(node)
 	return spread
@@ -131,6 +140,9 @@ func (r *fileReader) spread(node *yaml.Node, path string) map[string]int {
 func (r *fileReader) push(node *yaml.Node, path string) Push {
 	p := defaultPush()
 	settings := settingsOf(&p)
+	for _, s := range settings {
+		r.config.origins[path+"."+s.key()] = r.position(node)
+	}
 	r.mapping(node, path+".", keysOf(settings), func(key string, value *yaml.Node) {
 		r.setOwn(settings, key, path+".", value)
 	})
@@ -210,7 +222,7 @@ func (c *Config) appendQueues(spaces *yaml.Node) {
 		for _, p := range q.Push {
 			rule := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 			for _, s := range settingsOf(&p) {
-				if s.text() != "" {
+				if s.text() != "" && s.text() != "none" {
 					value := plain(s.text())
 					if _, isText := s.value.(*string); isText {
 						value.SetString(s.text())
@@ -269,4 +281,23 @@ func queueChanges(before, after *Config) (changes []change) {
 		}
 	}
 	return changes
+}
+
+// defaultQueues are the defaults of a namespace of kind queue.
+func defaultQueues() Queues {
+	p := job.DefaultPolicy()
+	return Queues{Shards: p.Shards, MaxJobs: int(p.MaxJobs), MaxQueues: int(p.MaxQueues), Dead: "keep", ReplyTTL: p.ReplyTTL}
+}
+
+// defaultPush are the defaults of a push rule.
+func defaultPush() Push {
+	return Push{Match: "*", Concurrency: 8, Batch: 1, Backoff: Backoff{time.Second, 10 * time.Minute}}
+}
+
+// Policy is the part of the settings that the store needs.
+func (q Queues) Policy() job.Policy {
+	return job.Policy{
+		Shards: q.Shards, Spread: q.Spread, MaxJobs: int64(q.MaxJobs), MaxQueues: int64(q.MaxQueues),
+		DropDead: q.Dead == "drop", ReplyTTL: q.ReplyTTL,
+	}
 }
