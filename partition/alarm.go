@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // alarm wakes the one claim loop of a shard when a produce of this process
@@ -38,7 +40,7 @@ func (a *alarm) ring(due int64) {
 
 // sleep waits until the clock reads due or an earlier pending time, but at most
 // maxWait.
-func (a *alarm) sleep(ctx context.Context, c *clock, due int64, maxWait time.Duration) {
+func (a *alarm) sleep(ctx context.Context, c *backend.Clock, due int64, maxWait time.Duration) {
 	limit := time.NewTimer(maxWait)
 	defer limit.Stop()
 	for {
@@ -50,7 +52,7 @@ func (a *alarm) sleep(ctx context.Context, c *clock, due int64, maxWait time.Dur
 		a.mu.Unlock()
 
 		wait := maxWait // without a clock it is unknown what is due
-		if now, known := c.now(); known {
+		if now, known := c.Now(); known {
 			wait = time.Duration(due-now) * time.Millisecond
 		}
 		if wait <= 0 {
@@ -77,5 +79,5 @@ func (a *alarm) sleep(ctx context.Context, c *clock, due int64, maxWait time.Dur
 // returns earlier when a produce of this process makes a partition of the shard due
 // earlier, and when ctx ends.
 func (s *Store) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64, maxWait time.Duration) {
-	ns.shards[shard].alarm.sleep(ctx, &s.clock, due, maxWait)
+	ns.shards[shard].alarm.sleep(ctx, s.backend.Clock(), due, maxWait)
 }

@@ -5,19 +5,21 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // sleeper is an alarm on a clock that reads 1000 ms when the test begins.
 type sleeper struct {
 	alarm alarm
-	clock clock
+	clock backend.Clock
 	began time.Time
 }
 
 func newSleeper() *sleeper {
 	s := &sleeper{began: time.Now()}
 	s.alarm.wake = make(chan struct{}, 1)
-	s.clock.observe(s.began, s.began, 1000)
+	s.clock.Observe(s.began, s.began, 1000)
 	return s
 }
 
@@ -51,7 +53,7 @@ func TestSleep(t *testing.T) {
 		"until what rang before it":     {due: 9000, before: func(s *sleeper) { s.alarm.ring(1070) }, want: 70 * time.Millisecond},
 		"on when what rang was reset":   {due: 1300, before: func(s *sleeper) { s.alarm.ring(1070); s.alarm.reset() }, want: 300 * time.Millisecond},
 		"on after an old wake-up":       {due: 1300, before: func(s *sleeper) { s.alarm.wake <- struct{}{} }, want: 300 * time.Millisecond},
-		"until a clock that jumped":     {due: 1300, before: func(s *sleeper) { s.clock.observe(time.Now(), time.Now(), 1200) }, want: 100 * time.Millisecond},
+		"until a clock that jumped":     {due: 1300, before: func(s *sleeper) { s.clock.Observe(time.Now(), time.Now(), 1200) }, want: 100 * time.Millisecond},
 		"at once when due long ago was": {due: 9000, before: func(s *sleeper) { s.alarm.ring(10) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +98,7 @@ func TestSleepMissesNoRing(t *testing.T) {
 		s := newSleeper()
 		for i := range 200 {
 			s.alarm.reset()
-			due, _ := s.clock.now()
+			due, _ := s.clock.Now()
 			s.after(time.Duration(i%7)*time.Millisecond, func() { s.alarm.ring(due) })
 			if got := s.sleep(t.Context(), due+60_000, time.Minute); got > 8*time.Millisecond {
 				t.Fatalf("round %d: slept %v", i, got)

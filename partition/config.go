@@ -1,6 +1,19 @@
 package partition
 
-import "github.com/spillway-io/spillway/partition/drops"
+import (
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/drops"
+)
+
+// MaxReplicas is the upper bound of Config.Replicas.
+const MaxReplicas = backend.MaxReplicas
+
+// What is wrong with a configuration, and how outages are logged, is the same for all that
+// stands on a back-end.
+type (
+	FieldError = backend.FieldError
+	OutageLog  = backend.OutageLog
+)
 
 // Config is the configuration of a Store. Open returns a *FieldError for a value that
 // it cannot use. No field has a default but Replicas.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Bounds of a page of dead letters. A letter is at most about as large as the largest
@@ -55,7 +56,7 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 	shard, err1 := strconv.Atoi(left)
 	end, err2 := strconv.ParseInt(right, 10, 32)
 	if err1 != nil || err2 != nil || shard < 0 || shard >= len(ns.shards) || end < 1 {
-		return 0, 0, &FieldError{"cursor", strconv.Quote(cursor), "that of the page before, or none"}
+		return 0, 0, &FieldError{Field: "cursor", Value: strconv.Quote(cursor), Want: "that of the page before, or none"}
 	}
 	return shard, end, nil
 }
@@ -65,19 +66,19 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64, limit int) (page DeadPage, err error) {
 	for ; shard < len(ns.shards); shard, end = shard+1, positionNewest {
 		sh := &ns.shards[shard]
-		c := newCall(lua.Peek, sh, []string{sh.dead}, 1, end-1, limit, pageBytes)
-		if s.run(ctx, s.backend.background, []*call{c}); c.err != nil {
-			return DeadPage{}, c.err
+		c := backend.NewCall(lua.Peek, sh.breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
+		if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
+			return DeadPage{}, c.Err
 		}
-		c.rest.whole() // how many there are
-		c.rest.whole()
-		end = c.rest.whole() + 1
-		for range c.more - 3 {
-			page.Letters = append(page.Letters, parseLetter(shard, c.rest.bulk()))
+		c.Rest.Int() // how many there are
+		c.Rest.Int()
+		end = c.Rest.Int() + 1
+		for range c.More - 3 {
+			page.Letters = append(page.Letters, parseLetter(shard, c.Rest.Bulk()))
 			end--
 		}
-		if c.rest.broken {
-			return DeadPage{}, c.misread()
+		if c.Rest.Broken {
+			return DeadPage{}, c.Misread()
 		}
 		if len(page.Letters) > 0 {
 			break
@@ -183,18 +184,18 @@ func sameShard(letters []Letter, n int) []Letter {
 
 // discard is one call; it tells which letters it removed.
 func (s *Store) discard(ctx context.Context, sh *shard, letters []Letter) (gone []bool, err error) {
-	c := newCall(lua.Discard, sh, []string{sh.dead, sh.ledger})
+	c := backend.NewCall(lua.Discard, sh.breaker, []string{sh.dead, sh.ledger})
 	for _, l := range letters {
-		c.args = append(c.args, l.Raw)
+		c.Args = append(c.Args, l.Raw)
 	}
-	if s.run(ctx, s.backend.background, []*call{c}); c.err != nil {
-		return nil, c.err
+	if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
+		return nil, c.Err
 	}
 	for range letters {
-		gone = append(gone, c.rest.whole() == 1)
+		gone = append(gone, c.Rest.Int() == 1)
 	}
-	if c.rest.broken {
-		return nil, c.misread()
+	if c.Rest.Broken {
+		return nil, c.Misread()
 	}
 	return gone, nil
 }

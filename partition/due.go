@@ -4,9 +4,10 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // DuePartition is a partition of the active set.
@@ -24,24 +25,24 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 		return nil, 0, err
 	}
 	sh := &ns.shards[shard]
-	if !sh.breaker.allow() {
-		return nil, 0, errUnreachable
+	if !sh.breaker.Allow() {
+		return nil, 0, backend.ErrUnreachable
 	}
 	sh.alarm.reset()
-	now, err := s.knownTime(ctx)
+	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	until := strconv.FormatInt(now, 10)
-	pipe := s.backend.out.Pipeline()
+	pipe := s.backend.Out.Pipeline()
 	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
 	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
 	})
 	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
 	_, err = pipe.Exec(ctx)
-	err = classify(err)
-	if sh.breaker.done(err); err != nil {
+	err = backend.Classify(err)
+	if sh.breaker.Done(err); err != nil {
 		return nil, 0, err
 	}
 	return dueList(due.Val(), later.Val(), now, limit), int(count.Val()), nil
@@ -61,27 +62,4 @@ func dueList(due []string, later []redis.Z, now int64, limit int) []DuePartition
 		}
 	}
 	return list
-}
-
-// knownTime is the store's time in ms. It asks the store where no answer has told it yet.
-func (s *Store) knownTime(ctx context.Context) (int64, error) {
-	if now, ok := s.clock.now(); ok {
-		return now, nil
-	}
-	return s.readTime(ctx)
-}
-
-func (s *Store) readTime(ctx context.Context) (int64, error) {
-	ms, err := s.readTimeOf(ctx, s.backend.out)
-	return ms, classify(err)
-}
-
-func (s *Store) readTimeOf(ctx context.Context, client redis.Cmdable) (int64, error) {
-	sent := time.Now()
-	t, err := client.Time(ctx).Result()
-	if err != nil {
-		return 0, err
-	}
-	s.clock.observe(sent, time.Now(), t.UnixMilli())
-	return t.UnixMilli(), nil
 }

@@ -97,7 +97,7 @@ func (j *Janitor) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.store.backend.connected:
+		case <-j.store.connected:
 			// The server that answers may be another than before, or hold less.
 			if time.Since(checked) > janitorEvery/10 {
 				j.store.checkRollback(ctx)

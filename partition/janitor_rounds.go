@@ -10,18 +10,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // round is the work of one second. It returns how long to rest before goOn. It does
 // nothing while the store is unavailable.
 func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 	j.backlogs = nil
-	now, ok := j.store.clock.now()
+	now, ok := j.store.backend.Now()
 	if !ok || j.store.ensureCompatible(ctx) != nil {
 		return 0
 	}
 	for _, h := range j.shards {
-		if h.sh.breaker.suspect() {
+		if h.sh.breaker.Suspect() {
 			continue
 		}
 		j.reschedule(ctx, h, now)
@@ -29,9 +30,9 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		took := j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds()/2)
 		rest += restFactor * took
 	}
-	walking, cancel := context.WithTimeout(ctx, probeTimeout)
+	walking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
-	_ = eachMaster(walking, j.store.backend.background, j.orphans)
+	_ = backend.EachMaster(walking, j.store.backend.Background, j.orphans)
 	return rest
 }
 
@@ -41,10 +42,10 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 	h := j.backlogs[0]
 	j.backlogs = j.backlogs[1:]
-	if h.sh.breaker.suspect() {
+	if h.sh.breaker.Suspect() {
 		return 0
 	}
-	now, _ := j.store.clock.now()
+	now, _ := j.store.backend.Now()
 	return restFactor * j.expire(ctx, h, now-h.ns.Policy.MaxAge.Milliseconds())
 }
 
@@ -76,12 +77,12 @@ func (j *Janitor) reschedule(ctx context.Context, h home, now int64) {
 
 // tooFarAhead returns a page of partitions whose due time may be too far ahead.
 func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([]string, error) {
-	names, err := j.store.backend.background.ZRangeArgs(ctx, redis.ZRangeArgs{
+	names, err := j.store.backend.Background.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: h.sh.ready, ByScore: true, Rev: true, // the furthest first: they are the most likely to be wrong
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Offset: offset, Count: janitorPage,
 	}).Result()
-	err = classify(err)
-	h.sh.breaker.done(err)
+	err = backend.Classify(err)
+	h.sh.breaker.Done(err)
 	return names, err
 }
 
@@ -94,8 +95,8 @@ func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([
 // long Redis worked.
 func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
-	page, err := j.store.backend.background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
-	if h.sh.breaker.done(classify(err)); err != nil {
+	page, err := j.store.backend.Background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
+	if h.sh.breaker.Done(backend.Classify(err)); err != nil {
 		return 0
 	}
 	var names []string
@@ -132,12 +133,12 @@ func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int
 	for len(names) > 0 && ctx.Err() == nil {
 		n := min(len(names), maxCallLeases)
 		for _, one := range j.repairSome(ctx, h, names[:n]) {
-			for _, name := range one.items {
-				if one.err != nil || one.refused() != nil {
+			for _, name := range one.Items {
+				if one.Err != nil || one.Refused() != nil {
 					continue
 				}
-				repaired += one.rest.whole()
-				if dropped := one.rest.whole(); dropped > 0 {
+				repaired += one.Rest.Int()
+				if dropped := one.Rest.Int(); dropped > 0 {
 					expired += dropped
 					h.ns.recordExpired(name, int(dropped))
 					stale++
@@ -155,18 +156,18 @@ func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int
 }
 
 // repairSome is one script call; it drops a bounded number of stale entries.
-func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []job[string] {
-	return runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
-		c.begin(lua.Repair, h.sh, 2+2*len(names))
-		c.args = append(c.args, h.sh.ready, h.sh.ledger)
+func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []backend.Job[string] {
+	return backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}}, func(c *backend.Call, names []string) {
+		c.Begin(lua.Repair, h.sh.breaker, 2+2*len(names))
+		c.Args = append(c.Args, h.sh.ready, h.sh.ledger)
 		for _, name := range names {
-			c.args = append(c.args, h.sh.list(name), h.sh.meta(name))
+			c.Args = append(c.Args, h.sh.list(name), h.sh.meta(name))
 		}
-		c.args = append(c.args, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
+		c.Args = append(c.Args, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
 		for _, name := range names {
-			c.args = append(c.args, name)
+			c.Args = append(c.Args, name)
 		}
-	}, func(calls []*call) { j.store.run(ctx, j.store.backend.background, calls) }, nil)
+	}, func(calls []*backend.Call) { j.store.backend.Run(ctx, j.store.backend.Background, calls) }, nil)
 }
 
 // orphans looks for lists and hashes that the active set does not know. It scans
@@ -207,7 +208,7 @@ func (j *Janitor) orphans(ctx context.Context, c *redis.Client) error {
 // unknown returns the names that the active set does not hold. It asks for all of
 // them with one command, so that a scan costs Redis the same whatever it finds.
 func (j *Janitor) unknown(ctx context.Context, sh *shard, names []string) []string {
-	scores, err := j.store.backend.background.ZMScore(ctx, sh.ready, names...).Result()
+	scores, err := j.store.backend.Background.ZMScore(ctx, sh.ready, names...).Result()
 	if err != nil {
 		return nil // a later scan finds them again
 	}

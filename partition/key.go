@@ -47,24 +47,3 @@ func splitPartitionKey(key string) (shardPrefix, partition string, ok bool) {
 	partition = key[i+len("q:"):]
 	return key[:i], partition, ValidPartition(partition)
 }
-
-// slots is how many hash slots a Redis Cluster has.
-const slots = 16384
-
-// slot is the hash slot of a key with a hash tag: CRC-16/XMODEM of the tag.
-func slot(key string) int {
-	_, tag, _ := strings.Cut(key, "{")
-	tag, _, _ = strings.Cut(tag, "}")
-	var crc uint16
-	for i := range len(tag) {
-		crc ^= uint16(tag[i]) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % slots
-}

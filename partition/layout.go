@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // format is the version of the stored data. A program refuses a newer format, so an old
@@ -70,7 +72,7 @@ func (s *Store) checkLayout(ctx context.Context, list []*shardLedger, all bool) 
 func (s *Store) compareLayouts(ctx context.Context, list []*shardLedger, epoch string) (missing, noEpoch bool, err error) {
 	byServer := map[redis.Cmdable][]*shardLedger{}
 	for _, l := range list {
-		server := s.backend.clientFor(ctx, l.sh.ledger)
+		server := s.backend.ClientFor(ctx, l.sh.ledger)
 		byServer[server] = append(byServer[server], l)
 	}
 	var mu sync.Mutex
@@ -86,7 +88,7 @@ func (s *Store) compareLayouts(ctx context.Context, list []*shardLedger, epoch s
 	running.Wait()
 	for _, l := range list {
 		if l.err != nil {
-			s.backend.reloadClusterMap(ctx)
+			s.backend.ReloadClusterMap(ctx)
 			break
 		}
 	}
@@ -126,11 +128,11 @@ func compareLayout(ctx context.Context, client redis.Cmdable, list []*shardLedge
 			} else if err != nil {
 				l.failed(err)
 			} else if err := checkLayoutField(l.ns.Name, name, value, l.ns.layout()[name]); err != nil {
-				return false, false, &storeError{ErrIncompatible, err}
+				return false, false, backend.Wrap(ErrIncompatible, err)
 			}
 		}
 		noEpoch = noEpoch || errors.Is(l.epoch.Err(), redis.Nil)
-		l.sh.breaker.done(l.err)
+		l.sh.breaker.Done(l.err)
 	}
 	return missing, noEpoch, nil
 }
@@ -138,7 +140,7 @@ func compareLayout(ctx context.Context, client redis.Cmdable, list []*shardLedge
 // failed keeps the first error of a ledger.
 func (l *shardLedger) failed(err error) {
 	if l.err == nil {
-		l.err = classify(err)
+		l.err = backend.Classify(err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Bounds of one script call of claim and of commit, which together keep it below
@@ -91,15 +92,15 @@ func (s *Store) Claim(ctx context.Context, requests []ClaimRequest, lease time.D
 		results[i].ClaimRequest, results[i].Err = r, err
 		claims[i] = &results[i]
 		if err != nil {
-			s.metrics.failed(err)
+			s.backend.CountError(err)
 		}
 	}
 	for err == nil && len(claims) > 0 {
-		jobs := runJobs(planClaims(claims), func(c *call, items []*ClaimResult) { fillClaims(c, items, lease) },
-			func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
+		jobs := backend.RunJobs(planClaims(claims), func(c *backend.Call, items []*ClaimResult) { fillClaims(c, items, lease) },
+			func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 		var left []*ClaimResult // the calls had no room for these; each call serves at least one
 		for _, j := range jobs {
-			left = append(left, s.claimed(j, j.sent.Add(lease))...)
+			left = append(left, s.claimed(j, j.Sent.Add(lease))...)
 		}
 		claims = left
 	}
@@ -107,100 +108,100 @@ func (s *Store) Claim(ctx context.Context, requests []ClaimRequest, lease time.D
 }
 
 // planClaims puts claims into calls: as many as fit, of one shard and one MaxBatches.
-func planClaims(claims []*ClaimResult) []job[*ClaimResult] {
-	var jobs []job[*ClaimResult]
+func planClaims(claims []*ClaimResult) []backend.Job[*ClaimResult] {
+	var jobs []backend.Job[*ClaimResult]
 next:
 	for _, c := range claims {
 		for i := len(jobs) - 1; i >= 0; i-- {
-			first := jobs[i].items[0]
-			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() && len(jobs[i].items) < maxCallLeases {
-				jobs[i].items = append(jobs[i].items, c)
+			first := jobs[i].Items[0]
+			if first.MaxBatches == c.MaxBatches && first.shard() == c.shard() && len(jobs[i].Items) < maxCallLeases {
+				jobs[i].Items = append(jobs[i].Items, c)
 				continue next
 			}
 		}
-		jobs = append(jobs, job[*ClaimResult]{&call{}, []*ClaimResult{c}})
+		jobs = append(jobs, backend.Job[*ClaimResult]{Call: &backend.Call{}, Items: []*ClaimResult{c}})
 	}
 	return jobs
 }
 
 func (c *ClaimResult) shard() *shard { return c.Namespace.shardOf(c.Partition) }
 
-func fillClaims(c *call, claims []*ClaimResult, lease time.Duration) {
+func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 	ns, sh := claims[0].Namespace, claims[0].shard()
-	c.begin(lua.Claim, sh, 2+2*len(claims))
-	c.args = append(c.args, sh.ready, sh.ledger)
+	c.Begin(lua.Claim, sh.breaker, 2+2*len(claims))
+	c.Args = append(c.Args, sh.ready, sh.ledger)
 	for _, claim := range claims {
-		c.args = append(c.args, sh.list(claim.Partition), sh.meta(claim.Partition))
+		c.Args = append(c.Args, sh.list(claim.Partition), sh.meta(claim.Partition))
 	}
 	token := strconv.FormatInt(max(1, lease.Milliseconds()), 10) + "." + rand.Text()
-	c.args = append(c.args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes, ns.Policy.MaxAge.Milliseconds(), ns.full)
+	c.Args = append(c.Args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes, ns.Policy.MaxAge.Milliseconds(), ns.full)
 	for _, claim := range claims {
 		claim.token = token
-		c.args = append(c.args, claim.Partition)
+		c.Args = append(c.Args, claim.Partition)
 	}
-	c.answer.raw = sh.answerMemory()
+	c.Answer.Raw = sh.answerMemory()
 }
 
 // claimed reads the answers of a call, and returns the claims that it had no room for.
-func (s *Store) claimed(j job[*ClaimResult], until time.Time) (left []*ClaimResult) {
-	for _, c := range j.items {
-		c.Lease, c.Expired, c.Paused, c.Err = nil, 0, NotPaused, j.err
+func (s *Store) claimed(j backend.Job[*ClaimResult], until time.Time) (left []*ClaimResult) {
+	for _, c := range j.Items {
+		c.Lease, c.Expired, c.Paused, c.Err = nil, 0, NotPaused, j.Err
 		if c.Err != nil {
 			continue
 		}
-		if c.Err = j.refused(); c.Err == nil {
+		if c.Err = j.Refused(); c.Err == nil {
 			var served bool
-			if served, c.Err = c.read(j.call, until); !served && c.Err == nil {
+			if served, c.Err = c.read(j.Call, until); !served && c.Err == nil {
 				left = append(left, c)
 			}
 			c.Namespace.recordExpired(c.Partition, c.Expired)
 		}
 		if c.Err != nil {
-			s.metrics.failed(c.Err)
+			s.backend.CountError(c.Err)
 		}
 	}
-	if j.err == nil {
-		j.items[0].shard().claimed.Store(int64(len(j.answer.raw)))
+	if j.Err == nil {
+		j.Items[0].shard().claimed.Store(int64(len(j.Answer.Raw)))
 	}
 	return left
 }
 
 // read reads the answer of one claim; it is false when the call had no room for it. The
 // entries are not copied: leases keep the answer's memory, which is not used again.
-func (c *ClaimResult) read(a *call, until time.Time) (served bool, err error) {
-	at := &a.rest
-	switch code := at.whole(); {
-	case at.broken:
+func (c *ClaimResult) read(a *backend.Call, until time.Time) (served bool, err error) {
+	at := &a.Rest
+	switch code := at.Int(); {
+	case at.Broken:
 	case code == 0:
-		at.whole() // when it is due
+		at.Int() // when it is due
 	case code == 1:
-		c.Expired = int(at.whole())
+		c.Expired = int(at.Int())
 	case code == 2, code == 4:
-		c.Expired = int(at.whole())
+		c.Expired = int(at.Int())
 		c.Lease = c.readLease(at, code == 4, until)
 	case code == 3:
 		return false, nil
 	case code == 5:
-		c.Expired, c.Paused = int(at.whole()), PartitionPaused
+		c.Expired, c.Paused = int(at.Int()), PartitionPaused
 	case code == 6:
 		c.Paused = NamespacePaused
 	default:
-		at.broken = true
+		at.Broken = true
 	}
-	if at.broken {
+	if at.Broken {
 		c.Lease = nil
-		return false, a.misread()
+		return false, a.Misread()
 	}
 	return true, nil
 }
 
 // readLease reads a lease: several batches, each an array, or one whose entries are
 // values of the reply itself.
-func (c *ClaimResult) readLease(at *cursor, several bool, until time.Time) *Lease {
-	from, attempt, done := at.whole(), at.whole(), at.bulk()
-	n := int(at.whole())
-	if n < 1 || n > len(at.rest) {
-		at.broken = true
+func (c *ClaimResult) readLease(at *backend.Cursor, several bool, until time.Time) *Lease {
+	from, attempt, done := at.Int(), at.Int(), at.Bulk()
+	n := int(at.Int())
+	if n < 1 || n > len(at.Rest) {
+		at.Broken = true
 		return nil
 	}
 	l := &Lease{
@@ -210,7 +211,7 @@ func (c *ClaimResult) readLease(at *cursor, several bool, until time.Time) *Leas
 	if several {
 		l.Cuts = make([]int64, 0, n)
 		for range n {
-			l.readBatch(at, at.array(), n)
+			l.readBatch(at, at.Array(), n)
 		}
 	} else {
 		l.readBatch(at, n, 1)
@@ -246,12 +247,12 @@ func writeDone(done []bool) string {
 
 // readBatch appends the n entries of a batch. The first one makes room for so many
 // batches of its length.
-func (l *Lease) readBatch(at *cursor, n, batches int) {
+func (l *Lease) readBatch(at *backend.Cursor, n, batches int) {
 	if l.Entries == nil {
-		l.Entries = make([]Entry, 0, min(n*batches, len(at.rest)/len("$0\r\n\r\n")))
+		l.Entries = make([]Entry, 0, min(n*batches, len(at.Rest)/len("$0\r\n\r\n")))
 	}
 	for range n {
-		raw := at.bulk()
+		raw := at.Bulk()
 		e, err := ParseEntry(raw)
 		if err != nil {
 			e = Entry{Payload: raw}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Ledger is the exact account of a namespace since its first entry, in entries:
@@ -53,9 +55,9 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		first        *redis.ZSliceCmd
 	}
 	all := make([]reads, len(ns.shards))
-	pipe := s.backend.background.Pipeline()
+	pipe := s.backend.Background.Pipeline()
 	var asked *redis.TimeCmd
-	now, ok := s.clock.now()
+	now, ok := s.backend.Now()
 	if !ok {
 		asked = pipe.Time(ctx)
 	}
@@ -67,16 +69,16 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) {
-		return Overview{}, classify(err)
+		return Overview{}, backend.Classify(err)
 	}
 	for _, r := range all {
 		for _, err := range []error{r.ledger.Err(), r.active.Err(), r.first.Err()} {
 			if err != nil {
-				return Overview{}, classify(err)
+				return Overview{}, backend.Classify(err)
 			}
 		}
 		if err := r.dead.Err(); err != nil && !isWrongType(err) { // a foreign value hides the dead letters only
-			return Overview{}, classify(err)
+			return Overview{}, backend.Classify(err)
 		}
 	}
 	if asked != nil {
@@ -126,9 +128,9 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 		for from := int64(0); ; from += page {
 			var found int
 			err := s.ledgerReads.do(ctx, func() error {
-				names, err := s.backend.background.ZRange(ctx, sh.ready, from, from+page-1).Result()
+				names, err := s.backend.Background.ZRange(ctx, sh.ready, from, from+page-1).Result()
 				if err != nil {
-					return classify(err)
+					return backend.Classify(err)
 				}
 				found = len(names)
 				n, err := s.countEntries(ctx, sh, names)
@@ -152,13 +154,13 @@ func (s *Store) countEntries(ctx context.Context, sh *shard, names []string) (to
 	if len(names) == 0 {
 		return 0, nil
 	}
-	pipe := s.backend.background.Pipeline()
+	pipe := s.backend.Background.Pipeline()
 	lengths := make([]*redis.IntCmd, len(names))
 	for i, name := range names {
 		lengths[i] = pipe.LLen(ctx, sh.list(name))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, classify(err)
+		return 0, backend.Classify(err)
 	}
 	for _, n := range lengths {
 		total += n.Val()

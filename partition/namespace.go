@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
@@ -24,7 +25,7 @@ type shard struct {
 	shardKeys
 	alarm    alarm
 	rollback rollbackDetector
-	breaker  breaker
+	breaker  *backend.Breaker
 	zone     int
 	// claimed is the length of the last answer to a claim, in bytes: the initial
 	// capacity for the next one.
@@ -33,7 +34,7 @@ type shard struct {
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	if !ValidNamespace(name) {
-		return nil, &FieldError{"namespaces", name, "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
+		return nil, &FieldError{Field: "namespaces", Value: name, Want: "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
 	}
 	if err := policy.Validate(); err != nil {
 		return nil, err

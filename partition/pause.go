@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Bounds of pauses. They live in the ledgers, which an Overview reads whole.
@@ -66,9 +67,9 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pa
 	case partition != "" && !ValidPartition(partition):
 		return errPartitionName(partition)
 	case len(p.By) > maxPauseBy:
-		return &FieldError{"by", fmt.Sprintf("a name of %d bytes", len(p.By)), fmt.Sprintf("%d bytes at most", maxPauseBy)}
+		return &FieldError{Field: "by", Value: fmt.Sprintf("a name of %d bytes", len(p.By)), Want: fmt.Sprintf("%d bytes at most", maxPauseBy)}
 	case len(p.Reason) > maxPauseReason:
-		return &FieldError{"reason", fmt.Sprintf("a text of %d bytes", len(p.Reason)), fmt.Sprintf("%d bytes at most", maxPauseReason)}
+		return &FieldError{Field: "reason", Value: fmt.Sprintf("a text of %d bytes", len(p.Reason)), Want: fmt.Sprintf("%d bytes at most", maxPauseReason)}
 	}
 	if err := s.ensureCompatible(ctx); err != nil {
 		return err
@@ -82,8 +83,8 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pa
 		since = max(0, p.Since.UnixMilli())
 	}
 	room := s.pausesLeft(ctx, ns, partition)
-	calls := eachPaused(ns, partition, func(sh *shard, name string) *call {
-		return newCall(lua.Pause, sh, []string{sh.ledger}, name, since, text, room)
+	calls := eachPaused(ns, partition, func(sh *shard, name string) *backend.Call {
+		return backend.NewCall(lua.Pause, sh.breaker, []string{sh.ledger}, name, since, text, room)
 	})
 	codes, err := s.runPauses(ctx, calls)
 	if err == nil && slices.Contains(codes, 0) {
@@ -103,12 +104,12 @@ func (s *Store) Resume(ctx context.Context, ns *Namespace, partition string) (wa
 	if err := s.ensureCompatible(ctx); err != nil {
 		return false, err
 	}
-	calls := eachPaused(ns, partition, func(sh *shard, name string) *call {
+	calls := eachPaused(ns, partition, func(sh *shard, name string) *backend.Call {
 		keys := []string{sh.ready, sh.ledger}
 		if name != pauseAll {
 			keys = append(keys, sh.meta(name))
 		}
-		return newCall(lua.Resume, sh, keys, name)
+		return backend.NewCall(lua.Resume, sh.breaker, keys, name)
 	})
 	codes, err := s.runPauses(ctx, calls)
 	for i := range ns.shards {
@@ -120,13 +121,13 @@ func (s *Store) Resume(ctx context.Context, ns *Namespace, partition string) (wa
 }
 
 func errPartitionName(name string) error {
-	return &FieldError{"partition", strconv.Quote(name), "the name of a partition"}
+	return &FieldError{Field: "partition", Value: strconv.Quote(name), Want: "the name of a partition"}
 }
 
 // eachPaused makes the call for a partition, or one for each shard of the namespace.
-func eachPaused(ns *Namespace, partition string, make func(sh *shard, name string) *call) (calls []*call) {
+func eachPaused(ns *Namespace, partition string, make func(sh *shard, name string) *backend.Call) (calls []*backend.Call) {
 	if partition != "" {
-		return []*call{make(ns.shardOf(partition), partition)}
+		return []*backend.Call{make(ns.shardOf(partition), partition)}
 	}
 	for i := range ns.shards {
 		calls = append(calls, make(&ns.shards[i], pauseAll))
@@ -135,16 +136,16 @@ func eachPaused(ns *Namespace, partition string, make func(sh *shard, name strin
 }
 
 // runPauses runs calls and returns their codes, and the first error.
-func (s *Store) runPauses(ctx context.Context, calls []*call) (codes []int64, err error) {
-	s.run(ctx, s.backend.background, calls)
+func (s *Store) runPauses(ctx context.Context, calls []*backend.Call) (codes []int64, err error) {
+	s.backend.Run(ctx, s.backend.Background, calls)
 	for _, c := range calls {
-		if c.err == nil {
-			codes = append(codes, c.rest.whole())
-			if c.rest.broken {
-				c.err = c.misread()
+		if c.Err == nil {
+			codes = append(codes, c.Rest.Int())
+			if c.Rest.Broken {
+				c.Err = c.Misread()
 			}
 		}
-		err = cmp.Or(err, c.err)
+		err = cmp.Or(err, c.Err)
 	}
 	return codes, err
 }
@@ -158,10 +159,10 @@ func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string)
 	if partition == "" || len(ns.shards) == 1 {
 		return left
 	}
-	pipe := s.backend.background.Pipeline()
+	pipe := s.backend.Background.Pipeline()
 	var counts []*redis.SliceCmd
 	for i := range ns.shards {
-		if i != ns.ShardOf(partition) && !ns.shards[i].breaker.suspect() {
+		if i != ns.ShardOf(partition) && !ns.shards[i].breaker.Suspect() {
 			counts = append(counts, pipe.HMGet(ctx, ns.shards[i].ledger, "paused", pauseField+pauseAll))
 		}
 	}
@@ -188,14 +189,14 @@ func pausedPartitions(count string, all bool) int64 {
 // Pauses lists what is paused of a namespace: the whole namespace first, then
 // partitions by name. Errors: ErrTooManyReads and those of the store.
 func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err error) {
-	pipe := s.backend.background.Pipeline()
+	pipe := s.backend.Background.Pipeline()
 	var ledgers []*redis.MapStringStringCmd
 	for i := range ns.shards {
 		ledgers = append(ledgers, pipe.HGetAll(ctx, ns.shards[i].ledger))
 	}
 	err = s.ledgerReads.do(ctx, func() error {
 		_, err := pipe.Exec(ctx)
-		return classify(err)
+		return backend.Classify(err)
 	})
 	if err != nil {
 		return nil, err

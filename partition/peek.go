@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Bounds of one call of peek, which keep it below about 2 ms of Redis.
@@ -41,18 +42,18 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string, r Pee
 		back, at = 1, positionNewest
 	}
 	sh := ns.shardOf(partition)
-	c := newCall(lua.Peek, sh, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
+	c := backend.NewCall(lua.Peek, sh.breaker, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
 	err = s.ledgerReads.do(ctx, func() error {
-		s.run(ctx, s.backend.background, []*call{c})
-		return c.err
+		s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+		return c.Err
 	})
 	if err != nil {
 		return Peeked{}, err
 	}
-	p.Depth = c.rest.whole()
-	head, position := c.rest.whole(), c.rest.whole()
-	for range c.more - 3 {
-		raw := c.rest.bulk()
+	p.Depth = c.Rest.Int()
+	head, position := c.Rest.Int(), c.Rest.Int()
+	for range c.More - 3 {
+		raw := c.Rest.Bulk()
 		e, err := ParseEntry(raw)
 		if err != nil {
 			e = Entry{Payload: raw}
@@ -64,8 +65,8 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string, r Pee
 		p.Entries = append(p.Entries, e)
 	}
 	switch {
-	case c.rest.broken:
-		return Peeked{}, c.misread()
+	case c.Rest.Broken:
+		return Peeked{}, c.Misread()
 	case p.Depth == 0:
 		return Peeked{}, ErrNoPartition
 	}

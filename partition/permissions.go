@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // probePartition is a name that no caller can use.
@@ -26,22 +27,22 @@ func (s *Store) checkPermissions(ctx context.Context) error {
 		return nil
 	}
 	for _, ns := range s.Namespaces() {
-		calls := make([]*call, 0, 2*len(ns.shards))
+		calls := make([]*backend.Call, 0, 2*len(ns.shards))
 		for i := range ns.shards {
 			sh := &ns.shards[i]
 			for range 2 {
-				calls = append(calls, newCall(lua.PermissionProbe, nil, probeKeys(sh), probePartition))
+				calls = append(calls, backend.NewCall(lua.PermissionProbe, nil, probeKeys(sh), probePartition))
 			}
-			calls[len(calls)-1].withText()
+			calls[len(calls)-1].WithText()
 		}
-		s.run(ctx, s.backend.out, calls)
+		s.backend.Run(ctx, s.backend.Out, calls)
 		missing := rights{}
 		for _, c := range calls {
-			if c.err != nil {
-				return c.err
+			if c.Err != nil {
+				return c.Err
 			}
-			for n := c.rest.whole(); n > 0 && !c.rest.broken; n-- {
-				command, text := string(c.rest.bulk()), string(c.rest.bulk())
+			for n := c.Rest.Int(); n > 0 && !c.Rest.Broken; n-- {
+				command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
 				if !isDenied(text) {
 					return classifyProbe(ns.Name, command, text)
 				}
@@ -49,7 +50,7 @@ func (s *Store) checkPermissions(ctx context.Context) error {
 			}
 		}
 		if len(missing) > 0 {
-			return missing.error(s.backend.addrs, s.prefix)
+			return missing.error(s.backend.Addrs(), s.prefix)
 		}
 	}
 	s.permitted.Store(true)
@@ -58,11 +59,11 @@ func (s *Store) checkPermissions(ctx context.Context) error {
 
 // classifyProbe is why the probe failed: a server state that passes, or a foreign value.
 func classifyProbe(namespace, command, text string) error {
-	err := classify(answeredError(text))
+	err := backend.Classify(backend.AnsweredError(text))
 	if errors.Is(err, ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
 		return err
 	}
-	return &storeError{ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its shards: %s", namespace, command, text)}
+	return backend.Wrap(ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its shards: %s", namespace, command, text))
 }
 
 // isDenied reports whether an answer says that the user lacks a right. Redis 7.0 says it
@@ -102,15 +103,15 @@ func (r rights) error(addrs []string, prefix string) error {
 		}
 		names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
 	}
-	return &storeError{ErrIncompatible, fmt.Errorf(
+	return backend.Wrap(ErrIncompatible, fmt.Errorf(
 		"redis at %s: the user may not run %s: give it the rights with ACL SETUSER its-name %s; deploy/OPERATING.md lists all that it needs",
-		strings.Join(addrs, ","), strings.Join(names, ", "), strings.Join(grants, " "))}
+		strings.Join(addrs, ","), strings.Join(names, ", "), strings.Join(grants, " ")))
 }
 
 // missingRights names all rights that the user lacks, once one of them has failed a
 // Check. first is returned where none is found.
 func (s *Store) missingRights(ctx context.Context, first error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.ProbeTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	missing := rights{}
@@ -123,13 +124,13 @@ func (s *Store) missingRights(ctx context.Context, first error) error {
 	}
 	note("ping", first) // only to see whether it is the keys
 	delete(missing, "ping")
-	_ = eachMaster(ctx, s.backend.out, func(ctx context.Context, c *redis.Client) error {
+	_ = backend.EachMaster(ctx, s.backend.Out, func(ctx context.Context, c *redis.Client) error {
 		note("time", c.Do(ctx, "time").Err())
 		note("info", c.Do(ctx, "info", "server").Err())
 		note("script|load", c.Do(ctx, "script", "load", lua.PermissionProbe.Source).Err())
 		note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
 		note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
-		if s.replicas > 0 {
+		if s.backend.Replicas() > 0 {
 			note("wait", c.Do(ctx, "wait", 0, 1).Err())
 		}
 		return nil
@@ -137,9 +138,9 @@ func (s *Store) missingRights(ctx context.Context, first error) error {
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			keys := probeKeys(&ns.shards[i])
-			reply, err := s.backend.out.Eval(ctx, lua.PermissionProbe.Source, keys, probePartition).Slice()
+			reply, err := s.backend.Out.Eval(ctx, lua.PermissionProbe.Source, keys, probePartition).Slice()
 			if denied(err) && missing["eval"] && !missing["evalsha"] {
-				reply, err = s.backend.out.EvalSha(ctx, lua.PermissionProbe.SHA, keys, probePartition).Slice()
+				reply, err = s.backend.Out.EvalSha(ctx, lua.PermissionProbe.SHA, keys, probePartition).Slice()
 			}
 			if !missing["eval"] || !missing["evalsha"] {
 				note("eval", err)
@@ -154,7 +155,7 @@ func (s *Store) missingRights(ctx context.Context, first error) error {
 	if len(missing) == 0 {
 		return first
 	}
-	return missing.error(s.backend.addrs, s.prefix)
+	return missing.error(s.backend.Addrs(), s.prefix)
 }
 
 // probeKeys are the KEYS of the probe. A list of its own stands in for the dead letters:

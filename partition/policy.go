@@ -2,7 +2,6 @@ package partition
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -65,17 +64,6 @@ func DefaultPolicy() Policy {
 		Delivery: AtLeastOnce, Shards: 1, MaxPartitions: 100_000, MaxDead: 10_000,
 		MaxDeadBytes: 64 << 20, // what 10,000 letters of 6.7 kB need
 	}
-}
-
-// A FieldError is an error in the configuration.
-type FieldError struct {
-	Field string // the setting, as the configuration file spells it: snake_case
-	Value any    // what it is set to; text about the value where that may hold a password
-	Want  string // what to write instead, as a phrase that follows "want"
-}
-
-func (e *FieldError) Error() string {
-	return fmt.Sprintf("%s: %v is not usable: want %s", e.Field, e.Value, e.Want)
 }
 
 // Validation collects what is wrong with settings, so that one look shows all of it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // idempotencyWindow is how long the result of a client's idempotent produce is kept. It is
@@ -42,7 +43,7 @@ type Group struct {
 }
 
 // errNoEntries is the error of a group without entries, which is a bug of the caller.
-var errNoEntries = &storeError{ErrBroken, errors.New("a group without entries")}
+var errNoEntries = backend.Wrap(ErrBroken, errors.New("a group without entries"))
 
 // Produce runs all groups in one round trip, with one script call for up to 64 groups
 // of a shard. Each group succeeds or fails on its own. Groups of one partition run in
@@ -56,7 +57,7 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 	if err := s.ensureCompatible(ctx); err != nil {
 		for _, g := range groups {
 			g.Err = err
-			s.metrics.failed(err)
+			s.backend.CountError(err)
 		}
 		return
 	}
@@ -64,12 +65,8 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
 	p.window = window
-	jobs := runJobs(p.plan(groups), p.fill, func(calls []*call) {
-		if s.replicas > 0 {
-			s.runDurably(ctx, s.backend.in, calls)
-		} else {
-			s.run(ctx, s.backend.in, calls)
-		}
+	jobs := backend.RunJobs(p.plan(groups), p.fill, func(calls []*backend.Call) {
+		s.backend.RunDurably(ctx, s.backend.In, calls)
 	}, p.hasLater)
 	for _, j := range jobs {
 		s.produced(j, round)
@@ -81,7 +78,7 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 // produceRun is the memory of one Produce, which later ones reuse.
 type produceRun struct {
 	window time.Duration // how long the results under idempotency keys are kept
-	jobs   []job[*Group]
+	jobs   []backend.Job[*Group]
 	calls  []plannedCall        // beside jobs
 	seen   map[string]lastGroup // partition → its latest group, where a shard has several calls
 	// followed are groups whose partition has another group in a later call. They must
@@ -99,7 +96,7 @@ type lastGroup struct {
 
 // plannedCall is a call and how full it is.
 type plannedCall struct {
-	call    *call
+	call    *backend.Call
 	groups  []*Group
 	sh      *shard
 	entries int
@@ -108,7 +105,7 @@ type plannedCall struct {
 
 // plan assigns the groups to calls, in order: those of a shard to one call until it
 // is full, then to the next.
-func (p *produceRun) plan(groups []*Group) []job[*Group] {
+func (p *produceRun) plan(groups []*Group) []backend.Job[*Group] {
 	p.jobs, p.calls = p.jobs[:0], p.calls[:0]
 	several := false
 	for _, g := range groups {
@@ -127,7 +124,7 @@ func (p *produceRun) plan(groups []*Group) []job[*Group] {
 		c.bytes += bytes
 	}
 	for i := range p.calls {
-		p.jobs = append(p.jobs, job[*Group]{p.calls[i].call, p.calls[i].groups})
+		p.jobs = append(p.jobs, backend.Job[*Group]{Call: p.calls[i].call, Items: p.calls[i].groups})
 	}
 	if several {
 		p.keepOrder()
@@ -155,9 +152,9 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 	p.calls = p.calls[:n+1]
 	c = &p.calls[n]
 	if c.call == nil {
-		c.call = &call{}
+		c.call = &backend.Call{}
 	}
-	c.call.text = false
+	c.call.Text = false
 	*c = plannedCall{call: c.call, groups: c.groups[:0], sh: sh}
 	return c, another
 }
@@ -173,7 +170,7 @@ func (p *produceRun) keepOrder() {
 	for i := range p.calls {
 		for _, g := range p.calls[i].groups {
 			if before, ok := p.seen[g.Partition]; ok && before.call != i {
-				p.calls[before.call].call.text = true
+				p.calls[before.call].call.Text = true
 				p.followed[before.group] = true
 			}
 			p.seen[g.Partition] = lastGroup{i, g}
@@ -187,7 +184,7 @@ func (p *produceRun) hasLater(g *Group) bool { return p.followed[g] }
 // forget drops all references to the caller's groups and entries.
 func (p *produceRun) forget() {
 	for i := range p.calls {
-		clear(p.calls[i].call.args)
+		clear(p.calls[i].call.Args)
 		clear(p.calls[i].groups)
 	}
 	clear(p.jobs)
@@ -203,17 +200,17 @@ type bytesArg []byte
 func (b *bytesArg) MarshalBinary() ([]byte, error) { return *b, nil }
 
 // key adds a key to the call's arguments.
-func (p *produceRun) key(c *call, parts ...string) {
+func (p *produceRun) key(c *backend.Call, parts ...string) {
 	start := len(p.keys)
 	for _, part := range parts {
 		p.keys = append(p.keys, part...)
 	}
 	p.args = append(p.args, p.keys[start:len(p.keys):len(p.keys)])
-	c.args = append(c.args, &p.args[len(p.args)-1])
+	c.Args = append(c.Args, &p.args[len(p.args)-1])
 }
 
 // fill writes the arguments of a call, which is all of one shard.
-func (p *produceRun) fill(c *call, groups []*Group) {
+func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	ns := groups[0].Namespace
 	sh := ns.shardOf(groups[0].Partition)
 	keys, largest := 2+2*len(groups), 0
@@ -225,8 +222,8 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 			largest = max(largest, len(e))
 		}
 	}
-	c.begin(lua.Produce, sh, keys)
-	c.args = append(c.args, sh.ready, sh.ledger)
+	c.Begin(lua.Produce, sh.breaker, keys)
+	c.Args = append(c.Args, sh.ready, sh.ledger)
 	for _, g := range groups {
 		p.key(c, sh.prefix, listInfix, g.Partition)
 		p.key(c, sh.prefix, metaInfix, g.Partition)
@@ -235,53 +232,53 @@ func (p *produceRun) fill(c *call, groups []*Group) {
 			p.key(c, sh.produceResult(g.Partition, hex.EncodeToString(sum[:16])))
 		}
 	}
-	c.linger = ns.linger()
-	c.args = append(c.args, ns.Policy.Capacity, ns.full, c.linger, ns.maxActive, p.window.Milliseconds(), largest,
+	c.Tag = ns.linger()
+	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), largest,
 		len(sh.prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)
 		if g.IdempotencyKey != "" {
 			n = -n
 		}
-		c.args = append(c.args, n)
+		c.Args = append(c.Args, n)
 		for i := range g.Entries {
-			c.args = append(c.args, (*bytesArg)(&g.Entries[i]))
+			c.Args = append(c.Args, (*bytesArg)(&g.Entries[i]))
 		}
 	}
 }
 
 // produced reads the answers of a call. round is the rollback round before it was sent.
-func (s *Store) produced(j job[*Group], round uint64) {
-	if j.err != nil {
-		for _, g := range j.items {
-			g.Err = j.err
+func (s *Store) produced(j backend.Job[*Group], round uint64) {
+	if j.Err != nil {
+		for _, g := range j.Items {
+			g.Err = j.Err
 		}
 		return
 	}
-	for _, g := range j.items {
-		g.Err = s.answered(j.call, g, round)
+	for _, g := range j.Items {
+		g.Err = s.answered(j.Call, g, round)
 		if g.Err != nil && !errors.Is(g.Err, ErrTooManyPartitions) {
-			s.metrics.failed(g.Err)
+			s.backend.CountError(g.Err)
 		}
 	}
 }
 
 // answered reads the answer of one group.
-func (s *Store) answered(c *call, g *Group, round uint64) error {
-	if err := c.refused(); err != nil {
+func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
+	if err := c.Refused(); err != nil {
 		return err
 	}
-	code := c.rest.whole()
-	if code == 0 && !c.rest.broken {
+	code := c.Rest.Int()
+	if code == 0 && !c.Rest.Broken {
 		return ErrTooManyPartitions
 	}
-	accepted, evicted, depth := c.rest.whole(), c.rest.whole(), c.rest.whole()
+	accepted, evicted, depth := c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
 	var sample []byte // the head of an evicted entry
 	if code == 3 {
-		sample = c.rest.bulk()
+		sample = c.Rest.Bulk()
 	}
-	if c.rest.broken {
-		return c.misread()
+	if c.Rest.Broken {
+		return c.Misread()
 	}
 	g.Repeated = code == 2
 	g.Accepted, g.Evicted, g.Depth = int(accepted), int(evicted), int(depth)
@@ -291,7 +288,7 @@ func (s *Store) answered(c *call, g *Group, round uint64) error {
 		sh.rollback.add(round, g.Accepted)
 		if g.Evicted > 0 {
 			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
-			g.recordEvicted(c.now, sample)
+			g.recordEvicted(c.Now, sample)
 		}
 	}
 
@@ -299,9 +296,9 @@ func (s *Store) answered(c *call, g *Group, round uint64) error {
 	alarm := &sh.alarm
 	switch {
 	case before < full && g.Depth >= full:
-		alarm.ring(c.now)
+		alarm.ring(c.Now)
 	case before == 0:
-		alarm.ring(c.now + c.linger)
+		alarm.ring(c.Now + c.Tag)
 	}
-	return c.unconfirmed
+	return c.Unconfirmed
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Bounds of one script call of purge, which together keep it below about 2 ms of Redis
@@ -63,7 +64,7 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (Purge
 	if err := s.ensureCompatible(ctx); err != nil {
 		return PurgeResult{}, err
 	}
-	now, err := s.knownTime(ctx)
+	now, err := s.backend.KnownTime(ctx)
 	if err != nil {
 		return PurgeResult{}, err
 	}
@@ -110,7 +111,7 @@ func (p *purging) run(ctx context.Context, now int64) error {
 		// Whatever moved in this round came due after it began. What arrived meanwhile stays.
 		due = strconv.FormatInt(now-clockSpread.Milliseconds(), 10)
 		p.cutoff = min(p.cutoff, now+1)
-		now, _ = p.s.clock.now()
+		now, _ = p.s.backend.Now()
 	}
 	return nil
 }
@@ -145,27 +146,27 @@ func (p *purging) drop(ctx context.Context, sh *shard, names []string) error {
 	counted := 0 // where nothing is dropped: what calls before counted of the first partition
 	touched := ""
 	for len(names) > 0 && !p.limited {
-		one := job[string]{&call{}, names[:min(len(names), maxCallLeases)]}
+		one := backend.Job[string]{Call: &backend.Call{}, Items: names[:min(len(names), maxCallLeases)]}
 		if counted > 0 || p.alone {
-			one.items = names[:1]
+			one.Items = names[:1]
 		}
 		writes := p.writes()
 		if err := p.s.pace.do(ctx, func(ctx context.Context) {
-			p.fill(one.call, sh, one.items, writes, counted)
-			p.s.run(ctx, p.s.backend.background, []*call{one.call})
+			p.fill(one.Call, sh, one.Items, writes, counted)
+			p.s.backend.Run(ctx, p.s.backend.Background, []*backend.Call{one.Call})
 		}); err != nil {
 			return err
 		}
-		if one.refusedByMigration() {
+		if one.RefusedByMigration() {
 			p.alone = true
 			continue
 		}
-		if one.err != nil {
-			return one.err
+		if one.Err != nil {
+			return one.Err
 		}
 		var again []string
-		for _, name := range one.items {
-			n, more := p.answered(one.call)
+		for _, name := range one.Items {
+			n, more := p.answered(one.Call)
 			if n > 0 && name != touched {
 				touched = name
 				p.result.Partitions++
@@ -177,13 +178,13 @@ func (p *purging) drop(ctx context.Context, sh *shard, names []string) error {
 				again = append(again, name)
 			}
 		}
-		if one.rest.broken {
-			return one.misread()
+		if one.Rest.Broken {
+			return one.Misread()
 		}
 		if len(again) == 0 || writes {
 			counted = 0
 		}
-		names = append(again, names[len(one.items):]...)
+		names = append(again, names[len(one.Items):]...)
 	}
 	return nil
 }
@@ -200,7 +201,7 @@ func (p *purging) left() int64 {
 // only whether it left an entry.
 func (p *purging) writes() bool { return !p.DryRun && p.left() > 0 }
 
-func (p *purging) fill(c *call, sh *shard, names []string, writes bool, counted int) {
+func (p *purging) fill(c *backend.Call, sh *shard, names []string, writes bool, counted int) {
 	limit, bytes, drop := int64(purgeEntries), purgeBytes, 0
 	if p.cutoff == everything {
 		limit, bytes = purgeUnread, purgeFreed
@@ -208,32 +209,32 @@ func (p *purging) fill(c *call, sh *shard, names []string, writes bool, counted 
 	if writes {
 		drop = 1
 	}
-	c.begin(lua.Purge, sh, 2+2*len(names))
-	c.args = append(c.args, sh.ready, sh.ledger)
+	c.Begin(lua.Purge, sh.breaker, 2+2*len(names))
+	c.Args = append(c.Args, sh.ready, sh.ledger)
 	for _, name := range names {
-		c.args = append(c.args, sh.list(name), sh.meta(name))
+		c.Args = append(c.Args, sh.list(name), sh.meta(name))
 	}
-	c.args = append(c.args, p.cutoff, min(limit, max(1, p.left())), bytes, drop, counted)
+	c.Args = append(c.Args, p.cutoff, min(limit, max(1, p.left())), bytes, drop, counted)
 	for _, name := range names {
-		c.args = append(c.args, name)
+		c.Args = append(c.Args, name)
 	}
 }
 
 // answered reads the answer of one partition: how many entries were dropped, and whether
 // there may be more.
-func (p *purging) answered(c *call) (n int, more bool) {
-	if err := c.refused(); err != nil {
+func (p *purging) answered(c *backend.Call) (n int, more bool) {
+	if err := c.Refused(); err != nil {
 		if p.refused == nil {
 			p.refused = err
 		}
 		return 0, false
 	}
-	code := c.rest.whole()
+	code := c.Rest.Int()
 	if code == 2 {
 		p.result.Leased++
 		return 0, false
 	}
-	n = int(c.rest.whole())
+	n = int(c.Rest.Int())
 	if n > 0 && p.left() <= 0 {
 		p.limited = true
 		return 0, false

@@ -2,16 +2,13 @@ package partition
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // claimAnswer is a claim's answer as Redis writes it.
@@ -28,10 +25,17 @@ func claimAnswer(batches, entries int) []byte {
 	return b.Bytes()
 }
 
-func decode(t testing.TB, ns *Namespace, c *call) *Lease {
+// answered is a claim that got an answer.
+func answered(raw []byte) *backend.Call {
+	c := backend.NewCall(lua.Claim, nil, nil)
+	c.Answer.Raw = raw
+	return c
+}
+
+func decode(t testing.TB, ns *Namespace, c *backend.Call) *Lease {
 	t.Helper()
 	claim := &ClaimResult{ClaimRequest: ClaimRequest{Namespace: ns, Partition: "p"}}
-	if err := c.read(); err != nil {
+	if err := c.Read(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim.read(c, time.Time{}); err != nil {
@@ -46,7 +50,7 @@ func TestAllocsOfAClaimDoNotGrowWithItsEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	allocs := func(batches, entries int) float64 {
-		c := &call{script: lua.Claim, answer: reply{claimAnswer(batches, entries)}}
+		c := answered(claimAnswer(batches, entries))
 		if got := len(decode(t, ns, c).Entries); got != batches*entries {
 			t.Fatalf("%d entries, want %d", got, batches*entries)
 		}
@@ -70,7 +74,7 @@ func TestAllocsOfAProduceCallDoNotGrowWithItsEntries(t *testing.T) {
 		groups := []*Group{g}
 		return testing.AllocsPerRun(100, func() {
 			for _, j := range run.plan(groups) {
-				run.fill(j.call, j.items)
+				run.fill(j.Call, j.Items)
 			}
 			run.forget()
 		})
@@ -93,41 +97,13 @@ func TestAllocsOfAProduceCallDoNotGrowWithItsPartitions(t *testing.T) {
 		run := &produceRun{}
 		return testing.AllocsPerRun(100, func() {
 			for _, j := range run.plan(groups) {
-				run.fill(j.call, j.items)
+				run.fill(j.Call, j.Items)
 			}
 			run.forget()
 		})
 	}
 	if one, many := allocs(1), allocs(maxCallPartitions); many > one+1 { // a number above 255 is one
 		t.Errorf("%v allocations for one partition, %v for %d", one, many, maxCallPartitions)
-	}
-}
-
-func TestAReplyTakesWhatTheClientCopies(t *testing.T) {
-	t.Parallel()
-	var r reply
-	if _, err := r.Write([]byte("$5\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := io.CopyN(&r, strings.NewReader("hello\r\n and more"), 7); n != 7 || err != nil {
-		t.Fatal(n, err)
-	}
-	c := cursor{rest: r.raw}
-	if got := c.bulk(); string(got) != "hello" || c.broken || len(c.rest) > 0 {
-		t.Errorf("read %q, broken %v, left %q", got, c.broken, c.rest)
-	}
-	if n, err := io.CopyN(&r, strings.NewReader("cut"), 7); n != 3 || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a torn reply: %d bytes, %v", n, err)
-	}
-}
-
-func TestAnErrorReplyIsRedissError(t *testing.T) {
-	t.Parallel()
-	var r reply
-	_, err := r.Write([]byte("-MOVED 1 127.0.0.1:7000"))
-	var answered redis.Error
-	if !errors.As(err, &answered) || answered.Error() != "MOVED 1 127.0.0.1:7000" || len(r.raw) > 0 {
-		t.Errorf("%v; kept %q", err, r.raw)
 	}
 }
 
@@ -147,8 +123,8 @@ func FuzzAnAnswerOfAnyFormIsReadOrRefused(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := &call{script: lua.Claim, answer: reply{raw}}
-		if c.read() != nil {
+		c := answered(raw)
+		if c.Read() != nil {
 			return
 		}
 		claim := &ClaimResult{ClaimRequest: ClaimRequest{Namespace: ns, Partition: "p"}}

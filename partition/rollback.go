@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // A rollbackDetector remembers, outside Redis, what the ledger of a shard must
@@ -82,17 +84,17 @@ func (s *Store) checkRollback(ctx context.Context) {
 	}
 	var all []reading
 	var unreachable []*rollbackDetector
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
 	pipes := map[redis.Cmdable]redis.Pipeliner{}
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
-			if !sh.breaker.allow() {
+			if !sh.breaker.Allow() {
 				unreachable = append(unreachable, &sh.rollback)
 				continue
 			}
-			server := s.backend.clientFor(ctx, sh.ledger)
+			server := s.backend.ClientFor(ctx, sh.ledger)
 			pipe := pipes[server]
 			if pipe == nil {
 				pipe = server.Pipeline()
@@ -114,8 +116,8 @@ func (s *Store) checkRollback(ctx context.Context) {
 	for _, r := range all {
 		d := &r.ns.shards[r.shard].rollback
 		fields := r.cmd.Val()
-		if err := classify(r.cmd.Err()); err != nil || len(fields) == 3 {
-			r.ns.shards[r.shard].breaker.done(err)
+		if err := backend.Classify(r.cmd.Err()); err != nil || len(fields) == 3 {
+			r.ns.shards[r.shard].breaker.Done(err)
 		}
 		if r.cmd.Err() != nil || len(fields) != 3 {
 			d.skip(round)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Commit says what became of the entries [Lo, Hi) of a lease. A commit that
@@ -63,20 +64,20 @@ func (s *Store) Release(ctx context.Context, releases []*Release) { s.Settle(ctx
 func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Release) {
 	for _, c := range commits {
 		if len(c.DeadLetters) > 0 {
-			c.stamp(s.clock.now())
+			c.stamp(s.backend.Now())
 		}
 	}
 	jobs := planSettlements(planSettlements(nil, commits), releases)
-	jobs = runJobs(jobs, fillSettlements, func(calls []*call) { s.run(ctx, s.backend.out, calls) }, nil)
+	jobs = backend.RunJobs(jobs, fillSettlements, func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 	for _, j := range jobs {
-		for _, t := range j.items {
-			err := j.err
+		for _, t := range j.Items {
+			err := j.Err
 			if err == nil {
-				if err = j.refused(); err == nil {
-					err = t.read(j.call)
+				if err = j.Refused(); err == nil {
+					err = t.read(j.Call)
 				}
 				if errors.Is(err, ErrBroken) || errors.Is(err, ErrUnavailable) {
-					s.metrics.failed(err)
+					s.backend.CountError(err)
 				}
 			}
 			t.ended(err)
@@ -88,7 +89,7 @@ func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Relea
 type settlement interface {
 	lease() *Lease
 	letterBytes() int
-	read(*call) error // the answer of its script
+	read(*backend.Call) error // the answer of its script
 	ended(error)
 }
 
@@ -111,20 +112,20 @@ func (c *Commit) stamp(now int64, known bool) {
 	}
 }
 
-func (c *Commit) read(a *call) error {
+func (c *Commit) read(a *backend.Call) error {
 	c.AlreadyApplied = false
-	switch code := a.rest.whole(); {
-	case a.rest.broken:
-		return a.misread()
+	switch code := a.Rest.Int(); {
+	case a.Rest.Broken:
+		return a.Misread()
 	case code == 0:
 		return ErrGone
 	case code == 2:
 		c.AlreadyApplied = true
 	case code == 3:
-		if from := a.rest.whole(); !a.rest.broken {
+		if from := a.Rest.Int(); !a.Rest.Broken {
 			return &RangeError{from}
 		}
-		return a.misread()
+		return a.Misread()
 	}
 	return nil
 }
@@ -139,10 +140,10 @@ func (r *Release) lease() *Lease { return r.Lease }
 
 func (r *Release) letterBytes() int { return 0 }
 
-func (r *Release) read(a *call) error {
-	switch code := a.rest.whole(); {
-	case a.rest.broken:
-		return a.misread()
+func (r *Release) read(a *backend.Call) error {
+	switch code := a.Rest.Int(); {
+	case a.Rest.Broken:
+		return a.Misread()
 	case code == 0:
 		return ErrGone
 	}
@@ -156,14 +157,14 @@ func (l *Lease) shard() *shard { return l.Namespace.shardOf(l.Partition) }
 // planSettlements adds calls for items, which are of one kind, to jobs: those of a
 // shard share a call until it is full. A partition that comes twice, because one
 // of the two has lost its lease, is in two calls.
-func planSettlements[T settlement](jobs []job[settlement], items []T) []job[settlement] {
+func planSettlements[T settlement](jobs []backend.Job[settlement], items []T) []backend.Job[settlement] {
 	first := len(jobs)
 	var letters []int // bytes of dead letters in each job, from first on
 next:
 	for _, t := range items {
 		bytes := t.letterBytes()
 		for i := len(jobs) - 1; i >= first; i-- {
-			others := jobs[i].items
+			others := jobs[i].Items
 			if others[0].lease().shard() != t.lease().shard() {
 				continue
 			}
@@ -174,17 +175,17 @@ next:
 			if twice || len(others) >= maxCallLeases || letters[i-first]+bytes > maxLetterBytes {
 				break
 			}
-			jobs[i].items = append(jobs[i].items, t)
+			jobs[i].Items = append(jobs[i].Items, t)
 			letters[i-first] += bytes
 			continue next
 		}
-		jobs = append(jobs, job[settlement]{&call{}, []settlement{t}})
+		jobs = append(jobs, backend.Job[settlement]{Call: &backend.Call{}, Items: []settlement{t}})
 		letters = append(letters, bytes)
 	}
 	return jobs
 }
 
-func fillSettlements(c *call, items []settlement) {
+func fillSettlements(c *backend.Call, items []settlement) {
 	if _, release := items[0].(*Release); release {
 		fillReleases(c, items)
 	} else {
@@ -192,7 +193,7 @@ func fillSettlements(c *call, items []settlement) {
 	}
 }
 
-func fillCommits(c *call, items []settlement) {
+func fillCommits(c *backend.Call, items []settlement) {
 	ns, sh := items[0].lease().Namespace, items[0].lease().shard()
 	keys, letters := 2+2*len(items), 0
 	for _, t := range items {
@@ -201,36 +202,36 @@ func fillCommits(c *call, items []settlement) {
 	if letters > 0 {
 		keys++
 	}
-	c.begin(lua.Commit, sh, keys)
-	c.args = append(c.args, sh.ready, sh.ledger)
+	c.Begin(lua.Commit, sh.breaker, keys)
+	c.Args = append(c.Args, sh.ready, sh.ledger)
 	for _, t := range items {
-		c.args = append(c.args, sh.list(t.lease().Partition), sh.meta(t.lease().Partition))
+		c.Args = append(c.Args, sh.list(t.lease().Partition), sh.meta(t.lease().Partition))
 	}
 	if letters > 0 {
 		// Declared only where it is needed: while a cluster moves the slot, a key that is
 		// not there makes it refuse the call.
-		c.args = append(c.args, sh.dead)
+		c.Args = append(c.Args, sh.dead)
 	}
-	c.args = append(c.args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
+	c.Args = append(c.Args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)
 	for _, t := range items {
 		t := t.(*Commit)
-		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
+		c.Args = append(c.Args, t.Lease.Partition, t.Lease.Token, t.Lo, t.Hi, t.Expired, t.Dead)
 		for _, letter := range t.stamped {
-			c.args = append(c.args, letter)
+			c.Args = append(c.Args, letter)
 		}
 	}
 }
 
-func fillReleases(c *call, items []settlement) {
+func fillReleases(c *backend.Call, items []settlement) {
 	sh := items[0].lease().shard()
-	c.begin(lua.Release, sh, 1+len(items))
-	c.args = append(c.args, sh.ready)
+	c.Begin(lua.Release, sh.breaker, 1+len(items))
+	c.Args = append(c.Args, sh.ready)
 	for _, t := range items {
-		c.args = append(c.args, sh.meta(t.lease().Partition))
+		c.Args = append(c.Args, sh.meta(t.lease().Partition))
 	}
 	for _, t := range items {
 		t := t.(*Release)
-		c.args = append(c.args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt, writeDone(t.Done))
+		c.Args = append(c.Args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt, writeDone(t.Done))
 	}
 }
 

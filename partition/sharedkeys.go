@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // checkSharedKeys asks whether the keys that all partitions of a shard share hold
@@ -22,7 +24,7 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 		deadLetters bool
 	}
 	var reads []read
-	pipe := s.backend.out.Pipeline()
+	pipe := s.backend.Out.Pipeline()
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			sh := &ns.shards[i]
@@ -34,25 +36,25 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 	}
 	_, err = pipe.Exec(ctx)
 	if err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err) {
-		return nil, classify(err)
+		return nil, backend.Classify(err)
 	}
 	for _, r := range reads {
 		switch err := r.cmd.Err(); {
 		case isWrongType(err):
 			text := s.describeWrongType(ctx, r.ns.Name, r.key, r.want)
 			if !r.deadLetters {
-				return nil, &storeError{ErrBroken, errors.New(text)}
+				return nil, backend.Wrap(ErrBroken, errors.New(text))
 			}
 			warnings = append(warnings, text+"; until then no entry can become a dead letter")
 		case err != nil && !errors.Is(err, redis.Nil):
-			return nil, classify(err)
+			return nil, backend.Classify(err)
 		}
 	}
 	return warnings, nil
 }
 
 func (s *Store) describeWrongType(ctx context.Context, namespace, key, want string) string {
-	got, err := s.backend.out.Type(ctx, key).Result()
+	got, err := s.backend.Out.Type(ctx, key).Result()
 	if err != nil {
 		got = "value of another type" // the user may not run TYPE
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Stats describes one partition.
@@ -77,17 +78,17 @@ func (s *Store) active(ctx context.Context, ns *Namespace, from Page, limit int)
 	if from.due == "" {
 		from.due = "-inf"
 	}
-	c := newCall(lua.Page, sh, []string{sh.ready}, from.due, from.name, limit)
-	if s.run(ctx, s.backend.background, []*call{c}); c.err != nil {
-		return nil, Page{}, c.err
+	c := backend.NewCall(lua.Page, sh.breaker, []string{sh.ready}, from.due, from.name, limit)
+	if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
+		return nil, Page{}, c.Err
 	}
-	next = Page{shard: from.shard, due: string(c.rest.bulk())}
-	for range c.more - 1 {
-		next.name = string(c.rest.bulk())
+	next = Page{shard: from.shard, due: string(c.Rest.Bulk())}
+	for range c.More - 1 {
+		next.name = string(c.Rest.Bulk())
 		names = append(names, next.name)
 	}
-	if c.rest.broken {
-		return nil, Page{}, c.misread()
+	if c.Rest.Broken {
+		return nil, Page{}, c.Misread()
 	}
 	if len(names) < limit {
 		if next = (Page{shard: from.shard + 1}); next.shard == len(ns.shards) {
@@ -113,42 +114,42 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []
 // describeSome is one call; left are the names that it did not come to. Where alone is true, a
 // foreign value is an error.
 func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string, alone bool) (list []Stats, left []string, err error) {
-	jobs := runJobs([]job[string]{{&call{}, names}}, func(c *call, names []string) {
-		c.begin(lua.Stats, sh, 1+2*len(names))
-		c.args = append(c.args, sh.ready)
+	jobs := backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}}, func(c *backend.Call, names []string) {
+		c.Begin(lua.Stats, sh.breaker, 1+2*len(names))
+		c.Args = append(c.Args, sh.ready)
 		for _, name := range names {
-			c.args = append(c.args, sh.list(name), sh.meta(name))
+			c.Args = append(c.Args, sh.list(name), sh.meta(name))
 		}
 		for _, name := range names {
-			c.args = append(c.args, name)
+			c.Args = append(c.Args, name)
 		}
-	}, func(calls []*call) { s.run(ctx, s.backend.background, calls) }, nil)
+	}, func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Background, calls) }, nil)
 	for _, j := range jobs {
-		if j.err != nil {
-			return nil, nil, j.err
+		if j.Err != nil {
+			return nil, nil, j.Err
 		}
-		for _, name := range j.items {
-			if err := j.refused(); err != nil {
+		for _, name := range j.Items {
+			if err := j.Refused(); err != nil {
 				if alone {
 					return nil, nil, err
 				}
 				continue
 			}
-			switch j.rest.whole() {
+			switch j.Rest.Int() {
 			case 0:
 				continue
 			case 2:
 				left = append(left, name)
 				continue
 			}
-			one := Stats{Partition: name, Depth: int(j.rest.whole()), Capacity: ns.Policy.Capacity, Leased: j.rest.whole() == 1}
-			one.OldestAge = time.Duration(j.rest.whole()) * time.Millisecond
-			one.Accepted, one.Evicted, one.Expired = j.rest.whole(), j.rest.whole(), j.rest.whole()
-			one.Due, one.Attempt = j.rest.whole(), int(j.rest.whole())
+			one := Stats{Partition: name, Depth: int(j.Rest.Int()), Capacity: ns.Policy.Capacity, Leased: j.Rest.Int() == 1}
+			one.OldestAge = time.Duration(j.Rest.Int()) * time.Millisecond
+			one.Accepted, one.Evicted, one.Expired = j.Rest.Int(), j.Rest.Int(), j.Rest.Int()
+			one.Due, one.Attempt = j.Rest.Int(), int(j.Rest.Int())
 			list = append(list, one)
 		}
-		if j.rest.broken {
-			return nil, nil, j.misread()
+		if j.Rest.Broken {
+			return nil, nil, j.Misread()
 		}
 	}
 	return list, left, nil

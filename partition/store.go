@@ -2,54 +2,48 @@ package partition
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Store runs every operation on partitions, as atomic scripts on one Redis. It holds no
 // state that matters, so any number of processes may share one Redis. It is safe for
 // concurrent use. Open and Close are the life of its connections.
 type Store struct {
-	backend      *backend
+	backend      *backend.Backend
 	prefix       string
-	replicas     int
 	namespaces   map[string]*Namespace
 	zones        int
-	prober       *prober
-	clock        clock
 	metrics      *metrics
 	log          *zap.Logger
 	ledgerRounds atomic.Uint64 // how often checkRollback has read the ledgers
 	loaded       atomic.Bool   // Check has put the scripts into the store
 	permitted    atomic.Bool   // Check has found all rights
 	lastCheck    atomic.Pointer[checkResult]
-	version      atomic.Value // string, of ServerVersion
 	checking     sync.Mutex
 	produces     sync.Pool // of *produceRun
 	stats        readLimit
 	ledgerReads  readLimit
 	pace         *pace
 	produceAlert *produceAlert
-	closing      sync.Once
-	closeErr     error
+	connected    <-chan struct{} // a connection was made, or a shard is reachable again
 }
 
 // Open makes a Store. It does not connect: while Redis is down, operations return
 // ErrUnavailable. Its errors are *FieldError.
 func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !ValidNamespace(cfg.Prefix) {
-		return nil, &FieldError{"prefix", cfg.Prefix, "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, &FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
 	if len(cfg.Namespaces) == 0 {
-		return nil, &FieldError{"namespaces", "none", "at least one"}
+		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, replicas: cfg.Replicas, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log), pace: newPace()}
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log), pace: newPace()}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
@@ -60,25 +54,24 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		s.namespaces[name] = ns
 	}
 	var err error
-	switch durability := fmt.Sprintf("replica=%d", cfg.Replicas); {
-	case cfg.Replicas < 0 || cfg.Replicas > MaxReplicas:
-		return nil, &FieldError{"durability", durability, "async, or replica=1 to replica=5"}
-	case cfg.Replicas > 0 && strings.HasPrefix(cfg.URL, "embedded:"):
-		return nil, &FieldError{"durability", durability, "async with the embedded store, which has no replicas; or another redis"}
+	before := backend.Config{URL: cfg.URL, Replicas: cfg.Replicas}
+	if cfg.Follows != nil {
+		before.Follows = cfg.Follows.backend
 	}
-	redisLog.to.Store(log.Named("redis"))
-	if s.backend, err = openBackend(cfg.URL, cfg.Follows); err != nil {
+	if s.backend, err = backend.Open(before, reg, log); err != nil {
 		return nil, err
 	}
-	s.prober = newProber(log, s.backend.returned)
+	s.connected = s.backend.Connected()
 	for _, ns := range s.namespaces {
-		s.addBreakers(ns)
+		for i := range ns.shards {
+			ns.shards[i].breaker = s.backend.NewBreaker(ns.shards[i].ledger)
+		}
 	}
 	s.zones = 1
-	if s.backend.cluster {
+	if s.backend.Cluster() {
 		s.zones = setZones(s.namespaces)
 	}
-	s.metrics = newMetrics(reg, s.prober.unreachable)
+	s.metrics = newMetrics(reg)
 	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsMaxWait, s.metrics.refused}
 	s.ledgerReads = readLimit{make(chan struct{}, ledgersAtOnce), ledgersMaxWait, s.metrics.refused}
 	for name := range s.namespaces {
@@ -88,29 +81,21 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 }
 
 // Embedded reports whether the store lives in this process and dies with it.
-func (s *Store) Embedded() bool { return s.backend.embedded }
+func (s *Store) Embedded() bool { return s.backend.Embedded() }
 
 // Now is the store's clock in Unix ms. ok is false until the store has answered once.
 // The wall clock of the process is never used for ages.
-func (s *Store) Now() (ms int64, ok bool) { return s.clock.now() }
+func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
 
 // Ping reads the store's time, and so sets the clock.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.readTime(ctx)
+	_, err := s.backend.ReadTime(ctx)
 	return err
 }
 
 // Close closes the connections; operations under way fail. A second Close does nothing.
-func (s *Store) Close() error {
-	s.closing.Do(func() {
-		s.prober.stop()
-		s.closeErr = s.backend.in.Close()
-		for _, c := range []redis.UniversalClient{s.backend.out, s.backend.background} {
-			if err := c.Close(); s.closeErr == nil {
-				s.closeErr = err
-			}
-		}
-		s.backend.close()
-	})
-	return s.closeErr
-}
+func (s *Store) Close() error { return s.backend.Close() }
+
+// ServerVersion is the version of Redis, of one of the masters, as the last Check read it;
+// empty before, and where Redis does not say it.
+func (s *Store) ServerVersion() string { return s.backend.ServerVersion() }

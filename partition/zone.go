@@ -1,5 +1,7 @@
 package partition
 
+import "github.com/spillway-io/spillway/partition/backend"
+
 // MaxZones is the most zones of a store. Twelve divide evenly among 2, 3, 4, 6 or 12
 // masters. More zones would make smaller flushes, which cost Redis more per entry.
 const MaxZones = 12
@@ -21,7 +23,7 @@ func setZones(namespaces map[string]*Namespace) int {
 	var number [MaxZones]int
 	for _, ns := range namespaces {
 		for i := range ns.shards {
-			ns.shards[i].zone = slot(ns.shards[i].prefix) * MaxZones / slots
+			ns.shards[i].zone = backend.Slot(ns.shards[i].prefix) * MaxZones / backend.Slots
 			number[ns.shards[i].zone] = 1
 		}
 	}

@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"context"
@@ -87,7 +87,7 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{context.DeadlineExceeded, ErrUnknown},
 		{errors.New("redis: invalid answer: \"!\""), ErrUnknown},
 	} {
-		got := classify(row.err)
+		got := Classify(row.err)
 		for _, class := range classes {
 			if errors.Is(got, class) != (class == row.class) {
 				t.Errorf("%v: got %v, want only %v", row.err, got, row.class)
@@ -97,15 +97,15 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 			t.Errorf("%v: the cause is gone", row.err)
 		}
 	}
-	if got := classify(nil); got != nil {
+	if got := Classify(nil); got != nil {
 		t.Errorf("no error: got %v", got)
 	}
 }
 
 func TestAFullStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
-	full := classify(answer("OOM command not allowed when used memory > 'maxmemory'."))
-	if !errors.Is(full, ErrFull) || errors.Is(classify(answer("LOADING x")), ErrFull) {
+	full := Classify(answer("OOM command not allowed when used memory > 'maxmemory'."))
+	if !errors.Is(full, ErrFull) || errors.Is(Classify(answer("LOADING x")), ErrFull) {
 		t.Error("OOM, and only OOM, is ErrFull")
 	}
 	if !errors.Is(ErrFull, ErrUnavailable) || !errors.Is(ErrIncompatible, ErrBroken) {

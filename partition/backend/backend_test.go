@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"errors"
@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 )
 
 func TestURLsThatAreUsable(t *testing.T) {
@@ -36,7 +34,7 @@ func TestURLsThatAreUsable(t *testing.T) {
 		"redis-sentinel://h1,h2:26379/spill":           {addrs: []string{"h1:26379", "h2:26379"}},
 		"redis-sentinel://u:p@h1:1,h2:2,h3:3/master/5": {addrs: []string{"h1:1", "h2:2", "h3:3"}, user: "u", password: "p", db: 5},
 	} {
-		b, err := openBackend(url, nil)
+		b, err := connect(url, nil)
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
@@ -44,7 +42,7 @@ func TestURLsThatAreUsable(t *testing.T) {
 		var addrs []string
 		var user, password string
 		var db, retries int
-		switch c := b.in.(type) {
+		switch c := b.In.(type) {
 		case *redis.ClusterClient:
 			o := c.Options()
 			addrs, user, password, retries = o.Addrs, o.Username, o.Password, o.MaxRetries
@@ -61,21 +59,21 @@ func TestURLsThatAreUsable(t *testing.T) {
 		if !slices.Equal(addrs, want.addrs) || user != want.user || password != want.password || db != want.db {
 			t.Errorf("%s: got %v %q %q %d", url, addrs, user, password, db)
 		}
-		_, _ = b.in.Close(), b.out.Close()
-		b.close()
+		_ = b.closeClients()
+		b.end()
 	}
 }
 
 // Sentinels listen on a port of their own by default.
 func TestSentinelsHaveADefaultPortOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	b, err := openBackend("redis-sentinel://127.0.0.77/spill", nil)
+	b, err := connect("redis-sentinel://127.0.0.77/spill", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.out.Close()
-	defer b.in.Close()
-	if err := b.out.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "127.0.0.77:26379") {
+	defer b.Out.Close()
+	defer b.In.Close()
+	if err := b.Out.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "127.0.0.77:26379") {
 		t.Errorf("got %v, want a dial of 127.0.0.77:26379", err)
 	}
 }
@@ -91,11 +89,11 @@ var badURLs = []string{
 func TestURLsThatAreNotUsable(t *testing.T) {
 	t.Parallel()
 	for _, url := range badURLs {
-		b, err := openBackend(url, nil)
+		b, err := connect(url, nil)
 		if err == nil {
 			t.Errorf("%q: usable", url)
-			_, _ = b.in.Close(), b.out.Close()
-			b.close()
+			_ = b.closeClients()
+			b.end()
 			continue
 		}
 		var wrong *FieldError
@@ -139,11 +137,11 @@ func TestUnsupportedOptionsAreErrors(t *testing.T) {
 		"redis://h:1?%zz=hunter2":          "the URL|" + wantURL,
 		"redis-cluster://h1:1?%zz=hunter2": "the URL|" + wantURL,
 	} {
-		b, err := openBackend(url, nil)
+		b, err := connect(url, nil)
 		if err == nil {
 			t.Errorf("%s: usable", url)
-			_, _ = b.in.Close(), b.out.Close()
-			b.close()
+			_ = b.closeClients()
+			b.end()
 			continue
 		}
 		value, instead, _ := strings.Cut(want, "|")
@@ -179,53 +177,15 @@ func FuzzURL(f *testing.F) {
 			if url == "embedded:" {
 				continue // starts a server
 			}
-			b, err := openBackend(url, nil)
+			b, err := connect(url, nil)
 			if err != nil {
 				if strings.Contains(err.Error(), password) {
 					t.Errorf("%q: %v holds the password", url, err)
 				}
 				continue
 			}
-			_, _ = b.in.Close(), b.out.Close()
-			b.close()
+			_ = b.closeClients()
+			b.end()
 		}
 	})
-}
-
-func TestOpenSaysWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	namespaces := map[string]Policy{"default": DefaultPolicy()}
-	broken := DefaultPolicy()
-	broken.Batch = 1000
-	for field, cfg := range map[string]Config{
-		"prefix":     {URL: "embedded:", Prefix: "{a}", Namespaces: namespaces},
-		"namespaces": {URL: "embedded:", Prefix: "sw"},
-		"batch":      {URL: "embedded:", Prefix: "sw", Namespaces: map[string]Policy{"default": broken}},
-		"redis":      {URL: "ftp://h", Prefix: "sw", Namespaces: namespaces},
-	} {
-		reg := prometheus.NewRegistry()
-		var wrong *FieldError
-		if _, err := Open(cfg, reg, zap.NewNop()); !errors.As(err, &wrong) || wrong.Field != field {
-			t.Errorf("%s: got %v", field, err)
-		}
-		// The caller corrects it and tries again.
-		func() {
-			defer func() {
-				if v := recover(); v != nil {
-					t.Errorf("%s: Open after a failed Open panics: %v", field, v)
-				}
-			}()
-			s, err := Open(Config{URL: "embedded:", Prefix: "sw", Namespaces: namespaces}, reg, zap.NewNop())
-			if err != nil {
-				t.Errorf("%s: %v", field, err)
-				return
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Errorf("Close twice: %v", err)
-			}
-		}()
-	}
 }

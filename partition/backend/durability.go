@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"context"
@@ -19,34 +19,34 @@ const replicaTimeout = time.Second
 // typing error.
 const MaxReplicas = 5
 
-// runDurably is run, and also waits for Config.Replicas replicas. Calls that fewer
+// RunDurably is Run, and also waits for Config.Replicas replicas. Calls that fewer
 // replicas confirmed have an unknown outcome, because they did run. WAIT covers only
 // its own connection, so it follows the scripts in their pipeline. On a cluster each
 // master gets a pipeline of its own, because WAIT has no key that would route it.
-func (s *Store) runDurably(ctx context.Context, client redis.UniversalClient, calls []*call) {
+func (b *Backend) RunDurably(ctx context.Context, client redis.UniversalClient, calls []*Call) {
 	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		s.runWith(ctx, client, calls, s.replicas)
+	if !ok || b.replicas == 0 {
+		b.runWith(ctx, client, calls, b.replicas)
 		return
 	}
-	byNode := map[*redis.Client][]*call{}
+	byNode := map[*redis.Client][]*Call{}
 	for _, c := range calls {
-		key, _ := c.args[firstKey].(string) // the first key of every call is of its shard
+		key, _ := c.Args[firstKey].(string) // the first key of every call is of its shard
 		node, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
-			_, c.err = c.command(ctx), classify(err)
-			s.metrics.failed(c.err)
+			_, c.Err = c.command(ctx), Classify(err)
+			b.metrics.failed(c.Err)
 			continue
 		}
 		byNode[node] = append(byNode[node], c)
 	}
 	var running sync.WaitGroup
 	for node, part := range byNode {
-		running.Go(func() { s.runWith(ctx, node, part, s.replicas) })
+		running.Go(func() { b.runWith(ctx, node, part, b.replicas) })
 	}
 	running.Wait()
 	for _, c := range calls {
-		if movedAway(c.err) {
+		if movedAway(c.Err) {
 			cluster.ReloadState(ctx) // the client of one node follows no redirect; the next produce needs the new map
 			return
 		}

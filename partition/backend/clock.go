@@ -1,23 +1,23 @@
-package partition
+package backend
 
 import (
 	"sync"
 	"time"
 )
 
-// clock follows the store's TIME on the process's monotonic clock. So ages are judged
+// Clock follows the store's TIME on the process's monotonic clock. So ages are judged
 // on one clock, whatever the wall clocks of this machine and of clients say.
-type clock struct {
+type Clock struct {
 	mu     sync.RWMutex
 	base   time.Time
 	offset int64 // store's µs minus µs since base
 	known  bool
 }
 
-// observe takes a reply that carried the store's time in ms, which the store read at
+// Observe takes a reply that carried the store's time in ms, which the store read at
 // some moment between sent and received. The offset moves only as far as it has to for
 // that to be true, so slow replies do not disturb it.
-func (c *clock) observe(sent, received time.Time, ms int64) {
+func (c *Clock) Observe(sent, received time.Time, ms int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
@@ -32,7 +32,7 @@ func (c *clock) observe(sent, received time.Time, ms int64) {
 	c.offset = min(max(c.offset, lowest), highest)
 }
 
-func (c *clock) now() (ms int64, ok bool) {
+func (c *Clock) Now() (ms int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return (time.Since(c.base).Microseconds() + c.offset) / 1000, c.known

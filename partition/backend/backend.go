@@ -1,16 +1,20 @@
-package partition
+package backend
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 )
 
 // Limits of every connection. A stalled Redis costs a caller its own deadline or the
@@ -22,45 +26,125 @@ const (
 	poolSize    = 16
 )
 
-// backend is one Redis with three clients, so that none can take the connections of
-// another: in for produce, out for claim, commit and release, and background for reads
-// (see readLimit), checks and the janitor.
-type backend struct {
-	in, out    redis.UniversalClient
-	background redis.UniversalClient
-	addrs      []string // of the servers or sentinels that the URL names, for people
-	network    string   // tcp or unix
-	tls        bool
-	embedded   bool
-	server     *embeddedServer // nil unless embedded
-	cluster    bool
-	connected  chan struct{} // has room for one signal: a connection was made, or a shard is reachable again
-	close      func()
+// Config is the configuration of a Backend. Open returns a *FieldError for a value that
+// it cannot use.
+type Config struct {
+	// URL is the address of Redis, in one of these forms.
+	//
+	//	embedded:                                  miniredis in this process, gone with it
+	//	redis://[user:password@]host:port[/db]     one server
+	//	rediss://…                                 the same over TLS
+	//	redis-sentinel://h1,h2,h3/master[/db]      the master that the sentinels name
+	//	redis-cluster://h1,h2,h3                   Redis Cluster
+	URL string
+	// Replicas is how many replicas must confirm the calls of RunDurably: 0 to
+	// MaxReplicas; default 0, the primary alone. With the embedded server it must be 0.
+	Replicas int
+	// Follows is a Backend with the same URL that this one replaces; default none. An
+	// embedded server is the same for both then, and gone when both are closed.
+	Follows *Backend
+}
+
+// A Backend is one Redis: a server, the master that sentinels name, a cluster, or a
+// miniredis in this process. It runs scripts and knows how they end; it knows nothing of
+// what they store. It has three clients, so that none can take the connections of
+// another. It is safe for concurrent use.
+type Backend struct {
+	In         redis.UniversalClient // for what brings data: produce, publish
+	Out        redis.UniversalClient // for what takes it: claim, settle
+	Background redis.UniversalClient // for limited reads, checks and background work
+
+	addrs    []string // of the servers or sentinels that the URL names, for people
+	network  string   // tcp or unix
+	tls      bool
+	embedded bool
+	server   *embeddedServer // nil unless embedded
+	cluster  bool
+	replicas int
+	prober   *prober
+	clock    Clock
+	metrics  *metrics
+	version  atomic.Value // string, of ServerVersion
+	end      func()
+	closing  sync.Once
+	closeErr error
+
+	mu        sync.Mutex
+	listeners []chan struct{} // of Connected
+}
+
+// Open makes a Backend. It does not connect: while Redis is down, calls end with
+// ErrUnavailable. Its errors are *FieldError.
+func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, error) {
+	switch durability := fmt.Sprintf("replica=%d", cfg.Replicas); {
+	case cfg.Replicas < 0 || cfg.Replicas > MaxReplicas:
+		return nil, &FieldError{"durability", durability, "async, or replica=1 to replica=5"}
+	case cfg.Replicas > 0 && strings.HasPrefix(cfg.URL, "embedded:"):
+		return nil, &FieldError{"durability", durability, "async with the embedded store, which has no replicas; or another redis"}
+	}
+	redisLog.to.Store(log.Named("redis"))
+	b, err := connect(cfg.URL, cfg.Follows)
+	if err != nil {
+		return nil, err
+	}
+	b.replicas = cfg.Replicas
+	b.prober = newProber(log, b.returned)
+	b.metrics = newMetrics(reg, b.prober.unreachable)
+	return b, nil
+}
+
+// Embedded reports whether the server lives in this process and dies with it.
+func (b *Backend) Embedded() bool { return b.embedded }
+
+// Cluster reports whether the servers are a Redis Cluster.
+func (b *Backend) Cluster() bool { return b.cluster }
+
+// Addrs are those of the servers or sentinels that the URL names.
+func (b *Backend) Addrs() []string { return b.addrs }
+
+// Replicas is how many replicas RunDurably waits for.
+func (b *Backend) Replicas() int { return b.replicas }
+
+// CountError counts an error of a call under its class. Run counts those of whole calls.
+func (b *Backend) CountError(err error) { b.metrics.failed(err) }
+
+// Close closes the connections; operations under way fail. A second Close does nothing.
+func (b *Backend) Close() error {
+	b.closing.Do(func() {
+		b.prober.stop()
+		b.closeErr = b.closeClients()
+		b.end()
+	})
+	return b.closeErr
+}
+
+func (b *Backend) closeClients() error {
+	return errors.Join(b.In.Close(), b.Out.Close(), b.Background.Close())
 }
 
 const wantURL = "embedded:, redis://host:port, rediss://host:port, redis-sentinel://h1,h2/master or redis-cluster://h1,h2"
 
-// openBackend parses the URL. It does not connect. An embedded server is that of the
-// store before, if there is one.
-func openBackend(raw string, before *Store) (*backend, error) {
+// connect makes the clients of a URL. An embedded server is that of the backend before,
+// if there is one.
+func connect(raw string, before *Backend) (*Backend, error) {
 	scheme, rest, found := strings.Cut(raw, ":")
 	if !found {
 		return nil, badURL()
 	}
 	var client func() redis.UniversalClient
-	b := &backend{network: "tcp", connected: make(chan struct{}, 1), close: func() {}}
+	b := &Backend{network: "tcp", end: func() {}}
 	switch scheme {
 	case "embedded":
 		if rest != "" {
 			return nil, badURL()
 		}
 		var err error
-		if before != nil && before.backend.server != nil {
-			b.server = before.backend.server.share()
+		if before != nil && before.server != nil {
+			b.server = before.server.share()
 		} else if b.server, err = openEmbedded(); err != nil {
 			return nil, err
 		}
-		b.embedded, b.close = true, b.server.close
+		b.embedded, b.end = true, b.server.close
 		client = func() redis.UniversalClient {
 			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()}, Password: b.server.password}).Simple()
 			// It shares the processors of this process, so it may be slow, but never down.
@@ -111,7 +195,7 @@ func openBackend(raw string, before *Store) (*backend, error) {
 	default:
 		return nil, badURL()
 	}
-	b.in, b.out, b.background = client(), client(), client()
+	b.In, b.Out, b.Background = client(), client(), client()
 	return b, nil
 }
 
@@ -166,7 +250,7 @@ func parseHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 
 // withLimits sets the options of every client. No client retries by itself: a script
 // whose reply was lost may have run, and go-redis would run it again.
-func (b *backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
+func (b *Backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.MaxRetries = -1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, readTimeout, readTimeout
 	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
@@ -181,44 +265,59 @@ func (b *backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions 
 	return o
 }
 
-// returned tells the janitor that a connection may lead to another server than before.
-func (b *backend) returned() {
-	select {
-	case b.connected <- struct{}{}:
-	default:
+// Connected returns a channel of the caller's own. It has room for one signal: a
+// connection was made, or a shard is reachable again, so the server may be another one
+// than before.
+func (b *Backend) Connected() <-chan struct{} {
+	listener := make(chan struct{}, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.listeners = append(b.listeners, listener)
+	return listener
+}
+
+// returned signals to all listeners.
+func (b *Backend) returned() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, listener := range b.listeners {
+		select {
+		case listener <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// reloadClusterMap makes the clients of a cluster ask for its slot map now, because
+// ReloadClusterMap makes the clients of a cluster ask for its slot map now, because
 // another master may serve the shard. By themselves they ask once a minute.
-func (b *backend) reloadClusterMap(ctx context.Context) {
-	for _, client := range []redis.UniversalClient{b.in, b.out} {
+func (b *Backend) ReloadClusterMap(ctx context.Context) {
+	for _, client := range []redis.UniversalClient{b.In, b.Out} {
 		if cluster, ok := client.(*redis.ClusterClient); ok {
 			cluster.ReloadState(ctx)
 		}
 	}
 }
 
-// clientFor is the client of the server that holds a key. Reads of several servers use
+// ClientFor is the client of the server that holds a key. Reads of several servers use
 // one client per server instead of the cluster's client, whose pipeline ends with the
 // slowest server, and may then report that server's error for all commands. The client
 // of one server follows no redirect.
-func (b *backend) clientFor(ctx context.Context, key string) redis.Cmdable {
-	if cluster, ok := b.out.(*redis.ClusterClient); ok {
+func (b *Backend) ClientFor(ctx context.Context, key string) redis.Cmdable {
+	if cluster, ok := b.Out.(*redis.ClusterClient); ok {
 		if node, err := cluster.MasterForKey(ctx, key); err == nil {
 			return node
 		}
 	}
-	return b.out
+	return b.Out
 }
 
 // mapTimeout bounds the renewal of the slot map. The client asks one random server,
 // which may be down; then the old map is used.
 const mapTimeout = 500 * time.Millisecond
 
-// eachMaster calls f concurrently for every server that holds data, and returns all
+// EachMaster calls f concurrently for every server that holds data, and returns all
 // errors.
-func eachMaster(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+func EachMaster(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
 	cluster, ok := c.(*redis.ClusterClient)
 	if !ok {
 		return f(ctx, c.(*redis.Client))

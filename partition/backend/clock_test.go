@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"testing"
@@ -8,8 +8,8 @@ import (
 
 func TestClockIsUnknownAtFirst(t *testing.T) {
 	t.Parallel()
-	var c clock
-	if _, ok := c.now(); ok {
+	var c Clock
+	if _, ok := c.Now(); ok {
 		t.Error("a clock that saw no reply knows the time")
 	}
 }
@@ -33,19 +33,19 @@ func TestClockFollowsTheStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var c clock
+				var c Clock
 				began := time.Now()
-				c.observe(began, began, 5000)
+				c.Observe(began, began, 5000)
 				time.Sleep(row.sent)
 				sent := time.Now()
 				time.Sleep(row.received - row.sent)
-				c.observe(sent, time.Now(), row.store)
-				got, ok := c.now()
+				c.Observe(sent, time.Now(), row.store)
+				got, ok := c.Now()
 				if !ok || got < row.want-1 || got > row.want+1 {
 					t.Errorf("reads %d, want %d", got, row.want)
 				}
 				time.Sleep(time.Hour)
-				if later, _ := c.now(); later != got+time.Hour.Milliseconds() {
+				if later, _ := c.Now(); later != got+time.Hour.Milliseconds() {
 					t.Errorf("an hour later it reads %d more", later-got)
 				}
 			})
@@ -57,7 +57,7 @@ func TestClockFollowsTheStore(t *testing.T) {
 func TestClockStaysWithinTheUncertaintyOfItsReplies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var c clock
+		var c Clock
 		began := time.Now()
 		store := func() int64 { return time.Since(began).Milliseconds() + 1_700_000_000_000 }
 		for i := range 500 {
@@ -67,8 +67,8 @@ func TestClockStaysWithinTheUncertaintyOfItsReplies(t *testing.T) {
 			time.Sleep(there)
 			said := store()
 			time.Sleep(back)
-			c.observe(sent, time.Now(), said)
-			if got, _ := c.now(); got < store()-there.Milliseconds()-back.Milliseconds()-1 || got > store()+there.Milliseconds()+back.Milliseconds()+1 {
+			c.Observe(sent, time.Now(), said)
+			if got, _ := c.Now(); got < store()-there.Milliseconds()-back.Milliseconds()-1 || got > store()+there.Milliseconds()+back.Milliseconds()+1 {
 				t.Fatalf("reply %d: off by %d ms after %v there and %v back", i, got-store(), there, back)
 			}
 		}

@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"context"
@@ -18,38 +18,49 @@ const (
 	// unreachable before the breaker opens.
 	breakerThreshold = 3
 	// probeEvery is how often the store probes an unreachable shard. After the
-	// server is back, operations are refused for about that long. probeTimeout is
+	// server is back, operations are refused for about that long. ProbeTimeout is
 	// how long a probe waits for its answer.
-	probeEvery, probeTimeout = 500 * time.Millisecond, time.Second
+	probeEvery, ProbeTimeout = 500 * time.Millisecond, time.Second
 )
 
-// errUnreachable is the error of an operation that an open breaker refuses.
-var errUnreachable = &storeError{ErrUnavailable, errors.New("the shard is unreachable; the store probes it twice a second")}
+// ErrUnreachable is the error of an operation that an open breaker refuses.
+var ErrUnreachable = Wrap(ErrUnavailable, errors.New("the shard is unreachable; the store probes it twice a second"))
 
-// A breaker refuses operations on one shard while its server cannot be reached.
+// A Breaker refuses operations on one shard while its server cannot be reached.
 // Without it each operation waits until its timeout, and delays everything that
 // shares a lane, a worker or a janitor round with it. While the breaker is open
 // the store probes the shard itself, so no produce is sent just to find out
 // whether the server is back, and ends with an unknown outcome.
-type breaker struct {
+type Breaker struct {
 	failures atomic.Int32 // in a row
 	open     atomic.Bool
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
 }
 
-// allow is false while operations are refused.
-func (b *breaker) allow() bool { return !b.open.Load() }
+// NewBreaker is the breaker of a shard. It probes the field format of the shard's ledger.
+func (b *Backend) NewBreaker(ledger string) *Breaker {
+	return &Breaker{prober: b.prober, probe: func(ctx context.Context) error {
+		err := b.Out.HGet(ctx, ledger, "format").Err()
+		if Classify(err) != nil {
+			b.ReloadClusterMap(ctx)
+		}
+		return err
+	}}
+}
 
-// suspect is true from the first failure until the shard answers again. Background
+// Allow is false while operations are refused.
+func (b *Breaker) Allow() bool { return !b.open.Load() }
+
+// Suspect is true from the first failure until the shard answers again. Background
 // work skips such a shard.
-func (b *breaker) suspect() bool { return b.failures.Load() > 0 }
+func (b *Breaker) Suspect() bool { return b.failures.Load() > 0 }
 
-// done records how an operation on the shard ended.
-func (b *breaker) done(err error) {
+// Done records how an operation on the shard ended.
+func (b *Breaker) Done(err error) {
 	switch reachability(err) {
 	case reached:
-		if b.failures.Load() == 0 && b.allow() {
+		if b.failures.Load() == 0 && b.Allow() {
 			return
 		}
 		b.failures.Store(0)
@@ -64,7 +75,7 @@ func (b *breaker) done(err error) {
 }
 
 // run probes until the breaker closes or ctx ends.
-func (b *breaker) run(ctx context.Context) {
+func (b *Breaker) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for b.open.Load() {
@@ -73,8 +84,8 @@ func (b *breaker) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		probing, cancel := context.WithTimeout(ctx, probeTimeout)
-		b.done(classify(b.probe(probing)))
+		probing, cancel := context.WithTimeout(ctx, ProbeTimeout)
+		b.Done(Classify(b.probe(probing)))
 		cancel()
 	}
 }
@@ -100,7 +111,7 @@ func reachability(err error) reach {
 		timeout net.Error
 	)
 	switch {
-	case err == nil, errors.Is(err, ErrUnconfirmed), errors.Is(err, ErrTooManyPartitions):
+	case err == nil, errors.Is(err, ErrUnconfirmed):
 		return reached
 	case errors.Is(err, context.Canceled), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return unclear
@@ -145,7 +156,7 @@ func newProber(log *zap.Logger, returned func()) *prober {
 	}
 }
 
-func (p *prober) opened(b *breaker) {
+func (p *prober) opened(b *Breaker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.outage.Begin()
@@ -171,61 +182,46 @@ func (p *prober) stop() {
 	p.probes.Wait()
 }
 
-// addBreakers gives every shard of a namespace a breaker.
-func (s *Store) addBreakers(ns *Namespace) {
-	for i := range ns.shards {
-		sh := &ns.shards[i]
-		sh.breaker.prober = s.prober
-		sh.breaker.probe = func(ctx context.Context) error {
-			err := s.backend.out.HGet(ctx, sh.ledger, "format").Err()
-			if classify(err) != nil {
-				s.backend.reloadClusterMap(ctx)
-			}
-			return err
-		}
-	}
-}
-
 // reachable refuses the calls whose shard is unreachable and returns the others.
-func (s *Store) reachable(calls []*call) []*call {
+func (b *Backend) reachable(calls []*Call) []*Call {
 	for i, c := range calls {
-		if c.breaker != nil && !c.breaker.allow() {
-			return s.dropRefused(calls, i)
+		if c.breaker != nil && !c.breaker.Allow() {
+			return b.dropRefused(calls, i)
 		}
 	}
 	return calls
 }
 
 // dropRefused is reachable where the call at first is the first to be refused.
-func (s *Store) dropRefused(calls []*call, first int) []*call {
-	rest := append(make([]*call, 0, len(calls)), calls[:first]...)
+func (b *Backend) dropRefused(calls []*Call, first int) []*Call {
+	rest := append(make([]*Call, 0, len(calls)), calls[:first]...)
 	for _, c := range calls[first:] {
-		if c.breaker == nil || c.breaker.allow() {
+		if c.breaker == nil || c.breaker.Allow() {
 			rest = append(rest, c)
 			continue
 		}
-		c.err = errUnreachable
-		s.metrics.failed(c.err)
+		c.Err = ErrUnreachable
+		b.metrics.failed(c.Err)
 	}
 	return rest
 }
 
 // reportToBreakers tells the breakers how calls ended. The failures of one pipeline
 // count once per shard.
-func reportToBreakers(calls []*call) {
-	var failed map[*breaker]error
+func reportToBreakers(calls []*Call) {
+	var failed map[*Breaker]error
 	for _, c := range calls {
 		switch {
 		case c.breaker == nil:
-		case c.err == nil:
-			c.breaker.done(nil)
+		case c.Err == nil:
+			c.breaker.Done(nil)
 		case failed == nil:
-			failed = map[*breaker]error{c.breaker: c.err}
+			failed = map[*Breaker]error{c.breaker: c.Err}
 		default:
-			failed[c.breaker] = c.err
+			failed[c.breaker] = c.Err
 		}
 	}
 	for b, err := range failed {
-		b.done(err)
+		b.Done(err)
 	}
 }

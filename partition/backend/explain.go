@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"context"
@@ -41,9 +41,9 @@ var explanations = []struct{ said, means string }{
 	{"no such host", "cannot be found by its name: check the name, and the DNS"},
 }
 
-// explain says what a failed Check means and what to change, with the address. The
+// Explain says what a failed Check means and what to change, with the address. The
 // error keeps its class.
-func (b *backend) explain(ctx context.Context, err error) error {
+func (b *Backend) Explain(ctx context.Context, err error) error {
 	if err == nil || b.embedded || errors.Is(err, ErrIncompatible) || ctx.Err() == context.Canceled {
 		return err
 	}
@@ -62,7 +62,7 @@ func causeOf(err error) error {
 	return err
 }
 
-func (b *backend) meaning(ctx context.Context, err error) string {
+func (b *Backend) meaning(ctx context.Context, err error) string {
 	text := err.Error()
 	for _, e := range explanations {
 		if strings.Contains(text, e.said) {
@@ -81,7 +81,7 @@ func (b *backend) meaning(ctx context.Context, err error) string {
 }
 
 // look connects to a server that neither answers nor refuses, to find out what it is.
-func (b *backend) look(ctx context.Context, addr string) string {
+func (b *Backend) look(ctx context.Context, addr string) string {
 	// The Check's own time is mostly over by now.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*probeAnswer)
 	defer cancel()

@@ -1,0 +1,157 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+var (
+	errRefused  = Classify(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
+	errNoAnswer = Classify(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
+)
+
+// newBreaker is a breaker whose probes end as answer says.
+func newBreaker(t *testing.T, answer func() error) (b *Breaker, returns *atomic.Int64) {
+	returns = &atomic.Int64{}
+	p := newProber(zap.NewNop(), func() { returns.Add(1) })
+	t.Cleanup(p.stop)
+	return &Breaker{prober: p, probe: func(context.Context) error { return answer() }}, returns
+}
+
+func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		var probes atomic.Int64
+		b, returns := newBreaker(t, func() error {
+			probes.Add(1)
+			if up.Load() {
+				return redis.Nil // the field is not there; the server is
+			}
+			return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+		})
+		b.Done(errNoAnswer)
+		b.Done(errRefused)
+		b.Done(nil) // not in a row
+		b.Done(errNoAnswer)
+		b.Done(errRefused)
+		if !b.Allow() || !b.Suspect() {
+			t.Error("open, or not suspect, after two failures")
+		}
+		b.Done(errRefused)
+		b.Done(errRefused) // sent before it opened
+		if b.Allow() || b.prober.unreachable() != 1 {
+			t.Errorf("closed after three failures, %d unreachable", b.prober.unreachable())
+		}
+		time.Sleep(10*probeEvery + time.Millisecond)
+		synctest.Wait()
+		if n := probes.Load(); n != 10 || b.Allow() {
+			t.Errorf("%d probes in ten intervals, allow %v", n, b.Allow())
+		}
+		up.Store(true)
+		time.Sleep(probeEvery)
+		synctest.Wait()
+		if !b.Allow() || b.Suspect() || b.prober.unreachable() != 0 || returns.Load() != 1 {
+			t.Errorf("one interval after the server is back: allow %v, %d unreachable, returned %d times", b.Allow(), b.prober.unreachable(), returns.Load())
+		}
+		time.Sleep(time.Minute)
+		if n := probes.Load(); n != 11 {
+			t.Errorf("%d probes: they go on although the server is back", n)
+		}
+	})
+}
+
+func TestAProbeThatHangsIsGivenUpAndRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newProber(zap.NewNop(), func() {})
+		defer p.stop()
+		var probes atomic.Int64
+		b := &Breaker{prober: p, probe: func(ctx context.Context) error {
+			probes.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		for range breakerThreshold {
+			b.Done(errNoAnswer)
+		}
+		time.Sleep(10 * ProbeTimeout)
+		synctest.Wait()
+		if n := probes.Load(); n < 9 || b.Allow() {
+			t.Errorf("%d probes in ten times their timeout, allow %v", n, b.Allow())
+		}
+		b.Done(nil) // the answer to an operation from before closes it too
+		if !b.Allow() {
+			t.Error("open although the server answered")
+		}
+	})
+}
+
+func TestOnlyAServerThatCannotBeReachedOpensABreaker(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		err  error
+		want reach
+	}{
+		{"no error", nil, reached},
+		{"refused dial", errRefused, unreached},
+		{"read timeout", errNoAnswer, unreached},
+		{"deadline of the caller, after sending", Classify(context.DeadlineExceeded), unreached},
+		{"deadline of the caller, before sending", &storeError{ErrUnavailable, context.DeadlineExceeded}, unclear},
+		{"canceled by the caller", Classify(context.Canceled), unclear},
+		{"broken connection", Classify(io.EOF), unclear},
+		{"no free connection in time", Classify(redis.ErrPoolTimeout), unclear},
+		{"no free connection", Classify(redis.ErrPoolExhausted), unclear},
+		{"closed client", Classify(redis.ErrClosed), unclear},
+		{"refused by the breaker itself", ErrUnreachable, unclear},
+		{"no node known", Classify(errors.New(noNodes)), unreached},
+		{"no sentinel", Classify(fmt.Errorf("%s: %w", noSentinels, io.EOF)), unreached},
+		{"too few replicas", &storeError{ErrUnknown, ErrUnconfirmed}, reached},
+		{"CLUSTERDOWN", Classify(AnsweredError("CLUSTERDOWN The cluster is down")), unreached},
+		{"MASTERDOWN", Classify(AnsweredError("MASTERDOWN Link with MASTER is down")), unreached},
+		{"LOADING", Classify(AnsweredError("LOADING Redis is loading the dataset in memory")), unreached},
+		{"max clients", Classify(AnsweredError("ERR max number of clients reached")), unreached},
+		{"NOSCRIPT", Classify(AnsweredError("NOSCRIPT No matching script. Please use EVAL.")), reached},
+		{"OOM", Classify(AnsweredError("OOM command not allowed when used memory > 'maxmemory'.")), reached},
+		{"READONLY", Classify(AnsweredError("READONLY You can't write against a read only replica.")), reached},
+		{"WRONGTYPE", Classify(AnsweredError("WRONGTYPE Operation against a key holding the wrong kind of value")), reached},
+		{"TRYAGAIN", Classify(AnsweredError("TRYAGAIN Multiple keys request during rehashing of slot")), reached},
+	} {
+		if got := reachability(c.err); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// An answer that comes between the last failure and the opening must not leave a
+// breaker that no later answer closes.
+func TestABreakerThatOpensWhileItIsAnsweredClosesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := newBreaker(t, func() error { return nil })
+		for range breakerThreshold {
+			b.failures.Add(1)
+		}
+		b.Done(nil)
+		if b.open.CompareAndSwap(false, true) { // the failure goes on where it was
+			b.prober.opened(b)
+		}
+		time.Sleep(2 * probeEvery)
+		synctest.Wait()
+		if !b.Allow() {
+			t.Error("it is open, though every probe is answered")
+		}
+	})
+}

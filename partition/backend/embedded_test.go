@@ -1,0 +1,78 @@
+package backend
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// heap is what is alive, in bytes.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) // #nosec G115 -- far below
+}
+
+// Partitions and idempotency keys come and go; 20,000 of each are there at once.
+// Not parallel: it measures the heap, which other tests use too.
+func TestTheEmbeddedStoreDropsUnusedNames(t *testing.T) {
+	const partitions, atOnce, stay = 60_000, 20_000, 100
+	server, _, err := startEmbedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := server.DB(0)
+	name := func(i int) string { return fmt.Sprint("partition-", i) }
+	list := func(i int) string { return "sw:{default.0}:q:" + name(i) }
+	meta := func(i int) string { return "sw:{default.0}:m:" + name(i) }
+	seen := func(i int) string { return "sw:{default.0}:dd:" + name(i) + ":0123456789abcdef0123456789abcdef" }
+	begin := func(i int) {
+		_, _ = db.Push(list(i), "x")
+		db.HSet(meta(i), "head", "1")
+		_ = db.Set(seen(i), "1 0 1")
+		db.SetTTL(seen(i), time.Hour)
+	}
+	before := heap()
+	for i := range partitions + atOnce {
+		if i < partitions {
+			begin(i)
+		}
+		if gone := i - atOnce; gone >= stay {
+			db.Del(list(gone))
+			db.Del(meta(gone))
+			db.Del(seen(gone))
+		}
+	}
+	defer expireEmbeddedKeys(server)() // only now, so that it does not depend on the time how many names are left
+	var grown int64
+	redistest.Until(t, time.Minute, "the names are forgotten", func() bool {
+		grown = heap() - before
+		return grown < 4<<20
+	})
+	t.Logf("%d names left %d bytes", 3*partitions, grown)
+
+	for i := range stay {
+		entries, _ := db.List(list(i))
+		result, _ := db.Get(seen(i))
+		if ttl := db.TTL(seen(i)); len(entries) != 1 || db.HGet(meta(i), "head") != "1" || result == "" || ttl <= 0 {
+			t.Fatalf("%s, which is in use: list %q, result %q for %v", name(i), entries, result, ttl)
+		}
+	}
+	if n := len(server.Keys()); n != 3*stay {
+		t.Errorf("%d keys are left, want %d", n, 3*stay)
+	}
+}
+
+// Without these maps the store would grow for ever.
+func TestTheMapsOfMiniredisAreWhereTheStoreLooks(t *testing.T) {
+	t.Parallel()
+	if !dropUnusedNames(miniredis.NewMiniRedis()) {
+		t.Error("this version of miniredis keeps its names elsewhere: see dropUnusedNames")
+	}
+}

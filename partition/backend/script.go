@@ -1,0 +1,258 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+// A Call is one script to run: its EVALSHA arguments, then its result. A call can be
+// reused, which saves the memory of its arguments and its reply.
+type Call struct {
+	script  *lua.Script
+	breaker *Breaker // of its shard; nil: none
+	Args    []any
+	Text    bool  // it carries the text of its script, not the digest
+	Tag     int64 // the caller's own
+	Sent    time.Time
+	cmd     *redis.RawWriteToCmd
+	Answer  Reply
+
+	// Set when Err is nil. Every reply is an array that begins with the store's time.
+	Now  int64
+	More int    // values after the time
+	Rest Cursor // those values
+	Err  error  // in one of the store's classes
+
+	// Unconfirmed is set, beside a nil Err, when fewer replicas than asked for
+	// have confirmed what the script wrote.
+	Unconfirmed error
+}
+
+// firstKey is where the keys begin in args.
+const firstKey = 3
+
+// NewCall makes a call: keys first, then argv. A nil breaker means that none can refuse
+// it.
+func NewCall(script *lua.Script, breaker *Breaker, keys []string, argv ...any) *Call {
+	c := &Call{}
+	c.Begin(script, breaker, len(keys))
+	for _, key := range keys {
+		c.Args = append(c.Args, key)
+	}
+	c.Args = append(c.Args, argv...)
+	return c
+}
+
+// Begin makes c a call of script on the shard of a breaker, with the given number of keys. The caller
+// appends the keys and arguments to Args.
+func (c *Call) Begin(script *lua.Script, breaker *Breaker, keys int) {
+	c.script, c.breaker, c.cmd = script, breaker, nil
+	c.Args = append(c.Args[:0], "evalsha", script.SHA, keys)
+	if c.Text {
+		c.WithText()
+	}
+}
+
+// command is the call as a command of the client. The client must not repeat a script
+// whose reply was lost. It never repeats a RawWriteToCmd; on Redis Cluster MaxRetries
+// alone would not prevent it. Redirects are still followed.
+func (c *Call) command(ctx context.Context) resettingCmd {
+	c.Answer.Raw = c.Answer.Raw[:0]
+	c.cmd = redis.NewRawWriteToCmd(ctx, &c.Answer, c.Args...)
+	return resettingCmd{c.cmd}
+}
+
+// resettingCmd clears the error of an earlier attempt when it is written again. A
+// cluster client writes a command again after MOVED, ASK or a failed dial. If the
+// connection breaks then, the client leaves the earlier error on the command, which
+// would say "not executed" about a script that ran.
+type resettingCmd struct{ *redis.RawWriteToCmd }
+
+func (a resettingCmd) Args() []any {
+	a.SetErr(nil)
+	return a.RawWriteToCmd.Args()
+}
+
+// Read parses the beginning of the reply.
+func (c *Call) Read() error {
+	c.Rest = Cursor{Rest: c.Answer.Raw}
+	c.More = c.Rest.Array() - 1
+	c.Now = c.Rest.Int()
+	if c.Rest.Broken {
+		return c.Misread()
+	}
+	return nil
+}
+
+// Misread is the error of a reply that does not have the form of the script's header.
+func (c *Call) Misread() error {
+	return &storeError{ErrBroken, fmt.Errorf("%s: %w", c.script.Name, errReply)}
+}
+
+// Refused reads the answer of a partition where that is an error text; otherwise it is
+// nil and reads nothing.
+func (c *Call) Refused() error {
+	if !c.Rest.IsBulk() {
+		return nil
+	}
+	return Classify(AnsweredError(c.Rest.Bulk()))
+}
+
+// WithText makes a call carry the text of its script instead of the digest.
+func (c *Call) WithText() { c.Args[0], c.Args[1] = "eval", c.script.Source }
+
+// Run sends all calls in one pipeline and sets their results. Calls whose script Redis
+// has forgotten (a restart, a failover, SCRIPT FLUSH) run again with its text, which
+// also loads the script. That is safe, because after NOSCRIPT they did not run.
+func (b *Backend) Run(ctx context.Context, client redis.UniversalClient, calls []*Call) {
+	b.runWith(ctx, client, calls, 0)
+}
+
+// runWith is Run, and waits for the given number of replicas.
+func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, calls []*Call, replicas int) {
+	if calls = b.reachable(calls); len(calls) == 0 {
+		return
+	}
+	if err := ctx.Err(); err != nil {
+		for _, c := range calls {
+			c.Err = &storeError{ErrUnavailable, err} // nothing was sent
+		}
+		return
+	}
+	b.exec(ctx, client, calls, replicas)
+	var again []*Call
+	for _, c := range calls {
+		if c.Err == nil || !noScript(c.cmd.Err()) {
+			continue
+		}
+		c.WithText()
+		again = append(again, c)
+	}
+	if len(again) > 0 {
+		b.metrics.reloads.Inc()
+		b.exec(ctx, client, again, replicas)
+	}
+	reportToBreakers(calls)
+}
+
+func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls []*Call, replicas int) {
+	pipe := client.Pipeline()
+	for _, c := range calls {
+		_ = pipe.Process(ctx, c.command(ctx))
+	}
+	var wait *redis.Cmd
+	if replicas > 0 {
+		wait = awaitReplicas(ctx, pipe, replicas)
+	}
+	sent := time.Now()
+	for _, c := range calls {
+		c.Sent = sent
+	}
+	_, execErr := pipe.Exec(ctx)
+	received := time.Now()
+	b.metrics.roundTrip.Observe(received.Sub(sent).Seconds())
+	unanswered := false
+	for _, c := range calls {
+		err := c.cmd.Err()
+		if err == nil && len(c.Answer.Raw) == 0 {
+			err = execErr // no connection was made; the commands have no error of their own
+		}
+		if c.Err = Classify(err); c.Err != nil {
+			var answer redis.Error
+			unanswered = unanswered || !errors.As(err, &answer)
+			if !noScript(err) { // these run again
+				b.metrics.failed(c.Err)
+			}
+			continue
+		}
+		if c.Err = c.Read(); c.Err != nil {
+			b.metrics.failed(c.Err)
+			continue
+		}
+		b.clock.Observe(sent, received, c.Now)
+		c.Unconfirmed = nil
+		if wait != nil {
+			c.Unconfirmed = unconfirmed(wait, replicas)
+		}
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
+		// After a failover the client would ask the old master for up to 10 s.
+		cluster.ReloadState(ctx)
+	}
+}
+
+func noScript(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT ")
+}
+
+// A Job is a call for several items, which are in order.
+type Job[T any] struct {
+	*Call
+	Items []T
+}
+
+// RunJobs fills the calls of jobs and runs them. While a cluster migrates a slot, it
+// refuses a call where one of several keys does not exist (TRYAGAIN), although most
+// items could be served. So these items are sent again one by one, except those for
+// which hasLater is true: they would run after a later call of the same partition. It
+// returns the jobs that ended; those sent again come last.
+func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call), hasLater func(T) bool) []Job[T] {
+	calls := make([]*Call, len(jobs))
+	split := false
+	for i, j := range jobs {
+		fill(j.Call, j.Items)
+		calls[i] = j.Call
+	}
+	run(calls)
+	for _, j := range jobs {
+		split = split || j.RefusedByMigration()
+	}
+	if !split {
+		return jobs
+	}
+	var all, again []Job[T]
+	calls = calls[:0]
+	for _, j := range jobs {
+		if !j.RefusedByMigration() {
+			all = append(all, j)
+			continue
+		}
+		for i := range j.Items {
+			one := Job[T]{Call: &Call{}, Items: j.Items[i : i+1]}
+			if hasLater != nil && hasLater(j.Items[i]) {
+				one.Err = j.Err
+				all = append(all, one)
+				continue
+			}
+			fill(one.Call, one.Items)
+			calls = append(calls, one.Call)
+			again = append(again, one)
+		}
+	}
+	run(calls)
+	return append(all, again...)
+}
+
+func (j Job[T]) RefusedByMigration() bool {
+	return len(j.Items) > 1 && j.Err != nil && j.cmd != nil && j.cmd.Err() != nil &&
+		strings.HasPrefix(j.cmd.Err().Error(), "TRYAGAIN ")
+}
+
+// Load loads scripts into every master.
+func (b *Backend) Load(ctx context.Context, scripts []*lua.Script) error {
+	return Classify(EachMaster(ctx, b.In, func(ctx context.Context, c *redis.Client) error {
+		pipe := c.Pipeline()
+		for _, script := range scripts {
+			pipe.ScriptLoad(ctx, script.Source)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}))
+}

@@ -1,0 +1,93 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// minVersion is the oldest major version of Redis that works. Before 7.0 an error inside
+// a script loses its code, so a full store or a replica looks like a broken one, and
+// entries that could be tried again are refused.
+const minVersion = 7
+
+// CheckServers reads how the servers are set up. It uses INFO, not CONFIG, which managed
+// services refuse.
+func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err error) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	warn := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[text] = true
+	}
+	err = EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
+		if _, err := b.ReadTimeOf(ctx, c); err != nil {
+			return err
+		}
+		info, err := c.InfoMap(ctx).Result()
+		if err != nil {
+			return err
+		}
+		fields := map[string]string{}
+		for _, section := range info {
+			for k, v := range section {
+				fields[k] = v
+			}
+		}
+		b.version.Store(fields["redis_version"])
+		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil && major < minVersion {
+			return &storeError{ErrIncompatible, fmt.Errorf(
+				"redis at %s is version %s, and Spillway needs %d.0 or newer: upgrade Redis, or give the address of another", c.Options().Addr, fields["redis_version"], minVersion)}
+		}
+		if p, ok := fields["maxmemory_policy"]; ok && p != "noeviction" {
+			return &storeError{ErrIncompatible, fmt.Errorf(
+				"maxmemory-policy of %s is %s, which lets Redis delete entries: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf", c.Options().Addr, p)}
+		}
+		if b.replicas > 0 {
+			if err := c.Do(ctx, "wait", 0, 1).Err(); err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
+				return &storeError{ErrIncompatible, fmt.Errorf("durability replica=%d: the user may not run WAIT on %s: ACL SETUSER … +wait", b.replicas, c.Options().Addr)}
+			}
+			if n, _ := strconv.Atoi(fields["connected_slaves"]); n < b.replicas {
+				warn(fmt.Sprintf("%s: it has %d replicas connected, so with durability replica=%d nothing is acknowledged", c.Options().Addr, n, b.replicas))
+			}
+		}
+		for _, text := range serverWarnings(fields) {
+			warn(c.Options().Addr + ": " + text)
+		}
+		return nil
+	})
+	for text := range seen {
+		warnings = append(warnings, text)
+	}
+	if errors.Is(err, ErrIncompatible) {
+		return nil, err
+	}
+	return warnings, Classify(err)
+}
+
+// ServerVersion is the version of Redis, of one of the masters, as the last Check read it;
+// empty before, and where Redis does not say it.
+func (b *Backend) ServerVersion() string {
+	version, _ := b.version.Load().(string)
+	return version
+}
+
+// serverWarnings says what is less safe than it could be in the setup of a server.
+func serverWarnings(info map[string]string) (texts []string) {
+	if info["aof_enabled"] == "0" {
+		texts = append(texts, "its append-only file is off: a crash of Redis loses what it accepted since its last snapshot, if there is one")
+	}
+	if info["aof_last_write_status"] == "err" {
+		texts = append(texts, "its last write to the append-only file failed: it refuses writes until it succeeds; see its disk")
+	}
+	if info["rdb_last_bgsave_status"] == "err" {
+		texts = append(texts, "its last snapshot failed: it may refuse writes until one succeeds; see its disk")
+	}
+	return texts
+}
