@@ -31,7 +31,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 
 // conclude is Check without its words for people.
 func (s *Store) conclude(ctx context.Context) (warnings []string, err error) {
-	if warnings, err = s.check(ctx, true); denied(err) && !errors.Is(err, ErrIncompatible) {
+	if warnings, err = s.check(ctx, true); backend.Denied(err) && !errors.Is(err, ErrIncompatible) {
 		err = s.missingRights(ctx, err)
 	}
 	if err == nil || errors.Is(err, ErrIncompatible) {
@@ -43,7 +43,7 @@ func (s *Store) conclude(ctx context.Context) (warnings []string, err error) {
 // Inspect is a Check that lets nothing run which was refused, and records no format and
 // no number of shards where a namespace is new to the store.
 func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
-	if warnings, err = s.check(ctx, false); denied(err) && !errors.Is(err, ErrIncompatible) {
+	if warnings, err = s.check(ctx, false); backend.Denied(err) && !errors.Is(err, ErrIncompatible) {
 		err = s.missingRights(ctx, err)
 	}
 	return warnings, s.backend.Explain(ctx, err)

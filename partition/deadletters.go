@@ -40,7 +40,7 @@ func (s *Store) DeadLetters(ctx context.Context, ns *Namespace, cursor string, l
 		return DeadPage{}, err
 	}
 	limit = min(max(limit, 1), maxPageLetters)
-	err = s.ledgerReads.do(ctx, func() error {
+	err = s.ledgerReads.Do(ctx, func() error {
 		page, err = s.deadPage(ctx, ns, shard, end, limit)
 		return err
 	})
@@ -100,7 +100,7 @@ func (s *Store) DeadLetter(ctx context.Context, ns *Namespace, id string) (Lette
 	for {
 		var page DeadPage
 		var err error
-		if ended := s.pace.do(ctx, func(ctx context.Context) {
+		if ended := s.pace.Do(ctx, func(ctx context.Context) {
 			page, err = s.deadPage(ctx, ns, shard, end, maxPageLetters)
 		}); ended != nil {
 			return Letter{}, ended
@@ -150,7 +150,7 @@ func (s *Store) Discard(ctx context.Context, ns *Namespace, letters []Letter) (r
 		some := sameShard(letters, n)
 		var gone []bool
 		took := time.Duration(0)
-		if ended := s.pace.do(ctx, func(ctx context.Context) {
+		if ended := s.pace.Do(ctx, func(ctx context.Context) {
 			began := time.Now()
 			gone, err = s.discard(ctx, &ns.shards[some[0].Shard], some)
 			took = time.Since(began)

@@ -11,7 +11,7 @@ func (s *Store) Describe(ctx context.Context, ns *Namespace, names []string) (li
 		at := ns.ShardOf(name)
 		byShard[at] = append(byShard[at], name)
 	}
-	err = s.ledgerReads.do(ctx, func() error {
+	err = s.ledgerReads.Do(ctx, func() error {
 		for at, names := range byShard {
 			for len(names) > 0 {
 				n := min(len(names), maxCallStats)

@@ -1,8 +1,12 @@
 package partition
 
-import "strings"
+import (
+	"strings"
 
-// Every Redis key is spelled in this file only.
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Every Redis key of the buffer is spelled in this file only.
 //
 //	sw:{ns.N}:q:<partition>          list    entries, oldest first
 //	sw:{ns.N}:ready                  zset    active partitions by due time, ms
@@ -18,8 +22,8 @@ type shardKeys struct {
 	ready, ledger, dead string
 }
 
-func newShardKeys(prefix, namespace, shard string) shardKeys {
-	p := prefix + ":{" + namespace + "." + shard + "}:"
+func newShardKeys(prefix, namespace string, shard int) shardKeys {
+	p := backend.ShardPrefix(prefix, namespace, shard)
 	return shardKeys{p, p + "ready", p + "ledger", p + "dead"}
 }
 

@@ -41,7 +41,7 @@ type Overview struct {
 // Buffered comes from the ledger; Audit counts the entries. Errors: ErrTooManyReads
 // where no read slot is free within 1s, and those of the store.
 func (s *Store) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
-	err = s.ledgerReads.do(ctx, func() error {
+	err = s.ledgerReads.Do(ctx, func() error {
 		o, err = s.overview(ctx, ns)
 		return err
 	})
@@ -68,7 +68,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !backend.IsWrongType(err) {
 		return Overview{}, backend.Classify(err)
 	}
 	for _, r := range all {
@@ -77,7 +77,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 				return Overview{}, backend.Classify(err)
 			}
 		}
-		if err := r.dead.Err(); err != nil && !isWrongType(err) { // a foreign value hides the dead letters only
+		if err := r.dead.Err(); err != nil && !backend.IsWrongType(err) { // a foreign value hides the dead letters only
 			return Overview{}, backend.Classify(err)
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 		sh := &ns.shards[i]
 		for from := int64(0); ; from += page {
 			var found int
-			err := s.ledgerReads.do(ctx, func() error {
+			err := s.ledgerReads.Do(ctx, func() error {
 				names, err := s.backend.Background.ZRange(ctx, sh.ready, from, from+page-1).Result()
 				if err != nil {
 					return backend.Classify(err)

@@ -39,7 +39,7 @@ func FuzzName(f *testing.F) {
 func TestKeysAreTakenApartAsTheyWereMade(t *testing.T) {
 	t.Parallel()
 	for _, namespace := range []string{"default", "a.0", "x-y_z"} {
-		k := newShardKeys("sw", namespace, "12")
+		k := newShardKeys("sw", namespace, 12)
 		for _, name := range hostile {
 			if !ValidPartition(name) {
 				continue

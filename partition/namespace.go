@@ -3,7 +3,6 @@ package partition
 import (
 	"math/rand/v2"
 	"sort"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -46,7 +45,7 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 		maxActive: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
 	}
 	for i := range n.shards {
-		n.shards[i].shardKeys = newShardKeys(prefix, name, strconv.Itoa(i))
+		n.shards[i].shardKeys = newShardKeys(prefix, name, i)
 		n.shards[i].alarm.wake = make(chan struct{}, 1)
 	}
 	return n, nil
@@ -54,16 +53,7 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 
 // ShardOf is the shard that holds a partition: FNV-1a of its name, modulo the
 // number of shards. It is part of the stored format.
-func (n *Namespace) ShardOf(partition string) int {
-	if len(n.shards) == 1 {
-		return 0
-	}
-	h := uint32(2166136261)
-	for i := 0; i < len(partition); i++ {
-		h = (h ^ uint32(partition[i])) * 16777619
-	}
-	return int(h % uint32(len(n.shards))) // #nosec G115 -- shards are 1 to 1024
-}
+func (n *Namespace) ShardOf(partition string) int { return backend.ShardOf(partition, len(n.shards)) }
 
 // linger is how long a batch that is not full waits this time, in ms: up to an eighth
 // less than the policy says, at random. Otherwise partitions that began together would

@@ -194,7 +194,7 @@ func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, e
 	for i := range ns.shards {
 		ledgers = append(ledgers, pipe.HGetAll(ctx, ns.shards[i].ledger))
 	}
-	err = s.ledgerReads.do(ctx, func() error {
+	err = s.ledgerReads.Do(ctx, func() error {
 		_, err := pipe.Exec(ctx)
 		return backend.Classify(err)
 	})

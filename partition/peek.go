@@ -43,7 +43,7 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string, r Pee
 	}
 	sh := ns.shardOf(partition)
 	c := backend.NewCall(lua.Peek, sh.breaker, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
-	err = s.ledgerReads.do(ctx, func() error {
+	err = s.ledgerReads.Do(ctx, func() error {
 		s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 		return c.Err
 	})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -36,21 +34,21 @@ func (s *Store) checkPermissions(ctx context.Context) error {
 			calls[len(calls)-1].WithText()
 		}
 		s.backend.Run(ctx, s.backend.Out, calls)
-		missing := rights{}
+		missing := backend.Rights{}
 		for _, c := range calls {
 			if c.Err != nil {
 				return c.Err
 			}
 			for n := c.Rest.Int(); n > 0 && !c.Rest.Broken; n-- {
 				command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
-				if !isDenied(text) {
+				if !backend.IsDenied(text) {
 					return classifyProbe(ns.Name, command, text)
 				}
-				missing.add(command, text)
+				missing.Add(command, text)
 			}
 		}
 		if len(missing) > 0 {
-			return missing.error(s.backend.Addrs(), s.prefix)
+			return missing.Error(s.backend.Addrs(), s.prefix)
 		}
 	}
 	s.permitted.Store(true)
@@ -66,60 +64,18 @@ func classifyProbe(namespace, command, text string) error {
 	return backend.Wrap(ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its shards: %s", namespace, command, text))
 }
 
-// isDenied reports whether an answer says that the user lacks a right. Redis 7.0 says it
-// in other words inside of a script.
-func isDenied(text string) bool {
-	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR The user executing the script can't")
-}
-
-// denied reports whether an error says that the user lacks a right.
-func denied(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && isDenied(answer.Error())
-}
-
-// rights are the rights that the user lacks, as ACL SETUSER takes them; keysRight
-// stands for the keys.
-type rights map[string]bool
-
-const keysRight = "~"
-
-// add notes that a command was refused, and why: the user may not run it, or not on
-// Spillway's keys.
-func (r rights) add(command, text string) {
-	if strings.Contains(text, " key") {
-		command = keysRight
-	}
-	r[strings.ToLower(command)] = true
-}
-
-// error names all of them, and what gives them.
-func (r rights) error(addrs []string, prefix string) error {
-	var names, grants []string
-	for _, name := range slices.Sorted(maps.Keys(r)) {
-		if name == keysRight {
-			names, grants = append(names, "on the keys "+prefix+":{*}*"), append(grants, "'~"+prefix+":{*}*'")
-			continue
-		}
-		names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
-	}
-	return backend.Wrap(ErrIncompatible, fmt.Errorf(
-		"redis at %s: the user may not run %s: give it the rights with ACL SETUSER its-name %s; deploy/OPERATING.md lists all that it needs",
-		strings.Join(addrs, ","), strings.Join(names, ", "), strings.Join(grants, " ")))
-}
-
 // missingRights names all rights that the user lacks, once one of them has failed a
 // Check. first is returned where none is found.
 func (s *Store) missingRights(ctx context.Context, first error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.ProbeTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	missing := rights{}
+	missing := backend.Rights{}
 	note := func(command string, err error) {
-		if denied(err) {
+		if backend.Denied(err) {
 			mu.Lock()
 			defer mu.Unlock()
-			missing.add(command, err.Error())
+			missing.Add(command, err.Error())
 		}
 	}
 	note("ping", first) // only to see whether it is the keys
@@ -139,15 +95,15 @@ func (s *Store) missingRights(ctx context.Context, first error) error {
 		for i := range ns.shards {
 			keys := probeKeys(&ns.shards[i])
 			reply, err := s.backend.Out.Eval(ctx, lua.PermissionProbe.Source, keys, probePartition).Slice()
-			if denied(err) && missing["eval"] && !missing["evalsha"] {
+			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {
 				reply, err = s.backend.Out.EvalSha(ctx, lua.PermissionProbe.SHA, keys, probePartition).Slice()
 			}
 			if !missing["eval"] || !missing["evalsha"] {
 				note("eval", err)
 			}
 			for i := 2; i+1 < len(reply); i += 2 {
-				if text := fmt.Sprint(reply[i+1]); isDenied(text) {
-					missing.add(fmt.Sprint(reply[i]), text)
+				if text := fmt.Sprint(reply[i+1]); backend.IsDenied(text) {
+					missing.Add(fmt.Sprint(reply[i]), text)
 				}
 			}
 		}
@@ -155,7 +111,7 @@ func (s *Store) missingRights(ctx context.Context, first error) error {
 	if len(missing) == 0 {
 		return first
 	}
-	return missing.error(s.backend.Addrs(), s.prefix)
+	return missing.Error(s.backend.Addrs(), s.prefix)
 }
 
 // probeKeys are the KEYS of the probe. A list of its own stands in for the dead letters:

@@ -124,7 +124,7 @@ func (p *purging) round(ctx context.Context, due string) error {
 			var names []string
 			var next Page
 			var err error
-			if ended := p.s.pace.do(ctx, func(ctx context.Context) {
+			if ended := p.s.pace.Do(ctx, func(ctx context.Context) {
 				names, next, err = p.s.active(ctx, p.ns, at, purgePage)
 			}); ended != nil {
 				return ended
@@ -151,7 +151,7 @@ func (p *purging) drop(ctx context.Context, sh *shard, names []string) error {
 			one.Items = names[:1]
 		}
 		writes := p.writes()
-		if err := p.s.pace.do(ctx, func(ctx context.Context) {
+		if err := p.s.pace.Do(ctx, func(ctx context.Context) {
 			p.fill(one.Call, sh, one.Items, writes, counted)
 			p.s.backend.Run(ctx, p.s.backend.Background, []*backend.Call{one.Call})
 		}); err != nil {

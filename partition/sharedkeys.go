@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,12 +34,12 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 		}
 	}
 	_, err = pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err) {
+	if err != nil && !errors.Is(err, redis.Nil) && !backend.IsWrongType(err) {
 		return nil, backend.Classify(err)
 	}
 	for _, r := range reads {
 		switch err := r.cmd.Err(); {
-		case isWrongType(err):
+		case backend.IsWrongType(err):
 			text := s.describeWrongType(ctx, r.ns.Name, r.key, r.want)
 			if !r.deadLetters {
 				return nil, backend.Wrap(ErrBroken, errors.New(text))
@@ -60,10 +59,4 @@ func (s *Store) describeWrongType(ctx context.Context, namespace, key, want stri
 	}
 	return fmt.Sprintf("namespace %s: the key %s holds a %s where Spillway keeps a %s: something else wrote it; move it away with redis-cli RENAME '%s' '%s.foreign'",
 		namespace, key, got, want, key, key)
-}
-
-// isWrongType is true for the WRONGTYPE error: the key holds a value of another type.
-func isWrongType(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
 }

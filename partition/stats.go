@@ -29,7 +29,7 @@ const maxCallStats = 200
 // Stats reads one partition. Errors: ErrNoPartition where it has no entries,
 // ErrTooManyReads where no read slot is free within 50ms, and those of the store.
 func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (stats Stats, err error) {
-	err = s.stats.do(ctx, func() error {
+	err = s.stats.Do(ctx, func() error {
 		stats, err = s.statsOf(ctx, ns, partition)
 		return err
 	})
@@ -62,7 +62,7 @@ func (s *Store) Partitions(ctx context.Context, ns *Namespace, from Page, limit 
 	if from.shard >= len(ns.shards) {
 		return nil, Page{}, nil
 	}
-	err = s.ledgerReads.do(ctx, func() error {
+	err = s.ledgerReads.Do(ctx, func() error {
 		var names []string
 		if names, next, err = s.active(ctx, ns, from, min(max(limit, 1), maxCallStats)); err == nil {
 			list, err = s.describe(ctx, ns, &ns.shards[from.shard], names)

@@ -27,9 +27,9 @@ type Store struct {
 	lastCheck    atomic.Pointer[checkResult]
 	checking     sync.Mutex
 	produces     sync.Pool // of *produceRun
-	stats        readLimit
-	ledgerReads  readLimit
-	pace         *pace
+	stats        backend.ReadLimit
+	ledgerReads  backend.ReadLimit
+	pace         *backend.Pace
 	produceAlert *produceAlert
 	connected    <-chan struct{} // a connection was made, or a shard is reachable again
 }
@@ -43,7 +43,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log), pace: newPace()}
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log), pace: backend.NewPace()}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
@@ -72,8 +72,8 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		s.zones = setZones(s.namespaces)
 	}
 	s.metrics = newMetrics(reg)
-	s.stats = readLimit{make(chan struct{}, statsAtOnce), statsMaxWait, s.metrics.refused}
-	s.ledgerReads = readLimit{make(chan struct{}, ledgersAtOnce), ledgersMaxWait, s.metrics.refused}
+	s.stats = backend.NewReadLimit(statsAtOnce, statsMaxWait, s.metrics.refused)
+	s.ledgerReads = backend.NewReadLimit(ledgersAtOnce, ledgersMaxWait, s.metrics.refused)
 	for name := range s.namespaces {
 		s.metrics.evicted.WithLabelValues(name)
 	}

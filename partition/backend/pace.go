@@ -1,4 +1,4 @@
-package partition
+package backend
 
 import (
 	"context"
@@ -12,20 +12,21 @@ const (
 	maxRest    = time.Second // also after a call that nobody answered
 )
 
-// A pace keeps such work of this process slow, however many operators ask for it: its calls
+// A Pace keeps such work of this process slow, however many operators ask for it: its calls
 // run one at a time.
-type pace struct {
+type Pace struct {
 	turn chan struct{}
 	rest time.Time // when the next call may begin; only who has the turn uses it
 }
 
-func newPace() *pace { return &pace{turn: make(chan struct{}, 1)} }
+// NewPace makes a Pace without a rest.
+func NewPace() *Pace { return &Pace{turn: make(chan struct{}, 1)} }
 
-// do runs call after the rest that its predecessor earned. It returns the error of ctx
+// Do runs call after the rest that its predecessor earned. It returns the error of ctx
 // where that ends before; then call did not run. call gets a context that does
 // not end with ctx, because a script that is cut off has an unknown outcome. The time-outs
 // of the connection bound it.
-func (p *pace) do(ctx context.Context, call func(context.Context)) error {
+func (p *Pace) Do(ctx context.Context, call func(context.Context)) error {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():

@@ -1,0 +1,60 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// IsDenied reports whether an answer says that the user lacks a right. Redis 7.0 says it
+// in other words inside of a script.
+func IsDenied(text string) bool {
+	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR The user executing the script can't")
+}
+
+// Denied reports whether an error says that the user lacks a right.
+func Denied(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && IsDenied(answer.Error())
+}
+
+// Rights are the rights that the user lacks, as ACL SETUSER takes them; keysRight
+// stands for the keys.
+type Rights map[string]bool
+
+const keysRight = "~"
+
+// Add notes that a command was refused, and why: the user may not run it, or not on
+// Spillway's keys.
+func (r Rights) Add(command, text string) {
+	if strings.Contains(text, " key") {
+		command = keysRight
+	}
+	r[strings.ToLower(command)] = true
+}
+
+// Error names all of them, and what gives them on the servers at addrs, with the prefix of
+// the keys. It Is ErrIncompatible.
+func (r Rights) Error(addrs []string, prefix string) error {
+	var names, grants []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if name == keysRight {
+			names, grants = append(names, "on the keys "+prefix+":{*}*"), append(grants, "'~"+prefix+":{*}*'")
+			continue
+		}
+		names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
+	}
+	return Wrap(ErrIncompatible, fmt.Errorf(
+		"redis at %s: the user may not run %s: give it the rights with ACL SETUSER its-name %s; deploy/OPERATING.md lists all that it needs",
+		strings.Join(addrs, ","), strings.Join(names, ", "), strings.Join(grants, " ")))
+}
+
+// IsWrongType is true for the WRONGTYPE error: the key holds a value of another type.
+func IsWrongType(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE")
+}
