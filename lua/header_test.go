@@ -1,126 +1,22 @@
 package lua_test
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
-
-// body is a script without its comments.
-func body(source string) string {
-	var b strings.Builder
-	for line := range strings.Lines(source) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
-}
-
-// check compares what a script declares with what it does.
-func check(source, file string, includes map[string]string) []string {
-	h, err := lua.ParseHeader(source)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	var wrong []string
-	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	code := body(source)
-	if h.Name != strings.TrimSuffix(file, ".lua") {
-		complain("the header calls it %s, the file %s", h.Name, file)
-	}
-	for kind, slots := range map[string][]lua.Slot{"KEYS": h.Keys, "ARGV": h.Args} {
-		used := 0
-		for _, m := range regexp.MustCompile(kind+`\[(\d+)\]`).FindAllStringSubmatch(code, -1) {
-			n, _ := strconv.Atoi(m[1])
-			used = max(used, n)
-		}
-		want := len(slots)
-		if kind == "ARGV" && h.Rest || kind == "KEYS" && h.KeyRest {
-			want-- // the repeating ones are read in a loop
-			if !strings.Contains(code, "#"+kind) {
-				complain("%s[%d..] repeats, but #%s is never read", kind, want+1, kind)
-			}
-		}
-		if used != want {
-			complain("declares %d %s, uses %d", want, kind, used)
-		}
-	}
-	// Every reply has a declared shape with the same leading number.
-	for _, m := range regexp.MustCompile(`return \{ (\d)?`).FindAllStringSubmatch(code, -1) {
-		found := m[1] == ""
-		for _, shape := range h.Returns {
-			found = found || strings.HasPrefix(shape, "{"+m[1])
-		}
-		if !found {
-			complain("returns {%s…}, which no RETURNS declares", m[1])
-		}
-	}
-	declared := map[string]bool{}
-	for _, use := range h.Uses {
-		declared[use] = true
-		if includes[use] == "" {
-			complain("uses %s, which is no include", use)
-		}
-	}
-	for name := range includes {
-		called := regexp.MustCompile(`\b` + name + `\(`).MatchString(code)
-		for _, use := range h.Uses {
-			called = called || use != name && regexp.MustCompile(`\b`+name+`\(`).MatchString(body(includes[use]))
-		}
-		if called != declared[name] {
-			complain("include %s: called %v, declared %v", name, called, declared[name])
-		}
-	}
-	// No key is made up in Lua: every call names a local that came from KEYS.
-	for _, m := range regexp.MustCompile(`redis\.p?call\('[A-Z]+', ?(['"][^'"]+)`).FindAllString(code, -1) {
-		complain("spells a key: %s", m)
-	}
-	return wrong
-}
-
-func includes(t *testing.T) map[string]string {
-	t.Helper()
-	paths, err := filepath.Glob("include/*.lua")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no includes found: %v", err)
-	}
-	all := map[string]string{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(text)
-	}
-	return all
-}
 
 func TestEveryScriptDoesWhatItsHeaderDeclares(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob("*.lua")
-	if err != nil || len(paths) != len(lua.All()) {
-		t.Fatalf("got %d files, want one for each of the %d scripts in All (%v)", len(paths), len(lua.All()), err)
-	}
-	for _, path := range paths {
-		source, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, wrong := range check(string(source), path, includes(t)) {
-			t.Errorf("%s %s", path, wrong)
-		}
-	}
+	scripttest.EveryScript(t, len(lua.All()), scripttest.Includes(t, "include"))
 }
 
 func TestHeaderCheckSeesDrift(t *testing.T) {
 	t.Parallel()
+	includes := scripttest.Includes(t, "include")
 	source, err := os.ReadFile("claim.lua")
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +36,7 @@ func TestHeaderCheckSeesDrift(t *testing.T) {
 		if changed == string(source) {
 			t.Errorf("%s: the edit changes nothing", name)
 		}
-		if len(check(changed, "claim.lua", includes(t))) == 0 {
+		if len(scripttest.Check(changed, "claim.lua", includes)) == 0 {
 			t.Errorf("%s: not seen", name)
 		}
 	}

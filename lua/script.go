@@ -4,7 +4,9 @@ import (
 	"crypto/sha1" // #nosec G505 -- Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -42,10 +44,13 @@ func All() []*Script {
 	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, Purge, Discard, PermissionProbe}
 }
 
-// mustLoad puts the includes of a script before it. The files are part of the binary,
-// so it panics only in a broken build, and then every test fails.
-func mustLoad(name string) *Script {
-	body, err := files.ReadFile(name + ".lua")
+func mustLoad(name string) *Script { return MustLoad(files, name) }
+
+// MustLoad reads the script name.lua from dir and puts its includes before it. An
+// include is include/<use>.lua of dir, or else one of this package. The files are part
+// of the binary, so it panics only in a broken build, and then every test fails.
+func MustLoad(dir fs.FS, name string) *Script {
+	body, err := fs.ReadFile(dir, name+".lua")
 	if err != nil {
 		panic(err)
 	}
@@ -55,9 +60,13 @@ func mustLoad(name string) *Script {
 	}
 	var source strings.Builder
 	for _, use := range header.Uses {
-		include, err := files.ReadFile("include/" + use + ".lua")
+		path := "include/" + use + ".lua"
+		include, err := fs.ReadFile(dir, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			include, err = files.ReadFile(path)
+		}
 		if err != nil {
-			panic(err)
+			panic(fmt.Errorf("%s.lua: %w", name, err))
 		}
 		source.Write(include)
 	}

@@ -1,0 +1,109 @@
+-- ack: the work of these jobs is done, or nobody wants them any more: remove them from whatever state they are in.
+--
+-- Repeating it does nothing. A job that is named twice is acked once.
+--
+-- KEYS[1] hash      the shard's ledger
+-- KEYS[2] zset      leases by deadline, ms
+-- KEYS[3] hash      attempts of jobs that were claimed before
+-- KEYS[4] zset      queues that have jobs
+-- KEYS[5] zset      delayed jobs by due time, ms
+-- KEYS[6] hash      tombstones, by queue
+-- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids
+-- ARGV[1] int       queues, n
+-- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:caller's id]
+-- RETURNS {done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, -1 a key has another type
+--
+-- USES whole, int, foreign, open_ledger, close_ledger, drop_id, forget, split, remove, usable
+local n = whole(ARGV[1], 1)
+if not n or #KEYS ~= 6 + 4 * n then
+  return redis.error_reply('ERR ack: bad arguments')
+end
+local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local groups, at = {}, 2 + n
+while at <= #ARGV do
+  local i, count = whole(ARGV[at], 1), whole(ARGV[at + 1], 1)
+  if not (i and count) or i > n or count > 1000 or at + 1 + count > #ARGV then
+    return redis.error_reply('ERR ack: bad arguments')
+  end
+  groups[#groups + 1] = { i = i, at = at + 2, count = count }
+  at = at + 2 + count
+end
+local totals, refused = open_ledger(ledger)
+if not totals then
+  return refused
+end
+redis.call('ZCARD', lease)
+redis.call('HDEL', attempts, '') -- a first write that needs no memory: it runs when the store is full
+local result = {}
+
+local function serve(g)
+  local base = 7 + 4 * (g.i - 1)
+  local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones,
+    r = KEYS[base], j = KEYS[base + 1], d = KEYS[base + 2], u = KEYS[base + 3] }
+  local name = ARGV[1 + g.i]
+  local before = redis.pcall('HLEN', k.j)
+  if foreign(before) then
+    return nil
+  end
+  local seqs, members, ids, quick, seen = {}, {}, {}, true, {}
+  for x = 1, g.count do
+    local seq, id = split(ARGV[g.at + x - 1])
+    if seen[seq] then
+      quick = false
+    end
+    seen[seq] = true
+    seqs[x], members[x], ids[x] = seq, seq .. ' ' .. name, id or false
+  end
+  -- Jobs that are leased, the usual ones, go by one command for all.
+  if quick and g.count == 1 then
+    quick = redis.call('ZREM', lease, members[1]) == 1
+  elseif quick then
+    local scores = redis.call('ZMSCORE', lease, unpack(members))
+    for x = 1, g.count do
+      if not scores[x] then
+        quick = false
+      end
+    end
+    if quick then
+      redis.call('ZREM', lease, unpack(members))
+    end
+  end
+  local done, gone = {}, 0
+  if quick then
+    gone = redis.call('HDEL', k.j, unpack(seqs))
+    redis.call('HDEL', attempts, unpack(members))
+    totals.acked = totals.acked + gone
+    totals.lost = totals.lost + g.count - gone
+    for x = 1, g.count do
+      drop_id(k.u, ids[x], seqs[x])
+      done[x] = 1
+    end
+  else
+    if not usable(k.r, k.j, k.d) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', tombstones)) then
+      return nil
+    end
+    for x = 1, g.count do
+      local state, claimed = remove(k, totals, name, seqs[x], ids[x])
+      done[x] = 0
+      if state then
+        gone = gone + 1
+        local class = claimed and 'acked' or 'deleted'
+        totals[class] = totals[class] + 1
+        done[x] = claimed and 1 or 2
+      end
+    end
+  end
+  if gone >= before then
+    totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, name)
+  end
+  return done
+end
+
+for _, g in ipairs(groups) do
+  local done = serve(g)
+  for x = 1, g.count do
+    result[#result + 1] = done and done[x] or -1
+  end
+end
+close_ledger(ledger, totals)
+return result

@@ -1,0 +1,211 @@
+-- claim: hand ready jobs out, each under a lease of its own.
+--
+-- A request names queues, the most wanted first, and how many jobs it takes at most.
+-- What expired is dropped on the way, and references without a job are skipped. Where a
+-- request gets fewer jobs than it asks for and the answer is not full, its lists are
+-- empty. KEYS[5] keeps what this call hands out until the lane's next call, so that revert
+-- can take back a call whose answer got lost.
+--
+-- KEYS[1] hash      the shard's ledger
+-- KEYS[2] zset      leases by deadline, ms; .5 = the last try
+-- KEYS[3] hash      attempts of jobs that were claimed before
+-- KEYS[4] zset      queues that have jobs
+-- KEYS[5] string    what the lane's last call handed out
+-- KEYS[6] hash      tombstones, by queue
+-- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids
+-- ARGV[1] string    token of this call
+-- ARGV[2] ms        how long KEYS[5] is kept
+-- ARGV[3] bytes     size of the answer, about, at most; but never less than a job a request
+-- ARGV[4] int       queues, n
+-- ARGV[5..] mixed   n names, each once, n times 1 where the caller wants to know what is left, else 0; then requests:
+--                   ttr ms, count, k, k numbers of queues
+-- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, 0 where it was not
+--                   asked for, -1 where a key has another type and nothing was claimed of it; then a list for each request
+--
+-- USES whole, int, time, foreign, in_pieces, put_back, open_ledger, close_ledger, caller_id, drop_id, forget
+local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
+if not (keep and size and n) or #KEYS ~= 6 + 3 * n then
+  return redis.error_reply('ERR claim: bad arguments')
+end
+local requests, at, args = {}, 5 + 2 * n, #ARGV
+while at <= args do
+  local ttr, count, k = whole(ARGV[at], 0), whole(ARGV[at + 1], 1), whole(ARGV[at + 2], 1)
+  if not (ttr and count and k) or at + 2 + k > args then
+    return redis.error_reply('ERR claim: bad arguments')
+  end
+  local request = { ttr = ttr, count = count }
+  for i = 1, k do
+    request[i] = whole(ARGV[at + 2 + i], 1)
+    if not request[i] or request[i] > n then
+      return redis.error_reply('ERR claim: bad arguments')
+    end
+  end
+  requests[#requests + 1] = request
+  at = at + 3 + k
+end
+
+local now = time()
+local popped = {} -- for each LPOP: queue's number, sequences
+local empty, wrong = {}, {}
+local expired, missing, dropped = {}, {}, false
+local scores, more, handed = {}, {}, {}
+local s, h, bytes, largest = 0, 0, 0, 1
+local answers = {}
+
+-- take_back leaves the call without effect.
+local function take_back(reply)
+  for x = #popped, 1, -1 do
+    put_back(KEYS[4 + 3 * popped[x].i], popped[x].ids, 1)
+  end
+  return reply
+end
+
+for a, request in ipairs(requests) do
+  local got, g, want = {}, 0, request.count
+  local deadline = int(now + request.ttr)
+  h = h + 1
+  handed[h] = deadline
+  for _, i in ipairs(request) do
+    local r, j = KEYS[4 + 3 * i], KEYS[5 + 3 * i]
+    local name, step = ARGV[4 + i], 16
+    while want > 0 and not empty[i] and not wrong[i] and (bytes < size or g == 0) do
+      step = math.max(1, math.min(want, step, math.ceil((size - bytes) / largest)))
+      local ids = redis.pcall('LPOP', r, step)
+      if foreign(ids) then
+        wrong[i] = true
+        break
+      elseif not ids then
+        empty[i] = true
+        break
+      end
+      local members, k = {}, #ids
+      for x = 1, k do
+        members[x] = ids[x] .. ' ' .. name
+      end
+      local records = redis.pcall('HMGET', j, unpack(ids))
+      if foreign(records) then
+        put_back(r, ids, 1)
+        wrong[i] = true
+        break
+      end
+      popped[#popped + 1] = { i = i, ids = ids }
+      local before = redis.pcall('HMGET', attempts, unpack(members))
+      if foreign(before) then
+        return take_back(before)
+      end
+      for x = 1, k do
+        local record = records[x]
+        local ends, tries
+        if record then
+          ends, tries = string.match(record, '^(%d+) (%d+)')
+          ends = tonumber(ends)
+        end
+        if g > 0 and bytes >= size then
+          -- The answer is full: the rest stays where it was.
+          put_back(r, ids, x)
+          for y = k, x, -1 do
+            ids[y] = nil
+          end
+          break
+        elseif not ends then
+          -- A tombstone, or a job that another program removed or spoiled.
+          missing[i] = missing[i] or {}
+          table.insert(missing[i], ids[x])
+          dropped = true
+        elseif ends > 0 and ends <= now then
+          expired[i] = expired[i] or {}
+          table.insert(expired[i], { ids[x], caller_id(record) })
+          dropped = true
+        else
+          local attempt = 1
+          if before[x] then
+            attempt = (tonumber(before[x]) or 0) + 1
+            more[#more + 1] = members[x]
+            more[#more + 1] = int(attempt)
+          end
+          scores[s + 1] = attempt >= tonumber(tries) and deadline .. '.5' or deadline
+          scores[s + 2] = members[x]
+          s, h = s + 2, h + 1
+          handed[h] = members[x]
+          got[g + 1], got[g + 2], got[g + 3], got[g + 4] = i, ids[x], attempt, record
+          g = g + 4
+          bytes, largest = bytes + #record, math.max(largest, #record)
+          want = want - 1
+        end
+      end
+      step = 128
+    end
+  end
+  answers[a] = got
+end
+
+-- All that can be refused comes before the first write that take_back does not undo.
+local totals
+if dropped then
+  local known = redis.pcall('HLEN', tombstones)
+  if foreign(known) then
+    return take_back(known)
+  end
+  local refused
+  totals, refused = open_ledger(ledger)
+  if not totals then
+    return take_back(refused)
+  end
+end
+if s > 0 then
+  local leased = in_pieces(redis.pcall, 'ZADD', lease, scores)
+  if foreign(leased) then
+    return take_back(leased)
+  end
+  if #more > 0 then
+    in_pieces(redis.call, 'HSET', attempts, more)
+  end
+  redis.call('SET', out, ARGV[1] .. '\n' .. table.concat(handed, '\n'), 'PX', keep)
+end
+
+-- drop removes what was met of a queue and is no job any more.
+local function drop(i)
+  local r, j, u, name = KEYS[4 + 3 * i], KEYS[5 + 3 * i], KEYS[6 + 3 * i], ARGV[4 + i]
+  local fields, members = {}, {}
+  for _, job in ipairs(expired[i] or {}) do
+    fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
+    drop_id(u, job[2], job[1])
+  end
+  totals.expired = totals.expired + #fields
+  for _, seq in ipairs(missing[i] or {}) do
+    fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
+  end
+  in_pieces(redis.call, 'HDEL', j, fields)
+  in_pieces(redis.call, 'HDEL', attempts, members)
+  if missing[i] then
+    local left = redis.call('HINCRBY', tombstones, name, -#missing[i])
+    if left < 0 then
+      totals.lost = totals.lost - left
+    end
+    if left <= 0 or redis.call('LLEN', r) == 0 then
+      redis.call('HDEL', tombstones, name)
+    end
+  end
+  totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
+end
+
+local result = { now, 0, 0 }
+for i = 1, n do
+  if expired[i] or missing[i] then
+    drop(i)
+  end
+  local left = wrong[i] and -1 or 0
+  if left == 0 and ARGV[4 + n + i] == '1' then
+    left = redis.call('LLEN', KEYS[4 + 3 * i])
+  end
+  result[3 + i] = left
+end
+if totals then
+  close_ledger(ledger, totals)
+  result[2], result[3] = totals.expired, totals.lost
+end
+for a = 1, #answers do
+  result[3 + n + a] = answers[a]
+end
+return result

@@ -1,0 +1,19 @@
+-- bury: end a leased job whose tries are used up: as a dead letter, or as expired where
+-- the queue keeps none or its ttl is over. The caller has removed lease and attempts, and
+-- has asked whether the keys are usable. Returns dead, expired or lost.
+local function bury(k, totals, seq, now, keeps)
+  local record = redis.call('HGET', k.j, seq)
+  local ends = record and tonumber(string.sub(record, 1, 13))
+  if keeps and ends and (ends == 0 or ends > now) then
+    redis.call('ZADD', k.d, int(now), seq)
+    totals.dead, totals.died = totals.dead + 1, totals.died + 1
+    return 'dead'
+  end
+  redis.call('HDEL', k.j, seq)
+  local state = ends and 'expired' or 'lost'
+  if record then
+    drop_id(k.u, caller_id(record), seq)
+  end
+  totals[state] = totals[state] + 1
+  return state
+end

@@ -1,0 +1,23 @@
+-- peek: the next ready job of a queue; writes nothing.
+--
+-- KEYS[1] list      ready jobs of the queue
+-- KEYS[2] hash      its jobs
+-- KEYS[3] hash      attempts of jobs that were claimed before
+-- ARGV[1] string    name of the queue
+-- RETURNS {0, now}                             none, among the first 200 references
+-- RETURNS {1, now, sequence, attempts, record}  attempts: how often it was claimed
+--
+-- USES time
+local now = time()
+for i = 0, 199 do
+  local seq = redis.call('LINDEX', KEYS[1], i)
+  if not seq then
+    break
+  end
+  local record = redis.call('HGET', KEYS[2], seq)
+  local ends = record and tonumber(string.sub(record, 1, 13))
+  if ends and (ends == 0 or ends > now) then
+    return { 1, now, seq, tonumber(redis.call('HGET', KEYS[3], seq .. ' ' .. ARGV[1]) or 0) or 0, record }
+  end
+end
+return { 0, now }

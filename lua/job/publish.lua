@@ -1,0 +1,208 @@
+-- publish: store jobs of any number of queues, ready or delayed, each group whole or not at all.
+--
+-- Sequences are the shard's clock in µs, but always rise: the sequence of a job tells
+-- when it was published, and never repeats while the store lives.
+--
+-- KEYS[1] hash      the shard's ledger
+-- KEYS[2] zset      delayed jobs by due time, ms
+-- KEYS[3] zset      queues that have jobs, by when their head deserves a look, ms
+-- KEYS[4..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids; then results of keyed groups, strings
+-- ARGV[1] int       jobs that the shard may hold
+-- ARGV[2] int       queues that the shard may hold
+-- ARGV[3] string    beginning of the channels that wake who waits
+-- ARGV[4] string    the command that wakes: publish, or spublish in a cluster
+-- ARGV[5] int       queues, n
+-- ARGV[6..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
+--                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), count, records
+-- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
+--                   that caller's id lives; with the first sequence. Refused: 0 too many queues, 4 too many jobs,
+--                   -1 a key of another type; with 0, 0
+--
+-- USES whole, int, time, foreign, in_pieces, wake
+local ledger, delay, queues = KEYS[1], KEYS[2], KEYS[3]
+local max_jobs, max_queues = whole(ARGV[1], 0), whole(ARGV[2], 0)
+local channel, command, n = ARGV[3], ARGV[4], whole(ARGV[5], 1)
+local rest = 3600000 -- ms until the head of a queue is looked at, where it never expires
+if not (max_jobs and max_queues and n) or #KEYS < 3 + 3 * n then
+  return redis.error_reply('ERR publish: bad arguments')
+end
+
+local now, now_us = time()
+local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost')
+for i = 1, 6 do
+  account[i] = whole(account[i] or 0, 0)
+  if not account[i] then
+    return redis.error_reply('ERR the ledger holds a foreign value')
+  end
+end
+local seq, published = math.max(now_us, account[1] + 1), account[2]
+local live = published - account[3] - account[4] - account[5] - account[6]
+local known
+local held, blocked = {}, {}
+for i = 1, n do
+  held[i] = redis.pcall('HLEN', KEYS[2 + 3 * i])
+  blocked[i] = foreign(held[i])
+end
+
+-- Judge the groups; nothing is written yet.
+local result, plan = { now }, {}
+local ids, keyed = {}, {}
+local at, args = 6 + n, #ARGV
+while at <= args do
+  local i, wait, key, keep = whole(ARGV[at], 1), whole(ARGV[at + 1], 0), whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
+  local id, count = ARGV[at + 4], whole(ARGV[at + 5], 1)
+  if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' and count > 1)
+    or key > 0 and (key <= 3 + 3 * n or key > #KEYS or keep == 0) then
+    return redis.error_reply('ERR publish: bad arguments')
+  end
+  local before, lives
+  local wrong = blocked[i]
+  if key > 0 or id ~= '' then
+    -- Other groups of the call may name this one in their answer, so it must not fail later.
+    wrong = wrong or foreign(redis.pcall('LLEN', KEYS[1 + 3 * i])) or wait > 0 and foreign(redis.pcall('ZCARD', delay))
+  end
+  if key > 0 then
+    before = keyed[KEYS[key]]
+    if not before then
+      before = redis.pcall('GET', KEYS[key])
+      wrong = wrong or foreign(before)
+    end
+  end
+  if id ~= '' and not wrong then
+    lives = ids[i .. ' ' .. id]
+    if not lives then
+      lives = redis.pcall('HGET', KEYS[3 + 3 * i], id)
+      if foreign(lives) then
+        wrong = true
+      elseif lives and redis.call('HEXISTS', KEYS[2 + 3 * i], lives) == 0 then
+        lives = nil -- something other than Spillway removed the job
+      end
+    end
+  end
+  local status, first, stored = 1, seq, count
+  local birth = held[i] == 0
+  if wrong then
+    status, first, stored = -1, 0, 0
+  elseif before then
+    local f, c = string.match(before, '^(%d+) (%d+)$')
+    if f then
+      status, first, stored = 2, tonumber(f), tonumber(c)
+    else
+      status, first, stored = -1, 0, 0
+    end
+  elseif lives then
+    status, first, stored = 3, tonumber(lives), 1
+  elseif live + count > max_jobs then
+    status, first, stored = 4, 0, 0
+  else
+    if birth and not known then
+      known = redis.call('ZCARD', queues)
+    end
+    if birth and known + 1 > max_queues then
+      status, first, stored = 0, 0, 0
+    else
+      local look
+      if birth then
+        known = known + 1
+        local ends = tonumber(string.sub(ARGV[at + 6], 1, 13)) or 0
+        look = ends > 0 and math.min(ends, now + rest) or now + rest
+      end
+      held[i] = held[i] + count
+      live, published = live + count, published + count
+      if id ~= '' then
+        ids[i .. ' ' .. id] = int(seq)
+      end
+      if key > 0 then
+        keyed[KEYS[key]] = int(seq) .. ' ' .. int(count)
+      end
+      plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
+        result = #result + 1 }
+      seq = seq + count
+    end
+  end
+  local m = #result
+  result[m + 1], result[m + 2], result[m + 3] = status, first, stored
+  at = at + 6 + count
+end
+if #plan == 0 then
+  return result
+end
+if seq >= 9007199254740992 then
+  return redis.error_reply('ERR the ledger holds a foreign value')
+end
+
+-- The first write: a store that is full refuses it.
+redis.call('HSET', ledger, 'seq', int(seq - 1), 'published', int(published))
+
+-- All of a queue in one command each, all delayed in one: the fixed cost of a command
+-- is what many small requests would pay for otherwise.
+local fields, refs, due, looks = {}, {}, {}, {}
+for i = 1, n do
+  fields[i], refs[i] = { {}, {} }, {}
+end
+local d = 0
+for _, g in ipairs(plan) do
+  local name, r = ARGV[5 + g.i], refs[g.i]
+  local f = fields[g.i][g.wait > 0 and 2 or 1]
+  local x, y = #f, #r
+  local at_ms = g.wait > 0 and int(now + g.wait)
+  for k = 0, g.count - 1 do
+    local ref = int(g.seq + k)
+    f[x + 1], f[x + 2], x = ref, ARGV[g.at + k], x + 2
+    if at_ms then
+      due[d + 1], due[d + 2], d = at_ms, ref .. ' ' .. name, d + 2
+    else
+      r[y + 1], y = ref, y + 1
+    end
+  end
+  looks[g.i] = looks[g.i] or g.look
+end
+
+-- refuse takes groups back where a key has another type. That saves looking at each
+-- key first. The other groups stand.
+local function refuse(i, delayed)
+  for _, g in ipairs(plan) do
+    if (g.i == i or not i) and (g.wait > 0) == delayed then
+      redis.call('HINCRBY', ledger, 'published', -g.count)
+      result[g.result], result[g.result + 1], result[g.result + 2], g.refused = -1, 0, 0, true
+    end
+  end
+end
+
+local delayed = d == 0 or not foreign(in_pieces(redis.pcall, 'ZADD', delay, due))
+if not delayed then
+  refuse(nil, true)
+end
+for i = 1, n do
+  local pushed, length = #refs[i], 0
+  if pushed > 0 then
+    length = in_pieces(redis.pcall, 'RPUSH', KEYS[1 + 3 * i], refs[i])
+    if foreign(length) then
+      refuse(i, false)
+      pushed = 0
+    else
+      in_pieces(redis.call, 'HSET', KEYS[2 + 3 * i], fields[i][1])
+    end
+  end
+  local later = delayed and #fields[i][2] > 0
+  if later then
+    in_pieces(redis.call, 'HSET', KEYS[2 + 3 * i], fields[i][2])
+  end
+  if looks[i] and (pushed > 0 or later) then
+    redis.call('ZADD', queues, int(looks[i]), ARGV[5 + i])
+  end
+  if pushed > 0 then
+    wake(command, channel, ARGV[5 + i], length, pushed)
+  end
+end
+for _, g in ipairs(plan) do
+  if not g.refused then
+    if g.id ~= '' then
+      redis.call('HSET', KEYS[3 + 3 * g.i], g.id, int(g.seq))
+    end
+    if g.key > 0 then
+      redis.call('SET', KEYS[g.key], int(g.seq) .. ' ' .. int(g.count), 'PX', g.keep)
+    end
+  end
+end
+return result

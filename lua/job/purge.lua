@@ -1,0 +1,78 @@
+-- purge: delete jobs of a queue, the ready ones oldest first, or those in every state.
+--
+-- A call looks at a bounded number of jobs. The caller repeats it while as many were
+-- looked at as it asked for.
+--
+-- KEYS[1] hash      the shard's ledger
+-- KEYS[2] zset      leases by deadline, ms
+-- KEYS[3] hash      attempts of jobs that were claimed before
+-- KEYS[4] zset      queues that have jobs
+-- KEYS[5] zset      delayed jobs by due time, ms
+-- KEYS[6] hash      tombstones, by queue
+-- KEYS[7] list      ready jobs of the queue
+-- KEYS[8] hash      its jobs
+-- KEYS[9] zset      its dead jobs by the time of death, ms
+-- KEYS[10] hash     its callers' ids
+-- ARGV[1] string    name of the queue
+-- ARGV[2] string    ready, or all: once no job is ready, the delayed, leased and dead ones, in no order
+-- ARGV[3] int       jobs to look at, 1 to 1,000
+-- RETURNS {now, looked at, deleted}  looked at: tombstones, too
+--
+-- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, remove
+local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
+if not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
+  return redis.error_reply('ERR purge: bad arguments')
+end
+local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local r, j, d, u = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local now = time()
+if not usable(r, j, d) then
+  return redis.error_reply('WRONGTYPE a key of the queue has another type')
+end
+local totals, refused = check_shard(ledger, lease, attempts, queues, delay, tombstones)
+if not totals then
+  return refused
+end
+local named = redis.pcall('HLEN', u)
+named = not foreign(named) and named > 0
+local seqs = redis.call('LPOP', r, count) or {}
+local looked, missing = #seqs, 0
+if looked > 0 then
+  local members = {}
+  for x, seq in ipairs(seqs) do
+    members[x] = seq .. ' ' .. name
+    if named then
+      local record = redis.call('HGET', j, seq)
+      drop_id(u, record and caller_id(record), seq)
+    end
+  end
+  local gone = redis.call('HDEL', j, unpack(seqs))
+  redis.call('HDEL', attempts, unpack(members))
+  totals.deleted, missing = gone, looked - gone
+end
+if missing > 0 then
+  local left = redis.call('HINCRBY', tombstones, name, -missing)
+  if left < 0 then
+    totals.lost = totals.lost - left
+  end
+  if left <= 0 then
+    redis.call('HDEL', tombstones, name)
+  end
+end
+if looked < count and state == 'all' then
+  -- The list is empty, so these are delayed, leased or dead, or have lost their reference.
+  local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = j, d = d, u = u }
+  local rest = redis.call('HRANDFIELD', j, count - looked)
+  looked = looked + #rest
+  for _, seq in ipairs(rest) do
+    local id = named and caller_id(redis.call('HGET', j, seq))
+    remove(k, totals, name, seq, id)
+    totals.deleted = totals.deleted + 1
+  end
+end
+if redis.call('LLEN', r) == 0 then
+  redis.call('HDEL', tombstones, name)
+end
+totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
+close_ledger(ledger, totals)
+return { now, looked, totals.deleted }
