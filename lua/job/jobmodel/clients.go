@@ -1,0 +1,192 @@
+package jobmodel
+
+import "fmt"
+
+// spawnPublish lets a producer publish one or two groups to a shard. When the
+// answer is lost it publishes those with a key again.
+func (w *World) spawnPublish() {
+	queue := w.pick(w.queues)
+	s := w.shardOf(queue)
+	groups := []Publish{w.drawPublish(queue)}
+	if other := w.pick(w.queues); w.rand.Intn(2) == 0 && w.shardOf(other) == s {
+		groups = append(groups, w.drawPublish(other))
+	}
+	tries := 0
+	w.spawn(func() bool {
+		tries++
+		if w.once(20) {
+			w.Count["publish not run"]++
+			return tries > 3
+		}
+		at := w.ms()
+		replies := s.store.Publish(s.quota, groups)
+		lost := w.once(12)
+		var keyed []Publish
+		for i, g := range groups {
+			w.judgePublish(s, at, g, replies[i], lost)
+			if g.Key != "" {
+				keyed = append(keyed, g)
+			}
+		}
+		w.ran(s, "publish", nil)
+		if !lost {
+			return true
+		}
+		w.Count["publish unknown"]++
+		groups = keyed
+		return len(keyed) == 0 || tries > 6
+	})
+}
+
+func (w *World) drawPublish(queue string) Publish {
+	g := Publish{Queue: queue, Tries: 1 + w.rand.Intn(3)}
+	if w.rand.Intn(3) == 0 {
+		g.Delay = int64(1 + w.rand.Intn(4000))
+	}
+	if w.rand.Intn(2) == 0 {
+		ttl := 1 + w.rand.Intn(8000)
+		if w.shortLives && w.rand.Intn(2) == 0 {
+			ttl = 1 + w.rand.Intn(500)
+		}
+		g.Ends = w.ms() + g.Delay + int64(ttl)
+	}
+	count := 1 + w.rand.Intn(3)
+	switch w.rand.Intn(6) {
+	case 0:
+		w.names++
+		g.Key = fmt.Sprint("k", w.names)
+	case 1:
+		g.CallerID, count = fmt.Sprint("id-", w.rand.Intn(3)), 1
+	}
+	if w.rand.Intn(4) == 0 {
+		g.Attributes = fmt.Sprintf(`{"n":"%d @"}`, w.rand.Intn(100))
+	}
+	for range count {
+		g.Payloads = append(g.Payloads, []string{"p ", "@x ", "#2,{}", ""}[w.rand.Intn(4)]+fmt.Sprint(w.rand.Intn(1000)))
+	}
+	return g
+}
+
+func (w *World) judgePublish(s *shard, at int64, g Publish, r Stored, lost bool) {
+	key := g.Queue + "/" + g.Key
+	switch r.Status {
+	case StoredNow:
+		if r.First <= s.maxSeq {
+			w.bad("publish: sequence %d after %d", r.First, s.maxSeq)
+		}
+		for i := range g.Payloads {
+			s.maxSeq = r.First + int64(i)
+			t := &truth{ref: Ref{g.Queue, s.maxSeq}, ends: g.Ends, tries: g.Tries, callerID: g.CallerID, reordered: g.Delay > 0}
+			if g.Delay > 0 {
+				t.due = at + g.Delay
+			}
+			s.jobs[t.ref] = t
+		}
+		if before, stored := s.keys[key]; g.Key != "" && stored {
+			w.bad("publish: %s is stored twice, as %d and %d", key, before, r.First)
+		}
+		if g.Key != "" {
+			s.keys[key] = r.First
+		}
+		if lost {
+			s.unknown += int64(len(g.Payloads))
+		} else {
+			s.known += int64(len(g.Payloads))
+		}
+	case StoredBefore:
+		if s.keys[key] != r.First || r.Count != len(g.Payloads) {
+			w.bad("publish: %s is said to be %d jobs from %d, it is %d", key, r.Count, r.First, s.keys[key])
+		}
+	case Exists:
+		if t := s.jobs[Ref{g.Queue, r.First}]; t == nil || t.gone || t.callerID != g.CallerID {
+			w.bad("publish: %s is said to live as %d", g.CallerID, r.First)
+		}
+	}
+}
+
+// consume is what a worker does with a job: mostly it acks it, some time.
+func (w *World) consume(g got) {
+	s := w.shards[g.shard]
+	plan, busy, acks := w.rand.Intn(12), w.rand.Intn(3), 0
+	settle := func(verb string, ms int64) {
+		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms}})
+	}
+	w.spawn(func() bool {
+		if busy > 0 && !w.quiet {
+			busy--
+			return false
+		}
+		lost := w.once(10) // the answer, or the request
+		switch {
+		case plan < 6:
+			if lost && w.rand.Intn(2) == 0 {
+				return false
+			}
+			w.ack(s, []AckGroup{{g.Queue, []AckRef{{g.Job.Seq, g.Job.CallerID}}}})
+			acks++
+			return !lost && (plan > 0 || acks > 1) // some ack twice
+		case plan < 8:
+			settle("nack", int64(w.rand.Intn(2)*w.rand.Intn(2000)))
+			return !lost
+		case plan == 8:
+			settle("bury", 0)
+			return !lost
+		case plan == 9:
+			settle("touch", int64(1+w.rand.Intn(3000)))
+			plan = w.rand.Intn(9)
+			return false
+		}
+		return true // the worker died
+	})
+}
+
+func (w *World) ack(s *shard, groups []AckGroup) {
+	replies := s.store.Ack(groups)
+	for _, g := range groups {
+		for _, x := range g.Jobs {
+			t, reply := s.jobs[Ref{g.Queue, x.Seq}], replies[0]
+			replies = replies[1:]
+			if t == nil || reply == NoJob || t.vanished {
+				continue
+			}
+			if t.gone || t.acked {
+				w.bad("ack: %v was gone", t.ref)
+			}
+			if (reply == Acked) != (t.claims > 0) && !t.unlisted {
+				w.bad("ack: %v, claimed %d times, is answered %d", t.ref, t.claims, reply)
+			}
+			t.acked = true
+		}
+	}
+	w.ran(s, "ack", func(t *truth) bool { return t.acked })
+}
+
+// settle runs the script and judges what it did.
+func (w *World) settle(s *shard, jobs []Settle) {
+	now := w.ms()
+	for i, state := range s.store.Settle(jobs) {
+		x := jobs[i]
+		t := s.jobs[Ref{x.Queue, x.Seq}]
+		if state == Gone || t == nil {
+			continue
+		}
+		if x.Attempt != 0 && x.Attempt != t.claims {
+			w.bad("settle: %s of attempt %d took effect on attempt %d of %v", x.Verb, x.Attempt, t.claims, t.ref)
+		}
+		switch {
+		case x.Verb == "requeue":
+			t.claims--
+			t.reordered, t.poll = true, nil
+		case x.Verb == "touch" && x.Attempt == 0:
+			t.poll = nil // a revert leaves it alone now: its lease lapses
+		case x.Verb == "bury":
+			t.buried = true
+		case x.Verb == "nack" && state == Delayed:
+			t.due = max(t.due, now+x.MS)
+		}
+		if state == Dead && t.claims < t.tries && x.Verb != "bury" {
+			w.bad("settle: %v is dead after %d claims, it has %d tries", t.ref, t.claims, t.tries)
+		}
+	}
+	w.ran(s, "settle", func(t *truth) bool { return t.expired(now) || t.used() })
+}

@@ -1,0 +1,198 @@
+package jobmodel
+
+import (
+	"maps"
+	"slices"
+)
+
+// spawnPromote lets a promoter read what is due, and act on it later.
+func (w *World) spawnPromote() {
+	s := w.someShard()
+	var due []Due
+	read := false
+	w.spawn(func() bool {
+		if !read {
+			due, read = s.store.Due(), true
+			return len(due) == 0
+		}
+		w.promote(s, due)
+		return true
+	})
+}
+
+func (w *World) promote(s *shard, due []Due) {
+	now := w.ms()
+	delayed, dead := maps.Clone(s.model.Delay), map[Ref]bool{}
+	for name, q := range s.model.Queue {
+		for seq := range q.Dead {
+			dead[Ref{name, seq}] = true
+		}
+	}
+	s.store.Promote(due)
+	for ref := range delayed {
+		if _, still := s.model.Delay[ref]; still {
+			continue
+		}
+		t := s.jobs[ref]
+		if now < t.due {
+			w.bad("promote: %v is ready %d ms before its time", ref, t.due-now)
+		}
+		t.due = 0 // the clock may step back behind it now
+	}
+	for name, q := range s.model.Queue {
+		for seq := range q.Dead {
+			if t := s.jobs[Ref{name, seq}]; !dead[t.ref] && t.claims < t.tries {
+				w.bad("promote: %v is dead after %d claims, it has %d tries", t.ref, t.claims, t.tries)
+			}
+		}
+	}
+	w.ran(s, "promote", func(t *truth) bool { return t.expired(now) || t.used() })
+}
+
+// operate is what operators and the slow sweeps do.
+func (w *World) operate() {
+	queue := w.pick(w.queues)
+	s := w.shardOf(queue)
+	exists := func(t *truth) bool { return t.ref.Queue == queue && !t.gone && !t.vanished }
+	switch w.rand.Intn(9) {
+	case 0:
+		w.respawn(s, queue)
+	case 1:
+		s.store.Respawn(queue, true, 1+w.rand.Intn(3), 0)
+		w.ran(s, "delete dead", func(t *truth) bool { return t.ref.Queue == queue && (t.claims > 0 || t.buried) })
+	case 2:
+		all, limit := w.rand.Intn(4) == 0, 1+w.rand.Intn(4)
+		if all {
+			limit = 1000
+		}
+		if w.rand.Intn(3) == 0 {
+			s.store.Purge(queue, all, limit)
+			w.ran(s, "purge", func(t *truth) bool { return t.ref.Queue == queue })
+		}
+	case 3:
+		w.sweep(s, false)
+	case 4: // somebody deletes a job, whatever its state
+		if t := w.some(s, func(*truth) bool { return true }); t != nil {
+			w.ack(s, []AckGroup{{t.ref.Queue, []AckRef{{t.ref.Seq, t.callerID}}}})
+		}
+	case 5: // or settles it, whoever holds it
+		if t := w.some(s, exists); t != nil {
+			verb := []string{"nack", "bury", "touch", "requeue"}[w.rand.Intn(4)]
+			w.settle(s, []Settle{{queue, t.ref.Seq, 0, verb, int64(w.rand.Intn(1000))}})
+		}
+	case 6:
+		if c := s.store.Peek(queue); c != nil {
+			t := s.jobs[c.ref()]
+			if t == nil || t.gone || t.expired(w.ms()) || c.Attempt != t.claims {
+				w.bad("peek: %v, attempt %d", c.ref(), c.Attempt)
+			}
+		}
+	case 7:
+		if t := w.some(s, func(*truth) bool { return true }); t != nil {
+			w.get(s, t)
+		}
+	case 8: // several acks in a call, one of them twice
+		var refs []AckRef
+		for _, ref := range slices.SortedFunc(maps.Keys(s.model.Lease), func(a, b Ref) int { return int(a.Seq - b.Seq) }) {
+			if ref.Queue == queue && len(refs) < 2 {
+				refs = append(refs, AckRef{ref.Seq, s.jobs[ref].callerID})
+			}
+		}
+		if len(refs) > 1 && s.vanished == 0 {
+			w.ackTwice(s, queue, append(refs, refs[0]))
+		}
+	}
+}
+
+func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {
+	replies := s.store.Ack([]AckGroup{{queue, refs}})
+	for i, x := range refs {
+		t := s.jobs[Ref{queue, x.Seq}]
+		if (replies[i] == Acked) == t.acked {
+			w.bad("ack: %v, %v already, is answered %d", t.ref, t.acked, replies[i])
+		}
+		t.acked = true
+	}
+	w.ran(s, "ack", func(t *truth) bool { return t.acked })
+}
+
+func (w *World) respawn(s *shard, queue string) {
+	ttl := int64(w.rand.Intn(2) * (1 + w.rand.Intn(5000)))
+	q := s.model.queue(queue)
+	dead := maps.Clone(q.Dead)
+	s.store.Respawn(queue, false, 1+w.rand.Intn(3), ttl)
+	for seq := range dead {
+		t := s.jobs[Ref{queue, seq}]
+		if _, still := q.Dead[seq]; still || t.vanished {
+			continue
+		}
+		// A new life: it may be claimed once more.
+		t.claims, t.tries, t.reordered, t.buried, t.ends, t.due = 0, 1, true, false, 0, 0
+		if ttl > 0 {
+			t.ends = w.ms() + ttl
+		}
+	}
+	w.ran(s, "respawn", nil)
+}
+
+// fault is what goes wrong around the scripts.
+func (w *World) fault() {
+	switch w.rand.Intn(8) {
+	case 0: // a process dies, and another takes its place
+		i := w.rand.Intn(len(w.processes))
+		w.processes[i].alive = false
+		w.processes[i] = w.newProcess()
+		w.Count["crash"]++
+	case 1: // its subscriptions break: it hears nothing, and knows
+		w.deafen(w.someProcess())
+	case 2:
+		w.advance(int64(w.rand.Intn(20000)))
+	case 3:
+		w.setNow(w.now - int64(w.rand.Intn(3000))*1000)
+		w.Count["clock back"]++
+	case 4:
+		w.foreignChange(w.someShard())
+	}
+}
+
+func (w *World) deafen(p *process) {
+	p.deaf, p.inbox = true, nil
+	w.Count["deaf"]++
+	w.spawn(func() bool {
+		p.deaf = false
+		if w.bug == "a reconnect wakes nobody" {
+			return true
+		}
+		for at := range p.subscribed {
+			p.heard[at]++
+		}
+		waiting := p.waiting
+		p.waiting = nil
+		for _, x := range waiting {
+			x.woken = true
+			w.begin(x, x.plan(w))
+		}
+		return true
+	})
+}
+
+// foreignChange is what another program may do to the keys.
+func (w *World) foreignChange(s *shard) {
+	t := w.some(s, func(t *truth) bool { return !t.gone && !t.vanished && !t.unlisted })
+	if t == nil {
+		return
+	}
+	_, dead := s.model.queue(t.ref.Queue).Dead[t.ref.Seq]
+	switch {
+	case w.foreign == "vanish":
+		t.vanished = true
+		s.vanished++
+		s.store.Vanish(t.ref)
+		w.Count["vanished"]++
+	case w.foreign == "unlist" && !dead:
+		t.unlisted = true
+		s.unlisted++
+		s.store.Unlist(t.ref)
+		w.Count["unlisted"]++
+	}
+}

@@ -1,0 +1,167 @@
+package jobmodel
+
+// ran follows each script that ran: it delivers the wakes, and checks the shard.
+// may says which jobs may be gone now.
+func (w *World) ran(s *shard, verb string, may func(*truth) bool) {
+	w.Count[verb]++
+	w.trace("shard %d: %s, wakes %v, ready %v, leased %v", s.n, verb, s.model.Wakes, readyLists(s.model), s.model.Lease)
+	for _, m := range s.model.Wakes {
+		at := place{s.n, m.Queue}
+		for _, p := range w.processes {
+			if !p.deaf && p.subscribed[at] {
+				p.inbox = append(p.inbox, heard{at, m.Count})
+			}
+		}
+	}
+	s.model.Wakes = nil
+	for ref, t := range s.jobs {
+		if t.gone || t.vanished || s.model.queue(ref.Queue).Jobs[ref.Seq] != nil {
+			continue
+		}
+		if may == nil || !may(t) {
+			w.bad("%s: job %v vanished: it ends at %d, now is %d, %d claims of %d", verb, ref, t.ends, w.ms(), t.claims, t.tries)
+		}
+		t.gone = true
+	}
+	w.check(s, verb)
+}
+
+func readyLists(m *Shard) map[string][]int64 {
+	ready := map[string][]int64{}
+	for name, q := range m.Queue {
+		ready[name] = q.Ready
+	}
+	return ready
+}
+
+// check holds the shard against the invariants.
+func (w *World) check(s *shard, verb string) {
+	m, clean := s.model, s.vanished+s.unlisted == 0
+	places := map[Ref]int{}
+	var jobs, dead int64
+	for name, q := range m.Queue {
+		jobs += int64(len(q.Jobs))
+		dead += int64(len(q.Dead))
+		w.checkQueue(verb, name, m, places, clean)
+	}
+	for kind, set := range map[string]map[Ref]float64{"delay": m.Delay, "lease": m.Lease} {
+		for ref := range set {
+			places[ref]++
+			if m.queue(ref.Queue).Jobs[ref.Seq] == nil && clean {
+				w.bad("%s: %s of %v has no job", verb, kind, ref)
+			}
+		}
+	}
+	for name, q := range m.Queue {
+		for seq := range q.Jobs {
+			ref := Ref{name, seq}
+			if n := places[ref]; n != 1 && !(n == 0 && s.jobs[ref].unlisted) {
+				w.bad("%s: job %v has %d places", verb, ref, n)
+			}
+		}
+	}
+	if m.live() != jobs && s.vanished == 0 {
+		w.bad("%s: the ledger has %d jobs, the shard %d", verb, m.live(), jobs)
+	}
+	if m.Ledger["dead"] != dead {
+		w.bad("%s: the ledger has %d dead, the shard %d", verb, m.Ledger["dead"], dead)
+	}
+	if m.live() > s.quota.Jobs || int64(len(m.Queues)) > s.quota.Queues {
+		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
+	}
+	for ref, n := range m.Attempts {
+		if n < 1 || m.queue(ref.Queue).Jobs[ref.Seq] == nil && clean {
+			w.bad("%s: attempts of %v are %d", verb, ref, n)
+		}
+	}
+}
+
+func (w *World) checkQueue(verb, name string, m *Shard, places map[Ref]int, clean bool) {
+	q := m.Queue[name]
+	var tombstones int64
+	for _, seq := range q.Ready {
+		places[Ref{name, seq}]++
+		if q.Jobs[seq] == nil {
+			tombstones++
+		}
+	}
+	for seq := range q.Dead {
+		places[Ref{name, seq}]++
+		if q.Jobs[seq] == nil && clean {
+			w.bad("%s: dead %d of %s has no job", verb, seq, name)
+		}
+	}
+	ids := 0
+	for seq, j := range q.Jobs {
+		if j.CallerID == "" {
+			continue
+		}
+		if ids++; q.IDs[j.CallerID] != seq {
+			w.bad("%s: job %d of %s lacks its id %s", verb, seq, name, j.CallerID)
+		}
+	}
+	if !clean {
+		return
+	}
+	if tombstones != m.Tombstones[name] {
+		w.bad("%s: %s has %d references without a job, %d are known", verb, name, tombstones, m.Tombstones[name])
+	}
+	if _, listed := m.Queues[name]; listed != (len(q.Jobs) > 0) {
+		w.bad("%s: %s has %d jobs, in the index: %v", verb, name, len(q.Jobs), listed)
+	}
+	if ids != len(q.IDs) {
+		w.bad("%s: %s has %d ids for %d jobs with one", verb, name, len(q.IDs), ids)
+	}
+}
+
+// checkWaiting wants no poll to wait beside a ready job, and no job with a client
+// that went away.
+func (w *World) checkWaiting() {
+	for _, p := range w.processes {
+		if p.deaf {
+			w.bad("process %d is still deaf", p.n)
+		}
+		for _, x := range p.waiting {
+			for _, at := range x.places() {
+				q := w.shards[at.shard].model.queue(at.queue)
+				for _, seq := range q.Ready {
+					if j := q.Jobs[seq]; j != nil && !j.expired(w.ms()) && !x.gone {
+						w.bad("process %d: a poll waits for %v though %d is ready", p.n, at, seq)
+					}
+				}
+			}
+		}
+	}
+	for _, s := range w.shards {
+		for ref := range s.model.Lease {
+			if t := s.jobs[ref]; t.poll != nil && t.poll.gone && t.poll.lane.process.alive {
+				w.bad("job %v was swallowed by a client that went away", ref)
+			}
+		}
+	}
+}
+
+// checkEnd closes the account of a shard in which nothing is left.
+func (w *World) checkEnd(s *shard) {
+	m, l := s.model, s.model.Ledger
+	for name, q := range m.Queue {
+		if len(q.Jobs)+len(q.Ready) > 0 {
+			w.bad("end: %s has %d jobs and %d references left", name, len(q.Jobs), len(q.Ready))
+		}
+	}
+	if len(m.Delay)+len(m.Lease) > 0 {
+		w.bad("end: %d delayed and %d leased are left", len(m.Delay), len(m.Lease))
+	}
+	if l["published"] != l["acked"]+l["expired"]+l["deleted"]+l["lost"] {
+		w.bad("end: the ledger does not close: %v", l)
+	}
+	if l["lost"] != s.vanished {
+		w.bad("end: %d are lost, foreign changes removed %d", l["lost"], s.vanished)
+	}
+	if l["published"] < s.known || l["published"] > s.known+s.unknown {
+		w.bad("end: published %d, known %d, unknown %d", l["published"], s.known, s.unknown)
+	}
+	if len(m.Tombstones)+len(m.Queues) > 0 || len(m.Attempts) > 0 && s.vanished+s.unlisted == 0 {
+		w.bad("end: tombstones %v, queues %v, attempts %v are left", m.Tombstones, m.Queues, m.Attempts)
+	}
+}

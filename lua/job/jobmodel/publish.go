@@ -1,0 +1,109 @@
+package jobmodel
+
+// Publish is one group: jobs of one queue, stored whole or not at all.
+type Publish struct {
+	Queue      string
+	Delay      int64  // ms
+	Key        string // of an idempotent publish
+	CallerID   string // of a group of one job
+	Ends       int64  // ms, 0 = never
+	Tries      int
+	Attributes string
+	Payloads   []string
+}
+
+// Stored is the answer to a Publish.
+type Stored struct {
+	Status int
+	First  int64 // sequence
+	Count  int   // jobs that are stored so
+}
+
+// What Stored.Status says.
+const (
+	TooManyQueues = 0
+	StoredNow     = 1
+	StoredBefore  = 2
+	Exists        = 3
+	TooManyJobs   = 4
+)
+
+// Quota is what a shard may hold.
+type Quota struct{ Jobs, Queues int64 }
+
+// Publish stores each of the groups, or says why it does not.
+func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
+	seq := max(s.NowUS, s.Ledger["seq"]+1)
+	if s.bug == "sequences follow the clock" {
+		seq = s.NowUS
+	}
+	var replies []Stored
+	var names []string
+	pushed := map[string]int{}
+	for _, g := range groups {
+		reply := s.mayPublish(quota, g)
+		if reply.Status == StoredNow {
+			reply.First = seq
+			if _, named := pushed[g.Queue]; !named {
+				names = append(names, g.Queue)
+			}
+			pushed[g.Queue] += s.store(g, seq)
+			if g.Key != "" {
+				s.Stored[g.Queue+"/"+g.Key] = Stored{StoredBefore, seq, reply.Count}
+			}
+			seq += int64(reply.Count)
+			s.Ledger["seq"] = seq - 1
+		}
+		replies = append(replies, reply)
+	}
+	for _, name := range names {
+		if pushed[name] > 0 {
+			s.wake(name, len(s.queue(name).Ready), pushed[name])
+		}
+	}
+	return replies
+}
+
+// mayPublish is the answer to a group that is not stored, or StoredNow without its sequence.
+func (s *Shard) mayPublish(quota Quota, g Publish) Stored {
+	q, count := s.queue(g.Queue), len(g.Payloads)
+	if before, repeated := s.Stored[g.Queue+"/"+g.Key]; g.Key != "" && repeated {
+		return before
+	}
+	if first, known := q.IDs[g.CallerID]; known && q.Jobs[first] != nil && s.bug != "a caller's id is not looked up" {
+		return Stored{Exists, first, 1}
+	}
+	if s.live()+int64(count) > quota.Jobs && s.bug != "the quota is not checked" {
+		return Stored{Status: TooManyJobs}
+	}
+	if len(q.Jobs) == 0 && int64(len(s.Queues)) >= quota.Queues {
+		return Stored{Status: TooManyQueues}
+	}
+	return Stored{StoredNow, 0, count}
+}
+
+// store writes the jobs of a group and says how many of them are ready.
+func (s *Shard) store(g Publish, first int64) (ready int) {
+	q := s.queue(g.Queue)
+	if len(q.Jobs) == 0 {
+		s.Queues[g.Queue] = s.now() + HeadCheck
+		if g.Ends > 0 {
+			s.Queues[g.Queue] = min(s.Queues[g.Queue], g.Ends)
+		}
+	}
+	for i, payload := range g.Payloads {
+		seq := first + int64(i)
+		q.Jobs[seq] = &Job{seq, g.Ends, g.Tries, g.CallerID, g.Attributes, payload}
+		if g.Delay > 0 {
+			s.Delay[Ref{g.Queue, seq}] = float64(s.now() + g.Delay)
+		} else {
+			q.Ready = append(q.Ready, seq)
+			ready++
+		}
+	}
+	if g.CallerID != "" {
+		q.IDs[g.CallerID] = first
+	}
+	s.Ledger["published"] += int64(len(g.Payloads))
+	return ready
+}

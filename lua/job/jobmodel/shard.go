@@ -1,0 +1,180 @@
+package jobmodel
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// HeadCheck is the ms after which a queue whose head never expires is looked at again.
+const HeadCheck = 3600000
+
+// Ref names a job within a shard.
+type Ref struct {
+	Queue string
+	Seq   int64
+}
+
+func (r Ref) String() string { return fmt.Sprintf("%s/%d", r.Queue, r.Seq) }
+
+// Job is what the record of a job says.
+type Job struct {
+	Seq        int64
+	Ends       int64 // ms, 0 = never
+	Tries      int
+	CallerID   string
+	Attributes string // a JSON object, or ""
+	Payload    string
+}
+
+// Record is the job as Redis stores it.
+func (j *Job) Record() string {
+	form := " "
+	if j.Attributes != "" {
+		form = fmt.Sprintf("#%d,%s", len(j.Attributes), j.Attributes)
+	}
+	if j.CallerID != "" {
+		form = "@" + j.CallerID + form
+	}
+	return fmt.Sprintf("%013d %d%s%s", j.Ends, j.Tries, form, j.Payload)
+}
+
+func (j *Job) expired(now int64) bool { return j.Ends > 0 && j.Ends <= now }
+
+// Queue is what belongs to one queue of a shard.
+type Queue struct {
+	Jobs  map[int64]*Job
+	Ready []int64          // sequences, oldest first; a tombstone is one without a job
+	Dead  map[int64]int64  // sequence → ms of death
+	IDs   map[string]int64 // caller's id → sequence
+}
+
+// A Wake is one message on the channel of a queue: it has jobs again.
+type Wake struct {
+	Queue string
+	Count int
+}
+
+// Shard is the model of one shard.
+type Shard struct {
+	NowUS      int64
+	Ledger     map[string]int64
+	Delay      map[Ref]float64 // ms
+	Lease      map[Ref]float64 // deadline, ms; .5 = the last try
+	Attempts   map[Ref]int64   // absent: 0, or 1 while leased
+	Queues     map[string]int64
+	Tombstones map[string]int64
+	Queue      map[string]*Queue
+	Handed     map[string]*Handed // by lane
+	Stored     map[string]Stored  // queue/key → the answer to a repeated publish
+	Wakes      []Wake             // not yet delivered
+	Keeps      func(queue string) bool
+
+	bug string // the name of a seeded bug, "" for none
+}
+
+// Handed is what the last claim of a lane handed out.
+type Handed struct {
+	Token string
+	Jobs  []lease
+}
+
+type lease struct {
+	Ref      Ref
+	Deadline float64
+}
+
+// NewShard is an empty shard at a time of its clock. keeps says which queues keep
+// their dead jobs; bug names a bug of Bugs, or is "".
+func NewShard(nowUS int64, keeps func(queue string) bool, bug string) *Shard {
+	return &Shard{
+		NowUS: nowUS, Keeps: keeps, bug: bug,
+		Ledger: map[string]int64{}, Delay: map[Ref]float64{}, Lease: map[Ref]float64{}, Attempts: map[Ref]int64{},
+		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{},
+		Handed: map[string]*Handed{}, Stored: map[string]Stored{},
+	}
+}
+
+func (s *Shard) now() int64 { return s.NowUS / 1000 }
+
+func (s *Shard) queue(name string) *Queue {
+	q := s.Queue[name]
+	if q == nil {
+		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]int64{}, IDs: map[string]int64{}}
+		s.Queue[name] = q
+	}
+	return q
+}
+
+// live is how many jobs the shard holds, by the ledger.
+func (s *Shard) live() int64 {
+	l := s.Ledger
+	return l["published"] - l["acked"] - l["expired"] - l["deleted"] - l["lost"]
+}
+
+// wake tells those who wait, if the push found the list empty.
+func (s *Shard) wake(queue string, length, pushed int) {
+	if length == pushed {
+		s.Wakes = append(s.Wakes, Wake{queue, pushed})
+	}
+}
+
+// drop removes the job and what its caller's id says of it.
+func (q *Queue) drop(j *Job) {
+	delete(q.Jobs, j.Seq)
+	if j.CallerID != "" && q.IDs[j.CallerID] == j.Seq {
+		delete(q.IDs, j.CallerID)
+	}
+}
+
+// dangling counts a reference of the ready list without a job: a tombstone, or a
+// job that something else removed, which is lost.
+func (s *Shard) dangling(ref Ref) {
+	delete(s.Attempts, ref)
+	if s.Tombstones[ref.Queue] > 0 {
+		s.Tombstones[ref.Queue]--
+	} else {
+		s.Ledger["lost"]++
+	}
+}
+
+// met ends a call that met references of a queue without a job, or expired jobs.
+func (s *Shard) met(name string) {
+	if len(s.queue(name).Ready) == 0 {
+		delete(s.Tombstones, name)
+	}
+	s.forget(name)
+}
+
+// forget drops all of a queue that has no job left. References that are more than
+// the tombstones are lost jobs.
+func (s *Shard) forget(name string) {
+	q := s.queue(name)
+	if len(q.Jobs) > 0 || s.bug == "forgets no queue" {
+		return
+	}
+	if missing := int64(len(q.Ready)) - s.Tombstones[name]; len(q.Ready) > 0 && missing > 0 {
+		s.Ledger["lost"] += missing
+	}
+	q.Ready = nil
+	if s.bug != "forgets a queue but its tombstones" {
+		delete(s.Tombstones, name)
+	}
+	delete(s.Queues, name)
+}
+
+// SetNow sets the shard's clock, µs.
+func (s *Shard) SetNow(us int64) { s.NowUS = us }
+
+// Vanish removes the record of a job, as a foreign program would.
+func (s *Shard) Vanish(ref Ref) { delete(s.queue(ref.Queue).Jobs, ref.Seq) }
+
+// Unlist removes a job from wherever its state is kept, as a foreign program would.
+func (s *Shard) Unlist(ref Ref) {
+	q := s.queue(ref.Queue)
+	q.Ready = slices.DeleteFunc(q.Ready, func(seq int64) bool { return seq == ref.Seq })
+	delete(s.Delay, ref)
+	delete(s.Lease, ref)
+}
+
+func lastTry(deadline float64) bool { return deadline != math.Floor(deadline) }
