@@ -112,7 +112,7 @@ func (s *shard) now() int64 {
 	return v.UnixMilli()
 }
 
-func flag(b bool) int {
+func keepsFlag(b bool) int {
 	if b {
 		return 1
 	}
@@ -122,7 +122,7 @@ func flag(b bool) int {
 func keepsOf(s *shard, n int) []any {
 	argv := make([]any, n)
 	for i := range argv {
-		argv[i] = flag(s.keeps)
+		argv[i] = keepsFlag(s.keeps)
 	}
 	return argv
 }
@@ -298,7 +298,7 @@ func (s *shard) claimCall(lane, token string, report bool, requests ...request) 
 	}
 	argv = append([]any{token, s.keep, s.bytes, len(each)}, anys(each)...)
 	for range each {
-		argv = append(argv, flag(report))
+		argv = append(argv, keepsFlag(report))
 	}
 	for _, r := range requests {
 		ttr := r.ttr
