@@ -28,7 +28,7 @@ type claimStore interface {
 	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration)
 	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
 	ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error
-	Now() (ms int64, ok bool)
+	NowOf(ns *partition.Namespace) (ms int64, ok bool)
 }
 
 // What a claimer needs of the sink guard.
@@ -127,7 +127,7 @@ func (c *claimer) round(ctx context.Context) pause {
 		return c.storeFailed(err)
 	}
 	c.releaseUnknown()
-	now, known := c.store.Now()
+	now, known := c.store.NowOf(c.ns)
 	if !known {
 		return c.storeFailed(partition.ErrUnavailable)
 	}

@@ -19,14 +19,14 @@ import (
 // cancelled and for closing sinks.
 const stopGrace = 2 * time.Second
 
-// Store is what a Drainer needs of *partition.Store.
+// Store is what a Drainer needs of *partition.Store or *partition.Stores.
 type Store interface {
 	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
 	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration)
 	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
 	Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release)
 	ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error
-	Now() (ms int64, ok bool)
+	NowOf(ns *partition.Namespace) (ms int64, ok bool)
 	Zones() int // see partition.Namespace.ZoneOf
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
-var _ Store = (*partition.Store)(nil)
+var _, _ Store = (*partition.Store)(nil), (*partition.Stores)(nil)
 
 func TestHangingSinkOfOneNamespaceDoesNotHoldUpAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (s *fakeStore) now() int64 { return time.Now().UnixMilli() + s.shift }
 // Zones is one: this store is no cluster.
 func (s *fakeStore) Zones() int { return max(s.zones, 1) }
 
-func (s *fakeStore) Now() (int64, bool) {
+func (s *fakeStore) NowOf(*partition.Namespace) (int64, bool) {
 	ms := s.now()
 	if s.stall != nil {
 		s.stall()

@@ -55,7 +55,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	n.guard = newSinkGuard(d.writing, t.Sink, cfg, n.log, &m.sinkMetrics)
 	n.worker = &leaseWorker{
 		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
-		clock: d.store.Now, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),
+		clock: func() (int64, bool) { return d.store.NowOf(t.Namespace) }, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),
 		claiming: d.claiming, settling: d.settling,
 	}
 	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)

@@ -61,7 +61,7 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target, r *request) (r
 		return t.key.rejectNewPartition()
 	}
 	var known bool
-	if r.received, known = s.store.Now(); !known {
+	if r.received, known = s.store.NowOf(r.namespace); !known {
 		return reject(wire.CodeStoreUnavailable)
 	}
 	return nil

@@ -43,7 +43,7 @@ func (c Config) MaxMemory() int64 {
 // maxLanes bounds Config.Lanes; maxTotalLanes is how many lanes that makes.
 const (
 	maxLanes      = 64
-	maxTotalLanes = maxLanes + partition.MaxZones
+	maxTotalLanes = maxLanes + partition.MaxStores*partition.MaxZones
 )
 
 // Config bounds what a server takes on. MaxMemory is the memory that this allows.

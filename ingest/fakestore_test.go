@@ -14,7 +14,7 @@ import (
 const now int64 = 1_763_629_675_100
 
 var _ Store = (*fakeStore)(nil)
-var _ Store = (*partition.Store)(nil)
+var _, _ Store = (*partition.Store)(nil), (*partition.Stores)(nil)
 
 // fakeStore keeps entries in memory unless a func says otherwise.
 type fakeStore struct {
@@ -56,8 +56,8 @@ func (f *fakeStore) Namespace(name string) *partition.Namespace {
 	}
 	return f.namespaces[name]
 }
-func (f *fakeStore) Zones() int         { return 1 }
-func (f *fakeStore) Now() (int64, bool) { return f.now() }
+func (f *fakeStore) Zones() int                               { return 1 }
+func (f *fakeStore) NowOf(*partition.Namespace) (int64, bool) { return f.now() }
 func (f *fakeStore) Produce(ctx context.Context, groups []*partition.Group) {
 	f.produce(ctx, groups)
 }

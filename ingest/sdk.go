@@ -40,9 +40,8 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 	}
 	r := s.requests.Get().(*request)
 	defer s.release(r)
-	var known bool
-	if r.received, known = s.store.Now(); !known {
-		return to, reject(wire.CodeStoreUnavailable)
+	if rejected := s.stampSDK(r, to); rejected != nil {
+		return to, rejected
 	}
 	body, rejected := s.receiveSDK(ctx, r)
 	if rejected != nil {
@@ -53,10 +52,12 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 		return to, rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
 	}
 	if key == "" {
-		to = s.writeKeys.find(batch.Key)
-	}
-	if to == nil {
-		return nil, reject(wire.CodeUnauthorized)
+		if to = s.writeKeys.find(batch.Key); to == nil {
+			return nil, reject(wire.CodeUnauthorized)
+		}
+		if rejected := s.stampSDK(r, to); rejected != nil {
+			return to, rejected
+		}
 	}
 	answer := protocol.Answer{Bytes: len(body), Received: r.received}
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, len(body)); rejected != nil {
@@ -74,6 +75,19 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBodyRaw(text)
 	return to, nil
+}
+
+// stampSDK notes when a request came, by the clock of its namespace's store. A namespace that
+// only the body will name, nil, is no error.
+func (s *Server) stampSDK(r *request, to *sdkNamespace) *rejection {
+	if to == nil {
+		return nil
+	}
+	var known bool
+	if r.received, known = s.store.NowOf(to.namespace); !known {
+		return reject(wire.CodeStoreUnavailable)
+	}
+	return nil
 }
 
 // receiveSDK is receive for SDKs that compress a body without saying so in a header.

@@ -13,13 +13,13 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// Store is what the server needs of the buffer; *partition.Store is one.
+// Store is what the server needs of the buffer; *partition.Store and *partition.Stores are two.
 // Namespace must not keep the name. Produce must not keep a group after it
 // returns, and runs groups of one partition in the order given.
 type Store interface {
 	Namespace(name string) *partition.Namespace
 	Zones() int // see partition.Namespace.ZoneOf
-	Now() (ms int64, ok bool)
+	NowOf(ns *partition.Namespace) (ms int64, ok bool)
 	Produce(ctx context.Context, groups []*partition.Group)
 	Stats(ctx context.Context, ns *partition.Namespace, partition string) (partition.Stats, error)
 }

@@ -38,6 +38,9 @@ type Config struct {
 	// Follows is a Store with the same URL that this one replaces; default none. An
 	// embedded store is the same for both then, and gone when both are closed.
 	Follows *Store
+	// Backend is an open back-end that other stores use, too; default nil, one of this
+	// Store's own. Its owner closes it after the Store. URL, Replicas and Follows are its.
+	Backend *backend.Backend
 	// Namespaces are the policies by the name of their namespace; at least one.
 	Namespaces map[string]Policy
 	// Drops keeps samples of the entries that this process evicts or expires; default nil,

@@ -54,6 +54,11 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		active, dead *redis.IntCmd
 		first        *redis.ZSliceCmd
 	}
+	for i := range ns.shards {
+		if !ns.shards[i].breaker.Allow() {
+			return Overview{}, backend.ErrUnreachable // who reads one namespace after the other goes on
+		}
+	}
 	all := make([]reads, len(ns.shards))
 	pipe := s.backend.Background.Pipeline()
 	var asked *redis.TimeCmd

@@ -2,7 +2,8 @@ package partition
 
 import (
 	"math/rand/v2"
-	"sort"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -14,6 +15,7 @@ type Namespace struct {
 	Name   string
 	Policy Policy
 
+	store     *Store // nil where no Store made it
 	shards    []shard
 	full      int // entries that make a full batch
 	maxActive int // active partitions a shard may have
@@ -63,6 +65,15 @@ func (n *Namespace) linger() int64 {
 	return longest - rand.Int64N(longest/8+1)
 }
 
+// Now is the clock of the store that the namespace is in, in Unix ms. ok is false until
+// that store has answered once.
+func (n *Namespace) Now() (ms int64, ok bool) {
+	if n.store == nil {
+		return 0, false
+	}
+	return n.store.Now()
+}
+
 func (n *Namespace) shardOf(partition string) *shard { return &n.shards[n.ShardOf(partition)] }
 
 // Namespace returns the namespace of that name, nil when there is none.
@@ -74,6 +85,8 @@ func (s *Store) Namespaces() []*Namespace {
 	for _, ns := range s.namespaces {
 		all = append(all, ns)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	slices.SortFunc(all, byName)
 	return all
 }
+
+func byName(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) }

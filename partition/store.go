@@ -31,6 +31,7 @@ type Store struct {
 	ledgerReads  backend.ReadLimit
 	pace         *backend.Pace
 	produceAlert *produceAlert
+	close        func() error    // the backend, where it is this Store's own
 	connected    <-chan struct{} // a connection was made, or a shard is reachable again
 }
 
@@ -43,7 +44,7 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, produceAlert: newProduceAlert(log), pace: backend.NewPace()}
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, close: func() error { return nil }, produceAlert: newProduceAlert(log), pace: backend.NewPace()}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
@@ -53,16 +54,20 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		ns.drops = cfg.Drops.Of(name)
 		s.namespaces[name] = ns
 	}
-	var err error
-	before := backend.Config{URL: cfg.URL, Replicas: cfg.Replicas}
-	if cfg.Follows != nil {
-		before.Follows = cfg.Follows.backend
-	}
-	if s.backend, err = backend.Open(before, reg, log); err != nil {
-		return nil, err
+	if s.backend = cfg.Backend; s.backend == nil {
+		own := backend.Config{URL: cfg.URL, Replicas: cfg.Replicas}
+		if cfg.Follows != nil {
+			own.Follows = cfg.Follows.backend
+		}
+		var err error
+		if s.backend, err = backend.Open(own, reg, log); err != nil {
+			return nil, err
+		}
+		s.close = s.backend.Close
 	}
 	s.connected = s.backend.Connected()
 	for _, ns := range s.namespaces {
+		ns.store = s
 		for i := range ns.shards {
 			ns.shards[i].breaker = s.backend.NewBreaker(ns.shards[i].ledger)
 		}
@@ -94,7 +99,8 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Close closes the connections; operations under way fail. A second Close does nothing.
-func (s *Store) Close() error { return s.backend.Close() }
+// Connections that other stores use, see Config.Backend, stay open.
+func (s *Store) Close() error { return s.close() }
 
 // ServerVersion is the version of Redis, of one of the masters, as the last Check read it;
 // empty before, and where Redis does not say it.

@@ -1,0 +1,132 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// openOn opens a store with namespaces of the default policy.
+func openOn(t *testing.T, cfg partition.Config, namespaces ...string) *partition.Store {
+	t.Helper()
+	cfg.Prefix, cfg.Namespaces = "sw", map[string]partition.Policy{}
+	for _, name := range namespaces {
+		cfg.Namespaces[name] = partition.DefaultPolicy()
+	}
+	s, err := partition.Open(cfg, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestAStoreThatIsStoppedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	stopped, other := redistest.Start(t), redistest.Start(t)
+	all, err := partition.Join(openOn(t, partition.Config{URL: stopped.URL()}, "kart", "golf"), openOn(t, partition.Config{URL: other.URL()}, "chess"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := func(namespace string) *partition.Group {
+		return &partition.Group{Namespace: all.Namespace(namespace), Partition: "p", Entries: [][]byte{entry("x")}}
+	}
+	groups := []*partition.Group{group("kart"), group("chess"), group("golf")}
+	all.Produce(t.Context(), groups)
+	for _, g := range groups {
+		if g.Err != nil {
+			t.Fatalf("%s: %v", g.Namespace.Name, g.Err)
+		}
+	}
+	var names string
+	for _, ns := range all.Namespaces() {
+		names += fmt.Sprintf("%s in zone %d, ", ns.Name, ns.ZoneOf("p"))
+	}
+	if names != "chess in zone 1, golf in zone 0, kart in zone 0, " || all.Zones() != 2 {
+		t.Errorf("%s%d zones", names, all.Zones())
+	}
+
+	stopped.Signal(syscall.SIGSTOP)
+	defer stopped.Signal(syscall.SIGCONT)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	groups = []*partition.Group{group("kart"), group("chess")}
+	all.Produce(ctx, groups)
+	if !errors.Is(groups[0].Err, partition.ErrUnknown) || groups[1].Err != nil {
+		t.Errorf("while one is stopped: %v, and %v", groups[0].Err, groups[1].Err)
+	}
+	chess := all.Namespace("chess")
+	began := time.Now()
+	redistest.Until(t, 10*time.Second, "its entries come due", func() bool {
+		now, _ := all.NowOf(chess)
+		list, _, err := all.Due(t.Context(), chess, 0, 0, 10)
+		return err == nil && len(list) == 1 && list[0].Due <= now
+	})
+	claims := all.Claim(t.Context(), []partition.ClaimRequest{{Namespace: chess, Partition: "p", MaxBatches: 1}}, time.Minute)
+	if claims[0].Err != nil || claims[0].Lease == nil {
+		t.Fatalf("claim: %+v", claims[0])
+	}
+	l := claims[0].Lease
+	commit := &partition.Commit{Lease: l, Lo: l.From, Hi: l.To, Delivered: int(l.To - l.From)}
+	all.Settle(t.Context(), []*partition.Commit{commit}, nil)
+	if o, err := all.Overview(t.Context(), chess); err != nil || commit.Err != nil || o.Ledger.Delivered != 2 {
+		t.Errorf("commit: %v; %+v, %v", commit.Err, o.Ledger, err)
+	}
+	t.Logf("delivered after %v", time.Since(began))
+}
+
+func TestStoresHaveTheClocksOfTheirOwnRedis(t *testing.T) {
+	t.Parallel()
+	known, away := redistest.Start(t), redistest.FreeAddr(t)
+	all, err := partition.Join(openOn(t, partition.Config{URL: known.URL()}, "kart"), openOn(t, partition.Config{URL: "redis://" + away}, "chess"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &partition.Group{Namespace: all.Namespace("kart"), Partition: "p", Entries: [][]byte{entry("x")}}
+	all.Produce(t.Context(), []*partition.Group{g})
+	if _, ok := all.Namespace("kart").Now(); !ok || g.Err != nil {
+		t.Errorf("the clock of a store that answered is unknown; %v", g.Err)
+	}
+	if _, ok := all.Namespace("chess").Now(); ok {
+		t.Error("a store that never answered has a clock")
+	}
+}
+
+func TestJoinRefusesANamespaceOfTwoStores(t *testing.T) {
+	t.Parallel()
+	one := openOn(t, partition.Config{URL: "embedded:"}, "kart")
+	if _, err := partition.Join(one, openOn(t, partition.Config{URL: "embedded:"}, "chess", "kart")); err == nil {
+		t.Error("kart is in two stores")
+	}
+	if _, err := partition.Join(make([]*partition.Store, partition.MaxStores+1)...); err == nil {
+		t.Error("too many stores")
+	}
+}
+
+// What is open for several stores stays open when one of them is closed.
+func TestStoresShareABackend(t *testing.T) {
+	t.Parallel()
+	b, err := backend.Open(backend.Config{URL: redistest.Start(t).URL()}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	one, two := openOn(t, partition.Config{Backend: b}, "kart"), openOn(t, partition.Config{Backend: b}, "chess")
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g := &partition.Group{Namespace: two.Namespace("chess"), Partition: "p", Entries: [][]byte{entry("x")}}
+	if two.Produce(t.Context(), []*partition.Group{g}); g.Err != nil {
+		t.Error(g.Err)
+	}
+}
