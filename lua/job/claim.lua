@@ -22,7 +22,7 @@
 -- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, 0 where it was not
 --                   asked for, -1 where a key has another type and nothing was claimed of it; then a list for each request
 --
--- USES whole, int, time, foreign, in_pieces, put_back, open_ledger, close_ledger, caller_id, drop_id, forget
+-- USES whole, int, time, foreign, in_pieces, put_back, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (keep and size and n) or #KEYS ~= 6 + 3 * n then
@@ -179,13 +179,7 @@ local function drop(i)
   in_pieces(redis.call, 'HDEL', j, fields)
   in_pieces(redis.call, 'HDEL', attempts, members)
   if missing[i] then
-    local left = redis.call('HINCRBY', tombstones, name, -#missing[i])
-    if left < 0 then
-      totals.lost = totals.lost - left
-    end
-    if left <= 0 or redis.call('LLEN', r) == 0 then
-      redis.call('HDEL', tombstones, name)
-    end
+    totals.lost = totals.lost + skip_tombstones(tombstones, r, name, #missing[i])
   end
   totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
 end

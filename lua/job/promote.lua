@@ -15,10 +15,10 @@
 -- ARGV[3] ms        when a queue whose head never expires is looked at again
 -- ARGV[4] int       queues, n
 -- ARGV[5..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then groups: queue's number,
---                   kind (delay, lease or head), count, at most 1,000, sequences
+--                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost}  jobs that became so
 --
--- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake, bury
+-- USES whole, int, time, foreign, in_pieces, read_all, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (rest and n) or #KEYS ~= 6 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
@@ -27,11 +27,11 @@ local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEY
 local kinds = { delay = delay, lease = lease, head = queues }
 local groups, at = {}, 5 + 2 * n
 while at <= #ARGV do
-  local i, count = whole(ARGV[at], 1), whole(ARGV[at + 2] or '', 0)
-  if not (i and count and kinds[ARGV[at + 1]]) or i > n or count > 1000 or at + 2 + count > #ARGV then
+  local i, kind, count = whole(ARGV[at], 1), ARGV[at + 1], whole(ARGV[at + 2] or '', 0)
+  if not (i and count and kinds[kind]) or i > n or at + 2 + count > #ARGV then
     return redis.error_reply('ERR promote: bad arguments')
   end
-  groups[#groups + 1] = { i = i, kind = ARGV[at + 1], at = at + 3, count = count }
+  groups[#groups + 1] = { i = i, kind = kind, at = at + 3, count = count }
   at = at + 3 + count
 end
 local now = time()
@@ -39,12 +39,70 @@ local totals, refused = check_shard(ledger, lease, attempts, queues, delay, tomb
 if not totals then
   return refused
 end
-local ready = 0
-local put_off = 60000 -- ms until something is looked at again whose queue has a key of another type
+local put_off = 60000 -- ms until a queue is looked at again where a key has another type
+local opened, open, ready = {}, {}, 0
+for i = 1, n do
+  opened[i] = open_queue(7 + 4 * (i - 1), ARGV[4 + i])
+  if opened[i] then
+    open[#open + 1] = opened[i]
+  end
+end
+
+-- move takes those that are due out of a zset.
+local function move(kind)
+  local zset, seqs, members, owner, seen = kinds[kind], {}, {}, {}, {}
+  for _, g in ipairs(groups) do
+    for x = g.at, g.kind == kind and g.at + g.count - 1 or 0 do
+      local member = ARGV[x] .. ' ' .. ARGV[4 + g.i]
+      if not seen[member] then
+        seen[member] = true
+        local m = #members + 1
+        seqs[m], members[m], owner[m] = ARGV[x], member, g.i
+      end
+    end
+  end
+  if #members == 0 then
+    return
+  end
+  local scores = read_all('ZMSCORE', zset, members)
+  local before = kind == 'lease' and read_all('HMGET', attempts, members)
+  local gone, once, later, ending = {}, {}, {}, {}
+  for x, member in ipairs(members) do
+    local score = tonumber(scores[x] or nil)
+    if score and score <= now then
+      local k = opened[owner[x]]
+      local last = score % 1 ~= 0
+      if not k or last and not mortal(k) then
+        later[#later + 1] = int(now + put_off) .. (last and '.5' or '')
+        later[#later + 1] = member
+      else
+        gone[#gone + 1] = member
+        if last then
+          ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = ARGV[4 + n + owner[x]] == '1' }
+        else
+          k.tail[#k.tail + 1] = seqs[x]
+          ready = ready + 1
+          if before and not before[x] then
+            once[#once + 1] = member
+            once[#once + 1] = '1'
+          end
+        end
+      end
+    end
+  end
+  in_pieces(redis.call, 'ZREM', zset, gone)
+  in_pieces(redis.call, 'ZADD', zset, later)
+  in_pieces(redis.call, 'HSET', attempts, once)
+  for _, job in ipairs(ending) do
+    redis.call('HDEL', attempts, job.member)
+    bury(job.k, totals, job.seq, now, job.keeps)
+    job.k.ended = true
+  end
+end
 
 -- look drops what expired at the head of a queue.
-local function look(k, name)
-  local due = redis.call('ZSCORE', queues, name)
+local function look(k)
+  local due = redis.call('ZSCORE', queues, k.name)
   if not due or tonumber(due) > now then
     return
   end
@@ -62,7 +120,7 @@ local function look(k, name)
     end
     redis.call('LPOP', k.r)
     redis.call('HDEL', k.j, seq)
-    redis.call('HDEL', attempts, seq .. ' ' .. name)
+    redis.call('HDEL', attempts, seq .. ' ' .. k.name)
     if ends then
       drop_id(k.u, caller_id(record), seq)
       totals.expired = totals.expired + 1
@@ -71,91 +129,29 @@ local function look(k, name)
     end
     dropped = dropped + 1
   end
-  if missing > 0 then
-    local left = redis.call('HINCRBY', tombstones, name, -missing)
-    if left < 0 then
-      totals.lost = totals.lost - left
-    end
-    if left <= 0 then
-      redis.call('HDEL', tombstones, name)
-    end
-  end
-  if redis.call('LLEN', k.r) == 0 then
-    redis.call('HDEL', tombstones, name)
-  end
-  redis.call('ZADD', queues, int(dropped < 256 and next_look or now), name)
-  totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, name)
+  totals.lost = totals.lost + skip_tombstones(tombstones, k.r, k.name, missing)
+  redis.call('ZADD', queues, int(dropped < 256 and next_look or now), k.name)
+  k.ended = true
 end
 
--- move takes those of a group that are due out of their zset.
-local function move(g, k, name)
-  local from, members = kinds[g.kind], {}
-  for x = 1, g.count do
-    members[x] = ARGV[g.at + x - 1] .. ' ' .. name
-  end
-  local scores = redis.call('ZMSCORE', from, unpack(members))
-  local before = g.kind == 'lease' and redis.call('HMGET', attempts, unpack(members))
-  local refs, gone, once, last, seen = {}, {}, {}, {}, {}
-  for x = 1, g.count do
-    local score = scores[x] and tonumber(scores[x])
-    if score and score <= now and not seen[members[x]] then
-      seen[members[x]] = true
-      gone[#gone + 1] = members[x]
-      if before and score ~= math.floor(score) then
-        last[#last + 1] = ARGV[g.at + x - 1]
-      else
-        refs[#refs + 1] = ARGV[g.at + x - 1]
-        if before and not before[x] then
-          once[#once + 1] = members[x]
-          once[#once + 1] = '1'
-        end
-      end
-    end
-  end
-  if #gone > 0 then
-    redis.call('ZREM', from, unpack(gone))
-  end
-  if #once > 0 then
-    redis.call('HSET', attempts, unpack(once))
-  end
-  if #refs > 0 then
-    wake(command, channel, name, redis.call('RPUSH', k.r, unpack(refs)), #refs)
-    ready = ready + #refs
-  end
-  for _, seq in ipairs(last) do
-    redis.call('HDEL', attempts, seq .. ' ' .. name)
-    bury(k, totals, seq, now, ARGV[4 + n + g.i] == '1')
-  end
-  if #last > 0 then
-    totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, name)
-  end
+move('delay')
+move('lease')
+for _, k in ipairs(open) do
+  push(command, channel, k)
 end
-
--- wait puts off what belongs to a queue that cannot be served, so that the caller meets
--- what is due behind it.
-local function wait(g, name)
-  if g.kind == 'head' then
-    redis.call('ZADD', queues, 'XX', int(now + put_off), name)
-  end
-  for x = 1, g.count do
-    local member = ARGV[g.at + x - 1] .. ' ' .. name
-    local score = redis.call('ZSCORE', kinds[g.kind], member)
-    if score and tonumber(score) <= now then
-      local last = string.find(score, '.5', 1, true)
-      redis.call('ZADD', kinds[g.kind], int(now + put_off) .. (last and '.5' or ''), member)
-    end
-  end
-end
-
 for _, g in ipairs(groups) do
-  local base, name = 7 + 4 * (g.i - 1), ARGV[4 + g.i]
-  local k = { r = KEYS[base], j = KEYS[base + 1], d = KEYS[base + 2], u = KEYS[base + 3] }
-  if not usable(k.r, k.j, k.d) then
-    wait(g, name)
-  elseif g.kind == 'head' then
-    look(k, name)
-  elseif g.count > 0 then
-    move(g, k, name)
+  local k = opened[g.i]
+  if g.kind == 'head' then
+    if k and mortal(k) then
+      look(k)
+    else
+      redis.call('ZADD', queues, 'XX', int(now + put_off), ARGV[4 + g.i])
+    end
+  end
+end
+for _, k in ipairs(open) do
+  if k.ended then
+    totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, k.name)
   end
 end
 close_ledger(ledger, totals)

@@ -18,7 +18,7 @@
 -- ARGV[3] int       jobs to look at, 1 to 1,000
 -- RETURNS {now, looked at, deleted}  looked at: tombstones, too
 --
--- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, remove
+-- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
   return redis.error_reply('ERR purge: bad arguments')
@@ -50,15 +50,6 @@ if looked > 0 then
   redis.call('HDEL', attempts, unpack(members))
   totals.deleted, missing = gone, looked - gone
 end
-if missing > 0 then
-  local left = redis.call('HINCRBY', tombstones, name, -missing)
-  if left < 0 then
-    totals.lost = totals.lost - left
-  end
-  if left <= 0 then
-    redis.call('HDEL', tombstones, name)
-  end
-end
 if looked < count and state == 'all' then
   -- The list is empty, so these are delayed, leased or dead, or have lost their reference.
   local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = j, d = d, u = u }
@@ -70,9 +61,7 @@ if looked < count and state == 'all' then
     totals.deleted = totals.deleted + 1
   end
 end
-if redis.call('LLEN', r) == 0 then
-  redis.call('HDEL', tombstones, name)
-end
+totals.lost = totals.lost + skip_tombstones(tombstones, r, name, missing)
 totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
 close_ledger(ledger, totals)
 return { now, looked, totals.deleted }

@@ -2,7 +2,8 @@
 --
 -- nack gives a job back for later, bury gives it up, requeue gives it back at the head as
 -- if it had not been claimed, touch makes its lease longer. Only the holder may: the one
--- that names the attempt it holds. nack after the last try buries.
+-- that names the attempt it holds. nack after the last try buries. Jobs of one queue that
+-- are requeued by one call keep their order.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -18,78 +19,118 @@
 --                   queue's number, sequence, attempt (0: whoever holds it), verb, ms (nack: delay; touch: ttr)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake, bury
+-- USES whole, int, time, foreign, in_pieces, read_all, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if not n or #KEYS ~= 6 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local verbs = { nack = true, bury = true, requeue = true, touch = true }
-local jobs = {}
+local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0 }
 for at = 4 + 2 * n, #ARGV, 5 do
-  local i, attempt, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), whole(ARGV[at + 4], 0)
-  if not (i and attempt and ms) or i > n or not verbs[ARGV[at + 3]] then
+  local i, attempt, verb, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), ARGV[at + 3], whole(ARGV[at + 4], 0)
+  if not (i and attempt and ms and asks[verb]) or i > n then
     return redis.error_reply('ERR settle: bad arguments')
   end
-  jobs[#jobs + 1] = { i = i, seq = ARGV[at + 1], attempt = attempt, verb = ARGV[at + 3], ms = ms }
+  asks[verb] = asks[verb] + 1
+  members[#members + 1] = ARGV[at + 1] .. ' ' .. ARGV[3 + i]
+  jobs[#jobs + 1] = { i = i, seq = ARGV[at + 1], attempt = attempt, verb = verb, ms = ms }
 end
 local now = time()
-local totals, refused = check_shard(ledger, lease, attempts, queues, delay, tombstones)
+if #jobs == 0 then
+  return { now }
+end
+
+-- Read all, then judge each job by what those before it leave. Nothing is written yet.
+local totals, refused = open_ledger(ledger)
 if not totals then
   return refused
 end
-local result, states = { now }, { dead = 3, expired = 4, lost = 5 }
-local checked = {}
+local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', attempts, members)
+local delayable = asks.nack == 0 or not foreign(redis.pcall('ZCARD', delay))
+local opened, open, leased = {}, {}, {}
+local gone, prolonged, uncounted, counted, due, ending = {}, {}, {}, {}, {}, {}
 
-local function serve(job)
-  local base, name = 7 + 4 * (job.i - 1), ARGV[3 + job.i]
-  local k = { r = KEYS[base], j = KEYS[base + 1], d = KEYS[base + 2], u = KEYS[base + 3] }
-  if checked[job.i] == nil then
-    checked[job.i] = usable(k.r, k.j, k.d)
+local function queue_of(i)
+  if opened[i] == nil then
+    opened[i] = open_queue(7 + 4 * (i - 1), ARGV[3 + i]) or false
+    open[#open + 1] = opened[i] or nil
   end
-  if not checked[job.i] then
-    return -1
+  return opened[i]
+end
+
+local function add(list, a, b)
+  list[#list + 1] = a
+  list[#list + 1] = b
+end
+
+local function judge(x, job, member)
+  local attempt, score = tonumber(before[x] or 1) or 1, leased[member]
+  if score == nil then
+    score = tonumber(scores[x] or nil) or false
   end
-  local member = job.seq .. ' ' .. name
-  local score = redis.call('ZSCORE', lease, member)
-  local before = redis.call('HGET', attempts, member)
-  local attempt = tonumber(before or 1) or 1
   if not score or job.attempt > 0 and job.attempt ~= attempt then
     return 0
   end
-  local last = string.find(score, '.5', 1, true)
+  local last = score % 1 ~= 0
   if job.verb == 'touch' then
-    redis.call('ZADD', lease, int(now + job.ms) .. (last and '.5' or ''), member)
+    add(prolonged, int(now + job.ms) .. (last and '.5' or ''), member)
     return 6
   end
-  redis.call('ZREM', lease, member)
-  if job.verb == 'requeue' then
+  local k = queue_of(job.i)
+  local ends = job.verb == 'bury' or job.verb == 'nack' and last
+  local later = job.verb == 'nack' and job.ms > 0
+  if not k or ends and not mortal(k) or later and not delayable then
+    return -1
+  end
+  leased[member] = false
+  gone[#gone + 1] = member
+  if ends then
+    uncounted[#uncounted + 1] = member
+    ending[#ending + 1] = { x = x + 1, k = k, seq = job.seq, keeps = ARGV[3 + n + job.i] == '1' }
+    return 0
+  elseif job.verb == 'requeue' then
+    k.head[#k.head + 1] = job.seq
     if attempt > 1 then
-      redis.call('HSET', attempts, member, int(attempt - 1))
+      add(counted, member, int(attempt - 1))
     else
-      redis.call('HDEL', attempts, member)
+      uncounted[#uncounted + 1] = member
     end
-    wake(command, channel, name, redis.call('LPUSH', k.r, job.seq), 1)
     return 1
-  elseif last or job.verb == 'bury' then
-    redis.call('HDEL', attempts, member)
-    local state = bury(k, totals, job.seq, now, ARGV[3 + n + job.i] == '1')
-    totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, name)
-    return states[state]
   end
-  if not before then
-    redis.call('HSET', attempts, member, '1')
+  if not before[x] then
+    add(counted, member, '1')
   end
-  if job.ms > 0 then
-    redis.call('ZADD', delay, int(now + job.ms), member)
+  if later then
+    add(due, int(now + job.ms), member)
     return 2
   end
-  wake(command, channel, name, redis.call('RPUSH', k.r, job.seq), 1)
+  k.tail[#k.tail + 1] = job.seq
   return 1
 end
 
-for _, job in ipairs(jobs) do
-  result[#result + 1] = serve(job)
+local result = { now }
+for x, job in ipairs(jobs) do
+  result[x + 1] = judge(x, job, members[x])
+end
+
+-- The first write needs no memory, also where it removes nothing: the call runs when the
+-- store is full.
+uncounted[1] = uncounted[1] or ''
+in_pieces(redis.call, 'HDEL', attempts, uncounted)
+in_pieces(redis.call, 'ZADD', lease, prolonged)
+in_pieces(redis.call, 'ZREM', lease, gone)
+in_pieces(redis.call, 'HSET', attempts, counted)
+in_pieces(redis.call, 'ZADD', delay, due)
+local codes = { dead = 3, expired = 4, lost = 5 }
+for _, job in ipairs(ending) do
+  result[job.x] = codes[bury(job.k, totals, job.seq, now, job.keeps)]
+end
+for _, k in ipairs(open) do
+  push(command, channel, k)
+  if #ending > 0 and mortal(k) then
+    totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, k.name)
+  end
 end
 close_ledger(ledger, totals)
 return result

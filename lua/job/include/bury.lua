@@ -1,6 +1,6 @@
 -- bury: end a leased job whose tries are used up: as a dead letter, or as expired where
--- the queue keeps none or its ttl is over. The caller has removed lease and attempts, and
--- has asked whether the keys are usable. Returns dead, expired or lost.
+-- the queue keeps none or its ttl is over. The caller removes lease and attempts, and has
+-- asked mortal before. Returns dead, expired or lost.
 local function bury(k, totals, seq, now, keeps)
   local record = redis.call('HGET', k.j, seq)
   local ends = record and tonumber(string.sub(record, 1, 13))
@@ -10,10 +10,10 @@ local function bury(k, totals, seq, now, keeps)
     return 'dead'
   end
   redis.call('HDEL', k.j, seq)
-  local state = ends and 'expired' or 'lost'
   if record then
     drop_id(k.u, caller_id(record), seq)
   end
+  local state = ends and 'expired' or 'lost'
   totals[state] = totals[state] + 1
   return state
 end

@@ -2,15 +2,16 @@
 -- else its state and whether it was ever claimed. k holds the keys, totals the ledger.
 local function remove(k, totals, queue, seq, id)
   local member = seq .. ' ' .. queue
-  local claimed = redis.call('HDEL', k.attempts, member)
   local leased = redis.call('ZREM', k.lease, member)
   if redis.call('HDEL', k.j, seq) == 0 then
     if leased == 1 then
       totals.lost = totals.lost + 1
+      redis.call('HDEL', k.attempts, member)
     end
     return nil
   end
   drop_id(k.u, id, seq)
+  local claimed = redis.call('HDEL', k.attempts, member)
   if leased == 1 then
     return 'leased', true
   elseif redis.call('ZREM', k.delay, member) == 1 then

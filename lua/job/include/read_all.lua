@@ -1,0 +1,16 @@
+-- read_all: the reply of a command that reads many members, which unpack does not take
+-- at once: 1,000 at a time. A foreign type raises WRONGTYPE.
+local function read_all(command, key, members)
+  if #members <= 1000 then
+    return redis.call(command, key, unpack(members))
+  end
+  local all = {}
+  for from = 1, #members, 1000 do
+    local to = math.min(from + 999, #members)
+    local part = redis.call(command, key, unpack(members, from, to))
+    for x = from, to do
+      all[x] = part[x - from + 1]
+    end
+  end
+  return all
+end
