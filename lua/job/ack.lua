@@ -13,7 +13,7 @@
 -- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:caller's id]
 -- RETURNS {done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, -1 a key has another type
 --
--- USES whole, int, foreign, open_ledger, close_ledger, drop_id, forget, split, remove, usable
+-- USES whole, int, foreign, open_ledger, close_ledger, drop_id, forget, remove, usable
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
@@ -32,8 +32,7 @@ local totals, refused = open_ledger(ledger)
 if not totals then
   return refused
 end
-redis.call('ZCARD', lease)
-redis.call('HDEL', attempts, '') -- a first write that needs no memory: it runs when the store is full
+local again = redis.call('HLEN', attempts) > 0
 local result = {}
 
 local function serve(g)
@@ -47,14 +46,18 @@ local function serve(g)
   end
   local seqs, members, ids, quick, seen = {}, {}, {}, true, {}
   for x = 1, g.count do
-    local seq, id = split(ARGV[g.at + x - 1])
+    local seq, id = ARGV[g.at + x - 1], false
+    if string.find(seq, ':', 1, true) then
+      seq, id = string.match(seq, '^(.-):(.*)$')
+    end
     if seen[seq] then
       quick = false
     end
     seen[seq] = true
-    seqs[x], members[x], ids[x] = seq, seq .. ' ' .. name, id or false
+    seqs[x], members[x], ids[x] = seq, seq .. ' ' .. name, id
   end
-  -- Jobs that are leased, the usual ones, go by one command for all.
+  -- Jobs that are leased, the usual ones, go by one command for all. The first write of
+  -- the call is a ZREM: it needs no memory, so it runs when the store is full.
   if quick and g.count == 1 then
     quick = redis.call('ZREM', lease, members[1]) == 1
   elseif quick then
@@ -71,11 +74,15 @@ local function serve(g)
   local done, gone = {}, 0
   if quick then
     gone = redis.call('HDEL', k.j, unpack(seqs))
-    redis.call('HDEL', attempts, unpack(members))
+    if again then
+      redis.call('HDEL', attempts, unpack(members))
+    end
     totals.acked = totals.acked + gone
     totals.lost = totals.lost + g.count - gone
     for x = 1, g.count do
-      drop_id(k.u, ids[x], seqs[x])
+      if ids[x] then
+        drop_id(k.u, ids[x], seqs[x])
+      end
       done[x] = 1
     end
   else

@@ -52,6 +52,8 @@ local expired, missing, dropped = {}, {}, false
 local scores, more, handed = {}, {}, {}
 local s, h, bytes, largest = 0, 0, 0, 1
 local answers = {}
+local heads = {} -- expiry and tries by the beginning of a record, which many share
+local again = redis.call('HLEN', attempts) > 0
 
 -- take_back leaves the call without effect.
 local function take_back(reply)
@@ -64,6 +66,7 @@ end
 for a, request in ipairs(requests) do
   local got, g, want = {}, 0, request.count
   local deadline = int(now + request.ttr)
+  local last_deadline = deadline .. '.5'
   h = h + 1
   handed[h] = deadline
   for _, i in ipairs(request) do
@@ -90,16 +93,20 @@ for a, request in ipairs(requests) do
         break
       end
       popped[#popped + 1] = { i = i, ids = ids }
-      local before = redis.pcall('HMGET', attempts, unpack(members))
-      if foreign(before) then
-        return take_back(before)
-      end
+      local before = again and redis.call('HMGET', attempts, unpack(members)) or {}
       for x = 1, k do
-        local record = records[x]
-        local ends, tries
+        local record, ends, tries = records[x], nil, nil
         if record then
-          ends, tries = string.match(record, '^(%d+) (%d+)')
-          ends = tonumber(ends)
+          local head = string.sub(record, 1, 16)
+          local parsed = heads[head]
+          if not parsed then
+            parsed = { string.match(record, '^(%d+) (%d+)') }
+            parsed = { tonumber(parsed[1] or nil), tonumber(parsed[2] or nil) }
+            if not tonumber(string.sub(head, 16)) then
+              heads[head] = parsed -- one digit of tries, which is usual
+            end
+          end
+          ends, tries = parsed[1], parsed[2]
         end
         if g > 0 and bytes >= size then
           -- The answer is full: the rest stays where it was.
@@ -124,7 +131,7 @@ for a, request in ipairs(requests) do
             more[#more + 1] = members[x]
             more[#more + 1] = int(attempt)
           end
-          scores[s + 1] = attempt >= tonumber(tries) and deadline .. '.5' or deadline
+          scores[s + 1] = attempt >= tries and last_deadline or deadline
           scores[s + 2] = members[x]
           s, h = s + 2, h + 1
           handed[h] = members[x]
@@ -177,7 +184,9 @@ local function drop(i)
     fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
   end
   in_pieces(redis.call, 'HDEL', j, fields)
-  in_pieces(redis.call, 'HDEL', attempts, members)
+  if again then
+    in_pieces(redis.call, 'HDEL', attempts, members)
+  end
   if missing[i] then
     totals.lost = totals.lost + skip_tombstones(tombstones, r, name, #missing[i])
   end

@@ -18,7 +18,7 @@
 --                   that caller's id lives; with the first sequence. Refused: 0 too many queues, 4 too many jobs,
 --                   -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, foreign, in_pieces, wake
+-- USES whole, int, time, seq_text, foreign, in_pieces, wake
 local ledger, delay, queues = KEYS[1], KEYS[2], KEYS[3]
 local max_jobs, max_queues = whole(ARGV[1], 0), whole(ARGV[2], 0)
 local channel, command, n = ARGV[3], ARGV[4], whole(ARGV[5], 1)
@@ -110,10 +110,10 @@ while at <= args do
       held[i] = held[i] + count
       live, published = live + count, published + count
       if id ~= '' then
-        ids[i .. ' ' .. id] = int(seq)
+        ids[i .. ' ' .. id] = seq
       end
       if key > 0 then
-        keyed[KEYS[key]] = int(seq) .. ' ' .. int(count)
+        keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
       end
       plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
         result = #result + 1 }
@@ -132,7 +132,7 @@ if seq >= 9007199254740992 then
 end
 
 -- The first write: a store that is full refuses it.
-redis.call('HSET', ledger, 'seq', int(seq - 1), 'published', int(published))
+redis.call('HSET', ledger, 'seq', seq_text(seq - 1), 'published', int(published))
 
 -- All of a queue in one command each, all delayed in one: the fixed cost of a command
 -- is what many small requests would pay for otherwise.
@@ -147,7 +147,7 @@ for _, g in ipairs(plan) do
   local x, y = #f, #r
   local at_ms = g.wait > 0 and int(now + g.wait)
   for k = 0, g.count - 1 do
-    local ref = int(g.seq + k)
+    local ref = seq_text(g.seq + k)
     f[x + 1], f[x + 2], x = ref, ARGV[g.at + k], x + 2
     if at_ms then
       due[d + 1], due[d + 2], d = at_ms, ref .. ' ' .. name, d + 2
@@ -198,10 +198,10 @@ end
 for _, g in ipairs(plan) do
   if not g.refused then
     if g.id ~= '' then
-      redis.call('HSET', KEYS[3 + 3 * g.i], g.id, int(g.seq))
+      redis.call('HSET', KEYS[3 + 3 * g.i], g.id, seq_text(g.seq))
     end
     if g.key > 0 then
-      redis.call('SET', KEYS[g.key], int(g.seq) .. ' ' .. int(g.count), 'PX', g.keep)
+      redis.call('SET', KEYS[g.key], seq_text(g.seq) .. ' ' .. int(g.count), 'PX', g.keep)
     end
   end
 end
