@@ -1,0 +1,178 @@
+package lmstfy
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const (
+	jsonType        = "application/json; charset=utf-8"
+	headerRequestID = "X-Request-ID"
+)
+
+// ErrRevoked is an error of Queues.Claim.
+var ErrRevoked = errors.New("the token was revoked")
+
+// storeTimeout bounds what a request waits for the store beside a long poll.
+const storeTimeout = 9 * time.Second
+
+// refusal is an answer that is a text.
+type refusal struct {
+	status      int
+	field, text string            // "error" or "msg"
+	code        wire.Code         // that it is counted under; empty: it is none of the client's or server's failures
+	rejected    *ingest.Rejection // by the server
+}
+
+// refuse answers with an error, and counts it under a code.
+func refuse(code wire.Code, status int, text string) *refusal {
+	return &refusal{status: status, field: "error", text: text, code: code}
+}
+
+func badRequest(text string) *refusal {
+	return refuse(wire.CodeBadRequest, fasthttp.StatusBadRequest, text)
+}
+
+// rejectedBody is the refusal of a body that the server could not read.
+func rejectedBody(r *ingest.Rejection) *refusal {
+	refused := badRequest("failed to read body")
+	switch r.Code() {
+	case wire.CodeBodyTooLarge:
+		refused = refuse(r.Code(), fasthttp.StatusRequestEntityTooLarge, "body too large")
+	case wire.CodeOverloaded:
+		refused = refuse(r.Code(), fasthttp.StatusServiceUnavailable, r.Message())
+	}
+	refused.rejected = r
+	return refused
+}
+
+// refusalKey and requestIDKey are where failure finds what send left.
+type refusalKey struct{}
+type requestIDKey struct{}
+
+// send writes the answer, or leaves that to failure: then the server counts it, and reads or
+// cuts off what is left of the body.
+func (r *refusal) send(x *ingest.Exchange) *ingest.Rejection {
+	switch {
+	case r == nil:
+		return nil
+	case r.code == "":
+		r.write(x)
+		return nil
+	}
+	x.Ctx.SetUserValue(refusalKey{}, r)
+	x.Ctx.SetUserValue(requestIDKey{}, string(x.Ctx.Response.Header.Peek(headerRequestID)))
+	if r.rejected != nil {
+		return r.rejected
+	}
+	return ingest.Reject(r.code, r.text)
+}
+
+// failure answers what the handler or the server rejects.
+func failure(x *ingest.Exchange, rejected *ingest.Rejection) {
+	id, known := x.Ctx.UserValue(requestIDKey{}).(string)
+	if !known {
+		id = ulid.Make().String()
+	}
+	x.Ctx.Response.Header.Set(headerRequestID, id)
+	r, known := x.Ctx.UserValue(refusalKey{}).(*refusal)
+	if !known {
+		r = &refusal{status: x.Ctx.Response.StatusCode(), field: "error", text: rejected.Message()}
+		if rejected.Code() == wire.CodeBodyTooLarge {
+			r.text = "body too large"
+		}
+	}
+	r.write(x)
+}
+
+func (r *refusal) write(x *ingest.Exchange) {
+	text, _ := json.Marshal(r.text) // of a string it cannot fail
+	body := append(append(append([]byte(`{"`), r.field...), `":`...), text...)
+	_ = x.Answer(r.status, jsonType, append(body, '}')) // small ones need no memory
+}
+
+// notFound says that something is not there, which is no failure.
+func notFound(field, text string) *refusal {
+	return &refusal{status: fasthttp.StatusNotFound, field: field, text: text}
+}
+
+// send answers with a body that is not used afterwards.
+func (c *call) send(status int, body []byte) *refusal {
+	if rejected := c.Answer(status, jsonType, body); rejected != nil {
+		return rejectedBody(rejected)
+	}
+	return nil
+}
+
+// deadline bounds calls of the store.
+func (c *call) deadline() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), storeTimeout)
+}
+
+// failed answers an error of the store. It never says that there is no job: who hears so
+// believes that the work is done.
+func (c *call) failed(what string, err error) *refusal {
+	full := func(text string) *refusal {
+		return &refusal{status: fasthttp.StatusTooManyRequests, field: "msg", text: text, code: wire.CodeTooManyPartitions}
+	}
+	switch {
+	case errors.Is(err, job.ErrTooManyJobs):
+		return full("the namespace holds as many jobs as it may, please retry later")
+	case errors.Is(err, job.ErrTooManyQueues):
+		return full("the namespace has as many queues as it may, please retry later")
+	case errors.Is(err, ErrRevoked):
+		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
+	}
+	c.Log.Debug("request of lmstfy's API failed", zap.String("request", what), zap.Error(err))
+	return refuse(wire.CodeStoreUnavailable, fasthttp.StatusInternalServerError, "internal error")
+}
+
+// appendJob appends a job as the API shows it. remainTries is how often it may be claimed
+// yet. The names have no character that JSON escapes.
+func (c *call) appendJob(dst []byte, j *job.Job, msg string, remainTries int) []byte {
+	dst = append(dst, `{"attributes":`...)
+	if len(j.Attributes) > 0 {
+		dst = append(dst, j.Attributes...)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"data":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, j.Payload)
+	dst = append(dst, `","elapsed_ms":`...)
+	dst = strconv.AppendInt(dst, max(0, j.Now-j.Published), 10)
+	dst = append(append(dst, `,"job_id":"`...), j.ID...)
+	if msg != "" {
+		dst = append(append(dst, `","msg":"`...), msg...)
+	}
+	dst = append(append(dst, `","namespace":"`...), c.namespaceName...)
+	dst = append(append(dst, `","queue":"`...), j.Queue...)
+	dst = append(dst, `","remain_tries":`...)
+	dst = strconv.AppendInt(dst, int64(max(0, remainTries)), 10)
+	dst = append(dst, `,"ttl":`...)
+	return append(strconv.AppendInt(dst, ttlSeconds(j), 10), '}')
+}
+
+// ttlSeconds is how long a job lives yet, rounded up; 0: for ever.
+func ttlSeconds(j *job.Job) int64 {
+	if j.Expires == 0 {
+		return 0
+	}
+	return max(1, (j.Expires-j.Now+999)/1000)
+}
+
+// appendName appends a name and its value: `"name":"value"`. Neither needs escapes.
+func appendName(dst []byte, name, value string) []byte {
+	return append(append(append(append(append(dst, '"'), name...), `":"`...), value...), '"')
+}

@@ -1,0 +1,123 @@
+package lmstfy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func msOf(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func TestLimitsCountRequestsAndRefundWhatBringsNothing(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	write, read := limitOf(1), limitOf(1)
+	p.limits["ns"] = &Limits{Write: write, Read: read}
+	overWrite := `{"msg":"token(ID) produce reach the limit rate, please retry later"}`
+	overRead := strings.Replace(overWrite, "produce", "consume", 1)
+	p.play([]step{
+		{"PUT", "/api/ns/q?tries=x", "x", nil, 400, text("invalid tries")},
+		{"PUT", "/api/ns/q", strings.Repeat("x", 1<<20+1), nil, 413, text("body too large")},
+		{"GET", "/api/ns/q", "", nil, 404, noJob},
+		{"GET", "/api/ns/q?ttr=x", "", nil, 400, text("invalid ttr")},
+		{"PUT", "/api/ns/q", "x", nil, 201, published},
+		{"PUT", "/api/ns/q", "x", nil, 429, overWrite},
+		{"PUT", "/api/ns/q?tries=x", "x", nil, 429, overWrite},
+		{"PUT", "/api/ns/q/bulk", "x", nil, 429, overWrite},
+		{"PUT", "/api/ns/q.x", "x", nil, 400, badQueue},
+		{"PUT", "/api/ns/q/job/x", "x", nil, 201, published},
+		{"GET", "/api/ns/q/peek", "", nil, 200, strings.Replace(jobOf("null", "eA==", "q", 1, 86400), `"msg":"new job",`, "", 1)},
+		{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eA==", "q", 0, 86400)},
+		{"GET", "/api/ns/q?ttr=x", "", nil, 429, overRead},
+		{"DELETE", "/api/ns/q", "", nil, 204, ""},
+		{"PUT", "/api/ns/q/deadletter", "", nil, 200, `{"count":0,"msg":"respawned"}`},
+	})
+	if write.left.Load() != 0 || read.left.Load() != 0 {
+		t.Errorf("left %d and %d requests, want none", write.left.Load(), read.left.Load())
+	}
+}
+
+func TestRatesOfJobsHold(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	produce, consume := limitOf(3), limitOf(3)
+	p.limits["ns"] = &Limits{Produce: produce, Consume: consume}
+	p.play([]step{
+		{"PUT", "/api/ns/q/bulk", "[1,2,3,4]", nil, 429, `{"msg":"token(ID) produce reach the limit rate, please retry later"}`},
+		{"PUT", "/api/ns/q/bulk", "[1,1]", nil, 201, `{"job_ids":["ID","ID"],"msg":"published"}`},
+		{"PUT", "/api/ns/q", "1", nil, 201, published},
+		{"PUT", "/api/ns/q", "1", nil, 429, `{"msg":"token(ID) produce reach the limit rate, please retry later"}`},
+		// A batch larger than the rate brings one job.
+		{"GET", "/api/ns/q?count=9", "", nil, 200, "[" + jobOf("null", "MQ==", "q", 0, 86400) + "]"},
+		{"GET", "/api/ns/e?count=2", "", nil, 404, noJob},
+		{"GET", "/api/ns/q?count=2", "", nil, 200, "[" + jobOf("null", "MQ==", "q", 0, 86400) + "," + jobOf("null", "MQ==", "q", 0, 86400) + "]"},
+		{"GET", "/api/ns/q", "", nil, 429, `{"msg":"token(ID) consume reach the limit rate, please retry later"}`},
+	})
+	p.fake.fail(errDown)
+	produce.left.Store(1)
+	p.play([]step{{"PUT", "/api/ns/q", "1", nil, 500, text("internal error")}})
+	if produce.left.Load() != 1 {
+		t.Error("a publish that failed was not refunded")
+	}
+}
+
+func TestAnOutageIsNeverAQueueWithoutJobs(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	p.play([]step{{"PUT", "/api/ns/q", "x", nil, 201, published}})
+	id := p.fake.jobs["ns q"][0].ID
+	p.fake.fail(errDown)
+	for _, c := range []string{"PUT ", "PUT /bulk", "PUT /job/" + id, "GET ", "GET /peek", "GET /job/" + id, "DELETE /job/" + id, "DELETE ", "GET /size", "GET /deadletter", "GET /deadletter/size", "PUT /deadletter", "DELETE /deadletter"} {
+		method, rest, _ := strings.Cut(c, " ")
+		p.play([]step{{method, "/api/ns/q" + rest, "[1]", nil, 500, text("internal error")}})
+	}
+	for _, err := range []error{job.ErrTooManyJobs, job.ErrTooManyQueues} {
+		p.fake.fail(err)
+		if r := p.do("PUT", "/api/ns/q", "x"); r.status != 429 || !strings.Contains(r.raw, `{"msg":"the namespace h`) {
+			t.Errorf("%v: got %d %s", err, r.status, r.raw)
+		}
+	}
+}
+
+func TestALongPollEndsWithAJobTheTimeoutOrARevokedToken(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	answer := make(chan reply, 1)
+	poll := func(query string) {
+		go func() { answer <- p.do("GET", "/api/ns/a,q?"+query, "") }()
+		<-p.fake.waiting
+	}
+	poll("timeout=599")
+	p.play([]step{{"PUT", "/api/ns/q", "x", nil, 201, published}})
+	if r := <-answer; r.status != 200 || r.body != jobOf("null", "eA==", "q", 0, 86400) {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	poll("timeout=1")
+	if r := <-answer; r.status != 404 || r.body != noJob {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	poll("timeout=4294967295")
+	if err := p.server.SetTokens(nil, []string{"ns"}); err != nil {
+		t.Fatal(err)
+	}
+	p.fake.sleep(0)
+	if r := <-answer; r.status != 401 || r.body != text("invalid token") {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+func TestJobsWithoutMemoryForTheirAnswerGoBack(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	for range 64 {
+		p.play([]step{{"PUT", "/api/ns/q", strings.Repeat("x", 1<<20), nil, 201, published}})
+	}
+	if r := p.do("GET", "/api/ns/q?count=64", ""); r.status != 503 || p.fake.requeued != 64 {
+		t.Errorf("got %d, %d jobs went back, want 503 and 64", r.status, p.fake.requeued)
+	}
+	if r := p.do("GET", "/api/ns/q?count=4", ""); r.status != 200 {
+		t.Errorf("got %d, want 200", r.status)
+	}
+}

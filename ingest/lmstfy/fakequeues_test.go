@@ -1,0 +1,277 @@
+package lmstfy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// fakeQueues keeps jobs in memory: delay, ttr, ttl, tries, dead letters. Its clock stands
+// still until a test moves it.
+type fakeQueues struct {
+	mu         sync.Mutex
+	namespaces map[string]*job.Namespace
+	pools      map[string]string // of namespaces that are not in the default pool
+	now        int64             // Unix ms
+	seq        int64             // µs
+	jobs       map[string][]*fakeJob
+	changed    chan struct{} // closed when a job becomes ready
+	down       error         // what every call returns
+	claims     int           // calls of Claim that began
+	waiting    chan struct{} // receives one value when a Claim begins to wait
+	requeued   int
+}
+
+type fakeJob struct {
+	job.Job
+	state job.State
+	due   int64 // of a delayed job, or the end of the lease
+}
+
+func newFake(t testing.TB, names ...string) *fakeQueues {
+	f := &fakeQueues{
+		namespaces: map[string]*job.Namespace{}, pools: map[string]string{}, now: 1_700_000_000_000,
+		jobs: map[string][]*fakeJob{}, changed: make(chan struct{}), waiting: make(chan struct{}, 16),
+	}
+	for _, name := range names {
+		ns, err := job.NewNamespace("sw", name, job.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.namespaces[name] = ns
+	}
+	return f
+}
+
+// sleep moves the clock.
+func (f *fakeQueues) sleep(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now += d.Milliseconds()
+	f.wake()
+}
+
+func (f *fakeQueues) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
+}
+
+func (f *fakeQueues) wake() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fakeQueues) Namespace(name string) (*job.Namespace, string) {
+	ns, pool := f.namespaces[name], f.pools[name]
+	if ns != nil && pool == "" {
+		pool = DefaultPool
+	}
+	return ns, pool
+}
+
+func (f *fakeQueues) HasPool(name string) bool { return name == DefaultPool || name == "fast" }
+
+func (f *fakeQueues) Publish(_ context.Context, p *job.Publish) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down != nil {
+		return f.down
+	}
+	f.seq = max(f.seq, f.now*1000)
+	p.Shard, p.First = p.Namespace.Shards(p.Queue)[0], f.seq+1
+	for _, m := range p.Messages {
+		f.seq++
+		j := &fakeJob{Job: job.Job{
+			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, Seq: f.seq}, ID: p.Namespace.ID(p.Shard, p.Queue, f.seq, ""),
+			Tries: p.Tries, Published: f.now, Payload: slices.Clone(m.Payload), Attributes: slices.Clone(m.Attributes),
+		}, state: job.Ready}
+		if p.TTL > 0 {
+			j.Expires = f.now + p.TTL.Milliseconds()
+		}
+		if p.Delay > 0 {
+			j.state, j.due = job.Delayed, f.now+p.Delay.Milliseconds()
+		}
+		key := p.Namespace.Name + " " + p.Queue
+		f.jobs[key] = append(f.jobs[key], j)
+	}
+	f.wake()
+	return nil
+}
+
+// queue returns the jobs of a queue as they are at this time.
+func (f *fakeQueues) queue(ns *job.Namespace, name string) []*fakeJob {
+	key := ns.Name + " " + name
+	f.jobs[key] = slices.DeleteFunc(f.jobs[key], func(j *fakeJob) bool {
+		switch {
+		case j.state == job.Delayed && j.due <= f.now, j.state == job.Leased && j.due <= f.now && j.Attempt < j.Tries:
+			j.state = job.Ready
+		case j.state == job.Leased && j.due <= f.now:
+			j.state, j.Expires = job.Dead, 0
+		}
+		j.Now = f.now
+		return j.Expires > 0 && j.Expires <= f.now && j.state != job.Leased
+	})
+	return f.jobs[key]
+}
+
+func (f *fakeQueues) Claim(c *Claim) ([]job.Job, error) {
+	deadline := time.Now().Add(c.Wait)
+	for first := true; ; first = false {
+		f.mu.Lock()
+		if first {
+			f.claims++
+		}
+		if f.down != nil {
+			defer f.mu.Unlock()
+			return nil, f.down
+		}
+		var found []job.Job
+		for _, name := range c.Queues {
+			for _, j := range f.queue(c.Namespace, name) {
+				if j.state == job.Ready && len(found) < c.Count {
+					j.Attempt++
+					j.state, j.due = job.Leased, f.now+c.TTR.Milliseconds()
+					found = append(found, j.Job)
+				}
+			}
+		}
+		changed := f.changed
+		f.mu.Unlock()
+		left := time.Until(deadline)
+		if len(found) > 0 || left <= 0 {
+			return found, nil
+		}
+		if first {
+			f.waiting <- struct{}{}
+		}
+		select {
+		case <-changed:
+		case <-time.After(left):
+		case <-c.Exchange.Stopping():
+			return nil, nil
+		}
+		if c.Exchange.Revoked(c.Key) {
+			return nil, ErrRevoked
+		}
+	}
+}
+
+func (f *fakeQueues) Requeue(_ context.Context, ns *job.Namespace, jobs []job.Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requeued += len(jobs)
+	for _, j := range jobs {
+		for _, k := range f.queue(ns, j.Queue) {
+			if k.ID == j.ID {
+				k.state = job.Ready
+				k.Attempt--
+			}
+		}
+	}
+}
+
+// remove removes jobs for which gone is true, at most limit of them.
+func (f *fakeQueues) remove(ns *job.Namespace, queue string, limit int, gone func(*fakeJob) bool) (n int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down != nil {
+		return 0, f.down
+	}
+	f.jobs[ns.Name+" "+queue] = slices.DeleteFunc(f.queue(ns, queue), func(j *fakeJob) bool {
+		if n == limit || !gone(j) {
+			return false
+		}
+		n++
+		return true
+	})
+	return n, nil
+}
+
+func (f *fakeQueues) Ack(_ context.Context, a *job.Ack) error {
+	n, err := f.remove(a.Namespace, a.Queue, 1, func(j *fakeJob) bool { return j.Ref == a.Ref })
+	a.Acked = n == 1
+	return err
+}
+
+func (f *fakeQueues) Purge(_ context.Context, ns *job.Namespace, queue string, all bool) (int64, error) {
+	n, err := f.remove(ns, queue, -1, func(j *fakeJob) bool { return j.state == job.Ready || all })
+	return int64(n), err
+}
+
+func (f *fakeQueues) DeleteDead(_ context.Context, ns *job.Namespace, queue string, limit int) (int, error) {
+	return f.remove(ns, queue, limit, func(j *fakeJob) bool { return j.state == job.Dead })
+}
+
+func (f *fakeQueues) find(ns *job.Namespace, queue string, is func(*fakeJob) bool) (job.Job, job.State, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down != nil {
+		return job.Job{}, job.Gone, f.down
+	}
+	for _, j := range f.queue(ns, queue) {
+		if is(j) {
+			return j.Job, j.state, nil
+		}
+	}
+	return job.Job{}, job.Gone, job.ErrNoJob
+}
+
+func (f *fakeQueues) Peek(_ context.Context, ns *job.Namespace, queue string) (job.Job, error) {
+	j, _, err := f.find(ns, queue, func(j *fakeJob) bool { return j.state == job.Ready })
+	return j, err
+}
+
+func (f *fakeQueues) Get(_ context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+	return f.find(ns, queue, func(j *fakeJob) bool { return j.Ref == ref })
+}
+
+func (f *fakeQueues) Counts(_ context.Context, ns *job.Namespace, queue string) (c job.Counts, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range f.queue(ns, queue) {
+		switch j.state {
+		case job.Ready:
+			c.Ready++
+		case job.Dead:
+			c.Dead++
+		}
+	}
+	return c, f.down
+}
+
+func (f *fakeQueues) Dead(_ context.Context, ns *job.Namespace, queue string, offset, limit int) (dead []job.Job, total int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range f.queue(ns, queue) {
+		if j.state == job.Dead {
+			dead = append(dead, j.Job)
+		}
+	}
+	total = int64(len(dead))
+	return dead[min(offset, len(dead)):min(offset+limit, len(dead))], total, f.down
+}
+
+func (f *fakeQueues) Respawn(_ context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (n int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range f.queue(ns, queue) {
+		if j.state == job.Dead && n < limit {
+			n++
+			j.state, j.Attempt, j.Tries = job.Ready, 0, 1
+			if ttl > 0 {
+				j.Expires = f.now + ttl.Milliseconds()
+			}
+		}
+	}
+	f.wake()
+	return n, f.down
+}
+
+var errDown = errors.Join(partition.ErrUnavailable, errors.New("dial tcp 10.0.0.1:6379: connection refused"))

@@ -1,0 +1,139 @@
+package lmstfy
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// peek shows the next job of a queue.
+func (c *call) peek() *refusal {
+	ctx, cancel := c.deadline()
+	defer cancel()
+	j, err := c.Queues.Peek(ctx, c.namespace, c.queue)
+	if errors.Is(err, job.ErrNoJob) {
+		return notFound("error", "the queue is empty")
+	}
+	if err != nil {
+		return c.failed("peek", err)
+	}
+	return c.send(fasthttp.StatusOK, c.appendJob(nil, &j, "", j.Tries-j.Attempt))
+}
+
+// getJob shows a job in any state.
+func (c *call) getJob() *refusal {
+	ref, ok := c.namespace.ParseID(c.queue, c.id)
+	if !ok {
+		return notFound("error", "job not found")
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	j, state, err := c.Queues.Get(ctx, c.namespace, c.queue, ref)
+	switch {
+	case errors.Is(err, job.ErrNoJob), err == nil && (state == job.Gone || state == job.Expired):
+		return notFound("error", "job not found")
+	case err != nil:
+		return c.failed("get", err)
+	case j.Expires != 0 && j.Expires <= j.Now && state != job.Dead:
+		return notFound("error", "job not found")
+	}
+	c.Metrics.got(c)
+	return c.send(fasthttp.StatusOK, c.appendJob(nil, &j, "", 0))
+}
+
+// purge deletes the ready jobs of a queue.
+func (c *call) purge() *refusal {
+	ctx, cancel := c.deadline()
+	defer cancel()
+	if _, err := c.Queues.Purge(ctx, c.namespace, c.queue, false); err != nil {
+		return c.failed("purge", err)
+	}
+	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)
+	return nil
+}
+
+// size counts the ready jobs. It needs no token, so a namespace that does not exist looks
+// like one without jobs.
+func (c *call) size() *refusal {
+	return c.writeSize(func(counts job.Counts) int64 { return counts.Ready })
+}
+
+// deadSize counts the dead letters.
+func (c *call) deadSize() *refusal {
+	return c.writeSize(func(counts job.Counts) int64 { return counts.Dead })
+}
+
+func (c *call) writeSize(of func(job.Counts) int64) *refusal {
+	var counts job.Counts
+	if c.namespace != nil {
+		var err error
+		ctx, cancel := c.deadline()
+		defer cancel()
+		if counts, err = c.Queues.Counts(ctx, c.namespace, c.queue); err != nil {
+			return c.failed("count", err)
+		}
+	}
+	body := c.appendNames([]byte{'{'})
+	body = append(strconv.AppendInt(append(body, `,"size":`...), of(counts), 10), '}')
+	return c.send(fasthttp.StatusOK, body)
+}
+
+// dead counts the dead letters and names the oldest.
+func (c *call) dead() *refusal {
+	ctx, cancel := c.deadline()
+	defer cancel()
+	jobs, total, err := c.Queues.Dead(ctx, c.namespace, c.queue, 0, 1)
+	if err != nil {
+		return c.failed("list dead letters", err)
+	}
+	head := ""
+	if len(jobs) > 0 {
+		head = jobs[0].ID
+	}
+	body := appendName([]byte{'{'}, "deadletter_head", head)
+	body = strconv.AppendInt(append(body, `,"deadletter_size":`...), total, 10)
+	return c.send(fasthttp.StatusOK, append(c.appendNames(append(body, ',')), '}'))
+}
+
+// respawn makes the oldest dead letters ready for one try more.
+func (c *call) respawn() *refusal {
+	limit, refused := c.limit()
+	if refused != nil {
+		return refused
+	}
+	ttl, refused := c.seconds("ttl", defaultTTL)
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	n, err := c.Queues.Respawn(ctx, c.namespace, c.queue, limit, ttl)
+	if err != nil {
+		return c.failed("respawn", err)
+	}
+	c.Metrics.respawned(c, n)
+	return c.send(fasthttp.StatusOK, append(strconv.AppendInt([]byte(`{"count":`), int64(n), 10), `,"msg":"respawned"}`...))
+}
+
+// deleteDead deletes the oldest dead letters.
+func (c *call) deleteDead() *refusal {
+	limit, refused := c.limit()
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	if _, err := c.Queues.DeleteDead(ctx, c.namespace, c.queue, limit); err != nil {
+		return c.failed("delete dead letters", err)
+	}
+	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)
+	return nil
+}
+
+// appendNames appends the namespace and the queue, without braces.
+func (c *call) appendNames(dst []byte) []byte {
+	return appendName(append(appendName(dst, "namespace", c.namespaceName), ','), "queue", c.queue)
+}

@@ -1,0 +1,135 @@
+package lmstfy
+
+import (
+	"encoding/json"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const (
+	maxJob      = 1 << 20  // bytes
+	maxBulkBody = 16 << 20 // bytes
+	maxBulk     = 64       // jobs
+)
+
+// MaxBody is the largest body of the API, in bytes.
+const MaxBody = maxBulkBody
+
+// publish stores the body as one job.
+func (c *call) publish() *refusal {
+	p, refused := c.readPublish()
+	if refused != nil {
+		return refused
+	}
+	body, refused := c.readBody(maxJob)
+	if refused != nil {
+		return refused
+	}
+	attributes, refused := c.attributes()
+	if refused != nil {
+		return refused
+	}
+	p.Messages = []job.Message{{Payload: body, Attributes: attributes}}
+	if refused := c.store(p); refused != nil {
+		return refused
+	}
+	answer := c.namespace.AppendID([]byte(`{"job_id":"`), p.Shard, p.Queue, p.First, "")
+	return c.send(fasthttp.StatusCreated, append(answer, `","msg":"published"}`...))
+}
+
+// publishBulk stores each value of a JSON array as a job, all or none.
+func (c *call) publishBulk() *refusal {
+	p, refused := c.readPublish()
+	if refused != nil {
+		return refused
+	}
+	body, refused := c.readBody(maxBulkBody)
+	if refused != nil {
+		return refused
+	}
+	attributes, refused := c.attributes()
+	if refused != nil {
+		return refused
+	}
+	values, refused := bulkValues(body)
+	if refused != nil {
+		return refused
+	}
+	for _, value := range values {
+		p.Messages = append(p.Messages, job.Message{Payload: value, Attributes: attributes})
+	}
+	if refused := c.store(p); refused != nil {
+		return refused
+	}
+	answer := append(make([]byte, 0, 64+32*len(values)), `{"job_ids":[`...)
+	for i := range values {
+		if i > 0 {
+			answer = append(answer, ',')
+		}
+		answer = append(c.namespace.AppendID(append(answer, '"'), p.Shard, p.Queue, p.First+int64(i), ""), '"')
+	}
+	return c.send(fasthttp.StatusCreated, append(answer, `],"msg":"published"}`...))
+}
+
+// bulkValues returns the raw texts of the values of a JSON array. It stops at the first too
+// many: an array of 16 MiB may have 8 million values.
+func bulkValues(body []byte) (values [][]byte, refused *refusal) {
+	array := gjson.ParseBytes(body)
+	if !json.Valid(body) || !array.IsArray() && array.Type != gjson.Null {
+		return nil, badRequest("request body should be an array of objects")
+	}
+	array.ForEach(func(_, value gjson.Result) bool {
+		values = append(values, unsafe.Slice(unsafe.StringData(value.Raw), len(value.Raw)))
+		return len(values) <= maxBulk
+	})
+	switch {
+	case len(values) == 0 || array.Type == gjson.Null:
+		return nil, badRequest("no jobs")
+	case len(values) > maxBulk:
+		return nil, badRequest("too many jobs")
+	}
+	for _, value := range values {
+		if len(value) > maxJob {
+			return nil, refuse(wire.CodeEntryTooLarge, fasthttp.StatusRequestEntityTooLarge, "job too large")
+		}
+	}
+	return values, nil
+}
+
+// republish stores the body as a job, and then acks another. A job that a bad parameter
+// or an outage keeps from being stored does not cost the other.
+func (c *call) republish() *refusal {
+	if refused := c.publish(); refused != nil {
+		return refused
+	}
+	return c.ackJob()
+}
+
+// store publishes, within the token's rate of jobs.
+func (c *call) store(p *job.Publish) *refusal {
+	refund, refused := c.take(c.limits.Produce, len(p.Messages), limitProduce)
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	if err := c.Queues.Publish(ctx, p); err != nil {
+		refund(int64(len(p.Messages)))
+		return c.failed("publish", err)
+	}
+	c.Metrics.published(c, p)
+	return nil
+}
+
+func (c *call) readBody(limit int) ([]byte, *refusal) {
+	body, rejected := c.RawBody(limit)
+	if rejected != nil {
+		return nil, rejectedBody(rejected)
+	}
+	return body, nil
+}
