@@ -1,0 +1,29 @@
+// Package control holds the scripts of what operators make at run time: namespaces,
+// tokens, and rates that processes share.
+//
+//	read    the control document, or what changed in it
+//	change  change it, unless another process was first
+//	grant   grant a process a part of a shared rate
+//
+// A file opens with its interface, as those of package lua do. Package partition/control
+// spells the keys and has one Go caller per script.
+package control
+
+import (
+	"embed"
+
+	"github.com/spillway-io/spillway/lua"
+)
+
+//go:embed *.lua
+var files embed.FS
+
+// The scripts, by their verbs.
+var (
+	Read   = lua.MustLoad(files, "read")
+	Change = lua.MustLoad(files, "change")
+	Grant  = lua.MustLoad(files, "grant")
+)
+
+// All lists every script.
+func All() []*lua.Script { return []*lua.Script{Read, Change, Grant} }
