@@ -1,0 +1,304 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/control"
+)
+
+var ctx = context.Background()
+
+func TestWhatOneProcessMakesEveryProcessUses(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis", "embedded:"} {
+		t.Run(url, func(t *testing.T) {
+			t.Parallel()
+			prefix := newPrefix()
+			if url == "redis" {
+				url, prefix = shared(t)
+			}
+			a := start(t, url, prefix)
+			b := a
+			if url != "embedded:" {
+				b = start(t, url, prefix)
+			}
+			a.must(a.CreateNamespace(ctx, namespace("mail")))
+			made := token("mail", "secret")
+			made.Description, made.Produce, made.Limit = "the crm", control.Rate{Count: 1000, Per: 60e9}, &control.Limit{Read: 5, Interval: 10}
+			a.must(a.CreateToken(ctx, made))
+			a.must(a.CreateAdmin(ctx, control.Admin{Name: "alice", Role: "viewer", Hash: control.HashToken("alice")}))
+			b.await("all there", func(s *control.Snapshot) bool {
+				return s.Namespace("mail") != nil && s.Token("mail", made.Hash) != nil && len(s.Admins()) == 2
+			})
+			s := b.Snapshot()
+			n, got := s.Namespace("mail"), s.Token("mail", made.Hash)
+			if n.Policy.MaxJobs != 10_000_000 || n.Pool != "default" || n.CreatedMS == 0 || n.CreatedBy != "root" || n.FromFile {
+				t.Errorf("got %+v", n)
+			}
+			if got.Name != control.ShortName(made.Hash) || got.Description != "the crm" || got.Text != "" || got.Produce.String() != "1000/min" || *got.Limit != *made.Limit {
+				t.Errorf("got %+v", got)
+			}
+			if l := got.Limiters; l.Produce == nil || l.Consume != nil || l.Read == nil || l.Write != nil {
+				t.Errorf("got limiters %+v", l)
+			}
+			a.must(a.DeleteNamespace(ctx, "mail"))
+			b.await("deleted with its token", func(s *control.Snapshot) bool { return s.Namespace("mail") == nil && s.Token("mail", made.Hash) == nil })
+			a.must(a.DeleteAdmin(ctx, "alice"))
+			if len(a.Snapshot().Ignored) != 0 || len(a.Snapshot().Admins()) != 1 {
+				t.Errorf("got %+v", a.Snapshot())
+			}
+		})
+	}
+}
+
+// The event that follows a revocation reaches subscribers of another process; open polls hang on it.
+func TestARevocationReachesOtherProcesses(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	a, b := start(t, url, prefix), start(t, url, prefix)
+	a.must(a.CreateTokenIn(ctx, namespace("mail"), token("", "secret")))
+	hash := control.HashToken("secret")
+	b.await("there", func(s *control.Snapshot) bool { return s.Token("mail", hash) != nil })
+	a.must(a.DeleteToken(ctx, "mail", hash))
+	if a.Snapshot().Token("mail", hash) != nil {
+		t.Error("the process that revoked it still uses it")
+	}
+	b.await("revoked", func(s *control.Snapshot) bool { return s.Token("mail", hash) == nil })
+}
+
+// Each change is decided on what is there: two writers lose nothing of each other.
+func TestTwoProcessesWriteAtOnce(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	a, b := start(t, url, prefix), start(t, url, prefix)
+	var writers sync.WaitGroup
+	const each = 25
+	var mu sync.Mutex
+	made := 0
+	for _, p := range []*process{a, b} {
+		for w := range 2 {
+			writers.Go(func() {
+				for i := range each {
+					// All of them want the namespace, and one makes it.
+					err := p.CreateTokenIn(ctx, namespace("mail"), token("", fmt.Sprint(p == a, w, i)))
+					for errors.Is(err, control.ErrConflict) {
+						err = p.CreateTokenIn(ctx, namespace("mail"), token("", fmt.Sprint(p == a, w, i)))
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			writers.Go(func() {
+				// Of those that make the same token, one succeeds.
+				err := p.CreateTokenIn(ctx, namespace("mail"), token("", "same"))
+				for errors.Is(err, control.ErrConflict) {
+					err = p.CreateTokenIn(ctx, namespace("mail"), token("", "same"))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					made++
+				} else if !errors.Is(err, control.ErrExists) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	writers.Wait()
+	for _, p := range []*process{a, b} {
+		p.await("all there", func(s *control.Snapshot) bool { return len(s.Tokens("mail")) == 4*each+1 })
+	}
+	if made != 1 {
+		t.Errorf("%d made the same token, want 1", made)
+	}
+}
+
+func TestAWriterThatAlwaysComesSecondIsTold(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	a, b := prepare(t, url, prefix), prepare(t, url, prefix)
+	a.must(a.CreateTokenIn(ctx, namespace("mail"), token("", "secret")))
+	tries := 0
+	err := a.ChangeLimit(ctx, "mail", control.HashToken("secret"), func(*control.Limit) (*control.Limit, error) {
+		tries++
+		b.must(b.CreateToken(ctx, token("mail", fmt.Sprint(tries))))
+		return &control.Limit{Read: 1, Interval: 1}, nil
+	})
+	if !errors.Is(err, control.ErrConflict) || tries != 10 {
+		t.Errorf("got %v after %d tries, want a conflict after 10", err, tries)
+	}
+	if a.Snapshot().Token("mail", control.HashToken("secret")).Limit != nil {
+		t.Error("the limit changed all the same")
+	}
+}
+
+// While Redis is away the last copy serves, nothing can be changed, and what others change comes later.
+func TestTheLastCopyServesAnOutage(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	a, b := start(t, server.URL(), "sw"), start(t, server.URL(), "sw")
+	a.must(a.CreateTokenIn(ctx, namespace("mail"), token("", "secret")))
+	hash := control.HashToken("secret")
+	b.await("there", func(s *control.Snapshot) bool { return s.Token("mail", hash) != nil })
+	server.Kill()
+	if err := b.Refresh(ctx); !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnknown) {
+		t.Errorf("refresh: got %v", err)
+	}
+	if err := b.DeleteToken(ctx, "mail", hash); err == nil || b.Snapshot().Token("mail", hash) == nil {
+		t.Errorf("a token was deleted while Redis was away: %v", err)
+	}
+	if n := b.logs.FilterMessage("control document not read, what was read last stays in use").Len(); n != 1 {
+		t.Errorf("the outage has %d lines in the log, want 1", n)
+	}
+	server.Launch()
+	for err := errors.New("not yet"); err != nil; {
+		if err = a.DeleteToken(ctx, "mail", hash); errors.Is(err, control.ErrNotFound) { // an earlier try had an unknown outcome
+			err = nil
+		}
+	}
+	b.await("revoked", func(s *control.Snapshot) bool { return s.Token("mail", hash) == nil && s.Namespace("mail") != nil })
+}
+
+// A failover to a replica that was behind, and a restore, make an earlier document the present one.
+func TestAnEarlierDocumentIsTheOneInUse(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	p := prepare(t, url, prefix)
+	client := redistest.SharedClient(t)
+	keys := []string{prefix + ":{control}:doc", prefix + ":{control}:changes"}
+	p.must(p.CreateNamespace(ctx, namespace("old")))
+	var before []string
+	for _, key := range keys {
+		before = append(before, client.Dump(ctx, key).Val())
+	}
+	p.must(p.CreateNamespace(ctx, namespace("new")))
+	for i, key := range keys {
+		if err := client.RestoreReplace(ctx, key, 0, before[i]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.must(p.Refresh(ctx))
+	if s := p.Snapshot(); s.Namespace("old") == nil || s.Namespace("new") != nil || s.Version != 1 {
+		t.Errorf("got %v, version %d", s.Namespaces(), s.Version)
+	}
+	client.Del(ctx, keys...)
+	p.must(p.Refresh(ctx))
+	if s := p.Snapshot(); s.Namespace("old") != nil || s.Namespace("filed") == nil || s.Version != 0 {
+		t.Errorf("got %v, version %d", s.Namespaces(), s.Version)
+	}
+	if n := p.logs.FilterMessageSnippet("Redis went back").Len(); n != 2 {
+		t.Errorf("%d lines in the log, want 2", n)
+	}
+	p.must(p.CreateNamespace(ctx, namespace("old"))) // a new document, whose version the last copy had once
+	if s := p.Snapshot(); s.Namespace("old") == nil || s.Version != 1 {
+		t.Errorf("got %v, version %d", s.Namespaces(), s.Version)
+	}
+}
+
+func TestWhatTheFileNamesStays(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	p := prepare(t, url, prefix)
+	for name, c := range map[string]struct {
+		err  error
+		want error
+	}{
+		"a queue of the file":              {p.CreateNamespace(ctx, namespace("filed")), control.ErrInFile},
+		"a buffer of the file":             {p.CreateNamespace(ctx, namespace("buffer")), control.ErrInFile},
+		"the end of a queue of the file":   {p.DeleteNamespace(ctx, "filed"), control.ErrInFile},
+		"a token for an open namespace":    {p.CreateToken(ctx, token("open", "x")), control.ErrOpen},
+		"a token for a buffer":             {p.CreateToken(ctx, token("buffer", "x")), control.ErrNotFound},
+		"a token for nothing":              {p.CreateToken(ctx, token("none", "x")), control.ErrNotFound},
+		"a token of the file again":        {p.CreateToken(ctx, token("filed", "filed")), control.ErrExists},
+		"the end of a token of the file":   {p.DeleteToken(ctx, "filed", control.HashToken("filed")), control.ErrInFile},
+		"the end of no token":              {p.DeleteToken(ctx, "filed", control.HashToken("x")), control.ErrNotFound},
+		"an admin of the file again":       {p.CreateAdmin(ctx, control.Admin{Name: "root", Role: "viewer", Hash: control.HashToken("x")}), control.ErrExists},
+		"the hash of an admin of the file": {p.CreateAdmin(ctx, control.Admin{Name: "x", Role: "viewer", Hash: control.HashToken("root")}), control.ErrExists},
+		"the end of an admin of the file":  {p.DeleteAdmin(ctx, "root"), control.ErrInFile},
+		"the end of no admin":              {p.DeleteAdmin(ctx, "x"), control.ErrNotFound},
+		"a pool that the file has not":     {p.CreateNamespace(ctx, control.Namespace{Name: "x", Pool: "slow", Policy: namespace("x").Policy}), control.ErrNoPool},
+		"the end of no namespace":          {p.DeleteNamespace(ctx, "none"), control.ErrNotFound},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, c.err, c.want)
+		}
+	}
+	if v := p.Snapshot().Version; v != 0 {
+		t.Errorf("something changed: version %d", v)
+	}
+	p.must(p.CreateToken(ctx, token("filed", "second"))) // beside those of the file
+	if got := p.Snapshot().Tokens("filed"); len(got) != 2 {
+		t.Errorf("got %d tokens", len(got))
+	}
+}
+
+// A reload can name what was made at run time before. That is not used then, and is told.
+func TestWhatTheFileNamesLaterTakesPrecedence(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	p := prepare(t, url, prefix)
+	fast := namespace("mail")
+	fast.Pool, fast.Policy.Shards = "fast", 4
+	p.must(p.CreateTokenIn(ctx, fast, token("", "secret")))
+	p.must(p.CreateTokenIn(ctx, namespace("other"), token("", "secret")))
+	p.must(p.CreateAdmin(ctx, control.Admin{Name: "alice", Role: "viewer", Hash: control.HashToken("alice")}))
+	later := file()
+	later.Namespaces = append(later.Namespaces, control.Namespace{Name: "mail", Pool: "default", Policy: namespace("").Policy})
+	later.Tokens = append(later.Tokens, control.Token{Namespace: "mail", Hash: control.HashToken("secret"), Name: "own"})
+	later.Buffers = append(later.Buffers, "other")
+	later.Admins = append(later.Admins, control.Admin{Name: "alice", Role: "admin", Hash: control.HashToken("x")})
+	check := func(s *control.Snapshot) {
+		t.Helper()
+		if n := s.Namespace("mail"); n.Pool != "default" || n.Policy.Shards != 1 || !n.FromFile {
+			t.Errorf("got %+v", n)
+		}
+		if got := s.Tokens("mail"); len(got) != 1 || got[0].Name != "own" || s.Namespace("other") != nil || len(s.Tokens("other")) != 0 {
+			t.Errorf("got tokens %v and %v", got, s.Tokens("other"))
+		}
+		if len(s.Admins()) != 2 || s.Admins()[1].Role != "admin" {
+			t.Errorf("got %v", s.Admins())
+		}
+		if len(s.Ignored) != 5 || strings.Contains(strings.Join(s.Ignored, ""), "secret") {
+			t.Errorf("got %q", s.Ignored)
+		}
+	}
+	check(p.Preview(later))
+	if len(p.Snapshot().Ignored) != 0 {
+		t.Error("a preview changed what is in use")
+	}
+	p.Use(later, control.Pools{})
+	check(p.Snapshot())
+	if got := p.Warnings(); !slices.Equal(got, p.Snapshot().Ignored) {
+		t.Errorf("warnings %q", got)
+	}
+	withoutAdmins := file()
+	withoutAdmins.Admins, withoutAdmins.Pools = nil, nil
+	p.Use(withoutAdmins, control.Pools{})
+	if s := p.Snapshot(); len(s.Admins()) != 0 || s.Namespace("mail") != nil || s.Namespace("other") == nil {
+		t.Errorf("an open admin port was closed, or a namespace without a pool is used: %v %v", s.Admins(), s.Namespaces())
+	}
+}
+
+func TestAnOpenAdminPortIsNotClosedAtRunTime(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	p := prepare(t, url, prefix)
+	open := file()
+	open.Admins = nil
+	b, err := backend.Open(backend.Config{URL: url}, newRegistry(), nop())
+	p.must(err)
+	defer b.Close()
+	p.Use(open, control.Pools{"default": b})
+	if err := p.CreateAdmin(ctx, control.Admin{Name: "alice", Role: "viewer", Hash: control.HashToken("x")}); !errors.Is(err, control.ErrOpen) {
+		t.Errorf("got %v", err)
+	}
+}

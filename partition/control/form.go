@@ -1,0 +1,163 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Format is the newest format of the document that this program understands.
+const Format = 1
+
+// namespaceForm is the JSON of a namespace. The keys are those of the file.
+type namespaceForm struct {
+	Kind        string         `json:"kind"` // queue
+	Pool        string         `json:"pool"`
+	Description string         `json:"description,omitempty"`
+	Shards      int            `json:"shards"`
+	Spread      map[string]int `json:"spread,omitempty"`
+	MaxJobs     int64          `json:"max_jobs"`
+	MaxQueues   int64          `json:"max_queues"`
+	Dead        string         `json:"dead"` // keep or drop
+	ReplyTTL    string         `json:"reply_ttl"`
+	CreatedMS   int64          `json:"created_ms"`
+	CreatedBy   string         `json:"created_by,omitempty"`
+}
+
+type tokenForm struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Text        string `json:"text,omitempty"` // of tokens that lmstfy's admin API made: readable
+	Produce     Rate   `json:"produce,omitzero"`
+	Consume     Rate   `json:"consume,omitzero"`
+	Limit       *Limit `json:"limit,omitempty"`
+	CreatedMS   int64  `json:"created_ms"`
+	CreatedBy   string `json:"created_by,omitempty"`
+}
+
+type adminForm struct {
+	Name      string `json:"name"`
+	Role      string `json:"role"`
+	CreatedMS int64  `json:"created_ms"`
+	CreatedBy string `json:"created_by,omitempty"`
+}
+
+const (
+	deadKeep = "keep"
+	deadDrop = "drop"
+)
+
+func encode(form any) string {
+	text, _ := json.Marshal(form) // texts and numbers only
+	return string(text)
+}
+
+func (n *Namespace) encode() string {
+	f := namespaceForm{
+		Kind: "queue", Pool: n.Pool, Description: n.Description, Shards: n.Policy.Shards, Spread: n.Policy.Spread,
+		MaxJobs: n.Policy.MaxJobs, MaxQueues: n.Policy.MaxQueues, Dead: deadKeep, ReplyTTL: n.Policy.ReplyTTL.String(),
+		CreatedMS: n.CreatedMS, CreatedBy: n.CreatedBy,
+	}
+	if n.Policy.DropDead {
+		f.Dead = deadDrop
+	}
+	return encode(f)
+}
+
+func (t *Token) encode() string {
+	return encode(tokenForm{t.Name, t.Description, t.Text, t.Produce, t.Consume, t.Limit, t.CreatedMS, t.CreatedBy})
+}
+
+func (a *Admin) encode() string { return encode(adminForm{a.Name, a.Role, a.CreatedMS, a.CreatedBy}) }
+
+// decodeEntry reads an entry of the document: a *Namespace, *Token or *Admin. Whoever can
+// write to Redis may have written it, so it is checked like a new one. An unknown key may
+// be a restriction that a newer program made: such an entry is not used.
+func decodeEntry(name, value string) (any, error) {
+	if len(value) > maxEntryBytes {
+		return nil, errors.New("longer than 16 KiB")
+	}
+	switch {
+	case strings.HasPrefix(name, namespaceEntry):
+		return decodeNamespace(strings.TrimPrefix(name, namespaceEntry), value)
+	case strings.HasPrefix(name, tokenEntry):
+		return decodeToken(strings.TrimPrefix(name, tokenEntry), value)
+	case strings.HasPrefix(name, adminEntry):
+		return decodeAdmin(strings.TrimPrefix(name, adminEntry), value)
+	}
+	return nil, errors.New("no kind of entry that this version knows")
+}
+
+func decodeNamespace(name, value string) (*Namespace, error) {
+	var f namespaceForm
+	if err := decodeForm(value, &f); err != nil {
+		return nil, err
+	}
+	replyTTL, err := time.ParseDuration(f.ReplyTTL)
+	switch {
+	case err != nil:
+		return nil, errors.New("reply_ttl is no duration")
+	case f.Kind != "queue":
+		return nil, fmt.Errorf("kind %.20q is not one that this version makes at run time", f.Kind)
+	case f.Dead != deadKeep && f.Dead != deadDrop:
+		return nil, errors.New("dead is neither keep nor drop")
+	}
+	if len(f.Spread) == 0 {
+		f.Spread = nil
+	}
+	n := &Namespace{
+		Name: name, Pool: f.Pool, Description: f.Description, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy,
+		Policy: job.Policy{Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, DropDead: f.Dead == deadDrop, ReplyTTL: replyTTL},
+	}
+	return n, n.Validate()
+}
+
+func decodeToken(name, value string) (*Token, error) {
+	namespace, digits, _ := strings.Cut(name, ":")
+	hash, ok := parseHash(digits)
+	if !ok {
+		return nil, errors.New("its name has no hash")
+	}
+	var f tokenForm
+	if err := decodeForm(value, &f); err != nil {
+		return nil, err
+	}
+	t := &Token{
+		Namespace: namespace, Hash: hash, Name: f.Name, Description: f.Description, Text: f.Text,
+		Produce: f.Produce, Consume: f.Consume, Limit: f.Limit, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy,
+	}
+	return t, t.Validate()
+}
+
+func decodeAdmin(name, value string) (*Admin, error) {
+	hash, ok := parseHash(name)
+	if !ok {
+		return nil, errors.New("its name has no hash")
+	}
+	var f adminForm
+	if err := decodeForm(value, &f); err != nil {
+		return nil, err
+	}
+	a := &Admin{Name: f.Name, Role: f.Role, Hash: hash, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy}
+	return a, a.Validate()
+}
+
+// decodeForm reads exactly one JSON object with known keys. Its errors show no value,
+// which may be a token.
+func decodeForm(value string, into any) error {
+	d := json.NewDecoder(bytes.NewReader([]byte(value)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return errors.New("not the JSON of this kind of entry, or of a newer version")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one JSON value")
+	}
+	return nil
+}

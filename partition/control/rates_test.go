@@ -1,0 +1,96 @@
+package control_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/control"
+)
+
+// Two processes never take more than the rate together, and end with less than a slice
+// each unused.
+func TestASharedRateIsExactOverTwoProcesses(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	a, b := start(t, url, prefix), start(t, url, prefix)
+	limited := token("", "secret")
+	limited.Produce = control.Rate{Count: 6400, Per: 3600e9}
+	a.must(a.CreateTokenIn(ctx, namespace("mail"), limited))
+	hash := limited.Hash
+	b.await("there", func(s *control.Snapshot) bool { return s.Token("mail", hash) != nil })
+	var taken atomic.Int64
+	var takers sync.WaitGroup
+	for i := range 8 {
+		l := []*process{a, b}[i%2].Snapshot().Token("mail", hash).Limiters.Produce
+		random := rand.New(rand.NewPCG(uint64(i), 1)) // #nosec G404 -- a test
+		takers.Go(func() {
+			for refused := 0; refused < 100; {
+				n := 1 + random.Int64N(40)
+				if refused > 0 {
+					n = 1
+				}
+				got, wait, err := l.Take(ctx, n)
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case wait != 0:
+					refused++
+				case random.IntN(10) == 0:
+					got.Refund()
+				default:
+					taken.Add(n)
+				}
+			}
+		})
+	}
+	takers.Wait()
+	if n := taken.Load(); n > 6400 || n < 6400-2*99 {
+		t.Errorf("took %d of 6400, want all but less than a slice of 100 a process", n)
+	}
+}
+
+func TestARateKeepsItsWindowOverChanges(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t)
+	p := prepare(t, url, prefix)
+	limited := token("", "secret")
+	limited.Consume = control.Rate{Count: 10, Per: 3600e9}
+	p.must(p.CreateTokenIn(ctx, namespace("mail"), limited))
+	before := p.Snapshot().Token("mail", limited.Hash).Limiters
+	if _, wait, err := before.Consume.Take(ctx, 10); wait != 0 || err != nil {
+		t.Fatal(wait, err)
+	}
+	p.must(p.ChangeLimit(ctx, "mail", limited.Hash, func(*control.Limit) (*control.Limit, error) {
+		return &control.Limit{Read: 3, Interval: 3600}, nil
+	}))
+	after := p.Snapshot().Token("mail", limited.Hash).Limiters
+	if after.Consume != before.Consume || after.Read == nil || after.Write != nil {
+		t.Errorf("got %+v, before %+v", after, before)
+	}
+	p.must(p.DeleteToken(ctx, "mail", limited.Hash))
+	p.must(p.CreateToken(ctx, control.Token{Namespace: "mail", Hash: limited.Hash, Consume: limited.Consume}))
+	if _, wait, err := p.Snapshot().Token("mail", limited.Hash).Limiters.Consume.Take(ctx, 1); wait <= 0 || err != nil {
+		t.Errorf("a token made again has a new window: wait %v, %v", wait, err)
+	}
+}
+
+// Without Redis nobody knows what others took, so nothing is taken.
+func TestARateWithoutRedisIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := start(t, server.URL(), "sw")
+	limited := token("", "secret")
+	limited.Produce = control.Rate{Count: 64, Per: 3600e9}
+	p.must(p.CreateTokenIn(ctx, namespace("mail"), limited))
+	l := p.Snapshot().Token("mail", limited.Hash).Limiters.Produce
+	server.Kill()
+	if _, _, err := l.Take(ctx, 1); !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnknown) {
+		t.Errorf("got %v", err)
+	}
+}
