@@ -112,6 +112,15 @@ func (s *Shard) live() int64 {
 	return l["published"] - l["acked"] - l["expired"] - l["deleted"] - l["lost"]
 }
 
+// empty says that no state of the shard has a job, nor a reference to one.
+func (s *Shard) empty() bool {
+	n := len(s.Delay) + len(s.Lease)
+	for _, q := range s.Queue {
+		n += len(q.Jobs) + len(q.Ready) + len(q.Dead)
+	}
+	return n == 0
+}
+
 // wake tells those who wait, if the push found the list empty.
 func (s *Shard) wake(queue string, length, pushed int) {
 	if length == pushed {

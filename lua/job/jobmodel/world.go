@@ -268,6 +268,9 @@ func (w *World) end() {
 	for i := range 60 {
 		w.advance(30000)
 		for _, s := range w.shards {
+			if s.model.empty() {
+				continue
+			}
 			if due := s.store.Due(); len(due) > 0 {
 				w.promote(s, due)
 			}

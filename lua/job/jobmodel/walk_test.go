@@ -1,4 +1,4 @@
-package job_test
+package jobmodel_test
 
 import (
 	"flag"

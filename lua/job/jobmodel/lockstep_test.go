@@ -1,0 +1,198 @@
+package jobmodel_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/job/jobmodel"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+var (
+	lockstepWalks = flag.Int64("lockstep", 40, "random walks of the scripts beside the model of queues, on redis-server")
+	miniWalks     = flag.Int64("lockstep.mini", 15, "the same on miniredis")
+	firstLockstep = flag.Int64("lockstep.from", 0, "seed of the first such walk")
+)
+
+// lockstep is the scripts with the model beside them. After each call the replies,
+// the keys and the wakes must be equal.
+type lockstep struct {
+	model   *jobmodel.Shard
+	scripts *scripts
+	calls   int
+}
+
+// same compares one call. wakes are those that the model had before it.
+func (l *lockstep) same(verb string, got, want any, wakes int) {
+	l.calls++
+	if !reflect.DeepEqual(got, want) {
+		panic(jobmodel.Broken("%s: Redis answers %+v, the model %+v", verb, got, want))
+	}
+	keys, sent := l.scripts.picture()
+	var wanted []string
+	for _, m := range l.model.Wakes[wakes:] {
+		wanted = append(wanted, fmt.Sprintf("publish %s %d", m.Queue, m.Count))
+	}
+	if !slices.Equal(sent, wanted) {
+		panic(jobmodel.Broken("%s: Redis wakes %v, the model %v", verb, sent, wanted))
+	}
+	if model := l.model.Picture(); !slices.Equal(keys, model) {
+		only := func(a, b []string) (rest []string) {
+			for _, line := range a {
+				if !slices.Contains(b, line) {
+					rest = append(rest, line)
+				}
+			}
+			return rest
+		}
+		panic(jobmodel.Broken("%s: only Redis has %q, only the model has %q", verb, only(keys, model), only(model, keys)))
+	}
+}
+
+func (l *lockstep) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []jobmodel.Stored {
+	wakes, want := len(l.model.Wakes), l.model.Publish(quota, groups)
+	l.same("publish", l.scripts.Publish(quota, groups), want, wakes)
+	return want
+}
+
+func (l *lockstep) Claim(lane, token string, maxBytes int, claims []jobmodel.Claim, reportLeft map[string]bool) jobmodel.ClaimReply {
+	wakes, want := len(l.model.Wakes), l.model.Claim(lane, token, maxBytes, claims, reportLeft)
+	l.same("claim", l.scripts.Claim(lane, token, maxBytes, claims, reportLeft), want, wakes)
+	return want
+}
+
+func (l *lockstep) Ack(groups []jobmodel.AckGroup) []int {
+	wakes, want := len(l.model.Wakes), l.model.Ack(groups)
+	l.same("ack", l.scripts.Ack(groups), want, wakes)
+	return want
+}
+
+func (l *lockstep) Settle(jobs []jobmodel.Settle) []jobmodel.State {
+	wakes, want := len(l.model.Wakes), l.model.Settle(jobs)
+	l.same("settle", l.scripts.Settle(jobs), want, wakes)
+	return want
+}
+
+func (l *lockstep) Revert(lane, token string, queues []string) int {
+	wakes, want := len(l.model.Wakes), l.model.Revert(lane, token, queues)
+	l.same("revert", l.scripts.Revert(lane, token, queues), want, wakes)
+	return want
+}
+
+func (l *lockstep) Due() []jobmodel.Due {
+	wakes, want := len(l.model.Wakes), l.model.Due()
+	l.same("due", l.scripts.Due(), want, wakes)
+	return want
+}
+
+func (l *lockstep) Promote(due []jobmodel.Due) jobmodel.Promoted {
+	wakes, want := len(l.model.Wakes), l.model.Promote(due)
+	l.same("promote", l.scripts.Promote(due), want, wakes)
+	return want
+}
+
+func (l *lockstep) Respawn(queue string, remove bool, limit int, ttl int64) int {
+	wakes, want := len(l.model.Wakes), l.model.Respawn(queue, remove, limit, ttl)
+	l.same("respawn", l.scripts.Respawn(queue, remove, limit, ttl), want, wakes)
+	return want
+}
+
+func (l *lockstep) Purge(queue string, all bool, limit int) (looked, deleted int) {
+	wakes := len(l.model.Wakes)
+	looked, deleted = l.model.Purge(queue, all, limit)
+	a, b := l.scripts.Purge(queue, all, limit)
+	l.same("purge", []int{a, b}, []int{looked, deleted}, wakes)
+	return looked, deleted
+}
+
+func (l *lockstep) Expire(queue string) jobmodel.Swept {
+	wakes, want := len(l.model.Wakes), l.model.Expire(queue)
+	l.same("expire", l.scripts.Expire(queue), want, wakes)
+	return want
+}
+
+func (l *lockstep) Peek(queue string) *jobmodel.Claimed {
+	wakes, want := len(l.model.Wakes), l.model.Peek(queue)
+	l.same("peek", l.scripts.Peek(queue), want, wakes)
+	return want
+}
+
+func (l *lockstep) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
+	wakes := len(l.model.Wakes)
+	want, state := l.model.Get(ref)
+	job, got := l.scripts.Get(ref)
+	l.same("get", []any{job, got}, []any{want, state}, wakes)
+	return want, state
+}
+
+func (l *lockstep) SetNow(us int64) { l.model.SetNow(us); l.scripts.SetNow(us) }
+
+func (l *lockstep) Vanish(ref jobmodel.Ref) { l.model.Vanish(ref); l.scripts.Vanish(ref) }
+
+func (l *lockstep) Unlist(ref jobmodel.Ref) { l.model.Unlist(ref); l.scripts.Unlist(ref) }
+
+// walkInLockstep takes one walk on an empty database, and says how many calls it compared.
+func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed int64, steps int) (calls int, err error) {
+	client.FlushDB(context.Background())
+	var all []*lockstep
+	w := jobmodel.NewWorld(seed, func(n int) (jobmodel.Store, *jobmodel.Shard) {
+		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, "")
+		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts}}
+		l.SetNow(jobmodel.Start)
+		all = append(all, l)
+		return l, m
+	}, "")
+	err = w.Walk(steps)
+	for _, l := range all {
+		calls += l.calls
+	}
+	return calls, err
+}
+
+// Redis decides what is right; miniredis must give the same replies and keys.
+func TestScriptsFollowTheModel(t *testing.T) {
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		followTheModel(t, redistest.Start(t).Addr, *lockstepWalks)
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		followTheModel(t, miniredis.RunT(t).Addr(), *miniWalks)
+	})
+}
+
+func followTheModel(t *testing.T, addr string, count int64) {
+	texts := testTexts(t, nil)
+	var next, calls atomic.Int64
+	next.Store(*firstLockstep)
+	var workers sync.WaitGroup
+	for db := range 3 {
+		client := redis.NewClient(&redis.Options{Addr: addr, DB: db, DisableIdentity: true})
+		t.Cleanup(func() { _ = client.Close() })
+		workers.Go(func() {
+			for !t.Failed() {
+				seed := next.Add(1) - 1
+				if seed >= *firstLockstep+count {
+					return
+				}
+				n, err := walkInLockstep(client, texts, seed, 200)
+				calls.Add(int64(n))
+				if err != nil {
+					t.Errorf("walk %d: %v", seed, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	t.Logf("%d walks, %d calls compared", count, calls.Load())
+}

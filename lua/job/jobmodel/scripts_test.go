@@ -1,0 +1,411 @@
+package jobmodel_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua"
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/lua/job/jobmodel"
+)
+
+// scripts are the Lua scripts on one shard of a server, with a clock that the test
+// moves, and with wakes in a list instead of on channels.
+type scripts struct {
+	client *redis.Client
+	prefix string
+	source map[string]*redis.Script
+	now    int64 // µs
+	stored []string
+}
+
+func (s *scripts) key(name string) string { return s.prefix + name }
+
+// testTexts are the scripts with another clock and another wake. change may be nil.
+func testTexts(t testing.TB, change func(name, text string) string) map[string]*redis.Script {
+	t.Helper()
+	include := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	clock := include("../../include/time.lua")
+	const send = "redis.pcall(command, channel .. queue, int(pushed))"
+	texts := map[string]*redis.Script{}
+	for _, script := range luajob.All() {
+		text := strings.ReplaceAll(script.Source, clock, `
+local function time()
+  local us = tonumber(redis.call('GET', 'clock'))
+  return math.floor(us / 1000), us
+end
+`)
+		text = strings.ReplaceAll(text, send, "redis.call('RPUSH', 'wakes', command .. ' ' .. queue .. ' ' .. int(pushed))")
+		if strings.Contains(text, "'TIME'") || strings.Contains(text, "redis.pcall(command") {
+			t.Fatalf("%s: clock or wake have another text now", script.Name)
+		}
+		if change != nil {
+			text = change(script.Name, text)
+		}
+		texts[script.Name] = redis.NewScript(text)
+	}
+	return texts
+}
+
+func (s *scripts) call(script *lua.Script, keys []string, argv ...any) []any {
+	ctx := context.Background()
+	v, err := s.source[script.Name].Run(ctx, s.client, keys, argv...).Result()
+	if err != nil {
+		panic(jobmodel.Broken("%s: %v", script.Name, err))
+	}
+	return v.([]any)
+}
+
+func (s *scripts) SetNow(us int64) {
+	s.now = us
+	s.client.Set(context.Background(), "clock", us, 0)
+}
+
+func (s *scripts) Vanish(ref jobmodel.Ref) {
+	s.client.HDel(context.Background(), s.key("j:"+ref.Queue), fmt.Sprint(ref.Seq))
+}
+
+func (s *scripts) Unlist(ref jobmodel.Ref) {
+	ctx, member := context.Background(), fmt.Sprintf("%d %s", ref.Seq, ref.Queue)
+	s.client.LRem(ctx, s.key("r:"+ref.Queue), 0, ref.Seq)
+	s.client.ZRem(ctx, s.key("delay"), member)
+	s.client.ZRem(ctx, s.key("lease"), member)
+}
+
+// numbered gives each queue a number, from 1, in the order of appearance.
+type numbered struct {
+	names  []string
+	number map[string]int
+}
+
+func (n *numbered) add(queue string) int {
+	if n.number == nil {
+		n.number = map[string]int{}
+	}
+	if n.number[queue] == 0 {
+		n.names = append(n.names, queue)
+		n.number[queue] = len(n.names)
+	}
+	return n.number[queue]
+}
+
+// argv are the names, and for each 1 or 0 where flag is given.
+func (n *numbered) argv(flag func(queue string) bool) []any {
+	argv := []any{len(n.names)}
+	for _, name := range n.names {
+		argv = append(argv, name)
+	}
+	if flag == nil {
+		return argv
+	}
+	for _, name := range n.names {
+		one := 0
+		if flag(name) {
+			one = 1
+		}
+		argv = append(argv, one)
+	}
+	return argv
+}
+
+func (s *scripts) keys(names []string, shard string, kinds string) []string {
+	var keys []string
+	for _, name := range strings.Fields(shard) {
+		keys = append(keys, s.key(name))
+	}
+	for _, name := range names {
+		for _, kind := range kinds {
+			keys = append(keys, s.key(string(kind)+":"+name))
+		}
+	}
+	return keys
+}
+
+const shardKeys = "ledger lease attempts queues delay tombstones"
+
+func number(v any) int64 {
+	switch x := v.(type) {
+	case int64:
+		return x
+	case string:
+		n, err := strconv.ParseInt(x, 10, 64)
+		if err != nil {
+			panic(jobmodel.Broken("%v", err))
+		}
+		return n
+	}
+	panic(jobmodel.Broken("%T is no number", v))
+}
+
+func (s *scripts) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []jobmodel.Stored {
+	var queues numbered
+	for _, g := range groups {
+		queues.add(g.Queue)
+	}
+	keys := s.keys(queues.names, "ledger delay queues", "rju")
+	argv := append([]any{quota.Jobs, quota.Queues, "w:", "publish"}, queues.argv(nil)...)
+	for _, g := range groups {
+		key, keep := 0, 0
+		if g.Key != "" {
+			keys = append(keys, s.key("dd:"+g.Queue+":"+g.Key))
+			key, keep = len(keys), 3600_000
+			s.stored = append(s.stored, g.Queue+"/"+g.Key)
+		}
+		argv = append(argv, queues.add(g.Queue), g.Delay, key, keep, g.CallerID, len(g.Payloads))
+		for _, payload := range g.Payloads {
+			j := jobmodel.Job{Ends: g.Ends, Tries: g.Tries, CallerID: g.CallerID, Attributes: g.Attributes, Payload: payload}
+			argv = append(argv, j.Record())
+		}
+	}
+	var replies []jobmodel.Stored
+	for reply := range slices.Chunk(s.call(luajob.Publish, keys, argv...)[1:], 3) {
+		replies = append(replies, jobmodel.Stored{Status: int(number(reply[0])), First: number(reply[1]), Count: int(number(reply[2]))})
+	}
+	return replies
+}
+
+func (s *scripts) Claim(lane, token string, maxBytes int, claims []jobmodel.Claim, reportLeft map[string]bool) jobmodel.ClaimReply {
+	var queues numbered
+	var requests []any
+	for _, c := range claims {
+		requests = append(requests, c.TTR, c.Count, len(c.Queues))
+		for _, q := range c.Queues {
+			requests = append(requests, queues.add(q))
+		}
+	}
+	argv := append([]any{token, 3600_000, maxBytes}, queues.argv(func(q string) bool { return reportLeft[q] })...)
+	keys := s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones", "rju")
+	v := s.call(luajob.Claim, keys, append(argv, requests...)...)
+	r := jobmodel.ClaimReply{Now: number(v[0]), Expired: number(v[1]), Lost: number(v[2]), Left: map[string]int{}}
+	for i, name := range queues.names {
+		r.Left[name] = int(number(v[3+i]))
+	}
+	for _, request := range v[3+len(queues.names):] {
+		jobs := []jobmodel.Claimed{}
+		for job := range slices.Chunk(request.([]any), 4) {
+			jobs = append(jobs, claimed(queues.names[number(job[0])-1], number(job[1]), number(job[2]), job[3].(string)))
+		}
+		r.Jobs = append(r.Jobs, jobs)
+	}
+	return r
+}
+
+// claimed reads a record.
+func claimed(queue string, seq, attempt int64, record string) jobmodel.Claimed {
+	j := jobmodel.Job{Seq: seq}
+	head, rest, _ := strings.Cut(record, " ")
+	j.Ends = number(head)
+	end := strings.IndexAny(rest, " #@")
+	j.Tries, rest = int(number(rest[:end])), rest[end:]
+	if rest[0] == '@' {
+		end = strings.IndexAny(rest, " #")
+		j.CallerID, rest = rest[1:end], rest[end:]
+	}
+	j.Payload = rest[1:]
+	if rest[0] == '#' {
+		size, rest, _ := strings.Cut(rest[1:], ",")
+		j.Attributes, j.Payload = rest[:number(size)], rest[number(size):]
+	}
+	return jobmodel.Claimed{Queue: queue, Attempt: int(attempt), Job: j}
+}
+
+func (s *scripts) Ack(groups []jobmodel.AckGroup) []int {
+	var queues numbered
+	var argv []any
+	for _, g := range groups {
+		argv = append(argv, queues.add(g.Queue), len(g.Jobs))
+		for _, x := range g.Jobs {
+			reference := fmt.Sprint(x.Seq)
+			if x.CallerID != "" {
+				reference += ":" + x.CallerID
+			}
+			argv = append(argv, reference)
+		}
+	}
+	var replies []int
+	for _, v := range s.call(luajob.Ack, s.keys(queues.names, shardKeys, "rjdu"), append(queues.argv(nil), argv...)...) {
+		replies = append(replies, int(number(v)))
+	}
+	return replies
+}
+
+func (s *scripts) Settle(jobs []jobmodel.Settle) []jobmodel.State {
+	var queues numbered
+	var rest []any
+	for _, x := range jobs {
+		rest = append(rest, queues.add(x.Queue), x.Seq, x.Attempt, x.Verb, x.MS)
+	}
+	argv := append([]any{"w:", "publish"}, queues.argv(jobmodel.Keeps)...)
+	var replies []jobmodel.State
+	for _, v := range s.call(luajob.Settle, s.keys(queues.names, shardKeys, "rjdu"), append(argv, rest...)...)[1:] {
+		replies = append(replies, jobmodel.State(number(v)))
+	}
+	return replies
+}
+
+func (s *scripts) Revert(lane, token string, queues []string) int {
+	argv := []any{token, "w:", "publish"}
+	for _, q := range queues {
+		argv = append(argv, q)
+	}
+	return int(number(s.call(luajob.Revert, s.keys(queues, "attempts lease out:"+lane, "r"), argv...)[1]))
+}
+
+func (s *scripts) Due() []jobmodel.Due {
+	ctx := context.Background()
+	until := &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(s.now / 1000)}
+	var due []jobmodel.Due
+	for _, kind := range []string{"delay", "lease"} {
+		by := map[string][]int64{}
+		for _, member := range s.client.ZRangeByScore(ctx, s.key(kind), until).Val() {
+			seq, queue, _ := strings.Cut(member, " ")
+			by[queue] = append(by[queue], number(seq))
+		}
+		for _, queue := range slices.Sorted(maps.Keys(by)) {
+			due = append(due, jobmodel.Due{Queue: queue, Kind: kind, Seqs: by[queue]})
+		}
+	}
+	heads := s.client.ZRangeByScore(ctx, s.key("queues"), until).Val()
+	for _, queue := range slices.Sorted(slices.Values(heads)) {
+		due = append(due, jobmodel.Due{Queue: queue, Kind: "head"})
+	}
+	return due
+}
+
+func (s *scripts) Promote(due []jobmodel.Due) jobmodel.Promoted {
+	var queues numbered
+	var rest []any
+	for _, d := range due {
+		rest = append(rest, queues.add(d.Queue), d.Kind, len(d.Seqs))
+		for _, seq := range d.Seqs {
+			rest = append(rest, seq)
+		}
+	}
+	argv := append([]any{"w:", "publish", jobmodel.HeadCheck}, queues.argv(jobmodel.Keeps)...)
+	v := s.call(luajob.Promote, s.keys(queues.names, shardKeys, "rjdu"), append(argv, rest...)...)
+	return jobmodel.Promoted{Ready: number(v[1]), Dead: number(v[2]), Expired: number(v[3]), Lost: number(v[4])}
+}
+
+func (s *scripts) Respawn(queue string, remove bool, limit int, ttl int64) int {
+	verb := "respawn"
+	if remove {
+		verb = "delete"
+	}
+	return int(number(s.call(luajob.Respawn, s.keys([]string{queue}, shardKeys, "rjdu"), queue, verb, limit, ttl, "w:", "publish")[1]))
+}
+
+func (s *scripts) Purge(queue string, all bool, limit int) (looked, deleted int) {
+	state := "ready"
+	if all {
+		state = "all"
+	}
+	v := s.call(luajob.Purge, s.keys([]string{queue}, shardKeys, "rjdu"), queue, state, limit)
+	return int(number(v[1])), int(number(v[2]))
+}
+
+func (s *scripts) Expire(queue string) jobmodel.Swept {
+	v := s.call(luajob.Expire, s.keys([]string{queue}, shardKeys, "rjdu"), queue, "0", 1000)
+	return jobmodel.Swept{Expired: int(number(v[2]))}
+}
+
+func (s *scripts) Peek(queue string) *jobmodel.Claimed {
+	v := s.call(luajob.Peek, []string{s.key("r:" + queue), s.key("j:" + queue), s.key("attempts")}, queue)
+	if number(v[0]) == 0 {
+		return nil
+	}
+	c := claimed(queue, number(v[2]), number(v[3]), v[4].(string))
+	return &c
+}
+
+func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
+	v := s.call(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + ref.Queue), s.key("d:" + ref.Queue)}, ref.Queue, ref.Seq)
+	if number(v[0]) == 0 {
+		return nil, jobmodel.Gone
+	}
+	state := map[any]jobmodel.State{"ready": jobmodel.Ready, "delayed": jobmodel.Delayed, "leased": jobmodel.Leased, "dead": jobmodel.Dead}[v[2]]
+	c := claimed(ref.Queue, ref.Seq, number(v[4]), v[5].(string))
+	return &c, state
+}
+
+// picture is the shard in the form of jobmodel.Shard.Picture, and the wakes that
+// were sent since the last one.
+func (s *scripts) picture() (lines, wakes []string) {
+	ctx := context.Background()
+	pipe := s.client.Pipeline()
+	var makers []func() // of lines, once the answers are there
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	hash := func(key string, line func(field, value string)) {
+		cmd := pipe.HGetAll(ctx, s.key(key))
+		makers = append(makers, func() {
+			for field, value := range cmd.Val() {
+				line(field, value)
+			}
+		})
+	}
+	zset := func(key, prefix string) {
+		cmd := pipe.ZRangeWithScores(ctx, s.key(key), 0, -1)
+		makers = append(makers, func() {
+			for _, z := range cmd.Val() {
+				add("%s %s %s", prefix, z.Member, jobmodel.Score(z.Score))
+			}
+		})
+	}
+	ledger := pipe.HGetAll(ctx, s.key("ledger"))
+	makers = append(makers, func() {
+		for _, total := range jobmodel.Totals {
+			add("ledger %s %s", total, cmp.Or(ledger.Val()[total], "0"))
+		}
+	})
+	zset("delay", "delay")
+	zset("lease", "lease")
+	zset("queues", "queues")
+	hash("attempts", func(member, n string) { add("attempts %s %s", member, n) })
+	hash("tombstones", func(queue, n string) {
+		if n != "0" {
+			add("tombstones %s %s", queue, n)
+		}
+	})
+	for _, queue := range jobmodel.Queues {
+		hash("j:"+queue, func(seq, record string) { add("job %s %s %s", queue, seq, record) })
+		hash("u:"+queue, func(id, seq string) { add("id %s %s %s", queue, id, seq) })
+		zset("d:"+queue, "dead "+queue)
+		ready := pipe.LRange(ctx, s.key("r:"+queue), 0, -1)
+		makers = append(makers, func() {
+			if len(ready.Val()) > 0 {
+				add("ready %s %v", queue, ready.Val())
+			}
+		})
+	}
+	for _, name := range s.stored {
+		queue, key, _ := strings.Cut(name, "/")
+		cmd := pipe.Get(ctx, s.key("dd:"+queue+":"+key))
+		makers = append(makers, func() {
+			if cmd.Err() == nil {
+				add("stored %s %s", name, cmd.Val())
+			}
+		})
+	}
+	sent := pipe.LRange(ctx, "wakes", 0, -1)
+	pipe.Del(ctx, "wakes")
+	_, _ = pipe.Exec(ctx) // the error may be that of a GET of no key
+	for _, m := range makers {
+		m()
+	}
+	slices.Sort(lines)
+	return slices.Compact(lines), sent.Val()
+}
