@@ -33,7 +33,7 @@ type noBuffers struct{}
 
 func (noBuffers) Namespace(string) *partition.Namespace       { return nil }
 func (noBuffers) Zones() int                                  { return 1 }
-func (noBuffers) Now() (int64, bool)                          { return 0, false }
+func (noBuffers) NowOf(*partition.Namespace) (int64, bool)                          { return 0, false }
 func (noBuffers) Produce(context.Context, []*partition.Group) {}
 func (noBuffers) Stats(context.Context, *partition.Namespace, string) (s partition.Stats, err error) {
 	return s, err
