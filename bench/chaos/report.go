@@ -83,7 +83,7 @@ func (res *result) print(out io.Writer) {
 // rolledBack is the most that one process saw vanish from the store.
 func rolledBack(h *check.History) (most int64) {
 	for _, p := range h.Processes {
-		most = max(most, int64(p.Last["spillway_store_rolled_back_entries_total"]))
+		most = max(most, int64(p.Last[`spillway_store_rolled_back_entries_total{pool="default"}`]))
 	}
 	return most
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,15 +31,9 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		if _, err := b.ReadTimeOf(ctx, c); err != nil {
 			return err
 		}
-		info, err := c.InfoMap(ctx).Result()
+		fields, err := infoOf(ctx, c)
 		if err != nil {
 			return err
-		}
-		fields := map[string]string{}
-		for _, section := range info {
-			for k, v := range section {
-				fields[k] = v
-			}
 		}
 		b.version.Store(fields["redis_version"])
 		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil && major < minVersion {
@@ -69,6 +64,37 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		return nil, err
 	}
 	return warnings, Classify(err)
+}
+
+// CheckPersistence is ErrIncompatible where a crash of a server loses what it accepted,
+// because its append-only file is off. Stores ask it that promise to keep everything. The
+// embedded server passes: it is gone with its process anyway.
+func (b *Backend) CheckPersistence(ctx context.Context) error {
+	if b.embedded {
+		return nil
+	}
+	err := EachMaster(ctx, b.Out, func(ctx context.Context, c *redis.Client) error {
+		fields, err := infoOf(ctx, c)
+		if err != nil || fields["aof_enabled"] != "0" {
+			return err
+		}
+		return &storeError{ErrIncompatible, fmt.Errorf(
+			"the append-only file of %s is off, so a crash of Redis loses jobs: run CONFIG SET appendonly yes and put it into redis.conf, or write volatile: true for the pool", c.Options().Addr)}
+	})
+	if errors.Is(err, ErrIncompatible) {
+		return err
+	}
+	return Classify(err)
+}
+
+// infoOf is INFO of one server, without its sections.
+func infoOf(ctx context.Context, c *redis.Client) (map[string]string, error) {
+	info, err := c.InfoMap(ctx).Result()
+	fields := map[string]string{}
+	for _, section := range info {
+		maps.Copy(fields, section)
+	}
+	return fields, err
 }
 
 // ServerVersion is the version of Redis, of one of the masters, as the last Check read it;

@@ -44,7 +44,7 @@ func (r *run) outer() {
 	acks, accepted := int64(len(r.acked)), r.Final.Ledger.Accepted
 	switch {
 	case accepted >= acks:
-	case r.Policy.Forgets && r.sum("spillway_store_rolled_back_entries_total") == 0:
+	case r.Policy.Forgets && r.sum(`spillway_store_rolled_back_entries_total{pool="default"}`) == 0:
 		r.fail("C2", "%d acknowledged, only %d accepted, and no server noticed", acks, accepted)
 	case !r.Policy.Forgets:
 		r.fail("C2", "%d acknowledged, only %d accepted: %d are gone", acks, accepted, acks-accepted)

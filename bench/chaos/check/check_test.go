@@ -102,7 +102,7 @@ func TestARunThatKeepsEveryPromiseHasNoViolation(t *testing.T) {
 		"a store that forgets, and is found out": func(h *History) {
 			h.Policy.Forgets = true
 			h.Final.Ledger.Accepted, h.Final.Ledger.Delivered = 7, 6
-			h.Processes[0].Last["spillway_store_rolled_back_entries_total"] = 1
+			h.Processes[0].Last[`spillway_store_rolled_back_entries_total{pool="default"}`] = 1
 		},
 		"a thawed process presents what was evicted meanwhile": func(h *History) {
 			h.Faults = append(h.Faults, Fault{KindStop, "all-0", at(1000), at(5000)})

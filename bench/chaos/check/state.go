@@ -96,7 +96,7 @@ func (r *run) metrics() {
 	}
 	unconfirmed := r.sum(`spillway_drain_entries_total` + of + `unconfirmed"}`)
 	l := r.Final.Ledger
-	janitor := r.sum("spillway_store_janitor_expired_total")
+	janitor := r.sum(`spillway_store_janitor_expired_total{pool="default"}`)
 	for _, row := range []struct {
 		class           string
 		counted, ledger int64
