@@ -11,9 +11,9 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids
 -- ARGV[1] int       queues, n
 -- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:caller's id]
--- RETURNS {done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, -1 a key has another type
+-- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, -1 a key has another type
 --
--- USES whole, int, foreign, open_ledger, close_ledger, drop_id, forget, remove, usable
+-- USES whole, int, time, foreign, open_ledger, close_ledger, drop_id, forget, remove, usable
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
@@ -28,12 +28,13 @@ while at <= #ARGV do
   groups[#groups + 1] = { i = i, at = at + 2, count = count }
   at = at + 2 + count
 end
+local now = time()
 local totals, refused = open_ledger(ledger)
 if not totals then
   return refused
 end
 local again = redis.call('HLEN', attempts) > 0
-local result = {}
+local result = { now }
 
 local function serve(g)
   local base = 7 + 4 * (g.i - 1)

@@ -1,7 +1,11 @@
--- expire: drop jobs whose ttl is over, of those that nobody holds and that are not dead.
+-- expire: drop jobs whose ttl is over, of those that nobody holds and that are not dead; and, as an audit, make jobs ready
+-- again that lost their reference.
 --
--- promote drops those at the head of a queue and claim those that it meets. This finds
--- those that jobs with a longer ttl hide. It scans the queue's jobs a piece at a time.
+-- promote drops the expired jobs at the head of a queue, and claim those that it meets.
+-- This finds those that jobs with a longer ttl hide. It scans the queue's jobs, a piece a
+-- call. A job that is neither leased, delayed nor dead nor in the list has lost its
+-- reference to another program. To look for it in the list takes the longer the longer
+-- the list is, so an audit of a long list looks at few jobs a call.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
@@ -16,10 +20,13 @@
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    cursor: 0 at first, then that of the last reply
 -- ARGV[3] int       about how many jobs to look at, 1 to 1,000
--- RETURNS {now, cursor, expired}  cursor: '0' after the last piece
+-- ARGV[4] int       1 = audit, too; else 0
+-- ARGV[5] string    beginning of the channels that wake who waits
+-- ARGV[6] string    the command that wakes: publish, or spublish in a cluster
+-- RETURNS {now, cursor, expired, pushed}  cursor: '0' after the last piece; pushed: jobs that are ready again
 --
--- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, remove
-local name, count = ARGV[1], whole(ARGV[3], 1)
+-- USES whole, int, time, foreign, in_pieces, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake, push, remove
+local name, count, audit = ARGV[1], whole(ARGV[3], 1), ARGV[4] == '1'
 if not count or count > 1000 or not whole(ARGV[2], 0) then
   return redis.error_reply('ERR expire: bad arguments')
 end
@@ -27,31 +34,38 @@ local now = time()
 if not usable(KEYS[7], KEYS[8], KEYS[9]) then
   return redis.error_reply('WRONGTYPE a key of the queue has another type')
 end
-local k = { lease = KEYS[2], attempts = KEYS[3], delay = KEYS[5], tombstones = KEYS[6], r = KEYS[7], j = KEYS[8], d = KEYS[9], u = KEYS[10] }
+local k = { name = name, lease = KEYS[2], attempts = KEYS[3], delay = KEYS[5], tombstones = KEYS[6],
+  r = KEYS[7], j = KEYS[8], d = KEYS[9], u = KEYS[10], head = {} }
+if audit then
+  count = math.max(1, math.min(count, math.floor(300000 / math.max(1, redis.call('LLEN', k.r)))))
+end
 local piece = redis.call('HSCAN', k.j, ARGV[2], 'COUNT', int(count))
-local found = {}
+local over, missing = {}, {}
 for x = 1, #piece[2], 2 do
-  local ends = tonumber(string.sub(piece[2][x + 1], 1, 13)) or 0
-  if ends > 0 and ends <= now then
-    found[#found + 1] = x
+  local seq, ends = piece[2][x], tonumber(string.sub(piece[2][x + 1], 1, 13)) or 0
+  local expired = ends > 0 and ends <= now
+  if (expired or audit) and not redis.call('ZSCORE', k.lease, seq .. ' ' .. name) and not redis.call('ZSCORE', k.d, seq) then
+    if expired then
+      over[#over + 1] = x
+    elseif not redis.call('ZSCORE', k.delay, seq .. ' ' .. name) and not redis.call('LPOS', k.r, seq) then
+      missing[#missing + 1] = seq
+    end
   end
 end
-if #found == 0 then
-  return { now, piece[1], 0 }
+if #over + #missing == 0 then
+  return { now, piece[1], 0, 0 }
 end
 local totals, refused = check_shard(KEYS[1], k.lease, k.attempts, KEYS[4], k.delay, k.tombstones)
 if not totals then
   return refused
 end
-local expired = 0
-for _, x in ipairs(found) do
-  local seq, record = piece[2][x], piece[2][x + 1]
-  if not redis.call('ZSCORE', k.lease, seq .. ' ' .. name) and not redis.call('ZSCORE', k.d, seq) then
-    remove(k, totals, name, seq, caller_id(record))
-    expired = expired + 1
-  end
+for _, x in ipairs(over) do
+  remove(k, totals, name, piece[2][x], caller_id(piece[2][x + 1]))
 end
-totals.expired = totals.expired + expired
+table.sort(missing, function(a, b) return tonumber(a) < tonumber(b) end)
+k.tail = missing
+push(ARGV[6], ARGV[5], k)
+totals.expired = totals.expired + #over
 totals.lost = totals.lost + forget(KEYS[4], k.tombstones, k.r, k.j, name)
 close_ledger(KEYS[1], totals)
-return { now, piece[1], expired }
+return { now, piece[1], #over, #missing }

@@ -9,8 +9,8 @@
 -- KEYS[5] zset      its dead jobs by the time of death, ms
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence
--- RETURNS {0, now}                                none
--- RETURNS {1, now, state, ms, attempts, record}  state: ready, delayed, leased or dead; ms: when it is due, the lease ends, it died;
+-- RETURNS {now, 0}                                none
+-- RETURNS {now, 1, state, ms, attempts, record}  state: ready, delayed, leased or dead; ms: when it is due, the lease ends, it died;
 --                   0 where it is ready. attempts: how often it was claimed; 0 where it is dead
 --
 -- USES time
@@ -19,22 +19,22 @@ local seq, member = ARGV[2], ARGV[2] .. ' ' .. ARGV[1]
 local record = redis.call('HGET', KEYS[4], seq)
 local ends = record and tonumber(string.sub(record, 1, 13))
 if not ends then
-  return { 0, now }
+  return { now, 0 }
 end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
 local ms = redis.call('ZSCORE', KEYS[1], member)
 if ms then
-  return { 1, now, 'leased', math.floor(tonumber(ms)), math.max(1, attempts), record }
+  return { now, 1, 'leased', math.floor(tonumber(ms)), math.max(1, attempts), record }
 end
 ms = redis.call('ZSCORE', KEYS[5], seq)
 if ms then
-  return { 1, now, 'dead', tonumber(ms), attempts, record }
+  return { now, 1, 'dead', tonumber(ms), attempts, record }
 end
 if ends > 0 and ends <= now then
-  return { 0, now }
+  return { now, 0 }
 end
 ms = redis.call('ZSCORE', KEYS[2], member)
 if ms then
-  return { 1, now, 'delayed', tonumber(ms), attempts, record }
+  return { now, 1, 'delayed', tonumber(ms), attempts, record }
 end
-return { 1, now, 'ready', 0, attempts, record }
+return { now, 1, 'ready', 0, attempts, record }

@@ -4,8 +4,8 @@
 -- KEYS[2] hash      its jobs
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- ARGV[1] string    name of the queue
--- RETURNS {0, now}                             none, among the first 200 references
--- RETURNS {1, now, sequence, attempts, record}  attempts: how often it was claimed
+-- RETURNS {now, 0}                             none, among the first 200 references
+-- RETURNS {now, 1, sequence, attempts, record}  attempts: how often it was claimed
 --
 -- USES time
 local now = time()
@@ -17,7 +17,7 @@ for i = 0, 199 do
   local record = redis.call('HGET', KEYS[2], seq)
   local ends = record and tonumber(string.sub(record, 1, 13))
   if ends and (ends == 0 or ends > now) then
-    return { 1, now, seq, tonumber(redis.call('HGET', KEYS[3], seq .. ' ' .. ARGV[1]) or 0) or 0, record }
+    return { now, 1, seq, tonumber(redis.call('HGET', KEYS[3], seq .. ' ' .. ARGV[1]) or 0) or 0, record }
   end
 end
-return { 0, now }
+return { now, 0 }

@@ -347,7 +347,7 @@ func (s *shard) ackCall(queue string, refs ...any) (keys []string, argv []any) {
 func (s *shard) ack(queue string, refs ...any) []int64 {
 	s.t.Helper()
 	keys, argv := s.ackCall(queue, refs...)
-	return nums(s.must(luajob.Ack, keys, argv...))
+	return nums(s.must(luajob.Ack, keys, argv...)[1:])
 }
 
 type settle struct {
@@ -429,7 +429,7 @@ func (s *shard) purge(queue, state string, count int) []int64 {
 func (s *shard) expire(queue string) (expired int64) {
 	s.t.Helper()
 	for cursor := "0"; ; {
-		reply := s.must(luajob.Expire, s.common(queue), queue, cursor, 200)
+		reply := s.must(luajob.Expire, s.common(queue), queue, cursor, 200, 0, s.channel(), "publish")
 		expired += num(reply[2])
 		if cursor = reply[1].(string); cursor == "0" {
 			return expired

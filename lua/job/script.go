@@ -24,9 +24,12 @@ var (
 	Get      = lua.MustLoad(files, "get")
 	Counts   = lua.MustLoad(files, "counts")
 	DeadPage = lua.MustLoad(files, "dead_page")
+	Ledger   = lua.MustLoad(files, "ledger")
+
+	PermissionProbe = lua.MustLoad(files, "permission_probe")
 )
 
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
-	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Promote, Respawn, Purge, Expire, Peek, Get, Counts, DeadPage}
+	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Promote, Respawn, Purge, Expire, Peek, Get, Counts, DeadPage, Ledger, PermissionProbe}
 }

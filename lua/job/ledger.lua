@@ -1,0 +1,18 @@
+-- ledger: the totals of a shard, all at one moment; writes nothing.
+--
+-- published = acked + expired + deleted + lost + dead + ready + delayed + leased.
+--
+-- KEYS[1] hash      the shard's ledger
+-- KEYS[2] zset      leases by deadline, ms
+-- KEYS[3] zset      delayed jobs by due time, ms
+-- RETURNS {now, published, acked, expired, deleted, lost, dead, died, respawned, delayed, leased}
+--
+-- USES time
+local result = { time() }
+local names = { 'published', 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned' }
+local v = redis.call('HMGET', KEYS[1], unpack(names))
+for i = 1, #names do
+  result[i + 1] = tonumber(v[i] or 0) or 0
+end
+result[10], result[11] = redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[2])
+return result

@@ -1,0 +1,78 @@
+-- permission_probe: try every command that the scripts of jobs need, and leave nothing behind.
+--
+-- Redis does not roll back: a script whose user may run its first write but not its
+-- second is left half done. So a store runs this script before all others. Its queue has
+-- a name that no caller can use. It goes on after a command that is refused, so that all
+-- missing rights are found at once. Where DEL is refused it writes nothing, and asks the
+-- server for the rights of the others. The probe writes no key that other calls share.
+--
+-- KEYS[1] list      ready jobs of the probe's queue
+-- KEYS[2] hash      its jobs
+-- KEYS[3] zset      its dead jobs
+-- KEYS[4] string    result of its idempotent publish
+-- ARGV[1] string    channel of the probe's queue
+-- ARGV[2] string    the command that wakes: publish, or spublish in a cluster
+-- RETURNS {now, 0}                     the user may run every command
+-- RETURNS {now, n, command, error...}  n commands failed, each with its error; now is 0 where the user may not run TIME
+--
+-- USES time
+local r, j, d, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local timed, now = pcall(function() return time() end)
+local result = { timed and now or 0, 0 }
+local function refused(command, err)
+  result[2] = result[2] + 1
+  result[#result + 1] = command
+  result[#result + 1] = err
+end
+if not timed then
+  refused('TIME', type(now) == 'table' and now.err or tostring(now))
+end
+
+local clean = true -- what is written can be deleted again
+local function try(command, ...)
+  if not clean and (not redis.acl_check_cmd or redis.acl_check_cmd(command, ...)) then
+    return
+  end
+  local reply = redis.pcall(command, ...)
+  if type(reply) == 'table' and reply.err then
+    refused(command, reply.err)
+  end
+end
+
+try('DEL', r, j, d, seen) -- what cannot be deleted again must not be written
+clean = result[2] == 0 or result[2] == 1 and not timed
+try('RPUSH', r, '1', '2')
+try('LPUSH', r, '0')
+try('LLEN', r)
+try('LINDEX', r, 0)
+try('LPOS', r, '1')
+try('LPOP', r, 1)
+try('HSET', j, '1', 'x')
+try('HGET', j, '1')
+try('HMGET', j, '1')
+try('HLEN', j)
+try('HEXISTS', j, '1')
+try('HSCAN', j, '0', 'COUNT', 1)
+try('HSTRLEN', j, '1')
+try('HRANDFIELD', j, 1)
+try('HINCRBY', j, 'n', 1)
+try('HDEL', j, '1')
+try('ZADD', d, 1, '1')
+try('ZCARD', d)
+try('ZSCORE', d, '1')
+try('ZMSCORE', d, '1')
+try('ZRANGE', d, 0, 0)
+try('ZREM', d, '1')
+try('SET', seen, '', 'PX', 1000)
+try('GET', seen)
+try(ARGV[2], ARGV[1], '')
+
+try('HGETALL', j)
+try('HSETNX', j, 'format', 2)
+try('ZCOUNT', d, 0, 1)
+try('ZRANGEBYSCORE', d, 0, 1)
+
+if clean then
+  redis.pcall('DEL', r, j, d, seen)
+end
+return result

@@ -1,0 +1,67 @@
+package job_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+func (s *shard) probe(queue string) []any {
+	s.t.Helper()
+	keys := []string{s.key("r:" + queue), s.key("j:" + queue), s.key("d:" + queue), s.key("dd:" + queue + ":probe")}
+	return s.must(luajob.PermissionProbe, keys, s.channel()+queue, "publish")
+}
+
+func TestPermissionProbeRunsAndLeavesNothing(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.put("a", bodies(3)...)
+		before := s.snapshot()
+		if reply := s.probe("!permission-probe"); len(reply) != 2 || reply[1] != int64(0) {
+			t.Errorf("got %v, want {now, 0}", reply)
+		}
+		s.same("the shard", s.snapshot(), before)
+	})
+}
+
+// A missing right to a command that the probe does not try would be found too late.
+func TestPermissionProbeTriesEveryCommandOfTheScripts(t *testing.T) {
+	t.Parallel()
+	var tried []string
+	for _, m := range regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(luajob.PermissionProbe.Source, -1) {
+		tried = append(tried, m[1])
+	}
+	called := regexp.MustCompile(`(?:redis\.p?call\(|redis\.p?call, |read_all\()'([A-Z]+)'`)
+	found := 0
+	for _, s := range luajob.All() {
+		for _, m := range called.FindAllStringSubmatch(s.Source, -1) {
+			found++
+			if m[1] != "TIME" && !slices.Contains(tried, m[1]) { // every script runs TIME first
+				t.Errorf("%s calls %s, which permission_probe does not try", s.Name, m[1])
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("only %d calls found: this proves nothing", found)
+	}
+}
+
+func TestPermissionProbeNamesEachMissingRight(t *testing.T) {
+	t.Parallel()
+	s := newShard(t, redistest.Start(t).Client())
+	for _, right := range []string{"hscan", "lpos", "publish", "hrandfield", "del", "zmscore"} {
+		s.do("acl", "setuser", "default", "reset", "on", "nopass", "~*", "&*", "+@all", "-"+right)
+		reply := s.probe("!permission-probe")
+		if num(reply[1]) != 1 || !strings.EqualFold(fmt.Sprint(reply[2]), right) {
+			t.Errorf("without %s: got %v", right, reply[1:])
+		}
+	}
+	s.do("acl", "setuser", "default", "reset", "on", "nopass", "~*", "+@all", "resetchannels", "&other:*")
+	if reply := s.probe("!permission-probe"); num(reply[1]) != 1 || reply[2] != "publish" {
+		t.Errorf("without the channels: got %v", reply[1:])
+	}
+}
