@@ -35,7 +35,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 	r := ClaimReply{Now: now, Left: map[string]int{}}
 	expired, lost := s.Ledger["expired"], s.Ledger["lost"]
 	handed := &Handed{Token: token}
-	var met []string // queues with expired jobs or references without a job
+	met := map[string]bool{} // queues with expired jobs, true: with references without a job
 	for _, claim := range claims {
 		got := []Claimed{}
 		for _, name := range claim.Queues {
@@ -46,7 +46,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 				q.Ready = q.Ready[1:]
 				j := q.Jobs[ref.Seq]
 				if j == nil {
-					met = append(met, name)
+					met[name] = true
 					s.dangling(ref)
 					if s.bug == "a tombstone ends a claim" {
 						break
@@ -54,7 +54,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					continue
 				}
 				if j.expired(now) && s.bug != "a claim hands out expired jobs" {
-					met = append(met, name)
+					met[name] = met[name]
 					q.drop(j)
 					delete(s.Attempts, ref)
 					s.Ledger["expired"]++
@@ -69,8 +69,11 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 	if len(handed.Jobs) > 0 {
 		s.Handed[lane] = handed
 	}
-	for _, name := range met {
-		s.met(name)
+	for name, dangling := range met {
+		if dangling {
+			s.clearTombstones(name)
+		}
+		s.forget(name)
 	}
 	for name := range r.Left {
 		if reportLeft[name] {

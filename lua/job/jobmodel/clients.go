@@ -40,6 +40,10 @@ func (w *World) spawnPublish() {
 
 func (w *World) drawPublish(queue string) Publish {
 	g := Publish{Queue: queue, Tries: 1 + w.rand.Intn(3)}
+	if w.waiting {
+		g.Payloads = []string{"p"}
+		return g
+	}
 	if w.rand.Intn(3) == 0 {
 		g.Delay = int64(1 + w.rand.Intn(4000))
 	}

@@ -34,6 +34,7 @@ func (s *Shard) State(ref Ref) State {
 func (s *Shard) Expire(name string) Swept {
 	q := s.queue(name)
 	var swept Swept
+	found := &push{queue: name}
 	for _, seq := range slices.Sorted(maps.Keys(q.Jobs)) {
 		ref := Ref{name, seq}
 		j, state := q.Jobs[seq], s.State(ref)
@@ -43,15 +44,56 @@ func (s *Shard) Expire(name string) Swept {
 			s.Ledger["expired"]++
 			swept.Expired++
 		case state == Lost && s.bug != "the audit finds nothing":
-			q.Ready = append(q.Ready, seq)
-			s.wake(name, len(q.Ready), 1)
+			found.tail = append(found.tail, seq)
 			swept.Found++
 		}
 	}
-	if swept.Expired > 0 {
+	s.push(found, true)
+	if swept.Expired+swept.Found > 0 {
 		s.forget(name)
 	}
 	return swept
+}
+
+// Counts is how many jobs of a queue are in which state.
+type Counts struct {
+	Ready, Delayed, Leased, Dead int
+	Oldest                       int64 // sequence of the first ready job, 0 without one
+}
+
+// Counts counts the jobs of a queue.
+func (s *Shard) Counts(name string) Counts {
+	var c Counts
+	q := s.queue(name)
+	for seq := range q.Jobs {
+		switch s.State(Ref{name, seq}) {
+		case Delayed:
+			c.Delayed++
+		case Leased:
+			c.Leased++
+		case Dead:
+			c.Dead++
+		default:
+			c.Ready++
+		}
+	}
+	for _, seq := range q.Ready {
+		if q.Jobs[seq] != nil {
+			c.Oldest = seq
+			break
+		}
+	}
+	return c
+}
+
+// Account is the ledger with the jobs that are delayed and leased, in the order of
+// Totals without seq.
+func (s *Shard) Account() []int64 {
+	var account []int64
+	for _, total := range Totals[1:] {
+		account = append(account, s.Ledger[total])
+	}
+	return append(account, int64(len(s.Delay)), int64(len(s.Lease)))
 }
 
 // Get is a job and its state; nil, Gone without one, or if its time is over while

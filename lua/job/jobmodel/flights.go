@@ -176,12 +176,16 @@ func (w *World) leave(x *poll) {
 		return
 	}
 	w.Count["given back"]++
+	back := map[int][]Settle{}
 	for _, g := range x.got {
+		back[g.shard] = append(back[g.shard], Settle{g.Queue, g.Job.Seq, g.Attempt, "requeue", 0})
+	}
+	for _, n := range slices.Sorted(maps.Keys(back)) {
 		w.spawn(func() bool {
 			if w.once(10) {
 				return false // it did not run; again
 			}
-			w.settle(w.shards[g.shard], []Settle{{g.Queue, g.Job.Seq, g.Attempt, "requeue", 0}})
+			w.settle(w.shards[n], back[n])
 			return !w.once(10) // else the answer was lost; again
 		})
 	}

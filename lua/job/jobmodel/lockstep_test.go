@@ -134,6 +134,18 @@ func (l *lockstep) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
 	return want, state
 }
 
+func (l *lockstep) Counts(queue string) jobmodel.Counts {
+	wakes, want := len(l.model.Wakes), l.model.Counts(queue)
+	l.same("counts", l.scripts.Counts(queue), want, wakes)
+	return want
+}
+
+func (l *lockstep) Account() []int64 {
+	wakes, want := len(l.model.Wakes), l.model.Account()
+	l.same("ledger", l.scripts.Account(), want, wakes)
+	return want
+}
+
 func (l *lockstep) SetNow(us int64) { l.model.SetNow(us); l.scripts.SetNow(us) }
 
 func (l *lockstep) Vanish(ref jobmodel.Ref) { l.model.Vanish(ref); l.scripts.Vanish(ref) }
@@ -144,13 +156,13 @@ func (l *lockstep) Unlist(ref jobmodel.Ref) { l.model.Unlist(ref); l.scripts.Unl
 func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed int64, steps int) (calls int, err error) {
 	client.FlushDB(context.Background())
 	var all []*lockstep
-	w := jobmodel.NewWorld(seed, func(n int) (jobmodel.Store, *jobmodel.Shard) {
+	w := jobmodel.NewWorld(seed, jobmodel.Setting{}, func(n int) (jobmodel.Store, *jobmodel.Shard) {
 		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, "")
 		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts}}
 		l.SetNow(jobmodel.Start)
 		all = append(all, l)
 		return l, m
-	}, "")
+	})
 	err = w.Walk(steps)
 	for _, l := range all {
 		calls += l.calls

@@ -80,7 +80,8 @@ func (s *Shard) Purge(name string, all bool, limit int) (looked, deleted int) {
 	if s.bug != "purge does not count" {
 		s.Ledger["deleted"] += int64(deleted)
 	}
-	s.met(name)
+	s.clearTombstones(name)
+	s.forget(name)
 	return looked, deleted
 }
 

@@ -53,7 +53,7 @@ func (w *World) promote(s *shard, due []Due) {
 func (w *World) operate() {
 	queue := w.pick(w.queues)
 	s := w.shardOf(queue)
-	exists := func(t *truth) bool { return t.ref.Queue == queue && !t.gone && !t.vanished }
+	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
 	switch w.rand.Intn(9) {
 	case 0:
 		w.respawn(s, queue)
@@ -75,10 +75,16 @@ func (w *World) operate() {
 		if t := w.some(s, func(*truth) bool { return true }); t != nil {
 			w.ack(s, []AckGroup{{t.ref.Queue, []AckRef{{t.ref.Seq, t.callerID}}}})
 		}
-	case 5: // or settles it, whoever holds it
-		if t := w.some(s, exists); t != nil {
-			verb := []string{"nack", "bury", "touch", "requeue"}[w.rand.Intn(4)]
-			w.settle(s, []Settle{{queue, t.ref.Seq, 0, verb, int64(w.rand.Intn(1000))}})
+	case 5: // or settles some, whoever holds them
+		var jobs []Settle
+		for range 1 + w.rand.Intn(4) {
+			if t := w.some(s, leased); t != nil {
+				verb := []string{"nack", "bury", "touch", "requeue"}[w.rand.Intn(4)]
+				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, int64(w.rand.Intn(2) * w.rand.Intn(1000))})
+			}
+		}
+		if len(jobs) > 0 {
+			w.settle(s, jobs)
 		}
 	case 6:
 		if c := s.store.Peek(queue); c != nil {
@@ -87,6 +93,10 @@ func (w *World) operate() {
 				w.bad("peek: %v, attempt %d", c.ref(), c.Attempt)
 			}
 		}
+		if s.vanished+s.unlisted == 0 { // else it is not exact
+			s.store.Counts(queue)
+		}
+		s.store.Account()
 	case 7:
 		if t := w.some(s, func(*truth) bool { return true }); t != nil {
 			w.get(s, t)

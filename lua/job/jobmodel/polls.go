@@ -97,6 +97,9 @@ func (w *World) spawnPoll() {
 		lane: p.lanes[w.rand.Intn(len(p.lanes))], queues: queues[:1+w.rand.Intn(len(queues))],
 		ttr: int64(1 + w.rand.Intn(3000)), count: 1 + w.rand.Intn(3), patient: w.rand.Intn(4) > 0,
 	}
+	if w.waiting {
+		x.count, x.patient = 1, true
+	}
 	w.begin(x, x.plan(w))
 }
 

@@ -50,64 +50,84 @@ func (s *Shard) dueSet(kind string) map[Ref]float64 {
 	return s.Lease
 }
 
-// Promote makes ready, or dead, what is still due.
+// Promote makes ready, or dead, what is still due: first what was delayed, then what
+// was leased, then it looks at heads.
 func (s *Shard) Promote(due []Due) Promoted {
-	var ready int64
 	before := maps.Clone(s.Ledger)
+	var ready int64
+	var pushes []*push
+	var ended []string
 	for _, d := range due {
-		if d.Kind == "head" {
-			s.head(d.Queue)
-			continue
-		}
-		set, now := s.dueSet(d.Kind), float64(s.now())
-		var last []Ref
-		pushed := 0
-		q := s.queue(d.Queue)
-		for _, seq := range d.Seqs {
-			ref := Ref{d.Queue, seq}
-			at, still := set[ref]
-			if !still || at > now && s.bug != "promote trusts what was read" {
+		pushTo(&pushes, d.Queue)
+	}
+	for _, kind := range []string{"delay", "lease"} {
+		for _, d := range due {
+			if d.Kind != kind {
 				continue
 			}
-			delete(set, ref)
-			if d.Kind == "lease" && lastTry(at) && s.bug != "a lapse never ends a job" {
-				last = append(last, ref)
-				continue
+			p := pushTo(&pushes, d.Queue)
+			for _, seq := range d.Seqs {
+				if ref := (Ref{d.Queue, seq}); s.lapse(kind, ref) {
+					ended = append(ended, d.Queue)
+				} else if s.becomesReady(kind, ref) {
+					p.tail = append(p.tail, seq)
+					ready++
+				}
 			}
-			if d.Kind == "lease" && s.bug != "a lapse forgets the attempt" {
-				s.Attempts[ref] = max(1, s.Attempts[ref])
-			}
-			q.Ready = append(q.Ready, seq)
-			pushed++
 		}
-		if pushed > 0 && s.bug != "promote wakes nobody" {
-			s.wake(d.Queue, len(q.Ready), pushed)
+	}
+	for _, p := range pushes {
+		s.push(p, s.bug != "promote wakes nobody")
+	}
+	for _, d := range due {
+		if d.Kind == "head" && s.look(d.Queue) {
+			ended = append(ended, d.Queue)
 		}
-		ready += int64(pushed)
-		for _, ref := range last {
-			s.bury(ref)
-		}
-		if len(last) > 0 {
-			s.forget(d.Queue)
-		}
+	}
+	for _, name := range ended {
+		s.forget(name)
 	}
 	became := func(class string) int64 { return s.Ledger[class] - before[class] }
 	return Promoted{ready, became("died"), became("expired"), became("lost")}
 }
 
-// head drops what expired at the head of a queue that deserves a look.
-func (s *Shard) head(name string) {
+// lapse ends a job whose last lease is over.
+func (s *Shard) lapse(kind string, ref Ref) bool {
+	at, still := s.Lease[ref]
+	if kind != "lease" || !still || at > float64(s.now()) || !lastTry(at) || s.bug == "a lapse never ends a job" {
+		return false
+	}
+	delete(s.Lease, ref)
+	s.bury(ref)
+	return true
+}
+
+func (s *Shard) becomesReady(kind string, ref Ref) bool {
+	set := s.dueSet(kind)
+	at, still := set[ref]
+	if !still || at > float64(s.now()) && s.bug != "promote trusts what was read" {
+		return false
+	}
+	delete(set, ref)
+	if kind == "lease" && s.bug != "a lapse forgets the attempt" {
+		s.Attempts[ref] = max(1, s.Attempts[ref])
+	}
+	return true
+}
+
+// look drops what expired at the head of a queue that deserves a look.
+func (s *Shard) look(name string) bool {
 	now, q := s.now(), s.queue(name)
 	if at, known := s.Queues[name]; !known || at > now {
-		return
+		return false
 	}
-	look := now + HeadCheck
+	next := now + HeadCheck
 	for len(q.Ready) > 0 {
 		ref := Ref{name, q.Ready[0]}
 		j := q.Jobs[ref.Seq]
 		if j != nil && !j.expired(now) {
 			if j.Ends > 0 {
-				look = min(look, j.Ends)
+				next = min(next, j.Ends)
 			}
 			break
 		}
@@ -122,6 +142,7 @@ func (s *Shard) head(name string) {
 			s.Ledger["expired"]++
 		}
 	}
-	s.Queues[name] = look
-	s.met(name)
+	s.Queues[name] = next
+	s.clearTombstones(name)
+	return true
 }

@@ -25,28 +25,29 @@ const (
 func (s *Shard) Ack(groups []AckGroup) []int {
 	var replies []int
 	for _, g := range groups {
-		// A group of plain jobs that are all leased takes a short cut, in which a
-		// job without a record is acked for its caller and lost for the ledger.
-		quick := true
+		// Jobs that are all leased are acked for their caller, also one whose record
+		// is gone: that one is lost for the ledger.
+		allLeased := true
 		for i, x := range g.Jobs {
 			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
 			same := func(y AckRef) bool { return y.Seq == x.Seq }
-			quick = quick && leased && x.CallerID == "" && slices.IndexFunc(g.Jobs, same) == i
+			allLeased = allLeased && leased && slices.IndexFunc(g.Jobs, same) == i
 		}
 		for _, x := range g.Jobs {
 			removed, claimed := s.remove(Ref{g.Queue, x.Seq}, x.CallerID)
+			reply := NoJob
 			switch {
 			case removed && claimed:
 				s.Ledger["acked"]++
-				replies = append(replies, Acked)
+				reply = Acked
 			case removed:
 				s.Ledger["deleted"]++
-				replies = append(replies, Deleted)
-			case quick:
-				replies = append(replies, Acked)
-			default:
-				replies = append(replies, NoJob)
+				reply = Deleted
+			case allLeased:
+				s.queue(g.Queue).dropID(x.CallerID, x.Seq)
+				reply = Acked
 			}
+			replies = append(replies, reply)
 		}
 		s.forget(g.Queue)
 	}
@@ -59,17 +60,16 @@ func (s *Shard) remove(ref Ref, callerID string) (removed, claimed bool) {
 	_, leased := s.Lease[ref]
 	_, counted := s.Attempts[ref]
 	delete(s.Lease, ref)
-	delete(s.Attempts, ref)
 	if q.Jobs[ref.Seq] == nil {
 		if leased {
 			s.Ledger["lost"]++
+			delete(s.Attempts, ref)
 		}
 		return false, false
 	}
+	delete(s.Attempts, ref)
 	delete(q.Jobs, ref.Seq)
-	if callerID != "" && q.IDs[callerID] == ref.Seq {
-		delete(q.IDs, callerID)
-	}
+	q.dropID(callerID, ref.Seq)
 	if leased {
 		return true, true
 	}
@@ -131,29 +131,32 @@ type Settle struct {
 	MS      int64  // nack: delay; touch: ttr
 }
 
-// Settle does each of the settlements whose attempt still holds its job.
+// Settle does each of the settlements whose attempt still holds its job. Those of a
+// queue that are requeued keep their order at the head of the queue; those that are
+// given back go behind it.
 func (s *Shard) Settle(jobs []Settle) []State {
-	var replies []State
-	for _, x := range jobs {
+	replies := make([]State, len(jobs))
+	var ends []int
+	var pushes []*push
+	for i, x := range jobs {
 		ref := Ref{x.Queue, x.Seq}
-		q := s.queue(x.Queue)
 		deadline, leased := s.Lease[ref]
 		attempt := max(1, s.Attempts[ref])
 		holds := x.Attempt == 0 || int64(x.Attempt) == attempt || s.bug == "settle ignores the attempt"
 		if !leased || !holds {
-			replies = append(replies, Gone)
 			continue
 		}
 		if x.Verb == "touch" {
 			s.Lease[ref] = float64(s.now() + x.MS)
-			if lastTry(deadline) {
+			if lastTry(deadline) && s.bug != "touch grants another try" {
 				s.Lease[ref] += 0.5
 			}
-			replies = append(replies, Leased)
+			replies[i] = Leased
 			continue
 		}
 		delete(s.Lease, ref)
-		state := Ready
+		p := pushTo(&pushes, x.Queue)
+		replies[i] = Ready
 		switch {
 		case x.Verb == "requeue":
 			delete(s.Attempts, ref)
@@ -163,26 +166,54 @@ func (s *Shard) Settle(jobs []Settle) []State {
 			if s.bug == "requeue counts the attempt" {
 				s.Attempts[ref] = attempt
 			}
-			q.Ready = append([]int64{x.Seq}, q.Ready...)
-			if s.bug != "requeue wakes nobody" {
-				s.wake(x.Queue, len(q.Ready), 1)
-			}
+			p.head = append(p.head, x.Seq)
 		case x.Verb == "bury" || lastTry(deadline):
-			state = s.bury(ref)
-			s.forget(x.Queue)
+			ends = append(ends, i)
 		default:
 			if s.bug != "nack forgets the attempt" {
 				s.Attempts[ref] = attempt
 			}
 			if x.MS > 0 {
 				s.Delay[ref] = float64(s.now() + x.MS)
-				state = Delayed
+				replies[i] = Delayed
 			} else {
-				q.Ready = append(q.Ready, x.Seq)
-				s.wake(x.Queue, len(q.Ready), 1)
+				p.tail = append(p.tail, x.Seq)
 			}
 		}
-		replies = append(replies, state)
+	}
+	for _, i := range ends {
+		replies[i] = s.bury(Ref{jobs[i].Queue, jobs[i].Seq})
+	}
+	for _, p := range pushes {
+		s.push(p, s.bug != "settle wakes nobody")
+		if len(ends) > 0 {
+			s.forget(p.queue)
+		}
 	}
 	return replies
+}
+
+// push is what a call puts into the list of a queue.
+type push struct {
+	queue      string
+	head, tail []int64
+}
+
+// pushTo is the push of a queue, a new one for its first job.
+func pushTo(pushes *[]*push, queue string) *push {
+	for _, p := range *pushes {
+		if p.queue == queue {
+			return p
+		}
+	}
+	*pushes = append(*pushes, &push{queue: queue})
+	return (*pushes)[len(*pushes)-1]
+}
+
+func (s *Shard) push(p *push, wakes bool) {
+	q := s.queue(p.queue)
+	q.Ready = append(slices.Concat(p.head, q.Ready), p.tail...)
+	if n := len(p.head) + len(p.tail); n > 0 && wakes {
+		s.wake(p.queue, len(q.Ready), n)
+	}
 }

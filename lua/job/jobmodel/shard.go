@@ -131,8 +131,12 @@ func (s *Shard) wake(queue string, length, pushed int) {
 // drop removes the job and what its caller's id says of it.
 func (q *Queue) drop(j *Job) {
 	delete(q.Jobs, j.Seq)
-	if j.CallerID != "" && q.IDs[j.CallerID] == j.Seq {
-		delete(q.IDs, j.CallerID)
+	q.dropID(j.CallerID, j.Seq)
+}
+
+func (q *Queue) dropID(callerID string, seq int64) {
+	if callerID != "" && q.IDs[callerID] == seq {
+		delete(q.IDs, callerID)
 	}
 }
 
@@ -147,12 +151,11 @@ func (s *Shard) dangling(ref Ref) {
 	}
 }
 
-// met ends a call that met references of a queue without a job, or expired jobs.
-func (s *Shard) met(name string) {
+// clearTombstones ends a call that met references without a job.
+func (s *Shard) clearTombstones(name string) {
 	if len(s.queue(name).Ready) == 0 {
 		delete(s.Tombstones, name)
 	}
-	s.forget(name)
 }
 
 // forget drops all of a queue that has no job left. References that are more than

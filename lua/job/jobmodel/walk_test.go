@@ -18,11 +18,11 @@ var (
 	traceWalk = flag.Bool("walks.trace", false, "print each call of the walks")
 )
 
-func modelWorld(seed int64, bug string) *jobmodel.World {
-	return jobmodel.NewWorld(seed, func(int) (jobmodel.Store, *jobmodel.Shard) {
-		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, bug)
+func modelWorld(seed int64, setting jobmodel.Setting) *jobmodel.World {
+	return jobmodel.NewWorld(seed, setting, func(int) (jobmodel.Store, *jobmodel.Shard) {
+		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, setting.Bug)
 		return m, m
-	}, bug)
+	})
 }
 
 // Each walk is a world of processes, clients and faults around the model; it wants
@@ -41,7 +41,7 @@ func TestWalksKeepEveryPromise(t *testing.T) {
 				if seed >= *firstWalk+*walks {
 					return
 				}
-				w := modelWorld(seed, "")
+				w := modelWorld(seed, jobmodel.Setting{})
 				if *traceWalk {
 					w.Trace = t.Logf
 				}
@@ -72,16 +72,16 @@ func TestWalksKeepEveryPromise(t *testing.T) {
 // than they seem to.
 func TestWalksFindEverySeededBug(t *testing.T) {
 	t.Parallel()
-	for _, bug := range jobmodel.Bugs {
+	for bug, waiting := range jobmodel.Bugs {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
-			for seed := range int64(3000) {
-				if err := modelWorld(seed, bug).Walk(250); err != nil {
+			for seed := range int64(5000) {
+				if err := modelWorld(seed, jobmodel.Setting{Bug: bug, Waiting: waiting}).Walk(250); err != nil {
 					t.Logf("walk %d: %v", seed, err)
 					return
 				}
 			}
-			t.Error("3,000 walks kept every promise")
+			t.Error("5,000 walks kept every promise")
 		})
 	}
 }

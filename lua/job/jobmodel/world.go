@@ -24,6 +24,8 @@ type Store interface {
 	Expire(queue string) Swept
 	Peek(queue string) *Claimed
 	Get(ref Ref) (*Claimed, State)
+	Counts(queue string) Counts
+	Account() []int64
 	SetNow(us int64)
 	Vanish(ref Ref)
 	Unlist(ref Ref)
@@ -55,6 +57,7 @@ type World struct {
 	steps     int
 	names     int // of processes and keys so far
 
+	waiting    bool // little else than polls that wait, and jobs for them
 	shortLives bool // of some jobs, so that they expire behind others
 	oneShard   bool // a poll that is woken for a place asks only its shard
 	foreign    string
@@ -95,12 +98,18 @@ type truth struct {
 
 var errBroken = errors.New("broken promise")
 
+// Setting narrows what NewWorld draws. Its zero value is everything, without a bug.
+type Setting struct {
+	Bug     string // one of Bugs
+	Waiting bool   // little else than polls that wait, and jobs for them
+}
+
 // NewWorld draws a world. open makes its shards.
-func NewWorld(seed int64, open func(shard int) (Store, *Shard), bug string) *World {
-	w := &World{rand: rand.New(rand.NewSource(seed)), bug: bug, now: Start, Count: map[string]int{}, places: map[string][]int{}}
+func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard)) *World {
+	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}}
 	w.queues = [][]string{{"a"}, {"a", "b"}, {"a", "b", "r"}, {"a", "r"}, {"r", "r2"}}[w.rand.Intn(5)]
 	quota := Quota{int64(3 + w.rand.Intn(30)), int64(1 + w.rand.Intn(3))}
-	for n := range 1 + max(0, w.rand.Intn(5)-2) { // mostly one
+	for n := range 1 + w.rand.Intn(3) {
 		store, model := open(n)
 		w.shards = append(w.shards, &shard{
 			n: n, store: store, model: model, quota: quota,
@@ -113,8 +122,9 @@ func NewWorld(seed int64, open func(shard int) (Store, *Shard), bug string) *Wor
 			w.places[q] = append(w.places[q], (first+i)%len(w.shards))
 		}
 	}
+	w.waiting = w.rand.Intn(4) == 0 || setting.Waiting
 	w.shortLives = w.rand.Intn(3) > 0
-	w.oneShard = w.rand.Intn(2) == 0
+	w.oneShard = w.rand.Intn(3) == 0
 	w.foreign = []string{"", "", "", "", "", "", "vanish", "unlist"}[w.rand.Intn(8)]
 	for range 1 + w.rand.Intn(3) {
 		w.processes = append(w.processes, w.newProcess())
@@ -145,6 +155,19 @@ func (w *World) Walk(n int) (err error) {
 }
 
 func (w *World) step() {
+	if w.waiting && w.rand.Intn(10) > 0 {
+		switch w.rand.Intn(7) {
+		case 0:
+			w.spawnPublish()
+		case 1:
+			w.spawnPoll()
+		case 2:
+			w.runTask()
+		default:
+			w.runProcess()
+		}
+		return
+	}
 	switch x := w.rand.Intn(100); {
 	case x < 14:
 		w.spawnPublish()
