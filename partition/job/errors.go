@@ -1,6 +1,10 @@
 package job
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // The errors of jobs. Every other error is in one of the classes of partition: ErrUnavailable,
 // ErrUnknown, ErrBroken.
@@ -14,3 +18,10 @@ var (
 	// ErrBadArgument: a request outside its bounds, which is a bug of the caller. Nothing ran.
 	ErrBadArgument = errors.New("bad argument")
 )
+
+// isAnswer reports whether Redis itself answered with the error: the script did not hand out
+// anything.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}

@@ -2,7 +2,7 @@ package job
 
 import "strconv"
 
-// Every Redis key of queues is spelled in this file only.
+// Every Redis key of queues is spelled in this file and in arguments.go only.
 //
 //	sw:{ns.N}:j:<queue>          hash    sequence → record: the jobs
 //	sw:{ns.N}:r:<queue>          list    sequences of ready jobs, oldest first
@@ -18,11 +18,17 @@ import "strconv"
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish
 //	sw:{ns.N}:w:<queue>          channel of wakes
 type shardKeys struct {
-	prefix                                                    string // "sw:{ns.N}:"
-	delay, lease, attempts, queues, tombstones, ledger, waker string
+	prefix                                             string // "sw:{ns.N}:"
+	ledger, lease, attempts, queues, delay, tombstones string
+	channel                                            string // of wakes, without the queue
 }
 
-func newShard(prefix, namespace string, number int) *shard {
+func newShardKeys(prefix, namespace string, number int) shardKeys {
 	p := prefix + ":{" + namespace + "." + strconv.Itoa(number) + "}:"
-	return &shard{shardKeys{p, p + "delay", p + "lease", p + "attempts", p + "queues", p + "tombstones", p + "ledger", p + "w:"}, number}
+	return shardKeys{p, p + "ledger", p + "lease", p + "attempts", p + "queues", p + "delay", p + "tombstones", p + "w:"}
 }
+
+func (k *shardKeys) ready(queue string) string { return k.prefix + "r:" + queue }
+func (k *shardKeys) jobs(queue string) string  { return k.prefix + "j:" + queue }
+func (k *shardKeys) dead(queue string) string  { return k.prefix + "d:" + queue }
+func (k *shardKeys) ids(queue string) string   { return k.prefix + "u:" + queue }

@@ -2,8 +2,11 @@ package job
 
 import (
 	"maps"
+	"sync"
+	"sync/atomic"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Namespace is a tenant of a Store: queues under one policy. It never changes. A new
@@ -12,7 +15,7 @@ type Namespace struct {
 	Name   string
 	Policy Policy
 
-	shards    []*shard
+	*home
 	single    [][]int          // the shard i alone
 	spread    map[string][]int // of queues over several shards
 	seed      uint64           // of hash
@@ -20,21 +23,50 @@ type Namespace struct {
 	maxQueues int64            // of a shard
 }
 
-// shard is what all generations of a namespace share about one of its shards.
-type shard struct {
-	shardKeys
-	number int
+// home is what all generations of a namespace share.
+type home struct {
+	shards   []*shard
+	checking sync.Mutex
+	checked  atomic.Pointer[checkResult] // the last conclusive one; nil: none yet
 }
 
-// NewNamespace makes a namespace outside of a Store, for tests of what stands on one.
+// shard is one shard of a namespace.
+type shard struct {
+	shardKeys
+	args     sharedArgs
+	number   int
+	zone     int
+	breaker  *backend.Breaker
+	rollback rollbackDetector
+	look     atomic.Int64 // ms on the store's clock when the promoter looks at it next
+	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
+	// initial capacity for the next one.
+	answer atomic.Int64
+}
+
+// sharedArgs are keys of the shard as arguments of calls: made once, as each would be an
+// allocation.
+type sharedArgs struct{ ledger, lease, attempts, queues, delay, tombstones, channel any }
+
+func newShard(prefix, namespace string, number int) *shard {
+	k := newShardKeys(prefix, namespace, number)
+	return &shard{
+		shardKeys: k, number: number,
+		args: sharedArgs{k.ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel},
+	}
+}
+
+// NewNamespace makes a namespace outside of a Store, for tests of what stands on one. Its
+// errors are *backend.FieldError, joined.
 func NewNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 	return newNamespace(prefix, name, policy, nil)
 }
 
-// newNamespace makes a namespace. before is the same namespace under the policy before.
+// newNamespace makes a namespace. before is the same namespace under the policy before,
+// or nil.
 func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Namespace, error) {
 	if !partition.ValidNamespace(name) {
-		return nil, &partition.FieldError{Field: "namespaces", Value: name, Want: "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
+		return nil, &backend.FieldError{Field: "namespaces", Value: name, Want: "a name of 1 to 64 letters, digits, '.', '_' or '-' that starts with a letter or digit"}
 	}
 	if err := policy.Validate(); err != nil {
 		return nil, err
@@ -46,44 +78,42 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		// A script sees only its shard, so each shard gets an equal part.
 		maxJobs: (policy.MaxJobs + shards - 1) / shards, maxQueues: (policy.MaxQueues + shards - 1) / shards,
 	}
-	for i := range policy.Shards {
-		n.single = append(n.single, []int{i})
-	}
 	if before != nil && len(before.shards) == policy.Shards {
-		n.shards = before.shards
+		n.home = before.home
 	} else {
+		n.home = &home{}
 		for i := range policy.Shards {
 			n.shards = append(n.shards, newShard(prefix, name, i))
 		}
 	}
+	for i := range policy.Shards {
+		n.single = append(n.single, []int{i})
+	}
 	for queue, k := range policy.Spread {
 		for i := range k {
-			n.spread[queue] = append(n.spread[queue], (n.firstShard(queue)+i)%policy.Shards)
+			n.spread[queue] = append(n.spread[queue], (backend.ShardOf(queue, policy.Shards)+i)%policy.Shards)
 		}
 	}
 	return n, nil
 }
 
-// Shards is where jobs of a queue may be, each once. The caller must not change it.
+// Shards is where jobs of a queue may be, each once: one shard, or as many as the policy
+// spreads the queue over. The caller must not change it.
 func (n *Namespace) Shards(queue string) []int {
 	if s, ok := n.spread[queue]; ok {
 		return s
 	}
-	return n.single[n.firstShard(queue)]
+	return n.single[backend.ShardOf(queue, len(n.shards))]
 }
 
-// firstShard is FNV-1a of the queue's name, modulo the number of shards. It is part of the
-// stored format.
-func (n *Namespace) firstShard(queue string) int {
-	if len(n.shards) <= 1 {
+// keeps is 1 where jobs of a queue become dead letters, else 0.
+func (n *Namespace) keeps(queue string) int64 {
+	if n.Policy.DropDead || IsReplyQueue(queue) {
 		return 0
 	}
-	h := uint32(2166136261)
-	for i := range len(queue) {
-		h = (h ^ uint32(queue[i])) * 16777619
-	}
-	return int(h % uint32(len(n.shards))) // #nosec G115 -- shards are 1 to 1024
+	return 1
 }
 
-// keepsDead reports whether jobs of a queue become dead letters.
-func (n *Namespace) keepsDead(queue string) bool { return !n.Policy.DropDead && !IsReplyQueue(queue) }
+// ZoneOf is the zone of a shard, 0 to Store.Zones()-1. What is sent together should be of
+// one zone: its shards are most likely on one master of a Redis Cluster.
+func (n *Namespace) ZoneOf(shard int) int { return n.shards[shard].zone }

@@ -84,10 +84,10 @@ func parseRecord(record []byte, j *Job) bool {
 	return true
 }
 
-// number reads the decimal digits that text begins with, 15 at most, and returns how many
+// number reads the decimal digits that text begins with, 18 at most, and returns how many
 // there are.
 func number(text []byte) (value int64, digits int) {
-	for digits < len(text) && digits < 15 && text[digits] >= '0' && text[digits] <= '9' {
+	for digits < len(text) && digits < 18 && text[digits] >= '0' && text[digits] <= '9' {
 		value = value*10 + int64(text[digits]-'0')
 		digits++
 	}

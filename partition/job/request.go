@@ -33,7 +33,8 @@ type Publish struct {
 
 	// The result. The ids are Namespace.ID(Shard, Queue, First+i, CallerID). Valid where Err
 	// is nil.
-	First    int64 // sequence of the first message
+	First    int64 // sequence of the first job
+	Count    int   // jobs, with the sequences from First on: Repeated, those of the earlier publish
 	Repeated bool  // it is the result of an earlier publish with the same Key
 	Exists   bool  // a job with this CallerID exists
 	Err      error // nil, ErrTooManyJobs, ErrTooManyQueues, ErrBadArgument or one of a class
@@ -83,6 +84,7 @@ type Job struct {
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
 	Now       int64 // Unix ms on the store's clock when it answered
+	At        int64 // Unix ms of a read: when it comes due, its lease ends or it died; 0: ready
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
 }

@@ -1,0 +1,141 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Bounds of one call of the verbs of operators.
+const (
+	purgePage   = 500
+	respawnPage = 100
+)
+
+// Purge deletes the ready jobs of a queue, and with all those in every other state, too. It
+// works at an operator's pace: at most a fifth of Redis's time. What arrives meanwhile may
+// be deleted, too. It returns how many jobs it deleted, also beside an error.
+func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error) {
+	if !ValidQueue(queue) {
+		return 0, ErrBadArgument
+	}
+	state := "ready"
+	if all {
+		state = "all"
+	}
+	for _, number := range ns.Shards(queue) {
+		sh := ns.shards[number]
+		for more := true; more; {
+			c := backend.NewCall(luajob.Purge, sh.breaker, sh.allOf(queue), queue, state, purgePage)
+			if err := s.paced(ctx, c); err != nil {
+				return deleted, err
+			}
+			seen, n := c.Rest.Int(), c.Rest.Int()
+			if c.Rest.Broken {
+				return deleted, c.Misread()
+			}
+			deleted += n
+			more = seen >= purgePage
+		}
+	}
+	return deleted, nil
+}
+
+// paced runs one call of work that goes through many jobs.
+func (s *Store) paced(ctx context.Context, c *backend.Call) error {
+	if err := s.pace.Do(ctx, func(ctx context.Context) { s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}) }); err != nil {
+		return backend.Wrap(backend.ErrUnavailable, err)
+	}
+	return c.Err
+}
+
+// allOf are the keys that verbs about one queue take.
+func (sh *shard) allOf(queue string) []string {
+	return []string{
+		sh.ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones,
+		sh.ready(queue), sh.jobs(queue), sh.dead(queue), sh.ids(queue),
+	}
+}
+
+// Respawn makes the oldest dead letters of a queue ready again, for one try more within ttl
+// (0: for ever). It returns how many, also beside an error.
+func (s *Store) Respawn(ctx context.Context, ns *Namespace, queue string, limit int, ttl time.Duration) (int, error) {
+	if ttl < 0 || ttl > MaxTTL {
+		return 0, ErrBadArgument
+	}
+	keep := ms(ttl)
+	if ttl > 0 {
+		keep = max(1, keep)
+	}
+	return s.respawn(ctx, ns, queue, "respawn", limit, keep)
+}
+
+// DeleteDead deletes the oldest dead letters of a queue. It returns how many, also beside
+// an error.
+func (s *Store) DeleteDead(ctx context.Context, ns *Namespace, queue string, limit int) (int, error) {
+	return s.respawn(ctx, ns, queue, "delete", limit, 0)
+}
+
+func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, limit int, ttl int64) (done int, err error) {
+	if !ValidQueue(queue) || limit < 1 {
+		return 0, ErrBadArgument
+	}
+	for _, number := range ns.Shards(queue) {
+		sh := ns.shards[number]
+		for done < limit {
+			n := min(respawnPage, limit-done)
+			c := backend.NewCall(luajob.Respawn, sh.breaker, sh.allOf(queue), queue, verb, n, ttl, sh.channel, s.wake)
+			if err := s.paced(ctx, c); err != nil {
+				return done, err
+			}
+			got := int(c.Rest.Int())
+			if c.Rest.Broken {
+				return done, c.Misread()
+			}
+			done += got
+			if got < n {
+				break
+			}
+		}
+	}
+	return done, nil
+}
+
+// Dead lists dead letters of a queue, oldest first, at most 100 and about 1 MiB, after
+// offset of them; several shards one after the other. total counts all of the queue.
+func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (list []Job, total int64, err error) {
+	if !ValidQueue(queue) || offset < 0 || limit < 1 {
+		return nil, 0, ErrBadArgument
+	}
+	limit = min(limit, maxDeadPage)
+	full := false
+	for _, at := range ns.Shards(queue) {
+		sh := ns.shards[at]
+		skip, count, bytes := max(0, int64(offset)-total), limit-len(list), deadPageBytes
+		if count == 0 || full {
+			skip, count, bytes = 1<<40, 1, 1 // only the total
+		}
+		c := backend.NewCall(luajob.DeadPage, sh.breaker, []string{sh.jobs(queue), sh.dead(queue)}, skip, count, bytes)
+		if err := s.read(ctx, c); err != nil {
+			return nil, 0, err
+		}
+		total += c.Rest.Int()
+		n := (c.More - 1) / 3
+		for range n {
+			seq, died, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Bulk()
+			j := Job{Queue: queue, At: died, Now: c.Now}
+			if j.Seq, _ = number(seq); c.Rest.Broken || !parseRecord(record, &j) {
+				return nil, 0, c.Misread()
+			}
+			j.Shard = sh.number
+			list = append(list, ns.complete(j))
+		}
+		full = full || n > 0 && n < count && int64(offset)+int64(len(list)) < total
+		if c.Rest.Broken {
+			return nil, 0, c.Misread()
+		}
+	}
+	return list, total, nil
+}

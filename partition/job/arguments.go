@@ -1,0 +1,123 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// arguments is the memory of the keys and arguments of the calls of a Run. Text is kept
+// back to back, because each string of its own would be an allocation.
+type arguments struct {
+	text []byte
+	refs []textArg
+}
+
+// textArg is an argument. The client takes a pointer to it without an allocation.
+type textArg []byte
+
+func (t *textArg) MarshalBinary() ([]byte, error) { return *t, nil }
+
+func (a *arguments) reset() { a.text, a.refs = a.text[:0], a.refs[:0] }
+
+// end makes the text from start on an argument of c.
+func (a *arguments) end(c *backend.Call, start int) {
+	a.refs = append(a.refs, a.text[start:len(a.text):len(a.text)])
+	c.Args = append(c.Args, &a.refs[len(a.refs)-1])
+}
+
+// join adds the parts as one argument.
+func (a *arguments) join(c *backend.Call, parts ...string) {
+	start := len(a.text)
+	for _, part := range parts {
+		a.text = append(a.text, part...)
+	}
+	a.end(c, start)
+}
+
+// int adds a number, which is 0 or more.
+func (a *arguments) int(c *backend.Call, n int64) {
+	if n < 256 {
+		c.Args = append(c.Args, n) // Go keeps these as interfaces already
+		return
+	}
+	start := len(a.text)
+	a.text = strconv.AppendInt(a.text, n, 10)
+	a.end(c, start)
+}
+
+// reference adds a job as the scripts take it: its sequence, and behind a colon the
+// caller's id.
+func (a *arguments) reference(c *backend.Call, r Ref) {
+	start := len(a.text)
+	a.text = strconv.AppendInt(a.text, r.Seq, 10)
+	if r.CallerID != "" {
+		a.text = append(append(a.text, ':'), r.CallerID...)
+	}
+	a.end(c, start)
+}
+
+// record adds the record of a message.
+func (a *arguments) record(c *backend.Call, expires int64, p *Publish, m Message) {
+	start := len(a.text)
+	a.text = appendRecord(a.text, expires, p.Tries, p.CallerID, m)
+	a.end(c, start)
+}
+
+// readyJobsIDs adds the keys r: j: u: of a queue, allKeys r: j: d: u:.
+func (a *arguments) readyJobsIDs(c *backend.Call, sh *shard, queue string) {
+	a.join(c, sh.prefix, "r:", queue)
+	a.join(c, sh.prefix, "j:", queue)
+	a.join(c, sh.prefix, "u:", queue)
+}
+
+func (a *arguments) allKeys(c *backend.Call, sh *shard, queue string) {
+	a.join(c, sh.prefix, "r:", queue)
+	a.join(c, sh.prefix, "j:", queue)
+	a.join(c, sh.prefix, "d:", queue)
+	a.join(c, sh.prefix, "u:", queue)
+}
+
+// resultKey adds the key of the result of an idempotent publish.
+func (a *arguments) resultKey(c *backend.Call, sh *shard, queue, key string) {
+	sum := sha256.Sum256([]byte(key))
+	var text [32]byte
+	hex.Encode(text[:], sum[:16])
+	start := len(a.text)
+	a.text = append(a.text, sh.prefix...)
+	a.text = append(append(append(a.text, "dd:"...), queue...), ':')
+	a.text = append(a.text, text[:]...)
+	a.end(c, start)
+}
+
+// numbers gives the queues of a call their numbers, from 1 on.
+type numbers struct {
+	names []string
+	of    map[string]int
+	last  int
+}
+
+func (n *numbers) reset() {
+	n.names, n.last = n.names[:0], 0
+	if n.of == nil {
+		n.of = map[string]int{}
+	}
+	clear(n.of)
+}
+
+// number returns the number of a queue, a new one where it has none.
+func (n *numbers) number(queue string) int {
+	if n.last > 0 && n.names[n.last-1] == queue {
+		return n.last
+	}
+	i, ok := n.of[queue]
+	if !ok {
+		n.names = append(n.names, queue)
+		i = len(n.names)
+		n.of[queue] = i
+	}
+	n.last = i
+	return i
+}

@@ -1,0 +1,298 @@
+package job
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// outTTL is how long the store remembers what the last claim of a lane handed out, in ms. A
+// lane takes it back within that.
+const outTTL = 10 * 60 * 1000
+
+// defaultMaxBytes is what Claim.MaxBytes 0 means.
+const defaultMaxBytes = 4 << 20
+
+// bad is ErrBadArgument where the claim is outside its bounds.
+func (c *Claim) bad() error {
+	ns := c.Namespace
+	if ns == nil || c.Shard < 0 || c.Shard >= len(ns.shards) || len(c.Queues) < 1 || len(c.Queues) > maxCallQueues ||
+		c.TTR < 0 || c.TTR > MaxTTR || c.Count < 1 || c.Count > MaxCount || c.MaxBytes < 0 {
+		return ErrBadArgument
+	}
+	for i, q := range c.Queues {
+		if !ValidQueue(q) || slices.Contains(c.Queues[:i], q) {
+			return ErrBadArgument
+		}
+	}
+	return nil
+}
+
+func (c *Claim) maxBytes() int {
+	if c.MaxBytes == 0 {
+		return defaultMaxBytes
+	}
+	return min(c.MaxBytes, maxAnswer)
+}
+
+// A request is claims that ask for the same: one request of the script.
+type request struct {
+	sh     *shard
+	queues []string
+	ttr    int64 // ms
+	count  int
+	bytes  int
+	left   bool
+	claims []*Claim
+}
+
+// planClaims puts claims into calls, one a shard, and returns those without room. A second
+// call of the same lane would make the store forget what the first handed out.
+func (r *run) planClaims(list []*Claim) (later []*Claim) {
+	for _, c := range list {
+		sh := c.Namespace.shards[c.Shard]
+		call := r.callOf(claims, sh)
+		if call == nil {
+			call = r.next(claims, sh)
+		} else if !call.fits(c.Queues, c.Count, 0) || call.bytes >= maxAnswer {
+			later = append(later, c)
+			continue
+		}
+		if q := call.alike(c); q != nil {
+			q.claims = append(q.claims, c)
+			q.count += c.Count
+			q.bytes += c.maxBytes()
+			q.left = q.left || c.ReportLeft
+			call.count(c.Queues, c.Count, c.maxBytes())
+			continue
+		}
+		q := r.newRequest()
+		*q = request{sh, c.Queues, ms(c.TTR), c.Count, c.maxBytes(), c.ReportLeft, append(q.claims[:0], c)}
+		call.add(q, c.Queues, c.Count, c.maxBytes())
+	}
+	return later
+}
+
+func (r *run) callOf(k kind, sh *shard) *planned {
+	for i := range r.calls {
+		if r.calls[i].kind == k && r.calls[i].sh == sh {
+			return &r.calls[i]
+		}
+	}
+	return nil
+}
+
+// alike is a request that a claim can be part of.
+func (c *planned) alike(claim *Claim) *request {
+	for _, it := range c.items {
+		q := it.(*request)
+		if q.ttr == ms(claim.TTR) && q.count+claim.Count <= MaxCount && slices.Equal(q.queues, claim.Queues) {
+			return q
+		}
+	}
+	return nil
+}
+
+func (r *run) newRequest() *request {
+	if r.usedR == len(r.requests) {
+		r.requests = append(r.requests, &request{})
+	}
+	r.usedR++
+	return r.requests[r.usedR-1]
+}
+
+func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
+	sh := items[0].(*request).sh
+	bytes := 0
+	r.left = r.left[:0]
+	for _, it := range items {
+		q := it.(*request)
+		bytes += q.bytes
+		for _, queue := range q.queues {
+			i := r.numbers.number(queue)
+			if i > len(r.left) {
+				r.left = append(r.left, false)
+			}
+			r.left[i-1] = r.left[i-1] || q.left
+		}
+	}
+	n := len(r.numbers.names)
+	c.Begin(luajob.Claim, sh.breaker, 6+3*n)
+	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues)
+	r.args.join(c, sh.prefix, "out:", l.name)
+	c.Args = append(c.Args, sh.args.tombstones)
+	for _, queue := range r.numbers.names {
+		r.args.readyJobsIDs(c, sh, queue)
+	}
+	r.token = l.token()
+	r.args.join(c, r.token)
+	r.args.int(c, outTTL)
+	r.args.int(c, int64(min(bytes, maxAnswer)))
+	r.args.int(c, int64(n))
+	for _, queue := range r.numbers.names {
+		r.args.join(c, queue)
+	}
+	for _, left := range r.left {
+		if left {
+			r.args.int(c, 1)
+		} else {
+			r.args.int(c, 0)
+		}
+	}
+	for _, it := range items {
+		q := it.(*request)
+		r.args.int(c, q.ttr)
+		r.args.int(c, int64(q.count))
+		r.args.int(c, int64(len(q.queues)))
+		for _, queue := range q.queues {
+			r.args.int(c, int64(r.numbers.number(queue)))
+		}
+	}
+	// The jobs keep the memory of the answer.
+	if c.Answer.Raw == nil {
+		c.Answer.Raw = make([]byte, 0, min(sh.answer.Load(), usualAnswer))
+	}
+	// Until the answer is read, the outcome is unknown.
+	l.unknown[sh] = unknownClaim{r.token, slices.Clone(r.numbers.names)}
+}
+
+// usualAnswer bounds the memory that a claim begins with, in bytes.
+const usualAnswer = 64 << 10
+
+// claimed reads the answer of a call and shares the jobs of each request out.
+func (s *Store) claimed(l *Lane, j backend.Job[item]) {
+	sh := j.Items[0].(*request).sh
+	err := j.Err
+	if err == nil {
+		err = s.readClaims(j, l.unknown[sh].queues)
+	}
+	if err != nil {
+		for _, it := range j.Items {
+			for _, c := range it.(*request).claims {
+				c.Jobs, c.Left, c.Err = nil, nil, err
+			}
+		}
+	}
+	if err == nil || errors.Is(err, backend.ErrUnavailable) || isAnswer(err) {
+		delete(l.unknown, sh) // it handed out what was read, or nothing
+	}
+}
+
+// readClaims reads the answer; names are the queues of the call.
+func (s *Store) readClaims(j backend.Job[item], names []string) error {
+	sh := j.Items[0].(*request).sh
+	at := &j.Rest
+	expired, lost := at.Int(), at.Int()
+	left := make([]int, len(names))
+	for i := range left {
+		left[i] = int(at.Int())
+	}
+	jobs := 0
+	for _, it := range j.Items {
+		q := it.(*request)
+		n := at.Array() / 4
+		if at.Broken {
+			return j.Misread()
+		}
+		got := make([]Job, 0, n)
+		for range n {
+			i, seq, attempt, record := at.Int(), at.Bulk(), at.Int(), at.Bulk()
+			if at.Broken || i < 1 || i > int64(len(names)) {
+				return j.Misread()
+			}
+			job := Job{Queue: names[i-1], Attempt: int(attempt), Now: j.Now}
+			job.Seq, _ = number(seq)
+			if !parseRecord(record, &job) {
+				s.metrics.malformed.Inc()
+				continue
+			}
+			job.Shard, job.Published = sh.number, job.Seq/1000
+			got = append(got, job)
+		}
+		q.claims[0].Namespace.setIDs(got)
+		jobs += len(got)
+		q.share(got)
+		if q.left {
+			q.report(names, left)
+		}
+		if len(got) > 0 {
+			s.comesDue(sh, j.Now+q.ttr)
+		}
+	}
+	if at.Broken {
+		return j.Misread()
+	}
+	s.metrics.expired.Add(float64(expired))
+	s.metrics.lost.Add(float64(lost))
+	if jobs > 0 {
+		sh.answer.Store(int64(len(j.Answer.Raw)))
+		j.Answer.Raw = nil
+	}
+	return nil
+}
+
+// setIDs gives jobs of one namespace their ids, which share one piece of memory.
+func (n *Namespace) setIDs(jobs []Job) {
+	if len(jobs) == 0 {
+		return
+	}
+	var text strings.Builder
+	size := 0
+	for i := range jobs {
+		size += idLen + 1 + len(jobs[i].CallerID)
+	}
+	text.Grow(size)
+	var memory [idLen + 1 + MaxCallerIDLen]byte
+	for i := range jobs {
+		j := &jobs[i]
+		text.Write(n.AppendID(memory[:0], j.Shard, j.Queue, j.Seq, j.CallerID))
+	}
+	rest := text.String()
+	for i := range jobs {
+		j := &jobs[i]
+		length := idLen
+		if j.CallerID != "" {
+			length += 1 + len(j.CallerID)
+		}
+		j.ID, rest = rest[:length], rest[length:]
+		if j.CallerID != "" {
+			j.CallerID = j.ID[idLen+1:]
+		}
+	}
+}
+
+// share gives each claim its part, in order: up to its count and its bytes. What is beyond the
+// bytes of all goes to those whose count allows it.
+func (q *request) share(jobs []Job) {
+	for _, c := range q.claims {
+		n, bytes := 0, 0
+		for n < len(jobs) && n < c.Count && (n == 0 || bytes < c.maxBytes()) {
+			bytes += len(jobs[n].Payload) + len(jobs[n].Attributes)
+			n++
+		}
+		c.Jobs, jobs = jobs[:n:n], jobs[n:]
+	}
+	for _, c := range q.claims {
+		n := min(len(jobs), c.Count-len(c.Jobs))
+		if n > 0 {
+			c.Jobs = append(c.Jobs, jobs[:n]...)
+			jobs = jobs[n:]
+		}
+	}
+}
+
+// report fills Left of each claim.
+func (q *request) report(names []string, left []int) {
+	for _, c := range q.claims {
+		if !c.ReportLeft {
+			continue
+		}
+		c.Left = make([]int, len(c.Queues))
+		for i, queue := range c.Queues {
+			c.Left[i] = left[slices.Index(names, queue)]
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package jobtest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func aJobIsPublishedClaimedAndAcked(b *bench) {
+	b.open(nil)
+	p := b.message("out", "hello")
+	p.Messages[0].Attributes = []byte(`{"a":"b"}`)
+	id := b.store1(p)[0]
+	b.ledger(job.Ledger{Published: 1, Ready: 1})
+	jobs := b.claim(10, "out")
+	b.same("jobs", payloads(jobs), []string{"hello"})
+	j := jobs[0]
+	b.same("job", []any{j.ID, j.Queue, string(j.Attributes), j.Attempt, j.Tries}, []any{id, "out", `{"a":"b"}`, 1, 3})
+	if now, _ := b.store.Now(); j.Published < now-most.Milliseconds() || j.Published > now+1000 || j.Expires-j.Published < 3590_000 || j.Expires-j.Published > 3610_000 {
+		b.Errorf("published %d, expires %d, now %d", j.Published, j.Expires, now)
+	}
+	ref, ok := b.ns.ParseID("out", j.ID)
+	b.same("its reference", []any{ref, ok}, []any{j.Ref, true})
+	b.ledger(job.Ledger{Published: 1, Leased: 1})
+	b.same("nobody else gets it", len(b.claim(10, "out")), 0)
+	b.same("acked", b.ack(j).Acked, true)
+	again := b.ack(j)
+	b.same("acked again", again.Acked || again.Deleted, false)
+	b.ledger(job.Ledger{Published: 1, Acked: 1})
+	queues, err := b.store.Queues(b.Context(), b.ns)
+	b.same("queues", []any{len(queues), err}, []any{0, nil})
+}
+
+func jobsAreInOrder(b *bench) {
+	b.open(nil)
+	b.publish("q", "1", "2", "3")
+	b.publish("q", "4")
+	b.same("two", payloads(b.claim(2, "q")), []string{"1", "2"})
+	b.publish("q", "5")
+	b.same("the rest", payloads(b.claim(100, "q")), []string{"3", "4", "5"})
+}
+
+func aBatchRunsAllVerbsAtOnce(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards = 3 })
+	for i := range 6 {
+		b.publish(fmt.Sprint("q", i), "a", "b")
+	}
+	var batch job.Batch
+	for i := range 6 {
+		q := fmt.Sprint("q", i)
+		got := b.claim(2, q)
+		batch.Acks = append(batch.Acks, &job.Ack{Namespace: b.ns, Queue: q, Ref: got[0].Ref})
+		batch.Settles = append(batch.Settles, &job.Settle{Namespace: b.ns, Queue: q, Ref: got[1].Ref, Attempt: 1, Verb: job.Nack})
+		batch.Publishes = append(batch.Publishes, b.message(q, "c"))
+		batch.Claims = append(batch.Claims, &job.Claim{Namespace: b.ns, Shard: b.ns.Shards(q)[0], Queues: []string{q}, TTR: time.Minute, Count: 5, ReportLeft: true})
+	}
+	if b.target.Replicas > 0 {
+		// They run beside the others, because they wait for replicas.
+		b.run(job.Batch{Publishes: batch.Publishes})
+		batch.Publishes = nil
+	}
+	b.run(batch)
+	for i := range 6 {
+		b.same("ack", []any{batch.Acks[i].Acked, batch.Acks[i].Err}, []any{true, nil})
+		b.same("settle", []any{batch.Settles[i].State, batch.Settles[i].Err}, []any{job.Ready, nil})
+		b.same("claim", []any{payloads(batch.Claims[i].Jobs), batch.Claims[i].Left, batch.Claims[i].Err}, []any{[]string{"b", "c"}, []int{0}, nil})
+	}
+	for _, p := range batch.Publishes {
+		b.is("publish", p.Err, nil)
+	}
+	b.ledger(job.Ledger{Published: 18, Acked: 6, Leased: 12})
+}
+
+func alikeRequestsAreSharedOut(b *bench) {
+	b.open(nil)
+	var batch job.Batch
+	for i := range 5 {
+		batch.Publishes = append(batch.Publishes, b.message("q", fmt.Sprint(i, "a"), fmt.Sprint(i, "b")))
+	}
+	late := b.message("q", "late")
+	late.Delay = time.Hour
+	batch.Publishes = append(batch.Publishes, late)
+	b.run(batch)
+	seqs := map[int64]bool{}
+	for _, p := range batch.Publishes {
+		b.is("publish", p.Err, nil)
+		for i := range p.Count {
+			seqs[p.First+int64(i)] = true
+		}
+	}
+	b.same("sequences", len(seqs), 11)
+	var claims job.Batch
+	for _, count := range []int{1, 4, 2, 100, 7} {
+		claims.Claims = append(claims.Claims, &job.Claim{Namespace: b.ns, Shard: 0, Queues: []string{"q"}, TTR: time.Minute, Count: count})
+	}
+	b.run(claims)
+	var got []string
+	for _, c := range claims.Claims {
+		b.is("claim", c.Err, nil)
+		got = append(got, strings.Join(payloads(c.Jobs), " "))
+	}
+	b.same("shares", got, []string{"0a", "0b 1a 1b 2a", "2b 3a", "3b 4a 4b", ""})
+	b.ledger(job.Ledger{Published: 11, Leased: 10, Delayed: 1})
+}
+
+func manyRequestsTakeSeveralCalls(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards = 2 })
+	var batch, claims job.Batch
+	const queues = 200
+	for i := range queues {
+		q := fmt.Sprint("q", i)
+		batch.Publishes = append(batch.Publishes, b.message(q, "x", strings.Repeat("y", 20_000)), b.message(q, "z"))
+		claims.Claims = append(claims.Claims, &job.Claim{Namespace: b.ns, Shard: b.ns.Shards(q)[0], Queues: []string{q}, TTR: time.Minute, Count: 9})
+	}
+	b.run(batch)
+	for _, p := range batch.Publishes {
+		b.is("publish", p.Err, nil)
+	}
+	b.run(claims)
+	var acks job.Batch
+	for i, c := range claims.Claims {
+		b.is("claim", c.Err, nil)
+		b.same(fmt.Sprint("jobs of q", i), len(c.Jobs), 3)
+		for _, j := range c.Jobs {
+			acks.Acks = append(acks.Acks, &job.Ack{Namespace: b.ns, Queue: j.Queue, Ref: j.Ref})
+		}
+	}
+	b.run(acks)
+	for _, a := range acks.Acks {
+		b.same("ack", []any{a.Acked, a.Err}, []any{true, nil})
+	}
+	b.ledger(job.Ledger{Published: 3 * queues, Acked: 3 * queues})
+}
+
+func aClaimPrefersTheFirstQueue(b *bench) {
+	b.open(nil)
+	b.publish("low", "l1", "l2")
+	b.publish("high", "h1")
+	c := &job.Claim{Namespace: b.ns, Queues: []string{"high", "none", "low"}, TTR: time.Minute, Count: 2, ReportLeft: true}
+	b.run(job.Batch{Claims: []*job.Claim{c}})
+	b.same("jobs", []any{payloads(c.Jobs), c.Left, c.Err}, []any{[]string{"h1", "l1"}, []int{0, 0, 1}, nil})
+}
+
+func aClaimIsBoundedInBytes(b *bench) {
+	b.open(nil)
+	large := strings.Repeat("x", 100_000)
+	b.publish("q", large, large, large, large)
+	c := &job.Claim{Namespace: b.ns, Queues: []string{"q"}, TTR: time.Minute, Count: 4, MaxBytes: 150_000, ReportLeft: true}
+	b.run(job.Batch{Claims: []*job.Claim{c}})
+	b.same("jobs", []any{len(c.Jobs), c.Left, c.Err}, []any{2, []int{2}, nil})
+	c.MaxBytes = 1
+	b.run(job.Batch{Claims: []*job.Claim{c}})
+	b.same("one at least", []any{len(c.Jobs), c.Left, c.Err}, []any{1, []int{1}, nil})
+}
+
+func aDelayedJobWaits(b *bench) {
+	b.open(nil)
+	b.promote()
+	p := b.message("q", "later")
+	p.Delay = 150 * time.Millisecond
+	began := time.Now()
+	b.store1(p)
+	b.same("at once", len(b.claim(1, "q")), 0)
+	b.same("later", payloads(b.claimSome(1, "q")), []string{"later"})
+	if took := time.Since(began); took < 149*time.Millisecond {
+		b.Errorf("it came after %v", took)
+	}
+	b.ledger(job.Ledger{Published: 1, Leased: 1})
+}
+
+func aLeaseLapses(b *bench) {
+	b.open(nil)
+	b.promote()
+	b.publish("q", "x")
+	first := b.claimFor(30*time.Millisecond, 1, "q")[0]
+	second := b.claimSome(1, "q")[0]
+	b.same("attempts", []int{first.Attempt, second.Attempt}, []int{1, 2})
+	b.same("id", second.ID, first.ID)
+	b.same("the first holder is late", b.settle(first, job.Nack, 0), job.Gone)
+	b.same("but its ack counts", b.ack(first).Acked, true)
+	b.ledger(job.Ledger{Published: 1, Acked: 1})
+}
+
+func theLastTryEndsAsADeadLetter(b *bench) {
+	b.open(nil)
+	b.promote()
+	p := b.message("q", "lapses", "is nacked", "is buried")
+	p.Tries = 1
+	b.store1(p)
+	b.claimFor(time.Millisecond, 1, "q")
+	b.same("nack", b.settle(b.claim(1, "q")[0], job.Nack, time.Hour), job.Dead)
+	b.same("bury", b.settle(b.claim(1, "q")[0], job.Bury, 0), job.Dead)
+	b.until("the first is dead, too", func() bool {
+		l, err := b.store.Ledger(b.Context(), b.ns)
+		return err == nil && l.Dead == 3
+	})
+	b.ledger(job.Ledger{Published: 3, Dead: 3, Died: 3})
+}
+
+func deadLettersAreDropped(b *bench) {
+	b.open(func(p *job.Policy) { p.DropDead = true })
+	b.publish("q", "x")
+	b.same("bury", b.settle(b.claim(1, "q")[0], job.Bury, 0), job.Expired)
+	b.ledger(job.Ledger{Published: 1, Expired: 1})
+}
+
+func settlesNeedTheAttempt(b *bench) {
+	b.open(nil)
+	b.publish("q", "x")
+	j := b.claim(1, "q")[0]
+	j.Attempt = 2
+	b.same("another attempt", b.settle(j, job.Bury, 0), job.Gone)
+	j.Attempt = 0
+	b.same("any attempt", b.settle(j, job.Nack, time.Hour), job.Delayed)
+	b.same("no lease", b.settle(j, job.Nack, 0), job.Gone)
+	b.ledger(job.Ledger{Published: 1, Delayed: 1})
+}
+
+func aRequeuedJobIsAtTheHead(b *bench) {
+	b.open(nil)
+	b.publish("q", "1", "2")
+	j := b.claim(1, "q")[0]
+	b.same("requeue", b.settle(j, job.Requeue, 0), job.Ready)
+	again := b.claim(2, "q")
+	b.same("order", payloads(again), []string{"1", "2"})
+	b.same("attempt", again[0].Attempt, 1)
+}
+
+func aTouchedLeaseIsLonger(b *bench) {
+	b.open(nil)
+	b.promote()
+	b.publish("q", "x")
+	j := b.claimFor(500*time.Millisecond, 1, "q")[0]
+	b.same("touch", b.settle(j, job.Touch, time.Hour), job.Leased)
+	_, state, err := b.store.Get(b.Context(), b.ns, "q", j.Ref)
+	b.same("state", []any{state, err}, []any{job.Leased, nil})
+	b.same("a short one", b.settle(j, job.Touch, time.Millisecond), job.Leased)
+	b.same("attempt", b.claimSome(1, "q")[0].Attempt, 2)
+}
+
+func aJobWithoutAClaimIsDeleted(b *bench) {
+	b.open(nil)
+	id := b.publish("q", "x", "y")[0]
+	ref, _ := b.ns.ParseID("q", id)
+	a := b.ack(job.Job{Queue: "q", Ref: ref})
+	b.same("deleted", []bool{a.Acked, a.Deleted}, []bool{false, true})
+	b.ledger(job.Ledger{Published: 2, Deleted: 1, Ready: 1})
+	b.same("the rest", payloads(b.claim(5, "q")), []string{"y"})
+}

@@ -1,0 +1,274 @@
+package job
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+const (
+	promoteEvery = 1000    // ms until a shard is looked at again, at most: other processes make jobs, too
+	promoteLate  = 8       // ms that a look is late at most, at random: of several processes mostly one finds work
+	headEvery    = 3600000 // ms until the head of a queue is looked at, where it never expires
+	promotePage  = 256     // delayed jobs and lapsed leases of a look
+	headPage     = 64      // queues whose head is looked at
+)
+
+// A Promoter makes delayed jobs ready when they are due, ends leases that lapsed, and drops
+// expired jobs at the heads of queues. Every process runs one. Promoters do not disturb each
+// other: the script checks each due time again. It sleeps until the next due time that it
+// knows of; what this process publishes and claims wakes it. Start and Stop follow
+// partition/lifecycletest.
+type Promoter struct {
+	lifecycle
+	store *Store
+	busy  map[redis.Cmdable]bool // servers that a look is under way at
+	mu    sync.Mutex             // of busy
+}
+
+// NewPromoter makes the promoter of a store. Start sets it going.
+func NewPromoter(s *Store) *Promoter {
+	return &Promoter{lifecycle: newLifecycle("promoter"), store: s, busy: map[redis.Cmdable]bool{}}
+}
+
+// Start begins. It is an error a second time and after Stop.
+func (p *Promoter) Start(context.Context) error { return p.start(p.run) }
+
+func (p *Promoter) run(ctx context.Context) {
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-p.store.alarm.wake:
+		}
+		timer.Reset(p.round(ctx, &looks))
+	}
+}
+
+// round begins to look at the shards whose time has come, each server's in a goroutine. It
+// returns how long to sleep.
+func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Duration {
+	s := p.store
+	s.alarm.until.Store(0)
+	now, ok := s.backend.Now()
+	if !ok {
+		if _, err := s.backend.KnownTime(ctx); err != nil {
+			return time.Second
+		}
+		now, _ = s.backend.Now()
+	}
+	next := now + promoteEvery
+	due := map[redis.Cmdable][]place{}
+	for _, ns := range s.Namespaces() {
+		if s.ensureCompatible(ctx, ns) != nil {
+			continue
+		}
+		for _, sh := range ns.shards {
+			if look := sh.look.Load(); look > now {
+				next = min(next, look)
+			} else if !sh.breaker.Suspect() {
+				server := s.backend.ClientFor(ctx, sh.ledger)
+				due[server] = append(due[server], place{ns, sh})
+			}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for server, shards := range due {
+		if p.busy[server] {
+			continue // it signals when it is done
+		}
+		p.busy[server] = true
+		looks.Go(func() {
+			p.look(ctx, shards)
+			p.mu.Lock()
+			delete(p.busy, server)
+			p.mu.Unlock()
+			s.alarm.ring()
+		})
+	}
+	late := rand.Int64N(promoteLate) // #nosec G404 -- spreads processes
+	s.alarm.until.Store(next)
+	return time.Duration(next-now+late) * time.Millisecond
+}
+
+// place is a shard and its namespace.
+type place struct {
+	ns *Namespace
+	sh *shard
+}
+
+// look reads what is due in shards of one server, and promotes it, until nothing is left.
+func (p *Promoter) look(ctx context.Context, shards []place) {
+	for len(shards) > 0 && ctx.Err() == nil {
+		pages := p.read(ctx, shards)
+		var calls []*backend.Call
+		var full []place
+		for _, page := range pages {
+			if page.full {
+				full = append(full, place{page.ns, page.sh})
+			}
+			calls = append(calls, page.calls(p.store)...)
+		}
+		if len(calls) > 0 {
+			p.store.backend.Run(ctx, p.store.backend.Background, calls)
+		}
+		for _, c := range calls {
+			if c.Err != nil {
+				full = nil // next time
+				continue
+			}
+			ready, dead, expired, lost := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+			p.store.metrics.promoted.WithLabelValues(Ready.String()).Add(float64(ready))
+			p.store.metrics.promoted.WithLabelValues(Dead.String()).Add(float64(dead))
+			p.store.metrics.promoted.WithLabelValues(Expired.String()).Add(float64(expired))
+			p.store.metrics.lost.Add(float64(lost))
+		}
+		shards = full
+	}
+}
+
+// A page is what is due in one shard.
+type page struct {
+	place
+	delayed, lapsed, heads *redis.ZSliceCmd
+	groups                 map[string]*duePerQueue
+	names                  []string
+	full                   bool
+}
+
+// duePerQueue is what is due of one queue.
+type duePerQueue struct {
+	delayed, lapsed []string // sequences
+	head            bool
+}
+
+// read reads a page of each shard: what is due, and what comes due within promoteEvery.
+func (p *Promoter) read(ctx context.Context, shards []place) []*page {
+	s := p.store
+	now, _ := s.backend.Now()
+	until := strconv.FormatInt(now+promoteEvery, 10)
+	pages := make([]*page, len(shards))
+	pipe := s.backend.ClientFor(ctx, shards[0].sh.ledger).Pipeline()
+	before := make([]int64, len(shards))
+	for i, h := range shards {
+		// What is published from here on sets it back.
+		before[i] = now + promoteEvery
+		h.sh.look.Store(before[i])
+		by := func(key string, count int64) *redis.ZSliceCmd {
+			return pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
+		}
+		pages[i] = &page{place: h, groups: map[string]*duePerQueue{},
+			delayed: by(h.sh.delay, promotePage), lapsed: by(h.sh.lease, promotePage), heads: by(h.sh.queues, headPage)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	defer cancel()
+	_, execErr := pipe.Exec(ctx)
+	var read []*page
+	for _, page := range pages {
+		err := page.delayed.Err()
+		for _, e := range []error{page.lapsed.Err(), page.heads.Err()} {
+			if err == nil {
+				err = e
+			}
+		}
+		if err == nil && execErr != nil && !backend.IsWrongType(execErr) && len(page.delayed.Val())+len(page.lapsed.Val())+len(page.heads.Val()) == 0 {
+			err = execErr // no connection was made; the commands have no error of their own
+		}
+		err = backend.Classify(err)
+		page.sh.breaker.Done(err)
+		if err == nil {
+			s.sortOut(page, now)
+			read = append(read, page)
+		}
+	}
+	return read
+}
+
+// sortOut groups what is due by queue, and notes when the shard deserves its next look.
+func (s *Store) sortOut(p *page, now int64) {
+	of := func(queue string) *duePerQueue {
+		g := p.groups[queue]
+		if g == nil {
+			g = &duePerQueue{}
+			p.groups[queue] = g
+			p.names = append(p.names, queue)
+		}
+		return g
+	}
+	each := func(list []redis.Z, count int, due func(member string)) {
+		n := 0
+		for _, z := range list {
+			if z.Score > float64(now) {
+				s.comesDue(p.sh, int64(z.Score)+1)
+				return
+			}
+			member, _ := z.Member.(string)
+			due(member)
+			n++
+		}
+		p.full = p.full || n == count
+	}
+	each(p.delayed.Val(), promotePage, func(member string) {
+		if seq, queue, ok := strings.Cut(member, " "); ok {
+			of(queue).delayed = append(of(queue).delayed, seq)
+		}
+	})
+	each(p.lapsed.Val(), promotePage, func(member string) {
+		if seq, queue, ok := strings.Cut(member, " "); ok {
+			of(queue).lapsed = append(of(queue).lapsed, seq)
+		}
+	})
+	each(p.heads.Val(), headPage, func(queue string) { of(queue).head = true })
+}
+
+// calls are the calls of promote for a page, with up to 64 queues each.
+func (p *page) calls(s *Store) (calls []*backend.Call) {
+	for names := p.names; len(names) > 0; {
+		n := min(len(names), maxCallQueues)
+		calls = append(calls, p.call(s, names[:n]))
+		names = names[n:]
+	}
+	return calls
+}
+
+func (p *page) call(s *Store, names []string) *backend.Call {
+	sh := p.sh
+	keys := []string{sh.ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones}
+	argv := []any{sh.channel, s.wake, headEvery, len(names)}
+	for _, queue := range names {
+		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue), sh.ids(queue))
+		argv = append(argv, queue)
+	}
+	for _, queue := range names {
+		argv = append(argv, p.ns.keeps(queue))
+	}
+	for i, queue := range names {
+		g := p.groups[queue]
+		for kind, seqs := range map[string][]string{"delay": g.delayed, "lease": g.lapsed} {
+			if len(seqs) > 0 {
+				argv = append(argv, i+1, kind, len(seqs))
+				for _, seq := range seqs {
+					argv = append(argv, seq)
+				}
+			}
+		}
+		if g.head {
+			argv = append(argv, i+1, "head", 0)
+		}
+	}
+	return backend.NewCall(luajob.Promote, sh.breaker, keys, argv...)
+}

@@ -1,0 +1,212 @@
+package job
+
+import (
+	"errors"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// keyTTL is how long the result of an idempotent publish is kept, where the caller does not say
+// it: longer than clients retry.
+const keyTTL = 2 * 60 * 1000 // ms
+
+// bad is ErrBadArgument where the publish is outside its bounds.
+func (p *Publish) bad() error {
+	ns := p.Namespace
+	switch {
+	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0, p.Shard >= len(ns.shards),
+		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
+		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) != 1),
+		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, len(p.Messages) < 1, len(p.Messages) > MaxMessages:
+		return ErrBadArgument
+	}
+	return nil
+}
+
+// ttl is how long the jobs live, in ms; 0: for ever. A lifetime below a millisecond is one.
+func (p *Publish) ttl() int64 {
+	ttl := ms(p.TTL)
+	if p.TTL > 0 {
+		ttl = max(1, ttl)
+	}
+	if IsReplyQueue(p.Queue) {
+		reply := ms(p.Namespace.Policy.ReplyTTL)
+		if ttl == 0 || ttl > reply {
+			ttl = reply
+		}
+	}
+	return ttl
+}
+
+// A group is publishes that are stored whole or not at all, together.
+type group struct {
+	sh        *shard
+	queue     string
+	delay     int64 // ms
+	publishes []*Publish
+	messages  int
+}
+
+// groupKey is what plain publishes have in common that are joined.
+type groupKey struct {
+	queue string
+	delay int64
+}
+
+func (r *run) planPublishes(list []*Publish) {
+	for _, p := range list {
+		if p.Err != nil {
+			continue
+		}
+		sh := p.Namespace.shards[p.Shard]
+		n, bytes := len(p.Messages), 0
+		for _, m := range p.Messages {
+			bytes += recordSize(p.CallerID, m)
+		}
+		r.oneQueue[0] = p.Queue
+		c := r.room(publishes, sh, r.oneQueue[:], n, bytes)
+		key := groupKey{p.Queue, ms(p.Delay)}
+		plain := p.Key == "" && p.CallerID == "" && !r.plainly
+		if g := c.groups[key]; plain && g != nil {
+			g.publishes = append(g.publishes, p)
+			g.messages += n
+			c.count(r.oneQueue[:], n, bytes)
+			continue
+		}
+		g := r.newGroup()
+		*g = group{sh: sh, queue: p.Queue, delay: key.delay, publishes: append(g.publishes[:0], p), messages: n}
+		c.add(g, r.oneQueue[:], n, bytes)
+		if plain {
+			c.groups[key] = g
+		}
+	}
+}
+
+func (r *run) newGroup() *group {
+	if r.usedG == len(r.groups) {
+		r.groups = append(r.groups, &group{})
+	}
+	r.usedG++
+	return r.groups[r.usedG-1]
+}
+
+func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
+	first := items[0].(*group)
+	sh, ns := first.sh, first.publishes[0].Namespace
+	keyed := 0
+	for _, it := range items {
+		g := it.(*group)
+		r.numbers.number(g.queue)
+		if g.publishes[0].Key != "" {
+			keyed++
+		}
+	}
+	n := len(r.numbers.names)
+	c.Begin(luajob.Publish, sh.breaker, 3+3*n+keyed)
+	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues)
+	for _, queue := range r.numbers.names {
+		r.args.readyJobsIDs(c, sh, queue)
+	}
+	for _, it := range items {
+		if g := it.(*group); g.publishes[0].Key != "" {
+			r.args.resultKey(c, sh, g.queue, g.publishes[0].Key)
+		}
+	}
+	r.args.int(c, ns.maxJobs)
+	r.args.int(c, ns.maxQueues)
+	c.Args = append(c.Args, sh.args.channel, s.wake)
+	r.args.int(c, int64(n))
+	for _, queue := range r.numbers.names {
+		r.args.join(c, queue)
+	}
+	keyed = 0
+	for _, it := range items {
+		g := it.(*group)
+		p := g.publishes[0]
+		r.args.int(c, int64(r.numbers.number(g.queue)))
+		r.args.int(c, g.delay)
+		if p.Key == "" {
+			r.args.int(c, 0)
+			r.args.int(c, 0)
+		} else {
+			keyed++
+			r.args.int(c, int64(3+3*n+keyed))
+			keep := ms(p.KeyTTL)
+			if keep == 0 {
+				keep = keyTTL
+			}
+			r.args.int(c, keep)
+		}
+		r.args.join(c, p.CallerID)
+		r.args.int(c, int64(g.messages))
+		for _, p := range g.publishes {
+			expires := int64(0)
+			if ttl := p.ttl(); ttl > 0 {
+				expires = min(r.now+ttl, maxExpiry)
+			}
+			for _, m := range p.Messages {
+				r.args.record(c, expires, p, m)
+			}
+		}
+	}
+}
+
+// errForeign is the answer about a queue where a key has another type.
+var errForeign = backend.Wrap(backend.ErrBroken, errors.New("a key of the queue holds a value of another type: something else wrote it"))
+
+// published reads the answer of a call. round is the rollback round before it was sent. It
+// returns the publishes that were refused together with others.
+func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []*Publish) {
+	for _, it := range j.Items {
+		g := it.(*group)
+		status, first, count := int64(-2), int64(0), int64(0)
+		err := j.Err
+		if err == nil {
+			status, first, count = j.Rest.Int(), j.Rest.Int(), j.Rest.Int()
+			if j.Rest.Broken {
+				err = j.Misread()
+			}
+		}
+		if err == nil {
+			err = publishErrors[status]
+			if _, known := publishErrors[status]; !known {
+				err = j.Misread()
+			}
+		}
+		switch {
+		case errors.Is(err, ErrTooManyJobs) && len(g.publishes) > 1:
+			full = append(full, g.publishes...)
+			continue
+		case err == nil:
+			if status == 1 {
+				sh.rollback.add(round, int(count))
+				if g.delay > 0 {
+					s.comesDue(sh, j.Now+g.delay)
+				}
+				if count != int64(g.messages) {
+					err = j.Misread()
+				}
+			}
+			if err == nil {
+				err = j.Unconfirmed
+			}
+		case errors.Is(err, errForeign):
+			s.backend.CountError(err)
+		}
+		for _, p := range g.publishes {
+			if p.Err = err; err != nil && !errors.Is(err, backend.ErrUnconfirmed) {
+				continue
+			}
+			p.First, p.Count, p.Repeated, p.Exists = first, len(p.Messages), status == 2, status == 3
+			if p.Repeated {
+				p.Count = int(count)
+			}
+			first += int64(len(p.Messages))
+		}
+	}
+	return full
+}
+
+// publishErrors are the errors by the status of a group.
+var publishErrors = map[int64]error{1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign}

@@ -1,0 +1,195 @@
+package job
+
+import (
+	"context"
+	"slices"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Bounds of reads.
+const (
+	maxCountedMembers = 20_000  // delayed or leased jobs of a shard that Counts looks at
+	maxListedQueues   = 100_000 // names that Queues returns
+	maxDeadPage       = 100
+	deadPageBytes     = 1 << 20
+)
+
+// read runs calls that only read, once a read slot is free.
+func (s *Store) read(ctx context.Context, calls ...*backend.Call) error {
+	return s.reads.Do(ctx, func() error {
+		s.backend.Run(ctx, s.backend.Background, calls)
+		for _, c := range calls {
+			if c.Err != nil {
+				return c.Err
+			}
+		}
+		return nil
+	})
+}
+
+// Peek returns the ready job of a queue that a claim would get next, or ErrNoJob. It changes
+// nothing. Where the queue is spread over shards, it is the one published first.
+func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, error) {
+	if !ValidQueue(queue) {
+		return Job{}, ErrBadArgument
+	}
+	shards := ns.Shards(queue)
+	calls := make([]*backend.Call, len(shards))
+	for i, number := range shards {
+		sh := ns.shards[number]
+		calls[i] = backend.NewCall(luajob.Peek, sh.breaker, []string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
+	}
+	if err := s.read(ctx, calls...); err != nil {
+		return Job{}, err
+	}
+	var best Job
+	for i, c := range calls {
+		if c.Rest.Int() == 0 && !c.Rest.Broken {
+			continue
+		}
+		seq, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Bulk()
+		j := Job{Queue: queue, Attempt: int(attempts), Now: c.Now}
+		j.Shard = shards[i]
+		j.Seq, _ = number(seq)
+		if c.Rest.Broken || !parseRecord(record, &j) {
+			return Job{}, c.Misread()
+		}
+		if best.Seq == 0 || j.Seq < best.Seq {
+			best = j
+		}
+	}
+	if best.Seq == 0 {
+		return Job{}, ErrNoJob
+	}
+	return ns.complete(best), nil
+}
+
+// complete sets what follows from the reference of a job.
+func (n *Namespace) complete(j Job) Job {
+	list := []Job{j}
+	list[0].Published = j.Seq / 1000
+	n.setIDs(list)
+	return list[0]
+}
+
+// Get returns a job and the state it is in: Ready, Delayed, Leased or Dead; or ErrNoJob.
+func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (j Job, state State, err error) {
+	if err := badJob(ns, queue, ref); err != nil {
+		return Job{}, Gone, err
+	}
+	sh := ns.shards[ref.Shard]
+	c := backend.NewCall(luajob.Get, sh.breaker, []string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
+	if err := s.read(ctx, c); err != nil {
+		return Job{}, Gone, err
+	}
+	if c.Rest.Int() == 0 && !c.Rest.Broken {
+		return Job{}, Gone, ErrNoJob
+	}
+	name, at, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+	j = Job{Queue: queue, Ref: ref, Attempt: int(attempts), At: at, Now: c.Now}
+	for _, known := range []State{Ready, Delayed, Leased, Dead} {
+		if string(name) == known.String() {
+			state = known
+		}
+	}
+	if c.Rest.Broken || state == Gone || !parseRecord(record, &j) {
+		return Job{}, Gone, c.Misread()
+	}
+	if j.CallerID != ref.CallerID {
+		return Job{}, Gone, ErrNoJob
+	}
+	return ns.complete(j), state, nil
+}
+
+// Counts counts the jobs of a queue.
+func (s *Store) Counts(ctx context.Context, ns *Namespace, queue string) (total Counts, err error) {
+	list, err := s.CountAll(ctx, ns, []string{queue})
+	if err != nil {
+		return Counts{}, err
+	}
+	return list[0], nil
+}
+
+// CountAll counts the jobs of queues, at most 64.
+func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([]Counts, error) {
+	if len(queues) == 0 || len(queues) > maxCallQueues {
+		return nil, ErrBadArgument
+	}
+	var calls []*backend.Call
+	var of [][]int // the queues of each call
+	for number, sh := range ns.shards {
+		var here []int
+		keys, argv := []string{sh.lease, sh.delay, sh.tombstones}, []any{maxCountedMembers}
+		for i, queue := range queues {
+			if !ValidQueue(queue) {
+				return nil, ErrBadArgument
+			}
+			if slices.Contains(ns.Shards(queue), number) {
+				keys, argv = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue)), append(argv, queue)
+				here = append(here, i)
+			}
+		}
+		if len(here) > 0 {
+			calls, of = append(calls, backend.NewCall(luajob.Counts, sh.breaker, keys, argv...)), append(of, here)
+		}
+	}
+	if err := s.read(ctx, calls...); err != nil {
+		return nil, err
+	}
+	list := make([]Counts, len(queues))
+	for k, c := range calls {
+		for _, i := range of[k] {
+			ready, delayed, leased, dead, oldest := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+			if c.Rest.Broken {
+				return nil, c.Misread()
+			}
+			list[i].add(ready, delayed, leased, dead, oldest)
+		}
+	}
+	return list, nil
+}
+
+// add adds what a shard has. delayed is -1 where leased is the sum of both.
+func (t *Counts) add(ready, delayed, leased, dead int64, oldest []byte) {
+	t.Ready += ready
+	t.Dead += dead
+	t.Pending += max(0, delayed) + leased
+	if delayed < 0 || t.Delayed < 0 {
+		t.Delayed, t.Leased = -1, -1
+	} else {
+		t.Delayed += delayed
+		t.Leased += leased
+	}
+	if seq, _ := number(oldest); seq > 0 && (t.OldestReady == 0 || seq/1000 < t.OldestReady) {
+		t.OldestReady = seq / 1000
+	}
+}
+
+// Queues lists the queues that have jobs, in the order of their names, 100,000 at most.
+func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
+	const page = 1000
+	var names []string
+	err := s.reads.Do(ctx, func() error {
+		for _, sh := range ns.shards {
+			for from := int64(0); len(names) < maxListedQueues; from += page {
+				list, err := s.backend.Background.ZRange(ctx, sh.queues, from, from+page-1).Result()
+				if err = backend.Classify(err); err != nil {
+					return err
+				}
+				names = append(names, list...)
+				if len(list) < page {
+					break
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	names = slices.Compact(names) // of several shards, or moved to the next page meanwhile
+	return names[:min(len(names), maxListedQueues)], nil
+}

@@ -1,0 +1,359 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Bounds of one script call, which together keep it below about 2 ms of Redis (measured:
+// DESIGN.md, What a call costs). A request larger than that is a call of its own.
+const (
+	maxCallQueues = 64
+	maxCallJobs   = 1000    // messages, acks, jobs claimed
+	maxCallItems  = 256     // groups, settles, requests
+	maxCallBytes  = 1 << 20 // of records
+	maxAnswer     = 4 << 20 // bytes of records that a claim reads
+)
+
+// kind is the script of a call.
+type kind uint8
+
+const (
+	acks kind = iota
+	settles
+	publishes
+	claims
+)
+
+// An item is what one part of a call asks for: *Ack, *Settle, *group or *request.
+type item interface{}
+
+// planned is a call, and how full it is.
+type planned struct {
+	kind   kind
+	sh     *shard
+	call   *backend.Call
+	items  []item
+	queues map[string]bool
+	last   string // queue that was added last
+	jobs   int
+	bytes  int
+	groups map[groupKey]*group // of plain publishes, to be joined
+}
+
+// run is the memory of Run, which the next one reuses.
+type run struct {
+	calls    []planned
+	jobs     []backend.Job[item]
+	groups   []*group
+	requests []*request
+	usedG    int
+	usedR    int
+	args     arguments
+	numbers  numbers
+	now      int64
+	plainly  bool // publishes are not joined
+	oneQueue [1]string
+	left     []bool
+	token    string
+}
+
+// Run runs all requests in one round trip, with one script call for each shard and verb:
+// acks, settles, publishes, claims, in this order. What is too much for one call of about 2
+// ms goes into several. Results are in the requests. Each succeeds or fails on its own. Where
+// publishes wait for replicas, they run beside the others.
+//
+// Publishes of one queue and delay that have neither key nor caller's id are stored by one
+// command, and so are claims of the same queues and TTR served: in the order given.
+func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
+	s.refuseBad(b)
+	s.refuseUnchecked(ctx, b)
+	claims := pending(b.Claims)
+	l.run.begin()
+	if err := s.readClock(ctx, &l.run, b.Publishes); err != nil {
+		for _, p := range b.Publishes {
+			if p.Err == nil {
+				p.Err = err
+			}
+		}
+	}
+	l.run.planAcks(b.Acks)
+	l.run.planSettles(b.Settles)
+	l.run.planPublishes(b.Publishes)
+	for first := true; first || len(claims) > 0; first = false {
+		claims = s.revertFirst(ctx, l, claims)
+		later := l.run.planClaims(claims)
+		full := s.runPlanned(ctx, l)
+		l.run.begin()
+		if len(full) > 0 {
+			// Together they exceed max_jobs. By itself each may fit.
+			l.run.plainly = true
+			l.run.planPublishes(full)
+			s.runPlanned(ctx, l)
+			l.run.begin()
+		}
+		claims = later
+	}
+}
+
+// pending are the claims that have no error yet.
+func pending(all []*Claim) []*Claim {
+	list := make([]*Claim, 0, len(all))
+	for _, c := range all {
+		c.Jobs, c.Left = nil, nil
+		if c.Err == nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// refuseBad sets the error of each request, and clears what is left of an earlier result.
+func (s *Store) refuseBad(b *Batch) {
+	for _, a := range b.Acks {
+		a.Acked, a.Deleted, a.Err = false, false, badJob(a.Namespace, a.Queue, a.Ref)
+	}
+	for _, t := range b.Settles {
+		t.State, t.Err = Gone, badJob(t.Namespace, t.Queue, t.Ref)
+		if t.Err == nil && (t.Verb < Nack || t.Verb > Requeue || t.After < 0 || t.After > MaxTTR || t.Attempt < 0) {
+			t.Err = ErrBadArgument
+		}
+	}
+	for _, p := range b.Publishes {
+		p.First, p.Count, p.Repeated, p.Exists, p.Err = 0, 0, false, false, p.bad()
+	}
+	for _, c := range b.Claims {
+		c.Err = c.bad()
+	}
+}
+
+func badJob(ns *Namespace, queue string, r Ref) error {
+	if ns == nil || r.Shard < 0 || r.Shard >= len(ns.shards) || r.Seq < 1 || !ValidQueue(queue) || r.CallerID != "" && !ValidCallerID(r.CallerID) {
+		return ErrBadArgument
+	}
+	return nil
+}
+
+// refuseUnchecked refuses publishes and claims of namespaces that did not pass a Check. Acks and
+// settles are about jobs that were stored and claimed: they need none.
+func (s *Store) refuseUnchecked(ctx context.Context, b *Batch) {
+	for _, p := range b.Publishes {
+		if p.Err == nil {
+			p.Err = s.ensureCompatible(ctx, p.Namespace)
+		}
+	}
+	for _, c := range b.Claims {
+		if c.Err == nil {
+			c.Err = s.ensureCompatible(ctx, c.Namespace)
+		}
+	}
+}
+
+// readClock makes the store's time known where a publish needs it for an expiry.
+func (s *Store) readClock(ctx context.Context, r *run, publishes []*Publish) (err error) {
+	for _, p := range publishes {
+		if p.Err == nil && p.ttl() > 0 {
+			r.now, err = s.backend.KnownTime(ctx)
+			return err
+		}
+	}
+	return nil
+}
+
+// revertFirst takes back the unknown claims of the shards that claims ask, and returns the
+// claims that can be sent.
+func (s *Store) revertFirst(ctx context.Context, l *Lane, claims []*Claim) []*Claim {
+	if len(l.unknown) == 0 {
+		return claims
+	}
+	var shards []*shard
+	for _, c := range claims {
+		shards = append(shards, c.Namespace.shards[c.Shard])
+	}
+	err := s.revert(ctx, l, shards)
+	if err == nil {
+		return claims
+	}
+	ready := claims[:0]
+	for _, c := range claims {
+		if _, still := l.unknown[c.Namespace.shards[c.Shard]]; still {
+			c.Err = backend.Wrap(backend.ErrUnavailable, errors.Join(errRevertFirst, err))
+			continue
+		}
+		ready = append(ready, c)
+	}
+	return ready
+}
+
+var errRevertFirst = errors.New("an earlier claim of the lane has an unknown outcome, and could not be taken back")
+
+// begin makes room for the next round.
+func (r *run) begin() {
+	for i := range r.calls {
+		c := &r.calls[i]
+		clear(c.items)
+		clear(c.call.Args)
+		clear(c.queues)
+		clear(c.groups)
+		c.items, c.sh, c.last, c.jobs, c.bytes = c.items[:0], nil, "", 0, 0
+	}
+	clear(r.jobs)
+	r.calls, r.jobs, r.usedG, r.usedR, r.plainly = r.calls[:0], r.jobs[:0], 0, 0, false
+	r.args.reset()
+}
+
+// room returns a call of a shard with room for one item more, of a queue, with so many jobs and
+// bytes.
+func (r *run) room(k kind, sh *shard, queues []string, jobs, bytes int) *planned {
+	for i := len(r.calls) - 1; i >= 0; i-- {
+		c := &r.calls[i]
+		if c.kind != k || c.sh != sh {
+			continue
+		}
+		if c.fits(queues, jobs, bytes) {
+			return c
+		}
+		break
+	}
+	return r.next(k, sh)
+}
+
+func (r *run) next(k kind, sh *shard) *planned {
+	n := len(r.calls)
+	if n == cap(r.calls) {
+		r.calls = append(r.calls, planned{call: &backend.Call{}, queues: map[string]bool{}, groups: map[groupKey]*group{}})
+	}
+	r.calls = r.calls[:n+1]
+	c := &r.calls[n]
+	if c.call == nil {
+		*c = planned{call: &backend.Call{}, queues: map[string]bool{}, groups: map[groupKey]*group{}}
+	}
+	c.kind, c.sh = k, sh
+	return c
+}
+
+// fits reports whether an item has room, and counts its queues. An empty call takes every item.
+func (c *planned) fits(queues []string, jobs, bytes int) bool {
+	if len(c.items) == 0 {
+		return true
+	}
+	added := 0
+	for _, q := range queues {
+		if q != c.last && !c.queues[q] {
+			added++
+		}
+	}
+	return len(c.items) < maxCallItems && len(c.queues)+added <= maxCallQueues && c.jobs+jobs <= maxCallJobs && c.bytes+bytes <= maxCallBytes
+}
+
+func (c *planned) add(it item, queues []string, jobs, bytes int) {
+	c.items = append(c.items, it)
+	c.count(queues, jobs, bytes)
+}
+
+func (c *planned) count(queues []string, jobs, bytes int) {
+	c.jobs += jobs
+	c.bytes += bytes
+	for _, q := range queues {
+		if q != c.last {
+			c.queues[q] = true
+			c.last = q
+		}
+	}
+}
+
+// runPlanned runs the planned calls and reads their answers. It returns the publishes that
+// were refused because of others.
+func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
+	r := &l.run
+	if len(r.calls) == 0 {
+		return nil
+	}
+	durable := 0
+	for i := range r.calls {
+		c := &r.calls[i]
+		r.jobs = append(r.jobs, backend.Job[item]{Call: c.call, Items: c.items})
+		if c.kind == publishes {
+			durable++
+		}
+	}
+	round := s.rounds.Load() // before anything is sent
+	jobs := backend.RunJobs(r.jobs, func(c *backend.Call, items []item) { s.fill(l, c, items) },
+		func(calls []*backend.Call) { s.send(ctx, calls, durable) }, notAgain)
+	for _, j := range jobs {
+		switch first := j.Items[0].(type) {
+		case *Ack:
+			s.acked(j)
+		case *Settle:
+			s.settled(j)
+		case *group:
+			full = append(full, s.published(j, first.sh, round)...)
+		case *request:
+			s.claimed(l, j)
+		}
+	}
+	return full
+}
+
+// notAgain: claims are not sent again one by one while a slot moves. A lane remembers one claim
+// of a shard, the last.
+func notAgain(it item) bool {
+	_, claim := it.(*request)
+	return claim
+}
+
+// send runs calls. Publishes wait for their replicas in a pipeline of their own, because WAIT
+// would hold up the answers of the others.
+func (s *Store) send(ctx context.Context, calls []*backend.Call, durable int) {
+	switch {
+	case len(calls) == 0:
+	case durable == 0:
+		s.backend.Run(ctx, s.backend.Out, calls)
+	case s.backend.Replicas() == 0:
+		client := s.backend.Out
+		if durable == len(calls) {
+			client = s.backend.In
+		}
+		s.backend.Run(ctx, client, calls)
+	default:
+		var stored, others []*backend.Call
+		for _, c := range calls {
+			if c.Tag == tagPublish {
+				stored = append(stored, c)
+			} else {
+				others = append(others, c)
+			}
+		}
+		var running sync.WaitGroup
+		running.Go(func() { s.backend.RunDurably(ctx, s.backend.In, stored) })
+		if len(others) > 0 {
+			s.backend.Run(ctx, s.backend.Out, others)
+		}
+		running.Wait()
+	}
+}
+
+// tagPublish marks the calls of publish.
+const tagPublish = 1
+
+func (s *Store) fill(l *Lane, c *backend.Call, items []item) {
+	c.Tag = 0
+	l.run.numbers.reset()
+	switch items[0].(type) {
+	case *Ack:
+		l.run.fillAcks(c, items)
+	case *Settle:
+		l.run.fillSettles(s, c, items)
+	case *group:
+		c.Tag = tagPublish
+		l.run.fillGroups(s, c, items)
+	case *request:
+		l.run.fillRequests(l, c, items)
+	}
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }

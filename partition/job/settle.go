@@ -1,0 +1,130 @@
+package job
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spillway-io/spillway/lua"
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+func (r *run) planAcks(list []*Ack) {
+	for _, a := range list {
+		if a.Err == nil {
+			r.oneQueue[0] = a.Queue
+			r.room(acks, a.Namespace.shards[a.Ref.Shard], r.oneQueue[:], 1, 0).add(a, r.oneQueue[:], 1, 0)
+		}
+	}
+}
+
+func (r *run) planSettles(list []*Settle) {
+	for _, t := range list {
+		if t.Err == nil {
+			r.oneQueue[0] = t.Queue
+			r.room(settles, t.Namespace.shards[t.Ref.Shard], r.oneQueue[:], 1, 0).add(t, r.oneQueue[:], 1, 0)
+		}
+	}
+}
+
+// beginSettling begins a call of ack or settle: the keys of the shard and of all queues.
+func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
+	n := len(r.numbers.names)
+	c.Begin(script, sh.breaker, 6+4*n)
+	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues, sh.args.delay, sh.args.tombstones)
+	for _, queue := range r.numbers.names {
+		r.args.allKeys(c, sh, queue)
+	}
+}
+
+func (r *run) fillAcks(c *backend.Call, items []item) {
+	// Jobs of a queue are one group.
+	slices.SortStableFunc(items, func(a, b item) int { return strings.Compare(a.(*Ack).Queue, b.(*Ack).Queue) })
+	for _, it := range items {
+		r.numbers.number(it.(*Ack).Queue)
+	}
+	first := items[0].(*Ack)
+	r.beginSettling(c, luajob.Ack, first.Namespace.shards[first.Ref.Shard])
+	r.args.int(c, int64(len(r.numbers.names)))
+	for _, queue := range r.numbers.names {
+		r.args.join(c, queue)
+	}
+	for from := 0; from < len(items); {
+		queue, to := items[from].(*Ack).Queue, from
+		for to < len(items) && items[to].(*Ack).Queue == queue {
+			to++
+		}
+		r.args.int(c, int64(r.numbers.number(queue)))
+		r.args.int(c, int64(to-from))
+		for _, it := range items[from:to] {
+			r.args.reference(c, it.(*Ack).Ref)
+		}
+		from = to
+	}
+}
+
+func (s *Store) acked(j backend.Job[item]) {
+	for _, it := range j.Items {
+		a := it.(*Ack)
+		if a.Err = j.Err; a.Err != nil {
+			continue
+		}
+		switch done := j.Rest.Int(); {
+		case j.Rest.Broken:
+			a.Err = j.Misread()
+		case done == -1:
+			a.Err = errForeign
+		default:
+			a.Acked, a.Deleted = done == 1, done == 2
+		}
+	}
+}
+
+var verbNames = [...]any{Nack: "nack", Bury: "bury", Touch: "touch", Requeue: "requeue"}
+
+func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
+	for _, it := range items {
+		r.numbers.number(it.(*Settle).Queue)
+	}
+	first := items[0].(*Settle)
+	sh := first.Namespace.shards[first.Ref.Shard]
+	r.beginSettling(c, luajob.Settle, sh)
+	c.Args = append(c.Args, sh.args.channel, s.wake)
+	r.args.int(c, int64(len(r.numbers.names)))
+	for _, queue := range r.numbers.names {
+		r.args.join(c, queue)
+	}
+	for _, queue := range r.numbers.names {
+		r.args.int(c, first.Namespace.keeps(queue))
+	}
+	for _, it := range items {
+		t := it.(*Settle)
+		r.args.int(c, int64(r.numbers.number(t.Queue)))
+		r.args.int(c, t.Ref.Seq)
+		r.args.int(c, int64(t.Attempt))
+		c.Args = append(c.Args, verbNames[t.Verb])
+		r.args.int(c, ms(t.After))
+	}
+}
+
+func (s *Store) settled(j backend.Job[item]) {
+	for _, it := range j.Items {
+		t := it.(*Settle)
+		if t.Err = j.Err; t.Err != nil {
+			continue
+		}
+		switch state := j.Rest.Int(); {
+		case j.Rest.Broken:
+			t.Err = j.Misread()
+		case state == -1:
+			t.Err = errForeign
+		case state < 0 || state > int64(Leased):
+			t.Err = j.Misread()
+		default:
+			t.State = State(state)
+			if t.State == Delayed || t.State == Leased {
+				s.comesDue(t.Namespace.shards[t.Ref.Shard], j.Now+ms(t.After))
+			}
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Config is the configuration of a Store. Open returns a *backend.FieldError for a value that
+// it cannot use.
+type Config struct {
+	// Prefix begins every key: 1 to 64 letters, digits, '.', '_' or '-'.
+	Prefix string
+	// Volatile lets jobs live on a Redis without an append-only file, where a crash loses
+	// them. Default false: Check refuses such a Redis.
+	Volatile bool
+	// Namespaces are the policies by the name of their namespace. There may be none.
+	Namespaces map[string]Policy
+}
+
+// Reads are limited, so that no number of readers slows down those who work.
+const (
+	readsAtOnce  = 4
+	readsMaxWait = 500 * time.Millisecond
+)
+
+// Store runs every operation on jobs, as atomic scripts on one Redis. It holds no state that
+// matters, so any number of processes may share one Redis. It is safe for concurrent use.
+type Store struct {
+	backend    *backend.Backend
+	prefix     string
+	volatile   bool
+	metrics    *metrics
+	log        *zap.Logger
+	wake       any // the command by which scripts wake who waits
+	namespaces atomic.Pointer[map[string]*Namespace]
+	swapping   sync.Mutex // of namespaces
+	servers    atomic.Pointer[checkResult]
+	checking   sync.Mutex  // of the servers
+	loaded     atomic.Bool // the scripts are in the store
+	permitted  atomic.Bool // the user has all rights
+	rounds     atomic.Uint64
+	alarm      alarm
+	reads      backend.ReadLimit
+	pace       *backend.Pace
+}
+
+// Open makes a Store on a Backend, which the caller closes after it. It does not connect.
+func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
+	if !partition.ValidNamespace(cfg.Prefix) {
+		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+	}
+	s := &Store{backend: b, prefix: cfg.Prefix, volatile: cfg.Volatile, log: log, wake: "publish", pace: backend.NewPace()}
+	s.alarm.wake = make(chan struct{}, 1)
+	if b.Cluster() {
+		s.wake = "spublish"
+	}
+	s.namespaces.Store(&map[string]*Namespace{})
+	if err := s.swap(cfg.Namespaces); err != nil {
+		return nil, err
+	}
+	s.metrics = newMetrics(reg)
+	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.refused)
+	return s, nil
+}
+
+// Namespace returns the namespace of that name, nil when there is none.
+func (s *Store) Namespace(name string) *Namespace { return (*s.namespaces.Load())[name] }
+
+// Namespaces returns all namespaces in the order of their names.
+func (s *Store) Namespaces() []*Namespace {
+	all := *s.namespaces.Load()
+	list := make([]*Namespace, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[name])
+	}
+	return list
+}
+
+// SetNamespaces replaces all namespaces. What runs under the policies before goes on. Jobs
+// of a namespace that is not among them stay in the store. Its errors are *backend.FieldError,
+// and then nothing changes; or the reason why a new namespace did not pass its Check: it is
+// checked again before its first publish or claim.
+func (s *Store) SetNamespaces(ctx context.Context, policies map[string]Policy) error {
+	if err := s.swap(policies); err != nil {
+		return err
+	}
+	var errs []error
+	for _, ns := range s.Namespaces() {
+		if ns.checked.Load() == nil {
+			errs = append(errs, s.backend.Explain(ctx, s.ensureCompatible(ctx, ns)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) swap(policies map[string]Policy) error {
+	s.swapping.Lock()
+	defer s.swapping.Unlock()
+	before := *s.namespaces.Load()
+	all := make(map[string]*Namespace, len(policies))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		ns, err := newNamespace(s.prefix, name, policies[name], before[name])
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, sh := range ns.shards {
+			if sh.breaker == nil {
+				sh.breaker = s.backend.NewBreaker(sh.ledger)
+				sh.zone = backend.Slot(sh.prefix) * s.Zones() / backend.Slots
+			}
+		}
+		all[name] = ns
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.namespaces.Store(&all)
+	s.alarm.ring()
+	return nil
+}
+
+// Now is the store's clock in Unix ms. ok is false until the store has answered once.
+func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
+
+// Zones is the number of zones: see Namespace.ZoneOf. It is 1 but on a Redis Cluster.
+func (s *Store) Zones() int {
+	if s.backend.Cluster() {
+		return partition.MaxZones
+	}
+	return 1
+}
+
+// Embedded reports whether the store lives in this process and dies with it.
+func (s *Store) Embedded() bool { return s.backend.Embedded() }
