@@ -104,13 +104,19 @@ func (r *run) newRequest() *request {
 	return r.requests[r.usedR-1]
 }
 
+// answerBytes is how many bytes of records a call with these requests may return, about.
+func answerBytes(items []item) (bytes int) {
+	for _, it := range items {
+		bytes += it.(*request).bytes
+	}
+	return min(bytes, maxAnswer)
+}
+
 func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 	sh := items[0].(*request).sh
-	bytes := 0
 	r.left = r.left[:0]
 	for _, it := range items {
 		q := it.(*request)
-		bytes += q.bytes
 		for _, queue := range q.queues {
 			i := r.numbers.number(queue)
 			if i > len(r.left) {
@@ -130,7 +136,7 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 	r.token = l.token()
 	r.args.join(c, r.token)
 	r.args.int(c, outTTL)
-	r.args.int(c, int64(min(bytes, maxAnswer)))
+	r.args.int(c, int64(answerBytes(items)))
 	r.args.int(c, int64(n))
 	for _, queue := range r.numbers.names {
 		r.args.join(c, queue)
@@ -190,7 +196,7 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 	for i := range left {
 		left[i] = int(at.Int())
 	}
-	jobs := 0
+	jobs, bytes := 0, 0
 	for _, it := range j.Items {
 		q := it.(*request)
 		n := at.Array() / 4
@@ -203,6 +209,7 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 			if at.Broken || i < 1 || i > int64(len(names)) {
 				return j.Misread()
 			}
+			bytes += len(record)
 			job := Job{Queue: names[i-1], Attempt: int(attempt), Now: j.Now}
 			job.Seq, _ = number(seq)
 			if !parseRecord(record, &job) {
@@ -224,6 +231,13 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 	}
 	if at.Broken {
 		return j.Misread()
+	}
+	if bytes >= answerBytes(j.Items) {
+		for _, it := range j.Items {
+			for _, c := range it.(*request).claims {
+				c.More = len(c.Jobs) < c.Count
+			}
+		}
 	}
 	s.metrics.expired.Add(float64(expired))
 	s.metrics.lost.Add(float64(lost))

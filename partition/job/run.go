@@ -104,7 +104,7 @@ func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
 func pending(all []*Claim) []*Claim {
 	list := make([]*Claim, 0, len(all))
 	for _, c := range all {
-		c.Jobs, c.Left = nil, nil
+		c.Jobs, c.Left, c.More = nil, nil, false
 		if c.Err == nil {
 			list = append(list, c)
 		}
@@ -157,7 +157,9 @@ func (s *Store) refuseUnchecked(ctx context.Context, b *Batch) {
 func (s *Store) readClock(ctx context.Context, r *run, publishes []*Publish) (err error) {
 	for _, p := range publishes {
 		if p.Err == nil && p.ttl() > 0 {
-			r.now, err = s.backend.KnownTime(ctx)
+			if r.now, err = s.backend.KnownTime(ctx); err != nil {
+				err = backend.Wrap(backend.ErrUnavailable, err) // nothing was published
+			}
 			return err
 		}
 	}
