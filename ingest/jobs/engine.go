@@ -1,0 +1,198 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Engine runs requests about jobs. Its methods may be called concurrently.
+type Engine struct {
+	cfg     Config
+	store   Store
+	log     *zap.Logger
+	metrics *metrics
+	lanes   []*lane // ordered by zone
+	zones   zoned   // nil: one zone
+	seed    maphash.Seed
+	abort   context.CancelFunc // ends the flushes that still run when the context of Stop ends
+	running sync.WaitGroup
+	returns sync.WaitGroup // jobs that are given back now
+	hangups *hangups
+	wakes   Wakes
+
+	mu      sync.Mutex
+	started bool
+	stopped bool
+	rooms   map[roomKey]*room
+	polls   map[*poll]struct{} // that are patient
+	turn    int                // where the next poll over several shards begins
+}
+
+// New makes an engine that is not started. newWakes gives it the wakes of the store. It
+// returns a *partition.FieldError for an unusable setting.
+func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, reg prometheus.Registerer, log *zap.Logger) (*Engine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(),
+		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{},
+	}
+	e.wakes, e.hangups = newWakes(e.hear), newHangups(e.hungUp, log)
+	var err error
+	if e.metrics, err = newMetrics(reg, e); err != nil {
+		return nil, err
+	}
+	zones := 1
+	if z, ok := store.(zoned); ok && z.Zones() > 1 {
+		e.zones, zones = z, z.Zones()
+	}
+	ctx, abort := context.WithCancel(context.Background())
+	e.abort = abort
+	for range zones * ((cfg.Lanes + zones - 1) / zones) {
+		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx}
+		l.filled.L = &l.mu
+		e.lanes = append(e.lanes, l)
+	}
+	return e, nil
+}
+
+// Start runs the lanes until Stop. A second Start is an error.
+func (e *Engine) Start(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started || e.stopped {
+		return errors.New("start: the engine was started or stopped before")
+	}
+	if err := e.wakes.Start(ctx); err != nil {
+		return err
+	}
+	e.started = true
+	for _, l := range e.lanes {
+		e.running.Go(l.run)
+	}
+	return nil
+}
+
+// Stop answers who waits, flushes what is queued, and gives back what is claimed with an
+// unknown outcome. When ctx ends first, it rejects what is left. Requests after Stop get
+// ErrStopping. It is safe before Start, twice, and concurrently.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	first := e.started && !e.stopped
+	e.stopped = true
+	for p := range e.polls {
+		e.leave(p, nil)
+	}
+	e.mu.Unlock()
+	defer e.abort()
+	if !first {
+		for _, l := range e.lanes {
+			l.close()
+		}
+		e.running.Wait()
+		return nil
+	}
+	defer context.AfterFunc(ctx, e.abort)()
+	e.returns.Wait() // they end at once when the lanes' context does
+	for _, l := range e.lanes {
+		l.close()
+	}
+	e.running.Wait()
+	err := ctx.Err()
+	for _, l := range e.lanes {
+		err = errors.Join(err, e.store.Revert(ctx, l.memory))
+	}
+	e.hangups.close()
+	return errors.Join(err, e.wakes.Stop(ctx))
+}
+
+// laneOf is the lane of a queue; always the same one, so that what a client sends about a
+// queue runs in its order.
+func (e *Engine) laneOf(ns *job.Namespace, queue string) *lane {
+	perZone := len(e.lanes)
+	at := 0
+	if e.zones != nil {
+		perZone /= e.zones.Zones()
+		at = perZone * e.zones.ZoneOf(ns, ns.Shards(queue)[0])
+	}
+	if perZone > 1 {
+		at += int(maphash.String(e.seed, queue) % uint64(perZone)) // #nosec G115 -- at most 64
+	}
+	return e.lanes[at]
+}
+
+// Publish stores messages and sets the results.
+func (e *Engine) Publish(ps ...*job.Publish) {
+	run(e, ps, func(p *job.Publish) (*job.Namespace, string) { return p.Namespace, p.Queue }, func(w *work, p *job.Publish) {
+		w.batch.Publishes = append(w.batch.Publishes, p)
+		w.jobs += len(p.Messages)
+		for _, m := range p.Messages {
+			w.bytes += len(m.Payload) + len(m.Attributes) + recordOverhead
+		}
+	})
+}
+
+// recordOverhead is what the store adds to a job, in bytes, about.
+const recordOverhead = 64
+
+// Ack ends jobs and sets the results.
+func (e *Engine) Ack(as ...*job.Ack) {
+	run(e, as, func(a *job.Ack) (*job.Namespace, string) { return a.Namespace, a.Queue }, func(w *work, a *job.Ack) {
+		w.batch.Acks = append(w.batch.Acks, a)
+		w.jobs++
+	})
+}
+
+// Settle changes or ends leases and sets the results.
+func (e *Engine) Settle(ss ...*job.Settle) {
+	run(e, ss, func(s *job.Settle) (*job.Namespace, string) { return s.Namespace, s.Queue }, func(w *work, s *job.Settle) {
+		w.batch.Settles = append(w.batch.Settles, s)
+		w.jobs++
+	})
+}
+
+// run gives each item to the lane of its queue and waits for all of them.
+func run[T any](e *Engine, items []T, of func(T) (*job.Namespace, string), add func(*work, T)) {
+	p := &pending{done: make(chan struct{}, 1)}
+	works := make([]*work, 0, 1)
+	lanes := make([]*lane, 0, 1)
+	for _, item := range items {
+		l := e.laneOf(of(item))
+		i := slices.Index(lanes, l)
+		if i < 0 {
+			i = len(lanes)
+			lanes, works = append(lanes, l), append(works, &work{done: p.finish})
+		}
+		add(works[i], item)
+	}
+	if len(works) == 0 {
+		return
+	}
+	p.left.Store(int32(len(works))) // #nosec G115 -- at most as many as lanes
+	for i, l := range lanes {
+		l.put(works[i])
+	}
+	<-p.done
+}
+
+// pending counts the lanes that have not yet answered, and then wakes the caller.
+type pending struct {
+	left atomic.Int32
+	done chan struct{}
+}
+
+func (p *pending) finish() {
+	if p.left.Add(-1) == 0 {
+		p.done <- struct{}{}
+	}
+}

@@ -1,0 +1,149 @@
+package jobs
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// A client that went away is seen in no other way: fasthttp does not read while a handler
+// runs, and reading here would take what may be the client's next request. The kernel
+// tells that the client will send no more (RDHUP), also where bytes are unread before.
+
+// watch is what hangups knows of a poll. Its lock guards it.
+type watch struct {
+	id   int32
+	over bool
+}
+
+// hangups tells which of the clients that wait went away.
+type hangups struct {
+	on  func(*poll)
+	log *zap.Logger
+
+	mu     sync.Mutex
+	polls  map[int32]*poll
+	last   int32
+	failed bool
+	epoll  int           // 0: not yet opened
+	wake   [2]int        // a pipe: close writes to it
+	ended  chan struct{} // closed when run returns
+}
+
+func newHangups(on func(*poll), log *zap.Logger) *hangups {
+	return &hangups{on: on, log: log, polls: map[int32]*poll{}}
+}
+
+// open makes the set, for the first client that waits.
+func (h *hangups) open() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	if err = unix.Pipe2(h.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	if err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, h.wake[0], &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+		return errors.Join(err, unix.Close(fd), unix.Close(h.wake[0]), unix.Close(h.wake[1]))
+	}
+	h.epoll, h.ended = fd, make(chan struct{})
+	go h.run(fd)
+	return nil
+}
+
+// add watches the connection of a poll, until remove.
+func (h *hangups) add(p *poll) {
+	if p.Conn == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.watch.id != 0 || p.watch.over || h.failed {
+		return
+	}
+	if h.epoll == 0 {
+		if err := h.open(); err != nil {
+			h.failed = true
+			h.log.Warn("clients that go away while they wait are not seen", zap.Error(err))
+			return
+		}
+	}
+	for h.last++; h.last <= 0 || h.polls[h.last] != nil; h.last++ { // 0 is the pipe
+	}
+	p.watch.id = h.last
+	h.polls[h.last] = p
+	_ = p.Conn.Control(func(fd uintptr) {
+		// Level-triggered: what happened before is told, too. Once, as the poll ends then.
+		_ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: h.last})
+	})
+}
+
+// remove ends what add began. A poll that is not yet added never is.
+func (h *hangups) remove(p *poll) {
+	if p.Conn == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.watch.over = true
+	if p.watch.id == 0 {
+		return
+	}
+	delete(h.polls, p.watch.id)
+	if h.epoll == 0 {
+		return
+	}
+	_ = p.Conn.Control(func(fd uintptr) { _ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) })
+}
+
+func (h *hangups) run(epoll int) {
+	defer close(h.ended)
+	events := make([]unix.EpollEvent, 256)
+	for {
+		n, err := unix.EpollWait(epoll, events, -1)
+		if err != nil && err != unix.EINTR {
+			return
+		}
+		for _, event := range events[:max(n, 0)] {
+			if event.Fd == 0 {
+				return
+			}
+			h.mu.Lock()
+			p := h.polls[event.Fd]
+			h.mu.Unlock()
+			if p != nil {
+				h.on(p)
+			}
+		}
+	}
+}
+
+// close ends run. Every poll must have ended before.
+func (h *hangups) close() {
+	h.mu.Lock()
+	epoll := h.epoll
+	h.epoll, h.failed = 0, true
+	h.mu.Unlock()
+	if epoll == 0 {
+		return
+	}
+	_, _ = unix.Write(h.wake[1], []byte{0})
+	<-h.ended
+	_, _, _ = unix.Close(epoll), unix.Close(h.wake[0]), unix.Close(h.wake[1])
+}
+
+// hasHungUp reports whether the client closed its connection, or its half of it.
+func hasHungUp(c syscall.RawConn) (gone bool) {
+	if c == nil {
+		return false
+	}
+	err := c.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} // #nosec G115 -- a descriptor
+		n, err := unix.Poll(fds, 0)
+		gone = err == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+	})
+	return gone || err != nil // closed here: the server stops
+}

@@ -1,0 +1,24 @@
+//go:build !linux
+
+package jobs
+
+import (
+	"syscall"
+
+	"go.uber.org/zap"
+)
+
+// Other systems do not tell that a client went away while its request runs. Jobs that such
+// a client was handed are claimed again when their lease ends.
+
+type watch struct{}
+
+type hangups struct{}
+
+func newHangups(func(*poll), *zap.Logger) *hangups { return &hangups{} }
+
+func (*hangups) add(*poll)    {}
+func (*hangups) remove(*poll) {}
+func (*hangups) close()       {}
+
+func hasHungUp(syscall.RawConn) bool { return false }

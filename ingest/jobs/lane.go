@@ -1,0 +1,213 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Bounds of a flush. A script call of 1000 jobs takes Redis a few ms.
+const (
+	maxFlushJobs   = 4096
+	maxFlushBytes  = 4 << 20
+	maxFlushClaims = 1024
+	// maxClaimBytes bounds the answers to all claims of a flush, in bytes, about; each may
+	// have minClaimBytes at least.
+	maxClaimBytes = 16 << 20
+	minClaimBytes = 16 << 10
+)
+
+// work is what one caller wants of one lane. It is either a batch or the next claim of a
+// poll.
+type work struct {
+	batch  job.Batch // without claims
+	jobs   int
+	bytes  int
+	queued time.Time
+	done   func()
+	poll   *poll
+}
+
+// fail gives every request of a batch the same error.
+func (w *work) fail(err error) {
+	for _, p := range w.batch.Publishes {
+		p.Err = err
+	}
+	for _, a := range w.batch.Acks {
+		a.Err = err
+	}
+	for _, s := range w.batch.Settles {
+		s.Err = err
+	}
+}
+
+// lane queues work and runs it in flushes, one at a time. What arrives during a flush makes
+// up the next one: an idle lane flushes at once, and a busy one batches by itself.
+type lane struct {
+	engine *Engine
+	memory *job.Lane
+	ctx    context.Context
+
+	mu     sync.Mutex
+	filled sync.Cond
+	queue  []*work // put since the last flush began
+	closed bool
+
+	// The rest belongs to the lane's goroutine.
+	waiting []*work // taken from the queue, oldest first
+	flying  []*work // in this flush
+	batch   job.Batch
+}
+
+// put queues work, or answers it at once when the lane is closed.
+func (l *lane) put(w *work) {
+	w.queued = time.Now()
+	l.mu.Lock()
+	if !l.closed {
+		l.queue = append(l.queue, w)
+		l.filled.Signal()
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	l.reject(w, ErrStopping)
+}
+
+// reject answers work that was not run.
+func (l *lane) reject(w *work, err error) {
+	if w.poll != nil {
+		// The caller may hold the engine's lock.
+		go l.engine.failed(w.poll, err)
+		return
+	}
+	w.fail(err)
+	w.done()
+}
+
+// close makes run return once it has flushed what is queued.
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.filled.Signal()
+}
+
+func (l *lane) run() {
+	for l.wait() {
+		if l.ctx.Err() != nil {
+			for _, w := range l.waiting {
+				l.reject(w, ErrStopping)
+			}
+			l.waiting = l.waiting[:0]
+			continue
+		}
+		l.fill(time.Now())
+		if len(l.flying) > 0 {
+			l.flush()
+		}
+	}
+}
+
+// wait waits for work; it is false once the lane is closed and empty.
+func (l *lane) wait() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && len(l.waiting) == 0 {
+		if l.closed {
+			return false
+		}
+		l.filled.Wait()
+	}
+	l.waiting = append(l.waiting, l.queue...)
+	clear(l.queue)
+	l.queue = l.queue[:0]
+	return true
+}
+
+// fill takes the oldest work into a batch, within the bounds.
+func (l *lane) fill(now time.Time) {
+	jobs, bytes, taken := 0, 0, 0
+	for _, w := range l.waiting {
+		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > maxFlushBytes || len(l.batch.Claims) == maxFlushClaims) {
+			break
+		}
+		taken++
+		switch {
+		case w.poll != nil:
+			if !l.engine.sends(w.poll) {
+				continue
+			}
+			l.batch.Claims = append(l.batch.Claims, &w.poll.claim)
+		case now.Sub(w.queued) > 2*l.engine.cfg.FlushTimeout:
+			l.reject(w, ErrOverloaded)
+			continue
+		default:
+			l.batch.Publishes = append(l.batch.Publishes, w.batch.Publishes...)
+			l.batch.Acks = append(l.batch.Acks, w.batch.Acks...)
+			l.batch.Settles = append(l.batch.Settles, w.batch.Settles...)
+		}
+		jobs, bytes = jobs+w.jobs, bytes+w.bytes
+		l.flying = append(l.flying, w)
+	}
+	n := copy(l.waiting, l.waiting[taken:])
+	clear(l.waiting[n:])
+	l.waiting = l.waiting[:n]
+	if n := len(l.batch.Claims); n > 0 {
+		share := max(maxClaimBytes/n, minClaimBytes)
+		for _, c := range l.batch.Claims {
+			if c.MaxBytes == 0 || c.MaxBytes > share {
+				c.MaxBytes = share
+			}
+		}
+	}
+}
+
+// flush runs the batch and hands out the results.
+func (l *lane) flush() {
+	m, start := l.engine.metrics, time.Now()
+	m.laneWait.Observe(start.Sub(l.flying[0].queued).Seconds())
+	m.flushRequests.Observe(float64(len(l.flying)))
+	l.call()
+	m.flushSeconds.Observe(time.Since(start).Seconds())
+	for _, w := range l.flying {
+		if w.poll != nil {
+			l.engine.answered(w.poll)
+		} else {
+			w.done()
+		}
+	}
+	clear(l.flying)
+	clear(l.batch.Publishes)
+	clear(l.batch.Acks)
+	clear(l.batch.Settles)
+	clear(l.batch.Claims)
+	b := &l.batch
+	l.flying = l.flying[:0]
+	*b = job.Batch{Publishes: b.Publishes[:0], Acks: b.Acks[:0], Settles: b.Settles[:0], Claims: b.Claims[:0]}
+}
+
+// call runs the batch. A panic of the store must not end the process and with it every
+// lane. After a panic the outcome is unknown.
+func (l *lane) call() {
+	ctx, cancel := context.WithTimeout(l.ctx, l.engine.cfg.FlushTimeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			l.engine.metrics.panics.Inc()
+			l.engine.log.Error("flush panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
+			for _, w := range l.flying {
+				w.fail(partition.ErrUnknown)
+			}
+			for _, c := range l.batch.Claims {
+				c.Err, c.Jobs, c.Left = partition.ErrUnknown, nil, nil
+			}
+		}
+	}()
+	l.engine.store.Run(ctx, l.memory, &l.batch)
+}

@@ -1,0 +1,405 @@
+package jobs
+
+import (
+	"errors"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Claim asks for jobs of some queues.
+type Claim struct {
+	Namespace *job.Namespace
+	// Queues are the most wanted first, each once.
+	Queues []string
+	// TTR is how long the jobs are leased, from 0 to job.MaxTTR.
+	TTR time.Duration
+	// Count is how many jobs it takes at most: 1 to job.MaxCount.
+	Count int
+	// MaxBytes bounds the payloads in bytes, about; default 4 MiB. One job is always handed
+	// out.
+	MaxBytes int
+	// Wait is how long it waits for the first job; 0 not at all.
+	Wait time.Duration
+	// Conn is the client's connection. A client that closes it, or its half of it, gets no
+	// job. nil: it is not watched.
+	Conn syscall.RawConn
+	// Stopping ends the wait when it is closed; nil: never.
+	Stopping <-chan struct{}
+	// Revoked reports whether the client's token was removed; nil: never. It is called
+	// under a lock, so it must be quick.
+	Revoked func() bool
+}
+
+const defaultMaxBytes = 4 << 20
+
+// step is a claim of one shard.
+type step struct {
+	shard  int
+	queues []string
+}
+
+// The states of a poll.
+type pollState uint8
+
+const (
+	asking  pollState = iota // a claim is queued or sent
+	waiting                  // in its rooms, or until its timer
+	ended
+)
+
+// poll is a Claim under way. The engine's lock guards it, but claim and jobs, which belong
+// to the lane while the poll asks.
+type poll struct {
+	Claim
+	ns    *job.Namespace // Namespace, or what has followed it
+	steps []step
+	at    int // in steps
+	claim job.Claim
+	work  work
+	lane  *lane
+	jobs  []job.Job
+	bytes int // of jobs
+
+	state       pollState
+	seats       []seat // by step and queue; nil: it does not wait
+	deadline    time.Time
+	timer       *time.Timer
+	failures    int  // claims in a row that failed, or told nothing
+	woken       bool // by a room, and has not asked since
+	unconfirmed bool // it waits, but may have missed something
+	leaving     bool // it is to end when its claim has ended, with err
+	err         error
+	done        chan struct{}
+	empty       []*room // that nobody wants since it has ended
+	watch       watch
+}
+
+// Claim takes jobs. Without any it waits, up to Wait, and then returns none; also when
+// Stopping is closed or the engine stops. Otherwise an error is one of the engine's or of
+// the store's: an outage that lasts until the end of Wait is an error, too.
+func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
+	p := &poll{Claim: *c, ns: c.Namespace, done: make(chan struct{}), lane: e.laneOf(c.Namespace, c.Queues[0])}
+	if p.MaxBytes == 0 {
+		p.MaxBytes = defaultMaxBytes
+	}
+	p.work.poll, p.work.jobs = p, c.Count
+	e.begin(p)
+	select {
+	case <-p.done:
+	case <-c.Stopping:
+		e.mu.Lock()
+		e.leave(p, nil)
+		e.mu.Unlock()
+		<-p.done
+	}
+	e.hangups.remove(p)
+	e.unwant(p.empty)
+	if len(p.jobs) == 0 {
+		return nil, p.err
+	}
+	switch {
+	case p.err == ErrHungUp || hasHungUp(c.Conn):
+		p.err = ErrHungUp
+	case p.err == ErrRevoked || c.Wait > 0 && c.Revoked != nil && c.Revoked():
+		p.err = ErrRevoked
+	default: // a shard that failed afterwards is asked by the next claim
+		return p.jobs, nil
+	}
+	e.GiveBack(p.ns, p.jobs)
+	return nil, p.err
+}
+
+// begin sends the first claim of a poll.
+func (e *Engine) begin(p *poll) {
+	var fresh []*room
+	e.mu.Lock()
+	e.plan(p)
+	if e.stopped {
+		p.Wait = 0
+	}
+	if p.Wait > 0 {
+		p.deadline = time.Now().Add(p.Wait)
+		e.polls[p] = struct{}{}
+		fresh = e.join(p)
+	}
+	e.mu.Unlock()
+	e.want(fresh)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.state == ended { // by Stop
+		return
+	}
+	if p.Wait > 0 {
+		p.timer = time.AfterFunc(p.Wait, func() { e.tick(p) })
+	}
+	e.ask(p)
+}
+
+// plan cuts a poll into claims of one shard each. Queues in a row of the same shard are one
+// claim, so that the order of queues holds. Of a queue over several shards another one is
+// the first each time.
+func (e *Engine) plan(p *poll) {
+	e.turn++
+	p.steps = p.steps[:0]
+	for _, queue := range p.Queues {
+		shards := p.ns.Shards(queue)
+		for i := range shards {
+			shard := shards[(e.turn+i)%len(shards)]
+			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard {
+				p.steps[n-1].queues = append(p.steps[n-1].queues, queue)
+				continue
+			}
+			p.steps = append(p.steps, step{shard, append(make([]string, 0, 1), queue)})
+		}
+	}
+}
+
+// ask begins to ask all shards of a poll.
+func (e *Engine) ask(p *poll) {
+	for i := range p.seats {
+		p.seats[i].stand()
+	}
+	p.state, p.at, p.unconfirmed = asking, 0, false
+	p.lane.put(&p.work)
+}
+
+// sends prepares the next claim of a poll; false: the poll does not ask after all.
+func (e *Engine) sends(p *poll) bool {
+	if p.seats != nil && hasHungUp(p.Conn) {
+		e.hungUp(p)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.seats != nil && p.Revoked != nil && p.Revoked() {
+		e.leave(p, ErrRevoked)
+	}
+	if p.leaving {
+		e.end(p)
+		return false
+	}
+	s := p.steps[p.at]
+	p.claim = job.Claim{
+		Namespace: p.ns, Shard: s.shard, Queues: s.queues, TTR: p.TTR,
+		Count: p.Count - len(p.jobs), MaxBytes: p.MaxBytes - p.bytes, ReportLeft: p.seats != nil,
+	}
+	for _, seat := range p.stepSeats(p.at) {
+		seat.subscribed, seat.heard = seat.room.subscribed, seat.room.heard
+	}
+	for _, queue := range s.queues {
+		if p.claim.ReportLeft {
+			break
+		}
+		r := e.rooms[roomKey{p.ns.Name, s.shard, queue}]
+		p.claim.ReportLeft = r != nil && r.first != nil
+	}
+	return true
+}
+
+// stepSeats are the seats of one step.
+func (p *poll) stepSeats(at int) []*seat {
+	if p.seats == nil {
+		return nil
+	}
+	first := 0
+	for _, s := range p.steps[:at] {
+		first += len(s.queues)
+	}
+	seats := make([]*seat, 0, len(p.steps[at].queues))
+	for i := range p.steps[at].queues {
+		seats = append(seats, &p.seats[first+i])
+	}
+	return seats
+}
+
+// answered is called by the lane when a claim has its result.
+func (e *Engine) answered(p *poll) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &p.claim
+	if c.Err != nil {
+		e.fail(p, c.Err)
+		return
+	}
+	if !p.leaving {
+		p.err = nil
+	}
+	left := e.passLeft(p, c)
+	p.jobs = append(p.jobs, c.Jobs...)
+	for i := range c.Jobs {
+		p.bytes += len(c.Jobs[i].Payload) + len(c.Jobs[i].Attributes)
+	}
+	p.at++
+	switch {
+	case p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes && !p.leaving:
+		p.lane.put(&p.work)
+	case len(p.jobs) > 0, p.leaving, p.seats == nil:
+		e.end(p)
+	case left:
+		e.again(p)
+	default:
+		p.woken = false // all its queues were looked at
+		e.wait(p)
+	}
+}
+
+// passLeft wakes others for what a claim left. It reports whether jobs are left.
+func (e *Engine) passLeft(p *poll, c *job.Claim) (any bool) {
+	for i, n := range c.Left {
+		if n == 0 {
+			continue
+		}
+		any = true
+		if r := e.rooms[roomKey{p.ns.Name, c.Shard, c.Queues[i]}]; r != nil {
+			e.wake(r, max(1, n)) // -1: unknown
+		}
+	}
+	return any
+}
+
+// failed is fail, without the lock.
+func (e *Engine) failed(p *poll, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fail(p, err)
+}
+
+// fail handles a claim that failed. What came before it goes out; else a poll that waits
+// asks again, later.
+func (e *Engine) fail(p *poll, err error) {
+	if !p.leaving || p.err == nil {
+		p.err = err
+	}
+	retry := !errors.Is(err, partition.ErrBroken) && !errors.Is(err, job.ErrBadArgument) && !errors.Is(err, ErrStopping)
+	if len(p.jobs) > 0 || p.leaving || p.seats == nil || !retry {
+		e.end(p)
+		return
+	}
+	e.again(p)
+}
+
+// again lets a poll ask again after a pause.
+func (e *Engine) again(p *poll) {
+	p.failures++
+	p.state, p.unconfirmed = waiting, true
+	e.setTimer(p)
+}
+
+// wait lets a poll wait, if it missed nothing since its claims were sent.
+func (e *Engine) wait(p *poll) {
+	p.state = waiting
+	if e.store.Namespace(p.ns.Name) != p.ns {
+		e.running.Go(func() { e.replan(p) })
+		return
+	}
+	for i := range p.seats {
+		s := &p.seats[i]
+		switch {
+		case !s.subscribed:
+			p.unconfirmed = true
+		case s.heard != s.room.heard:
+			e.ask(p)
+			return
+		}
+	}
+	if p.unconfirmed && p.subscribed() { // since then
+		e.ask(p)
+		return
+	}
+	for i := range p.seats {
+		p.seats[i].sit()
+	}
+	if p.unconfirmed {
+		p.failures++
+	} else {
+		p.failures = 0
+	}
+	e.setTimer(p)
+	e.hangups.add(p)
+}
+
+// subscribed reports whether all rooms of a poll are.
+func (p *poll) subscribed() bool {
+	for i := range p.seats {
+		if !p.seats[i].room.subscribed {
+			return false
+		}
+	}
+	return true
+}
+
+// Pauses of polls that ask again without being woken.
+const (
+	minPause = 20 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// setTimer sets the timer of a poll that waits: to its deadline, or to when it asks again.
+func (e *Engine) setTimer(p *poll) {
+	left := time.Until(p.deadline)
+	if p.unconfirmed {
+		pause := min(minPause<<min(p.failures, 10), maxPause)
+		pause = pause/2 + rand.N(pause/2) // #nosec G404 -- spreads load
+		left = min(left, pause)
+	}
+	p.timer.Reset(left)
+}
+
+// tick is called by the timer of a poll.
+func (e *Engine) tick(p *poll) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case p.state == ended:
+	case !time.Now().Before(p.deadline):
+		e.leave(p, p.err)
+	case p.state == waiting && p.unconfirmed:
+		e.ask(p)
+	}
+}
+
+// leave ends a poll: now, or when its claim has ended.
+func (e *Engine) leave(p *poll, err error) {
+	switch {
+	case p.state == waiting:
+		p.err = err
+		e.end(p)
+	case p.state == asking && !p.leaving:
+		p.leaving, p.err = true, err
+	}
+}
+
+// hungUp is called when the client of a poll went away.
+func (e *Engine) hungUp(p *poll) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leave(p, ErrHungUp)
+}
+
+// end gives a poll its result. Whoever was woken and did not look at all its queues lets
+// the next one look.
+func (e *Engine) end(p *poll) {
+	p.state = ended
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.seats != nil {
+		asked := 0 // seats of the steps that are over
+		for _, s := range p.steps[:p.at] {
+			asked += len(s.queues)
+		}
+		var rest []*room
+		for i := asked; i < len(p.seats) && p.woken; i++ {
+			rest = append(rest, p.seats[i].room)
+		}
+		delete(e.polls, p)
+		p.empty = e.part(p)
+		for _, r := range rest {
+			e.wake(r, 1)
+		}
+	}
+	close(p.done)
+}

@@ -1,0 +1,491 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// bubble runs a test with a clock of its own, and an engine that ends before it does.
+func bubble(t *testing.T, policies map[string]job.Policy, test func(*testing.T, *fakeStore, *Engine, *job.Namespace)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake(t, policies)
+		test(t, s, start(t, s), s.Namespace("mail"))
+	})
+}
+
+// result is what a claim ended with.
+type result struct {
+	jobs []job.Job
+	err  error
+	took time.Duration
+}
+
+// claims runs a claim in a goroutine.
+func claims(e *Engine, c Claim) <-chan result {
+	ch := make(chan result, 1)
+	if c.Count == 0 {
+		c.Count = 1
+	}
+	if c.TTR == 0 {
+		c.TTR = time.Minute
+	}
+	go func() {
+		began := time.Now()
+		jobs, err := e.Claim(&c)
+		ch <- result{jobs, err, time.Since(began)}
+	}()
+	return ch
+}
+
+func TestAClaimWithoutWaitAnswersAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); r.jobs != nil || r.err != nil {
+			t.Errorf("an empty queue: %+v", r)
+		}
+		publish(t, e, ns, "q", "a", "b", "c")
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"p", "q"}, Count: 2}); payloads(r.jobs) != "a b" || r.took != 0 {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestIdlePollsCostNoCommand(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		var polls []<-chan result
+		for i := range 1000 {
+			polls = append(polls, claims(e, Claim{Namespace: ns, Queues: []string{fmt.Sprint("q", i%10), "all"}, Wait: 10 * time.Minute}))
+		}
+		time.Sleep(time.Second)
+		before, claimed := s.ran()
+		time.Sleep(9 * time.Minute)
+		if after, _ := s.ran(); after != before || claimed > 2000 {
+			t.Errorf("%d calls while all waited; %d claims before", after-before, claimed)
+		}
+		for _, p := range polls {
+			if r := <-p; r.jobs != nil || r.err != nil || r.took != 10*time.Minute {
+				t.Fatalf("got %+v", r)
+			}
+		}
+	})
+}
+
+func TestAPublishWakesAsManyAsItsJobs(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		var got atomic.Int64
+		for range 20 {
+			go func() {
+				jobs, err := e.Claim(&Claim{Namespace: ns, Queues: []string{"q"}, Count: 1, Wait: time.Hour / 2, TTR: time.Hour})
+				if err != nil {
+					t.Error(err)
+				}
+				got.Add(int64(len(jobs)))
+			}()
+		}
+		synctest.Wait()
+		_, before := s.ran()
+		publish(t, e, ns, "q", "a", "b", "c")
+		synctest.Wait()
+		if _, after := s.ran(); got.Load() != 3 || after-before != 3 {
+			t.Errorf("%d polls got a job, after %d claims", got.Load(), after-before)
+		}
+	})
+}
+
+// W2: a job that comes at any moment around the claim and the subscription is found.
+func TestNoPollSleepsBesideAJobThatCameWhileItSubscribed(t *testing.T) {
+	t.Parallel()
+	for at := range 40 {
+		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+			s.with(func() { s.delay, s.after = 7*time.Millisecond, 4*time.Millisecond })
+			s.wakes.mu.Lock()
+			s.wakes.latency = 5 * time.Millisecond
+			s.wakes.mu.Unlock()
+			p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+			time.Sleep(time.Duration(at) * time.Millisecond)
+			publish(t, e, ns, "q", "a")
+			if r := <-p; payloads(r.jobs) != "a" || r.took > 200*time.Millisecond {
+				t.Errorf("published after %d ms: got %+v", at, r)
+			}
+		})
+	}
+}
+
+// W3: a push to a list that is not empty says nothing; the claim that looks does.
+func TestWhoClaimsWakesOthersForWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		var polls []<-chan result
+		for range 5 {
+			polls = append(polls, claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute}))
+		}
+		synctest.Wait()
+		publish(t, e, ns, "q", "a", "b", "c", "d", "e", "f")
+		for i, p := range polls {
+			if r := <-p; len(r.jobs) != 1 || r.took != 0 {
+				t.Errorf("poll %d: got %+v", i, r)
+			}
+		}
+		if ready, _ := s.ready("q"); ready != 1 {
+			t.Errorf("%d are ready", ready)
+		}
+	})
+}
+
+func TestAJobLeftByAClaimWithoutWaitWakesWhoWaits(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+		synctest.Wait()
+		s.with(func() { // as if a wake were lost for ever
+			s.queueOf(roomKey{"mail", 0, "q"}).ready = []*job.Job{{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}}, {Queue: "q", Payload: []byte("b"), Ref: job.Ref{Seq: 2}}}
+		})
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); payloads(r.jobs) != "a" {
+			t.Errorf("got %+v", r)
+		}
+		if r := <-p; payloads(r.jobs) != "b" || r.took != 0 {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+// W4: a poll that was woken and does not ask wakes the next.
+func TestAWokenPollThatLeavesWakesTheNext(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*Engine, *poll){
+		"hung up":   func(e *Engine, p *poll) { e.hungUp(p) },
+		"timed out": func(e *Engine, p *poll) { e.mu.Lock(); e.leave(p, nil); e.mu.Unlock() },
+	} {
+		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+			first := claims(e, Claim{Namespace: ns, Queues: []string{"q", "r"}, Wait: time.Minute})
+			synctest.Wait()
+			e.mu.Lock()
+			p := e.rooms[roomKey{"mail", 0, "q"}].first.poll
+			e.mu.Unlock()
+			second := claims(e, Claim{Namespace: ns, Queues: []string{"r"}, Wait: time.Minute})
+			third := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+			synctest.Wait()
+			s.with(func() { s.after = time.Second })
+			busy := claims(e, Claim{Namespace: ns, Queues: []string{"q"}}) // the lane is in a flush
+			synctest.Wait()
+			s.with(func() {
+				key := roomKey{"mail", 0, "q"}
+				s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}})
+			})
+			synctest.Wait() // the first is woken
+			leave(e, p)
+			if r := <-busy; len(r.jobs) > 0 {
+				t.Errorf("the claim that was quicker got %+v", r)
+			}
+			if r := <-first; len(r.jobs) != 0 {
+				t.Errorf("%s: the first got %+v", name, r)
+			}
+			if r := <-third; payloads(r.jobs) != "a" {
+				t.Errorf("%s: the third got %+v", name, r)
+			}
+			e.mu.Lock()
+			for p := range e.polls {
+				e.leave(p, nil)
+			}
+			e.mu.Unlock()
+			<-second
+		})
+	}
+}
+
+// W5: after a reconnect all ask again.
+func TestPollsAskAgainAfterTheirSubscriptionsWereLost(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		s.with(func() { s.fail = func(*job.Batch) error { return errAway } })
+		s.wakes.setDeaf(true)
+		time.Sleep(time.Minute)
+		before, _ := s.ran()
+		time.Sleep(time.Minute)
+		if after, _ := s.ran(); after-before > 60 {
+			t.Errorf("asked %d times in a minute of an outage", after-before)
+		}
+		s.with(func() {
+			s.fail = nil
+			key := roomKey{"mail", 0, "q"}
+			s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a")})
+		})
+		s.wakes.setDeaf(false)
+		if r := <-p; payloads(r.jobs) != "a" || r.took > 126*time.Second {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestPollsFindJobsAlsoWhereNoSubscriptionWorks(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		s.wakes.setDeaf(true)
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		time.Sleep(time.Minute)
+		if runs, _ := s.ran(); runs > 60 {
+			t.Errorf("asked %d times in a minute", runs)
+		}
+		publish(t, e, ns, "q", "a")
+		if r := <-p; payloads(r.jobs) != "a" || r.took > time.Minute+maxPause {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestAnOutageIsAnErrorAndNeverNoJob(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		s.with(func() { s.fail = func(*job.Batch) error { return errAway } })
+		for wait := range 2 {
+			r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Duration(wait) * time.Minute})
+			if !errors.Is(r.err, errAway) || r.took != time.Duration(wait)*time.Minute {
+				t.Errorf("got %+v", r)
+			}
+		}
+		s.with(func() { s.fail = func(*job.Batch) error { return partition.ErrBroken } })
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute}); !errors.Is(r.err, partition.ErrBroken) || r.took != 0 {
+			t.Errorf("a broken queue: got %+v", r)
+		}
+	})
+}
+
+func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		n := 0
+		s.with(func() {
+			s.lose = func() error {
+				if n++; n < 4 {
+					return partition.ErrUnknown
+				}
+				return nil
+			}
+		})
+		publish(t, e, ns, "q", "a")
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute}); payloads(r.jobs) != "a" || r.jobs[0].Attempt != 1 {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestOpenPollsGetAnEmptyAnswerAtShutdown(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		stopping := make(chan struct{})
+		retired := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
+		stopped := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		close(stopping)
+		if r := <-retired; r.jobs != nil || r.err != nil || r.took != 0 {
+			t.Errorf("retired: got %+v", r)
+		}
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if r := <-stopped; r.jobs != nil || r.err != nil || r.took != 0 {
+			t.Errorf("stopped: got %+v", r)
+		}
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour}); !errors.Is(r.err, ErrStopping) {
+			t.Errorf("afterwards: got %+v", r)
+		}
+		p := &job.Publish{Namespace: ns, Queue: "q", Messages: []job.Message{{}}}
+		if e.Publish(p); !errors.Is(p.Err, ErrStopping) {
+			t.Error(p.Err)
+		}
+	})
+}
+
+func TestARevokedTokenEndsItsPolls(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		var revoked atomic.Bool
+		one := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Revoked: revoked.Load})
+		synctest.Wait()
+		other := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		revoked.Store(true)
+		publish(t, e, ns, "q", "a") // it wakes the one, which may no longer ask
+		if r := <-one; !errors.Is(r.err, ErrRevoked) {
+			t.Errorf("got %+v", r)
+		}
+		if r := <-other; payloads(r.jobs) != "a" || r.took != 0 {
+			t.Errorf("the other got %+v", r)
+		}
+		revoked.Store(false)
+		third := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Revoked: revoked.Load})
+		synctest.Wait()
+		revoked.Store(true)
+		e.Refresh()
+		if r := <-third; !errors.Is(r.err, ErrRevoked) || r.took != 0 {
+			t.Errorf("the third got %+v", r)
+		}
+	})
+}
+
+func TestPollsFollowTheirQueueToMoreShards(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards = 8
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		policy.Spread = map[string]int{"q": 8}
+		s.set(t, "mail", policy)
+		e.Refresh()
+		synctest.Wait()
+		shards := s.Namespace("mail").Shards("q")
+		push := &job.Publish{Namespace: s.Namespace("mail"), Queue: "q", Shard: shards[7], Tries: 1, Messages: []job.Message{{Payload: []byte("a")}}}
+		e.Publish(push)
+		if r := <-p; payloads(r.jobs) != "a" || r.took != 0 {
+			t.Errorf("got %+v", r)
+		}
+		gone := claims(e, Claim{Namespace: s.Namespace("mail"), Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		s.with(func() { delete(s.namespaces, "mail") })
+		e.Refresh()
+		if r := <-gone; !errors.Is(r.err, ErrNoNamespace) {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestAClaimOverShardsAsksThemInTurn(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 4, map[string]int{"q": 4}
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		for _, shard := range ns.Shards("q") {
+			e.Publish(&job.Publish{Namespace: ns, Queue: "q", Shard: shard, Tries: 1, Messages: []job.Message{{Payload: []byte("a")}, {Payload: []byte("b")}}})
+		}
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Count: 7}); len(r.jobs) != 7 {
+			t.Errorf("got %d jobs", len(r.jobs))
+		}
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Count: 7, Wait: time.Minute}); len(r.jobs) != 1 {
+			t.Errorf("got %d jobs", len(r.jobs))
+		}
+		for _, shard := range ns.Shards("q") { // each of them wakes
+			p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+			synctest.Wait()
+			e.Publish(&job.Publish{Namespace: ns, Queue: "q", Shard: shard, Tries: 1, Messages: []job.Message{{Payload: []byte("c")}}})
+			if r := <-p; payloads(r.jobs) != "c" || r.took != 0 {
+				t.Errorf("shard %d: got %+v", shard, r)
+			}
+		}
+	})
+}
+
+// Whatever happens, in the end no poll sleeps beside a ready job, and none is leased that
+// nobody was handed.
+func TestWalksOfPollsPublishersAndFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(150) {
+		walk(t, seed)
+	}
+}
+
+func walk(t *testing.T, seed uint64) {
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 3, map[string]int{"c": 3}
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		queues := []string{"a", "b", "c"}
+		s.with(func() {
+			s.delay, s.after = time.Duration(r.IntN(5))*time.Millisecond, time.Duration(r.IntN(5))*time.Millisecond
+			faults := rand.New(rand.NewPCG(seed, 2))
+			s.fail = func(*job.Batch) error {
+				if faults.IntN(12) == 0 {
+					return errAway
+				}
+				return nil
+			}
+			s.lose = func() error {
+				if faults.IntN(12) == 0 {
+					return partition.ErrUnknown
+				}
+				return nil
+			}
+		})
+		s.wakes.mu.Lock()
+		s.wakes.latency = time.Duration(r.IntN(4)) * time.Millisecond
+		s.wakes.mu.Unlock()
+		var delivered atomic.Int64
+		var published int
+		var polls sync.WaitGroup
+		poll := func(q []string, wait time.Duration) {
+			polls.Go(func() {
+				jobs, _ := e.Claim(&Claim{Namespace: ns, Queues: q, Count: 1 + len(q), TTR: time.Hour, Wait: wait})
+				delivered.Add(int64(len(jobs)))
+			})
+		}
+		for range 120 {
+			time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+			switch r.IntN(6) {
+			case 0, 1:
+				q := append([]string(nil), queues...)
+				r.Shuffle(len(q), func(i, j int) { q[i], q[j] = q[j], q[i] })
+				poll(q[:1+r.IntN(3)], time.Duration(r.IntN(2000))*time.Millisecond)
+			case 2, 3:
+				queue := queues[r.IntN(3)]
+				shards := ns.Shards(queue)
+				p := &job.Publish{Namespace: ns, Queue: queue, Shard: shards[r.IntN(len(shards))], Tries: 9, Messages: make([]job.Message, 1+r.IntN(4))}
+				e.Publish(p)
+				if p.Err == nil {
+					published += len(p.Messages)
+				}
+			case 4:
+				if r.IntN(4) == 0 {
+					s.wakes.setDeaf(true)
+				} else {
+					s.wakes.setDeaf(false)
+				}
+			case 5:
+				e.mu.Lock()
+				for p := range e.polls {
+					if r.IntN(3) == 0 {
+						e.leave(p, ErrHungUp)
+					}
+					break
+				}
+				e.mu.Unlock()
+			}
+		}
+		s.with(func() { s.fail, s.lose = nil, nil })
+		s.wakes.setDeaf(false)
+		polls.Wait()
+		time.Sleep(time.Minute)
+		// All are asked for once more: each queue by as many as there can be.
+		for range published {
+			for _, q := range queues {
+				poll([]string{q}, 10*time.Second)
+			}
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if int(delivered.Load()) != published {
+			ready := 0
+			for _, q := range queues {
+				n, _ := s.ready(q)
+				ready += n
+			}
+			t.Errorf("seed %d: %d of %d jobs were delivered, %d are ready", seed, delivered.Load(), published, ready)
+		}
+		polls.Wait()
+	})
+}

@@ -1,0 +1,48 @@
+package jobs
+
+// Refresh ends the claims that wait with a token that was removed, and lets those whose
+// namespace has another policy ask where its jobs are now. Call it when tokens or
+// namespaces have changed.
+func (e *Engine) Refresh() {
+	e.mu.Lock()
+	var moved []*poll
+	for p := range e.polls {
+		switch {
+		case p.Revoked != nil && p.Revoked():
+			e.leave(p, ErrRevoked)
+		case p.state == waiting && e.store.Namespace(p.ns.Name) != p.ns:
+			moved = append(moved, p)
+		}
+	}
+	e.mu.Unlock()
+	for _, p := range moved {
+		e.replan(p)
+	}
+}
+
+// replan lets a poll that waits ask again, under the present policy of its namespace.
+func (e *Engine) replan(p *poll) {
+	e.mu.Lock()
+	now := e.store.Namespace(p.ns.Name)
+	if p.state != waiting || now == p.ns {
+		e.mu.Unlock()
+		return
+	}
+	if now == nil {
+		e.leave(p, ErrNoNamespace)
+		e.mu.Unlock()
+		return
+	}
+	empty := e.part(p)
+	p.ns = now
+	e.plan(p)
+	fresh := e.join(p)
+	e.mu.Unlock()
+	e.want(fresh)
+	e.unwant(empty)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.state == waiting {
+		e.ask(p)
+	}
+}
