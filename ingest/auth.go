@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"iter"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 // Token admits the requests that carry it to one namespace.
@@ -27,6 +30,9 @@ type Token struct {
 	// NewPartitions is how many partitions the token may use that it did not use
 	// in the last 10 to 20 minutes; default none, no limit.
 	NewPartitions Quota
+	// Limiters are the rates that the token has over all processes; default none. Mounts
+	// take from them.
+	Limiters control.Limiters
 }
 
 // keyring holds every token. It never changes, so a lookup takes no lock and
@@ -55,8 +61,39 @@ func (s *Server) SetTokens(tokens map[string][]Token, closed []string) error {
 	if err != nil {
 		return err
 	}
-	s.keyring.Store(k)
+	before := s.keyring.Swap(k)
+	before.forget(k, s.metrics)
 	return nil
+}
+
+// forget ends the metrics of the names that the next keyring has no more.
+func (k *keyring) forget(next *keyring, m *metrics) {
+	type name struct{ namespace, token string }
+	stays := map[name]bool{}
+	for of := range next.all() {
+		stays[name{of.namespace, of.Token.Name}] = true
+	}
+	for of := range k.all() {
+		if !stays[name{of.namespace, of.Token.Name}] {
+			m.limited.DeletePartialMatch(prometheus.Labels{"namespace": of.namespace, "token": of.Token.Name})
+		}
+	}
+}
+
+// all are the keys, in any order.
+func (k *keyring) all() iter.Seq[*key] {
+	return func(yield func(*key) bool) {
+		if k == nil {
+			return
+		}
+		for _, keys := range k.keys {
+			for _, of := range keys {
+				if !yield(of) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyring, error) {

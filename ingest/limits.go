@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"math"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 // errNewPartitions: the token used its quota of new partitions. Nothing of the
@@ -17,7 +19,8 @@ var errNewPartitions = errors.New("too many new partitions for one token")
 
 const scopeToken = "token"
 
-// limits are the quotas of a token. Each process counts for itself.
+// limits are the quotas of a token that each process counts for itself, and the metrics of
+// all its limits.
 type limits struct {
 	entries       *rate.Limiter        // nil: no limit
 	newPartitions *newPartitionLimiter // nil: no limit
@@ -29,6 +32,8 @@ func newLimits(t Token, namespace string, maxEntries int, m *metrics) (l limits)
 	if t.Rate.Count > 0 {
 		// A smaller bucket would reject the largest legal request for ever.
 		l.entries = newLimiter(t.Rate, maxEntries)
+	}
+	if t.Rate.Count > 0 || t.Limiters != (control.Limiters{}) {
 		l.rateLimited = m.limited.WithLabelValues(namespace, t.Name, string(wire.CodeRateLimited))
 	}
 	if t.NewPartitions.Count > 0 {
@@ -68,6 +73,31 @@ func (k *key) rejectRate(n int) *rejection {
 	k.rateLimited.Inc()
 	missing := float64(n) - k.entries.Tokens()
 	return &rejection{code: wire.CodeRateLimited, scope: scopeToken, retryAfter: seconds(missing / float64(k.entries.Limit()))}
+}
+
+// Limiters are the rates that the token has over all processes. Those of a nil Key are no
+// limits.
+func (k *key) Limiters() control.Limiters {
+	if k == nil {
+		return control.Limiters{}
+	}
+	return k.Token.Limiters
+}
+
+// Take takes n from one of Limiters, or nothing and rejects. Of the limiters of a Key only.
+func (k *key) Take(ctx context.Context, l *control.Limiter, n int) (control.Taken, *Rejection) {
+	taken, wait, err := l.Take(ctx, int64(n))
+	switch {
+	case err != nil:
+		return taken, &rejection{code: wire.CodeStoreUnavailable, message: "the store does not answer, and it counts what the token used of its rate"}
+	case wait < 0:
+		k.rateLimited.Inc()
+		return taken, rejectf(wire.CodeTooManyEntries, "the request has more than the token's rate ever allows at once: send fewer, or raise the rate")
+	case wait > 0:
+		k.rateLimited.Inc()
+		return taken, &rejection{code: wire.CodeRateLimited, scope: scopeToken, retryAfter: seconds(wait.Seconds())}
+	}
+	return taken, nil
 }
 
 // admitPartition returns errNewPartitions when the partition is new and the
