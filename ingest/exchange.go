@@ -84,13 +84,18 @@ func (x *Exchange) Bearer() []byte { return bearer(&x.Ctx.Request.Header) }
 
 // Authenticate finds the key that a token is in a namespace. Without tokens every
 // request is admitted: the key is nil. The namespaces are those of the mount if it has Owns,
-// else those of all mounts and of the store.
+// else those of all mounts and of the store. One that neither Config.Tokens nor SetTokens
+// names is new, and its tokens are on their way: nobody is admitted yet.
 func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejection) {
 	exists := x.server.hasNamespace(namespace)
 	if owns := x.target.mount.Owns; owns != nil {
 		exists = owns(namespace)
 	}
-	return x.server.keyring.Load().authenticate(namespace, exists, token)
+	k := x.server.keyring.Load()
+	if _, known := k.protected[namespace]; exists && !known && x.server.store.Namespace(namespace) == nil {
+		return nil, reject(wire.CodeUnauthorized)
+	}
+	return k.authenticate(namespace, exists, token)
 }
 
 // Revoked reports whether a token was removed since Authenticate found its key. Who waits

@@ -47,6 +47,7 @@ func mounted(edit func(*Config)) func(*Config) {
 			}
 			return x.Answer(fasthttp.StatusCreated, "application/json", []byte(`{"message":"`+string(x.Path())+`"}`))
 		}})
+		c.Tokens = map[string][]Token{"mail": nil} // open
 		if edit != nil {
 			edit(c)
 		}
@@ -194,6 +195,9 @@ func TestTokensChangeWhileTheServerRuns(t *testing.T) {
 	}
 	post("/v1/default/q", "two", 401)
 	post("/v1/mail/q", "three", 201)
+	set(map[string][]Token{"default": {of("two")}})
+	post("/v1/mail/q", "", 401) // a namespace made at run time, before its tokens are known
+	set(map[string][]Token{"mail": {of("one"), of("three")}}, "default")
 	x := &Exchange{server: p.Server}
 	if x.Revoked(kept) || x.Revoked(nil) {
 		t.Error("a token that exists is taken for revoked")

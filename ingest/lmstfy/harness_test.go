@@ -75,7 +75,7 @@ func listen(t testing.TB, edit func(*Config, *ingest.Config)) *port {
 		return Limits{}
 	}}
 	in := ingest.DefaultConfig()
-	in.Tokens = map[string][]ingest.Token{"ns": hashed(token), "other": hashed(otherToken), "quick": hashed(fastToken)}
+	in.Tokens = map[string][]ingest.Token{"ns": hashed(token), "other": hashed(otherToken), "quick": hashed(fastToken), "open": nil}
 	if edit != nil {
 		edit(&cfg, &in)
 	}
