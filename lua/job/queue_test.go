@@ -46,6 +46,7 @@ type shard struct {
 	ttr                int64 // ms
 	keeps              bool  // dead letters
 	tokens             int
+	clock              int64 // µs since 1970; 0: the server's
 }
 
 var shards atomic.Int64
@@ -72,7 +73,11 @@ func (s *shard) common(queues ...string) []string {
 }
 
 func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, error) {
-	v, err := s.c.Eval(ctx, script.Source, keys, argv...).Result()
+	source := script.Source
+	if s.clock != 0 {
+		source = strings.Replace(source, "redis.call('TIME')", fmt.Sprintf("{ '%d', '%d' }", s.clock/1e6, s.clock%1e6), 1)
+	}
+	v, err := s.c.Eval(ctx, source, keys, argv...).Result()
 	reply, _ := v.([]any)
 	return reply, err
 }
@@ -105,6 +110,9 @@ func (s *shard) same(what string, got, want any) {
 // now is the store's time in ms.
 func (s *shard) now() int64 {
 	s.t.Helper()
+	if s.clock != 0 {
+		return s.clock / 1000
+	}
 	v, err := s.c.Time(ctx).Result()
 	if err != nil {
 		s.t.Fatal(err)
@@ -112,7 +120,7 @@ func (s *shard) now() int64 {
 	return v.UnixMilli()
 }
 
-func keepsFlag(b bool) int {
+func bit(b bool) int {
 	if b {
 		return 1
 	}
@@ -122,7 +130,7 @@ func keepsFlag(b bool) int {
 func keepsOf(s *shard, n int) []any {
 	argv := make([]any, n)
 	for i := range argv {
-		argv[i] = keepsFlag(s.keeps)
+		argv[i] = bit(s.keeps)
 	}
 	return argv
 }
@@ -223,6 +231,11 @@ func (s *shard) publishCall(groups ...group) (keys []string, argv []any) {
 	return keys, argv
 }
 
+func (s *shard) tryPublish(groups ...group) ([]any, error) {
+	keys, argv := s.publishCall(groups...)
+	return s.try(luajob.Publish, keys, argv...)
+}
+
 // publish gives {status, first, count} for each group.
 func (s *shard) publish(groups ...group) [][3]int64 {
 	s.t.Helper()
@@ -298,7 +311,7 @@ func (s *shard) claimCall(lane, token string, report bool, requests ...request) 
 	}
 	argv = append([]any{token, s.keep, s.bytes, len(each)}, anys(each)...)
 	for range each {
-		argv = append(argv, keepsFlag(report))
+		argv = append(argv, bit(report))
 	}
 	for _, r := range requests {
 		ttr := r.ttr

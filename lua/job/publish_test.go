@@ -1,0 +1,113 @@
+package job_test
+
+import (
+	"fmt"
+	"testing"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+)
+
+func TestQuotasRefuseGroupsWhole(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.maxJobs, s.maxQueues = 5, 2
+		got := s.publish(group{queue: "a", bodies: bodies(3)}, group{queue: "a", bodies: bodies(3)}, group{queue: "b", bodies: bodies(2)},
+			group{queue: "c", bodies: bodies(1)})
+		s.same("statuses", []int64{got[0][0], got[1][0], got[2][0], got[3][0]}, []int64{1, 4, 1, 4})
+		s.ack("b", got[2][1], got[2][1]+1)
+		got = s.publish(group{queue: "b", delay: 9, bodies: bodies(1)}, group{queue: "c", bodies: bodies(1)}, group{queue: "b", bodies: bodies(1)})
+		s.same("queues", []int64{got[0][0], got[1][0], got[2][0]}, []int64{1, 0, 1})
+		s.same("none of the refused is there", s.c.Exists(ctx, s.key("j:c"), s.key("r:c")).Val(), 0)
+		s.exact("a", "b", "c")
+	})
+}
+
+func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		first := s.publish(group{queue: "a", key: "k", bodies: bodies(3)})[0]
+		s.same("again, with another number of jobs", s.publish(group{queue: "a", key: "k", bodies: bodies(2)})[0], [3]int64{2, first[1], 3})
+		for _, seq := range []int64{first[1], first[1] + 1, first[1] + 2} {
+			s.ack("a", seq)
+		}
+		s.same("though they are gone", s.publish(group{queue: "a", key: "k", bodies: bodies(3)})[0][0], 2)
+		s.same("of another queue", s.publish(group{queue: "b", key: "k", bodies: bodies(1)})[0][0], 1)
+		got := s.publish(group{queue: "a", key: "l", keep: 5000, bodies: bodies(2)}, group{queue: "a", key: "l", bodies: bodies(2)})
+		s.same("twice in a call", got, [][3]int64{{1, got[0][1], 2}, {2, got[0][1], 2}})
+		if ttl := s.c.PTTL(ctx, s.key("dd:a:l")).Val().Milliseconds(); ttl <= 0 || ttl > 5000 {
+			t.Errorf("the key is kept for %d ms, want 5000", ttl)
+		}
+		s.exact("a", "b")
+	})
+}
+
+// While a job with a caller's id lives, dead included, it is not stored again.
+func TestACallersIdNamesOneLivingJob(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		mine := group{queue: "a", id: "mine", tries: 1, bodies: bodies(1)}
+		got := s.publish(mine, group{queue: "a", id: "Mine", bodies: bodies(1)}, mine, group{queue: "b", id: "mine", bodies: bodies(1)})
+		seq := got[0][1]
+		s.same("statuses", got, [][3]int64{{1, seq, 1}, {1, seq + 1, 1}, {3, seq, 1}, {1, seq + 2, 1}})
+		s.claim("a", 1)
+		s.same("leased", s.publish(mine)[0], [3]int64{3, seq, 1})
+		s.settle(settle{"a", seq, 1, "nack", 0})
+		s.same("dead", s.publish(mine)[0], [3]int64{3, seq, 1})
+		s.same("ack", s.ack("a", fmt.Sprint(seq, ":mine")), []int64{1})
+		again := s.publish(mine)[0]
+		s.same("gone", again[0], 1)
+		s.same("an old reference leaves the new one's id", s.ack("a", fmt.Sprint(seq, ":mine")), []int64{0})
+		s.same("it lives", s.publish(mine)[0], [3]int64{3, again[1], 1})
+		s.do("hdel", s.key("j:a"), again[1])
+		s.same("another program removed it", s.publish(mine)[0][0], 1)
+	})
+}
+
+// Attributes and ids may hold what separates a record elsewhere.
+func TestRecordsKeepTheirIds(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.clock = start
+		for i, rest := range []string{"@id1 x", `@id2#9,{"a":"@b"}payload`, "@id3#2,{} @other x", ` @id4 no id`, `#2,{}@id5 no id`} {
+			ends := int64(0)
+			if i < 3 {
+				ends = s.now() + 1
+			}
+			id := ""
+			if i < 3 {
+				id = fmt.Sprint("id", i+1)
+			}
+			keys, argv := s.publishCall(group{queue: "a", id: id, bodies: []string{""}})
+			argv[len(argv)-1] = fmt.Sprintf("%013d 3%s", ends, rest)
+			s.must(luajob.Publish, keys, argv...)
+		}
+		s.same("ids", s.c.HLen(ctx, s.key("u:a")).Val(), 3)
+		s.clock += 1000
+		s.same("claimed", len(s.claim("a", 9)), 2)
+		s.same("ids of expired jobs", s.c.HLen(ctx, s.key("u:a")).Val(), 0)
+		s.exact("a")
+	})
+}
+
+// Redis takes about 8,000 values at once from Lua, miniredis 5,000.
+func TestCallsOfManyThousandJobs(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		const n = 8500
+		s.bytes = 1 << 30
+		got := s.publish(group{queue: "a", bodies: bodies(n)}, group{queue: "b", delay: 5, bodies: bodies(n)}, group{queue: "a", delay: 5, bodies: bodies(3)})
+		s.same("stored", got[1][2], n)
+		seqs := make([]int64, n)
+		for i := range seqs {
+			seqs[i] = got[1][1] + int64(i)
+		}
+		s.past("delay", "b", seqs...)
+		s.same("promoted", s.promote(due{"b", "delay", seqs})[0], n)
+		s.claimAll("lane", "t1", request{queues: []string{"a", "b"}, count: n}, request{queues: []string{"b"}, count: n})
+		s.same("reverted", s.revert("lane", "t1", "a", "b"), 2*n)
+		s.same("in order", s.claim("b", 2)[1].seq, seqs[1])
+		jobs := make([]settle, 0, n)
+		for _, c := range s.claim("a", n) {
+			jobs = append(jobs, settle{"a", c.seq, 1, "nack", 0})
+		}
+		s.same("settled", len(s.settle(jobs...)), n)
+		s.same("again", s.claim("a", n)[n-1].attempt, 2)
+		s.same("purged", s.purge("b", "all", 1000), []int64{1000, 1000})
+		s.exact("a", "b")
+	})
+}
