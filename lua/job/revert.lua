@@ -12,7 +12,7 @@
 -- ARGV[4..] string  names of the queues
 -- RETURNS {now, jobs}  given back at the head, uncounted
 --
--- USES int, time, foreign, wake
+-- USES int, time, foreign, in_pieces, read_all, wake, push
 local attempts, lease, out = KEYS[1], KEYS[2], KEYS[3]
 if #KEYS ~= #ARGV then
   return redis.error_reply('ERR revert: bad arguments')
@@ -23,34 +23,44 @@ local prefix = ARGV[1] .. '\n'
 if not text or foreign(text) or string.sub(text, 1, #prefix) ~= prefix then
   return { now, 0 }
 end
-redis.call('HLEN', attempts)
-redis.call('ZCARD', lease)
-local ready = {}
+local named, open = {}, {}
 for i = 4, #ARGV do
   if not foreign(redis.pcall('LLEN', KEYS[i])) then
-    ready[ARGV[i]] = KEYS[i]
+    named[ARGV[i]] = { name = ARGV[i], r = KEYS[i], head = {}, tail = {} }
+    open[#open + 1] = named[ARGV[i]]
   end
 end
-redis.call('DEL', out) -- a first write that needs no memory
-local back, deadline = {}, 0
+local seqs, owner, members, deadlines, deadline = {}, {}, {}, {}, 0
 for line in string.gmatch(string.sub(text, #prefix + 1), '[^\n]+') do
   local seq, queue = string.match(line, '^(%d+) (.+)$')
   if not seq then
     deadline = tonumber(line) -- of the jobs that follow
-  elseif ready[queue] then
-    local score = redis.call('ZSCORE', lease, line)
-    if score and math.floor(tonumber(score)) == deadline then
-      back[#back + 1] = { seq, queue, line }
+  elseif named[queue] then
+    local m = #members + 1
+    seqs[m], owner[m], members[m], deadlines[m] = seq, named[queue], line, deadline
+  end
+end
+if #members == 0 then
+  return { now, 0 }
+end
+local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', attempts, members)
+local gone, counted = {}, {}
+for x, member in ipairs(members) do
+  if scores[x] and math.floor(tonumber(scores[x])) == deadlines[x] then
+    gone[#gone + 1] = member
+    local head = owner[x].head
+    head[#head + 1] = seqs[x]
+    local attempt = tonumber(before[x] or 1) or 1
+    if attempt > 1 then
+      counted[#counted + 1] = member
+      counted[#counted + 1] = int(attempt - 1)
     end
   end
 end
-for x = #back, 1, -1 do
-  local seq, queue, member = back[x][1], back[x][2], back[x][3]
-  redis.call('ZREM', lease, member)
-  local attempt = tonumber(redis.call('HGET', attempts, member) or 1) or 1
-  if attempt > 1 then
-    redis.call('HSET', attempts, member, int(attempt - 1))
-  end
-  wake(ARGV[3], ARGV[2], queue, redis.call('LPUSH', ready[queue], seq), 1)
+redis.call('DEL', out) -- a first write that needs no memory
+in_pieces(redis.call, 'ZREM', lease, gone)
+in_pieces(redis.call, 'HSET', attempts, counted)
+for _, k in ipairs(open) do
+  push(ARGV[3], ARGV[2], k)
 end
-return { now, #back }
+return { now, #gone }

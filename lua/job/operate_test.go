@@ -1,0 +1,148 @@
+package job_test
+
+import (
+	"fmt"
+	"testing"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+)
+
+// revert gives back what is still leased under the deadline that its claim set.
+func TestRevertTakesBackItsClaimOnly(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seqs := s.put("a", bodies(6)...)
+		s.claimAll("lane", "t1", request{queues: []string{"a"}, count: 4})
+		s.same("another token", s.revert("lane", "t0", "a"), 0)
+		s.ack("a", seqs[0])
+		s.settle(settle{"a", seqs[1], 1, "touch", 90_000}, settle{"a", seqs[2], 1, "nack", 0})
+		s.same("the one that is left", s.revert("lane", "t1", "a"), 1)
+		s.same("again", s.revert("lane", "t1", "a"), 0)
+		s.same("ready", s.c.LRange(ctx, s.key("r:a"), 0, -1).Val(), []int64{seqs[3], seqs[4], seqs[5], seqs[2]})
+		s.claimAll("lane", "t2", request{queues: []string{"a"}, count: 1})
+		s.claimAll("lane", "t3", request{queues: []string{"a"}, count: 1})
+		s.same("a claim before the last", s.revert("lane", "t2", "a"), 0)
+		s.exact("a")
+	})
+}
+
+// Two lanes remember their claims apart.
+func TestLanesDoNotRevertEachOther(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seqs := s.put("a", bodies(2)...)
+		s.claimAll("one", "t", request{queues: []string{"a"}, count: 1})
+		s.claimAll("two", "t", request{queues: []string{"a"}, count: 1})
+		s.same("reverted", s.revert("one", "t", "a"), 1)
+		s.same("ready", s.c.LRange(ctx, s.key("r:a"), 0, -1).Val(), seqs[:1])
+		s.exact("a")
+	})
+}
+
+func TestRespawnedJobsBeginAnew(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.clock = start
+		seqs := s.stored(group{queue: "a", ends: s.now() + 60_000, tries: 2, bodies: bodies(3)})
+		for attempt := range int64(2) {
+			for _, job := range s.claim("a", 3) {
+				s.same("attempt", job.attempt, attempt+1)
+				s.settle(settle{"a", job.seq, 0, "nack", 0})
+				s.clock += 1000 // they die one after the other
+			}
+		}
+		s.clock += 120e6
+		s.same("dead jobs have no ttl", s.expire("a"), 0)
+		s.do("hset", s.key("attempts"), fmt.Sprint(seqs[0], " a"), 7) // left behind by another program
+		s.same("respawn", s.respawn("a", "respawn", 2, 500), 2)
+		s.same("dead", s.total("dead"), 1)
+		got := s.claim("a", 9)
+		s.same("oldest first", []any{len(got), got[0].seq, got[0].attempt}, []any{2, seqs[0], 1})
+		s.same("record", got[0].record, fmt.Sprintf("%013d 1 body 0", s.now()+500))
+		s.same("the only try", s.settle(settle{"a", seqs[0], 1, "nack", 0}), []int64{3})
+		s.same("delete", s.respawn("a", "delete", 9, 0), 2)
+		s.same("ledger", []int64{s.total("died"), s.total("respawned"), s.total("deleted"), s.total("dead")}, []int64{4, 2, 2, 0})
+		s.exact("a")
+	})
+}
+
+func TestDeadLettersAreKeptWhereTheQueueKeepsThem(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.keeps = false
+		seqs := s.stored(group{queue: "a", id: "x", tries: 1, bodies: bodies(1)})
+		lapsing := s.stored(group{queue: "a", id: "y", tries: 1, bodies: bodies(1)})
+		s.put("a", "stays")
+		s.claim("a", 2)
+		s.same("bury", s.settle(settle{"a", seqs[0], 1, "bury", 0}), []int64{4})
+		s.past("lease", "a", lapsing...)
+		s.same("lapse", s.promote(due{"a", "lease", lapsing}), []int64{0, 0, 1, 0})
+		s.same("ids", s.c.Exists(ctx, s.key("u:a")).Val(), 0)
+		s.exact("a")
+	})
+}
+
+func TestPurgeOfAllTakesEveryStateInBoundedCalls(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		c := newScene(s)
+		other := s.counts(1000, "b")
+		looked, deleted := int64(0), int64(0)
+		for {
+			got := c.purge("a", "all", 4)
+			looked, deleted = looked+got[0], deleted+got[1]
+			s.exact("a", "b")
+			if got[0] < 4 {
+				break
+			}
+		}
+		s.same("looked at, deleted", []int64{looked, deleted}, []int64{15, 14})
+		s.same("counts", s.counts(1000, "a"), []any{0, 0, 0, 0, ""})
+		s.same("the other queue", s.counts(1000, "b"), other)
+		s.same("its ids are free", s.publish(group{queue: "a", id: "mine", bodies: bodies(1)})[0][0], 1)
+	})
+}
+
+func TestCountsOfQueues(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		c := newScene(s)
+		s.stored(group{queue: "a", delay: 1e9, bodies: bodies(2)})
+		s.same("counts", s.counts(100, "a", "b", "none"), []any{4, 5, 5, 2, c.ready["a"][0], 4, 3, 5, 2, c.ready["b"][0], 0, 0, 0, 0, ""})
+		s.same("too many to tell apart", s.counts(7, "a"), []any{4, -1, 10, 2, c.ready["a"][0]})
+		s.ack("a", c.ready["a"][0])
+		s.same("the oldest", s.counts(100, "a")[4], c.ready["a"][1])
+	})
+}
+
+func TestDeadLettersComeInPages(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seqs := s.put("a", bodies(5)...)
+		for i, job := range s.claim("a", 5) {
+			s.clock = start + int64(i)*1000
+			s.settle(settle{"a", job.seq, 1, "bury", 0})
+		}
+		page := func(skip, count, bytes int) []any {
+			return s.must(luajob.DeadPage, []string{s.key("j:a"), s.key("d:a")}, skip, count, bytes)[1:]
+		}
+		record := func(i int) string { return fmt.Sprint("0000000000000 3 body ", i) }
+		s.same("page", page(1, 2, 1000), []any{5, seqs[1], start/1000 + 1, record(1), seqs[2], start/1000 + 2, record(2)})
+		s.same("bytes", page(0, 5, 1), []any{5, seqs[0], start / 1000, record(0)})
+		s.same("behind the end", page(5, 5, 1000), []any{5})
+	})
+}
+
+// An audit pushes jobs again that are in no state, and nothing else.
+func TestAuditFindsJobsWithoutAReference(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		c := newScene(s)
+		s.expire("a")
+		before := s.counts(100, "a", "b")
+		ready := s.c.LRange(ctx, s.key("r:a"), 0, -1).Val()
+		s.do("del", s.key("r:a"))
+		audit := func() []any {
+			return s.must(luajob.Expire, s.common("a"), "a", "0", 1000, 1, s.channel(), "publish")[1:]
+		}
+		s.do("hdel", s.key("tombstones"), "a")
+		s.same("audit", audit(), []any{"0", 0, 3})
+		s.same("again", audit(), []any{"0", 0, 0})
+		s.same("order", s.c.LRange(ctx, s.key("r:a"), 0, -1).Val(), []string{ready[0], ready[3], ready[4]})
+		s.same("counts", s.counts(100, "a", "b"), before)
+		_ = c
+		s.exact("a", "b")
+	})
+}
