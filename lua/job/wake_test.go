@@ -52,7 +52,7 @@ func TestThePushThatFoundTheListEmptyWakes(t *testing.T) {
 		s.claim("a", 4)
 		s.settle(settle{"a", seqs[0], 1, "requeue", 0}, settle{"a", seqs[1], 1, "nack", 0}, settle{"a", seqs[2], 1, "nack", 5000})
 		s.same("settle", heard(), "a:2")
-		s.settle(settle{"a", seqs[3-1]+1, 1, "touch", 9})
+		s.settle(settle{"a", seqs[3-1] + 1, 1, "touch", 9})
 		s.same("touch", heard(), "")
 		s.claimAll("lane", "t", request{queues: []string{"a"}, count: 2})
 		s.past("delay", "a", seqs[2])
