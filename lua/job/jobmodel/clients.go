@@ -40,6 +40,9 @@ func (w *World) spawnPublish() {
 
 func (w *World) drawPublish(queue string) Publish {
 	g := Publish{Queue: queue, Tries: 1 + w.rand.Intn(3)}
+	if w.rand.Intn(10) == 0 {
+		g.Tries = 12
+	}
 	if w.waiting {
 		g.Payloads = []string{"p"}
 		return g

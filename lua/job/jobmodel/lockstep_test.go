@@ -153,17 +153,17 @@ func (l *lockstep) Vanish(ref jobmodel.Ref) { l.model.Vanish(ref); l.scripts.Van
 func (l *lockstep) Unlist(ref jobmodel.Ref) { l.model.Unlist(ref); l.scripts.Unlist(ref) }
 
 // walkInLockstep takes one walk on an empty database, and says how many calls it compared.
-func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed int64, steps int) (calls int, err error) {
+func walkInLockstep(client *redis.Client, texts map[string]*redis.Script, seed int64, setting jobmodel.Setting) (calls int, err error) {
 	client.FlushDB(context.Background())
 	var all []*lockstep
-	w := jobmodel.NewWorld(seed, jobmodel.Setting{}, func(n int) (jobmodel.Store, *jobmodel.Shard) {
+	w := jobmodel.NewWorld(seed, setting, func(n int) (jobmodel.Store, *jobmodel.Shard) {
 		m := jobmodel.NewShard(jobmodel.Start, jobmodel.Keeps, "")
-		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts}}
+		l := &lockstep{model: m, scripts: &scripts{client: client, prefix: fmt.Sprintf("sw:{walk.%d}:", n), source: texts, lanes: map[string]bool{}}}
 		l.SetNow(jobmodel.Start)
 		all = append(all, l)
 		return l, m
 	})
-	err = w.Walk(steps)
+	err = w.Walk(200)
 	for _, l := range all {
 		calls += l.calls
 	}
@@ -197,7 +197,7 @@ func followTheModel(t *testing.T, addr string, count int64) {
 				if seed >= *firstLockstep+count {
 					return
 				}
-				n, err := walkInLockstep(client, texts, seed, 200)
+				n, err := walkInLockstep(client, texts, seed, jobmodel.Setting{Busy: seed%2 == 1})
 				calls.Add(int64(n))
 				if err != nil {
 					t.Errorf("walk %d: %v", seed, err)

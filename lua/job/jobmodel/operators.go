@@ -188,7 +188,11 @@ func (w *World) deafen(p *process) {
 
 // foreignChange is what another program may do to the keys.
 func (w *World) foreignChange(s *shard) {
-	t := w.some(s, func(t *truth) bool { return !t.gone && !t.vanished && !t.unlisted })
+	there := func(t *truth) bool { return !t.gone && !t.vanished && !t.unlisted }
+	t := w.some(s, func(t *truth) bool { return there(t) && t.callerID != "" })
+	if t == nil || w.rand.Intn(2) == 0 {
+		t = w.some(s, there)
+	}
 	if t == nil {
 		return
 	}

@@ -38,6 +38,9 @@ func (s *Shard) Picture() []string {
 	for key, x := range s.Stored {
 		add("stored %s %d %d", key, x.First, x.Count)
 	}
+	for lane, h := range s.Handed {
+		add("handed %s %s", lane, h.Token)
+	}
 	for name, q := range s.Queue {
 		for seq, j := range q.Jobs {
 			add("job %s %d %s", name, seq, j.Record())

@@ -24,8 +24,9 @@ type scripts struct {
 	client *redis.Client
 	prefix string
 	source map[string]*redis.Script
-	now    int64 // µs
-	stored []string
+	now    int64           // µs
+	stored []string        // names of keyed publishes
+	lanes  map[string]bool // that claimed
 }
 
 func (s *scripts) key(name string) string { return s.prefix + name }
@@ -191,6 +192,7 @@ func (s *scripts) Claim(lane, token string, maxBytes int, claims []jobmodel.Clai
 	}
 	argv := append([]any{token, 3600_000, maxBytes}, queues.argv(func(q string) bool { return reportLeft[q] })...)
 	keys := s.keys(queues.names, "ledger lease attempts queues out:"+lane+" tombstones", "rju")
+	s.lanes[lane] = true
 	v := s.call(luajob.Claim, keys, append(argv, requests...)...)
 	r := jobmodel.ClaimReply{Now: number(v[0]), Expired: number(v[1]), Lost: number(v[2]), Left: map[string]int{}}
 	for i, name := range queues.names {
@@ -416,6 +418,14 @@ func (s *scripts) picture() (lines, wakes []string) {
 		makers = append(makers, func() {
 			if cmd.Err() == nil {
 				add("stored %s %s", name, cmd.Val())
+			}
+		})
+	}
+	for lane := range s.lanes {
+		cmd := pipe.Get(ctx, s.key("out:"+lane))
+		makers = append(makers, func() {
+			if token, _, handed := strings.Cut(cmd.Val(), "\n"); handed {
+				add("handed %s %s", lane, token)
 			}
 		})
 	}

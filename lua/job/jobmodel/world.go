@@ -57,7 +57,8 @@ type World struct {
 	steps     int
 	names     int // of processes and keys so far
 
-	waiting    bool // little else than polls that wait, and jobs for them
+	waiting    bool // as Setting.Waiting
+	busy       bool // as Setting.Busy
 	shortLives bool // of some jobs, so that they expire behind others
 	oneShard   bool // a poll that is woken for a place asks only its shard
 	foreign    string
@@ -102,6 +103,7 @@ var errBroken = errors.New("broken promise")
 type Setting struct {
 	Bug     string // one of Bugs
 	Waiting bool   // little else than polls that wait, and jobs for them
+	Busy    bool   // operators and faults are at work all the time
 }
 
 // NewWorld draws a world. open makes its shards.
@@ -122,10 +124,15 @@ func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard))
 			w.places[q] = append(w.places[q], (first+i)%len(w.shards))
 		}
 	}
-	w.waiting = w.rand.Intn(4) == 0 || setting.Waiting
+	w.waiting = (w.rand.Intn(4) == 0 || setting.Waiting) && !setting.Busy
+	w.busy = setting.Busy
 	w.shortLives = w.rand.Intn(3) > 0
 	w.oneShard = w.rand.Intn(3) == 0
-	w.foreign = []string{"", "", "", "", "", "", "vanish", "unlist"}[w.rand.Intn(8)]
+	odds := 8
+	if w.busy {
+		odds = 4
+	}
+	w.foreign = []string{"", "", "vanish", "unlist", "", "", "", ""}[w.rand.Intn(odds)]
 	for range 1 + w.rand.Intn(3) {
 		w.processes = append(w.processes, w.newProcess())
 	}
@@ -168,6 +175,10 @@ func (w *World) step() {
 		}
 		return
 	}
+	if w.busy && w.rand.Intn(5) == 0 {
+		w.operate()
+		return
+	}
 	switch x := w.rand.Intn(100); {
 	case x < 14:
 		w.spawnPublish()
@@ -178,7 +189,9 @@ func (w *World) step() {
 	case x < 72:
 		w.runProcess()
 	case x < 78:
-		w.advance(int64(w.rand.Intn(3000)))
+		if w.rand.Intn(2) == 0 || !w.advanceTo(w.someShard()) {
+			w.advance(int64(w.rand.Intn(3000)))
+		}
 	case x < 82:
 		w.spawnPromote()
 	case x < 84:
@@ -224,6 +237,21 @@ func (w *World) shardOf(queue string) *shard {
 }
 
 func (w *World) advance(ms int64) { w.setNow(w.now + ms*1000 + int64(w.rand.Intn(1000))) }
+
+// advanceTo sets the clock to the ms in which something is due, or to the one before
+// it. It says whether there was anything to come.
+func (w *World) advanceTo(s *shard) bool {
+	comes := func(ms int64) bool { return ms > w.ms() }
+	t := w.some(s, func(t *truth) bool {
+		return !t.gone && (comes(t.ends) || comes(t.due) || comes(int64(s.model.Lease[t.ref])))
+	})
+	if t == nil {
+		return false
+	}
+	times := slices.DeleteFunc([]int64{t.ends, t.due, int64(s.model.Lease[t.ref])}, func(ms int64) bool { return !comes(ms) })
+	w.setNow((times[w.rand.Intn(len(times))]-int64(w.rand.Intn(2)))*1000 + int64(w.rand.Intn(1000)))
+	return true
+}
 
 func (w *World) setNow(us int64) {
 	w.now = us

@@ -1,0 +1,117 @@
+package jobmodel_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/lua/job/jobmodel"
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+// Each of these bugs, put into the text of a script, must make the walks in lockstep
+// differ. Otherwise they do not compare what they seem to.
+var seededBugs = map[string]struct{ script, old, new string }{
+	"sequences start again":                         {"publish", "math.max(now_us, account[1] + 1)", "now_us"},
+	"one job too many":                              {"publish", "live + count > max_jobs", "live + count > max_jobs + 1"},
+	"one queue too many":                            {"publish", "known + 1 > max_queues", "known > max_queues"},
+	"dead jobs are beyond the quota":                {"publish", "local live = published -", "local live = published - 1 -"},
+	"a key is not kept":                             {"publish", "redis.call('SET', KEYS[g.key]", "redis.call('EXISTS', KEYS[g.key]"},
+	"a caller's id is not kept":                     {"publish", "redis.call('HSET', KEYS[3 + 3 * g.i], g.id, seq_text(g.seq))", ""},
+	"a caller's id outlives its job":                {"publish", "elseif lives and redis.call('HEXISTS', KEYS[2 + 3 * i], lives) == 0 then", "elseif false then"},
+	"a head that expires is looked at too late":     {"publish", "math.min(ends, now + rest)", "now + rest"},
+	"a delayed job is ready at once":                {"publish", "g.wait > 0 and int(now + g.wait)", "false"},
+	"a publish into a list with jobs wakes":         {"publish", "if length == pushed then", "if true then"},
+	"a publish wakes nobody":                        {"publish", "wake(command, channel, ARGV[5 + i], length, pushed)", ""},
+	"an expired job is claimed":                     {"claim", "elseif ends > 0 and ends <= now then", "elseif ends > 0 and ends < now then"},
+	"one try too many":                              {"claim", "attempt >= tries and last_deadline", "attempt > tries and last_deadline"},
+	"the attempt is not counted":                    {"claim", "in_pieces(redis.call, 'HSET', attempts, more)", ""},
+	"the lane's last claim is forgotten":            {"claim", "redis.call('SET', out, ARGV[1] ..", "redis.call('SET', out, '' .."},
+	"a claim leases nothing":                        {"claim", "local leased = in_pieces(redis.pcall, 'ZADD', lease, scores)", "local leased = 0"},
+	"a claim of a full answer drops the rest":       {"claim", "put_back(r, ids, x)", ""},
+	"a claim of a full answer turns the rest":       {"include/put_back", "for x = #ids, from, -1 do", "for x = from, #ids do"},
+	"a claim keeps the id of what expired":          {"claim", "drop_id(u, job[2], job[1])", ""},
+	"a claim does not count what expired":           {"claim", "totals.expired = totals.expired + #fields", ""},
+	"a claim does not say what is left":             {"claim", "left = redis.call('LLEN', KEYS[4 + 3 * i])", "left = 0"},
+	"a tombstone is a lost job":                     {"claim", "left = redis.call('HINCRBY', tombstones, queue, -missing)", "left = -missing"},
+	"a job acked twice in a call counts twice":      {"ack", "quick = false\n    end\n    seen[seq]", "end\n    seen[seq]"},
+	"an ack keeps the attempts":                     {"ack", "redis.call('HDEL', attempts, unpack(members))", ""},
+	"an ack keeps the caller's id":                  {"ack", "drop_id(k.u, ids[x], seqs[x])", ""},
+	"an ack of a job that was never claimed":        {"ack", "local class = claimed and 'acked' or 'deleted'", "local class = 'acked'"},
+	"an ack leaves no tombstone":                    {"ack", "redis.call('HINCRBY', k.tombstones, queue, 1)", ""},
+	"an ack does not count the dead down":           {"ack", "totals.dead = totals.dead - 1", ""},
+	"an empty queue stays in the index":             {"ack", "redis.pcall('ZREM', queues, queue)", ""},
+	"an empty queue keeps its tombstones":           {"ack", "redis.pcall('HDEL', tombstones, queue)", ""},
+	"anybody settles":                               {"settle", "job.attempt > 0 and job.attempt ~= attempt", "false"},
+	"a touch grants another try":                    {"settle", "(last and '.5' or '')", "''"},
+	"a requeue counts":                              {"settle", "add(counted, member, int(attempt - 1))", "add(counted, member, int(attempt))"},
+	"a requeue goes to the tail":                    {"settle", "k.head[#k.head + 1] = job.seq", "k.tail[#k.tail + 1] = job.seq"},
+	"requeued jobs change places":                   {"settle", "for x = #k.head, 1, -1 do", "for x = 1, #k.head do"},
+	"a nack of the first claim forgets it":          {"settle", "add(counted, member, '1')", ""},
+	"a nack is never the last":                      {"settle", "job.verb == 'nack' and last", "false"},
+	"a delay counts from 1970":                      {"settle", "add(due, int(now + job.ms), member)", "add(due, int(job.ms), member)"},
+	"jobs of any queue die":                         {"settle", "if keeps and ends and", "if ends and"},
+	"an expired job dies":                           {"settle", "(ends == 0 or ends > now) then\n    redis.call('ZADD', k.d", "true then\n    redis.call('ZADD', k.d"},
+	"revert ignores the token":                      {"revert", "string.sub(text, 1, #prefix) ~= prefix", "false"},
+	"revert ignores the deadline":                   {"revert", "math.floor(tonumber(score)) == deadline", "true"},
+	"revert counts the attempt":                     {"revert", "int(attempt - 1)", "int(attempt)"},
+	"revert turns the jobs":                         {"revert", "for x = #back, 1, -1 do", "for x = 1, #back do"},
+	"revert can be repeated":                        {"revert", "redis.call('DEL', out)", "redis.call('GET', out)"},
+	"promote trusts what was read":                  {"promote", "if score and score <= now then", "if score then"},
+	"a lapse forgets the attempt":                   {"promote", "in_pieces(redis.call, 'HSET', attempts, once)", ""},
+	"a last lapse is not the last":                  {"promote", "        if last then\n", "        if false then\n"},
+	"a head that expired is not counted":            {"promote", "totals.expired = totals.expired + 1\n    else\n      missing", "else\n      missing"},
+	"a head is looked at an hour later in any case": {"promote", "next_look = ends > 0 and math.min(ends, next_look) or next_look", ""},
+	"promote wakes nobody":                          {"promote", "wake(command, channel, k.name, length, pushed)", ""},
+	"a respawned job has two tries":                 {"respawn", "ends .. ' 1' .. rest", "ends .. ' 2' .. rest"},
+	"a respawned job keeps its ttl":                 {"respawn", "ttl > 0 and string.format('%013.0f', now + ttl)", "false"},
+	"a respawned job stays dead":                    {"respawn", "totals.dead = -#seqs", ""},
+	"deleted dead jobs keep their ids":              {"respawn", "drop_id(u, caller_id(records[x]), seq)", ""},
+	"purge keeps the attempts":                      {"purge", "redis.call('HDEL', attempts, unpack(members))", ""},
+	"purge keeps the ids":                           {"purge", "drop_id(u, record and caller_id(record), seq)", ""},
+	"purge of all leaves what is not ready":         {"purge", "state == 'all' then\n", "false then\n"},
+	"expire takes leased jobs":                      {"expire", "not redis.call('ZSCORE', k.lease, seq .. ' ' .. name)", "true"},
+	"expire takes the dead":                         {"expire", "and not redis.call('ZSCORE', k.d, seq) then", "then"},
+	"the audit pushes delayed jobs":                 {"expire", "not redis.call('ZSCORE', k.delay, seq .. ' ' .. name) and", ""},
+	"the audit pushes ready jobs":                   {"expire", "and not redis.call('LPOS', k.r, seq)", ""},
+	"peek shows expired jobs":                       {"peek", "(ends == 0 or ends > now)", "true"},
+	"get shows expired jobs":                        {"get", "if ends > 0 and ends <= now then", "if false then"},
+	"counts forget the tombstones":                  {"counts", "(tonumber(redis.call('HGET', KEYS[3], ARGV[i]) or 0) or 0)", "0"},
+}
+
+func TestLockstepFindsEverySeededBug(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t, "--databases", "128").Addr
+	var databases atomic.Int64
+	for name, bug := range seededBugs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			script := strings.TrimPrefix(bug.script, "include/")
+			if script != bug.script {
+				script = "claim"
+			}
+			found := false
+			texts := testTexts(t, func(name, text string) string {
+				if name != script {
+					return text
+				}
+				found = strings.Contains(text, bug.old)
+				return strings.Replace(text, bug.old, bug.new, 1)
+			})
+			if !found {
+				t.Fatalf("%s.lua no longer holds %q", bug.script, bug.old)
+			}
+			client := redis.NewClient(&redis.Options{Addr: addr, DB: int(databases.Add(1)), DisableIdentity: true})
+			t.Cleanup(func() { _ = client.Close() })
+			for seed := range int64(400) {
+				if _, err := walkInLockstep(client, texts, seed, jobmodel.Setting{Busy: true}); err != nil {
+					t.Logf("walk %d: %.150v", seed, err)
+					return
+				}
+			}
+			t.Error("400 walks saw nothing")
+		})
+	}
+}
