@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -22,11 +23,12 @@ const (
 	headerRequestID = "X-Request-ID"
 )
 
-// ErrRevoked is an error of Queues.Claim.
-var ErrRevoked = errors.New("the token was revoked")
-
-// storeTimeout bounds what a request waits for the store beside a long poll.
-const storeTimeout = 9 * time.Second
+// What a request waits for the store, beside a long poll: a call, and work on all jobs of a
+// queue, which the store does at its own pace. lmstfy's clients give up after 600 s.
+const (
+	storeTimeout = 9 * time.Second
+	workTimeout  = 5 * time.Minute
+)
 
 // refusal is an answer that is a text.
 type refusal struct {
@@ -121,6 +123,19 @@ func (c *call) deadline() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)
 }
 
+// workDeadline bounds work on all jobs of a queue. It ends when the server stops.
+func (c *call) workDeadline() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), workTimeout)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-c.Stopping():
+			cancel()
+		}
+	}()
+	return ctx, cancel
+}
+
 // failed answers an error of the store. It never says that there is no job: who hears so
 // believes that the work is done.
 func (c *call) failed(what string, err error) *refusal {
@@ -132,10 +147,18 @@ func (c *call) failed(what string, err error) *refusal {
 		return full("the namespace holds as many jobs as it may, please retry later")
 	case errors.Is(err, job.ErrTooManyQueues):
 		return full("the namespace has as many queues as it may, please retry later")
-	case errors.Is(err, ErrRevoked):
+	case errors.Is(err, jobs.ErrRevoked), errors.Is(err, jobs.ErrNoNamespace):
 		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
+	case errors.Is(err, jobs.ErrHungUp): // nobody reads the answer
+		return notFound("msg", "no job available")
+	case errors.Is(err, jobs.ErrStopping):
+		return refuse(wire.CodeShuttingDown, fasthttp.StatusServiceUnavailable, "the server is shutting down")
 	}
 	c.Log.Debug("request of lmstfy's API failed", zap.String("request", what), zap.Error(err))
+	return internalError()
+}
+
+func internalError() *refusal {
 	return refuse(wire.CodeStoreUnavailable, fasthttp.StatusInternalServerError, "internal error")
 }
 

@@ -2,7 +2,6 @@ package lmstfy
 
 import (
 	"context"
-	"crypto/sha256"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -10,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -17,61 +17,30 @@ import (
 // DefaultPool is the pool of requests that name none.
 const DefaultPool = "default"
 
-// Queues runs the operations on jobs. An error of a method is one of package job or of a
-// class of package partition.
+// Queues runs the operations on jobs; Pools are such. An error of a method is one of
+// packages jobs and job, or of a class of package partition.
 type Queues interface {
 	// Namespace returns a namespace of queues and the name of its pool; nil: there is none.
 	Namespace(name string) (ns *job.Namespace, pool string)
 	HasPool(name string) bool
 
-	Publish(ctx context.Context, p *job.Publish) error // chooses the shard
-	Ack(ctx context.Context, a *job.Ack) error
-	// Claim ends with ErrRevoked when the token is revoked while it waits. When the client
-	// went away, or the server stops, it returns nothing.
-	Claim(c *Claim) ([]job.Job, error)
-	Requeue(ctx context.Context, ns *job.Namespace, jobs []job.Job) // undoes a claim
+	Publish(p *job.Publish) error // chooses the shard
+	Ack(a *job.Ack) error
+	Claim(c *jobs.Claim) ([]job.Job, error)
+	GiveBack(ns *job.Namespace, claimed []job.Job)
+
 	Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error)
 	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
 	Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error)
-	Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) (jobs []job.Job, total int64, err error)
+	Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) (dead []job.Job, total int64, err error)
 	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
 	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)
 	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (int64, error)
 }
 
-// Claim asks for jobs of queues, the most wanted first, and waits for them.
-type Claim struct {
-	// Exchange is the request: a wait ends when its client went away, and when the server
-	// stops, and when Key is revoked.
-	Exchange *ingest.Exchange
-	Key      *ingest.Key // nil: the namespace needs no token
-
-	Namespace *job.Namespace
-	Queues    []string // each once
-	TTR       time.Duration
-	Count     int
-	Wait      time.Duration
-}
-
-// Limits are the limits of a token, shared by all processes. One that is nil does not
-// exist.
-type Limits struct {
-	Write, Read      Limiter // of requests
-	Produce, Consume Limiter // of jobs
-}
-
-// Limiter is a rate.
-type Limiter interface {
-	// Take takes n; a wait other than 0 says that the rate does not allow it now. Else
-	// refund gives some of it back.
-	Take(ctx context.Context, n int64) (refund func(n int64), wait time.Duration, err error)
-}
-
 // Config is what an API is made of.
 type Config struct {
-	Queues Queues
-	// Limits returns the limits of a token; nil: no token has any.
-	Limits    func(namespace string, hash [sha256.Size]byte) Limits
+	Queues    Queues
 	Metrics   *Metrics // nil: none are kept
 	AccessLog *AccessLog
 	Log       *zap.Logger
@@ -97,7 +66,6 @@ type call struct {
 	namespace *job.Namespace
 	pool      string      // that the request names, or the namespace's
 	key       *ingest.Key // nil: the namespace needs no token
-	limits    Limits
 	token     string
 }
 
@@ -128,13 +96,13 @@ func (c *call) answer() *refusal {
 	if refused := c.authenticate(); refused != nil {
 		return refused
 	}
-	refund, refused := c.takeRequest()
+	taken, refused := c.takeRequest()
 	if refused != nil {
 		return refused
 	}
 	refused = c.route.serve(c)
 	if status := c.Ctx.Response.StatusCode(); refused != nil || status != fasthttp.StatusOK && status != fasthttp.StatusCreated {
-		refund(1)
+		taken.Refund()
 	}
 	return refused
 }

@@ -3,7 +3,9 @@ package lmstfy
 import (
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -14,60 +16,57 @@ func (c *call) consume() *refusal {
 		return refused
 	}
 	array := claim.Count > 1
-	refund, refused := c.takeJobs(claim)
+	taken, refused := c.takeJobs(claim)
 	if refused != nil {
 		return refused
 	}
-	var jobs []job.Job
+	var claimed []job.Job
 	var err error
 	if len(claim.Queues) > 0 {
-		jobs, err = c.Queues.Claim(claim)
+		claimed, err = c.Queues.Claim(claim)
 	}
-	if unused := claim.Count - len(jobs); unused > 0 {
-		refund(int64(unused))
-	}
+	taken.RefundPart(int64(claim.Count - len(claimed)))
 	if err != nil {
 		return c.failed("claim", err)
 	}
-	if len(jobs) == 0 {
+	if len(claimed) == 0 {
 		return notFound("msg", "no job available")
 	}
-	if refused := c.send(fasthttp.StatusOK, c.appendJobs(jobs, array)); refused != nil {
-		ctx, cancel := c.deadline()
-		defer cancel()
-		c.Queues.Requeue(ctx, c.namespace, jobs)
+	if refused := c.send(fasthttp.StatusOK, c.appendJobs(claimed, array)); refused != nil {
+		c.Queues.GiveBack(c.namespace, claimed)
 		return refused
 	}
-	c.Metrics.consumed(c, jobs)
+	c.Metrics.consumed(c, claimed)
 	return nil
 }
 
 // takeJobs takes what a claim may bring from the token's rate of jobs. Where that is too
 // much, one job.
-func (c *call) takeJobs(claim *Claim) (refund func(int64), refused *refusal) {
-	refund, refused = c.take(c.limits.Consume, claim.Count, limitConsume)
+func (c *call) takeJobs(claim *jobs.Claim) (control.Taken, *refusal) {
+	limiter := c.key.Limiters().Consume
+	taken, refused := c.take(limiter, claim.Count, limitConsume)
 	if refused == nil || claim.Count == 1 || refused.code != wire.CodeRateLimited {
-		return refund, refused
+		return taken, refused
 	}
 	claim.Count = 1
-	return c.take(c.limits.Consume, 1, limitConsume)
+	return c.take(limiter, 1, limitConsume)
 }
 
 // appendJobs makes the answer: an array when the request asked for more than one job.
-func (c *call) appendJobs(jobs []job.Job, array bool) []byte {
+func (c *call) appendJobs(claimed []job.Job, array bool) []byte {
 	size := 2
-	for i := range jobs {
-		size += len(jobs[i].Payload)*4/3 + len(jobs[i].Attributes) + len(jobs[i].Queue) + len(c.namespaceName) + 192
+	for i := range claimed {
+		size += len(claimed[i].Payload)*4/3 + len(claimed[i].Attributes) + len(claimed[i].Queue) + len(c.namespaceName) + 192
 	}
 	dst := make([]byte, 0, size)
 	if array {
 		dst = append(dst, '[')
 	}
-	for i := range jobs {
+	for i := range claimed {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = c.appendJob(dst, &jobs[i], "new job", jobs[i].Tries-jobs[i].Attempt)
+		dst = c.appendJob(dst, &claimed[i], "new job", claimed[i].Tries-claimed[i].Attempt)
 	}
 	if array {
 		dst = append(dst, ']')
@@ -90,10 +89,8 @@ func (c *call) ackJob() *refusal {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
 	a := &job.Ack{Namespace: c.namespace, Queue: c.queue, Ref: ref}
-	if err := c.Queues.Ack(ctx, a); err != nil {
+	if err := c.Queues.Ack(a); err != nil {
 		return c.failed("ack", err)
 	}
 	c.Metrics.acked(c, a)

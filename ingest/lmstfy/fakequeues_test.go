@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -78,7 +79,7 @@ func (f *fakeQueues) Namespace(name string) (*job.Namespace, string) {
 
 func (f *fakeQueues) HasPool(name string) bool { return name == DefaultPool || name == "fast" }
 
-func (f *fakeQueues) Publish(_ context.Context, p *job.Publish) error {
+func (f *fakeQueues) Publish(p *job.Publish) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down != nil {
@@ -121,7 +122,7 @@ func (f *fakeQueues) queue(ns *job.Namespace, name string) []*fakeJob {
 	return f.jobs[key]
 }
 
-func (f *fakeQueues) Claim(c *Claim) ([]job.Job, error) {
+func (f *fakeQueues) Claim(c *jobs.Claim) ([]job.Job, error) {
 	deadline := time.Now().Add(c.Wait)
 	for first := true; ; first = false {
 		f.mu.Lock()
@@ -154,20 +155,20 @@ func (f *fakeQueues) Claim(c *Claim) ([]job.Job, error) {
 		select {
 		case <-changed:
 		case <-time.After(left):
-		case <-c.Exchange.Stopping():
+		case <-c.Stopping:
 			return nil, nil
 		}
-		if c.Exchange.Revoked(c.Key) {
-			return nil, ErrRevoked
+		if c.Revoked() {
+			return nil, jobs.ErrRevoked
 		}
 	}
 }
 
-func (f *fakeQueues) Requeue(_ context.Context, ns *job.Namespace, jobs []job.Job) {
+func (f *fakeQueues) GiveBack(ns *job.Namespace, claimed []job.Job) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.requeued += len(jobs)
-	for _, j := range jobs {
+	f.requeued += len(claimed)
+	for _, j := range claimed {
 		for _, k := range f.queue(ns, j.Queue) {
 			if k.ID == j.ID {
 				k.state = job.Ready
@@ -194,7 +195,7 @@ func (f *fakeQueues) remove(ns *job.Namespace, queue string, limit int, gone fun
 	return n, nil
 }
 
-func (f *fakeQueues) Ack(_ context.Context, a *job.Ack) error {
+func (f *fakeQueues) Ack(a *job.Ack) error {
 	n, err := f.remove(a.Namespace, a.Queue, 1, func(j *fakeJob) bool { return j.Ref == a.Ref })
 	a.Acked = n == 1
 	return err

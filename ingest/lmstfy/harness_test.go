@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ type noBuffers struct{}
 
 func (noBuffers) Namespace(string) *partition.Namespace       { return nil }
 func (noBuffers) Zones() int                                  { return 1 }
-func (noBuffers) NowOf(*partition.Namespace) (int64, bool)                          { return 0, false }
+func (noBuffers) NowOf(*partition.Namespace) (int64, bool)    { return 0, false }
 func (noBuffers) Produce(context.Context, []*partition.Group) {}
 func (noBuffers) Stats(context.Context, *partition.Namespace, string) (s partition.Stats, err error) {
 	return s, err
@@ -43,8 +42,8 @@ func (noBuffers) Stats(context.Context, *partition.Namespace, string) (s partiti
 type port struct {
 	t      testing.TB
 	server *ingest.Server
+	tokens map[string][]ingest.Token // that it has
 	fake   *fakeQueues
-	limits map[string]*Limits // by namespace and token
 	client *http.Client
 	addr   string
 }
@@ -66,14 +65,9 @@ func hashed(texts ...string) (tokens []ingest.Token) {
 // each with a token, and open without any.
 func listen(t testing.TB, edit func(*Config, *ingest.Config)) *port {
 	t.Helper()
-	p := &port{t: t, fake: newFake(t, "ns", "other", "quick", "open"), limits: map[string]*Limits{}}
+	p := &port{t: t, fake: newFake(t, "ns", "other", "quick", "open")}
 	p.fake.pools["quick"] = "fast"
-	cfg := Config{Queues: p.fake, AccessLog: &AccessLog{}, Log: zap.NewNop(), Limits: func(namespace string, hash [sha256.Size]byte) Limits {
-		if l := p.limits[namespace]; l != nil && hash == sha256.Sum256([]byte(token)) {
-			return *l
-		}
-		return Limits{}
-	}}
+	cfg := Config{Queues: p.fake, AccessLog: &AccessLog{}, Log: zap.NewNop()}
 	in := ingest.DefaultConfig()
 	in.Tokens = map[string][]ingest.Token{"ns": hashed(token), "other": hashed(otherToken), "quick": hashed(fastToken), "open": nil}
 	if edit != nil {
@@ -87,6 +81,7 @@ func listen(t testing.TB, edit func(*Config, *ingest.Config)) *port {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.tokens = in.Tokens
 	if p.server, err = ingest.New(in, noBuffers{}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
 		t.Fatal(err)
 	}
@@ -163,21 +158,4 @@ func (p *port) raw(request string) (status string, body string) {
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	return resp.Status, string(text)
-}
-
-// counter is a Limiter of n per window, which a test begins anew.
-type counter struct{ left atomic.Int64 }
-
-func limitOf(n int64) *counter {
-	c := &counter{}
-	c.left.Store(n)
-	return c
-}
-
-func (c *counter) Take(_ context.Context, n int64) (func(int64), time.Duration, error) {
-	if c.left.Add(-n) < 0 {
-		c.left.Add(n)
-		return nil, time.Second, nil
-	}
-	return func(back int64) { c.left.Add(back) }, 0, nil
 }

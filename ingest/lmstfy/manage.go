@@ -46,7 +46,7 @@ func (c *call) getJob() *refusal {
 
 // purge deletes the ready jobs of a queue.
 func (c *call) purge() *refusal {
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.workDeadline()
 	defer cancel()
 	if _, err := c.Queues.Purge(ctx, c.namespace, c.queue, false); err != nil {
 		return c.failed("purge", err)
@@ -108,10 +108,10 @@ func (c *call) respawn() *refusal {
 	if refused != nil {
 		return refused
 	}
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.workDeadline()
 	defer cancel()
 	n, err := c.Queues.Respawn(ctx, c.namespace, c.queue, limit, ttl)
-	if err != nil {
+	if err != nil && n == 0 { // else the client hears how many, and may ask again
 		return c.failed("respawn", err)
 	}
 	c.Metrics.respawned(c, n)
@@ -124,7 +124,7 @@ func (c *call) deleteDead() *refusal {
 	if refused != nil {
 		return refused
 	}
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.workDeadline()
 	defer cancel()
 	if _, err := c.Queues.DeleteDead(ctx, c.namespace, c.queue, limit); err != nil {
 		return c.failed("delete dead letters", err)

@@ -112,14 +112,12 @@ func (c *call) republish() *refusal {
 
 // store publishes, within the token's rate of jobs.
 func (c *call) store(p *job.Publish) *refusal {
-	refund, refused := c.take(c.limits.Produce, len(p.Messages), limitProduce)
+	taken, refused := c.take(c.key.Limiters().Produce, len(p.Messages), limitProduce)
 	if refused != nil {
 		return refused
 	}
-	ctx, cancel := c.deadline()
-	defer cancel()
-	if err := c.Queues.Publish(ctx, p); err != nil {
-		refund(int64(len(p.Messages)))
+	if err := c.Queues.Publish(p); err != nil {
+		taken.Refund()
 		return c.failed("publish", err)
 	}
 	c.Metrics.published(c, p)

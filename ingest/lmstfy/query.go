@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -65,8 +66,11 @@ func (c *call) readPublish() (p *job.Publish, refused *refusal) {
 
 // readClaim reads ttr, timeout, count and the queues. freeze_tries is ignored: a job that
 // may be handed out for ever is what tries are against.
-func (c *call) readClaim() (claim *Claim, refused *refusal) {
-	claim = &Claim{Exchange: c.Exchange, Key: c.key, Namespace: c.namespace}
+func (c *call) readClaim() (claim *jobs.Claim, refused *refusal) {
+	claim = &jobs.Claim{
+		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),
+		Revoked: func() bool { return c.Revoked(c.key) },
+	}
 	if claim.TTR, refused = c.seconds("ttr", defaultTTR); refused != nil {
 		return nil, refused
 	}

@@ -11,7 +11,7 @@ var masks = []struct {
 	find *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`), "ID"},
+	{regexp.MustCompile(`[0-9A-Z]{26}`), "ID"},
 	{regexp.MustCompile(`"elapsed_ms":\d+`), `"elapsed_ms":N`},
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 const headerToken = "X-Token"
@@ -38,9 +39,6 @@ func (c *call) authenticate() *refusal {
 	}
 	switch {
 	case known:
-		if c.key != nil && c.Limits != nil {
-			c.limits = c.Limits(c.namespaceName, c.key.Hash)
-		}
 		return nil
 	case token == "":
 		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "token not found")
@@ -62,34 +60,32 @@ func (c *call) sentToken() string {
 }
 
 // takeRequest counts a request against the limit of its token.
-func (c *call) takeRequest() (refund func(int64), refused *refusal) {
+func (c *call) takeRequest() (control.Taken, *refusal) {
 	switch c.route.limit {
 	case limitProduce:
-		return c.take(c.limits.Write, 1, limitProduce)
+		return c.take(c.key.Limiters().Write, 1, limitProduce)
 	case limitConsume:
-		return c.take(c.limits.Read, 1, limitConsume)
+		return c.take(c.key.Limiters().Read, 1, limitConsume)
 	}
-	return noRefund, nil
+	return control.Taken{}, nil
 }
 
-func noRefund(int64) {}
-
-// take takes n of a limit, or refuses. refund gives some of it back.
-func (c *call) take(limiter Limiter, n int, action string) (refund func(int64), refused *refusal) {
+// take takes n of a limit, or refuses.
+func (c *call) take(limiter *control.Limiter, n int, action string) (control.Taken, *refusal) {
 	if limiter == nil {
-		return noRefund, nil
+		return control.Taken{}, nil
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
-	refund, wait, err := limiter.Take(ctx, int64(n))
-	if err != nil {
-		return nil, c.failed("take from the limit of a token", err)
-	}
-	if wait == 0 {
-		return refund, nil
+	taken, rejected := c.key.Take(ctx, limiter, n)
+	switch {
+	case rejected == nil:
+		return taken, nil
+	case rejected.Code() == wire.CodeStoreUnavailable:
+		return taken, internalError()
 	}
 	c.Metrics.limited(c, action)
-	return nil, &refusal{
+	return taken, &refusal{
 		status: fasthttp.StatusTooManyRequests, field: "msg", code: wire.CodeRateLimited,
 		text: fmt.Sprintf("token(%s) %s reach the limit rate, please retry later", c.token, action),
 	}
