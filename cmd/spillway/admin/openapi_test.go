@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 type apiFile struct {
@@ -68,6 +70,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, purgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, deleteRequest{}, replayRequest{},
+	QueueNamespace{}, createNamespace{}, DeletedNamespace{}, QueueToken{}, createToken{}, control.Limit{}, CreatedToken{}, AdminToken{}, createAdmin{},
 }
 
 func TestTheOpenAPIFileHasTheKeysOfEveryAnswer(t *testing.T) {

@@ -13,9 +13,9 @@ type Role int
 
 const (
 	probe    Role = iota // no token
-	Viewer               // figures, tables, drops, pauses, the audit trail
+	Viewer               // figures, tables, drops, pauses, the audit trail, namespaces and their tokens' names
 	Operator             // payloads, masked; pause, resume, replay
-	Admin                // purge, delete, reload, payloads without masks, profiles
+	Admin                // purge, delete, reload, namespaces, tokens, payloads without masks, profiles
 )
 
 var roleNames = [...]string{Viewer: "viewer", Operator: "operator", Admin: "admin"}

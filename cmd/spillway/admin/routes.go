@@ -55,6 +55,16 @@ func (s *Server) routes() []route {
 		{"POST", "/api/v1/namespaces/{namespace}/dead/replay", Operator, s.replay, nil},
 		{"POST", "/api/v1/namespaces/{namespace}/dead/delete", Admin, s.deleteDead, nil},
 		{"GET", "/api/v1/namespaces/{namespace}/tail", Operator, nil, s.tail},
+		{"GET", "/api/v1/control/namespaces", Viewer, s.queueNamespaces, nil},
+		{"POST", "/api/v1/control/namespaces", Admin, s.createNamespace, nil},
+		{"POST", "/api/v1/control/namespaces/{namespace}/delete", Admin, s.deleteNamespace, nil},
+		{"GET", "/api/v1/control/namespaces/{namespace}/tokens", Viewer, s.queueTokens, nil},
+		{"POST", "/api/v1/control/namespaces/{namespace}/tokens", Admin, s.createToken, nil},
+		{"POST", "/api/v1/control/namespaces/{namespace}/tokens/revoke", Admin, s.revokeToken, nil},
+		{"POST", "/api/v1/control/namespaces/{namespace}/tokens/limit", Admin, s.limitToken, nil},
+		{"GET", "/api/v1/control/admin-tokens", Admin, s.adminTokens, nil},
+		{"POST", "/api/v1/control/admin-tokens", Admin, s.createAdmin, nil},
+		{"POST", "/api/v1/control/admin-tokens/revoke", Admin, s.revokeAdmin, nil},
 		// pprof's cmdline is not served: flags may hold a password.
 		{"GET", "/debug/pprof/", Admin, nil, plain(limitSeconds(pprof.Index))},
 		{"GET", "/debug/pprof/profile", Admin, nil, plain(limitSeconds(pprof.Profile))},
@@ -130,15 +140,15 @@ func (s *Server) noMethod(w http.ResponseWriter, r *request, routes []route) {
 		return
 	}
 	var allowed []string
-	use := ""
+	var use []string
 	for _, rt := range routes {
-		use = rt.method
+		use = append(use, rt.method)
 		if allowed = append(allowed, rt.method); rt.method == http.MethodGet {
 			allowed = append(allowed, http.MethodHead)
 		}
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	writeError(w, &refusal{http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use " + use})
+	writeError(w, &refusal{http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use " + strings.Join(use, " or ")})
 }
 
 // limitSeconds rejects profiles of more than 60 s: pprof raises the server's write

@@ -25,6 +25,10 @@ type View struct {
 	Drops    *drops.Log           // nil: no samples
 	Settings map[string][]Setting // by namespace, the URLs redacted
 	Tokens   []Token              // none: every request has the role admin
+	Control  Control              // nil: namespaces and tokens come from the configuration only
+	// Queues returns the jobs of a namespace of kind queue; nil: it is not in use. Not
+	// nil where Control is not.
+	Queues func(namespace string) Queues
 	// MaskFields are the keys of JSON objects whose values are masked in payloads.
 	MaskFields []string
 	Role       string // all, ingest or drain

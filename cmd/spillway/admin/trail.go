@@ -15,7 +15,7 @@ type Act struct {
 	AtMS      int64  `json:"at_ms"`
 	Name      string `json:"name"`
 	Role      string `json:"role"`
-	Action    string `json:"action"` // pause, resume, purge, replay, delete_dead or reload
+	Action    string `json:"action"` // as openapi.yaml lists them
 	Namespace string `json:"namespace,omitempty"`
 	Partition string `json:"partition,omitempty"`
 	Detail    string `json:"detail"`

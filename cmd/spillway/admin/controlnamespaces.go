@@ -1,0 +1,169 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// QueueNamespace is a namespace of kind queue.
+type QueueNamespace struct {
+	createNamespace
+	CreatedAtMS int64  `json:"created_at_ms"` // 0: the file names it
+	CreatedBy   string `json:"created_by"`
+	FromFile    bool   `json:"from_file"`
+	Tokens      int    `json:"tokens"`
+}
+
+// createNamespace is the request for one. Its keys are those of the file; what is left out
+// has its default.
+type createNamespace struct {
+	Namespace   string         `json:"namespace"`
+	Pool        string         `json:"pool"`
+	Description string         `json:"description"`
+	Shards      int            `json:"shards"`
+	Spread      map[string]int `json:"spread"`
+	MaxJobs     int64          `json:"max_jobs"`
+	MaxQueues   int64          `json:"max_queues"`
+	Dead        string         `json:"dead"`
+	ReplyTTLMS  int64          `json:"reply_ttl_ms"`
+}
+
+const (
+	deadKeep = "keep"
+	deadDrop = "drop"
+)
+
+func formOf(n *control.Namespace) createNamespace {
+	f := createNamespace{
+		Namespace: n.Name, Pool: n.Pool, Description: n.Description, Shards: n.Policy.Shards, Spread: n.Policy.Spread,
+		MaxJobs: n.Policy.MaxJobs, MaxQueues: n.Policy.MaxQueues, Dead: deadKeep, ReplyTTLMS: n.Policy.ReplyTTL.Milliseconds(),
+	}
+	if n.Policy.DropDead {
+		f.Dead = deadDrop
+	}
+	if f.Spread == nil {
+		f.Spread = map[string]int{}
+	}
+	return f
+}
+
+func (s *Server) queueNamespaces(r *request) (any, error) {
+	c, err := r.control()
+	if err != nil {
+		return nil, err
+	}
+	snapshot, list := c.Snapshot(), []QueueNamespace{}
+	for _, n := range snapshot.Namespaces() {
+		list = append(list, QueueNamespace{formOf(n), n.CreatedMS, n.CreatedBy, n.FromFile, len(snapshot.Tokens(n.Name))})
+	}
+	return map[string]any{"namespaces": list}, nil
+}
+
+func (s *Server) createNamespace(r *request) (any, error) {
+	c, err := r.control()
+	if err != nil {
+		return nil, err
+	}
+	standard := job.DefaultPolicy()
+	f := createNamespace{
+		Pool: control.DefaultPool, Shards: standard.Shards, MaxJobs: standard.MaxJobs, MaxQueues: standard.MaxQueues,
+		Dead: deadKeep, ReplyTTLMS: standard.ReplyTTL.Milliseconds(),
+	}
+	if err := r.decode(&f); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.Dead != deadKeep && f.Dead != deadDrop:
+		return nil, badRequest("dead: want keep or drop")
+	case f.ReplyTTLMS < 0 || f.ReplyTTLMS > int64(365*24*time.Hour/time.Millisecond):
+		return nil, badRequest("reply_ttl_ms: want 1000 to 86400000")
+	}
+	n := control.Namespace{
+		Name: f.Namespace, Pool: f.Pool, Description: f.Description, CreatedBy: r.who.name,
+		Policy: job.Policy{
+			Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, DropDead: f.Dead == deadDrop,
+			ReplyTTL: time.Duration(f.ReplyTTLMS) * time.Millisecond,
+		},
+	}
+	ctx, cancel := s.acting(r, controlTimeout)
+	defer cancel()
+	act := Act{Action: "create_namespace", Namespace: f.Namespace, Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
+	if err := s.changed(r, act, c.CreateNamespace(ctx, n)); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// everywhere is when every process has noticed a change.
+const everywhere = time.Second
+
+// DeletedNamespace says how many of its jobs were deleted.
+type DeletedNamespace struct {
+	Jobs int64 `json:"jobs"`
+}
+
+// deleteNamespace deletes a namespace that has no jobs, or deletes its jobs, too. Each job
+// is counted in the ledger, which stays in Redis.
+func (s *Server) deleteNamespace(r *request) (any, error) {
+	c, ns, err := r.queues()
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Force bool `json:"force"`
+	}
+	if err := r.decode(&body); err != nil {
+		return nil, err
+	}
+	if ns.FromFile {
+		return nil, &refusal{http.StatusConflict, codeConflict, control.ErrInFile.Error()}
+	}
+	jobs := r.view.Queues(ns.Name)
+	if jobs == nil {
+		return nil, errors.New("the namespace is not in use yet") // its pool is not ready: 503
+	}
+	return s.exclusively(func() (any, error) {
+		ctx, cancel := s.acting(r, actTimeout)
+		defer cancel()
+		count, err := jobs.Jobs(ctx)
+		if err == nil && count > 0 && !body.Force {
+			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %d jobs: purge its queues first, or send force: true, which deletes them for good", count)}
+		}
+		var deleted int64
+		if err == nil {
+			deleted, err = deleteAll(ctx, c, ns.Name, jobs, body.Force)
+		}
+		act := Act{Action: "delete_namespace", Namespace: ns.Name, Entries: &deleted, Detail: fmt.Sprintf("force %v", body.Force)}
+		if err := s.changed(r, act, err); err != nil {
+			return nil, err
+		}
+		return DeletedNamespace{deleted}, nil
+	})
+}
+
+// deleteAll deletes a namespace, and with force its jobs: before, so that none is left when this
+// ends halfway, and again those that arrived until every process knew.
+func deleteAll(ctx context.Context, c Control, name string, jobs Queues, force bool) (deleted int64, err error) {
+	if !force {
+		return 0, c.DeleteNamespace(ctx, name)
+	}
+	if deleted, err = jobs.Purge(ctx); err != nil {
+		return deleted, err
+	}
+	if err := c.DeleteNamespace(ctx, name); err != nil {
+		return deleted, err
+	}
+	select {
+	case <-ctx.Done():
+		return deleted, ctx.Err()
+	case <-time.After(everywhere):
+	}
+	late, err := jobs.Purge(ctx)
+	return deleted + late, err
+}
