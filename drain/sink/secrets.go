@@ -62,11 +62,22 @@ func (s Secrets) Sum(text string) [sha256.Size]byte {
 	})))
 }
 
+// Fill returns text with the values, percent-encoded, in the place of its placeholders. Its
+// errors show no value.
+func (s Secrets) Fill(text string) (string, error) {
+	masked := maskPlaceholders(text)
+	if strings.Contains(masked, "{env:") || strings.Contains(masked, "{file:") {
+		return "", errNoEnd
+	}
+	filled, _, err := s.replace(text)
+	return filled, err
+}
+
 // fill returns the URL with the values in place of the placeholders, and the values.
 func (s Secrets) fill(rawURL string) (filled string, values []string, err error) {
 	masked := maskPlaceholders(rawURL)
 	if strings.Contains(masked, "{env:") || strings.Contains(masked, "{file:") {
-		return "", nil, errors.New("a placeholder has no end: write {env:NAME} or {file:/path}")
+		return "", nil, errNoEnd
 	}
 	const places = "it can be in the user, password, path and options"
 	if u, err := url.Parse(masked); masked == rawURL {
@@ -76,8 +87,14 @@ func (s Secrets) fill(rawURL string) (filled string, values []string, err error)
 	} else if strings.Contains(u.Host, "…") {
 		return "", nil, errors.New("a placeholder is in the host, which logs show: " + places)
 	}
+	return s.replace(rawURL)
+}
+
+var errNoEnd = errors.New("a placeholder has no end: write {env:NAME} or {file:/path}")
+
+func (s Secrets) replace(text string) (filled string, values []string, err error) {
 	var errs []error
-	filled = placeholder.ReplaceAllStringFunc(rawURL, func(text string) string {
+	filled = placeholder.ReplaceAllStringFunc(text, func(text string) string {
 		parts := placeholder.FindStringSubmatch(text)
 		value, err := s.value(parts[1], parts[2])
 		if err != nil {

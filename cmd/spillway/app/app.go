@@ -179,7 +179,7 @@ func (a *App) report(what string, err error) {
 
 // announce logs the configuration that started, and warnings about it.
 func (a *App) announce(g *generation) {
-	if g.store.Embedded() {
+	if g.pools[defaultPool].Embedded() {
 		a.log.Warn("the store is embedded: entries are lost when this process ends; set --redis to keep them")
 	}
 	a.warnPlainHTTP(g.cfg)
@@ -263,8 +263,8 @@ func (a *App) stop(ctx context.Context) error {
 	if g.drain != nil {
 		step("finish batches and close sinks", g.drain.Stop(ctx))
 	}
-	if a.running && g.store.Embedded() {
-		a.readFinalLedgers(ctx, g.store)
+	if store := g.stores[defaultPool]; a.running && store != nil && store.Embedded() {
+		a.readFinalLedgers(ctx, store)
 	}
 	step("finish admin requests", a.admin.Stop(ctx))
 	a.workers.Wait()

@@ -117,7 +117,7 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 		}()
 		// The backlog of the mode drain is written before the drain starts.
 		if c.Mode == "drain" {
-			if before, err = c.fill(ctx, line, own.current.Load().store); err != nil {
+			if before, err = c.fill(ctx, line, own.current.Load().stores[defaultPool]); err != nil {
 				return nil, nil, err
 			}
 			began = time.Now()

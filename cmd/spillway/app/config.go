@@ -48,6 +48,8 @@ type Config struct {
 	Namespaces map[string]Namespace `kong:"-"`
 	// Queues are the namespaces of kind queue. They come from the file only.
 	Queues map[string]Queues `kong:"-"`
+	// Pools come from the file only: what Redis there is beside Redis, by name.
+	Pools map[string]Pool `kong:"-"`
 	// PushSinks come from the file only: the URLs of the sinks that rules of push name.
 	PushSinks map[string]string `kong:"-"`
 
@@ -103,6 +105,9 @@ type Namespace struct {
 	// file only, and is not inherited: who sets flags or variables cannot start programs.
 	SinkCommand []string `kong:"-"`
 
+	// Pool is the name of one of the pools, empty for that of Redis. It comes from the file
+	// only, and is not inherited.
+	Pool string `kong:"-"`
 	// Tokens come from the file only and are not inherited. Without any the
 	// namespace needs no authentication.
 	Tokens []ingest.Token `kong:"-"`
@@ -132,7 +137,7 @@ func (c *Config) load(p process) error {
 	if c.origins, err = fromEnv(settings, p); err != nil {
 		errs = append(errs, err)
 	}
-	c.Namespaces, c.Queues, c.PushSinks, c.MaskFields = nil, nil, nil, admin.DefaultMaskFields()
+	c.Namespaces, c.Queues, c.Pools, c.PushSinks, c.MaskFields = nil, nil, nil, nil, admin.DefaultMaskFields()
 	if c.File != "" {
 		document, err := parseFile(c.File)
 		if err != nil {
@@ -196,7 +201,7 @@ func (c *Config) validate() (errs []error) {
 			errs = append(errs, c.locate(err))
 		}
 	}
-	return append(append(errs, c.validateNamespaces()...), c.validateQueues()...)
+	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues())
 }
 
 // replicasOf parses a durability: how many replicas must confirm an entry.

@@ -149,8 +149,8 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
-	keys := strings.Join(append(keysOf(settingsOf(&Config{}))[1:], "admin_tokens", "mask_fields", "sinks", "namespaces"), ", ") // without config
-	nsKeys := strings.Join(slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"kind", "sink_command", "tokens", "cors_origins"}, sdkKeys), ", ")
+	keys := strings.Join(append(keysOf(settingsOf(&Config{}))[1:], "admin_tokens", "mask_fields", "pools", "sinks", "namespaces"), ", ") // without config
+	nsKeys := strings.Join(slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"kind", "pool", "sink_command", "tokens", "cors_origins"}, sdkKeys), ", ")
 	const wantDurability = " is not usable: want async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none"
 	tests := []struct{ name, file, want string }{
 		{"unknown key", "redis: \"embedded:\"\nttl: 5s\n", "spillway.yaml:2: ttl: unknown key: want one of " + keys},

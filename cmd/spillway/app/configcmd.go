@@ -75,6 +75,7 @@ func (c *Config) node() *yaml.Node {
 		}
 	}
 	c.appendAdmin(root)
+	c.appendPools(root)
 	c.appendPushSinks(root)
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
@@ -82,6 +83,12 @@ func (c *Config) node() *yaml.Node {
 		ns, node := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}
 		for _, s := range settingsOf(&ns) {
 			c.appendSetting(node, s, "namespaces."+name+"."+s.key())
+		}
+		if ns.Pool != "" {
+			pool := plain("")
+			pool.SetString(ns.Pool)
+			pool.LineComment = c.origins["namespaces."+name+".pool"]
+			node.Content = append(node.Content, plain("pool"), pool)
 		}
 		if ns.SinkCommand != nil {
 			list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, LineComment: c.origins["namespaces."+name+".sink_command"]}

@@ -54,7 +54,7 @@ func (c *Config) apply(doc yaml.Node, settings []setting) []error {
 		return nil
 	}
 	settings = slices.DeleteFunc(settings, func(s setting) bool { return s.flag == "config" })
-	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(keysOf(settings), "admin_tokens", "mask_fields", "sinks", "namespaces")}
+	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(keysOf(settings), "admin_tokens", "mask_fields", "pools", "sinks", "namespaces")}
 	var namespaces *yaml.Node
 	r.mapping(doc.Content[0], "", r.topKeys, func(key string, value *yaml.Node) {
 		switch key {
@@ -62,6 +62,8 @@ func (c *Config) apply(doc yaml.Node, settings []setting) []error {
 			c.AdminTokens = r.adminTokens(value)
 		case "mask_fields":
 			c.MaskFields = r.maskFields(value)
+		case "pools":
+			c.Pools = r.pools(value)
 		case "sinks":
 			c.PushSinks = r.sinkURLs(value)
 		case "namespaces":
@@ -99,6 +101,9 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 		r.mapping(value, path, namespaceKeys(), func(key string, value *yaml.Node) {
 			switch key {
 			case "kind":
+			case "pool":
+				ns.Pool = r.text(value, path+key)
+				c.origins[path+key] = r.position(value)
 			case "sink_command":
 				ns.SinkCommand = r.command(value, path+key)
 			case "tokens":
@@ -117,7 +122,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 
 // namespaceKeys are the keys of a namespace.
 func namespaceKeys() []string {
-	return slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"kind", "sink_command", "tokens", "cors_origins"}, sdkKeys)
+	return slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"kind", "pool", "sink_command", "tokens", "cors_origins"}, sdkKeys)
 }
 
 // unknownKey says where a key belongs, or which one it probably means.

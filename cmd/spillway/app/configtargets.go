@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
 			}
 		}
 	}
-	errs = append(errs, c.storeURLError())
+	errs = append(errs, c.storeURLErrors()...)
 	for _, port := range []tlsFiles{c.dataTLS(), c.adminTLS()} {
 		if port.key == "" {
 			continue // which validate reports
@@ -44,15 +45,33 @@ func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
 	return errs
 }
 
-// storeURLError is what is wrong with the URL of the store, its prefix or its durability.
-func (c *Config) storeURLError() error {
-	replicas, _ := replicasOf(c.Durability) // validate reports a wrong one; the URL may be wrong, too
-	policies := map[string]partition.Policy{"default": partition.DefaultPolicy()}
-	store, err := partition.Open(partition.Config{URL: c.Redis, Prefix: c.Prefix, Replicas: replicas, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
-	if err != nil {
-		return c.locate(err)
+// storeURLErrors are what is wrong with the URLs of the pools, the prefix or the durability.
+func (c *Config) storeURLErrors() (errs []error) {
+	tried := *c
+	if _, err := replicasOf(c.Durability); err != nil {
+		tried.Durability = "async" // validate reports a wrong one; the URL may be wrong, too
 	}
-	return store.Close()
+	for _, name := range c.poolNames() {
+		if p := c.Pools[name]; name != defaultPool && (p.URL == "" || strings.HasPrefix(p.URL, "embedded:")) {
+			continue // which validate reports
+		}
+		errs = append(errs, tried.tryPool(name))
+	}
+	return errs
+}
+
+// tryPool opens a pool, which connects to nothing, and closes it.
+func (c *Config) tryPool(name string) error {
+	b, err := c.openPool(name, nil, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		return err
+	}
+	policies := map[string]partition.Policy{"default": partition.DefaultPolicy()}
+	store, err := partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		return errors.Join(c.locate(err), b.Close())
+	}
+	return errors.Join(store.Close(), b.Close())
 }
 
 // onlineTimeout bounds each part of an online check; all run at once.
@@ -72,10 +91,12 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 		defer mu.Unlock()
 		errs, warnings = append(errs, err), append(warnings, texts...)
 	}
-	running.Go(func() {
-		texts, err := c.checkStore(ctx)
-		report(err, texts...)
-	})
+	for _, name := range c.poolNames() {
+		running.Go(func() {
+			texts, err := c.checkPool(ctx, name)
+			report(err, texts...)
+		})
+	}
 	for _, name := range c.names() {
 		for i, raw := range c.Namespaces[name].sinks() {
 			if c.Role == "ingest" {
@@ -92,25 +113,37 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 	return warnings, errors.Join(errs...)
 }
 
-// checkStore asks Redis what serve asks at its start: version, settings, rights, format.
-func (c *Config) checkStore(ctx context.Context) (warnings []string, err error) {
-	replicas, err := replicasOf(c.Durability)
+// checkPool asks a Redis what serve asks at its start: version, settings, rights, format.
+func (c *Config) checkPool(ctx context.Context, name string) (warnings []string, err error) {
+	policies, queues := c.policiesIn(name), c.queuesIn(name)
+	if len(policies)+len(queues) == 0 {
+		return nil, nil
+	}
+	b, err := c.openPool(name, nil, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
-	policies := map[string]partition.Policy{}
-	for name, ns := range c.Namespaces {
-		policies[name] = ns.Policy()
+	key, url := "redis", c.Redis
+	if name != defaultPool {
+		key, url = "pools."+name, c.Pools[name].URL
 	}
-	store, err := partition.Open(partition.Config{URL: c.Redis, Prefix: c.Prefix, Replicas: replicas, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
+	if len(policies) > 0 {
+		var store *partition.Store
+		if store, err = partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+			return nil, errors.Join(c.locate(err), b.Close())
+		}
+		warnings, err = store.Inspect(ctx)
+	} else {
+		warnings, err = b.CheckServers(ctx)
+		err = b.Explain(ctx, err)
+	}
+	if err == nil && len(queues) > 0 && !c.Pools[name].Volatile {
+		err = b.CheckPersistence(ctx)
+	}
 	if err != nil {
-		return nil, c.locate(err)
+		err = c.fieldError(key, fmt.Errorf("%s: %s: %w", key, redactStore(url), err))
 	}
-	warnings, err = store.Inspect(ctx)
-	if err != nil {
-		err = c.fieldError("redis", fmt.Errorf("redis: %s: %w", redactStore(c.Redis), err))
-	}
-	return warnings, errors.Join(err, store.Close())
+	return warnings, errors.Join(err, b.Close())
 }
 
 // checkSink opens a sink, which writes nothing to its target. A file would be created and

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // generation is what follows from the settings, and what a reload replaces as a whole.
@@ -30,14 +31,18 @@ import (
 //	(6) watch: checks every second whether the store can be used; /readyz of both
 //	    ports answers with the result
 //	(7) accounts: reads the ledger of each namespace every second, for metrics and log
-//	(8) janitor: repairs what no other script meets
+//	(8) janitors: repair what no other script meets
+//
+// (1) and (8) are one a pool, with a Redis or the embedded store each.
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
 type generation struct {
 	cfg      *Config
 	metrics  *prometheus.Registry
-	store    *partition.Store
-	janitor  *partition.Janitor
+	pools    map[string]*backend.Backend // by name; the default one is that of --redis
+	stores   map[string]*partition.Store // of the pools that have buffers
+	store    *partition.Stores           // all of them
+	janitors []*partition.Janitor
 	drain    *drain.Drainer // with its sinks; nil under --role ingest
 	ingest   *ingest.Server // nil under --role drain
 	watch    *watch
@@ -48,20 +53,11 @@ type generation struct {
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
 // nil for the first, runs on. Its errors are mistakes in cfg.
 func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error) {
-	replicas, err := replicasOf(cfg.Durability)
-	if err != nil {
-		return nil, cfg.fieldError("durability", err)
+	g := &generation{cfg: cfg, metrics: newRegistry(), pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
+	if err := a.openPools(g, before); err != nil {
+		return nil, errors.Join(err, g.closePools())
 	}
-	store := partition.Config{URL: cfg.Redis, Prefix: cfg.Prefix, Replicas: replicas, Namespaces: cfg.policies(), Drops: a.drops}
-	if before != nil {
-		store.Follows = before.store
-	}
-	g := &generation{cfg: cfg, metrics: newRegistry()}
-	if g.store, err = partition.Open(store, g.metrics, a.log.Named("store")); err != nil {
-		return nil, cfg.locate(err)
-	}
-	g.janitor = partition.NewJanitor(g.store)
-	g.watch = newWatch(g.store, g.metrics, a.log)
+	g.watch = newWatch(g.checks(), g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g); err != nil {
 		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))
@@ -118,8 +114,10 @@ func (a *App) build(g *generation) error {
 
 // startReaders starts what only looks and repairs.
 func (g *generation) startReaders(ctx context.Context) error {
-	if err := g.janitor.Start(ctx); err != nil {
-		return fmt.Errorf("janitor: %w", err)
+	for _, j := range g.janitors {
+		if err := j.Start(ctx); err != nil {
+			return fmt.Errorf("janitor: %w", err)
+		}
 	}
 	if err := g.accounts.Start(ctx); err != nil {
 		return fmt.Errorf("accounts: %w", err)
@@ -153,12 +151,16 @@ func (a *App) startIngest(ctx context.Context, g *generation) error {
 
 // close ends what needs the store, then the store. Ingest and drain have stopped before.
 func (g *generation) close(ctx context.Context) error {
-	return errors.Join(g.end(ctx), g.store.Close())
+	return errors.Join(g.end(ctx), g.closePools())
 }
 
 // end is close, but the store stays open.
 func (g *generation) end(ctx context.Context) error {
-	return errors.Join(g.watch.Stop(ctx), g.accounts.Stop(ctx), g.janitor.Stop(context.WithoutCancel(ctx)))
+	errs := []error{g.watch.Stop(ctx), g.accounts.Stop(ctx)}
+	for _, j := range g.janitors {
+		errs = append(errs, j.Stop(context.WithoutCancel(ctx)))
+	}
+	return errors.Join(errs...)
 }
 
 // discard is close for a generation that never ran.
@@ -168,15 +170,6 @@ func (g *generation) discard(ctx context.Context) error {
 		err = g.drain.Stop(ctx)
 	}
 	return errors.Join(err, g.close(ctx))
-}
-
-// policies are those of the namespaces.
-func (c *Config) policies() map[string]partition.Policy {
-	policies := map[string]partition.Policy{}
-	for name, ns := range c.Namespaces {
-		policies[name] = ns.Policy()
-	}
-	return policies
 }
 
 // busy logs what still runs, for an operator who waits.

@@ -19,7 +19,7 @@ import (
 // configuration, never from a client. A partition is none of them but in the bounded
 // list of the largest.
 var metricLabels = []string{
-	"namespace", "outcome", "reason", "result", "error", "class", "code", "route", "token", "fallback", "sink",
+	"namespace", "pool", "outcome", "reason", "result", "error", "class", "code", "route", "token", "fallback", "sink",
 	"le", "quantile", "version", "revision", "go_version",
 }
 
@@ -93,7 +93,7 @@ func TestAScrapeCostsTheSameForTenAndTenThousandPartitions(t *testing.T) {
 	a := startApp(t, "--redis="+server.URL(), "--role=ingest", "--max-age=1h")
 	fill := func(from, to int) {
 		t.Helper()
-		ms, _ := a.current.Load().store.Now()
+		ms, _ := a.current.Load().stores[defaultPool].Now()
 		var groups []*partition.Group
 		for i := from; i < to; i++ {
 			groups = append(groups, &partition.Group{

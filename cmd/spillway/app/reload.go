@@ -204,7 +204,7 @@ func (a *App) replace(before, next *generation) error {
 	}
 	warn("end", before.end(ctx))
 	// A purge or a replay under way goes to its end.
-	a.workers.Go(func() { a.admin.AfterAct(func() { warn("close store", before.store.Close()) }) })
+	a.workers.Go(func() { a.admin.AfterAct(func() { warn("close store", before.closePools()) }) })
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -27,7 +28,7 @@ var restartSettings = []string{
 // reloadRuleOf is that of a setting, by its key without a namespace.
 func reloadRuleOf(key string) reloadRule {
 	switch {
-	case key == "shards":
+	case key == "shards", key == "pool":
 		return reloadNewOnly
 	case slices.Contains(restartSettings, key):
 		return reloadRestart
@@ -71,7 +72,7 @@ func changesOf(before, after *Config) (changes []change) {
 			changes = append(changes, secretChanges(at+".", before, after, name)...)
 		}
 	}
-	return append(changes, queueChanges(before, after)...)
+	return slices.Concat(changes, poolChanges(before, after), queueChanges(before, after))
 }
 
 // settingChanges compares the settings of two structs of the same type.
@@ -102,6 +103,9 @@ func orNone(text string) string {
 // namespaceChanges compares one namespace, with what only the file has.
 func namespaceChanges(at string, before, after Namespace) (changes []change) {
 	changes = settingChanges(at, &before, &after, nil)
+	if before.Pool != after.Pool {
+		changes = append(changes, change{at + "pool", fmt.Sprintf("%spool: %s → %s", at, cmp.Or(before.Pool, defaultPool), cmp.Or(after.Pool, defaultPool)), reloadRuleOf("pool")})
+	}
 	for _, c := range []struct {
 		key           string
 		before, after any
@@ -135,6 +139,9 @@ func secretChanges(at string, before, after *Config, name string) (changes []cha
 // sumSecrets notes digests of the sinks' URLs with their secrets, to tell when one changes.
 func (c *Config) sumSecrets() {
 	c.secretSums = map[string][32]byte{}
+	for name, p := range c.Pools {
+		c.secretSums["pools."+name] = c.secrets.Sum(p.URL)
+	}
 	for _, name := range c.names() {
 		ns := c.Namespaces[name]
 		c.secretSums["namespaces."+name+".sink"] = c.secrets.Sum(ns.Sink)

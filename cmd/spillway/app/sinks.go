@@ -95,7 +95,7 @@ func sinkRegistry() sink.Registry {
 
 // newSinks makes a sink for each namespace. Two namespaces with the same target have
 // a sink each, so that errors of one do not delay the other.
-func newSinks(cfg *Config, registry sink.Registry, store *partition.Store, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
+func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {

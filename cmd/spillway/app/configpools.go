@@ -1,0 +1,200 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// defaultPool is the pool of --redis, and of namespaces that name none.
+const defaultPool = "default"
+
+// Pool is one Redis beside --redis. Pools come from the file only.
+type Pool struct {
+	URL      string `name:"url"`      // with its placeholders; empty for the default pool
+	Volatile bool   `name:"volatile"` // queues may be in it although a crash of it loses jobs
+}
+
+// pools reads the map of pools: a URL each, or a map.
+func (r *fileReader) pools(node *yaml.Node) map[string]Pool {
+	pools := map[string]Pool{}
+	r.mapping(node, "pools.", nil, func(name string, value *yaml.Node) {
+		at := "pools." + name
+		if !partition.ValidNamespace(name) {
+			r.fail(value, at, "not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
+			return
+		}
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		var p Pool
+		if value.Kind == yaml.MappingNode {
+			settings := settingsOf(&p)
+			r.mapping(value, at+".", keysOf(settings), func(key string, value *yaml.Node) { r.setOwn(settings, key, at+".", value) })
+		} else {
+			p.URL = r.text(value, at)
+		}
+		r.config.origins[at] = r.position(value)
+		pools[name] = p
+	})
+	return pools
+}
+
+// poolNames are the pools, the default one first.
+func (c *Config) poolNames() []string {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pools)), func(name string) bool { return name == defaultPool })
+	return append([]string{defaultPool}, names...)
+}
+
+// poolOf is the pool of a namespace of any kind.
+func (c *Config) poolOf(namespace string) string {
+	pool := c.Namespaces[namespace].Pool
+	if q, ok := c.Queues[namespace]; ok {
+		pool = q.Pool
+	}
+	if pool == "" {
+		return defaultPool
+	}
+	return pool
+}
+
+// policiesIn are the policies of the buffers in a pool.
+func (c *Config) policiesIn(pool string) map[string]partition.Policy {
+	policies := map[string]partition.Policy{}
+	for name, ns := range c.Namespaces {
+		if c.poolOf(name) == pool {
+			policies[name] = ns.Policy()
+		}
+	}
+	return policies
+}
+
+// queuesIn are the namespaces of kind queue in a pool.
+func (c *Config) queuesIn(pool string) []string {
+	return slices.DeleteFunc(c.queueNames(), func(name string) bool { return c.poolOf(name) != pool })
+}
+
+// validatePools returns an error for each pool that cannot work, and for each namespace in a
+// pool that is not there.
+func (c *Config) validatePools() (errs []error) {
+	wrong := func(key string, value any, want string) {
+		errs = append(errs, c.fieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+	}
+	for _, name := range c.poolNames() {
+		p, at := c.Pools[name], "pools."+name
+		scheme, _, _ := strings.Cut(p.URL, ":")
+		switch {
+		case name == defaultPool && p.URL != "":
+			wrong(at, "a URL", "volatile alone, because this pool is redis: set that, or give the pool another name")
+		case name != defaultPool && p.URL == "":
+			wrong(at, "no url", "a URL such as redis://host:6379")
+		case scheme == "embedded":
+			wrong(at, "embedded:", "a Redis, because only redis can be embedded")
+		}
+	}
+	if n := len(c.poolNames()); n > partition.MaxStores {
+		wrong("pools", n, fmt.Sprintf("at most %d, with that of redis", partition.MaxStores))
+	}
+	for _, name := range slices.Sorted(slices.Values(slices.Concat(c.names(), c.queueNames()))) {
+		pool := c.poolOf(name)
+		if _, known := c.Pools[pool]; !known && pool != defaultPool {
+			wrong("namespaces."+name+".pool", pool, "default, or a name that pools has at the top of the file")
+		}
+	}
+	return errs
+}
+
+// poolURL is the URL of a pool, with the values of its placeholders.
+func (c *Config) poolURL(name string) (string, error) {
+	if name == defaultPool {
+		return c.Redis, nil
+	}
+	raw := c.Pools[name].URL
+	// Not in the host, which logs show.
+	if open := raw[strings.LastIndexByte(raw, '@')+1:]; strings.Contains(open, "{env:") || strings.Contains(open, "{file:") {
+		return "", errors.New("a placeholder is not in the user or the password, which end with @")
+	}
+	return c.secrets.Fill(raw)
+}
+
+// openPool connects to nothing yet. before is the one that it replaces, or nil.
+func (c *Config) openPool(name string, before *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*backend.Backend, error) {
+	replicas, err := replicasOf(c.Durability)
+	if err != nil {
+		return nil, c.fieldError("durability", err)
+	}
+	url, err := c.poolURL(name)
+	if err != nil {
+		return nil, c.fieldError("pools."+name, fmt.Errorf("pools.%s: %w", name, err))
+	}
+	b, err := backend.Open(backend.Config{URL: url, Replicas: replicas, Follows: before}, reg, log)
+	if err == nil {
+		return b, nil
+	}
+	var field *partition.FieldError
+	if name != defaultPool && errors.As(err, &field) && field.Field == "redis" {
+		at := "pools." + name
+		return nil, c.fieldError(at, &partition.FieldError{Field: at, Value: field.Value, Want: field.Want})
+	}
+	return nil, c.locate(err)
+}
+
+// appendPools adds the pools in the form of the file, without passwords.
+func (c *Config) appendPools(root *yaml.Node) {
+	if len(c.Pools) == 0 {
+		return
+	}
+	pools := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		p, pool := c.Pools[name], &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		if p.URL != "" {
+			url := plain("")
+			url.SetString(redactStore(p.URL))
+			pool.Content = append(pool.Content, plain("url"), url)
+		}
+		if p.Volatile {
+			pool.Content = append(pool.Content, plain("volatile"), plain("true"))
+		}
+		pool.LineComment = c.origins["pools."+name]
+		pools.Content = append(pools.Content, plain(name), pool)
+	}
+	root.Content = append(root.Content, plain("pools"), pools)
+}
+
+// poolChanges are the differences of the pools. One may come and go with its namespaces; the
+// URL of one that stays names where its entries lie.
+func poolChanges(before, after *Config) (changes []change) {
+	names := maps.Clone(before.Pools)
+	if names == nil {
+		names = map[string]Pool{}
+	}
+	maps.Copy(names, after.Pools)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		at := "pools." + name
+		old, had := before.Pools[name]
+		now, has := after.Pools[name]
+		switch {
+		case !had:
+			changes = append(changes, change{at, at + ": added", reloadApplies})
+		case !has:
+			changes = append(changes, change{at, at + ": removed", reloadApplies})
+		case old.URL != now.URL:
+			changes = append(changes, change{at, fmt.Sprintf("%s: %s → %s", at, redactStore(old.URL), redactStore(now.URL)), reloadRestart})
+		case before.secretSums[at] != after.secretSums[at]:
+			changes = append(changes, change{at, at + ": a secret in it", reloadApplies})
+		case !reflect.DeepEqual(old, now):
+			changes = append(changes, change{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies})
+		}
+	}
+	return changes
+}

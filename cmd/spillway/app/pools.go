@@ -1,0 +1,76 @@
+package app
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// openPools opens every pool, and the stores in them.
+func (a *App) openPools(g, before *generation) error {
+	var stores []*partition.Store
+	for _, name := range g.cfg.poolNames() {
+		var follows *backend.Backend
+		if before != nil {
+			follows = before.pools[name]
+		}
+		log := a.log.Named("store")
+		if len(g.cfg.Pools) > 0 {
+			log = log.With(zap.String("pool", name))
+		}
+		b, err := g.cfg.openPool(name, follows, g.registerer(name), log)
+		if err != nil {
+			return err
+		}
+		g.pools[name] = b
+		policies := g.cfg.policiesIn(name)
+		if len(policies) == 0 {
+			continue
+		}
+		s, err := partition.Open(partition.Config{Backend: b, Prefix: g.cfg.Prefix, Namespaces: policies, Drops: a.drops}, g.registerer(name), log)
+		if err != nil {
+			return g.cfg.locate(err)
+		}
+		g.stores[name], stores = s, append(stores, s)
+		g.janitors = append(g.janitors, partition.NewJanitor(s))
+	}
+	var err error
+	g.store, err = partition.Join(stores...)
+	return err
+}
+
+// registerer is for the metrics of a pool.
+func (g *generation) registerer(pool string) prometheus.Registerer {
+	return prometheus.WrapRegistererWith(prometheus.Labels{"pool": pool}, g.metrics)
+}
+
+// checks are the questions whether the pools can be used.
+func (g *generation) checks() *poolChecks {
+	all := &poolChecks{}
+	for _, name := range g.cfg.poolNames() {
+		p := &poolCheck{name: name}
+		if s := g.stores[name]; s != nil {
+			p.ask = append(p.ask, s)
+		}
+		if len(g.cfg.queuesIn(name)) > 0 && !g.cfg.Pools[name].Volatile {
+			p.ask = append(p.ask, checkFunc(g.pools[name].CheckPersistence))
+		}
+		if len(p.ask) > 0 {
+			all.pools = append(all.pools, p)
+		}
+	}
+	return all
+}
+
+// closePools closes the connections of all pools, and so ends the stores.
+func (g *generation) closePools() error {
+	var errs []error
+	for _, b := range g.pools {
+		errs = append(errs, b.Close())
+	}
+	return errors.Join(errs...)
+}

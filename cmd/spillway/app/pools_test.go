@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// status of one event that is sent to a namespace, and how long that took.
+func (a *testApp) try(t *testing.T, namespace, body string) (status int, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	res, err := a.http.Post("http://"+a.Listen+"/v1/"+namespace+"/p", "", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode, time.Since(began)
+}
+
+func TestAPoolThatIsAwayHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	fast, other := redistest.Start(t), redistest.Start(t)
+	file := fmt.Sprintf("pools: {fast: \"%s\"}\nnamespaces:\n  kart: {pool: fast}\n  golf: {pool: fast}\n  chess: {}\n", fast.URL())
+	a := startApp(t, "--config", writeFile(t, "spillway.yaml", file), "--redis="+other.URL())
+	for _, name := range []string{"kart", "golf", "chess"} {
+		a.post(t, "/v1/"+name+"/p", "1")
+	}
+	for range 3 {
+		a.line(t)
+	}
+	if keys, err := fast.Client().Keys(t.Context(), "*").Result(); err != nil || len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(key, "chess") }) {
+		t.Errorf("the pool fast holds %v, %v", keys, err)
+	}
+	for name, away := range map[string]struct{ begin, end func() }{
+		"stopped": {func() { fast.Signal(syscall.SIGSTOP) }, func() { fast.Signal(syscall.SIGCONT) }},
+		"killed":  {fast.Kill, fast.Launch},
+	} {
+		away.begin()
+		refused := make(chan int, 1)
+		go func() { status, _ := a.try(t, "kart", "2"); refused <- status }()
+		var slowest time.Duration
+		for i := range 50 {
+			status, took := a.try(t, "chess", fmt.Sprint(i))
+			if slowest = max(slowest, took); status != http.StatusOK {
+				t.Fatalf("%s: %d from the pool that is there", name, status)
+			}
+		}
+		for range 50 {
+			if line := a.line(t); !strings.Contains(line, `"namespace":"chess"`) {
+				t.Errorf("%s: delivered %s", name, line)
+			}
+		}
+		if status := <-refused; status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d from the pool that is not", name, status)
+		}
+		t.Logf("%s: the slowest of 50 requests to the other pool took %v", name, slowest)
+		if slowest > time.Second { // a request to the pool that is away takes up to 9 s
+			t.Errorf("%s: a request to the other pool took %v", name, slowest)
+		}
+		warned := func() bool {
+			_, body := a.get(t, a.AdminListen, "/api/v1/overview")
+			return strings.Contains(body, "pool fast cannot be used, its namespaces are refused")
+		}
+		eventually(t, "the overview warns", warned)
+		for _, address := range []string{a.Listen, a.AdminListen} {
+			if status, body := a.get(t, address, "/readyz"); status != http.StatusOK {
+				t.Errorf("%s: not ready: %s", name, body)
+			}
+		}
+		seen := a.ledger(t, "chess").Delivered
+		a.post(t, "/v1/chess/p", "last")
+		eventually(t, "the other ledger is read", func() bool { return a.ledger(t, "chess").Delivered > seen })
+		a.line(t)
+		away.end()
+		eventually(t, "the pool takes entries again", func() bool { status, _ := a.try(t, "golf", "3"); return status == http.StatusOK })
+		eventually(t, "and delivers them", func() bool { return strings.Contains(a.line(t), `"namespace":"golf"`) })
+		eventually(t, "the warning is over", func() bool { return !warned() })
+		for len(a.lines) > 0 {
+			<-a.lines // what the pool had taken with an unknown outcome
+		}
+	}
+	if _, body := a.get(t, a.AdminListen, "/metrics"); !strings.Contains(body, `spillway_store_unreachable_shards{pool="default"} 0`) || !strings.Contains(body, `spillway_store_unreachable_shards{pool="fast"} 0`) {
+		t.Error("the metrics do not tell the pools apart")
+	}
+}
+
+func TestAnUnusablePoolIsNamed(t *testing.T) {
+	t.Parallel()
+	evicts, other := redistest.Start(t, "--maxmemory-policy", "allkeys-lru"), redistest.Start(t)
+	file := writeFile(t, "spillway.yaml", fmt.Sprintf("pools: {fast: \"%s\"}\nnamespaces:\n  kart: {pool: fast}\n  chess: {}\n", evicts.URL()))
+	a := newTestApp(t, "--config", file, "--redis="+other.URL())
+	if err := a.Start(t.Context()); !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "store: pool fast: incompatible: store refuses: maxmemory-policy") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What a pool answers to each of the Checks, and what they say together.
+func TestPoolsAreReadyWhileOneIs(t *testing.T) {
+	t.Parallel()
+	down := func(port int) error { return fmt.Errorf("%w: from port %d", partition.ErrUnavailable, port) }
+	var answers [2]error
+	checks := &poolChecks{}
+	for i, name := range []string{"default", "fast"} {
+		checks.pools = append(checks.pools, &poolCheck{name: name, ask: []storeChecker{fakeChecker(func(context.Context) ([]string, error) {
+			if answers[i] != nil {
+				return nil, answers[i]
+			}
+			return []string{"AOF off"}, nil
+		})}})
+	}
+	const off, away = "pool default: AOF off", "pool fast cannot be used, its namespaces are refused: "
+	for i, row := range []struct {
+		answers  [2]error
+		want     error
+		warnings []string
+	}{
+		{[2]error{nil, partition.ErrIncompatible}, partition.ErrIncompatible, nil}, // the first alone
+		{[2]error{nil, nil}, nil, []string{off, "pool fast: AOF off"}},
+		{[2]error{nil, down(1)}, nil, []string{off, away + down(1).Error()}},
+		{[2]error{nil, down(2)}, nil, []string{off, away + down(1).Error()}}, // the log says it once
+		{[2]error{nil, partition.ErrIncompatible}, nil, []string{off, away + partition.ErrIncompatible.Error()}},
+		{[2]error{down(3), down(4)}, partition.ErrUnavailable, nil},
+		{[2]error{nil, nil}, nil, []string{off, "pool fast: AOF off"}},
+		{[2]error{nil, down(5)}, nil, []string{off, away + down(5).Error()}},
+	} {
+		answers = row.answers
+		if warnings, err := checks.Check(t.Context()); !errors.Is(err, row.want) || !slices.Equal(warnings, row.warnings) {
+			t.Errorf("row %d: got %q, %v", i, warnings, err)
+		}
+	}
+}
