@@ -135,6 +135,9 @@ func (s *Store) swap(policies map[string]Policy) error {
 // Now is the store's clock in Unix ms. ok is false until the store has answered once.
 func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
 
+// ZoneOf is the zone of a shard: see Namespace.ZoneOf.
+func (s *Store) ZoneOf(ns *Namespace, shard int) int { return ns.ZoneOf(shard) }
+
 // Zones is the number of zones: see Namespace.ZoneOf. It is 1 but on a Redis Cluster.
 func (s *Store) Zones() int {
 	if s.backend.Cluster() {

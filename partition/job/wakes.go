@@ -1,0 +1,307 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+const (
+	wakesLinger = 30 * time.Second // how long a queue stays subscribed after its last Unwant
+	wakesTick   = time.Second
+	wakesPing   = 2 * time.Second // a connection that brings nothing for two of these is dead
+)
+
+// WakeKind is the kind of a WakeEvent.
+type WakeKind uint8
+
+// The kinds.
+const (
+	// WakeSubscribed: the wakes of the queue are heard from now on. It comes after each Want, at
+	// once where the queue is subscribed.
+	WakeSubscribed WakeKind = iota + 1
+	// WakeHeard: the queue had no ready job, and has some now.
+	WakeHeard
+	// WakeLost: wakes of any wanted queue may have been missed. WakeSubscribed follows for each.
+	WakeLost
+)
+
+// A WakeEvent is what happened to the subscriptions. WakeLost has no queue.
+type WakeEvent struct {
+	Kind      WakeKind
+	Namespace string
+	Shard     int
+	Queue     string
+	Count     int // WakeHeard: jobs that became ready, at least
+}
+
+// Wakes tells this process when queues have ready jobs again, by subscriptions: one
+// connection to the server, or to each master of a Redis Cluster that is concerned. Start and
+// Stop follow partition/lifecycletest.
+type Wakes struct {
+	lifecycle
+	store  *Store
+	on     func(WakeEvent)
+	linger time.Duration
+	change chan struct{} // has room for one signal
+	outage backend.OutageLog
+
+	mu      sync.Mutex           // of what follows, and of the entries
+	entries map[string]*wanted   // by channel
+	fresh   []*wanted            // that need a connection
+	links   map[string]*wakeLink // by address
+	fails   map[string]int       // by address, in a row
+	retry   map[string]time.Time // by address
+	failing bool                 // the outage is logged
+	events  eventQueue
+}
+
+// wanted is a queue that somebody wants wakes of, or did until lately.
+type wanted struct {
+	sh        *shard
+	channel   string
+	event     WakeEvent // its namespace, shard and queue
+	wants     int
+	unwanted  time.Time // since when wants is 0
+	link      *wakeLink // nil: none yet
+	sent      bool      // subscribe was sent
+	confirmed bool
+	leaving   bool // unsubscribe was sent
+}
+
+// NewWakes makes the wakes of a store. on is called for each event, one at a time, without a
+// lock; it may call Want and Unwant.
+func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
+	w := &Wakes{
+		lifecycle: newLifecycle("wakes"), store: s, on: on, linger: wakesLinger, change: make(chan struct{}, 1),
+		entries: map[string]*wanted{}, links: map[string]*wakeLink{}, fails: map[string]int{}, retry: map[string]time.Time{},
+		outage: backend.OutageLog{
+			Log: s.log, Level: zap.WarnLevel,
+			Began: "wakes of queues are not heard: polls ask at intervals", Ended: "wakes of queues are heard again",
+		},
+	}
+	w.events.init()
+	return w
+}
+
+// Want subscribes to a queue of a shard. Each Want has its Unwant.
+func (w *Wakes) Want(ns *Namespace, shard int, queue string) {
+	sh := ns.shards[shard]
+	channel := sh.channel + queue
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.entries[channel]
+	if e == nil {
+		e = &wanted{sh: sh, channel: channel, event: WakeEvent{Namespace: ns.Name, Shard: shard, Queue: queue}}
+		w.entries[channel] = e
+	}
+	e.wants++
+	if e.confirmed && !e.leaving {
+		w.tell(e, WakeSubscribed, 0)
+	} else if e.link == nil && e.wants == 1 {
+		w.fresh = append(w.fresh, e)
+		w.changed()
+	}
+}
+
+// Unwant takes a Want back. The queue stays subscribed for 30s.
+func (w *Wakes) Unwant(ns *Namespace, shard int, queue string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.entries[ns.shards[shard].channel+queue]
+	if e == nil || e.wants == 0 {
+		return
+	}
+	if e.wants--; e.wants == 0 {
+		e.unwanted = time.Now()
+	}
+}
+
+// tell queues an event about a queue.
+func (w *Wakes) tell(e *wanted, kind WakeKind, count int) {
+	event := e.event
+	event.Kind, event.Count = kind, count
+	w.events.add(event)
+}
+
+func (w *Wakes) changed() {
+	select {
+	case w.change <- struct{}{}:
+	default:
+	}
+}
+
+// Start begins to subscribe. It is an error a second time and after Stop.
+func (w *Wakes) Start(context.Context) error { return w.start(w.run) }
+
+func (w *Wakes) run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { w.events.deliver(ctx, w.on) })
+	tick := time.NewTicker(wakesTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.review()
+		case <-w.change:
+		}
+		w.assign(ctx, &running)
+	}
+}
+
+// review goes through all queues: those that nobody wants any more are left, those without a
+// connection need one.
+func (w *Wakes) review() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.fresh = w.fresh[:0]
+	unheard := false
+	for channel, e := range w.entries {
+		idle := w.idle(e, now)
+		switch {
+		case e.link == nil && idle:
+			delete(w.entries, channel)
+		case e.link == nil && e.wants > 0:
+			w.fresh = append(w.fresh, e)
+		case idle && e.confirmed && !e.leaving:
+			e.link.add(e)
+		}
+		unheard = unheard || e.wants > 0 && !e.confirmed
+	}
+	if w.failing && !unheard {
+		w.failing = false
+		clear(w.fails)
+		w.outage.End()
+	}
+}
+
+// idle reports whether a queue has been wanted by nobody for long enough.
+func (w *Wakes) idle(e *wanted, now time.Time) bool {
+	return e.wants == 0 && now.Sub(e.unwanted) >= w.linger
+}
+
+// assign gives each queue that needs one a connection.
+func (w *Wakes) assign(ctx context.Context, running *sync.WaitGroup) {
+	w.mu.Lock()
+	list := w.fresh
+	w.fresh = nil
+	w.mu.Unlock()
+	servers := map[*shard]*redis.Client{}
+	for _, e := range list {
+		if _, ok := servers[e.sh]; !ok {
+			servers[e.sh] = w.store.master(ctx, e.sh)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	var soonest time.Time
+	for _, e := range list {
+		client := servers[e.sh]
+		if client == nil || e.link != nil || w.entries[e.channel] != e {
+			continue // the next review tries again
+		}
+		addr := client.Options().Addr
+		if retry := w.retry[addr]; now.Before(retry) {
+			w.fresh = append(w.fresh, e)
+			if soonest.IsZero() || retry.Before(soonest) {
+				soonest = retry
+			}
+			continue
+		}
+		if w.links[addr] == nil {
+			link := newWakeLink(w, client, addr)
+			w.links[addr] = link
+			running.Go(func() { link.run(ctx) })
+		}
+		e.link = w.links[addr]
+		e.link.add(e)
+	}
+	if !soonest.IsZero() {
+		time.AfterFunc(soonest.Sub(now), w.changed)
+	}
+}
+
+// master is the client of the server that serves a shard; nil: not known now.
+func (s *Store) master(ctx context.Context, sh *shard) *redis.Client {
+	client, _ := s.backend.ClientFor(ctx, sh.ledger).(*redis.Client)
+	return client
+}
+
+// lost takes the queues of a connection that ended away from it.
+func (w *Wakes) lost(link *wakeLink, err error) {
+	w.mu.Lock()
+	if w.links[link.addr] == link {
+		delete(w.links, link.addr)
+	}
+	had := false
+	for _, e := range w.entries {
+		if e.link == link {
+			had = true
+			e.link, e.sent, e.confirmed, e.leaving = nil, false, false, false
+			w.fresh = append(w.fresh, e)
+		}
+	}
+	if had {
+		w.events.add(WakeEvent{Kind: WakeLost})
+		for _, e := range w.entries {
+			if e.confirmed && !e.leaving {
+				w.tell(e, WakeSubscribed, 0)
+			}
+		}
+	}
+	w.fails[link.addr]++
+	if !w.failing && w.ctx.Err() == nil {
+		w.failing = true
+		w.outage.Begin(zap.String("server", link.addr), zap.Error(err))
+	}
+	backoff := min(time.Second, 25*time.Millisecond<<min(w.fails[link.addr], 6))
+	w.retry[link.addr] = time.Now().Add(backoff/2 + rand.N(backoff/2)) // #nosec G404 -- jitter
+	w.mu.Unlock()
+	w.changed()
+}
+
+// received takes a message of a connection. It returns an error where the connection cannot
+// be used further.
+func (w *Wakes) received(link *wakeLink, message any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch m := message.(type) {
+	case *redis.Message:
+		if e := w.entries[m.Channel]; e != nil && e.link == link {
+			count, _ := strconv.Atoi(m.Payload)
+			w.tell(e, WakeHeard, max(1, count))
+		}
+	case *redis.Subscription:
+		e := w.entries[m.Channel]
+		if e == nil || e.link != link {
+			return nil
+		}
+		switch {
+		case m.Kind == "subscribe" || m.Kind == "ssubscribe":
+			e.confirmed = true
+			delete(w.fails, link.addr)
+			w.tell(e, WakeSubscribed, 0)
+		case e.leaving && e.wants == 0:
+			delete(w.entries, m.Channel)
+		case e.leaving: // wanted again meanwhile
+			e.sent, e.confirmed, e.leaving = false, false, false
+			link.add(e)
+		default:
+			return fmt.Errorf("the server ended the subscription of %s: its slot moved", m.Channel)
+		}
+	}
+	return nil
+}
