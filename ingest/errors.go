@@ -37,12 +37,32 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadHeader:    {fasthttp.StatusBadRequest, "", "a header is malformed"},
 	wire.CodeBadEncoding:  {fasthttp.StatusBadRequest, "", "the body does not match its Content-Encoding: it is cut short, corrupt or followed by other bytes"},
 
+	wire.CodeBadQueue:     {fasthttp.StatusBadRequest, "", "a queue's name is 1 to 255 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
+	wire.CodeBadParameter: {fasthttp.StatusBadRequest, "", "the route has no such parameter, or it is given twice"},
+	wire.CodeBadDelay:     {fasthttp.StatusBadRequest, "", "delay is a duration such as 5s"},
+	wire.CodeBadTTL:       {fasthttp.StatusBadRequest, "", "ttl is a duration such as 24h, longer than delay; 0: for ever"},
+	wire.CodeBadTries:     {fasthttp.StatusBadRequest, "", "tries is 1 to 65535"},
+	wire.CodeBadID:        {fasthttp.StatusBadRequest, "", "id is 1 to 64 of A-Z a-z 0-9 _ -, of one job"},
+	wire.CodeBadShards:    {fasthttp.StatusBadRequest, "", "shards is 1 to 1000, of one job"},
+	wire.CodeBadDedup:     {fasthttp.StatusBadRequest, "", "dedup is a duration from 1s to 24h"},
+	wire.CodeBadCount:     {fasthttp.StatusBadRequest, "", "count is 1 to 1000"},
+	wire.CodeBadTTR:       {fasthttp.StatusBadRequest, "", "ttr is a duration such as 60s"},
+	wire.CodeBadWait:      {fasthttp.StatusBadRequest, "", "wait is a duration from 0s to 10m"},
+	wire.CodeBadState:     {fasthttp.StatusBadRequest, "", "state is ready or all"},
+	wire.CodeBadStep:      {fasthttp.StatusBadRequest, "", "step is a duration from 1s to 720h"},
+	wire.CodeBadSteps:     {fasthttp.StatusBadRequest, "", "steps is 1 to 1000"},
+	wire.CodeBadDo:        {fasthttp.StatusBadRequest, "", "do is respawn or delete"},
+	wire.CodeBadLimit:     {fasthttp.StatusBadRequest, "", "limit is 1 to 10000"},
+	wire.CodeHungUp:       {fasthttp.StatusBadRequest, "", "the client closed its side of the connection before the answer: it got no job"},
+
 	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "", "send Authorization: Bearer with a token of this namespace"},
 	wire.CodeForbidden:    {fasthttp.StatusForbidden, "", "the token is not one of this namespace"},
 
 	wire.CodeNoSuchNamespace: {fasthttp.StatusNotFound, "", "this server has no namespace of that name"},
 	wire.CodeNoSuchPartition: {fasthttp.StatusNotFound, "", "the partition has no entries"},
 	wire.CodeNoSuchRoute:     {fasthttp.StatusNotFound, "", "no such route: POST to /v1/{namespace}/{partition}"},
+
+	wire.CodeNoSuchJob: {fasthttp.StatusNotFound, "", "the queue has no such job"},
 
 	wire.CodeMethodNotAllowed:    {fasthttp.StatusMethodNotAllowed, "", "the method is not one of those in the Allow header"},
 	wire.CodeRequestTimeout:      {fasthttp.StatusRequestTimeout, "", "the request did not arrive in time: send smaller bodies"},
@@ -52,6 +72,8 @@ var failures = map[wire.Code]failure{
 	wire.CodeUnsupportedEncoding: {fasthttp.StatusUnsupportedMediaType, "", "Content-Encoding is gzip, zstd or left out; only one"},
 	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
 	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace has max_partitions partitions: try again when some are empty, or raise max_partitions"},
+	wire.CodeTooManyJobs:         {fasthttp.StatusTooManyRequests, "10", "the namespace has max_jobs jobs, dead ones included: claim or delete some, or raise max_jobs"},
+	wire.CodeTooManyQueues:       {fasthttp.StatusTooManyRequests, "10", "the namespace has max_queues queues with jobs: try again when some are empty, or raise max_queues"},
 	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has used its rate: send fewer entries, read less often, or raise its rate"},
 	wire.CodeHeadersTooLarge:     {fasthttp.StatusRequestHeaderFieldsTooLarge, "", "request line and headers are larger than 8 KiB together, or there are more than 128 headers"},
 
@@ -130,8 +152,11 @@ func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 	if r.message != "" {
 		body.Message = r.message
 	}
-	if r.code == wire.CodeTooManyPartitions && body.Scope == "" {
-		body.Scope = "namespace"
+	switch r.code {
+	case wire.CodeTooManyPartitions, wire.CodeTooManyJobs, wire.CodeTooManyQueues:
+		if body.Scope == "" {
+			body.Scope = "namespace"
+		}
 	}
 	ctx.Response.Reset()
 	ctx.Response.SetStatusCode(f.status)

@@ -80,6 +80,9 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	p := listenTCP(t, store, func(c *Config) {
 		c.MaxBody, c.MaxEntry, c.MaxEntries = 5000, 1000, 2
 		c.ReadTimeout = 300 * time.Millisecond
+		c.Mounts = []Mount{{Name: "reject", Prefix: "/reject/", Handler: func(x *Exchange) *Rejection {
+			return Reject(wire.Code(strings.TrimPrefix(string(x.Path()), "/reject/")), "")
+		}}}
 	})
 	raw := func(text string) *reply {
 		r, _ := p.raw(text)
@@ -107,6 +110,13 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	note(p.post("/v1/default", "x"))
 	note(raw(request11("POST /v1/default/p", "X: "+strings.Repeat("x", 9000)+"\r\n", "")))
 	note(raw("GET /livez HTTP/9.9\r\n\r\n"))
+	for _, code := range []wire.Code{ // the package jobs reaches them
+		wire.CodeBadQueue, wire.CodeBadParameter, wire.CodeBadDelay, wire.CodeBadTTL, wire.CodeBadTries, wire.CodeBadID, wire.CodeBadShards, wire.CodeBadDedup,
+		wire.CodeBadCount, wire.CodeBadTTR, wire.CodeBadWait, wire.CodeBadState, wire.CodeBadStep, wire.CodeBadSteps, wire.CodeBadDo, wire.CodeBadLimit,
+		wire.CodeHungUp, wire.CodeNoSuchJob, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
+	} {
+		note(p.do("GET", "/reject/"+string(code), ""))
+	}
 	store.produce = failWith(partition.ErrTooManyPartitions)
 	note(p.post("/v1/default/p", "x"))
 	store.produce = failWith(partition.ErrFull)

@@ -155,9 +155,9 @@ func (s *Server) maxBodyOf(t *target) int {
 }
 
 // maxBodyAt is maxBodyOf before the route is known.
-func (s *Server) maxBodyAt(path []byte) int {
+func (s *Server) maxBodyAt(h *fasthttp.RequestHeader) int {
 	if len(s.mounts) > 0 {
-		path, _, _ = bytes.Cut(path, []byte{'?'})
+		path := requestPath(h)
 		if m, _ := s.mountOf(path, path); m != nil {
 			return m.MaxBody
 		}

@@ -83,8 +83,12 @@ func TestAMountServesItsPathsAndNoOthers(t *testing.T) {
 			t.Errorf("%s with %d bytes: got %d %.80q, want %d %.80q", c.path, len(c.body), r.status, r.raw, c.status, c.answer)
 		}
 	}
-	if got := p.metric("requests_total", "201", "echo"); got != 4 {
-		t.Errorf("counted %v requests of the mount, want 4", got)
+	absolute := fmt.Sprintf("POST http://x/api/mail/q HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(big), big)
+	if r, _ := p.raw(absolute); r.status != 201 {
+		t.Errorf("an absolute target: got %d %.80s", r.status, r.raw)
+	}
+	if got := p.metric("requests_total", "201", "echo"); got != 5 {
+		t.Errorf("counted %v requests of the mount, want 5", got)
 	}
 	if got := p.metric("refusals_total", "body_too_large"); got != 3 {
 		t.Errorf("counted %v bodies that were too large, want 3", got)

@@ -17,6 +17,7 @@ type document struct {
 	OpenAPI string `yaml:"openapi"`
 	Paths   map[string]map[string]struct {
 		OperationID string               `yaml:"operationId"`
+		Tags        []string             `yaml:"tags"`
 		Responses   map[string]yaml.Node `yaml:"responses"`
 	} `yaml:"paths"`
 	Components struct {
@@ -48,6 +49,9 @@ func TestTheOpenAPIDocumentHasTheRoutes(t *testing.T) {
 	}
 	for path, methods := range d.Paths {
 		for method, operation := range methods {
+			if slices.Contains(operation.Tags, "queues") {
+				continue // of the package jobs, which has a test of its own
+			}
 			got = append(got, strings.ToUpper(method)+" "+path+" "+operation.OperationID)
 		}
 	}

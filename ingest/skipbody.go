@@ -23,7 +23,7 @@ var headerSkippedBody = []byte(" unread")
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
 	n := h.ContentLength()
-	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h.RequestURI()) || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
 		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
 		h.SetContentLength(0)
 	}
@@ -45,19 +45,25 @@ func bodyLength(h *fasthttp.RequestHeader) (n int, skipped bool) {
 	return n, true
 }
 
-// unauthenticated reports whether a request is for no namespace, or lacks a
-// token of its namespace. It looks at the target as it was sent; admit, which
-// decides, knows only one spelling of each.
-func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
+// requestPath is the path of a request as it was sent, before fasthttp parses it.
+func requestPath(h *fasthttp.RequestHeader) []byte {
 	path := h.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // http://host/path
 		_, rest, _ := bytes.Cut(path, []byte("://"))
 		path = rest[max(0, bytes.IndexByte(rest, '/')):]
 	}
+	path, _, _ = bytes.Cut(path, []byte{'?'})
+	return path
+}
+
+// unauthenticated reports whether a request is for no namespace, or lacks a
+// token of its namespace. It looks at the target as it was sent; admit, which
+// decides, knows only one spelling of each.
+func (s *Server) unauthenticated(h *fasthttp.RequestHeader) bool {
+	path := requestPath(h)
 	if bytes.HasPrefix(path, []byte("/beacon/")) {
 		return false // the handler reads none of a body that is too large for a beacon
 	}
-	path, _, _ = bytes.Cut(path, []byte{'?'})
 	sdk := target{segmentPrefix: s.segmentPrefix}
 	if _, found := sdk.parseSDKPath(path); found {
 		key := sdk.adapter.HeaderKey(h.Peek(fasthttp.HeaderAuthorization))

@@ -23,10 +23,10 @@ type fakeStore struct {
 	namespaces map[string]*job.Namespace
 	queues     map[roomKey]*fakeQueue
 	seq        int64
-	runs       int // calls of Run
-	claims     int // claims in them
-	delay      time.Duration // of a call, before it takes effect
-	after      time.Duration // and after
+	runs       int                    // calls of Run
+	claims     int                    // claims in them
+	delay      time.Duration          // of a call, before it takes effect
+	after      time.Duration          // and after
 	fail       func(*job.Batch) error // for every request of a batch; it does nothing then
 	lose       func() error           // for every claim, which takes the jobs nevertheless
 	lost       []*job.Job             // what such claims took
@@ -70,6 +70,8 @@ func (s *fakeStore) Namespace(name string) *job.Namespace {
 	defer s.mu.Unlock()
 	return s.namespaces[name]
 }
+
+func (s *fakeStore) Now() (int64, bool) { return 5000, true }
 
 func (s *fakeStore) NewLane() *job.Lane { return &job.Lane{} }
 

@@ -11,6 +11,7 @@ import (
 // Store is what an Engine needs; *job.Store is one.
 type Store interface {
 	Namespace(name string) *job.Namespace
+	Now() (ms int64, ok bool)
 	NewLane() *job.Lane
 	Run(ctx context.Context, l *job.Lane, b *job.Batch)
 	Revert(ctx context.Context, l *job.Lane) error

@@ -16,12 +16,32 @@ const (
 	CodeBadHeader    Code = "bad_header"
 	CodeBadEncoding  Code = "bad_encoding"
 
+	// Of queues; CodeBadParameter is a parameter that the route does not have.
+	CodeBadQueue     Code = "bad_queue"
+	CodeBadParameter Code = "bad_parameter"
+	CodeBadDelay     Code = "bad_delay"
+	CodeBadTTL       Code = "bad_ttl"
+	CodeBadTries     Code = "bad_tries"
+	CodeBadID        Code = "bad_id"
+	CodeBadShards    Code = "bad_shards"
+	CodeBadDedup     Code = "bad_dedup"
+	CodeBadCount     Code = "bad_count"
+	CodeBadTTR       Code = "bad_ttr"
+	CodeBadWait      Code = "bad_wait"
+	CodeBadState     Code = "bad_state"
+	CodeBadStep      Code = "bad_step"
+	CodeBadSteps     Code = "bad_steps"
+	CodeBadDo        Code = "bad_do"
+	CodeBadLimit     Code = "bad_limit"
+	CodeHungUp       Code = "hung_up"
+
 	CodeUnauthorized Code = "unauthorized"
 	CodeForbidden    Code = "forbidden"
 
 	CodeNoSuchNamespace Code = "no_such_namespace"
 	CodeNoSuchPartition Code = "no_such_partition"
 	CodeNoSuchRoute     Code = "no_such_route"
+	CodeNoSuchJob       Code = "no_such_job"
 
 	CodeMethodNotAllowed    Code = "method_not_allowed"
 	CodeRequestTimeout      Code = "request_timeout"
@@ -31,6 +51,8 @@ const (
 	CodeUnsupportedEncoding Code = "unsupported_encoding"
 	CodeUnsupportedType     Code = "unsupported_type"
 	CodeTooManyPartitions   Code = "too_many_partitions"
+	CodeTooManyJobs         Code = "too_many_jobs"
+	CodeTooManyQueues       Code = "too_many_queues"
 	CodeRateLimited         Code = "rate_limited"
 	CodeHeadersTooLarge     Code = "headers_too_large"
 

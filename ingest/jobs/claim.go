@@ -1,0 +1,102 @@
+package jobs
+
+import (
+	"encoding/base64"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const defaultTTR = time.Minute
+
+// What a claim that waits holds beside its connection, in bytes, about: itself and its
+// answer's head, and its place in each room. A test measures it.
+const (
+	pollCost = 2 << 10
+	roomCost = 512
+)
+
+// claim leases jobs to the client, and waits for them if it asks so.
+func (a *api) claim(c *call) *ingest.Rejection {
+	count, rejected := c.number("count", 1, 1, job.MaxCount)
+	if rejected != nil {
+		return rejected
+	}
+	ttr, rejected := c.duration("ttr", defaultTTR, time.Millisecond, job.MaxTTR)
+	if rejected != nil {
+		return rejected
+	}
+	wait, rejected := c.duration("wait", 0, 0, a.cfg.MaxWait)
+	if rejected != nil {
+		return rejected
+	}
+	if rejected := c.Reserve(pollCost + rooms(c.namespace, c.queues)*roomCost); rejected != nil {
+		return rejected
+	}
+	jobs, err := a.Claim(&Claim{
+		Namespace: c.namespace, Queues: c.queues, TTR: ttr, Count: count, Wait: wait,
+		Conn: c.Conn(), Stopping: c.Stopping(), Revoked: func() bool { return c.Revoked(c.key) },
+	})
+	if err != nil {
+		return a.reject(c, err)
+	}
+	size := len(`{"jobs":[]}`)
+	for i := range jobs {
+		size += jobSize(&jobs[i])
+	}
+	if rejected = c.Reserve(size); rejected == nil {
+		if rejected = c.key.Charge(max(1, len(jobs))); rejected == nil {
+			rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs, ttr))
+		}
+	}
+	if rejected != nil {
+		a.GiveBack(c.namespace, jobs)
+	}
+	return rejected
+}
+
+// rooms is how many queues of shards a claim looks at.
+func rooms(ns *job.Namespace, queues []string) (n int) {
+	for _, queue := range queues {
+		n += len(ns.Shards(queue))
+	}
+	return n
+}
+
+// jobSize is at least the length of the JSON form of a job.
+func jobSize(j *job.Job) int {
+	return 256 + len(j.Queue) + len(j.ID) + len(j.Attributes) + base64.StdEncoding.EncodedLen(len(j.Payload))
+}
+
+func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
+	dst = append(dst, `{"jobs":[`...)
+	for i := range jobs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendJob(dst, &jobs[i])
+		dst = strconv.AppendInt(append(dst, `,"deadline_ms":`...), jobs[i].Now+ttr.Milliseconds(), 10)
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}\n"...)
+}
+
+// appendJob appends the JSON form of a job, but its closing brace. Payloads are bytes, so
+// data is base64: JSON texts hold no others, and a parser may change those that are JSON.
+func appendJob(dst []byte, j *job.Job) []byte {
+	dst = append(append(dst, `{"queue":"`...), j.Queue...)
+	dst = append(append(dst, `","id":"`...), j.ID...)
+	dst = strconv.AppendInt(append(dst, `","attempt":`...), int64(j.Attempt), 10)
+	dst = strconv.AppendInt(append(dst, `,"tries":`...), int64(j.Tries), 10)
+	dst = strconv.AppendInt(append(dst, `,"published_ms":`...), j.Published, 10)
+	if j.Expires > 0 {
+		dst = strconv.AppendInt(append(dst, `,"expires_ms":`...), j.Expires, 10)
+	}
+	if len(j.Attributes) > 0 {
+		dst = append(append(dst, `,"attributes":`...), j.Attributes...)
+	}
+	dst = base64.StdEncoding.AppendEncode(append(dst, `,"data":"`...), j.Payload)
+	return append(dst, '"')
+}

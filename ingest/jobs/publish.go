@@ -1,0 +1,203 @@
+package jobs
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const defaultTries = 3
+
+// publish stores the jobs of a request, all or none.
+func (a *api) publish(c *call) *ingest.Rejection {
+	p, shards, rejected := a.options(c)
+	if rejected != nil {
+		return rejected
+	}
+	body, rejected := c.Body()
+	if rejected != nil {
+		return rejected
+	}
+	if p.Messages, rejected = a.split(c, body); rejected != nil {
+		return rejected
+	}
+	if p.CallerID != "" && len(p.Messages) > 1 {
+		return ingest.Reject(wire.CodeBadID, "id is for one job: send one a request")
+	}
+	if shards > 0 {
+		if len(p.Messages) > 1 {
+			return ingest.Reject(wire.CodeBadShards, "shards is for one job: send one a request")
+		}
+		p.Messages = sharded(p.Messages[0], shards)
+	}
+	if rejected := c.Reserve(len(p.Messages) * publishCost); rejected != nil {
+		return rejected
+	}
+	if rejected := c.key.Charge(len(p.Messages)); rejected != nil {
+		return rejected
+	}
+	a.Publish(p)
+	if p.Err != nil {
+		return a.reject(c, p.Err)
+	}
+	if !p.Exists && wire.WantsMinimal(c.Ctx.Request.Header.Peek("Prefer")) {
+		c.Ctx.SetStatusCode(204)
+		return nil
+	}
+	return c.Answer(200, jsonType, appendPublished(nil, p))
+}
+
+// publishCost is what a job of a request takes beside its bytes, about: a message, its
+// place in the call of the store, and its id in the answer.
+const publishCost = 256
+
+const jsonType = "application/json"
+
+// options reads the parameters and headers of a publish.
+func (a *api) options(c *call) (p *job.Publish, shards int, rejected *ingest.Rejection) {
+	p = &job.Publish{Namespace: c.namespace, Queue: c.queue()}
+	if p.Delay, rejected = c.duration("delay", 0, 0, job.MaxDelay); rejected != nil {
+		return nil, 0, rejected
+	}
+	if p.TTL, rejected = c.duration("ttl", 0, 0, job.MaxTTL); rejected != nil {
+		return nil, 0, rejected
+	}
+	if p.TTL > 0 && p.TTL <= p.Delay {
+		return nil, 0, ingest.Reject(wire.CodeBadTTL, "ttl is longer than delay, or 0: the job would expire before it is ready")
+	}
+	if p.Tries, rejected = c.number("tries", defaultTries, 1, job.MaxTries); rejected != nil {
+		return nil, 0, rejected
+	}
+	if id, given := c.args["id"]; given {
+		if !job.ValidCallerID(id) {
+			return nil, 0, ingest.Reject(wire.CodeBadID, "")
+		}
+		p.CallerID = id
+	}
+	if shards, rejected = c.number("shards", 0, 1, job.MaxMessages); rejected != nil {
+		return nil, 0, rejected
+	}
+	if shards > 0 && p.CallerID != "" {
+		return nil, 0, ingest.Reject(wire.CodeBadShards, "shards makes several jobs, and id is for one: give one of them")
+	}
+	if p.KeyTTL, rejected = c.duration("dedup", 0, time.Second, job.MaxKeyTTL); rejected != nil {
+		return nil, 0, rejected
+	}
+	if key := c.Ctx.Request.Header.Peek("Idempotency-Key"); len(key) > 0 {
+		if !wire.ValidIdempotencyKey(key) {
+			return nil, 0, ingest.Reject(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
+		}
+		p.Key = string(key)
+	} else if p.KeyTTL > 0 {
+		return nil, 0, ingest.Reject(wire.CodeBadDedup, "dedup is how long an Idempotency-Key holds: send one")
+	}
+	p.Shard = a.shardOf(p)
+	return p, shards, nil
+}
+
+// shardOf chooses the shard of a publish. Repeats have to meet what the first one stored,
+// so a key or a caller's id chooses; others take turns.
+func (a *api) shardOf(p *job.Publish) int {
+	shards := p.Namespace.Shards(p.Queue)
+	if len(shards) == 1 {
+		return shards[0]
+	}
+	turn := a.publishes.Add(1)
+	if name := p.CallerID + p.Key; name != "" {
+		h := fnv.New64a()
+		if p.CallerID != "" {
+			name = p.CallerID
+		}
+		_, _ = h.Write([]byte(name))
+		turn = h.Sum64()
+	}
+	return shards[turn%uint64(len(shards))]
+}
+
+// split cuts a body into messages, by its Content-Type: lines, the values of an array, or
+// one. Unlike for entries, an object is one job whatever it holds.
+func (a *api) split(c *call, body []byte) ([]job.Message, *ingest.Rejection) {
+	kind, _, _ := bytes.Cut(c.Ctx.Request.Header.ContentType(), []byte{';'})
+	kind = bytes.TrimRight(kind, " \t")
+	var all []job.Message
+	add := func(payload []byte) *ingest.Rejection {
+		switch {
+		case len(all) == a.cfg.MaxEntries:
+			return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request publishes at most %d jobs: send fewer", a.cfg.MaxEntries))
+		case len(payload) > a.cfg.MaxEntry:
+			return ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("job %d is larger than %d bytes; no job of the request is stored", len(all), a.cfg.MaxEntry))
+		}
+		all = append(all, job.Message{Payload: payload})
+		return nil
+	}
+	switch {
+	case bytes.EqualFold(kind, []byte("application/x-ndjson")):
+		lines := wire.SplitLines(body)
+		for line, ok := lines.Next(); ok; line, ok = lines.Next() {
+			if rejected := add(line); rejected != nil {
+				return nil, rejected
+			}
+		}
+	case bytes.EqualFold(kind, []byte(jsonType)):
+		batch, err := wire.ParseBatch(body)
+		if err != nil && err != wire.ErrSentAt { // which is about envelopes, and here there are none
+			return nil, ingest.Reject(wire.CodeBadJSON, "")
+		}
+		if batch.Form != wire.Array {
+			rejected := add(body)
+			return all, rejected
+		}
+		for raw := range batch.Items() {
+			if rejected := add(raw); rejected != nil {
+				return nil, rejected
+			}
+		}
+	default:
+		rejected := add(body)
+		return all, rejected
+	}
+	if len(all) == 0 {
+		return nil, ingest.Reject(wire.CodeEmptyBatch, "")
+	}
+	return all, nil
+}
+
+// sharded is n messages with the same payload, each of which says which it is.
+func sharded(m job.Message, n int) []job.Message {
+	all := make([]job.Message, n)
+	for i := range all {
+		all[i] = job.Message{Payload: m.Payload, Attributes: fmt.Appendf(nil, `{"shard_index":"%d","shard_total":"%d"}`, i, n)}
+	}
+	return all
+}
+
+// appendPublished appends the answer to a publish.
+func appendPublished(dst []byte, p *job.Publish) []byte {
+	n := len(p.Messages)
+	accepted := n
+	if p.Exists {
+		accepted = 0
+	}
+	dst = strconv.AppendInt(append(dst, `{"accepted":`...), int64(accepted), 10)
+	if p.Repeated {
+		dst = append(dst, `,"repeated":true`...)
+	}
+	if p.Exists {
+		dst = append(dst, `,"exists":true`...)
+	}
+	dst = append(dst, `,"ids":[`...)
+	for i := range n {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = p.Namespace.AppendID(append(dst, '"'), p.Shard, p.Queue, p.First+int64(i), p.CallerID)
+		dst = append(dst, '"')
+	}
+	return append(dst, "]}\n"...)
+}

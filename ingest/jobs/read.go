@@ -1,0 +1,193 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// reading runs a request that is a round trip to the store of its own. It counts as one job
+// against the token's rate. changes is whether it changes something: then an error
+// that is not known to be harmless says so.
+func (a *api) reading(c *call, changes bool, read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
+	if a.reads.Add(1) > maxReads {
+		a.reads.Add(-1)
+		return ingest.Reject(wire.CodeOverloaded, "")
+	}
+	defer a.reads.Add(-1)
+	if rejected := c.key.Charge(1); rejected != nil {
+		return rejected
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.FlushTimeout)
+	defer cancel()
+	answer, err := read(ctx)
+	switch {
+	case err == nil:
+		return c.Answer(200, jsonType, append(answer, '\n'))
+	case !changes && errors.Is(err, partition.ErrUnknown):
+		return ingest.Reject(wire.CodeStoreUnavailable, "")
+	}
+	return a.reject(c, err)
+}
+
+// counts says how many jobs a queue has.
+func (a *api) counts(c *call) *ingest.Rejection {
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		n, err := a.store.Counts(ctx, c.namespace, c.queue())
+		if err != nil {
+			return nil, err
+		}
+		dst := append(append([]byte(`{"namespace":"`), c.namespace.Name...), `","queue":"`...)
+		dst = append(append(dst, c.queue()...), '"')
+		for _, f := range []struct {
+			name  string
+			value int64
+		}{{"ready", n.Ready}, {"delayed", n.Delayed}, {"leased", n.Leased}, {"pending", n.Pending}, {"dead", n.Dead}} {
+			if f.value >= 0 { // -1: too many of both to tell apart
+				dst = strconv.AppendInt(append(append(append(dst, `,"`...), f.name...), `":`...), f.value, 10)
+			}
+		}
+		age := int64(0)
+		if now, known := a.store.Now(); known && n.OldestReady > 0 {
+			age = max(0, now-n.OldestReady)
+		}
+		return append(strconv.AppendInt(append(dst, `,"oldest_age_ms":`...), age, 10), '}'), nil
+	})
+}
+
+// peek shows the job that is claimed next.
+func (a *api) peek(c *call) *ingest.Rejection {
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		j, err := a.store.Peek(ctx, c.namespace, c.queue())
+		return a.shown(c, j, job.Ready, err)
+	})
+}
+
+// get shows a job, whatever its state.
+func (a *api) get(c *call) *ingest.Rejection {
+	ref, exists := c.namespace.ParseID(c.queue(), c.id)
+	if !exists { // of nobody: the store need not be asked
+		return ingest.Reject(wire.CodeNoSuchJob, "")
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		j, state, err := a.store.Get(ctx, c.namespace, c.queue(), ref)
+		return a.shown(c, j, state, err)
+	})
+}
+
+func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	size := jobSize(&j)
+	if c.Reserve(size) != nil {
+		return nil, ErrOverloaded
+	}
+	dst := appendJob(make([]byte, 0, size), &j)
+	return append(append(append(dst, `,"state":"`...), state.String()...), `"}`...), nil
+}
+
+// delete ends a job, as an ack does.
+func (a *api) delete(c *call) *ingest.Rejection {
+	ref, exists := c.namespace.ParseID(c.queue(), c.id)
+	if !exists {
+		return ingest.Reject(wire.CodeNoSuchJob, "")
+	}
+	if rejected := c.key.Charge(1); rejected != nil {
+		return rejected
+	}
+	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref}
+	a.Ack(ack)
+	switch {
+	case ack.Err != nil:
+		return a.reject(c, ack.Err)
+	case ack.Acked:
+		return c.Answer(200, jsonType, []byte("{\"state\":\"acked\"}\n"))
+	case ack.Deleted:
+		return c.Answer(200, jsonType, []byte("{\"state\":\"deleted\"}\n"))
+	}
+	return ingest.Reject(wire.CodeNoSuchJob, "")
+}
+
+// forecast counts the delayed jobs that come due in each of the next steps.
+func (a *api) forecast(c *call) *ingest.Rejection {
+	step, rejected := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
+	if rejected != nil {
+		return rejected
+	}
+	steps, rejected := c.number("steps", 144, 1, 1000)
+	if rejected != nil {
+		return rejected
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		due, err := a.store.Forecast(ctx, c.namespace, c.queue(), step, steps)
+		if err != nil {
+			return nil, err
+		}
+		dst := strconv.AppendInt([]byte(`{"step_ms":`), step.Milliseconds(), 10)
+		dst = append(dst, `,"due":[`...)
+		for i, n := range due {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendInt(dst, n, 10)
+		}
+		return append(dst, "]}"...), nil
+	})
+}
+
+// purge deletes jobs of a queue.
+func (a *api) purge(c *call) *ingest.Rejection {
+	state, rejected := c.choice("state", "ready", "all")
+	if rejected != nil {
+		return rejected
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		n, err := a.store.Purge(ctx, c.namespace, c.queue(), state == "all")
+		return counted("deleted", n, err)
+	})
+}
+
+// dead respawns or deletes dead letters, the oldest first.
+func (a *api) dead(c *call) *ingest.Rejection {
+	do, rejected := c.choice("do", "respawn", "delete")
+	if rejected != nil {
+		return rejected
+	}
+	limit, rejected := c.number("limit", 100, 1, maxDead)
+	if rejected != nil {
+		return rejected
+	}
+	ttl, rejected := c.duration("ttl", 0, 0, job.MaxTTL)
+	if rejected != nil {
+		return rejected
+	}
+	if _, given := c.args["ttl"]; given && do == "delete" {
+		return ingest.Reject(wire.CodeBadTTL, "ttl is for do=respawn")
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		if do == "respawn" {
+			n, err := a.store.Respawn(ctx, c.namespace, c.queue(), limit, ttl)
+			return counted("respawned", int64(n), err)
+		}
+		n, err := a.store.DeleteDead(ctx, c.namespace, c.queue(), limit)
+		return counted("deleted", int64(n), err)
+	})
+}
+
+// maxDead is how many dead letters a request respawns or deletes: what fits into one
+// timeout.
+const maxDead = 10_000
+
+func counted(what string, n int64, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return append(strconv.AppendInt([]byte(`{"`+what+`":`), n, 10), '}'), nil
+}

@@ -1,0 +1,203 @@
+package jobs
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// route is one row of the table: what a method does at a path below /v1/{namespace}.
+type route struct {
+	name   string // in metrics
+	method string
+	tail   string // what follows the queue; {id} is a job's
+	params []string
+	serve  func(*api, *call) *ingest.Rejection
+}
+
+var routes = []route{
+	{"publish", "POST", "", []string{"delay", "ttl", "tries", "id", "shards", "dedup"}, (*api).publish},
+	{"counts", "GET", "", nil, (*api).counts},
+	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
+	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, (*api).claim},
+	{"take", "POST", "take", []string{"count", "ttr", "wait"}, (*api).claim},
+	{"settle", "POST", "settle", nil, (*api).settle},
+	{"peek", "GET", "peek", nil, (*api).peek},
+	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},
+	{"dead", "POST", "dead", []string{"do", "limit", "ttl"}, (*api).dead},
+	{"job", "GET", "jobs/{id}", nil, (*api).get},
+	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
+}
+
+// api is the native routes over an engine.
+type api struct {
+	*Engine
+	reads     atomic.Int64  // requests that read, running now
+	publishes atomic.Uint64 // of queues over several shards
+}
+
+// maxReads is how many requests that read, purge or respawn run at once. Each is at least a
+// round trip to the store of its own.
+const maxReads = 32
+
+// call is a request on a route.
+type call struct {
+	*ingest.Exchange
+	route     *route
+	namespace *job.Namespace
+	queues    []string // one, but of a claim
+	id        string   // of a job
+	key       *ingest.Key
+	query
+}
+
+func (c *call) queue() string { return c.queues[0] }
+
+// Mount gives the native routes of the store's namespaces to an ingest.Server.
+func (e *Engine) Mount() ingest.Mount {
+	a := &api{Engine: e}
+	return ingest.Mount{
+		Name:    "jobs",
+		Owns:    func(namespace string) bool { return e.store.Namespace(namespace) != nil },
+		Handler: a.serve,
+	}
+}
+
+// serve finds the route, admits the request, and lets the route serve it.
+func (a *api) serve(x *ingest.Exchange) *ingest.Rejection {
+	c := &call{Exchange: x}
+	namespace, rejected := c.match()
+	if rejected != nil {
+		return rejected
+	}
+	if c.route == nil { // OPTIONS
+		return nil
+	}
+	x.SetRoute(c.route.name)
+	if c.key, rejected = x.Authenticate(namespace, x.Bearer()); rejected != nil {
+		return rejected
+	}
+	if c.namespace = a.store.Namespace(namespace); c.namespace == nil {
+		return ingest.Reject(wire.CodeNoSuchNamespace, "") // it was deleted since
+	}
+	if rejected := c.parse(x.Ctx.QueryArgs(), c.route.params); rejected != nil {
+		return rejected
+	}
+	if rejected := c.key.CheckRate(); rejected != nil {
+		return rejected
+	}
+	return c.route.serve(a, c)
+}
+
+// match finds the route by method and path. It answers OPTIONS itself.
+func (c *call) match() (namespace string, rejected *ingest.Rejection) {
+	first, rest, _ := bytes.Cut(c.Path(), []byte{'/'})
+	queues, tail, _ := bytes.Cut(rest, []byte{'/'})
+	job, isJob := bytes.CutPrefix(tail, []byte("jobs/"))
+	pattern := unsafe.String(unsafe.SliceData(tail), len(tail))
+	if isJob && len(job) > 0 && bytes.IndexByte(job, '/') < 0 {
+		pattern = "jobs/{id}"
+	}
+	method := string(c.Ctx.Method())
+	var allowed []string
+	for i := range routes {
+		r := &routes[i]
+		if r.tail != pattern || len(rest) == 0 {
+			continue
+		}
+		allowed = append(allowed, r.method)
+		if r.method == method || r.method == "GET" && method == "HEAD" {
+			c.route = r
+		}
+		if r.method == "GET" {
+			allowed = append(allowed, "HEAD")
+		}
+	}
+	switch {
+	case len(allowed) == 0:
+		return "", ingest.Reject(wire.CodeNoSuchRoute, "no such route of a queue: see /openapi.yaml")
+	case method == "OPTIONS":
+		return "", c.Preflight(strings.Join(append(allowed, "OPTIONS"), ", "))
+	case c.route == nil:
+		return "", ingest.RejectMethod(strings.Join(append(allowed, "OPTIONS"), ", "))
+	}
+	return string(first), c.names(string(queues), string(job))
+}
+
+// maxQueues is how many queues a claim may name.
+const maxQueues = 64
+
+// names checks what the path names.
+func (c *call) names(queues, id string) *ingest.Rejection {
+	c.id, c.queues = id, []string{queues}
+	if c.route.tail == "claim" || c.route.tail == "take" {
+		c.queues = c.queues[:0]
+		for queue := range strings.SplitSeq(queues, ",") {
+			if !slices.Contains(c.queues, queue) {
+				c.queues = append(c.queues, queue)
+			}
+		}
+		if len(c.queues) > maxQueues {
+			return ingest.Reject(wire.CodeBadQueue, "a claim names at most 64 queues")
+		}
+	}
+	for _, queue := range c.queues {
+		if !job.ValidQueue(queue) || queue[0] == '_' {
+			return ingest.Reject(wire.CodeBadQueue, "")
+		}
+	}
+	return nil
+}
+
+// storeFailures says how errors are answered, the most specific first. Every other error
+// counts as an unknown outcome, which is never wrong.
+var storeFailures = []struct {
+	is   error
+	code wire.Code
+}{
+	{job.ErrNoJob, wire.CodeNoSuchJob},
+	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
+	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
+	{job.ErrBadArgument, wire.CodeInternal},
+	{ErrOverloaded, wire.CodeOverloaded},
+	{ErrStopping, wire.CodeShuttingDown},
+	{ErrHungUp, wire.CodeHungUp},
+	{ErrRevoked, wire.CodeUnauthorized},
+	{ErrNoNamespace, wire.CodeNoSuchNamespace},
+	{partition.ErrFull, wire.CodeStoreFull},
+	{partition.ErrUnavailable, wire.CodeStoreUnavailable},
+	{partition.ErrBroken, wire.CodeStoreUnavailable},
+}
+
+// Reject says how an error of an Engine or of its store is answered.
+func Reject(err error) *ingest.Rejection {
+	for _, f := range storeFailures {
+		if errors.Is(err, f.is) {
+			return ingest.Reject(f.code, "")
+		}
+	}
+	message := "the store did not confirm: it may have done what was asked"
+	if errors.Is(err, partition.ErrUnconfirmed) {
+		message = "stored, but fewer replicas than --durability asks for confirmed it in time: the jobs may not last"
+	}
+	return ingest.RejectUnknown(message)
+}
+
+// reject is Reject, and logs what is a bug, or damage.
+func (a *api) reject(c *call, err error) *ingest.Rejection {
+	if errors.Is(err, job.ErrBadArgument) || errors.Is(err, partition.ErrBroken) {
+		a.log.Error("store rejects request", zap.String("route", c.route.name), zap.String("namespace", c.namespace.Name),
+			zap.Strings("queues", c.queues), zap.Error(err))
+	}
+	return Reject(err)
+}

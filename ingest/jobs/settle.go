@@ -1,0 +1,172 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// settlement is one line of a settle: what a client did with a job.
+type settlement struct {
+	ID      string `json:"id"`
+	Attempt int    `json:"attempt"`
+	Do      string `json:"do"`
+	MS      int64  `json:"ms"`
+
+	ack    *job.Ack
+	change *job.Settle
+	wrong  string // why the line says nothing; empty: it does
+}
+
+var verbs = map[string]job.Verb{"nack": job.Nack, "bury": job.Bury, "kill": job.Bury, "touch": job.Touch, "requeue": job.Requeue}
+
+// maxSettleMS bounds how far ms reaches: as the store does.
+const maxSettleMS = int64(job.MaxDelay / time.Millisecond)
+
+// settle ends or changes leases, each line by itself.
+func (a *api) settle(c *call) *ingest.Rejection {
+	body, rejected := c.Body()
+	if rejected != nil {
+		return rejected
+	}
+	lines := wire.SplitLines(body)
+	var all []*settlement
+	var acks []*job.Ack
+	var changes []*job.Settle
+	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
+		if len(all) == a.cfg.MaxEntries {
+			return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request settles at most %d jobs: send fewer", a.cfg.MaxEntries))
+		}
+		s := parseSettlement(c.namespace, c.queue(), line)
+		all = append(all, s)
+		switch {
+		case s.ack != nil:
+			acks = append(acks, s.ack)
+		case s.change != nil:
+			changes = append(changes, s.change)
+		}
+	}
+	if len(all) == 0 {
+		return ingest.Reject(wire.CodeEmptyBatch, "the body holds no line: send one a job")
+	}
+	if rejected := c.Reserve(len(all) * settleCost); rejected != nil {
+		return rejected
+	}
+	if rejected := c.key.Charge(len(all)); rejected != nil {
+		return rejected
+	}
+	a.Ack(acks...)
+	a.Settle(changes...)
+	if err := noneDone(all); err != nil {
+		return a.reject(c, err)
+	}
+	return c.Answer(200, jsonType, appendSettled(nil, all))
+}
+
+// settleCost is what a line takes beside its bytes, about.
+const settleCost = 512
+
+// parseSettlement reads a line. A job of another queue, or of none, is gone.
+func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
+	s := &settlement{}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return &settlement{wrong: `a line is {"id":"…","attempt":1,"do":"ack"}`}
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return &settlement{wrong: "a line holds one object"}
+	}
+	verb, known := verbs[s.Do]
+	switch {
+	case !known && s.Do != "ack":
+		s.wrong = "do is ack, nack, bury, touch or requeue"
+	case s.Attempt < 0 || s.Attempt > job.MaxTries:
+		s.wrong = fmt.Sprintf("attempt is 0 to %d; 0: any", job.MaxTries)
+	case s.MS < 0 || s.MS > maxSettleMS:
+		s.wrong = fmt.Sprintf("ms is 0 to %d", maxSettleMS)
+	case s.MS > 0 && verb != job.Nack && verb != job.Touch:
+		s.wrong = "ms is for nack and touch"
+	case verb == job.Touch && s.MS == 0:
+		s.wrong = "touch needs ms: how long the job is leased from now on"
+	}
+	if s.wrong != "" {
+		return s
+	}
+	ref, exists := ns.ParseID(queue, s.ID)
+	switch {
+	case !exists:
+	case verb == 0:
+		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref}
+	default:
+		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: s.Attempt, Verb: verb, After: time.Duration(s.MS) * time.Millisecond}
+	}
+	return s
+}
+
+// err is why the store did not answer about a line; nil: it did, or was not asked.
+func (s *settlement) err() error {
+	switch {
+	case s.ack != nil:
+		return s.ack.Err
+	case s.change != nil:
+		return s.change.Err
+	}
+	return nil
+}
+
+// noneDone is the error of a request of which nothing is known to be done.
+func noneDone(all []*settlement) (err error) {
+	for _, s := range all {
+		if err = s.err(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// appendSettled appends a result for each line.
+func appendSettled(dst []byte, all []*settlement) []byte {
+	dst = append(dst, `{"results":[`...)
+	for i, s := range all {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(append(dst, `{"i":`...), int64(i), 10)
+		switch {
+		case s.wrong != "":
+			dst = append(append(dst, `,"error":"`...), wire.ReasonBadItem...)
+			message, _ := json.Marshal(s.wrong) // a string cannot fail
+			dst = append(append(dst, `","message":`...), message...)
+		case s.err() != nil:
+			rejected := Reject(s.err())
+			dst = append(append(dst, `,"error":"`...), rejected.Code()...)
+			dst = append(dst, '"')
+		default:
+			dst = append(append(dst, `,"state":"`...), s.state()...)
+			dst = append(dst, '"')
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}\n"...)
+}
+
+// state is what the job is in now.
+func (s *settlement) state() string {
+	switch {
+	case s.change != nil:
+		return s.change.State.String()
+	case s.ack != nil && s.ack.Acked:
+		return "acked"
+	case s.ack != nil && s.ack.Deleted:
+		return "deleted"
+	}
+	return job.Gone.String()
+}
