@@ -35,24 +35,45 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected := c.Reserve(pollCost + rooms(c.namespace, c.queues)*roomCost); rejected != nil {
 		return rejected
 	}
+	// One is taken before the wait, so that a token without any left is told at once, and
+	// the rest with the jobs: a wait must not keep what others could use.
+	taken, rejected := c.take(c.key.Limiters().Consume, 1)
+	if rejected != nil {
+		return rejected
+	}
 	jobs, err := a.Claim(&Claim{
 		Namespace: c.namespace, Queues: c.queues, TTR: ttr, Count: count, Wait: wait,
 		Conn: c.Conn(), Stopping: c.Stopping(), Revoked: func() bool { return c.Revoked(c.key) },
 	})
+	if len(jobs) == 0 {
+		taken.Refund()
+	}
 	if err != nil {
 		return a.reject(c, err)
 	}
-	size := len(`{"jobs":[]}`)
+	if rejected := a.answer(c, jobs, ttr); rejected != nil {
+		taken.Refund()
+		a.GiveBack(c.namespace, jobs)
+		return rejected
+	}
+	return nil
+}
+
+// answer sends jobs, if memory and the rate of the token allow it.
+func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejection {
+	size := len(`{"jobs":[]}`) + 1
 	for i := range jobs {
 		size += jobSize(&jobs[i])
 	}
-	if rejected = c.Reserve(size); rejected == nil {
-		if rejected = c.key.Charge(max(1, len(jobs))); rejected == nil {
-			rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs, ttr))
-		}
+	if rejected := c.Reserve(size); rejected != nil {
+		return rejected
 	}
+	taken, rejected := c.take(c.key.Limiters().Consume, len(jobs)-1)
 	if rejected != nil {
-		a.GiveBack(c.namespace, jobs)
+		return rejected
+	}
+	if rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs, ttr)); rejected != nil {
+		taken.Refund()
 	}
 	return rejected
 }

@@ -153,8 +153,12 @@ func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 		q.ready = slices.DeleteFunc(q.ready, func(j *job.Job) bool { return j.Seq == a.Ref.Seq })
 		a.Deleted = len(q.ready) < n
 	}
+	heads := map[roomKey][]*job.Job{}
 	for _, x := range b.Settles {
-		s.settle(x)
+		s.settle(x, heads)
+	}
+	for key, jobs := range heads {
+		s.push(key, s.queueOf(key), true, jobs...)
 	}
 	for _, p := range b.Publishes {
 		s.publish(p)
@@ -171,7 +175,7 @@ func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 	}
 }
 
-func (s *fakeStore) settle(x *job.Settle) {
+func (s *fakeStore) settle(x *job.Settle, heads map[roomKey][]*job.Job) {
 	key := roomKey{x.Namespace.Name, x.Ref.Shard, x.Queue}
 	q := s.queueOf(key)
 	j := q.leased[x.Ref.Seq]
@@ -190,7 +194,7 @@ func (s *fakeStore) settle(x *job.Settle) {
 		x.State = job.Dead
 	case job.Requeue:
 		j.Attempt--
-		s.push(key, q, true, j)
+		heads[key] = append(heads[key], j)
 		x.State = job.Ready
 	case job.Nack:
 		s.push(key, q, false, j)
@@ -205,7 +209,7 @@ func (s *fakeStore) publish(p *job.Publish) {
 		p.Err = job.ErrTooManyJobs
 		return
 	}
-	p.First = s.seq + 1
+	p.First, p.Count = s.seq+1, len(p.Messages)
 	var jobs []*job.Job
 	for _, m := range p.Messages {
 		s.seq++

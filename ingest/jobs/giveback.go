@@ -27,8 +27,7 @@ func (e *Engine) GiveBack(ns *job.Namespace, jobs []job.Job) {
 	settles := make([]job.Settle, len(jobs))
 	refs := make([]*job.Settle, len(jobs))
 	for i := range jobs {
-		// The last first, so that they stand in their order again.
-		j := &jobs[len(jobs)-1-i]
+		j := &jobs[i] // the script keeps their order at the head
 		settles[i] = job.Settle{Namespace: ns, Queue: j.Queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Requeue}
 		refs[i] = &settles[i]
 	}

@@ -232,6 +232,10 @@ func (e *Engine) answered(p *poll) {
 	for i := range c.Jobs {
 		p.bytes += len(c.Jobs[i].Payload) + len(c.Jobs[i].Attributes)
 	}
+	if c.More && len(p.jobs) == 0 && !p.leaving { // others filled the answer
+		p.lane.put(&p.work)
+		return
+	}
 	p.at++
 	switch {
 	case p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes && !p.leaving:

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -39,11 +41,15 @@ func (a *api) publish(c *call) *ingest.Rejection {
 	if rejected := c.Reserve(len(p.Messages) * publishCost); rejected != nil {
 		return rejected
 	}
-	if rejected := c.key.Charge(len(p.Messages)); rejected != nil {
+	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages))
+	if rejected != nil {
 		return rejected
 	}
 	a.Publish(p)
 	if p.Err != nil {
+		if !errors.Is(p.Err, partition.ErrUnknown) {
+			taken.Refund()
+		}
 		return a.reject(c, p.Err)
 	}
 	if !p.Exists && wire.WantsMinimal(c.Ctx.Request.Header.Peek("Prefer")) {
@@ -179,8 +185,7 @@ func sharded(m job.Message, n int) []job.Message {
 
 // appendPublished appends the answer to a publish.
 func appendPublished(dst []byte, p *job.Publish) []byte {
-	n := len(p.Messages)
-	accepted := n
+	accepted := p.Count
 	if p.Exists {
 		accepted = 0
 	}
@@ -192,7 +197,7 @@ func appendPublished(dst []byte, p *job.Publish) []byte {
 		dst = append(dst, `,"exists":true`...)
 	}
 	dst = append(dst, `,"ids":[`...)
-	for i := range n {
+	for i := range p.Count {
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -21,7 +21,7 @@ func (a *api) reading(c *call, changes bool, read func(ctx context.Context) ([]b
 		return ingest.Reject(wire.CodeOverloaded, "")
 	}
 	defer a.reads.Add(-1)
-	if rejected := c.key.Charge(1); rejected != nil {
+	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
 		return rejected
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.FlushTimeout)
@@ -98,9 +98,6 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	ref, exists := c.namespace.ParseID(c.queue(), c.id)
 	if !exists {
 		return ingest.Reject(wire.CodeNoSuchJob, "")
-	}
-	if rejected := c.key.Charge(1); rejected != nil {
-		return rejected
 	}
 	ack := &job.Ack{Namespace: c.namespace, Queue: c.queue(), Ref: ref}
 	a.Ack(ack)

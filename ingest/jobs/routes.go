@@ -2,10 +2,12 @@ package jobs
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"go.uber.org/zap"
@@ -13,6 +15,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -93,11 +96,19 @@ func (a *api) serve(x *ingest.Exchange) *ingest.Rejection {
 	if rejected := c.parse(x.Ctx.QueryArgs(), c.route.params); rejected != nil {
 		return rejected
 	}
-	if rejected := c.key.CheckRate(); rejected != nil {
-		return rejected
-	}
 	return c.route.serve(a, c)
 }
+
+// take takes n of a rate of the token, or rejects. What ends a job or a lease needs none:
+// who may not say that a job is done gets it again.
+func (c *call) take(l *control.Limiter, n int) (control.Taken, *ingest.Rejection) {
+	ctx, cancel := context.WithTimeout(context.Background(), takeTimeout)
+	defer cancel()
+	return c.key.Take(ctx, l, n)
+}
+
+// takeTimeout is how long the store may take to count what tokens use of their rates.
+const takeTimeout = time.Second
 
 // match finds the route by method and path. It answers OPTIONS itself.
 func (c *call) match() (namespace string, rejected *ingest.Rejection) {

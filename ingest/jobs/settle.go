@@ -59,9 +59,6 @@ func (a *api) settle(c *call) *ingest.Rejection {
 	if rejected := c.Reserve(len(all) * settleCost); rejected != nil {
 		return rejected
 	}
-	if rejected := c.key.Charge(len(all)); rejected != nil {
-		return rejected
-	}
 	a.Ack(acks...)
 	a.Settle(changes...)
 	if err := noneDone(all); err != nil {

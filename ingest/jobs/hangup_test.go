@@ -1,0 +1,199 @@
+//go:build linux
+
+package jobs
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const pollText = "POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+// eventually waits until another goroutine makes a condition true.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatalf("within 20 s it did not become true that %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// waiting is how many polls sit in their rooms.
+func (p *port) waiting() (n int) {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	for poll := range p.engine.polls {
+		if poll.state == waiting && !poll.unconfirmed {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *port) polls() int {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	return len(p.engine.polls)
+}
+
+// A client that goes away ends its poll, however it goes.
+func TestAClientThatGoesAwayWhileItWaitsEndsItsPoll(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(net.Conn) error{
+		"closes":                  func(c net.Conn) error { return c.Close() },
+		"closes its half":         func(c net.Conn) error { return c.(*net.TCPConn).CloseWrite() },
+		"resets":                  func(c net.Conn) error { _ = c.(*net.TCPConn).SetLinger(0); return c.Close() },
+		"pipelines and then ends": func(c net.Conn) error { _, _ = io.WriteString(c, pollText); return c.Close() },
+	} {
+		p := served(t, nil, nil)
+		c := p.hold(pollText)
+		eventually(t, "the poll waits", func() bool { return p.waiting() == 1 })
+		if err := leave(c); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+": the poll has ended", func() bool { return p.polls() == 0 && p.metric("refusals_total", "hung_up") > 0 })
+		p.do("POST", "/v1/mail/q", "x")
+		if r := p.do("POST", "/v1/mail/q/claim", ""); r.data() != "x" || r.Jobs[0].Attempt != 1 {
+			t.Errorf("%s: got %s", name, r.raw)
+		}
+	}
+}
+
+// A client that goes away while its claim runs: what it was handed goes back, uncounted.
+func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []string{"0s", "10m"} {
+		p := served(t, nil, nil)
+		p.do("POST", "/v1/mail/q", "[1,2,3]", asJSON)
+		p.store.with(func() { p.store.after = 200 * time.Millisecond })
+		c := p.hold(strings.Replace(pollText, "wait=10m", "count=2&wait="+wait, 1))
+		eventually(t, "it is handed two", func() bool { _, leased := p.store.ready("q"); return leased == 2 })
+		_ = c.Close()
+		p.store.with(func() { // the first two attempts to give them back fail
+			p.store.after = 0
+			left := 2
+			p.store.fail = func(b *job.Batch) error {
+				if len(b.Settles) > 0 && left > 0 {
+					left--
+					return partition.ErrUnknown
+				}
+				return nil
+			}
+		})
+		eventually(t, "they are ready", func() bool { ready, _ := p.store.ready("q"); return ready == 3 })
+		if r := p.do("POST", "/v1/mail/q/claim?count=9", ""); r.data() != "1 2 3" || r.Jobs[0].Attempt != 1 {
+			t.Errorf("wait %s: got %s", wait, r.raw)
+		}
+	}
+}
+
+func TestARequestBehindAPollIsNoHangUp(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	c := p.hold(pollText + "GET /v1/mail/q HTTP/1.1\r\nHost: x\r\n\r\n")
+	eventually(t, "the poll waits", func() bool { return p.waiting() == 1 })
+	_, _ = io.WriteString(c, "GET /v1/mail/r HTTP/1.1\r\nHost: x\r\n\r\n")
+	// Were the bytes taken for a hang-up, the poll would have ended before this answer.
+	if r := p.do("GET", "/v1/mail/other", ""); r.status != 200 || p.waiting() != 1 {
+		t.Fatalf("the poll has ended: %s", r.raw)
+	}
+	p.do("POST", "/v1/mail/q", "x")
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	in := bufio.NewReader(c)
+	for _, want := range []string{`"data":"eA=="`, `"queue":"q"`, `"queue":"r"`} {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Errorf("got %d %s %v, want %s", resp.StatusCode, body, err, want)
+		}
+	}
+}
+
+func TestJobsReachWhoIsThereOfManyWhoLeft(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	const gone = 200
+	var conns []net.Conn
+	for range gone {
+		conns = append(conns, p.hold(pollText))
+	}
+	eventually(t, "all wait", func() bool { return p.waiting() == gone })
+	stays := p.hold(pollText)
+	eventually(t, "the last waits", func() bool { return p.waiting() == gone+1 })
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	p.do("POST", "/v1/mail/q", "x") // at once: some of them were not yet seen to leave
+	_ = stays.SetReadDeadline(time.Now().Add(20 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(stays), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	if !strings.Contains(string(body), `"attempt":1,`) || !strings.Contains(string(body), `"data":"eA=="`) {
+		t.Errorf("got %s", body)
+	}
+}
+
+func TestPollsEndEmptyWhenTheServerRetiresOrStops(t *testing.T) {
+	t.Parallel()
+	s := newFake(t, nil)
+	p := listen(t, s, start(t, s), nil)
+	c := p.hold(pollText)
+	eventually(t, "the poll waits", func() bool { return p.waiting() == 1 })
+	next := served(t, nil, nil)
+	if err := p.server.Retire(t.Context(), next.server); err != nil {
+		t.Error(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	if string(body) != "{\"jobs\":[]}\n" || resp.StatusCode != 200 {
+		t.Errorf("got %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestAPollOverTLSSeesItsClientLeave(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(nil) // for its certificate
+	web.StartTLS()
+	web.Close()
+	s := newFake(t, nil)
+	p := listen(t, s, start(t, s), func(c *ingest.Config) {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: web.TLS.Certificates}
+	})
+	c, err := tls.Dial("tcp", p.addr, &tls.Config{InsecureSkipVerify: true}) // #nosec G402 -- of this test
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprint(c, pollText); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the poll waits", func() bool { return p.waiting() == 1 })
+	_ = c.Close()
+	eventually(t, "the poll has ended", func() bool { return p.polls() == 0 })
+}
