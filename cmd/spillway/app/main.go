@@ -33,7 +33,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Run the service on the embedded store and send it sample events."`
 	Bench   benchCmd   `cmd:"" help:"Send load to a service and report latency and throughput."`
 	Config  configCmd  `cmd:"" help:"Check or print the configuration that serve would use."`
-	Token   tokenCmd   `cmd:"" help:"Create a token and the hash of it that goes into the configuration."`
+	Token   tokenCmd   `cmd:"" help:"Create a token and the hash of it that goes into the configuration, or manage those of a running service."`
 	Version versionCmd `cmd:"" help:"Print the version. --version does the same."`
 	Help    helpCmd    `cmd:"" help:"Print the help of a command. --help after it does the same."`
 

@@ -25,6 +25,7 @@ func TestHelpIsGolden(t *testing.T) {
 	t.Setenv("COLUMNS", "100")
 	names := []string{"spillway", "serve", "report", "demo", "bench", "config", "token", "version", "completion"}
 	names = append(names, "top", "ls", "peek", "tail", "pause", "resume", "purge", "dead", "dead ls", "dead show", "dead replay", "dead rm", "drops", "audit", "reload", "check")
+	names = append(names, "ns", "ns create", "ns ls", "ns rm", "token new", "token create", "token ls", "token revoke", "admin-token", "admin-token create", "admin-token ls", "admin-token revoke")
 	for _, name := range names {
 		args := append(strings.Fields(strings.TrimPrefix(name, "spillway")), "--help")
 		got, stderr, code := runCommand(t, nil, "", args...)

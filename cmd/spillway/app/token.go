@@ -1,27 +1,30 @@
 package app
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
+
+	"github.com/spillway-io/spillway/cmd/spillway/operate"
+	"github.com/spillway-io/spillway/partition/control"
 )
 
-// tokenCmd creates a token and prints it with its hash. The token is not stored;
-// the service is configured with the hash.
+// tokenCmd has the commands for tokens. Without one of them it prints a new token.
 type tokenCmd struct {
+	New    newTokenCmd         `cmd:"" default:"withargs" help:"Print a new token and the hash of it that goes into the configuration. No service is asked."`
+	Create operate.TokenCreate `cmd:"" help:"Make a token of a namespace of kind queue in a running service. Every process admits it within a second."`
+	Ls     operate.TokenLs     `cmd:"" help:"List the tokens of a namespace of kind queue."`
+	Revoke operate.TokenRevoke `cmd:"" help:"End a token that was made at run time. No process admits it a second later."`
+}
+
+// newTokenCmd creates a token and prints it with its hash. The token is not stored; the
+// service is configured with the hash.
+type newTokenCmd struct {
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
 }
 
-// tokenPrefix lets people and secret scanners recognize a leaked token.
-const tokenPrefix = "sw_"
-
-func (c *tokenCmd) Run(p process) error {
-	var random [32]byte
-	_, _ = rand.Read(random[:]) // it never fails: the runtime ends the process instead
-	token := tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
-	hash := formatHash(sha256.Sum256([]byte(token)))
+func (c *newTokenCmd) Run(p process) error {
+	token := control.NewToken()
+	hash := formatHash(control.HashToken(token))
 	if c.Output == "json" {
 		return json.NewEncoder(p.stdout).Encode(map[string]string{"token": token, "hash": hash})
 	}

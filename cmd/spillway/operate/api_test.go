@@ -80,7 +80,14 @@ func (f *fakeAPI) requests() string {
 // run runs a command line; code is as the program's.
 func run(t *testing.T, api *fakeAPI, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	var c Commands
+	var c struct {
+		Commands `embed:""`
+		Token    struct { // part of `spillway token`
+			Create TokenCreate `cmd:""`
+			Ls     TokenLs     `cmd:""`
+			Revoke TokenRevoke `cmd:""`
+		} `cmd:""`
+	}
 	parser, err := kong.New(&c, kong.Name("spillway"))
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,11 @@ type Commands struct {
 	Drops  Drops  `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or refused, from samples by reason."`
 	Audit  Audit  `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`
 	Reload Reload `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
-	Check  Check  `cmd:"" group:"Operate a running service:" help:"Probe for monitoring: exits with 0 ok, 1 warning, 2 critical or 3 unknown."`
+	Ns     Ns     `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
+
+	AdminToken AdminToken `cmd:"" group:"Operate a running service:" help:"Make, list and revoke tokens of the admin port at run time."`
+
+	Check Check `cmd:"" group:"Operate a running service:" help:"Probe for monitoring: exits with 0 ok, 1 warning, 2 critical or 3 unknown."`
 }
 
 // Streams are those of the process. Tests pass their own.

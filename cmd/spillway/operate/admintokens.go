@@ -1,0 +1,93 @@
+package operate
+
+import (
+	"context"
+)
+
+// AdminToken has the commands for tokens of the admin port that are made at run time.
+type AdminToken struct {
+	Create AdminTokenCreate `cmd:"" help:"Make a token of the admin port, with a role."`
+	Ls     AdminTokenLs     `cmd:"" help:"List the tokens of the admin port."`
+	Revoke AdminTokenRevoke `cmd:"" help:"End a token of the admin port."`
+}
+
+// AdminTokenCreate makes one.
+type AdminTokenCreate struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Name string `arg:"" help:"Name that stands for it in the audit trail."`
+	Role string `enum:"viewer,operator,admin" required:"" help:"What it may do: viewer reads; operator also pauses, replays and sees payloads; admin does everything."`
+	Hash string `placeholder:"HASH" help:"Hash of a token that only you know: sha256:…, as printed by spillway token. Without one, the service makes a token."`
+}
+
+const adminTokens = "/api/v1/control/admin-tokens"
+
+// Run makes it.
+func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
+	if err := checkHash(c.Hash); err != nil {
+		return err
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var made createdToken
+	raw, err := api.post(ctx, adminTokens, map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash}, &made)
+	if err != nil {
+		return err
+	}
+	return made.print(s, c.Output, raw)
+}
+
+// AdminTokenLs lists them.
+type AdminTokenLs struct {
+	Connection `embed:""`
+	output     `embed:""`
+}
+
+// Run prints the list.
+func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Tokens []struct {
+			Name        string `json:"name"`
+			Role        string `json:"role"`
+			CreatedAtMS int64  `json:"created_at_ms"`
+			CreatedBy   string `json:"created_by"`
+			FromFile    bool   `json:"from_file"`
+		} `json:"admin_tokens"`
+	}
+	raw, err := api.get(ctx, adminTokens, nil, &answer)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, raw)
+	}
+	t := newTable("NAME", "ROLE", "MADE", "BY")
+	for _, a := range answer.Tokens {
+		t.add(a.Name, a.Role, made(a.FromFile, a.CreatedAtMS), a.CreatedBy)
+	}
+	return t.print(s.Out)
+}
+
+// AdminTokenRevoke ends one.
+type AdminTokenRevoke struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Name string `arg:"" help:"Its name."`
+}
+
+// Run ends it.
+func (c *AdminTokenRevoke) Run(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	return revoke(ctx, s, api, c.Output, adminTokens+"/revoke", "name", c.Name)
+}

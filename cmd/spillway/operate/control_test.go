@@ -1,0 +1,93 @@
+package operate
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
+	t.Parallel()
+	const at = "/api/v1/control/"
+	for _, tt := range []struct{ args, answer, asked, out, stderr string }{
+		{
+			"ns create mail --pool=fast --shards=4 --spread=bulk=4 --dead=drop --description=shop", `{"namespace":"mail"}`,
+			`POST ` + at + `namespaces {"namespace":"mail","pool":"fast","description":"shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"dead":"drop","reply_ttl_ms":600000}`,
+			"mail: made; nobody can use it before it has a token: spillway token create mail\n", "",
+		},
+		{"ns rm mail", `{"jobs":0}`, `POST ` + at + `namespaces/mail/delete {"force":false}`, "mail: deleted, with 0 jobs\n", ""},
+		{"ns rm mail --force", `{"jobs":1}`, `POST ` + at + `namespaces/mail/delete {"force":true}`, "mail: deleted, with 1 job\n", ""},
+		{
+			"ns ls", `{"namespaces":[{"namespace":"mail","pool":"default","shards":2,"max_jobs":5,"max_queues":6,"dead":"keep","tokens":1,"created_at_ms":1790000000000,"created_by":"alice","description":"a\u001b[2J"},{"namespace":"own","pool":"fast","from_file":true,"dead":"drop"}]}`,
+			`GET ` + at + `namespaces`,
+			"NAMESPACE  POOL     SHARDS  MAX JOBS  MAX QUEUES  DEAD  TOKENS  MADE         BY     DESCRIPTION\n" +
+				"mail       default       2         5           6  keep       1  2026-09-21   alice  a\\u001b[2J\n" +
+				"own        fast          0         0           0  drop       0  in the file\n", "",
+		},
+		{"ns ls", `{"namespaces":[]}`, `GET ` + at + `namespaces`, "", "there is no namespace of kind queue"},
+		{
+			"token create mail --name=crm --produce=1000/min", `{"token":"sw_x","name":"crm","hash":"sha256:ab"}`,
+			`POST ` + at + `namespaces/mail/tokens {"consume":"","description":"","hash":"","name":"crm","produce":"1000/min"}`,
+			"token  sw_x\nname   crm\nhash   sha256:ab\n", "not shown again",
+		},
+		{
+			"token create mail --hash=sha256:ab", `{"token":"","name":"ab","hash":"sha256:ab"}`,
+			`POST ` + at + `namespaces/mail/tokens {"consume":"","description":"","hash":"sha256:ab","name":"","produce":""}`, "name   ab\nhash   sha256:ab\n", "",
+		},
+		{
+			"token ls mail", `{"tokens":[{"name":"crm","hash":"sha256:ab","produce":"1/s","consume":"","limit":{"read":1,"write":2,"interval":3},"readable":true,"created_at_ms":1790000000000,"created_by":"alice"},{"name":"own","from_file":true}]}`,
+			`GET ` + at + `namespaces/mail/tokens`,
+			"NAME  PRODUCE  CONSUME  REQUESTS                STORED AS  MADE         BY     DESCRIPTION\n" +
+				"crm   1/s      -        read 1, write 2 in 3s   text       2026-09-21   alice\n" +
+				"own   -        -        -                       hash       in the file\n", "",
+		},
+		{"token ls mail", `{"tokens":[]}`, `GET ` + at + `namespaces/mail/tokens`, "", "mail has no tokens"},
+		{"token revoke mail crm", `{"name":"crm"}`, `POST ` + at + `namespaces/mail/tokens/revoke {"token":"crm"}`, "crm: revoked; no process admits it a second from now\n", ""},
+		{
+			"admin-token create alice --role=viewer", `{"token":"sw_x","name":"alice","hash":"sha256:ab"}`,
+			`POST ` + at + `admin-tokens {"hash":"","name":"alice","role":"viewer"}`, "token  sw_x\nname   alice\nhash   sha256:ab\n", "not shown again",
+		},
+		{
+			"admin-token ls", `{"admin_tokens":[{"name":"root","role":"admin","from_file":true},{"name":"alice","role":"viewer","created_at_ms":1790000000000,"created_by":"root"}]}`,
+			`GET ` + at + `admin-tokens`, "NAME   ROLE    MADE         BY\nroot   admin   in the file\nalice  viewer  2026-09-21   root\n", "",
+		},
+		{"admin-token revoke alice", `{"name":"alice"}`, `POST ` + at + `admin-tokens/revoke {"name":"alice"}`, "alice: revoked; no process admits it a second from now\n", ""},
+	} {
+		route := strings.Join(strings.Fields(tt.asked)[:2], " ")
+		api := newFakeAPI(t, map[string]string{route: tt.answer})
+		out, stderr, code := run(t, api, strings.Fields(tt.args)...)
+		if code != 0 || squeeze(out) != squeeze(tt.out) || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%s: exit %d\n%s%s\nwant\n%s%s", tt.args, code, out, stderr, tt.out, tt.stderr)
+		}
+		if api.requests() != tt.asked {
+			t.Errorf("%s: it asked for %s, want %s", tt.args, api.requests(), tt.asked)
+		}
+		out, _, code = run(t, newFakeAPI(t, map[string]string{route: tt.answer}), append(strings.Fields(tt.args), "-o", "json")...)
+		if code != 0 || !strings.HasPrefix(out, "{") {
+			t.Errorf("%s -o json: exit %d, %s", tt.args, code, out)
+		}
+	}
+}
+
+// squeeze makes columns one space apart.
+func squeeze(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestMistakesInNamespacesAndTokensAskNothing(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"ns create a/b": "is not the name of a namespace", "ns rm ..": "is not the name of a namespace", "token ls ..": "is not the name of a namespace",
+		"token create mail --hash=mysecret": "never the token itself", "admin-token create a --role=viewer --hash=mysecret": "never the token itself",
+		"token create ../x": "is not the name of a namespace", "token revoke .. x": "is not the name of a namespace",
+	} {
+		api := newFakeAPI(t, map[string]string{})
+		_, stderr, code := run(t, api, strings.Fields(args)...)
+		if code != 2 || !strings.Contains(stderr, want) || api.requests() != "" || strings.Contains(stderr, "mysecret") {
+			t.Errorf("%s: exit %d, %s; it asked for %s", args, code, stderr, api.requests())
+		}
+	}
+}
