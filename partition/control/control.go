@@ -3,7 +3,9 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,7 +70,7 @@ func Open(prefix string, reg prometheus.Registerer, log *zap.Logger) *Control {
 func (c *Control) Use(file File, pools Pools) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pools.Store(&pools)
+	c.pools.Store(&pools) // a new pointer, which ends looks at those before
 	c.file = file
 	c.swap(c.copy)
 }
@@ -162,9 +164,10 @@ func (c *Control) Refresh(ctx context.Context) error {
 	defer c.reading.Unlock()
 	looking, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	pools := c.pools.Load()
 	next, err := c.read(looking)
-	if err != nil && ctx.Err() != nil {
-		return err // the process stops: this says nothing about the store
+	if err != nil && (ctx.Err() != nil || c.pools.Load() != pools) {
+		return err // the process stops, or uses another back-end now: this says nothing about the store
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +201,7 @@ func (c *Control) read(ctx context.Context) (*document, error) {
 	call := backend.NewCall(luacontrol.Read, nil, documentKeys(c.prefix), since, c.copy.epoch, Format)
 	b.Run(ctx, b.Background, []*backend.Call{call})
 	if call.Err != nil {
-		return nil, call.Err
+		return nil, explain(call.Err, documentKeys(c.prefix)[0])
 	}
 	next, err := c.copy.applied(call)
 	if err == nil && since == 0 {
@@ -214,6 +217,14 @@ func (c *Control) pool(name string) (*backend.Backend, error) {
 		return b, nil
 	}
 	return nil, backend.Wrap(backend.ErrUnavailable, errNoPool)
+}
+
+// explain says what to do about a foreign type under a key.
+func explain(err error, key string) error {
+	if !errors.Is(err, backend.ErrBroken) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		return err
+	}
+	return fmt.Errorf("%w: something other than Spillway wrote the key %s or %s: move it away with redis-cli RENAME", err, key, strings.TrimSuffix(key, "doc")+"changes")
 }
 
 // swap puts a copy into use. The caller holds mu.
