@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
@@ -27,7 +28,9 @@ type App struct {
 	log     *zap.Logger
 	sinks   sink.Registry
 	current atomic.Pointer[generation]
-	metrics *prometheus.Registry // of what outlives generations
+	control *control.Control              // what is made at run time; see control.go
+	admins  atomic.Pointer[[]admin.Token] // of the admin port, of the file and made at run time
+	metrics *prometheus.Registry          // of what outlives generations
 	admin   *admin.Server
 	socket  *sharedListener // of the data port; nil under --role drain, and before Start
 	drops   *drops.Log
@@ -58,14 +61,16 @@ type App struct {
 func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(), failed: make(chan error, 2)}
 	a.reloads.init(a.metrics)
+	a.control = control.Open(cfg.Prefix, a.metrics, log.Named("control"))
+	a.control.Subscribe(a.apply)
 	first, err := a.newGeneration(cfg, nil)
 	if err != nil {
 		return nil, err
 	}
-	a.current.Store(first)
+	a.use(first)
 	b := readBuild()
 	port := admin.Config{
-		Listen: cfg.AdminListen, Source: func() admin.View { return a.current.Load().view }, Reload: a.Reload,
+		Listen: cfg.AdminListen, Source: a.view, Reload: a.Reload,
 		Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err },
 	}
 	if port.TLS, err = cfg.adminTLS().config(a.metrics, log); err != nil {
@@ -150,6 +155,9 @@ func (a *App) start(ctx context.Context) error {
 		a.socket, a.Listen = socket, socket.Addr().String()
 	}
 	if err := g.watch.Start(ctx); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if err := a.control.Start(ctx); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	a.announce(g)
@@ -268,6 +276,7 @@ func (a *App) stop(ctx context.Context) error {
 	}
 	step("finish admin requests", a.admin.Stop(ctx))
 	a.workers.Wait()
+	step("stop reading the control document", a.control.Stop(ctx))
 	step("close store", g.close(ctx))
 	err := errors.Join(errs...)
 	if a.running {

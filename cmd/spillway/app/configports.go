@@ -41,6 +41,11 @@ func (c *Config) openNamespaces() (names []string) {
 			names = append(names, name)
 		}
 	}
+	for _, name := range c.queueNames() {
+		if len(c.Queues[name].Tokens) == 0 {
+			names = append(names, name)
+		}
+	}
 	return names
 }
 

@@ -11,8 +11,11 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // generation is what follows from the settings, and what a reload replaces as a whole.
@@ -48,6 +51,11 @@ type generation struct {
 	watch    *watch
 	accounts *admin.Accounts
 	view     admin.View
+
+	file     control.File            // what the configuration says about what can be made at run time, too
+	snapshot *control.Snapshot       // what was in use when it was built; control.go applies those that follow
+	jobs     map[string]*job.Store   // of the pools that have queues
+	engines  map[string]*jobs.Engine // the same; empty under --role drain
 }
 
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
@@ -57,7 +65,13 @@ func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error
 	if err := a.openPools(g, before); err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
-	g.watch = newWatch(g.checks(), g.metrics, a.log)
+	admins, err := cfg.adminAccess()
+	if err != nil {
+		return nil, errors.Join(err, g.closePools())
+	}
+	g.file = cfg.controlFile(admins)
+	g.snapshot = a.control.Preview(g.file)
+	g.watch = newWatch(controlCheck{g.checks(), a.control}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g); err != nil {
 		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))
@@ -97,14 +111,10 @@ func (a *App) build(g *generation) error {
 		}
 		g.ingest.SetReady(g.watch.Ready)
 	}
-	tokens, err := g.cfg.adminAccess()
-	if err != nil {
-		return err
-	}
 	g.view = admin.View{
 		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.shown(),
-		Tokens: tokens, MaskFields: g.cfg.MaskFields,
-		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
+		MaskFields: g.cfg.MaskFields,
+		Role:       g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
 	}
 	if g.drain != nil {
 		g.view.Drain = g.drain

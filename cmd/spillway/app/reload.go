@@ -181,7 +181,7 @@ func (a *App) replace(before, next *generation) error {
 	if err := errors.Join(next.startReaders(ctx), a.startIngest(ctx, next)); err != nil {
 		return errors.Join(err, next.discard(ctx)) // it was stopped before: cannot happen
 	}
-	a.current.Store(next)
+	a.use(next)
 	warn := func(what string, err error) {
 		if err != nil {
 			a.log.Warn("reload: "+what, zap.Error(err))

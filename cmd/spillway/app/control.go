@@ -1,0 +1,171 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// controlFile is what the configuration says about what can be made at run time, too.
+func (c *Config) controlFile(admins []admin.Token) control.File {
+	f := control.File{Pools: c.poolNames()}
+	for name := range c.Namespaces {
+		f.Buffers = append(f.Buffers, name)
+	}
+	for _, name := range c.queueNames() {
+		q := c.Queues[name]
+		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.poolOf(name), Policy: q.Policy()})
+		if len(q.Tokens) == 0 {
+			f.Open = append(f.Open, name)
+		}
+		for _, t := range q.Tokens {
+			t.Namespace = name
+			f.Tokens = append(f.Tokens, t)
+		}
+	}
+	for _, a := range admins {
+		f.Admins = append(f.Admins, control.Admin{Name: a.Name, Role: a.Role.String(), Hash: a.Hash})
+	}
+	return f
+}
+
+// policiesOf are those of the namespaces of kind queue in a pool.
+func policiesOf(s *control.Snapshot, pool string) map[string]job.Policy {
+	policies := map[string]job.Policy{}
+	for _, n := range s.NamespacesOf(pool) {
+		policies[n.Name] = n.Policy
+	}
+	return policies
+}
+
+// controlCheck adds what of the control document is not used to the warnings of a Check.
+type controlCheck struct {
+	storeChecker
+	control *control.Control
+}
+
+func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) {
+	warnings, err = c.storeChecker.Check(ctx)
+	return append(warnings, c.control.Warnings()...), err
+}
+
+// use puts a generation into use.
+func (a *App) use(g *generation) {
+	a.current.Store(g)
+	a.control.Use(g.file, control.Pools(g.pools)) // which calls apply
+}
+
+// apply puts a snapshot of the control document into use.
+func (a *App) apply(s *control.Snapshot) {
+	tokens := adminTokens(s)
+	a.admins.Store(&tokens)
+	if g := a.current.Load(); g != nil {
+		g.apply(s, a.log)
+	}
+}
+
+// view is what the admin port shows.
+func (a *App) view() admin.View {
+	g := a.current.Load()
+	v := g.view
+	v.Tokens, v.Control, v.Queues = *a.admins.Load(), a.control, g.queuesOf
+	return v
+}
+
+// applyTimeout bounds the Check of new namespaces. One that it does not pass in time is
+// checked again before its first job.
+const applyTimeout = 500 * time.Millisecond
+
+// apply gives the namespaces of kind queue and their tokens to what serves them. The namespaces
+// come first: the data port refuses tokens of one that it does not have, and nobody is admitted
+// to one whose tokens it does not know.
+func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
+	if len(g.jobs) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	for pool, store := range g.jobs {
+		if err := store.SetNamespaces(ctx, policiesOf(s, pool)); err != nil {
+			log.Warn("namespace of kind queue not usable yet, checked again before its first job", zap.String("pool", pool), zap.Error(err))
+		}
+	}
+	if g.ingest != nil {
+		in := g.cfg.ingest()
+		addQueueTokens(&in, s)
+		if err := g.ingest.SetTokens(in.Tokens, in.Closed); err != nil {
+			log.Error("tokens not in use", zap.Error(err)) // a namespace without a store: cannot happen
+		}
+	}
+	for _, e := range g.engines {
+		e.Refresh()
+	}
+}
+
+// queuesOf are the jobs of a namespace of kind queue; nil: it is not in use.
+func (g *generation) queuesOf(namespace string) admin.Queues {
+	for _, store := range g.jobs {
+		if ns := store.Namespace(namespace); ns != nil {
+			return queues{store, ns}
+		}
+	}
+	return nil
+}
+
+// addQueueTokens adds the tokens of the namespaces of kind queue to what the data port
+// knows of buffers. One that was made at run time is closed until it has a token.
+func addQueueTokens(in *ingest.Config, s *control.Snapshot) {
+	for _, n := range s.Namespaces() {
+		var tokens []ingest.Token
+		for _, t := range s.Tokens(n.Name) {
+			tokens = append(tokens, ingest.Token{Hash: t.Hash, Name: t.Name, Limiters: t.Limiters})
+		}
+		in.Tokens[n.Name] = tokens
+		if len(tokens) == 0 && !n.FromFile {
+			in.Closed = append(in.Closed, n.Name)
+		}
+	}
+}
+
+// adminTokens are the tokens of the admin port, of the file and made at run time.
+func adminTokens(s *control.Snapshot) (tokens []admin.Token) {
+	for _, a := range s.Admins() {
+		t := admin.Token{Name: a.Name, Hash: a.Hash}
+		if err := t.Role.UnmarshalText([]byte(a.Role)); err == nil { // it was checked before
+			tokens = append(tokens, t)
+		}
+	}
+	return tokens
+}
+
+// queues are the jobs of one namespace, for the admin port.
+type queues struct {
+	store *job.Store
+	ns    *job.Namespace
+}
+
+// Jobs implements admin.Queues.
+func (q queues) Jobs(ctx context.Context) (int64, error) {
+	l, err := q.store.Ledger(ctx, q.ns)
+	return l.Ready + l.Delayed + l.Leased + l.Dead, err
+}
+
+// Purge implements admin.Queues.
+func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
+	queues, err := q.store.Queues(ctx, q.ns)
+	for _, queue := range queues {
+		if err != nil {
+			break
+		}
+		var n int64
+		n, err = q.store.Purge(ctx, q.ns, queue, true)
+		deleted += n
+	}
+	return deleted, err
+}
