@@ -123,7 +123,7 @@ func (g *sinkGuard) stopping() bool { return g.writing.Err() != nil }
 
 // deadLettered is told of every dead letter.
 func (g *sinkGuard) deadLettered(partition string, seq int64, err error) {
-	g.letters.add(partition, seq, err)
+	g.letters.add(partition, zap.Int64("seq", seq), err)
 }
 
 // A sinkWrite is a Write to make.

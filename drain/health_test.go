@@ -57,7 +57,7 @@ func TestKindsOfDeadLettersAreBounded(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		l := letterLog{log: zap.New(core)}
 		for i := range 10_000 {
-			l.add("p", int64(i), errors.New(strings.Repeat("x", 1+i%299)))
+			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("x", 1+i%299)))
 		}
 		if n := logs.Len(); n != maxLetterKinds+1 || len(l.kinds) != maxLetterKinds+1 {
 			t.Errorf("%d lines, %d kinds", n, len(l.kinds))
@@ -72,13 +72,13 @@ func TestKindsOfDeadLettersThatEndedMakeRoom(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		l := letterLog{log: zap.New(core)}
 		for i := range 2 * maxLetterKinds {
-			l.add("p", int64(i), errors.New(strings.Repeat("x", 1+i/2)))
+			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("x", 1+i/2)))
 		}
 		time.Sleep(letterPause)
 		for i := range maxLetterKinds - 1 { // the shared kind takes one place
-			l.add("p", int64(i), errors.New(strings.Repeat("y", 1+i)))
+			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("y", 1+i)))
 		}
-		l.add("p", 0, errors.New("one kind too many"))
+		l.add("p", zap.Int64("seq", 0), errors.New("one kind too many"))
 		var entries int64
 		for _, line := range logs.All() {
 			entries += line.ContextMap()["entries"].(int64)

@@ -31,7 +31,8 @@ type letterKind struct {
 	named   time.Time
 }
 
-func (l *letterLog) add(partition string, seq int64, err error) {
+// add is told of one, of a partition or a queue; which names it.
+func (l *letterLog) add(partition string, which zap.Field, err error) {
 	words := wordsOf(err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +42,7 @@ func (l *letterLog) add(partition string, seq int64, err error) {
 		return
 	}
 	l.log.Warn("entries given up as dead letters", zap.Int("entries", k.entries),
-		zap.String("partition", partition), zap.Int64("seq", seq), zap.String("reason", reasonRejected), zap.String("error", words))
+		zap.String("partition", partition), which, zap.String("reason", reasonRejected), zap.String("error", words))
 	k.entries, k.named = 0, time.Now()
 }
 

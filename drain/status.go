@@ -49,6 +49,10 @@ type TargetStatus struct {
 	Coalesces bool
 	Fill      float64
 	Workers   WorkerStatus
+	// Of a Pusher's target only: the name of its sink, and how many queues are pushed to it
+	// that lately had jobs or that a rule names.
+	Sink   string
+	Queues int
 }
 
 // WorkerStatus is how many leases may be worked on at once, and how many are.
@@ -101,21 +105,27 @@ func (d *Drainer) LastError(namespace, partition string) (words string, at time.
 }
 
 func (n *namespaceDrain) status() TargetStatus {
-	g := n.guard
 	t := TargetStatus{
-		Namespace: n.name, Label: n.label, InFlight: g.opener.running(), Concurrency: n.writes,
+		Namespace: n.name, Label: n.label, Concurrency: n.writes,
 		Workers: WorkerStatus{Size: n.slots.size(), Busy: int(n.busy.Load())},
 	}
-	t.Type, _, _ = strings.Cut(n.label, ":")
-	t.P50, t.P99, t.WritesPerSecond = g.recent.figures()
-	if g.limit != nil {
-		t.Concurrency = g.limit.get()
-	}
+	n.guard.describe(&t)
 	if n.groups != nil {
 		t.Coalesces, t.Fill = true, n.groups.fill()
 	}
+	return t
+}
+
+// describe sets what is known of the sink.
+func (g *sinkGuard) describe(t *TargetStatus) {
+	t.Type, _, _ = strings.Cut(t.Label, ":")
+	t.P50, t.P99, t.WritesPerSecond = g.recent.figures()
+	t.InFlight = g.opener.running()
+	if g.limit != nil {
+		t.Concurrency = g.limit.get()
+	}
 	open, _ := g.opener.state()
-	failing := g.health.describe(&t)
+	failing := g.health.describe(t)
 	switch {
 	case failing && open && g.tripped():
 		t.State = SinkTripped
@@ -126,7 +136,6 @@ func (n *namespaceDrain) status() TargetStatus {
 	default:
 		t.State = SinkOpening
 	}
-	return t
 }
 
 // describe sets what is known of failures, and reports whether the sink fails now.

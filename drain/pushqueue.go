@@ -1,0 +1,116 @@
+package drain
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// A queue whose Writes fail slows down: from slowAfter failures in a row, twice its
+// Concurrency at least, one job at a time is written, slowPause apart at first and
+// maxProbePause in the end. A handler that is broken for one queue must not use up the
+// tries of all its jobs while the sink answers for others.
+const (
+	slowAfter  = 8
+	slowPause  = 100 * time.Millisecond
+	slowGrowth = 1.5
+)
+
+// aloneFor is how long jobs of a queue are written one by one after a rejected Write could
+// not be bisected to its end.
+const aloneFor = time.Minute
+
+// A pushQueue is what a target knows of one queue. The target's lock guards it.
+type pushQueue struct {
+	name    string
+	rule    *PushRule
+	sources []*pushSource
+
+	running  int       // Writes, those that are claimed for included
+	hold     time.Time // no claim before
+	failures int       // Writes in a row that failed
+	alone    time.Time // jobs are written one by one until then
+	tokens   float64   // jobs that may be claimed now, under a Rate
+	refilled time.Time
+	listed   time.Time // when it last was known to have jobs
+}
+
+// A pushSource is a queue on one shard.
+type pushSource struct {
+	queue      *pushQueue
+	shard      int
+	subscribed bool // its wakes are heard
+	due        bool // it may have ready jobs
+	inRing     bool
+}
+
+// concurrency is how many Writes may run at present.
+func (q *pushQueue) concurrency() int {
+	if q.slow() {
+		return 1
+	}
+	return q.rule.Concurrency
+}
+
+func (q *pushQueue) slow() bool { return q.failures >= max(slowAfter, 2*q.rule.Concurrency) }
+
+// batch is how many jobs a Write has at present.
+func (q *pushQueue) batch(now time.Time) int {
+	if q.slow() || now.Before(q.alone) {
+		return 1
+	}
+	return q.rule.Batch
+}
+
+// allowed is how many jobs the rate lets pass now. Where it is none, wait tells how long.
+func (q *pushQueue) allowed(now time.Time) (jobs int, wait time.Duration) {
+	if q.rule.Rate == 0 {
+		return math.MaxInt32, 0
+	}
+	q.tokens = min(q.rule.burst(), q.tokens+q.rule.Rate*now.Sub(q.refilled).Seconds())
+	q.refilled = now
+	// A sum of shares of 1 may stay below it.
+	if jobs = int(q.tokens + 1e-9); jobs > 0 {
+		return jobs, 0
+	}
+	return 0, max(time.Millisecond, time.Duration((1-q.tokens)/q.rule.Rate*float64(time.Second)))
+}
+
+// took counts jobs against the rate. A negative number gives back.
+func (q *pushQueue) took(jobs int) {
+	if q.rule.Rate != 0 {
+		q.tokens = min(q.rule.burst(), q.tokens-float64(jobs))
+	}
+}
+
+// wrote learns how a Write ended. wait is how long the sink wants to be left alone.
+func (q *pushQueue) wrote(now time.Time, failed bool, wait time.Duration) {
+	if !failed {
+		q.failures = 0
+		return
+	}
+	q.failures++
+	if q.slow() {
+		over := min(q.failures-max(slowAfter, 2*q.rule.Concurrency), 16)
+		wait = max(wait, min(maxProbePause, time.Duration(float64(slowPause)*math.Pow(slowGrowth, float64(over)))))
+	}
+	if until := now.Add(min(wait, q.rule.BackoffMax)); until.After(q.hold) {
+		q.hold = until
+	}
+}
+
+// A pushShard is what a target has on its way to one shard of the store: one call at a
+// time, which carries its settlements and its claims together.
+type pushShard struct {
+	number int
+	lane   *job.Lane
+	ring   []*pushSource // due ones, in the order of their turns
+	active bool          // is in the target's list of shards with due sources
+	busy   bool          // a call runs
+
+	settlements []*pushSettlement // wait for a call
+	failures    int               // calls in a row that failed
+	retry       time.Time         // no call before
+	unknown     bool              // a claim's outcome is unknown, and not yet reverted
+}

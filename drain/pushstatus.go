@@ -1,0 +1,47 @@
+package drain
+
+import "time"
+
+// Status returns a snapshot of the pusher: a target for each namespace and sink. Its
+// workers are the Writes that may run, and those that run or are claimed for.
+func (p *Pusher) Status() Status {
+	s := Status{BatchFill: make([]int64, len(fillBuckets))}
+	for _, t := range p.targets {
+		one := t.status()
+		s.Targets = append(s.Targets, one)
+		s.Workers.Size += one.Workers.Size
+		s.Workers.Busy += one.Workers.Busy
+		for i := range s.BatchFill {
+			s.BatchFill[i] += t.guard.fill[i].Load()
+		}
+	}
+	return s
+}
+
+// LastError returns what the last Write of a queue's jobs failed with, and when; empty
+// unless its last Write failed and this process made it.
+func (p *Pusher) LastError(namespace, queue string) (words string, at time.Time) {
+	for _, t := range p.targets {
+		if t.namespace == namespace {
+			if words, at = t.guard.breaker.lastError(queue); words != "" {
+				return words, at
+			}
+		}
+	}
+	return "", time.Time{}
+}
+
+func (t *pushTarget) status() TargetStatus {
+	t.mu.Lock()
+	writes, queues := 0, len(t.queues)
+	for _, q := range t.queues {
+		writes += q.running
+	}
+	t.mu.Unlock()
+	s := TargetStatus{
+		Namespace: t.namespace, Label: t.label, Sink: t.sink, Queues: queues, Concurrency: t.writes,
+		Workers: WorkerStatus{Size: t.slots.size(), Busy: writes},
+	}
+	t.guard.describe(&s)
+	return s
+}
