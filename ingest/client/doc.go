@@ -19,6 +19,17 @@
 // unless the service asks for some of them again. An entry is stored once; where an
 // answer was lost, the repeat has the same Idempotency-Key and counts once, too.
 //
-// The data's way: Report (client.go) → queue.go → dispatch.go → body.go → send.go →
+// [Jobs] is for namespaces of queues, whose jobs stay until they are acked. It keeps nothing
+// itself: each call is a request, and its error says what became of it.
+//
+//	j, err := client.NewJobs("http://127.0.0.1:8080", client.JobsConfig{Namespace: "mail"})
+//	…
+//	p, err := j.Publish(ctx, "welcome", []byte(`{"to":"ada"}`), client.PublishOptions{Delay: time.Minute})
+//	…
+//	err = j.Work(ctx, []string{"welcome"}, func(ctx context.Context, job client.Job) error {
+//		return send(ctx, job.Payload)
+//	}, client.WorkerConfig{Concurrency: 8})
+//
+// The way of an entry: Report (client.go) → queue.go → dispatch.go → body.go → send.go →
 // answer.go.
 package client

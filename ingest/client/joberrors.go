@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Errors of Jobs, beside ErrTooLarge and ErrEmpty. Each is what an *Error Is.
+var (
+	ErrNoJob         = errors.New("client: there is no such job, or the queue has none")
+	ErrGone          = errors.New("client: the job is not leased to this attempt any more")
+	ErrTooManyJobs   = errors.New("client: the namespace has max_jobs jobs")
+	ErrTooManyQueues = errors.New("client: the namespace has max_queues queues")
+	ErrNoNamespace   = errors.New("client: there is no such namespace, or none of kind queue")
+	ErrUnauthorized  = errors.New("client: the token is missing, or not one of this namespace")
+	ErrRateLimited   = errors.New("client: the token has used its rate")
+	ErrInvalid       = errors.New("client: the service rejects the request, and would again")
+	ErrUnavailable   = errors.New("client: the service cannot serve the request now; nothing was done")
+	ErrUnknown       = errors.New("client: the service may have done what was asked")
+)
+
+// An Error is an answer that is none, or that says no.
+type Error struct {
+	Status     int    // of HTTP; 0: no answer
+	Code       string // the service's, such as too_many_jobs; empty: it gave none
+	Message    string
+	RetryAfter time.Duration // the service's wish
+	Unknown    bool          // it may have been done
+	is         error         // one of the errors above
+}
+
+func (e *Error) Error() string {
+	if e.Code == "" {
+		return fmt.Sprintf("%v: %s", e.is, e.Message)
+	}
+	return fmt.Sprintf("%v: %s: %s", e.is, e.Code, e.Message)
+}
+
+// Unwrap is one of the errors of Jobs.
+func (e *Error) Unwrap() error { return e.is }
+
+// temporary reports whether another attempt may help.
+func (e *Error) temporary() bool {
+	return e.is == ErrUnavailable || e.is == ErrUnknown || e.is == ErrRateLimited
+}
+
+// codes are the service's codes that have an error of their own. The others are ErrInvalid with
+// a status below 500.
+var codes = map[string]error{
+	"no_such_job":       ErrNoJob,
+	"too_many_jobs":     ErrTooManyJobs,
+	"too_many_queues":   ErrTooManyQueues,
+	"no_such_namespace": ErrNoNamespace,
+	"unauthorized":      ErrUnauthorized,
+	"forbidden":         ErrUnauthorized,
+	"rate_limited":      ErrRateLimited,
+	"empty_body":        ErrEmpty,
+	"empty_batch":       ErrEmpty,
+	"body_too_large":    ErrTooLarge,
+	"entry_too_large":   ErrTooLarge,
+	"too_many_entries":  ErrTooLarge,
+	"request_timeout":   ErrUnavailable,
+	"hung_up":           ErrUnknown,
+	"internal":          ErrUnknown,
+	"store_unavailable": ErrUnavailable,
+	"store_full":        ErrUnavailable,
+	"overloaded":        ErrUnavailable,
+	"shutting_down":     ErrUnavailable,
+	"not_ready":         ErrUnavailable,
+}
+
+// newError is the error of an answer.
+func newError(r *http.Response, body []byte) *Error {
+	var said struct{ Error, Message, Outcome string }
+	_ = json.Unmarshal(body, &said)
+	e := &Error{
+		Status: r.StatusCode, Code: said.Error, Message: fmt.Sprintf("%.200s", said.Message),
+		RetryAfter: retryAfter(r.Header.Get("Retry-After")), Unknown: said.Outcome == "unknown", is: codes[said.Error],
+	}
+	if e.Code == "" {
+		e.Message = fmt.Sprintf("the service answered %d %s", r.StatusCode, http.StatusText(r.StatusCode))
+	}
+	switch {
+	case e.is != nil:
+	case r.StatusCode == http.StatusTooManyRequests:
+		e.is = ErrRateLimited
+	case r.StatusCode < http.StatusInternalServerError:
+		e.is = ErrInvalid
+	default: // something in between, which may have passed the request on
+		e.is = ErrUnknown
+	}
+	if e.Unknown {
+		e.is = ErrUnknown
+	}
+	e.Unknown = e.is == ErrUnknown
+	return e
+}
+
+// notAnswered is the error of a request without an answer. Only one that found no connection
+// is known to have done nothing.
+func notAnswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("client: %w", ctx.Err())
+	}
+	e := &Error{Message: err.Error(), Unknown: true, is: ErrUnknown}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		e.Unknown, e.is = false, ErrUnavailable
+	}
+	// The URL repeats itself in the errors of http, and says nothing new.
+	if _, cause, found := strings.Cut(e.Message, `": `); found {
+		e.Message = cause
+	}
+	return e
+}

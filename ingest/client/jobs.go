@@ -1,0 +1,205 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// JobsConfig is how a Jobs works. A zero field means its default.
+type JobsConfig struct {
+	// Namespace of the queues; default "default".
+	Namespace string
+	// Token of the namespace, sent as a bearer token; default none.
+	Token string
+	// Timeout bounds one attempt, beyond what a Take waits; default 10s.
+	Timeout time.Duration
+	// Attempts is how often a request is tried while the service cannot be reached, is
+	// overloaded or limits the rate; default 4. Between attempts it waits a random time between
+	// 0 and min(BackoffMax, BackoffBase·2^n); default 100ms and 5s, and at least as long as
+	// the service's Retry-After says.
+	Attempts                int
+	BackoffBase, BackoffMax time.Duration
+	// Transport carries the requests; default one of its own, made like
+	// http.DefaultTransport. clienttest has one for tests.
+	Transport http.RoundTripper
+}
+
+func (c *JobsConfig) fill() {
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.Attempts == 0 {
+		c.Attempts = 4
+	}
+	if c.BackoffBase == 0 {
+		c.BackoffBase = 100 * time.Millisecond
+	}
+	if c.BackoffMax == 0 {
+		c.BackoffMax = 5 * time.Second
+	}
+	if c.Transport == nil {
+		c.Transport = newTransport(64)
+	}
+}
+
+func (c *JobsConfig) check() error {
+	switch {
+	case !validName(c.Namespace, 64):
+		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64", c.Namespace)
+	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("client: the token holds a character that no token has")
+	case c.Timeout < 0 || c.Attempts < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase:
+		return errors.New("client: a duration or the attempts are negative, or the longest back-off is less than the first")
+	}
+	return nil
+}
+
+// Jobs publishes and takes the jobs of a namespace's queues. Unlike a Client it keeps
+// nothing: each call is a request, and its error says what became of it. It is safe for
+// concurrent use.
+type Jobs struct {
+	cfg     JobsConfig
+	base    string // URL of the namespace
+	http    *http.Client
+	keys    string        // what idempotency keys begin with
+	numbers atomic.Uint64 // what they go on with
+}
+
+// NewJobs returns a Jobs for the service at url, such as "http://127.0.0.1:8080". It
+// connects to nothing yet, and there is nothing to close.
+func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
+	cfg.fill()
+	base, err := endpoint(url)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Jobs{
+		cfg: cfg, base: base + "/v1/" + cfg.Namespace + "/", keys: rand.Text(),
+		http: &http.Client{
+			Transport:     cfg.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// A jobRequest is the same on each attempt.
+type jobRequest struct {
+	method, path string // the path after the namespace
+	query        url.Values
+	contentType  string
+	key          string // Idempotency-Key
+	body         []byte
+	wait         time.Duration // how long the service may take on purpose
+	attempts     int           // 0: as configured
+}
+
+// maxJobsAnswer bounds what is read of an answer, in bytes: 4 MiB of payloads are 5.4 MiB of
+// base64, and one payload alone may be larger.
+const maxJobsAnswer = 64 << 20
+
+// do makes attempts until one is answered for good, and decodes that answer into result. maybe:
+// an attempt before the last may have done what was asked.
+func (j *Jobs) do(ctx context.Context, r jobRequest, result any) (maybe bool, err error) {
+	attempts := r.attempts
+	if attempts == 0 {
+		attempts = j.cfg.Attempts
+	}
+	for attempt := 1; ; attempt++ {
+		body, err := j.post(ctx, r)
+		if err == nil {
+			if err := json.Unmarshal(body, result); err != nil {
+				return maybe, &Error{Message: "an answer that is none of Spillway's", Unknown: true, is: ErrUnknown}
+			}
+			return maybe, nil
+		}
+		var e *Error
+		if !errors.As(err, &e) || !e.temporary() || attempt >= attempts || ctx.Err() != nil {
+			return maybe, err
+		}
+		maybe = maybe || e.Unknown
+		wait := max(backoff(j.cfg.BackoffBase, j.cfg.BackoffMax, attempt), e.RetryAfter)
+		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < wait || !sleep(ctx, wait) {
+			return maybe, err
+		}
+	}
+}
+
+// post is one attempt. Its errors are *Error, or that of ctx.
+func (j *Jobs) post(ctx context.Context, r jobRequest) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, j.cfg.Timeout+r.wait)
+	defer cancel()
+	target := j.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(limited, r.method, target, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, fmt.Errorf("client: make a request: %w", err)
+	}
+	h := request.Header
+	if r.contentType != "" {
+		h.Set("Content-Type", r.contentType)
+	}
+	if r.key != "" {
+		h.Set("Idempotency-Key", r.key)
+	}
+	if j.cfg.Token != "" {
+		h.Set("Authorization", "Bearer "+j.cfg.Token)
+	}
+	response, err := j.http.Do(request)
+	if err != nil {
+		return nil, notAnswered(ctx, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxJobsAnswer))
+	if err != nil {
+		return nil, notAnswered(ctx, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, newError(response, body)
+	}
+	return body, nil
+}
+
+// newKey is an idempotency key that no other request has.
+func (j *Jobs) newKey() string { return j.keys + "-" + strconv.FormatUint(j.numbers.Add(1), 36) }
+
+// validQueue is the rule for names of queues.
+func validQueue(name string) bool {
+	if name == "" || len(name) > 255 || name[0] == '.' || name[0] == '_' {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+func checkQueue(names ...string) error {
+	for _, name := range names {
+		if !validQueue(name) {
+			return &Error{Code: "bad_queue", Message: fmt.Sprintf("%.64q: a queue is 1 to 255 letters, digits, ._- and begins with neither . nor _", name), is: ErrInvalid}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/client"
+	"github.com/spillway-io/spillway/ingest/client/clienttest"
+)
+
+func openJobs(t testing.TB, transport http.RoundTripper) *client.Jobs {
+	t.Helper()
+	j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Namespace: "mail", Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func publish(t testing.TB, j *client.Jobs, queue, payload string, o client.PublishOptions) string {
+	t.Helper()
+	p, err := j.Publish(t.Context(), queue, []byte(payload), o)
+	if err != nil || len(p.IDs) != 1 {
+		t.Fatalf("got %v, %v", p, err)
+	}
+	return p.IDs[0]
+}
+
+func takeOne(t testing.TB, j *client.Jobs, queue string, ttr time.Duration) client.Job {
+	t.Helper()
+	jobs, err := j.Take(t.Context(), []string{"none", queue}, client.TakeOptions{TTR: ttr})
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("got %v, %v", jobs, err)
+	}
+	return jobs[0]
+}
+
+// wantState asks for a job; empty: it is gone.
+func wantState(t testing.TB, j *client.Jobs, queue, id, want string) {
+	t.Helper()
+	job, err := j.Get(t.Context(), queue, id)
+	if want == "" && errors.Is(err, client.ErrNoJob) {
+		return
+	}
+	if err != nil || job.State != want || job.ID != id {
+		t.Errorf("got %+v, %v, want %q", job, err, want)
+	}
+}
+
+// jobsWalk does everything once, with any service.
+func jobsWalk(t *testing.T, j *client.Jobs) {
+	ctx := t.Context()
+	payload := "a\n\x00\xff"
+	id := publish(t, j, "welcome", payload, client.PublishOptions{Tries: 2, ID: "order-7", TTL: time.Hour})
+	if p, err := j.Publish(ctx, "welcome", []byte("other"), client.PublishOptions{ID: "order-7"}); err != nil || !p.Exists || p.IDs[0] != id {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if peeked, err := j.Peek(ctx, "welcome"); err != nil || peeked.ID != id || peeked.State != "ready" || string(peeked.Payload) != payload {
+		t.Errorf("got %+v, %v", peeked, err)
+	}
+	if n, err := j.Counts(ctx, "welcome"); err != nil || n.Ready != 1 || n.Pending != 0 {
+		t.Errorf("got %+v, %v", n, err)
+	}
+	got := takeOne(t, j, "welcome", time.Minute)
+	if got.ID != id || got.Attempt != 1 || got.Tries != 2 || string(got.Payload) != payload || got.Queue != "welcome" || time.Since(got.Published) > time.Hour {
+		t.Errorf("got %+v", got)
+	}
+	if err := j.Touch(ctx, got, time.Minute); err != nil {
+		t.Error(err)
+	}
+	wantState(t, j, "welcome", id, "leased")
+	if err := j.Requeue(ctx, got); err != nil {
+		t.Error(err)
+	}
+	if got = takeOne(t, j, "welcome", time.Minute); got.Attempt != 1 {
+		t.Errorf("a requeued job has attempt %d", got.Attempt)
+	}
+	if err := j.Nack(ctx, got, time.Hour); err != nil {
+		t.Error(err)
+	}
+	wantState(t, j, "welcome", id, "delayed")
+	for _, f := range []func() error{
+		func() error { return j.Nack(ctx, got, 0) }, func() error { return j.Touch(ctx, got, time.Second) }, func() error { return j.Bury(ctx, got) },
+		func() error { return j.Requeue(ctx, got) },
+	} {
+		if err := f(); !errors.Is(err, client.ErrGone) {
+			t.Errorf("got %v, want ErrGone", err)
+		}
+	}
+	if err := j.Ack(ctx, got); err != nil {
+		t.Errorf("a late ack: %v", err)
+	}
+	if err := j.Ack(ctx, got); !errors.Is(err, client.ErrGone) {
+		t.Errorf("got %v, want ErrGone", err)
+	}
+	wantState(t, j, "welcome", id, "")
+
+	dead := publish(t, j, "welcome", "x", client.PublishOptions{})
+	if err := j.Bury(ctx, takeOne(t, j, "welcome", time.Minute)); err != nil {
+		t.Error(err)
+	}
+	wantState(t, j, "welcome", dead, "dead")
+	if err := j.Delete(ctx, "welcome", dead); err != nil {
+		t.Error(err)
+	}
+	if err := j.Delete(ctx, "welcome", dead); !errors.Is(err, client.ErrNoJob) {
+		t.Errorf("got %v, want ErrNoJob", err)
+	}
+
+	first, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2"), []byte("3")}, client.PublishOptions{Key: "batch-1", KeyTTL: time.Minute})
+	if err != nil || len(first.IDs) != 3 || first.Repeated {
+		t.Errorf("got %+v, %v", first, err)
+	}
+	again, err := j.PublishMany(ctx, "bulk", [][]byte{[]byte("1"), []byte("2"), []byte("3")}, client.PublishOptions{Key: "batch-1", KeyTTL: time.Minute})
+	if err != nil || !again.Repeated || !slices.Equal(first.IDs, again.IDs) {
+		t.Errorf("got %+v, %v", again, err)
+	}
+	if jobs, err := j.Take(ctx, []string{"bulk"}, client.TakeOptions{Count: 10}); err != nil || len(jobs) != 3 || string(jobs[2].Payload) != "3" {
+		t.Errorf("got %v, %v", jobs, err)
+	}
+	if _, err := j.Publish(ctx, "wide", []byte("x"), client.PublishOptions{Shards: 2}); err != nil {
+		t.Error(err)
+	}
+	jobs, err := j.Take(ctx, []string{"wide"}, client.TakeOptions{Count: 10})
+	if err != nil || len(jobs) != 2 || jobs[1].Attributes["shard_index"] != "1" || jobs[1].Attributes["shard_total"] != "2" {
+		t.Errorf("got %v, %v", jobs, err)
+	}
+	if jobs, err := j.Take(ctx, []string{"idle"}, client.TakeOptions{Wait: 20 * time.Millisecond}); err != nil || len(jobs) != 0 {
+		t.Errorf("got %v, %v", jobs, err)
+	}
+	if _, err := j.Peek(ctx, "idle"); !errors.Is(err, client.ErrNoJob) {
+		t.Errorf("got %v, want ErrNoJob", err)
+	}
+}
+
+func TestJobsArePublishedTakenAndSettled(t *testing.T) {
+	t.Parallel()
+	jobsWalk(t, openJobs(t, clienttest.NewQueues()))
+}
+
+func TestAPublishWhoseAnswerIsLostStoresOneJob(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := clienttest.NewQueues()
+		lost := 0
+		service.Lose = func(r *http.Request) error {
+			if strings.HasSuffix(r.URL.Path, "/claim") { // its jobs come again when their leases lapse
+				return nil
+			}
+			if lost++; lost%3 != 0 {
+				return errors.New("connection reset")
+			}
+			return nil
+		}
+		j := openJobs(t, service)
+		id := publish(t, j, "welcome", "x", client.PublishOptions{})
+		got := takeOne(t, j, "welcome", time.Minute)
+		if n, err := j.Counts(t.Context(), "welcome"); err != nil || n.Ready+n.Pending != 1 || got.ID != id {
+			t.Errorf("got %+v, %v of %s, %s", n, err, got.ID, id)
+		}
+		if err := j.Ack(t.Context(), got); err != nil {
+			t.Errorf("an ack whose answer was lost twice: %v", err)
+		}
+	})
+}
+
+func TestAttemptsWaitAsLongAsTheServiceSays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := clienttest.NewQueues()
+		failures := 2
+		service.Fail = func(*http.Request) (*http.Response, error) {
+			if failures--; failures < 0 {
+				return nil, nil
+			}
+			answer := clienttest.Answer(503, `{"error":"overloaded","message":"m"}`)
+			answer.Header.Set("Retry-After", "7")
+			return answer, nil
+		}
+		began := time.Now()
+		j := openJobs(t, service)
+		publish(t, j, "welcome", "x", client.PublishOptions{})
+		if took := time.Since(began); took < 14*time.Second || took > 15*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		failures = 100
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := j.Peek(ctx, "welcome"); !errors.Is(err, client.ErrUnavailable) || ctx.Err() != nil {
+			t.Errorf("got %v, want ErrUnavailable at once", err)
+		}
+	})
+}
+
+func TestAnswersAreErrorsThatTellWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		status int
+		body   string
+		want   error
+		text   string
+	}{
+		{404, `{"error":"no_such_job","message":"m"}`, client.ErrNoJob, "no_such_job: m"},
+		{429, `{"error":"too_many_jobs","message":"m"}`, client.ErrTooManyJobs, ""},
+		{429, `{"error":"too_many_queues","message":"m"}`, client.ErrTooManyQueues, ""},
+		{429, `{"error":"rate_limited","message":"m"}`, client.ErrRateLimited, ""},
+		{429, ``, client.ErrRateLimited, "429"},
+		{401, `{"error":"unauthorized","message":"m"}`, client.ErrUnauthorized, ""},
+		{413, `{"error":"entry_too_large","message":"m"}`, client.ErrTooLarge, ""},
+		{400, `{"error":"bad_delay","message":"m"}`, client.ErrInvalid, "bad_delay: m"},
+		{404, `<html>`, client.ErrInvalid, "404 Not Found"},
+		{503, `{"error":"store_unavailable","message":"m"}`, client.ErrUnavailable, ""},
+		{503, `{"error":"store_unavailable","message":"m","outcome":"unknown"}`, client.ErrUnknown, ""},
+		{502, `<html>`, client.ErrUnknown, "502"},
+		{200, `<html>`, client.ErrUnknown, "none of Spillway's"},
+		{302, ``, client.ErrInvalid, "302"},
+	} {
+		j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1, Transport: &answers{status: row.status, body: row.body}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = j.Peek(t.Context(), "welcome")
+		var e *client.Error
+		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) || !errors.As(err, &e) || e.Unknown != (row.want == client.ErrUnknown) {
+			t.Errorf("%d %s: got %v", row.status, row.body, err)
+		}
+	}
+}
+
+// Every code of the service means one of the errors: a new code must be looked at.
+func TestEveryCodeHasAnError(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../wire/codes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	invalid := regexp.MustCompile(`^(bad_.*|no_such_(route|partition)|method_not_allowed|headers_too_large|unsupported_.*)$`)
+	others := []string{"too_many_partitions", "version_unsupported"} // of buffers, and of the admin port
+	found := 0
+	for _, match := range regexp.MustCompile(`Code\w+ +Code = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		code := match[1]
+		found++
+		if slices.Contains(others, code) {
+			continue
+		}
+		j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Attempts: 1, Transport: &answers{status: 400, body: `{"error":"` + code + `","message":"m"}`}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := j.Peek(t.Context(), "welcome"); errors.Is(err, client.ErrInvalid) != invalid.MatchString(code) {
+			t.Errorf("%s: got %v", code, err)
+		}
+	}
+	if found < 40 {
+		t.Errorf("found %d codes", found)
+	}
+}
+
+func TestWhatNoServiceTakesIsNotSent(t *testing.T) {
+	t.Parallel()
+	service := clienttest.NewQueues()
+	j := openJobs(t, service)
+	ctx := t.Context()
+	for _, queue := range []string{"", "_x", ".x", "a/b", "a,b", "ü", strings.Repeat("x", 256)} {
+		_, publishErr := j.Publish(ctx, queue, []byte("x"), client.PublishOptions{})
+		_, takeErr := j.Take(ctx, []string{"a", queue}, client.TakeOptions{})
+		_, countErr := j.Counts(ctx, queue)
+		for _, err := range []error{publishErr, takeErr, countErr, j.Ack(ctx, client.Job{Queue: queue}), j.Delete(ctx, queue, "x")} {
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("%q: got %v", queue, err)
+			}
+		}
+	}
+	_, empty := j.Publish(ctx, "q", nil, client.PublishOptions{})
+	_, none := j.PublishMany(ctx, "q", nil, client.PublishOptions{})
+	_, lines := j.PublishMany(ctx, "q", [][]byte{[]byte("a\nb")}, client.PublishOptions{})
+	_, noQueue := j.Take(ctx, nil, client.TakeOptions{})
+	if !errors.Is(empty, client.ErrEmpty) || !errors.Is(none, client.ErrEmpty) || !errors.Is(lines, client.ErrInvalid) || !errors.Is(noQueue, client.ErrInvalid) {
+		t.Error(empty, none, lines, noQueue)
+	}
+	if n := service.Requests(); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+	for _, cfg := range []client.JobsConfig{{Namespace: "/"}, {Token: "a b"}, {Timeout: -1}, {BackoffBase: time.Second, BackoffMax: time.Millisecond}} {
+		if _, err := client.NewJobs("http://127.0.0.1:1", cfg); err == nil {
+			t.Errorf("%+v is taken", cfg)
+		}
+	}
+	if _, err := client.NewJobs("ftp://x", client.JobsConfig{}); err == nil {
+		t.Error("ftp is taken")
+	}
+}
+
+func TestTheTokenIsSentAndNotShown(t *testing.T) {
+	t.Parallel()
+	service := clienttest.NewQueues()
+	service.Fail = func(r *http.Request) (*http.Response, error) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("got %v", r.Header)
+		}
+		return nil, errors.New("connection reset")
+	}
+	j, err := client.NewJobs("http://127.0.0.1:1", client.JobsConfig{Token: "secret", Transport: service, Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = j.Peek(t.Context(), "q"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// PublishOptions are what a publish may say. The zero value is a job that is ready at once,
+// lives for ever and is delivered 3 times at most.
+type PublishOptions struct {
+	// Delay is how long the jobs wait until they are ready.
+	Delay time.Duration
+	// TTL is how long they live, Delay included; 0 is for ever.
+	TTL time.Duration
+	// Tries is how often they are delivered at most; 0 is the service's default, 3.
+	Tries int
+	// ID is your own name for a job: 1 to 64 letters, digits, _ and -. While a job of the
+	// queue has it, dead or not, no other is stored under it. For one job only.
+	ID string
+	// Shards makes so many jobs of one, with the attributes shard_index, from 0, and
+	// shard_total. For one job only.
+	Shards int
+	// Key makes a repeat within KeyTTL (0 is 2m; at most 24h) store nothing and answer what
+	// the first did. Without one each call has a key of its own, for its own attempts.
+	Key    string
+	KeyTTL time.Duration
+}
+
+// Published is what became of a publish.
+type Published struct {
+	IDs      []string // of the jobs, in their order
+	Repeated bool     // an earlier publish with the same Key stored them
+	Exists   bool     // a job with the same ID exists; nothing was stored
+}
+
+// Publish stores a job, and returns when the service has it. Attempts in vain do not make it
+// twice: all have the same Idempotency-Key. After ErrUnknown, repeat it with the same Key.
+func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte, o PublishOptions) (Published, error) {
+	if len(payload) == 0 {
+		return Published{}, ErrEmpty
+	}
+	return j.publish(ctx, queue, "application/octet-stream", payload, o)
+}
+
+// PublishMany stores several jobs, all or none: 1000 and 1 MiB at most with the service's
+// defaults.
+func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte, o PublishOptions) (Published, error) {
+	var body []byte
+	for _, payload := range payloads {
+		switch {
+		case len(payload) == 0:
+			return Published{}, ErrEmpty
+		case bytes.IndexByte(payload, '\n') >= 0 || payload[len(payload)-1] == '\r':
+			return Published{}, &Error{Code: "bad_ndjson", Message: "a payload has a line break: publish it alone", is: ErrInvalid}
+		}
+		body = append(append(body, payload...), '\n')
+	}
+	if len(body) == 0 {
+		return Published{}, ErrEmpty
+	}
+	return j.publish(ctx, queue, "application/x-ndjson", body, o)
+}
+
+func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []byte, o PublishOptions) (Published, error) {
+	if err := checkQueue(queue); err != nil {
+		return Published{}, err
+	}
+	r := jobRequest{method: http.MethodPost, path: queue, query: url.Values{}, contentType: contentType, key: o.Key, body: body}
+	set := func(name string, d time.Duration) {
+		if d != 0 {
+			r.query.Set(name, d.String())
+		}
+	}
+	set("delay", o.Delay)
+	set("ttl", o.TTL)
+	if o.Tries != 0 {
+		r.query.Set("tries", strconv.Itoa(o.Tries))
+	}
+	if o.ID != "" {
+		r.query.Set("id", o.ID)
+	}
+	if o.Shards != 0 {
+		r.query.Set("shards", strconv.Itoa(o.Shards))
+	}
+	if r.key == "" {
+		r.key = j.newKey()
+	} else {
+		set("dedup", o.KeyTTL)
+	}
+	var said struct {
+		IDs              []string
+		Repeated, Exists bool
+	}
+	_, err := j.do(ctx, r, &said)
+	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists}, err
+}

@@ -1,0 +1,209 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Job is a job of a queue.
+type Job struct {
+	Queue, ID  string
+	Attempt    int // deliveries so far, with this one
+	Tries      int // deliveries at most
+	Payload    []byte
+	Attributes map[string]string
+	Published  time.Time // by the service's clock
+	Expires    time.Time // by the service's clock; zero: never
+	State      string    // of Get and Peek: ready, delayed, leased or dead
+}
+
+// jobForm is a job as the service writes it.
+type jobForm struct {
+	Queue, ID, State string
+	Attempt, Tries   int
+	Data             []byte // base64 in JSON
+	Attributes       map[string]string
+	Published        int64 `json:"published_ms"`
+	Expires          int64 `json:"expires_ms"`
+}
+
+func (f *jobForm) job() Job {
+	j := Job{
+		Queue: f.Queue, ID: f.ID, Attempt: f.Attempt, Tries: f.Tries, Payload: f.Data, Attributes: f.Attributes,
+		Published: time.UnixMilli(f.Published), State: f.State,
+	}
+	if f.Expires != 0 {
+		j.Expires = time.UnixMilli(f.Expires)
+	}
+	return j
+}
+
+// TakeOptions are what a take may say. A zero field means its default.
+type TakeOptions struct {
+	Count int           // jobs at most, 1 to 1000; default 1
+	TTR   time.Duration // how long they are leased; default 1m
+	Wait  time.Duration // how long to wait for the first job, 10m at most; default not at all
+}
+
+// Take leases ready jobs of queues, the most wanted queue first. It returns none when there
+// are none until Wait is over. Each job is to be given to one of Ack, Nack, Bury and Requeue
+// before its TTR is over, or it comes again, until its tries are used up. Work does all
+// this.
+func (j *Jobs) Take(ctx context.Context, queues []string, o TakeOptions) ([]Job, error) {
+	return j.take(ctx, queues, o, 0)
+}
+
+func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempts int) ([]Job, error) {
+	if len(queues) == 0 {
+		return nil, checkQueue("")
+	}
+	if err := checkQueue(queues...); err != nil {
+		return nil, err
+	}
+	r := jobRequest{method: http.MethodPost, path: strings.Join(queues, ",") + "/claim", query: url.Values{}, wait: o.Wait, attempts: attempts}
+	if o.Count != 0 {
+		r.query.Set("count", strconv.Itoa(o.Count))
+	}
+	if o.TTR != 0 {
+		r.query.Set("ttr", o.TTR.String())
+	}
+	if o.Wait != 0 {
+		r.query.Set("wait", o.Wait.String())
+	}
+	var said struct{ Jobs []jobForm }
+	if _, err := j.do(ctx, r, &said); err != nil {
+		return nil, err
+	}
+	jobs := make([]Job, len(said.Jobs))
+	for i := range said.Jobs {
+		jobs[i] = said.Jobs[i].job()
+	}
+	return jobs, nil
+}
+
+// Ack says that a job is done: it does not come again, even if its lease is over. ErrGone: it
+// was acked or deleted before, or it expired.
+func (j *Jobs) Ack(ctx context.Context, job Job) error { return j.settle(ctx, job, "ack", 0, 0) }
+
+// Nack gives a job back, to be ready again after a while. When its tries are used up, it is
+// dead. ErrGone: the lease was over, so it comes again, or has come, anyway.
+func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration) error {
+	return j.settle(ctx, job, "nack", after, 0)
+}
+
+// Bury gives a job up: it is dead, and stays to be looked at, respawned or deleted.
+func (j *Jobs) Bury(ctx context.Context, job Job) error { return j.settle(ctx, job, "bury", 0, 0) }
+
+// Touch leases a job for ttr from now on. ErrGone: the lease was over.
+func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
+	return j.settle(ctx, job, "touch", ttr, 0)
+}
+
+// Requeue gives a job back to the head of its queue, as if it had not been taken.
+func (j *Jobs) Requeue(ctx context.Context, job Job) error {
+	return j.settle(ctx, job, "requeue", 0, 0)
+}
+
+// settle tells the service about one job, in so many attempts; 0: as configured. Repeats do
+// no harm: only the delivery that is named is meant.
+func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, attempts int) error {
+	if err := checkQueue(job.Queue); err != nil {
+		return err
+	}
+	line := struct {
+		ID      string `json:"id"`
+		Attempt int    `json:"attempt"`
+		Do      string `json:"do"`
+		MS      int64  `json:"ms,omitempty"`
+	}{job.ID, job.Attempt, do, (after + time.Millisecond - 1).Milliseconds()}
+	body, err := json.Marshal(line)
+	if err != nil {
+		return fmt.Errorf("client: write a settlement: %w", err)
+	}
+	var said struct {
+		Results []struct{ State, Error, Message string }
+	}
+	maybe, err := j.do(ctx, jobRequest{method: http.MethodPost, path: job.Queue + "/settle", contentType: "application/x-ndjson", body: body, attempts: attempts}, &said)
+	switch {
+	case err != nil:
+		return err
+	case len(said.Results) != 1:
+		return &Error{Message: "an answer that is none of Spillway's", Unknown: true, is: ErrUnknown}
+	}
+	switch r := said.Results[0]; {
+	case r.Error != "":
+		return &Error{Status: http.StatusOK, Code: r.Error, Message: r.Message, is: ErrInvalid}
+	case r.State == "gone" && maybe:
+		return nil // most likely because of an attempt whose answer was lost
+	case r.State == "gone":
+		return ErrGone
+	}
+	return nil
+}
+
+// Get returns a job, in whatever state it is, or ErrNoJob.
+func (j *Jobs) Get(ctx context.Context, queue, id string) (Job, error) {
+	return j.read(ctx, queue, "/jobs/"+url.PathEscape(id))
+}
+
+// Peek returns the job that is taken next, without taking it, or ErrNoJob.
+func (j *Jobs) Peek(ctx context.Context, queue string) (Job, error) {
+	return j.read(ctx, queue, "/peek")
+}
+
+func (j *Jobs) read(ctx context.Context, queue, path string) (Job, error) {
+	if err := checkQueue(queue); err != nil {
+		return Job{}, err
+	}
+	var said jobForm
+	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue + path}, &said); err != nil {
+		return Job{}, err
+	}
+	return said.job(), nil
+}
+
+// Delete ends a job, in whatever state it is, or returns ErrNoJob.
+func (j *Jobs) Delete(ctx context.Context, queue, id string) error {
+	if err := checkQueue(queue); err != nil {
+		return err
+	}
+	maybe, err := j.do(ctx, jobRequest{method: http.MethodDelete, path: queue + "/jobs/" + url.PathEscape(id)}, new(struct{}))
+	if maybe && errors.Is(err, ErrNoJob) {
+		return nil // most likely because of an attempt whose answer was lost
+	}
+	return err
+}
+
+// Counts are the jobs of a queue.
+type Counts struct {
+	Ready, Dead int64
+	// Delayed and Leased are -1 where the service has too many of both to tell them apart.
+	// Pending is their sum.
+	Delayed, Leased, Pending int64
+	OldestAge                time.Duration // of the oldest ready job; 0: none
+}
+
+// Counts counts the jobs of a queue.
+func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
+	if err := checkQueue(queue); err != nil {
+		return Counts{}, err
+	}
+	said := struct {
+		Ready, Dead, Delayed, Leased, Pending int64
+		OldestAge                             int64 `json:"oldest_age_ms"`
+	}{Delayed: -1, Leased: -1}
+	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue}, &said); err != nil {
+		return Counts{}, err
+	}
+	return Counts{
+		Ready: said.Ready, Dead: said.Dead, Delayed: said.Delayed, Leased: said.Leased, Pending: said.Pending,
+		OldestAge: time.Duration(said.OldestAge) * time.Millisecond,
+	}, nil
+}
