@@ -61,7 +61,8 @@ func refused(t *testing.T, err error, texts ...string) {
 func TestCheckRefusesAnotherFormat(t *testing.T) {
 	t.Parallel()
 	for stored, texts := range map[string][]string{
-		"2": {"format 2", "upgrade"},
+		"2": {"holds queues", "kind: queue"},
+		"3": {"format 3", "upgrade"},
 		"x": {`format="x"`, "no number"},
 	} {
 		server := redistest.Start(t)

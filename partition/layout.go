@@ -17,6 +17,9 @@ import (
 // program cannot damage new data during a rolling upgrade.
 const format = 1
 
+// queueFormat is the format of a namespace of kind queue: see partition/job.
+const queueFormat = 2
+
 // shardLedger is the ledger of one shard, as checkLayout reads it.
 type shardLedger struct {
 	ns     *Namespace
@@ -154,6 +157,8 @@ func checkLayoutField(namespace, field, stored string, want int) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", namespace, field, stored)
+	case field == "format" && got == queueFormat:
+		return fmt.Errorf("namespace %s: the store holds queues under this name: configure kind: queue, or use another namespace or prefix for the buffer", namespace)
 	case field == "format" && got > want:
 		return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", namespace, got, want)
 	case field == "shards" && got != want:

@@ -3,9 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
-
-	"github.com/redis/go-redis/v9"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -110,23 +107,10 @@ func (s *Store) inspectServers(ctx context.Context) (warnings []string, err erro
 	if warnings, err = s.backend.CheckServers(ctx); err != nil {
 		return nil, err
 	}
-	return warnings, s.checkPersistence(ctx)
-}
-
-// checkPersistence refuses servers that forget jobs in a crash.
-func (s *Store) checkPersistence(ctx context.Context) error {
-	if s.volatile {
-		return nil
+	if !s.volatile {
+		if err := s.backend.CheckPersistence(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return backend.Classify(backend.EachMaster(ctx, s.backend.Out, func(ctx context.Context, c *redis.Client) error {
-		info, err := c.InfoMap(ctx, "persistence").Result()
-		if err != nil {
-			return err
-		}
-		if info["Persistence"]["aof_enabled"] == "0" {
-			return backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
-				"redis at %s has no append-only file, so a crash of it loses jobs: run CONFIG SET appendonly yes and put it into redis.conf, or set volatile: true for this Redis", c.Options().Addr))
-		}
-		return nil
-	}))
+	return warnings, nil
 }

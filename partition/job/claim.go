@@ -70,7 +70,7 @@ func (r *run) planClaims(list []*Claim) (later []*Claim) {
 			continue
 		}
 		q := r.newRequest()
-		*q = request{sh, c.Queues, ms(c.TTR), c.Count, c.maxBytes(), c.ReportLeft, append(q.claims[:0], c)}
+		*q = request{sh, c.Queues, leaseMS(c.TTR), c.Count, c.maxBytes(), c.ReportLeft, append(q.claims[:0], c)}
 		call.add(q, c.Queues, c.Count, c.maxBytes())
 	}
 	return later
@@ -89,7 +89,7 @@ func (r *run) callOf(k kind, sh *shard) *planned {
 func (c *planned) alike(claim *Claim) *request {
 	for _, it := range c.items {
 		q := it.(*request)
-		if q.ttr == ms(claim.TTR) && q.count+claim.Count <= MaxCount && slices.Equal(q.queues, claim.Queues) {
+		if q.ttr == leaseMS(claim.TTR) && q.count+claim.Count <= MaxCount && slices.Equal(q.queues, claim.Queues) {
 			return q
 		}
 	}
@@ -161,7 +161,7 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 	if c.Answer.Raw == nil {
 		c.Answer.Raw = make([]byte, 0, min(sh.answer.Load(), usualAnswer))
 	}
-	// Until the answer is read, the outcome is unknown.
+	// Until its answer is read, the outcome is unknown.
 	l.unknown[sh] = unknownClaim{r.token, slices.Clone(r.numbers.names)}
 }
 
@@ -222,9 +222,7 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 		q.claims[0].Namespace.setIDs(got)
 		jobs += len(got)
 		q.share(got)
-		if q.left {
-			q.report(names, left)
-		}
+		q.report(names, left)
 		if len(got) > 0 {
 			s.comesDue(sh, j.Now+q.ttr)
 		}
@@ -232,11 +230,9 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 	if at.Broken {
 		return j.Misread()
 	}
-	if bytes >= answerBytes(j.Items) {
-		for _, it := range j.Items {
-			for _, c := range it.(*request).claims {
-				c.More = len(c.Jobs) < c.Count
-			}
+	for _, it := range j.Items {
+		for _, c := range it.(*request).claims {
+			c.More = len(c.Jobs) < c.Count && (c.More || bytes >= answerBytes(j.Items))
 		}
 	}
 	s.metrics.expired.Add(float64(expired))
@@ -298,15 +294,22 @@ func (q *request) share(jobs []Job) {
 	}
 }
 
-// report fills Left of each claim.
+// report tells each claim what is left of its queues. The store knows that only of the queues
+// that were asked for, and of those that it did not go through to the end.
 func (q *request) report(names []string, left []int) {
 	for _, c := range q.claims {
-		if !c.ReportLeft {
-			continue
+		if c.ReportLeft {
+			c.Left = make([]int, len(c.Queues))
 		}
-		c.Left = make([]int, len(c.Queues))
 		for i, queue := range c.Queues {
-			c.Left[i] = left[slices.Index(names, queue)]
+			n := left[slices.Index(names, queue)]
+			if c.ReportLeft {
+				c.Left[i] = n
+			}
+			c.More = c.More || n > 0
+			if n < 0 && len(c.Jobs) == 0 {
+				c.Err = errForeign
+			}
 		}
 	}
 }

@@ -42,6 +42,11 @@ func (s *Store) checkNamespace(ctx context.Context, ns *Namespace) error {
 func (s *Store) compareLayout(ctx context.Context, ns *Namespace) error {
 	passed := ns.checked.Load()
 	partly := s.backend.Cluster() && passed != nil && passed.err == nil
+	if passed == nil || passed.err != nil {
+		if err := s.checkPermissions(ctx, ns); err != nil {
+			return err
+		}
+	}
 	// Read first: a full store refuses to write even what it holds already, and nothing is
 	// written into the ledger of a buffer.
 	all := s.readLayouts(ctx, ns, "")

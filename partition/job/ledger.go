@@ -9,40 +9,28 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-var ledgerFields = []string{"published", "acked", "expired", "deleted", "lost", "dead", "died", "respawned"}
-
-// Ledger reads the account of a namespace. Ready is the difference of the others. While jobs
-// move, Delayed and Leased may be of a moment later than the rest.
+// Ledger reads the account of a namespace: of each shard at one moment.
 func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err error) {
-	type reads struct {
-		fields         *redis.SliceCmd
-		delayed, lease *redis.IntCmd
+	calls := make([]*backend.Call, len(ns.shards))
+	for i, sh := range ns.shards {
+		calls[i] = backend.NewCall(luajob.Ledger, sh.breaker, []string{sh.ledger, sh.lease, sh.delay})
 	}
-	all := make([]reads, len(ns.shards))
-	err = s.reads.Do(ctx, func() error {
-		pipe := s.backend.Background.Pipeline()
-		for i, sh := range ns.shards {
-			all[i] = reads{pipe.HMGet(ctx, sh.ledger, ledgerFields...), pipe.ZCard(ctx, sh.delay), pipe.ZCard(ctx, sh.lease)}
-		}
-		_, err := pipe.Exec(ctx)
-		return backend.Classify(err)
-	})
-	if err != nil {
+	if err := s.read(ctx, calls...); err != nil {
 		return Ledger{}, err
 	}
-	for _, r := range all {
-		var n [8]int64
-		for i, v := range r.fields.Val() {
-			if text, ok := v.(string); ok {
-				n[i], _ = strconv.ParseInt(text, 10, 64)
-			}
+	for _, c := range calls {
+		var l Ledger
+		for _, field := range []*int64{
+			&l.Published, &l.Acked, &l.Expired, &l.Deleted, &l.Lost, &l.Dead, &l.Died, &l.Respawned, &l.Delayed, &l.Leased,
+		} {
+			*field = c.Rest.Int()
 		}
-		l := Ledger{
-			Published: n[0], Acked: n[1], Expired: n[2], Deleted: n[3], Lost: n[4], Dead: n[5], Died: n[6], Respawned: n[7],
-			Delayed: r.delayed.Val(), Leased: r.lease.Val(),
+		if c.Rest.Broken {
+			return Ledger{}, c.Misread()
 		}
 		l.Ready = l.Published - l.Acked - l.Expired - l.Deleted - l.Lost - l.Dead - l.Delayed - l.Leased
 		total.add(l)

@@ -69,8 +69,9 @@ type Claim struct {
 	// Left is how many ready jobs each of Queues had after the call, -1 where unknown; nil
 	// without ReportLeft.
 	Left []int
-	// More tells that the claim got fewer jobs than Count because the answer was full. False:
-	// where it got fewer, its queues had no more.
+	// More tells that the claim got fewer jobs than Count although its queues have more, because
+	// the answer was full or many expired jobs were in the way: ask again. False: where it got
+	// fewer, its queues had no more.
 	More bool
 	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
 	// lane gives them back before its next claim of the shard.

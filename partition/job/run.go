@@ -359,3 +359,6 @@ func (s *Store) fill(l *Lane, c *backend.Call, items []item) {
 }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+// leaseMS is how long a lease or a back-off is, as the scripts take it.
+func leaseMS(d time.Duration) int64 { return min(ms(d), 1e12) }

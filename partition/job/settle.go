@@ -103,7 +103,7 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 		r.args.int(c, t.Ref.Seq)
 		r.args.int(c, int64(t.Attempt))
 		c.Args = append(c.Args, verbNames[t.Verb])
-		r.args.int(c, ms(t.After))
+		r.args.int(c, leaseMS(t.After))
 	}
 }
 

@@ -48,7 +48,6 @@ type Store struct {
 	servers    atomic.Pointer[checkResult]
 	checking   sync.Mutex  // of the servers
 	loaded     atomic.Bool // the scripts are in the store
-	permitted  atomic.Bool // the user has all rights
 	rounds     atomic.Uint64
 	alarm      alarm
 	reads      backend.ReadLimit

@@ -1,0 +1,166 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// openAt is a store with the namespace mail under a prefix.
+func openAt(t *testing.T, url, prefix string, volatile bool, edit func(*Policy)) *Store {
+	t.Helper()
+	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	p := DefaultPolicy()
+	if edit != nil {
+		edit(&p)
+	}
+	s, err := Open(Config{Prefix: prefix, Volatile: volatile, Namespaces: map[string]Policy{"mail": p}}, b, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func bufferAt(t *testing.T, url, prefix string) *partition.Store {
+	t.Helper()
+	s, err := partition.Open(partition.Config{URL: url, Prefix: prefix, Namespaces: map[string]partition.Policy{"mail": partition.DefaultPolicy()}}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// refusal checks that a Check ends with ErrIncompatible, says what to do, and that nothing is
+// published or claimed then.
+func refusal(t *testing.T, s *Store, want string) {
+	t.Helper()
+	_, err := s.Check(t.Context())
+	if !errors.Is(err, backend.ErrIncompatible) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	ns := s.Namespace("mail")
+	b := Batch{
+		Publishes: []*Publish{{Namespace: ns, Queue: "q", Tries: 1, Messages: []Message{{}}}},
+		Claims:    []*Claim{{Namespace: ns, Queues: []string{"q"}, Count: 1}},
+	}
+	s.Run(t.Context(), s.NewLane(), &b)
+	if !errors.Is(b.Publishes[0].Err, backend.ErrIncompatible) || !errors.Is(b.Claims[0].Err, backend.ErrIncompatible) {
+		t.Errorf("publish: %v, claim: %v", b.Publishes[0].Err, b.Claims[0].Err)
+	}
+}
+
+func TestABufferAndQueuesDoNotShareANamespace(t *testing.T) {
+	t.Parallel()
+	url := "redis://" + redistest.Shared(t)
+	if _, err := bufferAt(t, url, "kindbuffer").Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refusal(t, openAt(t, url, "kindbuffer", true, nil), "kind: buffer")
+	if kind := redistest.SharedClient(t).HExists(t.Context(), "kindbuffer:{mail.0}:ledger", "kind").Val(); kind {
+		t.Error("the check wrote into the ledger of a buffer")
+	}
+	if _, err := openAt(t, url, "kindqueue", true, nil).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := bufferAt(t, url, "kindqueue").Check(t.Context())
+	if !errors.Is(err, backend.ErrIncompatible) || !strings.Contains(err.Error(), "kind: queue") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCheckWantsTheRecordedLayout(t *testing.T) {
+	t.Parallel()
+	url := "redis://" + redistest.Shared(t)
+	if _, err := openAt(t, url, "layout", true, nil).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refusal(t, openAt(t, url, "layout", true, func(p *Policy) { p.Shards = 2 }), "configure shards 1")
+	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 3)
+	refusal(t, openAt(t, url, "layout", true, nil), "upgrade the program")
+}
+
+func TestCheckWantsAServerThatKeepsJobs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openAt(t, server.URL(), "sw", false, nil)
+	refusal(t, s, "append-only file")
+	server.Client().ConfigSet(t.Context(), "appendonly", "yes")
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
+	refusal(t, s, "noeviction")
+	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	publishOne(t, s, "q")
+}
+
+func TestCheckNamesMissingRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	url := "redis://worker:secret@" + server.Addr
+	for rules, want := range map[string]string{
+		"~sw:* &* +@all -hscan -lpush": "HSCAN, LPUSH",
+		"~other:* &* +@all":            "on the keys sw:{*}*",
+		"~sw:* resetchannels +@all":    "'&sw:{*}:w:*'",
+	} {
+		args := []any{"acl", "setuser", "worker", "reset", "on", ">secret"}
+		for _, rule := range strings.Fields(rules) {
+			args = append(args, rule)
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		refusal(t, openAt(t, url, "sw", true, nil), want)
+	}
+	admin.Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">secret", "~sw:*", "&sw:{*}:w:*", "+@all")
+	s := openAt(t, url, "sw", true, nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if keys := admin.Keys(t.Context(), "*permission*").Val(); len(keys) > 0 {
+		t.Errorf("the probe left %v", keys)
+	}
+}
+
+func TestNamespacesThatComeLaterAreCheckedBeforeTheirFirstJob(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openAt(t, server.URL(), "sw", true, nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	policies := map[string]Policy{"mail": DefaultPolicy(), "late": DefaultPolicy()}
+	if err := s.SetNamespaces(t.Context(), policies); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	if s.Namespace("late") == nil {
+		t.Fatal("the namespace is not there")
+	}
+	server.Launch()
+	c := &Claim{Namespace: s.Namespace("late"), Queues: []string{"q"}, Count: 1}
+	redistest.Until(t, most, "the new namespace works", func() bool {
+		s.Run(context.Background(), s.NewLane(), &Batch{Claims: []*Claim{c}})
+		return c.Err == nil
+	})
+	if got := server.Client().HGet(t.Context(), "sw:{late.0}:ledger", "kind").Val(); got != "queue" {
+		t.Errorf("the ledger says kind %q", got)
+	}
+}

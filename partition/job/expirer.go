@@ -1,0 +1,197 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+const (
+	expireEvery = time.Second
+	expirePage  = 500 // jobs that one call looks at
+	// A round of the expirer works for at most a fiftieth of a second, so it uses at most
+	// 2 % of Redis's time. 500 jobs take about 0.5 ms.
+	expireBudget = expireEvery / 50
+	// walkEvery is how often a walk through all queues begins, at most.
+	walkEvery = 10 * time.Second
+	// auditEvery is how often the references of a shard are counted.
+	auditEvery = time.Minute
+)
+
+// An Expirer drops expired jobs that jobs with a longer TTL hide: neither a claim nor the
+// promoter meets them. It also counts the references of each shard, and makes jobs ready again
+// whose reference something other than Spillway removed; and it checks whether the store was
+// rolled back. Every process runs one, and they do not disturb each other. Its work per second
+// is bounded. Start and Stop follow partition/lifecycletest.
+type Expirer struct {
+	lifecycle
+	store     *Store
+	connected <-chan struct{}
+	began     time.Time            // when the walk began
+	walks     []walk               // that are left of the walk through all queues
+	audited   map[*shard]time.Time // when the references were counted last
+	missing   map[*shard]bool      // shards with fewer references than jobs
+}
+
+// A walk goes through the jobs of a queue.
+type walk struct {
+	place
+	queue  string
+	cursor string
+	audit  bool
+}
+
+// NewExpirer makes the expirer of a store. Start sets it going.
+func NewExpirer(s *Store) *Expirer {
+	return &Expirer{
+		lifecycle: newLifecycle("expirer"), store: s, connected: s.backend.Connected(),
+		audited: map[*shard]time.Time{}, missing: map[*shard]bool{},
+	}
+}
+
+// Start begins. It is an error a second time and after Stop.
+func (e *Expirer) Start(context.Context) error { return e.start(e.run) }
+
+func (e *Expirer) run(ctx context.Context) {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	var checked time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.connected:
+			// The server that answers may be another than before, or hold less.
+			if time.Since(checked) > expireEvery/10 {
+				e.store.checkRollback(ctx)
+				checked = time.Now()
+			}
+		case <-tick.C:
+			e.store.checkRollback(ctx)
+			checked = time.Now()
+			e.round(ctx)
+		}
+	}
+}
+
+// round goes on with the walk until the time of the round is used up.
+func (e *Expirer) round(ctx context.Context) {
+	began := time.Now()
+	if len(e.walks) == 0 && time.Since(e.began) >= walkEvery {
+		e.began = began
+		e.plan(ctx)
+	}
+	for len(e.walks) > 0 && ctx.Err() == nil && time.Since(began) < expireBudget {
+		w := &e.walks[0]
+		if w.sh.breaker.Suspect() || e.step(ctx, w) {
+			e.walks = e.walks[1:]
+		}
+	}
+}
+
+// plan begins a walk through all queues.
+func (e *Expirer) plan(ctx context.Context) {
+	for _, ns := range e.store.Namespaces() {
+		if e.store.ensureCompatible(ctx, ns) != nil {
+			continue
+		}
+		for _, sh := range ns.shards {
+			if sh.breaker.Suspect() {
+				continue
+			}
+			names, err := e.store.backend.Background.ZRange(ctx, sh.queues, 0, maxListedQueues-1).Result()
+			err = backend.Classify(err)
+			if sh.breaker.Done(err); err != nil {
+				continue
+			}
+			audit := e.auditDue(ctx, ns, sh, names)
+			for _, queue := range names {
+				e.walks = append(e.walks, walk{place{ns, sh}, queue, "0", audit})
+			}
+		}
+	}
+}
+
+// auditDue counts the references of a shard, and reports whether some are missing twice in a
+// row: jobs that move meanwhile make single counts wrong.
+func (e *Expirer) auditDue(ctx context.Context, ns *Namespace, sh *shard, queues []string) bool {
+	if time.Since(e.audited[sh]) < auditEvery && !e.missing[sh] {
+		return false
+	}
+	e.audited[sh] = time.Now()
+	missing, err := e.store.missingReferences(ctx, sh, queues)
+	if err != nil {
+		return false
+	}
+	before := e.missing[sh]
+	e.missing[sh] = missing > 0
+	return before && missing > 0
+}
+
+// missingReferences is how many jobs of a shard are in no state, about: jobs move while they
+// are counted.
+func (s *Store) missingReferences(ctx context.Context, sh *shard, queues []string) (missing int64, err error) {
+	ledger := backend.NewCall(luajob.Ledger, sh.breaker, []string{sh.ledger, sh.lease, sh.delay})
+	s.backend.Run(ctx, s.backend.Background, []*backend.Call{ledger})
+	if ledger.Err != nil {
+		return 0, ledger.Err
+	}
+	pending := int64(0)
+	for i := range 10 {
+		if n := ledger.Rest.Int(); i >= 8 {
+			pending += n // delayed, leased
+		}
+	}
+	missing = -pending
+	for len(queues) > 0 && ctx.Err() == nil {
+		n := min(len(queues), maxCallQueues)
+		pipe := s.backend.Background.Pipeline()
+		tombstones := pipe.HMGet(ctx, sh.tombstones, queues[:n]...)
+		counts := make([]interface{ Val() int64 }, 0, 3*n)
+		for _, queue := range queues[:n] {
+			counts = append(counts, pipe.HLen(ctx, sh.jobs(queue)), pipe.LLen(ctx, sh.ready(queue)), pipe.ZCard(ctx, sh.dead(queue)))
+		}
+		if _, err := pipe.Exec(ctx); backend.Classify(err) != nil {
+			return 0, backend.Classify(err)
+		}
+		for i := range n {
+			missing += counts[3*i].Val() - counts[3*i+1].Val() - counts[3*i+2].Val()
+			if text, ok := tombstones.Val()[i].(string); ok {
+				known, _ := number([]byte(text))
+				missing += known
+			}
+		}
+		queues = queues[n:]
+	}
+	return missing, nil
+}
+
+// step looks at some jobs of a queue. It returns true when the walk is at its end.
+func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
+	audit := 0
+	if w.audit {
+		audit = 1
+	}
+	s := e.store
+	c := backend.NewCall(luajob.Expire, w.sh.breaker, w.sh.allOf(w.queue), w.queue, w.cursor, expirePage, audit, w.sh.channel, s.wake)
+	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+	if c.Err != nil {
+		return true
+	}
+	cursor, expired, pushed := string(c.Rest.Bulk()), c.Rest.Int(), c.Rest.Int()
+	if c.Rest.Broken {
+		return true
+	}
+	w.cursor = cursor
+	s.metrics.expired.Add(float64(expired))
+	if pushed > 0 {
+		s.metrics.repaired.Add(float64(pushed))
+		s.log.Warn("jobs had lost their place in the queue and are ready again",
+			zap.String("namespace", w.ns.Name), zap.String("queue", w.queue), zap.Int64("jobs", pushed))
+	}
+	return cursor == "0"
+}
