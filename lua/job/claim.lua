@@ -2,8 +2,8 @@
 --
 -- A request names queues, the most wanted first, and how many jobs it takes at most.
 -- What expired is dropped on the way, and references without a job are skipped. Where a
--- request gets fewer jobs than it asks for and the answer is not full, its lists are
--- empty. KEYS[5] keeps what this call hands out until the lane's next call, so that revert
+-- request gets fewer jobs than it asks for, its lists are empty, or the call met its
+-- bounds: the answer is full, or it dropped and skipped 1,000. KEYS[5] keeps what this call hands out until the lane's next call, so that revert
 -- can take back a call whose answer got lost.
 --
 -- KEYS[1] hash      the shard's ledger
@@ -15,12 +15,13 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids
 -- ARGV[1] string    token of this call
 -- ARGV[2] ms        how long KEYS[5] is kept
--- ARGV[3] bytes     size of the answer, about, at most; but never less than a job a request
+-- ARGV[3] bytes     size of the answer, about, at most; but never less than a job
 -- ARGV[4] int       queues, n
 -- ARGV[5..] mixed   n names, each once, n times 1 where the caller wants to know what is left, else 0; then requests:
 --                   ttr ms, count, k, k numbers of queues
--- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, 0 where it was not
---                   asked for, -1 where a key has another type and nothing was claimed of it; then a list for each request
+-- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, where it was
+--                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
+--                   claimed of it; then a list for each request
 --
 -- USES whole, int, time, foreign, in_pieces, put_back, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -31,7 +32,7 @@ end
 local requests, at, args = {}, 5 + 2 * n, #ARGV
 while at <= args do
   local ttr, count, k = whole(ARGV[at], 0), whole(ARGV[at + 1], 1), whole(ARGV[at + 2], 1)
-  if not (ttr and count and k) or at + 2 + k > args then
+  if not (ttr and count and k) or ttr > 1e12 or at + 2 + k > args then
     return redis.error_reply('ERR claim: bad arguments')
   end
   local request = { ttr = ttr, count = count }
@@ -48,7 +49,7 @@ end
 local now = time()
 local popped = {} -- for each LPOP: queue's number, sequences
 local empty, wrong = {}, {}
-local expired, missing, dropped = {}, {}, false
+local expired, missing, dropped, cut = {}, {}, 0, {}
 local scores, more, handed = {}, {}, {}
 local s, h, bytes, largest = 0, 0, 0, 1
 local answers = {}
@@ -72,7 +73,7 @@ for a, request in ipairs(requests) do
   for _, i in ipairs(request) do
     local r, j = KEYS[4 + 3 * i], KEYS[5 + 3 * i]
     local name, step = ARGV[4 + i], 16
-    while want > 0 and not empty[i] and not wrong[i] and (bytes < size or g == 0) do
+    while want > 0 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000 do
       step = math.max(1, math.min(want, step, math.ceil((size - bytes) / largest)))
       local ids = redis.pcall('LPOP', r, step)
       if foreign(ids) then
@@ -108,7 +109,7 @@ for a, request in ipairs(requests) do
           end
           ends, tries = parsed[1], parsed[2]
         end
-        if g > 0 and bytes >= size then
+        if bytes > 0 and bytes >= size then
           -- The answer is full: the rest stays where it was.
           put_back(r, ids, x)
           for y = k, x, -1 do
@@ -119,11 +120,11 @@ for a, request in ipairs(requests) do
           -- A tombstone, or a job that another program removed or spoiled.
           missing[i] = missing[i] or {}
           table.insert(missing[i], ids[x])
-          dropped = true
+          dropped = dropped + 1
         elseif ends > 0 and ends <= now then
           expired[i] = expired[i] or {}
           table.insert(expired[i], { ids[x], caller_id(record) })
-          dropped = true
+          dropped = dropped + 1
         else
           local attempt = 1
           if before[x] then
@@ -143,13 +144,16 @@ for a, request in ipairs(requests) do
       end
       step = 128
     end
+    if want > 0 and not empty[i] then
+      cut[i] = true
+    end
   end
   answers[a] = got
 end
 
 -- All that can be refused comes before the first write that take_back does not undo.
 local totals
-if dropped then
+if dropped > 0 then
   local known = redis.pcall('HLEN', tombstones)
   if foreign(known) then
     return take_back(known)
@@ -203,7 +207,7 @@ for i = 1, n do
     drop(i)
   end
   local left = wrong[i] and -1 or 0
-  if left == 0 and ARGV[4 + n + i] == '1' then
+  if left == 0 and (cut[i] or ARGV[4 + n + i] == '1') then
     left = redis.call('LLEN', KEYS[4 + 3 * i])
   end
   result[3 + i] = left

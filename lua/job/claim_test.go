@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
 )
 
 func TestAClaimServesQueuesInOrderAndRequestsInTurn(t *testing.T) {
@@ -33,25 +35,47 @@ func TestAClaimTellsWhatIsLeft(t *testing.T) {
 	})
 }
 
-// The answer ends at about its size, with one job a request at least. What is too much
-// stays at the head, in order.
+// The answer ends at about its size, with one job at least. What is too much stays at the
+// head, in order, and the answer tells that it is there.
 func TestAClaimIsBoundedInBytes(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		s.bytes = 2500
 		seqs := s.put("a", slices.Repeat([]string{strings.Repeat("x", 1000)}, 40)...)
-		got := s.claimAll("lane", "t", request{queues: []string{"a"}, count: 40}, request{queues: []string{"a"}, count: 40})
-		s.same("jobs", []int{len(got.jobs[0]), len(got.jobs[1])}, []int{3, 1})
-		s.same("left", got.left, []int64{36})
-		s.same("the next", s.peek("a")[2], seqs[4])
+		keys, argv, each := s.claimCall("lane", "t", false, request{queues: []string{"a"}, count: 40}, request{queues: []string{"a"}, count: 40})
+		got := parseClaims(s.must(luajob.Claim, keys, argv...), each)
+		s.same("jobs", []int{len(got.jobs[0]), len(got.jobs[1])}, []int{3, 0})
+		s.same("left", got.left, []int64{37})
+		s.same("the next", s.peek("a")[2], seqs[3])
 		s.bytes = 1 << 20
 		all := s.claim("a", 100)
 		for i, job := range all {
-			if job.seq != seqs[4+i] {
-				t.Fatalf("job %d is %d, want %d", i, job.seq, seqs[4+i])
+			if job.seq != seqs[3+i] {
+				t.Fatalf("job %d is %d, want %d", i, job.seq, seqs[3+i])
 			}
 		}
-		s.same("the rest", len(all), 36)
+		s.same("the rest", len(all), 37)
 		s.exact("a")
+	})
+}
+
+// A claim drops about 1,000 jobs a call, so that a queue full of expired ones holds
+// nobody up. Its answer tells that more are there.
+func TestAClaimDropsABoundedNumber(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.clock = start
+		s.stored(group{queue: "a", ends: s.now() + 1, bodies: bodies(2500)})
+		s.put("a", "last")
+		s.clock += 1000
+		calls := 0
+		for jobs := 0; jobs == 0 && calls < 9; calls++ {
+			keys, argv, each := s.claimCall("lane", "t", false, request{queues: []string{"a", "b"}, count: 4})
+			got := parseClaims(s.must(luajob.Claim, keys, argv...), each)
+			if jobs = len(got.jobs[0]); jobs == 0 && (got.left[0] == 0 || got.expired > 1200) {
+				t.Fatalf("call %d: expired %d, left %v", calls, got.expired, got.left)
+			}
+			s.exact("a", "b")
+		}
+		s.same("calls", calls, 3)
 	})
 }
 

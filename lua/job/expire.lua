@@ -19,7 +19,7 @@
 -- KEYS[10] hash     its callers' ids
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    cursor: 0 at first, then that of the last reply
--- ARGV[3] int       about how many jobs to look at, 1 to 1,000
+-- ARGV[3] int       about how many jobs to look at, 1 to 1,000; fewer where they are large
 -- ARGV[4] int       1 = audit, too; else 0
 -- ARGV[5] string    beginning of the channels that wake who waits
 -- ARGV[6] string    the command that wakes: publish, or spublish in a cluster
@@ -39,28 +39,36 @@ local k = { name = name, lease = KEYS[2], attempts = KEYS[3], delay = KEYS[5], t
 if audit then
   count = math.max(1, math.min(count, math.floor(300000 / math.max(1, redis.call('LLEN', k.r)))))
 end
-local piece = redis.call('HSCAN', k.j, ARGV[2], 'COUNT', int(count))
+-- HSCAN reads records whole, so it reads ten at a time, and about 1 MiB a call.
+local cursor, looked, bytes, seen = ARGV[2], 0, 0, {}
 local over, missing = {}, {}
-for x = 1, #piece[2], 2 do
-  local seq, ends = piece[2][x], tonumber(string.sub(piece[2][x + 1], 1, 13)) or 0
-  local expired = ends > 0 and ends <= now
-  if (expired or audit) and not redis.call('ZSCORE', k.lease, seq .. ' ' .. name) and not redis.call('ZSCORE', k.d, seq) then
-    if expired then
-      over[#over + 1] = x
-    elseif not redis.call('ZSCORE', k.delay, seq .. ' ' .. name) and not redis.call('LPOS', k.r, seq) then
-      missing[#missing + 1] = seq
+repeat
+  local piece = redis.call('HSCAN', k.j, cursor, 'COUNT', int(math.min(count, 10)))
+  cursor = piece[1]
+  for x = 1, #piece[2], 2 do
+    local seq, record = piece[2][x], piece[2][x + 1]
+    local ends = tonumber(string.sub(record, 1, 13)) or 0
+    local expired = ends > 0 and ends <= now
+    looked, bytes = looked + 1, bytes + #record
+    if (expired or audit) and not seen[seq] and not redis.call('ZSCORE', k.lease, seq .. ' ' .. name) and not redis.call('ZSCORE', k.d, seq) then
+      if expired then
+        over[#over + 1] = { seq, caller_id(record) }
+      elseif not redis.call('ZSCORE', k.delay, seq .. ' ' .. name) and not redis.call('LPOS', k.r, seq) then
+        missing[#missing + 1] = seq
+      end
     end
+    seen[seq] = true
   end
-end
+until cursor == '0' or looked >= count or bytes >= 1048576
 if #over + #missing == 0 then
-  return { now, piece[1], 0, 0 }
+  return { now, cursor, 0, 0 }
 end
 local totals, refused = check_shard(KEYS[1], k.lease, k.attempts, KEYS[4], k.delay, k.tombstones)
 if not totals then
   return refused
 end
-for _, x in ipairs(over) do
-  remove(k, totals, name, piece[2][x], caller_id(piece[2][x + 1]))
+for _, job in ipairs(over) do
+  remove(k, totals, name, job[1], job[2])
 end
 table.sort(missing, function(a, b) return tonumber(a) < tonumber(b) end)
 k.tail = missing
@@ -68,4 +76,4 @@ push(ARGV[6], ARGV[5], k)
 totals.expired = totals.expired + #over
 totals.lost = totals.lost + forget(KEYS[4], k.tombstones, k.r, k.j, name)
 close_ledger(KEYS[1], totals)
-return { now, piece[1], #over, #missing }
+return { now, cursor, #over, #missing }

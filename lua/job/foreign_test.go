@@ -44,10 +44,6 @@ func newScene(s *shard) *scene {
 	return c
 }
 
-func (c *scene) respawnArgs(q, verb string) []any {
-	return []any{q, verb, 10, 0, c.channel(), "publish"}
-}
-
 // verbs call each script on both queues and give what it answered for b, without what
 // depends on the clock.
 var verbs = map[string]func(c *scene) (b string, err error){

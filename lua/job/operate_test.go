@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
@@ -144,5 +145,41 @@ func TestAuditFindsJobsWithoutAReference(t *testing.T) {
 		s.same("counts", s.counts(100, "a", "b"), before)
 		_ = c
 		s.exact("a", "b")
+	})
+}
+
+// Large jobs are read about 1 MiB a call. The answer tells that there is more.
+func TestCallsReadABoundedNumberOfBytes(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		large := strings.Repeat("x", 300_000)
+		s.clock = start
+		fill := func(ends int64, id string) {
+			for i := range 14 {
+				s.stored(group{queue: "a", id: fmt.Sprint(id, i), ends: ends, bodies: []string{large}})
+			}
+		}
+		s.bytes = 1 << 30
+		fill(0, "dead")
+		for _, job := range s.claim("a", 14) {
+			s.settle(settle{"a", job.seq, 1, "bury", 0})
+		}
+		reply := s.must(luajob.Respawn, s.common("a"), s.respawnArgs("a", "respawn")...)
+		s.same("respawn", reply[1:], []any{4, 10})
+		reply = s.must(luajob.Respawn, s.common("a"), s.respawnArgs("a", "delete")...)
+		s.same("delete", reply[1:], []any{4, 6})
+
+		s.same("purge", s.purge("a", "ready", 100), []int64{100, 4})
+		for s.purge("a", "all", 100)[0] == 100 {
+		}
+		s.same("counts", s.counts(100, "a"), []any{0, 0, 0, 0, ""})
+
+		fill(s.now()+1, "expired")
+		s.clock += 5000
+		s.same("peek", s.peek("a")[1], 0)
+		s.do("zadd", s.key("queues"), 1, "a")
+		s.same("heads", s.promote(due{"a", "head", nil}), []int64{0, 0, 4, 0})
+		s.same("still due", s.c.ZScore(ctx, s.key("queues"), "a").Val() <= float64(s.now()), true)
+		s.same("expire", s.expire("a"), 10)
+		s.exact("a")
 	})
 }

@@ -1,7 +1,7 @@
 -- purge: delete jobs of a queue, the ready ones oldest first, or those in every state.
 --
--- A call looks at a bounded number of jobs. The caller repeats it while as many were
--- looked at as it asked for.
+-- A call looks at a bounded number of jobs. The caller repeats it while there may be more.
+-- Where jobs have callers' ids it reads them, about 1 MiB a call.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
@@ -16,7 +16,7 @@
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    ready, or all: once no job is ready, the delayed, leased and dead ones, in no order
 -- ARGV[3] int       jobs to look at, 1 to 1,000
--- RETURNS {now, looked at, deleted}  looked at: tombstones, too
+-- RETURNS {now, looked at, deleted}  looked at: as many as ARGV[3] says while there may be more; tombstones count, too
 --
 -- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
@@ -35,31 +35,47 @@ if not totals then
 end
 local named = redis.pcall('HLEN', u)
 named = not foreign(named) and named > 0
-local seqs = redis.call('LPOP', r, count) or {}
-local looked, missing = #seqs, 0
-if looked > 0 then
+local looked, missing, bytes = 0, 0, 0
+
+-- id_of reads the caller's id of a job.
+local function id_of(seq)
+  local record = named and redis.call('HGET', j, seq)
+  bytes = bytes + (record and #record or 0)
+  return record and caller_id(record)
+end
+
+while looked < count and bytes < 1048576 do
+  local seqs = redis.call('LPOP', r, named and math.min(10, count - looked) or count)
+  if not seqs then
+    break
+  end
   local members = {}
   for x, seq in ipairs(seqs) do
     members[x] = seq .. ' ' .. name
-    if named then
-      local record = redis.call('HGET', j, seq)
-      drop_id(u, record and caller_id(record), seq)
-    end
+    drop_id(u, id_of(seq), seq)
   end
   local gone = redis.call('HDEL', j, unpack(seqs))
   redis.call('HDEL', attempts, unpack(members))
-  totals.deleted, missing = gone, looked - gone
+  looked, missing = looked + #seqs, missing + #seqs - gone
+  totals.deleted = totals.deleted + gone
 end
-if looked < count and state == 'all' then
-  -- The list is empty, so these are delayed, leased or dead, or have lost their reference.
+if state == 'all' and redis.call('LLEN', r) == 0 then
+  -- These are delayed, leased or dead, or have lost their reference.
   local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = j, d = d, u = u }
-  local rest = redis.call('HRANDFIELD', j, count - looked)
-  looked = looked + #rest
-  for _, seq in ipairs(rest) do
-    local id = named and caller_id(redis.call('HGET', j, seq))
-    remove(k, totals, name, seq, id)
-    totals.deleted = totals.deleted + 1
+  while looked < count and bytes < 1048576 do
+    local rest = redis.call('HRANDFIELD', j, named and math.min(10, count - looked) or count - looked)
+    if #rest == 0 then
+      break
+    end
+    for _, seq in ipairs(rest) do
+      remove(k, totals, name, seq, id_of(seq))
+      totals.deleted = totals.deleted + 1
+    end
+    looked = looked + #rest
   end
+end
+if bytes >= 1048576 then
+  looked = count
 end
 totals.lost = totals.lost + skip_tombstones(tombstones, r, name, missing)
 totals.lost = totals.lost + forget(queues, tombstones, r, j, name)

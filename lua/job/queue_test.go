@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -22,16 +23,18 @@ import (
 func on(t *testing.T, f func(t *testing.T, s *shard)) {
 	t.Helper()
 	t.Parallel()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		f(t, newShard(t, redistest.SharedClient(t)))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), DisableIdentity: true})
-		t.Cleanup(func() { _ = c.Close() })
-		f(t, newShard(t, c))
-	})
+	for name, start := range map[string]func(t *testing.T) string{
+		"redis":     func(t *testing.T) string { return redistest.Shared(t) },
+		"miniredis": func(t *testing.T) string { return miniredis.RunT(t).Addr() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// A call that is sent again would run twice.
+			c := redis.NewClient(&redis.Options{Addr: start(t), DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute})
+			t.Cleanup(func() { _ = c.Close() })
+			f(t, newShard(t, c))
+		})
+	}
 }
 
 // shard is the keys of one shard, as the scripts see them, and the policy that the calls
@@ -425,6 +428,10 @@ func (s *shard) promote(groups ...due) []int64 {
 	s.t.Helper()
 	keys, argv := s.promoteCall(groups...)
 	return nums(s.must(luajob.Promote, keys, argv...)[1:])
+}
+
+func (s *shard) respawnArgs(queue, verb string) []any {
+	return []any{queue, verb, 10, 0, s.channel(), "publish"}
 }
 
 func (s *shard) respawn(queue, verb string, count int, ttl int64) int64 {

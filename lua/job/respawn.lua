@@ -1,6 +1,7 @@
 -- respawn: make the oldest dead letters of a queue ready again, each with one try, or delete them.
 --
--- A respawned job begins anew: its attempts are forgotten, and it has a new ttl.
+-- A respawned job begins anew: its attempts are forgotten, and it has a new ttl. A call
+-- reads and writes about 1 MiB of jobs, so large ones take several calls.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
@@ -18,7 +19,7 @@
 -- ARGV[4] ms        ttl from now, 0 = for ever
 -- ARGV[5] string    beginning of the channels that wake who waits
 -- ARGV[6] string    the command that wakes: publish, or spublish in a cluster
--- RETURNS {now, count}
+-- RETURNS {now, count, left}  jobs respawned or deleted; dead letters of the queue that are left
 --
 -- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake
 local name, verb, count, ttl = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 0)
@@ -33,13 +34,21 @@ if not usable(r, j, d) then
 end
 local seqs = redis.call('ZRANGE', d, 0, count - 1)
 if #seqs == 0 then
-  return { now, 0 }
+  return { now, 0, 0 }
 end
 local totals, refused = check_shard(ledger, KEYS[2], attempts, queues, KEYS[5], tombstones)
 if not totals then
   return refused
 end
-local records = redis.call('HMGET', j, unpack(seqs))
+local records, bytes = {}, 0
+for x = 1, #seqs do
+  if bytes > 1048576 then
+    seqs[x] = nil
+  else
+    records[x] = redis.call('HGET', j, seqs[x])
+    bytes = bytes + (records[x] and #records[x] or 0)
+  end
+end
 redis.call('ZREM', d, unpack(seqs))
 local members, back, rewritten, gone = {}, {}, {}, {}
 local ends = ttl > 0 and string.format('%013.0f', now + ttl) or '0000000000000'
@@ -71,4 +80,4 @@ if #back > 0 then
 end
 totals.lost = totals.lost + forget(queues, tombstones, r, j, name)
 close_ledger(ledger, totals)
-return { now, totals.respawned + totals.deleted }
+return { now, totals.respawned + totals.deleted, redis.call('ZCARD', d) }

@@ -29,7 +29,7 @@ local verbs = { nack = true, bury = true, requeue = true, touch = true }
 local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0 }
 for at = 4 + 2 * n, #ARGV, 5 do
   local i, attempt, verb, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), ARGV[at + 3], whole(ARGV[at + 4], 0)
-  if not (i and attempt and ms and asks[verb]) or i > n then
+  if not (i and attempt and ms and asks[verb]) or i > n or ms > 1e12 then
     return redis.error_reply('ERR settle: bad arguments')
   end
   asks[verb] = asks[verb] + 1
