@@ -173,3 +173,48 @@ func BenchmarkLife(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPromote tells the time in Redis of a promote of 256 due jobs, of one and of 256
+// queues, and of a settle that nacks them for later.
+func BenchmarkPromote(b *testing.B) {
+	c := server(b)
+	for _, n := range []int{1, 256} {
+		b.Run(fmt.Sprint(n, " queues"), func(b *testing.B) {
+			s := newShard(b, c)
+			s.maxJobs = 1 << 40
+			best := map[string]float64{}
+			for range max(3, min(b.N, 30)) {
+				var groups []due
+				var jobs []settle
+				var each []request
+				for i := range n {
+					q := fmt.Sprint("q", i)
+					seqs := s.stored(group{queue: q, delay: 1e9, bodies: full(256 / n)})
+					s.past("delay", q, seqs...)
+					groups = append(groups, due{q, "delay", seqs})
+					each = append(each, request{queues: []string{q}, count: 256 / n})
+					for _, seq := range seqs {
+						jobs = append(jobs, settle{q, seq, 1, "nack", 1e9})
+					}
+				}
+				measure := func(script *lua.Script, keys []string, argv []any) {
+					us := scriptMicros(b, c, func() {
+						repeat(b, c, 1, script, func(int) ([]string, []any) { return keys, argv })
+					})
+					if best[script.Name] == 0 || us < best[script.Name] {
+						best[script.Name] = us
+					}
+				}
+				keys, argv := s.promoteCall(groups...)
+				measure(luajob.Promote, keys, argv)
+				s.claimAll("lane", "t", each...)
+				keys, argv = s.settleCall(jobs...)
+				measure(luajob.Settle, keys, argv)
+			}
+			for name, us := range best {
+				b.ReportMetric(us/256, name+"-µs/job")
+			}
+			c.FlushDB(ctx)
+		})
+	}
+}
