@@ -9,7 +9,7 @@
 --
 -- USES whole, int, time
 local skip, count, size = whole(ARGV[1], 0), whole(ARGV[2], 1), whole(ARGV[3], 1)
-if not (skip and count and size) or count > 1000 then
+if #KEYS ~= 2 or not (skip and count and size) or count > 1000 then
   return redis.error_reply('ERR dead_page: bad arguments')
 end
 local now = time()

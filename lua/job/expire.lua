@@ -27,7 +27,7 @@
 --
 -- USES whole, int, time, foreign, in_pieces, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake, push, remove
 local name, count, audit = ARGV[1], whole(ARGV[3], 1), ARGV[4] == '1'
-if not count or count > 1000 or not whole(ARGV[2], 0) then
+if #KEYS ~= 10 or #ARGV ~= 6 or not count or count > 1000 or not whole(ARGV[2], 0) then
   return redis.error_reply('ERR expire: bad arguments')
 end
 local now = time()

@@ -14,6 +14,9 @@
 --                   0 where it is ready. attempts: how often it was claimed; 0 where it is dead
 --
 -- USES time
+if #KEYS ~= 5 or #ARGV ~= 2 then
+  return redis.error_reply('ERR get: bad arguments')
+end
 local now = time()
 local seq, member = ARGV[2], ARGV[2] .. ' ' .. ARGV[1]
 local record = redis.call('HGET', KEYS[4], seq)

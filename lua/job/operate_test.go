@@ -177,7 +177,8 @@ func TestCallsReadABoundedNumberOfBytes(t *testing.T) {
 		s.clock += 5000
 		s.same("peek", s.peek("a")[1], 0)
 		s.do("zadd", s.key("queues"), 1, "a")
-		s.same("heads", s.promote(due{"a", "head", nil}), []int64{0, 0, 4, 0})
+		keys, argv := s.promoteCall(due{"a", "head", nil})
+		s.same("heads", s.must(luajob.Promote, keys, argv...)[1:], []any{0, 0, 4, 0, 1})
 		s.same("still due", s.c.ZScore(ctx, s.key("queues"), "a").Val() <= float64(s.now()), true)
 		s.same("expire", s.expire("a"), 10)
 		s.exact("a")

@@ -8,6 +8,9 @@
 -- RETURNS {now, 1, sequence, attempts, record}  attempts: how often it was claimed
 --
 -- USES time
+if #KEYS ~= 3 or #ARGV ~= 1 then
+  return redis.error_reply('ERR peek: bad arguments')
+end
 local now = time()
 local bytes = 0
 for i = 0, 199 do

@@ -16,7 +16,7 @@
 -- ARGV[4] int       queues, n
 -- ARGV[5..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then groups: queue's number,
 --                   kind (delay, lease or head), count, sequences
--- RETURNS {now, ready, dead, expired, lost}  jobs that became so
+-- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
 -- USES whole, int, time, foreign, in_pieces, read_all, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
@@ -102,13 +102,13 @@ end
 
 -- look drops what expired at the head of a queue. All heads together read about 1 MiB at
 -- most and drop 512 references; what is left stays due.
-local read, dropped = 0, 0
+local read, dropped, more = 0, 0, 0
 local function look(k)
   local due = redis.call('ZSCORE', queues, k.name)
   if not due or tonumber(due) > now then
     return
   end
-  local next_look, missing = now, 0
+  local next_look, missing = nil, 0
   while dropped < 512 and read < 1048576 do
     local seq = redis.call('LINDEX', k.r, 0)
     local record = seq and redis.call('HGET', k.j, seq)
@@ -130,6 +130,9 @@ local function look(k)
     dropped = dropped + 1
   end
   totals.lost = totals.lost + skip_tombstones(tombstones, k.r, k.name, missing)
+  if not next_look then
+    next_look, more = now, 1
+  end
   redis.call('ZADD', queues, int(next_look), k.name)
   k.ended = true
 end
@@ -155,4 +158,4 @@ for _, k in ipairs(open) do
   end
 end
 close_ledger(ledger, totals)
-return { now, ready, totals.died, totals.expired, totals.lost }
+return { now, ready, totals.died, totals.expired, totals.lost, more }

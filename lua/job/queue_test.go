@@ -50,6 +50,7 @@ type shard struct {
 	keeps              bool  // dead letters
 	tokens             int
 	clock              int64 // µs since 1970; 0: the server's
+	called             func(script *lua.Script, keys []string, argv []any)
 }
 
 var shards atomic.Int64
@@ -76,6 +77,9 @@ func (s *shard) common(queues ...string) []string {
 }
 
 func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, error) {
+	if s.called != nil {
+		s.called(script, keys, argv)
+	}
 	source := script.Source
 	if s.clock != 0 {
 		source = strings.Replace(source, "redis.call('TIME')", fmt.Sprintf("{ '%d', '%d' }", s.clock/1e6, s.clock%1e6), 1)
@@ -427,7 +431,7 @@ func (s *shard) promoteCall(groups ...due) (keys []string, argv []any) {
 func (s *shard) promote(groups ...due) []int64 {
 	s.t.Helper()
 	keys, argv := s.promoteCall(groups...)
-	return nums(s.must(luajob.Promote, keys, argv...)[1:])
+	return nums(s.must(luajob.Promote, keys, argv...)[1:5])
 }
 
 func (s *shard) respawnArgs(queue, verb string) []any {

@@ -23,7 +23,7 @@
 --
 -- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake
 local name, verb, count, ttl = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 0)
-if not (count and ttl) or count > 100 or verb ~= 'respawn' and verb ~= 'delete' then
+if #KEYS ~= 10 or #ARGV ~= 6 or not (count and ttl) or count > 100 or verb ~= 'respawn' and verb ~= 'delete' then
   return redis.error_reply('ERR respawn: bad arguments')
 end
 local ledger, attempts, queues, tombstones = KEYS[1], KEYS[3], KEYS[4], KEYS[6]

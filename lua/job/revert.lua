@@ -14,7 +14,7 @@
 --
 -- USES int, time, foreign, in_pieces, read_all, wake, push
 local attempts, lease, out = KEYS[1], KEYS[2], KEYS[3]
-if #KEYS ~= #ARGV then
+if #KEYS ~= #ARGV or #KEYS < 3 then
   return redis.error_reply('ERR revert: bad arguments')
 end
 local now = time()
