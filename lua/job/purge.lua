@@ -33,8 +33,8 @@ local totals, refused = check_shard(ledger, lease, attempts, queues, delay, tomb
 if not totals then
   return refused
 end
-local named = redis.pcall('HLEN', u)
-named = not foreign(named) and named > 0
+local ids = redis.pcall('HLEN', u)
+local named = not foreign(ids) and ids > 0
 local looked, missing, bytes = 0, 0, 0
 
 -- id_of reads the caller's id of a job.
