@@ -77,6 +77,9 @@ for a, request in ipairs(requests) do
       step = math.max(1, math.min(want, step, math.ceil((size - bytes) / largest)))
       local ids = redis.pcall('LPOP', r, step)
       if foreign(ids) then
+        if not string.find(ids.err, 'WRONGTYPE', 1, true) then
+          return take_back(ids) -- the server refuses writes
+        end
         wrong[i] = true
         break
       elseif not ids then
