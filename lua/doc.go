@@ -1,4 +1,5 @@
-// Package lua holds every script that runs in Redis: one atomic verb per file.
+// Package lua holds the scripts of buffers that run in Redis: one atomic verb per file.
+// Package lua/job holds those of queues; it uses the loader and includes of this one.
 //
 //	produce           append entries, evict the overflow, make partitions due
 //	claim             expire stale entries, lease the oldest entries
