@@ -36,6 +36,7 @@ var Bugs = map[string]bool{
 	"a poll waits without asking again":                  true,
 	"a poll waits though something was heard":            true,
 	"a subscription counts from when the answer comes":   true,
+	"a poll waits behind a full answer":                  true,
 	"a wake is not passed on":                            true,
 	"queues that were not asked are forgotten":           true,
 	"what is left is ignored":                            true,

@@ -24,24 +24,26 @@ func (c Claimed) ref() Ref { return Ref{c.Queue, c.Job.Seq} }
 // ClaimReply is the answer to a call of claim.
 type ClaimReply struct {
 	Now, Expired, Lost int64
-	Left               map[string]int // by queue; 0 where reportLeft does not ask
+	Left               map[string]int // by queue; 0 where reportLeft does not ask and the answer was not full
 	Jobs               [][]Claimed    // by claim
 }
 
 // Claim hands ready jobs out, and remembers under the lane what it handed out.
-// maxBytes is how large the records of the answer may get, about; a claim gets one job at least.
+// maxBytes is how large the records of the answer may get, about; it has one job at
+// least. A claim behind a full answer gets nothing, and what is left is told.
 func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply {
 	now, bytes := s.now(), 0
 	r := ClaimReply{Now: now, Left: map[string]int{}}
 	expired, lost := s.Ledger["expired"], s.Ledger["lost"]
 	handed := &Handed{Token: token}
+	cut := map[string]bool{} // queues of claims that got less than they asked for
 	met := map[string]bool{} // queues with expired jobs, true: with references without a job
 	for _, claim := range claims {
 		got := []Claimed{}
 		for _, name := range claim.Queues {
 			q := s.queue(name)
 			r.Left[name] = 0
-			for len(got) < claim.Count && len(q.Ready) > 0 && (bytes < maxBytes || len(got) == 0) {
+			for len(got) < claim.Count && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) {
 				ref := Ref{name, q.Ready[0]}
 				q.Ready = q.Ready[1:]
 				j := q.Jobs[ref.Seq]
@@ -63,6 +65,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 				got = append(got, Claimed{name, s.lend(handed, ref, claim.TTR), *j})
 				bytes += len(j.Record())
 			}
+			cut[name] = cut[name] || len(got) < claim.Count
 		}
 		r.Jobs = append(r.Jobs, got)
 	}
@@ -76,7 +79,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 		s.forget(name)
 	}
 	for name := range r.Left {
-		if reportLeft[name] {
+		if reportLeft[name] || cut[name] {
 			r.Left[name] = len(s.queue(name).Ready)
 		}
 	}
@@ -108,8 +111,12 @@ func (s *Shard) Revert(lane, token string, queues []string) int {
 		return 0
 	}
 	delete(s.Handed, lane)
+	var pushes []*push
+	for _, name := range queues {
+		pushTo(&pushes, name)
+	}
 	n := 0
-	for _, h := range slices.Backward(handed.Jobs) {
+	for _, h := range handed.Jobs {
 		deadline, leased := s.Lease[h.Ref]
 		same := math.Floor(deadline) == math.Floor(h.Deadline) || s.bug == "revert ignores the deadline"
 		if !leased || !same || !slices.Contains(queues, h.Ref.Queue) {
@@ -119,10 +126,12 @@ func (s *Shard) Revert(lane, token string, queues []string) int {
 		if attempt := s.Attempts[h.Ref]; attempt > 1 && s.bug != "revert counts the attempt" {
 			s.Attempts[h.Ref] = attempt - 1
 		}
-		q := s.queue(h.Ref.Queue)
-		q.Ready = append([]int64{h.Ref.Seq}, q.Ready...)
-		s.wake(h.Ref.Queue, len(q.Ready), 1)
+		p := pushTo(&pushes, h.Ref.Queue)
+		p.head = append(p.head, h.Ref.Seq)
 		n++
+	}
+	for _, p := range pushes {
+		s.push(p, true)
 	}
 	return n
 }

@@ -62,6 +62,7 @@ type poll struct {
 	heard   map[place]int // of the process, when the claim was sent
 	listens bool          // all its places were subscribed when their claims were sent
 	woken   bool
+	cut     bool // it got nothing, for the answer was full before its turn
 }
 
 type step struct {
@@ -121,7 +122,7 @@ func (x *poll) plan(w *World) []step {
 
 // begin lets a poll ask everywhere.
 func (w *World) begin(x *poll, steps []step) {
-	x.steps, x.next, x.got, x.heard, x.listens = steps, 0, nil, map[place]int{}, true
+	x.steps, x.next, x.got, x.heard, x.listens, x.cut = steps, 0, nil, map[place]int{}, true, false
 	w.ask(x)
 }
 
@@ -156,7 +157,7 @@ func (w *World) wake(p *process, at place, count int) {
 		// What it knows of the other shards still holds: nothing was heard since.
 		steps := x.plan(w)
 		i := slices.IndexFunc(steps, func(s step) bool { return s.shard == at.shard })
-		x.steps, x.next, x.got = steps[i:i+1], 0, nil
+		x.steps, x.next, x.got, x.cut = steps[i:i+1], 0, nil, false
 		w.ask(x)
 	}
 }
