@@ -130,7 +130,8 @@ func TestImportsOfTestHelpersStayInTests(t *testing.T) {
 	t.Parallel()
 	for _, p := range listPackages(t) {
 		for _, to := range p.Imports {
-			if strings.HasPrefix(to, module) && strings.HasSuffix(to, "test") && !strings.HasSuffix(p.ImportPath, "test") {
+			helper := strings.HasSuffix(to, "test") || strings.HasSuffix(to, "model")
+			if strings.HasPrefix(to, module) && helper && !strings.HasSuffix(p.ImportPath, "test") {
 				t.Errorf("%s imports %s: only tests may import a test helper", p.ImportPath, to)
 			}
 		}
