@@ -56,7 +56,9 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					continue
 				}
 				if j.expired(now) && s.bug != "a claim hands out expired jobs" {
-					met[name] = met[name]
+					if !met[name] {
+						met[name] = false
+					}
 					q.drop(j)
 					delete(s.Attempts, ref)
 					s.Ledger["expired"]++

@@ -171,9 +171,9 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 // settle runs the script and judges what it did.
 func (w *World) settle(s *shard, jobs []Settle) {
 	now := w.ms()
-	for i, state := range s.store.Settle(jobs) {
-		x := jobs[i]
-		t := s.jobs[Ref{x.Queue, x.Seq}]
+	states := s.store.Settle(jobs)
+	for i, x := range jobs {
+		state, t := states[i], s.jobs[Ref{x.Queue, x.Seq}]
 		if state == Gone || t == nil {
 			continue
 		}

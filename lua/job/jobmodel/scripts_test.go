@@ -271,11 +271,13 @@ func (s *scripts) Revert(lane, token string, queues []string) int {
 
 func (s *scripts) Due() []jobmodel.Due {
 	ctx := context.Background()
-	until := &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(s.now / 1000)}
+	read := func(key string) []string {
+		return s.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: s.key(key), Start: "-inf", Stop: fmt.Sprint(s.now / 1000), ByScore: true}).Val()
+	}
 	var due []jobmodel.Due
 	for _, kind := range []string{"delay", "lease"} {
 		by := map[string][]int64{}
-		for _, member := range s.client.ZRangeByScore(ctx, s.key(kind), until).Val() {
+		for _, member := range read(kind) {
 			seq, queue, _ := strings.Cut(member, " ")
 			by[queue] = append(by[queue], number(seq))
 		}
@@ -283,8 +285,7 @@ func (s *scripts) Due() []jobmodel.Due {
 			due = append(due, jobmodel.Due{Queue: queue, Kind: kind, Seqs: by[queue]})
 		}
 	}
-	heads := s.client.ZRangeByScore(ctx, s.key("queues"), until).Val()
-	for _, queue := range slices.Sorted(slices.Values(heads)) {
+	for _, queue := range slices.Sorted(slices.Values(read("queues"))) {
 		due = append(due, jobmodel.Due{Queue: queue, Kind: "head"})
 	}
 	return due
