@@ -32,6 +32,7 @@ func Run(h *History) []Violation {
 	r.liveness()
 	r.leaks()
 	r.void()
+	r.jobs()
 	return r.found
 }
 

@@ -18,6 +18,7 @@ type History struct {
 	Processes []Process
 	Faults    []Fault
 	Floor     Floor
+	Jobs      *Jobs     // nil: the run had no queues
 	Ended     time.Time // when the last entry was settled, or waited for in vain
 }
 

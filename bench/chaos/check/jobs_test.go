@@ -1,0 +1,133 @@
+package check
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// goodJobs is a run of one queue: job 1 is acked at once, job 2 is nacked and acked
+// at its second attempt, job 3 dies of its only try, job 4 is unknown and was not stored.
+func goodJobs() *Jobs {
+	sample := func(ms int, published, acked, dead, references, leased int64, head string) JobSample {
+		return JobSample{
+			At: at(ms), Ledger: map[string]int64{"published": published, "acked": acked, "dead": dead}, Leased: leased,
+			Queues: []QueueDepth{{Queue: "mail", Jobs: published - acked, References: references, Dead: dead, Head: head}},
+		}
+	}
+	delivery := func(uid uint64, attempt, tries, ms int) Delivery {
+		return Delivery{ID: "id" + string(rune('0'+uid)), Queue: "mail", Attempt: attempt, Tries: tries, Claimed: at(ms), Data: Payload{UID: uid, Partition: "mail", Intact: true}}
+	}
+	return &Jobs{
+		Published: []Published{
+			{UID: 1, Queue: "mail", Tries: 3, Start: at(0), End: at(5), Outcome: Acked},
+			{UID: 2, Queue: "mail", Tries: 2, Start: at(0), End: at(5), Outcome: Acked},
+			{UID: 3, Queue: "mail", Tries: 1, Delay: 100 * time.Millisecond, TTL: time.Second, Start: at(0), End: at(5), Outcome: Acked},
+			{UID: 4, Queue: "mail", Tries: 1, Start: at(0), End: at(5), Outcome: Unknown},
+		},
+		Deliveries: []Delivery{delivery(1, 1, 3, 10), delivery(2, 1, 2, 10), delivery(2, 2, 2, 50), delivery(3, 1, 1, 200)},
+		Settled: []Settled{
+			{UID: 1, Attempt: 1, Do: "ack", End: at(20), State: "acked"}, {UID: 2, Attempt: 1, Do: "nack", End: at(20), State: "ready"},
+			{UID: 2, Attempt: 2, Do: "ack", End: at(60), State: "acked"}, {UID: 3, Attempt: 1, Do: "bury", End: at(210), State: "dead"},
+		},
+		Polls:   []Poll{{Queues: []string{"mail"}, Start: at(100), End: at(9000)}},
+		Samples: []JobSample{sample(8, 3, 0, 0, 3, 0, "1"), sample(30, 3, 1, 0, 1, 1, "2"), sample(8000, 3, 2, 1, 0, 0, "")},
+		Dead:    []uint64{3},
+	}
+}
+
+func TestARunWhoseQueuesKeepEveryPromiseHasNoViolation(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Jobs){
+		"as it is": func(*Jobs) {},
+		"the unknown one is stored": func(j *Jobs) {
+			j.last().Ledger["published"], j.last().Ledger["acked"] = 4, 3
+			j.Settled = append(j.Settled, Settled{UID: 4, Do: "ack"})
+		},
+		"an ack whose answer got lost": func(j *Jobs) { j.Settled[2].State = "" },
+		"a requeue, so that the attempt comes again": func(j *Jobs) {
+			j.Settled = append(j.Settled, Settled{UID: 1, Do: "requeue", State: "ready"})
+			j.Deliveries = append(j.Deliveries, j.Deliveries[0])
+		},
+		"claimed again before the ack was confirmed": func(j *Jobs) { j.Settled[2].End = at(5000) },
+		"a job waits for a short while":              func(j *Jobs) { j.stuck(4000, 6500) },
+		"a job waits while Redis is down":            func(j *Jobs) { j.stuck(300, 6500) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := good()
+			h.Jobs = goodJobs()
+			h.Faults = append(h.Faults, Fault{"kill", "redis", at(290), at(3000)})
+			change(h.Jobs)
+			if got := Run(h); len(got) > 0 {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+func (j *Jobs) last() *JobSample { return &j.Samples[len(j.Samples)-1] }
+
+// stuck adds samples in which one job is ready all the time.
+func (j *Jobs) stuck(from, to int) {
+	for ms := from; ms <= to; ms += 100 {
+		s := j.Samples[0]
+		s.At, s.Ledger, s.Leased = at(ms), map[string]int64{"published": 3, "acked": 2}, 0
+		s.Queues = []QueueDepth{{Queue: "mail", Jobs: 1, References: 1, Head: "7"}}
+		j.Samples = append(j.Samples, s)
+	}
+	j.Samples = append(j.Samples, j.Samples[2])
+}
+
+func TestEachBrokenPromiseOfAQueueIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		check  string
+		change func(*Jobs)
+	}{
+		"the ledger misses a job":          {"J1", func(j *Jobs) { j.Samples[0].Ledger["published"]-- }},
+		"a job is in no state":             {"J1", func(j *Jobs) { j.Samples[1].Leased-- }},
+		"a job is in two states":           {"J1", func(j *Jobs) { j.Samples[1].Delayed++ }},
+		"a dead one is not counted":        {"J1", func(j *Jobs) { j.last().Ledger["dead"] = 0 }},
+		"a job is lost":                    {"J1", func(j *Jobs) { s := j.last(); s.Ledger["lost"], s.Ledger["acked"] = 1, 1 }},
+		"an acknowledged job is not there": {"J2", func(j *Jobs) { j.Published = append(j.Published, Published{UID: 9, Outcome: Acked, TTL: 1}) }},
+		"more are there than were sent": {"J2", func(j *Jobs) {
+			j.Published[3].Outcome = Rejected
+			j.Published[2].Outcome = Rejected
+			j.Deliveries = j.Deliveries[:3]
+		}},
+		"an ack is not counted":    {"J2", func(j *Jobs) { j.Settled = append(j.Settled, Settled{UID: 3, Do: "ack", State: "acked", End: at(900)}) }},
+		"an ack that nobody sent":  {"J2", func(j *Jobs) { j.Settled = j.Settled[:2]; j.Dead = []uint64{2, 3} }},
+		"expired without a ttl":    {"J2", func(j *Jobs) { j.last().Ledger["expired"] = 3 }},
+		"bytes change":             {"J3", func(j *Jobs) { j.Deliveries[0].Data.Intact = false }},
+		"nobody published it":      {"J3", func(j *Jobs) { j.Deliveries[0].Data.UID = 77 }},
+		"its publish was rejected": {"J3", func(j *Jobs) { j.Published[0].Outcome = Rejected }},
+		"another queue":            {"J3", func(j *Jobs) { j.Deliveries[0].Queue = "other" }},
+		"stored twice":             {"J3", func(j *Jobs) { j.Deliveries[2].ID = "id9" }},
+		"after its ack":            {"J4", func(j *Jobs) { j.Settled[0].End = at(7) }},
+		"one try too many": {"J5", func(j *Jobs) {
+			j.Deliveries = append(j.Deliveries, Delivery{ID: "id3", Queue: "mail", Attempt: 2, Tries: 1, Claimed: at(300), Data: j.Deliveries[3].Data})
+		}},
+		"an attempt twice":          {"J5", func(j *Jobs) { j.Deliveries[2].Attempt = 1 }},
+		"before its delay":          {"J5", func(j *Jobs) { j.Deliveries[3].Claimed = at(90) }},
+		"after its ttl":             {"J5", func(j *Jobs) { j.Deliveries[3].Claimed = at(1500) }},
+		"gone without a trace":      {"J6", func(j *Jobs) { j.Settled = append(j.Settled[:1], Settled{UID: 3, Do: "ack"}) }},
+		"left in the end":           {"J7", func(j *Jobs) { j.Left = 1 }},
+		"a poll beside a ready job": {"J7", func(j *Jobs) { j.stuck(4000, 8000) }},
+		"nothing happened":          {"J8", func(j *Jobs) { j.Floor.Redelivered = 2 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := good()
+			h.Jobs = goodJobs()
+			row.change(h.Jobs)
+			var all []string
+			for _, v := range Run(h) {
+				all = append(all, v.String())
+			}
+			if !strings.Contains(strings.Join(all, "\n"), row.check+": ") {
+				t.Errorf("got %q, want a violation of %s", all, row.check)
+			}
+		})
+	}
+}
