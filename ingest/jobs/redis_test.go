@@ -1,0 +1,234 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// process is an engine with a data port, as one process of several on a Redis.
+type process struct {
+	*port
+	store *job.Store
+}
+
+// startProcess serves until the test ends.
+func startProcess(t testing.TB, url string, policy job.Policy, edit func(*ingest.Config)) *process {
+	t.Helper()
+	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	s, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	promoter := job.NewPromoter(s)
+	if err := promoter.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = promoter.Stop(context.Background()) })
+	e, err := New(DefaultConfig(), s, func(on func(job.WakeEvent)) Wakes { return job.NewWakes(s, on) }, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Stop(context.Background()) })
+	fake := &fakeStore{namespaces: map[string]*job.Namespace{"mail": s.Namespace("mail")}}
+	return &process{listen(t, fake, e, edit), s}
+}
+
+func TestJobsOnARealRedis(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.MaxJobs = 4, 400
+	p := startProcess(t, redistest.Start(t).URL(), policy, nil)
+
+	ids := p.do("POST", "/v1/mail/q?tries=2", "[1,2,3]", asJSON).IDs
+	if again := p.do("POST", "/v1/mail/q?id=one", "x"); again.Accepted != 1 || len(again.IDs) != 1 {
+		t.Errorf("got %s", again.raw)
+	} else if exists := p.do("POST", "/v1/mail/q?id=one", "y"); !exists.Exists || exists.IDs[0] != again.IDs[0] {
+		t.Errorf("got %s", exists.raw)
+	}
+	first := p.do("POST", "/v1/mail/k", "[1,2]", asJSON, "Idempotency-Key: k")
+	if repeat := p.do("POST", "/v1/mail/k", "[1,2]", asJSON, "Idempotency-Key: k"); !repeat.Repeated || fmt.Sprint(repeat.IDs) != fmt.Sprint(first.IDs) {
+		t.Errorf("got %s and %s", first.raw, repeat.raw)
+	}
+	if peek := p.do("GET", "/v1/mail/q/peek", ""); !strings.Contains(peek.raw, ids[0]) {
+		t.Errorf("got %s", peek.raw)
+	}
+	got := p.do("POST", "/v1/mail/none,q,k/claim?count=4&ttr=1h", "")
+	if got.data() != "1 2 3 x" {
+		t.Fatalf("got %s", got.raw)
+	}
+	if r := p.do("GET", "/v1/mail/q/jobs/"+ids[1], ""); r.State != "leased" {
+		t.Errorf("got %s", r.raw)
+	}
+	lines := func(format string, ids ...string) (all string) {
+		for _, id := range ids {
+			all += fmt.Sprintf(format+"\n", id)
+		}
+		return all
+	}
+	r := p.do("POST", "/v1/mail/q/settle", lines(`{"id":%q,"attempt":1,"do":"ack"}`, ids[0])+lines(`{"id":%q,"attempt":1,"do":"nack"}`, ids[1])+lines(`{"id":%q,"attempt":1,"do":"bury"}`, ids[2]))
+	if len(r.Results) != 3 || r.Results[0].State != "acked" || r.Results[1].State != "ready" || r.Results[2].State != "dead" {
+		t.Errorf("got %s", r.raw)
+	}
+	var counts struct{ Ready, Leased, Dead int }
+	if err := json.Unmarshal([]byte(p.do("GET", "/v1/mail/q", "").raw), &counts); err != nil || counts.Ready != 1 || counts.Leased != 1 || counts.Dead != 1 {
+		t.Errorf("got %+v %v", counts, err)
+	}
+	if r := p.do("POST", "/v1/mail/q/dead?do=respawn", ""); !strings.Contains(r.raw, `"respawned":1`) {
+		t.Errorf("got %s", r.raw)
+	}
+	if r := p.do("POST", "/v1/mail/q/claim?count=9", ""); len(r.Jobs) != 2 || r.Jobs[0].Attempt != 2 {
+		t.Errorf("got %s", r.raw)
+	}
+	if r := p.do("POST", "/v1/mail/d?delay=1h", "x"); r.status != 200 {
+		t.Errorf("got %s", r.raw)
+	}
+	if r := p.do("GET", "/v1/mail/d/forecast?step=30m&steps=3", ""); !strings.Contains(r.raw, `"due":[0,1,0]`) && !strings.Contains(r.raw, `"due":[0,0,1]`) {
+		t.Errorf("got %s", r.raw)
+	}
+	if r := p.do("DELETE", "/v1/mail/d?state=all", ""); !strings.Contains(r.raw, `"deleted":1`) {
+		t.Errorf("got %s", r.raw)
+	}
+	began := time.Now()
+	p.do("POST", "/v1/mail/d?delay=300ms", "late")
+	if r := p.do("POST", "/v1/mail/d/claim?wait=20s", ""); r.data() != "late" || time.Since(began) < 300*time.Millisecond {
+		t.Errorf("after %v: got %s", time.Since(began), r.raw)
+	}
+	if r := p.do("POST", "/v1/mail/full", strings.Repeat("x\n", 101), asNDJSON); r.status != 429 || r.Error != "too_many_jobs" || r.Scope != "namespace" {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+}
+
+func TestAPollHearsOfJobsOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 4, map[string]int{"wide": 4}
+	a, b := startProcess(t, redis.URL(), policy, nil), startProcess(t, redis.URL(), policy, nil)
+	for _, queue := range []string{"q", "wide", "wide", "wide", "wide"} {
+		answer := make(chan *reply, 1)
+		go func() { answer <- a.do("POST", "/v1/mail/other,"+queue+"/claim?wait=20s", "") }()
+		eventually(t, "the poll waits", func() bool { return a.waiting() == 1 })
+		began := time.Now()
+		b.do("POST", "/v1/mail/"+queue, "x")
+		if r := <-answer; r.data() != "x" || time.Since(began) > 2*time.Second {
+			t.Errorf("%s, after %v: got %s", queue, time.Since(began), r.raw)
+		}
+	}
+}
+
+// Two processes, clients that come, go away and crash, and subscriptions that are cut. In
+// the end every job was acked once, and none is left.
+func TestNoJobIsSwallowedOrForgotten(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 3, map[string]int{"c": 3}
+	procs := []*process{startProcess(t, redis.URL(), policy, nil), startProcess(t, redis.URL(), policy, nil)}
+	queues := []string{"a", "b", "c"}
+	var published, acked atomic.Int64
+	var publishers, workers sync.WaitGroup
+	done := make(chan struct{})
+	for w := range 8 {
+		workers.Go(func() {
+			r := rand.New(rand.NewPCG(7, uint64(w)))
+			p := procs[w%2]
+			for {
+				select {
+				case <-done:
+					if published.Load() == acked.Load() {
+						return
+					}
+				default:
+				}
+				order := []string{queues[w%3], queues[(w+1)%3], queues[(w+2)%3]}
+				if r.IntN(3) == 0 { // a client that goes away
+					c, err := net.Dial("tcp", p.addr)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					fmt.Fprintf(c, "POST /v1/mail/%s/claim?wait=10s&ttr=1h&count=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", strings.Join(order, ","))
+					_ = c.Close()
+					continue
+				}
+				got := p.do("POST", "/v1/mail/"+strings.Join(order, ",")+"/claim?wait=500ms&ttr=1h&count=3", "")
+				if got.status != http.StatusOK {
+					t.Errorf("got %d %s", got.status, got.raw)
+					return
+				}
+				for _, j := range got.Jobs {
+					if j.Attempt != 1 {
+						t.Errorf("attempt %d", j.Attempt)
+					}
+					s := p.do("POST", "/v1/mail/"+j.Queue+"/settle", fmt.Sprintf(`{"id":%q,"attempt":%d,"do":"ack"}`, j.ID, j.Attempt))
+					if len(s.Results) != 1 || s.Results[0].State != "acked" {
+						t.Errorf("got %s", s.raw)
+					}
+					acked.Add(1)
+				}
+			}
+		})
+	}
+	for i := range 2 {
+		publishers.Go(func() {
+			r := rand.New(rand.NewPCG(8, uint64(i)))
+			for range 150 {
+				n := 1 + r.IntN(3)
+				delay := ""
+				if r.IntN(5) == 0 {
+					delay = "?delay=50ms"
+				}
+				if got := procs[i].do("POST", "/v1/mail/"+queues[r.IntN(3)]+delay, strings.Repeat("x\n", n), asNDJSON); got.status != 200 {
+					t.Errorf("got %d %s", got.status, got.raw)
+				}
+				published.Add(int64(n))
+			}
+		})
+	}
+	publishers.Wait()
+	close(done)
+	workers.Wait()
+	eventually(t, "nothing is left", func() bool {
+		l, err := procs[0].store.Ledger(t.Context(), procs[0].store.Namespace("mail"))
+		return err == nil && l.Published == published.Load() && l.Acked == l.Published && l.Ready+l.Leased+l.Delayed+l.Dead+l.Expired+l.Lost+l.Deleted == 0
+	})
+}
+
+// BenchmarkWakeOnRedis is BenchmarkWake with the store on a redis-server.
+func BenchmarkWakeOnRedis(b *testing.B) {
+	for name, queues := range map[string]int{"a queue each": 8000, "one queue": 1} {
+		b.Run(name, func(b *testing.B) {
+			policy := job.DefaultPolicy()
+			policy.Shards = 4
+			p := startProcess(b, redistest.Start(b).URL(), policy, func(c *ingest.Config) { c.MaxConns = 20_000 })
+			wakeBench(b, p.port, 8000, queues)
+		})
+	}
+}
