@@ -36,7 +36,7 @@ func (c *call) consume() *refusal {
 		c.Queues.GiveBack(c.namespace, claimed)
 		return refused
 	}
-	c.Metrics.consumed(c, claimed)
+	c.Metrics.consumed(c, claimed, len(claim.Queues))
 	return nil
 }
 

@@ -1,18 +1,201 @@
 package lmstfy
 
 import (
+	"strconv"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// Metrics are those of lmstfy.
-type Metrics struct{}
+// Metrics are those of lmstfy, by its names, for dashboards and alerts made for it. They
+// count what comes through this API. A nil Metrics keeps none.
+type Metrics struct {
+	latency                    *prometheus.HistogramVec // of answers 200, 201, 204
+	codes, rateLimit           *prometheus.CounterVec
+	jobs                       map[string]*prometheus.CounterVec // by what is done with them
+	publishQueue, consumeQueue *prometheus.CounterVec
+	elapsed, ackElapsed        *prometheus.HistogramVec
+	commands                   *prometheus.CounterVec
+	commandLatency             *prometheus.HistogramVec
 
-func (m *Metrics) request(c *call, status int, took time.Duration) {}
-func (m *Metrics) limited(c *call, action string)                  {}
-func (m *Metrics) published(c *call, p *job.Publish)               {}
-func (m *Metrics) consumed(c *call, claimed []job.Job)             {}
-func (m *Metrics) acked(c *call, a *job.Ack)                       {}
-func (m *Metrics) got(c *call)                                     {}
-func (m *Metrics) respawned(c *call, n int)                        {}
+	mu     sync.Mutex
+	queues map[queueKey]bool // that have labels of their own
+}
+
+type queueKey struct{ namespace, queue string }
+
+// maxQueueLabels bounds how many queues have metrics of their own. A client names queues.
+const maxQueueLabels = 1000
+
+// What labels say of queues beyond that, and of queues of replies, each of which has one job.
+const (
+	otherQueues = "other"
+	replyQueues = "reply"
+)
+
+// jobCounters are the counters {pool} of jobs. full_batches has no counterpart: it stays 0.
+var jobCounters = map[string]string{
+	"publish_jobs":            "Jobs published.",
+	"consume_jobs":            "Jobs claimed by requests for one queue.",
+	"consume_multi_jobs":      "Jobs claimed by requests for several queues.",
+	"pool_add_jobs":           "Jobs stored.",
+	"pool_get_jobs":           "Jobs read, by claims and by id.",
+	"pool_delete_jobs":        "Jobs acked.",
+	"timer_add_jobs":          "Jobs published with a delay, and claimed.",
+	"queue_direct_push_jobs":  "Jobs published without a delay.",
+	"queue_pop_jobs":          "Jobs claimed.",
+	"deadletter_respawn_jobs": "Dead letters made ready again.",
+	"timer_full_batches":      "Always 0: due jobs are not moved in batches of a fixed size.",
+}
+
+// NewMetrics makes the metrics. gauges may be nil.
+func NewMetrics(reg prometheus.Registerer, gauges *Gauges) *Metrics {
+	m := &Metrics{jobs: map[string]*prometheus.CounterVec{}, queues: map[queueKey]bool{}}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "infra_lmstfy_" + name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "infra_lmstfy_" + name, Help: help, Buckets: buckets}, labels)
+		reg.MustRegister(h)
+		return h
+	}
+	// The buckets are lmstfy's, in milliseconds.
+	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5, 9), prometheus.ExponentialBuckets(15, 3.5, 7)
+	m.latency = histogram("http_latency_milliseconds", "Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool", "namespace", "api", "method")
+	m.codes = counter("http_http_codes", "Requests answered, by status.", "pool", "namespace", "api", "method", "code")
+	m.rateLimit = counter("http_rate_limit", "Requests rejected by a limit of their token.", "pool", "namespace", "token", "action")
+	for name, help := range jobCounters {
+		m.jobs[name] = counter("redis_"+name, help, "pool")
+	}
+	m.publishQueue = counter("redis_publish_queue_jobs", "Jobs published.", "pool", "namespace", "queue")
+	m.consumeQueue = counter("redis_consume_queue_jobs", "Jobs claimed.", "pool", "namespace", "queue")
+	m.elapsed = histogram("redis_job_elapsed_ms", "Age of jobs when they are claimed.", jobBuckets, "pool", "namespace", "queue")
+	m.ackElapsed = histogram("redis_job_ack_elapsed_ms", "Age of jobs when they are acked.", jobBuckets, "pool", "namespace", "queue")
+	m.commands = counter("redis_qps", "Commands to Redis, pipelines as one.", "node", "command", "status")
+	m.commandLatency = histogram("redis_latency", "Time of commands to Redis in milliseconds, pipelines as one.", jobBuckets, "node", "command", "status")
+	if gauges != nil {
+		reg.MustRegister(gauges)
+	}
+	return m
+}
+
+// request counts an answer. A name that is no namespace is no label: clients choose it.
+func (m *Metrics) request(c *call, status int, took time.Duration) {
+	if m == nil {
+		return
+	}
+	namespace, api := "", ""
+	if c.namespace != nil {
+		namespace = c.namespace.Name
+	}
+	if c.route != nil {
+		api = Prefix + ":namespace/:queue" + c.route.pattern
+	}
+	method := methodOf(c.Ctx)
+	m.codes.WithLabelValues(c.pool, namespace, api, method, strconv.Itoa(status)).Inc()
+	switch status {
+	case fasthttp.StatusOK, fasthttp.StatusCreated, fasthttp.StatusNoContent:
+		m.latency.WithLabelValues(c.pool, namespace, api, method).Observe(float64(took.Microseconds()) / 1000)
+	}
+}
+
+// methodOf is the method of a request as a label: one that HTTP does not have is no label.
+func methodOf(ctx *fasthttp.RequestCtx) string {
+	method := string(ctx.Method())
+	switch method {
+	case "GET", "PUT", "DELETE", "HEAD", "POST", "OPTIONS", "PATCH":
+		return method
+	}
+	return "OTHER"
+}
+
+// limited counts a request that a limit rejected, under the name of its token: the token
+// itself is a secret.
+func (m *Metrics) limited(c *call, action string) {
+	if m != nil {
+		m.rateLimit.WithLabelValues(c.pool, c.namespace.Name, c.key.Name(), action).Inc()
+	}
+}
+
+func (m *Metrics) published(c *call, p *job.Publish) {
+	if m == nil {
+		return
+	}
+	n := float64(len(p.Messages))
+	m.add(c, n, "publish_jobs", "pool_add_jobs")
+	if p.Delay > 0 {
+		m.add(c, n, "timer_add_jobs")
+	} else {
+		m.add(c, n, "queue_direct_push_jobs")
+	}
+	m.publishQueue.WithLabelValues(c.pool, c.namespace.Name, m.queueLabel(c, p.Queue)).Add(n)
+}
+
+func (m *Metrics) consumed(c *call, claimed []job.Job, queues int) {
+	if m == nil {
+		return
+	}
+	n := float64(len(claimed))
+	m.add(c, n, "pool_get_jobs", "queue_pop_jobs", "timer_add_jobs")
+	if queues > 1 {
+		m.add(c, n, "consume_multi_jobs")
+	} else {
+		m.add(c, n, "consume_jobs")
+	}
+	for i := range claimed {
+		j := &claimed[i]
+		queue := m.queueLabel(c, j.Queue)
+		m.consumeQueue.WithLabelValues(c.pool, c.namespace.Name, queue).Inc()
+		m.elapsed.WithLabelValues(c.pool, c.namespace.Name, queue).Observe(float64(max(0, j.Now-j.Published)))
+	}
+}
+
+func (m *Metrics) acked(c *call, a *job.Ack) {
+	if m == nil || !a.Acked && !a.Deleted {
+		return
+	}
+	m.add(c, 1, "pool_delete_jobs")
+	age := time.Now().UnixMilli() - a.Ref.Seq/1000 // the sequence is the time of the publish, in µs
+	m.ackElapsed.WithLabelValues(c.pool, c.namespace.Name, m.queueLabel(c, a.Queue)).Observe(float64(max(0, age)))
+}
+
+func (m *Metrics) got(c *call) {
+	if m != nil {
+		m.add(c, 1, "pool_get_jobs")
+	}
+}
+
+func (m *Metrics) respawned(c *call, n int) {
+	if m != nil {
+		m.add(c, float64(n), "deadletter_respawn_jobs")
+	}
+}
+
+func (m *Metrics) add(c *call, n float64, names ...string) {
+	for _, name := range names {
+		m.jobs[name].WithLabelValues(c.pool).Add(n)
+	}
+}
+
+// queueLabel is the label of a queue: its name, for the first thousand queues.
+func (m *Metrics) queueLabel(c *call, queue string) string {
+	if job.IsReplyQueue(queue) {
+		return replyQueues
+	}
+	key := queueKey{c.namespace.Name, queue}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.queues[key] {
+		if len(m.queues) >= maxQueueLabels {
+			return otherQueues
+		}
+		m.queues[key] = true
+	}
+	return queue
+}

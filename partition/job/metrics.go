@@ -1,6 +1,9 @@
 package job
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 type metrics struct {
 	promoted   *prometheus.CounterVec
@@ -34,4 +37,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack, m.refused)
 	return m
+}
+
+// Promoted is how many jobs this process made ready because they were due or their lease lapsed.
+func (s *Store) Promoted() int64 {
+	var m dto.Metric
+	if s.metrics.promoted.WithLabelValues(Ready.String()).Write(&m) != nil {
+		return 0
+	}
+	return int64(m.GetCounter().GetValue())
 }
