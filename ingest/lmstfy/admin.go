@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/zap"
@@ -51,8 +52,14 @@ type Admin struct {
 	mux *http.ServeMux
 }
 
-// AdminPaths are what the paths of the API begin with, as patterns of http.ServeMux.
-var AdminPaths = []string{"/pools", "/version", "/info", "/token/", "/limits", "/accesslog"}
+// IsAdminPath reports whether a path is of the admin API.
+func IsAdminPath(path string) bool {
+	switch path {
+	case "/pools", "/version", "/info", "/limits", "/accesslog":
+		return true
+	}
+	return strings.HasPrefix(path, "/token/")
+}
 
 // NewAdmin makes the handler.
 func NewAdmin(cfg AdminConfig) *Admin {

@@ -89,12 +89,12 @@ func IsLoopback(host string) bool {
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := s.cfg.Source()
+		if s.serveMore(w, r, v) {
+			return
+		}
 		who, ok := identify(r, v.Tokens)
 		if !ok && r.URL.Path != "/livez" && r.URL.Path != "/readyz" {
-			s.unauthorized.Inc()
-			w.Header().Add("WWW-Authenticate", "Bearer")
-			w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
-			writeError(w, &refusal{http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user"})
+			s.unauthenticated(w)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), senderKey{}, sender{who, v})))

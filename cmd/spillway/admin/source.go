@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,9 @@ type View struct {
 	// Queues returns the jobs of a namespace of kind queue; nil: it is not in use. Not
 	// nil where Control is not.
 	Queues func(namespace string) Queues
+	// More returns the handler of a path of another API on this port; nil: it is of none.
+	// It is asked before the port's own routes, and authorizes by Server.Authorize.
+	More func(path string) http.Handler
 	// MaskFields are the keys of JSON objects whose values are masked in payloads.
 	MaskFields []string
 	Role       string // all, ingest or drain
