@@ -3,10 +3,14 @@ package lmstfy
 import (
 	"github.com/valyala/fasthttp"
 
-	"github.com/spillway-io/spillway/ingest/jobs"
-	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
+)
+
+// What a claim that waits holds beside its connection, in bytes, about, as package jobs
+// measures it: itself, and its place for each shard of each queue.
+const (
+	pollCost = 2 << 10
+	roomCost = 512
 )
 
 // consume claims jobs, and waits for one.
@@ -15,41 +19,42 @@ func (c *call) consume() *refusal {
 	if refused != nil {
 		return refused
 	}
-	array := claim.Count > 1
-	taken, refused := c.takeJobs(claim)
+	rooms := 0
+	for _, queue := range claim.Queues {
+		rooms += len(c.namespace.Shards(queue))
+	}
+	if rejected := c.Reserve(pollCost + rooms*roomCost); rejected != nil {
+		return rejectedBody(rejected)
+	}
+	// One job is taken of the rate before the wait, and the others with the jobs: a wait must
+	// not keep what others could use.
+	limiter := c.key.Limiters().Consume
+	taken, refused := c.take(limiter, 1, limitConsume)
 	if refused != nil {
 		return refused
 	}
 	var claimed []job.Job
 	var err error
-	if len(claim.Queues) > 0 {
+	if rooms > 0 {
 		claimed, err = c.Queues.Claim(claim)
 	}
-	taken.RefundPart(int64(claim.Count - len(claimed)))
-	if err != nil {
-		return c.failed("claim", err)
-	}
 	if len(claimed) == 0 {
+		taken.Refund()
+		if err != nil {
+			return c.failed("claim", err)
+		}
 		return notFound("msg", "no job available")
 	}
-	if refused := c.send(fasthttp.StatusOK, c.appendJobs(claimed, array)); refused != nil {
+	if len(claimed) > 1 && c.over(limiter, len(claimed)-1) {
+		c.Queues.GiveBack(c.namespace, claimed[1:])
+		claimed = claimed[:1]
+	}
+	if refused := c.send(fasthttp.StatusOK, c.appendJobs(claimed, claim.Count > 1)); refused != nil {
 		c.Queues.GiveBack(c.namespace, claimed)
 		return refused
 	}
 	c.Metrics.consumed(c, claimed, len(claim.Queues))
 	return nil
-}
-
-// takeJobs takes what a claim may bring from the token's rate of jobs. Where that is too
-// much, one job.
-func (c *call) takeJobs(claim *jobs.Claim) (control.Taken, *refusal) {
-	limiter := c.key.Limiters().Consume
-	taken, refused := c.take(limiter, claim.Count, limitConsume)
-	if refused == nil || claim.Count == 1 || refused.code != wire.CodeRateLimited {
-		return taken, refused
-	}
-	claim.Count = 1
-	return c.take(limiter, 1, limitConsume)
 }
 
 // appendJobs makes the answer: an array when the request asked for more than one job.

@@ -17,6 +17,7 @@ const (
 
 const (
 	maxCount   = 100
+	maxQueues  = 256               // of a claim: each costs memory while it waits
 	maxTimeout = 599 * time.Second // lmstfy's clients give up after 600 s
 )
 
@@ -84,7 +85,7 @@ func (c *call) readClaim() (claim *jobs.Claim, refused *refusal) {
 	}
 	claim.Count = int(count) // #nosec G115 -- to 100
 	var none bool
-	if claim.Queues, none = c.queueNames(); none {
+	if claim.Queues, none = c.queueNames(); none || len(claim.Queues) > maxQueues {
 		return nil, badRequest("invalid queue name(s)")
 	}
 	return claim, nil

@@ -295,6 +295,12 @@ func TestConsumeChecksItsParametersInOrder(t *testing.T) {
 	add(",", "count=0", 400, text("invalid count"))
 	add(",", "", 400, text("invalid queue name(s)"))
 	add(",,,", "", 400, text("invalid queue name(s)"))
+	var queues []string
+	for i := range 257 {
+		queues = append(queues, fmt.Sprint("q", i))
+	}
+	add(strings.Join(queues[1:], ","), "", 404, noJob)
+	add(strings.Join(queues, ","), "", 400, text("invalid queue name(s)"))
 	for _, ok := range []string{"ttr=0", "ttr=4294967295", "count=100", "count=1", "freeze_tries=true", "freeze_tries=x", "timeout=0&ttr=1&count=2"} {
 		add("q", ok, 404, noJob)
 	}

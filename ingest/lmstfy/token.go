@@ -90,3 +90,14 @@ func (c *call) take(limiter *control.Limiter, n int, action string) (control.Tak
 		text: fmt.Sprintf("token(%s) %s reach the limit rate, please retry later", c.token, action),
 	}
 }
+
+// over takes n of a limit, and reports whether that is too much.
+func (c *call) over(limiter *control.Limiter, n int) bool {
+	if limiter == nil {
+		return false
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	_, rejected := c.key.Take(ctx, limiter, n)
+	return rejected != nil
+}
