@@ -139,3 +139,45 @@ func TestPoolsAreReadyWhileOneIs(t *testing.T) {
 		}
 	}
 }
+
+func TestAReloadAddsAPoolAndGoesOnWhileItIsAway(t *testing.T) {
+	t.Parallel()
+	first, added := redistest.Start(t), redistest.Start(t)
+	head := fmt.Sprintf("redis: %s\nsink: \"null:\"\n", first.URL())
+	pools := head + fmt.Sprintf("pools: {fast: \"%s\"}\n", added.URL())
+	a, write, _ := startReloading(t, head+"namespaces: {chess: {}}\n")
+	reload := func(config string, want ...string) {
+		t.Helper()
+		write(config)
+		if got, err := a.Reload(t.Context()); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	post := func(namespace string) int {
+		t.Helper()
+		res, err := http.Post("http://"+a.Listen+"/v1/"+namespace+"/p", "", strings.NewReader("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	reload(pools+"namespaces: {chess: {}, kart: {pool: fast}}\n", "namespaces.kart", "pools.fast")
+	if chess, kart := post("chess"), post("kart"); chess != http.StatusOK || kart != http.StatusOK {
+		t.Errorf("chess %d, kart %d", chess, kart)
+	}
+	added.Kill()
+	reload(pools+"namespaces: {chess: {batch: 5}, kart: {pool: fast}}\n", "namespaces.chess.batch")
+	if chess, kart := post("chess"), post("kart"); chess != http.StatusOK || kart != http.StatusServiceUnavailable {
+		t.Errorf("while a pool is away: chess %d, kart %d", chess, kart)
+	}
+	write(head + "namespaces: {chess: {batch: 5}}\n")
+	if _, err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "namespaces.kart: removed, and what waits in it cannot be read") {
+		t.Errorf("kart is removed unread: %v", err)
+	}
+	added.Launch()
+	eventually(t, "kart is empty and can go", func() bool { _, err := a.Reload(t.Context()); return err == nil })
+	if status := post("kart"); status != http.StatusNotFound {
+		t.Errorf("kart is removed: %d", status)
+	}
+}
