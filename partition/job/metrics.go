@@ -23,7 +23,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		promoted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_jobs_promoted_total", Help: "Jobs that this process moved because they were due or their lease lapsed, by the state they are in since.",
-		}, []string{"to"}),
+		}, []string{"outcome"}),
 		expired:    counter("expired_total", "Expired jobs that this process met and dropped."),
 		lost:       counter("lost_total", "Jobs that something other than Spillway removed, as met by this process."),
 		reverted:   counter("reverted_total", "Claimed jobs given back because the answer of the claim was lost."),

@@ -267,10 +267,9 @@ func (a *App) stop(ctx context.Context) error {
 	if a.socket != nil {
 		step("close data port", a.socket.Close())
 		step("finish requests", stopAll(half, append(a.retired, g.ingest)))
+		step("finish requests about jobs", g.stopEngines(half))
 	}
-	if g.drain != nil {
-		step("finish batches and close sinks", g.drain.Stop(ctx))
-	}
+	step("finish batches and close sinks", g.stopDrain(ctx))
 	if store := g.stores[defaultPool]; a.running && store != nil && store.Embedded() {
 		a.readFinalLedgers(ctx, store)
 	}

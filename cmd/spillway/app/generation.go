@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -35,8 +36,10 @@ import (
 //	    ports answers with the result
 //	(7) accounts: reads the ledger of each namespace every second, for metrics and log
 //	(8) janitors: repair what no other script meets
+//	(9) jobs: for namespaces of kind queue a store, its keepers (promoter, expirer), the
+//	    engine behind the data port's routes, and pushers, which write jobs to sinks
 //
-// (1) and (8) are one a pool, with a Redis or the embedded store each.
+// (1), (8) and (9) are one a pool, with a Redis or the embedded store each.
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
 type generation struct {
@@ -56,6 +59,8 @@ type generation struct {
 	snapshot *control.Snapshot       // what was in use when it was built; control.go applies those that follow
 	jobs     map[string]*job.Store   // of the pools that have queues
 	engines  map[string]*jobs.Engine // the same; empty under --role drain
+	keepers  []startStopper          // promoters and expirers
+	pushers  []*drain.Pusher         // of the pools whose queues are pushed; none under --role ingest
 }
 
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
@@ -71,6 +76,9 @@ func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error
 	}
 	g.file = cfg.controlFile(admins)
 	g.snapshot = a.control.Preview(g.file)
+	if err := a.openJobs(g); err != nil {
+		return nil, errors.Join(err, g.stopEngines(context.Background()), g.closePools())
+	}
 	g.watch = newWatch(controlCheck{g.checks(), a.control}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g); err != nil {
@@ -96,13 +104,19 @@ func (a *App) build(g *generation) error {
 		}
 		draining := g.cfg.drain()
 		draining.Drops = a.drops
-		if g.drain, err = drain.New(draining, g.store, targets, g.metrics, a.log.Named("drain")); err != nil {
+		if len(targets) > 0 {
+			if g.drain, err = drain.New(draining, g.store, targets, g.metrics, a.log.Named("drain")); err != nil {
+				return err
+			}
+		}
+		if err := a.openPushers(g); err != nil {
 			return err
 		}
 	}
 	if g.cfg.Role != "drain" {
 		in := g.cfg.ingest()
 		in.Drops = a.drops
+		g.mountJobs(&in)
 		if in.TLS, err = g.cfg.dataTLS().config(g.metrics, a.log); err != nil {
 			return err
 		}
@@ -132,18 +146,29 @@ func (g *generation) startReaders(ctx context.Context) error {
 	if err := g.accounts.Start(ctx); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
-	return nil
+	return g.startJobs(ctx)
 }
 
-// startDrain begins to claim, and opens the sinks.
+// startDrain begins to claim and to push, and opens the sinks.
 func (g *generation) startDrain(ctx context.Context) error {
-	if g.drain == nil {
-		return nil
+	if g.drain != nil {
+		if err := g.drain.Start(ctx); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
 	}
-	if err := g.drain.Start(ctx); err != nil {
-		return fmt.Errorf("drain: %w", err)
+	return g.startPushers(ctx)
+}
+
+// stopDrain finishes or releases batches and jobs, and closes the sinks.
+func (g *generation) stopDrain(ctx context.Context) error {
+	var pushing sync.WaitGroup
+	var pushed, drained error
+	pushing.Go(func() { pushed = g.stopPushers(ctx) })
+	if g.drain != nil {
+		drained = g.drain.Stop(ctx)
 	}
-	return nil
+	pushing.Wait()
+	return errors.Join(drained, pushed)
 }
 
 // startIngest begins to admit requests, on the data port of the App.
@@ -170,16 +195,12 @@ func (g *generation) end(ctx context.Context) error {
 	for _, j := range g.janitors {
 		errs = append(errs, j.Stop(context.WithoutCancel(ctx)))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, stopEach(context.WithoutCancel(ctx), g.keepers))...)
 }
 
 // discard is close for a generation that never ran.
 func (g *generation) discard(ctx context.Context) error {
-	var err error
-	if g.drain != nil {
-		err = g.drain.Stop(ctx)
-	}
-	return errors.Join(err, g.close(ctx))
+	return errors.Join(g.stopEngines(ctx), g.stopDrain(ctx), g.close(ctx))
 }
 
 // busy logs what still runs, for an operator who waits.

@@ -75,8 +75,3 @@ func (p *poolCheck) check(ctx context.Context) (warnings []string, err error) {
 	}
 	return warnings, nil
 }
-
-// checkFunc is a storeChecker without warnings.
-type checkFunc func(ctx context.Context) error
-
-func (f checkFunc) Check(ctx context.Context) ([]string, error) { return nil, f(ctx) }

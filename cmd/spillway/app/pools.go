@@ -56,8 +56,8 @@ func (g *generation) checks() *poolChecks {
 		if s := g.stores[name]; s != nil {
 			p.ask = append(p.ask, s)
 		}
-		if len(g.cfg.queuesIn(name)) > 0 && !g.cfg.Pools[name].Volatile {
-			p.ask = append(p.ask, checkFunc(g.pools[name].CheckPersistence))
+		if len(g.cfg.queuesIn(name)) > 0 {
+			p.ask = append(p.ask, g.jobs[name])
 		}
 		if len(p.ask) > 0 {
 			all.pools = append(all.pools, p)

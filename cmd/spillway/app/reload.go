@@ -191,11 +191,10 @@ func (a *App) replace(before, next *generation) error {
 	if before.ingest != nil {
 		requests.Go(func() { warn("finish requests", before.ingest.Retire(ctx, next.ingest)) })
 	}
-	if before.drain != nil {
-		warn("finish batches and close sinks", before.drain.Stop(ctx))
-		warn("start drain", next.startDrain(ctx))
-	}
+	warn("finish batches and close sinks", before.stopDrain(ctx))
+	warn("start drain", next.startDrain(ctx))
 	requests.Wait()
+	warn("finish requests about jobs", before.stopEngines(ctx))
 	if before.ingest != nil {
 		a.retire(before.ingest)
 	}
@@ -233,6 +232,19 @@ func (g *generation) leftIn(ctx context.Context, cfg *Config) (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: removed, and what waits in it cannot be read: %w", at, err))
 		case o.Ledger.Buffered > 0:
 			errs = append(errs, fmt.Errorf("%s: removed, and %d entries wait in it: keep it until they are delivered, or purge them; after a restart without it they stay in Redis, delivered by nobody", at, o.Ledger.Buffered))
+		}
+	}
+	for _, name := range g.cfg.queueNames() {
+		if _, stays := cfg.Queues[name]; stays {
+			continue
+		}
+		at := "namespaces." + name
+		jobs, err := g.queuesOf(name).Jobs(ctx)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: removed, and its jobs cannot be counted: %w", at, err))
+		case jobs > 0:
+			errs = append(errs, fmt.Errorf("%s: removed, and it has %d jobs: keep it until they are done, or delete them; after a restart without it they stay in Redis, served by nobody", at, jobs))
 		}
 	}
 	return errs

@@ -1,0 +1,162 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/jobs"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// startStopper is the life of a component.
+type startStopper interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// openJobs opens the store of queues in every pool: any may get a namespace at run time.
+func (a *App) openJobs(g *generation) error {
+	g.jobs, g.engines = map[string]*job.Store{}, map[string]*jobs.Engine{}
+	for _, name := range g.cfg.poolNames() {
+		log := a.log.Named("jobs")
+		if len(g.cfg.Pools) > 0 {
+			log = log.With(zap.String("pool", name))
+		}
+		cfg := job.Config{Prefix: g.cfg.Prefix, Volatile: g.cfg.Pools[name].Volatile, Namespaces: policiesOf(g.snapshot, name)}
+		store, err := job.Open(cfg, g.pools[name], g.registerer(name), log)
+		if err != nil {
+			return g.cfg.locate(err)
+		}
+		g.jobs[name] = store
+		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store))
+		if g.cfg.Role == "drain" {
+			continue
+		}
+		settings := jobs.DefaultConfig()
+		copyFields(&settings, *g.cfg)
+		wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }
+		if g.engines[name], err = jobs.New(settings, store, wakes, g.registerer(name), log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountJobs adds the routes of queues to the data port.
+func (g *generation) mountJobs(in *ingest.Config) {
+	addQueueTokens(in, g.snapshot)
+	for _, name := range g.cfg.poolNames() {
+		in.Mounts = append(in.Mounts, g.engines[name].Mount())
+	}
+}
+
+// openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
+func (a *App) openPushers(g *generation) error {
+	for _, pool := range g.cfg.poolNames() {
+		targets, err := g.cfg.pushTargets(pool, a.sinks)
+		if err != nil {
+			return err
+		}
+		if len(targets) == 0 {
+			continue
+		}
+		settings := drain.DefaultPushConfig()
+		copyFields(&settings, *g.cfg)
+		store := g.jobs[pool]
+		wakes := func(on func(job.WakeEvent)) drain.JobWakes { return job.NewWakes(store, on) }
+		p, err := drain.NewPusher(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
+		if err != nil {
+			return err
+		}
+		g.pushers = append(g.pushers, p)
+	}
+	return nil
+}
+
+// pushTargets are the namespaces of a pool that have push rules, with a sink of their own
+// for each name that these use.
+func (c *Config) pushTargets(pool string, registry sink.Registry) (targets []drain.PushTarget, err error) {
+	for _, name := range c.queuesIn(pool) {
+		rules := c.Queues[name].Push
+		if len(rules) == 0 {
+			continue
+		}
+		t := drain.PushTarget{Namespace: name, Sinks: map[string]drain.PushSink{}}
+		for _, rule := range rules {
+			t.Rules = append(t.Rules, rule.rule())
+			if _, made := t.Sinks[rule.Sink]; made {
+				continue
+			}
+			raw := c.PushSinks[rule.Sink]
+			s, err := registry.NewWithSecrets(raw, c.secrets)
+			if err != nil {
+				return nil, c.fieldError("sinks."+rule.Sink, fmt.Errorf("sinks.%s: %w", rule.Sink, err))
+			}
+			t.Sinks[rule.Sink] = drain.PushSink{Sink: s, Label: sink.Redact(raw)}
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// rule is the form that the drain takes.
+func (p Push) rule() drain.PushRule {
+	r := drain.PushRule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
+	if p.Rate.Count > 0 {
+		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
+	}
+	return r
+}
+
+// startJobs begins to keep queues, and to serve requests about jobs.
+func (g *generation) startJobs(ctx context.Context) error {
+	for _, k := range g.keepers {
+		if err := k.Start(ctx); err != nil {
+			return fmt.Errorf("keeper of queues: %w", err)
+		}
+	}
+	for _, e := range g.engines {
+		if err := e.Start(ctx); err != nil {
+			return fmt.Errorf("engine of queues: %w", err)
+		}
+	}
+	return nil
+}
+
+// startPushers begins to push.
+func (g *generation) startPushers(ctx context.Context) error {
+	for _, p := range g.pushers {
+		if err := p.Start(ctx); err != nil {
+			return fmt.Errorf("push: %w", err)
+		}
+	}
+	return nil
+}
+
+// stopPushers finishes the writes under way, or gives their jobs back.
+func (g *generation) stopPushers(ctx context.Context) error { return stopEach(ctx, g.pushers) }
+
+// stopEngines ends what serves requests about jobs, once none comes any more.
+func (g *generation) stopEngines(ctx context.Context) error {
+	var engines []*jobs.Engine
+	for _, e := range g.engines {
+		engines = append(engines, e)
+	}
+	return stopEach(ctx, engines)
+}
+
+// stopEach stops the last first.
+func stopEach[T startStopper](ctx context.Context, all []T) error {
+	var errs []error
+	for _, s := range slices.Backward(all) {
+		errs = append(errs, s.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
