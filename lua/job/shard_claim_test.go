@@ -1,6 +1,8 @@
 package job_test
 
 import (
+	"fmt"
+
 	luajob "github.com/spillway-io/spillway/lua/job"
 )
 
