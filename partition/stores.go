@@ -83,8 +83,11 @@ func (a *Stores) Produce(ctx context.Context, groups []*Group) {
 	running.Wait()
 }
 
-// Claim needs requests of one store, 1 or more.
+// Claim needs requests of one store.
 func (a *Stores) Claim(ctx context.Context, requests []ClaimRequest, lease time.Duration) []ClaimResult {
+	if len(requests) == 0 {
+		return nil
+	}
 	return requests[0].Namespace.store.Claim(ctx, requests, lease)
 }
 
