@@ -30,6 +30,7 @@ type fakeStore struct {
 	fail       func(*job.Batch) error // for every request of a batch; it does nothing then
 	lose       func() error           // for every claim, which takes the jobs nevertheless
 	lost       []*job.Job             // what such claims took
+	full       int                    // claims that get nothing, because the answer is full
 	panics     bool
 	counts     job.Counts
 	readErr    error
@@ -222,6 +223,11 @@ func (s *fakeStore) publish(p *job.Publish) {
 }
 
 func (s *fakeStore) claim(c *job.Claim) {
+	if s.full > 0 {
+		s.full--
+		c.More = true
+		return
+	}
 	var taken []*job.Job
 	for _, queue := range c.Queues {
 		q := s.queueOf(roomKey{c.Namespace.Name, c.Shard, queue})

@@ -285,11 +285,20 @@ func (e *Engine) fail(p *poll, err error) {
 	e.again(p)
 }
 
-// again lets a poll ask again after a pause.
+// again lets a poll ask again after a pause, or when its rooms wake it.
 func (e *Engine) again(p *poll) {
 	p.failures++
 	p.state, p.unconfirmed = waiting, true
+	e.sit(p)
+}
+
+// sit seats a poll that waits.
+func (e *Engine) sit(p *poll) {
+	for i := range p.seats {
+		p.seats[i].sit()
+	}
 	e.setTimer(p)
+	e.hangups.add(p)
 }
 
 // wait lets a poll wait, if it missed nothing since its claims were sent.
@@ -313,16 +322,12 @@ func (e *Engine) wait(p *poll) {
 		e.ask(p)
 		return
 	}
-	for i := range p.seats {
-		p.seats[i].sit()
-	}
 	if p.unconfirmed {
 		p.failures++
 	} else {
 		p.failures = 0
 	}
-	e.setTimer(p)
-	e.hangups.add(p)
+	e.sit(p)
 }
 
 // subscribed reports whether all rooms of a poll are.

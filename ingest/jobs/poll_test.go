@@ -108,19 +108,24 @@ func TestAPublishWakesAsManyAsItsJobs(t *testing.T) {
 // W2: a job that comes at any moment around the claim and the subscription is found.
 func TestNoPollSleepsBesideAJobThatCameWhileItSubscribed(t *testing.T) {
 	t.Parallel()
-	for at := range 40 {
-		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-			s.with(func() { s.delay, s.after = 7*time.Millisecond, 4*time.Millisecond })
-			s.wakes.mu.Lock()
-			s.wakes.latency = 5 * time.Millisecond
-			s.wakes.mu.Unlock()
-			p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
-			time.Sleep(time.Duration(at) * time.Millisecond)
-			publish(t, e, ns, "q", "a")
-			if r := <-p; payloads(r.jobs) != "a" || r.took > 200*time.Millisecond {
-				t.Errorf("published after %d ms: got %+v", at, r)
-			}
-		})
+	for at := range 60 {
+		for _, latency := range []time.Duration{1, 5, 12} {
+			bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+				s.with(func() { s.delay, s.after = 7*time.Millisecond, 9*time.Millisecond })
+				s.wakes.mu.Lock()
+				s.wakes.latency = latency * time.Millisecond
+				s.wakes.mu.Unlock()
+				p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+				time.Sleep(time.Duration(at) * time.Millisecond)
+				s.with(func() { // another process publishes
+					key := roomKey{"mail", 0, "q"}
+					s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}})
+				})
+				if r := <-p; payloads(r.jobs) != "a" || r.took > 200*time.Millisecond {
+					t.Errorf("published after %d ms: got %+v", at, r)
+				}
+			})
+		}
 	}
 }
 
@@ -225,8 +230,8 @@ func TestPollsAskAgainAfterTheirSubscriptionsWereLost(t *testing.T) {
 			key := roomKey{"mail", 0, "q"}
 			s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a")})
 		})
-		s.wakes.setDeaf(false)
-		if r := <-p; payloads(r.jobs) != "a" || r.took > 126*time.Second {
+		s.wakes.setDeaf(false) // at once, not after the pause
+		if r := <-p; payloads(r.jobs) != "a" || r.took > 2*time.Minute+100*time.Millisecond {
 			t.Errorf("got %+v", r)
 		}
 	})
@@ -282,6 +287,19 @@ func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	})
+}
+
+func TestAClaimAsksAgainWhereTheAnswerWasFullOfOthersJobs(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []time.Duration{0, time.Minute} {
+		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+			publish(t, e, ns, "q", "a")
+			s.with(func() { s.full = 3 })
+			if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: wait}); payloads(r.jobs) != "a" || r.took != 0 {
+				t.Errorf("wait %v: got %+v", wait, r)
+			}
+		})
+	}
 }
 
 func TestOpenPollsGetAnEmptyAnswerAtShutdown(t *testing.T) {
