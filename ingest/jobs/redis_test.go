@@ -232,3 +232,60 @@ func BenchmarkWakeOnRedis(b *testing.B) {
 		})
 	}
 }
+
+func TestJobsOnARedisCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartMasters(t, 3)
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 12, map[string]int{"wide": 12}
+	a, b := startProcess(t, cluster.URL(), policy, nil), startProcess(t, cluster.URL(), policy, nil)
+	if len(a.engine.lanes) <= a.engine.cfg.Lanes {
+		t.Errorf("%d lanes for all masters", len(a.engine.lanes))
+	}
+	for i := range 24 {
+		queue := "wide"
+		if i%2 == 0 {
+			queue = fmt.Sprint("q", i)
+		}
+		answer := make(chan *reply, 1)
+		go func() { answer <- a.do("POST", "/v1/mail/none,"+queue+"/claim?wait=20s&ttr=1h", "") }()
+		eventually(t, "the poll waits", func() bool { return a.waiting() == 1 })
+		b.do("POST", "/v1/mail/"+queue, "x")
+		if r := <-answer; r.data() != "x" {
+			t.Errorf("%s: got %s", queue, r.raw)
+		} else if s := b.do("POST", "/v1/mail/"+queue+"/settle", fmt.Sprintf(`{"id":%q,"attempt":1,"do":"ack"}`, r.Jobs[0].ID)); len(s.Results) != 1 || s.Results[0].State != "acked" {
+			t.Errorf("%s: got %s", queue, s.raw)
+		}
+	}
+}
+
+// BenchmarkJobs measures jobs that are published, claimed and acked through an engine, by as
+// many clients at once, on a redis-server.
+func BenchmarkJobs(b *testing.B) {
+	for _, clients := range []int{1, 16, 128} {
+		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
+			p := startProcess(b, redistest.Start(b).URL(), job.DefaultPolicy(), nil)
+			ns, e := p.store.Namespace("mail"), p.engine
+			payload := []byte(strings.Repeat("x", 200))
+			b.SetParallelism(max(1, clients/2)) // of two cores
+			var client atomic.Int64
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				queue := fmt.Sprint("q", client.Add(1)%8)
+				for pb.Next() {
+					x := &job.Publish{Namespace: ns, Queue: queue, Tries: 1, Messages: []job.Message{{Payload: payload}}}
+					if e.Publish(x); x.Err != nil {
+						b.Error(x.Err)
+						return
+					}
+					jobs, err := e.Claim(&Claim{Namespace: ns, Queues: []string{queue}, Count: 1, TTR: time.Minute})
+					if err != nil || len(jobs) != 1 {
+						b.Error(jobs, err)
+						return
+					}
+					e.Ack(&job.Ack{Namespace: ns, Queue: queue, Ref: jobs[0].Ref})
+				}
+			})
+		})
+	}
+}
