@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -264,12 +265,14 @@ func TestJobsOnARedisCluster(t *testing.T) {
 func BenchmarkJobs(b *testing.B) {
 	for _, clients := range []int{1, 16, 128} {
 		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
-			p := startProcess(b, redistest.Start(b).URL(), job.DefaultPolicy(), nil)
+			redis := redistest.Start(b)
+			p := startProcess(b, redis.URL(), job.DefaultPolicy(), nil)
 			ns, e := p.store.Namespace("mail"), p.engine
 			payload := []byte(strings.Repeat("x", 200))
 			b.SetParallelism(max(1, clients/2)) // of two cores
 			var client atomic.Int64
 			b.ReportAllocs()
+			before := cpu(b, redis)
 			b.RunParallel(func(pb *testing.PB) {
 				queue := fmt.Sprint("q", client.Add(1)%8)
 				for pb.Next() {
@@ -286,6 +289,29 @@ func BenchmarkJobs(b *testing.B) {
 					e.Ack(&job.Ack{Namespace: ns, Queue: queue, Ref: jobs[0].Ref})
 				}
 			})
+			b.ReportMetric((cpu(b, redis)-before)*1e6/float64(b.N), "redis-µs/op")
 		})
 	}
+}
+
+// cpu is what a redis-server has used, in seconds.
+func cpu(b *testing.B, redis *redistest.Server) (used float64) {
+	b.Helper()
+	client := redis.Client()
+	defer client.Close()
+	text, err := client.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			used += seconds
+		}
+	}
+	return used
 }
