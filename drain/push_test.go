@@ -118,7 +118,7 @@ func TestAcceptedJobsAreAcked(t *testing.T) {
 				r.sink.mu.Lock()
 				defer r.sink.mu.Unlock()
 				seqs = append(seqs, e.Seq)
-			} else if string(j.Attributes) != `{"kind":"a"}` || j.Expires.Sub(time.Now()) > time.Hour || !strings.HasPrefix(string(e.ID), "J0") || e.Occurred == 0 {
+			} else if string(j.Attributes) != `{"kind":"a"}` || time.Until(j.Expires) > time.Hour || !strings.HasPrefix(string(e.ID), "J0") || e.Occurred == 0 {
 				t.Errorf("got %+v of %+v", j, e)
 			}
 			return nil
