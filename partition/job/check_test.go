@@ -15,7 +15,7 @@ import (
 )
 
 // openAt is a store with the namespace mail under a prefix.
-func openAt(t *testing.T, url, prefix string, volatile bool, edit func(*Policy)) *Store {
+func openAt(t testing.TB, url, prefix string, volatile bool, edit func(*Policy)) *Store {
 	t.Helper()
 	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {

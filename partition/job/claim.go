@@ -57,7 +57,7 @@ func (r *run) planClaims(list []*Claim) (later []*Claim) {
 		call := r.callOf(claims, sh)
 		if call == nil {
 			call = r.next(claims, sh)
-		} else if !call.fits(c.Queues, c.Count, 0) || call.bytes >= maxAnswer {
+		} else if !call.fits(c.Queues, c.Count, 0) {
 			later = append(later, c)
 			continue
 		}
@@ -66,12 +66,12 @@ func (r *run) planClaims(list []*Claim) (later []*Claim) {
 			q.count += c.Count
 			q.bytes += c.maxBytes()
 			q.left = q.left || c.ReportLeft
-			call.count(c.Queues, c.Count, c.maxBytes())
+			call.count(c.Queues, c.Count, 0)
 			continue
 		}
 		q := r.newRequest()
 		*q = request{sh, c.Queues, leaseMS(c.TTR), c.Count, c.maxBytes(), c.ReportLeft, append(q.claims[:0], c)}
-		call.add(q, c.Queues, c.Count, c.maxBytes())
+		call.add(q, c.Queues, c.Count, 0)
 	}
 	return later
 }

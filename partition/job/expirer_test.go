@@ -1,0 +1,147 @@
+package job
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
+)
+
+func TestTheExpirerFollowsALifecycle(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component { return NewExpirer(s) })
+}
+
+// store1 publishes jobs of a queue and returns the sequence of the first.
+func store1(t *testing.T, s *Store, queue string, n int, delay, ttl time.Duration) int64 {
+	t.Helper()
+	ns := s.Namespace("mail")
+	p := &Publish{Namespace: ns, Queue: queue, Shard: ns.Shards(queue)[0], Tries: 2, Delay: delay, TTL: ttl}
+	for range n {
+		p.Messages = append(p.Messages, payload("x")...)
+	}
+	runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}}, most)
+	if p.Err != nil {
+		t.Fatal(p.Err)
+	}
+	return p.First
+}
+
+// expireAll walks until the condition holds.
+func expireAll(t *testing.T, s *Store, what string, done func() bool) {
+	t.Helper()
+	e := NewExpirer(s)
+	redistest.Until(t, most, what, func() bool {
+		e.began, e.audited = time.Time{}, map[*shard]time.Time{}
+		e.round(t.Context())
+		return done()
+	})
+}
+
+func TestJobsHiddenByLongerLivedOnesExpire(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"embedded": "embedded:", "redis": "redis://" + redistest.Shared(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t, url, func(p *Policy) { p.Shards = 2 })
+			store1(t, s, "q", 1, 0, 0)
+			store1(t, s, "q", 700, 0, time.Millisecond)
+			store1(t, s, "r", 3, time.Hour, time.Millisecond)
+			expireAll(t, s, "all of them expire", func() bool { return ledgerOf(t, s).Expired == 703 })
+			if got, want := ledgerOf(t, s), (Ledger{Published: 704, Expired: 703, Ready: 1}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestJobsThatLostTheirPlaceAreReadyAgain(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shards[0]
+	first := store1(t, s, "q", 5, 0, 0)
+	store1(t, s, "gone", 3, 0, 0)
+	delayed := store1(t, s, "late", 1, time.Hour, 0)
+	client.LRem(t.Context(), sh.ready("q"), 1, strconv.FormatInt(first+2, 10))
+	client.Del(t.Context(), sh.ready("gone"))
+	client.ZRem(t.Context(), sh.delay, strconv.FormatInt(delayed, 10)+" late")
+	expireAll(t, s, "all of them are found", func() bool { return testutil.ToFloat64(s.metrics.repaired) == 5 })
+	c := &Claim{Namespace: s.Namespace("mail"), Queues: []string{"q", "gone", "late"}, TTR: time.Minute, Count: 20}
+	runOne(s, s.NewLane(), &Batch{Claims: []*Claim{c}}, most)
+	if c.Err != nil || len(c.Jobs) != 9 {
+		t.Errorf("got %v and %d jobs, want 9", c.Err, len(c.Jobs))
+	}
+	if got, want := ledgerOf(t, s), (Ledger{Published: 9, Leased: 9}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestJobsThatSomethingElseRemovedAreLost(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shards[0]
+	store1(t, s, "q", 5, 0, 0)
+	store1(t, s, "r", 2, 0, 0)
+	client.Del(t.Context(), sh.jobs("q"))
+	for _, queue := range []string{"q", "r"} {
+		c := &Claim{Namespace: s.Namespace("mail"), Queues: []string{queue}, TTR: time.Minute, Count: 20}
+		runOne(s, s.NewLane(), &Batch{Claims: []*Claim{c}}, most)
+		if c.Err != nil {
+			t.Fatal(c.Err)
+		}
+	}
+	if got, want := ledgerOf(t, s), (Ledger{Published: 7, Lost: 5, Leased: 2}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestAForeignTypeIsAnErrorOfItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	client, ns := redistest.SharedClient(t), s.Namespace("mail")
+	store1(t, s, "good", 1, 0, 0)
+	client.Set(t.Context(), ns.shards[0].ready("bad"), "x", 0)
+	client.Set(t.Context(), ns.shards[0].jobs("worse"), "x", 0)
+	var b Batch
+	for _, q := range []string{"bad", "worse", "good"} {
+		b.Publishes = append(b.Publishes, &Publish{Namespace: ns, Queue: q, Tries: 1, Messages: payload("x")})
+		b.Claims = append(b.Claims, &Claim{Namespace: ns, Queues: []string{q}, TTR: time.Minute, Count: 9})
+		b.Acks = append(b.Acks, &Ack{Namespace: ns, Queue: q, Ref: Ref{Seq: 1}})
+	}
+	runOne(s, s.NewLane(), &b, most)
+	if !errors.Is(b.Publishes[0].Err, errForeign) || !errors.Is(b.Claims[0].Err, errForeign) {
+		t.Errorf("bad: publish %v, claim %v", b.Publishes[0].Err, b.Claims[0].Err)
+	}
+	if !errors.Is(b.Publishes[1].Err, errForeign) || !errors.Is(b.Acks[1].Err, errForeign) {
+		t.Errorf("worse: publish %v, ack %v", b.Publishes[1].Err, b.Acks[1].Err)
+	}
+	if b.Publishes[2].Err != nil || len(b.Claims[2].Jobs) != 2 || b.Acks[2].Err != nil {
+		t.Errorf("publish %v, claim %v %d, ack %v", b.Publishes[2].Err, b.Claims[2].Err, len(b.Claims[2].Jobs), b.Acks[2].Err)
+	}
+}
+
+func TestARollbackIsCounted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openAt(t, server.URL(), "sw", true, func(p *Policy) { p.Shards = 2 })
+	store1(t, s, "a", 3, 0, 0)
+	store1(t, s, "b", 4, 0, 0)
+	s.checkRollback(t.Context())
+	store1(t, s, "a", 2, 0, 0)
+	s.checkRollback(t.Context())
+	if n := testutil.ToFloat64(s.metrics.rolledBack); n != 0 {
+		t.Fatalf("%v jobs rolled back before anything was", n)
+	}
+	store1(t, s, "b", 1, 0, 0)
+	server.Client().FlushAll(t.Context())
+	s.checkRollback(t.Context())
+	if n := testutil.ToFloat64(s.metrics.rolledBack); n != 10 {
+		t.Errorf("%v jobs rolled back, want 10", n)
+	}
+}
