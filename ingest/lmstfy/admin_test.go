@@ -43,6 +43,7 @@ func newControl(t testing.TB, url string) *control.Control {
 	}
 	c := control.Open("lmstfy"+string(rune('a'+prefixes.Add(1))), reg, zap.NewNop())
 	c.Use(control.File{
+		Volatile:   []string{DefaultPool, "fast"},
 		Namespaces: []control.Namespace{{Name: "filed", Pool: "fast", Policy: job.DefaultPolicy()}, {Name: "open", Pool: DefaultPool, Policy: job.DefaultPolicy()}},
 		Buffers:    []string{"buffer"}, Open: []string{"open"}, Pools: []string{"fast"},
 		Tokens: []control.Token{{Namespace: "filed", Hash: control.HashToken("filedfiledfiledfiled"), Name: "filed"}},

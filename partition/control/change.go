@@ -43,14 +43,15 @@ const maxDeleted = 1000
 type edit map[string]string
 
 // CreateNamespace makes a namespace of kind queue. An empty Pool is DefaultPool.
-// CreatedMS is set.
+// CreatedMS is set. The error wraps backend.ErrIncompatible where the Redis of the pool has no
+// append-only file and the file does not say that it may be volatile.
 func (c *Control) CreateNamespace(ctx context.Context, n Namespace) error {
 	n.complete()
 	if err := n.Validate(); err != nil {
 		return err
 	}
 	return c.change(ctx, func(v view) (edit, error) {
-		if err := v.mayCreateNamespace(&n); err != nil {
+		if err := c.mayCreate(ctx, v, &n); err != nil {
 			return nil, err
 		}
 		return edit{n.entry(): n.encode()}, nil
@@ -107,7 +108,7 @@ func (c *Control) createToken(ctx context.Context, n *Namespace, t Token) error 
 			if n == nil {
 				return nil, fmt.Errorf("namespace %s of kind queue: %w", t.Namespace, ErrNotFound)
 			}
-			if err := v.mayCreateNamespace(n); err != nil {
+			if err := c.mayCreate(ctx, v, n); err != nil {
 				return nil, err
 			}
 			e[n.entry()] = n.encode()
@@ -182,6 +183,21 @@ func (c *Control) DeleteAdmin(ctx context.Context, name string) error {
 		}
 		return nil, ErrNotFound
 	})
+}
+
+// mayCreate is nil when the namespace can be made, and its pool keeps what it accepts.
+func (c *Control) mayCreate(ctx context.Context, v view, n *Namespace) error {
+	if err := v.mayCreateNamespace(n); err != nil || slices.Contains(v.file.Volatile, n.Pool) {
+		return err
+	}
+	b, err := c.pool(n.Pool)
+	if err == nil {
+		err = b.CheckPersistence(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("pool %s: %w", n.Pool, err)
+	}
+	return nil
 }
 
 func (n *Namespace) complete() {

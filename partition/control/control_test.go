@@ -302,3 +302,25 @@ func TestAnOpenAdminPortIsNotClosedAtRunTime(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A namespace that the store would refuse as a whole is not made.
+func TestANamespaceNeedsAPoolThatKeepsItsJobs(t *testing.T) {
+	t.Parallel()
+	url, prefix := shared(t) // without an append-only file
+	p := prepare(t, url, prefix)
+	b, err := backend.Open(backend.Config{URL: url}, newRegistry(), nop())
+	p.must(err)
+	defer b.Close()
+	strict := file()
+	strict.Volatile = []string{"fast"}
+	p.Use(strict, control.Pools{"default": b, "fast": b})
+	if err := p.CreateNamespace(ctx, namespace("mail")); !errors.Is(err, backend.ErrIncompatible) || !strings.Contains(err.Error(), "append-only") {
+		t.Errorf("got %v", err)
+	}
+	if err := p.CreateTokenIn(ctx, namespace("mail"), token("", "secret")); !errors.Is(err, backend.ErrIncompatible) {
+		t.Errorf("got %v", err)
+	}
+	fast := namespace("mail")
+	fast.Pool = "fast"
+	p.must(p.CreateNamespace(ctx, fast))
+}

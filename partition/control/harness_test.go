@@ -36,7 +36,7 @@ func newPrefix() string { return fmt.Sprint("sw", prefixes.Add(1)) }
 func file() control.File {
 	return control.File{
 		Namespaces: []control.Namespace{{Name: "filed", Pool: "default", Policy: job.DefaultPolicy()}, {Name: "open", Pool: "default", Policy: job.DefaultPolicy()}},
-		Buffers:    []string{"buffer"}, Open: []string{"open"}, Pools: []string{"fast"},
+		Buffers:    []string{"buffer"}, Open: []string{"open"}, Pools: []string{"fast"}, Volatile: []string{"default", "fast"},
 		Tokens: []control.Token{{Namespace: "filed", Hash: control.HashToken("filed"), Name: "filed"}},
 		Admins: []control.Admin{{Name: "root", Role: "admin", Hash: control.HashToken("root")}},
 	}

@@ -20,6 +20,8 @@ type File struct {
 	Tokens []Token
 	Admins []Admin  // none: the admin port is open, and so it stays
 	Pools  []string // beside DefaultPool
+	// Volatile are the pools that may have queues although a crash of Redis loses jobs.
+	Volatile []string
 }
 
 type tokenKey struct {

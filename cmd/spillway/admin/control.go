@@ -76,7 +76,7 @@ func (s *Server) changed(r *request, a Act, err error) error {
 	case errors.Is(err, control.ErrNotFound):
 		err = &refusal{http.StatusNotFound, codeNoSuchToken, err.Error()}
 	case errors.Is(err, backend.ErrIncompatible):
-		err = &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, err.Error()}
+		err = &refusal{http.StatusConflict, codeConflict, err.Error()}
 	case errors.Is(err, backend.ErrUnknown):
 		err = &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "the store did not confirm: it may be done; list what there is, and then try again"}
 	}

@@ -48,7 +48,7 @@ func newControlled(t *testing.T) *controlled {
 		Namespaces: []control.Namespace{{Name: "filed", Pool: "default", Policy: job.DefaultPolicy()}}, Buffers: []string{"buffer"}, Pools: []string{"fast"},
 		Tokens: []control.Token{{Namespace: "filed", Name: "own", Hash: control.HashToken("own")}},
 		Admins: []control.Admin{{Name: "admin-1", Role: "admin", Hash: control.HashToken("admin")}},
-	}, control.Pools{"default": store})
+	}, control.Pools{"default": store, "fast": store})
 	core, logs := observer.New(zap.InfoLevel)
 	c.logs = logs
 	c.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {

@@ -15,6 +15,11 @@ import (
 // controlFile is what the configuration says about what can be made at run time, too.
 func (c *Config) controlFile(admins []admin.Token) control.File {
 	f := control.File{Pools: c.poolNames()}
+	for name, pool := range c.Pools {
+		if pool.Volatile {
+			f.Volatile = append(f.Volatile, name)
+		}
+	}
 	for name := range c.Namespaces {
 		f.Buffers = append(f.Buffers, name)
 	}

@@ -13,6 +13,7 @@ import (
 
 const queuesFile = `
 admin_token: "%[1]s"
+pools: {default: {volatile: true}}
 admin_tokens: [{name: bob, role: viewer, hash: "%[2]s"}]
 namespaces:
   events: {sink: "null:"}
@@ -34,8 +35,8 @@ func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
 	if len(f.Namespaces) != 2 || f.Namespaces[0].Name != "mail" || f.Namespaces[0].Pool != "default" || f.Namespaces[0].Policy.Shards != 2 {
 		t.Errorf("got namespaces %+v", f.Namespaces)
 	}
-	if fmt.Sprint(f.Buffers, f.Open, f.Pools) != "[events] [open] [default]" {
-		t.Errorf("got %v %v %v", f.Buffers, f.Open, f.Pools)
+	if fmt.Sprint(f.Buffers, f.Open, f.Pools, f.Volatile) != "[events] [open] [default] [default]" {
+		t.Errorf("got %v %v %v %v", f.Buffers, f.Open, f.Pools, f.Volatile)
 	}
 	if len(f.Tokens) != 1 || f.Tokens[0].Namespace != "mail" || f.Tokens[0].Produce.String() != "1000/min" {
 		t.Errorf("got tokens %+v", f.Tokens)
