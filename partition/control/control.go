@@ -22,7 +22,7 @@ import (
 const every = 250 * time.Millisecond
 
 // wholeEvery is how often a process reads all of the document.
-const wholeEvery = time.Minute
+const wholeEvery = 10 * time.Minute
 
 // readTimeout bounds one look.
 const readTimeout = 2 * time.Second

@@ -27,6 +27,9 @@ func (d *document) applied(c *backend.Call) (*document, error) {
 		return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
 			"the control document has format %d, and this version of Spillway understands %d: update it; until then the namespaces and tokens that it read last stay in use", format, Format))
 	}
+	if !whole && count == 0 && version == d.version {
+		return d, nil // nearly always
+	}
 	next := &document{version, epoch, map[string]string{}, map[string]any{}}
 	if !whole {
 		next.values, next.entries = maps.Clone(d.values), maps.Clone(d.entries)
