@@ -28,6 +28,7 @@ type plan struct {
 	maxAge     time.Duration
 	shards     int
 	partitions []string
+	queues     []string
 	faults     []planned
 }
 
@@ -54,6 +55,7 @@ func newPlan(seed uint64, duration time.Duration, only ...string) *plan {
 		seed: seed, duration: duration, fsync: [...]string{"no", "always"}[seed/3%2],
 		roles: layouts[roll.IntN(len(layouts))], shards: 1 + roll.IntN(2),
 		capacity: 100_000, maxAge: 3 * time.Minute,
+		queues: []string{"bulk", "mail", "pay", "ship"},
 	}
 	// One seed in three overflows, one lets entries go stale, and in the third
 	// kind every acknowledged entry has to arrive.

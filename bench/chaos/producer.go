@@ -149,6 +149,7 @@ func (p *producer) send(r *report, outcomes []check.Outcome) {
 		all(check.Rejected, err.Error())
 		return
 	}
+	req.GetBody = nil // else net/http itself repeats a keyed request, and tells the last error only
 	req.Header.Set("Content-Type", r.contentType)
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)

@@ -59,12 +59,15 @@ func (res *result) print(out io.Writer) {
 	line("faults", "%d, %d planned: %s", len(h.Faults), len(res.plan.faults), counted(faultCounts(h.Faults)))
 	line("ledger", "accepted %d = delivered %d + evicted %d + expired %d + dead %d + lost %d + buffered %d; reclaimed %d, residual %d",
 		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered, h.Final.Reclaimed, h.Final.Residual)
+	if h.Jobs != nil {
+		line("queues", "%s", h.Jobs)
+	}
 	line("samples", "%d of the store, each atomic", f.samples)
 	if h.Policy.Forgets {
 		line("forgot", "%d acknowledged entries at least; the servers counted %d", max(0, int64(f.acked)-l.Accepted), rolledBack(h))
 	}
 	if len(res.violations) == 0 {
-		line("checks", "C1 to C12 held")
+		line("checks", "C1 to C12 and J1 to J8 held")
 	}
 	for _, v := range res.violations {
 		line("VIOLATED", "%v", v)

@@ -56,13 +56,17 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 	if r.sink, err = newSink(); err != nil {
 		return r, err
 	}
+	config, err := r.writeConfig()
+	if err != nil {
+		return r, err
+	}
 	for i, role := range p.roles {
 		name := p.server(i)
 		r.names = append(r.names, name)
 		r.servers[name] = &server{
 			name: name, dir: r.dir, bin: s.bin, data: addrs[2*i], admin: addrs[2*i+1],
 			flags: []string{
-				"--redis", "redis://" + r.proxy.addr(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
+				"--config", config, "--redis", "redis://" + r.proxy.addr(), "--role", role, "--sink", "http://" + r.sink.addr + "/" + name,
 				"--sink-timeout", sinkTimeout.String(), "--lease", lease.String(),
 				"--capacity", fmt.Sprint(p.capacity), "--max-age", p.maxAge.String(), "--linger", "100ms",
 				"--shards", fmt.Sprint(p.shards),

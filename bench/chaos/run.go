@@ -67,6 +67,10 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 		all[i] = newProducer(i, r.plan, r.ingests(), &uids)
 		clients.Go(func() { all[i].run(loading) })
 	}
+	load := newJobLoad(r)
+	var jobsErr error
+	var queues sync.WaitGroup
+	queues.Go(func() { h.Jobs, jobsErr = load.run(ctx, loading, r.settings.quiet) })
 	h.Faults = r.inject(ctx, time.Now())
 	clients.Wait()
 	watching.Wait()
@@ -83,6 +87,10 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 	if err := r.drain(ctx, w); err != nil {
 		return nil, err
 	}
+	if queues.Wait(); jobsErr != nil {
+		return nil, jobsErr
+	}
+	h.Jobs.Floor = r.plan.jobsFloor()
 	h.Ended = time.Now()
 	rest()
 	h.Faults = append(h.Faults, <-pauses...)

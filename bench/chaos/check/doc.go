@@ -15,4 +15,15 @@
 //	C10  a partition with entries is active, and nothing is left in the end
 //	C11  metrics say what the ledger says; goroutines, descriptors and heap go back
 //	C12  enough happened for the other checks to mean something
+//
+// The jobs of queues have checks of their own:
+//
+//	J1   the law: published = acked + expired + deleted + lost + dead + ready + delayed + leased, at every moment
+//	J2   acks ≤ published ≤ acks + unknowns; so it is for the acks of workers
+//	J3   a job comes out as it went in, in its queue, and is stored once
+//	J4   nothing is handed out after its ack was confirmed
+//	J5   at most tries times, each attempt once, not before its delay, not after its ttl
+//	J6   every acknowledged job is acked, or dead, or its ttl was over
+//	J7   while nothing is broken no poll waits beside a ready job, and nothing is left in the end
+//	J8   enough happened for the other checks to mean something
 package check

@@ -15,8 +15,11 @@ func (j *jobRun) identity() {
 		case !d.Data.Intact:
 			harmed.add("%s of %s", d.ID, d.Queue)
 			continue
-		case !known || p.Outcome == Rejected:
+		case !known:
 			strangers.add("uid %d in %s", d.Data.UID, d.Queue)
+			continue
+		case p.Outcome == Rejected:
+			strangers.add("uid %d in %s, rejected: %s", d.Data.UID, d.Queue, p.Reason)
 			continue
 		case d.Queue != p.Queue || d.Data.Partition != p.Queue:
 			strayed.add("uid %d of %s came out of %s", d.Data.UID, p.Queue, d.Queue)

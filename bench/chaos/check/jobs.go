@@ -1,6 +1,10 @@
 package check
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
 
 // Jobs is what is known of the queues of a run.
 type Jobs struct {
@@ -14,6 +18,23 @@ type Jobs struct {
 	Floor      JobsFloor
 }
 
+// String is the counts, for people.
+func (j *Jobs) String() string {
+	outcomes, done := map[Outcome]int{}, map[string]int{}
+	for _, p := range j.Published {
+		outcomes[p.Outcome]++
+	}
+	for _, s := range j.Settled {
+		done[cmp.Or(s.State, "unknown")]++
+	}
+	met := map[uint64]bool{}
+	for _, d := range j.Deliveries {
+		met[d.Data.UID] = true
+	}
+	return fmt.Sprintf("%d jobs acknowledged, %d unknown, %d rejected; %d deliveries of %d jobs; settled: %v; %d dead, %d left",
+		outcomes[Acked], outcomes[Unknown], outcomes[Rejected], len(j.Deliveries), len(met), done, len(j.Dead), j.Left)
+}
+
 // Published is a job as its publisher knows it.
 type Published struct {
 	UID        uint64 // unique in the run
@@ -22,6 +43,7 @@ type Published struct {
 	Delay, TTL time.Duration // 0: none
 	Start, End time.Time     // of its request, repeats under the same key included
 	Outcome    Outcome
+	Reason     string // of a rejection
 }
 
 // Delivery is a job as a worker got it.
@@ -83,7 +105,7 @@ type jobRun struct {
 	met       map[uint64][]*Delivery // by uid
 }
 
-// jobs makes the checks of queues: J1 to J8.
+// jobs makes the checks of queues: J1 to J8. Of a store that forgets, the law alone.
 func (r *run) jobs() {
 	if r.Jobs == nil {
 		return
@@ -117,6 +139,9 @@ func (r *run) jobs() {
 		j.met[d.Data.UID] = append(j.met[d.Data.UID], d)
 	}
 	j.law()
+	if j.Policy.Forgets {
+		return // what became of each job says nothing then
+	}
 	j.outer()
 	j.identity()
 	j.afterAck()
