@@ -90,12 +90,12 @@ func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, 
 			if err := s.paced(ctx, c); err != nil {
 				return done, err
 			}
-			got := int(c.Rest.Int())
+			got, left := int(c.Rest.Int()), c.Rest.Int()
 			if c.Rest.Broken {
 				return done, c.Misread()
 			}
 			done += got
-			if got < n {
+			if left == 0 {
 				break
 			}
 		}

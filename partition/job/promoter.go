@@ -116,28 +116,37 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 	for len(shards) > 0 && ctx.Err() == nil {
 		pages := p.read(ctx, shards)
 		var calls []*backend.Call
-		var full []place
+		var of []*page // of each call
 		for _, page := range pages {
-			if page.full {
-				full = append(full, place{page.ns, page.sh})
+			for _, c := range page.calls(p.store) {
+				calls, of = append(calls, c), append(of, page)
 			}
-			calls = append(calls, page.calls(p.store)...)
 		}
 		if len(calls) > 0 {
 			p.store.backend.Run(ctx, p.store.backend.Background, calls)
 		}
-		for _, c := range calls {
+		for i, c := range calls {
 			if c.Err != nil {
-				full = nil // next time
+				of[i].failed = true // next time
 				continue
 			}
-			ready, dead, expired, lost := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+			ready, dead, expired, lost, more := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+			of[i].more = of[i].more || more == 1
+			if c.Now < of[i].latest {
+				of[i].early = true
+				p.store.comesDue(of[i].sh, of[i].latest+promoteLate)
+			}
 			p.store.metrics.promoted.WithLabelValues(Ready.String()).Add(float64(ready))
 			p.store.metrics.promoted.WithLabelValues(Dead.String()).Add(float64(dead))
 			p.store.metrics.promoted.WithLabelValues(Expired.String()).Add(float64(expired))
 			p.store.metrics.lost.Add(float64(lost))
 		}
-		shards = full
+		shards = shards[:0]
+		for _, page := range pages {
+			if page.again() {
+				shards = append(shards, page.place)
+			}
+		}
 	}
 }
 
@@ -147,8 +156,16 @@ type page struct {
 	delayed, lapsed, heads *redis.ZSliceCmd
 	groups                 map[string]*duePerQueue
 	names                  []string
-	full                   bool
+	latest                 int64 // the last due time of those that are due, ms
+	full                   bool  // it has as many as were asked for
+	more                   bool  // a head has more to drop
+	early                  bool  // the clock of this process is ahead of the server's
+	failed                 bool
 }
+
+// again reports whether the shard deserves another page at once. Each call makes progress: what
+// a key of another type keeps from being promoted is put off by the script.
+func (p *page) again() bool { return !p.failed && !p.early && (p.full || p.more) }
 
 // duePerQueue is what is due of one queue.
 type duePerQueue struct {
@@ -163,11 +180,8 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 	until := strconv.FormatInt(now+promoteEvery, 10)
 	pages := make([]*page, len(shards))
 	pipe := s.backend.ClientFor(ctx, shards[0].sh.ledger).Pipeline()
-	before := make([]int64, len(shards))
 	for i, h := range shards {
-		// What is published from here on sets it back.
-		before[i] = now + promoteEvery
-		h.sh.look.Store(before[i])
+		h.sh.look.Store(now + promoteEvery) // what is published from here on sets it back
 		by := func(key string, count int64) *redis.ZSliceCmd {
 			return pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
 		}
@@ -218,6 +232,7 @@ func (s *Store) sortOut(p *page, now int64) {
 			}
 			member, _ := z.Member.(string)
 			due(member)
+			p.latest = max(p.latest, int64(z.Score))
 			n++
 		}
 		p.full = p.full || n == count

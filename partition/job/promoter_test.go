@@ -1,0 +1,98 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+)
+
+func startPromoter(t *testing.T, s *Store) {
+	t.Helper()
+	p := NewPromoter(s)
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Stop(context.Background()) })
+}
+
+func TestManyDelayedJobsBecomeReady(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"embedded": "embedded:", "redis": "redis://" + redistest.Shared(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t, url, func(p *Policy) { p.Shards = 3 })
+			for i := range 100 { // more queues than a call takes
+				store1(t, s, fmt.Sprint("q", i), 20, 20*time.Millisecond, 0)
+			}
+			startPromoter(t, s)
+			startPromoter(t, s)
+			redistest.Until(t, most, "all are ready", func() bool { return ledgerOf(t, s).Ready == 2000 })
+			if got, want := ledgerOf(t, s), (Ledger{Published: 2000, Ready: 2000}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// A delayed job is ready within some ms, not at the promoter's next look.
+func TestADelayedJobIsReadyInTime(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	startPromoter(t, s)
+	w, e := startWakes(t, s)
+	w.Want(s.Namespace("mail"), 0, "q")
+	e.until(t, 1, WakeSubscribed, "q")
+	for i := range 5 {
+		store1(t, s, "q", 1, 100*time.Millisecond, 0)
+		began := time.Now()
+		e.until(t, i+1, WakeHeard, "q")
+		if took := time.Since(began); took > 700*time.Millisecond {
+			t.Errorf("a delay of 100ms took %v", took)
+		}
+		c := &Claim{Namespace: s.Namespace("mail"), Queues: []string{"q"}, TTR: time.Hour, Count: 1}
+		runOne(s, s.NewLane(), &Batch{Claims: []*Claim{c}}, most)
+	}
+}
+
+// Jobs that cannot become ready do not hide others for ever.
+func TestDueJobsOfABrokenQueueDoNotHideOthers(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	client, sh := redistest.SharedClient(t), s.Namespace("mail").shards[0]
+	store1(t, s, "bad", 600, time.Millisecond, 0)
+	store1(t, s, "good", 1, 30*time.Millisecond, 0)
+	client.Set(t.Context(), sh.ready("bad"), "x", 0)
+	startPromoter(t, s)
+	redistest.Until(t, most, "the good job is ready", func() bool {
+		return client.LLen(t.Context(), sh.ready("good")).Val() == 1
+	})
+	if n := client.ZCount(t.Context(), sh.delay, "-inf", "+inf").Val(); n != 600 {
+		t.Errorf("%d jobs wait, want 600", n)
+	}
+}
+
+// An idle promoter asks at most about once a second.
+func TestAnIdlePromoterAsksRarely(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openAt(t, server.URL(), "sw", true, nil)
+	publishOne(t, s, "q")
+	var calls map[string]int
+	c := server.Client()
+	startPromoter(t, s)
+	redistest.Until(t, most, "it has looked once", func() bool {
+		calls, _ = commandStats(t, c)
+		return calls["zrange"] >= 3
+	})
+	began := time.Now()
+	redistest.Until(t, most, "it has looked thrice more", func() bool {
+		now, _ := commandStats(t, c)
+		return now["zrange"] >= calls["zrange"]+9
+	})
+	if took := time.Since(began); took < 1800*time.Millisecond {
+		t.Errorf("three looks in %v", took)
+	}
+}
