@@ -11,7 +11,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
@@ -188,6 +187,14 @@ func (c *Config) validateQueues() (errs []error) {
 			key := fmt.Sprintf("push[%d].", i)
 			if _, known := c.PushSinks[p.Sink]; !known {
 				fail(&partition.FieldError{Field: key + "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"})
+				continue
+			}
+			for _, err := range split(p.rule().Validate()) {
+				var field *partition.FieldError
+				if errors.As(err, &field) {
+					err = &partition.FieldError{Field: key + field.Field, Value: field.Value, Want: field.Want}
+				}
+				fail(err)
 			}
 		}
 	}
@@ -248,7 +255,7 @@ func (c *Config) appendPushSinks(root *yaml.Node) {
 	sinks := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
 		value := plain("")
-		value.SetString(sink.Redact(c.PushSinks[name]))
+		value.SetString(redactSinks(c.PushSinks[name]))
 		value.LineComment = c.origins["sinks."+name]
 		sinks.Content = append(sinks.Content, plain(name), value)
 	}

@@ -32,6 +32,7 @@ func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
 				}
 			}
 		}
+		errs = append(errs, c.pushSinkErrors(registry)...)
 	}
 	errs = append(errs, c.storeURLErrors()...)
 	for _, port := range []tlsFiles{c.dataTLS(), c.adminTLS()} {
@@ -105,6 +106,18 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 			running.Go(func() {
 				if err := c.checkSink(ctx, name, raw, registry); err != nil {
 					report(c.tierError(name, i, err))
+				}
+			})
+		}
+	}
+	for name, urls := range c.PushSinks {
+		for raw := range strings.FieldsSeq(urls) {
+			if c.Role == "ingest" {
+				continue
+			}
+			running.Go(func() {
+				if err := c.checkSink(ctx, "", raw, registry); err != nil {
+					report(c.pushSinkError(name, err))
 				}
 			})
 		}

@@ -8,8 +8,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/drain"
-	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
@@ -55,64 +53,6 @@ func (g *generation) mountJobs(in *ingest.Config) {
 	for _, name := range g.cfg.poolNames() {
 		in.Mounts = append(in.Mounts, g.engines[name].Mount())
 	}
-}
-
-// openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
-func (a *App) openPushers(g *generation) error {
-	for _, pool := range g.cfg.poolNames() {
-		targets, err := g.cfg.pushTargets(pool, a.sinks)
-		if err != nil {
-			return err
-		}
-		if len(targets) == 0 {
-			continue
-		}
-		settings := drain.DefaultPushConfig()
-		copyFields(&settings, *g.cfg)
-		store := g.jobs[pool]
-		wakes := func(on func(job.WakeEvent)) drain.JobWakes { return job.NewWakes(store, on) }
-		p, err := drain.NewPusher(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
-		if err != nil {
-			return err
-		}
-		g.pushers = append(g.pushers, p)
-	}
-	return nil
-}
-
-// pushTargets are the namespaces of a pool that have push rules, with a sink of their own
-// for each name that these use.
-func (c *Config) pushTargets(pool string, registry sink.Registry) (targets []drain.PushTarget, err error) {
-	for _, name := range c.queuesIn(pool) {
-		rules := c.Queues[name].Push
-		if len(rules) == 0 {
-			continue
-		}
-		t := drain.PushTarget{Namespace: name, Sinks: map[string]drain.PushSink{}}
-		for _, rule := range rules {
-			t.Rules = append(t.Rules, rule.rule())
-			if _, made := t.Sinks[rule.Sink]; made {
-				continue
-			}
-			raw := c.PushSinks[rule.Sink]
-			s, err := registry.NewWithSecrets(raw, c.secrets)
-			if err != nil {
-				return nil, c.fieldError("sinks."+rule.Sink, fmt.Errorf("sinks.%s: %w", rule.Sink, err))
-			}
-			t.Sinks[rule.Sink] = drain.PushSink{Sink: s, Label: sink.Redact(raw)}
-		}
-		targets = append(targets, t)
-	}
-	return targets, nil
-}
-
-// rule is the form that the drain takes.
-func (p Push) rule() drain.PushRule {
-	r := drain.PushRule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
-	if p.Rate.Count > 0 {
-		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
-	}
-	return r
 }
 
 // startJobs begins to keep queues, and to serve requests about jobs.

@@ -1,0 +1,139 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/branches"
+	"github.com/spillway-io/spillway/drain/sink/fallback"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
+// Those that it has made are in g, also after an error.
+func (a *App) openPushers(g *generation) error {
+	for _, pool := range g.cfg.poolNames() {
+		targets, err := g.cfg.pushTargets(pool, a.sinks, g.store, a.log.Named("push"))
+		if err != nil {
+			return err
+		}
+		if len(targets) == 0 {
+			continue
+		}
+		settings := drain.DefaultPushConfig()
+		copyFields(&settings, *g.cfg)
+		store := g.jobs[pool]
+		wakes := func(on func(job.WakeEvent)) drain.JobWakes { return job.NewWakes(store, on) }
+		p, err := drain.NewPusher(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
+		if err != nil {
+			return err
+		}
+		g.pushers = append(g.pushers, p)
+	}
+	return nil
+}
+
+// pushTargets are the namespaces of a pool that have push rules, with a sink of their own
+// for each name that these use: errors of one namespace do not delay another.
+func (c *Config) pushTargets(pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []drain.PushTarget, err error) {
+	for _, name := range c.queuesIn(pool) {
+		rules := c.Queues[name].Push
+		if len(rules) == 0 {
+			continue
+		}
+		t := drain.PushTarget{Namespace: name, Sinks: map[string]drain.PushSink{}}
+		for _, rule := range rules {
+			t.Rules = append(t.Rules, rule.rule())
+			if _, made := t.Sinks[rule.Sink]; made {
+				continue
+			}
+			tiers, errs := c.newPushTiers(rule.Sink, registry)
+			for _, tier := range tiers {
+				if b, ok := tier.Sink.(*branches.Sink); ok {
+					errs = append(errs, b.Use(store))
+				}
+			}
+			if err := errors.Join(errs...); err != nil {
+				return nil, c.pushSinkError(rule.Sink, err)
+			}
+			t.Sinks[rule.Sink] = withPushFallbacks(tiers, rule, log.With(zap.String("namespace", name)))
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// newPushTiers makes the sinks of a name: the first choice, and its fallbacks.
+func (c *Config) newPushTiers(name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
+	urls := strings.Fields(c.PushSinks[name])
+	if len(urls) == 0 {
+		return nil, []error{errors.New("there is no URL")}
+	}
+	for _, raw := range urls {
+		s, err := registry.NewWithSecrets(raw, c.secrets)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
+	}
+	return tiers, errs
+}
+
+// pushPatience is what a namespace of entries calls max_age: a sink that answers nothing for
+// an eighth of it is down, and its jobs go to the fallback.
+const pushPatience = 4 * time.Minute
+
+// withPushFallbacks makes one sink of the tiers of a name.
+func withPushFallbacks(tiers []fallback.Tier, rule Push, log *zap.Logger) drain.PushSink {
+	if len(tiers) == 1 {
+		return drain.PushSink{Sink: tiers[0].Sink, Label: tiers[0].Label}
+	}
+	label := tiers[0].Label + " with fallback"
+	for _, t := range tiers[1:] {
+		label += " " + t.Label
+	}
+	cfg := fallback.Config{MaxAge: pushPatience, BackoffBase: rule.Backoff.Base, BackoffMax: rule.Backoff.Max}
+	return drain.PushSink{Sink: fallback.New(cfg, tiers, log), Label: label}
+}
+
+// pushSinkErrors are the sinks of push that cannot work, as far as that shows without a
+// connection.
+func (c *Config) pushSinkErrors(registry sink.Registry) (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
+		tiers, wrong := c.newPushTiers(name, registry)
+		for _, t := range tiers {
+			if checker, ok := t.Sink.(sink.Checker); ok {
+				wrong = append(wrong, checker.Check())
+			}
+		}
+		for _, err := range wrong {
+			if err != nil {
+				errs = append(errs, c.pushSinkError(name, err))
+			}
+		}
+	}
+	return errs
+}
+
+// pushSinkError says which of the sinks an error is about, and where its URLs are.
+func (c *Config) pushSinkError(name string, err error) error {
+	return c.fieldError("sinks."+name, fmt.Errorf("sinks.%s: %w", name, err))
+}
+
+// rule is the form that the drain takes.
+func (p Push) rule() drain.PushRule {
+	r := drain.PushRule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
+	if p.Rate.Count > 0 {
+		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
+	}
+	return r
+}
