@@ -142,9 +142,9 @@ func (p *publisher) publish() {
 	}
 	key := ""
 	switch p.roll.IntN(6) {
-	case 0:
+	case 0, 1, 2:
 		key = fmt.Sprintf("%d-%d-%d", p.plan.seed, p.id, len(p.history))
-	case 1:
+	case 3:
 		if count == 1 {
 			query.Set("id", fmt.Sprint("order-", job.UID))
 		}

@@ -16,8 +16,8 @@ import (
 const (
 	workers    = 8
 	ttr        = 2 * time.Second
-	longPoll   = 8 * time.Second
-	settleTry  = 4 // of a settlement whose outcome is open
+	longPoll   = 20 * time.Second // so that none ends by chance while a job should wake it
+	settleTry  = 4                // of a settlement whose outcome is open
 	retryPause = 50 * time.Millisecond
 )
 

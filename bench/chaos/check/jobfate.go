@@ -103,7 +103,7 @@ func (j *jobRun) missing() {
 }
 
 // asleep is how long a job may be ready beside a poll while nothing is broken.
-const asleep = 3 * time.Second
+const asleep = 2 * time.Second
 
 // waiting is J7: nothing is left in the end, and while nothing is broken no poll
 // waits beside a job that is ready.
@@ -131,7 +131,8 @@ func (j *jobRun) waiting() {
 				heads[at] = since{q.Head, s.At}
 				continue
 			}
-			if s.At.Sub(was.from) > asleep && j.calm(was.from, s.At) && j.polled(q.Queue, was.from, s.At) {
+			from := s.At.Add(-asleep)
+			if was.from.Before(from) && j.calm(from, s.At) && j.polled(q.Queue, from, s.At) {
 				stuck.add("%s in shard %d: %s was ready for %v", q.Queue, s.Shard, q.Head, s.At.Sub(was.from).Round(time.Millisecond))
 				heads[at] = since{q.Head, s.At}
 			}

@@ -50,7 +50,7 @@ func TestARunWhoseQueuesKeepEveryPromiseHasNoViolation(t *testing.T) {
 			j.Deliveries = append(j.Deliveries, j.Deliveries[0])
 		},
 		"claimed again before the ack was confirmed": func(j *Jobs) { j.Settled[2].End = at(5000) },
-		"a job waits for a short while":              func(j *Jobs) { j.stuck(4000, 6500) },
+		"a job waits for a short while":              func(j *Jobs) { j.stuck(4000, 5500) },
 		"a job waits while Redis is down":            func(j *Jobs) { j.stuck(300, 6500) },
 	} {
 		t.Run(name, func(t *testing.T) {

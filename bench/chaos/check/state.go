@@ -41,7 +41,7 @@ func (r *run) liveness() {
 // What an idle process may have more than at its birth: workers that fasthttp
 // keeps for a while, connections to Redis, buffers in pools.
 const (
-	moreGoroutines = 40
+	moreGoroutines = 64
 	moreFiles      = 48
 	moreHeap       = 24 << 20
 )
