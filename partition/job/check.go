@@ -3,6 +3,8 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -20,6 +22,8 @@ type checkResult struct{ err error }
 //   - holds a format that this program knows, and the configured number of shards,
 //   - holds queues under these names, no buffers.
 //
+// What is wrong with a namespace that is not Config.Required is a warning.
+//
 // ErrIncompatible says what does not match and what to do; a person has to act. Other
 // errors pass by themselves. warnings are for the log. On a Redis Cluster that passed once,
 // an unreachable master does not fail the Check while at least one shard is left.
@@ -32,7 +36,12 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		if err != nil {
 			break
 		}
-		err = s.checkNamespace(ctx, ns)
+		wrong := s.checkNamespace(ctx, ns)
+		if wrong != nil && errors.Is(wrong, backend.ErrBroken) && !slices.Contains(s.required, ns.Name) {
+			warnings = append(warnings, fmt.Sprintf("namespace %s is refused: %v", ns.Name, wrong))
+			continue
+		}
+		err = wrong
 	}
 	return warnings, s.backend.Explain(ctx, err)
 }

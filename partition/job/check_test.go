@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func openAt(t testing.TB, url, prefix string, volatile bool, edit func(*Policy))
 	if edit != nil {
 		edit(&p)
 	}
-	s, err := Open(Config{Prefix: prefix, Volatile: volatile, Namespaces: map[string]Policy{"mail": p}}, b, prometheus.NewRegistry(), zap.NewNop())
+	s, err := Open(Config{Prefix: prefix, Volatile: volatile, Required: []string{"mail"}, Namespaces: map[string]Policy{"mail": p}}, b, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,5 +163,25 @@ func TestNamespacesThatComeLaterAreCheckedBeforeTheirFirstJob(t *testing.T) {
 	})
 	if got := server.Client().HGet(t.Context(), "sw:{late.0}:ledger", "kind").Val(); got != "queue" {
 		t.Errorf("the ledger says kind %q", got)
+	}
+}
+
+func TestANamespaceThatCameLaterFailsNoCheck(t *testing.T) {
+	t.Parallel()
+	url := "redis://" + redistest.Shared(t)
+	redistest.SharedClient(t).HSet(t.Context(), "later:{wrong.0}:ledger", "format", 1)
+	s := openAt(t, url, "later", true, nil)
+	if err := s.SetNamespaces(t.Context(), map[string]Policy{"mail": DefaultPolicy(), "wrong": DefaultPolicy()}); !errors.Is(err, backend.ErrIncompatible) {
+		t.Errorf("got %v", err)
+	}
+	warnings, err := s.Check(t.Context())
+	if err != nil || !slices.ContainsFunc(warnings, func(text string) bool { return strings.Contains(text, "namespace wrong is refused") }) {
+		t.Errorf("got %v, %q", err, warnings)
+	}
+	publishOne(t, s, "q")
+	c := &Claim{Namespace: s.Namespace("wrong"), Queues: []string{"q"}, Count: 1}
+	runOne(s, s.NewLane(), &Batch{Claims: []*Claim{c}}, most)
+	if !errors.Is(c.Err, backend.ErrIncompatible) {
+		t.Errorf("claim: %v", c.Err)
 	}
 }

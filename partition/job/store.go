@@ -26,6 +26,10 @@ type Config struct {
 	Volatile bool
 	// Namespaces are the policies by the name of their namespace. There may be none.
 	Namespaces map[string]Policy
+	// Required are the namespaces without which Check fails; what is wrong with any other is a
+	// warning, and only that namespace is refused. Default none: those of a configuration file
+	// belong here, and not those that came at run time.
+	Required []string
 }
 
 // Reads are limited, so that no number of readers slows down those who work.
@@ -40,6 +44,7 @@ type Store struct {
 	backend    *backend.Backend
 	prefix     string
 	volatile   bool
+	required   []string
 	metrics    *metrics
 	log        *zap.Logger
 	wake       any // the command by which scripts wake who waits
@@ -59,7 +64,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 	if !partition.ValidNamespace(cfg.Prefix) {
 		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
-	s := &Store{backend: b, prefix: cfg.Prefix, volatile: cfg.Volatile, log: log, wake: "publish", pace: backend.NewPace()}
+	s := &Store{backend: b, prefix: cfg.Prefix, volatile: cfg.Volatile, required: cfg.Required, log: log, wake: "publish", pace: backend.NewPace()}
 	s.alarm.wake = make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"

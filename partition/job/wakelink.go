@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,30 +101,30 @@ func (l *wakeLink) read(ctx context.Context) {
 	}
 }
 
-// send subscribes and unsubscribes what has to be. On a Redis Cluster all channels of a
-// command are of one shard.
+// maxChannels is how many channels one command subscribes.
+const maxChannels = 1000
+
+// send subscribes and unsubscribes what has to be.
 func (l *wakeLink) send(ctx context.Context) error {
 	subscribe, unsubscribe := l.pending()
-	for _, channels := range subscribe {
-		var err error
-		if l.shards {
-			err = l.pubsub.SSubscribe(ctx, channels...)
-		} else {
-			err = l.pubsub.Subscribe(ctx, channels...)
-		}
-		if err != nil {
-			return err
-		}
+	join, leave := l.pubsub.Subscribe, l.pubsub.Unsubscribe
+	if l.shards {
+		join, leave = l.pubsub.SSubscribe, l.pubsub.SUnsubscribe
 	}
-	for _, channels := range unsubscribe {
-		var err error
-		if l.shards {
-			err = l.pubsub.SUnsubscribe(ctx, channels...)
-		} else {
-			err = l.pubsub.Unsubscribe(ctx, channels...)
-		}
-		if err != nil {
-			return err
+	if err := each(ctx, subscribe, join); err != nil {
+		return err
+	}
+	return each(ctx, unsubscribe, leave)
+}
+
+// each runs a command for all channels. On a Redis Cluster all channels of a command have to be
+// of one shard.
+func each(ctx context.Context, channels map[*shard][]string, run func(context.Context, ...string) error) error {
+	for _, list := range channels {
+		for part := range slices.Chunk(list, maxChannels) {
+			if err := run(ctx, part...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -135,14 +136,15 @@ func (l *wakeLink) pending() (subscribe, unsubscribe map[*shard][]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	subscribe, unsubscribe = map[*shard][]string{}, map[*shard][]string{}
-	now := time.Now()
 	for _, e := range l.todo {
 		switch {
 		case e.link != l || w.entries[e.channel] != e:
+		case !e.sent && e.wants == 0: // it was wanted for a moment only
+			delete(w.entries, e.channel)
 		case !e.sent:
 			e.sent = true
 			subscribe[e.sh] = append(subscribe[e.sh], e.channel)
-		case e.confirmed && !e.leaving && w.idle(e, now):
+		case e.confirmed && !e.leaving && e.wants == 0:
 			e.leaving = true
 			unsubscribe[e.sh] = append(unsubscribe[e.sh], e.channel)
 		}

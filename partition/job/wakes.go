@@ -16,8 +16,11 @@ import (
 
 const (
 	wakesLinger = 30 * time.Second // how long a queue stays subscribed after its last Unwant
-	wakesTick   = time.Second
-	wakesPing   = 2 * time.Second // a connection that brings nothing for two of these is dead
+	// maxResting is how many queues stay subscribed that nobody wants, at most: a client may poll
+	// any names, for a moment each.
+	maxResting = 20_000
+	wakesTick  = time.Second
+	wakesPing  = 2 * time.Second // a connection that brings nothing for two of these is dead
 )
 
 // WakeKind is the kind of a WakeEvent.
@@ -57,6 +60,7 @@ type Wakes struct {
 	mu      sync.Mutex           // of what follows, and of the entries
 	entries map[string]*wanted   // by channel
 	fresh   []*wanted            // that need a connection
+	resting []*wanted            // that nobody wants, about by when they were wanted last
 	links   map[string]*wakeLink // by address
 	fails   map[string]int       // by address, in a row
 	retry   map[string]time.Time // by address
@@ -70,6 +74,7 @@ type wanted struct {
 	channel   string
 	event     WakeEvent // its namespace, shard and queue
 	wants     int
+	resting   bool      // it is in Wakes.resting
 	unwanted  time.Time // since when wants is 0
 	link      *wakeLink // nil: none yet
 	sent      bool      // subscribe was sent
@@ -120,8 +125,34 @@ func (w *Wakes) Unwant(ns *Namespace, shard int, queue string) {
 	if e == nil || e.wants == 0 {
 		return
 	}
-	if e.wants--; e.wants == 0 {
-		e.unwanted = time.Now()
+	if e.wants--; e.wants > 0 {
+		return
+	}
+	e.unwanted = time.Now()
+	if !e.resting {
+		e.resting = true
+		w.resting = append(w.resting, e)
+	}
+	if len(w.resting) > maxResting {
+		w.leaveOldest(0)
+	}
+}
+
+// leaveOldest takes the first queue out of resting. Where nobody has wanted it for long enough,
+// its subscription ends; otherwise it is put back at the end.
+func (w *Wakes) leaveOldest(longEnough time.Duration) {
+	e := w.resting[0]
+	w.resting = w.resting[1:]
+	e.resting = false
+	switch {
+	case e.wants > 0 || e.leaving || w.entries[e.channel] != e:
+	case time.Since(e.unwanted) < longEnough || e.sent && !e.confirmed:
+		e.resting = true
+		w.resting = append(w.resting, e)
+	case e.sent:
+		e.link.add(e)
+	default:
+		delete(w.entries, e.channel)
 	}
 }
 
@@ -160,23 +191,18 @@ func (w *Wakes) run(ctx context.Context) {
 	}
 }
 
-// review goes through all queues: those that nobody wants any more are left, those without a
-// connection need one.
+// review looks for queues that nobody wants any more, and for those without a connection.
 func (w *Wakes) review() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
+	for range len(w.resting) {
+		w.leaveOldest(w.linger)
+	}
 	w.fresh = w.fresh[:0]
 	unheard := false
-	for channel, e := range w.entries {
-		idle := w.idle(e, now)
-		switch {
-		case e.link == nil && idle:
-			delete(w.entries, channel)
-		case e.link == nil && e.wants > 0:
+	for _, e := range w.entries {
+		if e.link == nil && e.wants > 0 {
 			w.fresh = append(w.fresh, e)
-		case idle && e.confirmed && !e.leaving:
-			e.link.add(e)
 		}
 		unheard = unheard || e.wants > 0 && !e.confirmed
 	}
@@ -185,11 +211,6 @@ func (w *Wakes) review() {
 		clear(w.fails)
 		w.outage.End()
 	}
-}
-
-// idle reports whether a queue has been wanted by nobody for long enough.
-func (w *Wakes) idle(e *wanted, now time.Time) bool {
-	return e.wants == 0 && now.Sub(e.unwanted) >= w.linger
 }
 
 // assign gives each queue that needs one a connection.
@@ -210,7 +231,7 @@ func (w *Wakes) assign(ctx context.Context, running *sync.WaitGroup) {
 	var soonest time.Time
 	for _, e := range list {
 		client := servers[e.sh]
-		if client == nil || e.link != nil || w.entries[e.channel] != e {
+		if client == nil || e.link != nil || e.wants == 0 || w.entries[e.channel] != e {
 			continue // the next review tries again
 		}
 		addr := client.Options().Addr
@@ -250,6 +271,10 @@ func (w *Wakes) lost(link *wakeLink, err error) {
 	for _, e := range w.entries {
 		if e.link == link {
 			had = true
+			if e.wants == 0 {
+				delete(w.entries, e.channel)
+				continue
+			}
 			e.link, e.sent, e.confirmed, e.leaving = nil, false, false, false
 			w.fresh = append(w.fresh, e)
 		}

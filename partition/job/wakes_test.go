@@ -159,6 +159,31 @@ func TestAQueueStaysSubscribedForAWhile(t *testing.T) {
 	}
 }
 
+// A client may poll any names: what nobody wants any more is bounded.
+func TestQueuesThatNobodyWantsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	ns := s.Namespace("mail")
+	w, e := startWakes(t, s)
+	w.Want(ns, 0, "kept")
+	e.until(t, 1, WakeSubscribed, "kept")
+	for i := range 3 * maxResting {
+		q := fmt.Sprint("q", i)
+		w.Want(ns, 0, q)
+		if i%1000 == 0 {
+			e.until(t, 1, WakeSubscribed, q)
+		}
+		w.Unwant(ns, 0, q)
+	}
+	redistest.Until(t, 10*time.Second, "the oldest are left", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.entries) <= maxResting+1
+	})
+	publishOne(t, s, "kept")
+	e.until(t, 1, WakeHeard, "kept")
+}
+
 func TestALostConnectionIsToldAndReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
