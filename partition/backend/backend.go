@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -251,6 +252,8 @@ func parseHosts(scheme, rest, port string) (*redis.UniversalOptions, error) {
 // withLimits sets the options of every client. No client retries by itself: a script
 // whose reply was lost may have run, and go-redis would run it again.
 func (b *Backend) withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
+	// Each client of a cluster appends to its list of nodes. They must not share the memory.
+	o.Addrs = slices.Clip(o.Addrs)
 	o.MaxRetries = -1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, readTimeout, readTimeout
 	o.PoolTimeout, o.PoolSize, o.MaxActiveConns = poolTimeout, poolSize, poolSize
