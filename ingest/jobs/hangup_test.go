@@ -197,3 +197,15 @@ func TestAPollOverTLSSeesItsClientLeave(t *testing.T) {
 	_ = c.Close()
 	eventually(t, "the poll has ended", func() bool { return p.polls() == 0 })
 }
+
+// The timeouts of a connection are for what it sends and takes, not for a wait.
+func TestAPollOutlivesTheTimeoutsOfItsConnection(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, func(c *ingest.Config) {
+		c.ReadTimeout, c.WriteTimeout, c.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+	})
+	began := time.Now()
+	if r := p.do("POST", "/v1/mail/q/claim?wait=500ms", ""); r.raw != "{\"jobs\":[]}\n" || time.Since(began) < 500*time.Millisecond {
+		t.Errorf("after %v: got %d %s", time.Since(began), r.status, r.raw)
+	}
+}

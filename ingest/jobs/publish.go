@@ -18,7 +18,7 @@ const defaultTries = 3
 
 // publish stores the jobs of a request, all or none.
 func (a *api) publish(c *call) *ingest.Rejection {
-	p, shards, rejected := a.options(c)
+	p, shards, rejected := a.options(c, c.Ctx.Request.Header.Peek("Idempotency-Key"))
 	if rejected != nil {
 		return rejected
 	}
@@ -65,8 +65,8 @@ const publishCost = 256
 
 const jsonType = "application/json"
 
-// options reads the parameters and headers of a publish.
-func (a *api) options(c *call) (p *job.Publish, shards int, rejected *ingest.Rejection) {
+// options reads the parameters of a publish. key is its Idempotency-Key; empty: none.
+func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected *ingest.Rejection) {
 	p = &job.Publish{Namespace: c.namespace, Queue: c.queue()}
 	if p.Delay, rejected = c.duration("delay", 0, 0, job.MaxDelay); rejected != nil {
 		return nil, 0, rejected
@@ -95,7 +95,7 @@ func (a *api) options(c *call) (p *job.Publish, shards int, rejected *ingest.Rej
 	if p.KeyTTL, rejected = c.duration("dedup", 0, time.Second, job.MaxKeyTTL); rejected != nil {
 		return nil, 0, rejected
 	}
-	if key := c.Ctx.Request.Header.Peek("Idempotency-Key"); len(key) > 0 {
+	if len(key) > 0 {
 		if !wire.ValidIdempotencyKey(key) {
 			return nil, 0, ingest.Reject(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
 		}
