@@ -46,7 +46,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadShards:    {fasthttp.StatusBadRequest, "", "shards is 1 to 1000, of one job"},
 	wire.CodeBadDedup:     {fasthttp.StatusBadRequest, "", "dedup is a duration from 1s to 24h"},
 	wire.CodeBadCount:     {fasthttp.StatusBadRequest, "", "count is 1 to 1000"},
-	wire.CodeBadTTR:       {fasthttp.StatusBadRequest, "", "ttr is a duration such as 60s"},
+	wire.CodeBadTTR:       {fasthttp.StatusBadRequest, "", "ttr is a duration such as 60s, up to 720h"},
 	wire.CodeBadWait:      {fasthttp.StatusBadRequest, "", "wait is a duration from 0s to 10m"},
 	wire.CodeBadState:     {fasthttp.StatusBadRequest, "", "state is ready or all"},
 	wire.CodeBadStep:      {fasthttp.StatusBadRequest, "", "step is a duration from 1s to 720h"},

@@ -9,7 +9,11 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-const defaultTTR = time.Minute
+// How long a claim leases jobs. Who works longer touches them; a lease of years is a mistake.
+const (
+	defaultTTR = time.Minute
+	maxTTR     = 30 * 24 * time.Hour
+)
 
 // What a claim that waits holds beside its connection, in bytes, about: itself and its
 // answer's head, and its place in each room. A test measures it.
@@ -24,7 +28,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	ttr, rejected := c.duration("ttr", defaultTTR, time.Millisecond, job.MaxTTR)
+	ttr, rejected := c.duration("ttr", defaultTTR, time.Millisecond, maxTTR)
 	if rejected != nil {
 		return rejected
 	}

@@ -346,6 +346,7 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"POST", "/v1/mail/q/claim?count=1001", "", 400, "bad_count", nil},
 		{"POST", "/v1/mail/q/claim?ttr=0s", "", 400, "bad_ttr", nil},
 		{"POST", "/v1/mail/q/take?ttr=60", "", 400, "bad_ttr", nil},
+		{"POST", "/v1/mail/q/take?ttr=721h", "", 400, "bad_ttr", nil},
 		{"POST", "/v1/mail/q/claim?wait=10m1s", "", 400, "bad_wait", nil},
 		{"POST", "/v1/mail/q/claim?wait=-1s", "", 400, "bad_wait", nil},
 		{"POST", "/v1/mail/q/claim?timeout=1s", "", 400, "bad_parameter", nil},
@@ -465,7 +466,7 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	line("deleted", `{"id":%q,"do":"ack"}`, next.ID)
 	for _, wrong := range []string{
 		`{"id":"x"}`, `{"id":"x","do":"eat"}`, `{`, `[]`, `{"id":"x","do":"ack"}{}`, `{"id":"x","do":"ack","attempt":-1}`, `{"id":"x","do":"ack","attempt":65536}`,
-		`{"id":"x","do":"ack","attempt":1.5}`, `{"id":"x","do":"nack","ms":-1}`, `{"id":"x","do":"nack","ms":4294967296001}`, `{"id":"x","do":"nack","ms":99999999999999999999}`,
+		`{"id":"x","do":"ack","attempt":1.5}`, `{"id":"x","do":"nack","ms":-1}`, `{"id":"x","do":"nack","ms":2592000001}`, `{"id":"x","do":"nack","ms":99999999999999999999}`,
 		`{"id":"x","do":"ack","ms":1}`, `{"id":"x","do":"touch"}`, `{"id":"x","do":"ack","when":1}`, `{"id":7,"do":"ack"}`,
 	} {
 		line("bad_item", "%s", wrong)

@@ -27,8 +27,8 @@ type settlement struct {
 
 var verbs = map[string]job.Verb{"nack": job.Nack, "bury": job.Bury, "kill": job.Bury, "touch": job.Touch, "requeue": job.Requeue}
 
-// maxSettleMS bounds how far ms reaches: as the store does.
-const maxSettleMS = int64(job.MaxDelay / time.Millisecond)
+// maxSettleMS bounds how far ms reaches.
+const maxSettleMS = int64(maxTTR / time.Millisecond)
 
 // settle ends or changes leases, each line by itself.
 func (a *api) settle(c *call) *ingest.Rejection {
