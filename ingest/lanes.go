@@ -31,7 +31,7 @@ type lanes struct {
 // that has all its results.
 func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(*request)) *lanes {
 	ctx, abort := context.WithCancel(context.Background())
-	zones := store.Zones()
+	zones := max(1, store.Zones()) // 0: every namespace is a mount's
 	ls := &lanes{zones: zones, finish: finish, seed: maphash.MakeSeed(), abort: abort}
 	logLimit := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
 	for i := range zones * ((cfg.Lanes + zones - 1) / zones) {

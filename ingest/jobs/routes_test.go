@@ -34,7 +34,7 @@ import (
 type noBuffers struct{}
 
 func (noBuffers) Namespace(string) *partition.Namespace       { return nil }
-func (noBuffers) Zones() int                                  { return 1 }
+func (noBuffers) Zones() int                                  { return 0 }
 func (noBuffers) NowOf(*partition.Namespace) (int64, bool)    { return 0, true }
 func (noBuffers) Produce(context.Context, []*partition.Group) {}
 func (noBuffers) Stats(context.Context, *partition.Namespace, string) (partition.Stats, error) {
