@@ -2,13 +2,10 @@ package lmstfy
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition/backend"
@@ -32,7 +29,7 @@ type GaugedPool struct {
 
 // Gauges are the sizes that lmstfy's metrics show. They are read when they are collected.
 type Gauges struct {
-	pools func() []GaugedPool
+	pools []GaugedPool
 	log   *zap.Logger
 
 	mu   sync.Mutex
@@ -40,8 +37,8 @@ type Gauges struct {
 	last []prometheus.Metric
 }
 
-// NewGauges makes gauges of the pools that there are at the time of a scrape.
-func NewGauges(pools func() []GaugedPool, log *zap.Logger) *Gauges {
+// NewGauges makes the gauges of pools.
+func NewGauges(pools []GaugedPool, log *zap.Logger) *Gauges {
 	return &Gauges{pools: pools, log: log}
 }
 
@@ -54,12 +51,12 @@ var (
 	deadletterSizes = gauge("deadletter_sizes", "Dead letters of a queue. At most 1000 queues have figures.", "pool", "namespace", "queue")
 	timerSizes      = gauge("timer_sizes", "Delayed and leased jobs.", "pool")
 	timerDue        = prometheus.NewDesc("infra_lmstfy_redis_timer_due_jobs", "Delayed jobs that came due and leases that lapsed, as this process met them.", []string{"pool"}, nil)
-	totalKeys       = gauge("total_keys", "Keys in Redis.", "pool")
-	totalTTLKeys    = gauge("total_ttl_keys", "Keys in Redis that expire.", "pool")
 )
 
 // infoGauges are fields of Redis' INFO.
 var infoGauges = map[string]*prometheus.Desc{
+	"keys":              gauge("total_keys", "Keys in Redis.", "pool"),
+	"expires":           gauge("total_ttl_keys", "Keys in Redis that expire.", "pool"),
 	"maxmemory":         gauge("max_mem_bytes", "Memory that Redis may use; 0: no limit.", "pool"),
 	"used_memory":       gauge("used_mem_bytes", "Memory that Redis uses.", "pool"),
 	"connected_clients": gauge("connections", "Connections of Redis.", "pool"),
@@ -68,7 +65,7 @@ var infoGauges = map[string]*prometheus.Desc{
 
 // Describe sends the descriptions.
 func (g *Gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueSizes, deadletterSizes, timerSizes, timerDue, totalKeys, totalTTLKeys} {
+	for _, d := range []*prometheus.Desc{queueSizes, deadletterSizes, timerSizes, timerDue} {
 		ch <- d
 	}
 	for _, d := range infoGauges {
@@ -84,7 +81,7 @@ func (g *Gauges) Collect(ch chan<- prometheus.Metric) {
 		ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
 		defer cancel()
 		g.last = nil
-		for _, p := range g.pools() {
+		for _, p := range g.pools {
 			g.readPool(ctx, p)
 		}
 		g.read = time.Now()
@@ -101,25 +98,30 @@ func (g *Gauges) set(d *prometheus.Desc, kind prometheus.ValueType, value float6
 func (g *Gauges) readPool(ctx context.Context, p GaugedPool) {
 	g.set(timerDue, prometheus.CounterValue, float64(p.Store.Promoted()), p.Name)
 	err := g.readInfo(ctx, p)
-	var pending int64
-	left := maxQueueLabels
-	for _, ns := range p.Store.Namespaces() {
-		ledger, failed := p.Store.Ledger(ctx, ns)
-		if failed != nil {
-			err = failed
-			break
-		}
-		pending += ledger.Delayed + ledger.Leased
-		if failed := g.readQueues(ctx, p, ns, &left); failed != nil {
-			err = failed
-			break
-		}
+	if failed := g.readSizes(ctx, p); failed != nil {
+		err = failed
 	}
 	if err != nil {
 		g.log.Debug("metrics of lmstfy are incomplete", zap.String("pool", p.Name), zap.Error(err))
-		return
+	}
+}
+
+// readSizes reads the sizes of the queues of a pool.
+func (g *Gauges) readSizes(ctx context.Context, p GaugedPool) error {
+	var pending int64
+	left := maxQueueLabels
+	for _, ns := range p.Store.Namespaces() {
+		ledger, err := p.Store.Ledger(ctx, ns)
+		if err != nil {
+			return err
+		}
+		pending += ledger.Delayed + ledger.Leased
+		if err := g.readQueues(ctx, p, ns, &left); err != nil {
+			return err
+		}
 	}
 	g.set(timerSizes, prometheus.GaugeValue, float64(pending), p.Name)
+	return nil
 }
 
 // readQueues reads the sizes of the queues of a namespace, as long as there are some left.
@@ -147,38 +149,14 @@ func (g *Gauges) readQueues(ctx context.Context, p GaugedPool, ns *job.Namespace
 	return nil
 }
 
-// readInfo adds the figures of all masters of a pool up.
+// readInfo reads the figures of a pool's Redis.
 func (g *Gauges) readInfo(ctx context.Context, p GaugedPool) error {
-	var mu sync.Mutex
-	sums := map[string]float64{}
-	err := backend.EachMaster(ctx, p.Backend.Background, func(ctx context.Context, c *redis.Client) error {
-		text, err := c.Info(ctx).Result()
-		if err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			if n, err := strconv.ParseFloat(value, 64); err == nil && infoGauges[name] != nil {
-				sums[name] += n
-			}
-			for field := range strings.SplitSeq(value, ",") { // of a line such as db0:keys=1,expires=0
-				key, number, _ := strings.Cut(field, "=")
-				if n, err := strconv.ParseFloat(number, 64); err == nil && strings.HasPrefix(name, "db") && (key == "keys" || key == "expires") {
-					sums[key] += n
-				}
-			}
-		}
-		return nil
-	})
+	figures, err := p.Backend.Figures(ctx)
 	if err != nil {
 		return err
 	}
-	for name, d := range infoGauges {
-		g.set(d, prometheus.GaugeValue, sums[name], p.Name)
+	for field, d := range infoGauges {
+		g.set(d, prometheus.GaugeValue, figures[field], p.Name)
 	}
-	g.set(totalKeys, prometheus.GaugeValue, sums["keys"], p.Name)
-	g.set(totalTTLKeys, prometheus.GaugeValue, sums["expires"], p.Name)
 	return nil
 }

@@ -122,7 +122,7 @@ func TestGaugesReadTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewMetrics(reg, NewGauges(func() []GaugedPool { return []GaugedPool{{"default", store, b}} }, zap.NewNop()))
+	m := NewMetrics(reg, NewGauges([]GaugedPool{{"default", store, b}}, zap.NewNop()))
 	m.Watch(b)
 	ns := store.Namespace("ns")
 	batch := &job.Batch{Publishes: []*job.Publish{

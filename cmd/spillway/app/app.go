@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/lmstfy"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/drops"
@@ -39,6 +40,8 @@ type App struct {
 
 	reloads                  // see reload.go
 	retired []*ingest.Server // of generations before, whose connections may still be open; guarded by reloads.mu
+
+	accessLog lmstfy.AccessLog // of lmstfy's API
 
 	life    sync.Mutex // held by Start
 	started bool       // Start was called

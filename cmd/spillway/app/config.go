@@ -29,6 +29,8 @@ type Config struct {
 	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port, host:port."`
 	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port requires: sha256:…, as printed by spillway token."`
 	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening without authentication on addresses other than loopback."`
+	Lmstfy         bool   `name:"lmstfy" group:"Ports:" help:"Answer lmstfy's HTTP API over namespaces of kind queue, too: /api/ on the data port; tokens, limits and pools on the admin port."`
+	LmstfyMetrics  bool   `name:"lmstfy-metrics" group:"Ports:" help:"Keep lmstfy's metrics, infra_lmstfy_*, beside Spillway's. Needs --lmstfy."`
 
 	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, a PEM file. Without one the port speaks plain HTTP."`
 	TLSKey           string `name:"tls-key" group:"TLS:" placeholder:"FILE" help:"Key of the data port's certificate, a PEM file."`
@@ -181,6 +183,7 @@ func (c *Config) validate() (errs []error) {
 	}
 	ports := c.validatePorts(wrong) // which also appends to errs
 	errs = append(errs, ports...)
+	c.validateLmstfy(wrong)
 	oneOf("role", c.Role, "all", "ingest", "drain")
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")

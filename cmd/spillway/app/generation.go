@@ -117,6 +117,7 @@ func (a *App) build(g *generation) error {
 		in := g.cfg.ingest()
 		in.Drops = a.drops
 		g.mountJobs(&in)
+		in.Mounts = append(in.Mounts, a.lmstfyMounts(g)...)
 		if in.TLS, err = g.cfg.dataTLS().config(g.metrics, a.log); err != nil {
 			return err
 		}
@@ -127,8 +128,8 @@ func (a *App) build(g *generation) error {
 	}
 	g.view = admin.View{
 		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.shown(),
-		MaskFields: g.cfg.MaskFields,
-		Role:       g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
+		MaskFields: g.cfg.MaskFields, More: a.lmstfyAdmin(g),
+		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
 	}
 	if g.drain != nil {
 		g.view.Drain = g.drain

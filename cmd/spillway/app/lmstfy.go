@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/lmstfy"
+)
+
+// lmstfyMounts are lmstfy's API on the data port; none without Config.Lmstfy.
+func (a *App) lmstfyMounts(g *generation) []ingest.Mount {
+	if !g.cfg.Lmstfy {
+		return nil
+	}
+	log := a.log.Named("lmstfy")
+	var pools lmstfy.Pools
+	var gauged []lmstfy.GaugedPool
+	for _, name := range g.cfg.poolNames() {
+		pools = append(pools, lmstfy.Pool{Name: name, Engine: g.engines[name], Store: g.jobs[name]})
+		gauged = append(gauged, lmstfy.GaugedPool{Name: name, Store: g.jobs[name], Backend: g.pools[name]})
+	}
+	cfg := lmstfy.Config{Queues: pools, AccessLog: &a.accessLog, Log: log}
+	if g.cfg.LmstfyMetrics {
+		cfg.Metrics = lmstfy.NewMetrics(g.metrics, lmstfy.NewGauges(gauged, log))
+		for _, p := range gauged {
+			cfg.Metrics.Watch(p.Backend)
+		}
+	}
+	return []ingest.Mount{lmstfy.NewAPI(cfg).Mount()}
+}
+
+// lmstfyAdmin finds the handler of a path of lmstfy's admin API; nil without Config.Lmstfy.
+func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
+	if !g.cfg.Lmstfy {
+		return nil
+	}
+	build := readBuild()
+	handler := lmstfy.NewAdmin(lmstfy.AdminConfig{
+		Control: a.control, Pools: g.cfg.poolNames,
+		Queues: func(ctx context.Context, namespace string) ([]string, error) {
+			for _, store := range g.jobs {
+				if ns := store.Namespace(namespace); ns != nil {
+					return store.Queues(ctx, ns)
+				}
+			}
+			return nil, nil
+		},
+		Authorize: func(w http.ResponseWriter, r *http.Request) (string, bool) {
+			return a.admin.Authorize(w, r, admin.Admin)
+		},
+		Version:   lmstfy.Version{Commit: build.Revision, Version: build.Version},
+		AccessLog: &a.accessLog, Log: a.log.Named("lmstfy"),
+	})
+	return func(path string) http.Handler {
+		if lmstfy.IsAdminPath(path) {
+			return handler
+		}
+		return nil
+	}
+}
+
+// validateLmstfy checks what the API needs of other settings.
+func (c *Config) validateLmstfy(wrong func(key string, value any, want string)) {
+	if c.LmstfyMetrics && !c.Lmstfy {
+		wrong("lmstfy_metrics", c.LmstfyMetrics, "lmstfy: true beside it, because only that API is counted")
+	}
+	if c.Lmstfy && strings.HasPrefix(c.SegmentPrefix+"/", lmstfy.Prefix) {
+		wrong("segment_prefix", c.SegmentPrefix, "a path outside /api, which is lmstfy's")
+	}
+}
