@@ -48,6 +48,7 @@ test: deps-test ## run the tests of every package, on a real redis-server
 	$(GO) vet ./...
 	$(GO) test -count=1 -timeout $(TESTTIMEOUT) ./...
 	cd bench/peers && $(GO) vet . && $(GO) test -count=1 -timeout $(TESTTIMEOUT) .
+	cd ingest/lmstfy/clienttest && $(GO) vet . && $(GO) test -count=1 -timeout $(TESTTIMEOUT) .
 
 .PHONY: race
 race: deps-test ## run the tests of every package under the race detector

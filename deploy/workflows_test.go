@@ -106,6 +106,7 @@ func TestWorkflowsTestAndLintEveryModule(t *testing.T) {
 	for _, want := range []struct{ file, run, dir string }{
 		{"test.yml", ".ci/run", ""},
 		{"test.yml", "go test", "bench/peers"},
+		{"test.yml", "go test", "ingest/lmstfy/clienttest"},
 		{"lint.yml", "make lint", ""},
 	} {
 		if !slices.ContainsFunc(all[".github/workflows/"+want.file], func(s step) bool {
