@@ -265,7 +265,8 @@ func (c *Config) appendPushSinks(root *yaml.Node) {
 // queueChanges are the differences of the namespaces of kind queue. A namespace that
 // changes its kind is removed and added, which the store refuses while it has data.
 func queueChanges(before, after *Config) (changes []change) {
-	names := maps.Clone(before.Queues)
+	names := map[string]Queues{}
+	maps.Copy(names, before.Queues)
 	maps.Copy(names, after.Queues)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		at := "namespaces." + name

@@ -70,3 +70,21 @@ func TestAQueueWithoutTokensIsNotServedBeyondLoopback(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestTheFirstNamespaceOfAKindComesByAReload(t *testing.T) {
+	t.Parallel()
+	var none, both Config
+	both.Namespaces, both.Queues = map[string]Namespace{"events": {}}, map[string]Queues{"mail": {}}
+	for _, c := range []struct {
+		before, after *Config
+		want          string
+	}{{&none, &both, "[namespaces.events namespaces.mail]"}, {&both, &none, "[namespaces.events namespaces.mail]"}, {&none, &none, "[]"}} {
+		keys := []string{}
+		for _, change := range changesOf(c.before, c.after) {
+			keys = append(keys, change.key)
+		}
+		if fmt.Sprint(keys) != c.want {
+			t.Errorf("got %v, want %v", keys, c.want)
+		}
+	}
+}

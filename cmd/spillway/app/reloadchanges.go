@@ -56,7 +56,8 @@ func changesOf(before, after *Config) (changes []change) {
 			changes = append(changes, change{c.key, c.key, reloadApplies})
 		}
 	}
-	names := maps.Clone(before.Namespaces)
+	names := map[string]Namespace{}
+	maps.Copy(names, before.Namespaces)
 	maps.Copy(names, after.Namespaces)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		at := "namespaces." + name
