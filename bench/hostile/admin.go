@@ -12,19 +12,25 @@ func acts(path, headers, body string) string {
 	return asked("POST "+ledgerPath+path, fmt.Sprintf("%sContent-Length: %d\r\n", headers, len(body))) + body
 }
 
+// controls is a write of what is made at run time.
+func controls(path, headers, body string) string {
+	return asked("POST "+controlPath+path, fmt.Sprintf("%sContent-Length: %d\r\n", headers, len(body))) + body
+}
+
 // hosted is a request under any name.
 func hosted(line, host string) string {
 	return line + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
 }
 
 const (
-	ledgerPath = "/api/v1/namespaces/default"
-	badHost    = "403 bad_host"
-	crossed    = "403 cross_origin"
-	notGet     = "405 method_not_allowed Allow=GET,HEAD"
-	notPost    = "405 method_not_allowed Allow=POST"
-	noJSON     = "415 unsupported_type"
-	noRoute    = "404 no_such_route"
+	ledgerPath  = "/api/v1/namespaces/default"
+	controlPath = "/api/v1/control/"
+	badHost     = "403 bad_host"
+	crossed     = "403 cross_origin"
+	notGet      = "405 method_not_allowed Allow=GET,HEAD"
+	notPost     = "405 method_not_allowed Allow=POST"
+	noJSON      = "415 unsupported_type"
+	noRoute     = "404 no_such_route"
 	// What net/http refuses by itself is text.
 	malformed = "400 text"
 )
@@ -98,6 +104,24 @@ var admins = []row{
 	{"a purge of a negative age", acts("/purge", asJSON, `{"confirm":1,"older_than_ms":-1}`), badRequest, closed},
 	{"a purge of a pattern", acts("/purge", asJSON, `{"confirm":1,"partition":"*"}`), badRequest, closed},
 	{"a purge of a namespace that is none", asked("POST /api/v1/namespaces/nobody/purge", asJSON+"Content-Length: 2\r\n") + "{}", "404 no_such_namespace", closed},
+	{"PUT of namespaces of queues", asked("PUT "+controlPath+"namespaces", "Content-Length: 0\r\n"), "405 method_not_allowed Allow=GET,HEAD,POST", kept},
+	{"GET of what would revoke", asked("GET "+controlPath+"admin-tokens/revoke", ""), notPost, kept},
+	{"DELETE of a namespace of queues", asked("DELETE "+controlPath+"namespaces/default/delete", ""), notPost, kept},
+	{"a namespace from another origin", controls("namespaces", "Origin: null\r\n"+asJSON, `{"namespace":"evil"}`), crossed, closed},
+	{"a namespace by a form", controls("namespaces", "Content-Type: application/x-www-form-urlencoded\r\n", "namespace=evil"), noJSON, closed},
+	{"a namespace that the file names", controls("namespaces", asJSON, `{"namespace":"default"}`), "409 conflict", closed},
+	{"a namespace of markup", controls("namespaces", asJSON, `{"namespace":"<script>"}`), badRequest, closed},
+	{"a namespace that is a key of ours", controls("namespaces", asJSON, `{"namespace":"a}:doc"}`), badRequest, closed},
+	{"a namespace of 2^40 shards", controls("namespaces", asJSON, `{"namespace":"evil","shards":1099511627776}`), badRequest, closed},
+	{"a namespace in a pool that is a URL", controls("namespaces", asJSON, `{"namespace":"evil","pool":"redis://evil.example"}`), badRequest, closed},
+	{"a namespace with a description of 40 KiB", controls("namespaces", asJSON, `{"namespace":"evil","description":"`+x(40<<10)+`"}`), badRequest, closed},
+	{"a namespace with a sink", controls("namespaces", asJSON, `{"namespace":"evil","sink":"exec:"}`), badRequest, closed},
+	{"the end of a namespace of the file", controls("namespaces/default/delete", asJSON, `{"force":true}`), "404 no_such_namespace", closed},
+	{"a token for a buffer", controls("namespaces/default/tokens", asJSON, `{}`), "404 no_such_namespace", closed},
+	{"a token for no namespace", controls("namespaces/..%2f..%2fx/tokens", asJSON, `{}`), "404 no_such_namespace", closed},
+	{"an admin token where everybody is one", controls("admin-tokens", asJSON, `{"name":"evil","role":"viewer"}`), "409 conflict", closed},
+	{"an admin token above admins", controls("admin-tokens", asJSON, `{"name":"evil","role":"root"}`), badRequest, closed},
+	{"an admin token instead of its hash", controls("admin-tokens", asJSON, `{"name":"evil","role":"viewer","hash":"evil"}`), badRequest, closed},
 	{"partitions by markup", asked("GET "+ledgerPath+"/partitions?sort=%3Cscript%3E", ""), badRequest, kept},
 	{"partitions beyond the last", asked("GET "+ledgerPath+"/partitions?offset=9999999999999", ""), badRequest, kept},
 	{"a million partitions at once", asked("GET "+ledgerPath+"/partitions?limit=1000000", ""), badRequest, kept},
