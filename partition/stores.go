@@ -53,8 +53,9 @@ func (a *Stores) Namespace(name string) *Namespace { return a.namespaces[name] }
 // Namespaces returns all namespaces in the order of their names.
 func (a *Stores) Namespaces() []*Namespace { return a.sorted }
 
-// Zones is the number of zones of all stores. A zone is a part of one store.
-func (a *Stores) Zones() int { return a.zones }
+// Zones is the number of zones of all stores, one where there is no store. A zone is a part
+// of one store.
+func (a *Stores) Zones() int { return max(1, a.zones) }
 
 // NowOf is the clock of the store that holds a namespace.
 func (a *Stores) NowOf(ns *Namespace) (ms int64, ok bool) { return ns.Now() }

@@ -130,3 +130,12 @@ func TestStoresShareABackend(t *testing.T) {
 		t.Error(g.Err)
 	}
 }
+
+// A service of queues alone has no store of buffers.
+func TestNoStoresAreOneZone(t *testing.T) {
+	t.Parallel()
+	all, err := partition.Join()
+	if err != nil || all.Zones() != 1 || len(all.Namespaces()) != 0 {
+		t.Errorf("got %v, %v", all, err)
+	}
+}
