@@ -54,7 +54,10 @@ func TestEveryMetricOfTheDocumentsExists(t *testing.T) {
 	t.Parallel()
 	n := newcomer{t: t}
 	limited := filepath.Join(t.TempDir(), "limited.yaml")
-	if err := os.WriteFile(limited, []byte(`namespaces: {default: {sink: "null:", tokens: [{hash: "`+hashOfOne+`", rate: 1/s, new_partitions: 1/s}]}}`), 0o600); err != nil {
+	config := `namespaces: {default: {sink: "null:", tokens: [{hash: "` + hashOfOne + `", rate: 1/s, new_partitions: 1/s}]}, mail: {kind: queue, push: [{sink: crm}]}}
+sinks: {crm: "null:"}
+`
+	if err := os.WriteFile(limited, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.serve("--config", limited)
