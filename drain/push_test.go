@@ -763,3 +763,19 @@ func TestRulesOfPushAreChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestMetricsOfPushFollowTheConventions(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m, err := newPushMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.of("mail", "crm")
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("got %v, %v", problems, err)
+	}
+	if _, err := newPushMetrics(reg); err == nil {
+		t.Error("they are registered twice")
+	}
+}
