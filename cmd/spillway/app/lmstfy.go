@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -51,7 +52,7 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 		Authorize: func(w http.ResponseWriter, r *http.Request) (string, bool) {
 			return a.admin.Authorize(w, r, admin.Admin)
 		},
-		Version:   lmstfy.Version{Commit: build.Revision, Version: build.Version},
+		Version:   lmstfy.Version{Commit: cmp.Or(build.Revision, "unknown"), Date: "unknown", Version: build.Version},
 		AccessLog: &a.accessLog, Log: a.log.Named("lmstfy"),
 	})
 	return func(path string) http.Handler {
