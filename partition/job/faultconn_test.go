@@ -24,8 +24,6 @@ const (
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"passes", "loses request", "cuts request", "loses reply", "cuts reply", "stalls request", "stalls reply", "slices reply"}
-
 // faultLine listens for clients and puts a fault connection between each of
 // them and the target. plan says what to do with the next exchange of scripts,
 // and where to cut it: a number from 0 to 1.
