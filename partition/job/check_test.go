@@ -3,9 +3,12 @@ package job
 import (
 	"context"
 	"errors"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -183,5 +186,67 @@ func TestANamespaceThatCameLaterFailsNoCheck(t *testing.T) {
 	runOne(s, s.NewLane(), &Batch{Claims: []*Claim{c}}, most)
 	if !errors.Is(c.Err, backend.ErrIncompatible) {
 		t.Errorf("claim: %v", c.Err)
+	}
+}
+
+// The rights that OPERATING.md lists are enough for everything that the store does.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../deploy/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile(`redis-cli ACL SETUSER spillway ((?:[^\n]|\n        )+)`).FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 2 {
+		t.Fatal("OPERATING.md shows no rights for queues")
+	}
+	server := redistest.Start(t)
+	admin := server.Client()
+	for _, block := range blocks[:2] {
+		args := []any{"acl", "setuser", "spillway"}
+		for _, rule := range strings.Fields(strings.ReplaceAll(block[1], `\`, "")) {
+			args = append(args, strings.Trim(rule, "'"))
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openAt(t, "redis://spillway:PASSWORD@"+server.Addr, "sw", true, nil)
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns := s.Namespace("mail")
+	startPromoter(t, s)
+	w, e := startWakes(t, s)
+	w.Want(ns, 0, "q")
+	e.until(t, 1, WakeSubscribed, "q")
+	store1(t, s, "q", 3, 10*time.Millisecond, time.Hour)
+	e.until(t, 1, WakeHeard, "q")
+	l := s.NewLane()
+	c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Minute, Count: 3}
+	redistest.Until(t, most, "jobs are claimed", func() bool {
+		runOne(s, l, &Batch{Claims: []*Claim{c}}, most)
+		return len(c.Jobs) > 1
+	})
+	runOne(s, l, &Batch{
+		Acks:    []*Ack{{Namespace: ns, Queue: "q", Ref: c.Jobs[0].Ref}},
+		Settles: []*Settle{{Namespace: ns, Queue: "q", Ref: c.Jobs[1].Ref, Attempt: 1, Verb: Bury}},
+	}, most)
+	_, _, errDead := s.Dead(t.Context(), ns, "q", 0, 10)
+	_, errRespawn := s.Respawn(t.Context(), ns, "q", 10, 0)
+	_, errPeek := s.Peek(t.Context(), ns, "q")
+	_, errCounts := s.Counts(t.Context(), ns, "q")
+	_, errForecast := s.Forecast(t.Context(), ns, "q", time.Second, 5)
+	_, errAll := s.Forecast(t.Context(), ns, "", time.Second, 5)
+	_, errPurge := s.Purge(t.Context(), ns, "q", true)
+	expirer := NewExpirer(s)
+	expirer.round(t.Context())
+	s.checkRollback(t.Context())
+	ledgerOf(t, s)
+	if err := errors.Join(errDead, errRespawn, errPeek, errCounts, errForecast, errAll, errPurge); err != nil {
+		t.Error(err)
+	}
+	if log := admin.Do(t.Context(), "acl", "log").Val().([]any); len(log) > 0 {
+		t.Errorf("denied: %v", log)
 	}
 }
