@@ -64,7 +64,7 @@ sinks: {crm: "null:"}
 	// Some counts are there once they were used.
 	n.curl("curl -H 'Authorization: Bearer one' -H 'X-Client-Discards: stale=1' -d 1 http://127.0.0.1:8080/v1/default/any")
 	var known []string
-	for !slices.Contains(known, "spillway_account_partitions") && t.Context().Err() == nil { // accounts are read every second
+	for !(slices.Contains(known, "spillway_account_partitions") && slices.Contains(known, "spillway_account_queues") && slices.Contains(known, "spillway_account_jobs")) && t.Context().Err() == nil { // accounts are read every second
 		known = found(`(?m)^# HELP (spillway_\w+) `, n.curl("curl http://127.0.0.1:8081/metrics"))
 	}
 	for _, file := range documents {

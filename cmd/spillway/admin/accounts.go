@@ -152,20 +152,26 @@ func (a *Accounts) latest() map[string]reading {
 func (a *Accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
 	old, latest := endings(before), endings(now)
 	for outcome, words := range dropWords {
-		d, log := a.drops[namespace][outcome], a.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
-		if n := latest[outcome] - old[outcome]; n > 0 {
-			if d.since.IsZero() {
-				*d = dropping{since: at}
-			}
-			d.last, d.entries = at, d.entries+n
-			if at.Sub(d.logged) >= quietFor {
-				d.logged = at
-				log.Warn(words, zap.Int64("entries", d.entries), zap.Duration("for", at.Sub(d.since)))
-			}
-		} else if !d.since.IsZero() && at.Sub(d.last) >= quietFor {
-			log.Info("no entries ended that way for a minute", zap.Int64("entries", d.entries), zap.Duration("for", d.last.Sub(d.since)))
-			*d = dropping{}
+		log := a.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
+		a.drops[namespace][outcome].note(log, words, "entries", latest[outcome]-old[outcome], at)
+	}
+}
+
+// note says in the log that n of unit ended in one way since the last note: at once, each
+// minute while it goes on, and when none did for a minute.
+func (d *dropping) note(log *zap.Logger, words, unit string, n int64, at time.Time) {
+	if n > 0 {
+		if d.since.IsZero() {
+			*d = dropping{since: at}
 		}
+		d.last, d.entries = at, d.entries+n
+		if at.Sub(d.logged) >= quietFor {
+			d.logged = at
+			log.Warn(words, zap.Int64(unit, d.entries), zap.Duration("for", at.Sub(d.since)))
+		}
+	} else if !d.since.IsZero() && at.Sub(d.last) >= quietFor {
+		log.Info("no "+unit+" ended that way for a minute", zap.Int64(unit, d.entries), zap.Duration("for", d.last.Sub(d.since)))
+		*d = dropping{}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // A request is one HTTP request, what runs while it is answered, and who sends it.
@@ -44,6 +45,9 @@ func (r *request) namespace() (*partition.Namespace, error) {
 	name := r.PathValue("namespace")
 	if ns := r.view.Store.Namespace(name); ns != nil {
 		return ns, nil
+	}
+	if _, ok := r.view.jobSpace(name); ok {
+		return nil, otherKind(name, kindQueue)
 	}
 	return nil, noNamespace(name)
 }
@@ -145,6 +149,10 @@ func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) 
 		writeError(w, refused)
 	case errors.Is(err, partition.ErrNoPartition):
 		writeError(w, &refusal{http.StatusNotFound, wire.CodeNoSuchPartition, "the partition has no entries"})
+	case errors.Is(err, job.ErrNoJob):
+		writeError(w, &refusal{http.StatusNotFound, wire.CodeNoSuchJob, "there is no such job, or the queue has none"})
+	case errors.Is(err, job.ErrTooManyDelayed):
+		writeError(w, &refusal{http.StatusConflict, codeConflict, err.Error()})
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.
 		level := zap.DebugLevel

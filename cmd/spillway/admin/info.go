@@ -18,7 +18,8 @@ type Info struct {
 	Store       StoreState `json:"store"`
 	You         You        `json:"you"`
 	MaskFields  []string   `json:"mask_fields"`
-	Namespaces  []string   `json:"namespaces"`
+	Namespaces  []string   `json:"namespaces"` // of partitions
+	Queues      []string   `json:"queues"`     // namespaces of kind queue
 }
 
 // You is who asks.
@@ -30,13 +31,18 @@ type You struct {
 func (s *Server) info(r *request) (any, error) {
 	i := Info{
 		Build: s.cfg.Build, Role: r.view.Role, StartedAtMS: s.began.UnixMilli(), NowMS: time.Now().UnixMilli(), Store: r.view.store(),
-		You: You{r.who.name, r.who.role.String()}, MaskFields: r.view.MaskFields, Namespaces: []string{},
+		You: You{r.who.name, r.who.role.String()}, MaskFields: r.view.MaskFields, Namespaces: []string{}, Queues: []string{},
 	}
 	if i.MaskFields == nil {
 		i.MaskFields = []string{}
 	}
 	for _, ns := range r.view.Store.Namespaces() {
 		i.Namespaces = append(i.Namespaces, ns.Name)
+	}
+	for _, store := range r.view.Jobs {
+		for _, ns := range store.Namespaces() {
+			i.Queues = append(i.Queues, ns.Name)
+		}
 	}
 	return i, nil
 }

@@ -30,15 +30,20 @@ func (s *Server) readyz(r *request) (any, error) {
 func (s *Server) namespaces(r *request) (any, error) {
 	list := []json.RawMessage{}
 	for _, ns := range r.view.Store.Namespaces() {
-		list = append(list, namespaceJSON(ns.Name, r.view.Settings[ns.Name]))
+		list = append(list, namespaceJSON(ns.Name, kindBuffer, r.view.Settings[ns.Name]))
+	}
+	for _, store := range r.view.Jobs {
+		for _, ns := range store.Namespaces() {
+			list = append(list, namespaceJSON(ns.Name, kindQueue, policySettings(ns.Policy)))
+		}
 	}
 	return map[string]any{"namespaces": list}, nil
 }
 
-// namespaceJSON is the name of a namespace and its settings, under the keys of the
+// namespaceJSON is the name of a namespace, its kind and its settings, under the keys of the
 // configuration. Durations are whole milliseconds, under a key that ends with _ms.
-func namespaceJSON(name string, settings []Setting) json.RawMessage {
-	object := fmt.Appendf(nil, `{"namespace":%q`, name)
+func namespaceJSON(name, kind string, settings []Setting) json.RawMessage {
+	object := fmt.Appendf(nil, `{"namespace":%q,"kind":%q`, name, kind)
 	for _, s := range settings {
 		key, value := s.Key, s.Value
 		if d, ok := value.(time.Duration); ok {
@@ -70,6 +75,9 @@ type Account struct {
 }
 
 func (s *Server) account(r *request) (any, error) {
+	if space, ok := r.view.jobSpace(r.PathValue("namespace")); ok {
+		return s.queueAccount(r, space)
+	}
 	ns, err := r.namespace()
 	if err != nil {
 		return nil, err

@@ -70,6 +70,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, purgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, deleteRequest{}, replayRequest{},
+	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, deadJobsRequest{}, respawnRequest{}, purgeJobsRequest{}, ActedJobs{},
 	QueueNamespace{}, createNamespace{}, DeletedNamespace{}, QueueToken{}, createToken{}, control.Limit{}, CreatedToken{}, AdminToken{}, createAdmin{},
 }
 

@@ -71,7 +71,8 @@ type Overview struct {
 	NowMS      int64               `json:"now_ms"`
 	Store      StoreState          `json:"store"`
 	Role       string              `json:"role"`
-	Namespaces []NamespaceOverview `json:"namespaces"`
+	Namespaces []NamespaceOverview `json:"namespaces"` // of partitions
+	Queues     []QueueOverview     `json:"queues"`     // namespaces of kind queue
 	Workers    struct {
 		Size int `json:"size"`
 		Busy int `json:"busy"`
@@ -87,7 +88,7 @@ const rateSpan = 5
 
 func (s *Server) overview(r *request) (any, error) {
 	only := r.URL.Query().Get("namespace")
-	if only != "" && r.view.Store.Namespace(only) == nil {
+	if _, queues := r.view.jobSpace(only); only != "" && !queues && r.view.Store.Namespace(only) == nil {
 		return nil, noNamespace(only)
 	}
 	s.sweep.watch()
@@ -125,6 +126,7 @@ func (s *Server) overview(r *request) (any, error) {
 		}
 		o.Namespaces = append(o.Namespaces, n)
 	}
+	o.Queues = s.jobBook.overview(r.view, only, now)
 	return o, nil
 }
 

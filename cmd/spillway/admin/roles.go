@@ -14,8 +14,8 @@ type Role int
 const (
 	probe    Role = iota // no token
 	Viewer               // figures, tables, drops, pauses, the audit trail, namespaces and their tokens' names
-	Operator             // payloads, masked; pause, resume, replay
-	Admin                // purge, delete, reload, namespaces, tokens, payloads without masks, profiles
+	Operator             // payloads, masked; pause, resume, replay; respawn, delete and purge of jobs
+	Admin                // purge, delete of entries, reload, namespaces, tokens, payloads without masks, profiles
 )
 
 var roleNames = [...]string{Viewer: "viewer", Operator: "operator", Admin: "admin"}

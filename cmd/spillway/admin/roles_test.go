@@ -91,7 +91,7 @@ func send(s *Server, method, path, token, body string, headers ...string) *httpt
 
 // pathOf fills in the placeholders of a route.
 func pathOf(rt route) string {
-	path := strings.NewReplacer("{namespace}", "default", "{partition}", "p", "{letter}", "0123456789abcdef", "{$}", "").Replace(rt.path)
+	path := strings.NewReplacer("{namespace}", "default", "{partition}", "p", "{letter}", "0123456789abcdef", "{queue}", "q", "{job}", "x", "{$}", "").Replace(rt.path)
 	switch path {
 	case "/debug/pprof/profile", "/debug/pprof/trace":
 		path += "?seconds=x" // refused after the role is checked

@@ -97,7 +97,7 @@ func TestAdminRoutes(t *testing.T) {
 		{"GET", "/livez", 200, `{"status":"ok"}`},
 		{"GET", "/readyz", 200, `{"status":"ok"}`},
 		{"GET", "/metrics", 200, "# HELP spillway_"},
-		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","sink":"stdout:","capacity":10000,"max_age_ms":180000,"max_dead_bytes":67108864}]}`},
+		{"GET", "/api/v1/namespaces", 200, `{"namespaces":[{"namespace":"default","kind":"buffer","sink":"stdout:","capacity":10000,"max_age_ms":180000,"max_dead_bytes":67108864}]}`},
 		{"GET", "/api/v1/namespaces/default", 200, ledger + unpaused},
 		{"GET", "/api/v1/namespaces/default?audit=0", 200, ledger + unpaused},
 		{"GET", "/api/v1/namespaces/default?audit=1", 200, ledger + `,"residual":0` + unpaused},

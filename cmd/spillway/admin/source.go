@@ -30,6 +30,7 @@ type View struct {
 	// Queues returns the jobs of a namespace of kind queue; nil: it is not in use. Not
 	// nil where Control is not.
 	Queues func(namespace string) Queues
+	Jobs   []JobStore // of each pool
 	// More returns the handler of a path of another API on this port; nil: it is of none.
 	// It is asked before the port's own routes, and authorizes by Server.Authorize.
 	More func(path string) http.Handler

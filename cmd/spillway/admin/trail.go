@@ -18,9 +18,10 @@ type Act struct {
 	Action    string `json:"action"` // as openapi.yaml lists them
 	Namespace string `json:"namespace,omitempty"`
 	Partition string `json:"partition,omitempty"`
+	Queue     string `json:"queue,omitempty"`
 	Detail    string `json:"detail"`
-	Result    string `json:"result"` // ok, or the error
-	Entries   *int64 `json:"entries,omitempty"`
+	Result    string `json:"result"`            // ok, or the error
+	Entries   *int64 `json:"entries,omitempty"` // or jobs
 }
 
 // trail is the audit trail of this process. The log has each act, too, and keeps it for longer.
@@ -39,7 +40,7 @@ func (s *Server) record(r *request, a Act, err error) {
 	}
 	fields := []zap.Field{
 		zap.String("name", a.Name), zap.String("role", a.Role), zap.String("action", a.Action), zap.String("namespace", a.Namespace),
-		zap.String("partition", a.Partition), zap.String("detail", a.Detail), zap.String("result", a.Result),
+		zap.String("partition", a.Partition), zap.String("queue", a.Queue), zap.String("detail", a.Detail), zap.String("result", a.Result),
 	}
 	if a.Entries != nil {
 		fields = append(fields, zap.Int64("entries", *a.Entries))

@@ -325,7 +325,7 @@ func TestNamespacesHaveTheirOwnSinksAndLedgers(t *testing.T) {
 	if status, _ := a.get(t, a.AdminListen, "/api/v1/namespaces/chess"); status != 404 {
 		t.Errorf("a namespace that is not configured: %d", status)
 	}
-	if _, body := a.get(t, a.AdminListen, "/api/v1/namespaces"); !strings.Contains(body, `"namespace":"kart","sink":"file://`+target+`"`) {
+	if _, body := a.get(t, a.AdminListen, "/api/v1/namespaces"); !strings.Contains(body, `"namespace":"kart","kind":"buffer","sink":"file://`+target+`"`) {
 		t.Errorf("got %s", body)
 	}
 }

@@ -128,7 +128,7 @@ func (a *App) build(g *generation) error {
 	}
 	g.view = admin.View{
 		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.shown(),
-		MaskFields: g.cfg.MaskFields, More: a.lmstfyAdmin(g),
+		MaskFields: g.cfg.MaskFields, More: a.lmstfyAdmin(g), Jobs: g.jobStores(),
 		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
 	}
 	if g.drain != nil {

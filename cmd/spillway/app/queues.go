@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
@@ -45,6 +46,14 @@ func (a *App) openJobs(g *generation) error {
 		}
 	}
 	return nil
+}
+
+// jobStores are the stores of queues, in the order of their pools, for the admin port.
+func (g *generation) jobStores() (stores []admin.JobStore) {
+	for _, name := range g.cfg.poolNames() {
+		stores = append(stores, g.jobs[name])
+	}
+	return stores
 }
 
 // mountJobs adds the routes of queues to the data port.

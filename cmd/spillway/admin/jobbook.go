@@ -1,0 +1,239 @@
+package admin
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const (
+	// jobReadTime bounds what one round of ledgers of a pool takes.
+	jobReadTime = 2 * time.Second
+	// agesEvery is how often the queues of each namespace are counted for their ages, while
+	// nobody asks.
+	agesEvery = 10 * time.Second
+)
+
+// A jobBook reads the ledgers of the namespaces of kind queue every second, and counts their
+// queues now and then. Metrics, overview and log take both from it, so a scrape or a watcher
+// costs the store nothing. It belongs to the Server, and outlives a reload.
+type jobBook struct {
+	source Source
+	log    *zap.Logger
+	counts *backend.Pace // of reads that go through many queues or jobs
+	audits *backend.Pace
+
+	mu     sync.Mutex
+	spaces map[string]*jobFigures
+	tables map[tableKey]*queueTable
+	drops  map[string]map[string]*dropping // by namespace and outcome
+}
+
+// jobFigures are what is known of a namespace of kind queue.
+type jobFigures struct {
+	recent    []jobReading // at most rateSpan+1, the latest last
+	queues    int          // -1: not known
+	oldest    int64        // Unix ms when the first ready job was published; 0: none, or not known
+	oldestAge int64        // ms, as it was when it was read
+}
+
+type jobReading struct {
+	job.Ledger
+	at time.Time
+}
+
+func newJobBook(source Source, log *zap.Logger) *jobBook {
+	return &jobBook{
+		source: source, log: log, counts: backend.NewPace(), audits: backend.NewPace(),
+		spaces: map[string]*jobFigures{}, tables: map[tableKey]*queueTable{}, drops: map[string]map[string]*dropping{},
+	}
+}
+
+// run reads until ctx ends.
+func (b *jobBook) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { repeat(ctx, accountsEvery, b.readLedgers) })
+	loops.Go(func() { repeat(ctx, agesEvery, b.readAges) })
+	loops.Wait()
+}
+
+// repeat calls f until ctx ends, after a pause that leaves the store most of its time.
+func repeat(ctx context.Context, every time.Duration, f func(context.Context)) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+			began := time.Now()
+			f(ctx)
+			wait.Reset(max(every, accountsShare*time.Since(began)))
+		}
+	}
+}
+
+// readLedgers reads every ledger once, those of each pool beside those of the others. Where a
+// pool does not answer, the last ones stay.
+func (b *jobBook) readLedgers(ctx context.Context) {
+	stores := b.source().Jobs
+	b.forget(stores)
+	ctx, cancel := context.WithTimeout(ctx, jobReadTime)
+	defer cancel()
+	var pools sync.WaitGroup
+	for _, store := range stores {
+		pools.Go(func() {
+			for _, ns := range store.Namespaces() {
+				l, err := store.Ledger(ctx, ns)
+				if err != nil {
+					return // the others of the pool would wait, too
+				}
+				b.note(ns.Name, jobReading{l, time.Now()})
+			}
+		})
+	}
+	pools.Wait()
+}
+
+func (b *jobBook) note(namespace string, now jobReading) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.spaces[namespace]
+	if f == nil {
+		return // it was deleted meanwhile
+	}
+	if n := len(f.recent); n > 0 {
+		before := f.recent[n-1]
+		b.logDrops(namespace, before.Ledger, now)
+		if now.Published < before.Published { // the account of another store
+			f.recent = nil
+		}
+	}
+	if f.recent = append(f.recent, now); len(f.recent) > rateSpan+1 {
+		f.recent = append(f.recent[:0], f.recent[1:]...)
+	}
+}
+
+// jobDropWords say what happens to jobs that are never acked, by outcome.
+var jobDropWords = map[string]string{
+	"expired": "jobs expire: nobody acked them within their ttl",
+	"died":    "jobs become dead letters: their tries are used up, or a worker buried them",
+	"lost":    "jobs are lost: something other than Spillway removes them from Redis",
+}
+
+func (b *jobBook) logDrops(namespace string, before job.Ledger, now jobReading) {
+	old, latest, drops := jobOutcomes(before), jobOutcomes(now.Ledger), b.drops[namespace]
+	for outcome, words := range jobDropWords {
+		log := b.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
+		drops[outcome].note(log, words, "jobs", latest[outcome]-old[outcome], now.at)
+	}
+}
+
+// forget drops the namespaces that are no more, and makes room for new ones.
+func (b *jobBook) forget(stores []JobStore) {
+	known := map[string]bool{}
+	for _, store := range stores {
+		for _, ns := range store.Namespaces() {
+			known[ns.Name] = true
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gone := func(name string) bool { return !known[name] }
+	maps.DeleteFunc(b.spaces, func(name string, _ *jobFigures) bool { return gone(name) })
+	maps.DeleteFunc(b.drops, func(name string, _ map[string]*dropping) bool { return gone(name) })
+	maps.DeleteFunc(b.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
+	for name := range known {
+		if b.spaces[name] == nil {
+			b.spaces[name] = &jobFigures{queues: -1}
+			b.drops[name] = map[string]*dropping{}
+			for outcome := range jobDropWords {
+				b.drops[name][outcome] = &dropping{}
+			}
+		}
+	}
+}
+
+// readAges counts the queues of every namespace, one after the other.
+func (b *jobBook) readAges(ctx context.Context) {
+	stores := b.source().Jobs
+	b.forget(stores)
+	for _, store := range stores {
+		for _, ns := range store.Namespaces() {
+			bounded, cancel := context.WithTimeout(ctx, readTimeout)
+			_, err := b.table(bounded, jobSpace{store, ns}, "")
+			cancel()
+			if err != nil {
+				b.log.Debug("queues not counted", zap.String("namespace", ns.Name), zap.Error(err))
+			}
+		}
+	}
+}
+
+// jobOutcomes are the totals of a ledger by their label.
+func jobOutcomes(l job.Ledger) map[string]int64 {
+	return map[string]int64{
+		"published": l.Published, "acked": l.Acked, "expired": l.Expired, "deleted": l.Deleted, "lost": l.Lost, "died": l.Died, "respawned": l.Respawned,
+	}
+}
+
+// jobStates are how many jobs there are by state.
+func jobStates(l job.Ledger) map[string]int64 {
+	return map[string]int64{"ready": l.Ready, "delayed": l.Delayed, "leased": l.Leased, "dead": l.Dead}
+}
+
+var (
+	accountJobsTotal = accountMetric("jobs_total", "Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
+	accountJobs      = accountMetric("jobs", "Jobs stored now, by state: ready, delayed, leased or dead.", "state")
+	accountQueues    = accountMetric("queues", "Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
+	accountOldestJob = accountMetric("oldest_ready_job_seconds", "Time since the publish of the first ready job of a queue, of the queue where that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
+	maxJobs          = prometheus.NewDesc("spillway_namespace_max_jobs", "Jobs that the namespace may hold. A publish beyond is refused.", []string{"namespace"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (b *jobBook) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountQueues, accountOldestJob, maxJobs} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector: it reads nothing.
+func (b *jobBook) Collect(ch chan<- prometheus.Metric) {
+	limits := map[string]int64{}
+	for _, store := range b.source().Jobs {
+		for _, ns := range store.Namespaces() {
+			limits[ns.Name] = ns.Policy.MaxJobs
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for namespace, f := range b.spaces {
+		gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{namespace}, labels...)...)
+		}
+		if limit, ok := limits[namespace]; ok {
+			gauge(maxJobs, float64(limit))
+		}
+		if f.queues >= 0 {
+			gauge(accountQueues, float64(f.queues))
+			gauge(accountOldestJob, float64(f.oldestAge)/1000)
+		}
+		if len(f.recent) == 0 {
+			continue
+		}
+		l := f.recent[len(f.recent)-1].Ledger
+		for outcome, n := range jobOutcomes(l) {
+			ch <- prometheus.MustNewConstMetric(accountJobsTotal, prometheus.CounterValue, float64(n), namespace, outcome)
+		}
+		for state, n := range jobStates(l) {
+			gauge(accountJobs, float64(n), state)
+		}
+	}
+}

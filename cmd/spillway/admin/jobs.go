@@ -1,0 +1,132 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// JobStore is what the server needs of the store of queues of one pool.
+type JobStore interface {
+	Namespace(name string) *job.Namespace
+	Namespaces() []*job.Namespace
+	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
+	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
+	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
+	CountAll(ctx context.Context, ns *job.Namespace, queues []string) ([]job.Counts, error)
+	Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, n int) ([]int64, error)
+	Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error)
+	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
+	Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) ([]job.Job, int64, error)
+	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
+	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)
+	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error)
+	NewLane() *job.Lane
+	Run(ctx context.Context, l *job.Lane, b *job.Batch)
+}
+
+// A jobSpace is a namespace of kind queue and the store that has it.
+type jobSpace struct {
+	store JobStore
+	ns    *job.Namespace
+}
+
+// jobSpace finds a namespace of kind queue. ok is false where there is none.
+func (v View) jobSpace(name string) (space jobSpace, ok bool) {
+	for _, store := range v.Jobs {
+		if ns := store.Namespace(name); ns != nil {
+			return jobSpace{store, ns}, true
+		}
+	}
+	return jobSpace{}, false
+}
+
+// jobSpace is the namespace in the path.
+func (r *request) jobSpace() (jobSpace, error) {
+	name := r.PathValue("namespace")
+	if space, ok := r.view.jobSpace(name); ok {
+		return space, nil
+	}
+	if r.view.Store.Namespace(name) != nil {
+		return jobSpace{}, otherKind(name, kindBuffer)
+	}
+	return jobSpace{}, noNamespace(name)
+}
+
+// otherKind refuses a route of queues for a namespace of partitions, and the other way round.
+func otherKind(name, kind string) error {
+	return &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "the namespace " + strconv.Quote(name) + " is of kind " + kind + ": see /api/v1/openapi.yaml for its routes"}
+}
+
+// queue is the namespace and the queue in the path.
+func (r *request) queue() (space jobSpace, queue string, err error) {
+	if space, err = r.jobSpace(); err != nil {
+		return space, "", err
+	}
+	queue = r.PathValue("queue")
+	if !job.ValidQueue(queue) {
+		return space, "", &refusal{http.StatusNotFound, codeNoSuchQueue, "no name of a queue: " + strconv.Quote(queue)}
+	}
+	return space, queue, nil
+}
+
+// job is the namespace, the queue and the job in the path.
+func (r *request) job() (space jobSpace, queue string, ref job.Ref, err error) {
+	if space, queue, err = r.queue(); err != nil {
+		return space, "", ref, err
+	}
+	ref, ok := space.ns.ParseID(queue, r.PathValue("job"))
+	if !ok {
+		return space, "", ref, &refusal{http.StatusNotFound, wire.CodeNoSuchJob, "this is the id of no job of the queue"}
+	}
+	return space, queue, ref, nil
+}
+
+// codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is refused.
+const codeNoSuchQueue wire.Code = "no_such_queue"
+
+// QueueAccount is the answer about a namespace of kind queue.
+type QueueAccount struct {
+	Namespace string     `json:"namespace"`
+	Kind      string     `json:"kind"` // queue
+	Ledger    job.Ledger `json:"ledger"`
+	Residual  *int64     `json:"residual,omitempty"` // as for buffers
+}
+
+func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
+	audit, err := r.flag("audit")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue}
+	if answer.Ledger, err = space.store.Ledger(ctx, space.ns); err != nil || !audit {
+		return answer, err
+	}
+	ctx, cancel = context.WithTimeout(r.Context(), auditTimeout)
+	defer cancel()
+	var residual int64
+	err = s.jobBook.audits.Do(ctx, func(context.Context) { residual, err = space.store.Audit(ctx, space.ns) })
+	answer.Residual = &residual
+	return answer, err
+}
+
+// The kinds of namespaces.
+const (
+	kindBuffer = "buffer"
+	kindQueue  = "queue"
+)
+
+// policySettings are the settings of a namespace of kind queue, as namespaceJSON takes them.
+func policySettings(p job.Policy) []Setting {
+	dead := deadKeep
+	if p.DropDead {
+		dead = deadDrop
+	}
+	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues}, {"dead", dead}, {"reply_ttl", p.ReplyTTL}}
+}

@@ -1,0 +1,375 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// queued is a server on a store of queues, with a token of each role.
+type queued struct {
+	*Server
+	t     *testing.T
+	store *job.Store
+	ns    *job.Namespace
+	lane  *job.Lane
+}
+
+func newQueued(t *testing.T) *queued {
+	t.Helper()
+	b, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	q := &queued{t: t, store: store, ns: store.Namespace("mail"), lane: store.NewLane()}
+	q.Server = New(Config{Listen: "127.0.0.1:8081", Source: func() View {
+		return View{
+			Store: &fakeStore{}, Health: &fakeHealth{}, Metrics: prometheus.NewRegistry(), Tokens: tokensOfEachRole(), MaskFields: DefaultMaskFields(),
+			Jobs: []JobStore{store},
+		}
+	}}, zap.NewNop())
+	return q
+}
+
+// publish stores jobs and returns their ids.
+func (q *queued) publish(queue string, delay time.Duration, payloads ...string) (ids []string) {
+	q.t.Helper()
+	p := &job.Publish{Namespace: q.ns, Queue: queue, Shard: q.ns.Shards(queue)[0], Delay: delay, TTL: time.Hour, Tries: 3}
+	for _, text := range payloads {
+		p.Messages = append(p.Messages, job.Message{Payload: []byte(text), Attributes: []byte(`{"a":"<b>","token":"canary"}`)})
+	}
+	q.store.Run(q.t.Context(), q.lane, &job.Batch{Publishes: []*job.Publish{p}})
+	if p.Err != nil {
+		q.t.Fatal(p.Err)
+	}
+	for i := range p.Messages {
+		ids = append(ids, q.ns.ID(p.Shard, queue, p.First+int64(i), ""))
+	}
+	return ids
+}
+
+// bury makes the first jobs of a queue dead letters.
+func (q *queued) bury(queue string, n int) {
+	q.t.Helper()
+	c := &job.Claim{Namespace: q.ns, Shard: q.ns.Shards(queue)[0], Queues: []string{queue}, TTR: time.Minute, Count: n}
+	q.store.Run(q.t.Context(), q.lane, &job.Batch{Claims: []*job.Claim{c}})
+	var b job.Batch
+	for _, j := range c.Jobs {
+		b.Settles = append(b.Settles, &job.Settle{Namespace: q.ns, Queue: queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Bury})
+	}
+	q.store.Run(q.t.Context(), q.lane, &b)
+	if len(b.Settles) != n || b.Settles[0].State != job.Dead {
+		q.t.Fatalf("buried %d", len(b.Settles))
+	}
+}
+
+// ask sends a request as an operator and reads the answer into body.
+func (q *queued) ask(method, path, text string, body any) {
+	q.t.Helper()
+	w := send(q.Server, method, "/api/v1/namespaces/mail"+path, "operator", text)
+	if err := json.Unmarshal(w.Body.Bytes(), body); err != nil || w.Code != 200 {
+		q.t.Fatalf("%s %s %s: %d %s", method, path, text, w.Code, w.Body)
+	}
+}
+
+// refused sends a request and checks that it is refused.
+func (q *queued) refused(method, path, role, text string, status int, want string) {
+	q.t.Helper()
+	w := send(q.Server, method, "/api/v1/namespaces/mail"+path, role, text)
+	if w.Code != status || !strings.Contains(w.Body.String(), want) {
+		q.t.Errorf("%s %s %s as %s: got %d %s, want %d %s", method, path, text, role, w.Code, w.Body, status, want)
+	}
+}
+
+func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("b", 0, "1", "2", "3")
+	q.publish("a", time.Hour, "4")
+	q.publish("c.dead", 0, "5")
+	q.bury("c.dead", 1)
+	var list QueueList
+	q.ask("GET", "/queues", "", &list)
+	if list.Total != 3 || list.LeftOut != 0 || len(list.Queues) != 3 || list.Queues[0].Queue != "a" || list.Queues[1].Ready != 3 {
+		t.Fatalf("got %+v", list)
+	}
+	if a := list.Queues[0]; *a.Delayed != 1 || *a.Leased != 0 || a.OldestReadyAgeMS != nil || a.Pending != 1 {
+		t.Errorf("delayed: %+v", a)
+	}
+	if b := list.Queues[1]; b.OldestReadyAgeMS == nil || *b.OldestReadyAgeMS > 60_000 {
+		t.Errorf("ready: %+v", b)
+	}
+	for query, want := range map[string]string{
+		"sort=ready": "b a c.dead", "sort=dead": "c.dead a b", "sort=delayed": "a b c.dead", "order=desc": "c.dead b a",
+		"sort=oldest_ready_age": "b a c.dead", "search=c.": "c.dead", "offset=1&limit=1": "b", "sort=leased&order=asc": "a b c.dead", "offset=1000": "",
+	} {
+		var list QueueList
+		q.ask("GET", "/queues?"+query, "", &list)
+		var names []string
+		for _, row := range list.Queues {
+			names = append(names, row.Queue)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: got %s, want %s", query, got, want)
+		}
+	}
+	var row QueueRow
+	if q.ask("GET", "/queues/c.dead", "", &row); row.Dead != 1 || row.Ready != 0 {
+		t.Errorf("one queue: %+v", row)
+	}
+	var due Forecast
+	if q.ask("GET", "/queues/a/forecast?step_ms=3600000&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {
+		t.Errorf("forecast: %+v", due)
+	}
+	if q.ask("GET", "/forecast?step_ms=3600000&steps=2", "", &due); due.Due[0]+due.Due[1] != 1 {
+		t.Errorf("forecast of the namespace: %+v", due)
+	}
+	for path, want := range map[string]string{
+		"/queues?sort=x": "sort: want", "/queues?order=up": "order: want", "/queues?limit=0": "limit: want", "/queues?limit=1025": "limit", "/queues?offset=-1": "offset",
+		"/queues?search=" + strings.Repeat("x", 256): "search: want", "/forecast?steps=289": "steps: want", "/forecast?step_ms=1": "step_ms: want",
+	} {
+		q.refused("GET", path, "viewer", "", 400, want)
+	}
+	q.refused("GET", "/queues/a%2Fb", "viewer", "", 404, "no_such_queue")
+	q.refused("GET", "/partitions", "viewer", "", 404, "of kind queue")
+	if w := send(q.Server, "GET", "/api/v1/namespaces/default/queues", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "of kind buffer") {
+		t.Errorf("queues of a buffer: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestJobsAreShownMaskedAndDeletedOneByOne(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	ids := q.publish("q", 0, `{"n":1,"password":"canary"}`, "two")
+	var j Job
+	q.ask("GET", "/queues/q/peek", "", &j)
+	if j.ID != ids[0] || j.State != "ready" || j.Tries != 3 || j.Attempt != 0 || j.AtMS != 0 || j.ExpiresMS-j.PublishedMS < 3590_000 {
+		t.Errorf("peek: %+v", j)
+	}
+	if text := string(j.Data) + string(j.Attributes); strings.Contains(text, "canary") || !strings.Contains(text, `"n":1`) || !strings.Contains(text, `"a":`) {
+		t.Errorf("masks: %s", text)
+	}
+	q.refused("GET", "/queues/q/peek?unmasked=1", "operator", "", 403, "unmasked needs the role admin")
+	q.refused("GET", "/queues/none/peek", "operator", "", 404, "no_such_job")
+	q.ask("GET", "/queues/q/jobs/"+ids[1], "", &j)
+	if j.Text != "two" {
+		t.Errorf("get: %+v", j)
+	}
+	q.refused("GET", "/queues/other/jobs/"+ids[1], "operator", "", 404, "no_such_job")
+	q.refused("POST", "/queues/q/jobs/"+ids[1]+"/delete", "viewer", "{}", 403, "needs the role operator")
+	q.refused("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", `{"force":true}`, 400, "unknown field")
+	var done ActedJobs
+	if q.ask("POST", "/queues/q/jobs/"+ids[1]+"/delete", "{}", &done); done.Jobs != 1 || !done.Complete {
+		t.Errorf("delete: %+v", done)
+	}
+	q.refused("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", "{}", 404, "no_such_job")
+	q.trail(`"action":"delete_job","namespace":"mail","queue":"q","detail":"` + ids[1] + `","result":"ok","entries":1`)
+	var account QueueAccount
+	if q.ask("GET", "?audit=1", "", &account); account.Kind != "queue" || account.Ledger.Deleted != 1 || account.Ledger.Ready != 1 || account.Residual == nil || *account.Residual != 0 {
+		t.Errorf("account: %+v", account)
+	}
+}
+
+// trail checks that the audit trail has each text.
+func (q *queued) trail(want ...string) {
+	q.t.Helper()
+	body := send(q.Server, "GET", "/api/v1/audit", "viewer", "").Body.String()
+	for _, text := range want {
+		if !strings.Contains(body, text) {
+			q.t.Errorf("the trail lacks %s:\n%s", text, body)
+		}
+	}
+}
+
+func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("q", 0, "1", "2", "3", "4", "5")
+	q.bury("q", 5)
+	var page DeadJobs
+	q.ask("GET", "/queues/q/dead?limit=2&offset=1", "", &page)
+	if page.Total != 5 || len(page.Jobs) != 2 || page.Jobs[0].Text+string(page.Jobs[0].Data) != "2" || page.Jobs[0].State != "dead" || page.Jobs[0].AtMS == 0 {
+		t.Fatalf("got %+v", page)
+	}
+	q.refused("GET", "/queues/q/dead", "viewer", "", 403, "forbidden")
+	q.refused("POST", "/queues/q/dead/respawn", "viewer", `{"confirm":1}`, 403, "forbidden")
+	q.refused("POST", "/queues/q/dead/respawn", "operator", `{}`, 400, "dry_run")
+	q.refused("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"ttl_ms":-1}`, 400, "ttl_ms: want")
+	q.refused("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"limit":-1}`, 400, "limit: want")
+	q.refused("POST", "/queues/q/dead/delete", "operator", `{"confirm":0}`, 400, "1 or more")
+	q.refused("POST", "/queues/q/dead/delete", "operator", `{"confirm":1,"ttl_ms":5}`, 400, "unknown field")
+	var done ActedJobs
+	if q.ask("POST", "/queues/q/dead/respawn", `{"dry_run":true,"limit":3}`, &done); done != (ActedJobs{true, 3, true}) {
+		t.Errorf("dry run: %+v", done)
+	}
+	if q.ask("POST", "/queues/q/dead/respawn", `{"confirm":2,"limit":3,"ttl_ms":60000}`, &done); done != (ActedJobs{false, 2, true}) {
+		t.Errorf("respawn: %+v", done)
+	}
+	if q.ask("POST", "/queues/q/dead/delete", `{"confirm":100}`, &done); done != (ActedJobs{false, 3, true}) {
+		t.Errorf("delete: %+v", done)
+	}
+	var j Job
+	if q.ask("GET", "/queues/q/peek", "", &j); j.Tries != j.Attempt+1 || j.ExpiresMS == 0 {
+		t.Errorf("respawned: %+v", j)
+	}
+	q.trail(`"action":"respawn_jobs","namespace":"mail","queue":"q","detail":"confirmed 2","result":"ok","entries":2`,
+		`"name":"operator-1","role":"operator","action":"delete_dead_jobs"`)
+	q.acts.Lock()
+	q.refused("POST", "/queues/q/dead/delete", "operator", `{"confirm":1}`, 409, "under way")
+	q.acts.Unlock()
+}
+
+func TestAPurgeOfAQueueTakesNoMoreThanWereConfirmed(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("q", 0, "1", "2", "3")
+	q.bury("q", 1)
+	q.publish("q", time.Hour, "4")
+	var done ActedJobs
+	if q.ask("POST", "/queues/q/purge", `{"state":"ready","dry_run":true}`, &done); done.Jobs != 2 {
+		t.Errorf("ready: %+v", done)
+	}
+	if q.ask("POST", "/queues/q/purge", `{"state":"all","dry_run":true}`, &done); done.Jobs != 4 {
+		t.Errorf("all: %+v", done)
+	}
+	q.refused("POST", "/queues/q/purge", "operator", `{"state":"ready","confirm":1}`, 409, "there are 2 jobs now")
+	q.refused("POST", "/queues/q/purge", "operator", `{"state":"","confirm":1}`, 400, "state: want")
+	q.refused("POST", "/queues/q/purge", "operator", `{"state":"all"}`, 400, "dry_run")
+	q.refused("POST", "/queues/q/purge", "viewer", `{"state":"all","confirm":9}`, 403, "forbidden")
+	if q.ask("POST", "/queues/q/purge", `{"state":"ready","confirm":2}`, &done); done.Jobs != 2 || !done.Complete {
+		t.Errorf("purge: %+v", done)
+	}
+	if q.ask("POST", "/queues/q/purge", `{"state":"all","confirm":9}`, &done); done.Jobs != 2 {
+		t.Errorf("purge of all: %+v", done)
+	}
+	q.trail(`"action":"purge_jobs","namespace":"mail","queue":"q","detail":"state all, confirmed 9","result":"ok","entries":2`)
+}
+
+func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	q.publish("q", 0, "1", "2", "3")
+	q.bury("q", 1)
+	q.jobBook.readLedgers(t.Context())
+	q.jobBook.readAges(t.Context())
+	var o Overview
+	if err := json.Unmarshal(send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.Bytes(), &o); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Namespaces) != 0 || len(o.Queues) != 1 {
+		t.Fatalf("got %+v", o)
+	}
+	mail := o.Queues[0]
+	if mail.Ledger.Published != 3 || mail.Ledger.Died != 1 || mail.Jobs != 3 || mail.MaxJobs != 10_000_000 || *mail.Queues != 1 || mail.OldestReadyAgeMS == nil || mail.ReadAtMS == 0 {
+		t.Errorf("got %+v", mail)
+	}
+	err := testutil.CollectAndCompare(q.jobBook, strings.NewReader(`
+# HELP spillway_account_jobs Jobs stored now, by state: ready, delayed, leased or dead. The store's figure: the same in every process.
+# TYPE spillway_account_jobs gauge
+spillway_account_jobs{namespace="mail",state="dead"} 1
+spillway_account_jobs{namespace="mail",state="delayed"} 0
+spillway_account_jobs{namespace="mail",state="leased"} 0
+spillway_account_jobs{namespace="mail",state="ready"} 2
+`), "spillway_account_jobs")
+	if err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.CollectAndLint(q.jobBook); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v %v", problems, err)
+	}
+	body := send(q.Server, "GET", "/api/v1/namespaces", "viewer", "").Body.String()
+	if !strings.Contains(body, `{"namespace":"mail","kind":"queue","shards":1,"max_jobs":10000000,"max_queues":10000,"dead":"keep","reply_ttl_ms":600000}`) {
+		t.Errorf("namespaces: %s", body)
+	}
+}
+
+func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	b := newJobBook(func() View { return View{} }, zap.New(core))
+	ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+	b.forget([]JobStore{spacesOf{ns: ns}})
+	at := time.UnixMilli(1_763_629_675_000)
+	for i := range int64(20) {
+		b.note("mail", jobReading{job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at.Add(time.Duration(i) * time.Second)})
+	}
+	o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at)[0]
+	if o.Rates["published"] != 10 || o.Rates["acked"] != 8 || o.Rates["lost"] != 1 || o.Rates["expired"] != 0 {
+		t.Errorf("rates %v", o.Rates)
+	}
+	if lost := logs.FilterMessageSnippet("jobs are lost").Len(); lost != 1 {
+		t.Errorf("%d lines say that jobs are lost", lost)
+	}
+	b.note("mail", jobReading{job.Ledger{Published: 1}, at.Add(time.Hour)}) // another Redis
+	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at)[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
+		t.Errorf("after a reset: %+v", o)
+	}
+	b.forget(nil)
+	if len(b.spaces) != 0 {
+		t.Error("a namespace that is gone is kept")
+	}
+}
+
+// spacesOf is a store that has one namespace and no job.
+type spacesOf struct {
+	JobStore
+	ns *job.Namespace
+}
+
+func (s spacesOf) Namespaces() []*job.Namespace { return []*job.Namespace{s.ns} }
+
+// slowQueues takes 10 ms to list no queues.
+type slowQueues struct {
+	spacesOf
+	busy time.Duration
+}
+
+func (s *slowQueues) Queues(context.Context, *job.Namespace) ([]string, error) {
+	time.Sleep(10 * time.Millisecond)
+	s.busy += 10 * time.Millisecond
+	return nil, nil
+}
+
+// A hundred viewers with a hundred searches read one table after the other, with rests.
+func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+		store := &slowQueues{spacesOf: spacesOf{ns: ns}}
+		b := newJobBook(func() View { return View{} }, zap.NewNop())
+		began := time.Now()
+		for i := range 100 {
+			for range 3 {
+				if _, err := b.table(t.Context(), jobSpace{store, ns}, fmt.Sprint(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if share := float64(store.busy) / float64(time.Since(began)); share > 0.25 || store.busy != 100*10*time.Millisecond {
+			t.Errorf("the store was busy for %v of %v", store.busy, time.Since(began))
+		}
+		if len(b.tables) > maxTables {
+			t.Errorf("%d tables are kept", len(b.tables))
+		}
+	})
+}
