@@ -116,7 +116,16 @@ func (p *Process) RSSPeak() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseRSSPeak(status)
+	return parseStatus(status, "VmHWM")
+}
+
+// RSS is the memory the child holds resident now, in bytes.
+func (p *Process) RSS() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return 0, err
+	}
+	return parseStatus(status, "VmRSS")
 }
 
 // parseCPU reads utime and stime, the 14th and 15th field of proc(5)'s stat.
@@ -138,9 +147,10 @@ func parseCPU(stat []byte) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-func parseRSSPeak(status []byte) (int64, error) {
+// parseStatus reads a field of proc(5)'s status that is in kB, in bytes.
+func parseStatus(status []byte, field string) (int64, error) {
 	for line := range bytes.Lines(status) {
-		if rest, found := bytes.CutPrefix(line, []byte("VmHWM:")); found {
+		if rest, found := bytes.CutPrefix(line, []byte(field+":")); found {
 			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("parse status: %w", err)
@@ -148,5 +158,5 @@ func parseRSSPeak(status []byte) (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, errors.New("parse status: no VmHWM")
+	return 0, fmt.Errorf("parse status: no %s", field)
 }

@@ -19,13 +19,15 @@ func TestCPUIsReadPastANameWithSpacesAndBrackets(t *testing.T) {
 	}
 }
 
-func TestPeakMemoryIsReadInBytes(t *testing.T) {
+func TestMemoryIsReadInBytes(t *testing.T) {
 	t.Parallel()
-	if got, err := parseRSSPeak([]byte("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1024 kB\n")); err != nil || got != 2<<20 {
-		t.Errorf("got %d, %v; want 2 MiB", got, err)
+	for field, want := range map[string]int64{"VmHWM": 2 << 20, "VmRSS": 1 << 20} {
+		if got, err := parseStatus([]byte("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1024 kB\n"), field); err != nil || got != want {
+			t.Errorf("%s: got %d, %v; want %d", field, got, err, want)
+		}
 	}
 	for _, broken := range []string{"", "VmHWM: much kB\n"} {
-		if _, err := parseRSSPeak([]byte(broken)); err == nil {
+		if _, err := parseStatus([]byte(broken), "VmHWM"); err == nil {
 			t.Errorf("%q: got no error", broken)
 		}
 	}

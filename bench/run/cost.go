@@ -165,8 +165,8 @@ func (c *costRig) measure(ctx context.Context, verb func(context.Context) error)
 }
 
 // spent is the commands so far, and the CPU in seconds.
-func (c *costRig) spent(ctx context.Context) (commands int64, cpu float64, err error) {
-	info, err := c.client.Info(ctx, "stats", "cpu").Result()
+func (r *rig) spent(ctx context.Context) (commands int64, cpu float64, err error) {
+	info, err := r.client.Info(ctx, "stats", "cpu").Result()
 	if err != nil {
 		return 0, 0, err
 	}

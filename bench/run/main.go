@@ -41,7 +41,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		}
 		return 0
 	}
-	var s settings
+	s := settings{jobs: tableJobs}
 	var scenario string
 	var asJSON bool
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
@@ -49,8 +49,9 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.StringVar(&s.bin, "bin", "bin/spillway", "the binary to measure")
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
 	flags.StringVar(&s.wrkPath, "wrk", "wrk", "the wrk that loads row a")
+	flags.StringVar(&s.lmstfyServer, "lmstfy", "bin/lmstfy-server", "the lmstfy that jobs are held against; without it those rows are left out")
 	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed, cost, limits, sizing, all of these, or clickhouse")
-	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as a,sparse or bcd; without it all of them")
+	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as a,sparse, bcd or jobs; without it all of them")
 	flags.IntVar(&s.rounds, "rounds", 3, "table, cost, limits: how often each side is measured")
 	flags.DurationVar(&s.segment, "segment", 3*time.Second, "table: how long one side is loaded")
 	flags.Float64Var(&s.sparseRate, "sparse-rate", 85_000, "table, sparse: entries a second; 0: as fast as they are answered")

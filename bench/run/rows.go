@@ -21,7 +21,7 @@ const (
 )
 
 // groups are the rows in order of worth.
-var groups = []group{
+var groups = append([]group{
 	{"one-event requests", func() []*row {
 		return []*row{
 			{Key: "a", Measure: "one-event confirmed requests/s ÷ no-op handler, 512 connections", Goal: 0.66,
@@ -107,7 +107,7 @@ var groups = []group{
 		return []*row{{Key: "k", Measure: "server RSS growth while Redis is stopped ÷ the configured bound", Goal: 1, AtMost: true,
 			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × 64 KiB as ingest.Config says; 503 past it, and the account holds after SIGCONT"}}
 	}, stalled},
-}
+}, jobGroups...)
 
 // rowKeys are the keys of all rows, as a usage error lists them.
 func rowKeys() string {

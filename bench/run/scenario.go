@@ -16,6 +16,8 @@ import (
 type settings struct {
 	bin, redisServer string
 	wrkPath          string
+	lmstfyServer     string
+	jobs             jobSizes
 	rate             float64
 	duration         time.Duration
 	rows             string        // table: those to measure, by their keys; empty measures all

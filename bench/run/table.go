@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -220,7 +221,7 @@ func figure(v float64) string {
 	switch {
 	case v == 0:
 		return "0"
-	case v < 0.1:
+	case math.Abs(v) < 0.1:
 		return fmt.Sprintf("%.4f", v)
 	case v < 10:
 		return fmt.Sprintf("%.2f", v)
