@@ -19,41 +19,6 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-const pollText = "POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-
-// eventually waits until another goroutine makes a condition true.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("within 20 s it did not become true that %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
-// waiting is how many polls sit in their rooms.
-func (p *port) waiting() (n int) {
-	p.engine.mu.Lock()
-	defer p.engine.mu.Unlock()
-	for poll := range p.engine.polls {
-		if poll.state == waiting && !poll.unconfirmed {
-			n++
-		}
-	}
-	return n
-}
-
-func (p *port) polls() int {
-	p.engine.mu.Lock()
-	defer p.engine.mu.Unlock()
-	return len(p.engine.polls)
-}
-
 // A client that goes away ends its poll, however it goes.
 func TestAClientThatGoesAwayWhileItWaitsEndsItsPoll(t *testing.T) {
 	t.Parallel()
