@@ -72,6 +72,8 @@ type poll struct {
 	woken       bool // by a room, and has not asked since
 	unconfirmed bool // it waits, but may have missed something
 	leaving     bool // it is to end when its claim has ended, with err
+	late        bool // its deadline is over
+	looked      bool // a claim of it has succeeded
 	err         error
 	done        chan struct{}
 	empty       []*room // that nobody wants since it has ended
@@ -177,7 +179,8 @@ func (e *Engine) sends(p *poll) bool {
 	if p.seats != nil && p.Revoked != nil && p.Revoked() {
 		e.leave(p, ErrRevoked)
 	}
-	if p.leaving {
+	// Without a look there is no saying that there is no job.
+	if p.leaving && (p.looked || !p.late) {
 		e.end(p)
 		return false
 	}
@@ -224,7 +227,7 @@ func (e *Engine) answered(p *poll) {
 		e.fail(p, c.Err)
 		return
 	}
-	if !p.leaving {
+	if p.looked = true; !p.leaving {
 		p.err = nil
 	}
 	left := e.passLeft(p, c)
@@ -364,6 +367,7 @@ func (e *Engine) tick(p *poll) {
 	switch {
 	case p.state == ended:
 	case !time.Now().Before(p.deadline):
+		p.late = true
 		e.leave(p, p.err)
 	case p.state == waiting && p.unconfirmed:
 		e.ask(p)

@@ -270,6 +270,31 @@ func TestAnOutageIsAnErrorAndNeverNoJob(t *testing.T) {
 	})
 }
 
+// The store is slower than the wait is long: it is asked nevertheless, once.
+func TestAWaitThatEndsBeforeTheFirstLookLooks(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errAway} {
+		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+			publish(t, e, ns, "q", "a")
+			s.with(func() { s.delay = time.Second })
+			before := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour}) // the lane is in a flush
+			synctest.Wait()
+			p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Millisecond})
+			time.Sleep(500 * time.Millisecond)
+			s.with(func() {
+				s.fail = func(b *job.Batch) error {
+					s.fail = func(*job.Batch) error { return err } // of the second flush
+					return nil
+				}
+			})
+			<-before
+			if r := <-p; !errors.Is(r.err, err) {
+				t.Errorf("the store answers %v: got %+v", err, r)
+			}
+		})
+	}
+}
+
 func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
