@@ -19,6 +19,8 @@ const (
 	// agesEvery is how often the queues of each namespace are counted for their ages, while
 	// nobody asks.
 	agesEvery = 10 * time.Second
+	pastEvery = 10 * time.Second
+	pastFor   = 15 * time.Minute // 91 ledgers, 10 KB a namespace
 )
 
 // A jobBook reads the ledgers of the namespaces of kind queue every second, and counts their
@@ -39,6 +41,7 @@ type jobBook struct {
 // jobFigures are what is known of a namespace of kind queue.
 type jobFigures struct {
 	recent    []jobReading // at most rateSpan+1, the latest last
+	past      []jobReading // one in pastEvery, for pastFor, the latest last
 	queues    int          // -1: not known
 	oldest    int64        // Unix ms when the first ready job was published; 0: none, or not known
 	oldestAge int64        // ms, as it was when it was read
@@ -113,12 +116,44 @@ func (b *jobBook) note(namespace string, now jobReading) {
 		before := f.recent[n-1]
 		b.logDrops(namespace, before.Ledger, now)
 		if now.Published < before.Published { // the account of another store
-			f.recent = nil
+			f.recent, f.past = nil, nil
+		}
+	}
+	if n := len(f.past); n == 0 || now.at.Sub(f.past[n-1].at) >= pastEvery {
+		if f.past = append(f.past, now); len(f.past) > int(pastFor/pastEvery)+1 {
+			f.past = append(f.past[:0], f.past[1:]...)
 		}
 	}
 	if f.recent = append(f.recent, now); len(f.recent) > rateSpan+1 {
 		f.recent = append(f.recent[:0], f.recent[1:]...)
 	}
+}
+
+// changes are how much the totals of a ledger rose in the time before now, or since the first
+// reading.
+func (b *jobBook) changes(namespace string, now jobReading, since time.Duration) (rise job.Ledger, took int64) {
+	rise = now.Ledger
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := now
+	if f := b.spaces[namespace]; f != nil && len(f.past) > 0 {
+		first = f.past[0]
+		for _, r := range f.past { // the latest that is old enough
+			if now.at.Sub(r.at) >= since {
+				first = r
+			}
+		}
+	}
+	for _, total := range []struct {
+		rise   *int64
+		before int64
+	}{
+		{&rise.Published, first.Published}, {&rise.Acked, first.Acked}, {&rise.Expired, first.Expired}, {&rise.Deleted, first.Deleted},
+		{&rise.Lost, first.Lost}, {&rise.Died, first.Died}, {&rise.Respawned, first.Respawned},
+	} {
+		*total.rise = max(0, *total.rise-total.before)
+	}
+	return rise, max(0, now.at.Sub(first.at).Milliseconds())
 }
 
 // jobDropWords say what happens to jobs that are never acked, by outcome.

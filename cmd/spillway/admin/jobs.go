@@ -94,6 +94,8 @@ type QueueAccount struct {
 	Namespace string     `json:"namespace"`
 	Kind      string     `json:"kind"` // queue
 	Ledger    job.Ledger `json:"ledger"`
+	Changes   job.Ledger `json:"changes"`            // of the totals, in the last changes_ms; states as they are now
+	ChangesMS int64      `json:"changes_ms"`         // since_ms, or the time since this process began to read, to 10 s
 	Residual  *int64     `json:"residual,omitempty"` // as for buffers
 }
 
@@ -102,11 +104,19 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	since, err := r.number("since_ms", 60_000, 1000, int(pastFor/time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue}
-	if answer.Ledger, err = space.store.Ledger(ctx, space.ns); err != nil || !audit {
-		return answer, err
+	if answer.Ledger, err = space.store.Ledger(ctx, space.ns); err != nil {
+		return nil, err
+	}
+	answer.Changes, answer.ChangesMS = s.jobBook.changes(space.ns.Name, jobReading{answer.Ledger, time.Now()}, time.Duration(since)*time.Millisecond)
+	if !audit {
+		return answer, nil
 	}
 	ctx, cancel = context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()

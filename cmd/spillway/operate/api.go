@@ -96,6 +96,7 @@ type overview struct {
 	} `json:"store"`
 	Role       string           `json:"role"`
 	Namespaces []namespaceState `json:"namespaces"`
+	Queues     []queueState     `json:"queues"` // namespaces of kind queue
 	Workers    struct {
 		Size int `json:"size"`
 		Busy int `json:"busy"`

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,7 @@ type act struct {
 	Action    string `json:"action"`
 	Namespace string `json:"namespace"`
 	Partition string `json:"partition"`
+	Queue     string `json:"queue"`
 	Detail    string `json:"detail"`
 	Result    string `json:"result"`
 	Entries   *int64 `json:"entries"`
@@ -63,7 +65,7 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 		}
 		of := "-"
 		if a.Namespace != "" {
-			of = scope(a.Namespace, a.Partition)
+			of = scope(a.Namespace, cmp.Or(a.Partition, a.Queue))
 		}
 		result, detail := a.Result, a.Detail
 		if result != "ok" { // an error text, of several lines for a reload

@@ -17,18 +17,20 @@ import (
 type Check struct {
 	Connection `embed:""`
 
-	Output          string        `short:"o" enum:"text,json,nagios" default:"text" help:"Output format: text, json or nagios. nagios is one line with performance data."`
-	Namespace       string        `arg:"" optional:"" help:"Only this namespace."`
-	AgeWarning      float64       `group:"Thresholds:" default:"0.5" help:"Age of the oldest entry as a share of max_age, from which on it is a warning; 0 is off."`
-	AgeCritical     float64       `group:"Thresholds:" default:"0.8" help:"The same for critical."`
-	BacklogWarning  int64         `group:"Thresholds:" default:"0" help:"Waiting entries of a namespace from which on it is a warning; 0 is off."`
-	BacklogCritical int64         `group:"Thresholds:" default:"0" help:"The same for critical."`
-	DropsWarning    float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost per second, the mean over --since, from which on it is a warning: by default, any. 0 is off."`
-	DropsCritical   float64       `group:"Thresholds:" default:"1" help:"The same for critical."`
-	Since           time.Duration `group:"Thresholds:" default:"1m" help:"Time over which drops count, 1s to 15m: no less than the time between two probes."`
-	SinkWarning     time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
-	SinkCritical    time.Duration `group:"Thresholds:" default:"1m" help:"The same for critical."`
-	Audit           bool          `help:"Count every entry, too, and compare with the ledger. It costs the store a read of every partition."`
+	Output           string        `short:"o" enum:"text,json,nagios" default:"text" help:"Output format: text, json or nagios. nagios is one line with performance data."`
+	Namespace        string        `arg:"" optional:"" help:"Only this namespace."`
+	AgeWarning       float64       `group:"Thresholds:" default:"0.5" help:"Age of the oldest entry as a share of max_age, from which on it is a warning; 0 is off."`
+	AgeCritical      float64       `group:"Thresholds:" default:"0.8" help:"The same for critical."`
+	ReadyAgeWarning  time.Duration `group:"Thresholds:" default:"0" help:"Time since the publish of the oldest ready job of a namespace of kind queue, from which on it is a warning; 0 is off."`
+	ReadyAgeCritical time.Duration `group:"Thresholds:" default:"0" help:"The same for critical."`
+	BacklogWarning   int64         `group:"Thresholds:" default:"0" help:"Waiting entries, or ready jobs, of a namespace from which on it is a warning; 0 is off."`
+	BacklogCritical  int64         `group:"Thresholds:" default:"0" help:"The same for critical."`
+	DropsWarning     float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost, or jobs expired or dead, per second, the mean over --since, from which on it is a warning: by default, any. 0 is off."`
+	DropsCritical    float64       `group:"Thresholds:" default:"1" help:"The same for critical."`
+	Since            time.Duration `group:"Thresholds:" default:"1m" help:"Time over which drops count, 1s to 15m: no less than the time between two probes."`
+	SinkWarning      time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
+	SinkCritical     time.Duration `group:"Thresholds:" default:"1m" help:"The same for critical."`
+	Audit            bool          `help:"Count every entry and job, too, and compare with the ledger. It costs the store a read of every partition and queue."`
 }
 
 // Exit codes of monitoring plugins.
@@ -73,7 +75,7 @@ func ExitCode(k *kong.Context, code int) int {
 type finding struct {
 	Status    status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Check     string `json:"check"` // answer, ready, oldest_age, backlog, drops, sink, paused or residual
+	Check     string `json:"check"` // answer, ready, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill or residual
 	Message   string `json:"message"`
 }
 
@@ -94,10 +96,11 @@ type figure struct {
 
 // checkResult is what a check prints.
 type checkResult struct {
-	Status   status    `json:"status"`
-	ExitCode int       `json:"exit_code"`
-	Findings []finding `json:"findings"`
-	Figures  []figure  `json:"namespaces"`
+	Status   status        `json:"status"`
+	ExitCode int           `json:"exit_code"`
+	Findings []finding     `json:"findings"`
+	Figures  []figure      `json:"namespaces"`
+	Queues   []queueFigure `json:"queues"`
 }
 
 func (r *checkResult) add(s status, namespace, check, format string, args ...any) {
@@ -109,7 +112,7 @@ func (r *checkResult) add(s status, namespace, check, format string, args ...any
 
 // Run prints the result; its error has the exit code.
 func (c *Check) Run(ctx context.Context, s Streams) error {
-	r := checkResult{Findings: []finding{}, Figures: []figure{}}
+	r := checkResult{Findings: []finding{}, Figures: []figure{}, Queues: []queueFigure{}}
 	if err := c.measure(ctx, &r); err != nil {
 		var silent noAnswer
 		var failed *apiError
@@ -180,11 +183,16 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		}
 		f := c.compare(r, o, n, counts)
 		if c.Audit {
-			if err := c.residual(ctx, api, r, &f); err != nil {
+			if f.Residual, err = c.residual(ctx, api, r, n.Namespace); err != nil {
 				return err
 			}
 		}
 		r.Figures = append(r.Figures, f)
+	}
+	for _, q := range o.Queues {
+		if err := c.queue(ctx, api, r, q); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -192,7 +200,7 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 // overview asks for the oldest partition first: that starts the sweep, from which
 // the overview knows the oldest age.
 func (c *Check) overview(ctx context.Context, api *client, query url.Values, wait time.Duration) (*overview, error) {
-	names, err := api.namespaces(ctx, c.Namespace)
+	names, err := api.ofPartitions(ctx, c.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -267,11 +275,11 @@ func above(value, warning, critical float64) status {
 // counted make one that changes.
 const audits = 3
 
-// residual compares the ledger with a count of the entries.
-func (c *Check) residual(ctx context.Context, api *client, r *checkResult, f *figure) error {
-	path, err := namespacePath(f.Namespace)
+// residual compares the ledger with a count of the entries or jobs.
+func (c *Check) residual(ctx context.Context, api *client, r *checkResult, namespace string) (*int64, error) {
+	path, err := namespacePath(namespace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var first int64
 	for i := range audits {
@@ -279,20 +287,18 @@ func (c *Check) residual(ctx context.Context, api *client, r *checkResult, f *fi
 			Residual *int64 `json:"residual"`
 		}
 		if _, err := api.get(ctx, path, url.Values{"audit": {"1"}}, &account); err != nil {
-			return err
+			return nil, err
 		}
 		if account.Residual == nil {
-			return fmt.Errorf("%s: %s", api.base, notSpillway)
+			return nil, fmt.Errorf("%s: %s", api.base, notSpillway)
 		}
 		if i == 0 {
 			first = *account.Residual
 		}
 		if *account.Residual == 0 || *account.Residual != first {
-			f.Residual = new(int64)
-			return nil
+			return new(int64), nil
 		}
 	}
-	f.Residual = &first
-	r.add(statusCritical, f.Namespace, "residual", "the ledger and a count of the entries differ by %d", first)
-	return nil
+	r.add(statusCritical, namespace, "residual", "the ledger and a count differ by %d", first)
+	return &first, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func (c *Check) print(s Streams, r *checkResult) error {
@@ -15,13 +16,13 @@ func (c *Check) print(s Streams, r *checkResult) error {
 	case "nagios":
 		_, err = fmt.Fprintln(s.Out, c.nagios(r))
 	default:
-		_, err = fmt.Fprint(s.Out, r.text())
+		_, err = fmt.Fprint(s.Out, r.text(c.Since))
 	}
 	return err
 }
 
 // text is a headline, and a line for each finding, or each namespace if all is well.
-func (r *checkResult) text() string {
+func (r *checkResult) text(since time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, strings.ToUpper(r.Status.String()))
 	for _, f := range r.Findings {
@@ -31,7 +32,10 @@ func (r *checkResult) text() string {
 		for _, f := range r.Figures {
 			fmt.Fprintf(&b, "  %s: %s wait, the oldest at %.0f%% of max_age; in %s/s, out %s/s, dropped %s; %s%s\n",
 				f.Namespace, some(f.Backlog, "entry", "entries"), f.OldestAgeShare*100, rate(f.acceptedPerS), rate(f.deliveredPerS), f.dropped(),
-				some(f.deadLettersKept, "dead letter", "dead letters"), f.audited())
+				some(f.deadLettersKept, "dead letter", "dead letters"), audited(f.Residual))
+		}
+		for _, f := range r.Queues {
+			fmt.Fprintf(&b, "  %s\n", f.text(since))
 		}
 	}
 	return b.String()
@@ -45,11 +49,11 @@ func (f *figure) dropped() string {
 }
 
 // audited says that the ledger was compared, if it was: a residual that is not 0 is a finding.
-func (f *figure) audited() string {
-	if f.Residual == nil {
+func audited(residual *int64) string {
+	if residual == nil {
 		return ""
 	}
-	return fmt.Sprintf("; residual %d", *f.Residual)
+	return fmt.Sprintf("; residual %d", *residual)
 }
 
 func (f *finding) text() string {
@@ -68,7 +72,7 @@ func (c *Check) nagios(r *checkResult) string {
 		messages = append(messages, f.text())
 	}
 	if len(messages) == 0 {
-		messages = []string{some(int64(len(r.Figures)), "namespace is", "namespaces are") + " well"}
+		messages = []string{some(int64(len(r.Figures)+len(r.Queues)), "namespace is", "namespaces are") + " well"}
 	}
 	// A bar ends the text.
 	text := strings.ReplaceAll(strings.Join(messages, "; "), "|", "/")
@@ -84,6 +88,17 @@ func (c *Check) nagios(r *checkResult) string {
 			add(f.Namespace+"_dropped", float64(*f.Dropped), "", 0, 0)
 		}
 		add(f.Namespace+"_sink_failing", f.FailingSecs, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
+		if f.Residual != nil {
+			add(f.Namespace+"_residual", float64(*f.Residual), "", 0, 0)
+		}
+	}
+	for _, f := range r.Queues {
+		add(f.Namespace+"_ready_age", f.ReadyAgeSec, "s", c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds())
+		add(f.Namespace+"_ready", float64(f.Ready), "", float64(c.BacklogWarning), float64(c.BacklogCritical))
+		add(f.Namespace+"_dead", float64(f.Dead), "", 0, 0)
+		add(f.Namespace+"_fill", f.Fill, "", fillWarning, fillCritical)
+		add(f.Namespace+"_failed_per_s", f.FailedPerS, "", c.DropsWarning, c.DropsCritical)
+		add(f.Namespace+"_lost", float64(f.Lost), "", 0, 0)
 		if f.Residual != nil {
 			add(f.Namespace+"_residual", float64(*f.Residual), "", 0, 0)
 		}

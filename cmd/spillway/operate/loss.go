@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// loss says what happens to the entries of one namespace that should not.
+// loss says what happens to the entries or jobs of one namespace that should not.
 type loss struct {
 	Namespace string  `json:"namespace"` // empty: of the whole service
 	Kind      string  `json:"kind"`      // losing, refusing, at_risk or store
@@ -51,6 +51,9 @@ func (o *overview) losses() []loss {
 		if n.Rates.Rejected > 0 {
 			found = append(found, loss{n.Namespace, kindRefusing, n.Rates.Rejected, "refused " + rate(n.Rates.Rejected) + "/s", n.codes()})
 		}
+	}
+	for _, q := range o.Queues {
+		found = append(found, q.losses()...)
 	}
 	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
 	slices.SortStableFunc(found, func(a, b loss) int {

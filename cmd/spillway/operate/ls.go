@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Ls lists partitions, or namespaces.
@@ -89,13 +92,33 @@ func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {
 	if c.Output == "json" {
 		var all struct {
 			Namespaces json.RawMessage `json:"namespaces"`
+			Queues     json.RawMessage `json:"queues,omitempty"`
 		}
 		if err := json.Unmarshal(raw, &all); err != nil {
 			return err
 		}
 		return printJSON(s.Out, all)
 	}
-	return namespaceTable(&o).print(s.Out)
+	return o.printTables(s.Out)
+}
+
+// printTables prints a table of the namespaces of each kind that there are.
+func (o *overview) printTables(w io.Writer) error {
+	_, err := io.WriteString(w, strings.Join(o.tables(), "\n")+"\n")
+	return err
+}
+
+func (o *overview) tables() (lines []string) {
+	if len(o.Namespaces) > 0 || len(o.Queues) == 0 {
+		lines = namespaceTable(o).lines()
+	}
+	if len(o.Queues) > 0 {
+		if lines != nil {
+			lines = append(lines, "")
+		}
+		lines = append(lines, jobsTable(o).lines()...)
+	}
+	return lines
 }
 
 // namespaces are those of the service, or the given one.
@@ -104,14 +127,35 @@ func (c *client) namespaces(ctx context.Context, given string) ([]string, error)
 		_, err := namespacePath(given)
 		return []string{given}, err
 	}
-	var info struct {
-		Namespaces []string `json:"namespaces"`
-	}
-	_, err := c.get(ctx, "/api/v1/info", nil, &info)
-	if err == nil && len(info.Namespaces) == 0 {
+	buffers, queues, err := c.kinds(ctx)
+	if err == nil && len(buffers)+len(queues) == 0 {
 		err = errors.New("the service has no namespaces")
 	}
-	return info.Namespaces, err
+	return buffers, err
+}
+
+// kinds are the namespaces of the service, those of partitions and those of kind queue.
+func (c *client) kinds(ctx context.Context) (buffers, queues []string, err error) {
+	var info struct {
+		Namespaces []string `json:"namespaces"`
+		Queues     []string `json:"queues"`
+	}
+	_, err = c.get(ctx, "/api/v1/info", nil, &info)
+	return info.Namespaces, info.Queues, err
+}
+
+// ofPartitions are the namespaces of partitions: the given one unless it is of kind queue, or all.
+func (c *client) ofPartitions(ctx context.Context, given string) ([]string, error) {
+	if given == "" {
+		return c.namespaces(ctx, "")
+	}
+	if _, err := namespacePath(given); err != nil {
+		return nil, err
+	}
+	if _, queues, err := c.kinds(ctx); err != nil || slices.Contains(queues, given) {
+		return nil, err
+	}
+	return []string{given}, nil
 }
 
 func partitionTable(rows []partitionRow, named bool) *table {

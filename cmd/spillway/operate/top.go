@@ -77,16 +77,10 @@ func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view,
 		query.Set("namespace", c.Namespace)
 	}
 	v := &view{sort: c.Sort}
-	names := []string{}
-	if c.Namespace != "" {
-		names = append(names, c.Namespace)
-	} else {
-		var err error
-		if names, err = api.namespaces(ctx, ""); err != nil {
-			return nil, err
-		}
+	names, err := api.ofPartitions(ctx, c.Namespace)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if wait > 0 { // a store that fails is not waited for
 		if _, err = api.get(ctx, "/api/v1/overview", query, &v.overview); err != nil {
 			return nil, err
@@ -135,8 +129,10 @@ func (v *view) lines(base string) []string {
 	lines := lossLines(v.losses())
 	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  workers %d of %d busy  %s",
 		base, escape(v.Role), store, v.Workers.Busy, v.Workers.Size, clock(v.NowMS)), "")
-	lines = append(lines, namespaceTable(&v.overview).lines()...)
+	lines = append(lines, v.tables()...)
 	switch {
+	case len(v.Namespaces) == 0 && len(v.Queues) > 0:
+		return lines
 	case len(v.partitions.rows) == 0 && !v.Store.Ready:
 		return append(lines, "", "Which partitions have entries is not known.")
 	case len(v.partitions.rows) == 0:

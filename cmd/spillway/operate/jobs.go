@@ -1,0 +1,263 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Jobs has the commands for namespaces of kind queue.
+type Jobs struct {
+	Ls       JobsLs       `cmd:"" help:"List the namespaces of kind queue, or the queues of one, with their jobs."`
+	Stat     JobsStat     `cmd:"" help:"Print the ledger of a namespace, or the jobs of one queue by state."`
+	Peek     JobsPeek     `cmd:"" help:"Print the job that a worker would get next. It stays where it is."`
+	Get      JobsGet      `cmd:"" help:"Print one job, in whatever state."`
+	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first."`
+	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
+	Delete   JobsDelete   `cmd:"" help:"Delete jobs by id, or dead letters of a queue. It asks first."`
+	Purge    JobsPurge    `cmd:"" help:"Delete the ready jobs of a queue, or all. It counts them first and asks."`
+	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs come due when."`
+}
+
+// JobsLs lists.
+type JobsLs struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" optional:"" help:"Namespace of the queues; without it, the namespaces of kind queue."`
+	Sort      string `enum:"name,ready,delayed,leased,dead,age" default:"name" help:"Order: name, from a to z; or ready, delayed, leased, dead or age, the largest first."`
+	Limit     int    `default:"50" help:"Queues to list, at most 1024."`
+	Filter    string `placeholder:"TEXT" help:"Only queues whose name contains this."`
+}
+
+type queueRow struct {
+	Queue            string `json:"queue"`
+	Ready            int64  `json:"ready"`
+	Delayed          *int64 `json:"delayed"`
+	Leased           *int64 `json:"leased"`
+	Pending          int64  `json:"pending"`
+	Dead             int64  `json:"dead"`
+	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"`
+}
+
+// states are the cells of a row. Delayed and leased may be known together only.
+func (r *queueRow) states() []string {
+	delayed, leased := "?", fmt.Sprintf("? of %d", r.Pending)
+	if r.Delayed != nil && r.Leased != nil {
+		delayed, leased = strconv.FormatInt(*r.Delayed, 10), strconv.FormatInt(*r.Leased, 10)
+	}
+	return []string{strconv.FormatInt(r.Ready, 10), delayed, leased, strconv.FormatInt(r.Dead, 10), sinceOr(r.OldestReadyAgeMS, "-")}
+}
+
+// Run prints the list.
+func (c *JobsLs) Run(ctx context.Context, s Streams) error {
+	if c.Limit < 1 || c.Limit > 1024 {
+		return usageError{fmt.Errorf("limit: %d: want 1 to 1024", c.Limit)}
+	}
+	if c.Namespace == "" {
+		return c.namespaces(ctx, s)
+	}
+	api, path, err := c.openAt(c.Namespace)
+	if err != nil {
+		return err
+	}
+	columns := map[string]string{"name": "queue", "age": "oldest_ready_age"}
+	sort := c.Sort
+	if column, ok := columns[sort]; ok {
+		sort = column
+	}
+	query := url.Values{"limit": {strconv.Itoa(c.Limit)}, "sort": {sort}}
+	if c.Filter != "" {
+		query.Set("search", c.Filter)
+	}
+	var list struct {
+		Total   int64      `json:"total"`
+		LeftOut int64      `json:"left_out"`
+		Queues  []queueRow `json:"queues"`
+	}
+	raw, err := api.get(ctx, path+"/queues", query, &list)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, json.RawMessage(raw))
+	}
+	if len(list.Queues) == 0 {
+		fmt.Fprintln(s.Err, "no such queue has jobs")
+		return nil
+	}
+	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY")
+	for _, row := range list.Queues {
+		t.add(append([]string{row.Queue}, row.states()...)...)
+	}
+	if err := t.print(s.Out); err != nil {
+		return err
+	}
+	if rest := list.Total - int64(len(list.Queues)); rest > 0 {
+		fmt.Fprintf(s.Err, "%d more: see --limit, --filter and --sort\n", rest)
+	}
+	if list.LeftOut > 0 {
+		fmt.Fprintf(s.Err, "the order is that of the first 1024 queues by name: --filter finds the other %d\n", list.LeftOut)
+	}
+	return nil
+}
+
+func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var o overview
+	raw, err := api.get(ctx, "/api/v1/overview", nil, &o)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		var all struct {
+			Queues json.RawMessage `json:"queues"`
+		}
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return err
+		}
+		return printJSON(s.Out, all)
+	}
+	if len(o.Queues) == 0 {
+		fmt.Fprintln(s.Err, "the service has no namespace of kind queue")
+		return nil
+	}
+	return jobsTable(&o).print(s.Out)
+}
+
+// JobsStat prints figures.
+type JobsStat struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" help:"The namespace."`
+	Queue     string `arg:"" optional:"" help:"The queue; without it, the ledger of the namespace."`
+	Audit     bool   `help:"Count every job, too, and compare with the ledger. It costs the store a read of every queue."`
+}
+
+// Run prints them.
+func (c *JobsStat) Run(ctx context.Context, s Streams) error {
+	if c.Queue != "" && c.Audit {
+		return usageError{errors.New("audit: it is of a namespace: leave the queue out")}
+	}
+	api, path, err := c.at(c.Namespace, c.Queue)
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	if c.Audit {
+		query.Set("audit", "1")
+	}
+	var answer struct {
+		queueRow
+		Ledger   job.Ledger `json:"ledger"`
+		Residual *int64     `json:"residual"`
+	}
+	raw, err := api.get(ctx, path, query, &answer)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, json.RawMessage(raw))
+	}
+	var rows []string
+	var t *table
+	if c.Queue != "" {
+		t, rows = newTable("queue", escape(c.Queue)), []string{"ready", "delayed", "leased", "dead", "oldest ready"}
+		for i, cell := range answer.states() {
+			t.add(rows[i], cell)
+		}
+		return t.print(s.Out)
+	}
+	t = newTable("namespace", escape(c.Namespace))
+	l := answer.Ledger
+	for _, row := range []struct {
+		name  string
+		value int64
+	}{
+		{"published", l.Published}, {"acked", l.Acked}, {"expired", l.Expired}, {"deleted", l.Deleted}, {"lost", l.Lost}, {"dead", l.Dead},
+		{"ready", l.Ready}, {"delayed", l.Delayed}, {"leased", l.Leased}, {"died", l.Died}, {"respawned", l.Respawned},
+	} {
+		t.add(row.name, strconv.FormatInt(row.value, 10))
+	}
+	if answer.Residual != nil {
+		t.add("residual", strconv.FormatInt(*answer.Residual, 10))
+	}
+	return t.print(s.Out)
+}
+
+// at is open for a command about a queue; path is the route of the queue, or of the
+// namespace if queue is empty.
+func (c *Connection) at(namespace, queue string) (api *client, path string, err error) {
+	if api, path, err = c.openAt(namespace); err != nil || queue == "" {
+		return api, path, err
+	}
+	if !job.ValidQueue(queue) {
+		return nil, "", usageError{fmt.Errorf("%s is not the name of a queue", quote(queue))}
+	}
+	return api, path + "/queues/" + queue, nil
+}
+
+// atQueue is at for a queue that must be named.
+func (c *Connection) atQueue(namespace, queue string) (api *client, path string, err error) {
+	if queue == "" {
+		return nil, "", usageError{errors.New("the name of the queue is empty")}
+	}
+	return c.at(namespace, queue)
+}
+
+// JobsForecast prints when delayed jobs come due.
+type JobsForecast struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string        `arg:"" help:"The namespace."`
+	Queue     string        `arg:"" optional:"" help:"The queue; without it, all of the namespace."`
+	Step      time.Duration `default:"10m" help:"Length of a step, 1s or more."`
+	Steps     int           `default:"24" help:"Number of steps, at most 288."`
+}
+
+// Run prints a line a step that has jobs.
+func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
+	if c.Step < time.Second || c.Steps < 1 || c.Steps > 288 {
+		return usageError{errors.New("step: want 1s or more; steps: want 1 to 288")}
+	}
+	api, path, err := c.at(c.Namespace, c.Queue)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		NowMS  int64   `json:"now_ms"`
+		StepMS int64   `json:"step_ms"`
+		Due    []int64 `json:"due"`
+	}
+	raw, err := api.get(ctx, path+"/forecast", url.Values{"step_ms": {strconv.FormatInt(c.Step.Milliseconds(), 10)}, "steps": {strconv.Itoa(c.Steps)}}, &answer)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(s.Out, json.RawMessage(raw))
+	}
+	t, total := newTable("FROM", "IN", ">JOBS"), int64(0)
+	for i, n := range answer.Due {
+		if total += n; n > 0 {
+			t.add(clock(answer.NowMS+int64(i)*answer.StepMS), since(int64(i)*answer.StepMS), strconv.FormatInt(n, 10))
+		}
+	}
+	if total > 0 {
+		if err := t.print(s.Out); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(s.Err, "%s due within %s\n", some(total, "delayed job comes", "delayed jobs come"), since(int64(len(answer.Due))*answer.StepMS))
+	return nil
+}

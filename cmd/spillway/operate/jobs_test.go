@@ -1,0 +1,120 @@
+package operate
+
+import (
+	"strings"
+	"testing"
+)
+
+const (
+	jobID      = "01JD4Z7Q9M2X8W5V3T1R6P0N4K"
+	aJob       = `{"job":"` + jobID + `","queue":"out","state":"leased","at_ms":1763629675000,"attempt":1,"tries":3,"published_at_ms":1763629615000,"expires_at_ms":0,"age_ms":61000,"attributes":{"a":"b"},"bytes":7,"data":{"n":1}}`
+	mailState  = `{"namespace":"mail","ledger":{"published":100,"acked":60,"expired":3,"deleted":2,"lost":1,"dead":4,"ready":20,"delayed":6,"leased":4,"died":5,"respawned":1},"jobs":34,"max_jobs":40,"queues":2,"oldest_ready_age_ms":61000,"read_at_ms":1,"rates":{"published":5,"acked":4,"expired":0.5,"lost":0.1,"died":0.2}}`
+	mailView   = `{"now_ms":1763629675000,"store":{"mode":"redis","ready":true},"role":"all","namespaces":[],"queues":[` + mailState + `],"workers":{"size":1,"busy":0}}`
+	mailQueues = `{"now_ms":1763629675000,"read_at_ms":1763629675000,"total":1030,"left_out":6,"queues":[
+{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000},
+{"queue":"big","ready":0,"delayed":null,"leased":null,"pending":90000,"dead":0,"oldest_ready_age_ms":null}]}`
+)
+
+func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
+	t.Parallel()
+	const ns = "GET /api/v1/namespaces/mail"
+	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/overview": mailView, ns + "/queues": mailQueues, ns + "/queues/out": `{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000}`,
+		ns:                               `{"namespace":"mail","kind":"queue","ledger":{"published":100,"acked":60},"residual":0}`,
+		ns + "/queues/out/peek":          aJob,
+		ns + "/queues/out/jobs/" + jobID: aJob,
+		ns + "/queues/out/dead":          `{"total":7,"jobs":[` + strings.Replace(aJob, "leased", "dead", 1) + `]}`,
+		ns + "/queues/out/forecast":      `{"now_ms":1763629675000,"step_ms":60000,"due":[0,5,0,2]}`,
+		ns + "/forecast":                 `{"now_ms":1763629675000,"step_ms":600000,"due":[0]}`,
+	})
+	for _, tt := range []struct{ args, want, stderr, asked string }{
+		{"jobs ls", "NAMESPACE  PUBLISHED/s", "", ""},
+		{"jobs ls", "mail               5.0      4.0       0.8     1     20        6       4     4          1m01s       2", "", ""},
+		{"jobs ls mail --sort=age --filter=o", "out        3        1           2     4         1m01s", "the other 6", "limit=50&search=o&sort=oldest_ready_age"},
+		{"jobs ls mail", "big        0        ?  ? of 90000     0             -", "1028 more", ""},
+		{"jobs stat mail --audit", "residual   0", "", "audit=1"},
+		{"jobs stat mail out", "oldest ready  1m01s", "", ""},
+		{"jobs peek mail out", "leased until 2025-11-20T09:07:55Z", "", ""},
+		{"jobs peek mail out", `attributes  {"a":"b"}`, "", ""},
+		{"jobs get mail out " + jobID, "1 of 3", "", ""},
+		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z", "1 of 7 dead letters", "limit=1&offset=0"},
+		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:08:55Z  1m     5", "7 delayed jobs come due within 4m", "step_ms=60000&steps=4"},
+		{"jobs forecast mail", "", "0 delayed jobs come due within 10m", ""},
+		{"jobs peek mail out -o json", `"job":"` + jobID, "", ""},
+		{"ls --namespaces", "NAMESPACE  PUBLISHED/s", "", ""},
+	} {
+		out, stderr, code := run(t, api, strings.Fields(tt.args)...)
+		words := func(text string) string { return strings.Join(strings.Fields(text), " ") } // whatever the widths
+		if code != 0 || !strings.Contains(words(out), words(tt.want)) || !strings.Contains(stderr, tt.stderr) || !strings.Contains(api.requests(), tt.asked) {
+			t.Errorf("%s: exit %d\n%s%s", tt.args, code, out, stderr)
+		}
+	}
+}
+
+func TestActsOnJobsCountAndAskFirst(t *testing.T) {
+	t.Parallel()
+	const queue = "POST /api/v1/namespaces/mail/queues/out"
+	for _, tt := range []struct {
+		args, route string
+		answers     []string
+		code        int
+		want, asked string
+	}{
+		{"jobs respawn mail out --limit=5 --ttl=1h --yes", "/dead/respawn", []string{`{"dry_run":true,"jobs":5}`, `{"jobs":3}`, `{"jobs":2,"complete":true}`}, 0, "made ready 5 dead letters",
+			`{"limit":5,"ttl_ms":3600000,"dry_run":true}|{"limit":5,"ttl_ms":3600000,"confirm":5}|{"limit":5,"ttl_ms":3600000,"confirm":2}`},
+		{"jobs purge mail out --yes", "/purge", []string{`{"jobs":7}`, `{"jobs":8,"complete":true}`}, 0, "deleted 8 ready jobs", `{"state":"ready","dry_run":true}|{"state":"ready","confirm":7}`},
+		{"jobs purge mail out --all", "/purge", []string{`{"jobs":7}`}, 2, "add --yes", `{"state":"all","dry_run":true}`},
+		{"jobs purge mail out --dry-run", "/purge", []string{`{"jobs":7}`}, 0, "nothing was changed", `{"state":"ready","dry_run":true}`},
+		{"jobs delete mail out --dead --yes", "/dead/delete", []string{`{"jobs":2}`, `{"jobs":2,"complete":true}`}, 0, "deleted 2 dead letters", `{"dry_run":true}|{"confirm":2}`},
+		{"jobs delete mail out " + jobID + " --yes", "/jobs/" + jobID + "/delete", []string{`{"jobs":1,"complete":true}`}, 0, "deleted 1 job", `{}`},
+		{"jobs delete mail out --dead", "/dead/delete", []string{`{"error":"forbidden","message":"this needs the role operator"}`}, 1, "needs the role operator", ""},
+		{"jobs delete mail out", "", nil, 2, "name jobs by their ids", ""},
+		{"jobs delete mail out ../purge --yes", "", nil, 2, "not the id of a job", ""},
+		{"jobs purge mail a/b --yes", "", nil, 2, "not the name of a queue", ""},
+		{"jobs respawn mail out --limit=-1", "", nil, 2, "0 or more", ""},
+	} {
+		api := newFakeAPI(t, map[string]string{})
+		api.queue[queue+tt.route] = tt.answers
+		out, stderr, code := run(t, api, strings.Fields(tt.args)...)
+		if code != tt.code || !strings.Contains(out+stderr, tt.want) {
+			t.Errorf("%s: exit %d, %s%s", tt.args, code, out, stderr)
+		}
+		for _, body := range strings.Split(tt.asked, "|") {
+			if !strings.Contains(api.requests()+"\n", " "+body+"\n") && body != "" {
+				t.Errorf("%s: it did not send %s but\n%s", tt.args, body, api.requests())
+			}
+		}
+	}
+}
+
+func TestTopAndCheckKnowQueues(t *testing.T) {
+	t.Parallel()
+	const mail = "GET /api/v1/namespaces/mail"
+	answers := map[string]string{
+		"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`, "GET /api/v1/overview": mailView,
+		mail: `{"ledger":{},"changes":{"published":300,"acked":280,"expired":2,"lost":1,"died":3},"changes_ms":60000,"residual":2}`,
+	}
+	api := newFakeAPI(t, answers)
+	out, stderr, code := run(t, api, "top", "--once")
+	if code != 0 || !strings.Contains(out, "DATA IS BEING LOST\n  mail: expired 0.5/s (nobody acked them within their ttl), dead 0.2/s (their tries are used up), lost 0.1/s") || !strings.Contains(out, "OLDEST READY") {
+		t.Errorf("top: exit %d, %s%s", code, out, stderr)
+	}
+	out, _, code = run(t, api, "check", "--audit", "--ready-age-warning=1m")
+	for _, want := range []string{
+		"CRITICAL\n", "mail: 1 job was lost in the last 1m0s", "the oldest ready job was published 1m01s ago", "it holds 34 of 40 jobs", "differ by 2",
+	} {
+		if code != 2 || !strings.Contains(out, want) {
+			t.Errorf("check: exit %d, %s lacks %s", code, out, want)
+		}
+	}
+	out, _, code = run(t, api, "check", "mail", "-o", "nagios")
+	if code != 2 || !strings.Contains(out, "'mail_ready_age'=61s;;;0 'mail_ready'=20;;;0 'mail_dead'=4;;;0 'mail_fill'=0.85;0.8;0.95;0 'mail_failed_per_s'=0.1;0.001;1;0 'mail_lost'=1;;;0") {
+		t.Errorf("nagios: exit %d, %s", code, out)
+	}
+	answers[mail] = `{"ledger":{},"changes":{"published":300,"acked":300},"changes_ms":60000}`
+	answers["GET /api/v1/overview"] = strings.Replace(mailView, `"max_jobs":40`, `"max_jobs":4000`, 1)
+	out, _, code = run(t, newFakeAPI(t, answers), "check")
+	if code != 0 || !strings.Contains(out, "mail: 20 ready; in the last 1m0s published 300, acked 300, failed 0; 4 dead letters") {
+		t.Errorf("well: exit %d, %s", code, out)
+	}
+}

@@ -1,0 +1,85 @@
+package operate
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// queueState is one namespace of kind queue in the overview.
+type queueState struct {
+	Namespace        string     `json:"namespace"`
+	Ledger           job.Ledger `json:"ledger"`
+	Jobs             int64      `json:"jobs"`
+	MaxJobs          int64      `json:"max_jobs"`
+	Queues           *int64     `json:"queues"`
+	OldestReadyAgeMS *int64     `json:"oldest_ready_age_ms"`
+	Rates            jobRates   `json:"rates"`
+}
+
+// jobRates are a second.
+type jobRates struct {
+	Published float64 `json:"published"`
+	Acked     float64 `json:"acked"`
+	Expired   float64 `json:"expired"`
+	Lost      float64 `json:"lost"`
+	Died      float64 `json:"died"`
+}
+
+// failed is what was published and not acked, a second. Dead letters are kept, and can be
+// made ready again; they still need a person.
+func (r *jobRates) failed() float64 { return r.Expired + r.Lost + r.Died }
+
+func (r *jobRates) text() string {
+	var parts []string
+	for _, part := range []struct {
+		value float64
+		what  string
+	}{{r.Expired, "expired %s/s (nobody acked them within their ttl)"}, {r.Died, "dead %s/s (their tries are used up)"}, {r.Lost, "lost %s/s (removed from Redis, not by Spillway)"}} {
+		if part.value > 0 {
+			parts = append(parts, fmt.Sprintf(part.what, rate(part.value)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// losses are what happens to the jobs of one namespace that should not. Expired and lost
+// jobs are gone; dead letters and a namespace nearly full are a risk.
+func (q *queueState) losses() (found []loss) {
+	switch r := q.Rates; {
+	case r.Expired+r.Lost > 0:
+		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(q.risk(), "see spillway jobs ls "+q.Namespace)})
+	case r.Died > 0:
+		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text() + "; dead letters are kept", cmp.Or(q.risk(), "see spillway jobs ls --sort=dead "+q.Namespace)})
+	case q.risk() != "":
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.risk(), "see spillway jobs ls " + q.Namespace})
+	}
+	return found
+}
+
+// risk says that soon no job may be published.
+func (q *queueState) risk() string {
+	if q.MaxJobs > 0 && float64(q.Jobs) >= riskShare*float64(q.MaxJobs) {
+		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are refused", q.Jobs, q.MaxJobs)
+	}
+	return ""
+}
+
+func jobsTable(o *overview) *table {
+	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES")
+	for _, q := range o.Queues {
+		l, queues := q.Ledger, "-"
+		if q.Queues != nil {
+			queues = strconv.FormatInt(*q.Queues, 10)
+		}
+		cells := []string{q.Namespace, rate(q.Rates.Published), rate(q.Rates.Acked), rate(q.Rates.failed())}
+		for _, n := range []int64{l.Lost, l.Ready, l.Delayed, l.Leased, l.Dead} {
+			cells = append(cells, strconv.FormatInt(n, 10))
+		}
+		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues)...)
+	}
+	return t
+}
