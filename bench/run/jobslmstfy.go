@@ -80,6 +80,9 @@ func (m *measurement) lmstfySide(ctx context.Context, server string) (rates lmst
 		return rates, err
 	}
 	defer r.close()
+	if err := r.neverRewrite(ctx); err != nil {
+		return rates, err
+	}
 	ports, err := proc.FreeAddrs(2)
 	if err != nil {
 		return rates, err

@@ -15,7 +15,7 @@ import (
 
 const (
 	// pollCommands is by how much what goes on without polls may vary, a second.
-	pollCommands = 2
+	pollCommands = 5
 	wakeRate     = 200 // a second
 	wakeSenders  = 4
 	pollBuffer   = 1024 // bytes: an answer's head

@@ -35,8 +35,7 @@ func (m *measurement) rawJobsSide(ctx context.Context, size int) (float64, error
 	return res.rate(), err
 }
 
-// rawJobs is the side "jobs": it publishes for a time, and claims and acks all of it. A call
-// of the store has rawGroups requests.
+// rawJobs is the side "jobs": it publishes for a time, and claims and acks all of it.
 func rawJobs(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("jobs", flag.ContinueOnError)
 	url := flags.String("redis", "", "URL")
@@ -52,9 +51,13 @@ func rawJobs(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer closed()
+	groups := rawGroups
+	if *size > 1 {
+		groups = rawLeases
+	}
 	workers := make([]*rawWorker, rawWorkers)
 	for i := range workers {
-		workers[i] = &rawWorker{store: store, lane: store.NewLane(), ns: store.Namespace(jobNamespace), size: *size, jobs: messages(*size, *payload)}
+		workers[i] = &rawWorker{store: store, lane: store.NewLane(), ns: store.Namespace(jobNamespace), size: *size, groups: groups, jobs: messages(*size, *payload)}
 	}
 	for i, queue := range benchNames(*queues) {
 		w := workers[i%len(workers)]
@@ -95,13 +98,14 @@ type rawWorker struct {
 	lane   *job.Lane
 	ns     *job.Namespace
 	queues []string
-	size   int
+	size   int // jobs a request
+	groups int // requests a call of the store
 	jobs   []job.Message
 }
 
 func (w *rawWorker) publish(ctx context.Context, stop func() bool) (done int64, err error) {
-	for at := 0; len(w.queues) > 0 && !stop(); at += rawGroups {
-		all := make([]*job.Publish, min(rawGroups, len(w.queues)))
+	for at := 0; len(w.queues) > 0 && !stop(); at += w.groups {
+		all := make([]*job.Publish, min(w.groups, len(w.queues)))
 		for i := range all {
 			all[i] = &job.Publish{Namespace: w.ns, Queue: w.queues[(at+i)%len(w.queues)], Tries: 3, Messages: w.jobs}
 		}
@@ -118,7 +122,7 @@ func (w *rawWorker) publish(ctx context.Context, stop func() bool) (done int64, 
 func (w *rawWorker) consume(ctx context.Context) (done int64, err error) {
 	b := &job.Batch{}
 	for left := w.queues; len(left) > 0 || len(b.Acks) > 0; {
-		turn := left[:min(rawGroups, len(left))]
+		turn := left[:min(w.groups, len(left))]
 		rest := left[len(turn):]
 		left = rest[:len(rest):len(rest)]
 		b.Claims = nil
