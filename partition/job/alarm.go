@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // An alarm wakes the promoter of this process before it means to look.
 type alarm struct {
-	until atomic.Int64  // ms on the store's clock until which it sleeps; 0: it does not sleep
+	until atomic.Int64  // ms on the store's clock until which it sleeps; 0: it is about to look anyway
 	wake  chan struct{} // has room for one signal
 }
 

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -62,7 +63,7 @@ func (p *Promoter) run(ctx context.Context) {
 // returns how long to sleep.
 func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Duration {
 	s := p.store
-	s.alarm.until.Store(0)
+	s.alarm.until.Store(math.MaxInt64) // what comes due from here on may be missed below: it rings
 	now, ok := s.backend.Now()
 	if !ok {
 		if _, err := s.backend.KnownTime(ctx); err != nil {

@@ -3,6 +3,8 @@ package job
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,4 +97,36 @@ func TestAnIdlePromoterAsksRarely(t *testing.T) {
 	if took := time.Since(began); took < 1800*time.Millisecond {
 		t.Errorf("three looks in %v", took)
 	}
+}
+
+// A job that comes due while the promoter decides how long to sleep is not forgotten.
+func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	store1(t, s, "q", 1, time.Hour, 0) // the clock is known
+	mail := s.Namespace("mail")
+	sh := mail.shards[0]
+	if err := s.swap(map[string]Policy{"mail": mail.Policy, "slow": DefaultPolicy()}); err != nil {
+		t.Fatal(err)
+	}
+	<-s.alarm.wake // of the swap
+	now, _ := s.backend.Now()
+	sh.look.Store(now + 900)
+	s.alarm.until.Store(1)
+	slow := s.Namespace("slow")
+	slow.checking.Lock() // the round has looked at mail, and is held up
+	ended := make(chan struct{})
+	var looks sync.WaitGroup
+	go func() { defer close(ended); NewPromoter(s).round(t.Context(), &looks) }()
+	redistest.Until(t, most, "the round begins", func() bool { return s.alarm.until.Load() != 1 })
+	for range 1000 {
+		runtime.Gosched()
+	}
+	s.comesDue(sh, now+5)
+	slow.checking.Unlock()
+	<-ended
+	if len(s.alarm.wake) != 1 {
+		t.Errorf("the promoter sleeps until %d, and a job is due at %d", s.alarm.until.Load(), now+5)
+	}
+	looks.Wait()
 }
