@@ -21,6 +21,7 @@ const (
 	headEvery    = 3600000 // ms until the head of a queue is looked at, where it never expires
 	promotePage  = 256     // delayed jobs and lapsed leases of a look
 	headPage     = 64      // queues whose head is looked at
+	lookPages    = 16      // pages of a look, about 30 ms of Redis's time: then other shards of the server have their turn
 )
 
 // A Promoter makes delayed jobs ready when they are due, ends leases that lapsed, and drops
@@ -112,9 +113,16 @@ type place struct {
 	sh *shard
 }
 
-// look reads what is due in shards of one server, and promotes it, until nothing is left.
+// look reads what is due in shards of one server, and promotes it, until nothing is left or
+// others have waited long enough.
 func (p *Promoter) look(ctx context.Context, shards []place) {
-	for len(shards) > 0 && ctx.Err() == nil {
+	for n := 0; len(shards) > 0 && ctx.Err() == nil; n++ {
+		if n == lookPages {
+			for _, h := range shards {
+				p.store.comesDue(h.sh, 0) // the next round goes on
+			}
+			return
+		}
 		pages := p.read(ctx, shards)
 		var calls []*backend.Call
 		var of []*page // of each call

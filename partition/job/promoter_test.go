@@ -130,3 +130,25 @@ func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
 	}
 	looks.Wait()
 }
+
+// What is long overdue in one shard does not keep the promoter from others of the server.
+func TestALookEndsBeforeALongBacklogDoes(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	for range 5 {
+		store1(t, s, "q", 1000, time.Millisecond, 0)
+	}
+	ns := s.Namespace("mail")
+	sh := ns.shards[0]
+	redistest.Until(t, most, "they are due", func() bool {
+		now, err := s.backend.ReadTime(t.Context())
+		return err == nil && now > sh.look.Load()
+	})
+	p := NewPromoter(s)
+	p.look(t.Context(), []place{{ns, sh}})
+	if got := ledgerOf(t, s); got.Ready != lookPages*promotePage || sh.look.Load() != 0 {
+		t.Errorf("%d are ready, the next look is at %d", got.Ready, sh.look.Load())
+	}
+	startPromoter(t, s)
+	redistest.Until(t, most, "all are ready", func() bool { return ledgerOf(t, s).Ready == 5000 })
+}
