@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,6 +34,7 @@ type Expirer struct {
 	connected <-chan struct{}
 	began     time.Time            // when the walk began
 	walks     []walk               // that are left of the walk through all queues
+	audits    []walk               // that look for jobs without a reference: hours for a long queue, so they hold up no walk
 	audited   map[*shard]time.Time // when the references were counted last
 	missing   map[*shard]bool      // shards with fewer references than jobs
 }
@@ -85,21 +87,42 @@ func (e *Expirer) round(ctx context.Context) {
 		e.began = began
 		e.plan(ctx)
 	}
-	for len(e.walks) > 0 && ctx.Err() == nil && time.Since(began) < expireBudget {
-		w := &e.walks[0]
+	budget := expireBudget
+	if len(e.audits) > 0 {
+		budget /= 2
+		e.audits = e.goOn(ctx, e.audits, budget)
+	}
+	e.walks = e.goOn(ctx, e.walks, budget)
+}
+
+// goOn goes on with walks for some time, and returns those that are left.
+func (e *Expirer) goOn(ctx context.Context, walks []walk, budget time.Duration) []walk {
+	for began := time.Now(); len(walks) > 0 && ctx.Err() == nil && time.Since(began) < budget; {
+		w := &walks[0]
 		if w.sh.breaker.Suspect() || e.step(ctx, w) {
-			e.walks = e.walks[1:]
+			walks = walks[1:]
 		}
 	}
+	return walks
 }
 
 // plan begins a walk through all queues.
 func (e *Expirer) plan(ctx context.Context) {
+	audited := map[*shard]bool{} // now
+	for _, w := range e.audits {
+		audited[w.sh] = true
+	}
+	served := map[*shard]bool{}
+	defer func() { // namespaces come and go
+		maps.DeleteFunc(e.audited, func(sh *shard, _ time.Time) bool { return !served[sh] })
+		maps.DeleteFunc(e.missing, func(sh *shard, _ bool) bool { return !served[sh] })
+	}()
 	for _, ns := range e.store.Namespaces() {
 		if e.store.ensureCompatible(ctx, ns) != nil {
 			continue
 		}
 		for _, sh := range ns.shards {
+			served[sh] = true
 			if sh.breaker.Suspect() {
 				continue
 			}
@@ -108,9 +131,12 @@ func (e *Expirer) plan(ctx context.Context) {
 			if sh.breaker.Done(err); err != nil {
 				continue
 			}
-			audit := e.auditDue(ctx, ns, sh, names)
+			audit := !audited[sh] && e.auditDue(ctx, sh, names)
 			for _, queue := range names {
-				e.walks = append(e.walks, walk{place{ns, sh}, queue, "0", audit})
+				e.walks = append(e.walks, walk{place{ns, sh}, queue, "0", false})
+				if audit {
+					e.audits = append(e.audits, walk{place{ns, sh}, queue, "0", true})
+				}
 			}
 		}
 	}
@@ -118,7 +144,7 @@ func (e *Expirer) plan(ctx context.Context) {
 
 // auditDue counts the references of a shard, and reports whether some are missing twice in a
 // row: jobs that move meanwhile make single counts wrong.
-func (e *Expirer) auditDue(ctx context.Context, ns *Namespace, sh *shard, queues []string) bool {
+func (e *Expirer) auditDue(ctx context.Context, sh *shard, queues []string) bool {
 	if time.Since(e.audited[sh]) < auditEvery && !e.missing[sh] {
 		return false
 	}

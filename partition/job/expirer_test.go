@@ -145,3 +145,41 @@ func TestARollbackIsCounted(t *testing.T) {
 		t.Errorf("%v jobs rolled back, want 10", n)
 	}
 }
+
+// An audit of a long queue takes hours. Meanwhile hidden jobs expire as ever.
+func TestAnAuditHoldsUpNoWalk(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	ns := s.Namespace("mail")
+	store1(t, s, "q", 1, 0, 0)
+	store1(t, s, "q", 5, 0, time.Millisecond)
+	e := NewExpirer(s)
+	for range 100_000 { // as many steps as a long queue needs
+		e.audits = append(e.audits, walk{place{ns, ns.shards[0]}, "long", "0", true})
+	}
+	redistest.Until(t, most, "they expire", func() bool {
+		e.began = time.Time{}
+		e.round(t.Context())
+		return ledgerOf(t, s).Expired == 5
+	})
+	if len(e.audits) == 0 {
+		t.Error("the audit is over, so this tests nothing")
+	}
+}
+
+func TestTheExpirerForgetsNamespacesThatAreGone(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	store1(t, s, "q", 1, 0, 0)
+	e := NewExpirer(s)
+	e.plan(t.Context())
+	if len(e.audited) != 1 {
+		t.Fatalf("it remembers %d shards, want 1", len(e.audited))
+	}
+	if err := s.swap(nil); err != nil {
+		t.Fatal(err)
+	}
+	if e.plan(t.Context()); len(e.audited)+len(e.missing) != 0 {
+		t.Errorf("it remembers %d shards of no namespace", len(e.audited)+len(e.missing))
+	}
+}
