@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -71,6 +72,16 @@ func TestRatesOfJobsHold(t *testing.T) {
 	p.play([]step{{"PUT", "/api/ns/q", "1", nil, 500, text("internal error")}})
 	p.fake.fail(nil)
 	p.play([]step{{"PUT", "/api/ns/q", "1", nil, 201, published}}) // what failed was refunded
+}
+
+func TestAPublishWithAnUnknownOutcomeCountsAgainstTheRate(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	p.limit(t, control.Token{Produce: control.Rate{Count: 1, Per: time.Hour}})
+	p.fake.fail(partition.ErrUnknown) // it may be stored
+	p.play([]step{{"PUT", "/api/ns/q", "1", nil, 500, text("internal error")}})
+	p.fake.fail(nil)
+	p.play([]step{{"PUT", "/api/ns/q", "1", nil, 429, `{"msg":"token(ID) produce reach the limit rate, please retry later"}`}})
 }
 
 func TestAnOutageIsNeverAQueueWithoutJobs(t *testing.T) {

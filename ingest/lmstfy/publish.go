@@ -2,12 +2,14 @@ package lmstfy
 
 import (
 	"encoding/json"
+	"errors"
 	"unsafe"
 
 	"github.com/tidwall/gjson"
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -117,7 +119,9 @@ func (c *call) store(p *job.Publish) *refusal {
 		return refused
 	}
 	if err := c.Queues.Publish(p); err != nil {
-		taken.Refund()
+		if !errors.Is(err, partition.ErrUnknown) { // else it may be stored
+			taken.Refund()
+		}
 		return c.failed("publish", err)
 	}
 	c.Metrics.published(c, p)
