@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"syscall"
 
@@ -71,7 +72,8 @@ func (h *hangups) add(p *poll) {
 			return
 		}
 	}
-	for h.last++; h.last <= 0 || h.polls[h.last] != nil; h.last++ { // 0 is the pipe
+	for next := true; next; next = h.polls[h.last] != nil {
+		h.last = h.last%math.MaxInt32 + 1 // 0 is the pipe
 	}
 	p.watch.id = h.last
 	h.polls[h.last] = p

@@ -7,12 +7,15 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
@@ -172,5 +175,31 @@ func TestAPollOutlivesTheTimeoutsOfItsConnection(t *testing.T) {
 	began := time.Now()
 	if r := p.do("POST", "/v1/mail/q/claim?wait=500ms", ""); r.raw != "{\"jobs\":[]}\n" || time.Since(began) < 500*time.Millisecond {
 		t.Errorf("after %v: got %d %s", time.Since(began), r.status, r.raw)
+	}
+}
+
+// The numbers of waiting polls begin anew in time; a search through the negative ones would
+// hold every poll up for seconds.
+func TestTheNumbersOfPollsBeginAnew(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHangups(func(*poll) {}, zap.NewNop())
+	defer h.close()
+	h.last = math.MaxInt32 - 1
+	for _, want := range []int32{math.MaxInt32, 1, 2} {
+		p := &poll{Claim: Claim{Conn: raw}}
+		h.add(p)
+		if p.watch.id != want {
+			t.Errorf("got %d, want %d", p.watch.id, want)
+		}
+		h.remove(p)
 	}
 }
