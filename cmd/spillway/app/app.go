@@ -270,7 +270,10 @@ func (a *App) stop(ctx context.Context) error {
 	if a.socket != nil {
 		step("close data port", a.socket.Close())
 		step("finish requests", stopAll(half, append(a.retired, g.ingest)))
-		step("finish requests about jobs", g.stopEngines(half))
+		// Slow clients may have used up their half, and engines have claims to give back.
+		rest, cancel := context.WithDeadline(ctx, halfway(ctx))
+		defer cancel()
+		step("finish requests about jobs", g.stopEngines(rest))
 	}
 	step("finish batches and close sinks", g.stopDrain(ctx))
 	if store := g.stores[defaultPool]; a.running && store != nil && store.Embedded() {

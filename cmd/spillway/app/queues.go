@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -101,11 +101,14 @@ func (g *generation) stopEngines(ctx context.Context) error {
 	return stopEach(ctx, engines)
 }
 
-// stopEach stops the last first.
+// stopEach stops all at once: one whose Redis is away takes all the time there is, and the
+// others must not wait for it.
 func stopEach[T startStopper](ctx context.Context, all []T) error {
-	var errs []error
-	for _, s := range slices.Backward(all) {
-		errs = append(errs, s.Stop(ctx))
+	errs := make([]error, len(all))
+	var stopping sync.WaitGroup
+	for i, s := range all {
+		stopping.Go(func() { errs[i] = s.Stop(ctx) })
 	}
+	stopping.Wait()
 	return errors.Join(errs...)
 }
