@@ -132,6 +132,7 @@ func (w *pushWrite) giveBack(jobs []job.Job) {
 	list := make([]*pushSettlement, len(jobs))
 	for i := range jobs {
 		list[i] = w.settlement(&jobs[i], job.Requeue, 0)
+		list[i].settle.Deadline = jobs[i].At
 	}
 	w.enqueue(list)
 }
@@ -229,7 +230,8 @@ func (x *pushSettlement) result() (outcome string, err error) {
 
 // settled notes what a call made of a settlement; t.mu is held. The error is that of a
 // store that cannot be used: then it is tried again, until Stop runs out of patience.
-// A late ack still counts, and the others name their attempt, so no late one does harm.
+// A late ack still counts, and the others name their attempt, a requeue also its deadline, so
+// no late one does harm.
 func (t *pushTarget) settled(s *pushShard, x *pushSettlement) (failure error) {
 	outcome, err := x.result()
 	if errors.Is(err, partition.ErrUnavailable) || errors.Is(err, partition.ErrUnknown) {

@@ -167,3 +167,22 @@ func TestRequeuedJobsKeepTheirPlaceAndTheirTries(t *testing.T) {
 		s.exact("a")
 	})
 }
+
+// The next holder of a requeued job has the same attempt, and a repeat of the requeue, whose
+// answer was lost, must leave it alone.
+func TestARepeatedRequeueTakesTheJobFromNobody(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seqs := s.stored(group{queue: "a", tries: 1, bodies: bodies(1)})
+		member := fmt.Sprint(seqs[0], " a")
+		deadline := func() int64 { return int64(s.c.ZScore(ctx, s.key("lease"), member).Val()) }
+		s.claim("a", 1)
+		first := deadline()
+		s.same("requeue", s.settle(settle{"a", seqs[0], 1, "requeue", first}), []int64{1})
+		for s.claim("a", 1); deadline() == first; s.claim("a", 1) { // in the same ms
+			s.settle(settle{"a", seqs[0], 1, "requeue", 0})
+		}
+		s.same("repeat", s.settle(settle{"a", seqs[0], 1, "requeue", first}), []int64{0})
+		s.same("the next holder's", s.settle(settle{"a", seqs[0], 1, "requeue", deadline()}), []int64{1})
+		s.exact("a")
+	})
+}

@@ -3,7 +3,8 @@
 -- nack gives a job back for later, bury gives it up, requeue gives it back at the head as
 -- if it had not been claimed, touch makes its lease longer. Only the holder may: the one
 -- that names the attempt it holds. nack after the last try buries. Jobs of one queue that
--- are requeued by one call keep their order.
+-- are requeued by one call keep their order. A requeue takes the attempt back, and the next
+-- holder has the same one: a requeue that may be repeated names its deadline, too.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -16,7 +17,8 @@
 -- ARGV[2] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[3] int       queues, n
 -- ARGV[4..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then for each job:
---                   queue's number, sequence, attempt (0: whoever holds it), verb, ms (nack: delay; touch: ttr)
+--                   queue's number, sequence, attempt (0: whoever holds it), verb, ms (nack: delay; touch: ttr;
+--                   requeue: deadline of the lease, 0: any)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
 -- USES whole, int, time, foreign, in_pieces, read_all, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
@@ -29,7 +31,7 @@ local verbs = { nack = true, bury = true, requeue = true, touch = true }
 local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0 }
 for at = 4 + 2 * n, #ARGV, 5 do
   local i, attempt, verb, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), ARGV[at + 3], whole(ARGV[at + 4], 0)
-  if not (i and attempt and ms and asks[verb]) or i > n or ms > 1e12 then
+  if not (i and attempt and ms and asks[verb]) or i > n or ms > 1e12 and verb ~= 'requeue' then
     return redis.error_reply('ERR settle: bad arguments')
   end
   asks[verb] = asks[verb] + 1
@@ -70,6 +72,9 @@ local function judge(x, job, member)
     score = tonumber(scores[x] or nil) or false
   end
   if not score or job.attempt > 0 and job.attempt ~= attempt then
+    return 0
+  end
+  if job.verb == 'requeue' and job.ms > 0 and math.floor(score) ~= job.ms then
     return 0
   end
   local last = score % 1 ~= 0

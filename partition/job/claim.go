@@ -210,7 +210,7 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 				return j.Misread()
 			}
 			bytes += len(record)
-			job := Job{Queue: names[i-1], Attempt: int(attempt), Now: j.Now}
+			job := Job{Queue: names[i-1], Attempt: int(attempt), Now: j.Now, At: j.Now + q.ttr}
 			job.Seq, _ = number(seq)
 			if !parseRecord(record, &job) {
 				s.metrics.malformed.Inc()

@@ -88,7 +88,7 @@ type Job struct {
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
 	Now       int64 // Unix ms on the store's clock when it answered
-	At        int64 // Unix ms of a read: when it comes due, its lease ends or it died; 0: ready
+	At        int64 // Unix ms: when its lease ends; of a read also when it comes due or died; 0: ready
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
 }
@@ -142,6 +142,10 @@ type Settle struct {
 	Attempt   int // that the caller holds; 0: any
 	Verb      Verb
 	After     time.Duration
+	// Deadline is when the lease ends, Job.At of the claim; 0: any. It is for Requeue, which
+	// takes the attempt back: the next holder has the same one, and a repeat must not take
+	// the job from it.
+	Deadline int64
 
 	State State // that it is in now
 	Err   error

@@ -119,7 +119,7 @@ func (s *Store) refuseBad(b *Batch) {
 	}
 	for _, t := range b.Settles {
 		t.State, t.Err = Gone, badJob(t.Namespace, t.Queue, t.Ref)
-		if t.Err == nil && (t.Verb < Nack || t.Verb > Requeue || t.After < 0 || t.After > MaxTTR || t.Attempt < 0) {
+		if t.Err == nil && (t.Verb < Nack || t.Verb > Requeue || t.After < 0 || t.After > MaxTTR || t.Attempt < 0 || t.Deadline < 0) {
 			t.Err = ErrBadArgument
 		}
 	}

@@ -103,7 +103,11 @@ func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 		r.args.int(c, t.Ref.Seq)
 		r.args.int(c, int64(t.Attempt))
 		c.Args = append(c.Args, verbNames[t.Verb])
-		r.args.int(c, leaseMS(t.After))
+		if t.Verb == Requeue {
+			r.args.int(c, t.Deadline)
+		} else {
+			r.args.int(c, leaseMS(t.After))
+		}
 	}
 }
 

@@ -128,7 +128,7 @@ type Settle struct {
 	Seq     int64
 	Attempt int    // 0 = whoever holds it
 	Verb    string // nack, bury, touch or requeue
-	MS      int64  // nack: delay; touch: ttr
+	MS      int64  // nack: delay; touch: ttr; requeue: deadline of the lease, 0 = any
 }
 
 // Settle does each of the settlements whose attempt still holds its job. Those of a
@@ -143,7 +143,7 @@ func (s *Shard) Settle(jobs []Settle) []State {
 		deadline, leased := s.Lease[ref]
 		attempt := max(1, s.Attempts[ref])
 		holds := x.Attempt == 0 || int64(x.Attempt) == attempt || s.bug == "settle ignores the attempt"
-		if !leased || !holds {
+		if !leased || !holds || x.Verb == "requeue" && x.MS > 0 && int64(deadline) != x.MS {
 			continue
 		}
 		if x.Verb == "touch" {

@@ -250,3 +250,25 @@ func aJobWithoutAClaimIsDeleted(b *bench) {
 	b.ledger(job.Ledger{Published: 2, Deleted: 1, Ready: 1})
 	b.same("the rest", payloads(b.claim(5, "q")), []string{"y"})
 }
+
+func aRepeatedRequeueTakesNothing(b *bench) {
+	b.open(nil)
+	b.publish("q", "1")
+	first := b.claim(1, "q")[0]
+	requeue := func() job.State {
+		r := &job.Settle{Namespace: b.ns, Queue: "q", Ref: first.Ref, Attempt: 1, Verb: job.Requeue, Deadline: first.At}
+		b.store.Run(b.Context(), b.lane, &job.Batch{Settles: []*job.Settle{r}})
+		if r.Err != nil {
+			b.Fatal(r.Err)
+		}
+		return r.State
+	}
+	b.same("requeue", requeue(), job.Ready)
+	var next job.Job
+	for next = b.claim(1, "q")[0]; next.At == first.At; next = b.claim(1, "q")[0] { // in the same ms
+		b.settle(next, job.Requeue, 0)
+	}
+	b.same("attempt", next.Attempt, 1)
+	b.same("repeated", requeue(), job.Gone)
+	b.same("the next holder acks", b.ack(next).Acked, true)
+}

@@ -43,6 +43,7 @@ func Run(t *testing.T, target Target) {
 		"dead letters are dropped where the policy says so": deadLettersAreDropped,
 		"settles need the attempt":                          settlesNeedTheAttempt,
 		"a requeued job is at the head, uncounted":          aRequeuedJobIsAtTheHead,
+		"a repeated requeue takes the job from nobody":      aRepeatedRequeueTakesNothing,
 		"a touched lease is longer":                         aTouchedLeaseIsLonger,
 		"a job without a claim is deleted":                  aJobWithoutAClaimIsDeleted,
 		"a caller's id is stored once":                      aCallersIDIsStoredOnce,
