@@ -38,7 +38,7 @@ type JobsRespawn struct {
 	ofQueue `embed:""`
 
 	Limit int64         `placeholder:"N" help:"At most this many, the oldest first. Without it, all."`
-	TTL   time.Duration `name:"ttl" help:"How long they live from then on; 0 is for ever." default:"0"`
+	TTL   time.Duration `help:"How long they live from then on; 0 is for ever." default:"0"`
 }
 
 // Run counts, asks and respawns.
@@ -69,7 +69,7 @@ func (c *JobsPurge) Run(ctx context.Context, s Streams) error {
 type JobsDelete struct {
 	ofQueue `embed:""`
 
-	Jobs  []string `arg:"" optional:"" name:"id" help:"Ids of jobs, in whatever state."`
+	ID    []string `arg:"" optional:"" help:"Ids of jobs, in whatever state."`
 	Dead  bool     `help:"Delete the dead letters of the queue instead, the oldest first."`
 	Limit int64    `placeholder:"N" help:"With --dead: at most this many. Without it, all."`
 }
@@ -77,7 +77,7 @@ type JobsDelete struct {
 // Run asks and deletes.
 func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	switch {
-	case c.Dead == (len(c.Jobs) > 0):
+	case c.Dead == (len(c.ID) > 0):
 		return usageError{errors.New("name jobs by their ids, or add --dead for the dead letters of the queue")}
 	case c.Limit < 0 || c.Limit > 0 && !c.Dead:
 		return usageError{errors.New("limit: want 1 or more, with --dead")}
@@ -86,20 +86,20 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	}
 	api, path, err := c.atQueue(c.Namespace, c.Queue)
 	if err == nil {
-		err = validJobs(c.Jobs...)
+		err = validJobs(c.ID...)
 	}
 	if err != nil {
 		return err
 	}
 	if c.DryRun {
-		return c.print(s, jobsAnswer{DryRun: true, Jobs: int64(len(c.Jobs)), Complete: true}, "nothing was changed")
+		return c.print(s, jobsAnswer{DryRun: true, Jobs: int64(len(c.ID)), Complete: true}, "nothing was changed")
 	}
-	if err := c.ask(ctx, s, int64(len(c.Jobs)), "delete them"); err != nil {
+	if err := c.ask(ctx, s, int64(len(c.ID)), "delete them"); err != nil {
 		return err
 	}
 	total := jobsAnswer{Complete: true}
 	var failures []error
-	for _, id := range c.Jobs {
+	for _, id := range c.ID {
 		var part jobsAnswer
 		if _, err := api.post(ctx, path+"/jobs/"+id+"/delete", struct{}{}, &part); err != nil {
 			total.Complete = false
