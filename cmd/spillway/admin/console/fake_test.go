@@ -33,6 +33,9 @@ type fake struct {
 	drops      []object
 	peek       []object
 	pauses     []object
+	queues     []object // namespaces of kind queue
+	rows       []object // their queues
+	jobs       []object
 	down       bool           // nothing is answered
 	refuse     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
@@ -110,7 +113,7 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = object{"version": "1.4.0", "revision": "9b487ba", "go_version": "go1.26", "role": "all", "started_at_ms": now - 90_000_000, "now_ms": now, "store": store,
 			"you": object{"name": "alice", "role": f.role}, "mask_fields": []string{"password", "email"}}
 	case route == "overview":
-		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "workers": object{"size": 16, "busy": 5},
+		answer = object{"now_ms": now, "store": store, "role": "all", "namespaces": f.namespaces, "queues": f.queues, "workers": object{"size": 16, "busy": 5},
 			"batch_fill": object{"le": []int{1, 2, 4, 8, 16, 32, 64, 128}, "counts": []int{20, 31, 80, 122, 160, 90, 300, 812}}}
 	case route == "history":
 		answer = f.history(now, r.URL.Query().Get("range"))
@@ -124,6 +127,12 @@ func (f *fake) api(w http.ResponseWriter, r *http.Request) {
 		answer = f.page(r, now)
 	case len(parts) == 3 && parts[2] == "dead":
 		answer = object{"total": len(f.dead), "bytes": 1000, "reasons": object{"4xx": len(f.dead)}, "letters": f.dead, "cursor": ""}
+	case len(parts) == 3 && parts[2] == "queues":
+		answer = object{"now_ms": now, "read_at_ms": now, "total": len(f.rows), "left_out": 0, "queues": f.rows}
+	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "dead":
+		answer = object{"total": 12, "jobs": f.jobs}
+	case len(parts) == 5 && parts[2] == "queues" && parts[4] == "peek":
+		answer = f.jobs[0]
 	case len(parts) == 5 && parts[4] == "peek":
 		answer = object{"depth": 37, "entries": f.peek}
 	default:
@@ -138,7 +147,7 @@ func (f *fake) write(w http.ResponseWriter, r *http.Request, route string) {
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	body["path"] = route
 	f.writes = append(f.writes, body)
-	answer := object{"dry_run": body["dry_run"] == true, "entries": 1234, "partitions": 3, "leased": 1, "complete": true, "letters": 12, "replayed": 12, "deleted": 12, "failed": 0, "paused": nil}
+	answer := object{"dry_run": body["dry_run"] == true, "entries": 1234, "partitions": 3, "leased": 1, "complete": true, "letters": 12, "jobs": 12, "replayed": 12, "deleted": 12, "failed": 0, "paused": nil}
 	if f.refuse != nil && body["dry_run"] != true {
 		w.WriteHeader(http.StatusConflict)
 		answer = f.refuse

@@ -77,14 +77,19 @@ func serve(t *testing.T, settings ...string) *spillway {
 		fmt.Fprintf(&config, "  - {name: %s-name, role: %s, hash: \"sha256:%x\"}\n", role, role, sha256.Sum256([]byte(role)))
 	}
 	fmt.Fprintf(&config, "namespaces:\n  kart:\n    linger: 20ms\n    backoff_base: 50ms\n    backoff_max: 200ms\n    sink: %q\n", receiver.URL)
-	args := []string{"serve"}
+	args, queue := []string{"serve"}, ""
 	for _, setting := range settings {
+		if name, ok := strings.CutPrefix(setting, "--queue="); ok { // a namespace of kind queue, which everybody may use
+			queue = "  " + name + ": {kind: queue}\n"
+			continue
+		}
 		if strings.HasPrefix(setting, "--") {
 			args = append(args, setting)
 			continue
 		}
 		fmt.Fprintf(&config, "    %s\n", setting)
 	}
+	config.WriteString(queue)
 	path := filepath.Join(t.TempDir(), "spillway.yaml")
 	if err := os.WriteFile(path, []byte(config.String()), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,20 +9,20 @@ import { chosen, openDrawer, set, state } from "./state.js";
 import { Action, html, Text } from "./ui.js";
 
 export function Banner() {
-  const { level, headline, findings, more } = diagnose(state.overview, chosen(), state.culprits, lostLately(data));
+  const { level, headline, findings, more } = diagnose(state.overview, chosen(), state.culprits, lostLately(data), state.namespace ? [] : state.overview.queues);
   document.title = level === "losing" ? "losing entries – Spillway" : "Spillway"; // for a tab among many
   return html`<section class=${"banner " + level} aria-label="Is data being lost?">
     <dl class="answers">
       <dt class="first">Is data being lost?</dt><dd class="first">${headline}</dd>
-      ${findings.map((f, i) => html`<${Finding} key=${f.namespace} ...${f} later=${i > 0} />`)}
+      ${findings.map((f, i) => html`<${Finding} key=${(f.kind ?? "") + "/" + f.namespace} ...${f} later=${i > 0} />`)}
     </dl>
     ${more > 0 && html`<p class="more">and ${count(more)} more: see the namespaces below</p>`}
   </section>
   <${Pauses} />`;
 }
 
-function Finding({ namespace, level, lost, partitions, why, later }) {
-  const choose = () => { set({ namespace }); refresh(); };
+function Finding({ namespace, kind, level, lost, partitions, why, later }) {
+  const choose = () => { set(kind === "queue" ? { jobs: namespace } : { namespace }); refresh(); };
   const next = later ? "next" : "";
   return html`<dt class=${next}>${level === "losing" ? "Whose?" : "At risk"}</dt>
     <dd class=${next}>${namespace && html`<button type="button" class="link whose" onClick=${choose}><${Text} of=${namespace} cut=${40} /></button>`}${namespace && ": "}${lost}.

@@ -7,6 +7,7 @@ import { dropped } from "./history.js";
 const losses = ["evicted", "expired", "dead", "lost"];
 const words = { evicted: "evicted", expired: "expired", dead: "dead-lettered", lost: "lost" };
 const nearLimit = 0.7; // of max_age: time to act before entries expire
+const nearFull = 0.8; // of max_jobs
 const maxNamed = 5; // namespaces the banner names
 
 const losing = (n) => dropped(n.rates) > 0;
@@ -42,7 +43,7 @@ async function bySample(namespace, reason) {
  * Answers for an overview: {level: "fine" | "risk" | "losing", headline, findings}. A finding is
  * {namespace, level, lost, partitions, why: […]}.
  */
-export function diagnose(overview, namespaces, culprits = {}, recent = null) {
+export function diagnose(overview, namespaces, culprits = {}, recent = null, queues = []) {
   const findings = [];
   if (!overview.store.ready) {
     findings.push({ namespace: "", level: "losing", lost: "nothing can be stored or delivered", partitions: [], why: [`the store is not available: ${visible(overview.store.error)}`] });
@@ -51,15 +52,23 @@ export function diagnose(overview, namespaces, culprits = {}, recent = null) {
     const finding = losing(n) ? whatIsLost(n, overview, culprits) : whatMayBeLost(n, overview);
     if (finding) findings.push(finding);
   }
+  for (const q of queues) {
+    const finding = jobsAtRisk(q);
+    if (finding) findings.push(finding);
+  }
   findings.sort((a, b) => (a.level === b.level ? b.weight - a.weight : a.level === "losing" ? -1 : 1));
   const level = findings.some((f) => f.level === "losing") ? "losing" : findings.length ? "risk" : "fine";
-  return { level, headline: headline(level, findings, namespaces, recent), findings: findings.slice(0, maxNamed), more: Math.max(0, findings.length - maxNamed) };
+  return { level, headline: headline(level, findings, namespaces, recent, queues), findings: findings.slice(0, maxNamed), more: Math.max(0, findings.length - maxNamed) };
 }
 
-function headline(level, findings, namespaces, recent) {
+function headline(level, findings, namespaces, recent, queues) {
   if (level === "losing") {
     const total = namespaces.reduce((sum, n) => sum + dropped(n.rates), 0);
-    return total > 0 ? `Yes: ${rate(total)} ${rate(total) === "1" ? "entry" : "entries"} a second` : "Yes, new entries are refused";
+    const jobs = queues.reduce((sum, q) => sum + gone(q.rates), 0);
+    const parts = [];
+    if (total > 0) parts.push(`${rate(total)} ${rate(total) === "1" ? "entry" : "entries"}`);
+    if (jobs > 0) parts.push(`${rate(jobs)} ${rate(jobs) === "1" ? "job" : "jobs"}`);
+    return parts.length ? `Yes: ${parts.join(" and ")} a second` : "Yes, new entries are refused";
   }
   const past = recent?.entries ? ` About ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
   if (level === "risk") return "Not now, but look below." + past;
@@ -74,6 +83,27 @@ function whatIsLost(n, overview, culprits) {
   if (n.rates.dead > 0) why.push("the sink rejects entries for good" + lastly(n));
   if (n.rates.lost > 0) why.push("something other than Spillway removes entries from Redis");
   return { namespace: n.namespace, level: "losing", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
+}
+
+/** Jobs a second that nobody can get back: dead letters are kept. */
+const gone = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0);
+
+// What happens to the jobs of a namespace of kind queue that should not; null: nothing.
+function jobsAtRisk(q) {
+  const { expired = 0, lost = 0, died = 0 } = q.rates;
+  const texts = [];
+  const why = [];
+  const say = (n, word, because) => {
+    if (!(n > 0)) return;
+    texts.push(`${rate(n)}/s ${word}`);
+    why.push(because);
+  };
+  say(expired, "expired", "nobody acked these jobs within their ttl");
+  say(lost, "lost", "something other than Spillway removes jobs from Redis");
+  say(died, "dead-lettered", "their tries are used up, or a worker gave them up; dead letters are kept");
+  if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are refused`);
+  if (!texts.length) return null;
+  return { namespace: q.namespace, kind: "queue", level: gone(q.rates) > 0 ? "losing" : "risk", weight: gone(q.rates) || died, lost: listed(texts), partitions: [], why };
 }
 
 function lastly(n) {

@@ -20,9 +20,10 @@ export function Header() {
     ${failing && html`<${Chip} kind="bad">no news since ${time(failing.since)}: ${failing.message}<//>`}
     ${info && html`<span class="you">you are <b>${visible(info.you.name)}</b>, role <b>${info.you.role}</b></span>`}
     <nav aria-label="Look into">
-      <button type="button" onClick=${() => openDrawer("drops", state.namespace)}>Why was my event dropped?</button>
+      ${names.length > 0 && html`<button type="button" onClick=${() => openDrawer("drops", state.namespace)}>Why was my event dropped?</button>
       <button type="button" onClick=${() => openDrawer("dead", state.namespace)}>Dead letters</button>
-      <button type="button" onClick=${() => openDrawer("tail", state.namespace)}>Live tail</button>
+      <button type="button" onClick=${() => openDrawer("tail", state.namespace)}>Live tail</button>`}
+      ${overview?.queues?.length > 0 && html`<button type="button" onClick=${() => openDrawer("jobs", state.jobs)}>Jobs of a queue</button>`}
       <button type="button" onClick=${() => openDrawer("audit")}>Audit trail</button>
     </nav>
     <div class="controls">

@@ -20,6 +20,7 @@ async function load() {
 
 /** Brings the history up to an overview that came just now. pace is that of the polls, in ms. */
 export async function follow(overview, pace) {
+  if (overview.namespaces.length === 0) return; // every namespace is of kind queue
   const other = !data || data.of !== state.namespace || data.range !== state.range;
   const behind = data && overview.now_ms / 1000 - data.times.at(-1);
   const gap = state.range === "15m" && (pace !== 1000 || !(behind < 2.6));

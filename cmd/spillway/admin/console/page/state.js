@@ -19,17 +19,19 @@ function fromAddress() {
   const text = (key, otherwise = "") => chosen.get(key) ?? otherwise;
   return {
     namespace: text("namespace"), // "" is all of them
+    jobs: text("jobs"), // the namespace of kind queue whose queues are shown
     range: text("range", "15m") === "24h" ? "24h" : "15m",
     table: { namespace: text("of"), sort: text("sort", "oldest_age"), order: text("order", "desc") === "asc" ? "asc" : "desc", q: text("q"), paused: text("paused") === "1" },
-    drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition") } : null,
+    drawer: chosen.has("show") ? { tab: text("show"), namespace: text("in"), partition: text("partition"), part: text("part") } : null,
   };
 }
 
 function toAddress() {
-  const { namespace, range, table, drawer } = state;
+  const { namespace, jobs, range, table, drawer } = state;
   const chosen = new URLSearchParams();
   const keep = (key, value, otherwise = "") => { if (value && value !== otherwise) chosen.set(key, value); };
   keep("namespace", namespace);
+  keep("jobs", jobs);
   keep("range", range, "15m");
   keep("of", table.namespace);
   keep("sort", table.sort, "oldest_age");
@@ -40,6 +42,7 @@ function toAddress() {
     keep("show", drawer.tab);
     keep("in", drawer.namespace);
     keep("partition", drawer.partition);
+    keep("part", drawer.part);
   }
   const hash = chosen.size ? "#" + chosen : " ";
   if (hash.trim() !== location.hash) history.replaceState(null, "", hash.trim() || location.pathname + location.search);
@@ -71,9 +74,9 @@ addEventListener("hashchange", () => set(fromAddress()));
 /** Changes what the table of partitions shows. */
 export const setTable = (change) => set({ table: { ...state.table, ...change } });
 
-/** Opens the drawer: tab is peek, tail, dead, drops or audit. */
-export function openDrawer(tab, namespace = "", partition = "") {
-  set({ drawer: { tab, namespace, partition } });
+/** Opens the drawer: tab is peek, tail, dead, drops, jobs or audit. partition is a queue for jobs, and part which of them: next, dead or id. */
+export function openDrawer(tab, namespace = "", partition = "", part = "") {
+  set({ drawer: { tab, namespace, partition, part } });
 }
 
 /** Why the reader may not do what needs a role; "" when they may. */

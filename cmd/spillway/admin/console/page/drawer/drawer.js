@@ -5,10 +5,13 @@ import { Component, createRef, html } from "../ui.js";
 import { Audit } from "./audit.js";
 import { Dead } from "./dead.js";
 import { Drops } from "./drops.js";
+import { Jobs } from "./jobs.js";
 import { Peek } from "./peek.js";
 import { Tail } from "./tail.js";
 
-const tabs = [["peek", "Peek", Peek], ["tail", "Live tail", Tail], ["dead", "Dead letters", Dead], ["drops", "Drops", Drops], ["audit", "Audit", Audit]];
+const tabs = [["peek", "Peek", Peek], ["tail", "Live tail", Tail], ["dead", "Dead letters", Dead], ["drops", "Drops", Drops], ["jobs", "Jobs", Jobs], ["audit", "Audit", Audit]];
+// Those that look into one kind of namespace, where the service has it.
+const shownTabs = () => tabs.filter(([id]) => (id === "jobs" ? state.overview.queues?.length > 0 : id === "audit" || state.overview.namespaces.length > 0));
 
 /** The open drawer, or nothing. */
 export const Drawer = () => state.drawer && state.overview && html`<${Panel} drawer=${state.drawer} />`;
@@ -32,6 +35,7 @@ class Panel extends Component {
   keys(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
+    const tabs = shownTabs();
     const at = tabs.findIndex(([id]) => id === this.props.drawer.tab);
     const next = tabs[(at + step + tabs.length) % tabs.length][0];
     this.show(next);
@@ -43,10 +47,10 @@ class Panel extends Component {
   }
 
   render({ drawer }) {
-    const [id, title, Body] = tabs.find(([id]) => id === drawer.tab) ?? tabs[0];
+    const [id, title, Body] = shownTabs().find(([id]) => id === drawer.tab) ?? shownTabs()[0];
     return html`<div class="drawer" role="dialog" aria-label=${title} tabindex="-1" ref=${this.box}>
       <div class="drawer-head">
-        <div role="tablist" aria-label="What to look into" onKeyDown=${(e) => this.keys(e)}>${tabs.map(([t, name]) => html`
+        <div role="tablist" aria-label="What to look into" onKeyDown=${(e) => this.keys(e)}>${shownTabs().map(([t, name]) => html`
           <button type="button" role="tab" id=${"tab-" + t} aria-selected=${String(t === id)} aria-controls="drawer-body" tabindex=${t === id ? 0 : -1} onClick=${() => this.show(t)}>${name}</button>`)}</div>
         <button type="button" class="close" aria-label="Close" onClick=${() => set({ drawer: null })}>✕</button>
       </div>

@@ -1,0 +1,93 @@
+// The jobs of a queue: the next one, one by its id, or the dead letters.
+
+import { get, path } from "../api.js";
+import { bytes, count, duration, time, visible } from "../format.js";
+import { remove, removeDead, respawn } from "../jobacts.js";
+import { forbidden, set, state } from "../state.js";
+import { Action, Choice, Component, html, NamespaceSelect } from "../ui.js";
+import { Payload, PayloadChoices } from "./payload.js";
+
+const page = 20; // dead letters at once
+
+export class Jobs extends Component {
+  state = { job: "", list: [], total: null, pretty: true, unmasked: false, error: "" };
+
+  componentDidMount() {
+    this.ask();
+  }
+
+  componentDidUpdate(before) {
+    const { namespace, partition, part } = this.props.drawer;
+    if (before.drawer.namespace !== namespace || before.drawer.partition !== partition || before.drawer.part !== part) this.ask();
+  }
+
+  componentWillUnmount() {
+    this.gone = true;
+  }
+
+  namespace() {
+    return this.props.drawer.namespace || state.overview.queues?.[0]?.namespace || "";
+  }
+
+  // more asks for the dead letters after those shown.
+  async ask(more = false) {
+    const { partition: queue, part } = this.props.drawer;
+    const { job, unmasked, list } = this.state;
+    const why = forbidden("operator");
+    if (why || !queue || !this.namespace()) return this.setState({ list: [], total: null, error: why });
+    const route = path("namespaces", this.namespace(), "queues", queue);
+    const asked = (this.asked = {});
+    let change;
+    try {
+      if (part === "dead") {
+        const answer = await get(route + "/dead", { limit: page, offset: more ? list.length : 0, unmasked }, { exact: true });
+        change = { list: more ? [...list, ...answer.jobs] : answer.jobs, total: answer.total, error: "" };
+      } else if (part === "id" && !job) {
+        change = { list: [], total: null, error: "" };
+      } else {
+        change = { list: [await get(route + (part === "id" ? "/" + path("jobs", job) : "/peek"), { unmasked }, { exact: true })], total: null, error: "" };
+      }
+    } catch (err) {
+      change = { list: [], total: null, error: err.message };
+    }
+    if (!this.gone && this.asked === asked) this.setState(change);
+  }
+
+  change(to) {
+    this.setState(to, () => !("pretty" in to) && this.ask());
+  }
+
+  render({ drawer }, { job, list, total, pretty, unmasked, error }) {
+    const namespace = this.namespace();
+    const queue = drawer.partition;
+    const part = drawer.part || "next";
+    const choose = (to) => set({ drawer: { ...state.drawer, ...to } });
+    const done = () => this.ask();
+    return html`<div class="bar"><${NamespaceSelect} value=${namespace} names=${(state.overview.queues ?? []).map((q) => q.namespace)} onChoose=${(n) => choose({ namespace: n, partition: "" })} />
+        <label class="field"><span>Queue</span><input type="text" value=${queue} placeholder="name of a queue" spellcheck=${false} onChange=${(e) => choose({ partition: e.target.value.trim() })} /></label>
+        <${Choice} name="part" label="Which" value=${part} options=${[["next", "next"], ["dead", "dead letters"], ["id", "by id"]]} onChoose=${(v) => choose({ part: v })} />
+        ${part === "id" && html`<label class="field"><span>Job</span><input type="text" value=${job} placeholder="id of a job" spellcheck=${false} onChange=${(e) => this.change({ job: e.target.value.trim() })} /></label>`}
+        <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.change(to)} />
+        <button type="button" onClick=${done}>Look again</button></div>
+      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${!queue && !error && html`<p class="muted">Name a queue, or choose one in the table.</p>`}
+      ${total != null && html`<div class="bar"><span class="muted">${count(total)} dead ${total === 1 ? "letter" : "letters"}, the oldest first</span>
+        ${total > 0 && html`<${Action} needs="operator" onAct=${() => respawn(namespace, queue, done)}>Respawn …<//>
+          <${Action} needs="operator" kind="danger" onAct=${() => removeDead(namespace, queue, done)}>Delete …<//>`}</div>`}
+      <ol class="entries">${list.map((j) => html`<${OneJob} key=${j.job} j=${j} pretty=${pretty} onRemove=${() => remove(namespace, queue, j.job, done)} />`)}</ol>
+      ${total > list.length && list.length > 0 && html`<button type="button" onClick=${() => this.ask(true)}>Show more</button>`}`;
+  }
+}
+
+const until = { delayed: "until", leased: "until", dead: "since" };
+
+function OneJob({ j, pretty, onRemove }) {
+  return html`<li class="entry">
+    <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}</b> <span>id <b>${visible(j.job)}</b></span>
+      <span>attempt ${count(j.attempt)} of ${count(j.tries)}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
+      <span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> <span>${bytes(j.bytes)}</span></p>
+    ${j.attributes && html`<p class="detail">${visible(JSON.stringify(j.attributes))}</p>`}
+    <${Payload} of=${j} pretty=${pretty} />
+    <p class="acts"><${Action} needs="operator" kind="danger" onAct=${onRemove}>delete<//></p>
+  </li>`;
+}

@@ -1,0 +1,112 @@
+// The namespaces of kind queue, their accounts, and the queues of the one that the reader chose.
+
+import { get, path } from "./api.js";
+import { count, duration, rate, short, time, visible } from "./format.js";
+import { poll } from "./live.js";
+import { openDrawer, set, state } from "./state.js";
+import { purge } from "./jobacts.js";
+import { Action, Component, html, Text } from "./ui.js";
+
+/** Jobs per second that end without an ack. */
+export const failed = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0) + (rates.died ?? 0);
+
+export function QueueNamespaces() {
+  const shown = state.overview.queues ?? [];
+  if (shown.length === 0) return null;
+  const open = shown.find((q) => q.namespace === state.jobs) ?? (shown.length === 1 ? shown[0] : null);
+  return html`<section aria-label="Namespaces of kind queue">
+    <div class="bar"><h2>Queues</h2></div>
+    <div class="scroll" tabindex="0" role="region" aria-label="Table of namespaces of kind queue">
+    <table class="jobs">
+      <thead><tr><th scope="col">namespace</th><th scope="col" class="n">published/s</th><th scope="col" class="n">acked/s</th><th scope="col" class="n">failed/s</th>
+        <th scope="col" class="n">ready</th><th scope="col" class="n">delayed</th><th scope="col" class="n">leased</th><th scope="col" class="n">dead</th>
+        <th scope="col" class="n">lost</th><th scope="col" class="n">oldest ready</th><th scope="col" class="n">queues</th><th scope="col" class="n">of at most</th></tr></thead>
+      <tbody>${shown.map((q) => html`<${Row} key=${q.namespace} q=${q} open=${q === open} />`)}</tbody>
+    </table></div>
+    ${open && html`<${Account} q=${open} /><${QueueTable} key=${open.namespace} namespace=${open.namespace} />`}
+  </section>`;
+}
+
+function Row({ q, open }) {
+  const { ledger: l, rates } = q;
+  const choose = () => set({ jobs: state.jobs === q.namespace ? "" : q.namespace });
+  const bad = failed(rates);
+  return html`<tr class=${open ? "selected" : ""}>
+    <th scope="row"><button type="button" class="link" aria-pressed=${String(open)} onClick=${choose}><${Text} of=${q.namespace} cut=${40} /></button></th>
+    <td class="n">${rate(rates.published)}</td><td class="n">${rate(rates.acked)}</td><td class=${bad > 0 ? "n bad-text" : "n"}>${q.read_at_ms ? rate(bad) : "–"}</td>
+    <td class="n">${short(l.ready)}</td><td class="n">${short(l.delayed)}</td><td class="n">${short(l.leased)}</td><td class=${l.dead > 0 ? "n warn-text" : "n"}>${short(l.dead)}</td>
+    <td class=${l.lost > 0 ? "n bad-text" : "n"}>${short(l.lost)}</td><td class="n">${duration(q.oldest_ready_age_ms)}</td><td class="n">${short(q.queues)}</td><td class="n">${short(q.max_jobs)}</td>
+  </tr>`;
+}
+
+/** The account that always adds up. */
+function Account({ q }) {
+  const parts = ["acked", "expired", "deleted", "lost", "dead", "ready", "delayed", "leased"];
+  return html`<p class="ledger jobs-ledger"><span class="muted">account of <${Text} of=${q.namespace} cut=${40} />:</span> <span><b>${count(q.ledger.published)}</b> published</span> = ${parts.map((name, i) => html`${i > 0 && " + "}<span><b>${count(q.ledger[name])}</b> ${name}</span>`)}
+    · <span class="muted">${count(q.ledger.died)} died</span> · <span class="muted">${count(q.ledger.respawned)} respawned</span></p>`;
+}
+
+const columns = [["queue", "queue"], ["ready", "ready"], ["delayed", "delayed"], ["leased", "leased"], ["dead", "dead"], ["oldest_ready_age", "oldest ready"]];
+const atMost = 100; // rows of the table
+
+/** The queues of a namespace, in the order that the reader chose. */
+class QueueTable extends Component {
+  state = { sort: "ready", order: "desc", search: "", answer: null, error: "" };
+
+  componentDidMount() {
+    this.leave = poll(() => this.ask());
+    this.ask();
+  }
+
+  componentWillUnmount() {
+    this.leave();
+    this.asked?.abort();
+  }
+
+  async ask() {
+    const { sort, order, search } = this.state;
+    this.asked?.abort();
+    const asked = (this.asked = new AbortController());
+    try {
+      const answer = await get(path("namespaces", this.props.namespace, "queues"), { sort, order, search, limit: atMost }, { signal: asked.signal });
+      this.setState({ answer, error: "" });
+    } catch (err) {
+      if (err.name !== "AbortError") this.setState({ error: err.message });
+    }
+  }
+
+  sortBy(sort) {
+    const same = this.state.sort === sort;
+    this.setState({ sort, order: same ? (this.state.order === "desc" ? "asc" : "desc") : sort === "queue" ? "asc" : "desc" }, () => this.ask());
+  }
+
+  filter(search) {
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this.setState({ search }, () => this.ask()), 250);
+  }
+
+  render({ namespace }, { sort, order, search, answer, error }) {
+    const rows = answer?.queues ?? [];
+    return html`<div class="bar"><h3>Queues of <${Text} of=${namespace} cut=${40} /></h3>
+        <label class="field"><span>Filter queues</span><input type="search" spellcheck=${false} onInput=${(e) => this.filter(e.target.value)} /></label>
+        ${answer && html`<span class="muted">${count(rows.length)} of ${count(answer.total)}, as of ${time(answer.read_at_ms)}${answer.left_out > 0 ? `; ${count(answer.left_out)} are not counted: filter by name` : ""}</span>`}</div>
+      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${answer && rows.length === 0 && html`<p class="muted">${search ? "No queue matches." : "No queue has jobs."}</p>`}
+      ${rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Table of queues"><table class="queues">
+        <thead><tr>${columns.map(([id, name]) => html`<th scope="col" class=${id === "queue" ? "" : "n"} aria-sort=${sort === id ? (order === "desc" ? "descending" : "ascending") : undefined}>
+          <button type="button" class="link" onClick=${() => this.sortBy(id)}>${name}${sort === id ? (order === "desc" ? " ↓" : " ↑") : ""}</button></th>`)}<th scope="col">actions</th></tr></thead>
+        <tbody>${rows.map((r) => html`<${QueueRow} key=${r.queue} namespace=${namespace} r=${r} done=${() => this.ask()} />`)}</tbody></table></div>`}`;
+  }
+}
+
+function QueueRow({ namespace, r, done }) {
+  const look = (part) => openDrawer("jobs", namespace, r.queue, part);
+  return html`<tr>
+    <th scope="row"><button type="button" class="link" onClick=${() => look("next")}><${Text} of=${r.queue} cut=${60} /></button></th>
+    <td class="n">${short(r.ready)}</td>
+    ${r.delayed == null ? html`<td class="n" colspan="2" title="too many jobs to tell them apart">${short(r.pending)} in both</td>` : html`<td class="n">${short(r.delayed)}</td><td class="n">${short(r.leased)}</td>`}
+    <td class="n">${r.dead > 0 ? html`<button type="button" class="link" aria-label=${`${count(r.dead)} dead letters of ${visible(r.queue)}`} onClick=${() => look("dead")}>${short(r.dead)}</button>` : "0"}</td>
+    <td class="n">${duration(r.oldest_ready_age_ms)}</td>
+    <td class="acts"><${Action} needs="operator" kind="danger" onAct=${() => purge(namespace, r.queue, done)} label=${"Purge queue " + r.queue}>purge<//></td>
+  </tr>`;
+}
