@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +34,7 @@ type work struct {
 	queued time.Time
 	done   func()
 	poll   *poll
+	revert bool // nothing but that claims with an unknown outcome are taken back
 }
 
 // fail gives every request of a batch the same error.
@@ -63,6 +66,8 @@ type lane struct {
 	waiting []*work // taken from the queue, oldest first
 	flying  []*work // in this flush
 	batch   job.Batch
+	revert  bool // this flush takes claims with an unknown outcome back
+	reverts int  // flushes in a row that are to do so; 0: none is on its way
 }
 
 // put queues work, or answers it at once when the lane is closed.
@@ -144,6 +149,8 @@ func (l *lane) fill(now time.Time) {
 				continue
 			}
 			l.batch.Claims = append(l.batch.Claims, &w.poll.claim)
+		case w.revert:
+			l.revert = true
 		case now.Sub(w.queued) > 2*l.engine.cfg.FlushTimeout:
 			l.reject(w, ErrOverloaded)
 			continue
@@ -210,4 +217,24 @@ func (l *lane) call() {
 		}
 	}()
 	l.engine.store.Run(ctx, l.memory, &l.batch)
+	l.revertUnknown(ctx)
+}
+
+// revertUnknown takes claims with an unknown outcome back, a moment later, until it has
+// worked. The lane's next claim of the shard would, but there may be none for long, and a
+// lease may last for days.
+func (l *lane) revertUnknown(ctx context.Context) {
+	unknown := slices.ContainsFunc(l.batch.Claims, func(c *job.Claim) bool { return errors.Is(c.Err, partition.ErrUnknown) })
+	if l.revert {
+		l.revert = false
+		if l.engine.store.Revert(ctx, l.memory) == nil {
+			l.reverts = 0
+			return
+		}
+	} else if !unknown || l.reverts > 0 {
+		return
+	}
+	pause := min(minPause<<min(l.reverts, 6), time.Second)
+	l.reverts++
+	time.AfterFunc(pause, func() { l.put(&work{revert: true, done: func() {}}) })
 }

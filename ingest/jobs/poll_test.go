@@ -314,6 +314,25 @@ func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
 	})
 }
 
+// The next claim takes an unknown one back, but there may be none.
+func TestAClaimWithAnUnknownOutcomeIsTakenBackByItself(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		s.with(func() { s.lose = func() error { return partition.ErrUnknown } })
+		publish(t, e, ns, "q", "a")
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); !errors.Is(r.err, partition.ErrUnknown) {
+			t.Fatalf("got %+v", r)
+		}
+		time.Sleep(minPause) // of the bubble's clock
+		synctest.Wait()
+		s.with(func() {
+			if len(s.lost) > 0 {
+				t.Error("the job is still leased")
+			}
+		})
+	})
+}
+
 func TestAClaimAsksAgainWhereTheAnswerWasFullOfOthersJobs(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{0, time.Minute} {
