@@ -228,6 +228,10 @@ func (s *fakeStore) claim(c *job.Claim) {
 		c.More = true
 		return
 	}
+	if len(c.Queues) > job.MaxQueues {
+		c.Err = job.ErrBadArgument
+		return
+	}
 	var taken []*job.Job
 	for _, queue := range c.Queues {
 		q := s.queueOf(roomKey{c.Namespace.Name, c.Shard, queue})

@@ -40,6 +40,7 @@ const defaultMaxBytes = 4 << 20
 type step struct {
 	shard  int
 	queues []string
+	first  int // how many seats the steps before have
 }
 
 // The states of a poll.
@@ -142,20 +143,22 @@ func (e *Engine) begin(p *poll) {
 }
 
 // plan cuts a poll into claims of one shard each. Queues in a row of the same shard are one
-// claim, so that the order of queues holds. Of a queue over several shards another one is
-// the first each time.
+// claim, up to as many as that may name, so that the order of queues holds. Of a queue over
+// several shards another one is the first each time.
 func (e *Engine) plan(p *poll) {
 	e.turn++
 	p.steps = p.steps[:0]
+	seats := 0
 	for _, queue := range p.Queues {
 		shards := p.ns.Shards(queue)
 		for i := range shards {
 			shard := shards[(e.turn+i)%len(shards)]
-			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard {
+			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && len(p.steps[n-1].queues) < job.MaxQueues {
 				p.steps[n-1].queues = append(p.steps[n-1].queues, queue)
-				continue
+			} else {
+				p.steps = append(p.steps, step{shard, append(make([]string, 0, 1), queue), seats})
 			}
-			p.steps = append(p.steps, step{shard, append(make([]string, 0, 1), queue)})
+			seats++
 		}
 	}
 }
@@ -207,13 +210,10 @@ func (p *poll) stepSeats(at int) []*seat {
 	if p.seats == nil {
 		return nil
 	}
-	first := 0
-	for _, s := range p.steps[:at] {
-		first += len(s.queues)
-	}
-	seats := make([]*seat, 0, len(p.steps[at].queues))
-	for i := range p.steps[at].queues {
-		seats = append(seats, &p.seats[first+i])
+	s := &p.steps[at]
+	seats := make([]*seat, 0, len(s.queues))
+	for i := range s.queues {
+		seats = append(seats, &p.seats[s.first+i])
 	}
 	return seats
 }
@@ -400,9 +400,9 @@ func (e *Engine) end(p *poll) {
 		p.timer.Stop()
 	}
 	if p.seats != nil {
-		asked := 0 // seats of the steps that are over
-		for _, s := range p.steps[:p.at] {
-			asked += len(s.queues)
+		asked := len(p.seats) // of the steps that are over
+		if p.at < len(p.steps) {
+			asked = p.steps[p.at].first
 		}
 		var rest []*room
 		for i := asked; i < len(p.seats) && p.woken; i++ {

@@ -295,6 +295,32 @@ func TestAWaitThatEndsBeforeTheFirstLookLooks(t *testing.T) {
 	}
 }
 
+func TestAClaimIsNotOverBeforeTheStoreWasAsked(t *testing.T) {
+	t.Parallel()
+	for _, away := range []bool{false, true} {
+		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+			publish(t, e, ns, "q", "a")
+			s.with(func() {
+				s.delay = 2 * time.Second
+				if away {
+					s.fail = func(*job.Batch) error { return errAway }
+				}
+			})
+			before := claims(e, Claim{Namespace: ns, Queues: []string{"none"}})
+			synctest.Wait()
+			// It is queued behind the other one when its time is over.
+			r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Millisecond})
+			switch {
+			case away && !errors.Is(r.err, errAway):
+				t.Errorf("an outage: got %+v", r)
+			case !away && payloads(r.jobs) != "a":
+				t.Errorf("a slow store: got %+v", r)
+			}
+			<-before
+		})
+	}
+}
+
 func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
@@ -454,6 +480,27 @@ func TestAClaimOverShardsAsksThemInTurn(t *testing.T) {
 
 // Whatever happens, in the end no poll sleeps beside a ready job, and none is leased that
 // nobody was handed.
+func TestAClaimMayNameMoreQueuesThanOneCallTakes(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		queues := make([]string, 4*job.MaxQueues)
+		for i := range queues {
+			queues[i] = fmt.Sprint("q", i)
+		}
+		publish(t, e, ns, queues[100], "2")
+		publish(t, e, ns, queues[1], "1")
+		if r := <-claims(e, Claim{Namespace: ns, Queues: queues, Count: 2}); r.err != nil || payloads(r.jobs) != "1 2" {
+			t.Errorf("got %q %v", payloads(r.jobs), r.err)
+		}
+		waiting := claims(e, Claim{Namespace: ns, Queues: queues, Count: 2, Wait: time.Minute})
+		synctest.Wait()
+		publish(t, e, ns, queues[len(queues)-1], "3")
+		if r := <-waiting; r.err != nil || payloads(r.jobs) != "3" {
+			t.Errorf("got %q %v", payloads(r.jobs), r.err)
+		}
+	})
+}
+
 func TestWalksOfPollsPublishersAndFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -113,7 +114,7 @@ const takeTimeout = time.Second
 // match finds the route by method and path. It answers OPTIONS itself.
 func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	first, rest, _ := bytes.Cut(c.Path(), []byte{'/'})
-	queues, tail, _ := bytes.Cut(rest, []byte{'/'})
+	queues, tail, below := bytes.Cut(rest, []byte{'/'})
 	job, isJob := bytes.CutPrefix(tail, []byte("jobs/"))
 	pattern := unsafe.String(unsafe.SliceData(tail), len(tail))
 	if isJob && len(job) > 0 && bytes.IndexByte(job, '/') < 0 {
@@ -123,7 +124,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	var allowed []string
 	for i := range routes {
 		r := &routes[i]
-		if r.tail != pattern || len(rest) == 0 {
+		if r.tail != pattern || len(rest) == 0 || below && len(tail) == 0 {
 			continue
 		}
 		allowed = append(allowed, r.method)
@@ -145,9 +146,6 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	return string(first), c.names(string(queues), string(job))
 }
 
-// maxQueues is how many queues a claim may name.
-const maxQueues = 64
-
 // names checks what the path names.
 func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
@@ -158,8 +156,8 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 				c.queues = append(c.queues, queue)
 			}
 		}
-		if len(c.queues) > maxQueues {
-			return ingest.Reject(wire.CodeBadQueue, "a claim names at most 64 queues")
+		if len(c.queues) > job.MaxQueues {
+			return ingest.Reject(wire.CodeBadQueue, fmt.Sprintf("a claim names at most %d queues", job.MaxQueues))
 		}
 	}
 	for _, queue := range c.queues {

@@ -19,7 +19,7 @@ const defaultMaxBytes = 4 << 20
 // bad is ErrBadArgument where the claim is outside its bounds.
 func (c *Claim) bad() error {
 	ns := c.Namespace
-	if ns == nil || c.Shard < 0 || c.Shard >= len(ns.shards) || len(c.Queues) < 1 || len(c.Queues) > maxCallQueues ||
+	if ns == nil || c.Shard < 0 || c.Shard >= len(ns.shards) || len(c.Queues) < 1 || len(c.Queues) > MaxQueues ||
 		c.TTR < 0 || c.TTR > MaxTTR || c.Count < 1 || c.Count > MaxCount || c.MaxBytes < 0 {
 		return ErrBadArgument
 	}

@@ -44,6 +44,7 @@ type Publish struct {
 const (
 	MaxMessages = 1000
 	MaxCount    = 1000
+	MaxQueues   = maxCallQueues // of a claim
 	MaxDelay    = 1 << 32 * time.Second
 	MaxTTL      = 1 << 32 * time.Second
 	MaxTTR      = 1 << 32 * time.Second
@@ -54,7 +55,7 @@ const (
 type Claim struct {
 	Namespace *Namespace
 	Shard     int
-	Queues    []string // the most wanted first, each once
+	Queues    []string // the most wanted first, each once; 1 to MaxQueues
 	// TTR is how long the jobs are leased: 0 to MaxTTR.
 	TTR time.Duration
 	// Count is how many jobs it takes at most: 1 to MaxCount.

@@ -21,7 +21,7 @@ type AdminTokenCreate struct {
 	Hash string `placeholder:"HASH" help:"Hash of a token that only you know: sha256:…, as printed by spillway token. Without one, the service makes a token."`
 }
 
-const adminTokens = "/api/v1/control/admin-tokens"
+const adminPeople = "/api/v1/control/admin-tokens"
 
 // Run makes it.
 func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
@@ -33,7 +33,7 @@ func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	var made createdToken
-	raw, err := api.post(ctx, adminTokens, map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash}, &made)
+	raw, err := api.post(ctx, adminPeople, map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash}, &made)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
 			FromFile    bool   `json:"from_file"`
 		} `json:"admin_tokens"`
 	}
-	raw, err := api.get(ctx, adminTokens, nil, &answer)
+	raw, err := api.get(ctx, adminPeople, nil, &answer)
 	if err != nil {
 		return err
 	}
@@ -89,5 +89,5 @@ func (c *AdminTokenRevoke) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	return revoke(ctx, s, api, c.Output, adminTokens+"/revoke", "name", c.Name)
+	return revoke(ctx, s, api, c.Output, adminPeople+"/revoke", "name", c.Name)
 }
