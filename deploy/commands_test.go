@@ -26,7 +26,7 @@ import (
 // comment below a command is the answer it promises, compared by its keys.
 func TestTheDocumentsWorkAsPasted(t *testing.T) {
 	t.Parallel()
-	for file, min := range map[string]int{readme: 7, api: 8, guarantees: 3, operating: 5, configuration: 3} {
+	for file, min := range map[string]int{readme: 7, api: 8, guarantees: 3, operating: 5, configuration: 3, queues: 11} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			n := newcomer{t: t, tmp: t.TempDir(), file: file}
@@ -86,7 +86,11 @@ type newcomer struct {
 	file        string // the document that is read
 	data, admin string // host:port of the server started last
 	redis       string // host:port of the redis-server started last
+	job         string // the id that a publish answered last
 }
+
+// jobID is the id of a job in a document, which stands for the one that a reader got.
+var jobID = regexp.MustCompile(`\b[0-9A-HJKMNP-TV-Z]{26}\b`)
 
 // run does what a command line does and returns what it prints.
 func (n *newcomer) run(line string) string {
@@ -213,6 +217,9 @@ func (n *newcomer) curl(line string) string {
 		}
 	}
 	url = strings.NewReplacer("127.0.0.1:8080", n.data, "127.0.0.1:8081", n.admin).Replace(url)
+	if n.job != "" {
+		url, body = jobID.ReplaceAllString(url, n.job), jobID.ReplaceAllString(body, n.job)
+	}
 	req, err := http.NewRequestWithContext(n.t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		n.t.Fatal(err)
@@ -226,6 +233,10 @@ func (n *newcomer) curl(line string) string {
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		n.t.Fatalf("%s: %s, %v: %s", line, resp.Status, err, answer)
+	}
+	var published struct{ IDs []string }
+	if json.Unmarshal(answer, &published) == nil && len(published.IDs) > 0 {
+		n.job = published.IDs[0]
 	}
 	return string(answer)
 }
@@ -293,13 +304,25 @@ func (n *newcomer) compare(got, promised string) {
 	}
 }
 
-// keysOf lists the keys of nested objects as a.b.
+// keysOf lists the keys of nested objects as a.b, those of the first object of a list as
+// a[].b, and what a state is, because it says whether the command did what the text says.
 func keysOf(prefix string, m map[string]any) []string {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		keys = append(keys, prefix+key)
-		if inner, ok := m[key].(map[string]any); ok {
-			keys = append(keys, keysOf(prefix+key+".", inner)...)
+		switch value := m[key].(type) {
+		case map[string]any:
+			keys = append(keys, keysOf(prefix+key+".", value)...)
+		case []any:
+			if len(value) > 0 {
+				if first, ok := value[0].(map[string]any); ok {
+					keys = append(keys, keysOf(prefix+key+"[].", first)...)
+				}
+			}
+		case string:
+			if key == "state" {
+				keys = append(keys, prefix+"state="+value)
+			}
 		}
 	}
 	return keys

@@ -47,6 +47,7 @@ func TestTheExampleConfigurationIsAccepted(t *testing.T) {
 func TestTheExampleShowsEverySettingWithItsDefault(t *testing.T) {
 	t.Parallel()
 	defaults, shown := config(t), parse(t, read(t, example))
+	delete(shown, "sinks") // those of push, which have no default
 	for key, want := range defaults {
 		if got, ok := shown[key]; key != "namespaces" && (!ok || !reflect.DeepEqual(got, want)) {
 			t.Errorf("%s: the example says %v, the default is %v", key, got, want)
@@ -57,16 +58,36 @@ func TestTheExampleShowsEverySettingWithItsDefault(t *testing.T) {
 	}
 }
 
-func TestTheExampleShowsTwoNamespaces(t *testing.T) {
+func TestTheExampleShowsNamespacesOfBothKinds(t *testing.T) {
 	t.Parallel()
 	spaces, ok := config(t, "--config", example)["namespaces"].(map[string]any)
-	if !ok || !slices.Equal(slices.Sorted(maps.Keys(spaces)), []string{"default", "kart"}) {
-		t.Fatalf("got %v, want default and kart", spaces)
+	if !ok || !slices.Equal(slices.Sorted(maps.Keys(spaces)), []string{"default", "kart", "mail"}) {
+		t.Fatalf("got %v, want default, kart and mail", spaces)
 	}
 	kart, _ := spaces["kart"].(map[string]any)
 	if kart["capacity"] != 5000 || kart["max_age"] != "1m30s" || kart["batch"] != 128 {
 		t.Errorf("kart: got %v, want its own capacity and age and the inherited batch", kart)
 	}
+	mail, _ := spaces["mail"].(map[string]any)
+	defaults, _ := queueDefaults(t)["namespaces"].(map[string]any)["mail"].(map[string]any)
+	for key, want := range defaults {
+		if !reflect.DeepEqual(mail[key], want) {
+			t.Errorf("%s of mail: the example says %v, the default is %v", key, mail[key], want)
+		}
+	}
+	if mail["kind"] != "queue" || mail["push"] == nil || len(defaults) < 5 {
+		t.Errorf("mail: got %v, want a queue with push", mail)
+	}
+}
+
+// queueDefaults is a configuration with a queue of which nothing is set.
+func queueDefaults(t *testing.T) map[string]any {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "queue.yaml")
+	if err := os.WriteFile(path, []byte("namespaces: {mail: {kind: queue}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config(t, "--config", path)
 }
 
 // instructions are the Dockerfile's lines of one kind, without the word.

@@ -19,11 +19,12 @@ const (
 	configuration = "deploy/CONFIGURATION.md"
 	sizing        = "deploy/SIZING.md"
 	migrating     = "deploy/MIGRATING.md"
+	queues        = "deploy/QUEUES.md"
 )
 
 // documents are what users read: every flag, metric, command and answer in them
 // is tried.
-var documents = []string{readme, api, guarantees, operating, configuration, sizing, migrating}
+var documents = []string{readme, api, guarantees, operating, configuration, sizing, migrating, queues}
 
 // found returns every first group of a pattern in a text, once each.
 func found(pattern, text string) []string {

@@ -103,7 +103,12 @@ func everySeries(t *testing.T) series {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "all.yaml")
-	if err := os.WriteFile(file, []byte(`namespaces: {default: {sink: "null:", fallback: ["null:"], tokens: [{hash: "`+hashOfOne+`", rate: 1/s, new_partitions: 1/s}]}}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`
+namespaces:
+  default: {sink: "null:", fallback: ["null:"], tokens: [{hash: "`+hashOfOne+`", rate: 1/s, new_partitions: 1/s}]}
+  mail: {kind: queue, push: [{sink: crm}]}
+sinks: {crm: "null:"}
+`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	all := series{}
@@ -111,7 +116,7 @@ func everySeries(t *testing.T) series {
 	n.serve("--config", file)
 	// Some counts are there once they were used.
 	n.curl("curl -H 'Authorization: Bearer one' -H 'X-Client-Discards: stale=1' -d 1 http://127.0.0.1:8080/v1/default/any")
-	for all["spillway_account_partitions"] == nil && t.Context().Err() == nil { // accounts are read every second
+	for (all["spillway_account_partitions"] == nil || all["spillway_account_jobs"] == nil || all["spillway_account_oldest_ready_job_seconds"] == nil) && t.Context().Err() == nil { // accounts are read every second
 		all.add(n.curl("curl http://127.0.0.1:8081/metrics"))
 	}
 	cert, key := certificate(t, dir)

@@ -68,13 +68,18 @@ func results(address, expr string) int {
 func TestPrometheusAnswersEveryExpressionOfARunningService(t *testing.T) {
 	t.Parallel()
 	n := newcomer{t: t}
-	n.serve("--sink", "null:", "--linger", "0s")
+	config := filepath.Join(t.TempDir(), "queues.yaml")
+	text := "sink: \"null:\"\nlinger: 0s\nnamespaces: {default: {}, mail: {kind: queue, push: [{sink: crm}]}}\nsinks: {crm: \"null:\"}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.serve("--config", config)
 	address := startPrometheus(t, n.admin)
 	redistest.Until(t, time.Minute, "Prometheus has the rate of deliveries", func() bool {
 		n.curl("curl -d 1 http://127.0.0.1:8080/v1/default/any")
 		return results(address, "rate(spillway_drain_lag_seconds_count[5s]) > 0") == 1
 	})
-	variables := strings.NewReplacer("$__rate_interval", "30s", "$__range", "1m", "$job", "spillway", "$namespace", "default", "$instance", ".*")
+	variables := strings.NewReplacer("$__rate_interval", "30s", "$__range", "1m", "$job", "spillway", "$namespace", "default|mail", "$instance", ".*")
 	for _, e := range expressions(t) {
 		dashboard := strings.HasPrefix(e.where, "panel ") || strings.HasPrefix(e.where, "variable ")
 		switch got := results(address, variables.Replace(e.expr)); {
