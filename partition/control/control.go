@@ -231,7 +231,9 @@ func explain(err error, key string) error {
 func (c *Control) swap(next *document) {
 	s := newSnapshot(next, &c.file)
 	c.keepLimiters(s)
-	c.copy = next
+	if c.copy != next { // Use holds no reading, and a look may read the field
+		c.copy = next
+	}
 	c.snapshot.Store(s)
 	c.logIgnored(s.Ignored)
 	for _, sub := range c.subs {

@@ -8,6 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -323,4 +327,28 @@ func TestANamespaceNeedsAPoolThatKeepsItsJobs(t *testing.T) {
 	fast := namespace("mail")
 	fast.Pool = "fast"
 	p.must(p.CreateNamespace(ctx, fast))
+}
+
+// A reload may come during a look; the race detector judges.
+func TestAFileIsTakenIntoUseDuringALook(t *testing.T) {
+	t.Parallel()
+	c := control.Open(newPrefix(), prometheus.NewRegistry(), zap.NewNop())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	b, err := backend.Open(backend.Config{URL: "redis://" + redistest.Shared(t)}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c.Use(file(), control.Pools{"default": b})
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		for range 20 {
+			_ = c.Refresh(ctx)
+		}
+	})
+	for range 20 {
+		c.Use(file(), control.Pools{"default": b})
+	}
+	looks.Wait()
 }
