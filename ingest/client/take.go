@@ -22,6 +22,8 @@ type Job struct {
 	Published  time.Time // by the service's clock
 	Expires    time.Time // by the service's clock; zero: never
 	State      string    // of Get and Peek: ready, delayed, leased or dead
+
+	deadlineMS int64 // of the lease that Take got
 }
 
 // jobForm is a job as the service writes it.
@@ -32,12 +34,13 @@ type jobForm struct {
 	Attributes       map[string]string
 	Published        int64 `json:"published_ms"`
 	Expires          int64 `json:"expires_ms"`
+	Deadline         int64 `json:"deadline_ms"`
 }
 
 func (f *jobForm) job() Job {
 	j := Job{
 		Queue: f.Queue, ID: f.ID, Attempt: f.Attempt, Tries: f.Tries, Payload: f.Data, Attributes: f.Attributes,
-		Published: time.UnixMilli(f.Published), State: f.State,
+		Published: time.UnixMilli(f.Published), State: f.State, deadlineMS: f.Deadline,
 	}
 	if f.Expires != 0 {
 		j.Expires = time.UnixMilli(f.Expires)
@@ -106,13 +109,17 @@ func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
 	return j.settle(ctx, job, "touch", ttr, 0)
 }
 
-// Requeue gives a job back to the head of its queue, as if it had not been taken.
+// Requeue gives a job back to the head of its queue, as if it had not been taken. It is sent
+// once: the next delivery has the same attempt, and a repeat could take the job from it.
 func (j *Jobs) Requeue(ctx context.Context, job Job) error {
-	return j.settle(ctx, job, "requeue", 0, 0)
+	job.deadlineMS = 0 // a Touch may have moved it
+	return j.settle(ctx, job, "requeue", 0, 1)
 }
 
 // settle tells the service about one job, in so many attempts; 0: as configured. Repeats do
-// no harm: only the delivery that is named is meant.
+// no harm: only the delivery that is named is meant. A requeue takes the attempt back, so
+// the next delivery has the same one: the deadline of a lease that nobody prolonged tells
+// them apart.
 func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, attempts int) error {
 	if err := checkQueue(job.Queue); err != nil {
 		return err
@@ -122,7 +129,12 @@ func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Durati
 		Attempt int    `json:"attempt"`
 		Do      string `json:"do"`
 		MS      int64  `json:"ms,omitempty"`
-	}{job.ID, job.Attempt, do, (after + time.Millisecond - 1).Milliseconds()}
+
+		DeadlineMS int64 `json:"deadline_ms,omitempty"`
+	}{job.ID, job.Attempt, do, (after + time.Millisecond - 1).Milliseconds(), 0}
+	if do == "requeue" {
+		line.DeadlineMS = job.deadlineMS
+	}
 	body, err := json.Marshal(line)
 	if err != nil {
 		return fmt.Errorf("client: write a settlement: %w", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -63,7 +64,9 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	return nil
 }
 
-// answer sends jobs, if memory and the rate of the token allow it.
+// answer sends jobs, if memory allows it. If the rate of the token allows no more than the
+// job that was taken before the wait, it sends that and gives the others back: a client that
+// asks for many gets some all the same.
 func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejection {
 	size := len(`{"jobs":[]}`) + 1
 	for i := range jobs {
@@ -73,7 +76,12 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 		return rejected
 	}
 	taken, rejected := c.take(c.key.Limiters().Consume, len(jobs)-1)
-	if rejected != nil {
+	switch {
+	case rejected == nil:
+	case rejected.Code() == wire.CodeRateLimited || rejected.Code() == wire.CodeTooManyEntries:
+		a.GiveBack(c.namespace, jobs[1:])
+		jobs = jobs[:1]
+	default:
 		return rejected
 	}
 	if rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs, ttr)); rejected != nil {

@@ -19,6 +19,8 @@ type settlement struct {
 	Attempt int    `json:"attempt"`
 	Do      string `json:"do"`
 	MS      int64  `json:"ms"`
+	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from nobody.
+	DeadlineMS int64 `json:"deadline_ms"`
 
 	ack    *job.Ack
 	change *job.Settle
@@ -93,6 +95,8 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 		s.wrong = "ms is for nack and touch"
 	case verb == job.Touch && s.MS == 0:
 		s.wrong = "touch needs ms: how long the job is leased from now on"
+	case s.DeadlineMS < 0 || s.DeadlineMS > 0 && verb != job.Requeue:
+		s.wrong = "deadline_ms is for requeue: that of the claim"
 	}
 	if s.wrong != "" {
 		return s
@@ -103,7 +107,7 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	case verb == 0:
 		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref}
 	default:
-		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: s.Attempt, Verb: verb, After: time.Duration(s.MS) * time.Millisecond}
+		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: s.Attempt, Verb: verb, After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
 	}
 	return s
 }

@@ -196,7 +196,7 @@ func (a *App) announce(g *generation) {
 	a.warnPlainHTTP(g.cfg)
 	a.log.Info("started",
 		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", g.cfg.Role),
-		zap.String("redis", redactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.names()), zap.String("version", readBuild().Version))
+		zap.String("redis", redactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.allNames()), zap.String("version", readBuild().Version))
 }
 
 func (a *App) warnPlainHTTP(cfg *Config) {

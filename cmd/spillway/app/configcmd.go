@@ -46,7 +46,7 @@ func (c *configCheckCmd) Run(ctx context.Context, p process) error {
 	for _, text := range warnings {
 		fmt.Fprintln(p.stdout, "warning:", text)
 	}
-	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; %s\n", c.Config.names(), contacted)
+	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; %s\n", c.Config.allNames(), contacted)
 	return nil
 }
 

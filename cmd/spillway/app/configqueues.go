@@ -166,6 +166,11 @@ func (r *fileReader) sinkURLs(node *yaml.Node) map[string]string {
 // queueNames returns the namespaces of kind queue in alphabetical order.
 func (c *Config) queueNames() []string { return slices.Sorted(maps.Keys(c.Queues)) }
 
+// allNames returns the namespaces of both kinds in alphabetical order.
+func (c *Config) allNames() []string {
+	return slices.Sorted(slices.Values(slices.Concat(c.names(), c.queueNames())))
+}
+
 // validateQueues returns an error for each setting of a queue that cannot work.
 func (c *Config) validateQueues() (errs []error) {
 	for _, name := range c.queueNames() {

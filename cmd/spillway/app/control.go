@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -87,23 +89,41 @@ func (a *App) view() admin.View {
 // checked again before its first job.
 const applyTimeout = 500 * time.Millisecond
 
-// apply gives the namespaces of kind queue and their tokens to what serves them. The namespaces
-// come first: the data port refuses tokens of one that it does not have, and nobody is admitted
-// to one whose tokens it does not know.
+// apply gives the namespaces of kind queue and their tokens to what serves them. What was
+// revoked ends first: no store is asked for that. New namespaces come before their tokens,
+// because the data port refuses tokens of one that it does not have. Nobody is admitted to
+// one whose tokens it does not know.
 func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
 	if len(g.jobs) == 0 {
 		return
 	}
+	g.applyTokens(s, log)
 	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
 	defer cancel()
+	var pools sync.WaitGroup
 	for pool, store := range g.jobs {
-		if err := store.SetNamespaces(ctx, policiesOf(s, pool)); err != nil {
-			log.Warn("namespace of kind queue not usable yet, checked again before its first job", zap.String("pool", pool), zap.Error(err))
-		}
+		pools.Go(func() {
+			if err := store.SetNamespaces(ctx, policiesOf(s, pool)); err != nil {
+				log.Warn("namespace of kind queue not usable yet, checked again before its first job", zap.String("pool", pool), zap.Error(err))
+			}
+		})
 	}
+	pools.Wait()
+	g.applyTokens(s, log)
+}
+
+// applyTokens sets the tokens of the namespaces that are in use, and ends what waits under
+// one that was revoked.
+func (g *generation) applyTokens(s *control.Snapshot, log *zap.Logger) {
 	if g.ingest != nil {
 		in := g.cfg.ingest()
 		addQueueTokens(&in, s)
+		for _, n := range s.Namespaces() {
+			if g.queuesOf(n.Name) == nil {
+				delete(in.Tokens, n.Name)
+				in.Closed = slices.DeleteFunc(in.Closed, func(name string) bool { return name == n.Name })
+			}
+		}
 		if err := g.ingest.SetTokens(in.Tokens, in.Closed); err != nil {
 			log.Error("tokens not in use", zap.Error(err)) // a namespace without a store: cannot happen
 		}
