@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // baseline is what a server holds when nobody asks anything of it.
@@ -90,6 +92,7 @@ var checks = []check{
 	{"the servers are alive and ready", alive},
 	{"no handler, sink or worker panicked", noPanics},
 	{"the ledger holds what was acknowledged, to the entry", exactLedger},
+	{"the ledger of queues holds what was acknowledged, to the job", exactJobs},
 	{"nothing smuggled was stored", nothingSmuggled},
 	{"goroutines and descriptors are back", backToBaseline},
 	{"nobody was led to a forbidden address or file", noTrespass},
@@ -134,6 +137,9 @@ func noPanics(ctx context.Context, r *rig) error {
 // exactLedger: acknowledged = accepted + repeated under a key + lost after a 202.
 func exactLedger(ctx context.Context, r *rig) error {
 	for _, of := range r.servers() {
+		if of == r.queues {
+			continue // exactJobs
+		}
 		var l, repeated, lost float64
 		err := until(ctx, 5*time.Second, func() error { // what was answered 202 is on its way
 			total, err := of.ledger(ctx, false)
@@ -161,6 +167,29 @@ func exactLedger(ctx context.Context, r *rig) error {
 		if of.acked == 0 {
 			return errors.New("a server acknowledged nothing, which proves nothing")
 		}
+	}
+	return nil
+}
+
+// exactJobs: acknowledged = published, and all of it is somewhere.
+func exactJobs(ctx context.Context, r *rig) error {
+	var published int64
+	for _, ns := range r.queues.namespaces {
+		text, err := r.queues.get(ctx, "/api/v1/namespaces/"+ns+"?audit=1")
+		if err != nil {
+			return err
+		}
+		var a struct {
+			Ledger   job.Ledger
+			Residual *int64
+		}
+		if err := json.Unmarshal(text, &a); err != nil || a.Residual == nil || *a.Residual != 0 || a.Ledger.Lost != 0 {
+			return fmt.Errorf("the ledger of %s: %s (%v)", ns, text, err)
+		}
+		published += a.Ledger.Published
+	}
+	if published != r.queues.acked || published == 0 {
+		return fmt.Errorf("acknowledged %d, published %d", r.queues.acked, published)
 	}
 	return nil
 }

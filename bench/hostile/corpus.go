@@ -50,6 +50,8 @@ func corpus() []category {
 		{"admin token", "an admin port that asks for a token, and gets others, or one of a lower role", len(guardedAdmins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
 			return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
 		}},
+		onData("jobs", "names, ids, numbers, durations, bodies and tokens on the routes of queues; what is queued behind a claim", nativeJobs, queues),
+		onData("jobs of lmstfy", "the same on the routes of lmstfy's clients", lmstfyJobs, queues),
 		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, nil, runSealed},
 		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(invalidURLs), nil, nil, runInvalidURLs},
 		{"settings", "values and options that no service could work with", len(invalidSettings), nil, nil, runSettings},
@@ -117,6 +119,7 @@ func (r *rig) heard(by *server, s *seen) {
 
 func plain(r *rig) *server   { return r.plain }
 func guarded(r *rig) *server { return r.guarded }
+func queues(r *rig) *server  { return r.queues }
 
 // runSlow runs all slow clients at once: one by one they would take a minute.
 func runSlow(_ context.Context, r *rig, report func(difference)) error {

@@ -149,6 +149,12 @@ func render(resp *http.Response, body []byte) (text string, accepted int64) {
 	}
 	isJSON := resp.Header.Get("Content-Type") == "application/json"
 	switch {
+	case resp.Header.Get("Content-Type") == "application/json; charset=utf-8":
+		said, published := renderLmstfy(body)
+		if said != "" {
+			add("%s", said)
+		}
+		return strings.Join(parts, " "), published
 	case isJSON && len(body) > 0 && json.Unmarshal(body, &b) != nil:
 		add("malformed body %q", body)
 	case len(body) > 0 && !isJSON && resp.StatusCode >= 400:

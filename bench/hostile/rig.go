@@ -28,6 +28,7 @@ import (
 //	slow ──TCP──▶ impatient ─┤             │
 //	auth ──TCP──▶ guarded ───┼── redis ────┤
 //	tls  ──TCP──▶ sealed ────┤             │
+//	jobs ──TCP──▶ queues ────┤             │
 //	one entry ──▶ sinks ─────┘  (password) └──▶ targets that misbehave
 type rig struct {
 	dir, bin    string
@@ -39,6 +40,7 @@ type rig struct {
 	sinks       *server  // a namespace for each of targets
 	guarded     *server  // asks for tokens, on both ports
 	sealed      *server  // asks for certificates
+	queues      *server  // has queues, and lmstfy's API
 	keep        bool     // the folder, at the end
 	only        []string // categories; nil: all
 
@@ -86,7 +88,7 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	addrs, err := proc.FreeAddrs(11)
+	addrs, err := proc.FreeAddrs(13)
 	if err != nil {
 		return r, err
 	}
@@ -117,6 +119,9 @@ func newRig(ctx context.Context, bin, redisServer string) (_ *rig, err error) {
 		return r, err
 	}
 	if r.sealed, err = r.serve(ctx, "sealed", addrs[9:11], settings, map[string]string{"default": `sink: "null:"`}); err != nil {
+		return r, err
+	}
+	if r.queues, err = r.serve(ctx, "queues", addrs[11:13], queuesSettings, queuesSpaces); err != nil {
 		return r, err
 	}
 	spaces := map[string]string{}
@@ -164,7 +169,7 @@ func (r *rig) serve(ctx context.Context, name string, addrs []string, settings s
 }
 
 func (r *rig) servers() []*server {
-	return []*server{r.plain, r.impatient, r.guarded, r.sealed, r.sinks}
+	return []*server{r.plain, r.impatient, r.guarded, r.sealed, r.queues, r.sinks}
 }
 
 // close stops servers before their Redis, as an operator would.
