@@ -345,10 +345,10 @@ func TestAQueueThatIsSlowHoldsUpNoOther(t *testing.T) {
 func TestADeadSinkUsesUpFewTries(t *testing.T) {
 	for _, row := range []struct {
 		name           string
-		queues, writes int // writes: at most
+		queues, writes int // writes: at most; the times between probes are random
 		dead           func(context.Context, []*sink.Batch) error
 	}{
-		{"one queue, refuses", 1, 900, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"one queue, refuses", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
 		{"one queue, hangs", 1, 150, hang},
 		{"many queues, refuses", 200, 2000, func(context.Context, []*sink.Batch) error { return errDown }},
 		{"many queues, hangs", 200, 1200, hang},
