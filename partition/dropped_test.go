@@ -120,10 +120,10 @@ func TestSamplesOfAFloodNameEntriesThatWereEvicted(t *testing.T) {
 		produce(5)
 	}
 	var named []drops.Drop
-	redistest.Until(t, repairTimeout, "samples name 20 entries, and 100 are delivered", func() bool {
+	redistest.Until(t, repairTimeout, "samples name 6 entries, and 100 are delivered", func() bool {
 		round()
 		named = slices.DeleteFunc(log.Recent(drops.Query{Reason: drops.Evicted}), func(d drops.Drop) bool { return d.ID == "" })
-		return len(named) >= 20 && delivered >= 100
+		return len(named) >= 6 && delivered >= 100
 	})
 	for _, name := range names {
 		for _, c := range s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: name, MaxBatches: 1}}, time.Minute) {
