@@ -133,7 +133,7 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		defer cancel()
 		count, err := jobs.Jobs(ctx)
 		if err == nil && count > 0 && !body.Force {
-			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %d jobs: purge its queues first, or send force: true, which deletes them for good", count)}
+			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %d jobs: purge its queues first, or send force: true (rm --force), which deletes them for good", count)}
 		}
 		var deleted int64
 		if err == nil {
