@@ -148,6 +148,11 @@ func failover(t *testing.T, url string, shards int, fail func()) {
 	}
 	e.until(t, 1, WakeLost, "")
 	e.until(t, len(queues)+1, WakeSubscribed, "") // the lost ones again
+	// A connection to the old master may still be in the pool.
+	redistest.Until(t, most, "the ledger is read", func() bool {
+		_, err := s.Ledger(t.Context(), s.Namespace("mail"))
+		return err == nil
+	})
 	got := ledgerOf(t, s)
 	if got.Lost+got.Expired+got.Deleted+got.Dead != 0 || got.Ready < 0 {
 		t.Errorf("got %+v", got)
