@@ -25,7 +25,7 @@ type Namespace struct {
 type shard struct {
 	shardKeys
 	alarm    alarm
-	rollback rollbackDetector
+	rollback backend.RollbackDetector
 	breaker  *backend.Breaker
 	zone     int
 	// claimed is the length of the last answer to a claim, in bytes: the initial

@@ -285,7 +285,7 @@ func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {
-		sh.rollback.add(round, g.Accepted)
+		sh.rollback.Add(round, g.Accepted)
 		if g.Evicted > 0 {
 			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
 			g.recordEvicted(c.Now, sample)

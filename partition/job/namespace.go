@@ -37,7 +37,7 @@ type shard struct {
 	number   int
 	zone     int
 	breaker  *backend.Breaker
-	rollback rollbackDetector
+	rollback backend.RollbackDetector
 	look     atomic.Int64 // ms on the store's clock when the promoter looks at it next
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.

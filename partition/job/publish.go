@@ -180,7 +180,7 @@ func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []
 			continue
 		case err == nil:
 			if status == 1 {
-				sh.rollback.add(round, int(count))
+				sh.rollback.Add(round, int(count))
 				if g.delay > 0 {
 					s.comesDue(sh, j.Now+g.delay)
 				}
