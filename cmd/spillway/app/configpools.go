@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -173,28 +172,16 @@ func (c *Config) appendPools(root *yaml.Node) {
 
 // poolChanges are the differences of the pools. One may come and go with its namespaces; the
 // URL of one that stays names where its entries lie.
-func poolChanges(before, after *Config) (changes []change) {
-	names := maps.Clone(before.Pools)
-	if names == nil {
-		names = map[string]Pool{}
-	}
-	maps.Copy(names, after.Pools)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		at := "pools." + name
-		old, had := before.Pools[name]
-		now, has := after.Pools[name]
+func poolChanges(before, after *Config) []change {
+	return mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []change {
 		switch {
-		case !had:
-			changes = append(changes, change{at, at + ": added", reloadApplies})
-		case !has:
-			changes = append(changes, change{at, at + ": removed", reloadApplies})
 		case old.URL != now.URL:
-			changes = append(changes, change{at, fmt.Sprintf("%s: %s → %s", at, redactStore(old.URL), redactStore(now.URL)), reloadRestart})
+			return []change{{at, fmt.Sprintf("%s: %s → %s", at, redactStore(old.URL), redactStore(now.URL)), reloadRestart}}
 		case before.secretSums[at] != after.secretSums[at]:
-			changes = append(changes, change{at, at + ": a secret in it", reloadApplies})
-		case !reflect.DeepEqual(old, now):
-			changes = append(changes, change{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies})
+			return []change{{at, at + ": a secret in it", reloadApplies}}
+		case old != now:
+			return []change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies}}
 		}
-	}
-	return changes
+		return nil
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -269,32 +268,14 @@ func (c *Config) appendPushSinks(root *yaml.Node) {
 
 // queueChanges are the differences of the namespaces of kind queue. A namespace that
 // changes its kind is removed and added, which the store refuses while it has data.
-func queueChanges(before, after *Config) (changes []change) {
-	names := map[string]Queues{}
-	maps.Copy(names, before.Queues)
-	maps.Copy(names, after.Queues)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		at := "namespaces." + name
-		old, had := before.Queues[name]
-		now, has := after.Queues[name]
-		switch {
-		case !had:
-			changes = append(changes, change{at, at + ": added", reloadApplies})
-		case !has:
-			changes = append(changes, change{at, at + ": removed", reloadApplies})
-		default:
-			changes = append(changes, settingChanges(at+".", &old, &now, nil)...)
-			for _, c := range []struct {
-				key           string
-				before, after any
-			}{{"spread", old.Spread, now.Spread}, {"tokens", old.Tokens, now.Tokens}, {"push", old.Push, now.Push}} {
-				if !reflect.DeepEqual(c.before, c.after) {
-					changes = append(changes, change{at + "." + c.key, at + "." + c.key, reloadApplies})
-				}
-			}
-		}
-	}
-	return changes
+func queueChanges(before, after *Config) []change {
+	return mapChanges("namespaces.", before.Queues, after.Queues, func(at, _ string, old, now Queues) []change {
+		return append(settingChanges(at+".", &old, &now, nil), fieldChanges(at+".",
+			field{"spread", old.Spread, now.Spread},
+			field{"tokens", old.Tokens, now.Tokens},
+			field{"push", old.Push, now.Push},
+		)...)
+	})
 }
 
 // defaultQueues are the defaults of a namespace of kind queue.

@@ -48,32 +48,53 @@ type change struct {
 func changesOf(before, after *Config) (changes []change) {
 	inherited := keysOf(settingsOf(&Namespace{}))
 	changes = settingChanges("", before, after, inherited)
-	for _, c := range []struct {
-		key           string
-		before, after any
-	}{{"admin_tokens", before.AdminTokens, after.AdminTokens}, {"mask_fields", before.MaskFields, after.MaskFields}, {"sinks", before.PushSinks, after.PushSinks}} {
-		if !reflect.DeepEqual(c.before, c.after) {
-			changes = append(changes, change{c.key, c.key, reloadApplies})
-		}
-	}
-	names := map[string]Namespace{}
-	maps.Copy(names, before.Namespaces)
-	maps.Copy(names, after.Namespaces)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		at := "namespaces." + name
-		old, had := before.Namespaces[name]
-		now, has := after.Namespaces[name]
+	changes = append(changes, fieldChanges("",
+		field{"admin_tokens", before.AdminTokens, after.AdminTokens},
+		field{"mask_fields", before.MaskFields, after.MaskFields},
+		field{"sinks", before.PushSinks, after.PushSinks},
+	)...)
+	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []change {
+		return append(namespaceChanges(at+".", old, now), secretChanges(at+".", before, after, name)...)
+	})
+	return slices.Concat(changes, namespaces, poolChanges(before, after), queueChanges(before, after))
+}
+
+// mapChanges compares two maps in the order of their keys. An entry of one of them alone
+// was added or removed; both compares one that they share. at is the prefix and the key.
+func mapChanges[V any](prefix string, before, after map[string]V, both func(at, key string, old, now V) []change) (changes []change) {
+	all := map[string]V{}
+	maps.Copy(all, before)
+	maps.Copy(all, after)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		at := prefix + key
+		old, had := before[key]
+		now, has := after[key]
 		switch {
 		case !had:
 			changes = append(changes, change{at, at + ": added", reloadApplies})
 		case !has:
 			changes = append(changes, change{at, at + ": removed", reloadApplies})
 		default:
-			changes = append(changes, namespaceChanges(at+".", old, now)...)
-			changes = append(changes, secretChanges(at+".", before, after, name)...)
+			changes = append(changes, both(at, key, old, now)...)
 		}
 	}
-	return slices.Concat(changes, poolChanges(before, after), queueChanges(before, after))
+	return changes
+}
+
+// field is a value that has no flag, before and after a reload.
+type field struct {
+	key         string
+	before, now any
+}
+
+// fieldChanges names the fields whose value is another one. A reload applies them.
+func fieldChanges(at string, fields ...field) (changes []change) {
+	for _, f := range fields {
+		if !reflect.DeepEqual(f.before, f.now) {
+			changes = append(changes, change{at + f.key, at + f.key, reloadApplies})
+		}
+	}
+	return changes
 }
 
 // settingChanges compares the settings of two structs of the same type.
@@ -107,19 +128,14 @@ func namespaceChanges(at string, before, after Namespace) (changes []change) {
 	if before.Pool != after.Pool {
 		changes = append(changes, change{at + "pool", fmt.Sprintf("%spool: %s → %s", at, cmp.Or(before.Pool, defaultPool), cmp.Or(after.Pool, defaultPool)), reloadRuleOf("pool")})
 	}
-	for _, c := range []struct {
-		key           string
-		before, after any
-	}{
-		{"sink_command", before.SinkCommand, after.SinkCommand}, {"tokens", before.Tokens, after.Tokens}, {"cors_origins", before.CORSOrigins, after.CORSOrigins},
-		{"write_keys", before.SDK.WriteKeys, after.SDK.WriteKeys}, {"partition_paths", before.SDK.PartitionPaths, after.SDK.PartitionPaths},
-		{"partition_fallback", before.SDK.PartitionFallback, after.SDK.PartitionFallback},
-	} {
-		if !reflect.DeepEqual(c.before, c.after) {
-			changes = append(changes, change{at + c.key, at + c.key, reloadApplies})
-		}
-	}
-	return changes
+	return append(changes, fieldChanges(at,
+		field{"sink_command", before.SinkCommand, after.SinkCommand},
+		field{"tokens", before.Tokens, after.Tokens},
+		field{"cors_origins", before.CORSOrigins, after.CORSOrigins},
+		field{"write_keys", before.SDK.WriteKeys, after.SDK.WriteKeys},
+		field{"partition_paths", before.SDK.PartitionPaths, after.SDK.PartitionPaths},
+		field{"partition_fallback", before.SDK.PartitionFallback, after.SDK.PartitionFallback},
+	)...)
 }
 
 // secretChanges are the sinks whose URL is the same, and the file of a secret in it is not.
