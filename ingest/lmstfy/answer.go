@@ -118,6 +118,28 @@ func (c *call) send(status int, body []byte) *refusal {
 	return nil
 }
 
+// reserve reserves memory for an answer before it is made.
+func (c *call) reserve(n int) *refusal {
+	if rejected := c.Reserve(n); rejected != nil {
+		return rejectedBody(rejected)
+	}
+	return nil
+}
+
+// sendJob answers with one job.
+func (c *call) sendJob(j *job.Job, remainTries int) *refusal {
+	size := c.jobSize(j)
+	if refused := c.reserve(size); refused != nil {
+		return refused
+	}
+	return c.send(fasthttp.StatusOK, c.appendJob(make([]byte, 0, size), j, "", remainTries))
+}
+
+// jobSize is at least the length of a job as the API shows it.
+func (c *call) jobSize(j *job.Job) int {
+	return 256 + base64.StdEncoding.EncodedLen(len(j.Payload)) + len(j.Attributes) + len(j.ID) + len(j.Queue) + len(c.namespaceName)
+}
+
 // deadline bounds calls of the store.
 func (c *call) deadline() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)

@@ -2,6 +2,7 @@ package lmstfy
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -47,10 +48,13 @@ type Config struct {
 }
 
 // API answers the requests below /api/.
-type API struct{ Config }
+type API struct {
+	Config
+	running [bounds]atomic.Int64 // requests that count against a bound
+}
 
 // NewAPI makes an API.
-func NewAPI(cfg Config) *API { return &API{cfg} }
+func NewAPI(cfg Config) *API { return &API{Config: cfg} }
 
 // Mount puts the API on the data port.
 func (a *API) Mount() ingest.Mount {
@@ -100,9 +104,22 @@ func (c *call) answer() *refusal {
 	if refused != nil {
 		return refused
 	}
-	refused = c.route.serve(c)
+	refused = c.serveRoute()
 	if status := c.Ctx.Response.StatusCode(); refused != nil || status != fasthttp.StatusOK && status != fasthttp.StatusCreated {
 		taken.Refund()
 	}
 	return refused
+}
+
+// serveRoute serves the request, unless too many that cost as much run already.
+func (c *call) serveRoute() *refusal {
+	if c.route.bound == unbound {
+		return c.route.serve(c)
+	}
+	running := &c.running[c.route.bound]
+	defer running.Add(-1)
+	if running.Add(1) > maxRunning {
+		return rejectedBody(ingest.Reject(wire.CodeOverloaded, ""))
+	}
+	return c.route.serve(c)
 }

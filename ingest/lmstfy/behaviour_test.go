@@ -1,11 +1,13 @@
 package lmstfy
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
@@ -140,5 +142,84 @@ func TestJobsWithoutMemoryForTheirAnswerGoBack(t *testing.T) {
 	}
 	if r := p.do("GET", "/api/ns/q?count=4", ""); r.status != 200 {
 		t.Errorf("got %d, want 200", r.status)
+	}
+}
+
+// Not parallel: it measures what the whole process allocates.
+func TestAnAnswerIsReservedBeforeItIsMade(t *testing.T) {
+	p := listen(t, nil)
+	large := make([]byte, 1<<20)
+	ns, _ := p.fake.Namespace("ns")
+	messages := make([]job.Message, 64)
+	for i := range messages {
+		messages[i].Payload = large
+	}
+	if err := p.fake.Publish(&job.Publish{Namespace: ns, Queue: "q", Tries: 1, Messages: messages}); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := p.do("GET", "/api/ns/q?count=64", "")
+	runtime.ReadMemStats(&after)
+	if r.status != 503 {
+		t.Fatalf("got %d, want 503", r.status)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
+		t.Errorf("a claim that is refused for want of memory allocates %d MiB", took>>20)
+	}
+}
+
+func TestAClaimWithoutMemoryForItsAnswerCostsTheTokenNothing(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	p.limit(t, control.Token{Consume: control.Rate{Count: 64, Per: time.Hour}})
+	for range 64 {
+		p.play([]step{{"PUT", "/api/ns/q", strings.Repeat("x", 1<<20), nil, 201, published}})
+	}
+	for range 2 {
+		if r := p.do("GET", "/api/ns/q?count=64", ""); r.status != 503 {
+			t.Errorf("got %d, want 503", r.status)
+		}
+	}
+	if r := p.do("GET", "/api/ns/q?count=4", ""); r.status != 200 || strings.Count(r.raw, "job_id") != 4 {
+		t.Errorf("got %d and %d jobs, want 200 and 4", r.status, strings.Count(r.raw, "job_id"))
+	}
+}
+
+func TestSoManyRequestsReadOrWorkAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ method, path, other string }{
+		{"GET", "/api/ns/q/size", "DELETE /api/ns/q"},
+		{"DELETE", "/api/ns/q", "GET /api/ns/q/size"},
+	} {
+		p := listen(t, nil)
+		p.fake.held = make(chan struct{})
+		status := make(chan int)
+		ask := func() { status <- p.do(c.method, c.path, "").status }
+		for range maxRunning {
+			go ask()
+		}
+		for p.fake.holding.Load() < maxRunning {
+			runtime.Gosched()
+		}
+		// The next is refused, what is of another kind is not, and neither is who publishes.
+		p.play([]step{
+			{c.method, c.path, "", nil, 503, text(ingest.Reject(wire.CodeOverloaded, "").Message())},
+			{"PUT", "/api/ns/q", "x", nil, 201, published},
+		})
+		method, path, _ := strings.Cut(c.other, " ")
+		go func() { status <- p.do(method, path, "").status }()
+		for p.fake.holding.Load() < maxRunning+1 {
+			runtime.Gosched()
+		}
+		close(p.fake.held)
+		for range maxRunning + 1 {
+			if got := <-status; got != 200 && got != 204 {
+				t.Errorf("%s %s: got %d", c.method, c.path, got)
+			}
+		}
+		if r := p.do(c.method, c.path, ""); r.status != 200 && r.status != 204 {
+			t.Errorf("%s %s afterwards: got %d", c.method, c.path, r.status)
+		}
 	}
 }

@@ -45,11 +45,9 @@ func (c *call) consume() *refusal {
 		}
 		return notFound("msg", "no job available")
 	}
-	if len(claimed) > 1 && c.over(limiter, len(claimed)-1) {
-		c.Queues.GiveBack(c.namespace, claimed[1:])
-		claimed = claimed[:1]
-	}
-	if refused := c.send(fasthttp.StatusOK, c.appendJobs(claimed, claim.Count > 1)); refused != nil {
+	claimed, refused = c.sendJobs(claimed, claim.Count > 1)
+	if refused != nil {
+		taken.Refund()
 		c.Queues.GiveBack(c.namespace, claimed)
 		return refused
 	}
@@ -57,13 +55,30 @@ func (c *call) consume() *refusal {
 	return nil
 }
 
-// appendJobs makes the answer: an array when the request asked for more than one job.
-func (c *call) appendJobs(claimed []job.Job, array bool) []byte {
+// sendJobs answers with claimed jobs, and returns those that it did not give back: where the
+// rate of the token does not allow all of them, the first.
+func (c *call) sendJobs(claimed []job.Job, array bool) ([]job.Job, *refusal) {
 	size := 2
 	for i := range claimed {
-		size += len(claimed[i].Payload)*4/3 + len(claimed[i].Attributes) + len(claimed[i].Queue) + len(c.namespaceName) + 192
+		size += c.jobSize(&claimed[i])
 	}
-	dst := make([]byte, 0, size)
+	if refused := c.reserve(size); refused != nil {
+		return claimed, refused
+	}
+	others, within := c.takeIf(c.key.Limiters().Consume, len(claimed)-1)
+	if !within {
+		c.Queues.GiveBack(c.namespace, claimed[1:])
+		claimed = claimed[:1]
+	}
+	refused := c.send(fasthttp.StatusOK, c.appendJobs(make([]byte, 0, size), claimed, array))
+	if refused != nil {
+		others.Refund()
+	}
+	return claimed, refused
+}
+
+// appendJobs makes the answer: an array when the request asked for more than one job.
+func (c *call) appendJobs(dst []byte, claimed []job.Job, array bool) []byte {
 	if array {
 		dst = append(dst, '[')
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ type fakeQueues struct {
 	claims     int           // calls of Claim that began
 	waiting    chan struct{} // receives one value when a Claim begins to wait
 	requeued   int
+	held       chan struct{} // if set: Counts, Peek and Purge wait until it is closed
+	holding    atomic.Int64  // calls that wait so
 }
 
 type fakeJob struct {
@@ -62,6 +65,14 @@ func (f *fakeQueues) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = err
+}
+
+// hold waits where a test lets calls of the store hang.
+func (f *fakeQueues) hold() {
+	if f.held != nil {
+		f.holding.Add(1)
+		<-f.held
+	}
 }
 
 func (f *fakeQueues) wake() {
@@ -202,6 +213,7 @@ func (f *fakeQueues) Ack(a *job.Ack) error {
 }
 
 func (f *fakeQueues) Purge(_ context.Context, ns *job.Namespace, queue string, all bool) (int64, error) {
+	f.hold()
 	n, err := f.remove(ns, queue, -1, func(j *fakeJob) bool { return j.state == job.Ready || all })
 	return int64(n), err
 }
@@ -234,6 +246,7 @@ func (f *fakeQueues) Get(_ context.Context, ns *job.Namespace, queue string, ref
 }
 
 func (f *fakeQueues) Counts(_ context.Context, ns *job.Namespace, queue string) (c job.Counts, err error) {
+	f.hold()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, j := range f.queue(ns, queue) {

@@ -20,7 +20,7 @@ func (c *call) peek() *refusal {
 	if err != nil {
 		return c.failed("peek", err)
 	}
-	return c.send(fasthttp.StatusOK, c.appendJob(nil, &j, "", j.Tries-j.Attempt))
+	return c.sendJob(&j, j.Tries-j.Attempt)
 }
 
 // getJob shows a job in any state.
@@ -41,7 +41,7 @@ func (c *call) getJob() *refusal {
 		return notFound("error", "job not found")
 	}
 	c.Metrics.got(c)
-	return c.send(fasthttp.StatusOK, c.appendJob(nil, &j, "", 0))
+	return c.sendJob(&j, 0)
 }
 
 // purge deletes the ready jobs of a queue.

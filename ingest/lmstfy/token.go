@@ -91,13 +91,13 @@ func (c *call) take(limiter *control.Limiter, n int, action string) (control.Tak
 	}
 }
 
-// over takes n of a limit, and reports whether that is too much.
-func (c *call) over(limiter *control.Limiter, n int) bool {
-	if limiter == nil {
-		return false
+// takeIf takes n of a limit; false: the limit allows less, or cannot be read.
+func (c *call) takeIf(limiter *control.Limiter, n int) (taken control.Taken, within bool) {
+	if limiter == nil || n == 0 {
+		return control.Taken{}, true
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
-	_, rejected := c.key.Take(ctx, limiter, n)
-	return rejected != nil
+	taken, rejected := c.key.Take(ctx, limiter, n)
+	return taken, rejected == nil
 }
