@@ -184,6 +184,19 @@ func TestAdminChecksWhatATokenIsMadeOfInOrder(t *testing.T) {
 	}
 }
 
+func TestARefusedTokenSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	p := newAdmin(t, "redis://"+redistest.Shared(t))
+	for namespace, want := range map[string]string{
+		"open":   "namespace open: the configuration file lists no token there, so everybody is let in: list the first one in the file (spillway token prints one with its hash) and reload",
+		"buffer": "namespace buffer is a buffer: the configuration file names it: change it there, and reload",
+	} {
+		if w := p.do("POST", "/token/"+namespace+"?description=x", "", nil); w.Code != 400 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: got %d %s", namespace, w.Code, w.Body)
+		}
+	}
+}
+
 func TestAdminSetsLimits(t *testing.T) {
 	t.Parallel()
 	p := newAdmin(t, "redis://"+redistest.Shared(t))

@@ -38,6 +38,8 @@ func (v view) tokensOf(namespace string) (names []string) {
 func (v view) mayCreateNamespace(n *Namespace) error {
 	_, exists := v.entries[n.entry()]
 	switch {
+	case slices.Contains(v.file.Buffers, n.Name):
+		return fmt.Errorf("namespace %s is a buffer: %w", n.Name, ErrInFile)
 	case v.inFile(n.Name):
 		return fmt.Errorf("namespace %s: %w", n.Name, ErrInFile)
 	case exists:
