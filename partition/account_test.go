@@ -20,34 +20,34 @@ import (
 func TestALostRequestIsUnknownAndNotStored(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := open(t, "redis://"+line.Addr().String(), nil)
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := open(t, line.URL, nil)
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := int64(0)
 	for _, row := range []struct {
-		kind   int
+		fault  redistest.Fault
 		stored int64
 		is     error
 	}{
-		{losesRequest, 0, partition.ErrUnknown}, {stallsRequest, 1, partition.ErrUnknown}, {losesReply, 1, partition.ErrUnknown},
-		{stallsReply, 1, partition.ErrUnknown}, {slicesReply, 1, nil}, {passes, 1, nil},
+		{redistest.LosesRequest, 0, partition.ErrUnknown}, {redistest.StallsRequest, 1, partition.ErrUnknown}, {redistest.LosesReply, 1, partition.ErrUnknown},
+		{redistest.StallsReply, 1, partition.ErrUnknown}, {redistest.SlicesReply, 1, nil}, {redistest.Passes, 1, nil},
 	} {
 		once := true
-		line.set(func() (int, float64) {
+		line.Set(func() (redistest.Fault, float64) {
 			if once {
 				once = false
-				return row.kind, 0
+				return row.fault, 0
 			}
-			return passes, 0
+			return redistest.Passes, 0
 		})
 		if err := s.produce("kart", "x"); !errors.Is(err, row.is) {
-			t.Errorf("%s: got %v, want %v", faultNames[row.kind], err, row.is)
+			t.Errorf("%s: got %v, want %v", row.fault, err, row.is)
 		}
 		want += row.stored
 		c := server.Client()
-		redistest.Until(t, 10*time.Second, fmt.Sprintf("%s: %d are stored", faultNames[row.kind], want), func() bool {
+		redistest.Until(t, 10*time.Second, fmt.Sprintf("%s: %d are stored", row.fault, want), func() bool {
 			return c.LLen(t.Context(), "sw:{default.0}:q:kart").Val() == want
 		})
 	}
@@ -59,10 +59,10 @@ func TestALostRequestIsUnknownAndNotStored(t *testing.T) {
 func TestTheLedgerMatchesWhatClientsSawWhateverTheConnectionDoes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
+	line := redistest.StartFaultLine(t, server.Addr)
 	direct := server.Client()
 	runs := 0
-	var total [faultKinds]int
+	var total [redistest.Faults]int
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -70,8 +70,8 @@ func TestTheLedgerMatchesWhatClientsSawWhateverTheConnectionDoes(t *testing.T) {
 		capacity := rapid.SampledFrom([]int{3, 20, 1000}).Draw(rt, "capacity")
 		shards := rapid.IntRange(1, 3).Draw(rt, "shards")
 		prefix := fmt.Sprint("r", runs)
-		line.set(nil)
-		s := openPrefix(t, "redis://"+line.Addr().String(), prefix, func(p *partition.Policy) {
+		line.Set(nil)
+		s := openPrefix(t, line.URL, prefix, func(p *partition.Policy) {
 			p.Capacity, p.Shards, p.Linger, p.Batch = capacity, shards, 0, 4
 		})
 		defer s.Close()
@@ -79,20 +79,17 @@ func TestTheLedgerMatchesWhatClientsSawWhateverTheConnectionDoes(t *testing.T) {
 			rt.Fatal(err)
 		}
 		faults := rand.New(rand.NewPCG(seed, 1))
-		line.set(func() (int, float64) { // called in the lock of line
+		line.Set(func() (redistest.Fault, float64) {
 			if faults.Float64() >= often {
-				return passes, 0
+				return redistest.Passes, 0
 			}
-			return 1 + faults.IntN(faultKinds-1), faults.Float64()
+			return redistest.Fault(1 + faults.IntN(int(redistest.Faults)-1)), faults.Float64()
 		})
 		acks, unknowns, delivered, maybe := useStore(rt, s, rand.New(rand.NewPCG(seed, 2)))
-		line.mu.Lock()
-		for kind, n := range line.seen {
-			total[kind] += n
+		line.Set(nil)
+		for fault, n := range line.Seen() {
+			total[fault] += n
 		}
-		line.seen = [faultKinds]int{}
-		line.mu.Unlock()
-		line.set(nil)
 
 		// A stalled request may arrive yet, when its caller is gone: closing the
 		// connections makes it so.
@@ -119,9 +116,9 @@ func TestTheLedgerMatchesWhatClientsSawWhateverTheConnectionDoes(t *testing.T) {
 			rt.Fatalf("audit: %d %v", residual, err)
 		}
 	})
-	for kind, n := range total {
+	for fault, n := range total {
 		if n == 0 {
-			t.Errorf("%q never happened: this proves little", faultNames[kind])
+			t.Errorf("%q never happened: this proves little", redistest.Fault(fault))
 		}
 	}
 	t.Logf("%d runs, exchanges by fate: %v", runs, total)

@@ -237,19 +237,19 @@ func payloads(l *partition.Lease) string {
 func record(t *testing.T, seed uint64, seeded func(*historian)) *historian {
 	t.Helper()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := open(t, "redis://"+line.Addr().String(), func(p *partition.Policy) {
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := open(t, line.URL, func(p *partition.Policy) {
 		p.Capacity, p.Batch, p.Linger = historyCapacity, historyBatch, 0
 	})
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	faults := rand.New(rand.NewPCG(seed, 0))
-	line.set(func() (int, float64) {
+	line.Set(func() (redistest.Fault, float64) {
 		if faults.IntN(25) > 0 {
-			return passes, 0
+			return redistest.Passes, 0
 		}
-		return []int{losesRequest, losesReply, losesReply, stallsReply, stallsRequest}[faults.IntN(5)], 0
+		return []redistest.Fault{redistest.LosesRequest, redistest.LosesReply, redistest.LosesReply, redistest.StallsReply, redistest.StallsRequest}[faults.IntN(5)], 0
 	})
 	h := &historian{s: s, c: server.Client(), began: time.Now()}
 	if seeded != nil {

@@ -131,27 +131,26 @@ func TestEntriesThatArePurgedCountOnce(t *testing.T) {
 // The reply of a purge that ran is lost: it says so, and its entries count once.
 func TestAPurgeWithALostReplyIsUnknownAndCountsOnce(t *testing.T) {
 	t.Parallel()
-	for kind, dropped := range map[int]int64{losesReply: 64, losesRequest: 0} {
+	for fault, dropped := range map[redistest.Fault]int64{redistest.LosesReply: 64, redistest.LosesRequest: 0} {
 		server := redistest.Start(t)
-		line := startFaultLine(t, server.Addr)
-		s := open(t, "redis://"+line.Addr().String(), nil)
+		line := redistest.StartFaultLine(t, server.Addr)
+		s := open(t, line.URL, nil)
 		s.fill(200)
-		line.only = lua.Purge.SHA
 		calls := 0
-		line.set(func() (int, float64) {
+		line.SetFor(lua.Purge.SHA, func() (redistest.Fault, float64) {
 			if calls++; calls == 2 {
-				return kind, 0
+				return fault, 0
 			}
-			return passes, 0
+			return redistest.Passes, 0
 		})
 		result, err := s.Purge(t.Context(), s.ns, partition.PurgeRequest{})
 		if !errors.Is(err, partition.ErrUnknown) || result != (partition.PurgeResult{Entries: 64, Partitions: 64}) {
-			t.Errorf("%s: got %+v, %v; want 64 entries and ErrUnknown", faultNames[kind], result, err)
+			t.Errorf("%s: got %+v, %v; want 64 entries and ErrUnknown", fault, result, err)
 		}
 		s.ledgerIs(partition.Ledger{Accepted: 200, Evicted: 64 + dropped, Buffered: 136 - dropped}, 64+dropped)
 		result, err = s.Purge(t.Context(), s.ns, partition.PurgeRequest{})
 		if err != nil || result != (partition.PurgeResult{Entries: 136 - dropped, Partitions: 136 - dropped, Complete: true}) {
-			t.Errorf("%s: repeated: got %+v, %v; want the other %d", faultNames[kind], result, err, 136-dropped)
+			t.Errorf("%s: repeated: got %+v, %v; want the other %d", fault, result, err, 136-dropped)
 		}
 		s.ledgerIs(partition.Ledger{Accepted: 200, Evicted: 200}, 200)
 	}
@@ -162,8 +161,8 @@ func TestAPurgeWithALostReplyIsUnknownAndCountsOnce(t *testing.T) {
 func TestAPurgeFindsPartitionsThatMoveMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := open(t, "redis://"+line.Addr().String(), func(p *partition.Policy) { p.Linger = time.Minute })
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := open(t, line.URL, func(p *partition.Policy) { p.Linger = time.Minute })
 	other := open(t, server.URL(), func(p *partition.Policy) { p.Linger = time.Minute })
 	const partitions, lastCall = 600, 10 // the purge lists 512 at first
 	s.fill(partitions)
@@ -172,9 +171,8 @@ func TestAPurgeFindsPartitionsThatMoveMeanwhile(t *testing.T) {
 	last := c.ZRange(t.Context(), ready, -1, -1).Val()[0]
 	// It must be from before the purge.
 	c.LSet(t.Context(), "sw:{default.0}:q:"+last, 0, partition.AppendEntry(nil, time.Now().Add(-time.Minute).UnixMilli(), nil, nil))
-	line.only = lua.Purge.SHA
 	calls := 0
-	line.set(func() (int, float64) {
+	line.SetFor(lua.Purge.SHA, func() (redistest.Fault, float64) {
 		switch calls++; calls {
 		case 1:
 			c.ZAddXX(context.Background(), ready, redis.Z{Score: float64(c.Time(context.Background()).Val().UnixMilli()), Member: last})
@@ -183,7 +181,7 @@ func TestAPurgeFindsPartitionsThatMoveMeanwhile(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return passes, 0
+		return redistest.Passes, 0
 	})
 	result, err := s.Purge(t.Context(), s.ns, partition.PurgeRequest{})
 	if err != nil || result != (partition.PurgeResult{Entries: partitions, Partitions: partitions, Complete: true}) {
@@ -196,13 +194,12 @@ func TestAPurgeFindsPartitionsThatMoveMeanwhile(t *testing.T) {
 func TestAPurgeEndsBetweenTwoCallsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := open(t, "redis://"+line.Addr().String(), nil)
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := open(t, line.URL, nil)
 	s.fill(200)
 	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer stop()
-	line.only = lua.Purge.SHA
-	line.set(func() (int, float64) { <-ctx.Done(); return passes, 0 })
+	line.SetFor(lua.Purge.SHA, func() (redistest.Fault, float64) { <-ctx.Done(); return redistest.Passes, 0 })
 	result, err := s.Purge(ctx, s.ns, partition.PurgeRequest{})
 	if err != nil || result != (partition.PurgeResult{Entries: 64, Partitions: 64}) {
 		t.Errorf("got %+v, %v; want the call under way and no more", result, err)

@@ -18,13 +18,12 @@ import (
 func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := open(t, "redis://"+line.Addr().String(), func(p *partition.Policy) { p.Linger = 0 })
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := open(t, line.URL, func(p *partition.Policy) { p.Linger = 0 })
 	if err := s.produce("kart", "x"); err != nil {
 		t.Fatal(err)
 	}
-	line.only = lua.Stats.SHA
-	line.set(func() (int, float64) { return stallsRequest, 0 })
+	line.SetFor(lua.Stats.SHA, func() (redistest.Fault, float64) { return redistest.StallsRequest, 0 })
 
 	ctx, stop := context.WithCancel(t.Context())
 	var reading sync.WaitGroup

@@ -60,11 +60,11 @@ func (s *site) letters() (all []partition.Letter) {
 }
 
 // buried is a store behind a fault line, with n dead letters.
-func buried(t *testing.T, n int) (*site, *faultLine) {
+func buried(t *testing.T, n int) (*site, *redistest.FaultLine) {
 	t.Helper()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := open(t, "redis://"+line.Addr().String(), func(p *partition.Policy) { p.Linger = 0 })
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := open(t, line.URL, func(p *partition.Policy) { p.Linger = 0 })
 	for range n {
 		if err := s.produce("kart", "x"); err != nil {
 			t.Fatal(err)
@@ -77,13 +77,12 @@ func buried(t *testing.T, n int) (*site, *faultLine) {
 }
 
 // loseReplies makes the line lose the next n replies of a script.
-func (f *faultLine) loseReplies(script *lua.Script, n int) {
-	f.only = script.SHA
-	f.set(func() (int, float64) {
+func loseReplies(line *redistest.FaultLine, script *lua.Script, n int) {
+	line.SetFor(script.SHA, func() (redistest.Fault, float64) {
 		if n--; n >= 0 {
-			return losesReply, 0
+			return redistest.LosesReply, 0
 		}
-		return passes, 0
+		return redistest.Passes, 0
 	})
 }
 
@@ -104,7 +103,7 @@ func TestAReplayWithALostReplyCountsOnce(t *testing.T) {
 			t.Parallel()
 			s, line := buried(t, 5)
 			letters := s.letters()
-			line.loseReplies(row.script, row.lost)
+			loseReplies(line, row.script, row.lost)
 			for i, o := range s.Replay(t.Context(), s.ns, letters) {
 				if o.ID != letters[i].ID || !errors.Is(o.Err, row.err) {
 					t.Errorf("got %+v, want %v", o, row.err)
@@ -128,7 +127,7 @@ func TestADiscardWithALostReplyIsUnknownAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	s, line := buried(t, 5)
 	letters := s.letters()
-	line.loseReplies(lua.Discard, 1)
+	loseReplies(line, lua.Discard, 1)
 	if removed, err := s.Discard(t.Context(), s.ns, letters[:2]); removed != 0 || !errors.Is(err, partition.ErrUnknown) {
 		t.Errorf("got %d, %v; want ErrUnknown", removed, err)
 	}
@@ -258,8 +257,7 @@ func TestAReplayLeavesTheRestAloneWhenItsContextEnds(t *testing.T) {
 	s, line := buried(t, 128)
 	letters := s.letters()
 	ctx, stop := context.WithCancel(t.Context())
-	line.only = lua.Produce.SHA
-	line.set(func() (int, float64) { stop(); return passes, 0 })
+	line.SetFor(lua.Produce.SHA, func() (redistest.Fault, float64) { stop(); return redistest.Passes, 0 })
 	replayed := 0
 	for _, o := range s.Replay(ctx, s.ns, letters) {
 		if o.Err == nil {

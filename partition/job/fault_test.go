@@ -126,19 +126,19 @@ func TestAnOutageIsNeverAnEmptyQueue(t *testing.T) {
 func TestUnknownOutcomesAreTakenBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := openAt(t, "redis://"+line.Addr().String(), "sw", true, func(p *Policy) { p.Shards = 2 })
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := openAt(t, line.URL, "sw", true, func(p *Policy) { p.Shards = 2 })
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ns := s.Namespace("mail")
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(7, 7)) // #nosec G404 -- a test
-	line.set(func() (int, float64) {
+	line.Set(func() (redistest.Fault, float64) {
 		if r.IntN(4) > 0 {
-			return passes, 0
+			return redistest.Passes, 0
 		}
-		return []int{losesRequest, cutsRequest, losesReply, cutsReply, slicesReply}[r.IntN(5)], r.Float64()
+		return []redistest.Fault{redistest.LosesRequest, redistest.CutsRequest, redistest.LosesReply, redistest.CutsReply, redistest.SlicesReply}[r.IntN(5)], r.Float64()
 	})
 	var stored, unknown, acked int
 	held, done := map[string]bool{}, map[string]bool{}
@@ -193,7 +193,7 @@ func TestUnknownOutcomesAreTakenBack(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	line.set(nil)
+	line.Set(nil)
 	for _, l := range lanes {
 		if err := s.Revert(t.Context(), l); err != nil {
 			t.Error(err)
@@ -216,13 +216,20 @@ func TestUnknownOutcomesAreTakenBack(t *testing.T) {
 func TestARevertedClaimIsNotCounted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := startFaultLine(t, server.Addr)
-	s := openAt(t, "redis://"+line.Addr().String(), "sw", true, nil)
+	line := redistest.StartFaultLine(t, server.Addr)
+	s := openAt(t, line.URL, "sw", true, nil)
 	publishOne(t, s, "q")
 	ns, l := s.Namespace("mail"), s.NewLane()
 	c := &Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Hour, Count: 4}
 	for range 3 {
-		line.set(func() (int, float64) { line.plan = nil; return losesReply, 0 })
+		lost := false
+		line.Set(func() (redistest.Fault, float64) {
+			if lost {
+				return redistest.Passes, 0
+			}
+			lost = true
+			return redistest.LosesReply, 0
+		})
 		runOne(s, l, &Batch{Claims: []*Claim{c}}, most)
 		if !errors.Is(c.Err, backend.ErrUnknown) || len(c.Jobs) != 0 {
 			t.Fatalf("got %v and %d jobs", c.Err, len(c.Jobs))
