@@ -2,12 +2,11 @@ package lua_test
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spillway-io/spillway/lua"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 func probeKeys(p *part) []string { return []string{p.q, p.ready, p.m, p.ledger, p.dead, p.seen} }
@@ -25,24 +24,9 @@ func TestPermissionProbeRunsAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// A missing right to a command that the probe does not try would be found too late.
 func TestPermissionProbeTriesEveryCommandOfTheScripts(t *testing.T) {
 	t.Parallel()
-	tried := regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(lua.PermissionProbe.Source, -1)
-	var names []string
-	for _, m := range tried {
-		names = append(names, m[1])
-	}
-	for _, s := range lua.All() {
-		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(s.Source, -1) {
-			if m[1] != "TIME" && !slices.Contains(names, m[1]) { // every script runs TIME first
-				t.Errorf("%s calls %s, which permission_probe does not try", s.Name, m[1])
-			}
-		}
-	}
-	if len(names) < 25 {
-		t.Errorf("only %d commands found: this proves nothing", len(names))
-	}
+	scripttest.ProbeTries(t, lua.PermissionProbe, lua.All(), 50)
 }
 
 func TestPermissionProbeNamesAForeignValue(t *testing.T) {

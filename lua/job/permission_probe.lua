@@ -15,32 +15,11 @@
 -- RETURNS {now, 0}                     the user may run every command
 -- RETURNS {now, n, command, error...}  n commands failed, each with its error; now is 0 where the user may not run TIME
 --
--- USES time
+-- USES time, open_probe
 local r, j, d, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local timed, now = pcall(function() return time() end)
-local result = { timed and now or 0, 0 }
-local function refused(command, err)
-  result[2] = result[2] + 1
-  result[#result + 1] = command
-  result[#result + 1] = err
-end
-if not timed then
-  refused('TIME', type(now) == 'table' and now.err or tostring(now))
-end
-
-local clean = true -- what is written can be deleted again
-local function try(command, ...)
-  if not clean and (not redis.acl_check_cmd or redis.acl_check_cmd(command, ...)) then
-    return
-  end
-  local reply = redis.pcall(command, ...)
-  if type(reply) == 'table' and reply.err then
-    refused(command, reply.err)
-  end
-end
-
+local result, try, can_delete = open_probe()
 try('DEL', r, j, d, seen) -- what cannot be deleted again must not be written
-clean = result[2] == 0 or result[2] == 1 and not timed
+local clean = can_delete()
 try('RPUSH', r, '1', '2')
 try('LPUSH', r, '0')
 try('LLEN', r)

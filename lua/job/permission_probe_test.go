@@ -2,13 +2,12 @@ package job_test
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 func (s *shard) probe(queue string) []any {
@@ -28,26 +27,9 @@ func TestPermissionProbeRunsAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// A missing right to a command that the probe does not try would be found too late.
 func TestPermissionProbeTriesEveryCommandOfTheScripts(t *testing.T) {
 	t.Parallel()
-	var tried []string
-	for _, m := range regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(luajob.PermissionProbe.Source, -1) {
-		tried = append(tried, m[1])
-	}
-	called := regexp.MustCompile(`(?:redis\.p?call\(|redis\.p?call, |read_all\()'([A-Z]+)'`)
-	found := 0
-	for _, s := range luajob.All() {
-		for _, m := range called.FindAllStringSubmatch(s.Source, -1) {
-			found++
-			if m[1] != "TIME" && !slices.Contains(tried, m[1]) { // every script runs TIME first
-				t.Errorf("%s calls %s, which permission_probe does not try", s.Name, m[1])
-			}
-		}
-	}
-	if found < 100 {
-		t.Errorf("only %d calls found: this proves nothing", found)
-	}
+	scripttest.ProbeTries(t, luajob.PermissionProbe, luajob.All(), 100)
 }
 
 func TestPermissionProbeNamesEachMissingRight(t *testing.T) {
