@@ -86,6 +86,18 @@ var failures = map[wire.Code]failure{
 	wire.CodeVersionUnsupported: {fasthttp.StatusHTTPVersionNotSupported, "", "speak HTTP/1.1"},
 }
 
+// jobMessages are the messages of requests about jobs, where those of failures speak of
+// entries.
+var jobMessages = map[wire.Code]string{
+	wire.CodeEmptyBody:      "the body is empty: send at least one job",
+	wire.CodeEmptyBatch:     "the body holds no job: send at least one",
+	wire.CodeNoSuchRoute:    "no such route of a queue: see /openapi.yaml",
+	wire.CodeBodyTooLarge:   "the body is too large: send fewer jobs a request",
+	wire.CodeTooManyEntries: "the request is about too many jobs: send fewer",
+	wire.CodeEntryTooLarge:  "the job is too large",
+	wire.CodeRateLimited:    "the token has used its rate of jobs or requests: send or claim fewer, ask less often, or raise the rate",
+}
+
 // storeFailures says how the error of a group is answered, the most specific error
 // first. An error without a row counts as an unknown outcome, which is never wrong.
 var storeFailures = []struct {

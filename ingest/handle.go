@@ -55,6 +55,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 
 // reject answers with an error, and counts it.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
+	if t.mount != nil && r.message == "" {
+		r.message = jobMessages[r.code]
+	}
 	r.write(ctx)
 	if t.adapter != nil {
 		r.writeSDK(ctx, t.adapter)

@@ -157,7 +157,7 @@ func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejec
 	case errors.Is(err, errNoRoom):
 		return nil, reject(wire.CodeOverloaded)
 	case errors.Is(err, errTooLarge):
-		return nil, rejectf(wire.CodeBodyTooLarge, "the decompressed body is larger than %d bytes: send fewer entries a request", s.cfg.MaxDecompressed)
+		return nil, rejectf(wire.CodeBodyTooLarge, "the decompressed body is larger than %d bytes: send less a request", s.cfg.MaxDecompressed)
 	case err != nil:
 		return nil, reject(wire.CodeBadEncoding)
 	case len(r.inflated) == 0:

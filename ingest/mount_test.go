@@ -216,6 +216,39 @@ func TestTokensChangeWhileTheServerRuns(t *testing.T) {
 	}
 }
 
+func TestARejectionAboutJobsSpeaksOfJobs(t *testing.T) {
+	t.Parallel()
+	var code atomic.Value
+	p := listenTCP(t, newFake(), mounted(func(c *Config) {
+		c.MaxBody, c.MaxDecompressed, c.MaxEntry = 2000, 2000, 2000
+		c.Mounts[1].MaxBody = 1000
+		c.Mounts[1].Handler = func(x *Exchange) *Rejection {
+			if c := code.Load().(string); c != "" {
+				return Reject(wire.Code(c), "")
+			}
+			return echo(x)
+		}
+	}))
+	check := func(what string, r *reply) {
+		t.Helper()
+		if text := r.body.Message; text == "" || strings.Contains(text, "entr") || strings.Contains(text, "artition") {
+			t.Errorf("%s: %q", what, text)
+		}
+	}
+	for _, c := range constants(t, "Code") {
+		switch wire.Code(c) {
+		case wire.CodeBadPartition, wire.CodeNoSuchPartition, wire.CodeTooManyPartitions, wire.CodeUnsupportedType:
+			continue // no queue has partitions
+		}
+		code.Store(c)
+		check(c, p.post("/v1/mail/q", "x"))
+	}
+	code.Store("")
+	check("an empty body", p.post("/v1/mail/q", ""))
+	check("a large body", p.post("/v1/mail/q", strings.Repeat("x", 1001)))
+	check("a large decompressed body", p.post("/v1/mail/q", gzipped(t, strings.Repeat("x", 2001)), "Content-Encoding: gzip"))
+}
+
 func TestMountsThatHideRoutesAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, mounts := range map[string][]Mount{

@@ -125,5 +125,5 @@ func (s *Server) discardBody(ctx *fasthttp.RequestCtx) bool {
 var discardBuffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
 func bodyTooLarge(maxBody int) *rejection {
-	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send fewer entries a request, or compress it", maxBody)
+	return rejectf(wire.CodeBodyTooLarge, "the body is larger than %d bytes: send less a request, or compress it", maxBody)
 }

@@ -137,7 +137,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	}
 	switch {
 	case len(allowed) == 0:
-		return "", ingest.Reject(wire.CodeNoSuchRoute, "no such route of a queue: see /openapi.yaml")
+		return "", ingest.Reject(wire.CodeNoSuchRoute, "")
 	case method == "OPTIONS":
 		return "", c.Preflight(strings.Join(append(allowed, "OPTIONS"), ", "))
 	case c.route == nil:
