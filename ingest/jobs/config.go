@@ -8,8 +8,9 @@ import (
 
 // Config bounds what an Engine takes on.
 type Config struct {
-	// Lanes is how many flushes may run at once; default 2. A queue always has the same
-	// lane. On a Redis Cluster each zone of the store has as many.
+	// Lanes is how many flushes may run at once, beside one of publishes of 64 KiB and more;
+	// default 2. A queue always has the same lane. On a Redis Cluster the zones of the store
+	// share them out, each with one at least and one for large publishes.
 	Lanes int
 	// FlushTimeout is how long one flush may take; default 3s. A request waits at most twice
 	// as long for its flush to begin.

@@ -20,7 +20,7 @@ type Engine struct {
 	store   Store
 	log     *zap.Logger
 	metrics *metrics
-	lanes   []*lane // ordered by zone
+	lanes   []*lane // ordered by zone; the last of each zone is for large publishes
 	zones   zoned   // nil: one zone
 	seed    maphash.Seed
 	abort   context.CancelFunc // ends the flushes that still run when the context of Stop ends
@@ -58,8 +58,12 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	}
 	ctx, abort := context.WithCancel(context.Background())
 	e.abort = abort
-	for range zones * ((cfg.Lanes + zones - 1) / zones) {
-		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx}
+	perZone := (cfg.Lanes+zones-1)/zones + 1
+	for i := range zones * perZone {
+		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx, maxBytes: maxFlushBytes, waiting: newFairQueue()}
+		if i%perZone == perZone-1 {
+			l.maxBytes = maxLargeFlushBytes
+		}
 		l.filled.L = &l.mu
 		e.lanes = append(e.lanes, l)
 	}
@@ -116,30 +120,50 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return errors.Join(err, e.wakes.Stop(ctx))
 }
 
-// laneOf is the lane of a queue; always the same one, so that what a client sends about a
-// queue runs in its order.
+// laneOf is the lane of a queue; always the same one, so that what is alike shares a call.
 func (e *Engine) laneOf(ns *job.Namespace, queue string) *lane {
-	perZone := len(e.lanes)
+	zone := e.zoneOf(ns, queue)
 	at := 0
-	if e.zones != nil {
-		perZone /= e.zones.Zones()
-		at = perZone * e.zones.ZoneOf(ns, ns.Shards(queue)[0])
+	if n := len(zone) - 1; n > 1 {
+		at = int(maphash.String(e.seed, queue) % uint64(n)) // #nosec G115 -- at most 64
 	}
-	if perZone > 1 {
-		at += int(maphash.String(e.seed, queue) % uint64(perZone)) // #nosec G115 -- at most 64
+	return zone[at]
+}
+
+// zoneOf are the lanes of a queue's zone.
+func (e *Engine) zoneOf(ns *job.Namespace, queue string) []*lane {
+	if e.zones == nil {
+		return e.lanes
 	}
-	return e.lanes[at]
+	n, at := len(e.lanes)/e.zones.Zones(), e.zones.ZoneOf(ns, ns.Shards(queue)[0])
+	return e.lanes[n*at : n*(at+1)]
 }
 
 // Publish stores messages and sets the results.
 func (e *Engine) Publish(ps ...*job.Publish) {
-	run(e, ps, func(p *job.Publish) (*job.Namespace, string) { return p.Namespace, p.Queue }, func(w *work, p *job.Publish) {
+	run(ps, e.publishLane, func(w *work, p *job.Publish) {
+		w.namespace = p.Namespace.Name
 		w.batch.Publishes = append(w.batch.Publishes, p)
 		w.jobs += len(p.Messages)
-		for _, m := range p.Messages {
-			w.bytes += len(m.Payload) + len(m.Attributes) + recordOverhead
-		}
+		w.bytes += publishBytes(p)
 	})
+}
+
+// publishLane is the lane of a publish. A large one has another than what is small, which
+// so does not wait until it is sent.
+func (e *Engine) publishLane(p *job.Publish) *lane {
+	if publishBytes(p) < largePublish {
+		return e.laneOf(p.Namespace, p.Queue)
+	}
+	zone := e.zoneOf(p.Namespace, p.Queue)
+	return zone[len(zone)-1]
+}
+
+func publishBytes(p *job.Publish) (bytes int) {
+	for i := range p.Messages {
+		bytes += len(p.Messages[i].Payload) + len(p.Messages[i].Attributes) + recordOverhead
+	}
+	return bytes
 }
 
 // recordOverhead is what the store adds to a job, in bytes, about.
@@ -147,7 +171,8 @@ const recordOverhead = 64
 
 // Ack ends jobs and sets the results.
 func (e *Engine) Ack(as ...*job.Ack) {
-	run(e, as, func(a *job.Ack) (*job.Namespace, string) { return a.Namespace, a.Queue }, func(w *work, a *job.Ack) {
+	run(as, func(a *job.Ack) *lane { return e.laneOf(a.Namespace, a.Queue) }, func(w *work, a *job.Ack) {
+		w.namespace = a.Namespace.Name
 		w.batch.Acks = append(w.batch.Acks, a)
 		w.jobs++
 	})
@@ -155,19 +180,21 @@ func (e *Engine) Ack(as ...*job.Ack) {
 
 // Settle changes or ends leases and sets the results.
 func (e *Engine) Settle(ss ...*job.Settle) {
-	run(e, ss, func(s *job.Settle) (*job.Namespace, string) { return s.Namespace, s.Queue }, func(w *work, s *job.Settle) {
+	run(ss, func(s *job.Settle) *lane { return e.laneOf(s.Namespace, s.Queue) }, func(w *work, s *job.Settle) {
+		w.namespace = s.Namespace.Name
 		w.batch.Settles = append(w.batch.Settles, s)
 		w.jobs++
 	})
 }
 
-// run gives each item to the lane of its queue and waits for all of them.
-func run[T any](e *Engine, items []T, of func(T) (*job.Namespace, string), add func(*work, T)) {
+// run gives each item to its lane and waits for all of them. Those of one lane count for
+// the namespace of the last.
+func run[T any](items []T, of func(T) *lane, add func(*work, T)) {
 	p := &pending{done: make(chan struct{}, 1)}
 	works := make([]*work, 0, 1)
 	lanes := make([]*lane, 0, 1)
 	for _, item := range items {
-		l := e.laneOf(of(item))
+		l := of(item)
 		i := slices.Index(lanes, l)
 		if i < 0 {
 			i = len(lanes)

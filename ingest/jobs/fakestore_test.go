@@ -32,6 +32,7 @@ type fakeStore struct {
 	lost       []*job.Job             // what such claims took
 	full       int                    // claims that get nothing, because the answer is full
 	panics     bool
+	flies      func(*job.Batch) // is called without the lock before a batch takes effect
 	counts     job.Counts
 	readErr    error
 	wakes      *fakeWakes
@@ -117,10 +118,13 @@ func (s *fakeStore) push(key roomKey, q *fakeQueue, head bool, jobs ...*job.Job)
 
 func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 	s.mu.Lock()
-	delay := s.delay
+	delay, flies := s.delay, s.flies
 	s.mu.Unlock()
 	if delay > 0 {
 		time.Sleep(delay)
+	}
+	if flies != nil {
+		flies(b)
 	}
 	s.mu.Lock()
 	defer func() {

@@ -36,7 +36,7 @@ func (e *Engine) GiveBack(ns *job.Namespace, jobs []job.Job) {
 }
 
 func (e *Engine) giveBack(settles []*job.Settle, since time.Time, attempt int) {
-	w := &work{jobs: len(settles)}
+	w := &work{namespace: settles[0].Namespace.Name, jobs: len(settles)}
 	w.batch.Settles = settles
 	w.done = func() { e.gaveBack(settles, since, attempt) }
 	e.laneOf(settles[0].Namespace, settles[0].Queue).put(w)

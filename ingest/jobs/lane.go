@@ -14,11 +14,16 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// Bounds of a flush. A script call of 1000 jobs takes Redis a few ms.
+// Bounds of a flush. A script call of 1000 jobs takes Redis a few ms, and one of 1 MiB of
+// payloads 2 ms.
 const (
-	maxFlushJobs   = 4096
-	maxFlushBytes  = 4 << 20
-	maxFlushClaims = 1024
+	maxFlushJobs       = 4096
+	maxFlushBytes      = 1 << 20
+	maxFlushClaims     = 1024
+	maxLargeFlushBytes = 4 << 20 // in a lane for large publishes
+	// largePublish is from how many bytes on a publish has the lane for large ones. A flush
+	// with one of 16 MiB takes 100 ms and more, most of them on the way to Redis.
+	largePublish = 64 << 10
 	// maxClaimBytes bounds the answers to all claims of a flush, in bytes, about; each may
 	// have minClaimBytes at least.
 	maxClaimBytes = 16 << 20
@@ -28,13 +33,24 @@ const (
 // work is what one caller wants of one lane. It is either a batch or the next claim of a
 // poll.
 type work struct {
-	batch  job.Batch // without claims
-	jobs   int
-	bytes  int
-	queued time.Time
-	done   func()
-	poll   *poll
-	revert bool // nothing but that claims with an unknown outcome are taken back
+	batch     job.Batch // without claims
+	namespace string    // that it counts for; empty: none
+	jobs      int
+	bytes     int
+	queued    time.Time
+	done      func()
+	poll      *poll
+	revert    bool  // nothing but that claims with an unknown outcome are taken back
+	next      *work // in a fairQueue
+}
+
+// cost is the part of a flush that the work takes, where a whole flush is maxFlushBytes.
+func (w *work) cost() int {
+	cost := max(1, w.bytes, w.jobs*(maxFlushBytes/maxFlushJobs))
+	if w.poll != nil {
+		cost = max(cost, maxFlushBytes/maxFlushClaims)
+	}
+	return cost
 }
 
 // fail gives every request of a batch the same error.
@@ -51,11 +67,13 @@ func (w *work) fail(err error) {
 }
 
 // lane queues work and runs it in flushes, one at a time. What arrives during a flush makes
-// up the next one: an idle lane flushes at once, and a busy one batches by itself.
+// up the next one: an idle lane flushes at once, and a busy one batches by itself, with
+// equal shares for the namespaces that wait.
 type lane struct {
-	engine *Engine
-	memory *job.Lane
-	ctx    context.Context
+	engine   *Engine
+	memory   *job.Lane
+	ctx      context.Context
+	maxBytes int // of payloads in a flush
 
 	mu     sync.Mutex
 	filled sync.Cond
@@ -63,8 +81,10 @@ type lane struct {
 	closed bool
 
 	// The rest belongs to the lane's goroutine.
-	waiting []*work // taken from the queue, oldest first
-	flying  []*work // in this flush
+	taken   []*work // the memory of queue, while queue has the other
+	waiting fairQueue
+	flying  []*work   // in this flush
+	oldest  time.Time // when the oldest work of this flush was queued
 	batch   job.Batch
 	revert  bool // this flush takes claims with an unknown outcome back
 	reverts int  // flushes in a row that are to do so; 0: none is on its way
@@ -106,10 +126,10 @@ func (l *lane) close() {
 func (l *lane) run() {
 	for l.wait() {
 		if l.ctx.Err() != nil {
-			for _, w := range l.waiting {
+			for w := l.waiting.next(); w != nil; w = l.waiting.next() {
+				l.waiting.pop(0)
 				l.reject(w, ErrStopping)
 			}
-			l.waiting = l.waiting[:0]
 			continue
 		}
 		l.fill(time.Now())
@@ -122,36 +142,41 @@ func (l *lane) run() {
 // wait waits for work; it is false once the lane is closed and empty.
 func (l *lane) wait() bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue) == 0 && len(l.waiting) == 0 {
+	for len(l.queue) == 0 && l.waiting.next() == nil {
 		if l.closed {
+			l.mu.Unlock()
 			return false
 		}
 		l.filled.Wait()
 	}
-	l.waiting = append(l.waiting, l.queue...)
-	clear(l.queue)
-	l.queue = l.queue[:0]
+	l.queue, l.taken = l.taken[:0], l.queue
+	l.mu.Unlock()
+	for _, w := range l.taken {
+		l.waiting.push(w)
+	}
+	clear(l.taken)
 	return true
 }
 
-// fill takes the oldest work into a batch, within the bounds.
+// fill takes work into a batch, within the bounds. Work that is larger than they are by
+// itself has a flush of its own.
 func (l *lane) fill(now time.Time) {
-	jobs, bytes, taken := 0, 0, 0
-	for _, w := range l.waiting {
-		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > maxFlushBytes || len(l.batch.Claims) == maxFlushClaims) {
+	jobs, bytes := 0, 0
+	for w := l.waiting.next(); w != nil; w = l.waiting.next() {
+		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > l.maxBytes || len(l.batch.Claims) == maxFlushClaims) {
 			break
 		}
-		taken++
 		switch {
 		case w.poll != nil:
 			if !l.engine.sends(w.poll) {
+				l.waiting.pop(0)
 				continue
 			}
 			l.batch.Claims = append(l.batch.Claims, &w.poll.claim)
 		case w.revert:
 			l.revert = true
 		case now.Sub(w.queued) > 2*l.engine.cfg.FlushTimeout:
+			l.waiting.pop(0)
 			l.reject(w, ErrOverloaded)
 			continue
 		default:
@@ -159,12 +184,13 @@ func (l *lane) fill(now time.Time) {
 			l.batch.Acks = append(l.batch.Acks, w.batch.Acks...)
 			l.batch.Settles = append(l.batch.Settles, w.batch.Settles...)
 		}
+		l.waiting.pop(w.cost())
 		jobs, bytes = jobs+w.jobs, bytes+w.bytes
+		if len(l.flying) == 0 || w.queued.Before(l.oldest) {
+			l.oldest = w.queued
+		}
 		l.flying = append(l.flying, w)
 	}
-	n := copy(l.waiting, l.waiting[taken:])
-	clear(l.waiting[n:])
-	l.waiting = l.waiting[:n]
 	if n := len(l.batch.Claims); n > 0 {
 		share := max(maxClaimBytes/n, minClaimBytes)
 		for _, c := range l.batch.Claims {
@@ -178,7 +204,7 @@ func (l *lane) fill(now time.Time) {
 // flush runs the batch and hands out the results.
 func (l *lane) flush() {
 	m, start := l.engine.metrics, time.Now()
-	m.laneWait.Observe(start.Sub(l.flying[0].queued).Seconds())
+	m.laneWait.Observe(start.Sub(l.oldest).Seconds())
 	m.flushRequests.Observe(float64(len(l.flying)))
 	l.call()
 	m.flushSeconds.Observe(time.Since(start).Seconds())

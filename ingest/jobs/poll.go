@@ -89,7 +89,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
 	}
-	p.work.poll, p.work.jobs = p, c.Count
+	p.work.poll, p.work.namespace, p.work.jobs = p, c.Namespace.Name, c.Count
 	e.begin(p)
 	select {
 	case <-p.done:

@@ -1,0 +1,91 @@
+package jobs
+
+import "container/heap"
+
+// fairQueue hands out work by start-time fair queuing between namespaces: next is the work
+// of the namespace that was served least since it began to wait. Within a namespace the
+// oldest comes first. Each operation costs O(log n) for n namespaces that wait, however
+// much waits.
+type fairQueue struct {
+	backlogs map[string]*backlog // of the namespaces that wait
+	order    backlogHeap
+	clock    int64 // served of the backlog that was handed out last
+	turn     int64
+	spare    *backlog // one that became empty
+}
+
+// backlog is the work of one namespace that waits.
+type backlog struct {
+	namespace   string
+	first, last *work
+	served      int64 // cost of what was handed out, counted from the clock when it began to wait
+	turn        int64 // when it was handed out last: of those served alike, the longest ago is next
+}
+
+func newFairQueue() fairQueue { return fairQueue{backlogs: map[string]*backlog{}} }
+
+func (q *fairQueue) push(w *work) {
+	b := q.backlogs[w.namespace]
+	if b != nil {
+		b.last.next, b.last = w, w
+		return
+	}
+	if b = q.spare; b == nil {
+		b = &backlog{}
+	}
+	q.turn++
+	q.spare = nil
+	*b = backlog{namespace: w.namespace, first: w, last: w, served: q.clock, turn: q.turn}
+	q.backlogs[w.namespace] = b
+	heap.Push(&q.order, b)
+}
+
+// next is the work that pop removes; nil: none waits.
+func (q *fairQueue) next() *work {
+	if len(q.order) == 0 {
+		return nil
+	}
+	return q.order[0].first
+}
+
+// pop removes the next work, and counts what it costs.
+func (q *fairQueue) pop(cost int) {
+	b := q.order[0]
+	w := b.first
+	b.first, w.next = w.next, nil
+	q.clock = b.served
+	if b.first != nil {
+		q.turn++
+		b.served, b.turn = b.served+int64(cost), q.turn
+		heap.Fix(&q.order, 0)
+		return
+	}
+	heap.Pop(&q.order)
+	delete(q.backlogs, b.namespace)
+	*b = backlog{}
+	q.spare = b
+}
+
+// backlogHeap is a heap.Interface.
+type backlogHeap []*backlog
+
+func (h backlogHeap) Len() int { return len(h) }
+
+func (h backlogHeap) Less(i, j int) bool {
+	if h[i].served != h[j].served {
+		return h[i].served < h[j].served
+	}
+	return h[i].turn < h[j].turn
+}
+
+func (h backlogHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+func (h *backlogHeap) Push(b any) { *h = append(*h, b.(*backlog)) }
+
+func (h *backlogHeap) Pop() any {
+	last := len(*h) - 1
+	b := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return b
+}

@@ -1,0 +1,137 @@
+package jobs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+func pushed(q *fairQueue, namespace string, n, bytes int) (all []*work) {
+	for range n {
+		w := &work{namespace: namespace, bytes: bytes}
+		q.push(w)
+		all = append(all, w)
+	}
+	return all
+}
+
+func take(q *fairQueue) *work {
+	w := q.next()
+	if w != nil {
+		q.pop(w.cost())
+	}
+	return w
+}
+
+func TestWorkOfANamespaceStaysInOrder(t *testing.T) {
+	t.Parallel()
+	q := newFairQueue()
+	waiting := map[string][]*work{}
+	for range 10_000 {
+		namespace := fmt.Sprint(rand.N(5))
+		if rand.N(2) == 0 {
+			waiting[namespace] = append(waiting[namespace], pushed(&q, namespace, 1, rand.N(1<<20))...)
+		} else if w := take(&q); w != nil {
+			if waiting[w.namespace][0] != w {
+				t.Fatalf("%s: not the oldest", w.namespace)
+			}
+			waiting[w.namespace] = waiting[w.namespace][1:]
+		}
+	}
+	for w := take(&q); w != nil; w = take(&q) {
+		waiting[w.namespace] = waiting[w.namespace][1:]
+	}
+	for namespace, left := range waiting {
+		if len(left) > 0 {
+			t.Errorf("%s: %d are left", namespace, len(left))
+		}
+	}
+	if len(q.backlogs) > 0 || len(q.order) > 0 {
+		t.Errorf("an empty queue holds %d and %d backlogs", len(q.backlogs), len(q.order))
+	}
+}
+
+func TestNamespacesThatWaitAreServedByCost(t *testing.T) {
+	t.Parallel()
+	q := newFairQueue()
+	pushed(&q, "large", 1000, 64<<10)
+	pushed(&q, "small", 100_000, 1<<10)
+	served := map[string]int{}
+	for range 10_000 {
+		w := take(&q)
+		served[w.namespace] += w.bytes
+	}
+	if large, small := served["large"], served["small"]; large < small-64<<10 || large > small+64<<10 {
+		t.Errorf("%d and %d bytes were handed out", large, small)
+	}
+}
+
+// A namespace that was alone for long owes nothing, and one that was idle has nothing saved.
+func TestANamespaceThatBeginsToWaitIsNextAndEarnsNothingWhileIdle(t *testing.T) {
+	t.Parallel()
+	q := newFairQueue()
+	pushed(&q, "busy", 1000, 1<<20)
+	pushed(&q, "calm", 1, 100)
+	for range 500 {
+		take(&q)
+	}
+	calm := pushed(&q, "calm", 100, 1<<20)
+	if w := take(&q); w != calm[0] && take(&q) != calm[0] {
+		t.Error("it waits for more than one work of the others")
+	}
+	busy := 0
+	for range 50 {
+		if take(&q).namespace == "busy" {
+			busy++
+		}
+	}
+	if busy < 24 {
+		t.Errorf("the other one got %d of 50", busy)
+	}
+}
+
+func TestLargeWorkIsNotPassedForEver(t *testing.T) {
+	t.Parallel()
+	q := newFairQueue()
+	pushed(&q, "a", 10, 200)
+	pushed(&q, "b", 10, 200)
+	take(&q)
+	huge := pushed(&q, "huge", 1, 16<<20)[0]
+	for n := 0; take(&q) != huge; n++ {
+		pushed(&q, []string{"a", "b", fmt.Sprint(n)}[rand.N(3)], 1, 1)
+		if n > 10 {
+			t.Fatal("it still waits")
+		}
+	}
+}
+
+func TestTheQueueOfOneNamespaceAllocatesNothing(t *testing.T) {
+	q := newFairQueue()
+	all := pushed(&q, "mail", 100, 200)
+	for take(&q) != nil {
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		for _, w := range all {
+			q.push(w)
+		}
+		for take(&q) != nil {
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkFairQueue(b *testing.B) {
+	for _, namespaces := range []int{1, 1000} {
+		b.Run(fmt.Sprint(namespaces, " namespaces"), func(b *testing.B) {
+			q := newFairQueue()
+			for i := range 100_000 {
+				pushed(&q, fmt.Sprint(i%namespaces), 1, 200)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				q.push(take(&q))
+			}
+		})
+	}
+}

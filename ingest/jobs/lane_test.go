@@ -1,0 +1,157 @@
+package jobs
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// flushes holds the flushes of an engine on a fake store until step lets the next run, and
+// tells which namespaces each publishes for, and in how many bytes.
+type flushes struct {
+	began chan map[string]int
+	runs  chan struct{}
+}
+
+func holdFlushes(s *fakeStore) *flushes {
+	f := &flushes{make(chan map[string]int), make(chan struct{})}
+	s.with(func() {
+		s.flies = func(b *job.Batch) {
+			bytes := map[string]int{}
+			for _, p := range b.Publishes {
+				bytes[p.Namespace.Name] += publishBytes(p)
+			}
+			f.began <- bytes
+			<-f.runs
+		}
+	})
+	return f
+}
+
+// startTwo runs an engine of two namespaces.
+func startTwo(t *testing.T) (*fakeStore, *Engine, *job.Namespace, *job.Namespace) {
+	t.Helper()
+	s := newFake(t, map[string]job.Policy{"noisy": job.DefaultPolicy(), "calm": job.DefaultPolicy()})
+	return s, start(t, s), s.Namespace("noisy"), s.Namespace("calm")
+}
+
+// queued waits until the lane of a publish holds n more works than its flush.
+func queued(t *testing.T, l *lane, n int) {
+	t.Helper()
+	eventually(t, "the work is queued", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.queue) == n
+	})
+}
+
+func TestAFlushIsSharedByTheNamespacesThatWait(t *testing.T) {
+	t.Parallel()
+	s, e, noisy, calm := startTwo(t)
+	f := holdFlushes(s)
+	var callers sync.WaitGroup
+	send := func(ns *job.Namespace, bytes int) {
+		callers.Go(func() { publish(t, e, ns, "q", strings.Repeat("x", bytes)) })
+	}
+	send(noisy, 200)
+	<-f.began
+	const backlog = 100
+	l := e.laneOf(noisy, "q")
+	for range backlog {
+		send(noisy, largePublish-recordOverhead-1)
+	}
+	queued(t, l, backlog)
+	for range 3 {
+		send(calm, 200)
+	}
+	queued(t, l, backlog+3)
+	f.runs <- struct{}{}
+	for left, n := backlog*(largePublish-1), 0; left > 0; n++ {
+		flush := <-f.began
+		if n == 0 && flush["calm"] != 3*(200+recordOverhead) {
+			t.Errorf("the first flush behind the backlog has %d bytes of the other namespace", flush["calm"])
+		}
+		if n > 0 && flush["calm"] != 0 || flush["noisy"] > maxFlushBytes {
+			t.Errorf("flush %d: %v", n, flush)
+		}
+		left -= flush["noisy"]
+		f.runs <- struct{}{}
+	}
+	callers.Wait()
+}
+
+func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]string{"its own namespace": "calm", "another": "noisy"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, e, _, calm := startTwo(t)
+			began, release := make(chan struct{}), make(chan struct{})
+			s.with(func() {
+				s.flies = func(b *job.Batch) {
+					if len(b.Publishes) > 0 && publishBytes(b.Publishes[0]) >= largePublish {
+						close(began)
+						<-release
+					}
+				}
+			})
+			var callers sync.WaitGroup
+			callers.Go(func() { publish(t, e, s.Namespace(first), "large", strings.Repeat("x", 16<<20)) })
+			<-began
+			free := sync.OnceFunc(func() { close(release) })
+			late := time.AfterFunc(20*time.Second, func() {
+				t.Error("small work waits for the large publish")
+				free()
+			})
+			for _, queue := range []string{"large", "a", "b", "c", "d"} { // of every lane
+				publish(t, e, calm, queue, "small")
+				got, err := e.Claim(&Claim{Namespace: calm, Queues: []string{queue}, Count: 1, TTR: time.Minute})
+				if err != nil || payloads(got) != "small" {
+					t.Fatalf("got %q %v", payloads(got), err)
+				}
+				e.Ack(&job.Ack{Namespace: calm, Queue: queue, Ref: got[0].Ref})
+			}
+			late.Stop()
+			free()
+			callers.Wait()
+			if ready, _ := s.ready("large"); ready != 1 {
+				t.Errorf("%d large jobs are ready", ready)
+			}
+		})
+	}
+}
+
+func TestALargePublishOfOneNamespaceDoesNotWaitForAllOfAnother(t *testing.T) {
+	t.Parallel()
+	s, e, noisy, calm := startTwo(t)
+	f := holdFlushes(s)
+	var callers sync.WaitGroup
+	send := func(ns *job.Namespace, bytes int) {
+		callers.Go(func() { publish(t, e, ns, "q", strings.Repeat("x", bytes)) })
+	}
+	send(noisy, 16<<20)
+	<-f.began
+	zone := e.zoneOf(noisy, "q")
+	for range 8 {
+		send(noisy, 16<<20)
+	}
+	queued(t, zone[len(zone)-1], 8)
+	send(calm, 1<<20)
+	queued(t, zone[len(zone)-1], 9)
+	f.runs <- struct{}{}
+	for n, left := 1, 9; left > 0; n++ {
+		flush := <-f.began
+		switch {
+		case flush["calm"] > 0 && n > 2:
+			t.Errorf("flush %d has the publish of the other namespace", n)
+		case flush["calm"] > 0 && flush["noisy"] > 0 || flush["noisy"] > 17<<20:
+			t.Errorf("a flush has %v", flush)
+		}
+		left--
+		f.runs <- struct{}{}
+	}
+	callers.Wait()
+}
