@@ -15,32 +15,33 @@ import (
 // Job is a job of a queue.
 type Job struct {
 	Queue, ID  string
-	Attempt    int // deliveries so far, with this one
+	Attempt    int // deliveries so far, with this one; 0 of a dead job where the service does not know
 	Tries      int // deliveries at most
 	Payload    []byte
 	Attributes map[string]string
 	Published  time.Time // by the service's clock
 	Expires    time.Time // by the service's clock; zero: never
 	State      string    // of Get and Peek: ready, delayed, leased or dead
+	Reason     string    // of Get, why it is dead: nacked, lapsed or buried; empty where the service does not know
 
 	deadlineMS int64 // of the lease that Take got
 }
 
 // jobForm is a job as the service writes it.
 type jobForm struct {
-	Queue, ID, State string
-	Attempt, Tries   int
-	Data             []byte // base64 in JSON
-	Attributes       map[string]string
-	Published        int64 `json:"published_ms"`
-	Expires          int64 `json:"expires_ms"`
-	Deadline         int64 `json:"deadline_ms"`
+	Queue, ID, State, Reason string
+	Attempt, Tries           int
+	Data                     []byte // base64 in JSON
+	Attributes               map[string]string
+	Published                int64 `json:"published_ms"`
+	Expires                  int64 `json:"expires_ms"`
+	Deadline                 int64 `json:"deadline_ms"`
 }
 
 func (f *jobForm) job() Job {
 	j := Job{
 		Queue: f.Queue, ID: f.ID, Attempt: f.Attempt, Tries: f.Tries, Payload: f.Data, Attributes: f.Attributes,
-		Published: time.UnixMilli(f.Published), State: f.State, deadlineMS: f.Deadline,
+		Published: time.UnixMilli(f.Published), State: f.State, Reason: f.Reason, deadlineMS: f.Deadline,
 	}
 	if f.Expires != 0 {
 		j.Expires = time.UnixMilli(f.Expires)

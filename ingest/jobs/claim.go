@@ -121,7 +121,10 @@ func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
 func appendJob(dst []byte, j *job.Job) []byte {
 	dst = append(append(dst, `{"queue":"`...), j.Queue...)
 	dst = append(append(dst, `","id":"`...), j.ID...)
-	dst = strconv.AppendInt(append(dst, `","attempt":`...), int64(j.Attempt), 10)
+	dst = append(dst, '"')
+	if j.Attempt >= 0 {
+		dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(j.Attempt), 10)
+	}
 	dst = strconv.AppendInt(append(dst, `,"tries":`...), int64(j.Tries), 10)
 	dst = strconv.AppendInt(append(dst, `,"published_ms":`...), j.Published, 10)
 	if j.Expires > 0 {

@@ -196,6 +196,7 @@ func (s *fakeStore) settle(x *job.Settle, heads map[roomKey][]*job.Job) {
 		x.State = job.Leased
 	case job.Bury:
 		q.dead[j.Seq] = j
+		j.Reason, j.Attempt = job.Buried, -1
 		x.State = job.Dead
 	case job.Requeue:
 		j.Attempt--
@@ -302,6 +303,9 @@ func (s *fakeStore) Get(_ context.Context, ns *job.Namespace, queue string, ref 
 	}
 	if j := q.leased[ref.Seq]; j != nil {
 		return *j, job.Leased, s.readErr
+	}
+	if j := q.dead[ref.Seq]; j != nil {
+		return *j, job.Dead, s.readErr
 	}
 	return job.Job{}, job.Gone, cmp.Or(s.readErr, job.ErrNoJob)
 }

@@ -142,7 +142,7 @@ func TestTheGoClientDoesEverythingOnce(t *testing.T) {
 	buried := take(client.TakeOptions{TTR: time.Minute}, "bulk")
 	check(j.Bury(ctx, buried), nil)
 	dead, err := j.Get(ctx, "bulk", buried.ID)
-	if check(err, nil); dead.State != "dead" {
+	if check(err, nil); dead.State != "dead" || dead.Reason != "buried" || dead.Attempt != 0 {
 		t.Errorf("got %+v", dead)
 	}
 	check(j.Delete(ctx, "bulk", buried.ID), nil)

@@ -90,7 +90,11 @@ func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, err
 		return nil, ErrOverloaded
 	}
 	dst := appendJob(make([]byte, 0, size), &j)
-	return append(append(append(dst, `,"state":"`...), state.String()...), `"}`...), nil
+	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
+	if j.Reason != job.UnknownReason {
+		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
+	}
+	return append(dst, '}'), nil
 }
 
 // delete ends a job, as an ack does.

@@ -515,6 +515,19 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 	}
 }
 
+// How often a buried job was claimed is not known, and so not said.
+func TestADeadJobSaysWhyItDied(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	p.do("POST", "/v1/mail/q", "x")
+	j := p.do("POST", "/v1/mail/q/claim", "").Jobs[0]
+	p.do("POST", "/v1/mail/q/settle", `{"id":"`+j.ID+`","do":"bury"}`)
+	want := `{"queue":"q","id":"` + j.ID + `","tries":3,"published_ms":1000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
+	if r := p.do("GET", "/v1/mail/q/jobs/"+j.ID, ""); r.raw != want {
+		t.Errorf("got %s, want %s", r.raw, want)
+	}
+}
+
 func TestTokensOfAQueueNamespace(t *testing.T) {
 	t.Parallel()
 	two := map[string]job.Policy{"mail": job.DefaultPolicy(), "sms": job.DefaultPolicy()}

@@ -1,11 +1,12 @@
 -- dead_page: dead letters of a queue, oldest first; writes nothing.
 --
 -- KEYS[1] hash      jobs of the queue
--- KEYS[2] zset      its dead jobs by the time of death, ms
+-- KEYS[2] zset      its dead jobs by the time of death, ms; the fraction is the reason
 -- ARGV[1] int       how many to skip
 -- ARGV[2] int       how many, 1 to 1,000
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a job
--- RETURNS {now, total, sequence, ms of death, record, ...}  total: dead jobs of the queue
+-- RETURNS {now, total, sequence, ms of death, reason, record, ...}  total: dead jobs of the queue; reason: 1 nacked, 2 lapsed,
+--                   3 buried, 0 unknown
 --
 -- USES whole, int, time
 local skip, count, size = whole(ARGV[1], 0), whole(ARGV[2], 1), whole(ARGV[3], 1)
@@ -22,8 +23,8 @@ for x = 1, #found, 2 do
   end
   local record = redis.call('HGET', KEYS[1], found[x])
   if record then
-    local m = #result
-    result[m + 1], result[m + 2], result[m + 3] = found[x], tonumber(found[x + 1]), record
+    local m, died = #result, tonumber(found[x + 1])
+    result[m + 1], result[m + 2], result[m + 3], result[m + 4] = found[x], math.floor(died), math.floor(died % 1 * 4), record
     bytes = bytes + #record
   end
 end

@@ -6,12 +6,13 @@
 -- KEYS[2] zset      delayed jobs by due time, ms
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] hash      jobs of the queue
--- KEYS[5] zset      its dead jobs by the time of death, ms
+-- KEYS[5] zset      its dead jobs by the time of death, ms; the fraction is the reason
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence
 -- RETURNS {now, 0}                                none
--- RETURNS {now, 1, state, ms, attempts, record}  state: ready, delayed, leased or dead; ms: when it is due, the lease ends, it died;
---                   0 where it is ready. attempts: how often it was claimed; 0 where it is dead
+-- RETURNS {now, 1, state, ms, reason, attempts, record}  state: ready, delayed, leased or dead; ms: when it is due, the lease ends, it died;
+--                   0 where it is ready. reason: why it is dead: 1 nacked, 2 lapsed, 3 buried, 0 unknown or not dead. attempts: how
+--                   often it was claimed; 0 where it is dead
 --
 -- USES time
 if #KEYS ~= 5 or #ARGV ~= 2 then
@@ -27,17 +28,18 @@ end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
 local ms = redis.call('ZSCORE', KEYS[1], member)
 if ms then
-  return { now, 1, 'leased', math.floor(tonumber(ms)), math.max(1, attempts), record }
+  return { now, 1, 'leased', math.floor(tonumber(ms)), 0, math.max(1, attempts), record }
 end
 ms = redis.call('ZSCORE', KEYS[5], seq)
 if ms then
-  return { now, 1, 'dead', tonumber(ms), attempts, record }
+  ms = tonumber(ms)
+  return { now, 1, 'dead', math.floor(ms), math.floor(ms % 1 * 4), attempts, record }
 end
 if ends > 0 and ends <= now then
   return { now, 0 }
 end
 ms = redis.call('ZSCORE', KEYS[2], member)
 if ms then
-  return { now, 1, 'delayed', tonumber(ms), attempts, record }
+  return { now, 1, 'delayed', tonumber(ms), 0, attempts, record }
 end
-return { now, 1, 'ready', 0, attempts, record }
+return { now, 1, 'ready', 0, 0, attempts, record }

@@ -95,7 +95,7 @@ local function move(kind)
   in_pieces(redis.call, 'HSET', attempts, once)
   for _, job in ipairs(ending) do
     redis.call('HDEL', attempts, job.member)
-    bury(job.k, totals, job.seq, now, job.keeps)
+    bury(job.k, totals, job.seq, now, job.keeps, 'lapsed')
     job.k.ended = true
   end
 end

@@ -92,7 +92,8 @@ local function judge(x, job, member)
   gone[#gone + 1] = member
   if ends then
     uncounted[#uncounted + 1] = member
-    ending[#ending + 1] = { x = x + 1, k = k, seq = job.seq, keeps = ARGV[3 + n + job.i] == '1' }
+    ending[#ending + 1] = { x = x + 1, k = k, seq = job.seq, keeps = ARGV[3 + n + job.i] == '1',
+      reason = job.verb == 'nack' and 'nacked' or 'buried' }
     return 0
   elseif job.verb == 'requeue' then
     k.head[#k.head + 1] = job.seq
@@ -129,7 +130,7 @@ in_pieces(redis.call, 'HSET', attempts, counted)
 in_pieces(redis.call, 'ZADD', delay, due)
 local codes = { dead = 3, expired = 4, lost = 5 }
 for _, job in ipairs(ending) do
-  result[job.x] = codes[bury(job.k, totals, job.seq, now, job.keeps)]
+  result[job.x] = codes[bury(job.k, totals, job.seq, now, job.keeps, job.reason)]
 end
 for _, k in ipairs(open) do
   push(command, channel, k)

@@ -122,14 +122,15 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset, l
 			return nil, 0, err
 		}
 		total += c.Rest.Int()
-		n := (c.More - 1) / 3
+		n := (c.More - 1) / 4
 		for range n {
-			seq, died, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Bulk()
-			j := Job{Queue: queue, At: died, Now: c.Now}
+			seq, at, reason, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+			j := Job{Queue: queue, At: at, Now: c.Now}
 			if j.Seq, _ = number(seq); c.Rest.Broken || !parseRecord(record, &j) {
 				return nil, 0, c.Misread()
 			}
 			j.Shard = sh.number
+			j.died(reason)
 			list = append(list, ns.complete(j))
 		}
 		full = full || n > 0 && n < count && int64(offset)+int64(len(list)) < total

@@ -87,7 +87,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (
 	if c.Rest.Int() == 0 && !c.Rest.Broken {
 		return Job{}, Gone, ErrNoJob
 	}
-	name, at, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
+	name, at, reason, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
 	j = Job{Queue: queue, Ref: ref, Attempt: int(attempts), At: at, Now: c.Now}
 	for _, known := range []State{Ready, Delayed, Leased, Dead} {
 		if string(name) == known.String() {
@@ -97,10 +97,25 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (
 	if c.Rest.Broken || state == Gone || !parseRecord(record, &j) {
 		return Job{}, Gone, c.Misread()
 	}
+	if state == Dead {
+		j.died(reason)
+	}
 	if j.CallerID != ref.CallerID {
 		return Job{}, Gone, ErrNoJob
 	}
 	return ns.complete(j), state, nil
+}
+
+// died sets what the store knows of a death. The attempts of a dead job are forgotten, but
+// where its tries are used up they are its tries.
+func (j *Job) died(reason int64) {
+	if reason > 0 && reason <= int64(Buried) {
+		j.Reason = Reason(reason)
+	}
+	j.Attempt = -1
+	if j.Reason == Nacked || j.Reason == Lapsed {
+		j.Attempt = j.Tries
+	}
 }
 
 // Counts counts the jobs of a queue.

@@ -84,12 +84,13 @@ type Job struct {
 	Queue string
 	ID    string
 	Ref
-	Attempt   int   // how often it was claimed, with this time
+	Attempt   int   // how often it was claimed, with this time; -1: unknown, of a dead job
 	Tries     int   // how often it is claimed at most
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
 	Now       int64 // Unix ms on the store's clock when it answered
 	At        int64 // Unix ms: when its lease ends; of a read also when it comes due or died; 0: ready
+	Reason    Reason
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
 }
@@ -134,6 +135,21 @@ const (
 func (s State) String() string {
 	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased"}[s]
 }
+
+// Reason is why a job died.
+type Reason uint8
+
+// The reasons. UnknownReason is that of a job that is not dead, or that died under an earlier
+// version, which did not keep it.
+const (
+	UnknownReason Reason = iota
+	Nacked               // its last try was given back
+	Lapsed               // the lease of its last try ended: its worker was silent
+	Buried               // it was given up
+)
+
+// String is the reason in lower case, "" for UnknownReason.
+func (r Reason) String() string { return [...]string{"", "nacked", "lapsed", "buried"}[r] }
 
 // Settle changes or ends the lease of a job.
 type Settle struct {

@@ -11,10 +11,11 @@ import (
 type Job struct {
 	ID          string          `json:"job"`
 	Queue       string          `json:"queue"`
-	State       string          `json:"state"`   // ready, delayed, leased or dead
-	AtMS        int64           `json:"at_ms"`   // when it comes due, its lease ends or it died; 0: ready
-	Attempt     int             `json:"attempt"` // how often it was claimed
-	Tries       int             `json:"tries"`   // how often it is claimed at most
+	State       string          `json:"state"`             // ready, delayed, leased or dead
+	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends or it died; 0: ready
+	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed or buried; absent: unknown, or not dead
+	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job
+	Tries       int             `json:"tries"`             // how often it is claimed at most
 	PublishedMS int64           `json:"published_at_ms"`
 	ExpiresMS   int64           `json:"expires_at_ms"` // 0: never
 	AgeMS       int64           `json:"age_ms"`        // since its publish
@@ -24,8 +25,11 @@ type Job struct {
 
 func jobOf(j job.Job, state job.State, masks []string) Job {
 	shown := Job{
-		ID: j.ID, Queue: j.Queue, State: state.String(), AtMS: j.At, Attempt: j.Attempt, Tries: j.Tries,
+		ID: j.ID, Queue: j.Queue, State: state.String(), AtMS: j.At, Reason: j.Reason.String(), Tries: j.Tries,
 		PublishedMS: j.Published, ExpiresMS: j.Expires, AgeMS: max(0, j.Now-j.Published), Payload: payloadOf(j.Payload, masks),
+	}
+	if j.Attempt >= 0 {
+		shown.Attempt = &j.Attempt
 	}
 	if len(j.Attributes) > 0 {
 		// As text they are what an attribute must not be: not an object of strings.

@@ -163,7 +163,7 @@ func TestJobsAreShownMaskedAndDeletedOneByOne(t *testing.T) {
 	ids := q.publish("q", 0, `{"n":1,"password":"canary"}`, "two")
 	var j Job
 	q.ask("GET", "/queues/q/peek", "", &j)
-	if j.ID != ids[0] || j.State != "ready" || j.Tries != 3 || j.Attempt != 0 || j.AtMS != 0 || j.ExpiresMS-j.PublishedMS < 3590_000 {
+	if j.ID != ids[0] || j.State != "ready" || j.Tries != 3 || j.Attempt == nil || *j.Attempt != 0 || j.Reason != "" || j.AtMS != 0 || j.ExpiresMS-j.PublishedMS < 3590_000 {
 		t.Errorf("peek: %+v", j)
 	}
 	if text := string(j.Data) + string(j.Attributes); strings.Contains(text, "canary") || !strings.Contains(text, `"n":1`) || !strings.Contains(text, `"a":`) {
@@ -211,6 +211,10 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 	if page.Total != 5 || len(page.Jobs) != 2 || page.Jobs[0].Text+string(page.Jobs[0].Data) != "2" || page.Jobs[0].State != "dead" || page.Jobs[0].AtMS == 0 {
 		t.Fatalf("got %+v", page)
 	}
+	raw := send(q.Server, "GET", "/api/v1/namespaces/mail/queues/q/jobs/"+page.Jobs[0].ID, "operator", "").Body.String()
+	if page.Jobs[0].Reason != "buried" || !strings.Contains(raw, `"reason":"buried"`) || strings.Contains(raw, "attempt") {
+		t.Errorf("got %+v and %s", page.Jobs[0], raw)
+	}
 	q.refused("GET", "/queues/q/dead", "viewer", "", 403, "forbidden")
 	q.refused("POST", "/queues/q/dead/respawn", "viewer", `{"confirm":1}`, 403, "forbidden")
 	q.refused("POST", "/queues/q/dead/respawn", "operator", `{}`, 400, "dry_run")
@@ -229,7 +233,7 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 		t.Errorf("delete: %+v", done)
 	}
 	var j Job
-	if q.ask("GET", "/queues/q/peek", "", &j); j.Tries != j.Attempt+1 || j.ExpiresMS == 0 {
+	if q.ask("GET", "/queues/q/peek", "", &j); j.Attempt == nil || j.Tries != *j.Attempt+1 || j.ExpiresMS == 0 {
 		t.Errorf("respawned: %+v", j)
 	}
 	q.trail(`"action":"respawn_jobs","namespace":"mail","queue":"q","detail":"confirmed 2","result":"ok","entries":2`,

@@ -18,14 +18,17 @@ const (
 func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 	t.Parallel()
 	const ns = "GET /api/v1/namespaces/mail"
+	lapsed := strings.Replace(aJob, `"leased"`, `"dead","reason":"lapsed"`, 1)
+	buried := strings.NewReplacer(`"leased"`, `"dead","reason":"buried"`, `"attempt":1,`, "").Replace(aJob)
 	api := newFakeAPI(t, map[string]string{
 		"GET /api/v1/overview": mailView, ns + "/queues": mailQueues, ns + "/queues/out": `{"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000}`,
 		ns:                               `{"namespace":"mail","kind":"queue","ledger":{"published":100,"acked":60},"residual":0}`,
 		ns + "/queues/out/peek":          aJob,
 		ns + "/queues/out/jobs/" + jobID: aJob,
-		ns + "/queues/out/dead":          `{"total":7,"jobs":[` + strings.Replace(aJob, "leased", "dead", 1) + `]}`,
-		ns + "/queues/out/forecast":      `{"now_ms":1763629675000,"step_ms":60000,"due":[0,5,0,2]}`,
-		ns + "/forecast":                 `{"now_ms":1763629675000,"step_ms":600000,"due":[0]}`,
+		ns + "/queues/out/jobs/" + strings.ToLower(jobID): lapsed,
+		ns + "/queues/out/dead":                           `{"total":7,"jobs":[` + buried + `]}`,
+		ns + "/queues/out/forecast":                       `{"now_ms":1763629675000,"step_ms":60000,"due":[0,5,0,2]}`,
+		ns + "/forecast":                                  `{"now_ms":1763629675000,"step_ms":600000,"due":[0]}`,
 	})
 	for _, tt := range []struct{ args, want, stderr, asked string }{
 		{"jobs ls", "NAMESPACE  PUBLISHED/s", "", ""},
@@ -37,7 +40,8 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs peek mail out", "leased until 2025-11-20T09:07:55Z", "", ""},
 		{"jobs peek mail out", `attributes  {"a":"b"}`, "", ""},
 		{"jobs get mail out " + jobID, "1 of 3", "", ""},
-		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z", "1 of 7 dead letters", "limit=1&offset=0"},
+		{"jobs get mail out " + strings.ToLower(jobID), "dead since 2025-11-20T09:07:55Z, lapsed attempts 1 of 3", "", ""},
+		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z buried 2025-11-20T09:06:55Z - 7", "1 of 7 dead letters", "limit=1&offset=0"},
 		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:08:55Z  1m     5", "7 delayed jobs come due within 4m", "step_ms=60000&steps=4"},
 		{"jobs forecast mail", "", "0 delayed jobs come due within 10m", ""},
 		{"jobs peek mail out -o json", `"job":"` + jobID, "", ""},

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,13 +16,22 @@ type oneJob struct {
 	Queue       string          `json:"queue"`
 	State       string          `json:"state"`
 	AtMS        int64           `json:"at_ms"`
-	Attempt     int64           `json:"attempt"`
+	Reason      string          `json:"reason"`
+	Attempt     *int64          `json:"attempt"`
 	Tries       int64           `json:"tries"`
 	PublishedMS int64           `json:"published_at_ms"`
 	ExpiresMS   int64           `json:"expires_at_ms"`
 	AgeMS       int64           `json:"age_ms"`
 	Attributes  json.RawMessage `json:"attributes"`
 	payload
+}
+
+// attempts is "-" where the service does not know.
+func (j *oneJob) attempts() string {
+	if j.Attempt == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*j.Attempt, 10)
 }
 
 // JobsPeek prints the next job.
@@ -100,8 +110,11 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 	if words, ok := map[string]string{"delayed": "delayed until ", "leased": "leased until ", "dead": "dead since "}[j.State]; ok {
 		state = words + clock(j.AtMS)
 	}
+	if j.Reason != "" {
+		state += ", " + escape(j.Reason)
+	}
 	for _, row := range [][2]string{
-		{"queue", j.Queue}, {"state", state}, {"attempts", fmt.Sprintf("%d of %d", j.Attempt, j.Tries)}, {"published", clock(j.PublishedMS) + ", " + since(j.AgeMS) + " ago"},
+		{"queue", j.Queue}, {"state", state}, {"attempts", fmt.Sprintf("%s of %d", j.attempts(), j.Tries)}, {"published", clock(j.PublishedMS) + ", " + since(j.AgeMS) + " ago"},
 		{"expires", expires}, {"bytes", strconv.FormatInt(j.Bytes, 10)}, {"attributes", compact(j.Attributes)}, {"data", j.body()},
 	} {
 		if row[1] != "" {
@@ -147,9 +160,9 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if c.Output == "json" {
 		return printJSON(s.Out, json.RawMessage(raw))
 	}
-	t := newTable("JOB", "DIED", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
+	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
-		t.add(j.Job, clock(j.AtMS), clock(j.PublishedMS), strconv.FormatInt(j.Attempt, 10), strconv.FormatInt(j.Bytes, 10), j.body())
+		t.add(j.Job, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), j.attempts(), strconv.FormatInt(j.Bytes, 10), j.body())
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

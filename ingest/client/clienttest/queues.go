@@ -40,6 +40,7 @@ type queueJob struct {
 	Attrs     map[string]string `json:"attributes,omitempty"`
 	Data      []byte            `json:"data"`
 	State     string            `json:"state,omitempty"`
+	Reason    string            `json:"reason,omitempty"`
 
 	path  string    // namespace and queue
 	until time.Time // of a delayed or leased job
@@ -150,7 +151,7 @@ func (s *Queues) tick() (next time.Time) {
 				next = j.until
 			}
 		case j.State == "leased" && j.Attempt >= j.Tries:
-			j.State = "dead"
+			j.State, j.Reason = "dead", "lapsed"
 		default:
 			s.ready(j)
 		}
@@ -278,7 +279,7 @@ func (s *Queues) settle(name string, body []byte) *http.Response {
 		after := time.Duration(line.MS) * time.Millisecond
 		switch {
 		case line.Do == "bury", line.Do == "nack" && j.Attempt >= j.Tries:
-			j.State = "dead"
+			j.State, j.Reason = "dead", map[string]string{"bury": "buried", "nack": "nacked"}[line.Do]
 		case line.Do == "touch":
 			j.until = time.Now().Add(after)
 		case line.Do == "requeue":

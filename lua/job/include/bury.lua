@@ -1,11 +1,13 @@
 -- bury: end a leased job whose tries are used up: as a dead letter, or as expired where
 -- the queue keeps none or its ttl is over. The caller removes lease and attempts, and has
--- asked mortal before. Returns dead, expired or lost.
-local function bury(k, totals, seq, now, keeps)
+-- asked mortal before. reason is why: nacked, lapsed or buried; the fraction of the score
+-- keeps it. Returns dead, expired or lost.
+local death_fractions = { nacked = '.25', lapsed = '.5', buried = '.75' }
+local function bury(k, totals, seq, now, keeps, reason)
   local record = redis.call('HGET', k.j, seq)
   local ends = record and tonumber(string.sub(record, 1, 13))
   if keeps and ends and (ends == 0 or ends > now) then
-    redis.call('ZADD', k.d, int(now), seq)
+    redis.call('ZADD', k.d, int(now) .. death_fractions[reason], seq)
     totals.dead, totals.died = totals.dead + 1, totals.died + 1
     return 'dead'
   end

@@ -30,6 +30,8 @@ var Bugs = map[string]bool{
 	"an expired head is not counted":     false,
 	"purge does not count":               false,
 	"dead jobs expire":                   false,
+	"a bury counts as a nack":            false,
+	"a lapse counts as a nack":           false,
 	"the audit finds nothing":            false,
 	// The rules of lanes and of waiting.
 	"a lane claims before it reverts":                    false,

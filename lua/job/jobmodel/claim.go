@@ -16,6 +16,7 @@ type Claim struct {
 type Claimed struct {
 	Queue   string
 	Attempt int
+	Reason  Reason // of a dead one
 	Job     Job
 }
 
@@ -64,7 +65,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 					s.Ledger["expired"]++
 					continue
 				}
-				got = append(got, Claimed{name, s.lend(handed, ref, claim.TTR), *j})
+				got = append(got, Claimed{Queue: name, Attempt: s.lend(handed, ref, claim.TTR), Job: *j})
 				bytes += len(j.Record())
 			}
 			cut[name] = cut[name] || len(got) < claim.Count

@@ -194,6 +194,9 @@ func (w *World) settle(s *shard, jobs []Settle) {
 		if state == Dead && t.claims < t.tries && x.Verb != "bury" {
 			w.bad("settle: %v is dead after %d claims, it has %d tries", t.ref, t.claims, t.tries)
 		}
+		if state == Dead {
+			t.died = map[string]Reason{"nack": Nacked, "bury": Buried}[x.Verb]
+		}
 	}
 	w.ran(s, "settle", func(t *truth) bool { return t.expired(now) || t.used() })
 }

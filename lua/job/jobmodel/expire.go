@@ -110,5 +110,9 @@ func (s *Shard) Get(ref Ref) (*Claimed, State) {
 	case Lost:
 		state = Ready
 	}
-	return &Claimed{ref.Queue, int(attempts), *j}, state
+	c := &Claimed{Queue: ref.Queue, Attempt: int(attempts), Job: *j}
+	if state == Dead {
+		c.Reason = reasonOf(s.queue(ref.Queue).Dead[ref.Seq])
+	}
+	return c, state
 }

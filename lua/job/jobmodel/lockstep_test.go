@@ -126,6 +126,12 @@ func (l *lockstep) Peek(queue string) *jobmodel.Claimed {
 	return want
 }
 
+func (l *lockstep) Dead(queue string, limit int) []jobmodel.Claimed {
+	wakes, want := len(l.model.Wakes), l.model.Dead(queue, limit)
+	l.same("dead_page", l.scripts.Dead(queue, limit), want, wakes)
+	return want
+}
+
 func (l *lockstep) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
 	wakes := len(l.model.Wakes)
 	want, state := l.model.Get(ref)

@@ -90,8 +90,19 @@ func (s *Shard) Peek(name string) *Claimed {
 	q := s.queue(name)
 	for _, seq := range q.Ready[:min(200, len(q.Ready))] {
 		if j := q.Jobs[seq]; j != nil && !j.expired(s.now()) {
-			return &Claimed{name, int(s.Attempts[Ref{name, seq}]), *j}
+			return &Claimed{Queue: name, Attempt: int(s.Attempts[Ref{name, seq}]), Job: *j}
 		}
 	}
 	return nil
+}
+
+// Dead is the oldest dead jobs of a queue.
+func (s *Shard) Dead(name string, limit int) []Claimed {
+	q, list := s.queue(name), []Claimed{}
+	for _, seq := range q.deadOldest(limit) {
+		if j := q.Jobs[seq]; j != nil {
+			list = append(list, Claimed{Queue: name, Reason: reasonOf(q.Dead[seq]), Job: *j})
+		}
+	}
+	return list
 }

@@ -41,7 +41,12 @@ func (w *World) promote(s *shard, due []Due) {
 	}
 	for name, q := range s.model.Queue {
 		for seq := range q.Dead {
-			if t := s.jobs[Ref{name, seq}]; !dead[t.ref] && t.claims < t.tries {
+			t := s.jobs[Ref{name, seq}]
+			if dead[t.ref] {
+				continue
+			}
+			t.died = Lapsed
+			if t.claims < t.tries {
 				w.bad("promote: %v is dead after %d claims, it has %d tries", t.ref, t.claims, t.tries)
 			}
 		}
@@ -97,6 +102,11 @@ func (w *World) operate() {
 			s.store.Counts(queue)
 		}
 		s.store.Account()
+		for _, c := range s.store.Dead(queue, 1+w.rand.Intn(3)) {
+			if t := s.jobs[c.ref()]; t == nil || t.gone || c.Reason != t.died {
+				w.bad("dead: %v is said to have died as %d", c.ref(), c.Reason)
+			}
+		}
 	case 7:
 		if t := w.some(s, func(*truth) bool { return true }); t != nil {
 			w.get(s, t)
@@ -137,7 +147,7 @@ func (w *World) respawn(s *shard, queue string) {
 			continue
 		}
 		// A new life: it may be claimed once more.
-		t.claims, t.tries, t.reordered, t.buried, t.ends, t.due = 0, 1, true, false, 0, 0
+		t.claims, t.tries, t.reordered, t.buried, t.died, t.ends, t.due = 0, 1, true, false, NoReason, 0, 0
 		if ttl > 0 {
 			t.ends = w.ms() + ttl
 		}

@@ -2,7 +2,6 @@ package jobmodel
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 )
@@ -49,7 +48,7 @@ func (s *Shard) Picture() []string {
 			add("ready %s %v", name, q.Ready)
 		}
 		for seq, at := range q.Dead {
-			add("dead %s %d %d", name, seq, at)
+			add("dead %s %d %s", name, seq, Score(at))
 		}
 		for id, seq := range q.IDs {
 			add("id %s %s %d", name, id, seq)
@@ -59,10 +58,5 @@ func (s *Shard) Picture() []string {
 	return lines
 }
 
-// Score is a score of delay or lease as Redis writes it.
-func Score(ms float64) string {
-	if ms == math.Floor(ms) {
-		return strconv.FormatFloat(ms, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(ms, 'f', 1, 64)
-}
+// Score is a score of delay, lease or the dead as Redis writes it.
+func Score(ms float64) string { return strconv.FormatFloat(ms, 'f', -1, 64) }

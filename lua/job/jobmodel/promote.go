@@ -98,7 +98,11 @@ func (s *Shard) lapse(kind string, ref Ref) bool {
 		return false
 	}
 	delete(s.Lease, ref)
-	s.bury(ref)
+	why := Lapsed
+	if s.bug == "a lapse counts as a nack" {
+		why = Nacked
+	}
+	s.bury(ref, why)
 	return true
 }
 

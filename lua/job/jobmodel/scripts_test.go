@@ -336,13 +336,25 @@ func (s *scripts) Peek(queue string) *jobmodel.Claimed {
 	return &c
 }
 
+func (s *scripts) Dead(queue string, limit int) []jobmodel.Claimed {
+	v := s.call(luajob.DeadPage, s.keys([]string{queue}, "", "jd"), 0, limit, 1<<20)
+	list := []jobmodel.Claimed{}
+	for job := range slices.Chunk(v[2:], 4) {
+		c := claimed(queue, number(job[0]), 0, job[3].(string))
+		c.Reason = jobmodel.Reason(number(job[2]))
+		list = append(list, c)
+	}
+	return list
+}
+
 func (s *scripts) Get(ref jobmodel.Ref) (*jobmodel.Claimed, jobmodel.State) {
 	v := s.call(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + ref.Queue), s.key("d:" + ref.Queue)}, ref.Queue, ref.Seq)
 	if number(v[1]) == 0 {
 		return nil, jobmodel.Gone
 	}
 	state := map[any]jobmodel.State{"ready": jobmodel.Ready, "delayed": jobmodel.Delayed, "leased": jobmodel.Leased, "dead": jobmodel.Dead}[v[2]]
-	c := claimed(ref.Queue, ref.Seq, number(v[4]), v[5].(string))
+	c := claimed(ref.Queue, ref.Seq, number(v[5]), v[6].(string))
+	c.Reason = jobmodel.Reason(number(v[4]))
 	return &c, state
 }
 

@@ -102,8 +102,8 @@ const (
 	Leased
 )
 
-// bury ends a leased job whose tries are used up.
-func (s *Shard) bury(ref Ref) State {
+// bury ends a leased job whose tries are used up, or that nobody wants to try again.
+func (s *Shard) bury(ref Ref, why Reason) State {
 	q := s.queue(ref.Queue)
 	delete(s.Attempts, ref)
 	j := q.Jobs[ref.Seq]
@@ -112,7 +112,7 @@ func (s *Shard) bury(ref Ref) State {
 		s.Ledger["lost"]++
 		return Lost
 	case s.Keeps(ref.Queue) && !j.expired(s.now()):
-		q.Dead[ref.Seq] = s.now()
+		q.Dead[ref.Seq] = why.death(s.now())
 		s.Ledger["dead"]++
 		s.Ledger["died"]++
 		return Dead
@@ -182,7 +182,11 @@ func (s *Shard) Settle(jobs []Settle) []State {
 		}
 	}
 	for _, i := range ends {
-		replies[i] = s.bury(Ref{jobs[i].Queue, jobs[i].Seq})
+		why := Nacked
+		if jobs[i].Verb == "bury" && s.bug != "a bury counts as a nack" {
+			why = Buried
+		}
+		replies[i] = s.bury(Ref{jobs[i].Queue, jobs[i].Seq}, why)
 	}
 	for _, p := range pushes {
 		s.push(p, s.bug != "settle wakes nobody")

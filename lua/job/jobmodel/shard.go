@@ -44,9 +44,9 @@ func (j *Job) expired(now int64) bool { return j.Ends > 0 && j.Ends <= now }
 // Queue is what belongs to one queue of a shard.
 type Queue struct {
 	Jobs  map[int64]*Job
-	Ready []int64          // sequences, oldest first; a tombstone is one without a job
-	Dead  map[int64]int64  // sequence → ms of death
-	IDs   map[string]int64 // caller's id → sequence
+	Ready []int64           // sequences, oldest first; a tombstone is one without a job
+	Dead  map[int64]float64 // sequence → ms of death, and a quarter for each step of Reason
+	IDs   map[string]int64  // caller's id → sequence
 }
 
 // A Wake is one message on the channel of a queue: it has jobs again.
@@ -100,7 +100,7 @@ func (s *Shard) now() int64 { return s.NowUS / 1000 }
 func (s *Shard) queue(name string) *Queue {
 	q := s.Queue[name]
 	if q == nil {
-		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]int64{}, IDs: map[string]int64{}}
+		q = &Queue{Jobs: map[int64]*Job{}, Dead: map[int64]float64{}, IDs: map[string]int64{}}
 		s.Queue[name] = q
 	}
 	return q
@@ -188,5 +188,22 @@ func (s *Shard) Unlist(ref Ref) {
 	delete(s.Delay, ref)
 	delete(s.Lease, ref)
 }
+
+// Reason is why a job is dead.
+type Reason int
+
+// The numbers are those of the scripts' answers. NoReason: something else wrote the score.
+const (
+	NoReason Reason = iota
+	Nacked
+	Lapsed
+	Buried
+)
+
+// death is the score of a job that dies.
+func (r Reason) death(now int64) float64 { return float64(now) + float64(r)/4 }
+
+// reasonOf is the other way.
+func reasonOf(death float64) Reason { return Reason((death - math.Floor(death)) * 4) }
 
 func lastTry(deadline float64) bool { return deadline != math.Floor(deadline) }

@@ -61,6 +61,9 @@ func (w *World) get(s *shard, t *truth) {
 	if t.gone || c.Attempt != t.claims && state != Dead && !t.unlisted {
 		w.bad("get: %v is of attempt %d, said %d", t.ref, t.claims, c.Attempt)
 	}
+	if c.Reason != t.died {
+		w.bad("get: %v died as %d, said %d", t.ref, t.died, c.Reason)
+	}
 	if c.Job.Ends != t.ends || c.Job.CallerID != t.callerID {
 		w.bad("get: %v is %+v", t.ref, c.Job)
 	}

@@ -23,6 +23,7 @@ type Store interface {
 	Purge(queue string, all bool, limit int) (looked, deleted int)
 	Expire(queue string) Swept
 	Peek(queue string) *Claimed
+	Dead(queue string, limit int) []Claimed
 	Get(ref Ref) (*Claimed, State)
 	Counts(queue string) Counts
 	Account() []int64
@@ -90,6 +91,7 @@ type truth struct {
 	holder        string // the call of claim that handed it out last
 	poll          *poll
 	acked, buried bool
+	died          Reason // of its last death
 	delivered     bool
 	reordered     bool // it did not enter the list when it was born
 	gone          bool

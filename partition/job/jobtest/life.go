@@ -198,6 +198,18 @@ func theLastTryEndsAsADeadLetter(b *bench) {
 		return err == nil && l.Dead == 3
 	})
 	b.ledger(job.Ledger{Published: 3, Dead: 3, Died: 3})
+	list, _, err := b.store.Dead(b.Context(), b.ns, "q", 0, 3)
+	b.is("list", err, nil)
+	for _, j := range list {
+		got, state, err := b.store.Get(b.Context(), b.ns, "q", j.Ref)
+		b.same("get", []any{state, err, got.Reason, got.Attempt, got.At}, []any{job.Dead, nil, j.Reason, j.Attempt, j.At})
+		why := map[string]string{"lapses": "lapsed", "is nacked": "nacked", "is buried": "buried"}[string(j.Payload)]
+		attempt := 1 // all its tries
+		if why == "buried" {
+			attempt = -1
+		}
+		b.same("why", []any{j.Reason.String(), j.Attempt, j.At <= j.Now && j.At > j.Now-600_000}, []any{why, attempt, true})
+	}
 }
 
 func deadLettersAreDropped(b *bench) {

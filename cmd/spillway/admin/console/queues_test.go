@@ -29,7 +29,7 @@ func (f *fake) withQueues(queue string) {
 		{"queue": queue, "ready": 70, "delayed": 30, "leased": 8, "pending": 38, "dead": 12, "oldest_ready_age_ms": 61_000},
 		{"queue": "bulk", "ready": 0, "delayed": nil, "leased": nil, "pending": 90_000, "dead": 0, "oldest_ready_age_ms": nil},
 	}
-	f.jobs = []object{{"job": strings.Repeat("0", 26), "queue": queue, "state": "dead", "at_ms": time.Now().UnixMilli(), "attempt": 3, "tries": 3, "published_at_ms": 1, "expires_at_ms": 0,
+	f.jobs = []object{{"job": strings.Repeat("0", 26), "queue": queue, "state": "dead", "at_ms": time.Now().UnixMilli(), "reason": "lapsed", "attempt": 3, "tries": 3, "published_at_ms": 1, "expires_at_ms": 0,
 		"age_ms": 61_000, "attributes": object{"to": "bob"}, "bytes": 9, "data": object{"n": 1}}}
 }
 
@@ -102,6 +102,7 @@ func TestAxeFindsNothingInQueues(t *testing.T) {
 			picture(t, page, fmt.Sprintf("queues-%s-%d", scheme, width), width, 1500)
 			click(t, page, "12 dead letters of welcome")
 			shows(t, page, "12 dead letters, the oldest first")
+			shows(t, page, "its last lease lapsed")
 			check(t, page, when+", dead letters")
 			picture(t, page, fmt.Sprintf("queues-%s-%d-dead", scheme, width), width, 900)
 			click(t, page, "Respawn …")
