@@ -219,11 +219,11 @@ func (s *fakeJobs) claim(c *job.Claim) {
 		if j.Attempt > j.Tries {
 			s.broken = append(s.broken, j.ID+" is delivered more often than it may be")
 		}
-		attempt := j.Attempt
+		ends := j.ends                 // a requeued job has its next lease under the same attempt
 		time.AfterFunc(c.TTR, func() { // the lease lapses
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if j.state == job.Leased && !j.acked && j.Attempt == attempt {
+			if j.state == job.Leased && !j.acked && j.ends.Equal(ends) {
 				s.back(j, 0)
 			}
 		})

@@ -162,7 +162,7 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	}
 	for _, reason := range []string{
 		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
-		reasonNotConnected, reasonPanic, reasonBadBatchError, reasonStopped,
+		reasonNotConnected, reasonUnsent, reasonPanic, reasonBadBatchError, reasonStopped,
 	} {
 		n.failures.WithLabelValues(reason)
 	}

@@ -27,6 +27,7 @@ type writeOutcome struct {
 	named  map[position]failure
 	after  time.Duration // the sink's wish: no attempt sooner
 	reopen bool          // the sink is not connected any more
+	unsent bool          // the target has seen none of the entries
 	reason string        // label of sink_failures, empty when all was accepted
 
 	noneTaken bool // the sink named all entries, and some of them are to be tried again
@@ -70,10 +71,11 @@ func outcomeOf(err error, batches []*sink.Batch) writeOutcome {
 	if errors.As(err, &named) {
 		return o.ofNamed(named, batches)
 	}
+	o.unsent = sink.IsUnsent(err)
 	if after, ok := sink.ThrottledFor(err); ok {
 		o.after, o.reason = after, reasonThrottled
 	} else if sink.IsPermanent(err) {
-		o.all, o.reason = rejected, reasonPermanent
+		o.all, o.reason, o.unsent = rejected, reasonPermanent, false
 	}
 	return o
 }
@@ -85,11 +87,13 @@ func (o writeOutcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) writ
 	}
 	o.all, o.reason, o.named = accepted, reasonPartial, make(map[position]failure, len(list.Failed))
 	again := 0 // named entries that are to be tried again
+	unsent := true
 	for _, f := range list.Failed {
 		if f.Batch < 0 || f.Batch >= len(batches) || f.Entry < 0 || f.Entry >= len(batches[f.Batch].Entries) {
 			return bad
 		}
 		one := failure{retryable, f.Err}
+		unsent = unsent && sink.IsUnsent(f.Err)
 		after, throttled := sink.ThrottledFor(f.Err)
 		o.after = max(o.after, after)
 		o.reopen = o.reopen || errors.Is(f.Err, sink.ErrNotConnected)
@@ -110,7 +114,7 @@ func (o writeOutcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) writ
 	}
 	o.noneTaken = again > 0 && len(o.named) == entries
 	if again == entries {
-		o.all, o.reason = retryable, reasonOf(list.Failed[0].Err)
+		o.all, o.reason, o.unsent = retryable, reasonOf(list.Failed[0].Err), unsent
 	}
 	return o
 }
@@ -123,6 +127,7 @@ const (
 	reasonPermanent     = "permanent"
 	reasonPartial       = "partial"
 	reasonNotConnected  = "not_connected"
+	reasonUnsent        = "unsent"
 	reasonPanic         = "panic"
 	reasonBadBatchError = "bad_batch_error"
 	reasonStopped       = "stopped"
@@ -137,6 +142,8 @@ func reasonOf(err error) string {
 		return reasonNotConnected
 	case errors.Is(err, context.DeadlineExceeded):
 		return reasonTimeout
+	case sink.IsUnsent(err):
+		return reasonUnsent
 	default:
 		return reasonError
 	}

@@ -29,6 +29,8 @@ func TestOutcomeOfAWrite(t *testing.T) {
 		"nil":                        {nil, "aaa", "", 0, false},
 		"plain":                      {errDown, "ttt", "error", 0, false},
 		"timeout":                    {fmt.Errorf("x: %w", context.DeadlineExceeded), "ttt", "timeout", 0, false},
+		"unsent":                     {fmt.Errorf("x: %w", errUnsent), "ttt", "unsent", 0, false},
+		"unsent in time":             {sink.Unsent(context.DeadlineExceeded), "ttt", "timeout", 0, false},
 		"panic":                      {newPanicError("x", nil), "ttt", "panic", 0, false},
 		"not connected":              {gone, "ttt", "not_connected", 0, true},
 		"permanent":                  {no, "rrr", "permanent", 0, false},

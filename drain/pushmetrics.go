@@ -13,11 +13,12 @@ const (
 	pushDead     = "dead"     // rejected, or its tries are used up
 	pushExpired  = "expired"  // the same, where dead letters are not kept; or its time was over
 	pushRequeued = "requeued" // given back without a Write, uncounted
+	pushUnsent   = "unsent"   // given back, uncounted, after a Write that did not reach the target
 	pushGone     = "gone"     // the settlement came too late: the lease had ended, or the job
 	pushLapsed   = "lapsed"   // the store refused the settlement, or did not answer until the end
 )
 
-var pushOutcomes = []string{pushAcked, pushRetried, pushDead, pushExpired, pushRequeued, pushGone, pushLapsed}
+var pushOutcomes = []string{pushAcked, pushRetried, pushDead, pushExpired, pushRequeued, pushUnsent, pushGone, pushLapsed}
 
 type pushMetrics struct {
 	jobs, claims, batches, failures, panics *prometheus.CounterVec
@@ -39,7 +40,7 @@ func newPushMetrics(reg prometheus.Registerer) (*pushMetrics, error) {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "spillway", Subsystem: "push", Name: name, Help: help, Buckets: buckets}, target)
 	}
 	m := &pushMetrics{
-		jobs:     counter("jobs_total", "Jobs by how a delivery ended: acked, retried, dead, expired, requeued, gone or lapsed.", "outcome"),
+		jobs:     counter("jobs_total", "Jobs by how a delivery ended: acked, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
 		claims:   counter("claims_total", "Claims of jobs of one queue by outcome.", "outcome"),
 		batches:  counter("batches_total", "Batches of jobs written to the sink, every attempt counted."),
 		failures: counter("sink_failures_total", "Writes and opens of the sink that failed, by reason.", "reason"),
@@ -91,7 +92,7 @@ func (m *pushMetrics) of(namespace, name string) *pushTargetMetrics {
 	}
 	for _, reason := range []string{
 		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
-		reasonNotConnected, reasonPanic, reasonBadBatchError, reasonStopped,
+		reasonNotConnected, reasonUnsent, reasonPanic, reasonBadBatchError, reasonStopped,
 	} {
 		t.failures.WithLabelValues(reason)
 	}

@@ -84,18 +84,22 @@ func (q *pushQueue) took(jobs int) {
 	}
 }
 
-// wrote learns how a Write ended. wait is how long the sink wants to be left alone.
-func (q *pushQueue) wrote(now time.Time, failed bool, wait time.Duration) {
+// wrote learns how a Write ended. wait is how long the sink wants to be left alone. A queue
+// whose target was not reached is slow at once: its jobs are ready again.
+func (q *pushQueue) wrote(now time.Time, failed, unsent bool, wait time.Duration) {
 	if !failed {
 		q.failures = 0
 		return
 	}
-	q.failures++
+	slow, longest := max(slowAfter, 2*q.rule.Concurrency), q.rule.BackoffMax
+	if q.failures++; unsent {
+		q.failures, longest = max(q.failures, slow), max(longest, maxProbePause)
+	}
 	if q.slow() {
-		over := min(q.failures-max(slowAfter, 2*q.rule.Concurrency), 16)
+		over := min(q.failures-slow, 16)
 		wait = max(wait, min(maxProbePause, time.Duration(float64(slowPause)*math.Pow(slowGrowth, float64(over)))))
 	}
-	if until := now.Add(min(wait, q.rule.BackoffMax)); until.After(q.hold) {
+	if until := now.Add(min(wait, longest)); until.After(q.hold) {
 		q.hold = until
 	}
 }

@@ -43,7 +43,7 @@ func (w *pushWrite) run() {
 		signal(t.ended)
 	}()
 	if t.p.claiming.Err() != nil {
-		w.giveBack(w.jobs)
+		w.giveBack(w.jobs, pushRequeued)
 		return
 	}
 	w.write(w.jobs, t.p.cfg.SinkTimeout/2)
@@ -55,7 +55,7 @@ func (w *pushWrite) write(jobs []job.Job, need time.Duration) {
 	first := len(jobs) == len(w.jobs)
 	if time.Until(w.end) < need || !t.guard.begin() {
 		if first {
-			w.giveBack(jobs)
+			w.giveBack(jobs, pushRequeued)
 			return
 		}
 		// They were in a Write that the sink rejected, so this delivery counts.
@@ -73,13 +73,17 @@ func (w *pushWrite) write(jobs []job.Job, need time.Duration) {
 	})
 	t.mu.Lock()
 	if o.reason != reasonStopped {
-		w.queue.wrote(time.Now(), o.all == retryable, o.after)
+		w.queue.wrote(time.Now(), o.all == retryable, o.unsent, o.after)
 	}
 	t.mu.Unlock()
 	if o.all == rejected && len(jobs) > 1 {
 		half := len(jobs) / 2
 		w.write(jobs[:half], t.p.cfg.SinkTimeout/4)
 		w.write(jobs[half:], t.p.cfg.SinkTimeout/4)
+		return
+	}
+	if o.unsent && first {
+		w.giveBack(jobs, pushUnsent)
 		return
 	}
 	w.settle(jobs, func(i int) (disposition, error) { return o.of(0, i, err) })
@@ -127,12 +131,12 @@ func attributesOf(raw []byte) []byte {
 	return line.Bytes()
 }
 
-// giveBack requeues jobs that were in no Write: the claim does not count.
-func (w *pushWrite) giveBack(jobs []job.Job) {
+// giveBack requeues jobs that the target has not seen: the claim does not count.
+func (w *pushWrite) giveBack(jobs []job.Job, outcome string) {
 	list := make([]*pushSettlement, len(jobs))
 	for i := range jobs {
 		list[i] = w.settlement(&jobs[i], job.Requeue, 0)
-		list[i].settle.Deadline = jobs[i].At
+		list[i].settle.Deadline, list[i].requeued = jobs[i].At, outcome
 	}
 	w.enqueue(list)
 }
@@ -189,9 +193,10 @@ func (w *pushWrite) enqueue(list []*pushSettlement) {
 
 // A pushSettlement is what the store is to be told of one job: ack or settle.
 type pushSettlement struct {
-	ack     *job.Ack
-	settle  *job.Settle
-	unknown bool // it may have run before
+	ack      *job.Ack
+	settle   *job.Settle
+	requeued string // the outcome of a requeue
+	unknown  bool   // it may have run before
 }
 
 func (x *pushSettlement) add(b *job.Batch) {
@@ -220,7 +225,7 @@ func (x *pushSettlement) result() (outcome string, err error) {
 		return pushExpired, s.Err
 	case s.State == job.Ready, s.State == job.Delayed, s.State == job.Gone && x.unknown:
 		if s.Verb == job.Requeue {
-			return pushRequeued, s.Err
+			return x.requeued, s.Err
 		}
 		return pushRetried, s.Err
 	default:

@@ -44,6 +44,21 @@ type throttleError struct {
 func (e *throttleError) Error() string { return e.err.Error() }
 func (e *throttleError) Unwrap() error { return e.err }
 
+// Unsent marks err as that of a Write of which nothing has left this process: the target
+// was not reached, so it has not seen the entries. A job of a queue keeps its try.
+func Unsent(err error) error { return &unsentError{err} }
+
+// IsUnsent reports whether err was marked by Unsent.
+func IsUnsent(err error) bool {
+	var u *unsentError
+	return errors.As(err, &u)
+}
+
+type unsentError struct{ err error }
+
+func (e *unsentError) Error() string { return e.err.Error() }
+func (e *unsentError) Unwrap() error { return e.err }
+
 // MaxDetail is the most bytes of a target's own text in a dead letter.
 const MaxDetail = 256
 
@@ -84,7 +99,7 @@ func (e *detailError) Unwrap() error { return e.err }
 type BatchError struct{ Failed []EntryError }
 
 // EntryError is the failure of one entry, by its position in the Write's
-// batches. Err is plain (retryable), Permanent or Throttle.
+// batches. Err is plain (retryable), Unsent, Permanent or Throttle.
 type EntryError struct {
 	Batch, Entry int
 	Err          error

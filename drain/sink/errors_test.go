@@ -23,7 +23,11 @@ func TestMarksSurviveWrapping(t *testing.T) {
 	if _, ok := ThrottledFor(permanent); ok {
 		t.Error("ThrottledFor takes a permanent error for throttled")
 	}
-	for _, err := range []error{permanent, throttled} {
+	unsent := fmt.Errorf("post: %w", Unsent(cause))
+	if !IsUnsent(unsent) || IsUnsent(permanent) || IsUnsent(throttled) || IsUnsent(cause) || IsUnsent(nil) {
+		t.Error("IsUnsent is wrong")
+	}
+	for _, err := range []error{permanent, throttled, unsent} {
 		if !errors.Is(err, cause) || err.Error() != "post: cause" {
 			t.Errorf("%v hides its cause", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/textproto"
 	"net/url"
@@ -16,8 +17,7 @@ import (
 
 // NewTransport is what a sink posts to its HTTP target with. Proxies of the
 // environment are not used, an answer is never inflated, link-local addresses are
-// refused, and ctx bounds the rest. Call RoundTrip: a client would follow redirects and
-// repeat the URL in its errors.
+// refused, and ctx bounds the rest. It is for RoundTrip.
 func NewTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: refuseLinkLocal}
 	return &http.Transport{
@@ -30,11 +30,37 @@ func NewTransport() *http.Transport {
 	}
 }
 
+// RoundTrip makes a request with a transport of NewTransport: a client would follow
+// redirects and repeat the URL in its errors. The error IsUnsent when there was no
+// connection to send it on. The transport must not be able to repeat the request once
+// bytes of it were written: no GET, and no Idempotency-Key with a GetBody.
+func RoundTrip(t *http.Transport, r *http.Request) (*http.Response, error) {
+	connected := false
+	trace := &httptrace.ClientTrace{
+		// The transport asks again only when it wrote nothing on the connection before.
+		GetConn: func(string) { connected = false },
+		GotConn: func(httptrace.GotConnInfo) { connected = true },
+	}
+	response, err := t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	if err != nil && !connected {
+		return nil, Unsent(err)
+	}
+	return response, err
+}
+
 // FaultError is the error of a round trip that got no usable answer: plain, or that of
 // ctx when ctx has ended. verb and host begin its text, as in "put to host:9000".
 // Nothing of what the peer sent is in it: the packages below quote it, and it may echo
-// the request.
+// the request. It IsUnsent if err is.
 func FaultError(ctx context.Context, verb, host string, err error) error {
+	fault := faultError(ctx, verb, host, err)
+	if IsUnsent(err) {
+		return Unsent(fault)
+	}
+	return fault
+}
+
+func faultError(ctx context.Context, verb, host string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s %s: %w", verb, host, ctx.Err())
 	}

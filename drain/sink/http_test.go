@@ -3,10 +3,16 @@ package sink_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/textproto"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spillway-io/spillway/drain/sink"
@@ -66,6 +72,94 @@ func TestHostsAreChecked(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: got %q, want %q", raw, got, want)
+		}
+	}
+}
+
+// A request is unsent only where there never was a connection for it.
+func TestARoundTripSaysWhetherItSentAnything(t *testing.T) {
+	t.Parallel()
+	quiet := log.New(io.Discard, "", 0)
+	answers := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(answers.Close)
+	breaks := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(breaks.Close)
+	untrusted := httptest.NewUnstartedServer(answers.Config.Handler)
+	untrusted.Config.ErrorLog = quiet
+	untrusted.StartTLS()
+	t.Cleanup(untrusted.Close)
+	gone := httptest.NewServer(answers.Config.Handler)
+	gone.Close()
+	for name, c := range map[string]struct {
+		url          string
+		dial         func(ctx context.Context, network, addr string) (net.Conn, error)
+		fails, sent  bool
+		wantDeadline bool
+	}{
+		"answered":              {url: answers.URL, sent: true},
+		"the connection breaks": {url: breaks.URL, fails: true, sent: true},
+		"refused":               {url: gone.URL, fails: true},
+		"no such host":          {url: "http://nobody.invalid", fails: true},
+		"a link-local address":  {url: "http://169.254.169.254", fails: true},
+		"no trust":              {url: untrusted.URL, fails: true},
+		"time is over while it dials": {url: answers.URL, fails: true, wantDeadline: true, dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}},
+	} {
+		transport := sink.NewTransport()
+		if c.dial != nil {
+			transport.DialContext = c.dial
+		}
+		limit := time.Minute
+		if c.wantDeadline {
+			limit = 10 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := sink.RoundTrip(transport, req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		fault := err
+		if err != nil {
+			fault = sink.FaultError(ctx, "post to", "h", err)
+		}
+		if (err != nil) != c.fails || sink.IsUnsent(err) == c.sent || sink.IsUnsent(fault) == c.sent || errors.Is(fault, context.DeadlineExceeded) != c.wantDeadline {
+			t.Errorf("%s: got %v, unsent %v and %v", name, err, sink.IsUnsent(err), sink.IsUnsent(fault))
+		}
+		cancel()
+		transport.CloseIdleConnections()
+	}
+}
+
+// A receiver that closed an idle connection and then its port may have read the request.
+func TestARequestOnAConnectionThatBreaksCountsAsSent(t *testing.T) {
+	t.Parallel()
+	n := 0
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if n++; n == 2 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(server.Close)
+	transport := sink.NewTransport()
+	t.Cleanup(transport.CloseIdleConnections)
+	for i := range 2 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := sink.RoundTrip(transport, req)
+		if (err != nil) != (i == 1) || sink.IsUnsent(err) {
+			t.Errorf("request %d: got %v, unsent %v", i+1, err, sink.IsUnsent(err))
+		}
+		if err == nil {
+			_ = resp.Body.Close()
 		}
 	}
 }

@@ -30,6 +30,7 @@ import (
 //	nil                    every entry was accepted
 //	any plain error        retryable, all of it, until the deadline
 //	Permanent(err)         never retry; bisected if more than one entry, then dead letter
+//	Unsent(err)            retryable, and no entry has left this process
 //	Throttle(err, after)   retry no sooner than after
 //	*BatchError            the entries it lists failed; what it does not name succeeded
 //	ErrNotConnected        retryable, and Open is called again first

@@ -63,8 +63,10 @@ func (s *Sink) post(ctx context.Context, query url.Values, rows []byte) (*answer
 	if s.auth != "" {
 		req.Header.Set("Authorization", s.auth)
 	}
-	// The transport alone: a client would follow redirects with the password.
-	resp, err := s.transport.RoundTrip(req)
+	resp, err := sink.RoundTrip(s.transport, req)
+	if sink.IsUnsent(err) {
+		return nil, sink.Unsent(s.fault(ctx, err))
+	}
 	if err != nil {
 		return nil, s.fault(ctx, err)
 	}

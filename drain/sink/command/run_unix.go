@@ -42,7 +42,7 @@ func run(ctx context.Context, argv, environ []string, input []byte) (stdout, std
 	var in, out, errs pipe
 	for _, p := range []*pipe{&in, &out, &errs} {
 		if p.read, p.write, err = os.Pipe(); err != nil {
-			return nil, nil, err
+			return nil, nil, sink.Unsent(err)
 		}
 		defer p.close()
 	}
@@ -50,7 +50,7 @@ func run(ctx context.Context, argv, environ []string, input []byte) (stdout, std
 	err = cmd.Start()
 	_, _, _ = in.read.Close(), out.write.Close(), errs.write.Close() // the process has them now
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, sink.Unsent(err)
 	}
 
 	var copying sync.WaitGroup

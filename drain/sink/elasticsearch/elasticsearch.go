@@ -184,7 +184,7 @@ func (s *Sink) send(ctx context.Context, body []byte, bound int64) (*http.Respon
 	if s.auth != "" {
 		h.Set("Authorization", s.auth)
 	}
-	resp, err := s.client.RoundTrip(req)
+	resp, err := sink.RoundTrip(s.client, req)
 	if err != nil {
 		return nil, nil, sink.FaultError(ctx, "bulk to", s.host, err)
 	}

@@ -107,7 +107,8 @@ func (s *Sink) write(ctx context.Context, k int, batches []*sink.Batch) error {
 	if err == nil || s.bisects(err, batches) {
 		return err
 	}
-	sent, now := !errors.As(err, new(*notSentError)), time.Now()
+	sent, now := !sink.IsUnsent(err), time.Now()
+	err = counted(err)
 	results := spread(err, batches)
 	rest, from := pick(batches, func(i, j int) bool {
 		err := results[i][j]
@@ -128,6 +129,9 @@ func (s *Sink) write(ctx context.Context, k int, batches []*sink.Batch) error {
 		for m, next := range list {
 			i, j := from[n].batch, from[n].entries[m]
 			results[i][j] = both(results[i][j], next, s.ends(batches[i], j, now, next))
+			if !sent && sink.IsUnsent(next) {
+				results[i][j] = sink.Unsent(results[i][j])
+			}
 		}
 	}
 	return gather(results)

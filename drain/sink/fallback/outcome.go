@@ -140,6 +140,27 @@ func both(first, second error, ends bool) error {
 	return err
 }
 
+// counted is err without sink.Unsent: the tries that a job has used bring it to the next
+// tier, so a Write that leaves it with this one counts.
+func counted(err error) error {
+	var named *sink.BatchError
+	switch {
+	case sink.IsUnsent(err):
+		plain := errors.New(brief(err))
+		if after, throttled := sink.ThrottledFor(err); throttled {
+			return sink.Throttle(plain, after)
+		}
+		return plain
+	case errors.As(err, &named) && slices.ContainsFunc(named.Failed, func(f sink.EntryError) bool { return sink.IsUnsent(f.Err) }):
+		failed := &sink.BatchError{}
+		for _, f := range named.Failed {
+			failed.Fail(f.Batch, f.Entry, counted(f.Err))
+		}
+		return failed
+	}
+	return err
+}
+
 // A source is where the entries of a picked batch come from.
 type source struct {
 	batch   int

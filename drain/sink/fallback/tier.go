@@ -22,11 +22,6 @@ const (
 	forgets = time.Minute
 )
 
-// A notSentError says that nothing was sent.
-type notSentError struct{ reason string }
-
-func (e *notSentError) Error() string { return e.reason }
-
 // A tier is a sink that opens by itself, and knows whether it answers.
 type tier struct {
 	Tier
@@ -72,23 +67,23 @@ func (t *tier) takes(batches []*sink.Batch) int {
 func (t *tier) write(ctx context.Context, batches []*sink.Batch) error {
 	opened := t.opened.Load()
 	if (t.isDown() || !opened) && !t.probe() {
-		return t.failed(&notSentError{"down or not open"})
+		return t.failed(sink.Unsent(errors.New("down or not open")))
 	}
 	if t.slots != nil {
 		select {
 		case t.slots <- struct{}{}:
 			defer func() { <-t.slots }()
 		case <-ctx.Done():
-			return &notSentError{"busy"}
+			return sink.Unsent(errors.New("busy"))
 		}
 	}
 	if !opened {
 		if err := t.reopen(ctx); err != nil {
-			return &notSentError{brief(err)}
+			return sink.Unsent(errors.New(brief(err)))
 		}
 	}
 	if !t.gate.TryRLock() {
-		return &notSentError{"opening"}
+		return sink.Unsent(errors.New("opening"))
 	}
 	defer t.gate.RUnlock()
 	err := t.Sink.Write(ctx, batches)

@@ -30,7 +30,7 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	}
 	w, err := s.conn.begin(n)
 	if err != nil {
-		return fmt.Errorf("write nats: %w", err)
+		return sink.Unsent(fmt.Errorf("write nats: %w", err))
 	}
 	err = s.publish(ctx, w, batches)
 	if err == nil {

@@ -197,7 +197,7 @@ func (s *Sink) take(ctx context.Context) (*pgconn.PgConn, error) {
 	conn, err := connect(ctx, s.settings)
 	if err != nil {
 		s.slots <- nil
-		return nil, fmt.Errorf("connect to %s: %w", s.host(), outcome(ctx, err))
+		return nil, sink.Unsent(fmt.Errorf("connect to %s: %w", s.host(), outcome(ctx, err)))
 	}
 	return conn, nil
 }

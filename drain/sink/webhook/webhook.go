@@ -122,9 +122,7 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err != nil {
 		return sink.FaultError(ctx, "post to", s.host, err)
 	}
-	// The transport alone: a client would follow redirects, keep cookies and
-	// repeat the URL in its errors.
-	resp, err := s.client.RoundTrip(req)
+	resp, err := sink.RoundTrip(s.client, req)
 	if err != nil {
 		return sink.FaultError(ctx, "post to", s.host, err)
 	}
