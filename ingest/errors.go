@@ -53,6 +53,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadSteps:     {fasthttp.StatusBadRequest, "", "steps is 1 to 1000"},
 	wire.CodeBadDo:        {fasthttp.StatusBadRequest, "", "do is respawn or delete"},
 	wire.CodeBadLimit:     {fasthttp.StatusBadRequest, "", "limit is 1 to 10000"},
+	wire.CodeBadOffset:    {fasthttp.StatusBadRequest, "", "offset is 0 to 1000000000"},
 	wire.CodeHungUp:       {fasthttp.StatusBadRequest, "", "the client closed its side of the connection before the answer: it got no job"},
 
 	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "", "send Authorization: Bearer with a token of this namespace"},

@@ -112,7 +112,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	note(raw("GET /livez HTTP/9.9\r\n\r\n"))
 	for _, code := range []wire.Code{ // the package jobs reaches them
 		wire.CodeBadQueue, wire.CodeBadParameter, wire.CodeBadDelay, wire.CodeBadTTL, wire.CodeBadTries, wire.CodeBadID, wire.CodeBadShards, wire.CodeBadDedup,
-		wire.CodeBadCount, wire.CodeBadTTR, wire.CodeBadWait, wire.CodeBadState, wire.CodeBadStep, wire.CodeBadSteps, wire.CodeBadDo, wire.CodeBadLimit,
+		wire.CodeBadCount, wire.CodeBadTTR, wire.CodeBadWait, wire.CodeBadState, wire.CodeBadStep, wire.CodeBadSteps, wire.CodeBadDo, wire.CodeBadLimit, wire.CodeBadOffset,
 		wire.CodeHungUp, wire.CodeNoSuchJob, wire.CodeTooManyJobs, wire.CodeTooManyQueues,
 	} {
 		note(p.do("GET", "/reject/"+string(code), ""))

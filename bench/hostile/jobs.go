@@ -130,6 +130,12 @@ var nativeJobs = []row{
 
 	{"steps of 1 ns", ask("GET", queue+"/forecast?step=1ns"), "400 bad_step", kept},
 	{"1,001 steps", ask("GET", queue+"/forecast?steps=1001"), "400 bad_steps", kept},
+	{"a list of dead letters", ask("GET", queue+"/dead?limit=100"), "200", kept},
+	{"of 101", ask("GET", queue+"/dead?limit=101"), "400 bad_limit", kept},
+	{"from 2^63 on", ask("GET", queue+"/dead?offset=9223372036854775808"), "400 bad_offset", kept},
+	{"from -1 on", ask("GET", queue+"/dead?offset=-1"), "400 bad_offset", kept},
+	{"of another's queue", request("GET /v1/mail/q/dead", bears(theirsCanary), ""), another, kept},
+	{"PUT of dead letters", request("PUT "+queue+"/dead", "Content-Length: 1\r\n", "x"), "405 method_not_allowed Allow=POST,GET,HEAD,OPTIONS", kept},
 	{"dead letters, limit of 2^63", post(queue+"/dead?do=delete&limit=9223372036854775808", "", ""), "400 bad_limit", kept},
 	{"dead letters, nothing to do", post(queue+"/dead", "", ""), "400 bad_do", kept},
 	{"a purge of nothing said", ask("DELETE", queue), "400 bad_state", kept},

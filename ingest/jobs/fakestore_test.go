@@ -35,6 +35,7 @@ type fakeStore struct {
 	flies      func(*job.Batch) // is called without the lock before a batch takes effect
 	counts     job.Counts
 	readErr    error
+	dead       []job.Job
 	wakes      *fakeWakes
 }
 
@@ -316,6 +317,12 @@ func (s *fakeStore) Counts(context.Context, *job.Namespace, string) (job.Counts,
 
 func (s *fakeStore) Forecast(_ context.Context, _ *job.Namespace, _ string, _ time.Duration, n int) ([]int64, error) {
 	return make([]int64, n), s.readErr
+}
+
+func (s *fakeStore) Dead(_ context.Context, _ *job.Namespace, _ string, offset, limit int) ([]job.Job, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead[min(offset, len(s.dead)):min(offset+limit, len(s.dead))], int64(len(s.dead)), s.readErr
 }
 
 func (s *fakeStore) Purge(_ context.Context, _ *job.Namespace, queue string, all bool) (int64, error) {

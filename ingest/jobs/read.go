@@ -155,6 +155,47 @@ func (a *api) purge(c *call) *ingest.Rejection {
 	})
 }
 
+// Bounds of a page of dead letters; the store ends one at about 1 MiB, too.
+const (
+	maxDeadJobs   = 100
+	maxDeadOffset = 1_000_000_000
+)
+
+// listDead shows dead letters, the oldest first.
+func (a *api) listDead(c *call) *ingest.Rejection {
+	limit, rejected := c.number("limit", 20, 1, maxDeadJobs)
+	if rejected != nil {
+		return rejected
+	}
+	offset, rejected := c.number("offset", 0, 0, maxDeadOffset)
+	if rejected != nil {
+		return rejected
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		list, total, err := a.store.Dead(ctx, c.namespace, c.queue(), offset, limit)
+		if err != nil {
+			return nil, err
+		}
+		size := 64
+		for i := range list {
+			size += jobSize(&list[i])
+		}
+		if c.Reserve(size) != nil {
+			return nil, ErrOverloaded
+		}
+		dst := strconv.AppendInt(append(make([]byte, 0, size), `{"total":`...), total, 10)
+		dst = append(dst, `,"jobs":[`...)
+		for i := range list {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendJob(dst, &list[i]), `,"state":"dead","died_ms":`...)
+			dst = append(strconv.AppendInt(dst, list[i].At, 10), '}')
+		}
+		return append(dst, "]}"...), nil
+	})
+}
+
 // dead respawns or deletes dead letters, the oldest first.
 func (a *api) dead(c *call) *ingest.Rejection {
 	do, rejected := c.choice("do", "respawn", "delete")

@@ -39,6 +39,7 @@ var routes = []route{
 	{"peek", "GET", "peek", nil, (*api).peek},
 	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},
 	{"dead", "POST", "dead", []string{"do", "limit", "ttl"}, (*api).dead},
+	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"job", "GET", "jobs/{id}", nil, (*api).get},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
 }

@@ -360,6 +360,11 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"DELETE", "/v1/mail/q?state=dead", "", 400, "bad_state", nil},
 		{"GET", "/v1/mail/q/forecast?step=1ms", "", 400, "bad_step", nil},
 		{"GET", "/v1/mail/q/forecast?steps=1001", "", 400, "bad_steps", nil},
+		{"GET", "/v1/mail/q/dead?limit=0", "", 400, "bad_limit", nil},
+		{"GET", "/v1/mail/q/dead?limit=101", "", 400, "bad_limit", nil},
+		{"GET", "/v1/mail/q/dead?offset=-1", "", 400, "bad_offset", nil},
+		{"GET", "/v1/mail/q/dead?offset=1000000001", "", 400, "bad_offset", nil},
+		{"GET", "/v1/mail/q/dead?do=respawn", "", 400, "bad_parameter", nil},
 		{"POST", "/v1/mail/q/dead", "", 400, "bad_do", nil},
 		{"POST", "/v1/mail/q/dead?do=burn", "", 400, "bad_do", nil},
 		{"POST", "/v1/mail/q/dead?do=delete&limit=0", "", 400, "bad_limit", nil},
@@ -405,7 +410,7 @@ func TestErrorsOfTheStoreAreAnswered(t *testing.T) {
 	routes := []struct{ method, path, body string }{
 		{"POST", "/v1/mail/q", "x"}, {"POST", "/v1/mail/q/claim", ""}, {"POST", "/v1/mail/q/claim?wait=10ms", ""}, {"POST", "/v1/mail/q/settle", `{"id":"` + id + `","do":"nack"}`},
 		{"POST", "/v1/mail/q/settle", `{"id":"` + id + `","do":"ack"}`}, {"DELETE", "/v1/mail/q/jobs/" + id, ""},
-		{"GET", "/v1/mail/q", ""}, {"GET", "/v1/mail/q/peek", ""}, {"GET", "/v1/mail/q/forecast", ""}, {"GET", "/v1/mail/q/jobs/" + id, ""},
+		{"GET", "/v1/mail/q", ""}, {"GET", "/v1/mail/q/peek", ""}, {"GET", "/v1/mail/q/forecast", ""}, {"GET", "/v1/mail/q/dead", ""}, {"GET", "/v1/mail/q/jobs/" + id, ""},
 		{"DELETE", "/v1/mail/q?state=all", ""}, {"POST", "/v1/mail/q/dead?do=respawn", ""}, {"POST", "/v1/mail/q/dead?do=delete", ""},
 	}
 	for _, c := range []struct {
@@ -437,6 +442,36 @@ func TestErrorsOfTheStoreAreAnswered(t *testing.T) {
 				t.Errorf("%v: Retry-After %q", c.err, retry)
 			}
 		}
+	}
+}
+
+func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	if r := p.do("GET", "/v1/mail/q/dead", ""); r.status != 200 || r.raw != `{"total":0,"jobs":[]}`+"\n" {
+		t.Errorf("none: got %d %s", r.status, r.raw)
+	}
+	p.store.with(func() {
+		for i := range 30 {
+			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Published: 5, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
+		}
+	})
+	first := `{"queue":"q","id":"id7","attempt":0,"tries":3,"published_ms":5,"data":"Nw==","state":"dead","died_ms":107}`
+	if r := p.do("GET", "/v1/mail/q/dead?offset=7&limit=1", ""); r.status != 200 || r.raw != `{"total":30,"jobs":[`+first+"]}\n" {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	if r := p.do("GET", "/v1/mail/q/dead", ""); len(r.Jobs) != 20 || r.Jobs[19].ID != "id19" {
+		t.Errorf("got %d jobs: %s", len(r.Jobs), r.raw)
+	}
+	if r := p.do("HEAD", "/v1/mail/q/dead", ""); r.status != 200 || r.raw != "" {
+		t.Errorf("HEAD: got %d %s", r.status, r.raw)
+	}
+	if r := p.do("PUT", "/v1/mail/q/dead", ""); r.status != 405 || r.header.Get("Allow") != "POST, GET, HEAD, OPTIONS" {
+		t.Errorf("PUT: got %d, Allow %q", r.status, r.header.Get("Allow"))
+	}
+	p.store.with(func() { p.store.dead[0].Payload = make([]byte, 60<<20) })
+	if r := p.do("GET", "/v1/mail/q/dead", ""); r.status != 503 || r.Error != "overloaded" {
+		t.Errorf("more than memory has room for: got %d %.200s", r.status, r.raw)
 	}
 }
 

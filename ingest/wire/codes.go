@@ -33,6 +33,7 @@ const (
 	CodeBadSteps     Code = "bad_steps"
 	CodeBadDo        Code = "bad_do"
 	CodeBadLimit     Code = "bad_limit"
+	CodeBadOffset    Code = "bad_offset"
 	CodeHungUp       Code = "hung_up"
 
 	CodeUnauthorized Code = "unauthorized"
