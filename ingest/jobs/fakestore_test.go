@@ -36,6 +36,7 @@ type fakeStore struct {
 	counts     job.Counts
 	readErr    error
 	dead       []job.Job
+	due        []int64 // of the first steps of a forecast
 	wakes      *fakeWakes
 }
 
@@ -316,7 +317,9 @@ func (s *fakeStore) Counts(context.Context, *job.Namespace, string) (job.Counts,
 }
 
 func (s *fakeStore) Forecast(_ context.Context, _ *job.Namespace, _ string, _ time.Duration, n int) ([]int64, error) {
-	return make([]int64, n), s.readErr
+	due := make([]int64, n)
+	copy(due, s.due)
+	return due, s.readErr
 }
 
 func (s *fakeStore) Dead(_ context.Context, _ *job.Namespace, _ string, offset, limit int) ([]job.Job, int64, error) {

@@ -116,7 +116,8 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	return ingest.Reject(wire.CodeNoSuchJob, "")
 }
 
-// forecast counts the delayed jobs that come due in each of the next steps.
+// forecast counts the delayed jobs that come due in each of the next steps. It ends with the
+// last step that has any: that of an empty queue is empty.
 func (a *api) forecast(c *call) *ingest.Rejection {
 	step, rejected := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
 	if rejected != nil {
@@ -130,6 +131,9 @@ func (a *api) forecast(c *call) *ingest.Rejection {
 		due, err := a.store.Forecast(ctx, c.namespace, c.queue(), step, steps)
 		if err != nil {
 			return nil, err
+		}
+		for len(due) > 0 && due[len(due)-1] == 0 {
+			due = due[:len(due)-1]
 		}
 		dst := strconv.AppendInt([]byte(`{"step_ms":`), step.Milliseconds(), 10)
 		dst = append(dst, `,"due":[`...)
