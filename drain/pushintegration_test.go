@@ -95,16 +95,7 @@ func (x *pushProcess) ledger(t testing.TB) job.Ledger {
 // until waits for a condition.
 func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	give := time.After(limit)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-give:
-			t.Fatalf("not in %v: %s", limit, what)
-		}
-	}
+	redistest.Until(t, limit, what, ok)
 }
 
 // deliveries counts what sinks see of each job.

@@ -15,6 +15,8 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -195,16 +197,7 @@ func deflate(t testing.TB, text string, make func(io.Writer) io.WriteCloser) str
 // eventually waits until another goroutine makes a condition true.
 func eventually(t testing.TB, holds func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatal("the condition did not become true within 20 s")
-		case <-tick.C:
-		}
-	}
+	redistest.Until(t, 20*time.Second, "the condition holds", holds)
 }
 
 // sends opens a connection and sends text, as far as the server reads it.

@@ -146,7 +146,7 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 		"one Redis": func(t *testing.T) (*proxy, *redis.Client, string) {
 			server := redistest.Start(t)
 			p := startProxy(t, redistest.FreeAddr(t), server.Addr)
-			return p, server.Client(), "redis://" + p.listener.Addr().String()
+			return p, server.Client(), p.url
 		},
 		"Cluster": func(t *testing.T) (*proxy, *redis.Client, string) {
 			addr := redistest.FreeAddr(t)

@@ -88,42 +88,25 @@ func TestAnUnusableServerIsNamedForWhatItIs(t *testing.T) {
 // versionProxy makes a Redis tell another version.
 func versionProxy(t *testing.T, target, version string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	t.Cleanup(serving.Wait)
-	t.Cleanup(func() { l.Close() })
+	addr = redistest.FreeAddr(t)
 	told := regexp.MustCompile(`redis_version:\d\.\d`)
-	serving.Go(func() {
+	redistest.Forward(t, addr, target, func(client, server net.Conn) {
+		var requests sync.WaitGroup
+		requests.Go(func() { defer server.Close(); _, _ = io.Copy(server, client) })
+		defer requests.Wait()
+		defer client.Close()
+		buf := make([]byte, 64<<10)
 		for {
-			client, err := l.Accept()
+			n, err := server.Read(buf)
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
+			if _, err := client.Write(told.ReplaceAll(bytes.Clone(buf[:n]), []byte("redis_version:"+version))); err != nil {
 				return
 			}
-			serving.Go(func() { defer server.Close(); _, _ = io.Copy(server, client) })
-			serving.Go(func() {
-				defer client.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := server.Read(buf)
-					if err != nil {
-						return
-					}
-					if _, err := client.Write(told.ReplaceAll(bytes.Clone(buf[:n]), []byte("redis_version:"+version))); err != nil {
-						return
-					}
-				}
-			})
 		}
 	})
-	return l.Addr().String()
+	return addr
 }
 
 func TestAVersionBeforeSevenIsRefused(t *testing.T) {

@@ -53,7 +53,7 @@ func TestAPauseWithALostReplyIsRepeated(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := startProxy(t, redistest.FreeAddr(t), server.Addr)
-	s := open(t, "redis://"+p.listener.Addr().String(), func(p *partition.Policy) { p.Linger, p.Shards = 0, 3 })
+	s := open(t, p.url, func(p *partition.Policy) { p.Linger, p.Shards = 0, 3 })
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -7,16 +7,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // proxy forwards between a client and a Redis, and drops replies on demand: the script
 // has run, and the client does not learn it.
 type proxy struct {
-	listener net.Listener
-	target   string
-	lose     atomic.Int32 // replies to lose yet
-	stall    atomic.Bool  // the connection stays open without the reply
-	lost     atomic.Int32
+	url   string       // for a target that is no cluster
+	lose  atomic.Int32 // replies to lose yet
+	stall atomic.Bool  // the connection stays open without the reply
+	lost  atomic.Int32
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -25,35 +26,16 @@ type proxy struct {
 // startProxy listens on addr for connections to the target.
 func startProxy(t *testing.T, addr, target string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{listener: l, target: target}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			p.mu.Lock()
-			p.conns = append(p.conns, client, server)
-			p.mu.Unlock()
-			var script atomic.Bool // the request under way is a script
-			serving.Go(func() { p.requests(client, server, &script) })
-			serving.Go(func() { p.replies(client, server, &script) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		p.cut()
-		serving.Wait()
+	p := &proxy{url: "redis://" + addr}
+	redistest.Forward(t, addr, target, func(client, server net.Conn) {
+		p.mu.Lock()
+		p.conns = append(p.conns, client, server)
+		p.mu.Unlock()
+		var script atomic.Bool // the request under way is a script
+		var requests sync.WaitGroup
+		requests.Go(func() { p.requests(client, server, &script) })
+		p.replies(client, server, &script)
+		requests.Wait()
 	})
 	return p
 }

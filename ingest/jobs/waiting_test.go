@@ -3,6 +3,8 @@ package jobs
 import (
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 const pollText = "POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
@@ -10,16 +12,7 @@ const pollText = "POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-
 // eventually waits until another goroutine makes a condition true.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("within 20 s it did not become true that %s", what)
-		case <-tick.C:
-		}
-	}
+	redistest.Until(t, 20*time.Second, what, holds)
 }
 
 // waiting is how many polls sit in their rooms.

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"sync"
@@ -37,8 +36,7 @@ type Plan func() (fault Fault, at float64)
 // FaultLine listens for clients and puts a connection with faults between each of them
 // and the target.
 type FaultLine struct {
-	URL    string // of the line
-	target string
+	URL string // of the line
 
 	mu   sync.Mutex
 	plan Plan
@@ -50,29 +48,15 @@ type FaultLine struct {
 // exchange passes.
 func StartFaultLine(tb testing.TB, target string) *FaultLine {
 	tb.Helper()
-	l, err := net.Listen("tcp", FreeAddr(tb))
-	must(tb, err)
-	f := &FaultLine{URL: "redis://" + l.Addr().String(), target: target}
-	ctx, stop := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			c := &faultConn{line: f, client: client, server: server}
-			context.AfterFunc(ctx, c.close)
-			serving.Go(c.requests)
-			serving.Go(c.replies)
-		}
+	addr := FreeAddr(tb)
+	f := &FaultLine{URL: "redis://" + addr}
+	Forward(tb, addr, target, func(client, server net.Conn) {
+		c := &faultConn{line: f, client: client, server: server}
+		var requests sync.WaitGroup
+		requests.Go(c.requests)
+		c.replies()
+		requests.Wait()
 	})
-	tb.Cleanup(func() { stop(); _ = l.Close(); serving.Wait() })
 	return f
 }
 

@@ -73,7 +73,7 @@ func (l *lasting) end() {
 func Until(tb testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	tb.Helper()
 	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		if time.Since(began) > limit {

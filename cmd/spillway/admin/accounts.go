@@ -82,7 +82,7 @@ func (a *Accounts) Start(ctx context.Context) error {
 	done()
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.end = cancel
-	a.loop.Go(func() { a.run(running) })
+	a.loop.Go(func() { repeat(running, accountsEvery, a.read) })
 	return nil
 }
 
@@ -96,21 +96,6 @@ func (a *Accounts) Stop(context.Context) error {
 	}
 	a.loop.Wait()
 	return nil
-}
-
-func (a *Accounts) run(ctx context.Context) {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wait.C:
-			began := time.Now()
-			a.read(ctx)
-			wait.Reset(max(accountsEvery, accountsShare*time.Since(began)))
-		}
-	}
 }
 
 // read reads every account once. Where the store does not answer, the last one stays;

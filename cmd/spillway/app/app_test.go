@@ -136,16 +136,7 @@ func (a *testApp) ledger(t *testing.T, namespace string) partition.Ledger {
 // eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	redistest.Until(t, 20*time.Second, what, ok)
 }
 
 // Not parallel: goleak would see the goroutines of others.

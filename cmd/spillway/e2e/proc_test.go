@@ -120,16 +120,7 @@ func (s *server) ready(want int) *server {
 // eventually polls until f holds. Only its failing takes time.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	give := time.After(30 * time.Second)
-	for !f() {
-		select {
-		case <-tick.C:
-		case <-give:
-			t.Fatalf("not in 30s: %s", what)
-		}
-	}
+	redistest.Until(t, 30*time.Second, what, f)
 }
 
 type ledger struct {

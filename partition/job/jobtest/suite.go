@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -119,15 +120,7 @@ func (b *bench) promote() {
 // until waits for a condition.
 func (b *bench) until(what string, ok func() bool) {
 	b.Helper()
-	deadline := time.Now().Add(most)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			b.Fatalf("not in %v: %s", most, what)
-		}
-		<-tick.C
-	}
+	redistest.Until(b, most, what, ok)
 }
 
 func (b *bench) run(batch job.Batch) {
