@@ -33,6 +33,7 @@ type fakeStore struct {
 	full       int                    // claims that get nothing, because the answer is full
 	panics     bool
 	flies      func(*job.Batch) // is called without the lock before a batch takes effect
+	held       chan struct{}    // no batch returns before it is closed
 	counts     job.Counts
 	readErr    error
 	dead       []job.Job
@@ -130,10 +131,13 @@ func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 	}
 	s.mu.Lock()
 	defer func() {
-		after := s.after
+		after, held := s.after, s.held
 		s.mu.Unlock()
 		if after > 0 {
 			time.Sleep(after)
+		}
+		if held != nil {
+			<-held
 		}
 	}()
 	s.runs++

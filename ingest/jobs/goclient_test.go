@@ -183,7 +183,7 @@ func TestTheGoClientWorksAndReplies(t *testing.T) {
 			}
 			done.Add(1)
 			return nil
-		}, client.WorkerConfig{Concurrency: 8, TTR: 3 * time.Second, BackoffBase: time.Millisecond})
+		}, client.WorkerConfig{Concurrency: 8, TTR: time.Minute, BackoffBase: time.Millisecond})
 	}()
 	for i := range 50 {
 		if _, err := j.Publish(ctx, "welcome", fmt.Append(nil, i), client.PublishOptions{Tries: 1000}); err != nil {
@@ -198,11 +198,7 @@ func TestTheGoClientWorksAndReplies(t *testing.T) {
 	if err != nil || len(reply) != 1 || string(reply[0].Payload) != "kart kart " {
 		t.Fatalf("got %v, %v", reply, err)
 	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); done.Load() < 50 && time.Since(began) < 20*time.Second; {
-		<-tick.C
-	}
+	redistest.Until(t, 20*time.Second, "all jobs are done", func() bool { return done.Load() == 50 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

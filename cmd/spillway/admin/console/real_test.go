@@ -114,6 +114,8 @@ func serve(t *testing.T, settings ...string) *spillway {
 			t.Logf("its log:\n%s", log)
 		}
 	})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		resp, err := http.Get("http://" + admin + "/readyz")
 		if err == nil {
@@ -125,7 +127,7 @@ func serve(t *testing.T, settings ...string) *spillway {
 		if time.Now().After(deadline) {
 			t.Fatalf("it is not ready: %v", err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-tick.C
 	}
 }
 
