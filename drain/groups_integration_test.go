@@ -115,7 +115,7 @@ func TestRedisSparsePartitionsFillLargeWrites(t *testing.T) {
 	server := redistest.Start(t)
 	policy := partition.DefaultPolicy()
 	policy.Linger = 0
-	s := &fakeSink{caps: sink.Caps{MaxBatches: 10_000, PreferEntries: 10_000, Linger: 2 * time.Second}}
+	s := &fakeSink{caps: sink.Caps{MaxBatches: 10_000, PreferEntries: 10_000, Linger: 20 * time.Second}}
 	p := startProcess(t, server.URL(), policy, DefaultConfig(), s)
 	const partitions = 20_000
 	now, _ := p.store.Now()

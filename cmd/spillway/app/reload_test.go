@@ -59,6 +59,7 @@ func startReloading(t *testing.T, config string) (a *App, write func(string), lo
 			t.Error(err)
 		}
 	})
+	eventually(t, "the store is usable", func() bool { return a.current.Load().watch.Ready() == nil })
 	return a, write, logs
 }
 
