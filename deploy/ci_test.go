@@ -150,7 +150,8 @@ func TestEachDepsScriptNamesWhatItCannotInstall(t *testing.T) {
 		says string
 		ok   bool
 	}{
-		".ci/deps-bench":   {"Debian and Ubuntu have it", true}, // make bench goes on without
+		".ci/deps-bench":   {"Debian and Ubuntu have it", true},  // make bench goes on without
+		".ci/deps-chaos":   {"Debian and Ubuntu have one", true}, // so does make chaos
 		".ci/deps-clients": {"apt-get install nodejs npm chromium", false},
 		".ci/deps-ui":      {"apt-get install chromium npm", false},
 		".ci/deps-sinks":   {"apt-get install redis-server clickhouse-server", false},
@@ -167,6 +168,7 @@ func TestEachDepsScriptInstallsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for script, install := range map[string]string{
 		".ci/deps-bench":   "recommends wrk\n",
+		".ci/deps-chaos":   "recommends gcc libc6-dev\n",
 		".ci/deps-clients": "recommends nodejs npm chromium mono-mcs",
 		".ci/deps-ui":      "recommends chromium npm\n",
 		".ci/deps-sinks":   "recommends redis-server clickhouse-server nats-server kcat",

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
 // A check that no bug breaks proves nothing. go build reads each of these bugs
@@ -31,6 +33,7 @@ var (
 	stale    = selftestPlan(4)
 	roomy    = selftestPlan(2)
 	outage   = outagePlan()
+	stepped  = steppedPlan()
 )
 
 func selftestPlan(seed uint64) *plan {
@@ -41,6 +44,15 @@ func selftestPlan(seed uint64) *plan {
 func outagePlan() *plan {
 	p := newPlan(4, selftestTime+2*time.Second, "lose-replies")
 	p.faults = append(p.faults, planned{at: time.Second, lasts: p.maxAge + 2*time.Second, kind: "fail", target: "sink", inject: onSink(sinkFails)})
+	return p
+}
+
+// steppedPlan has a Redis whose clock goes forward, back, and is ahead in the end.
+func steppedPlan() *plan {
+	p := newPlan(2, selftestTime, "lose-replies")
+	for i, ahead := range []time.Duration{4, -4, 4} {
+		p.faults = append(p.faults, planned{at: time.Duration(i+1) * time.Second, offset: ahead * time.Second, kind: check.KindClockStep, target: "redis", inject: stepClock})
+	}
 	return p
 }
 
@@ -105,6 +117,10 @@ var seededBugs = map[string]seededBug{
 		{"lua/job/include/bury.lua", "if keeps and ends and", "if not keeps and ends and"}}},
 	"nobody is woken": {roomy, "J7", []edit{
 		{"lua/job/include/wake.lua", "if length == pushed then", "if length < 0 then"}}},
+	"ids are the bare clock": {stepped, "J3", []edit{
+		{"lua/job/publish.lua", "math.max(now_us, account[1] + 1)", "now_us"}}},
+	"a step of the clock is not noticed": {stepped, "J7", []edit{
+		{"partition/backend/clock.go", "c.offset = min(max(c.offset, lowest), highest)", ""}}},
 	"no job is handed out": {roomy, "J8", []edit{
 		{"lua/job/claim.lua", "while want > 0 and", "while want < 0 and"}}},
 }

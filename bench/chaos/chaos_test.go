@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
 // binary is the program, built once for all tests.
@@ -101,6 +103,24 @@ func TestWrongFlagsAreUsage(t *testing.T) {
 		if code := command(t.Context(), args, &bytes.Buffer{}, &progress); code != 2 || progress.Len() == 0 {
 			t.Errorf("%v: got exit %d and %q, want 2 and a word about it", args, code, &progress)
 		}
+	}
+}
+
+func TestWithoutACompilerTheOtherFaultsArePlayed(t *testing.T) {
+	t.Parallel()
+	if library, err := buildClock(t.Context(), "/bin/false", t.TempDir()); err == nil {
+		t.Errorf("got %q and no error", library)
+	}
+	p, all := newPlan(1, 30*time.Second), newPlan(1, 30*time.Second)
+	p.withoutSteps()
+	steps := 0
+	for _, f := range all.faults {
+		if f.kind == check.KindClockStep {
+			steps++
+		}
+	}
+	if steps < 2 || p.steps() || len(p.faults)+steps != len(all.faults) {
+		t.Errorf("%d clock steps, %d other faults of %d", steps, len(p.faults), len(all.faults))
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"syscall"
@@ -24,6 +25,9 @@ var faultKinds = []faultKind{
 	{"pause", "redis", 300, 1500, pauseRedis},
 	{"script-flush", "redis", 1, 1, flushScripts},
 	{"disconnect", "redis", 1, 1, disconnect},
+	// Twice, so that a run has steps in both directions.
+	{check.KindClockStep, "redis", 1, 1, stepClock},
+	{check.KindClockStep, "redis", 1, 1, stepClock},
 
 	{"lose-replies", "proxy", 400, 1000, onProxy(loseReplies)},
 	{"lose-requests", "proxy", 400, 1000, onProxy(loseRequests)},
@@ -82,7 +86,7 @@ func (r *rig) inject(ctx context.Context, start time.Time) (fired []check.Fault)
 				r.progress("        which failed: %v", err)
 				return
 			}
-			fired = append(fired, check.Fault{Kind: f.kind, Target: f.target, From: from, To: to})
+			fired = append(fired, check.Fault{Kind: f.kind, Target: f.target, From: from, To: to, Offset: f.offset})
 		})
 	}
 	running.Wait()
@@ -116,7 +120,8 @@ func pauseRedis(ctx context.Context, r *rig, f planned) error {
 	}
 	err := r.admin.Do(ctx, "CLIENT", "PAUSE", f.lasts.Milliseconds(), mode).Err()
 	sleep(ctx, f.lasts)
-	return err
+	// Redis ends a pause by its wall clock, which may step.
+	return errors.Join(err, r.admin.Do(context.WithoutCancel(ctx), "CLIENT", "UNPAUSE").Err())
 }
 
 func flushScripts(ctx context.Context, r *rig, _ planned) error {

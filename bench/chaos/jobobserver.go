@@ -62,6 +62,8 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 	tx := o.client.TxPipeline()
 	ledger := tx.HGetAll(ctx, o.key(shard, "ledger"))
 	delayed, leased := tx.ZCard(ctx, o.key(shard, "delay")), tx.ZCard(ctx, o.key(shard, "lease"))
+	now := tx.Time(ctx)
+	first := []*redis.ZSliceCmd{tx.ZRangeWithScores(ctx, o.key(shard, "delay"), 0, 0), tx.ZRangeWithScores(ctx, o.key(shard, "lease"), 0, 0)}
 	for i, name := range o.queues {
 		all[i] = reads{
 			tx.HLen(ctx, o.key(shard, "j:"+name)), tx.LLen(ctx, o.key(shard, "r:"+name)), tx.ZCard(ctx, o.key(shard, "d:"+name)),
@@ -75,6 +77,11 @@ func (o *jobObserver) sample(ctx context.Context, shard int) (check.JobSample, e
 		s.Ledger[name], _ = strconv.ParseInt(text, 10, 64)
 	}
 	s.Delayed, s.Leased = delayed.Val(), leased.Val()
+	for _, list := range first {
+		for _, z := range list.Val() {
+			s.Overdue = max(s.Overdue, now.Val().Sub(time.UnixMilli(int64(z.Score))))
+		}
+	}
 	for i, name := range o.queues {
 		q := check.QueueDepth{Queue: name, Jobs: all[i].jobs.Val(), References: all[i].references.Val(), Dead: all[i].dead.Val(), Head: all[i].head.Val()}
 		q.Tombstones, _ = strconv.ParseInt(all[i].tombstones.Val(), 10, 64)

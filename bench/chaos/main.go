@@ -21,11 +21,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
 // settings are the command's flags, but for what the plan is made of.
 type settings struct {
 	bin, redisServer string
+	clock            string        // library that steps the clock of redis-server; only plans with such steps need it
 	quiet            time.Duration // how long the servers get to drain after the last fault
 	settle           time.Duration // how long idle servers get to give back what they took
 }
@@ -74,6 +77,16 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	if *verbose {
 		say = func(format string, args ...any) { _, _ = fmt.Fprintf(progress, format+"\n", args...) }
 	}
+	if len(kinds) == 0 || slices.Contains(kinds, check.KindClockStep) {
+		dir, err := os.MkdirTemp("", "spillway-chaos-clock-")
+		if err == nil {
+			defer func() { _ = os.RemoveAll(dir) }()
+			s.clock, err = buildClock(ctx, "cc", dir)
+		}
+		if err != nil {
+			_, _ = fmt.Fprintf(progress, "no clock steps are played: %v\n", err)
+		}
+	}
 	code := 0
 	var all total
 	for i := range *seeds {
@@ -83,6 +96,9 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		}
 		if len(kinds) > 0 {
 			p.flags = strings.TrimSpace(p.flags + " -only=" + *only)
+		}
+		if s.clock == "" {
+			p.withoutSteps()
 		}
 		res, err := chaos(ctx, s, p, say)
 		if err != nil {

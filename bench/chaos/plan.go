@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/chaos/check"
 )
 
 const (
 	sinkTimeout = time.Second
 	lease       = sinkTimeout + 2*time.Second // the least that the drain takes
+	maxOffset   = 4000                        // ms that Redis's clock is ahead or behind at most
 )
 
 // A plan is a run before it happens. The same seed and duration make the same
@@ -35,6 +38,7 @@ type plan struct {
 // planned is a fault at a time after the start.
 type planned struct {
 	at, lasts    time.Duration
+	offset       time.Duration // of a clock step: what Redis's clock is ahead by from then on
 	kind, target string
 	inject       func(context.Context, *rig, planned) error
 }
@@ -93,6 +97,7 @@ func (p *plan) servers(role string) (names []string) {
 // targets overlap as they like. All are over when the run is.
 func (p *plan) schedule(roll *rand.Rand, only []string) {
 	free := map[string]time.Duration{}
+	ahead := roll.IntN(2) == 0
 	var deck []faultKind
 	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 250, 850) {
 		if len(deck) == 0 {
@@ -112,10 +117,28 @@ func (p *plan) schedule(roll *rand.Rand, only []string) {
 		if f.at+f.lasts > p.duration {
 			continue
 		}
+		if f.kind == check.KindClockStep {
+			// In turn ahead and behind, so far at most, however long the run.
+			if ahead = !ahead; ahead {
+				f.offset = ms(roll, 500, maxOffset)
+			} else {
+				f.offset = -ms(roll, 500, maxOffset)
+			}
+		}
 		free[f.target] = f.at + f.lasts + 300*time.Millisecond
 		p.faults = append(p.faults, f)
 	}
 	slices.SortStableFunc(p.faults, func(a, b planned) int { return cmp.Compare(a.at, b.at) })
+}
+
+// steps says that Redis's clock steps.
+func (p *plan) steps() bool {
+	return slices.ContainsFunc(p.faults, func(f planned) bool { return f.kind == check.KindClockStep })
+}
+
+// withoutSteps takes the clock steps out of a plan.
+func (p *plan) withoutSteps() {
+	p.faults = slices.DeleteFunc(p.faults, func(f planned) bool { return f.kind == check.KindClockStep })
 }
 
 // ms rolls a duration in milliseconds.

@@ -47,6 +47,9 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 	}
 	r.redisAddr, addrs = addrs[0], addrs[1:]
 	r.admin = newClient(r.redisAddr)
+	if err := r.setClock(0); err != nil {
+		return r, err
+	}
 	if err := r.startRedis(ctx); err != nil {
 		return r, err
 	}
@@ -88,8 +91,12 @@ func (r *rig) startRedis(ctx context.Context) error {
 	if r.plan.fsync == "none" {
 		aof = []string{"--appendonly", "no"}
 	}
-	p, err := proc.Start(r.dir, "redis", r.settings.redisServer, append(aof, "--port", proc.Port(r.redisAddr), "--bind", "127.0.0.1", "--dir", r.dir,
-		"--save", "", "--maxmemory-policy", "noeviction")...)
+	command := append([]string{r.settings.redisServer}, aof...)
+	command = append(command, "--port", proc.Port(r.redisAddr), "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--maxmemory-policy", "noeviction")
+	if r.plan.steps() {
+		command = append([]string{"env", "LD_PRELOAD=" + r.settings.clock, "CLOCK_OFFSET_FILE=" + r.offsetFile()}, command...)
+	}
+	p, err := proc.Start(r.dir, "redis", command[0], command[1:]...)
 	if err != nil {
 		return err
 	}

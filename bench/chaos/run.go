@@ -44,7 +44,7 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 	w := newObserver(r.redisAddr, r.plan)
 	defer func() { _ = w.client.Close() }()
 	h := &check.History{
-		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge, Forgets: r.plan.forgets()},
+		Policy: check.Policy{Capacity: r.plan.capacity, MaxAge: r.plan.maxAge, Lease: lease, Forgets: r.plan.forgets()},
 		Floor:  r.plan.floor(),
 	}
 	res := &result{plan: r.plan, history: h, rejected: map[string]int{}}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/bench/proc"
 )
 
 func TestEverySeededBugBreaksItsCheck(t *testing.T) {
@@ -55,7 +57,7 @@ func TestEverySeededBugOfATestFailsIt(t *testing.T) {
 
 func TestThePlansOfTheSeededBugsHaveNoViolationWithoutThem(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]*plan{"overflow": overflow, "stale": stale, "roomy": roomy, "outage": outage} {
+	for name, p := range map[string]*plan{"overflow": overflow, "stale": stale, "roomy": roomy, "outage": outage, "stepped": stepped} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			turn(t)
@@ -76,7 +78,11 @@ func turn(t *testing.T) {
 
 func runPlan(t *testing.T, bin string, p *plan) *result {
 	t.Helper()
-	res, err := chaos(t.Context(), settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second, settle: 4 * time.Second}, p, func(string, ...any) {})
+	s := settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second, settle: 4 * time.Second}
+	if p.steps() {
+		s.clock = steppedClock(t)
+	}
+	res, err := chaos(t.Context(), s, p, func(string, ...any) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +90,46 @@ func runPlan(t *testing.T, bin string, p *plan) *result {
 		t.Cleanup(func() { _ = os.RemoveAll(res.dir) })
 	}
 	return res
+}
+
+func steppedClock(t *testing.T) (library string) {
+	t.Helper()
+	library, err := buildClock(t.Context(), "cc", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return library
+}
+
+func TestTheClockOfRedisStepsAndARestartKeepsIt(t *testing.T) {
+	t.Parallel()
+	r := &rig{dir: t.TempDir(), plan: stepped, settings: settings{redisServer: "redis-server", clock: steppedClock(t)}}
+	var err error
+	if r.redisAddr, err = proc.FreeAddr(); err != nil {
+		t.Fatal(err)
+	}
+	r.admin = newClient(r.redisAddr)
+	t.Cleanup(r.close)
+	for _, ahead := range []time.Duration{0, 4 * time.Second, -4 * time.Second, 2500 * time.Millisecond} {
+		if err := r.setClock(ahead); err != nil {
+			t.Fatal(err)
+		}
+		for _, started := range []bool{false, true} {
+			if started || r.redis == nil {
+				if r.redis != nil {
+					r.redis.Kill()
+				}
+				if err := r.startRedis(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := time.Now()
+			now, err := r.admin.Time(t.Context()).Result()
+			if least, most := before.Add(ahead), time.Now().Add(ahead); err != nil || now.Before(least.Truncate(time.Microsecond)) || now.After(most) {
+				t.Errorf("%v, restarted %v: it is %v, %v; want %v to %v", ahead, started, now, err, least, most)
+			}
+		}
+	}
 }
 
 // buildBroken builds the program with its sources edited.

@@ -56,7 +56,8 @@ func (w *worker) claim(ctx context.Context) {
 	defer cancel()
 	start := time.Now()
 	a, err := w.do(w.request(strings.Join(queues, ",")+"/claim", query, nil).WithContext(patience))
-	w.polls = append(w.polls, check.Poll{Queues: queues, Start: start, End: time.Now()})
+	end := time.Now()
+	w.polls = append(w.polls, check.Poll{Queues: queues, Start: start, End: end})
 	if err != nil {
 		sleep(ctx, retryPause)
 		return
@@ -64,7 +65,7 @@ func (w *worker) claim(ctx context.Context) {
 	for _, j := range a.Jobs {
 		d := check.Delivery{
 			ID: j.ID, Queue: j.Queue, Attempt: j.Attempt, Tries: j.Tries,
-			Claimed: time.UnixMilli(j.Deadline).Add(-ttr), Data: check.ParsePayload(j.Data),
+			Asked: start, Got: end, Claimed: time.UnixMilli(j.Deadline).Add(-ttr), Data: check.ParsePayload(j.Data),
 		}
 		w.deliveries = append(w.deliveries, d)
 		w.work(d)

@@ -47,12 +47,13 @@ type run struct {
 	kept    map[uint64]bool // the sink has it
 	dead    map[uint64]bool
 	taken   int // different entries that the sink has and said so
+	clock   []offset
 }
 
 func newRun(h *History) *run {
 	r := &run{
 		History: h, sent: make(map[uint64]*Sent, len(h.Sent)),
-		kept: map[uint64]bool{}, dead: map[uint64]bool{},
+		kept: map[uint64]bool{}, dead: map[uint64]bool{}, clock: offsetsOf(h.Faults),
 	}
 	for i := range h.Sent {
 		s := &h.Sent[i]

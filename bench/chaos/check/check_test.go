@@ -35,7 +35,7 @@ func good() *History {
 				`spillway_drain_entries_total{namespace="default",outcome="dead"}`:      1,
 			},
 		}},
-		Faults: []Fault{{"kill", "redis", at(1), at(2)}},
+		Faults: []Fault{{Kind: "kill", Target: "redis", From: at(1), To: at(2)}},
 		Floor:  Floor{Acks: 8, Unknowns: 1, Taken: 8, Faults: 1},
 		Ended:  at(9000),
 	}
@@ -105,7 +105,7 @@ func TestARunThatKeepsEveryPromiseHasNoViolation(t *testing.T) {
 			h.Processes[0].Last[`spillway_store_rolled_back_entries_total{pool="default"}`] = 1
 		},
 		"a thawed process presents what was evicted meanwhile": func(h *History) {
-			h.Faults = append(h.Faults, Fault{KindStop, "all-0", at(1000), at(5000)})
+			h.Faults = append(h.Faults, Fault{Kind: KindStop, Target: "all-0", From: at(1000), To: at(5000)})
 			p := post(5100, 200, 1)
 			h.Posts = append(h.Posts[1:], p)
 			h.Posts[0].Lines = append(post(0, 0, 2, 3).Lines, h.Posts[0].Lines...)

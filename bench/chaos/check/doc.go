@@ -20,10 +20,10 @@
 //
 //	J1   the law: published = acked + expired + deleted + lost + dead + ready + delayed + leased, at every moment
 //	J2   acks ≤ published ≤ acks + unknowns; so it is for the acks of workers
-//	J3   a job comes out as it went in, in its queue, and is stored once
+//	J3   a job comes out as it went in, in its queue, and is stored once; ids rise, whatever the clock does
 //	J4   nothing is handed out after its ack was confirmed
 //	J5   at most tries times, each attempt once, not before its delay, not after its ttl
 //	J6   every acknowledged job is acked, or dead, or its ttl was over
-//	J7   while nothing is broken no poll waits beside a ready job, and nothing is left in the end
+//	J7   while nothing is broken no poll waits beside a ready job, and no job beyond its due time; nothing is left in the end
 //	J8   enough happened for the other checks to mean something
 package check

@@ -76,7 +76,7 @@ func (r *run) missing() {
 			}
 			n++
 			overflowed := l.Evicted+r.Final.Reclaimed > 0 && t.after(s) >= r.Policy.Capacity
-			passed := t.passed(s, r.Ended)
+			passed := r.aged(t.passed(s, r.Ended), s.Start)
 			// The drain may give an entry up a quarter of its life before the end.
 			outlived := l.Expired > 0 && passed >= r.Policy.MaxAge*3/4-tolerance
 			switch {

@@ -26,6 +26,7 @@ type History struct {
 type Policy struct {
 	Capacity int
 	MaxAge   time.Duration
+	Lease    time.Duration
 	// Forgets says that the store may lose its newest writes when it is killed,
 	// ledger and all. What was acknowledged may then be gone, but somebody must
 	// have noticed; checks that go by what became of each entry are not made.
@@ -120,13 +121,16 @@ type Process struct {
 type Fault struct {
 	Kind, Target string
 	From, To     time.Time
+	Offset       time.Duration // of a clock step: what the store's clock is ahead of this machine's by from then on
 }
 
 // KindStop is the kind of fault that freezes a process and thaws it. Of Machine
-// it is what nobody planned: everything stood still for a while.
+// it is what nobody planned: everything stood still for a while. KindClockStep
+// steps the store's wall clock.
 const (
-	KindStop = "stop"
-	Machine  = "machine"
+	KindStop      = "stop"
+	Machine       = "machine"
+	KindClockStep = "clock-step"
 )
 
 // Floor is what a run must reach not to be void.

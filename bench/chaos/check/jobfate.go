@@ -42,8 +42,9 @@ const rounding = 2 * time.Millisecond
 func (j *jobRun) afterAck() {
 	var late tally
 	for _, d := range j.Deliveries {
-		if at, acked := j.acked[d.Data.UID]; acked && d.Claimed.After(at.Add(rounding)) {
-			late.add("uid %d, attempt %d, was claimed %v after its ack was confirmed", d.Data.UID, d.Attempt, d.Claimed.Sub(at).Round(time.Millisecond))
+		claimed, _ := j.when(d.Claimed, d.Asked, d.Got)
+		if at, acked := j.acked[d.Data.UID]; acked && claimed.After(at.Add(rounding)) {
+			late.add("uid %d, attempt %d, was claimed %v after its ack was confirmed", d.Data.UID, d.Attempt, claimed.Sub(at).Round(time.Millisecond))
 		}
 	}
 	j.failAll("J4", late, "jobs were handed out after a confirmed ack")
@@ -72,10 +73,15 @@ func (j *jobRun) deliveries() {
 			if attempts[d.Attempt]++; attempts[d.Attempt] > 1+requeued[uid] || d.Attempt < 1 || d.Attempt > p.Tries || d.Tries != p.Tries {
 				counted.add("uid %d: attempt %d of %d, told %d times", uid, d.Attempt, d.Tries, attempts[d.Attempt])
 			}
-			if due := p.Start.Add(p.Delay); d.Claimed.Before(due.Add(-rounding)) {
-				early.add("uid %d, %v before its delay was over", uid, due.Sub(d.Claimed))
+			behind, _ := j.offsets(p.Start, p.End)
+			_, claimed := j.when(d.Claimed, d.Asked, d.Got)
+			// It stays ready when the clock steps back.
+			if due, read := p.Start.Add(behind+p.Delay), j.highest(p.Start, claimed); read.Before(due.Add(-rounding)) {
+				early.add("uid %d, %v before its delay was over", uid, due.Sub(read))
 			}
-			if ends := p.End.Add(p.TTL); p.TTL > 0 && p.Outcome == Acked && d.Claimed.After(ends.Add(rounding)) {
+			// A server says when the ttl is over, by its idea of the store's clock.
+			_, ahead := j.offsets(p.Start.Add(-unaware), p.End)
+			if ends := p.End.Add(ahead + p.TTL); p.TTL > 0 && p.Outcome == Acked && d.Claimed.After(ends.Add(rounding)) {
 				late.add("uid %d, %v after its ttl was over", uid, d.Claimed.Sub(ends))
 			}
 		}
@@ -139,6 +145,51 @@ func (j *jobRun) waiting() {
 		}
 	}
 	j.failAll("J7", stuck, "times a poll waited beside a ready job")
+}
+
+// rising is J3 for ids: one that was published after another has the higher sequence in its
+// shard, whatever the store's clock does. An id begins with its sequence, 12 digits, and its
+// shard, 2 digits.
+func (j *jobRun) rising() {
+	ids := map[uint64]string{}
+	for _, d := range j.Deliveries {
+		if len(d.ID) >= 14 {
+			ids[d.Data.UID] = d.ID
+		}
+	}
+	var byStart []*Published
+	for uid := range ids {
+		if p := j.published[uid]; p != nil && p.Outcome == Acked {
+			byStart = append(byStart, p)
+		}
+	}
+	slices.SortFunc(byStart, func(a, b *Published) int { return a.Start.Compare(b.Start) })
+	byEnd := slices.Clone(byStart)
+	slices.SortFunc(byEnd, func(a, b *Published) int { return a.End.Compare(b.End) })
+	highest := map[string]string{} // of what was published before, by shard
+	var back tally
+	for _, p := range byStart {
+		for ; byEnd[0].End.Before(p.Start); byEnd = byEnd[1:] {
+			id := ids[byEnd[0].UID]
+			highest[id[12:14]] = max(highest[id[12:14]], id[:12])
+		}
+		if id := ids[p.UID]; id[:12] < highest[id[12:14]] {
+			back.add("uid %d is %s, after a job of sequence %s", p.UID, id, highest[id[12:14]])
+		}
+	}
+	j.failAll("J3", back, "jobs have a lower sequence than jobs published before them")
+}
+
+// overdue is J7 for delayed jobs and leases: while nothing is broken somebody looks at them
+// when they are due.
+func (j *jobRun) overdue() {
+	var late tally
+	for _, s := range j.Samples {
+		if s.Overdue > asleep && j.calm(s.At.Add(-asleep), s.At) {
+			late.add("shard %d: %v", s.Shard, s.Overdue)
+		}
+	}
+	j.failAll("J7", late, "samples have a delayed job or a lease long after its time")
 }
 
 // calm says that nothing was broken from shortly before a span to its end.

@@ -50,7 +50,8 @@ type Published struct {
 type Delivery struct {
 	ID, Queue      string
 	Attempt, Tries int
-	Claimed        time.Time // on the store's clock, which is the clients' too; to the ms
+	Asked, Got     time.Time // of its claim
+	Claimed        time.Time // on the store's clock; to the ms
 	Data           Payload
 }
 
@@ -75,6 +76,7 @@ type JobSample struct {
 	Shard           int
 	Ledger          map[string]int64
 	Delayed, Leased int64
+	Overdue         time.Duration // of the first delayed job or lease, by the store's clock
 	Queues          []QueueDepth
 }
 
@@ -147,7 +149,9 @@ func (r *run) jobs() {
 	j.afterAck()
 	j.deliveries()
 	j.missing()
+	j.rising()
 	j.waiting()
+	j.overdue()
 	j.void()
 }
 

@@ -50,14 +50,19 @@ func TestARunWhoseQueuesKeepEveryPromiseHasNoViolation(t *testing.T) {
 			j.Deliveries = append(j.Deliveries, j.Deliveries[0])
 		},
 		"claimed again before the ack was confirmed": func(j *Jobs) { j.Settled[2].End = at(5000) },
-		"a job waits for a short while":              func(j *Jobs) { j.stuck(4000, 5500) },
-		"a job waits while Redis is down":            func(j *Jobs) { j.stuck(300, 6500) },
+		"ids below those of another shard": func(j *Jobs) {
+			j.Published[1].Start, j.Published[1].End = at(6), at(8)
+			j.Deliveries[0].ID, j.Deliveries[1].ID, j.Deliveries[2].ID = "01KASGJ0000201ABC", "01KASGJ0000100ABC", "01KASGJ0000100ABC"
+		},
+		"a delayed job waits while Redis is down": func(j *Jobs) { j.Samples[1].At, j.Samples[1].Overdue = at(3100), time.Minute },
+		"a job waits for a short while":           func(j *Jobs) { j.stuck(4000, 5500) },
+		"a job waits while Redis is down":         func(j *Jobs) { j.stuck(300, 6500) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := good()
 			h.Jobs = goodJobs()
-			h.Faults = append(h.Faults, Fault{"kill", "redis", at(290), at(3000)})
+			h.Faults = append(h.Faults, Fault{Kind: "kill", Target: "redis", From: at(290), To: at(3000)})
 			change(h.Jobs)
 			if got := Run(h); len(got) > 0 {
 				t.Error(got)
@@ -114,7 +119,12 @@ func TestEachBrokenPromiseOfAQueueIsNamed(t *testing.T) {
 		"gone without a trace":      {"J6", func(j *Jobs) { j.Settled = append(j.Settled[:1], Settled{UID: 3, Do: "ack"}) }},
 		"left in the end":           {"J7", func(j *Jobs) { j.Left = 1 }},
 		"a poll beside a ready job": {"J7", func(j *Jobs) { j.stuck(4000, 8000) }},
-		"nothing happened":          {"J8", func(j *Jobs) { j.Floor.Redelivered = 2 }},
+		"an id below those before": {"J3", func(j *Jobs) {
+			j.Published[1].Start, j.Published[1].End = at(6), at(8)
+			j.Deliveries[0].ID, j.Deliveries[1].ID, j.Deliveries[2].ID = "01KASGJ0000200ABC", "01KASGJ0000100ABC", "01KASGJ0000100ABC"
+		}},
+		"a delayed job that nobody looks at": {"J7", func(j *Jobs) { j.last().Overdue = 2100 * time.Millisecond }},
+		"nothing happened":                   {"J8", func(j *Jobs) { j.Floor.Redelivered = 2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

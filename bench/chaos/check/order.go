@@ -16,7 +16,7 @@ func (r *run) order() {
 		p := &r.Posts[i]
 		for _, l := range p.Lines {
 			at := place{p.Partition, l.Seq}
-			if !met[at] && l.Seq < highest[p.Partition] && !r.thawing(p.Worker, p.At) {
+			if !met[at] && l.Seq < highest[p.Partition] && !r.thawing(p.Worker, p.At) && !r.lapsed(p.At, p.At) {
 				late.add("seq %d of %s after %d, by %s", l.Seq, p.Partition, highest[p.Partition], p.Worker)
 			}
 			met[at] = true
@@ -40,10 +40,10 @@ func (r *run) holders() {
 	var twice tally
 	for i := range r.Posts {
 		p := &r.Posts[i]
-		settled := p.taken() && p.Answered.Sub(p.At) < prompt && p.Answered.Before(r.cutOff(p))
+		settled := p.taken() && p.Answered.Sub(p.At) < prompt && p.Answered.Add(r.ahead(p.At, p.Answered)).Before(r.cutOff(p))
 		for _, l := range p.Lines {
 			at := place{p.Partition, l.Seq}
-			if was := took[at]; was != nil && p.At.Sub(was.At) < heldFor && !r.thawing(was.Worker, was.At) && !r.thawing(p.Worker, p.At) {
+			if was := took[at]; was != nil && p.At.Sub(was.At) < heldFor && !r.thawing(was.Worker, was.At) && !r.thawing(p.Worker, p.At) && !r.lapsed(was.At, p.At) {
 				twice.add("seq %d in %v, and %v later in %v", l.Seq, was, p.At.Sub(was.At).Round(time.Millisecond), p)
 			}
 			if settled {
@@ -89,13 +89,14 @@ func (r *run) batches() {
 	r.failAll("C7", renamed, "batches came under another id")
 }
 
-// stale is C8: ages at the sink, by the store's clock, which is this machine's.
+// stale is C8: ages at the sink, by the store's clock as its worker knew it.
 func (r *run) stale() {
 	var old tally
 	for i := range r.Posts {
 		p := &r.Posts[i]
+		behind, _ := r.offsets(p.At.Add(-unaware), p.At)
 		for _, l := range p.Lines {
-			age := p.At.Sub(time.UnixMilli(l.TS))
+			age := p.At.Add(behind).Sub(time.UnixMilli(l.TS))
 			if age > r.Policy.MaxAge+tolerance && !r.thawing(p.Worker, p.At) {
 				old.add("seq %d of %s, %v old, by %s", l.Seq, p.Partition, age.Round(time.Millisecond), p.Worker)
 			}
