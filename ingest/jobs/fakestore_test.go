@@ -358,6 +358,7 @@ type fakeWakes struct {
 	wants   map[roomKey]int
 	deaf    bool
 	closed  bool
+	wanting func() // is called without the lock before each Want
 	ended   chan struct{}
 }
 
@@ -415,6 +416,12 @@ func (w *fakeWakes) publish(event job.WakeEvent) {
 }
 
 func (w *fakeWakes) Want(ns *job.Namespace, shard int, queue string) {
+	w.mu.Lock()
+	wanting := w.wanting
+	w.mu.Unlock()
+	if wanting != nil {
+		wanting()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wants[roomKey{ns.Name, shard, queue}]++

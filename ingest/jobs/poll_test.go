@@ -453,6 +453,34 @@ func TestPollsFollowTheirQueueToMoreShards(t *testing.T) {
 	})
 }
 
+func TestAPollThatEndsWhileItMovesLeavesNoSubscription(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards = 8
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		stopping, release := make(chan struct{}), make(chan struct{})
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
+		synctest.Wait()
+		policy.Spread = map[string]int{"q": 8}
+		s.set(t, "mail", policy)
+		s.wakes.mu.Lock()
+		s.wakes.wanting = func() { <-release }
+		s.wakes.mu.Unlock()
+		go e.Refresh()
+		synctest.Wait()
+		close(stopping)
+		synctest.Wait()
+		close(release)
+		if r := <-p; len(r.jobs) > 0 || r.err != nil {
+			t.Errorf("got %+v", r)
+		}
+		synctest.Wait()
+		if n := s.wakes.wanted(); n > 0 {
+			t.Errorf("%d subscriptions are left", n)
+		}
+	})
+}
+
 func TestAClaimOverShardsAsksThemInTurn(t *testing.T) {
 	t.Parallel()
 	policy := job.DefaultPolicy()

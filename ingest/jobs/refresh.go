@@ -37,12 +37,11 @@ func (e *Engine) replan(p *poll) {
 	p.ns = now
 	e.plan(p)
 	fresh := e.join(p)
+	p.state = asking // it does not end, so its rooms are not unwanted before they are wanted
 	e.mu.Unlock()
 	e.want(fresh)
 	e.unwant(empty)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p.state == waiting {
-		e.ask(p)
-	}
+	e.ask(p)
 }
