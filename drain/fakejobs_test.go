@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -18,6 +19,8 @@ type fakeJobs struct {
 	latency time.Duration
 	fail    func(b *job.Batch) error // nil: every call runs; else no part of it
 	lost    func(b *job.Batch) error // the same, but it runs and the answer is lost
+
+	failRevert func() error
 
 	mu      sync.Mutex
 	seq     int64
@@ -117,6 +120,11 @@ func (s *fakeJobs) Revert(_ context.Context, lane *job.Lane) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reverts++
+	if s.failRevert != nil {
+		if err := s.failRevert(); err != nil {
+			return err
+		}
+	}
 	s.revert(lane)
 	return nil
 }
@@ -136,11 +144,14 @@ func (s *fakeJobs) Run(ctx context.Context, lane *job.Lane, b *job.Batch) {
 	s.mu.Lock()
 	latency := s.latency
 	s.mu.Unlock()
-	time.Sleep(latency)
+	sleep(ctx, latency)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs++
-	err := ctx.Err()
+	var err error
+	if ctx.Err() != nil {
+		err = partition.ErrUnavailable
+	}
 	if err == nil && s.fail != nil {
 		err = s.fail(b)
 	}

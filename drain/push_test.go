@@ -659,6 +659,72 @@ func TestAClaimWithAnUnknownOutcomeIsRevertedAtTheEnd(t *testing.T) {
 	})
 }
 
+// The lane's next claim would take it back, but there may be none for hours.
+func TestAClaimWithAnUnknownOutcomeIsRevertedSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		r.store.latency = time.Millisecond
+		began := time.Now()
+		r.sink.open = func(context.Context) error {
+			if time.Since(began) > 0 {
+				return errDown
+			}
+			return nil
+		}
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			time.Sleep(20 * time.Millisecond)
+			return sink.ErrNotConnected
+		}
+		failures := 0
+		r.store.lost = func(b *job.Batch) error {
+			if len(b.Claims) > 0 && b.Claims[0].Queues[0] == "lost" {
+				return partition.ErrUnknown
+			}
+			return nil
+		}
+		first := r.store.publish("welcome", 1, 2)
+		r.start()
+		time.Sleep(10 * time.Millisecond)
+		jobs := r.store.publish("lost", 1, 1)
+		r.p.targets[0].list(r.store.ns, "lost", &r.p.spaces[0].rules[0])
+		time.Sleep(5 * time.Millisecond)
+		r.store.mu.Lock()
+		if jobs[0].state != job.Leased || first[0].state != job.Leased {
+			t.Errorf("%v and %v, want both leased", jobs[0].state, first[0].state)
+		}
+		r.store.failRevert = func() error {
+			if failures++; failures < 3 {
+				return partition.ErrUnavailable
+			}
+			return nil
+		}
+		r.store.mu.Unlock()
+		time.Sleep(time.Second)
+		r.store.mu.Lock()
+		if jobs[0].state != job.Ready || jobs[0].Attempt != 0 || r.store.reverts != 3 {
+			t.Errorf("%v, attempt %d, %d reverts", jobs[0].state, jobs[0].Attempt, r.store.reverts)
+		}
+		r.store.mu.Unlock()
+		r.stop()
+	})
+}
+
+func TestACallThatTheStoreDoesNotAnswerEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		r.store.slow(time.Hour)
+		r.store.publish("welcome", 10, 1)
+		r.start()
+		time.Sleep(time.Second)
+		r.store.slow(time.Millisecond)
+		time.Sleep(5 * time.Second)
+		if n := r.store.acked(); n != 10 {
+			t.Errorf("%d acked", n)
+		}
+		r.stop()
+	})
+}
+
 func TestAQueueThatTheStoreRefusesRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newPushRig(t)

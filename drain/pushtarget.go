@@ -24,6 +24,9 @@ const (
 	maxJobSettlements = 512
 	// maxUnsettled is how many settlements may wait. Beyond it nothing is claimed.
 	maxUnsettled = 8192
+	// callTimeout bounds a call to the store: less than the leaseSlack, so that a job whose
+	// claim is answered late can still be written.
+	callTimeout = 3 * time.Second
 	// Calls to a shard that fails are so far apart.
 	minCallPause, maxCallPause = 50 * time.Millisecond, 2 * time.Second
 	// slotPause is how often a target without a free slot looks for one that came back
@@ -128,8 +131,11 @@ func (t *pushTarget) finish() {
 	shards := slices.Collect(maps.Values(t.shards))
 	t.mu.Unlock()
 	for _, s := range shards {
-		if s.unknown {
-			t.revert(s)
+		if !s.unknown {
+			continue
+		}
+		if err := t.revert(s, stopGrace/2); err != nil {
+			t.log.Warn("claims with an unknown outcome are not given back; their leases lapse", zap.Int("shard", s.number), zap.Error(err))
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.p.cfg.SinkTimeout)
@@ -150,12 +156,10 @@ func (t *pushTarget) abandon() {
 }
 
 // revert gives back what a claim with an unknown outcome may have leased.
-func (t *pushTarget) revert(s *pushShard) {
-	ctx, cancel := context.WithTimeout(t.p.calling, stopGrace/2)
+func (t *pushTarget) revert(s *pushShard, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(t.p.calling, limit)
 	defer cancel()
-	if err := t.p.store.Revert(ctx, s.lane); err != nil {
-		t.log.Warn("claims with an unknown outcome are not given back; their leases lapse", zap.Int("shard", s.number), zap.Error(err))
-	}
+	return t.p.store.Revert(ctx, s.lane)
 }
 
 // shard is what is known of a shard; t.mu is held.
@@ -323,9 +327,12 @@ func (t *pushTarget) pump() {
 	}
 }
 
-// settle starts a call to a shard that has something to settle; t.mu is held.
+// settle starts a call to a shard that has something to settle, or a claim to revert; t.mu
+// is held. A call with claims reverts by itself, but there may be none for long. When no
+// more is claimed, finish reverts.
 func (t *pushTarget) settle(s *pushShard) {
-	if len(s.settlements) > 0 && !s.busy && !time.Now().Before(s.retry) {
+	revert := s.unknown && t.p.claiming.Err() == nil
+	if (len(s.settlements) > 0 || revert) && !s.busy && !time.Now().Before(s.retry) {
 		t.start(s, nil)
 	}
 }
@@ -464,11 +471,11 @@ func (t *pushTarget) start(s *pushShard, claims []*pushClaim) {
 	s.settlements = s.settlements[n:]
 	s.busy = true
 	t.running++
-	go t.call(s, claims, settlements)
+	go t.call(s, claims, settlements, s.unknown && len(claims) == 0)
 }
 
-// call runs claims and settlements of one shard.
-func (t *pushTarget) call(s *pushShard, claims []*pushClaim, settlements []*pushSettlement) {
+// call runs claims and settlements of one shard. revert: claims with an unknown outcome, too.
+func (t *pushTarget) call(s *pushShard, claims []*pushClaim, settlements []*pushSettlement, revert bool) {
 	var b job.Batch
 	for _, c := range claims {
 		b.Claims = append(b.Claims, &c.Claim)
@@ -477,11 +484,21 @@ func (t *pushTarget) call(s *pushShard, claims []*pushClaim, settlements []*push
 		x.add(&b)
 	}
 	sent := time.Now()
-	t.p.store.Run(t.p.calling, s.lane, &b)
+	ctx, cancel := context.WithTimeout(t.p.calling, callTimeout)
+	if len(claims)+len(settlements) > 0 {
+		t.p.store.Run(ctx, s.lane, &b)
+	}
+	cancel()
+	var failure error
+	if revert {
+		failure = t.revert(s, callTimeout)
+	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var failure error
+	if revert && failure == nil {
+		s.unknown = false
+	}
 	for _, x := range settlements {
 		if err := t.settled(s, x); err != nil {
 			failure = err
