@@ -1,0 +1,175 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestAQueueHasItsConcurrencyAndRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		r.rule.Concurrency, r.rule.Rate = 3, 20
+		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(100 * time.Millisecond); return nil }
+		r.store.publish("welcome", 1000, 1)
+		r.start()
+		time.Sleep(10 * time.Second)
+		if n := r.store.acked(); n < 195 || n > 203 {
+			t.Errorf("%d of a rate of 20/s in 10 s", n)
+		}
+		r.stop()
+		if r.sink.maxWrites > 3 {
+			t.Errorf("%d Writes at once", r.sink.maxWrites)
+		}
+	})
+}
+
+// A queue whose sink hangs, with more jobs than there are slots, costs the others nothing,
+// and queues of one sink take turns.
+func TestAQueueThatIsSlowHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t, job.Policy{Shards: 2, MaxJobs: 1e6, MaxQueues: 1e3, ReplyTTL: time.Minute})
+		r.cfg.MaxWrites = 16
+		var order []string
+		r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+			if batches[0].Partition == "hangs" {
+				return hang(ctx, batches)
+			}
+			r.sink.mu.Lock()
+			order = append(order, batches[0].Partition)
+			r.sink.mu.Unlock()
+			time.Sleep(20 * time.Millisecond)
+			return nil
+		}
+		r.store.publish("hangs", 1000, 9)
+		for i := range 40 {
+			r.store.publish(fmt.Sprintf("q%02d", i), 50, 1)
+		}
+		r.start()
+		time.Sleep(9 * time.Second)
+		if got := r.store.acked(); got != 2000 {
+			t.Errorf("%d of 2000 acked while a queue hangs", got)
+		}
+		r.stop()
+		seen := map[string]int{}
+		for i, name := range order {
+			if seen[name]++; i == 400 {
+				for i := range 40 {
+					if n := seen[fmt.Sprintf("q%02d", i)]; n < 3 || n > 25 {
+						t.Errorf("queue %d had %d of the first 400 Writes", i, n)
+					}
+				}
+			}
+		}
+	})
+}
+
+// While a sink is dead nothing is claimed but probes, so the jobs keep their tries.
+func TestADeadSinkUsesUpFewTries(t *testing.T) {
+	for _, row := range []struct {
+		name           string
+		queues, writes int // writes: at most; the times between probes are random
+		dead           func(context.Context, []*sink.Batch) error
+	}{
+		{"one queue, refuses", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"one queue, hangs", 1, 150, hang},
+		{"many queues, refuses", 200, 2000, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"many queues, hangs", 200, 1200, hang},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newPushRig(t)
+				began := time.Now()
+				r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+					if time.Since(began) < 10*time.Minute {
+						return row.dead(ctx, batches)
+					}
+					return nil
+				}
+				for i := range row.queues {
+					r.store.publish(fmt.Sprintf("q%03d", i), 4000/row.queues, 5)
+				}
+				r.start()
+				time.Sleep(10 * time.Minute)
+				if n := len(r.sink.seen()); n > row.writes {
+					t.Errorf("%d Writes to a dead sink", n)
+				}
+				time.Sleep(15 * time.Minute)
+				if got := r.store.acked(); got != 4000 {
+					t.Errorf("%d acked after the sink is back, %d dead", got, r.store.count(job.Dead))
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+func TestASinkThatIsNotOpenUsesUpNoTry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		began := time.Now()
+		r.sink.open = func(context.Context) error {
+			if time.Since(began) < time.Hour {
+				return errDown
+			}
+			return nil
+		}
+		r.store.publish("welcome", 100, 1)
+		r.start()
+		time.Sleep(2 * time.Hour)
+		r.stop()
+		r.wantOutcomes(map[string]int{pushAcked: 100})
+	})
+}
+
+func TestASinkThatLosesItsConnectionIsOpenedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		lost := false // one Write at a time
+		r.rule.Concurrency = 1
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if !lost {
+				lost = true
+				return sink.ErrNotConnected
+			}
+			return nil
+		}
+		r.store.publish("welcome", 100, 2)
+		r.start()
+		time.Sleep(time.Minute)
+		r.stop()
+		r.wantOutcomes(map[string]int{pushAcked: 100, pushRetried: 1})
+		if opens, _ := r.sink.state(); opens != 2 {
+			t.Errorf("%d opens", opens)
+		}
+	})
+}
+
+func TestTwoPushersShareAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		r.store.latency = time.Millisecond
+		r.rule.Match = "welcome"
+		second := &fakeSink{now: func() int64 { return 0 }}
+		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(5 * time.Millisecond); return nil }
+		second.write = r.sink.write
+		r.start()
+		other := r.pusher(second)
+		jobs := r.store.publish("welcome", 1000, 1)
+		time.Sleep(10 * time.Second)
+		r.stop()
+		r.stopOne(other)
+		for _, j := range jobs {
+			if !j.acked || len(j.attempts) != 1 {
+				t.Fatalf("%s: acked %v, %d deliveries", j.ID, j.acked, len(j.attempts))
+			}
+		}
+		if a, b := len(r.sink.seen()), len(second.seen()); a+b != 1000 || a < 200 || b < 200 {
+			t.Errorf("%d and %d Writes", a, b)
+		}
+	})
+}
