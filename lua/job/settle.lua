@@ -80,6 +80,7 @@ local function judge(x, job, member)
   local last = score % 1 ~= 0
   if job.verb == 'touch' then
     add(prolonged, int(now + job.ms) .. (last and '.5' or ''), member)
+    leased[member] = now + job.ms + (last and 0.5 or 0)
     return 6
   end
   local k = queue_of(job.i)

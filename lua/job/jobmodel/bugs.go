@@ -20,6 +20,7 @@ var Bugs = map[string]bool{
 	"an ack leaves no tombstone":         false,
 	"settle ignores the attempt":         false,
 	"requeue counts the attempt":         false,
+	"requeue ignores the deadline":       false,
 	"settle wakes nobody":                false,
 	"touch grants another try":           false,
 	"nack forgets the attempt":           false,

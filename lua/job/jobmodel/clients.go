@@ -116,7 +116,7 @@ func (w *World) consume(g got) {
 	s := w.shards[g.shard]
 	plan, busy, acks := w.rand.Intn(12), w.rand.Intn(3), 0
 	settle := func(verb string, ms int64) {
-		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms}})
+		w.settle(s, []Settle{{g.Queue, g.Job.Seq, g.Attempt, verb, ms}}, []string{g.call})
 	}
 	w.spawn(func() bool {
 		if busy > 0 && !w.quiet {
@@ -142,6 +142,9 @@ func (w *World) consume(g got) {
 			settle("touch", int64(1+w.rand.Intn(3000)))
 			plan = w.rand.Intn(9)
 			return false
+		case plan == 10: // it gives the job back, at least once
+			settle("requeue", g.deadline)
+			return !lost
 		}
 		return true // the worker died
 	})
@@ -168,8 +171,9 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 	w.ran(s, "ack", func(t *truth) bool { return t.acked })
 }
 
-// settle runs the script and judges what it did.
-func (w *World) settle(s *shard, jobs []Settle) {
+// settle runs the script and judges what it did. calls are the calls of claim that handed
+// the jobs to the caller; nil: somebody else settles them.
+func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 	now := w.ms()
 	states := s.store.Settle(jobs)
 	for i, x := range jobs {
@@ -182,10 +186,17 @@ func (w *World) settle(s *shard, jobs []Settle) {
 		}
 		switch {
 		case x.Verb == "requeue":
+			// Only a claim with the same deadline, to the ms, cannot be told apart.
+			if calls != nil && t.holder != calls[i] && t.until != x.MS {
+				w.bad("settle: a requeue of what %s handed out took %v from %s", calls[i], t.ref, t.holder)
+			}
 			t.claims--
 			t.reordered, t.poll = true, nil
-		case x.Verb == "touch" && x.Attempt == 0:
-			t.poll = nil // a revert leaves it alone now: its lease lapses
+		case x.Verb == "touch":
+			t.until = now + x.MS
+			if x.Attempt == 0 {
+				t.poll = nil // a revert leaves it alone now: its lease lapses
+			}
 		case x.Verb == "bury":
 			t.buried = true
 		case x.Verb == "nack" && state == Delayed:

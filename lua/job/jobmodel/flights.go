@@ -88,7 +88,8 @@ func (w *World) flush(f *flight) {
 		maxBytes = 20 + w.rand.Intn(80)
 	}
 	r := s.store.Claim(f.lane.name, token, maxBytes, claims, reportLeft)
-	w.judgeClaim(s, f.lane.name+"/"+token, asking, r)
+	f.call = f.lane.name + "/" + token
+	w.judgeClaim(s, f.call, asking, r)
 	w.judgeRest(s, maxBytes, claims, r)
 	w.ran(s, "claim", func(t *truth) bool { return t.expired(r.Now) })
 	if !w.once(24) {
@@ -133,7 +134,7 @@ func (w *World) answer(f *flight) {
 	f.reply, f.asking = nil, nil
 	for i, x := range asking {
 		for _, c := range r.Jobs[i] {
-			x.got = append(x.got, got{f.shard, c})
+			x.got = append(x.got, got{f.shard, f.call, r.Now + x.ttr, c})
 		}
 		for _, q := range x.steps[x.next].queues {
 			x.cut = x.cut || r.Left[q] > 0 && len(r.Jobs[i]) == 0
@@ -181,17 +182,18 @@ func (w *World) leave(x *poll) {
 		return
 	}
 	w.Count["given back"]++
-	back := map[int][]Settle{}
+	back, calls := map[int][]Settle{}, map[int][]string{}
 	for _, g := range x.got {
-		back[g.shard] = append(back[g.shard], Settle{g.Queue, g.Job.Seq, g.Attempt, "requeue", 0})
+		back[g.shard] = append(back[g.shard], Settle{g.Queue, g.Job.Seq, g.Attempt, "requeue", g.deadline})
+		calls[g.shard] = append(calls[g.shard], g.call)
 	}
 	for _, n := range slices.Sorted(maps.Keys(back)) {
 		w.spawn(func() bool {
 			if w.once(10) {
 				return false // it did not run; again
 			}
-			w.settle(w.shards[n], back[n])
-			return !w.once(10) // else the answer was lost; again
+			w.settle(w.shards[n], back[n], calls[n])
+			return !w.once(4) // else the answer was lost; again
 		})
 	}
 }
@@ -207,7 +209,7 @@ func (w *World) judgeClaim(s *shard, call string, asking []*poll, r ClaimReply) 
 				w.bad("claim: nobody published %v", ref)
 			}
 			t.claims++
-			t.holder, t.poll = call, asking[i]
+			t.holder, t.poll, t.until = call, asking[i], r.Now+asking[i].ttr
 			switch {
 			case t.acked || t.gone:
 				w.bad("claim: %v is acked or gone", ref)

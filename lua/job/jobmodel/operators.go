@@ -85,11 +85,15 @@ func (w *World) operate() {
 		for range 1 + w.rand.Intn(4) {
 			if t := w.some(s, leased); t != nil {
 				verb := []string{"nack", "bury", "touch", "requeue"}[w.rand.Intn(4)]
-				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, int64(w.rand.Intn(2) * w.rand.Intn(1000))})
+				ms := int64(w.rand.Intn(2) * w.rand.Intn(1000))
+				if verb == "requeue" && w.rand.Intn(2) == 0 {
+					ms = int64(s.model.Lease[t.ref])
+				}
+				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms})
 			}
 		}
 		if len(jobs) > 0 {
-			w.settle(s, jobs)
+			w.settle(s, jobs, nil)
 		}
 	case 6:
 		if c := s.store.Peek(queue); c != nil {

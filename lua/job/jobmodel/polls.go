@@ -43,6 +43,7 @@ type flight struct {
 	asks    []*poll // for the next flush
 	asking  []*poll
 	reply   *ClaimReply
+	call    string   // that reply answers, as truth.holder says it
 	unknown string   // token of a claim whose outcome nobody knows
 	queues  []string // that it named
 }
@@ -70,8 +71,12 @@ type step struct {
 	queues []string
 }
 
+// got is a job as a client has it, with the call of claim that handed it out and the
+// deadline of its lease.
 type got struct {
-	shard int
+	shard    int
+	call     string
+	deadline int64
 	Claimed
 }
 

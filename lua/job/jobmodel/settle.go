@@ -143,7 +143,8 @@ func (s *Shard) Settle(jobs []Settle) []State {
 		deadline, leased := s.Lease[ref]
 		attempt := max(1, s.Attempts[ref])
 		holds := x.Attempt == 0 || int64(x.Attempt) == attempt || s.bug == "settle ignores the attempt"
-		if !leased || !holds || x.Verb == "requeue" && x.MS > 0 && int64(deadline) != x.MS {
+		another := x.Verb == "requeue" && x.MS > 0 && int64(deadline) != x.MS && s.bug != "requeue ignores the deadline"
+		if !leased || !holds || another {
 			continue
 		}
 		if x.Verb == "touch" {

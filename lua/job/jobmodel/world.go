@@ -89,6 +89,7 @@ type truth struct {
 	tries, claims int   // claims are those that count
 	callerID      string
 	holder        string // the call of claim that handed it out last
+	until         int64  // ms: the deadline of that lease
 	poll          *poll
 	acked, buried bool
 	died          Reason // of its last death
