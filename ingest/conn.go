@@ -20,6 +20,10 @@ type conn struct {
 	used     atomic.Bool   // the client has sent something
 	answer   atomic.Int64  // bytes reserved for a large answer that is being sent
 	reserved *atomic.Int64 // where: Server.inflight of the server that answered
+
+	// The rest belongs to the goroutine that serves the connection.
+	unsent int    // bytes of the answer's body, less what the system has taken since
+	lost   func() // called when the connection ends before unsent is 0; nil: nobody asks
 }
 
 // What a client may send after an answer that it did not wait for.
@@ -35,6 +39,28 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.used.Store(true)
 	}
 	return n, err
+}
+
+// Write counts what the system takes. Heads of answers and TLS are counted as if they were
+// body, so an answer that may have been taken whole never counts as lost.
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if c.lost != nil {
+		if c.unsent -= n; c.unsent <= 0 {
+			c.lost = nil
+		} else if err != nil {
+			c.answerLost()
+		}
+	}
+	return n, err
+}
+
+// answerLost tells who asked that the client cannot get the whole answer.
+func (c *conn) answerLost() {
+	if lost := c.lost; lost != nil {
+		c.lost = nil
+		lost()
+	}
 }
 
 // Close may be called twice. With linger it first reads and drops what the
@@ -60,13 +86,15 @@ func (c *conn) releaseAnswer() {
 	}
 }
 
-// connStateChanged is called by fasthttp. A connection is idle when its answer
-// has been sent.
+// connStateChanged is called by fasthttp, on the goroutine that serves the connection. A
+// connection is idle when its answer has been sent, or lies behind another request.
 func connStateChanged(c net.Conn, state fasthttp.ConnState) {
-	if state == fasthttp.StateIdle {
-		if c := connOf(c); c != nil {
-			c.releaseAnswer()
-		}
+	switch counted := connOf(c); {
+	case counted == nil:
+	case state == fasthttp.StateIdle:
+		counted.releaseAnswer()
+	case state == fasthttp.StateClosed:
+		counted.answerLost()
 	}
 }
 

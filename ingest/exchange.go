@@ -171,6 +171,16 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	return nil
 }
 
+// OnLost, after an Answer, has lost called once if the connection ends before the system has
+// taken as many bytes as the body has: the client cannot have the whole answer. An answer that
+// was taken and did not arrive is not seen. lost is called when the handler has returned, and
+// does not use the Exchange.
+func (x *Exchange) OnLost(lost func()) {
+	if c := connOf(x.Ctx.Conn()); c != nil {
+		c.unsent, c.lost = len(x.Ctx.Response.Body()), lost
+	}
+}
+
 // Stopping is closed when the server stops or retires: who waits for jobs answers then.
 func (x *Exchange) Stopping() <-chan struct{} { return x.server.ending }
 

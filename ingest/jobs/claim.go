@@ -86,8 +86,10 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 	}
 	if rejected = c.Answer(200, jsonType, appendJobs(make([]byte, 0, size), jobs, ttr)); rejected != nil {
 		taken.Refund()
+		return rejected
 	}
-	return rejected
+	GiveBackLost(c.Exchange, a, c.namespace, jobs)
+	return nil
 }
 
 // rooms is how many queues of shards a claim looks at.

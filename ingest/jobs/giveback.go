@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -33,6 +34,20 @@ func (e *Engine) GiveBack(ns *job.Namespace, jobs []job.Job) {
 	}
 	e.returns.Add(1)
 	e.giveBack(refs, time.Now(), 0)
+}
+
+// GiveBackLost has an Engine, or several, give back the jobs of an answer if the client goes
+// away before it is sent whole. It drops the payloads, which the answer holds.
+func GiveBackLost(x *ingest.Exchange, to interface {
+	GiveBack(ns *job.Namespace, jobs []job.Job)
+}, ns *job.Namespace, jobs []job.Job) {
+	if len(jobs) == 0 {
+		return
+	}
+	for i := range jobs {
+		jobs[i].Payload, jobs[i].Attributes = nil, nil
+	}
+	x.OnLost(func() { to.GiveBack(ns, jobs) })
 }
 
 func (e *Engine) giveBack(settles []*job.Settle, since time.Time, attempt int) {

@@ -147,19 +147,88 @@ func TestPollsEndEmptyWhenTheServerRetiresOrStops(t *testing.T) {
 	}
 }
 
-func TestAPollOverTLSSeesItsClientLeave(t *testing.T) {
+// What the system has taken of an answer that a client does not read to its end is useless to
+// the client.
+func TestJobsOfAnAnswerThatIsNotSentWholeGoBack(t *testing.T) {
 	t.Parallel()
+	const n, size = 8, 2 << 20 // more than the buffers of a connection hold
+	payload := strings.Repeat("x", size)
+	claim := strings.Replace(pollText, "wait=10m", "count=100", 1)
+	last := strings.Replace(claim, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1)
+	for name, c := range map[string]struct {
+		secured bool
+		claim   string
+		read    int64 // of the answer, before the client leaves
+		back    bool
+	}{
+		"a part":                {false, claim, 1000, true},
+		"a part, over TLS":      {true, claim, 1000, true},
+		"all":                   {false, last, math.MaxInt64, false},
+		"all, over TLS":         {true, last, math.MaxInt64, false},
+		"none, next one halved": {false, claim + "POST /v1/mail/q", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, dial := served(t, nil, nil), func(p *port) net.Conn { return p.hold("") }
+			if c.secured {
+				p, dial = servedTLS(t)
+			}
+			for range n {
+				publish(t, p.engine, p.store.Namespace("mail"), "q", payload)
+			}
+			conn := dial(p)
+			if _, err := io.WriteString(conn, c.claim); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "they are claimed", func() bool { _, leased := p.store.ready("q"); return leased == n })
+			if c.back {
+				if _, err := io.CopyN(io.Discard, conn, c.read); err != nil {
+					t.Fatal(err)
+				}
+			} else if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+				t.Fatal(err)
+			} else if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			eventually(t, "the connection is over", func() bool { return p.metric("connections") == 0 })
+			if !c.back {
+				if ready, leased := p.store.ready("q"); ready > 0 || leased != n {
+					t.Errorf("%d jobs of an answer that was read are ready, %d leased", ready, leased)
+				}
+				return
+			}
+			eventually(t, "they are ready", func() bool { ready, _ := p.store.ready("q"); return ready == n })
+			if r := p.store.queueOf(roomKey{"mail", 0, "q"}).ready[0]; r.Attempt != 0 {
+				t.Errorf("the attempt counts: %d", r.Attempt)
+			}
+		})
+	}
+}
+
+// servedTLS is served over TLS, and how to connect.
+func servedTLS(t *testing.T) (*port, func(*port) net.Conn) {
+	t.Helper()
 	web := httptest.NewUnstartedServer(nil) // for its certificate
 	web.StartTLS()
 	web.Close()
-	s := newFake(t, nil)
-	p := listen(t, s, start(t, s), func(c *ingest.Config) {
+	p := served(t, nil, func(c *ingest.Config) {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: web.TLS.Certificates}
 	})
-	c, err := tls.Dial("tcp", p.addr, &tls.Config{InsecureSkipVerify: true}) // #nosec G402 -- of this test
-	if err != nil {
-		t.Fatal(err)
+	return p, func(p *port) net.Conn {
+		c, err := tls.Dial("tcp", p.addr, &tls.Config{InsecureSkipVerify: true}) // #nosec G402 -- of this test
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
 	}
+}
+
+func TestAPollOverTLSSeesItsClientLeave(t *testing.T) {
+	t.Parallel()
+	p, dial := servedTLS(t)
+	c := dial(p)
 	if _, err := fmt.Fprint(c, pollText); err != nil {
 		t.Fatal(err)
 	}

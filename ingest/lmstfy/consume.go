@@ -3,6 +3,7 @@ package lmstfy
 import (
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -52,6 +53,7 @@ func (c *call) consume() *refusal {
 		return refused
 	}
 	c.Metrics.consumed(c, claimed, len(claim.Queues))
+	jobs.GiveBackLost(c.Exchange, c.Queues, c.namespace, claimed)
 	return nil
 }
 
