@@ -193,8 +193,16 @@ func (s *Store) revertFirst(ctx context.Context, l *Lane, claims []*Claim) []*Cl
 
 var errRevertFirst = errors.New("an earlier claim of the lane has an unknown outcome, and could not be taken back")
 
-// begin makes room for the next round.
+// begin makes room for the next round, and lets go of what the last one was about.
 func (r *run) begin() {
+	for _, g := range r.groups[:r.usedG] {
+		clear(g.publishes)
+		*g = group{publishes: g.publishes[:0]}
+	}
+	for _, q := range r.requests[:r.usedR] {
+		clear(q.claims)
+		*q = request{claims: q.claims[:0]}
+	}
 	for i := range r.calls {
 		c := &r.calls[i]
 		clear(c.items)
