@@ -180,6 +180,23 @@ func TestRedisCallsOfSettle(t *testing.T) {
 	}
 }
 
+// Where lapsed jobs are all that a list has, promote looks at its head, too.
+func TestRedisCallsOfALapseIntoEmptyLists(t *testing.T) {
+	t.Parallel()
+	c := server(t)
+	for _, n := range []int{1, 2, 16} {
+		s, queues, seqs := wide(t, c, n, 2)
+		var lapsed []due
+		for _, q := range queues {
+			s.claim(q, 2)
+			s.past("lease", q, seqs[q]...)
+			lapsed = append(lapsed, due{q, "lease", seqs[q]})
+		}
+		keys, argv := s.promoteCall(lapsed...)
+		s.costs(luajob.Promote, keys, argv, 11+11*n)
+	}
+}
+
 func TestRedisCallsOfPromoteAndRevert(t *testing.T) {
 	t.Parallel()
 	c := server(t)

@@ -151,6 +151,23 @@ func TestADeadJobSaysWhyItDied(t *testing.T) {
 	})
 }
 
+// A job whose ttl ends in the hands of a silent worker is counted when its lease lapses. The
+// last look at the queue found its list empty, and left the next one for an hour later.
+func TestALapseFindsThatTheTTLIsOver(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.clock = start
+		a := s.stored(group{queue: "a", ends: s.now() + 1000, bodies: bodies(2)})
+		b := append(s.stored(group{queue: "b", ends: s.now() + 1000, bodies: bodies(1)}), s.stored(group{queue: "b", ends: s.now() + 5000, bodies: bodies(1)})...)
+		s.claimAll("lane", "t", request{queues: []string{"a"}, ttr: 1500, count: 2}, request{queues: []string{"b"}, ttr: 1500, count: 2})
+		s.clock += 1_000_000
+		s.same("the look", s.promote(due{"a", "head", nil}, due{"b", "head", nil}), []int64{0, 0, 0, 0})
+		s.clock += 500_000
+		s.same("lapse", s.promote(due{"a", "lease", a}, due{"b", "lease", b}), []int64{4, 0, 3, 0})
+		s.same("next look", s.c.ZScore(ctx, s.key("queues"), "b").Val(), float64(start/1000+5000))
+		s.exact("a", "b")
+	})
+}
+
 // An audit pushes jobs again that are in no state, and nothing else.
 func TestAuditFindsJobsWithoutAReference(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {

@@ -1,7 +1,9 @@
 -- promote: what time has done: delayed jobs that are due become ready, jobs whose lease lapsed ready again or dead.
 --
 -- The caller read what is due; it is checked again. Expired jobs at the head of a queue
--- are dropped, so that a queue that nobody claims from ages honestly.
+-- are dropped, so that a queue that nobody claims from ages honestly. So are those at the
+-- head of a list that was empty before jobs came back to it: their ttl may have ended in
+-- somebody's hands, after the last look.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -81,6 +83,7 @@ local function move(kind)
           ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = ARGV[4 + n + owner[x]] == '1' }
         else
           k.tail[#k.tail + 1] = seqs[x]
+          k.lapsed = k.lapsed or kind == 'lease'
           ready = ready + 1
           if before and not before[x] then
             once[#once + 1] = member
@@ -100,12 +103,12 @@ local function move(kind)
   end
 end
 
--- look drops what expired at the head of a queue. All heads together read about 1 MiB at
+-- look drops what expired at the head of a queue, where that is due, or early. All heads together read about 1 MiB at
 -- most and drop 512 references; what is left stays due.
 local read, dropped, more = 0, 0, 0
-local function look(k)
+local function look(k, early)
   local due = redis.call('ZSCORE', queues, k.name)
-  if not due or tonumber(due) > now then
+  if not due or tonumber(due) > now and not early then
     return
   end
   local next_look, missing = nil, 0
@@ -140,7 +143,10 @@ end
 move('delay')
 move('lease')
 for _, k in ipairs(open) do
-  push(command, channel, k)
+  local alone = push(command, channel, k)
+  if alone and k.lapsed and mortal(k) then
+    look(k, true)
+  end
 end
 for _, g in ipairs(groups) do
   local k = opened[g.i]

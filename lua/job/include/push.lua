@@ -1,5 +1,6 @@
 -- push: put references into the list of a queue of open_queue, those of head before all
--- others and those of tail behind them, each in their order, and wake who waits.
+-- others and those of tail behind them, each in their order, and wake who waits. Returns
+-- whether they are all that the list has.
 local function push(command, channel, k)
   local pushed, length = #k.tail + #k.head, 0
   if #k.tail > 0 then
@@ -15,4 +16,5 @@ local function push(command, channel, k)
   if pushed > 0 then
     wake(command, channel, k.name, length, pushed)
   end
+  return pushed > 0 and length == pushed
 end

@@ -71,6 +71,7 @@ func (s *Shard) Promote(due []Due) Promoted {
 					ended = append(ended, d.Queue)
 				} else if s.becomesReady(kind, ref) {
 					p.tail = append(p.tail, seq)
+					p.lapsed = p.lapsed || kind == "lease"
 					ready++
 				}
 			}
@@ -78,9 +79,13 @@ func (s *Shard) Promote(due []Due) Promoted {
 	}
 	for _, p := range pushes {
 		s.push(p, s.bug != "promote wakes nobody")
+		// The ttl of what lapsed may have ended in somebody's hands, after the last look.
+		if p.lapsed && len(s.queue(p.queue).Ready) == len(p.tail) && s.look(p.queue, true) {
+			ended = append(ended, p.queue)
+		}
 	}
 	for _, d := range due {
-		if d.Kind == "head" && s.look(d.Queue) {
+		if d.Kind == "head" && s.look(d.Queue, false) {
 			ended = append(ended, d.Queue)
 		}
 	}
@@ -119,10 +124,10 @@ func (s *Shard) becomesReady(kind string, ref Ref) bool {
 	return true
 }
 
-// look drops what expired at the head of a queue that deserves a look.
-func (s *Shard) look(name string) bool {
+// look drops what expired at the head of a queue that deserves a look, or early.
+func (s *Shard) look(name string, early bool) bool {
 	now, q := s.now(), s.queue(name)
-	if at, known := s.Queues[name]; !known || at > now {
+	if at, known := s.Queues[name]; !known || at > now && !early {
 		return false
 	}
 	next := now + HeadCheck

@@ -70,6 +70,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a lapse forgets the attempt":                   {"promote", "in_pieces(redis.call, 'HSET', attempts, once)", ""},
 	"a last lapse is not the last":                  {"promote", "        if last then\n", "        if false then\n"},
 	"a head that expired is not counted":            {"promote", "totals.expired = totals.expired + 1\n    else\n      missing", "else\n      missing"},
+	"a lapse looks at no head":                      {"promote", "if alone and k.lapsed and mortal(k) then", "if false then"},
 	"a head is looked at an hour later in any case": {"promote", "next_look = ends and ends > 0 and math.min(ends, now + rest) or now + rest", "next_look = now + rest"},
 	"promote wakes nobody":                          {"promote", "wake(command, channel, k.name, length, pushed)", ""},
 	"a respawned job has two tries":                 {"respawn", "ends .. ' 1' .. rest", "ends .. ' 2' .. rest"},

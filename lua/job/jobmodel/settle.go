@@ -202,6 +202,7 @@ func (s *Shard) Settle(jobs []Settle) []State {
 type push struct {
 	queue      string
 	head, tail []int64
+	lapsed     bool // some of them were leased until now
 }
 
 // pushTo is the push of a queue, a new one for its first job.
