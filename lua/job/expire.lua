@@ -5,7 +5,8 @@
 -- This finds those that jobs with a longer ttl hide. It scans the queue's jobs, a piece a
 -- call. A job that is neither leased, delayed nor dead nor in the list has lost its
 -- reference to another program. To look for it in the list takes the longer the longer
--- the list is, so an audit of a long list looks at few jobs a call.
+-- the list is, so an audit of a long list looks at few jobs a call. An expired job without
+-- a reference leaves no tombstone: without an audit that is known where the list is short.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
@@ -67,8 +68,14 @@ local totals, refused = check_shard(KEYS[1], k.lease, k.attempts, KEYS[4], k.del
 if not totals then
   return refused
 end
+local length, walk = redis.call('LLEN', k.r), audit and 300000 or 30000 -- references that LPOS may pass over
 for _, job in ipairs(over) do
-  remove(k, totals, name, job[1], job[2])
+  local unlisted = false
+  if length <= walk and not redis.call('ZSCORE', k.delay, job[1] .. ' ' .. name) then
+    unlisted = not redis.call('LPOS', k.r, job[1])
+    walk = walk - length
+  end
+  remove(k, totals, name, job[1], job[2], unlisted)
 end
 table.sort(missing, function(a, b) return tonumber(a) < tonumber(b) end)
 k.tail = missing

@@ -168,6 +168,27 @@ func TestALapseFindsThatTheTTLIsOver(t *testing.T) {
 	})
 }
 
+// Two foreign changes: one job loses its reference and expires, another its record. The
+// reference of that one leads nowhere, and is no tombstone of the first: it is lost.
+func TestAnExpiredJobWithoutAReferenceLeavesNoTombstone(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		for audit := range 2 {
+			s.clock = start
+			gone := s.put("a", bodies(2)...)
+			expired := s.stored(group{queue: "a", ends: s.now() + 1000, bodies: bodies(1)})[0]
+			s.do("lrem", s.key("r:a"), 0, expired)
+			s.do("hdel", s.key("j:a"), gone[0])
+			s.clock += 2_000_000
+			s.same("expire", s.must(luajob.Expire, s.common("a"), "a", "0", 1000, audit, s.channel(), "publish")[1:], []any{"0", 1, 0})
+			s.same("tombstones", s.c.HGet(ctx, s.key("tombstones"), "a").Val(), "")
+			s.same("claimed", s.claim("a", 9)[0].seq, gone[1])
+			s.same("ack", s.ack("a", gone[1]), []int64{1})
+			s.same("lost, expired", []int64{s.total("lost"), s.total("expired")}, []int64{int64(audit) + 1, int64(audit) + 1})
+			s.exact("a")
+		}
+	})
+}
+
 // An audit pushes jobs again that are in no state, and nothing else.
 func TestAuditFindsJobsWithoutAReference(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {

@@ -1,6 +1,7 @@
 -- remove: take a job out of the state it is in. Returns nil where there is no such job,
--- else its state and whether it was ever claimed. k holds the keys, totals the ledger.
-local function remove(k, totals, queue, seq, id)
+-- else its state and whether it was ever claimed. k holds the keys, totals the ledger. A
+-- ready job leaves a tombstone, unless the caller knows that the list does not name it.
+local function remove(k, totals, queue, seq, id, unlisted)
   local member = seq .. ' ' .. queue
   local leased = redis.call('ZREM', k.lease, member)
   if redis.call('HDEL', k.j, seq) == 0 then
@@ -20,6 +21,8 @@ local function remove(k, totals, queue, seq, id)
     totals.dead = totals.dead - 1
     return 'dead', true
   end
-  redis.call('HINCRBY', k.tombstones, queue, 1)
+  if not unlisted then
+    redis.call('HINCRBY', k.tombstones, queue, 1)
+  end
   return 'ready', claimed == 1
 end

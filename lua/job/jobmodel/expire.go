@@ -41,6 +41,9 @@ func (s *Shard) Expire(name string) Swept {
 		switch {
 		case j.expired(s.now()) && state != Leased && (state != Dead || s.bug == "dead jobs expire"):
 			s.remove(ref, j.CallerID)
+			if state == Lost { // no reference to it is left
+				s.Tombstones[name]--
+			}
 			s.Ledger["expired"]++
 			swept.Expired++
 		case state == Lost && s.bug != "the audit finds nothing":

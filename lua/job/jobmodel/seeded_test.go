@@ -82,6 +82,7 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"purge of all leaves what is not ready":         {"purge", "if state == 'all' and redis.call('LLEN', r) == 0 then", "if false then"},
 	"expire takes leased jobs":                      {"expire", "not redis.call('ZSCORE', k.lease, seq .. ' ' .. name)", "true"},
 	"expire takes the dead":                         {"expire", "and not redis.call('ZSCORE', k.d, seq) then", "then"},
+	"an unlisted job leaves a tombstone":            {"expire", "unlisted = not redis.call('LPOS', k.r, job[1])", ""},
 	"the audit pushes delayed jobs":                 {"expire", "not redis.call('ZSCORE', k.delay, seq .. ' ' .. name) and", ""},
 	"the audit pushes ready jobs":                   {"expire", "and not redis.call('LPOS', k.r, seq)", ""},
 	"peek shows expired jobs":                       {"peek", "(ends == 0 or ends > now)", "true"},
