@@ -89,12 +89,16 @@ func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, err
 	if c.Reserve(size) != nil {
 		return nil, ErrOverloaded
 	}
-	dst := appendJob(make([]byte, 0, size), &j)
+	return append(appendState(appendJob(make([]byte, 0, size), &j), &j, state), '}'), nil
+}
+
+// appendState appends the state of a job that was read, and why it died.
+func appendState(dst []byte, j *job.Job, state job.State) []byte {
 	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
 	if j.Reason != job.UnknownReason {
 		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
 	}
-	return append(dst, '}'), nil
+	return dst
 }
 
 // delete ends a job, as an ack does.
@@ -193,7 +197,7 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendJob(dst, &list[i]), `,"state":"dead","died_ms":`...)
+			dst = append(appendState(appendJob(dst, &list[i]), &list[i], job.Dead), `,"died_ms":`...)
 			dst = append(strconv.AppendInt(dst, list[i].At, 10), '}')
 		}
 		return append(dst, "]}"...), nil

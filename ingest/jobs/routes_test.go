@@ -453,10 +453,10 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 	p.store.with(func() {
 		for i := range 30 {
-			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Published: 5, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
+			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Attempt: 3, Reason: job.Lapsed, Published: 5, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
 		}
 	})
-	first := `{"queue":"q","id":"id7","attempt":0,"tries":3,"published_ms":5,"data":"Nw==","state":"dead","died_ms":107}`
+	first := `{"queue":"q","id":"id7","attempt":3,"tries":3,"published_ms":5,"data":"Nw==","state":"dead","reason":"lapsed","died_ms":107}`
 	if r := p.do("GET", "/v1/mail/q/dead?offset=7&limit=1", ""); r.status != 200 || r.raw != `{"total":30,"jobs":[`+first+"]}\n" {
 		t.Errorf("got %d %s", r.status, r.raw)
 	}
