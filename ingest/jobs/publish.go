@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -114,16 +115,25 @@ func (a *api) shardOf(p *job.Publish) int {
 	if len(shards) == 1 {
 		return shards[0]
 	}
-	turn := a.publishes.Add(1)
-	if name := p.CallerID + p.Key; name != "" {
+	if name := cmp.Or(p.CallerID, p.Key); name != "" {
 		h := fnv.New64a()
-		if p.CallerID != "" {
-			name = p.CallerID
-		}
 		_, _ = h.Write([]byte(name))
-		turn = h.Sum64()
+		return shards[jump(h.Sum64(), len(shards))]
 	}
-	return shards[turn%uint64(len(shards))]
+	return shards[a.publishes.Add(1)%uint64(len(shards))]
+}
+
+// jump is one of n buckets for a hash: the jump consistent hash of Lamping and Veach. One
+// bucket more takes 1/(n+1) of the hashes, and all others stay where they are: a higher
+// spread appends shards.
+func jump(hash uint64, n int) int {
+	bucket, next := 0, 0.0
+	for next < float64(n) {
+		bucket = int(next)
+		hash = hash*2862933555777941757 + 1
+		next = float64(bucket+1) * (1 << 31) / float64(hash>>33+1)
+	}
+	return bucket
 }
 
 // split cuts a body into messages, by its Content-Type: lines, the values of an array, or

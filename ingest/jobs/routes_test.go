@@ -283,6 +283,37 @@ func TestRepeatsOfAQueueOverShardsMeetTheFirst(t *testing.T) {
 	}
 }
 
+// A higher spread moves the keys that the shard more takes, and no others.
+func TestAHigherSpreadMovesAsFewKeysAsItCan(t *testing.T) {
+	t.Parallel()
+	const keys = 600
+	var before [keys]int
+	for spread := 1; spread <= 5; spread++ {
+		policy := job.DefaultPolicy()
+		policy.Shards = 8
+		if spread > 1 {
+			policy.Spread = map[string]int{"q": spread}
+		}
+		p := served(t, map[string]job.Policy{"mail": policy}, nil)
+		ns := p.store.Namespace("mail")
+		last, moved := ns.Shards("q")[spread-1], 0
+		for i := range keys {
+			id := p.do("POST", fmt.Sprint("/v1/mail/q?id=order-", i), "x").IDs[0]
+			ref, ok := ns.ParseID("q", id)
+			if !ok || ref.Shard != before[i] && ref.Shard != last {
+				t.Fatalf("spread %d: key %d is in shard %d, was in %d", spread, i, ref.Shard, before[i])
+			}
+			if ref.Shard != before[i] || spread == 1 {
+				moved++
+			}
+			before[i] = ref.Shard
+		}
+		if share := keys / spread; moved < share*3/4 || moved > share*5/4 {
+			t.Errorf("spread %d: %d of %d keys moved, want about %d", spread, moved, keys, share)
+		}
+	}
+}
+
 // TestEachRejectionOfARouteHasItsCode is the table of what clients do wrong.
 func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 	t.Parallel()
