@@ -7,13 +7,7 @@ import "time"
 func (p *Pusher) Status() Status {
 	s := Status{BatchFill: make([]int64, len(fillBuckets))}
 	for _, t := range p.targets {
-		one := t.status()
-		s.Targets = append(s.Targets, one)
-		s.Workers.Size += one.Workers.Size
-		s.Workers.Busy += one.Workers.Busy
-		for i := range s.BatchFill {
-			s.BatchFill[i] += t.guard.fill[i].Load()
-		}
+		s.add(t.status(), &t.guard.fill)
 	}
 	return s
 }

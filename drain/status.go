@@ -81,15 +81,18 @@ func (c *fillCount) add(entries int) {
 func (d *Drainer) Status() Status {
 	s := Status{BatchFill: make([]int64, len(fillBuckets))}
 	for _, n := range d.namespaces {
-		t := n.status()
-		s.Targets = append(s.Targets, t)
-		s.Workers.Size += t.Workers.Size
-		s.Workers.Busy += t.Workers.Busy
-		for i := range s.BatchFill {
-			s.BatchFill[i] += n.guard.fill[i].Load()
-		}
+		s.add(n.status(), &n.guard.fill)
 	}
 	return s
+}
+
+func (s *Status) add(t TargetStatus, fill *fillCount) {
+	s.Targets = append(s.Targets, t)
+	s.Workers.Size += t.Workers.Size
+	s.Workers.Busy += t.Workers.Busy
+	for i := range s.BatchFill {
+		s.BatchFill[i] += fill[i].Load()
+	}
 }
 
 // LastError returns what the last Write of a partition failed with, and when; empty
