@@ -85,6 +85,9 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 	if _, err := j.do(ctx, r, &said); err != nil {
 		return nil, err
 	}
+	if len(said.Jobs) > max(o.Count, 1) {
+		return nil, &Error{Message: "an answer with more jobs than were asked for", Unknown: true, is: ErrUnknown}
+	}
 	jobs := make([]Job, len(said.Jobs))
 	for i := range said.Jobs {
 		jobs[i] = said.Jobs[i].job()

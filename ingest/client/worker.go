@@ -45,6 +45,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
 
+var errGoexit = errors.New("handler called runtime.Goexit")
+
 // WorkerConfig is how Work works. A zero field means its default.
 type WorkerConfig struct {
 	// Concurrency is how many handlers run at once; default 1.
@@ -102,10 +104,12 @@ func (c *WorkerConfig) check() error {
 //	Permanent(err)    bury
 //	RetryIn(err, d)   nack, ready again after d
 //	any other error   nack with a back-off
-//	a panic           the same
+//	a panic, Goexit   the same
 //
 // The context of a handler ends when the lease is lost (ErrLeaseLost), or StopTimeout after
-// ctx (ErrStopped). While the service cannot be reached Work waits with a back-off. It
+// ctx (ErrStopped). A handler that never returns keeps its job and its slot, and Work from
+// returning: give what it waits for a timeout. Once Work has run out of patience, the job
+// comes again elsewhere when its lease ends. While the service cannot be reached Work waits with a back-off. It
 // returns an error only if the service rejects its requests, or the configuration is wrong.
 func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx context.Context, job Job) error, cfg WorkerConfig) error {
 	cfg.fill()
@@ -194,11 +198,21 @@ func (w *worker) work(job Job, leased time.Time) {
 	beating := make(chan struct{})
 	var beats sync.WaitGroup
 	beats.Go(func() { w.heartbeat(ctx, cancel, job, leased, beating) })
-	err := w.call(ctx, job)
-	close(beating)
-	cause := context.Cause(ctx)
-	cancel(nil)
-	beats.Wait()
+	err := errGoexit
+	// Deferred, for a handler may end its goroutine, as t.FailNow does.
+	defer func() {
+		close(beating)
+		cause := context.Cause(ctx)
+		cancel(nil)
+		beats.Wait()
+		w.ended(job, err, cause)
+	}()
+	err = w.call(ctx, job)
+}
+
+// ended tells the service what became of a job. cause is why the handler's context ended, if
+// it did.
+func (w *worker) ended(job Job, err, cause error) {
 	var permanent *permanentError
 	var retry *retryError
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,6 +111,65 @@ func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 		}
 		if most.Load() != 3 || len(order) != 21 || urgent < 0 || urgent > 2 {
 			t.Errorf("%d at once, %d jobs, the urgent one as number %d", most.Load(), len(order), urgent)
+		}
+	})
+}
+
+// Such as a test's handler that calls t.FailNow.
+func TestAHandlerThatEndsItsGoroutineFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := clienttest.NewQueues()
+		j := openJobs(t, service)
+		publish(t, j, "welcome", "x", client.PublishOptions{Tries: 2})
+		var calls, told atomic.Int64
+		stop := work(t, j, func(context.Context, client.Job) error {
+			calls.Add(1)
+			runtime.Goexit()
+			return nil
+		}, client.WorkerConfig{TTR: time.Minute, OnError: func(_ client.Job, err error) {
+			if strings.Contains(err.Error(), "Goexit") {
+				told.Add(1)
+			}
+		}})
+		time.Sleep(10 * time.Second)
+		if n := counts(t, j); n.Dead != 1 || calls.Load() != 2 || told.Load() != 2 {
+			t.Errorf("got %+v after %d calls, %d errors", n, calls.Load(), told.Load())
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What the service hands out beyond what was asked for comes again when its lease ends.
+func TestAnAnswerWithMoreJobsThanWereAskedForIsNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := clienttest.NewQueues()
+		one := `{"queue":"welcome","id":"0ATN8Z2M3QF6Y00000G4S7W1KX","attempt":1,"tries":1,"data":"eA=="}`
+		var answers atomic.Int64
+		service.Fail = func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/claim") && answers.Add(1) == 1 {
+				return clienttest.Answer(200, `{"jobs":[`+strings.Repeat(one+",", 20)+one+`]}`), nil
+			}
+			return nil, nil
+		}
+		j := openJobs(t, service)
+		for i := range 10 {
+			publish(t, j, "welcome", fmt.Sprint(i), client.PublishOptions{})
+		}
+		var running, most, done, failed atomic.Int64
+		stop := work(t, j, func(context.Context, client.Job) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Second)
+			running.Add(-1)
+			done.Add(1)
+			return nil
+		}, client.WorkerConfig{Concurrency: 2, OnError: func(client.Job, error) { failed.Add(1) }})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil || most.Load() != 2 || done.Load() != 10 || failed.Load() != 1 {
+			t.Errorf("%v; %d at once, %d done, %d errors", err, most.Load(), done.Load(), failed.Load())
 		}
 	})
 }
