@@ -262,7 +262,8 @@ func (w *worker) heartbeat(ctx context.Context, lost context.CancelCauseFunc, jo
 			lost(ErrLeaseLost)
 			return
 		}
-		limited, cancel := context.WithDeadline(ctx, end)
+		// One request that hangs must not take the time of all.
+		limited, cancel := context.WithTimeout(ctx, min(time.Until(end), w.cfg.TTR/3))
 		err := w.jobs.settle(limited, job, "touch", w.cfg.TTR, 1)
 		cancel()
 		switch {

@@ -204,6 +204,35 @@ func TestALeaseIsProlongedWhileItsHandlerRuns(t *testing.T) {
 	})
 }
 
+func TestATouchThatHangsDoesNotCostTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := clienttest.NewQueues()
+		var settlements atomic.Int64
+		service.Fail = func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/settle") && settlements.Add(1) == 1 {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return nil, nil
+		}
+		j := openJobs(t, service)
+		publish(t, j, "welcome", "x", client.PublishOptions{Tries: 1})
+		var cause atomic.Value
+		stop := work(t, j, func(ctx context.Context, _ client.Job) error {
+			time.Sleep(time.Minute)
+			if err := context.Cause(ctx); err != nil {
+				cause.Store(err)
+			}
+			return nil
+		}, client.WorkerConfig{TTR: 9 * time.Second})
+		time.Sleep(65 * time.Second)
+		if err := stop(); err != nil || cause.Load() != nil || counts(t, j) != (client.Counts{}) {
+			t.Errorf("%v, %v, %+v", err, cause.Load(), counts(t, j))
+		}
+	})
+}
+
 func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 	t.Parallel()
 	t.Run("taken away", func(t *testing.T) {
