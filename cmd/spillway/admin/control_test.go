@@ -122,6 +122,10 @@ func TestNamespacesAreMadeListedAndDeleted(t *testing.T) {
 	if got := c.post("namespaces/mail/delete", `{}`, 409); !strings.Contains(fmt.Sprint(got["message"]), "it has 7 jobs") {
 		t.Errorf("got %v", got)
 	}
+	if got := c.post("namespaces/mail/delete", `{"force":true,"dry_run":true}`, 200); got["jobs"] != 7.0 || got["dry_run"] != true {
+		t.Errorf("a dry run: %v", got)
+	}
+	c.post("namespaces/mail/delete", `{"dry_run":true}`, 409)
 	if got := c.post("namespaces/mail/delete", `{"force":true}`, 200); got["jobs"] != 9.0 { // 2 arrived meanwhile
 		t.Errorf("got %v", got)
 	}

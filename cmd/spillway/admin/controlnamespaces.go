@@ -103,9 +103,10 @@ func (s *Server) createNamespace(r *request) (any, error) {
 // everywhere is when every process has noticed a change.
 const everywhere = time.Second
 
-// DeletedNamespace says how many of its jobs were deleted.
+// DeletedNamespace says how many of its jobs were deleted, or would be.
 type DeletedNamespace struct {
-	Jobs int64 `json:"jobs"`
+	DryRun bool  `json:"dry_run"`
+	Jobs   int64 `json:"jobs"`
 }
 
 // deleteNamespace deletes a namespace that has no jobs, or deletes its jobs, too. Each job
@@ -116,7 +117,8 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		return nil, err
 	}
 	var body struct {
-		Force bool `json:"force"`
+		Force  bool `json:"force"`
+		DryRun bool `json:"dry_run"`
 	}
 	if err := r.decode(&body); err != nil {
 		return nil, err
@@ -135,6 +137,9 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		if err == nil && count > 0 && !body.Force {
 			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %d jobs: purge its queues first, or send force: true (rm --force), which deletes them for good", count)}
 		}
+		if err == nil && body.DryRun {
+			return DeletedNamespace{true, count}, nil
+		}
 		var deleted int64
 		if err == nil {
 			deleted, err = deleteAll(ctx, c, ns.Name, jobs, body.Force)
@@ -143,7 +148,7 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		if err := s.changed(r, act, err); err != nil {
 			return nil, err
 		}
-		return DeletedNamespace{deleted}, nil
+		return DeletedNamespace{Jobs: deleted}, nil
 	})
 }
 

@@ -131,7 +131,7 @@ func TestNamespacesAndTokensAtRunTime(t *testing.T) {
 	if out, err := p.run(p.a, "ns", "rm", "mail"); err == nil || !strings.Contains(out, "1 jobs") {
 		t.Errorf("deleted with a job: %s", out)
 	}
-	if out := p.must(p.b, "ns", "rm", "mail", "--force"); !strings.Contains(out, "deleted, with 1 job") {
+	if out := p.must(p.b, "ns", "rm", "mail", "--force", "--yes"); !strings.Contains(out, "deleted, with 1 job") {
 		t.Errorf("got %s", out)
 	}
 	if out := p.must(p.a, "ns", "ls"); strings.Contains(out, "mail") {

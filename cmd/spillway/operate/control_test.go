@@ -14,8 +14,15 @@ func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
 			`POST ` + at + `namespaces {"namespace":"mail","pool":"fast","description":"shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"dead":"drop","reply_ttl_ms":600000}`,
 			"mail: made; nobody can use it before it has a token: spillway token create mail\n", "",
 		},
-		{"ns rm mail", `{"jobs":0}`, `POST ` + at + `namespaces/mail/delete {"force":false}`, "mail: deleted, with 0 jobs\n", ""},
-		{"ns rm mail --force", `{"jobs":1}`, `POST ` + at + `namespaces/mail/delete {"force":true}`, "mail: deleted, with 1 job\n", ""},
+		{
+			"ns rm mail", `{"jobs":0}`,
+			`POST ` + at + `namespaces/mail/delete {"dry_run":true,"force":false}` + "\n" + `POST ` + at + `namespaces/mail/delete {"force":false}`, "mail: deleted, with 0 jobs\n", "mail: found 0 jobs",
+		},
+		{
+			"ns rm mail --force -y", `{"jobs":1}`,
+			`POST ` + at + `namespaces/mail/delete {"dry_run":true,"force":true}` + "\n" + `POST ` + at + `namespaces/mail/delete {"force":true}`, "mail: deleted, with 1 job\n", "mail: found 1 job",
+		},
+		{"ns rm mail --force --dry-run", `{"jobs":1}`, `POST ` + at + `namespaces/mail/delete {"dry_run":true,"force":true}`, "mail: nothing was changed\n", "mail: found 1 job"},
 		{
 			"ns ls", `{"namespaces":[{"namespace":"mail","pool":"default","shards":2,"max_jobs":5,"max_queues":6,"dead":"keep","tokens":1,"created_at_ms":1790000000000,"created_by":"alice","description":"a\u001b[2J"},{"namespace":"own","pool":"fast","from_file":true,"dead":"drop"}]}`,
 			`GET ` + at + `namespaces`,
@@ -89,5 +96,18 @@ func TestMistakesInNamespacesAndTokensAskNothing(t *testing.T) {
 		if code != 2 || !strings.Contains(stderr, want) || api.requests() != "" || strings.Contains(stderr, "mysecret") {
 			t.Errorf("%s: exit %d, %s; it asked for %s", args, code, stderr, api.requests())
 		}
+	}
+}
+
+func TestANamespaceWithJobsIsDeletedOnlyWhenSomebodySaysSo(t *testing.T) {
+	t.Parallel()
+	const route = "POST /api/v1/control/namespaces/mail/delete"
+	api := newFakeAPI(t, map[string]string{route: `{"jobs":12}`})
+	_, stderr, code := run(t, api, "ns", "rm", "mail", "--force")
+	if code != 2 || !strings.Contains(stderr, "add --yes to delete them") || !strings.Contains(stderr, "(12)") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if got := api.requests(); got != route+` {"dry_run":true,"force":true}` {
+		t.Errorf("it asked for %s", got)
 	}
 }

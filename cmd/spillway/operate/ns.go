@@ -14,7 +14,7 @@ import (
 type Ns struct {
 	Create NsCreate `cmd:"" help:"Make a namespace. Every process serves it within a second."`
 	Ls     NsLs     `cmd:"" help:"List the namespaces of kind queue, with those that the file names."`
-	Rm     NsRm     `cmd:"" help:"Delete a namespace and its tokens. One with jobs is refused without --force."`
+	Rm     NsRm     `cmd:"" help:"Delete a namespace and its tokens. One with jobs is refused without --force, which counts them and asks."`
 }
 
 // NsCreate makes a namespace.
@@ -119,28 +119,46 @@ func made(fromFile bool, atMS int64) string {
 type NsRm struct {
 	Connection `embed:""`
 	output     `embed:""`
+	consent    `embed:""`
 
 	Name  string `arg:"" help:"Its name."`
 	Force bool   `help:"Delete its jobs, too, for good. They count as deleted."`
 }
 
-// Run deletes it.
+// Run counts its jobs, asks if there are any, and deletes it.
 func (c *NsRm) Run(ctx context.Context, s Streams) error {
 	api, path, err := c.openControl(c.Name)
 	if err != nil {
 		return err
 	}
-	var done struct {
+	var found, done struct {
 		Jobs int64 `json:"jobs"`
 	}
-	raw, err := api.post(ctx, path+"/delete", map[string]bool{"force": c.Force}, &done)
+	raw, err := api.post(ctx, path+"/delete", map[string]bool{"force": c.Force, "dry_run": true}, &found)
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
+	fmt.Fprintf(s.Err, "%s: found %s\n", c.Name, some(found.Jobs, "job", "jobs"))
+	if c.DryRun {
+		return printOr(s, c.Output, raw, c.Name+": nothing was changed")
 	}
-	_, err = fmt.Fprintf(s.Out, "%s: deleted, with %s\n", c.Name, some(done.Jobs, "job", "jobs"))
+	if found.Jobs > 0 {
+		if err := c.ask(ctx, s, found.Jobs, "delete them, those that arrive meanwhile, and the namespace with its tokens"); err != nil {
+			return err
+		}
+	}
+	if raw, err = api.post(ctx, path+"/delete", map[string]bool{"force": c.Force}, &done); err != nil {
+		return err
+	}
+	return printOr(s, c.Output, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, some(done.Jobs, "job", "jobs")))
+}
+
+// printOr prints an answer in the form of JSON, or as a line.
+func printOr(s Streams, form string, raw json.RawMessage, line string) error {
+	if form == "json" {
+		return printJSON(s.Out, raw)
+	}
+	_, err := fmt.Fprintln(s.Out, line)
 	return err
 }
 
