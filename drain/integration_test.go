@@ -69,17 +69,24 @@ func (p *process) ledger(t *testing.T) partition.Ledger {
 	return o.Ledger
 }
 
-// drained waits until nothing is buffered.
+// drained waits until nothing is buffered. A Redis that was killed is probed twice a second.
 func (p *process) drained(t *testing.T, limit time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	give := time.After(limit)
-	for p.ledger(t).Buffered > 0 {
+	for {
+		o, err := p.store.Overview(t.Context(), p.ns)
+		if err == nil && o.Ledger.Buffered == 0 {
+			return
+		}
+		if err != nil && !errors.Is(err, partition.ErrUnavailable) {
+			t.Fatal(err)
+		}
 		select {
 		case <-tick.C:
 		case <-give:
-			t.Fatalf("still buffered after %v: %+v", limit, p.ledger(t))
+			t.Fatalf("still buffered after %v: %+v, %v", limit, o.Ledger, err)
 		}
 	}
 }
