@@ -25,6 +25,10 @@ const (
 
 // claim leases jobs to the client, and waits for them if it asks so.
 func (a *api) claim(c *call) *ingest.Rejection {
+	if !a.enter() {
+		return a.reject(c, ErrStopping)
+	}
+	defer a.claims.Done()
 	count, rejected := c.number("count", 1, 1, job.MaxCount)
 	if rejected != nil {
 		return rejected

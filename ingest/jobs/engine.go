@@ -25,13 +25,15 @@ type Engine struct {
 	seed    maphash.Seed
 	abort   context.CancelFunc // ends the flushes that still run when the context of Stop ends
 	running sync.WaitGroup
+	claims  sync.WaitGroup // claims that run, or are answered
 	returns sync.WaitGroup // jobs that are given back now
 	hangups *hangups
 	wakes   Wakes
 
 	mu      sync.Mutex
 	started bool
-	stopped bool
+	stopped bool // it takes no claims any more
+	closed  bool // nor jobs that are to be given back
 	rooms   map[roomKey]*room
 	polls   map[*poll]struct{} // that are patient
 	turn    int                // where the next poll over several shards begins
@@ -87,8 +89,8 @@ func (e *Engine) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop answers who waits, flushes what is queued, and gives back what is claimed with an
-// unknown outcome. When ctx ends first, it rejects what is left. Requests after Stop get
+// Stop answers the claims that wait, flushes what is queued, and gives back what is claimed
+// with an unknown outcome, or by clients that went away. When ctx ends first, it rejects what is left. Requests after Stop get
 // ErrStopping. It is safe before Start, twice, and concurrently.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
@@ -106,8 +108,12 @@ func (e *Engine) Stop(ctx context.Context) error {
 		e.running.Wait()
 		return nil
 	}
-	defer context.AfterFunc(ctx, e.abort)()
-	e.returns.Wait() // they end at once when the lanes' context does
+	defer context.AfterFunc(ctx, e.abort)() // flushes, claims and returns then end at once
+	e.claims.Wait()                         // they may have jobs to give back
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.returns.Wait()
 	for _, l := range e.lanes {
 		l.close()
 	}
@@ -118,6 +124,17 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	e.hangups.close()
 	return errors.Join(err, e.wakes.Stop(ctx))
+}
+
+// enter counts a claim, until e.claims.Done; false: the engine stops.
+func (e *Engine) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped {
+		return false
+	}
+	e.claims.Add(1)
+	return true
 }
 
 // laneOf is the lane of a queue; always the same one, so that what is alike shares a call.

@@ -21,7 +21,7 @@ func (e *Engine) GiveBack(ns *job.Namespace, jobs []job.Job) {
 	if len(jobs) == 0 {
 		return
 	}
-	if e.stopped {
+	if e.closed {
 		e.metrics.notReturned.Add(float64(len(jobs)))
 		return
 	}

@@ -4,7 +4,9 @@ package jobs
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,7 +14,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -73,6 +77,33 @@ func TestAClientThatGoesAwayWithJobsInHandSwallowsNone(t *testing.T) {
 			t.Errorf("wait %s: got %s", wait, r.raw)
 		}
 	}
+}
+
+// goneConn is a connection that is closed.
+type goneConn struct{ syscall.RawConn }
+
+func (goneConn) Control(func(uintptr)) error { return net.ErrClosed }
+
+func TestJobsOfAClientThatLeftGoBackAlsoWhileTheEngineStops(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		publish(t, e, ns, "q", "a", "b")
+		s.with(func() { s.after = time.Second })
+		claim := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Count: 2, Conn: goneConn{}})
+		synctest.Wait()
+		if _, leased := s.ready("q"); leased != 2 {
+			t.Fatalf("%d jobs are claimed", leased)
+		}
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if r := <-claim; !errors.Is(r.err, ErrHungUp) {
+			t.Errorf("got %+v", r)
+		}
+		if ready, leased := s.ready("q"); ready != 2 || leased > 0 {
+			t.Errorf("%d jobs are ready, and %d leased", ready, leased)
+		}
+	})
 }
 
 func TestARequestBehindAPollIsNoHangUp(t *testing.T) {

@@ -85,6 +85,10 @@ type poll struct {
 // Stopping is closed or the engine stops. Otherwise an error is one of the engine's or of
 // the store's: an outage that lasts until the end of Wait is an error, too.
 func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
+	if !e.enter() {
+		return nil, ErrStopping
+	}
+	defer e.claims.Done()
 	p := &poll{Claim: *c, ns: c.Namespace, done: make(chan struct{}), lane: e.laneOf(c.Namespace, c.Queues[0])}
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
@@ -121,7 +125,7 @@ func (e *Engine) begin(p *poll) {
 	var fresh []*room
 	e.mu.Lock()
 	e.plan(p)
-	if e.stopped {
+	if e.stopped { // since it was counted
 		p.Wait = 0
 	}
 	if p.Wait > 0 {
