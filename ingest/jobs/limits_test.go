@@ -1,0 +1,136 @@
+package jobs
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestTokensOfAQueueNamespace(t *testing.T) {
+	t.Parallel()
+	two := map[string]job.Policy{"mail": job.DefaultPolicy(), "sms": job.DefaultPolicy()}
+	of := func(text string) ingest.Token { return ingest.Token{Hash: sha256.Sum256([]byte(text)), Name: text} }
+	p := served(t, two, func(c *ingest.Config) {
+		c.Tokens = map[string][]ingest.Token{"mail": {of("m")}, "sms": {of("s")}}
+	})
+	for _, c := range []struct {
+		path, token string
+		status      int
+	}{
+		{"/v1/mail/q", "", 401}, {"/v1/mail/q", "x", 401}, {"/v1/mail/q", "s", 403}, {"/v1/mail/q/claim", "s", 403}, {"/v1/nobody/q", "s", 403},
+		{"/v1/mail/q?delay=x", "s", 403}, {"/v1/mail/q", "m", 200}, {"/v1/sms/q", "m", 403}, {"/v1/sms/q", "s", 200},
+	} {
+		r := p.do("POST", c.path, "x", "Authorization: Bearer "+c.token)
+		if r.status != c.status {
+			t.Errorf("%s with %q: got %d %s, want %d", c.path, c.token, r.status, r.raw, c.status)
+		}
+	}
+	if r := p.do("OPTIONS", "/v1/mail/q", ""); r.status != 204 || r.header.Get("Allow") != "POST, GET, HEAD, DELETE, OPTIONS" {
+		t.Errorf("OPTIONS: %d %q", r.status, r.header.Get("Allow"))
+	}
+}
+
+func TestRatesOfATokenCountJobs(t *testing.T) {
+	t.Parallel()
+	store, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
+	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
+	hash, rate := control.HashToken("one"), control.Rate{Count: 10, Per: time.Hour}
+	if err := c.CreateTokenIn(t.Context(), control.Namespace{Name: "mail", Policy: job.DefaultPolicy()}, control.Token{Hash: hash, Name: "crm", Produce: rate, Consume: rate}); err != nil {
+		t.Fatal(err)
+	}
+	p := served(t, nil, func(cfg *ingest.Config) {
+		cfg.Tokens["mail"] = []ingest.Token{{Hash: hash, Name: "crm", Limiters: c.Snapshot().Token("mail", hash).Limiters}}
+	})
+	post := func(path, body string, want int) *reply {
+		t.Helper()
+		r := p.do("POST", path, body, asJSON, "Authorization: Bearer one")
+		if r.status != want {
+			t.Errorf("%s: got %d %s, want %d", path, r.status, r.raw, want)
+		}
+		return r
+	}
+	post("/v1/mail/q", "[1,2,3,4,5,6]", 200)
+	post("/v1/mail/q", "[1,2,3,4,5]", 429)
+	p.store.with(func() { p.store.fail = func(*job.Batch) error { return errAway } })
+	post("/v1/mail/q", "[1,2,3,4]", 503)
+	p.store.with(func() { p.store.fail = nil })
+	post("/v1/mail/q", "[1,2,3,4]", 200) // what was not stored does not count
+	for range 20 {
+		post("/v1/mail/none/claim?count=1000", "", 200) // what is not there does not count
+	}
+	post("/v1/mail/q/claim?count=8", "", 200)
+	more := &job.Publish{Namespace: p.store.Namespace("mail"), Queue: "q", Tries: 1, Messages: make([]job.Message, 3)}
+	if p.engine.Publish(more); more.Err != nil {
+		t.Fatal(more.Err)
+	}
+	if r := post("/v1/mail/q/claim?count=9", "", 200); len(r.Jobs) != 1 { // five are there, and two are left of the rate
+		t.Errorf("got %s", r.raw)
+	}
+	p.engine.returns.Wait()
+	post("/v1/mail/q/claim", "", 200)
+	p.do("POST", "/v1/mail/q/claim", "") // without the token
+	post("/v1/mail/q/claim", "", 429)
+	if _, leased := p.store.ready("q"); leased != 10 {
+		t.Errorf("%d jobs are leased, want 10", leased)
+	}
+}
+
+func TestJobsBeyondARateGoBack(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	p.do("POST", "/v1/mail/q", "[1,2]", asJSON)
+	jobs, err := p.engine.Claim(&Claim{Namespace: p.store.Namespace("mail"), Queues: []string{"q"}, Count: 2, TTR: time.Hour})
+	if err != nil || len(jobs) != 2 {
+		t.Fatal(jobs, err)
+	}
+	p.engine.GiveBack(p.store.Namespace("mail"), jobs)
+	p.engine.returns.Wait()
+	if r := p.do("POST", "/v1/mail/q/claim?count=2", ""); r.data() != "1 2" || r.Jobs[0].Attempt != 1 {
+		t.Errorf("got %s", r.raw)
+	}
+}
+
+func TestAPollIsRefusedWhereNoMemoryIsLeft(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, func(c *ingest.Config) {
+		c.MaxBody, c.MaxDecompressed, c.MaxEntry = 1000, 1000, 1000
+		c.MaxInflightBytes = 1<<20 + 4000 // about 400 polls
+	})
+	polls := 0
+	for {
+		r := p.hold("POST /v1/mail/q/claim?wait=10m HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		if polls++; polls%50 > 0 {
+			continue
+		}
+		_ = r.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		resp, err := http.ReadResponse(bufio.NewReader(r), nil)
+		if err != nil {
+			continue // it waits
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != 503 || !strings.Contains(string(body), "overloaded") || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("poll %d: got %d %s", polls, resp.StatusCode, body)
+		}
+		break
+	}
+	if polls < 200 || polls > 600 {
+		t.Errorf("%d polls were taken", polls)
+	}
+}

@@ -1,0 +1,131 @@
+package jobs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestPublishTakesTheFormsOfEntries(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for i, c := range []struct {
+		body, kind string
+		want       string
+	}{
+		{"hello", "", "hello"},
+		{"a\nb\n", "", "a\nb\n"},
+		{"a\nb\n\nc", "application/x-ndjson", "a b c"},
+		{`[1,"two",{"three":[4]}]`, "application/json", `1 "two" {"three":[4]}`},
+		{` {"batch":[1,2]}`, "application/json; charset=utf-8", ` {"batch":[1,2]}`},
+		{`{"sent_at":"x","batch":[1,2]}`, "application/json", `{"sent_at":"x","batch":[1,2]}`},
+		{"\x00\xff\"", "application/octet-stream", "\x00\xff\""},
+	} {
+		queue := fmt.Sprint("q", i)
+		r := p.do("POST", "/v1/mail/"+queue, c.body, "Content-Type: "+c.kind)
+		got := p.do("POST", "/v1/mail/"+queue+"/claim?count=9", "")
+		if r.status != 200 || r.Accepted != len(got.Jobs) || len(r.IDs) != len(got.Jobs) || got.data() != c.want {
+			t.Errorf("%q: got %s and then %s", c.body, r.raw, got.raw)
+			continue
+		}
+		for j := range r.IDs {
+			if got.Jobs[j].ID != r.IDs[j] || got.Jobs[j].Attempt != 1 || got.Jobs[j].Tries != 3 || got.Jobs[j].Queue != queue || got.Jobs[j].Deadline != 3500+60_000 {
+				t.Errorf("%q: got %+v", c.body, got.Jobs[j])
+			}
+		}
+	}
+}
+
+func TestPublishPassesItsOptionsOn(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	var seen job.Publish
+	p.store.with(func() {
+		p.store.fail = func(b *job.Batch) error {
+			if len(b.Publishes) == 1 {
+				seen = *b.Publishes[0]
+			}
+			return nil
+		}
+	})
+	r := p.do("POST", "/v1/mail/q?delay=1.5s&ttl=1h&tries=7&id=order-7&dedup=24h", "x", "Idempotency-Key: k", "Prefer: return=minimal")
+	if r.status != 204 || seen.Delay != 1500*time.Millisecond || seen.TTL != time.Hour || seen.Tries != 7 || seen.CallerID != "order-7" || seen.Key != "k" || seen.KeyTTL != 24*time.Hour {
+		t.Errorf("got %d %s and %+v", r.status, r.raw, seen)
+	}
+	if p.do("POST", "/v1/mail/q?ttl=100us", "x"); seen.TTL != time.Millisecond {
+		t.Errorf("a ttl of less than a millisecond became %v: 0 is for ever", seen.TTL)
+	}
+	r = p.do("POST", "/v1/mail/s?shards=3", "x")
+	got := p.do("POST", "/v1/mail/s/take?count=9", "")
+	if len(r.IDs) != 3 || len(got.Jobs) != 3 || got.Jobs[2].Attributes["shard_index"] != "2" || got.Jobs[2].Attributes["shard_total"] != "3" {
+		t.Errorf("got %s and %s", r.raw, got.raw)
+	}
+}
+
+func TestRepeatsOfAQueueOverShardsMeetTheFirst(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 8, map[string]int{"q": 8}
+	p := served(t, map[string]job.Policy{"mail": policy}, nil)
+	used := map[int]bool{}
+	p.store.with(func() {
+		p.store.fail = func(b *job.Batch) error {
+			for _, x := range b.Publishes {
+				used[x.Shard] = true
+			}
+			return nil
+		}
+	})
+	for _, headers := range [][]string{{"Idempotency-Key: a"}, nil} {
+		for range 8 {
+			path := "/v1/mail/q?id=x"
+			if headers != nil {
+				path = "/v1/mail/q"
+			}
+			p.do("POST", path, "x", headers...)
+		}
+		if len(used) != 1 {
+			t.Errorf("%v: repeats went to %d shards", headers, len(used))
+		}
+		clear(used)
+	}
+	for range 16 {
+		p.do("POST", "/v1/mail/q", "x")
+	}
+	if len(used) != 8 {
+		t.Errorf("others went to %d shards", len(used))
+	}
+}
+
+// A higher spread moves the keys that the shard more takes, and no others.
+func TestAHigherSpreadMovesAsFewKeysAsItCan(t *testing.T) {
+	t.Parallel()
+	const keys = 600
+	var before [keys]int
+	for spread := 1; spread <= 5; spread++ {
+		policy := job.DefaultPolicy()
+		policy.Shards = 8
+		if spread > 1 {
+			policy.Spread = map[string]int{"q": spread}
+		}
+		p := served(t, map[string]job.Policy{"mail": policy}, nil)
+		ns := p.store.Namespace("mail")
+		last, moved := ns.Shards("q")[spread-1], 0
+		for i := range keys {
+			id := p.do("POST", fmt.Sprint("/v1/mail/q?id=order-", i), "x").IDs[0]
+			ref, ok := ns.ParseID("q", id)
+			if !ok || ref.Shard != before[i] && ref.Shard != last {
+				t.Fatalf("spread %d: key %d is in shard %d, was in %d", spread, i, ref.Shard, before[i])
+			}
+			if ref.Shard != before[i] || spread == 1 {
+				moved++
+			}
+			before[i] = ref.Shard
+		}
+		if share := keys / spread; moved < share*3/4 || moved > share*5/4 {
+			t.Errorf("spread %d: %d of %d keys moved, want about %d", spread, moved, keys, share)
+		}
+	}
+}

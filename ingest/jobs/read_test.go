@@ -1,0 +1,92 @@
+package jobs
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	if r := p.do("GET", "/v1/mail/q/dead", ""); r.status != 200 || r.raw != `{"total":0,"jobs":[]}`+"\n" {
+		t.Errorf("none: got %d %s", r.status, r.raw)
+	}
+	p.store.with(func() {
+		for i := range 30 {
+			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Attempt: 3, Reason: job.Lapsed, Published: 5, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
+		}
+	})
+	first := `{"queue":"q","id":"id7","attempt":3,"tries":3,"published_ms":5,"data":"Nw==","state":"dead","reason":"lapsed","died_ms":107}`
+	if r := p.do("GET", "/v1/mail/q/dead?offset=7&limit=1", ""); r.status != 200 || r.raw != `{"total":30,"jobs":[`+first+"]}\n" {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+	if r := p.do("GET", "/v1/mail/q/dead", ""); len(r.Jobs) != 20 || r.Jobs[19].ID != "id19" {
+		t.Errorf("got %d jobs: %s", len(r.Jobs), r.raw)
+	}
+	if r := p.do("HEAD", "/v1/mail/q/dead", ""); r.status != 200 || r.raw != "" {
+		t.Errorf("HEAD: got %d %s", r.status, r.raw)
+	}
+	if r := p.do("PUT", "/v1/mail/q/dead", ""); r.status != 405 || r.header.Get("Allow") != "POST, GET, HEAD, OPTIONS" {
+		t.Errorf("PUT: got %d, Allow %q", r.status, r.header.Get("Allow"))
+	}
+	p.store.with(func() { p.store.dead[0].Payload = make([]byte, 60<<20) })
+	if r := p.do("GET", "/v1/mail/q/dead", ""); r.status != 503 || r.Error != "overloaded" {
+		t.Errorf("more than memory has room for: got %d %.200s", r.status, r.raw)
+	}
+}
+
+func TestAForecastEndsWithTheLastStepThatHasJobs(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for due, want := range map[string][]int64{"": nil, "0,3": {0, 3}, "1": {1, 0, 0}} {
+		p.store.with(func() { p.store.due = want })
+		if r := p.do("GET", "/v1/mail/q/forecast", ""); r.status != 200 || r.raw != `{"step_ms":600000,"due":[`+due+"]}\n" {
+			t.Errorf("%v: got %d %s", want, r.status, r.raw)
+		}
+	}
+}
+
+func TestJobsAreReadAndDeleted(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	p.store.counts = job.Counts{Ready: 3, Delayed: -1, Leased: -1, Pending: 5, Dead: 2, OldestReady: 4000}
+	id := p.do("POST", "/v1/mail/q?id=mine", "\xffx").IDs[0]
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/v1/mail/q", `{"namespace":"mail","queue":"q","ready":3,"pending":5,"dead":2,"oldest_age_ms":1000}`},
+		{"GET", "/v1/mail/q/jobs/" + id, `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":1000,"data":"/3g=","state":"ready"}`},
+		{"GET", "/v1/mail/q/peek", `{"queue":"q","id":"` + id + `","attempt":0,"tries":3,"published_ms":1000,"data":"/3g=","state":"ready"}`},
+		{"GET", "/v1/mail/q/forecast?step=1h&steps=3", `{"step_ms":3600000,"due":[]}`},
+		{"DELETE", "/v1/mail/q/jobs/" + id, `{"state":"deleted"}`},
+		{"DELETE", "/v1/mail/q/jobs/" + id, ``},
+		{"DELETE", "/v1/mail/q?state=ready", `{"deleted":1}`},
+		{"DELETE", "/v1/mail/q?state=all", `{"deleted":9}`},
+		{"POST", "/v1/mail/q/dead?do=respawn&limit=7&ttl=1h", `{"respawned":7}`},
+		{"POST", "/v1/mail/q/dead?do=delete", `{"deleted":100}`},
+	} {
+		r := p.do(c.method, c.path, "")
+		if want := c.want + "\n"; c.want != "" && r.raw != want || c.want == "" && r.status != 404 {
+			t.Errorf("%s %s: got %d %s, want %s", c.method, c.path, r.status, r.raw, want)
+		}
+	}
+	if r := p.do("HEAD", "/v1/mail/q", ""); r.status != 200 || r.raw != "" {
+		t.Errorf("HEAD: %d %q", r.status, r.raw)
+	}
+	if p.metric("requests_total", "200", "purge") != 2 || p.metric("requests_total", "404", "delete_job") != 1 {
+		t.Error("requests are not counted by route")
+	}
+}
+
+// How often a buried job was claimed is not known, and so not said.
+func TestADeadJobSaysWhyItDied(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	p.do("POST", "/v1/mail/q", "x")
+	j := p.do("POST", "/v1/mail/q/claim", "").Jobs[0]
+	p.do("POST", "/v1/mail/q/settle", `{"id":"`+j.ID+`","do":"bury"}`)
+	want := `{"queue":"q","id":"` + j.ID + `","tries":3,"published_ms":1000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
+	if r := p.do("GET", "/v1/mail/q/jobs/"+j.ID, ""); r.raw != want {
+		t.Errorf("got %s, want %s", r.raw, want)
+	}
+}

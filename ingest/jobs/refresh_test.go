@@ -1,0 +1,93 @@
+package jobs
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestARevokedTokenEndsItsPolls(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		var revoked atomic.Bool
+		one := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Revoked: revoked.Load})
+		synctest.Wait()
+		other := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		revoked.Store(true)
+		publish(t, e, ns, "q", "a") // it wakes the one, which may no longer ask
+		if r := <-one; !errors.Is(r.err, ErrRevoked) {
+			t.Errorf("got %+v", r)
+		}
+		if r := <-other; payloads(r.jobs) != "a" || r.took != 0 {
+			t.Errorf("the other got %+v", r)
+		}
+		revoked.Store(false)
+		third := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Revoked: revoked.Load})
+		synctest.Wait()
+		revoked.Store(true)
+		e.Refresh()
+		if r := <-third; !errors.Is(r.err, ErrRevoked) || r.took != 0 {
+			t.Errorf("the third got %+v", r)
+		}
+	})
+}
+
+func TestPollsFollowTheirQueueToMoreShards(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards = 8
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		policy.Spread = map[string]int{"q": 8}
+		s.set(t, "mail", policy)
+		e.Refresh()
+		synctest.Wait()
+		shards := s.Namespace("mail").Shards("q")
+		push := &job.Publish{Namespace: s.Namespace("mail"), Queue: "q", Shard: shards[7], Tries: 1, Messages: []job.Message{{Payload: []byte("a")}}}
+		e.Publish(push)
+		if r := <-p; payloads(r.jobs) != "a" || r.took != 0 {
+			t.Errorf("got %+v", r)
+		}
+		gone := claims(e, Claim{Namespace: s.Namespace("mail"), Queues: []string{"q"}, Wait: time.Hour})
+		synctest.Wait()
+		s.with(func() { delete(s.namespaces, "mail") })
+		e.Refresh()
+		if r := <-gone; !errors.Is(r.err, ErrNoNamespace) {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestAPollThatEndsWhileItMovesLeavesNoSubscription(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards = 8
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		stopping, release := make(chan struct{}), make(chan struct{})
+		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
+		synctest.Wait()
+		policy.Spread = map[string]int{"q": 8}
+		s.set(t, "mail", policy)
+		s.wakes.mu.Lock()
+		s.wakes.wanting = func() { <-release }
+		s.wakes.mu.Unlock()
+		go e.Refresh()
+		synctest.Wait()
+		close(stopping)
+		synctest.Wait()
+		close(release)
+		if r := <-p; len(r.jobs) > 0 || r.err != nil {
+			t.Errorf("got %+v", r)
+		}
+		synctest.Wait()
+		if n := s.wakes.wanted(); n > 0 {
+			t.Errorf("%d subscriptions are left", n)
+		}
+	})
+}

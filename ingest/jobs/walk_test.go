@@ -1,0 +1,111 @@
+package jobs
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestWalksOfPollsPublishersAndFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(150) {
+		walk(t, seed)
+	}
+}
+
+func walk(t *testing.T, seed uint64) {
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 3, map[string]int{"c": 3}
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		queues := []string{"a", "b", "c"}
+		s.with(func() {
+			s.delay, s.after = time.Duration(r.IntN(5))*time.Millisecond, time.Duration(r.IntN(5))*time.Millisecond
+			faults := rand.New(rand.NewPCG(seed, 2))
+			s.fail = func(*job.Batch) error {
+				if faults.IntN(12) == 0 {
+					return errAway
+				}
+				return nil
+			}
+			s.lose = func() error {
+				if faults.IntN(12) == 0 {
+					return partition.ErrUnknown
+				}
+				return nil
+			}
+		})
+		s.wakes.mu.Lock()
+		s.wakes.latency = time.Duration(r.IntN(4)) * time.Millisecond
+		s.wakes.mu.Unlock()
+		var delivered atomic.Int64
+		var published int
+		var polls sync.WaitGroup
+		poll := func(q []string, wait time.Duration) {
+			polls.Go(func() {
+				jobs, _ := e.Claim(&Claim{Namespace: ns, Queues: q, Count: 1 + len(q), TTR: time.Hour, Wait: wait})
+				delivered.Add(int64(len(jobs)))
+			})
+		}
+		for range 120 {
+			time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+			switch r.IntN(6) {
+			case 0, 1:
+				q := append([]string(nil), queues...)
+				r.Shuffle(len(q), func(i, j int) { q[i], q[j] = q[j], q[i] })
+				poll(q[:1+r.IntN(3)], time.Duration(r.IntN(2000))*time.Millisecond)
+			case 2, 3:
+				queue := queues[r.IntN(3)]
+				shards := ns.Shards(queue)
+				p := &job.Publish{Namespace: ns, Queue: queue, Shard: shards[r.IntN(len(shards))], Tries: 9, Messages: make([]job.Message, 1+r.IntN(4))}
+				e.Publish(p)
+				if p.Err == nil {
+					published += len(p.Messages)
+				}
+			case 4:
+				if r.IntN(4) == 0 {
+					s.wakes.setDeaf(true)
+				} else {
+					s.wakes.setDeaf(false)
+				}
+			case 5:
+				e.mu.Lock()
+				for p := range e.polls {
+					if r.IntN(3) == 0 {
+						e.leave(p, ErrHungUp)
+					}
+					break
+				}
+				e.mu.Unlock()
+			}
+		}
+		s.with(func() { s.fail, s.lose = nil, nil })
+		s.wakes.setDeaf(false)
+		polls.Wait()
+		time.Sleep(time.Minute)
+		// All are asked for once more: each queue by as many as there can be.
+		for range published {
+			for _, q := range queues {
+				poll([]string{q}, 10*time.Second)
+			}
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if int(delivered.Load()) != published {
+			ready := 0
+			for _, q := range queues {
+				n, _ := s.ready(q)
+				ready += n
+			}
+			t.Errorf("seed %d: %d of %d jobs were delivered, %d are ready", seed, delivered.Load(), published, ready)
+		}
+		polls.Wait()
+	})
+}
