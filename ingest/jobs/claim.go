@@ -10,7 +10,8 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// How long a claim leases jobs. Who works longer touches them; a lease of years is a mistake.
+// How long a claim leases jobs. A client that works longer touches them. A lease of years is
+// taken for a mistake.
 const (
 	defaultTTR = time.Minute
 	maxTTR     = 30 * 24 * time.Hour
@@ -44,8 +45,9 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected := c.Reserve(pollCost + rooms(c.namespace, c.queues)*roomCost); rejected != nil {
 		return rejected
 	}
-	// One is taken before the wait, so that a token without any left is told at once, and
-	// the rest with the jobs: a wait must not keep what others could use.
+	// The rate is charged for one job before the wait, so that a token that has used its rate
+	// up is told at once, and for the others with the jobs: a wait must not keep what other
+	// clients could use.
 	taken, rejected := c.take(c.key.Limiters().Consume, 1)
 	if rejected != nil {
 		return rejected
@@ -123,7 +125,8 @@ func appendJobs(dst []byte, jobs []job.Job, ttr time.Duration) []byte {
 }
 
 // appendJob appends the JSON form of a job, but its closing brace. Payloads are bytes, so
-// data is base64: JSON texts hold no others, and a parser may change those that are JSON.
+// data is base64: a JSON text cannot hold every byte, and a parser may change payloads that
+// are JSON.
 func appendJob(dst []byte, j *job.Job) []byte {
 	dst = append(append(dst, `{"queue":"`...), j.Queue...)
 	dst = append(append(dst, `","id":"`...), j.ID...)

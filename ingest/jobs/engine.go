@@ -89,9 +89,10 @@ func (e *Engine) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop answers the claims that wait, flushes what is queued, and gives back what is claimed
-// with an unknown outcome, or by clients that went away. When ctx ends first, it rejects what is left. Requests after Stop get
-// ErrStopping. It is safe before Start, twice, and concurrently.
+// Stop answers the claims that wait, flushes the work that is queued, and gives back the jobs
+// of claims with an unknown outcome and of clients that went away. When ctx ends first, it
+// rejects the work that is left. Requests after Stop get ErrStopping. It is safe before Start,
+// twice, and concurrently.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	first := e.started && !e.stopped
@@ -137,7 +138,8 @@ func (e *Engine) enter() bool {
 	return true
 }
 
-// laneOf is the lane of a queue; always the same one, so that what is alike shares a call.
+// laneOf is the lane of a queue. It is always the same one, so that requests of one queue
+// share a script call.
 func (e *Engine) laneOf(ns *job.Namespace, queue string) *lane {
 	zone := e.zoneOf(ns, queue)
 	at := 0
@@ -166,8 +168,8 @@ func (e *Engine) Publish(ps ...*job.Publish) {
 	})
 }
 
-// publishLane is the lane of a publish. A large one has another than what is small, which
-// so does not wait until it is sent.
+// publishLane is the lane of a publish. Large ones have a lane of their own: small work does
+// not wait until they are sent.
 func (e *Engine) publishLane(p *job.Publish) *lane {
 	if publishBytes(p) < largePublish {
 		return e.laneOf(p.Namespace, p.Queue)
@@ -204,8 +206,8 @@ func (e *Engine) Settle(ss ...*job.Settle) {
 	})
 }
 
-// run gives each item to its lane and waits for all of them. Those of one lane count for
-// the namespace of the last.
+// run gives each item to its lane and waits for all of them. The items of one lane are one
+// work, which counts for the namespace of its last item.
 func run[T any](items []T, of func(T) *lane, add func(*work, T)) {
 	p := &pending{done: make(chan struct{}, 1)}
 	works := make([]*work, 0, 1)

@@ -18,8 +18,8 @@ type fairQueue struct {
 type backlog struct {
 	namespace   string
 	first, last *work
-	served      int64 // cost of what was handed out, counted from the clock when it began to wait
-	turn        int64 // when it was handed out last: of those served alike, the longest ago is next
+	served      int64 // clock when it began to wait, plus the cost of its work handed out since
+	turn        int64 // when it was last served: with equal costs, the longest ago is next
 }
 
 func newFairQueue() fairQueue { return fairQueue{backlogs: map[string]*backlog{}} }

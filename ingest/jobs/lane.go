@@ -115,7 +115,7 @@ func (l *lane) reject(w *work, err error) {
 	w.done()
 }
 
-// close makes run return once it has flushed what is queued.
+// close makes run return once it has flushed the work that is queued.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

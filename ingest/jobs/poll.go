@@ -77,7 +77,7 @@ type poll struct {
 	looked      bool // a claim of it has succeeded
 	err         error
 	done        chan struct{}
-	empty       []*room // that nobody wants since it has ended
+	empty       []*room // that no poll wants since this one has ended
 	watch       watch
 }
 
@@ -147,7 +147,7 @@ func (e *Engine) begin(p *poll) {
 }
 
 // plan cuts a poll into claims of one shard each. Queues in a row of the same shard are one
-// claim, up to as many as that may name, so that the order of queues holds. Of a queue over
+// claim, up to job.MaxQueues, so that the order of queues holds. Of a queue over
 // several shards another one is the first each time.
 func (e *Engine) plan(p *poll) {
 	e.turn++
@@ -396,8 +396,8 @@ func (e *Engine) hungUp(p *poll) {
 	e.leave(p, ErrHungUp)
 }
 
-// end gives a poll its result. Whoever was woken and did not look at all its queues lets
-// the next one look.
+// end gives a poll its result. A poll that was woken, and ends before it has asked all its
+// queues, wakes the next poll of each room that it did not ask.
 func (e *Engine) end(p *poll) {
 	p.state = ended
 	if p.timer != nil {

@@ -15,7 +15,7 @@ import (
 // query is the parameters of a request. A wrong one is rejected with a code that names it.
 type query struct{ args map[string]string }
 
-// parse takes only the parameters of the route, each once: what is mistyped would else
+// parse takes only the parameters of the route, each once: a mistyped parameter would else
 // silently have its default, and of two values a proxy in front may have read the other.
 func (q *query) parse(args *fasthttp.Args, known []string) *ingest.Rejection {
 	if args.Len() == 0 {

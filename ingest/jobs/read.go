@@ -72,7 +72,7 @@ func (a *api) peek(c *call) *ingest.Rejection {
 // get shows a job, whatever its state.
 func (a *api) get(c *call) *ingest.Rejection {
 	ref, exists := c.namespace.ParseID(c.queue(), c.id)
-	if !exists { // of nobody: the store need not be asked
+	if !exists { // no job has this id: the store need not be asked
 		return ingest.Reject(wire.CodeNoSuchJob, "")
 	}
 	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {

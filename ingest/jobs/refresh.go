@@ -1,7 +1,7 @@
 package jobs
 
-// Refresh ends the claims that wait with a token that was removed, and lets those whose
-// namespace has another policy ask where its jobs are now. Call it when tokens or
+// Refresh ends the claims that wait with a token that was removed. Claims of a namespace with
+// another policy ask again, in the shards where its queues are now. Call it when tokens or
 // namespaces have changed.
 func (e *Engine) Refresh() {
 	e.mu.Lock()

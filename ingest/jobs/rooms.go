@@ -87,7 +87,7 @@ func (e *Engine) join(p *poll) (fresh []*room) {
 	return fresh
 }
 
-// part takes a poll out of its rooms, and returns those that nobody wants any more. The
+// part takes a poll out of its rooms, and returns those that no poll wants any more. The
 // caller calls Unwant for these, without the lock.
 func (e *Engine) part(p *poll) (empty []*room) {
 	for i := range p.seats {
@@ -129,7 +129,8 @@ func (e *Engine) hear(event job.WakeEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if event.Kind == job.WakeLost {
-		// Whoever waits asks again when it is subscribed again, or before, with back-off.
+		// Each poll that waits asks again when its rooms are subscribed again, or before, after
+		// a pause.
 		for _, r := range e.rooms {
 			r.subscribed = false
 			r.heard++

@@ -102,7 +102,7 @@ func (a *api) serve(x *ingest.Exchange) *ingest.Rejection {
 }
 
 // take takes n of a rate of the token, or rejects. What ends a job or a lease needs none:
-// who may not say that a job is done gets it again.
+// a client that may not ack a job would get it again.
 func (c *call) take(l *control.Limiter, n int) (control.Taken, *ingest.Rejection) {
 	ctx, cancel := context.WithTimeout(context.Background(), takeTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ type settlement struct {
 	Attempt int    `json:"attempt"`
 	Do      string `json:"do"`
 	MS      int64  `json:"ms"`
-	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from nobody.
+	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from no other client.
 	DeadlineMS int64 `json:"deadline_ms"`
 
 	ack    *job.Ack
