@@ -37,6 +37,7 @@ type Expirer struct {
 	audits    []walk               // that look for jobs without a reference: hours for a long queue, so they hold up no walk
 	audited   map[*shard]time.Time // when the references were counted last
 	missing   map[*shard]bool      // shards with fewer references than jobs
+	stranded  map[*home]bool       // namespaces with jobs where no claim asks
 }
 
 // A walk goes through the jobs of a queue.
@@ -51,7 +52,7 @@ type walk struct {
 func NewExpirer(s *Store) *Expirer {
 	return &Expirer{
 		lifecycle: newLifecycle("expirer"), store: s, connected: s.backend.Connected(),
-		audited: map[*shard]time.Time{}, missing: map[*shard]bool{},
+		audited: map[*shard]time.Time{}, missing: map[*shard]bool{}, stranded: map[*home]bool{},
 	}
 }
 
@@ -112,24 +113,33 @@ func (e *Expirer) plan(ctx context.Context) {
 	for _, w := range e.audits {
 		audited[w.sh] = true
 	}
-	served := map[*shard]bool{}
+	served, homes := map[*shard]bool{}, map[*home]bool{}
 	defer func() { // namespaces come and go
 		maps.DeleteFunc(e.audited, func(sh *shard, _ time.Time) bool { return !served[sh] })
 		maps.DeleteFunc(e.missing, func(sh *shard, _ bool) bool { return !served[sh] })
+		maps.DeleteFunc(e.stranded, func(h *home, _ bool) bool { return !homes[h] })
 	}()
 	for _, ns := range e.store.Namespaces() {
+		homes[ns.home] = true
 		if e.store.ensureCompatible(ctx, ns) != nil {
 			continue
 		}
+		var found stranded
+		complete := true
 		for _, sh := range ns.shards {
 			served[sh] = true
 			if sh.breaker.Suspect() {
+				complete = false
 				continue
 			}
 			names, err := e.store.backend.Background.ZRange(ctx, sh.queues, 0, maxListedQueues-1).Result()
 			err = backend.Classify(err)
 			if sh.breaker.Done(err); err != nil {
+				complete = false
 				continue
+			}
+			if found.add(ctx, e.store, ns, sh, names) != nil {
+				complete = false
 			}
 			audit := !audited[sh] && e.auditDue(ctx, sh, names)
 			for _, queue := range names {
@@ -138,6 +148,9 @@ func (e *Expirer) plan(ctx context.Context) {
 					e.audits = append(e.audits, walk{place{ns, sh}, queue, "0", true})
 				}
 			}
+		}
+		if complete {
+			e.noteStranded(ns, found)
 		}
 	}
 }

@@ -14,6 +14,7 @@ type metrics struct {
 	malformed  prometheus.Counter
 	rolledBack prometheus.Counter
 	refused    prometheus.Counter
+	stranded   *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -32,10 +33,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		rolledBack: counter("rolled_back_total", "Published jobs that a rollback of the store removed together with their ledger: a lower bound, from what this process knew."),
 		refused:    counter("reads_refused_total", "Reads of queues and ledgers refused because too many were under way."),
 	}
+	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's figure: the same in every process.",
+	}, []string{"namespace"})
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
-	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack, m.refused)
+	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack, m.refused, m.stranded)
 	return m
 }
 

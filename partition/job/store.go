@@ -69,11 +69,11 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 	if b.Cluster() {
 		s.wake = "spublish"
 	}
+	s.metrics = newMetrics(reg)
 	s.namespaces.Store(&map[string]*Namespace{})
 	if err := s.swap(cfg.Namespaces); err != nil {
 		return nil, err
 	}
-	s.metrics = newMetrics(reg)
 	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.refused)
 	return s, nil
 }
@@ -132,6 +132,14 @@ func (s *Store) swap(policies map[string]Policy) error {
 		return err
 	}
 	s.namespaces.Store(&all)
+	for name := range before {
+		if all[name] == nil {
+			s.metrics.stranded.DeleteLabelValues(name)
+		}
+	}
+	for name := range all {
+		s.metrics.stranded.WithLabelValues(name)
+	}
 	s.alarm.ring()
 	return nil
 }
