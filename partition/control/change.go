@@ -159,11 +159,11 @@ func (c *Control) CreateAdmin(ctx context.Context, a Admin) error {
 	}
 	return c.change(ctx, func(v view) (edit, error) {
 		if len(v.file.Admins) == 0 {
-			return nil, ErrOpen
+			return nil, fmt.Errorf("admin_tokens: %w", ErrOpen)
 		}
 		for _, other := range v.snapshot.Admins() {
 			if other.Name == a.Name || other.Hash == a.Hash {
-				return nil, ErrExists
+				return nil, fmt.Errorf("a token of the admin port of that name or hash %w", ErrExists)
 			}
 		}
 		return edit{a.entry(): a.encode()}, nil
@@ -181,7 +181,7 @@ func (c *Control) DeleteAdmin(ctx context.Context, name string) error {
 		if slices.ContainsFunc(v.file.Admins, func(a Admin) bool { return a.Name == name }) {
 			return nil, ErrInFile
 		}
-		return nil, ErrNotFound
+		return nil, fmt.Errorf("token %s of the admin port: %w", name, ErrNotFound)
 	})
 }
 

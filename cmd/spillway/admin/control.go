@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -60,7 +61,10 @@ func (r *request) queues() (Control, *control.Namespace, error) {
 	if ns := c.Snapshot().Namespace(name); ns != nil {
 		return c, ns, nil
 	}
-	return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace of kind queue of that name"}
+	if r.view.Store.Namespace(name) != nil {
+		return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "the namespace " + strconv.Quote(name) + " is of kind buffer: the configuration file has its settings and tokens"}
+	}
+	return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name) + " of kind queue"}
 }
 
 // changed records an act, and turns the error of a change into an answer.

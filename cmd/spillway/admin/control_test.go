@@ -138,6 +138,26 @@ func TestNamespacesAreMadeListedAndDeleted(t *testing.T) {
 	}
 }
 
+func TestRefusalsOfControlNameWhatTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	c := newControlled(t)
+	c.post("admin-tokens", `{"name":"alice","role":"viewer"}`, 200)
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"namespaces/none/delete", `{}`, 404, `there is no namespace "none" of kind queue`},
+		{"namespaces/default/tokens", `{}`, 404, `the namespace "default" is of kind buffer: the configuration file has its settings and tokens`},
+		{"admin-tokens", `{"name":"alice","role":"viewer"}`, 409, "a token of the admin port of that name or hash exists already"},
+		{"admin-tokens/revoke", `{"name":"bob"}`, 404, "token bob of the admin port: no such entry"},
+	} {
+		if got := c.post(tt.path, tt.body, tt.status)["message"]; got != tt.want {
+			t.Errorf("%s %s: got %v, want %s", tt.path, tt.body, got, tt.want)
+		}
+	}
+}
+
 func TestTokensAreMadeShownOnceAndRevoked(t *testing.T) {
 	t.Parallel()
 	c := newControlled(t)

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"fmt"
 )
 
 // AdminToken has the commands for tokens of the admin port that are made at run time.
@@ -67,6 +68,10 @@ func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
 	}
 	if c.Output == "json" {
 		return printJSON(s.Out, raw)
+	}
+	if len(answer.Tokens) == 0 {
+		fmt.Fprintln(s.Err, "the admin port has no tokens: everybody who reaches it may do everything")
+		return nil
 	}
 	t := newTable("NAME", "ROLE", "MADE", "BY")
 	for _, a := range answer.Tokens {

@@ -190,11 +190,20 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		r.Figures = append(r.Figures, f)
 	}
 	for _, q := range o.Queues {
-		if err := c.queue(ctx, api, r, q); err != nil {
+		// The Redis of one pool may be away, and the others are checked all the same.
+		if err := c.queue(ctx, api, r, q); storeAway(err) {
+			r.add(statusCritical, q.Namespace, "answer", "%s", err)
+		} else if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// storeAway reports whether the service says that a store did not answer.
+func storeAway(err error) bool {
+	failed := new(apiError)
+	return errors.As(err, &failed) && failed.code == "store_unavailable"
 }
 
 // overview asks for the oldest partition first: that starts the sweep, from which

@@ -90,6 +90,8 @@ func (c *client) refused(res *http.Response, answer []byte) error {
 		e.text = "the role of this token does not allow it: " + message
 	case e.code == "no_such_route":
 		e.text = c.base + " has no such route: is it the admin port (default 8081) of a service of this version?"
+	case e.code == "store_unavailable":
+		e.text = strings.Replace(message, "see /readyz", "see "+c.base+"/readyz", 1) + " (store_unavailable)"
 	default:
 		e.text = fmt.Sprintf("%s (%s)", message, escape(failure.Code))
 	}

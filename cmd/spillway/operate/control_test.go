@@ -99,6 +99,14 @@ func TestMistakesInNamespacesAndTokensAskNothing(t *testing.T) {
 	}
 }
 
+func TestAnAdminPortWithoutTokensSaysSo(t *testing.T) {
+	t.Parallel()
+	out, stderr, code := run(t, newFakeAPI(t, map[string]string{"GET /api/v1/control/admin-tokens": `{"admin_tokens":[]}`}), "admin-token", "ls")
+	if code != 0 || out != "" || !strings.Contains(stderr, "the admin port has no tokens") {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+}
+
 func TestANamespaceWithJobsIsDeletedOnlyWhenSomebodySaysSo(t *testing.T) {
 	t.Parallel()
 	const route = "POST /api/v1/control/namespaces/mail/delete"

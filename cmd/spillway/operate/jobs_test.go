@@ -115,6 +115,13 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 	if code != 2 || !strings.Contains(out, "'mail_ready_age'=61s;;;0 'mail_ready'=20;;;0 'mail_dead'=4;;;0 'mail_fill'=0.85;0.8;0.95;0 'mail_failed_per_s'=0.1;0.001;1;0 'mail_lost'=1;;;0") {
 		t.Errorf("nagios: exit %d, %s", code, out)
 	}
+	answers[mail] = `{"error":"store_unavailable","message":"the store did not answer; see /readyz"}`
+	answers["GET /api/v1/overview"] = strings.Replace(mailView, `"queues":[`, `"queues":[`+strings.Replace(mailState, "mail", "far", 1)+",", 1)
+	answers["GET /api/v1/namespaces/far"] = answers[mail]
+	answers[mail] = `{"ledger":{},"changes":{"published":300,"lost":7},"changes_ms":60000}`
+	if out, _, code = run(t, newFakeAPI(t, answers), "check"); code != 2 || !strings.Contains(out, "far: the store did not answer; see http://127.0.0.1:8081/readyz") || !strings.Contains(out, "mail: 7 jobs were lost") {
+		t.Errorf("a pool that is away: exit %d, %s", code, out)
+	}
 	answers[mail] = `{"ledger":{},"changes":{"published":300,"acked":300},"changes_ms":60000}`
 	answers["GET /api/v1/overview"] = strings.Replace(mailView, `"max_jobs":40`, `"max_jobs":4000`, 1)
 	out, _, code = run(t, newFakeAPI(t, answers), "check")
