@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"maps"
 	"strings"
 	"testing"
 )
@@ -8,7 +9,7 @@ import (
 const (
 	jobID      = "01JD4Z7Q9M2X8W5V3T1R6P0N4K"
 	aJob       = `{"job":"` + jobID + `","queue":"out","state":"leased","at_ms":1763629675000,"attempt":1,"tries":3,"published_at_ms":1763629615000,"expires_at_ms":0,"age_ms":61000,"attributes":{"a":"b"},"bytes":7,"data":{"n":1}}`
-	mailState  = `{"namespace":"mail","ledger":{"published":100,"acked":60,"expired":3,"deleted":2,"lost":1,"dead":4,"ready":20,"delayed":6,"leased":4,"died":5,"respawned":1},"jobs":34,"max_jobs":40,"queues":2,"oldest_ready_age_ms":61000,"read_at_ms":1,"rates":{"published":5,"acked":4,"expired":0.5,"lost":0.1,"died":0.2}}`
+	mailState  = `{"namespace":"mail","ledger":{"published":100,"acked":60,"expired":3,"deleted":2,"lost":1,"dead":4,"ready":20,"delayed":6,"leased":4,"died":5,"respawned":1},"jobs":34,"max_jobs":40,"queues":2,"oldest_ready_age_ms":61000,"read_at_ms":1763629674000,"rates":{"published":5,"acked":4,"expired":0.5,"lost":0.1,"died":0.2}}`
 	mailView   = `{"now_ms":1763629675000,"store":{"mode":"redis","ready":true},"role":"all","namespaces":[],"queues":[` + mailState + `],"workers":{"size":1,"busy":0}}`
 	mailQueues = `{"now_ms":1763629675000,"read_at_ms":1763629675000,"total":1030,"left_out":6,"queues":[
 {"queue":"out","ready":3,"delayed":1,"leased":2,"pending":3,"dead":4,"oldest_ready_age_ms":61000},
@@ -102,6 +103,15 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 	out, stderr, code := run(t, api, "top", "--once")
 	if code != 0 || !strings.Contains(out, "DATA IS BEING LOST\n  mail: expired 0.5/s (nobody acked them within their ttl), dead 0.2/s (their tries are used up), lost 0.1/s") || !strings.Contains(out, "OLDEST READY") {
 		t.Errorf("top: exit %d, %s%s", code, out, stderr)
+	}
+	for readAt, want := range map[string]string{
+		"0": "mail: its Redis has not answered yet: what clients send is refused", "1763629615000": "mail: its Redis has not answered for 1m: what clients send is refused",
+	} {
+		away := maps.Clone(answers)
+		away["GET /api/v1/overview"] = strings.Replace(mailView, `"read_at_ms":1763629674000`, `"read_at_ms":`+readAt, 1)
+		if out, stderr, code := run(t, newFakeAPI(t, away), "top", "--once"); code != 0 || !strings.HasPrefix(out, "ENTRIES OR JOBS ARE REFUSED; the clients are told\n  "+want) || !strings.Contains(out, "see /readyz") {
+			t.Errorf("top: exit %d, %s%s", code, out, stderr)
+		}
 	}
 	out, _, code = run(t, api, "check", "--audit", "--ready-age-warning=1m")
 	for _, want := range []string{

@@ -17,6 +17,7 @@ type queueState struct {
 	MaxJobs          int64      `json:"max_jobs"`
 	Queues           *int64     `json:"queues"`
 	OldestReadyAgeMS *int64     `json:"oldest_ready_age_ms"`
+	ReadAtMS         int64      `json:"read_at_ms"` // 0: not read yet
 	Rates            jobRates   `json:"rates"`
 }
 
@@ -44,6 +45,17 @@ func (r *jobRates) text() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// staleMS is when a ledger, which is read every second, says that its Redis does not answer.
+const staleMS = 15_000
+
+// unread says that the figures of a namespace are old.
+func (q *queueState) unread(now int64) string {
+	if q.ReadAtMS == 0 {
+		return "its Redis has not answered yet: what clients send is refused"
+	}
+	return "its Redis has not answered for " + since(now-q.ReadAtMS) + ": what clients send is refused, and these figures are old"
 }
 
 // losses are what happens to the jobs of one namespace that should not. Expired and lost

@@ -53,6 +53,10 @@ func (o *overview) losses() []loss {
 		}
 	}
 	for _, q := range o.Queues {
+		if o.Store.Ready && o.NowMS-q.ReadAtMS > staleMS { // else the store's line says it
+			found = append(found, loss{q.Namespace, kindRefusing, 0, q.unread(o.NowMS), "see /readyz of the admin port, which names pools that are away"})
+			continue
+		}
 		found = append(found, q.losses()...)
 	}
 	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
@@ -126,7 +130,7 @@ func (n *namespaceState) codes() string {
 var headlines = map[string]string{
 	kindStore:    "THE STORE IS NOT READY",
 	kindLosing:   "DATA IS BEING LOST",
-	kindRefusing: "ENTRIES ARE REFUSED; the clients are told",
+	kindRefusing: "ENTRIES OR JOBS ARE REFUSED; the clients are told",
 	kindAtRisk:   "NO DATA IS BEING LOST, BUT IT IS AT RISK",
 }
 
