@@ -72,14 +72,14 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 		}
 		now, _ = s.backend.Now()
 	}
-	next := now + promoteEvery
+	next, age := now+promoteEvery, time.Since(s.opened).Milliseconds()
 	due := map[redis.Cmdable][]place{}
 	for _, ns := range s.Namespaces() {
 		if s.ensureCompatible(ctx, ns) != nil {
 			continue
 		}
 		for _, sh := range ns.shards {
-			if look := sh.look.Load(); look > now {
+			if look := sh.look.Load(); look > now && age-sh.looked.Load() < promoteEvery {
 				next = min(next, look)
 			} else if !sh.breaker.Suspect() {
 				server := s.backend.ClientFor(ctx, sh.ledger)
@@ -189,8 +189,10 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 	until := strconv.FormatInt(now+promoteEvery, 10)
 	pages := make([]*page, len(shards))
 	pipe := s.backend.ClientFor(ctx, shards[0].sh.ledger).Pipeline()
+	told := pipe.Time(ctx) // an idle process has no other reply that tells of a step
 	for i, h := range shards {
 		h.sh.look.Store(now + promoteEvery) // what is published from here on sets it back
+		h.sh.looked.Store(time.Since(s.opened).Milliseconds())
 		by := func(key string, count int64) *redis.ZSliceCmd {
 			return pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
 		}
@@ -199,7 +201,12 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()
+	sent := time.Now()
 	_, execErr := pipe.Exec(ctx)
+	if told.Err() == nil {
+		s.backend.Clock().Observe(sent, time.Now(), told.Val().UnixMilli())
+		now, _ = s.backend.Now()
+	}
 	var read []*page
 	for _, page := range pages {
 		err := page.delayed.Err()

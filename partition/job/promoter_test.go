@@ -62,6 +62,41 @@ func TestADelayedJobIsReadyInTime(t *testing.T) {
 	}
 }
 
+// What other processes left is promoted in time after a step of Redis's clock, although no call
+// of this process wakes the promoter.
+func TestAnIdlePromoterNoticesThatTheClockOfRedisStepped(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		was     time.Duration // the old clock, from the new one
+		noticed bool          // something else read the new one
+	}{
+		"forward":              {-time.Hour, false},
+		"forward, and noticed": {-time.Hour, true},
+		"back":                 {time.Hour, false},
+		"back, and noticed":    {time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			idle, gone := openAt(t, server.URL(), "sw", true, nil), openAt(t, server.URL(), "sw", true, nil)
+			if err := idle.ensureCompatible(t.Context(), idle.Namespace("mail")); err != nil {
+				t.Fatal(err)
+			}
+			was := time.Now().Add(row.was).UnixMilli()
+			sh := idle.Namespace("mail").shards[0]
+			sh.look.Store(was + promoteEvery)
+			if !row.noticed {
+				idle.backend.Clock().Observe(time.Now(), time.Now(), was)
+			}
+			store1(t, gone, "q", 1, time.Millisecond, 0)
+			startPromoter(t, idle)
+			redistest.Until(t, most, "the job is ready", func() bool {
+				return server.Client().LLen(t.Context(), sh.ready("q")).Val() == 1
+			})
+		})
+	}
+}
+
 // Jobs that cannot become ready do not hide others for ever.
 func TestDueJobsOfABrokenQueueDoNotHideOthers(t *testing.T) {
 	t.Parallel()

@@ -57,6 +57,7 @@ type Store struct {
 	alarm      alarm
 	reads      backend.ReadLimit
 	pace       *backend.Pace
+	opened     time.Time
 }
 
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
@@ -64,7 +65,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 	if !partition.ValidNamespace(cfg.Prefix) {
 		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
-	s := &Store{backend: b, prefix: cfg.Prefix, volatile: cfg.Volatile, required: cfg.Required, log: log, wake: "publish", pace: backend.NewPace()}
+	s := &Store{backend: b, prefix: cfg.Prefix, volatile: cfg.Volatile, required: cfg.Required, log: log, wake: "publish", pace: backend.NewPace(), opened: time.Now()}
 	s.alarm.wake = make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"
