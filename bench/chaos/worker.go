@@ -99,7 +99,12 @@ func (w *worker) work(d check.Delivery) {
 
 // settle says one thing of a job, again while the outcome is open.
 func (w *worker) settle(d check.Delivery, verb string, after int) {
-	line, err := json.Marshal(map[string]any{"id": d.ID, "attempt": d.Attempt, "do": verb, "ms": after})
+	request := map[string]any{"id": d.ID, "attempt": d.Attempt, "do": verb, "ms": after}
+	if verb == "requeue" {
+		// The next holder has the same attempt: without the deadline a repeat would take the job from it.
+		request["deadline_ms"] = d.Claimed.Add(ttr).UnixMilli()
+	}
+	line, err := json.Marshal(request)
 	if err != nil {
 		panic(err) // of strings and numbers
 	}
