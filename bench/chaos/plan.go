@@ -97,7 +97,7 @@ func (p *plan) servers(role string) (names []string) {
 // targets overlap as they like. All are over when the run is.
 func (p *plan) schedule(roll *rand.Rand, only []string) {
 	free := map[string]time.Duration{}
-	ahead := roll.IntN(2) == 0
+	ahead := p.seed%2 == 0
 	var deck []faultKind
 	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 250, 850) {
 		if len(deck) == 0 {
