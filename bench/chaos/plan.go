@@ -97,12 +97,16 @@ func (p *plan) servers(role string) (names []string) {
 // targets overlap as they like. All are over when the run is.
 func (p *plan) schedule(roll *rand.Rand, only []string) {
 	free := map[string]time.Duration{}
-	ahead := p.seed%2 == 0
+	ahead := p.seed/2%2 == 0
 	var deck []faultKind
 	for at := 400 * time.Millisecond; at < p.duration; at += ms(roll, 250, 850) {
 		if len(deck) == 0 {
 			deck = slices.DeleteFunc(slices.Clone(faultKinds), func(k faultKind) bool {
-				return len(only) > 0 && !slices.Contains(only, k.name)
+				if len(only) == 0 {
+					// A step excuses much of what C7 and C8 say, so every other seed has none.
+					return k.name == check.KindClockStep && p.seed%2 == 0
+				}
+				return !slices.Contains(only, k.name)
 			})
 			roll.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
