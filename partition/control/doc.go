@@ -3,5 +3,5 @@
 //
 // All of it is one document in Redis. A process reads what changed four times a second and
 // swaps an immutable Snapshot. While Redis is away the last one stays in use. What the
-// configuration file names takes precedence. DESIGN.md tells more.
+// configuration file names takes precedence. DESIGN.md says more.
 package control

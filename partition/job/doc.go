@@ -18,5 +18,5 @@
 //	                   └─ nack ────│──┴─ lapse ────┤
 //	                               └─ respawn ─ dead ◀─ tries used up, bury
 //
-// DESIGN.md tells how it works and what it costs.
+// DESIGN.md says how it works and what it costs.
 package job
