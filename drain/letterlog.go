@@ -31,7 +31,8 @@ type letterKind struct {
 	named   time.Time
 }
 
-// add is told of one, of a partition or a queue; which names it.
+// add counts a dead letter of a partition or a queue, and names it in the log when its
+// kind is due. which is its sequence or id.
 func (l *letterLog) add(partition string, which zap.Field, err error) {
 	words := wordsOf(err)
 	l.mu.Lock()

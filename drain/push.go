@@ -39,8 +39,8 @@ type JobWakes interface {
 //	  ▲ wakes, list                                              ▲ claims and settlements │
 //	  └──────────────────────────────────────────────────────────┴────────────────────────┘
 //
-// It claims a job only with a slot in hand, so the job's lease never runs in a queue of
-// ours. The sink's answer decides: accepted jobs are acked, rejected ones become dead
+// It claims a job only when a Write has a free slot for it, so no lease runs while a job
+// waits in memory. The sink's answer decides: accepted jobs are acked, rejected ones become dead
 // letters, all others are given back with a back-off.
 type Pusher struct {
 	cfg     PushConfig
@@ -135,7 +135,7 @@ func (p *Pusher) finish() {
 	p.endCalling()
 }
 
-// Stop ends the claims, lets the Writes in hand finish, gives back what was claimed and not
+// Stop ends the claims, lets the running Writes finish, gives back what was claimed and not
 // written, uncounted, and closes the sinks. When ctx ends first it cancels the Writes and
 // gives back their jobs, which takes at most 2 s more, and returns an error that Is ctx's.
 // Only a Write that ignores its context can outlive that; its lease lapses. Stop may come
@@ -192,7 +192,7 @@ func (p *Pusher) closed() error {
 	return errors.Join(errs...)
 }
 
-// heard is told of every event of the wakes. An event without a namespace, or without a
+// heard is called for every event of the wakes. An event without a namespace, or without a
 // queue, is about all of them.
 func (p *Pusher) heard(e job.WakeEvent) {
 	for _, t := range p.targets {

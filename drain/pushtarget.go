@@ -238,7 +238,7 @@ func (t *pushTarget) poll(ns *job.Namespace, listed bool) {
 	}
 }
 
-// heard is told of an event of the wakes.
+// heard is called for an event of the wakes.
 func (t *pushTarget) heard(e job.WakeEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -191,7 +191,7 @@ func (w *pushWrite) enqueue(list []*pushSettlement) {
 	t.settle(s)
 }
 
-// A pushSettlement is what the store is to be told of one job: ack or settle.
+// A pushSettlement is the request to the store that ends one delivery: ack or settle.
 type pushSettlement struct {
 	ack      *job.Ack
 	settle   *job.Settle

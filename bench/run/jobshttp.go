@@ -26,7 +26,7 @@ func jobsOverHTTP(ctx context.Context, m *measurement) error {
 	return nil
 }
 
-// connectionsFor requests of so many jobs.
+// connectionsFor is how many connections requests of size jobs use.
 func connectionsFor(size int) int {
 	if size > 1 {
 		return batchConns

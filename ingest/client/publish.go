@@ -21,8 +21,8 @@ type PublishOptions struct {
 	// ID is your own name for a job: 1 to 64 letters, digits, _ and -. While a job of the
 	// queue has it, dead or not, no other is stored under it. For one job only.
 	ID string
-	// Shards makes so many jobs of one, with the attributes shard_index, from 0, and
-	// shard_total. For one job only.
+	// Shards stores the job this many times, each with the attributes shard_index, from 0,
+	// and shard_total. For one job only.
 	Shards int
 	// Key makes a repeat within KeyTTL (0 is 2m; at most 24h) store nothing and answer what
 	// the first did. Without one each call has a key of its own, for its own attempts.

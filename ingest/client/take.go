@@ -120,10 +120,10 @@ func (j *Jobs) Requeue(ctx context.Context, job Job) error {
 	return j.settle(ctx, job, "requeue", 0, 1)
 }
 
-// settle tells the service about one job, in so many attempts; 0: as configured. Repeats do
-// no harm: only the delivery that is named is meant. A requeue takes the attempt back, so
-// the next delivery has the same one: the deadline of a lease that nobody prolonged tells
-// them apart.
+// settle sends the outcome of one delivery, in that many attempts; 0: as configured. It can be
+// repeated: it changes only the delivery that it names. After a requeue the next delivery
+// has the same attempt, so a requeue names the deadline of the lease, too, unless the
+// lease was prolonged.
 func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, attempts int) error {
 	if err := checkQueue(job.Queue); err != nil {
 		return err

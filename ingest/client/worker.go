@@ -64,8 +64,8 @@ type WorkerConfig struct {
 	// StopTimeout is how long handlers may go on when ctx has ended; default 30s. Then
 	// their contexts end.
 	StopTimeout time.Duration
-	// OnError is told of each handler that failed, with its job, and of requests that
-	// failed, with a zero Job. It is called from several goroutines.
+	// OnError is called for each handler that failed, with its job, and for each request
+	// that failed, with a zero Job. It is called from several goroutines.
 	OnError func(job Job, err error)
 }
 

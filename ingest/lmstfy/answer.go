@@ -158,8 +158,8 @@ func (c *call) workDeadline() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// failed answers an error of the store. It never says that there is no job: who hears so
-// believes that the work is done.
+// failed answers an error of the store. It never says that there is no job: a client
+// would believe that the work is done.
 func (c *call) failed(what string, err error) *refusal {
 	full := func(text string) *refusal {
 		return &refusal{status: fasthttp.StatusTooManyRequests, field: "msg", text: text, code: wire.CodeTooManyPartitions}

@@ -21,8 +21,8 @@ const (
 	maxTimeout = 599 * time.Second // lmstfy's clients give up after 600 s
 )
 
-// uintOf reads a parameter as an unsigned decimal of so many bits. Of several, the first
-// counts. One that is there and empty is invalid.
+// uintOf reads a parameter as an unsigned decimal of at most bits bits. Of several, the
+// first counts. One that is there and empty is invalid.
 func (c *call) uintOf(name string, otherwise uint64, bits int) (n uint64, valid bool) {
 	args := c.Ctx.QueryArgs()
 	if !args.Has(name) {
@@ -65,8 +65,8 @@ func (c *call) readPublish() (p *job.Publish, refused *refusal) {
 	return p, nil
 }
 
-// readClaim reads ttr, timeout, count and the queues. freeze_tries is ignored: a job that
-// may be handed out for ever is what tries are against.
+// readClaim reads ttr, timeout, count and the queues. freeze_tries is ignored: tries
+// bound how often a job is handed out.
 func (c *call) readClaim() (claim *jobs.Claim, refused *refusal) {
 	claim = &jobs.Claim{
 		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),

@@ -30,7 +30,7 @@ type bound int
 const (
 	unbound bound = iota // flushed with others, or waiting without a call
 	reads
-	works // on all jobs of a queue: it may take minutes, and is to keep nobody from reading
+	works // on all jobs of a queue: it may take minutes, and must not keep others from reading
 	bounds
 )
 

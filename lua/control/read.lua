@@ -2,7 +2,7 @@
 --
 -- Who has no copy gets all of it, and so does who has a copy of another document: the
 -- epoch differs, or its version is higher because Redis went back. Of a newer format
--- only the number is told.
+-- it answers only the number.
 --
 -- KEYS[1] hash      the document: format, version, epoch, entries, bytes, floor, and the entries, whose names have a colon
 -- KEYS[2] zset      names of entries by the version that changed them last; deleted ones since floor, too

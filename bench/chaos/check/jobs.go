@@ -210,13 +210,13 @@ func (j *jobRun) outer() {
 	if acked := j.final("acked"); acked < int64(len(j.acked)) || acked > int64(len(j.ackSent)) {
 		j.fail("J2", "acked %d, but %d acks were confirmed and %d jobs had one", acked, len(j.acked), len(j.ackSent))
 	}
-	mortal := 0
+	withTTL := 0
 	for _, p := range j.Published {
 		if p.TTL > 0 && p.Outcome != Rejected {
-			mortal++
+			withTTL++
 		}
 	}
-	if expired := j.final("expired"); expired > int64(mortal) {
-		j.fail("J2", "expired %d, but only %d have a ttl", expired, mortal)
+	if expired := j.final("expired"); expired > int64(withTTL) {
+		j.fail("J2", "expired %d, but only %d have a ttl", expired, withTTL)
 	}
 }

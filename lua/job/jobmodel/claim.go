@@ -31,7 +31,7 @@ type ClaimReply struct {
 
 // Claim hands ready jobs out, and remembers under the lane what it handed out.
 // maxBytes is how large the records of the answer may get, about; it has one job at
-// least. A claim behind a full answer gets nothing, and what is left is told.
+// least. A claim behind a full answer gets nothing, and the answer says how many are left.
 func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply {
 	now, bytes := s.now(), 0
 	r := ClaimReply{Now: now, Left: map[string]int{}}

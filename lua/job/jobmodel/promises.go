@@ -135,7 +135,7 @@ func (w *World) checkWaiting() {
 	for _, s := range w.shards {
 		for ref := range s.model.Lease {
 			if t := s.jobs[ref]; t.poll != nil && t.poll.gone && t.poll.lane.process.alive {
-				w.bad("job %v was swallowed by a client that went away", ref)
+				w.bad("job %v is leased to a client that went away", ref)
 			}
 		}
 	}
