@@ -209,12 +209,14 @@ func (c *call) appendJob(dst []byte, j *job.Job, msg string, remainTries int) []
 	return append(strconv.AppendInt(dst, ttlSeconds(j), 10), '}')
 }
 
-// ttlSeconds is how long a job lives yet, rounded up; 0: for ever.
+// ttlSeconds is how long a job lives yet, in whole seconds, 1 at least; 0: for ever. It is
+// rounded, because the clocks of this process and of Redis are some ms apart: rounded up, a
+// new job would have a second more than it was given.
 func ttlSeconds(j *job.Job) int64 {
 	if j.Expires == 0 {
 		return 0
 	}
-	return max(1, (j.Expires-j.Now+999)/1000)
+	return max(1, (j.Expires-j.Now+500)/1000)
 }
 
 // appendName appends a name and its value: `"name":"value"`. Neither needs escapes.

@@ -65,16 +65,17 @@ func listenPools(t testing.TB) (*port, *redistest.Server) {
 func TestPoolsRunTheAPIOnRealStores(t *testing.T) {
 	t.Parallel()
 	p, redis := listenPools(t)
-	shown := strings.Replace(jobOf(`{"a":"1"}`, "eA==", "q", 2, 86400), `"msg":"new job",`, "", 1)
+	shown := strings.Replace(jobOf(`{"a":"1"}`, "eA==", "q", 2, 0), `"msg":"new job",`, "", 1)
+	// Without an end, because a process and Redis may be some ms apart: a ttl is in whole seconds.
 	p.play([]step{
 		{"GET", "/api/ns/q", "", nil, 404, noJob},
-		{"PUT", "/api/ns/q?tries=2", "x", []string{"Enable-Job-Version: yes", "Job-Attr-A: 1"}, 201, published},
+		{"PUT", "/api/ns/q?tries=2&ttl=0", "x", []string{"Enable-Job-Version: yes", "Job-Attr-A: 1"}, 201, published},
 		{"GET", "/api/ns/q/size", "", nil, 200, `{"namespace":"ns","queue":"q","size":1}`},
 		{"GET", "/api/ns/q/peek", "", nil, 200, shown},
-		{"GET", "/api/ns/p,q?count=2", "", nil, 200, "[" + jobOf(`{"a":"1"}`, "eA==", "q", 1, 86400) + "]"},
+		{"GET", "/api/ns/p,q?count=2", "", nil, 200, "[" + jobOf(`{"a":"1"}`, "eA==", "q", 1, 0) + "]"},
 		{"GET", "/api/ns/q/job/$", "", nil, 200, strings.Replace(shown, `"remain_tries":2`, `"remain_tries":0`, 1)},
-		{"PUT", "/api/ns/q/job/$", "y", nil, 201, published},
-		{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eQ==", "q", 0, 86400)},
+		{"PUT", "/api/ns/q/job/$?ttl=0", "y", nil, 201, published},
+		{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eQ==", "q", 0, 0)},
 		{"DELETE", "/api/ns/q/job/$", "", nil, 204, ""},
 		{"DELETE", "/api/ns/q/job/$", "", nil, 204, ""},
 		{"GET", "/api/ns/q/job/$", "", nil, 404, text("job not found")},
@@ -83,8 +84,8 @@ func TestPoolsRunTheAPIOnRealStores(t *testing.T) {
 		{"PUT", "/api/ns/q/bulk", "[1,2]", nil, 201, `{"job_ids":["ID","ID"],"msg":"published"}`},
 		{"DELETE", "/api/ns/q", "", nil, 204, ""},
 		{"GET", "/api/ns/q", "", nil, 404, noJob},
-		{"PUT", "/api/quick/q", "x", []string{headerToken + ": fast:" + fastToken}, 201, published},
-		{"GET", "/api/quick/q", "", []string{headerToken + ": " + fastToken}, 200, strings.Replace(jobOf("null", "eA==", "q", 0, 86400), `"ns"`, `"quick"`, 1)},
+		{"PUT", "/api/quick/q?ttl=0", "x", []string{headerToken + ": fast:" + fastToken}, 201, published},
+		{"GET", "/api/quick/q", "", []string{headerToken + ": " + fastToken}, 200, strings.Replace(jobOf("null", "eA==", "q", 0, 0), `"ns"`, `"quick"`, 1)},
 		{"PUT", "/api/ns/_q/job/x", "x", nil, 400, badQueue},
 		{"GET", "/api/ns/_q,-,q?timeout=0", "", nil, 404, noJob},
 	})
@@ -109,8 +110,8 @@ func TestPoolsRunTheAPIOnRealStores(t *testing.T) {
 		return strings.Contains(p.do("GET", "/api/ns/spread/deadletter", "").raw, `"deadletter_size":8`)
 	})
 	p.play([]step{
-		{"PUT", "/api/ns/spread/deadletter", "", nil, 200, `{"count":1,"msg":"respawned"}`},
-		{"GET", "/api/ns/spread", "", nil, 200, jobOf("null", "eA==", "spread", 0, 86400)},
+		{"PUT", "/api/ns/spread/deadletter?ttl=0", "", nil, 200, `{"count":1,"msg":"respawned"}`},
+		{"GET", "/api/ns/spread", "", nil, 200, jobOf("null", "eA==", "spread", 0, 0)},
 		{"DELETE", "/api/ns/spread/deadletter?limit=9223372036854775807", "", nil, 204, ""},
 		{"GET", "/api/ns/spread/deadletter/size", "", nil, 200, `{"namespace":"ns","queue":"spread","size":0}`},
 	})
@@ -136,8 +137,8 @@ func TestClaimsOfManyQueuesWork(t *testing.T) {
 		names = append(names, fmt.Sprint("q", i))
 	}
 	p.play([]step{
-		{"PUT", "/api/ns/" + names[len(names)-1], "x", nil, 201, published},
-		{"GET", "/api/ns/" + strings.Join(names, ",") + "?timeout=5", "", nil, 200, jobOf("null", "eA==", names[len(names)-1], 0, 86400)},
+		{"PUT", "/api/ns/" + names[len(names)-1] + "?ttl=0", "x", nil, 201, published},
+		{"GET", "/api/ns/" + strings.Join(names, ",") + "?timeout=5", "", nil, 200, jobOf("null", "eA==", names[len(names)-1], 0, 0)},
 		{"GET", "/api/ns/" + strings.Join(names, ",") + "?timeout=1&count=100", "", nil, 404, noJob},
 	})
 }
