@@ -191,6 +191,49 @@ func allMarkdown(t *testing.T) []string {
 	return files
 }
 
+// A DESIGN.md with a table of files has each file of its package, and no other.
+func TestTablesOfFilesAreComplete(t *testing.T) {
+	t.Parallel()
+	var designs []string
+	for _, pattern := range []string{"*", "*/*", "*/*/*"} {
+		paths, err := filepath.Glob(filepath.Join(root, pattern, "DESIGN.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		designs = append(designs, paths...)
+	}
+	tables := 0
+	for _, design := range designs {
+		text, err := os.ReadFile(design)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, has := strings.Cut(string(text), "\n| file | holds |\n")
+		if !has {
+			continue
+		}
+		tables++
+		table, _, _ := strings.Cut(rest, "\n\n")
+		var files []string
+		paths, err := filepath.Glob(filepath.Join(filepath.Dir(design), "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if name := filepath.Base(path); name != "doc.go" && !strings.HasSuffix(name, "_test.go") {
+				files = append(files, name)
+			}
+		}
+		slices.Sort(files)
+		if named := found("`([a-z_0-9]+\\.go)`", table); !slices.Equal(named, files) {
+			t.Errorf("%s\n names  %v\n want   %v", design, named, files)
+		}
+	}
+	if tables < 5 {
+		t.Errorf("only %d tables found: this proves nothing", tables)
+	}
+}
+
 func TestRelativeLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	for _, file := range allMarkdown(t) {
