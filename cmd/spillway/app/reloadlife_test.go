@@ -55,6 +55,7 @@ func TestAReloadDuringTheStartIsRefused(t *testing.T) {
 	if during == nil {
 		t.Error("a reload ran during the start")
 	}
+	usable(t, a)
 	if changed, err := a.Reload(t.Context()); err != nil || len(changed) != 1 {
 		t.Errorf("after the start: %q, %v", changed, err)
 	}
