@@ -20,7 +20,7 @@ type Engine struct {
 	store   Store
 	log     *zap.Logger
 	metrics *metrics
-	lanes   []*lane // ordered by zone; the last of each zone is for large publishes
+	lanes   []*lane // ordered by zone; the last of each zone is for large jobs
 	zones   zoned   // nil: one zone
 	seed    maphash.Seed
 	abort   context.CancelFunc // ends the flushes that still run when the context of Stop ends
@@ -37,6 +37,7 @@ type Engine struct {
 	rooms   map[roomKey]*room
 	polls   map[*poll]struct{} // that are patient
 	turn    int                // where the next poll over several shards begins
+	large   map[string]bool    // namespaces of which the last answer to a claim had large jobs
 }
 
 // New makes an engine that is not started. newWakes gives it the wakes of the store. It
@@ -47,7 +48,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	}
 	e := &Engine{
 		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(),
-		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{},
+		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{}, large: map[string]bool{},
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(e.hungUp, log)
 	var err error
@@ -174,7 +175,20 @@ func (e *Engine) publishLane(p *job.Publish) *lane {
 	if publishBytes(p) < largePublish {
 		return e.laneOf(p.Namespace, p.Queue)
 	}
-	zone := e.zoneOf(p.Namespace, p.Queue)
+	return e.largeLane(p.Namespace, p.Queue)
+}
+
+// claimLane is the lane of a claim: that for large ones where the namespace's jobs were large
+// the last time. The engine's lock is held.
+func (e *Engine) claimLane(c *Claim) *lane {
+	if e.large[c.Namespace.Name] {
+		return e.largeLane(c.Namespace, c.Queues[0])
+	}
+	return e.laneOf(c.Namespace, c.Queues[0])
+}
+
+func (e *Engine) largeLane(ns *job.Namespace, queue string) *lane {
+	zone := e.zoneOf(ns, queue)
 	return zone[len(zone)-1]
 }
 

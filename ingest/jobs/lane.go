@@ -20,8 +20,9 @@ const (
 	maxFlushJobs       = 4096
 	maxFlushBytes      = 1 << 20
 	maxFlushClaims     = 1024
-	maxLargeFlushBytes = 4 << 20 // in a lane for large publishes
-	// largePublish is from how many bytes on a publish has the lane for large ones. A flush
+	maxLargeFlushBytes = 4 << 20 // in a lane for large jobs
+	// largePublish is from how many bytes on a publish has the lane for large jobs; so do
+	// claims of a namespace, when its jobs were as large the last time. A flush
 	// with one of 16 MiB takes 100 ms and more, most of them on the way to Redis.
 	largePublish = 64 << 10
 	// maxClaimBytes bounds the answers to all claims of a flush, in bytes, about; each may

@@ -124,6 +124,52 @@ func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 	}
 }
 
+func TestSmallWorkDoesNotWaitForClaimsOfLargeJobs(t *testing.T) {
+	t.Parallel()
+	s, e, noisy, calm := startTwo(t)
+	claim := func(ns *job.Namespace, queue string) string {
+		got, err := e.Claim(&Claim{Namespace: ns, Queues: []string{queue}, Count: 1, TTR: time.Minute})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("got %d jobs, %v", len(got), err)
+		}
+		return string(got[0].Payload)
+	}
+	large := strings.Repeat("x", largePublish)
+	publish(t, e, noisy, "q", large, large, "small", "small")
+	claim(noisy, "q") // now its jobs are known to be large
+	began, release := make(chan struct{}), make(chan struct{})
+	s.with(func() {
+		s.flies = func(b *job.Batch) {
+			if len(b.Claims) > 0 && b.Claims[0].Namespace.Name == "noisy" {
+				began <- struct{}{}
+				<-release
+			}
+		}
+	})
+	var callers sync.WaitGroup
+	callers.Go(func() { claim(noisy, "q") })
+	<-began
+	free := sync.OnceFunc(func() { close(release) })
+	late := time.AfterFunc(20*time.Second, func() {
+		t.Error("small work waits for the claim of a large job")
+		free()
+	})
+	for _, queue := range []string{"q", "a", "b", "c", "d"} { // of every lane
+		publish(t, e, calm, queue, "small")
+		claim(calm, queue)
+	}
+	late.Stop()
+	free()
+	callers.Wait()
+	s.with(func() { s.flies = nil })
+	claim(noisy, "q")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.large) > 0 {
+		t.Errorf("after a small job its claims still fly with the large: %v", e.large)
+	}
+}
+
 func TestALargePublishOfOneNamespaceDoesNotWaitForAllOfAnother(t *testing.T) {
 	t.Parallel()
 	s, e, noisy, calm := startTwo(t)

@@ -89,7 +89,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		return nil, ErrStopping
 	}
 	defer e.claims.Done()
-	p := &poll{Claim: *c, ns: c.Namespace, done: make(chan struct{}), lane: e.laneOf(c.Namespace, c.Queues[0])}
+	p := &poll{Claim: *c, ns: c.Namespace, done: make(chan struct{})}
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
 	}
@@ -125,6 +125,7 @@ func (e *Engine) begin(p *poll) {
 	var fresh []*room
 	e.mu.Lock()
 	e.plan(p)
+	p.lane = e.claimLane(&p.Claim)
 	if e.stopped { // since it was counted
 		p.Wait = 0
 	}
@@ -236,8 +237,15 @@ func (e *Engine) answered(p *poll) {
 	}
 	left := e.passLeft(p, c)
 	p.jobs = append(p.jobs, c.Jobs...)
+	bytes := 0
 	for i := range c.Jobs {
-		p.bytes += len(c.Jobs[i].Payload) + len(c.Jobs[i].Attributes)
+		bytes += len(c.Jobs[i].Payload) + len(c.Jobs[i].Attributes)
+	}
+	p.bytes += bytes
+	if n := len(c.Jobs); n > 0 && bytes/n >= largePublish {
+		e.large[p.ns.Name] = true
+	} else if n > 0 {
+		delete(e.large, p.ns.Name)
 	}
 	if c.More && len(p.jobs) == 0 && !p.leaving { // others filled the answer
 		p.lane.put(&p.work)
