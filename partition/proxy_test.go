@@ -18,9 +18,6 @@ type proxy struct {
 	lose  atomic.Int32 // replies to lose yet
 	stall atomic.Bool  // the connection stays open without the reply
 	lost  atomic.Int32
-
-	mu    sync.Mutex
-	conns []net.Conn
 }
 
 // startProxy listens on addr for connections to the target.
@@ -28,9 +25,6 @@ func startProxy(t *testing.T, addr, target string) *proxy {
 	t.Helper()
 	p := &proxy{url: "redis://" + addr}
 	redistest.Forward(t, addr, target, func(client, server net.Conn) {
-		p.mu.Lock()
-		p.conns = append(p.conns, client, server)
-		p.mu.Unlock()
 		var script atomic.Bool // the request under way is a script
 		var requests sync.WaitGroup
 		requests.Go(func() { p.requests(client, server, &script) })
@@ -38,16 +32,6 @@ func startProxy(t *testing.T, addr, target string) *proxy {
 		requests.Wait()
 	})
 	return p
-}
-
-// cut closes every connection there is.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
-		_ = c.Close()
-	}
-	p.conns = nil
 }
 
 func (p *proxy) requests(client, server net.Conn, script *atomic.Bool) {
