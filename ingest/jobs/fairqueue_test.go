@@ -90,6 +90,24 @@ func TestANamespaceThatBeginsToWaitIsNextAndEarnsNothingWhileIdle(t *testing.T) 
 	}
 }
 
+// Of a namespace that sends its next work while its last one runs, only one waits at a time.
+func TestANamespaceThatAlwaysHasOneWorkWaitingPaysForTheLast(t *testing.T) {
+	t.Parallel()
+	q := newFairQueue()
+	pushed(&q, "patient", 1000, 1<<20)
+	pushed(&q, "greedy", 1, 16<<20)
+	served := map[string]int{}
+	for range 500 {
+		w := take(&q)
+		if served[w.namespace] += w.bytes; w.namespace == "greedy" {
+			pushed(&q, "greedy", 1, 16<<20)
+		}
+	}
+	if greedy, patient := served["greedy"], served["patient"]; greedy > patient+16<<20 || patient > greedy+16<<20 {
+		t.Errorf("it got %d bytes, the other one %d", greedy, patient)
+	}
+}
+
 func TestLargeWorkIsNotPassedForEver(t *testing.T) {
 	t.Parallel()
 	q := newFairQueue()

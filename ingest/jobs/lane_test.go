@@ -92,6 +92,49 @@ func TestAFlushIsSharedByTheNamespacesThatWait(t *testing.T) {
 	callers.Wait()
 }
 
+// Two connections keep a flush flying and one work waiting, each of which fills a flush.
+func TestNobodyStarvesBesideANamespaceThatFillsEveryFlush(t *testing.T) {
+	t.Parallel()
+	s, e, noisy, calm := startTwo(t)
+	f := holdFlushes(s)
+	var callers sync.WaitGroup
+	send := func(ns *job.Namespace, bytes int) {
+		callers.Go(func() { publish(t, e, ns, "q", strings.Repeat("x", bytes)) })
+	}
+	zone := e.zoneOf(noisy, "q")
+	large := zone[len(zone)-1]
+	send(noisy, maxLargeFlushBytes)
+	<-f.began
+	const backlog = 8
+	for range backlog {
+		send(calm, 1<<20)
+	}
+	queued(t, large, backlog)
+	send(noisy, maxLargeFlushBytes)
+	queued(t, large, backlog+1)
+	left := backlog << 20
+	for range 2 * backlog {
+		f.runs <- struct{}{}
+		if flush := <-f.began; flush["calm"] > 0 {
+			left -= flush["calm"]
+		} else {
+			send(noisy, maxLargeFlushBytes)
+			queued(t, large, 1)
+		}
+	}
+	if left > 0 {
+		t.Errorf("after %d flushes %d bytes of the other namespace wait", 2*backlog, left)
+	}
+	s.with(func() { s.flies = nil })
+	close(f.runs)
+	go func() {
+		for range f.began {
+		}
+	}()
+	callers.Wait()
+	close(f.began)
+}
+
 func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]string{"its own namespace": "calm", "another": "noisy"} {
