@@ -171,13 +171,16 @@ func (s *Sink) handOnWrite(ctx context.Context, k int, batches []*sink.Batch) ou
 	if errors.Is(err, sink.ErrNotConnected) && !s.cfg.AtMostOnce {
 		// A tier that was not used for long finds its connection broken, and these
 		// entries may have no other attempt.
-		err = s.write(ctx, k, batches)
+		sent := !sink.IsUnsent(err)
+		if err = s.write(ctx, k, batches); sent {
+			err = counted(err)
+		}
 	}
 	if !s.bisects(err, batches) {
 		return spread(err, batches)
 	}
 	if half := len(batches) / 2; half > 0 {
-		return append(s.handOnWrite(ctx, k, batches[:half]), s.handOnWrite(ctx, k, batches[half:])...)
+		return seen(append(s.handOnWrite(ctx, k, batches[:half]), s.handOnWrite(ctx, k, batches[half:])...))
 	}
 	var results []error
 	half := len(batches[0].Entries) / 2
@@ -185,7 +188,7 @@ func (s *Sink) handOnWrite(ctx context.Context, k int, batches []*sink.Batch) ou
 		part, _ := pick(batches, func(_, j int) bool { return j < half == first })
 		results = append(results, s.handOnWrite(ctx, k, part)[0]...)
 	}
-	return outcomes{results}
+	return seen(outcomes{results})
 }
 
 // ends reports whether an entry that failed with err at the given time may have had its

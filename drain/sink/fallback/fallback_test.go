@@ -488,3 +488,36 @@ func TestAJobGoesOnWhenItIsItsLastDelivery(t *testing.T) {
 		t.Errorf("the fallback took %v, want 1 and 2", taken)
 	}
 }
+
+// Unsent lets a job keep its try, so no tier may have seen it in any Write.
+func TestAJobThatATierSawBeforeItWasAwayIsNotUnsent(t *testing.T) {
+	t.Parallel()
+	for name, seen := range map[string]error{"its connection broke": sink.ErrNotConnected, "it rejected the Write": sink.Permanent(errDead)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused := sink.Unsent(errors.New("connection refused"))
+			first, second := &box{fail: always(refused)}, &box{}
+			second.fail = func(context.Context, []*sink.Batch) error {
+				second.set(always(refused))
+				return seen
+			}
+			s := newSink(config(), zap.NewNop(), first, second)
+			if err := s.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			second.open = func() error { return errors.New("connection refused") }
+			last := sink.Job{Attempt: 3, Tries: 3}
+			b := &sink.Batch{
+				Namespace: "mail", Partition: "mail-eu", Attempt: 3, Jobs: []sink.Job{last, last},
+				Entries: []sink.Entry{{Seq: 1, Payload: []byte("1")}, {Seq: 2, Payload: []byte("2")}},
+			}
+			failed := failures(t, s.Write(t.Context(), []*sink.Batch{b}), b)
+			if len(failed) != 2 || sink.IsUnsent(failed[1]) || sink.IsUnsent(failed[2]) {
+				t.Errorf("got %v, unsent %t and %t", failed, sink.IsUnsent(failed[1]), sink.IsUnsent(failed[2]))
+			}
+			if again := failures(t, s.Write(t.Context(), []*sink.Batch{b}), b); !sink.IsUnsent(again[1]) || !sink.IsUnsent(again[2]) {
+				t.Errorf("nobody has seen it: got %v", again)
+			}
+		})
+	}
+}

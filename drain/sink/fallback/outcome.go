@@ -141,7 +141,7 @@ func both(first, second error, ends bool) error {
 }
 
 // counted is err without sink.Unsent: the tries that a job has used bring it to the next
-// tier, so a Write that leaves it with this one counts.
+// tier, so a Write that leaves it with this one counts. So does one after a tier has seen it.
 func counted(err error) error {
 	var named *sink.BatchError
 	switch {
@@ -159,6 +159,16 @@ func counted(err error) error {
 		return failed
 	}
 	return err
+}
+
+// seen is counted, for entries that a tier has rejected in a larger Write.
+func seen(results outcomes) outcomes {
+	for _, list := range results {
+		for j, err := range list {
+			list[j] = counted(err)
+		}
+	}
+	return results
 }
 
 // A source is where the entries of a picked batch come from.
