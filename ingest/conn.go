@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +23,14 @@ type conn struct {
 	answer   atomic.Int64  // bytes reserved for a large answer that is being sent
 	reserved *atomic.Int64 // where: Server.inflight of the server that answered
 
-	// The rest belongs to the goroutine that serves the connection.
-	unsent int    // bytes of the answer's body, less what the system has taken since
-	lost   func() // called when the connection ends before unsent is 0; nil: nobody asks
+	sending sync.Mutex // a server that stops closes TLS, with an alert, while the handler may run
+	unsent  []unsent   // in the order of the requests: a client may send the next before it has the answer
+}
+
+// unsent is an answer that the client may not get.
+type unsent struct {
+	bytes int // of its body, less what the system has taken since
+	lost  func()
 }
 
 // What a client may send after an answer that it did not wait for.
@@ -45,21 +52,37 @@ func (c *conn) Read(p []byte) (int, error) {
 // body, so an answer that may have been taken whole never counts as lost.
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	if c.lost != nil {
-		if c.unsent -= n; c.unsent <= 0 {
-			c.lost = nil
-		} else if err != nil {
-			c.answerLost()
+	c.sending.Lock()
+	for left := n; left > 0 && len(c.unsent) > 0; {
+		first := &c.unsent[0]
+		took := min(left, first.bytes)
+		if left, first.bytes = left-took, first.bytes-took; first.bytes > 0 {
+			break
 		}
+		c.unsent = slices.Delete(c.unsent, 0, 1)
+	}
+	c.sending.Unlock()
+	if err != nil {
+		c.answersLost()
 	}
 	return n, err
 }
 
-// answerLost tells who asked that the client cannot get the whole answer.
-func (c *conn) answerLost() {
-	if lost := c.lost; lost != nil {
-		c.lost = nil
-		lost()
+// onLost has lost called if the connection ends before the system has taken n more bytes.
+func (c *conn) onLost(n int, lost func()) {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.unsent = append(c.unsent, unsent{n, lost})
+}
+
+// answersLost tells who asked that the client cannot get the whole answer.
+func (c *conn) answersLost() {
+	c.sending.Lock()
+	all := c.unsent
+	c.unsent = nil
+	c.sending.Unlock()
+	for _, a := range all {
+		a.lost()
 	}
 }
 
@@ -94,7 +117,7 @@ func connStateChanged(c net.Conn, state fasthttp.ConnState) {
 	case state == fasthttp.StateIdle:
 		counted.releaseAnswer()
 	case state == fasthttp.StateClosed:
-		counted.answerLost()
+		counted.answersLost()
 	}
 }
 

@@ -177,7 +177,7 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 // does not use the Exchange.
 func (x *Exchange) OnLost(lost func()) {
 	if c := connOf(x.Ctx.Conn()); c != nil {
-		c.unsent, c.lost = len(x.Ctx.Response.Body()), lost
+		c.onLost(len(x.Ctx.Response.Body()), lost)
 	}
 }
 
