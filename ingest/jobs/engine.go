@@ -27,6 +27,7 @@ type Engine struct {
 	running sync.WaitGroup
 	claims  sync.WaitGroup // claims that run, or are answered
 	returns sync.WaitGroup // jobs that are given back now
+	ended   chan struct{}  // closed when Stop has ended
 	hangups *hangups
 	wakes   Wakes
 
@@ -47,7 +48,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(),
+		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(), ended: make(chan struct{}),
 		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{}, large: map[string]bool{},
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(e.hungUp, log)
@@ -96,22 +97,26 @@ func (e *Engine) Start(ctx context.Context) error {
 // twice, and concurrently.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
-	first := e.started && !e.stopped
+	first, started := !e.stopped, e.started
 	e.stopped = true
 	for p := range e.polls {
 		e.leave(p, nil)
 	}
 	e.mu.Unlock()
 	defer e.abort()
+	defer context.AfterFunc(ctx, e.abort)() // flushes, claims and returns then end at once
 	if !first {
+		<-e.ended
+		return ctx.Err()
+	}
+	defer close(e.ended)
+	if !started {
 		for _, l := range e.lanes {
 			l.close()
 		}
-		e.running.Wait()
 		return nil
 	}
-	defer context.AfterFunc(ctx, e.abort)() // flushes, claims and returns then end at once
-	e.claims.Wait()                         // they may have jobs to give back
+	e.claims.Wait() // they may have jobs to give back
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
