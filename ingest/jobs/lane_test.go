@@ -96,7 +96,7 @@ func TestAFlushIsSharedByTheNamespacesThatWait(t *testing.T) {
 func TestNobodyStarvesBesideANamespaceThatFillsEveryFlush(t *testing.T) {
 	t.Parallel()
 	s, e, noisy, calm := startTwo(t)
-	f := holdFlushes(s)
+	f := holdFlushes(t, s)
 	var callers sync.WaitGroup
 	send := func(ns *job.Namespace, bytes int) {
 		callers.Go(func() { publish(t, e, ns, "q", strings.Repeat("x", bytes)) })
