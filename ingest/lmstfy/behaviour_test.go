@@ -207,6 +207,9 @@ func TestSoManyRequestsReadOrWorkAtOnce(t *testing.T) {
 			{c.method, c.path, "", nil, 503, text(ingest.Reject(wire.CodeOverloaded, "").Message())},
 			{"PUT", "/api/ns/q", "x", nil, 201, published},
 		})
+		if r := p.do("GET", "/api/ns/q/peek", ""); r.status != 200 { // nor who has a token, by who has none
+			t.Errorf("peek: got %d", r.status)
+		}
 		method, path, _ := strings.Cut(c.other, " ")
 		go func() { status <- p.do(method, path, "").status }()
 		for p.fake.holding.Load() < maxRunning+1 {

@@ -30,6 +30,7 @@ type bound int
 const (
 	unbound bound = iota // flushed with others, or waiting without a call
 	reads
+	sizes // which need no token: they must not keep those who have one from reading
 	works // on all jobs of a queue: it may take minutes, and must not keep others from reading
 	bounds
 )
@@ -48,9 +49,9 @@ var routes = []route{
 	{method: "GET", pattern: "/job/:job_id", serve: (*call).getJob, bound: reads},
 	{method: "DELETE", pattern: "/job/:job_id", serve: (*call).ack},
 	{method: "DELETE", pattern: "", serve: (*call).purge, bound: works},
-	{method: "GET", pattern: "/size", serve: (*call).size, open: true, bound: reads},
+	{method: "GET", pattern: "/size", serve: (*call).size, open: true, bound: sizes},
 	{method: "GET", pattern: "/deadletter", serve: (*call).dead, bound: reads},
-	{method: "GET", pattern: "/deadletter/size", serve: (*call).deadSize, open: true, bound: reads},
+	{method: "GET", pattern: "/deadletter/size", serve: (*call).deadSize, open: true, bound: sizes},
 	{method: "PUT", pattern: "/deadletter", serve: (*call).respawn, bound: works},
 	{method: "DELETE", pattern: "/deadletter", serve: (*call).deleteDead, bound: works},
 }
