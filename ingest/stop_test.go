@@ -35,6 +35,17 @@ func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
 	answered := make(chan *reply)
 	go func() { answered <- p.post("/v1/default/p", "x") }()
 	<-entered
+	eventually(t, func() bool { // a connection on which nothing was read is closed
+		p.ln.mu.Lock()
+		defer p.ln.mu.Unlock()
+		used := 0
+		for c := range p.ln.conns {
+			if c.used.Load() {
+				used++
+			}
+		}
+		return used == 2
+	})
 
 	stopped := make(chan error, 2)
 	for range 2 {
