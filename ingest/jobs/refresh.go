@@ -1,5 +1,7 @@
 package jobs
 
+import "maps"
+
 // Refresh ends the claims that wait with a token that was removed. Claims of a namespace with
 // another policy ask again, in the shards where its queues are now. Call it when tokens or
 // namespaces have changed.
@@ -14,6 +16,7 @@ func (e *Engine) Refresh() {
 			moved = append(moved, p)
 		}
 	}
+	maps.DeleteFunc(e.large, func(namespace string, _ bool) bool { return e.store.Namespace(namespace) == nil })
 	e.mu.Unlock()
 	for _, p := range moved {
 		e.replan(p)

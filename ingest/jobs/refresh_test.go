@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,26 @@ func TestAPollThatEndsWhileItMovesLeavesNoSubscription(t *testing.T) {
 		synctest.Wait()
 		if n := s.wakes.wanted(); n > 0 {
 			t.Errorf("%d subscriptions are left", n)
+		}
+	})
+}
+
+func TestNothingIsKnownOfANamespaceThatIsGone(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		publish(t, e, ns, "q", strings.Repeat("x", largePublish))
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); len(r.jobs) != 1 {
+			t.Fatalf("got %+v", r)
+		}
+		e.Refresh()
+		for _, want := range []int{1, 0} {
+			e.mu.Lock()
+			if len(e.large) != want {
+				t.Errorf("%d namespaces are known to have large jobs, want %d", len(e.large), want)
+			}
+			e.mu.Unlock()
+			s.with(func() { delete(s.namespaces, "mail") })
+			e.Refresh()
 		}
 	})
 }
