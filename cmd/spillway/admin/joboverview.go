@@ -6,7 +6,8 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// QueueOverview is one namespace of kind queue in the overview. All of it is the store's.
+// QueueOverview is one namespace of kind queue in the overview. All of it is the store's, but
+// the sinks are of this process.
 type QueueOverview struct {
 	Namespace        string             `json:"namespace"`
 	Ledger           job.Ledger         `json:"ledger"`
@@ -16,11 +17,12 @@ type QueueOverview struct {
 	OldestReadyAgeMS *int64             `json:"oldest_ready_age_ms"` // null: no job is ready, or not counted yet
 	ReadAtMS         int64              `json:"read_at_ms"`          // 0: not read yet
 	Rates            map[string]float32 `json:"rates"`               // a second, by outcome; empty where not known
+	Sinks            []Sink             `json:"sinks"`               // that its jobs are pushed to
 }
 
 // overview is what is known of the namespaces of kind queue, of all or of one.
 func (b *jobBook) overview(v View, only string, now time.Time) []QueueOverview {
-	list := []QueueOverview{}
+	list, sinks := []QueueOverview{}, v.pushSinks()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, store := range v.Jobs {
@@ -28,7 +30,7 @@ func (b *jobBook) overview(v View, only string, now time.Time) []QueueOverview {
 			if only != "" && ns.Name != only {
 				continue
 			}
-			q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{}}
+			q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{}, Sinks: append([]Sink{}, sinks[ns.Name]...)}
 			if f := b.spaces[ns.Name]; f != nil {
 				f.fill(&q, now)
 			}

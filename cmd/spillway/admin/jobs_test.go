@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -301,9 +302,42 @@ spillway_account_jobs{namespace="mail",state="ready"} 2
 	if problems, err := testutil.CollectAndLint(q.jobBook); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
 	}
+	if raw := send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.String(); !strings.Contains(raw, `"sinks":[]`) {
+		t.Errorf("nothing is pushed, and the overview says %s", raw)
+	}
 	body := send(q.Server, "GET", "/api/v1/namespaces", "viewer", "").Body.String()
 	if !strings.Contains(body, `{"namespace":"mail","kind":"queue","shards":1,"max_jobs":10000000,"max_queues":10000,"dead":"keep","reply_ttl_ms":600000}`) {
 		t.Errorf("namespaces: %s", body)
+	}
+}
+
+// pushing is a pusher with these targets.
+type pushing []drain.TargetStatus
+
+func (p pushing) Status() drain.Status { return drain.Status{Targets: p} }
+
+func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
+	t.Parallel()
+	mail, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+	sms, _ := job.NewNamespace("sw", "sms", job.DefaultPolicy())
+	at := time.UnixMilli(1_763_629_675_000)
+	v := View{Jobs: []JobStore{spacesOf{ns: mail}, spacesOf{ns: sms}}, Push: []Pusher{
+		pushing{{Namespace: "sms", Label: "http://sms", State: drain.SinkOpen}},
+		pushing{
+			{Namespace: "mail", Label: "http://crm", Type: "http", State: drain.SinkFailing, FailingSince: at, LastError: "refused", LastErrorAt: at, Retries: 7, InFlight: 1, Concurrency: 4},
+			{Namespace: "mail", Label: "http://erp", State: drain.SinkOpen},
+		},
+	}}
+	for _, q := range newJobBook(func() View { return v }, zap.NewNop()).overview(v, "", at) {
+		got, _ := json.Marshal(q.Sinks)
+		want := `[{"label":"http://sms","type":"","state":"open","failing_since_ms":null,`
+		if q.Namespace == "mail" {
+			want = `[{"label":"http://crm","type":"http","state":"failing","failing_since_ms":1763629675000,"p50_ms":null,"p99_ms":null,"writes_per_s":0,"retries":7,` +
+				`"last_error":"refused","last_error_at_ms":1763629675000,"in_flight":1,"concurrency":4,"coalescer_fill":null},{"label":"http://erp",`
+		}
+		if !strings.HasPrefix(string(got), want) {
+			t.Errorf("%s: got %s, want %s", q.Namespace, got, want)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type View struct {
 	Health   Health
 	Metrics  prometheus.Gatherer
 	Drain    Drain                // nil under the role ingest
+	Push     []Pusher             // of each pool whose queues are pushed; none under the role ingest
 	Drops    *drops.Log           // nil: no samples
 	Settings map[string][]Setting // by namespace, the URLs redacted
 	Tokens   []Token              // none: every request has the role admin
@@ -67,6 +68,11 @@ type Drain interface {
 	LastError(namespace, partition string) (words string, at time.Time)
 }
 
+// Pusher is what the server needs of what pushes queues to sinks.
+type Pusher interface {
+	Status() drain.Status
+}
+
 // Health says whether the service is ready, and with which warnings.
 type Health interface {
 	Ready() error
@@ -87,6 +93,17 @@ func (v View) lastError(namespace, partition string) string {
 	}
 	words, _ := v.Drain.LastError(namespace, partition)
 	return words
+}
+
+// pushSinks are the sinks that this process pushes to, by namespace.
+func (v View) pushSinks() map[string][]Sink {
+	sinks := map[string][]Sink{}
+	for _, p := range v.Push {
+		for _, t := range p.Status().Targets {
+			sinks[t.Namespace] = append(sinks[t.Namespace], sinkOf(t, false))
+		}
+	}
+	return sinks
 }
 
 // sinkP99 is the 99th percentile of the slowest sink, by namespace.

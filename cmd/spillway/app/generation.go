@@ -134,6 +134,9 @@ func (a *App) build(g *generation) error {
 	if g.drain != nil {
 		g.view.Drain = g.drain
 	}
+	for _, p := range g.pushers {
+		g.view.Push = append(g.view.Push, p)
+	}
 	return nil
 }
 

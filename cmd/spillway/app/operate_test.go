@@ -84,6 +84,40 @@ func TestAnOperatorSeesWhatIsLostAndWhy(t *testing.T) {
 	}
 }
 
+func TestAnOperatorSeesThatAPushTargetIsAway(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, "spillway.yaml", "sinks: {crm: \"http://user:canary@127.0.0.1:1/in\"}\nnamespaces:\n  mail: {kind: queue, push: [{match: \"out-*\", sink: crm}]}\n  sms: {kind: queue}\n")
+	s := startServe(t, "--config="+file)
+	o := operator{t, s.adminListen}
+	for _, queue := range []string{"mail/out-eu", "mail/out-us", "sms/out-eu"} {
+		res, err := http.Post("http://"+s.listen+"/v1/"+queue, "", strings.NewReader(`{"n":1}`))
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res, err)
+		}
+		_ = res.Body.Close()
+	}
+	eventually(t, "the overview has the sink that fails", func() bool {
+		var all struct {
+			Queues []struct {
+				Namespace string
+				Sinks     []struct {
+					Label, State string
+					LastError    string `json:"last_error"`
+				}
+			}
+		}
+		o.ask(&all, "ls", "--namespaces")
+		if len(all.Queues) != 2 || len(all.Queues[0].Sinks) != 1 || len(all.Queues[1].Sinks) != 0 {
+			t.Fatalf("got %+v", all)
+		}
+		crm := all.Queues[0].Sinks[0]
+		if strings.Contains(crm.Label+crm.LastError, "canary") {
+			t.Errorf("a password is shown: %+v", crm)
+		}
+		return crm.State == "failing" && strings.Contains(crm.LastError, "connection refused")
+	})
+}
+
 func TestAnOperatorActsOnARunningService(t *testing.T) {
 	t.Parallel()
 	s := startServe(t, "--sink=http://127.0.0.1:1/", "--max-age=1h")
