@@ -116,6 +116,14 @@ func TestAnOperatorSeesThatAPushTargetIsAway(t *testing.T) {
 		}
 		return crm.State == "failing" && strings.Contains(crm.LastError, "connection refused")
 	})
+	eventually(t, "the check is critical", func() bool {
+		out, _, code := o.run("check", "--sink-critical=1ms")
+		return code == 2 && strings.Contains(out, "critical  mail: sink http://") && strings.Contains(out, "connection refused")
+	})
+	eventually(t, "top says that jobs wait, and for what", func() bool {
+		out, _, _ := o.run("top", "--once")
+		return strings.HasPrefix(out, "NO DATA IS BEING LOST, BUT IT IS AT RISK\n  mail: 2 jobs wait") && strings.Contains(out, "; sink http://")
+	})
 }
 
 func TestAnOperatorActsOnARunningService(t *testing.T) {

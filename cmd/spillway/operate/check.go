@@ -75,7 +75,7 @@ func ExitCode(k *kong.Context, code int) int {
 type finding struct {
 	Status    status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Check     string `json:"check"` // answer, ready, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill or residual
+	Check     string `json:"check"` // answer, ready, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, sink or residual
 	Message   string `json:"message"`
 }
 
@@ -191,7 +191,7 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	}
 	for _, q := range o.Queues {
 		// The Redis of one pool may be away, and the others are checked all the same.
-		if err := c.queue(ctx, api, r, q); storeAway(err) {
+		if err := c.queue(ctx, api, r, o.NowMS, q); storeAway(err) {
 			r.add(statusCritical, q.Namespace, "answer", "%s", err)
 		} else if err != nil {
 			return err
@@ -243,30 +243,41 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 	if s := above(f.DroppedPerS, c.DropsWarning, c.DropsCritical); s != statusOK {
 		r.add(s, n.Namespace, "drops", "%s", drops)
 	}
-	for _, sink := range n.Sinks {
-		if !sink.failing() {
-			continue
-		}
-		f.FailingSinks++
-		lasts := time.Second // a sink that fails since an unknown time fails
-		if sink.FailingSinceMS != nil {
-			lasts = time.Duration(o.NowMS-*sink.FailingSinceMS) * time.Millisecond
-		}
-		f.FailingSecs = max(f.FailingSecs, lasts.Seconds())
-		s, text := above(lasts.Seconds(), c.SinkWarning.Seconds(), c.SinkCritical.Seconds()), sink.text(o.NowMS)
-		if s == statusCritical && n.Buffered == 0 { // it cannot recover before its next entry
-			s, text = statusWarning, text+"; no entry waits for it, the next one tries it again"
-		}
-		if s != statusOK {
-			r.add(s, n.Namespace, "sink", "%s", text)
-		}
+	idle := ""
+	if n.Buffered == 0 {
+		idle = "no entry waits for it, the next one tries it again"
 	}
+	f.FailingSinks, f.FailingSecs = c.sinks(r, o.NowMS, n.Namespace, n.Sinks, idle)
 	if n.Paused != nil {
 		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", n.Paused.text(o.NowMS))
 	} else if n.PausedPartitions > 0 {
 		r.add(statusWarning, n.Namespace, "paused", "%s paused", some(n.PausedPartitions, "partition is", "partitions are"))
 	}
 	return f
+}
+
+// sinks holds the sinks of a namespace against the thresholds. idle says that nothing waits for
+// them: then one that fails cannot recover, which is a warning at most.
+func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []sinkState, idle string) (failing int, seconds float64) {
+	for _, sink := range sinks {
+		if !sink.failing() {
+			continue
+		}
+		failing++
+		lasts := 1.0 // a sink that fails since an unknown time fails
+		if sink.FailingSinceMS != nil {
+			lasts = float64(now-*sink.FailingSinceMS) / 1000
+		}
+		seconds = max(seconds, lasts)
+		s, text := above(lasts, c.SinkWarning.Seconds(), c.SinkCritical.Seconds()), sink.text(now)
+		if s == statusCritical && idle != "" {
+			s, text = statusWarning, text+"; "+idle
+		}
+		if s != statusOK {
+			r.add(s, namespace, "sink", "%s", text)
+		}
+	}
+	return failing, seconds
 }
 
 // above is the status of a value that is at its worst when high. A threshold of 0 is off.

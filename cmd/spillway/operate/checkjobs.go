@@ -12,17 +12,19 @@ import (
 
 // queueFigure is what was measured of one namespace of kind queue.
 type queueFigure struct {
-	Namespace   string  `json:"namespace"`
-	ReadyAgeSec float64 `json:"ready_age_s"` // since the publish of the first ready job of a queue; 0: none is ready
-	Ready       int64   `json:"ready"`
-	Dead        int64   `json:"dead"`
-	Fill        float64 `json:"fill"`         // of max_jobs
-	Failed      int64   `json:"failed"`       // expired, dead or lost in --since
-	FailedPerS  float64 `json:"failed_per_s"` // the mean over it
-	Lost        int64   `json:"lost"`         // of them
-	Residual    *int64  `json:"residual,omitempty"`
-	published   int64
-	acked       int64
+	Namespace    string  `json:"namespace"`
+	ReadyAgeSec  float64 `json:"ready_age_s"` // since the publish of the first ready job of a queue; 0: none is ready
+	Ready        int64   `json:"ready"`
+	Dead         int64   `json:"dead"`
+	Fill         float64 `json:"fill"`          // of max_jobs
+	Failed       int64   `json:"failed"`        // expired, dead or lost in --since
+	FailedPerS   float64 `json:"failed_per_s"`  // the mean over it
+	Lost         int64   `json:"lost"`          // of them
+	FailingSinks int     `json:"failing_sinks"` // of those that its jobs are pushed to
+	FailingSecs  float64 `json:"failing_s"`     // the sink that fails for longest
+	Residual     *int64  `json:"residual,omitempty"`
+	published    int64
+	acked        int64
 }
 
 // Shares of max_jobs.
@@ -32,7 +34,7 @@ const (
 )
 
 // queue holds one namespace of kind queue against the thresholds.
-func (c *Check) queue(ctx context.Context, api *client, r *checkResult, q queueState) error {
+func (c *Check) queue(ctx context.Context, api *client, r *checkResult, now int64, q queueState) error {
 	path, err := namespacePath(q.Namespace)
 	if err != nil {
 		return err
@@ -68,6 +70,11 @@ func (c *Check) queue(ctx context.Context, api *client, r *checkResult, q queueS
 	if s := above(f.Fill, fillWarning, fillCritical); s != statusOK {
 		r.add(s, q.Namespace, "fill", "%s", q.risk())
 	}
+	idle := ""
+	if q.waiting() == 0 {
+		idle = "no job waits for it, the next one tries it again"
+	}
+	f.FailingSinks, f.FailingSecs = c.sinks(r, now, q.Namespace, q.Sinks, idle)
 	if c.Audit {
 		if f.Residual, err = c.residual(ctx, api, r, q.Namespace); err != nil {
 			return err

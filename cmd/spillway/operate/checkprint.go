@@ -99,6 +99,7 @@ func (c *Check) nagios(r *checkResult) string {
 		add(f.Namespace+"_fill", f.Fill, "", fillWarning, fillCritical)
 		add(f.Namespace+"_failed_per_s", f.FailedPerS, "", c.DropsWarning, c.DropsCritical)
 		add(f.Namespace+"_lost", float64(f.Lost), "", 0, 0)
+		add(f.Namespace+"_sink_failing", f.FailingSecs, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
 		if f.Residual != nil {
 			add(f.Namespace+"_residual", float64(*f.Residual), "", 0, 0)
 		}

@@ -139,3 +139,46 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 		t.Errorf("well: exit %d, %s", code, out)
 	}
 }
+
+func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
+	t.Parallel()
+	const (
+		fails = `{"label":"http://crm","state":"failing","failing_since_ms":1763629495000,"last_error":"refused\u001b[2J"}`
+		brief = `{"label":"http://crm","state":"failing","failing_since_ms":1763629665000,"last_error":"refused"}`
+		open  = `{"label":"http://erp","state":"open"}`
+		text  = `sink http://crm fails for 3m: refused\u001b[2J`
+	)
+	calm := strings.NewReplacer(`"max_jobs":40`, `"max_jobs":4000`, `"rates":{"published":5,"acked":4,"expired":0.5,"lost":0.1,"died":0.2}`, `"rates":{}`).Replace(mailView)
+	idle := strings.Replace(calm, `"ready":20,"delayed":6,"leased":4`, `"ready":0,"delayed":0,"leased":0`, 1)
+	for _, tt := range []struct {
+		name, view, sinks string
+		code              int
+		check, top, state string
+	}{
+		{"none is pushed to", calm, "", 0, "OK\n", "NO DATA IS BEING LOST\n\n", "2 -"},
+		{"all work", calm, open, 0, "OK\n", "NO DATA IS BEING LOST\n\n", "2 open"},
+		{"one fails", calm, open + "," + fails, 2, "critical  mail: " + text + "\n", "BUT IT IS AT RISK\n  mail: 30 jobs wait, 6 delayed; " + text + "\n", "2 failing"},
+		{"since a moment", calm, brief, 1, "warning   mail: sink http://crm fails for 10.0s: refused\n", "  mail: 30 jobs wait, 6 delayed; sink http://crm fails for 10.0s", "2 failing"},
+		{"one job waits", strings.Replace(idle, `"ready":0`, `"ready":1`, 1), fails, 2, "critical  mail: " + text, "  mail: 1 job waits; " + text, "2 failing"},
+		{"two fail", calm, fails + "," + strings.NewReplacer("crm", "erp", "failing\"", "tripped\"").Replace(fails), 2, "mail: sink http://erp fails for 3m",
+			"30 jobs wait, 6 delayed; " + text + "; 1 more sink fails: see spillway check mail\n", "2 failing"},
+		{"nothing waits for it", idle, fails, 1, "warning   mail: " + text + "; no job waits for it, the next one tries it again\n", "NO DATA IS BEING LOST\n\n", "2 failing"},
+		{"its jobs die", strings.Replace(calm, `"rates":{}`, `"rates":{"died":2}`, 1), fails, 2, text, "dead letters are kept; " + text + "\n", "2 failing"},
+		{"it fills the namespace", strings.Replace(calm, `"max_jobs":4000`, `"max_jobs":40`, 1), fails, 2, text, "it holds 34 of 40 jobs: publishes beyond that are refused; " + text + "\n", "2 failing"},
+	} {
+		api := newFakeAPI(t, map[string]string{
+			"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`, "GET /api/v1/namespaces/mail": `{"changes":{}}`,
+			"GET /api/v1/overview": strings.Replace(tt.view, `"max_jobs"`, `"sinks":[`+tt.sinks+`],"max_jobs"`, 1),
+		})
+		if out, stderr, code := run(t, api, "check"); code != tt.code || !strings.Contains(out, tt.check) {
+			t.Errorf("%s: check: exit %d, want %d\n%s%swant %s", tt.name, code, tt.code, out, stderr, tt.check)
+		}
+		out, stderr, _ := run(t, api, "top", "--once")
+		if !strings.Contains(out, tt.top) || !strings.HasSuffix(strings.Join(strings.Fields(out), " "), tt.state) {
+			t.Errorf("%s: top:\n%s%swant %s and %s", tt.name, out, stderr, tt.top, tt.state)
+		}
+		if out, _, _ = run(t, api, "check", "-o", "nagios"); strings.Contains(tt.sinks, "9495000") != strings.Contains(out, "'mail_sink_failing'=180s;1;60;0") {
+			t.Errorf("%s: nagios: %s", tt.name, out)
+		}
+	}
+}

@@ -11,14 +11,15 @@ import (
 
 // queueState is one namespace of kind queue in the overview.
 type queueState struct {
-	Namespace        string     `json:"namespace"`
-	Ledger           job.Ledger `json:"ledger"`
-	Jobs             int64      `json:"jobs"`
-	MaxJobs          int64      `json:"max_jobs"`
-	Queues           *int64     `json:"queues"`
-	OldestReadyAgeMS *int64     `json:"oldest_ready_age_ms"`
-	ReadAtMS         int64      `json:"read_at_ms"` // 0: not read yet
-	Rates            jobRates   `json:"rates"`
+	Namespace        string      `json:"namespace"`
+	Ledger           job.Ledger  `json:"ledger"`
+	Jobs             int64       `json:"jobs"`
+	MaxJobs          int64       `json:"max_jobs"`
+	Queues           *int64      `json:"queues"`
+	OldestReadyAgeMS *int64      `json:"oldest_ready_age_ms"`
+	ReadAtMS         int64       `json:"read_at_ms"` // 0: not read yet
+	Rates            jobRates    `json:"rates"`
+	Sinks            []sinkState `json:"sinks"` // that its jobs are pushed to
 }
 
 // jobRates are a second.
@@ -59,17 +60,55 @@ func (q *queueState) unread(now int64) string {
 }
 
 // losses are what happens to the jobs of one namespace that should not. Expired and lost
-// jobs are gone; dead letters and a namespace nearly full are a risk.
-func (q *queueState) losses() (found []loss) {
+// jobs are gone; dead letters, a namespace nearly full and jobs whose sink fails are a risk.
+func (q *queueState) losses(now int64) (found []loss) {
+	cause, why := q.cause(now), []string{}
+	for _, text := range []string{cause, q.risk()} {
+		if text != "" {
+			why = append(why, text)
+		}
+	}
+	reasons := strings.Join(why, "; ")
 	switch r := q.Rates; {
 	case r.Expired+r.Lost > 0:
-		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(q.risk(), "see spillway jobs ls "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(reasons, "see spillway jobs ls "+q.Namespace)})
 	case r.Died > 0:
-		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text() + "; dead letters are kept", cmp.Or(q.risk(), "see spillway jobs ls --sort=dead "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text() + "; dead letters are kept", cmp.Or(reasons, "see spillway jobs ls --sort=dead "+q.Namespace)})
 	case q.risk() != "":
-		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.risk(), "see spillway jobs ls " + q.Namespace})
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.risk(), cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
+	case cause != "" && q.waiting() > 0:
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.waitText(), cause})
 	}
 	return found
+}
+
+// waiting are the jobs that a sink may still be sent. One whose last Write failed is delayed.
+func (q *queueState) waiting() int64 { return q.Ledger.Ready + q.Ledger.Delayed + q.Ledger.Leased }
+
+func (q *queueState) waitText() string {
+	text := some(q.waiting(), "job waits", "jobs wait")
+	if q.Ledger.Delayed > 0 {
+		text += fmt.Sprintf(", %d delayed", q.Ledger.Delayed)
+	}
+	return text
+}
+
+// cause is which sink fails; "" if none does.
+func (q *queueState) cause(now int64) string {
+	text, more := "", int64(0)
+	for _, s := range q.Sinks {
+		switch {
+		case !s.failing():
+		case text == "":
+			text = s.text(now)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		text += "; " + some(more, "more sink fails", "more sinks fail") + ": see spillway check " + q.Namespace
+	}
+	return text
 }
 
 // risk says that soon no job may be published.
@@ -81,7 +120,7 @@ func (q *queueState) risk() string {
 }
 
 func jobsTable(o *overview) *table {
-	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES")
+	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES", "SINK")
 	for _, q := range o.Queues {
 		l, queues := q.Ledger, "-"
 		if q.Queues != nil {
@@ -91,7 +130,7 @@ func jobsTable(o *overview) *table {
 		for _, n := range []int64{l.Lost, l.Ready, l.Delayed, l.Leased, l.Dead} {
 			cells = append(cells, strconv.FormatInt(n, 10))
 		}
-		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues)...)
+		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues, worstState(q.Sinks))...)
 	}
 	return t
 }

@@ -57,7 +57,7 @@ func (o *overview) losses() []loss {
 			found = append(found, loss{q.Namespace, kindRefusing, 0, q.unread(o.NowMS), "see /readyz of the admin port, which names pools that are away"})
 			continue
 		}
-		found = append(found, q.losses()...)
+		found = append(found, q.losses(o.NowMS)...)
 	}
 	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
 	slices.SortStableFunc(found, func(a, b loss) int {

@@ -202,13 +202,18 @@ func (n *namespaceState) sinkText() string {
 	if n.Paused != nil {
 		return "paused"
 	}
-	if len(n.Sinks) == 0 {
+	return worstState(n.Sinks)
+}
+
+// worstState is the state of a sink that fails, or else of any; "-" without sinks.
+func worstState(sinks []sinkState) string {
+	if len(sinks) == 0 {
 		return "-"
 	}
-	for _, s := range n.Sinks {
+	for _, s := range sinks {
 		if s.failing() {
 			return s.State
 		}
 	}
-	return n.Sinks[0].State
+	return sinks[0].State
 }
