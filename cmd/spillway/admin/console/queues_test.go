@@ -19,6 +19,7 @@ func mail(name string) object {
 		"namespace": name, "jobs": 120, "max_jobs": 10_000_000, "queues": 2, "oldest_ready_age_ms": 61_000, "read_at_ms": 1,
 		"ledger": object{"published": 5000, "acked": 4870, "expired": 4, "deleted": 5, "lost": 1, "dead": 12, "ready": 70, "delayed": 30, "leased": 8, "died": 13, "respawned": 1},
 		"rates":  object{"published": 20.5, "acked": 20.1, "expired": 0, "deleted": 0, "lost": 0, "died": 0, "respawned": 0},
+		"sinks":  []object{},
 	}
 }
 
@@ -46,6 +47,29 @@ func TestTheBannerNamesJobsThatAreLost(t *testing.T) {
 	click(t, page, "mail")
 	until(t, page, "the account of mail is shown", `document.querySelector(".jobs-ledger")?.innerText.includes("5,000 published = 4,870 acked")`)
 	until(t, page, "its queues are shown", `document.querySelector(".queues tbody")?.innerText.includes("90,000 in both")`)
+}
+
+func TestAPushTargetThatFailsIsInTheRowAndTheBanner(t *testing.T) {
+	t.Parallel()
+	const attack = `<img src=x onerror="window.pwned=1">` + "\u202e"
+	f := newFake(t)
+	f.withQueues("welcome")
+	open := object{"label": "http://erp/in", "type": "http", "state": "open", "failing_since_ms": nil, "last_error": ""}
+	crm := object{"label": "http://crm/in", "type": "http", "state": "failing", "failing_since_ms": time.Now().UnixMilli() - 195_000, "last_error": "connection refused " + attack}
+	f.queues[0]["sinks"], f.queues[1]["sinks"] = []object{open, crm}, []object{open}
+	f.queues = append(f.queues, mail("idle"), mail("one"), mail("unpushed"))
+	f.queues[2]["sinks"], f.queues[2]["ledger"] = []object{crm}, object{"published": 0, "acked": 0, "ready": 0, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
+	f.queues[3]["sinks"], f.queues[3]["ledger"] = []object{crm}, object{"published": 1, "acked": 0, "ready": 1, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
+	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
+	for _, want := range []string{"Not now, but look below.", "mail: 108 jobs wait for a sink that fails (30 delayed).", "one: 1 job waits for a sink that fails.", "sink http://crm/in fails since 3 min", "connection refused <img"} {
+		shows(t, page, want)
+	}
+	for name, want := range map[string]string{"mail": "1 of 2 sinks fail", "sms": "ok", "idle": "sink fails", "one": "sink fails", "unpushed": "–"} {
+		until(t, page, name+" says how its sinks are", fmt.Sprintf(`[...document.querySelectorAll(".jobs tbody tr")].find((row) => row.cells[0].innerText === %q)?.cells[1].innerText === %q`, name, want))
+	}
+	until(t, page, "the chip says why", `document.querySelector(".jobs .chip.bad")?.title.startsWith("sink http://crm/in fails since 3 min")`)
+	until(t, page, "nothing waits for the sink of idle", `!document.querySelector(".banner").innerText.includes("idle")`)
+	until(t, page, "an error is only a text", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerHTML)`)
 }
 
 func TestAViewerOfQueuesIsRefusedInWords(t *testing.T) {

@@ -11,7 +11,9 @@ const nearFull = 0.8; // of max_jobs
 const maxNamed = 5; // namespaces the banner names
 
 const losing = (n) => dropped(n.rates) > 0;
-const failing = (s) => s.state === "failing" || s.state === "tripped";
+
+/** Does a sink fail? */
+export const failing = (s) => s.state === "failing" || s.state === "tripped";
 
 /** Finds the partitions that lose most of each namespace that loses: {namespace: [{partition, text}]}. */
 export async function findCulprits(overview) {
@@ -53,7 +55,7 @@ export function diagnose(overview, namespaces, culprits = {}, recent = null, que
     if (finding) findings.push(finding);
   }
   for (const q of queues) {
-    const finding = jobsAtRisk(q);
+    const finding = jobsAtRisk(q, overview);
     if (finding) findings.push(finding);
   }
   findings.sort((a, b) => (a.level === b.level ? b.weight - a.weight : a.level === "losing" ? -1 : 1));
@@ -89,7 +91,7 @@ function whatIsLost(n, overview, culprits) {
 const gone = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0);
 
 // What happens to the jobs of a namespace of kind queue that should not; null: nothing.
-function jobsAtRisk(q) {
+function jobsAtRisk(q, overview) {
   const { expired = 0, lost = 0, died = 0 } = q.rates;
   const texts = [];
   const why = [];
@@ -102,7 +104,12 @@ function jobsAtRisk(q) {
   say(lost, "lost", "something other than Spillway removes jobs from Redis");
   say(died, "dead-lettered", "their tries are used up, or a worker gave them up; dead letters are kept");
   if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are refused`);
+  const bad = q.sinks.filter(failing);
+  const { ready, delayed, leased } = q.ledger;
+  const waiting = ready + delayed + leased; // a job whose last write failed is delayed
+  if (bad.length && waiting > 0) texts.push(`${waiting === 1 ? "1 job waits" : `${count(waiting)} jobs wait`} for a sink that fails${delayed > 0 ? ` (${count(delayed)} delayed)` : ""}`);
   if (!texts.length) return null;
+  for (const s of bad.slice(0, 2)) why.push(sinkText(s, overview.now_ms));
   return { namespace: q.namespace, kind: "queue", level: gone(q.rates) > 0 ? "losing" : "risk", weight: gone(q.rates) || died, lost: listed(texts), partitions: [], why };
 }
 

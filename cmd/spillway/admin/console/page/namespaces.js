@@ -6,7 +6,8 @@ import { refresh } from "./live.js";
 import { pause, resume } from "./pause.js";
 import { purge } from "./purge.js";
 import { chosen, openDrawer, set, state } from "./state.js";
-import { pauseText } from "./diagnosis.js";
+import { failing, pauseText } from "./diagnosis.js";
+import { FailingSinks } from "./sinks.js";
 import { Action, Chip, html, Text } from "./ui.js";
 
 export function Namespaces() {
@@ -43,8 +44,7 @@ function Row({ n }) {
 
 function Delivery({ n }) {
   if (n.paused) return html`<${Chip} kind="warn" title=${pauseText(n.paused, state.overview.now_ms)}>paused<//>`;
-  const bad = n.sinks.filter((s) => s.state === "failing" || s.state === "tripped").length;
-  if (bad > 0) return html`<${Chip} kind="bad">${n.sinks.length > 1 ? `${bad} of ${n.sinks.length} sinks fail` : "sink fails"}<//>`;
+  if (n.sinks.some(failing)) return html`<${FailingSinks} sinks=${n.sinks} />`;
   if (n.paused_partitions > 0) return html`<${Chip} kind="warn">${count(n.paused_partitions)} paused<//>`;
   return n.sinks.length ? html`<${Chip} kind="ok">ok<//>` : html`<span class="muted">elsewhere</span>`;
 }

@@ -1,11 +1,13 @@
 // The namespaces of kind queue, their accounts, and the queues of the one that the reader chose.
 
 import { get, path } from "./api.js";
+import { failing } from "./diagnosis.js";
 import { count, duration, rate, short, time, visible } from "./format.js";
 import { poll } from "./live.js";
 import { openDrawer, set, state } from "./state.js";
 import { purge } from "./jobacts.js";
-import { Action, Component, html, Text } from "./ui.js";
+import { FailingSinks } from "./sinks.js";
+import { Action, Chip, Component, html, Text } from "./ui.js";
 
 /** Jobs per second that end without an ack. */
 export const failed = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0) + (rates.died ?? 0);
@@ -18,7 +20,7 @@ export function QueueNamespaces() {
     <div class="bar"><h2>Queues</h2></div>
     <div class="scroll" tabindex="0" role="region" aria-label="Table of namespaces of kind queue">
     <table class="jobs">
-      <thead><tr><th scope="col">namespace</th><th scope="col" class="n">published/s</th><th scope="col" class="n">acked/s</th><th scope="col" class="n">failed/s</th>
+      <thead><tr><th scope="col">namespace</th><th scope="col">push</th><th scope="col" class="n">published/s</th><th scope="col" class="n">acked/s</th><th scope="col" class="n">failed/s</th>
         <th scope="col" class="n">ready</th><th scope="col" class="n">delayed</th><th scope="col" class="n">leased</th><th scope="col" class="n">dead</th>
         <th scope="col" class="n">lost</th><th scope="col" class="n">oldest ready</th><th scope="col" class="n">queues</th><th scope="col" class="n">of at most</th></tr></thead>
       <tbody>${shown.map((q) => html`<${Row} key=${q.namespace} q=${q} open=${q === open} />`)}</tbody>
@@ -33,10 +35,16 @@ function Row({ q, open }) {
   const bad = failed(rates);
   return html`<tr class=${open ? "selected" : ""}>
     <th scope="row"><button type="button" class="link" aria-pressed=${String(open)} onClick=${choose}><${Text} of=${q.namespace} cut=${40} /></button></th>
+    <td><${Push} sinks=${q.sinks} /></td>
     <td class="n">${rate(rates.published)}</td><td class="n">${rate(rates.acked)}</td><td class=${bad > 0 ? "n bad-text" : "n"}>${q.read_at_ms ? rate(bad) : "–"}</td>
     <td class="n">${short(l.ready)}</td><td class="n">${short(l.delayed)}</td><td class="n">${short(l.leased)}</td><td class=${l.dead > 0 ? "n warn-text" : "n"}>${short(l.dead)}</td>
     <td class=${l.lost > 0 ? "n bad-text" : "n"}>${short(l.lost)}</td><td class="n">${duration(q.oldest_ready_age_ms)}</td><td class="n">${short(q.queues)}</td><td class="n">${short(q.max_jobs)}</td>
   </tr>`;
+}
+
+function Push({ sinks }) {
+  if (sinks.some(failing)) return html`<${FailingSinks} sinks=${sinks} />`;
+  return sinks.length ? html`<${Chip} kind="ok">ok<//>` : html`<span class="muted">–</span>`;
 }
 
 /** The account that always adds up. */

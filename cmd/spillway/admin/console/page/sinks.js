@@ -1,11 +1,11 @@
 // Where entries go, and how that is going: the failing ones first.
 
+import { failing, sinkText } from "./diagnosis.js";
 import { count, duration, latency, percent, rate } from "./format.js";
 import { chosen, state } from "./state.js";
 import { Chip, html, Text } from "./ui.js";
 
 const kinds = { open: "ok", opening: "warn", failing: "bad", tripped: "bad", paused: "warn" };
-const failing = (s) => s.state === "failing" || s.state === "tripped";
 const order = ["tripped", "failing", "opening", "paused", "open"];
 
 export function Sinks() {
@@ -32,4 +32,11 @@ function Row({ s }) {
     <td class="n">${percent(s.coalescer_fill)}</td>
     <td>${s.last_error ? html`<${Text} of=${s.last_error} cut=${80} /> <span class="muted">${s.last_error_at_ms ? duration(now - s.last_error_at_ms) + " ago" : ""}</span>` : html`<span class="muted">none</span>`}</td>
   </tr>`;
+}
+
+/** How many sinks of a namespace fail, and why. */
+export function FailingSinks({ sinks }) {
+  const bad = sinks.filter(failing);
+  const why = bad.slice(0, 3).map((s) => sinkText(s, state.overview.now_ms)).join("; ");
+  return html`<${Chip} kind="bad" title=${why}>${sinks.length > 1 ? `${bad.length} of ${sinks.length} sinks fail` : "sink fails"}<//>`;
 }
