@@ -118,6 +118,10 @@ func TestNamespacesAreMadeListedAndDeleted(t *testing.T) {
 	c.post("namespaces/none/delete", `{}`, 404)
 	c.post("namespaces/filed/delete", `{"force":true}`, 409)
 	c.post("namespaces/mail/delete", `{}`, 503) // its pool is not ready
+	c.jobs["mail"] = &fakeJobs{[]int64{1}}
+	if got := c.post("namespaces/mail/delete", `{}`, 409); !strings.Contains(fmt.Sprint(got["message"]), "it has 1 job: ") {
+		t.Errorf("got %v", got)
+	}
 	c.jobs["mail"] = &fakeJobs{[]int64{7, 2, 0}}
 	if got := c.post("namespaces/mail/delete", `{}`, 409); !strings.Contains(fmt.Sprint(got["message"]), "it has 7 jobs") {
 		t.Errorf("got %v", got)

@@ -135,7 +135,11 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		defer cancel()
 		count, err := jobs.Jobs(ctx)
 		if err == nil && count > 0 && !body.Force {
-			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %d jobs: purge its queues first, or send force: true (rm --force), which deletes them for good", count)}
+			has, they := fmt.Sprintf("%d jobs", count), "them"
+			if count == 1 {
+				has, they = "1 job", "it"
+			}
+			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they)}
 		}
 		if err == nil && body.DryRun {
 			return DeletedNamespace{true, count}, nil
