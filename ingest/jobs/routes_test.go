@@ -205,14 +205,14 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	line("gone", `{"id":%q,"attempt":2,"do":"nack"}`, jobs[3].ID)
 	line("dead", `{"id":%q,"do":"kill"}`, jobs[3].ID)
 	line("gone", `{"id":%q,"do":"ack"}`, other) // of another queue
-	line("gone", `{"id":"x\"y","do":"nack"}`)
+	line("gone", `{"id":"%s-order-17","do":"nack"}`, jobs[3].ID)
 	line("deleted", `{"id":%q,"do":"ack"}`, next.ID)
 	for _, wrong := range []string{
-		`{"id":"x"}`, `{"id":"x","do":"eat"}`, `{`, `[]`, `{"id":"x","do":"ack"}{}`, `{"id":"x","do":"ack","attempt":-1}`, `{"id":"x","do":"ack","attempt":65536}`,
-		`{"id":"x","do":"ack","attempt":1.5}`, `{"id":"x","do":"nack","ms":-1}`, `{"id":"x","do":"nack","ms":2592000001}`, `{"id":"x","do":"nack","ms":99999999999999999999}`,
-		`{"id":"x","do":"ack","ms":1}`, `{"id":"x","do":"touch"}`, `{"id":"x","do":"ack","when":1}`, `{"id":7,"do":"ack"}`,
+		`{"id":"ID"}`, `{"id":"ID","do":"eat"}`, `{`, `[]`, `{"id":"ID","do":"ack"}{}`, `{"id":"ID","do":"ack","attempt":-1}`, `{"id":"ID","do":"ack","attempt":65536}`,
+		`{"id":"ID","do":"ack","attempt":1.5}`, `{"id":"ID","do":"nack","ms":-1}`, `{"id":"ID","do":"nack","ms":2592000001}`, `{"id":"ID","do":"nack","ms":99999999999999999999}`,
+		`{"id":"ID","do":"ack","ms":1}`, `{"id":"ID","do":"touch"}`, `{"id":"ID","do":"ack","when":1}`, `{"id":7,"do":"ack"}`,
 	} {
-		line("bad_item", "%s", wrong)
+		line("bad_item", "%s", strings.ReplaceAll(wrong, "ID", jobs[3].ID))
 	}
 	r := p.do("POST", "/v1/mail/q/settle", body.String())
 	if r.status != 200 || len(r.Results) != len(want) {
@@ -222,6 +222,36 @@ func TestSettleAnswersEachLine(t *testing.T) {
 		if x.I != i || x.State+x.Error != want[i] || (x.Error != "") != (x.Message != "") {
 			t.Errorf("line %d, %s: got %+v, want %s", i, strings.Split(body.String(), "\n")[i], x, want[i])
 		}
+	}
+}
+
+func TestSettleSaysWhatIsWrongWithALine(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	id := p.do("POST", "/v1/mail/q", "x").IDs[0]
+	p.do("POST", "/v1/mail/q/claim", "")
+	for line, want := range map[string]string{
+		`{"do":"ack"}`: "id is missing", `{}`: "id is missing", `null`: "id is missing", `{"id":null,"do":"ack"}`: "id is missing", `{"id":"","do":"ack"}`: "id is missing",
+		`{"id":"order-17","do":"ack"}`: "id is not the id of a job", `{"id":"nonsense","do":"nack"}`: "id is not the id of a job",
+		`{"id":"x\"y","do":"ack"}`: "id is not the id of a job", `{"id":"` + strings.ToLower(id) + `","do":"ack"}`: "id is not the id of a job",
+		`{"id":"` + id[:25] + `","do":"ack"}`: "id is not the id of a job", `{"id":"` + id + `-","do":"ack"}`: "id is not the id of a job",
+		`{"id":"` + id + `"}`: "do is missing", `{"id":7,"do":"ack"}`: "id is a string, not a number", `{"id":[],"do":"ack"}`: "id is a string, not an array",
+		`[{"id":"` + id + `","do":"ack"}]`: "the line is an array: it is one object", `7`: "the line is a number: it is one object", `"x"`: "the line is a string: it is one object",
+		`{"id":"` + id + `","do":"nack","ms":"50"}`:          "ms is a number, not a string",
+		`{"id":"` + id + `","do":"nack","ms":1.5}`:           "ms is a whole number",
+		`{"id":"` + id + `","do":"ack","attempt":true}`:      "attempt is a number, not a boolean",
+		`{"id":"` + id + `","do":"nack","delay":50}`:         `unknown field "delay": a line has id, attempt, do, ms (for nack and touch)`,
+		`{"do":"ack","` + strings.Repeat("x", 9999) + `":1}`: "unknown field of a long name: a line has id",
+		`{"id":`: "the line is no JSON", `x`: "the line is no JSON",
+		`{"id":"` + id + `","do":"ack"} {}`: "something follows the object",
+	} {
+		r := p.do("POST", "/v1/mail/q/settle", line)
+		if len(r.Results) != 1 || r.Results[0].Error != "bad_item" || !strings.HasPrefix(r.Results[0].Message, want) || len(r.Results[0].Message) > 200 {
+			t.Errorf("%.80s: got %d %s, want %q", line, r.status, r.raw, want)
+		}
+	}
+	if r := p.do("GET", "/v1/mail/q/jobs/"+id, ""); r.State != "leased" {
+		t.Errorf("a line that is wrong changed the job: %s", r.raw)
 	}
 }
 

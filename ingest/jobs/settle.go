@@ -3,9 +3,12 @@ package jobs
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
@@ -78,13 +81,19 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(s); err != nil {
-		return &settlement{wrong: `a line is {"id":"…","attempt":1,"do":"ack"}`}
+		return &settlement{wrong: notASettlement(err)}
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return &settlement{wrong: "a line holds one object"}
+		return &settlement{wrong: "something follows the object: a line is one, " + lineForm}
 	}
 	verb, known := verbs[s.Do]
 	switch {
+	case s.ID == "":
+		s.wrong = "id is missing: it is the one that the claim answered"
+	case !job.ValidID(s.ID):
+		s.wrong = "id is not the id of a job: it is the one that the claim answered, 26 digits and upper-case letters, and behind a - your own id if the publish gave one"
+	case s.Do == "":
+		s.wrong = "do is missing: it is ack, nack, bury, touch or requeue"
 	case !known && s.Do != "ack":
 		s.wrong = "do is ack, nack, bury, touch or requeue"
 	case s.Attempt < 0 || s.Attempt > job.MaxTries:
@@ -110,6 +119,43 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: s.Attempt, Verb: verb, After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
 	}
 	return s
+}
+
+const lineForm = `such as {"id":"…","attempt":1,"do":"nack","ms":5000}`
+
+// maxQuotedField is how much of a line an error quotes, in bytes.
+const maxQuotedField = 32
+
+// notASettlement says what is wrong with a line that does not decode.
+func notASettlement(err error) string {
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrongType):
+		got, number, _ := strings.Cut(wrongType.Value, " ")
+		article := "a "
+		switch {
+		case got == "array" || got == "object":
+			article = "an "
+		case got == "bool":
+			got = "boolean"
+		}
+		switch {
+		case wrongType.Field == "":
+			return "the line is " + article + got + ": it is one object, " + lineForm + ", one line a job"
+		case wrongType.Type.Kind() == reflect.String:
+			return wrongType.Field + " is a string, not " + article + got
+		case number != "":
+			return wrongType.Field + " is a whole number below 2^63"
+		}
+		return wrongType.Field + " is a number, not " + article + got
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		field := strings.TrimPrefix(err.Error(), "json: unknown field ")
+		if len(field) > maxQuotedField {
+			field = "of a long name"
+		}
+		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack and touch) and deadline_ms (for requeue)"
+	}
+	return "the line is no JSON: it is one object, " + lineForm
 }
 
 // err is why the store did not answer about a line; nil: it did, or was not asked.

@@ -59,27 +59,34 @@ func (n *Namespace) ID(shard int, queue string, seq int64, callerID string) stri
 	return string(n.AppendID(memory[:0], shard, queue, seq, callerID))
 }
 
+// ValidID reports whether id has the form of an id. It may be that of no job, of another
+// queue, or of another namespace.
+func ValidID(id string) bool {
+	if len(id) < idLen || id[0] > '7' {
+		return false
+	}
+	for i := range idLen {
+		if digitValue[id[i]] == noDigit {
+			return false
+		}
+	}
+	return len(id) == idLen || id[idLen] == '-' && ValidCallerID(id[idLen+1:])
+}
+
 // ParseID reads an id that ID made for a job of this queue; the job may be gone. false: it
 // is the id of no job of this queue.
 func (n *Namespace) ParseID(queue, id string) (Ref, bool) {
-	if len(id) < idLen || id[0] > '7' {
+	if !ValidID(id) {
 		return Ref{}, false
 	}
 	var high, low uint64
 	for i := range idLen {
-		v := digitValue[id[i]]
-		if v == noDigit {
-			return Ref{}, false
-		}
 		high = high<<5 | low>>59
-		low = low<<5 | uint64(v)
+		low = low<<5 | uint64(digitValue[id[i]])
 	}
 	r := Ref{Shard: int(high&63<<4 | low>>60), Seq: int64(high>>16)*1000 + int64(high>>6&1023)} // #nosec G115 -- 10 and 58 bits
 	if len(id) > idLen {
 		r.CallerID = strings.Clone(id[idLen+1:])
-		if id[idLen] != '-' || !ValidCallerID(r.CallerID) {
-			return Ref{}, false
-		}
 	}
 	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 || r.Shard >= len(n.shards) || low&hashMask != n.hash(r.Shard, queue, r.Seq, r.CallerID) {
 		return Ref{}, false

@@ -69,6 +69,9 @@ func TestAForeignIDIsOfNobody(t *testing.T) {
 	ns, other := namespace(t, "mail", 4), namespace(t, "mails", 4)
 	seq := time.Now().UnixMicro()
 	id, named := ns.ID(1, "q", seq, ""), ns.ID(1, "q", seq, "a")
+	hasTheForm := map[string]bool{
+		"another queue": true, "another namespace": true, "a shard that is not there": true, "a caller's id cut off": true, "a caller's id added": true, "another caller's id": true,
+	}
 	for what, foreign := range map[string]string{
 		"empty": "", "short": id[:25], "long": id + "0", "lower case": strings.ToLower(id), "another queue": ns.ID(1, "q2", seq, ""),
 		"another namespace": other.ID(1, "q", seq, ""), "a shard that is not there": ns.ID(4, "q", seq, ""), "a caller's id cut off": named[:26],
@@ -78,6 +81,9 @@ func TestAForeignIDIsOfNobody(t *testing.T) {
 	} {
 		if got, ok := ns.ParseID("q", foreign); ok {
 			t.Errorf("%s: %q is %+v", what, foreign, got)
+		}
+		if got := job.ValidID(foreign); got != hasTheForm[what] {
+			t.Errorf("%s: %q has the form of an id: got %v", what, foreign, got)
 		}
 	}
 	for i := range id {
