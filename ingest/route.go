@@ -142,13 +142,25 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 	case !partition.ValidNamespace(namespace):
 		rejected = reject(wire.CodeBadNamespace)
 	case hasPartition && !partition.ValidPartition(name):
-		rejected = reject(wire.CodeBadPartition)
+		rejected = badPartition(namespace, name)
 	}
 	if !hasPartition {
 		return ofNamespace, rejected
 	}
 	t.partition = name
 	return ofPartition, rejected
+}
+
+// badPartition says why a path names no partition. The request is not authenticated yet, so
+// it does not say whether the namespace exists.
+func badPartition(namespace, name []byte) *rejection {
+	_, below, _ := bytes.Cut(name, []byte{'/'})
+	word, _, _ := bytes.Cut(below, []byte{'/'})
+	switch string(word) {
+	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs":
+		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs kind: queue", word, namespace)
+	}
+	return reject(wire.CodeBadPartition)
 }
 
 // matchRoute finds the row. It reports a wrong method before a wrong path: a

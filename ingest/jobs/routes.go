@@ -125,7 +125,7 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	var allowed []string
 	for i := range routes {
 		r := &routes[i]
-		if r.tail != pattern || len(rest) == 0 || below && len(tail) == 0 {
+		if r.tail != pattern || below && len(tail) == 0 {
 			continue
 		}
 		allowed = append(allowed, r.method)
@@ -137,6 +137,8 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		}
 	}
 	switch {
+	case len(rest) == 0:
+		return "", ingest.Reject(wire.CodeNoSuchRoute, "the name of a queue is missing: /v1/"+string(first)+"/{queue}")
 	case len(allowed) == 0:
 		return "", ingest.Reject(wire.CodeNoSuchRoute, "")
 	case method == "OPTIONS":

@@ -225,6 +225,35 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	}
 }
 
+func TestRoutesOfQueuesOnABufferSayThatItNeedsTheKind(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for _, r := range routes {
+		if r.tail == "" || r.method == "DELETE" { // those of a partition; 405
+			continue
+		}
+		path := "/v1/tele/q/" + strings.ReplaceAll(r.tail, "{id}", "x")
+		if a := p.do(r.method, path, "x"); a.status != 400 || a.Error != "bad_partition" || !strings.Contains(a.Message, "tele is a buffer or no namespace") || !strings.Contains(a.Message, "kind: queue") {
+			t.Errorf("%s %s: got %d %s", r.method, path, a.status, a.raw)
+		}
+	}
+	for _, path := range []string{"/v1/tele/q/r", "/v1/tele/q/claims", "/v1/tele/claim/q", "/v1/tele/.claim"} {
+		if a := p.do("POST", path, "x"); a.Error != "bad_partition" || strings.Contains(a.Message, "queue") {
+			t.Errorf("%s: got %d %s", path, a.status, a.raw)
+		}
+	}
+}
+
+func TestAMissingQueueIsNamed(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for _, path := range []string{"/v1/mail", "/v1/mail/"} {
+		if a := p.do("POST", path, "x"); a.Error != "no_such_route" || a.Message != "the name of a queue is missing: /v1/mail/{queue}" {
+			t.Errorf("%s: got %d %s", path, a.status, a.raw)
+		}
+	}
+}
+
 func TestSettleSaysWhatIsWrongWithALine(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
