@@ -127,11 +127,17 @@ func namespaceKeys() []string {
 
 // unknownKey says where a key belongs, or which one it probably means.
 func (r *fileReader) unknownKey(key, path string, known []string) string {
-	inNamespace := strings.HasPrefix(path, "namespaces.") && strings.Count(path, ".") == 2
+	inNamespace, inQueue := slices.Contains(known, "kind"), slices.Contains(known, "push")
 	switch near := sink.Nearest(key, known); {
+	case inQueue && (key == "sink" || key == "sink_command"):
+		return "unknown key: it is for buffers, and this namespace is of kind queue: its push names one of the sinks at the top of the file"
+	case inQueue && slices.Contains(namespaceKeys(), key):
+		return "unknown key: it is for buffers, and this namespace is of kind queue: remove it"
+	case inNamespace && slices.Contains(queueKeys(), key):
+		return "unknown key: it is for queues: add kind: queue to this namespace"
 	case inNamespace && slices.Contains(r.topKeys, key):
 		return "unknown key: it is for all namespaces together: write it at the top of the file, not indented"
-	case path == "" && slices.Contains(namespaceKeys(), key):
+	case path == "" && (slices.Contains(namespaceKeys(), key) || slices.Contains(queueKeys(), key)):
 		return "unknown key: each namespace has its own: write it below the name of one, in namespaces"
 	case near != "":
 		return "unknown key: did you mean " + near + "?"
