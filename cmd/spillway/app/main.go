@@ -138,7 +138,7 @@ func run(ctx context.Context, args []string, p process) int {
 		if errors.As(err, &failed) {
 			k = failed.Context
 		}
-		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w; see %s --help", err, commandPath(k))}))
+		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w%s; see %s --help", err, hint(err, k), commandPath(k))}))
 	}
 	p.given = givenFlags(k)
 	if p.given["api_token_file"] { // a flag takes precedence over SPILLWAY_API_TOKEN
@@ -164,6 +164,30 @@ func commandPath(k *kong.Context) string {
 		}
 	}
 	return path
+}
+
+// hint is what to do about an error of the command line that does not say it.
+func hint(err error, k *kong.Context) string {
+	if commandPath(k) == "spillway peek" && strings.HasSuffix(err.Error(), `<partition>"`) {
+		return " of a buffer (of a queue: spillway jobs peek)"
+	}
+	flag, unknown := strings.CutPrefix(err.Error(), "unknown flag --")
+	if !unknown || k == nil {
+		return ""
+	}
+	node := k.Model.Node
+	if selected := k.Selected(); selected != nil {
+		node = selected
+	}
+	if node.Leaf() {
+		return ""
+	}
+	for _, command := range node.Leaves(true) {
+		if slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
+			return ": it is a flag of a command, and goes after its name"
+		}
+	}
+	return ""
 }
 
 // rewrite turns other ways to ask into those of kong.
