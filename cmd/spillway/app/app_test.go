@@ -420,8 +420,11 @@ func TestDemoMarksTheEventOfAPersonAndPrintsItsInstructionsLast(t *testing.T) {
 	}
 	var both lockedBuffer // stdout and stderr on one terminal
 	c := demoCmd{Duration: demoFirst + 500*time.Millisecond}
-	if err := c.run(t.Context(), process{stdout: &both, stderr: &both}, true); err != nil {
+	if err := c.run(t.Context(), process{stdout: &both, stderr: &both, name: "bin/spillway"}, true); err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(both.String(), "or: bin/spillway top --admin http://") {
+		t.Errorf("a command that cannot be pasted: %s", both.String())
 	}
 	before, after, found := strings.Cut(both.String(), "Spillway is running")
 	if n := strings.Count(before, `"partition"`); !found || n < len(demoGames) || strings.Count(after, `"partition"`) > 2 {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
 	if person {
 		sleep(ctx, demoFirst)
 	}
-	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, app.AdminListen, app.AdminListen, where)
+	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, app.AdminListen, cmp.Or(p.name, "spillway"), app.AdminListen, where)
 	failed := app.Wait(ctx)
 	stopFeeding()
 	failed = errors.Join(failed, <-fed)
@@ -117,7 +118,7 @@ Try in another terminal:
   send an event of your own     curl -d '{"hello":"world"}' http://%s/v1/default/my-game
   read the ledger               curl http://%s/api/v1/namespaces/default
   read one game's partition     curl http://%s/v1/default/arena.match-7
-  watch it                      http://%s/ in a browser, or: spillway top --admin http://%s
+  watch it                      http://%s/ in a browser, or: %s top --admin http://%s
 
 Your event appears %s a second later. README.md says what to do next.
 Ctrl-C stops the demo and prints the final ledger.

@@ -48,7 +48,8 @@ type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, such as: config check."`
 }
 
-const description = `Buffers the newest N events of each partition in Redis and delivers them to sinks, in batches and before they expire.
+const description = `Buffers the newest N events of each partition in Redis and delivers them to sinks, in batches and before they expire; keeps
+durable jobs in queues, each until it is done.
 
 Every flag is also an environment variable: --max-age is SPILLWAY_MAX_AGE. Every flag of serve is also a key
 of its file: max_age. A flag takes precedence over the environment, and the environment over the file. Of the
@@ -60,6 +61,7 @@ type process struct {
 	stdout, stderr io.Writer
 	lookupEnv      func(string) (string, bool)
 	environ        []string        // what lookupEnv searches, as NAME=value
+	name           string          // as a shell finds it; empty: spillway
 	given          map[string]bool // keys of the flags on the command line
 }
 
@@ -81,7 +83,7 @@ func Main(more ...SinkType) {
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, os.Args[1:], process{
-			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, lookupEnv: os.LookupEnv, environ: os.Environ(),
+			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, lookupEnv: os.LookupEnv, environ: os.Environ(), name: os.Args[0],
 		})
 	}()
 	select {

@@ -92,6 +92,24 @@ func TestActsOnJobsCountAndAskFirst(t *testing.T) {
 	}
 }
 
+func TestAPurgeThatFindsNothingNamesTheOtherJobs(t *testing.T) {
+	t.Parallel()
+	const path = "/api/v1/namespaces/mail/queues/out"
+	for _, tt := range []struct{ args, counts, want string }{
+		{"jobs purge mail out", `{"ready":0,"pending":2,"dead":1}`, "mail/out: found 0 ready jobs\nit has 2 delayed or leased and 1 dead: --all is for those, too\n"},
+		{"jobs purge mail out --dry-run", `{"ready":0,"pending":2}`, "mail/out: found 0 ready jobs\nit has 2 delayed or leased and 0 dead: --all is for those, too\n"},
+		{"jobs purge mail out", `{"ready":0}`, "mail/out: found 0 ready jobs\n"},
+		{"jobs purge mail out", `{"error":"store_unavailable","message":"m"}`, "mail/out: found 0 ready jobs\n"},
+		{"jobs purge mail out --all", `{"ready":0,"pending":2}`, "mail/out: found 0 jobs\n"},
+	} {
+		api := newFakeAPI(t, map[string]string{"GET " + path: tt.counts, "POST " + path + "/purge": `{"jobs":0,"complete":true}`})
+		out, stderr, code := run(t, api, strings.Fields(tt.args)...)
+		if code != 0 || stderr != tt.want || out != "mail/out: nothing was changed\n" {
+			t.Errorf("%s: exit %d, %q %q, want %q", tt.args, code, out, stderr, tt.want)
+		}
+	}
+}
+
 func TestTopAndCheckKnowQueues(t *testing.T) {
 	t.Parallel()
 	const mail = "GET /api/v1/namespaces/mail"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -134,6 +135,9 @@ func (c *ofQueue) act(ctx context.Context, s Streams, a jobsAct) error {
 		return err
 	}
 	fmt.Fprintf(s.Err, "%s/%s: found %s\n", c.Namespace, c.Queue, some(found.Jobs, a.noun, a.noun+"s"))
+	if found.Jobs == 0 && request.State == "ready" {
+		c.sayWhatElse(ctx, s, api, strings.TrimSuffix(path, a.route))
+	}
 	if c.DryRun || found.Jobs == 0 {
 		return c.print(s, found, "nothing was changed")
 	}
@@ -156,6 +160,14 @@ func (c *ofQueue) act(ctx context.Context, s Streams, a jobsAct) error {
 		err = printErr
 	}
 	return err
+}
+
+// sayWhatElse counts the jobs of a queue that are not ready: a purge leaves them.
+func (c *ofQueue) sayWhatElse(ctx context.Context, s Streams, api *client, path string) {
+	var q queueRow
+	if _, err := api.get(ctx, path, nil, &q); err == nil && q.Pending+q.Dead > 0 {
+		fmt.Fprintf(s.Err, "it has %d delayed or leased and %d dead: --all is for those, too\n", q.Pending, q.Dead)
+	}
 }
 
 func (c *ofQueue) print(s Streams, answer jobsAnswer, text string) error {
