@@ -223,11 +223,15 @@ func (s *fakeStore) publish(p *job.Publish) {
 	}
 	p.First, p.Count = s.seq+1, len(p.Messages)
 	var jobs []*job.Job
+	expires := int64(0)
+	if p.TTL > 0 {
+		expires = 1000 + p.TTL.Milliseconds()
+	}
 	for _, m := range p.Messages {
 		s.seq++
 		jobs = append(jobs, &job.Job{
 			Queue: p.Queue, Ref: job.Ref{Shard: p.Shard, Seq: s.seq, CallerID: p.CallerID}, ID: p.Namespace.ID(p.Shard, p.Queue, s.seq, p.CallerID),
-			Tries: p.Tries, Published: 1000, Now: 3500, Payload: slices.Clone(m.Payload), Attributes: slices.Clone(m.Attributes),
+			Tries: p.Tries, Published: 1000, Expires: expires, Now: 3500, Payload: slices.Clone(m.Payload), Attributes: slices.Clone(m.Attributes),
 		})
 	}
 	s.push(key, q, false, jobs...)

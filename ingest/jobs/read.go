@@ -89,11 +89,16 @@ func (a *api) shown(c *call, j job.Job, state job.State, err error) ([]byte, err
 	if c.Reserve(size) != nil {
 		return nil, ErrOverloaded
 	}
-	return append(appendState(appendJob(make([]byte, 0, size), &j), &j, state), '}'), nil
+	return append(appendShown(make([]byte, 0, size), j, state), '}'), nil
 }
 
-// appendState appends the state of a job that was read, and why it died.
-func appendState(dst []byte, j *job.Job, state job.State) []byte {
+// appendShown appends a job that was read with its state and why it died, but its closing
+// brace. A dead job does not expire.
+func appendShown(dst []byte, j job.Job, state job.State) []byte {
+	if state == job.Dead {
+		j.Expires = 0
+	}
+	dst = appendJob(dst, &j)
 	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
 	if j.Reason != job.UnknownReason {
 		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
@@ -197,7 +202,7 @@ func (a *api) listDead(c *call) *ingest.Rejection {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendState(appendJob(dst, &list[i]), &list[i], job.Dead), `,"died_ms":`...)
+			dst = append(appendShown(dst, list[i], job.Dead), `,"died_ms":`...)
 			dst = append(strconv.AppendInt(dst, list[i].At, 10), '}')
 		}
 		return append(dst, "]}"...), nil

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -15,7 +16,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 	p.store.with(func() {
 		for i := range 30 {
-			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Attempt: 3, Reason: job.Lapsed, Published: 5, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
+			p.store.dead = append(p.store.dead, job.Job{Queue: "q", ID: fmt.Sprint("id", i), Tries: 3, Attempt: 3, Reason: job.Lapsed, Published: 5, Expires: 9, At: int64(100 + i), Payload: []byte(fmt.Sprint(i))})
 		}
 	})
 	first := `{"queue":"q","id":"id7","attempt":3,"tries":3,"published_ms":5,"data":"Nw==","state":"dead","reason":"lapsed","died_ms":107}`
@@ -82,8 +83,12 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 func TestADeadJobSaysWhyItDied(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
-	p.do("POST", "/v1/mail/q", "x")
-	j := p.do("POST", "/v1/mail/q/claim", "").Jobs[0]
+	p.do("POST", "/v1/mail/q?ttl=1h", "x")
+	r := p.do("POST", "/v1/mail/q/claim", "")
+	j := r.Jobs[0]
+	if !strings.Contains(r.raw, `"expires_ms"`) {
+		t.Errorf("a job with a ttl does not say when it expires: %s", r.raw)
+	}
 	p.do("POST", "/v1/mail/q/settle", `{"id":"`+j.ID+`","do":"bury"}`)
 	want := `{"queue":"q","id":"` + j.ID + `","tries":3,"published_ms":1000,"data":"eA==","state":"dead","reason":"buried"}` + "\n"
 	if r := p.do("GET", "/v1/mail/q/jobs/"+j.ID, ""); r.raw != want {

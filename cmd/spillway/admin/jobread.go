@@ -17,7 +17,7 @@ type Job struct {
 	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job
 	Tries       int             `json:"tries"`             // how often it is claimed at most
 	PublishedMS int64           `json:"published_at_ms"`
-	ExpiresMS   int64           `json:"expires_at_ms"` // 0: never
+	ExpiresMS   int64           `json:"expires_at_ms"` // 0: never, as a dead one
 	AgeMS       int64           `json:"age_ms"`        // since its publish
 	Attributes  json.RawMessage `json:"attributes,omitempty"`
 	Payload
@@ -27,6 +27,9 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 	shown := Job{
 		ID: j.ID, Queue: j.Queue, State: state.String(), AtMS: j.At, Reason: j.Reason.String(), Tries: j.Tries,
 		PublishedMS: j.Published, ExpiresMS: j.Expires, AgeMS: max(0, j.Now-j.Published), Payload: payloadOf(j.Payload, masks),
+	}
+	if state == job.Dead {
+		shown.ExpiresMS = 0
 	}
 	if j.Attempt >= 0 {
 		shown.Attempt = &j.Attempt

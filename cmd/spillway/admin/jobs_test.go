@@ -213,7 +213,7 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 		t.Fatalf("got %+v", page)
 	}
 	raw := send(q.Server, "GET", "/api/v1/namespaces/mail/queues/q/jobs/"+page.Jobs[0].ID, "operator", "").Body.String()
-	if page.Jobs[0].Reason != "buried" || !strings.Contains(raw, `"reason":"buried"`) || strings.Contains(raw, "attempt") {
+	if page.Jobs[0].Reason != "buried" || !strings.Contains(raw, `"reason":"buried"`) || strings.Contains(raw, "attempt") || page.Jobs[0].ExpiresMS != 0 || !strings.Contains(raw, `"expires_at_ms":0`) {
 		t.Errorf("got %+v and %s", page.Jobs[0], raw)
 	}
 	q.refused("GET", "/queues/q/dead", "viewer", "", 403, "forbidden")

@@ -103,7 +103,10 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 	}
 	t := newTable("job", escape(j.Job))
 	expires := "never"
-	if j.ExpiresMS > 0 {
+	switch {
+	case j.State == "dead":
+		expires = "" // it has no ttl any more
+	case j.ExpiresMS > 0:
 		expires = clock(j.ExpiresMS)
 	}
 	state := j.State

@@ -86,7 +86,7 @@ function OneJob({ j, pretty, onRemove }) {
   return html`<li class="entry">
     <p class="meta"><b class=${j.state === "dead" ? "bad-text" : ""}>${j.state}${until[j.state] ? ` ${until[j.state]} ${time(j.at_ms)}` : ""}${j.reason ? `, ${deaths[j.reason] ?? visible(j.reason)}` : ""}</b> <span>id <b>${visible(j.job)}</b></span>
       <span>${j.attempt == null ? `tries: ${count(j.tries)}` : `attempt ${count(j.attempt)} of ${count(j.tries)}`}</span> <span>published ${time(j.published_at_ms)}, ${duration(j.age_ms)} ago</span>
-      <span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> <span>${bytes(j.bytes)}</span></p>
+      ${j.state !== "dead" && html`<span>${j.expires_at_ms ? `expires ${time(j.expires_at_ms)}` : "never expires"}</span> `}<span>${bytes(j.bytes)}</span></p>
     ${j.attributes && html`<p class="detail">${visible(JSON.stringify(j.attributes))}</p>`}
     <${Payload} of=${j} pretty=${pretty} />
     <p class="acts"><${Action} needs="operator" kind="danger" onAct=${onRemove}>delete<//></p>
