@@ -44,7 +44,7 @@ func TestAMountTakesFromTheSharedRatesOfAToken(t *testing.T) {
 			if rejected != nil {
 				return rejected
 			}
-			taken, rejected := key.Take(x.Ctx, key.Limiters().Produce, take)
+			taken, rejected := key.Take(t.Context(), key.Limiters().Produce, take)
 			if rejected != nil {
 				return rejected
 			}
