@@ -128,7 +128,7 @@ func TestNamespacesAndTokensAtRunTime(t *testing.T) {
 	}
 
 	// A namespace with jobs is not deleted by mistake.
-	if out, err := p.run(p.a, "ns", "rm", "mail"); err == nil || !strings.Contains(out, "1 jobs") {
+	if out, err := p.run(p.a, "ns", "rm", "mail"); err == nil || !strings.Contains(out, "it has 1 job:") {
 		t.Errorf("deleted with a job: %s", out)
 	}
 	if out := p.must(p.b, "ns", "rm", "mail", "--force", "--yes"); !strings.Contains(out, "deleted, with 1 job") {
