@@ -73,9 +73,10 @@ redis.call('HINCRBY', KEYS[2], 'delivered', n)
 return res`
 )
 
-// limits measures what the goals of the rows sparse and a allow at most: the least
-// scripts against the bare commands, and a server that parks a goroutine for each request
-// against one that answers at once.
+// limits measures what the goals of three rows allow at most. Sparse: the least scripts
+// against the bare commands. a: a server that parks a goroutine for each request against one
+// that answers at once. Jobs one a request: the raw scripts and the HTTP of a no-op handler
+// against the raw scripts alone.
 func limits(ctx context.Context, s settings) (scenarioReport, error) {
 	rep := &limitsReport{Scenario: "limits", Machine: proc.ThisMachine(ctx, s.redisServer, s.bin)}
 	for _, size := range []int{1, 2, 5} {
@@ -92,6 +93,15 @@ func limits(ctx context.Context, s settings) (scenarioReport, error) {
 	row := limitRow{Limit: "requests/s: a server that parks each request for one RPUSH ÷ no-op handler, 512 connections"}
 	for range s.rounds {
 		ours, other, err := parkingRound(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		row.add(ours, other)
+	}
+	rep.Rows = append(rep.Rows, row)
+	row = limitRow{Limit: "jobs/s, one a request: raw scripts and three no-op requests a job ÷ raw scripts, 512 connections"}
+	for range s.rounds {
+		ours, other, err := singleJobsRound(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -236,3 +246,25 @@ func parkingRound(ctx context.Context, s settings) (parking, noop float64, err e
 	}
 	return parking, noop, nil
 }
+
+// singleJobsRound is the jobs a second of the raw scripts, and what remains of them when each
+// job takes three requests to the no-op side too. The time of both adds up, because either
+// keeps both processors busy.
+func singleJobsRound(ctx context.Context, s settings) (least, scripts float64, err error) {
+	m := &measurement{settings: s}
+	if scripts, err = m.rawJobsSide(ctx, 1); err != nil {
+		return 0, 0, err
+	}
+	requests, err := m.noop(ctx, oneEventLoad(m), func(_, url string) (float64, error) {
+		turn := jobTurn{url: url, connections: connectionsFor(1), ask: m.nativePublish(1), duration: s.segment}
+		n, elapsed, err := turn.run(ctx)
+		return float64(n) / elapsed.Seconds(), err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return 1 / (1/scripts + requestsOfJob/requests), scripts, nil
+}
+
+// requestsOfJob is publish, claim and settle.
+const requestsOfJob = 3

@@ -44,3 +44,11 @@ func TestTheParkingSideStoresEachRequestBeforeItAnswers(t *testing.T) {
 		t.Errorf("got %d acknowledged and %d stored, %v; want 200 of both", res.Acked, stored, err)
 	}
 }
+
+func TestHTTPLeavesLessThanTheRawScriptsReach(t *testing.T) {
+	t.Parallel()
+	least, scripts, err := singleJobsRound(t.Context(), settings{redisServer: "redis-server", payload: 200, partitions: 4, segment: 100 * time.Millisecond})
+	if err != nil || least <= 0 || least >= scripts {
+		t.Fatalf("got %v of %v jobs/s, %v; want some, and less", least, scripts, err)
+	}
+}
