@@ -153,11 +153,7 @@ func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 			var callers sync.WaitGroup
 			callers.Go(func() { publish(t, e, s.Namespace(first), "large", strings.Repeat("x", 16<<20)) })
 			<-began
-			free := sync.OnceFunc(func() { close(release) })
-			late := time.AfterFunc(20*time.Second, func() {
-				t.Error("small work waits for the large publish")
-				free()
-			})
+			free := freeLater(t, release, "small work waits for the large publish")
 			for _, queue := range []string{"large", "a", "b", "c", "d"} { // of every lane
 				publish(t, e, calm, queue, "small")
 				got, err := e.Claim(&Claim{Namespace: calm, Queues: []string{queue}, Count: 1, TTR: time.Minute})
@@ -166,13 +162,26 @@ func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 				}
 				e.Ack(&job.Ack{Namespace: calm, Queue: queue, Ref: got[0].Ref})
 			}
-			late.Stop()
 			free()
 			callers.Wait()
 			if ready, _ := s.ready("large"); ready != 1 {
 				t.Errorf("%d large jobs are ready", ready)
 			}
 		})
+	}
+}
+
+// freeLater closes release after 20 s, which is an error: it says what waits till then. The
+// function that it returns closes it at once.
+func freeLater(t *testing.T, release chan struct{}, waits string) (free func()) {
+	closeIt := sync.OnceFunc(func() { close(release) })
+	late := time.AfterFunc(20*time.Second, func() {
+		t.Error(waits)
+		closeIt()
+	})
+	return func() {
+		late.Stop()
+		closeIt()
 	}
 }
 
@@ -201,16 +210,11 @@ func TestSmallWorkDoesNotWaitForClaimsOfLargeJobs(t *testing.T) {
 	var callers sync.WaitGroup
 	callers.Go(func() { claim(noisy, "q") })
 	<-began
-	free := sync.OnceFunc(func() { close(release) })
-	late := time.AfterFunc(20*time.Second, func() {
-		t.Error("small work waits for the claim of a large job")
-		free()
-	})
+	free := freeLater(t, release, "small work waits for the claim of a large job")
 	for _, queue := range []string{"q", "a", "b", "c", "d"} { // of every lane
 		publish(t, e, calm, queue, "small")
 		claim(calm, queue)
 	}
-	late.Stop()
 	free()
 	callers.Wait()
 	s.with(func() { s.flies = nil })
