@@ -217,8 +217,8 @@ var lmstfyJobs = []row{
 	{"a claim of commas", ask("GET", "/api/open/,,,"), "400 invalid queue name(s)", kept},
 	{"a request behind a claim that waits", ask("GET", "/api/open/none?timeout=1") + put(lmstfyQueue, "", "x"), noneAvailable + " | " + published, kept},
 
-	{"a job in the place of nobody's", put(lmstfyQueue+"/job/"+foreignID, "", "x"), published, kept},
-	{"a job of nobody's id", ask("GET", lmstfyQueue+"/job/"+strings.ToLower(foreignID)), "404 job not found", kept},
+	{"a job in the place of one that is not there", put(lmstfyQueue+"/job/"+foreignID, "", "x"), published, kept},
+	{"a job by an id that no queue has", ask("GET", lmstfyQueue+"/job/"+strings.ToLower(foreignID)), "404 job not found", kept},
 
 	{"no token", put("/api/mail/q", "", "x"), "401 token not found", kept},
 	{"another's token", put("/api/mail/q", "X-Token: "+theirsCanary+"\r\n", "x"), "401 invalid token", kept},

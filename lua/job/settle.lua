@@ -17,7 +17,7 @@
 -- ARGV[2] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[3] int       queues, n
 -- ARGV[4..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then for each job:
---                   queue's number, sequence, attempt (0: whoever holds it), verb, ms (nack: delay; touch: ttr;
+--                   queue's number, sequence, attempt (0: any), verb, ms (nack: delay; touch: ttr;
 --                   requeue: deadline of the lease, 0: any)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --

@@ -66,7 +66,7 @@ export function removeDead(namespace, queue, done) {
 export function remove(namespace, queue, job, done) {
   set({ confirm: {
     title: `Delete job ${visible(job)}`,
-    text: "It is gone then, whoever has it claimed.",
+    text: "It is gone then, also for a worker that has claimed it.",
     danger: true,
     verb: "Delete",
     async act() {
