@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // Engine runs requests about jobs. Its methods may be called concurrently.
@@ -64,7 +65,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	e.abort = abort
 	perZone := (cfg.Lanes+zones-1)/zones + 1
 	for i := range zones * perZone {
-		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx, maxBytes: maxFlushBytes, waiting: newFairQueue()}
+		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx, maxBytes: maxFlushBytes, waiting: share.NewQueue[*work]()}
 		if i%perZone == perZone-1 {
 			l.maxBytes = maxLargeFlushBytes
 		}

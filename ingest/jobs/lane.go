@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // Bounds of a flush. A script call of 1000 jobs takes Redis a few ms, and one of 1 MiB of
@@ -41,8 +42,7 @@ type work struct {
 	queued    time.Time
 	done      func()
 	poll      *poll
-	revert    bool  // nothing but that claims with an unknown outcome are taken back
-	next      *work // in a fairQueue
+	revert    bool // nothing but that claims with an unknown outcome are taken back
 }
 
 // cost is the part of a flush that the work takes, where a whole flush is maxFlushBytes.
@@ -83,7 +83,7 @@ type lane struct {
 
 	// The rest belongs to the lane's goroutine.
 	taken   []*work // the memory of queue, while queue has the other
-	waiting fairQueue
+	waiting share.Queue[*work]
 	flying  []*work   // in this flush
 	oldest  time.Time // when the oldest work of this flush was queued
 	batch   job.Batch
@@ -127,8 +127,8 @@ func (l *lane) close() {
 func (l *lane) run() {
 	for l.wait() {
 		if l.ctx.Err() != nil {
-			for w := l.waiting.next(); w != nil; w = l.waiting.next() {
-				l.waiting.pop(0)
+			for w, waits := l.waiting.Next(); waits; w, waits = l.waiting.Next() {
+				l.waiting.Pop(0)
 				l.reject(w, ErrStopping)
 			}
 			continue
@@ -143,8 +143,10 @@ func (l *lane) run() {
 // wait waits for work; it is false once the lane is closed and empty.
 func (l *lane) wait() bool {
 	l.mu.Lock()
-	for len(l.queue) == 0 && l.waiting.next() == nil {
-		if l.closed {
+	for len(l.queue) == 0 {
+		if _, waits := l.waiting.Next(); waits {
+			break
+		} else if l.closed {
 			l.mu.Unlock()
 			return false
 		}
@@ -153,7 +155,7 @@ func (l *lane) wait() bool {
 	l.queue, l.taken = l.taken[:0], l.queue
 	l.mu.Unlock()
 	for _, w := range l.taken {
-		l.waiting.push(w)
+		l.waiting.Push(w.namespace, w)
 	}
 	clear(l.taken)
 	return true
@@ -163,21 +165,21 @@ func (l *lane) wait() bool {
 // itself has a flush of its own.
 func (l *lane) fill(now time.Time) {
 	jobs, bytes := 0, 0
-	for w := l.waiting.next(); w != nil; w = l.waiting.next() {
+	for w, waits := l.waiting.Next(); waits; w, waits = l.waiting.Next() {
 		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > l.maxBytes || len(l.batch.Claims) == maxFlushClaims) {
 			break
 		}
 		switch {
 		case w.poll != nil:
 			if !l.engine.sends(w.poll) {
-				l.waiting.pop(0)
+				l.waiting.Pop(0)
 				continue
 			}
 			l.batch.Claims = append(l.batch.Claims, &w.poll.claim)
 		case w.revert:
 			l.revert = true
 		case now.Sub(w.queued) > 2*l.engine.cfg.FlushTimeout:
-			l.waiting.pop(0)
+			l.waiting.Pop(0)
 			l.reject(w, ErrOverloaded)
 			continue
 		default:
@@ -185,7 +187,7 @@ func (l *lane) fill(now time.Time) {
 			l.batch.Acks = append(l.batch.Acks, w.batch.Acks...)
 			l.batch.Settles = append(l.batch.Settles, w.batch.Settles...)
 		}
-		l.waiting.pop(w.cost())
+		l.waiting.Pop(w.cost())
 		jobs, bytes = jobs+w.jobs, bytes+w.bytes
 		if len(l.flying) == 0 || w.queued.Before(l.oldest) {
 			l.oldest = w.queued

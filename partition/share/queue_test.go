@@ -1,4 +1,4 @@
-package jobs
+package share
 
 import (
 	"fmt"
@@ -6,26 +6,32 @@ import (
 	"testing"
 )
 
-func pushed(q *fairQueue, namespace string, n, bytes int) (all []*work) {
+// work is what a lane would queue.
+type work struct {
+	namespace string
+	bytes     int
+}
+
+func pushed(q *Queue[*work], namespace string, n, bytes int) (all []*work) {
 	for range n {
 		w := &work{namespace: namespace, bytes: bytes}
-		q.push(w)
+		q.Push(w.namespace, w)
 		all = append(all, w)
 	}
 	return all
 }
 
-func take(q *fairQueue) *work {
-	w := q.next()
-	if w != nil {
-		q.pop(w.cost())
+func take(q *Queue[*work]) *work {
+	w, waits := q.Next()
+	if waits {
+		q.Pop(max(1, w.bytes))
 	}
 	return w
 }
 
 func TestWorkOfANamespaceStaysInOrder(t *testing.T) {
 	t.Parallel()
-	q := newFairQueue()
+	q := NewQueue[*work]()
 	waiting := map[string][]*work{}
 	for range 10_000 {
 		namespace := fmt.Sprint(rand.N(5))
@@ -53,7 +59,7 @@ func TestWorkOfANamespaceStaysInOrder(t *testing.T) {
 
 func TestNamespacesThatWaitAreServedByCost(t *testing.T) {
 	t.Parallel()
-	q := newFairQueue()
+	q := NewQueue[*work]()
 	pushed(&q, "large", 1000, 64<<10)
 	pushed(&q, "small", 100_000, 1<<10)
 	served := map[string]int{}
@@ -69,7 +75,7 @@ func TestNamespacesThatWaitAreServedByCost(t *testing.T) {
 // A namespace that was alone for long owes nothing, and one that was idle has nothing saved.
 func TestANamespaceThatBeginsToWaitIsNextAndEarnsNothingWhileIdle(t *testing.T) {
 	t.Parallel()
-	q := newFairQueue()
+	q := NewQueue[*work]()
 	pushed(&q, "busy", 1000, 1<<20)
 	pushed(&q, "calm", 1, 100)
 	for range 500 {
@@ -93,7 +99,7 @@ func TestANamespaceThatBeginsToWaitIsNextAndEarnsNothingWhileIdle(t *testing.T) 
 // Of a namespace that sends its next work while its last one runs, only one waits at a time.
 func TestANamespaceThatAlwaysHasOneWorkWaitingPaysForTheLast(t *testing.T) {
 	t.Parallel()
-	q := newFairQueue()
+	q := NewQueue[*work]()
 	pushed(&q, "patient", 1000, 1<<20)
 	pushed(&q, "greedy", 1, 16<<20)
 	served := map[string]int{}
@@ -110,7 +116,7 @@ func TestANamespaceThatAlwaysHasOneWorkWaitingPaysForTheLast(t *testing.T) {
 
 func TestLargeWorkIsNotPassedForEver(t *testing.T) {
 	t.Parallel()
-	q := newFairQueue()
+	q := NewQueue[*work]()
 	pushed(&q, "a", 10, 200)
 	pushed(&q, "b", 10, 200)
 	take(&q)
@@ -124,13 +130,13 @@ func TestLargeWorkIsNotPassedForEver(t *testing.T) {
 }
 
 func TestTheQueueOfOneNamespaceAllocatesNothing(t *testing.T) {
-	q := newFairQueue()
+	q := NewQueue[*work]()
 	all := pushed(&q, "mail", 100, 200)
 	for take(&q) != nil {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		for _, w := range all {
-			q.push(w)
+			q.Push(w.namespace, w)
 		}
 		for take(&q) != nil {
 		}
@@ -139,16 +145,17 @@ func TestTheQueueOfOneNamespaceAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkFairQueue(b *testing.B) {
+func BenchmarkQueue(b *testing.B) {
 	for _, namespaces := range []int{1, 1000} {
 		b.Run(fmt.Sprint(namespaces, " namespaces"), func(b *testing.B) {
-			q := newFairQueue()
+			q := NewQueue[*work]()
 			for i := range 100_000 {
 				pushed(&q, fmt.Sprint(i%namespaces), 1, 200)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				q.push(take(&q))
+				w := take(&q)
+				q.Push(w.namespace, w)
 			}
 		})
 	}

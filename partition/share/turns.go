@@ -1,0 +1,101 @@
+package share
+
+import (
+	"context"
+	"sync"
+)
+
+// maxWaiting is how many of a tenant may wait for a turn.
+const maxWaiting = 128
+
+// Turns bounds how much runs at once. A tenant has at most half of the places, rounded up, so
+// others find one. Where none is free, one of each tenant goes after one of every other.
+type Turns struct {
+	mu      sync.Mutex
+	free    int
+	each    int
+	running map[string]int
+	waiting map[string][]chan struct{} // of each tenant, the oldest first
+	order   []string                   // the tenants that wait, the one served longest ago first
+}
+
+// NewTurns makes Turns with places for n.
+func NewTurns(n int) *Turns {
+	return &Turns{free: n, each: (n + 1) / 2, running: map[string]int{}, waiting: map[string][]chan struct{}{}}
+}
+
+// Enter waits for a place until ctx ends; true: it has one, until Leave. It does not wait
+// where many of the tenant wait already.
+func (t *Turns) Enter(ctx context.Context, tenant string) bool {
+	t.mu.Lock()
+	if t.free > 0 && t.running[tenant] < t.each {
+		t.begin(tenant)
+		t.mu.Unlock()
+		return true
+	}
+	waiting := t.waiting[tenant]
+	if len(waiting) >= maxWaiting || ctx.Err() != nil {
+		t.mu.Unlock()
+		return false
+	}
+	if len(waiting) == 0 {
+		t.order = append(t.order, tenant)
+	}
+	turn := make(chan struct{})
+	t.waiting[tenant] = append(waiting, turn)
+	t.mu.Unlock()
+	select {
+	case <-turn:
+		return true
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, other := range t.waiting[tenant] {
+		if other == turn {
+			t.remove(tenant, i)
+			return false
+		}
+	}
+	return true // it came meanwhile
+}
+
+// Leave gives the place of a tenant to who is next.
+func (t *Turns) Leave(tenant string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
+	if t.running[tenant]--; t.running[tenant] == 0 {
+		delete(t.running, tenant)
+	}
+	for i, next := range t.order {
+		if t.running[next] < t.each {
+			t.begin(next)
+			close(t.waiting[next][0])
+			t.order = append(append(t.order[:i:i], t.order[i+1:]...), next)
+			t.remove(next, 0)
+			return
+		}
+	}
+}
+
+func (t *Turns) begin(tenant string) {
+	t.free--
+	t.running[tenant]++
+}
+
+// remove takes one that waits out of the list of its tenant.
+func (t *Turns) remove(tenant string, i int) {
+	waiting := t.waiting[tenant]
+	if waiting = append(waiting[:i:i], waiting[i+1:]...); len(waiting) > 0 {
+		t.waiting[tenant] = waiting
+		return
+	}
+	delete(t.waiting, tenant)
+	for i, other := range t.order {
+		if other == tenant {
+			t.order = append(t.order[:i:i], t.order[i+1:]...)
+			return
+		}
+	}
+}
