@@ -82,7 +82,7 @@ hostile: build deps-test ## send hostile input to a real server and check every 
 	$(GO) run ./bench/hostile
 
 .PHONY: bench
-bench: build deps-test deps-bench ## compare its speed with what fasthttp, Redis and lmstfy allow, and check the accounts (16 minutes)
+bench: build deps-test deps-bench ## compare its speed with what fasthttp, Redis and lmstfy allow, and check the accounts; one tenant beside hostile ones (20 minutes)
 	@cd ingest/lmstfy/clienttest && $(GO) build -o ../../../bin/lmstfy-server github.com/bitleak/lmstfy/server || echo 'No lmstfy: jobs are not held against it.' >&2
 	$(GO) run ./bench/run $(BENCHFLAGS)
 

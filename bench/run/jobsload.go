@@ -39,7 +39,7 @@ func dialJobs(ctx context.Context, url string, buffer int) (*jobConn, error) {
 // send sends a request with c.body and reads its answer, which is valid until the next one.
 func (c *jobConn) send(method, target, contentType string, timeout time.Duration) (status int, answer []byte, err error) {
 	r := append(c.request[:0], method...)
-	r = append(append(append(r, ' '), target...), " HTTP/1.1\r\nHost: bench\r\n"...)
+	r = append(append(append(r, ' '), target...), " HTTP/1.1\r\nHost: 127.0.0.1\r\n"...)
 	if len(c.body) > 0 {
 		r = append(append(append(r, "Content-Type: "...), contentType...), "\r\n"...)
 	}

@@ -76,6 +76,7 @@ var groups = append([]group{
 			{Key: "isolation", Measure: "CPU µs an entry of server and Redis, the worst of these ÷ alone", Goal: 1.1, AtMost: true},
 		}
 	}, isolation},
+	{"hostile tenants", hostileRows, hostileTenants},
 	{"the Go client", func() []*row {
 		return []*row{
 			{Key: "sdk", Measure: "entries/s that one process stores with the Go client ÷ 128-entry NDJSON by our loader", Goal: 0.15,
