@@ -53,6 +53,7 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target, r *request) (r
 		return rejected
 	}
 	r.namespace, r.key = t.namespace, t.key
+	r.tenant = s.tenantOf(r.namespace.Name, r.key)
 	r.drops = s.metrics.namespace(r.namespace).drops
 	if rejected = t.key.checkRate(); rejected != nil {
 		return rejected

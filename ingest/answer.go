@@ -35,7 +35,7 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	}
 	r.out = a.Append(r.out[:0])
 	ctx.Response.Header.SetContentType(jsonType)
-	if s.sendBody(ctx, r.out) {
+	if sendBody(ctx, s.payer(r.tenant), r.out) {
 		r.out = nil
 	}
 	return nil
@@ -43,15 +43,18 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 
 // sendBody sets the body of an answer. A large one is kept, and reserved until the client
 // has taken it.
-func (s *Server) sendBody(ctx *fasthttp.RequestCtx, body []byte) (kept bool) {
+func sendBody(ctx *fasthttp.RequestCtx, payer *tenant, body []byte) (kept bool) {
 	if len(body) <= smallAnswer {
 		ctx.Response.SetBody(body) // copied
 		return false
 	}
 	if c := connOf(ctx.Conn()); c != nil {
-		c.reserved = &s.inflight
+		if c.reserved != payer.memory {
+			c.releaseAnswer()
+			c.reserved = payer.memory
+		}
 		c.answer.Add(int64(cap(body)))
-		s.inflight.Add(int64(cap(body)))
+		c.reserved.Give(-int64(cap(body)))
 	}
 	ctx.Response.SetBodyRaw(body)
 	return true

@@ -49,6 +49,7 @@ type keyring struct {
 type key struct {
 	Token
 	namespace string
+	tenant    *tenant // nil: the namespace
 	limits
 }
 
@@ -103,11 +104,13 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 			return nil, &partition.FieldError{Field: "tokens", Value: name, Want: "a namespace that the store has"}
 		}
 		k.protected[name] = len(tokens) > 0
+		s.tenantOf(name, nil).memory.Divide(len(tokens) > 1)
 		for _, t := range tokens {
 			at := hashPrefix(t.Hash)
 			of := before.find(name, t)
 			if of == nil {
-				of = &key{t, name, newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
+				all := s.tenantOf(name, nil)
+				of = &key{t, name, &tenant{name, all.memory.Tenant(), all.arriving}, newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
 			}
 			k.keys[at] = append(k.keys[at], of)
 		}

@@ -1,13 +1,60 @@
 package ingest
 
-import "github.com/spillway-io/spillway/ingest/wire"
+import (
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/share"
+)
+
+// tenant is who pays for the memory of a request: a namespace, one of its tokens, or all
+// requests together whose namespace is not known yet.
+type tenant struct {
+	namespace string         // empty: not known
+	memory    *share.Account // of Server.memory
+	arriving  *share.Account // of Server.arriving; the tokens of a namespace have one together
+}
+
+func (s *Server) newTenant(namespace string) *tenant {
+	return &tenant{namespace, s.memory.Tenant(), s.arriving.Tenant()}
+}
+
+// tenantOf finds who pays for a request of a namespace that exists. k may be nil.
+func (s *Server) tenantOf(namespace string, k *key) *tenant {
+	if k != nil && k.tenant != nil {
+		return k.tenant
+	}
+	if t, known := s.tenants.Load(namespace); known {
+		return t.(*tenant)
+	}
+	t, _ := s.tenants.LoadOrStore(namespace, s.newTenant(namespace))
+	return t.(*tenant)
+}
+
+// charge makes t pay for a request, also for what that has reserved.
+func (s *Server) charge(r *request, t *tenant) *rejection {
+	before := s.payer(r.tenant)
+	if before == t {
+		return nil
+	}
+	if !t.memory.Take(r.reserved, 0) {
+		return reject(wire.CodeOverloaded)
+	}
+	before.memory.Give(r.reserved)
+	r.tenant = t
+	return nil
+}
+
+func (s *Server) payer(t *tenant) *tenant {
+	if t == nil {
+		return s.unknown
+	}
+	return t
+}
 
 // reserve raises what a request has reserved of MaxInflightBytes to total
 // bytes. Memory is reserved before it is allocated, and given back by release.
 func (s *Server) reserve(r *request, total int) *rejection {
 	more := int64(total) - r.reserved
-	if s.inflight.Add(more) > s.cfg.MaxInflightBytes && more > 0 {
-		s.inflight.Add(-more)
+	if !s.payer(r.tenant).memory.Take(more, r.reserved) {
 		return reject(wire.CodeOverloaded)
 	}
 	r.reserved += more
@@ -19,25 +66,25 @@ func (s *Server) reserve(r *request, total int) *rejection {
 // finish, leave the other half to complete requests.
 func (s *Server) reserveIncomplete(r *request, total int) *rejection {
 	more := int64(total) - r.incomplete
-	if s.incomplete.Add(more) > s.cfg.MaxInflightBytes/2 && more > 0 {
-		s.incomplete.Add(-more)
+	if !s.payer(r.tenant).arriving.Take(more, r.incomplete) {
 		return reject(wire.CodeOverloaded)
 	}
 	r.incomplete += more
 	return s.reserve(r, total)
 }
 
-// bodyComplete ends what reserveIncomplete began, also after an error.
+// bodyComplete ends what reserveIncomplete began, also after an error. Nobody else may pay
+// for the request before.
 func (s *Server) bodyComplete(r *request) {
 	if r.incomplete != 0 {
-		s.incomplete.Add(-r.incomplete)
+		s.payer(r.tenant).arriving.Give(r.incomplete)
 		r.incomplete = 0
 	}
 }
 
 // noRoomFor reports whether there is no memory for a body of n bytes.
 func (s *Server) noRoomFor(n int64) bool {
-	return s.inflight.Load()+n > s.cfg.MaxInflightBytes || s.incomplete.Load()+n > s.cfg.MaxInflightBytes/2
+	return s.memory.Used()+n > s.memory.Limit() || s.arriving.Used()+n > s.arriving.Limit()
 }
 
 // release gives back what a request has reserved, and puts the request into the
@@ -46,9 +93,9 @@ func (s *Server) noRoomFor(n int64) bool {
 func (s *Server) release(r *request) {
 	s.releaseBody(r)
 	s.bodyComplete(r)
-	left := s.inflight.Add(-r.reserved)
+	s.payer(r.tenant).memory.Give(r.reserved)
 	r.reset()
-	if left <= s.cfg.MaxInflightBytes/2 {
+	if s.memory.Used() <= s.memory.Limit()/2 {
 		s.requests.Put(r)
 	}
 }

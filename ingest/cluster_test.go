@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -74,7 +73,7 @@ func newClusterLanes(t *testing.T) *clusterLanes {
 		}
 	}
 
-	m, err := newMetrics(prometheus.NewRegistry(), nil, new(atomic.Int64), new(atomic.Int64))
+	m, err := newMetrics(prometheus.NewRegistry(), nil, func() int64 { return 0 }, func() int64 { return 0 })
 	if err != nil {
 		t.Fatal(err)
 	}

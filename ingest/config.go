@@ -56,8 +56,8 @@ type Config struct {
 	// bytes of their body to their answer; default 64 MiB. It covers the body, the
 	// decompressed body, the encoded entries and about 1 KiB a request. Memory is
 	// reserved before it is allocated, for a body as it arrives. Bodies that are
-	// still arriving may have half of it. Requests beyond it are rejected with 503
-	// overloaded.
+	// still arriving may have half of it. A namespace may hold four times what it leaves
+	// to all others. Requests beyond it are rejected with 503 overloaded.
 	MaxInflightBytes int64
 	// MaxBody is the largest body as it is sent, in bytes; default 1 MiB.
 	MaxBody int

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // conn is a counted connection. It lets a client read the last answer although
@@ -19,9 +21,9 @@ type conn struct {
 	listener *boundedListener
 	closed   atomic.Bool
 	linger   atomic.Bool
-	used     atomic.Bool   // the client has sent something
-	answer   atomic.Int64  // bytes reserved for a large answer that is being sent
-	reserved *atomic.Int64 // where: Server.inflight of the server that answered
+	used     atomic.Bool    // the client has sent something
+	answer   atomic.Int64   // bytes reserved for a large answer that is being sent
+	reserved *share.Account // of the tenant that pays for it
 
 	sending sync.Mutex // a server that stops closes TLS, with an alert, while the handler may run
 	unsent  []unsent   // in the order of the requests: a client may send the next before it has the answer
@@ -105,7 +107,7 @@ func (c *conn) Close() error {
 // releaseAnswer gives back what a large answer had reserved.
 func (c *conn) releaseAnswer() {
 	if c.answer.Load() != 0 {
-		c.reserved.Add(-c.answer.Swap(0))
+		c.reserved.Give(c.answer.Swap(0))
 	}
 }
 

@@ -18,6 +18,7 @@ type Exchange struct {
 	server *Server
 	target target
 	memory *request // what it has reserved; nil: nothing
+	tenant *tenant  // who pays; nil: not known yet
 }
 
 // Rejection says why a request is not served. Its code is counted.
@@ -95,7 +96,14 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 	if _, known := k.protected[namespace]; exists && !known && x.server.store.Namespace(namespace) == nil {
 		return nil, reject(wire.CodeUnauthorized)
 	}
-	return k.authenticate(namespace, exists, token)
+	found, rejected := k.authenticate(namespace, exists, token)
+	if rejected == nil {
+		x.tenant = x.server.tenantOf(namespace, found)
+		if x.memory != nil {
+			rejected = x.server.charge(x.memory, x.tenant)
+		}
+	}
+	return found, rejected
 }
 
 // Revoked reports whether a token was removed since Authenticate found its key. Who waits
@@ -146,6 +154,7 @@ func (x *Exchange) Release() { x.release() }
 func (x *Exchange) reservation() *request {
 	if x.memory == nil {
 		x.memory = x.server.requests.Get().(*request)
+		x.memory.tenant = x.tenant
 	}
 	return x.memory
 }
@@ -167,7 +176,7 @@ func (x *Exchange) Answer(status int, contentType string, body []byte) *Rejectio
 	}
 	x.Ctx.SetStatusCode(status)
 	x.Ctx.Response.Header.SetContentType(contentType)
-	x.server.sendBody(x.Ctx, body)
+	sendBody(x.Ctx, x.server.payer(x.tenant), body)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // Bounds of a flush. A script call with 1000 entries takes Redis less than 1 ms,
@@ -12,15 +13,18 @@ import (
 const (
 	maxGroupEntries = 1000
 	maxFlushEntries = 4096
-	maxFlushBytes   = 4 << 20
+	maxFlushBytes   = 1 << 20
+	// maxLargeFlushBytes is of a flush of large parts.
+	maxLargeFlushBytes = 4 << 20
 	// maxKnownPartitions is how many partitions are remembered between flushes, so
 	// that their names are not allocated again. Each zone has an equal share.
 	maxKnownPartitions = 8192
 )
 
-// flush is one call of Store.Produce: a prefix of the parts that wait, cut into
-// groups. A flush is reused and belongs to one goroutine.
+// flush is one call of Store.Produce: of each namespace a prefix of the parts that wait, cut
+// into groups. A flush is reused and belongs to one goroutine.
 type flush struct {
+	maxBytes       int
 	maxKnown       int // partitions remembered between flushes
 	number         uint64
 	known          map[string]*knownPartition // by "namespace/partition", also from earlier flushes
@@ -47,27 +51,31 @@ type group struct {
 	size        int // entries
 }
 
-func newFlush(maxKnown int) flush {
-	return flush{maxKnown: maxKnown, known: make(map[string]*knownPartition)}
+func newFlush(maxKnown, maxBytes int) flush {
+	return flush{maxKnown: maxKnown, maxBytes: maxBytes, known: make(map[string]*knownPartition)}
 }
 
-// fill makes a new flush from the oldest parts and returns how many it took. It
-// leaves out those for which include is false. It looks at no more than one part
-// beyond those it takes, so its cost does not depend on the backlog.
-func (f *flush) fill(parts []*part, include func(*part) bool) (taken int) {
+// fill makes a new flush from the parts that are next. It removes those for which include is
+// false, and does not take them. It looks at no more than one part beyond those it removes,
+// so its cost does not depend on the backlog.
+func (f *flush) fill(waiting *share.Queue[*part], include func(*part) bool) {
 	f.begin()
-	for _, p := range parts {
-		if include(p) {
-			if f.entries > 0 && (f.entries+len(p.entries) > maxFlushEntries || f.bytes+p.bytes > maxFlushBytes) {
-				break
-			}
-			f.add(p)
+	for p, waits := waiting.Next(); waits; p, waits = waiting.Next() {
+		if !include(p) { // and it may be another request's by now
+			waiting.Pop(0)
+			continue
 		}
-		taken++
+		if f.entries > 0 && (f.entries+len(p.entries) > maxFlushEntries || f.bytes+p.bytes > f.maxBytes) {
+			break
+		}
+		f.add(p)
+		waiting.Pop(p.cost())
 	}
 	f.seal()
-	return taken
 }
+
+// cost is the part of a flush that a part takes, where a whole flush is maxFlushBytes.
+func (p *part) cost() int { return max(p.bytes, len(p.entries)*(maxFlushBytes/maxFlushEntries)) }
 
 func (f *flush) begin() {
 	f.number++

@@ -7,7 +7,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/share"
 )
+
+// queued are parts that wait.
+func queued(parts ...*part) *share.Queue[*part] {
+	q := share.NewQueue[*part]()
+	for _, p := range parts {
+		q.Push(p.request.namespace.Name, p)
+	}
+	return &q
+}
 
 // partResult is the result of one part.
 type partResult struct{ accepted, evicted, depth int }
@@ -51,15 +61,21 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 
 		store := newFake()
 		depths := map[string]int{}
-		f := newFlush(maxKnownPartitions)
+		f := newFlush(maxKnownPartitions, maxFlushBytes)
 		completed := 0
-		rest := append([]*part(nil), parts...)
+		rest := parts
+		waiting := queued(parts...)
 		for flushes := 0; len(rest) > 0; flushes++ {
 			if flushes > len(parts) {
 				t.Fatalf("%d parts are left after %d flushes", len(rest), flushes)
 			}
-			looked := 0
-			taken := f.fill(rest, func(*part) bool { looked++; return true })
+			looked, taken := 0, 0
+			f.fill(waiting, func(*part) bool { looked++; return true })
+			for _, g := range f.used {
+				for p := g.first; p != nil; p = p.next {
+					taken++
+				}
+			}
 			prefix, last := rest[:taken], taken == len(rest)
 			rest = rest[taken:]
 			if looked > taken+1 {
@@ -113,11 +129,11 @@ func TestFlushesKeepOrderAndBoundsAndDivideResultsExactly(t *testing.T) {
 
 func TestAFlushRemembersABoundedNumberOfPartitions(t *testing.T) {
 	t.Parallel()
-	f := newFlush(maxKnownPartitions)
+	f := newFlush(maxKnownPartitions, maxFlushBytes)
 	ns := newFake().namespaces["default"]
 	for i := range 2 * maxKnownPartitions {
 		p := &part{request: &request{namespace: ns}, name: fmt.Sprintf("default/p%d", i), entries: [][]byte{{}}}
-		f.fill([]*part{p}, func(*part) bool { return true })
+		f.fill(queued(p), func(*part) bool { return true })
 		if f.groups[0].Partition != fmt.Sprintf("p%d", i) {
 			t.Fatalf("got %q", f.groups[0].Partition)
 		}
@@ -137,26 +153,28 @@ func TestPartsDoNotJoinAGroupAcrossAKeyedRequest(t *testing.T) {
 		r.idempotencyKey = key
 		parts = append(parts, &part{request: r, name: "default/p", entries: [][]byte{{}}, count: 1})
 	}
-	f := newFlush(maxKnownPartitions)
-	taken := f.fill(parts, func(*part) bool { return true })
+	f := newFlush(maxKnownPartitions, maxFlushBytes)
+	waiting := queued(parts...)
+	f.fill(waiting, func(*part) bool { return true })
 	var got []string
 	for _, g := range f.groups {
 		got = append(got, fmt.Sprintf("%s%d", g.IdempotencyKey, len(g.Entries)))
 	}
-	if want := "[2 k1 1 k1 l1 2]"; taken != len(parts) || fmt.Sprint(got) != want {
-		t.Errorf("took %d parts in groups %v, want %s", taken, got, want)
+	_, waits := waiting.Next()
+	if want := "[2 k1 1 k1 l1 2]"; waits || fmt.Sprint(got) != want {
+		t.Errorf("groups %v, want %s; some still wait: %v", got, want, waits)
 	}
 }
 
 func TestThePartitionNameOfAGroupIsACopy(t *testing.T) {
 	t.Parallel()
-	f := newFlush(maxKnownPartitions)
+	f := newFlush(maxKnownPartitions, maxFlushBytes)
 	r := newRequest()
 	r.namespace = newFake().namespaces["default"]
 	r.setPartition([]byte("default/first"))
 	r.add(event{data: []byte("x")}, 10)
 	r.seal()
-	f.fill([]*part{&r.parts[0]}, func(*part) bool { return true })
+	f.fill(queued(&r.parts[0]), func(*part) bool { return true })
 	name := f.groups[0].Partition
 	copy(r.name, "zzzzzzzzzzzzz")
 	if name != "first" {

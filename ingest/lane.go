@@ -4,18 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
-// lane queues parts and flushes them, one flush at a time.
+// lane queues parts and flushes them, one flush at a time, with equal shares for the
+// namespaces that wait. Large parts go on to another lane, once all that came before them is
+// stored, and so do later parts of their partitions until they are stored: the order within
+// a partition stays.
 type lane struct {
-	index    int // in lanes.all
+	index    int   // in lanes.all
+	large    *lane // nil: it is one for large parts
 	store    Store
 	timeout  time.Duration // of a flush
 	ctx      context.Context
@@ -28,30 +35,48 @@ type lane struct {
 	filled sync.Cond
 	queue  []*part // put since the last flush began
 	closed bool
+	away   map[string]*int // parts that are in the lane for large ones, by partition
+
+	anyAway atomic.Int32 // length of away
 
 	// The rest belongs to the lane's goroutine.
-	waiting []*part // taken from the queue, oldest first
-	head    int     // index in waiting of the first part that was in no flush
+	waiting share.Queue[*part]
+	leaving []*part // that go on to the lane for large ones after this flush
 	flush   flush
 }
+
+// largePart is from how many bytes on a part is large. It is what packages jobs takes for a
+// large publish: to send it takes Redis as long as some hundred small requests.
+const largePart = 64 << 10
 
 // put queues those of the parts that are this lane's, under one lock, so that
 // they share a flush.
 func (l *lane) put(parts []part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := len(l.queue)
 	for i := range parts {
-		switch p := &parts[i]; {
-		case p.lane != l:
-		case l.closed:
-			l.complete(p, errShuttingDown)
-		default:
-			l.queue = append(l.queue, p)
+		if parts[i].lane == l {
+			l.add(&parts[i])
 		}
 	}
-	if len(l.queue) > before {
-		l.filled.Signal()
+}
+
+// add queues a part. The lane is locked.
+func (l *lane) add(p *part) {
+	if l.closed {
+		l.complete(p, errShuttingDown)
+		return
+	}
+	l.queue = append(l.queue, p)
+	l.filled.Signal()
+}
+
+// putLarge queues parts that came from another lane.
+func (l *lane) putLarge(parts []*part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range parts {
+		l.add(p)
 	}
 }
 
@@ -66,28 +91,68 @@ func (l *lane) close() {
 // run flushes until the lane is closed and empty.
 func (l *lane) run() {
 	for l.wait() {
-		if l.ctx.Err() != nil {
-			l.rejectAll(errShuttingDown)
-			continue
-		}
 		now := time.Now()
-		oldest := l.waiting[l.head].queued
-		taken := l.flush.fill(l.waiting[l.head:], func(p *part) bool {
-			if now.Sub(p.queued) <= 2*l.timeout {
+		oldest := now
+		l.flush.fill(&l.waiting, func(p *part) bool {
+			switch {
+			case l.ctx.Err() != nil:
+				l.complete(p, errShuttingDown)
+			case now.Sub(p.queued) > 2*l.timeout:
+				l.complete(p, errOverloaded)
+			case l.goesOn(p):
+				l.leaving = append(l.leaving, p)
+			default:
+				if p.queued.Before(oldest) {
+					oldest = p.queued
+				}
 				return true
 			}
-			l.complete(p, errOverloaded)
 			return false
 		})
-		l.advance(taken)
-		if len(l.flush.groups) == 0 {
-			continue
+		if len(l.flush.groups) > 0 {
+			l.metrics.laneWait.Observe(now.Sub(oldest).Seconds())
+			l.metrics.flushEntries.Observe(float64(l.flush.entries))
+			l.produce()
+			l.metrics.flushSeconds.Observe(time.Since(now).Seconds())
+			l.flush.results(l.complete)
 		}
-		l.metrics.laneWait.Observe(now.Sub(oldest).Seconds())
-		l.metrics.flushEntries.Observe(float64(l.flush.entries))
-		l.produce()
-		l.metrics.flushSeconds.Observe(time.Since(now).Seconds())
-		l.flush.results(l.complete)
+		if len(l.leaving) > 0 {
+			l.large.putLarge(l.leaving)
+			clear(l.leaving)
+			l.leaving = l.leaving[:0]
+		}
+	}
+}
+
+// goesOn reports whether a part is for the lane of large ones, and counts it.
+func (l *lane) goesOn(p *part) bool {
+	if l.large == nil || p.bytes < largePart && l.anyAway.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.away[p.name]
+	switch {
+	case n == nil && p.bytes < largePart:
+		return false
+	case n == nil:
+		n = new(int)
+		l.away[strings.Clone(p.name)] = n // the part's is the request's memory
+		l.anyAway.Add(1)
+	}
+	*n++
+	p.home = l
+	return true
+}
+
+// came notes that a part which went on is done.
+func (l *lane) came(p *part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.away[p.name]
+	if *n--; *n == 0 {
+		delete(l.away, p.name)
+		l.anyAway.Add(-1)
 	}
 }
 
@@ -95,29 +160,20 @@ func (l *lane) run() {
 func (l *lane) wait() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.queue) == 0 && l.head == len(l.waiting) {
-		if l.closed {
+	for len(l.queue) == 0 {
+		if _, waits := l.waiting.Next(); waits {
+			return true
+		} else if l.closed {
 			return false
 		}
 		l.filled.Wait()
 	}
-	l.waiting = append(l.waiting, l.queue...)
+	for _, p := range l.queue {
+		l.waiting.Push(p.request.namespace.Name, p)
+	}
 	clear(l.queue)
 	l.queue = l.queue[:0]
 	return true
-}
-
-// advance removes the oldest parts from waiting. It moves the rest to the front
-// only when the rest is the smaller half. So a part is moved about once, however
-// long the backlog is.
-func (l *lane) advance(taken int) {
-	clear(l.waiting[l.head : l.head+taken])
-	l.head += taken
-	if l.head >= len(l.waiting)-l.head {
-		n := copy(l.waiting, l.waiting[l.head:])
-		clear(l.waiting[n:])
-		l.waiting, l.head = l.waiting[:n], 0
-	}
 }
 
 // produce calls the store with the flush. A panic of the store must not end the
@@ -145,16 +201,12 @@ func (l *lane) produce() {
 	}
 }
 
-func (l *lane) rejectAll(err error) {
-	for _, p := range l.waiting[l.head:] {
-		l.complete(p, err)
-	}
-	l.advance(len(l.waiting) - l.head)
-}
-
 // complete gives a part its result. Afterwards the part may belong to another
 // request.
 func (l *lane) complete(p *part, err error) {
 	p.err = err
+	if p.home != nil {
+		p.home.came(p)
+	}
 	p.request.partDone(l.finish)
 }

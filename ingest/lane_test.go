@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,11 +20,12 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // startLanes runs lanes without a server, for tests in virtual time.
 func startLanes(t *testing.T, cfg Config, store Store) (put func(name string, bytes int) <-chan error, stop func(context.Context) error) {
-	m, err := newMetrics(prometheus.NewRegistry(), nil, new(atomic.Int64), new(atomic.Int64))
+	m, err := newMetrics(prometheus.NewRegistry(), nil, func() int64 { return 0 }, func() int64 { return 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +104,7 @@ func TestPartsThatWaitTooLongForAFlushAreRejected(t *testing.T) {
 		var done []time.Duration
 		for range 10 {
 			// Only one fits into a flush, so each waits for all before it.
-			results = append(results, put("p", maxFlushBytes/2+1))
+			results = append(results, put("p", maxLargeFlushBytes/2+1))
 		}
 		overloaded := 0
 		for _, result := range results {
@@ -140,41 +144,38 @@ func TestAPanickingStoreFailsOneFlushWithUnknownOutcome(t *testing.T) {
 	}
 }
 
-func TestABacklogIsFlushedInOrderAndNotKept(t *testing.T) {
+func TestABacklogIsFlushedInOrder(t *testing.T) {
 	t.Parallel()
-	l := &lane{flush: newFlush(maxKnownPartitions), finish: func(*request) {}}
+	f := newFlush(maxKnownPartitions, maxFlushBytes)
+	waiting := share.NewQueue[*part]()
 	ns := newFake().namespaces["default"]
 	next, want := 0, 0
-	for len(l.waiting) > 0 || next == 0 {
+	for want < next || next == 0 {
 		// For a while more arrives than a flush takes, so the backlog grows.
 		for range 3000 {
 			if next < 60_000 {
 				r := &request{namespace: ns}
 				r.idempotencyKey = "k"
-				l.waiting = append(l.waiting, &part{request: r, name: "default/p", count: next, entries: [][]byte{{}, {}}})
+				waiting.Push("default", &part{request: r, name: "default/p", count: next, entries: [][]byte{{}, {}}})
 				next++
 			}
 		}
-		taken := l.flush.fill(l.waiting[l.head:], func(p *part) bool {
+		f.fill(&waiting, func(p *part) bool {
 			if p.count < want || p.count > want+maxFlushEntries/2 {
 				t.Fatalf("part %d, want %d", p.count, want)
 			}
 			return true
 		})
-		for _, g := range l.flush.used {
+		for _, g := range f.used {
 			if g.first.count != want {
 				t.Fatalf("part %d, want %d", g.first.count, want)
 			}
 			want++
 		}
-		l.advance(taken)
-		l.flush.results(func(*part, error) {})
-		if l.head > 0 && l.waiting[l.head-1] != nil || l.head > len(l.waiting)/2 {
-			t.Fatalf("%d of %d parts are kept after their flush", l.head, len(l.waiting))
-		}
+		f.results(func(*part, error) {})
 	}
-	if want != next {
-		t.Errorf("flushed %d parts of %d", want, next)
+	if p, waits := waiting.Next(); waits {
+		t.Errorf("part %d still waits", p.count)
 	}
 }
 
@@ -195,5 +196,74 @@ func TestBrokenPartitionsAreLoggedAtALimitedRate(t *testing.T) {
 		if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, "secret") {
 			t.Errorf("a payload in the log: %s", text)
 		}
+	}
+}
+
+func TestLargeAndSmallPartsOfAPartitionAreStoredInOrder(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	keep := store.produce
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		for range rand.N(50) { // so that the lanes overtake each other
+			runtime.Gosched()
+		}
+		keep(ctx, groups)
+	}
+	put, stop := startLanes(t, DefaultConfig(), store)
+	var want [3][]int
+	for range 3000 {
+		to, bytes := rand.N(3), rand.N(100)
+		if rand.N(4) == 0 {
+			bytes = largePart + rand.N(1000)
+		}
+		want[to] = append(want[to], bytes)
+		put(fmt.Sprint("p", to), bytes)
+	}
+	if err := stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for to := range want {
+		var got []int
+		for _, e := range store.entries(fmt.Sprint("default/p", to)) {
+			got = append(got, len(e)-len("0123456789012 "))
+		}
+		if !slices.Equal(got, want[to]) {
+			t.Errorf("partition %d: %d entries are stored in another order, or lost: want %d", to, len(got), len(want[to]))
+		}
+	}
+}
+
+func TestSmallPartsDoNotWaitForLargeOnesOfOthers(t *testing.T) {
+	t.Parallel()
+	cfg, store := DefaultConfig(), newFake()
+	cfg.Lanes = 1
+	hold, held := make(chan struct{}), make(chan struct{}, 100)
+	keep := store.produce
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		if len(groups[0].Entries[0]) > largePart {
+			held <- struct{}{}
+			<-hold
+		}
+		keep(ctx, groups)
+	}
+	put, stop := startLanes(t, cfg, store)
+	large := put("large", 2*largePart)
+	<-held
+	behind := put("large", 1)
+	if err := <-put("small", 1); err != nil {
+		t.Error(err)
+	}
+	close(hold)
+	if err := errors.Join(<-large, <-behind); err != nil {
+		t.Error(err)
+	}
+	if got := store.entries("default/large"); len(got) != 2 || len(got[0]) < len(got[1]) {
+		t.Error("the small part overtook the large one of its partition")
+	}
+	if err := <-put("large", 1); err != nil { // at home again
+		t.Error(err)
+	}
+	if err := stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
+
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // lanes commit in groups: requests that are in flight at the same time share a
@@ -19,12 +21,14 @@ import (
 // of its zone.
 type lanes struct {
 	all    []*lane // ordered by zone
+	large  []*lane // one a zone: small parts do not wait until large ones are sent
 	zones  int
 	finish func(*request)
 	seed   maphash.Seed // random, so nobody can choose names that share a lane
 	// abort ends the flushes that still run when the context of stop ends.
 	abort   context.CancelFunc
 	running sync.WaitGroup
+	slow    sync.WaitGroup // those for large parts
 }
 
 // newLanes makes lanes that are not started. They call finish with each request
@@ -34,12 +38,22 @@ func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(
 	zones := max(1, store.Zones()) // 0: every namespace is a mount's
 	ls := &lanes{zones: zones, finish: finish, seed: maphash.MakeSeed(), abort: abort}
 	logLimit := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
-	for i := range zones * ((cfg.Lanes + zones - 1) / zones) {
+	newLane := func(i, maxBytes int) *lane {
 		l := &lane{
 			index: i, store: store, timeout: cfg.ProduceTimeout, ctx: ctx,
-			metrics: m, log: log, logLimit: logLimit, finish: finish, flush: newFlush(maxKnownPartitions / zones),
+			metrics: m, log: log, logLimit: logLimit, finish: finish,
+			flush: newFlush(maxKnownPartitions/zones, maxBytes), waiting: share.NewQueue[*part](), away: map[string]*int{},
 		}
 		l.filled.L = &l.mu
+		return l
+	}
+	perZone := (cfg.Lanes + zones - 1) / zones
+	for i := range zones * perZone {
+		if i%perZone == 0 {
+			ls.large = append(ls.large, newLane(0, maxLargeFlushBytes))
+		}
+		l := newLane(i, maxFlushBytes)
+		l.large = ls.large[len(ls.large)-1]
 		ls.all = append(ls.all, l)
 	}
 	return ls
@@ -48,6 +62,9 @@ func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(
 func (ls *lanes) start() {
 	for _, l := range ls.all {
 		ls.running.Go(l.run)
+	}
+	for _, l := range ls.large {
+		ls.slow.Go(l.run)
 	}
 }
 
@@ -60,6 +77,10 @@ func (ls *lanes) stop(ctx context.Context) error {
 		l.close()
 	}
 	ls.running.Wait()
+	for _, l := range ls.large { // what they have comes from the others
+		l.close()
+	}
+	ls.slow.Wait()
 	return ctx.Err()
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +53,7 @@ var rejectionReasons = [...]wire.Reason{
 	wire.ReasonTooManyPartitions, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
 
-func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns *atomic.Int64) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func() int64) (*metrics, error) {
 	var failed error
 	register := func(c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {
@@ -71,10 +70,10 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns *atom
 		register(h)
 		return h
 	}
-	gauge := func(name, help string, value *atomic.Int64) {
+	gauge := func(name, help string, value func() int64) {
 		register(prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: "spillway_ingest_" + name, Help: help},
-			func() float64 { return float64(value.Load()) }))
+			func() float64 { return float64(value()) }))
 	}
 	requests := counter("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
 	rejections := counter("refusals_total", "Requests rejected as a whole, by error code of the answer.", "error")

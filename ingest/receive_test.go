@@ -26,15 +26,15 @@ func TestABodyReservesMemoryForWhatHasArrived(t *testing.T) {
 			for range conns {
 				all = append(all, p.sends(text))
 			}
-			eventually(t, func() bool { return p.inflight.Load() == conns*each })
-			if got := p.incomplete.Load(); got != conns*each {
+			eventually(t, func() bool { return p.memory.Used() == conns*each })
+			if got := p.arriving.Used(); got != conns*each {
 				t.Errorf("%s over %s: %d bytes count as incomplete, want all", name, over, got)
 			}
 			p.post("/v1/default/p", "x").expect(t, 200, "")
 			for _, c := range all {
 				c.Close()
 			}
-			eventually(t, func() bool { return p.inflight.Load() == 0 && p.incomplete.Load() == 0 })
+			eventually(t, func() bool { return p.memory.Used() == 0 && p.arriving.Used() == 0 })
 		}
 	}
 }

@@ -38,6 +38,7 @@ type request struct {
 	answer wire.Answer
 	out    []byte // encoded answer
 
+	tenant     *tenant       // who pays; nil: not known yet
 	reserved   int64         // bytes reserved of the budget
 	incomplete int64         // the part of reserved that is for a body still arriving
 	pending    atomic.Int32  // parts without a result
@@ -56,6 +57,7 @@ type part struct {
 	request *request
 	name    string // "namespace/partition"; the request's memory
 	lane    *lane
+	home    *lane // it came from this one to the lane for large parts; nil: it did not
 	count   int
 	entries [][]byte
 	bytes   int

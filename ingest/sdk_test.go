@@ -225,8 +225,8 @@ func TestALargeBodyUnderAWrongWriteKeyIsNotRead(t *testing.T) {
 		t.Errorf("got %d %s, closed %t, want 401", r.status, r.raw, closed)
 	}
 	taken := p.cfg.MaxInflightBytes - largeBody
-	p.inflight.Add(taken)
-	defer p.inflight.Add(-taken)
+	p.memory.Give(-taken)
+	defer p.memory.Give(taken)
 	r, closed = p.raw(headersOnly("/segment/v1/batch", basic("wk:")+"\r\n", largeBody+1))
 	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t, want 503", r.status, r.raw, closed)

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // Store is what the server needs of the buffer; *partition.Store and *partition.Stores are two.
@@ -41,8 +42,10 @@ type Server struct {
 	mounts     []*mount
 	requests   sync.Pool
 	buffers    *buffers
-	inflight   atomic.Int64 // bytes reserved, see Config.MaxInflightBytes
-	incomplete atomic.Int64 // the part of inflight that belongs to bodies still arriving
+	memory     *share.Account // bytes reserved, see Config.MaxInflightBytes
+	arriving   *share.Account // those of bodies that are still arriving
+	tenants    sync.Map       // by namespace: *tenant
+	unknown    *tenant
 	conns      atomic.Int64 // open connections
 	reads      atomic.Int64 // requests for the stats of a partition that run now
 	ready      atomic.Pointer[func() error]
@@ -82,9 +85,11 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	}
 	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1), ending: make(chan struct{})}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
+	s.memory, s.arriving = share.NewBudget(cfg.MaxInflightBytes), share.NewBudget(cfg.MaxInflightBytes/2)
+	s.unknown = s.newTenant("")
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
 	s.requests.New = func() any { return newRequest() }
-	if s.metrics, err = newMetrics(reg, cfg.Drops, &s.inflight, &s.conns); err != nil {
+	if s.metrics, err = newMetrics(reg, cfg.Drops, s.memory.Used, s.conns.Load); err != nil {
 		return nil, err
 	}
 	if s.mounts, err = newMounts(cfg); err != nil {

@@ -45,7 +45,7 @@ func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	t.Parallel()
 	p := listenTCP(t, newFake(), nil)
 	taken := p.cfg.MaxInflightBytes - largeBody
-	p.inflight.Add(taken)
+	p.memory.Give(-taken)
 	r, closed := p.raw(headersOnly("/v1/default/p", "", largeBody+1))
 	if r.body.Error != "overloaded" || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t", r.status, r.raw, closed)
@@ -53,7 +53,7 @@ func TestALargeBodyWithoutMemoryForItIsNotRead(t *testing.T) {
 	r, _ = p.raw(headersOnly("/v1/default/p", "", p.cfg.MaxBody+1))
 	r.expect(t, 413, "body_too_large")
 	p.post("/v1/default/p", "x").expect(t, 200, "") // there is memory for it
-	p.inflight.Add(-taken)
+	p.memory.Give(taken)
 	p.post("/v1/default/p", string(make([]byte, largeBody+1))).expect(t, 413, "entry_too_large")
 	r, _ = p.raw(request11("POST /v1/default/p", "Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s", p.cfg.MaxBody+2, make([]byte, p.cfg.MaxBody+1))))
 	r.expect(t, 413, "body_too_large")

@@ -129,6 +129,23 @@ func TestLargeWorkIsNotPassedForEver(t *testing.T) {
 	}
 }
 
+func TestWorkThatWasHandedOutIsNotKept(t *testing.T) {
+	t.Parallel()
+	q := NewQueue[*work]()
+	pushed(&q, "long", 10_000, 1)
+	for take(&q) != nil {
+		pushed(&q, "long", rand.N(2), 1)
+		for _, b := range q.backlogs {
+			if b.head > 0 && b.work[b.head-1] != nil || b.head > len(b.work)/2+1 {
+				t.Fatalf("%d of %d are kept", b.head, len(b.work))
+			}
+		}
+	}
+	if cap(q.spare.work) > maxSpare {
+		t.Errorf("an empty queue has room for %d", cap(q.spare.work))
+	}
+}
+
 func TestTheQueueOfOneNamespaceAllocatesNothing(t *testing.T) {
 	q := NewQueue[*work]()
 	all := pushed(&q, "mail", 100, 200)
