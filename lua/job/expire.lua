@@ -26,7 +26,7 @@
 -- ARGV[6] string    the command that wakes: publish, or spublish in a cluster
 -- RETURNS {now, cursor, expired, pushed}  cursor: '0' after the last piece; pushed: jobs that are ready again
 --
--- USES whole, int, time, foreign, in_pieces, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake, push, remove
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, open_ledger, close_ledger, check_shard, caller_id, drop_id, forget, usable, wake, push, remove
 local name, count, audit = ARGV[1], whole(ARGV[3], 1), ARGV[4] == '1'
 if #KEYS ~= 10 or #ARGV ~= 6 or not count or count > 1000 or not whole(ARGV[2], 0) then
   return redis.error_reply('ERR expire: bad arguments')
@@ -48,8 +48,7 @@ repeat
   cursor = piece[1]
   for x = 1, #piece[2], 2 do
     local seq, record = piece[2][x], piece[2][x + 1]
-    local ends = tonumber(string.sub(record, 1, 13)) or 0
-    local expired = ends > 0 and ends <= now
+    local expired = is_over(record, now)
     looked, bytes = looked + 1, bytes + #record
     if (expired or audit) and not seen[seq] and not redis.call('ZSCORE', k.lease, seq .. ' ' .. name) and not redis.call('ZSCORE', k.d, seq) then
       if expired then

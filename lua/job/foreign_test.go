@@ -17,7 +17,7 @@ type scene struct {
 
 // newScene gives each queue 4 ready jobs, of which one has expired and one has been
 // removed; 2 delayed ones that are due and 1 that is not; 2 lapsed ones, one of which was
-// on its last try; 3 leased and 2 dead ones; one with a caller's id.
+// on its last try; 3 leased and 2 dead ones; one with a caller's id, and one that has expired.
 func newScene(s *shard) *scene {
 	c := &scene{s, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}}
 	claim := func(q string, n int, tries int) []int64 {
@@ -37,6 +37,7 @@ func newScene(s *shard) *scene {
 		c.ready[q] = append(c.ready[q], s.put(q, "gone", "last")...)
 		s.ack(q, c.ready[q][2])
 		c.named[q] = s.stored(group{queue: q, id: "mine", bodies: []string{"named"}})
+		s.stored(group{queue: q, id: "over", ends: s.now() - 1, bodies: []string{"late"}})
 		s.past("delay", q, c.delayed[q]...)
 		s.past("lease", q, c.lapsed[q]...)
 		s.do("zadd", s.key("queues"), 1, q)
@@ -53,6 +54,7 @@ var verbs = map[string]func(c *scene) (b string, err error){
 			group{queue: "a", delay: 5000, bodies: bodies(1)}, group{queue: "b", delay: 5000, bodies: bodies(1)},
 			group{queue: "a", id: "mine", bodies: bodies(1)}, group{queue: "b", id: "mine", bodies: bodies(1)},
 			group{queue: "a", id: "new", bodies: bodies(1)}, group{queue: "b", id: "new", bodies: bodies(1)},
+			group{queue: "a", id: "over", bodies: bodies(1)}, group{queue: "b", id: "over", bodies: bodies(1)},
 			group{queue: "a", key: "k", bodies: bodies(1)}, group{queue: "b", key: "k2", bodies: bodies(1)})
 		reply, err := c.try(luajob.Publish, keys, argv...)
 		b := ""

@@ -1,6 +1,6 @@
 -- get: one job of a queue and its state; writes nothing.
 --
--- A job whose ttl is over is none, unless somebody holds it or it is dead.
+-- A job whose ttl is over is none, unless its lease is not, or it is dead.
 --
 -- KEYS[1] zset      leases by deadline, ms
 -- KEYS[2] zset      delayed jobs by due time, ms
@@ -14,20 +14,20 @@
 --                   0 where it is ready. reason: why it is dead: 1 nacked, 2 lapsed, 3 buried, 0 unknown or not dead. attempts: how
 --                   often it was claimed; 0 where it is dead
 --
--- USES time
+-- USES time, ends_of
 if #KEYS ~= 5 or #ARGV ~= 2 then
   return redis.error_reply('ERR get: bad arguments')
 end
 local now = time()
 local seq, member = ARGV[2], ARGV[2] .. ' ' .. ARGV[1]
 local record = redis.call('HGET', KEYS[4], seq)
-local ends = record and tonumber(string.sub(record, 1, 13))
+local ends = ends_of(record)
 if not ends then
   return { now, 0 }
 end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
 local ms = redis.call('ZSCORE', KEYS[1], member)
-if ms then
+if ms and (ends == 0 or ends > now or tonumber(ms) > now) then
   return { now, 1, 'leased', math.floor(tonumber(ms)), 0, math.max(1, attempts), record }
 end
 ms = redis.call('ZSCORE', KEYS[5], seq)

@@ -7,7 +7,7 @@
 -- RETURNS {now, 0}                             none, among the first 200 references and about 1 MiB of expired jobs
 -- RETURNS {now, 1, sequence, attempts, record}  attempts: how often it was claimed
 --
--- USES time
+-- USES time, ends_of
 if #KEYS ~= 3 or #ARGV ~= 1 then
   return redis.error_reply('ERR peek: bad arguments')
 end
@@ -19,7 +19,7 @@ for i = 0, 199 do
     break
   end
   local record = redis.call('HGET', KEYS[2], seq)
-  local ends = record and tonumber(string.sub(record, 1, 13))
+  local ends = ends_of(record)
   bytes = bytes + (record and #record or 0)
   if ends and (ends == 0 or ends > now) then
     return { now, 1, seq, tonumber(redis.call('HGET', KEYS[3], seq .. ' ' .. ARGV[1]) or 0) or 0, record }

@@ -20,7 +20,7 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, foreign, in_pieces, read_all, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, foreign, in_pieces, read_all, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (rest and n) or #KEYS ~= 6 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
@@ -115,7 +115,7 @@ local function look(k, early)
   while dropped < 512 and read < 1048576 do
     local seq = redis.call('LINDEX', k.r, 0)
     local record = seq and redis.call('HGET', k.j, seq)
-    local ends = record and tonumber(string.sub(record, 1, 13))
+    local ends = ends_of(record)
     if not seq or ends and (ends == 0 or ends > now) then
       next_look = ends and ends > 0 and math.min(ends, now + rest) or now + rest
       break

@@ -1,12 +1,17 @@
 -- publish: store jobs of any number of queues, ready or delayed, each group whole or not at all.
 --
 -- Sequences are the shard's clock in µs, but always rise: the sequence of a job tells
--- when it was published, and never repeats while the store lives.
+-- when it was published, and never repeats while the store lives. A caller's id of a job
+-- whose ttl is over is free, also before anything found that job: the publish ends it.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      delayed jobs by due time, ms
 -- KEYS[3] zset      queues that have jobs, by when their head deserves a look, ms
--- KEYS[4..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids; then results of keyed groups, strings
+-- KEYS[4] zset      leases by deadline, ms
+-- KEYS[5] hash      attempts of jobs that were claimed before
+-- KEYS[6] hash      tombstones, by queue
+-- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids; then results of keyed
+--                   groups, strings
 -- ARGV[1] int       jobs that the shard may hold
 -- ARGV[2] int       queues that the shard may hold
 -- ARGV[3] string    beginning of the channels that wake who waits
@@ -15,15 +20,15 @@
 -- ARGV[6..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), count, records
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
---                   that caller's id lives; with the first sequence. Refused: 0 too many queues, 4 too many jobs,
---                   -1 a key of another type; with 0, 0
+--                   that caller's id exists; with the first sequence. Refused: 0 too many queues, 4 too many jobs, 5 the call
+--                   read 4 MiB of jobs with callers' ids, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, seq_text, foreign, in_pieces, wake
-local ledger, delay, queues = KEYS[1], KEYS[2], KEYS[3]
+-- USES whole, int, time, seq_text, ends_of, is_over, foreign, in_pieces, drop_id, remove, wake
+local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local max_jobs, max_queues = whole(ARGV[1], 0), whole(ARGV[2], 0)
 local channel, command, n = ARGV[3], ARGV[4], whole(ARGV[5], 1)
 local rest = 3600000 -- ms until the head of a queue is looked at, where it never expires
-if not (max_jobs and max_queues and n) or #KEYS < 3 + 3 * n then
+if not (max_jobs and max_queues and n) or #KEYS < 6 + 4 * n then
   return redis.error_reply('ERR publish: bad arguments')
 end
 
@@ -40,26 +45,54 @@ local live = published - account[3] - account[4] - account[5] - account[6]
 local known
 local held, blocked = {}, {}
 for i = 1, n do
-  held[i] = redis.pcall('HLEN', KEYS[2 + 3 * i])
+  held[i] = redis.pcall('HLEN', KEYS[4 + 4 * i])
   blocked[i] = foreign(held[i])
 end
 
 -- Judge the groups; nothing is written yet.
 local result, plan = { now }, {}
-local ids, keyed = {}, {}
+local ids, keyed, read = {}, {}, 0
 local at, args = 6 + n, #ARGV
+
+-- judge_id says what the job with a caller's id is: its sequence, where there is one; whether it expired, then the
+-- job that takes the id ends it; and the status of a group that is refused because of it.
+local function judge_id(i, id)
+  local seq = redis.pcall('HGET', KEYS[6 + 4 * i], id)
+  if foreign(seq) then
+    return nil, false, -1
+  elseif not seq then
+    return nil
+  elseif read >= 4194304 then
+    return nil, false, 5
+  end
+  local record = redis.call('HGET', KEYS[4 + 4 * i], seq)
+  if not record then
+    return nil -- something other than Spillway removed the job
+  end
+  read = read + #record
+  if not is_over(record, now) then
+    return seq
+  end
+  local leased, dead = redis.pcall('ZSCORE', lease, seq .. ' ' .. ARGV[5 + i]), redis.pcall('ZSCORE', KEYS[5 + 4 * i], seq)
+  if foreign(leased) or foreign(dead) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', attempts))
+    or foreign(redis.pcall('HLEN', tombstones)) then
+    return nil, false, -1
+  end
+  return seq, not dead and tonumber(leased or 0) <= now
+end
+
 while at <= args do
   local i, wait, key, keep = whole(ARGV[at], 1), whole(ARGV[at + 1], 0), whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
   local id, count = ARGV[at + 4], whole(ARGV[at + 5], 1)
   if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' and count > 1)
-    or key > 0 and (key <= 3 + 3 * n or key > #KEYS or keep == 0) then
+    or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0) then
     return redis.error_reply('ERR publish: bad arguments')
   end
-  local before, lives
+  local before, lives, over, refusal
   local wrong = blocked[i]
   if key > 0 or id ~= '' then
     -- Other groups of the call may name this one in their answer, so it must not fail later.
-    wrong = wrong or foreign(redis.pcall('LLEN', KEYS[1 + 3 * i])) or wait > 0 and foreign(redis.pcall('ZCARD', delay))
+    wrong = wrong or foreign(redis.pcall('LLEN', KEYS[3 + 4 * i])) or wait > 0 and foreign(redis.pcall('ZCARD', delay))
   end
   if key > 0 then
     before = keyed[KEYS[key]]
@@ -68,15 +101,10 @@ while at <= args do
       wrong = wrong or foreign(before)
     end
   end
-  if id ~= '' and not wrong then
+  if id ~= '' and not wrong and not before then
     lives = ids[i .. ' ' .. id]
     if not lives then
-      lives = redis.pcall('HGET', KEYS[3 + 3 * i], id)
-      if foreign(lives) then
-        wrong = true
-      elseif lives and redis.call('HEXISTS', KEYS[2 + 3 * i], lives) == 0 then
-        lives = nil -- something other than Spillway removed the job
-      end
+      lives, over, refusal = judge_id(i, id)
     end
   end
   local status, first, stored = 1, seq, count
@@ -90,9 +118,11 @@ while at <= args do
     else
       status, first, stored = -1, 0, 0
     end
-  elseif lives then
+  elseif refusal then
+    status, first, stored = refusal, 0, 0
+  elseif lives and not over then
     status, first, stored = 3, tonumber(lives), 1
-  elseif live + count > max_jobs then
+  elseif live + count - (over and 1 or 0) > max_jobs then
     status, first, stored = 4, 0, 0
   else
     if birth and not known then
@@ -108,7 +138,7 @@ while at <= args do
         look = ends > 0 and math.min(ends, now + rest) or now + rest
       end
       held[i] = held[i] + count
-      live, published = live + count, published + count
+      live, published = live + count - (over and 1 or 0), published + count
       if id ~= '' then
         ids[i .. ' ' .. id] = seq
       end
@@ -116,7 +146,7 @@ while at <= args do
         keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
       end
       plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
-        result = #result + 1 }
+        over = over and lives, result = #result + 1 }
       seq = seq + count
     end
   end
@@ -176,17 +206,17 @@ end
 for i = 1, n do
   local pushed, length = #refs[i], 0
   if pushed > 0 then
-    length = in_pieces(redis.pcall, 'RPUSH', KEYS[1 + 3 * i], refs[i])
+    length = in_pieces(redis.pcall, 'RPUSH', KEYS[3 + 4 * i], refs[i])
     if foreign(length) then
       refuse(i, false)
       pushed = 0
     else
-      in_pieces(redis.call, 'HSET', KEYS[2 + 3 * i], fields[i][1])
+      in_pieces(redis.call, 'HSET', KEYS[4 + 4 * i], fields[i][1])
     end
   end
   local later = delayed and #fields[i][2] > 0
   if later then
-    in_pieces(redis.call, 'HSET', KEYS[2 + 3 * i], fields[i][2])
+    in_pieces(redis.call, 'HSET', KEYS[4 + 4 * i], fields[i][2])
   end
   if looks[i] and (pushed > 0 or later) then
     redis.call('ZADD', queues, int(looks[i]), ARGV[5 + i])
@@ -197,8 +227,15 @@ for i = 1, n do
 end
 for _, g in ipairs(plan) do
   if not g.refused then
+    if g.over then
+      local base = 3 + 4 * g.i
+      local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = KEYS[base + 1], d = KEYS[base + 2],
+        u = KEYS[base + 3] }
+      remove(k, {}, ARGV[5 + g.i], g.over, g.id)
+      redis.call('HINCRBY', ledger, 'expired', 1)
+    end
     if g.id ~= '' then
-      redis.call('HSET', KEYS[3 + 3 * g.i], g.id, seq_text(g.seq))
+      redis.call('HSET', KEYS[6 + 4 * g.i], g.id, seq_text(g.seq))
     end
     if g.key > 0 then
       redis.call('SET', KEYS[g.key], seq_text(g.seq) .. ' ' .. int(g.count), 'PX', g.keep)

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
@@ -57,6 +58,62 @@ func TestACallersIdNamesOneLivingJob(t *testing.T) {
 		s.same("it lives", s.publish(mine)[0], [3]int64{3, again[1], 1})
 		s.do("hdel", s.key("j:a"), again[1])
 		s.same("another program removed it", s.publish(mine)[0][0], 1)
+	})
+}
+
+// A job whose ttl is over exists for no verb, also before a sweep finds it: it is behind one that lives.
+func TestAJobWhoseTTLIsOverExistsForNoVerb(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		for state, bring := range map[string]func(seq int64, tries int){
+			"ready":   func(int64, int) {},
+			"delayed": func(seq int64, _ int) { s.claim("a", 2); s.settle(settle{"a", seq, 1, "nack", 5000}) },
+			"lapsed":  func(int64, int) { s.claimAll("lane", "t", request{queues: []string{"a"}, count: 2, ttr: 50}) },
+		} {
+			s.clock = start
+			s.put("a", "before")
+			job := group{queue: "a", id: "mine", ends: s.now() + 100, bodies: bodies(1)}
+			seq := s.stored(job)[0]
+			bring(seq, 3)
+			s.clock += 100_000
+			s.same(state+": get", s.get("a", seq)[1], int64(0))
+			if state == "lapsed" {
+				s.same("touch", s.settle(settle{"a", seq, 1, "touch", 1000}), []int64{0})
+				s.same("requeue", s.settle(settle{"a", seq, 0, "requeue", 0}), []int64{0})
+			} else {
+				other := group{queue: "a", id: "other", ends: job.ends, delay: 50, bodies: bodies(1)}
+				s.clock -= 100_000
+				lone := s.stored(other)[0]
+				s.clock += 100_000
+				s.same(state+": ack", s.ack("a", fmt.Sprint(lone, ":other")), []int64{0})
+			}
+			job.ends = 0
+			got := s.publish(job, job)
+			s.same(state+": publish", [][3]int64{{got[0][0], 0, got[0][2]}, got[1]}, [][3]int64{{1, 0, 1}, {3, got[0][1], 1}})
+			s.same(state+": an old reference", s.ack("a", fmt.Sprint(seq, ":mine")), []int64{0})
+			s.exact("a")
+			s.purge("a", "all", 100)
+			s.exact("a")
+		}
+	})
+}
+
+// The jobs that callers' ids name are read. So that small publishes cannot read large jobs without end, a call
+// refuses what is beyond 4 MiB.
+func TestAPublishReadsABoundedNumberOfBytes(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		var again []group
+		for i := range 6 {
+			g := group{queue: "a", id: fmt.Sprint("id", i), bodies: []string{strings.Repeat("x", 1<<20)}}
+			s.stored(g)
+			g.bodies = bodies(1)
+			again = append(again, g)
+		}
+		var got []int64
+		for _, r := range s.publish(append(again, group{queue: "a", id: "new", bodies: bodies(1)})...) {
+			got = append(got, r[0])
+		}
+		s.same("statuses", got, []int64{3, 3, 3, 3, 5, 5, 1})
+		s.exact("a")
 	})
 }
 

@@ -4,7 +4,8 @@
 -- if it had not been claimed, touch makes its lease longer. Only the holder may: the one
 -- that names the attempt it holds. nack after the last try buries. Jobs of one queue that
 -- are requeued by one call keep their order. A requeue takes the attempt back, and the next
--- holder has the same one: a requeue that may be repeated names its deadline, too.
+-- holder has the same one: a requeue that may be repeated names its deadline, too. Nobody
+-- holds a job whose lease and ttl are both over.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -21,7 +22,7 @@
 --                   requeue: deadline of the lease, 0: any)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, foreign, in_pieces, read_all, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
 if not n or #KEYS ~= 6 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')
@@ -52,6 +53,7 @@ local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', at
 local delayable = asks.nack == 0 or not foreign(redis.pcall('ZCARD', delay))
 local opened, open, leased = {}, {}, {}
 local gone, prolonged, uncounted, counted, due, ending = {}, {}, {}, {}, {}, {}
+local read = 0
 
 local function queue_of(i)
   if opened[i] == nil then
@@ -76,6 +78,14 @@ local function judge(x, job, member)
   end
   if job.verb == 'requeue' and job.ms > 0 and math.floor(score) ~= job.ms then
     return 0
+  end
+  if score <= now and read < 1048576 then
+    local reply = redis.pcall('HGET', KEYS[4 + 4 * job.i], job.seq)
+    local record = not foreign(reply) and reply or ''
+    read = read + #record
+    if is_over(record, now) then
+      return 0 -- promote ends it
+    end
   end
   local last = score % 1 ~= 0
   if job.verb == 'touch' then

@@ -50,9 +50,9 @@ func (s *shard) publishCall(groups ...group) (keys []string, argv []any) {
 		list = append(list, g.queue)
 	}
 	each, number := names(list)
-	keys = []string{s.ledger(), s.key("delay"), s.key("queues")}
+	keys = []string{s.ledger(), s.key("delay"), s.key("queues"), s.key("lease"), s.key("attempts"), s.key("tombstones")}
 	for _, q := range each {
-		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("u:"+q))
+		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("d:"+q), s.key("u:"+q))
 	}
 	argv = append([]any{s.maxJobs, s.maxQueues, s.channel(), "publish", len(each)}, anys(each)...)
 	for _, g := range groups {

@@ -61,6 +61,39 @@ func TestJobsHiddenByLongerLivedOnesExpire(t *testing.T) {
 	}
 }
 
+// No expirer and no promoter runs here: nothing has found that the job expired.
+func TestTheIDOfAJobThatExpiredIsFree(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"embedded": "embedded:", "redis": "redis://" + redistest.Shared(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t, url, nil)
+			store1(t, s, "q", 1, 0, 0)
+			publish := func(ttl time.Duration) *Publish {
+				p := &Publish{Namespace: s.Namespace("mail"), Queue: "q", Tries: 2, TTL: ttl, CallerID: "order-17", Messages: payload("x")}
+				runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}}, most)
+				if p.Err != nil {
+					t.Fatal(p.Err)
+				}
+				return p
+			}
+			first := publish(time.Millisecond)
+			redistest.Until(t, most, "the id is free", func() bool { return !publish(0).Exists })
+			if again := publish(0); !again.Exists || again.First == first.First {
+				t.Errorf("got %+v, want that the second job exists", again)
+			}
+			if got, want := ledgerOf(t, s), (Ledger{Published: 3, Expired: 1, Ready: 2}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			ack := &Ack{Namespace: s.Namespace("mail"), Queue: "q", Ref: Ref{Seq: first.First, CallerID: "order-17"}}
+			runOne(s, s.NewLane(), &Batch{Acks: []*Ack{ack}}, most)
+			if ack.Err != nil || ack.Acked || ack.Deleted {
+				t.Errorf("a delete of the job that expired: got %+v", ack)
+			}
+		})
+	}
+}
+
 func TestJobsThatLostTheirPlaceAreReadyAgain(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Shared(t), nil)

@@ -103,10 +103,10 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 		}
 	}
 	n := len(r.numbers.names)
-	c.Begin(luajob.Publish, sh.breaker, 3+3*n+keyed)
-	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues)
+	c.Begin(luajob.Publish, sh.breaker, 6+4*n+keyed)
+	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease, sh.args.attempts, sh.args.tombstones)
 	for _, queue := range r.numbers.names {
-		r.args.readyJobsIDs(c, sh, queue)
+		r.args.allKeys(c, sh, queue)
 	}
 	for _, it := range items {
 		if g := it.(*group); g.publishes[0].Key != "" {
@@ -131,7 +131,7 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			r.args.int(c, 0)
 		} else {
 			keyed++
-			r.args.int(c, int64(3+3*n+keyed))
+			r.args.int(c, int64(6+4*n+keyed))
 			keep := ms(p.KeyTTL)
 			if keep == 0 {
 				keep = keyTTL
@@ -209,4 +209,6 @@ func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []
 }
 
 // publishErrors are the errors by the status of a group.
-var publishErrors = map[int64]error{1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign}
+var publishErrors = map[int64]error{1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch}
+
+var errReadTooMuch = backend.Wrap(backend.ErrUnavailable, errors.New("the ids of many large jobs were published again at once"))

@@ -5,7 +5,7 @@
 local death_fractions = { nacked = '.25', lapsed = '.5', buried = '.75' }
 local function bury(k, totals, seq, now, keeps, reason)
   local record = redis.call('HGET', k.j, seq)
-  local ends = record and tonumber(string.sub(record, 1, 13))
+  local ends = ends_of(record)
   if keeps and ends and (ends == 0 or ends > now) then
     redis.call('ZADD', k.d, int(now) .. death_fractions[reason], seq)
     totals.dead, totals.died = totals.dead + 1, totals.died + 1

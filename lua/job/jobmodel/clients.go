@@ -28,7 +28,7 @@ func (w *World) spawnPublish() {
 				keyed = append(keyed, g)
 			}
 		}
-		w.ran(s, "publish", nil)
+		w.ran(s, "publish", func(t *truth) bool { return t.callerID != "" && t.expired(at) })
 		if !lost {
 			return true
 		}
@@ -105,10 +105,15 @@ func (w *World) judgePublish(s *shard, at int64, g Publish, r Stored, lost bool)
 			w.bad("publish: %s is said to be %d jobs from %d, it is %d", key, r.Count, r.First, s.keys[key])
 		}
 	case Exists:
-		if t := s.jobs[Ref{g.Queue, r.First}]; t == nil || t.gone || t.callerID != g.CallerID {
+		if t := s.jobs[Ref{g.Queue, r.First}]; t == nil || t.gone || t.callerID != g.CallerID || !w.exists(s, t) {
 			w.bad("publish: %s is said to live as %d", g.CallerID, r.First)
 		}
 	}
+}
+
+// exists says whether there is a job for the verbs: its ttl is not over, or its lease is not, or it is dead.
+func (w *World) exists(s *shard, t *truth) bool {
+	return !t.expired(w.ms()) || s.model.State(t.ref) == Dead || s.model.Lease[t.ref] > float64(w.ms())
 }
 
 // consume is what a worker does with a job: mostly it acks it, some time.
@@ -151,6 +156,11 @@ func (w *World) consume(g got) {
 }
 
 func (w *World) ack(s *shard, groups []AckGroup) {
+	now, over := w.ms(), map[*truth]bool{}
+	for _, t := range s.jobs {
+		_, leased := s.model.Lease[t.ref]
+		over[t] = !leased && !w.exists(s, t)
+	}
 	replies := s.store.Ack(groups)
 	for _, g := range groups {
 		for _, x := range g.Jobs {
@@ -159,7 +169,7 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 			if t == nil || reply == NoJob || t.vanished {
 				continue
 			}
-			if t.gone || t.acked {
+			if t.gone || t.acked || over[t] {
 				w.bad("ack: %v was gone", t.ref)
 			}
 			if (reply == Acked) != (t.claims > 0) && !t.unlisted {
@@ -168,18 +178,27 @@ func (w *World) ack(s *shard, groups []AckGroup) {
 			t.acked = true
 		}
 	}
-	w.ran(s, "ack", func(t *truth) bool { return t.acked })
+	w.ran(s, "ack", func(t *truth) bool { return t.acked || t.expired(now) })
 }
 
 // settle runs the script and judges what it did. calls are the calls of claim that handed
 // the jobs to the caller; nil: somebody else settles them.
 func (w *World) settle(s *shard, jobs []Settle, calls []string) {
-	now := w.ms()
+	now, over := w.ms(), map[*truth]bool{}
+	for _, t := range s.jobs {
+		over[t] = !t.vanished && !w.exists(s, t)
+	}
 	states := s.store.Settle(jobs)
 	for i, x := range jobs {
 		state, t := states[i], s.jobs[Ref{x.Queue, x.Seq}]
+		if state == Gone && over[t] {
+			t.poll = nil // its lease lapses
+		}
 		if state == Gone || t == nil {
 			continue
+		}
+		if over[t] {
+			w.bad("settle: %s of %v, which had expired", x.Verb, t.ref)
 		}
 		if x.Attempt != 0 && x.Attempt != t.claims {
 			w.bad("settle: %s of attempt %d took effect on attempt %d of %v", x.Verb, x.Attempt, t.claims, t.ref)

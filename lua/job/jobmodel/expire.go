@@ -99,11 +99,17 @@ func (s *Shard) Account() []int64 {
 	return append(account, int64(len(s.Delay)), int64(len(s.Lease)))
 }
 
-// Get is a job and its state; nil, Gone without one, or if its time is over while
-// nobody holds it and it is not dead.
+// exists says whether there is a job for the verbs. One whose ttl is over exists only as
+// a dead letter, or until its lease is over. An ack takes any lease that was not ended yet.
+func (s *Shard) exists(ref Ref) bool {
+	j := s.queue(ref.Queue).Jobs[ref.Seq]
+	return j != nil && (!j.expired(s.now()) || s.State(ref) == Dead || s.Lease[ref] > float64(s.now()))
+}
+
+// Get is a job that exists, and its state; else nil, Gone.
 func (s *Shard) Get(ref Ref) (*Claimed, State) {
 	j, state := s.queue(ref.Queue).Jobs[ref.Seq], s.State(ref)
-	if j == nil || j.expired(s.now()) && state != Leased && state != Dead {
+	if !s.exists(ref) {
 		return nil, Gone
 	}
 	attempts := s.Attempts[ref]

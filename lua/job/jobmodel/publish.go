@@ -47,7 +47,12 @@ func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
 			if _, named := pushed[g.Queue]; !named {
 				names = append(names, g.Queue)
 			}
+			over := s.over(g)
 			pushed[g.Queue] += s.store(g, seq)
+			if over != 0 {
+				s.remove(Ref{g.Queue, over}, g.CallerID)
+				s.Ledger["expired"]++
+			}
 			if g.Key != "" {
 				s.Stored[g.Queue+"/"+g.Key] = Stored{StoredBefore, seq, reply.Count}
 			}
@@ -70,16 +75,29 @@ func (s *Shard) mayPublish(quota Quota, g Publish) Stored {
 	if before, repeated := s.Stored[g.Queue+"/"+g.Key]; g.Key != "" && repeated {
 		return before
 	}
+	live := s.live()
 	if first, known := q.IDs[g.CallerID]; known && q.Jobs[first] != nil && s.bug != "a caller's id is not looked up" {
-		return Stored{Exists, first, 1}
+		if s.exists(Ref{g.Queue, first}) || s.bug == "an expired job keeps its caller's id" {
+			return Stored{Exists, first, 1}
+		}
+		live--
 	}
-	if s.live()+int64(count) > quota.Jobs && s.bug != "the quota is not checked" {
+	if live+int64(count) > quota.Jobs && s.bug != "the quota is not checked" {
 		return Stored{Status: TooManyJobs}
 	}
 	if len(q.Jobs) == 0 && int64(len(s.Queues)) >= quota.Queues {
 		return Stored{Status: TooManyQueues}
 	}
 	return Stored{StoredNow, 0, count}
+}
+
+// over is the expired job whose caller's id a group takes, 0 without one.
+func (s *Shard) over(g Publish) int64 {
+	old, known := s.queue(g.Queue).IDs[g.CallerID]
+	if !known || s.queue(g.Queue).Jobs[old] == nil || s.exists(Ref{g.Queue, old}) || s.bug == "an expired job outlives its caller's id" {
+		return 0
+	}
+	return old
 }
 
 // store writes the jobs of a group and says how many of them are ready.

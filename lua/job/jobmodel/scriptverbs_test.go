@@ -18,7 +18,7 @@ func (s *scripts) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []job
 	for _, g := range groups {
 		queues.add(g.Queue)
 	}
-	keys := s.keys(queues.names, "ledger delay queues", "rju")
+	keys := s.keys(queues.names, "ledger delay queues lease attempts tombstones", "rjdu")
 	argv := append([]any{quota.Jobs, quota.Queues, "w:", "publish"}, queues.argv(nil)...)
 	for _, g := range groups {
 		key, keep := 0, 0

@@ -34,9 +34,13 @@ func (s *Shard) Ack(groups []AckGroup) []int {
 			allLeased = allLeased && leased && slices.IndexFunc(g.Jobs, same) == i
 		}
 		for _, x := range g.Jobs {
+			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
+			over := !leased && !s.exists(Ref{g.Queue, x.Seq})
 			removed, claimed := s.remove(Ref{g.Queue, x.Seq}, x.CallerID)
 			reply := NoJob
 			switch {
+			case removed && over && s.bug != "an ack finds expired jobs":
+				s.Ledger["expired"]++
 			case removed && claimed:
 				s.Ledger["acked"]++
 				reply = Acked
@@ -144,7 +148,8 @@ func (s *Shard) Settle(jobs []Settle) []State {
 		attempt := max(1, s.Attempts[ref])
 		holds := x.Attempt == 0 || int64(x.Attempt) == attempt || s.bug == "settle ignores the attempt"
 		another := x.Verb == "requeue" && x.MS > 0 && int64(deadline) != x.MS && s.bug != "requeue ignores the deadline"
-		if !leased || !holds || another {
+		lapsed := leased && !s.exists(ref) && s.queue(x.Queue).Jobs[x.Seq] != nil && s.bug != "a lapsed lease holds an expired job"
+		if !leased || !holds || another || lapsed {
 			continue
 		}
 		if x.Verb == "touch" {

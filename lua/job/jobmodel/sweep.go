@@ -53,12 +53,12 @@ func (w *World) sweep(s *shard, end bool) {
 func (w *World) get(s *shard, t *truth) {
 	c, state := s.store.Get(t.ref)
 	if c == nil {
-		if held := s.model.State(t.ref); !t.gone && !t.vanished && (held == Leased || held == Dead || !t.expired(w.ms())) {
+		if !t.gone && !t.vanished && w.exists(s, t) {
 			w.bad("get: there is %v", t.ref)
 		}
 		return
 	}
-	if t.gone || c.Attempt != t.claims && state != Dead && !t.unlisted {
+	if t.gone || !w.exists(s, t) || c.Attempt != t.claims && state != Dead && !t.unlisted {
 		w.bad("get: %v is of attempt %d, said %d", t.ref, t.claims, c.Attempt)
 	}
 	if c.Reason != t.died {
