@@ -47,7 +47,6 @@ type Server struct {
 	tenants    sync.Map       // by namespace: *tenant
 	unknown    *tenant
 	conns      atomic.Int64 // open connections
-	reads      atomic.Int64 // requests for the stats of a partition that run now
 	ready      atomic.Pointer[func() error]
 	stopping   atomic.Bool
 	active     atomic.Int64           // requests that this server answers now

@@ -8,30 +8,24 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
-// maxReads is how many requests for stats run at once. Each takes a round trip
-// to the store, so thousands of them would delay entries.
-const maxReads = 32
-
 // stats describes one partition. It costs a round trip to the store and is for
-// people and checks. It counts as one entry against the token's rate.
+// people and checks: namespaces take turns. It counts as one entry against the token's rate.
 func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
-	if s.reads.Add(1) > maxReads {
-		s.reads.Add(-1)
-		return reject(wire.CodeOverloaded)
-	}
-	defer s.reads.Add(-1)
 	if rejected := t.key.charge(1); rejected != nil {
 		return rejected
 	}
 	name := string(t.partition)
-	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ProduceTimeout)
+	bounded, cancel := context.WithTimeout(share.As(context.Background(), t.namespace.Name), s.cfg.ProduceTimeout)
 	defer cancel()
 	st, err := s.store.Stats(bounded, t.namespace, name)
 	switch {
 	case errors.Is(err, partition.ErrNoPartition):
 		return reject(wire.CodeNoSuchPartition)
+	case errors.Is(err, partition.ErrTooManyReads):
+		return reject(wire.CodeOverloaded)
 	case errors.Is(err, partition.ErrFull):
 		return reject(wire.CodeStoreFull)
 	case err != nil:

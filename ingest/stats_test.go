@@ -2,60 +2,11 @@ package ingest
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
 )
-
-func TestTooManyRequestsForStatsAreRejectedAndEntriesStillStored(t *testing.T) {
-	t.Parallel()
-	const clients = 4 * maxReads
-	store := newFake()
-	var reading, maxReading atomic.Int64
-	gate := make(chan struct{})
-	store.stats = func(context.Context, *partition.Namespace, string) (partition.Stats, error) {
-		n := reading.Add(1)
-		defer reading.Add(-1)
-		for seen := maxReading.Load(); n > seen && !maxReading.CompareAndSwap(seen, n); seen = maxReading.Load() {
-		}
-		<-gate
-		return partition.Stats{}, nil
-	}
-	p := listenTCP(t, store, nil)
-	open := sync.OnceFunc(func() { close(gate) })
-	defer open()
-	var served, rejected atomic.Int64
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			switch r := p.do("GET", "/v1/default/p", ""); r.status {
-			case 200:
-				served.Add(1)
-			case 503:
-				if r.expect(t, 503, "overloaded"); r.header.Get("Retry-After") == "" {
-					t.Error("no Retry-After")
-				}
-				rejected.Add(1)
-			default:
-				t.Errorf("got %d %s", r.status, r.raw)
-			}
-		})
-	}
-	eventually(t, func() bool { return rejected.Load() == clients-maxReads })
-	p.post("/v1/default/p", "x").expect(t, 200, "")
-	open()
-	all.Wait()
-	if maxReading.Load() != maxReads || served.Load() != maxReads {
-		t.Errorf("%d requests ran at once and %d were answered, want %d", maxReading.Load(), served.Load(), maxReads)
-	}
-	if got := p.metric("refusals_total", "overloaded"); got != clients-maxReads {
-		t.Errorf("%v rejections are counted, want %d", got, clients-maxReads)
-	}
-	p.do("GET", "/v1/default/p", "").expect(t, 200, "")
-}
 
 func TestARequestForStatsCountsAsOneEntryAgainstTheRate(t *testing.T) {
 	t.Parallel()
@@ -86,6 +37,7 @@ func TestStatsAndTheirErrors(t *testing.T) {
 		code   string
 	}{
 		{nil, 200, ""}, {partition.ErrNoPartition, 404, "no_such_partition"}, {partition.ErrFull, 503, "store_full"},
+		{partition.ErrTooManyReads, 503, "overloaded"},
 		{partition.ErrUnknown, 503, "store_unavailable"}, {partition.ErrBroken, 503, "store_unavailable"},
 	} {
 		store.stats = func(_ context.Context, ns *partition.Namespace, name string) (partition.Stats, error) {

@@ -11,7 +11,7 @@ import (
 // the data port must not block operators.
 const (
 	statsAtOnce    = 4
-	statsMaxWait   = 50 * time.Millisecond
+	statsMaxWait   = 500 * time.Millisecond
 	ledgersAtOnce  = 2
 	ledgersMaxWait = time.Second
 )

@@ -27,7 +27,7 @@ type Stats struct {
 const maxCallStats = 200
 
 // Stats reads one partition. Errors: ErrNoPartition where it has no entries,
-// ErrTooManyReads where no read slot is free within 50ms, and those of the store.
+// ErrTooManyReads where no read slot is free within 500ms, and those of the store.
 func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (stats Stats, err error) {
 	err = s.stats.Do(ctx, func() error {
 		stats, err = s.statsOf(ctx, ns, partition)

@@ -10,24 +10,23 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
-// reading runs a request that is a round trip to the store of its own. It counts as one job
+// reading runs a request that is a round trip to the store of its own, in turn with those of
+// other namespaces. It counts as one job
 // against the token's rate. changes is whether it changes something: then an error
 // that is not known to be harmless says so.
 func (a *api) reading(c *call, changes bool, read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
-	if a.reads.Add(1) > maxReads {
-		a.reads.Add(-1)
-		return ingest.Reject(wire.CodeOverloaded, "")
-	}
-	defer a.reads.Add(-1)
 	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
 		return rejected
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.FlushTimeout)
+	ctx, cancel := context.WithTimeout(share.As(context.Background(), c.namespace.Name), a.cfg.FlushTimeout)
 	defer cancel()
 	answer, err := read(ctx)
 	switch {
+	case errors.Is(err, partition.ErrTooManyReads):
+		return ingest.Reject(wire.CodeOverloaded, "")
 	case err == nil:
 		return c.Answer(200, jsonType, append(answer, '\n'))
 	case !changes && errors.Is(err, partition.ErrUnknown):

@@ -47,13 +47,8 @@ var routes = []route{
 // api is the native routes over an engine.
 type api struct {
 	*Engine
-	reads     atomic.Int64  // requests that read, running now
 	publishes atomic.Uint64 // of queues over several shards
 }
-
-// maxReads is how many requests that read, purge or respawn run at once. Each is at least a
-// round trip to the store of its own.
-const maxReads = 32
 
 // call is a request on a route.
 type call struct {

@@ -15,7 +15,9 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 const (
@@ -142,12 +144,12 @@ func (c *call) jobSize(j *job.Job) int {
 
 // deadline bounds calls of the store.
 func (c *call) deadline() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), storeTimeout)
+	return context.WithTimeout(share.As(context.Background(), c.namespaceName), storeTimeout)
 }
 
 // workDeadline bounds work on all jobs of a queue. It ends when the server stops.
 func (c *call) workDeadline() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), workTimeout)
+	ctx, cancel := context.WithTimeout(share.As(context.Background(), c.namespaceName), workTimeout)
 	go func() {
 		select {
 		case <-ctx.Done():
@@ -173,6 +175,8 @@ func (c *call) failed(what string, err error) *refusal {
 		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
 	case errors.Is(err, jobs.ErrHungUp): // nobody reads the answer
 		return notFound("msg", "no job available")
+	case errors.Is(err, partition.ErrTooManyReads):
+		return rejectedBody(ingest.Reject(wire.CodeOverloaded, ""))
 	case errors.Is(err, jobs.ErrStopping):
 		return refuse(wire.CodeShuttingDown, fasthttp.StatusServiceUnavailable, "the server is shutting down")
 	}

@@ -2,7 +2,6 @@ package lmstfy
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -50,7 +49,7 @@ type Config struct {
 // API answers the requests below /api/.
 type API struct {
 	Config
-	running [bounds]atomic.Int64 // requests that count against a bound
+	sizes sizes
 }
 
 // NewAPI makes an API.
@@ -71,6 +70,7 @@ type call struct {
 	pool      string      // that the request names, or the namespace's
 	key       *ingest.Key // nil: the namespace needs no token
 	token     string
+	anonymous bool // the route needs no token, and there is no valid one
 }
 
 // serve answers one request.
@@ -104,22 +104,9 @@ func (c *call) answer() *refusal {
 	if refused != nil {
 		return refused
 	}
-	refused = c.serveRoute()
+	refused = c.route.serve(c)
 	if status := c.Ctx.Response.StatusCode(); refused != nil || status != fasthttp.StatusOK && status != fasthttp.StatusCreated {
 		taken.Refund()
 	}
 	return refused
-}
-
-// serveRoute serves the request, unless too many that cost as much run already.
-func (c *call) serveRoute() *refusal {
-	if c.route.bound == unbound {
-		return c.route.serve(c)
-	}
-	running := &c.running[c.route.bound]
-	defer running.Add(-1)
-	if running.Add(1) > maxRunning {
-		return rejectedBody(ingest.Reject(wire.CodeOverloaded, ""))
-	}
-	return c.route.serve(c)
 }

@@ -1,12 +1,18 @@
 package lmstfy
 
 import (
+	"context"
 	"errors"
+	"maps"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // peek shows the next job of a queue.
@@ -68,17 +74,71 @@ func (c *call) deadSize() *refusal {
 
 func (c *call) writeSize(of func(job.Counts) int64) *refusal {
 	var counts job.Counts
-	if c.namespace != nil {
-		var err error
+	var err error
+	switch {
+	case c.namespace == nil:
+	case c.anonymous:
+		counts, err = c.sizes.counts(c)
+	default:
 		ctx, cancel := c.deadline()
 		defer cancel()
-		if counts, err = c.Queues.Counts(ctx, c.namespace, c.queue); err != nil {
-			return c.failed("count", err)
-		}
+		counts, err = c.Queues.Counts(ctx, c.namespace, c.queue)
+	}
+	if err != nil {
+		return c.failed("count", err)
 	}
 	body := c.appendNames([]byte{'{'})
 	body = append(strconv.AppendInt(append(body, `,"size":`...), of(counts), 10), '}')
 	return c.send(fasthttp.StatusOK, body)
+}
+
+// sizes are what requests without a token are told: one read a second and queue for all of
+// them, in turns of their own, because nobody pays for these.
+type sizes struct {
+	mu      sync.Mutex
+	byQueue map[target]*size
+}
+
+// size is one read; its fields are valid once done is closed.
+type size struct {
+	began  time.Time
+	done   chan struct{}
+	counts job.Counts
+	err    error
+}
+
+const (
+	sizeAge  = time.Second
+	maxSizes = 1024 // queues; of more, each request reads
+	// anonymous is the tenant of requests without a token. It is no namespace's name.
+	anonymous = "no token"
+)
+
+func (all *sizes) counts(c *call) (job.Counts, error) {
+	now, key := time.Now(), target{namespaceName: c.namespaceName, queue: c.queue}
+	all.mu.Lock()
+	s := all.byQueue[key]
+	if s != nil && now.Sub(s.began) < sizeAge {
+		all.mu.Unlock()
+		<-s.done
+		return s.counts, s.err
+	}
+	if len(all.byQueue) >= maxSizes {
+		maps.DeleteFunc(all.byQueue, func(_ target, s *size) bool { return now.Sub(s.began) >= sizeAge })
+	}
+	s = &size{began: now, done: make(chan struct{}), err: partition.ErrUnavailable}
+	if all.byQueue == nil {
+		all.byQueue = map[target]*size{}
+	}
+	if len(all.byQueue) < maxSizes {
+		all.byQueue[key] = s
+	}
+	all.mu.Unlock()
+	defer close(s.done)
+	ctx, cancel := context.WithTimeout(share.As(context.Background(), anonymous), storeTimeout)
+	defer cancel()
+	s.counts, s.err = c.Queues.Counts(ctx, c.namespace, c.queue)
+	return s.counts, s.err
 }
 
 // dead counts the dead letters and names the oldest.

@@ -16,7 +16,6 @@ type route struct {
 	limit   string // what the limit of the token counts: limitProduce, limitConsume, or nothing
 	open    bool   // needs no token
 	many    bool   // the path names several queues
-	bound   bound
 }
 
 const (
@@ -24,36 +23,21 @@ const (
 	limitConsume = "consume"
 )
 
-// bound says which requests count against one bound of requests that run at once.
-type bound int
-
-const (
-	unbound bound = iota // flushed with others, or waiting without a call
-	reads
-	sizes // which need no token: they must not keep those who have one from reading
-	works // on all jobs of a queue: it may take minutes, and must not keep others from reading
-	bounds
-)
-
-// maxRunning is how many requests of one bound run at once. Each is at least a round trip
-// to the store of its own.
-const maxRunning = 32
-
 // The paths are few, so a request finds its route by comparing.
 var routes = []route{
 	{method: "PUT", pattern: "", serve: (*call).publish, limit: limitProduce},
 	{method: "PUT", pattern: "/bulk", serve: (*call).publishBulk, limit: limitProduce},
 	{method: "PUT", pattern: "/job/:job_id", serve: (*call).republish},
 	{method: "GET", pattern: "", serve: (*call).consume, limit: limitConsume, many: true},
-	{method: "GET", pattern: "/peek", serve: (*call).peek, bound: reads},
-	{method: "GET", pattern: "/job/:job_id", serve: (*call).getJob, bound: reads},
+	{method: "GET", pattern: "/peek", serve: (*call).peek},
+	{method: "GET", pattern: "/job/:job_id", serve: (*call).getJob},
 	{method: "DELETE", pattern: "/job/:job_id", serve: (*call).ack},
-	{method: "DELETE", pattern: "", serve: (*call).purge, bound: works},
-	{method: "GET", pattern: "/size", serve: (*call).size, open: true, bound: sizes},
-	{method: "GET", pattern: "/deadletter", serve: (*call).dead, bound: reads},
-	{method: "GET", pattern: "/deadletter/size", serve: (*call).deadSize, open: true, bound: sizes},
-	{method: "PUT", pattern: "/deadletter", serve: (*call).respawn, bound: works},
-	{method: "DELETE", pattern: "/deadletter", serve: (*call).deleteDead, bound: works},
+	{method: "DELETE", pattern: "", serve: (*call).purge},
+	{method: "GET", pattern: "/size", serve: (*call).size, open: true},
+	{method: "GET", pattern: "/deadletter", serve: (*call).dead},
+	{method: "GET", pattern: "/deadletter/size", serve: (*call).deadSize, open: true},
+	{method: "PUT", pattern: "/deadletter", serve: (*call).respawn},
+	{method: "DELETE", pattern: "/deadletter", serve: (*call).deleteDead},
 }
 
 // target is the names in a path.

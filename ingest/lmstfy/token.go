@@ -27,9 +27,6 @@ func (c *call) authenticate() *refusal {
 	if c.namespace != nil && pool != "" && pool != c.pool {
 		c.namespace, c.pool = nil, pool
 	}
-	if c.route.open {
-		return nil
-	}
 	c.token = token
 	known := c.namespace != nil
 	if known {
@@ -39,6 +36,9 @@ func (c *call) authenticate() *refusal {
 	}
 	switch {
 	case known:
+		return nil
+	case c.route.open:
+		c.anonymous = true
 		return nil
 	case token == "":
 		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "token not found")

@@ -6,15 +6,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // ErrTooManyReads is ErrUnavailable because the maximum number of reads is under way.
 // It says nothing about the store.
 var ErrTooManyReads = fmt.Errorf("too many reads at once: %w", ErrUnavailable)
 
-// A ReadLimit bounds how many reads are on the wire at once.
+// A ReadLimit bounds how many reads are on the wire at once. Those of a tenant take turns
+// with those of others: see share.As.
 type ReadLimit struct {
-	slots   chan struct{}
+	turns   *share.Turns
 	maxWait time.Duration // how long a read waits for a slot
 	refused prometheus.Counter
 }
@@ -22,19 +25,16 @@ type ReadLimit struct {
 // NewReadLimit is a limit of n reads. A further one waits for maxWait at most; refused
 // counts those that waited in vain.
 func NewReadLimit(n int, maxWait time.Duration, refused prometheus.Counter) ReadLimit {
-	return ReadLimit{make(chan struct{}, n), maxWait, refused}
+	return ReadLimit{share.NewTurns(n), maxWait, refused}
 }
 
-// Do runs read once a slot is free.
-func (l ReadLimit) Do(ctx context.Context, read func() error) error {
+// Do runs read once it is its turn.
+func (l ReadLimit) Do(ctx context.Context, read func() error) (err error) {
 	turn, cancel := context.WithTimeout(ctx, l.maxWait)
 	defer cancel()
-	select {
-	case l.slots <- struct{}{}:
-	case <-turn.Done():
+	if !l.turns.Do(turn, func() { err = read() }) {
 		l.refused.Inc()
 		return ErrTooManyReads
 	}
-	defer func() { <-l.slots }()
-	return read()
+	return err
 }

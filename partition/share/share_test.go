@@ -79,7 +79,7 @@ func TestWhoWaitsForATurnIsServedTenantByTenant(t *testing.T) {
 		var served []string
 		enter := func(tenant string) {
 			go func() {
-				if turns.Enter(t.Context(), tenant) {
+				if turns.enter(t.Context(), tenant) {
 					mu.Lock()
 					served = append(served, tenant)
 					mu.Unlock()
@@ -98,17 +98,17 @@ func TestWhoWaitsForATurnIsServedTenantByTenant(t *testing.T) {
 		enter("late")
 		enter("calm")
 		served = nil
-		turns.Leave("greedy")
-		turns.Leave("calm")
-		turns.Leave("greedy")
-		turns.Leave("calm")
+		turns.leave("greedy")
+		turns.leave("calm")
+		turns.leave("greedy")
+		turns.leave("calm")
 		synctest.Wait()
 		if slices.Sort(served); !slices.Equal(served, []string{"calm", "greedy", "greedy", "late"}) {
 			t.Errorf("served %v", served)
 		}
 		for range 12 { // all that wait, and leave again
 			for tenant := range turns.running {
-				turns.Leave(tenant)
+				turns.leave(tenant)
 				break
 			}
 			synctest.Wait()
@@ -123,7 +123,7 @@ func TestWhoWaitsForATurnInVainLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns(1)
-		if !turns.Enter(t.Context(), "a") {
+		if !turns.enter(t.Context(), "a") {
 			t.Fatal("the only place is not free")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -131,21 +131,21 @@ func TestWhoWaitsForATurnInVainLeavesNothing(t *testing.T) {
 		var rejected sync.WaitGroup
 		for range maxWaiting {
 			rejected.Go(func() {
-				if turns.Enter(ctx, "a") {
+				if turns.enter(ctx, "a") {
 					t.Error("it got a place that is taken")
 				}
 			})
 		}
 		synctest.Wait()
-		if began := time.Now(); turns.Enter(ctx, "a") || time.Since(began) > 0 {
+		if began := time.Now(); turns.enter(ctx, "a") || time.Since(began) > 0 {
 			t.Error("it waits behind many others")
 		}
 		rejected.Wait()
 		if len(turns.waiting)+len(turns.order) != 0 {
 			t.Errorf("left: %+v", turns)
 		}
-		turns.Leave("a")
-		if !turns.Enter(t.Context(), "b") {
+		turns.leave("a")
+		if !turns.enter(t.Context(), "b") {
 			t.Error("the place is not free again")
 		}
 	})

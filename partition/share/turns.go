@@ -24,9 +24,19 @@ func NewTurns(n int) *Turns {
 	return &Turns{free: n, each: (n + 1) / 2, running: map[string]int{}, waiting: map[string][]chan struct{}{}}
 }
 
-// Enter waits for a place until ctx ends; true: it has one, until Leave. It does not wait
-// where many of the tenant wait already.
-func (t *Turns) Enter(ctx context.Context, tenant string) bool {
+// Do runs work once a place is free for the tenant of ctx, or returns false: ctx ended, or
+// many of the tenant wait already.
+func (t *Turns) Do(ctx context.Context, work func()) bool {
+	tenant := tenantOf(ctx)
+	if !t.enter(ctx, tenant) {
+		return false
+	}
+	defer t.leave(tenant)
+	work()
+	return true
+}
+
+func (t *Turns) enter(ctx context.Context, tenant string) bool {
 	t.mu.Lock()
 	if t.free > 0 && t.running[tenant] < t.each {
 		t.begin(tenant)
@@ -60,8 +70,8 @@ func (t *Turns) Enter(ctx context.Context, tenant string) bool {
 	return true // it came meanwhile
 }
 
-// Leave gives the place of a tenant to who is next.
-func (t *Turns) Leave(tenant string) {
+// leave gives the place of a tenant to who is next.
+func (t *Turns) leave(tenant string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
@@ -98,4 +108,17 @@ func (t *Turns) remove(tenant string, i int) {
 			return
 		}
 	}
+}
+
+type tenantKey struct{}
+
+// As says for which tenant the work under a context is.
+func As(ctx context.Context, tenant string) context.Context {
+	return context.WithValue(ctx, tenantKey{}, tenant)
+}
+
+// tenantOf is what As said; empty: it is the process's own work, or an operator's.
+func tenantOf(ctx context.Context) string {
+	tenant, _ := ctx.Value(tenantKey{}).(string)
+	return tenant
 }
