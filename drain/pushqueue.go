@@ -3,8 +3,6 @@ package drain
 import (
 	"math"
 	"time"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // A queue whose Writes fail slows down: from slowAfter failures in a row, twice its
@@ -102,19 +100,4 @@ func (q *pushQueue) wrote(now time.Time, failed, unsent bool, wait time.Duration
 	if until := now.Add(min(wait, longest)); until.After(q.hold) {
 		q.hold = until
 	}
-}
-
-// A pushShard is what a target has on its way to one shard of the store: one call at a
-// time, which carries its settlements and its claims together.
-type pushShard struct {
-	number int
-	lane   *job.Lane
-	ring   []*pushSource // due ones, in the order of their turns
-	active bool          // is in the target's list of shards with due sources
-	busy   bool          // a call runs
-
-	settlements []*pushSettlement // wait for a call
-	failures    int               // calls in a row that failed
-	retry       time.Time         // no call before
-	unknown     bool              // a claim's outcome is unknown, and not yet reverted
 }

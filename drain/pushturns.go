@@ -1,0 +1,204 @@
+package drain
+
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+const (
+	// maxPushClaims is how many queues one call to the store claims from: Redis runs it
+	// in one go.
+	maxPushClaims = 32
+	// maxUnsettled is how many settlements may wait. Beyond it nothing is claimed.
+	maxUnsettled = 8192
+	// slotPause is how often a target without a free slot looks for one that came back
+	// without a Write having ended.
+	slotPause = 250 * time.Millisecond
+)
+
+// admit notes that a source may have ready jobs, and gives it a turn; t.mu is held.
+func (t *pushTarget) admit(src *pushSource) {
+	src.due = true
+	if src.inRing {
+		return
+	}
+	src.inRing = true
+	s := t.shard(src.shard)
+	s.ring = append(s.ring, src)
+	t.due++
+	if !s.active {
+		s.active = true
+		t.active = append(t.active, s)
+	}
+}
+
+// readmit gives the due sources of a queue a turn; t.mu is held.
+func (t *pushTarget) readmit(q *pushQueue) {
+	for _, src := range q.sources {
+		if src.due {
+			t.admit(src)
+		}
+	}
+}
+
+// later readmits a queue after a while; t.mu is held.
+func (t *pushTarget) later(q *pushQueue, wait time.Duration) {
+	time.AfterFunc(wait, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.readmit(q)
+		t.pump()
+	})
+}
+
+// pump starts a call to each shard from which a Write can be made; t.mu is held. Shards
+// take turns, and the queues of a shard do.
+func (t *pushTarget) pump() {
+	now := time.Now()
+	pass := t.passing(now)
+	for range len(t.active) {
+		s := t.active[0]
+		t.active = t.active[1:]
+		var claims []*pushClaim
+		if pass != nil && !s.busy && !now.Before(s.retry) {
+			claims = t.plan(s, now, pass)
+		}
+		if s.active = len(s.ring) > 0; s.active {
+			t.active = append(t.active, s)
+		}
+		if len(claims) > 0 {
+			t.start(s, claims)
+		}
+	}
+	if t.blocked {
+		signal(t.unblock)
+	}
+}
+
+// passing tells which queues may be claimed from now: nil for none.
+func (t *pushTarget) passing(now time.Time) func(queue string) bool {
+	if t.blocked || t.due == 0 || t.p.claiming.Err() != nil || t.unsettled >= maxUnsettled {
+		return nil
+	}
+	if !t.guard.tripped() {
+		if open, _ := t.guard.opener.state(); open {
+			return func(string) bool { return true }
+		}
+		t.blocked = true
+		return nil
+	}
+	var names []string
+	for _, s := range t.active {
+		if s.busy || now.Before(s.retry) {
+			continue
+		}
+		for _, src := range s.ring {
+			if q := src.queue; len(names) < maxHistory/2 && src.due && !now.Before(q.hold) && q.running == 0 {
+				names = append(names, q.name)
+			}
+		}
+	}
+	probes := map[string]bool{}
+	if len(names) > 0 {
+		if names = t.guard.pass(names); len(names) == 0 {
+			t.blocked = true
+			return nil
+		}
+	}
+	for _, name := range names {
+		probes[name] = true
+	}
+	return func(queue string) bool {
+		defer delete(probes, queue)
+		return probes[queue]
+	}
+}
+
+// A pushClaim is a claim with what is reserved for it.
+type pushClaim struct {
+	job.Claim
+	source *pushSource
+	batch  int // jobs in a Write
+	writes int // slots
+	probe  bool
+}
+
+// plan reserves slots for the sources of a shard whose turn it is, each its share of
+// what is free; t.mu is held.
+func (t *pushTarget) plan(s *pushShard, now time.Time, pass func(queue string) bool) (claims []*pushClaim) {
+	ns := t.p.store.Namespace(t.namespace)
+	if ns == nil {
+		return nil
+	}
+	probing := t.guard.tripped()
+	share := max(1, t.slots.available()/max(1, t.due))
+	for range len(s.ring) {
+		if len(claims) == maxPushClaims {
+			break
+		}
+		src := s.ring[0]
+		q := src.queue
+		free := q.concurrency() - q.running
+		jobs, wait := q.allowed(now)
+		switch {
+		case !src.due, free <= 0: // the end of a Write readmits it
+			t.leaveRing(s)
+			continue
+		case now.Before(q.hold):
+			t.leaveRing(s)
+			t.later(q, q.hold.Sub(now))
+			continue
+		case jobs == 0:
+			t.leaveRing(s)
+			t.later(q, wait)
+			continue
+		case !pass(q.name):
+			s.ring = append(s.ring[1:], src)
+			continue
+		}
+		batch := q.batch(now)
+		if probing {
+			free, jobs = 1, min(jobs, batch)
+		}
+		writes := t.slots.more(min(free, share, (min(jobs, job.MaxCount)+batch-1)/batch))
+		if writes == 0 {
+			t.waitForSlot()
+			break
+		}
+		jobs = min(jobs, writes*batch, job.MaxCount)
+		t.leaveRing(s)
+		src.due = false
+		q.running += writes
+		q.took(jobs)
+		t.running += writes
+		claims = append(claims, &pushClaim{
+			Claim: job.Claim{
+				Namespace: ns, Shard: s.number, Queues: []string{q.name}, TTR: t.p.cfg.SinkTimeout + leaseSlack, Count: jobs, ReportLeft: true,
+			},
+			source: src, batch: batch, writes: writes, probe: probing,
+		})
+	}
+	return claims
+}
+
+// waitForSlot looks again soon; t.mu is held. The end of a Write pumps by itself, but a
+// limit may give slots back at other times.
+func (t *pushTarget) waitForSlot() {
+	if t.guard.limit != nil && !t.waiting {
+		t.waiting = true
+		time.AfterFunc(slotPause, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.waiting = false
+			t.pump()
+		})
+	}
+}
+
+// leaveRing takes the first source out of a ring; t.mu is held.
+func (t *pushTarget) leaveRing(s *pushShard) {
+	s.ring[0].inRing = false
+	s.ring = s.ring[1:]
+	t.due--
+}
