@@ -31,6 +31,7 @@ type fakeJobs struct {
 	runs    int
 	claims  int
 	lists   int
+	looks   int // plans of a shard
 	reverts int
 	broken  []string // what went wrong
 }
@@ -96,6 +97,9 @@ func (s *fakeJobs) wake(key fakeKey) {
 }
 
 func (s *fakeJobs) Namespace(name string) *job.Namespace {
+	s.mu.Lock()
+	s.looks++
+	s.mu.Unlock()
 	if name != s.ns.Name {
 		return nil
 	}

@@ -33,7 +33,7 @@ type pushShard struct {
 
 	settlements []*pushSettlement // wait for a call
 	failures    int               // calls in a row that failed
-	retry       time.Time         // no call before
+	rest        pushWait          // no call meanwhile
 	unknown     bool              // a claim's outcome is unknown, and not yet reverted
 }
 
@@ -42,7 +42,7 @@ type pushShard struct {
 // more is claimed, finish reverts.
 func (t *pushTarget) settle(s *pushShard) {
 	revert := s.unknown && t.p.claiming.Err() == nil
-	if (len(s.settlements) > 0 || revert) && !s.busy && !time.Now().Before(s.retry) {
+	if (len(s.settlements) > 0 || revert) && !s.busy && !s.rest.waits {
 		t.start(s, nil)
 	}
 }
@@ -119,14 +119,7 @@ func (t *pushTarget) noteCall(s *pushShard, failure error) {
 	if s.failures++; s.failures == 1 {
 		t.p.outage.Begin(zap.String("namespace", t.namespace), zap.Int("shard", s.number), zap.Error(failure))
 	}
-	pause := backoff(minCallPause, maxCallPause, s.failures, 0.5+rand.Float64()/2)
-	s.retry = time.Now().Add(pause)
-	time.AfterFunc(pause, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.pump()
-		t.settle(s)
-	})
+	t.wait(&s.rest, backoff(minCallPause, maxCallPause, s.failures, 0.5+rand.Float64()/2))
 }
 
 // claimed hands the jobs of a claim to Writes, and gives back what was reserved for more;
@@ -137,9 +130,9 @@ func (t *pushTarget) claimed(s *pushShard, c *pushClaim, sent time.Time) (failur
 	jobs := c.Jobs
 	used := (len(jobs) + c.batch - 1) / c.batch
 	q.took(len(jobs) - c.Count)
-	q.running -= c.writes - used
-	t.running -= c.writes - used
-	t.slots.put(c.writes - used)
+	q.running -= c.slots - used
+	t.running -= c.slots - used
+	t.slots.put(c.slots - used)
 	if c.probe && used == 0 {
 		t.guard.unused(1)
 	}

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type pushQueue struct {
 
 	running  int       // Writes, those that are claimed for included
 	hold     time.Time // no claim before
+	wait     pushWait  // for the hold, or a token
 	failures int       // Writes in a row that failed
 	alone    time.Time // jobs are written one by one until then
 	tokens   float64   // jobs that may be claimed now, under a Rate
@@ -41,6 +43,12 @@ type pushSource struct {
 	subscribed bool // its wakes are heard
 	due        bool // it may have ready jobs
 	inRing     bool
+}
+
+// lastTurn lets the other shards have the next token or slot first.
+func (q *pushQueue) lastTurn(src *pushSource) {
+	i := slices.Index(q.sources, src)
+	q.sources = append(slices.Delete(q.sources, i, i+1), src)
 }
 
 // concurrency is how many Writes may run at present.

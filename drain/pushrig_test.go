@@ -75,6 +75,9 @@ func (r *pushRig) stopOne(p *Pusher) {
 		if slots := t.guard.limit.get(); t.running != 0 || t.unsettled != 0 || t.slots.available() != slots {
 			r.t.Errorf("left behind: %d running, %d unsettled, %d of %d slots", t.running, t.unsettled, t.slots.available(), slots)
 		}
+		if len(t.waits) > 0 || t.timer.Stop() {
+			r.t.Errorf("a timer for %d waits outlives Stop", len(t.waits))
+		}
 		for _, q := range t.queues {
 			if q.running != 0 {
 				r.t.Errorf("queue %s: %d running", q.name, q.running)

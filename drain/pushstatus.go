@@ -33,7 +33,7 @@ func (t *pushTarget) status() TargetStatus {
 	}
 	t.mu.Unlock()
 	s := TargetStatus{
-		Namespace: t.namespace, Label: t.label, Sink: t.sink, Queues: queues, Concurrency: t.writes,
+		Namespace: t.namespace, Label: t.label, Sink: t.sink, Queues: queues, Concurrency: t.maxWrites,
 		Workers: WorkerStatus{Size: t.slots.size(), Busy: writes},
 	}
 	t.guard.describe(&s)

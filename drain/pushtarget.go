@@ -23,7 +23,7 @@ type pushTarget struct {
 	log       *zap.Logger
 	guard     *sinkGuard
 	slots     *slots // for Writes
-	writes    int    // that may run at once, unless the guard has a limit
+	maxWrites int    // that run at once, unless the guard has a limit
 	metrics   *pushTargetMetrics
 	refusals  *refusalLog
 	closed    error // what the sink's Close said
@@ -31,12 +31,14 @@ type pushTarget struct {
 	mu        sync.Mutex
 	queues    map[string]*pushQueue
 	shards    map[int]*pushShard
-	active    []*pushShard  // with due sources, in the order of their turns
-	due       int           // sources in the rings
-	unsettled int           // jobs
-	running   int           // Writes and calls
-	blocked   bool          // the sink lets nothing pass; follow waits for it
-	waiting   bool          // a timer of slotPause runs
+	active    []*pushShard // with due sources, in the order of their turns
+	inRings   int          // sources
+	unsettled int          // jobs
+	running   int          // calls, Writes, and slots that claims reserved for Writes
+	blocked   bool         // the sink lets nothing pass; follow waits for it
+	waits     []*pushWait  // the next to end first; timer is set to it
+	timer     *time.Timer
+	slotWait  pushWait      // no slot was free
 	unblock   chan struct{} // holds one: blocked was set
 	ended     chan struct{} // holds one: a Write or a call has ended
 }
@@ -49,15 +51,17 @@ func newPushTarget(p *Pusher, namespace, name string, s PushSink, m *pushTargetM
 		unblock: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 	}
 	t.refusals = &refusalLog{log: t.log}
+	t.timer = time.AfterFunc(time.Hour, t.tick)
+	t.timer.Stop()
 	cfg := DefaultConfig() // how long the pauses between two Opens are
 	cfg.SinkTimeout = p.cfg.SinkTimeout
 	t.guard = newSinkGuard(p.writing, s.Sink, cfg, t.log, &m.sinkMetrics)
-	t.writes = p.cfg.MaxWrites
+	t.maxWrites = p.cfg.MaxWrites
 	if n := s.Sink.Caps().MaxInFlight; n > 0 {
-		t.writes = min(t.writes, n)
+		t.maxWrites = min(t.maxWrites, n)
 	}
-	t.slots = newSlots(t.writes)
-	m.concurrency.Set(float64(t.writes))
+	t.slots = newSlots(t.maxWrites)
+	m.concurrency.Set(float64(t.maxWrites))
 	if s.Sink.Caps().MaxInFlight == 0 {
 		t.guard.limit = newAdaptiveLimit(t.slots, m.concurrency)
 	}
@@ -107,6 +111,8 @@ func (t *pushTarget) finish() {
 		}
 	}
 	t.mu.Lock()
+	t.waits = nil
+	t.timer.Stop()
 	shards := slices.Collect(maps.Values(t.shards))
 	t.mu.Unlock()
 	for _, s := range shards {
@@ -139,6 +145,10 @@ func (t *pushTarget) shard(number int) *pushShard {
 	s := t.shards[number]
 	if s == nil {
 		s = &pushShard{number: number, lane: t.p.store.NewLane()}
+		s.rest.over = func() {
+			t.pump()
+			t.settle(s)
+		}
 		t.shards[number] = s
 	}
 	return s
@@ -152,6 +162,7 @@ func (t *pushTarget) list(ns *job.Namespace, name string, r *PushRule) {
 	q := t.queues[name]
 	if q == nil {
 		q = &pushQueue{name: name, rule: r, tokens: r.burst(), refilled: now}
+		q.wait.over = func() { t.readmit(q) }
 		t.queues[name] = q
 		t.metrics.queues.Set(float64(len(t.queues)))
 	}
@@ -186,7 +197,7 @@ func (t *pushTarget) poll(ns *job.Namespace, listed bool) {
 	t.mu.Lock()
 	now := time.Now()
 	for name, q := range t.queues {
-		if listed && now.Sub(q.listed) > forgetAfter && q.running == 0 {
+		if listed && now.Sub(q.listed) > forgetAfter && q.running == 0 && !q.wait.waits {
 			forgotten = append(forgotten, q)
 			delete(t.queues, name)
 			for _, src := range q.sources {

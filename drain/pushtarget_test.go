@@ -173,3 +173,75 @@ func TestTwoPushersShareAQueue(t *testing.T) {
 		}
 	})
 }
+
+// Time alone lets a queue go on after a token or a hold. How many shards it is spread over
+// must not multiply that, and each of them has its share.
+func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rate  float64
+		write error
+	}{
+		{"rate", 10, nil},
+		{"hold", 0, sink.Throttle(errDown, 100*time.Millisecond)},
+	} {
+		for spread := 1; spread <= 4; spread++ {
+			t.Run(fmt.Sprintf("%s, spread %d", row.name, spread), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					policy := job.Policy{Shards: 8, MaxJobs: 1e6, MaxQueues: 1e3, ReplyTTL: time.Minute}
+					if spread > 1 {
+						policy.Spread = map[string]int{"welcome": spread}
+					}
+					r := newPushRig(t, policy)
+					r.rule.Match, r.rule.Rate = "welcome", row.rate
+					shards := map[int]int{}
+					r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
+						r.store.mu.Lock()
+						defer r.store.mu.Unlock()
+						shards[r.store.jobs[string(batches[0].Entries[0].ID)].Ref.Shard]++
+						return row.write
+					}
+					r.store.publish("welcome", 4000, 1000)
+					r.start()
+					time.Sleep(10 * time.Second)
+					r.store.mu.Lock()
+					if r.store.looks > 1500 {
+						t.Errorf("%d looks at what can be claimed", r.store.looks)
+					}
+					r.store.mu.Unlock()
+					target := r.p.targets[0]
+					target.mu.Lock()
+					if n := len(target.waits); n > 2 { // for the queue, and for a slot
+						t.Errorf("%d waits", n)
+					}
+					target.mu.Unlock()
+					r.stop()
+					if n := r.store.acked(); row.rate > 0 && (n < 98 || n > 102) {
+						t.Errorf("%d of a rate of 10/s in 10 s", n)
+					}
+					for _, n := range shards {
+						if len(shards) != spread || n < len(r.sink.seen())/spread/2 {
+							t.Errorf("%d Writes of a shard: %v", n, shards)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A sink may ask for a day.
+func TestNothingOfAQueueOnHoldOutlivesStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newPushRig(t)
+		r.rule.BackoffMax = 24 * time.Hour
+		r.sink.write = func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, 24*time.Hour) }
+		r.store.publish("welcome", 100, 9)
+		r.start()
+		time.Sleep(time.Minute)
+		if n := len(r.p.targets[0].waits); n == 0 {
+			t.Error("the queue does not wait")
+		}
+		r.stop()
+	})
+}

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -26,7 +27,7 @@ func (t *pushTarget) admit(src *pushSource) {
 	src.inRing = true
 	s := t.shard(src.shard)
 	s.ring = append(s.ring, src)
-	t.due++
+	t.inRings++
 	if !s.active {
 		s.active = true
 		t.active = append(t.active, s)
@@ -42,14 +43,41 @@ func (t *pushTarget) readmit(q *pushQueue) {
 	}
 }
 
-// later readmits a queue after a while; t.mu is held.
-func (t *pushTarget) later(q *pushQueue, wait time.Duration) {
-	time.AfterFunc(wait, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.readmit(q)
-		t.pump()
-	})
+// A pushWait is for something that time alone brings.
+type pushWait struct {
+	waits bool // it is in the target's list
+	at    time.Time
+	over  func() // what is done then, before a pump; t.mu is held
+}
+
+// wait adds w to what the timer waits for, unless it waits already; t.mu is held.
+func (t *pushTarget) wait(w *pushWait, d time.Duration) {
+	if w.waits {
+		return
+	}
+	w.waits, w.at = true, time.Now().Add(d)
+	i, _ := slices.BinarySearchFunc(t.waits, w, func(a, b *pushWait) int { return a.at.Compare(b.at) })
+	if t.waits = slices.Insert(t.waits, i, w); i == 0 {
+		t.timer.Reset(d)
+	}
+}
+
+// tick ends the waits that are over. It is the timer's.
+func (t *pushTarget) tick() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for len(t.waits) > 0 && !now.Before(t.waits[0].at) {
+		w := t.waits[0]
+		t.waits = t.waits[1:]
+		if w.waits = false; w.over != nil {
+			w.over()
+		}
+	}
+	t.pump()
+	if len(t.waits) > 0 {
+		t.timer.Reset(time.Until(t.waits[0].at))
+	}
 }
 
 // pump starts a call to each shard from which a Write can be made; t.mu is held. Shards
@@ -61,7 +89,7 @@ func (t *pushTarget) pump() {
 		s := t.active[0]
 		t.active = t.active[1:]
 		var claims []*pushClaim
-		if pass != nil && !s.busy && !now.Before(s.retry) {
+		if pass != nil && !s.busy && !s.rest.waits {
 			claims = t.plan(s, now, pass)
 		}
 		if s.active = len(s.ring) > 0; s.active {
@@ -78,7 +106,7 @@ func (t *pushTarget) pump() {
 
 // passing tells which queues may be claimed from now: nil for none.
 func (t *pushTarget) passing(now time.Time) func(queue string) bool {
-	if t.blocked || t.due == 0 || t.p.claiming.Err() != nil || t.unsettled >= maxUnsettled {
+	if t.blocked || t.inRings == 0 || t.p.claiming.Err() != nil || t.unsettled >= maxUnsettled {
 		return nil
 	}
 	if !t.guard.tripped() {
@@ -90,7 +118,7 @@ func (t *pushTarget) passing(now time.Time) func(queue string) bool {
 	}
 	var names []string
 	for _, s := range t.active {
-		if s.busy || now.Before(s.retry) {
+		if s.busy || s.rest.waits {
 			continue
 		}
 		for _, src := range s.ring {
@@ -119,8 +147,8 @@ func (t *pushTarget) passing(now time.Time) func(queue string) bool {
 type pushClaim struct {
 	job.Claim
 	source *pushSource
-	batch  int // jobs in a Write
-	writes int // slots
+	batch  int // jobs in a Write, at most
+	slots  int // reserved for them
 	probe  bool
 }
 
@@ -132,7 +160,7 @@ func (t *pushTarget) plan(s *pushShard, now time.Time, pass func(queue string) b
 		return nil
 	}
 	probing := t.guard.tripped()
-	share := max(1, t.slots.available()/max(1, t.due))
+	share := max(1, t.slots.available()/max(1, t.inRings))
 	for range len(s.ring) {
 		if len(claims) == maxPushClaims {
 			break
@@ -147,11 +175,11 @@ func (t *pushTarget) plan(s *pushShard, now time.Time, pass func(queue string) b
 			continue
 		case now.Before(q.hold):
 			t.leaveRing(s)
-			t.later(q, q.hold.Sub(now))
+			t.wait(&q.wait, q.hold.Sub(now))
 			continue
 		case jobs == 0:
 			t.leaveRing(s)
-			t.later(q, wait)
+			t.wait(&q.wait, wait)
 			continue
 		case !pass(q.name):
 			s.ring = append(s.ring[1:], src)
@@ -163,12 +191,15 @@ func (t *pushTarget) plan(s *pushShard, now time.Time, pass func(queue string) b
 		}
 		writes := t.slots.more(min(free, share, (min(jobs, job.MaxCount)+batch-1)/batch))
 		if writes == 0 {
-			t.waitForSlot()
+			if t.guard.limit != nil { // it gives slots back also when no Write ends
+				t.wait(&t.slotWait, slotPause)
+			}
 			break
 		}
 		jobs = min(jobs, writes*batch, job.MaxCount)
 		t.leaveRing(s)
 		src.due = false
+		q.lastTurn(src)
 		q.running += writes
 		q.took(jobs)
 		t.running += writes
@@ -176,29 +207,15 @@ func (t *pushTarget) plan(s *pushShard, now time.Time, pass func(queue string) b
 			Claim: job.Claim{
 				Namespace: ns, Shard: s.number, Queues: []string{q.name}, TTR: t.p.cfg.SinkTimeout + leaseSlack, Count: jobs, ReportLeft: true,
 			},
-			source: src, batch: batch, writes: writes, probe: probing,
+			source: src, batch: batch, slots: writes, probe: probing,
 		})
 	}
 	return claims
-}
-
-// waitForSlot looks again soon; t.mu is held. The end of a Write pumps by itself, but a
-// limit may give slots back at other times.
-func (t *pushTarget) waitForSlot() {
-	if t.guard.limit != nil && !t.waiting {
-		t.waiting = true
-		time.AfterFunc(slotPause, func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.waiting = false
-			t.pump()
-		})
-	}
 }
 
 // leaveRing takes the first source out of a ring; t.mu is held.
 func (t *pushTarget) leaveRing(s *pushShard) {
 	s.ring[0].inRing = false
 	s.ring = s.ring[1:]
-	t.due--
+	t.inRings--
 }
