@@ -21,6 +21,7 @@ type health struct {
 	mu          sync.Mutex
 	failing     bool
 	since, last time.Time // the first and the last failure
+	unanswered  time.Time // the first failure since the last answer
 	answered    time.Time // the first answer after the last failure; zero: none yet
 	failures    int
 	onlyOpens   bool        // since it began to fail, only Open has failed
@@ -69,6 +70,9 @@ func (h *health) fail(reason string, err error, opening bool) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.failing || !h.answered.IsZero() {
+		h.unanswered = now
+	}
 	h.last, h.answered = now, time.Time{}
 	h.failures++
 	h.retries++

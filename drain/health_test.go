@@ -261,3 +261,34 @@ func TestFailingGaugeIsUpWhileEverythingWaitsForARetry(t *testing.T) {
 		}
 	}
 }
+
+// A sink that fails now and then works: what an operator is told counts from its last answer.
+func TestASinkFailsSinceNothingSucceeded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		h := &health{log: zap.NewNop(), metrics: &r.metrics().sinkMetrics}
+		since := func() (time.Duration, bool) {
+			var s TargetStatus
+			failing := h.describe(&s)
+			if failing == s.FailingSince.IsZero() {
+				t.Fatalf("failing %v since %v", failing, s.FailingSince)
+			}
+			return time.Since(s.FailingSince), failing
+		}
+		for range 100 {
+			h.failed(reasonError, errDown)
+			time.Sleep(time.Second)
+			h.failed(reasonError, errDown)
+			if d, failing := since(); !failing || d != time.Second {
+				t.Fatalf("fails %v for %v, 1 s after its last answer", failing, d)
+			}
+			h.succeeded()
+			if _, failing := since(); failing {
+				t.Fatal("fails right after an answer")
+			}
+		}
+		h.stop()
+		r.stop()
+	})
+}

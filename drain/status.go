@@ -34,8 +34,8 @@ type TargetStatus struct {
 	Label     string // the sink's URL without its secrets
 	Type      string // the scheme of that URL
 	State     SinkState
-	// FailingSince is when the first Write or Open failed; zero: the sink is not failing.
-	// A sink counts as recovered when no Write has failed for 5 s.
+	// FailingSince is when the first Write or Open failed since one succeeded; zero: the last
+	// one succeeded.
 	FailingSince    time.Time
 	P50, P99        time.Duration // of a Write, in the last minute; 0: there was none
 	WritesPerSecond float64       // of the last 10 to 20 s
@@ -145,11 +145,11 @@ func (g *sinkGuard) describe(t *TargetStatus) {
 func (h *health) describe(t *TargetStatus) (failing bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.failing {
-		t.FailingSince = h.since
-	}
 	t.Retries, t.LastError, t.LastErrorAt = h.retries, h.words, h.wordsAt
-	return h.failing && h.answered.IsZero()
+	if failing = h.failing && h.answered.IsZero(); failing {
+		t.FailingSince = h.unanswered
+	}
+	return failing
 }
 
 // fill is how full the Write of the trusted queue is, by the cap that it is nearest to.
