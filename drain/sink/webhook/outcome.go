@@ -21,7 +21,8 @@ const maxRetryAfter = time.Hour
 //	408, 429, 5xx but 501            retryable
 //	429, 503 with Retry-After        retryable no sooner than that, at most 1 h
 //	101, 3xx, 401 403 404 405 410,   about the endpoint, not an entry: all of them
-//	501                              Permanent by name, so that the drain does not bisect
+//	501                              Permanent by name, so that the drain does not bisect;
+//	                                 retryable for jobs, which have tries, all but 410
 //	other 4xx                        Permanent; the drain bisects, for one entry
 //	                                 may be to blame
 func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now time.Time) error {
@@ -51,6 +52,9 @@ func (s *Sink) outcome(resp *http.Response, answer []byte, b *sink.Batch, now ti
 		code == http.StatusUnauthorized, code == http.StatusForbidden,
 		code == http.StatusNotFound, code == http.StatusMethodNotAllowed,
 		code == http.StatusGone, code == http.StatusNotImplemented:
+		if b.Jobs != nil && code != http.StatusGone {
+			return err
+		}
 		all := &sink.BatchError{}
 		for i := range b.Entries {
 			all.Fail(0, i, sink.Permanent(err))

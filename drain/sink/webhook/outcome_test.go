@@ -67,6 +67,15 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 		if err != nil && !strings.HasSuffix(err.Error(), fmt.Sprintf("post to %s: answered %d", srv.Listener.Addr(), code)) {
 			t.Errorf("%d: got %q", code, err)
 		}
+		jobs := batch("1", "2")
+		jobs.Jobs = make([]sink.Job, 2)
+		wantJobs := want(code)
+		if wantJobs == endpoint && code != http.StatusGone {
+			wantJobs = "retry" // a deploy, or a token that was rotated: tries and ttl bound them
+		}
+		if got := kindOf(post(t, newSink(t, fmt.Sprintf("%s/%d", srv.URL, code)), jobs)); got != wantJobs {
+			t.Errorf("%d to jobs: got %s, want %s", code, got, wantJobs)
+		}
 		if code != 429 && code != 503 {
 			continue
 		}
