@@ -249,9 +249,10 @@ local function claim(name, q, m, due, is_paused)
         cuts[#cuts + 1] = int(to)
       end
     end
+    -- Without cuts the range was one batch, of 128 entries at most, whatever a batch is now.
     local going = true
     while going and to < p.to do
-      going = add_batch(min(batch, p.to - to))
+      going = add_batch(min(max(batch, 128), p.to - to))
       cuts[#cuts + 1] = int(to)
     end
   else

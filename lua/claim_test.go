@@ -84,6 +84,24 @@ func TestClaimCoversFurtherBatchesOnlyWhileTheyAreFull(t *testing.T) {
 	}
 }
 
+// A sink knows what it has by the ends of batches. A namespace may get another batch meanwhile.
+func TestARangeOfOneBatchKeepsItsEndWhateverABatchIsNow(t *testing.T) {
+	for _, now := range []int64{1, 3, 4, 9} {
+		t.Run(fmt.Sprintf("a batch of %d", now), func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				p.produce(p.fresh(4)...)
+				p.makeDue()
+				first := batches(p.claim("t1"))
+				p.release("t1", 0, 1)
+				p.batch = now
+				p.makeDue()
+				p.same("batches", batches(p.claim("t2")), first)
+				p.lawful()
+			})
+		})
+	}
+}
+
 // Redis tells no sizes before it reads, so claims go by the largest entry that
 // the partition ever held, or 4 KiB.
 func TestClaimIsBoundedInBytes(t *testing.T) {
