@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
@@ -63,7 +64,7 @@ func (p pendingWrite) stillFresh(now time.Time, minLife time.Duration) pendingWr
 		if len(entries) > 0 { // another batch, for it has another id
 			kept.batches = append(kept.batches, &sink.Batch{
 				Namespace: b.Namespace, Partition: b.Partition, FirstSeq: entries[0].Seq,
-				Attempt: b.Attempt, Deadline: b.Deadline, Entries: entries,
+				End: b.End, Attempt: b.Attempt, Deadline: b.Deadline, Entries: entries,
 			})
 		}
 	}
@@ -115,9 +116,10 @@ func (r *run) prepare(u writeUnit) (p pendingWrite, known bool) {
 			continue
 		}
 		p.entries += n
+		cut, _ := slices.BinarySearch(r.lease.Cuts, r.lease.From+int64(s.hi)) // a bisection cuts no batch
 		p.batches = append(p.batches, &sink.Batch{
 			Namespace: ns.Name, Partition: r.lease.Partition, FirstSeq: r.lease.Entries[first].Seq,
-			Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.pendingOf(first, last+1, n),
+			End: r.lease.Cuts[cut], Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.pendingOf(first, last+1, n),
 		})
 	}
 	p.stale, p.oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()

@@ -83,6 +83,7 @@ type Batch struct {
 	Namespace string
 	Partition string
 	FirstSeq  int64     // sequence of the first entry
+	End       int64     // one past the sequence that the batch was cut at, the same in each presentation; 0: a part of a batch, or jobs
 	Attempt   int       // 1 on the first presentation, one more after each failure or lapse
 	Deadline  time.Time // when its youngest entry goes stale; a retry never starts later
 	Entries   []Entry

@@ -8,7 +8,10 @@
 //
 // Delivered means that every branch has the entry. A Write whose outcome is unknown
 // comes again. A branch that has the batch already then finds it under its idempotency
-// key and stores nothing, for 2 minutes after the first time. A store that is
+// key and stores nothing, for 2 minutes after the first time. A batch is known by the end
+// that it was cut at: when it comes again, stale entries may be missing at its beginning.
+// Where others are missing, and of what a fallback hands on, each entry has a key of its
+// own. A store that is
 // unreachable for longer, or lacks the replicas that it is to wait for, makes entries
 // come twice.
 //
@@ -124,20 +127,38 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if name := batches[0].Partition; !partition.ValidPartition(name) {
 		return sink.Permanent(fmt.Errorf("queue %.140q: no partition can have this name", name))
 	}
-	groups := make([]*partition.Group, 0, len(batches)*len(s.branches))
-	for _, b := range batches {
-		entries, key := encode(b.Entries), key(b)
+	var groups, rest []*partition.Group
+	of := make([][]*partition.Group, len(batches)) // of each batch: a group a branch, then rest
+	encoded := make([][][]byte, len(batches))
+	for i, b := range batches {
+		encoded[i] = encode(b.Entries)
+		run := runToEnd(b)
 		for _, branch := range s.branches {
-			groups = append(groups, &partition.Group{Namespace: branch, Partition: b.Partition, Entries: entries, IdempotencyKey: key})
+			g := &partition.Group{Namespace: branch, Partition: b.Partition, Entries: encoded[i][len(b.Entries)-run:]}
+			if of[i] = append(of[i], g); run > 0 {
+				g.IdempotencyKey = key("branch", b, len(b.Entries)-1)
+				groups = append(groups, g)
+			}
 		}
 	}
 	s.store.Produce(ctx, groups)
-	if short := s.shortened(groups, batches); len(short) > 0 {
-		s.store.Produce(ctx, short)
+	for i, b := range batches {
+		for _, g := range of[i] {
+			for j := range b.Entries {
+				// A branch has what its run under that key had at the first time.
+				if g.Err == nil && b.Entries[j].Seq < b.End-int64(g.Accepted) || b.End == 0 {
+					one := &partition.Group{Namespace: g.Namespace, Partition: b.Partition, Entries: encoded[i][j : j+1], IdempotencyKey: key("entry", b, j)}
+					rest, of[i] = append(rest, one), append(of[i], one)
+				}
+			}
+		}
+	}
+	if len(rest) > 0 {
+		s.store.Produce(ctx, rest)
 	}
 	failed := &sink.BatchError{}
 	for i, b := range batches {
-		err := s.failure(groups[i*len(s.branches) : (i+1)*len(s.branches)])
+		err := s.failure(of[i])
 		if err == nil {
 			continue
 		}
@@ -167,34 +188,19 @@ func encode(entries []sink.Entry) [][]byte {
 	return list
 }
 
-// key is the idempotency key of a batch: the identity of its last entry. A batch that
-// comes again ends where it ended before, but may have lost stale entries at its
-// beginning; then its own ID would differ, and the others would be stored twice. One
-// with gaps is known by its ID alone: its last entry does not tell what else is in it.
-func key(b *sink.Batch) string {
-	n := len(b.Entries)
-	if b.Entries[n-1].Seq-b.Entries[0].Seq != int64(n-1) {
-		return exactKey(b)
+// runToEnd is how many entries of a batch lie together up to the end that it was cut at.
+func runToEnd(b *sink.Batch) (n int) {
+	for n < len(b.Entries) && b.Entries[len(b.Entries)-1-n].Seq == b.End-1-int64(n) {
+		n++
 	}
-	last := sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Entries: b.Entries[n-1:]}
-	return exactKey(&last)
+	return n
 }
 
-// exactKey is the key of exactly these entries. The line break keeps it apart from the
-// keys of clients, which are printable.
-func exactKey(b *sink.Batch) string { return "branch\n" + b.ID() }
-
-// shortened returns the groups whose branch has a shorter batch with the same last entry,
-// under keys of their own. A fallback can give a branch a part of a batch, and after a
-// crash the batch comes again whole.
-func (s *Sink) shortened(groups []*partition.Group, batches []*sink.Batch) (list []*partition.Group) {
-	for i, g := range groups {
-		if g.Err == nil && g.Repeated && g.Accepted < len(g.Entries) {
-			g.IdempotencyKey = exactKey(batches[i/len(s.branches)])
-			list = append(list, g)
-		}
-	}
-	return list
+// key is the idempotency key of the run that ends with an entry, or of the entry alone.
+// The line break keeps it apart from the keys of clients, which are printable.
+func key(kind string, b *sink.Batch, entry int) string {
+	last := sink.Batch{Namespace: b.Namespace, Partition: b.Partition, Entries: b.Entries[entry : entry+1]}
+	return kind + "\n" + last.ID()
 }
 
 // failure is what the branches' answers mean for the entries of one batch. A retry

@@ -177,7 +177,8 @@ type source struct {
 	entries []int
 }
 
-// pick makes batches of some entries, and tells where they are from.
+// pick makes batches of some entries, and tells where they are from. They have no End: the
+// next time others may be handed on.
 func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*sink.Batch, from []source) {
 	for i, b := range batches {
 		s := source{batch: i}
@@ -186,11 +187,7 @@ func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*
 				s.entries = append(s.entries, j)
 			}
 		}
-		switch len(s.entries) {
-		case 0:
-			continue
-		case len(b.Entries):
-			picked, from = append(picked, b), append(from, s)
+		if len(s.entries) == 0 {
 			continue
 		}
 		p := &sink.Batch{Namespace: b.Namespace, Partition: b.Partition, FirstSeq: b.Entries[s.entries[0]].Seq, Attempt: b.Attempt}
