@@ -4,26 +4,33 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/share"
 )
+
+// headBytes is how much of a body is decompressed to look for the key of an SDK.
+const headBytes = 1 << 10
 
 // zstdWindow is the largest window that RFC 9659 lets a zstd content coding use.
 const zstdWindow = 8 << 20
 
 var errTooLarge = errors.New("decompressed body is too large")
 
-// inflater decompresses bodies. It runs at most one decoder a core; more would
-// not be faster.
+// inflater decompresses bodies. It runs at most one decoder a core, in turns by namespace;
+// more would not be faster.
 type inflater struct {
 	limit int // of a decompressed body, bytes
-	gzip  chan *gzipDecoder
+	turns *share.Turns
+	gzip  sync.Pool
 	zstd  *zstd.Decoder
 	slots chan struct{} // one for each body that zstd may decode at once
 }
@@ -58,21 +65,34 @@ func newInflater(cfg Config) (*inflater, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &inflater{limit: limit, gzip: make(chan *gzipDecoder, cores), zstd: z, slots: make(chan struct{}, decoders)}
-	for range cores {
-		f.gzip <- &gzipDecoder{}
-	}
+	f := &inflater{limit: limit, turns: share.NewTurns(max(2, cores), math.MaxInt), zstd: z, slots: make(chan struct{}, decoders)}
+	f.gzip.New = func() any { return &gzipDecoder{} }
 	return f, nil
+}
+
+// head returns the first KiB of a body that gzip may have compressed, or what there is of it.
+func (f *inflater) head(body []byte) []byte {
+	d := f.gzip.Get().(*gzipDecoder)
+	defer f.free(d)
+	d.src.Reset(body)
+	if d.Reset(&d.src) != nil {
+		return nil
+	}
+	head := make([]byte, headBytes)
+	n, _ := io.ReadFull(d, head)
+	return head[:n]
+}
+
+func (f *inflater) free(d *gzipDecoder) {
+	d.src.Reset(nil)
+	f.gzip.Put(d)
 }
 
 // gunzip appends the decompressed body to dst, or fails with errTooLarge or
 // because the body is corrupt. Several gzip members in a row are one body.
 func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error) {
-	d := <-f.gzip
-	defer func() {
-		d.src.Reset(nil)
-		f.gzip <- d
-	}()
+	d := f.gzip.Get().(*gzipDecoder)
+	defer f.free(d)
 	d.src.Reset(body)
 	// Each member is started here. In multistream mode the reader would take a
 	// member whose header is cut short for the end of the body.
@@ -98,6 +118,9 @@ func (f *inflater) gunzip(dst, body []byte, reserve reserveFunc) ([]byte, error)
 	for {
 		n, err := d.Read(dst[len(dst):min(cap(dst), f.limit+1)])
 		dst = dst[:len(dst)+n]
+		if len(dst) >= largeBody {
+			runtime.Gosched() // other requests need the core for less
+		}
 		switch {
 		case len(dst) > f.limit:
 			return dst, errTooLarge
@@ -147,12 +170,14 @@ func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejec
 		}
 		return nil
 	}
-	var err error
-	if coding == "zstd" {
-		r.inflated, err = s.inflater.unzstd(r.inflated[:0], body, reserve)
-	} else {
-		r.inflated, err = s.inflater.gunzip(r.inflated[:0], body, reserve)
-	}
+	err := errNoRoom
+	s.inflater.turns.DoFor(s.payer(r.tenant).namespace, s.cfg.ProduceTimeout, func() {
+		if coding == "zstd" {
+			r.inflated, err = s.inflater.unzstd(r.inflated[:0], body, reserve)
+		} else {
+			r.inflated, err = s.inflater.gunzip(r.inflated[:0], body, reserve)
+		}
+	})
 	switch {
 	case errors.Is(err, errNoRoom):
 		return nil, reject(wire.CodeOverloaded)

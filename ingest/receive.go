@@ -19,20 +19,24 @@ const prefetched = 8 << 10
 // receive returns the body of an admitted request, decompressed. As it is sent, it may
 // have maxBody bytes.
 func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request, maxBody int) ([]byte, *rejection) {
-	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
-	if !known {
-		return nil, reject(wire.CodeUnsupportedEncoding)
-	}
-	body, rejected := s.readBody(ctx, r, maxBody)
-	switch {
-	case rejected != nil:
-		return nil, rejected
-	case len(body) == 0:
-		return nil, reject(wire.CodeEmptyBody)
-	case coding == "":
-		return body, nil
+	body, coding, rejected := s.receiveSent(ctx, r, maxBody)
+	if rejected != nil || coding == "" {
+		return body, rejected
 	}
 	return s.inflate(r, coding, body)
+}
+
+// receiveSent returns the body of a request as it was sent, and its coding.
+func (s *Server) receiveSent(ctx *fasthttp.RequestCtx, r *request, maxBody int) (body []byte, coding string, rejected *rejection) {
+	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
+	if !known {
+		return nil, "", reject(wire.CodeUnsupportedEncoding)
+	}
+	body, rejected = s.readBody(ctx, r, maxBody)
+	if rejected == nil && len(body) == 0 {
+		rejected = reject(wire.CodeEmptyBody)
+	}
+	return body, coding, rejected
 }
 
 // readBody reads the body as it was sent. Memory grows with what has arrived,

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 
 	"github.com/valyala/fasthttp"
@@ -40,27 +42,23 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 	}
 	r := s.requests.Get().(*request)
 	defer s.release(r)
-	if rejected := s.stampSDK(r, to); rejected != nil {
+	if rejected := s.payBySDK(r, to); rejected != nil {
 		return to, rejected
 	}
-	body, rejected := s.receiveSDK(ctx, r)
+	batch, size, rejected := s.openSDK(ctx, *t, r, to)
 	if rejected != nil {
 		return to, rejected
 	}
-	batch, err := t.adapter.Open(t.call, body)
-	if err != nil {
-		return to, rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
-	}
-	if key == "" {
-		if to = s.writeKeys.find(batch.Key); to == nil {
+	if to == nil {
+		if to = s.writeKeys.find(cmp.Or(batch.Key, queryKey(ctx, t.adapter))); to == nil {
 			return nil, reject(wire.CodeUnauthorized)
 		}
-		if rejected := s.stampSDK(r, to); rejected != nil {
+		if rejected := s.payBySDK(r, to); rejected != nil {
 			return to, rejected
 		}
 	}
-	answer := protocol.Answer{Bytes: len(body), Received: r.received}
-	if rejected := s.splitSDK(r, to, t.adapter, &batch, len(body)); rejected != nil {
+	answer := protocol.Answer{Bytes: size, Received: r.received}
+	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
 		return to, rejected
 	}
 	s.queue(r)
@@ -77,9 +75,9 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 	return to, nil
 }
 
-// stampSDK notes when a request came, by the clock of its namespace's store. A namespace that
-// only the body will name, nil, is no error.
-func (s *Server) stampSDK(r *request, to *sdkNamespace) *rejection {
+// payBySDK notes whose request it is, and when it came, by the clock of the namespace's
+// store. A namespace that only the body will name, nil, is no error.
+func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 	if to == nil {
 		return nil
 	}
@@ -87,17 +85,60 @@ func (s *Server) stampSDK(r *request, to *sdkNamespace) *rejection {
 	if r.received, known = s.store.NowOf(to.namespace); !known {
 		return reject(wire.CodeStoreUnavailable)
 	}
-	return nil
+	return s.charge(r, s.tenantOf(to.namespace.Name, to.limits))
 }
 
-// receiveSDK is receive for SDKs that compress a body without saying so in a header.
-// JSON and forms never begin like gzip.
-func (s *Server) receiveSDK(ctx *fasthttp.RequestCtx, r *request) ([]byte, *rejection) {
-	body, rejected := s.receive(ctx, r, s.cfg.MaxBody)
-	if rejected != nil || len(r.inflated) > 0 || len(body) < 2 || body[0] != 0x1f || body[1] != 0x8b {
-		return body, rejected
+// openSDK receives a body and opens it, as what to or a key at its beginning says who pays.
+// Where nothing does, and the body is more than a small one, it waits for one of few places:
+// anybody can send such a body. size is that of the decompressed body.
+func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request, to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
+	body, coding, rejected := s.receiveSent(ctx, r, s.cfg.MaxBody)
+	if rejected != nil {
+		return batch, 0, rejected
 	}
-	return s.inflate(r, "gzip", body)
+	// Some SDKs compress without saying so in a header. JSON and forms never begin like gzip.
+	if coding == "" && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+		coding = "gzip"
+	}
+	if to == nil {
+		head := body
+		if coding != "" {
+			head = s.inflater.head(body)
+		}
+		names := t.adapter.BodyKeys()
+		if to = s.writeKeys.find(cmp.Or(queryKey(ctx, t.adapter), protocol.FindKey(head, names))); to != nil {
+			rejected = s.charge(r, s.tenantOf(to.namespace.Name, to.limits))
+		}
+	}
+	open := func() {
+		if coding != "" {
+			body, rejected = s.inflate(r, coding, body)
+		}
+		if size = len(body); rejected == nil {
+			var err error
+			if batch, err = t.adapter.Open(t.call, body); err != nil {
+				rejected = rejectf(wire.CodeBadJSON, "the body is not JSON of the form that this call takes, or nests deeper than %d levels", wire.MaxDepth)
+			}
+		}
+	}
+	switch {
+	case rejected != nil:
+	case to != nil, coding == "" && len(body) <= prefetched:
+		open()
+	case !s.keyless.DoFor("", s.cfg.ProduceTimeout, open):
+		rejected = reject(wire.CodeOverloaded)
+	}
+	return batch, size, rejected
+}
+
+// queryKey is a key in the query, where one of the names that a body has for it says so.
+func queryKey(ctx *fasthttp.RequestCtx, adapter protocol.Adapter) string {
+	for _, name := range adapter.BodyKeys() {
+		if key := ctx.QueryArgs().Peek(name); len(key) > 0 {
+			return string(key)
+		}
+	}
+	return ""
 }
 
 // splitSDK encodes the events of a batch into r, grouped by partition.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -231,6 +233,45 @@ func TestALargeBodyUnderAWrongWriteKeyIsNotRead(t *testing.T) {
 	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("got %d %s, closed %t, want 503", r.status, r.raw, closed)
 	}
+}
+
+func TestLargeBodiesWithoutAKnownKeyShareFewPlaces(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), func(c *Config) {
+		withSDKs(c)
+		c.ProduceTimeout = 50 * time.Millisecond
+	})
+	hold := make(chan struct{})
+	var holders sync.WaitGroup
+	places := (min(4, runtime.GOMAXPROCS(0)) + 1) / 2
+	for began := make(chan struct{}); places > 0; places-- {
+		holders.Go(func() { p.keyless.DoFor("", time.Minute, func() { began <- struct{}{}; <-hold }) })
+		<-began
+	}
+	events := func(n int) string { return `"batch":[` + strings.Repeat(`{"event":"e"},`, n) + `{}]` }
+	unseen := gzipped(t, `{`+events(200)+`,"api_key":"wk"}`)
+	for _, row := range []struct {
+		name, path, body string
+		status           int
+	}{
+		{"none, compressed", "/posthog/batch/", gzipped(t, `{`+events(1)+`}`), 503},
+		{"none, 8 KiB", "/posthog/batch/", `{` + events(700) + `}`, 503},
+		{"none, small", "/posthog/batch/", `{` + events(1) + `}`, 401},
+		{"another's, compressed", "/posthog/batch/", gzipped(t, `{"api_key":"nobody",`+events(1)+`}`), 503},
+		{"behind the first KiB", "/posthog/batch/", unseen, 503},
+		{"in the first KiB", "/posthog/batch/", gzipped(t, `{"api_key" : "wk",`+events(200)+`}`), 200},
+		{"at the end of a plain body", "/posthog/batch/", `{` + events(700) + `,"api_key":"wk"}`, 200},
+		{"in the query", "/posthog/batch/?api_key=wk", unseen, 200},
+		{"in the query alone", "/posthog/batch/?api_key=wk", gzipped(t, `{`+events(200)+`}`), 200},
+		{"in the query, and another in the body", "/posthog/batch/?api_key=wk", gzipped(t, `{"api_key":"nobody",`+events(200)+`}`), 401},
+	} {
+		if r := p.post(row.path, row.body, asText); r.status != row.status {
+			t.Errorf("%s: got %d %s, want %d", row.name, r.status, r.raw, row.status)
+		}
+	}
+	close(hold)
+	holders.Wait()
+	p.post("/posthog/batch/", unseen, asText).expect(t, 200, "")
 }
 
 func TestTheNameOfANamespaceIsItsKeyWhereNoneIsListed(t *testing.T) {

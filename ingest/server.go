@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -46,6 +47,7 @@ type Server struct {
 	arriving   *share.Account // those of bodies that are still arriving
 	tenants    sync.Map       // by namespace: *tenant
 	unknown    *tenant
+	keyless    *share.Turns // of large bodies of SDKs whose key is not known
 	conns      atomic.Int64 // open connections
 	ready      atomic.Pointer[func() error]
 	stopping   atomic.Bool
@@ -65,6 +67,9 @@ type Server struct {
 }
 
 const (
+	// maxKeyless is how many large bodies of SDKs without a known key may wait: half of the
+	// places of keyless, two of them, or one with two cores, open such bodies.
+	maxKeyless = 64
 	// maxHeaderBytes bounds request line and headers together. Each connection
 	// has a read buffer of this size.
 	maxHeaderBytes = 8 << 10
@@ -86,6 +91,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.memory, s.arriving = share.NewBudget(cfg.MaxInflightBytes), share.NewBudget(cfg.MaxInflightBytes/2)
 	s.unknown = s.newTenant("")
+	s.keyless = share.NewTurns(min(4, runtime.GOMAXPROCS(0)), maxKeyless)
 	s.segmentPrefix = segmentRoutePrefix(cfg.SegmentPrefix)
 	s.requests.New = func() any { return newRequest() }
 	if s.metrics, err = newMetrics(reg, cfg.Drops, s.memory.Used, s.conns.Load); err != nil {

@@ -28,6 +28,8 @@ var ErrBody = errors.New("not a body of this protocol")
 type Adapter interface {
 	// HeaderKey is the key in the value of an Authorization header; empty: the body has it.
 	HeaderKey(authorization []byte) string
+	// BodyKeys are what the key is called in a body.
+	BodyKeys() []string
 	// Open finds the key, the clock and the events of a decompressed body. call is the
 	// end of the path, such as "batch". Open may decode the body in place. Its error is ErrBody.
 	Open(call string, body []byte) (Batch, error)

@@ -42,6 +42,20 @@ type Event struct {
 	Partition string // a valid name, or empty
 }
 
+// FindKey looks for the value of one of these names in a part of a body; empty: there is
+// none. It knows nothing of where in the JSON it is: only Open says what the key is.
+func FindKey(part []byte, names []string) string {
+	for _, name := range names {
+		_, rest, found := bytes.Cut(part, []byte(`"`+name+`"`))
+		value, isString := bytes.CutPrefix(bytes.TrimLeft(rest, ": \t\r\n"), []byte{'"'})
+		value, _, ends := bytes.Cut(value, []byte{'"'})
+		if found && isString && ends {
+			return string(value)
+		}
+	}
+	return ""
+}
+
 // ParseJSON returns the value of a body without the space around it.
 func ParseJSON(body []byte) (gjson.Result, error) {
 	if !wire.ValidJSON(body) {

@@ -22,7 +22,7 @@ type Pace struct {
 }
 
 // NewPace makes a Pace without a rest.
-func NewPace() *Pace { return &Pace{turn: share.NewTurns(1)} }
+func NewPace() *Pace { return &Pace{turn: share.NewTurns(1, maxQueue)} }
 
 // Do runs call after the rest that its predecessor earned. It returns the error of ctx
 // where that ends before, and ErrTooManyReads where many of the tenant wait; then call did not run. call gets a context that does

@@ -22,10 +22,13 @@ type ReadLimit struct {
 	refused prometheus.Counter
 }
 
+// maxQueue is how many reads, or paced calls, of a tenant may wait for their turn.
+const maxQueue = 128
+
 // NewReadLimit is a limit of n reads. A further one waits for maxWait at most; refused
 // counts those that waited in vain.
 func NewReadLimit(n int, maxWait time.Duration, refused prometheus.Counter) ReadLimit {
-	return ReadLimit{share.NewTurns(n), maxWait, refused}
+	return ReadLimit{share.NewTurns(n, maxQueue), maxWait, refused}
 }
 
 // Do runs read once it is its turn.

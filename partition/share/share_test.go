@@ -74,7 +74,7 @@ func TestTheTokensOfATenantShareWhatItMayHold(t *testing.T) {
 func TestWhoWaitsForATurnIsServedTenantByTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := NewTurns(4)
+		turns := NewTurns(4, 128)
 		var mu sync.Mutex
 		var served []string
 		enter := func(tenant string) {
@@ -119,10 +119,12 @@ func TestWhoWaitsForATurnIsServedTenantByTenant(t *testing.T) {
 	})
 }
 
+const maxWaiting = 128
+
 func TestWhoWaitsForATurnInVainLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := NewTurns(1)
+		turns := NewTurns(1, maxWaiting)
 		if !turns.enter(t.Context(), "a") {
 			t.Fatal("the only place is not free")
 		}

@@ -3,10 +3,8 @@ package share
 import (
 	"context"
 	"sync"
+	"time"
 )
-
-// maxWaiting is how many of a tenant may wait for a turn.
-const maxWaiting = 128
 
 // Turns bounds how much runs at once. A tenant has at most half of the places, rounded up, so
 // others find one. Where none is free, one of each tenant goes after one of every other.
@@ -14,14 +12,15 @@ type Turns struct {
 	mu      sync.Mutex
 	free    int
 	each    int
+	queue   int // how many of a tenant may wait
 	running map[string]int
 	waiting map[string][]chan struct{} // of each tenant, the oldest first
 	order   []string                   // the tenants that wait, the one served longest ago first
 }
 
-// NewTurns makes Turns with places for n.
-func NewTurns(n int) *Turns {
-	return &Turns{free: n, each: (n + 1) / 2, running: map[string]int{}, waiting: map[string][]chan struct{}{}}
+// NewTurns makes Turns with places for n. queue of each tenant may wait for one.
+func NewTurns(n, queue int) *Turns {
+	return &Turns{free: n, each: (n + 1) / 2, queue: queue, running: map[string]int{}, waiting: map[string][]chan struct{}{}}
 }
 
 // Do runs work once a place is free for the tenant of ctx, or returns false: ctx ended, or
@@ -36,15 +35,36 @@ func (t *Turns) Do(ctx context.Context, work func()) bool {
 	return true
 }
 
+// DoFor is Do for a tenant that waits at most so long.
+func (t *Turns) DoFor(tenant string, wait time.Duration, work func()) bool {
+	ctx := context.Background()
+	if !t.tryEnter(tenant) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+		if !t.enter(ctx, tenant) {
+			return false
+		}
+	}
+	defer t.leave(tenant)
+	work()
+	return true
+}
+
+func (t *Turns) tryEnter(tenant string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.begin(tenant)
+}
+
 func (t *Turns) enter(ctx context.Context, tenant string) bool {
 	t.mu.Lock()
-	if t.free > 0 && t.running[tenant] < t.each {
-		t.begin(tenant)
+	if t.begin(tenant) {
 		t.mu.Unlock()
 		return true
 	}
 	waiting := t.waiting[tenant]
-	if len(waiting) >= maxWaiting || ctx.Err() != nil {
+	if len(waiting) >= t.queue || ctx.Err() != nil {
 		t.mu.Unlock()
 		return false
 	}
@@ -79,8 +99,7 @@ func (t *Turns) leave(tenant string) {
 		delete(t.running, tenant)
 	}
 	for i, next := range t.order {
-		if t.running[next] < t.each {
-			t.begin(next)
+		if t.begin(next) {
 			close(t.waiting[next][0])
 			t.order = append(append(t.order[:i:i], t.order[i+1:]...), next)
 			t.remove(next, 0)
@@ -89,9 +108,14 @@ func (t *Turns) leave(tenant string) {
 	}
 }
 
-func (t *Turns) begin(tenant string) {
+// begin takes a place, if the tenant may have one. The caller has the lock.
+func (t *Turns) begin(tenant string) bool {
+	if t.free == 0 || t.running[tenant] >= t.each {
+		return false
+	}
 	t.free--
 	t.running[tenant]++
+	return true
 }
 
 // remove takes one that waits out of the list of its tenant.

@@ -22,6 +22,9 @@ var (
 // HeaderKey is empty: the body has the key.
 func (Adapter) HeaderKey([]byte) string { return "" }
 
+// BodyKeys are the names that Open looks for.
+func (Adapter) BodyKeys() []string { return names.Keys }
+
 // Open takes the events of a body.
 func (Adapter) Open(_ string, body []byte) (protocol.Batch, error) {
 	root, err := protocol.ParseJSON(body)

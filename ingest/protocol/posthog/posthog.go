@@ -24,6 +24,9 @@ var (
 // HeaderKey is empty: the body has the key.
 func (Adapter) HeaderKey([]byte) string { return "" }
 
+// BodyKeys are the names that Open looks for.
+func (Adapter) BodyKeys() []string { return names.Keys }
+
 // Open takes, at each call, {"api_key", "batch": [event, …]}, an array of events, or one
 // event; each also as the form data=, in base64, of older SDKs. An event without a key
 // beside it has it in properties.token.

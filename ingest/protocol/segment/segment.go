@@ -38,6 +38,9 @@ func (Adapter) HeaderKey(authorization []byte) string {
 	return user
 }
 
+// BodyKeys are the names that Open looks for.
+func (Adapter) BodyKeys() []string { return names.Keys }
+
 // Open takes a batch, or at the other calls the body as the one event.
 func (Adapter) Open(call string, body []byte) (protocol.Batch, error) {
 	root, err := protocol.ParseJSON(body)
