@@ -37,9 +37,12 @@ func (a *api) publish(c *call) *ingest.Rejection {
 		if len(p.Messages) > 1 {
 			return ingest.Reject(wire.CodeBadShards, "shards is for one job: send one a request")
 		}
+		if rejected := a.mayShard(len(p.Messages[0].Payload), shards); rejected != nil {
+			return rejected
+		}
 		p.Messages = sharded(p.Messages[0], shards)
 	}
-	if rejected := c.Reserve(len(p.Messages) * publishCost); rejected != nil {
+	if rejected := c.Reserve(len(p.Messages)*publishCost + shards*len(body)); rejected != nil {
 		return rejected
 	}
 	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages))
@@ -183,6 +186,20 @@ func (a *api) split(c *call, body []byte) ([]job.Message, *ingest.Rejection) {
 	}
 	return all, nil
 }
+
+// mayShard bounds what n jobs of a payload take as if the request had held them all.
+func (a *api) mayShard(payload, n int) *ingest.Rejection {
+	switch bytes := n * (payload + shardAttributes); {
+	case n > a.cfg.MaxEntries:
+		return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request publishes at most %d jobs: send a smaller shards", a.cfg.MaxEntries))
+	case bytes > a.cfg.MaxBody:
+		return ingest.Reject(wire.CodeBodyTooLarge, fmt.Sprintf("shards makes %d bytes of jobs, and max_body is %d: send a smaller job or a smaller shards", bytes, a.cfg.MaxBody))
+	}
+	return nil
+}
+
+// shardAttributes is the most bytes of attributes that sharded adds to a job.
+const shardAttributes = len(`{"shard_index":"999","shard_total":"1000"}`)
 
 // sharded is n messages with the same payload, each of which says which it is.
 func sharded(m job.Message, n int) []job.Message {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,25 @@ func TestAHigherSpreadMovesAsFewKeysAsItCan(t *testing.T) {
 		}
 		if share := keys / spread; moved < share*3/4 || moved > share*5/4 {
 			t.Errorf("spread %d: %d of %d keys moved, want about %d", spread, moved, keys, share)
+		}
+	}
+}
+
+// What shards makes of one small request counts as if the request had sent it.
+func TestShardsCountAgainstTheBoundsOfTheRequest(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	for _, c := range []struct {
+		shards, bytes, status int
+		code                  string
+	}{
+		{1000, 32 << 10, 413, "body_too_large"}, {1000, 1010, 413, "body_too_large"}, {1000, 1000, 200, ""}, {31, 32 << 10, 200, ""}, {32, 32 << 10, 413, "body_too_large"},
+	} {
+		before, _ := p.store.ready("q")
+		r := p.do("POST", fmt.Sprint("/v1/mail/q?shards=", c.shards), strings.Repeat("x", c.bytes))
+		after, _ := p.store.ready("q")
+		if stored := after - before; r.status != c.status || r.Error != c.code || (stored > 0) != (c.status == 200) {
+			t.Errorf("%d × %d bytes: got %d %.80s, and %d jobs were stored", c.shards, c.bytes, r.status, r.raw, stored)
 		}
 	}
 }
