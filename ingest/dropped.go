@@ -121,6 +121,7 @@ var rejectionDrops = map[wire.Code]drops.Reason{
 	wire.CodeEntryTooLarge:     drops.TooLarge,
 	wire.CodeBadPartition:      drops.BadPartition,
 	wire.CodeTooManyPartitions: drops.TooManyPartitions,
+	wire.CodeTooManyKeys:       drops.TooManyKeys,
 	wire.CodeRateLimited:       drops.RateLimited,
 	wire.CodeOverloaded:        drops.Overloaded,
 	wire.CodeShuttingDown:      drops.ShuttingDown,

@@ -73,6 +73,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeUnsupportedEncoding: {fasthttp.StatusUnsupportedMediaType, "", "Content-Encoding is gzip, zstd or left out; only one"},
 	wire.CodeUnsupportedType:     {fasthttp.StatusUnsupportedMediaType, "", "Content-Type is application/x-ndjson or application/json where items name their partition"},
 	wire.CodeTooManyPartitions:   {fasthttp.StatusTooManyRequests, "10", "the namespace has max_partitions partitions: try again when some are empty, or raise max_partitions"},
+	wire.CodeTooManyKeys:         {fasthttp.StatusTooManyRequests, "10", "the namespace remembers max_keys idempotency keys: try again when some have expired, or raise max_keys"},
 	wire.CodeTooManyJobs:         {fasthttp.StatusTooManyRequests, "10", "the namespace has max_jobs jobs, dead ones included: claim or delete some, or raise max_jobs"},
 	wire.CodeTooManyQueues:       {fasthttp.StatusTooManyRequests, "10", "the namespace has max_queues queues with jobs: try again when some are empty, or raise max_queues"},
 	wire.CodeRateLimited:         {fasthttp.StatusTooManyRequests, "1", "the token has used its rate: send fewer entries, read less often, or raise its rate"},
@@ -108,6 +109,7 @@ var storeFailures = []struct {
 }{
 	{errNewPartitions, wire.CodeTooManyPartitions, wire.ReasonTooManyPartitions},
 	{partition.ErrTooManyPartitions, wire.CodeTooManyPartitions, wire.ReasonTooManyPartitions},
+	{partition.ErrTooManyKeys, wire.CodeTooManyKeys, wire.ReasonTooManyKeys},
 	{partition.ErrFull, wire.CodeStoreFull, wire.ReasonStoreFull},
 	{partition.ErrUnavailable, wire.CodeStoreUnavailable, wire.ReasonStoreUnavailable},
 	{partition.ErrBroken, wire.CodeStoreUnavailable, wire.ReasonStoreUnavailable},
@@ -166,7 +168,7 @@ func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 		body.Message = r.message
 	}
 	switch r.code {
-	case wire.CodeTooManyPartitions, wire.CodeTooManyJobs, wire.CodeTooManyQueues:
+	case wire.CodeTooManyPartitions, wire.CodeTooManyKeys, wire.CodeTooManyJobs, wire.CodeTooManyQueues:
 		if body.Scope == "" {
 			body.Scope = "namespace"
 		}

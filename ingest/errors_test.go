@@ -119,6 +119,8 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	}
 	store.produce = failWith(partition.ErrTooManyPartitions)
 	note(p.post("/v1/default/p", "x"))
+	store.produce = failWith(partition.ErrTooManyKeys)
+	note(p.post("/v1/default/p", "x", "Idempotency-Key: k"))
 	store.produce = failWith(partition.ErrFull)
 	note(p.post("/v1/default/p", "x"))
 	store.produce = failWith(partition.ErrUnknown)

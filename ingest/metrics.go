@@ -50,7 +50,7 @@ type namespaceMetrics struct {
 // rejectionReasons are the results of an entry beside accepted and repeated.
 var rejectionReasons = [...]wire.Reason{
 	wire.ReasonTooLarge, wire.ReasonStale, wire.ReasonBadTS, wire.ReasonBadID, wire.ReasonBadPartition, wire.ReasonBadItem,
-	wire.ReasonTooManyPartitions, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
+	wire.ReasonTooManyPartitions, wire.ReasonTooManyKeys, wire.ReasonStoreUnavailable, wire.ReasonStoreFull, wire.ReasonUnknown,
 }
 
 func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func() int64) (*metrics, error) {

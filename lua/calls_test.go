@@ -122,14 +122,14 @@ func TestRedisCallsOfTheProduceThatCompletesABatch(t *testing.T) {
 	}
 }
 
-// Under an idempotency key, its result is read and written; a repeat only reads it.
+// Under an idempotency key, its result and the number of keys are read and written; a repeat only reads the result.
 func TestRedisCallsOfAnIdempotentProduce(t *testing.T) {
 	t.Parallel()
 	c := callsServer(t)
 	p := wide(t, c, 1)[0]
 	p.produce(p.fresh(1)...)
 	keys, argv := append(p.keys(), p.seen), p.produceArgs(1, p.fresh(5)...)
-	costs(t, c, lua.Produce, keys, argv, 4+3+2)
+	costs(t, c, lua.Produce, keys, argv, 4+3+3)
 	costs(t, c, lua.Produce, keys, argv, 3+1)
 }
 

@@ -48,7 +48,7 @@ func (g group) produceOf(entries ...[]string) ([]string, []any) {
 	argv := g[0].produceShared()
 	for i, p := range g {
 		for _, e := range entries[i] {
-			argv[5] = max(argv[5].(int64), int64(len(e)))
+			argv[6] = max(argv[6].(int64), int64(len(e)))
 		}
 		argv = append(argv, p.produceOwn(0, entries[i]...)...)
 	}

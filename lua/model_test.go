@@ -18,6 +18,9 @@ type model struct {
 	parts     map[string]*modelPart
 	ledger    map[string]int64
 	pauses    map[string]string // the field of the ledger by partition; * = all of them
+	maxKeys   int64
+	keys      map[int64]int64  // idempotency keys by when they end to count, s
+	results   map[string][]any // by partition and key
 }
 
 type modelPart struct {
@@ -180,6 +183,33 @@ func (m *model) beginProduce() {
 			m.active++
 		}
 	}
+}
+
+// keptKeys is how many idempotency keys count.
+func (m *model) keptKeys() (n int64) {
+	for at, keys := range m.keys {
+		if at*1000 > m.ms() {
+			n += keys
+		} else {
+			delete(m.keys, at)
+		}
+	}
+	return n
+}
+
+// produceOnce is produce under an idempotency key that is kept for two minutes, and counts in steps of 16 s.
+func (m *model) produceOnce(id string, produce func() []any) []any {
+	if m.results[id] != nil {
+		return m.results[id]
+	} else if m.keptKeys() >= m.maxKeys {
+		return []any{int64(4)}
+	}
+	answer := produce()
+	if answer[0] == int64(1) || answer[0] == int64(3) {
+		m.results[id] = append([]any{int64(2)}, answer[1:4]...)
+		m.keys[(m.ms()+120_000+15_999)/16_000*16]++
+	}
+	return answer
 }
 
 func (m *model) produce(p *modelPart, entries []string) []any {

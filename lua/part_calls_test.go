@@ -20,7 +20,7 @@ func (p *part) keys() []string   { return append(p.shared(), p.own()...) }
 func one(reply []any) []any { return append([]any{reply[1], reply[0]}, reply[2:]...) }
 
 func (p *part) produceShared() []any {
-	return []any{p.capacity, p.full, p.linger, p.maxActive, int64(120_000), int64(64), len(p.q) - len(p.name) + 1}
+	return []any{p.capacity, p.full, p.linger, p.maxActive, int64(120_000), p.maxKeys, int64(64), len(p.q) - len(p.name) + 1}
 }
 
 func (p *part) produceOwn(keyed int, entries ...string) []any {
@@ -34,7 +34,7 @@ func (p *part) produceOwn(keyed int, entries ...string) []any {
 func (p *part) produceArgs(keyed int, entries ...string) []any {
 	argv := p.produceShared()
 	for _, e := range entries {
-		argv[5] = max(argv[5].(int64), int64(len(e)))
+		argv[6] = max(argv[6].(int64), int64(len(e)))
 	}
 	return append(argv, p.produceOwn(keyed, entries...)...)
 }

@@ -41,6 +41,7 @@ type part struct {
 	q, ready, m, ledger, dead, seen string
 
 	capacity, full, linger, maxActive int64
+	maxKeys                           int64
 	batch, batches, bytes             int64
 	maxAge, lease                     int64
 	maxDead, deadBytes                int64
@@ -61,7 +62,7 @@ func partIn(t *testing.T, c *redis.Client, prefix, name string) *part {
 		t: t, c: c, name: name,
 		q: prefix + "q:" + name, ready: prefix + "ready", m: prefix + "m:" + name,
 		ledger: prefix + "ledger", dead: prefix + "dead", seen: prefix + "dd:" + name + ":0f",
-		capacity: 10, full: 4, linger: 50_000, maxActive: 3,
+		capacity: 10, full: 4, linger: 50_000, maxActive: 3, maxKeys: 3,
 		batch: 4, batches: 1, bytes: 1 << 20,
 		maxAge: 180_000, lease: 15_000,
 		maxDead: 3, deadBytes: 1 << 20,

@@ -15,9 +15,10 @@
 -- ARGV[3] ms        linger
 -- ARGV[4] int       active partitions the shard may have
 -- ARGV[5] ms        how long the result of an idempotent call is kept
--- ARGV[6] bytes     the largest entry of the call
--- ARGV[7] int       position in a list's key where the partition's name begins, the member of KEYS[1]
--- ARGV[8..] bytes   of each partition: how many entries, 1 or more, negative where it has a third key for the
+-- ARGV[6] int       results of idempotent calls that the shard may keep
+-- ARGV[7] bytes     the largest entry of the call
+-- ARGV[8] int       position in a list's key where the partition's name begins, the member of KEYS[1]
+-- ARGV[9..] bytes   of each partition: how many entries, 1 or more, negative where it has a third key for the
 --                   result of an idempotent call; then that many encoded entries, oldest first
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
 -- RETURNS 0                            refused: one new partition too many; nothing was written
@@ -25,14 +26,16 @@
 -- RETURNS 2, accepted, evicted, depth  the result of the first call under the key
 -- RETURNS 3, accepted, evicted, depth, sample  appended, and the newest evicted entry: its first 79 bytes, which hold time
 --                                      and id. Only in one ms of 64, and only of an entry that no claim gave out
+-- RETURNS 4                            refused: one result too many; nothing was written
 -- RETURNS text                         refused, with the error of Redis; nothing was written
 --
--- USES whole, int, time, end_range, open_shard, close_shard, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt
+-- USES whole, int, time, read_keys, count_key, keys_text, end_range, open_shard, close_shard, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt
 local ready, ledger = KEYS[1], KEYS[2]
 local capacity, full, linger = whole(ARGV[1], 1), whole(ARGV[2], 1), whole(ARGV[3], 0)
-local max_active, keep, largest, name_at = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0), whole(ARGV[7], 1)
-local bad = not (capacity and full and linger and max_active and keep and largest and name_at) or full > capacity
-local key, at = 3, 8
+local max_active, keep, max_keys = whole(ARGV[4], 0), whole(ARGV[5], 1), whole(ARGV[6], 0)
+local largest, name_at = whole(ARGV[7], 0), whole(ARGV[8], 1)
+local bad = not (capacity and full and linger and max_active and keep and max_keys and largest and name_at) or full > capacity
+local key, at = 3, 9
 while not bad and at <= #ARGV do
   local k = tonumber(ARGV[at])
   bad = not k or k == 0 or k ~= math.floor(k) or k * k > 1e12
@@ -52,6 +55,7 @@ end
 local active = redis.call('ZCARD', ready)
 local now, add, due = shard.now, shard.add, shard.due
 local result = { now }
+local key_ends, kept_keys -- what read_keys returns; nil: no call has needed it yet
 
 -- Numbers of 13 and 16 digits that many partitions get are formatted once.
 local birth = math.max(shard.now_us, shard.high_water)
@@ -102,6 +106,12 @@ local function append(q, m, seen, first, k)
         return 'ERR produce: the idempotency key holds a foreign value'
       end
       return answer(2, tonumber(accepted), tonumber(evicted), tonumber(depth))
+    end
+    if not key_ends then
+      key_ends, kept_keys = read_keys(redis.call('HGET', ledger, 'keys'), now)
+    end
+    if kept_keys >= max_keys then
+      return answer(4)
     end
   end
 
@@ -245,6 +255,8 @@ local function append(q, m, seen, first, k)
   end
   if seen then
     redis.call('SET', seen, int(k) .. ' ' .. int(evicted) .. ' ' .. int(depth), 'PX', keep)
+    count_key(key_ends, now, keep)
+    kept_keys, shard.keys = kept_keys + 1, key_ends
   end
   if sample then
     answer(3, k, evicted, depth)
@@ -254,7 +266,7 @@ local function append(q, m, seen, first, k)
   end
 end
 
-key, at = 3, 8
+key, at = 3, 9
 local last_arg = #ARGV
 while at <= last_arg do
   local k, seen = tonumber(ARGV[at]), false
@@ -269,6 +281,9 @@ while at <= last_arg do
   end
   key = key + (seen and 3 or 2)
   at = at + 1 + k
+end
+if shard.keys then
+  shard.keys = keys_text(shard.keys)
 end
 close_shard(ready, ledger, shard)
 return result

@@ -160,6 +160,24 @@ func TestProduceRepeatsTheResultOfItsKey(t *testing.T) {
 	})
 }
 
+func TestProduceRefusesAKeyTooMany(t *testing.T) {
+	on(t, func(t *testing.T, p *part) {
+		first := p.seen
+		for range p.maxKeys {
+			p.produceOnce(p.fresh(1)...)
+			p.seen += "x"
+		}
+		before := p.snapshot()
+		again := p.produceOnce(p.fresh(1)...)
+		p.same("one more", again, []any{4, again[1]})
+		p.same("shard", p.snapshot(), before)
+		p.same("without a key", p.produce(p.fresh(1)...)[0], 1)
+		p.seen = first
+		p.same("repeated", p.produceOnce(p.fresh(1)...)[0], 2)
+		p.lawful()
+	})
+}
+
 func TestProduceRepeatsTheResultAfterItsPartitionEnded(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produceOnce(p.fresh(4)...)
@@ -256,7 +274,7 @@ func TestProduceRefusesBadArguments(t *testing.T) {
 				if entries > 0 {
 					p.produce(p.fresh(entries)...)
 				}
-				p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...), []int{8}, 1, 2, 5, 7, 8)
+				p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...), []int{9}, 1, 2, 5, 8, 9)
 			})
 		})
 	}

@@ -87,20 +87,30 @@ func (w *walker) produce(t *rapid.T) {
 	if rapid.Bool().Draw(t, "one of them twice") {
 		call = append(call, call[0])
 	}
-	argv := []any{w.m.capacity, w.m.full, modelLinger, w.m.maxActive, 120_000, 100, len(w.key("q:", "")) + 1}
+	argv := []any{w.m.capacity, w.m.full, modelLinger, w.m.maxActive, 120_000, w.m.maxKeys, 100, len(w.key("q:", "")) + 1}
+	keys := w.keys()
 	var want [][]any
 	w.m.beginProduce()
 	victim, _, done := w.foreign(call, "q:", "m:")
 	for _, name := range call {
 		list, args := w.entries(rapid.IntRange(1, 9).Draw(t, "k"))
-		argv = append(append(argv, len(list)), args...)
-		if name == victim {
-			want = append(want, refusal)
-		} else {
-			want = append(want, w.m.produce(w.m.parts[name], list))
+		k, answer := len(list), func() []any {
+			if name == victim {
+				return refusal
+			}
+			return w.m.produce(w.m.parts[name], list)
 		}
+		keys = append(keys, w.key("q:", name), w.key("m:", name))
+		if !w.inRound && rapid.IntRange(0, 3).Draw(t, "under a key") == 0 {
+			id := name + rapid.SampledFrom([]string{":1", ":2", ":3"}).Draw(t, "key")
+			keys, k = append(keys, w.key("dd:", id)), -k
+			want = append(want, w.m.produceOnce(id, answer))
+		} else {
+			want = append(want, answer())
+		}
+		argv = append(append(argv, k), args...)
 	}
-	got := w.eval(w.sources["produce"], w.keys(call...), argv...)
+	got := w.eval(w.sources["produce"], keys, argv...)
 	done()
 	w.answers("produce", got, want)
 }

@@ -104,7 +104,7 @@ func walk(t *rapid.T, c *redis.Client, name string, fail func(format string, arg
 	w.m = &model{
 		now: 1_700_000_000_000_000, capacity: rapid.Int64Range(1, 20).Draw(t, "capacity"),
 		maxActive: rapid.IntRange(1, 3).Draw(t, "max active"), parts: map[string]*modelPart{}, ledger: map[string]int64{},
-		pauses: map[string]string{},
+		pauses: map[string]string{}, maxKeys: rapid.Int64Range(0, 4).Draw(t, "max keys"), keys: map[int64]int64{}, results: map[string][]any{},
 	}
 	w.m.full = min(w.batch, w.m.capacity)
 	for _, name := range walkNames {
@@ -121,6 +121,7 @@ func (w *walker) actions() map[string]func(*rapid.T) {
 		"pause": w.pause, "resume": w.resume, "purge": w.purge, "discard": w.discard,
 		"time passes":            func(t *rapid.T) { w.m.now += rapid.Int64Range(1, 300_000).Draw(t, "µs") },
 		"a ms of samples":        func(*rapid.T) { w.m.now = (w.m.now/64_000 + 1) * 64_000 },
+		"keys end to count":      func(t *rapid.T) { w.m.now += rapid.Int64Range(90, 140).Draw(t, "s") * 1_000_000 },
 		"clock back":             func(t *rapid.T) { w.m.now -= rapid.Int64Range(1, 100_000).Draw(t, "µs") },
 		"entries vanish":         w.entriesVanish,
 		"list vanishes":          w.listVanishes,
@@ -227,6 +228,16 @@ func (w *walker) compare() {
 	}
 	if n, _ := strconv.Atoi(got["paused"]); n != len(w.m.pauses) || n == 0 && got["paused"] != "" {
 		w.fail("paused: got %q, want %d", got["paused"], len(w.m.pauses))
+	}
+	kept := int64(0)
+	for pair := range slices.Chunk(strings.Fields(got["keys"]), 2) {
+		at, _ := strconv.ParseInt(pair[0], 10, 64)
+		if n, _ := strconv.ParseInt(pair[1], 10, 64); at*1000 > w.m.ms() {
+			kept += n
+		}
+	}
+	if want := w.m.keptKeys(); kept != want {
+		w.fail("keys: %d count in %q, want %d", kept, got["keys"], want)
 	}
 	for class, want := range w.m.ledger {
 		have, _ := strconv.ParseInt(got[class], 10, 64)

@@ -28,6 +28,8 @@ var (
 	ErrIncompatible = backend.ErrIncompatible
 	// ErrTooManyPartitions: a new partition beyond Policy.MaxPartitions.
 	ErrTooManyPartitions = errors.New("too many partitions")
+	// ErrTooManyKeys: a new idempotency key beyond Policy.MaxKeys.
+	ErrTooManyKeys = errors.New("too many idempotency keys")
 	// ErrNoPartition: the partition has no entries.
 	ErrNoPartition = errors.New("no such partition")
 	// ErrGone: the caller no longer holds the lease, or its partition ended. Stop.

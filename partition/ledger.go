@@ -30,6 +30,7 @@ type Overview struct {
 	DeadLetters int64         // dead letters kept now
 	DeadEvicted int64         // dead letters dropped by MaxDead and MaxDeadBytes, since the first entry
 	DeadBytes   int64         // bytes of the dead letters kept now
+	Keys        int64         // idempotency keys that are remembered now; up to a quarter more, because they are counted in steps
 	Partitions  int64         // partitions that have entries now
 	Overdue     time.Duration // how long the first partition in the queue has been due; 0 when none is due
 
@@ -108,6 +109,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		if r.dead.Val() > 0 { // after an operator deleted the list, the ledger still has its old size
 			o.DeadBytes += field("dead_bytes")
 		}
+		o.Keys += backend.KeptKeys(r.ledger.Val()["keys"], now)
 		o.Partitions += r.active.Val()
 		all := pauseOf(r.ledger.Val())
 		o.Paused = earlier(o.Paused, all)

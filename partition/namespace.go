@@ -19,6 +19,7 @@ type Namespace struct {
 	shards    []shard
 	full      int // entries that make a full batch
 	maxActive int // active partitions a shard may have
+	maxKeys   int // idempotency keys a shard may remember
 	drops     *drops.Namespace
 }
 
@@ -45,6 +46,7 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 		full: min(policy.Batch, policy.Capacity),
 		// A script sees only the active set of its shard, so each shard gets an equal part.
 		maxActive: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
+		maxKeys:   (policy.MaxKeys + policy.Shards - 1) / policy.Shards,
 	}
 	for i := range n.shards {
 		n.shards[i].shardKeys = newShardKeys(prefix, name, i)

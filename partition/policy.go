@@ -41,6 +41,9 @@ type Policy struct {
 	// MaxPartitions is how many partitions may have entries, over all shards: 1 to
 	// 10,000,000; default 100000. A produce to a further one gets ErrTooManyPartitions.
 	MaxPartitions int
+	// MaxKeys is how many idempotency keys the namespace remembers, over all shards: 1 to
+	// 1,000,000,000; default 1000000. A produce under a further one gets ErrTooManyKeys.
+	MaxKeys int
 	// MaxDead is how many dead letters a shard keeps, the newest: 1 to 1,000,000;
 	// default 10000.
 	MaxDead int
@@ -61,7 +64,7 @@ const maxPartitions = 10_000_000
 func DefaultPolicy() Policy {
 	return Policy{
 		Capacity: 10_000, MaxAge: 3 * time.Minute, Batch: MaxBatch, Linger: time.Second,
-		Delivery: AtLeastOnce, Shards: 1, MaxPartitions: 100_000, MaxDead: 10_000,
+		Delivery: AtLeastOnce, Shards: 1, MaxPartitions: 100_000, MaxKeys: 1_000_000, MaxDead: 10_000,
 		MaxDeadBytes: 64 << 20, // what 10,000 letters of 6.7 kB need
 	}
 }
@@ -90,6 +93,7 @@ func (p Policy) Validate() error {
 	v.Check(p.Delivery == AtLeastOnce || p.Delivery == AtMostOnce, "delivery", p.Delivery, "at-least-once or at-most-once")
 	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
 	v.Check(p.MaxPartitions >= 1 && p.MaxPartitions <= maxPartitions, "max_partitions", p.MaxPartitions, "1 to 10000000, over all shards")
+	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys, "1 to 1000000000, over all shards")
 	v.Check(p.MaxDead >= 1 && p.MaxDead <= 1_000_000, "max_dead", p.MaxDead, "1 to 1000000")
 	v.Check(p.MaxDeadBytes >= 1<<20 && p.MaxDeadBytes <= 1<<40, "max_dead_bytes", p.MaxDeadBytes, "1MiB to 1024GiB")
 	return v.Err()

@@ -25,6 +25,7 @@ func TestPolicyNamesTheFieldThatIsWrong(t *testing.T) {
 		"delivery": {func(p *Policy) { p.Delivery = "" }, func(p *Policy) { p.Delivery = "exactly-once" }},
 		"shards":   {func(p *Policy) { p.Shards = 0 }, func(p *Policy) { p.Shards = 1025 }},
 
+		"max_keys":       {func(p *Policy) { p.MaxKeys = 0 }, func(p *Policy) { p.MaxKeys = 1_000_000_001 }},
 		"max_partitions": {func(p *Policy) { p.MaxPartitions = 0 }, func(p *Policy) { p.MaxPartitions = 10_000_001 }, func(p *Policy) { p.MaxPartitions = math.MaxInt }},
 		"max_dead":       {func(p *Policy) { p.MaxDead = 0 }, func(p *Policy) { p.MaxDead = 1_000_001 }},
 		"max_dead_bytes": {func(p *Policy) { p.MaxDeadBytes = 1<<20 - 1 }, func(p *Policy) { p.MaxDeadBytes = 1<<40 + 1 }},

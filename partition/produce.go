@@ -39,7 +39,7 @@ type Group struct {
 	Evicted  int   // oldest entries that the partition dropped
 	Depth    int   // entries in the partition afterwards
 	Repeated bool  // the result is that of an earlier group with the same key
-	Err      error // nil, ErrTooManyPartitions, or Is ErrUnavailable, ErrUnknown or ErrBroken
+	Err      error // nil, ErrTooManyPartitions, ErrTooManyKeys, or Is ErrUnavailable, ErrUnknown or ErrBroken
 }
 
 // errNoEntries is the error of a group without entries, which is a bug of the caller.
@@ -233,7 +233,7 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 		}
 	}
 	c.Tag = ns.linger()
-	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), largest,
+	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), ns.maxKeys, largest,
 		len(sh.prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)
@@ -257,7 +257,7 @@ func (s *Store) produced(j backend.Job[*Group], round uint64) {
 	}
 	for _, g := range j.Items {
 		g.Err = s.answered(j.Call, g, round)
-		if g.Err != nil && !errors.Is(g.Err, ErrTooManyPartitions) {
+		if g.Err != nil && !errors.Is(g.Err, ErrTooManyPartitions) && !errors.Is(g.Err, ErrTooManyKeys) {
 			s.backend.CountError(g.Err)
 		}
 	}
@@ -271,6 +271,8 @@ func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
 	code := c.Rest.Int()
 	if code == 0 && !c.Rest.Broken {
 		return ErrTooManyPartitions
+	} else if code == 4 {
+		return ErrTooManyKeys
 	}
 	accepted, evicted, depth := c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
 	var sample []byte // the head of an evicted entry

@@ -25,8 +25,8 @@ var ErrUnreadable = errors.New("not a dead letter of Spillway")
 type ReplayOutcome struct {
 	ID string
 	// Err is nil where the entry is in its partition and the letter is gone. Otherwise the letter is kept,
-	// or may be kept; it is safe to replay it again for 24h. It is ErrUnreadable, ErrTooManyPartitions, the error
-	// of ctx, or Is one of the store's errors.
+	// or may be kept; it is safe to replay it again for 24h. It is ErrUnreadable, ErrTooManyPartitions, ErrTooManyKeys, the
+	// error of ctx, or Is one of the store's errors.
 	Err error
 	// Repeated: an earlier replay of the same letter had stored the entry already.
 	Repeated bool

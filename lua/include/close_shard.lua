@@ -1,8 +1,8 @@
 -- close_shard: write what the partitions of a call share, with one command each.
 -- ended_names are the members that leave the active set, ended_keys the keys of
 -- partitions without entries, due holds score, member, ... for the active set; then
--- come the totals of the ledger. The commands that free memory come first: a full
--- store does not refuse those.
+-- come the totals of the ledger, and its field keys where the call counted one. The
+-- commands that free memory come first: a full store does not refuse those.
 local function close_shard(ready, ledger, shard)
   if #shard.ended_names > 0 then
     redis.call('ZREM', ready, unpack(shard.ended_names))
@@ -21,6 +21,10 @@ local function close_shard(ready, ledger, shard)
   if shard.high_water > shard.was.high_water then
     totals[#totals + 1] = 'high_water'
     totals[#totals + 1] = shard.high_water
+  end
+  if shard.keys then
+    totals[#totals + 1] = 'keys'
+    totals[#totals + 1] = shard.keys
   end
   if #totals > 0 then
     redis.call('HSET', ledger, unpack(totals))

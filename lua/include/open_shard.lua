@@ -5,7 +5,7 @@
 --   was, add                 totals of the ledger, and what this call adds to them
 --   high_water               no sequence of the shard was ever this high or higher
 --   paused                   not false while anything of the shard is paused, see read_pauses
---   due, ended_names, ended_keys  see close_shard
+--   due, ended_names, ended_keys, keys  see close_shard
 --   wrote                    see trim_first
 --   stale, stale_bytes       entries dropped by this call, see drop_stale
 local function open_shard(ledger)

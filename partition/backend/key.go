@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -30,6 +31,19 @@ func Slot(key string) int {
 // neither name may hold a brace.
 func ShardPrefix(prefix, namespace string, shard int) string {
 	return prefix + ":{" + namespace + "." + strconv.Itoa(shard) + "}:"
+}
+
+// KeptKeys is how many idempotency keys the field keys of a ledger counts, at a time in ms:
+// pairs of when they end to count, in s, and their number.
+func KeptKeys(text string, now int64) (kept int64) {
+	var end, n int64
+	for in := strings.NewReader(text); ; kept += n {
+		if _, err := fmt.Fscan(in, &end, &n); err != nil {
+			return kept
+		} else if end*1000 <= now {
+			n = 0
+		}
+	}
 }
 
 // ShardOf is the shard of a name: its FNV-1a, modulo the number of shards, 1 to 1024. It is

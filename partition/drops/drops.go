@@ -32,6 +32,7 @@ const (
 	BadRequest        Reason = "bad_request" // a request that cannot be read; the detail is its error code
 	Unauthorized      Reason = "unauthorized"
 	TooManyPartitions Reason = "too_many_partitions"
+	TooManyKeys       Reason = "too_many_keys"
 	RateLimited       Reason = "rate_limited"
 	Overloaded        Reason = "overloaded"
 	ShuttingDown      Reason = "shutting_down"
@@ -44,7 +45,7 @@ const (
 // reasons lists them all. Those from firstRejection on are ingest's.
 var reasons = []Reason{
 	Evicted, Expired, Dead, Failed, Lost, Purged,
-	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, BadRequest, Unauthorized, TooManyPartitions,
+	Stale, TooLarge, BadTS, BadID, BadPartition, BadItem, BadRequest, Unauthorized, TooManyPartitions, TooManyKeys,
 	RateLimited, Overloaded, ShuttingDown, StoreUnavailable, StoreFull, Unknown, ClientDiscarded,
 }
 

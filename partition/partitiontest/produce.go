@@ -55,6 +55,24 @@ func anIdempotencyKeyCountsOnce(b *bench) {
 	b.ledgerIs(partition.Ledger{Accepted: 21, Evicted: 5, Buffered: 16})
 }
 
+func keysAreBounded(b *bench) {
+	b.open(func(p *partition.Policy) { p.MaxKeys = 2 })
+	once := func(key string) *partition.Group {
+		g := b.group("kart", b.entries(1))
+		g.IdempotencyKey = key
+		b.store.Produce(b.Context(), []*partition.Group{g})
+		return g
+	}
+	for _, key := range []string{"1", "2", "1"} {
+		b.is("key "+key, once(key).Err, nil)
+	}
+	b.is("a third key", once("3").Err, partition.ErrTooManyKeys)
+	b.is("without a key", once("").Err, nil)
+	o, err := b.store.Overview(b.Context(), b.ns)
+	b.same("keys", []any{o.Keys, err}, []any{2, nil})
+	b.ledgerIs(partition.Ledger{Accepted: 3, Buffered: 3})
+}
+
 func partitionsAreBounded(b *bench) {
 	b.open(func(p *partition.Policy) { p.MaxPartitions, p.Linger = 2, 0 })
 	b.produce("a", b.entries(4))

@@ -46,6 +46,7 @@ func Run(t *testing.T, target Target) {
 		"the ledger outlives partitions":            theLedgerOutlivesPartitions,
 		"sequences never repeat":                    sequencesNeverRepeat,
 		"an idempotency key counts once":            anIdempotencyKeyCountsOnce,
+		"idempotency keys are bounded":              keysAreBounded,
 		"partitions are bounded":                    partitionsAreBounded,
 		"dead letters are bounded":                  deadLettersAreBounded,
 		"shards share a namespace":                  shardsShareANamespace,

@@ -186,6 +186,7 @@ var (
 	accountEntries     = accountMetric("entries_total", "Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + expired + dead + lost + buffered.", "outcome")
 	accountBuffered    = accountMetric("buffered_entries", "Entries stored now.")
 	accountPartitions  = accountMetric("partitions", "Partitions with entries now.")
+	accountKeys        = accountMetric("idempotency_keys", "Idempotency keys that are remembered now. They are counted in steps: up to a quarter more than there are.")
 	accountOverdue     = accountMetric("overdue_seconds", "How long the first partition in the queue has been due.")
 	accountLetters     = accountMetric("dead_letters", "Dead letters kept now.")
 	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
@@ -195,7 +196,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone, accountPurged} {
+	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone, accountPurged} {
 		ch <- d
 	}
 }
@@ -213,6 +214,7 @@ func (a *Accounts) Collect(ch chan<- prometheus.Metric) {
 		}
 		send(accountBuffered, prometheus.GaugeValue, float64(o.Ledger.Buffered))
 		send(accountPartitions, prometheus.GaugeValue, float64(o.Partitions))
+		send(accountKeys, prometheus.GaugeValue, float64(o.Keys))
 		send(accountOverdue, prometheus.GaugeValue, o.Overdue.Seconds())
 		send(accountLetters, prometheus.GaugeValue, float64(o.DeadLetters))
 		send(accountLetterBytes, prometheus.GaugeValue, float64(o.DeadBytes))

@@ -95,7 +95,7 @@ spillway_account_overdue_seconds{namespace="default"} 1.5
 	if err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(a); n != 14 {
-		t.Errorf("%d metrics, want 7 outcomes and 7 others", n)
+	if n := testutil.CollectAndCount(a); n != 15 {
+		t.Errorf("%d metrics, want 7 outcomes and 8 others", n)
 	}
 }

@@ -79,7 +79,7 @@ func TestTheAdminPortShowsTheSettingsOfANamespace(t *testing.T) {
 	t.Parallel()
 	a := startApp(t, "--sink=https://user:secret@127.0.0.1:1/path")
 	_, body := a.get(t, a.AdminListen, "/api/v1/namespaces")
-	const want = `{"namespaces":[{"namespace":"default","kind":"buffer","sink":"https://…@127.0.0.1:1/…","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":5,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_dead":10000,"max_dead_bytes":67108864,"backoff_base_ms":100,"backoff_max_ms":30000}]}` + "\n"
+	const want = `{"namespaces":[{"namespace":"default","kind":"buffer","sink":"https://…@127.0.0.1:1/…","fallback":"","capacity":10000,"max_age_ms":180000,"batch":128,"linger_ms":5,"delivery":"at-least-once","shards":1,"max_partitions":100000,"max_keys":1000000,"max_dead":10000,"max_dead_bytes":67108864,"backoff_base_ms":100,"backoff_max_ms":30000}]}` + "\n"
 	if body != want {
 		t.Errorf("got %s", body)
 	}

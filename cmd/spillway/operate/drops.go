@@ -49,6 +49,7 @@ var reasonTexts = map[string]string{
 	"unauthorized":        "its request had no token of this namespace, or a wrong one",
 	"overloaded":          "the service had no memory left for its request; the client may send it again",
 	"shutting_down":       "the service was stopping; the client may send it again",
+	"too_many_keys":       "its namespace remembers as many idempotency keys as max_keys allows",
 	"too_many_partitions": "its namespace has as many partitions as max_partitions allows",
 	"rate_limited":        "its token or key sent more than its rate; the client may send it again",
 	"dead":                "the sink rejected it: see spillway dead ls",

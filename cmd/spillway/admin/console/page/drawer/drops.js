@@ -19,6 +19,7 @@ const reasons = {
   bad_id: "its id is not allowed",
   bad_partition: "its partition’s name is not allowed",
   bad_item: "it is no entry",
+  too_many_keys: "its namespace remembers as many idempotency keys as max_keys allows",
   too_many_partitions: "its request names too many partitions",
   rate_limited: "its sender sends more than it may",
   store_unavailable: "the store could not be reached; the sender was told to try again",
