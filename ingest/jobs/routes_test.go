@@ -208,7 +208,7 @@ func TestSettleAnswersEachLine(t *testing.T) {
 	line("gone", `{"id":"%s-order-17","do":"nack"}`, jobs[3].ID)
 	line("deleted", `{"id":%q,"do":"ack"}`, next.ID)
 	for _, wrong := range []string{
-		`{"id":"ID"}`, `{"id":"ID","do":"eat"}`, `{`, `[]`, `{"id":"ID","do":"ack"}{}`, `{"id":"ID","do":"ack","attempt":-1}`, `{"id":"ID","do":"ack","attempt":65536}`,
+		`{"id":"ID"}`, `{"id":"ID","do":"eat"}`, `{`, `[]`, `{"id":"ID","do":"ack"}{}`, `{"id":"ID","do":"ack","attempt":-1}`, `{"id":"ID","do":"ack","attempt":2147483648}`,
 		`{"id":"ID","do":"ack","attempt":1.5}`, `{"id":"ID","do":"nack","ms":-1}`, `{"id":"ID","do":"nack","ms":2592000001}`, `{"id":"ID","do":"nack","ms":99999999999999999999}`,
 		`{"id":"ID","do":"ack","ms":1}`, `{"id":"ID","do":"touch"}`, `{"id":"ID","do":"ack","when":1}`, `{"id":7,"do":"ack"}`,
 	} {

@@ -96,8 +96,8 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 		s.wrong = "do is missing: it is ack, nack, bury, touch or requeue"
 	case !known && s.Do != "ack":
 		s.wrong = "do is ack, nack, bury, touch or requeue"
-	case s.Attempt < 0 || s.Attempt > job.MaxTries:
-		s.wrong = fmt.Sprintf("attempt is 0 to %d; 0: any", job.MaxTries)
+	case s.Attempt < 0 || s.Attempt > job.MaxAttempt:
+		s.wrong = fmt.Sprintf("attempt is 0 to %d; 0: any", job.MaxAttempt)
 	case s.MS < 0 || s.MS > maxSettleMS:
 		s.wrong = fmt.Sprintf("ms is 0 to %d", maxSettleMS)
 	case s.MS > 0 && verb != job.Nack && verb != job.Touch:

@@ -38,7 +38,7 @@ func TestLanesDoNotRevertEachOther(t *testing.T) {
 	})
 }
 
-func TestRespawnedJobsBeginAnew(t *testing.T) {
+func TestARespawnedJobHasOneTryMore(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		s.clock = start
 		seqs := s.stored(group{queue: "a", ends: s.now() + 60_000, tries: 2, bodies: bodies(3)})
@@ -55,9 +55,13 @@ func TestRespawnedJobsBeginAnew(t *testing.T) {
 		s.same("respawn", s.respawn("a", "respawn", 2, 500), 2)
 		s.same("dead", s.total("dead"), 1)
 		got := s.claim("a", 9)
-		s.same("oldest first", []any{len(got), got[0].seq, got[0].attempt}, []any{2, seqs[0], 1})
-		s.same("record", got[0].record, fmt.Sprintf("%013d 1 body 0", s.now()+500))
-		s.same("the only try", s.settle(settle{"a", seqs[0], 1, "nack", 0}), []int64{3})
+		s.same("oldest first", []any{len(got), got[0].seq, got[0].attempt}, []any{2, seqs[0], 3})
+		s.same("record", got[0].record, fmt.Sprintf("%013d 3 body 0", s.now()+500))
+		for _, verb := range []string{"nack", "bury", "touch"} {
+			stale := []settle{{"a", seqs[0], 1, verb, 1}, {"a", seqs[0], 2, verb, 1}}
+			s.same("the holders before: "+verb, s.settle(stale...), []int64{0, 0})
+		}
+		s.same("the try more", s.settle(settle{"a", seqs[0], 3, "nack", 0}), []int64{3})
 		s.same("delete", s.respawn("a", "delete", 9, 0), 2)
 		s.same("ledger", []int64{s.total("died"), s.total("respawned"), s.total("deleted"), s.total("dead")}, []int64{4, 2, 2, 0})
 		s.exact("a")

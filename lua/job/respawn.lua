@@ -1,7 +1,8 @@
--- respawn: make the oldest dead letters of a queue ready again, each with one try, or delete them.
+-- respawn: make the oldest dead letters of a queue ready again, each with one try more, or delete them.
 --
--- A respawned job begins anew: its attempts are forgotten, and it has a new ttl. A call
--- reads and writes about 1 MiB of jobs, so large ones take several calls.
+-- A respawned job has one try more and a new ttl. Its next attempt is the last one that it may have, so that no
+-- holder of an earlier one can settle the lease. A call reads and writes about 1 MiB of jobs, so large ones take
+-- several calls.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
@@ -50,15 +51,19 @@ for x = 1, #seqs do
   end
 end
 redis.call('ZREM', d, unpack(seqs))
-local members, back, rewritten, gone = {}, {}, {}, {}
+local counted, back, rewritten, gone = {}, {}, {}, {}
 local ends = ttl > 0 and string.format('%013.0f', now + ttl) or '0000000000000'
 for x, seq in ipairs(seqs) do
-  local rest = records[x] and string.match(records[x], '^%d+ %d+(.*)$')
-  members[x] = seq .. ' ' .. name
+  local tries, rest
+  if records[x] then
+    tries, rest = string.match(records[x], '^%d+ (%d+)(.*)$')
+  end
   if rest and verb == 'respawn' then
     back[#back + 1] = seq
     rewritten[#rewritten + 1] = seq
-    rewritten[#rewritten + 1] = ends .. ' 1' .. rest
+    rewritten[#rewritten + 1] = ends .. ' ' .. int(tries + 1) .. rest
+    counted[#counted + 1] = seq .. ' ' .. name
+    counted[#counted + 1] = tries
   else
     gone[#gone + 1] = seq
     local class = rest and 'deleted' or 'lost'
@@ -69,13 +74,13 @@ for x, seq in ipairs(seqs) do
   end
 end
 totals.dead = -#seqs
-redis.call('HDEL', attempts, unpack(members))
 if #gone > 0 then
   redis.call('HDEL', j, unpack(gone))
 end
 if #back > 0 then
   totals.respawned = #back
   redis.call('HSET', j, unpack(rewritten))
+  redis.call('HSET', attempts, unpack(counted))
   wake(ARGV[6], ARGV[5], name, redis.call('RPUSH', r, unpack(back)), #back)
 end
 totals.lost = totals.lost + forget(queues, tombstones, r, j, name)

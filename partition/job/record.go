@@ -53,7 +53,7 @@ func parseRecord(record []byte, j *Job) bool {
 	}
 	rest := record[expiryDigits+1:]
 	tries, n := number(rest)
-	if n == 0 || tries > MaxTries {
+	if n == 0 || tries > MaxAttempt {
 		return false
 	}
 	rest = rest[n:]

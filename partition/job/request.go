@@ -7,8 +7,11 @@ import "time"
 // Message is what a publisher says. Attributes is a JSON object of strings, or nil.
 type Message struct{ Payload, Attributes []byte }
 
-// MaxTries is the upper bound of Publish.Tries.
-const MaxTries = 65535
+// MaxTries is the upper bound of Publish.Tries, MaxAttempt of attempts: each respawn adds a try.
+const (
+	MaxTries   = 65535
+	MaxAttempt = 1<<31 - 1
+)
 
 // Publish is messages for one queue. They are stored whole or not at all.
 type Publish struct {
@@ -84,8 +87,8 @@ type Job struct {
 	Queue string
 	ID    string
 	Ref
-	Attempt   int   // how often it was claimed, with this time; -1: unknown, of a dead job
-	Tries     int   // how often it is claimed at most
+	Attempt   int   // how often it was claimed, with this time; -1: unknown, of a dead job. It rises with each claim, over respawns too: these count all tries before as used
+	Tries     int   // how often it is claimed at most, one more with each respawn
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
 	Now       int64 // Unix ms on the store's clock when it answered

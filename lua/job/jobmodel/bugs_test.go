@@ -12,6 +12,7 @@ var Bugs = map[string]bool{
 	"an expired job outlives its caller's id": false,
 	"an ack finds expired jobs":               false,
 	"a lapsed lease holds an expired job":     false,
+	"a respawn begins attempts anew":          false,
 	"the quota is not checked":                false,
 	"forgets no queue":                        false,
 	"forgets a queue but its tombstones":      false,

@@ -62,7 +62,7 @@ func (w *World) drawPublish(queue string) Publish {
 	case 0:
 		w.names++
 		g.Key = fmt.Sprint("k", w.names)
-	case 1:
+	case 1, 2:
 		g.CallerID, count = fmt.Sprint("id-", w.rand.Intn(3)), 1
 	}
 	if w.rand.Intn(4) == 0 {
@@ -83,7 +83,7 @@ func (w *World) judgePublish(s *shard, at int64, g Publish, r Stored, lost bool)
 		}
 		for i := range g.Payloads {
 			s.maxSeq = r.First + int64(i)
-			t := &truth{ref: Ref{g.Queue, s.maxSeq}, ends: g.Ends, tries: g.Tries, callerID: g.CallerID, reordered: g.Delay > 0}
+			t := &truth{ref: Ref{g.Queue, s.maxSeq}, ends: g.Ends, tries: g.Tries, given: g.Tries, callerID: g.CallerID, reordered: g.Delay > 0, handed: map[string]int{}}
 			if g.Delay > 0 {
 				t.due = at + g.Delay
 			}
@@ -202,6 +202,9 @@ func (w *World) settle(s *shard, jobs []Settle, calls []string) {
 		}
 		if x.Attempt != 0 && x.Attempt != t.claims {
 			w.bad("settle: %s of attempt %d took effect on attempt %d of %v", x.Verb, x.Attempt, t.claims, t.ref)
+		}
+		if calls != nil && t.handed[calls[i]] != t.respawns {
+			w.bad("settle: %s of a holder from before a respawn took %v from %s", x.Verb, t.ref, t.holder)
 		}
 		switch {
 		case x.Verb == "requeue":

@@ -210,6 +210,7 @@ func (w *World) judgeClaim(s *shard, call string, asking []*poll, r ClaimReply) 
 			}
 			t.claims++
 			t.holder, t.poll, t.until = call, asking[i], r.Now+asking[i].ttr
+			t.handed[call] = t.respawns
 			switch {
 			case t.acked || t.gone:
 				w.bad("claim: %v is acked or gone", ref)

@@ -14,8 +14,8 @@ func (q *Queue) deadOldest(limit int) []int64 {
 	return seqs[:min(limit, len(seqs))]
 }
 
-// Respawn makes the oldest dead jobs of a queue ready again, with one try and a
-// new ttl (ms, 0 = never), or deletes them.
+// Respawn makes the oldest dead jobs of a queue ready again, with one try more and a
+// new ttl (ms, 0 = never), or deletes them. Their attempts go on behind their tries.
 func (s *Shard) Respawn(name string, remove bool, limit int, ttl int64) (count int) {
 	q := s.queue(name)
 	seqs := q.deadOldest(limit)
@@ -24,7 +24,6 @@ func (s *Shard) Respawn(name string, remove bool, limit int, ttl int64) (count i
 	}
 	for _, seq := range seqs {
 		delete(q.Dead, seq)
-		delete(s.Attempts, Ref{name, seq})
 		s.Ledger["dead"]--
 		j := q.Jobs[seq]
 		if j == nil {
@@ -38,7 +37,11 @@ func (s *Shard) Respawn(name string, remove bool, limit int, ttl int64) (count i
 			continue
 		}
 		again := *j
-		again.Tries, again.Ends = 1, 0
+		if s.Attempts[Ref{name, seq}] = int64(j.Tries); s.bug == "a respawn begins attempts anew" {
+			delete(s.Attempts, Ref{name, seq})
+			again.Tries = 0
+		}
+		again.Tries, again.Ends = again.Tries+1, 0
 		if ttl > 0 {
 			again.Ends = s.now() + ttl
 		}

@@ -150,13 +150,31 @@ func (w *World) respawn(s *shard, queue string) {
 		if _, still := q.Dead[seq]; still || t.vanished {
 			continue
 		}
-		// A new life: it may be claimed once more.
-		t.claims, t.tries, t.reordered, t.buried, t.died, t.ends, t.due = 0, 1, true, false, NoReason, 0, 0
+		if s.unlisted == 0 { // else it may have had more tries than its record says
+			w.comesBack(s, t)
+		}
+		// It may be claimed once more, and no attempt comes twice.
+		t.respawns++
+		t.claims, t.given = t.given, t.given+1
+		t.tries, t.reordered, t.buried, t.died, t.ends, t.due = t.given, true, false, NoReason, 0, 0
 		if ttl > 0 {
 			t.ends = w.ms() + ttl
 		}
 	}
 	w.ran(s, "respawn", nil)
+}
+
+// comesBack lets the last holder of a job that is respawned settle it later: it was silent, not dead.
+func (w *World) comesBack(s *shard, t *truth) {
+	late, attempt, call := w.rand.Intn(30), t.claims, t.holder
+	verb := []string{"nack", "bury", "touch"}[w.rand.Intn(3)]
+	w.spawn(func() bool {
+		if late--; late > 0 && !w.quiet {
+			return false
+		}
+		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500}}, []string{call})
+		return true
+	})
 }
 
 // fault is what goes wrong around the scripts.

@@ -87,9 +87,12 @@ type truth struct {
 	ref           Ref
 	due, ends     int64 // ms
 	tries, claims int   // claims are those that count
+	given         int   // tries by the record: foreign changes may add to tries
 	callerID      string
 	holder        string // the call of claim that handed it out last
-	until         int64  // ms: the deadline of that lease
+	respawns      int
+	handed        map[string]int // by call of claim: the respawns before it
+	until         int64          // ms: the deadline of that lease
 	poll          *poll
 	acked, buried bool
 	died          Reason // of its last death

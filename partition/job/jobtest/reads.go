@@ -127,5 +127,5 @@ func deadLettersAreListed(b *bench) {
 	b.same("deleted", []any{n, err}, []any{4, nil})
 	b.ledger(job.Ledger{Published: 6, Deleted: 4, Ready: 2, Died: 6, Respawned: 2})
 	j := b.claim(1, "q")[0]
-	b.same("one try more", []any{j.Tries, j.Attempt, b.settle(j, job.Nack, 0)}, []any{1, 1, job.Dead})
+	b.same("one try more", []any{j.Tries, j.Attempt, b.settle(j, job.Nack, 0)}, []any{4, 4, job.Dead})
 }
