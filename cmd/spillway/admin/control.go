@@ -62,7 +62,7 @@ func (r *request) queues() (Control, *control.Namespace, error) {
 		return c, ns, nil
 	}
 	if r.view.Store.Namespace(name) != nil {
-		return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "the namespace " + strconv.Quote(name) + " is of kind buffer: the configuration file has its settings and tokens"}
+		return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "the namespace " + strconv.Quote(name) + " is of kind buffer: the configuration file has its settings and tokens"}
 	}
 	return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name) + " of kind queue"}
 }

@@ -59,11 +59,11 @@ func (r *request) jobSpace() (jobSpace, error) {
 
 // otherKind refuses a route of queues for a namespace of partitions, and the other way round.
 func otherKind(name, kind string) error {
-	its := "its routes are below /partitions and /dead, its commands spillway ls, peek, purge and dead"
+	its := ": its routes are below /partitions and /dead, its commands spillway ls, peek, purge and dead"
 	if kind == kindQueue {
-		its = "its routes are below /queues, its commands spillway jobs"
+		its = ", which has no pause: stop its workers, or take its rules of push out of the file and reload. Its routes are below /queues, its commands spillway jobs"
 	}
-	return &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "the namespace " + strconv.Quote(name) + " is of kind " + kind + ": " + its}
+	return &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "the namespace " + strconv.Quote(name) + " is of kind " + kind + its}
 }
 
 // queue is the namespace and the queue in the path.

@@ -137,6 +137,15 @@ func TestAPauseSaysWhoAndWhy(t *testing.T) {
 	}
 }
 
+// Not that the service is of another version.
+func TestAPauseOfAQueueSaysWhatStopsOne(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t, map[string]string{"POST /api/v1/namespaces/mail/pause": `{"error":"no_such_route","message":"mail is of kind queue, which has no pause"}`})
+	if _, stderr, code := run(t, api, "pause", "mail"); code != 1 || stderr != "spillway: mail is of kind queue, which has no pause (no_such_route)\n" {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
 func TestAPauseOfAPartitionWithoutEntriesSaysSo(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{

@@ -65,7 +65,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Code string `json:"error"`
 	}
 	if json.Unmarshal([]byte(answer), &failure) == nil && failure.Code != "" && status == http.StatusOK {
-		status = map[string]int{"forbidden": 403, "bad_request": 400, "conflict": 409, "no_such_namespace": 404, "no_such_partition": 404, "not_ready": 503, "store_unavailable": 503}[failure.Code]
+		status = map[string]int{"forbidden": 403, "bad_request": 400, "conflict": 409, "no_such_namespace": 404, "no_such_route": 404, "no_such_partition": 404, "not_ready": 503, "store_unavailable": 503}[failure.Code]
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, answer)

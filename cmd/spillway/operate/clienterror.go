@@ -88,7 +88,7 @@ func (c *client) refused(res *http.Response, answer []byte) error {
 		e.text = c.base + " does not know this token: check --api-token-file, or SPILLWAY_API_TOKEN"
 	case e.code == "forbidden":
 		e.text = "the role of this token does not allow it: " + message
-	case e.code == "no_such_route":
+	case e.code == "no_such_route" && strings.HasPrefix(message, "no such route"):
 		e.text = c.base + " has no such route: is it the admin port (default 8081) of a service of this version?"
 	case e.code == "store_unavailable":
 		e.text = strings.Replace(message, "see /readyz", "see "+c.base+"/readyz", 1) + " (store_unavailable)"
