@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,28 @@ func TestCheckPassesAndWarnsOfWhatACrashLoses(t *testing.T) {
 	}
 	if warnings, err := open(t, "embedded:", nil).Check(t.Context()); err != nil || len(warnings) != 0 {
 		t.Errorf("embedded: %q %v", warnings, err)
+	}
+}
+
+// While clients send on, its memory swings around the limit: one warning, not one a second.
+func TestCheckWarnsOfAFullStoreUntilATwentiethIsFree(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL(), nil)
+	info := server.Client().InfoMap(t.Context(), "memory").Val()["Memory"]
+	used, _ := strconv.Atoi(info["used_memory"])
+	for _, step := range []struct {
+		limit int
+		full  bool
+	}{{0, false}, {10 * used, false}, {used / 2, true}, {used * 51 / 50, true}, {10 * used, false}, {0, false}} {
+		server.Client().ConfigSet(t.Context(), "maxmemory", strconv.Itoa(step.limit))
+		warnings, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(warnings, "\n"), server.Addr+": its memory is full, so it rejects what clients send (store_full)"); got != step.full {
+			t.Errorf("%d of %d bytes: warnings %q", used, step.limit, warnings)
+		}
 	}
 }
 

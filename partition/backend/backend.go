@@ -66,6 +66,7 @@ type Backend struct {
 	clock    Clock
 	metrics  *metrics
 	version  atomic.Value // string, of ServerVersion
+	full     sync.Map     // addresses of the servers whose memory is full
 	end      func()
 	closing  sync.Once
 	closeErr error

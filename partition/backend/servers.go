@@ -52,6 +52,9 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 				warn(fmt.Sprintf("%s: it has %d replicas connected, so with durability replica=%d nothing is acknowledged", c.Options().Addr, n, b.replicas))
 			}
 		}
+		if b.memoryFull(c.Options().Addr, fields) {
+			warn(c.Options().Addr + ": " + MemoryFull + ", so it rejects what clients send (store_full); what is stored is still delivered, which makes room: raise maxmemory, or see what fills it")
+		}
 		for _, text := range serverWarnings(fields) {
 			warn(c.Options().Addr + ": " + text)
 		}
@@ -64,6 +67,24 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		return nil, err
 	}
 	return warnings, Classify(err)
+}
+
+// MemoryFull is part of the warning of a server that takes nothing new.
+const MemoryFull = "its memory is full"
+
+// memoryFull reports whether a server rejects writes that take memory. One that was full is so until
+// a twentieth is free again: while clients go on, the figure swings around the limit.
+func (b *Backend) memoryFull(addr string, info map[string]string) bool {
+	number := func(key string) float64 { n, _ := strconv.ParseFloat(info[key], 64); return n }
+	limit, used := number("maxmemory"), number("used_memory")-number("mem_not_counted_for_evict")
+	_, was := b.full.Load(addr)
+	if full := limit > 0 && (used > limit || was && used > 0.95*limit); full != was {
+		if b.full.Delete(addr); full {
+			b.full.Store(addr, true)
+		}
+		return full
+	}
+	return was
 }
 
 // CheckPersistence is ErrIncompatible where a crash of a server loses what it accepted,

@@ -174,7 +174,7 @@ func outcomes(o partition.Overview) map[string]int64 {
 func endings(o partition.Overview) map[string]int64 {
 	totals := outcomes(o)
 	totals["evicted"] -= o.Purged
-	totals["purged"] = o.Purged
+	totals["purged"], totals["dead_letters_evicted"] = o.Purged, o.DeadEvicted
 	return totals
 }
 

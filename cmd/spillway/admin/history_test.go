@@ -1,10 +1,15 @@
 package admin
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/drops"
 )
 
 func value(p *float32) float32 {
@@ -78,6 +83,46 @@ func TestHistoryIsBoundedInNamespaces(t *testing.T) {
 		if rate := h.recent(name, at, rateSpan)[accepted]; rate != 1 {
 			t.Errorf("%q: the overview has a rate of %v, want 1", name, rate)
 		}
+	}
+}
+
+// Unknown is not zero: what the store did not say is absent, what this process rejected is there.
+func TestRatesThatAreNotKnownAreAbsent(t *testing.T) {
+	t.Parallel()
+	accounts, log := &Accounts{last: map[string]reading{}}, drops.NewLog()
+	view := View{Store: &fakeStore{}, Accounts: accounts, Drops: log, Health: &fakeHealth{}}
+	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return view }}, zap.NewNop())
+	now := time.Unix(1_800_000_000, 0)
+	s.sweep.now = func() time.Time { return now }
+	rates := func(seconds int, answers bool) string {
+		for range seconds {
+			now = now.Add(time.Second)
+			log.Of("default").CountOne(drops.StoreUnavailable, 7)
+			if answers {
+				accounts.last["default"] = reading{partition.Overview{Ledger: partition.Ledger{Accepted: now.Unix()}}, now}
+			}
+			s.recorder.tick(now)
+		}
+		var o struct {
+			Namespaces []struct{ Rates json.RawMessage }
+		}
+		if w := ask(s, "GET", "/api/v1/overview", "127.0.0.1:8081"); json.Unmarshal(w.Body.Bytes(), &o) != nil || len(o.Namespaces) != 1 {
+			t.Fatalf("overview: %d %s", w.Code, w.Body)
+		}
+		return string(o.Namespaces[0].Rates)
+	}
+	const unknown = `{"rejected":7}`
+	if got := rates(3, false); got != unknown {
+		t.Errorf("before the first answer: %s", got)
+	}
+	if got := rates(3, true); !strings.Contains(got, `"accepted":1,"dead":0,`) {
+		t.Errorf("while the store answers: %s", got)
+	}
+	if got := rates(10, false); !strings.Contains(got, `"accepted":1,`) {
+		t.Errorf("10 s later: %s", got)
+	}
+	if got := rates(10, false); got != unknown {
+		t.Errorf("20 s later: %s", got)
 	}
 }
 

@@ -55,7 +55,7 @@ func (f *jobFigures) fill(q *QueueOverview, now time.Time) {
 		age := max(0, now.UnixMilli()-f.oldest)
 		q.OldestReadyAgeMS = &age
 	}
-	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 {
+	if seconds := last.at.Sub(first.at).Seconds(); seconds > 0 && now.Sub(last.at) < recentFor {
 		before := jobOutcomes(first.Ledger)
 		for outcome, n := range jobOutcomes(last.Ledger) {
 			q.Rates[outcome] = float32(float64(max(0, n-before[outcome])) / seconds)

@@ -356,11 +356,14 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	if o.Rates["published"] != 10 || o.Rates["acked"] != 8 || o.Rates["lost"] != 1 || o.Rates["expired"] != 0 {
 		t.Errorf("rates %v", o.Rates)
 	}
+	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Minute))[0]; len(o.Rates) != 0 || o.Ledger.Published != 190 {
+		t.Errorf("a minute after the last answer: %+v", o)
+	}
 	if lost := logs.FilterMessageSnippet("jobs are lost").Len(); lost != 1 {
 		t.Errorf("%d lines say that jobs are lost", lost)
 	}
 	b.note("mail", jobReading{job.Ledger{Published: 1}, at.Add(time.Hour)}) // another Redis
-	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at)[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
+	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Hour))[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
 		t.Errorf("after a reset: %+v", o)
 	}
 	b.forget(nil)

@@ -23,8 +23,9 @@ func (s *Server) readyz(r *request) (any, error) {
 	// Only operators use this port, so the warnings may name details of the store.
 	return struct {
 		Status   string   `json:"status"`
+		Degraded []string `json:"degraded,omitempty"` // codes of what the store cannot do now
 		Warnings []string `json:"warnings,omitempty"`
-	}{"ok", r.view.Health.Warnings()}, nil
+	}{"ok", degraded(r.view.Health), r.view.Health.Warnings()}, nil
 }
 
 func (s *Server) namespaces(r *request) (any, error) {

@@ -1,10 +1,14 @@
 package admin
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // StoreState is the store as this process sees it.
@@ -13,6 +17,7 @@ type StoreState struct {
 	URL      string   `json:"url"`  // without its password
 	Ready    bool     `json:"ready"`
 	Error    string   `json:"error"`
+	Degraded []string `json:"degraded"` // codes of what it cannot do now: store_full
 	Warnings []string `json:"warnings"`
 	RTTMS    *float64 `json:"rtt_ms"` // of the last read of an account
 	Version  string   `json:"redis_version"`
@@ -57,10 +62,10 @@ type NamespaceOverview struct {
 	OverdueMS        int64              `json:"overdue_ms"`
 	DeadLetters      int64              `json:"dead_letters"`
 	DeadLettersBytes int64              `json:"dead_letters_bytes"`
-	Residual         *int64             `json:"residual"` // always null here: an audit counts every partition
-	ReadAtMS         int64              `json:"read_at_ms"`
-	Rates            map[string]float32 `json:"rates"`
-	Rejected         map[string]float64 `json:"rejected"` // a second, by reason
+	Residual         *int64             `json:"residual"`   // always null here: an audit counts every partition
+	ReadAtMS         int64              `json:"read_at_ms"` // 0: not read yet
+	Rates            map[string]float32 `json:"rates"`      // a second; those that are not known are absent
+	Rejected         map[string]float64 `json:"rejected"`   // a second, by reason
 	Paused           *Pause             `json:"paused"`
 	PausedPartitions int64              `json:"paused_partitions"`
 	Sinks            []Sink             `json:"sinks"`
@@ -112,7 +117,9 @@ func (s *Server) overview(r *request) (any, error) {
 		n.Rates = map[string]float32{}
 		recent := s.history.recent(ns.Name, now, rateSpan)
 		for series, name := range seriesNames[:buffered] {
-			n.Rates[name] = recent[series]
+			if v := recent[series]; v == v { // not NaN
+				n.Rates[name] = v
+			}
 		}
 		n.Rejected = s.recorder.rejectedRates(ns.Name)
 		if oldest := s.sweep.oldest(ns.Name); oldest > 0 && n.Buffered > 0 {
@@ -186,9 +193,17 @@ func sinkOf(t drain.TargetStatus, paused bool) Sink {
 	return sink
 }
 
+// degraded are the codes of what a store that is ready cannot do now.
+func degraded(h Health) []string {
+	if slices.ContainsFunc(h.Warnings(), func(text string) bool { return strings.Contains(text, backend.MemoryFull) }) {
+		return []string{string(wire.CodeStoreFull)}
+	}
+	return []string{}
+}
+
 // store is the state of the store.
 func (v View) store() StoreState {
-	state := StoreState{Mode: v.StoreMode, URL: v.StoreURL, Warnings: v.Health.Warnings()}
+	state := StoreState{Mode: v.StoreMode, URL: v.StoreURL, Degraded: degraded(v.Health), Warnings: v.Health.Warnings()}
 	if err := v.Health.Ready(); err != nil {
 		state.Error = err.Error()
 	} else {

@@ -61,13 +61,16 @@ func (r *recorder) tick(now time.Time) {
 	latest, p99 := v.Accounts.latest(), v.sinkP99()
 	rejections, known := r.reject(v, now)
 	points := map[string]point{}
-	for name, o := range latest {
-		p := noPoint()
-		p[buffered] = float32(o.Ledger.Buffered)
-		if before, known := r.before[name]; known && o.at.After(before.at) {
-			p.rates(before, o)
+	for _, ns := range v.Store.Namespaces() {
+		name, p := ns.Name, noPoint()
+		o, read := latest[name]
+		if read {
+			p[buffered] = float32(o.Ledger.Buffered)
+			if before, known := r.before[name]; known && o.at.After(before.at) {
+				p.rates(before, o)
+			}
+			r.before[name] = o
 		}
-		r.before[name] = o
 		if known {
 			p[rejected] = 0
 			for _, rate := range rejections[name] {
@@ -76,7 +79,7 @@ func (r *recorder) tick(now time.Time) {
 		}
 		if oldest := r.sweep.oldest(name); oldest > 0 && o.Ledger.Buffered > 0 {
 			p[oldestAge] = float32(max(0, now.UnixMilli()-oldest))
-		} else if o.Ledger.Buffered == 0 {
+		} else if read && o.Ledger.Buffered == 0 {
 			p[oldestAge] = 0
 		}
 		if d, known := p99[name]; known && d > 0 {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // fakeStore has the namespace "default".
@@ -152,6 +153,13 @@ func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
 	health.warns = []string{"the key x holds a string"}
 	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"status":"ok","warnings":["the key x holds a string"]}` {
 		t.Errorf("readyz with a warning: got %d %s", w.Code, w.Body)
+	}
+	health.warns = []string{"r:1: " + backend.MemoryFull + ", so"}
+	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 200 || !strings.HasPrefix(w.Body.String(), `{"status":"ok","degraded":["store_full"],"warnings":[`) {
+		t.Errorf("readyz of a full store: got %d %s", w.Code, w.Body)
+	}
+	if w := ask(h, "GET", "/api/v1/overview", "localhost"); !strings.Contains(w.Body.String(), `"degraded":["store_full"]`) {
+		t.Errorf("overview of a full store: %s", w.Body)
 	}
 	health.err = errors.New("store unavailable: dial refused")
 	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {

@@ -48,19 +48,22 @@ func (s *sinkState) text(now int64) string {
 }
 
 type rates struct {
-	Accepted  float64 `json:"accepted"`
-	Delivered float64 `json:"delivered"`
-	Evicted   float64 `json:"evicted"`
-	Expired   float64 `json:"expired"`
-	Dead      float64 `json:"dead"`
-	Lost      float64 `json:"lost"`
-	Purged    float64 `json:"purged"`
-	Rejected  float64 `json:"rejected"`
+	Accepted       float64 `json:"accepted"`
+	Delivered      float64 `json:"delivered"`
+	Evicted        float64 `json:"evicted"`
+	Expired        float64 `json:"expired"`
+	Dead           float64 `json:"dead"`
+	Lost           float64 `json:"lost"`
+	LettersEvicted float64 `json:"dead_letters_evicted"`
+	Rejected       float64 `json:"rejected"`
 }
 
 // dropped is what was accepted and is not delivered, a second. Nobody asked for
 // it, so a purge does not count.
 func (r *rates) dropped() float64 { return r.Evicted + r.Expired + r.Dead + r.Lost }
+
+// lost is what nobody can get back, a second. Dead letters are kept, at first.
+func (r *rates) lost() float64 { return r.Evicted + r.Expired + r.Lost + r.LettersEvicted }
 
 type namespaceState struct {
 	Namespace        string             `json:"namespace"`
@@ -70,6 +73,7 @@ type namespaceState struct {
 	MaxAgeMS         int64              `json:"max_age_ms"`
 	Capacity         int64              `json:"capacity"`
 	DeadLetters      int64              `json:"dead_letters"`
+	ReadAtMS         int64              `json:"read_at_ms"` // 0: not read yet
 	Ledger           partition.Ledger   `json:"ledger"`
 	Rates            rates              `json:"rates"`
 	Rejected         map[string]float64 `json:"rejected"` // by code, a second
@@ -93,6 +97,9 @@ type overview struct {
 		Ready bool     `json:"ready"`
 		Error string   `json:"error"`
 		RTTMS *float64 `json:"rtt_ms"`
+
+		Degraded []string `json:"degraded"` // codes of what it cannot do now
+		Warnings []string `json:"warnings"`
 	} `json:"store"`
 	Role       string           `json:"role"`
 	Namespaces []namespaceState `json:"namespaces"`

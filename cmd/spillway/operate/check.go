@@ -26,7 +26,7 @@ type Check struct {
 	BacklogWarning   int64         `group:"Thresholds:" default:"0" help:"Waiting entries, or ready jobs, of a namespace from which on it is a warning; 0 is off."`
 	BacklogCritical  int64         `group:"Thresholds:" default:"0" help:"The same for critical."`
 	DropsWarning     float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost, or jobs expired or dead, per second, the mean over --since, from which on it is a warning: by default, any. 0 is off."`
-	DropsCritical    float64       `group:"Thresholds:" default:"1" help:"The same for critical."`
+	DropsCritical    float64       `group:"Thresholds:" default:"1" help:"The same for critical, without dead letters, which are kept."`
 	Since            time.Duration `group:"Thresholds:" default:"1m" help:"Time over which drops count, 1s to 15m: no less than the time between two probes."`
 	SinkWarning      time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
 	SinkCritical     time.Duration `group:"Thresholds:" default:"1m" help:"The same for critical."`
@@ -75,7 +75,7 @@ func ExitCode(k *kong.Context, code int) int {
 type finding struct {
 	Status    status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Check     string `json:"check"` // answer, ready, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, sink or residual
+	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, sink or residual
 	Message   string `json:"message"`
 }
 
@@ -176,7 +176,13 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		}
 		return err
 	}
+	if o.full() {
+		r.add(statusCritical, "", "store_full", "%s", storeFull)
+	}
 	for _, n := range o.Namespaces {
+		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) {
+			r.add(statusCritical, n.Namespace, "answer", "%s", unread(n.ReadAtMS, o.NowMS))
+		}
 		counts, err := api.dropped(ctx, n.Namespace, c.Since)
 		if err != nil {
 			return err
@@ -234,13 +240,14 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 	if s := above(float64(f.Backlog), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
 		r.add(s, n.Namespace, "backlog", "%s wait", some(f.Backlog, "entry", "entries"))
 	}
-	drops := n.dropText()
+	drops, lostPerS := n.dropText(), n.Rates.lost()
 	if counts != nil {
 		total := wholeEntries(counts.dropped())
+		lostPerS = counts.lost() / c.Since.Seconds()
 		f.Dropped, f.DroppedPerS = &total, float64(total)/c.Since.Seconds() // one drop in 15 min is above 0.001
 		drops = fmt.Sprintf("dropped %d in the last %v: %s", total, c.Since, counts.dropText(n.MaxAgeMS, func(v float64) string { return strconv.FormatInt(wholeEntries(v), 10) }))
 	}
-	if s := above(f.DroppedPerS, c.DropsWarning, c.DropsCritical); s != statusOK {
+	if s := max(above(f.DroppedPerS, c.DropsWarning, 0), above(lostPerS, c.DropsWarning, c.DropsCritical)); s != statusOK {
 		r.add(s, n.Namespace, "drops", "%s", drops)
 	}
 	idle := ""

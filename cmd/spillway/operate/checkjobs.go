@@ -55,11 +55,11 @@ func (c *Check) queue(ctx context.Context, api *client, r *checkResult, now int6
 	if q.OldestReadyAgeMS != nil {
 		f.ReadyAgeSec = float64(*q.OldestReadyAgeMS) / 1000
 	}
-	switch s := above(f.FailedPerS, c.DropsWarning, c.DropsCritical); {
+	switch s := max(above(f.FailedPerS, c.DropsWarning, 0), above(float64(l.Expired)/c.Since.Seconds(), c.DropsWarning, c.DropsCritical)); {
 	case f.Lost > 0: // whatever the thresholds: a queue never loses a job by itself
 		r.add(statusCritical, q.Namespace, "lost", "%s lost in the last %v: something other than Spillway removed them from Redis", some(f.Lost, "job was", "jobs were"), c.Since)
 	case s != statusOK:
-		r.add(s, q.Namespace, "failed", "%s not acked in the last %v: %d expired, %d dead", some(f.Failed, "job was", "jobs were"), c.Since, l.Expired, l.Died)
+		r.add(s, q.Namespace, "failed", "%s not acked in the last %v: %d expired, %d dead (dead letters are kept)", some(f.Failed, "job was", "jobs were"), c.Since, l.Expired, l.Died)
 	}
 	if s := above(f.ReadyAgeSec, c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds()); s != statusOK {
 		r.add(s, q.Namespace, "ready_age", "the oldest ready job was published %s ago", since(*q.OldestReadyAgeMS))

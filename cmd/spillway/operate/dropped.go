@@ -35,7 +35,7 @@ func (c *client) dropped(ctx context.Context, namespace string, within time.Dura
 		known = known || is
 		return n
 	}
-	counts := rates{Evicted: count("evicted"), Expired: count("expired"), Dead: count("dead"), Lost: count("lost")}
+	counts := rates{Evicted: count("evicted"), Expired: count("expired"), Dead: count("dead"), Lost: count("lost"), LettersEvicted: count("dead_letters_evicted")}
 	if !known {
 		return nil, nil
 	}

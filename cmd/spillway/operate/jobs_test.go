@@ -119,7 +119,7 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 	}
 	api := newFakeAPI(t, answers)
 	out, stderr, code := run(t, api, "top", "--once")
-	if code != 0 || !strings.Contains(out, "DATA IS BEING LOST\n  mail: expired 0.5/s (nobody acked them within their ttl), dead 0.2/s (their tries are used up), lost 0.1/s") || !strings.Contains(out, "OLDEST READY") {
+	if code != 0 || !strings.Contains(out, "DATA IS BEING LOST\n  mail: expired 0.5/s (nobody acked them within their ttl), dead 0.2/s (tries used up, or buried; dead letters are kept), lost 0.1/s") || !strings.Contains(out, "OLDEST READY") {
 		t.Errorf("top: exit %d, %s%s", code, out, stderr)
 	}
 	for readAt, want := range map[string]string{
@@ -181,7 +181,7 @@ func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 		{"two fail", calm, fails + "," + strings.NewReplacer("crm", "erp", "failing\"", "tripped\"").Replace(fails), 2, "mail: sink http://erp fails for 3m",
 			"30 jobs wait, 6 delayed; " + text + "; 1 more sink fails: see spillway check mail\n", "2 failing"},
 		{"nothing waits for it", idle, fails, 1, "warning   mail: " + text + "; no job waits for it, the next one tries it again\n", "NO DATA IS BEING LOST\n\n", "2 failing"},
-		{"its jobs die", strings.Replace(calm, `"rates":{}`, `"rates":{"died":2}`, 1), fails, 2, text, "dead letters are kept; " + text + "\n", "2 failing"},
+		{"its jobs die", strings.Replace(calm, `"rates":{}`, `"rates":{"died":2}`, 1), fails, 2, text, "dead letters are kept); " + text + "\n", "2 failing"},
 		{"it fills the namespace", strings.Replace(calm, `"max_jobs":4000`, `"max_jobs":40`, 1), fails, 2, text, "it holds 34 of 40 jobs: publishes beyond that are refused; " + text + "\n", "2 failing"},
 	} {
 		api := newFakeAPI(t, map[string]string{

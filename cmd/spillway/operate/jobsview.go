@@ -40,7 +40,7 @@ func (r *jobRates) text() string {
 	for _, part := range []struct {
 		value float64
 		what  string
-	}{{r.Expired, "expired %s/s (nobody acked them within their ttl)"}, {r.Died, "dead %s/s (their tries are used up)"}, {r.Lost, "lost %s/s (removed from Redis, not by Spillway)"}} {
+	}{{r.Expired, "expired %s/s (nobody acked them within their ttl)"}, {r.Died, "dead %s/s (tries used up, or buried; dead letters are kept)"}, {r.Lost, "lost %s/s (removed from Redis, not by Spillway)"}} {
 		if part.value > 0 {
 			parts = append(parts, fmt.Sprintf(part.what, rate(part.value)))
 		}
@@ -51,12 +51,14 @@ func (r *jobRates) text() string {
 // staleMS is when a ledger, which is read every second, says that its Redis does not answer.
 const staleMS = 15_000
 
+func stale(readAt, now int64) bool { return now-readAt > staleMS }
+
 // unread says that the figures of a namespace are old.
-func (q *queueState) unread(now int64) string {
-	if q.ReadAtMS == 0 {
+func unread(readAt, now int64) string {
+	if readAt == 0 {
 		return "its Redis has not answered yet: what clients send is refused"
 	}
-	return "its Redis has not answered for " + since(now-q.ReadAtMS) + ": what clients send is refused, and these figures are old"
+	return "its Redis has not answered for " + since(now-readAt) + ": what clients send is refused, and these figures are old"
 }
 
 // losses are what happens to the jobs of one namespace that should not. Expired and lost
@@ -73,7 +75,7 @@ func (q *queueState) losses(now int64) (found []loss) {
 	case r.Expired+r.Lost > 0:
 		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(reasons, "see spillway jobs ls "+q.Namespace)})
 	case r.Died > 0:
-		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text() + "; dead letters are kept", cmp.Or(reasons, "see spillway jobs ls --sort=dead "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text(), cmp.Or(reasons, "see spillway jobs ls --sort=dead "+q.Namespace)})
 	case q.risk() != "":
 		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.risk(), cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
 	case cause != "" && q.waiting() > 0:
@@ -126,7 +128,8 @@ func jobsTable(o *overview) *table {
 		if q.Queues != nil {
 			queues = strconv.FormatInt(*q.Queues, 10)
 		}
-		cells := []string{q.Namespace, rate(q.Rates.Published), rate(q.Rates.Acked), rate(q.Rates.failed())}
+		figure := o.figure(q.ReadAtMS)
+		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked), figure(q.Rates.failed())}
 		for _, n := range []int64{l.Lost, l.Ready, l.Delayed, l.Leased, l.Dead} {
 			cells = append(cells, strconv.FormatInt(n, 10))
 		}

@@ -28,16 +28,33 @@ const (
 // riskShare of max_age is when entries are near the end of their time.
 const riskShare = 0.8
 
+const (
+	storeFull = "the store's memory is full: what clients send is refused with store_full; what is stored is still delivered, which makes room"
+	seePools  = "see /readyz of the admin port, which names pools that are away"
+)
+
+// full reports whether the store takes nothing new.
+func (o *overview) full() bool { return slices.Contains(o.Store.Degraded, "store_full") }
+
 // losses answers: is data being lost, whose, and why. The worst is first.
 func (o *overview) losses() []loss {
 	found := []loss{}
 	if !o.Store.Ready {
 		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is refused, nothing is delivered", Why: escape(o.Store.Error)})
 	}
+	if o.full() {
+		found = append(found, loss{Kind: kindRefusing, What: storeFull, Why: escape(strings.Join(o.Store.Warnings, "; "))})
+	}
 	for _, n := range o.Namespaces {
+		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) { // else the store's line says it
+			found = append(found, loss{n.Namespace, kindRefusing, 0, unread(n.ReadAtMS, o.NowMS), seePools})
+			continue
+		}
 		why := n.cause(o.NowMS)
-		if d := n.Rates.dropped(); d > 0 {
-			found = append(found, loss{n.Namespace, kindLosing, d, n.dropText(), cmp.Or(why, n.likely())})
+		if d := n.Rates.lost(); d > 0 {
+			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText(), cmp.Or(why, n.likely())})
+		} else if n.Rates.Dead > 0 {
+			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText(), cmp.Or(why, n.likely())})
 		} else if why != "" && n.Buffered > 0 || n.ageShare() >= riskShare {
 			what := fmt.Sprintf("%s wait", some(n.Buffered, "entry", "entries"))
 			if n.Buffered == 1 {
@@ -53,8 +70,8 @@ func (o *overview) losses() []loss {
 		}
 	}
 	for _, q := range o.Queues {
-		if o.Store.Ready && o.NowMS-q.ReadAtMS > staleMS { // else the store's line says it
-			found = append(found, loss{q.Namespace, kindRefusing, 0, q.unread(o.NowMS), "see /readyz of the admin port, which names pools that are away"})
+		if o.Store.Ready && stale(q.ReadAtMS, o.NowMS) {
+			found = append(found, loss{q.Namespace, kindRefusing, 0, unread(q.ReadAtMS, o.NowMS), seePools})
 			continue
 		}
 		found = append(found, q.losses(o.NowMS)...)
@@ -80,7 +97,8 @@ func (r *rates) dropText(maxAgeMS int64, figure func(float64) string) string {
 	}
 	add(r.Evicted, "evicted %s (partitions are full)")
 	add(r.Expired, "expired %s (older than "+since(maxAgeMS)+")")
-	add(r.Dead, "dead %s (the sink rejects them)")
+	add(r.Dead, "dead %s (the sink rejects them; dead letters are kept)")
+	add(r.LettersEvicted, "dead letters dropped %s (more than max_dead or max_dead_bytes)")
 	add(r.Lost, "lost %s (removed from Redis, not by Spillway)")
 	return strings.Join(parts, ", ")
 }

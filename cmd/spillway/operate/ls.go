@@ -189,12 +189,21 @@ func partitionTable(rows []partitionRow, named bool) *table {
 func namespaceTable(o *overview) *table {
 	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REFUSED/s", ">BACKLOG", ">OLDEST", ">LIMIT", ">PARTITIONS", ">DEAD LETTERS", "SINK")
 	for _, n := range o.Namespaces {
-		t.add(n.Namespace, rate(n.Rates.Accepted), rate(n.Rates.Delivered), rate(n.Rates.dropped()),
+		figure := o.figure(n.ReadAtMS)
+		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered), figure(n.Rates.dropped()),
 			strconv.FormatInt(n.Ledger.Evicted+n.Ledger.Expired+n.Ledger.Dead+n.Ledger.Lost, 10), rate(n.Rates.Rejected),
 			strconv.FormatInt(n.Buffered, 10), sinceOr(n.OldestAgeMS, "-"), since(n.MaxAgeMS), strconv.FormatInt(n.Partitions, 10),
 			strconv.FormatInt(n.DeadLetters, 10), n.sinkText())
 	}
 	return t
+}
+
+// figure writes a rate of a namespace whose account was read then, and "?" where it is not known.
+func (o *overview) figure(readAt int64) func(float64) string {
+	if !o.Store.Ready || stale(readAt, o.NowMS) {
+		return func(float64) string { return "?" }
+	}
+	return rate
 }
 
 // sinkText is the state of the worst sink, or of a pause.

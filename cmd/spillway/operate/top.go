@@ -127,6 +127,11 @@ func (v *view) lines(base string) []string {
 		store += fmt.Sprintf(", %.2f ms", *v.Store.RTTMS)
 	}
 	lines := lossLines(v.losses())
+	if !v.full() { // else its finding has them
+		for _, text := range v.Store.Warnings {
+			lines = append(lines, "  store: "+escape(text))
+		}
+	}
 	lines = append(lines, "", fmt.Sprintf("%s  role %s  store %s  workers %d of %d busy  %s",
 		base, escape(v.Role), store, v.Workers.Busy, v.Workers.Size, clock(v.NowMS)), "")
 	lines = append(lines, v.tables()...)
