@@ -4,6 +4,7 @@ package console
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
@@ -35,8 +36,11 @@ func TestTheThreeQuestionsAreAnsweredInEachState(t *testing.T) {
 	for change, want := range map[string]string{
 		``:                    `fine | No.`,
 		`n.rates.evicted = 3`: `losing | Yes: 3 entries a second | kart: 3/s evicted | slowest sink https://s: p99 41 ms; 10/s come, 10/s are delivered; partitions are full: each keeps the newest 100 entries`,
-		`n.rates.expired = 0.5; overview.workers.busy = 8`: `losing | Yes: 0.5 entries a second | kart: 0.5/s expired | slowest sink https://s: p99 41 ms; 10/s come, 10/s are delivered; all 8 workers are busy; entries wait longer than max_age, 1 min`,
-		`n.rates.dead = 1; n.sinks[0].last_error = "422"`:  `losing | Yes: 1 entry a second | kart: 1/s dead-lettered | slowest sink https://s: p99 41 ms; the sink rejects entries for good, lastly: 422`,
+		`n.rates.expired = 0.5; overview.workers.busy = 8`:                             `losing | Yes: 0.5 entries a second | kart: 0.5/s expired | slowest sink https://s: p99 41 ms; 10/s come, 10/s are delivered; all 8 workers are busy; entries wait longer than max_age, 1 min`,
+		`n.rates.dead = 1; n.sinks[0].last_error = "422"`:                              `risk | Not now, but look below. | kart: 1/s dead-lettered | slowest sink https://s: p99 41 ms; the sink rejects entries for good, and dead letters are kept, lastly: 422`,
+		`n.rates.dead = 1; n.rates.dead_letters_evicted = 2`:                           `losing | Yes: 2 entries a second | kart: 1/s dead-lettered and 2/s dropped as the oldest dead letters | slowest sink https://s: p99 41 ms; the sink rejects entries for good, and dead letters are kept; there are more dead letters than max_dead or max_dead_bytes keep`,
+		`n.read_at_ms = 3_570_000; n.rates = { rejected: 0 }`:                          `risk | Not now, but look below. | kart: its Redis has not answered for 30 s, and these figures are old | slowest sink https://s: p99 41 ms`,
+		`overview.store.degraded = ["store_full"]; overview.store.warnings = ["full"]`: `risk | Not now, but look below. | : Redis has no memory left: new entries and jobs are rejected, what is stored is still delivered | full`,
 		`n.rates.lost = 1`: `losing | Yes: 1 entry a second | kart: 1/s lost | slowest sink https://s: p99 41 ms; something other than Spillway removes entries from Redis`,
 		`n.paused = { since_ms: 0, by: "bob", reason: "new certificate" }`:      `risk | Not now, but look below. | kart: 7 entries wait while delivery is paused | delivery is paused since 1 h by bob: new certificate`,
 		`n.paused = { since_ms: 0, by: "", reason: "" }; n.buffered = 0`:        `fine | No.`,
@@ -59,5 +63,24 @@ func TestTheThreeQuestionsAreAnsweredInEachState(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s:\n got %s, %v\nwant %s", change, got, err, want)
 		}
+	}
+}
+
+// Unknown is not zero.
+func TestTilesAndTablesSayWhatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.namespaces[0]["rates"] = object{"rejected": 0}
+	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
+	shows(t, page, "account of all")
+	for _, want := range []string{"accepted –/s none rejected", "delivered –/s not known", "dropped –/s not known"} {
+		var tiles string
+		if err := page.Eval(`[...document.querySelectorAll(".tile")].map((t) => [...t.children].slice(0, 3).map((c) => c.textContent.trim().replace(/\\s+/g, " ")).join(" ")).join("\n")`, &tiles); err != nil || !strings.Contains(tiles, want) {
+			t.Errorf("want %q, %v, in\n%s", want, err, tiles)
+		}
+	}
+	var row string
+	if err := page.Eval(`document.querySelector("tr.selected, section[aria-label=Namespaces] tbody tr").innerText`, &row); err != nil || !strings.Contains(row, "not known") || strings.Contains(row, "ok") {
+		t.Errorf("%q, %v", row, err)
 	}
 }

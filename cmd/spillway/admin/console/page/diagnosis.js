@@ -2,15 +2,17 @@
 
 import { get, path } from "./api.js";
 import { count, duration, entries, latency, listed, rate, visible } from "./format.js";
-import { dropped } from "./history.js";
+import { dropped, gone as goneEntries } from "./history.js";
 
 const losses = ["evicted", "expired", "dead", "lost"];
+const final = ["evicted", "expired", "lost"]; // dead letters are kept
 const words = { evicted: "evicted", expired: "expired", dead: "dead-lettered", lost: "lost" };
 const nearLimit = 0.7; // of max_age: time to act before entries expire
 const nearFull = 0.8; // of max_jobs
 const maxNamed = 5; // namespaces the banner names
 
-const losing = (n) => dropped(n.rates) > 0;
+const losing = (n) => goneEntries(n.rates) > 0;
+const dropping = (n) => dropped(n.rates) > 0;
 
 /** Does a sink fail? */
 export const failing = (s) => s.state === "failing" || s.state === "tripped";
@@ -18,7 +20,7 @@ export const failing = (s) => s.state === "failing" || s.state === "tripped";
 /** Finds the partitions that lose most of each namespace that loses: {namespace: [{partition, text}]}. */
 export async function findCulprits(overview) {
   const found = {};
-  await Promise.all(overview.namespaces.filter(losing).slice(0, maxNamed).map(async (n) => {
+  await Promise.all(overview.namespaces.filter(dropping).slice(0, maxNamed).map(async (n) => {
     const worst = losses.reduce((a, b) => (n.rates[b] > n.rates[a] ? b : a));
     try {
       found[n.namespace] = worst === "evicted" || worst === "expired" ? await byRate(n.namespace, worst) : await bySample(n.namespace, worst);
@@ -50,8 +52,11 @@ export function diagnose(overview, namespaces, culprits = {}, recent = null, que
   if (!overview.store.ready) {
     findings.push({ namespace: "", level: "losing", lost: "nothing can be stored or delivered", partitions: [], why: [`the store is not available: ${visible(overview.store.error)}`] });
   }
+  if (overview.store.degraded?.includes("store_full")) {
+    findings.push({ namespace: "", level: "risk", weight: 2e9, lost: "Redis has no memory left: new entries and jobs are rejected, what is stored is still delivered", partitions: [], why: (overview.store.warnings ?? []).map(visible) });
+  }
   for (const n of namespaces) {
-    const finding = losing(n) ? whatIsLost(n, overview, culprits) : whatMayBeLost(n, overview);
+    const finding = dropping(n) ? whatIsLost(n, overview, culprits) : whatMayBeLost(n, overview);
     if (finding) findings.push(finding);
   }
   for (const q of queues) {
@@ -65,7 +70,7 @@ export function diagnose(overview, namespaces, culprits = {}, recent = null, que
 
 function headline(level, findings, namespaces, recent, queues) {
   if (level === "losing") {
-    const total = namespaces.reduce((sum, n) => sum + dropped(n.rates), 0);
+    const total = namespaces.reduce((sum, n) => sum + goneEntries(n.rates), 0);
     const jobs = queues.reduce((sum, q) => sum + gone(q.rates), 0);
     const parts = [];
     if (total > 0) parts.push(`${rate(total)} ${rate(total) === "1" ? "entry" : "entries"}`);
@@ -82,9 +87,13 @@ function whatIsLost(n, overview, culprits) {
   const why = causes(n, overview);
   if (n.rates.evicted > 0) why.push(`partitions are full: each keeps the newest ${entries(n.capacity)}`);
   if (n.rates.expired > 0) why.push(`entries wait longer than max_age, ${duration(n.max_age_ms)}`);
-  if (n.rates.dead > 0) why.push("the sink rejects entries for good" + lastly(n));
+  if (n.rates.dead > 0) why.push("the sink rejects entries for good, and dead letters are kept" + lastly(n));
   if (n.rates.lost > 0) why.push("something other than Spillway removes entries from Redis");
-  return { namespace: n.namespace, level: "losing", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
+  if (n.rates.dead_letters_evicted > 0) {
+    by.push(`${rate(n.rates.dead_letters_evicted)}/s dropped as the oldest dead letters`);
+    why.push("there are more dead letters than max_dead or max_dead_bytes keep");
+  }
+  return { namespace: n.namespace, level: losing(n) ? "losing" : "risk", weight: dropped(n.rates), lost: listed(by), partitions: culprits[n.namespace] ?? [], why };
 }
 
 /** Jobs a second that nobody can get back: dead letters are kept. */
@@ -93,7 +102,7 @@ const gone = (rates) => (rates.expired ?? 0) + (rates.lost ?? 0);
 // What happens to the jobs of a namespace of kind queue that should not; null: nothing.
 function jobsAtRisk(q, overview) {
   const { expired = 0, lost = 0, died = 0 } = q.rates;
-  const texts = [];
+  const texts = unread(q, overview);
   const why = [];
   const say = (n, word, because) => {
     if (!(n > 0)) return;
@@ -113,13 +122,20 @@ function jobsAtRisk(q, overview) {
   return { namespace: q.namespace, kind: "queue", level: gone(q.rates) > 0 ? "losing" : "risk", weight: gone(q.rates) || died, lost: listed(texts), partitions: [], why };
 }
 
+// That the Redis of a pool is away, while others are not.
+function unread(n, overview) {
+  const away = overview.now_ms - n.read_at_ms;
+  if (!overview.store.ready || !(away > 15_000)) return [];
+  return [n.read_at_ms ? `its Redis has not answered for ${duration(away)}, and these figures are old` : "its Redis has not answered yet"];
+}
+
 function lastly(n) {
   const latest = n.sinks.filter((s) => s.last_error && !failing(s)).sort((a, b) => (b.last_error_at_ms ?? 0) - (a.last_error_at_ms ?? 0))[0];
   return latest ? `, lastly: ${visible(latest.last_error).slice(0, 200)}` : "";
 }
 
 function whatMayBeLost(n, overview) {
-  const texts = [];
+  const texts = unread(n, overview);
   const old = n.oldest_age_ms != null && n.max_age_ms > 0 && n.oldest_age_ms >= nearLimit * n.max_age_ms;
   if (old) texts.push(`the oldest entry is ${duration(n.oldest_age_ms)} old and expires at ${duration(n.max_age_ms)}`);
   if (n.rates.rejected > 0) texts.push(`${rate(n.rates.rejected)}/s rejected, and the senders told: ${rejections(n)}`);
@@ -170,7 +186,7 @@ export function lostLately(history) {
   let known = 0; // the point before: a rate is the mean since then
   history.times.forEach((time, i) => {
     if (history.series.accepted[i] == null) return;
-    const sum = losses.reduce((total, name) => total + (history.series[name][i] ?? 0), 0);
+    const sum = final.reduce((total, name) => total + (history.series[name][i] ?? 0), 0);
     lost += sum * (i > known ? time - history.times[known] : history.step / 1000);
     known = i;
     if (sum > 0) last = i;

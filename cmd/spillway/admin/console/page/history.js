@@ -48,25 +48,34 @@ function since(namespaces, seconds) {
   const of = namespaces.map((n) => n.namespace).join(" ");
   const totals = Object.fromEntries(names.slice(0, 6).map((name) => [name, namespaces.reduce((sum, n) => sum + n.ledger[name], 0)]));
   const last = before;
-  before = { of, totals };
-  if (last?.of !== of || !(seconds > 0)) return {};
+  before = namespaces.every(known) ? { of, totals } : null; // an account that was not read again has not stood still
+  if (last?.of !== of || !before || !(seconds > 0)) return {};
   return Object.fromEntries(Object.entries(totals).map(([name, total]) => [name, Math.max(0, total - last.totals[name]) / seconds]));
 }
 
 const max = (values) => values.reduce((a, b) => (b == null ? a : a == null ? b : Math.max(a, b)), null);
 
-/** The figures of several namespaces as one: sums, and the worst of ages and latencies. */
+/** Are the rates of a namespace known? With its Redis away they are not, and not 0. */
+export const known = (n) => state.overview?.store.ready !== false && n.rates.accepted != null;
+
+/** The figures of several namespaces as one: sums, and the worst of ages and latencies; null is not known. */
 export function sums(namespaces) {
   const total = { buffered: 0, oldest_age_ms: null, sink_p99_ms: null };
-  for (const name of names.slice(0, 7)) total[name] = namespaces.reduce((sum, n) => sum + (n.rates[name] ?? 0), 0);
-  total.buffered = namespaces.reduce((sum, n) => sum + n.buffered, 0);
+  for (const name of names.slice(0, 7)) total[name] = add(namespaces.filter((n) => name === "rejected" || known(n)).map((n) => n.rates[name]));
+  total.dead_letters_evicted = add(namespaces.map((n) => n.rates.dead_letters_evicted));
+  total.buffered = add(namespaces.filter((n) => n.read_at_ms !== 0).map((n) => n.buffered));
   total.oldest_age_ms = max(namespaces.map((n) => n.oldest_age_ms));
   total.sink_p99_ms = max(namespaces.flatMap((n) => n.sinks.map((s) => s.p99_ms)));
   return total;
 }
 
-/** Entries per second that were accepted and never delivered. */
-export const dropped = (rates) => rates.evicted + rates.expired + rates.dead + rates.lost;
+const add = (values) => values.reduce((a, b) => (b == null ? a : (a ?? 0) + b), null);
+
+/** Entries per second that were accepted and never delivered; null: not known. */
+export const dropped = (rates) => (rates.evicted == null ? null : rates.evicted + rates.expired + rates.dead + rates.lost);
+
+/** Those of them that nobody can get back: dead letters are kept, until there are too many. */
+export const gone = (rates) => (rates.evicted == null ? null : dropped(rates) - rates.dead + (rates.dead_letters_evicted ?? 0));
 
 /** The last points of a series, for a sparkline. */
 export const tail = (name, points = 120) => data?.series[name]?.slice(-points) ?? [];

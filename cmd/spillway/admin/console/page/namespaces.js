@@ -1,7 +1,7 @@
 // The namespaces, their accounts, and what may be done to a whole one.
 
 import { count, duration, rate, short } from "./format.js";
-import { dropped } from "./history.js";
+import { dropped, gone, known } from "./history.js";
 import { refresh } from "./live.js";
 import { pause, resume } from "./pause.js";
 import { purge } from "./purge.js";
@@ -27,12 +27,13 @@ export function Namespaces() {
 
 function Row({ n }) {
   const lost = dropped(n.rates);
+  const figure = (r) => rate(known(n) ? r : null);
   const choose = () => { set({ namespace: state.namespace === n.namespace ? "" : n.namespace }); refresh(); };
   return html`<tr class=${state.namespace === n.namespace ? "selected" : ""}>
     <th scope="row"><button type="button" class="link" aria-pressed=${String(state.namespace === n.namespace)} onClick=${choose}><${Text} of=${n.namespace} cut=${40} /></button></th>
     <td><${Delivery} n=${n} /></td>
-    <td class="n">${rate(n.rates.accepted)}</td><td class="n">${rate(n.rates.delivered)}</td>
-    <td class=${lost > 0 ? "n bad-text" : "n"}>${rate(lost)}</td><td class=${n.rates.rejected > 0 ? "n warn-text" : "n"}>${rate(n.rates.rejected)}</td>
+    <td class="n">${figure(n.rates.accepted)}</td><td class="n">${figure(n.rates.delivered)}</td>
+    <td class=${gone(n.rates) > 0 ? "n bad-text" : lost > 0 ? "n warn-text" : "n"}>${figure(lost)}</td><td class=${n.rates.rejected > 0 ? "n warn-text" : "n"}>${rate(n.rates.rejected)}</td>
     <td class="n">${short(n.buffered)}</td><td class="n">${duration(n.oldest_age_ms)}</td><td class="n">${duration(n.max_age_ms)}</td>
     <td class="n">${short(n.partitions)}</td>
     <td class="n">${n.dead_letters > 0 ? html`<button type="button" class="link" onClick=${() => openDrawer("dead", n.namespace)}>${short(n.dead_letters)}</button>` : "0"}</td>
@@ -45,6 +46,7 @@ function Row({ n }) {
 function Delivery({ n }) {
   if (n.paused) return html`<${Chip} kind="warn" title=${pauseText(n.paused, state.overview.now_ms)}>paused<//>`;
   if (n.sinks.some(failing)) return html`<${FailingSinks} sinks=${n.sinks} />`;
+  if (!known(n)) return html`<${Chip} kind="warn">not known<//>`;
   if (n.paused_partitions > 0) return html`<${Chip} kind="warn">${count(n.paused_partitions)} paused<//>`;
   return n.sinks.length ? html`<${Chip} kind="ok">ok<//>` : html`<span class="muted">elsewhere</span>`;
 }

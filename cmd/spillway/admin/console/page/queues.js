@@ -33,17 +33,20 @@ function Row({ q, open }) {
   const { ledger: l, rates } = q;
   const choose = () => set({ jobs: state.jobs === q.namespace ? "" : q.namespace });
   const bad = failed(rates);
+  const known = state.overview.store.ready && rates.published != null;
+  const figure = (r) => rate(known ? r : null);
   return html`<tr class=${open ? "selected" : ""}>
     <th scope="row"><button type="button" class="link" aria-pressed=${String(open)} onClick=${choose}><${Text} of=${q.namespace} cut=${40} /></button></th>
-    <td><${Push} sinks=${q.sinks} /></td>
-    <td class="n">${rate(rates.published)}</td><td class="n">${rate(rates.acked)}</td><td class=${bad > 0 ? "n bad-text" : "n"}>${q.read_at_ms ? rate(bad) : "–"}</td>
+    <td><${Push} sinks=${q.sinks} known=${known} /></td>
+    <td class="n">${figure(rates.published)}</td><td class="n">${figure(rates.acked)}</td><td class=${bad > 0 ? "n bad-text" : "n"}>${figure(bad)}</td>
     <td class="n">${short(l.ready)}</td><td class="n">${short(l.delayed)}</td><td class="n">${short(l.leased)}</td><td class=${l.dead > 0 ? "n warn-text" : "n"}>${short(l.dead)}</td>
     <td class=${l.lost > 0 ? "n bad-text" : "n"}>${short(l.lost)}</td><td class="n">${duration(q.oldest_ready_age_ms)}</td><td class="n">${short(q.queues)}</td><td class="n">${short(q.max_jobs)}</td>
   </tr>`;
 }
 
-function Push({ sinks }) {
+function Push({ sinks, known }) {
   if (sinks.some(failing)) return html`<${FailingSinks} sinks=${sinks} />`;
+  if (sinks.length && !known) return html`<${Chip} kind="warn">not known<//>`;
   return sinks.length ? html`<${Chip} kind="ok">ok<//>` : html`<span class="muted">–</span>`;
 }
 

@@ -1,7 +1,7 @@
 // Six figures and how they came about in the last two minutes.
 
 import { count, duration, latency, rate, short, visible } from "./format.js";
-import { data, dropped, sums, tail } from "./history.js";
+import { data, dropped, gone, sums, tail } from "./history.js";
 import { chosen } from "./state.js";
 import { html } from "./ui.js";
 
@@ -14,13 +14,13 @@ export function Tiles() {
   const partitions = namespaces.reduce((sum, n) => sum + n.partitions, 0);
   const lostSeries = tail("evicted").map((_, i) => ["evicted", "expired", "dead", "lost"].reduce((sum, r) => sum + (tail(r)[i] ?? 0), 0));
   return html`<section class="tiles" aria-label="Figures now">
-    <${Tile} name="accepted" value=${rate(total.accepted)} unit="/s" line=${tail("accepted")}>${total.rejected > 0 ? html`<b class="warn-text">${rate(total.rejected)}/s rejected</b>` : "none rejected"}<//>
+    <${Tile} name="accepted" value=${rate(total.accepted)} unit="/s" line=${tail("accepted")}>${total.rejected > 0 ? html`<b class="warn-text">${rate(total.rejected)}/s rejected</b>` : total.rejected == null ? "rejections not known" : "none rejected"}<//>
     <${Tile} name="delivered" value=${rate(total.delivered)} unit="/s" line=${tail("delivered")}>${balance(total)}<//>
     <${Tile} name="backlog" value=${short(total.buffered)} line=${tail("buffered")}>in ${count(partitions)} ${partitions === 1 ? "partition" : "partitions"}<//>
     <${Tile} name="oldest entry" value=${duration(oldest?.oldest_age_ms)} line=${tail("oldest_age_ms")} kind=${share >= 0.9 ? "bad" : share >= 0.7 ? "warn" : ""}>
       ${oldest ? html`of ${duration(oldest.max_age_ms)}${namespaces.length > 1 ? ` in ${visible(oldest.namespace)}` : ""}
-        <meter min="0" max="1" low="0.7" high="0.9" optimum="0" value=${Math.min(1, share)} aria-label="Age of the oldest entry against the limit"></meter>` : "nothing waits"}<//>
-    <${Tile} name="dropped" value=${rate(dropped(total))} unit="/s" line=${lostSeries} kind=${dropped(total) > 0 ? "bad" : ""}>${byReason(total)}<//>
+        <meter min="0" max="1" low="0.7" high="0.9" optimum="0" value=${Math.min(1, share)} aria-label="Age of the oldest entry against the limit"></meter>` : total.buffered == null ? "not known" : "nothing waits"}<//>
+    <${Tile} name="dropped" value=${rate(dropped(total))} unit="/s" line=${lostSeries} kind=${gone(total) > 0 ? "bad" : dropped(total) > 0 ? "warn" : ""}>${byReason(total)}<//>
     <${Tile} name="sink p99" value=${latency(slowest?.p99_ms)} line=${tail("sink_p99_ms")}>${slowest ? visible(slowest.label).slice(0, 60) : "no writes lately"}<//>
   </section>`;
 }
@@ -31,13 +31,15 @@ function nearestLimit(namespaces) {
 }
 
 function balance(total) {
+  if (total.accepted == null) return "not known";
   const difference = total.accepted - total.delivered - dropped(total);
   if (Math.abs(difference) < Math.max(1, 0.02 * total.accepted)) return "keeps up";
   return difference > 0 ? `backlog grows by ${rate(difference)}/s` : `backlog shrinks by ${rate(-difference)}/s`;
 }
 
 function byReason(total) {
-  const parts = [["evicted", "evicted"], ["expired", "expired"], ["dead", "dead-lettered"], ["lost", "lost"]].filter(([r]) => total[r] > 0);
+  if (dropped(total) == null) return "not known";
+  const parts = [["evicted", "evicted"], ["expired", "expired"], ["dead", "kept as dead letters"], ["lost", "lost"]].filter(([r]) => total[r] > 0);
   return parts.length ? parts.map(([r, word]) => `${word} ${rate(total[r])}`).join(" · ") : "nothing";
 }
 
