@@ -74,9 +74,9 @@ func TestTheSidesOfATableAreAccountedFor(t *testing.T) {
 	}
 	m.rows = hostileRows()
 	for i, h := range hostiles {
-		if h.admin { // one of them is enough; speed means nothing here
+		if h.Admin { // one of them is enough; speed means nothing here
 			if err := m.besideHostile(t.Context(), h, m.rows[2*i], m.rows[2*i+1]); err != nil || len(m.rows[2*i].Other) != 1 || m.rows[2*i].Other[0] <= 0 {
-				t.Errorf("%s beside %s: got %v, %v", h.other, h.does, m.rows[2*i].Other, err)
+				t.Errorf("%s beside %s: got %v, %v", h.Other, h.Does, m.rows[2*i].Other, err)
 			}
 		}
 	}
