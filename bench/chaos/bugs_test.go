@@ -33,6 +33,7 @@ var (
 	stale    = selftestPlan(4)
 	roomy    = selftestPlan(2)
 	outage   = outagePlan()
+	operated = operatedPlan()
 	stepped  = steppedPlan()
 )
 
@@ -44,6 +45,13 @@ func selftestPlan(seed uint64) *plan {
 func outagePlan() *plan {
 	p := newPlan(4, selftestTime+2*time.Second, "lose-replies")
 	p.faults = append(p.faults, planned{at: time.Second, lasts: p.maxAge + 2*time.Second, kind: "fail", target: "sink", inject: onSink(sinkFails)})
+	return p
+}
+
+// operatedPlan has operators who purge a queue, and reloads.
+func operatedPlan() *plan {
+	p := newPlan(2, selftestTime, "reload", "lose-replies")
+	p.faults = append(p.faults, planned{at: 2 * time.Second, lasts: time.Second, kind: "operate", target: "operator", inject: operate})
 	return p
 }
 
@@ -101,6 +109,12 @@ var seededBugs = map[string]seededBug{
 		{"drain/metrics.go", "m.delivered.Add(float64(n[delivered]))", "m.delivered.Add(2 * float64(n[delivered]))"}}},
 	"nothing is taken": {roomy, "C12", []edit{
 		{"lua/produce.lua", "if active >= max_active and not known then", "if active >= 0 then"}}},
+	"a purge is not counted": {operated, "C13", []edit{
+		{"lua/job/purge.lua", "totals.deleted = totals.deleted + gone", ""}}},
+	"what goes out at most once goes out twice": {roomy, "C14", []edit{
+		{"drain/atmostonce.go", "\t\t\tr.writeOnce(p)\n", "\t\t\tr.writeOnce(p)\n\t\t\tr.writeOnce(p)\n"}}},
+	"a group forgets its last batch": {roomy, "C14", []edit{
+		{"drain/sink/clickhouse/request.go", "range batches {", "range batches[:max(1, len(batches)-1)] {"}}},
 
 	"an ack is not counted": {roomy, "J1", []edit{
 		{"lua/job/ack.lua", "totals.acked = totals.acked + gone", ""}}},
@@ -125,8 +139,8 @@ var seededBugs = map[string]seededBug{
 		{"lua/job/claim.lua", "while want > 0 and", "while want < 0 and"}}},
 }
 
-// A testedBug must break the named test of its package instead: no sink of a chaos run
-// takes the batches of several partitions in one Write.
+// A testedBug must break the named test of its package instead: of batches that share a
+// Write a run shows only what arrives.
 type testedBug struct {
 	pkg, test string
 	edits     []edit

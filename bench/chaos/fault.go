@@ -12,7 +12,7 @@ import (
 )
 
 // A faultKind is a way to break something for a while, in milliseconds. Target
-// is redis, proxy or sink, or a server of that role.
+// is redis, proxy, sink or operator, or a server of that role.
 type faultKind struct {
 	name, target string
 	least, most  int
@@ -41,6 +41,10 @@ var faultKinds = []faultKind{
 	{"term", "role drain", 1, 300, terminateServer},
 	// Longer than the lease: somebody else has the partition at the thaw.
 	{check.KindStop, "role drain", int(lease/time.Millisecond) + 300, int(lease/time.Millisecond) + 1300, stopServer},
+
+	{"reload", "role ingest", 1, 1, reload},
+	{"reload", "role drain", 1, 1, reload},
+	{"operate", "operator", 300, 1500, operate},
 
 	{"fail", "sink", 300, 1500, onSink(sinkFails)},
 	{"throttle", "sink", 300, 1500, onSink(sinkThrottles)},

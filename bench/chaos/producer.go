@@ -28,6 +28,7 @@ const (
 // what it was told of each entry.
 type producer struct {
 	id      int
+	to      string // namespace
 	plan    *plan
 	targets []string // data ports, "http://host:port"
 	roll    *rand.Rand
@@ -37,9 +38,9 @@ type producer struct {
 	reasons map[string]int
 }
 
-func newProducer(id int, p *plan, targets []string, uids *atomic.Uint64) *producer {
+func newProducer(id int, to string, p *plan, targets []string, uids *atomic.Uint64) *producer {
 	return &producer{
-		id: id, plan: p, targets: targets, uids: uids, reasons: map[string]int{},
+		id: id, to: to, plan: p, targets: targets, uids: uids, reasons: map[string]int{},
 		roll:   rand.New(rand.NewPCG(p.seed, uint64(id))),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2}, Timeout: requestTimeout},
 	}
@@ -103,9 +104,9 @@ func (p *producer) compose() *report {
 		r.contentType = "application/x-ndjson"
 	}
 	partition := p.partition()
-	r.path = "/v1/default/" + partition
+	r.path = "/v1/" + p.to + "/" + partition
 	if mixed {
-		r.path = "/v1/default"
+		r.path = "/v1/" + p.to
 	} else if p.roll.IntN(5) == 0 {
 		r.key = fmt.Sprintf("%d-%d-%d", p.plan.seed, p.id, len(p.history))
 	}

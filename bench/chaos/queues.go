@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,15 +21,30 @@ const (
 	calmTime = 5 * time.Second
 )
 
-// writeConfig writes the file that names the queues. All else the servers have as flags.
-func (r *rig) writeConfig() (path string, err error) {
+// Buffers: that of the workers' sink, one that is delivered at most once, and one whose
+// batches share a Write.
+const (
+	bufferNamespace = "default"
+	onceNamespace   = "once"
+	bulkNamespace   = "bulk"
+)
+
+var sideNamespaces = []string{onceNamespace, bulkNamespace}
+
+// writeConfig writes the file that names the namespaces, and the lanes that a reload
+// changes. All else the servers have as flags.
+func (r *rig) writeConfig(lanes int) (path string, err error) {
 	path = filepath.Join(r.dir, "config.yaml")
-	text := fmt.Sprintf("namespaces:\n  default: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}}\n",
+	text := fmt.Sprintf("lanes: %d\nnamespaces:\n  %s: {}\n  %s: {kind: queue, shards: %d, spread: {%s: %d}}\n", lanes, bufferNamespace,
 		queueNamespace, queueShards, r.plan.queues[0], queueShards)
+	text += fmt.Sprintf("  %[1]s: {delivery: at-most-once, sink: \"http://%[2]s/%[1]s\"}\n  %[3]s: {sink: \"clickhouse://%[2]s/default?table=t\"}\n",
+		onceNamespace, r.sink.addr, bulkNamespace)
 	if r.plan.fsync == "none" {
 		text += "pools: {default: {volatile: true}}\n"
 	}
-	return path, os.WriteFile(path, []byte(text), 0o600)
+	next := fmt.Sprintf("%s.%d", path, lanes)
+	err = os.WriteFile(next, []byte(text), 0o600)
+	return path, errors.Join(err, os.Rename(next, path))
 }
 
 // jobLoad is the clients of the queues, and what they saw.

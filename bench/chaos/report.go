@@ -67,7 +67,7 @@ func (res *result) print(out io.Writer) {
 		line("forgot", "%d acknowledged entries at least; the servers counted %d", max(0, int64(f.acked)-l.Accepted), rolledBack(h))
 	}
 	if len(res.violations) == 0 {
-		line("checks", "C1 to C12 and J1 to J8 held")
+		line("checks", "C1 to C14 and J1 to J8 held")
 	}
 	for _, v := range res.violations {
 		line("VIOLATED", "%v", v)

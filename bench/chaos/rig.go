@@ -59,7 +59,7 @@ func newRig(ctx context.Context, s settings, p *plan, progress func(string, ...a
 	if r.sink, err = newSink(); err != nil {
 		return r, err
 	}
-	config, err := r.writeConfig()
+	config, err := r.writeConfig(2)
 	if err != nil {
 		return r, err
 	}

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/chaos/check"
@@ -62,9 +66,13 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 	watching.Go(func() { w.run(loading) })
 	watching.Go(func() { r.scrape(loading) })
 	var uids atomic.Uint64
-	all := make([]*producer, producers)
+	all := make([]*producer, producers+len(sideNamespaces))
 	for i := range all {
-		all[i] = newProducer(i, r.plan, r.ingests(), &uids)
+		to := bufferNamespace
+		if i >= producers {
+			to = sideNamespaces[i-producers]
+		}
+		all[i] = newProducer(i, to, r.plan, r.ingests(), &uids)
 		clients.Go(func() { all[i].run(loading) })
 	}
 	load := newJobLoad(r)
@@ -77,7 +85,7 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, p := range all {
+	for _, p := range all[:producers] {
 		h.Sent = append(h.Sent, p.history...)
 		for reason, n := range p.reasons {
 			res.rejected[reason] += n
@@ -90,11 +98,22 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 	if queues.Wait(); jobsErr != nil {
 		return nil, jobsErr
 	}
-	h.Jobs.Floor = r.plan.jobsFloor()
+	h.Jobs.Floor, h.Jobs.Operated = r.plan.jobsFloor(), operatedQueue
+	for _, name := range append([]string{bufferNamespace, queueNamespace}, sideNamespaces...) {
+		n, err := r.namespace(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		h.All = append(h.All, n)
+	}
 	h.Ended = time.Now()
 	rest()
 	h.Faults = append(h.Faults, <-pauses...)
 	h.Posts = r.sink.close()
+	for i := range sideNamespaces {
+		n := &h.All[len(h.All)-len(sideNamespaces)+i]
+		n.Once, n.Sent, n.Posts = n.Name == onceNamespace, all[producers+i].history, values(r.sink.sides[n.Name])
+	}
 	h.Samples = w.samples
 	if err := r.account(ctx, w, &h.Final); err != nil {
 		return nil, err
@@ -147,6 +166,37 @@ func (r *rig) account(ctx context.Context, w *observer, f *check.Final) error {
 	}
 	f.Leftover, err = w.leftover(ctx)
 	return err
+}
+
+// namespace waits until nothing is buffered in a namespace, at most for settings.quiet. It
+// counts what the lists and hashes hold then, whatever their names are.
+func (r *rig) namespace(ctx context.Context, name string) (check.Namespace, error) {
+	n := check.Namespace{Name: name}
+	patience, over := context.WithTimeout(ctx, r.settings.quiet)
+	defer over()
+	for {
+		text, err := bench.Get(ctx, "http://"+r.servers[r.names[0]].admin+"/api/v1/namespaces/"+name)
+		if err == nil {
+			err = json.Unmarshal([]byte(gjson.GetBytes(text, "ledger").Raw), &n.Ledger)
+		}
+		if err != nil {
+			return n, err
+		}
+		if n.Ledger["buffered"] == 0 || !sleepUntil(patience, time.Now().Add(300*time.Millisecond)) {
+			break
+		}
+	}
+	keys := r.admin.Scan(ctx, 0, "sw:{"+name+".*", 1000).Iterator()
+	for keys.Next(ctx) {
+		_, key, _ := strings.Cut(keys.Val(), "}:")
+		switch kind, _, _ := strings.Cut(key, ":"); kind {
+		case "q":
+			n.Counted += r.admin.LLen(ctx, keys.Val()).Val()
+		case "j":
+			n.Counted += r.admin.HLen(ctx, keys.Val()).Val()
+		}
+	}
+	return n, keys.Err()
 }
 
 // floor is what a run of this length reaches several times over on a machine

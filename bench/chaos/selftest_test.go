@@ -57,7 +57,7 @@ func TestEverySeededBugOfATestFailsIt(t *testing.T) {
 
 func TestThePlansOfTheSeededBugsHaveNoViolationWithoutThem(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]*plan{"overflow": overflow, "stale": stale, "roomy": roomy, "outage": outage, "stepped": stepped} {
+	for name, p := range map[string]*plan{"overflow": overflow, "stale": stale, "roomy": roomy, "outage": outage, "operated": operated, "stepped": stepped} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			turn(t)

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +41,7 @@ type sink struct {
 	mu    sync.Mutex
 	mode  sinkMode
 	posts []*check.Post
+	sides map[string][]*check.Post // those of namespaces that are no worker's, by name
 }
 
 func newSink() (*sink, error) {
@@ -44,7 +49,7 @@ func newSink() (*sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sink{addr: l.Addr().String(), ended: make(chan struct{})}
+	s := &sink{addr: l.Addr().String(), ended: make(chan struct{}), sides: map[string][]*check.Post{}}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		defer close(s.ended)
@@ -63,11 +68,14 @@ func (s *sink) close() []check.Post {
 	<-s.ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	posts := make([]check.Post, len(s.posts))
-	for i, p := range s.posts {
-		posts[i] = *p
+	return values(s.posts)
+}
+
+func values(posts []*check.Post) (all []check.Post) {
+	for _, p := range posts {
+		all = append(all, *p)
 	}
-	return posts
+	return all
 }
 
 func (s *sink) set(m sinkMode) {
@@ -77,7 +85,18 @@ func (s *sink) set(m sinkMode) {
 }
 
 func (s *sink) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	body, err := io.ReadAll(req.Body)
+	if strings.HasPrefix(req.URL.Query().Get("query"), "SELECT") { // which settings ClickHouse knows
+		_, _ = io.WriteString(w, "max_insert_block_size\n")
+		return
+	}
+	stream, err := io.Reader(req.Body), error(nil)
+	if req.Header.Get("Content-Encoding") == "gzip" {
+		stream, err = gzip.NewReader(req.Body)
+	}
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(stream)
+	}
 	if err != nil {
 		return // it did not arrive
 	}
@@ -111,7 +130,11 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			wait = sinkTimeout + 500*time.Millisecond
 		}
 	}
-	s.posts = append(s.posts, p)
+	if p.Worker = cmp.Or(p.Worker, bulkNamespace); slices.Contains(sideNamespaces, p.Worker) {
+		s.sides[p.Worker] = append(s.sides[p.Worker], p)
+	} else {
+		s.posts = append(s.posts, p)
+	}
 	s.mu.Unlock()
 
 	sleep(req.Context(), wait)
@@ -137,6 +160,9 @@ func parseLine(raw []byte) check.Line {
 	}
 	if json.Unmarshal(raw, &l) != nil {
 		return check.Line{}
+	}
+	if text := ""; json.Unmarshal(l.Data, &text) == nil { // as ClickHouse has it
+		l.Data = json.RawMessage(text)
 	}
 	return check.Line{Seq: l.Seq, TS: l.TS, Data: check.ParsePayload(l.Data)}
 }

@@ -54,6 +54,49 @@ func (r *run) outer() {
 	}
 }
 
+// namespaces is C13 and C14. It counts keys, because ready jobs and buffered entries are what a
+// ledger has left.
+func (r *run) namespaces() {
+	for _, n := range r.All {
+		l := n.Ledger
+		stated := l["buffered"] + l["delayed"] + l["leased"]
+		if ready, jobs := l["ready"]; jobs {
+			stated += ready + l["dead"]
+		}
+		if n.Counted != stated {
+			r.fail("C13", "%s: the ledger says %d, the keys hold %d", n.Name, stated, n.Counted)
+		}
+		if len(n.Sent) == 0 || r.Policy.Forgets {
+			continue
+		}
+		presented, kept := map[uint64]int{}, map[uint64]bool{}
+		for _, p := range n.Posts {
+			for _, line := range p.Lines {
+				presented[line.Data.UID]++
+				kept[line.Data.UID] = kept[line.Data.UID] || p.Kept
+			}
+		}
+		var outcomes [Acked + 1]int64
+		var twice, missing tally
+		for _, s := range n.Sent {
+			if outcomes[s.Outcome]++; s.Outcome == Acked && !kept[s.UID] {
+				missing.add("uid %d of %s", s.UID, s.Partition)
+			}
+			if times := presented[s.UID]; times > 1 {
+				twice.add("uid %d of %s, %d times", s.UID, s.Partition, times)
+			}
+		}
+		if acked := outcomes[Acked]; l["accepted"] < acked || l["accepted"] > acked+outcomes[Unknown] {
+			r.fail("C14", "%s: accepted %d, but %d were acknowledged and %d are unknown", n.Name, l["accepted"], acked, outcomes[Unknown])
+		}
+		if n.Once {
+			r.failAll("C14", twice, "entries that go out at most once were presented again")
+		} else if int64(missing.n) > l["evicted"]+l["expired"]+l["dead"]+l["buffered"] {
+			r.failAll("C14", missing, "entries did not arrive, more than the ledger has")
+		}
+	}
+}
+
 // deliveries is C6. What the sink took and the ledger does not call delivered
 // was evicted, expired or refused before it could be settled.
 func (r *run) deliveries() {

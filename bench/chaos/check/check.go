@@ -7,7 +7,7 @@ import (
 
 // Violation is one broken promise.
 type Violation struct {
-	Check string // "C1" to "C12"
+	Check string // "C1" to "C14"
 	Text  string
 }
 
@@ -32,6 +32,7 @@ func Run(h *History) []Violation {
 	r.liveness()
 	r.leaks()
 	r.void()
+	r.namespaces()
 	r.jobs()
 	return r.found
 }

@@ -110,6 +110,14 @@ func TestARunThatKeepsEveryPromiseHasNoViolation(t *testing.T) {
 			h.Posts = append(h.Posts[1:], p)
 			h.Posts[0].Lines = append(post(0, 0, 2, 3).Lines, h.Posts[0].Lines...)
 		},
+		"side namespaces that lose what they may": func(h *History) {
+			h.All = []Namespace{
+				{Name: "default", Ledger: map[string]int64{"buffered": 0, "dead": 1}},
+				{Name: "work", Counted: 7, Ledger: map[string]int64{"ready": 1, "delayed": 1, "leased": 2, "dead": 3}},
+				{Name: "once", Once: true, Sent: h.Sent, Posts: h.Posts[:1], Ledger: map[string]int64{"accepted": 8, "delivered": 8}},
+				{Name: "bulk", Sent: h.Sent, Posts: append(h.Posts[:2:2], h.Posts[0]), Ledger: map[string]int64{"accepted": 9, "delivered": 8, "dead": 1}},
+			}
+		},
 	} {
 		h := good()
 		change(h)
@@ -180,6 +188,16 @@ func TestEachBrokenPromiseIsNamed(t *testing.T) {
 		"too few faults": {"C12", "faults", func(h *History) { h.Floor.Faults = 2 }},
 		"only accidents": {"C12", "faults", func(h *History) { h.Faults[0].Kind, h.Faults[0].Target = KindStop, Machine }},
 		"no samples":     {"C12", "sample", func(h *History) { h.Samples = nil }},
+		"keys": {"C13", "the keys hold 6", func(h *History) {
+			h.All = []Namespace{{Counted: 6, Ledger: map[string]int64{"ready": 7}}}
+		}},
+		"twice at most once": {"C14", "presented again", func(h *History) {
+			h.All = []Namespace{{Once: true, Sent: h.Sent, Posts: append(h.Posts, h.Posts[0]), Ledger: map[string]int64{"accepted": 8}}}
+		}},
+		"a batch of a group": {"C14", "3 entries did not arrive", func(h *History) {
+			h.All = []Namespace{{Sent: h.Sent, Posts: []Post{h.Posts[1], post(600, 200, 1)}, Ledger: map[string]int64{"accepted": 8, "dead": 1}}}
+		}},
+		"an acknowledgement elsewhere": {"C14", "8 were acknowledged", func(h *History) { h.All = []Namespace{{Once: true, Sent: h.Sent}} }},
 	} {
 		h := good()
 		broken.change(h)

@@ -15,6 +15,8 @@
 //	C10  a partition with entries is active, and nothing is left in the end
 //	C11  metrics say what the ledger says; goroutines, descriptors and heap go back
 //	C12  enough happened for the other checks to mean something
+//	C13  in the end the keys of each namespace hold what its ledger says
+//	C14  at most once is once; what shares a Write with other partitions arrives
 //
 // The jobs of queues have checks of their own:
 //

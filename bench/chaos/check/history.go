@@ -18,7 +18,8 @@ type History struct {
 	Processes []Process
 	Faults    []Fault
 	Floor     Floor
-	Jobs      *Jobs     // nil: the run had no queues
+	Jobs      *Jobs // nil: the run had no queues
+	All       []Namespace
 	Ended     time.Time // when the last entry was settled, or waited for in vain
 }
 
@@ -108,10 +109,23 @@ type Final struct {
 	Leftover    []string // keys of partitions, and members of the active set
 }
 
+// Namespace is what the keys of a namespace hold in the end, entries or jobs of all states,
+// and what its ledger says. Of some their entries are followed, too.
+type Namespace struct {
+	Name    string
+	Counted int64
+	Ledger  map[string]int64
+
+	Once  bool // at most once
+	Sent  []Sent
+	Posts []Post
+}
+
 // Process is one life of a Spillway process. Its figures are those of /metrics.
 type Process struct {
 	Name    string
 	Alive   bool               // it lived until the end
+	Afresh  bool               // its counters began again at a reload
 	Birth   map[string]float64 // when it was ready, and before it had work
 	Last    map[string]float64 // the last that could be had
 	Garbage bool               // Last was read after a collection, with clients and sink gone

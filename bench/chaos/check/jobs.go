@@ -16,6 +16,7 @@ type Jobs struct {
 	Left       int64       // jobs that are ready, delayed or leased in the end
 	Dead       []uint64    // uids of the dead in the end
 	Floor      JobsFloor
+	Operated   string // the queue on whose jobs operators act
 }
 
 // String is the counts, for people.

@@ -95,7 +95,7 @@ func (r *run) metrics() {
 	const of = `{namespace="default",outcome="`
 	whole := len(r.Processes) > 0
 	for _, p := range r.Processes {
-		whole = whole && p.Alive
+		whole = whole && p.Alive && !p.Afresh
 		if n := p.Last[`spillway_ingest_panics_total`] + p.Last[`spillway_drain_panics_total{namespace="default"}`]; n > 0 {
 			r.fail("C11", "%s panicked %.0f times", p.Name, n)
 		}
