@@ -1,9 +1,8 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -20,11 +19,11 @@ const maxRetryAfter = time.Hour
 
 // An answer is what an attempt came to.
 type answer struct {
-	outcome outcome
-	results []result      // stored: the entries that were not, or with a warning
-	after   time.Duration // failed: wait that long at least
-	down    bool          // failed: the service did not answer for itself
-	err     error         // of every outcome but stored
+	outcome  outcome
+	verdicts []string      // stored: of each entry
+	after    time.Duration // failed: wait that long at least
+	down     bool          // failed: the service did not answer for itself
+	err      error         // of every outcome but stored; Is ErrUnknown where it may have stored entries
 }
 
 type outcome int
@@ -36,54 +35,55 @@ const (
 	rejected         // the service refuses it, and would again
 )
 
-// A result is that of one entry, by its index.
-type result struct {
-	Index  int    `json:"i"`
-	Result string `json:"result"`
-	Reason string `json:"reason"`
-}
+// errForeign is the error of a 200 without what Spillway says with it.
+var errForeign = &Error{Status: http.StatusOK, Message: "an answer that is none of Spillway's", Unknown: true, is: ErrUnknown}
 
-func failure(err error) answer { return answer{outcome: failed, down: true, err: err} }
-
-// readAnswer reads an answer and closes its body.
-func readAnswer(r *http.Response) answer {
+// readAnswer reads the answer to a request of n entries and closes its body.
+func readAnswer(ctx context.Context, r *http.Response, n int) answer {
 	defer func() { _ = r.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer))
 	if err != nil {
-		return failure(fmt.Errorf("client: read the answer: %w", err))
+		return answer{outcome: failed, down: true, err: notAnswered(ctx, err)}
 	}
 	switch code := r.StatusCode; {
 	case code == http.StatusNoContent || code == http.StatusAccepted:
-		return answer{}
+		return answer{verdicts: make([]string, n)}
 	case code == http.StatusOK:
-		var said struct {
-			Accepted *int     `json:"accepted"`
-			Results  []result `json:"results"`
+		if verdicts := readVerdicts(body, n); verdicts != nil {
+			return answer{verdicts: verdicts}
 		}
-		if err := json.Unmarshal(body, &said); err != nil || said.Accepted == nil {
-			return failure(errors.New("client: an answer that is none of Spillway's: 200 without \"accepted\""))
-		}
-		return answer{results: said.Results}
+		return answer{outcome: failed, down: true, err: errForeign}
 	case code == http.StatusRequestEntityTooLarge:
-		return answer{outcome: tooMuch, err: refusal(r, body)}
+		return answer{outcome: tooMuch, err: newError(r, body)}
 	case code == http.StatusRequestTimeout || code == http.StatusTooManyRequests || code >= 500:
-		return answer{outcome: failed, down: code >= 500, after: retryAfter(r.Header.Get("Retry-After")), err: refusal(r, body)}
+		e := newError(r, body)
+		return answer{outcome: failed, down: code >= 500, after: e.RetryAfter, err: e}
 	default:
-		return answer{outcome: rejected, err: refusal(r, body)}
+		return answer{outcome: rejected, err: newError(r, body)}
 	}
 }
 
-// refusal is the error of an answer, with the service's own words.
-func refusal(r *http.Response, body []byte) error {
+// readVerdicts reads what a 200 says of each of n entries: "retry", "drop", or that it is stored.
+// It is nil where the answer is none of Spillway's.
+func readVerdicts(body []byte, n int) []string {
 	var said struct {
-		Code    string `json:"error"`
-		Message string `json:"message"`
+		Accepted *int
+		Results  []*struct {
+			I      *int
+			Result *string
+		}
 	}
-	_ = json.Unmarshal(body, &said)
-	if said.Code == "" {
-		return fmt.Errorf("client: the service answered %s", r.Status)
+	if json.Unmarshal(body, &said) != nil || said.Accepted == nil || *said.Accepted < 0 || *said.Accepted > n {
+		return nil
 	}
-	return fmt.Errorf("client: the service answered %d %s: %.200s", r.StatusCode, said.Code, said.Message)
+	verdicts := make([]string, n)
+	for _, r := range said.Results {
+		if r == nil || r.I == nil || *r.I < 0 || *r.I >= n || r.Result == nil {
+			return nil
+		}
+		verdicts[*r.I] = *r.Result
+	}
+	return verdicts
 }
 
 // retryAfter reads seconds or a date; 0 for anything else.

@@ -61,7 +61,13 @@ type Config struct {
 	// Close, which waits for them.
 	OnDrop  func(reason Reason, n int64)
 	OnError func(err error)
+
+	keyWindow time.Duration // of repeats under a key, after the first attempt that may have stored entries
 }
+
+// keyWindow is less than the 2m for which the service remembers a key, by the 9s that it may
+// take to store what it was sent.
+const keyWindow = 110 * time.Second
 
 // fill puts defaults in place of zeros.
 func (c *Config) fill() {
@@ -93,6 +99,7 @@ func (c *Config) fill() {
 	defTime(&c.BackoffBase, 100*time.Millisecond)
 	defTime(&c.BackoffMax, 5*time.Second)
 	defTime(&c.ProbeEvery, time.Second)
+	defTime(&c.keyWindow, keyWindow)
 	if c.Transport == nil {
 		c.Transport = newTransport(c.InFlight)
 	}

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 		c, err := client.New(url, client.Config{
 			Token: o.Token, Batch: o.Batch, Queue: o.Queue, Linger: o.Linger, MaxAge: o.MaxAge, Timeout: o.Timeout,
 			Attempts: o.Attempts, BackoffBase: o.BackoffBase, BackoffMax: o.BackoffMax, BreakAfter: o.BreakAfter, ProbeEvery: o.ProbeEvery,
-		})
+		}.WithKeyWindow(o.KeyWindow))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -120,19 +120,11 @@ func (c *Client) release(r *request) {
 	c.announce()
 }
 
-// finish ends a request: again are the entries that the service asked for once more.
-func (c *Client) finish(r *request, again []*entry) {
+// finish ends a request.
+func (c *Client) finish(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.inFlight, r)
-	if c.working.Err() != nil { // Close is out of time, and nobody looks again
-		c.drop(Shutdown, int64(len(again)))
-	} else {
-		c.queue.back(again)
-	}
-	for _, p := range r.parts {
-		c.trim(p)
-	}
 	c.release(r)
 	c.look()
 }

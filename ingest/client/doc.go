@@ -15,9 +15,10 @@
 // becomes of an entry is counted: in [Stats], Reported is always
 // Acked + Pending + the sum of Dropped.
 //
-// Entries of one partition are stored in the order in which they were reported,
-// unless the service asks for some of them again. An entry is stored once; where an
-// answer was lost, the repeat has the same Idempotency-Key and counts once, too.
+// Entries of one partition are stored in the order in which they were reported. An entry is
+// stored once: where an answer was lost, or the service asks for entries again, the repeat has the
+// same bytes and Idempotency-Key. The service remembers a key for 2m. What is not known to be
+// stored by then is dropped as [Unknown].
 //
 // [Jobs] is for namespaces of queues, whose jobs stay until they are acked. It keeps nothing
 // itself: each call is a request, and its error says what became of it.

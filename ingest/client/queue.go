@@ -14,7 +14,6 @@ type entry struct {
 	occurred int64         // ms since 1970, of the client's clock
 	queued   time.Duration // when it came, since the Client began
 	seq      uint64
-	attempts int // requests that were answered "retry" for it
 	part     *part
 
 	older, newer *entry // of all
@@ -157,28 +156,6 @@ func (q *queue) grow(e *entry) {
 	e.part.size.add(one)
 	if e.part.at >= 0 {
 		q.sendable.add(one)
-	}
-}
-
-// back puts entries, oldest first, before all others: the service asked for them
-// again. Their partitions are in flight.
-func (q *queue) back(list []*entry) {
-	for i := len(list) - 1; i >= 0; i-- {
-		e := list[i]
-		p := e.part
-		e.next = p.first
-		p.first = e
-		if p.last == nil {
-			p.last = e
-		}
-		e.older, e.newer = nil, q.oldest
-		if q.oldest == nil {
-			q.newest = e
-		} else {
-			q.oldest.older = e
-		}
-		q.oldest = e
-		q.grow(e)
 	}
 }
 

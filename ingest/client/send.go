@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,7 +19,6 @@ type sender struct {
 	body   []byte
 	packed bytes.Buffer
 	zip    *gzip.Writer
-	again  []*entry // of the request: asked for once more
 }
 
 func newSender(c *Client) *sender {
@@ -27,16 +27,12 @@ func newSender(c *Client) *sender {
 
 func (s *sender) run() {
 	for r := range s.c.requests {
-		s.again = s.again[:0]
 		for rest := r.entries; len(rest) > 0; {
 			n, isJSON := nextRun(rest)
 			s.send(rest[:n], isJSON)
 			rest = rest[n:]
 		}
-		if len(s.again) > 0 {
-			sleep(s.c.working, backoff(s.c.cfg.BackoffBase, s.c.cfg.BackoffMax, s.again[0].attempts))
-		}
-		s.c.finish(r, s.again)
+		s.c.finish(r)
 	}
 }
 
@@ -51,21 +47,14 @@ type message struct {
 
 // send sends entries that share a body until they are stored, or dropped.
 func (s *sender) send(list []*entry, isJSON bool) {
-	a, attempts := s.try(s.pack(list, isJSON), list)
-	if attempts > 1 || a.outcome != stored {
-		// A transport may read a body after it has answered early, or failed.
-		s.body, s.packed = nil, bytes.Buffer{}
-	}
-	switch {
-	case a.outcome == stored:
-		s.settle(list, a.results)
-	case a.outcome == tooMuch && len(list) > 1:
+	why, split := s.try(s.pack(list, isJSON), list)
+	if split {
 		half := len(list) / 2
 		s.send(list[:half], isJSON)
 		s.send(list[half:], isJSON)
-	default:
-		s.drop(list, a.dropped)
+		return
 	}
+	s.drop(list, why)
 }
 
 func (s *sender) pack(list []*entry, isJSON bool) message {
@@ -91,54 +80,59 @@ func (s *sender) pack(list []*entry, isJSON bool) message {
 	return m
 }
 
-// A lastAnswer is that of the last attempt, and why its entries are dropped where it is none.
-type lastAnswer struct {
-	answer
-	dropped Reason
-}
-
-// try makes attempts until one is answered for good. It does not go on beyond the
-// moment at which the youngest entry is stale.
-func (s *sender) try(m message, list []*entry) (last lastAnswer, attempts int) {
+// try makes attempts until each entry is stored or dropped for good: the others are left in list,
+// and why says what becomes of them, or split that the body is too large. All attempts have the
+// same bytes and key, so that the service, which may have stored some of the entries, stores only
+// the others. They end when the youngest entry is stale, and before the service forgets the key.
+func (s *sender) try(m message, list []*entry) (why Reason, split bool) {
 	c := s.c
-	latest := c.staleAt(list[0])
+	latest, late := c.staleAt(list[0]), Stale
 	for _, e := range list[1:] {
 		if at := c.staleAt(e); at.After(latest) {
 			latest = at
 		}
 	}
+	maybe := false // some entries may be stored
 	for attempt := 1; ; attempt++ {
 		if !c.breaker.pass(c.working, latest) {
-			return s.late(answer{}), attempt
+			break
 		}
-		a := s.post(m)
+		sent, timeout := time.Now().Round(0), c.cfg.Timeout
+		if late == Unknown {
+			timeout = min(timeout, latest.Sub(sent))
+		}
+		a := s.post(m, len(list), timeout)
 		c.breaker.note(!a.down)
 		if a.err != nil {
 			c.notices.failed(a.err)
 		}
-		if a.outcome != failed {
-			return lastAnswer{a, Rejected}, attempt
+		if a.outcome != stored {
+			// A transport may read a body after it has answered early, or failed.
+			s.body, s.packed = nil, bytes.Buffer{}
 		}
-		if c.working.Err() != nil {
-			return s.late(a), attempt
+		switch {
+		case a.outcome == stored && s.settle(list, a.verdicts):
+			return "", false
+		case a.outcome == tooMuch || a.outcome == rejected:
+			return Rejected, a.outcome == tooMuch && len(list) > 1 && !maybe
+		case !maybe && (a.outcome == stored || errors.Is(a.err, ErrUnknown)):
+			maybe = true
+			if forgotten := sent.Add(c.cfg.keyWindow); forgotten.Before(latest) {
+				latest, late = forgotten, Unknown
+			}
 		}
-		if attempt >= c.cfg.Attempts {
-			return lastAnswer{a, RetriesExhausted}, attempt
+		if attempt >= c.cfg.Attempts && c.working.Err() == nil {
+			return RetriesExhausted, false
 		}
 		wait := max(backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, attempt), a.after)
 		if time.Until(latest) < wait || !sleep(c.working, wait) {
-			return s.late(a), attempt
+			break
 		}
 	}
-}
-
-// late is the end of a request that has no time left.
-func (s *sender) late(a answer) lastAnswer {
-	a.outcome = failed
-	if s.c.working.Err() != nil {
-		return lastAnswer{a, Shutdown}
+	if c.working.Err() != nil {
+		late = Shutdown
 	}
-	return lastAnswer{a, Stale}
+	return late, false
 }
 
 // backoff is a random time up to the nth bound (full jitter).
@@ -150,10 +144,10 @@ func backoff(base, most time.Duration, n int) time.Duration {
 	return time.Duration(rand.Float64() * float64(bound))
 }
 
-// post is one attempt.
-func (s *sender) post(m message) answer {
+// post is one attempt with n entries.
+func (s *sender) post(m message, n int, timeout time.Duration) answer {
 	c := s.c
-	ctx, cancel := context.WithTimeout(c.working, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(c.working, timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, bytes.NewReader(m.body))
 	if err != nil {
@@ -176,10 +170,11 @@ func (s *sender) post(m message) answer {
 	if len(told) > 0 {
 		h.Set("X-Client-Discards", told.header())
 	}
-	response, err := c.http.Do(r)
-	a := failure(err)
-	if err == nil {
-		a = readAnswer(response)
+	var a answer
+	if response, err := c.http.Do(r); err == nil {
+		a = readAnswer(c.working, response, n)
+	} else {
+		a = answer{outcome: failed, down: true, err: notAnswered(c.working, err)}
 	}
 	if a.outcome != stored {
 		c.untell(told)
@@ -187,38 +182,41 @@ func (s *sender) post(m message) answer {
 	return a
 }
 
-// settle enters the results of a request that was judged: what they do not name is
-// stored.
-func (s *sender) settle(list []*entry, results []result) {
+// settle enters the verdicts on entries, and takes those out of list that are settled. It
+// reports whether none is left.
+func (s *sender) settle(list []*entry, verdicts []string) (done bool) {
 	c := s.c
-	verdicts := make(map[int]string, len(results))
-	for _, r := range results {
-		verdicts[r.Index] = r.Result
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	done = true
 	for i, e := range list {
-		e.attempts++
-		switch why := verdicts[i]; {
-		case why == "retry" && e.attempts < c.cfg.Attempts:
-			s.again = append(s.again, e)
+		switch {
+		case e == nil:
 			continue
-		case why == "retry":
-			c.drop(RetriesExhausted, 1)
-		case why == "drop":
+		case verdicts[i] == "retry":
+			done = false
+			continue
+		case verdicts[i] == "drop":
 			c.drop(Rejected, 1)
 		default:
 			c.acked++
 		}
+		list[i] = nil
 		e.free()
 	}
+	return done
 }
 
+// drop drops what is left of entries.
 func (s *sender) drop(list []*entry, why Reason) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	s.c.drop(why, int64(len(list)))
+	n := int64(0)
 	for _, e := range list {
-		e.free()
+		if e != nil {
+			n++
+			e.free()
+		}
 	}
+	s.c.drop(why, n)
 }

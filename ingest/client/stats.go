@@ -22,6 +22,9 @@ const (
 	Shutdown Reason = "shutdown"
 	// Rejected: the service refused it, and would again.
 	Rejected Reason = "rejected"
+	// Unknown: an attempt may have stored it, and none can follow, because the service does not
+	// remember longer what it stored.
+	Unknown Reason = "unknown"
 	// Invalid: its partition or id is none, by the service's rules.
 	Invalid Reason = "invalid"
 )

@@ -59,6 +59,7 @@ func settings(o Options) map[string]any {
 	all := map[string]any{
 		"token": o.Token, "batch": o.Batch, "queue": o.Queue, "linger": o.Linger, "max_age": o.MaxAge, "timeout": o.Timeout, "attempts": o.Attempts,
 		"backoff_base": o.BackoffBase, "backoff_max": o.BackoffMax, "break_after": o.BreakAfter, "probe_every": o.ProbeEvery,
+		"key_window": o.KeyWindow,
 	}
 	set := map[string]any{}
 	for name, value := range all {

@@ -24,9 +24,9 @@ type Step struct {
 	Hang       bool          // never answer; until the client goes away
 	Cut        bool          // close the connection without an answer
 	Lose       bool          // store what came, then cut
-	Verdict    string        // of every second entry: "retry" or "drop"
-	All        bool          // of every entry
-	Garbage    bool          // 200, with a body that is no answer
+	Verdict    string        // "drop" of every second entry; of every second partition "retry", or "unknown": a retry of what may be stored
+	All        bool          // of every one
+	Body       string        // 200, with this body
 }
 
 // An Entry is one that the server was sent.
@@ -47,7 +47,7 @@ type Server struct {
 	script []Step
 	stored []Entry           // in the order in which they were stored
 	bodies map[string]string // by key: the body of the first attempt
-	known  map[string]string // by key: the answer of the first that stored
+	known  map[string]bool   // by key and partition: stored
 	busy   map[string]int    // by partition: requests that carry it now
 	told   map[string]int64  // discards, of requests that were answered 2xx
 	calls  int
@@ -58,7 +58,7 @@ type Server struct {
 func newServer(script []Step) *Server {
 	return &Server{
 		script: script, gone: make(chan struct{}),
-		bodies: map[string]string{}, known: map[string]string{}, busy: map[string]int{}, told: map[string]int64{},
+		bodies: map[string]string{}, known: map[string]bool{}, busy: map[string]int{}, told: map[string]int64{},
 	}
 }
 
@@ -107,6 +107,13 @@ func (s *Server) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
+}
+
+// Keys is how many idempotency keys they had.
+func (s *Server) Keys() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bodies)
 }
 
 // Times is when they came.
@@ -183,8 +190,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case step.Cut:
 		release()
 		panic(http.ErrAbortHandler)
-	case step.Garbage:
-		_, _ = io.WriteString(w, "<html>welcome</html>")
+	case step.Body != "":
+		_, _ = io.WriteString(w, step.Body)
 	case step.Status != 0:
 		if step.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(step.RetryAfter))
@@ -329,26 +336,42 @@ func items(text []byte) (entries []Entry, err error) {
 	return entries, nil
 }
 
-// store keeps the entries, by the step's verdicts, and returns the answer. A key that
-// it has stored before gets the answer that it got then.
+// store keeps the entries, by the step's verdicts, and returns the answer. A partition whose
+// entries it has stored under the key before is stored again by no verdict.
 func (s *Server) store(entries []Entry, key string, step Step) (answer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if answer, ok := s.known[key]; ok {
-		return answer
+	rows := map[string]int{} // of the request's partitions, in their order
+	had := map[string]bool{}
+	for _, e := range entries {
+		if _, ok := rows[e.Partition]; !ok {
+			rows[e.Partition], had[e.Partition] = len(rows), s.known[key+" "+e.Partition]
+		}
 	}
 	var results []string
 	for i, e := range entries {
-		if step.Verdict != "" && (step.All || i%2 == 1) {
-			results = append(results, fmt.Sprintf(`{"i":%d,"result":%q,"reason":"store_unavailable"}`, i, step.Verdict))
+		row, verdict := rows[e.Partition], ""
+		switch {
+		case had[e.Partition]:
 			continue
+		case step.Verdict == "drop" && (step.All || i%2 == 1):
+			results = append(results, fmt.Sprintf(`{"i":%d,"result":"drop","reason":"stale"}`, i))
+			continue
+		case step.Verdict == "retry" && (step.All || row%2 == 1):
+			verdict = "store_unavailable"
+		case step.Verdict == "unknown" && (step.All || row%2 == 1):
+			verdict = "unknown"
 		}
-		s.stored = append(s.stored, e)
+		if verdict != "" {
+			results = append(results, fmt.Sprintf(`{"i":%d,"result":"retry","reason":%q}`, i, verdict))
+		}
+		if verdict == "" || verdict == "unknown" && row%4 == 1 { // of those that may be stored every second one is
+			s.stored = append(s.stored, e)
+			s.known[key+" "+e.Partition] = true
+		}
 	}
-	answer = fmt.Sprintf(`{"accepted":%d,"evicted":0,"rejected":%d,"results":[%s]}`+"\n",
+	return fmt.Sprintf(`{"accepted":%d,"evicted":0,"rejected":%d,"results":[%s]}`+"\n",
 		len(entries)-len(results), len(results), strings.Join(results, ","))
-	s.known[key] = answer
-	return answer
 }
 
 func (s *Server) hear(r *http.Request) {

@@ -26,6 +26,7 @@ type Options struct {
 	BackoffBase, BackoffMax time.Duration
 	BreakAfter              int
 	ProbeEvery              time.Duration
+	KeyWindow               time.Duration // how long a key is used after the first attempt that may have stored entries; default 110s
 }
 
 // Counts are a library's own. Reported = Acked + Pending + the sum of Dropped, always.
@@ -69,8 +70,11 @@ func Run(t *testing.T, open Open) {
 		"a cut connection is tried again":                        aCutConnectionIsTriedAgain,
 		"a slow server blocks nobody":                            aSlowServerBlocksNobody,
 		"entries that the server wants again come again":         entriesWantedAgainComeAgain,
+		"entries that may be stored come again under their key":  entriesThatMayBeStoredComeOnce,
+		"no key is used for longer than the server remembers it": noKeyIsUsedForTooLong,
+		"malformed answers are tried again":                      malformedAnswersAreTriedAgain,
+		"results of kinds that are new are taken":                resultsOfOtherKindsAreTaken,
 		"entries that the server drops are counted":              entriesDroppedByTheServerAreCounted,
-		"a 200 that is no answer is tried again":                 garbageIsTriedAgain,
 		"a rejected request is dropped, not repeated":            aRejectedRequestIsDropped,
 		"entries that the server always wants again are dropped": entriesWantedForEverAreDropped,
 		"a partition is in one request at a time":                aPartitionIsInOneRequestAtATime,

@@ -42,6 +42,7 @@ static class Driver
                     o.BackoffBase = Ms("backoff_base", o.BackoffBase);
                     o.BackoffMax = Ms("backoff_max", o.BackoffMax);
                     o.ProbeEvery = Ms("probe_every", o.ProbeEvery);
+                    o.KeyWindow = Ms("key_window", o.KeyWindow);
                     client = new Spillway.Client(Text("url"), o);
                     Console.WriteLine("{}");
                     break;

@@ -51,6 +51,7 @@ namespace Spillway
         public TimeSpan ProbeEvery = TimeSpan.FromSeconds(1);
         /// <summary>Bytes from which a body is sent as gzip; negative: never.</summary>
         public int CompressFrom = 1024;
+        internal TimeSpan KeyWindow = TimeSpan.FromSeconds(110);
         /// <summary>Carries the requests; one of its own by default. The client does not dispose of it.</summary>
         public HttpMessageHandler Handler;
         /// <summary>Told of drops by reason and of errors, each at most once a second, never on the caller's thread.</summary>
@@ -75,7 +76,6 @@ namespace Spillway
             public string Id;
             public long At;      // ms since 1970, of this clock
             public long Queued;  // ms of Clock
-            public int Attempts; // answered with "retry"
             public bool Settled;
             public LinkedListNode<Entry> Place; // among all that wait, oldest first
         }
@@ -99,9 +99,10 @@ namespace Spillway
         sealed class Answer
         {
             public Outcome Outcome;
-            public string Results = ""; // the answer's text, when stored
+            public string[] Verdicts;   // when stored: of each entry
             public long After;          // ms to wait at least, when to be tried again
             public bool Down;           // the service did not answer for itself
+            public bool Maybe;          // when to be tried again: it may have stored entries
             public Exception Error;
         }
 
@@ -401,30 +402,19 @@ namespace Spillway
 
         async Task Send(Request r)
         {
-            var again = new List<Entry>();
             for (var i = 0; i < r.Entries.Count;)
             {
                 var list = new List<Entry>(); // entries that are JSON share a body, others travel alone
                 while (i < r.Entries.Count && Json.Valid(r.Entries[i].Data)) list.Add(r.Entries[i++]);
                 var json = list.Count > 0;
                 if (!json) list.Add(r.Entries[i++]);
-                await Deliver(list, json, again).ConfigureAwait(false);
+                await Deliver(list, json).ConfigureAwait(false);
             }
-            if (again.Count > 0) await Sleep(Backoff(again[0].Attempts)).ConfigureAwait(false);
             lock (gate)
             {
                 requests.Remove(r);
-                if (over) End(again, "shutdown");
-                else
-                    for (var i = again.Count - 1; i >= 0; i--)
-                    {
-                        again[i].Part.List.AddFirst(again[i]);
-                        again[i].Place = all.AddFirst(again[i]);
-                        Count(again[i], 1);
-                    }
                 foreach (var p in r.Parts)
                 {
-                    Trim(p);
                     p.Busy = false;
                     Freed(p.List.Count, p.Bytes);
                     if (p.List.Count == 0) parts.Remove(p.Name);
@@ -446,15 +436,21 @@ namespace Spillway
 
         void End(List<Entry> list, string why)
         {
+            list.RemoveAll(e => e.Settled);
             foreach (var e in list) e.Settled = true;
             if (list.Count > 0) Drop(why, list.Count);
         }
 
-        async Task Deliver(List<Entry> list, bool json, List<Entry> again)
+        // Deliver makes attempts until each entry is stored or dropped for good. All have the same
+        // bytes and key, so that the service, which may have stored some of the entries, stores only
+        // the others. They end when the youngest entry is stale, and before the
+        // service forgets the key.
+        async Task Deliver(List<Entry> list, bool json)
         {
-            string why = null;
+            string why = null, late = "stale";
             Answer a = null;
             var latest = 0L;
+            var maybe = false; // some entries may be stored
             foreach (var e in list) latest = Math.Max(latest, StaleAt(e));
             var body = Body(list, json);
             var zipped = o.CompressFrom >= 0 && body.Length >= o.CompressFrom;
@@ -463,8 +459,10 @@ namespace Spillway
             lock (gate) key = keys + "-" + (++number).ToString(CultureInfo.InvariantCulture);
             for (var attempt = 1; why == null; attempt++)
             {
-                if (!await Pass(latest).ConfigureAwait(false)) { why = over ? "shutdown" : "stale"; break; }
-                a = await Post(list, json, body, zipped, key).ConfigureAwait(false);
+                if (!await Pass(latest).ConfigureAwait(false)) { why = over ? "shutdown" : late; break; }
+                var sent = Now();
+                var timeout = TimeSpan.FromMilliseconds(Math.Max(Math.Min(o.Timeout.TotalMilliseconds, late == "stale" ? double.MaxValue : latest - sent), 0));
+                a = await Post(list, json, body, zipped, key, timeout).ConfigureAwait(false);
                 lock (gate)
                 {
                     failures = a.Down ? failures + 1 : 0;
@@ -473,45 +471,52 @@ namespace Spillway
                         noticed = a.Error;
                         Notice();
                     }
+                    if (a.Outcome == Outcome.Stored && Settle(list, a.Verdicts)) return;
                 }
-                if (a.Outcome != Outcome.Again) break;
+                if (a.Outcome == Outcome.Split || a.Outcome == Outcome.Rejected) break;
+                if (!maybe && (a.Outcome == Outcome.Stored || a.Maybe))
+                {
+                    maybe = true;
+                    var forgotten = sent + (long)o.KeyWindow.TotalMilliseconds;
+                    if (forgotten < latest)
+                    {
+                        latest = forgotten;
+                        late = "unknown";
+                    }
+                }
                 var wait = Math.Max(Backoff(attempt), a.After);
                 if (over) why = "shutdown";
                 else if (attempt >= o.Attempts) why = "retries_exhausted";
-                else if (Now() + wait > latest || !await Sleep(wait).ConfigureAwait(false)) why = over ? "shutdown" : "stale";
+                else if (Now() + wait > latest || !await Sleep(wait).ConfigureAwait(false)) why = over ? "shutdown" : late;
             }
-            if (why == null && a.Outcome == Outcome.Split && list.Count > 1)
+            if (why == null && a.Outcome == Outcome.Split && list.Count > 1 && !maybe)
             {
                 var half = list.Count / 2;
-                await Deliver(list.GetRange(0, half), json, again).ConfigureAwait(false);
-                await Deliver(list.GetRange(half, list.Count - half), json, again).ConfigureAwait(false);
+                await Deliver(list.GetRange(0, half), json).ConfigureAwait(false);
+                await Deliver(list.GetRange(half, list.Count - half), json).ConfigureAwait(false);
                 return;
             }
-            lock (gate)
-            {
-                if (why != null || a.Outcome != Outcome.Stored) End(list, why ?? "rejected");
-                else Settle(list, Json.Results(a.Results), again);
-            }
+            lock (gate) End(list, why ?? "rejected");
         }
 
-        void Settle(List<Entry> list, Dictionary<int, string> results, List<Entry> again)
+        // Settle enters what became of the entries, and is true when all are settled.
+        bool Settle(List<Entry> list, string[] verdicts)
         {
+            var done = true;
             for (var i = 0; i < list.Count; i++)
             {
                 var e = list[i];
-                string result;
-                results.TryGetValue(i, out result);
-                e.Attempts++;
-                if (result == "retry" && e.Attempts < o.Attempts)
+                if (e.Settled) continue;
+                if (verdicts[i] == "retry")
                 {
-                    again.Add(e);
+                    done = false;
                     continue;
                 }
                 e.Settled = true;
-                if (result == "retry") Drop("retries_exhausted", 1);
-                else if (result == "drop") Drop("rejected", 1);
+                if (verdicts[i] == "drop") Drop("rejected", 1);
                 else acked++;
             }
+            return done;
         }
 
         // Pass waits until the breaker lets an attempt be made; false when that is too late.
@@ -551,7 +556,7 @@ namespace Spillway
             return m.ToArray();
         }
 
-        async Task<Answer> Post(List<Entry> list, bool json, byte[] body, bool zipped, string key)
+        async Task<Answer> Post(List<Entry> list, bool json, byte[] body, bool zipped, string key, TimeSpan timeout)
         {
             Dictionary<string, long> told;
             lock (gate)
@@ -559,11 +564,11 @@ namespace Spillway
                 told = untold;
                 untold = new Dictionary<string, long>();
             }
-            var a = new Answer { Outcome = Outcome.Again, Down = true };
+            var a = new Answer { Outcome = Outcome.Again, Down = true, Maybe = true };
             using (var limit = CancellationTokenSource.CreateLinkedTokenSource(stop.Token))
             using (var m = new HttpRequestMessage(HttpMethod.Post, json ? target : target + "/" + list[0].Part.Name))
             {
-                limit.CancelAfter(o.Timeout);
+                limit.CancelAfter(timeout);
                 try
                 {
                     m.Content = new ByteArrayContent(body);
@@ -578,7 +583,7 @@ namespace Spillway
                     foreach (var d in told) discards.Add((d.Key == "invalid" ? "other" : d.Key) + "=" + d.Value.ToString(CultureInfo.InvariantCulture));
                     if (discards.Count > 0) m.Headers.TryAddWithoutValidation("X-Client-Discards", string.Join(",", discards));
                     using (var r = await http.SendAsync(m, limit.Token).ConfigureAwait(false))
-                        await Read(r, a).ConfigureAwait(false);
+                        await Read(r, a, list.Count).ConfigureAwait(false);
                 }
                 catch (Exception e) // the network's, in all the forms it has
                 {
@@ -589,15 +594,16 @@ namespace Spillway
             return a;
         }
 
-        static async Task Read(HttpResponseMessage r, Answer a)
+        static async Task Read(HttpResponseMessage r, Answer a, int n)
         {
             var text = r.Content == null ? "" : await r.Content.ReadAsStringAsync().ConfigureAwait(false);
             var code = (int)r.StatusCode;
             a.Error = new HttpRequestException("spillway: the service answered " + code + " " + text.Substring(0, Math.Min(text.Length, 200)));
-            if (code == 204 || code == 202 || code == 200 && text.TrimStart().StartsWith("{\"accepted\":", StringComparison.Ordinal))
+            if (code == 204 || code == 202) a.Verdicts = new string[n];
+            if (code == 200) a.Verdicts = Json.Verdicts(text, n);
+            if (a.Verdicts != null)
             {
                 a.Outcome = Outcome.Stored;
-                a.Results = text;
                 a.Error = null;
                 a.Down = false;
             }
@@ -605,6 +611,7 @@ namespace Spillway
             else if (code == 408 || code == 429 || code >= 500)
             {
                 a.Down = code >= 500;
+                a.Maybe = code >= 500 && !(code == 503 && Json.DidNothing(text));
                 var after = r.Headers.RetryAfter;
                 if (after != null && after.Delta != null) a.After = (long)after.Delta.Value.TotalMilliseconds;
                 else if (after != null && after.Date != null) a.After = (long)(after.Date.Value - DateTimeOffset.UtcNow).TotalMilliseconds;
@@ -769,26 +776,73 @@ namespace Spillway
             return true;
         }
 
-        /// <summary>The results of an answer by index, which Spillway writes as {"i":7,"result":"retry",…}.</summary>
-        public static Dictionary<int, string> Results(string answer)
+        /// <summary>What an answer says of each of n entries: "retry", "drop", or that it is stored. Null where it is none of Spillway's.</summary>
+        public static string[] Verdicts(string answer, int n)
         {
-            var results = new Dictionary<int, string>();
-            const string start = "{\"i\":", middle = ",\"result\":\"";
-            for (var at = answer.IndexOf("\"results\":[", StringComparison.Ordinal); at >= 0;)
+            int i;
+            string value;
+            var said = Members(answer);
+            if (said == null || !said.TryGetValue("accepted", out value) || !Whole(value, n, out i)) return null;
+            var verdicts = new string[n];
+            if (!said.TryGetValue("results", out value) || value == "null") return verdicts;
+            var results = Values(value, '[', ']');
+            if (results == null) return null;
+            foreach (var result in results)
             {
-                at = answer.IndexOf(start, at, StringComparison.Ordinal);
-                if (at < 0) break;
-                at += start.Length;
-                var end = answer.IndexOf(middle, at, StringComparison.Ordinal);
-                if (end < 0) break;
-                int i;
-                var close = answer.IndexOf('"', end + middle.Length);
-                if (close < 0) break;
-                if (int.TryParse(answer.Substring(at, end - at), NumberStyles.None, CultureInfo.InvariantCulture, out i))
-                    results[i] = answer.Substring(end + middle.Length, close - end - middle.Length);
-                at = close;
+                var one = Members(result.Value);
+                string at;
+                if (one == null || !one.TryGetValue("i", out at) || !Whole(at, n - 1, out i) || !one.TryGetValue("result", out value) || value[0] != '"') return null;
+                verdicts[i] = value.Trim('"');
             }
-            return results;
+            return verdicts;
+        }
+
+        /// <summary>Whether a service's own words of status 503 say that it stored nothing.</summary>
+        public static bool DidNothing(string answer)
+        {
+            var said = Members(answer);
+            string outcome;
+            return said != null && said.ContainsKey("error") && !(said.TryGetValue("outcome", out outcome) && outcome == "\"unknown\"");
+        }
+
+        static bool Whole(string text, int most, out int n)
+        {
+            return int.TryParse(text, NumberStyles.None, CultureInfo.InvariantCulture, out n) && n <= most;
+        }
+
+        // Members are the values of an object by name, as they are written; null for another text.
+        static Dictionary<string, string> Members(string text)
+        {
+            var list = Values(text, '{', '}');
+            if (list == null) return null;
+            var members = new Dictionary<string, string>();
+            foreach (var member in list) members[member.Key] = member.Value;
+            return members;
+        }
+
+        // Values are those of an object or array, as they are written, with their names; null for another text.
+        static List<KeyValuePair<string, string>> Values(string text, char open, char close)
+        {
+            var s = Encoding.UTF8.GetBytes(text);
+            var at = 0;
+            if (!Valid(s) || !Take(s, ref at, open)) return null;
+            var list = new List<KeyValuePair<string, string>>();
+            if (Take(s, ref at, close)) return list;
+            do
+            {
+                var name = "";
+                var from = Space(s, ref at);
+                if (open == '{')
+                {
+                    Text(s, ref at);
+                    name = Encoding.UTF8.GetString(s, from + 1, at - from - 2);
+                    Take(s, ref at, ':');
+                    from = Space(s, ref at);
+                }
+                Value(s, ref at, 0);
+                list.Add(new KeyValuePair<string, string>(name, Encoding.UTF8.GetString(s, from, at - from)));
+            } while (Take(s, ref at, ','));
+            return list;
         }
     }
 }

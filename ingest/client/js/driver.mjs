@@ -15,7 +15,7 @@ export async function drive(line) {
   }
   client = new Client(c.url, {
     token: o.token, batch: o.batch, queue: o.queue, linger: o.linger, maxAge: o.max_age, timeout: o.timeout, attempts: o.attempts,
-    backoffBase: o.backoff_base, backoffMax: o.backoff_max, breakAfter: o.break_after, probeEvery: o.probe_every,
+    backoffBase: o.backoff_base, backoffMax: o.backoff_max, breakAfter: o.break_after, probeEvery: o.probe_every, keyWindow: o.key_window,
   })
   return {}
 }

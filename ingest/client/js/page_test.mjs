@@ -1,7 +1,19 @@
 // What a page needs, with a browser's parts faked: node --test
 import assert from "node:assert/strict"
-import { test } from "node:test"
-import { Client } from "./spillway.js"
+import { execFile } from "node:child_process"
+import { createServer } from "node:http"
+import { after, test } from "node:test"
+import { Client as Spillway } from "./spillway.js"
+
+// The process would send what they hold before it ends.
+const clients = []
+class Client extends Spillway {
+  constructor(...options) {
+    super(...options)
+    clients.push(this)
+  }
+}
+after(() => { for (const c of clients) c.close(0) })
 
 const never = () => new Promise(() => {})
 
@@ -210,4 +222,35 @@ test("callbacks hear of drops and errors, and their faults are their own", async
   assert.equal(await c.flush(5000), true)
   await c.close(1000)
   assert.deepEqual(heard, [["rejected", 1], 'spillway: the service answered 401 {"error":"unauthorized"}'])
+})
+
+// run runs a program that reports to a service which answers every request so, and returns what was stored and printed.
+async function run(t, program, answer) {
+  const stored = []
+  const web = createServer(async (request, response) => {
+    let body = ""
+    for await (const piece of request) body += piece
+    const { status, text } = answer(request)
+    if (status === 200) stored.push(...JSON.parse(body).map(e => e.data))
+    response.writeHead(status, { "Content-Type": "application/json" }).end(text)
+  })
+  await new Promise(resolve => web.listen(0, "127.0.0.1", resolve))
+  t.after(() => web.close())
+  const source = `import { Client } from ${JSON.stringify(new URL("./spillway.js", import.meta.url).href)}
+    const open = options => new Client("http://127.0.0.1:${web.address().port}", { compressFrom: -1, backoffMax: 1, backoffBase: 1, ...options })
+    ${program}`
+  const [code, printed] = await new Promise(resolve =>
+    execFile(process.execPath, ["--input-type=module", "-e", source], (error, stdout, stderr) => resolve([error?.code ?? 0, stdout + stderr])))
+  return { stored, printed, code }
+}
+
+test("no answer kills a program", async t => {
+  const texts = ['{"accepted":1,"results":[null]}', '{"accepted":1,"results":7}', "null", "[]", "{"]
+  const { printed, code } = await run(t, `
+    const c = open({ linger: 1, attempts: 3, onError: e => console.log(e.message) })
+    c.report("p", 1)
+    console.log(await c.flush(), c.stats().dropped)
+  `, () => ({ status: 200, text: texts.shift() }))
+  assert.match(printed, /true { retries_exhausted: 1 }/)
+  assert.equal(code, 0)
 })

@@ -45,7 +45,7 @@ export interface Options {
 }
 
 export type Reason =
-  "queue_overflow" | "stale" | "too_large" | "retries_exhausted" | "shutdown" | "rejected" | "invalid"
+  "queue_overflow" | "stale" | "too_large" | "retries_exhausted" | "shutdown" | "rejected" | "unknown" | "invalid"
 
 /** reported = acked + handed + pending + the sum of dropped, always. */
 export interface Stats {

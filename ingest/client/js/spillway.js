@@ -14,7 +14,7 @@ const defaults = {
   batch: 128, batchBytes: 256 << 10, linger: 1000, // entries, bytes, ms
   queue: 10000, queueBytes: 32 << 20, maxEntry: 32 << 10, maxAge: 180000,
   inFlight: 4, timeout: 10000, attempts: 4, backoffBase: 100, backoffMax: 5000,
-  breakAfter: 5, probeEvery: 1000, compressFrom: 1024,
+  breakAfter: 5, probeEvery: 1000, compressFrom: 1024, keyWindow: 110000,
   storage: null, storageBytes: 512 << 10, // such as localStorage
   onDrop: null, onError: null, fetch: null,
 }
@@ -52,13 +52,13 @@ export class Client {
   }
 
   constructor(url, options = {}) {
-    for (const name in options) if (!(name in defaults)) throw new TypeError(`spillway: there is no option ${name}`)
+    for (const name in options) if (!(name in defaults)) throw new TypeError(`spillway: no option ${name}`)
     const o = this.#o = { ...defaults, ...Object.fromEntries(Object.entries(options).filter(([, v]) => v !== undefined)) }
     const u = new URL(url)
     if (!/^https?:$/.test(u.protocol) || u.username || u.search || u.hash) throw new TypeError("spillway: the URL is http(s)://host:port")
     if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(o.namespace)) throw new TypeError("spillway: bad namespace")
     if (!(o.batch >= 1 && o.batch <= 1000 && o.queue >= 2 && o.inFlight >= 1 && o.attempts >= 1 && o.batchBytes >= o.maxEntry))
-      throw new RangeError("spillway: batch is 1 to 1000, queue 2 or more, in flight and attempts 1 or more, batchBytes at least maxEntry")
+      throw new RangeError("spillway: batch, queue, inFlight, attempts or batchBytes is out of range")
     this.#base = u.href.replace(/\/+$/, "")
     this.#keys = globalThis.crypto?.randomUUID?.() ?? Date.now().toString(36) + Math.random().toString(36).slice(2)
     this.#load()
@@ -78,7 +78,7 @@ export class Client {
     if (size > this.#o.maxEntry) return this.#drop("too_large", 1)
     if (this.#closed) return this.#drop("shutdown", 1)
     if (tooDeep(data)) data = utf8.encode(data) // it travels alone
-    this.#add({ partition, data, size, id, at: Math.floor(+at), queued: now(), attempts: 0 })
+    this.#add({ partition, data, size, id, at: Math.floor(+at), queued: now() })
     if (this.#free === 1 || this.#timer === null || this.#full()) this.#look()
     return true
   }
@@ -159,7 +159,7 @@ export class Client {
   // #leave counts an entry that is somebody else's to send from now on.
   #leave(e) {
     if (this.#all.has(e)) this.#remove(e)
-    e.settled = true
+    e.settled = e.handed = true
     this.#handed++
   }
 
@@ -285,25 +285,13 @@ export class Client {
   }
 
   async #send(r) {
-    let again = []
     for (let i = 0; i < r.entries.length;) {
       let n = i + 1 // entries that are JSON share a body, others travel alone
       if (typeof r.entries[i].data === "string") while (n < r.entries.length && typeof r.entries[n].data === "string") n++
-      await this.#deliver(r.entries.slice(i, n), again)
+      await this.#deliver(r.entries.slice(i, n))
       i = n
     }
-    if (again.length) await this.#sleep(this.#backoff(again[0].attempts))
     this.#requests.delete(r)
-    again = again.filter(e => !e.settled)
-    if (this.#over) this.#end(again, "shutdown")
-    else if (again.length) {
-      for (const e of [...again].reverse()) {
-        const p = this.#part(e.partition)
-        p.list.unshift(e)
-        this.#count(p, e, 1)
-      }
-      this.#all = new Set([...again, ...this.#all])
-    }
     for (const p of r.parts) {
       p.busy = false
       this.#freed(p.list.length, p.bytes)
@@ -322,35 +310,27 @@ export class Client {
     if (list.length) this.#drop(why, list.length)
   }
 
-  async #deliver(list, again) {
-    list = list.filter(e => !e.settled) // others were handed over meanwhile
+  async #deliver(list) {
+    list = list.filter(e => !e.settled)
     if (!list.length) return
-    const a = await this.#try(list)
-    if (a.changed) return this.#deliver(list, again)
-    if (a.split && list.length > 1) {
-      const half = list.length >> 1
-      await this.#deliver(list.slice(0, half), again)
-      return this.#deliver(list.slice(half), again)
-    }
-    if (a.dropped) return this.#end(list, a.dropped)
-    const said = new Map(a.results.map(r => [r.i, r.result]))
-    list.forEach((e, i) => {
-      e.attempts++
-      if (said.get(i) === "retry" && e.attempts < this.#o.attempts) again.push(e)
-      else if (said.get(i) === "retry") this.#end([e], "retries_exhausted")
-      else if (said.get(i) === "drop") this.#end([e], "rejected")
-      else {
-        this.#acked++
-        e.settled = true
-      }
-    })
+    const why = await this.#try(list)
+    if (!why) return this.#deliver(list)
+    if (why !== "split") return this.#end(list, why)
+    const half = list.length >> 1
+    await this.#deliver(list.slice(0, half))
+    return this.#deliver(list.slice(half))
   }
 
-  // #try makes attempts until one is answered for good, or the youngest entry is stale.
+  // #try makes attempts until each entry is stored or dropped for good, or some were handed over
+  // meanwhile, and otherwise returns what becomes of the others. All have the same bytes and key, so
+  // that the service, which may have stored some of the entries, stores only the others. They
+  // end when the youngest entry is stale, and before the service forgets the key.
   async #try(list) {
     const o = this.#o
-    const latest = Math.max(...list.map(e => e.at)) + o.maxAge
-    const late = () => ({ dropped: this.#over ? "shutdown" : "stale" })
+    const stale = Math.max(...list.map(e => e.at)) + o.maxAge
+    let forgotten = Infinity // when the service may not know the key of an attempt that may have stored some
+    const late = () => this.#over ? "shutdown" : forgotten < stale ? "unknown" : "stale"
+    const pause = async ms => Date.now() + ms <= Math.min(stale, forgotten) && this.#sleep(ms)
     const text = typeof list[0].data === "string"
     let body = text ? array(list) : list[0].data
     const url = `${this.#base}/v1/${o.namespace}` + (text ? "" : "/" + list[0].partition)
@@ -362,33 +342,40 @@ export class Client {
       headers["Content-Encoding"] = "gzip"
     }
     for (let attempt = 1; ; attempt++) {
-      while (this.#failures >= o.breakAfter && now() < this.#probe) {
-        const wait = this.#probe - now()
-        if (Date.now() + wait > latest || !await this.#sleep(wait)) return late()
-      }
+      while (this.#failures >= o.breakAfter && now() < this.#probe) if (!await pause(this.#probe - now())) return late()
       this.#unsave()
-      if (list.some(e => e.settled)) return { changed: true }
+      if (list.some(e => e.handed)) return
       this.#probe = now() + o.probeEvery
-      if (this.#over) return late()
+      const sent = Date.now()
+      if (this.#over || sent > forgotten) break
       for (const e of list) e.open = true
       if (this.#kept) this.#save()
-      const a = await this.#post(url, headers, body)
+      const a = await this.#post(url, headers, body, list.length, Math.min(o.timeout, forgotten - sent))
       for (const e of list) e.open = false
       if (a.down) this.#failures++
       else this.#failures = 0
       if (a.error && this.#o.onError) this.#notice(() => { this.#error = a.error })
-      if (!a.again) return a
+      if (a.results) list.forEach((e, i) => {
+        const said = a.results.get(i)
+        if (said === "drop") this.#end([e], "rejected")
+        else if (!e.settled && said !== "retry") {
+          this.#acked++
+          e.settled = true
+        }
+      })
+      if (!list.some(e => !e.settled)) return
+      if (a.dropped) return a.split && list.length > 1 && forgotten === Infinity ? "split" : a.dropped
+      if (a.maybe) forgotten = Math.min(forgotten, sent + o.keyWindow)
       if (this.#kept) this.#save()
-      if (this.#over) return late()
-      if (attempt >= o.attempts) return { dropped: "retries_exhausted" }
-      const wait = Math.max(this.#backoff(attempt), a.after)
-      if (Date.now() + wait > latest || !await this.#sleep(wait)) return late()
+      if (attempt >= o.attempts && !this.#over) return "retries_exhausted"
+      if (!await pause(Math.max(this.#backoff(attempt), a.after ?? 0))) break
     }
+    return late()
   }
 
-  // #post is one attempt: { results }, { split }, { dropped }, or { again, after, down }.
-  async #post(url, headers, body) {
-    const abort = new AbortController(), timer = setTimeout(() => abort.abort(), this.#o.timeout)
+  // #post is one attempt with n entries: { results }, { dropped, split }, or { after, down }; maybe: it stored some, or may have.
+  async #post(url, headers, body, n, timeout) {
+    const abort = new AbortController(), timer = setTimeout(() => abort.abort(), timeout)
     const stop = () => abort.abort()
     this.#stop.signal.addEventListener("abort", stop)
     const told = this.#untold
@@ -401,20 +388,23 @@ export class Client {
       // A small request outlives its page; browsers take 64 KiB of such bodies at once.
       const keepalive = (body.byteLength ?? utf8Length(body)) * this.#o.inFlight <= beaconBytes
       const r = await (this.#o.fetch ?? fetch)(url, { method: "POST", headers: h, body, signal: abort.signal, redirect: "manual", keepalive })
-      const text = await r.text()
-      const error = new Error(`spillway: the service answered ${r.status} ${text.slice(0, 200)}`)
-      if (r.status === 204 || r.status === 202) return stored = true, { results: [] }
-      if (r.status === 200) {
-        const said = JSON.parse(text)
-        if (typeof said.accepted !== "number") throw error
-        return stored = true, { results: said.results ?? [] }
+      const text = await r.text(), { status } = r, down = status >= 500
+      const error = new Error(`spillway: the service answered ${status} ${text.slice(0, 200)}`)
+      const results = new Map()
+      if (status === 200) {
+        const said = JSON.parse(text), check = (v, end) => { if (!Number.isInteger(v) || v < 0 || v >= end) throw error }
+        check(said.accepted, n + 1)
+        for (const r of said.results ?? []) {
+          check(r.i, n)
+          results.set(r.i, r.result.trim()) // throws where it is no string
+        }
       }
-      if (r.status === 413) return { split: true, dropped: "rejected", error }
-      if (r.status === 408 || r.status === 429 || r.status >= 500)
-        return { again: true, after: retryAfter(r.headers.get("Retry-After")), down: r.status >= 500, error }
-      return { dropped: "rejected", error }
+      if (status === 200 || status === 202 || status === 204) return stored = true, { results, maybe: true }
+      if (down || status === 408 || status === 429) // a 503 says when it may have stored some
+        return { after: retryAfter(r.headers.get("Retry-After")), down, maybe: down && (status !== 503 || /"outcome"/.test(text)), error }
+      return { dropped: "rejected", split: status === 413, error }
     } catch (error) {
-      return { again: true, after: 0, down: true, error }
+      return { down: true, maybe: true, error }
     } finally {
       clearTimeout(timer)
       this.#stop.signal.removeEventListener("abort", stop)
@@ -494,7 +484,7 @@ export class Client {
         JSON.parse(data)
         if (!partitionRule.test(partition) || !(at + this.#o.maxAge > Date.now())) continue
         this.#reported++
-        this.#add({ partition, data, size: utf8Length(data), id, at, queued: now() - this.#o.linger, attempts: 0 })
+        this.#add({ partition, data, size: utf8Length(data), id, at, queued: now() - this.#o.linger })
       }
       if (left.length) this.#look()
     } catch { /* nothing of ours */ }
