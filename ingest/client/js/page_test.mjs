@@ -244,6 +244,30 @@ async function run(t, program, answer) {
   return { stored, printed, code }
 }
 
+test("a program that ends sends what waits, also of several clients and what is reported last", async t => {
+  const { stored, printed, code } = await run(t, `
+    const c = open({ linger: 1e6 }), other = open({ linger: 1e6 }), idle = open()
+    for (let i = 0; i < 300; i++) c.report("p", i)
+    other.report("q", "other")
+    let told = false
+    process.on("beforeExit", () => { if (!told) c.report("p", "last"); told = true })
+    process.on("exit", () => console.log(JSON.stringify([c.stats(), other.stats().acked, idle.stats().reported])))
+  `, () => ({ status: 200, text: '{"accepted":0}' }))
+  assert.deepEqual(stored.filter(n => n !== "other"), [...Array(300).keys(), "last"])
+  assert.ok(stored.includes("other"))
+  assert.deepEqual(JSON.parse(printed), [{ reported: 301, acked: 301, handed: 0, pending: 0, dropped: {} }, 1, 0])
+  assert.equal(code, 0)
+})
+
+test("a program that ends is told what could not be sent", async t => {
+  const { printed, code } = await run(t, `
+    const c = open({ linger: 1e6, onDrop: (why, n) => console.log(why, n) })
+    for (let i = 0; i < 5; i++) c.report("p", i)
+  `, () => ({ status: 503, text: "{}" }))
+  assert.equal(printed, "retries_exhausted 5\n")
+  assert.equal(code, 0)
+})
+
 test("no answer kills a program", async t => {
   const texts = ['{"accepted":1,"results":[null]}', '{"accepted":1,"results":7}', "null", "[]", "{"]
   const { printed, code } = await run(t, `

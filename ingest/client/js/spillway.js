@@ -7,7 +7,9 @@
 //
 // report copies the value into a bounded queue and returns. The oldest entries make
 // room, what cannot be sent is tried again until it is too old, and every entry is counted: in
-// stats(), reported = acked + handed + pending + the sum of dropped.
+// stats(), reported = acked + handed + pending + the sum of dropped. A Node program that ends by
+// itself sends what waits first. One that calls process.exit(), or that a signal ends, loses it,
+// unless it awaits close() before.
 
 const defaults = {
   namespace: "default", token: "",
@@ -24,6 +26,11 @@ const maxDepth = 510 // of a value in a shared body: the service takes 512, with
 const maxTimer = 2 ** 31 - 1 // ms; a longer one ends at once
 const beaconBytes = 60 << 10 // browsers take 64 KiB in all
 const utf8 = new TextEncoder()
+
+// Node ends a program that has nothing left to do, and a linger is nothing to it. What waits is
+// sent before; process.exit(), a signal and an exception that nobody catches leave no time.
+const unsent = new Set() // of clients with entries: what they do then
+globalThis.process?.on?.("beforeExit", () => unsent.forEach(exit => exit()))
 
 export class Client {
   #o; #base; #keys; #numbers = 0
@@ -50,6 +57,8 @@ export class Client {
     } else if (!this.#gone) this.hand()
     if (type !== "visibilitychange") this.#gone = type === "pagehide"
   }
+
+  #exit = async () => { await this.flush() ? this.#tell() : this.close(0) }
 
   constructor(url, options = {}) {
     for (const name in options) if (!(name in defaults)) throw new TypeError(`spillway: no option ${name}`)
@@ -112,6 +121,7 @@ export class Client {
     this.#listen("removeEventListener")
     const done = await this.flush(timeout)
     this.#over = true
+    unsent.delete(this.#exit)
     this.#kept = false
     this.#unsave()
     this.#stop.abort()
@@ -244,6 +254,7 @@ export class Client {
   // #look makes requests of what is due, and sets the timer for the rest.
   #look() {
     if (this.#over) return
+    unsent[this.#all.size || this.#requests.size ? "add" : "delete"](this.#exit)
     for (let e; (e = first(this.#all)) && this.#stale(e);) this.#lose(e, "stale")
     while (this.#requests.size < this.#o.inFlight && this.#wait() <= 0) this.#start()
     const wait = Math.min(
