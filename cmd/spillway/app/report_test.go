@@ -258,11 +258,13 @@ func TestRetriesRepeatTheSameBytesUnderTheSameKey(t *testing.T) {
 				return 408, "", ""
 			case 5: // some entries may be stored
 				return 200, "", `{"accepted":1,"results":[{"i":1,"result":"retry","reason":"unknown"}]}`
+			case 6: // an attempt before may have stored it
+				return 200, "", `{"accepted":1,"results":[{"i":1,"result":"retry","reason":"store_unavailable"}]}`
 			}
 			return accept(r)
 		}}
 		sum, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Minute}, strings.NewReader(manyLines(2)))
-		if err != nil || sum.Accepted != 2 || sum.Retried != 5 || len(s.requests) != 6 {
+		if err != nil || sum.Accepted != 2 || sum.Retried != 6 || len(s.requests) != 7 {
 			t.Fatalf("got %+v, %v after %d requests", sum, err, len(s.requests))
 		}
 		for i, r := range s.requests[1:] {
@@ -274,6 +276,23 @@ func TestRetriesRepeatTheSameBytesUnderTheSameKey(t *testing.T) {
 			t.Errorf("came back after %v, asked for 7 s", wait)
 		}
 	})
+}
+
+// The service remembers a key for two minutes.
+func TestNoRetryOutlivesItsKey(t *testing.T) {
+	t.Parallel()
+	for body, most := range map[string]time.Duration{
+		`{"error":"store_unavailable","message":"…","outcome":"unknown"}`: 110 * time.Second, `{"error":"overloaded","message":"…"}`: time.Hour,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &service{answer: func(int, request) (int, string, string) { return 503, "60", body }}
+			_, err := runReporter(t.Context(), s, reportCmd{Timeout: time.Hour}, strings.NewReader(manyLines(1)))
+			first, last := s.requests[0].at, s.requests[len(s.requests)-1].at
+			if d := last.Sub(first); err == nil || d > most || d < most-time.Minute {
+				t.Errorf("%s: repeated for %v: %v", body, d, err)
+			}
+		})
+	}
 }
 
 func TestEntriesToRetryAreSentInANewRequest(t *testing.T) {

@@ -67,6 +67,7 @@ type answer struct {
 	} `json:"results"`
 	Code    wire.Code `json:"error"`
 	Message string    `json:"message"`
+	Outcome string    `json:"outcome"`
 }
 
 // send posts items until each is accepted or dropped. An error means that some were
@@ -104,26 +105,39 @@ func (s *sender) send(ctx context.Context, items [][]byte) (total sendResult, er
 	}
 }
 
-// request repeats one request until its answer is final.
+// keyWindow is less than the 2m for which the service remembers a key, by the 9s that it may
+// take to store what it was sent.
+const keyWindow = 110 * time.Second
+
+// request repeats one request until its answer is final, or the service may have forgotten the key
+// of an attempt that may have stored entries.
 func (s *sender) request(ctx context.Context, items [][]byte, deadline time.Time) (answer, error) {
 	body, key := bytes.Join(items, nil), rand.Text()
 	var cause error
+	maybe, late := false, false // some entries may be stored; the key bounds the deadline
 	for attempt := 0; ; attempt++ {
-		a, err := s.post(ctx, body, key, len(items), deadline)
+		sent := time.Now()
+		a, err := s.post(ctx, body, key, len(items), maybe, deadline)
 		if err == nil {
 			return a, nil
 		}
 		if cause == nil || !errors.Is(err, context.DeadlineExceeded) {
 			cause = err // an earlier error says more than a timeout
 		}
-		var after time.Duration
-		if failed := new(answerError); errors.As(err, &failed) {
-			if !failed.retry {
-				return a, err
-			}
-			after = failed.after
+		failed := &answerError{unknown: true, retry: true}
+		if errors.As(err, &failed); !failed.retry {
+			return a, err
 		}
-		if waitErr := s.backoff(ctx, attempt, after, deadline); waitErr != nil {
+		if failed.unknown && !maybe {
+			maybe = true
+			if forgotten := sent.Add(keyWindow); forgotten.Before(deadline) {
+				deadline, late = forgotten, true
+			}
+		}
+		if waitErr := s.backoff(ctx, attempt, failed.after, deadline); waitErr != nil {
+			if late && waitErr != errInterrupted {
+				waitErr = errors.New("gave up before the service forgets what it may have stored")
+			}
 			return a, fmt.Errorf("%w: %w", waitErr, cause)
 		}
 	}
@@ -155,6 +169,7 @@ type answerError struct {
 	code    wire.Code
 	message string
 	retry   bool          // the same request may succeed later
+	unknown bool          // entries may be stored
 	after   time.Duration // no sooner than this
 }
 
@@ -164,7 +179,7 @@ func (r *answerError) Error() string {
 
 // post sends one request once. It finishes after an interrupt, because its answer
 // says what was stored.
-func (s *sender) post(ctx context.Context, body []byte, key string, items int, deadline time.Time) (a answer, err error) {
+func (s *sender) post(ctx context.Context, body []byte, key string, items int, maybe bool, deadline time.Time) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(attemptTimeout, time.Until(deadline)))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
@@ -188,24 +203,26 @@ func (s *sender) post(ctx context.Context, body []byte, key string, items int, d
 	err = json.Unmarshal(raw, &a)
 	if status := res.StatusCode; status != http.StatusOK {
 		retry := status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
-		return a, &answerError{status, a.Code, a.Message, retry, retryAfter(res.Header)}
+		unknown := status >= 500 && (a.Outcome == "unknown" || status != http.StatusServiceUnavailable)
+		return a, &answerError{status, a.Code, a.Message, retry, unknown, retryAfter(res.Header)}
 	}
 	if err != nil {
 		return a, &answerError{status: res.StatusCode, message: "not an answer of Spillway; is the URL that of its data port?"}
 	}
-	return a, a.check(items)
+	return a, a.check(items, maybe)
 }
 
-// check compares an answer with the number of items in the request.
-func (a *answer) check(items int) error {
+// check compares an answer with the number of items in the request. maybe: an attempt before may
+// have stored some.
+func (a *answer) check(items int, maybe bool) error {
 	exceptions := 0
 	for _, r := range a.Results {
 		if r.Index < 0 || r.Index >= items {
 			return &answerError{status: http.StatusOK, message: fmt.Sprintf("the answer names item %d of %d", r.Index, items)}
 		}
-		if r.Disposition == wire.Retry && r.Reason == wire.ReasonUnknown {
+		if r.Disposition == wire.Retry && (maybe || r.Reason == wire.ReasonUnknown) {
 			// The entry may be stored: only the same request with the same key is safe.
-			return &answerError{status: http.StatusOK, code: wire.Code(r.Reason), message: "unknown outcome: some entries may be stored", retry: true}
+			return &answerError{status: http.StatusOK, code: wire.Code(wire.ReasonUnknown), message: "unknown outcome: some entries may be stored", retry: true, unknown: true}
 		}
 		if r.Disposition == wire.Drop || r.Disposition == wire.Retry {
 			exceptions++
