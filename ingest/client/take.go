@@ -1,12 +1,15 @@
 package client
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,6 +88,9 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 	if _, err := j.do(ctx, r, &said); err != nil {
 		return nil, err
 	}
+	if said.Jobs == nil || slices.ContainsFunc(said.Jobs, func(f jobForm) bool { return f.ID == "" || !slices.Contains(queues, f.Queue) }) {
+		return nil, errForeign
+	}
 	if len(said.Jobs) > max(o.Count, 1) {
 		return nil, &Error{Message: "an answer with more jobs than were asked for", Unknown: true, is: ErrUnknown}
 	}
@@ -99,7 +105,7 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 // was acked or deleted before, or it expired.
 func (j *Jobs) Ack(ctx context.Context, job Job) error { return j.settle(ctx, job, "ack", 0, 0) }
 
-// Nack gives a job back, to be ready again after a while. When its tries are used up, it is
+// Nack gives a job back, to be ready again after a while, 0 to 30 days; one beyond is taken for the nearest. When its tries are used up, it is
 // dead. ErrGone: the lease was over, so it comes again, or has come, anyway.
 func (j *Jobs) Nack(ctx context.Context, job Job, after time.Duration) error {
 	return j.settle(ctx, job, "nack", after, 0)
@@ -120,48 +126,77 @@ func (j *Jobs) Requeue(ctx context.Context, job Job) error {
 	return j.settle(ctx, job, "requeue", 0, 1)
 }
 
-// settle sends the outcome of one delivery, in that many attempts; 0: as configured. It can be
-// repeated: it changes only the delivery that it names. After a requeue the next delivery
-// has the same attempt, so a requeue names the deadline of the lease, too, unless the
-// lease was prolonged.
+// maxAfter is the longest time that a nack may give.
+const maxAfter = 30 * 24 * time.Hour
+
+// A settlement is a line of a settle: what became of one delivery. It can be repeated: it changes
+// only the delivery that it names. After a requeue the next delivery has the same attempt, so
+// a requeue names the deadline of the lease, too, unless the lease was prolonged.
+type settlement struct {
+	ID         string `json:"id"`
+	Attempt    int    `json:"attempt"`
+	Do         string `json:"do"`
+	MS         int64  `json:"ms,omitempty"`
+	DeadlineMS int64  `json:"deadline_ms,omitempty"`
+}
+
+func newSettlement(job Job, do string, after time.Duration) settlement {
+	if do == "nack" {
+		after = min(max(after, 0), maxAfter)
+	}
+	s := settlement{ID: job.ID, Attempt: job.Attempt, Do: do, MS: (after + time.Millisecond - 1).Milliseconds()}
+	if do == "requeue" {
+		s.DeadlineMS = job.deadlineMS
+	}
+	return s
+}
+
+// settle sends one settlement, in that many attempts; 0: as configured.
 func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Duration, attempts int) error {
 	if err := checkQueue(job.Queue); err != nil {
 		return err
 	}
-	line := struct {
-		ID      string `json:"id"`
-		Attempt int    `json:"attempt"`
-		Do      string `json:"do"`
-		MS      int64  `json:"ms,omitempty"`
-
-		DeadlineMS int64 `json:"deadline_ms,omitempty"`
-	}{job.ID, job.Attempt, do, (after + time.Millisecond - 1).Milliseconds(), 0}
-	if do == "requeue" {
-		line.DeadlineMS = job.deadlineMS
-	}
-	body, err := json.Marshal(line)
+	errs, err := j.settleAll(ctx, job.Queue, []settlement{newSettlement(job, do, after)}, attempts)
 	if err != nil {
-		return fmt.Errorf("client: write a settlement: %w", err)
+		return err
+	}
+	return errs[0]
+}
+
+// settleAll sends settlements of one queue together. errs has what became of each: nil, ErrGone or
+// an *Error.
+func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement, attempts int) (errs []error, err error) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	for i := range lines {
+		if err := encoder.Encode(&lines[i]); err != nil {
+			return nil, fmt.Errorf("client: write a settlement: %w", err)
+		}
 	}
 	var said struct {
 		Results []struct{ State, Error, Message string }
 	}
-	maybe, err := j.do(ctx, jobRequest{method: http.MethodPost, path: job.Queue + "/settle", contentType: "application/x-ndjson", body: body, attempts: attempts}, &said)
-	switch {
-	case err != nil:
-		return err
-	case len(said.Results) != 1:
-		return &Error{Message: "an answer that is none of Spillway's", Unknown: true, is: ErrUnknown}
+	r := jobRequest{method: http.MethodPost, path: queue + "/settle", contentType: "application/x-ndjson", body: body.Bytes(), attempts: attempts}
+	maybe, err := j.do(ctx, r, &said)
+	if err != nil {
+		return nil, err
 	}
-	switch r := said.Results[0]; {
-	case r.Error != "":
-		return &Error{Status: http.StatusOK, Code: r.Error, Message: r.Message, is: ErrInvalid}
-	case r.State == "gone" && maybe:
-		return nil // most likely because of an attempt whose answer was lost
-	case r.State == "gone":
-		return ErrGone
+	if len(said.Results) != len(lines) {
+		return nil, errForeign
 	}
-	return nil
+	errs = make([]error, len(lines))
+	for i, r := range said.Results {
+		switch {
+		case r.Error != "":
+			is := cmp.Or(codes[r.Error], ErrInvalid)
+			errs[i] = &Error{Status: http.StatusOK, Code: r.Error, Message: r.Message, Unknown: is == ErrUnknown, is: is}
+		case r.State == "gone" && !maybe: // otherwise most likely because of an attempt whose answer was lost
+			errs[i] = ErrGone
+		case r.State == "":
+			return nil, errForeign
+		}
+	}
+	return errs, nil
 }
 
 // Get returns a job, in whatever state it is, or ErrNoJob.
@@ -182,6 +217,9 @@ func (j *Jobs) read(ctx context.Context, queue, path string) (Job, error) {
 	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue + path}, &said); err != nil {
 		return Job{}, err
 	}
+	if said.ID == "" {
+		return Job{}, errForeign
+	}
 	return said.job(), nil
 }
 
@@ -190,7 +228,11 @@ func (j *Jobs) Delete(ctx context.Context, queue, id string) error {
 	if err := checkQueue(queue); err != nil {
 		return err
 	}
-	maybe, err := j.do(ctx, jobRequest{method: http.MethodDelete, path: queue + "/jobs/" + url.PathEscape(id)}, new(struct{}))
+	var said struct{ State string }
+	maybe, err := j.do(ctx, jobRequest{method: http.MethodDelete, path: queue + "/jobs/" + url.PathEscape(id)}, &said)
+	if err == nil && said.State == "" {
+		return errForeign
+	}
 	if maybe && errors.Is(err, ErrNoJob) {
 		return nil // most likely because of an attempt whose answer was lost
 	}
@@ -214,9 +256,12 @@ func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
 	said := struct {
 		Ready, Dead, Delayed, Leased, Pending int64
 		OldestAge                             int64 `json:"oldest_age_ms"`
-	}{Delayed: -1, Leased: -1}
+	}{Ready: -1, Delayed: -1, Leased: -1}
 	if _, err := j.do(ctx, jobRequest{method: http.MethodGet, path: queue}, &said); err != nil {
 		return Counts{}, err
+	}
+	if said.Ready < 0 {
+		return Counts{}, errForeign
 	}
 	return Counts{
 		Ready: said.Ready, Dead: said.Dead, Delayed: said.Delayed, Leased: said.Leased, Pending: said.Pending,

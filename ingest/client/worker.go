@@ -26,7 +26,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// RetryIn marks an error of a handler with the time after which the job comes again.
+// RetryIn marks an error of a handler with the time after which the job comes again, as Nack
+// takes it.
 func RetryIn(err error, after time.Duration) error { return &retryError{err, after} }
 
 type retryError struct {
@@ -116,18 +117,30 @@ func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx contex
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	w := &worker{jobs: j, cfg: cfg, handle: handle, slots: make(chan struct{}, cfg.Concurrency)}
+	w := &worker{jobs: j, cfg: cfg, handle: handle, slots: make(chan struct{}, cfg.Concurrency), endings: map[string]chan *ending{}}
 	// What handlers and settlements may use once ctx has ended.
 	var stop context.CancelCauseFunc
 	w.running, stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
+	var settlers sync.WaitGroup
+	for _, queue := range queues {
+		if w.endings[queue] == nil {
+			endings := make(chan *ending, cfg.Concurrency)
+			w.endings[queue] = endings
+			settlers.Go(func() { w.settler(queue, endings) })
+		}
+	}
 	err := w.take(ctx, queues)
 	defer time.AfterFunc(cfg.StopTimeout, func() { stop(ErrStopped) }).Stop()
 	w.handlers.Wait()
+	for _, endings := range w.endings {
+		close(endings)
+	}
+	settlers.Wait()
 	return err
 }
 
-// settleTimeout is how long the settlement of a job may take when Work has run out of
+// settleTimeout is how long a request that settles jobs may take when Work has run out of
 // patience.
 const settleTimeout = 2 * time.Second
 
@@ -136,7 +149,8 @@ type worker struct {
 	cfg      WorkerConfig
 	handle   func(ctx context.Context, job Job) error
 	running  context.Context
-	slots    chan struct{} // one for each handler that runs
+	slots    chan struct{}           // one for each handler that runs
+	endings  map[string]chan *ending // by queue, to its settler
 	handlers sync.WaitGroup
 }
 
@@ -194,20 +208,22 @@ func (w *worker) take(ctx context.Context, queues []string) error {
 
 // work gives a job to its handler, and tells the service what became of it.
 func (w *worker) work(job Job, leased time.Time) {
-	ctx, cancel := context.WithCancelCause(w.running)
-	beating := make(chan struct{})
-	var beats sync.WaitGroup
-	beats.Go(func() { w.heartbeat(ctx, cancel, job, leased, beating) })
+	l := &lease{w: w, job: job, end: leased.Add(w.cfg.TTR)}
+	l.ctx, l.cancel = context.WithCancelCause(w.running)
+	l.mu.Lock()
+	l.timer = time.AfterFunc(w.cfg.TTR/3, l.touch)
+	l.mu.Unlock()
 	err := errGoexit
 	// Deferred, for a handler may end its goroutine, as t.FailNow does.
 	defer func() {
-		close(beating)
-		cause := context.Cause(ctx)
-		cancel(nil)
-		beats.Wait()
+		cause := context.Cause(l.ctx)
+		l.cancel(nil)
+		l.mu.Lock() // a touch under way ends first
+		l.timer.Stop()
+		l.mu.Unlock()
 		w.ended(job, err, cause)
 	}()
-	err = w.call(ctx, job)
+	err = w.call(l.ctx, job)
 }
 
 // ended tells the service what became of a job. cause is why the handler's context ended, if
@@ -243,62 +259,116 @@ func (w *worker) call(ctx context.Context, job Job) (err error) {
 	return w.handle(ctx, job)
 }
 
-// heartbeat prolongs the lease until the handler has ended. When the lease is lost, it ends
-// the handler's context.
-func (w *worker) heartbeat(ctx context.Context, lost context.CancelCauseFunc, job Job, leased time.Time, ended <-chan struct{}) {
-	end := leased.Add(w.cfg.TTR) // of the lease, at the latest
-	timer := time.NewTimer(w.cfg.TTR / 3)
-	defer timer.Stop()
-	for failures := 0; ; {
-		select {
-		case <-ended:
-			return
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		sent := time.Now()
-		if !sent.Before(end) {
-			lost(ErrLeaseLost)
-			return
-		}
-		// One request that hangs must not take the time of all.
-		limited, cancel := context.WithTimeout(ctx, min(time.Until(end), w.cfg.TTR/3))
-		err := w.jobs.settle(limited, job, "touch", w.cfg.TTR, 1)
-		cancel()
-		switch {
-		case err == nil:
-			failures, end = 0, sent.Add(w.cfg.TTR)
-			timer.Reset(w.cfg.TTR/3 - time.Since(sent))
-		case errors.Is(err, ErrGone):
-			lost(ErrLeaseLost)
-			return
-		default:
-			failures++
-			wait := max(backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax, failures), time.Millisecond)
-			timer.Reset(min(wait, max(0, time.Until(end))))
-		}
+// A lease is that of a job whose handler runs. A timer prolongs it until the handler has ended.
+type lease struct {
+	w      *worker
+	job    Job
+	ctx    context.Context // of the handler
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex // held during a touch
+	timer    *time.Timer
+	end      time.Time // of the lease, at the latest
+	failures int
+}
+
+// touch prolongs the lease. When it is lost, the handler's context ends.
+func (l *lease) touch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return
+	}
+	sent, ttr := time.Now(), l.w.cfg.TTR
+	if !sent.Before(l.end) {
+		l.cancel(ErrLeaseLost)
+		return
+	}
+	// One request that hangs must not take the time of all.
+	limited, cancel := context.WithTimeout(l.ctx, min(l.end.Sub(sent), ttr/3))
+	defer cancel()
+	switch err := l.w.jobs.settle(limited, l.job, "touch", ttr, 1); {
+	case err == nil:
+		l.failures, l.end = 0, sent.Add(ttr)
+		l.timer.Reset(ttr/3 - time.Since(sent))
+	case errors.Is(err, ErrGone):
+		l.cancel(ErrLeaseLost)
+	default:
+		l.failures++
+		wait := max(backoff(l.w.jobs.cfg.BackoffBase, l.w.jobs.cfg.BackoffMax, l.failures), time.Millisecond)
+		l.timer.Reset(min(wait, max(0, time.Until(l.end))))
 	}
 }
 
-// settle tells the service what became of a job, until it answers or Work has run out of
-// patience. An ack counts after the lease, too, and the others do no harm then.
+// An ending is what became of a job.
+type ending struct {
+	job     Job
+	line    settlement
+	settled chan struct{} // closes when the service has answered, or nobody asks again
+}
+
+// settle returns when the service has answered, or Work has run out of patience. An ack counts
+// after the lease, too, and the others do no harm then.
 func (w *worker) settle(job Job, do string, after time.Duration) {
-	for failures := 1; ; failures++ {
-		ctx, cancel := w.running, context.CancelFunc(func() {})
-		if ctx.Err() != nil {
-			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	e := &ending{job, newSettlement(job, do, after), make(chan struct{})}
+	w.endings[job.Queue] <- e
+	<-e.settled
+}
+
+// settler tells the service what became of the jobs of one queue, in one request at a time: what
+// ends during one goes together in the next.
+func (w *worker) settler(queue string, endings <-chan *ending) {
+	var waiting []*ending
+	for failures := 0; ; {
+		if len(waiting) == 0 {
+			e, open := <-endings
+			if !open {
+				return
+			}
+			waiting = append(waiting, e)
 		}
-		err := w.jobs.settle(ctx, job, do, after, 0)
-		cancel()
-		if err == nil || errors.Is(err, ErrGone) {
-			return
+		for range len(endings) {
+			waiting = append(waiting, <-endings)
 		}
-		w.cfg.OnError(job, fmt.Errorf("%s: %w", do, err))
-		var e *Error
-		if errors.As(err, &e) && !e.temporary() || ctx != w.running {
-			return
+		if waiting = w.send(queue, waiting); len(waiting) == 0 {
+			failures = 0
+			continue
 		}
+		failures++
 		sleep(w.running, backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax, failures)+rand.N(time.Millisecond))
 	}
+}
+
+// send sends endings once, and returns those to be sent again.
+func (w *worker) send(queue string, batch []*ending) (again []*ending) {
+	ctx := w.running
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+		defer cancel()
+	}
+	lines := make([]settlement, len(batch))
+	for i, e := range batch {
+		lines[i] = e.line
+	}
+	errs, err := w.jobs.settleAll(ctx, queue, lines, 0)
+	if half := len(batch) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
+		return append(w.send(queue, batch[:half]), w.send(queue, batch[half:])...)
+	}
+	for i, e := range batch {
+		failed := err
+		if err == nil {
+			failed = errs[i]
+		}
+		if failed != nil && failed != ErrGone {
+			w.cfg.OnError(e.job, fmt.Errorf("%s: %w", e.line.Do, failed))
+			var said *Error
+			if ctx == w.running && (!errors.As(failed, &said) || said.temporary()) {
+				again = append(again, e)
+				continue
+			}
+		}
+		close(e.settled)
+	}
+	return again
 }

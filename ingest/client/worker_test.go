@@ -1,11 +1,16 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/http"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,4 +382,203 @@ func TestWorkEndsWhenTheServiceRejectsIt(t *testing.T) {
 	if err := j.Work(t.Context(), nil, nil, client.WorkerConfig{Concurrency: -1}); err == nil || !strings.Contains(err.Error(), "concurrency") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// The route takes a line a job.
+func TestJobsThatEndTogetherAreSettledTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := clienttest.NewQueues()
+		service.Fail = func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Millisecond)
+			return nil, nil
+		}
+		j := openJobs(t, service)
+		if _, err := j.PublishMany(t.Context(), "welcome", slices.Repeat([][]byte{[]byte("x")}, 128), client.PublishOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		before := service.Requests()
+		stop := work(t, j, func(context.Context, client.Job) error { return nil }, client.WorkerConfig{Concurrency: 128})
+		time.Sleep(time.Second)
+		if n := service.Requests() - before; n > 5 || counts(t, j) != (client.Counts{}) {
+			t.Errorf("%d requests for 128 jobs, %+v", n, counts(t, j))
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// shaky is a service that answers some lines of a settle with a code, or rejects long ones.
+type shaky struct {
+	*clienttest.Queues
+	most int
+	code func(line string) string
+}
+
+func (s *shaky) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/settle") {
+		return s.Queues.RoundTrip(r)
+	}
+	time.Sleep(time.Millisecond) // others end meanwhile
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	var kept, results []string
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) > s.most {
+		return clienttest.Answer(413, `{"error":"too_many_entries","message":"m"}`), nil
+	}
+	for _, line := range lines {
+		code := s.code(line)
+		if code == "" {
+			kept = append(kept, line)
+			code = "state"
+		}
+		results = append(results, code)
+	}
+	r.Body = io.NopCloser(strings.NewReader(strings.Join(kept, "\n")))
+	if len(kept) > 0 {
+		if _, err := s.Queues.RoundTrip(r); err != nil {
+			return nil, err
+		}
+	}
+	for i, code := range results {
+		if results[i] = fmt.Sprintf(`{"i":%d,"error":%q}`, i, code); code == "state" {
+			results[i] = fmt.Sprintf(`{"i":%d,"state":"acked"}`, i)
+		}
+	}
+	return clienttest.Answer(200, `{"results":[`+strings.Join(results, ",")+`]}`), nil
+}
+
+func TestASettlementThatFailsCostsItsNeighboursNothing(t *testing.T) {
+	t.Parallel()
+	var away atomic.Int64
+	for name, row := range map[string]struct {
+		most       int
+		code       func(line string) string
+		left, told int64
+	}{
+		"too many lines":       {3, func(string) string { return "" }, 0, 0},
+		"a line that is wrong": {1000, func(line string) string { return map[bool]string{true: "bad_item"}[strings.Contains(line, "0007")] }, 1, 1},
+		"a shard that is away": {1000, func(line string) string { return map[bool]string{true: "store_unavailable"}[away.Add(1) <= 30] }, 0, 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := openJobs(t, &shaky{Queues: clienttest.NewQueues(), most: row.most, code: row.code})
+				if _, err := j.PublishMany(t.Context(), "welcome", slices.Repeat([][]byte{[]byte("x")}, 20), client.PublishOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				var told, done atomic.Int64
+				stop := work(t, j, func(context.Context, client.Job) error { done.Add(1); return nil },
+					client.WorkerConfig{Concurrency: 20, OnError: func(client.Job, error) { told.Add(1) }})
+				time.Sleep(30 * time.Second)
+				if n := counts(t, j); n.Pending != row.left || n.Ready+n.Dead != 0 || told.Load() != row.told || done.Load() != 20 {
+					t.Errorf("%d errors, %d done, %+v", told.Load(), done.Load(), n)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A time that is over comes of time.Until, one that is far off of a date.
+func TestATimeThatNoServiceTakesIsTakenForTheNearest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := openJobs(t, clienttest.NewQueues())
+		for _, row := range []struct {
+			after time.Duration
+			want  client.Counts
+		}{
+			{-999 * time.Millisecond, client.Counts{Ready: 1}}, {math.MinInt64, client.Counts{Ready: 1}},
+			{1000 * time.Hour, client.Counts{Pending: 1, Delayed: 1}}, {math.MaxInt64, client.Counts{Pending: 1, Delayed: 1}},
+		} {
+			id := publish(t, j, "welcome", "x", client.PublishOptions{})
+			if err := j.Nack(t.Context(), takeOne(t, j, "welcome", time.Minute), row.after); err != nil || counts(t, j) != row.want {
+				t.Errorf("nack after %v: %v, %+v", row.after, err, counts(t, j))
+			}
+			if err := j.Delete(t.Context(), "welcome", id); err != nil {
+				t.Fatal(err)
+			}
+			id = publish(t, j, "welcome", "x", client.PublishOptions{})
+			stop := work(t, j, func(_ context.Context, job client.Job) error {
+				if job.Attempt == 1 {
+					return client.RetryIn(errors.New("busy"), row.after)
+				}
+				time.Sleep(time.Hour)
+				return nil
+			}, client.WorkerConfig{StopTimeout: time.Nanosecond})
+			time.Sleep(time.Second)
+			if job, err := j.Get(t.Context(), "welcome", id); err != nil || (job.State == "delayed") != (row.want.Delayed == 1) || job.Attempt != 2-int(row.want.Delayed) {
+				t.Errorf("retry in %v: %+v, %v", row.after, job, err)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if err := j.Delete(t.Context(), "welcome", id); err != nil && !errors.Is(err, client.ErrNoJob) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// claims hands out jobs by the hundred and takes each settlement.
+type claims struct{ left, requests atomic.Int64 }
+
+func (c *claims) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.requests.Add(1)
+	time.Sleep(200 * time.Microsecond) // a network
+	var body strings.Builder
+	if strings.HasSuffix(r.URL.Path, "/claim") {
+		n, _ := strconv.Atoi(r.URL.Query().Get("count"))
+		body.WriteString(`{"jobs":[`)
+		for i := range n {
+			if c.left.Add(-1) < 0 {
+				break
+			}
+			if i > 0 {
+				body.WriteByte(',')
+			}
+			body.WriteString(`{"queue":"welcome","id":"0ATN8Z2M3QF6Y00000G4S7W1KX","attempt":1,"tries":3,"data":"eA=="}`)
+		}
+		if body.Len() == len(`{"jobs":[`) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+	} else {
+		text, _ := io.ReadAll(r.Body)
+		body.WriteString(`{"results":[`)
+		for i := range 1 + bytes.Count(bytes.TrimSpace(text), []byte("\n")) {
+			if i > 0 {
+				body.WriteByte(',')
+			}
+			fmt.Fprintf(&body, `{"i":%d,"state":"acked"}`, i)
+		}
+	}
+	body.WriteString(`]}`)
+	return clienttest.Answer(200, body.String()), nil
+}
+
+func BenchmarkWork(b *testing.B) {
+	service := &claims{}
+	service.left.Store(int64(b.N))
+	j := openJobs(b, service)
+	ctx, cancel := context.WithCancel(b.Context())
+	var done atomic.Int64
+	b.ReportAllocs()
+	err := j.Work(ctx, []string{"welcome"}, func(context.Context, client.Job) error {
+		if done.Add(1) == int64(b.N) {
+			cancel()
+		}
+		return nil
+	}, client.WorkerConfig{Concurrency: 128})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(service.requests.Load())/float64(b.N), "requests/op")
 }

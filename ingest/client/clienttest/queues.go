@@ -255,44 +255,51 @@ func (s *Queues) claim(r *http.Request, space string, queues []string) (*http.Re
 }
 
 func (s *Queues) settle(name string, body []byte) *http.Response {
+	defer s.change()
+	var results []string
+	for line := range bytes.SplitSeq(bytes.TrimSuffix(body, []byte("\n")), []byte("\n")) {
+		result := fmt.Sprintf(`{"i":%d,"state":%q}`, len(results), s.apply(name, line))
+		results = append(results, strings.Replace(result, `"state":"bad_item"`, `"error":"bad_item"`, 1))
+	}
+	return Answer(200, `{"results":[`+strings.Join(results, ",")+`]}`)
+}
+
+// apply applies a line of a settle, and returns the state of its job.
+func (s *Queues) apply(name string, text []byte) string {
 	var line struct {
 		ID, Do  string
 		Attempt int
 		MS      int64
 	}
-	if err := json.Unmarshal(body, &line); err != nil {
-		return Answer(400, `{"error":"bad_json","message":"m"}`)
+	if err := json.Unmarshal(text, &line); err != nil || line.MS < 0 || line.MS > 30*24*3600*1000 {
+		return "bad_item"
 	}
-	defer s.change()
-	state := "gone"
-	for i, j := range s.jobs {
-		if j.path != name || j.ID != line.ID {
-			continue
-		}
-		if line.Do == "ack" {
-			s.jobs, state = slices.Delete(s.jobs, i, i+1), "acked"
-			break
-		}
-		if j.State != "leased" || line.Attempt != 0 && line.Attempt != j.Attempt {
-			break
-		}
-		after := time.Duration(line.MS) * time.Millisecond
-		switch {
-		case line.Do == "bury", line.Do == "nack" && j.Attempt >= j.Tries:
-			j.State, j.Reason = "dead", map[string]string{"bury": "buried", "nack": "nacked"}[line.Do]
-		case line.Do == "touch":
-			j.until = time.Now().Add(after)
-		case line.Do == "requeue":
-			j.Attempt--
-			j.State = "ready"
-			s.jobs = append([]*queueJob{j}, slices.Delete(s.jobs, i, i+1)...)
-		case after > 0:
-			j.State, j.until = "delayed", time.Now().Add(after)
-		default:
-			s.ready(j)
-		}
-		state = j.State
-		break
+	i := slices.IndexFunc(s.jobs, func(j *queueJob) bool { return j.path == name && j.ID == line.ID })
+	if i < 0 {
+		return "gone"
 	}
-	return Answer(200, fmt.Sprintf(`{"results":[{"i":0,"state":%q}]}`, state))
+	j := s.jobs[i]
+	if line.Do == "ack" {
+		s.jobs = slices.Delete(s.jobs, i, i+1)
+		return "acked"
+	}
+	if j.State != "leased" || line.Attempt != 0 && line.Attempt != j.Attempt {
+		return "gone"
+	}
+	after := time.Duration(line.MS) * time.Millisecond
+	switch {
+	case line.Do == "bury", line.Do == "nack" && j.Attempt >= j.Tries:
+		j.State, j.Reason = "dead", map[string]string{"bury": "buried", "nack": "nacked"}[line.Do]
+	case line.Do == "touch":
+		j.until = time.Now().Add(after)
+	case line.Do == "requeue":
+		j.Attempt--
+		j.State = "ready"
+		s.jobs = append([]*queueJob{j}, slices.Delete(s.jobs, i, i+1)...)
+	case after > 0:
+		j.State, j.until = "delayed", time.Now().Add(after)
+	default:
+		s.ready(j)
+	}
+	return j.State
 }
