@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -39,11 +38,11 @@ const (
 var errForeign = &Error{Status: http.StatusOK, Message: "an answer that is none of Spillway's", Unknown: true, is: ErrUnknown}
 
 // readAnswer reads the answer to a request of n entries and closes its body.
-func readAnswer(ctx context.Context, r *http.Response, n int) answer {
+func readAnswer(r *http.Response, n int) answer {
 	defer func() { _ = r.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxAnswer))
 	if err != nil {
-		return answer{outcome: failed, down: true, err: notAnswered(ctx, err)}
+		return answer{outcome: failed, down: true, err: notAnswered(err)}
 	}
 	switch code := r.StatusCode; {
 	case code == http.StatusNoContent || code == http.StatusAccepted:

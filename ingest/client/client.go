@@ -26,6 +26,7 @@ type Client struct {
 	target   string // URL of the mixed route
 	opaque   string // URL of a partition, without its name
 	http     *http.Client
+	own      bool // its transport is of its own
 	began    time.Time
 	keys     string        // what idempotency keys begin with
 	numbers  atomic.Uint64 // what they go on with
@@ -58,6 +59,7 @@ type Client struct {
 // New returns a Client for the service at url, such as "http://127.0.0.1:8080". It
 // connects to nothing yet. The caller closes it.
 func New(url string, cfg Config) (*Client, error) {
+	own := cfg.Transport == nil
 	cfg.fill()
 	base, err := endpoint(url)
 	if err != nil {
@@ -67,7 +69,7 @@ func New(url string, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, began: time.Now(), keys: rand.Text(),
+		cfg: cfg, own: own, began: time.Now(), keys: rand.Text(),
 		target: base + "/v1/" + cfg.Namespace, opaque: base + "/v1/" + cfg.Namespace + "/",
 		http: &http.Client{
 			Transport:     cfg.Transport,
@@ -230,7 +232,8 @@ func (c *Client) announce() {
 	}
 }
 
-// Close takes no more entries, sends what is left, and ends all goroutines. When ctx
+// Close takes no more entries, sends what is left, and ends all goroutines, with the
+// connections of a transport of its own. When ctx
 // ends first, what is left is dropped, and the error says how much. It may be
 // called twice, but not from OnDrop or OnError, for which it waits.
 func (c *Client) Close(ctx context.Context) error {
@@ -242,6 +245,9 @@ func (c *Client) Close(ctx context.Context) error {
 		c.cancel()
 		close(c.quit)
 		c.running.Wait()
+		if c.own {
+			c.http.CloseIdleConnections()
+		}
 		close(c.told) // the callbacks hear of what was dropped just now
 	})
 	c.telling.Wait()

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ type Error struct {
 	RetryAfter time.Duration // the service's wish
 	Unknown    bool          // it may have been done
 	is         error         // one of the errors above
+	ended      error         // of the call's context, where it ended first
 }
 
 func (e *Error) Error() string {
@@ -44,6 +44,9 @@ func (e *Error) Error() string {
 
 // Unwrap is one of the errors of Jobs.
 func (e *Error) Unwrap() error { return e.is }
+
+// Is reports whether target is why the call's context ended, where it did.
+func (e *Error) Is(target error) bool { return e.ended != nil && errors.Is(e.ended, target) }
 
 // temporary reports whether another attempt may help.
 func (e *Error) temporary() bool {
@@ -104,10 +107,7 @@ func newError(r *http.Response, body []byte) *Error {
 
 // notAnswered is the error of a request without an answer. Only one that found no connection
 // is known to have done nothing.
-func notAnswered(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("client: %w", ctx.Err())
-	}
+func notAnswered(err error) *Error {
 	e := &Error{Message: err.Error(), Unknown: true, is: ErrUnknown}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {

@@ -75,13 +75,15 @@ type Jobs struct {
 	cfg     JobsConfig
 	base    string // URL of the namespace
 	http    *http.Client
+	own     bool          // its transport is of its own
 	keys    string        // what idempotency keys begin with
 	numbers atomic.Uint64 // what they go on with
 }
 
 // NewJobs returns a Jobs for the service at url, such as "http://127.0.0.1:8080". It
-// connects to nothing yet, and there is nothing to close.
+// connects to nothing yet. The caller closes it.
 func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
+	own := cfg.Transport == nil
 	cfg.fill()
 	base, err := endpoint(url)
 	if err != nil {
@@ -91,7 +93,7 @@ func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
 		return nil, err
 	}
 	return &Jobs{
-		cfg: cfg, base: base + "/v1/" + cfg.Namespace + "/", keys: rand.Text(),
+		cfg: cfg, own: own, base: base + "/v1/" + cfg.Namespace + "/", keys: rand.Text(),
 		http: &http.Client{
 			Transport:     cfg.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -99,12 +101,21 @@ func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
 	}, nil
 }
 
+// Close ends the connections that carry no request, unless the Transport is the caller's. Calls
+// under way, and those that follow, make connections of their own.
+func (j *Jobs) Close() {
+	if j.own {
+		j.http.CloseIdleConnections()
+	}
+}
+
 // A jobRequest is the same on each attempt.
 type jobRequest struct {
 	method, path string // the path after the namespace
 	query        url.Values
 	contentType  string
-	key          string // Idempotency-Key
+	key          string        // Idempotency-Key
+	keyTTL       time.Duration // how long the service remembers it
 	body         []byte
 	wait         time.Duration // how long the service may take on purpose
 	attempts     int           // 0: as configured
@@ -121,29 +132,48 @@ func (j *Jobs) do(ctx context.Context, r jobRequest, result any) (maybe bool, er
 	if attempts == 0 {
 		attempts = j.cfg.Attempts
 	}
+	var forgotten time.Time // when the service may not know the key any more of an attempt that may have been done
 	for attempt := 1; ; attempt++ {
-		body, err := j.post(ctx, r)
+		if err := ctx.Err(); err != nil && attempt == 1 {
+			return false, fmt.Errorf("client: %w", err)
+		}
+		sent, timeout := time.Now(), j.cfg.Timeout+r.wait
+		if maybe && r.key != "" {
+			timeout = min(timeout, forgotten.Sub(sent))
+		}
+		body, err := j.post(ctx, r, timeout)
 		if err == nil {
-			if err := json.Unmarshal(body, result); err != nil {
-				return maybe, &Error{Message: "an answer that is none of Spillway's", Unknown: true, is: ErrUnknown}
+			if json.Unmarshal(body, result) != nil {
+				return maybe, errForeign
 			}
 			return maybe, nil
 		}
 		var e *Error
-		if !errors.As(err, &e) || !e.temporary() || attempt >= attempts || ctx.Err() != nil {
+		if !errors.As(err, &e) || !e.temporary() {
 			return maybe, err
 		}
-		maybe = maybe || e.Unknown
+		if e.Unknown && !maybe {
+			maybe, forgotten = true, sent.Add(r.keyTTL/12*11)
+		}
+		if maybe { // whatever this attempt came to
+			e.Unknown, e.is = true, ErrUnknown
+		}
 		wait := max(backoff(j.cfg.BackoffBase, j.cfg.BackoffMax, attempt), e.RetryAfter)
-		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < wait || !sleep(ctx, wait) {
-			return maybe, err
+		end, bounded := ctx.Deadline()
+		switch {
+		case attempt >= attempts || ctx.Err() != nil:
+		case bounded && time.Until(end) < wait || maybe && r.key != "" && time.Until(forgotten) < wait:
+		case sleep(ctx, wait):
+			continue
 		}
+		e.ended = ctx.Err()
+		return maybe, e
 	}
 }
 
-// post is one attempt. Its errors are *Error, or that of ctx.
-func (j *Jobs) post(ctx context.Context, r jobRequest) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, j.cfg.Timeout+r.wait)
+// post is one attempt. Its errors are *Error, which the caller may change.
+func (j *Jobs) post(ctx context.Context, r jobRequest, timeout time.Duration) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	target := j.base + r.path
 	if len(r.query) > 0 {
@@ -165,12 +195,12 @@ func (j *Jobs) post(ctx context.Context, r jobRequest) ([]byte, error) {
 	}
 	response, err := j.http.Do(request)
 	if err != nil {
-		return nil, notAnswered(ctx, err)
+		return nil, notAnswered(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxJobsAnswer))
 	if err != nil {
-		return nil, notAnswered(ctx, err)
+		return nil, notAnswered(err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, newError(response, body)

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -314,5 +315,95 @@ func TestTheTokenIsSentAndNotShown(t *testing.T) {
 	}
 	if _, err = j.Peek(t.Context(), "q"); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestACallWhoseContextEndsSaysWhetherItMayHaveBeenDone(t *testing.T) {
+	t.Parallel()
+	service := clienttest.NewQueues()
+	ctx, cancel := context.WithCancel(t.Context())
+	service.Lose = func(r *http.Request) error { cancel(); return r.Context().Err() }
+	j := openJobs(t, service)
+	_, sent := j.Publish(ctx, "welcome", []byte("x"), client.PublishOptions{})
+	var e *client.Error
+	if !errors.Is(sent, client.ErrUnknown) || !errors.Is(sent, context.Canceled) || !errors.As(sent, &e) || !e.Unknown {
+		t.Errorf("a publish that may be stored: got %v", sent)
+	}
+	_, not := j.Publish(ctx, "welcome", []byte("x"), client.PublishOptions{})
+	if errors.Is(not, client.ErrUnknown) || !errors.Is(not, context.Canceled) || service.Requests() != 1 {
+		t.Errorf("a publish that was not sent: got %v after %d requests", not, service.Requests())
+	}
+	service.Lose = nil
+	service.Fail = func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+	}
+	if _, err := j.Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{}); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknown) {
+		t.Errorf("no service: got %v", err)
+	}
+}
+
+// The last attempt did nothing, but one before it may have.
+func TestAnAttemptThatMayHaveBeenDoneIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, last := range []string{"store_unavailable", "rate_limited"} {
+			service := clienttest.NewQueues()
+			service.Lose = func(*http.Request) error { return errors.New("connection reset") }
+			service.Fail = func(*http.Request) (*http.Response, error) {
+				if service.Requests() == 1 {
+					return nil, nil
+				}
+				return clienttest.Answer(503, `{"error":"`+last+`","message":"m"}`), nil
+			}
+			j := openJobs(t, service)
+			_, err := j.Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{})
+			var e *client.Error
+			if !errors.Is(err, client.ErrUnknown) || !errors.As(err, &e) || !e.Unknown || e.Code != last || service.Requests() != 4 {
+				t.Errorf("got %v after %d requests", err, service.Requests())
+			}
+		}
+	})
+}
+
+func TestAPublishIsNotRepeatedWhenItsKeyMayBeForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for ttl, requests := range map[time.Duration]int{0: 2, 10 * time.Minute: 4} {
+			service := clienttest.NewQueues()
+			service.Lose = func(*http.Request) error { return errors.New("connection reset") }
+			service.Fail = func(*http.Request) (*http.Response, error) {
+				if service.Requests() == 1 {
+					return nil, nil
+				}
+				answer := clienttest.Answer(503, `{"error":"overloaded","message":"m"}`)
+				answer.Header.Set("Retry-After", "118")
+				return answer, nil
+			}
+			_, err := openJobs(t, service).Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{Key: "k", KeyTTL: ttl})
+			if !errors.Is(err, client.ErrUnknown) || service.Requests() != requests {
+				t.Errorf("ttl %v: %v after %d requests", ttl, err, service.Requests())
+			}
+		}
+	})
+}
+
+func TestAnAnswerThatIsNotOfTheServiceIsNone(t *testing.T) {
+	t.Parallel()
+	job := client.Job{Queue: "q", ID: "x"}
+	for _, body := range []string{
+		"", "null", "7", "[]", "{}", `{"ids":null}`, `{"ids":[]}`, `{"ids":[1]}`, `{"jobs":null}`, `{"jobs":[null]}`, `{"jobs":[{"queue":"q"}]}`,
+		`{"jobs":[{"id":"x","queue":"other"}]}`, `{"jobs":7}`, `{"results":null}`, `{"results":[]}`, `{"results":[null]}`, `{"results":[{}]}`, `{"results":[{"state":7}]}`,
+		`{"results":[{"state":"acked"},{"state":"acked"}]}`, `{"id":7}`, `{"data":"?"}`,
+	} {
+		j := openJobs(t, &answers{status: 200, body: body})
+		_, publish := j.Publish(t.Context(), "q", []byte("x"), client.PublishOptions{})
+		_, take := j.Take(t.Context(), []string{"q"}, client.TakeOptions{})
+		_, get := j.Get(t.Context(), "q", "x")
+		_, count := j.Counts(t.Context(), "q")
+		for call, err := range map[string]error{"publish": publish, "take": take, "get": get, "counts": count, "ack": j.Ack(t.Context(), job), "delete": j.Delete(t.Context(), "q", "x")} {
+			if !errors.Is(err, client.ErrUnknown) {
+				t.Errorf("%s answered %q: got %v", call, body, err)
+			}
+		}
 	}
 }

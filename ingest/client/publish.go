@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -38,7 +39,8 @@ type Published struct {
 }
 
 // Publish stores a job, and returns when the service has it. Attempts in vain do not make it
-// twice: all have the same Idempotency-Key. After ErrUnknown, repeat it with the same Key.
+// twice: all have the same Idempotency-Key, and end before the service forgets it. After ErrUnknown,
+// also of a ctx that ended, repeat it with the same Key.
 func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte, o PublishOptions) (Published, error) {
 	if len(payload) == 0 {
 		return Published{}, ErrEmpty
@@ -86,15 +88,20 @@ func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []by
 	if o.Shards != 0 {
 		r.query.Set("shards", strconv.Itoa(o.Shards))
 	}
+	r.keyTTL = 2 * time.Minute
 	if r.key == "" {
 		r.key = j.newKey()
 	} else {
 		set("dedup", o.KeyTTL)
+		r.keyTTL = cmp.Or(o.KeyTTL, r.keyTTL)
 	}
 	var said struct {
 		IDs              []string
 		Repeated, Exists bool
 	}
 	_, err := j.do(ctx, r, &said)
+	if err == nil && len(said.IDs) == 0 {
+		return Published{}, errForeign
+	}
 	return Published{IDs: said.IDs, Repeated: said.Repeated && o.Key != "", Exists: said.Exists}, err
 }

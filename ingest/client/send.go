@@ -172,9 +172,9 @@ func (s *sender) post(m message, n int, timeout time.Duration) answer {
 	}
 	var a answer
 	if response, err := c.http.Do(r); err == nil {
-		a = readAnswer(c.working, response, n)
+		a = readAnswer(response, n)
 	} else {
-		a = answer{outcome: failed, down: true, err: notAnswered(c.working, err)}
+		a = answer{outcome: failed, down: true, err: notAnswered(err)}
 	}
 	if a.outcome != stored {
 		c.untell(told)
