@@ -39,6 +39,7 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, tokenOf(ctx, t.route)); rejected != nil {
 		return rejected
 	}
+	keepConn(ctx)
 	if t.skipBody {
 		return reject(wire.CodeOverloaded)
 	}

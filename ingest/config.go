@@ -76,9 +76,13 @@ type Config struct {
 	// IdleTimeout is how long a connection may be idle between requests; default
 	// 75s.
 	IdleTimeout time.Duration
-	// MaxConns is how many connections may be open; default 4096. Further ones are
-	// answered 503 overloaded and closed.
+	// MaxConns is how many connections may be open; default 4096. For a further one the
+	// oldest on which no request was admitted is closed; where there is none, it is answered
+	// 503 overloaded and closed.
 	MaxConns int
+	// MaxConnsPerIP is how many connections an address may have open, of IPv6 a /64; default
+	// 1048576, the largest MaxConns. Behind a proxy all clients have one address.
+	MaxConnsPerIP int
 	// ProduceTimeout is how long one flush may take; default 3s. A request waits at
 	// most twice as long for its flush to begin, so it is answered within 9s: three
 	// times the ProduceTimeout.
@@ -123,6 +127,7 @@ func DefaultConfig() Config {
 		WriteTimeout:     10 * time.Second,
 		IdleTimeout:      75 * time.Second,
 		MaxConns:         4096,
+		MaxConnsPerIP:    1 << 20,
 		ProduceTimeout:   3 * time.Second,
 	}
 }
@@ -144,6 +149,7 @@ func (c Config) Validate() error {
 	v.Check(c.WriteTimeout >= minTimeout && c.WriteTimeout <= time.Hour, "write_timeout", c.WriteTimeout, "100ms to 1h")
 	v.Check(c.IdleTimeout >= minTimeout && c.IdleTimeout <= time.Hour, "idle_timeout", c.IdleTimeout, "100ms to 1h")
 	v.Check(c.MaxConns >= 1 && c.MaxConns <= 1<<20, "max_conns", c.MaxConns, "1 to 1048576")
+	v.Check(c.MaxConnsPerIP >= 1 && c.MaxConnsPerIP <= 1<<20, "max_conns_per_ip", c.MaxConnsPerIP, "1 to 1048576")
 	v.Check(c.ProduceTimeout >= 10*time.Millisecond && c.ProduceTimeout <= time.Hour, "produce_timeout", c.ProduceTimeout, "10ms to 1h")
 	v.Check(validSegmentPrefix(c.SegmentPrefix), "segment_prefix", c.SegmentPrefix, "a path such as /collect, or /")
 	return errors.Join(v.Err(), c.validateSDKs())

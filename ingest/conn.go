@@ -1,9 +1,11 @@
 package ingest
 
 import (
+	"container/list"
 	"crypto/tls"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,9 @@ import (
 type conn struct {
 	net.Conn
 	listener *boundedListener
+	addr     netip.Addr    // of the client, of IPv6 its /64; not valid: it has none
+	place    *list.Element // in listener.strangers; nil: it is no stranger, or closed. The listener's lock guards it
+	known    atomic.Bool   // a request on it was admitted
 	closed   atomic.Bool
 	linger   atomic.Bool
 	used     atomic.Bool    // the client has sent something
@@ -131,6 +136,13 @@ func connOf(c net.Conn) *conn {
 	}
 	counted, _ := c.(*conn)
 	return counted
+}
+
+// keepConn notes that the client of a request was admitted to a namespace.
+func keepConn(ctx *fasthttp.RequestCtx) {
+	if c := connOf(ctx.Conn()); c != nil && !c.known.Swap(true) {
+		c.listener.keep(c)
+	}
 }
 
 // lingerOnClose sets linger on the connection of a request.

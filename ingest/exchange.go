@@ -98,6 +98,7 @@ func (x *Exchange) Authenticate(namespace string, token []byte) (*Key, *Rejectio
 	}
 	found, rejected := k.authenticate(namespace, exists, token)
 	if rejected == nil {
+		keepConn(x.Ctx)
 		x.tenant = x.server.tenantOf(namespace, found)
 		if x.memory != nil {
 			rejected = x.server.charge(x.memory, x.tenant)

@@ -1,10 +1,12 @@
 package ingest
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 type boundedListener struct {
 	net.Listener
 	max       int
+	perIP     int
 	tls       *tls.Config // nil: plain HTTP
 	metrics   *metrics
 	rejection []byte // what a connection past max gets
@@ -31,16 +34,19 @@ type boundedListener struct {
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
-	open  *atomic.Int64 // number of conns, for the metric
-	empty chan struct{} // made by drain, closed when the last connection closes
+	byIP  map[netip.Addr]int
+	// strangers are the conns on which no request was admitted, the oldest first.
+	strangers list.List
+	open      *atomic.Int64 // number of conns, for the metric
+	empty     chan struct{} // made by drain, closed when the last connection closes
 }
 
 func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config, m *metrics) *boundedListener {
 	l := &boundedListener{
-		Listener: ln, max: cfg.MaxConns, tls: cfg.TLS, metrics: m,
+		Listener: ln, max: cfg.MaxConns, perIP: cfg.MaxConnsPerIP, tls: cfg.TLS, metrics: m,
 		rejection: rawRejection(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
 		closed:    make(chan struct{}),
-		conns:     make(map[*conn]struct{}), open: open,
+		conns:     make(map[*conn]struct{}), byIP: make(map[netip.Addr]int), open: open,
 	}
 	if l.tls != nil {
 		l.rejection = nil // only after a handshake, which costs more than the request
@@ -91,24 +97,78 @@ func (l *boundedListener) Close() error {
 	return l.closeErr
 }
 
-// add counts a connection; it returns nil when max connections are open.
+// add counts a connection; it returns nil when max connections are open, or perIP of its
+// address. It closes the oldest stranger when there is no other room: silent connections
+// must not keep clients out.
 func (l *boundedListener) add(c net.Conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.conns) >= l.max {
+	added := &conn{Conn: c, listener: l, addr: addrOf(c)}
+	if added.addr.IsValid() && l.byIP[added.addr] >= l.perIP {
 		return nil
 	}
-	added := &conn{Conn: c, listener: l}
+	if len(l.conns) >= l.max {
+		oldest := l.strangers.Front()
+		if oldest == nil {
+			return nil
+		}
+		evicted := oldest.Value.(*conn)
+		_ = evicted.Conn.Close() // its worker ends
+		l.forget(evicted)
+		l.metrics.evictedConns.Inc()
+	}
 	l.conns[added] = struct{}{}
+	l.byIP[added.addr]++
+	added.place = l.strangers.PushBack(added)
 	l.open.Add(1)
 	return added
+}
+
+// addrOf is the address of a client, of IPv6 its /64, which is what a host gets.
+func addrOf(c net.Conn) netip.Addr {
+	tcp, _ := c.RemoteAddr().(*net.TCPAddr)
+	if tcp == nil {
+		return netip.Addr{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		network, _ := addr.Prefix(64)
+		return network.Addr()
+	}
+	return addr
+}
+
+// keep notes that a connection is no stranger's any more.
+func (l *boundedListener) keep(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave(c)
+}
+
+func (l *boundedListener) leave(c *conn) {
+	if c.place != nil {
+		l.strangers.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// forget counts a connection no more. The lock is held.
+func (l *boundedListener) forget(c *conn) {
+	if _, open := l.conns[c]; !open {
+		return
+	}
+	delete(l.conns, c)
+	if l.byIP[c.addr]--; l.byIP[c.addr] == 0 {
+		delete(l.byIP, c.addr)
+	}
+	l.leave(c)
+	l.open.Add(-1)
 }
 
 func (l *boundedListener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.conns, c)
-	l.open.Add(-1)
+	l.forget(c)
 	if len(l.conns) == 0 && l.empty != nil {
 		close(l.empty)
 		l.empty = nil

@@ -35,6 +35,7 @@ type metrics struct {
 	flushEntries prometheus.Histogram
 	panics       prometheus.Counter
 	acceptErrors prometheus.Counter
+	evictedConns prometheus.Counter
 	handshakes   prometheus.Counter
 
 	preflightsRefused prometheus.Counter
@@ -96,6 +97,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func(
 		flushEntries: histogram("flush_entries", "Number of entries in a flush.", prometheus.ExponentialBuckets(1, 2, 13)),
 		panics:       counter("panics_total", "Panics recovered by the server. Each is a bug.").WithLabelValues(),
 		acceptErrors: counter("accept_errors_total", "Failed attempts to accept a connection, usually because no file descriptors are left.").WithLabelValues(),
+		evictedConns: counter("connections_evicted_total", "Connections on which no request was admitted, closed for a new one while max_conns were open.").WithLabelValues(),
 		handshakes:   counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
 
 		preflightsRefused: counter("preflights_refused_total", "CORS preflights of browsers for a page whose origin the namespace does not list (on the routes of SDKs: no namespace that a key opens).").WithLabelValues(),

@@ -57,6 +57,7 @@ func (s *Server) takeSDK(ctx *fasthttp.RequestCtx, t *target) (to *sdkNamespace,
 			return to, rejected
 		}
 	}
+	keepConn(ctx)
 	answer := protocol.Answer{Bytes: size, Received: r.received}
 	if rejected := s.splitSDK(r, to, t.adapter, &batch, size); rejected != nil {
 		return to, rejected

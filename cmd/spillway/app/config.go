@@ -60,7 +60,8 @@ type Config struct {
 	Lease       time.Duration `name:"lease" group:"Drain:" default:"${lease}" help:"Duration of a worker's lease on a partition. After a crash, the partition waits this long."`
 
 	Lanes            int            `name:"lanes" group:"Ingest:" default:"${lanes}" help:"Group-commit lanes, each with one flush to the store at a time."`
-	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before new ones are answered 503."`
+	MaxConns         int            `name:"max-conns" group:"Ingest:" default:"${max_conns}" help:"Open connections before a new one closes the oldest without an admitted request, or is answered 503."`
+	MaxConnsPerIP    int            `name:"max-conns-per-ip" group:"Ingest:" default:"${max_conns_per_ip}" help:"Open connections of one address (of IPv6: of a /64) before new ones are answered 503. Behind a proxy all clients have one."`
 	MaxInflightBytes partition.Size `name:"max-inflight-bytes" group:"Ingest:" default:"${max_inflight_bytes}" help:"Bytes of requests held in memory before new ones are answered 503."`
 	MaxBody          partition.Size `name:"max-body" group:"Ingest:" default:"${max_body}" help:"Maximum size of a request body as sent, compressed or not."`
 	MaxDecompressed  partition.Size `name:"max-decompressed" group:"Ingest:" default:"${max_decompressed}" help:"Maximum size of a request body after decompression."`
