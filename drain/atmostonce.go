@@ -1,6 +1,10 @@
 package drain
 
-import "time"
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/partition/drops"
+)
 
 // minCommitMargin is the least life that an entry must have left for the commit
 // before its Write, where commits were quicker so far.
@@ -94,6 +98,9 @@ func (r *run) writeOnce(p pendingWrite) {
 			for j := range b.Entries {
 				if what, _ := o.of(i, j, err); what == accepted {
 					r.metrics.delivered.Inc()
+					if r.drops.CountOne(drops.Delivered, 1) {
+						r.recordEntry(drops.Delivered, int(b.Entries[j].Seq-r.lease.From), "")
+					}
 					failed--
 				}
 			}

@@ -7,23 +7,25 @@ import (
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
-// recordSettled records the entries of [lo, hi), which the store has settled, that
-// were not delivered; n are their classes.
+// recordSettled records entries of [lo, hi), which the store has settled; n are their classes.
 func (r *run) recordSettled(lo, hi int, n [classes]int) {
-	if r.drops == nil || n[expired]+n[dead] == 0 {
-		return
+	reasons := [classes]drops.Reason{delivered: drops.Delivered, expired: drops.Expired, dead: drops.Dead}
+	left, sum := [classes]int{}, 0
+	for c, reason := range reasons {
+		left[c] = r.drops.Count(reason, n[c], n[c])
+		sum += left[c]
 	}
-	left := [classes]int{expired: r.drops.Count(drops.Expired, n[expired], n[expired]), dead: r.drops.Count(drops.Dead, n[dead], n[dead])}
-	for at := lo; at < hi && left[expired]+left[dead] > 0; at++ {
+	for at := lo; at < hi && sum > 0; at++ {
 		c := r.classes[at]
 		if left[c] == 0 {
 			continue
 		}
 		left[c]--
+		sum--
 		if c == dead {
 			r.recordEntry(drops.Dead, at, wordsOf(r.letters[at].cause))
 		} else {
-			r.recordEntry(drops.Expired, at, r.attempts())
+			r.recordEntry(reasons[c], at, r.attempts())
 		}
 	}
 }

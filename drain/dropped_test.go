@@ -44,6 +44,10 @@ func TestDeadAndExpiredEntriesAreSampledWithTheirIDs(t *testing.T) {
 		if len(dead) != 1 || dead[0].ID != "id-b" || dead[0].Partition != "bad" || dead[0].Detail != errDown.Error() || dead[0].Age < time.Second || dead[0].Entries != 1 {
 			t.Errorf("dead %+v: want entry id-b, its age, and the sink's words without the payload", dead)
 		}
+		sent := log.Recent(drops.Query{Reason: drops.Delivered, ID: "id-a"})
+		if len(sent) != 1 || sent[0].Partition != "bad" || sent[0].Age < time.Second || log.Totals("games")[drops.Delivered].Entries != 2 || len(log.Recent(drops.Query{})) != 3 {
+			t.Errorf("delivered %+v, totals %+v: want them counted, sampled, and in no query of drops", sent, log.Totals("games"))
+		}
 		if got := log.Totals("games")[drops.Dead].Entries; got != 1 {
 			t.Errorf("%d dead", got)
 		}

@@ -22,7 +22,7 @@ const (
 	maxName       = 128 // bytes of a partition or an id
 )
 
-// A Log holds the samples of a process. It takes at most 64 namespaces × 22 reasons ×
+// A Log holds the samples of a process. It takes at most 64 namespaces × 23 reasons ×
 // 128 samples, which are allocated when they come. A nil *Log keeps nothing. It is
 // safe for concurrent use.
 type Log struct {
@@ -58,13 +58,13 @@ func (l *Log) Of(namespace string) *Namespace {
 // Namespace is the part of a namespace of a Log. A nil *Namespace keeps nothing.
 type Namespace struct {
 	name  string
-	rings map[Reason]*ring // all of reasons; never written after it is made
+	rings map[Reason]*ring // all of reasons, and Delivered; never written after it is made
 }
 
 // newNamespace makes one that keeps its samples with those of shared, unless that is nil.
 func newNamespace(name string, shared *Namespace) *Namespace {
 	n := &Namespace{name: strings.Clone(name), rings: make(map[Reason]*ring, len(reasons))}
-	for _, r := range reasons {
+	for _, r := range append(Reasons(), Delivered) {
 		n.rings[r] = &ring{samples: &samples{}}
 		if shared != nil {
 			n.rings[r].samples = shared.rings[r].samples
@@ -191,7 +191,7 @@ func cut(text string, limit int) string {
 	return strings.Clone(text)
 }
 
-// A Query selects samples. A zero field selects all.
+// A Query selects samples. A zero field selects all, but Delivered has to be named.
 type Query struct {
 	Namespace     string
 	Reason        Reason
@@ -204,7 +204,7 @@ func (l *Log) Recent(q Query) []Drop {
 	var list []Drop
 	for _, n := range l.selected("") {
 		for reason, r := range n.rings {
-			if n.ownSamples(l) && (q.Reason == "" || q.Reason == reason) {
+			if n.ownSamples(l) && (q.Reason == reason || q.Reason == "" && reason != Delivered) {
 				list = r.matching(list, q)
 			}
 		}

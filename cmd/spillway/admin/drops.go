@@ -31,29 +31,48 @@ type Drops struct {
 	Reasons map[string]DropTotal `json:"reasons"`
 }
 
+// Deliveries is the answer about what was delivered, the newest first.
+type Deliveries struct {
+	Deliveries []Drop `json:"deliveries"`
+	DropTotal
+}
+
 func (s *Server) drops(r *request) (any, error) {
-	q := r.URL.Query()
-	query := drops.Query{Namespace: q.Get("namespace"), Reason: drops.Reason(q.Get("reason")), Partition: q.Get("partition"), ID: q.Get("id")}
-	if query.Namespace != "" && r.view.Store.Namespace(query.Namespace) == nil {
-		return nil, noNamespace(query.Namespace)
-	}
-	if query.Reason != "" && !slices.Contains(drops.Reasons(), query.Reason) {
+	reason := drops.Reason(r.URL.Query().Get("reason"))
+	if reason != "" && !slices.Contains(drops.Reasons(), reason) {
 		return nil, badRequest("reason: want one of " + joinReasons())
+	}
+	list, totals, err := r.samples(reason)
+	delete(totals, string(drops.Delivered))
+	return Drops{list, totals}, err
+}
+
+func (s *Server) deliveries(r *request) (any, error) {
+	list, totals, err := r.samples(drops.Delivered)
+	return Deliveries{list, totals[string(drops.Delivered)]}, err
+}
+
+// samples are those that the parameters select, and the totals by reason.
+func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal, error) {
+	q := r.URL.Query()
+	query := drops.Query{Namespace: q.Get("namespace"), Reason: reason, Partition: q.Get("partition"), ID: q.Get("id")}
+	if query.Namespace != "" && r.view.Store.Namespace(query.Namespace) == nil {
+		return nil, nil, noNamespace(query.Namespace)
 	}
 	var err error
 	if query.Limit, err = r.number("limit", 100, 1, 1000); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	answer := Drops{Drops: []Drop{}, Reasons: map[string]DropTotal{}}
+	list, totals := []Drop{}, map[string]DropTotal{}
 	for _, d := range r.view.Drops.Recent(query) {
-		answer.Drops = append(answer.Drops, Drop{
+		list = append(list, Drop{
 			d.At.UnixMilli(), d.Namespace, d.Partition, d.ID, string(d.Reason), d.Age.Milliseconds(), d.Entries, d.Detail,
 		})
 	}
 	for reason, t := range r.view.Drops.Totals(query.Namespace) {
-		answer.Reasons[string(reason)] = DropTotal{t.Entries, t.Sampled}
+		totals[string(reason)] = DropTotal{t.Entries, t.Sampled}
 	}
-	return answer, nil
+	return list, totals, nil
 }
 
 func joinReasons() (list string) {

@@ -126,6 +126,27 @@ func TestRatesThatAreNotKnownAreAbsent(t *testing.T) {
 	}
 }
 
+func TestDeliveriesAreSampledBesideDrops(t *testing.T) {
+	t.Parallel()
+	log := drops.NewLog()
+	s := New(Config{Listen: "127.0.0.1:8081", Source: func() View { return View{Store: &fakeStore{}, Drops: log, Health: &fakeHealth{}} }}, zap.NewNop())
+	for i, id := range []string{"e1", "e2"} {
+		log.Of("default").CountOne(drops.Delivered, 1)
+		log.Of("default").Record(drops.Drop{At: time.UnixMilli(int64(1000 + i)), Reason: drops.Delivered, Partition: "p", ID: id, Entries: 1})
+	}
+	for path, want := range map[string]string{
+		"deliveries?id=e2":              `{"deliveries":[{"at_ms":1001,"namespace":"default","partition":"p","id":"e2","reason":"delivered","entries":1}],"total":2,"sampled":2}`,
+		"deliveries?namespace=other":    `{"error":"no_such_namespace"`,
+		"deliveries?limit=0":            `{"error":"bad_request"`,
+		"drops?namespace=default&id=e1": `{"drops":[],"reasons":{}}`,
+		"drops?reason=delivered":        `{"error":"bad_request"`,
+	} {
+		if w := ask(s, "GET", "/api/v1/"+path, "127.0.0.1:8081"); !strings.HasPrefix(w.Body.String(), want) {
+			t.Errorf("%s: got %s", path, w.Body)
+		}
+	}
+}
+
 // A reload may be of another store: the difference of two accounts says nothing then.
 func TestARecorderStartsAnewWithOtherAccounts(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func TestTheOpenAPIFileHasTheRoutesAndTheirRoles(t *testing.T) {
 
 // answers are the types whose keys the file describes, by their names there.
 var answers = []any{
-	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{},
+	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, purgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, deleteRequest{}, replayRequest{},
 	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, deadJobsRequest{}, respawnRequest{}, purgeJobsRequest{}, ActedJobs{},
 	QueueNamespace{}, createNamespace{}, DeletedNamespace{}, QueueToken{}, createToken{}, control.Limit{}, CreatedToken{}, AdminToken{}, createAdmin{},

@@ -37,6 +37,7 @@ func (s *Server) routes() []route {
 		{"GET", "/api/v1/overview", Viewer, s.overview, nil},
 		{"GET", "/api/v1/history", Viewer, s.historyOf, nil},
 		{"GET", "/api/v1/drops", Viewer, s.drops, nil},
+		{"GET", "/api/v1/deliveries", Viewer, s.deliveries, nil},
 		{"GET", "/api/v1/pauses", Viewer, s.pauses, nil},
 		{"GET", "/api/v1/audit", Viewer, s.auditTrail, nil},
 		{"POST", "/api/v1/reload", Admin, s.reload, nil},

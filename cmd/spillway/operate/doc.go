@@ -17,19 +17,20 @@ import (
 // tag, so none but those of [Connection] is a setting with an environment
 // variable: a purge is never confirmed by the environment.
 type Commands struct {
-	Top    Top    `cmd:"" group:"Operate a running service:" help:"Show what is lost, whose and why, and the rates of namespaces and partitions, live."`
-	Ls     Ls     `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
-	Peek   Peek   `cmd:"" group:"Operate a running service:" help:"Print waiting entries of a partition. They stay where they are."`
-	Tail   Tail   `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
-	Pause  Pause  `cmd:"" group:"Operate a running service:" help:"Stop delivery of a namespace or partition. Entries are still taken in, evicted and expired."`
-	Resume Resume `cmd:"" group:"Operate a running service:" help:"End a pause."`
-	Purge  Purge  `cmd:"" group:"Operate a running service:" help:"Delete waiting entries of a namespace or partition. It counts them first and asks."`
-	Dead   Dead   `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
-	Jobs   Jobs   `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
-	Drops  Drops  `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or refused, from samples by reason."`
-	Audit  Audit  `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`
-	Reload Reload `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
-	Ns     Ns     `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
+	Top        Top        `cmd:"" group:"Operate a running service:" help:"Show what is lost, whose and why, and the rates of namespaces and partitions, live."`
+	Ls         Ls         `cmd:"" group:"Operate a running service:" help:"List partitions by age, depth or drops, or the namespaces."`
+	Peek       Peek       `cmd:"" group:"Operate a running service:" help:"Print waiting entries of a partition. They stay where they are."`
+	Tail       Tail       `cmd:"" group:"Operate a running service:" help:"Print a sample of the entries that arrive, until interrupted."`
+	Pause      Pause      `cmd:"" group:"Operate a running service:" help:"Stop delivery of a namespace or partition. Entries are still taken in, evicted and expired."`
+	Resume     Resume     `cmd:"" group:"Operate a running service:" help:"End a pause."`
+	Purge      Purge      `cmd:"" group:"Operate a running service:" help:"Delete waiting entries of a namespace or partition. It counts them first and asks."`
+	Dead       Dead       `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
+	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
+	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or refused, from samples by reason."`
+	Deliveries Deliveries `cmd:"" group:"Operate a running service:" help:"Say when and where entries were delivered, from samples."`
+	Audit      Audit      `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`
+	Reload     Reload     `cmd:"" group:"Operate a running service:" help:"Read the configuration again, as SIGHUP does."`
+	Ns         Ns         `cmd:"" group:"Operate a running service:" help:"Make, list and delete namespaces of kind queue at run time."`
 
 	AdminToken AdminToken `cmd:"" group:"Operate a running service:" help:"Make, list and revoke tokens of the admin port at run time."`
 

@@ -24,6 +24,76 @@ type Drops struct {
 	Limit     int    `default:"100" help:"Drops to list, at most 1000."`
 }
 
+// Deliveries says where entries are that no sink lacks.
+type Deliveries struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
+	ID        string `placeholder:"ID" help:"Where is my event? Its id, as the client sent it."`
+	Partition string `placeholder:"NAME" help:"Only those of this partition."`
+	Limit     int    `default:"100" help:"Deliveries to list, at most 1000."`
+}
+
+// Run prints the samples.
+func (c *Deliveries) Run(ctx context.Context, s Streams) error {
+	var answer struct {
+		Deliveries     []drop `json:"deliveries"`
+		Total, Sampled int64
+	}
+	raw, err := samples(ctx, &c.Connection, "/api/v1/deliveries", c.Namespace, c.Limit, map[string]string{"partition": c.Partition, "id": c.ID}, &answer)
+	switch {
+	case err != nil:
+		return err
+	case c.Output == "json":
+		return printJSON(s.Out, raw)
+	case len(answer.Deliveries) > 0:
+		err = dropTable(answer.Deliveries).print(s.Out)
+	default:
+		_, err = fmt.Fprintln(s.Out, "No sampled delivery matches. It may wait (spillway ls), be dropped (spillway drops), be of another process, or not be in the sample.")
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(s.Out, "\n%d entries were delivered since the process started. Of each namespace the last 128 are sampled, at most 100 a second.\n", answer.Total)
+	}
+	return err
+}
+
+// samples asks for samples of entries.
+func samples(ctx context.Context, c *Connection, path, namespace string, limit int, filters map[string]string, answer any) (json.RawMessage, error) {
+	if limit < 1 || limit > 1000 {
+		return nil, usageError{fmt.Errorf("limit: %d: want 1 to 1000", limit)}
+	}
+	api, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if namespace != "" {
+		if _, err := namespacePath(namespace); err != nil {
+			return nil, err
+		}
+		query.Set("namespace", namespace)
+	}
+	for key, value := range filters {
+		if value != "" {
+			query.Set(key, value)
+		}
+	}
+	return api.get(ctx, path, query, answer)
+}
+
+func dropTable(list []drop) *table {
+	t := newTable("WHEN", "NAMESPACE", "PARTITION", "ID", "REASON", ">AGE", ">ENTRIES", "DETAIL")
+	for _, d := range list {
+		id := "-"
+		if d.ID != nil {
+			id = *d.ID
+		}
+		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), id, d.Reason, sinceOr(d.AgeMS, "-"), strconv.FormatInt(d.Entries, 10), d.Detail)
+	}
+	return t
+}
+
 type drop struct {
 	AtMS      int64   `json:"at_ms"`
 	Namespace string  `json:"namespace"`
@@ -64,25 +134,6 @@ var reasonTexts = map[string]string{
 
 // Run prints the samples.
 func (c *Drops) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 1000 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
-	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	query := url.Values{"limit": {strconv.Itoa(c.Limit)}}
-	if c.Namespace != "" {
-		if _, err := namespacePath(c.Namespace); err != nil {
-			return err
-		}
-		query.Set("namespace", c.Namespace)
-	}
-	for key, value := range map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID} {
-		if value != "" {
-			query.Set(key, value)
-		}
-	}
 	var answer struct {
 		Drops   []drop `json:"drops"`
 		Reasons map[string]struct {
@@ -90,23 +141,15 @@ func (c *Drops) Run(ctx context.Context, s Streams) error {
 			Sampled int64 `json:"sampled"`
 		} `json:"reasons"`
 	}
-	raw, err := api.get(ctx, "/api/v1/drops", query, &answer)
+	raw, err := samples(ctx, &c.Connection, "/api/v1/drops", c.Namespace, c.Limit, map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID}, &answer)
 	if err != nil {
 		return err
 	}
 	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
+		return printJSON(s.Out, raw)
 	}
 	if len(answer.Drops) > 0 {
-		t := newTable("WHEN", "NAMESPACE", "PARTITION", "ID", "REASON", ">AGE", ">ENTRIES", "DETAIL")
-		for _, d := range answer.Drops {
-			id := "-"
-			if d.ID != nil {
-				id = *d.ID
-			}
-			t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), id, d.Reason, sinceOr(d.AgeMS, "-"), strconv.FormatInt(d.Entries, 10), d.Detail)
-		}
-		if err := t.print(s.Out); err != nil {
+		if err := dropTable(answer.Drops).print(s.Out); err != nil {
 			return err
 		}
 	}
@@ -144,7 +187,7 @@ func reasonText(reason string) string {
 
 func (c *Drops) nothing() string {
 	if c.ID != "" {
-		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered, or waits, or was dropped before the last 128 of its reason, or by another process.\n" +
+		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered (spillway deliveries --id says so of a sample), or waits, or was dropped before the last 128 of its reason, or by another process.\n" +
 			"Most samples of evicted, expired, purged and lost entries have no id: look for the partition and the time, with --partition instead of --id."
 	}
 	return "No sampled drop matches; this process has samples of its own drops alone."

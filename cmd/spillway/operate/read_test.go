@@ -72,7 +72,14 @@ func TestEveryReasonIsExplained(t *testing.T) {
 
 func TestAnUnknownIDIsExplained(t *testing.T) {
 	t.Parallel()
-	api := newFakeAPI(t, map[string]string{"GET /api/v1/drops": `{"drops":[],"reasons":{}}`})
+	api := newFakeAPI(t, map[string]string{
+		"GET /api/v1/drops":      `{"drops":[],"reasons":{}}`,
+		"GET /api/v1/deliveries": `{"deliveries":[{"at_ms":1700000000000,"namespace":"kart","partition":"eu-1","id":"e7","reason":"delivered","entries":1}],"total":9,"sampled":1}`,
+	})
+	if out, _, code := run(t, api, "deliveries", "kart", "--id=e7"); code != 0 || !strings.Contains(out, "2023-11-14T22:13:20Z  kart       eu-1       e7  delivered") ||
+		!strings.Contains(out, "\n9 entries were delivered since") || !strings.Contains(api.requests(), "deliveries?id=e7&limit=100&namespace=kart") {
+		t.Errorf("deliveries: exit %d, %s", code, out)
+	}
 	out, _, code := run(t, api, "drops", "--id=e7\x1b")
 	if code != 0 || !strings.HasPrefix(out, `No sampled drop has the id "e7\\u001b".`) || !strings.Contains(api.requests(), "id=e7%1B") {
 		t.Errorf("exit %d, %s", code, out)
