@@ -173,6 +173,7 @@ func TestAFileEmptiedByAnotherProgramStartsAtItsBeginning(t *testing.T) {
 	}
 }
 
+// As logrotate renames it, with the recipe of deploy/CONFIGURATION.md.
 func TestAMissingFileIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	s, path := opened(t, "", "")
