@@ -2,6 +2,8 @@
 
 GO          ?= go
 FUZZTIME    ?= 10s
+# Such as --listen=127.0.0.1:9090 --admin-listen=127.0.0.1:9091.
+DEMOFLAGS   ?=
 # Such as -json, or -rows=a,sparse, -rows=bcd or -rows=jobs for some of the rows.
 BENCHFLAGS  ?=
 # make chaos: the same seed plays the same faults; SEEDS plays it and those after it.
@@ -36,12 +38,15 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: build ## build, then start a demo on 127.0.0.1:8080 that needs nothing else; Ctrl-C ends it
-	bin/spillway demo
+run: ## build, then start a demo on 127.0.0.1:8080 that needs nothing else; Ctrl-C ends it. DEMOFLAGS may choose ports
+	@[ -e bin/spillway ] || echo 'Building bin/spillway. The first build takes some minutes.'
+	@$(MAKE) --no-print-directory build
+	bin/spillway demo $(DEMOFLAGS)
 
+# Releases have -trimpath. Here it would compile the standard library again.
 .PHONY: build
 build: ## build bin/spillway
-	$(GO) build -trimpath -o bin/spillway ./cmd/spillway
+	$(GO) build -o bin/spillway ./cmd/spillway
 
 .PHONY: test
 test: deps-test ## run the tests of every package, on a real redis-server

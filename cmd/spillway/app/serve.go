@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -44,6 +45,9 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 		return err
 	}
 	manager.notify("READY=1")
+	if isTerminal(p.stderr) { // a person started it
+		fmt.Fprintf(p.stderr, "Console: %s\n", consoleURL(app, cfg))
+	}
 	defer reloadOn(hangups, app, manager)()
 	failed := app.Wait(ctx)
 	manager.notify("STOPPING=1")
@@ -57,6 +61,14 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.config().ShutdownTimeout)
 	defer cancel()
 	return errors.Join(failed, app.Stop(stopping))
+}
+
+// consoleURL is the console of a started service.
+func consoleURL(app *App, cfg *Config) string {
+	if cfg.AdminTLSCert != "" {
+		return "https://" + app.AdminListen + "/"
+	}
+	return "http://" + app.AdminListen + "/"
 }
 
 // takeSignals keeps SIGPIPE and SIGHUP from ending the service. Without SIGPIPE, a
