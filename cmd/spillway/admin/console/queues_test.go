@@ -16,7 +16,7 @@ import (
 // mail is a namespace of kind queue.
 func mail(name string) object {
 	return object{
-		"namespace": name, "jobs": 120, "max_jobs": 10_000_000, "queues": 2, "oldest_ready_age_ms": 61_000, "read_at_ms": 1,
+		"namespace": name, "jobs": 120, "max_jobs": 10_000_000, "queues": 2, "oldest_ready_age_ms": 61_000, "read_at_ms": time.Now().Add(time.Hour).UnixMilli(),
 		"ledger": object{"published": 5000, "acked": 4870, "expired": 4, "deleted": 5, "lost": 1, "dead": 12, "ready": 70, "delayed": 30, "leased": 8, "died": 13, "respawned": 1},
 		"rates":  object{"published": 20.5, "acked": 20.1, "expired": 0, "deleted": 0, "lost": 0, "died": 0, "respawned": 0},
 		"sinks":  []object{},

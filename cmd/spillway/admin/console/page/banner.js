@@ -5,6 +5,7 @@ import { count, visible } from "./format.js";
 import { data } from "./history.js";
 import { refresh } from "./live.js";
 import { resume } from "./pause.js";
+import { openQueues } from "./queues.js";
 import { chosen, openDrawer, set, state } from "./state.js";
 import { Action, html, Text } from "./ui.js";
 
@@ -22,7 +23,11 @@ export function Banner() {
 }
 
 function Finding({ namespace, kind, level, lost, partitions, why, later }) {
-  const choose = () => { set(kind === "queue" ? { jobs: namespace } : { namespace }); refresh(); };
+  const choose = () => {
+    if (kind === "queue") openQueues(namespace);
+    else set({ namespace });
+    refresh();
+  };
   const next = later ? "next" : "";
   return html`<dt class=${next}>${level === "losing" ? "Whose?" : "At risk"}</dt>
     <dd class=${next}>${namespace && html`<button type="button" class="link whose" onClick=${choose}><${Text} of=${namespace} cut=${40} /></button>`}${namespace && ": "}${lost}.

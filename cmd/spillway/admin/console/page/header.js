@@ -2,6 +2,7 @@
 
 import { duration, latency, time, visible } from "./format.js";
 import { currentPace, refresh, setPace } from "./live.js";
+import { openQueues } from "./queues.js";
 import { openDrawer, set, state } from "./state.js";
 import { chooseTheme, theme } from "./theme.js";
 import { Chip, Choice, html, NamespaceSelect } from "./ui.js";
@@ -11,6 +12,12 @@ const roles = { all: "ingest and drain", ingest: "ingest only", drain: "drain on
 export function Header() {
   const { info, overview, failing } = state;
   const names = overview?.namespaces.map((n) => n.namespace) ?? [];
+  const every = [...names, ...(overview?.queues ?? []).map((q) => q.namespace)];
+  const choose = (namespace) => {
+    set({ namespace: names.includes(namespace) ? namespace : "", jobs: "" });
+    if (namespace && !names.includes(namespace)) openQueues(namespace);
+    refresh();
+  };
   return html`<header>
     <div class="brand"><b>Spillway</b>
       ${info && html`<span class="muted" title=${`revision ${visible(info.revision)}, ${visible(info.go_version)}, started ${time(info.started_at_ms)}`}>
@@ -27,8 +34,7 @@ export function Header() {
       <button type="button" onClick=${() => openDrawer("audit")}>Audit trail</button>
     </nav>
     <div class="controls">
-      ${names.length > 0 && html`<${NamespaceSelect} value=${state.namespace} names=${names} all=${names.length > 1 ? `all ${names.length}` : names.length ? "all" : ""}
-        onChoose=${(namespace) => { set({ namespace }); refresh(); }} />`}
+      ${every.length > 0 && html`<${NamespaceSelect} value=${state.namespace || state.jobs} names=${every} all=${every.length > 1 ? `all ${every.length}` : "all"} onChoose=${choose} />`}
       <${Choice} name="pace" label="Updates" value=${currentPace()} options=${[[0, "pause"], [1000, "1 s"], [5000, "5 s"]]} onChoose=${setPace} />
       <${Choice} name="theme" label="Theme" value=${theme()} options=${[["auto", "auto"], ["dark", "dark"], ["light", "light"]]}
         onChoose=${(t) => { chooseTheme(t); set({}); }} />

@@ -29,9 +29,17 @@ export function QueueNamespaces() {
   </section>`;
 }
 
+let wanted = false; // the reader opened a table, which may be out of sight
+
+/** Opens the queues of a namespace, and brings them into sight. */
+export function openQueues(namespace) {
+  wanted = true;
+  set({ jobs: namespace });
+}
+
 function Row({ q, open }) {
   const { ledger: l, rates } = q;
-  const choose = () => set({ jobs: state.jobs === q.namespace ? "" : q.namespace });
+  const choose = () => (state.jobs === q.namespace ? set({ jobs: "" }) : openQueues(q.namespace));
   const bad = failed(rates);
   const known = state.overview.store.ready && rates.published != null;
   const figure = (r) => rate(known ? r : null);
@@ -69,6 +77,12 @@ class QueueTable extends Component {
     this.ask();
   }
 
+  componentDidUpdate() {
+    if (!wanted || !this.state.answer) return; // with its rows, the page is long enough to scroll
+    wanted = false;
+    document.getElementById("queues-of")?.scrollIntoView();
+  }
+
   componentWillUnmount() {
     this.leave();
     this.asked?.abort();
@@ -98,7 +112,7 @@ class QueueTable extends Component {
 
   render({ namespace }, { sort, order, search, answer, error }) {
     const rows = answer?.queues ?? [];
-    return html`<div class="bar"><h3>Queues of <${Text} of=${namespace} cut=${40} /></h3>
+    return html`<div class="bar" id="queues-of"><h3>Queues of <${Text} of=${namespace} cut=${40} /></h3>
         <label class="field"><span>Filter queues</span><input type="search" spellcheck=${false} onInput=${(e) => this.filter(e.target.value)} /></label>
         ${answer && html`<span class="muted">${count(rows.length)} of ${count(answer.total)}, as of ${time(answer.read_at_ms)}${answer.left_out > 0 ? `; ${count(answer.left_out)} are not counted: filter by name` : ""}</span>`}</div>
       ${error && html`<p class="refused" role="alert">${error}</p>`}
