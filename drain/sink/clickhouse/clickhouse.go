@@ -39,6 +39,7 @@ type Sink struct {
 	host     string // the only part of the URL that errors show
 	auth     string // Authorization header; empty: none
 	insert   url.Values
+	table    string
 	async    bool // the operator asks for async_insert
 
 	transport *http.Transport
@@ -91,6 +92,7 @@ func New(u *url.URL) (sink.Sink, error) {
 	s := &Sink{
 		host:  net.JoinHostPort(u.Hostname(), port),
 		async: o["async_insert"] == "1",
+		table: o["table"],
 		insert: url.Values{
 			"database": {database},
 			"query":    {"INSERT INTO `" + o["table"] + "` (`namespace`, `partition`, `seq`, `ts`, `id`, `data`) FORMAT JSONEachRow"},
@@ -138,7 +140,7 @@ func (s *Sink) Open(ctx context.Context) error {
 		return fmt.Errorf("open clickhouse: %w", err)
 	}
 	if err := answer.insertErr(); err != nil {
-		return fmt.Errorf("open clickhouse %s: insert nothing: %w", s.host, err)
+		return fmt.Errorf("open clickhouse %s: insert nothing into %s: %w", s.host, s.table, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

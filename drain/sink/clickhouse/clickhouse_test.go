@@ -189,7 +189,7 @@ func TestOpenSaysWhatAnOperatorHasToMend(t *testing.T) {
 		"clickhouse://writer:wrong@HOST/game?table=events":                 "ClickHouse error 516: user or password is wrong",
 		"clickhouse://HOST/game?table=events":                              "ClickHouse error 516: user or password is wrong",
 		"clickhouse://writer:s3cret@HOST/other?table=events":               "ClickHouse error 81: the database does not exist",
-		"clickhouse://writer:s3cret@HOST/game?table=other":                 "ClickHouse error 60: the table does not exist",
+		"clickhouse://writer:s3cret@HOST/game?table=other":                 "into other: ClickHouse error 60: the table does not exist: deploy/sql/clickhouse.sql makes one",
 		"clickhouse://writer:s3cret@HOST/game?table=events&async_insert=1": "the server does not know async_insert: leave it out",
 		"clickhouse://writer:s3cret@127.0.0.1:1/game?table=events":         "dial 127.0.0.1:1: ",
 		"clickhouse://writer:s3cret@HOST/game?table=events&secure=1":       "no usable answer",

@@ -58,7 +58,7 @@ func TestOpenOnARealServerSaysWhatIsWrong(t *testing.T) {
 	server := startServer(t)
 	for target, want := range map[string]string{
 		server.url("&async_insert=1"):                                     "the server does not know async_insert: leave it out",
-		strings.Replace(server.url(""), "events", "nope", 1):              "ClickHouse error 60: the table does not exist",
+		strings.Replace(server.url(""), "events", "nope", 1):              "nope: ClickHouse error 60: the table does not exist",
 		strings.Replace(server.url(""), "/default", "/nope", 1):           "ClickHouse error 81: the database does not exist",
 		strings.Replace(server.url(""), "://", "://nobody:s3cret@", 1):    "ClickHouse error 192: the user is unknown",
 		strings.Replace(server.url(""), "://", "://default:s3cret@", 1):   "ClickHouse error 193: the password is wrong",

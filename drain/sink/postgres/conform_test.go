@@ -78,7 +78,7 @@ func TestOpenOnARealServerSaysWhatIsWrong(t *testing.T) {
 		{"owner", "nobody", "SQLSTATE 28P01"},
 		{"owner", "reader", "SQLSTATE 42501: the user lacks a right"},
 		{"/game", "/nope", "SQLSTATE 3D000: the database does not exist"},
-		{"events", "nope", "SQLSTATE 42P01: the table does not exist"},
+		{"events", "nope", `table "nope": SQLSTATE 42P01: the table does not exist: deploy/sql/postgres.sql makes one`},
 		{"events", "other", "SQLSTATE 42703: a column is missing"},
 		{"events", "keyless", "SQLSTATE 42P10: the table has no unique index on (namespace, partition, seq)"},
 		{"events", "clock", "the type of column ts: want bigint or timestamptz"},

@@ -133,7 +133,7 @@ func (s *Sink) Open(ctx context.Context) error {
 	}
 	if err != nil {
 		s.retire(conn)
-		return fmt.Errorf("open postgres %s: %w", s.host(), outcome(ctx, err))
+		return fmt.Errorf("open postgres %s, table %s: %w", s.host(), s.table, outcome(ctx, err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
