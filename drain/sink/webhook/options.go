@@ -75,7 +75,7 @@ var looksLikeHeader = regexp.MustCompile(`^(?i:headers?)[.:_-].`)
 // receiver would get it, and nothing would be compressed or signed.
 func misspelt(name string) error {
 	near := sink.Nearest(name, []string{"gzip", "signing_secret"})
-	if looksLikeHeader.MatchString(name) {
+	if prefix, _, dotted := strings.Cut(name, "."); looksLikeHeader.MatchString(name) || dotted && sink.Nearest(prefix, []string{"header"}) != "" {
 		near = "header.NAME"
 	}
 	if near == "" {

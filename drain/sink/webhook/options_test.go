@@ -49,6 +49,7 @@ func TestOptionErrorsShowNoValue(t *testing.T) {
 		"signing_secret=a&signing_secret=b":                             "",
 		"gzp=1":                                                         `unknown option "gzp": did you mean gzip? For a parameter of the receiver, escape its first letter: %67`,
 		"Signing_Secret=hunter2":                                        `unknown option "Signing_Secret": did you mean signing_secret? For a parameter of the receiver, escape its first letter: %53`,
+		"haeder.X-Team=hunter2":                                         `unknown option "haeder.X-Team": did you mean header.NAME? For a parameter of the receiver, escape its first letter: %68`,
 		"header-X-Team=hunter2":                                         `unknown option "header-X-Team": did you mean header.NAME? For a parameter of the receiver, escape its first letter: %68`,
 		"Header.Authorization:hunter2":                                  `unknown option "Header.Authorization": did you mean header.NAME? For a parameter of the receiver, escape its first letter: %48`,
 		"header.X-A=hunter2%0d%0aX-B:1":                                 `option "header.X-A": a header's value has no line breaks or other control characters`,
