@@ -61,11 +61,14 @@ func TestAPushTargetThatFailsIsInTheRowAndTheBanner(t *testing.T) {
 	f.queues[2]["sinks"], f.queues[2]["ledger"] = []object{crm}, object{"published": 0, "acked": 0, "ready": 0, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
 	f.queues[3]["sinks"], f.queues[3]["ledger"] = []object{crm}, object{"published": 1, "acked": 0, "ready": 1, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
 	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
-	for _, want := range []string{"Not now, but look below.", "mail: 108 jobs wait for a sink that fails (30 delayed).", "one: 1 job waits for a sink that fails.", "sink http://crm/in fails since 3 min", "connection refused <img"} {
+	for _, want := range []string{"Not now, but look below.", "mail: jobs wait for a sink that fails; the namespace has 108 (30 delayed).", "one: jobs wait for a sink that fails; the namespace has 1.", "sink http://crm/in fails since 3 min", "connection refused <img"} {
 		shows(t, page, want)
 	}
 	for name, want := range map[string]string{"mail": "1 of 2 sinks fail", "sms": "ok", "idle": "sink fails", "one": "sink fails", "unpushed": "–"} {
 		until(t, page, name+" says how its sinks are", fmt.Sprintf(`[...document.querySelectorAll(".jobs tbody tr")].find((row) => row.cells[0].innerText === %q)?.cells[1].innerText === %q`, name, want))
+	}
+	for name, want := range map[string]int{"mail": 2, "sms": 1, "idle": 1, "unpushed": 0} {
+		until(t, page, name+" has its rows among the sinks", fmt.Sprintf(`[...document.querySelectorAll(".sinks tbody tr")].filter((row) => row.cells[1].innerText === %q).length === %d`, name, want))
 	}
 	until(t, page, "the chip says why", `document.querySelector(".jobs .chip.bad")?.title.startsWith("sink http://crm/in fails since 3 min")`)
 	until(t, page, "nothing waits for the sink of idle", `!document.querySelector(".banner").innerText.includes("idle")`)

@@ -21,7 +21,7 @@ export function App() {
     <${Header} />
     <main class=${state.failing ? "stale" : ""}>
       <h1 class="unseen">Spillway console</h1>
-      ${state.overview ? html`<${Banner} />${partitions && html`<${Tiles} /><${Charts} /><${Namespaces} />`}<${QueueNamespaces} />${partitions && html`<${Partitions} /><${Sinks} /><${Workers} />`}` : html`<p class="loading">${state.failing ? state.failing.message : "Asking the server …"}</p>`}
+      ${state.overview ? html`<${Banner} />${partitions && html`<${Tiles} /><${Charts} /><${Namespaces} />`}<${QueueNamespaces} />${partitions && html`<${Partitions} />`}${(partitions || state.overview.queues?.some((q) => q.sinks.length)) && html`<${Sinks} />`}${partitions && html`<${Workers} />`}` : html`<p class="loading">${state.failing ? state.failing.message : "Asking the server …"}</p>`}
     </main>
     <${Drawer} />
     <${Confirmation} />

@@ -116,7 +116,7 @@ function jobsAtRisk(q, overview) {
   const bad = q.sinks.filter(failing);
   const { ready, delayed, leased } = q.ledger;
   const waiting = ready + delayed + leased; // a job whose last write failed is delayed
-  if (bad.length && waiting > 0) texts.push(`${waiting === 1 ? "1 job waits" : `${count(waiting)} jobs wait`} for a sink that fails${delayed > 0 ? ` (${count(delayed)} delayed)` : ""}`);
+  if (bad.length && waiting > 0) texts.push(`jobs wait for a sink that fails; the namespace has ${count(waiting)}${delayed > 0 ? ` (${count(delayed)} delayed)` : ""}`);
   if (!texts.length) return null;
   for (const s of bad.slice(0, 2)) why.push(sinkText(s, overview.now_ms));
   return { namespace: q.namespace, kind: "queue", level: gone(q.rates) > 0 ? "losing" : "risk", weight: gone(q.rates) || died, lost: listed(texts), partitions: [], why };

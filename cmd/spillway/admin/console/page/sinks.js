@@ -9,7 +9,8 @@ const kinds = { open: "ok", opening: "warn", failing: "bad", tripped: "bad", pau
 const order = ["tripped", "failing", "opening", "paused", "open"];
 
 export function Sinks() {
-  const sinks = chosen().flatMap((n) => n.sinks.map((s) => ({ ...s, namespace: n.namespace })))
+  const queues = (state.overview.queues ?? []).filter((q) => !state.namespace || q.namespace === state.namespace);
+  const sinks = [...chosen(), ...queues].flatMap((n) => n.sinks.map((s) => ({ ...s, namespace: n.namespace })))
     .sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state) || (b.p99_ms ?? 0) - (a.p99_ms ?? 0));
   return html`<section class="sinks" aria-label="Sinks">
     <div class="bar"><h2>Sinks</h2><span class="muted">of this process</span></div>
