@@ -38,6 +38,9 @@ type Target struct {
 	// BackoffBase and BackoffMax replace those of the Config for this namespace; 0 =
 	// as there.
 	BackoffBase, BackoffMax time.Duration
+	// After is waited for before the sink is opened: another drainer of the process has it
+	// still. It returns when its context ends; nil: nothing.
+	After func(context.Context)
 }
 
 // config is the configuration for this namespace.
@@ -193,6 +196,16 @@ func (d *Drainer) Stop(ctx context.Context) error {
 		}
 	}
 	return errors.Join(fmt.Errorf("stop drain: writes were cancelled: %w", ctx.Err()), d.closed())
+}
+
+// Ended closes when a namespace is drained no more; nil: it is none of this drainer's.
+func (d *Drainer) Ended(namespace string) <-chan struct{} {
+	for _, n := range d.namespaces {
+		if n.name == namespace {
+			return n.ended
+		}
+	}
+	return nil
 }
 
 func (d *Drainer) wait(limit time.Duration) bool {

@@ -53,6 +53,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	}
 	caps := t.Sink.Caps()
 	n.guard = newSinkGuard(d.writing, t.Sink, cfg, n.log, &m.sinkMetrics)
+	n.guard.opener.after = t.After
 	n.worker = &leaseWorker{
 		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
 		clock: func() (int64, bool) { return d.store.NowOf(t.Namespace) }, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),

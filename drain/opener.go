@@ -20,6 +20,7 @@ type sinkOpener struct {
 	log                              *zap.Logger
 	health                           *health // told of every Open
 	metrics                          *sinkMetrics
+	after                            func(context.Context) // see Target
 
 	mu      sync.Mutex
 	changed chan struct{} // closes at the next change of what follows
@@ -82,6 +83,12 @@ func (s *sinkOpener) end(lost bool) {
 // keep opens the sink, and again whenever its connection is lost, until ctx
 // ends. It waits for Writes that still run, but no longer than the sink timeout.
 func (s *sinkOpener) keep(ctx context.Context) {
+	if s.after != nil {
+		s.after(ctx)
+	}
+	if ctx.Err() != nil {
+		return
+	}
 	for {
 		s.mu.Lock()
 		open, changed := s.open, s.changed

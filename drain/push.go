@@ -128,9 +128,11 @@ func (p *Pusher) Start(context.Context) error {
 func (p *Pusher) finish() {
 	defer close(p.ended)
 	p.running.Wait()
+	var targets sync.WaitGroup
 	for _, t := range p.targets {
-		t.finish()
+		targets.Go(t.finish)
 	}
+	targets.Wait()
 	p.endWriting()
 	p.endCalling()
 }
@@ -170,6 +172,17 @@ func (p *Pusher) Stop(ctx context.Context) error {
 		}
 	}
 	return errors.Join(fmt.Errorf("stop push: writes were cancelled: %w", ctx.Err()), err, p.closed())
+}
+
+// Ended closes when nothing is pushed to a sink of a namespace any more; nil: this pusher
+// has no such sink.
+func (p *Pusher) Ended(namespace, sink string) <-chan struct{} {
+	for _, t := range p.targets {
+		if t.namespace == namespace && t.sink == sink {
+			return t.over
+		}
+	}
+	return nil
 }
 
 func (p *Pusher) wait(limit time.Duration) bool {

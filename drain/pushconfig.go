@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"path"
@@ -113,7 +114,8 @@ type PushTarget struct {
 // PushSink is a sink that queues are pushed to.
 type PushSink struct {
 	Sink  sink.Sink
-	Label string // its URL without its secrets, for logs
+	Label string                // its URL without its secrets, for logs
+	After func(context.Context) // see Target
 }
 
 // Validate returns what is wrong with the target: errors of its rules, rules without a

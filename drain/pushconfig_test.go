@@ -40,7 +40,7 @@ func TestRulesOfPushAreChecked(t *testing.T) {
 	rule.Match, rule.Sink = "*", "crm"
 	for _, target := range []PushTarget{
 		{Namespace: "mail", Rules: []PushRule{rule}},
-		{Namespace: "mail", Rules: []PushRule{rule}, Sinks: map[string]PushSink{"crm": {&fakeSink{}, ""}, "erp": {&fakeSink{}, ""}}},
+		{Namespace: "mail", Rules: []PushRule{rule}, Sinks: map[string]PushSink{"crm": {Sink: &fakeSink{}}, "erp": {Sink: &fakeSink{}}}},
 		{Namespace: "mail", Rules: []PushRule{{}}},
 	} {
 		if target.Validate() == nil {

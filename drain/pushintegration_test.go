@@ -47,7 +47,7 @@ func startPush(t testing.TB, url string, policy job.Policy, rule PushRule, s sin
 		t.Fatal(err)
 	}
 	wakes := func(on func(job.WakeEvent)) JobWakes { return job.NewWakes(store, on) }
-	target := PushTarget{Namespace: "mail", Rules: []PushRule{rule}, Sinks: map[string]PushSink{"crm": {s, "fake:"}}}
+	target := PushTarget{Namespace: "mail", Rules: []PushRule{rule}, Sinks: map[string]PushSink{"crm": {Sink: s, Label: "fake:"}}}
 	if x.p, err = NewPusher(DefaultPushConfig(), store, wakes, []PushTarget{target}, x.metrics, log); err != nil {
 		t.Fatal(err)
 	}

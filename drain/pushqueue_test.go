@@ -111,7 +111,7 @@ func TestTheFirstRuleThatMatchesCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newPushRig(t)
 		other := &fakeSink{now: r.sink.now}
-		r.more["erp"] = PushSink{other, "https://erp"}
+		r.more["erp"] = PushSink{Sink: other, Label: "https://erp"}
 		first := r.rule
 		first.Match, first.Sink = "order-*", "erp"
 		r.rules = []PushRule{first}

@@ -40,7 +40,7 @@ func (r *pushRig) start() { r.t.Helper(); r.p = r.pusher(r.sink) }
 // pusher starts one more pusher.
 func (r *pushRig) pusher(s sink.Sink) *Pusher {
 	r.t.Helper()
-	sinks := map[string]PushSink{"crm": {s, "https://crm"}}
+	sinks := map[string]PushSink{"crm": {Sink: s, Label: "https://crm"}}
 	for name, s := range r.more {
 		sinks[name] = s
 	}

@@ -66,7 +66,7 @@ func TestStopCutsWritesOffWhenItsTimeIsOver(t *testing.T) {
 func TestStopBeforeStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newPushRig(t)
-		target := PushTarget{Namespace: "mail", Rules: []PushRule{r.rule}, Sinks: map[string]PushSink{"crm": {r.sink, "crm:"}}}
+		target := PushTarget{Namespace: "mail", Rules: []PushRule{r.rule}, Sinks: map[string]PushSink{"crm": {Sink: r.sink, Label: "crm:"}}}
 		p, err := NewPusher(r.cfg, r.store, r.store.newWakes, []PushTarget{target}, prometheus.NewRegistry(), zap.NewNop())
 		if err != nil {
 			t.Fatal(err)

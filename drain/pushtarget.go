@@ -26,7 +26,8 @@ type pushTarget struct {
 	maxWrites int    // that run at once, unless the guard has a limit
 	metrics   *pushTargetMetrics
 	refusals  *refusalLog
-	closed    error // what the sink's Close said
+	closed    error         // what the sink's Close said
+	over      chan struct{} // closes when finish is done
 
 	mu        sync.Mutex
 	queues    map[string]*pushQueue
@@ -48,7 +49,7 @@ func newPushTarget(p *Pusher, namespace, name string, s PushSink, m *pushTargetM
 		p: p, namespace: namespace, sink: name, label: s.Label, metrics: m,
 		log:    p.log.With(zap.String("namespace", namespace), zap.String("sink", s.Label)),
 		queues: map[string]*pushQueue{}, shards: map[int]*pushShard{},
-		unblock: make(chan struct{}, 1), ended: make(chan struct{}, 1),
+		over: make(chan struct{}), unblock: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 	}
 	t.refusals = &refusalLog{log: t.log}
 	t.timer = time.AfterFunc(time.Hour, t.tick)
@@ -56,6 +57,7 @@ func newPushTarget(p *Pusher, namespace, name string, s PushSink, m *pushTargetM
 	cfg := DefaultConfig() // how long the pauses between two Opens are
 	cfg.SinkTimeout = p.cfg.SinkTimeout
 	t.guard = newSinkGuard(p.writing, s.Sink, cfg, t.log, &m.sinkMetrics)
+	t.guard.opener.after = s.After
 	t.maxWrites = p.cfg.MaxWrites
 	if n := s.Sink.Caps().MaxInFlight; n > 0 {
 		t.maxWrites = min(t.maxWrites, n)
@@ -93,6 +95,7 @@ func (t *pushTarget) follow(ctx context.Context) {
 // finish waits, when claiming has ended, until no Write and no call runs and nothing is
 // left to settle. Then it closes the sink.
 func (t *pushTarget) finish() {
+	defer close(t.over)
 	calling := t.p.calling.Done()
 	for {
 		t.mu.Lock()

@@ -239,9 +239,12 @@ func TestNothingOfAQueueOnHoldOutlivesStop(t *testing.T) {
 		r.store.publish("welcome", 100, 9)
 		r.start()
 		time.Sleep(time.Minute)
-		if n := len(r.p.targets[0].waits); n == 0 {
+		target := r.p.targets[0]
+		target.mu.Lock()
+		if len(target.waits) == 0 {
 			t.Error("the queue does not wait")
 		}
+		target.mu.Unlock()
 		r.stop()
 	})
 }

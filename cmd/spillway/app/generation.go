@@ -61,12 +61,13 @@ type generation struct {
 	engines  map[string]*jobs.Engine // the same; empty under --role drain
 	keepers  []startStopper          // promoters and expirers
 	pushers  []*drain.Pusher         // of the pools whose queues are pushed; none under --role ingest
+	drained  chan struct{}           // closes when a reload has stopped drain and pushers
 }
 
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
 // nil for the first, runs on. Its errors are mistakes in cfg.
 func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error) {
-	g := &generation{cfg: cfg, metrics: newRegistry(), pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
+	g := &generation{cfg: cfg, metrics: newRegistry(), drained: make(chan struct{}), pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
 	if err := a.openPools(g, before); err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
@@ -81,13 +82,13 @@ func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error
 	}
 	g.watch = newWatch(controlCheck{g.checks(), a.control}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
-	if err := a.build(g); err != nil {
+	if err := a.build(g, before); err != nil {
 		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))
 	}
 	return g, nil
 }
 
-func (a *App) build(g *generation) error {
+func (a *App) build(g, before *generation) error {
 	var err error
 	if g.cfg.Role != "ingest" {
 		sinks, err := newSinks(g.cfg, a.sinks, g.store, g.metrics, a.log.Named("sink"))
@@ -99,7 +100,7 @@ func (a *App) build(g *generation) error {
 			settings := g.cfg.Namespaces[ns.Name]
 			targets = append(targets, drain.Target{
 				Namespace: ns, Sink: sinks[ns.Name], Label: settings.label(),
-				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
+				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax, After: before.sinkEnded(ns.Name, ""),
 			})
 		}
 		draining := g.cfg.drain()
@@ -109,7 +110,7 @@ func (a *App) build(g *generation) error {
 				return err
 			}
 		}
-		if err := a.openPushers(g); err != nil {
+		if err := a.openPushers(g, before); err != nil {
 			return err
 		}
 	}
@@ -173,6 +174,34 @@ func (g *generation) stopDrain(ctx context.Context) error {
 	}
 	pushing.Wait()
 	return errors.Join(drained, pushed)
+}
+
+// sinkEnded returns what waits until a sink of a namespace is closed: each sink has one writer,
+// and a slow one holds up no other. name is that of a sink of push; "": a buffer's.
+func (g *generation) sinkEnded(namespace, name string) func(context.Context) {
+	if g == nil {
+		return nil
+	}
+	var ended <-chan struct{}
+	if g.drain != nil && name == "" {
+		ended = g.drain.Ended(namespace)
+	}
+	for _, p := range g.pushers {
+		if c := p.Ended(namespace, name); c != nil {
+			ended = c
+		}
+	}
+	if ended == nil {
+		return nil
+	}
+	drained := g.drained
+	return func(ctx context.Context) {
+		select {
+		case <-ended:
+		case <-drained:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // startIngest begins to admit requests, on the data port of the App.

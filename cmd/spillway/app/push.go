@@ -19,7 +19,7 @@ import (
 
 // openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
 // Those that it has made are in g, also after an error.
-func (a *App) openPushers(g *generation) error {
+func (a *App) openPushers(g, before *generation) error {
 	for _, pool := range g.cfg.poolNames() {
 		targets, err := g.cfg.pushTargets(pool, a.sinks, g.store, a.log.Named("push"))
 		if err != nil {
@@ -27,6 +27,12 @@ func (a *App) openPushers(g *generation) error {
 		}
 		if len(targets) == 0 {
 			continue
+		}
+		for _, t := range targets {
+			for name, s := range t.Sinks {
+				s.After = before.sinkEnded(t.Namespace, name)
+				t.Sinks[name] = s
+			}
 		}
 		settings := drain.DefaultPushConfig()
 		copyFields(&settings, *g.cfg)

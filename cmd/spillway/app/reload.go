@@ -172,7 +172,7 @@ func (a *App) reload() ([]change, error) {
 //     refused from here on, and no connection is refused
 //  2. before finishes the requests that it had begun, while its drain finishes or
 //     releases its batches and closes its sinks: a file has one writer
-//  3. next begins to claim, and opens its sinks
+//  3. next opens each sink, and begins to claim for it, once before has closed that one
 //  4. before is closed, once the operator's act that uses it has ended
 func (a *App) replace(before, next *generation) error {
 	ctx, cancel := context.WithTimeout(a.reloads.replacing, next.cfg.ShutdownTimeout)
@@ -187,11 +187,14 @@ func (a *App) replace(before, next *generation) error {
 			a.log.Warn("reload: "+what, zap.Error(err))
 		}
 	}
-	var requests sync.WaitGroup
+	var requests sync.WaitGroup // and batches
 	if before.ingest != nil {
 		requests.Go(func() { warn("finish requests", before.ingest.Retire(ctx, next.ingest)) })
 	}
-	warn("finish batches and close sinks", before.stopDrain(ctx))
+	requests.Go(func() {
+		warn("finish batches and close sinks", before.stopDrain(ctx))
+		close(before.drained)
+	})
 	warn("start drain", next.startDrain(ctx))
 	requests.Wait()
 	warn("finish requests about jobs", before.stopEngines(ctx))

@@ -189,3 +189,77 @@ func TestAServiceManagerThatReadsNothingIsNotWaitedFor(t *testing.T) {
 		t.Error("the service waits for its manager")
 	}
 }
+
+// Each sink is handed over by itself: one that hangs has its shutdown_timeout, and the others
+// go on meanwhile.
+func TestASlowSinkHoldsUpNoOtherDuringAReload(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	var hanging sync.WaitGroup
+	hanging.Add(2)
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		hanging.Done()
+		<-release
+	}))
+	defer slow.Close()
+	defer free()
+	delivered := make(chan string, 10)
+	quick := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		delivered <- r.URL.Path
+	}))
+	defer quick.Close()
+	base := fmt.Sprintf(`linger: 0s
+shutdown_timeout: 1m
+sink_timeout: 50s
+lease: 2m
+namespaces:
+  stuck: {sink: %[1]q}
+  well: {sink: "%[2]s/buffer"}
+  mail:
+    kind: queue
+    push:
+    - {match: hangs, sink: slow}
+    - {match: well, sink: quick}
+sinks:
+  slow: %[1]q
+  quick: %[2]s/queue
+`, slow.URL, quick.URL)
+	a, write, _ := startReloading(t, base)
+	post := func(path string) {
+		resp, err := http.Post("http://"+a.Listen+"/v1/"+path, "application/json", strings.NewReader("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode/100 != 2 {
+			t.Fatalf("%s: %s", path, resp.Status)
+		}
+	}
+	post("stuck/p")
+	post("mail/hangs")
+	hanging.Wait()
+	before := a.current.Load()
+	write(base + "workers: 3\n")
+	var running sync.WaitGroup
+	running.Go(func() {
+		if _, err := a.Reload(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the next generation takes over", func() bool { return a.current.Load() != before })
+	post("well/p")
+	post("mail/well")
+	got := map[string]bool{}
+	eventually(t, "entries and jobs for the other sinks are delivered", func() bool {
+		select {
+		case path := <-delivered:
+			got[path] = true
+		default:
+		}
+		return got["/buffer"] && got["/queue"]
+	})
+	free()
+	running.Wait()
+}
