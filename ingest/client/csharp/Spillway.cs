@@ -63,7 +63,7 @@ namespace Spillway
     public sealed class Stats
     {
         public long Reported, Acked, Pending;
-        /// <summary>By reason: queue_overflow, stale, too_large, retries_exhausted, shutdown, rejected, invalid.</summary>
+        /// <summary>By reason: queue_overflow, stale, too_large, retries_exhausted, shutdown, rejected, unknown, invalid.</summary>
         public Dictionary<string, long> Dropped;
     }
 
