@@ -78,8 +78,8 @@ func TestQueuesThatMatchAppearAndVanish(t *testing.T) {
 			t.Fatal(err)
 		}
 		rule := PushRule{Match: "*"}
-		if id := ns.ID(0, "q", 1, "x"); rule.matches(id) || !rule.matches("q") {
-			t.Errorf("%s matches", id)
+		if id := ns.ID(0, "q", 1, "x"); rule.matches(id) || !rule.matches("q") || !rule.matches("01ARZ3NDEKTSV4RRFFQ69G5FAV") {
+			t.Errorf("%s matches, or what is no id does not", id)
 		}
 	})
 }

@@ -50,7 +50,11 @@ func TestMetricsHaveLmstfysNames(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	p := listen(t, func(c *Config, _ *ingest.Config) { c.Metrics = NewMetrics(reg, nil) })
 	p.limit(t, control.Token{Limit: &control.Limit{Write: 3, Interval: 86400}})
-	reply := strings.Repeat("0", 26)
+	space, err := job.NewNamespace("sw", "ns", job.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := space.ID(0, "q", 1, "")
 	p.play([]step{
 		{"PUT", "/api/ns/q?delay=1", "x", nil, 201, published},
 		{"PUT", "/api/ns/q/bulk", "[1,2]", nil, 201, `{"job_ids":["ID","ID"],"msg":"published"}`},

@@ -7,11 +7,14 @@ import "strings"
 //	48 bits  ms since 1970 of the sequence
 //	10 bits  µs of that ms
 //	10 bits  shard
-//	60 bits  hash of all these, namespace, queue and the caller's id
+//	20 bits  hash of all these, namespace, queue and the caller's id
+//	40 bits  mark: hash of the 88 bits before and the caller's id
 //
 // With a caller's id it is followed by '-' and that. Ids are in the order of their
 // sequences. The hash tells an id of another queue or namespace from one of this queue
-// without asking Redis. It is no secret.
+// without asking Redis. The mark tells an id that Spillway made, and so the name of a reply
+// queue, from any other text of that form, such as a ULID: one in 10^12 of these has it. Neither is a secret.
+// Ids of earlier versions have 60 bits of the hash and no mark.
 const idLen = 26
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -37,8 +40,8 @@ type Ref struct {
 
 // AppendID appends the id of a job to dst.
 func (n *Namespace) AppendID(dst []byte, shard int, queue string, seq int64, callerID string) []byte {
-	high := uint64(seq/1000)<<16 | uint64(seq%1000)<<6 | uint64(shard)>>4 // #nosec G115 -- both are positive
-	low := uint64(shard)<<60 | n.hash(shard, queue, seq, callerID)        // #nosec G115 -- see above
+	high := uint64(seq/1000)<<16 | uint64(seq%1000)<<6 | uint64(shard)>>4                // #nosec G115 -- both are positive
+	low := marked(high, uint64(shard)<<60|n.hash(shard, queue, seq, callerID), callerID) // #nosec G115 -- see above
 	at := len(dst)
 	dst = append(dst, "00000000000000000000000000"...)
 	for i := at + idLen - 1; i >= at; i-- {
@@ -79,39 +82,68 @@ func (n *Namespace) ParseID(queue, id string) (Ref, bool) {
 	if !ValidID(id) {
 		return Ref{}, false
 	}
-	var high, low uint64
-	for i := range idLen {
-		high = high<<5 | low>>59
-		low = low<<5 | uint64(digitValue[id[i]])
-	}
+	high, low := bitsOf(id)
 	r := Ref{Shard: int(high&63<<4 | low>>60), Seq: int64(high>>16)*1000 + int64(high>>6&1023)} // #nosec G115 -- 10 and 58 bits
 	if len(id) > idLen {
 		r.CallerID = strings.Clone(id[idLen+1:])
 	}
-	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 || r.Shard >= len(n.shards) || low&hashMask != n.hash(r.Shard, queue, r.Seq, r.CallerID) {
+	if high>>6&1023 > 999 || r.Seq < 1 || r.Seq >= 1<<53 || r.Shard >= len(n.shards) {
 		return Ref{}, false
 	}
-	return r, true
+	unmarked := low&^hashMask | n.hash(r.Shard, queue, r.Seq, r.CallerID)
+	return r, low == unmarked || low == marked(high, unmarked, r.CallerID)
 }
 
-const hashMask = 1<<60 - 1
+// IsReplyQueue reports whether a queue is named as the id of a job: its jobs live for at
+// most Policy.ReplyTTL, and none of them becomes a dead letter.
+func IsReplyQueue(queue string) bool {
+	if !ValidID(queue) {
+		return false
+	}
+	high, low := bitsOf(queue)
+	return low == marked(high, low, strings.TrimPrefix(queue[idLen:], "-"))
+}
+
+// bitsOf are the 128 bits of an id that ValidID accepts.
+func bitsOf(id string) (high, low uint64) {
+	for i := range idLen {
+		high = high<<5 | low>>59
+		low = low<<5 | uint64(digitValue[id[i]])
+	}
+	return high, low
+}
+
+const (
+	hashMask = 1<<60 - 1
+	markMask = 1<<40 - 1
+)
+
+// marked puts the mark of an id into its low bits.
+func marked(high, low uint64, callerID string) uint64 {
+	low &^= markMask
+	return low | mixed(hashed(seedOf(""), callerID)^high*0x9e3779b97f4a7c15^low)&markMask
+}
 
 // hash is FNV-1a of the parts, mixed so that each of them changes all bits. It is part of
 // every id that clients keep. A name holds no zero byte.
 func (n *Namespace) hash(shard int, queue string, seq int64, callerID string) uint64 {
-	h := n.seed
-	for i := range len(queue) {
-		h = (h ^ uint64(queue[i])) * fnvPrime
-	}
-	h *= fnvPrime // a zero byte
-	for i := range len(callerID) {
-		h = (h ^ uint64(callerID[i])) * fnvPrime
-	}
-	h ^= uint64(seq<<10|int64(shard)) * 0x9e3779b97f4a7c15 // #nosec G115 -- positive
-	// The finalizer of MurmurHash3.
+	h := hashed(hashed(n.seed, queue)*fnvPrime, callerID)                      // a zero byte between them
+	return mixed(h^uint64(seq<<10|int64(shard))*0x9e3779b97f4a7c15) & hashMask // #nosec G115 -- positive
+}
+
+// mixed is the finalizer of MurmurHash3.
+func mixed(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return (h ^ h>>33) & hashMask
+	return h ^ h>>33
+}
+
+// hashed is FNV-1a of text, behind what h has.
+func hashed(h uint64, text string) uint64 {
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * fnvPrime
+	}
+	return h
 }
 
 const (
@@ -120,10 +152,4 @@ const (
 )
 
 // seedOf is the state of hash after the namespace and a zero byte.
-func seedOf(namespace string) uint64 {
-	h := uint64(fnvOffset)
-	for i := range len(namespace) {
-		h = (h ^ uint64(namespace[i])) * fnvPrime
-	}
-	return h * fnvPrime
-}
+func seedOf(namespace string) uint64 { return hashed(fnvOffset, namespace) * fnvPrime }

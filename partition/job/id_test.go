@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -55,13 +59,118 @@ func TestAnIDIsTheSameForEver(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "mail", 4)
 	for id, want := range map[string]string{
-		ns.ID(3, "orders", 1_790_000_000_123_456, ""):  "01M3250V3VE803E1QJPY5BJR1F",
-		ns.ID(3, "orders", 1_790_000_000_123_456, "a"): "01M3250V3VE803NCTRGK360FC0-a",
+		ns.ID(3, "orders", 1_790_000_000_123_456, ""):  "01M3250V3VE803E1QJ5JW86RFA",
+		ns.ID(3, "orders", 1_790_000_000_123_456, "a"): "01M3250V3VE803NCTRHD8TSFE4-a",
 	} {
 		if id != want {
 			t.Errorf("got %s, want %s", id, want)
 		}
 	}
+	for earlier, want := range map[string]job.Ref{
+		"01M3250V3VE803E1QJPY5BJR1F":   {Shard: 3, Seq: 1_790_000_000_123_456},
+		"01M3250V3VE803NCTRGK360FC0-a": {Shard: 3, Seq: 1_790_000_000_123_456, CallerID: "a"},
+	} {
+		if got, ok := ns.ParseID("orders", earlier); !ok || got != want || job.IsReplyQueue(earlier) {
+			t.Errorf("%s, of an earlier version: got %+v %v, want %+v, which names no reply queue", earlier, got, ok, want)
+		}
+	}
+}
+
+// likeIDs are names that people choose for queues, such as one a tenant or an order, and that have the form of an id.
+var likeIDs = []string{
+	"01ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAV-eu", "00000000000000000000000000", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ",
+	"01ARZ3NDEKTSV4RRFFQ69G5FAV.eu", "01arz3ndektsv4rrffq69g5fav", "F47AC10B-58CC-4372-A567-0E02B2C3D479", "20261123-0001", "12345678901234567890123456",
+}
+
+// Each ULID was taken for a reply queue: its jobs lived for 10 minutes and never became dead.
+func TestOnlyTheIDOfAJobNamesAReplyQueue(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2)) // #nosec G404 -- a test
+	names := likeIDs
+	for range 100_000 { // as ULIDs are: a time, and 80 random bits
+		name := []byte("01M3250V3V0000000000000000")
+		for i := 10; i < len(name); i++ {
+			name[i] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[r.IntN(32)]
+		}
+		names = append(names, string(name))
+	}
+	ns := namespace(t, "mail", 4)
+	id, named := ns.ID(3, "orders", 1_790_000_000_123_456, ""), ns.ID(3, "orders", 1_790_000_000_123_456, "a")
+	for _, name := range append(names, id+"-a", named[:26], named+"b", id[:25], strings.ToLower(id)) {
+		if job.IsReplyQueue(name) {
+			t.Errorf("%s is taken for a reply queue", name)
+		}
+	}
+}
+
+// A queue behaves the same whatever its name is.
+func FuzzAnyNameIsAsAnyOther(f *testing.F) {
+	store := openEmbedded(f)
+	for _, name := range append(likeIDs, "q", "-", "delete", "claim", "_x", strings.Repeat("0", 255)) {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if !job.ValidQueue(name) {
+			return
+		}
+		if got, want := lifeOf(t, store, name), lifeOf(t, store, "welcome"); got != want {
+			t.Errorf("queue %s: got %s, want %s", name, got, want)
+		}
+	})
+}
+
+func openEmbedded(t testing.TB) *job.Store {
+	t.Helper()
+	b, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	store, err := job.Open(job.Config{Prefix: "sw", Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, b, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// lifeOf is what becomes of a job of a queue: published, claimed, nacked at its last try, respawned, acked.
+func lifeOf(t *testing.T, store *job.Store, queue string) (story string) {
+	t.Helper()
+	ns, lane := store.Namespace("mail"), store.NewLane()
+	say := func(what string, err error, values ...any) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("queue %s: %s: %v", queue, what, err)
+		}
+		story += fmt.Sprintln(append([]any{what}, values...)...)
+	}
+	p := &job.Publish{Namespace: ns, Queue: queue, Tries: 1, CallerID: "mine", Messages: []job.Message{{Payload: []byte("x")}}}
+	store.Run(t.Context(), lane, &job.Batch{Publishes: []*job.Publish{p}})
+	say("publish", p.Err, p.Exists, p.Count)
+	for range 2 {
+		c := &job.Claim{Namespace: ns, Queues: []string{queue}, TTR: time.Minute, Count: 2}
+		store.Run(t.Context(), lane, &job.Batch{Claims: []*job.Claim{c}})
+		if c.Err != nil || len(c.Jobs) != 1 {
+			t.Fatalf("queue %s: claim: %v, %d jobs", queue, c.Err, len(c.Jobs))
+		}
+		j := c.Jobs[0]
+		ref, parsed := ns.ParseID(queue, j.ID)
+		say("claim", nil, j.Queue == queue, j.Attempt, j.Tries, j.Expires, parsed && ref == j.Ref)
+		n := &job.Settle{Namespace: ns, Queue: queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Nack}
+		store.Run(t.Context(), lane, &job.Batch{Settles: []*job.Settle{n}})
+		say("nack", n.Err, n.State)
+		dead, total, err := store.Dead(t.Context(), ns, queue, 0, 10)
+		say("dead", err, len(dead), total)
+		respawned, err := store.Respawn(t.Context(), ns, queue, 10, 0)
+		say("respawn", err, respawned)
+	}
+	counts, err := store.Counts(t.Context(), ns, queue)
+	counts.OldestReady = 0
+	say("counts", err, counts)
+	a := &job.Ack{Namespace: ns, Queue: queue, Ref: job.Ref{Seq: p.First, CallerID: "mine"}}
+	store.Run(t.Context(), lane, &job.Batch{Acks: []*job.Ack{a}})
+	say("ack", a.Err, a.Acked)
+	return story
 }
 
 func TestAForeignIDIsOfNobody(t *testing.T) {

@@ -35,20 +35,6 @@ func ValidCallerID[T string | []byte](s T) bool {
 	return true
 }
 
-// IsReplyQueue reports whether a queue is named like a job id: its jobs live for at most
-// Policy.ReplyTTL, and none of them becomes a dead letter.
-func IsReplyQueue(queue string) bool {
-	if len(queue) < idLen || queue[0] > '7' {
-		return false
-	}
-	for i := range idLen {
-		if digitValue[queue[i]] == noDigit {
-			return false
-		}
-	}
-	return len(queue) == idLen || queue[idLen] == '-' && ValidCallerID(queue[idLen+1:])
-}
-
 func idByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
