@@ -289,16 +289,20 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 	}
 	for i, queue := range names {
 		g := p.groups[queue]
-		for kind, seqs := range map[string][]string{"delay": g.delayed, "lease": g.lapsed} {
-			if len(seqs) > 0 {
-				argv = append(argv, i+1, kind, len(seqs))
-				for _, seq := range seqs {
-					argv = append(argv, seq)
-				}
+		add := func(kind string, seqs []string) {
+			argv = append(argv, i+1, kind, len(seqs))
+			for _, seq := range seqs {
+				argv = append(argv, seq)
 			}
 		}
+		if len(g.delayed) > 0 {
+			add("delay", g.delayed)
+		}
+		if len(g.lapsed) > 0 {
+			add("lease", g.lapsed)
+		}
 		if g.head {
-			argv = append(argv, i+1, "head", 0)
+			add("head", nil)
 		}
 	}
 	return backend.NewCall(luajob.Promote, sh.breaker, keys, argv...)

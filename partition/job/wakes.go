@@ -65,6 +65,8 @@ type Wakes struct {
 	fails   map[string]int       // by address, in a row
 	retry   map[string]time.Time // by address
 	failing bool                 // the outage is logged
+	late    []*wanted            // of fresh, whose server has a back-off
+	timed   bool                 // a timer makes late fresh again
 	events  eventQueue
 }
 
@@ -198,7 +200,7 @@ func (w *Wakes) review() {
 	for range len(w.resting) {
 		w.leaveOldest(w.linger)
 	}
-	w.fresh = w.fresh[:0]
+	w.fresh, w.late = w.fresh[:0], w.late[:0]
 	unheard := false
 	for _, e := range w.entries {
 		if e.link == nil && e.wants > 0 {
@@ -236,7 +238,7 @@ func (w *Wakes) assign(ctx context.Context, running *sync.WaitGroup) {
 		}
 		addr := client.Options().Addr
 		if retry := w.retry[addr]; now.Before(retry) {
-			w.fresh = append(w.fresh, e)
+			w.late = append(w.late, e)
 			if soonest.IsZero() || retry.Before(soonest) {
 				soonest = retry
 			}
@@ -250,9 +252,17 @@ func (w *Wakes) assign(ctx context.Context, running *sync.WaitGroup) {
 		e.link = w.links[addr]
 		e.link.add(e)
 	}
-	if !soonest.IsZero() {
-		time.AfterFunc(soonest.Sub(now), w.changed)
+	if !soonest.IsZero() && !w.timed {
+		w.timed = true
+		time.AfterFunc(soonest.Sub(now), w.backOffEnds)
 	}
+}
+
+func (w *Wakes) backOffEnds() {
+	w.mu.Lock()
+	w.fresh, w.late, w.timed = append(w.fresh, w.late...), nil, false
+	w.mu.Unlock()
+	w.changed()
 }
 
 // master is the client of the server that serves a shard; nil: not known now.

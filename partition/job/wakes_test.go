@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -214,6 +215,40 @@ func TestASilentConnectionIsReplaced(t *testing.T) {
 	e.until(t, 1, WakeLost, "")
 	server.Signal(syscall.SIGCONT)
 	e.until(t, 2, WakeSubscribed, "q")
+}
+
+// While a server has a back-off, a queue that comes is looked at once, and one timer runs for all.
+func TestQueuesOfAServerThatIsAwayAreNotLookedAtAgainForEachThatComes(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://127.0.0.1:1", nil)
+	w, ns := NewWakes(s, func(WakeEvent) {}), s.Namespace("mail")
+	w.retry["127.0.0.1:1"] = time.Now().Add(time.Hour)
+	var running sync.WaitGroup
+	for i := range 100 {
+		w.Want(ns, 0, fmt.Sprint("q", i))
+		w.assign(t.Context(), &running)
+		if len(w.fresh) > 0 || len(w.late) != i+1 || !w.timed {
+			t.Fatalf("after %d queues %d are to be looked at and %d wait for a timer (%v)", i+1, len(w.fresh), len(w.late), w.timed)
+		}
+	}
+	w.backOffEnds()
+	if len(w.fresh) != 100 || w.timed {
+		t.Errorf("%d queues are to be looked at after the back-off, want 100; a timer: %v", len(w.fresh), w.timed)
+	}
+}
+
+func TestACallOfPromoteHasItsGroupsInOneOrder(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	ns := s.Namespace("mail")
+	p := &page{place: place{ns, ns.shards[0]}, groups: map[string]*duePerQueue{"q": {[]string{"1"}, []string{"2"}, true}}}
+	for range 50 {
+		args := p.call(s, []string{"q"}).Args
+		got, want := args[len(args)-11:], []any{1, "delay", 1, "1", 1, "lease", 1, "2", 1, "head", 0}
+		if !slices.Equal(got, want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	}
 }
 
 func TestWakesFollowALifecycle(t *testing.T) {
