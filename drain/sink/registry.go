@@ -1,9 +1,13 @@
 package sink
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 )
@@ -65,6 +69,40 @@ func Options(u *url.URL, known ...string) (map[string]string, error) {
 		options[name] = query[name][0]
 	}
 	return options, nil
+}
+
+// TLS returns how a sink connects, by its options tls=1, tls_ca=/FILE (default: the system's
+// authorities), and tls_cert=/FILE with tls_key=/FILE; nil: not by TLS. The certificate is read
+// for each connection, so that one that was renewed is used.
+func TLS(o map[string]string) (*tls.Config, error) {
+	ca, cert, key := o["tls_ca"], o["tls_cert"], o["tls_key"]
+	switch {
+	case o["tls"] != "" && o["tls"] != "1":
+		return nil, fmt.Errorf("tls: %q, want 1 or nothing", o["tls"])
+	case o["tls"] == "" && ca+cert+key != "":
+		return nil, errors.New("tls_ca, tls_cert and tls_key need tls=1")
+	case (cert == "") != (key == ""):
+		return nil, errors.New("tls_cert and tls_key go together")
+	case o["tls"] == "":
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		authorities, err := os.ReadFile(ca) // #nosec G304 -- the operator's
+		if c.RootCAs = x509.NewCertPool(); err != nil || !c.RootCAs.AppendCertsFromPEM(authorities) {
+			return nil, errors.New("tls_ca is not a file of certificates")
+		}
+	}
+	if cert != "" {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			if err != nil {
+				return nil, errors.New("tls_cert and tls_key are not files of a certificate and its key")
+			}
+			return &pair, nil
+		}
+	}
+	return c, nil
 }
 
 // Redact returns a sink URL fit for logs: without user, password, options,

@@ -18,7 +18,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -79,12 +78,12 @@ type Sink struct {
 //	compression=NAME  none, gzip, snappy, lz4 or zstd; default snappy
 //	sasl=NAME         plain, scram-sha-256 or scram-sha-512, with the user and password of the URL;
 //	                  without tls=1, plain shows the password to whoever sees the network
-//	tls=1             by TLS
+//	tls=1             by TLS; with tls_ca=/FILE, and tls_cert=/FILE and tls_key=/FILE, see sink.TLS
 //
 // The hosts are where the cluster is found; a host without a port has 9092, and the last
 // has a port if any has one.
 func New(u *url.URL) (sink.Sink, error) {
-	o, err := sink.Options(u, "acks", "compression", "sasl", "tls")
+	o, err := sink.Options(u, "acks", "compression", "sasl", "tls", "tls_ca", "tls_cert", "tls_key")
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +101,6 @@ func New(u *url.URL) (sink.Sink, error) {
 		return nil, errors.New("a # in the URL is written %23")
 	case !topicName.MatchString(s.topic):
 		return nil, errors.New("path: want the name of a topic: 1 to 249 letters, digits, and . _ -")
-	case o["tls"] != "" && o["tls"] != "1":
-		return nil, fmt.Errorf("tls: %q, want 1 or nothing", o["tls"])
 	}
 	s.options = []kgo.Opt{
 		kgo.SeedBrokers(hosts...),
@@ -137,8 +134,12 @@ func New(u *url.URL) (sink.Sink, error) {
 	if s.codec, known = compressions[name]; !known {
 		return nil, fmt.Errorf("compression: %q, want none, gzip, snappy, lz4 or zstd", name)
 	}
-	if o["tls"] == "1" {
-		s.options = append(s.options, kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))
+	secure, err := sink.TLS(o)
+	if err != nil {
+		return nil, err
+	}
+	if secure != nil {
+		s.options = append(s.options, kgo.DialTLSConfig(secure))
 	}
 	mechanism, err := authentication(o["sasl"], u.User)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -417,6 +418,25 @@ func TestErrorsShowNoAddressAndAreShort(t *testing.T) {
 	} {
 		if text := brief(err).Error(); len(text) > 200 || strings.Contains(text, "10.1.2.3") {
 			t.Errorf("got %q", text)
+		}
+	}
+}
+
+func TestAClusterThatAsksForACertificateGetsIt(t *testing.T) {
+	t.Parallel()
+	dir, server := sinktest.Certificate(t)
+	cluster := startCluster(t, kfake.TLS(server))
+	own := "events?tls=1&tls_ca=" + dir + "/cert.pem"
+	for rest, works := range map[string]bool{
+		own + "&tls_cert=" + dir + "/cert.pem&tls_key=" + dir + "/key.pem":  true,
+		own + "&tls_cert=" + dir + "/cert.pem&tls_key=" + dir + "/none.pem": false,
+		own:            false,
+		"events?tls=1": false,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		err := newSink(t, cluster, rest).Open(ctx)
+		if cancel(); (err == nil) != works || err != nil && strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: got %v", strings.ReplaceAll(rest, dir, ""), err)
 		}
 	}
 }

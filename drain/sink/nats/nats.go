@@ -18,7 +18,6 @@ package nats
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -45,13 +44,13 @@ type Sink struct {
 // New makes the sink of "nats://[user:password@]host:port[,host:port…]/subject", with the options
 //
 //	stream=NAME   the stream must exist, and no other may take a message; default: whichever takes the subject
-//	tls=1         by TLS
+//	tls=1         by TLS; with tls_ca=/FILE, and tls_cert=/FILE and tls_key=/FILE, see sink.TLS
 //
 // A user without a password is a token. The subject may contain {namespace} and {partition}
 // as, or in, its tokens; a dot in the name of a partition or namespace, which would end the
 // token, is written %2E.
 func New(u *url.URL) (sink.Sink, error) {
-	o, err := sink.Options(u, "stream", "tls")
+	o, err := sink.Options(u, "stream", "tls", "tls_ca", "tls_cert", "tls_key")
 	if err != nil {
 		return nil, err
 	}
@@ -65,18 +64,16 @@ func New(u *url.URL) (sink.Sink, error) {
 	switch {
 	case u.Fragment != "":
 		return nil, errors.New("a # in the URL is written %23")
-	case o["tls"] != "" && o["tls"] != "1":
-		return nil, fmt.Errorf("tls: %q, want 1 or nothing", o["tls"])
 	case strings.ContainsAny(s.stream, " .*>/\\\t\r\n"):
 		return nil, fmt.Errorf("stream: %q is not the name of a stream", s.stream)
 	}
 	if err := checkSubject(s.subject); err != nil {
 		return nil, err
 	}
-	if o["tls"] == "1" {
-		s.options.Secure = true
-		s.options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.options.TLSConfig, err = sink.TLS(o); err != nil {
+		return nil, err
 	}
+	s.options.Secure = s.options.TLSConfig != nil
 	if password, given := u.User.Password(); given {
 		s.options.User, s.options.Password = u.User.Username(), password
 	} else {

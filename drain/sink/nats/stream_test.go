@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/drain/sink/sinktest"
 )
 
 // count is how often a stream has each entry, by its Nats-Msg-Id.
@@ -301,4 +302,24 @@ func load(writer int, n int64) (batches []*sink.Batch) {
 		batches = append(batches, p)
 	}
 	return batches
+}
+
+func TestAServerThatAsksForACertificateGetsIt(t *testing.T) {
+	t.Parallel()
+	dir, _ := sinktest.Certificate(t)
+	server := startServer(t, fmt.Sprintf(`tls: {cert_file: "%[1]s/cert.pem", key_file: "%[1]s/key.pem", ca_file: "%[1]s/cert.pem", verify: true}`, dir))
+	makeStream(t, server.client(nats.RootCAs(dir+"/cert.pem"), nats.ClientCert(dir+"/cert.pem", dir+"/key.pem")), jetstream.StreamConfig{})
+	own := "?tls=1&tls_ca=" + dir + "/cert.pem"
+	for rest, works := range map[string]bool{own + "&tls_cert=" + dir + "/cert.pem&tls_key=" + dir + "/key.pem": true, own: false, "?tls=1": false} {
+		s, err := New(parse(t, "nats://"+server.addr+"/events.all"+rest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Open(t.Context()); (err == nil) != works {
+			t.Errorf("%s: got %v", strings.ReplaceAll(rest, dir, ""), err)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -60,7 +60,7 @@ func (s *Sink) send(ctx context.Context, method string, target url.URL, header h
 	sum := sha256.Sum256(body)
 	req.Header.Set("User-Agent", "spillway")
 	req.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(sum[:])) // the store compares it
-	resp, err := sink.RoundTrip(s.client, signer.SignV4(*req, s.key, s.secret, "", s.region))
+	resp, err := sink.RoundTrip(s.client, signer.SignV4(*req, s.key, s.secret, s.token, s.region))
 	if err != nil {
 		return 0, "", sink.FaultError(ctx, "request to", target.Host, err)
 	}

@@ -52,14 +52,14 @@ const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 // Sink puts objects into one bucket.
 type Sink struct {
-	endpoint     url.URL // scheme and host
-	bucket       string  // "/bucket"
-	base         string  // "/bucket/" or "/bucket/prefix/"
-	key, secret  string
-	region       string
-	format       format
-	perPartition bool
-	linger       time.Duration
+	endpoint           url.URL // scheme and host
+	bucket             string  // "/bucket"
+	base               string  // "/bucket/" or "/bucket/prefix/"
+	key, secret, token string
+	region             string
+	format             format
+	perPartition       bool
+	linger             time.Duration
 
 	client      *http.Transport
 	compressors sync.Pool // compressor
@@ -71,6 +71,7 @@ type Sink struct {
 // New makes the sink of "s3://KEY:SECRET@host[:port]/bucket[/prefix]", with the options
 //
 //	region=NAME       default us-east-1
+//	session_token=TOKEN  of temporary credentials
 //	insecure=1        plain HTTP; default: HTTPS
 //	compression=NAME  gzip, zstd or none; default gzip
 //	per=NAME          write: one object a Write; partition: one for each partition in it; default write
@@ -79,7 +80,7 @@ type Sink struct {
 //
 // The bucket is part of the path, not of the host's name.
 func New(u *url.URL) (sink.Sink, error) {
-	o, err := sink.Options(u, "region", "insecure", "compression", "per", "linger")
+	o, err := sink.Options(u, "region", "session_token", "insecure", "compression", "per", "linger")
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +124,8 @@ func (s *Sink) set(name, value string) error {
 			return errors.New("want a name such as eu-central-1")
 		}
 		s.region = value
+	case "session_token":
+		s.token = value
 	case "insecure":
 		if value != "1" {
 			return errors.New("want 1 or nothing")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -427,7 +428,7 @@ func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
 		"s3://K:s3cret@h/bucket?per=batch":                   `sink s3://…@h/…?…: per: "batch", want write or partition`,
 		"s3://K:s3cret@h/bucket?linger=0":                    `sink s3://…@h/…?…: linger: "0", want 10ms to 1m`,
 		"s3://K:s3cret@h/bucket?linger=2m":                   `sink s3://…@h/…?…: linger: "2m", want 10ms to 1m`,
-		"s3://K:s3cret@h/bucket?secret=x":                    `sink s3://…@h/…?…: unknown option "secret": known are region, insecure, compression, per, linger`,
+		"s3://K:s3cret@h/bucket?secret=x":                    `sink s3://…@h/…?…: unknown option "secret": known are region, session_token, insecure, compression, per, linger`,
 		"s3://K:s3cret@h/bucket/" + strings.Repeat("p", 513): "sink s3://…@h/…: prefix is longer than 512 bytes",
 	} {
 		if _, err := registry.New(raw); err == nil || err.Error() != want {
@@ -494,5 +495,25 @@ func TestLinkLocalAddressesAreRefused(t *testing.T) {
 	s.endpoint.Host = "169.254.169.254" // as if the name resolved to it
 	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err == nil || !strings.HasSuffix(err.Error(), refused) {
 		t.Errorf("the connection: got %v", err)
+	}
+}
+
+func TestTheTokenOfTemporaryCredentialsIsSentAndSigned(t *testing.T) {
+	t.Parallel()
+	signed := make(chan http.Header, 1)
+	store := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { signed <- r.Header }))
+	defer store.Close()
+	u, err := url.Parse("s3://KEY:SECRET@" + store.Listener.Addr().String() + "/bucket?insecure=1&session_token=t%2Fok%2Ben")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Open(t.Context()) // the answer is not a list
+	defer s.Close(t.Context())
+	if h := <-signed; h.Get("X-Amz-Security-Token") != "t/ok+en" || !strings.Contains(h.Get("Authorization"), "x-amz-security-token") {
+		t.Errorf("got %v", h)
 	}
 }
