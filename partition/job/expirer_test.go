@@ -3,10 +3,12 @@ package job
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
@@ -156,6 +158,24 @@ func TestAForeignTypeIsAnErrorOfItsQueueAlone(t *testing.T) {
 	}
 	if b.Publishes[2].Err != nil || len(b.Claims[2].Jobs) != 2 || b.Acks[2].Err != nil {
 		t.Errorf("publish %v, claim %v %d, ack %v", b.Publishes[2].Err, b.Claims[2].Err, len(b.Claims[2].Jobs), b.Acks[2].Err)
+	}
+}
+
+func TestAWalkReadsTheNamesOfQueuesInPages(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openAt(t, server.URL(), "sw", true, nil)
+	store1(t, s, "q", 1, 0, 0)
+	client, names := server.Client(), make([]redis.Z, 2499)
+	for i := range names {
+		names[i] = redis.Z{Score: 9e12, Member: strconv.Itoa(i)}
+	}
+	client.ZAdd(t.Context(), s.Namespace("mail").shards[0].queues, names...)
+	client.ConfigResetStat(t.Context())
+	e := NewExpirer(s)
+	e.plan(t.Context())
+	if stats := client.Info(t.Context(), "commandstats").Val(); len(e.walks) != 2500 || !strings.Contains(stats, "cmdstat_zrange:calls=3,") {
+		t.Errorf("%d walks, want 2500, of 3 pages: %s", len(e.walks), stats)
 	}
 }
 

@@ -184,19 +184,11 @@ func (t *Counts) add(ready, delayed, leased, dead int64, oldest []byte) {
 
 // Queues lists the queues that have jobs, in the order of their names, 100,000 at most.
 func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
-	const page = 1000
 	var names []string
-	err := s.reads.Do(ctx, func() error {
+	err := s.reads.Do(ctx, func() (err error) {
 		for _, sh := range ns.shards {
-			for from := int64(0); len(names) < maxListedQueues; from += page {
-				list, err := s.backend.Background.ZRange(ctx, sh.queues, from, from+page-1).Result()
-				if err = backend.Classify(err); err != nil {
-					return err
-				}
-				names = append(names, list...)
-				if len(list) < page {
-					break
-				}
+			if names, err = s.appendQueues(ctx, names, sh); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -207,4 +199,21 @@ func (s *Store) Queues(ctx context.Context, ns *Namespace) ([]string, error) {
 	slices.Sort(names)
 	names = slices.Compact(names) // of several shards, or moved to the next page meanwhile
 	return names[:min(len(names), maxListedQueues)], nil
+}
+
+// appendQueues appends the queues of a shard that have jobs, until there are 100,000 names about. A command reads
+// 1,000: 100,000 at once are 23 ms in which Redis serves nobody else.
+func (s *Store) appendQueues(ctx context.Context, names []string, sh *shard) ([]string, error) {
+	const page = 1000
+	for from := int64(0); len(names) < maxListedQueues; from += page {
+		list, err := s.backend.Background.ZRange(ctx, sh.queues, from, from+page-1).Result()
+		if err = backend.Classify(err); err != nil {
+			return nil, err
+		}
+		names = append(names, list...)
+		if len(list) < page {
+			break
+		}
+	}
+	return names, nil
 }
