@@ -86,6 +86,8 @@ var nativeJobs = []row{
 	{"an id of 65", post(queue+"?id="+x(65), "", "x"), "400 bad_id", kept},
 	{"an id for two", post(queue+"?id=a", asJSON, "[1,2]"), "400 bad_id", kept},
 	{"1,001 shards", post(queue+"?shards=1001", "", "x"), "400 bad_shards", kept},
+	{"1,000 shards of 32 KiB", post(queue+"?shards=1000", "", x(32<<10)), "413 body_too_large", kept},
+	{"1,000 shards of lines of 32 KiB", post(queue+"?shards=1000", asNDJSON, strings.Repeat(x(32<<10)+"\n", 20)), "400 bad_shards", kept},
 	{"dedup without a key", post(queue+"?dedup=1m", "", "x"), "400 bad_dedup", kept},
 	{"dedup of 25 h", post(queue+"?dedup=25h", "Idempotency-Key: j\r\n", "x"), "400 bad_dedup", kept},
 	{"two keys", post(queue, "Idempotency-Key: j\r\nIdempotency-Key: k\r\n", "x"), badHeader, kept},
@@ -220,6 +222,7 @@ var lmstfyJobs = []row{
 	{"a job in the place of one that is not there", put(lmstfyQueue+"/job/"+foreignID, "", "x"), published, kept},
 	{"a job by an id that no queue has", ask("GET", lmstfyQueue+"/job/"+strings.ToLower(foreignID)), "404 job not found", kept},
 
+	{"100 sizes without a token", strings.Repeat(ask("GET", "/api/mail/q/size"), 100), strings.TrimSuffix(strings.Repeat("200 | ", 100), " | "), kept},
 	{"no token", put("/api/mail/q", "", "x"), "401 token not found", kept},
 	{"another's token", put("/api/mail/q", "X-Token: "+theirsCanary+"\r\n", "x"), "401 invalid token", kept},
 	{"another's token and the right one", put("/api/mail/q", "X-Token: "+theirsCanary+"\r\nX-Token: "+mineCanary+"\r\n", "x"), "401 token not found", kept},
