@@ -195,7 +195,7 @@ func sinkOf(t drain.TargetStatus, paused bool) Sink {
 
 // degraded are the codes of what a store that is ready cannot do now.
 func degraded(h Health) []string {
-	if slices.ContainsFunc(h.Warnings(), func(text string) bool { return strings.Contains(text, backend.MemoryFull) }) {
+	if h.Ready() == nil && slices.ContainsFunc(h.Warnings(), func(text string) bool { return strings.Contains(text, backend.MemoryFull) }) {
 		return []string{string(wire.CodeStoreFull)}
 	}
 	return []string{}

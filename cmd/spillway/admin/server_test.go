@@ -162,6 +162,9 @@ func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
 		t.Errorf("overview of a full store: %s", w.Body)
 	}
 	health.err = errors.New("store unavailable: dial refused")
+	if w := ask(h, "GET", "/api/v1/overview", "localhost"); !strings.Contains(w.Body.String(), `"degraded":[]`) {
+		t.Errorf("overview of a store that was full and is away: %s", w.Body)
+	}
 	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {
 		t.Errorf("readyz: got %d %s", w.Code, w.Body)
 	}

@@ -53,7 +53,7 @@ func (c *Deliveries) Run(ctx context.Context, s Streams) error {
 		_, err = fmt.Fprintln(s.Out, "No sampled delivery matches. It may wait (spillway ls), be dropped (spillway drops), be of another process, or not be in the sample.")
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(s.Out, "\n%d entries were delivered since the process started. Of each namespace the last 128 are sampled, at most 100 a second.\n", answer.Total)
+		_, err = fmt.Fprintf(s.Out, "\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 a second.\n", some(answer.Total, "entry was", "entries were"))
 	}
 	return err
 }

@@ -78,7 +78,8 @@ func (o *overview) losses() []loss {
 	}
 	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
 	slices.SortStableFunc(found, func(a, b loss) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(b.PerSecond, a.PerSecond))
+		whole := cmp.Compare(min(1, len(a.Namespace)), min(1, len(b.Namespace))) // of the service before those of a namespace
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), whole, cmp.Compare(b.PerSecond, a.PerSecond))
 	})
 	return found
 }
