@@ -15,6 +15,7 @@ var (
 	ErrNoJob         = errors.New("client: there is no such job, or the queue has none")
 	ErrGone          = errors.New("client: the job is not leased to this attempt any more")
 	ErrTooManyJobs   = errors.New("client: the namespace has max_jobs jobs")
+	ErrTooManyKeys   = errors.New("client: the namespace remembers max_keys idempotency keys")
 	ErrTooManyQueues = errors.New("client: the namespace has max_queues queues")
 	ErrNoNamespace   = errors.New("client: there is no such namespace, or none of kind queue")
 	ErrUnauthorized  = errors.New("client: the token is missing, or not one of this namespace")
@@ -58,6 +59,7 @@ func (e *Error) temporary() bool {
 var codes = map[string]error{
 	"no_such_job":       ErrNoJob,
 	"too_many_jobs":     ErrTooManyJobs,
+	"too_many_keys":     ErrTooManyKeys,
 	"too_many_queues":   ErrTooManyQueues,
 	"no_such_namespace": ErrNoNamespace,
 	"unauthorized":      ErrUnauthorized,

@@ -175,6 +175,7 @@ var storeFailures = []struct {
 	{job.ErrNoJob, wire.CodeNoSuchJob},
 	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
 	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
+	{job.ErrTooManyKeys, wire.CodeTooManyKeys},
 	{job.ErrBadArgument, wire.CodeInternal},
 	{ErrOverloaded, wire.CodeOverloaded},
 	{ErrStopping, wire.CodeShuttingDown},

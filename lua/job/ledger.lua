@@ -5,14 +5,16 @@
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms
 -- KEYS[3] zset      delayed jobs by due time, ms
--- RETURNS {now, published, acked, expired, deleted, lost, dead, died, respawned, delayed, leased}
+-- RETURNS {now, published, acked, expired, deleted, lost, dead, died, respawned, delayed, leased, idempotency keys}
 --
--- USES time
+-- USES time, read_keys
 local result = { time() }
-local names = { 'published', 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned' }
+local names = { 'published', 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'keys' }
 local v = redis.call('HMGET', KEYS[1], unpack(names))
-for i = 1, #names do
+for i = 1, 8 do
   result[i + 1] = tonumber(v[i] or 0) or 0
 end
 result[10], result[11] = redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[2])
+local _, kept = read_keys(v[9], result[1])
+result[12] = kept
 return result

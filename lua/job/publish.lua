@@ -14,26 +14,27 @@
 --                   groups, strings
 -- ARGV[1] int       jobs that the shard may hold
 -- ARGV[2] int       queues that the shard may hold
--- ARGV[3] string    beginning of the channels that wake who waits
--- ARGV[4] string    the command that wakes: publish, or spublish in a cluster
--- ARGV[5] int       queues, n
--- ARGV[6..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
+-- ARGV[3] int       results of keyed groups that the shard may keep
+-- ARGV[4] string    beginning of the channels that wake who waits
+-- ARGV[5] string    the command that wakes: publish, or spublish in a cluster
+-- ARGV[6] int       queues, n
+-- ARGV[7..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), count, records
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists; with the first sequence. Refused: 0 too many queues, 4 too many jobs, 5 the call
---                   read 4 MiB of jobs with callers' ids, -1 a key of another type; with 0, 0
+--                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, seq_text, ends_of, is_over, foreign, in_pieces, drop_id, remove, wake
+-- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, drop_id, remove, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local max_jobs, max_queues = whole(ARGV[1], 0), whole(ARGV[2], 0)
-local channel, command, n = ARGV[3], ARGV[4], whole(ARGV[5], 1)
+local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
+local channel, command, n = ARGV[4], ARGV[5], whole(ARGV[6], 1)
 local rest = 3600000 -- ms until the head of a queue is looked at, where it never expires
-if not (max_jobs and max_queues and n) or #KEYS < 6 + 4 * n then
+if not (max_jobs and max_queues and max_keys and n) or #KEYS < 6 + 4 * n then
   return redis.error_reply('ERR publish: bad arguments')
 end
 
 local now, now_us = time()
-local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost')
+local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed')
 for i = 1, 6 do
   account[i] = whole(account[i] or 0, 0)
   if not account[i] then
@@ -42,6 +43,8 @@ for i = 1, 6 do
 end
 local seq, published = math.max(now_us, account[1] + 1), account[2]
 local live = published - account[3] - account[4] - account[5] - account[6]
+local closed = (tonumber(account[7] or 0) or 0) > now
+local key_ends, kept_keys, counted -- what read_keys returns, once a group has a new key; whether one is stored
 local known
 local held, blocked = {}, {}
 for i = 1, n do
@@ -52,7 +55,7 @@ end
 -- Judge the groups; nothing is written yet.
 local result, plan = { now }, {}
 local ids, keyed, read = {}, {}, 0
-local at, args = 6 + n, #ARGV
+local at, args = 7 + n, #ARGV
 
 -- judge_id says what the job with a caller's id is: its sequence, where there is one; whether it expired, then the
 -- job that takes the id ends it; and the status of a group that is refused because of it.
@@ -73,7 +76,7 @@ local function judge_id(i, id)
   if not is_over(record, now) then
     return seq
   end
-  local leased, dead = redis.pcall('ZSCORE', lease, seq .. ' ' .. ARGV[5 + i]), redis.pcall('ZSCORE', KEYS[5 + 4 * i], seq)
+  local leased, dead = redis.pcall('ZSCORE', lease, seq .. ' ' .. ARGV[6 + i]), redis.pcall('ZSCORE', KEYS[5 + 4 * i], seq)
   if foreign(leased) or foreign(dead) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', attempts))
     or foreign(redis.pcall('HLEN', tombstones)) then
     return nil, false, -1
@@ -100,6 +103,9 @@ while at <= args do
       before = redis.pcall('GET', KEYS[key])
       wrong = wrong or foreign(before)
     end
+    if not before and not key_ends then
+      key_ends, kept_keys = read_keys(redis.call('HGET', ledger, 'keys'), now)
+    end
   end
   if id ~= '' and not wrong and not before then
     lives = ids[i .. ' ' .. id]
@@ -111,6 +117,8 @@ while at <= args do
   local birth = held[i] == 0
   if wrong then
     status, first, stored = -1, 0, 0
+  elseif closed then
+    status, first, stored = 7, 0, 0
   elseif before then
     local f, c = string.match(before, '^(%d+) (%d+)$')
     if f then
@@ -124,6 +132,8 @@ while at <= args do
     status, first, stored = 3, tonumber(lives), 1
   elseif live + count - (over and 1 or 0) > max_jobs then
     status, first, stored = 4, 0, 0
+  elseif key > 0 and kept_keys >= max_keys then
+    status, first, stored = 6, 0, 0
   else
     if birth and not known then
       known = redis.call('ZCARD', queues)
@@ -143,6 +153,8 @@ while at <= args do
         ids[i .. ' ' .. id] = seq
       end
       if key > 0 then
+        count_key(key_ends, now, keep)
+        kept_keys, counted = kept_keys + 1, true
         keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
       end
       plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
@@ -162,7 +174,11 @@ if seq >= 9007199254740992 then
 end
 
 -- The first write: a store that is full refuses it.
-redis.call('HSET', ledger, 'seq', seq_text(seq - 1), 'published', int(published))
+local totals = { 'seq', seq_text(seq - 1), 'published', int(published) }
+if counted then
+  totals[5], totals[6] = 'keys', keys_text(key_ends)
+end
+redis.call('HSET', ledger, unpack(totals))
 
 -- All of a queue in one command each, all delayed in one: the fixed cost of a command
 -- is what many small requests would pay for otherwise.
@@ -172,7 +188,7 @@ for i = 1, n do
 end
 local d = 0
 for _, g in ipairs(plan) do
-  local name, r = ARGV[5 + g.i], refs[g.i]
+  local name, r = ARGV[6 + g.i], refs[g.i]
   local f = fields[g.i][g.wait > 0 and 2 or 1]
   local x, y = #f, #r
   local at_ms = g.wait > 0 and int(now + g.wait)
@@ -219,10 +235,10 @@ for i = 1, n do
     in_pieces(redis.call, 'HSET', KEYS[4 + 4 * i], fields[i][2])
   end
   if looks[i] and (pushed > 0 or later) then
-    redis.call('ZADD', queues, int(looks[i]), ARGV[5 + i])
+    redis.call('ZADD', queues, int(looks[i]), ARGV[6 + i])
   end
   if pushed > 0 then
-    wake(command, channel, ARGV[5 + i], length, pushed)
+    wake(command, channel, ARGV[6 + i], length, pushed)
   end
 end
 for _, g in ipairs(plan) do
@@ -231,7 +247,7 @@ for _, g in ipairs(plan) do
       local base = 3 + 4 * g.i
       local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = KEYS[base + 1], d = KEYS[base + 2],
         u = KEYS[base + 3] }
-      remove(k, {}, ARGV[5 + g.i], g.over, g.id)
+      remove(k, {}, ARGV[6 + g.i], g.over, g.id)
       redis.call('HINCRBY', ledger, 'expired', 1)
     end
     if g.id ~= '' then

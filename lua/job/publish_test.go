@@ -168,3 +168,33 @@ func TestCallsOfManyThousandJobs(t *testing.T) {
 		s.exact("a", "b")
 	})
 }
+
+func TestPublishRefusesAKeyTooMany(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.maxKeys = 2
+		first := s.publish(group{queue: "a", key: "1", bodies: bodies(1)}, group{queue: "a", key: "2", bodies: bodies(1)}, group{queue: "a", key: "3", bodies: bodies(1)})
+		for i, want := range []int64{1, 1, 6} {
+			if first[i][0] != want {
+				t.Errorf("key %d: got %d, want %d", i+1, first[i][0], want)
+			}
+		}
+		again := s.publish(group{queue: "a", key: "2", bodies: bodies(1)}, group{queue: "a", key: "3", bodies: bodies(1)}, group{queue: "a", bodies: bodies(1)})
+		if again[0] != [3]int64{2, first[1][1], 1} || again[1][0] != 6 || again[2][0] != 1 {
+			t.Errorf("got %v", again)
+		}
+	})
+}
+
+// A namespace that is being deleted takes no job, whoever asks, until it is taken back.
+func TestPublishRefusesAClosedShard(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.do("hset", s.ledger(), "closed", int64(1e15))
+		if got := s.publish(group{queue: "a", bodies: bodies(1)})[0]; got != [3]int64{7, 0, 0} || s.total("published") != 0 {
+			t.Errorf("got %v", got)
+		}
+		s.do("hset", s.ledger(), "closed", 1)
+		if got := s.publish(group{queue: "a", bodies: bodies(1)})[0]; got[0] != 1 {
+			t.Errorf("once that is over: got %v", got)
+		}
+	})
+}

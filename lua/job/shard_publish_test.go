@@ -54,7 +54,7 @@ func (s *shard) publishCall(groups ...group) (keys []string, argv []any) {
 	for _, q := range each {
 		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("d:"+q), s.key("u:"+q))
 	}
-	argv = append([]any{s.maxJobs, s.maxQueues, s.channel(), "publish", len(each)}, anys(each)...)
+	argv = append([]any{s.maxJobs, s.maxQueues, s.maxKeys, s.channel(), "publish", len(each)}, anys(each)...)
 	for _, g := range groups {
 		key := 0
 		if g.key != "" {

@@ -43,6 +43,7 @@ type shard struct {
 	prefix string
 
 	maxJobs, maxQueues int64
+	maxKeys            int64
 	keep, bytes        int64 // ms, bytes
 	ttr                int64 // ms
 	keeps              bool  // dead letters
@@ -56,7 +57,7 @@ var shards atomic.Int64
 func newShard(t testing.TB, c *redis.Client) *shard {
 	return &shard{
 		t: t, c: c, prefix: fmt.Sprintf("sw:{jobs.%d}:", shards.Add(1)),
-		maxJobs: 100_000, maxQueues: 1000, keep: 600_000, bytes: 4 << 20, ttr: 60_000, keeps: true,
+		maxJobs: 100_000, maxQueues: 1000, maxKeys: 1000, keep: 600_000, bytes: 4 << 20, ttr: 60_000, keeps: true,
 	}
 }
 

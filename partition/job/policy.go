@@ -25,6 +25,9 @@ type Policy struct {
 	// MaxQueues is how many queues may have jobs, over all shards: 1 to 10,000,000; default
 	// 10,000. A publish to a further one gets ErrTooManyQueues.
 	MaxQueues int64
+	// MaxKeys is how many idempotency keys the namespace remembers, over all shards: 1 to
+	// 1,000,000,000; default 1,000,000. A publish under a further one gets ErrTooManyKeys.
+	MaxKeys int64
 	// DropDead makes a job whose tries are used up expire. Default false: it becomes a dead
 	// letter.
 	DropDead bool
@@ -35,7 +38,7 @@ type Policy struct {
 
 // DefaultPolicy returns the defaults of all fields.
 func DefaultPolicy() Policy {
-	return Policy{Shards: 1, MaxJobs: 10_000_000, MaxQueues: 10_000, ReplyTTL: 10 * time.Minute}
+	return Policy{Shards: 1, MaxJobs: 10_000_000, MaxQueues: 10_000, MaxKeys: 1_000_000, ReplyTTL: 10 * time.Minute}
 }
 
 // Validate returns a *partition.FieldError for each unusable setting, joined.
@@ -49,6 +52,7 @@ func (p Policy) Validate() error {
 	}
 	v.Check(p.MaxJobs >= 1 && p.MaxJobs <= 1_000_000_000, "max_jobs", p.MaxJobs, "1 to 1000000000, over all shards")
 	v.Check(p.MaxQueues >= 1 && p.MaxQueues <= 10_000_000, "max_queues", p.MaxQueues, "1 to 10000000, over all shards")
+	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys, "1 to 1000000000, over all shards")
 	v.Check(p.ReplyTTL >= time.Second && p.ReplyTTL <= 24*time.Hour, "reply_ttl", p.ReplyTTL, "1s to 24h")
 	return v.Err()
 }

@@ -115,6 +115,7 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 	}
 	r.args.int(c, ns.maxJobs)
 	r.args.int(c, ns.maxQueues)
+	r.args.int(c, ns.maxKeys)
 	c.Args = append(c.Args, sh.args.channel, s.wake)
 	r.args.int(c, int64(n))
 	for _, queue := range r.numbers.names {
@@ -209,6 +210,8 @@ func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []
 }
 
 // publishErrors are the errors by the status of a group.
-var publishErrors = map[int64]error{1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch}
+var publishErrors = map[int64]error{
+	1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch, 6: ErrTooManyKeys, 7: ErrClosed,
+}
 
 var errReadTooMuch = backend.Wrap(backend.ErrUnavailable, errors.New("the ids of many large jobs were published again at once"))

@@ -200,6 +200,7 @@ type Ledger struct {
 	Ready     int64 `json:"ready"`
 	Delayed   int64 `json:"delayed"`
 	Leased    int64 `json:"leased"`
+	Keys      int64 `json:"-"` // idempotency keys that are remembered; up to a quarter more, because they are counted in steps
 
 	Died      int64 `json:"died"`      // became dead letters, since the first job
 	Respawned int64 `json:"respawned"` // dead letters made ready again, since the first job

@@ -87,7 +87,7 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	n := control.Namespace{
 		Name: f.Namespace, Pool: f.Pool, Description: f.Description, CreatedBy: r.who.name,
 		Policy: job.Policy{
-			Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, DropDead: f.Dead == deadDrop,
+			Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, MaxKeys: standard.MaxKeys, DropDead: f.Dead == deadDrop,
 			ReplyTTL: time.Duration(f.ReplyTTLMS) * time.Millisecond,
 		},
 	}

@@ -234,7 +234,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (b *jobBook) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountQueues, accountOldestJob, maxJobs} {
+	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountKeys, accountQueues, accountOldestJob, maxJobs} {
 		ch <- d
 	}
 }
@@ -267,6 +267,7 @@ func (b *jobBook) Collect(ch chan<- prometheus.Metric) {
 		for outcome, n := range jobOutcomes(l) {
 			ch <- prometheus.MustNewConstMetric(accountJobsTotal, prometheus.CounterValue, float64(n), namespace, outcome)
 		}
+		gauge(accountKeys, float64(l.Keys))
 		for state, n := range jobStates(l) {
 			gauge(accountJobs, float64(n), state)
 		}

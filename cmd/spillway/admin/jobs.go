@@ -142,5 +142,5 @@ func policySettings(p job.Policy) []Setting {
 	if p.DropDead {
 		dead = deadDrop
 	}
-	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues}, {"dead", dead}, {"reply_ttl", p.ReplyTTL}}
+	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues}, {"max_keys", p.MaxKeys}, {"dead", dead}, {"reply_ttl", p.ReplyTTL}}
 }

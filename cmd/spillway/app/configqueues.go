@@ -23,6 +23,7 @@ type Queues struct {
 	Shards    int           `name:"shards"`
 	MaxJobs   int           `name:"max-jobs"`
 	MaxQueues int           `name:"max-queues"`
+	MaxKeys   int           `name:"max-keys"`
 	Dead      string        `name:"dead"` // keep or drop
 	ReplyTTL  time.Duration `name:"reply-ttl"`
 
@@ -281,7 +282,7 @@ func queueChanges(before, after *Config) []change {
 // defaultQueues are the defaults of a namespace of kind queue.
 func defaultQueues() Queues {
 	p := job.DefaultPolicy()
-	return Queues{Shards: p.Shards, MaxJobs: int(p.MaxJobs), MaxQueues: int(p.MaxQueues), Dead: "keep", ReplyTTL: p.ReplyTTL}
+	return Queues{Shards: p.Shards, MaxJobs: int(p.MaxJobs), MaxQueues: int(p.MaxQueues), MaxKeys: int(p.MaxKeys), Dead: "keep", ReplyTTL: p.ReplyTTL}
 }
 
 // defaultPush are the defaults of a push rule.
@@ -292,7 +293,7 @@ func defaultPush() Push {
 // Policy is the part of the settings that the store needs.
 func (q Queues) Policy() job.Policy {
 	return job.Policy{
-		Shards: q.Shards, Spread: q.Spread, MaxJobs: int64(q.MaxJobs), MaxQueues: int64(q.MaxQueues),
+		Shards: q.Shards, Spread: q.Spread, MaxJobs: int64(q.MaxJobs), MaxQueues: int64(q.MaxQueues), MaxKeys: int64(q.MaxKeys),
 		DropDead: q.Dead == "drop", ReplyTTL: q.ReplyTTL,
 	}
 }

@@ -96,7 +96,7 @@ func (s *Shard) Account() []int64 {
 	for _, total := range Totals[1:] {
 		account = append(account, s.Ledger[total])
 	}
-	return append(account, int64(len(s.Delay)), int64(len(s.Lease)))
+	return append(account, int64(len(s.Delay)), int64(len(s.Lease)), s.keptKeys())
 }
 
 // exists says whether there is a job for the verbs. One whose ttl is over exists only as

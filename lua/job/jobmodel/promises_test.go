@@ -66,6 +66,9 @@ func (w *World) check(s *shard, verb string) {
 	if m.Ledger["dead"] != dead {
 		w.bad("%s: the ledger has %d dead, the shard %d", verb, m.Ledger["dead"], dead)
 	}
+	if m.keptKeys() > s.quota.Keys {
+		w.bad("%s: %d keys are beyond the quota", verb, m.keptKeys())
+	}
 	if m.live() > s.quota.Jobs || int64(len(m.Queues)) > s.quota.Queues {
 		w.bad("%s: %d jobs in %d queues are beyond the quota", verb, m.live(), len(m.Queues))
 	}

@@ -26,10 +26,11 @@ const (
 	StoredBefore  = 2
 	Exists        = 3
 	TooManyJobs   = 4
+	TooManyKeys   = 6
 )
 
 // Quota is what a shard may hold.
-type Quota struct{ Jobs, Queues int64 }
+type Quota struct{ Jobs, Queues, Keys int64 }
 
 // Publish stores each of the groups, or says why it does not.
 func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
@@ -55,6 +56,7 @@ func (s *Shard) Publish(quota Quota, groups []Publish) []Stored {
 			}
 			if g.Key != "" {
 				s.Stored[g.Queue+"/"+g.Key] = Stored{StoredBefore, seq, reply.Count}
+				s.Keys[(s.now()+KeyKept+511_999)/512_000*512]++ // counted in steps
 			}
 			seq += int64(reply.Count)
 			s.Ledger["seq"] = seq - 1
@@ -85,10 +87,26 @@ func (s *Shard) mayPublish(quota Quota, g Publish) Stored {
 	if live+int64(count) > quota.Jobs && s.bug != "the quota is not checked" {
 		return Stored{Status: TooManyJobs}
 	}
+	if g.Key != "" && s.keptKeys() >= quota.Keys && s.bug != "the quota is not checked" {
+		return Stored{Status: TooManyKeys}
+	}
 	if len(q.Jobs) == 0 && int64(len(s.Queues)) >= quota.Queues {
 		return Stored{Status: TooManyQueues}
 	}
 	return Stored{StoredNow, 0, count}
+}
+
+// KeyKept is how long each key is kept, ms.
+const KeyKept = 3600_000
+
+// keptKeys is how many keys count.
+func (s *Shard) keptKeys() (n int64) {
+	for at, keys := range s.Keys {
+		if at*1000 > s.now() {
+			n += keys
+		}
+	}
+	return n
 }
 
 // over is the expired job whose caller's id a group takes, 0 without one.

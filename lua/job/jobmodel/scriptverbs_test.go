@@ -19,12 +19,12 @@ func (s *scripts) Publish(quota jobmodel.Quota, groups []jobmodel.Publish) []job
 		queues.add(g.Queue)
 	}
 	keys := s.keys(queues.names, "ledger delay queues lease attempts tombstones", "rjdu")
-	argv := append([]any{quota.Jobs, quota.Queues, "w:", "publish"}, queues.argv(nil)...)
+	argv := append([]any{quota.Jobs, quota.Queues, quota.Keys, "w:", "publish"}, queues.argv(nil)...)
 	for _, g := range groups {
 		key, keep := 0, 0
 		if g.Key != "" {
 			keys = append(keys, s.key("dd:"+g.Queue+":"+g.Key))
-			key, keep = len(keys), 3600_000
+			key, keep = len(keys), jobmodel.KeyKept
 			s.stored = append(s.stored, g.Queue+"/"+g.Key)
 		}
 		argv = append(argv, queues.add(g.Queue), g.Delay, key, keep, g.CallerID, len(g.Payloads))

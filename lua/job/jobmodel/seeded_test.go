@@ -16,6 +16,7 @@ import (
 var seededBugs = map[string]struct{ script, old, new string }{
 	"sequences start again":                         {"publish", "math.max(now_us, account[1] + 1)", "now_us"},
 	"one job too many":                              {"publish", "live + count - (over and 1 or 0) > max_jobs", "live + count > max_jobs + 1"},
+	"one key too many":                              {"publish", "kept_keys >= max_keys", "kept_keys > max_keys"},
 	"one queue too many":                            {"publish", "known + 1 > max_queues", "known > max_queues"},
 	"dead jobs are beyond the quota":                {"publish", "local live = published -", "local live = published - 1 -"},
 	"a key is not kept":                             {"publish", "redis.call('SET', KEYS[g.key]", "redis.call('EXISTS', KEYS[g.key]"},

@@ -67,6 +67,7 @@ type Shard struct {
 	Queue      map[string]*Queue
 	Handed     map[string]*Handed // by lane
 	Stored     map[string]Stored  // queue/key → the answer to a repeated publish
+	Keys       map[int64]int64    // idempotency keys by when they end to count, s
 	Wakes      []Wake             // not yet delivered
 	Keeps      func(queue string) bool
 
@@ -91,7 +92,7 @@ func NewShard(nowUS int64, keeps func(queue string) bool, bug string) *Shard {
 		NowUS: nowUS, Keeps: keeps, bug: bug,
 		Ledger: map[string]int64{}, Delay: map[Ref]float64{}, Lease: map[Ref]float64{}, Attempts: map[Ref]int64{},
 		Queues: map[string]int64{}, Tombstones: map[string]int64{}, Queue: map[string]*Queue{},
-		Handed: map[string]*Handed{}, Stored: map[string]Stored{},
+		Handed: map[string]*Handed{}, Stored: map[string]Stored{}, Keys: map[int64]int64{},
 	}
 }
 

@@ -16,7 +16,7 @@ func newScene(bug string) *scene {
 		return m, m
 	})
 	w.queues, w.places, w.shards = []string{"a"}, map[string][]int{"a": {0}}, w.shards[:1]
-	w.shards[0].quota, w.foreign, w.quiet = Quota{100, 10}, "", true
+	w.shards[0].quota, w.foreign, w.quiet = Quota{100, 10, 10}, "", true
 	s := &scene{World: w, p: w.newProcess()}
 	w.processes = []*process{s.p}
 	s.f = s.p.lanes[0].flights[0]

@@ -116,7 +116,8 @@ type Setting struct {
 func NewWorld(seed int64, setting Setting, open func(shard int) (Store, *Shard)) *World {
 	w := &World{rand: rand.New(rand.NewSource(seed)), bug: setting.Bug, now: Start, Count: map[string]int{}, places: map[string][]int{}}
 	w.queues = [][]string{{"a"}, {"a", "b"}, {"a", "b", "r"}, {"a", "r"}, {"r", "r2"}}[w.rand.Intn(5)]
-	quota := Quota{int64(3 + w.rand.Intn(30)), int64(1 + w.rand.Intn(3))}
+	quota := Quota{Jobs: int64(3 + w.rand.Intn(30)), Queues: int64(1 + w.rand.Intn(3))}
+	quota.Keys = 1 + quota.Jobs/3
 	for n := range 1 + w.rand.Intn(3) {
 		store, model := open(n)
 		w.shards = append(w.shards, &shard{
