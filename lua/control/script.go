@@ -3,6 +3,7 @@
 //
 //	read    the control document, or what changed in it
 //	change  change it, unless another process was first
+//	close   let no process store jobs in a shard of a namespace that is being deleted
 //	grant   grant a process a part of a shared rate
 //
 // A file opens with its interface, as those of package lua do. Package partition/control
@@ -23,7 +24,8 @@ var (
 	Read   = lua.MustLoad(files, "read")
 	Change = lua.MustLoad(files, "change")
 	Grant  = lua.MustLoad(files, "grant")
+	Close  = lua.MustLoad(files, "close")
 )
 
 // All lists every script.
-func All() []*lua.Script { return []*lua.Script{Read, Change, Grant} }
+func All() []*lua.Script { return []*lua.Script{Read, Change, Grant, Close} }

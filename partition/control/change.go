@@ -58,9 +58,57 @@ func (c *Control) CreateNamespace(ctx context.Context, n Namespace) error {
 	})
 }
 
-// DeleteNamespace deletes a namespace and all its tokens. Its jobs stay in Redis: whoever
-// wants to end them purges them first.
-func (c *Control) DeleteNamespace(ctx context.Context, name string) error {
+// DeleteNamespace deletes a namespace and all its tokens. First no process can store a job in it
+// any more; then empty, nil for none, counts its jobs or ends them. After an error the namespace
+// is as before, unless the outcome is unknown: then it opens again after two minutes.
+func (c *Control) DeleteNamespace(ctx context.Context, name string, empty func(context.Context) error) error {
+	v := c.view()
+	n, made := v.entries[(&Namespace{Name: name}).entry()].(*Namespace)
+	if !made || v.inFile(name) || empty == nil {
+		return c.deleteNamespace(ctx, name)
+	}
+	err := c.closeNamespace(ctx, n, closeFor)
+	if err == nil {
+		err = empty(ctx)
+	}
+	if err == nil {
+		err = c.deleteNamespace(ctx, name)
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	switch {
+	case err == nil:
+		// For a process that cannot read the document; others know by then.
+		_ = c.closeNamespace(after, n, forEver)
+	case !errors.Is(err, backend.ErrUnknown):
+		_ = c.closeNamespace(after, n, 0)
+	}
+	return err
+}
+
+// closeFor is longer than an act of the admin port takes.
+const closeFor = 2 * time.Minute
+
+const forEver = 100 * 365 * 24 * time.Hour
+
+// closeNamespace makes every process reject publishes to a namespace for some time, 0 ends that.
+func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Duration) error {
+	b, err := c.pool(n.Pool)
+	if err != nil {
+		return err
+	}
+	calls := make([]*backend.Call, n.Policy.Shards)
+	for i := range calls {
+		calls[i] = backend.NewCall(luacontrol.Close, nil, []string{backend.ShardPrefix(c.prefix, n.Name, i) + "ledger"}, wait.Milliseconds())
+	}
+	b.Run(ctx, b.Background, calls)
+	for _, call := range calls {
+		err = errors.Join(err, call.Err)
+	}
+	return err
+}
+
+func (c *Control) deleteNamespace(ctx context.Context, name string) error {
 	return c.change(ctx, func(v view) (edit, error) {
 		n := &Namespace{Name: name}
 		switch _, exists := v.entries[n.entry()]; {
@@ -187,12 +235,15 @@ func (c *Control) DeleteAdmin(ctx context.Context, name string) error {
 
 // mayCreate is nil when the namespace can be made, and its pool keeps what it accepts.
 func (c *Control) mayCreate(ctx context.Context, v view, n *Namespace) error {
-	if err := v.mayCreateNamespace(n); err != nil || slices.Contains(v.file.Volatile, n.Pool) {
+	if err := v.mayCreateNamespace(n); err != nil {
 		return err
 	}
 	b, err := c.pool(n.Pool)
-	if err == nil {
+	if err == nil && !slices.Contains(v.file.Volatile, n.Pool) {
 		err = b.CheckPersistence(ctx)
+	}
+	if err == nil {
+		err = c.closeNamespace(ctx, n, 0) // one of that name may have been deleted
 	}
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", n.Pool, err)

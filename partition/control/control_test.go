@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 var ctx = context.Background()
@@ -53,7 +54,7 @@ func TestWhatOneProcessMakesEveryProcessUses(t *testing.T) {
 			if l := got.Limiters; l.Produce == nil || l.Consume != nil || l.Read == nil || l.Write != nil {
 				t.Errorf("got limiters %+v", l)
 			}
-			a.must(a.DeleteNamespace(ctx, "mail"))
+			a.must(a.DeleteNamespace(ctx, "mail", nil))
 			b.await("deleted with its token", func(s *control.Snapshot) bool { return s.Namespace("mail") == nil && s.Token("mail", made.Hash) == nil })
 			a.must(a.DeleteAdmin(ctx, "alice"))
 			if len(a.Snapshot().Ignored) != 0 || len(a.Snapshot().Admins()) != 1 {
@@ -218,7 +219,7 @@ func TestWhatTheFileNamesStays(t *testing.T) {
 	}{
 		"a queue of the file":              {p.CreateNamespace(ctx, namespace("filed")), control.ErrInFile},
 		"a buffer of the file":             {p.CreateNamespace(ctx, namespace("buffer")), control.ErrInFile},
-		"the end of a queue of the file":   {p.DeleteNamespace(ctx, "filed"), control.ErrInFile},
+		"the end of a queue of the file":   {p.DeleteNamespace(ctx, "filed", nil), control.ErrInFile},
 		"a token for an open namespace":    {p.CreateToken(ctx, token("open", "x")), control.ErrOpen},
 		"a token for a buffer":             {p.CreateToken(ctx, token("buffer", "x")), control.ErrNotFound},
 		"a token for nothing":              {p.CreateToken(ctx, token("none", "x")), control.ErrNotFound},
@@ -230,7 +231,7 @@ func TestWhatTheFileNamesStays(t *testing.T) {
 		"the end of an admin of the file":  {p.DeleteAdmin(ctx, "root"), control.ErrInFile},
 		"the end of no admin":              {p.DeleteAdmin(ctx, "x"), control.ErrNotFound},
 		"a pool that the file has not":     {p.CreateNamespace(ctx, control.Namespace{Name: "x", Pool: "slow", Policy: namespace("x").Policy}), control.ErrNoPool},
-		"the end of no namespace":          {p.DeleteNamespace(ctx, "none"), control.ErrNotFound},
+		"the end of no namespace":          {p.DeleteNamespace(ctx, "none", nil), control.ErrNotFound},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, c.err, c.want)
@@ -351,4 +352,47 @@ func TestAFileIsTakenIntoUseDuringALook(t *testing.T) {
 		c.Use(file(), control.Pools{"default": b})
 	}
 	looks.Wait()
+}
+
+// A process that has not heard of the deletion stores nothing in the namespace: its clients
+// would hold an answer 200 for jobs that nobody serves.
+func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
+	t.Parallel()
+	url, prefix := "redis://"+redistest.Shared(t), newPrefix()
+	a := start(t, url, prefix)
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 2, map[string]int{"q": 2}
+	create := func() { a.must(a.CreateNamespace(ctx, control.Namespace{Name: "mail", Policy: policy})) }
+	create()
+	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	other, err := job.Open(job.Config{Prefix: prefix, Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(when string, want error) {
+		t.Helper()
+		for shard := range 2 {
+			p := &job.Publish{Namespace: other.Namespace("mail"), Queue: "q", Shard: shard, Tries: 1, Messages: []job.Message{{Payload: []byte("x")}}}
+			if other.Run(ctx, other.NewLane(), &job.Batch{Publishes: []*job.Publish{p}}); !errors.Is(p.Err, want) {
+				t.Errorf("%s: got %v, want %v", when, p.Err, want)
+			}
+		}
+	}
+	publish("before", nil)
+	busy := errors.New("it has jobs")
+	if err := a.DeleteNamespace(ctx, "mail", func(context.Context) error {
+		publish("while it is counted", job.ErrClosed)
+		return busy
+	}); !errors.Is(err, busy) || a.Snapshot().Namespace("mail") == nil {
+		t.Errorf("got %v", err)
+	}
+	publish("taken back", nil)
+	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
+	publish("after", job.ErrClosed)
+	create()
+	publish("made again", nil)
 }

@@ -49,8 +49,8 @@ func TestAGarbageEntryIsNotUsed(t *testing.T) {
 			t.Errorf("shows too much: %.500s", line)
 		}
 	}
-	p.must(p.DeleteNamespace(ctx, "mail")) // with its garbage
-	p.must(p.DeleteNamespace(ctx, "nojson"))
+	p.must(p.DeleteNamespace(ctx, "mail", nil)) // with its garbage
+	p.must(p.DeleteNamespace(ctx, "nojson", nil))
 	for name := range garbage {
 		gone := strings.HasPrefix(name, "token:mail:") || name == "ns:nojson"
 		if there := client.HExists(ctx, prefix+":{control}:doc", name).Val(); there == gone {
@@ -93,7 +93,7 @@ func TestADocumentOfANewerVersionIsNotUsed(t *testing.T) {
 	if err := p.Refresh(ctx); !errors.Is(err, backend.ErrIncompatible) {
 		t.Errorf("refresh: got %v", err)
 	}
-	if err := p.DeleteNamespace(ctx, "mail"); !errors.Is(err, backend.ErrIncompatible) {
+	if err := p.DeleteNamespace(ctx, "mail", nil); !errors.Is(err, backend.ErrIncompatible) {
 		t.Errorf("delete: got %v", err)
 	}
 	if w := p.Warnings(); p.Snapshot().Namespace("mail") == nil || len(w) != 1 || !strings.Contains(w[0], "update it") {
@@ -173,7 +173,7 @@ func TestANamespaceHasSoManyTokens(t *testing.T) {
 	if n := len(p.Snapshot().Tokens("mail")); n != control.MaxTokens {
 		t.Errorf("%d tokens are in use", n)
 	}
-	p.must(p.DeleteNamespace(ctx, "mail"))
+	p.must(p.DeleteNamespace(ctx, "mail", nil))
 	if n := client.HLen(ctx, prefix+":{control}:doc").Val(); n > 6 {
 		t.Errorf("%d fields are left", n)
 	}

@@ -18,7 +18,7 @@ import (
 type Control interface {
 	Snapshot() *control.Snapshot
 	CreateNamespace(ctx context.Context, n control.Namespace) error
-	DeleteNamespace(ctx context.Context, name string) error
+	DeleteNamespace(ctx context.Context, name string, empty func(context.Context) error) error
 	CreateToken(ctx context.Context, t control.Token) error
 	DeleteToken(ctx context.Context, namespace string, hash [sha256.Size]byte) error
 	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte, change func(now *control.Limit) (*control.Limit, error)) error

@@ -100,9 +100,6 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	return f, nil
 }
 
-// everywhere is when every process has noticed a change.
-const everywhere = time.Second
-
 // DeletedNamespace says how many of its jobs were deleted, or would be.
 type DeletedNamespace struct {
 	DryRun bool  `json:"dry_run"`
@@ -135,11 +132,7 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		defer cancel()
 		count, err := jobs.Jobs(ctx)
 		if err == nil && count > 0 && !body.Force {
-			has, they := fmt.Sprintf("%d jobs", count), "them"
-			if count == 1 {
-				has, they = "1 job", "it"
-			}
-			return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they)}
+			return nil, hasJobs(count)
 		}
 		if err == nil && body.DryRun {
 			return DeletedNamespace{true, count}, nil
@@ -156,23 +149,29 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 	})
 }
 
-// deleteAll deletes a namespace, and with force its jobs: before, so that none is left when this
-// ends halfway, and again those that arrived until every process knew.
+// hasJobs is why a namespace is not deleted.
+func hasJobs(count int64) error {
+	has, they := fmt.Sprintf("%d jobs", count), "them"
+	if count == 1 {
+		has, they = "1 job", "it"
+	}
+	return &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they)}
+}
+
+// deleteAll deletes a namespace, and with force its jobs. None comes after they are counted.
 func deleteAll(ctx context.Context, c Control, name string, jobs Queues, force bool) (deleted int64, err error) {
-	if !force {
-		return 0, c.DeleteNamespace(ctx, name)
-	}
-	if deleted, err = jobs.Purge(ctx); err != nil {
-		return deleted, err
-	}
-	if err := c.DeleteNamespace(ctx, name); err != nil {
-		return deleted, err
-	}
-	select {
-	case <-ctx.Done():
-		return deleted, ctx.Err()
-	case <-time.After(everywhere):
-	}
-	late, err := jobs.Purge(ctx)
-	return deleted + late, err
+	err = c.DeleteNamespace(ctx, name, func(ctx context.Context) (err error) {
+		if force {
+			deleted, err = jobs.Purge(ctx)
+		}
+		count := int64(0)
+		if err == nil {
+			count, err = jobs.Jobs(ctx)
+		}
+		if err == nil && count > 0 {
+			err = hasJobs(count)
+		}
+		return err
+	})
+	return deleted, err
 }

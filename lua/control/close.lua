@@ -1,0 +1,20 @@
+-- close: let publish store nothing in a shard for some time, or let it again.
+--
+-- The first write is HDEL, which a full store does not refuse: a full store is why
+-- namespaces are deleted.
+--
+-- KEYS[1] hash      the shard's ledger, whose field closed is when it opens, ms
+-- ARGV[1] ms        how long; 0 = it opens now
+-- RETURNS {now}  done
+--
+-- USES whole, int, time
+local ledger, wait = KEYS[1], whole(ARGV[1], 0)
+if not wait then
+  return redis.error_reply('ERR close: bad arguments')
+end
+local now = time()
+redis.call('HDEL', ledger, 'closed')
+if wait > 0 then
+  redis.call('HSET', ledger, 'closed', int(now + wait))
+end
+return { now }
