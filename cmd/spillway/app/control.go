@@ -55,11 +55,26 @@ func policiesOf(s *control.Snapshot, pool string) map[string]job.Policy {
 type controlCheck struct {
 	storeChecker
 	control *control.Control
+	places  *control.Places
 }
 
 func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = c.storeChecker.Check(ctx)
+	if err == nil {
+		var elsewhere []string
+		elsewhere, err = c.places.Check(ctx)
+		warnings = append(warnings, elsewhere...)
+	}
 	return append(warnings, c.control.Warnings()...), err
+}
+
+// places are the pools of the namespaces of the file.
+func (c *Config) places() map[string]string {
+	places := map[string]string{}
+	for _, name := range c.allNames() {
+		places[name] = c.poolOf(name)
+	}
+	return places
 }
 
 // use puts a generation into use.

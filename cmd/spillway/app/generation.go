@@ -80,7 +80,7 @@ func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error
 	if err := a.openJobs(g); err != nil {
 		return nil, errors.Join(err, g.stopEngines(context.Background()), g.closePools())
 	}
-	g.watch = newWatch(controlCheck{g.checks(), a.control}, g.metrics, a.log)
+	g.watch = newWatch(controlCheck{g.checks(), a.control, a.control.Places(cfg.places(), control.Pools(g.pools))}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {
 		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))

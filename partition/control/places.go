@@ -1,0 +1,149 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Places compares where namespaces are to be with where Redis has them. Each pool has a hash of
+// the namespaces that were used in it; that of DefaultPool has those of all pools. It belongs to
+// one configuration, and is not safe for concurrent use.
+type Places struct {
+	control  *Control
+	named    map[string]string // pool by namespace of the file
+	pools    Pools
+	passed   bool
+	next     time.Time
+	warnings []string
+}
+
+// Places are those of a file: named has the pool of each of its namespaces.
+func (c *Control) Places(named map[string]string, pools Pools) *Places {
+	return &Places{control: c, named: named, pools: pools}
+}
+
+const (
+	placesEvery   = time.Minute            // how often it looks, once it passed
+	placesTimeout = 500 * time.Millisecond // of one pool
+)
+
+// Check is backend.ErrIncompatible, until it passed once, where Redis has a namespace of the file in
+// another pool: nobody would serve its data. Later that is a warning, as is data that no namespace
+// is for.
+func (p *Places) Check(ctx context.Context) ([]string, error) {
+	if now := time.Now(); now.Before(p.next) || p.control.Refresh(ctx) != nil {
+		return p.warnings, nil
+	} else if p.passed {
+		p.next = now.Add(placesEvery)
+	}
+	wanted := maps.Clone(p.named)
+	for _, n := range p.control.Snapshot().Namespaces() {
+		if wanted[n.Name] == "" {
+			wanted[n.Name] = n.Pool
+		}
+	}
+	known := map[string]map[string]string{}
+	for pool, b := range p.pools {
+		asking, cancel := context.WithTimeout(ctx, placesTimeout)
+		if of, err := b.Background.HGetAll(asking, p.key()).Result(); err == nil {
+			known[pool] = of // else the Check of the pool says so
+		}
+		cancel()
+	}
+	if known[DefaultPool] == nil {
+		return p.warnings, nil
+	}
+	var warnings []string
+	for _, pool := range slices.Sorted(maps.Keys(known)) {
+		ask := map[string]bool{}
+		for name, at := range known[pool] {
+			ask[name] = (pool != DefaultPool || at == DefaultPool) && wanted[name] != pool
+		}
+		for name, want := range p.named { // also where an older version, which kept no list, used it
+			ask[name] = ask[name] || want != pool && !p.passed
+		}
+		for name, asked := range ask {
+			if !asked {
+				continue
+			}
+			held, epoch := p.held(ctx, pool, name)
+			want := wanted[name]
+			switch {
+			case held <= 0:
+				continue
+			case want == "":
+				warnings = append(warnings, fmt.Sprintf("namespace %s has %d entries or jobs in pool %s, and neither the file nor the control document names it: nobody serves them", name, held, pool))
+				continue
+			}
+			if _, own := p.held(ctx, want, name); own == epoch && epoch != "" {
+				continue // two names of one Redis
+			}
+			text := fmt.Sprintf("namespace %s: pool is %s, but %d entries or jobs of it are in pool %s: set pool %[4]s, or have them delivered or purged there first", name, want, held, pool)
+			if !p.passed && p.named[name] != "" {
+				return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%s", text))
+			}
+			warnings = append(warnings, text)
+		}
+	}
+	for name, want := range p.named {
+		last := known[DefaultPool][name]
+		if _, open := p.pools[last]; last == "" || open || p.passed || want != DefaultPool && (known[want] == nil || known[want][name] != "") {
+			continue
+		}
+		return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
+			"namespace %s: pool is %s, but it was last used in pool %s, which the file does not have: name that pool again, or if nothing of it is left there, redis-cli HDEL '%s' %s", name, want, last, p.key(), name))
+	}
+	p.passed = true
+	for name, want := range wanted {
+		for _, pool := range []string{want, DefaultPool} {
+			if b := p.pools[pool]; known[pool] != nil && known[pool][name] != want {
+				_ = b.Background.HSet(ctx, p.key(), name, want).Err() // a full store: at the next look
+			}
+		}
+	}
+	slices.Sort(warnings)
+	p.warnings = warnings
+	return warnings, nil
+}
+
+func (p *Places) key() string { return p.control.prefix + ":{control}:namespaces" }
+
+// ledgerFields are what held adds up: of a buffer, then of queues.
+var ledgerFields = strings.Fields("shards epoch accepted reclaimed dead_count delivered evicted expired dead lost published acked deleted")
+
+// held is how many entries and dead letters, or jobs, of a namespace a pool has, by the ledgers;
+// epoch names its first ledger, and is empty where there is none.
+func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch string) {
+	b := p.pools[pool]
+	if b == nil {
+		return 0, ""
+	}
+	for shard, shards := 0, int64(1); int64(shard) < shards; shard++ {
+		fields, err := b.Background.HMGet(ctx, backend.ShardPrefix(p.control.prefix, name, shard)+"ledger", ledgerFields...).Result()
+		if err != nil {
+			return held, epoch
+		}
+		n := func(field string) int64 {
+			text, _ := fields[slices.Index(ledgerFields, field)].(string)
+			n, _ := strconv.ParseInt(text, 10, 64)
+			return n
+		}
+		if shard == 0 {
+			shards = min(n("shards"), 1024)
+			epoch, _ = fields[1].(string)
+		}
+		if n("published") > 0 {
+			held += n("published") - n("acked") - n("expired") - n("deleted") - n("lost")
+		} else {
+			held += n("accepted") + n("reclaimed") + n("dead_count") - n("delivered") - n("evicted") - n("expired") - n("dead") - n("lost")
+		}
+	}
+	return held, epoch
+}
