@@ -17,7 +17,7 @@ import (
 var jobOptions = []option{
 	{"publish", []string{"one by one", "own ids", "keys, each twice", "lines", "shards", "lmstfy"}},
 	{"layout", []string{"1 shard", "3 shards", "spread over 3"}},
-	{"queue", []string{"work", "work_eu-1"}},
+	{"queue", []string{"work", "work_eu-1", "7B00000000000000000000000A"}},
 	{"tries", []string{"3", "20"}},
 	{"ttl", []string{"none", "1h"}},
 	{"delay", []string{"none", "200ms"}},
