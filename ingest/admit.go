@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -28,16 +27,23 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
 		return nil
 	case t.adapter != nil && s.writeKeys.none(): // whatever key the body has
 		return reject(wire.CodeUnauthorized)
+	case t.adapter != nil && len(s.writeKeys.byName) > 0: // a name that everybody knows
+		return s.rejectPage(ctx, "", s.sdkOrigins, false)
 	case len(t.path) == 0:
 		return nil
 	}
 	name, _, _ := bytes.Cut(t.path, []byte{'/'})
 	// The name is only looked up, so it need not be copied.
-	known := unsafe.String(unsafe.SliceData(name), len(name))
+	known := textOf(name)
 	t.namespace = s.store.Namespace(known)
 	var rejected *rejection
 	if t.key, rejected = s.keyring.Load().authenticate(known, t.namespace != nil, tokenOf(ctx, t.route)); rejected != nil {
 		return rejected
+	}
+	if t.key == nil {
+		if rejected = s.rejectPage(ctx, known, s.origins[known], t.route.isBeacon()); rejected != nil {
+			return rejected
+		}
 	}
 	keepConn(ctx)
 	if t.skipBody {
@@ -59,7 +65,7 @@ func (s *Server) admitEntries(ctx *fasthttp.RequestCtx, t target, r *request) (r
 	if rejected = t.key.checkRate(); rejected != nil {
 		return rejected
 	}
-	if len(t.partition) > 0 && t.key.admitPartition(unsafe.String(unsafe.SliceData(t.partition), len(t.partition))) != nil {
+	if len(t.partition) > 0 && t.key.admitPartition(textOf(t.partition)) != nil {
 		return t.key.rejectNewPartition()
 	}
 	var known bool

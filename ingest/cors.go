@@ -9,9 +9,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+	"unsafe"
 
 	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -189,6 +194,43 @@ func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target, opened *sdkNam
 	}
 }
 
+// rejectPage rejects what a web page sends to a namespace that needs no token, unless it lists
+// the page's origin: whoever makes a person open a page could use the namespace otherwise.
+// Beacons are taken from every origin, as the API promises.
+func (s *Server) rejectPage(ctx *fasthttp.RequestCtx, namespace string, listed *origins, beacon bool) *rejection {
+	h := &ctx.Request.Header
+	origin := h.Peek(fasthttp.HeaderOrigin)
+	if listed.allow(origin) != nil {
+		return nil
+	}
+	host := textOf(h.Host()) // not that of a whole URL as target, which browsers send to proxies only
+	switch {
+	case wire.Rebindable(host) && ctx.LocalIP().IsLoopback():
+		return reject(wire.CodeBadHost)
+	case beacon || !wire.CrossSite(host, textOf(origin), textOf(h.Peek("Sec-Fetch-Site"))):
+		return nil
+	}
+	s.logPage(namespace, origin)
+	return reject(wire.CodeCrossOrigin)
+}
+
+// logPage says which origin to list.
+func (s *Server) logPage(namespace string, origin []byte) {
+	if len(origin) > 256 || !originForm.Match(origin) {
+		origin = []byte("none, or not one that can be listed")
+	}
+	s.pages.Warn("page rejected, because cors_origins does not list its origin", zap.String("namespace", namespace), zap.String("origin", string(origin)),
+		zap.String("hint", "to allow it, list the origin under cors_origins of the namespace"))
+}
+
+// fewLines bounds what pages make a log say: 5 lines a minute.
+func fewLines(core zapcore.Core) zapcore.Core {
+	return zapcore.NewSamplerWithOptions(core, time.Minute, 5, 0)
+}
+
+// textOf is a text that lives as long as the request.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
 // preflight tells a browser what a page of another origin may send; allowOrigin says
 // whether it may. It asks for no token, because a browser sends none.
 func (s *Server) preflight(ctx *fasthttp.RequestCtx, t target) *rejection {
@@ -200,6 +242,9 @@ func (s *Server) preflight(ctx *fasthttp.RequestCtx, t target) *rejection {
 	}
 	if s.originsOf(&t).allow(originOf(ctx)) == nil {
 		s.metrics.preflightsRefused.Inc()
+		if name, _, _ := bytes.Cut(t.path, []byte{'/'}); t.adapter != nil || s.hasNamespace(textOf(name)) {
+			s.logPage(string(name), originOf(ctx))
+		}
 		return nil
 	}
 	h.Set(fasthttp.HeaderAccessControlAllowMethods, t.methods)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp/fasthttputil"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/partition"
 )
@@ -404,5 +407,111 @@ func TestUnusableOriginsSayWhatToWrite(t *testing.T) {
 		if _, err := New(cfg, newFake(), prometheus.NewRegistry(), zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want … %s", origins, err, want)
 		}
+	}
+}
+
+// pageCases are what browsers send for pages, and whether a namespace without tokens takes it. It
+// lists game.
+var pageCases = []struct {
+	name, host, headers string
+	code                string // empty: it is taken
+}{
+	{"a program", "data", "", ""},
+	{"a program by its address", "127.0.0.1:8080", "", ""},
+	{"a program over a tunnel", "10.0.0.7:8080", "", ""},
+	{"a program in a network of containers", "spillway:8080", "", ""},
+	{"a listed page", "127.0.0.1:8080", "Origin: " + game + "\r\nSec-Fetch-Site: cross-site\r\n", ""},
+	{"a listed page through a proxy", "events.example", "Origin: " + game + "\r\n", ""},
+	{"a page of a proxy's own origin", "localhost:5173", "Origin: http://localhost:5173\r\nSec-Fetch-Site: same-origin\r\n", ""},
+	{"the same, of an old browser", "localhost:5173", "Origin: http://localhost:5173\r\n", ""},
+	{"a typed address", "127.0.0.1:8080", "Sec-Fetch-Site: none\r\n", ""},
+	{"another page", "127.0.0.1:8080", "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n", "cross_origin"},
+	{"another page of an old browser", "127.0.0.1:8080", "Origin: https://evil.example\r\n", "cross_origin"},
+	{"another port", "127.0.0.1:8080", "Origin: http://127.0.0.1:3000\r\nSec-Fetch-Site: same-site\r\n", "cross_origin"},
+	{"a file", "127.0.0.1:8080", "Origin: null\r\nSec-Fetch-Site: cross-site\r\n", "cross_origin"},
+	{"an image", "127.0.0.1:8080", "Sec-Fetch-Site: cross-site\r\n", "cross_origin"},
+	{"a name that was re-pointed", "evil.example:8080", "", "bad_host"},
+	{"a page under such a name", "evil.example:8080", "Origin: http://evil.example:8080\r\n", "bad_host"},
+	{"a name that begins like ours", "127.0.0.1.evil.example", "", "bad_host"},
+	{"localhost as a subdomain", "localhost.evil.example", "", "bad_host"},
+	{"a name with a dot at its end", "evil.example.", "", "bad_host"},
+}
+
+func TestAPageReachesANamespaceWithoutTokensOnlyFromAListedOrigin(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listenTCP(t, store, func(c *Config) {
+		withTokens(store)(c)
+		delete(c.Tokens, "default")
+		c.CORSOrigins = map[string][]string{"default": {game}}
+	})
+	ask := func(line, host, headers, body string) *reply {
+		r, _ := p.raw(fmt.Sprintf("%s HTTP/1.1\r\nHost: %s\r\n%sContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", line, host, headers, len(body), body))
+		return r
+	}
+	for _, c := range pageCases {
+		for method, body := range map[string]string{"POST": "x", "GET": ""} {
+			r := ask(method+" /v1/default/p", c.host, c.headers, body)
+			if (r.status == 403) != (c.code != "") || c.code != "" && r.body.Error != c.code {
+				t.Errorf("%s of %s: got %d %s, want %q", method, c.name, r.status, r.raw, c.code)
+			}
+		}
+		if r := ask("POST /v1/small/p", c.host, c.headers+bearerHeader("small")+"\r\n", "x"); r.status != 200 {
+			t.Errorf("%s with a token: got %d %s", c.name, r.status, r.raw)
+		}
+		rejected := func() float64 { return p.metric("refusals_total", "bad_host") + p.metric("refusals_total", "cross_origin") }
+		before := rejected()
+		_ = ask("POST /beacon/default/b", c.host, c.headers, "x")
+		if taken := rejected() == before; taken != (c.code != "bad_host") {
+			t.Errorf("a beacon of %s is taken: %v", c.name, taken)
+		}
+	}
+}
+
+func TestAnSDKWhoseKeyIsANameIsNotSpokenForByEveryPage(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	for keys, want := range map[string]int{"": 403, "wk": 200} {
+		p := listen(t, store, func(c *Config) {
+			c.NamespaceKeys, c.SDKs = true, map[string]SDK{"default": {}}
+			if keys != "" {
+				c.SDKs["default"] = SDK{WriteKeys: []WriteKey{{Key: keys}}}
+			}
+		})
+		body := `{"api_key":"` + cmp.Or(keys, "default") + `","event":"e","distinct_id":"x"}`
+		if r := p.post("/posthog/e/", body, "Origin: https://evil.example"); r.status != want {
+			t.Errorf("write keys %q: a page gets %d %s", keys, r.status, r.raw)
+		}
+		if r := p.post("/posthog/e/", body); r.status != 200 {
+			t.Errorf("write keys %q: a program gets %d %s", keys, r.status, r.raw)
+		}
+	}
+}
+
+func TestTheLogNamesOriginsThatAreNotListedAFewTimes(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	store := newFake()
+	ln := fasthttputil.NewInmemoryListener()
+	p := listenOn(t, store, withOrigins(store), ln, ln.Dial, zap.New(core))
+	p.preflightOf("/v1/nobody/p", "https://new.example")
+	p.preflightOf("/v1/default/p", "https://new.example")
+	p.post("/v1/small/p", "x", "Origin: https://new.example")
+	p.post("/v1/small/p", "x", "Origin: https://\u202eevil.example")
+	lines := logs.All()
+	if len(lines) != 3 {
+		t.Fatalf("%d lines: %v", len(lines), lines)
+	}
+	for i, want := range []string{"default https://new.example", "small https://new.example", "small none, or not one that can be listed"} {
+		m := lines[i].ContextMap()
+		if got := fmt.Sprint(m["namespace"], " ", m["origin"]); got != want || !strings.Contains(fmt.Sprint(m["hint"]), "cors_origins") {
+			t.Errorf("line %d: got %s, hint %q", i, got, m["hint"])
+		}
+	}
+	for range 100 {
+		p.post("/v1/small/p", "x", "Origin: https://new.example")
+	}
+	if n := logs.Len(); n != 5 {
+		t.Errorf("%d lines in a minute", n)
 	}
 }

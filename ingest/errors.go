@@ -58,6 +58,10 @@ var failures = map[wire.Code]failure{
 
 	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "", "send Authorization: Bearer with a token of this namespace"},
 	wire.CodeForbidden:    {fasthttp.StatusForbidden, "", "the token is not one of this namespace"},
+	wire.CodeCrossOrigin: {fasthttp.StatusForbidden, "",
+		"this namespace needs no token, so requests of web pages are rejected: list the page's origin under cors_origins, or give the namespace tokens"},
+	wire.CodeBadHost: {fasthttp.StatusForbidden, "",
+		"this namespace needs no token, so the Host header has to be an address or localhost: a page may use any other name. Send that, or give the namespace tokens"},
 
 	wire.CodeNoSuchNamespace: {fasthttp.StatusNotFound, "", "this server has no namespace of that name"},
 	wire.CodeNoSuchPartition: {fasthttp.StatusNotFound, "", "the partition has no entries"},

@@ -99,6 +99,8 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 	note(p.post("/v1/default/p", "x", "X-Client-Discards: x"))
 	note(p.post("/v1/default/p", "x", "Content-Encoding: gzip"))
 	note(p.post("/v1/nobody/p", "x"))
+	note(p.post("/v1/default/p", "x", "Origin: http://evil.example"))
+	note(raw("GET /v1/default/p HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
 	note(p.do("GET", "/v1/default/p", ""))
 	note(p.post("/", "x"))
 	note(p.do("PUT", "/v1/default/p", "x"))

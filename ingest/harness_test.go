@@ -103,7 +103,7 @@ func listenOn(t testing.TB, store Store, edit func(*Config), ln net.Listener, di
 // do sends a request; headers are "Name: value".
 func (p *port) do(method, path, body string, headers ...string) *reply {
 	p.t.Helper()
-	req, err := http.NewRequest(method, "http://data.port"+path, strings.NewReader(body))
+	req, err := http.NewRequest(method, "http://data"+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}

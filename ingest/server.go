@@ -32,6 +32,7 @@ type Server struct {
 	cfg        Config
 	store      Store
 	log        *zap.Logger
+	pages      *zap.Logger // of pages that are rejected: they must not fill the log
 	metrics    *metrics
 	http       *fasthttp.Server
 	keyring    atomic.Pointer[keyring]
@@ -87,7 +88,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	s := &Server{cfg: cfg, store: store, log: log, inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1), ending: make(chan struct{})}
+	s := &Server{cfg: cfg, store: store, log: log, pages: log.WithOptions(zap.WrapCore(fewLines)), inflater: inflater, buffers: newBuffers(), failed: make(chan error, 1), ending: make(chan struct{})}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.memory, s.arriving = share.NewBudget(cfg.MaxInflightBytes), share.NewBudget(cfg.MaxInflightBytes/2)
 	s.unknown = s.newTenant("")

@@ -20,7 +20,7 @@ const (
 func hashOf(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
 
 // guardedSettings are its settings beside its namespaces.
-var guardedSettings = fmt.Sprintf("log_format: json\nmax_entries: 10\nadmin_token: %q\nadmin_tokens: [{name: vi, role: viewer, hash: %q}, {name: op, role: operator, hash: %q}]",
+var guardedSettings = fmt.Sprintf("log_format: json\nmax_entries: 10\nlmstfy: true\nadmin_token: %q\nadmin_tokens: [{name: vi, role: viewer, hash: %q}, {name: op, role: operator, hash: %q}]",
 	hashOf(adminCanary), hashOf(viewerCanary), hashOf(opsCanary))
 
 // guardedSpaces are its namespaces. A request holds ten entries there at most,
@@ -112,6 +112,7 @@ var quotas = []row{
 var guardedAdmins = []row{
 	{"no token", asked("GET /api/v1/namespaces/mine", ""), nobody, kept},
 	{"no token, metrics", asked("GET /metrics", ""), nobody, kept},
+	{"no token, lmstfy's queues", asked("GET /info", ""), nobody, kept},
 	{"no token, profiles", asked("GET /debug/pprof/heap", ""), nobody, kept},
 	{"a client's token", asked("GET /api/v1/namespaces/mine", bears(mineCanary)), nobody, kept},
 	{"the token's hash", asked("GET /api/v1/namespaces/mine", bears(hashOf(adminCanary))), nobody, kept},

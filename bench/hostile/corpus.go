@@ -33,7 +33,7 @@ func corpus() []category {
 		onData("protocols", "other versions, other protocols, malformed request lines", protocols, plain),
 		onData("methods", "methods that no route has, overrides", methods, plain),
 		onData("paths", "escapes, dots, slashes, hosts and fragments in the target; the admin port's paths", paths, plain),
-		onData("headers", "malformed, too many, too large; times, keys, discards, preferences", headers, plain),
+		onData("headers", "malformed, too many, too large; times, keys, discards, preferences, web pages", headers, plain),
 		onData("bodies", "too large by length, by chunks, by expectation; empty; types; lines", bodies, plain),
 		{"slow", "stalls and trickles in every place; an answer in time and an end without a reset", len(slow), nil, nil, runSlow},
 		onData("encodings", "bombs, doubled and unknown encodings, corrupt and lying streams", encodings, plain),
@@ -50,7 +50,7 @@ func corpus() []category {
 		{"admin token", "an admin port that asks for a token, and gets others, or one of a lower role", len(guardedAdmins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
 			return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
 		}},
-		onData("jobs", "names, ids, numbers, durations, bodies and tokens on the routes of queues; what is queued behind a claim", nativeJobs, queues),
+		onData("jobs", "names, ids, numbers, durations, bodies, tokens and web pages on the routes of queues; what is queued behind a claim", nativeJobs, queues),
 		onData("jobs of lmstfy", "the same on the routes of lmstfy's clients", lmstfyJobs, queues),
 		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, nil, runSealed},
 		{"sink urls", "what a configuration may not send to: link-local in every spelling, schemes, files", len(invalidURLs), nil, nil, runInvalidURLs},

@@ -25,6 +25,9 @@ const (
 	foreignID  = "01M81PY1FYMQ00M9QNMZ6NT86Y" // of another process and queue
 )
 
+// ofPage are headers of a page that posts text without asking first.
+const ofPage = "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\nContent-Type: text/plain\r\n"
+
 func ask(method, path string) string { return request(method+" "+path, "", "") }
 
 func settles(lines ...string) string {
@@ -142,6 +145,10 @@ var nativeJobs = []row{
 	{"dead letters, nothing to do", post(queue+"/dead", "", ""), "400 bad_do", kept},
 	{"a purge of nothing said", ask("DELETE", queue), "400 bad_state", kept},
 
+	{"a claim by a page", post(queue+"/claim?ttr=1ms", ofPage, ""), crossed, kept},
+	{"a delete of dead letters by a page", post(queue+"/dead?do=delete&limit=10000", ofPage, ""), crossed, kept},
+	{"a purge under a name that was re-pointed", hosted("DELETE "+queue+"?state=all", "evil.example"), badHost, kept},
+	{"a peek under such a name", hosted("GET "+queue+"/peek", "evil.example"), badHost, kept},
 	{"no token", post("/v1/mail/q", "", "x"), nobody, kept},
 	{"a claim without a token", post("/v1/mail/q/claim?wait=10m", "", ""), nobody, kept},
 	{"another's token", post("/v1/mail/q", bears(theirsCanary), "x"), another, kept},
@@ -164,6 +171,7 @@ const (
 	lmstfyQueue   = "/api/open/l"
 	published     = "201 published"
 	noneAvailable = "404 no job available"
+	lmstfyPage    = "403 this namespace needs no token, so requests of web pages are rejected: list the page's origin under cors_origins, or give the namespace tokens"
 	noList        = "400 request body should be an array of objects"
 )
 
@@ -223,6 +231,8 @@ var lmstfyJobs = []row{
 	{"a job by an id that no queue has", ask("GET", lmstfyQueue+"/job/"+strings.ToLower(foreignID)), "404 job not found", kept},
 
 	{"100 sizes without a token", strings.Repeat(ask("GET", "/api/mail/q/size"), 100), strings.TrimSuffix(strings.Repeat("200 | ", 100), " | "), kept},
+	{"a claim by a page, as an image", request("GET "+lmstfyQueue, "Sec-Fetch-Site: cross-site\r\n", ""), lmstfyPage, kept},
+	{"a size asked by a page", request("GET "+lmstfyQueue+"/size", ofPage, ""), lmstfyPage, kept},
 	{"no token", put("/api/mail/q", "", "x"), "401 token not found", kept},
 	{"another's token", put("/api/mail/q", "X-Token: "+theirsCanary+"\r\n", "x"), "401 invalid token", kept},
 	{"another's token and the right one", put("/api/mail/q", "X-Token: "+theirsCanary+"\r\nX-Token: "+mineCanary+"\r\n", "x"), "401 token not found", kept},

@@ -64,6 +64,8 @@ var codes = map[string]error{
 	"no_such_namespace": ErrNoNamespace,
 	"unauthorized":      ErrUnauthorized,
 	"forbidden":         ErrUnauthorized,
+	"cross_origin":      ErrUnauthorized,
+	"bad_host":          ErrUnauthorized,
 	"rate_limited":      ErrRateLimited,
 	"empty_body":        ErrEmpty,
 	"empty_batch":       ErrEmpty,

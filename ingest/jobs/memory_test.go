@@ -43,7 +43,7 @@ func holdPolls(t testing.TB, p *port, n int, queue func(int) string) int {
 		conns = append(conns, c)
 	}
 	for i, c := range conns {
-		if _, err := fmt.Fprintf(c, "POST /v1/mail/%s/claim?wait=10m&count=10 HTTP/1.1\r\nHost: data.port:8080\r\nUser-Agent: a client\r\nAuthorization: Bearer %046d\r\nContent-Length: 0\r\n\r\n", queue(i), i); err != nil {
+		if _, err := fmt.Fprintf(c, "POST /v1/mail/%s/claim?wait=10m&count=10 HTTP/1.1\r\nHost: data:8080\r\nUser-Agent: a client\r\nAuthorization: Bearer %046d\r\nContent-Length: 0\r\n\r\n", queue(i), i); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -175,3 +175,24 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+func TestAPageReachesNoQueueThatNeedsNoToken(t *testing.T) {
+	t.Parallel()
+	p := listen(t, nil)
+	for _, path := range []string{"PUT /api/open/q", "GET /api/open/q", "DELETE /api/open/q", "PUT /api/open/q/deadletter", "GET /api/open/q/size"} {
+		method, path, _ := strings.Cut(path, " ")
+		if r := p.do(method, path, "", "X-Token: none", "Origin: https://evil.example", "Sec-Fetch-Site: cross-site"); r.status != 403 || !strings.Contains(r.raw, "cors_origins") {
+			t.Errorf("%s %s: got %d %s", method, path, r.status, r.raw)
+		}
+		status, body := p.raw(method + " " + path + " HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n")
+		if !strings.HasPrefix(status, "403") {
+			t.Errorf("%s %s under another name: got %s %s", method, path, status, body)
+		}
+	}
+	if r := p.do("GET", "/api/ns/q", "", "Origin: https://evil.example", "Sec-Fetch-Site: cross-site"); r.status == 403 {
+		t.Errorf("with a token: got %d %s", r.status, r.raw)
+	}
+	if r := p.do("GET", "/api/ns/q/size", "", "X-Token: none", "Sec-Fetch-Site: cross-site"); r.status != 200 {
+		t.Errorf("a size of a namespace with tokens: got %d %s", r.status, r.raw)
+	}
+}

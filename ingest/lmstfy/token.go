@@ -29,13 +29,14 @@ func (c *call) authenticate() *refusal {
 	}
 	c.token = token
 	known := c.namespace != nil
+	var rejected *ingest.Rejection
 	if known {
-		var rejected *ingest.Rejection
 		c.key, rejected = c.Authenticate(c.namespaceName, []byte(token))
-		known = rejected == nil
 	}
 	switch {
-	case known:
+	case rejected != nil && (rejected.Code() == wire.CodeCrossOrigin || rejected.Code() == wire.CodeBadHost):
+		return refuse(rejected.Code(), fasthttp.StatusForbidden, rejected.Message())
+	case known && rejected == nil:
 		return nil
 	case c.route.open:
 		c.anonymous = true

@@ -38,6 +38,8 @@ const (
 
 	CodeUnauthorized Code = "unauthorized"
 	CodeForbidden    Code = "forbidden"
+	CodeCrossOrigin  Code = "cross_origin"
+	CodeBadHost      Code = "bad_host"
 
 	CodeNoSuchNamespace Code = "no_such_namespace"
 	CodeNoSuchPartition Code = "no_such_partition"

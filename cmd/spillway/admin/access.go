@@ -12,8 +12,6 @@ import (
 
 // Codes that only this port has.
 const (
-	codeCrossOrigin  wire.Code = "cross_origin"
-	codeBadHost      wire.Code = "bad_host"
 	codeConflict     wire.Code = "conflict"
 	codeTooManyTails wire.Code = "too_many_tails"
 	codeNoSuchLetter wire.Code = "no_such_dead_letter"
@@ -42,7 +40,7 @@ func checkHost(listen string, next http.Handler) http.Handler {
 			h.Set(key, value)
 		}
 		if !hostAllowed(r.Host, r.URL.Path, own) {
-			writeError(w, &refusal{http.StatusForbidden, codeBadHost, "this port answers requests to its own address only; the Host header has another name"})
+			writeError(w, &refusal{http.StatusForbidden, wire.CodeBadHost, "this port answers requests to its own address only; the Host header has another name"})
 			return
 		}
 		if r.ContentLength != 0 {
@@ -59,29 +57,28 @@ func checkHost(listen string, next http.Handler) http.Handler {
 // address, because DNS rebinding needs a name, and every name for the routes of
 // probes and Prometheus, whose answers hold nothing of entries or partitions.
 func hostAllowed(header, path, own string) bool {
-	host := header
-	if h, _, err := net.SplitHostPort(header); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	if IsLoopback(host) || strings.EqualFold(host, own) && own != "" {
+	host := wire.HostName(header)
+	if wire.IsLoopback(host) || strings.EqualFold(host, own) && own != "" {
 		return true
 	}
-	if IsLoopback(own) {
+	if wire.IsLoopback(own) {
 		return false
 	}
 	_, err := netip.ParseAddr(host)
 	return err == nil || path == "/livez" || path == "/readyz" || path == "/metrics"
 }
 
-// IsLoopback reports whether a host is localhost or a loopback IP address. Other
-// names do not count, because what they resolve to can change.
-func IsLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return strings.EqualFold(host, "localhost")
+var errCrossOrigin = &refusal{http.StatusForbidden, wire.CodeCrossOrigin, "requests of pages of other origins are rejected"}
+
+// crossSite reports whether a page of another origin sends a request that it may not send. It
+// cannot read what it asks for, but a profile, an audit or a tail costs all the same. A link to
+// the console, the metrics or a probe is followed, and a preflight allows nothing.
+func crossSite(r *http.Request) bool {
+	if r.Method == http.MethodOptions || !wire.CrossSite(r.Host, r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")) {
+		return false
 	}
-	return ip.Unmap().IsLoopback()
+	link := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	return !link || strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/debug/")
 }
 
 // authenticate answers 401 to requests without a token, except to probes. It hands on who

@@ -17,8 +17,8 @@ func (s *Server) serveMore(w http.ResponseWriter, r *http.Request, v View) bool 
 	if h == nil {
 		return false
 	}
-	if s.crossOrigin.Check(r) != nil {
-		writeError(w, &refusal{http.StatusForbidden, codeCrossOrigin, "writes from other origins are rejected"})
+	if crossSite(r) {
+		writeError(w, errCrossOrigin)
 		return true
 	}
 	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewKey{}, v)))
@@ -41,6 +41,13 @@ func (s *Server) Authorize(w http.ResponseWriter, r *http.Request, needs Role) (
 		return "", false
 	}
 	return who.name, true
+}
+
+// Record adds what a request to a handler of View.More changed to the audit trail.
+func (s *Server) Record(r *http.Request, a Act, err error) {
+	v, _ := r.Context().Value(viewKey{}).(View)
+	who, _ := identify(r, v.Tokens)
+	s.note(who, a, err)
 }
 
 // unauthenticated answers a request without a token, or with one that is none.

@@ -3,6 +3,7 @@ package admin
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -20,6 +21,7 @@ func TestAnotherAPIAuthorizesByRoleAndPagesCannotWrite(t *testing.T) {
 				}
 				if name, ok := s.Authorize(w, r, Admin); ok {
 					w.Header().Set("Who", name)
+					s.Record(r, Act{Action: "access_log", Detail: "enable"}, nil)
 				}
 			})
 		}
@@ -54,5 +56,8 @@ func TestAnotherAPIAuthorizesByRoleAndPagesCannotWrite(t *testing.T) {
 		if w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%+v: headers %v", c, w.Header())
 		}
+	}
+	if body := send(s, "GET", "/api/v1/audit", "viewer", "").Body.String(); strings.Count(body, `"name":"admin-1","role":"admin","action":"access_log"`) != 1 {
+		t.Errorf("the trail is %s", body)
 	}
 }

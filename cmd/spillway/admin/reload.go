@@ -16,6 +16,10 @@ type Reload func(ctx context.Context) (changed []string, err error)
 // reloadTimeout bounds a reload, which may wait for batches that are under way.
 const reloadTimeout = time.Minute
 
+func reloaded(changed []string) Act {
+	return Act{Action: "reload", Detail: strings.Join(changed, ", ")}
+}
+
 func (s *Server) reload(r *request) (any, error) {
 	if err := r.decode(&struct{}{}); err != nil {
 		return nil, err
@@ -26,7 +30,7 @@ func (s *Server) reload(r *request) (any, error) {
 	ctx, cancel := s.acting(r, reloadTimeout)
 	defer cancel()
 	changed, err := s.cfg.Reload(ctx)
-	s.record(r, Act{Action: "reload", Detail: strings.Join(changed, ", ")}, err)
+	s.record(r, reloaded(changed), err)
 	if err != nil {
 		return nil, badRequest(err.Error())
 	}

@@ -108,8 +108,8 @@ func (s *Server) handler() http.Handler {
 func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes []route) {
 	from := hr.Context().Value(senderKey{}).(sender)
 	r := &request{Request: hr, view: from.view, who: from.who}
-	if s.crossOrigin.Check(hr) != nil {
-		writeError(w, &refusal{http.StatusForbidden, codeCrossOrigin, "writes from other origins are rejected"})
+	if crossSite(hr) {
+		writeError(w, errCrossOrigin)
 		return
 	}
 	i := slices.IndexFunc(routes, func(rt route) bool {

@@ -40,7 +40,6 @@ type Server struct {
 	acts     sync.Mutex // held by what runs alone
 
 	metrics      http.Handler
-	crossOrigin  *http.CrossOriginProtection
 	unauthorized prometheus.Counter
 
 	mu       sync.Mutex
@@ -68,7 +67,7 @@ var errStartedBefore = errors.New("started or stopped before")
 // New makes the server; Start opens its port.
 func New(cfg Config, log *zap.Logger) *Server {
 	own := prometheus.NewRegistry() // its own metrics outlive a reload
-	s := &Server{cfg: cfg, log: log, crossOrigin: http.NewCrossOriginProtection(), began: time.Now(), tails: make(chan struct{}, maxTails), history: newHistory()}
+	s := &Server{cfg: cfg, log: log, began: time.Now(), tails: make(chan struct{}, maxTails), history: newHistory()}
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)
 	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)

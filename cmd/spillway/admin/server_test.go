@@ -225,6 +225,44 @@ func TestAdminRejectsWritesFromOtherOrigins(t *testing.T) {
 	}
 }
 
+func TestPagesOfOtherOriginsStartNothing(t *testing.T) {
+	t.Parallel()
+	s := setupRoles(func(v *View) {
+		v.Tokens = nil
+		v.More = func(path string) http.Handler {
+			if path != "/info" {
+				return nil
+			}
+			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		}
+	})
+	const ofPage, link = "Sec-Fetch-Site cross-site", "Sec-Fetch-Site cross-site Sec-Fetch-Mode navigate"
+	for _, c := range []struct {
+		path, headers string
+		crossed       bool
+	}{
+		{"/debug/pprof/profile?seconds=x", ofPage, true},
+		{"/debug/pprof/profile?seconds=x", link, true},
+		{"/debug/pprof/heap", "Sec-Fetch-Site same-site", true},
+		{"/debug/pprof/heap", "Origin http://evil.example", true},
+		{"/api/v1/namespaces/default?audit=1", ofPage, true},
+		{"/api/v1/namespaces/default?audit=1", link, true},
+		{"/api/v1/namespaces/default?audit=1", "Origin null", true},
+		{"/info", ofPage, true},
+		{"/metrics", ofPage, true},
+		{"/metrics", link, false},
+		{"/", link, false},
+		{"/debug/pprof/heap", "Sec-Fetch-Site none Sec-Fetch-Mode navigate", false},
+		{"/api/v1/info", "Sec-Fetch-Site same-origin", false},
+		{"/api/v1/info", "", false},
+	} {
+		w := send(s, "GET", c.path, "", "", strings.Fields(c.headers)...)
+		if crossed := w.Code == 403 && strings.Contains(w.Body.String(), `"cross_origin"`); crossed != c.crossed {
+			t.Errorf("%s, %s: got %d %.100s", c.path, c.headers, w.Code, w.Body)
+		}
+	}
+}
+
 func TestAdminClosesTheConnectionAfterABody(t *testing.T) {
 	t.Parallel()
 	_, _, h := setup("127.0.0.1:8081")

@@ -31,12 +31,19 @@ type trail struct {
 	next int
 }
 
-// record keeps an act and logs it. It fills in who, when and the result.
-func (s *Server) record(r *request, a Act, err error) {
-	a.AtMS, a.Name, a.Role, a.Result = time.Now().UnixMilli(), r.who.name, r.who.role.String(), "ok"
+// record keeps an act of a request, and logs it.
+func (s *Server) record(r *request, a Act, err error) { s.note(r.who, a, err) }
+
+// RecordSignal keeps a reload that SIGHUP asked for. The reload itself is in the log.
+func (s *Server) RecordSignal(changed []string, err error) {
+	s.trail.add(identity{"SIGHUP", Admin}, reloaded(changed), err)
+}
+
+func (s *Server) note(who identity, a Act, err error) {
+	a = s.trail.add(who, a, err)
 	log := s.log.Info
 	if err != nil {
-		a.Result, log = err.Error(), s.log.Warn
+		log = s.log.Warn
 	}
 	fields := []zap.Field{
 		zap.String("name", a.Name), zap.String("role", a.Role), zap.String("action", a.Action), zap.String("namespace", a.Namespace),
@@ -46,7 +53,14 @@ func (s *Server) record(r *request, a Act, err error) {
 		fields = append(fields, zap.Int64("entries", *a.Entries))
 	}
 	log("operator acted", fields...)
-	t := &s.trail
+}
+
+// add keeps an act. It fills in who, when and the result.
+func (t *trail) add(who identity, a Act, err error) Act {
+	a.AtMS, a.Name, a.Role, a.Result = time.Now().UnixMilli(), who.name, who.role.String(), "ok"
+	if err != nil {
+		a.Result = err.Error()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.acts) < maxActs {
@@ -55,6 +69,7 @@ func (s *Server) record(r *request, a Act, err error) {
 		t.acts[t.next%maxActs] = a
 	}
 	t.next++
+	return a
 }
 
 // auditTrail lists the acts, the newest first.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // validatePorts checks the addresses, their authentication and their TLS files.
@@ -60,7 +60,7 @@ func (c *Config) validateListener(key, address, missing string, wrong func(key s
 	switch _, err := net.LookupPort("tcp", port); {
 	case err != nil:
 		wrong(key, address, "a port from 0 to 65535, such as 127.0.0.1:8080; 0 chooses a free one")
-	case missing != "" && !admin.IsLoopback(host) && !c.InsecureNoAuth:
+	case missing != "" && !wire.IsLoopback(host) && !c.InsecureNoAuth:
 		wrong(key, address, "a loopback address such as 127.0.0.1:8080, or "+missing+", or --insecure-no-auth to listen without authentication")
 	}
 }
@@ -96,7 +96,7 @@ func sameAddress(a, b string) bool {
 // is not in use.
 func otherThanLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	return err == nil && !admin.IsLoopback(host)
+	return err == nil && !wire.IsLoopback(host)
 }
 
 // validateTLS checks that a port has both a certificate and a key, or no TLS file.

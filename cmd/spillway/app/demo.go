@@ -13,9 +13,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
+	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -56,7 +56,7 @@ func (c *demoCmd) Run(ctx context.Context, p process) error {
 		return usageError{errors.New("duration: want 0s or more")}
 	}
 	for key, address := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
-		if host, _, err := net.SplitHostPort(address); address != "" && (err != nil || !admin.IsLoopback(host)) {
+		if host, _, err := net.SplitHostPort(address); address != "" && (err != nil || !wire.IsLoopback(host)) {
 			return usageError{fmt.Errorf("%s: %q: want an address of this machine, such as 127.0.0.1:8090: the demo asks for no token", key, address)}
 		}
 	}
