@@ -31,9 +31,11 @@ type AdminConfig struct {
 	Pools func() []string
 	// Queues lists the queues of a namespace that have jobs.
 	Queues func(ctx context.Context, namespace string) ([]string, error)
-	// Authorize reports whether a request may change tokens, and the name of its token;
-	// else it has answered.
-	Authorize func(http.ResponseWriter, *http.Request) (who string, ok bool)
+	// Authorize reports whether a request may read, or see and change tokens, and the name
+	// of its token; else it has answered.
+	Authorize func(w http.ResponseWriter, r *http.Request, tokens bool) (who string, ok bool)
+	// Record adds what a request changed, or failed to change, to the audit trail.
+	Record    func(r *http.Request, action, namespace, detail string, err error)
 	Version   Version
 	AccessLog *AccessLog
 	Log       *zap.Logger
@@ -97,7 +99,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // too: they show tokens.
 func (a *Admin) authorized(next func(w http.ResponseWriter, r *http.Request, who string)) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if who, ok := a.Authorize(w, r); ok {
+		if who, ok := a.Authorize(w, r, true); ok {
 			next(w, r, who)
 		}
 	}
@@ -105,6 +107,9 @@ func (a *Admin) authorized(next func(w http.ResponseWriter, r *http.Request, who
 
 // info lists the queues of each namespace of a pool.
 func (a *Admin) info(w http.ResponseWriter, r *http.Request) {
+	if _, ok := a.Authorize(w, r, false); !ok {
+		return
+	}
 	all := map[string][]string{}
 	for _, ns := range a.Control.Snapshot().NamespacesOf(poolOf(r)) {
 		queues, err := a.Queues(r.Context(), ns.Name)
@@ -142,7 +147,7 @@ func (a *Admin) setAccessLog(w http.ResponseWriter, r *http.Request, who string)
 		return
 	}
 	a.AccessLog.on.Store(status == "enable")
-	a.Log.Info("access log of lmstfy's API switched", zap.String("status", status), zap.String("by", who))
+	a.Record(r, "access_log", "", status, nil)
 	a.showAccessLog(w, r, who)
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"go.uber.org/zap"
-
 	"github.com/spillway-io/spillway/partition/control"
 )
 
@@ -20,7 +18,7 @@ type limiter struct {
 }
 
 // setLimit sets the limit of a token. POST makes one, PUT also replaces one.
-func (a *Admin) setLimit(w http.ResponseWriter, r *http.Request, who string) {
+func (a *Admin) setLimit(w http.ResponseWriter, r *http.Request, _ string) {
 	var limit control.Limit
 	err := json.NewDecoder(r.Body).Decode(&limit)
 	switch {
@@ -42,6 +40,7 @@ func (a *Admin) setLimit(w http.ResponseWriter, r *http.Request, who string) {
 		}
 		return &limit, nil
 	})
+	a.Record(r, "limit_token", name, fmt.Sprintf("name %s, read %d and write %d in %d s", control.ShortName(hash), limit.Read, limit.Write, limit.Interval), err)
 	switch {
 	case errors.Is(err, errLimitExists):
 		answerText(w, http.StatusInternalServerError, fmt.Sprintf("throttler token(%s) has already exists", r.PathValue("token")))
@@ -56,7 +55,6 @@ func (a *Admin) setLimit(w http.ResponseWriter, r *http.Request, who string) {
 	if r.Method == http.MethodPost {
 		status = http.StatusCreated
 	}
-	a.Log.Info("limit of a token set", zap.String("namespace", name), zap.String("token", control.ShortName(hash)), zap.Any("limit", limit), zap.String("by", who))
 	answer(w, status, limiter{limit})
 }
 
@@ -71,14 +69,14 @@ func (a *Admin) showLimit(w http.ResponseWriter, r *http.Request, _ string) {
 }
 
 // deleteLimit deletes a limit. Its answer is the same where there is none.
-func (a *Admin) deleteLimit(w http.ResponseWriter, r *http.Request, who string) {
+func (a *Admin) deleteLimit(w http.ResponseWriter, r *http.Request, _ string) {
 	name, hash := tokenOf(r)
 	err := a.Control.ChangeLimit(r.Context(), name, hash, func(*control.Limit) (*control.Limit, error) { return nil, nil })
+	a.Record(r, "limit_token", name, "name "+control.ShortName(hash)+", none", err)
 	if err != nil && !errors.Is(err, control.ErrNotFound) {
 		a.refused(w, "delete a limit", err)
 		return
 	}
-	a.Log.Info("limit of a token deleted", zap.String("namespace", name), zap.String("token", control.ShortName(hash)), zap.String("by", who))
 	answer(w, http.StatusOK, map[string]string{"msg": "success"})
 }
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.uber.org/zap"
-
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -55,7 +53,13 @@ func (a *Admin) create(w http.ResponseWriter, r *http.Request, ns control.Namesp
 		t.Text = rand.Text() // 130 bits
 	}
 	t.Hash = control.HashToken(t.Text)
-	if err := a.Control.CreateTokenIn(r.Context(), ns, t); err != nil {
+	made := a.Control.Snapshot().Namespace(ns.Name) == nil
+	err := a.Control.CreateTokenIn(r.Context(), ns, t)
+	if made && err == nil {
+		a.Record(r, "create_namespace", ns.Name, "pool "+ns.Pool, nil)
+	}
+	a.Record(r, "create_token", ns.Name, "name "+control.ShortName(t.Hash), err)
+	if err != nil {
 		if errors.Is(err, control.ErrExists) && a.Control.Snapshot().Token(ns.Name, t.Hash) != nil {
 			answerText(w, http.StatusBadRequest, "the token has already existed")
 			return
@@ -63,7 +67,6 @@ func (a *Admin) create(w http.ResponseWriter, r *http.Request, ns control.Namesp
 		a.refused(w, "create a token", err)
 		return
 	}
-	a.Log.Info("token created", zap.String("namespace", ns.Name), zap.String("token", control.ShortName(t.Hash)), zap.String("by", t.CreatedBy))
 	answerIndented(w, http.StatusCreated, map[string]string{"token": shown(ns.Pool, t.Text)})
 }
 
@@ -87,13 +90,14 @@ func (a *Admin) listTokens(w http.ResponseWriter, r *http.Request, _ string) {
 }
 
 // deleteToken deletes a token. Its answer is the same for one that is gone.
-func (a *Admin) deleteToken(w http.ResponseWriter, r *http.Request, who string) {
+func (a *Admin) deleteToken(w http.ResponseWriter, r *http.Request, _ string) {
 	name, hash := tokenOf(r)
-	if err := a.Control.DeleteToken(r.Context(), name, hash); err != nil && !errors.Is(err, control.ErrNotFound) {
+	err := a.Control.DeleteToken(r.Context(), name, hash)
+	a.Record(r, "revoke_token", name, "name "+control.ShortName(hash), err)
+	if err != nil && !errors.Is(err, control.ErrNotFound) {
 		a.refused(w, "delete a token", err)
 		return
 	}
-	a.Log.Info("token deleted", zap.String("namespace", name), zap.String("token", control.ShortName(hash)), zap.String("by", who))
 	w.WriteHeader(http.StatusNoContent)
 }
 

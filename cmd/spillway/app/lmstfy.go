@@ -49,8 +49,14 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 			}
 			return nil, nil
 		},
-		Authorize: func(w http.ResponseWriter, r *http.Request) (string, bool) {
-			return a.admin.Authorize(w, r, admin.Admin)
+		Authorize: func(w http.ResponseWriter, r *http.Request, tokens bool) (string, bool) {
+			if tokens {
+				return a.admin.Authorize(w, r, admin.Admin)
+			}
+			return a.admin.Authorize(w, r, admin.Viewer)
+		},
+		Record: func(r *http.Request, action, namespace, detail string, err error) {
+			a.admin.Record(r, admin.Act{Action: action, Namespace: namespace, Detail: detail + ", by lmstfy's API"}, err)
 		},
 		Version:   lmstfy.Version{Commit: cmp.Or(build.Revision, "unknown"), Date: "unknown", Version: build.Version},
 		AccessLog: &a.accessLog, Log: a.log.Named("lmstfy"),

@@ -94,7 +94,7 @@ func reloadOn(hangups <-chan os.Signal, app *App, manager serviceManagerSocket) 
 			select {
 			case <-hangups:
 				manager.notify("RELOADING=1")
-				_, _ = app.Reload(context.Background()) // which logs its error
+				app.admin.RecordSignal(app.Reload(context.Background()))
 				manager.notify("READY=1")
 			case <-ended:
 				return

@@ -110,6 +110,15 @@ func TestSIGHUPReloadsAGoodFileAndRefusesABadOne(t *testing.T) {
 	if r.metric("spillway_config_last_reload_successful") != 0 {
 		t.Error("no metric of the failed reload")
 	}
+	eventually(t, "the audit trail has both reloads", func() bool {
+		resp, err := http.Get("http://" + r.admin + "/api/v1/audit")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		trail, _ := io.ReadAll(resp.Body)
+		return strings.Count(string(trail), `"name":"SIGHUP","role":"admin","action":"reload"`) == 2 && strings.Contains(string(trail), "did you mean capacity?")
+	})
 	r.write(config("    shards: 2\nprefix: other\n"))
 	text = r.hangUp("configuration not reloaded")
 	for _, want := range []string{"prefix: sw → other: restart to change it", "namespaces.default.shards: 1 → 2: fixed when the namespace is first used"} {
