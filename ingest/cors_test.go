@@ -459,7 +459,9 @@ func TestAPageReachesANamespaceWithoutTokensOnlyFromAListedOrigin(t *testing.T) 
 		if r := ask("POST /v1/small/p", c.host, c.headers+bearerHeader("small")+"\r\n", "x"); r.status != 200 {
 			t.Errorf("%s with a token: got %d %s", c.name, r.status, r.raw)
 		}
-		rejected := func() float64 { return p.metric("refusals_total", "bad_host") + p.metric("refusals_total", "cross_origin") }
+		rejected := func() float64 {
+			return p.metric("refusals_total", "bad_host") + p.metric("refusals_total", "cross_origin")
+		}
 		before := rejected()
 		_ = ask("POST /beacon/default/b", c.host, c.headers, "x")
 		if taken := rejected() == before; taken != (c.code != "bad_host") {
