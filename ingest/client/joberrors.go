@@ -65,7 +65,6 @@ var codes = map[string]error{
 	"unauthorized":      ErrUnauthorized,
 	"forbidden":         ErrUnauthorized,
 	"cross_origin":      ErrUnauthorized,
-	"bad_host":          ErrUnauthorized,
 	"rate_limited":      ErrRateLimited,
 	"empty_body":        ErrEmpty,
 	"empty_batch":       ErrEmpty,
