@@ -189,14 +189,14 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 // rejectUnstored adds the results up. SDKs repeat whole requests or nothing. So it
 // rejects a request of which an entry may be stored at the next attempt, although
 // others are stored: these may double, under their ids. Entries of partitions beyond
-// max_partitions would be rejected again, so they are dropped unless nothing was stored.
+// max_partitions, or new ones beyond the key's quota, would be rejected again, so they are dropped unless nothing was stored.
 func (r *request) rejectUnstored() *rejection {
 	stored := r.sumResults()
 	if len(r.spans) > 0 && stored == 0 {
 		return rejectParts(r)
 	}
 	for i := range r.parts {
-		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) {
+		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) && !errors.Is(err, errNewPartitions) {
 			rejected := rejectUnknown(err)
 			rejected.counted = true
 			return rejected

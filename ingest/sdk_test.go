@@ -447,3 +447,28 @@ func FuzzPartitionNameIsAName(f *testing.F) {
 		}
 	})
 }
+
+func TestAWriteKeyUsesNewPartitionsWithinItsQuota(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	p := listen(t, store, func(c *Config) {
+		c.SDKs = map[string]SDK{"default": {WriteKeys: []WriteKey{{Key: "wk", NewPartitions: Quota{2, time.Hour}}}, PartitionPaths: []string{"event"}}}
+	})
+	event := func(name string) string { return `{"api_key":"wk","event":"` + name + `","distinct_id":"x"}` }
+	for i, name := range []string{"a", "b", "c", "a"} {
+		want := 200
+		if name == "c" {
+			want = 429
+		}
+		if r := p.post("/posthog/e/", event(name)); r.status != want {
+			t.Errorf("%d, partition %s: got %d %s, want %d", i, name, r.status, r.raw, want)
+		}
+	}
+	batch := `{"api_key":"wk","batch":[` + event("d") + "," + event("b") + `]}`
+	if r := p.post("/posthog/batch/", batch); r.status != 200 || len(store.entries("default/d")) != 0 || len(store.entries("default/b")) != 2 {
+		t.Errorf("a known one beside a new one: got %d %s", r.status, r.raw)
+	}
+	if got := p.metric("token_limited_total", "too_many_partitions", "default", "wk"); got != 2 {
+		t.Errorf("%v are counted, want 2", got)
+	}
+}

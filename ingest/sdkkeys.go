@@ -31,6 +31,8 @@ type WriteKey struct {
 	// Rate is how many events the key may send; default none, no limit. A request counts
 	// as many as its events.
 	Rate Quota
+	// NewPartitions is as of a Token; default none, no limit. Events beyond it are dropped.
+	NewPartitions Quota
 }
 
 const defaultPartitionFallback = "default"
@@ -66,8 +68,8 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins, m *metri
 		of.paths, _ = protocol.ParsePaths(sdk.PartitionPaths) // Validate checked them
 		for _, k := range sdk.WriteKeys {
 			opened := *of
-			if k.Rate.Count > 0 {
-				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: k.Key, Rate: k.Rate}, name, cfg.MaxEntries, m)}
+			if k.Rate.Count > 0 || k.NewPartitions.Count > 0 {
+				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: k.Key, Rate: k.Rate, NewPartitions: k.NewPartitions}, name, cfg.MaxEntries, m)}
 			}
 			w.byKey[k.Key] = &opened
 		}

@@ -30,7 +30,7 @@ func (r *fileReader) sdk(to *ingest.SDK, key, path string, value *yaml.Node) boo
 	return true
 }
 
-// writeKey reads item i of a list: a key, or a mapping of key and rate.
+// writeKey reads item i of a list: a key, or a mapping of key, rate and new_partitions.
 func (r *fileReader) writeKey(node *yaml.Node, path string, i int) (k ingest.WriteKey) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -39,14 +39,20 @@ func (r *fileReader) writeKey(node *yaml.Node, path string, i int) (k ingest.Wri
 		return ingest.WriteKey{Key: r.text(node, path)}
 	}
 	at := fmt.Sprintf("%s[%d]", path, i)
-	r.mapping(node, at+".", []string{"key", "rate"}, func(key string, value *yaml.Node) {
+	r.mapping(node, at+".", []string{"key", "rate", "new_partitions"}, func(key string, value *yaml.Node) {
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
-		if key == "key" {
+		quota := &k.Rate
+		switch key {
+		case "key":
 			k.Key = r.text(value, at+".key")
-		} else if err := k.Rate.UnmarshalText([]byte(value.Value)); err != nil {
-			r.fail(value, at+".rate", err.Error())
+			return
+		case "new_partitions":
+			quota = &k.NewPartitions
+		}
+		if err := quota.UnmarshalText([]byte(value.Value)); err != nil {
+			r.fail(value, at+"."+key, err.Error())
 		}
 	})
 	return k
@@ -97,8 +103,15 @@ func (c *Config) appendSDK(to *yaml.Node, sdk ingest.SDK, path string) {
 	keys := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, k := range sdk.WriteKeys {
 		item := text(k.Key)
+		pair := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{plain("key"), item}}
 		if k.Rate.Count > 0 {
-			item = &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{plain("key"), item, plain("rate"), plain(k.Rate.String())}}
+			pair.Content = append(pair.Content, plain("rate"), plain(k.Rate.String()))
+		}
+		if k.NewPartitions.Count > 0 {
+			pair.Content = append(pair.Content, plain("new_partitions"), plain(k.NewPartitions.String()))
+		}
+		if len(pair.Content) > 2 {
+			item = pair
 		}
 		keys.Content = append(keys.Content, item)
 	}
