@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -125,9 +126,9 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	ctx, cancel = context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()
 	var residual int64
-	err = s.jobBook.audits.Do(ctx, func(context.Context) { residual, err = space.store.Audit(ctx, space.ns) })
+	waited := s.jobBook.audits.Do(ctx, func(context.Context) { residual, err = space.store.Audit(ctx, space.ns) })
 	answer.Residual = &residual
-	return answer, err
+	return answer, cmp.Or(waited, err)
 }
 
 // The kinds of namespaces.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,11 +102,15 @@ func (s *Server) account(r *request) (any, error) {
 	if audit {
 		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 		defer cancel()
-		residual, err := r.view.Store.Audit(ctx, ns)
-		if err != nil {
+		// One at a time, with rests: a viewer may ask for any number.
+		waited := s.jobBook.audits.Do(ctx, func(context.Context) {
+			var residual int64
+			residual, err = r.view.Store.Audit(ctx, ns)
+			answer.Residual = &residual
+		})
+		if err = cmp.Or(waited, err); err != nil {
 			return nil, err
 		}
-		answer.Residual = &residual
 	}
 	return answer, nil
 }

@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -274,4 +277,28 @@ func TestAdminClosesTheConnectionAfterABody(t *testing.T) {
 			t.Errorf("a body of %d bytes: got Connection %q, want %q", len(body), got, want)
 		}
 	}
+}
+
+func TestAuditsOfBuffersRunOneAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var running, most, done atomic.Int64
+		s := setupRoles(func(v *View) {
+			v.Store = &fakeStore{overview: func() (partition.Overview, error) { return partition.Overview{}, nil }, audit: func() (int64, error) {
+				most.Store(max(most.Load(), running.Add(1)))
+				time.Sleep(time.Millisecond)
+				running.Add(-1)
+				done.Add(1)
+				return 0, nil
+			}}
+		})
+		var asked sync.WaitGroup
+		for range 8 {
+			asked.Go(func() { send(s, "GET", "/api/v1/namespaces/default?audit=1", "viewer", "") })
+		}
+		asked.Wait()
+		if most.Load() != 1 || done.Load() == 0 {
+			t.Errorf("%d audits at once, %d in all", most.Load(), done.Load())
+		}
+	})
 }
