@@ -58,13 +58,14 @@ func (f letterFilter) has(l partition.Letter) bool {
 	return (f.reason == "" || f.reason == l.Reason) && (f.partition == "" || f.partition == l.Partition) && (f.entryID == "" || f.entryID == l.EntryID)
 }
 
-func letterOf(l partition.Letter) Letter {
+// letterOf hides in what the sink said what masks hide in the payload.
+func letterOf(l partition.Letter, masks []string) Letter {
 	detail := l.Error
 	if l.Detail != "" && detail != "" {
 		detail += ": "
 	}
 	return Letter{
-		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, detail + l.Detail, l.Attempt, len(payloadOfLetter(l)),
+		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, maskQuote(detail+l.Detail, l.Payload, masks), l.Attempt, len(payloadOfLetter(l)),
 	}
 }
 
@@ -85,6 +86,10 @@ func (s *Server) dead(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	masks, err := s.masks(r)
+	if err != nil {
+		return nil, err
+	}
 	q := r.URL.Query()
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
@@ -94,7 +99,7 @@ func (s *Server) dead(r *request) (any, error) {
 	}
 	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes, Letters: []Letter{}}
 	filter := letterFilter{q.Get("reason"), q.Get("partition"), q.Get("id")}
-	if list.Letters, list.Cursor, err = filterLetters(ctx, r.view.Store, ns, filter, q.Get("cursor"), limit); err != nil {
+	if list.Letters, list.Cursor, err = filterLetters(ctx, r.view.Store, ns, filter, masks, q.Get("cursor"), limit); err != nil {
 		return nil, err
 	}
 	list.Reasons, err = s.tallies.of(ctx, r.view.Store, ns, s.sweep.now())
@@ -103,7 +108,7 @@ func (s *Server) dead(r *request) (any, error) {
 
 // filterLetters reads pages until it has limit letters. A cursor is that of a page, a plus
 // sign, and how many letters of the page came before.
-func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter, cursor string, limit int) (list []Letter, next string, err error) {
+func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter, masks []string, cursor string, limit int) (list []Letter, next string, err error) {
 	list = []Letter{}
 	cursor, offset, _ := strings.Cut(cursor, "+")
 	skip, err := strconv.Atoi(offset)
@@ -126,7 +131,7 @@ func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f 
 			if len(list) == limit {
 				return list, cursor + "+" + strconv.Itoa(i), nil
 			}
-			list = append(list, letterOf(l))
+			list = append(list, letterOf(l, masks))
 		}
 		if cursor, skip = page.Next, 0; cursor == "" || len(list) == limit {
 			break
@@ -171,6 +176,6 @@ func (s *Server) letter(r *request) (any, error) {
 	if err != nil {
 		return nil, letterError(err)
 	}
-	answer := LetterPayload{letterOf(l), payloadOf(payloadOfLetter(l), masks).Shown}
+	answer := LetterPayload{letterOf(l, masks), payloadOf(payloadOfLetter(l), masks).Shown}
 	return answer, nil
 }

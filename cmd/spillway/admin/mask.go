@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 )
 
@@ -14,26 +15,51 @@ func DefaultMaskFields() []string {
 	}
 }
 
+// minMasked is from which length a value is searched for in other texts, in bytes: a shorter
+// one is a part of too many words.
+const minMasked = 3
+
 // masked is what stands for the value of a masked key.
 const masked = `"***"`
 
 // mask rewrites valid JSON without the values of the given keys, which are compared without
 // regard to case, at any depth. Order, repeated keys and numbers stay as they are.
 func mask(text []byte, keys []string) ([]byte, error) {
-	hidden := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		hidden[strings.ToLower(key)] = true
-	}
-	m := masker{json.NewDecoder(bytes.NewReader(text)), hidden, make([]byte, 0, len(text))}
-	m.d.UseNumber()
-	err := m.value()
+	m, err := masking(text, keys)
 	return m.out, err
+}
+
+func masking(text []byte, keys []string) (*masker, error) {
+	m := &masker{d: json.NewDecoder(bytes.NewReader(text)), hidden: make(map[string]bool, len(keys)), out: make([]byte, 0, len(text))}
+	for _, key := range keys {
+		m.hidden[strings.ToLower(key)] = true
+	}
+	m.d.UseNumber()
+	return m, m.value()
+}
+
+// maskQuote hides in a text that may quote a payload, whole or in part, what mask hides in it:
+// the values, and all that follows one of the keys.
+func maskQuote(text string, payload []byte, keys []string) string {
+	if len(keys) == 0 || text == "" {
+		return text
+	}
+	if m, _ := masking(payload, keys); len(m.values) > 0 {
+		text = strings.NewReplacer(m.values...).Replace(text)
+	}
+	quoted := make([]string, len(keys))
+	for i, key := range keys {
+		quoted[i] = regexp.QuoteMeta(key)
+	}
+	after := regexp.MustCompile(`(?is)\b(` + strings.Join(quoted, "|") + `)\b[\\"'\s]*[:=].*`)
+	return after.ReplaceAllString(text, "$1: ***")
 }
 
 type masker struct {
 	d      *json.Decoder
 	hidden map[string]bool
 	out    []byte
+	values []string // that are hidden, each with what stands for it
 }
 
 // value copies the next value. encoding/json bounds how deep values nest.
@@ -78,7 +104,16 @@ func (m *masker) member() error {
 	m.out = append(m.out, ':')
 	if key, _ := t.(string); m.hidden[strings.ToLower(key)] {
 		m.out = append(m.out, masked...)
-		return m.d.Decode(new(json.RawMessage))
+		var value json.RawMessage
+		err := m.d.Decode(&value)
+		var words string
+		if json.Unmarshal(value, &words) != nil {
+			words = string(value)
+		}
+		if len(words) >= minMasked {
+			m.values = append(m.values, words, "***")
+		}
+		return err
 	}
 	return m.value()
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 func TestMaskHidesValuesByTheirKeysAtAnyDepth(t *testing.T) {
@@ -49,4 +51,27 @@ func FuzzMask(f *testing.F) {
 			t.Fatalf("%s is shown as %s", text, got)
 		}
 	})
+}
+
+func TestWhatASinkSaidIsMaskedAsThePayload(t *testing.T) {
+	t.Parallel()
+	payload := `{"user":{"email":"ann@example.com","pin":7},"card":4111222233334444}`
+	for said, want := range map[string]string{
+		`400: {"error":"bad","got":{"email":"ann@example.com","n":1}}`: `400: {"error":"bad","got":{"email: ***`,
+		`ann@example.com is not a number`:                              `*** is not a number`,
+		`rejected: 4111222233334444 at row 3`:                          `rejected: *** at row 3`,
+		`row {\"Email\": \"other@example.com\"} rejected`:              `row {\"Email: ***`,
+		`token=abc; path=/`:                                            `token: ***`,
+		`the token is old`:                                             `the token is old`,
+		`connection reset`:                                             `connection reset`,
+		``:                                                             ``,
+	} {
+		l := letterOf(partition.Letter{Error: said, Payload: []byte(payload)}, DefaultMaskFields())
+		if l.Detail != want {
+			t.Errorf("%s: got %s, want %s", said, l.Detail, want)
+		}
+		if l := letterOf(partition.Letter{Detail: said, Payload: []byte(payload)}, nil); l.Detail != said {
+			t.Errorf("without masks: got %s", l.Detail)
+		}
+	}
 }
