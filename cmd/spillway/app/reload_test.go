@@ -95,6 +95,12 @@ func TestReloadNamesWhatChangedAndHidesSecrets(t *testing.T) {
 	}
 	reload(withSecret, "namespaces.kart.sink")
 	reload(withSecret+"mask_fields: [nick]\nbatch: 5\n", "mask_fields", "namespaces.kart.batch")
+	withSink := withSecret + "mask_fields: [nick]\nbatch: 5\nsinks: {crm: \"http://u:{file:" + secret + "}@h.example/crm\"}\n"
+	reload(withSink, "sinks")
+	if err := os.WriteFile(secret, []byte("hunter4"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload(withSink, "sinks.crm", "namespaces.kart.sink")
 	var text strings.Builder
 	for _, e := range logs.All() {
 		fmt.Fprintln(&text, e.Message, e.ContextMap())

@@ -53,6 +53,11 @@ func changesOf(before, after *Config) (changes []change) {
 		field{"mask_fields", before.MaskFields, after.MaskFields},
 		field{"sinks", before.PushSinks, after.PushSinks},
 	)...)
+	for _, name := range slices.Sorted(maps.Keys(after.PushSinks)) {
+		if at := "sinks." + name; before.PushSinks[name] == after.PushSinks[name] && before.secretSums[at] != after.secretSums[at] {
+			changes = append(changes, change{at, at + ": a secret in it", reloadApplies})
+		}
+	}
 	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []change {
 		return append(namespaceChanges(at+".", old, now), secretChanges(at+".", before, after, name)...)
 	})
@@ -158,6 +163,9 @@ func (c *Config) sumSecrets() {
 	c.secretSums = map[string][32]byte{}
 	for name, p := range c.Pools {
 		c.secretSums["pools."+name] = c.secrets.Sum(p.URL)
+	}
+	for name, urls := range c.PushSinks {
+		c.secretSums["sinks."+name] = c.secrets.Sum(urls)
 	}
 	for _, name := range c.names() {
 		ns := c.Namespaces[name]
