@@ -117,8 +117,11 @@ func Redact(rawURL string) string {
 		// "http:user:password@host" has no authority that could be told apart.
 		return u.Scheme + ":…"
 	}
+	if u.Scheme != "file" && u.Host == "" && u.Path != "" {
+		return u.Scheme + ":…" // "http:/user:password@host": one slash begins a path
+	}
 	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	if u.Scheme != "file" && u.Host != "" && u.Path != "" && u.Path != "/" {
+	if u.Scheme != "file" && u.Path != "" && u.Path != "/" {
 		// Webhooks keep their secret in the path. And a '/' in a password ends
 		// the authority early: the rest looks like a path.
 		clean.Path, clean.RawPath = "/…", ""

@@ -141,11 +141,11 @@ func endpoint(base string) (string, error) {
 	u, err := url.Parse(base)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("client: the URL: %w", err)
+		return "", errors.New("client: the URL is malformed: want http://host:port or https://host:port") // the error quotes it, with its password
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return "", fmt.Errorf("client: the URL %q: want http://host:port or https://host:port", u.Redacted())
+		return "", errors.New("client: the URL: want http://host:port or https://host:port")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return "", fmt.Errorf("client: the URL %q: a token goes into the configuration, and there is no query", u.Redacted())
+		return "", fmt.Errorf("client: the URL of %s: a token goes into the configuration, and there is no query", u.Host)
 	}
 	return strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/"), nil
 }

@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 const canary = "correct-horse-battery"
@@ -128,6 +131,22 @@ func FuzzURLs(f *testing.F) {
 	}
 	known := sinkRegistry()
 	f.Fuzz(func(t *testing.T, form string) {
+		// A slash too few or too many makes a user and password a path.
+		for _, wrong := range []string{"https:/", "https:///", "https:", "redis:/", "redis:"} {
+			raw := wrong + "u:" + canary + "@h/" + strings.ReplaceAll(form, "%s", "x")
+			texts := []string{sink.Redact(raw), redactStore(raw)}
+			if s, err := known.New(raw); err == nil {
+				_ = s.Close(context.Background())
+			} else {
+				texts = append(texts, err.Error())
+			}
+			if _, err := backend.Open(backend.Config{URL: raw}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
+				texts = append(texts, err.Error())
+			}
+			if shown := strings.Join(texts, "\n"); strings.Contains(shown, canary) && !strings.Contains(form, canary) {
+				t.Fatalf("%q is shown as %q", raw, shown)
+			}
+		}
 		for _, raw := range []string{strings.ReplaceAll(form, "%s", canary), "https://u:" + canary + "@" + form, "redis://u:" + canary + "@" + form} {
 			if s, err := known.New(raw); err == nil {
 				_ = s.Close(context.Background())

@@ -181,12 +181,16 @@ func readSecret(path string) ([]byte, error) {
 // net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
 // splits the text, and shows less where the split is ambiguous.
 func redactStore(raw string) string {
-	scheme, rest, found := strings.Cut(raw, "://")
+	scheme, rest, _ := strings.Cut(raw, ":")
+	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz-") != "" || scheme == raw {
+		return "(malformed URL)"
+	}
+	rest, found := strings.CutPrefix(rest, "//")
 	if !found {
-		scheme, _, _ = strings.Cut(raw, ":")
 		return scheme + ":"
 	}
-	hosts, options, hasOptions := strings.Cut(rest, "?")
+	end := strings.IndexAny(rest+"?", "?#")
+	hosts, options, hasOptions := rest[:end], rest[end:], end < len(rest)
 	if strings.Contains(options, "@") {
 		return scheme + "://…"
 	}
