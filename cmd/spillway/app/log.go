@@ -1,8 +1,13 @@
 package app
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -27,7 +32,33 @@ func newLoggerAt(w io.Writer, level zap.AtomicLevel, format string) *zap.Logger 
 		config.EncodeDuration = zapcore.StringDurationEncoder
 		encoder = zapcore.NewConsoleEncoder(config)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(escaped{w})), level))
+}
+
+// escaped writes lines with what does not print as \uXXXX, which JSON reads as the same:
+// what clients sent must not drive a terminal or reorder what is read. The encoders do so
+// for ASCII alone.
+type escaped struct{ io.Writer }
+
+func (p escaped) Write(line []byte) (int, error) {
+	hidden := func(r rune) bool { return r > '~' && !strconv.IsPrint(r) }
+	shown := line
+	if bytes.IndexFunc(line, hidden) >= 0 {
+		shown = nil
+		for _, r := range string(line) {
+			if !hidden(r) {
+				shown = utf8.AppendRune(shown, r)
+				continue
+			}
+			for _, unit := range utf16.AppendRune(nil, r) {
+				shown = fmt.Appendf(shown, `\u%04x`, unit)
+			}
+		}
+	}
+	if _, err := p.Writer.Write(shown); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 func parseLevel(text string) zapcore.Level {
