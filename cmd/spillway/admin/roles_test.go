@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -232,5 +233,44 @@ func TestOnePurgeRunsAtATime(t *testing.T) {
 	s.acts.Unlock()
 	if w.Code != 409 || !strings.Contains(w.Body.String(), `"conflict"`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+// TestTheTableOfRolesIsTrue compares the routes with the table of OPERATING.md.
+func TestTheTableOfRolesIsTrue(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../deploy/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[Role]string{}
+	for role := Viewer; role <= Admin; role++ {
+		_, row, _ := strings.Cut(string(text), "\n| `"+role.String()+"` | ")
+		rows[role], _, _ = strings.Cut(row, " |\n")
+	}
+	const ofBuffer, ofQueue = "/api/v1/namespaces/{namespace}/", "/api/v1/namespaces/{namespace}/queues/{queue}/"
+	phrases := map[string]string{
+		"/api/v1/reload": "reload", ofBuffer + "pause": "pause", ofBuffer + "resume": "resume", ofBuffer + "partitions/{partition}/pause": "pause",
+		ofBuffer + "partitions/{partition}/resume": "resume", ofBuffer + "purge": "purge entries", ofBuffer + "dead/replay": "replay dead letters",
+		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "respawn, delete and purge jobs", ofQueue + "dead/respawn": "respawn, delete and purge jobs",
+		ofQueue + "dead/delete": "respawn, delete and purge jobs", ofQueue + "purge": "respawn, delete and purge jobs",
+	}
+	for _, rt := range setupRoles(nil).routes() {
+		phrase := phrases[rt.path]
+		switch {
+		case rt.role == probe:
+			continue
+		case rt.method == "GET" && strings.HasPrefix(rt.path, "/debug/"):
+			phrase = "`/debug/pprof/`"
+		case rt.method == "GET":
+			phrase = map[Role]string{Viewer: "see figures", Operator: "see payloads, with `mask_fields` hidden", Admin: "tokens"}[rt.role]
+		case strings.HasPrefix(rt.path, "/api/v1/control/"):
+			phrase = "make and end namespaces of kind queue and tokens"
+		}
+		for role, row := range rows {
+			if has := phrase != "" && strings.Contains(row, phrase); has != (role == rt.role) && !(phrase == "tokens" || phrase == "pause") {
+				t.Errorf("%s %s needs the role %v, and %q stands in the row of %v: %v", rt.method, rt.path, rt.role, phrase, role, has)
+			}
+		}
 	}
 }
