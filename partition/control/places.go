@@ -79,13 +79,17 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 			case held <= 0:
 				continue
 			case want == "":
-				warnings = append(warnings, fmt.Sprintf("namespace %s has %d entries or jobs in pool %s, and neither the file nor the control document names it: nobody serves them", name, held, pool))
+				warnings = append(warnings, fmt.Sprintf(
+					"namespace %s has %d entries or jobs in pool %s, and neither the file nor the control document names it: nobody serves them",
+					name, held, pool))
 				continue
 			}
 			if _, own := p.held(ctx, want, name); own == epoch && epoch != "" {
 				continue // two names of one Redis
 			}
-			text := fmt.Sprintf("namespace %s: pool is %s, but %d entries or jobs of it are in pool %s: set pool %[4]s, or have them delivered or purged there first", name, want, held, pool)
+			text := fmt.Sprintf(
+				"namespace %s: pool is %s, but %d entries or jobs of it are in pool %s: set pool %[4]s, or have them delivered or purged there first",
+				name, want, held, pool)
 			if !p.passed && p.named[name] != "" {
 				return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%s", text))
 			}
@@ -98,7 +102,8 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 			continue
 		}
 		return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
-			"namespace %s: pool is %s, but it was last used in pool %s, which the file does not have: name that pool again, or if nothing of it is left there, redis-cli HDEL '%s' %s", name, want, last, p.key(), name))
+			"namespace %s: pool is %s, but it was last used in pool %s, which the file does not have: "+
+				"name that pool again, or if nothing of it is left there, redis-cli HDEL '%s' %s", name, want, last, p.key(), name))
 	}
 	p.passed = true
 	for name, want := range wanted {
