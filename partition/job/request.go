@@ -87,7 +87,9 @@ type Job struct {
 	Queue string
 	ID    string
 	Ref
-	Attempt   int   // how often it was claimed, with this time; -1: unknown, of a dead job. It rises with each claim, over respawns too: these count all tries before as used
+	// Attempt is how often it was claimed, with this time; -1: unknown, of a dead job. It rises with each
+	// claim: a respawn counts all tries before as used.
+	Attempt   int
 	Tries     int   // how often it is claimed at most, one more with each respawn
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
