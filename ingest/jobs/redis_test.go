@@ -226,6 +226,44 @@ func TestNoJobIsSwallowedOrForgotten(t *testing.T) {
 	})
 }
 
+// Each change of the control document replaces the namespaces and refreshes the engine.
+func TestAChangeOfAnotherNamespaceAsksTheStoreForNobodyWhoWaits(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	p := startProcess(t, redis.URL(), job.DefaultPolicy(), nil)
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := job.DefaultPolicy()
+	must(p.store.SetNamespaces(t.Context(), map[string]job.Policy{"mail": job.DefaultPolicy(), "other": other}))
+	const waiting = 100
+	for i := range waiting {
+		p.hold(strings.Replace(pollText, "/q/", fmt.Sprintf("/idle%d/", i), 1))
+	}
+	eventually(t, "all wait", func() bool { return p.waiting() == waiting })
+	client := redis.Client()
+	defer client.Close()
+	must(client.ConfigResetStat(t.Context()).Err())
+	other.MaxJobs--
+	must(p.store.SetNamespaces(t.Context(), map[string]job.Policy{"mail": job.DefaultPolicy(), "other": other}))
+	p.engine.Refresh()
+	if r := p.do("POST", "/v1/mail/idle0/claim", ""); r.raw != "{\"jobs\":[]}\n" { // behind whoever asks
+		t.Errorf("got %s", r.raw)
+	}
+	stats, err := client.Info(t.Context(), "commandstats").Result()
+	must(err)
+	if !strings.Contains(stats, "cmdstat_lpop:calls=1,") {
+		t.Errorf("more than the claim asked:\n%s", stats)
+	}
+	before := p.store.Namespace("mail")
+	must(p.store.SetNamespaces(t.Context(), map[string]job.Policy{"mail": other}))
+	if p.store.Namespace("mail") == before {
+		t.Error("a changed policy has the namespace of before")
+	}
+}
+
 // BenchmarkWakeOnRedis is BenchmarkWake with the store on a redis-server.
 func BenchmarkWakeOnRedis(b *testing.B) {
 	for name, queues := range map[string]int{"a queue each": 8000, "one queue": 1} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,10 @@ func (s *Store) swap(policies map[string]Policy) error {
 	all := make(map[string]*Namespace, len(policies))
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		if was := before[name]; was != nil && reflect.DeepEqual(was.Policy, policies[name]) {
+			all[name] = was // claims that wait ask again under a new one
+			continue
+		}
 		ns, err := newNamespace(s.prefix, name, policies[name], before[name])
 		if err != nil {
 			errs = append(errs, err)
