@@ -49,11 +49,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 // ensureCompatible is nil when publishes and claims of a namespace may run. The first caller
 // runs a Check, so that no job is stored where nobody reads it.
 func (s *Store) ensureCompatible(ctx context.Context, ns *Namespace) error {
-	if v := s.servers.Load(); v != nil && v.err != nil {
-		return v.err
-	}
-	if v := ns.checked.Load(); v != nil {
-		return v.err
+	if done, err := s.checkedBefore(ns); done {
+		return err
 	}
 	err := s.ensureServers(ctx)
 	if err == nil {
@@ -68,6 +65,17 @@ func (s *Store) ensureCompatible(ctx context.Context, ns *Namespace) error {
 		err = backend.Wrap(backend.ErrUnavailable, err) // the operation itself did not run
 	}
 	return err
+}
+
+// checkedBefore is what the last conclusive Check found, without a round trip.
+func (s *Store) checkedBefore(ns *Namespace) (done bool, err error) {
+	if v := s.servers.Load(); v != nil && v.err != nil {
+		return true, v.err
+	}
+	if v := ns.checked.Load(); v != nil {
+		return true, v.err
+	}
+	return false, nil
 }
 
 func (s *Store) ensureServers(ctx context.Context) error {

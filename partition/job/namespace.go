@@ -29,6 +29,7 @@ type home struct {
 	shards   []*shard
 	checking sync.Mutex
 	checked  atomic.Pointer[checkResult] // the last conclusive one; nil: none yet
+	absent   atomic.Int64                // when a flush found last that it cannot be checked; Unix ns
 }
 
 // shard is one shard of a namespace.

@@ -33,7 +33,10 @@ type Promoter struct {
 	lifecycle
 	store *Store
 	busy  map[redis.Cmdable]bool // servers that a look is under way at
-	mu    sync.Mutex             // of busy
+	// checks is whether namespaces that did not pass a Check are checked now. That takes
+	// seconds each while their master is away, and holds up no other.
+	checks bool
+	mu     sync.Mutex // of busy and checks
 }
 
 // NewPromoter makes the promoter of a store. Start sets it going.
@@ -74,8 +77,12 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	}
 	next, age := now+promoteEvery, time.Since(s.opened).Milliseconds()
 	due := map[redis.Cmdable][]place{}
+	var unchecked []*Namespace
 	for _, ns := range s.Namespaces() {
-		if s.ensureCompatible(ctx, ns) != nil {
+		if passed, err := s.checkedBefore(ns); !passed {
+			unchecked = append(unchecked, ns)
+			continue
+		} else if err != nil {
 			continue
 		}
 		for _, sh := range ns.shards {
@@ -102,9 +109,27 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 			s.alarm.ring()
 		})
 	}
+	if len(unchecked) > 0 && !p.checks {
+		p.checks = true
+		looks.Go(func() { p.check(ctx, unchecked) })
+	}
 	late := rand.Int64N(promoteLate) // #nosec G404 -- spreads processes
 	s.alarm.until.Store(next)
 	return time.Duration(next-now+late) * time.Millisecond
+}
+
+// check checks namespaces, and has a round look at those that pass.
+func (p *Promoter) check(ctx context.Context, list []*Namespace) {
+	passed := false
+	for _, ns := range list {
+		passed = p.store.ensureCompatible(ctx, ns) == nil || passed
+	}
+	p.mu.Lock()
+	p.checks = false
+	p.mu.Unlock()
+	if passed {
+		p.store.alarm.ring()
+	}
 }
 
 // place is a shard and its namespace.

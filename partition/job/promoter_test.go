@@ -145,29 +145,41 @@ func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
 	store1(t, s, "q", 1, time.Hour, 0) // the clock is known
 	mail := s.Namespace("mail")
 	sh := mail.shards[0]
-	if err := s.swap(map[string]Policy{"mail": mail.Policy, "slow": DefaultPolicy()}); err != nil {
-		t.Fatal(err)
-	}
-	<-s.alarm.wake // of the swap
 	now, _ := s.backend.Now()
 	sh.look.Store(now + 900)
 	s.alarm.until.Store(1)
-	slow := s.Namespace("slow")
-	slow.checking.Lock() // the round has looked at mail, and is held up
+	p := NewPromoter(s)
+	p.mu.Lock() // the round has looked at mail, and is held up
 	ended := make(chan struct{})
 	var looks sync.WaitGroup
-	go func() { defer close(ended); NewPromoter(s).round(t.Context(), &looks) }()
+	go func() { defer close(ended); p.round(t.Context(), &looks) }()
 	redistest.Until(t, most, "the round begins", func() bool { return s.alarm.until.Load() != 1 })
 	for range 1000 {
 		runtime.Gosched()
 	}
 	s.comesDue(sh, now+5)
-	slow.checking.Unlock()
+	p.mu.Unlock()
 	<-ended
 	looks.Wait()
 	if until := s.alarm.until.Load(); len(s.alarm.wake) != 1 && until > now+5 {
 		t.Errorf("the promoter sleeps until %d, and a job is due at %d", until, now+5)
 	}
+}
+
+func TestANamespaceThatCannotBeCheckedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	mail := s.Namespace("mail")
+	if err := s.swap(map[string]Policy{"mail": mail.Policy, "absent": DefaultPolicy()}); err != nil {
+		t.Fatal(err)
+	}
+	absent := s.Namespace("absent")
+	absent.checking.Lock() // as while its master does not answer
+	startPromoter(t, s)
+	store1(t, s, "q", 1, time.Millisecond, 0)
+	redistest.Until(t, most, "the job of another is ready", func() bool { return ledgerOf(t, s).Ready == 1 })
+	absent.checking.Unlock()
+	redistest.Until(t, most, "it is checked once it answers", func() bool { return absent.checked.Load() != nil })
 }
 
 // What is long overdue in one shard does not keep the promoter from others of the server.

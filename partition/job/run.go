@@ -143,14 +143,37 @@ func badJob(ns *Namespace, queue string, r Ref) error {
 func (s *Store) refuseUnchecked(ctx context.Context, b *Batch) {
 	for _, p := range b.Publishes {
 		if p.Err == nil {
-			p.Err = s.ensureCompatible(ctx, p.Namespace)
+			p.Err = s.mayRun(ctx, p.Namespace)
 		}
 	}
 	for _, c := range b.Claims {
 		if c.Err == nil {
-			c.Err = s.ensureCompatible(ctx, c.Namespace)
+			c.Err = s.mayRun(ctx, c.Namespace)
 		}
 	}
+}
+
+// A flush is of many namespaces. For one whose master is away, and which no Check passed yet,
+// it waits for maxFlushCheck at most, once in flushCheckEvery.
+const (
+	maxFlushCheck   = 250 * time.Millisecond
+	flushCheckEvery = 5 * time.Second
+)
+
+func (s *Store) mayRun(ctx context.Context, ns *Namespace) error {
+	if done, err := s.checkedBefore(ns); done {
+		return err
+	}
+	if time.Since(time.Unix(0, ns.absent.Load())) < flushCheckEvery {
+		return backend.ErrUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxFlushCheck)
+	defer cancel()
+	err := s.ensureCompatible(ctx, ns)
+	if errors.Is(err, backend.ErrUnavailable) {
+		ns.absent.Store(time.Now().UnixNano())
+	}
+	return err
 }
 
 // readClock makes the store's time known where a publish needs it for an expiry.
