@@ -3,6 +3,8 @@ package operate
 import (
 	"context"
 	"fmt"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // AdminToken has the commands for tokens of the admin port that are made at run time.
@@ -33,12 +35,12 @@ func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	var made createdToken
+	var made admin.CreatedToken
 	raw, err := api.post(ctx, adminPeople, map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash}, &made)
 	if err != nil {
 		return err
 	}
-	return made.print(s, c.Output, raw)
+	return printToken(s, c.Output, made, raw)
 }
 
 // AdminTokenLs lists them.
@@ -54,13 +56,7 @@ func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	var answer struct {
-		Tokens []struct {
-			Name        string `json:"name"`
-			Role        string `json:"role"`
-			CreatedAtMS int64  `json:"created_at_ms"`
-			CreatedBy   string `json:"created_by"`
-			FromFile    bool   `json:"from_file"`
-		} `json:"admin_tokens"`
+		Tokens []admin.AdminToken `json:"admin_tokens"`
 	}
 	raw, err := api.get(ctx, adminPeople, nil, &answer)
 	if err != nil {

@@ -5,18 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
-// The answers of the admin API, as far as the commands use them.
+// The answers of the admin API, as the commands read them. Rates are float64 here: as
+// float32 they would round to another decimal.
 
-type pause struct {
-	SinceMS int64  `json:"since_ms"` // Unix ms
-	By      string `json:"by"`
-	Reason  string `json:"reason"`
-}
-
-func (p *pause) text(now int64) string {
+func pauseText(p *admin.Pause, now int64) string {
 	text := fmt.Sprintf("paused (by %s, %s ago)", escape(p.By), since(now-p.SinceMS))
 	if p.Reason != "" {
 		text += ": " + escape(p.Reason)
@@ -24,19 +19,11 @@ func (p *pause) text(now int64) string {
 	return text
 }
 
-type sinkState struct {
-	Label          string   `json:"label"`
-	State          string   `json:"state"` // open, opening, failing, tripped or paused
-	FailingSinceMS *int64   `json:"failing_since_ms"`
-	P99MS          *float64 `json:"p99_ms"`
-	LastError      string   `json:"last_error"`
-}
-
-func (s *sinkState) failing() bool {
+func fails(s *admin.Sink) bool {
 	return s.State == "failing" || s.State == "tripped" || s.State == "opening" && s.LastError != ""
 }
 
-func (s *sinkState) text(now int64) string {
+func failureText(s *admin.Sink, now int64) string {
 	text := fmt.Sprintf("sink %s fails", escape(s.Label))
 	if s.FailingSinceMS != nil {
 		text = fmt.Sprintf("sink %s fails for %s", escape(s.Label), since(now-*s.FailingSinceMS))
@@ -66,20 +53,8 @@ func (r *rates) dropped() float64 { return r.Evicted + r.Expired + r.Dead + r.Lo
 func (r *rates) lost() float64 { return r.Evicted + r.Expired + r.Lost + r.LettersEvicted }
 
 type namespaceState struct {
-	Namespace        string             `json:"namespace"`
-	Buffered         int64              `json:"buffered"`
-	Partitions       int64              `json:"partitions"`
-	OldestAgeMS      *int64             `json:"oldest_age_ms"`
-	MaxAgeMS         int64              `json:"max_age_ms"`
-	Capacity         int64              `json:"capacity"`
-	DeadLetters      int64              `json:"dead_letters"`
-	ReadAtMS         int64              `json:"read_at_ms"` // 0: not read yet
-	Ledger           partition.Ledger   `json:"ledger"`
-	Rates            rates              `json:"rates"`
-	Rejected         map[string]float64 `json:"rejected"` // by code, a second
-	Paused           *pause             `json:"paused"`
-	PausedPartitions int64              `json:"paused_partitions"`
-	Sinks            []sinkState        `json:"sinks"`
+	admin.NamespaceOverview
+	Rates rates `json:"rates"`
 }
 
 // ageShare is the age of the oldest entry as a share of max_age, 0 if unknown.
@@ -91,84 +66,38 @@ func (n *namespaceState) ageShare() float64 {
 }
 
 type overview struct {
-	NowMS int64 `json:"now_ms"`
-	Store struct {
-		Mode  string   `json:"mode"`
-		Ready bool     `json:"ready"`
-		Error string   `json:"error"`
-		RTTMS *float64 `json:"rtt_ms"`
-
-		Degraded []string `json:"degraded"` // codes of what it cannot do now
-		Warnings []string `json:"warnings"`
-	} `json:"store"`
-	Role       string           `json:"role"`
+	admin.Overview
 	Namespaces []namespaceState `json:"namespaces"`
-	Queues     []queueState     `json:"queues"` // namespaces of kind queue
-	Workers    struct {
-		Size int `json:"size"`
-		Busy int `json:"busy"`
-	} `json:"workers"`
+	Queues     []queueState     `json:"queues"`
 }
 
 type partitionRow struct {
+	admin.PartitionRow
 	Namespace   string  `json:"namespace"` // ours: the answer is of one namespace
-	Partition   string  `json:"partition"`
-	Depth       int64   `json:"depth"`
-	Capacity    int64   `json:"capacity"`
-	Fill        float64 `json:"fill"` // 0 to 1
-	Leased      bool    `json:"leased"`
-	Paused      bool    `json:"paused"`
 	OldestAgeMS *int64  `json:"oldest_age_ms"`
 	InPerS      float64 `json:"in_per_s"`
 	OutPerS     float64 `json:"out_per_s"`
 	EvictedPerS float64 `json:"evicted_per_s"`
 	ExpiredPerS float64 `json:"expired_per_s"`
-	Evicted     int64   `json:"evicted"`
-	Expired     int64   `json:"expired"`
-	LastError   string  `json:"last_error"`
-	Attempt     int64   `json:"attempt"`
 	raw         json.RawMessage
 	empty       bool // a pause that waits for the first entry
 }
 
 type partitionList struct {
-	NowMS int64 `json:"now_ms"`
-	Sweep struct {
-		Complete      bool   `json:"complete"`
-		CompletedAtMS *int64 `json:"completed_at_ms"`
-		TookMS        int64  `json:"took_ms"`
-	} `json:"sweep"`
-	Total      int64             `json:"total"`
+	admin.PartitionList
 	Partitions []json.RawMessage `json:"partitions"`
 }
 
-// payload are the fields that an entry and a dead letter have in common.
-type payload struct {
-	ID     *string         `json:"id"`
-	Bytes  int64           `json:"bytes"`
-	Data   json.RawMessage `json:"data"`
-	Text   *string         `json:"text"`
-	Base64 *string         `json:"base64"`
-	Cut    bool            `json:"cut"`
-}
-
-func (p *payload) id() string {
-	if p.ID == nil {
-		return "-"
-	}
-	return *p.ID
-}
-
 // body is the payload on one line.
-func (p *payload) body() string {
+func body(p *admin.Shown) string {
 	text := ""
 	switch {
 	case p.Data != nil:
 		text = compact(p.Data)
-	case p.Text != nil:
-		text = *p.Text
-	case p.Base64 != nil:
-		text = "base64:" + *p.Base64
+	case p.Text != "":
+		text = p.Text
+	case p.Base64 != "":
+		text = "base64:" + p.Base64
 	}
 	if p.Cut {
 		text += " … (cut)"

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Audit lists what people did.
@@ -15,19 +17,6 @@ type Audit struct {
 	output     `embed:""`
 
 	Limit int `default:"50" help:"Acts to list, at most 1000."`
-}
-
-type act struct {
-	AtMS      int64  `json:"at_ms"`
-	Name      string `json:"name"`
-	Role      string `json:"role"`
-	Action    string `json:"action"`
-	Namespace string `json:"namespace"`
-	Partition string `json:"partition"`
-	Queue     string `json:"queue"`
-	Detail    string `json:"detail"`
-	Result    string `json:"result"`
-	Entries   *int64 `json:"entries"`
 }
 
 // Run prints the list, the newest first.
@@ -55,7 +44,7 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("WHEN", "NAME", "ROLE", "ACTION", "OF", ">ENTRIES", "RESULT", "DETAIL")
 	for _, raw := range answer.Acts {
-		var a act
+		var a admin.Act
 		if err := json.Unmarshal(raw, &a); err != nil {
 			return fmt.Errorf("%s: %s", api.base, notSpillway)
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Check is a probe for monitoring systems.
@@ -256,7 +258,7 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 	}
 	f.FailingSinks, f.FailingSecs = c.sinks(r, o.NowMS, n.Namespace, n.Sinks, idle)
 	if n.Paused != nil {
-		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", n.Paused.text(o.NowMS))
+		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", pauseText(n.Paused, o.NowMS))
 	} else if n.PausedPartitions > 0 {
 		r.add(statusWarning, n.Namespace, "paused", "%s paused", some(n.PausedPartitions, "partition is", "partitions are"))
 	}
@@ -265,9 +267,9 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 
 // sinks holds the sinks of a namespace against the thresholds. idle says that nothing waits for
 // them: then one that fails cannot recover, which is a warning at most.
-func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []sinkState, idle string) (failing int, seconds float64) {
+func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []admin.Sink, idle string) (failing int, seconds float64) {
 	for _, sink := range sinks {
-		if !sink.failing() {
+		if !fails(&sink) {
 			continue
 		}
 		failing++
@@ -276,7 +278,7 @@ func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []sinkS
 			lasts = float64(now-*sink.FailingSinceMS) / 1000
 		}
 		seconds = max(seconds, lasts)
-		s, text := above(lasts, c.SinkWarning.Seconds(), c.SinkCritical.Seconds()), sink.text(now)
+		s, text := above(lasts, c.SinkWarning.Seconds(), c.SinkCritical.Seconds()), failureText(&sink, now)
 		if s == statusCritical && idle != "" {
 			s, text = statusWarning, text+"; "+idle
 		}
@@ -310,9 +312,7 @@ func (c *Check) residual(ctx context.Context, api *client, r *checkResult, names
 	}
 	var first int64
 	for i := range audits {
-		var account struct {
-			Residual *int64 `json:"residual"`
-		}
+		var account admin.Account
 		if _, err := api.get(ctx, path, url.Values{"audit": {"1"}}, &account); err != nil {
 			return nil, err
 		}

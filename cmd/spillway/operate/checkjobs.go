@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // queueFigure is what was measured of one namespace of kind queue.
@@ -39,10 +39,7 @@ func (c *Check) queue(ctx context.Context, api *client, r *checkResult, now int6
 	if err != nil {
 		return err
 	}
-	var account struct {
-		Changes   job.Ledger `json:"changes"`
-		ChangesMS int64      `json:"changes_ms"`
-	}
+	var account admin.QueueAccount
 	if _, err := api.get(ctx, path, url.Values{"since_ms": {strconv.FormatInt(c.Since.Milliseconds(), 10)}}, &account); err != nil {
 		return err
 	}

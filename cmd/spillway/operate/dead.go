@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Dead has the commands for dead letters.
@@ -32,17 +35,6 @@ type DeadLs struct {
 	Cursor    string `placeholder:"CURSOR" help:"Go on where a list ended."`
 }
 
-type letter struct {
-	Letter    string `json:"letter"`
-	Partition string `json:"partition"`
-	Seq       int64  `json:"seq"`
-	DeadAtMS  int64  `json:"dead_at_ms"`
-	Reason    string `json:"reason"`
-	Detail    string `json:"detail"`
-	Attempt   int64  `json:"attempt"`
-	payload
-}
-
 // Run prints the list.
 func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 500 {
@@ -58,13 +50,7 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 			query.Set(key, value)
 		}
 	}
-	var answer struct {
-		Total   int64            `json:"total"`
-		Bytes   int64            `json:"bytes"`
-		Reasons map[string]int64 `json:"reasons"`
-		Letters []letter         `json:"letters"`
-		Cursor  string           `json:"cursor"`
-	}
+	var answer admin.LetterList
 	raw, err := api.get(ctx, path+"/dead", query, &answer)
 	if err != nil {
 		return err
@@ -74,7 +60,7 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("LETTER", "WHEN", "PARTITION", "ID", ">BYTES", ">ATTEMPTS", "REASON", "DETAIL")
 	for _, l := range answer.Letters {
-		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, l.id(), strconv.FormatInt(l.Bytes, 10), strconv.FormatInt(l.Attempt, 10), l.Reason, l.Detail)
+		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), strconv.Itoa(l.Bytes), strconv.Itoa(l.Attempt), l.Reason, l.Detail)
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
@@ -87,7 +73,7 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 }
 
 // counts is ": timeout 3, rejected 1", or nothing.
-func counts(by map[string]int64) string {
+func counts[N int | int64](by map[string]N) string {
 	if len(by) == 0 {
 		return ""
 	}
@@ -121,7 +107,7 @@ func (c *DeadShow) Run(ctx context.Context, s Streams) error {
 	if c.Unmasked {
 		query.Set("unmasked", "1")
 	}
-	var l letter
+	var l admin.LetterPayload
 	raw, err := api.get(ctx, path+"/dead/"+c.Letter, query, &l)
 	if err != nil {
 		return err
@@ -129,10 +115,10 @@ func (c *DeadShow) Run(ctx context.Context, s Streams) error {
 	if c.Output == "json" {
 		return printJSON(s.Out, json.RawMessage(raw))
 	}
-	t := newTable("letter", escape(l.Letter))
+	t := newTable("letter", escape(l.Letter.Letter))
 	for _, row := range [][2]string{
-		{"partition", l.Partition}, {"seq", strconv.FormatInt(l.Seq, 10)}, {"id", l.id()}, {"dead at", clock(l.DeadAtMS)},
-		{"reason", l.Reason}, {"detail", l.Detail}, {"attempts", strconv.FormatInt(l.Attempt, 10)}, {"bytes", strconv.FormatInt(l.Bytes, 10)}, {"data", l.body()},
+		{"partition", l.Partition}, {"seq", strconv.FormatInt(l.Seq, 10)}, {"id", cmp.Or(l.ID, "-")}, {"dead at", clock(l.DeadAtMS)},
+		{"reason", l.Reason}, {"detail", l.Detail}, {"attempts", strconv.Itoa(l.Attempt)}, {"bytes", strconv.Itoa(l.Bytes)}, {"data", body(&l.Shown)},
 	} {
 		if row[1] != "" {
 			t.add(row[0], row[1])

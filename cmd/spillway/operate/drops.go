@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Drops says why entries were dropped.
@@ -37,10 +39,7 @@ type Deliveries struct {
 
 // Run prints the samples.
 func (c *Deliveries) Run(ctx context.Context, s Streams) error {
-	var answer struct {
-		Deliveries     []drop `json:"deliveries"`
-		Total, Sampled int64
-	}
+	var answer admin.Deliveries
 	raw, err := samples(ctx, &c.Connection, "/api/v1/deliveries", c.Namespace, c.Limit, map[string]string{"partition": c.Partition, "id": c.ID}, &answer)
 	switch {
 	case err != nil:
@@ -82,27 +81,16 @@ func samples(ctx context.Context, c *Connection, path, namespace string, limit i
 	return api.get(ctx, path, query, answer)
 }
 
-func dropTable(list []drop) *table {
+func dropTable(list []admin.Drop) *table {
 	t := newTable("WHEN", "NAMESPACE", "PARTITION", "ID", "REASON", ">AGE", ">ENTRIES", "DETAIL")
 	for _, d := range list {
-		id := "-"
-		if d.ID != nil {
-			id = *d.ID
+		age := "-"
+		if d.AgeMS != 0 {
+			age = since(d.AgeMS)
 		}
-		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), id, d.Reason, sinceOr(d.AgeMS, "-"), strconv.FormatInt(d.Entries, 10), d.Detail)
+		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), cmp.Or(d.ID, "-"), d.Reason, age, strconv.Itoa(d.Entries), d.Detail)
 	}
 	return t
-}
-
-type drop struct {
-	AtMS      int64   `json:"at_ms"`
-	Namespace string  `json:"namespace"`
-	Partition string  `json:"partition"`
-	ID        *string `json:"id"`
-	Reason    string  `json:"reason"`
-	AgeMS     *int64  `json:"age_ms"`
-	Entries   int64   `json:"entries"`
-	Detail    string  `json:"detail"`
 }
 
 // reasonTexts say what happened, and what helps.
@@ -134,13 +122,7 @@ var reasonTexts = map[string]string{
 
 // Run prints the samples.
 func (c *Drops) Run(ctx context.Context, s Streams) error {
-	var answer struct {
-		Drops   []drop `json:"drops"`
-		Reasons map[string]struct {
-			Total   int64 `json:"total"`
-			Sampled int64 `json:"sampled"`
-		} `json:"reasons"`
-	}
+	var answer admin.Drops
 	raw, err := samples(ctx, &c.Connection, "/api/v1/drops", c.Namespace, c.Limit, map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID}, &answer)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -36,18 +37,8 @@ type JobsLs struct {
 	Filter    string `placeholder:"TEXT" help:"Only queues whose name contains this."`
 }
 
-type queueRow struct {
-	Queue            string `json:"queue"`
-	Ready            int64  `json:"ready"`
-	Delayed          *int64 `json:"delayed"`
-	Leased           *int64 `json:"leased"`
-	Pending          int64  `json:"pending"`
-	Dead             int64  `json:"dead"`
-	OldestReadyAgeMS *int64 `json:"oldest_ready_age_ms"`
-}
-
 // states are the cells of a row. Delayed and leased may be known together only.
-func (r *queueRow) states() []string {
+func states(r *admin.QueueRow) []string {
 	delayed, leased := "?", fmt.Sprintf("? of %d", r.Pending)
 	if r.Delayed != nil && r.Leased != nil {
 		delayed, leased = strconv.FormatInt(*r.Delayed, 10), strconv.FormatInt(*r.Leased, 10)
@@ -76,11 +67,7 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	if c.Filter != "" {
 		query.Set("search", c.Filter)
 	}
-	var list struct {
-		Total   int64      `json:"total"`
-		LeftOut int64      `json:"left_out"`
-		Queues  []queueRow `json:"queues"`
-	}
+	var list admin.QueueList
 	raw, err := api.get(ctx, path+"/queues", query, &list)
 	if err != nil {
 		return err
@@ -94,12 +81,12 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY")
 	for _, row := range list.Queues {
-		t.add(append([]string{row.Queue}, row.states()...)...)
+		t.add(append([]string{row.Queue}, states(&row)...)...)
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	if rest := list.Total - int64(len(list.Queues)); rest > 0 {
+	if rest := list.Total - len(list.Queues); rest > 0 {
 		fmt.Fprintf(s.Err, "%d more: see --limit, --filter and --sort\n", rest)
 	}
 	if list.LeftOut > 0 {
@@ -158,9 +145,8 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		query.Set("audit", "1")
 	}
 	var answer struct {
-		queueRow
-		Ledger   job.Ledger `json:"ledger"`
-		Residual *int64     `json:"residual"`
+		admin.QueueRow
+		admin.QueueAccount
 	}
 	raw, err := api.get(ctx, path, query, &answer)
 	if err != nil {
@@ -173,7 +159,7 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	var t *table
 	if c.Queue != "" {
 		t, rows = newTable("queue", escape(c.Queue)), []string{"ready", "delayed", "leased", "dead", "oldest ready"}
-		for i, cell := range answer.states() {
+		for i, cell := range states(&answer.QueueRow) {
 			t.add(rows[i], cell)
 		}
 		return t.print(s.Out)
@@ -235,11 +221,7 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	var answer struct {
-		NowMS  int64   `json:"now_ms"`
-		StepMS int64   `json:"step_ms"`
-		Due    []int64 `json:"due"`
-	}
+	var answer admin.Forecast
 	raw, err := api.get(ctx, path+"/forecast", url.Values{"step_ms": {strconv.FormatInt(c.Step.Milliseconds(), 10)}, "steps": {strconv.Itoa(c.Steps)}}, &answer)
 	if err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // jobsRequest is the body of every act on the jobs of a queue.
@@ -15,13 +17,6 @@ type jobsRequest struct {
 	TTLMS   int64  `json:"ttl_ms,omitempty"`
 	DryRun  bool   `json:"dry_run,omitempty"`
 	Confirm *int64 `json:"confirm,omitempty"`
-}
-
-// jobsAnswer is what an act did, over one or more requests.
-type jobsAnswer struct {
-	DryRun   bool  `json:"dry_run"`
-	Jobs     int64 `json:"jobs"`
-	Complete bool  `json:"complete"`
 }
 
 // ofQueue are the arguments and flags of an act on the jobs of a queue.
@@ -93,15 +88,15 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.DryRun {
-		return c.print(s, jobsAnswer{DryRun: true, Jobs: int64(len(c.ID)), Complete: true}, "nothing was changed")
+		return c.print(s, admin.ActedJobs{DryRun: true, Jobs: int64(len(c.ID)), Complete: true}, "nothing was changed")
 	}
 	if err := c.ask(ctx, s, int64(len(c.ID)), "delete them"); err != nil {
 		return err
 	}
-	total := jobsAnswer{Complete: true}
+	total := admin.ActedJobs{Complete: true}
 	var failures []error
 	for _, id := range c.ID {
-		var part jobsAnswer
+		var part admin.ActedJobs
 		if _, err := api.post(ctx, path+"/jobs/"+id+"/delete", struct{}{}, &part); err != nil {
 			total.Complete = false
 			failures = append(failures, fmt.Errorf("%s: %w", id, err))
@@ -130,7 +125,7 @@ func (c *ofQueue) act(ctx context.Context, s Streams, a jobsAct) error {
 	path += a.route
 	request := a.request
 	request.DryRun = true
-	var found jobsAnswer
+	var found admin.ActedJobs
 	if _, err := api.post(ctx, path, request, &found); err != nil {
 		return err
 	}
@@ -145,10 +140,10 @@ func (c *ofQueue) act(ctx context.Context, s Streams, a jobsAct) error {
 		return err
 	}
 	request.DryRun = false
-	total := jobsAnswer{}
+	total := admin.ActedJobs{}
 	for left := found.Jobs; left > 0 && !total.Complete; {
 		request.Confirm = &left
-		var part jobsAnswer
+		var part admin.ActedJobs
 		if _, err = api.post(ctx, path, request, &part); err != nil || part.Jobs == 0 {
 			total.Complete = err == nil && part.Complete
 			break
@@ -164,13 +159,13 @@ func (c *ofQueue) act(ctx context.Context, s Streams, a jobsAct) error {
 
 // sayWhatElse counts the jobs of a queue that are not ready: a purge leaves them.
 func (c *ofQueue) sayWhatElse(ctx context.Context, s Streams, api *client, path string) {
-	var q queueRow
+	var q admin.QueueRow
 	if _, err := api.get(ctx, path, nil, &q); err == nil && q.Pending+q.Dead > 0 {
 		fmt.Fprintf(s.Err, "it has %d delayed or leased and %d dead: --all is for those, too\n", q.Pending, q.Dead)
 	}
 }
 
-func (c *ofQueue) print(s Streams, answer jobsAnswer, text string) error {
+func (c *ofQueue) print(s Streams, answer admin.ActedJobs, text string) error {
 	if c.Output == "json" {
 		return printJSON(s.Out, answer)
 	}

@@ -8,30 +8,16 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
-// oneJob is a job in an answer.
-type oneJob struct {
-	Job         string          `json:"job"`
-	Queue       string          `json:"queue"`
-	State       string          `json:"state"`
-	AtMS        int64           `json:"at_ms"`
-	Reason      string          `json:"reason"`
-	Attempt     *int64          `json:"attempt"`
-	Tries       int64           `json:"tries"`
-	PublishedMS int64           `json:"published_at_ms"`
-	ExpiresMS   int64           `json:"expires_at_ms"`
-	AgeMS       int64           `json:"age_ms"`
-	Attributes  json.RawMessage `json:"attributes"`
-	payload
-}
-
 // attempts is "-" where the service does not know.
-func (j *oneJob) attempts() string {
+func attempts(j *admin.Job) string {
 	if j.Attempt == nil {
 		return "-"
 	}
-	return strconv.FormatInt(*j.Attempt, 10)
+	return strconv.Itoa(*j.Attempt)
 }
 
 // JobsPeek prints the next job.
@@ -93,7 +79,7 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 	if unmasked {
 		query.Set("unmasked", "1")
 	}
-	var j oneJob
+	var j admin.Job
 	raw, err := api.get(ctx, path, query, &j)
 	if err != nil {
 		return err
@@ -101,7 +87,7 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 	if c.Output == "json" {
 		return printJSON(s.Out, json.RawMessage(raw))
 	}
-	t := newTable("job", escape(j.Job))
+	t := newTable("job", escape(j.ID))
 	expires := "never"
 	switch {
 	case j.State == "dead":
@@ -117,8 +103,8 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 		state += ", " + escape(j.Reason)
 	}
 	for _, row := range [][2]string{
-		{"queue", j.Queue}, {"state", state}, {"attempts", fmt.Sprintf("%s of %d", j.attempts(), j.Tries)}, {"published", clock(j.PublishedMS) + ", " + since(j.AgeMS) + " ago"},
-		{"expires", expires}, {"bytes", strconv.FormatInt(j.Bytes, 10)}, {"attributes", compact(j.Attributes)}, {"data", j.body()},
+		{"queue", j.Queue}, {"state", state}, {"attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries)}, {"published", clock(j.PublishedMS) + ", " + since(j.AgeMS) + " ago"},
+		{"expires", expires}, {"bytes", strconv.Itoa(j.Bytes)}, {"attributes", compact(j.Attributes)}, {"data", body(&j.Shown)},
 	} {
 		if row[1] != "" {
 			t.add(row[0], row[1])
@@ -152,10 +138,7 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if c.Unmasked {
 		query.Set("unmasked", "1")
 	}
-	var answer struct {
-		Total int64    `json:"total"`
-		Jobs  []oneJob `json:"jobs"`
-	}
+	var answer admin.DeadJobs
 	raw, err := api.get(ctx, path+"/dead", query, &answer)
 	if err != nil {
 		return err
@@ -165,7 +148,7 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
-		t.add(j.Job, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), j.attempts(), strconv.FormatInt(j.Bytes, 10), j.body())
+		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), attempts(&j), strconv.Itoa(j.Bytes), body(&j.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

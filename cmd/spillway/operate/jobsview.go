@@ -6,20 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // queueState is one namespace of kind queue in the overview.
 type queueState struct {
-	Namespace        string      `json:"namespace"`
-	Ledger           job.Ledger  `json:"ledger"`
-	Jobs             int64       `json:"jobs"`
-	MaxJobs          int64       `json:"max_jobs"`
-	Queues           *int64      `json:"queues"`
-	OldestReadyAgeMS *int64      `json:"oldest_ready_age_ms"`
-	ReadAtMS         int64       `json:"read_at_ms"` // 0: not read yet
-	Rates            jobRates    `json:"rates"`
-	Sinks            []sinkState `json:"sinks"` // that its jobs are pushed to
+	admin.QueueOverview
+	Rates jobRates `json:"rates"`
 }
 
 // jobRates are a second.
@@ -100,9 +93,9 @@ func (q *queueState) cause(now int64) string {
 	text, more := "", int64(0)
 	for _, s := range q.Sinks {
 		switch {
-		case !s.failing():
+		case !fails(&s):
 		case text == "":
-			text = s.text(now)
+			text = failureText(&s, now)
 		default:
 			more++
 		}

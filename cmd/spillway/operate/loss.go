@@ -107,11 +107,11 @@ func (r *rates) dropText(maxAgeMS int64, figure func(float64) string) string {
 // cause is why nothing or little is delivered, as far as it is known.
 func (n *namespaceState) cause(now int64) string {
 	if n.Paused != nil {
-		return "delivery is " + n.Paused.text(now)
+		return "delivery is " + pauseText(n.Paused, now)
 	}
 	for _, s := range n.Sinks {
-		if s.failing() {
-			return s.text(now)
+		if fails(&s) {
+			return failureText(&s, now)
 		}
 	}
 	return ""

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Ls lists partitions, or namespaces.
@@ -59,7 +61,7 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 	} else if err := partitionTable(list.rows, len(names) > 1).print(s.Out); err != nil {
 		return err
 	}
-	if rest := list.total - int64(len(list.rows)); rest > 0 {
+	if rest := list.total - len(list.rows); rest > 0 {
 		fmt.Fprintf(s.Err, "%d more: see --limit, --filter and --sort\n", rest)
 	}
 	if !list.complete {
@@ -136,10 +138,7 @@ func (c *client) namespaces(ctx context.Context, given string) ([]string, error)
 
 // kinds are the namespaces of the service, those of partitions and those of kind queue.
 func (c *client) kinds(ctx context.Context) (buffers, queues []string, err error) {
-	var info struct {
-		Namespaces []string `json:"namespaces"`
-		Queues     []string `json:"queues"`
-	}
+	var info admin.Info
 	_, err = c.get(ctx, "/api/v1/info", nil, &info)
 	return info.Namespaces, info.Queues, err
 }
@@ -175,7 +174,7 @@ func partitionTable(rows []partitionRow, named bool) *table {
 			state = fmt.Sprintf("attempt %d: %s", r.Attempt, state)
 		}
 		cells := []string{
-			r.Partition, strconv.FormatInt(r.Depth, 10), fmt.Sprintf("%.0f%%", r.Fill*100), sinceOr(r.OldestAgeMS, "-"),
+			r.Partition, strconv.Itoa(r.Depth), fmt.Sprintf("%.0f%%", r.Fill*100), sinceOr(r.OldestAgeMS, "-"),
 			rate(r.InPerS), rate(r.OutPerS), rate(r.EvictedPerS), rate(r.ExpiredPerS), state,
 		}
 		if named {
@@ -215,12 +214,12 @@ func (n *namespaceState) sinkText() string {
 }
 
 // worstState is the state of a sink that fails, or else of any; "-" without sinks.
-func worstState(sinks []sinkState) string {
+func worstState(sinks []admin.Sink) string {
 	if len(sinks) == 0 {
 		return "-"
 	}
 	for _, s := range sinks {
-		if s.failing() {
+		if fails(&s) {
 			return s.State
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -80,13 +81,7 @@ func (c *NsLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	var answer struct {
-		Namespaces []struct {
-			queueNamespace
-			CreatedAtMS int64  `json:"created_at_ms"`
-			CreatedBy   string `json:"created_by"`
-			FromFile    bool   `json:"from_file"`
-			Tokens      int    `json:"tokens"`
-		} `json:"namespaces"`
+		Namespaces []admin.QueueNamespace `json:"namespaces"`
 	}
 	raw, err := api.get(ctx, controlNamespaces, nil, &answer)
 	if err != nil {
@@ -131,9 +126,7 @@ func (c *NsRm) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	var found, done struct {
-		Jobs int64 `json:"jobs"`
-	}
+	var found, done admin.DeletedNamespace
 	raw, err := api.post(ctx, path+"/delete", map[string]bool{"force": c.Force, "dry_run": true}, &found)
 	if err != nil {
 		return err

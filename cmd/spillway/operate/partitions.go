@@ -73,8 +73,8 @@ func (q partitionQuery) compare(a, b partitionRow) int {
 
 type partitions struct {
 	rows     []partitionRow
-	total    int64 // that match, in every namespace
-	complete bool  // the sweep has seen all
+	total    int  // that match, in every namespace
+	complete bool // the sweep has seen all
 }
 
 func (p *partitions) json() any {

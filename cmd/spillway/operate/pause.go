@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Pause stops the delivery of a namespace or partition.
@@ -47,7 +49,7 @@ func setPause(ctx context.Context, s Streams, c *Connection, form, namespace, pa
 		return err
 	}
 	var answer struct {
-		Paused *pause `json:"paused"`
+		Paused *admin.Pause `json:"paused"`
 	}
 	raw, err := api.post(ctx, path+act, body, &answer)
 	if err != nil {
@@ -61,7 +63,7 @@ func setPause(ctx context.Context, s Streams, c *Connection, form, namespace, pa
 		_, err = fmt.Fprintf(s.Out, "%s: delivery is not paused\n", what)
 		return err
 	}
-	if _, err = fmt.Fprintf(s.Out, "%s: delivery is %s\n", what, answer.Paused.text(time.Now().UnixMilli())); err != nil || partition == "" {
+	if _, err = fmt.Fprintf(s.Out, "%s: delivery is %s\n", what, pauseText(answer.Paused, time.Now().UnixMilli())); err != nil || partition == "" {
 		return err
 	}
 	// It may be a misspelt name. The pause is done, so no other failure is one of it.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -15,14 +16,11 @@ const noSuchPartition = string(wire.CodeNoSuchPartition) // of a partition witho
 // addPaused adds the paused partitions that the sweep does not know as such: those without
 // entries, and those paused a moment ago. A list that is cut already is left as it is.
 func (c *client) addPaused(ctx context.Context, namespaces []string, q partitionQuery, list *partitions) error {
-	if list.total > int64(len(list.rows)) {
+	if list.total > len(list.rows) {
 		return nil
 	}
 	var answer struct {
-		Pauses []struct {
-			Namespace string `json:"namespace"`
-			Partition string `json:"partition"` // empty: the whole namespace
-		} `json:"pauses"`
+		Pauses []admin.PausedPart `json:"pauses"`
 	}
 	if _, err := c.get(ctx, "/api/v1/pauses", nil, &answer); err != nil {
 		return err
@@ -48,7 +46,8 @@ func (c *client) addPaused(ctx context.Context, namespaces []string, q partition
 
 // partitionNow is the row of a paused partition, which may have no entries.
 func (c *client) partitionNow(ctx context.Context, namespace, name string) (partitionRow, error) {
-	row := partitionRow{Namespace: namespace, Partition: name}
+	row := partitionRow{Namespace: namespace}
+	row.Partition = name
 	path, err := partitionPath(namespace, name)
 	if err != nil {
 		return row, err

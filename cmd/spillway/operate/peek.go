@@ -1,11 +1,14 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Peek prints entries of a partition without taking them.
@@ -18,13 +21,6 @@ type Peek struct {
 	Limit     int    `default:"20" help:"Entries to print, at most 128."`
 	Newest    bool   `help:"The newest entries instead of the oldest, which are delivered next."`
 	Unmasked  bool   `help:"Show the values of masked fields. Needs the role admin."`
-}
-
-// entry is one entry of a partition.
-type entry struct {
-	Seq   int64 `json:"seq"`
-	AgeMS int64 `json:"age_ms"`
-	payload
 }
 
 // Run prints the entries, the oldest first.
@@ -47,10 +43,7 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	if c.Unmasked {
 		query.Set("unmasked", "1")
 	}
-	var answer struct {
-		Depth   int64   `json:"depth"`
-		Entries []entry `json:"entries"`
-	}
+	var answer admin.Peek
 	raw, err := api.get(ctx, path+"/peek", query, &answer)
 	if err != nil {
 		return err
@@ -60,7 +53,7 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable(">SEQ", ">AGE", "ID", ">BYTES", "DATA")
 	for _, e := range answer.Entries {
-		t.add(strconv.FormatInt(e.Seq, 10), since(e.AgeMS), e.id(), strconv.FormatInt(e.Bytes, 10), e.body())
+		t.add(strconv.FormatInt(e.Seq, 10), since(e.AgeMS), cmp.Or(e.ID, "-"), strconv.Itoa(e.Bytes), body(&e.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Purge deletes waiting entries.
@@ -27,13 +29,6 @@ type purgeRequest struct {
 	Confirm     *int64 `json:"confirm,omitempty"`
 }
 
-type purgeAnswer struct {
-	Entries    int64 `json:"entries"`
-	Partitions int64 `json:"partitions"`
-	Leased     int64 `json:"leased"`
-	Complete   bool  `json:"complete"`
-}
-
 // Run counts, asks and deletes.
 func (c *Purge) Run(ctx context.Context, s Streams) error {
 	if c.OlderThan < 0 || c.OlderThan > 0 && c.OlderThan < time.Millisecond {
@@ -50,7 +45,7 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	request := purgeRequest{Partition: c.Partition, OlderThanMS: c.OlderThan.Milliseconds(), Limit: c.Limit, DryRun: true}
-	var found purgeAnswer
+	var found admin.Purged
 	raw, err := api.post(ctx, path+"/purge", request, &found)
 	if err != nil {
 		return err
@@ -64,7 +59,7 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	request.DryRun, request.Confirm = false, &found.Entries
-	var done purgeAnswer
+	var done admin.Purged
 	if raw, err = api.post(ctx, path+"/purge", request, &done); err != nil {
 		return err
 	}
@@ -77,7 +72,7 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 	return c.print(s, raw, fmt.Sprintf("%s: deleted %s in %s%s", what, some(done.Entries, "entry", "entries"), some(done.Partitions, "partition", "partitions"), c.leased(done)))
 }
 
-func (c *Purge) leased(a purgeAnswer) string {
+func (c *Purge) leased(a admin.Purged) string {
 	if a.Leased == 0 {
 		return ""
 	}

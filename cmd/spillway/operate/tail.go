@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // Tail prints a sample of the entries that arrive.
@@ -30,10 +33,8 @@ const (
 )
 
 type tailLine struct {
-	Partition    string `json:"partition"`
-	OccurredAtMS int64  `json:"occurred_at_ms"`
-	Ended        string `json:"ended"`
-	entry
+	admin.TailLine
+	Ended string `json:"ended"`
 }
 
 // Run prints one entry a line until ctx or the service ends it.
@@ -68,7 +69,7 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 			return false, printJSON(s.Out, json.RawMessage(line))
 		}
 		_, err := fmt.Fprintf(s.Out, "%s  %s  %s  %s\n",
-			time.UnixMilli(l.OccurredAtMS).UTC().Format("15:04:05.000"), escape(l.Partition), escape(l.id()), escape(l.body()))
+			time.UnixMilli(l.OccurredMS).UTC().Format("15:04:05.000"), escape(l.Partition), escape(cmp.Or(l.ID, "-")), escape(body(&l.Shown)))
 		return false, err
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
 // TokenCreate makes a token of a namespace of kind queue.
@@ -22,14 +24,8 @@ type TokenCreate struct {
 	Hash        string `placeholder:"HASH" help:"Hash of a token that only you know: sha256:…, as printed by spillway token. Without one, the service makes a token."`
 }
 
-type createdToken struct {
-	Token string `json:"token"`
-	Name  string `json:"name"`
-	Hash  string `json:"hash"`
-}
-
-// print shows a token. It goes to Out alone, so that a script can keep it.
-func (t createdToken) print(s Streams, form string, raw json.RawMessage) error {
+// printToken shows a token. It goes to Out alone, so that a script can keep it.
+func printToken(s Streams, form string, t admin.CreatedToken, raw json.RawMessage) error {
 	if form == "json" {
 		return printJSON(s.Out, raw)
 	}
@@ -55,14 +51,14 @@ func (c *TokenCreate) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	var made createdToken
+	var made admin.CreatedToken
 	raw, err := api.post(ctx, path+"/tokens", map[string]string{
 		"name": c.Name, "description": c.Description, "produce": c.Produce, "consume": c.Consume, "hash": c.Hash,
 	}, &made)
 	if err != nil {
 		return err
 	}
-	return made.print(s, c.Output, raw)
+	return printToken(s, c.Output, made, raw)
 }
 
 // checkHash keeps a token that was given for its hash from being sent.
@@ -88,20 +84,7 @@ func (c *TokenLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	var answer struct {
-		Tokens []struct {
-			Name        string `json:"name"`
-			Hash        string `json:"hash"`
-			Description string `json:"description"`
-			Produce     string `json:"produce"`
-			Consume     string `json:"consume"`
-			Limit       *struct {
-				Read, Write, Interval int64
-			} `json:"limit"`
-			Readable    bool   `json:"readable"`
-			CreatedAtMS int64  `json:"created_at_ms"`
-			CreatedBy   string `json:"created_by"`
-			FromFile    bool   `json:"from_file"`
-		} `json:"tokens"`
+		Tokens []admin.QueueToken `json:"tokens"`
 	}
 	raw, err := api.get(ctx, path+"/tokens", nil, &answer)
 	if err != nil {
@@ -123,7 +106,7 @@ func (c *TokenLs) Run(ctx context.Context, s Streams) error {
 		if k.Readable {
 			stored = "text"
 		}
-		t.add(k.Name, orNone(k.Produce), orNone(k.Consume), orNone(limit), stored, made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
+		t.add(k.Name, orNone(k.Produce.String()), orNone(k.Consume.String()), orNone(limit), stored, made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
 	}
 	return t.print(s.Out)
 }
