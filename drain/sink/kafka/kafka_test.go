@@ -20,7 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/drain/sink/sinktest"
+	"github.com/spillway-io/spillway/drain/sink/tlstest"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -424,7 +424,7 @@ func TestErrorsShowNoAddressAndAreShort(t *testing.T) {
 
 func TestAClusterThatAsksForACertificateGetsIt(t *testing.T) {
 	t.Parallel()
-	dir, server := sinktest.Certificate(t)
+	dir, server := tlstest.Certificate(t)
 	cluster := startCluster(t, kfake.TLS(server))
 	own := "events?tls=1&tls_ca=" + dir + "/cert.pem"
 	for rest, works := range map[string]bool{

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/drain/sink/sinktest"
+	"github.com/spillway-io/spillway/drain/sink/tlstest"
 )
 
 // count is how often a stream has each entry, by its Nats-Msg-Id.
@@ -306,7 +306,7 @@ func load(writer int, n int64) (batches []*sink.Batch) {
 
 func TestAServerThatAsksForACertificateGetsIt(t *testing.T) {
 	t.Parallel()
-	dir, _ := sinktest.Certificate(t)
+	dir, _ := tlstest.Certificate(t)
 	server := startServer(t, fmt.Sprintf(`tls: {cert_file: "%[1]s/cert.pem", key_file: "%[1]s/key.pem", ca_file: "%[1]s/cert.pem", verify: true}`, dir))
 	makeStream(t, server.client(nats.RootCAs(dir+"/cert.pem"), nats.ClientCert(dir+"/cert.pem", dir+"/key.pem")), jetstream.StreamConfig{})
 	own := "?tls=1&tls_ca=" + dir + "/cert.pem"

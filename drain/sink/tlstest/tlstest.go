@@ -1,4 +1,5 @@
-package sinktest
+// Package tlstest makes certificates for tests of sinks.
+package tlstest
 
 import (
 	"crypto/ecdsa"
