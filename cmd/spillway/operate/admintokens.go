@@ -58,12 +58,8 @@ func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
 	var answer struct {
 		Tokens []admin.AdminToken `json:"admin_tokens"`
 	}
-	raw, err := api.get(ctx, adminPeople, nil, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, adminPeople, nil, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, raw)
 	}
 	if len(answer.Tokens) == 0 {
 		fmt.Fprintln(s.Err, "the admin port has no tokens: everybody who reaches it may do everything")
@@ -90,5 +86,5 @@ func (c *AdminTokenRevoke) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	return revoke(ctx, s, api, c.Output, adminPeople+"/revoke", "name", c.Name)
+	return c.revoke(ctx, s, api, adminPeople+"/revoke", "name", c.Name)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -50,7 +49,7 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 		}
 		entries := "-"
 		if a.Entries != nil {
-			entries = strconv.FormatInt(*a.Entries, 10)
+			entries = digits(*a.Entries)
 		}
 		of := "-"
 		if a.Namespace != "" {

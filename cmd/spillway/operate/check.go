@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -247,7 +246,7 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		total := wholeEntries(counts.dropped())
 		lostPerS = counts.lost() / c.Since.Seconds()
 		f.Dropped, f.DroppedPerS = &total, float64(total)/c.Since.Seconds() // one drop in 15 min is above 0.001
-		drops = fmt.Sprintf("dropped %d in the last %v: %s", total, c.Since, counts.dropText(n.MaxAgeMS, func(v float64) string { return strconv.FormatInt(wholeEntries(v), 10) }))
+		drops = fmt.Sprintf("dropped %d in the last %v: %s", total, c.Since, counts.dropText(n.MaxAgeMS, func(v float64) string { return digits(wholeEntries(v)) }))
 	}
 	if s := max(above(f.DroppedPerS, c.DropsWarning, 0), above(lostPerS, c.DropsWarning, c.DropsCritical)); s != statusOK {
 		r.add(s, n.Namespace, "drops", "%s", drops)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -40,7 +39,7 @@ func (c *Check) queue(ctx context.Context, api *client, r *checkResult, now int6
 		return err
 	}
 	var account admin.QueueAccount
-	if _, err := api.get(ctx, path, url.Values{"since_ms": {strconv.FormatInt(c.Since.Milliseconds(), 10)}}, &account); err != nil {
+	if _, err := api.get(ctx, path, url.Values{"since_ms": {digits(c.Since.Milliseconds())}}, &account); err != nil {
 		return err
 	}
 	l := account.Changes

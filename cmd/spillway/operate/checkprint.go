@@ -45,7 +45,7 @@ func (f *figure) dropped() string {
 	if f.Dropped == nil {
 		return rate(f.DroppedPerS) + "/s"
 	}
-	return strconv.FormatInt(*f.Dropped, 10)
+	return digits(*f.Dropped)
 }
 
 // audited says that the ledger was compared, if it was: a residual that is not 0 is a finding.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -40,7 +39,7 @@ func askFor(ctx context.Context, s Streams, count int64, what string) error {
 		fmt.Fprintln(s.Err)
 		return errDeclined
 	case line := <-typed:
-		if line != strconv.FormatInt(count, 10) {
+		if line != digits(count) {
 			return errDeclined
 		}
 		return nil

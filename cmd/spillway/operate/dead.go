@@ -3,12 +3,10 @@ package operate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -44,23 +42,19 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{"limit": {strconv.Itoa(c.Limit)}}
+	query := url.Values{"limit": {digits(c.Limit)}}
 	for key, value := range map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID, "cursor": c.Cursor} {
 		if value != "" {
 			query.Set(key, value)
 		}
 	}
 	var answer admin.LetterList
-	raw, err := api.get(ctx, path+"/dead", query, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/dead", query, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	t := newTable("LETTER", "WHEN", "PARTITION", "ID", ">BYTES", ">ATTEMPTS", "REASON", "DETAIL")
 	for _, l := range answer.Letters {
-		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), strconv.Itoa(l.Bytes), strconv.Itoa(l.Attempt), l.Reason, l.Detail)
+		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), digits(l.Bytes), digits(l.Attempt), l.Reason, l.Detail)
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
@@ -108,17 +102,13 @@ func (c *DeadShow) Run(ctx context.Context, s Streams) error {
 		query.Set("unmasked", "1")
 	}
 	var l admin.LetterPayload
-	raw, err := api.get(ctx, path+"/dead/"+c.Letter, query, &l)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/dead/"+c.Letter, query, &l); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	t := newTable("letter", escape(l.Letter.Letter))
 	for _, row := range [][2]string{
-		{"partition", l.Partition}, {"seq", strconv.FormatInt(l.Seq, 10)}, {"id", cmp.Or(l.ID, "-")}, {"dead at", clock(l.DeadAtMS)},
-		{"reason", l.Reason}, {"detail", l.Detail}, {"attempts", strconv.Itoa(l.Attempt)}, {"bytes", strconv.Itoa(l.Bytes)}, {"data", body(&l.Shown)},
+		{"partition", l.Partition}, {"seq", digits(l.Seq)}, {"id", cmp.Or(l.ID, "-")}, {"dead at", clock(l.DeadAtMS)},
+		{"reason", l.Reason}, {"detail", l.Detail}, {"attempts", digits(l.Attempt)}, {"bytes", digits(l.Bytes)}, {"data", body(&l.Shown)},
 	} {
 		if row[1] != "" {
 			t.add(row[0], row[1])

@@ -58,12 +58,12 @@ func (c *DeadReplay) Run(ctx context.Context, s Streams) error {
 	if c.PerSecond < 1 {
 		return usageError{fmt.Errorf("per-second: %d: want 1 or more", c.PerSecond)}
 	}
-	return c.act(ctx, s, &c.Connection, c.Output, &c.consent, deadAct{"replay", "put them back", "replayed", c.PerSecond})
+	return c.act(ctx, s, &c.Connection, &c.output, &c.consent, deadAct{"replay", "put them back", "replayed", c.PerSecond})
 }
 
 // Run counts, asks and deletes.
 func (c *DeadRm) Run(ctx context.Context, s Streams) error {
-	return c.act(ctx, s, &c.Connection, c.Output, &c.consent, deadAct{"delete", "delete them", "deleted", 0})
+	return c.act(ctx, s, &c.Connection, &c.output, &c.consent, deadAct{"delete", "delete them", "deleted", 0})
 }
 
 type deadAct struct {
@@ -71,7 +71,7 @@ type deadAct struct {
 	perSecond        int
 }
 
-func (c *selection) act(ctx context.Context, s Streams, connection *Connection, form string, agreed *consent, a deadAct) error {
+func (c *selection) act(ctx context.Context, s Streams, connection *Connection, out *output, agreed *consent, a deadAct) error {
 	if c.Limit < 0 {
 		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
 	}
@@ -97,14 +97,14 @@ func (c *selection) act(ctx context.Context, s Streams, connection *Connection, 
 	}
 	fmt.Fprintf(s.Err, "%s: found %s\n", c.Namespace, some(found.Letters, "dead letter", "dead letters"))
 	if agreed.DryRun || found.Letters == 0 {
-		return c.print(s, form, found, "nothing was changed")
+		return out.print(s, found, c.Namespace+": nothing was changed")
 	}
 	if err := agreed.ask(ctx, s, found.Letters, a.ask); err != nil {
 		return err
 	}
 	request.DryRun = false
 	total, err := c.repeat(ctx, s, api, path, request, found.Letters, a)
-	if printErr := c.print(s, form, total, fmt.Sprintf("%s %s", a.done, some(total.Replayed+total.Deleted, "dead letter", "dead letters"))); err == nil {
+	if printErr := out.print(s, total, fmt.Sprintf("%s: %s %s", c.Namespace, a.done, some(total.Replayed+total.Deleted, "dead letter", "dead letters"))); err == nil {
 		err = printErr
 	}
 	if err == nil && total.Failed == 0 && !total.Complete && c.Limit == 0 {
@@ -144,14 +144,6 @@ func (c *selection) repeat(ctx context.Context, s Streams, api *client, path str
 		}
 	}
 	return total, nil
-}
-
-func (c *selection) print(s Streams, form string, answer deadAnswer, text string) error {
-	if form == "json" {
-		return printJSON(s.Out, answer)
-	}
-	_, err := fmt.Fprintf(s.Out, "%s: %s\n", c.Namespace, text)
-	return err
 }
 
 func first(texts []string) string {

@@ -7,7 +7,10 @@
 package operate
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"net/url"
 	"os"
 
 	"golang.org/x/term"
@@ -54,6 +57,25 @@ func file(s any) *os.File {
 // output is the flag of every command that prints an answer.
 type output struct {
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text, or json with the answer of the admin API."`
+}
+
+// read gets the answer of a route. done says that the command is at its end: it failed, or the
+// answer is printed as JSON.
+func (o *output) read(ctx context.Context, s Streams, api *client, path string, query url.Values, to any) (done bool, err error) {
+	raw, err := api.get(ctx, path, query, to)
+	if err != nil || o.Output != "json" {
+		return err != nil, err
+	}
+	return true, printJSON(s.Out, raw)
+}
+
+// print prints an answer as JSON, or the line that says the same.
+func (o *output) print(s Streams, answer any, line string) error {
+	if o.Output == "json" {
+		return printJSON(s.Out, answer)
+	}
+	_, err := fmt.Fprintln(s.Out, line)
+	return err
 }
 
 // usageError is a mistake in arguments or flags; nothing was asked of the service.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -66,7 +65,7 @@ func samples(ctx context.Context, c *Connection, path, namespace string, limit i
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	query := url.Values{"limit": {digits(limit)}}
 	if namespace != "" {
 		if _, err := namespacePath(namespace); err != nil {
 			return nil, err
@@ -88,7 +87,7 @@ func dropTable(list []admin.Drop) *table {
 		if d.AgeMS != 0 {
 			age = since(d.AgeMS)
 		}
-		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), cmp.Or(d.ID, "-"), d.Reason, age, strconv.Itoa(d.Entries), d.Detail)
+		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), cmp.Or(d.ID, "-"), d.Reason, age, digits(d.Entries), d.Detail)
 	}
 	return t
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -41,9 +40,9 @@ type JobsLs struct {
 func states(r *admin.QueueRow) []string {
 	delayed, leased := "?", fmt.Sprintf("? of %d", r.Pending)
 	if r.Delayed != nil && r.Leased != nil {
-		delayed, leased = strconv.FormatInt(*r.Delayed, 10), strconv.FormatInt(*r.Leased, 10)
+		delayed, leased = digits(*r.Delayed), digits(*r.Leased)
 	}
-	return []string{strconv.FormatInt(r.Ready, 10), delayed, leased, strconv.FormatInt(r.Dead, 10), sinceOr(r.OldestReadyAgeMS, "-")}
+	return []string{digits(r.Ready), delayed, leased, digits(r.Dead), sinceOr(r.OldestReadyAgeMS, "-")}
 }
 
 // Run prints the list.
@@ -63,17 +62,13 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 	if column, ok := columns[sort]; ok {
 		sort = column
 	}
-	query := url.Values{"limit": {strconv.Itoa(c.Limit)}, "sort": {sort}}
+	query := url.Values{"limit": {digits(c.Limit)}, "sort": {sort}}
 	if c.Filter != "" {
 		query.Set("search", c.Filter)
 	}
 	var list admin.QueueList
-	raw, err := api.get(ctx, path+"/queues", query, &list)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/queues", query, &list); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	if len(list.Queues) == 0 {
 		fmt.Fprintln(s.Err, "no such queue has jobs")
@@ -148,12 +143,8 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		admin.QueueRow
 		admin.QueueAccount
 	}
-	raw, err := api.get(ctx, path, query, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path, query, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	var rows []string
 	var t *table
@@ -173,10 +164,10 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 		{"published", l.Published}, {"acked", l.Acked}, {"expired", l.Expired}, {"deleted", l.Deleted}, {"lost", l.Lost}, {"dead", l.Dead},
 		{"ready", l.Ready}, {"delayed", l.Delayed}, {"leased", l.Leased}, {"died", l.Died}, {"respawned", l.Respawned},
 	} {
-		t.add(row.name, strconv.FormatInt(row.value, 10))
+		t.add(row.name, digits(row.value))
 	}
 	if answer.Residual != nil {
-		t.add("residual", strconv.FormatInt(*answer.Residual, 10))
+		t.add("residual", digits(*answer.Residual))
 	}
 	return t.print(s.Out)
 }
@@ -222,17 +213,13 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	var answer admin.Forecast
-	raw, err := api.get(ctx, path+"/forecast", url.Values{"step_ms": {strconv.FormatInt(c.Step.Milliseconds(), 10)}, "steps": {strconv.Itoa(c.Steps)}}, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/forecast", url.Values{"step_ms": {digits(c.Step.Milliseconds())}, "steps": {digits(c.Steps)}}, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	t, total := newTable("FROM", "IN", ">JOBS"), int64(0)
 	for i, n := range answer.Due {
 		if total += n; n > 0 {
-			t.add(clock(answer.NowMS+int64(i)*answer.StepMS), since(int64(i)*answer.StepMS), strconv.FormatInt(n, 10))
+			t.add(clock(answer.NowMS+int64(i)*answer.StepMS), since(int64(i)*answer.StepMS), digits(n))
 		}
 	}
 	if total > 0 {

@@ -166,9 +166,5 @@ func (c *ofQueue) sayWhatElse(ctx context.Context, s Streams, api *client, path 
 }
 
 func (c *ofQueue) print(s Streams, answer admin.ActedJobs, text string) error {
-	if c.Output == "json" {
-		return printJSON(s.Out, answer)
-	}
-	_, err := fmt.Fprintf(s.Out, "%s/%s: %s\n", c.Namespace, c.Queue, text)
-	return err
+	return c.output.print(s, answer, scope(c.Namespace, c.Queue)+": "+text)
 }

@@ -3,10 +3,8 @@ package operate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -17,7 +15,7 @@ func attempts(j *admin.Job) string {
 	if j.Attempt == nil {
 		return "-"
 	}
-	return strconv.Itoa(*j.Attempt)
+	return digits(*j.Attempt)
 }
 
 // JobsPeek prints the next job.
@@ -80,12 +78,8 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 		query.Set("unmasked", "1")
 	}
 	var j admin.Job
-	raw, err := api.get(ctx, path, query, &j)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path, query, &j); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	t := newTable("job", escape(j.ID))
 	expires := "never"
@@ -104,7 +98,7 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 	}
 	for _, row := range [][2]string{
 		{"queue", j.Queue}, {"state", state}, {"attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries)}, {"published", clock(j.PublishedMS) + ", " + since(j.AgeMS) + " ago"},
-		{"expires", expires}, {"bytes", strconv.Itoa(j.Bytes)}, {"attributes", compact(j.Attributes)}, {"data", body(&j.Shown)},
+		{"expires", expires}, {"bytes", digits(j.Bytes)}, {"attributes", compact(j.Attributes)}, {"data", body(&j.Shown)},
 	} {
 		if row[1] != "" {
 			t.add(row[0], row[1])
@@ -134,21 +128,17 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{"limit": {strconv.Itoa(c.Limit)}, "offset": {strconv.Itoa(c.Offset)}}
+	query := url.Values{"limit": {digits(c.Limit)}, "offset": {digits(c.Offset)}}
 	if c.Unmasked {
 		query.Set("unmasked", "1")
 	}
 	var answer admin.DeadJobs
-	raw, err := api.get(ctx, path+"/dead", query, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/dead", query, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
-		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), attempts(&j), strconv.Itoa(j.Bytes), body(&j.Shown))
+		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), attempts(&j), digits(j.Bytes), body(&j.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

@@ -3,7 +3,6 @@ package operate
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -119,12 +118,12 @@ func jobsTable(o *overview) *table {
 	for _, q := range o.Queues {
 		l, queues := q.Ledger, "-"
 		if q.Queues != nil {
-			queues = strconv.FormatInt(*q.Queues, 10)
+			queues = digits(*q.Queues)
 		}
 		figure := o.figure(q.ReadAtMS)
 		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked), figure(q.Rates.failed())}
 		for _, n := range []int64{l.Lost, l.Ready, l.Delayed, l.Leased, l.Dead} {
-			cells = append(cells, strconv.FormatInt(n, 10))
+			cells = append(cells, digits(n))
 		}
 		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues, worstState(q.Sinks))...)
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -174,7 +173,7 @@ func partitionTable(rows []partitionRow, named bool) *table {
 			state = fmt.Sprintf("attempt %d: %s", r.Attempt, state)
 		}
 		cells := []string{
-			r.Partition, strconv.Itoa(r.Depth), fmt.Sprintf("%.0f%%", r.Fill*100), sinceOr(r.OldestAgeMS, "-"),
+			r.Partition, digits(r.Depth), fmt.Sprintf("%.0f%%", r.Fill*100), sinceOr(r.OldestAgeMS, "-"),
 			rate(r.InPerS), rate(r.OutPerS), rate(r.EvictedPerS), rate(r.ExpiredPerS), state,
 		}
 		if named {
@@ -190,9 +189,9 @@ func namespaceTable(o *overview) *table {
 	for _, n := range o.Namespaces {
 		figure := o.figure(n.ReadAtMS)
 		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered), figure(n.Rates.dropped()),
-			strconv.FormatInt(n.Ledger.Evicted+n.Ledger.Expired+n.Ledger.Dead+n.Ledger.Lost, 10), rate(n.Rates.Rejected),
-			strconv.FormatInt(n.Buffered, 10), sinceOr(n.OldestAgeMS, "-"), since(n.MaxAgeMS), strconv.FormatInt(n.Partitions, 10),
-			strconv.FormatInt(n.DeadLetters, 10), n.sinkText())
+			digits(n.Ledger.Evicted+n.Ledger.Expired+n.Ledger.Dead+n.Ledger.Lost), rate(n.Rates.Rejected),
+			digits(n.Buffered), sinceOr(n.OldestAgeMS, "-"), since(n.MaxAgeMS), digits(n.Partitions),
+			digits(n.DeadLetters), n.sinkText())
 	}
 	return t
 }

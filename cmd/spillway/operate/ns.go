@@ -2,9 +2,7 @@ package operate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -61,11 +59,7 @@ func (c *NsCreate) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		return printJSON(s.Out, raw)
-	}
-	_, err = fmt.Fprintf(s.Out, "%s: made; nobody can use it before it has a token: spillway token create %s\n", c.Name, c.Name)
-	return err
+	return c.print(s, raw, fmt.Sprintf("%s: made; nobody can use it before it has a token: spillway token create %s", c.Name, c.Name))
 }
 
 // NsLs lists.
@@ -83,12 +77,8 @@ func (c *NsLs) Run(ctx context.Context, s Streams) error {
 	var answer struct {
 		Namespaces []admin.QueueNamespace `json:"namespaces"`
 	}
-	raw, err := api.get(ctx, controlNamespaces, nil, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, controlNamespaces, nil, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, raw)
 	}
 	if len(answer.Namespaces) == 0 {
 		fmt.Fprintln(s.Err, "there is no namespace of kind queue; spillway ls --namespaces lists those of kind buffer")
@@ -96,8 +86,8 @@ func (c *NsLs) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("NAMESPACE", "POOL", ">SHARDS", ">MAX JOBS", ">MAX QUEUES", "DEAD", ">TOKENS", "MADE", "BY", "DESCRIPTION")
 	for _, n := range answer.Namespaces {
-		t.add(n.Namespace, n.Pool, strconv.Itoa(n.Shards), strconv.FormatInt(n.MaxJobs, 10), strconv.FormatInt(n.MaxQueues, 10), n.Dead,
-			strconv.Itoa(n.Tokens), made(n.FromFile, n.CreatedAtMS), n.CreatedBy, n.Description)
+		t.add(n.Namespace, n.Pool, digits(n.Shards), digits(n.MaxJobs), digits(n.MaxQueues), n.Dead,
+			digits(n.Tokens), made(n.FromFile, n.CreatedAtMS), n.CreatedBy, n.Description)
 	}
 	return t.print(s.Out)
 }
@@ -133,7 +123,7 @@ func (c *NsRm) Run(ctx context.Context, s Streams) error {
 	}
 	fmt.Fprintf(s.Err, "%s: found %s\n", c.Name, some(found.Jobs, "job", "jobs"))
 	if c.DryRun {
-		return printOr(s, c.Output, raw, c.Name+": nothing was changed")
+		return c.print(s, raw, c.Name+": nothing was changed")
 	}
 	if found.Jobs > 0 {
 		if err := c.ask(ctx, s, found.Jobs, "delete them, those that arrive meanwhile, and the namespace with its tokens"); err != nil {
@@ -143,16 +133,7 @@ func (c *NsRm) Run(ctx context.Context, s Streams) error {
 	if raw, err = api.post(ctx, path+"/delete", map[string]bool{"force": c.Force}, &done); err != nil {
 		return err
 	}
-	return printOr(s, c.Output, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, some(done.Jobs, "job", "jobs")))
-}
-
-// printOr prints an answer in the form of JSON, or as a line.
-func printOr(s Streams, form string, raw json.RawMessage, line string) error {
-	if form == "json" {
-		return printJSON(s.Out, raw)
-	}
-	_, err := fmt.Fprintln(s.Out, line)
-	return err
+	return c.print(s, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, some(done.Jobs, "job", "jobs")))
 }
 
 // openControl is open for a command about a namespace of kind queue; path is its route.

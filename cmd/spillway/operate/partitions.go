@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -31,7 +30,7 @@ type partitionQuery struct {
 }
 
 func (q partitionQuery) values() url.Values {
-	v := url.Values{"sort": {sortKeys[q.sort]}, "order": {"desc"}, "limit": {strconv.Itoa(q.limit)}}
+	v := url.Values{"sort": {sortKeys[q.sort]}, "order": {"desc"}, "limit": {digits(q.limit)}}
 	if q.sort == "name" {
 		v.Set("order", "asc")
 	}

@@ -3,10 +3,8 @@ package operate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
-	"strconv"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
@@ -36,7 +34,7 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{"limit": {strconv.Itoa(c.Limit)}, "from": {"oldest"}}
+	query := url.Values{"limit": {digits(c.Limit)}, "from": {"oldest"}}
 	if c.Newest {
 		query.Set("from", "newest")
 	}
@@ -44,16 +42,12 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 		query.Set("unmasked", "1")
 	}
 	var answer admin.Peek
-	raw, err := api.get(ctx, path+"/peek", query, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/peek", query, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
 	}
 	t := newTable(">SEQ", ">AGE", "ID", ">BYTES", "DATA")
 	for _, e := range answer.Entries {
-		t.add(strconv.FormatInt(e.Seq, 10), since(e.AgeMS), cmp.Or(e.ID, "-"), strconv.Itoa(e.Bytes), body(&e.Shown))
+		t.add(digits(e.Seq), since(e.AgeMS), cmp.Or(e.ID, "-"), digits(e.Bytes), body(&e.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

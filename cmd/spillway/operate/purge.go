@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -77,12 +76,4 @@ func (c *Purge) leased(a admin.Purged) string {
 		return ""
 	}
 	return fmt.Sprintf("; %s being delivered, left alone", some(a.Leased, "partition is", "partitions are"))
-}
-
-func (c *Purge) print(s Streams, raw json.RawMessage, text string) error {
-	if c.Output == "json" {
-		return printJSON(s.Out, raw)
-	}
-	_, err := fmt.Fprintln(s.Out, text)
-	return err
 }

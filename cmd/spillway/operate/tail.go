@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -46,7 +45,7 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{"per_second": {strconv.Itoa(c.PerSecond)}}
+	query := url.Values{"per_second": {digits(c.PerSecond)}}
 	if c.Partition != "" {
 		if _, err := partitionPath(c.Namespace, c.Partition); err != nil {
 			return err

@@ -90,9 +90,9 @@ func since(ms int64) string {
 // two writes a duration in two units, or in one if the rest is 0.
 func two(d, unit, rest time.Duration, both, one string) string {
 	if n := d % unit / rest; n > 0 {
-		return strconv.Itoa(int(d/unit)) + fmt.Sprintf(both, n)
+		return digits(int(d/unit)) + fmt.Sprintf(both, n)
 	}
-	return strconv.Itoa(int(d/unit)) + one
+	return digits(int(d/unit)) + one
 }
 
 // sinceOr is since of a time that may be missing.
@@ -114,6 +114,8 @@ func size(bytes int64) string {
 	}
 	return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
 }
+
+func digits[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
 

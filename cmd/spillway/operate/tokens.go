@@ -86,12 +86,8 @@ func (c *TokenLs) Run(ctx context.Context, s Streams) error {
 	var answer struct {
 		Tokens []admin.QueueToken `json:"tokens"`
 	}
-	raw, err := api.get(ctx, path+"/tokens", nil, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, api, path+"/tokens", nil, &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, raw)
 	}
 	if len(answer.Tokens) == 0 {
 		fmt.Fprintf(s.Err, "%s has no tokens\n", c.Namespace)
@@ -133,11 +129,11 @@ func (c *TokenRevoke) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	return revoke(ctx, s, api, c.Output, path+"/tokens/revoke", "token", c.Token)
+	return c.revoke(ctx, s, api, path+"/tokens/revoke", "token", c.Token)
 }
 
 // revoke ends what a route names by a key.
-func revoke(ctx context.Context, s Streams, api *client, form, path, key, which string) error {
+func (o *output) revoke(ctx context.Context, s Streams, api *client, path, key, which string) error {
 	var done struct {
 		Name string `json:"name"`
 	}
@@ -145,9 +141,5 @@ func revoke(ctx context.Context, s Streams, api *client, form, path, key, which 
 	if err != nil {
 		return err
 	}
-	if form == "json" {
-		return printJSON(s.Out, raw)
-	}
-	_, err = fmt.Fprintf(s.Out, "%s: revoked; no process admits it a second from now\n", escape(done.Name))
-	return err
+	return o.print(s, raw, escape(done.Name)+": revoked; no process admits it a second from now")
 }
