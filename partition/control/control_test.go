@@ -395,4 +395,10 @@ func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
 	publish("after", job.ErrClosed)
 	create()
 	publish("made again", nil)
+	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
+	publish("deleted again", job.ErrClosed)
+	if _, err := a.Places(map[string]string{"mail": "default"}, control.Pools{"default": b}).Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	publish("named by the file", nil)
 }

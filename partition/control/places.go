@@ -106,6 +106,9 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 				"name that pool again, or if nothing of it is left there, redis-cli HDEL '%s' %s", name, want, last, p.key(), name))
 	}
 	p.passed = true
+	for name, want := range p.named {
+		p.open(ctx, want, name)
+	}
 	for name, want := range wanted {
 		for _, pool := range []string{want, DefaultPool} {
 			if b := p.pools[pool]; known[pool] != nil && known[pool][name] != want {
@@ -116,6 +119,22 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 	slices.Sort(warnings)
 	p.warnings = warnings
 	return warnings, nil
+}
+
+// open lets publish store jobs in a namespace of the file: one of that name may have been
+// deleted at run time, here or by a process that has another file.
+func (p *Places) open(ctx context.Context, pool, name string) {
+	b := p.pools[pool]
+	if b == nil {
+		return
+	}
+	key := func(shard int) string { return backend.ShardPrefix(p.control.prefix, name, shard) + "ledger" }
+	shards, _ := b.Background.HGet(ctx, key(0), "shards").Int() // 0: it was never used
+	for shard := range min(max(1, shards), 1024) {
+		if b.Background.HDel(ctx, key(shard), "closed").Err() != nil {
+			return // the next look tries again
+		}
+	}
 }
 
 func (p *Places) key() string { return p.control.prefix + ":{control}:namespaces" }
