@@ -17,8 +17,12 @@ import (
 	"github.com/spillway-io/spillway/partition/share"
 )
 
-// headBytes is how much of a body is decompressed to look for the key of an SDK.
-const headBytes = 1 << 10
+// headBytes is how much of a body is decompressed to look for the key of an SDK, and
+// maxHeadInput how much is read for it: a body may go on for long and decompress to nothing.
+const (
+	headBytes    = 1 << 10
+	maxHeadInput = 4 << 10
+)
 
 // zstdWindow is the largest window that RFC 9659 lets a zstd content coding use.
 const zstdWindow = 8 << 20
@@ -74,7 +78,7 @@ func newInflater(cfg Config) (*inflater, error) {
 func (f *inflater) head(body []byte) []byte {
 	d := f.gzip.Get().(*gzipDecoder)
 	defer f.free(d)
-	d.src.Reset(body)
+	d.src.Reset(body[:min(len(body), maxHeadInput)])
 	if d.Reset(&d.src) != nil {
 		return nil
 	}

@@ -259,6 +259,7 @@ func TestLargeBodiesWithoutAKnownKeyShareFewPlaces(t *testing.T) {
 		{"none, small", "/posthog/batch/", `{` + events(1) + `}`, 401},
 		{"another's, compressed", "/posthog/batch/", gzipped(t, `{"api_key":"nobody",`+events(1)+`}`), 503},
 		{"behind the first KiB", "/posthog/batch/", unseen, 503},
+		{"behind much that decompresses to nothing", "/posthog/batch/", strings.Repeat(gzipped(t, ""), 1000) + gzipped(t, `{"api_key":"wk"}`), 503},
 		{"in the first KiB", "/posthog/batch/", gzipped(t, `{"api_key" : "wk",`+events(200)+`}`), 200},
 		{"at the end of a plain body", "/posthog/batch/", `{` + events(700) + `,"api_key":"wk"}`, 200},
 		{"in the query", "/posthog/batch/?api_key=wk", unseen, 200},
