@@ -17,13 +17,6 @@ const (
 	maxTTR     = 30 * 24 * time.Hour
 )
 
-// What a claim that waits holds beside its connection, in bytes, about: itself and its
-// answer's head, and its place in each room. A test measures it.
-const (
-	pollCost = 2 << 10
-	roomCost = 512
-)
-
 // claim leases jobs to the client, and waits for them if it asks so.
 func (a *api) claim(c *call) *ingest.Rejection {
 	if !a.enter() {
@@ -42,9 +35,6 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if rejected := c.Reserve(pollCost + rooms(c.namespace, c.queues)*roomCost); rejected != nil {
-		return rejected
-	}
 	// The rate is charged for one job before the wait, so that a token that has used its rate
 	// up is told at once, and for the others with the jobs: a wait must not keep what other
 	// clients could use.
@@ -55,6 +45,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 	jobs, err := a.Claim(&Claim{
 		Namespace: c.namespace, Queues: c.queues, TTR: ttr, Count: count, Wait: wait,
 		Conn: c.Conn(), Stopping: c.Stopping(), Revoked: func() bool { return c.Revoked(c.key) },
+		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
 	})
 	if len(jobs) == 0 {
 		taken.Refund()
@@ -96,14 +87,6 @@ func (a *api) answer(c *call, jobs []job.Job, ttr time.Duration) *ingest.Rejecti
 	}
 	GiveBackLost(c.Exchange, a, c.namespace, jobs)
 	return nil
-}
-
-// rooms is how many queues of shards a claim looks at.
-func rooms(ns *job.Namespace, queues []string) (n int) {
-	for _, queue := range queues {
-		n += len(ns.Shards(queue))
-	}
-	return n
 }
 
 // jobSize is at least the length of the JSON form of a job.

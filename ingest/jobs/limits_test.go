@@ -3,6 +3,7 @@ package jobs
 import (
 	"bufio"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -132,5 +133,40 @@ func TestAPollIsRefusedWhereNoMemoryIsLeft(t *testing.T) {
 	}
 	if polls < 200 || polls > 600 {
 		t.Errorf("%d polls were taken", polls)
+	}
+}
+
+func TestIdleClaimsOfATenantLeaveMemoryToOthers(t *testing.T) {
+	t.Parallel()
+	two := map[string]job.Policy{"mail": job.DefaultPolicy(), "sms": job.DefaultPolicy()}
+	p := served(t, two, func(c *ingest.Config) {
+		c.MaxBody, c.MaxDecompressed, c.MaxEntry = 1000, 1000, 1000
+		c.MaxInflightBytes = 2 << 20
+	})
+	queues := make([]string, job.MaxQueues)
+	for i := range queues {
+		queues[i] = fmt.Sprint("q", i)
+	}
+	path := "/v1/mail/" + strings.Join(queues, ",") + "/claim?wait=10m"
+	for i := 1; p.metric("refusals_total", "overloaded") == 0; i++ {
+		if p.hold("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"); i > 500 {
+			t.Fatal("none was rejected")
+		}
+		eventually(t, "it waits, or is rejected", func() bool { return p.polls() == i || p.metric("refusals_total", "overloaded") > 0 })
+	}
+	before := p.metric("refusals_total", "overloaded")
+	if p.polls() < 100 {
+		t.Errorf("only %d claims wait in 2 MiB", p.polls())
+	}
+	if r := p.do("POST", path, ""); r.status != 503 || r.Error != "overloaded" || p.metric("refusals_total", "overloaded") != before+1 {
+		t.Errorf("one more: got %d %s, and %v are counted", r.status, r.raw, p.metric("refusals_total", "overloaded"))
+	}
+	for range 50 {
+		if r := p.do("POST", "/v1/sms/q", "x"); r.status != 200 {
+			t.Fatalf("another tenant publishes: got %d %s", r.status, r.raw)
+		}
+		if r := p.do("POST", "/v1/sms/q/claim?wait=1m", ""); r.status != 200 || len(r.Jobs) != 1 {
+			t.Fatalf("another tenant claims: got %d %s", r.status, r.raw)
+		}
 	}
 }

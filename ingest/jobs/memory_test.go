@@ -7,6 +7,7 @@ package jobs
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/spillway-io/spillway/ingest"
@@ -25,6 +26,46 @@ func TestAnIdlePollTakesLittleMemory(t *testing.T) {
 	}
 	if reserved := p.metric("inflight_bytes") / polls; reserved < 1<<10 || reserved > 8<<10 {
 		t.Errorf("a poll reserves %v bytes", reserved)
+	}
+}
+
+// A claim that waits is charged for what it holds: little for a place in a room that others
+// wait in, more for a room of its own.
+func TestAWaitingClaimIsChargedForWhatItHolds(t *testing.T) {
+	const polls = 200
+	names := func(prefix string) string {
+		var all []string
+		for i := range 64 {
+			all = append(all, fmt.Sprintf("%s-a-queue-of-some-customer-%04d", prefix, i))
+		}
+		return strings.Join(all, ",")
+	}
+	shared := names("all")
+	measure := func(queue func(int) string) (held, charged int) {
+		p := served(t, nil, func(c *ingest.Config) { c.MaxConns = 2 * polls })
+		held = holdPolls(t, p, polls, queue) / polls
+		return held, int(p.metric("inflight_bytes")) / polls
+	}
+	// The connection holds the path; here it is as long, and names one queue.
+	one, _ := measure(func(int) string {
+		return strings.Repeat("all-a-queue-of-some-customer-0000,", 63) + "all-a-queue-of-some-customer-0000"
+	})
+	for _, c := range []struct {
+		name  string
+		queue func(int) string
+		max   int
+	}{
+		{"64 queues of all", func(int) string { return shared }, 12 << 10},
+		{"64 queues of its own", func(i int) string { return names(fmt.Sprint(i)) }, 72 << 10},
+	} {
+		held, charged := measure(c.queue)
+		t.Logf("%s: %d bytes beside a poll of one queue, %d charged", c.name, held-one, charged)
+		if held-one > charged {
+			t.Errorf("%s: %d bytes are held, and %d are charged", c.name, held-one, charged)
+		}
+		if charged > c.max {
+			t.Errorf("%s: %d bytes are charged, want %d at most", c.name, charged, c.max)
+		}
 	}
 }
 

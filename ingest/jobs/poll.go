@@ -13,7 +13,8 @@ import (
 // Claim asks for jobs of some queues.
 type Claim struct {
 	Namespace *job.Namespace
-	// Queues are the most wanted first, each once.
+	// Queues are the most wanted first, each once. The engine keeps the slice, and may replace
+	// a name by an equal one.
 	Queues []string
 	// TTR is how long the jobs are leased, from 0 to job.MaxTTR.
 	TTR time.Duration
@@ -32,16 +33,23 @@ type Claim struct {
 	// Revoked reports whether the client's token was removed; nil: never. It is called
 	// under a lock, so it must be quick.
 	Revoked func() bool
+	// Reserve reserves memory for the wait in bytes, or returns false: the claim ends with
+	// ErrOverloaded. nil: it needs none. It is called under a lock.
+	Reserve func(bytes int) bool
 }
 
 const defaultMaxBytes = 4 << 20
 
-// step is a claim of one shard.
+// step is a claim of one shard, of queues that follow each other in the poll's. It is small,
+// because a poll may have as many as queues.
 type step struct {
-	shard  int
-	queues []string
-	first  int // how many seats the steps before have
+	shard    int
+	from, to int32 // in Queues
+	first    int32 // how many seats the steps before have
 }
+
+// queues are those of a step.
+func (p *poll) queues(step int) []string { return p.Queues[p.steps[step].from:p.steps[step].to] }
 
 // The states of a poll.
 type pollState uint8
@@ -94,7 +102,9 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		p.MaxBytes = defaultMaxBytes
 	}
 	p.work.poll, p.work.namespace, p.work.jobs = p, c.Namespace.Name, c.Count
-	e.begin(p)
+	if !e.begin(p) {
+		return nil, ErrOverloaded
+	}
 	select {
 	case <-p.done:
 	case <-c.Stopping:
@@ -120,11 +130,15 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	return nil, p.err
 }
 
-// begin sends the first claim of a poll.
-func (e *Engine) begin(p *poll) {
+// begin sends the first claim of a poll; false: there is no memory for it.
+func (e *Engine) begin(p *poll) bool {
 	var fresh []*room
 	e.mu.Lock()
 	e.plan(p)
+	if p.Reserve != nil && !p.Reserve(e.cost(p)) {
+		e.mu.Unlock()
+		return false
+	}
 	p.lane = e.claimLane(&p.Claim)
 	if e.stopped { // since it was counted
 		p.Wait = 0
@@ -139,12 +153,13 @@ func (e *Engine) begin(p *poll) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p.state == ended { // by Stop
-		return
+		return true
 	}
 	if p.Wait > 0 {
 		p.timer = time.AfterFunc(p.Wait, func() { e.tick(p) })
 	}
 	e.ask(p)
+	return true
 }
 
 // plan cuts a poll into claims of one shard each. Queues in a row of the same shard are one
@@ -153,18 +168,19 @@ func (e *Engine) begin(p *poll) {
 func (e *Engine) plan(p *poll) {
 	e.turn++
 	p.steps = p.steps[:0]
-	seats := 0
+	at, seats := int32(0), int32(0)
 	for _, queue := range p.Queues {
 		shards := p.ns.Shards(queue)
 		for i := range shards {
 			shard := shards[(e.turn+i)%len(shards)]
-			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && len(p.steps[n-1].queues) < job.MaxQueues {
-				p.steps[n-1].queues = append(p.steps[n-1].queues, queue)
+			if n := len(p.steps); n > 0 && p.steps[n-1].shard == shard && len(p.queues(n-1)) < job.MaxQueues {
+				p.steps[n-1].to++
 			} else {
-				p.steps = append(p.steps, step{shard, append(make([]string, 0, 1), queue), seats})
+				p.steps = append(p.steps, step{shard, at, at + 1, seats})
 			}
 			seats++
 		}
+		at++
 	}
 }
 
@@ -192,35 +208,25 @@ func (e *Engine) sends(p *poll) bool {
 		e.end(p)
 		return false
 	}
-	s := p.steps[p.at]
+	shard, queues := p.steps[p.at].shard, p.queues(p.at)
 	p.claim = job.Claim{
-		Namespace: p.ns, Shard: s.shard, Queues: s.queues, TTR: p.TTR,
+		Namespace: p.ns, Shard: shard, Queues: queues, TTR: p.TTR,
 		Count: p.Count - len(p.jobs), MaxBytes: p.MaxBytes - p.bytes, ReportLeft: p.seats != nil,
 	}
-	for _, seat := range p.stepSeats(p.at) {
-		seat.subscribed, seat.heard = seat.room.subscribed, seat.room.heard
+	if p.seats != nil {
+		seats := p.seats[p.steps[p.at].first:][:len(queues)]
+		for i := range seats {
+			seats[i].subscribed, seats[i].heard = seats[i].room.subscribed, seats[i].room.heard
+		}
 	}
-	for _, queue := range s.queues {
+	for _, queue := range queues {
 		if p.claim.ReportLeft {
 			break
 		}
-		r := e.rooms[roomKey{p.ns.Name, s.shard, queue}]
+		r := e.rooms[roomKey{p.ns.Name, shard, queue}]
 		p.claim.ReportLeft = r != nil && r.first != nil
 	}
 	return true
-}
-
-// stepSeats are the seats of one step.
-func (p *poll) stepSeats(at int) []*seat {
-	if p.seats == nil {
-		return nil
-	}
-	s := &p.steps[at]
-	seats := make([]*seat, 0, len(s.queues))
-	for i := range s.queues {
-		seats = append(seats, &p.seats[s.first+i])
-	}
-	return seats
 }
 
 // answered is called by the lane when a claim has its result.
@@ -312,6 +318,7 @@ func (e *Engine) sit(p *poll) {
 	for i := range p.seats {
 		p.seats[i].sit()
 	}
+	p.claim = job.Claim{} // it may wait for long
 	e.setTimer(p)
 	e.hangups.add(p)
 }
@@ -414,7 +421,7 @@ func (e *Engine) end(p *poll) {
 	if p.seats != nil {
 		asked := len(p.seats) // of the steps that are over
 		if p.at < len(p.steps) {
-			asked = p.steps[p.at].first
+			asked = int(p.steps[p.at].first)
 		}
 		var rest []*room
 		for i := asked; i < len(p.seats) && p.woken; i++ {

@@ -1,7 +1,18 @@
 package jobs
 
 import (
+	"strings"
+
 	"github.com/spillway-io/spillway/partition/job"
+)
+
+// What a claim that waits holds in bytes, about, beside its connection: itself, its answer's
+// head and its goroutine; a place in a room; and a room that it is the first to want, with its
+// subscription, beside the name twice. A test measures them.
+const (
+	pollCost = 2 << 10
+	seatCost = 128
+	roomCost = 768
 )
 
 // roomKey names a queue of a shard.
@@ -18,7 +29,7 @@ type room struct {
 	ns         *job.Namespace // that Want was called with
 	wants      int            // polls that want the queue
 	subscribed bool           // its wakes are heard
-	heard      uint64         // how often something was heard, or may have been missed
+	heard      uint32         // how often something was heard, or may have been missed
 	first      *seat          // the polls that wait, oldest first
 	last       *seat
 }
@@ -31,7 +42,7 @@ type seat struct {
 	waits      bool // it is in the room's list
 	// What was known of the room when the poll's last claim was sent.
 	subscribed bool
-	heard      uint64
+	heard      uint32
 }
 
 func (s *seat) sit() {
@@ -63,23 +74,42 @@ func (s *seat) stand() {
 	s.waits, s.next, s.prev = false, nil, nil
 }
 
+// cost is what a poll would hold while it waits. A room is paid by the poll that makes it: one
+// that outlives it has cost its namespace as much before.
+func (e *Engine) cost(p *poll) int {
+	bytes := pollCost
+	for i := range p.steps {
+		for _, queue := range p.queues(i) {
+			bytes += seatCost
+			if p.Wait > 0 && e.rooms[roomKey{p.ns.Name, p.steps[i].shard, queue}] == nil {
+				bytes += roomCost + 2*len(queue)
+			}
+		}
+	}
+	return bytes
+}
+
 // join gives a poll a seat in the room of each queue it wants, and returns the rooms that
-// are new. The caller calls Want for these, without the lock.
+// are new. The caller calls Want for these, without the lock. All polls share the names of
+// rooms: those that came with a request are dropped.
 func (e *Engine) join(p *poll) (fresh []*room) {
 	n := 0
-	for _, s := range p.steps {
-		n += len(s.queues)
+	for i := range p.steps {
+		n += len(p.queues(i))
 	}
 	p.seats = make([]seat, 0, n)
-	for _, s := range p.steps {
-		for _, queue := range s.queues {
-			key := roomKey{p.ns.Name, s.shard, queue}
+	for i := range p.steps {
+		queues := p.queues(i)
+		for at, queue := range queues {
+			key := roomKey{p.ns.Name, p.steps[i].shard, queue}
 			r := e.rooms[key]
 			if r == nil {
+				key.queue = strings.Clone(queue)
 				r = &room{key: key, ns: p.ns}
 				e.rooms[key] = r
 				fresh = append(fresh, r)
 			}
+			queues[at] = r.key.queue
 			r.wants++
 			p.seats = append(p.seats, seat{poll: p, room: r})
 		}

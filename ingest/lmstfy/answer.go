@@ -175,7 +175,7 @@ func (c *call) failed(what string, err error) *refusal {
 		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
 	case errors.Is(err, jobs.ErrHungUp): // nobody reads the answer
 		return notFound("msg", "no job available")
-	case errors.Is(err, partition.ErrTooManyReads):
+	case errors.Is(err, partition.ErrTooManyReads), errors.Is(err, jobs.ErrOverloaded):
 		return rejectedBody(ingest.Reject(wire.CodeOverloaded, ""))
 	case errors.Is(err, jobs.ErrStopping):
 		return refuse(wire.CodeShuttingDown, fasthttp.StatusServiceUnavailable, "the server is shutting down")

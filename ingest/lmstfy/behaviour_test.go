@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
@@ -100,6 +101,10 @@ func TestAnOutageIsNeverAQueueWithoutJobs(t *testing.T) {
 		if r := p.do("PUT", "/api/ns/q", "x"); r.status != 429 || !strings.Contains(r.raw, `{"msg":"the namespace h`) {
 			t.Errorf("%v: got %d %s", err, r.status, r.raw)
 		}
+	}
+	p.fake.fail(jobs.ErrOverloaded) // a claim for which there is no memory
+	if r := p.do("GET", "/api/ns/q?timeout=9", ""); r.status != 503 || r.header.Get("Retry-After") == "" {
+		t.Errorf("got %d %s", r.status, r.raw)
 	}
 }
 

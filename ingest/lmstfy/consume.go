@@ -7,25 +7,11 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// What a claim that waits holds beside its connection, in bytes, about, as package jobs
-// measures it: itself, and its place for each shard of each queue.
-const (
-	pollCost = 2 << 10
-	roomCost = 512
-)
-
 // consume claims jobs, and waits for one.
 func (c *call) consume() *refusal {
 	claim, refused := c.readClaim()
 	if refused != nil {
 		return refused
-	}
-	rooms := 0
-	for _, queue := range claim.Queues {
-		rooms += len(c.namespace.Shards(queue))
-	}
-	if rejected := c.Reserve(pollCost + rooms*roomCost); rejected != nil {
-		return rejectedBody(rejected)
 	}
 	// One job is taken of the rate before the wait, and the others with the jobs: a wait must
 	// not keep what others could use.
@@ -36,7 +22,7 @@ func (c *call) consume() *refusal {
 	}
 	var claimed []job.Job
 	var err error
-	if rooms > 0 {
+	if len(claim.Queues) > 0 {
 		claimed, err = c.Queues.Claim(claim)
 	}
 	if len(claimed) == 0 {

@@ -71,6 +71,7 @@ func (c *call) readClaim() (claim *jobs.Claim, refused *refusal) {
 	claim = &jobs.Claim{
 		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),
 		Revoked: func() bool { return c.Revoked(c.key) },
+		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
 	}
 	if claim.TTR, refused = c.seconds("ttr", defaultTTR); refused != nil {
 		return nil, refused
