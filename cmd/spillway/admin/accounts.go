@@ -99,8 +99,8 @@ func (a *Accounts) Stop(context.Context) error {
 }
 
 // read reads every account once. Where the store does not answer, the last one stays;
-// watch says in the log that it does not.
-func (a *Accounts) read(ctx context.Context) {
+// watch says in the log that it does not. busy is how long answers took.
+func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 	for _, ns := range a.store.Namespaces() {
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
@@ -109,15 +109,18 @@ func (a *Accounts) read(ctx context.Context) {
 		if err != nil {
 			continue
 		}
+		took := time.Since(began)
+		busy += took
 		a.mu.Lock()
 		before, known := a.last[ns.Name]
 		a.last[ns.Name] = reading{now, time.Now()}
-		a.lastTook = time.Since(began)
+		a.lastTook = took
 		a.mu.Unlock()
 		if known {
 			a.logDrops(ns.Name, before.Overview, now, time.Now())
 		}
 	}
+	return busy
 }
 
 // took is the time of the last round trip; 0 before the first.

@@ -61,6 +61,34 @@ func TestTheLogSaysWhenEntriesBeginToBeDroppedAndWhenThatEnds(t *testing.T) {
 	})
 }
 
+// Calls that time out are no work of Redis: after an outage the accounts are soon read again, before
+// operators are told that they are old.
+func TestAnOutageDoesNotKeepTheAccountsOld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		a := NewAccounts(&fakeStore{overview: func() (partition.Overview, error) {
+			if away.Load() {
+				time.Sleep(2 * time.Second)
+				return partition.Overview{}, errors.New("time-out")
+			}
+			return partition.Overview{}, nil
+		}}, prometheus.NewRegistry(), zap.NewNop())
+		away.Store(true)
+		if err := a.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = a.Stop(t.Context()) }()
+		time.Sleep(3 * time.Second)
+		away.Store(false)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if len(a.latest()) != 1 {
+			t.Error("not read again within 5s")
+		}
+	})
+}
+
 func TestTheAccountIsInTheMetricsAndNeverFalls(t *testing.T) {
 	t.Parallel()
 	o := partition.Overview{

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,8 +68,9 @@ func (b *jobBook) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// repeat calls f until ctx ends, after a pause that leaves the store most of its time.
-func repeat(ctx context.Context, every time.Duration, f func(context.Context)) {
+// repeat calls f until ctx ends, after a pause that leaves the store most of its time: f returns how
+// long it was busy. A call that timed out is none of its work.
+func repeat(ctx context.Context, every time.Duration, f func(context.Context) (busy time.Duration)) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
@@ -76,33 +78,34 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context)) {
 		case <-ctx.Done():
 			return
 		case <-wait.C:
-			began := time.Now()
-			f(ctx)
-			wait.Reset(max(every, accountsShare*time.Since(began)))
+			wait.Reset(max(every, accountsShare*f(ctx)))
 		}
 	}
 }
 
 // readLedgers reads every ledger once, those of each pool beside those of the others. Where a
 // pool does not answer, the last ones stay.
-func (b *jobBook) readLedgers(ctx context.Context) {
+func (b *jobBook) readLedgers(ctx context.Context) (busy time.Duration) {
 	stores := b.source().Jobs
 	b.forget(stores)
 	ctx, cancel := context.WithTimeout(ctx, jobReadTime)
 	defer cancel()
 	var pools sync.WaitGroup
-	for _, store := range stores {
+	began, took := time.Now(), make([]time.Duration, len(stores)) // until the last answer of each pool
+	for i, store := range stores {
 		pools.Go(func() {
 			for _, ns := range store.Namespaces() {
 				l, err := store.Ledger(ctx, ns)
 				if err != nil {
 					return // the others of the pool would wait, too
 				}
+				took[i] = time.Since(began)
 				b.note(ns.Name, jobReading{l, time.Now()})
 			}
 		})
 	}
 	pools.Wait()
+	return slices.Max(append(took, 0))
 }
 
 func (b *jobBook) note(namespace string, now jobReading) {
@@ -197,7 +200,8 @@ func (b *jobBook) forget(stores []JobStore) {
 }
 
 // readAges counts the queues of every namespace, one after the other.
-func (b *jobBook) readAges(ctx context.Context) {
+func (b *jobBook) readAges(ctx context.Context) time.Duration {
+	began := time.Now()
 	stores := b.source().Jobs
 	b.forget(stores)
 	for _, store := range stores {
@@ -210,6 +214,7 @@ func (b *jobBook) readAges(ctx context.Context) {
 			}
 		}
 	}
+	return time.Since(began)
 }
 
 // jobOutcomes are the totals of a ledger by their label.
