@@ -42,12 +42,16 @@ type lane struct {
 	// The rest belongs to the lane's goroutine.
 	waiting share.Queue[*part]
 	leaving []*part // that go on to the lane for large ones after this flush
+	swept   time.Time
 	flush   flush
 }
 
 // largePart is from how many bytes on a part is large. It is what packages jobs takes for a
 // large publish: to send it takes Redis as long as some hundred small requests.
 const largePart = 64 << 10
+
+// sweepEvery is how often a lane looks for parts that wait too long behind other namespaces.
+const sweepEvery = 20 * time.Millisecond
 
 // put queues those of the parts that are this lane's, under one lock, so that
 // they share a flush.
@@ -71,13 +75,24 @@ func (l *lane) add(p *part) {
 	l.filled.Signal()
 }
 
-// putLarge queues parts that came from another lane.
+// putLarge queues parts that came from another lane, where they may have waited too long.
 func (l *lane) putLarge(parts []*part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range parts {
-		l.add(p)
+		if !l.rejectLate(p, time.Now()) {
+			l.add(p)
+		}
 	}
+}
+
+// rejectLate rejects a part that waits too long, and reports whether it did.
+func (l *lane) rejectLate(p *part, now time.Time) bool {
+	if now.Sub(p.queued) <= 2*l.timeout {
+		return false
+	}
+	l.complete(p, errOverloaded)
+	return true
 }
 
 // close makes run return once it has flushed what is queued.
@@ -93,12 +108,15 @@ func (l *lane) run() {
 	for l.wait() {
 		now := time.Now()
 		oldest := now
+		if now.Sub(l.swept) >= sweepEvery {
+			l.swept = now
+			l.waiting.Drop(func(p *part) bool { return l.rejectLate(p, now) })
+		}
 		l.flush.fill(&l.waiting, func(p *part) bool {
 			switch {
 			case l.ctx.Err() != nil:
 				l.complete(p, errShuttingDown)
-			case now.Sub(p.queued) > 2*l.timeout:
-				l.complete(p, errOverloaded)
+			case l.rejectLate(p, now):
 			case l.goesOn(p):
 				l.leaving = append(l.leaving, p)
 			default:

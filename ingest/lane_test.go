@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -32,9 +33,13 @@ func startLanes(t *testing.T, cfg Config, store Store) (put func(name string, by
 	ls := newLanes(cfg, store, m, zap.NewNop(), func(r *request) { r.done <- struct{}{} })
 	ls.start()
 	return func(name string, bytes int) <-chan error {
+		namespace, partition, others := strings.Cut(name, "/")
+		if !others {
+			namespace, partition = "default", name
+		}
 		r := newRequest()
-		r.namespace = store.Namespace("default")
-		r.setPartition([]byte("default/" + name))
+		r.namespace = store.Namespace(namespace)
+		r.setPartition([]byte(namespace + "/" + partition))
 		r.add(event{data: make([]byte, bytes)}, bytes)
 		r.seal()
 		result := make(chan error, 1)
@@ -120,6 +125,48 @@ func TestPartsThatWaitTooLongForAFlushAreRejected(t *testing.T) {
 		}
 		if overloaded == 0 || overloaded == 10 {
 			t.Errorf("%d of 10 were rejected", overloaded)
+		}
+		if err := stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A namespace that was served much waits for others that come again and again, and a large
+// part waits in two lanes. Neither waits longer.
+func TestNobodyWaitsLongerWhileNamespacesShareAStalledStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.Lanes = 1
+		store := newFake()
+		for n := range 30 {
+			name := fmt.Sprint("n", n)
+			store.namespaces[name] = &partition.Namespace{Name: name, Policy: partition.DefaultPolicy()}
+		}
+		store.produce = func(ctx context.Context, groups []*partition.Group) {
+			<-ctx.Done()
+			failWith(partition.ErrUnknown)(ctx, groups)
+		}
+		put, stop := startLanes(t, cfg, store)
+		var slowest atomic.Int64
+		var waiting sync.WaitGroup
+		for range 600 {
+			began := time.Now()
+			result := put(fmt.Sprintf("n%d/p", rand.N(30)), []int{100, largePart - 100, largePart + 100, maxFlushBytes, 4 * maxLargeFlushBytes}[rand.N(5)])
+			waiting.Go(func() {
+				<-result
+				for took := int64(time.Since(began)); ; {
+					if was := slowest.Load(); took <= was || slowest.CompareAndSwap(was, took) {
+						return
+					}
+				}
+			})
+			<-time.After(50 * time.Millisecond)
+		}
+		waiting.Wait()
+		if took := time.Duration(slowest.Load()); took > 3*cfg.ProduceTimeout+sweepEvery {
+			t.Errorf("one was answered after %v", took)
 		}
 		if err := stop(t.Context()); err != nil {
 			t.Error(err)

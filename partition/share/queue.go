@@ -58,9 +58,27 @@ func (q *Queue[T]) Next() (work T, waits bool) {
 	return work, false
 }
 
+// Drop removes the oldest work of each tenant for as long as old says so. It costs nothing.
+func (q *Queue[T]) Drop(old func(T) bool) {
+	for _, b := range q.order {
+		for b.head < len(b.work) && old(b.work[b.head]) {
+			b.remove()
+		}
+	}
+}
+
 // Pop removes the work that Next has returned, and counts what it costs.
 func (q *Queue[T]) Pop(cost int) {
 	b := q.order[0]
+	b.remove()
+	q.clock = b.served
+	q.turn++
+	b.served, b.turn = b.served+int64(cost), q.turn
+	heap.Fix(&q.order, 0)
+}
+
+// remove removes the oldest work.
+func (b *backlog[T]) remove() {
 	var none T
 	b.work[b.head] = none
 	// The rest moves to the front only when it is the smaller half: each work moves about once.
@@ -72,10 +90,6 @@ func (q *Queue[T]) Pop(cost int) {
 			b.work = nil
 		}
 	}
-	q.clock = b.served
-	q.turn++
-	b.served, b.turn = b.served+int64(cost), q.turn
-	heap.Fix(&q.order, 0)
 }
 
 // maxSpare is the longest list of work that a tenant keeps while none waits.
