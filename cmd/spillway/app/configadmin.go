@@ -15,9 +15,7 @@ import (
 // as maps of name, role and hash.
 func (r *fileReader) adminTokens(node *yaml.Node) (tokens []admin.Token) {
 	const path = "admin_tokens"
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	r.config.origins[path] = r.position(node)
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		r.fail(node, path, `not a list, or empty: write [{name: alice, role: operator, hash: "sha256:…"}], the hash as printed by `+"`spillway token`")
@@ -44,9 +42,7 @@ func (r *fileReader) adminToken(node *yaml.Node, path string) (t admin.Token, ok
 	before := len(r.errs)
 	given := map[string]bool{}
 	r.mapping(node, path+".", []string{"name", "role", "hash"}, func(key string, value *yaml.Node) {
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
+		value = target(value)
 		given[key] = true
 		var err error
 		switch key {
@@ -72,9 +68,7 @@ func (r *fileReader) adminToken(node *yaml.Node, path string) (t admin.Token, ok
 // maskFields parses a list of keys of JSON objects. An empty list masks nothing.
 func (r *fileReader) maskFields(node *yaml.Node) []string {
 	const path = "mask_fields"
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	r.config.origins[path] = r.position(node)
 	if node.Kind == yaml.SequenceNode && len(node.Content) == 0 {
 		return []string{}
@@ -102,27 +96,15 @@ func (c *Config) adminAccess() (tokens []admin.Token, err error) {
 
 // appendAdmin adds the tokens of the admin port and the masked fields in the form of the file.
 func (c *Config) appendAdmin(to *yaml.Node) {
-	add := func(key string, list *yaml.Node) {
-		name := plain(key)
-		name.LineComment = c.origins[key]
-		to.Content = append(to.Content, name, list)
-	}
+	add := c.adder(to, "")
 	if len(c.AdminTokens) > 0 {
 		list := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, t := range c.AdminTokens {
-			name := &yaml.Node{}
-			name.SetString(t.Name)
 			list.Content = append(list.Content, &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{
-				plain("name"), name, plain("role"), plain(t.Role.String()), plain("hash"), plain(formatHash(t.Hash)),
+				plain("name"), textNode(t.Name), plain("role"), plain(t.Role.String()), plain("hash"), plain(formatHash(t.Hash)),
 			}})
 		}
 		add("admin_tokens", list)
 	}
-	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for _, field := range c.MaskFields {
-		item := &yaml.Node{}
-		item.SetString(field)
-		list.Content = append(list.Content, item)
-	}
-	add("mask_fields", list)
+	add("mask_fields", textsNode(c.MaskFields))
 }

@@ -80,36 +80,28 @@ func (c *Config) node() *yaml.Node {
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
 	for _, name := range c.names() {
-		ns, node := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}
+		ns, node, at := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}, "namespaces."+name+"."
+		add := c.adder(node, at)
 		for _, s := range settingsOf(&ns) {
-			c.appendSetting(node, s, "namespaces."+name+"."+s.key())
+			c.appendSetting(node, s, at+s.key())
 		}
 		if ns.Pool != "" {
-			pool := plain("")
-			pool.SetString(ns.Pool)
-			pool.LineComment = c.origins["namespaces."+name+".pool"]
+			pool := textNode(ns.Pool)
+			pool.LineComment = c.origins[at+"pool"]
 			node.Content = append(node.Content, plain("pool"), pool)
 		}
 		if ns.SinkCommand != nil {
-			list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, LineComment: c.origins["namespaces."+name+".sink_command"]}
-			for _, arg := range ns.SinkCommand {
-				item := plain(arg)
-				item.SetString(arg)
-				list.Content = append(list.Content, item)
-			}
+			list := textsNode(ns.SinkCommand)
+			list.LineComment = c.origins[at+"sink_command"]
 			node.Content = append(node.Content, plain("sink_command"), list)
 		}
 		if len(ns.Tokens) > 0 {
-			key := plain("tokens")
-			key.LineComment = c.origins["namespaces."+name+".tokens"]
-			node.Content = append(node.Content, key, tokensNode(ns.Tokens))
+			add("tokens", tokensNode(ns.Tokens))
 		}
 		if len(ns.CORSOrigins) > 0 {
-			key := plain("cors_origins")
-			key.LineComment = c.origins["namespaces."+name+".cors_origins"]
-			node.Content = append(node.Content, key, corsOriginsNode(ns.CORSOrigins))
+			add("cors_origins", textsNode(ns.CORSOrigins))
 		}
-		c.appendSDK(node, ns.SDK, "namespaces."+name+".")
+		c.appendSDK(node, ns.SDK, at)
 		spaces.Content = append(spaces.Content, plain(name), node)
 	}
 	c.appendQueues(spaces)
@@ -130,6 +122,30 @@ func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
 		value.LineComment = "default"
 	}
 	to.Content = append(to.Content, plain(s.key()), value)
+}
+
+// adder returns what adds a key that has no flag to a map, with the origin as a comment.
+func (c *Config) adder(to *yaml.Node, at string) func(key string, value *yaml.Node) {
+	return func(key string, value *yaml.Node) {
+		name := plain(key)
+		name.LineComment = c.origins[at+key]
+		to.Content = append(to.Content, name, value)
+	}
+}
+
+// textNode quotes what would read as another type.
+func textNode(text string) *yaml.Node {
+	node := plain("")
+	node.SetString(text)
+	return node
+}
+
+func textsNode(texts []string) *yaml.Node {
+	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, text := range texts {
+		list.Content = append(list.Content, textNode(text))
+	}
+	return list
 }
 
 func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }

@@ -12,9 +12,7 @@ import (
 // "*" for every page.
 func (r *fileReader) corsOrigins(node *yaml.Node, path string) (list []string) {
 	const want = `write ["https://game.example"], or "*" for every page`
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	r.config.origins[path] = r.position(node)
 	switch {
 	case node.Kind == yaml.ScalarNode && node.Value == ingest.AnyOrigin:
@@ -28,9 +26,7 @@ func (r *fileReader) corsOrigins(node *yaml.Node, path string) (list []string) {
 	lines := map[string]int{}
 	for i, item := range node.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if item.Kind == yaml.AliasNode {
-			item = item.Alias
-		}
+		item = target(item)
 		switch err := ingest.CheckOrigin(item.Value); {
 		case item.Kind != yaml.ScalarNode || item.Tag != "!!str":
 			r.fail(item, at, "not text: "+want)
@@ -44,17 +40,6 @@ func (r *fileReader) corsOrigins(node *yaml.Node, path string) (list []string) {
 			lines[item.Value] = item.Line
 			list = append(list, item.Value)
 		}
-	}
-	return list
-}
-
-// corsOriginsNode is a list of origins in the form of the file.
-func corsOriginsNode(origins []string) *yaml.Node {
-	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for _, origin := range origins {
-		item := &yaml.Node{}
-		item.SetString(origin)
-		list.Content = append(list.Content, item)
 	}
 	return list
 }

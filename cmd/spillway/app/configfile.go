@@ -165,9 +165,7 @@ func (r *fileReader) set(settings []setting, key, path string, value *yaml.Node)
 
 // setNode parses a plain value of the type that the setting wants.
 func (s setting) setNode(value *yaml.Node) error {
-	if value.Kind == yaml.AliasNode {
-		value = value.Alias
-	}
+	value = target(value)
 	switch {
 	case value.Tag == "!!null":
 		return errors.New("no value: write one or remove the line")
@@ -206,18 +204,14 @@ func (s setting) setList(list *yaml.Node) error {
 
 // command reads a list of texts: a program and its arguments.
 func (r *fileReader) command(node *yaml.Node, path string) (argv []string) {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	r.config.origins[path] = r.position(node)
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		r.fail(node, path, `not a list: write a program and its arguments, such as ["/usr/bin/python3", "/opt/plugin.py"]`)
 		return nil
 	}
 	for i, item := range node.Content {
-		if item.Kind == yaml.AliasNode {
-			item = item.Alias
-		}
+		item = target(item)
 		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" {
 			r.fail(item, fmt.Sprintf("%s[%d]", path, i), "not text: put it in quotes")
 		}
@@ -226,12 +220,18 @@ func (r *fileReader) command(node *yaml.Node, path string) (argv []string) {
 	return argv
 }
 
+// target is the node that an alias stands for, or the node itself.
+func target(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
 // mapping calls each for every key of node. Keys that are not in known are errors;
 // a nil known allows every key.
 func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each func(key string, value *yaml.Node)) {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	if node.Tag == "!!null" && path != "" {
 		return // `kart:` alone is a namespace without settings of its own
 	}

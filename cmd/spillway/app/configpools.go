@@ -33,9 +33,7 @@ func (r *fileReader) pools(node *yaml.Node) map[string]Pool {
 			r.fail(value, at, "not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
 			return
 		}
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
+		value = target(value)
 		var p Pool
 		if value.Kind == yaml.MappingNode {
 			settings := settingsOf(&p)
@@ -157,9 +155,7 @@ func (c *Config) appendPools(root *yaml.Node) {
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		p, pool := c.Pools[name], &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 		if p.URL != "" {
-			url := plain("")
-			url.SetString(redactStore(p.URL))
-			pool.Content = append(pool.Content, plain("url"), url)
+			pool.Content = append(pool.Content, plain("url"), textNode(redactStore(p.URL)))
 		}
 		if p.Volatile {
 			pool.Content = append(pool.Content, plain("volatile"), plain("true"))

@@ -68,9 +68,7 @@ func queueKeys() []string {
 
 // kindOfNamespace is the value of the key kind, buffer where there is none.
 func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
 		if node.Content[i].Value != "kind" {
 			continue
@@ -216,11 +214,7 @@ func (c *Config) appendQueues(spaces *yaml.Node) {
 				c.appendSetting(node, s, at+s.key())
 			}
 		}
-		add := func(key string, value *yaml.Node) {
-			name := plain(key)
-			name.LineComment = c.origins[at+key]
-			node.Content = append(node.Content, name, value)
-		}
+		add := c.adder(node, at)
 		if len(q.Spread) > 0 {
 			spread := &yaml.Node{Kind: yaml.MappingNode}
 			for _, queue := range slices.Sorted(maps.Keys(q.Spread)) {
@@ -259,8 +253,7 @@ func (c *Config) appendPushSinks(root *yaml.Node) {
 	}
 	sinks := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
-		value := plain("")
-		value.SetString(redactSinks(c.PushSinks[name]))
+		value := textNode(redactSinks(c.PushSinks[name]))
 		value.LineComment = c.origins["sinks."+name]
 		sinks.Content = append(sinks.Content, plain(name), value)
 	}

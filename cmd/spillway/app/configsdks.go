@@ -32,17 +32,13 @@ func (r *fileReader) sdk(to *ingest.SDK, key, path string, value *yaml.Node) boo
 
 // writeKey reads item i of a list: a key, or a mapping of key, rate and new_partitions.
 func (r *fileReader) writeKey(node *yaml.Node, path string, i int) (k ingest.WriteKey) {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	if node.Kind != yaml.MappingNode {
 		return ingest.WriteKey{Key: r.text(node, path)}
 	}
 	at := fmt.Sprintf("%s[%d]", path, i)
 	r.mapping(node, at+".", []string{"key", "rate", "new_partitions"}, func(key string, value *yaml.Node) {
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
+		value = target(value)
 		quota := &k.Rate
 		switch key {
 		case "key":
@@ -68,9 +64,7 @@ func (r *fileReader) texts(node *yaml.Node, path string) (list []string) {
 
 // items are those of a list that has some.
 func (r *fileReader) items(node *yaml.Node, path string) []*yaml.Node {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		r.fail(node, path, `not a list, or empty: write ["one", "two"] or remove the key`)
 		return nil
@@ -79,9 +73,7 @@ func (r *fileReader) items(node *yaml.Node, path string) []*yaml.Node {
 }
 
 func (r *fileReader) text(node *yaml.Node, path string) string {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	if node.Kind != yaml.ScalarNode || node.Tag != "!!str" || node.Value == "" {
 		r.fail(node, path, "not text: write it in quotes")
 	}
@@ -90,19 +82,10 @@ func (r *fileReader) text(node *yaml.Node, path string) string {
 
 // appendSDK adds the keys of an SDK to a namespace in the form of the file.
 func (c *Config) appendSDK(to *yaml.Node, sdk ingest.SDK, path string) {
-	add := func(key string, value *yaml.Node) {
-		name := plain(key)
-		name.LineComment = c.origins[path+key]
-		to.Content = append(to.Content, name, value)
-	}
-	text := func(value string) *yaml.Node {
-		node := plain(value)
-		node.SetString(value)
-		return node
-	}
+	add := c.adder(to, path)
 	keys := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, k := range sdk.WriteKeys {
-		item := text(k.Key)
+		item := textNode(k.Key)
 		pair := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{plain("key"), item}}
 		if k.Rate.Count > 0 {
 			pair.Content = append(pair.Content, plain("rate"), plain(k.Rate.String()))
@@ -120,12 +103,12 @@ func (c *Config) appendSDK(to *yaml.Node, sdk ingest.SDK, path string) {
 	}
 	paths := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, path := range sdk.PartitionPaths {
-		paths.Content = append(paths.Content, text(path))
+		paths.Content = append(paths.Content, textNode(path))
 	}
 	if len(sdk.PartitionPaths) > 0 {
 		add("partition_paths", paths)
 	}
 	if sdk.PartitionFallback != "" {
-		add("partition_fallback", text(sdk.PartitionFallback))
+		add("partition_fallback", textNode(sdk.PartitionFallback))
 	}
 }

@@ -67,9 +67,7 @@ type fileToken struct {
 
 // fileTokens parses a list of tokens that may have these limits.
 func (r *fileReader) fileTokens(node *yaml.Node, path string, limits ...string) (tokens []fileToken) {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	switch {
 	case node.Kind != yaml.SequenceNode:
 		r.fail(node, path, `not a list: write ["sha256:…"], as printed by `+"`spillway token`")
@@ -101,9 +99,7 @@ func (r *fileReader) fileTokens(node *yaml.Node, path string, limits ...string) 
 }
 
 func (r *fileReader) token(node *yaml.Node, path string, limits []string) (t fileToken, ok bool) {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
+	node = target(node)
 	before := len(r.errs)
 	var err error
 	if node.Kind != yaml.MappingNode {
@@ -115,9 +111,7 @@ func (r *fileReader) token(node *yaml.Node, path string, limits []string) (t fil
 	}
 	hashed := false
 	r.mapping(node, path+".", append([]string{"hash", "name"}, limits...), func(key string, value *yaml.Node) {
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
+		value = target(value)
 		var err error
 		switch key {
 		case "hash":
