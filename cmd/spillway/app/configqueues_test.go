@@ -45,7 +45,7 @@ namespaces:
 		t.Errorf("got the tokens %+v", got.Tokens)
 	}
 	got.Tokens = nil
-	want := Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
+	want := Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Push: []Push{{"mail-*", "crm", 4, ingest.Quota{Count: 100, Per: time.Second}, 16, Backoff{2 * time.Second, 5 * time.Minute}}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
