@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -401,4 +403,47 @@ func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish("named by the file", nil)
+}
+
+// A look has 2 s for all namespaces, however far away Redis is.
+func TestPlacesOfManyNamespacesAreFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	url, prefix := "redis://"+redistest.Shared(t), newPrefix()
+	a := start(t, url, prefix)
+	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	made := &trips{}
+	b.Background.AddHook(made)
+	named := map[string]string{}
+	for i := range 300 {
+		named[fmt.Sprintf("kart%d", i)] = "default"
+	}
+	if _, err := a.Places(named, control.Pools{"default": b}).Check(ctx); err != nil || made.Load() > 10 {
+		t.Errorf("%d round trips, %v", made.Load(), err)
+	}
+	if of, err := b.Background.HLen(ctx, prefix+":{control}:namespaces").Result(); of < 300 {
+		t.Errorf("%d namespaces are known, %v", of, err)
+	}
+}
+
+// trips counts round trips.
+type trips struct{ atomic.Int64 }
+
+func (n *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (n *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		n.Add(1)
+		return next(ctx, cmds)
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -106,14 +108,17 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 				"name that pool again, or if nothing of it is left there, redis-cli HDEL '%s' %s", name, want, last, p.key(), name))
 	}
 	p.passed = true
-	for name, want := range p.named {
-		p.open(ctx, want, name)
-	}
-	for name, want := range wanted {
-		for _, pool := range []string{want, DefaultPool} {
-			if b := p.pools[pool]; known[pool] != nil && known[pool][name] != want {
-				_ = b.Background.HSet(ctx, p.key(), name, want).Err() // a full store: at the next look
+	for pool, of := range known {
+		b := p.pools[pool]
+		p.open(ctx, pool, b)
+		var news []any
+		for name, want := range wanted {
+			if (want == pool || pool == DefaultPool) && of[name] != want {
+				news = append(news, name, want)
 			}
+		}
+		if len(news) > 0 {
+			_ = b.Background.HSet(ctx, p.key(), news...).Err() // a full store: at the next look
 		}
 	}
 	slices.Sort(warnings)
@@ -121,20 +126,27 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 	return warnings, nil
 }
 
-// open lets publish store jobs in a namespace of the file: one of that name may have been
-// deleted at run time, here or by a process that has another file.
-func (p *Places) open(ctx context.Context, pool, name string) {
-	b := p.pools[pool]
-	if b == nil {
-		return
+// open lets publish store jobs in the namespaces of the file in a pool: one of that name may have
+// been deleted at run time, here or by a process that has another file. It is two round trips. After
+// an error the next look tries again.
+func (p *Places) open(ctx context.Context, pool string, b *backend.Backend) {
+	ledger := func(name string, shard int) string {
+		return backend.ShardPrefix(p.control.prefix, name, shard) + "ledger"
 	}
-	key := func(shard int) string { return backend.ShardPrefix(p.control.prefix, name, shard) + "ledger" }
-	shards, _ := b.Background.HGet(ctx, key(0), "shards").Int() // 0: it was never used
-	for shard := range min(max(1, shards), 1024) {
-		if b.Background.HDel(ctx, key(shard), "closed").Err() != nil {
-			return // the next look tries again
+	shards, asking, opening := map[string]*redis.StringCmd{}, b.Background.Pipeline(), b.Background.Pipeline()
+	for name, at := range p.named {
+		if at == pool {
+			shards[name] = asking.HGet(ctx, ledger(name, 0), "shards")
 		}
 	}
+	_, _ = asking.Exec(ctx)
+	for name, asked := range shards {
+		n, _ := asked.Int() // 0: it was never used
+		for shard := range min(max(1, n), 1024) {
+			opening.HDel(ctx, ledger(name, shard), "closed")
+		}
+	}
+	_, _ = opening.Exec(ctx)
 }
 
 func (p *Places) key() string { return p.control.prefix + ":{control}:namespaces" }
