@@ -82,7 +82,7 @@ type poll struct {
 	unconfirmed bool // it waits, but may have missed something
 	leaving     bool // it is to end when its claim has ended, with err
 	late        bool // its deadline is over
-	looked      bool // a claim of it has succeeded
+	looked      bool // all its queues were asked
 	err         error
 	done        chan struct{}
 	empty       []*room // that no poll wants since this one has ended
@@ -90,8 +90,9 @@ type poll struct {
 }
 
 // Claim takes jobs. Without any it waits, up to Wait, and then returns none; also when
-// Stopping is closed or the engine stops. Otherwise an error is one of the engine's or of
-// the store's: an outage that lasts until the end of Wait is an error, too.
+// Stopping is closed or the engine stops. It returns none only if it has asked for all queues.
+// Otherwise an error is one of the engine's or of the store's: an outage that lasts until the
+// end of Wait is an error, too.
 func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	if !e.enter() {
 		return nil, ErrStopping
@@ -203,8 +204,7 @@ func (e *Engine) sends(p *poll) bool {
 	if p.seats != nil && p.Revoked != nil && p.Revoked() {
 		e.leave(p, ErrRevoked)
 	}
-	// Without a look there is no saying that there is no job.
-	if p.leaving && (p.looked || !p.late) {
+	if p.mayEnd() {
 		e.end(p)
 		return false
 	}
@@ -238,7 +238,7 @@ func (e *Engine) answered(p *poll) {
 		e.fail(p, c.Err)
 		return
 	}
-	if p.looked = true; !p.leaving {
+	if !p.leaving {
 		p.err = nil
 	}
 	left := e.passLeft(p, c)
@@ -253,13 +253,14 @@ func (e *Engine) answered(p *poll) {
 	} else if n > 0 {
 		delete(e.large, p.ns.Name)
 	}
-	if c.More && len(p.jobs) == 0 && !p.leaving { // others filled the answer
+	if c.More && len(p.jobs) == 0 && !p.mayEnd() { // others filled the answer
 		p.lane.put(&p.work)
 		return
 	}
 	p.at++
+	p.looked = p.looked || p.at == len(p.steps)
 	switch {
-	case p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes && !p.leaving:
+	case p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes && !p.mayEnd():
 		p.lane.put(&p.work)
 	case len(p.jobs) > 0, p.leaving, p.seats == nil:
 		e.end(p)
@@ -393,11 +394,20 @@ func (e *Engine) tick(p *poll) {
 	}
 }
 
-// leave ends a poll: now, or when its claim has ended.
+// mayEnd reports whether a poll that leaves needs no further claim. Before it has asked all its
+// queues there is no saying that they have no job.
+func (p *poll) mayEnd() bool {
+	return p.leaving && (p.looked || len(p.jobs) > 0 || p.err != nil && !p.late)
+}
+
+// leave ends a poll: now, or when its claims have ended. One that waits because claims failed
+// ends with their error if err is nil.
 func (e *Engine) leave(p *poll, err error) {
 	switch {
 	case p.state == waiting:
-		p.err = err
+		if err != nil {
+			p.err = err
+		}
 		e.end(p)
 	case p.state == asking && !p.leaving:
 		p.leaving, p.err = true, err

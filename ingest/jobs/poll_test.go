@@ -290,6 +290,61 @@ func TestOpenPollsGetAnEmptyAnswerAtShutdown(t *testing.T) {
 	})
 }
 
+// An answer without jobs is the store's, also where the server ends meanwhile.
+func TestAClaimSaysThatThereIsNoJobOnlyIfTheStoreDoes(t *testing.T) {
+	t.Parallel()
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = 4, map[string]int{"q": 4}
+	for _, wait := range []time.Duration{0, time.Hour} {
+		for at := range 6 { // the claim that flies when the server ends; 5: before them
+			for name, end := range map[string]func(*Engine, chan struct{}){
+				"stop": func(e *Engine, _ chan struct{}) { go func() { _ = e.Stop(context.Background()) }() }, "retire": func(_ *Engine, stopping chan struct{}) { close(stopping) },
+			} {
+				bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+					stopping, flown := make(chan struct{}), 0
+					s.with(func() {
+						s.full = 1
+						s.flies = func(b *job.Batch) {
+							if len(b.Claims) == 0 {
+								return
+							}
+							if flown++; flown-1 == at {
+								end(e, stopping)
+								time.Sleep(time.Second)
+							}
+						}
+					})
+					if at == 5 && name == "retire" {
+						close(stopping)
+					}
+					last := ns.Shards("q")[0] // a first poll begins at the second
+					e.Publish(&job.Publish{Namespace: ns, Queue: "q", Shard: last, Tries: 1, Messages: []job.Message{{Payload: []byte("a")}}})
+					if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: wait, Stopping: stopping}); payloads(r.jobs) != "a" || r.err != nil {
+						t.Errorf("%s at claim %d, wait %v: got %q %v", name, at, wait, payloads(r.jobs), r.err)
+					}
+				})
+			}
+		}
+	}
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		s.with(func() { s.fail = func(*job.Batch) error { return errAway } })
+		stopping := make(chan struct{})
+		retired := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour, Stopping: stopping})
+		stopped := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+		time.Sleep(time.Minute)
+		close(stopping)
+		if r := <-retired; !errors.Is(r.err, errAway) {
+			t.Errorf("retired in an outage: got %+v", r)
+		}
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if r := <-stopped; !errors.Is(r.err, errAway) {
+			t.Errorf("stopped in an outage: got %+v", r)
+		}
+	})
+}
+
 func TestAClaimOverShardsAsksThemInTurn(t *testing.T) {
 	t.Parallel()
 	policy := job.DefaultPolicy()

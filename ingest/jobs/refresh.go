@@ -40,6 +40,7 @@ func (e *Engine) replan(p *poll) {
 	p.ns = now
 	e.plan(p)
 	fresh := e.join(p)
+	p.looked = false
 	p.state = asking // it does not end, so its rooms are not unwanted before they are wanted
 	e.mu.Unlock()
 	e.want(fresh)
