@@ -132,6 +132,11 @@ func (s *Server) acting(r *request, most time.Duration) (context.Context, contex
 	return ctx, func() { end(); cancel() }
 }
 
+// reading bounds a read of the store.
+func (r *request) reading() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), readTimeout)
+}
+
 // isJSON reports whether a request says that its body is JSON. Forms of other pages cannot
 // say so without asking first.
 func (r *request) isJSON() bool {

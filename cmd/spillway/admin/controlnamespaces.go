@@ -127,9 +127,7 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 	if jobs == nil {
 		return nil, errors.New("the namespace is not in use yet") // its pool is not ready: 503
 	}
-	return s.exclusively(func() (any, error) {
-		ctx, cancel := s.acting(r, actTimeout)
-		defer cancel()
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		count, err := jobs.Jobs(ctx)
 		if err == nil && count > 0 && !body.Force {
 			return nil, hasJobs(count)

@@ -91,7 +91,7 @@ func (s *Server) dead(r *request) (any, error) {
 		return nil, err
 	}
 	q := r.URL.Query()
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	o, err := r.view.Store.Overview(ctx, ns)
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Server) letter(r *request) (any, error) {
 	if !letterID.MatchString(id) {
 		return nil, errNoLetter
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	l, err := r.view.Store.DeadLetter(ctx, ns, id)
 	if err != nil {

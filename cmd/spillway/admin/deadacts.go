@@ -113,9 +113,7 @@ func (s *Server) deleteDead(r *request) (any, error) {
 	if err := body.check(); err != nil {
 		return nil, err
 	}
-	return s.exclusively(func() (any, error) {
-		ctx, cancel := s.acting(r, actTimeout)
-		defer cancel()
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Deleted{DryRun: body.DryRun}
 		var failed error
 		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) bool {
@@ -156,9 +154,7 @@ func (s *Server) replay(r *request) (any, error) {
 	if body.PerSecond < 1 || body.PerSecond > maxPerSecond {
 		return nil, badRequest("per_second: want 1 to 1000")
 	}
-	return s.exclusively(func() (any, error) {
-		ctx, cancel := s.acting(r, actTimeout)
-		defer cancel()
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}
 		began, sent := time.Now(), 0
 		_, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) bool {

@@ -82,9 +82,7 @@ func (s *Server) actOnDead(r *request, body any, bounds *deadJobsRequest, action
 		return ActedJobs{DryRun: true, Jobs: n, Complete: true}, err
 	}
 	limit := int(min(bounds.bound(bounds.Limit), math.MaxInt32))
-	return s.exclusively(func() (any, error) {
-		ctx, cancel := s.acting(r, actTimeout)
-		defer cancel()
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		n, err := act(ctx, space, queue, limit)
 		return s.actedJobs(ctx, r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: fmt.Sprintf("confirmed %d", *bounds.Confirm)}, int64(n), err)
 	})
@@ -131,9 +129,7 @@ func (s *Server) purgeJobs(r *request) (any, error) {
 	if n > *body.Confirm {
 		return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("there are %d jobs now, more than confirmed: do a dry run again, or confirm more", n)}
 	}
-	return s.exclusively(func() (any, error) {
-		ctx, cancel := s.acting(r, actTimeout)
-		defer cancel()
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		n, err := space.store.Purge(ctx, space.ns, queue, body.State == "all")
 		return s.actedJobs(ctx, r, Act{Action: "purge_jobs", Namespace: space.ns.Name, Queue: queue, Detail: fmt.Sprintf("state %s, confirmed %d", body.State, *body.Confirm)}, n, err)
 	})

@@ -80,7 +80,7 @@ func (s *Server) queueList(r *request) (any, error) {
 	if len(search) > maxSearch {
 		return nil, badRequest("search: want 255 bytes at most")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	t, err := s.jobBook.table(ctx, space, search)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Server) queueNow(r *request) (any, error) {
 }
 
 func (s *Server) count(r *request, space jobSpace, queue string) (counts job.Counts, err error) {
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	if waited := s.jobBook.counts.Do(ctx, func(context.Context) {
 		var list []job.Counts
@@ -148,7 +148,7 @@ func (s *Server) forecast(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Forecast{StepMS: int64(step)}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	if waited := s.jobBook.counts.Do(ctx, func(context.Context) {
 		answer.Due, err = space.store.Forecast(ctx, space.ns, queue, time.Duration(step)*time.Millisecond, steps)

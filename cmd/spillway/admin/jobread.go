@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -53,7 +52,7 @@ func (s *Server) peekJob(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	j, err := space.store.Peek(ctx, space.ns, queue)
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *Server) getJob(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	j, state, err := space.store.Get(ctx, space.ns, queue, ref)
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *Server) deadJobs(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	list, total, err := space.store.Dead(ctx, space.ns, queue, offset, limit)
 	if err != nil {

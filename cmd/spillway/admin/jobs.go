@@ -113,7 +113,7 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue}
 	if answer.Ledger, err = space.store.Ledger(ctx, space.ns); err != nil {

@@ -88,7 +88,7 @@ func (s *Server) account(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	o, err := r.view.Store.Overview(ctx, ns)
 	if err != nil {

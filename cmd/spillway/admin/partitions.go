@@ -177,7 +177,7 @@ func (s *Server) partitionNow(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	list, err := r.view.Store.Describe(ctx, ns, []string{name})
 	if err == nil && len(list) == 0 {

@@ -16,7 +16,7 @@ type PausedPart struct {
 }
 
 func (s *Server) pauses(r *request) (any, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	list := []PausedPart{}
 	for _, ns := range r.view.Store.Namespaces() {

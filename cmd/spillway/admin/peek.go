@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"context"
-
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -36,7 +34,7 @@ func (s *Server) peek(r *request) (any, error) {
 	default:
 		return nil, badRequest("from: want oldest or newest")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := r.reading()
 	defer cancel()
 	found, err := r.view.Store.Peek(ctx, ns, name, ask)
 	if err != nil {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -57,12 +58,14 @@ type Purged struct {
 
 // exclusively runs one purge, replay or delete at a time: of a second one that is sent by
 // mistake the first would not know.
-func (s *Server) exclusively(act func() (any, error)) (any, error) {
+func (s *Server) exclusively(r *request, act func(context.Context) (any, error)) (any, error) {
 	if !s.acts.TryLock() {
 		return nil, &refusal{http.StatusConflict, codeConflict, "a purge, replay or delete is under way in this process: wait for its end"}
 	}
 	defer s.acts.Unlock()
-	return act()
+	ctx, cancel := s.acting(r, actTimeout)
+	defer cancel()
+	return act(ctx)
 }
 
 // AfterAct calls f once the purge, replay or delete under way has ended, if one is.
@@ -93,9 +96,7 @@ func (s *Server) purge(r *request) (any, error) {
 	ask := partition.PurgeRequest{
 		Partition: body.Partition, OlderThan: time.Duration(body.OlderThan) * time.Millisecond, Limit: body.bound(body.Limit), DryRun: body.DryRun,
 	}
-	return s.exclusively(func() (any, error) {
-		ctx, cancel := s.acting(r, actTimeout)
-		defer cancel()
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		done, err := r.view.Store.Purge(ctx, ns, ask)
 		if !body.DryRun {
 			s.record(r, Act{
