@@ -20,8 +20,8 @@ type Audit struct {
 
 // Run prints the list, the newest first.
 func (c *Audit) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 1000 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	if err := within("limit", c.Limit, 1000); err != nil {
+		return err
 	}
 	api, err := c.open()
 	if err != nil {

@@ -151,12 +151,9 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{}
-	if c.Namespace != "" {
-		if _, err := namespacePath(c.Namespace); err != nil {
-			return err
-		}
-		query.Set("namespace", c.Namespace)
+	query, err := namespaceQuery(c.Namespace)
+	if err != nil {
+		return err
 	}
 	var ready struct{}
 	if _, err := api.get(ctx, "/readyz", nil, &ready); err != nil {

@@ -186,6 +186,15 @@ func namespacePath(namespace string) (string, error) {
 	return "/api/v1/namespaces/" + namespace, nil
 }
 
+// namespaceQuery asks for one namespace, or for all without a name.
+func namespaceQuery(namespace string) (url.Values, error) {
+	if namespace == "" {
+		return url.Values{}, nil
+	}
+	_, err := namespacePath(namespace)
+	return url.Values{"namespace": {namespace}}, err
+}
+
 // partitionPath is the route of a partition, or of its namespace if name is empty.
 func partitionPath(namespace, name string) (string, error) {
 	path, err := namespacePath(namespace)

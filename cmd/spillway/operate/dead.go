@@ -35,8 +35,8 @@ type DeadLs struct {
 
 // Run prints the list.
 func (c *DeadLs) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 500 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 500", c.Limit)}
+	if err := within("limit", c.Limit, 500); err != nil {
+		return err
 	}
 	api, path, err := c.openAt(c.Namespace)
 	if err != nil {

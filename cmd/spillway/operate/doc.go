@@ -85,3 +85,11 @@ func (e usageError) Unwrap() error { return e.error }
 
 // ExitCode is that of wrong usage of every command.
 func (e usageError) ExitCode() int { return 2 }
+
+// within is an error where the value of a flag is not 1 to most.
+func within(flag string, n, most int) error {
+	if n < 1 || n > most {
+		return usageError{fmt.Errorf("%s: %d: want 1 to %d", flag, n, most)}
+	}
+	return nil
+}

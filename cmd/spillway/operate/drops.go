@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -58,20 +57,18 @@ func (c *Deliveries) Run(ctx context.Context, s Streams) error {
 
 // samples asks for samples of entries.
 func samples(ctx context.Context, c *Connection, path, namespace string, limit int, filters map[string]string, answer any) (json.RawMessage, error) {
-	if limit < 1 || limit > 1000 {
-		return nil, usageError{fmt.Errorf("limit: %d: want 1 to 1000", limit)}
+	if err := within("limit", limit, 1000); err != nil {
+		return nil, err
 	}
 	api, err := c.open()
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"limit": {digits(limit)}}
-	if namespace != "" {
-		if _, err := namespacePath(namespace); err != nil {
-			return nil, err
-		}
-		query.Set("namespace", namespace)
+	query, err := namespaceQuery(namespace)
+	if err != nil {
+		return nil, err
 	}
+	query.Set("limit", digits(limit))
 	for key, value := range filters {
 		if value != "" {
 			query.Set(key, value)

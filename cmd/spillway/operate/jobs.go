@@ -47,8 +47,8 @@ func states(r *admin.QueueRow) []string {
 
 // Run prints the list.
 func (c *JobsLs) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 1024 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 1024", c.Limit)}
+	if err := within("limit", c.Limit, 1024); err != nil {
+		return err
 	}
 	if c.Namespace == "" {
 		return c.namespaces(ctx, s)

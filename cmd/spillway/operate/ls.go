@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -28,8 +27,8 @@ type Ls struct {
 
 // Run prints the list.
 func (c *Ls) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 1000 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	if err := within("limit", c.Limit, 1000); err != nil {
+		return err
 	}
 	api, err := c.open()
 	if err != nil {
@@ -79,12 +78,9 @@ func (c *Ls) none() string {
 
 func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {
 	var o overview
-	query := url.Values{}
-	if c.Namespace != "" {
-		if _, err := namespacePath(c.Namespace); err != nil {
-			return err
-		}
-		query.Set("namespace", c.Namespace)
+	query, err := namespaceQuery(c.Namespace)
+	if err != nil {
+		return err
 	}
 	raw, err := api.get(ctx, "/api/v1/overview", query, &o)
 	if err != nil {

@@ -23,8 +23,8 @@ type Peek struct {
 
 // Run prints the entries, the oldest first.
 func (c *Peek) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 128 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 128", c.Limit)}
+	if err := within("limit", c.Limit, 128); err != nil {
+		return err
 	}
 	api, err := c.open()
 	if err != nil {

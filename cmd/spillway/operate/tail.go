@@ -38,8 +38,8 @@ type tailLine struct {
 
 // Run prints one entry a line until ctx or the service ends it.
 func (c *Tail) Run(ctx context.Context, s Streams) error {
-	if c.PerSecond < 1 || c.PerSecond > 50 {
-		return usageError{fmt.Errorf("per-second: %d: want 1 to 50", c.PerSecond)}
+	if err := within("per-second", c.PerSecond, 50); err != nil {
+		return err
 	}
 	api, path, err := c.openAt(c.Namespace)
 	if err != nil {

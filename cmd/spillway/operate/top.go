@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -30,13 +29,11 @@ const topEvery = time.Second
 
 // Run prints the state, each second on a terminal.
 func (c *Top) Run(ctx context.Context, s Streams) error {
-	if c.Limit < 1 || c.Limit > 1000 {
-		return usageError{fmt.Errorf("limit: %d: want 1 to 1000", c.Limit)}
+	if err := within("limit", c.Limit, 1000); err != nil {
+		return err
 	}
-	if c.Namespace != "" {
-		if _, err := namespacePath(c.Namespace); err != nil {
-			return err
-		}
+	if _, err := namespaceQuery(c.Namespace); err != nil {
+		return err
 	}
 	api, err := c.open()
 	if err != nil {
@@ -72,9 +69,9 @@ type view struct {
 }
 
 func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view, error) {
-	query := url.Values{}
-	if c.Namespace != "" {
-		query.Set("namespace", c.Namespace)
+	query, err := namespaceQuery(c.Namespace)
+	if err != nil {
+		return nil, err
 	}
 	v := &view{sort: c.Sort}
 	names, err := api.ofPartitions(ctx, c.Namespace)
