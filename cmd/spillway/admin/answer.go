@@ -42,7 +42,11 @@ func badRequest(message string) error {
 
 // namespace is the one in the path.
 func (r *request) namespace() (*partition.Namespace, error) {
-	name := r.PathValue("namespace")
+	return r.buffer(r.PathValue("namespace"))
+}
+
+// buffer is the namespace of partitions with the given name.
+func (r *request) buffer(name string) (*partition.Namespace, error) {
 	if ns := r.view.Store.Namespace(name); ns != nil {
 		return ns, nil
 	}

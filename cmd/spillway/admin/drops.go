@@ -56,10 +56,10 @@ func (s *Server) deliveries(r *request) (any, error) {
 func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal, error) {
 	q := r.URL.Query()
 	query := drops.Query{Namespace: q.Get("namespace"), Reason: reason, Partition: q.Get("partition"), ID: q.Get("id")}
-	if query.Namespace != "" && r.view.Store.Namespace(query.Namespace) == nil {
-		return nil, nil, noNamespace(query.Namespace)
+	_, err := r.buffer(query.Namespace)
+	if query.Namespace != "" && err != nil {
+		return nil, nil, err
 	}
-	var err error
 	if query.Limit, err = r.number("limit", 100, 1, 1000); err != nil {
 		return nil, nil, err
 	}

@@ -244,8 +244,8 @@ func (s *Server) historyOf(r *request) (any, error) {
 	if span != "" && span != "15m" && span != "24h" {
 		return nil, badRequest("range: want 15m or 24h")
 	}
-	if name != "" && r.view.Store.Namespace(name) == nil {
-		return nil, noNamespace(name)
+	if _, err := r.buffer(name); name != "" && err != nil {
+		return nil, err
 	}
 	s.sweep.watch()
 	from, step, series := s.history.series(name, s.sweep.now(), span == "24h")

@@ -62,9 +62,13 @@ func (r *request) jobSpace() (jobSpace, error) {
 func otherKind(name, kind string) error {
 	its := ": its routes are below /partitions and /dead, its commands spillway ls, peek, purge and dead"
 	if kind == kindQueue {
-		its = ", which has no pause: stop its workers, or take its rules of push out of the file and reload. Its routes are below /queues, its commands spillway jobs"
+		its = ": its routes are below /queues, its commands spillway jobs"
 	}
-	return &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "the namespace " + strconv.Quote(name) + " is of kind " + kind + its}
+	return notHere(name, kind, its)
+}
+
+func notHere(name, kind, why string) error {
+	return &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "the namespace " + strconv.Quote(name) + " is of kind " + kind + why}
 }
 
 // queue is the namespace and the queue in the path.

@@ -152,7 +152,12 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 		q.refused("GET", path, "viewer", "", 400, want)
 	}
 	q.refused("GET", "/queues/a%2Fb", "viewer", "", 404, "no_such_queue")
-	q.refused("GET", "/partitions", "viewer", "", 404, "of kind queue")
+	q.refused("GET", "/partitions", "viewer", "", 404, `is of kind queue: its routes are below /queues`)
+	for _, path := range []string{"drops", "deliveries", "history"} {
+		if w := send(q.Server, "GET", "/api/v1/"+path+"?namespace=mail", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "is of kind queue: its routes") {
+			t.Errorf("%s of a queue: %d %s", path, w.Code, w.Body)
+		}
+	}
 	q.refused("POST", "/pause", "operator", "{}", 404, `"no_such_route","message":"the namespace \"mail\" is of kind queue, which has no pause: stop its workers`)
 	if w := send(q.Server, "GET", "/api/v1/namespaces/default/queues", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "of kind buffer") {
 		t.Errorf("queues of a buffer: %d %s", w.Code, w.Body)

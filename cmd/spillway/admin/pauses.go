@@ -130,6 +130,10 @@ func (s *Server) pausedNow(ctx context.Context, r *request, ns *partition.Namesp
 
 // part is the namespace in the path, and the partition where it has one.
 func (r *request) part() (ns *partition.Namespace, name string, err error) {
+	space := r.PathValue("namespace")
+	if _, queues := r.view.jobSpace(space); queues {
+		return nil, "", notHere(space, kindQueue, ", which has no pause: stop its workers, or take its rules of push out of the file and reload")
+	}
 	if ns, err = r.namespace(); err == nil && r.PathValue("partition") != "" {
 		name, err = r.partition()
 	}

@@ -49,6 +49,7 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		{"one drop a while ago", "", history(`"expired":[0,0.9` + strings.Repeat(",0", 58) + `]`), 1, "default: dropped 1 in the last 1m0s: expired 1 (older than 3m)\n"},
 		{"before --since", "", history(`"lost":[7` + strings.Repeat(",0", 60) + `]`), 0, "OK"},
 		{"a longer --since", "--since=15m", history(`"lost":[0.8` + strings.Repeat(",0", 899) + `]`), 1, "dropped 1 in the last 15m0s: lost 1 (removed"},
+		{"hundreds of drops", "", history(`"evicted":[998.9]`), 2, "dropped about 999 in the last 1m0s: evicted 999 (partitions are full)"},
 		{"many drops", "", history(`"evicted":[77,null],"lost":[null,3]`), 2, "dropped 80 in the last 1m0s: evicted 77 (partitions are full), lost 3 (removed"},
 		{"a reading that was missed", "--since=20s", history(`"dead":[0,` + nulls + `2]`), 1, "dropped 62 in the last 20s: dead 62 (the sink rejects them; dead letters are kept)"},
 		{"dead letters dropped", "", history(`"dead":[80],"dead_letters_evicted":[80]`), 2, "dead letters dropped 80 (more than max_dead"},

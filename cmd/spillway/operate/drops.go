@@ -94,7 +94,7 @@ var reasonTexts = map[string]string{
 	"evicted":             "its partition was full, and newer entries took its place: raise capacity, or see why delivery is slow",
 	"expired":             "it waited longer than max_age: see why delivery is slow",
 	"stale":               "it was older than max_age when it arrived: see the client's clock, or what holds its events up",
-	"too_large":           "it is larger than max_entry_bytes",
+	"too_large":           "it is larger than max_entry",
 	"bad_ts":              "its time is not usable",
 	"bad_id":              "its id is not 1 to 64 printable characters",
 	"bad_partition":       "its partition's name is not usable",

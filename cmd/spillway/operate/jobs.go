@@ -219,7 +219,7 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	t, total := newTable("FROM", "IN", ">JOBS"), int64(0)
 	for i, n := range answer.Due {
 		if total += n; n > 0 {
-			t.add(clock(answer.NowMS+int64(i)*answer.StepMS), since(int64(i)*answer.StepMS), digits(n))
+			t.add(clock(answer.NowMS+int64(i)*answer.StepMS), since(int64(i)*answer.StepMS)+" to "+since(int64(i+1)*answer.StepMS), digits(n))
 		}
 	}
 	if total > 0 {

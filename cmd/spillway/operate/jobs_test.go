@@ -43,7 +43,7 @@ func TestJobsCommandsPrintWhatTheServiceSays(t *testing.T) {
 		{"jobs get mail out " + jobID, "1 of 3", "", ""},
 		{"jobs get mail out " + strings.ToLower(jobID), "dead since 2025-11-20T09:07:55Z, lapsed attempts 1 of 3 published 2025-11-20T09:06:55Z, 1m01s ago bytes 7", "", ""},
 		{"jobs dead mail out --limit=1", jobID + "  2025-11-20T09:07:55Z buried 2025-11-20T09:06:55Z - 7", "1 of 7 dead letters", "limit=1&offset=0"},
-		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:08:55Z  1m     5", "7 delayed jobs come due within 4m", "step_ms=60000&steps=4"},
+		{"jobs forecast mail out --step=1m --steps=4", "2025-11-20T09:08:55Z  1m to 2m      5", "7 delayed jobs come due within 4m", "step_ms=60000&steps=4"},
 		{"jobs forecast mail", "", "0 delayed jobs come due within 10m", ""},
 		{"jobs peek mail out -o json", `"job":"` + jobID, "", ""},
 		{"ls --namespaces", "NAMESPACE  PUBLISHED/s", "", ""},

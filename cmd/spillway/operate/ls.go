@@ -73,7 +73,10 @@ func (c *Ls) none() string {
 	if c.Paused {
 		return "no partition is paused by itself; ls --namespaces says which namespaces are, spillway audit what was paused"
 	}
-	return "no such partition has entries"
+	if c.Filter != "" {
+		return "no such partition has entries"
+	}
+	return "no partition has entries"
 }
 
 func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {

@@ -208,7 +208,7 @@ func TestAListWithoutPausedPartitionsSaysWhereToLook(t *testing.T) {
 		"GET /api/v1/drops":                      `{"drops":[],"reasons":{}}`,
 		"GET /api/v1/pauses":                     `{"pauses":[{"namespace":"kart"},{"namespace":"chess","partition":"blitz"}]}`,
 	})
-	for args, want := range map[string]string{"ls kart --paused": "spillway audit", "ls kart": "no such partition", "drops --id e7": "with --partition instead of --id"} {
+	for args, want := range map[string]string{"ls kart --paused": "spillway audit", "ls kart": "no partition has", "ls kart --filter=eu": "no such partition", "drops --id e7": "with --partition instead of --id"} {
 		if out, stderr, code := run(t, api, strings.Fields(args)...); code != 0 || !strings.Contains(out+stderr, want) {
 			t.Errorf("%s: exit %d, %s%s", args, code, out, stderr)
 		}
