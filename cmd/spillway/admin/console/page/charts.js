@@ -102,7 +102,7 @@ class Chart extends Component {
       hooks: { setCursor: [(plot) => this.setState({ at: plot.cursor.idx ?? null })] },
       scales: { y: { range: (_, _min, max) => [0, Math.max(1, max) * 1.08] }, age: { range: (_, _min, max) => [0, Math.max(1000, max) * 1.08] } },
       axes: [{ ...axis, size: 30, values: clock }, { ...axis, size: 68, values: (_, ticks) => ticks.map(short) },
-        ...(aged ? [{ ...axis, scale: "age", side: 1, size: 74, grid: { show: false }, values: (_, ticks) => ticks.map(duration), incrs: [100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000, 21_600_000, 86_400_000] }] : [])],
+        ...(aged ? [{ ...axis, scale: "age", side: 1, size: 84, grid: { show: false }, values: (_, ticks) => ticks.map(duration), incrs: [100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000, 21_600_000, 86_400_000] }] : [])],
       series: [{}, ...lines.map((l) => ({ stroke: colour(l.colour), scale: l.scale ?? "y", width: 1.5, dash: l.dash, points: { show: false }, show: !this.state.hidden[l.name], spanGaps: false }))],
     }, this.columns(), this.place.current);
   }

@@ -62,7 +62,7 @@ function Push({ sinks, known }) {
 function Account({ q }) {
   const parts = ["acked", "expired", "deleted", "lost", "dead", "ready", "delayed", "leased"];
   return html`<p class="ledger jobs-ledger"><span class="muted">account of <${Text} of=${q.namespace} cut=${40} />:</span> <span><b>${count(q.ledger.published)}</b> published</span> = ${parts.map((name, i) => html`${i > 0 && " + "}<span><b>${count(q.ledger[name])}</b> ${name}</span>`)}
-    · <span class="muted">${count(q.ledger.died)} died</span> · <span class="muted">${count(q.ledger.respawned)} respawned</span></p>`;
+    ${" · "}<span class="muted">${count(q.ledger.died)} died</span> · <span class="muted">${count(q.ledger.respawned)} respawned</span></p>`;
 }
 
 const columns = [["queue", "queue"], ["ready", "ready"], ["delayed", "delayed"], ["leased", "leased"], ["dead", "dead"], ["oldest_ready_age", "oldest ready"]];
