@@ -151,9 +151,9 @@ func TestNobodyWaitsLongerWhileNamespacesShareAStalledStore(t *testing.T) {
 		put, stop := startLanes(t, cfg, store)
 		var slowest atomic.Int64
 		var waiting sync.WaitGroup
-		for range 600 {
+		for range 300 {
 			began := time.Now()
-			result := put(fmt.Sprintf("n%d/p", rand.N(30)), []int{100, largePart - 100, largePart + 100, maxFlushBytes, 4 * maxLargeFlushBytes}[rand.N(5)])
+			result := put(fmt.Sprintf("n%d/p", rand.N(30)), []int{100, largePart - 100, largePart + 100, maxFlushBytes}[rand.N(4)])
 			waiting.Go(func() {
 				<-result
 				for took := int64(time.Since(began)); ; {
@@ -162,7 +162,7 @@ func TestNobodyWaitsLongerWhileNamespacesShareAStalledStore(t *testing.T) {
 					}
 				}
 			})
-			<-time.After(50 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
 		waiting.Wait()
 		if took := time.Duration(slowest.Load()); took > 3*cfg.ProduceTimeout+sweepEvery {
