@@ -23,14 +23,5 @@ func retryIn(wait, after, life time.Duration) time.Duration {
 	return max(0, min(max(wait, after), life))
 }
 
-// sleep waits for d and reports whether ctx let it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
+// Sleep waits for d. It is false where ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) bool { return waitFor(ctx, nil, d) }

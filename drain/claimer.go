@@ -92,7 +92,7 @@ func (c *claimer) run(ctx context.Context) {
 			}
 			cancel()
 		case p.wait > 0:
-			sleep(ctx, p.wait)
+			Sleep(ctx, p.wait)
 		}
 	}
 	c.releaseUnknown()

@@ -188,10 +188,10 @@ func (d *Drainer) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	d.endWriting()
-	if !d.wait(stopGrace) {
+	if !endsWithin(stopGrace, d.ended) {
 		d.endSettling()
 		// The calls to the store end at once; a Close may take a moment.
-		if !d.wait(stopGrace / 10) {
+		if !endsWithin(stopGrace/10, d.ended) {
 			return fmt.Errorf("stop drain: sinks of %s do not return: %w", d.stuck(), ctx.Err())
 		}
 	}
@@ -208,11 +208,11 @@ func (d *Drainer) Ended(namespace string) <-chan struct{} {
 	return nil
 }
 
-func (d *Drainer) wait(limit time.Duration) bool {
+func endsWithin(limit time.Duration, ended <-chan struct{}) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case <-d.ended:
+	case <-ended:
 		return true
 	case <-t.C:
 		return false

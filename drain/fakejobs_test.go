@@ -148,7 +148,7 @@ func (s *fakeJobs) Run(ctx context.Context, lane *job.Lane, b *job.Batch) {
 	s.mu.Lock()
 	latency := s.latency
 	s.mu.Unlock()
-	sleep(ctx, latency)
+	Sleep(ctx, latency)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs++

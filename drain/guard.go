@@ -79,9 +79,8 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) bool
 	case <-changed:
 	case <-t.C:
 	case <-ctx.Done():
-		return false
 	}
-	return true
+	return ctx.Err() == nil
 }
 
 // pass returns which of the named partitions, which are due, may be claimed now:

@@ -141,7 +141,7 @@ func (s *sinkOpener) reopen(ctx context.Context) bool {
 			return false
 		}
 		s.health.openFailed(err)
-		if !sleep(ctx, backoff(s.backoffBase, s.backoffMax, attempt, rand.Float64())) {
+		if !Sleep(ctx, backoff(s.backoffBase, s.backoffMax, attempt, rand.Float64())) {
 			return false
 		}
 	}

@@ -164,10 +164,10 @@ func (p *Pusher) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	p.endWriting()
-	if !p.wait(stopGrace) {
+	if !endsWithin(stopGrace, p.ended) {
 		p.endCalling()
 		// The calls to the store end at once; a Close may take a moment.
-		if !p.wait(stopGrace / 10) {
+		if !endsWithin(stopGrace/10, p.ended) {
 			return fmt.Errorf("stop push: sinks do not return: %w", ctx.Err())
 		}
 	}
@@ -183,17 +183,6 @@ func (p *Pusher) Ended(namespace, sink string) <-chan struct{} {
 		}
 	}
 	return nil
-}
-
-func (p *Pusher) wait(limit time.Duration) bool {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-p.ended:
-		return true
-	case <-t.C:
-		return false
-	}
 }
 
 // closed is what the sinks said when they were closed.
@@ -276,7 +265,7 @@ func (n *pushNamespace) follow(ctx context.Context) {
 			}
 			pause = max(pause, time.Duration(len(names))*100*time.Microsecond)
 		}
-		if !sleep(ctx, pause*3/4+time.Duration(rand.Int64N(int64(pause/2)+1))) {
+		if !Sleep(ctx, pause*3/4+time.Duration(rand.Int64N(int64(pause/2)+1))) {
 			break
 		}
 	}

@@ -102,7 +102,7 @@ func (r *run) settler() *settler {
 func (r *run) retry(failures int) bool {
 	wait := minCommitPause + backoff(minCommitPause, maxCommitPause, failures, rand.Float64())
 	stopping := r.claiming.Err() != nil && failures > stopRetries
-	if r.lost || stopping || time.Until(r.lease.Until) < wait || !sleep(r.settling, wait) {
+	if r.lost || stopping || time.Until(r.lease.Until) < wait || !Sleep(r.settling, wait) {
 		return false
 	}
 	r.metrics.retries.Inc()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -167,7 +168,7 @@ func (s *Server) replay(r *request) (any, error) {
 				// A tenth of a second's letters at once, so that the rate is even.
 				n := min(len(letters), max(1, body.PerSecond/10))
 				due := began.Add(time.Duration(sent) * time.Second / time.Duration(body.PerSecond))
-				if !sleepUntil(ctx, due) {
+				if !drain.Sleep(ctx, time.Until(due)) {
 					return false
 				}
 				sent += n
@@ -221,16 +222,4 @@ func (d deleteRequest) act(action string, ns *partition.Namespace, done *int64) 
 		detail += fmt.Sprintf(", %d by id", len(d.Letters))
 	}
 	return Act{Action: action, Namespace: ns.Name, Partition: d.Partition, Detail: detail, Entries: done}
-}
-
-// sleepUntil waits; it is false where ctx ends before.
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/drain"
 )
 
 // operator runs commands against a service.
@@ -210,7 +212,7 @@ func TestATailShowsWhatArrives(t *testing.T) {
 			if res, err := http.Post("http://"+s.listen+"/v1/default/kart-7", "", strings.NewReader(`{"lap":1}`)); err == nil {
 				_ = res.Body.Close()
 			}
-			sleep(sending, 50*time.Millisecond)
+			drain.Sleep(sending, 50*time.Millisecond)
 		}
 	}()
 	line, err := bufio.NewReader(read).ReadString('\n')

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -178,7 +179,7 @@ func (r *reporter) add(ctx context.Context, l line) error {
 				return err
 			}
 		}
-		if wait > 0 && !sleep(ctx, wait) {
+		if wait > 0 && !drain.Sleep(ctx, wait) {
 			return errInterrupted
 		}
 		r.batch = append(r.batch, it.encoded)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -156,7 +157,7 @@ func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, 
 	case left <= 0:
 		return fmt.Errorf("gave up after %v", s.timeout)
 	}
-	if !sleep(ctx, min(wait, left)) {
+	if !drain.Sleep(ctx, min(wait, left)) {
 		return errInterrupted
 	}
 	s.retried++
@@ -244,16 +245,4 @@ func retryAfter(h http.Header) time.Duration {
 		return max(time.Until(at), 0)
 	}
 	return 0
-}
-
-// sleep waits for d and reports whether ctx did not end before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
