@@ -47,7 +47,7 @@ func (a *api) claim(c *call) *ingest.Rejection {
 		Conn: c.Conn(), Stopping: c.Stopping(), Revoked: func() bool { return c.Revoked(c.key) },
 		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
 	})
-	if len(jobs) == 0 {
+	if c.nothing = len(jobs) == 0; c.nothing {
 		taken.Refund()
 	}
 	if err != nil {

@@ -36,6 +36,7 @@ type fakeStore struct {
 	held       chan struct{}    // no batch returns before it is closed
 	counts     job.Counts
 	readErr    error
+	begins     bool // acts on many jobs fail only after they did all
 	dead       []job.Job
 	due        []int64 // of the first steps of a forecast
 	wakes      *fakeWakes
@@ -338,17 +339,25 @@ func (s *fakeStore) Dead(_ context.Context, _ *job.Namespace, _ string, offset, 
 
 func (s *fakeStore) Purge(_ context.Context, _ *job.Namespace, queue string, all bool) (int64, error) {
 	if all {
-		return 9, s.readErr
+		return s.acted(9), s.readErr
 	}
-	return int64(len(queue)), s.readErr
+	return s.acted(len(queue)), s.readErr
 }
 
 func (s *fakeStore) Respawn(_ context.Context, _ *job.Namespace, _ string, limit int, _ time.Duration) (int, error) {
-	return limit, s.readErr
+	return int(s.acted(limit)), s.readErr
 }
 
 func (s *fakeStore) DeleteDead(_ context.Context, _ *job.Namespace, _ string, limit int) (int, error) {
-	return limit, s.readErr
+	return int(s.acted(limit)), s.readErr
+}
+
+// acted is how many jobs an act did before it failed, if it does.
+func (s *fakeStore) acted(n int) int64 {
+	if s.readErr != nil && !s.begins {
+		return 0
+	}
+	return int64(n)
 }
 
 // fakeWakes delivers events one at a time, after a latency, to what is subscribed when

@@ -93,6 +93,36 @@ func TestRatesOfATokenCountJobs(t *testing.T) {
 	}
 }
 
+func TestLmstfysLimitsHoldForNativeRoutes(t *testing.T) {
+	t.Parallel()
+	store, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
+	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
+	hash := control.HashToken("one")
+	made := control.Token{Hash: hash, Name: "crm", Text: "one", Limit: &control.Limit{Read: 1, Write: 2, Interval: 86400}}
+	if err := c.CreateTokenIn(t.Context(), control.Namespace{Name: "mail", Policy: job.DefaultPolicy()}, made); err != nil {
+		t.Fatal(err)
+	}
+	p := served(t, nil, func(cfg *ingest.Config) {
+		cfg.Tokens["mail"] = []ingest.Token{{Hash: hash, Name: "crm", Limiters: c.Snapshot().Token("mail", hash).Limiters}}
+	})
+	for i, step := range []struct {
+		path string
+		want int
+	}{
+		{"/v1/mail/q?tries=x", 400}, {"/v1/mail/q", 200}, {"/v1/mail/q", 200}, {"/v1/mail/q", 429},
+		{"/v1/mail/none/claim", 200}, {"/v1/mail/none/take", 200}, {"/v1/mail/q/claim", 200}, {"/v1/mail/q/claim", 429}, {"/v1/mail/q/take", 429},
+	} {
+		if r := p.do("POST", step.path, "x", "Authorization: Bearer one"); r.status != step.want {
+			t.Errorf("%d %s: got %d %s, want %d", i, step.path, r.status, r.raw, step.want)
+		}
+	}
+}
+
 func TestJobsBeyondARateGoBack(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)

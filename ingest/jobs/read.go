@@ -239,9 +239,12 @@ func (a *api) dead(c *call) *ingest.Rejection {
 // timeout.
 const maxDead = 10_000
 
+// counted says how many jobs were done, also beside an error that ended the work: who asks again
+// goes on where it ended.
 func counted(what string, n int64, err error) ([]byte, error) {
-	if err != nil {
+	if err != nil && n == 0 {
 		return nil, err
 	}
-	return append(strconv.AppendInt([]byte(`{"`+what+`":`), n, 10), '}'), nil
+	dst := strconv.AppendInt([]byte(`{"`+what+`":`), n, 10)
+	return append(strconv.AppendBool(append(dst, `,"complete":`...), err == nil), '}'), nil
 }

@@ -61,10 +61,10 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 		{"GET", "/v1/mail/q/forecast?step=1h&steps=3", `{"step_ms":3600000,"due":[]}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, `{"state":"deleted"}`},
 		{"DELETE", "/v1/mail/q/jobs/" + id, ``},
-		{"DELETE", "/v1/mail/q?state=ready", `{"deleted":1}`},
-		{"DELETE", "/v1/mail/q?state=all", `{"deleted":9}`},
-		{"POST", "/v1/mail/q/dead?do=respawn&limit=7&ttl=1h", `{"respawned":7}`},
-		{"POST", "/v1/mail/q/dead?do=delete", `{"deleted":100}`},
+		{"DELETE", "/v1/mail/q?state=ready", `{"deleted":1,"complete":true}`},
+		{"DELETE", "/v1/mail/q?state=all", `{"deleted":9,"complete":true}`},
+		{"POST", "/v1/mail/q/dead?do=respawn&limit=7&ttl=1h", `{"respawned":7,"complete":true}`},
+		{"POST", "/v1/mail/q/dead?do=delete", `{"deleted":100,"complete":true}`},
 	} {
 		r := p.do(c.method, c.path, "")
 		if want := c.want + "\n"; c.want != "" && r.raw != want || c.want == "" && r.status != 404 {
@@ -76,6 +76,22 @@ func TestJobsAreReadAndDeleted(t *testing.T) {
 	}
 	if p.metric("requests_total", "200", "purge") != 2 || p.metric("requests_total", "404", "delete_job") != 1 {
 		t.Error("requests are not counted by route")
+	}
+}
+
+// Work on many jobs that ends early says what it did.
+func TestWorkThatEndsEarlySaysWhatItDid(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	p.store.readErr, p.store.begins = errAway, true
+	for _, c := range []struct{ method, path, want string }{
+		{"DELETE", "/v1/mail/q?state=all", `{"deleted":9,"complete":false}`},
+		{"POST", "/v1/mail/q/dead?do=respawn&limit=7", `{"respawned":7,"complete":false}`},
+		{"POST", "/v1/mail/q/dead?do=delete&limit=8", `{"deleted":8,"complete":false}`},
+	} {
+		if r := p.do(c.method, c.path, ""); r.status != 200 || r.raw != c.want+"\n" {
+			t.Errorf("%s %s: got %d %s", c.method, c.path, r.status, r.raw)
+		}
 	}
 }
 

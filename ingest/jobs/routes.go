@@ -30,11 +30,11 @@ type route struct {
 }
 
 var routes = []route{
-	{"publish", "POST", "", []string{"delay", "ttl", "tries", "id", "shards", "dedup"}, (*api).publish},
+	{"publish", "POST", "", []string{"delay", "ttl", "tries", "id", "shards", "dedup"}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
-	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, (*api).claim},
-	{"take", "POST", "take", []string{"count", "ttr", "wait"}, (*api).claim},
+	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, limited(reads, (*api).claim)},
+	{"take", "POST", "take", []string{"count", "ttr", "wait"}, limited(reads, (*api).claim)},
 	{"settle", "POST", "settle", nil, (*api).settle},
 	{"peek", "GET", "peek", nil, (*api).peek},
 	{"forecast", "GET", "forecast", []string{"step", "steps"}, (*api).forecast},
@@ -58,6 +58,7 @@ type call struct {
 	queues    []string // one, but of a claim
 	id        string   // of a job
 	key       *ingest.Key
+	nothing   bool // the answer has no job
 	query
 }
 
@@ -94,6 +95,24 @@ func (a *api) serve(x *ingest.Exchange) *ingest.Rejection {
 		return rejected
 	}
 	return c.route.serve(a, c)
+}
+
+func writes(l control.Limiters) *control.Limiter { return l.Write }
+func reads(l control.Limiters) *control.Limiter  { return l.Read }
+
+// limited lets a route count requests against a limit that lmstfy's admin API gave the token.
+// As there, only those that stored or brought jobs count.
+func limited(by func(control.Limiters) *control.Limiter, serve func(*api, *call) *ingest.Rejection) func(*api, *call) *ingest.Rejection {
+	return func(a *api, c *call) *ingest.Rejection {
+		taken, rejected := c.take(by(c.key.Limiters()), 1)
+		if rejected != nil {
+			return rejected
+		}
+		if rejected = serve(a, c); rejected != nil || c.nothing {
+			taken.Refund()
+		}
+		return rejected
+	}
 }
 
 // take takes n of a rate of the token, or rejects. What ends a job or a lease needs none:

@@ -46,7 +46,7 @@ func TestLimitsCountRequestsAndRefundWhatBringsNothing(t *testing.T) {
 		{"PUT", "/api/ns/q?tries=x", "x", nil, 429, overWrite},
 		{"PUT", "/api/ns/q/bulk", "x", nil, 429, overWrite},
 		{"PUT", "/api/ns/q.x", "x", nil, 400, badQueue},
-		{"PUT", "/api/ns/q/job/x", "x", nil, 201, published},
+		{"PUT", "/api/ns/q/job/x", "x", nil, 429, overWrite},
 		{"GET", "/api/ns/q/peek", "", nil, 200, strings.Replace(jobOf("null", "eA==", "q", 1, 86400), `"msg":"new job",`, "", 1)},
 		{"GET", "/api/ns/q", "", nil, 200, jobOf("null", "eA==", "q", 0, 86400)},
 		{"GET", "/api/ns/q?ttr=x", "", nil, 429, overRead},

@@ -27,7 +27,7 @@ const (
 var routes = []route{
 	{method: "PUT", pattern: "", serve: (*call).publish, limit: limitProduce},
 	{method: "PUT", pattern: "/bulk", serve: (*call).publishBulk, limit: limitProduce},
-	{method: "PUT", pattern: "/job/:job_id", serve: (*call).republish},
+	{method: "PUT", pattern: "/job/:job_id", serve: (*call).republish, limit: limitProduce},
 	{method: "GET", pattern: "", serve: (*call).consume, limit: limitConsume, many: true},
 	{method: "GET", pattern: "/peek", serve: (*call).peek},
 	{method: "GET", pattern: "/job/:job_id", serve: (*call).getJob},
