@@ -29,7 +29,9 @@ type pushRig struct {
 func newPushRig(t testing.TB, policy ...job.Policy) *pushRig {
 	t.Helper()
 	r := &pushRig{t: t, cfg: DefaultPushConfig(), rule: DefaultPushRule(), more: map[string]PushSink{}}
-	r.store = newFakeJobs(t, append(policy, job.DefaultPolicy())[0])
+	used := append(policy, job.DefaultPolicy())[0]
+	used.MaxKeys = job.DefaultPolicy().MaxKeys
+	r.store = newFakeJobs(t, used)
 	r.rule.Match, r.rule.Sink = "*", "crm"
 	r.sink = &fakeSink{now: func() int64 { return 0 }}
 	return r

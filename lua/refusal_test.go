@@ -157,7 +157,7 @@ func TestAllKeysOfACallAreInOneSlot(t *testing.T) {
 				}
 			}
 			// Redis itself refuses keys that are not declared or in another slot.
-			p.maxActive = 100
+			p.maxActive, p.maxKeys = 100, 100
 			p.produceOnce(p.fresh(2)...)
 			from := p.claim("t1")[3].(int64)
 			p.release("t1", 0, 1)

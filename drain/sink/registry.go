@@ -113,12 +113,10 @@ func Redact(rawURL string) string {
 	switch {
 	case err != nil || u.Scheme == "":
 		return "(malformed URL)"
-	case u.Opaque != "":
-		// "http:user:password@host" has no authority that could be told apart.
+	case u.Opaque != "", u.Scheme != "file" && u.Host == "" && u.Path != "":
+		// "http:user:password@host" and "http:/user:password@host" have no authority that
+		// could be told apart.
 		return u.Scheme + ":…"
-	}
-	if u.Scheme != "file" && u.Host == "" && u.Path != "" {
-		return u.Scheme + ":…" // "http:/user:password@host": one slash begins a path
 	}
 	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	if u.Scheme != "file" && u.Path != "" && u.Path != "/" {

@@ -74,7 +74,7 @@ func TestBashCompletesTheCommandLine(t *testing.T) {
 		{"spillway config pr", "print"},
 		{"spillway completion ", "bash fish zsh"},
 		{"spillway bench e", "e2e"},
-		{"spillway help de", "demo dead"},
+		{"spillway help de", "demo dead deliveries"},
 		{"spillway top --o", "--output --once"},
 		{"spillway top --once -o ", "json text"},
 		{"spillway top --output = j", "json"},

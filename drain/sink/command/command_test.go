@@ -209,8 +209,8 @@ func TestTheCommandComesFromNewAlone(t *testing.T) {
 		want string
 	}{
 		{"exec:", nil, `sink exec:: has no command: add to the namespace, in the file, sink_command: ["/usr/bin/python3", "/opt/plugin.py"]`},
-		{"exec:///bin/sh?-c=reboot", []string{"/bin/true"}, "sink exec:///bin/sh?…: " + inURL},
-		{"exec:/bin/sh", []string{"/bin/true"}, "sink exec:///bin/sh: " + inURL},
+		{"exec:///bin/sh?-c=reboot", []string{"/bin/true"}, "sink exec:…: " + inURL},
+		{"exec:/bin/sh", []string{"/bin/true"}, "sink exec:…: " + inURL},
 		{"exec:sh", []string{"/bin/true"}, "sink exec:…: " + inURL},
 		{"exec:?x=1", []string{"/bin/true"}, "sink exec:?…: " + inURL},
 		{"exec:#x", []string{"/bin/true"}, "sink exec:: " + inURL},

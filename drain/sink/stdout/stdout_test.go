@@ -184,7 +184,7 @@ func TestURLsWithMoreThanASchemeAreErrors(t *testing.T) {
 	}
 	for raw, want := range map[string]string{
 		"stdout:x":      `sink stdout:…: takes no path: write "stdout:", or "file:///path.ndjson" for a file`,
-		"stdout:///x":   `sink stdout:///x: takes no path: write "stdout:", or "file:///path.ndjson" for a file`,
+		"stdout:///x":   `sink stdout:…: takes no path: write "stdout:", or "file:///path.ndjson" for a file`,
 		"stdout:?max=1": `sink stdout:?…: unknown option "max": it takes none`,
 	} {
 		if _, err := registry.New(raw); err == nil || err.Error() != want {

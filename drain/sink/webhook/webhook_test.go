@@ -120,7 +120,7 @@ func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 	registry := sink.Registry{"http": New, "https": New, "ftp": New}
 	for raw, want := range map[string]string{
 		"ftp://h/":                         `sink ftp://h/: scheme "ftp" is neither http nor https`,
-		"http:///in":                       "sink http:///in: names no host: write http://host/path",
+		"http:///in":                       "sink http:…: names no host: write http://host/path",
 		"https://:443/in":                  "sink https://:443/…: names no host: write https://host/path",
 		"http:h/in":                        "sink http:…: names no host: write http://host/path",
 		"http://h/#x":                      "sink http://h/: a #fragment is never sent: leave it out",
