@@ -40,6 +40,7 @@ type Engine struct {
 	polls   map[*poll]struct{} // that are patient
 	turn    int                // where the next poll over several shards begins
 	large   map[string]bool    // namespaces of which the last answer to a claim had large jobs
+	took    map[string]int     // jobs of that answer: what the next claims take of a flush, about
 }
 
 // New makes an engine that is not started. newWakes gives it the wakes of the store. It
@@ -50,7 +51,7 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	}
 	e := &Engine{
 		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(), ended: make(chan struct{}),
-		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{}, large: map[string]bool{},
+		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{}, large: map[string]bool{}, took: map[string]int{},
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(e.hungUp, log)
 	var err error

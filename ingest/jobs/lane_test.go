@@ -135,6 +135,44 @@ func TestNobodyStarvesBesideANamespaceThatFillsEveryFlush(t *testing.T) {
 	close(f.began)
 }
 
+// A flush has room for four claims of 1000 that find as many jobs, and for all that find none.
+func TestClaimsTakeOfAFlushWhatTheyGet(t *testing.T) {
+	t.Parallel()
+	const many = 32
+	for got, want := range map[int]int{0: 2, job.MaxCount: 1 + many/4} {
+		s := newFake(t, nil)
+		e := start(t, s)
+		ns := s.Namespace("mail")
+		var callers sync.WaitGroup
+		claim := func() {
+			callers.Go(func() {
+				if jobs, err := e.Claim(&Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Minute, Count: job.MaxCount}); err != nil || len(jobs) != got {
+					t.Errorf("%d jobs, %v", len(jobs), err)
+				}
+			})
+		}
+		for range many + 2 {
+			publish(t, e, ns, "q", make([]string, got)...)
+		}
+		claim()
+		callers.Wait()
+		s.with(func() { s.runs = 0 })
+		f := holdFlushes(t, s)
+		claim()
+		<-f.began
+		for range many {
+			claim()
+		}
+		queued(t, e.laneOf(ns, "q"), many)
+		s.with(func() { s.flies = nil })
+		f.runs <- struct{}{}
+		callers.Wait()
+		if s.runs != want {
+			t.Errorf("%d claims that get %d jobs fly in %d flushes, want %d", 1+many, got, s.runs, want)
+		}
+	}
+}
+
 func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]string{"its own namespace": "calm", "another": "noisy"} {

@@ -102,7 +102,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
 	}
-	p.work.poll, p.work.namespace, p.work.jobs = p, c.Namespace.Name, c.Count
+	p.work.poll, p.work.namespace = p, c.Namespace.Name
 	if !e.begin(p) {
 		return nil, ErrOverloaded
 	}
@@ -191,6 +191,7 @@ func (e *Engine) ask(p *poll) {
 		p.seats[i].stand()
 	}
 	p.state, p.at, p.unconfirmed = asking, 0, false
+	p.work.jobs = min(p.Count, e.took[p.ns.Name])
 	p.lane.put(&p.work)
 }
 
@@ -248,6 +249,7 @@ func (e *Engine) answered(p *poll) {
 		bytes += len(c.Jobs[i].Payload) + len(c.Jobs[i].Attributes)
 	}
 	p.bytes += bytes
+	e.took[p.ns.Name] = len(c.Jobs)
 	if n := len(c.Jobs); n > 0 && bytes/n >= largePublish {
 		e.large[p.ns.Name] = true
 	} else if n > 0 {

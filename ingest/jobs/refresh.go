@@ -17,6 +17,7 @@ func (e *Engine) Refresh() {
 		}
 	}
 	maps.DeleteFunc(e.large, func(namespace string, _ bool) bool { return e.store.Namespace(namespace) == nil })
+	maps.DeleteFunc(e.took, func(namespace string, _ int) bool { return e.store.Namespace(namespace) == nil })
 	e.mu.Unlock()
 	for _, p := range moved {
 		e.replan(p)

@@ -3,8 +3,9 @@
 -- A request names queues, the most wanted first, and how many jobs it takes at most.
 -- What expired is dropped on the way, and references without a job are skipped. Where a
 -- request gets fewer jobs than it asks for, its lists are empty, or the call met its
--- bounds: the answer is full, or it dropped and skipped 1,000. KEYS[5] keeps what this call hands out until the lane's next call, so that revert
--- can take back a call whose answer got lost.
+-- bounds: the answer is full, all requests together have 1,000 jobs, or it dropped and
+-- skipped 1,000. KEYS[5] keeps what this call hands out until the lane's next call, so that
+-- revert can take back a call whose answer got lost.
 --
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
@@ -73,8 +74,8 @@ for a, request in ipairs(requests) do
   for _, i in ipairs(request) do
     local r, j = KEYS[4 + 3 * i], KEYS[5 + 3 * i]
     local name, step = ARGV[4 + i], 16
-    while want > 0 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000 do
-      step = math.max(1, math.min(want, step, math.ceil((size - bytes) / largest)))
+    while want > 0 and s < 2000 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000 do
+      step = math.max(1, math.min(want, 1000 - s / 2, step, math.ceil((size - bytes) / largest)))
       local ids = redis.pcall('LPOP', r, step)
       if foreign(ids) then
         if not string.find(ids.err, 'WRONGTYPE', 1, true) then

@@ -58,6 +58,29 @@ func TestAClaimIsBoundedInBytes(t *testing.T) {
 	})
 }
 
+// However many jobs the requests of a call ask for, they get 1,000 together: requests of
+// empty queues can share a call. The answer tells who is to ask again.
+func TestTheRequestsOfACallGetABoundedNumberOfJobs(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		s.stored(group{queue: "a", bodies: bodies(700)})
+		s.stored(group{queue: "b", bodies: bodies(700)})
+		all := []request{{queues: []string{"none"}, count: 1000}, {queues: []string{"a"}, count: 1000}, {queues: []string{"b"}, count: 1000},
+			{queues: []string{"b"}, count: 1000}}
+		for _, want := range [][]int{{0, 700, 300, 0, 0, 0, 400}, {0, 0, 400, 0, 0, 0, 0}} {
+			keys, argv, each := s.claimCall("lane", "t", false, all...)
+			got, n := parseClaims(s.must(luajob.Claim, keys, argv...), each), []int{}
+			for _, jobs := range got.jobs {
+				n = append(n, len(jobs))
+			}
+			for _, left := range got.left {
+				n = append(n, int(left))
+			}
+			s.same("jobs, left", n, want)
+			s.exact("a", "b")
+		}
+	})
+}
+
 // A claim drops about 1,000 jobs a call, so that a queue full of expired ones holds
 // nobody up. Its answer tells that more are there.
 func TestAClaimDropsABoundedNumber(t *testing.T) {

@@ -99,6 +99,7 @@ func TestRedisCalls(t *testing.T) {
 		{"two claims of 8, alike", func() Batch { return claims(2, 8, "q") }, 1, 5},
 		{"a claim of 100", func() Batch { return claims(1, 100, "q") }, 1, 7},
 		{"a claim of nothing", func() Batch { return claims(1, 1, "empty") }, 1, 2},
+		{"32 claims of 1000, of nothing", func() Batch { return claims(32, 1000, "empty") }, 1, 2},
 		{"an ack", func() Batch { return acks(1) }, 1, 6},
 		{"100 acks", func() Batch { return acks(100) }, 1, 7},
 		{"a nack", func() Batch { return nacks(1) }, 1, 9},

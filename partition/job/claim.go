@@ -50,14 +50,15 @@ type request struct {
 }
 
 // planClaims puts claims into calls, one a shard, and returns those without room. A second
-// call of the same lane would make the store forget what the first handed out.
+// call of the same lane would make the store forget what the first handed out. A claim counts
+// as one, whatever it asks for: mostly there is less, and the script bounds what all get.
 func (r *run) planClaims(list []*Claim) (later []*Claim) {
 	for _, c := range list {
 		sh := c.Namespace.shards[c.Shard]
 		call := r.callOf(claims, sh)
 		if call == nil {
 			call = r.next(claims, sh)
-		} else if !call.fits(c.Queues, c.Count, 0) {
+		} else if !call.fits(c.Queues, 1, 0) {
 			later = append(later, c)
 			continue
 		}
@@ -66,12 +67,12 @@ func (r *run) planClaims(list []*Claim) (later []*Claim) {
 			q.count += c.Count
 			q.bytes += c.maxBytes()
 			q.left = q.left || c.ReportLeft
-			call.count(c.Queues, c.Count, 0)
+			call.count(c.Queues, 1, 0)
 			continue
 		}
 		q := r.newRequest()
 		*q = request{sh, c.Queues, leaseMS(c.TTR), c.Count, c.maxBytes(), c.ReportLeft, append(q.claims[:0], c)}
-		call.add(q, c.Queues, c.Count, 0)
+		call.add(q, c.Queues, 1, 0)
 	}
 	return later
 }

@@ -74,8 +74,8 @@ type Claim struct {
 	// without ReportLeft.
 	Left []int
 	// More tells that the claim got fewer jobs than Count although its queues have more, because
-	// the answer was full or many expired jobs were in the way: ask again. False: where it got
-	// fewer, its queues had no more.
+	// the answer was full, other claims of the call got 1,000 or many expired jobs were in the
+	// way: ask again. False: where it got fewer, its queues had no more.
 	More bool
 	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
 	// lane gives them back before its next claim of the shard.

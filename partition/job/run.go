@@ -13,7 +13,7 @@ import (
 // DESIGN.md, What a call costs). A request larger than that is a call of its own.
 const (
 	maxCallQueues = 64
-	maxCallJobs   = 1000    // messages, acks, jobs claimed
+	maxCallJobs   = 1000    // messages, acks, claims; claim.lua hands out as many
 	maxCallItems  = 256     // groups, settles, requests
 	maxCallBytes  = 1 << 20 // of records
 	maxAnswer     = 4 << 20 // bytes of records that a claim reads

@@ -29,9 +29,13 @@ type ClaimReply struct {
 	Jobs               [][]Claimed    // by claim
 }
 
+// maxJobs is how many jobs a call of claim hands out at most.
+const maxJobs = 1000
+
 // Claim hands ready jobs out, and remembers under the lane what it handed out.
 // maxBytes is how large the records of the answer may get, about; it has one job at
-// least. A claim behind a full answer gets nothing, and the answer says how many are left.
+// least. All claims get maxJobs together. A claim behind a full answer gets nothing, and the
+// answer says how many are left.
 func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply {
 	now, bytes := s.now(), 0
 	r := ClaimReply{Now: now, Left: map[string]int{}}
@@ -44,7 +48,7 @@ func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLe
 		for _, name := range claim.Queues {
 			q := s.queue(name)
 			r.Left[name] = 0
-			for len(got) < claim.Count && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) {
+			for len(got) < claim.Count && len(handed.Jobs) < maxJobs && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) {
 				ref := Ref{name, q.Ready[0]}
 				q.Ready = q.Ready[1:]
 				j := q.Jobs[ref.Seq]
