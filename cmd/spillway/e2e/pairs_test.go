@@ -225,6 +225,8 @@ func TestEveryPairOfOptions(t *testing.T) {
 	if most > 150_000 {
 		t.Errorf("%d live objects more than before the jobs", most)
 	}
+	r.checkEmptyClaims(t)
+	r.checkQuietClaims(t)
 	if code := r.terminate(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
