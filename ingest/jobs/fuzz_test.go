@@ -4,13 +4,15 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-// FuzzSettlement feeds lines to a settle: each has one result, and the answer is JSON.
+// FuzzSettlement feeds lines to a settle: each has one result, and the answer is JSON. What is
+// read without the decoder is what the decoder reads.
 func FuzzSettlement(f *testing.F) {
 	ns, err := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 	if err != nil {
@@ -19,10 +21,21 @@ func FuzzSettlement(f *testing.F) {
 	id := ns.ID(0, "q", 1_763_629_675_123_456, "mine")
 	for _, line := range []string{
 		`{"id":"` + id + `","attempt":1,"do":"ack"}`, `{"id":"` + id + `","do":"nack","ms":5}`, `{"id":"x","do":"\u0000"}`, `[`, "\xff", `{"ID":1e999}`, `{"do":"ack"} x`,
+		`{"do":"bury","do":"ack","id":"` + id + `","id":"x"}`, `{"ms":7,"ms":null,"attempt":-0}`, `{"ms":01}`, `{"do":"\u0061ck","id":"\ud800"}`, `{"\u0069d":"a\/b"}`,
+		` {"deadline_ms" : 9223372036854775807 }	`, `{"ms":9223372036854775808}`, `{"ms":1e3}`, `{"ms":"5"}`, `{"id":"a","when":1}`, `{"id":"a",}`, `null`, ``,
 	} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
+		var read, decoded settlement
+		if read.read([]byte(line)) {
+			wrong := decoded.decode([]byte(line))
+			plain := utf8.ValidString(line) && !strings.Contains(line, `\u`) // the texts of others differ, and are no ids or verbs
+			if wrong != "" || read.Attempt != decoded.Attempt || read.MS != decoded.MS || read.DeadlineMS != decoded.DeadlineMS ||
+				plain && (read.ID != decoded.ID || read.Do != decoded.Do) {
+				t.Errorf("%q: %+v, the decoder has %+v %s", line, read, decoded, wrong)
+			}
+		}
 		s := parseSettlement(ns, "q", []byte(line))
 		if s.wrong != "" && (s.ack != nil || s.change != nil) {
 			t.Errorf("%q is wrong and runs", line)
@@ -34,6 +47,29 @@ func FuzzSettlement(f *testing.F) {
 			t.Errorf("%q: %s", line, answer)
 		}
 	})
+}
+
+func settleLine(tb testing.TB) (ns *job.Namespace, line []byte) {
+	ns, err := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ns, []byte(`{"id":"` + ns.ID(0, "q", 1_763_629_675_123_456, "") + `","attempt":1,"do":"ack"}`)
+}
+
+func TestASettledLineAllocatesLittle(t *testing.T) {
+	ns, line := settleLine(t)
+	if n := testing.AllocsPerRun(100, func() { parseSettlement(ns, "q", line) }); n > 3 { // the line, its result, the ack
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkParseSettlement(b *testing.B) {
+	ns, line := settleLine(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		parseSettlement(ns, "q", line)
+	}
 }
 
 // FuzzQuery feeds query strings to a publish: what is accepted is within the bounds.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
@@ -19,7 +21,7 @@ import (
 // settlement is one line of a settle: what a client did with a job.
 type settlement struct {
 	ID      string `json:"id"`
-	Attempt int    `json:"attempt"`
+	Attempt int64  `json:"attempt"`
 	Do      string `json:"do"`
 	MS      int64  `json:"ms"`
 	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from no other client.
@@ -78,13 +80,10 @@ const settleCost = 512
 // parseSettlement reads a line. A job of another queue, or of none, is gone.
 func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	s := &settlement{}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
-		return &settlement{wrong: notASettlement(err)}
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return &settlement{wrong: "something follows the object: a line is one, " + lineForm}
+	if !s.read(line) {
+		if wrong := s.decode(line); wrong != "" {
+			return &settlement{wrong: wrong}
+		}
 	}
 	verb, known := verbs[s.Do]
 	switch {
@@ -116,9 +115,53 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	case verb == 0:
 		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref}
 	default:
-		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: s.Attempt, Verb: verb, After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
+		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: int(s.Attempt), Verb: verb, After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
 	}
 	return s
+}
+
+// read reads a line as nearly all are: one object, of known fields as they are written here. false:
+// it is another, which decode knows, at several times the cost.
+func (s *settlement) read(line []byte) bool {
+	if !wire.ValidJSON(line) {
+		return false
+	}
+	object := gjson.ParseBytes(line)
+	known := object.IsObject()
+	object.ForEach(func(key, value gjson.Result) bool {
+		var err error
+		switch key.Str {
+		case "id":
+			s.ID, known = value.Str, value.Type == gjson.String
+		case "do":
+			s.Do, known = value.Str, value.Type == gjson.String
+		case "attempt":
+			s.Attempt, err = strconv.ParseInt(value.Raw, 10, 64)
+		case "ms":
+			s.MS, err = strconv.ParseInt(value.Raw, 10, 64)
+		case "deadline_ms":
+			s.DeadlineMS, err = strconv.ParseInt(value.Raw, 10, 64)
+		default:
+			known = false
+		}
+		known = known && err == nil
+		return known
+	})
+	return known
+}
+
+// decode reads any line, and says what is wrong with it.
+func (s *settlement) decode(line []byte) (wrong string) {
+	*s = settlement{}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return notASettlement(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return "something follows the object: a line is one, " + lineForm
+	}
+	return ""
 }
 
 const lineForm = `such as {"id":"…","attempt":1,"do":"nack","ms":5000}`
