@@ -32,6 +32,8 @@ type fakeStore struct {
 	lost       []*job.Job             // what such claims took
 	full       int                    // claims that get nothing, because the answer is full
 	panics     bool
+	reverts    int              // calls of Revert
+	badRevert  bool             // the first of which panics
 	flies      func(*job.Batch) // is called without the lock before a batch takes effect
 	held       chan struct{}    // no batch returns before it is closed
 	counts     job.Counts
@@ -84,6 +86,9 @@ func (s *fakeStore) NewLane() *job.Lane { return &job.Lane{} }
 func (s *fakeStore) Revert(context.Context, *job.Lane) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.reverts++; s.badRevert && s.reverts == 1 {
+		panic("a bug")
+	}
 	s.revert()
 	return nil
 }

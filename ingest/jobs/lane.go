@@ -228,25 +228,31 @@ func (l *lane) flush() {
 	*b = job.Batch{Publishes: b.Publishes[:0], Acks: b.Acks[:0], Settles: b.Settles[:0], Claims: b.Claims[:0]}
 }
 
-// call runs the batch. A panic of the store must not end the process and with it every
-// lane. After a panic the outcome is unknown.
+// call runs the batch. After a panic the outcome is unknown.
 func (l *lane) call() {
 	ctx, cancel := context.WithTimeout(l.ctx, l.engine.cfg.FlushTimeout)
 	defer cancel()
+	if !l.try(func() bool { l.engine.store.Run(ctx, l.memory, &l.batch); return true }) {
+		for _, w := range l.flying {
+			w.fail(partition.ErrUnknown)
+		}
+		for _, c := range l.batch.Claims {
+			c.Err, c.Jobs, c.Left = partition.ErrUnknown, nil, nil
+		}
+	}
+	l.revertUnknown(ctx)
+}
+
+// try is false where f panics. A panic of the store must not end the process and with it every
+// lane.
+func (l *lane) try(f func() bool) bool {
 	defer func() {
 		if v := recover(); v != nil {
 			l.engine.metrics.panics.Inc()
 			l.engine.log.Error("flush panicked", zap.String("panic", fmt.Sprint(v)), zap.Stack("stack"))
-			for _, w := range l.flying {
-				w.fail(partition.ErrUnknown)
-			}
-			for _, c := range l.batch.Claims {
-				c.Err, c.Jobs, c.Left = partition.ErrUnknown, nil, nil
-			}
 		}
 	}()
-	l.engine.store.Run(ctx, l.memory, &l.batch)
-	l.revertUnknown(ctx)
+	return f()
 }
 
 // revertUnknown takes claims with an unknown outcome back, a moment later, until it has
@@ -256,7 +262,7 @@ func (l *lane) revertUnknown(ctx context.Context) {
 	unknown := slices.ContainsFunc(l.batch.Claims, func(c *job.Claim) bool { return errors.Is(c.Err, partition.ErrUnknown) })
 	if l.revert {
 		l.revert = false
-		if l.engine.store.Revert(ctx, l.memory) == nil {
+		if l.try(func() bool { return l.engine.store.Revert(ctx, l.memory) == nil }) {
 			l.reverts = 0
 			return
 		}

@@ -97,6 +97,37 @@ func TestAClaimWithAnUnknownOutcomeAsksAgain(t *testing.T) {
 	})
 }
 
+// The outcome of a flush that panics is unknown, and that of its claims with it.
+func TestAPanicEndsNoReverts(t *testing.T) {
+	t.Parallel()
+	for name, with := range map[string]struct {
+		bug  func(*fakeStore)
+		want int // reverts
+	}{
+		"of the flush":   {func(s *fakeStore) { s.panics = true }, 1},
+		"of the reverts": {func(s *fakeStore) { s.badRevert, s.lose = true, func() error { return partition.ErrUnknown } }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+				publish(t, e, ns, "q", "a")
+				s.with(func() { with.bug(s) })
+				if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); !errors.Is(r.err, partition.ErrUnknown) {
+					t.Fatalf("got %+v", r)
+				}
+				s.with(func() { s.panics = false })
+				time.Sleep(3 * minPause) // of the bubble's clock
+				synctest.Wait()
+				s.with(func() {
+					if s.reverts != with.want || len(s.lost) > 0 {
+						t.Errorf("%d reverts, %d jobs are still leased", s.reverts, len(s.lost))
+					}
+				})
+			})
+		})
+	}
+}
+
 // The next claim takes an unknown one back, but there may be none.
 func TestAClaimWithAnUnknownOutcomeIsTakenBackByItself(t *testing.T) {
 	t.Parallel()
