@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/lua"
@@ -213,10 +215,15 @@ func (p *produceRun) key(c *backend.Call, parts ...string) {
 func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	ns := groups[0].Namespace
 	sh := ns.shardOf(groups[0].Partition)
-	keys, largest := 2+2*len(groups), 0
+	keys, largest, maxKeys := 2+2*len(groups), 0, ns.maxKeys
 	for _, g := range groups {
 		if g.IdempotencyKey != "" {
 			keys++
+		}
+		if strings.ContainsAny(g.IdempotencyKey, "\x00\n") {
+			// One of ours, of a fan-out or a replay, which no client can send: as many as there are
+			// entries, and without it these would be stored twice, or wait for keys of clients.
+			maxKeys = math.MaxInt32
 		}
 		for _, e := range g.Entries {
 			largest = max(largest, len(e))
@@ -233,7 +240,7 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 		}
 	}
 	c.Tag = ns.linger()
-	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), ns.maxKeys, largest,
+	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), maxKeys, largest,
 		len(sh.prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)

@@ -68,9 +68,10 @@ func keysAreBounded(b *bench) {
 	}
 	b.is("a third key", once("3").Err, partition.ErrTooManyKeys)
 	b.is("without a key", once("").Err, nil)
+	b.is("a key of a fan-out", once("branch\n3").Err, nil)
 	o, err := b.store.Overview(b.Context(), b.ns)
-	b.same("keys", []any{o.Keys, err}, []any{2, nil})
-	b.ledgerIs(partition.Ledger{Accepted: 3, Buffered: 3})
+	b.same("keys", []any{o.Keys, err}, []any{3, nil})
+	b.ledgerIs(partition.Ledger{Accepted: 4, Buffered: 4})
 }
 
 func partitionsAreBounded(b *bench) {
