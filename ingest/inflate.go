@@ -29,8 +29,8 @@ const zstdWindow = 8 << 20
 
 var errTooLarge = errors.New("decompressed body is too large")
 
-// inflater decompresses bodies. It runs at most one decoder a core, in turns by namespace;
-// more would not be faster.
+// inflater decompresses bodies. It runs one decoder a core, in turns by namespace, and one
+// more, so that a namespace that uses all cores leaves a place to another.
 type inflater struct {
 	limit int // of a decompressed body, bytes
 	turns *share.Turns
@@ -69,7 +69,7 @@ func newInflater(cfg Config) (*inflater, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &inflater{limit: limit, turns: share.NewTurns(max(2, cores), math.MaxInt), zstd: z, slots: make(chan struct{}, decoders)}
+	f := &inflater{limit: limit, turns: share.NewTurns(cores+1, math.MaxInt), zstd: z, slots: make(chan struct{}, decoders)}
 	f.gzip.New = func() any { return &gzipDecoder{} }
 	return f, nil
 }

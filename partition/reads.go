@@ -12,7 +12,7 @@ import (
 const (
 	statsAtOnce    = 4
 	statsMaxWait   = 500 * time.Millisecond
-	ledgersAtOnce  = 2
+	ledgersAtOnce  = 3 // two of operators, who are one tenant
 	ledgersMaxWait = time.Second
 )
 

@@ -3,8 +3,8 @@
 // and who borrowed it makes room at the end of the work that it has in hand.
 //
 //   - Account: memory. A tenant may hold at most Greed times what is left for all others.
-//   - Turns: places, held for a moment. A tenant has at most half of them, and who waits is
-//     served tenant by tenant.
+//   - Turns: places, held for a moment. A tenant leaves one of them to others, and who waits
+//     is served tenant by tenant.
 //   - Queue: the turns of a lane, by what was served before.
 //
 // A tenant is a namespace. Requests whose namespace is not known yet, and operators, are

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Turns bounds how much runs at once. A tenant has at most half of the places, rounded up, so
-// others find one. Where none is free, one of each tenant goes after one of every other.
+// Turns bounds how much runs at once. A tenant has half of the places, rounded up, and all but
+// one while nobody else wants them, so others find one. Where none is free, one of each tenant
+// goes after one of every other.
 type Turns struct {
 	mu      sync.Mutex
 	free    int
@@ -110,7 +111,7 @@ func (t *Turns) leave(tenant string) {
 
 // begin takes a place, if the tenant may have one. The caller has the lock.
 func (t *Turns) begin(tenant string) bool {
-	if t.free == 0 || t.running[tenant] >= t.each {
+	if t.free == 0 || t.free == 1 && t.running[tenant] >= t.each {
 		return false
 	}
 	t.free--
