@@ -75,23 +75,25 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 			if !asked {
 				continue
 			}
-			held, epoch := p.held(ctx, pool, name)
+			held, epoch, err := p.held(ctx, pool, name)
 			want := wanted[name]
 			switch {
+			case err != nil && !p.passed:
+				return p.warnings, nil // it is not known yet: the next look
 			case held <= 0:
 				continue
 			case want == "":
 				warnings = append(warnings, fmt.Sprintf(
-					"namespace %s has %d entries or jobs in pool %s, and neither the file nor the control document names it: nobody serves them",
-					name, held, pool))
+					"namespace %s has entries or jobs in pool %s, and neither the file nor the control document names it: nobody serves them",
+					name, pool))
 				continue
 			}
-			if _, own := p.held(ctx, want, name); own == epoch && epoch != "" {
+			if _, own, _ := p.held(ctx, want, name); own == epoch && epoch != "" {
 				continue // two names of one Redis
 			}
 			text := fmt.Sprintf(
-				"namespace %s: pool is %s, but %d entries or jobs of it are in pool %s: set pool %[4]s, or have them delivered or purged there first",
-				name, want, held, pool)
+				"namespace %s: pool is %s, but entries, dead letters or jobs of it are in pool %s: set pool %[3]s, or have them delivered or purged there first",
+				name, want, pool)
 			if !p.passed && p.named[name] != "" {
 				return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("%s", text))
 			}
@@ -156,15 +158,15 @@ var ledgerFields = strings.Fields("shards epoch accepted reclaimed dead_count de
 
 // held is how many entries and dead letters, or jobs, of a namespace a pool has, by the ledgers;
 // epoch names its first ledger, and is empty where there is none.
-func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch string) {
+func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch string, err error) {
 	b := p.pools[pool]
 	if b == nil {
-		return 0, ""
+		return 0, "", nil
 	}
 	for shard, shards := 0, int64(1); int64(shard) < shards; shard++ {
 		fields, err := b.Background.HMGet(ctx, backend.ShardPrefix(p.control.prefix, name, shard)+"ledger", ledgerFields...).Result()
 		if err != nil {
-			return held, epoch
+			return held, epoch, err
 		}
 		n := func(field string) int64 {
 			text, _ := fields[slices.Index(ledgerFields, field)].(string)
@@ -181,5 +183,5 @@ func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch
 			held += n("accepted") + n("reclaimed") + n("dead_count") - n("delivered") - n("evicted") - n("expired") - n("dead") - n("lost")
 		}
 	}
-	return held, epoch
+	return held, epoch, nil
 }
