@@ -37,6 +37,7 @@ type boundedListener struct {
 	byIP  map[netip.Addr]int
 	// strangers are the conns on which no request was admitted, the oldest first.
 	strangers list.List
+	evicted   int           // conns that were closed for others, and whose workers have not ended
 	open      *atomic.Int64 // number of conns, for the metric
 	empty     chan struct{} // made by drain, closed when the last connection closes
 }
@@ -109,10 +110,11 @@ func (l *boundedListener) add(c net.Conn) *conn {
 	}
 	if len(l.conns) >= l.max {
 		oldest := l.strangers.Front()
-		if oldest == nil {
+		if oldest == nil || l.evicted >= maxEvicted(l.max) {
 			return nil
 		}
 		evicted := oldest.Value.(*conn)
+		l.evicted++
 		_ = evicted.Conn.Close() // its worker ends
 		l.forget(evicted)
 		l.metrics.evictedConns.Inc()
@@ -123,6 +125,9 @@ func (l *boundedListener) add(c net.Conn) *conn {
 	l.open.Add(1)
 	return added
 }
+
+// maxEvicted bounds the workers of connections that were closed for others.
+func maxEvicted(maxConns int) int { return maxConns + 512 }
 
 // addrOf is the address of a client, of IPv6 its /64, which is what a host gets.
 func addrOf(c net.Conn) netip.Addr {
@@ -168,6 +173,9 @@ func (l *boundedListener) forget(c *conn) {
 func (l *boundedListener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, open := l.conns[c]; !open {
+		l.evicted--
+	}
 	l.forget(c)
 	if len(l.conns) == 0 && l.empty != nil {
 		close(l.empty)

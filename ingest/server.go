@@ -132,7 +132,7 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 		MaxRequestsPerConn: maxRequestsPerConn,
 		// The listener bounds the connections. A worker is free a moment after
 		// its connection has closed, so there are more workers than connections.
-		Concurrency: 2*cfg.MaxConns + 64,
+		Concurrency: 2*cfg.MaxConns + 64 + maxEvicted(cfg.MaxConns),
 
 		NoDefaultServerHeader:        true,
 		NoDefaultContentType:         true,
