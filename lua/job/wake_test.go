@@ -100,7 +100,7 @@ func TestWakingInACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys, argv := s.publishCall(group{queue: "a", bodies: bodies(2)})
-	argv[3] = "spublish"
+	argv[4] = "spublish"
 	s.must(luajob.Publish, keys, argv...)
 	m, err := sub.ReceiveMessage(ctx)
 	if err != nil || m.Payload != "2" {
