@@ -157,11 +157,8 @@ func (l *boundedListener) leave(c *conn) {
 	}
 }
 
-// forget counts a connection no more. The lock is held.
+// forget counts an open connection no more. The lock is held.
 func (l *boundedListener) forget(c *conn) {
-	if _, open := l.conns[c]; !open {
-		return
-	}
 	delete(l.conns, c)
 	if l.byIP[c.addr]--; l.byIP[c.addr] == 0 {
 		delete(l.byIP, c.addr)
@@ -173,8 +170,9 @@ func (l *boundedListener) forget(c *conn) {
 func (l *boundedListener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, open := l.conns[c]; !open {
+	if _, open := l.conns[c]; !open { // add forgot it for another
 		l.evicted--
+		return
 	}
 	l.forget(c)
 	if len(l.conns) == 0 && l.empty != nil {
