@@ -2,6 +2,9 @@ package admin
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -105,3 +108,125 @@ type sender struct {
 }
 
 type senderKey struct{}
+
+// A Role is what a token may do. Each includes those before it.
+type Role int
+
+const (
+	probe    Role = iota // no token
+	Viewer               // figures, tables, drops, pauses, the audit trail, namespaces and their tokens' names
+	Operator             // payloads, masked; pause, resume, replay; respawn, delete and purge of jobs
+	Admin                // purge, delete of entries, reload, namespaces, tokens, payloads without masks, profiles
+)
+
+var roleNames = [...]string{Viewer: "viewer", Operator: "operator", Admin: "admin"}
+
+func (r Role) String() string { return roleNames[r] }
+
+// UnmarshalText reads viewer, operator or admin.
+func (r *Role) UnmarshalText(text []byte) error {
+	for role := Viewer; role <= Admin; role++ {
+		if roleNames[role] == string(text) {
+			*r = role
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a role: write viewer, operator or admin", text)
+}
+
+// A Token lets a request in, under its name and with its role.
+type Token struct {
+	Name string // 1 to 64 letters, digits, dots, dashes and underscores
+	Role Role
+	Hash [sha256.Size]byte // of the token
+}
+
+// identity is who sends a request.
+type identity struct {
+	name string
+	role Role
+}
+
+// anonymous may do everything: no token is configured, which needs a listener on loopback.
+var anonymous = identity{"anonymous", Admin}
+
+// identify finds the token of a request. It compares with every token in constant time.
+func identify(r *http.Request, tokens []Token) (who identity, ok bool) {
+	if len(tokens) == 0 {
+		return anonymous, true
+	}
+	sum := sha256.Sum256([]byte(bearerOrPassword(r)))
+	for _, t := range tokens {
+		if subtle.ConstantTimeCompare(sum[:], t.Hash[:]) == 1 {
+			who, ok = identity{t.Name, t.Role}, true
+		}
+	}
+	return who, ok
+}
+
+// bearerOrPassword is the token of a request; empty unless there is exactly one
+// Authorization header. Browsers can ask for a password, of any user.
+func bearerOrPassword(r *http.Request) string {
+	if len(r.Header.Values("Authorization")) != 1 {
+		return ""
+	}
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.Trim(token, " ")
+}
+
+// serveMore answers a path of View.More; false: it is none. Requests of web pages are
+// rejected before. The handler says who may do what, by Authorize.
+func (s *Server) serveMore(w http.ResponseWriter, r *http.Request, v View) bool {
+	if v.More == nil {
+		return false
+	}
+	h := v.More(r.URL.Path)
+	if h == nil {
+		return false
+	}
+	if crossSite(r) {
+		writeError(w, errCrossOrigin)
+		return true
+	}
+	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewKey{}, v)))
+	return true
+}
+
+type viewKey struct{}
+
+// Authorize finds the name of the token of a request to a handler of View.More. false: the
+// token has a lower role, or is none; that is answered.
+func (s *Server) Authorize(w http.ResponseWriter, r *http.Request, needs Role) (name string, ok bool) {
+	v, _ := r.Context().Value(viewKey{}).(View)
+	who, known := identify(r, v.Tokens)
+	switch {
+	case !known:
+		s.unauthenticated(w)
+		return "", false
+	case who.role < needs:
+		writeError(w, &refusal{http.StatusForbidden, wire.CodeForbidden, "this needs the role " + needs.String() + "; the token of " + who.name + " has " + who.role.String()})
+		return "", false
+	}
+	return who.name, true
+}
+
+// Record adds what a request to a handler of View.More changed to the audit trail.
+func (s *Server) Record(r *http.Request, a Act, err error) {
+	v, _ := r.Context().Value(viewKey{}).(View)
+	who, _ := identify(r, v.Tokens)
+	s.note(who, a, err)
+}
+
+// unauthenticated answers a request without a token, or with one that is none.
+func (s *Server) unauthenticated(w http.ResponseWriter) {
+	s.unauthorized.Inc()
+	w.Header().Add("WWW-Authenticate", "Bearer")
+	w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
+	writeError(w, &refusal{http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user"})
+}

@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
@@ -11,6 +14,50 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
+
+// Peek is what a partition holds, the oldest entry first.
+type Peek struct {
+	Depth   int64   `json:"depth"`
+	Entries []Entry `json:"entries"`
+}
+
+func (s *Server) peek(r *request) (any, error) {
+	ns, err := r.namespace()
+	if err != nil {
+		return nil, err
+	}
+	name, err := r.partition()
+	if err != nil {
+		return nil, err
+	}
+	masks, err := s.masks(r)
+	if err != nil {
+		return nil, err
+	}
+	var ask partition.PeekRequest
+	if ask.Limit, err = r.number("limit", 20, 1, 128); err != nil {
+		return nil, err
+	}
+	switch r.URL.Query().Get("from") {
+	case "", "oldest":
+	case "newest":
+		ask.FromNewest = true
+	default:
+		return nil, badRequest("from: want oldest or newest")
+	}
+	ctx, cancel := r.reading()
+	defer cancel()
+	found, err := r.view.Store.Peek(ctx, ns, name, ask)
+	if err != nil {
+		return nil, err
+	}
+	answer := Peek{Depth: found.Depth, Entries: []Entry{}}
+	now := s.sweep.now().UnixMilli()
+	for _, e := range found.Entries {
+		answer.Entries = append(answer.Entries, entryOf(e, masks, now))
+	}
+	return answer, nil
+}
 
 // maxShown is how much of a payload is shown, in bytes.
 const maxShown = 32 << 10
@@ -96,4 +143,121 @@ func cutText(text []byte) []byte {
 		end--
 	}
 	return text[:end]
+}
+
+// DefaultMaskFields are the keys whose values are masked unless mask_fields says otherwise.
+func DefaultMaskFields() []string {
+	return []string{
+		"password", "passwd", "secret", "token", "access_token", "refresh_token", "authorization",
+		"cookie", "api_key", "email", "phone", "card", "ssn",
+	}
+}
+
+// minMasked is from which length a value is searched for in other texts, in bytes: a shorter
+// one is a part of too many words.
+const minMasked = 3
+
+// masked is what stands for the value of a masked key.
+const masked = `"***"`
+
+// mask rewrites valid JSON without the values of the given keys, which are compared without
+// regard to case, at any depth. Order, repeated keys and numbers stay as they are.
+func mask(text []byte, keys []string) ([]byte, error) {
+	m, err := masking(text, keys)
+	return m.out, err
+}
+
+func masking(text []byte, keys []string) (*masker, error) {
+	m := &masker{d: json.NewDecoder(bytes.NewReader(text)), hidden: make(map[string]bool, len(keys)), out: make([]byte, 0, len(text))}
+	for _, key := range keys {
+		m.hidden[strings.ToLower(key)] = true
+	}
+	m.d.UseNumber()
+	return m, m.value()
+}
+
+// maskQuote hides in a text that may quote a payload, whole or in part, what mask hides in it:
+// the values, and all that follows one of the keys.
+func maskQuote(text string, payload []byte, keys []string) string {
+	if len(keys) == 0 || text == "" {
+		return text
+	}
+	if m, _ := masking(payload, keys); len(m.values) > 0 {
+		text = strings.NewReplacer(m.values...).Replace(text)
+	}
+	quoted := make([]string, len(keys))
+	for i, key := range keys {
+		quoted[i] = regexp.QuoteMeta(key)
+	}
+	after := regexp.MustCompile(`(?is)\b(` + strings.Join(quoted, "|") + `)\b[\\"'\s]*[:=].*`)
+	return after.ReplaceAllString(text, "$1: ***")
+}
+
+type masker struct {
+	d      *json.Decoder
+	hidden map[string]bool
+	out    []byte
+	values []string // that are hidden, each with what stands for it
+}
+
+// value copies the next value. encoding/json bounds how deep values nest.
+func (m *masker) value() error {
+	t, err := m.d.Token()
+	if err != nil {
+		return err
+	}
+	switch t {
+	case json.Delim('{'):
+		return m.members('{', '}', m.member)
+	case json.Delim('['):
+		return m.members('[', ']', m.value)
+	}
+	return m.scalar(t)
+}
+
+func (m *masker) members(begin, end byte, one func() error) error {
+	for separator := begin; m.d.More(); separator = ',' {
+		m.out = append(m.out, separator)
+		begin = 0
+		if err := one(); err != nil {
+			return err
+		}
+	}
+	if begin != 0 { // no members
+		m.out = append(m.out, begin)
+	}
+	m.out = append(m.out, end)
+	_, err := m.d.Token()
+	return err
+}
+
+func (m *masker) member() error {
+	t, err := m.d.Token()
+	if err != nil {
+		return err
+	}
+	if err := m.scalar(t); err != nil {
+		return err
+	}
+	m.out = append(m.out, ':')
+	if key, _ := t.(string); m.hidden[strings.ToLower(key)] {
+		m.out = append(m.out, masked...)
+		var value json.RawMessage
+		err := m.d.Decode(&value)
+		var words string
+		if json.Unmarshal(value, &words) != nil {
+			words = string(value)
+		}
+		if len(words) >= minMasked {
+			m.values = append(m.values, words, "***")
+		}
+		return err
+	}
+	return m.value()
+}
+
+func (m *masker) scalar(value any) error {
+	text, err := json.Marshal(value)
+	m.out = append(m.out, text...)
+	return err
 }

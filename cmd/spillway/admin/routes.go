@@ -1,6 +1,7 @@
 package admin
 
 import (
+	_ "embed"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -175,4 +176,12 @@ func limitSeconds(next http.HandlerFunc) http.HandlerFunc {
 		}
 		next(w, r)
 	}
+}
+
+//go:embed openapi.yaml
+var openapi []byte
+
+func serveOpenAPI(w http.ResponseWriter, _ *request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(openapi)
 }

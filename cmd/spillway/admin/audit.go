@@ -1,10 +1,15 @@
 package admin
 
 import (
+	"context"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/ingest/wire"
 )
 
 // maxActs are kept of the audit trail.
@@ -82,4 +87,35 @@ func (s *Server) auditTrail(*request) (any, error) {
 		list = append(list, t.acts[(t.next-1-i)%len(t.acts)])
 	}
 	return map[string]any{"acts": list}, nil
+}
+
+// A Reload reads the configuration again and returns the settings that changed. After an
+// error, which names each mistake, what ran before goes on.
+type Reload func(ctx context.Context) (changed []string, err error)
+
+// reloadTimeout bounds a reload, which may wait for batches that are under way.
+const reloadTimeout = time.Minute
+
+func reloaded(changed []string) Act {
+	return Act{Action: "reload", Detail: strings.Join(changed, ", ")}
+}
+
+func (s *Server) reload(r *request) (any, error) {
+	if err := r.decode(&struct{}{}); err != nil {
+		return nil, err
+	}
+	if s.cfg.Reload == nil {
+		return nil, &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "this process cannot reload"}
+	}
+	ctx, cancel := s.acting(r, reloadTimeout)
+	defer cancel()
+	changed, err := s.cfg.Reload(ctx)
+	s.record(r, reloaded(changed), err)
+	if err != nil {
+		return nil, badRequest(err.Error())
+	}
+	if changed == nil {
+		changed = []string{}
+	}
+	return map[string]any{"changed": changed}, nil
 }

@@ -1,0 +1,365 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Ns has the commands for namespaces of kind queue that are made at run time.
+type Ns struct {
+	Create NsCreate `cmd:"" help:"Make a namespace. Every process serves it within a second."`
+	Ls     NsLs     `cmd:"" help:"List the namespaces of kind queue, with those that the file names."`
+	Rm     NsRm     `cmd:"" help:"Delete a namespace and its tokens. One with jobs is refused without --force, which counts them and asks."`
+}
+
+// NsCreate makes a namespace.
+type NsCreate struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Name        string         `arg:"" help:"Its name."`
+	Description string         `placeholder:"TEXT" help:"What it is for, at most 512 bytes."`
+	Pool        string         `default:"default" help:"Pool of the file that holds its jobs, for ever."`
+	Shards      int            `default:"1" help:"Groups of keys, each in one Redis Cluster slot."`
+	Spread      map[string]int `placeholder:"QUEUE=SHARDS" help:"Queues whose jobs lie on several shards, such as bulk=4."`
+	MaxJobs     int64          `default:"10000000" help:"Jobs that it may hold, dead ones included."`
+	MaxQueues   int64          `default:"10000" help:"Queues that may have jobs."`
+	Dead        string         `enum:"keep,drop" default:"keep" help:"What becomes of a job whose tries are used up: keep it as a dead letter, or drop it."`
+	ReplyTTL    time.Duration  `default:"10m" help:"How long jobs of reply queues live at most."`
+}
+
+type queueNamespace struct {
+	Namespace   string         `json:"namespace"`
+	Pool        string         `json:"pool"`
+	Description string         `json:"description"`
+	Shards      int            `json:"shards"`
+	Spread      map[string]int `json:"spread"`
+	MaxJobs     int64          `json:"max_jobs"`
+	MaxQueues   int64          `json:"max_queues"`
+	Dead        string         `json:"dead"`
+	ReplyTTLMS  int64          `json:"reply_ttl_ms"`
+}
+
+const controlNamespaces = "/api/v1/control/namespaces"
+
+// Run makes it.
+func (c *NsCreate) Run(ctx context.Context, s Streams) error {
+	api, _, err := c.openAt(c.Name)
+	if err != nil {
+		return err
+	}
+	var made queueNamespace
+	raw, err := api.post(ctx, controlNamespaces, queueNamespace{
+		c.Name, c.Pool, c.Description, c.Shards, c.Spread, c.MaxJobs, c.MaxQueues, c.Dead, c.ReplyTTL.Milliseconds(),
+	}, &made)
+	if err != nil {
+		return err
+	}
+	return c.print(s, raw, fmt.Sprintf("%s: made; nobody can use it before it has a token: spillway token create %s", c.Name, c.Name))
+}
+
+// NsLs lists.
+type NsLs struct {
+	Connection `embed:""`
+	output     `embed:""`
+}
+
+// Run prints the list.
+func (c *NsLs) Run(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Namespaces []admin.QueueNamespace `json:"namespaces"`
+	}
+	if done, err := c.read(ctx, s, api, controlNamespaces, nil, &answer); done {
+		return err
+	}
+	if len(answer.Namespaces) == 0 {
+		fmt.Fprintln(s.Err, "there is no namespace of kind queue; spillway ls --namespaces lists those of kind buffer")
+		return nil
+	}
+	t := newTable("NAMESPACE", "POOL", ">SHARDS", ">MAX JOBS", ">MAX QUEUES", "DEAD", ">TOKENS", "MADE", "BY", "DESCRIPTION")
+	for _, n := range answer.Namespaces {
+		t.add(n.Namespace, n.Pool, digits(n.Shards), digits(n.MaxJobs), digits(n.MaxQueues), n.Dead,
+			digits(n.Tokens), made(n.FromFile, n.CreatedAtMS), n.CreatedBy, n.Description)
+	}
+	return t.print(s.Out)
+}
+
+// made says when something was made at run time.
+func made(fromFile bool, atMS int64) string {
+	if fromFile {
+		return "in the file"
+	}
+	return time.UnixMilli(atMS).UTC().Format("2006-01-02")
+}
+
+// NsRm deletes.
+type NsRm struct {
+	Connection `embed:""`
+	output     `embed:""`
+	consent    `embed:""`
+
+	Name  string `arg:"" help:"Its name."`
+	Force bool   `help:"Delete its jobs, too, for good. They count as deleted."`
+}
+
+// Run counts its jobs, asks if there are any, and deletes it.
+func (c *NsRm) Run(ctx context.Context, s Streams) error {
+	api, path, err := c.openControl(c.Name)
+	if err != nil {
+		return err
+	}
+	var found, done admin.DeletedNamespace
+	raw, err := api.post(ctx, path+"/delete", map[string]bool{"force": c.Force, "dry_run": true}, &found)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "%s: found %s\n", c.Name, some(found.Jobs, "job", "jobs"))
+	if c.DryRun {
+		return c.print(s, raw, c.Name+": nothing was changed")
+	}
+	if found.Jobs > 0 {
+		if err := c.ask(ctx, s, found.Jobs, "delete them, those that arrive meanwhile, and the namespace with its tokens"); err != nil {
+			return err
+		}
+	}
+	if raw, err = api.post(ctx, path+"/delete", map[string]bool{"force": c.Force}, &done); err != nil {
+		return err
+	}
+	return c.print(s, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, some(done.Jobs, "job", "jobs")))
+}
+
+// openControl is open for a command about a namespace of kind queue; path is its route.
+func (c *Connection) openControl(namespace string) (api *client, path string, err error) {
+	if !partition.ValidNamespace(namespace) {
+		return nil, "", usageError{fmt.Errorf("%s is not the name of a namespace", quote(namespace))}
+	}
+	api, err = c.open()
+	return api, controlNamespaces + "/" + namespace, err
+}
+
+// TokenCreate makes a token of a namespace of kind queue.
+type TokenCreate struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace   string `arg:"" help:"The namespace, of kind queue."`
+	Name        string `placeholder:"NAME" help:"Name that stands for it in lists and metrics. Without one, the first 8 digits of its hash."`
+	Description string `placeholder:"TEXT" help:"Who has it, at most 512 bytes."`
+	Produce     string `placeholder:"RATE" help:"Jobs that it may publish, over all processes: 5000/s, 1000/min or 20/h. Without one, no limit."`
+	Consume     string `placeholder:"RATE" help:"Jobs that it may claim, over all processes. Without one, no limit."`
+	Hash        string `placeholder:"HASH" help:"Hash of a token that only you know: sha256:…, as printed by spillway token. Without one, the service makes a token."`
+}
+
+// printToken shows a token. It goes to Out alone, so that a script can keep it.
+func printToken(s Streams, form string, t admin.CreatedToken, raw json.RawMessage) error {
+	if form == "json" {
+		return printJSON(s.Out, raw)
+	}
+	var err error
+	if t.Token != "" {
+		_, err = fmt.Fprintf(s.Out, "token  %s\n", t.Token)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(s.Out, "name   %s\nhash   %s\n", escape(t.Name), escape(t.Hash))
+	}
+	if err == nil && t.Token != "" {
+		_, err = io.WriteString(s.Err, "The client sends the token (Authorization: Bearer). It is not shown again.\n")
+	}
+	return err
+}
+
+// Run makes it.
+func (c *TokenCreate) Run(ctx context.Context, s Streams) error {
+	if err := checkHash(c.Hash); err != nil {
+		return err
+	}
+	api, path, err := c.openControl(c.Namespace)
+	if err != nil {
+		return err
+	}
+	var made admin.CreatedToken
+	raw, err := api.post(ctx, path+"/tokens", map[string]string{
+		"name": c.Name, "description": c.Description, "produce": c.Produce, "consume": c.Consume, "hash": c.Hash,
+	}, &made)
+	if err != nil {
+		return err
+	}
+	return printToken(s, c.Output, made, raw)
+}
+
+// checkHash keeps a token that was given for its hash from being sent.
+func checkHash(hash string) error {
+	if hash != "" && !strings.HasPrefix(hash, "sha256:") {
+		return usageError{errors.New("hash: want sha256: and 64 hex digits, as printed by spillway token, never the token itself")}
+	}
+	return nil
+}
+
+// TokenLs lists the tokens of a namespace.
+type TokenLs struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind queue."`
+}
+
+// Run prints the list.
+func (c *TokenLs) Run(ctx context.Context, s Streams) error {
+	api, path, err := c.openControl(c.Namespace)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Tokens []admin.QueueToken `json:"tokens"`
+	}
+	if done, err := c.read(ctx, s, api, path+"/tokens", nil, &answer); done {
+		return err
+	}
+	if len(answer.Tokens) == 0 {
+		fmt.Fprintf(s.Err, "%s has no tokens\n", c.Namespace)
+		return nil
+	}
+	t := newTable("NAME", "PRODUCE", "CONSUME", "REQUESTS", "STORED AS", "MADE", "BY", "DESCRIPTION")
+	for _, k := range answer.Tokens {
+		limit, stored := "", "hash"
+		if l := k.Limit; l != nil {
+			limit = fmt.Sprintf("read %d, write %d in %ds", l.Read, l.Write, l.Interval)
+		}
+		if k.Readable {
+			stored = "text"
+		}
+		t.add(k.Name, orNone(k.Produce.String()), orNone(k.Consume.String()), orNone(limit), stored, made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
+	}
+	return t.print(s.Out)
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// TokenRevoke ends a token.
+type TokenRevoke struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind queue."`
+	Token     string `arg:"" help:"Name or hash of the token."`
+}
+
+// Run ends it.
+func (c *TokenRevoke) Run(ctx context.Context, s Streams) error {
+	api, path, err := c.openControl(c.Namespace)
+	if err != nil {
+		return err
+	}
+	return c.revoke(ctx, s, api, path+"/tokens/revoke", "token", c.Token)
+}
+
+// revoke ends what a route names by a key.
+func (o *output) revoke(ctx context.Context, s Streams, api *client, path, key, which string) error {
+	var done struct {
+		Name string `json:"name"`
+	}
+	raw, err := api.post(ctx, path, map[string]string{key: which}, &done)
+	if err != nil {
+		return err
+	}
+	return o.print(s, raw, escape(done.Name)+": revoked; no process admits it a second from now")
+}
+
+// AdminToken has the commands for tokens of the admin port that are made at run time.
+type AdminToken struct {
+	Create AdminTokenCreate `cmd:"" help:"Make a token of the admin port, with a role."`
+	Ls     AdminTokenLs     `cmd:"" help:"List the tokens of the admin port."`
+	Revoke AdminTokenRevoke `cmd:"" help:"End a token of the admin port."`
+}
+
+// AdminTokenCreate makes one.
+type AdminTokenCreate struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Name string `arg:"" help:"Name that stands for it in the audit trail."`
+	Role string `enum:"viewer,operator,admin" required:"" help:"What it may do: viewer reads; operator also pauses, replays and sees payloads; admin does everything."`
+	Hash string `placeholder:"HASH" help:"Hash of a token that only you know: sha256:…, as printed by spillway token. Without one, the service makes a token."`
+}
+
+const adminPeople = "/api/v1/control/admin-tokens"
+
+// Run makes it.
+func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
+	if err := checkHash(c.Hash); err != nil {
+		return err
+	}
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var made admin.CreatedToken
+	raw, err := api.post(ctx, adminPeople, map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash}, &made)
+	if err != nil {
+		return err
+	}
+	return printToken(s, c.Output, made, raw)
+}
+
+// AdminTokenLs lists them.
+type AdminTokenLs struct {
+	Connection `embed:""`
+	output     `embed:""`
+}
+
+// Run prints the list.
+func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Tokens []admin.AdminToken `json:"admin_tokens"`
+	}
+	if done, err := c.read(ctx, s, api, adminPeople, nil, &answer); done {
+		return err
+	}
+	if len(answer.Tokens) == 0 {
+		fmt.Fprintln(s.Err, "the admin port has no tokens: everybody who reaches it may do everything")
+		return nil
+	}
+	t := newTable("NAME", "ROLE", "MADE", "BY")
+	for _, a := range answer.Tokens {
+		t.add(a.Name, a.Role, made(a.FromFile, a.CreatedAtMS), a.CreatedBy)
+	}
+	return t.print(s.Out)
+}
+
+// AdminTokenRevoke ends one.
+type AdminTokenRevoke struct {
+	Connection `embed:""`
+	output     `embed:""`
+
+	Name string `arg:"" help:"Its name."`
+}
+
+// Run ends it.
+func (c *AdminTokenRevoke) Run(ctx context.Context, s Streams) error {
+	api, err := c.open()
+	if err != nil {
+		return err
+	}
+	return c.revoke(ctx, s, api, adminPeople+"/revoke", "name", c.Name)
+}

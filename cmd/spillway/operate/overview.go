@@ -1,0 +1,406 @@
+package operate
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+)
+
+// The answers of the admin API, as the commands read them. Rates are float64 here: as
+// float32 they would round to another decimal.
+
+func pauseText(p *admin.Pause, now int64) string {
+	text := fmt.Sprintf("paused (by %s, %s ago)", escape(p.By), since(now-p.SinceMS))
+	if p.Reason != "" {
+		text += ": " + escape(p.Reason)
+	}
+	return text
+}
+
+func fails(s *admin.Sink) bool {
+	return s.State == "failing" || s.State == "tripped" || s.State == "opening" && s.LastError != ""
+}
+
+func failureText(s *admin.Sink, now int64) string {
+	text := fmt.Sprintf("sink %s fails", escape(s.Label))
+	if s.FailingSinceMS != nil {
+		text = fmt.Sprintf("sink %s fails for %s", escape(s.Label), since(now-*s.FailingSinceMS))
+	}
+	if s.LastError != "" {
+		text += ": " + escape(s.LastError)
+	}
+	return text
+}
+
+type rates struct {
+	Accepted       float64 `json:"accepted"`
+	Delivered      float64 `json:"delivered"`
+	Evicted        float64 `json:"evicted"`
+	Expired        float64 `json:"expired"`
+	Dead           float64 `json:"dead"`
+	Lost           float64 `json:"lost"`
+	LettersEvicted float64 `json:"dead_letters_evicted"`
+	Rejected       float64 `json:"rejected"`
+}
+
+// dropped is what was accepted and is not delivered, a second. Nobody asked for
+// it, so a purge does not count.
+func (r *rates) dropped() float64 { return r.Evicted + r.Expired + r.Dead + r.Lost }
+
+// lost is what nobody can get back, a second. Dead letters are kept, at first.
+func (r *rates) lost() float64 { return r.Evicted + r.Expired + r.Lost + r.LettersEvicted }
+
+type namespaceState struct {
+	admin.NamespaceOverview
+	Rates rates `json:"rates"`
+}
+
+// ageShare is the age of the oldest entry as a share of max_age, 0 if unknown.
+func (n *namespaceState) ageShare() float64 {
+	if n.OldestAgeMS == nil || n.MaxAgeMS <= 0 {
+		return 0
+	}
+	return float64(*n.OldestAgeMS) / float64(n.MaxAgeMS)
+}
+
+type overview struct {
+	admin.Overview
+	Namespaces []namespaceState `json:"namespaces"`
+	Queues     []queueState     `json:"queues"`
+}
+
+type partitionRow struct {
+	admin.PartitionRow
+	Namespace   string  `json:"namespace"` // ours: the answer is of one namespace
+	OldestAgeMS *int64  `json:"oldest_age_ms"`
+	InPerS      float64 `json:"in_per_s"`
+	OutPerS     float64 `json:"out_per_s"`
+	EvictedPerS float64 `json:"evicted_per_s"`
+	ExpiredPerS float64 `json:"expired_per_s"`
+	raw         json.RawMessage
+	empty       bool // a pause that waits for the first entry
+}
+
+type partitionList struct {
+	admin.PartitionList
+	Partitions []json.RawMessage `json:"partitions"`
+}
+
+// body is the payload on one line.
+func body(p *admin.Shown) string {
+	text := ""
+	switch {
+	case p.Data != nil:
+		text = compact(p.Data)
+	case p.Text != "":
+		text = p.Text
+	case p.Base64 != "":
+		text = "base64:" + p.Base64
+	}
+	if p.Cut {
+		text += " … (cut)"
+	}
+	return text
+}
+
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// loss says what happens to the entries or jobs of one namespace that should not.
+type loss struct {
+	Namespace string  `json:"namespace"` // empty: of the whole service
+	Kind      string  `json:"kind"`      // losing, refusing, at_risk or store
+	PerSecond float64 `json:"per_second,omitempty"`
+	What      string  `json:"what"`
+	Why       string  `json:"why,omitempty"`
+}
+
+// Kinds, the worst first.
+const (
+	kindStore    = "store"
+	kindLosing   = "losing"
+	kindRefusing = "refusing"
+	kindAtRisk   = "at_risk"
+)
+
+// riskShare of max_age is when entries are near the end of their time.
+const riskShare = 0.8
+
+const (
+	storeFull = "the store's memory is full: what clients send is refused with store_full; what is stored is still delivered, which makes room"
+	seePools  = "see /readyz of the admin port, which names pools that are away"
+)
+
+// full reports whether the store takes nothing new.
+func (o *overview) full() bool { return slices.Contains(o.Store.Degraded, "store_full") }
+
+// losses answers: is data being lost, whose, and why. The worst is first.
+func (o *overview) losses() []loss {
+	found := []loss{}
+	if !o.Store.Ready {
+		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is refused, nothing is delivered", Why: escape(o.Store.Error)})
+	}
+	if o.full() {
+		found = append(found, loss{Kind: kindRefusing, What: storeFull, Why: escape(strings.Join(o.Store.Warnings, "; "))})
+	}
+	for _, n := range o.Namespaces {
+		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) { // else the store's line says it
+			found = append(found, loss{n.Namespace, kindRefusing, 0, unread(n.ReadAtMS, o.NowMS), seePools})
+			continue
+		}
+		why := n.cause(o.NowMS)
+		if d := n.Rates.lost(); d > 0 {
+			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText(), cmp.Or(why, n.likely())})
+		} else if n.Rates.Dead > 0 {
+			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText(), cmp.Or(why, n.likely())})
+		} else if why != "" && n.Buffered > 0 || n.ageShare() >= riskShare {
+			what := fmt.Sprintf("%s wait", some(n.Buffered, "entry", "entries"))
+			if n.Buffered == 1 {
+				what += "s"
+			}
+			if n.OldestAgeMS != nil {
+				what += fmt.Sprintf(", the oldest for %s of %s", since(*n.OldestAgeMS), since(n.MaxAgeMS))
+			}
+			found = append(found, loss{n.Namespace, kindAtRisk, 0, what, why})
+		}
+		if n.Rates.Rejected > 0 {
+			found = append(found, loss{n.Namespace, kindRefusing, n.Rates.Rejected, "refused " + rate(n.Rates.Rejected) + "/s", n.codes()})
+		}
+	}
+	for _, q := range o.Queues {
+		if o.Store.Ready && stale(q.ReadAtMS, o.NowMS) {
+			found = append(found, loss{q.Namespace, kindRefusing, 0, unread(q.ReadAtMS, o.NowMS), seePools})
+			continue
+		}
+		found = append(found, q.losses(o.NowMS)...)
+	}
+	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
+	slices.SortStableFunc(found, func(a, b loss) int {
+		whole := cmp.Compare(min(1, len(a.Namespace)), min(1, len(b.Namespace))) // of the service before those of a namespace
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), whole, cmp.Compare(b.PerSecond, a.PerSecond))
+	})
+	return found
+}
+
+func (n *namespaceState) dropText() string {
+	return n.Rates.dropText(n.MaxAgeMS, func(perSecond float64) string { return rate(perSecond) + "/s" })
+}
+
+// dropText names each reason with its figure.
+func (r *rates) dropText(maxAgeMS int64, figure func(float64) string) string {
+	var parts []string
+	add := func(value float64, what string) {
+		if value > 0 {
+			parts = append(parts, fmt.Sprintf(what, figure(value)))
+		}
+	}
+	add(r.Evicted, "evicted %s (partitions are full)")
+	add(r.Expired, "expired %s (older than "+since(maxAgeMS)+")")
+	add(r.Dead, "dead %s (the sink rejects them; dead letters are kept)")
+	add(r.LettersEvicted, "dead letters dropped %s (more than max_dead or max_dead_bytes)")
+	add(r.Lost, "lost %s (removed from Redis, not by Spillway)")
+	return strings.Join(parts, ", ")
+}
+
+// cause is why nothing or little is delivered, as far as it is known.
+func (n *namespaceState) cause(now int64) string {
+	if n.Paused != nil {
+		return "delivery is " + pauseText(n.Paused, now)
+	}
+	for _, s := range n.Sinks {
+		if fails(&s) {
+			return failureText(&s, now)
+		}
+	}
+	return ""
+}
+
+// likely is what usually explains drops when no failure is known.
+func (n *namespaceState) likely() string {
+	switch r := n.Rates; {
+	case n.PausedPartitions > 0 && r.Evicted+r.Expired > 0:
+		return some(n.PausedPartitions, "partition is", "partitions are") + " paused: see spillway ls --paused"
+	case r.Dead > 0:
+		return "see spillway dead ls " + n.Namespace
+	case r.Evicted+r.Expired > 0 && len(n.Sinks) == 0:
+		return "this process delivers nothing: ask one with the role drain"
+	case r.Evicted+r.Expired > 0:
+		return "entries come faster than the sink takes them: see spillway ls " + n.Namespace
+	}
+	return "see spillway drops " + n.Namespace
+}
+
+func (n *namespaceState) codes() string {
+	codes := slices.SortedFunc(maps.Keys(n.Rejected), func(a, b string) int {
+		return cmp.Or(cmp.Compare(n.Rejected[b], n.Rejected[a]), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, code := range codes {
+		if n.Rejected[code] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s/s", escape(code), rate(n.Rejected[code])))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// headlines are by the worst kind.
+var headlines = map[string]string{
+	kindStore:    "THE STORE IS NOT READY",
+	kindLosing:   "DATA IS BEING LOST",
+	kindRefusing: "ENTRIES OR JOBS ARE REFUSED; the clients are told",
+	kindAtRisk:   "NO DATA IS BEING LOST, BUT IT IS AT RISK",
+}
+
+// lossLines is the answer for people.
+func lossLines(found []loss) []string {
+	headline := "NO DATA IS BEING LOST"
+	if len(found) > 0 {
+		headline = headlines[found[0].Kind]
+	}
+	lines := []string{headline}
+	for _, l := range found {
+		text := "  "
+		if l.Namespace != "" {
+			text += l.Namespace + ": "
+		}
+		text += l.What
+		if l.Why != "" {
+			text += "; " + l.Why
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// queueState is one namespace of kind queue in the overview.
+type queueState struct {
+	admin.QueueOverview
+	Rates jobRates `json:"rates"`
+}
+
+// jobRates are a second.
+type jobRates struct {
+	Published float64 `json:"published"`
+	Acked     float64 `json:"acked"`
+	Expired   float64 `json:"expired"`
+	Lost      float64 `json:"lost"`
+	Died      float64 `json:"died"`
+}
+
+// failed is what was published and not acked, a second. Dead letters are kept, and can be
+// made ready again; they still need a person.
+func (r *jobRates) failed() float64 { return r.Expired + r.Lost + r.Died }
+
+func (r *jobRates) text() string {
+	var parts []string
+	for _, part := range []struct {
+		value float64
+		what  string
+	}{{r.Expired, "expired %s/s (nobody acked them within their ttl)"}, {r.Died, "dead %s/s (tries used up, or buried; dead letters are kept)"}, {r.Lost, "lost %s/s (removed from Redis, not by Spillway)"}} {
+		if part.value > 0 {
+			parts = append(parts, fmt.Sprintf(part.what, rate(part.value)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// staleMS is when a ledger, which is read every second, says that its Redis does not answer.
+const staleMS = 15_000
+
+func stale(readAt, now int64) bool { return now-readAt > staleMS }
+
+// unread says that the figures of a namespace are old.
+func unread(readAt, now int64) string {
+	if readAt == 0 {
+		return "its Redis has not answered yet: what clients send is refused"
+	}
+	return "its Redis has not answered for " + since(now-readAt) + ": what clients send is refused, and these figures are old"
+}
+
+// losses are what happens to the jobs of one namespace that should not. Expired and lost
+// jobs are gone; dead letters, a namespace nearly full and jobs whose sink fails are a risk.
+func (q *queueState) losses(now int64) (found []loss) {
+	cause, why := q.cause(now), []string{}
+	for _, text := range []string{cause, q.risk()} {
+		if text != "" {
+			why = append(why, text)
+		}
+	}
+	reasons := strings.Join(why, "; ")
+	switch r := q.Rates; {
+	case r.Expired+r.Lost > 0:
+		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(reasons, "see spillway jobs ls "+q.Namespace)})
+	case r.Died > 0:
+		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text(), cmp.Or(reasons, "see spillway jobs ls --sort=dead "+q.Namespace)})
+	case q.risk() != "":
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.risk(), cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
+	case cause != "" && q.waiting() > 0:
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.waitText(), cause})
+	}
+	return found
+}
+
+// waiting are the jobs that a sink may still be sent. One whose last Write failed is delayed.
+func (q *queueState) waiting() int64 { return q.Ledger.Ready + q.Ledger.Delayed + q.Ledger.Leased }
+
+func (q *queueState) waitText() string {
+	text := some(q.waiting(), "job waits", "jobs wait")
+	if q.Ledger.Delayed > 0 {
+		text += fmt.Sprintf(", %d delayed", q.Ledger.Delayed)
+	}
+	return text
+}
+
+// cause is which sink fails; "" if none does.
+func (q *queueState) cause(now int64) string {
+	text, more := "", int64(0)
+	for _, s := range q.Sinks {
+		switch {
+		case !fails(&s):
+		case text == "":
+			text = failureText(&s, now)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		text += "; " + some(more, "more sink fails", "more sinks fail") + ": see spillway check " + q.Namespace
+	}
+	return text
+}
+
+// risk says that soon no job may be published.
+func (q *queueState) risk() string {
+	if q.MaxJobs > 0 && float64(q.Jobs) >= riskShare*float64(q.MaxJobs) {
+		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are refused", q.Jobs, q.MaxJobs)
+	}
+	return ""
+}
+
+func jobsTable(o *overview) *table {
+	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES", "SINK")
+	for _, q := range o.Queues {
+		l, queues := q.Ledger, "-"
+		if q.Queues != nil {
+			queues = digits(*q.Queues)
+		}
+		figure := o.figure(q.ReadAtMS)
+		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked), figure(q.Rates.failed())}
+		for _, n := range []int64{l.Lost, l.Ready, l.Delayed, l.Leased, l.Dead} {
+			cells = append(cells, digits(n))
+		}
+		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues, worstState(q.Sinks))...)
+	}
+	return t
+}
