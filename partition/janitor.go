@@ -2,10 +2,10 @@ package partition
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
@@ -25,17 +25,14 @@ const (
 // repair is one script. A janitor skips shards that are unreachable, so that the
 // others get their round. Its work per second is bounded, and does not grow with
 // partitions that are idle or not yet due. It works between the rounds only while
-// it finds stale entries. Start and Stop follow partition/lifecycletest.
+// it finds stale entries.
 type Janitor struct {
+	*lifecycle.Loop
 	store    *Store
 	shards   map[string]home  // by key prefix
 	overdue  map[*shard]int64 // rank where the next page of overdue partitions begins
 	ahead    map[*shard]int64 // rank from the other end where the second page of those far ahead begins
 	backlogs []home           // shards that nobody drains and that have more stale entries; the next one first
-
-	ctx    context.Context
-	cancel context.CancelFunc
-	ended  chan struct{} // closed once the goroutine has ended; nil before Start
 
 	mu     sync.Mutex
 	scan   map[string]uint64    // SCAN cursor by server
@@ -45,46 +42,13 @@ type Janitor struct {
 // NewJanitor makes the janitor of a store. Start sets it going.
 func NewJanitor(s *Store) *Janitor {
 	j := &Janitor{store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, ahead: map[*shard]int64{}, scan: map[string]uint64{}, failed: map[string]time.Time{}}
-	j.ctx, j.cancel = context.WithCancel(context.Background())
+	j.Loop = lifecycle.New("janitor", nil, j.run)
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
 			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
 		}
 	}
 	return j
-}
-
-// Start begins the rounds, one a second. It is an error a second time and after Stop.
-func (j *Janitor) Start(context.Context) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.ended != nil || j.ctx.Err() != nil {
-		return errors.New("janitor: it starts only once")
-	}
-	ended := make(chan struct{})
-	j.ended = ended
-	go func() {
-		defer close(ended)
-		j.run(j.ctx)
-	}()
-	return nil
-}
-
-// Stop ends the round under way and waits for it, for as long as ctx lets it.
-func (j *Janitor) Stop(ctx context.Context) error {
-	j.mu.Lock()
-	j.cancel()
-	ended := j.ended
-	j.mu.Unlock()
-	if ended == nil {
-		return nil
-	}
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("stop janitor: %w", ctx.Err())
-	}
 }
 
 func (j *Janitor) run(ctx context.Context) {

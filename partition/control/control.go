@@ -15,6 +15,7 @@ import (
 
 	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // every is how often a process asks what changed. A change is in use everywhere after this
@@ -30,8 +31,10 @@ const readTimeout = 2 * time.Second
 // Pools are the back-ends by the name of the pool. DefaultPool has the document.
 type Pools map[string]*backend.Backend
 
-// Control is the document of one process: its last copy, and who changes it.
+// Control is the document of one process: its last copy, and who changes it. Once it is started,
+// it looks four times a second for changes; a look takes 2s at most.
 type Control struct {
+	*lifecycle.Loop
 	prefix   string
 	log      *zap.Logger
 	metrics  metrics
@@ -47,11 +50,6 @@ type Control struct {
 	failing error           // why the last look failed
 	told    map[string]bool // lines that are in the log
 	subs    []*subscriber
-
-	life    sync.Mutex
-	started bool
-	end     context.CancelFunc
-	loop    sync.WaitGroup
 }
 
 type subscriber struct{ f func(*Snapshot) }
@@ -62,6 +60,7 @@ func Open(prefix string, reg prometheus.Registerer, log *zap.Logger) *Control {
 	c.snapshot.Store(newSnapshot(c.copy, &c.file))
 	c.pools.Store(&Pools{})
 	c.metrics = newMetrics(reg, c)
+	c.Loop = lifecycle.New("control", c.begin, c.run)
 	return c
 }
 
@@ -113,34 +112,12 @@ func (c *Control) Warnings() []string {
 	return warnings
 }
 
-// Start reads the document, and then looks four times a second for changes. A store that
-// does not answer is no error: what is read later is used then. An error wraps
-// backend.ErrIncompatible.
-func (c *Control) Start(ctx context.Context) error {
-	c.life.Lock()
-	defer c.life.Unlock()
-	if c.started {
-		return errors.New("started or stopped before")
-	}
-	c.started = true
+// begin reads the document. A store that does not answer is no error: what is read later is
+// used then. An error wraps backend.ErrIncompatible.
+func (c *Control) begin(ctx context.Context) error {
 	if err := c.Refresh(ctx); errors.Is(err, backend.ErrIncompatible) {
 		return err
 	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c.end = cancel
-	c.loop.Go(func() { c.run(running) })
-	return nil
-}
-
-// Stop ends the looks. A look that is running takes 2s at most.
-func (c *Control) Stop(context.Context) error {
-	c.life.Lock()
-	defer c.life.Unlock()
-	c.started = true
-	if c.end != nil {
-		c.end()
-	}
-	c.loop.Wait()
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
@@ -28,9 +29,9 @@ const (
 // promoter meets them. It also counts the references of each shard, and makes jobs ready again
 // whose reference something other than Spillway removed; and it checks whether the store was
 // rolled back. Every process runs one, and they do not disturb each other. Its work per second
-// is bounded. Start and Stop follow partition/lifecycletest.
+// is bounded.
 type Expirer struct {
-	lifecycle
+	*lifecycle.Loop
 	store     *Store
 	connected <-chan struct{}
 	pace      *backend.Pace        // of the commands that count references: 300,000 of them in a shard of 100,000 queues
@@ -52,14 +53,13 @@ type walk struct {
 
 // NewExpirer makes the expirer of a store. Start sets it going.
 func NewExpirer(s *Store) *Expirer {
-	return &Expirer{
-		lifecycle: newLifecycle("expirer"), store: s, connected: s.backend.Connected(), pace: backend.NewPace(),
+	e := &Expirer{
+		store: s, connected: s.backend.Connected(), pace: backend.NewPace(),
 		audited: map[*shard]time.Time{}, missing: map[*shard]bool{}, stranded: map[*home]bool{},
 	}
+	e.Loop = lifecycle.New("expirer", nil, e.run)
+	return e
 }
-
-// Start begins. It is an error a second time and after Stop.
-func (e *Expirer) Start(context.Context) error { return e.start(e.run) }
 
 func (e *Expirer) run(ctx context.Context) {
 	tick := time.NewTicker(expireEvery)

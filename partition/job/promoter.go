@@ -13,6 +13,7 @@ import (
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
@@ -27,10 +28,9 @@ const (
 // A Promoter makes delayed jobs ready when they are due, ends leases that lapsed, and drops
 // expired jobs at the heads of queues. Every process runs one. Promoters do not disturb each
 // other: the script checks each due time again. It sleeps until the next due time that it
-// knows of; what this process publishes and claims wakes it. Start and Stop follow
-// partition/lifecycletest.
+// knows of; what this process publishes and claims wakes it.
 type Promoter struct {
-	lifecycle
+	*lifecycle.Loop
 	store *Store
 	busy  map[redis.Cmdable]bool // servers that a look is under way at
 	// checks is whether namespaces that did not pass a Check are checked now. That takes
@@ -41,11 +41,10 @@ type Promoter struct {
 
 // NewPromoter makes the promoter of a store. Start sets it going.
 func NewPromoter(s *Store) *Promoter {
-	return &Promoter{lifecycle: newLifecycle("promoter"), store: s, busy: map[redis.Cmdable]bool{}}
+	p := &Promoter{store: s, busy: map[redis.Cmdable]bool{}}
+	p.Loop = lifecycle.New("promoter", nil, p.run)
+	return p
 }
-
-// Start begins. It is an error a second time and after Stop.
-func (p *Promoter) Start(context.Context) error { return p.start(p.run) }
 
 func (p *Promoter) run(ctx context.Context) {
 	var looks sync.WaitGroup

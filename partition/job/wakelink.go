@@ -51,7 +51,7 @@ func (l *wakeLink) run(ctx context.Context) {
 	if ctx.Err() == nil {
 		l.wakes.store.backend.ReloadClusterMap(ctx)
 	}
-	l.wakes.lost(l, err)
+	l.wakes.lost(ctx, l, err)
 }
 
 var errSilent = errors.New("the connection that hears wakes is silent")

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
@@ -47,10 +48,9 @@ type WakeEvent struct {
 }
 
 // Wakes tells this process when queues have ready jobs again, by subscriptions: one
-// connection to the server, or to each master of a Redis Cluster that is concerned. Start and
-// Stop follow partition/lifecycletest.
+// connection to the server, or to each master of a Redis Cluster that is concerned.
 type Wakes struct {
-	lifecycle
+	*lifecycle.Loop
 	store  *Store
 	on     func(WakeEvent)
 	linger time.Duration
@@ -88,13 +88,14 @@ type wanted struct {
 // lock; it may call Want and Unwant.
 func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 	w := &Wakes{
-		lifecycle: newLifecycle("wakes"), store: s, on: on, linger: wakesLinger, change: make(chan struct{}, 1),
+		store: s, on: on, linger: wakesLinger, change: make(chan struct{}, 1),
 		entries: map[string]*wanted{}, links: map[string]*wakeLink{}, fails: map[string]int{}, retry: map[string]time.Time{},
 		outage: backend.OutageLog{
 			Log: s.log, Level: zap.WarnLevel,
 			Began: "wakes of queues are not heard: polls ask at intervals", Ended: "wakes of queues are heard again",
 		},
 	}
+	w.Loop = lifecycle.New("wakes", nil, w.run)
 	w.events.init()
 	return w
 }
@@ -171,9 +172,6 @@ func (w *Wakes) changed() {
 	default:
 	}
 }
-
-// Start begins to subscribe. It is an error a second time and after Stop.
-func (w *Wakes) Start(context.Context) error { return w.start(w.run) }
 
 func (w *Wakes) run(ctx context.Context) {
 	var running sync.WaitGroup
@@ -271,8 +269,8 @@ func (s *Store) master(ctx context.Context, sh *shard) *redis.Client {
 	return client
 }
 
-// lost takes the queues of a connection that ended away from it.
-func (w *Wakes) lost(link *wakeLink, err error) {
+// lost takes the queues of a connection that ended away from it. ctx ends with Stop.
+func (w *Wakes) lost(ctx context.Context, link *wakeLink, err error) {
 	w.mu.Lock()
 	if w.links[link.addr] == link {
 		delete(w.links, link.addr)
@@ -298,7 +296,7 @@ func (w *Wakes) lost(link *wakeLink, err error) {
 		}
 	}
 	w.fails[link.addr]++
-	if !w.failing && w.ctx.Err() == nil {
+	if !w.failing && ctx.Err() == nil {
 		w.failing = true
 		w.outage.Begin(zap.String("server", link.addr), zap.Error(err))
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // App is the whole service: the ports, and behind them a generation, which a reload
@@ -129,7 +130,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.life.Lock()
 	if a.started || a.stopped {
 		a.life.Unlock()
-		return errStartedBefore
+		return lifecycle.ErrStarted
 	}
 	a.started = true
 	err := a.start(ctx)

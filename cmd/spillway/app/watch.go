@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // storeChecker is what watch needs of the store.
@@ -27,19 +28,14 @@ const (
 var (
 	errStarting     = errors.New("starting")
 	errShuttingDown = errors.New("shutting down")
-	// errStartedBefore is the error of a second Start, and of a Start after Stop.
-	errStartedBefore = errors.New("started or stopped before")
 )
 
 // watch tracks whether the service is ready: the store can be used, and Stop has
 // not been called.
 type watch struct {
+	*lifecycle.Loop
 	store storeChecker
 	log   *zap.Logger
-
-	life sync.Mutex         // held by Start and Stop
-	end  context.CancelFunc // ends run; nil before Start
-	loop sync.WaitGroup
 
 	mu           sync.Mutex
 	err          error           // nil: ready
@@ -50,6 +46,7 @@ type watch struct {
 
 func newWatch(store storeChecker, reg prometheus.Registerer, log *zap.Logger) *watch {
 	w := &watch{store: store, log: log, err: errStarting, unusable: time.Now(), warned: map[string]bool{}}
+	w.Loop = lifecycle.New("watch", w.begin, w.run)
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_ready", Help: "1 while the store can be used and the process is not shutting down.",
 	}, func() float64 {
@@ -90,35 +87,20 @@ func (w *watch) shutDown() {
 	w.err, w.shuttingDown = errShuttingDown, true
 }
 
-// Start checks the store once, and then every second until Stop. Its error wraps
-// partition.ErrIncompatible: no later check can succeed. A store that is down is
-// not an error.
-func (w *watch) Start(ctx context.Context) error {
-	w.life.Lock()
-	defer w.life.Unlock()
-	if w.end != nil || errors.Is(w.Ready(), errShuttingDown) {
-		return errStartedBefore
-	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w.end = cancel
+// begin checks the store once. Its error wraps partition.ErrIncompatible: no later check can
+// succeed. A store that is down is not an error.
+func (w *watch) begin(ctx context.Context) error {
 	if err := w.check(ctx); errors.Is(err, partition.ErrIncompatible) {
 		w.shutDown()
 		return err
 	}
-	w.loop.Go(func() { w.run(running) })
 	return nil
 }
 
 // Stop ends the checks. A check that is running takes at most watchTimeout.
-func (w *watch) Stop(context.Context) error {
+func (w *watch) Stop(ctx context.Context) error {
 	w.shutDown()
-	w.life.Lock()
-	defer w.life.Unlock()
-	if w.end != nil {
-		w.end()
-	}
-	w.loop.Wait()
-	return nil
+	return w.Loop.Stop(ctx)
 }
 
 // run checks the store every second until ctx ends.
