@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -124,6 +125,13 @@ func (s *hidingSink) Check() error {
 		return s.hide.from(c.Check())
 	}
 	return nil
+}
+
+// WarnTo implements Warner, for sinks that do.
+func (s *hidingSink) WarnTo(log func(text string), maxAge time.Duration) {
+	if w, ok := s.Sink.(Warner); ok {
+		w.WarnTo(func(text string) { log(s.hide.in(text)) }, maxAge)
+	}
 }
 
 func (s *hidingSink) Close(ctx context.Context) error { return s.hide.from(s.Sink.Close(ctx)) }

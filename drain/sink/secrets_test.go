@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // testSecrets has a variable and a file for each kind of content.
@@ -137,6 +138,23 @@ func TestErrorsOfASinkShowNoValue(t *testing.T) {
 	}
 	if after, ok := ThrottledFor(throttled); !ok || after != 7 || !IsPermanent(named.(*BatchError).Failed[0].Err) {
 		t.Errorf("kinds are lost: %v, %v", throttled, named)
+	}
+}
+
+func (s telling) WarnTo(log func(string), _ time.Duration) { log(s.err().Error()) }
+
+func TestWarningsOfASinkShowNoValue(t *testing.T) {
+	t.Parallel()
+	password, _ := testSecrets.Env("PASSWORD")
+	r := Registry{"x": func(u *url.URL) (Sink, error) { return telling{u: u}, nil }}
+	s, err := r.NewWithSecrets("x://u:{env:PASSWORD}@h/", testSecrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var warning string
+	s.(Warner).WarnTo(func(text string) { warning = text }, time.Second)
+	if !strings.Contains(warning, "x://u:…%0A@h/ …") || strings.Contains(warning, strings.TrimSpace(password)) {
+		t.Errorf("got %q", warning)
 	}
 }
 

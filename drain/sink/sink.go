@@ -56,6 +56,12 @@ type Sink interface {
 // is missing, a program that may not be run. Check connects to nothing and changes nothing.
 type Checker interface{ Check() error }
 
+// A Warner is a Sink that finds, when it is opened, what works and yet keeps it from what it
+// promises. Before Open it is given what logs a text, and the age at which its entries expire.
+type Warner interface {
+	WarnTo(log func(text string), maxAge time.Duration)
+}
+
 // Caps tells the drain how to call a sink. The zero value suits a sink that
 // takes one batch per call from any number of goroutines.
 //

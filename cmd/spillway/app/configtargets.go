@@ -23,7 +23,7 @@ func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
 	if c.Role != "ingest" { // which has no sinks, and perhaps no folders for them
 		for _, name := range c.names() {
 			for i, raw := range c.Namespaces[name].sinks() {
-				s, err := c.newSink(name, raw, registry)
+				s, err := c.newSink(name, raw, registry, nil) // it is not opened
 				if checker, ok := s.(sink.Checker); ok && err == nil {
 					err = checker.Check()
 				}
@@ -104,7 +104,8 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 				continue
 			}
 			running.Go(func() {
-				if err := c.checkSink(ctx, name, raw, registry); err != nil {
+				warn := func(text string) { report(nil, "namespace "+name+": "+text) }
+				if err := c.checkSink(ctx, name, raw, registry, warn); err != nil {
 					report(c.tierError(name, i, err))
 				}
 			})
@@ -116,7 +117,7 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 				continue
 			}
 			running.Go(func() {
-				if err := c.checkSink(ctx, "", raw, registry); err != nil {
+				if err := c.checkSink(ctx, "", raw, registry, nil); err != nil {
 					report(c.pushSinkError(name, err))
 				}
 			})
@@ -162,8 +163,8 @@ func (c *Config) checkPool(ctx context.Context, name string) (warnings []string,
 // checkSink opens a sink, which writes nothing to its target. A file would be created and
 // locked, and namespaces: is the store, so those are left out. A webhook gets no request:
 // the connection shows whether its host is there.
-func (c *Config) checkSink(ctx context.Context, name, raw string, registry sink.Registry) error {
-	s, err := c.newSink(name, raw, registry)
+func (c *Config) checkSink(ctx context.Context, name, raw string, registry sink.Registry, warn func(text string)) error {
+	s, err := c.newSink(name, raw, registry, warn)
 	if err != nil {
 		return err
 	}

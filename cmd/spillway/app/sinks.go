@@ -99,7 +99,7 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg 
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
-		tiers, errs := cfg.newTiers(name, registry)
+		tiers, errs := cfg.newTiers(name, registry, log)
 		for _, t := range tiers {
 			if b, ok := t.Sink.(*branches.Sink); ok {
 				errs = append(errs, b.Use(store))
@@ -114,25 +114,33 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg 
 }
 
 // newTiers makes the sinks of a namespace from their URLs. It finds all that are wrong.
-func (c *Config) newTiers(name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
+func (c *Config) newTiers(name string, registry sink.Registry, log *zap.Logger) (tiers []fallback.Tier, errs []error) {
 	for i, raw := range c.Namespaces[name].sinks() {
-		s, err := c.newSink(name, raw, registry)
+		label := sink.Redact(raw)
+		s, err := c.newSink(name, raw, registry, func(text string) {
+			log.Warn(text, zap.String("namespace", name), zap.String("sink", label))
+		})
 		if err != nil {
 			errs = append(errs, c.tierError(name, i, err))
 			continue
 		}
-		tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
+		tiers = append(tiers, fallback.Tier{Sink: s, Label: label})
 	}
 	return tiers, errs
 }
 
-// newSink makes one sink of a namespace. exec: runs the namespace's command.
-func (c *Config) newSink(name, raw string, registry sink.Registry) (sink.Sink, error) {
+// newSink makes one sink of a namespace. exec: runs the namespace's command. warn logs what
+// the sink finds when it is opened.
+func (c *Config) newSink(name, raw string, registry sink.Registry, warn func(text string)) (sink.Sink, error) {
 	if _, known := registry["exec"]; known {
 		registry = maps.Clone(registry)
 		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.secrets.Env))
 	}
-	return registry.NewWithSecrets(raw, c.secrets)
+	s, err := registry.NewWithSecrets(raw, c.secrets)
+	if w, ok := s.(sink.Warner); ok {
+		w.WarnTo(warn, c.Namespaces[name].MaxAge)
+	}
+	return s, err
 }
 
 // tierError says which sink of a namespace an error is about, and where its URL is.

@@ -187,13 +187,17 @@ func (c *connection) take(w *write, index int, err error) {
 	}
 }
 
-// checkStream finds what a person has to mend. A user who may not ask waits for a second in vain.
-func (c *connection) checkStream(ctx context.Context, stream, subject string) error {
+// streamInfo asks about the stream whose name follows.
+const streamInfo = "$JS.API.STREAM.INFO."
+
+// checkStream finds what a person has to mend, and the names of the streams that take the
+// subject. A user who may not ask waits for a second in vain.
+func (c *connection) checkStream(ctx context.Context, stream, subject string) (names []string, err error) {
 	ask, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if stream != "" {
-		_, err := c.request(ask, "$JS.API.STREAM.INFO."+stream, nil)
-		return errors.Join(err, ctx.Err())
+		_, err := c.request(ask, streamInfo+stream, nil)
+		return []string{stream}, errors.Join(err, ctx.Err())
 	}
 	pattern := strings.Split(subject, ".")
 	for i := range pattern {
@@ -203,19 +207,23 @@ func (c *connection) checkStream(ctx context.Context, stream, subject string) er
 	}
 	body, err := json.Marshal(map[string]string{"subject": strings.Join(pattern, ".")})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := c.request(ask, "$JS.API.STREAM.NAMES", body)
 	if err == nil && list.Total == 0 {
-		return fmt.Errorf("no stream takes the subject %s: create one", strings.Join(pattern, "."))
+		return nil, fmt.Errorf("no stream takes the subject %s: create one", strings.Join(pattern, "."))
 	}
-	return errors.Join(err, ctx.Err())
+	return list.Streams, errors.Join(err, ctx.Err())
 }
 
 // apiAnswer is the part of a JetStream answer that is read here.
 type apiAnswer struct {
-	Error *apiError `json:"error"`
-	Total int       `json:"total"`
+	Error   *apiError `json:"error"`
+	Total   int       `json:"total"`
+	Streams []string  `json:"streams"`
+	Config  struct {
+		DuplicateWindow time.Duration `json:"duplicate_window"`
+	} `json:"config"`
 }
 
 func (c *connection) request(ctx context.Context, subject string, body []byte) (apiAnswer, error) {

@@ -9,8 +9,9 @@
 //
 // as in the lines of the file sink, and Nats-Msg-Id: namespace/partition/seq. By that the
 // stream drops a message that it got before, as long as its duplicate window remembers it:
-// an entry is there once if the window (2 minutes unless the stream says otherwise) is longer
-// than the age at which entries of the namespace go stale. Past the window it can be there twice.
+// an entry is there once if the window (2 minutes unless the stream says otherwise) is as long
+// as the age at which entries of the namespace go stale, or, for jobs, as the time for which one
+// is tried. Past the window it can be there twice. Open warns of a window shorter than that age.
 //
 // The messages of a partition are published in order over one connection. One that the
 // stream refuses comes again behind those that it took.
@@ -37,6 +38,9 @@ type Sink struct {
 	options nats.Options
 	subject string // with {namespace} and {partition}
 	stream  string // "": whichever takes the subject
+
+	maxAge time.Duration     // at which entries expire; 0: not known
+	warn   func(text string) // nil: no more
 
 	conn *connection // nil before Open
 }
@@ -119,6 +123,9 @@ func token(name string) string { return strings.ReplaceAll(name, ".", "%2E") }
 // the connection.
 func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
 
+// WarnTo implements sink.Warner: Open warns once of streams that forget an entry before it expires.
+func (s *Sink) WarnTo(log func(text string), maxAge time.Duration) { s.warn, s.maxAge = log, maxAge }
+
 // Open connects, and finds a wrong password, a server without JetStream, and a stream that
 // does not exist or a subject that no stream takes, where the user may ask.
 func (s *Sink) Open(ctx context.Context) error {
@@ -131,10 +138,30 @@ func (s *Sink) Open(ctx context.Context) error {
 		}
 		s.conn = conn
 	}
-	if err := s.conn.checkStream(ctx, s.stream, s.subject); err != nil {
+	streams, err := s.conn.checkStream(ctx, s.stream, s.subject)
+	if err != nil {
 		return fmt.Errorf("open nats: %w", brief(err))
 	}
+	if s.warn != nil && s.maxAge > 0 {
+		s.checkWindows(ctx, streams)
+	}
 	return nil
+}
+
+// checkWindows warns of streams that store an entry twice when it comes again late.
+func (s *Sink) checkWindows(ctx context.Context, streams []string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	warn := s.warn
+	for _, name := range streams {
+		info, err := s.conn.request(ctx, streamInfo+name, nil)
+		// No window: the user may not ask, or nobody knows.
+		if window := info.Config.DuplicateWindow; err == nil && window > 0 && window < s.maxAge {
+			warn(fmt.Sprintf("stream %s drops repeats for %s (its duplicate window), but entries are tried again up to max_age, %s: later ones are stored twice; "+
+				"run nats stream edit %s --dupe-window=%[3]s", name, window, s.maxAge, name))
+			s.warn = nil
+		}
+	}
 }
 
 // Close frees the connection.

@@ -323,3 +323,48 @@ func TestAServerThatAsksForACertificateGetsIt(t *testing.T) {
 		}
 	}
 }
+
+func TestAStreamThatForgetsAnEntryBeforeItExpiresIsWarnedOfOnce(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	js := server.client()
+	for _, row := range []struct {
+		window, maxAge time.Duration
+		want           string
+	}{
+		{0, 3 * time.Minute, "stream EVENTS drops repeats for 2m0s (its duplicate window), but entries are tried again up to max_age, 3m0s: later ones are stored twice; run nats stream edit EVENTS --dupe-window=3m0s"},
+		{3 * time.Minute, 3 * time.Minute, ""},
+		{time.Second, 0, ""}, // of a queue
+	} {
+		makeStream(t, js, jetstream.StreamConfig{Duplicates: row.window})
+		for _, rest := range []string{"events.{partition}", "events.{partition}?stream=EVENTS"} {
+			s := newSink(t, server, "", rest)
+			var warnings []string
+			s.WarnTo(func(text string) { warnings = append(warnings, text) }, row.maxAge)
+			for range 2 {
+				if err := s.Open(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(warnings) > 1 || strings.Join(warnings, "") != row.want {
+				t.Errorf("%s: window %s, max_age %s: got %q, want %q", rest, row.window, row.maxAge, warnings, row.want)
+			}
+		}
+	}
+}
+
+func TestAUserWhoMayNotAskForTheWindowIsNotWarnedAndPublishes(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, `authorization: {users: [
+		{user: root, password: s3cret}
+		{user: writer, password: s3cret, permissions: {publish: {deny: "$JS.API.STREAM.INFO.>"}}}]}`)
+	makeStream(t, server.client(nats.UserInfo("root", "s3cret")), jetstream.StreamConfig{})
+	s := newSink(t, server, "writer:s3cret@", "events.{partition}")
+	s.WarnTo(func(text string) { t.Error(text) }, 3*time.Minute)
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 3)}); err != nil {
+		t.Error(err)
+	}
+}
