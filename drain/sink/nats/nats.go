@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -48,13 +49,14 @@ type Sink struct {
 // New makes the sink of "nats://[user:password@]host:port[,host:port…]/subject", with the options
 //
 //	stream=NAME   the stream must exist, and no other may take a message; default: whichever takes the subject
+//	creds=/FILE   a user's JWT and the seed of its nkey, read for each connection
 //	tls=1         by TLS; with tls_ca=/FILE, and tls_cert=/FILE and tls_key=/FILE, see sink.TLS
 //
 // A user without a password is a token. The subject may contain {namespace} and {partition}
 // as, or in, its tokens; a dot in the name of a partition or namespace, which would end the
 // token, is written %2E.
 func New(u *url.URL) (sink.Sink, error) {
-	o, err := sink.Options(u, "stream", "tls", "tls_ca", "tls_cert", "tls_key")
+	o, err := sink.Options(u, "stream", "creds", "tls", "tls_ca", "tls_cert", "tls_key")
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +84,17 @@ func New(u *url.URL) (sink.Sink, error) {
 		s.options.User, s.options.Password = u.User.Username(), password
 	} else {
 		s.options.Token = u.User.Username()
+	}
+	if file := o["creds"]; file != "" {
+		if u.User != nil {
+			return nil, errors.New("creds is a user already: leave out the one before the @")
+		}
+		if _, err := os.Stat(file); err != nil {
+			return nil, fmt.Errorf("creds: %w", err)
+		}
+		if err := nats.UserCredentials(file)(&s.options); err != nil {
+			return nil, err
+		}
 	}
 	s.options.Name = "spillway"
 	s.options.AllowReconnect = false // Open does, and nothing waits unseen for a connection

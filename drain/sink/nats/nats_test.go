@@ -56,6 +56,16 @@ func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
 	}
 }
 
+func TestCredentialsThatAreNotThereAreNamed(t *testing.T) {
+	t.Parallel()
+	if _, err := New(parse(t, "nats://h/s?creds=/nowhere/kart.creds")); err == nil || !strings.Contains(err.Error(), "creds: stat /nowhere/kart.creds: no such file") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := New(parse(t, "nats://u:s3cret@h/s?creds=/nowhere/kart.creds")); err == nil || !strings.Contains(err.Error(), "before the @") {
+		t.Errorf("two users: got %v", err)
+	}
+}
+
 func TestADotInANameDoesNotEndATokenOfTheSubject(t *testing.T) {
 	t.Parallel()
 	for form, want := range map[string]string{
