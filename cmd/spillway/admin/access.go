@@ -147,6 +147,11 @@ type identity struct {
 	role Role
 }
 
+// lacks is the answer to who has a lower role than what needs.
+func (who identity) lacks(what string, needs Role) *refusal {
+	return &refusal{http.StatusForbidden, wire.CodeForbidden, what + " needs the role " + needs.String() + "; the token of " + who.name + " has " + who.role.String()}
+}
+
 // anonymous may do everything: no token is configured, which needs a listener on loopback.
 var anonymous = identity{"anonymous", Admin}
 
@@ -210,7 +215,7 @@ func (s *Server) Authorize(w http.ResponseWriter, r *http.Request, needs Role) (
 		s.unauthenticated(w)
 		return "", false
 	case who.role < needs:
-		writeError(w, &refusal{http.StatusForbidden, wire.CodeForbidden, "this needs the role " + needs.String() + "; the token of " + who.name + " has " + who.role.String()})
+		writeError(w, who.lacks("this", needs))
 		return "", false
 	}
 	return who.name, true

@@ -113,7 +113,7 @@ func send(s *Server, method, path, token, body string, headers ...string) *httpt
 
 // pathOf fills in the placeholders of a route.
 func pathOf(rt route) string {
-	path := strings.NewReplacer("{namespace}", "default", "{partition}", "p", "{letter}", "0123456789abcdef", "{queue}", "q", "{job}", "x", "{$}", "").Replace(rt.path)
+	path := strings.NewReplacer("{namespace}", "default", "{partition}", "p", "{letter}", "0123456789abcdef", "{queue}", "q", "{job}", "x", "{$}", "").Replace(rt.path())
 	switch path {
 	case "/debug/pprof/profile", "/debug/pprof/trace":
 		path += "?seconds=x" // refused after the role is checked
@@ -130,25 +130,25 @@ func TestEveryRouteAsksForItsRole(t *testing.T) {
 	for _, rt := range s.routes() {
 		path := pathOf(rt)
 		for _, token := range []string{"", "wrong", "viewe", "viewer-1", "ADMIN"} {
-			if w := send(s, rt.method, path, token, "{}"); (w.Code == 401) != (rt.role != probe) {
-				t.Errorf("%s %s with token %q: got %d", rt.method, path, token, w.Code)
+			if w := send(s, rt.method(), path, token, "{}"); (w.Code == 401) != (rt.role != probe) {
+				t.Errorf("%s %s with token %q: got %d", rt.method(), path, token, w.Code)
 			}
 		}
 		for role := Viewer; role <= Admin; role++ {
-			if rt.path == "/api/v1/namespaces/{namespace}/tail" && role >= rt.role {
+			if rt.path() == "/api/v1/namespaces/{namespace}/tail" && role >= rt.role {
 				continue // it streams; tail_test.go
 			}
-			w := send(s, rt.method, path, role.String(), "{}")
+			w := send(s, rt.method(), path, role.String(), "{}")
 			denied := w.Code == 403 && strings.Contains(w.Body.String(), `"error":"forbidden"`)
 			if denied != (role < rt.role) || w.Code == 401 {
-				t.Errorf("%s %s as %s: got %d %s", rt.method, path, role, w.Code, w.Body)
+				t.Errorf("%s %s as %s: got %d %s", rt.method(), path, role, w.Code, w.Body)
 			}
 			if denied && !strings.Contains(w.Body.String(), "needs the role "+rt.role.String()+"; the token of "+role.String()+"-1 has "+role.String()) {
-				t.Errorf("%s %s as %s: %s", rt.method, path, role, w.Body)
+				t.Errorf("%s %s as %s: %s", rt.method(), path, role, w.Body)
 			}
 			for key, value := range headers {
 				if got := w.Header().Get(key); got != value && key != "Content-Security-Policy" && key != "Cache-Control" || got == "" {
-					t.Errorf("%s %s: %s is %q", rt.method, path, key, got)
+					t.Errorf("%s %s: %s is %q", rt.method(), path, key, got)
 				}
 			}
 		}
@@ -277,20 +277,20 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 		ofQueue + "dead/delete": "respawn, delete and purge jobs", ofQueue + "purge": "respawn, delete and purge jobs",
 	}
 	for _, rt := range setupRoles(nil).routes() {
-		phrase := phrases[rt.path]
+		phrase := phrases[rt.path()]
 		switch {
 		case rt.role == probe:
 			continue
-		case rt.method == "GET" && strings.HasPrefix(rt.path, "/debug/"):
+		case rt.method() == "GET" && strings.HasPrefix(rt.path(), "/debug/"):
 			phrase = "`/debug/pprof/`"
-		case rt.method == "GET":
+		case rt.method() == "GET":
 			phrase = map[Role]string{Viewer: "see figures", Operator: "see payloads, with `mask_fields` hidden", Admin: "tokens"}[rt.role]
-		case strings.HasPrefix(rt.path, "/api/v1/control/"):
+		case strings.HasPrefix(rt.path(), "/api/v1/control/"):
 			phrase = "make and end namespaces of kind queue and tokens"
 		}
 		for role, row := range rows {
 			if has := phrase != "" && strings.Contains(row, phrase); has != (role == rt.role) && !(phrase == "tokens" || phrase == "pause") {
-				t.Errorf("%s %s needs the role %v, and %q stands in the row of %v: %v", rt.method, rt.path, rt.role, phrase, role, has)
+				t.Errorf("%s %s needs the role %v, and %q stands in the row of %v: %v", rt.method(), rt.path(), rt.role, phrase, role, has)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
@@ -16,22 +15,22 @@ import (
 // which complete: false asks for.
 const actTimeout = 90 * time.Second
 
-// purgeRequest says which entries to drop, the oldest first.
-type purgeRequest struct {
-	Partition string `json:"partition"`     // empty: all of the namespace
-	OlderThan int64  `json:"older_than_ms"` // 0: whatever the age
-	Limit     int64  `json:"limit"`         // 0: no limit
-	approval
+// PurgeRequest says which entries to drop, the oldest first.
+type PurgeRequest struct {
+	Partition   string `json:"partition,omitempty"`     // empty: all of the namespace
+	OlderThanMS int64  `json:"older_than_ms,omitempty"` // 0: whatever the age
+	Limit       int64  `json:"limit,omitempty"`         // 0: no limit
+	Approval
 }
 
-// approval is how a write that cannot be undone is asked for: first how much it would
+// Approval is how a write that cannot be undone is asked for: first how much it would
 // take, then not more than that.
-type approval struct {
-	DryRun  bool   `json:"dry_run"`
-	Confirm *int64 `json:"confirm"`
+type Approval struct {
+	DryRun  bool   `json:"dry_run,omitempty"`
+	Confirm *int64 `json:"confirm,omitempty"`
 }
 
-func (a approval) check() error {
+func (a Approval) check() error {
 	switch {
 	case !a.DryRun && a.Confirm == nil:
 		return badRequest("send dry_run: true, and then confirm: the count that it answers")
@@ -42,7 +41,7 @@ func (a approval) check() error {
 }
 
 // bound is the lower one of a limit, 0 for none, and what was confirmed.
-func (a approval) bound(limit int64) int64 {
+func (a Approval) bound(limit int64) int64 {
 	if a.Confirm != nil && (limit == 0 || *a.Confirm < limit) {
 		return *a.Confirm
 	}
@@ -58,16 +57,28 @@ type Purged struct {
 	Complete   bool  `json:"complete"`
 }
 
-// exclusively runs one purge, replay or delete at a time: of a second one that is sent by
-// mistake the first would not know.
+// exclusively runs one purge, replay or delete at a time, unless there is a mistake in the request: of a
+// second one that is sent by mistake the first would not know.
 func (s *Server) exclusively(r *request, act func(context.Context) (any, error)) (any, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	if !s.acts.TryLock() {
-		return nil, &refusal{http.StatusConflict, codeConflict, "a purge, replay or delete is under way in this process: wait for its end"}
+		return nil, conflict("a purge, replay or delete is under way in this process: wait for its end")
 	}
 	defer s.acts.Unlock()
 	ctx, cancel := s.acting(r, actTimeout)
 	defer cancel()
 	return act(ctx)
+}
+
+// inTime is the error of an act, but none where its time ended first: the answer says that it is not
+// complete, and its client sends it again.
+func inTime(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // AfterAct calls f once the purge, replay or delete under way has ended, if one is.
@@ -78,25 +89,18 @@ func (s *Server) AfterAct(f func()) {
 }
 
 func (s *Server) purge(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
-	}
-	var body purgeRequest
-	if err := r.decode(&body); err != nil {
-		return nil, err
-	}
-	if err := body.check(); err != nil {
-		return nil, err
-	}
+	var body PurgeRequest
+	ns := r.namespace()
+	r.decode(&body)
+	r.fail(body.check())
 	if body.Partition != "" && !partition.ValidPartition(body.Partition) {
-		return nil, badRequest("partition: no name of a partition")
+		r.fail(badRequest("partition: no name of a partition"))
 	}
-	if body.OlderThan < 0 || body.Limit < 0 || body.OlderThan > int64(365*24*time.Hour/time.Millisecond) {
-		return nil, badRequest("older_than_ms and limit: want 0 or more, and a year at most")
+	if body.OlderThanMS < 0 || body.Limit < 0 || body.OlderThanMS > int64(365*24*time.Hour/time.Millisecond) {
+		r.fail(badRequest("older_than_ms and limit: want 0 or more, and a year at most"))
 	}
 	ask := partition.PurgeRequest{
-		Partition: body.Partition, OlderThan: time.Duration(body.OlderThan) * time.Millisecond, Limit: body.bound(body.Limit), DryRun: body.DryRun,
+		Partition: body.Partition, OlderThan: time.Duration(body.OlderThanMS) * time.Millisecond, Limit: body.bound(body.Limit), DryRun: body.DryRun,
 	}
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		done, err := r.view.Store.Purge(ctx, ns, ask)
@@ -107,10 +111,7 @@ func (s *Server) purge(r *request) (any, error) {
 			}, err)
 			r.view.notePurged(ns.Name, body.Partition, r.who.name, done.Entries)
 		}
-		if err != nil {
-			return nil, err
-		}
-		return Purged{body.DryRun, done.Entries, done.Partitions, done.Leased, done.Complete}, nil
+		return Purged{body.DryRun, done.Entries, done.Partitions, done.Leased, done.Complete}, err
 	})
 }
 
@@ -121,22 +122,22 @@ func (v View) notePurged(namespace, name, who string, entries int64) {
 	}
 }
 
-// deadJobsRequest says how many dead letters of a queue to delete, the oldest first.
-type deadJobsRequest struct {
-	Limit int64 `json:"limit"` // 0: no limit
-	approval
+// DeadJobsRequest says how many dead letters of a queue to delete, the oldest first.
+type DeadJobsRequest struct {
+	Limit int64 `json:"limit,omitempty"` // 0: no limit
+	Approval
 }
 
-// respawnRequest says how many dead letters of a queue to make ready again, the oldest first.
-type respawnRequest struct {
-	deadJobsRequest
-	TTLMS int64 `json:"ttl_ms"` // how long they live from then on; 0: for ever
+// RespawnRequest says how many dead letters of a queue to make ready again, the oldest first.
+type RespawnRequest struct {
+	DeadJobsRequest
+	TTLMS int64 `json:"ttl_ms,omitempty"` // how long they live from then on; 0: for ever
 }
 
-// purgeJobsRequest says which jobs of a queue to delete.
-type purgeJobsRequest struct {
+// PurgeJobsRequest says which jobs of a queue to delete.
+type PurgeJobsRequest struct {
 	State string `json:"state"` // ready or all
-	approval
+	Approval
 }
 
 // ActedJobs is what an act on the jobs of a queue did, or would do.
@@ -147,125 +148,95 @@ type ActedJobs struct {
 }
 
 func (s *Server) respawnJobs(r *request) (any, error) {
-	var body respawnRequest
-	return s.actOnDead(r, &body, &body.deadJobsRequest, "respawn_jobs", func(ctx context.Context, space jobSpace, queue string, limit int) (int, error) {
+	var body RespawnRequest
+	space, queue := r.queue()
+	if r.decode(&body); body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
+		r.fail(badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
+	}
+	return s.actOnDead(r, space, queue, body.DeadJobsRequest, "respawn_jobs", func(ctx context.Context, limit int) (int, error) {
 		return space.store.Respawn(ctx, space.ns, queue, limit, time.Duration(body.TTLMS)*time.Millisecond)
-	}, func() error {
-		if body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
-			return badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds()))
-		}
-		return nil
 	})
 }
 
 func (s *Server) deleteDeadJobs(r *request) (any, error) {
-	var body deadJobsRequest
-	return s.actOnDead(r, &body, &body, "delete_dead_jobs", func(ctx context.Context, space jobSpace, queue string, limit int) (int, error) {
+	var body DeadJobsRequest
+	space, queue := r.queue()
+	r.decode(&body)
+	return s.actOnDead(r, space, queue, body, "delete_dead_jobs", func(ctx context.Context, limit int) (int, error) {
 		return space.store.DeleteDead(ctx, space.ns, queue, limit)
-	}, func() error { return nil })
-}
-
-// actOnDead reads the request into body, of which bounds is a part, and runs act on as many
-// dead letters as were confirmed, at most.
-func (s *Server) actOnDead(r *request, body any, bounds *deadJobsRequest, action string, act func(context.Context, jobSpace, string, int) (int, error), check func() error) (any, error) {
-	space, queue, err := r.queue()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.decode(body); err != nil {
-		return nil, err
-	}
-	if bounds.Limit < 0 {
-		return nil, badRequest("limit: want 0 or more")
-	}
-	if err := bounds.check(); err != nil {
-		return nil, err
-	}
-	if err := check(); err != nil {
-		return nil, err
-	}
-	if bounds.DryRun {
-		counts, err := s.count(r, space, queue)
-		n := counts.Dead
-		if most := bounds.bound(bounds.Limit); most > 0 {
-			n = min(n, most)
-		}
-		return ActedJobs{DryRun: true, Jobs: n, Complete: true}, err
-	}
-	limit := int(min(bounds.bound(bounds.Limit), math.MaxInt32))
-	return s.exclusively(r, func(ctx context.Context) (any, error) {
-		n, err := act(ctx, space, queue, limit)
-		return s.actedJobs(ctx, r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: fmt.Sprintf("confirmed %d", *bounds.Confirm)}, int64(n), err)
 	})
 }
 
-// actedJobs records an act. Where its time ended before it did, its client may send it again.
-func (s *Server) actedJobs(ctx context.Context, r *request, a Act, n int64, err error) (any, error) {
-	a.Entries = &n
-	s.record(r, a, err)
-	if err != nil && ctx.Err() == nil {
-		return nil, err
+// actOnDead runs act on as many dead letters as were confirmed, at most.
+func (s *Server) actOnDead(r *request, space jobSpace, queue string, body DeadJobsRequest, action string, act func(context.Context, int) (int, error)) (any, error) {
+	if body.Limit < 0 {
+		r.fail(badRequest("limit: want 0 or more"))
 	}
-	return ActedJobs{Jobs: n, Complete: err == nil}, nil
+	r.fail(body.check())
+	most := body.bound(body.Limit)
+	if body.DryRun {
+		counts, err := s.count(r, space, queue)
+		if most > 0 {
+			counts.Dead = min(counts.Dead, most)
+		}
+		return ActedJobs{DryRun: true, Jobs: counts.Dead, Complete: true}, err
+	}
+	return s.actOnJobs(r, space, queue, action, "", body.Approval, func(ctx context.Context) (int64, error) {
+		n, err := act(ctx, int(min(most, math.MaxInt32)))
+		return int64(n), err
+	})
+}
+
+// actOnJobs runs an act, and records it.
+func (s *Server) actOnJobs(r *request, space jobSpace, queue, action, detail string, agreed Approval, act func(context.Context) (int64, error)) (any, error) {
+	return s.exclusively(r, func(ctx context.Context) (any, error) {
+		n, err := act(ctx)
+		detail += fmt.Sprintf("confirmed %d", *agreed.Confirm)
+		s.record(r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: detail, Entries: &n}, err)
+		return ActedJobs{Jobs: n, Complete: err == nil}, inTime(ctx, err)
+	})
 }
 
 // purgeJobs deletes the ready jobs of a queue, or all of them. Those that arrive meanwhile may
 // be deleted, too; more than were confirmed at its beginning refuse it.
 func (s *Server) purgeJobs(r *request) (any, error) {
-	space, queue, err := r.queue()
-	if err != nil {
-		return nil, err
+	var body PurgeJobsRequest
+	space, queue := r.queue()
+	if r.decode(&body); body.State != "ready" && body.State != "all" {
+		r.fail(badRequest("state: want ready, or all for the delayed, leased and dead ones, too"))
 	}
-	var body purgeJobsRequest
-	if err := r.decode(&body); err != nil {
-		return nil, err
-	}
-	if body.State != "ready" && body.State != "all" {
-		return nil, badRequest("state: want ready, or all for the delayed, leased and dead ones, too")
-	}
-	if err := body.check(); err != nil {
-		return nil, err
-	}
+	r.fail(body.check())
 	counts, err := s.count(r, space, queue)
-	if err != nil {
-		return nil, err
-	}
 	n := counts.Ready
 	if body.State == "all" {
 		n += counts.Pending + counts.Dead
 	}
-	if body.DryRun {
-		return ActedJobs{DryRun: true, Jobs: n, Complete: true}, nil
+	if err != nil || body.DryRun {
+		return ActedJobs{DryRun: true, Jobs: n, Complete: true}, err
 	}
 	if n > *body.Confirm {
-		return nil, &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("there are %d jobs now, more than confirmed: do a dry run again, or confirm more", n)}
+		return nil, conflict(fmt.Sprintf("there are %d jobs now, more than confirmed: do a dry run again, or confirm more", n))
 	}
-	return s.exclusively(r, func(ctx context.Context) (any, error) {
-		n, err := space.store.Purge(ctx, space.ns, queue, body.State == "all")
-		return s.actedJobs(ctx, r, Act{Action: "purge_jobs", Namespace: space.ns.Name, Queue: queue, Detail: fmt.Sprintf("state %s, confirmed %d", body.State, *body.Confirm)}, n, err)
+	return s.actOnJobs(r, space, queue, "purge_jobs", "state "+body.State+", ", body.Approval, func(ctx context.Context) (int64, error) {
+		return space.store.Purge(ctx, space.ns, queue, body.State == "all")
 	})
 }
 
 // deleteJob deletes one job, in whatever state: who has it claimed finds it gone.
 func (s *Server) deleteJob(r *request) (any, error) {
-	space, queue, ref, err := r.job()
-	if err != nil {
-		return nil, err
+	space, queue, ref := r.job()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
 	}
-	if err := r.decode(&struct{}{}); err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.acting(r, readTimeout)
-	defer cancel()
 	ack := &job.Ack{Namespace: space.ns, Queue: queue, Ref: ref}
-	space.store.Run(ctx, space.store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
-	if err = ack.Err; err == nil && !ack.Acked && !ack.Deleted {
+	space.store.Run(r.ctx, space.store.NewLane(), &job.Batch{Acks: []*job.Ack{ack}})
+	if ack.Err == nil && !ack.Acked && !ack.Deleted {
 		return nil, job.ErrNoJob // which is no act
 	}
 	n := int64(0)
-	if err == nil {
+	if ack.Err == nil {
 		n = 1
 	}
-	s.record(r, Act{Action: "delete_job", Namespace: space.ns.Name, Queue: queue, Detail: r.PathValue("job"), Entries: &n}, err)
-	return ActedJobs{Jobs: n, Complete: true}, err
+	s.record(r, Act{Action: "delete_job", Namespace: space.ns.Name, Queue: queue, Detail: r.PathValue("job"), Entries: &n}, ack.Err)
+	return ActedJobs{Jobs: n, Complete: true}, ack.Err
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,12 @@ type request struct {
 	*http.Request
 	view View
 	who  identity
-	body []byte // of a write
+	body []byte          // of a write
+	ctx  context.Context // bounds what is read or changed for it
+	err  error           // the first mistake in it: a handler reads all it needs, and then looks once
 }
+
+func (r *request) fail(err error) { r.err = cmp.Or(r.err, err) }
 
 // A refusal is an answer other than 200 as an error.
 type refusal struct {
@@ -36,63 +41,82 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.message }
 
-func badRequest(message string) error {
+func badRequest(message string) *refusal {
 	return &refusal{http.StatusBadRequest, wire.CodeBadRequest, message}
 }
 
-// namespace is the one in the path.
-func (r *request) namespace() (*partition.Namespace, error) {
-	return r.buffer(r.PathValue("namespace"))
+func notFound(code wire.Code, message string) *refusal {
+	return &refusal{http.StatusNotFound, code, message}
 }
 
+func conflict(message string) *refusal {
+	return &refusal{http.StatusConflict, codeConflict, message}
+}
+
+func unavailable(message string) *refusal {
+	return &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, message}
+}
+
+// namespace is the one in the path.
+func (r *request) namespace() *partition.Namespace { return r.buffer(r.PathValue("namespace")) }
+
 // buffer is the namespace of partitions with the given name.
-func (r *request) buffer(name string) (*partition.Namespace, error) {
-	if ns := r.view.Store.Namespace(name); ns != nil {
-		return ns, nil
+func (r *request) buffer(name string) *partition.Namespace {
+	ns := r.view.Store.Namespace(name)
+	if _, queues := r.view.jobSpace(name); ns == nil && queues {
+		r.fail(otherKind(name, kindQueue))
+	} else if ns == nil {
+		r.fail(noNamespace(name))
 	}
-	if _, ok := r.view.jobSpace(name); ok {
-		return nil, otherKind(name, kindQueue)
-	}
-	return nil, noNamespace(name)
+	return ns
 }
 
 func noNamespace(name string) error {
-	return &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name)}
+	return notFound(wire.CodeNoSuchNamespace, "there is no namespace "+strconv.Quote(name))
 }
 
 // partition is the one in the path.
-func (r *request) partition() (string, error) {
+func (r *request) partition() string {
 	name := r.PathValue("partition")
 	if !partition.ValidPartition(name) {
-		return "", &refusal{http.StatusNotFound, wire.CodeNoSuchPartition, "no name of a partition: " + strconv.Quote(name)}
+		r.fail(notFound(wire.CodeNoSuchPartition, "no name of a partition: "+strconv.Quote(name)))
 	}
-	return name, nil
+	return name
 }
 
+// param is a parameter of the query.
+func (r *request) param(key string) string { return r.URL.Query().Get(key) }
+
 // flag is a parameter of the query that is 1 or 0, or absent.
-func (r *request) flag(key string) (bool, error) {
-	text := r.URL.Query().Get(key)
-	if text == "" {
-		return false, nil
-	}
+func (r *request) flag(key string) bool {
+	text := r.param(key)
 	on, err := strconv.ParseBool(text)
-	if err != nil {
-		return false, badRequest(key + ": want 1 or 0")
+	if text != "" && err != nil {
+		r.fail(badRequest(key + ": want 1 or 0"))
 	}
-	return on, nil
+	return on
 }
 
 // number is a whole number in the query from low to high, or standard where absent.
-func (r *request) number(key string, standard, low, high int) (int, error) {
-	text := r.URL.Query().Get(key)
+func (r *request) number(key string, standard, low, high int) int {
+	text := r.param(key)
 	if text == "" {
-		return standard, nil
+		return standard
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return 0, badRequest(key + ": want a number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high))
+		r.fail(badRequest(key + ": want a number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high)))
 	}
-	return n, nil
+	return n
+}
+
+// descending is the order that the query asks for, or standard.
+func (r *request) descending(standard bool) bool {
+	text := r.param("order")
+	if text != "" && text != "asc" && text != "desc" {
+		r.fail(badRequest("order: want asc or desc"))
+	}
+	return text == "desc" || text == "" && standard
 }
 
 // maxBody is the longest body of a write, in bytes.
@@ -114,31 +138,26 @@ func (r *request) readBody(w http.ResponseWriter) error {
 
 // decode reads the JSON body of a write. Unknown keys are errors: a misspelt limit must not
 // widen a purge.
-func (r *request) decode(into any) error {
+func (r *request) decode(into any) {
 	d := json.NewDecoder(bytes.NewReader(r.body))
 	d.DisallowUnknownFields()
 	switch err := d.Decode(into); {
 	case errors.Is(err, io.EOF):
-		return badRequest("empty body: send {}")
+		r.fail(badRequest("empty body: send {}"))
 	case err != nil:
-		return badRequest("body: " + strings.TrimPrefix(err.Error(), "json: "))
+		r.fail(badRequest("body: " + strings.TrimPrefix(err.Error(), "json: ")))
+	default:
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			r.fail(badRequest("body: more than one JSON value"))
+		}
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badRequest("body: more than one JSON value")
-	}
-	return nil
 }
 
-// acting bounds a write. It goes on when the client leaves, so that the trail has its end.
+// acting bounds a write. It goes on when the client leaves, so that the audit trail has its end.
 func (s *Server) acting(r *request, most time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), most)
 	end := context.AfterFunc(s.running, cancel)
 	return ctx, func() { end(); cancel() }
-}
-
-// reading bounds a read of the store.
-func (r *request) reading() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.Context(), readTimeout)
 }
 
 // isJSON reports whether a request says that its body is JSON. Forms of other pages cannot
@@ -148,20 +167,33 @@ func (r *request) isJSON() bool {
 	return err == nil && kind == "application/json"
 }
 
-// answer writes the JSON answer of a route, or its error.
+// answer writes the answer of a route: its error, or as JSON, unless it is a handler, which writes.
 func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) {
+	if err != nil {
+		s.refuse(w, r, err)
+	} else if h, ok := body.(http.Handler); ok {
+		h.ServeHTTP(w, r.Request)
+	} else {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body) // an error means that the client is gone
+	}
+}
+
+func (s *Server) refuse(w http.ResponseWriter, r *request, err error) {
 	var refused *refusal
+	var field *partition.FieldError
 	switch {
-	case err == nil:
-		writeJSON(w, http.StatusOK, body)
 	case errors.As(err, &refused):
-		writeError(w, refused)
+	case errors.As(err, &field):
+		refused = badRequest(err.Error())
 	case errors.Is(err, partition.ErrNoPartition):
-		writeError(w, &refusal{http.StatusNotFound, wire.CodeNoSuchPartition, "the partition has no entries"})
+		refused = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
+	case errors.Is(err, partition.ErrNoLetter):
+		refused = errNoLetter
 	case errors.Is(err, job.ErrNoJob):
-		writeError(w, &refusal{http.StatusNotFound, wire.CodeNoSuchJob, "there is no such job, or the queue has none"})
-	case errors.Is(err, job.ErrTooManyDelayed):
-		writeError(w, &refusal{http.StatusConflict, codeConflict, err.Error()})
+		refused = notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
+	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, partition.ErrTooManyPauses):
+		refused = conflict(err.Error())
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.
 		level := zap.DebugLevel
@@ -170,15 +202,9 @@ func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) 
 		}
 		s.log.Log(level, "admin request failed", zap.String("route", r.Pattern), zap.Error(err))
 		w.Header().Set("Retry-After", "1")
-		writeError(w, &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "the store did not answer; see /readyz"})
+		refused = unavailable("the store did not answer; see /readyz")
 	}
-}
-
-func writeJSON(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	// An error means that the client is gone.
-	_ = json.NewEncoder(w).Encode(body)
+	writeError(w, refused)
 }
 
 func writeError(w http.ResponseWriter, e *refusal) {

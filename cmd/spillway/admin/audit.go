@@ -2,7 +2,7 @@ package admin
 
 import (
 	"context"
-	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,11 +29,10 @@ type Act struct {
 	Entries   *int64 `json:"entries,omitempty"` // or jobs
 }
 
-// trail is the audit trail of this process. The log has each act, too, and keeps it for longer.
-type trail struct {
+// auditLog is the audit trail of this process. The log has each act, too, and keeps it for longer.
+type auditLog struct {
 	mu   sync.Mutex
-	acts []Act // a ring of maxActs
-	next int
+	acts []Act // maxActs at most, the newest last
 }
 
 // record keeps an act of a request, and logs it.
@@ -41,11 +40,11 @@ func (s *Server) record(r *request, a Act, err error) { s.note(r.who, a, err) }
 
 // RecordSignal keeps a reload that SIGHUP asked for. The reload itself is in the log.
 func (s *Server) RecordSignal(changed []string, err error) {
-	s.trail.add(identity{"SIGHUP", Admin}, reloaded(changed), err)
+	s.audit.add(identity{"SIGHUP", Admin}, reloaded(changed), err)
 }
 
 func (s *Server) note(who identity, a Act, err error) {
-	a = s.trail.add(who, a, err)
+	a = s.audit.add(who, a, err)
 	log := s.log.Info
 	if err != nil {
 		log = s.log.Warn
@@ -61,31 +60,25 @@ func (s *Server) note(who identity, a Act, err error) {
 }
 
 // add keeps an act. It fills in who, when and the result.
-func (t *trail) add(who identity, a Act, err error) Act {
+func (l *auditLog) add(who identity, a Act, err error) Act {
 	a.AtMS, a.Name, a.Role, a.Result = time.Now().UnixMilli(), who.name, who.role.String(), "ok"
 	if err != nil {
 		a.Result = err.Error()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.acts) < maxActs {
-		t.acts = append(t.acts, a)
-	} else {
-		t.acts[t.next%maxActs] = a
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.acts = append(l.acts, a); len(l.acts) > maxActs {
+		l.acts = slices.Delete(l.acts, 0, 1)
 	}
-	t.next++
 	return a
 }
 
 // auditTrail lists the acts, the newest first.
 func (s *Server) auditTrail(*request) (any, error) {
-	t := &s.trail
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	list := make([]Act, 0, len(t.acts))
-	for i := range t.acts {
-		list = append(list, t.acts[(t.next-1-i)%len(t.acts)])
-	}
+	s.audit.mu.Lock()
+	defer s.audit.mu.Unlock()
+	list := append([]Act{}, s.audit.acts...)
+	slices.Reverse(list)
 	return map[string]any{"acts": list}, nil
 }
 
@@ -101,11 +94,12 @@ func reloaded(changed []string) Act {
 }
 
 func (s *Server) reload(r *request) (any, error) {
-	if err := r.decode(&struct{}{}); err != nil {
-		return nil, err
-	}
+	r.decode(&struct{}{})
 	if s.cfg.Reload == nil {
-		return nil, &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "this process cannot reload"}
+		r.fail(notFound(wire.CodeNoSuchRoute, "this process cannot reload"))
+	}
+	if r.err != nil {
+		return nil, r.err
 	}
 	ctx, cancel := s.acting(r, reloadTimeout)
 	defer cancel()

@@ -1,13 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
@@ -35,58 +34,53 @@ type Queues interface {
 	Purge(ctx context.Context) (deleted int64, err error)
 }
 
-const (
-	codeNoSuchToken wire.Code = "no_such_token"
-	// controlTimeout bounds a change of the control document.
-	controlTimeout = 10 * time.Second
-)
+const codeNoSuchToken wire.Code = "no_such_token"
 
 // errFixed is why a process that has no control document changes nothing.
-var errFixed = &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "this process has no namespaces and tokens but those of its configuration"}
+var errFixed = notFound(wire.CodeNoSuchRoute, "this process has no namespaces and tokens but those of its configuration")
 
 // control is the control document, for a route that needs it.
-func (r *request) control() (Control, error) {
+func (r *request) control() Control {
 	if r.view.Control == nil {
-		return nil, errFixed
+		r.fail(errFixed)
 	}
-	return r.view.Control, nil
+	return r.view.Control
 }
 
 // queues is the namespace of kind queue in the path.
-func (r *request) queues() (Control, *control.Namespace, error) {
-	c, err := r.control()
-	if err != nil {
-		return nil, nil, err
+func (r *request) queues() (c Control, ns *control.Namespace) {
+	if c = r.control(); c == nil {
+		return nil, nil
 	}
 	name := r.PathValue("namespace")
-	if ns := c.Snapshot().Namespace(name); ns != nil {
-		return c, ns, nil
+	if ns = c.Snapshot().Namespace(name); ns != nil {
+		return c, ns
 	}
 	if r.view.Store.Namespace(name) != nil {
-		return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "the namespace " + strconv.Quote(name) + " is of kind buffer: the configuration file has its settings and tokens"}
+		r.fail(notHere(name, kindBuffer, ": the configuration file has its settings and tokens"))
 	}
-	return nil, nil, &refusal{http.StatusNotFound, wire.CodeNoSuchNamespace, "there is no namespace " + strconv.Quote(name) + " of kind queue"}
+	r.fail(notFound(wire.CodeNoSuchNamespace, "there is no namespace "+strconv.Quote(name)+" of kind queue"))
+	return nil, nil
 }
 
-// changed records an act, and turns the error of a change into an answer.
-func (s *Server) changed(r *request, a Act, err error) error {
+// changed records an act, and returns the answer to it, which is done without an error of the change.
+func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 	var field *partition.FieldError
 	switch {
 	case errors.As(err, &field), errors.Is(err, control.ErrNoPool): // a mistake in the request is no act
-		return badRequest(err.Error())
-	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile), errors.Is(err, control.ErrOpen), errors.Is(err, control.ErrTooMany), errors.Is(err, control.ErrConflict):
-		err = &refusal{http.StatusConflict, codeConflict, err.Error()}
+		return nil, badRequest(err.Error())
+	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile), errors.Is(err, control.ErrOpen), errors.Is(err, control.ErrTooMany),
+		errors.Is(err, control.ErrConflict), errors.Is(err, backend.ErrIncompatible):
+		err = conflict(err.Error())
 	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_namespace":
 		err = noNamespace(a.Namespace)
 	case errors.Is(err, control.ErrNotFound):
-		err = &refusal{http.StatusNotFound, codeNoSuchToken, err.Error()}
-	case errors.Is(err, backend.ErrIncompatible):
-		err = &refusal{http.StatusConflict, codeConflict, err.Error()}
+		err = notFound(codeNoSuchToken, err.Error())
 	case errors.Is(err, backend.ErrUnknown):
-		err = &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "the store did not confirm: it may be done; list what there is, and then try again"}
+		err = unavailable("the store did not confirm: it may be done; list what there is, and then try again")
 	}
 	s.record(r, a, err)
-	return err
+	return done, err
 }
 
 // AdminToken is a token of the admin port.
@@ -98,19 +92,18 @@ type AdminToken struct {
 	FromFile    bool   `json:"from_file"`
 }
 
-// createAdmin is the request for one.
-type createAdmin struct {
+// CreateAdmin is the request for one.
+type CreateAdmin struct {
 	Name string `json:"name"`
 	Role string `json:"role"`
 	Hash string `json:"hash"` // of a token that only the caller knows; default: a new one is made
 }
 
 func (s *Server) adminTokens(r *request) (any, error) {
-	c, err := r.control()
-	if err != nil {
-		return nil, err
+	c, list := r.control(), []AdminToken{}
+	if r.err != nil {
+		return nil, r.err
 	}
-	list := []AdminToken{}
 	for _, a := range c.Snapshot().Admins() {
 		list = append(list, AdminToken{a.Name, a.Role, a.CreatedMS, a.CreatedBy, a.FromFile})
 	}
@@ -118,45 +111,27 @@ func (s *Server) adminTokens(r *request) (any, error) {
 }
 
 func (s *Server) createAdmin(r *request) (any, error) {
-	c, err := r.control()
-	if err != nil {
-		return nil, err
+	var body CreateAdmin
+	c := r.control()
+	r.decode(&body)
+	text, hash := r.newToken(body.Hash)
+	if r.err != nil {
+		return nil, r.err
 	}
-	var body createAdmin
-	if err := r.decode(&body); err != nil {
-		return nil, err
-	}
-	text, hash, err := newToken(body.Hash)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.acting(r, controlTimeout)
-	defer cancel()
 	act := Act{Action: "create_admin_token", Detail: "name " + body.Name + ", role " + body.Role}
-	err = c.CreateAdmin(ctx, control.Admin{Name: body.Name, Role: body.Role, Hash: hash, CreatedBy: r.who.name})
-	if err := s.changed(r, act, err); err != nil {
-		return nil, err
-	}
-	return CreatedToken{text, body.Name, control.FormatHash(hash)}, nil
+	err := c.CreateAdmin(r.ctx, control.Admin{Name: body.Name, Role: body.Role, Hash: hash, CreatedBy: r.who.name})
+	return s.changed(r, act, err, CreatedToken{text, body.Name, control.FormatHash(hash)})
 }
 
 func (s *Server) revokeAdmin(r *request) (any, error) {
-	c, err := r.control()
-	if err != nil {
-		return nil, err
-	}
 	var body struct {
 		Name string `json:"name"`
 	}
-	if err := r.decode(&body); err != nil {
-		return nil, err
+	c := r.control()
+	if r.decode(&body); r.err != nil {
+		return nil, r.err
 	}
-	ctx, cancel := s.acting(r, controlTimeout)
-	defer cancel()
-	if err := s.changed(r, Act{Action: "revoke_admin_token", Detail: "name " + body.Name}, c.DeleteAdmin(ctx, body.Name)); err != nil {
-		return nil, err
-	}
-	return map[string]string{"name": body.Name}, nil
+	return s.changed(r, Act{Action: "revoke_admin_token", Detail: "name " + body.Name}, c.DeleteAdmin(r.ctx, body.Name), body)
 }
 
 // QueueToken is a token of a namespace of kind queue. The token itself is never shown.
@@ -173,8 +148,8 @@ type QueueToken struct {
 	FromFile    bool           `json:"from_file"`
 }
 
-// createToken is the request for one.
-type createToken struct {
+// CreateToken is the request for one.
+type CreateToken struct {
 	Name        string       `json:"name"` // default: the first 8 digits of the hash
 	Description string       `json:"description"`
 	Produce     control.Rate `json:"produce"`
@@ -190,23 +165,23 @@ type CreatedToken struct {
 }
 
 // newToken is the token that a request asks for.
-func newToken(hash string) (text string, sum [sha256.Size]byte, err error) {
+func (r *request) newToken(hash string) (text string, sum [sha256.Size]byte) {
 	if hash == "" {
 		text = control.NewToken()
-		return text, control.HashToken(text), nil
+		return text, control.HashToken(text)
 	}
 	sum, ok := control.ParseHash(hash)
 	if !ok {
 		// It is not shown: it may be the token itself.
-		return "", sum, badRequest("hash: want sha256: and 64 hex digits, as printed by `spillway token`, never the token itself")
+		r.fail(badRequest("hash: want sha256: and 64 hex digits, as printed by `spillway token`, never the token itself"))
 	}
-	return "", sum, nil
+	return "", sum
 }
 
 func (s *Server) queueTokens(r *request) (any, error) {
-	c, ns, err := r.queues()
-	if err != nil {
-		return nil, err
+	c, ns := r.queues()
+	if r.err != nil {
+		return nil, r.err
 	}
 	list := []QueueToken{}
 	for _, t := range c.Snapshot().Tokens(ns.Name) {
@@ -218,94 +193,62 @@ func (s *Server) queueTokens(r *request) (any, error) {
 }
 
 func (s *Server) createToken(r *request) (any, error) {
-	c, ns, err := r.queues()
-	if err != nil {
-		return nil, err
-	}
-	var body createToken
-	if err := r.decode(&body); err != nil {
-		return nil, err
-	}
-	text, hash, err := newToken(body.Hash)
-	if err != nil {
-		return nil, err
+	var body CreateToken
+	c, ns := r.queues()
+	r.decode(&body)
+	text, hash := r.newToken(body.Hash)
+	if r.err != nil {
+		return nil, r.err
 	}
 	t := control.Token{
-		Namespace: ns.Name, Hash: hash, Name: body.Name, Description: body.Description,
+		Namespace: ns.Name, Hash: hash, Name: cmp.Or(body.Name, control.ShortName(hash)), Description: body.Description,
 		Produce: body.Produce, Consume: body.Consume, CreatedBy: r.who.name,
 	}
-	if t.Name == "" {
-		t.Name = control.ShortName(hash)
-	}
-	ctx, cancel := s.acting(r, controlTimeout)
-	defer cancel()
 	act := Act{Action: "create_token", Namespace: ns.Name, Detail: "name " + t.Name}
-	if err := s.changed(r, act, c.CreateToken(ctx, t)); err != nil {
-		return nil, err
-	}
-	return CreatedToken{text, t.Name, control.FormatHash(hash)}, nil
+	return s.changed(r, act, c.CreateToken(r.ctx, t), CreatedToken{text, t.Name, control.FormatHash(hash)})
 }
 
-// tokenNamed finds a token by its name or its hash.
-func tokenNamed(c Control, ns *control.Namespace, which string) (*control.Token, error) {
-	hash, isHash := control.ParseHash(which)
+// tokenNamed decodes the request, and finds the token that it names by its name or its hash.
+func (r *request) tokenNamed(body any, which *string) (c Control, t *control.Token) {
+	c, ns := r.queues()
+	if r.decode(body); r.err != nil {
+		return c, nil
+	}
+	hash, isHash := control.ParseHash(*which)
 	for _, t := range c.Snapshot().Tokens(ns.Name) {
-		if t.Name == which || isHash && t.Hash == hash {
-			return t, nil
+		if t.Name == *which || isHash && t.Hash == hash {
+			return c, t
 		}
 	}
-	return nil, &refusal{http.StatusNotFound, codeNoSuchToken, "the namespace has no token of that name or hash"}
+	r.fail(notFound(codeNoSuchToken, "the namespace has no token of that name or hash"))
+	return c, nil
 }
 
 func (s *Server) revokeToken(r *request) (any, error) {
-	c, ns, err := r.queues()
-	if err != nil {
-		return nil, err
-	}
 	var body struct {
 		Token string `json:"token"`
 	}
-	if err := r.decode(&body); err != nil {
-		return nil, err
+	c, t := r.tokenNamed(&body, &body.Token)
+	if r.err != nil {
+		return nil, r.err
 	}
-	t, err := tokenNamed(c, ns, body.Token)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.acting(r, controlTimeout)
-	defer cancel()
-	act := Act{Action: "revoke_token", Namespace: ns.Name, Detail: "name " + t.Name}
-	if err := s.changed(r, act, c.DeleteToken(ctx, ns.Name, t.Hash)); err != nil {
-		return nil, err
-	}
-	return map[string]string{"name": t.Name, "hash": control.FormatHash(t.Hash)}, nil
+	act := Act{Action: "revoke_token", Namespace: t.Namespace, Detail: "name " + t.Name}
+	return s.changed(r, act, c.DeleteToken(r.ctx, t.Namespace, t.Hash), map[string]string{"name": t.Name, "hash": control.FormatHash(t.Hash)})
 }
 
 func (s *Server) limitToken(r *request) (any, error) {
-	c, ns, err := r.queues()
-	if err != nil {
-		return nil, err
-	}
 	var body struct {
 		Token string         `json:"token"`
 		Limit *control.Limit `json:"limit"` // null: none
 	}
-	if err := r.decode(&body); err != nil {
-		return nil, err
+	c, t := r.tokenNamed(&body, &body.Token)
+	if r.err != nil {
+		return nil, r.err
 	}
-	t, err := tokenNamed(c, ns, body.Token)
-	if err != nil {
-		return nil, err
-	}
-	act := Act{Action: "limit_token", Namespace: ns.Name, Detail: "name " + t.Name + ", none"}
+	act := Act{Action: "limit_token", Namespace: t.Namespace, Detail: "name " + t.Name + ", none"}
 	if l := body.Limit; l != nil {
 		act.Detail = fmt.Sprintf("name %s, read %d, write %d in %ds", t.Name, l.Read, l.Write, l.Interval)
 	}
-	ctx, cancel := s.acting(r, controlTimeout)
-	defer cancel()
-	err = c.ChangeLimit(ctx, ns.Name, t.Hash, func(*control.Limit) (*control.Limit, error) { return body.Limit, nil })
-	if err := s.changed(r, act, err); err != nil {
-		return nil, err
-	}
-	return map[string]any{"name": t.Name, "limit": body.Limit}, nil
+	err := c.ChangeLimit(r.ctx, t.Namespace, t.Hash, func(*control.Limit) (*control.Limit, error) { return body.Limit, nil })
+	return s.changed(r, act, err, map[string]any{"name": t.Name, "limit": body.Limit})
 }

@@ -254,15 +254,15 @@ func TestOnlyAdminsChangeNamespacesAndTokens(t *testing.T) {
 	t.Parallel()
 	c := newControlled(t)
 	for _, rt := range c.routes() {
-		if !strings.HasPrefix(rt.path, "/api/v1/control/") {
+		if !strings.HasPrefix(rt.path(), "/api/v1/control/") {
 			continue
 		}
 		want := Admin
-		if rt.method == "GET" && !strings.Contains(rt.path, "admin") {
+		if rt.method() == "GET" && !strings.Contains(rt.path(), "admin") {
 			want = Viewer
 		}
 		if rt.role != want {
-			t.Errorf("%s %s needs %s", rt.method, rt.path, rt.role)
+			t.Errorf("%s %s needs %s", rt.method(), rt.path(), rt.role)
 		}
 	}
 	w := send(c.Server, "PUT", "/api/v1/control/namespaces", "admin", "{}")

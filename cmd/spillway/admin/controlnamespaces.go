@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/control"
@@ -13,16 +12,16 @@ import (
 
 // QueueNamespace is a namespace of kind queue.
 type QueueNamespace struct {
-	createNamespace
+	CreateNamespace
 	CreatedAtMS int64  `json:"created_at_ms"` // 0: the file names it
 	CreatedBy   string `json:"created_by"`
 	FromFile    bool   `json:"from_file"`
 	Tokens      int    `json:"tokens"`
 }
 
-// createNamespace is the request for one. Its keys are those of the file; what is left out
+// CreateNamespace is the request for one. Its keys are those of the file; what is left out
 // has its default.
-type createNamespace struct {
+type CreateNamespace struct {
 	Namespace   string         `json:"namespace"`
 	Pool        string         `json:"pool"`
 	Description string         `json:"description"`
@@ -39,8 +38,8 @@ const (
 	deadDrop = "drop"
 )
 
-func formOf(n *control.Namespace) createNamespace {
-	f := createNamespace{
+func formOf(n *control.Namespace) CreateNamespace {
+	f := CreateNamespace{
 		Namespace: n.Name, Pool: n.Pool, Description: n.Description, Shards: n.Policy.Shards, Spread: n.Policy.Spread,
 		MaxJobs: n.Policy.MaxJobs, MaxQueues: n.Policy.MaxQueues, Dead: deadKeep, ReplyTTLMS: n.Policy.ReplyTTL.Milliseconds(),
 	}
@@ -54,9 +53,9 @@ func formOf(n *control.Namespace) createNamespace {
 }
 
 func (s *Server) queueNamespaces(r *request) (any, error) {
-	c, err := r.control()
-	if err != nil {
-		return nil, err
+	c := r.control()
+	if r.err != nil {
+		return nil, r.err
 	}
 	snapshot, list := c.Snapshot(), []QueueNamespace{}
 	for _, n := range snapshot.Namespaces() {
@@ -66,19 +65,15 @@ func (s *Server) queueNamespaces(r *request) (any, error) {
 }
 
 func (s *Server) createNamespace(r *request) (any, error) {
-	c, err := r.control()
-	if err != nil {
-		return nil, err
-	}
-	standard := job.DefaultPolicy()
-	f := createNamespace{
+	c, standard := r.control(), job.DefaultPolicy()
+	f := CreateNamespace{
 		Pool: control.DefaultPool, Shards: standard.Shards, MaxJobs: standard.MaxJobs, MaxQueues: standard.MaxQueues,
 		Dead: deadKeep, ReplyTTLMS: standard.ReplyTTL.Milliseconds(),
 	}
-	if err := r.decode(&f); err != nil {
-		return nil, err
-	}
+	r.decode(&f)
 	switch {
+	case r.err != nil:
+		return nil, r.err
 	case f.Dead != deadKeep && f.Dead != deadDrop:
 		return nil, badRequest("dead: want keep or drop")
 	case f.ReplyTTLMS < 0 || f.ReplyTTLMS > int64(365*24*time.Hour/time.Millisecond):
@@ -91,13 +86,8 @@ func (s *Server) createNamespace(r *request) (any, error) {
 			ReplyTTL: time.Duration(f.ReplyTTLMS) * time.Millisecond,
 		},
 	}
-	ctx, cancel := s.acting(r, controlTimeout)
-	defer cancel()
 	act := Act{Action: "create_namespace", Namespace: f.Namespace, Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
-	if err := s.changed(r, act, c.CreateNamespace(ctx, n)); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return s.changed(r, act, c.CreateNamespace(r.ctx, n), f)
 }
 
 // DeletedNamespace says how many of its jobs were deleted, or would be.
@@ -109,19 +99,16 @@ type DeletedNamespace struct {
 // deleteNamespace deletes a namespace that has no jobs, or deletes its jobs, too. Each job
 // is counted in the ledger, which stays in Redis.
 func (s *Server) deleteNamespace(r *request) (any, error) {
-	c, ns, err := r.queues()
-	if err != nil {
-		return nil, err
-	}
 	var body struct {
 		Force  bool `json:"force"`
 		DryRun bool `json:"dry_run"`
 	}
-	if err := r.decode(&body); err != nil {
-		return nil, err
+	c, ns := r.queues()
+	if r.decode(&body); r.err != nil {
+		return nil, r.err
 	}
 	if ns.FromFile {
-		return nil, &refusal{http.StatusConflict, codeConflict, control.ErrInFile.Error()}
+		return nil, conflict(control.ErrInFile.Error())
 	}
 	jobs := r.view.Queues(ns.Name)
 	if jobs == nil {
@@ -140,10 +127,7 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 			deleted, err = deleteAll(ctx, c, ns.Name, jobs, body.Force)
 		}
 		act := Act{Action: "delete_namespace", Namespace: ns.Name, Entries: &deleted, Detail: fmt.Sprintf("force %v", body.Force)}
-		if err := s.changed(r, act, err); err != nil {
-			return nil, err
-		}
-		return DeletedNamespace{Jobs: deleted}, nil
+		return s.changed(r, act, err, DeletedNamespace{Jobs: deleted})
 	})
 }
 
@@ -153,7 +137,7 @@ func hasJobs(count int64) error {
 	if count == 1 {
 		has, they = "1 job", "it"
 	}
-	return &refusal{http.StatusConflict, codeConflict, fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they)}
+	return conflict(fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they))
 }
 
 // deleteAll deletes a namespace, and with force its jobs. None comes after they are counted.

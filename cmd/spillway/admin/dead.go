@@ -2,8 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,9 +15,9 @@ const (
 	letterPage = 500 // letters of one read
 	// A list with a filter looks at so many pages at most, and its cursor goes on behind them.
 	maxFilterPages = 20
-	// A tally counts the letters by reason, in so many pages at most, and is kept for a while.
-	maxTallyPages = 20
-	tallyFor      = 10 * time.Second
+	// Letters are counted by reason, in so many pages at most, and the count is kept for a while.
+	maxCountedPages = 20
+	countedFor      = 10 * time.Second
 )
 
 // Letter is a dead letter without its payload.
@@ -79,31 +77,20 @@ func payloadOfLetter(l partition.Letter) []byte {
 }
 
 func (s *Server) dead(r *request) (any, error) {
-	ns, err := r.namespace()
+	ns, limit, masks := r.namespace(), r.number("limit", 50, 1, letterPage), s.masks(r)
+	if r.err != nil {
+		return nil, r.err
+	}
+	o, err := r.view.Store.Overview(r.ctx, ns)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := r.number("limit", 50, 1, letterPage)
-	if err != nil {
+	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes}
+	filter := letterFilter{r.param("reason"), r.param("partition"), r.param("id")}
+	if list.Letters, list.Cursor, err = filterLetters(r.ctx, r.view.Store, ns, filter, masks, r.param("cursor"), limit); err != nil {
 		return nil, err
 	}
-	masks, err := s.masks(r)
-	if err != nil {
-		return nil, err
-	}
-	q := r.URL.Query()
-	ctx, cancel := r.reading()
-	defer cancel()
-	o, err := r.view.Store.Overview(ctx, ns)
-	if err != nil {
-		return nil, err
-	}
-	list := LetterList{Total: o.DeadLetters, Bytes: o.DeadBytes, Letters: []Letter{}}
-	filter := letterFilter{q.Get("reason"), q.Get("partition"), q.Get("id")}
-	if list.Letters, list.Cursor, err = filterLetters(ctx, r.view.Store, ns, filter, masks, q.Get("cursor"), limit); err != nil {
-		return nil, err
-	}
-	list.Reasons, err = s.tallies.of(ctx, r.view.Store, ns, s.sweep.now())
+	list.Reasons, err = s.reasons.of(r.ctx, r.view.Store, ns, s.sweep.now())
 	return list, err
 }
 
@@ -123,7 +110,7 @@ func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f 
 	for range maxFilterPages {
 		page, err := store.DeadLetters(ctx, ns, cursor, size)
 		if err != nil {
-			return nil, "", letterError(err)
+			return nil, "", err
 		}
 		for i, l := range page.Letters {
 			if i < skip || !f.has(l) {
@@ -141,88 +128,65 @@ func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f 
 	return list, cursor, nil
 }
 
-// letterError is the answer to a cursor that no page gave, and to a letter that is gone.
-func letterError(err error) error {
-	var field *partition.FieldError
-	switch {
-	case errors.As(err, &field):
-		return badRequest(field.Error())
-	case errors.Is(err, partition.ErrNoLetter):
-		return errNoLetter
-	}
-	return err
-}
-
 var (
-	errNoLetter = &refusal{http.StatusNotFound, codeNoSuchLetter, "no dead letter with this id is kept"}
+	errNoLetter = notFound(codeNoSuchLetter, "no dead letter with this id is kept")
 	letterID    = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
 
 func (s *Server) letter(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
-	}
-	masks, err := s.masks(r)
-	if err != nil {
-		return nil, err
-	}
-	id := r.PathValue("letter")
+	ns, masks, id := r.namespace(), s.masks(r), r.PathValue("letter")
 	if !letterID.MatchString(id) {
-		return nil, errNoLetter
+		r.fail(errNoLetter)
 	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	l, err := r.view.Store.DeadLetter(ctx, ns, id)
-	if err != nil {
-		return nil, letterError(err)
+	if r.err != nil {
+		return nil, r.err
 	}
-	answer := LetterPayload{letterOf(l, masks), payloadOf(payloadOfLetter(l), masks).Shown}
-	return answer, nil
+	l, err := r.view.Store.DeadLetter(r.ctx, ns, id)
+	return LetterPayload{letterOf(l, masks), payloadOf(payloadOfLetter(l), masks).Shown}, err
 }
 
-// tallies count the dead letters of namespaces by reason. However many ask, the letters are
-// read once in tallyFor.
-type tallies struct {
+// letterReasons counts the dead letters of namespaces by reason. However many ask, the letters are
+// read once in countedFor.
+type letterReasons struct {
 	mu    sync.Mutex // also held while letters are read
-	known map[string]tally
+	known map[string]reasonCount
 }
 
-type tally struct {
+type reasonCount struct {
 	at      time.Time
-	reasons map[string]int
+	letters map[string]int
 }
 
-// of is the tally of a namespace. The map is not written any more.
-func (t *tallies) of(ctx context.Context, store Store, ns *partition.Namespace, now time.Time) (map[string]int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if known, ok := t.known[ns.Name]; ok && now.Sub(known.at) < tallyFor {
-		return known.reasons, nil
+// of is the count of a namespace. The map is not written any more.
+func (l *letterReasons) of(ctx context.Context, store Store, ns *partition.Namespace, now time.Time) (map[string]int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.known[ns.Name]; ok && now.Sub(known.at) < countedFor {
+		return known.letters, nil
 	}
-	reasons, cursor := map[string]int{}, ""
-	for range maxTallyPages {
+	letters, cursor := map[string]int{}, ""
+	for range maxCountedPages {
 		page, err := store.DeadLetters(ctx, ns, cursor, letterPage)
 		if err != nil {
 			return nil, err
 		}
-		for _, l := range page.Letters {
-			reasons[l.Reason]++
+		for _, letter := range page.Letters {
+			letters[letter.Reason]++
 		}
 		if cursor = page.Next; cursor == "" {
 			break
 		}
 	}
-	if t.known == nil || len(t.known) >= 1000 {
-		t.known = map[string]tally{}
+	if l.known == nil || len(l.known) >= 1000 {
+		l.known = map[string]reasonCount{}
 	}
-	t.known[ns.Name] = tally{now, reasons}
-	return reasons, nil
+	l.known[ns.Name] = reasonCount{now, letters}
+	return letters, nil
 }
 
 // forget makes the next of read the letters again.
-func (t *tallies) forget(namespace string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.known, namespace)
+func (l *letterReasons) forget(namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.known, namespace)
 }

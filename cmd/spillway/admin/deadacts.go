@@ -18,19 +18,19 @@ const (
 	maxErrors       = 5  // of an answer
 )
 
-// deleteRequest says which dead letters to delete. Each field narrows the choice.
-type deleteRequest struct {
-	Letters   []string `json:"letters"` // default: all
-	Reason    string   `json:"reason"`
-	Partition string   `json:"partition"`
-	Limit     int64    `json:"limit"` // 0: no limit
-	approval
+// DeleteRequest says which dead letters to delete. Each field narrows the choice.
+type DeleteRequest struct {
+	Letters   []string `json:"letters,omitempty"` // default: all
+	Reason    string   `json:"reason,omitempty"`
+	Partition string   `json:"partition,omitempty"`
+	Limit     int64    `json:"limit,omitempty"` // 0: no limit
+	Approval
 }
 
-// replayRequest says which dead letters to produce again.
-type replayRequest struct {
-	deleteRequest
-	PerSecond int `json:"per_second"` // default 100
+// ReplayRequest says which dead letters to produce again.
+type ReplayRequest struct {
+	DeleteRequest
+	PerSecond int `json:"per_second,omitempty"` // default 100
 }
 
 // Replayed is what a replay did, or would do.
@@ -51,7 +51,7 @@ type Deleted struct {
 	Complete bool  `json:"complete"`
 }
 
-func (d deleteRequest) check() error {
+func (d DeleteRequest) check() error {
 	if d.Limit < 0 || len(d.Letters) > maxSelected {
 		return badRequest("limit: want 0 or more; letters: want 1000 at most")
 	}
@@ -63,23 +63,23 @@ func (d deleteRequest) check() error {
 			return badRequest("letters: want ids of 16 hex digits")
 		}
 	}
-	return d.approval.check()
+	return d.Approval.check()
 }
 
-func (d deleteRequest) has(l partition.Letter) bool {
+func (d DeleteRequest) has(l partition.Letter) bool {
 	return (d.Reason == "" || d.Reason == l.Reason) && (d.Partition == "" || d.Partition == l.Partition) &&
 		(d.Letters == nil || slices.Contains(d.Letters, l.ID))
 }
 
 // each hands the letters that match to act, up to letterChunk at once, and not more than
-// were confirmed. It returns how many it handed over, and whether there is none left. act
-// returns false to end it.
-func (d deleteRequest) each(ctx context.Context, store Store, ns *partition.Namespace, act func([]partition.Letter) bool) (taken int64, complete bool, err error) {
+// were confirmed; a dry run only counts them. It returns how many there were, and whether there is
+// none left. act returns false to end it.
+func (d DeleteRequest) each(ctx context.Context, store Store, ns *partition.Namespace, act func([]partition.Letter) (on bool, err error)) (taken int64, complete bool, err error) {
 	most, cursor := d.bound(d.Limit), ""
 	for {
 		page, err := store.DeadLetters(ctx, ns, cursor, letterPage)
 		if err != nil {
-			return taken, false, letterError(err)
+			return taken, false, err
 		}
 		chosen := slices.DeleteFunc(page.Letters, func(l partition.Letter) bool { return !d.has(l) })
 		for len(chosen) > 0 {
@@ -91,8 +91,10 @@ func (d deleteRequest) each(ctx context.Context, store Store, ns *partition.Name
 				return taken, false, nil
 			}
 			taken += int64(n)
-			if !act(chosen[:n]) {
-				return taken, false, nil
+			if !d.DryRun {
+				if on, err := act(chosen[:n]); !on {
+					return taken, false, err
+				}
 			}
 			chosen = chosen[n:]
 		}
@@ -103,96 +105,61 @@ func (d deleteRequest) each(ctx context.Context, store Store, ns *partition.Name
 }
 
 func (s *Server) deleteDead(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
-	}
-	var body deleteRequest
-	if err := r.decode(&body); err != nil {
-		return nil, err
-	}
-	if err := body.check(); err != nil {
-		return nil, err
-	}
+	var body DeleteRequest
+	ns := r.namespace()
+	r.decode(&body)
+	r.fail(body.check())
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Deleted{DryRun: body.DryRun}
-		var failed error
-		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) bool {
-			if body.DryRun {
-				return true
-			}
+		var err error
+		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) (bool, error) {
 			n, err := r.view.Store.Discard(ctx, ns, letters)
 			answer.Deleted += int64(n)
-			failed = err
-			return err == nil
+			return err == nil, err
 		})
-		if err == nil {
-			err = failed
-		}
-		if !body.DryRun {
-			s.tallies.forget(ns.Name)
-			s.record(r, body.act("delete_dead", ns, &answer.Deleted), err)
-		}
-		if err != nil && ctx.Err() == nil {
-			return nil, err
-		}
-		return answer, nil
+		s.actedOnDead(r, "delete_dead", ns, body, answer.Deleted, err)
+		return answer, inTime(ctx, err)
 	})
 }
 
 func (s *Server) replay(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
-	}
-	body := replayRequest{PerSecond: replayPerSecond}
-	if err := r.decode(&body); err != nil {
-		return nil, err
-	}
-	if err := body.check(); err != nil {
-		return nil, err
-	}
+	body := ReplayRequest{PerSecond: replayPerSecond}
+	ns := r.namespace()
+	r.decode(&body)
+	r.fail(body.check())
 	if body.PerSecond < 1 || body.PerSecond > maxPerSecond {
-		return nil, badRequest("per_second: want 1 to 1000")
+		r.fail(badRequest("per_second: want 1 to 1000"))
 	}
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Replayed{DryRun: body.DryRun, Errors: []string{}}
-		began, sent := time.Now(), 0
-		_, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) bool {
-			if body.DryRun {
-				answer.Letters += int64(len(letters))
-				return true
-			}
+		began := time.Now()
+		found, complete, err := body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) (bool, error) {
 			slices.Reverse(letters) // the oldest first, as the entries of a partition were; pages come newest first
 			for len(letters) > 0 {
 				// A tenth of a second's letters at once, so that the rate is even.
 				n := min(len(letters), max(1, body.PerSecond/10))
-				due := began.Add(time.Duration(sent) * time.Second / time.Duration(body.PerSecond))
+				due := began.Add(time.Duration(answer.Letters) * time.Second / time.Duration(body.PerSecond))
 				if !drain.Sleep(ctx, time.Until(due)) {
-					return false
+					return false, nil
 				}
-				sent += n
 				answer.Letters += int64(n)
 				if !answer.count(r.view.Store.Replay(ctx, ns, letters[:n])) {
-					return false
+					return false, nil
 				}
 				letters = letters[n:]
 			}
-			return true
+			return true, nil
 		})
-		answer.Complete = answer.Complete && answer.Failed == 0
-		if !body.DryRun {
-			s.tallies.forget(ns.Name)
-			failure := err
-			if failure == nil && answer.Failed > 0 {
-				failure = fmt.Errorf("%d failed: %s", answer.Failed, answer.Errors[0])
-			}
-			s.record(r, body.act("replay", ns, &answer.Replayed), failure)
+		if body.DryRun {
+			answer.Letters = found
 		}
-		if err != nil && ctx.Err() == nil {
-			return nil, err
+		answer.Complete = complete && answer.Failed == 0
+		failure := err
+		if failure == nil && answer.Failed > 0 {
+			failure = fmt.Errorf("%d failed: %s", answer.Failed, answer.Errors[0])
 		}
-		return answer, nil
+		s.actedOnDead(r, "replay", ns, body.DeleteRequest, answer.Replayed, failure)
+		return answer, inTime(ctx, err)
 	})
 }
 
@@ -212,8 +179,12 @@ func (a *Replayed) count(outcomes []partition.ReplayOutcome) (some bool) {
 	return some
 }
 
-// act is the line of the trail.
-func (d deleteRequest) act(action string, ns *partition.Namespace, done *int64) Act {
+// actedOnDead records an act on dead letters, and that they are to be counted again.
+func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace, d DeleteRequest, done int64, err error) {
+	if d.DryRun {
+		return
+	}
+	s.reasons.forget(ns.Name)
 	detail := fmt.Sprintf("confirmed %d", *d.Confirm)
 	if d.Reason != "" {
 		detail += ", reason " + d.Reason
@@ -221,5 +192,5 @@ func (d deleteRequest) act(action string, ns *partition.Namespace, done *int64) 
 	if d.Letters != nil {
 		detail += fmt.Sprintf(", %d by id", len(d.Letters))
 	}
-	return Act{Action: action, Namespace: ns.Name, Partition: d.Partition, Detail: detail, Entries: done}
+	s.record(r, Act{Action: action, Namespace: ns.Name, Partition: d.Partition, Detail: detail, Entries: &done}, err)
 }

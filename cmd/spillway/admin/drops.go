@@ -2,6 +2,7 @@ package admin
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -38,31 +39,27 @@ type Deliveries struct {
 }
 
 func (s *Server) drops(r *request) (any, error) {
-	reason := drops.Reason(r.URL.Query().Get("reason"))
+	reason := drops.Reason(r.param("reason"))
 	if reason != "" && !slices.Contains(drops.Reasons(), reason) {
-		return nil, badRequest("reason: want one of " + joinReasons())
+		r.fail(badRequest("reason: want one of " + joinReasons()))
 	}
-	list, totals, err := r.samples(reason)
+	list, totals := r.samples(reason)
 	delete(totals, string(drops.Delivered))
-	return Drops{list, totals}, err
+	return Drops{list, totals}, r.err
 }
 
 func (s *Server) deliveries(r *request) (any, error) {
-	list, totals, err := r.samples(drops.Delivered)
-	return Deliveries{list, totals[string(drops.Delivered)]}, err
+	list, totals := r.samples(drops.Delivered)
+	return Deliveries{list, totals[string(drops.Delivered)]}, r.err
 }
 
 // samples are those that the parameters select, and the totals by reason.
-func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal, error) {
-	q := r.URL.Query()
-	query := drops.Query{Namespace: q.Get("namespace"), Reason: reason, Partition: q.Get("partition"), ID: q.Get("id")}
-	_, err := r.buffer(query.Namespace)
-	if query.Namespace != "" && err != nil {
-		return nil, nil, err
+func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal) {
+	query := drops.Query{Namespace: r.param("namespace"), Reason: reason, Partition: r.param("partition"), ID: r.param("id")}
+	if query.Namespace != "" {
+		r.buffer(query.Namespace)
 	}
-	if query.Limit, err = r.number("limit", 100, 1, 1000); err != nil {
-		return nil, nil, err
-	}
+	query.Limit = r.number("limit", 100, 1, 1000)
 	list, totals := []Drop{}, map[string]DropTotal{}
 	for _, d := range r.view.Drops.Recent(query) {
 		list = append(list, Drop{
@@ -72,15 +69,13 @@ func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal, er
 	for reason, t := range r.view.Drops.Totals(query.Namespace) {
 		totals[string(reason)] = DropTotal{t.Entries, t.Sampled}
 	}
-	return list, totals, nil
+	return list, totals
 }
 
-func joinReasons() (list string) {
-	for i, reason := range drops.Reasons() {
-		if i > 0 {
-			list += ", "
-		}
-		list += string(reason)
+func joinReasons() string {
+	var list []string
+	for _, reason := range drops.Reasons() {
+		list = append(list, string(reason))
 	}
-	return list
+	return strings.Join(list, ", ")
 }

@@ -243,13 +243,15 @@ type History struct {
 }
 
 func (s *Server) historyOf(r *request) (any, error) {
-	q := r.URL.Query()
-	span, name := q.Get("range"), q.Get("namespace")
+	span, name := r.param("range"), r.param("namespace")
 	if span != "" && span != "15m" && span != "24h" {
-		return nil, badRequest("range: want 15m or 24h")
+		r.fail(badRequest("range: want 15m or 24h"))
 	}
-	if _, err := r.buffer(name); name != "" && err != nil {
-		return nil, err
+	if name != "" {
+		r.buffer(name)
+	}
+	if r.err != nil {
+		return nil, r.err
 	}
 	s.sweep.watch()
 	from, step, series := s.history.series(name, s.sweep.now(), span == "24h")

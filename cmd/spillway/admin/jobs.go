@@ -1,10 +1,8 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -48,19 +46,19 @@ func (v View) jobSpace(name string) (space jobSpace, ok bool) {
 }
 
 // jobSpace is the namespace in the path.
-func (r *request) jobSpace() (jobSpace, error) {
+func (r *request) jobSpace() jobSpace {
 	name := r.PathValue("namespace")
-	if space, ok := r.view.jobSpace(name); ok {
-		return space, nil
+	space, ok := r.view.jobSpace(name)
+	if !ok && r.view.Store.Namespace(name) != nil {
+		r.fail(otherKind(name, kindBuffer))
+	} else if !ok {
+		r.fail(noNamespace(name))
 	}
-	if r.view.Store.Namespace(name) != nil {
-		return jobSpace{}, otherKind(name, kindBuffer)
-	}
-	return jobSpace{}, noNamespace(name)
+	return space
 }
 
 // otherKind refuses a route of queues for a namespace of partitions, and the other way round.
-func otherKind(name, kind string) error {
+func otherKind(name, kind string) *refusal {
 	its := ": its routes are below /partitions and /dead, its commands spillway ls, peek, purge and dead"
 	if kind == kindQueue {
 		its = ": its routes are below /queues, its commands spillway jobs"
@@ -68,32 +66,29 @@ func otherKind(name, kind string) error {
 	return notHere(name, kind, its)
 }
 
-func notHere(name, kind, why string) error {
-	return &refusal{http.StatusNotFound, wire.CodeNoSuchRoute, "the namespace " + strconv.Quote(name) + " is of kind " + kind + why}
+func notHere(name, kind, why string) *refusal {
+	return notFound(wire.CodeNoSuchRoute, "the namespace "+strconv.Quote(name)+" is of kind "+kind+why)
 }
 
 // queue is the namespace and the queue in the path.
-func (r *request) queue() (space jobSpace, queue string, err error) {
-	if space, err = r.jobSpace(); err != nil {
-		return space, "", err
-	}
-	queue = r.PathValue("queue")
+func (r *request) queue() (space jobSpace, queue string) {
+	space, queue = r.jobSpace(), r.PathValue("queue")
 	if !job.ValidQueue(queue) {
-		return space, "", &refusal{http.StatusNotFound, codeNoSuchQueue, "no name of a queue: " + strconv.Quote(queue)}
+		r.fail(notFound(codeNoSuchQueue, "no name of a queue: "+strconv.Quote(queue)))
 	}
-	return space, queue, nil
+	return space, queue
 }
 
 // job is the namespace, the queue and the job in the path.
-func (r *request) job() (space jobSpace, queue string, ref job.Ref, err error) {
-	if space, queue, err = r.queue(); err != nil {
-		return space, "", ref, err
+func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
+	if space, queue = r.queue(); r.err != nil {
+		return space, queue, ref
 	}
 	ref, ok := space.ns.ParseID(queue, r.PathValue("job"))
 	if !ok {
-		return space, "", ref, &refusal{http.StatusNotFound, wire.CodeNoSuchJob, "this is the id of no job of the queue"}
+		r.fail(notFound(wire.CodeNoSuchJob, "this is the id of no job of the queue"))
 	}
-	return space, queue, ref, nil
+	return space, queue, ref
 }
 
 // codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is refused.
@@ -110,30 +105,18 @@ type QueueAccount struct {
 }
 
 func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
-	audit, err := r.flag("audit")
+	since := r.number("since_ms", 60_000, 1000, int(pastFor/time.Millisecond))
+	if r.err != nil {
+		return nil, r.err
+	}
+	ledger, err := space.store.Ledger(r.ctx, space.ns)
 	if err != nil {
 		return nil, err
 	}
-	since, err := r.number("since_ms", 60_000, 1000, int(pastFor/time.Millisecond))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue}
-	if answer.Ledger, err = space.store.Ledger(ctx, space.ns); err != nil {
-		return nil, err
-	}
-	answer.Changes, answer.ChangesMS = s.jobBook.changes(space.ns.Name, jobReading{answer.Ledger, time.Now()}, time.Duration(since)*time.Millisecond)
-	if !audit {
-		return answer, nil
-	}
-	ctx, cancel = context.WithTimeout(r.Context(), auditTimeout)
-	defer cancel()
-	var residual int64
-	waited := s.jobBook.audits.Do(ctx, func(context.Context) { residual, err = space.store.Audit(ctx, space.ns) })
-	answer.Residual = &residual
-	return answer, cmp.Or(waited, err)
+	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue, Ledger: ledger}
+	answer.Changes, answer.ChangesMS = s.jobBook.changes(space.ns.Name, jobReading{ledger, time.Now()}, time.Duration(since)*time.Millisecond)
+	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return space.store.Audit(ctx, space.ns) })
+	return answer, err
 }
 
 // The kinds of namespaces.
@@ -189,39 +172,23 @@ func jobOf(j job.Job, state job.State, masks []string) Job {
 
 // peekJob shows the job that a claim would get next. It stays where it is.
 func (s *Server) peekJob(r *request) (any, error) {
-	space, queue, err := r.queue()
-	if err != nil {
-		return nil, err
+	space, queue := r.queue()
+	masks := s.masks(r)
+	if r.err != nil {
+		return nil, r.err
 	}
-	masks, err := s.masks(r)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	j, err := space.store.Peek(ctx, space.ns, queue)
-	if err != nil {
-		return nil, err
-	}
-	return jobOf(j, job.Ready, masks), nil
+	j, err := space.store.Peek(r.ctx, space.ns, queue)
+	return jobOf(j, job.Ready, masks), err
 }
 
 func (s *Server) getJob(r *request) (any, error) {
-	space, queue, ref, err := r.job()
-	if err != nil {
-		return nil, err
+	space, queue, ref := r.job()
+	masks := s.masks(r)
+	if r.err != nil {
+		return nil, r.err
 	}
-	masks, err := s.masks(r)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	j, state, err := space.store.Get(ctx, space.ns, queue, ref)
-	if err != nil {
-		return nil, err
-	}
-	return jobOf(j, state, masks), nil
+	j, state, err := space.store.Get(r.ctx, space.ns, queue, ref)
+	return jobOf(j, state, masks), err
 }
 
 // DeadJobs is a page of the dead letters of a queue, the oldest first.
@@ -236,25 +203,12 @@ const (
 )
 
 func (s *Server) deadJobs(r *request) (any, error) {
-	space, queue, err := r.queue()
-	if err != nil {
-		return nil, err
+	space, queue := r.queue()
+	masks, limit, offset := s.masks(r), r.number("limit", 20, 1, maxDeadJobs), r.number("offset", 0, 0, maxDeadOffset)
+	if r.err != nil {
+		return nil, r.err
 	}
-	masks, err := s.masks(r)
-	if err != nil {
-		return nil, err
-	}
-	limit, err := r.number("limit", 20, 1, maxDeadJobs)
-	if err != nil {
-		return nil, err
-	}
-	offset, err := r.number("offset", 0, 0, maxDeadOffset)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	list, total, err := space.store.Dead(ctx, space.ns, queue, offset, limit)
+	list, total, err := space.store.Dead(r.ctx, space.ns, queue, offset, limit)
 	if err != nil {
 		return nil, err
 	}

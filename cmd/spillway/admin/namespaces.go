@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // Build is the version of the program.
@@ -59,7 +60,8 @@ func (s *Server) info(r *request) (any, error) {
 
 const (
 	readTimeout  = 5 * time.Second // of what one request reads from the store
-	auditTimeout = time.Minute     // an audit counts every partition
+	writeTimeout = 10 * time.Second
+	auditTimeout = time.Minute // an audit counts every partition
 )
 
 func (s *Server) readyz(r *request) (any, error) {
@@ -125,17 +127,11 @@ func (s *Server) account(r *request) (any, error) {
 	if space, ok := r.view.jobSpace(r.PathValue("namespace")); ok {
 		return s.queueAccount(r, space)
 	}
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
+	ns := r.namespace()
+	if r.err != nil {
+		return nil, r.err
 	}
-	audit, err := r.flag("audit")
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	o, err := r.view.Store.Overview(ctx, ns)
+	o, err := r.view.Store.Overview(r.ctx, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -144,18 +140,24 @@ func (s *Server) account(r *request) (any, error) {
 		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
 		Paused: pauseOf(o.Paused), PausedPartitions: o.PausedPartitions,
 	}
-	if audit {
-		ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
-		defer cancel()
-		// One at a time, with rests: a viewer may ask for any number.
-		waited := s.jobBook.audits.Do(ctx, func(context.Context) {
-			var residual int64
-			residual, err = r.view.Store.Audit(ctx, ns)
-			answer.Residual = &residual
-		})
-		if err = cmp.Or(waited, err); err != nil {
-			return nil, err
-		}
+	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return r.view.Store.Audit(ctx, ns) })
+	return answer, err
+}
+
+// residual is what an audit finds, nil where the request asks for none.
+func (s *Server) residual(r *request, audit func(context.Context) (int64, error)) (*int64, error) {
+	if !r.flag("audit") {
+		return nil, r.err
 	}
-	return answer, nil
+	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
+	defer cancel()
+	// One at a time, with rests: a viewer may ask for any number.
+	n, err := paced(ctx, s.jobBook.audits, func() (int64, error) { return audit(ctx) })
+	return &n, err
+}
+
+// paced is what f returns once it is its turn.
+func paced[T any](ctx context.Context, pace *backend.Pace, f func() (T, error)) (result T, err error) {
+	waited := pace.Do(ctx, func(context.Context) { result, err = f() })
+	return result, cmp.Or(waited, err)
 }

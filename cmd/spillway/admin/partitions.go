@@ -63,39 +63,24 @@ type PartitionList struct {
 const firstTick = time.Second
 
 func (s *Server) partitions(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
-	}
-	q := r.URL.Query()
-	o := order{"oldest_age", q.Get("order") != "asc"}
-	if column := q.Get("sort"); column == "oldest" { // the contract's word
+	ns := r.namespace()
+	o := order{"oldest_age", r.descending(true)}
+	if column := r.param("sort"); column == "oldest" { // the contract's word
 		o.column = "oldest_age"
 	} else if column != "" {
 		o.column = column
 	}
 	if _, known := columns[o.column]; !known {
-		return nil, badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition")
+		r.fail(badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition"))
 	}
-	if text := q.Get("order"); text != "" && text != "asc" && text != "desc" {
-		return nil, badRequest("order: want asc or desc")
-	}
-	limit, err := r.number("limit", 100, 1, 1000)
-	if err != nil {
-		return nil, err
-	}
-	offset, err := r.number("offset", 0, 0, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	pausedOnly, err := r.flag("paused")
-	if err != nil {
-		return nil, err
+	limit, offset, pausedOnly := r.number("limit", 100, 1, 1000), r.number("offset", 0, 0, maxRows), r.flag("paused")
+	if r.err != nil {
+		return nil, r.err
 	}
 	s.sweep.watch()
 	s.sweep.awaitFirst(r.Context(), ns.Name)
 	list := s.sweep.list(ns.Name, o, offset, limit, func(row *row) bool {
-		return (!pausedOnly || row.paused) && strings.Contains(row.Partition, q.Get("q"))
+		return (!pausedOnly || row.paused) && strings.Contains(row.Partition, r.param("q"))
 	})
 	for i := range list.Partitions {
 		row := &list.Partitions[i]
@@ -171,17 +156,11 @@ func (r *row) json(now int64) PartitionRow {
 
 // partitionNow reads one partition now. Its rates are those of the sweep.
 func (s *Server) partitionNow(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
+	ns, name := r.namespace(), r.partition()
+	if r.err != nil {
+		return nil, r.err
 	}
-	name, err := r.partition()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	list, err := r.view.Store.Describe(ctx, ns, []string{name})
+	list, err := r.view.Store.Describe(r.ctx, ns, []string{name})
 	if err == nil && len(list) == 0 {
 		err = partition.ErrNoPartition
 	}

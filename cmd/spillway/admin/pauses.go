@@ -1,10 +1,6 @@
 package admin
 
 import (
-	"context"
-	"errors"
-	"net/http"
-
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -16,11 +12,9 @@ type PausedPart struct {
 }
 
 func (s *Server) pauses(r *request) (any, error) {
-	ctx, cancel := r.reading()
-	defer cancel()
 	list := []PausedPart{}
 	for _, ns := range r.view.Store.Namespaces() {
-		parts, err := r.view.Store.Pauses(ctx, ns)
+		parts, err := r.view.Store.Pauses(r.ctx, ns)
 		if err != nil {
 			return nil, err
 		}
@@ -66,55 +60,39 @@ func (s *Server) pause(r *request) (any, error) {
 	var body struct {
 		Reason string `json:"reason"`
 	}
-	ns, name, err := r.part()
-	if err != nil {
-		return nil, err
+	ns, name := r.part()
+	if r.decode(&body); len(body.Reason) > maxReason {
+		r.fail(badRequest("reason: want 512 bytes at most"))
 	}
-	if err := r.decode(&body); err != nil {
-		return nil, err
+	if r.err != nil {
+		return nil, r.err
 	}
-	if len(body.Reason) > maxReason {
-		return nil, badRequest("reason: want 512 bytes at most")
-	}
-	ctx, cancel := s.acting(r, readTimeout)
-	defer cancel()
-	err = r.view.Store.Pause(ctx, ns, name, partition.Pause{By: r.who.name, Reason: body.Reason})
+	err := r.view.Store.Pause(r.ctx, ns, name, partition.Pause{By: r.who.name, Reason: body.Reason})
 	s.record(r, Act{Action: "pause", Namespace: ns.Name, Partition: name, Detail: body.Reason}, err)
-	if errors.Is(err, partition.ErrTooManyPauses) {
-		err = &refusal{http.StatusConflict, codeConflict, err.Error()}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.pausedNow(ctx, r, ns, name)
+	return s.pausedNow(r, ns, name, err)
 }
 
 // resume ends a pause. Where nothing is paused it changes nothing.
 func (s *Server) resume(r *request) (any, error) {
-	ns, name, err := r.part()
-	if err != nil {
-		return nil, err
+	ns, name := r.part()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
 	}
-	if err := r.decode(&struct{}{}); err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.acting(r, readTimeout)
-	defer cancel()
-	was, err := r.view.Store.Resume(ctx, ns, name)
+	was, err := r.view.Store.Resume(r.ctx, ns, name)
 	detail := ""
 	if !was && err == nil {
 		detail = "it was not paused"
 	}
 	s.record(r, Act{Action: "resume", Namespace: ns.Name, Partition: name, Detail: detail}, err)
-	if err != nil {
-		return nil, err
-	}
-	return s.pausedNow(ctx, r, ns, name)
+	return s.pausedNow(r, ns, name, err)
 }
 
-// pausedNow is the pause of a partition, or of the namespace, as the store has it.
-func (s *Server) pausedNow(ctx context.Context, r *request, ns *partition.Namespace, name string) (any, error) {
-	parts, err := r.view.Store.Pauses(ctx, ns)
+// pausedNow is the answer to a change, which is how the store has it now, without an error of the change.
+func (s *Server) pausedNow(r *request, ns *partition.Namespace, name string, err error) (any, error) {
+	var parts []partition.PausedPart
+	if err == nil {
+		parts, err = r.view.Store.Pauses(r.ctx, ns)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,13 +107,14 @@ func (s *Server) pausedNow(ctx context.Context, r *request, ns *partition.Namesp
 }
 
 // part is the namespace in the path, and the partition where it has one.
-func (r *request) part() (ns *partition.Namespace, name string, err error) {
+func (r *request) part() (ns *partition.Namespace, name string) {
 	space := r.PathValue("namespace")
 	if _, queues := r.view.jobSpace(space); queues {
-		return nil, "", notHere(space, kindQueue, ", which has no pause: stop its workers, or take its rules of push out of the file and reload")
+		r.fail(notHere(space, kindQueue, ", which has no pause: stop its workers, or take its rules of push out of the file and reload"))
 	}
-	if ns, err = r.namespace(); err == nil && r.PathValue("partition") != "" {
-		name, err = r.partition()
+	ns = r.namespace()
+	if r.PathValue("partition") != "" {
+		name = r.partition()
 	}
-	return ns, name, err
+	return ns, name
 }

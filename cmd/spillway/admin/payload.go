@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"net/http"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -22,32 +20,19 @@ type Peek struct {
 }
 
 func (s *Server) peek(r *request) (any, error) {
-	ns, err := r.namespace()
-	if err != nil {
-		return nil, err
-	}
-	name, err := r.partition()
-	if err != nil {
-		return nil, err
-	}
-	masks, err := s.masks(r)
-	if err != nil {
-		return nil, err
-	}
-	var ask partition.PeekRequest
-	if ask.Limit, err = r.number("limit", 20, 1, 128); err != nil {
-		return nil, err
-	}
-	switch r.URL.Query().Get("from") {
+	ns, name, masks := r.namespace(), r.partition(), s.masks(r)
+	ask := partition.PeekRequest{Limit: r.number("limit", 20, 1, 128)}
+	switch r.param("from") {
 	case "", "oldest":
 	case "newest":
 		ask.FromNewest = true
 	default:
-		return nil, badRequest("from: want oldest or newest")
+		r.fail(badRequest("from: want oldest or newest"))
 	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	found, err := r.view.Store.Peek(ctx, ns, name, ask)
+	if r.err != nil {
+		return nil, r.err
+	}
+	found, err := r.view.Store.Peek(r.ctx, ns, name, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +72,16 @@ type Entry struct {
 }
 
 // masks are the keys whose values a request may not see. Only admins may ask for none.
-func (s *Server) masks(r *request) ([]string, error) {
-	unmasked, err := r.flag("unmasked")
-	switch {
-	case err != nil:
-		return nil, err
-	case !unmasked:
-		return r.view.MaskFields, nil
-	case r.who.role < Admin:
-		return nil, &refusal{http.StatusForbidden, wire.CodeForbidden, "unmasked needs the role admin; the token of " + r.who.name + " has " + r.who.role.String()}
+func (s *Server) masks(r *request) []string {
+	if !r.flag("unmasked") {
+		return r.view.MaskFields
 	}
-	s.log.Info("payloads shown without masks", zap.String("name", r.who.name), zap.String("path", r.URL.Path))
-	return nil, nil
+	if r.who.role < Admin {
+		r.fail(r.who.lacks("unmasked", Admin))
+	} else {
+		s.log.Info("payloads shown without masks", zap.String("name", r.who.name), zap.String("path", r.URL.Path))
+	}
+	return nil
 }
 
 func entryOf(e partition.Entry, masks []string, now int64) Entry {

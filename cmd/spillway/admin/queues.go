@@ -50,42 +50,20 @@ const (
 )
 
 func (s *Server) queueList(r *request) (any, error) {
-	space, err := r.jobSpace()
-	if err != nil {
-		return nil, err
-	}
-	limit, err := r.number("limit", 100, 1, maxListedQueues)
-	if err != nil {
-		return nil, err
-	}
-	offset, err := r.number("offset", 0, 0, countedQueues)
-	if err != nil {
-		return nil, err
-	}
-	query := r.URL.Query()
-	column, search := query.Get("sort"), query.Get("search")
-	if column == "" {
-		column = "queue"
-	}
+	space := r.jobSpace()
+	limit, offset := r.number("limit", 100, 1, maxListedQueues), r.number("offset", 0, 0, countedQueues)
+	column, search := cmp.Or(r.param("sort"), "queue"), r.param("search")
 	if _, known := queueColumns[column]; !known {
-		return nil, badRequest("sort: want queue, ready, delayed, leased, dead or oldest_ready_age")
+		r.fail(badRequest("sort: want queue, ready, delayed, leased, dead or oldest_ready_age"))
 	}
-	descending := column != "queue"
-	switch query.Get("order") {
-	case "":
-	case "asc":
-		descending = false
-	case "desc":
-		descending = true
-	default:
-		return nil, badRequest("order: want asc or desc")
-	}
+	descending := r.descending(column != "queue")
 	if len(search) > maxSearch {
-		return nil, badRequest("search: want 255 bytes at most")
+		r.fail(badRequest("search: want 255 bytes at most"))
 	}
-	ctx, cancel := r.reading()
-	defer cancel()
-	t, err := s.jobBook.table(ctx, space, search)
+	if r.err != nil {
+		return nil, r.err
+	}
+	t, err := s.jobBook.table(r.ctx, space, search)
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +78,7 @@ func (s *Server) queueList(r *request) (any, error) {
 
 // queueNow counts the jobs of one queue. A queue without jobs has none; it does not exist apart from them.
 func (s *Server) queueNow(r *request) (any, error) {
-	space, queue, err := r.queue()
-	if err != nil {
-		return nil, err
-	}
+	space, queue := r.queue()
 	counts, err := s.count(r, space, queue)
 	if err != nil {
 		return nil, err
@@ -111,18 +86,18 @@ func (s *Server) queueNow(r *request) (any, error) {
 	return queueRow(queue, counts, time.Now().UnixMilli()), nil
 }
 
-func (s *Server) count(r *request, space jobSpace, queue string) (counts job.Counts, err error) {
-	ctx, cancel := r.reading()
-	defer cancel()
-	if waited := s.jobBook.counts.Do(ctx, func(context.Context) {
-		var list []job.Counts
-		if list, err = space.store.CountAll(ctx, space.ns, []string{queue}); err == nil {
-			counts = list[0]
-		}
-	}); waited != nil {
-		return counts, waited
+// count counts the jobs of a queue, unless there is a mistake in the request.
+func (s *Server) count(r *request, space jobSpace, queue string) (job.Counts, error) {
+	if r.err != nil {
+		return job.Counts{}, r.err
 	}
-	return counts, err
+	return paced(r.ctx, s.jobBook.counts, func() (job.Counts, error) {
+		list, err := space.store.CountAll(r.ctx, space.ns, []string{queue})
+		if err != nil {
+			return job.Counts{}, err
+		}
+		return list[0], nil
+	})
 }
 
 // Forecast is how many delayed jobs come due when.
@@ -134,30 +109,19 @@ type Forecast struct {
 
 // forecast is that of a queue, or of the namespace where the path has none.
 func (s *Server) forecast(r *request) (any, error) {
-	space, err := r.jobSpace()
-	queue := ""
-	if err == nil && r.PathValue("queue") != "" {
-		space, queue, err = r.queue()
+	space, queue := r.jobSpace(), ""
+	if r.PathValue("queue") != "" {
+		space, queue = r.queue()
 	}
-	if err != nil {
-		return nil, err
+	answer := Forecast{StepMS: int64(r.number("step_ms", 600_000, 1000, int(365*24*time.Hour/time.Millisecond)))}
+	steps := r.number("steps", 144, 1, maxForecastSteps)
+	if r.err != nil {
+		return nil, r.err
 	}
-	step, err := r.number("step_ms", 600_000, 1000, int(365*24*time.Hour/time.Millisecond))
-	if err != nil {
-		return nil, err
-	}
-	steps, err := r.number("steps", 144, 1, maxForecastSteps)
-	if err != nil {
-		return nil, err
-	}
-	answer := Forecast{StepMS: int64(step)}
-	ctx, cancel := r.reading()
-	defer cancel()
-	if waited := s.jobBook.counts.Do(ctx, func(context.Context) {
-		answer.Due, err = space.store.Forecast(ctx, space.ns, queue, time.Duration(step)*time.Millisecond, steps)
-	}); waited != nil {
-		return nil, waited
-	}
+	var err error
+	answer.Due, err = paced(r.ctx, s.jobBook.counts, func() ([]int64, error) {
+		return space.store.Forecast(r.ctx, space.ns, queue, time.Duration(answer.StepMS)*time.Millisecond, steps)
+	})
 	answer.NowMS = time.Now().UnixMilli()
 	return answer, err
 }
@@ -191,19 +155,16 @@ func (b *jobBook) table(ctx context.Context, space jobSpace, search string) (*qu
 	if t := b.kept(key); t != nil {
 		return t, nil
 	}
-	var read *queueTable
-	var err error
-	if waited := b.counts.Do(ctx, func(context.Context) {
-		if read = b.kept(key); read != nil { // another reader was before
-			return
+	return paced(ctx, b.counts, func() (*queueTable, error) {
+		if t := b.kept(key); t != nil { // another reader was before
+			return t, nil
 		}
-		if read, err = countQueues(ctx, space, search); err == nil {
-			b.keep(key, read)
+		t, err := countQueues(ctx, space, search)
+		if err == nil {
+			b.keep(key, t)
 		}
-	}); waited != nil {
-		return nil, waited
-	}
-	return read, err
+		return t, err
+	})
 }
 
 // kept is a table that is fresh enough; nil: none is.

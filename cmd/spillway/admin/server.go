@@ -35,8 +35,8 @@ type Server struct {
 	running  context.Context // ends with Stop: sweep, recorder and tails
 	end      context.CancelFunc
 	tails    chan struct{} // holds one of each that runs
-	trail    trail
-	tallies  tallies
+	audit    auditLog
+	reasons  letterReasons
 	acts     sync.Mutex // held by what runs alone
 
 	metrics      http.Handler

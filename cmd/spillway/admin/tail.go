@@ -50,15 +50,22 @@ type tailing struct {
 
 // tail streams samples of the newest entries. It reads the store, so it sees what any
 // process takes in.
-func (s *Server) tail(w http.ResponseWriter, r *request) {
-	t, err := s.newTail(w, r)
-	if err != nil {
-		s.answer(w, r, nil, err)
-		return
+func (s *Server) tail(r *request) (any, error) {
+	r.namespace()
+	t := &tailing{s: s, r: r, partition: r.param("partition"), seen: map[string]int64{}}
+	if t.partition != "" && !partition.ValidPartition(t.partition) {
+		r.fail(badRequest("partition: no name of a partition"))
 	}
+	s.masks(r)
+	t.unmasked, t.lines = r.flag("unmasked"), r.number("per_second", 10, 1, 50)
+	return t, r.err
+}
+
+// ServeHTTP answers with the lines, unless too many tails run.
+func (t *tailing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
-	case s.tails <- struct{}{}:
-		defer func() { <-s.tails }()
+	case t.s.tails <- struct{}{}:
+		defer func() { <-t.s.tails }()
 	default:
 		w.Header().Set("Retry-After", "10")
 		writeError(w, &refusal{http.StatusTooManyRequests, codeTooManyTails, "4 tails run already: end one"})
@@ -67,30 +74,9 @@ func (s *Server) tail(w http.ResponseWriter, r *request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
+		t.out, t.w, t.ctl = json.NewEncoder(w), w, http.NewResponseController(w)
 		t.run()
 	}
-}
-
-func (s *Server) newTail(w http.ResponseWriter, r *request) (*tailing, error) {
-	if _, err := r.namespace(); err != nil {
-		return nil, err
-	}
-	name := r.URL.Query().Get("partition")
-	if name != "" && !partition.ValidPartition(name) {
-		return nil, badRequest("partition: no name of a partition")
-	}
-	if _, err := s.masks(r); err != nil {
-		return nil, err
-	}
-	unmasked, _ := r.flag("unmasked") // which masks has checked
-	lines, err := r.number("per_second", 10, 1, 50)
-	if err != nil {
-		return nil, err
-	}
-	return &tailing{
-		s: s, r: r, unmasked: unmasked, partition: name, lines: lines, seen: map[string]int64{},
-		out: json.NewEncoder(w), w: w, ctl: http.NewResponseController(w),
-	}, nil
 }
 
 func (t *tailing) run() {
