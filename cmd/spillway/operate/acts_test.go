@@ -99,7 +99,7 @@ func TestAReplayGoesOnUntilItIsComplete(t *testing.T) {
 	if code != 1 || out != "kart: replayed 299 dead letters\n" || !strings.Contains(stderr, "replayed 200 of 300") || !strings.Contains(stderr, "1 dead letter could not be replayed and stay: partition eu-1: the store is full") {
 		t.Errorf("exit %d, %s%s", code, out, stderr)
 	}
-	if want := `{"reason":"timeout","per_second":50,"confirm":100}`; !strings.HasSuffix(api.requests(), want) {
+	if want := `{"reason":"timeout","confirm":100,"per_second":50}`; !strings.HasSuffix(api.requests(), want) {
 		t.Errorf("got %s, want %s", api.requests(), want)
 	}
 }

@@ -12,25 +12,18 @@ import (
 
 // Audit lists what people did.
 type Audit struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Limit int `default:"50" help:"Acts to list, at most 1000."`
 }
 
 // Run prints the list, the newest first.
 func (c *Audit) Run(ctx context.Context, s Streams) error {
-	if err := within("limit", c.Limit, 1000); err != nil {
-		return err
-	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
+	call := c.call("/api/v1/audit").within("limit", c.Limit, 1000)
 	var answer struct {
 		Acts []json.RawMessage `json:"acts"`
 	}
-	if _, err := api.get(ctx, "/api/v1/audit", nil, &answer); err != nil {
+	if _, err := call.get(ctx, &answer); err != nil {
 		return err
 	}
 	answer.Acts = answer.Acts[:min(len(answer.Acts), c.Limit)]
@@ -45,7 +38,7 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 	for _, raw := range answer.Acts {
 		var a admin.Act
 		if err := json.Unmarshal(raw, &a); err != nil {
-			return fmt.Errorf("%s: %s", api.base, notSpillway)
+			return fmt.Errorf("%s: %s", call.base, notSpillway)
 		}
 		entries := "-"
 		if a.Entries != nil {
@@ -66,35 +59,24 @@ func (c *Audit) Run(ctx context.Context, s Streams) error {
 
 // Reload makes the service read its configuration again.
 type Reload struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 }
 
 // Run prints what changed.
 func (c *Reload) Run(ctx context.Context, s Streams) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
 	var answer struct {
 		Changed []string `json:"changed"`
 	}
-	raw, err := api.post(ctx, "/api/v1/reload", struct{}{}, &answer)
+	raw, err := c.call("/api/v1/reload").post(ctx, struct{}{}, &answer)
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
-	}
+	text := "Reloaded. Changed:"
 	if len(answer.Changed) == 0 {
-		_, err := fmt.Fprintln(s.Out, "Nothing changed.")
-		return err
+		text = "Nothing changed."
 	}
-	var b strings.Builder
-	fmt.Fprintln(&b, "Reloaded. Changed:")
 	for _, key := range answer.Changed {
-		fmt.Fprintf(&b, "  %s\n", escape(key))
+		text += "\n  " + escape(key)
 	}
-	_, err = s.Out.Write([]byte(b.String()))
-	return err
+	return c.print(s, raw, text)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -147,16 +146,12 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	if c.Since < time.Second || c.Since > maxSince {
 		return usageError{fmt.Errorf("since: %v: want 1s to %v", c.Since, maxSince)}
 	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	query, err := namespaceQuery(c.Namespace)
-	if err != nil {
-		return err
+	overview := c.call("/api/v1/overview").of(c.Namespace)
+	if overview.err != nil {
+		return overview.err
 	}
 	var ready struct{}
-	if _, err := api.get(ctx, "/readyz", nil, &ready); err != nil {
+	if _, err := c.call("/readyz").get(ctx, &ready); err != nil {
 		failed := new(apiError)
 		if !errors.As(err, &failed) || failed.status != http.StatusServiceUnavailable {
 			return err
@@ -167,7 +162,7 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	if len(r.Findings) > 0 { // a store that fails is not waited for
 		wait = 0
 	}
-	o, err := c.overview(ctx, api, query, wait)
+	o, err := c.overview(ctx, overview, wait)
 	if err != nil {
 		if len(r.Findings) > 0 { // not ready explains it
 			return nil
@@ -181,13 +176,13 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) {
 			r.add(statusCritical, n.Namespace, "answer", "%s", unread(n.ReadAtMS, o.NowMS))
 		}
-		counts, err := api.dropped(ctx, n.Namespace, c.Since)
+		counts, err := c.dropped(ctx, n.Namespace, c.Since)
 		if err != nil {
 			return err
 		}
 		f := c.compare(r, o, n, counts)
 		if c.Audit {
-			if f.Residual, err = c.residual(ctx, api, r, n.Namespace); err != nil {
+			if f.Residual, err = c.residual(ctx, r, n.Namespace); err != nil {
 				return err
 			}
 		}
@@ -195,7 +190,7 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 	}
 	for _, q := range o.Queues {
 		// The Redis of one pool may be away, and the others are checked all the same.
-		if err := c.queue(ctx, api, r, o.NowMS, q); storeAway(err) {
+		if err := c.checkQueue(ctx, r, o.NowMS, q); storeAway(err) {
 			r.add(statusCritical, q.Namespace, "answer", "%s", err)
 		} else if err != nil {
 			return err
@@ -212,16 +207,16 @@ func storeAway(err error) bool {
 
 // overview asks for the oldest partition first: that starts the sweep, from which
 // the overview knows the oldest age.
-func (c *Check) overview(ctx context.Context, api *client, query url.Values, wait time.Duration) (*overview, error) {
-	names, err := api.ofPartitions(ctx, c.Namespace)
+func (c *Check) overview(ctx context.Context, call *call, wait time.Duration) (*overview, error) {
+	names, err := c.ofPartitions(ctx, c.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := api.partitions(ctx, names, partitionQuery{sort: "age", limit: 1}, wait); err != nil {
+	if _, err := c.partitions(ctx, names, partitionQuery{sort: "age", limit: 1}, wait); err != nil {
 		return nil, err
 	}
 	var o overview
-	_, err = api.get(ctx, "/api/v1/overview", query, &o)
+	_, err = call.get(ctx, &o)
 	return &o, err
 }
 
@@ -305,19 +300,16 @@ func above(value, warning, critical float64) status {
 const audits = 3
 
 // residual compares the ledger with a count of the entries or jobs.
-func (c *Check) residual(ctx context.Context, api *client, r *checkResult, namespace string) (*int64, error) {
-	path, err := namespacePath(namespace)
-	if err != nil {
-		return nil, err
-	}
+func (c *Check) residual(ctx context.Context, r *checkResult, namespace string) (*int64, error) {
+	call := c.namespace(namespace).on("audit", true)
 	var first int64
 	for i := range audits {
 		var account admin.Account
-		if _, err := api.get(ctx, path, url.Values{"audit": {"1"}}, &account); err != nil {
+		if _, err := call.get(ctx, &account); err != nil {
 			return nil, err
 		}
 		if account.Residual == nil {
-			return nil, fmt.Errorf("%s: %s", api.base, notSpillway)
+			return nil, fmt.Errorf("%s: %s", call.base, notSpillway)
 		}
 		if i == 0 {
 			first = *account.Residual

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -35,14 +34,11 @@ const (
 	fillCritical = 0.95
 )
 
-// queue holds one namespace of kind queue against the thresholds.
-func (c *Check) queue(ctx context.Context, api *client, r *checkResult, now int64, q queueState) error {
-	path, err := namespacePath(q.Namespace)
-	if err != nil {
-		return err
-	}
+// checkQueue holds one namespace of kind queue against the thresholds.
+func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q queueState) error {
 	var account admin.QueueAccount
-	if _, err := api.get(ctx, path, url.Values{"since_ms": {digits(c.Since.Milliseconds())}}, &account); err != nil {
+	_, err := c.namespace(q.Namespace).set("since_ms", digits(c.Since.Milliseconds())).get(ctx, &account)
+	if err != nil {
 		return err
 	}
 	l := account.Changes
@@ -75,7 +71,7 @@ func (c *Check) queue(ctx context.Context, api *client, r *checkResult, now int6
 	}
 	f.FailingSinks, f.FailingSecs = c.sinks(r, now, q.Namespace, q.Sinks, idle)
 	if c.Audit {
-		if f.Residual, err = c.residual(ctx, api, r, q.Namespace); err != nil {
+		if f.Residual, err = c.residual(ctx, r, q.Namespace); err != nil {
 			return err
 		}
 	}
@@ -98,12 +94,12 @@ const maxSince = 15 * time.Minute
 // dropped counts the entries of a namespace that were dropped within the given time, by
 // reason. It is nil where the service keeps no history: of namespaces beyond the first
 // 64, or in an old version.
-func (c *client) dropped(ctx context.Context, namespace string, within time.Duration) (*rates, error) {
+func (c *Connection) dropped(ctx context.Context, namespace string, within time.Duration) (*rates, error) {
 	var history struct {
 		StepMS int64                 `json:"step_ms"`
 		Series map[string][]*float64 `json:"series"` // entries a second, the oldest first
 	}
-	_, err := c.get(ctx, "/api/v1/history", url.Values{"range": {"15m"}, "namespace": {namespace}}, &history)
+	_, err := c.call("/api/v1/history").set("range", "15m").set("namespace", namespace).get(ctx, &history)
 	if failed := new(apiError); errors.As(err, &failed) && failed.status == http.StatusNotFound {
 		return nil, nil
 	}

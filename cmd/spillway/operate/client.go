@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Connection are the flags that say which service a command talks to.
@@ -26,6 +28,8 @@ type Connection struct {
 	APITokenFile string        `name:"api-token-file" group:"Connection:" placeholder:"FILE" help:"File whose first line is the token of the admin port."`
 	AdminCA      string        `name:"admin-ca" group:"Connection:" placeholder:"FILE" help:"Certificates, a PEM file, one of which signed that of an https admin port. Without one, those of the system."`
 	Timeout      time.Duration `group:"Connection:" default:"10s" help:"Timeout of a request. Those that change something have 2m or more."`
+
+	opened *client `kong:"-"`
 }
 
 // Settings are those flags that have an environment variable.
@@ -45,17 +49,11 @@ type client struct {
 	http    *http.Client
 }
 
-// openAt is open for a command about a namespace; path is the namespace's route.
-func (c *Connection) openAt(namespace string) (api *client, path string, err error) {
-	if api, err = c.open(); err != nil {
-		return nil, "", err
-	}
-	path, err = namespacePath(namespace)
-	return api, path, err
-}
-
-// open checks the flags. It sends nothing.
+// open checks the flags, once. It sends nothing.
 func (c *Connection) open() (*client, error) {
+	if c.opened != nil {
+		return c.opened, nil
+	}
 	u, err := url.Parse(c.Admin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, usageError{errors.New("admin: not a URL: write one such as http://127.0.0.1:8081")}
@@ -85,14 +83,15 @@ func (c *Connection) open() (*client, error) {
 			return nil, usageError{fmt.Errorf("admin_ca: %w", err)}
 		}
 	}
-	return &client{
+	c.opened = &client{
 		base: strings.TrimSuffix(u.String(), "/"), token: token, timeout: c.Timeout,
 		http: &http.Client{
 			Transport: transport,
 			// A redirect would carry the token elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-	}, nil
+	}
+	return c.opened, nil
 }
 
 func readToken(path string) (string, error) {
@@ -124,24 +123,7 @@ func trust(path string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-// get reads a route into to, and returns the answer as it came.
-func (c *client) get(ctx context.Context, path string, query url.Values, to any) (json.RawMessage, error) {
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	return c.call(ctx, http.MethodGet, path, nil, c.timeout, to)
-}
-
-// post changes something.
-func (c *client) post(ctx context.Context, path string, body, to any) (json.RawMessage, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	return c.call(ctx, http.MethodPost, path, text, max(c.timeout, actTimeout), to)
-}
-
-func (c *client) call(ctx context.Context, method, path string, body []byte, timeout time.Duration, to any) (json.RawMessage, error) {
+func (c *client) exchange(ctx context.Context, method, path string, body []byte, timeout time.Duration, to any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	res, err := c.send(ctx, method, path, body)
@@ -178,34 +160,145 @@ func (c *client) send(ctx context.Context, method, path string, body []byte) (*h
 	return c.http.Do(req)
 }
 
-// namespacePath is the route of a namespace, or an error if no namespace can have
-// that name.
-func namespacePath(namespace string) (string, error) {
-	if !partition.ValidNamespace(namespace) {
-		return "", usageError{fmt.Errorf("%s is not the name of a namespace", quote(namespace))}
-	}
-	return "/api/v1/namespaces/" + namespace, nil
+// A call is a request of the API that a command prepares. The first mistake in the command's flags and
+// arguments is its error: then nothing is sent.
+type call struct {
+	*client
+	path  string
+	query url.Values
+	err   error
 }
 
-// namespaceQuery asks for one namespace, or for all without a name.
-func namespaceQuery(namespace string) (url.Values, error) {
-	if namespace == "" {
-		return url.Values{}, nil
-	}
-	_, err := namespacePath(namespace)
-	return url.Values{"namespace": {namespace}}, err
+// call is that of a route.
+func (c *Connection) call(path string) *call {
+	api, err := c.open()
+	return &call{api, path, url.Values{}, err}
 }
 
-// partitionPath is the route of a partition, or of its namespace if name is empty.
-func partitionPath(namespace, name string) (string, error) {
-	path, err := namespacePath(namespace)
-	if err != nil || name == "" {
-		return path, err
+// namespace is the call of a namespace's route.
+func (c *Connection) namespace(name string) *call {
+	call := c.call("/api/v1/namespaces/" + name)
+	return call.check(validNamespace(name))
+}
+
+// partition is the call of a partition's route, or of its namespace's if name is empty.
+func (c *Connection) partition(namespace, name string) *call {
+	call := c.namespace(namespace).check(validPartition(name))
+	if name != "" {
+		call.path += "/partitions/" + name
 	}
-	if !partition.ValidPartition(name) {
-		return "", usageError{fmt.Errorf("%s is not the name of a partition", quote(name))}
+	return call
+}
+
+// queue is the call of a queue's route, or of its namespace's if name is empty.
+func (c *Connection) queue(namespace, name string) *call {
+	call := c.namespace(namespace)
+	if name == "" {
+		return call
 	}
-	return path + "/partitions/" + name, nil
+	if !job.ValidQueue(name) {
+		call.check(usageError{fmt.Errorf("%s is not the name of a queue", quote(name))})
+	}
+	return call.at("/queues/" + name)
+}
+
+// control is the call of the route of a namespace of kind queue.
+func (c *Connection) control(namespace string) *call {
+	return c.call(controlNamespaces + "/" + namespace).check(validNamespace(namespace))
+}
+
+func validNamespace(name string) error {
+	if !partition.ValidNamespace(name) {
+		return usageError{fmt.Errorf("%s is not the name of a namespace", quote(name))}
+	}
+	return nil
+}
+
+// validPartition takes no name for that of no partition.
+func validPartition(name string) error {
+	if name != "" && !partition.ValidPartition(name) {
+		return usageError{fmt.Errorf("%s is not the name of a partition", quote(name))}
+	}
+	return nil
+}
+
+func (c *call) check(err error) *call {
+	c.err = cmp.Or(c.err, err)
+	return c
+}
+
+// named checks that the argument that says what is not empty.
+func (c *call) named(what, name string) *call {
+	if name == "" {
+		c.check(usageError{fmt.Errorf("the name of the %s is empty", what)})
+	}
+	return c
+}
+
+// within checks that the value of a flag is 1 to most.
+func (c *call) within(flag string, n, most int) *call {
+	if n < 1 || n > most {
+		c.check(usageError{fmt.Errorf("%s: %d: want 1 to %d", flag, n, most)})
+	}
+	return c
+}
+
+// at is the call of a route below.
+func (c *call) at(route string) *call {
+	c.path += route
+	return c
+}
+
+// set sets a parameter, unless it is empty.
+func (c *call) set(key, value string) *call {
+	if value != "" {
+		c.query.Set(key, value)
+	}
+	return c
+}
+
+// on sets a parameter to 1 if is.
+func (c *call) on(key string, is bool) *call {
+	if is {
+		c.query.Set(key, "1")
+	}
+	return c
+}
+
+// limit is the parameter of that name.
+func (c *call) limit(n, most int) *call { return c.within("limit", n, most).set("limit", digits(n)) }
+
+// of asks for one namespace, or for all without a name.
+func (c *call) of(namespace string) *call {
+	if namespace != "" {
+		c.check(validNamespace(namespace))
+	}
+	return c.set("namespace", namespace)
+}
+
+// get reads the answer into to, and returns it as it came.
+func (c *call) get(ctx context.Context, to any) (json.RawMessage, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.exchange(ctx, http.MethodGet, c.target(), nil, c.timeout, to)
+}
+
+// target is the path with the parameters.
+func (c *call) target() string {
+	if len(c.query) == 0 {
+		return c.path
+	}
+	return c.path + "?" + c.query.Encode()
+}
+
+// post changes something.
+func (c *call) post(ctx context.Context, body, to any) (json.RawMessage, error) {
+	text, err := json.Marshal(body)
+	if err = cmp.Or(c.err, err); err != nil {
+		return nil, err
+	}
+	return c.exchange(ctx, http.MethodPost, c.path, text, max(c.timeout, actTimeout), to)
 }
 
 const notSpillway = "not an answer of Spillway's admin port; is --admin that port, and not the data port?"

@@ -1,16 +1,15 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/partition"
 )
 
 // Ns has the commands for namespaces of kind queue that are made at run time.
@@ -22,8 +21,7 @@ type Ns struct {
 
 // NsCreate makes a namespace.
 type NsCreate struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Name        string         `arg:"" help:"Its name."`
 	Description string         `placeholder:"TEXT" help:"What it is for, at most 512 bytes."`
@@ -36,29 +34,14 @@ type NsCreate struct {
 	ReplyTTL    time.Duration  `default:"10m" help:"How long jobs of reply queues live at most."`
 }
 
-type queueNamespace struct {
-	Namespace   string         `json:"namespace"`
-	Pool        string         `json:"pool"`
-	Description string         `json:"description"`
-	Shards      int            `json:"shards"`
-	Spread      map[string]int `json:"spread"`
-	MaxJobs     int64          `json:"max_jobs"`
-	MaxQueues   int64          `json:"max_queues"`
-	Dead        string         `json:"dead"`
-	ReplyTTLMS  int64          `json:"reply_ttl_ms"`
-}
-
 const controlNamespaces = "/api/v1/control/namespaces"
 
 // Run makes it.
 func (c *NsCreate) Run(ctx context.Context, s Streams) error {
-	api, _, err := c.openAt(c.Name)
-	if err != nil {
-		return err
-	}
-	var made queueNamespace
-	raw, err := api.post(ctx, controlNamespaces, queueNamespace{
-		c.Name, c.Pool, c.Description, c.Shards, c.Spread, c.MaxJobs, c.MaxQueues, c.Dead, c.ReplyTTL.Milliseconds(),
+	var made struct{}
+	raw, err := c.call(controlNamespaces).check(validNamespace(c.Name)).post(ctx, admin.CreateNamespace{
+		Namespace: c.Name, Pool: c.Pool, Description: c.Description, Shards: c.Shards, Spread: c.Spread,
+		MaxJobs: c.MaxJobs, MaxQueues: c.MaxQueues, Dead: c.Dead, ReplyTTLMS: c.ReplyTTL.Milliseconds(),
 	}, &made)
 	if err != nil {
 		return err
@@ -68,25 +51,19 @@ func (c *NsCreate) Run(ctx context.Context, s Streams) error {
 
 // NsLs lists.
 type NsLs struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 }
 
 // Run prints the list.
 func (c *NsLs) Run(ctx context.Context, s Streams) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
 	var answer struct {
 		Namespaces []admin.QueueNamespace `json:"namespaces"`
 	}
-	if done, err := c.read(ctx, s, api, controlNamespaces, nil, &answer); done {
+	if done, err := c.read(ctx, s, c.call(controlNamespaces), &answer); done {
 		return err
 	}
 	if len(answer.Namespaces) == 0 {
-		fmt.Fprintln(s.Err, "there is no namespace of kind queue; spillway ls --namespaces lists those of kind buffer")
-		return nil
+		return s.tell("there is no namespace of kind queue; spillway ls --namespaces lists those of kind buffer")
 	}
 	t := newTable("NAMESPACE", "POOL", ">SHARDS", ">MAX JOBS", ">MAX QUEUES", "DEAD", ">TOKENS", "MADE", "BY", "DESCRIPTION")
 	for _, n := range answer.Namespaces {
@@ -106,9 +83,7 @@ func made(fromFile bool, atMS int64) string {
 
 // NsRm deletes.
 type NsRm struct {
-	Connection `embed:""`
-	output     `embed:""`
-	consent    `embed:""`
+	acting `embed:""`
 
 	Name  string `arg:"" help:"Its name."`
 	Force bool   `help:"Delete its jobs, too, for good. They count as deleted."`
@@ -116,16 +91,13 @@ type NsRm struct {
 
 // Run counts its jobs, asks if there are any, and deletes it.
 func (c *NsRm) Run(ctx context.Context, s Streams) error {
-	api, path, err := c.openControl(c.Name)
-	if err != nil {
-		return err
-	}
 	var found, done admin.DeletedNamespace
-	raw, err := api.post(ctx, path+"/delete", map[string]bool{"force": c.Force, "dry_run": true}, &found)
+	call := c.control(c.Name).at("/delete")
+	raw, err := call.post(ctx, map[string]bool{"force": c.Force, "dry_run": true}, &found)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "%s: found %s\n", c.Name, some(found.Jobs, "job", "jobs"))
+	_ = s.tell("%s: found %s", c.Name, some(found.Jobs, "job", "jobs"))
 	if c.DryRun {
 		return c.print(s, raw, c.Name+": nothing was changed")
 	}
@@ -134,25 +106,15 @@ func (c *NsRm) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 	}
-	if raw, err = api.post(ctx, path+"/delete", map[string]bool{"force": c.Force}, &done); err != nil {
+	if raw, err = call.post(ctx, map[string]bool{"force": c.Force}, &done); err != nil {
 		return err
 	}
 	return c.print(s, raw, fmt.Sprintf("%s: deleted, with %s", c.Name, some(done.Jobs, "job", "jobs")))
 }
 
-// openControl is open for a command about a namespace of kind queue; path is its route.
-func (c *Connection) openControl(namespace string) (api *client, path string, err error) {
-	if !partition.ValidNamespace(namespace) {
-		return nil, "", usageError{fmt.Errorf("%s is not the name of a namespace", quote(namespace))}
-	}
-	api, err = c.open()
-	return api, controlNamespaces + "/" + namespace, err
-}
-
 // TokenCreate makes a token of a namespace of kind queue.
 type TokenCreate struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace   string `arg:"" help:"The namespace, of kind queue."`
 	Name        string `placeholder:"NAME" help:"Name that stands for it in lists and metrics. Without one, the first 8 digits of its hash."`
@@ -163,40 +125,32 @@ type TokenCreate struct {
 }
 
 // printToken shows a token. It goes to Out alone, so that a script can keep it.
-func printToken(s Streams, form string, t admin.CreatedToken, raw json.RawMessage) error {
-	if form == "json" {
-		return printJSON(s.Out, raw)
-	}
-	var err error
+func (c *command) printToken(s Streams, t admin.CreatedToken, raw json.RawMessage) error {
+	text := fmt.Sprintf("name   %s\nhash   %s", escape(t.Name), escape(t.Hash))
 	if t.Token != "" {
-		_, err = fmt.Fprintf(s.Out, "token  %s\n", t.Token)
+		text = "token  " + t.Token + "\n" + text
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(s.Out, "name   %s\nhash   %s\n", escape(t.Name), escape(t.Hash))
+	if err := c.print(s, raw, text); err != nil || c.Output == "json" || t.Token == "" {
+		return err
 	}
-	if err == nil && t.Token != "" {
-		_, err = io.WriteString(s.Err, "The client sends the token (Authorization: Bearer). It is not shown again.\n")
-	}
-	return err
+	return s.tell("The client sends the token (Authorization: Bearer). It is not shown again.")
 }
 
 // Run makes it.
 func (c *TokenCreate) Run(ctx context.Context, s Streams) error {
-	if err := checkHash(c.Hash); err != nil {
-		return err
-	}
-	api, path, err := c.openControl(c.Namespace)
-	if err != nil {
-		return err
-	}
-	var made admin.CreatedToken
-	raw, err := api.post(ctx, path+"/tokens", map[string]string{
+	return c.create(ctx, s, c.control(c.Namespace).at("/tokens"), map[string]string{
 		"name": c.Name, "description": c.Description, "produce": c.Produce, "consume": c.Consume, "hash": c.Hash,
-	}, &made)
+	})
+}
+
+// create makes a token.
+func (c *command) create(ctx context.Context, s Streams, call *call, body map[string]string) error {
+	var made admin.CreatedToken
+	raw, err := call.check(checkHash(body["hash"])).post(ctx, body, &made)
 	if err != nil {
 		return err
 	}
-	return printToken(s, c.Output, made, raw)
+	return c.printToken(s, made, raw)
 }
 
 // checkHash keeps a token that was given for its hash from being sent.
@@ -209,53 +163,39 @@ func checkHash(hash string) error {
 
 // TokenLs lists the tokens of a namespace.
 type TokenLs struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace, of kind queue."`
 }
 
 // Run prints the list.
 func (c *TokenLs) Run(ctx context.Context, s Streams) error {
-	api, path, err := c.openControl(c.Namespace)
-	if err != nil {
-		return err
-	}
 	var answer struct {
 		Tokens []admin.QueueToken `json:"tokens"`
 	}
-	if done, err := c.read(ctx, s, api, path+"/tokens", nil, &answer); done {
+	if done, err := c.read(ctx, s, c.control(c.Namespace).at("/tokens"), &answer); done {
 		return err
 	}
 	if len(answer.Tokens) == 0 {
-		fmt.Fprintf(s.Err, "%s has no tokens\n", c.Namespace)
-		return nil
+		return s.tell("%s has no tokens", c.Namespace)
 	}
 	t := newTable("NAME", "PRODUCE", "CONSUME", "REQUESTS", "STORED AS", "MADE", "BY", "DESCRIPTION")
 	for _, k := range answer.Tokens {
-		limit, stored := "", "hash"
+		limit, stored := "-", "hash"
 		if l := k.Limit; l != nil {
 			limit = fmt.Sprintf("read %d, write %d in %ds", l.Read, l.Write, l.Interval)
 		}
 		if k.Readable {
 			stored = "text"
 		}
-		t.add(k.Name, orNone(k.Produce.String()), orNone(k.Consume.String()), orNone(limit), stored, made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
+		t.add(k.Name, cmp.Or(k.Produce.String(), "-"), cmp.Or(k.Consume.String(), "-"), limit, stored, made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
 	}
 	return t.print(s.Out)
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 // TokenRevoke ends a token.
 type TokenRevoke struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace, of kind queue."`
 	Token     string `arg:"" help:"Name or hash of the token."`
@@ -263,23 +203,19 @@ type TokenRevoke struct {
 
 // Run ends it.
 func (c *TokenRevoke) Run(ctx context.Context, s Streams) error {
-	api, path, err := c.openControl(c.Namespace)
-	if err != nil {
-		return err
-	}
-	return c.revoke(ctx, s, api, path+"/tokens/revoke", "token", c.Token)
+	return c.revoke(ctx, s, c.control(c.Namespace).at("/tokens/revoke"), "token", c.Token)
 }
 
 // revoke ends what a route names by a key.
-func (o *output) revoke(ctx context.Context, s Streams, api *client, path, key, which string) error {
+func (c *command) revoke(ctx context.Context, s Streams, call *call, key, which string) error {
 	var done struct {
 		Name string `json:"name"`
 	}
-	raw, err := api.post(ctx, path, map[string]string{key: which}, &done)
+	raw, err := call.post(ctx, map[string]string{key: which}, &done)
 	if err != nil {
 		return err
 	}
-	return o.print(s, raw, escape(done.Name)+": revoked; no process admits it a second from now")
+	return c.print(s, raw, escape(done.Name)+": revoked; no process admits it a second from now")
 }
 
 // AdminToken has the commands for tokens of the admin port that are made at run time.
@@ -291,8 +227,7 @@ type AdminToken struct {
 
 // AdminTokenCreate makes one.
 type AdminTokenCreate struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Name string `arg:"" help:"Name that stands for it in the audit trail."`
 	Role string `enum:"viewer,operator,admin" required:"" help:"What it may do: viewer reads; operator also pauses, replays and sees payloads; admin does everything."`
@@ -303,42 +238,24 @@ const adminPeople = "/api/v1/control/admin-tokens"
 
 // Run makes it.
 func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
-	if err := checkHash(c.Hash); err != nil {
-		return err
-	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	var made admin.CreatedToken
-	raw, err := api.post(ctx, adminPeople, map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash}, &made)
-	if err != nil {
-		return err
-	}
-	return printToken(s, c.Output, made, raw)
+	return c.create(ctx, s, c.call(adminPeople), map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash})
 }
 
 // AdminTokenLs lists them.
 type AdminTokenLs struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 }
 
 // Run prints the list.
 func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
 	var answer struct {
 		Tokens []admin.AdminToken `json:"admin_tokens"`
 	}
-	if done, err := c.read(ctx, s, api, adminPeople, nil, &answer); done {
+	if done, err := c.read(ctx, s, c.call(adminPeople), &answer); done {
 		return err
 	}
 	if len(answer.Tokens) == 0 {
-		fmt.Fprintln(s.Err, "the admin port has no tokens: everybody who reaches it may do everything")
-		return nil
+		return s.tell("the admin port has no tokens: everybody who reaches it may do everything")
 	}
 	t := newTable("NAME", "ROLE", "MADE", "BY")
 	for _, a := range answer.Tokens {
@@ -349,17 +266,12 @@ func (c *AdminTokenLs) Run(ctx context.Context, s Streams) error {
 
 // AdminTokenRevoke ends one.
 type AdminTokenRevoke struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Name string `arg:"" help:"Its name."`
 }
 
 // Run ends it.
 func (c *AdminTokenRevoke) Run(ctx context.Context, s Streams) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	return c.revoke(ctx, s, api, adminPeople+"/revoke", "name", c.Name)
+	return c.revoke(ctx, s, c.call(adminPeople+"/revoke"), "name", c.Name)
 }

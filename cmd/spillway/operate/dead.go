@@ -3,9 +3,9 @@ package operate
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -22,8 +22,7 @@ type Dead struct {
 
 // DeadLs lists.
 type DeadLs struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Reason    string `placeholder:"REASON" help:"Only those with this reason."`
@@ -35,21 +34,10 @@ type DeadLs struct {
 
 // Run prints the list.
 func (c *DeadLs) Run(ctx context.Context, s Streams) error {
-	if err := within("limit", c.Limit, 500); err != nil {
-		return err
-	}
-	api, path, err := c.openAt(c.Namespace)
-	if err != nil {
-		return err
-	}
-	query := url.Values{"limit": {digits(c.Limit)}}
-	for key, value := range map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID, "cursor": c.Cursor} {
-		if value != "" {
-			query.Set(key, value)
-		}
-	}
+	call := c.namespace(c.Namespace).at("/dead").limit(c.Limit, 500)
+	call.set("reason", c.Reason).set("partition", c.Partition).set("id", c.ID).set("cursor", c.Cursor)
 	var answer admin.LetterList
-	if done, err := c.read(ctx, s, api, path+"/dead", query, &answer); done {
+	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
 	t := newTable("LETTER", "WHEN", "PARTITION", "ID", ">BYTES", ">ATTEMPTS", "REASON", "DETAIL")
@@ -59,11 +47,11 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "%s in %s%s\n", some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes), counts(answer.Reasons))
+	err := s.tell("%s in %s%s", some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes), counts(answer.Reasons))
 	if answer.Cursor != "" {
-		fmt.Fprintf(s.Err, "for more: --cursor %s\n", escape(answer.Cursor))
+		err = s.tell("for more: --cursor %s", escape(answer.Cursor))
 	}
-	return nil
+	return err
 }
 
 // counts is ": timeout 3, rejected 1", or nothing.
@@ -80,8 +68,7 @@ func counts[N int | int64](by map[string]N) string {
 
 // DeadShow prints one letter.
 type DeadShow struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Letter    string `arg:"" help:"The letter, as dead ls names it."`
@@ -90,31 +77,15 @@ type DeadShow struct {
 
 // Run prints it.
 func (c *DeadShow) Run(ctx context.Context, s Streams) error {
-	api, path, err := c.openAt(c.Namespace)
-	if err == nil {
-		err = validLetters(c.Letter)
-	}
-	if err != nil {
-		return err
-	}
-	query := url.Values{}
-	if c.Unmasked {
-		query.Set("unmasked", "1")
-	}
 	var l admin.LetterPayload
-	if done, err := c.read(ctx, s, api, path+"/dead/"+c.Letter, query, &l); done {
+	call := c.namespace(c.Namespace).check(validLetters(c.Letter)).at("/dead/"+c.Letter).on("unmasked", c.Unmasked)
+	if done, err := c.read(ctx, s, call, &l); done {
 		return err
 	}
-	t := newTable("letter", escape(l.Letter.Letter))
-	for _, row := range [][2]string{
-		{"partition", l.Partition}, {"seq", digits(l.Seq)}, {"id", cmp.Or(l.ID, "-")}, {"dead at", clock(l.DeadAtMS)},
-		{"reason", l.Reason}, {"detail", l.Detail}, {"attempts", digits(l.Attempt)}, {"bytes", digits(l.Bytes)}, {"data", body(&l.Shown)},
-	} {
-		if row[1] != "" {
-			t.add(row[0], row[1])
-		}
-	}
-	return t.print(s.Out)
+	return details(
+		"letter", l.Letter.Letter, "partition", l.Partition, "seq", digits(l.Seq), "id", cmp.Or(l.ID, "-"), "dead at", clock(l.DeadAtMS),
+		"reason", l.Reason, "detail", l.Detail, "attempts", digits(l.Attempt), "bytes", digits(l.Bytes), "data", body(&l.Shown),
+	).print(s.Out)
 }
 
 // validLetters: an id is 16 hexadecimal digits, and so part of a path.
@@ -129,6 +100,8 @@ func validLetters(letters ...string) error {
 
 // selection says which dead letters an act is for.
 type selection struct {
+	acting `embed:""`
+
 	Namespace string   `arg:"" help:"The namespace."`
 	Letters   []string `arg:"" optional:"" help:"Letters, as dead ls names them. Without any, all that the flags select."`
 	Reason    string   `placeholder:"REASON" help:"Only those with this reason."`
@@ -138,34 +111,18 @@ type selection struct {
 
 // DeadReplay puts letters back.
 type DeadReplay struct {
-	Connection `embed:""`
-	output     `embed:""`
-	consent    `embed:""`
-	selection  `embed:""`
+	selection `embed:""`
 
 	PerSecond int `default:"100" help:"Letters per second."`
 }
 
 // DeadRm deletes letters.
 type DeadRm struct {
-	Connection `embed:""`
-	output     `embed:""`
-	consent    `embed:""`
-	selection  `embed:""`
+	selection `embed:""`
 }
 
-type deadRequest struct {
-	Letters   []string `json:"letters,omitempty"`
-	Reason    string   `json:"reason,omitempty"`
-	Partition string   `json:"partition,omitempty"`
-	Limit     int64    `json:"limit,omitempty"`
-	PerSecond int      `json:"per_second,omitempty"`
-	DryRun    bool     `json:"dry_run,omitempty"`
-	Confirm   *int64   `json:"confirm,omitempty"`
-}
-
-// deadAnswer sums up the answers to one or more requests.
-type deadAnswer struct {
+// deadLetters are the figures of answers about them, and of acts as a whole.
+type deadLetters struct {
 	DryRun   bool     `json:"dry_run"`
 	Letters  int64    `json:"letters"` // that match
 	Replayed int64    `json:"replayed"`
@@ -180,92 +137,35 @@ func (c *DeadReplay) Run(ctx context.Context, s Streams) error {
 	if c.PerSecond < 1 {
 		return usageError{fmt.Errorf("per-second: %d: want 1 or more", c.PerSecond)}
 	}
-	return c.act(ctx, s, &c.Connection, &c.output, &c.consent, deadAct{"replay", "put them back", "replayed", c.PerSecond})
+	request := &admin.ReplayRequest{DeleteRequest: c.request(), PerSecond: c.PerSecond}
+	return c.run(ctx, s, "/dead/replay", act{ask: "put them back", done: "replayed", request: request, agreed: &request.Approval})
 }
 
 // Run counts, asks and deletes.
 func (c *DeadRm) Run(ctx context.Context, s Streams) error {
-	return c.act(ctx, s, &c.Connection, &c.output, &c.consent, deadAct{"delete", "delete them", "deleted", 0})
+	request := c.request()
+	return c.run(ctx, s, "/dead/delete", act{ask: "delete them", done: "deleted", request: &request, agreed: &request.Approval})
 }
 
-type deadAct struct {
-	route, ask, done string
-	perSecond        int
+func (c *selection) request() admin.DeleteRequest {
+	return admin.DeleteRequest{Letters: c.Letters, Reason: c.Reason, Partition: c.Partition, Limit: c.Limit}
 }
 
-func (c *selection) act(ctx context.Context, s Streams, connection *Connection, out *output, agreed *consent, a deadAct) error {
+func (c *selection) run(ctx context.Context, s Streams, route string, a act) error {
 	if c.Limit < 0 {
 		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
 	}
-	api, err := connection.open()
-	if err != nil {
-		return err
-	}
-	path, err := namespacePath(c.Namespace)
-	if err == nil {
-		_, err = partitionPath(c.Namespace, c.Partition)
-	}
-	if err == nil {
-		err = validLetters(c.Letters...)
-	}
-	if err != nil {
-		return err
-	}
-	path += "/dead/" + a.route
-	request := deadRequest{Letters: c.Letters, Reason: c.Reason, Partition: c.Partition, Limit: c.Limit, PerSecond: a.perSecond, DryRun: true}
-	var found deadAnswer
-	if _, err := api.post(ctx, path, request, &found); err != nil {
-		return err
-	}
-	fmt.Fprintf(s.Err, "%s: found %s\n", c.Namespace, some(found.Letters, "dead letter", "dead letters"))
-	if agreed.DryRun || found.Letters == 0 {
-		return out.print(s, found, c.Namespace+": nothing was changed")
-	}
-	if err := agreed.ask(ctx, s, found.Letters, a.ask); err != nil {
-		return err
-	}
-	request.DryRun = false
-	total, err := c.repeat(ctx, s, api, path, request, found.Letters, a)
-	if printErr := out.print(s, total, fmt.Sprintf("%s: %s %s", c.Namespace, a.done, some(total.Replayed+total.Deleted, "dead letter", "dead letters"))); err == nil {
-		err = printErr
-	}
-	if err == nil && total.Failed == 0 && !total.Complete && c.Limit == 0 {
-		fmt.Fprintln(s.Err, "more dead letters match now; they are still there")
-	}
-	if err == nil && total.Failed > 0 {
+	a.to, a.one, a.many = c.Namespace, "dead letter", "dead letters"
+	a.answer = func(_ json.RawMessage, done acted) any { return done.deadLetters }
+	total, _, err := c.act(ctx, s, c.namespace(c.Namespace).check(validPartition(c.Partition)).check(validLetters(c.Letters...)).at(route), a)
+	switch {
+	case err != nil:
+	case total.Failed > 0:
 		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed, "dead letter", "dead letters"), a.done, first(total.Errors))
+	case total.Letters > 0 && !total.Complete && c.Limit == 0:
+		err = s.tell("more dead letters match now; they are still there")
 	}
 	return err
-}
-
-// repeat sends the request until the confirmed letters are done: the service ends
-// one that takes long, and says that it is not complete.
-func (c *selection) repeat(ctx context.Context, s Streams, api *client, path string, request deadRequest, confirmed int64, a deadAct) (total deadAnswer, err error) {
-	total.Letters = confirmed
-	for left := confirmed; left > 0; {
-		request.Confirm = &left
-		if c.Limit > 0 {
-			request.Limit = left
-		}
-		var part deadAnswer
-		if _, err := api.post(ctx, path, request, &part); err != nil {
-			return total, err
-		}
-		total.Replayed += part.Replayed
-		total.Deleted += part.Deleted
-		total.Failed += part.Failed
-		total.Errors = append(total.Errors, part.Errors...)
-		total.Complete = part.Complete
-		progress := part.Replayed + part.Deleted
-		left -= progress + part.Failed
-		if part.Complete || progress == 0 || part.Failed > 0 {
-			return total, nil
-		}
-		if left > 0 {
-			fmt.Fprintf(s.Err, "%s %d of %d\n", a.done, confirmed-left, confirmed)
-		}
-	}
-	return total, nil
 }
 
 func first(texts []string) string {

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 
 	"golang.org/x/term"
@@ -54,15 +53,26 @@ func file(s any) *os.File {
 	return nil
 }
 
-// output is the flag of every command that prints an answer.
+// tell writes a line to people, beside the output.
+func (s Streams) tell(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Err, format+"\n", args...)
+	return err
+}
+
+// command has the flags of every command that prints an answer.
+type command struct {
+	Connection `embed:""`
+	output     `embed:""`
+}
+
 type output struct {
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text, or json with the answer of the admin API."`
 }
 
-// read gets the answer of a route. done says that the command is at its end: it failed, or the
+// read gets the answer to a call. done says that the command is at its end: it failed, or the
 // answer is printed as JSON.
-func (o *output) read(ctx context.Context, s Streams, api *client, path string, query url.Values, to any) (done bool, err error) {
-	raw, err := api.get(ctx, path, query, to)
+func (o *output) read(ctx context.Context, s Streams, c *call, to any) (done bool, err error) {
+	raw, err := c.get(ctx, to)
 	if err != nil || o.Output != "json" {
 		return err != nil, err
 	}
@@ -85,11 +95,3 @@ func (e usageError) Unwrap() error { return e.error }
 
 // ExitCode is that of wrong usage of every command.
 func (e usageError) ExitCode() int { return 2 }
-
-// within is an error where the value of a flag is not 1 to most.
-func within(flag string, n, most int) error {
-	if n < 1 || n > most {
-		return usageError{fmt.Errorf("%s: %d: want 1 to %d", flag, n, most)}
-	}
-	return nil
-}

@@ -3,8 +3,8 @@ package operate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,8 +14,7 @@ import (
 
 // Drops says why entries were dropped.
 type Drops struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
 	ID        string `placeholder:"ID" help:"Why was my event dropped? Its id, as the client sent it."`
@@ -26,8 +25,7 @@ type Drops struct {
 
 // Deliveries says where entries are that no sink lacks.
 type Deliveries struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" optional:"" help:"The namespace; all without it."`
 	ID        string `placeholder:"ID" help:"Where is my event? Its id, as the client sent it."`
@@ -38,43 +36,20 @@ type Deliveries struct {
 // Run prints the samples.
 func (c *Deliveries) Run(ctx context.Context, s Streams) error {
 	var answer admin.Deliveries
-	raw, err := samples(ctx, &c.Connection, "/api/v1/deliveries", c.Namespace, c.Limit, map[string]string{"partition": c.Partition, "id": c.ID}, &answer)
-	switch {
-	case err != nil:
+	if done, err := c.read(ctx, s, c.samples("/api/v1/deliveries", c.Namespace, c.Partition, c.ID, c.Limit), &answer); done {
 		return err
-	case c.Output == "json":
-		return printJSON(s.Out, raw)
-	case len(answer.Deliveries) > 0:
-		err = dropTable(answer.Deliveries).print(s.Out)
-	default:
-		_, err = fmt.Fprintln(s.Out, "No sampled delivery matches. It may wait (spillway ls), be dropped (spillway drops), be of another process, or not be in the sample.")
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(s.Out, "\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 a second.\n", some(answer.Total, "entry was", "entries were"))
+	text := "No sampled delivery matches. It may wait (spillway ls), be dropped (spillway drops), be of another process, or not be in the sample."
+	if len(answer.Deliveries) > 0 {
+		text = strings.Join(dropTable(answer.Deliveries).lines(), "\n")
 	}
+	_, err := fmt.Fprintf(s.Out, "%s\n\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 a second.\n", text, some(answer.Total, "entry was", "entries were"))
 	return err
 }
 
-// samples asks for samples of entries.
-func samples(ctx context.Context, c *Connection, path, namespace string, limit int, filters map[string]string, answer any) (json.RawMessage, error) {
-	if err := within("limit", limit, 1000); err != nil {
-		return nil, err
-	}
-	api, err := c.open()
-	if err != nil {
-		return nil, err
-	}
-	query, err := namespaceQuery(namespace)
-	if err != nil {
-		return nil, err
-	}
-	query.Set("limit", digits(limit))
-	for key, value := range filters {
-		if value != "" {
-			query.Set(key, value)
-		}
-	}
-	return api.get(ctx, path, query, answer)
+// samples is the call of a route of samples.
+func (c *command) samples(path, namespace, partition, id string, limit int) *call {
+	return c.call(path).of(namespace).limit(limit, 1000).set("partition", partition).set("id", id)
 }
 
 func dropTable(list []admin.Drop) *table {
@@ -119,12 +94,8 @@ var reasonTexts = map[string]string{
 // Run prints the samples.
 func (c *Drops) Run(ctx context.Context, s Streams) error {
 	var answer admin.Drops
-	raw, err := samples(ctx, &c.Connection, "/api/v1/drops", c.Namespace, c.Limit, map[string]string{"reason": c.Reason, "partition": c.Partition, "id": c.ID}, &answer)
-	if err != nil {
+	if done, err := c.read(ctx, s, c.samples("/api/v1/drops", c.Namespace, c.Partition, c.ID, c.Limit).set("reason", c.Reason), &answer); done {
 		return err
-	}
-	if c.Output == "json" {
-		return printJSON(s.Out, raw)
 	}
 	if len(answer.Drops) > 0 {
 		if err := dropTable(answer.Drops).print(s.Out); err != nil {
@@ -152,7 +123,7 @@ func (c *Drops) Run(ctx context.Context, s Streams) error {
 		}
 		fmt.Fprintf(&b, "\nSince the process started%s. Of each reason and namespace, the last 128 are sampled.\n", counts(totals))
 	}
-	_, err = s.Out.Write([]byte(b.String()))
+	_, err := io.WriteString(s.Out, b.String())
 	return err
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
@@ -17,8 +16,7 @@ import (
 
 // Peek prints entries of a partition without taking them.
 type Peek struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"Namespace of the partition."`
 	Partition string `arg:"" help:"The partition."`
@@ -29,26 +27,13 @@ type Peek struct {
 
 // Run prints the entries, the oldest first.
 func (c *Peek) Run(ctx context.Context, s Streams) error {
-	if err := within("limit", c.Limit, 128); err != nil {
-		return err
-	}
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	path, err := requirePartition(c.Namespace, c.Partition)
-	if err != nil {
-		return err
-	}
-	query := url.Values{"limit": {digits(c.Limit)}, "from": {"oldest"}}
+	from := "oldest"
 	if c.Newest {
-		query.Set("from", "newest")
-	}
-	if c.Unmasked {
-		query.Set("unmasked", "1")
+		from = "newest"
 	}
 	var answer admin.Peek
-	if done, err := c.read(ctx, s, api, path+"/peek", query, &answer); done {
+	call := c.partition(c.Namespace, c.Partition).named("partition", c.Partition).at("/peek").limit(c.Limit, 128).set("from", from).on("unmasked", c.Unmasked)
+	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
 	t := newTable(">SEQ", ">AGE", "ID", ">BYTES", "DATA")
@@ -58,22 +43,12 @@ func (c *Peek) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "%d of %s\n", len(answer.Entries), some(answer.Depth, "waiting entry", "waiting entries"))
-	return nil
-}
-
-// requirePartition is the route of a partition that must be named.
-func requirePartition(namespace, name string) (string, error) {
-	if name == "" {
-		return "", usageError{fmt.Errorf("the name of the partition is empty")}
-	}
-	return partitionPath(namespace, name)
+	return s.tell("%d of %s", len(answer.Entries), some(answer.Depth, "waiting entry", "waiting entries"))
 }
 
 // Tail prints a sample of the entries that arrive.
 type Tail struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Partition string `arg:"" optional:"" help:"Only this partition. Without it, some of those that take entries."`
@@ -93,31 +68,15 @@ type tailLine struct {
 
 // Run prints one entry a line until ctx or the service ends it.
 func (c *Tail) Run(ctx context.Context, s Streams) error {
-	if err := within("per-second", c.PerSecond, 50); err != nil {
-		return err
-	}
-	api, path, err := c.openAt(c.Namespace)
-	if err != nil {
-		return err
-	}
-	query := url.Values{"per_second": {digits(c.PerSecond)}}
-	if c.Partition != "" {
-		if _, err := partitionPath(c.Namespace, c.Partition); err != nil {
-			return err
-		}
-		query.Set("partition", c.Partition)
-	}
-	if c.Unmasked {
-		query.Set("unmasked", "1")
-	}
-	return api.stream(ctx, path+"/tail?"+query.Encode(), func(line []byte) (bool, error) {
+	call := c.namespace(c.Namespace).check(validPartition(c.Partition)).at("/tail").within("per-second", c.PerSecond, 50)
+	call.set("per_second", digits(c.PerSecond)).set("partition", c.Partition).on("unmasked", c.Unmasked)
+	return call.stream(ctx, func(line []byte) (bool, error) {
 		var l tailLine
 		if err := json.Unmarshal(line, &l); err != nil {
 			return false, errors.New("the service sent a line that is no JSON")
 		}
 		if l.Ended != "" {
-			fmt.Fprintf(s.Err, "the service ended the tail (%s); start it again for more\n", escape(l.Ended))
-			return true, nil
+			return true, s.tell("the service ended the tail (%s); start it again for more", escape(l.Ended))
 		}
 		if c.Output == "json" {
 			return false, printJSON(s.Out, json.RawMessage(line))
@@ -130,7 +89,10 @@ func (c *Tail) Run(ctx context.Context, s Streams) error {
 
 // stream calls each with the lines of an answer until it says done, the service
 // ends the answer or ctx ends. A service that falls silent is an error.
-func (c *client) stream(ctx context.Context, path string, each func(line []byte) (done bool, err error)) error {
+func (c *call) stream(ctx context.Context, each func(line []byte) (done bool, err error)) error {
+	if c.err != nil {
+		return c.err
+	}
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	silent := noAnswer{fmt.Errorf("%s fell silent: no line for %v", c.base, tailIdle)}
@@ -145,7 +107,7 @@ func (c *client) stream(ctx context.Context, path string, each func(line []byte)
 		}
 		return c.explain(ctx, http.MethodGet, c.timeout, err)
 	}
-	res, err := c.send(reading, http.MethodGet, path, nil)
+	res, err := c.send(reading, http.MethodGet, c.target(), nil)
 	if err != nil {
 		return failed(err)
 	}

@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Jobs has the commands for namespaces of kind queue.
@@ -29,8 +27,7 @@ type Jobs struct {
 
 // JobsLs lists.
 type JobsLs struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" optional:"" help:"Namespace of the queues; without it, the namespaces of kind queue."`
 	Sort      string `enum:"name,ready,delayed,leased,dead,age" default:"name" help:"Order: name, from a to z; or ready, delayed, leased, dead or age, the largest first."`
@@ -49,32 +46,20 @@ func states(r *admin.QueueRow) []string {
 
 // Run prints the list.
 func (c *JobsLs) Run(ctx context.Context, s Streams) error {
-	if err := within("limit", c.Limit, 1024); err != nil {
-		return err
-	}
 	if c.Namespace == "" {
 		return c.namespaces(ctx, s)
 	}
-	api, path, err := c.openAt(c.Namespace)
-	if err != nil {
-		return err
-	}
-	columns := map[string]string{"name": "queue", "age": "oldest_ready_age"}
 	sort := c.Sort
-	if column, ok := columns[sort]; ok {
+	if column, ok := map[string]string{"name": "queue", "age": "oldest_ready_age"}[sort]; ok {
 		sort = column
 	}
-	query := url.Values{"limit": {digits(c.Limit)}, "sort": {sort}}
-	if c.Filter != "" {
-		query.Set("search", c.Filter)
-	}
 	var list admin.QueueList
-	if done, err := c.read(ctx, s, api, path+"/queues", query, &list); done {
+	call := c.namespace(c.Namespace).at("/queues").limit(c.Limit, 1024).set("sort", sort).set("search", c.Filter)
+	if done, err := c.read(ctx, s, call, &list); done {
 		return err
 	}
 	if len(list.Queues) == 0 {
-		fmt.Fprintln(s.Err, "no such queue has jobs")
-		return nil
+		return s.tell("no such queue has jobs")
 	}
 	t := newTable("QUEUE", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY")
 	for _, row := range list.Queues {
@@ -84,21 +69,17 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if rest := list.Total - len(list.Queues); rest > 0 {
-		fmt.Fprintf(s.Err, "%d more: see --limit, --filter and --sort\n", rest)
+		_ = s.tell("%d more: see --limit, --filter and --sort", rest)
 	}
 	if list.LeftOut > 0 {
-		fmt.Fprintf(s.Err, "the order is that of the first 1024 queues by name: --filter finds the other %d\n", list.LeftOut)
+		_ = s.tell("the order is that of the first 1024 queues by name: --filter finds the other %d", list.LeftOut)
 	}
 	return nil
 }
 
 func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
 	var o overview
-	raw, err := api.get(ctx, "/api/v1/overview", nil, &o)
+	raw, err := c.call("/api/v1/overview").within("limit", c.Limit, 1024).get(ctx, &o)
 	if err != nil {
 		return err
 	}
@@ -112,16 +93,14 @@ func (c *JobsLs) namespaces(ctx context.Context, s Streams) error {
 		return printJSON(s.Out, all)
 	}
 	if len(o.Queues) == 0 {
-		fmt.Fprintln(s.Err, "the service has no namespace of kind queue")
-		return nil
+		return s.tell("the service has no namespace of kind queue")
 	}
 	return jobsTable(&o).print(s.Out)
 }
 
 // JobsStat prints figures.
 type JobsStat struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Queue     string `arg:"" optional:"" help:"The queue; without it, the ledger of the namespace."`
@@ -133,71 +112,31 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	if c.Queue != "" && c.Audit {
 		return usageError{errors.New("audit: it is of a namespace: leave the queue out")}
 	}
-	api, path, err := c.at(c.Namespace, c.Queue)
-	if err != nil {
-		return err
-	}
-	query := url.Values{}
-	if c.Audit {
-		query.Set("audit", "1")
-	}
 	var answer struct {
 		admin.QueueRow
 		admin.QueueAccount
 	}
-	if done, err := c.read(ctx, s, api, path, query, &answer); done {
+	if done, err := c.read(ctx, s, c.queue(c.Namespace, c.Queue).on("audit", c.Audit), &answer); done {
 		return err
 	}
-	var rows []string
-	var t *table
 	if c.Queue != "" {
-		t, rows = newTable("queue", escape(c.Queue)), []string{"ready", "delayed", "leased", "dead", "oldest ready"}
-		for i, cell := range states(&answer.QueueRow) {
-			t.add(rows[i], cell)
-		}
-		return t.print(s.Out)
+		cells := states(&answer.QueueRow)
+		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "dead", cells[3], "oldest ready", cells[4]).print(s.Out)
 	}
-	t = newTable("namespace", escape(c.Namespace))
-	l := answer.Ledger
-	for _, row := range []struct {
-		name  string
-		value int64
-	}{
-		{"published", l.Published}, {"acked", l.Acked}, {"expired", l.Expired}, {"deleted", l.Deleted}, {"lost", l.Lost}, {"dead", l.Dead},
-		{"ready", l.Ready}, {"delayed", l.Delayed}, {"leased", l.Leased}, {"died", l.Died}, {"respawned", l.Respawned},
-	} {
-		t.add(row.name, digits(row.value))
-	}
+	l, residual := answer.Ledger, ""
 	if answer.Residual != nil {
-		t.add("residual", digits(*answer.Residual))
+		residual = digits(*answer.Residual)
 	}
-	return t.print(s.Out)
-}
-
-// at is open for a command about a queue; path is the route of the queue, or of the
-// namespace if queue is empty.
-func (c *Connection) at(namespace, queue string) (api *client, path string, err error) {
-	if api, path, err = c.openAt(namespace); err != nil || queue == "" {
-		return api, path, err
-	}
-	if !job.ValidQueue(queue) {
-		return nil, "", usageError{fmt.Errorf("%s is not the name of a queue", quote(queue))}
-	}
-	return api, path + "/queues/" + queue, nil
-}
-
-// atQueue is at for a queue that must be named.
-func (c *Connection) atQueue(namespace, queue string) (api *client, path string, err error) {
-	if queue == "" {
-		return nil, "", usageError{errors.New("the name of the queue is empty")}
-	}
-	return c.at(namespace, queue)
+	return details(
+		"namespace", c.Namespace, "published", digits(l.Published), "acked", digits(l.Acked), "expired", digits(l.Expired), "deleted", digits(l.Deleted),
+		"lost", digits(l.Lost), "dead", digits(l.Dead), "ready", digits(l.Ready), "delayed", digits(l.Delayed), "leased", digits(l.Leased),
+		"died", digits(l.Died), "respawned", digits(l.Respawned), "residual", residual,
+	).print(s.Out)
 }
 
 // JobsForecast prints when delayed jobs come due.
 type JobsForecast struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string        `arg:"" help:"The namespace."`
 	Queue     string        `arg:"" optional:"" help:"The queue; without it, all of the namespace."`
@@ -210,12 +149,9 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	if c.Step < time.Second || c.Steps < 1 || c.Steps > 288 {
 		return usageError{errors.New("step: want 1s or more; steps: want 1 to 288")}
 	}
-	api, path, err := c.at(c.Namespace, c.Queue)
-	if err != nil {
-		return err
-	}
 	var answer admin.Forecast
-	if done, err := c.read(ctx, s, api, path+"/forecast", url.Values{"step_ms": {digits(c.Step.Milliseconds())}, "steps": {digits(c.Steps)}}, &answer); done {
+	call := c.queue(c.Namespace, c.Queue).at("/forecast").set("step_ms", digits(c.Step.Milliseconds())).set("steps", digits(c.Steps))
+	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
 	t, total := newTable("FROM", "IN", ">JOBS"), int64(0)
@@ -229,8 +165,7 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 	}
-	fmt.Fprintf(s.Err, "%s due within %s\n", some(total, "delayed job comes", "delayed jobs come"), since(int64(len(answer.Due))*answer.StepMS))
-	return nil
+	return s.tell("%s due within %s", some(total, "delayed job comes", "delayed jobs come"), since(int64(len(answer.Due))*answer.StepMS))
 }
 
 // attempts is "-" where the service does not know.
@@ -243,8 +178,7 @@ func attempts(j *admin.Job) string {
 
 // JobsPeek prints the next job.
 type JobsPeek struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Queue     string `arg:"" help:"The queue."`
@@ -253,17 +187,12 @@ type JobsPeek struct {
 
 // Run prints it.
 func (c *JobsPeek) Run(ctx context.Context, s Streams) error {
-	api, path, err := c.atQueue(c.Namespace, c.Queue)
-	if err != nil {
-		return err
-	}
-	return c.show(ctx, s, api, path+"/peek", c.Unmasked)
+	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at("/peek"), c.Unmasked)
 }
 
 // JobsGet prints a job.
 type JobsGet struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Queue     string `arg:"" help:"The queue."`
@@ -273,14 +202,7 @@ type JobsGet struct {
 
 // Run prints it.
 func (c *JobsGet) Run(ctx context.Context, s Streams) error {
-	api, path, err := c.atQueue(c.Namespace, c.Queue)
-	if err == nil {
-		err = validJobs(c.Job)
-	}
-	if err != nil {
-		return err
-	}
-	return c.show(ctx, s, api, path+"/jobs/"+c.Job, c.Unmasked)
+	return c.show(ctx, s, c.queue(c.Namespace, c.Queue).named("queue", c.Queue).check(validJobs(c.Job)).at("/jobs/"+c.Job), c.Unmasked)
 }
 
 // validJobs: an id is letters, digits, dashes and underscores, and so part of a path.
@@ -295,16 +217,11 @@ func validJobs(ids ...string) error {
 	return nil
 }
 
-func (c *output) show(ctx context.Context, s Streams, api *client, path string, unmasked bool) error {
-	query := url.Values{}
-	if unmasked {
-		query.Set("unmasked", "1")
-	}
+func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool) error {
 	var j admin.Job
-	if done, err := c.read(ctx, s, api, path, query, &j); done {
+	if done, err := c.read(ctx, s, call.on("unmasked", unmasked), &j); done {
 		return err
 	}
-	t := newTable("job", escape(j.ID))
 	expires := "never"
 	switch {
 	case j.State == "dead":
@@ -319,21 +236,15 @@ func (c *output) show(ctx context.Context, s Streams, api *client, path string, 
 	if j.Reason != "" {
 		state += ", " + escape(j.Reason)
 	}
-	for _, row := range [][2]string{
-		{"queue", j.Queue}, {"state", state}, {"attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries)}, {"published", clock(j.PublishedMS) + ", " + since(j.AgeMS) + " ago"},
-		{"expires", expires}, {"bytes", digits(j.Bytes)}, {"attributes", compact(j.Attributes)}, {"data", body(&j.Shown)},
-	} {
-		if row[1] != "" {
-			t.add(row[0], row[1])
-		}
-	}
-	return t.print(s.Out)
+	return details(
+		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries), "published", clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
+		"expires", expires, "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
+	).print(s.Out)
 }
 
 // JobsDead lists dead letters.
 type JobsDead struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Queue     string `arg:"" help:"The queue."`
@@ -345,18 +256,11 @@ type JobsDead struct {
 // Run prints the list.
 func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 1 || c.Limit > 100 || c.Offset < 0 {
-		return usageError{fmt.Errorf("limit: want 1 to 100; offset: want 0 or more")}
-	}
-	api, path, err := c.atQueue(c.Namespace, c.Queue)
-	if err != nil {
-		return err
-	}
-	query := url.Values{"limit": {digits(c.Limit)}, "offset": {digits(c.Offset)}}
-	if c.Unmasked {
-		query.Set("unmasked", "1")
+		return usageError{errors.New("limit: want 1 to 100; offset: want 0 or more")}
 	}
 	var answer admin.DeadJobs
-	if done, err := c.read(ctx, s, api, path+"/dead", query, &answer); done {
+	call := c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at("/dead").limit(c.Limit, 100).set("offset", digits(c.Offset)).on("unmasked", c.Unmasked)
+	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
 	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
@@ -366,6 +270,5 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "%d of %s\n", len(answer.Jobs), some(answer.Total, "dead letter", "dead letters"))
-	return nil
+	return s.tell("%d of %s", len(answer.Jobs), some(answer.Total, "dead letter", "dead letters"))
 }

@@ -66,7 +66,7 @@ func TestActsOnJobsCountAndAskFirst(t *testing.T) {
 		want, asked string
 	}{
 		{"jobs respawn mail out --limit=5 --ttl=1h --yes", "/dead/respawn", []string{`{"dry_run":true,"jobs":5}`, `{"jobs":3}`, `{"jobs":2,"complete":true}`}, 0, "made ready 5 dead letters",
-			`{"limit":5,"ttl_ms":3600000,"dry_run":true}|{"limit":5,"ttl_ms":3600000,"confirm":5}|{"limit":5,"ttl_ms":3600000,"confirm":2}`},
+			`{"limit":5,"dry_run":true,"ttl_ms":3600000}|{"limit":5,"confirm":5,"ttl_ms":3600000}|{"limit":5,"confirm":2,"ttl_ms":3600000}`},
 		{"jobs purge mail out --yes", "/purge", []string{`{"jobs":7}`, `{"jobs":8,"complete":true}`}, 0, "deleted 8 ready jobs", `{"state":"ready","dry_run":true}|{"state":"ready","confirm":7}`},
 		{"jobs purge mail out --all", "/purge", []string{`{"jobs":7}`}, 2, "add --yes", `{"state":"all","dry_run":true}`},
 		{"jobs purge mail out --dry-run", "/purge", []string{`{"jobs":7}`}, 0, "nothing was changed", `{"state":"ready","dry_run":true}`},

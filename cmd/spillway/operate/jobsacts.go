@@ -2,28 +2,17 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 )
 
-// jobsRequest is the body of every act on the jobs of a queue.
-type jobsRequest struct {
-	State   string `json:"state,omitempty"`
-	Limit   int64  `json:"limit,omitempty"`
-	TTLMS   int64  `json:"ttl_ms,omitempty"`
-	DryRun  bool   `json:"dry_run,omitempty"`
-	Confirm *int64 `json:"confirm,omitempty"`
-}
-
 // ofQueue are the arguments and flags of an act on the jobs of a queue.
 type ofQueue struct {
-	Connection `embed:""`
-	output     `embed:""`
-	consent    `embed:""`
+	acting `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Queue     string `arg:"" help:"The queue."`
@@ -42,7 +31,8 @@ func (c *JobsRespawn) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 0 || c.TTL < 0 {
 		return usageError{errors.New("limit and ttl: want 0 or more")}
 	}
-	return c.act(ctx, s, jobsAct{"/dead/respawn", "make them ready", "made ready", "dead letter", jobsRequest{Limit: c.Limit, TTLMS: c.TTL.Milliseconds()}})
+	request := &admin.RespawnRequest{DeadJobsRequest: admin.DeadJobsRequest{Limit: c.Limit}, TTLMS: c.TTL.Milliseconds()}
+	return c.run(ctx, s, "/dead/respawn", act{ask: "make them ready", done: "made ready", one: "dead letter", request: request, agreed: &request.Approval})
 }
 
 // JobsPurge deletes what waits in a queue.
@@ -54,11 +44,14 @@ type JobsPurge struct {
 
 // Run counts, asks and deletes.
 func (c *JobsPurge) Run(ctx context.Context, s Streams) error {
-	a := jobsAct{"/purge", "delete them, with those that arrive meanwhile", "deleted", "ready job", jobsRequest{State: "ready"}}
+	request := &admin.PurgeJobsRequest{State: "ready"}
+	a := act{ask: "delete them, with those that arrive meanwhile", done: "deleted", one: "ready job", request: request, agreed: &request.Approval}
 	if c.All {
-		a.noun, a.request.State = "job", "all"
+		a.one, request.State = "job", "all"
+	} else {
+		a.nothing = func() { c.sayWhatElse(ctx, s) }
 	}
-	return c.act(ctx, s, a)
+	return c.run(ctx, s, "/purge", a)
 }
 
 // JobsDelete deletes jobs by id, or dead letters.
@@ -78,13 +71,10 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	case c.Limit < 0 || c.Limit > 0 && !c.Dead:
 		return usageError{errors.New("limit: want 1 or more, with --dead")}
 	case c.Dead:
-		return c.act(ctx, s, jobsAct{"/dead/delete", "delete them", "deleted", "dead letter", jobsRequest{Limit: c.Limit}})
+		request := &admin.DeadJobsRequest{Limit: c.Limit}
+		return c.run(ctx, s, "/dead/delete", act{ask: "delete them", done: "deleted", one: "dead letter", request: request, agreed: &request.Approval})
 	}
-	api, path, err := c.atQueue(c.Namespace, c.Queue)
-	if err == nil {
-		err = validJobs(c.ID...)
-	}
-	if err != nil {
+	if err := c.at("").check(validJobs(c.ID...)).err; err != nil {
 		return err
 	}
 	if c.DryRun {
@@ -97,7 +87,7 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	var failures []error
 	for _, id := range c.ID {
 		var part admin.ActedJobs
-		if _, err := api.post(ctx, path+"/jobs/"+id+"/delete", struct{}{}, &part); err != nil {
+		if _, err := c.at("/jobs/"+id+"/delete").post(ctx, struct{}{}, &part); err != nil {
 			total.Complete = false
 			failures = append(failures, fmt.Errorf("%s: %w", id, err))
 			continue
@@ -110,58 +100,25 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 	return errors.Join(failures...)
 }
 
-type jobsAct struct {
-	route, ask, done, noun string
-	request                jobsRequest
+// at is the call of a route of the queue.
+func (c *ofQueue) at(route string) *call {
+	return c.queue(c.Namespace, c.Queue).named("queue", c.Queue).at(route)
 }
 
-// act counts, asks, and acts until as many as were confirmed are done: the service ends a
-// request that takes long, and says that it is not complete.
-func (c *ofQueue) act(ctx context.Context, s Streams, a jobsAct) error {
-	api, path, err := c.atQueue(c.Namespace, c.Queue)
-	if err != nil {
-		return err
+func (c *ofQueue) run(ctx context.Context, s Streams, route string, a act) error {
+	a.to, a.many = scope(c.Namespace, c.Queue), a.one+"s"
+	a.answer = func(_ json.RawMessage, done acted) any {
+		return admin.ActedJobs{DryRun: done.DryRun, Jobs: done.Jobs, Complete: done.Complete}
 	}
-	path += a.route
-	request := a.request
-	request.DryRun = true
-	var found admin.ActedJobs
-	if _, err := api.post(ctx, path, request, &found); err != nil {
-		return err
-	}
-	fmt.Fprintf(s.Err, "%s/%s: found %s\n", c.Namespace, c.Queue, some(found.Jobs, a.noun, a.noun+"s"))
-	if found.Jobs == 0 && request.State == "ready" {
-		c.sayWhatElse(ctx, s, api, strings.TrimSuffix(path, a.route))
-	}
-	if c.DryRun || found.Jobs == 0 {
-		return c.print(s, found, "nothing was changed")
-	}
-	if err := c.ask(ctx, s, found.Jobs, a.ask); err != nil {
-		return err
-	}
-	request.DryRun = false
-	total := admin.ActedJobs{}
-	for left := found.Jobs; left > 0 && !total.Complete; {
-		request.Confirm = &left
-		var part admin.ActedJobs
-		if _, err = api.post(ctx, path, request, &part); err != nil || part.Jobs == 0 {
-			total.Complete = err == nil && part.Complete
-			break
-		}
-		total.Jobs, total.Complete = total.Jobs+part.Jobs, part.Complete
-		left -= part.Jobs
-	}
-	if printErr := c.print(s, total, a.done+" "+some(total.Jobs, a.noun, a.noun+"s")); err == nil {
-		err = printErr
-	}
+	_, _, err := c.act(ctx, s, c.at(route), a)
 	return err
 }
 
 // sayWhatElse counts the jobs of a queue that are not ready: a purge leaves them.
-func (c *ofQueue) sayWhatElse(ctx context.Context, s Streams, api *client, path string) {
+func (c *ofQueue) sayWhatElse(ctx context.Context, s Streams) {
 	var q admin.QueueRow
-	if _, err := api.get(ctx, path, nil, &q); err == nil && q.Pending+q.Dead > 0 {
-		fmt.Fprintf(s.Err, "it has %d delayed or leased and %d dead: --all is for those, too\n", q.Pending, q.Dead)
+	if _, err := c.at("").get(ctx, &q); err == nil && q.Pending+q.Dead > 0 {
+		_ = s.tell("it has %d delayed or leased and %d dead: --all is for those, too", q.Pending, q.Dead)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +15,7 @@ import (
 
 // Ls lists partitions, or namespaces.
 type Ls struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace  string `arg:"" optional:"" help:"Namespace of the partitions; all without it."`
 	Namespaces bool   `help:"List the namespaces instead."`
@@ -30,27 +27,23 @@ type Ls struct {
 
 // Run prints the list.
 func (c *Ls) Run(ctx context.Context, s Streams) error {
-	if err := within("limit", c.Limit, 1000); err != nil {
-		return err
-	}
-	api, err := c.open()
-	if err != nil {
+	if err := c.call("").within("limit", c.Limit, 1000).err; err != nil {
 		return err
 	}
 	if c.Namespaces {
-		return c.namespaces(ctx, api, s)
+		return c.overview(ctx, s)
 	}
-	names, err := api.namespaces(ctx, c.Namespace)
+	names, err := c.namespaces(ctx, c.Namespace)
 	if err != nil {
 		return err
 	}
 	query := partitionQuery{sort: c.Sort, limit: c.Limit, filter: c.Filter, paused: c.Paused}
-	list, err := api.partitions(ctx, names, query, sweepWait)
+	list, err := c.partitions(ctx, names, query, sweepWait)
 	if err != nil {
 		return err
 	}
 	if c.Paused {
-		if err := api.addPaused(ctx, names, query, list); err != nil {
+		if err := c.addPaused(ctx, names, query, list); err != nil {
 			return err
 		}
 	}
@@ -58,15 +51,15 @@ func (c *Ls) Run(ctx context.Context, s Streams) error {
 		return printJSON(s.Out, list.json())
 	}
 	if len(list.rows) == 0 {
-		fmt.Fprintln(s.Err, c.none())
+		_ = s.tell("%s", c.none())
 	} else if err := partitionTable(list.rows, len(names) > 1).print(s.Out); err != nil {
 		return err
 	}
 	if rest := list.total - len(list.rows); rest > 0 {
-		fmt.Fprintf(s.Err, "%d more: see --limit, --filter and --sort\n", rest)
+		_ = s.tell("%d more: see --limit, --filter and --sort", rest)
 	}
 	if !list.complete {
-		fmt.Fprintln(s.Err, "the service has not looked at every partition yet; the list may lack some")
+		_ = s.tell("the service has not looked at every partition yet; the list may lack some")
 	}
 	return nil
 }
@@ -82,13 +75,9 @@ func (c *Ls) none() string {
 	return "no partition has entries"
 }
 
-func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {
+func (c *Ls) overview(ctx context.Context, s Streams) error {
 	var o overview
-	query, err := namespaceQuery(c.Namespace)
-	if err != nil {
-		return err
-	}
-	raw, err := api.get(ctx, "/api/v1/overview", query, &o)
+	raw, err := c.call("/api/v1/overview").of(c.Namespace).get(ctx, &o)
 	if err != nil {
 		return err
 	}
@@ -102,15 +91,11 @@ func (c *Ls) namespaces(ctx context.Context, api *client, s Streams) error {
 		}
 		return printJSON(s.Out, all)
 	}
-	return o.printTables(s.Out)
-}
-
-// printTables prints a table of the namespaces of each kind that there are.
-func (o *overview) printTables(w io.Writer) error {
-	_, err := io.WriteString(w, strings.Join(o.tables(), "\n")+"\n")
+	_, err = fmt.Fprintln(s.Out, strings.Join(o.tables(), "\n"))
 	return err
 }
 
+// tables has a table of the namespaces of each kind that there are.
 func (o *overview) tables() (lines []string) {
 	if len(o.Namespaces) > 0 || len(o.Queues) == 0 {
 		lines = namespaceTable(o).lines()
@@ -125,10 +110,9 @@ func (o *overview) tables() (lines []string) {
 }
 
 // namespaces are those of the service, or the given one.
-func (c *client) namespaces(ctx context.Context, given string) ([]string, error) {
+func (c *Connection) namespaces(ctx context.Context, given string) ([]string, error) {
 	if given != "" {
-		_, err := namespacePath(given)
-		return []string{given}, err
+		return []string{given}, validNamespace(given)
 	}
 	buffers, queues, err := c.kinds(ctx)
 	if err == nil && len(buffers)+len(queues) == 0 {
@@ -138,24 +122,22 @@ func (c *client) namespaces(ctx context.Context, given string) ([]string, error)
 }
 
 // kinds are the namespaces of the service, those of partitions and those of kind queue.
-func (c *client) kinds(ctx context.Context) (buffers, queues []string, err error) {
+func (c *Connection) kinds(ctx context.Context) (buffers, queues []string, err error) {
 	var info admin.Info
-	_, err = c.get(ctx, "/api/v1/info", nil, &info)
+	_, err = c.call("/api/v1/info").get(ctx, &info)
 	return info.Namespaces, info.Queues, err
 }
 
 // ofPartitions are the namespaces of partitions: the given one unless it is of kind queue, or all.
-func (c *client) ofPartitions(ctx context.Context, given string) ([]string, error) {
-	if given == "" {
-		return c.namespaces(ctx, "")
-	}
-	if _, err := namespacePath(given); err != nil {
-		return nil, err
+func (c *Connection) ofPartitions(ctx context.Context, given string) ([]string, error) {
+	names, err := c.namespaces(ctx, given)
+	if err != nil || given == "" {
+		return names, err
 	}
 	if _, queues, err := c.kinds(ctx); err != nil || slices.Contains(queues, given) {
 		return nil, err
 	}
-	return []string{given}, nil
+	return names, nil
 }
 
 func partitionTable(rows []partitionRow, named bool) *table {
@@ -245,18 +227,14 @@ type partitionQuery struct {
 	paused bool
 }
 
-func (q partitionQuery) values() url.Values {
-	v := url.Values{"sort": {sortKeys[q.sort]}, "order": {"desc"}, "limit": {digits(q.limit)}}
+// of is the call of the table of a namespace.
+func (q partitionQuery) of(c *Connection, namespace string) *call {
+	order := "desc"
 	if q.sort == "name" {
-		v.Set("order", "asc")
+		order = "asc"
 	}
-	if q.filter != "" {
-		v.Set("q", q.filter)
-	}
-	if q.paused {
-		v.Set("paused", "1")
-	}
-	return v
+	call := c.namespace(namespace).at("/partitions").set("sort", sortKeys[q.sort]).set("order", order)
+	return call.set("limit", digits(q.limit)).set("q", q.filter).on("paused", q.paused)
 }
 
 func (q partitionQuery) compare(a, b partitionRow) int {
@@ -302,7 +280,7 @@ func (p *partitions) json() any {
 
 // partitions merges the first rows of each namespace. If nobody watched the service
 // lately it waits for the first sweep, at most the given time.
-func (c *client) partitions(ctx context.Context, namespaces []string, q partitionQuery, wait time.Duration) (*partitions, error) {
+func (c *Connection) partitions(ctx context.Context, namespaces []string, q partitionQuery, wait time.Duration) (*partitions, error) {
 	all := &partitions{complete: true}
 	deadline := time.Now().Add(wait)
 	for _, namespace := range namespaces {
@@ -315,7 +293,7 @@ func (c *client) partitions(ctx context.Context, namespaces []string, q partitio
 		for _, raw := range list.Partitions {
 			row := partitionRow{Namespace: namespace, raw: raw}
 			if err := json.Unmarshal(raw, &row); err != nil || len(raw) < 3 {
-				return nil, fmt.Errorf("%s: %s", c.base, notSpillway)
+				return nil, fmt.Errorf("%s: %s", c.Admin, notSpillway)
 			}
 			all.rows = append(all.rows, row)
 		}
@@ -326,14 +304,11 @@ func (c *client) partitions(ctx context.Context, namespaces []string, q partitio
 }
 
 // sweep reads one namespace, and again until the sweep is fresh or the time is over.
-func (c *client) sweep(ctx context.Context, namespace string, q partitionQuery, deadline time.Time) (list partitionList, err error) {
-	path, err := namespacePath(namespace)
-	if err != nil {
-		return list, err
-	}
+func (c *Connection) sweep(ctx context.Context, namespace string, q partitionQuery, deadline time.Time) (list partitionList, err error) {
+	call := q.of(c, namespace)
 	for {
 		list = partitionList{}
-		if _, err := c.get(ctx, path+"/partitions", q.values(), &list); err != nil {
+		if _, err := call.get(ctx, &list); err != nil {
 			return list, err
 		}
 		if list.fresh() || time.Until(deadline) < sweepPoll {

@@ -15,8 +15,7 @@ import (
 
 // Pause stops the delivery of a namespace or partition.
 type Pause struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Partition string `arg:"" optional:"" help:"Only this partition, which need not have entries yet."`
@@ -25,8 +24,7 @@ type Pause struct {
 
 // Resume ends a pause.
 type Resume struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" help:"The namespace."`
 	Partition string `arg:"" optional:"" help:"The partition, if only that is paused."`
@@ -34,44 +32,32 @@ type Resume struct {
 
 // Run pauses.
 func (c *Pause) Run(ctx context.Context, s Streams) error {
-	return setPause(ctx, s, &c.Connection, c.Output, c.Namespace, c.Partition, "/pause", map[string]string{"reason": c.Reason})
+	return c.setPause(ctx, s, c.Namespace, c.Partition, "/pause", map[string]string{"reason": c.Reason})
 }
 
 // Run resumes.
 func (c *Resume) Run(ctx context.Context, s Streams) error {
-	return setPause(ctx, s, &c.Connection, c.Output, c.Namespace, c.Partition, "/resume", map[string]string{})
+	return c.setPause(ctx, s, c.Namespace, c.Partition, "/resume", map[string]string{})
 }
 
-func setPause(ctx context.Context, s Streams, c *Connection, form, namespace, partition, act string, body any) error {
-	api, err := c.open()
-	if err != nil {
-		return err
-	}
-	path, err := partitionPath(namespace, partition)
-	if err != nil {
-		return err
-	}
+func (c *command) setPause(ctx context.Context, s Streams, namespace, partition, act string, body any) error {
 	var answer struct {
 		Paused *admin.Pause `json:"paused"`
 	}
-	raw, err := api.post(ctx, path+act, body, &answer)
+	raw, err := c.partition(namespace, partition).at(act).post(ctx, body, &answer)
 	if err != nil {
 		return err
 	}
-	if form == "json" {
-		return printJSON(s.Out, json.RawMessage(raw))
+	text := "not paused"
+	if answer.Paused != nil {
+		text = pauseText(answer.Paused, time.Now().UnixMilli())
 	}
-	what := scope(namespace, partition)
-	if answer.Paused == nil {
-		_, err = fmt.Fprintf(s.Out, "%s: delivery is not paused\n", what)
-		return err
-	}
-	if _, err = fmt.Fprintf(s.Out, "%s: delivery is %s\n", what, pauseText(answer.Paused, time.Now().UnixMilli())); err != nil || partition == "" {
+	if err := c.print(s, raw, scope(namespace, partition)+": delivery is "+text); err != nil || c.Output == "json" || answer.Paused == nil || partition == "" {
 		return err
 	}
 	// It may be a misspelt name. The pause is done, so no other failure is one of it.
 	var now struct{}
-	_, err = api.get(ctx, path, nil, &now)
+	_, err = c.partition(namespace, partition).get(ctx, &now)
 	if failed := new(apiError); errors.As(err, &failed) && failed.code == noSuchPartition {
 		_, err = fmt.Fprintln(s.Out, "it has no entries now; a pause waits for its first one")
 		return err
@@ -91,14 +77,14 @@ const noSuchPartition = string(wire.CodeNoSuchPartition) // of a partition witho
 
 // addPaused adds the paused partitions that the sweep does not know as such: those without
 // entries, and those paused a moment ago. A list that is cut already is left as it is.
-func (c *client) addPaused(ctx context.Context, namespaces []string, q partitionQuery, list *partitions) error {
+func (c *Connection) addPaused(ctx context.Context, namespaces []string, q partitionQuery, list *partitions) error {
 	if list.total > len(list.rows) {
 		return nil
 	}
 	var answer struct {
 		Pauses []admin.PausedPart `json:"pauses"`
 	}
-	if _, err := c.get(ctx, "/api/v1/pauses", nil, &answer); err != nil {
+	if _, err := c.call("/api/v1/pauses").get(ctx, &answer); err != nil {
 		return err
 	}
 	for _, p := range answer.Pauses {
@@ -121,14 +107,9 @@ func (c *client) addPaused(ctx context.Context, namespaces []string, q partition
 }
 
 // partitionNow is the row of a paused partition, which may have no entries.
-func (c *client) partitionNow(ctx context.Context, namespace, name string) (partitionRow, error) {
-	row := partitionRow{Namespace: namespace}
-	row.Partition = name
-	path, err := partitionPath(namespace, name)
-	if err != nil {
-		return row, err
-	}
-	row.raw, err = c.get(ctx, path, nil, &row)
+func (c *Connection) partitionNow(ctx context.Context, namespace, name string) (row partitionRow, err error) {
+	row.Namespace, row.Partition = namespace, name
+	row.raw, err = c.partition(namespace, name).get(ctx, &row)
 	if failed := new(apiError); errors.As(err, &failed) && failed.code == noSuchPartition {
 		row.empty = true
 		row.raw, err = json.Marshal(map[string]any{"partition": name, "depth": 0, "paused": true})

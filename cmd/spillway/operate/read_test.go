@@ -122,7 +122,7 @@ func TestAnInterruptEndsATail(t *testing.T) {
 	t.Cleanup(server.Close)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-begun; cancel() }()
-	c := Tail{Connection: Connection{Admin: server.URL, Timeout: time.Minute}, Namespace: "kart", PerSecond: 10}
+	c := Tail{command: command{Connection: Connection{Admin: server.URL, Timeout: time.Minute}}, Namespace: "kart", PerSecond: 10}
 	if err := c.Run(ctx, Streams{Out: io.Discard, Err: io.Discard}); err != nil {
 		t.Errorf("got %v", err)
 	}

@@ -55,7 +55,7 @@ func TestTopRedrawsOnATerminalUntilQ(t *testing.T) {
 	t.Parallel()
 	keyboard, program := openTerminal(t)
 	api := losing(t)
-	c := Top{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}, Sort: "age", Limit: 20}
+	c := Top{command: command{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}}, Sort: "age", Limit: 20}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(t.Context(), Streams{In: program, Out: program, Err: program}) }()
 	first := readUntil(t, keyboard, "by age")
@@ -81,7 +81,7 @@ func TestAPurgeAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	keyboard, program := openTerminal(t)
 	api := newFakeAPI(t, map[string]string{"POST /api/v1/namespaces/kart/purge": `{"entries":7,"partitions":1,"complete":true}`})
-	c := Purge{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}, Namespace: "kart"}
+	c := Purge{acting: acting{command: command{Connection: Connection{Admin: api.URL, Timeout: 10 * time.Second}, output: output{Output: "text"}}}, Namespace: "kart"}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(t.Context(), Streams{In: program, Out: program, Err: program}) }()
 	readUntil(t, keyboard, "Type 7 to delete them: ")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,6 +144,17 @@ type table struct {
 }
 
 func newTable(titles ...string) *table { return &table{titles: titles} }
+
+// details is a table of names and values, of which the first is the title. Empty values are left out.
+func details(namesAndValues ...string) *table {
+	t := newTable(namesAndValues[0], escape(namesAndValues[1]))
+	for row := range slices.Chunk(namesAndValues[2:], 2) {
+		if row[1] != "" {
+			t.add(row...)
+		}
+	}
+	return t
+}
 
 // add escapes the cells of one row.
 func (t *table) add(cells ...string) {

@@ -17,8 +17,7 @@ import (
 // Top shows the state of the service. Its first lines say whether data is being
 // lost, whose and why.
 type Top struct {
-	Connection `embed:""`
-	output     `embed:""`
+	command `embed:""`
 
 	Namespace string `arg:"" optional:"" help:"Only this namespace."`
 	Once      bool   `help:"Print once and end. That is the default where the output is no terminal, and with -o json."`
@@ -31,19 +30,13 @@ const topEvery = time.Second
 
 // Run prints the state, each second on a terminal.
 func (c *Top) Run(ctx context.Context, s Streams) error {
-	if err := within("limit", c.Limit, 1000); err != nil {
-		return err
-	}
-	if _, err := namespaceQuery(c.Namespace); err != nil {
-		return err
-	}
-	api, err := c.open()
-	if err != nil {
-		return err
+	call := c.call("/api/v1/overview").of(c.Namespace).within("limit", c.Limit, 1000)
+	if call.err != nil {
+		return call.err
 	}
 	screen := file(s.Out)
 	if screen != nil && !c.Once && c.Output == "text" {
-		return c.live(ctx, api, s, func() (int, int) {
+		return c.live(ctx, call, s, func() (int, int) {
 			width, height, err := term.GetSize(int(screen.Fd()))
 			if err != nil || width < 1 || height < 1 {
 				return 80, 24
@@ -51,14 +44,14 @@ func (c *Top) Run(ctx context.Context, s Streams) error {
 			return width, height
 		})
 	}
-	v, err := c.read(ctx, api, sweepWait)
+	v, err := c.view(ctx, call, sweepWait)
 	if err != nil {
 		return err
 	}
 	if c.Output == "json" {
 		return v.print(s.Out)
 	}
-	_, err = io.WriteString(s.Out, strings.Join(v.lines(api.base), "\n")+"\n")
+	_, err = fmt.Fprintln(s.Out, strings.Join(v.lines(call.base), "\n"))
 	return err
 }
 
@@ -70,18 +63,15 @@ type view struct {
 	sort       string
 }
 
-func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view, error) {
-	query, err := namespaceQuery(c.Namespace)
-	if err != nil {
-		return nil, err
-	}
+// view reads the state; call is that of the overview.
+func (c *Top) view(ctx context.Context, call *call, wait time.Duration) (*view, error) {
 	v := &view{sort: c.Sort}
-	names, err := api.ofPartitions(ctx, c.Namespace)
+	names, err := c.ofPartitions(ctx, c.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if wait > 0 { // a store that fails is not waited for
-		if _, err = api.get(ctx, "/api/v1/overview", query, &v.overview); err != nil {
+		if _, err = call.get(ctx, &v.overview); err != nil {
 			return nil, err
 		}
 		if !v.Store.Ready {
@@ -89,15 +79,15 @@ func (c *Top) read(ctx context.Context, api *client, wait time.Duration) (*view,
 		}
 	}
 	// Then the partitions: that starts the sweep, which knows the oldest age.
-	if v.partitions, err = api.partitions(ctx, names, partitionQuery{sort: c.Sort, limit: c.Limit}, wait); err != nil {
+	if v.partitions, err = c.partitions(ctx, names, partitionQuery{sort: c.Sort, limit: c.Limit}, wait); err != nil {
 		// While the store fails, the overview still says so.
-		if failed := new(apiError); !errors.As(err, &failed) || failed.code != "store_unavailable" {
+		if !storeAway(err) {
 			return nil, err
 		}
 		v.partitions = &partitions{}
 	}
 	v.overview = overview{}
-	v.raw, err = api.get(ctx, "/api/v1/overview", query, &v.overview)
+	v.raw, err = call.get(ctx, &v.overview)
 	return v, err
 }
 
@@ -158,7 +148,7 @@ const (
 )
 
 // live draws until q, Ctrl-C or the end of ctx.
-func (c *Top) live(ctx context.Context, api *client, s Streams, size func() (width, height int)) error {
+func (c *Top) live(ctx context.Context, call *call, s Streams, size func() (width, height int)) error {
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
 	keys := make(chan byte)
@@ -178,19 +168,19 @@ func (c *Top) live(ctx context.Context, api *client, s Streams, size func() (wid
 	defer tick.Stop()
 	var last *view
 	for {
-		v, err := c.read(ctx, api, 0)
+		v, err := c.view(ctx, call, 0)
 		if ctx.Err() != nil {
 			return nil
 		}
 		var lines []string
 		switch unreachable := new(noAnswer); {
 		case err == nil:
-			last, lines = v, v.lines(api.base)
+			last, lines = v, v.lines(call.base)
 		case errors.As(err, unreachable) || last != nil:
 			lines = []string{"NO ANSWER: whether data is being lost is unknown", "  " + err.Error()}
 			if last != nil {
 				lines = append(lines, "", "The last answer:", "")
-				lines = append(lines, last.lines(api.base)...)
+				lines = append(lines, last.lines(call.base)...)
 			}
 		default:
 			return err
