@@ -66,7 +66,7 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64, limit int) (page DeadPage, err error) {
 	for ; shard < len(ns.shards); shard, end = shard+1, positionNewest {
 		sh := &ns.shards[shard]
-		c := backend.NewCall(lua.Peek, sh.breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
+		c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)
 		if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
 			return DeadPage{}, c.Err
 		}
@@ -184,7 +184,7 @@ func sameShard(letters []Letter, n int) []Letter {
 
 // discard is one call; it tells which letters it removed.
 func (s *Store) discard(ctx context.Context, sh *shard, letters []Letter) (gone []bool, err error) {
-	c := backend.NewCall(lua.Discard, sh.breaker, []string{sh.dead, sh.ledger})
+	c := backend.NewCall(lua.Discard, sh.Breaker, []string{sh.dead, sh.Ledger})
 	for _, l := range letters {
 		c.Args = append(c.Args, l.Raw)
 	}

@@ -25,7 +25,7 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 		return nil, 0, err
 	}
 	sh := &ns.shards[shard]
-	if !sh.breaker.Allow() {
+	if !sh.Breaker.Allow() {
 		return nil, 0, backend.ErrUnreachable
 	}
 	sh.alarm.reset()
@@ -42,7 +42,7 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
 	_, err = pipe.Exec(ctx)
 	err = backend.Classify(err)
-	if sh.breaker.Done(err); err != nil {
+	if sh.Breaker.Done(err); err != nil {
 		return nil, 0, err
 	}
 	return dueList(due.Val(), later.Val(), now, limit), int(count.Val()), nil

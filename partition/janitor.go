@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/lifecycle"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 const (
@@ -45,31 +46,25 @@ func NewJanitor(s *Store) *Janitor {
 	j.Loop = lifecycle.New("janitor", nil, j.run)
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {
-			j.shards[ns.shards[i].prefix] = home{ns, &ns.shards[i]}
+			j.shards[ns.shards[i].Prefix] = home{ns, &ns.shards[i]}
 		}
 	}
 	return j
 }
 
 func (j *Janitor) run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { j.store.space.Watch(ctx, func() []*space.Home { return j.store.homes }) })
 	tick := time.NewTicker(janitorEvery)
 	defer tick.Stop()
 	rest := time.NewTimer(0)
 	defer rest.Stop()
-	var checked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.store.connected:
-			// The server that answers may be another than before, or hold less.
-			if time.Since(checked) > janitorEvery/10 {
-				j.store.checkRollback(ctx)
-				checked = time.Now()
-			}
 		case <-tick.C:
-			j.store.checkRollback(ctx)
-			checked = time.Now()
 			rest.Reset(j.round(ctx))
 		case <-rest.C:
 			if len(j.backlogs) > 0 {

@@ -22,7 +22,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 		return 0
 	}
 	for _, h := range j.shards {
-		if h.sh.breaker.Suspect() {
+		if h.sh.Breaker.Suspect() {
 			continue
 		}
 		j.reschedule(ctx, h, now)
@@ -42,7 +42,7 @@ func (j *Janitor) round(ctx context.Context) (rest time.Duration) {
 func (j *Janitor) goOn(ctx context.Context) (rest time.Duration) {
 	h := j.backlogs[0]
 	j.backlogs = j.backlogs[1:]
-	if h.sh.breaker.Suspect() {
+	if h.sh.Breaker.Suspect() {
 		return 0
 	}
 	now, _ := j.store.backend.Now()
@@ -82,7 +82,7 @@ func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([
 		Start: "+inf", Stop: strconv.FormatInt(now+ahead(h.ns), 10), Offset: offset, Count: janitorPage,
 	}).Result()
 	err = backend.Classify(err)
-	h.sh.breaker.Done(err)
+	h.sh.Breaker.Done(err)
 	return names, err
 }
 
@@ -96,7 +96,7 @@ func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([
 func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
 	page, err := j.store.backend.Background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
-	if h.sh.breaker.Done(backend.Classify(err)); err != nil {
+	if h.sh.Breaker.Done(backend.Classify(err)); err != nil {
 		return 0
 	}
 	var names []string
@@ -158,8 +158,8 @@ func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int
 // repairSome is one script call; it drops a bounded number of stale entries.
 func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []backend.Job[string] {
 	return backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}}, func(c *backend.Call, names []string) {
-		c.Begin(lua.Repair, h.sh.breaker, 2+2*len(names))
-		c.Args = append(c.Args, h.sh.ready, h.sh.ledger)
+		c.Begin(lua.Repair, h.sh.Breaker, 2+2*len(names))
+		c.Args = append(c.Args, h.sh.ready, h.sh.Ledger)
 		for _, name := range names {
 			c.Args = append(c.Args, h.sh.list(name), h.sh.meta(name))
 		}

@@ -2,8 +2,9 @@ package partition
 
 import (
 	"strings"
+	"sync/atomic"
 
-	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Every Redis key of the buffer is spelled in this file only.
@@ -17,14 +18,13 @@ import (
 //
 // The hash tag {ns.N} keeps a shard in one cluster slot. A name holds neither a brace
 // nor a colon, so no two keys are equal and no caller chooses a slot.
-type shardKeys struct {
-	prefix              string // "sw:{ns.N}:"
-	ready, ledger, dead string
-}
-
-func newShardKeys(prefix, namespace string, shard int) shardKeys {
-	p := backend.ShardPrefix(prefix, namespace, shard)
-	return shardKeys{p, p + "ready", p + "ledger", p + "dead"}
+type shard struct {
+	*space.Shard // with the prefix "sw:{ns.N}:"
+	ready, dead  string
+	alarm        alarm
+	// claimed is the length of the last answer to a claim, in bytes: the initial
+	// capacity for the next one.
+	claimed atomic.Int64
 }
 
 // The text between the prefix of a shard and the name of a partition.
@@ -33,10 +33,10 @@ const (
 	metaInfix = "m:"
 )
 
-func (k *shardKeys) list(partition string) string { return k.prefix + listInfix + partition }
-func (k *shardKeys) meta(partition string) string { return k.prefix + metaInfix + partition }
-func (k *shardKeys) produceResult(partition, hash string) string {
-	return k.prefix + "dd:" + partition + ":" + hash
+func (sh *shard) list(partition string) string { return sh.Prefix + listInfix + partition }
+func (sh *shard) meta(partition string) string { return sh.Prefix + metaInfix + partition }
+func (sh *shard) produceResult(partition, hash string) string {
+	return sh.Prefix + "dd:" + partition + ":" + hash
 }
 
 // partitionKeys matches the list and hash keys of every partition under prefix.

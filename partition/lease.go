@@ -128,8 +128,8 @@ func (c *ClaimResult) shard() *shard { return c.Namespace.shardOf(c.Partition) }
 
 func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 	ns, sh := claims[0].Namespace, claims[0].shard()
-	c.Begin(lua.Claim, sh.breaker, 2+2*len(claims))
-	c.Args = append(c.Args, sh.ready, sh.ledger)
+	c.Begin(lua.Claim, sh.Breaker, 2+2*len(claims))
+	c.Args = append(c.Args, sh.ready, sh.Ledger)
 	for _, claim := range claims {
 		c.Args = append(c.Args, sh.list(claim.Partition), sh.meta(claim.Partition))
 	}

@@ -56,7 +56,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 		first        *redis.ZSliceCmd
 	}
 	for i := range ns.shards {
-		if !ns.shards[i].breaker.Allow() {
+		if !ns.shards[i].Breaker.Allow() {
 			return Overview{}, backend.ErrUnreachable // who reads one namespace after the other goes on
 		}
 	}
@@ -70,7 +70,7 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 	for i := range ns.shards {
 		sh := &ns.shards[i]
 		all[i] = reads{
-			pipe.HGetAll(ctx, sh.ledger), pipe.ZCard(ctx, sh.ready), pipe.LLen(ctx, sh.dead),
+			pipe.HGetAll(ctx, sh.Ledger), pipe.ZCard(ctx, sh.ready), pipe.LLen(ctx, sh.dead),
 			pipe.ZRangeWithScores(ctx, sh.ready, 0, 0),
 		}
 	}

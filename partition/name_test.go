@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 var (
@@ -39,14 +41,14 @@ func FuzzName(f *testing.F) {
 func TestKeysAreTakenApartAsTheyWereMade(t *testing.T) {
 	t.Parallel()
 	for _, namespace := range []string{"default", "a.0", "x-y_z"} {
-		k := newShardKeys("sw", namespace, 12)
+		k := &shard{Shard: space.NewHome("sw", namespace, 13).Shards[12]}
 		for _, name := range hostile {
 			if !ValidPartition(name) {
 				continue
 			}
 			for _, key := range []string{k.list(name), k.meta(name)} {
 				prefix, got, ok := splitPartitionKey(key)
-				if prefix != k.prefix || got != name || !ok {
+				if prefix != k.Prefix || got != name || !ok {
 					t.Errorf("%s: got %q %q %v", key, prefix, got, ok)
 				}
 			}

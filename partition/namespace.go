@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/drops"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Namespace is a tenant of the store. Open makes it; it never changes.
@@ -16,22 +16,12 @@ type Namespace struct {
 	Policy Policy
 
 	store     *Store // nil where no Store made it
-	shards    []shard
-	full      int // entries that make a full batch
-	maxActive int // active partitions a shard may have
-	maxKeys   int // idempotency keys a shard may remember
+	home      *space.Home
+	shards    []shard // of home
+	full      int     // entries that make a full batch
+	maxActive int     // active partitions a shard may have
+	maxKeys   int     // idempotency keys a shard may remember
 	drops     *drops.Namespace
-}
-
-type shard struct {
-	shardKeys
-	alarm    alarm
-	rollback backend.RollbackDetector
-	breaker  *backend.Breaker
-	zone     int
-	// claimed is the length of the last answer to a claim, in bytes: the initial
-	// capacity for the next one.
-	claimed atomic.Int64
 }
 
 func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
@@ -42,15 +32,17 @@ func newNamespace(prefix, name string, policy Policy) (*Namespace, error) {
 		return nil, err
 	}
 	n := &Namespace{
-		Name: name, Policy: policy, shards: make([]shard, policy.Shards),
+		Name: name, Policy: policy, home: space.NewHome(prefix, name, policy.Shards), shards: make([]shard, policy.Shards),
 		full: min(policy.Batch, policy.Capacity),
 		// A script sees only the active set of its shard, so each shard gets an equal part.
 		maxActive: (policy.MaxPartitions + policy.Shards - 1) / policy.Shards,
 		maxKeys:   (policy.MaxKeys + policy.Shards - 1) / policy.Shards,
 	}
-	for i := range n.shards {
-		n.shards[i].shardKeys = newShardKeys(prefix, name, i)
-		n.shards[i].alarm.wake = make(chan struct{}, 1)
+	n.home.Required = true
+	for i, at := range n.home.Shards {
+		sh := &n.shards[i]
+		sh.Shard, sh.ready, sh.dead = at, at.Prefix+"ready", at.Prefix+"dead"
+		sh.alarm.wake = make(chan struct{}, 1)
 	}
 	return n, nil
 }

@@ -84,7 +84,7 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pa
 	}
 	room := s.pausesLeft(ctx, ns, partition)
 	calls := eachPaused(ns, partition, func(sh *shard, name string) *backend.Call {
-		return backend.NewCall(lua.Pause, sh.breaker, []string{sh.ledger}, name, since, text, room)
+		return backend.NewCall(lua.Pause, sh.Breaker, []string{sh.Ledger}, name, since, text, room)
 	})
 	codes, err := s.runPauses(ctx, calls)
 	if err == nil && slices.Contains(codes, 0) {
@@ -105,11 +105,11 @@ func (s *Store) Resume(ctx context.Context, ns *Namespace, partition string) (wa
 		return false, err
 	}
 	calls := eachPaused(ns, partition, func(sh *shard, name string) *backend.Call {
-		keys := []string{sh.ready, sh.ledger}
+		keys := []string{sh.ready, sh.Ledger}
 		if name != pauseAll {
 			keys = append(keys, sh.meta(name))
 		}
-		return backend.NewCall(lua.Resume, sh.breaker, keys, name)
+		return backend.NewCall(lua.Resume, sh.Breaker, keys, name)
 	})
 	codes, err := s.runPauses(ctx, calls)
 	for i := range ns.shards {
@@ -162,8 +162,8 @@ func (s *Store) pausesLeft(ctx context.Context, ns *Namespace, partition string)
 	pipe := s.backend.Background.Pipeline()
 	var counts []*redis.SliceCmd
 	for i := range ns.shards {
-		if i != ns.ShardOf(partition) && !ns.shards[i].breaker.Suspect() {
-			counts = append(counts, pipe.HMGet(ctx, ns.shards[i].ledger, "paused", pauseField+pauseAll))
+		if i != ns.ShardOf(partition) && !ns.shards[i].Breaker.Suspect() {
+			counts = append(counts, pipe.HMGet(ctx, ns.shards[i].Ledger, "paused", pauseField+pauseAll))
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
@@ -192,7 +192,7 @@ func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, e
 	pipe := s.backend.Background.Pipeline()
 	var ledgers []*redis.MapStringStringCmd
 	for i := range ns.shards {
-		ledgers = append(ledgers, pipe.HGetAll(ctx, ns.shards[i].ledger))
+		ledgers = append(ledgers, pipe.HGetAll(ctx, ns.shards[i].Ledger))
 	}
 	err = s.ledgerReads.Do(ctx, func() error {
 		_, err := pipe.Exec(ctx)

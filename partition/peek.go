@@ -42,7 +42,7 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string, r Pee
 		back, at = 1, positionNewest
 	}
 	sh := ns.shardOf(partition)
-	c := backend.NewCall(lua.Peek, sh.breaker, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
+	c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
 	err = s.ledgerReads.Do(ctx, func() error {
 		s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 		return c.Err

@@ -63,7 +63,7 @@ func (s *Store) produce(ctx context.Context, groups []*Group, window time.Durati
 		}
 		return
 	}
-	round := s.ledgerRounds.Load() // before anything is sent
+	round := s.space.Round() // before anything is sent
 	p := s.produces.Get().(*produceRun)
 	defer s.produces.Put(p)
 	p.window = window
@@ -229,11 +229,11 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 			largest = max(largest, len(e))
 		}
 	}
-	c.Begin(lua.Produce, sh.breaker, keys)
-	c.Args = append(c.Args, sh.ready, sh.ledger)
+	c.Begin(lua.Produce, sh.Breaker, keys)
+	c.Args = append(c.Args, sh.ready, sh.Ledger)
 	for _, g := range groups {
-		p.key(c, sh.prefix, listInfix, g.Partition)
-		p.key(c, sh.prefix, metaInfix, g.Partition)
+		p.key(c, sh.Prefix, listInfix, g.Partition)
+		p.key(c, sh.Prefix, metaInfix, g.Partition)
 		if g.IdempotencyKey != "" {
 			sum := sha256.Sum256([]byte(g.IdempotencyKey))
 			p.key(c, sh.produceResult(g.Partition, hex.EncodeToString(sum[:16])))
@@ -241,7 +241,7 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 	}
 	c.Tag = ns.linger()
 	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), maxKeys, largest,
-		len(sh.prefix)+len(listInfix)+1)
+		len(sh.Prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)
 		if g.IdempotencyKey != "" {
@@ -294,7 +294,7 @@ func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
 
 	sh := g.Namespace.shardOf(g.Partition)
 	if !g.Repeated {
-		sh.rollback.Add(round, g.Accepted)
+		sh.Stored(round, g.Accepted)
 		if g.Evicted > 0 {
 			s.metrics.evicted.WithLabelValues(g.Namespace.Name).Add(float64(g.Evicted))
 			g.recordEvicted(c.Now, sample)

@@ -209,8 +209,8 @@ func (p *purging) fill(c *backend.Call, sh *shard, names []string, writes bool, 
 	if writes {
 		drop = 1
 	}
-	c.Begin(lua.Purge, sh.breaker, 2+2*len(names))
-	c.Args = append(c.Args, sh.ready, sh.ledger)
+	c.Begin(lua.Purge, sh.Breaker, 2+2*len(names))
+	c.Args = append(c.Args, sh.ready, sh.Ledger)
 	for _, name := range names {
 		c.Args = append(c.Args, sh.list(name), sh.meta(name))
 	}

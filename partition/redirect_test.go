@@ -50,14 +50,19 @@ func TestScriptsThatRanAfterARedirectAreNotCalledUnexecuted(t *testing.T) {
 				}
 				return "-ERR unknown command\r\n", false
 			})
-			s, err := Open(Config{
-				URL: "redis-cluster://" + old.Addr().String(), Prefix: "sw", Namespaces: map[string]Policy{"default": DefaultPolicy()},
-			}, prometheus.NewRegistry(), zap.NewNop())
-			if err != nil {
+			at := func(url string) *Store {
+				s, err := Open(Config{URL: url, Prefix: "sw", Namespaces: map[string]Policy{"default": DefaultPolicy()}}, prometheus.NewRegistry(), zap.NewNop())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}
+			s, passed := at("redis-cluster://"+old.Addr().String()), at("embedded:")
+			if _, err := passed.Check(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
-			s.lastCheck.Store(&checkResult{})
+			s.space = passed.space
 			var list []*Group
 			for i := range groups {
 				entry := AppendEntry(nil, MinTime, nil, []byte("x"))

@@ -202,8 +202,8 @@ func fillCommits(c *backend.Call, items []settlement) {
 	if letters > 0 {
 		keys++
 	}
-	c.Begin(lua.Commit, sh.breaker, keys)
-	c.Args = append(c.Args, sh.ready, sh.ledger)
+	c.Begin(lua.Commit, sh.Breaker, keys)
+	c.Args = append(c.Args, sh.ready, sh.Ledger)
 	for _, t := range items {
 		c.Args = append(c.Args, sh.list(t.lease().Partition), sh.meta(t.lease().Partition))
 	}
@@ -224,7 +224,7 @@ func fillCommits(c *backend.Call, items []settlement) {
 
 func fillReleases(c *backend.Call, items []settlement) {
 	sh := items[0].lease().shard()
-	c.Begin(lua.Release, sh.breaker, 1+len(items))
+	c.Begin(lua.Release, sh.Breaker, 1+len(items))
 	c.Args = append(c.Args, sh.ready)
 	for _, t := range items {
 		c.Args = append(c.Args, sh.meta(t.lease().Partition))

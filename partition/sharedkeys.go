@@ -29,7 +29,7 @@ func (s *Store) checkSharedKeys(ctx context.Context) (warnings []string, err err
 			sh := &ns.shards[i]
 			reads = append(reads,
 				read{ns, sh.ready, "sorted set", pipe.ZCard(ctx, sh.ready), false},
-				read{ns, sh.ledger, "hash", pipe.HGet(ctx, sh.ledger, "format"), false},
+				read{ns, sh.Ledger, "hash", pipe.HGet(ctx, sh.Ledger, "format"), false},
 				read{ns, sh.dead, "list", pipe.LLen(ctx, sh.dead), true})
 		}
 	}

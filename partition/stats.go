@@ -78,7 +78,7 @@ func (s *Store) active(ctx context.Context, ns *Namespace, from Page, limit int)
 	if from.due == "" {
 		from.due = "-inf"
 	}
-	c := backend.NewCall(lua.Page, sh.breaker, []string{sh.ready}, from.due, from.name, limit)
+	c := backend.NewCall(lua.Page, sh.Breaker, []string{sh.ready}, from.due, from.name, limit)
 	if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
 		return nil, Page{}, c.Err
 	}
@@ -115,7 +115,7 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []
 // foreign value is an error.
 func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string, alone bool) (list []Stats, left []string, err error) {
 	jobs := backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}}, func(c *backend.Call, names []string) {
-		c.Begin(lua.Stats, sh.breaker, 1+2*len(names))
+		c.Begin(lua.Stats, sh.Breaker, 1+2*len(names))
 		c.Args = append(c.Args, sh.ready)
 		for _, name := range names {
 			c.Args = append(c.Args, sh.list(name), sh.meta(name))

@@ -3,12 +3,13 @@ package partition
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Store runs every operation on partitions, as atomic scripts on one Redis. It holds no
@@ -21,18 +22,14 @@ type Store struct {
 	zones        int
 	metrics      *metrics
 	log          *zap.Logger
-	ledgerRounds atomic.Uint64 // how often checkRollback has read the ledgers
-	loaded       atomic.Bool   // Check has put the scripts into the store
-	permitted    atomic.Bool   // Check has found all rights
-	lastCheck    atomic.Pointer[checkResult]
-	checking     sync.Mutex
-	produces     sync.Pool // of *produceRun
+	space        *space.Space
+	homes        []*space.Home // of all namespaces
+	produces     sync.Pool     // of *produceRun
 	stats        backend.ReadLimit
 	ledgerReads  backend.ReadLimit
 	pace         *backend.Pace
 	produceAlert *produceAlert
-	close        func() error    // the backend, where it is this Store's own
-	connected    <-chan struct{} // a connection was made, or a shard is reachable again
+	close        func() error // the backend, where it is this Store's own
 }
 
 // Open makes a Store. It does not connect: while Redis is down, operations return
@@ -65,18 +62,16 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		}
 		s.close = s.backend.Close
 	}
-	s.connected = s.backend.Connected()
-	for _, ns := range s.namespaces {
-		ns.store = s
-		for i := range ns.shards {
-			ns.shards[i].breaker = s.backend.NewBreaker(ns.shards[i].ledger)
-		}
-	}
-	s.zones = 1
-	if s.backend.Cluster() {
-		s.zones = setZones(s.namespaces)
-	}
 	s.metrics = newMetrics(reg)
+	s.space = space.New(space.Config{
+		Kind: kind, Prefix: cfg.Prefix, Foreign: s.checkSharedKeys, RolledBack: s.metrics.rolledBack, Log: log,
+	}, s.backend)
+	for _, ns := range s.Namespaces() {
+		ns.store = s
+		s.space.Adopt(ns.home)
+		s.homes = append(s.homes, ns.home)
+	}
+	s.zones = setZones(s.namespaces)
 	s.stats = backend.NewReadLimit(statsAtOnce, statsMaxWait, s.metrics.refused)
 	s.ledgerReads = backend.NewReadLimit(ledgersAtOnce, ledgersMaxWait, s.metrics.refused)
 	for name := range s.namespaces {
@@ -105,3 +100,36 @@ func (s *Store) Close() error { return s.close() }
 // ServerVersion is the version of Redis, of one of the masters, as the last Check read it;
 // empty before, and where Redis does not say it.
 func (s *Store) ServerVersion() string { return s.backend.ServerVersion() }
+
+// probePartition is a name that no caller can use.
+const probePartition = "!permission-probe"
+
+// kind is what a Space has to know of buffers.
+var kind = &space.Kind{
+	Name: "buffer", Format: 1, Total: "accepted", Unit: "entries", Scripts: lua.All(),
+	Probe: lua.PermissionProbe,
+	// A list of its own stands in for the dead letters: what something else may have put there
+	// concerns few entries, see checkSharedKeys.
+	ProbeOf: func(at *space.Shard) (keys []string, args []any) {
+		sh := &shard{Shard: at}
+		list := sh.list(probePartition)
+		return []string{list, at.Prefix + "ready", sh.meta(probePartition), at.Ledger, list, sh.produceResult(probePartition, "0")}, []any{probePartition}
+	},
+}
+
+// Check asks whether the store can be used now: see space.Check. A foreign value as an active set
+// or ledger is an error, too. Until a Check passed, and after one with ErrIncompatible until
+// another passes, Produce, Due and Claim are refused.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	return s.space.Check(ctx, s.homes)
+}
+
+// Inspect is a Check that lets nothing run which was refused, and records no format and
+// no number of shards where a namespace is new to the store.
+func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
+	return s.space.Inspect(ctx, s.homes)
+}
+
+// ensureCompatible is nil when Produce, Due and Claim may run. The first caller runs a
+// Check, so that no entry is stored where nobody reads it.
+func (s *Store) ensureCompatible(ctx context.Context) error { return s.space.AllUsable(ctx, s.homes) }

@@ -38,7 +38,7 @@ func Join(stores ...*Store) (*Stores, error) {
 			all.namespaces[ns.Name] = ns
 			all.sorted = append(all.sorted, ns)
 			for i := range ns.shards {
-				ns.shards[i].zone += all.zones
+				ns.shards[i].Zone += all.zones
 			}
 		}
 		all.zones += s.zones

@@ -1,10 +1,9 @@
 package partition
 
-import "github.com/spillway-io/spillway/partition/backend"
+import "github.com/spillway-io/spillway/partition/space"
 
-// MaxZones is the most zones of a store. Twelve divide evenly among 2, 3, 4, 6 or 12
-// masters. More zones would make smaller flushes, which cost Redis more per entry.
-const MaxZones = 12
+// MaxZones is the most zones of a store: see space.MaxZones.
+const MaxZones = space.MaxZones
 
 // ZoneOf is the zone of a partition's shard, 0 to Zones-1. A zone is an even part of
 // the slots of a Redis Cluster, so its shards are most likely on one master, and a slow
@@ -14,17 +13,16 @@ func (n *Namespace) ZoneOf(partition string) int {
 	if len(n.shards) == 0 {
 		return 0
 	}
-	return n.shardOf(partition).zone
+	return n.shardOf(partition).Zone
 }
 
-// setZones gives every shard its zone and returns how many zones there are. Parts of the
+// setZones numbers the zones of all shards anew and returns how many there are. Parts of the
 // slots without a shard do not count.
 func setZones(namespaces map[string]*Namespace) int {
 	var number [MaxZones]int
 	for _, ns := range namespaces {
-		for i := range ns.shards {
-			ns.shards[i].zone = backend.Slot(ns.shards[i].prefix) * MaxZones / backend.Slots
-			number[ns.shards[i].zone] = 1
+		for _, sh := range ns.home.Shards {
+			number[sh.Zone] = 1
 		}
 	}
 	zones := 0
@@ -33,8 +31,8 @@ func setZones(namespaces map[string]*Namespace) int {
 		zones += used
 	}
 	for _, ns := range namespaces {
-		for i := range ns.shards {
-			ns.shards[i].zone = number[ns.shards[i].zone]
+		for _, sh := range ns.home.Shards {
+			sh.Zone = number[sh.Zone]
 		}
 	}
 	return zones

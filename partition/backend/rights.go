@@ -22,16 +22,22 @@ func Denied(err error) bool {
 	return errors.As(err, &answer) && IsDenied(answer.Error())
 }
 
-// Rights are the rights that the user lacks, as ACL SETUSER takes them; keysRight
-// stands for the keys.
+// Rights are the rights that the user lacks, as ACL SETUSER takes them; keysRight and
+// channelsRight stand for the keys and the channels of wakes.
 type Rights map[string]bool
 
-const keysRight = "~"
+const (
+	keysRight     = "~"
+	channelsRight = "&"
+)
 
 // Add notes that a command was refused, and why: the user may not run it, or not on
-// Spillway's keys.
+// Spillway's keys or channels.
 func (r Rights) Add(command, text string) {
-	if strings.Contains(text, " key") {
+	switch {
+	case strings.Contains(text, "channel"):
+		command = channelsRight
+	case strings.Contains(text, " key"):
 		command = keysRight
 	}
 	r[strings.ToLower(command)] = true
@@ -42,11 +48,14 @@ func (r Rights) Add(command, text string) {
 func (r Rights) Error(addrs []string, prefix string) error {
 	var names, grants []string
 	for _, name := range slices.Sorted(maps.Keys(r)) {
-		if name == keysRight {
+		switch name {
+		case keysRight:
 			names, grants = append(names, "on the keys "+prefix+":{*}*"), append(grants, "'~"+prefix+":{*}*'")
-			continue
+		case channelsRight:
+			names, grants = append(names, "on the channels "+prefix+":{*}:w:*"), append(grants, "'&"+prefix+":{*}:w:*'")
+		default:
+			names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
 		}
-		names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
 	}
 	return Wrap(ErrIncompatible, fmt.Errorf(
 		"redis at %s: the user may not run %s: give it the rights with ACL SETUSER its-name %s; deploy/OPERATING.md lists all that it needs",

@@ -28,7 +28,7 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string, all bool
 	for _, number := range ns.Shards(queue) {
 		sh := ns.shards[number]
 		for more := true; more; {
-			c := backend.NewCall(luajob.Purge, sh.breaker, sh.allOf(queue), queue, state, purgePage)
+			c := backend.NewCall(luajob.Purge, sh.Breaker, sh.allOf(queue), queue, state, purgePage)
 			if err := s.paced(ctx, c); err != nil {
 				return deleted, err
 			}
@@ -54,7 +54,7 @@ func (s *Store) paced(ctx context.Context, c *backend.Call) error {
 // allOf are the keys that verbs about one queue take.
 func (sh *shard) allOf(queue string) []string {
 	return []string{
-		sh.ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones,
+		sh.Ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones,
 		sh.ready(queue), sh.jobs(queue), sh.dead(queue), sh.ids(queue),
 	}
 }
@@ -86,7 +86,7 @@ func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, 
 		sh := ns.shards[number]
 		for done < limit {
 			n := min(respawnPage, limit-done)
-			c := backend.NewCall(luajob.Respawn, sh.breaker, sh.allOf(queue), queue, verb, n, ttl, sh.channel, s.wake)
+			c := backend.NewCall(luajob.Respawn, sh.Breaker, sh.allOf(queue), queue, verb, n, ttl, sh.channel, s.wake)
 			if err := s.paced(ctx, c); err != nil {
 				return done, err
 			}
@@ -117,7 +117,7 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset, l
 		if count == 0 || full {
 			skip, count, bytes = 1<<40, 1, 1 // only the total
 		}
-		c := backend.NewCall(luajob.DeadPage, sh.breaker, []string{sh.jobs(queue), sh.dead(queue)}, skip, count, bytes)
+		c := backend.NewCall(luajob.DeadPage, sh.Breaker, []string{sh.jobs(queue), sh.dead(queue)}, skip, count, bytes)
 		if err := s.read(ctx, c); err != nil {
 			return nil, 0, err
 		}
@@ -129,7 +129,7 @@ func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset, l
 			if j.Seq, _ = number(seq); c.Rest.Broken || !parseRecord(record, &j) {
 				return nil, 0, c.Misread()
 			}
-			j.Shard = sh.number
+			j.Shard = sh.Number
 			j.died(reason)
 			list = append(list, ns.complete(j))
 		}

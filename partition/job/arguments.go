@@ -68,16 +68,16 @@ func (a *arguments) record(c *backend.Call, expires int64, p *Publish, m Message
 
 // readyJobsIDs adds the keys r: j: u: of a queue, allKeys r: j: d: u:.
 func (a *arguments) readyJobsIDs(c *backend.Call, sh *shard, queue string) {
-	a.join(c, sh.prefix, "r:", queue)
-	a.join(c, sh.prefix, "j:", queue)
-	a.join(c, sh.prefix, "u:", queue)
+	a.join(c, sh.Prefix, "r:", queue)
+	a.join(c, sh.Prefix, "j:", queue)
+	a.join(c, sh.Prefix, "u:", queue)
 }
 
 func (a *arguments) allKeys(c *backend.Call, sh *shard, queue string) {
-	a.join(c, sh.prefix, "r:", queue)
-	a.join(c, sh.prefix, "j:", queue)
-	a.join(c, sh.prefix, "d:", queue)
-	a.join(c, sh.prefix, "u:", queue)
+	a.join(c, sh.Prefix, "r:", queue)
+	a.join(c, sh.Prefix, "j:", queue)
+	a.join(c, sh.Prefix, "d:", queue)
+	a.join(c, sh.Prefix, "u:", queue)
 }
 
 // resultKey adds the key of the result of an idempotent publish.
@@ -86,7 +86,7 @@ func (a *arguments) resultKey(c *backend.Call, sh *shard, queue, key string) {
 	var text [32]byte
 	hex.Encode(text[:], sum[:16])
 	start := len(a.text)
-	a.text = append(a.text, sh.prefix...)
+	a.text = append(a.text, sh.Prefix...)
 	a.text = append(append(append(a.text, "dd:"...), queue...), ':')
 	a.text = append(a.text, text[:]...)
 	a.end(c, start)

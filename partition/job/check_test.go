@@ -241,7 +241,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	_, errPurge := s.Purge(t.Context(), ns, "q", true)
 	expirer := NewExpirer(s)
 	expirer.round(t.Context())
-	s.checkRollback(t.Context())
+	s.space.CheckRollback(t.Context(), s.homes())
 	ledgerOf(t, s)
 	if err := errors.Join(errDead, errRespawn, errPeek, errCounts, errForecast, errAll, errPurge); err != nil {
 		t.Error(err)

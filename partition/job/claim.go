@@ -127,9 +127,9 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 		}
 	}
 	n := len(r.numbers.names)
-	c.Begin(luajob.Claim, sh.breaker, 6+3*n)
+	c.Begin(luajob.Claim, sh.Breaker, 6+3*n)
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues)
-	r.args.join(c, sh.prefix, "out:", l.name)
+	r.args.join(c, sh.Prefix, "out:", l.name)
 	c.Args = append(c.Args, sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.readyJobsIDs(c, sh, queue)
@@ -217,7 +217,7 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 				s.metrics.malformed.Inc()
 				continue
 			}
-			job.Shard, job.Published = sh.number, job.Seq/1000
+			job.Shard, job.Published = sh.Number, job.Seq/1000
 			got = append(got, job)
 		}
 		q.claims[0].Namespace.setIDs(got)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,15 +33,14 @@ const (
 // is bounded.
 type Expirer struct {
 	*lifecycle.Loop
-	store     *Store
-	connected <-chan struct{}
-	pace      *backend.Pace        // of the commands that count references: 300,000 of them in a shard of 100,000 queues
-	began     time.Time            // when the walk began
-	walks     []walk               // that are left of the walk through all queues
-	audits    []walk               // that look for jobs without a reference: hours for a long queue, so they hold up no walk
-	audited   map[*shard]time.Time // when the references were counted last
-	missing   map[*shard]bool      // shards with fewer references than jobs
-	stranded  map[*home]bool       // namespaces with jobs where no claim asks
+	store    *Store
+	pace     *backend.Pace        // of the commands that count references: 300,000 of them in a shard of 100,000 queues
+	began    time.Time            // when the walk began
+	walks    []walk               // that are left of the walk through all queues
+	audits   []walk               // that look for jobs without a reference: hours for a long queue, so they hold up no walk
+	audited  map[*shard]time.Time // when the references were counted last
+	missing  map[*shard]bool      // shards with fewer references than jobs
+	stranded map[*home]bool       // namespaces with jobs where no claim asks
 }
 
 // A walk goes through the jobs of a queue.
@@ -54,7 +54,7 @@ type walk struct {
 // NewExpirer makes the expirer of a store. Start sets it going.
 func NewExpirer(s *Store) *Expirer {
 	e := &Expirer{
-		store: s, connected: s.backend.Connected(), pace: backend.NewPace(),
+		store: s, pace: backend.NewPace(),
 		audited: map[*shard]time.Time{}, missing: map[*shard]bool{}, stranded: map[*home]bool{},
 	}
 	e.Loop = lifecycle.New("expirer", nil, e.run)
@@ -62,22 +62,16 @@ func NewExpirer(s *Store) *Expirer {
 }
 
 func (e *Expirer) run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { e.store.space.Watch(ctx, e.store.homes) })
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
-	var checked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.connected:
-			// The server that answers may be another than before, or hold less.
-			if time.Since(checked) > expireEvery/10 {
-				e.store.checkRollback(ctx)
-				checked = time.Now()
-			}
 		case <-tick.C:
-			e.store.checkRollback(ctx)
-			checked = time.Now()
 			e.round(ctx)
 		}
 	}
@@ -102,7 +96,7 @@ func (e *Expirer) round(ctx context.Context) {
 func (e *Expirer) goOn(ctx context.Context, walks []walk, budget time.Duration) []walk {
 	for began := time.Now(); len(walks) > 0 && ctx.Err() == nil && time.Since(began) < budget; {
 		w := &walks[0]
-		if w.sh.breaker.Suspect() || e.step(ctx, w) {
+		if w.sh.Breaker.Suspect() || e.step(ctx, w) {
 			walks = walks[1:]
 		}
 	}
@@ -123,19 +117,19 @@ func (e *Expirer) plan(ctx context.Context) {
 	}()
 	for _, ns := range e.store.Namespaces() {
 		homes[ns.home] = true
-		if e.store.ensureCompatible(ctx, ns) != nil {
+		if e.store.space.Usable(ctx, ns.Home) != nil {
 			continue
 		}
 		var found stranded
 		complete := true
 		for _, sh := range ns.shards {
 			served[sh] = true
-			if sh.breaker.Suspect() {
+			if sh.Breaker.Suspect() {
 				complete = false
 				continue
 			}
 			names, err := e.store.appendQueues(ctx, nil, sh)
-			if sh.breaker.Done(err); err != nil {
+			if sh.Breaker.Done(err); err != nil {
 				complete = false
 				continue
 			}
@@ -175,7 +169,7 @@ func (e *Expirer) auditDue(ctx context.Context, sh *shard, queues []string) bool
 // missingReferences is how many jobs of a shard are in no state, about: jobs move while they
 // are counted.
 func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *shard, queues []string) (missing int64, err error) {
-	ledger := backend.NewCall(luajob.Ledger, sh.breaker, []string{sh.ledger, sh.lease, sh.delay})
+	ledger := backend.NewCall(luajob.Ledger, sh.Breaker, []string{sh.Ledger, sh.lease, sh.delay})
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{ledger})
 	if ledger.Err != nil {
 		return 0, ledger.Err
@@ -219,7 +213,7 @@ func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
 		audit = 1
 	}
 	s := e.store
-	c := backend.NewCall(luajob.Expire, w.sh.breaker, w.sh.allOf(w.queue), w.queue, w.cursor, expirePage, audit, w.sh.channel, s.wake)
+	c := backend.NewCall(luajob.Expire, w.sh.Breaker, w.sh.allOf(w.queue), w.queue, w.cursor, expirePage, audit, w.sh.channel, s.wake)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	if c.Err != nil {
 		return true

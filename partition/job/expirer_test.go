@@ -185,15 +185,15 @@ func TestARollbackIsCounted(t *testing.T) {
 	s := openAt(t, server.URL(), "sw", true, func(p *Policy) { p.Shards = 2 })
 	store1(t, s, "a", 3, 0, 0)
 	store1(t, s, "b", 4, 0, 0)
-	s.checkRollback(t.Context())
+	s.space.CheckRollback(t.Context(), s.homes())
 	store1(t, s, "a", 2, 0, 0)
-	s.checkRollback(t.Context())
+	s.space.CheckRollback(t.Context(), s.homes())
 	if n := testutil.ToFloat64(s.metrics.rolledBack); n != 0 {
 		t.Fatalf("%v jobs rolled back before anything was", n)
 	}
 	store1(t, s, "b", 1, 0, 0)
 	server.Client().FlushAll(t.Context())
-	s.checkRollback(t.Context())
+	s.space.CheckRollback(t.Context(), s.homes())
 	if n := testutil.ToFloat64(s.metrics.rolledBack); n != 10 {
 		t.Errorf("%v jobs rolled back, want 10", n)
 	}

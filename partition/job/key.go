@@ -1,6 +1,6 @@
 package job
 
-import "strconv"
+import "github.com/spillway-io/spillway/partition/space"
 
 // Every Redis key of queues is spelled in this file and in arguments.go only.
 //
@@ -18,17 +18,17 @@ import "strconv"
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish
 //	sw:{ns.N}:w:<queue>          channel of wakes
 type shardKeys struct {
-	prefix                                             string // "sw:{ns.N}:"
-	ledger, lease, attempts, queues, delay, tombstones string
-	channel                                            string // of wakes, without the queue
+	*space.Shard                               // with the prefix "sw:{ns.N}:"
+	lease, attempts, queues, delay, tombstones string
+	channel                                    string // of wakes, without the queue
 }
 
-func newShardKeys(prefix, namespace string, number int) shardKeys {
-	p := prefix + ":{" + namespace + "." + strconv.Itoa(number) + "}:"
-	return shardKeys{p, p + "ledger", p + "lease", p + "attempts", p + "queues", p + "delay", p + "tombstones", p + "w:"}
+func newShardKeys(at *space.Shard) shardKeys {
+	p := at.Prefix
+	return shardKeys{at, p + "lease", p + "attempts", p + "queues", p + "delay", p + "tombstones", p + "w:"}
 }
 
-func (k *shardKeys) ready(queue string) string { return k.prefix + "r:" + queue }
-func (k *shardKeys) jobs(queue string) string  { return k.prefix + "j:" + queue }
-func (k *shardKeys) dead(queue string) string  { return k.prefix + "d:" + queue }
-func (k *shardKeys) ids(queue string) string   { return k.prefix + "u:" + queue }
+func (k *shardKeys) ready(queue string) string { return k.Prefix + "r:" + queue }
+func (k *shardKeys) jobs(queue string) string  { return k.Prefix + "j:" + queue }
+func (k *shardKeys) dead(queue string) string  { return k.Prefix + "d:" + queue }
+func (k *shardKeys) ids(queue string) string   { return k.Prefix + "u:" + queue }

@@ -57,13 +57,13 @@ func (s *Store) revert(ctx context.Context, l *Lane, shards []*shard) error {
 		if !ok {
 			continue
 		}
-		keys := []string{sh.attempts, sh.lease, sh.prefix + "out:" + l.name}
+		keys := []string{sh.attempts, sh.lease, sh.Prefix + "out:" + l.name}
 		argv := []any{claim.token, sh.channel, s.wake}
 		for _, queue := range claim.queues {
 			keys = append(keys, sh.ready(queue))
 			argv = append(argv, queue)
 		}
-		calls = append(calls, backend.NewCall(luajob.Revert, sh.breaker, keys, argv...))
+		calls = append(calls, backend.NewCall(luajob.Revert, sh.Breaker, keys, argv...))
 		reverted = append(reverted, sh)
 	}
 	if len(calls) == 0 {

@@ -17,7 +17,7 @@ import (
 func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err error) {
 	calls := make([]*backend.Call, len(ns.shards))
 	for i, sh := range ns.shards {
-		calls[i] = backend.NewCall(luajob.Ledger, sh.breaker, []string{sh.ledger, sh.lease, sh.delay})
+		calls[i] = backend.NewCall(luajob.Ledger, sh.Breaker, []string{sh.Ledger, sh.lease, sh.delay})
 	}
 	if err := s.read(ctx, calls...); err != nil {
 		return Ledger{}, err

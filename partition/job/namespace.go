@@ -2,11 +2,11 @@ package job
 
 import (
 	"maps"
-	"sync"
 	"sync/atomic"
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Namespace is a tenant of a Store: queues under one policy. It never changes. A new
@@ -26,22 +26,17 @@ type Namespace struct {
 
 // home is what all generations of a namespace share.
 type home struct {
-	shards   []*shard
-	checking sync.Mutex
-	checked  atomic.Pointer[checkResult] // the last conclusive one; nil: none yet
-	absent   atomic.Int64                // when a flush found last that it cannot be checked; Unix ns
+	*space.Home
+	shards []*shard
+	absent atomic.Int64 // when a flush found last that it cannot be checked; Unix ns
 }
 
 // shard is one shard of a namespace.
 type shard struct {
 	shardKeys
-	args     sharedArgs
-	number   int
-	zone     int
-	breaker  *backend.Breaker
-	rollback backend.RollbackDetector
-	look     atomic.Int64 // ms on the store's clock when the promoter looks at it next
-	looked   atomic.Int64 // ms since the Store was opened when it looked last: the store's clock may step back
+	args   sharedArgs
+	look   atomic.Int64 // ms on the store's clock when the promoter looks at it next
+	looked atomic.Int64 // ms since the Store was opened when it looked last: the store's clock may step back
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.
 	answer atomic.Int64
@@ -51,11 +46,11 @@ type shard struct {
 // allocation.
 type sharedArgs struct{ ledger, lease, attempts, queues, delay, tombstones, channel any }
 
-func newShard(prefix, namespace string, number int) *shard {
-	k := newShardKeys(prefix, namespace, number)
+func newShard(at *space.Shard) *shard {
+	k := newShardKeys(at)
 	return &shard{
-		shardKeys: k, number: number,
-		args: sharedArgs{k.ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel},
+		shardKeys: k,
+		args:      sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel},
 	}
 }
 
@@ -85,9 +80,9 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 	if before != nil && len(before.shards) == policy.Shards {
 		n.home = before.home
 	} else {
-		n.home = &home{}
-		for i := range policy.Shards {
-			n.shards = append(n.shards, newShard(prefix, name, i))
+		n.home = &home{Home: space.NewHome(prefix, name, policy.Shards)}
+		for _, at := range n.home.Home.Shards {
+			n.shards = append(n.shards, newShard(at))
 		}
 	}
 	for i := range policy.Shards {
@@ -120,4 +115,4 @@ func (n *Namespace) keeps(queue string) int64 {
 
 // ZoneOf is the zone of a shard, 0 to Store.Zones()-1. What is sent together should be of
 // one zone: its shards are most likely on one master of a Redis Cluster.
-func (n *Namespace) ZoneOf(shard int) int { return n.shards[shard].zone }
+func (n *Namespace) ZoneOf(shard int) int { return n.shards[shard].Zone }

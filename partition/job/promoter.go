@@ -78,7 +78,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 	due := map[redis.Cmdable][]place{}
 	var unchecked []*Namespace
 	for _, ns := range s.Namespaces() {
-		if passed, err := s.checkedBefore(ns); !passed {
+		if passed, err := s.space.Known(ns.Home); !passed {
 			unchecked = append(unchecked, ns)
 			continue
 		} else if err != nil {
@@ -87,8 +87,8 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 		for _, sh := range ns.shards {
 			if look := sh.look.Load(); look > now && age-sh.looked.Load() < promoteEvery {
 				next = min(next, look)
-			} else if !sh.breaker.Suspect() {
-				server := s.backend.ClientFor(ctx, sh.ledger)
+			} else if !sh.Breaker.Suspect() {
+				server := s.backend.ClientFor(ctx, sh.Ledger)
 				due[server] = append(due[server], place{ns, sh})
 			}
 		}
@@ -121,7 +121,7 @@ func (p *Promoter) round(ctx context.Context, looks *sync.WaitGroup) time.Durati
 func (p *Promoter) check(ctx context.Context, list []*Namespace) {
 	passed := false
 	for _, ns := range list {
-		passed = p.store.ensureCompatible(ctx, ns) == nil || passed
+		passed = p.store.space.Usable(ctx, ns.Home) == nil || passed
 	}
 	p.mu.Lock()
 	p.checks = false
@@ -212,7 +212,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 	now, _ := s.backend.Now()
 	until := strconv.FormatInt(now+promoteEvery, 10)
 	pages := make([]*page, len(shards))
-	pipe := s.backend.ClientFor(ctx, shards[0].sh.ledger).Pipeline()
+	pipe := s.backend.ClientFor(ctx, shards[0].sh.Ledger).Pipeline()
 	told := pipe.Time(ctx) // an idle process has no other reply that tells of a step
 	for i, h := range shards {
 		h.sh.look.Store(now + promoteEvery) // what is published from here on sets it back
@@ -243,7 +243,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			err = execErr // no connection was made; the commands have no error of their own
 		}
 		err = backend.Classify(err)
-		page.sh.breaker.Done(err)
+		page.sh.Breaker.Done(err)
 		if err == nil {
 			s.sortOut(page, now)
 			read = append(read, page)
@@ -302,7 +302,7 @@ func (p *page) calls(s *Store) (calls []*backend.Call) {
 
 func (p *page) call(s *Store, names []string) *backend.Call {
 	sh := p.sh
-	keys := []string{sh.ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones}
+	keys := []string{sh.Ledger, sh.lease, sh.attempts, sh.queues, sh.delay, sh.tombstones}
 	argv := []any{sh.channel, s.wake, headEvery, len(names)}
 	for _, queue := range names {
 		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue), sh.ids(queue))
@@ -329,5 +329,5 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 			add("head", nil)
 		}
 	}
-	return backend.NewCall(luajob.Promote, sh.breaker, keys, argv...)
+	return backend.NewCall(luajob.Promote, sh.Breaker, keys, argv...)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func TestAnIdlePromoterNoticesThatTheClockOfRedisStepped(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			idle, gone := openAt(t, server.URL(), "sw", true, nil), openAt(t, server.URL(), "sw", true, nil)
-			if err := idle.ensureCompatible(t.Context(), idle.Namespace("mail")); err != nil {
+			if err := idle.space.Usable(t.Context(), idle.Namespace("mail").Home); err != nil {
 				t.Fatal(err)
 			}
 			was := time.Now().Add(row.was).UnixMilli()
@@ -168,18 +169,30 @@ func TestWhatComesDueDuringARoundWakesThePromoter(t *testing.T) {
 
 func TestANamespaceThatCannotBeCheckedHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, "embedded:", nil)
-	mail := s.Namespace("mail")
-	if err := s.swap(map[string]Policy{"mail": mail.Policy, "absent": DefaultPolicy()}); err != nil {
+	servers := redistest.StartMasters(t, 3)
+	s := openAt(t, servers.URL(), "sw", true, nil)
+	redistest.Until(t, most, "the store can be used", func() bool { _, err := s.Check(t.Context()); return err == nil })
+	here, name := servers.MasterOf("sw:{mail.0}:ledger"), ""
+	for i := 0; name == "" || servers.MasterOf("sw:{"+name+".0}:ledger") == here; i++ {
+		name = fmt.Sprint("absent", i)
+	}
+	away := servers.Masters[servers.MasterOf("sw:{"+name+".0}:ledger")]
+	away.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { away.Signal(syscall.SIGCONT) })
+	if err := s.swap(map[string]Policy{"mail": s.Namespace("mail").Policy, name: DefaultPolicy()}); err != nil {
 		t.Fatal(err)
 	}
-	absent := s.Namespace("absent")
-	absent.checking.Lock() // as while its master does not answer
 	startPromoter(t, s)
 	store1(t, s, "q", 1, time.Millisecond, 0)
 	redistest.Until(t, most, "the job of another is ready", func() bool { return ledgerOf(t, s).Ready == 1 })
-	absent.checking.Unlock()
-	redistest.Until(t, most, "it is checked once it answers", func() bool { return absent.checked.Load() != nil })
+	if known, err := s.space.Known(s.Namespace(name).Home); known {
+		t.Errorf("a namespace whose master is frozen was checked: %v", err)
+	}
+	away.Signal(syscall.SIGCONT)
+	redistest.Until(t, most, "it is checked once it answers", func() bool {
+		known, err := s.space.Known(s.Namespace(name).Home)
+		return known && err == nil
+	})
 }
 
 // What is long overdue in one shard does not keep the promoter from others of the server.

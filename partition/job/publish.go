@@ -103,7 +103,7 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 		}
 	}
 	n := len(r.numbers.names)
-	c.Begin(luajob.Publish, sh.breaker, 6+4*n+keyed)
+	c.Begin(luajob.Publish, sh.Breaker, 6+4*n+keyed)
 	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease, sh.args.attempts, sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.allKeys(c, sh, queue)
@@ -181,7 +181,7 @@ func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []
 			continue
 		case err == nil:
 			if status == 1 {
-				sh.rollback.Add(round, int(count))
+				sh.Stored(round, int(count))
 				if g.delay > 0 {
 					s.comesDue(sh, j.Now+g.delay)
 				}

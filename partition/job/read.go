@@ -39,7 +39,7 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, err
 	calls := make([]*backend.Call, len(shards))
 	for i, number := range shards {
 		sh := ns.shards[number]
-		calls[i] = backend.NewCall(luajob.Peek, sh.breaker, []string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
+		calls[i] = backend.NewCall(luajob.Peek, sh.Breaker, []string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
 	}
 	if err := s.read(ctx, calls...); err != nil {
 		return Job{}, err
@@ -80,7 +80,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (
 		return Job{}, Gone, err
 	}
 	sh := ns.shards[ref.Shard]
-	c := backend.NewCall(luajob.Get, sh.breaker, []string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
+	c := backend.NewCall(luajob.Get, sh.Breaker, []string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
 	if err := s.read(ctx, c); err != nil {
 		return Job{}, Gone, err
 	}
@@ -147,7 +147,7 @@ func (s *Store) CountAll(ctx context.Context, ns *Namespace, queues []string) ([
 			}
 		}
 		if len(here) > 0 {
-			calls, of = append(calls, backend.NewCall(luajob.Counts, sh.breaker, keys, argv...)), append(of, here)
+			calls, of = append(calls, backend.NewCall(luajob.Counts, sh.Breaker, keys, argv...)), append(of, here)
 		}
 	}
 	if err := s.read(ctx, calls...); err != nil {

@@ -161,7 +161,7 @@ const (
 )
 
 func (s *Store) mayRun(ctx context.Context, ns *Namespace) error {
-	if done, err := s.checkedBefore(ns); done {
+	if done, err := s.space.Known(ns.Home); done {
 		return err
 	}
 	if time.Since(time.Unix(0, ns.absent.Load())) < flushCheckEvery {
@@ -169,7 +169,7 @@ func (s *Store) mayRun(ctx context.Context, ns *Namespace) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxFlushCheck)
 	defer cancel()
-	err := s.ensureCompatible(ctx, ns)
+	err := s.space.Usable(ctx, ns.Home)
 	if errors.Is(err, backend.ErrUnavailable) {
 		ns.absent.Store(time.Now().UnixNano())
 	}
@@ -314,7 +314,7 @@ func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 			durable++
 		}
 	}
-	round := s.rounds.Load() // before anything is sent
+	round := s.space.Round() // before anything is sent
 	jobs := backend.RunJobs(r.jobs, func(c *backend.Call, items []item) { s.fill(l, c, items) },
 		func(calls []*backend.Call) { s.send(ctx, calls, durable) }, notAgain)
 	for _, j := range jobs {

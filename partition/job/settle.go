@@ -30,7 +30,7 @@ func (r *run) planSettles(list []*Settle) {
 // beginSettling begins a call of ack or settle: the keys of the shard and of all queues.
 func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
 	n := len(r.numbers.names)
-	c.Begin(script, sh.breaker, 6+4*n)
+	c.Begin(script, sh.Breaker, 6+4*n)
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues, sh.args.delay, sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.allKeys(c, sh, queue)

@@ -13,8 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/space"
 )
 
 // Config is the configuration of a Store. Open returns a *backend.FieldError for a value that
@@ -44,17 +46,13 @@ const (
 type Store struct {
 	backend    *backend.Backend
 	prefix     string
-	volatile   bool
 	required   []string
+	space      *space.Space
 	metrics    *metrics
 	log        *zap.Logger
 	wake       any // the command by which scripts wake who waits
 	namespaces atomic.Pointer[map[string]*Namespace]
 	swapping   sync.Mutex // of namespaces
-	servers    atomic.Pointer[checkResult]
-	checking   sync.Mutex  // of the servers
-	loaded     atomic.Bool // the scripts are in the store
-	rounds     atomic.Uint64
 	alarm      alarm
 	reads      backend.ReadLimit
 	pace       *backend.Pace
@@ -66,12 +64,15 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 	if !partition.ValidNamespace(cfg.Prefix) {
 		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
-	s := &Store{backend: b, prefix: cfg.Prefix, volatile: cfg.Volatile, required: cfg.Required, log: log, wake: "publish", pace: backend.NewPace(), opened: time.Now()}
+	s := &Store{backend: b, prefix: cfg.Prefix, required: cfg.Required, log: log, wake: "publish", pace: backend.NewPace(), opened: time.Now()}
 	s.alarm.wake = make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"
 	}
 	s.metrics = newMetrics(reg)
+	s.space = space.New(space.Config{
+		Kind: s.kind(), Prefix: cfg.Prefix, Durable: !cfg.Volatile, RolledBack: s.metrics.rolledBack, Log: log,
+	}, b)
 	s.namespaces.Store(&map[string]*Namespace{})
 	if err := s.swap(cfg.Namespaces); err != nil {
 		return nil, err
@@ -103,8 +104,8 @@ func (s *Store) SetNamespaces(ctx context.Context, policies map[string]Policy) e
 	}
 	var errs []error
 	for _, ns := range s.Namespaces() {
-		if ns.checked.Load() == nil {
-			errs = append(errs, s.backend.Explain(ctx, s.ensureCompatible(ctx, ns)))
+		if known, _ := s.space.Known(ns.Home); !known {
+			errs = append(errs, s.backend.Explain(ctx, s.space.Usable(ctx, ns.Home)))
 		}
 	}
 	return errors.Join(errs...)
@@ -126,12 +127,8 @@ func (s *Store) swap(policies map[string]Policy) error {
 			errs = append(errs, err)
 			continue
 		}
-		for _, sh := range ns.shards {
-			if sh.breaker == nil {
-				sh.breaker = s.backend.NewBreaker(sh.ledger)
-				sh.zone = backend.Slot(sh.prefix) * s.Zones() / backend.Slots
-			}
-		}
+		ns.Required = slices.Contains(s.required, name)
+		s.space.Adopt(ns.Home)
 		all[name] = ns
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -157,12 +154,39 @@ func (s *Store) Now() (ms int64, ok bool) { return s.backend.Now() }
 func (s *Store) ZoneOf(ns *Namespace, shard int) int { return ns.ZoneOf(shard) }
 
 // Zones is the number of zones: see Namespace.ZoneOf. It is 1 but on a Redis Cluster.
-func (s *Store) Zones() int {
-	if s.backend.Cluster() {
-		return partition.MaxZones
-	}
-	return 1
-}
+func (s *Store) Zones() int { return s.space.Zones() }
 
 // Embedded reports whether the store lives in this process and dies with it.
 func (s *Store) Embedded() bool { return s.backend.Embedded() }
+
+// probeQueue is a name that no caller can use.
+const probeQueue = "!permission-probe"
+
+// kind is what a Space has to know of queues. A program of before there were queues refuses
+// format 2. What wakes need beside the probe shows when they subscribe.
+func (s *Store) kind() *space.Kind {
+	return &space.Kind{
+		Name: "queue", Format: 2, Named: true, Total: "published", Unit: "jobs", Scripts: luajob.All(),
+		Embedded: []string{"jobs live in this process and end with it: the embedded store is for trying things out"},
+		Probe:    luajob.PermissionProbe,
+		ProbeOf: func(at *space.Shard) (keys []string, args []any) {
+			k := newShardKeys(at)
+			keys = []string{k.ready(probeQueue), k.jobs(probeQueue), k.dead(probeQueue), k.Prefix + "dd:" + probeQueue + ":0"}
+			return keys, []any{k.channel + probeQueue, s.wake}
+		},
+	}
+}
+
+// Check asks whether queues can be used now: see space.Check. What is wrong with a namespace that
+// is not Config.Required is a warning. Until a Check passed, publishes and claims are refused.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	return s.space.Check(ctx, s.homes())
+}
+
+func (s *Store) homes() []*space.Home {
+	var all []*space.Home
+	for _, ns := range s.Namespaces() {
+		all = append(all, ns.Home)
+	}
+	return all
+}

@@ -23,12 +23,12 @@ type stranded struct {
 func (t *stranded) add(ctx context.Context, s *Store, ns *Namespace, sh *shard, queues []string) error {
 	var left []string
 	for _, queue := range queues {
-		if !slices.Contains(ns.Shards(queue), sh.number) {
+		if !slices.Contains(ns.Shards(queue), sh.Number) {
 			left = append(left, queue)
 		}
 	}
 	if len(left) > 0 && t.queues == 0 {
-		t.first, t.shard = left[0], sh.number
+		t.first, t.shard = left[0], sh.Number
 	}
 	t.queues += len(left)
 	for page := range slices.Chunk(left, maxCallQueues) {

@@ -1,0 +1,191 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// Check asks whether all homes can be used now. It returns nil when every server
+//
+//   - answers, and has the scripts,
+//   - does not evict keys (maxmemory-policy noeviction),
+//   - has an append-only file, where the kind is Durable,
+//   - lets this user run every command,
+//   - holds namespaces of this kind in a format that this program knows, and the configured
+//     number of shards.
+//
+// backend.ErrIncompatible says what does not match and what to do; a person has to act. Other
+// errors pass by themselves. warnings are for the log. On a Redis Cluster that passed once, an
+// unreachable master does not fail the Check while at least one shard of a home is left.
+//
+// The last conclusive result is kept: see Usable and AllUsable.
+func (s *Space) Check(ctx context.Context, homes []*Home) (warnings []string, err error) {
+	warnings, err = s.conclude(ctx, homes, true)
+	return warnings, s.backend.Explain(ctx, err)
+}
+
+// Inspect is a Check that keeps no result, and records nothing where a namespace is new to the
+// store.
+func (s *Space) Inspect(ctx context.Context, homes []*Home) (warnings []string, err error) {
+	warnings, err = s.conclude(ctx, homes, false)
+	return warnings, s.backend.Explain(ctx, err)
+}
+
+// AllUsable is nil when the last Check of all homes passed. The first caller runs it.
+func (s *Space) AllUsable(ctx context.Context, homes []*Home) error {
+	if v := s.last.Load(); v != nil {
+		return v.err
+	}
+	s.checking.Lock()
+	defer s.checking.Unlock()
+	if v := s.last.Load(); v != nil {
+		return v.err
+	}
+	_, err := s.conclude(ctx, homes, true)
+	return notRun(err)
+}
+
+// Usable is nil when the last check of a home passed, so that nothing is stored where nobody
+// reads it. The first caller runs one.
+func (s *Space) Usable(ctx context.Context, h *Home) error {
+	if done, err := s.Known(h); done {
+		return err
+	}
+	h.checking.Lock()
+	defer h.checking.Unlock()
+	if done, err := s.Known(h); done {
+		return err
+	}
+	if s.servers.Load() == nil {
+		if _, err := s.checkServers(ctx, true); err != nil {
+			return notRun(s.explainRights(ctx, []*Home{h}, err))
+		}
+	}
+	return notRun(s.explainRights(ctx, []*Home{h}, s.checkHomes(ctx, []*Home{h}, true)[0]))
+}
+
+// Known is what the last conclusive check of a home said, without a round trip.
+func (s *Space) Known(h *Home) (done bool, err error) {
+	if v := s.servers.Load(); v != nil && v.err != nil {
+		return true, v.err
+	}
+	if v := h.checked.Load(); v != nil {
+		return true, v.err
+	}
+	return false, nil
+}
+
+// notRun is the error of an operation that did not run, because a check failed.
+func notRun(err error) error {
+	if errors.Is(err, backend.ErrUnknown) {
+		return backend.Wrap(backend.ErrUnavailable, err)
+	}
+	return err
+}
+
+func conclusive(err error) bool { return err == nil || errors.Is(err, backend.ErrIncompatible) }
+
+func (s *Space) conclude(ctx context.Context, homes []*Home, record bool) (warnings []string, err error) {
+	if warnings, err = s.checkServers(ctx, record); err == nil {
+		var more []string
+		more, err = judge(homes, s.checkHomes(ctx, homes, record), s.passed)
+		warnings = append(warnings, more...)
+	}
+	if err = s.explainRights(ctx, homes, err); record && conclusive(err) {
+		s.last.Store(&result{err})
+	}
+	return warnings, err
+}
+
+// judge is the verdict over all homes. Those that passed may be out of reach while one is not.
+func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []string, err error) {
+	var broken []error
+	var away error
+	reached := false
+	for i, wrong := range errs {
+		switch h := homes[i]; {
+		case wrong == nil:
+			reached = true
+		case errors.Is(wrong, backend.ErrBroken) && h.Required:
+			broken = append(broken, wrong)
+		case errors.Is(wrong, backend.ErrBroken):
+			warnings = append(warnings, fmt.Sprintf("namespace %s is refused: %v", h.Name, wrong))
+		case passed(h):
+			away = wrong
+		default:
+			err = wrong
+		}
+	}
+	switch {
+	case len(broken) > 0:
+		return warnings, errors.Join(broken...)
+	case err == nil && !reached:
+		return warnings, away
+	}
+	return warnings, err
+}
+
+// checkServers checks what does not depend on a namespace.
+func (s *Space) checkServers(ctx context.Context, record bool) (warnings []string, err error) {
+	if v := s.servers.Load(); s.backend.Cluster() && v != nil && v.err == nil {
+		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+		defer cancel()
+		if warnings, err = s.backend.CheckServers(asking); errors.Is(err, backend.ErrBroken) || ctx.Err() != nil {
+			return nil, err
+		}
+		return warnings, nil // a master may be away
+	}
+	warnings, err = s.inspectServers(ctx)
+	if record && conclusive(err) {
+		s.servers.Store(&result{err})
+	}
+	return warnings, err
+}
+
+func (s *Space) inspectServers(ctx context.Context) (warnings []string, err error) {
+	if _, err := s.backend.ReadTime(ctx); err != nil {
+		return nil, err
+	}
+	if !s.loaded.Load() {
+		if err := s.backend.Load(ctx, s.Kind.Scripts); err != nil {
+			return nil, err
+		}
+		s.loaded.Store(true)
+	}
+	if s.backend.Embedded() {
+		return s.Kind.Embedded, nil
+	}
+	if warnings, err = s.backend.CheckServers(ctx); err == nil && s.Durable {
+		err = s.backend.CheckPersistence(ctx)
+	}
+	if err == nil && s.Foreign != nil {
+		var foreign []string
+		foreign, err = s.Foreign(ctx)
+		warnings = append(warnings, foreign...)
+	}
+	return warnings, err
+}
+
+// checkHomes checks each home, and records what is new. It keeps conclusive results.
+func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []error {
+	errs := make([]error, len(homes))
+	var permitted []*Home
+	for i, h := range homes {
+		if errs[i] = s.checkRights(ctx, h); errs[i] == nil {
+			permitted = append(permitted, h)
+		}
+	}
+	found := s.checkLayouts(ctx, permitted, record)
+	for i, h := range homes {
+		if errs[i] == nil {
+			errs[i] = found[h]
+		}
+		if record && conclusive(errs[i]) {
+			h.checked.Store(&result{errs[i]})
+		}
+	}
+	return errs
+}

@@ -1,0 +1,107 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// checkRights tries on every shard of a home whether the server lets this user run all commands
+// of the scripts and the store. Redis does not roll back: a script whose user may run its
+// first write and not its second is left half done. The probe runs once by digest and once with
+// its text, because the store uses both.
+func (s *Space) checkRights(ctx context.Context, h *Home) error {
+	if s.backend.Embedded() || h.permitted.Load() {
+		return nil
+	}
+	calls := make([]*backend.Call, 0, 2*len(h.Shards))
+	for _, sh := range h.Shards {
+		keys, args := s.Kind.ProbeOf(sh)
+		for range 2 {
+			calls = append(calls, backend.NewCall(s.Kind.Probe, nil, keys, args...))
+		}
+		calls[len(calls)-1].WithText()
+	}
+	s.backend.Run(ctx, s.backend.Out, calls)
+	missing := backend.Rights{}
+	for _, c := range calls {
+		if c.Err != nil {
+			return c.Err
+		}
+		for n := c.Rest.Int(); n > 0 && !c.Rest.Broken; n-- {
+			command, text := string(c.Rest.Bulk()), string(c.Rest.Bulk())
+			if !backend.IsDenied(text) {
+				// The server is in a state that passes, or holds a foreign value.
+				err := backend.Classify(backend.AnsweredError(text))
+				if errors.Is(err, backend.ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
+					return err
+				}
+				return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its shards: %s", h.Name, command, text))
+			}
+			missing.Add(command, text)
+		}
+	}
+	if len(missing) > 0 {
+		return missing.Error(s.backend.Addrs(), s.Prefix)
+	}
+	h.permitted.Store(true)
+	return nil
+}
+
+// explainRights is err, or all rights that the user lacks where it says that one is missing.
+func (s *Space) explainRights(ctx context.Context, homes []*Home, err error) error {
+	if !backend.Denied(err) || errors.Is(err, backend.ErrIncompatible) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.ProbeTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	missing := backend.Rights{}
+	note := func(command string, err error) {
+		if backend.Denied(err) {
+			mu.Lock()
+			defer mu.Unlock()
+			missing.Add(command, err.Error())
+		}
+	}
+	note("ping", err) // only to see whether it is the keys
+	delete(missing, "ping")
+	_ = backend.EachMaster(ctx, s.backend.Out, func(ctx context.Context, c *redis.Client) error {
+		note("time", c.Do(ctx, "time").Err())
+		note("info", c.Do(ctx, "info", "server").Err())
+		note("script|load", c.Do(ctx, "script", "load", s.Kind.Probe.Source).Err())
+		note("evalsha", c.Do(ctx, "evalsha", strings.Repeat("0", 40), 0).Err())
+		note("eval", c.Do(ctx, "eval", "return 0", 0).Err())
+		if s.backend.Replicas() > 0 {
+			note("wait", c.Do(ctx, "wait", 0, 1).Err())
+		}
+		return nil
+	})
+	for _, h := range homes {
+		for _, sh := range h.Shards {
+			keys, args := s.Kind.ProbeOf(sh)
+			reply, err := s.backend.Out.Eval(ctx, s.Kind.Probe.Source, keys, args...).Slice()
+			if backend.Denied(err) && missing["eval"] && !missing["evalsha"] {
+				reply, err = s.backend.Out.EvalSha(ctx, s.Kind.Probe.SHA, keys, args...).Slice()
+			}
+			if !missing["eval"] || !missing["evalsha"] {
+				note("eval", err)
+			}
+			for i := 2; i+1 < len(reply); i += 2 {
+				if text := fmt.Sprint(reply[i+1]); backend.IsDenied(text) {
+					missing.Add(fmt.Sprint(reply[i]), text)
+				}
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return err
+	}
+	return missing.Error(s.backend.Addrs(), s.Prefix)
+}
