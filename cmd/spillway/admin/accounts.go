@@ -10,11 +10,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 const (
 	accountsEvery = time.Second
-	firstRead     = 250 * time.Millisecond // bounds the read of Start
+	firstRead     = 250 * time.Millisecond
 	// accountsShare is the part of the time that reading may take, so that many
 	// namespaces or a slow Redis are read less often.
 	accountsShare = 20
@@ -28,18 +29,22 @@ const (
 // and when that ends. The accounts are the store's, so every process of a service has the same.
 type Accounts struct {
 	store Store
-	log   *zap.Logger
 
-	life    sync.Mutex // held by Start and Stop
-	end     context.CancelFunc
-	stopped bool
-	loop    sync.WaitGroup
+	*lifecycle.Loop
 
 	mu       sync.Mutex
 	last     map[string]reading // by namespace; absent until it was read
 	lastTook time.Duration      // of one reading, which is one round trip
 
-	drops map[string]map[string]*dropping // by namespace and outcome; only run uses it
+	drops *dropLog
+}
+
+// A dropLog says in the log what is dropped, and when that ends.
+type dropLog struct {
+	log   *zap.Logger
+	unit  string                  // entries or jobs
+	words map[string]string       // what happens to them, by outcome: the log begins with it
+	known map[[2]string]*dropping // by namespace and outcome
 }
 
 // A dropping is a time in which entries of a namespace end in one way, again and again.
@@ -48,53 +53,42 @@ type dropping struct {
 	entries             int64     // since then
 }
 
-// dropWords say what happens to entries, by outcome. The log begins with them.
-var dropWords = map[string]string{
-	"evicted": "entries are evicted: partitions are full",
-	"expired": "entries expire: they are older than max_age before a sink takes them",
-	"dead":    "entries become dead letters: the sink rejects them",
-	"lost":    "entries are lost: something other than Spillway removes them from Redis",
+func newDropLog(log *zap.Logger, unit string, words map[string]string) *dropLog {
+	return &dropLog{log, unit, words, map[[2]string]*dropping{}}
+}
+
+// note compares two readings of a ledger's totals.
+func (l *dropLog) note(namespace string, before, now map[string]int64, at time.Time) {
+	for outcome, words := range l.words {
+		key := [2]string{namespace, outcome}
+		if l.known[key] == nil {
+			l.known[key] = &dropping{}
+		}
+		log := l.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
+		l.known[key].note(log, words, l.unit, now[outcome]-before[outcome], at)
+	}
 }
 
 // NewAccounts makes the reader of a store's accounts and registers its metrics.
 func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accounts {
-	a := &Accounts{store: store, log: log, last: map[string]reading{}, drops: map[string]map[string]*dropping{}}
-	for _, ns := range store.Namespaces() {
-		a.drops[ns.Name] = map[string]*dropping{}
-		for outcome := range dropWords {
-			a.drops[ns.Name][outcome] = &dropping{}
-		}
-	}
+	a := &Accounts{store: store, last: map[string]reading{}}
+	a.drops = newDropLog(log, "entries", map[string]string{
+		"evicted": "entries are evicted: partitions are full",
+		"expired": "entries expire: they are older than max_age before a sink takes them",
+		"dead":    "entries become dead letters: the sink rejects them",
+		"lost":    "entries are lost: something other than Spillway removes them from Redis",
+	})
+	a.Loop = lifecycle.New("accounts", a.firstRead, func(ctx context.Context) { repeat(ctx, accountsEvery, a.read) })
 	reg.MustRegister(a)
 	return a
 }
 
-// Start reads the accounts once, for 250 ms at most, and then until Stop.
-func (a *Accounts) Start(ctx context.Context) error {
-	a.life.Lock()
-	defer a.life.Unlock()
-	if a.end != nil || a.stopped {
-		return errStartedBefore
-	}
-	// A scrape right after a start or a reload finds the ledger, where the store is up.
-	first, done := context.WithTimeout(ctx, firstRead)
-	a.read(first)
-	done()
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	a.end = cancel
-	a.loop.Go(func() { repeat(running, accountsEvery, a.read) })
-	return nil
-}
-
-// Stop ends the reading, also one under way.
-func (a *Accounts) Stop(context.Context) error {
-	a.life.Lock()
-	defer a.life.Unlock()
-	a.stopped = true
-	if a.end != nil {
-		a.end()
-	}
-	a.loop.Wait()
+// firstRead, of 250 ms at most, is for a scrape right after a start or a reload: it finds the
+// ledger, where the store is up.
+func (a *Accounts) firstRead(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, firstRead)
+	defer cancel()
+	a.read(ctx)
 	return nil
 }
 
@@ -117,7 +111,7 @@ func (a *Accounts) read(ctx context.Context) (busy time.Duration) {
 		a.lastTook = took
 		a.mu.Unlock()
 		if known {
-			a.logDrops(ns.Name, before.Overview, now, time.Now())
+			a.drops.note(ns.Name, endings(before.Overview), endings(now), time.Now())
 		}
 	}
 	return busy
@@ -135,14 +129,6 @@ func (a *Accounts) latest() map[string]reading {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.last)
-}
-
-func (a *Accounts) logDrops(namespace string, before, now partition.Overview, at time.Time) {
-	old, latest := endings(before), endings(now)
-	for outcome, words := range dropWords {
-		log := a.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
-		a.drops[namespace][outcome].note(log, words, "entries", latest[outcome]-old[outcome], at)
-	}
 }
 
 // note says in the log that n of unit ended in one way since the last note: at once, each

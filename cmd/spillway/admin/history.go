@@ -61,7 +61,14 @@ type ring struct {
 	last   int64 // time of the last one, in steps since 1970
 }
 
-func newRing(size int) *ring { return &ring{points: make([]point, size)} }
+// newRing has no values until last, and goes on after it.
+func newRing(size int, last int64) *ring {
+	r := &ring{points: make([]point, size), last: last}
+	for i := range r.points {
+		r.points[i] = noPoint()
+	}
+	return r
+}
 
 // set writes the point of a time; those that were left out in between have no value.
 func (r *ring) set(at int64, p point) {
@@ -89,15 +96,7 @@ type track struct {
 }
 
 func newTrack(at time.Time) *track {
-	t := &track{newRing(secondsKept), newRing(minutesKept)}
-	t.seconds.last, t.minutes.last = at.Unix()-1, at.Unix()/60-1
-	for i := range t.seconds.points {
-		t.seconds.points[i] = noPoint()
-	}
-	for i := range t.minutes.points {
-		t.minutes.points[i] = noPoint()
-	}
-	return t
+	return &track{newRing(secondsKept, at.Unix()-1), newRing(minutesKept, at.Unix()/60-1)}
 }
 
 // add writes a point, and its minute so far: the mean of rates, the highest of gauges.

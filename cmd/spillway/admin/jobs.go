@@ -45,6 +45,16 @@ func (v View) jobSpace(name string) (space jobSpace, ok bool) {
 	return jobSpace{}, false
 }
 
+// jobSpaces are those of every pool.
+func (v View) jobSpaces() (all []jobSpace) {
+	for _, store := range v.Jobs {
+		for _, ns := range store.Namespaces() {
+			all = append(all, jobSpace{store, ns})
+		}
+	}
+	return all
+}
+
 // jobSpace is the namespace in the path.
 func (r *request) jobSpace() jobSpace {
 	name := r.PathValue("namespace")

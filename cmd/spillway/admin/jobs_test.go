@@ -352,7 +352,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	b := newJobBook(func() View { return View{} }, zap.New(core))
 	ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
-	b.forget([]JobStore{spacesOf{ns: ns}})
+	b.forget(View{Jobs: []JobStore{spacesOf{ns: ns}}})
 	at := time.UnixMilli(1_763_629_675_000)
 	for i := range int64(20) {
 		b.note("mail", jobReading{job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at.Add(time.Duration(i) * time.Second)})
@@ -371,7 +371,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Hour))[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
 		t.Errorf("after a reset: %+v", o)
 	}
-	b.forget(nil)
+	b.forget(View{})
 	if len(b.spaces) != 0 {
 		t.Error("a namespace that is gone is kept")
 	}

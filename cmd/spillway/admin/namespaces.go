@@ -50,10 +50,8 @@ func (s *Server) info(r *request) (any, error) {
 	for _, ns := range r.view.Store.Namespaces() {
 		i.Namespaces = append(i.Namespaces, ns.Name)
 	}
-	for _, store := range r.view.Jobs {
-		for _, ns := range store.Namespaces() {
-			i.Queues = append(i.Queues, ns.Name)
-		}
+	for _, space := range r.view.jobSpaces() {
+		i.Queues = append(i.Queues, space.ns.Name)
 	}
 	return i, nil
 }
@@ -81,10 +79,8 @@ func (s *Server) namespaces(r *request) (any, error) {
 	for _, ns := range r.view.Store.Namespaces() {
 		list = append(list, namespaceJSON(ns.Name, kindBuffer, r.view.Settings[ns.Name]))
 	}
-	for _, store := range r.view.Jobs {
-		for _, ns := range store.Namespaces() {
-			list = append(list, namespaceJSON(ns.Name, kindQueue, policySettings(ns.Policy)))
-		}
+	for _, space := range r.view.jobSpaces() {
+		list = append(list, namespaceJSON(space.ns.Name, kindQueue, policySettings(space.ns.Policy)))
 	}
 	return map[string]any{"namespaces": list}, nil
 }

@@ -36,7 +36,7 @@ type jobBook struct {
 	mu     sync.Mutex
 	spaces map[string]*jobFigures
 	tables map[tableKey]*queueTable
-	drops  map[string]map[string]*dropping // by namespace and outcome
+	drops  *dropLog
 }
 
 // jobFigures are what is known of a namespace of kind queue.
@@ -56,7 +56,12 @@ type jobReading struct {
 func newJobBook(source Source, log *zap.Logger) *jobBook {
 	return &jobBook{
 		source: source, log: log, counts: backend.NewPace(), audits: backend.NewPace(),
-		spaces: map[string]*jobFigures{}, tables: map[tableKey]*queueTable{}, drops: map[string]map[string]*dropping{},
+		spaces: map[string]*jobFigures{}, tables: map[tableKey]*queueTable{},
+		drops: newDropLog(log, "jobs", map[string]string{
+			"expired": "jobs expire: nobody acked them within their ttl",
+			"died":    "jobs become dead letters: their tries are used up, or a worker buried them",
+			"lost":    "jobs are lost: something other than Spillway removes them from Redis",
+		}),
 	}
 }
 
@@ -86,13 +91,13 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context) (b
 // readLedgers reads every ledger once, those of each pool beside those of the others. Where a
 // pool does not answer, the last ones stay.
 func (b *jobBook) readLedgers(ctx context.Context) (busy time.Duration) {
-	stores := b.source().Jobs
-	b.forget(stores)
+	v := b.source()
+	b.forget(v)
 	ctx, cancel := context.WithTimeout(ctx, jobReadTime)
 	defer cancel()
 	var pools sync.WaitGroup
-	began, took := time.Now(), make([]time.Duration, len(stores)) // until the last answer of each pool
-	for i, store := range stores {
+	began, took := time.Now(), make([]time.Duration, len(v.Jobs)) // until the last answer of each pool
+	for i, store := range v.Jobs {
 		pools.Go(func() {
 			for _, ns := range store.Namespaces() {
 				l, err := store.Ledger(ctx, ns)
@@ -117,19 +122,20 @@ func (b *jobBook) note(namespace string, now jobReading) {
 	}
 	if n := len(f.recent); n > 0 {
 		before := f.recent[n-1]
-		b.logDrops(namespace, before.Ledger, now)
+		b.drops.note(namespace, jobOutcomes(before.Ledger), jobOutcomes(now.Ledger), now.at)
 		if now.Published < before.Published { // the account of another store
 			f.recent, f.past = nil, nil
 		}
 	}
 	if n := len(f.past); n == 0 || now.at.Sub(f.past[n-1].at) >= pastEvery {
-		if f.past = append(f.past, now); len(f.past) > int(pastFor/pastEvery)+1 {
-			f.past = append(f.past[:0], f.past[1:]...)
-		}
+		f.past = latest(append(f.past, now), int(pastFor/pastEvery)+1)
 	}
-	if f.recent = append(f.recent, now); len(f.recent) > rateSpan+1 {
-		f.recent = append(f.recent[:0], f.recent[1:]...)
-	}
+	f.recent = latest(append(f.recent, now), rateSpan+1)
+}
+
+// latest keeps the last n readings.
+func latest(readings []jobReading, n int) []jobReading {
+	return slices.Delete(readings, 0, max(0, len(readings)-n))
 }
 
 // changes are how much the totals of a ledger rose in the time before now, or since the first
@@ -159,42 +165,21 @@ func (b *jobBook) changes(namespace string, now jobReading, since time.Duration)
 	return rise, max(0, now.at.Sub(first.at).Milliseconds())
 }
 
-// jobDropWords say what happens to jobs that are never acked, by outcome.
-var jobDropWords = map[string]string{
-	"expired": "jobs expire: nobody acked them within their ttl",
-	"died":    "jobs become dead letters: their tries are used up, or a worker buried them",
-	"lost":    "jobs are lost: something other than Spillway removes them from Redis",
-}
-
-func (b *jobBook) logDrops(namespace string, before job.Ledger, now jobReading) {
-	old, latest, drops := jobOutcomes(before), jobOutcomes(now.Ledger), b.drops[namespace]
-	for outcome, words := range jobDropWords {
-		log := b.log.With(zap.String("namespace", namespace), zap.String("outcome", outcome))
-		drops[outcome].note(log, words, "jobs", latest[outcome]-old[outcome], now.at)
-	}
-}
-
 // forget drops the namespaces that are no more, and makes room for new ones.
-func (b *jobBook) forget(stores []JobStore) {
+func (b *jobBook) forget(v View) {
 	known := map[string]bool{}
-	for _, store := range stores {
-		for _, ns := range store.Namespaces() {
-			known[ns.Name] = true
-		}
+	for _, space := range v.jobSpaces() {
+		known[space.ns.Name] = true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	gone := func(name string) bool { return !known[name] }
 	maps.DeleteFunc(b.spaces, func(name string, _ *jobFigures) bool { return gone(name) })
-	maps.DeleteFunc(b.drops, func(name string, _ map[string]*dropping) bool { return gone(name) })
+	maps.DeleteFunc(b.drops.known, func(key [2]string, _ *dropping) bool { return gone(key[0]) })
 	maps.DeleteFunc(b.tables, func(key tableKey, _ *queueTable) bool { return gone(key.namespace) })
 	for name := range known {
 		if b.spaces[name] == nil {
 			b.spaces[name] = &jobFigures{queues: -1}
-			b.drops[name] = map[string]*dropping{}
-			for outcome := range jobDropWords {
-				b.drops[name][outcome] = &dropping{}
-			}
 		}
 	}
 }
@@ -202,16 +187,14 @@ func (b *jobBook) forget(stores []JobStore) {
 // readAges counts the queues of every namespace, one after the other.
 func (b *jobBook) readAges(ctx context.Context) time.Duration {
 	began := time.Now()
-	stores := b.source().Jobs
-	b.forget(stores)
-	for _, store := range stores {
-		for _, ns := range store.Namespaces() {
-			bounded, cancel := context.WithTimeout(ctx, readTimeout)
-			_, err := b.table(bounded, jobSpace{store, ns}, "")
-			cancel()
-			if err != nil {
-				b.log.Debug("queues not counted", zap.String("namespace", ns.Name), zap.Error(err))
-			}
+	v := b.source()
+	b.forget(v)
+	for _, space := range v.jobSpaces() {
+		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		_, err := b.table(bounded, space, "")
+		cancel()
+		if err != nil {
+			b.log.Debug("queues not counted", zap.String("namespace", space.ns.Name), zap.Error(err))
 		}
 	}
 	return time.Since(began)
@@ -247,10 +230,8 @@ func (b *jobBook) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector: it reads nothing.
 func (b *jobBook) Collect(ch chan<- prometheus.Metric) {
 	limits := map[string]int64{}
-	for _, store := range b.source().Jobs {
-		for _, ns := range store.Namespaces() {
-			limits[ns.Name] = ns.Policy.MaxJobs
-		}
+	for _, space := range b.source().jobSpaces() {
+		limits[space.ns.Name] = space.ns.Policy.MaxJobs
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -298,17 +279,16 @@ func (b *jobBook) overview(v View, only string, now time.Time) []QueueOverview {
 	list, sinks := []QueueOverview{}, v.pushSinks()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, store := range v.Jobs {
-		for _, ns := range store.Namespaces() {
-			if only != "" && ns.Name != only {
-				continue
-			}
-			q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{}, Sinks: append([]Sink{}, sinks[ns.Name]...)}
-			if f := b.spaces[ns.Name]; f != nil {
-				f.fill(&q, now)
-			}
-			list = append(list, q)
+	for _, space := range v.jobSpaces() {
+		ns := space.ns
+		if only != "" && ns.Name != only {
+			continue
 		}
+		q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{}, Sinks: append([]Sink{}, sinks[ns.Name]...)}
+		if f := b.spaces[ns.Name]; f != nil {
+			f.fill(&q, now)
+		}
+		list = append(list, q)
 	}
 	return list
 }

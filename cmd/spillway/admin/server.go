@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/lifecycle"
 )
 
 // Server is the server of the admin port.
@@ -60,9 +62,6 @@ type Config struct {
 
 // noDeadline ends a deadline of a connection.
 var noDeadline time.Time
-
-// errStartedBefore is the error of a second Start, and of a Start after Stop.
-var errStartedBefore = errors.New("started or stopped before")
 
 // New makes the server; Start opens its port.
 func New(cfg Config, log *zap.Logger) *Server {
@@ -112,7 +111,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listener != nil || s.stopped {
-		return errStartedBefore
+		return lifecycle.ErrStarted
 	}
 	l, err := new(net.ListenConfig).Listen(context.WithoutCancel(ctx), "tcp", s.cfg.Listen)
 	if err != nil {

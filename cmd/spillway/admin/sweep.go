@@ -211,8 +211,7 @@ func (s *sweep) page(ctx context.Context, store Store, ns *partition.Namespace) 
 	}
 	for name, r := range sp.rows {
 		if r.swept < sp.began { // the pass did not meet it: it has no entries
-			delete(sp.rows, name)
-			s.known--
+			s.drop(sp, name)
 		}
 	}
 	sp.completed, sp.took = now, now-sp.began
@@ -238,13 +237,17 @@ func (s *sweep) put(sp *space, stats partition.Stats, now int64) {
 	r.Stats, r.swept, r.oldest, r.paused = stats, now, now-stats.OldestAge.Milliseconds(), sp.paused[stats.Partition]
 }
 
+func (s *sweep) drop(sp *space, name string) {
+	delete(sp.rows, name)
+	s.known--
+}
+
 // displace makes room for a partition with more or older entries than one of a few others.
 func (s *sweep) displace(sp *space, stats partition.Stats, now int64) bool {
 	tried := 0
 	for name, r := range sp.rows { // in no order
 		if r.Depth < stats.Depth && r.oldest > now-stats.OldestAge.Milliseconds() {
-			delete(sp.rows, name)
-			s.known--
+			s.drop(sp, name)
 			sp.leftOut++
 			return true
 		}
@@ -293,8 +296,7 @@ func (s *sweep) refresh(ctx context.Context, store Store, all []*partition.Names
 		}
 		for _, name := range names {
 			if r := sp.rows[name]; r != nil && r.swept < now {
-				delete(sp.rows, name)
-				s.known--
+				s.drop(sp, name)
 			}
 		}
 		sp.findOldest()

@@ -80,29 +80,30 @@ func (c *Check) nagios(r *checkResult) string {
 	add := func(label string, value float64, unit string, warning, critical float64) {
 		data = append(data, fmt.Sprintf("'%s'=%s%s;%s;%s;0", label, number(value), unit, threshold(warning), threshold(critical)))
 	}
+	sinkAndResidual := func(namespace string, failing float64, residual *int64) {
+		add(namespace+"_sink_failing", failing, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
+		if residual != nil {
+			add(namespace+"_residual", float64(*residual), "", 0, 0)
+		}
+	}
+	backlogWarning, backlogCritical := float64(c.BacklogWarning), float64(c.BacklogCritical)
 	for _, f := range r.Figures {
 		add(f.Namespace+"_oldest_age_share", f.OldestAgeShare, "", c.AgeWarning, c.AgeCritical)
-		add(f.Namespace+"_backlog", float64(f.Backlog), "", float64(c.BacklogWarning), float64(c.BacklogCritical))
+		add(f.Namespace+"_backlog", float64(f.Backlog), "", backlogWarning, backlogCritical)
 		add(f.Namespace+"_dropped_per_s", f.DroppedPerS, "", c.DropsWarning, c.DropsCritical)
 		if f.Dropped != nil {
 			add(f.Namespace+"_dropped", float64(*f.Dropped), "", 0, 0)
 		}
-		add(f.Namespace+"_sink_failing", f.FailingSecs, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
-		if f.Residual != nil {
-			add(f.Namespace+"_residual", float64(*f.Residual), "", 0, 0)
-		}
+		sinkAndResidual(f.Namespace, f.FailingSecs, f.Residual)
 	}
 	for _, f := range r.Queues {
 		add(f.Namespace+"_ready_age", f.ReadyAgeSec, "s", c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds())
-		add(f.Namespace+"_ready", float64(f.Ready), "", float64(c.BacklogWarning), float64(c.BacklogCritical))
+		add(f.Namespace+"_ready", float64(f.Ready), "", backlogWarning, backlogCritical)
 		add(f.Namespace+"_dead", float64(f.Dead), "", 0, 0)
 		add(f.Namespace+"_fill", f.Fill, "", fillWarning, fillCritical)
 		add(f.Namespace+"_failed_per_s", f.FailedPerS, "", c.DropsWarning, c.DropsCritical)
 		add(f.Namespace+"_lost", float64(f.Lost), "", 0, 0)
-		add(f.Namespace+"_sink_failing", f.FailingSecs, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
-		if f.Residual != nil {
-			add(f.Namespace+"_residual", float64(*f.Residual), "", 0, 0)
-		}
+		sinkAndResidual(f.Namespace, f.FailingSecs, f.Residual)
 	}
 	line := "SPILLWAY " + strings.ToUpper(r.Status.String()) + " - " + text
 	if len(data) > 0 {

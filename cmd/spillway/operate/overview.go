@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -175,7 +174,7 @@ func (o *overview) losses() []loss {
 			found = append(found, loss{n.Namespace, kindAtRisk, 0, what, why})
 		}
 		if n.Rates.Rejected > 0 {
-			found = append(found, loss{n.Namespace, kindRefusing, n.Rates.Rejected, "refused " + rate(n.Rates.Rejected) + "/s", n.codes()})
+			found = append(found, loss{n.Namespace, kindRefusing, n.Rates.Rejected, "refused " + perSecond(n.Rates.Rejected), n.codes()})
 		}
 	}
 	for _, q := range o.Queues {
@@ -194,24 +193,36 @@ func (o *overview) losses() []loss {
 }
 
 func (n *namespaceState) dropText() string {
-	return n.Rates.dropText(n.MaxAgeMS, func(perSecond float64) string { return rate(perSecond) + "/s" })
+	return n.Rates.dropText(n.MaxAgeMS, perSecond)
 }
 
 // dropText names each reason with its figure.
 func (r *rates) dropText(maxAgeMS int64, figure func(float64) string) string {
+	return reasons(figure, []reason{
+		{r.Evicted, "evicted %s (partitions are full)"}, {r.Expired, "expired %s (older than " + since(maxAgeMS) + ")"},
+		{r.Dead, "dead %s (the sink rejects them; dead letters are kept)"},
+		{r.LettersEvicted, "dead letters dropped %s (more than max_dead or max_dead_bytes)"}, {r.Lost, "lost %s (removed from Redis, not by Spillway)"},
+	})
+}
+
+// reason is how many ended in a way, and the words for it.
+type reason struct {
+	value float64
+	what  string
+}
+
+// reasons names those that there are.
+func reasons(figure func(float64) string, list []reason) string {
 	var parts []string
-	add := func(value float64, what string) {
-		if value > 0 {
-			parts = append(parts, fmt.Sprintf(what, figure(value)))
+	for _, r := range list {
+		if r.value > 0 {
+			parts = append(parts, strings.Replace(r.what, "%s", figure(r.value), 1))
 		}
 	}
-	add(r.Evicted, "evicted %s (partitions are full)")
-	add(r.Expired, "expired %s (older than "+since(maxAgeMS)+")")
-	add(r.Dead, "dead %s (the sink rejects them; dead letters are kept)")
-	add(r.LettersEvicted, "dead letters dropped %s (more than max_dead or max_dead_bytes)")
-	add(r.Lost, "lost %s (removed from Redis, not by Spillway)")
 	return strings.Join(parts, ", ")
 }
+
+func perSecond(n float64) string { return rate(n) + "/s" }
 
 // cause is why nothing or little is delivered, as far as it is known.
 func (n *namespaceState) cause(now int64) string {
@@ -242,16 +253,12 @@ func (n *namespaceState) likely() string {
 }
 
 func (n *namespaceState) codes() string {
-	codes := slices.SortedFunc(maps.Keys(n.Rejected), func(a, b string) int {
-		return cmp.Or(cmp.Compare(n.Rejected[b], n.Rejected[a]), cmp.Compare(a, b))
-	})
-	var parts []string
-	for _, code := range codes {
-		if n.Rejected[code] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s/s", escape(code), rate(n.Rejected[code])))
-		}
+	var list []reason
+	for code, rejected := range n.Rejected {
+		list = append(list, reason{rejected, escape(code) + " %s"})
 	}
-	return strings.Join(parts, ", ")
+	slices.SortFunc(list, func(a, b reason) int { return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.what, b.what)) })
+	return reasons(perSecond, list)
 }
 
 // headlines are by the worst kind.
@@ -303,16 +310,10 @@ type jobRates struct {
 func (r *jobRates) failed() float64 { return r.Expired + r.Lost + r.Died }
 
 func (r *jobRates) text() string {
-	var parts []string
-	for _, part := range []struct {
-		value float64
-		what  string
-	}{{r.Expired, "expired %s/s (nobody acked them within their ttl)"}, {r.Died, "dead %s/s (tries used up, or buried; dead letters are kept)"}, {r.Lost, "lost %s/s (removed from Redis, not by Spillway)"}} {
-		if part.value > 0 {
-			parts = append(parts, fmt.Sprintf(part.what, rate(part.value)))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return reasons(perSecond, []reason{
+		{r.Expired, "expired %s (nobody acked them within their ttl)"}, {r.Died, "dead %s (tries used up, or buried; dead letters are kept)"},
+		{r.Lost, "lost %s (removed from Redis, not by Spillway)"},
+	})
 }
 
 // staleMS is when a ledger, which is read every second, says that its Redis does not answer.
@@ -331,20 +332,18 @@ func unread(readAt, now int64) string {
 // losses are what happens to the jobs of one namespace that should not. Expired and lost
 // jobs are gone; dead letters, a namespace nearly full and jobs whose sink fails are a risk.
 func (q *queueState) losses(now int64) (found []loss) {
-	cause, why := q.cause(now), []string{}
-	for _, text := range []string{cause, q.risk()} {
-		if text != "" {
-			why = append(why, text)
-		}
+	cause, risk := q.cause(now), q.risk()
+	why := cmp.Or(cause, risk)
+	if cause != "" && risk != "" {
+		why += "; " + risk
 	}
-	reasons := strings.Join(why, "; ")
 	switch r := q.Rates; {
 	case r.Expired+r.Lost > 0:
-		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(reasons, "see spillway jobs ls "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(why, "see spillway jobs ls "+q.Namespace)})
 	case r.Died > 0:
-		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text(), cmp.Or(reasons, "see spillway jobs ls --sort=dead "+q.Namespace)})
-	case q.risk() != "":
-		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.risk(), cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text(), cmp.Or(why, "see spillway jobs ls --sort=dead "+q.Namespace)})
+	case risk != "":
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, risk, cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
 	case cause != "" && q.waiting() > 0:
 		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.waitText(), cause})
 	}

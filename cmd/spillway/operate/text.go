@@ -17,16 +17,6 @@ import (
 // control characters and escape sequences, which drive a terminal, and marks of
 // direction, which reorder what is read. JSON stays the same value.
 func escape(s string) string {
-	clean := true
-	for _, r := range s {
-		if r == utf8.RuneError || !strconv.IsPrint(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
