@@ -24,8 +24,10 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, r *request) *rejection {
 	a.Depth, a.Capacity = wire.Absent, wire.Absent
 	if len(r.name) > 0 { // one partition
 		a.Capacity = r.namespace.Policy.Capacity
-		if len(r.spans) > 0 {
-			a.Depth = r.parts[0].depth
+		for i := range r.parts {
+			if p := &r.parts[i]; p.count > 0 && p.err == nil {
+				a.Depth = p.depth
+			}
 		}
 	}
 	s.countDiscards(r)

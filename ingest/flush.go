@@ -48,7 +48,7 @@ type knownPartition struct {
 type group struct {
 	partition.Group
 	first, last *part
-	size        int // entries
+	size, bytes int // of its entries
 }
 
 func newFlush(maxKnown, maxBytes int) flush {
@@ -96,13 +96,15 @@ func (f *flush) add(p *part) {
 		f.known[name] = to
 	}
 	g, key := to.last, p.request.idempotencyKey
-	if to.flush == f.number && key == "" && g.IdempotencyKey == "" && g.size+len(p.entries) <= maxGroupEntries {
+	if to.flush == f.number && key == "" && g.IdempotencyKey == "" && g.size+len(p.entries) <= maxGroupEntries &&
+		g.bytes+p.bytes <= maxPart {
 		g.last.next = p
 	} else {
 		g = f.newGroup(to, p)
 	}
 	g.last = p
 	g.size += len(p.entries)
+	g.bytes += p.bytes
 	f.entries += len(p.entries)
 	f.bytes += p.bytes
 }

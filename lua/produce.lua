@@ -195,13 +195,13 @@ local function append(q, m, seen, first, k)
     evicted = depth - capacity
     depth = capacity
     local newest = sampling and redis.call('LRANGE', q, evicted - 1, evicted - 1)[1]
-    -- LPOP copies what it removes into Lua, so beyond four entries LTRIM is cheaper.
-    if evicted == 1 then
-      redis.call('LPOP', q)
-    elseif evicted <= 4 then
-      redis.call('LPOP', q, evicted)
-    else
+    -- LPOP copies what it removes into Lua, so beyond four entries, or for large ones, LTRIM is cheaper.
+    if evicted > 4 or largest > 4096 then
       redis.call('LTRIM', q, evicted, -1)
+    elseif evicted == 1 then
+      redis.call('LPOP', q)
+    else
+      redis.call('LPOP', q, evicted)
     end
     add.evicted = add.evicted + evicted
     if not headless then

@@ -23,7 +23,7 @@ const idempotencyWindow = 2 * time.Minute
 const (
 	maxCallPartitions = 64
 	maxCallEntries    = 1024
-	maxCallBytes      = 1 << 20
+	maxCallBytes      = 256 << 10
 )
 
 // Group is the entries of one Produce for one partition, and their result. Request and

@@ -1,0 +1,219 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// numbered is lines of the given size, each beginning with its number.
+func numbered(from, lines, size int) string {
+	var b strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&b, "%08d%s\n", from+i, strings.Repeat("x", size-8))
+	}
+	return b.String()
+}
+
+func largeBodies(c *Config) {
+	c.MaxBody, c.MaxDecompressed, c.MaxInflightBytes = 16<<20, 16<<20, 128<<20
+	longProduceTimeout(c)
+}
+
+func TestPartsAreBoundedAndKeepTheirEntriesInOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRequest()
+		r.namespace, r.received = newFake().namespaces["default"], now
+		mixed, keyed := rapid.Bool().Draw(t, "mixed"), rapid.Bool().Draw(t, "keyed")
+		if keyed {
+			r.idempotencyKey = "k"
+		}
+		if !mixed {
+			r.setPartition([]byte("default/p0"))
+		}
+		want := map[string][]string{}
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(1, 100), rapid.IntRange(1, maxPart/3), rapid.Just(maxPart-14), rapid.Just(maxPart)), 1, 30)
+		for i, size := range sizes.Draw(t, "sizes") {
+			e, name := event{data: make([]byte, size)}, "default/p0"
+			copy(e.data, fmt.Sprint(i, " "))
+			if mixed {
+				e.partition = fmt.Sprint("p", rapid.IntRange(0, 2).Draw(t, "partition"))
+				name = "default/" + e.partition
+			}
+			r.add(e, maxPart)
+			want[name] = append(want[name], string(e.data))
+		}
+		r.seal()
+		got, last := map[string][]string{}, map[string]*part{}
+		for i := range r.parts {
+			p := &r.parts[i]
+			bytes := 0
+			for _, e := range p.entries {
+				bytes += len(e)
+				got[p.name] = append(got[p.name], string(e[14:]))
+			}
+			before := last[p.name]
+			switch {
+			case p.bytes != bytes || p.count != len(p.entries) || p.count == 0:
+				t.Fatalf("%d bytes and %d entries, counted %d and %d", bytes, len(p.entries), p.bytes, p.count)
+			case keyed && before != nil:
+				t.Fatal("a request with a key has two parts for a partition")
+			case !keyed && bytes > maxPart && p.count > 1:
+				t.Fatalf("a part of %d entries, %d bytes", p.count, bytes)
+			case before != nil && before.bytes+len(p.entries[0]) <= maxPart:
+				t.Fatal("a part ends although the next entry fits")
+			}
+			last[p.name] = p
+		}
+		for _, s := range r.spans {
+			if p := &r.parts[s.part]; !slices.ContainsFunc(p.entries, func(e []byte) bool { return &e[len(e)-1] == &r.encoded[s.end-1] }) {
+				t.Fatalf("entry %d is not in its part", s.index)
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatal("entries are in another order, or lost")
+		}
+	})
+}
+
+// watchedStore shows the groups of a real store after they ran.
+type watchedStore struct {
+	*partition.Store
+	after func(*partition.Group)
+}
+
+func (s watchedStore) Produce(ctx context.Context, groups []*partition.Group) {
+	s.Store.Produce(ctx, groups)
+	for _, g := range groups {
+		s.after(g)
+	}
+}
+
+func TestALargeBatchIsStoredInSeveralCallsInOrderAndAccountedFor(t *testing.T) {
+	t.Parallel()
+	policy := partition.DefaultPolicy()
+	policy.Capacity = 250
+	_, store, redis := onRedis(t, policy, nil)
+	var mu sync.Mutex
+	groups := map[string]int{} // by idempotency key
+	p := listenTCP(t, watchedStore{store, func(g *partition.Group) {
+		mu.Lock()
+		defer mu.Unlock()
+		groups[g.IdempotencyKey]++
+		size := 0
+		for _, e := range g.Entries {
+			size += len(e)
+		}
+		if g.IdempotencyKey == "" && size > maxPart {
+			t.Errorf("a script call with %d bytes", size)
+		}
+	}}, largeBodies)
+
+	r := p.post("/v1/default/p", numbered(0, 200, 20_000), asNDJSON)
+	if r.status != 200 || r.body.Accepted != 200 || r.body.Evicted != 0 || *r.body.Depth != 200 {
+		t.Errorf("got %d %.200s", r.status, r.raw)
+	}
+	r = p.post("/v1/default/p", numbered(200, 200, 20_000), asNDJSON)
+	if r.status != 200 || r.body.Accepted != 200 || r.body.Evicted != 150 || *r.body.Depth != 250 || r.body.Rejected != 0 {
+		t.Errorf("got %d %.200s", r.status, r.raw)
+	}
+	if want := 2 * ((200 + 12) / 13); groups[""] != want {
+		t.Errorf("2 × 200 entries of 20 KB were stored in %d groups, want %d, of 13 each at most", groups[""], want)
+	}
+	// A result under a key is that of one call, so such a batch stays whole.
+	r = p.post("/v1/default/keyed", numbered(0, 200, 20_000), asNDJSON, "Idempotency-Key: k")
+	again := p.post("/v1/default/keyed", numbered(0, 200, 20_000), asNDJSON, "Idempotency-Key: k")
+	if r.body.Accepted != 200 || again.raw != r.raw || groups["k"] != 2 {
+		t.Errorf("got %.200s, then %.200s, in %d groups", r.raw, again.raw, groups["k"])
+	}
+
+	entries, err := redis.Client().LRange(t.Context(), redis.Client().Keys(t.Context(), "*:q:p").Val()[0], 0, -1).Result()
+	for i, e := range entries {
+		if !strings.HasPrefix(e[14:], fmt.Sprintf("%08d", 150+i)) {
+			t.Fatalf("entry %d is %.30q", i, e)
+		}
+	}
+	o, overviewErr := store.Overview(t.Context(), store.Namespace("default"))
+	if l := o.Ledger; len(entries) != 250 || l.Accepted != 600 || l.Evicted != 150 || l.Buffered != 450 {
+		t.Errorf("%d entries (%v), ledger %+v (%v)", len(entries), err, l, overviewErr)
+	}
+	if got := p.metric("entries_total", "default", "accepted"); got != 600 {
+		t.Errorf("counted %v accepted, want 600", got)
+	}
+}
+
+func TestLargeBatchesOfManyClientsStayWholeAndInOrder(t *testing.T) {
+	t.Parallel()
+	_, store, redis := onRedis(t, partition.DefaultPolicy(), nil)
+	p := listenTCP(t, store, largeBodies)
+	const writers, requests = 4, 6
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			sent := 0
+			for range requests {
+				lines, size := 1+rand.N(3), 100
+				if rand.N(2) == 0 {
+					lines, size = 60, 30_000
+				}
+				if r := p.post("/v1/default/p", numbered(w*1_000_000+sent, lines, size), asNDJSON); r.status != 200 || r.body.Accepted != lines {
+					t.Errorf("got %d %.200s", r.status, r.raw)
+				}
+				sent += lines
+			}
+		})
+	}
+	wg.Wait()
+	entries := redis.Client().LRange(t.Context(), redis.Client().Keys(t.Context(), "*:q:p").Val()[0], 0, -1).Val()
+	var next [writers]int
+	for _, e := range entries {
+		var n int
+		if _, err := fmt.Sscanf(e[14:22], "%d", &n); err != nil {
+			t.Fatal(err)
+		}
+		if w := n / 1_000_000; n%1_000_000 != next[w] {
+			t.Fatalf("entry %d of writer %d, want %d", n%1_000_000, w, next[w])
+		} else {
+			next[w]++
+		}
+	}
+	if got := p.metric("entries_total", "default", "accepted"); int(got) != len(entries) {
+		t.Errorf("stored %d, counted %v", len(entries), got)
+	}
+}
+
+func TestEntriesOfALargeBatchWhoseCallFailedAreToBeSentAgain(t *testing.T) {
+	t.Parallel()
+	_, store, _ := onRedis(t, partition.DefaultPolicy(), nil)
+	calls := 0
+	p := listenTCP(t, watchedStore{store, func(g *partition.Group) {
+		if calls++; calls == 2 { // it ran, and its reply is lost
+			*g = partition.Group{Namespace: g.Namespace, Partition: g.Partition, Entries: g.Entries, Err: partition.ErrUnknown}
+		}
+	}}, largeBodies)
+	const entries, perPart = 120, maxPart / 30_015
+	r := p.post("/v1/default/p", numbered(0, entries, 30_000), asNDJSON)
+	if r.status != 200 || r.body.Accepted != entries-perPart || r.body.Rejected != perPart || *r.body.Depth != entries {
+		t.Errorf("got %d %.200s", r.status, r.raw)
+	}
+	var want []string
+	for i := range perPart {
+		want = append(want, fmt.Sprint(perPart+i, ":retry/unknown"))
+	}
+	if got := r.results(); got != strings.Join(want, " ") {
+		t.Errorf("results %s", got)
+	}
+	accepted, unknown := p.metric("entries_total", "default", "accepted"), p.metric("entries_total", "default", "unknown")
+	if o, err := store.Overview(t.Context(), store.Namespace("default")); o.Ledger.Accepted != entries || accepted != entries-perPart || unknown != perPart {
+		t.Errorf("ledger %+v (%v), counted %v accepted and %v unknown", o.Ledger, err, accepted, unknown)
+	}
+}
