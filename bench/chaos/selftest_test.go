@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 func TestEverySeededBugBreaksItsCheck(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/bench/chaos/check"
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // startTimeout is how long a server or a Redis may take to be ready. With faults

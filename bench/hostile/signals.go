@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // signals are what a process gets when those around it go away.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // conditions are the same for all sides of a run.

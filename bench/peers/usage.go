@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 

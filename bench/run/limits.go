@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // The scripts of the limits scenario do the least that the design needs and nothing

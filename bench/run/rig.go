@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/ingest/client"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 const (

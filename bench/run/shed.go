@@ -18,7 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // The shed scenario: a server with small bounds, a load well within them, and

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // sheet is how every scenario is printed: where it ran, a table in markdown,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/partition"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // oneEvent measures row e.

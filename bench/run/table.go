@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // table is everything one run of the comparison found.

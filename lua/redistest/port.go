@@ -3,7 +3,7 @@ package redistest
 import (
 	"testing"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // FreeAddr is proc.FreeAddr; without a free one the test fails.

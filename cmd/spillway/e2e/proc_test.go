@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 

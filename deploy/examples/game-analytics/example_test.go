@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/ingest/client"
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 const players = 40

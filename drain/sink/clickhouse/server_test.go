@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // A server is a clickhouse-server of this test's own, with the documented table.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // A server is a PostgreSQL of this test's own.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 func TestTLSIsUsedAndCheckedAsTheModeSays(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/sinktest"
+	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/bench/proc"
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
+	"github.com/spillway-io/spillway/lua/proc"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/spillway-io/spillway/bench/proc"
+	"github.com/spillway-io/spillway/lua/proc"
 )
 
 // A port of the kernel's own range may be the source of an outgoing connection by
