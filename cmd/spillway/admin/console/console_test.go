@@ -26,14 +26,14 @@ func ask(method, target string, header ...string) *httptest.ResponseRecorder {
 func TestThePageAndItsFilesAreServed(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{
-		"/":                                  "text/html; charset=utf-8",
-		"/console/main.js":                   "text/javascript; charset=utf-8",
-		"/console/style.css":                 "text/css; charset=utf-8",
-		"/console/lib/preact/preact.mjs":     "text/javascript; charset=utf-8",
-		"/console/lib/preact/LICENSE":        "text/plain; charset=utf-8",
-		"/console/lib/uplot/uPlot.min.css":   "text/css; charset=utf-8",
-		"/console/lib/uplot/uPlot.esm.js":    "text/javascript; charset=utf-8",
-		"/console/lib/htm/htm.module.js?a=b": "text/javascript; charset=utf-8",
+		"/":                                    "text/html; charset=utf-8",
+		"/console/main.js":                     "text/javascript; charset=utf-8",
+		"/console/style.css":                   "text/css; charset=utf-8",
+		"/console/lib/preact/preact.mjs":       "text/javascript; charset=utf-8",
+		"/console/lib/preact/LICENSE":          "text/plain; charset=utf-8",
+		"/console/lib/uplot/uPlot.min.css":     "text/css; charset=utf-8",
+		"/console/lib/uplot/uPlot.iife.min.js": "text/javascript; charset=utf-8",
+		"/console/lib/htm/htm.module.js?a=b":   "text/javascript; charset=utf-8",
 	} {
 		w := ask(http.MethodGet, target)
 		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != want || w.Body.Len() == 0 {
@@ -97,12 +97,20 @@ func TestNothingInThePageNeedsWhatThePolicyForbids(t *testing.T) {
 	}
 }
 
+var scripts = regexp.MustCompile(`<script [^>]*src="console/([^"]+)"`)
+
 var modules = regexp.MustCompile(`(?m)^(?:import|export) (?:.* from )?"([^"]+)";$`)
 
 func TestEachModuleImportsFilesThatExist(t *testing.T) {
 	t.Parallel()
 	files := load()
-	used := map[string]bool{"main.js": true}
+	used := map[string]bool{}
+	for _, m := range scripts.FindAllStringSubmatch(files["index.html"].content, -1) {
+		used[m[1]] = true
+		if _, ok := files[m[1]]; !ok {
+			t.Errorf("index.html loads %s, which is no file of the page", m[1])
+		}
+	}
 	for name, f := range files {
 		if ext := path.Ext(name); strings.HasPrefix(name, "lib/") || ext != ".js" {
 			continue
@@ -117,7 +125,7 @@ func TestEachModuleImportsFilesThatExist(t *testing.T) {
 	}
 	for name := range files {
 		if ext := path.Ext(name); (ext == ".js" || ext == ".mjs") && !used[name] {
-			t.Errorf("no module imports %s", name)
+			t.Errorf("nothing loads %s", name)
 		}
 	}
 }

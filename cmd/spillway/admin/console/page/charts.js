@@ -1,11 +1,12 @@
 // Two charts of the history: rates, and depth with age. Both share the cursor.
 
-import uPlot from "./lib/uplot/uPlot.esm.js";
 import { duration, rate, short } from "./format.js";
 import { data, follow } from "./history.js";
 import { chosen, notice, set, state } from "./state.js";
 import { colour } from "./theme.js";
 import { Choice, Component, createRef, html } from "./ui.js";
+
+const { uPlot } = globalThis; // its minified file is a script, which index.html loads first
 
 const cursor = { sync: { key: "history" }, drag: { x: false, y: false }, points: { size: 6 } };
 
