@@ -12,7 +12,6 @@ import (
 
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/partitiontest"
 )
 
 // documentedRights are those of deploy/OPERATING.md, without name and password.
@@ -49,7 +48,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	rights := documentedRights(t)
 	rights[slices.Index(rights, "~sw:{*}*")] = "~*:{*}*" // the suite's prefixes are its own
 	setUser(t, server, rights)
-	partitiontest.Run(t, partitiontest.Target{URL: userURL(server.Addr)})
+	runSuite(t, target{URL: userURL(server.Addr)})
 	s := attend(t, userURL(server.Addr), nil)
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Errorf("check: %v", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,5 +123,28 @@ func EveryScript(t *testing.T, count int, includes map[string]string) {
 		for _, wrong := range Check(string(source), path, includes) {
 			t.Errorf("%s %s", path, wrong)
 		}
+	}
+}
+
+// ProbeTries checks that a permission probe tries every command that the scripts call: a
+// missing right to another one would be found too late. They have at least min calls.
+func ProbeTries(t *testing.T, probe *lua.Script, scripts []*lua.Script, min int) {
+	t.Helper()
+	var tried []string
+	for _, m := range regexp.MustCompile(`try\('([A-Z]+)'`).FindAllStringSubmatch(probe.Source, -1) {
+		tried = append(tried, m[1])
+	}
+	called := regexp.MustCompile(`(?:redis\.p?call\(|redis\.p?call, |read_all\()'([A-Z]+)'`)
+	found := 0
+	for _, s := range scripts {
+		for _, m := range called.FindAllStringSubmatch(s.Source, -1) {
+			found++
+			if m[1] != "TIME" && !slices.Contains(tried, m[1]) { // every script runs TIME first
+				t.Errorf("%s calls %s, which permission_probe does not try", s.Name, m[1])
+			}
+		}
+	}
+	if found < min {
+		t.Errorf("only %d calls found: this proves nothing", found)
 	}
 }

@@ -1,4 +1,4 @@
-package partitiontest
+package partition_test
 
 import (
 	"context"
@@ -12,18 +12,117 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 )
 
-// most is how long anything a case waits for may take.
-const most = 20 * time.Second
+func TestStoreEmbedded(t *testing.T) {
+	t.Parallel()
+	runSuite(t, target{URL: "embedded:", Alone: true})
+}
+
+func TestStoreOnOneRedis(t *testing.T) {
+	t.Parallel()
+	runSuite(t, target{URL: "redis://" + redistest.Shared(t)})
+}
+
+func TestStoreOnSentinel(t *testing.T) {
+	t.Parallel()
+	runSuite(t, target{URL: redistest.StartSentinel(t).URL()})
+}
+
+func TestStoreOnCluster(t *testing.T) {
+	t.Parallel()
+	runSuite(t, target{URL: redistest.StartCluster(t).URL()})
+}
+
+// A target is a store for the suite: the promises of package partition, seen from outside,
+// which every store keeps, whatever its URL.
+type target struct {
+	// URL as partition.Config wants it. Every case opens its own Store on it,
+	// under a prefix of its own.
+	URL string
+	// Alone is true where each Store has data of its own, as "embedded:" has:
+	// there is no second process, and no restart, to try.
+	Alone bool
+}
+
+// runSuite tries a target with every case, in parallel.
+func runSuite(t *testing.T, on target) {
+	t.Helper()
+	cases := map[string]func(*bench){
+		"produce drops the oldest":                  produceDropsTheOldest,
+		"produce runs each group by itself":         produceRunsEachGroupByItself,
+		"a full batch is due now":                   aFullBatchIsDueNow,
+		"less than a batch lingers":                 lessThanABatchLingers,
+		"a lease is exclusive":                      aLeaseIsExclusive,
+		"a lease covers several batches":            aLeaseCoversSeveralBatches,
+		"only the holder commits":                   onlyTheHolderCommits,
+		"a commit repeated counts once":             aCommitRepeatedCountsOnce,
+		"a commit elsewhere is told where":          aCommitElsewhereIsToldWhere,
+		"a lapsed lease is presented again":         aLapsedLeaseIsPresentedAgain,
+		"a release waits":                           aReleaseWaits,
+		"an unknown claim is released":              anUnknownClaimIsReleased,
+		"its release keeps the attempt":             releasingAnUnknownClaimKeepsTheAttempt,
+		"evicted while leased is reclaimed":         evictedWhileLeasedIsReclaimed,
+		"at most once leases, too":                  atMostOnceLeasesToo,
+		"what the sink took is delivered":           whatTheSinkTookIsDelivered,
+		"nothing stale is leased":                   nothingStaleIsLeased,
+		"malformed entries expire":                  malformedEntriesExpire,
+		"the ledger outlives partitions":            theLedgerOutlivesPartitions,
+		"sequences never repeat":                    sequencesNeverRepeat,
+		"an idempotency key counts once":            anIdempotencyKeyCountsOnce,
+		"idempotency keys are bounded":              keysAreBounded,
+		"partitions are bounded":                    partitionsAreBounded,
+		"dead letters are bounded":                  deadLettersAreBounded,
+		"shards share a namespace":                  shardsShareANamespace,
+		"namespaces do not meet":                    namespacesDoNotMeet,
+		"stats describe a partition":                statsDescribeAPartition,
+		"partitions are listed":                     partitionsAreListed,
+		"a list of partitions misses none":          aListOfPartitionsMissesNone,
+		"partitions with large entries are listed":  partitionsWithLargeEntriesAreListed,
+		"a peek changes nothing":                    aPeekChangesNothing,
+		"a peek is bounded in bytes":                aPeekIsBoundedInBytes,
+		"a purge drops what is old":                 aPurgeDropsWhatIsOld,
+		"a purge has a limit":                       aPurgeHasALimit,
+		"a purge leaves leases alone":               aPurgeLeavesLeasesAlone,
+		"a purge knows what the sink took":          aPurgeKnowsWhatTheSinkTook,
+		"dead letters are listed":                   deadLettersAreListed,
+		"a list of dead letters misses none":        aListOfDeadLettersMissesNone,
+		"dead letters are discarded":                deadLettersAreDiscarded,
+		"dead letters are replayed":                 deadLettersAreReplayed,
+		"an overview describes a namespace":         anOverviewDescribesANamespace,
+		"due is in the order of time":               dueIsInTheOrderOfTime,
+		"a paused partition is not leased":          aPausedPartitionIsNotLeased,
+		"a paused namespace is not leased":          aPausedNamespaceIsNotLeased,
+		"paused entries expire":                     pausedEntriesExpire,
+		"pauses are bounded":                        pausesAreBounded,
+		"producers and drainers together lose none": producersAndDrainersTogetherLoseNone,
+	}
+	if !on.Alone {
+		cases["the ledger outlives a process"] = theLedgerOutlivesAProcess
+		cases["another process replays a range"] = anotherProcessReplaysARange
+		cases["another process knows the key"] = anotherProcessKnowsTheKey
+		cases["another process obeys a pause"] = anotherProcessObeysAPause
+		cases["pauses outlive a process"] = pausesOutliveAProcess
+	}
+	for name, f := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(&bench{T: t, target: on})
+		})
+	}
+}
+
+// patience is how long anything a case waits for may take.
+const patience = 20 * time.Second
 
 var prefixes atomic.Int64
 
 // bench is what a case works on: a Store under its own prefix.
 type bench struct {
 	*testing.T
-	target Target
+	target target
 	prefix string
 	store  *partition.Store
 	ns     *partition.Namespace
@@ -104,7 +203,7 @@ func (b *bench) pass(ms int64) {
 	if _, _, err := b.store.Due(b.Context(), b.ns, 0, 0, 1); err != nil { // forgets what rang before
 		b.Fatal(err)
 	}
-	b.store.WaitDue(b.Context(), b.ns, 0, until, most)
+	b.store.WaitDue(b.Context(), b.ns, 0, until, patience)
 }
 
 func (b *bench) group(name string, entries [][]byte) *partition.Group {
@@ -135,7 +234,7 @@ func (b *bench) claim(name string, batches int, lease time.Duration) partition.C
 // lease claims until the partition is given.
 func (b *bench) lease(name string, batches int, lease time.Duration) *partition.Lease {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), most)
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	for {
 		if c := b.claim(name, batches, lease); c.Lease != nil {
@@ -155,11 +254,11 @@ func (b *bench) await(ctx context.Context, name string) {
 	}
 	for _, d := range list {
 		if d.Partition == name {
-			b.store.WaitDue(ctx, b.ns, shard, d.Due, most)
+			b.store.WaitDue(ctx, b.ns, shard, d.Due, patience)
 		}
 	}
 	if ctx.Err() != nil {
-		b.Fatalf("%s was not given in %v", name, most)
+		b.Fatalf("%s was not given in %v", name, patience)
 	}
 }
 
@@ -182,7 +281,7 @@ func (b *bench) delivered(l *partition.Lease, lo, hi int64) {
 }
 
 // payloads are the payloads of a lease, as one string.
-func payloads(l *partition.Lease) string {
+func texts(l *partition.Lease) string {
 	var list []string
 	for _, e := range l.Entries {
 		list = append(list, string(e.Payload))

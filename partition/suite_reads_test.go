@@ -1,8 +1,11 @@
-package partitiontest
+package partition_test
 
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +39,7 @@ func theLedgerOutlivesAProcess(b *bench) {
 	b.restart()
 	b.ledgerIs(partition.Ledger{Accepted: 12, Delivered: 4, Evicted: 2, Buffered: 6})
 	l = b.lease("kart", 1, time.Hour)
-	b.same("the rest", payloads(l), "[7 8 9 10]")
+	b.same("the rest", texts(l), "[7 8 9 10]")
 	b.delivered(l, l.From, l.To)
 	b.ledgerIs(partition.Ledger{Accepted: 12, Delivered: 8, Evicted: 2, Buffered: 2})
 }
@@ -47,7 +50,7 @@ func anotherProcessReplaysARange(b *bench) {
 	first := b.lease("kart", 2, 100*time.Millisecond)
 	b.restart()
 	again := b.lease("kart", 1, time.Hour)
-	b.same("range", []any{again.From, again.Cuts, payloads(again), again.Attempt}, []any{first.From, first.Cuts, payloads(first), 2})
+	b.same("range", []any{again.From, again.Cuts, texts(again), again.Attempt}, []any{first.From, first.Cuts, texts(first), 2})
 }
 
 func anotherProcessKnowsTheKey(b *bench) {
@@ -88,7 +91,7 @@ func statsDescribeAPartition(b *bench) {
 	if st.OldestAge < 4900*time.Millisecond || st.OldestAge > 25*time.Second {
 		b.Errorf("age of the oldest: %v, want 5s", st.OldestAge)
 	}
-	if lapses := b.now() + time.Hour.Milliseconds(); st.Due < lapses-most.Milliseconds() || st.Due > lapses {
+	if lapses := b.now() + time.Hour.Milliseconds(); st.Due < lapses-patience.Milliseconds() || st.Due > lapses {
 		b.Errorf("due at %d, want when the lease lapses, at about %d", st.Due, lapses)
 	}
 	st.OldestAge, st.Due = 0, 0
@@ -108,7 +111,7 @@ func anOverviewDescribesANamespace(b *bench) {
 	b.produce("full", b.entries(4))
 	b.pass(40)
 	o, _ = b.store.Overview(b.Context(), b.ns)
-	if o.Partitions != 2 || o.Overdue <= 0 || o.Overdue > most {
+	if o.Partitions != 2 || o.Overdue <= 0 || o.Overdue > patience {
 		b.Errorf("got %d partitions, %v overdue", o.Partitions, o.Overdue)
 	}
 }
@@ -169,7 +172,7 @@ func producersAndDrainersTogetherLoseNone(b *bench) {
 			}
 		})
 	}
-	ctx, stop := context.WithTimeout(b.Context(), most)
+	ctx, stop := context.WithTimeout(b.Context(), patience)
 	defer stop()
 	for i := range drainers {
 		shard := i % 2
@@ -217,7 +220,7 @@ func producersAndDrainersTogetherLoseNone(b *bench) {
 		b.store.WaitDue(ctx, b.ns, 0, b.now()+5, time.Second)
 	}
 	if ctx.Err() != nil {
-		b.Errorf("not drained in %v", most)
+		b.Errorf("not drained in %v", patience)
 	}
 	stop()
 	draining.Wait()
@@ -225,4 +228,136 @@ func producersAndDrainersTogetherLoseNone(b *bench) {
 	b.is("overview", err, nil)
 	b.same("what the producers saw evicted", int64(evicted), o.Ledger.Evicted+o.Reclaimed)
 	b.ledgerIs(partition.Ledger{Accepted: int64(accepted), Delivered: int64(delivered), Evicted: int64(evicted) - o.Reclaimed})
+}
+
+// list reads all pages of the namespace's partitions; between calls after each.
+func (b *bench) list(limit int, between func()) (all []partition.Stats) {
+	b.Helper()
+	var from partition.Page
+	for pages := 0; ; pages++ {
+		page, next, err := b.store.Partitions(b.Context(), b.ns, from, limit)
+		if err != nil || len(page) > limit || pages > 1000 {
+			b.Fatalf("page %d: %d partitions, %v", pages, len(page), err)
+		}
+		all = append(all, page...)
+		if from = next; next == (partition.Page{}) {
+			return all
+		}
+		between()
+	}
+}
+
+func partitionsAreListed(b *bench) {
+	b.open(func(p *partition.Policy) { p.Shards = 3 })
+	b.same("nothing there", b.list(7, func() {}), "[]")
+	want, got := map[string]int{}, map[string]int{}
+	for i := range 50 {
+		want[fmt.Sprint("p", i)] = i%3 + 1
+		b.produce(fmt.Sprint("p", i), b.entries(i%3+1))
+	}
+	list := b.list(7, func() {})
+	for _, st := range list {
+		got[st.Partition] += st.Depth
+	}
+	b.same("depth by partition", got, want)
+	st, err := b.store.Stats(b.Context(), b.ns, list[0].Partition)
+	b.is("stats", err, nil)
+	list[0].OldestAge, st.OldestAge = 0, 0
+	b.same("the same partition alone", st, list[0])
+}
+
+// Partitions that nothing happens to are listed once, whatever happens to the others.
+func aListOfPartitionsMissesNone(b *bench) {
+	b.open(func(p *partition.Policy) { p.Shards, p.Batch = 2, 1 })
+	want, got := map[string]int{}, map[string]int{}
+	var busy []string
+	for i := range 90 {
+		name := fmt.Sprint("p", i)
+		b.produce(name, b.entries(2))
+		if want[name] = 1; i%3 != 0 {
+			delete(want, name)
+			busy = append(busy, name)
+		}
+	}
+	for _, st := range b.list(4, func() {
+		for range 5 {
+			name := busy[rand.IntN(len(busy))]
+			if c := b.claim(name, 2, time.Hour); c.Lease != nil {
+				b.delivered(c.Lease, c.Lease.From, c.Lease.To)
+			} else {
+				b.produce(name, b.entries(1))
+			}
+		}
+	}) {
+		if want[st.Partition] == 1 {
+			got[st.Partition]++
+		}
+	}
+	b.same("partitions that nothing happened to", got, want)
+}
+
+// Describing them takes several calls, because each reads the oldest entry.
+func partitionsWithLargeEntriesAreListed(b *bench) {
+	b.open(func(p *partition.Policy) { p.Shards = 1 })
+	var want, got []string
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("p%02d", i))
+		b.produce(want[i], [][]byte{partition.AppendEntry(nil, b.now(), nil, make([]byte, 100_000))})
+	}
+	for _, st := range b.list(100, func() {}) {
+		got = append(got, st.Partition)
+	}
+	slices.Sort(got)
+	b.same("partitions", got, want)
+}
+
+// peeked is what a peek found, as text: depth, then sequence minus first and payload of each entry.
+func (b *bench) peeked(r partition.PeekRequest, first int64) string {
+	b.Helper()
+	p, err := b.store.Peek(b.Context(), b.ns, "kart", r)
+	b.is("peek", err, nil)
+	text := fmt.Sprint(p.Depth)
+	for _, e := range p.Entries {
+		text += fmt.Sprintf(" %d:%s", e.Seq-first, e.Payload)
+	}
+	return text
+}
+
+func aPeekChangesNothing(b *bench) {
+	b.open(nil)
+	_, err := b.store.Peek(b.Context(), b.ns, "kart", partition.PeekRequest{Limit: 1})
+	b.is("nothing there", err, partition.ErrNoPartition)
+	b.produce("kart", b.entries(13))
+	l := b.lease("kart", 1, time.Hour)
+	oldest, newest := partition.PeekRequest{Limit: 3}, partition.PeekRequest{FromNewest: true, Limit: 3}
+	b.same("the oldest", b.peeked(oldest, l.From), "10 0:4 1:5 2:6")
+	b.same("the newest", b.peeked(newest, l.From), "10 7:11 8:12 9:13")
+	b.same("all", b.peeked(partition.PeekRequest{Limit: 1000}, l.From), "10 0:4 1:5 2:6 3:7 4:8 5:9 6:10 7:11 8:12 9:13")
+	b.same("none is one", b.peeked(partition.PeekRequest{}, l.From), "10 0:4")
+	b.delivered(l, l.From, l.To)
+	b.same("after a commit", b.peeked(oldest, l.From), "6 4:8 5:9 6:10")
+	b.ledgerIs(partition.Ledger{Accepted: 13, Delivered: 4, Evicted: 3, Buffered: 6})
+}
+
+func aPeekIsBoundedInBytes(b *bench) {
+	b.open(func(p *partition.Policy) { p.Capacity = 1000 })
+	large := strings.Repeat("x", 100<<10)
+	entries := b.entries(60)
+	for i, e := range entries {
+		if i%2 == 0 {
+			entries[i] = append(e, large...)
+		}
+	}
+	b.produce("kart", entries)
+	for _, newest := range []bool{false, true} {
+		p, err := b.store.Peek(b.Context(), b.ns, "kart", partition.PeekRequest{FromNewest: newest, Limit: 128})
+		b.is("peek", err, nil)
+		bytes := 0
+		for _, e := range p.Entries {
+			bytes += len(e.Payload)
+		}
+		if bytes < 900<<10 || bytes > 1<<20+len(large) || len(p.Entries) < 18 {
+			b.Errorf("newest %v: got %d entries of %d bytes, want about 1 MiB", newest, len(p.Entries), bytes)
+		}
+	}
 }
