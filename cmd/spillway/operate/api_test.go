@@ -118,21 +118,31 @@ func run(t *testing.T, api *fakeAPI, args ...string) (stdout, stderr string, cod
 	return text, failed.String(), code
 }
 
-// golden compares with a file of testdata.
+// goldens is for one test at a time.
+var goldens sync.Mutex
+
+// golden compares with a text of testdata/output.golden, below a heading with its name.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
+	goldens.Lock()
+	defer goldens.Unlock()
+	path := filepath.Join("testdata", "output.golden")
+	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Errorf("it differs from %s; run go test ./cmd/spillway/operate -update and read the difference. got:\n%s", path, got)
+	heading := "\n== " + name + " ==\n"
+	before, rest, _ := strings.Cut(string(file), heading)
+	want, after, more := strings.Cut(rest, "\n== ")
+	if more {
+		after = "\n== " + after
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(before+heading+got+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got != want {
+		t.Errorf("it differs from %s in %s; run go test ./cmd/spillway/operate -update and read the difference. got:\n%s", name, path, got)
 	}
 }
 
