@@ -18,7 +18,7 @@
 // A bad argument refuses the whole call.
 //
 // A file opens with its interface: what it does, KEYS, ARGV, every RETURNS, and the
-// includes that it USES. header_test.go compares each file with its header. Nothing
+// functions of include/ that it USES. header_test.go compares each file with its header. Nothing
 // here knows anything outside Redis: package partition spells the keys and turns
 // replies into types, with one Go caller per script.
 //

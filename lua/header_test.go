@@ -11,12 +11,12 @@ import (
 
 func TestEveryScriptDoesWhatItsHeaderDeclares(t *testing.T) {
 	t.Parallel()
-	scripttest.EveryScript(t, len(lua.All()), scripttest.Includes(t, "include"))
+	scripttest.EveryScript(t, len(lua.All()), scripttest.Includes(t, "."))
 }
 
 func TestHeaderCheckSeesDrift(t *testing.T) {
 	t.Parallel()
-	includes := scripttest.Includes(t, "include")
+	includes := scripttest.Includes(t, ".")
 	source, err := os.ReadFile("claim.lua")
 	if err != nil {
 		t.Fatal(err)

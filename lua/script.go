@@ -1,12 +1,13 @@
 package lua
 
 import (
+	"cmp"
 	"crypto/sha1" // #nosec G505 -- Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 )
 
@@ -46,9 +47,9 @@ func All() []*Script {
 
 func mustLoad(name string) *Script { return MustLoad(files, name) }
 
-// MustLoad reads the script name.lua from dir and puts its includes before it. An
-// include is include/<use>.lua of dir, or else one of this package. The files are part
-// of the binary, so it panics only in a broken build, and then every test fails.
+// MustLoad reads the script name.lua from dir and puts the functions that it USES before
+// it: those of dir, or else of this package. The files are part of the binary, so it
+// panics only in a broken build, and then every test fails.
 func MustLoad(dir fs.FS, name string) *Script {
 	body, err := fs.ReadFile(dir, name+".lua")
 	if err != nil {
@@ -58,19 +59,44 @@ func MustLoad(dir fs.FS, name string) *Script {
 	if err != nil {
 		panic(fmt.Errorf("%s.lua: %w", name, err))
 	}
+	own, shared := Includes(dir), Includes(files)
 	var source strings.Builder
 	for _, use := range header.Uses {
-		path := "include/" + use + ".lua"
-		include, err := fs.ReadFile(dir, path)
-		if errors.Is(err, fs.ErrNotExist) {
-			include, err = files.ReadFile(path)
+		text := cmp.Or(own[use], shared[use])
+		if text == "" {
+			panic(fmt.Errorf("%s.lua: USES %s, which no file of include has", name, use))
 		}
-		if err != nil {
-			panic(fmt.Errorf("%s.lua: %w", name, err))
-		}
-		source.Write(include)
+		source.WriteString(text)
 	}
 	source.Write(body)
 	sum := sha1.Sum([]byte(source.String())) // #nosec G401 -- see the import
 	return &Script{name, source.String(), hex.EncodeToString(sum[:]), header}
+}
+
+var sectionLine = regexp.MustCompile(`(?m)^-- ([a-z_]+): `)
+
+// Includes are the functions of dir's include/*.lua, by their names. A file has those of
+// one theme; each opens with a comment "-- name: ", so that a script gets what it USES
+// and nothing else, which it would make anew in every call.
+func Includes(dir fs.FS) map[string]string {
+	paths, err := fs.Glob(dir, "include/*.lua")
+	if err != nil {
+		panic(err)
+	}
+	all := map[string]string{}
+	for _, path := range paths {
+		text, err := fs.ReadFile(dir, path)
+		if err != nil {
+			panic(err)
+		}
+		sections := sectionLine.FindAllStringSubmatchIndex(string(text), -1)
+		for i, m := range sections {
+			end := len(text)
+			if i+1 < len(sections) {
+				end = sections[i+1][0]
+			}
+			all[string(text[m[2]:m[3]])] = strings.TrimRight(string(text[m[0]:end]), "\n") + "\n"
+		}
+	}
+	return all
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 // A walker takes random steps on the scripts in a real Redis, with a clock that the
@@ -49,14 +49,11 @@ func (w *walker) dead() string              { return w.prefix + "dead" }
 // onClock is a script whose time comes from a key.
 func onClock(t *testing.T, s *lua.Script) string {
 	t.Helper()
-	real, err := os.ReadFile("include/time.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(s.Source, string(real)) {
+	real := scripttest.Includes(t, ".")["time"]
+	if !strings.Contains(s.Source, real) {
 		t.Fatalf("%s does not take its time from the include", s.Name)
 	}
-	return strings.Replace(s.Source, string(real), `
+	return strings.Replace(s.Source, real, `
 local function time()
   local us = tonumber(redis.call('GET', 'clock:' .. string.match(KEYS[1], '^(.-):')))
   return math.floor(us / 1000), us

@@ -10,7 +10,7 @@ import (
 
 func TestEveryScriptDoesWhatItsHeaderDeclares(t *testing.T) {
 	t.Parallel()
-	scripttest.EveryScript(t, len(control.All()), scripttest.Includes(t, "../include"))
+	scripttest.EveryScript(t, len(control.All()), scripttest.Includes(t, ".."))
 }
 
 // The store tries the rights of its user with that probe before anything else, so these

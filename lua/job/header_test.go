@@ -9,5 +9,5 @@ import (
 
 func TestEveryScriptDoesWhatItsHeaderDeclares(t *testing.T) {
 	t.Parallel()
-	scripttest.EveryScript(t, len(luajob.All()), scripttest.Includes(t, "../include", "include"))
+	scripttest.EveryScript(t, len(luajob.All()), scripttest.Includes(t, "..", "."))
 }

@@ -4,6 +4,7 @@ package scripttest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -88,22 +89,16 @@ func Check(source, file string, includes map[string]string) []string {
 	return wrong
 }
 
-// Includes reads the includes of the folders, by their names.
+// Includes reads the included functions of the packages in folders, by their names.
 func Includes(tb testing.TB, folders ...string) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
 	for _, folder := range folders {
-		paths, err := filepath.Glob(filepath.Join(folder, "*.lua"))
-		if err != nil || len(paths) == 0 {
-			tb.Fatalf("no includes found in %s: %v", folder, err)
+		found := lua.Includes(os.DirFS(folder))
+		if len(found) == 0 {
+			tb.Fatalf("no includes found in %s", folder)
 		}
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			all[strings.TrimSuffix(filepath.Base(path), ".lua")] = string(text)
-		}
+		maps.Copy(all, found)
 	}
 	return all
 }

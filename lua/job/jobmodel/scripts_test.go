@@ -3,7 +3,6 @@ package jobmodel_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/lua"
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/job/jobmodel"
+	"github.com/spillway-io/spillway/lua/scripttest"
 )
 
 // scripts are the Lua scripts on one shard of a server, with a clock that the test
@@ -31,14 +31,7 @@ func (s *scripts) key(name string) string { return s.prefix + name }
 // testTexts are the scripts with another clock and another wake. change may be nil.
 func testTexts(t testing.TB, change func(name, text string) string) map[string]*redis.Script {
 	t.Helper()
-	include := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	clock := include("../../include/time.lua")
+	clock := scripttest.Includes(t, "../..")["time"]
 	const send = "redis.pcall(command, channel .. queue, int(pushed))"
 	texts := map[string]*redis.Script{}
 	for _, script := range luajob.All() {

@@ -1,3 +1,10 @@
+-- is_stale: whether the time of an entry is before cutoff (ms), or is not a time.
+local function is_stale(entry, cutoff)
+  local form = string.byte(entry, 14)
+  local written = (form == 32 or form == 35) and tonumber(string.sub(entry, 1, 13))
+  return not written or written < cutoff
+end
+
 -- drop_stale: remove the stale entries at the old end of a partition. They count as
 -- expired, or as delivered where the sink has accepted them. chunk holds the oldest
 -- entries; further ones are read step by step, until the call has dropped about 1,000
@@ -41,4 +48,14 @@ local function drop_stale(shard, q, p, chunk, step, cutoff)
     fresh[#fresh + 1] = chunk[i]
   end
   return fresh, dropped, more
+end
+
+-- trim_first: make the first write of a call an LTRIM that removes nothing. Redis checks
+-- only at the first write of a script whether memory is full, and never refuses an
+-- LTRIM. So the scripts that free memory run when memory is full.
+local function trim_first(shard, q)
+  if not shard.wrote then
+    redis.call('LTRIM', q, 0, -1)
+    shard.wrote = true
+  end
 end

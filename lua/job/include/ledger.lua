@@ -1,0 +1,55 @@
+-- open_ledger: read the totals of the shard, before anything is written. Returns nil and
+-- an error where the ledger holds a foreign value. Else a table of what the call adds to
+-- each total; was holds the totals themselves.
+local function open_ledger(ledger)
+  local names = { 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned' }
+  local v = redis.pcall('HMGET', ledger, unpack(names))
+  if foreign(v) then
+    return nil, v
+  end
+  local totals = { was = {}, names = names }
+  for i, name in ipairs(names) do
+    local n = tonumber(v[i] or 0)
+    if not n or n % 1 ~= 0 or n <= -9007199254740992 or n >= 9007199254740992 then
+      return nil, redis.error_reply('ERR the ledger holds a foreign value')
+    end
+    totals.was[name], totals[name] = n, 0
+  end
+  return totals
+end
+
+-- close_ledger: write the totals that the call changes.
+local function close_ledger(ledger, totals)
+  local changed = {}
+  for _, name in ipairs(totals.names) do
+    if totals[name] ~= 0 then
+      changed[#changed + 1] = name
+      changed[#changed + 1] = int(totals.was[name] + totals[name])
+    end
+  end
+  if #changed > 0 then
+    redis.call('HSET', ledger, unpack(changed))
+  end
+end
+
+-- check_shard: refuse the call, before anything is written, where a key of the shard has
+-- another type. Returns nil and an error then, else the totals of open_ledger. The first
+-- write is an HDEL that removes nothing: it needs no memory, so the call runs when the
+-- store is full.
+local function check_shard(ledger, lease, attempts, queues, delay, tombstones)
+  local totals, refused = open_ledger(ledger)
+  if not totals then
+    return nil, refused
+  end
+  redis.call('ZCARD', lease)
+  redis.call('ZCARD', queues)
+  redis.call('ZCARD', delay)
+  redis.call('HLEN', tombstones)
+  redis.call('HDEL', attempts, '')
+  return totals
+end
+
+-- foreign: whether the reply of redis.pcall is an error, as the wrong type of a key.
+local function foreign(reply)
+  return type(reply) == 'table' and reply.err ~= nil
+end
