@@ -50,9 +50,9 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	flags.StringVar(&s.redisServer, "redis-server", "redis-server", "the redis-server to start")
 	flags.StringVar(&s.wrkPath, "wrk", "wrk", "the wrk that loads row a")
 	flags.StringVar(&s.lmstfyServer, "lmstfy", "bin/lmstfy-server", "the lmstfy that jobs are held against; without it those rows are left out")
-	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed, cost, limits, sizing, all of these, or clickhouse")
+	flags.StringVar(&scenario, "scenario", "table", "table, throughput, memory, shed, cost, sizing, all of these, or clickhouse")
 	flags.StringVar(&s.rows, "rows", "", "table: rows to measure, such as a,sparse, bcd or jobs; without it all of them")
-	flags.IntVar(&s.rounds, "rounds", 3, "table, cost, limits: how often each side is measured")
+	flags.IntVar(&s.rounds, "rounds", 3, "table, cost: how often each side is measured")
 	flags.DurationVar(&s.segment, "segment", 3*time.Second, "table: how long one side is loaded")
 	flags.Float64Var(&s.sparseRate, "sparse-rate", 85_000, "table, sparse: entries a second; 0: as fast as they are answered")
 	flags.Float64Var(&s.rate, "rate", 10_000, "throughput: requests a second")
@@ -67,7 +67,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 	scenarios := []struct {
 		name string
 		run  func(context.Context, settings) (scenarioReport, error)
-	}{{"throughput", throughput}, {"memory", memory}, {"shed", shed}, {"cost", cost}, {"limits", limits}, {"sizing", sizing}, {needsClickHouse, inserts}}
+	}{{"throughput", throughput}, {"memory", memory}, {"shed", shed}, {"cost", cost}, {"sizing", sizing}, {needsClickHouse, inserts}}
 
 	if _, err := chosen(s.rows); err != nil {
 		_, _ = fmt.Fprintln(progress, err)
@@ -111,7 +111,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) int {
 		}
 	}
 	if !known {
-		_, _ = fmt.Fprintf(progress, "scenario: %q is not usable: want table, throughput, memory, shed, cost, limits, sizing, all or clickhouse\n", scenario)
+		_, _ = fmt.Fprintf(progress, "scenario: %q is not usable: want table, throughput, memory, shed, cost, sizing, all or clickhouse\n", scenario)
 		return 2
 	}
 	return code

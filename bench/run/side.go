@@ -26,13 +26,12 @@ import (
 //	         answers the same bytes and does nothing else
 //	produce  the produce script alone, over partition.Store, pipelined
 //	drain    the claim and commit scripts alone, likewise
-//	parking  noop, but that each request waits for an RPUSH
 //	bare     RPUSH, LRANGE and LTRIM in place of all scripts
 //	report   the Go client, which reports as fast as the service takes it
 //	receive  a webhook's receiver, which counts
 //	jobs     the scripts of jobs alone, over job.Store
 var sides = map[string]func(ctx context.Context, args []string, out io.Writer) error{
-	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "parking": parking, "report": reportEvents, "receive": receive, "jobs": rawJobs,
+	"noop": noop, "produce": rawProduce, "drain": rawDrain, "bare": bareCommands, "report": reportEvents, "receive": receive, "jobs": rawJobs,
 }
 
 // noop serves until ctx ends.
@@ -42,15 +41,9 @@ func noop(ctx context.Context, args []string, _ io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return serveNoop(ctx, *listen, func(*fasthttp.RequestCtx) {})
-}
-
-// serveNoop serves until ctx ends; before it answers, handle runs.
-func serveNoop(ctx context.Context, listen string, handle fasthttp.RequestHandler) error {
 	body := []byte(`{"accepted":1,"evicted":0,"rejected":0,"depth":1234,"capacity":10000,"results":[]}`)
 	server := &fasthttp.Server{
 		Handler: func(ctx *fasthttp.RequestCtx) {
-			handle(ctx)
 			ctx.SetContentType("application/json")
 			ctx.SetBody(body)
 		},
@@ -61,7 +54,7 @@ func serveNoop(ctx context.Context, listen string, handle fasthttp.RequestHandle
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Shutdown() }) // the process ends with it
 	defer stop()
-	return server.ListenAndServe(listen)
+	return server.ListenAndServe(*listen)
 }
 
 // Shape of the raw sides: on two cores nothing was clearly faster among 1 to 6

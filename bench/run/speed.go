@@ -23,11 +23,6 @@ func oneEvent(ctx context.Context, m *measurement) error {
 // noop is the requests a second that a handler takes which does nothing, as
 // measure finds them once the server is warm.
 func (m *measurement) noop(ctx context.Context, warm bench.Load, measure func(dir, url string) (float64, error)) (float64, error) {
-	return m.answering(ctx, "noop", warm, measure)
-}
-
-// answering is the same of any side that answers requests; args are the side's.
-func (m *measurement) answering(ctx context.Context, side string, warm bench.Load, measure func(dir, url string) (float64, error), args ...string) (float64, error) {
 	dir, err := os.MkdirTemp("", "spillway-bench-")
 	if err != nil {
 		return 0, err
@@ -37,7 +32,7 @@ func (m *measurement) answering(ctx context.Context, side string, warm bench.Loa
 	if err != nil {
 		return 0, err
 	}
-	p, err := startSide(dir, side, append(args, "-listen", ports[0])...)
+	p, err := startSide(dir, "noop", "-listen", ports[0])
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +41,7 @@ func (m *measurement) answering(ctx context.Context, side string, warm bench.Loa
 	warm.URL, warm.Namespace, warm.Timeout, warm.PayloadBytes, warm.Duration = url, "default", requestTimeout, m.payload, warmUp
 	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := p.Await(wait, "the side "+side, func(ctx context.Context) error {
+	if err := p.Await(wait, "the side noop", func(ctx context.Context) error {
 		_, err := bench.Run(ctx, warm)
 		return err
 	}); err != nil {
