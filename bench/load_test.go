@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"io"
 	"log"
@@ -18,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{\"accepted\":1}"
@@ -367,5 +370,152 @@ func TestALoadGoesOverTLS(t *testing.T) {
 	trusting := &tls.Dialer{Config: target.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
 	if res, err := l.run(t.Context(), trusting.DialContext, time.Sleep); err != nil || res.Acked != 10 {
 		t.Errorf("got %+v, %v", res, err)
+	}
+}
+
+func TestMixedRequestsScatterTheirEntries(t *testing.T) {
+	t.Parallel()
+	l := load(1, time.Second, 1)
+	l.Entries, l.Partitions, l.Mixed = 100, 1000, true
+	b := newRequestBuilder(l, "test:80")
+	seen, hit := map[string]bool{}, map[string]int{}
+	for i := range int64(100) {
+		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(string(b.append(nil, i)))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(req.Body) // as long as the head says, or it fails
+		if err != nil {
+			t.Fatal(err)
+		}
+		if req.URL.Path != "/v1/default" || req.Header.Get("Content-Type") != "application/x-ndjson" {
+			t.Fatalf("got %s with %v", req.URL.Path, req.Header)
+		}
+		for line := range strings.Lines(string(body)) {
+			var item struct {
+				Partition string
+				Data      json.RawMessage
+			}
+			if err := json.Unmarshal([]byte(line), &item); err != nil || !strings.HasSuffix(line, "\n") {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if data := string(item.Data); len(data) != l.PayloadBytes || seen[data] {
+				t.Fatalf("got %d bytes (seen before: %v): %s", len(data), seen[data], data)
+			}
+			seen[string(item.Data)] = true
+			hit[item.Partition]++
+		}
+	}
+	// 10,000 entries over 1,000 partitions: ten each, more or less.
+	if len(seen) != 10_000 || len(hit) < 990 {
+		t.Errorf("got %d entries in %d partitions, want 10000 in nearly all of 1000", len(seen), len(hit))
+	}
+	for name, n := range hit {
+		if n > 40 || !strings.HasPrefix(name, "bench-") {
+			t.Errorf("%d entries in %s", n, name)
+		}
+	}
+}
+
+func TestSegmentRequestsAreBatchesOfEventsOfTheSizeAskedFor(t *testing.T) {
+	t.Parallel()
+	l := load(1, time.Second, 1)
+	l.Entries, l.Partitions, l.Segment, l.PayloadBytes = 100, 1000, true, 400
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(string(newRequestBuilder(l, "test:80").append(nil, 7)))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(req.Body) // as long as the head says, or it fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user, _, _ := req.BasicAuth(); req.URL.Path != "/segment/v1/batch" || user != "default" {
+		t.Fatalf("got %s of %q", req.URL.Path, user)
+	}
+	var batch struct {
+		SentAt time.Time
+		Batch  []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &batch); err != nil || len(batch.Batch) != 100 || time.Since(batch.SentAt) > time.Minute {
+		t.Fatalf("%d events sent at %v: %v", len(batch.Batch), batch.SentAt, err)
+	}
+	for i, raw := range batch.Batch {
+		var event struct {
+			MessageID  string `json:"messageId"`
+			Properties struct{ Game string }
+		}
+		if err := json.Unmarshal(raw, &event); err != nil || len(raw) != 400 || !strings.HasPrefix(event.Properties.Game, "bench-") {
+			t.Errorf("event %d of %d bytes: %+v %v", i, len(raw), event, err)
+		}
+	}
+	l.PayloadBytes = 100
+	if _, err := l.validate(); err == nil {
+		t.Error("events of 100 bytes are no Segment events")
+	}
+}
+
+func TestTheAccountIsReadFromTheAdminPort(t *testing.T) {
+	t.Parallel()
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := `{"ledger":{"accepted":7,"delivered":4,"buffered":3}}`
+		switch {
+		case r.URL.Path == "/api/v1/namespaces/old":
+		case r.URL.Path != "/api/v1/namespaces/default":
+			http.Error(w, `{"error":"no_such_namespace"}`, http.StatusNotFound)
+			return
+		case r.URL.RawQuery == "audit=1":
+			body = strings.TrimSuffix(body, "}") + `,"residual":2}`
+		}
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(admin.Close)
+	a, err := ReadAccount(t.Context(), admin.URL, "default", false)
+	if want := (partition.Ledger{Accepted: 7, Delivered: 4, Buffered: 3}); err != nil || a.Ledger != want || a.Residual != nil {
+		t.Errorf("got %+v, %v; want %+v", a, err, want)
+	}
+	if a, err = ReadAccount(t.Context(), admin.URL, "default", true); err != nil || a.Residual == nil || *a.Residual != 2 {
+		t.Errorf("audit: got %+v, %v; want a residual of 2", a, err)
+	}
+	if _, err = ReadAccount(t.Context(), admin.URL, "old", true); err == nil {
+		t.Error("an audit without a residual: got no error")
+	}
+	if _, err = ReadAccount(t.Context(), admin.URL, "other", false); err == nil || !strings.Contains(err.Error(), "no_such_namespace") {
+		t.Errorf("got %v, want what the server said", err)
+	}
+}
+
+func TestAwaitingTheDrainEndsWithTheBufferOrTheContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		left := int64(3)
+		at, err := AwaitDrained(t.Context(), func(context.Context) (partition.Ledger, error) {
+			left--
+			return partition.Ledger{Buffered: left}, nil
+		})
+		if err != nil || at.Sub(start) != 10*time.Millisecond {
+			t.Errorf("got %v, %v; want the third look", at.Sub(start), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = AwaitDrained(ctx, func(context.Context) (partition.Ledger, error) { return partition.Ledger{Buffered: 9}, nil })
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "9 entries left") {
+			t.Errorf("got %v, want the end of the context and what is left", err)
+		}
+		broken := errors.New("broken")
+		if _, err = AwaitDrained(t.Context(), func(context.Context) (partition.Ledger, error) { return partition.Ledger{}, broken }); !errors.Is(err, broken) {
+			t.Errorf("got %v, want the reader's error", err)
+		}
+	})
+}
+
+func TestOneSeriesIsReadFromTheMetrics(t *testing.T) {
+	t.Parallel()
+	text := []byte("# TYPE x_sum counter\nx_sum{namespace=\"other\"} 3\nx_sum{namespace=\"default\"} 1.28e+06\n")
+	if got := Metric(text, `x_sum{namespace="default"}`); got != 1.28e6 {
+		t.Errorf("got %v, want 1.28e6", got)
+	}
+	if got := Metric(text, "y_sum"); got != 0 {
+		t.Errorf("absent: got %v, want 0", got)
 	}
 }

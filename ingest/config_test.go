@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -66,4 +68,88 @@ func TestTheLargestRequestsFitIntoTheSmallestBudget(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestAckGivenTwiceIsRejected(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	for _, query := range []string{"?ack=none&ack=commit", "?ack=none&ack=none", "?ack=commit&%61ck=none"} {
+		p.post("/v1/default/p"+query, "x").expect(t, 400, "bad_request")
+	}
+	p.post("/v1/default/p?x=1&ack=none", "x").expect(t, 202, "")
+}
+
+func TestMalformedOptionsAreRejected(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), nil)
+	for _, c := range []struct{ query, header, code string }{
+		{"", "X-Sent-At: soon", "bad_time"}, {"", "X-Sent-At: 1.5", "bad_time"}, {"", "X-Sent-At: -1", "bad_time"},
+		{"", "X-Event-Ts: 1763629675100123", "bad_time"}, {"", "X-Event-Ts: 0x10", "bad_time"},
+		{"", "Idempotency-Key: " + strings.Repeat("k", 129), "bad_header"}, {"", "Idempotency-Key: \xc3\xa9", "bad_header"},
+		{"", "X-Client-Discards: stale", "bad_header"}, {"", "X-Client-Discards: stale=-1", "bad_header"},
+		{"?ack=all", "X: y", "bad_request"}, {"?ack=", "X: y", "bad_request"}, {"?ack", "X: y", "bad_request"}, {"?x=1&ack=NONE", "X: y", "bad_request"},
+	} {
+		r := p.post("/v1/default/p"+c.query, "x", c.header)
+		if r.status != 400 || r.body.Error != c.code {
+			t.Errorf("%s %s: got %d %s, want %s", c.query, c.header, r.status, r.raw, c.code)
+		}
+	}
+	for _, fine := range []string{"?ack=commit", "?x=1&ack=commit", "?unknown=1", "?", "?ack=%63ommit"} {
+		p.post("/v1/default/p"+fine, "x", "Idempotency-Key: "+strings.Repeat("k", 128)).expect(t, 200, "")
+	}
+}
+
+// withLimits gives "default" a token "bounded" with limits and a token "free" without.
+func withLimits(maxEntries int, rate, newPartitions Quota) func(*Config) {
+	return func(c *Config) {
+		c.MaxEntries = maxEntries
+		c.Tokens = map[string][]Token{"default": {
+			{Hash: hashOf("bounded"), Name: "bounded", Rate: rate, NewPartitions: newPartitions},
+			{Hash: hashOf("free"), Name: "free"},
+		}}
+	}
+}
+
+func lines(n int) string { return strings.Repeat("1\n", n) }
+
+func TestATokenMaySendAsManyEntriesAsItsRate(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withLimits(10, Quota{30, time.Hour}, Quota{}))
+	send := func(token string, n int) *reply {
+		return p.post("/v1/default/p", lines(n), asNDJSON, bearerHeader(token))
+	}
+	for range 2 {
+		send("bounded", 10).expect(t, 200, "")
+	}
+	send("bounded", 5).expect(t, 200, "")
+	r := send("bounded", 6) // 5 are left
+	r.expect(t, 429, "rate_limited")
+	// 30 an hour: the missing one takes two minutes.
+	if after, _ := strconv.Atoi(r.header.Get("Retry-After")); r.body.Scope != "token" || after < 110 || after > 120 {
+		t.Errorf("got scope %q, Retry-After %s, want token, 120", r.body.Scope, r.header.Get("Retry-After"))
+	}
+	send("bounded", 5).expect(t, 200, "") // a rejected request is not charged
+	send("bounded", 1).expect(t, 429, "rate_limited")
+	p.post("/v1/default", `{"partition":"q","data":1}`, asNDJSON, bearerHeader("bounded")).expect(t, 429, "rate_limited")
+	send("free", 10).expect(t, 200, "")
+
+	if n := len(p.store.entries("default/p")); n != 40 {
+		t.Errorf("%d entries are stored, want 40", n)
+	}
+	if got := p.metric("token_limited_total", "rate_limited", "default", "bounded"); got != 3 {
+		t.Errorf("%v requests are counted as limited, want 3", got)
+	}
+}
+
+func TestATokenWithNoRateLeftIsRejectedBeforeItsBodyIsRead(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withLimits(2, Quota{1, time.Hour}, Quota{}))
+	p.post("/v1/default/p", lines(2), asNDJSON, bearerHeader("bounded")).expect(t, 200, "")
+	p.post("/v1/default/p", "not gzip", "Content-Encoding: gzip", bearerHeader("bounded")).expect(t, 429, "rate_limited")
+}
+
+func TestARateSmallerThanARequestStillAdmitsTheRequest(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withLimits(1000, Quota{1, time.Second}, Quota{}))
+	p.post("/v1/default/p", lines(1000), asNDJSON, bearerHeader("bounded")).expect(t, 200, "")
 }

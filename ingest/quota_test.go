@@ -1,8 +1,12 @@
 package ingest
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestAQuotaIsParsedAndFormatted(t *testing.T) {
@@ -33,6 +37,130 @@ func FuzzQuota(f *testing.F) {
 		}
 		if err := again.UnmarshalText([]byte(q.String())); err != nil || again != q || q.Count < 1 || q.Per <= 0 {
 			t.Fatalf("%q parses as %+v, formatted %s, %v", text, q, q, err)
+		}
+	})
+}
+
+func TestATokenMayUseAsManyNewPartitionsAsItsQuota(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withLimits(1000, Quota{}, Quota{3, time.Hour}))
+	send := func(name, token string) *reply { return p.post("/v1/default/"+name, "x", bearerHeader(token)) }
+	for _, name := range []string{"a", "b", "a", "c", "b", "a"} {
+		send(name, "bounded").expect(t, 200, "")
+	}
+	r := send("d", "bounded")
+	r.expect(t, 429, "too_many_partitions")
+	if r.body.Scope != "token" || r.header.Get("Retry-After") != "1200" {
+		t.Errorf("got scope %q, Retry-After %q, want token and 1200", r.body.Scope, r.header.Get("Retry-After"))
+	}
+	send("a", "bounded").expect(t, 200, "") // a partition in use is not charged
+	send("d", "free").expect(t, 200, "")
+	if got := p.store.entries("default/d"); len(got) != 1 {
+		t.Errorf("d holds %d entries, want the other token's", len(got))
+	}
+}
+
+func TestOfAMixedRequestOnlyNewPartitionsAreRejected(t *testing.T) {
+	t.Parallel()
+	p := listen(t, newFake(), withLimits(1000, Quota{}, Quota{2, time.Hour}))
+	send := func(names ...string) *reply {
+		var body strings.Builder
+		for _, name := range names {
+			fmt.Fprintf(&body, "{\"partition\":%q,\"data\":1}\n", name)
+		}
+		return p.post("/v1/default", body.String(), asNDJSON, bearerHeader("bounded"))
+	}
+	send("a").expect(t, 200, "")
+	r := send("new", "b", "a", "new", "newer", "b")
+	r.expect(t, 200, "")
+	// "new" comes first and takes the rest of the quota; none is left for b.
+	if got, want := r.results(), "1:retry/too_many_partitions 4:retry/too_many_partitions 5:retry/too_many_partitions"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if r.body.Accepted != 3 || r.body.Rejected != 3 {
+		t.Errorf("got %d accepted, %d rejected, want 3 and 3", r.body.Accepted, r.body.Rejected)
+	}
+	r = send("b", "c")
+	r.expect(t, 429, "too_many_partitions")
+	if r.body.Scope != "token" {
+		t.Errorf("got scope %q", r.body.Scope)
+	}
+	r = p.post("/v1/default?ack=none", `{"partition":"d","data":1}`, asNDJSON, bearerHeader("bounded"))
+	r.expect(t, 202, "")
+	if got := p.metric("unacked_losses_total", "default", "too_many_partitions"); got != 1 {
+		t.Errorf("%v losses of ack=none are counted, want 1", got)
+	}
+	if got := p.metric("entries_total", "default", "too_many_partitions"); got != 6 {
+		t.Errorf("%v entries are counted as rejected, want 6", got)
+	}
+}
+
+func TestTheQuotaOfNewPartitionsRefillsAndPartitionsInUseAreNotCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNewPartitionLimiter(Quota{2, time.Minute})
+		admit := func(name string, want bool) {
+			t.Helper()
+			if got := n.admit(name, time.Now()); got != want {
+				t.Errorf("%s: got %t, want %t", name, got, want)
+			}
+		}
+		admit("a", true)
+		admit("b", true)
+		admit("c", false)
+		time.Sleep(31 * time.Second) // the quota has refilled by one
+		admit("c", true)
+		admit("d", false)
+		for range 20 { // kept in use over several generations
+			time.Sleep(4 * time.Minute)
+			admit("a", true)
+		}
+		// b was forgotten long ago, so it is new, and the burst of two is used up.
+		admit("x", true)
+		admit("y", true)
+		admit("b", false)
+		admit("a", true)
+	})
+}
+
+func TestTheNamesThatATokenRemembersAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNewPartitionLimiter(Quota{50_000, time.Second})
+		for i := range 3 * n.maxNames {
+			n.admit(strconv.Itoa(i), time.Now())
+			if i%50_000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		if kept := len(n.current) + len(n.previous); kept > 2*n.maxNames || kept < n.maxNames {
+			t.Errorf("got %d names, want at most %d", kept, 2*n.maxNames)
+		}
+		if n.maxNames > 1<<20 {
+			t.Errorf("a generation holds up to %d names", n.maxNames)
+		}
+	})
+}
+
+func TestNamesInUseAreNotChargedHoweverManyThereAre(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const names = 3000 // the quota of three hours
+		n := newNewPartitionLimiter(Quota{1000, time.Hour})
+		known := 0
+		for range 5 * 12 { // used every 5 minutes
+			for i := range known {
+				if !n.admit(strconv.Itoa(i), time.Now()) {
+					t.Fatalf("name %d of %d in use is rejected as new", i, known)
+				}
+			}
+			for known < names && n.admit(strconv.Itoa(known), time.Now()) {
+				known++
+			}
+			time.Sleep(5 * time.Minute)
+		}
+		if known != names {
+			t.Errorf("%d names were admitted, want %d", known, names)
 		}
 	})
 }

@@ -3,7 +3,10 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -143,4 +146,198 @@ func (p *part) due() int64 {
 func (p *part) count(class string) int64 {
 	n, _ := p.c.HGet(context.Background(), p.ledger, class).Int64()
 	return n
+}
+
+// same compares replies, and anything else, by their text.
+func (p *part) same(what string, got, want any) {
+	p.t.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		p.t.Fatalf("%s: got %s, want %s", what, g, w)
+	}
+}
+
+// ledgerIs compares the counts that are not zero.
+func (p *part) ledgerIs(want map[string]int64) {
+	p.t.Helper()
+	got := map[string]int64{}
+	for class, text := range p.c.HGetAll(context.Background(), p.ledger).Val() {
+		if n, _ := strconv.ParseInt(text, 10, 64); n != 0 && class != "high_water" && class != "dead_bytes" && class != "dead_count" && class != "paused" {
+			got[class] = n
+		}
+	}
+	if !maps.Equal(got, want) {
+		p.t.Fatalf("ledger: got %v, want %v", got, want)
+	}
+}
+
+// lawful checks both invariants; the partition must be the only one of its shard.
+func (p *part) lawful() {
+	p.t.Helper()
+	length := int64(len(p.list()))
+	if known := p.field("tail") != ""; known != (length > 0) {
+		p.t.Fatalf("%d entries, hash known: %v", length, known)
+	}
+	if span := p.seq("tail") - p.seq("head"); span != length {
+		p.t.Fatalf("I1: tail-head is %d, the list holds %d", span, length)
+	}
+	if (p.due() != -1) != (length > 0) {
+		p.t.Fatalf("%d entries, active: %v", length, p.due() != -1)
+	}
+	out := p.count("delivered") + p.count("evicted") - p.count("reclaimed") + p.count("expired") + p.count("dead") + p.count("lost")
+	if in := p.count("accepted"); in != out+length {
+		p.t.Fatalf("the law: accepted %d, out %d, buffered %d", in, out, length)
+	}
+}
+
+// snapshot is everything the shard holds, as text.
+func (p *part) snapshot() string {
+	p.t.Helper()
+	ctx := context.Background()
+	prefix, _, _ := strings.Cut(p.ready, "ready")
+	names, err := p.c.Keys(ctx, prefix+"*").Result()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	for _, name := range names {
+		kind := p.c.Type(ctx, name).Val()
+		var value any
+		switch kind {
+		case "list":
+			value = p.c.LRange(ctx, name, 0, -1).Val()
+		case "hash":
+			value = p.c.HGetAll(ctx, name).Val()
+		case "zset":
+			value = p.c.ZRangeWithScores(ctx, name, 0, -1).Val()
+		case "string":
+			value = p.c.Get(ctx, name).Val()
+		}
+		fmt.Fprintf(&b, "%s %s %q expires=%v\n", name, kind, value, p.c.PTTL(ctx, name).Val() > 0)
+	}
+	return b.String()
+}
+
+// refuses runs a call that must fail and must change nothing.
+func (p *part) refuses(text string, s *lua.Script, keys []string, argv ...any) {
+	p.t.Helper()
+	before := p.snapshot()
+	reply, err := p.try(s, keys, argv...)
+	got, refused := answerText(reply)
+	if err != nil {
+		got, refused = err.Error(), true
+	}
+	if !refused {
+		p.t.Errorf("%s%q: got %v, want a refusal", s.Name, argv, reply)
+	} else if !strings.Contains(got, text) {
+		p.t.Errorf("%s%q: got %q, want %q", s.Name, argv, got, text)
+	}
+	if after := p.snapshot(); after != before {
+		p.t.Errorf("%s%q failed and wrote:\nbefore\n%safter\n%s", s.Name, argv, before, after)
+	}
+}
+
+// refusesBadArgs spoils each argument in each way that its declared type
+// forbids, and leaves each out. zero lists those where 0 is bad, from 1; numbers
+// the whole numbers among those that repeat, from 1.
+func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, numbers []int, zero ...int) {
+	p.t.Helper()
+	var passed []string
+	before := p.snapshot()
+	try := func(what string, argv []any) {
+		_, err := p.try(s, keys, argv...)
+		if err == nil || !strings.Contains(err.Error(), "ERR "+s.Name+": bad arguments") || p.snapshot() != before {
+			passed = append(passed, what)
+			before = p.snapshot()
+		}
+	}
+	for i := range argv {
+		slot := s.Header.Args[min(i, len(s.Header.Args)-1)]
+		repeats := s.Header.Rest && i >= len(s.Header.Args)-1
+		if repeats && !slices.Contains(numbers, i+1) || !repeats && slot.Type == "string" {
+			continue
+		}
+		bad := []any{"", "x", "-1", "1.5", "nan", "inf"}
+		if slices.Contains(zero, i+1) {
+			bad = append(bad, 0)
+		}
+		for _, value := range bad {
+			if value == "-1" && (s == lua.Release && i%5 == 3 || s == lua.Produce && i >= 8) {
+				continue // the header gives it a meaning
+			}
+			spoilt := slices.Clone(argv)
+			spoilt[i] = value
+			try(fmt.Sprintf("ARGV[%d]=%q", i+1, fmt.Sprint(value)), spoilt)
+		}
+	}
+	for n := range len(argv) {
+		try(fmt.Sprintf("only %d arguments", n), argv[:n])
+	}
+	if len(passed) > 0 {
+		p.t.Errorf("not refused cleanly: %s", strings.Join(passed, ", "))
+	}
+}
+
+// refusesForeign puts a foreign value under each of a call's keys, in each
+// state. The call must fail and change nothing; or, where the state keeps it
+// from looking at that key, succeed. Where the key is one partition's, the answer of
+// that partition says so.
+func refusesForeign(t *testing.T, states map[string]func(p *part), s *lua.Script, call func(p *part) (keys []string, argv []any)) {
+	t.Helper()
+	for state, prepare := range states {
+		t.Run(state, func(t *testing.T) {
+			on(t, func(t *testing.T, p *part) {
+				probe, _ := call(newPart(t, p.c))
+				for i := range probe {
+					p := newPart(t, p.c)
+					prepare(p)
+					keys, argv := call(p)
+					p.do("del", keys[i])
+					p.do("xadd", keys[i], "*", "a", "foreign")
+					before := p.snapshot()
+					reply, err := p.try(s, keys, argv...)
+					after := p.snapshot()
+					refused := err != nil
+					if refused && !strings.Contains(err.Error(), "WRONGTYPE") {
+						t.Errorf("KEYS[%d]: got %v, want WRONGTYPE", i+1, err)
+					}
+					if text, ok := answerText(reply); ok {
+						refused = true
+						if !strings.Contains(text, "WRONGTYPE") {
+							t.Errorf("KEYS[%d]: got the answer %q, want WRONGTYPE", i+1, text)
+						}
+					}
+					if refused && after != before {
+						t.Errorf("KEYS[%d] is foreign: refused, but\nbefore\n%safter\n%s", i+1, before, after)
+					}
+				}
+			})
+		})
+	}
+}
+
+// answerText is the refusal of the only partition of a call.
+func answerText(reply []any) (string, bool) {
+	if len(reply) < 2 {
+		return "", false
+	}
+	text, ok := reply[1].(string)
+	return text, ok
+}
+
+// states are the states of a partition that a script may meet, healthy or not.
+var states = map[string]func(p *part){
+	"nothing there":           func(*part) {},
+	"a partition":             func(p *part) { p.produce(p.fresh(1)...) },
+	"one below a full batch":  func(p *part) { p.produce(p.fresh(3)...) },
+	"a full partition":        func(p *part) { p.produce(p.fresh(10)...) },
+	"a leased partition":      func(p *part) { p.produce(p.fresh(10)...); p.claim("t1") },
+	"a lapsed lease":          func(p *part) { p.produce(p.fresh(10)...); p.claim("t1"); p.makeDue() },
+	"a range that waits":      func(p *part) { p.produce(p.fresh(10)...); p.claim("t1"); p.release("t1", 0, 1) },
+	"stale entries":           func(p *part) { p.produce(p.aged(2, 200_000)...); p.produce(p.fresh(4)...) },
+	"a list without its hash": func(p *part) { p.do("rpush", p.q, "1", "2"); p.makeDue() },
+	"a list without a member": func(p *part) { p.do("rpush", p.q, "1", "2") },
+	"a vanished list":         func(p *part) { p.produce(p.fresh(4)...); p.do("del", p.q) },
+	"a vanished leased list":  func(p *part) { p.produce(p.fresh(4)...); p.claim("t1"); p.do("del", p.q) },
+	"a list cut short":        func(p *part) { p.produce(p.fresh(6)...); p.claim("t1"); p.do("ltrim", p.q, 2, -1) },
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -86,5 +89,104 @@ func TestRowsAreAskedForByNameOrByLetters(t *testing.T) {
 		if some, err := chosen(list); err == nil {
 			t.Errorf("%q: got %d groups and no error", list, len(some))
 		}
+	}
+}
+
+func TestACostRoundAccountsForWhatItProducedClaimedAndCommitted(t *testing.T) {
+	t.Parallel()
+	cells, err := costRound(t.Context(), settings{redisServer: "redis-server", payload: 200}, partitionBatch)
+	if err != nil || len(cells) != len(costPhases) {
+		t.Fatalf("got %v, %v; want a cell for each of %v", cells, err, costPhases)
+	}
+	for i, c := range cells {
+		if c.Commands <= 0 || c.CPU <= 0 {
+			t.Errorf("%s: got %+v, want some of both", costPhases[i], c)
+		}
+	}
+	if life := cells[3].Commands; life != cells[0].Commands+cells[1].Commands+cells[2].Commands {
+		t.Errorf("a whole life is %v commands, which is not the sum of its phases: %+v", life, cells)
+	}
+}
+
+func TestCostsAreAMarkdownTable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := &costReport{Phases: []string{"produce", "claim"}, Rows: []costRow{{2, []costPhase{{3, 5.61}, {6, 12.44}}}}}
+	if err := r.sheet(false).print(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	want := "| entries a partition | produce        | claim          |\n| ---                 | ---            | ---            |\n| 2                   | 3.00 · 5.61 µs | 6.00 · 12.4 µs |\n"
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestTargetsCountWhatTheyGot(t *testing.T) {
+	t.Parallel()
+	hook, err := webhookTarget(t.Context(), settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hook.close()
+	for range 2 {
+		resp, err := http.Post(hook.url, "application/x-ndjson", strings.NewReader("1\n2\n3\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("got %s", resp.Status)
+		}
+	}
+	if n, err := hook.received(t.Context()); n != 6 || err != nil {
+		t.Errorf("the webhook: %d lines, %v; want 6", n, err)
+	}
+	path := filepath.Join(t.TempDir(), "out.ndjson")
+	if err := os.WriteFile(path, []byte("1\n2\nhalf a line"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := countLines(path); n != 2 || err != nil {
+		t.Errorf("the file: %d lines, %v; want 2", n, err)
+	}
+}
+
+// TestMain lets the test binary be one of the sides, as the command is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && sides[os.Args[1]] != nil {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func TestRedisFieldsAreToldApart(t *testing.T) {
+	t.Parallel()
+	info := "# Memory\r\nused_memory:123\r\nused_memory_human:0.1K\r\nused_memory_peak:456\r\n"
+	if got, err := infoField(info, "used_memory"); err != nil || got != 123 {
+		t.Errorf("got %d, %v; want 123", got, err)
+	}
+	if _, err := infoField(info, "maxmemory"); err == nil {
+		t.Error("a missing field: got no error")
+	}
+}
+
+func TestWrongFlagsAreUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-scenario", "nothing"}, {"-rate", "fast"}, {"-rows", "z"}, {"-rounds", "0"}} {
+		if code := command(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}); code != 2 {
+			t.Errorf("%v: got exit %d, want 2", args, code)
+		}
+	}
+}
+
+func TestAServerThatDoesNotStartShowsItsLog(t *testing.T) {
+	t.Parallel()
+	bin := filepath.Join(t.TempDir(), "spillway")
+	if err := os.Symlink("/bin/sh", bin); err != nil { // has no script called serve, and says so
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	code := command(t.Context(), []string{"-scenario", "throughput", "-bin", bin}, &bytes.Buffer{}, &progress)
+	if code != 1 || !strings.Contains(progress.String(), "the process ended; the end of its log:\n") || !strings.Contains(progress.String(), "serve:") {
+		t.Errorf("got exit %d and %q, want 1 and the shell's complaint", code, progress.String())
 	}
 }

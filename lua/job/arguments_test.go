@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-io/spillway/lua"
 	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // recorded is a call of a script.
@@ -74,4 +75,68 @@ func TestWrongArgumentsNeverLeaveACallHalfDone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// memory is what the server uses for its data, in bytes.
+func (s *shard) memory() int64 {
+	s.t.Helper()
+	for line := range strings.SplitSeq(s.c.Info(ctx, "memory").Val(), "\r\n") {
+		if text, ok := strings.CutPrefix(line, "used_memory_dataset:"); ok {
+			return num(text)
+		}
+	}
+	s.t.Fatal("INFO tells no used_memory_dataset")
+	return 0
+}
+
+// What a job of 200 bytes takes in Redis decides how many fit: these are the figures of
+// DESIGN.md, with 100,000 of them.
+func TestBytesOfAJob(t *testing.T) {
+	t.Parallel()
+	for state, row := range map[string]struct {
+		delay int64
+		most  int64
+	}{"ready": {0, 320}, "delayed": {3_600_000, 440}} {
+		s := newShard(t, server(t))
+		s.maxJobs = 1 << 40
+		keys, argv := s.publishCall(group{queue: "mail", delay: row.delay, bodies: slices.Repeat([]string{strings.Repeat("x", 200)}, 500)})
+		before := s.memory()
+		repeat(t, s.c, 200, luajob.Publish, func(int) ([]string, []any) { return keys, argv })
+		each := (s.memory() - before) / 100_000
+		t.Logf("%s: %d bytes", state, each)
+		if each > row.most {
+			t.Errorf("%s: %d bytes, want at most %d", state, each, row.most)
+		}
+	}
+}
+
+// A server that refuses writes refuses every verb whole, and runs it once it accepts
+// writes again.
+func TestVerbsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
+	t.Parallel()
+	for _, fault := range redistest.Refusals {
+		t.Run(fault.Word, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			client := server.Client()
+			for name, verb := range verbs {
+				if name == "revert" {
+					continue // it claims first
+				}
+				c := newScene(newShard(t, client))
+				before := c.snapshot()
+				fault.Begin(t, server)
+				_, err := verb(c)
+				if err == nil || !strings.HasPrefix(err.Error(), fault.Word+" ") {
+					t.Errorf("%s: got %v, want %s", name, err, fault.Word)
+				}
+				c.same(name+" changed the shard", c.snapshot(), before)
+				fault.End(t, server)
+				if _, err := verb(c); err != nil {
+					t.Errorf("%s, later: %v", name, err)
+				}
+				c.exact("a", "b")
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/spillway-io/spillway/lua"
+	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -169,4 +171,383 @@ func nums(list []any) []int64 {
 		out[i] = num(v)
 	}
 	return out
+}
+
+// request is what one long poll wants.
+type request struct {
+	queues []string
+	count  int
+	ttr    int64 // ms; 0: that of the shard
+}
+
+type claimed struct {
+	queue   string
+	seq     int64
+	attempt int64
+	record  string
+}
+
+type claims struct {
+	expired, lost int64
+	left          []int64
+	jobs          [][]claimed
+}
+
+func (s *shard) claimCall(lane, token string, report bool, requests ...request) (keys []string, argv []any, each []string) {
+	var list []string
+	for _, r := range requests {
+		list = append(list, r.queues...)
+	}
+	each, number := names(list)
+	keys = []string{s.ledger(), s.key("lease"), s.key("attempts"), s.key("queues"), s.key("out:" + lane), s.key("tombstones")}
+	for _, q := range each {
+		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("u:"+q))
+	}
+	argv = append([]any{token, s.keep, s.bytes, len(each)}, anys(each)...)
+	for range each {
+		argv = append(argv, bit(report))
+	}
+	for _, r := range requests {
+		ttr := r.ttr
+		if ttr == 0 {
+			ttr = s.ttr
+		}
+		argv = append(argv, ttr, r.count, len(r.queues))
+		for _, q := range r.queues {
+			argv = append(argv, number[q])
+		}
+	}
+	return keys, argv, each
+}
+
+func parseClaims(reply []any, each []string) claims {
+	out := claims{expired: num(reply[1]), lost: num(reply[2]), left: nums(reply[3 : 3+len(each)])}
+	for _, list := range reply[3+len(each):] {
+		var jobs []claimed
+		values := list.([]any)
+		for i := 0; i < len(values); i += 4 {
+			jobs = append(jobs, claimed{each[num(values[i])-1], num(values[i+1]), num(values[i+2]), values[i+3].(string)})
+		}
+		out.jobs = append(out.jobs, jobs)
+	}
+	return out
+}
+
+func (s *shard) claimAll(lane, token string, requests ...request) claims {
+	s.t.Helper()
+	keys, argv, each := s.claimCall(lane, token, true, requests...)
+	return parseClaims(s.must(luajob.Claim, keys, argv...), each)
+}
+
+// claim is one request of one queue.
+func (s *shard) claim(queue string, count int) []claimed {
+	s.t.Helper()
+	s.tokens++
+	return s.claimAll("lane", fmt.Sprintf("token%d", s.tokens), request{queues: []string{queue}, count: count}).jobs[0]
+}
+
+// group is one publish: jobs of one queue.
+type group struct {
+	queue  string
+	delay  int64 // ms
+	key    string
+	keep   int64 // ms
+	id     string
+	ends   int64 // ms since 1970, 0 never
+	tries  int   // 0: 3
+	bodies []string
+}
+
+func (g group) record(body string) string {
+	id := ""
+	if g.id != "" {
+		id = "@" + g.id
+	}
+	tries := g.tries
+	if tries == 0 {
+		tries = 3
+	}
+	return fmt.Sprintf("%013d %d%s %s", g.ends, tries, id, body)
+}
+
+// names gives each queue of list its number, from 1, in the order of appearance.
+func names(list []string) (each []string, number map[string]int) {
+	number = map[string]int{}
+	for _, q := range list {
+		if number[q] == 0 {
+			each = append(each, q)
+			number[q] = len(each)
+		}
+	}
+	return each, number
+}
+
+func (s *shard) channel() string { return s.key("w:") }
+
+func (s *shard) publishCall(groups ...group) (keys []string, argv []any) {
+	var list []string
+	for _, g := range groups {
+		list = append(list, g.queue)
+	}
+	each, number := names(list)
+	keys = []string{s.ledger(), s.key("delay"), s.key("queues"), s.key("lease"), s.key("attempts"), s.key("tombstones")}
+	for _, q := range each {
+		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("d:"+q), s.key("u:"+q))
+	}
+	argv = append([]any{s.maxJobs, s.maxQueues, s.maxKeys, s.channel(), "publish", len(each)}, anys(each)...)
+	for _, g := range groups {
+		key := 0
+		if g.key != "" {
+			keys = append(keys, s.key("dd:"+g.queue+":"+g.key))
+			key = len(keys)
+			if g.keep == 0 {
+				g.keep = 60_000
+			}
+		}
+		argv = append(argv, number[g.queue], g.delay, key, g.keep, g.id, len(g.bodies))
+		for _, b := range g.bodies {
+			argv = append(argv, g.record(b))
+		}
+	}
+	return keys, argv
+}
+
+func (s *shard) tryPublish(groups ...group) ([]any, error) {
+	keys, argv := s.publishCall(groups...)
+	return s.try(luajob.Publish, keys, argv...)
+}
+
+// publish gives {status, first, count} for each group.
+func (s *shard) publish(groups ...group) [][3]int64 {
+	s.t.Helper()
+	keys, argv := s.publishCall(groups...)
+	reply := s.must(luajob.Publish, keys, argv...)
+	out := make([][3]int64, len(groups))
+	if len(reply) != 1+3*len(groups) {
+		s.t.Fatalf("publish: %d values for %d groups", len(reply), len(groups))
+	}
+	for i := range out {
+		out[i] = [3]int64(nums(reply[1+3*i : 4+3*i]))
+	}
+	return out
+}
+
+// put publishes jobs of one queue that are ready, and gives their sequences.
+func (s *shard) put(queue string, bodies ...string) []int64 {
+	s.t.Helper()
+	return s.stored(group{queue: queue, bodies: bodies})
+}
+
+// stored publishes one group and gives the sequences.
+func (s *shard) stored(g group) []int64 {
+	s.t.Helper()
+	got := s.publish(g)[0]
+	if got[0] != 1 || got[2] != int64(len(g.bodies)) {
+		s.t.Fatalf("publish: got %v", got)
+	}
+	seqs := make([]int64, got[2])
+	for i := range seqs {
+		seqs[i] = got[1] + int64(i)
+	}
+	return seqs
+}
+
+func bodies(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("body %d", i)
+	}
+	return out
+}
+
+// total is a field of the ledger.
+func (s *shard) total(field string) int64 {
+	n, _ := s.c.HGet(ctx, s.ledger(), field).Int64()
+	return n
+}
+
+// past moves the score of a job of a zset into the past, as time would.
+func (s *shard) past(zset, queue string, seqs ...int64) {
+	s.t.Helper()
+	for _, seq := range seqs {
+		member := fmt.Sprintf("%d %s", seq, queue)
+		score, err := s.c.ZScore(ctx, s.key(zset), member).Result()
+		if err != nil {
+			s.t.Fatalf("%s of %s: %v", zset, member, err)
+		}
+		old := "1"
+		if score != float64(int64(score)) {
+			old = "1.5"
+		}
+		s.do("zadd", s.key(zset), old, member)
+	}
+}
+
+// snapshot is every key of the shard with its value, but for the times to live.
+func (s *shard) snapshot() string {
+	s.t.Helper()
+	keys, err := s.c.Keys(ctx, strings.NewReplacer("{", `\{`, "}", `\}`).Replace(s.prefix)+"*").Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sort.Strings(keys)
+	var b strings.Builder
+	for _, key := range keys {
+		var v any
+		switch s.c.Type(ctx, key).Val() {
+		case "hash":
+			v = s.c.HGetAll(ctx, key).Val()
+		case "list":
+			v = s.c.LRange(ctx, key, 0, -1).Val()
+		case "zset":
+			v = s.c.ZRangeWithScores(ctx, key, 0, -1).Val()
+		default:
+			v = s.c.Get(ctx, key).Val()
+		}
+		fmt.Fprintf(&b, "%s %v\n", strings.TrimPrefix(key, s.prefix), v)
+	}
+	return b.String()
+}
+
+// exact checks the law of the shard and that each job is in exactly one state.
+func (s *shard) exact(queues ...string) {
+	s.t.Helper()
+	live := s.total("published") - s.total("acked") - s.total("expired") - s.total("deleted") - s.total("lost")
+	delayed, leased := s.c.ZCard(ctx, s.key("delay")).Val(), s.c.ZCard(ctx, s.key("lease")).Val()
+	var jobs, dead, ready int64
+	for _, q := range queues {
+		held := s.c.HLen(ctx, s.key("j:"+q)).Val()
+		jobs += held
+		dead += s.c.ZCard(ctx, s.key("d:"+q)).Val()
+		tombstones, _ := s.c.HGet(ctx, s.key("tombstones"), q).Int64()
+		ready += s.c.LLen(ctx, s.key("r:"+q)).Val() - tombstones
+		if indexed := s.c.ZScore(ctx, s.key("queues"), q).Err() == nil; indexed != (held > 0) {
+			s.t.Errorf("%s: has %d jobs, in the index: %v", q, held, indexed)
+		}
+	}
+	if jobs != live || ready+delayed+leased+dead != live || dead != s.total("dead") {
+		s.t.Errorf("the ledger has %d jobs, %d dead; there are %d: ready %d, delayed %d, leased %d, dead %d\n%s",
+			live, s.total("dead"), jobs, ready, delayed, leased, dead, s.snapshot())
+	}
+}
+
+// refs names jobs of one queue: sequences, or "sequence:caller's id".
+func (s *shard) ackCall(queue string, refs ...any) (keys []string, argv []any) {
+	return s.common(queue), append([]any{1, queue, 1, len(refs)}, refs...)
+}
+
+func (s *shard) ack(queue string, refs ...any) []int64 {
+	s.t.Helper()
+	keys, argv := s.ackCall(queue, refs...)
+	return nums(s.must(luajob.Ack, keys, argv...)[1:])
+}
+
+type settle struct {
+	queue   string
+	seq     int64
+	attempt int64 // 0: any
+	verb    string
+	ms      int64
+}
+
+func (s *shard) settleCall(jobs ...settle) (keys []string, argv []any) {
+	var list []string
+	for _, j := range jobs {
+		list = append(list, j.queue)
+	}
+	each, number := names(list)
+	argv = append(append([]any{s.channel(), "publish", len(each)}, anys(each)...), keepsOf(s, len(each))...)
+	for _, j := range jobs {
+		argv = append(argv, number[j.queue], j.seq, j.attempt, j.verb, j.ms)
+	}
+	return s.common(each...), argv
+}
+
+func (s *shard) settle(jobs ...settle) []int64 {
+	s.t.Helper()
+	keys, argv := s.settleCall(jobs...)
+	return nums(s.must(luajob.Settle, keys, argv...)[1:])
+}
+
+func (s *shard) revert(lane, token string, queues ...string) int64 {
+	s.t.Helper()
+	keys := []string{s.key("attempts"), s.key("lease"), s.key("out:" + lane)}
+	for _, q := range queues {
+		keys = append(keys, s.key("r:"+q))
+	}
+	return num(s.must(luajob.Revert, keys, append([]any{token, s.channel(), "publish"}, anys(queues)...)...)[1])
+}
+
+type due struct {
+	queue, kind string
+	seqs        []int64
+}
+
+func (s *shard) promoteCall(groups ...due) (keys []string, argv []any) {
+	var list []string
+	for _, g := range groups {
+		list = append(list, g.queue)
+	}
+	each, number := names(list)
+	argv = append(append([]any{s.channel(), "publish", 3_600_000, len(each)}, anys(each)...), keepsOf(s, len(each))...)
+	for _, g := range groups {
+		argv = append(argv, number[g.queue], g.kind, len(g.seqs))
+		for _, seq := range g.seqs {
+			argv = append(argv, seq)
+		}
+	}
+	return s.common(each...), argv
+}
+
+// promote gives {ready, dead, expired, lost}.
+func (s *shard) promote(groups ...due) []int64 {
+	s.t.Helper()
+	keys, argv := s.promoteCall(groups...)
+	return nums(s.must(luajob.Promote, keys, argv...)[1:5])
+}
+
+func (s *shard) respawnArgs(queue, verb string) []any {
+	return []any{queue, verb, 10, 0, s.channel(), "publish"}
+}
+
+func (s *shard) respawn(queue, verb string, count int, ttl int64) int64 {
+	s.t.Helper()
+	return num(s.must(luajob.Respawn, s.common(queue), queue, verb, count, ttl, s.channel(), "publish")[1])
+}
+
+// purge gives {looked at, deleted}.
+func (s *shard) purge(queue, state string, count int) []int64 {
+	s.t.Helper()
+	return nums(s.must(luajob.Purge, s.common(queue), queue, state, count)[1:])
+}
+
+// expire scans the whole queue and gives how many it dropped.
+func (s *shard) expire(queue string) (expired int64) {
+	s.t.Helper()
+	for cursor := "0"; ; {
+		reply := s.must(luajob.Expire, s.common(queue), queue, cursor, 200, 0, s.channel(), "publish")
+		expired += num(reply[2])
+		if cursor = reply[1].(string); cursor == "0" {
+			return expired
+		}
+	}
+}
+
+func (s *shard) peek(queue string) []any {
+	s.t.Helper()
+	return s.must(luajob.Peek, []string{s.key("r:" + queue), s.key("j:" + queue), s.key("attempts")}, queue)
+}
+
+func (s *shard) get(queue string, seq int64) []any {
+	s.t.Helper()
+	return s.must(luajob.Get, []string{s.key("lease"), s.key("delay"), s.key("attempts"), s.key("j:" + queue), s.key("d:" + queue)}, queue, seq)
+}
+
+func (s *shard) counts(limit int, queues ...string) []any {
+	s.t.Helper()
+	keys := []string{s.key("lease"), s.key("delay"), s.key("tombstones")}
+	for _, q := range queues {
+		keys = append(keys, s.key("r:"+q), s.key("j:"+q), s.key("d:"+q))
+	}
+	return s.must(luajob.Counts, keys, append([]any{limit}, anys(queues)...)...)[1:]
 }

@@ -1,7 +1,10 @@
 package backend
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -19,4 +22,32 @@ func TestTheClientsLinesAreLoggedAtDebugLevel(t *testing.T) {
 			t.Errorf("at level %v: %v", level, lines.All())
 		}
 	}
+}
+
+func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.InfoLevel)
+		o := OutageLog{Log: zap.New(core), Level: zap.ErrorLevel, Began: "failing", Ended: "works"}
+		for range 2 {
+			for i := range 3 { // parts
+				o.Begin(zap.Int("part", i))
+			}
+			time.Sleep(time.Minute)
+			for range 3 {
+				if o.Failing() == 0 {
+					t.Error("no part fails before the last one ended")
+				}
+				o.End()
+			}
+		}
+		got := ""
+		for _, line := range lines.All() {
+			got += fmt.Sprintln(line.Level, line.Message, line.ContextMap())
+		}
+		want := "error failing map[part:0]\ninfo works map[after:1m0s]\n"
+		if got != want+want {
+			t.Errorf("got\n%s, want twice\n%s", got, want)
+		}
+	})
 }

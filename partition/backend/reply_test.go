@@ -36,3 +36,10 @@ func TestAnErrorReplyIsRedissError(t *testing.T) {
 		t.Errorf("%v; kept %q", err, r.Raw)
 	}
 }
+
+func TestASlotIsThatOfTheHashTag(t *testing.T) {
+	t.Parallel()
+	if got := Slot("sw:{user1000}:ready"); got != 3443 { // as the cluster specification has it
+		t.Errorf("slot %d", got)
+	}
+}

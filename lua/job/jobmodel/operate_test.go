@@ -109,3 +109,241 @@ func (s *Shard) Dead(name string, limit int) []Claimed {
 	}
 	return list
 }
+
+// spawnPromote lets a promoter read what is due, and act on it later.
+func (w *World) spawnPromote() {
+	s := w.someShard()
+	var due []Due
+	read := false
+	w.spawn(func() bool {
+		if !read {
+			due, read = s.store.Due(), true
+			return len(due) == 0
+		}
+		w.promote(s, due)
+		return true
+	})
+}
+
+func (w *World) promote(s *shard, due []Due) {
+	now := w.ms()
+	delayed, dead := maps.Clone(s.model.Delay), map[Ref]bool{}
+	for name, q := range s.model.Queue {
+		for seq := range q.Dead {
+			dead[Ref{name, seq}] = true
+		}
+	}
+	s.store.Promote(due)
+	for ref := range delayed {
+		if _, still := s.model.Delay[ref]; still {
+			continue
+		}
+		t := s.jobs[ref]
+		if now < t.due {
+			w.bad("promote: %v is ready %d ms before its time", ref, t.due-now)
+		}
+		t.due = 0 // the clock may step back behind it now
+	}
+	for name, q := range s.model.Queue {
+		for seq := range q.Dead {
+			t := s.jobs[Ref{name, seq}]
+			if dead[t.ref] {
+				continue
+			}
+			t.died = Lapsed
+			if t.claims < t.tries {
+				w.bad("promote: %v is dead after %d claims, it has %d tries", t.ref, t.claims, t.tries)
+			}
+		}
+	}
+	w.ran(s, "promote", func(t *truth) bool { return t.expired(now) || t.used() })
+}
+
+// operate is what operators and the slow sweeps do.
+func (w *World) operate() {
+	queue := w.pick(w.queues)
+	s := w.shardOf(queue)
+	leased := func(t *truth) bool { return s.model.State(t.ref) == Leased }
+	switch w.rand.Intn(9) {
+	case 0:
+		w.respawn(s, queue)
+	case 1:
+		s.store.Respawn(queue, true, 1+w.rand.Intn(3), 0)
+		w.ran(s, "delete dead", func(t *truth) bool { return t.ref.Queue == queue && (t.claims > 0 || t.buried) })
+	case 2:
+		all, limit := w.rand.Intn(4) == 0, 1+w.rand.Intn(4)
+		if all {
+			limit = 1000
+		}
+		if w.rand.Intn(3) == 0 {
+			s.store.Purge(queue, all, limit)
+			w.ran(s, "purge", func(t *truth) bool { return t.ref.Queue == queue })
+		}
+	case 3:
+		w.sweep(s, false)
+	case 4: // somebody deletes a job, whatever its state
+		if t := w.some(s, func(*truth) bool { return true }); t != nil {
+			w.ack(s, []AckGroup{{t.ref.Queue, []AckRef{{t.ref.Seq, t.callerID}}}})
+		}
+	case 5: // or settles some, whoever holds them
+		var jobs []Settle
+		for range 1 + w.rand.Intn(4) {
+			if t := w.some(s, leased); t != nil {
+				verb := []string{"nack", "bury", "touch", "requeue"}[w.rand.Intn(4)]
+				ms := int64(w.rand.Intn(2) * w.rand.Intn(1000))
+				if verb == "requeue" && w.rand.Intn(2) == 0 {
+					ms = int64(s.model.Lease[t.ref])
+				}
+				jobs = append(jobs, Settle{t.ref.Queue, t.ref.Seq, 0, verb, ms})
+			}
+		}
+		if len(jobs) > 0 {
+			w.settle(s, jobs, nil)
+		}
+	case 6:
+		if c := s.store.Peek(queue); c != nil {
+			t := s.jobs[c.ref()]
+			if t == nil || t.gone || t.expired(w.ms()) || c.Attempt != t.claims {
+				w.bad("peek: %v, attempt %d", c.ref(), c.Attempt)
+			}
+		}
+		if s.vanished+s.unlisted == 0 { // else it is not exact
+			s.store.Counts(queue)
+		}
+		s.store.Account()
+		for _, c := range s.store.Dead(queue, 1+w.rand.Intn(3)) {
+			if t := s.jobs[c.ref()]; t == nil || t.gone || c.Reason != t.died {
+				w.bad("dead: %v is said to have died as %d", c.ref(), c.Reason)
+			}
+		}
+	case 7:
+		if t := w.some(s, func(*truth) bool { return true }); t != nil {
+			w.get(s, t)
+		}
+	case 8: // several acks in a call, one of them twice
+		var refs []AckRef
+		for _, ref := range slices.SortedFunc(maps.Keys(s.model.Lease), func(a, b Ref) int { return int(a.Seq - b.Seq) }) {
+			if ref.Queue == queue && len(refs) < 2 {
+				refs = append(refs, AckRef{ref.Seq, s.jobs[ref].callerID})
+			}
+		}
+		if len(refs) > 1 && s.vanished == 0 {
+			w.ackTwice(s, queue, append(refs, refs[0]))
+		}
+	}
+}
+
+func (w *World) ackTwice(s *shard, queue string, refs []AckRef) {
+	replies := s.store.Ack([]AckGroup{{queue, refs}})
+	for i, x := range refs {
+		t := s.jobs[Ref{queue, x.Seq}]
+		if (replies[i] == Acked) == t.acked {
+			w.bad("ack: %v, %v already, is answered %d", t.ref, t.acked, replies[i])
+		}
+		t.acked = true
+	}
+	w.ran(s, "ack", func(t *truth) bool { return t.acked })
+}
+
+func (w *World) respawn(s *shard, queue string) {
+	ttl := int64(w.rand.Intn(2) * (1 + w.rand.Intn(5000)))
+	q := s.model.queue(queue)
+	dead := maps.Clone(q.Dead)
+	s.store.Respawn(queue, false, 1+w.rand.Intn(3), ttl)
+	for seq := range dead {
+		t := s.jobs[Ref{queue, seq}]
+		if _, still := q.Dead[seq]; still || t.vanished {
+			continue
+		}
+		if s.unlisted == 0 { // else it may have had more tries than its record says
+			w.comesBack(s, t)
+		}
+		// It may be claimed once more, and no attempt comes twice.
+		t.respawns++
+		t.claims, t.given = t.given, t.given+1
+		t.tries, t.reordered, t.buried, t.died, t.ends, t.due = t.given, true, false, NoReason, 0, 0
+		if ttl > 0 {
+			t.ends = w.ms() + ttl
+		}
+	}
+	w.ran(s, "respawn", nil)
+}
+
+// comesBack lets the last holder of a job that is respawned settle it later: it was silent, not dead.
+func (w *World) comesBack(s *shard, t *truth) {
+	late, attempt, call := w.rand.Intn(30), t.claims, t.holder
+	verb := []string{"nack", "bury", "touch"}[w.rand.Intn(3)]
+	w.spawn(func() bool {
+		if late--; late > 0 && !w.quiet {
+			return false
+		}
+		w.settle(s, []Settle{{t.ref.Queue, t.ref.Seq, attempt, verb, 500}}, []string{call})
+		return true
+	})
+}
+
+// fault is what goes wrong around the scripts.
+func (w *World) fault() {
+	switch w.rand.Intn(8) {
+	case 0: // a process dies, and another takes its place
+		i := w.rand.Intn(len(w.processes))
+		w.processes[i].alive = false
+		w.processes[i] = w.newProcess()
+		w.Count["crash"]++
+	case 1: // its subscriptions break: it hears nothing, and knows
+		w.deafen(w.someProcess())
+	case 2:
+		w.advance(int64(w.rand.Intn(20000)))
+	case 3:
+		w.setNow(w.now - int64(w.rand.Intn(3000))*1000)
+		w.Count["clock back"]++
+	case 4:
+		w.foreignChange(w.someShard())
+	}
+}
+
+func (w *World) deafen(p *process) {
+	p.deaf, p.inbox = true, nil
+	w.Count["deaf"]++
+	w.spawn(func() bool {
+		p.deaf = false
+		if w.bug == "a reconnect wakes nobody" {
+			return true
+		}
+		for at := range p.subscribed {
+			p.heard[at]++
+		}
+		waiting := p.waiting
+		p.waiting = nil
+		for _, x := range waiting {
+			x.woken = true
+			w.begin(x, x.plan(w))
+		}
+		return true
+	})
+}
+
+// foreignChange is what another program may do to the keys.
+func (w *World) foreignChange(s *shard) {
+	there := func(t *truth) bool { return !t.gone && !t.vanished && !t.unlisted }
+	t := w.some(s, func(t *truth) bool { return there(t) && t.callerID != "" })
+	if t == nil || w.rand.Intn(2) == 0 {
+		t = w.some(s, there)
+	}
+	if t == nil {
+		return
+	}
+	_, dead := s.model.queue(t.ref.Queue).Dead[t.ref.Seq]
+	switch {
+	case w.foreign == "vanish":
+		t.vanished = true
+		s.vanished++
+		s.store.Vanish(t.ref)
+		w.Count["vanished"]++
+	case w.foreign == "unlist" && !dead:
+		t.unlisted = true
+		s.unlisted++
+		s.store.Unlist(t.ref)
+		w.Count["unlisted"]++
+	}
+}

@@ -1,5 +1,10 @@
 package jobmodel
 
+import (
+	"math"
+	"slices"
+)
+
 // Publish is one group: jobs of one queue, stored whole or not at all.
 type Publish struct {
 	Queue      string
@@ -142,4 +147,369 @@ func (s *Shard) store(g Publish, first int64) (ready int) {
 	}
 	s.Ledger["published"] += int64(len(g.Payloads))
 	return ready
+}
+
+// Claim asks for jobs of some queues, the most wanted first.
+type Claim struct {
+	TTR    int64 // ms
+	Count  int
+	Queues []string
+}
+
+// Claimed is one job as a claim hands it out.
+type Claimed struct {
+	Queue   string
+	Attempt int
+	Reason  Reason // of a dead one
+	Job     Job
+}
+
+func (c Claimed) ref() Ref { return Ref{c.Queue, c.Job.Seq} }
+
+// ClaimReply is the answer to a call of claim.
+type ClaimReply struct {
+	Now, Expired, Lost int64
+	Left               map[string]int // by queue; 0 where reportLeft does not ask and the answer was not full
+	Jobs               [][]Claimed    // by claim
+}
+
+// maxJobs is how many jobs a call of claim hands out at most.
+const maxJobs = 1000
+
+// Claim hands ready jobs out, and remembers under the lane what it handed out.
+// maxBytes is how large the records of the answer may get, about; it has one job at
+// least. All claims get maxJobs together. A claim behind a full answer gets nothing, and the
+// answer says how many are left.
+func (s *Shard) Claim(lane, token string, maxBytes int, claims []Claim, reportLeft map[string]bool) ClaimReply {
+	now, bytes := s.now(), 0
+	r := ClaimReply{Now: now, Left: map[string]int{}}
+	expired, lost := s.Ledger["expired"], s.Ledger["lost"]
+	handed := &Handed{Token: token}
+	cut := map[string]bool{} // queues of claims that got less than they asked for
+	met := map[string]bool{} // queues with expired jobs, true: with references without a job
+	for _, claim := range claims {
+		got := []Claimed{}
+		for _, name := range claim.Queues {
+			q := s.queue(name)
+			r.Left[name] = 0
+			for len(got) < claim.Count && len(handed.Jobs) < maxJobs && len(q.Ready) > 0 && (bytes < maxBytes || bytes == 0) {
+				ref := Ref{name, q.Ready[0]}
+				q.Ready = q.Ready[1:]
+				j := q.Jobs[ref.Seq]
+				if j == nil {
+					met[name] = true
+					s.dangling(ref)
+					if s.bug == "a tombstone ends a claim" {
+						break
+					}
+					continue
+				}
+				if j.expired(now) && s.bug != "a claim hands out expired jobs" {
+					if !met[name] {
+						met[name] = false
+					}
+					q.drop(j)
+					delete(s.Attempts, ref)
+					s.Ledger["expired"]++
+					continue
+				}
+				got = append(got, Claimed{Queue: name, Attempt: s.lend(handed, ref, claim.TTR), Job: *j})
+				bytes += len(j.Record())
+			}
+			cut[name] = cut[name] || len(got) < claim.Count
+		}
+		r.Jobs = append(r.Jobs, got)
+	}
+	if len(handed.Jobs) > 0 {
+		s.Handed[lane] = handed
+	}
+	for name, dangling := range met {
+		if dangling {
+			s.clearTombstones(name)
+		}
+		s.forget(name)
+	}
+	for name := range r.Left {
+		if reportLeft[name] || cut[name] {
+			r.Left[name] = len(s.queue(name).Ready)
+		}
+	}
+	r.Expired, r.Lost = s.Ledger["expired"]-expired, s.Ledger["lost"]-lost
+	return r
+}
+
+// lend leases a job and says its attempt.
+func (s *Shard) lend(handed *Handed, ref Ref, ttr int64) int {
+	j := s.queue(ref.Queue).Jobs[ref.Seq]
+	attempt := s.Attempts[ref] + 1
+	deadline := float64(s.now() + ttr)
+	if attempt >= int64(j.Tries) && s.bug != "the last try is not marked" {
+		deadline += 0.5
+	}
+	s.Lease[ref] = deadline
+	if attempt > 1 {
+		s.Attempts[ref] = attempt
+	}
+	handed.Jobs = append(handed.Jobs, lease{ref, deadline})
+	return int(attempt)
+}
+
+// Revert takes back a claim whose caller never learned the answer, and says how
+// many jobs are ready again.
+func (s *Shard) Revert(lane, token string, queues []string) int {
+	handed := s.Handed[lane]
+	if handed == nil || handed.Token != token && s.bug != "revert ignores the token" {
+		return 0
+	}
+	delete(s.Handed, lane)
+	var pushes []*push
+	for _, name := range queues {
+		pushTo(&pushes, name)
+	}
+	n := 0
+	for _, h := range handed.Jobs {
+		deadline, leased := s.Lease[h.Ref]
+		same := math.Floor(deadline) == math.Floor(h.Deadline) || s.bug == "revert ignores the deadline"
+		if !leased || !same || !slices.Contains(queues, h.Ref.Queue) {
+			continue
+		}
+		delete(s.Lease, h.Ref)
+		if attempt := s.Attempts[h.Ref]; attempt > 1 && s.bug != "revert counts the attempt" {
+			s.Attempts[h.Ref] = attempt - 1
+		}
+		p := pushTo(&pushes, h.Ref.Queue)
+		p.head = append(p.head, h.Ref.Seq)
+		n++
+	}
+	for _, p := range pushes {
+		s.push(p, true)
+	}
+	return n
+}
+
+// AckGroup is jobs of one queue that are done, or that nobody wants any more.
+type AckGroup struct {
+	Queue string
+	Jobs  []AckRef
+}
+
+// AckRef names a job as its id does.
+type AckRef struct {
+	Seq      int64
+	CallerID string
+}
+
+// What Ack answers for a job.
+const (
+	NoJob   = 0
+	Acked   = 1
+	Deleted = 2
+)
+
+// Ack removes the jobs from whatever state they are in.
+func (s *Shard) Ack(groups []AckGroup) []int {
+	var replies []int
+	for _, g := range groups {
+		// Jobs that are all leased are acked for their caller, also one whose record
+		// is gone: that one is lost for the ledger.
+		allLeased := true
+		for i, x := range g.Jobs {
+			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
+			same := func(y AckRef) bool { return y.Seq == x.Seq }
+			allLeased = allLeased && leased && slices.IndexFunc(g.Jobs, same) == i
+		}
+		for _, x := range g.Jobs {
+			_, leased := s.Lease[Ref{g.Queue, x.Seq}]
+			over := !leased && !s.exists(Ref{g.Queue, x.Seq})
+			removed, claimed := s.remove(Ref{g.Queue, x.Seq}, x.CallerID)
+			reply := NoJob
+			switch {
+			case removed && over && s.bug != "an ack finds expired jobs":
+				s.Ledger["expired"]++
+			case removed && claimed:
+				s.Ledger["acked"]++
+				reply = Acked
+			case removed:
+				s.Ledger["deleted"]++
+				reply = Deleted
+			case allLeased:
+				s.queue(g.Queue).dropID(x.CallerID, x.Seq)
+				reply = Acked
+			}
+			replies = append(replies, reply)
+		}
+		s.forget(g.Queue)
+	}
+	return replies
+}
+
+// remove takes a job out of whatever state it is in, and says whether it was ever claimed.
+func (s *Shard) remove(ref Ref, callerID string) (removed, claimed bool) {
+	q := s.queue(ref.Queue)
+	_, leased := s.Lease[ref]
+	_, counted := s.Attempts[ref]
+	delete(s.Lease, ref)
+	if q.Jobs[ref.Seq] == nil {
+		if leased {
+			s.Ledger["lost"]++
+			delete(s.Attempts, ref)
+		}
+		return false, false
+	}
+	delete(s.Attempts, ref)
+	delete(q.Jobs, ref.Seq)
+	q.dropID(callerID, ref.Seq)
+	if leased {
+		return true, true
+	}
+	if _, delayed := s.Delay[ref]; delayed {
+		delete(s.Delay, ref)
+		return true, counted
+	}
+	if _, dead := q.Dead[ref.Seq]; dead {
+		delete(q.Dead, ref.Seq)
+		s.Ledger["dead"]--
+		return true, true
+	}
+	if s.bug != "an ack leaves no tombstone" {
+		s.Tombstones[ref.Queue]++
+	}
+	return true, counted
+}
+
+// State is where a job is, or became.
+type State int
+
+// The numbers are those of settle's answer.
+const (
+	Gone State = iota
+	Ready
+	Delayed
+	Dead
+	Expired
+	Lost
+	Leased
+)
+
+// bury ends a leased job whose tries are used up, or that nobody wants to try again.
+func (s *Shard) bury(ref Ref, why Reason) State {
+	q := s.queue(ref.Queue)
+	delete(s.Attempts, ref)
+	j := q.Jobs[ref.Seq]
+	switch {
+	case j == nil:
+		s.Ledger["lost"]++
+		return Lost
+	case s.Keeps(ref.Queue) && !j.expired(s.now()):
+		q.Dead[ref.Seq] = why.death(s.now())
+		s.Ledger["dead"]++
+		s.Ledger["died"]++
+		return Dead
+	}
+	q.drop(j)
+	s.Ledger["expired"]++
+	return Expired
+}
+
+// Settle ends or changes a lease without the work being done.
+type Settle struct {
+	Queue   string
+	Seq     int64
+	Attempt int    // 0 = whoever holds it
+	Verb    string // nack, bury, touch or requeue
+	MS      int64  // nack: delay; touch: ttr; requeue: deadline of the lease, 0 = any
+}
+
+// Settle does each of the settlements whose attempt still holds its job. Those of a
+// queue that are requeued keep their order at the head of the queue; those that are
+// given back go behind it.
+func (s *Shard) Settle(jobs []Settle) []State {
+	replies := make([]State, len(jobs))
+	var ends []int
+	var pushes []*push
+	for i, x := range jobs {
+		ref := Ref{x.Queue, x.Seq}
+		deadline, leased := s.Lease[ref]
+		attempt := max(1, s.Attempts[ref])
+		holds := x.Attempt == 0 || int64(x.Attempt) == attempt || s.bug == "settle ignores the attempt"
+		another := x.Verb == "requeue" && x.MS > 0 && int64(deadline) != x.MS && s.bug != "requeue ignores the deadline"
+		lapsed := leased && !s.exists(ref) && s.queue(x.Queue).Jobs[x.Seq] != nil && s.bug != "a lapsed lease holds an expired job"
+		if !leased || !holds || another || lapsed {
+			continue
+		}
+		if x.Verb == "touch" {
+			s.Lease[ref] = float64(s.now() + x.MS)
+			if lastTry(deadline) && s.bug != "touch grants another try" {
+				s.Lease[ref] += 0.5
+			}
+			replies[i] = Leased
+			continue
+		}
+		delete(s.Lease, ref)
+		p := pushTo(&pushes, x.Queue)
+		replies[i] = Ready
+		switch {
+		case x.Verb == "requeue":
+			delete(s.Attempts, ref)
+			if attempt > 1 {
+				s.Attempts[ref] = attempt - 1
+			}
+			if s.bug == "requeue counts the attempt" {
+				s.Attempts[ref] = attempt
+			}
+			p.head = append(p.head, x.Seq)
+		case x.Verb == "bury" || lastTry(deadline):
+			ends = append(ends, i)
+		default:
+			if s.bug != "nack forgets the attempt" {
+				s.Attempts[ref] = attempt
+			}
+			if x.MS > 0 {
+				s.Delay[ref] = float64(s.now() + x.MS)
+				replies[i] = Delayed
+			} else {
+				p.tail = append(p.tail, x.Seq)
+			}
+		}
+	}
+	for _, i := range ends {
+		why := Nacked
+		if jobs[i].Verb == "bury" && s.bug != "a bury counts as a nack" {
+			why = Buried
+		}
+		replies[i] = s.bury(Ref{jobs[i].Queue, jobs[i].Seq}, why)
+	}
+	for _, p := range pushes {
+		s.push(p, s.bug != "settle wakes nobody")
+		if len(ends) > 0 {
+			s.forget(p.queue)
+		}
+	}
+	return replies
+}
+
+// push is what a call puts into the list of a queue.
+type push struct {
+	queue      string
+	head, tail []int64
+	lapsed     bool // some of them were leased until now
+}
+
+// pushTo is the push of a queue, a new one for its first job.
+func pushTo(pushes *[]*push, queue string) *push {
+	for _, p := range *pushes {
+		if p.queue == queue {
+			return p
+		}
+	}
+	*pushes = append(*pushes, &push{queue: queue})
+	return (*pushes)[len(*pushes)-1]
+}
+
+func (s *Shard) push(p *push, wakes bool) {
+	q := s.queue(p.queue)
+	q.Ready = append(slices.Concat(p.head, q.Ready), p.tail...)
+	if n := len(p.head) + len(p.tail); n > 0 && wakes {
+		s.wake(p.queue, len(q.Ready), n)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // HeadCheck is the ms after which a queue whose head never expires is looked at again.
@@ -208,3 +209,111 @@ func (r Reason) death(now int64) float64 { return float64(now) + float64(r)/4 }
 func reasonOf(death float64) Reason { return Reason((death - math.Floor(death)) * 4) }
 
 func lastTry(deadline float64) bool { return deadline != math.Floor(deadline) }
+
+// Totals are the fields of a ledger that Picture shows.
+var Totals = []string{"seq", "published", "acked", "expired", "deleted", "lost", "dead", "died", "respawned"}
+
+// Picture is all that a shard holds, a line for each fact, sorted. A shard in Redis
+// that is equal has the same lines.
+func (s *Shard) Picture() []string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, total := range Totals {
+		add("ledger %s %d", total, s.Ledger[total])
+	}
+	for ref, at := range s.Delay {
+		add("delay %d %s %s", ref.Seq, ref.Queue, Score(at))
+	}
+	for ref, at := range s.Lease {
+		add("lease %d %s %s", ref.Seq, ref.Queue, Score(at))
+	}
+	for ref, n := range s.Attempts {
+		add("attempts %d %s %d", ref.Seq, ref.Queue, n)
+	}
+	for name, at := range s.Queues {
+		add("queues %s %d", name, at)
+	}
+	for name, n := range s.Tombstones {
+		if n != 0 {
+			add("tombstones %s %d", name, n)
+		}
+	}
+	for key, x := range s.Stored {
+		add("stored %s %d %d", key, x.First, x.Count)
+	}
+	for lane, h := range s.Handed {
+		add("handed %s %s", lane, h.Token)
+	}
+	for name, q := range s.Queue {
+		for seq, j := range q.Jobs {
+			add("job %s %d %s", name, seq, j.Record())
+		}
+		if len(q.Ready) > 0 {
+			add("ready %s %v", name, q.Ready)
+		}
+		for seq, at := range q.Dead {
+			add("dead %s %d %s", name, seq, Score(at))
+		}
+		for id, seq := range q.IDs {
+			add("id %s %s %d", name, id, seq)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Score is a score of delay, lease or the dead as Redis writes it.
+func Score(ms float64) string { return strconv.FormatFloat(ms, 'f', -1, 64) }
+
+// Bugs are mistakes that can be put into the model and into the rules of the
+// processes: a walk that has one of them must break a promise. Mistakes of the
+// scripts' text are seeded beside the scripts. The value is Setting.Waiting, where
+// that finds the bug soon.
+var Bugs = map[string]bool{
+	// The scripts' rules.
+	"sequences follow the clock":              false,
+	"a caller's id is not looked up":          false,
+	"an expired job keeps its caller's id":    false,
+	"an expired job outlives its caller's id": false,
+	"an ack finds expired jobs":               false,
+	"a lapsed lease holds an expired job":     false,
+	"a respawn begins attempts anew":          false,
+	"the quota is not checked":                false,
+	"forgets no queue":                        false,
+	"forgets a queue but its tombstones":      false,
+	"a tombstone ends a claim":                false,
+	"a claim hands out expired jobs":          false,
+	"the last try is not marked":              false,
+	"revert ignores the token":                false,
+	"revert ignores the deadline":             false,
+	"revert counts the attempt":               false,
+	"an ack leaves no tombstone":              false,
+	"settle ignores the attempt":              false,
+	"requeue counts the attempt":              false,
+	"requeue ignores the deadline":            false,
+	"settle wakes nobody":                     false,
+	"touch grants another try":                false,
+	"nack forgets the attempt":                false,
+	"promote trusts what was read":            false,
+	"promote wakes nobody":                    false,
+	"a lapse never ends a job":                false,
+	"a lapse forgets the attempt":             false,
+	"an expired head is not counted":          false,
+	"purge does not count":                    false,
+	"dead jobs expire":                        false,
+	"a bury counts as a nack":                 false,
+	"a lapse counts as a nack":                false,
+	"the audit finds nothing":                 false,
+	// The rules of lanes and of waiting.
+	"a lane claims before it reverts":                    false,
+	"a poll waits without asking again":                  true,
+	"a poll waits though something was heard":            true,
+	"a subscription counts from when the answer comes":   true,
+	"a poll waits behind a full answer":                  true,
+	"a wake is not passed on":                            true,
+	"queues that were not asked are forgotten":           true,
+	"what is left is ignored":                            true,
+	"nobody asks what is left":                           true,
+	"a reconnect wakes nobody":                           true,
+	"jobs of a client that went away are not given back": false,
+}
