@@ -24,7 +24,8 @@
 -- ARGV[7..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}   an answer for each partition, the values of one of these:
 -- RETURNS 0, due             not due before that time; due 0 = not active
--- RETURNS 1, expired         no lease: all entries were stale, or as many as one call may drop
+-- RETURNS 1, expired         no lease: all entries were stale, or as many as one call may drop. What the sink has
+--                            accepted counts as delivered, not as expired
 -- RETURNS 2, expired, from, attempt, done, n, entry...  leased: sequence of the first entry, number of this
 --                            presentation, what the sink has accepted (one 0 or 1 per entry; empty = nothing),
 --                            and the n entries of the only batch
@@ -177,10 +178,10 @@ local function claim(name, q, m, due, is_paused)
     end_partition(shard, name, q, m, p.tail or 0)
     return answer(1, 0)
   end
-  local expired, more
+  local dropped, expired, more
   local known = #chunk
-  chunk, expired, more = drop_stale(shard, q, p, chunk, max(step, min(64, floor(size / bound))), now - max_age)
-  if expired >= known then
+  chunk, dropped, expired, more = drop_stale(shard, q, p, chunk, max(step, min(64, floor(size / bound))), now - max_age)
+  if dropped >= known then
     spend(chunk) -- drop_stale has read further entries
   end
   if p.head == p.tail then
@@ -190,7 +191,7 @@ local function claim(name, q, m, due, is_paused)
   if p.done ~= done_before then
     write_done(m, p.done)
   end
-  if changed or expired > 0 then
+  if changed or dropped > 0 then
     redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
   end
   if more then

@@ -156,7 +156,8 @@ func (m *model) stale(e string) bool {
 	return !ok || ms < m.ms()-modelMaxAge
 }
 
-func (m *model) dropStale(p *modelPart) int64 {
+// dropStale returns how many expired; the others count as delivered.
+func (m *model) dropStale(p *modelPart) (expired int64) {
 	n := 0
 	for n < len(p.entries) && m.stale(p.entries[n]) {
 		n++
@@ -166,13 +167,14 @@ func (m *model) dropStale(p *modelPart) int64 {
 		p.entries = p.entries[n:]
 		p.head += int64(n)
 		p.settled += done
-		p.expired += int64(n) - done
+		expired = int64(n) - done
+		p.expired += expired
 		m.ledger["delivered"] += done
-		m.ledger["expired"] += int64(n) - done
+		m.ledger["expired"] += expired
 		p.token, p.from = "", 0
 		p.keepDone(p.head)
 	}
-	return int64(n)
+	return expired
 }
 
 // beginProduce counts the active partitions, once a call.

@@ -14,7 +14,7 @@
 --                   by the lease's length, that of a range which waits for a retry or of a paused partition by the max age
 -- ARGV[3..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}     an answer for each partition, the values of one of these:
--- RETURNS repaired, expired    1 or 0; stale entries dropped
+-- RETURNS repaired, expired    1 or 0; stale entries dropped that the sink had not accepted
 -- RETURNS text                 refused, with the error of Redis; nothing was written
 --
 -- USES whole, time, lease_of, end_lease, open_shard, close_shard, read_pauses, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
@@ -81,22 +81,22 @@ local function repair(name, q, m, due, is_paused)
     -- A holder keeps the lease for its full length.
     repaired, due = 1, p.token and now + lease_of(p.token) or now
   end
-  local expired = 0
+  local dropped, expired = 0, 0
   if not (p.token and due > now) then
     local step = p.head and math.max(1, math.floor(65536 / (p.big or 4096))) or 1
     local _
-    _, expired = drop_stale(shard, q, p, redis.call('LRANGE', q, 0, 0), math.min(64, 16 * step), now - max_age)
+    _, dropped, expired = drop_stale(shard, q, p, redis.call('LRANGE', q, 0, 0), math.min(64, 16 * step), now - max_age)
     if p.head == p.tail then
       end_partition(shard, name, q, m, p.tail)
       return repaired, expired
-    elseif expired > 0 then
+    elseif dropped > 0 then
       end_lease(m)
     end
   end
-  if changed or expired > 0 then
+  if changed or dropped > 0 then
     trim_first(shard, q)
     redis.call('HSET', m, 'head', p.head, 'tail', p.tail, 'settled', p.settled, 'expired', p.expired)
-    if p.from and expired == 0 then
+    if p.from and dropped == 0 then
       redis.call('HSET', m, 'from', p.from)
     end
     write_done(m, p.done)

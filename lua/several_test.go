@@ -353,11 +353,11 @@ func TestWhatTheSinkAcceptedCountsAsDeliveredWhateverHappensToTheRest(t *testing
 			map[string]int64{"accepted": 18, "evicted": 8, "delivered": 4, "reclaimed": 4}, "",
 		},
 		"expired by a claim": {
-			func(p *part, _ int64) { p.maxAge = 50_000; p.claim("t2") },
+			func(p *part, _ int64) { p.maxAge = 50_000; p.same("expired", p.claim("t2")[2], 4) },
 			map[string]int64{"accepted": 8, "delivered": 4, "expired": 4}, "",
 		},
 		"expired by the janitor": {
-			func(p *part, _ int64) { p.maxAge = 50_000; p.repair() },
+			func(p *part, _ int64) { p.maxAge = 50_000; p.same("expired", p.repair()[2], 4) },
 			map[string]int64{"accepted": 8, "delivered": 4, "expired": 4}, "",
 		},
 		"vanished in part": {

@@ -43,7 +43,7 @@ type ClaimResult struct {
 	ClaimRequest
 
 	Lease   *Lease // nil: nothing to do now, see Err
-	Expired int    // stale entries that the claim dropped and counted
+	Expired int    // stale entries that the claim dropped and counted as expired
 	Paused  Paused // why there is no lease, where that is a pause
 	// Err is nil also when the partition was not due, was empty, held stale entries
 	// only or is paused. It Is ErrUnknown when the claim may have run: see ReleaseUnknown.

@@ -10,9 +10,9 @@ end
 -- entries; further ones are read step by step, until the call has dropped about 1,000
 -- entries or 1 MiB. Nobody may hold a lease: what is dropped cannot be taken back.
 -- Changes p and shard. Returns the fresh entries of what was read, the number of
--- entries dropped, and whether there may be more to drop.
+-- entries dropped and of those that expired, and whether there may be more to drop.
 local function drop_stale(shard, q, p, chunk, step, cutoff)
-  local dropped, more = 0, true
+  local dropped, expired, more = 0, 0, true
   local add = shard.add
   local n
   while true do
@@ -33,6 +33,7 @@ local function drop_stale(shard, q, p, chunk, step, cutoff)
       p.head = p.head + n
       p.done = keep_done(p.done, p.to, p.head)
       dropped = dropped + n
+      expired = expired + n - done
       shard.stale = shard.stale + n
     end
     if not more or shard.stale >= 1024 or shard.stale_bytes >= 1048576 then
@@ -41,13 +42,13 @@ local function drop_stale(shard, q, p, chunk, step, cutoff)
     chunk = redis.call('LRANGE', q, 0, step - 1)
   end
   if n == 0 then
-    return chunk, dropped, more
+    return chunk, dropped, expired, more
   end
   local fresh = {}
   for i = n + 1, #chunk do
     fresh[#fresh + 1] = chunk[i]
   end
-  return fresh, dropped, more
+  return fresh, dropped, expired, more
 end
 
 -- trim_first: make the first write of a call an LTRIM that removes nothing. Redis checks
