@@ -78,7 +78,8 @@ func (c *Control) DeleteNamespace(ctx context.Context, name string, empty func(c
 	defer cancel()
 	switch {
 	case err == nil:
-		// For a process that cannot read the document; others know by then.
+		// For a process that cannot read the document; others know by then, and may have made
+		// one of that name: that stays open.
 		_ = c.closeNamespace(after, n, forEver)
 	case !errors.Is(err, backend.ErrUnknown):
 		_ = c.closeNamespace(after, n, 0)
@@ -89,9 +90,10 @@ func (c *Control) DeleteNamespace(ctx context.Context, name string, empty func(c
 // closeFor is longer than an act of the admin port takes.
 const closeFor = 2 * time.Minute
 
-const forEver = 100 * 365 * 24 * time.Hour
+const forEver = -time.Millisecond
 
 // closeNamespace makes every process reject publishes to a namespace for some time, 0 ends that.
+// forEver changes only what is closed.
 func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Duration) error {
 	b, err := c.pool(n.Pool)
 	if err != nil {

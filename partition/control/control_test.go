@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
@@ -403,6 +404,31 @@ func TestADeletedNamespaceTakesNoJobOfAnyProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish("named by the file", nil)
+}
+
+// A process makes a namespace while another deletes the one of that name, and is not done.
+func TestANamespaceThatIsMadeDuringADeletionStaysOpen(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.Shared(t), newPrefix()
+	line := redistest.StartFaultLine(t, server)
+	a, b := prepare(t, line.URL, prefix), prepare(t, "redis://"+server, prefix)
+	a.must(a.CreateNamespace(ctx, namespace("mail")))
+	closes := 0
+	line.SetFor(luacontrol.Close.SHA, func() (redistest.Fault, float64) {
+		if closes++; closes == 2 { // the document is without it
+			if err := b.CreateNamespace(ctx, namespace("mail")); err != nil {
+				t.Error(err)
+			}
+		}
+		return redistest.Passes, 0
+	})
+	a.must(a.DeleteNamespace(ctx, "mail", func(context.Context) error { return nil }))
+	c := redis.NewClient(&redis.Options{Addr: server})
+	t.Cleanup(func() { _ = c.Close() })
+	closed, err := c.HExists(ctx, backend.ShardPrefix(prefix, "mail", 0)+"ledger", "closed").Result()
+	if closed || err != nil || closes != 2 {
+		t.Errorf("closed %v, %v, after %d calls", closed, err, closes)
+	}
 }
 
 // A look has 2 s for all namespaces, however far away Redis is.
