@@ -115,8 +115,9 @@ func TestARunThatKeepsEveryPromiseHasNoViolation(t *testing.T) {
 				{Name: "default", Ledger: map[string]int64{"buffered": 0, "dead": 1}},
 				{Name: "work", Counted: 7, Ledger: map[string]int64{"ready": 1, "delayed": 1, "leased": 2, "dead": 3}},
 				{Name: "once", Once: true, Sent: h.Sent, Posts: h.Posts[:1], Ledger: map[string]int64{"accepted": 8, "delivered": 8}},
-				{Name: "bulk", Sent: h.Sent, Posts: append(h.Posts[:2:2], h.Posts[0]), Ledger: map[string]int64{"accepted": 9, "delivered": 8, "dead": 1}},
+				{Name: "bulk", Sent: h.Sent, Posts: append(h.Posts[:2:2], h.Posts[0]), Ledger: map[string]int64{"accepted": 9, "delivered": 7, "dead": 1, "expired": 1}},
 			}
+			h.Processes[0].Last[`spillway_store_janitor_expired_total{pool="default"}`] = 1
 		},
 	} {
 		h := good()
@@ -180,6 +181,9 @@ func TestEachBrokenPromiseIsNamed(t *testing.T) {
 		}},
 		"a metric too low": {"C11", "7 delivered", func(h *History) {
 			h.Processes[0].Last[`spillway_drain_entries_total{namespace="default",outcome="delivered"}`] = 7
+		}},
+		"an expiry too many": {"C11", "1 expired, the ledgers 0", func(h *History) {
+			h.Processes[0].Last[`spillway_store_janitor_expired_total{pool="default"}`] = 1
 		}},
 		"a panic":        {"C11", "panicked", func(h *History) { h.Processes[0].Last["spillway_ingest_panics_total"] = 1 }},
 		"too few acks":   {"C12", "acknowledged", func(h *History) { h.Floor.Acks = 9 }},
