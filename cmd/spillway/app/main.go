@@ -173,23 +173,30 @@ func hint(err error, k *kong.Context) string {
 	if commandPath(k) == "spillway peek" && strings.HasSuffix(err.Error(), `<partition>"`) {
 		return " of a buffer (of a queue: spillway jobs peek)"
 	}
-	flag, unknown := strings.CutPrefix(err.Error(), "unknown flag --")
-	if !unknown || k == nil {
+	if k == nil {
 		return ""
 	}
 	node := k.Model.Node
 	if selected := k.Selected(); selected != nil {
 		node = selected
 	}
-	if node.Leaf() {
+	if strings.HasPrefix(err.Error(), "unexpected argument ") && hasFlag(node, "partition") {
+		return ": a partition is given with --partition"
+	}
+	flag, unknown := strings.CutPrefix(err.Error(), "unknown flag --")
+	if !unknown || node.Leaf() {
 		return ""
 	}
 	for _, command := range node.Leaves(true) {
-		if slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
+		if hasFlag(command, flag) {
 			return ": it is a flag of a command, and goes after its name"
 		}
 	}
 	return ""
+}
+
+func hasFlag(command *kong.Node, name string) bool {
+	return slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == name })
 }
 
 // rewrite turns other ways to ask into those of kong.

@@ -108,6 +108,7 @@ func TestExitCodesDistinguishUsageErrorsFromFailures(t *testing.T) {
 		{[]string{"help", "surve"}, exitUsage, "unexpected argument surve"},
 		{[]string{"completion", "tcsh"}, exitUsage, "shell"},
 		{[]string{"ls", "--limit=0"}, exitUsage, "limit"},
+		{[]string{"deliveries", "default", "kart"}, exitUsage, "unexpected argument kart: a partition is given with --partition; see spillway deliveries --help"},
 		{[]string{"top", "--admin=ftp://x"}, exitUsage, "admin: not a URL"},
 		{[]string{"check", "--nonsense"}, 3, "unknown flag"},
 		{[]string{"check", "--admin=http://127.0.0.1:1"}, 2, ""},

@@ -170,7 +170,7 @@ func (c *Check) measure(ctx context.Context, r *checkResult) error {
 		return err
 	}
 	if o.full() {
-		r.add(statusCritical, "", "store_full", "%s", storeFull)
+		r.add(statusCritical, "", "store_full", "%s; %s", storeFull, o.warnings())
 	}
 	for _, n := range o.Namespaces {
 		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) {

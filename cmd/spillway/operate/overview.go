@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -58,6 +59,13 @@ func (r *rates) lost() float64 { return r.Evicted + r.Expired + r.Lost + r.Lette
 type namespaceState struct {
 	admin.NamespaceOverview
 	Rates rates `json:"rates"`
+}
+
+// UnmarshalJSON reads the answer of an older process, which does not say when it read, as current.
+func (n *namespaceState) UnmarshalJSON(text []byte) error {
+	type plain namespaceState
+	n.ReadAtMS = math.MaxInt64
+	return json.Unmarshal(text, (*plain)(n))
 }
 
 // ageShare is the age of the oldest entry as a share of max_age, 0 if unknown.
@@ -144,6 +152,9 @@ const (
 // full reports whether the store takes nothing new.
 func (o *overview) full() bool { return slices.Contains(o.Store.Degraded, "store_full") }
 
+// warnings name the servers, so the pools, that they are about.
+func (o *overview) warnings() string { return escape(strings.Join(o.Store.Warnings, "; ")) }
+
 // losses answers: is data being lost, whose, and why. The worst is first.
 func (o *overview) losses() []loss {
 	found := []loss{}
@@ -151,7 +162,7 @@ func (o *overview) losses() []loss {
 		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is refused, nothing is delivered", Why: escape(o.Store.Error)})
 	}
 	if o.full() {
-		found = append(found, loss{Kind: kindRefusing, What: storeFull, Why: escape(strings.Join(o.Store.Warnings, "; "))})
+		found = append(found, loss{Kind: kindRefusing, What: storeFull, Why: o.warnings()})
 	}
 	for _, n := range o.Namespaces {
 		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) { // else the store's line says it
