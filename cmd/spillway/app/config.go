@@ -99,7 +99,7 @@ type Namespace struct {
 	Delivery      string         `name:"delivery" default:"${delivery}" help:"What a crash does to the batches in flight: at-least-once (delivered again) or at-most-once (lost)."`
 	Shards        int            `name:"shards" default:"${shards}" help:"Groups of keys, each in one Redis Cluster slot. Fixed when the namespace is first used."`
 	MaxPartitions int            `name:"max-partitions" default:"${max_partitions}" help:"Maximum number of partitions with entries. New ones are answered 429."`
-	MaxKeys       int            `name:"max-keys" default:"${max_keys}" help:"Maximum number of idempotency keys that are remembered. Requests under new ones are answered 429."`
+	MaxKeys       int            `name:"max-keys" default:"${max_keys}" help:"Maximum number of idempotency keys that are remembered, an equal part in each shard. Requests under new ones are answered 429."`
 	MaxDead       int            `name:"max-dead" default:"${max_dead}" help:"Dead letters kept per shard. The oldest are dropped first."`
 	MaxDeadBytes  partition.Size `name:"max-dead-bytes" default:"${max_dead_bytes}" help:"Bytes of dead letters kept per shard. The oldest are dropped first."`
 	BackoffBase   time.Duration  `name:"backoff-base" default:"${backoff_base}" help:"Longest wait of a partition before the second attempt of a write that failed. Each further attempt doubles it."`
