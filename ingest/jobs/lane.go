@@ -116,6 +116,15 @@ func (l *lane) reject(w *work, err error) {
 	w.done()
 }
 
+// rejectLate rejects a batch that waits too long, and reports whether it did.
+func (l *lane) rejectLate(w *work, now time.Time) bool {
+	if w.poll != nil || w.revert || now.Sub(w.queued) <= 2*l.engine.cfg.FlushTimeout {
+		return false
+	}
+	l.reject(w, ErrOverloaded)
+	return true
+}
+
 // close makes run return once it has flushed the work that is queued.
 func (l *lane) close() {
 	l.mu.Lock()
@@ -164,6 +173,7 @@ func (l *lane) wait() bool {
 // fill takes work into a batch, within the bounds. Work that is larger than they are by
 // itself has a flush of its own.
 func (l *lane) fill(now time.Time) {
+	l.waiting.Drop(func(w *work) bool { return l.rejectLate(w, now) }) // else behind other namespaces it would wait longer
 	jobs, bytes := 0, 0
 	for w, waits := l.waiting.Next(); waits; w, waits = l.waiting.Next() {
 		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > l.maxBytes || len(l.batch.Claims) == maxFlushClaims) {
@@ -178,9 +188,8 @@ func (l *lane) fill(now time.Time) {
 			l.batch.Claims = append(l.batch.Claims, &w.poll.claim)
 		case w.revert:
 			l.revert = true
-		case now.Sub(w.queued) > 2*l.engine.cfg.FlushTimeout:
+		case l.rejectLate(w, now):
 			l.waiting.Pop(0)
-			l.reject(w, ErrOverloaded)
 			continue
 		default:
 			l.batch.Publishes = append(l.batch.Publishes, w.batch.Publishes...)

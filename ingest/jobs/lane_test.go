@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/share"
 )
 
 // flushes holds the flushes of an engine on a fake store until step lets the next run, and
@@ -133,6 +134,29 @@ func TestNobodyStarvesBesideANamespaceThatFillsEveryFlush(t *testing.T) {
 	}()
 	callers.Wait()
 	close(f.began)
+}
+
+// A namespace that was served much waits for others that come again and again.
+func TestWorkBehindOtherNamespacesIsRejectedInTime(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	l := &lane{engine: &Engine{cfg: Config{FlushTimeout: time.Second}}, maxBytes: maxFlushBytes, waiting: share.NewQueue[*work]()}
+	waits := func(namespace string, since time.Duration) *error {
+		p := &job.Publish{}
+		l.waiting.Push(namespace, &work{
+			batch: job.Batch{Publishes: []*job.Publish{p}}, namespace: namespace, bytes: maxFlushBytes, queued: now.Add(-since), done: func() {},
+		})
+		return &p.Err
+	}
+	waits("served", 0)
+	l.waiting.Next()
+	l.waiting.Pop(maxFlushBytes)
+	late, inTime := waits("served", 3*time.Second), waits("served", time.Second)
+	next := waits("other", 0)
+	l.fill(now)
+	if len(l.flying) != 1 || l.flying[0].namespace != "other" || *next != nil || *inTime != nil || *late != ErrOverloaded {
+		t.Errorf("in the flush: %d; errors %v, %v, %v", len(l.flying), *next, *inTime, *late)
+	}
 }
 
 // A flush has room for four claims of 1000 that find as many jobs, and for all that find none.
