@@ -108,9 +108,16 @@ func TestPurgeRunsWhileTheStoreIsFull(t *testing.T) {
 	p.lawful()
 }
 
-func (p *part) discard(letters ...any) []any {
+func (p *part) discard(letters ...any) []any { return p.discardNear(1000, letters...) }
+
+// discardNear discards letters that are said to be at a place.
+func (p *part) discardNear(place int, letters ...any) []any {
 	p.t.Helper()
-	return p.must(lua.Discard, []string{p.dead, p.ledger}, letters...)[1:]
+	var args []any
+	for _, letter := range letters {
+		args = append(args, place, letter)
+	}
+	return p.must(lua.Discard, []string{p.dead, p.ledger}, args...)[1:]
 }
 
 func TestDiscardRemovesLettersOnce(t *testing.T) {
@@ -125,6 +132,10 @@ func TestDiscardRemovesLettersOnce(t *testing.T) {
 		p.same("one of two", p.discard("third"), "[1]")
 		p.same("left", p.c.LRange(t.Context(), p.dead, 0, -1).Val(), "[third first]")
 		p.lawful()
+		p.do("rpush", p.dead, "third")
+		p.same("the oldest of two", p.discardNear(1, "third"), "[1]")
+		p.same("left", p.c.LRange(t.Context(), p.dead, 0, -1).Val(), "[first third]")
+		p.same("far from its place", p.discardNear(0, "third"), "[1]")
 	})
 }
 
@@ -142,12 +153,14 @@ func TestDiscardRefusesWhatItCannotWrite(t *testing.T) {
 		p.do("rpush", p.dead, "a")
 		keys := []string{p.dead, p.ledger}
 		p.refuses("bad arguments", lua.Discard, keys)
-		p.refuses("bad arguments", lua.Discard, slices.Concat(keys, keys), "a")
+		p.refuses("bad arguments", lua.Discard, slices.Concat(keys, keys), 0, "a")
+		p.refuses("bad arguments", lua.Discard, keys, "a")
+		p.refuses("bad arguments", lua.Discard, keys, 0, "a", -1, "a")
 		p.do("set", p.dead, "foreign")
-		p.refuses("WRONGTYPE", lua.Discard, keys, "a")
+		p.refuses("WRONGTYPE", lua.Discard, keys, 0, "a")
 		p.do("del", p.dead)
 		p.do("rpush", p.dead, "a")
 		p.do("hset", p.ledger, "dead_count", "foreign")
-		p.refuses("foreign value", lua.Discard, keys, "a")
+		p.refuses("foreign value", lua.Discard, keys, 0, "a")
 	})
 }

@@ -179,7 +179,7 @@ func (w *walker) discard(t *rapid.T) {
 			left, removed = slices.Delete(left, i, i+1), 1
 		}
 		w.m.ledger["dead_kept"] -= removed
-		letters, want = append(letters, letter), append(want, removed)
+		letters, want = append(letters, rapid.IntRange(0, 9).Draw(t, "place"), letter), append(want, removed)
 	}
 	w.answers("discard", w.eval(w.sources["discard"], []string{w.dead(), w.ledger()}, letters...), [][]any{want})
 }

@@ -74,8 +74,10 @@ func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int6
 		c.Rest.Int()
 		end = c.Rest.Int() + 1
 		for range c.More - 3 {
-			page.Letters = append(page.Letters, parseLetter(shard, c.Rest.Bulk()))
 			end--
+			l := parseLetter(shard, c.Rest.Bulk())
+			l.place = end
+			page.Letters = append(page.Letters, l)
 		}
 		if c.Rest.Broken {
 			return DeadPage{}, c.Misread()
@@ -123,8 +125,7 @@ func (s *Store) DeadLetter(ctx context.Context, ns *Namespace, id string) (Lette
 }
 
 // discardTime is how long a call of Discard should take. To find a letter Redis goes through the
-// list from its newest end: up to 2 ms for each where a shard keeps 10,000 letters, up to
-// 100 ms where it keeps 100,000.
+// list from the nearer end: 0.3 ms for one in the middle of 10,000, and 3 ms in the middle of 100,000.
 const discardTime = 2 * time.Millisecond
 
 // nextDiscard is how many letters the next call of Discard takes, after one that took n.
@@ -186,7 +187,7 @@ func sameShard(letters []Letter, n int) []Letter {
 func (s *Store) discard(ctx context.Context, sh *shard, letters []Letter) (gone []bool, err error) {
 	c := backend.NewCall(lua.Discard, sh.Breaker, []string{sh.dead, sh.Ledger})
 	for _, l := range letters {
-		c.Args = append(c.Args, l.Raw)
+		c.Args = append(c.Args, l.place, l.Raw)
 	}
 	if s.backend.Run(ctx, s.backend.Background, []*backend.Call{c}); c.Err != nil {
 		return nil, c.Err

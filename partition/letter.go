@@ -25,6 +25,8 @@ type Letter struct {
 	Attempt   int    // how often the entry had been presented
 	Payload   []byte // as it was sent; of JSON without the white space around it and its line breaks
 	Raw       []byte // the stored bytes
+
+	place int64 // how many older ones there were when it was read
 }
 
 // ReasonUnreadable is the Reason of a Letter that Spillway did not write: something else

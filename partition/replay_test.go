@@ -252,6 +252,27 @@ func TestWhatIsNoLetterIsListedAndDiscardedButNotReplayed(t *testing.T) {
 	}
 }
 
+// Redis looks for a letter from the end of the list that is nearer to it: of two that are the same,
+// the one goes that was listed.
+func TestDiscardLooksForALetterFromTheNearerEnd(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL(), nil)
+	const key = "sw:{default.0}:dead"
+	for _, place := range []int{0, 1, 8, 9} {
+		server.Client().Del(t.Context(), key)
+		server.Client().RPush(t.Context(), key, "same", "same", 2, 3, 4, 5, 6, 7, "same", "same")
+		newest := s.letters()
+		if removed, err := s.Discard(t.Context(), s.ns, []partition.Letter{newest[9-place]}); removed != 1 || err != nil {
+			t.Errorf("place %d: got %d, %v", place, removed, err)
+		}
+		left := server.Client().LRange(t.Context(), key, 0, -1).Val()
+		if old := place < 5; (left[1] == "2") != old || (left[len(left)-2] == "7") == old {
+			t.Errorf("place %d: %v are left", place, left)
+		}
+	}
+}
+
 func TestAReplayLeavesTheRestAloneWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	s, line := buried(t, 128)
