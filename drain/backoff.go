@@ -5,6 +5,15 @@ import (
 	"time"
 )
 
+// stopGrace is what Stop takes beyond its context, for the releases of what it
+// cancelled and for closing sinks.
+const stopGrace = 2 * time.Second
+
+// leaseMargin is the end of a lease in which no Write may run any more: it is
+// kept for the last commit or release, and for the difference between the speeds
+// of two clocks.
+const leaseMargin = time.Second
+
 // backoff is the full-jitter wait after the given attempt (1, 2, …): roll, in
 // [0, 1), of min(limit, base·2^(attempt−1)).
 func backoff(base, limit time.Duration, attempt int, roll float64) time.Duration {
@@ -15,13 +24,16 @@ func backoff(base, limit time.Duration, attempt int, roll float64) time.Duration
 	return time.Duration(roll * float64(ceiling))
 }
 
-// retryIn is when a batch deserves its next attempt: after the back-off and the
-// sink's own wish, but never after the moment its youngest entry goes stale.
-// At that moment the next claim counts it expired and frees the partition for
-// what is fresh.
-func retryIn(wait, after, life time.Duration) time.Duration {
-	return max(0, min(max(wait, after), life))
-}
-
 // Sleep waits for d. It is false where ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) bool { return waitFor(ctx, nil, d) }
+
+func endsWithin(limit time.Duration, ended <-chan struct{}) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-t.C:
+		return false
+	}
+}

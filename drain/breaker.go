@@ -119,36 +119,27 @@ func (b *breaker) unused(n int) {
 	}
 }
 
-// record learns from a Write of a partition's entries. Whatever the sink answers, it
-// is alive. newly: the partition fails, and did not before.
-func (b *breaker) record(partition string, o writeOutcome, err error) (newly bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if o.all != retryable {
-		b.history.answered(partition)
-		b.answered()
-		return false
-	}
-	newly = b.history.failed(partition, b.history.failureOf(err))
-	b.failed(o, newly)
-	return newly
+// A share is what a Write was for one partition: its entries failed, or were answered.
+type share struct {
+	partition string
+	failed    bool
 }
 
-// recordGroup learns from one Write of the entries of several partitions. It counts
-// once, however many they are.
-func (b *breaker) recordGroup(group []*member, o writeOutcome, err error) (newly bool) {
+// record learns from a Write. Whatever the sink answers, it is alive. The Write counts
+// once, however many partitions have a share of it. newly: one of them fails, and did not before.
+func (b *breaker) record(o writeOutcome, err error, shares ...share) (newly bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var f *partitionFailure
-	for _, m := range group {
-		if m.outcome.all != retryable {
-			b.history.answered(m.partition)
+	for _, s := range shares {
+		if !s.failed {
+			b.history.answered(s.partition)
 			continue
 		}
 		if f == nil {
 			f = b.history.failureOf(err)
 		}
-		if b.history.failed(m.partition, f) {
+		if b.history.failed(s.partition, f) {
 			newly = true
 		}
 	}

@@ -3,7 +3,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,81 +71,6 @@ func TestHealthyPartitionIsFoundAmongManyThatFailFromTheStart(t *testing.T) {
 		time.Sleep(2 * r.ns.Policy.Linger)
 		if got := len(r.sink.accepted("ok")); got != 1 {
 			t.Fatalf("the healthy partition was delivered %d times", got)
-		}
-		r.stop()
-	})
-}
-
-func TestProbesForWhichNothingWasDueAreGivenBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.start()
-		time.Sleep(time.Millisecond)
-		g := r.d.namespaces[0].guard
-		fail := func(n int, reason string) {
-			for p := range n {
-				if !g.begin() {
-					t.Fatal("the sink is not open")
-				}
-				g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reason}, nil)
-			}
-		}
-		fail(tripAt/newFailure, reasonError)
-		due := []string{"0"}
-		for i := range 30 {
-			due = append(due, fmt.Sprint("new", i))
-		}
-		if got := g.pass(due); len(got) != 0 {
-			t.Fatalf("%v pass right after the breaker tripped", got)
-		}
-		g.wait(t.Context())
-		got := g.pass(due)
-		if len(got) != probesAtOnce || slices.Contains(got, "0") {
-			t.Fatalf("%v pass as probes", got)
-		}
-		if again := g.pass(due); len(again) != 0 {
-			t.Fatalf("%v pass beside the probes", again)
-		}
-		g.unused(len(got))
-		if got := g.pass(due[:1]); len(got) != 1 {
-			t.Fatalf("%v pass after the probes were given back", got)
-		}
-		g.begin()
-		g.ended("p", writeOutcome{all: rejected, reason: reasonPermanent}, nil)
-		if got := g.pass(due); len(got) != len(due) {
-			t.Fatalf("%v pass after an answer", got)
-		}
-		fail(tripAt/newFailure, reasonError)
-		if got := g.pass(due); len(got) != len(due) {
-			t.Fatalf("%v pass after as many failed that are known to", got)
-		}
-		fail(tripAt/sinkWideFailure, reasonTimeout)
-		if got := g.pass(due); len(got) != 0 {
-			t.Fatalf("%v pass after a round of time-outs", got)
-		}
-		r.stop()
-	})
-}
-
-func TestProbesThatHangSlowTheNextOnesDown(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.start()
-		time.Sleep(time.Millisecond)
-		g := r.d.namespaces[0].guard
-		for range probesAtOnce {
-			g.begin()
-		}
-		for p := range tripAt / newFailure {
-			g.begin()
-			g.ended(fmt.Sprint(p), writeOutcome{all: retryable, reason: reasonError}, nil)
-		}
-		g.wait(t.Context())
-		if got := g.pass([]string{"a", "b"}); len(got) != 1 {
-			t.Errorf("%v pass while %d probes hang", got, probesAtOnce)
-		}
-		if pause := time.Until(g.breaker.nextProbe); pause < maxProbePause/2 {
-			t.Errorf("the next follows in %v", pause)
 		}
 		r.stop()
 	})

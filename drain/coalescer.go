@@ -66,10 +66,8 @@ const (
 type coalescer struct {
 	*sinkGuard
 	caps     groupCaps
-	permits  *slots // concurrent Writes
 	claiming context.Context
 	metrics  *groupMetrics
-	panicked func(any)
 
 	quit    chan struct{}
 	running sync.WaitGroup
@@ -112,9 +110,9 @@ func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps
 	return c
 }
 
-func newCoalescer(guard *sinkGuard, caps groupCaps, permits *slots, claiming context.Context, m *groupMetrics, panicked func(any)) *coalescer {
+func newCoalescer(guard *sinkGuard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
 	c := &coalescer{
-		sinkGuard: guard, caps: caps, permits: permits, claiming: claiming, metrics: m, panicked: panicked,
+		sinkGuard: guard, caps: caps, claiming: claiming, metrics: m,
 		quit: make(chan struct{}), suspects: newSuspects(min(caps.entries, caps.batches)),
 	}
 	for kind := range c.queues {
@@ -136,10 +134,7 @@ func (c *coalescer) stop() {
 }
 
 // begin reserves nothing: a group does when it is written.
-func (c *coalescer) begin() bool {
-	open, _ := c.opener.state()
-	return open
-}
+func (c *coalescer) begin() bool { return c.isOpen() }
 
 func (c *coalescer) withdraw() {}
 
@@ -229,7 +224,7 @@ func (c *coalescer) serve(q *queue) {
 		c.mu.Unlock()
 		var permit <-chan struct{}
 		if reason != "" {
-			permit, wait = c.permits.free, handBackAfter
+			permit, wait = c.slots.free, handBackAfter
 		}
 		if wait < emptyWait {
 			wait = min(wait, time.Until(look))
@@ -285,10 +280,7 @@ func (c *coalescer) mayRun(q *queue) bool {
 	if q.kind == trusted {
 		return true
 	}
-	n := c.permits.size()
-	if c.limit != nil {
-		n = c.limit.get()
-	}
+	n := c.atOnce()
 	if q.kind == single && !q.waiting[0].alone && q.writes >= max(1, n/convictedShare) {
 		return false
 	}
@@ -301,7 +293,7 @@ func (c *coalescer) dispatch(q *queue) {
 	reason, _ := c.due(q, time.Now())
 	if reason == "" {
 		c.mu.Unlock()
-		c.permits.put(1)
+		c.slots.put(1)
 		return
 	}
 	size := len(q.waiting)
@@ -320,7 +312,7 @@ func (c *coalescer) dispatch(q *queue) {
 		c.mu.Lock()
 		q.writes--
 		c.mu.Unlock()
-		c.permits.put(1)
+		c.slots.put(1)
 		for _, q := range c.queues {
 			q.signal()
 		}

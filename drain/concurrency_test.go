@@ -1,16 +1,10 @@
 package drain
 
 import (
-	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition"
 )
 
 func newTestLimit(n int) (*adaptiveLimit, *slots) {
@@ -139,73 +133,4 @@ func TestSlotsThatAreTakenAreWithdrawnWhenTheyComeBack(t *testing.T) {
 	if s.available() != s.size() {
 		t.Errorf("%d free, want all", s.available())
 	}
-}
-
-func TestSinkThatHoldsOnlySoManyWritesIsNotGivenMore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(p *partition.Policy) { p.Batch = 1 })
-		var mu sync.Mutex
-		running := 0
-		r.sink.write = func(context.Context, []*sink.Batch) error {
-			mu.Lock()
-			running++
-			n := running
-			mu.Unlock()
-			defer func() {
-				mu.Lock()
-				defer mu.Unlock()
-				running--
-			}()
-			if n > 24 {
-				time.Sleep(time.Millisecond)
-				return sink.Throttle(errDown, 100*time.Millisecond)
-			}
-			time.Sleep(20 * time.Millisecond)
-			return nil
-		}
-		r.start()
-		for range 40 {
-			for p := range 400 {
-				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 2, 0)
-			}
-			time.Sleep(time.Second / 2)
-		}
-		if got := r.metrics().concurrency; r.value(got) > 40 {
-			t.Errorf("%v Writes at once to a sink that holds 24", r.value(got))
-		}
-		r.drained(time.Minute)
-		r.stop()
-	})
-}
-
-// The rule: what a sink throttles, or hangs on, for some costs the others nothing.
-func TestPartitionsThatAreThrottledOrHangDoNotLowerTheLimitForOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(p *partition.Policy) { p.Batch = 1 })
-		r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
-			switch batches[0].Partition[0] {
-			case 't':
-				return sink.Throttle(errDown, time.Second)
-			case 'h':
-				return hang(ctx, batches)
-			}
-			time.Sleep(20 * time.Millisecond)
-			return nil
-		}
-		r.start()
-		for range 60 {
-			for p := range 100 {
-				r.store.produce(r.ns, fmt.Sprintf("p%d", p), 1, 0)
-			}
-			for p := range 10 {
-				r.store.produce(r.ns, fmt.Sprintf("t%d", p), 1, 0)
-				r.store.produce(r.ns, fmt.Sprintf("h%d", p), 1, 0)
-			}
-			time.Sleep(time.Second / 2)
-		}
-		if got := r.metrics().concurrency; r.value(got) < 50 {
-			t.Errorf("%v Writes at once", r.value(got))
-		}
-		r.stop()
-	})
 }

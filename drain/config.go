@@ -7,11 +7,6 @@ import (
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
-// leaseMargin is the end of a lease in which no Write may run any more: it is
-// kept for the last commit or release, and for the difference between the speeds
-// of two clocks.
-const leaseMargin = time.Second
-
 // Config is how a Drainer works. The figures in the comments are the defaults.
 type Config struct {
 	// Workers is how many leases of one namespace are worked on at once; 64.

@@ -15,10 +15,6 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// stopGrace is what Stop takes beyond its context, for the releases of what it
-// cancelled and for closing sinks.
-const stopGrace = 2 * time.Second
-
 // Store is what a Drainer needs of *partition.Store or *partition.Stores.
 type Store interface {
 	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
@@ -206,17 +202,6 @@ func (d *Drainer) Ended(namespace string) <-chan struct{} {
 		}
 	}
 	return nil
-}
-
-func endsWithin(limit time.Duration, ended <-chan struct{}) bool {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-ended:
-		return true
-	case <-t.C:
-		return false
-	}
 }
 
 // closed is what the sinks said when they were closed.

@@ -3,8 +3,6 @@ package drain
 import (
 	"errors"
 	"time"
-
-	"github.com/spillway-io/spillway/drain/sink"
 )
 
 // A part of a group is what goes into one Write.
@@ -80,27 +78,31 @@ func (c *coalescer) unresolved(m *member, rejected error, reason string) {
 // writeMembers makes one Write of all members, which ends when the first of them
 // must, and gives each its outcome.
 func (c *coalescer) writeMembers(kind queueKind, group []*member) (writeOutcome, error) {
-	var batches []*sink.Batch
-	stale, end, trial, entries := group[0].stale, group[0].end, false, 0
-	for _, m := range group {
-		batches = append(batches, m.batches...)
-		if m.stale.Before(stale) {
-			stale = m.stale
+	all, end := pendingWrite{stale: group[0].stale}, group[0].end
+	writes := make([]*pendingWrite, len(group))
+	for i, m := range group {
+		writes[i] = &m.pendingWrite
+		all.batches = append(all.batches, m.batches...)
+		all.entries += m.entries
+		all.trial = all.trial || m.trial
+		if m.stale.Before(all.stale) {
+			all.stale = m.stale
 		}
 		if m.end.Before(end) {
 			end = m.end
 		}
-		trial = trial || m.trial
-		entries += m.entries
 	}
 	if limit := time.Now().Add(c.suspectLimit()); kind == suspected && limit.Before(end) {
 		end = limit
 	}
-	c.metrics.writeEntries.Observe(float64(entries))
-	o, err := c.attempt(batches, stale, end, trial)
-	o.divide(group)
-	c.opener.end(o.reopen)
-	c.learn(o, c.breaker.recordGroup(group, o, err))
+	c.metrics.writeEntries.Observe(float64(all.entries))
+	o, err := c.attempt(all, end)
+	shares := make([]share, len(group))
+	for i, own := range o.divide(writes) {
+		group[i].outcome = own
+		shares[i] = share{partition: group[i].partition, failed: own.all == retryable}
+	}
+	c.ended(o, err, shares...)
 	return o, err
 }
 
@@ -113,57 +115,7 @@ func (c *coalescer) suspectLimit() time.Duration {
 	return c.timeout / suspectTime
 }
 
-// divide gives each member its share of the outcome of a Write of all their batches.
-func (o *writeOutcome) divide(group []*member) {
-	for _, m := range group {
-		m.outcome = *o
-		m.outcome.named = nil
-	}
-	if o.named == nil {
-		return
-	}
-	type place struct {
-		member *member
-		batch  int
-	}
-	var places []place // by the batch in the Write
-	for _, m := range group {
-		for i := range m.batches {
-			places = append(places, place{m, i})
-		}
-		m.outcome.after, m.outcome.reason = 0, ""
-	}
-	for at, f := range o.named {
-		p := places[at.batch]
-		own := &p.member.outcome
-		if own.named == nil {
-			own.named = make(map[position]failure)
-		}
-		own.named[position{p.batch, at.entry}] = f
-		own.reason = reasonPartial
-		if after, ok := sink.ThrottledFor(f.err); ok {
-			own.after = max(own.after, after)
-		}
-	}
-	for _, m := range group {
-		if again := m.outcome.retries(); again > 0 && again == m.entries {
-			m.outcome.all = retryable
-		}
-	}
-}
-
-// retries is how many entries the sink named to be tried again.
-func (o *writeOutcome) retries() (n int) {
-	for _, f := range o.named {
-		if f.disposition == retryable {
-			n++
-		}
-	}
-	return n
-}
-
-// judge learns from a Write which partitions to keep apart. A throttle and a lost
-// connection are the sink's, and where the sink named entries the cause is known.
+// judge learns from a Write which partitions to keep apart.
 func (c *coalescer) judge(kind queueKind, p part, o writeOutcome) {
 	tripped := c.tripped()
 	c.mu.Lock()
@@ -172,7 +124,7 @@ func (c *coalescer) judge(kind queueKind, p part, o writeOutcome) {
 	case o.all == retryable && tripped:
 		c.suspects.clear()
 	case o.all == retryable:
-		if o.named != nil || o.outlived || o.reason == reasonThrottled || o.reason == reasonNotConnected || o.reason == reasonStopped {
+		if o.causeKnown() {
 			return
 		}
 		c.suspects.accuse(p.members)
@@ -200,7 +152,7 @@ func (c *coalescer) recoverGroup(group []*member) {
 	if value == nil {
 		return
 	}
-	c.panicked(value)
+	c.panicked("worker panicked", value)
 	for _, m := range group {
 		if !m.finished {
 			m.finish(writeOutcome{all: retryable, reason: reasonPanic}, errGroupPanicked)

@@ -30,16 +30,41 @@ type sinkGuard struct {
 	pace    pace
 	recent  *recentWrites
 	fill    fillCount
+	slots   *slots         // for Writes; who writes takes one first
 	limit   *adaptiveLimit // nil: the sink limits its Writes itself
 }
 
-func newSinkGuard(writing context.Context, s sink.Sink, cfg Config, log *zap.Logger, m *sinkMetrics) *sinkGuard {
+// guardConfig is how a guard works.
+type guardConfig struct {
+	sinkTimeout             time.Duration         // of one Write, and of one Open
+	backoffBase, backoffMax time.Duration         // between two Opens
+	after                   func(context.Context) // waited for before the first Open; nil: nothing
+	writes                  int                   // at once; fewer where the sink's Caps say so
+}
+
+func newSinkGuard(writing context.Context, s sink.Sink, cfg guardConfig, log *zap.Logger, m *sinkMetrics) *sinkGuard {
 	h := &health{log: log, metrics: m}
-	return &sinkGuard{
-		sink: s, timeout: cfg.SinkTimeout, writing: writing, metrics: m, health: h, recent: newRecentWrites(), letters: letterLog{log: log},
+	g := &sinkGuard{
+		sink: s, timeout: cfg.sinkTimeout, writing: writing, metrics: m, health: h, recent: newRecentWrites(), letters: letterLog{log: log},
 		opener:  newSinkOpener(s, cfg, log, h, m),
-		breaker: newBreaker(min(cfg.BackoffMax, maxProbePause), m.sinkTripped),
+		breaker: newBreaker(min(cfg.backoffMax, maxProbePause), m.sinkTripped),
 	}
+	if n := s.Caps().MaxInFlight; n > 0 {
+		g.slots = newSlots(min(cfg.writes, n))
+		m.concurrency.Set(float64(g.slots.size()))
+	} else {
+		g.slots = newSlots(cfg.writes)
+		g.limit = newAdaptiveLimit(g.slots, m.concurrency)
+	}
+	return g
+}
+
+// atOnce is how many Writes may run at once at present.
+func (g *sinkGuard) atOnce() int {
+	if g.limit != nil {
+		return g.limit.get()
+	}
+	return g.slots.size()
 }
 
 // wait sleeps until pass may let something through. It is false when ctx ends.
@@ -64,6 +89,12 @@ func (g *sinkGuard) wait(ctx context.Context) bool {
 // keep opens the sink, and reopens it, until ctx ends.
 func (g *sinkGuard) keep(ctx context.Context) { g.opener.keep(ctx) }
 
+// isOpen reports whether the sink is open.
+func (g *sinkGuard) isOpen() bool {
+	open, _ := g.opener.state()
+	return open
+}
+
 // close closes a sink for which Open was called. No Write runs any more.
 func (g *sinkGuard) close(ctx context.Context) error {
 	g.health.stop()
@@ -87,7 +118,7 @@ func waitFor(ctx context.Context, changed <-chan struct{}, d time.Duration) bool
 // none while the sink is not open, a few probes while the breaker is tripped, else
 // all. unused gives probes back.
 func (g *sinkGuard) pass(names []string) []string {
-	if open, _ := g.opener.state(); !open {
+	if !g.isOpen() {
 		return nil
 	}
 	return g.breaker.pass(names, g.opener.running())
@@ -98,6 +129,11 @@ func (g *sinkGuard) tripped() bool { return g.breaker.isTripped() }
 
 // unused gives n probes back for which nothing was due.
 func (g *sinkGuard) unused(n int) { g.breaker.unused(n) }
+
+// lastError is what the last Write of a partition failed with, if it failed.
+func (g *sinkGuard) lastError(partition string) (words string, at time.Time) {
+	return g.breaker.lastError(partition)
+}
 
 // writeTime is how long a Write takes at present; 0 until the first one ends.
 func (g *sinkGuard) writeTime() time.Duration { return g.pace.get() }
@@ -136,42 +172,42 @@ type sinkWrite struct {
 // write makes a Write that begin has reserved, and tells everyone how it went. What
 // it returns first is what it wrote: here all of it.
 func (g *sinkGuard) write(w sinkWrite) (pendingWrite, writeOutcome, error) {
-	o, err := g.attempt(w.batches, w.stale, w.end, w.trial)
-	g.ended(w.partition, o, err)
+	o, err := g.attempt(w.pendingWrite, w.end)
+	g.ended(o, err, share{w.partition, o.all == retryable})
 	return w.pendingWrite, o, err
 }
 
-// attempt makes a Write. It ends at the sink timeout, at end and at stale, whichever
-// comes first.
-func (g *sinkGuard) attempt(batches []*sink.Batch, stale, end time.Time, trial bool) (writeOutcome, error) {
+// attempt makes a Write, which ended must follow. It ends at the sink timeout, at end and
+// when its oldest entry goes stale, whichever comes first.
+func (g *sinkGuard) attempt(w pendingWrite, end time.Time) (writeOutcome, error) {
 	start := time.Now()
 	deadline := start.Add(g.timeout)
-	for _, t := range []time.Time{end, stale} {
+	for _, t := range []time.Time{end, w.stale} {
 		if t.Before(deadline) {
 			deadline = t
 		}
 	}
-	g.metrics.batches.Add(float64(len(batches)))
-	for _, b := range batches {
+	g.metrics.batches.Add(float64(len(w.batches)))
+	for _, b := range w.batches {
 		g.metrics.batchEntries.Observe(float64(len(b.Entries)))
 		g.fill.add(len(b.Entries))
 	}
 	if g.limit != nil {
 		defer g.limit.begin()()
 	}
-	err := g.call(batches, deadline)
+	err := g.call(w.batches, deadline)
 	took := time.Since(start)
 	g.metrics.writeSeconds.Observe(took.Seconds())
 	g.recent.took(took)
 
-	o := outcomeOf(err, batches)
+	o := outcomeOf(err, w.batches)
 	if o.all == retryable && g.stopping() {
 		o.reason = reasonStopped
 	}
-	o.outlived = o.reason == reasonTimeout && deadline.Equal(stale)
+	o.outlived = o.reason == reasonTimeout && deadline.Equal(w.stale)
 	switch {
 	case o.all == accepted:
-		g.pace.took(took, trial)
+		g.pace.took(took, w.trial)
 	case o.outlived:
 		g.pace.cut(took)
 	}
@@ -198,15 +234,10 @@ func (g *sinkGuard) call(batches []*sink.Batch, deadline time.Time) (err error) 
 	return err
 }
 
-// ended ends a Write of a partition's entries.
-func (g *sinkGuard) ended(partition string, o writeOutcome, err error) {
+// ended ends a Write that begin has reserved, and learns from it.
+func (g *sinkGuard) ended(o writeOutcome, err error, shares ...share) {
 	g.opener.end(o.reopen)
-	g.learn(o, g.breaker.record(partition, o, err))
-}
-
-// learn lowers the limit on concurrent Writes when the sink newly throttles.
-func (g *sinkGuard) learn(o writeOutcome, newly bool) {
-	if g.limit != nil && newly && o.reason == reasonThrottled {
+	if newly := g.breaker.record(o, err, shares...); newly && g.limit != nil && o.reason == reasonThrottled {
 		g.limit.throttled()
 	}
 }
@@ -217,4 +248,10 @@ func recoverSink(panics prometheus.Counter, err *error) {
 		panics.Inc()
 		*err = newPanicError(p, debug.Stack())
 	}
+}
+
+// panicked is told of panics outside of the sink: bugs of ours.
+func (g *sinkGuard) panicked(what string, value any) {
+	g.metrics.panics.Inc()
+	g.health.log.Error(what, zap.String("error", newPanicError(value, nil).text), zap.ByteString("stack", debug.Stack()))
 }

@@ -2,20 +2,18 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"regexp"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
-
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
+
+var numbers = regexp.MustCompile("[0-9]+")
 
 func TestEachKindOfDeadLetterIsLoggedAtMostOnceAMinute(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -36,7 +34,7 @@ func TestEachKindOfDeadLetterIsLoggedAtMostOnceAMinute(t *testing.T) {
 		r.drained(time.Minute)
 		r.store.produce(r.ns, "q", 1, 0)
 		r.drained(time.Minute)
-		time.Sleep(letterPause)
+		time.Sleep(time.Minute)
 		r.store.produce(r.ns, "p", 1, 0)
 		r.drained(time.Minute)
 		r.stop()
@@ -44,47 +42,10 @@ func TestEachKindOfDeadLetterIsLoggedAtMostOnceAMinute(t *testing.T) {
 		var got []string
 		for _, line := range r.logs.FilterMessage("entries given up as dead letters").All() {
 			m := line.ContextMap()
-			got = append(got, fmt.Sprint(m["partition"], " ", m["entries"], " ", withoutNumbers(m["error"].(string))))
+			got = append(got, fmt.Sprint(m["partition"], " ", m["entries"], " ", numbers.ReplaceAllString(m["error"].(string), "0")))
 		}
 		if want := []string{"p 1 line 0 is no JSON", "q 1 column 0 is unknown", "p 100 line 0 is no JSON"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
-		}
-	})
-}
-
-func TestKindsOfDeadLettersAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
-		l := letterLog{log: zap.New(core)}
-		for i := range 10_000 {
-			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("x", 1+i%299)))
-		}
-		if n := logs.Len(); n != maxLetterKinds+1 || len(l.kinds) != maxLetterKinds+1 {
-			t.Errorf("%d lines, %d kinds", n, len(l.kinds))
-		}
-	})
-}
-
-// Words with an id in hexadecimal are a kind each. Those that came twice within a minute
-// must not stand in the way of later ones.
-func TestKindsOfDeadLettersThatEndedMakeRoom(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
-		l := letterLog{log: zap.New(core)}
-		for i := range 2 * maxLetterKinds {
-			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("x", 1+i/2)))
-		}
-		time.Sleep(letterPause)
-		for i := range maxLetterKinds - 1 { // the shared kind takes one place
-			l.add("p", zap.Int64("seq", int64(i)), errors.New(strings.Repeat("y", 1+i)))
-		}
-		l.add("p", zap.Int64("seq", 0), errors.New("one kind too many"))
-		var entries int64
-		for _, line := range logs.All() {
-			entries += line.ContextMap()["entries"].(int64)
-		}
-		if n := logs.Len(); n != 2*maxLetterKinds || entries != 3*maxLetterKinds {
-			t.Errorf("%d lines that name %d entries, want %d and %d", n, entries, 2*maxLetterKinds, 3*maxLetterKinds)
 		}
 	})
 }
@@ -104,7 +65,7 @@ func TestRecoveryIsLoggedAlthoughNoWriteFollows(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
 		r.drained(time.Minute)
-		time.Sleep(quietPeriod)
+		time.Sleep(5 * time.Second)
 		if s := r.d.Status().Targets[0]; r.lines("sink recovered") != 1 || !s.FailingSince.IsZero() {
 			t.Errorf("%+v, log %v", s, r.logs.All())
 		}
@@ -132,28 +93,6 @@ func TestAnOpenEndsAFailureToOpen(t *testing.T) {
 			t.Errorf("nothing was written, and the sink is open: %v", r.logs.All())
 		}
 		r.stop()
-	})
-}
-
-// The last failure is not the end of an outage: after a long back-off nobody tries.
-func TestFailedForLastsUntilTheFirstAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
-		r := newRig(t)
-		r.start()
-		h := &health{log: zap.New(core), metrics: &r.metrics().sinkMetrics}
-		h.failed(reasonError, errDown)
-		time.Sleep(4 * time.Second)
-		h.failed(reasonError, errDown)
-		time.Sleep(26 * time.Second)
-		h.succeeded()
-		time.Sleep(time.Minute)
-		h.succeeded()
-		r.stop()
-		line := logs.FilterMessage("sink recovered").All()
-		if len(line) != 1 || line[0].ContextMap()["failed_for"] != 30*time.Second {
-			t.Errorf("got %v, want one line with 30s", line)
-		}
 	})
 }
 
@@ -260,35 +199,4 @@ func TestFailingGaugeIsUpWhileEverythingWaitsForARetry(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A sink that fails now and then works: what an operator is told counts from its last answer.
-func TestASinkFailsSinceNothingSucceeded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.start()
-		h := &health{log: zap.NewNop(), metrics: &r.metrics().sinkMetrics}
-		since := func() (time.Duration, bool) {
-			var s TargetStatus
-			failing := h.describe(&s)
-			if failing == s.FailingSince.IsZero() {
-				t.Fatalf("failing %v since %v", failing, s.FailingSince)
-			}
-			return time.Since(s.FailingSince), failing
-		}
-		for range 100 {
-			h.failed(reasonError, errDown)
-			time.Sleep(time.Second)
-			h.failed(reasonError, errDown)
-			if d, failing := since(); !failing || d != time.Second {
-				t.Fatalf("fails %v for %v, 1 s after its last answer", failing, d)
-			}
-			h.succeeded()
-			if _, failing := since(); failing {
-				t.Fatal("fails right after an answer")
-			}
-		}
-		h.stop()
-		r.stop()
-	})
 }

@@ -7,13 +7,9 @@ import (
 	"time"
 )
 
-const (
-	// quarantine is how long a partition that the store refuses is left alone.
-	quarantine = 30 * time.Second
-	// maxSkipped bounds how far a Due call lists past partitions that must not be
-	// claimed.
-	maxSkipped = 4096
-)
+// maxSkipped bounds how far a Due call lists past partitions that must not be
+// claimed.
+const maxSkipped = 4096
 
 // inFlight are the partitions of a shard that its claimer must not claim: those that
 // our own workers have, and those that the store refuses. The store fences the

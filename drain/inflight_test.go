@@ -1,8 +1,6 @@
 package drain
 
-import (
-	"testing"
-)
+import "testing"
 
 func TestAClaimerDoesNotSleepWhenALeaseEndedSinceItListedWhatIsDue(t *testing.T) {
 	t.Parallel()

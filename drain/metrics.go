@@ -100,7 +100,7 @@ type namespaceMetrics struct {
 	leaseMetrics
 	sinkMetrics
 	groupMetrics
-	leases, concurrency, paused prometheus.Gauge
+	leases, paused prometheus.Gauge
 }
 
 type claimMetrics struct {
@@ -113,13 +113,6 @@ type leaseMetrics struct {
 	delivered, expired, dead prometheus.Counter // of entries
 	fenced, lapsed, retries  prometheus.Counter
 	lag                      prometheus.Observer
-}
-
-type sinkMetrics struct {
-	failures                           *prometheus.CounterVec
-	batches, panics                    prometheus.Counter
-	writeSeconds, batchEntries         prometheus.Observer
-	sinkOpen, sinkTripped, sinkFailing prometheus.Gauge
 }
 
 type groupMetrics struct {
@@ -141,10 +134,10 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 		sinkMetrics: sinkMetrics{
 			failures: m.failures.MustCurryWith(with), batches: m.batches.With(with), panics: m.panics.With(with),
 			writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with),
-			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with),
+			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with), concurrency: m.concurrency.With(with),
 		},
 		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), givenBack: m.givenBack.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
-		leases:       m.leases.With(with), concurrency: m.concurrency.With(with), paused: m.paused.With(with),
+		leases:       m.leases.With(with), paused: m.paused.With(with),
 	}
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
 		n.entries.WithLabelValues(outcome)
@@ -160,12 +153,7 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	for _, reason := range []string{backLease, backSuspects, backNotConnected, backStopped} {
 		n.givenBack.WithLabelValues(reason)
 	}
-	for _, reason := range []string{
-		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
-		reasonNotConnected, reasonUnsent, reasonPanic, reasonBadBatchError, reasonStopped,
-	} {
-		n.failures.WithLabelValues(reason)
-	}
+	n.sinkMetrics.showReasons()
 	return n
 }
 

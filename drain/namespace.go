@@ -3,7 +3,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,9 +28,8 @@ type namespaceDrain struct {
 	pool     *ants.Pool
 	slots    *slots // for leases in hand
 
-	label  string       // of the sink
-	writes int          // Writes that may run at once, unless the guard has a limit
-	busy   atomic.Int64 // leases that workers have now
+	label string       // of the sink
+	busy  atomic.Int64 // leases that workers have now
 
 	slotBytes int // payload of a lease that takes one slot; 0 = any lease takes one
 
@@ -52,31 +50,23 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		ended: make(chan struct{}),
 	}
 	caps := t.Sink.Caps()
-	n.guard = newSinkGuard(d.writing, t.Sink, cfg, n.log, &m.sinkMetrics)
-	n.guard.opener.after = t.After
+	n.guard = newSinkGuard(d.writing, t.Sink, guardConfig{
+		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, after: t.After, writes: cfg.Workers,
+	}, n.log, &m.sinkMetrics)
 	n.worker = &leaseWorker{
 		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
 		clock: func() (int64, bool) { return d.store.NowOf(t.Namespace) }, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),
 		claiming: d.claiming, settling: d.settling,
 	}
 	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)
-	writes := cfg.Workers
-	if caps.MaxInFlight > 0 {
-		writes = min(writes, caps.MaxInFlight)
-	}
-	n.slots, n.writes = newSlots(writes), writes
-	permits := n.slots
+	n.slots = n.guard.slots
 	if coalesces(t.Namespace, caps) {
 		g := newGroupCaps(t.Namespace, caps, cfg)
 		n.slots = newSlots(g.leases)
 		n.slotBytes = max(1, maxGroupsBytes*g.bytes/g.leases)
-		n.groups = newCoalescer(n.guard, g, permits, d.claiming, &m.groupMetrics, n.panicked)
+		n.groups = newCoalescer(n.guard, g, d.claiming, &m.groupMetrics)
 		n.worker.sink, n.worker.unitBytes = n.groups, g.bytes
 		depth.group = max(1, g.entries/t.Namespace.Policy.Shards)
-	}
-	m.concurrency.Set(float64(writes))
-	if caps.MaxInFlight == 0 {
-		n.guard.limit = newAdaptiveLimit(permits, m.concurrency)
 	}
 	refusals := &refusalLog{log: n.log}
 	pausing := &deliveryPause{log: n.log, gauge: m.paused}
@@ -165,6 +155,5 @@ func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 // panicked is told of panics outside of the sink: bugs of ours. The lease
 // lapses and its range comes again.
 func (n *namespaceDrain) panicked(value any) {
-	n.metrics.panics.Inc()
-	n.log.Error("worker panicked", zap.String("error", newPanicError(value, nil).text), zap.ByteString("stack", debug.Stack()))
+	n.guard.panicked("worker panicked", value)
 }

@@ -20,7 +20,7 @@ type sinkOpener struct {
 	log                              *zap.Logger
 	health                           *health // told of every Open
 	metrics                          *sinkMetrics
-	after                            func(context.Context) // see Target
+	after                            func(context.Context) // see guardConfig
 
 	mu      sync.Mutex
 	changed chan struct{} // closes at the next change of what follows
@@ -29,9 +29,9 @@ type sinkOpener struct {
 	writes  int  // Writes that run
 }
 
-func newSinkOpener(s sink.Sink, cfg Config, log *zap.Logger, h *health, m *sinkMetrics) *sinkOpener {
+func newSinkOpener(s sink.Sink, cfg guardConfig, log *zap.Logger, h *health, m *sinkMetrics) *sinkOpener {
 	return &sinkOpener{
-		sink: s, timeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax,
+		sink: s, timeout: cfg.sinkTimeout, backoffBase: cfg.backoffBase, backoffMax: cfg.backoffMax, after: cfg.after,
 		log: log, health: h, metrics: m, changed: make(chan struct{}),
 	}
 }

@@ -119,6 +119,64 @@ func (o writeOutcome) ofNamed(list *sink.BatchError, batches []*sink.Batch) writ
 	return o
 }
 
+// causeKnown reports whether no entry is to blame for a failed Write, or the sink named
+// those that are. A throttle and a lost connection are the sink's.
+func (o *writeOutcome) causeKnown() bool {
+	switch o.reason {
+	case reasonThrottled, reasonNotConnected, reasonStopped:
+		return true
+	}
+	return o.named != nil || o.outlived
+}
+
+// divide is the outcome of a Write of all their batches for each of some pending Writes.
+func (o *writeOutcome) divide(writes []*pendingWrite) []writeOutcome {
+	list := make([]writeOutcome, len(writes))
+	for i := range list {
+		list[i] = *o
+		list[i].named = nil
+	}
+	if o.named == nil {
+		return list
+	}
+	type place struct{ write, batch int }
+	var places []place // by the batch in the Write
+	for i, w := range writes {
+		for batch := range w.batches {
+			places = append(places, place{i, batch})
+		}
+		list[i].after, list[i].reason = 0, ""
+	}
+	for at, f := range o.named {
+		p := places[at.batch]
+		own := &list[p.write]
+		if own.named == nil {
+			own.named = make(map[position]failure)
+		}
+		own.named[position{p.batch, at.entry}] = f
+		own.reason = reasonPartial
+		if after, ok := sink.ThrottledFor(f.err); ok {
+			own.after = max(own.after, after)
+		}
+	}
+	for i := range list {
+		if again := list[i].retries(); again > 0 && again == writes[i].entries {
+			list[i].all = retryable
+		}
+	}
+	return list
+}
+
+// retries is how many entries the sink named to be tried again.
+func (o *writeOutcome) retries() (n int) {
+	for _, f := range o.named {
+		if f.disposition == retryable {
+			n++
+		}
+	}
+	return n
+}
+
 // The closed set of reasons a Write or an Open can fail for.
 const (
 	reasonError         = "error"
@@ -132,6 +190,9 @@ const (
 	reasonBadBatchError = "bad_batch_error"
 	reasonStopped       = "stopped"
 )
+
+// reasonRejected is the reason of a dead letter: the sink will never take the entry.
+const reasonRejected = "rejected"
 
 func reasonOf(err error) string {
 	var p *panicError

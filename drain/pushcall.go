@@ -141,19 +141,19 @@ func (t *pushTarget) claimed(s *pushShard, c *pushClaim, sent time.Time) (failur
 	}
 	switch {
 	case c.Err == nil && len(jobs) == 0:
-		t.metrics.claims.WithLabelValues(claimIdle).Inc()
+		t.metrics.claims.WithLabelValues(queueIdle).Inc()
 	case c.Err == nil:
-		t.metrics.claims.WithLabelValues(claimLeased).Inc()
+		t.metrics.claims.WithLabelValues(queueLeased).Inc()
 		q.listed = now
 	case errors.Is(c.Err, partition.ErrUnavailable), errors.Is(c.Err, partition.ErrUnknown):
-		outcome := claimUnavailable
+		outcome := queueUnavailable
 		if errors.Is(c.Err, partition.ErrUnknown) {
-			outcome, s.unknown = claimUnknown, true
+			outcome, s.unknown = queueUnknown, true
 		}
 		t.metrics.claims.WithLabelValues(outcome).Inc()
 		src.due, failure = true, c.Err
 	default:
-		t.metrics.claims.WithLabelValues(claimBroken).Inc()
+		t.metrics.claims.WithLabelValues(queueBroken).Inc()
 		t.refusals.add("store refuses to hand out jobs of a queue, left alone for 30s", c.Err, zap.String("queue", q.name))
 		src.due, q.hold = true, now.Add(quarantine)
 	}

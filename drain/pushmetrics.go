@@ -18,6 +18,15 @@ const (
 	pushLapsed   = "lapsed"   // the store refused the settlement, or did not answer until the end
 )
 
+// Outcomes of claims.
+const (
+	queueLeased      = "leased"
+	queueIdle        = "idle" // there was no ready job
+	queueUnavailable = "unavailable"
+	queueUnknown     = "unknown"
+	queueBroken      = "broken"
+)
+
 var pushOutcomes = []string{pushAcked, pushRetried, pushDead, pushExpired, pushRequeued, pushUnsent, pushGone, pushLapsed}
 
 type pushMetrics struct {
@@ -68,8 +77,8 @@ func newPushMetrics(reg prometheus.Registerer) (*pushMetrics, error) {
 // pushTargetMetrics are the children of one namespace and sink.
 type pushTargetMetrics struct {
 	sinkMetrics
-	jobs, claims        *prometheus.CounterVec
-	concurrency, queues prometheus.Gauge
+	jobs, claims *prometheus.CounterVec
+	queues       prometheus.Gauge
 }
 
 // of makes the children of a target, so that each shows as 0 from the start.
@@ -79,22 +88,17 @@ func (m *pushMetrics) of(namespace, name string) *pushTargetMetrics {
 		sinkMetrics: sinkMetrics{
 			failures: m.failures.MustCurryWith(with), batches: m.batches.With(with), panics: m.panics.With(with),
 			writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchJobs.With(with),
-			sinkOpen: m.open.With(with), sinkTripped: m.tripped.With(with), sinkFailing: m.failing.With(with),
+			sinkOpen: m.open.With(with), sinkTripped: m.tripped.With(with), sinkFailing: m.failing.With(with), concurrency: m.concurrency.With(with),
 		},
 		jobs: m.jobs.MustCurryWith(with), claims: m.claims.MustCurryWith(with),
-		concurrency: m.concurrency.With(with), queues: m.queues.With(with),
+		queues: m.queues.With(with),
 	}
 	for _, outcome := range pushOutcomes {
 		t.jobs.WithLabelValues(outcome)
 	}
-	for _, outcome := range []string{claimLeased, claimIdle, claimUnavailable, claimUnknown, claimBroken} {
+	for _, outcome := range []string{queueLeased, queueIdle, queueUnavailable, queueUnknown, queueBroken} {
 		t.claims.WithLabelValues(outcome)
 	}
-	for _, reason := range []string{
-		reasonError, reasonTimeout, reasonThrottled, reasonPermanent, reasonPartial,
-		reasonNotConnected, reasonUnsent, reasonPanic, reasonBadBatchError, reasonStopped,
-	} {
-		t.failures.WithLabelValues(reason)
-	}
+	t.sinkMetrics.showReasons()
 	return t
 }

@@ -74,7 +74,7 @@ func (r *pushRig) stopOne(p *Pusher) {
 	}
 	for _, t := range p.targets {
 		t.mu.Lock()
-		if slots := t.guard.limit.get(); t.running != 0 || t.unsettled != 0 || t.slots.available() != slots {
+		if slots := t.guard.atOnce(); t.running != 0 || t.unsettled != 0 || t.slots.available() != slots {
 			r.t.Errorf("left behind: %d running, %d unsettled, %d of %d slots", t.running, t.unsettled, t.slots.available(), slots)
 		}
 		if len(t.waits) > 0 || t.timer.Stop() {

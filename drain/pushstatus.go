@@ -5,9 +5,9 @@ import "time"
 // Status returns a snapshot of the pusher: a target for each namespace and sink. Its
 // workers are the Writes that may run, and those that run or are claimed for.
 func (p *Pusher) Status() Status {
-	s := Status{BatchFill: make([]int64, len(fillBuckets))}
+	s := newStatus()
 	for _, t := range p.targets {
-		s.add(t.status(), &t.guard.fill)
+		s.add(t.status(), t.guard)
 	}
 	return s
 }
@@ -17,7 +17,7 @@ func (p *Pusher) Status() Status {
 func (p *Pusher) LastError(namespace, queue string) (words string, at time.Time) {
 	for _, t := range p.targets {
 		if t.namespace == namespace {
-			if words, at = t.guard.breaker.lastError(queue); words != "" {
+			if words, at = t.guard.lastError(queue); words != "" {
 				return words, at
 			}
 		}
@@ -32,10 +32,8 @@ func (t *pushTarget) status() TargetStatus {
 		writes += q.running
 	}
 	t.mu.Unlock()
-	s := TargetStatus{
-		Namespace: t.namespace, Label: t.label, Sink: t.sink, Queues: queues, Concurrency: t.maxWrites,
+	return TargetStatus{
+		Namespace: t.namespace, Label: t.label, Sink: t.sink, Queues: queues,
 		Workers: WorkerStatus{Size: t.slots.size(), Busy: writes},
 	}
-	t.guard.describe(&s)
-	return s
 }

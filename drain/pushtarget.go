@@ -23,7 +23,6 @@ type pushTarget struct {
 	log       *zap.Logger
 	guard     *sinkGuard
 	slots     *slots // for Writes
-	maxWrites int    // that run at once, unless the guard has a limit
 	metrics   *pushTargetMetrics
 	refusals  *refusalLog
 	closed    error         // what the sink's Close said
@@ -54,21 +53,15 @@ func newPushTarget(p *Pusher, namespace, name string, s PushSink, m *pushTargetM
 	t.refusals = &refusalLog{log: t.log}
 	t.timer = time.AfterFunc(time.Hour, t.tick)
 	t.timer.Stop()
-	cfg := DefaultConfig() // how long the pauses between two Opens are
-	cfg.SinkTimeout = p.cfg.SinkTimeout
-	t.guard = newSinkGuard(p.writing, s.Sink, cfg, t.log, &m.sinkMetrics)
-	t.guard.opener.after = s.After
-	t.maxWrites = p.cfg.MaxWrites
-	if n := s.Sink.Caps().MaxInFlight; n > 0 {
-		t.maxWrites = min(t.maxWrites, n)
-	}
-	t.slots = newSlots(t.maxWrites)
-	m.concurrency.Set(float64(t.maxWrites))
-	if s.Sink.Caps().MaxInFlight == 0 {
-		t.guard.limit = newAdaptiveLimit(t.slots, m.concurrency)
-	}
+	t.guard = newSinkGuard(p.writing, s.Sink, guardConfig{
+		sinkTimeout: p.cfg.SinkTimeout, backoffBase: minOpenPause, backoffMax: maxOpenPause, after: s.After, writes: p.cfg.MaxWrites,
+	}, t.log, &m.sinkMetrics)
+	t.slots = t.guard.slots
 	return t
 }
+
+// Opens of a sink that fail are so far apart.
+const minOpenPause, maxOpenPause = 100 * time.Millisecond, 30 * time.Second
 
 // signal fills a channel that holds one.
 func signal(c chan struct{}) {

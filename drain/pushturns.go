@@ -110,7 +110,7 @@ func (t *pushTarget) passing(now time.Time) func(queue string) bool {
 		return nil
 	}
 	if !t.guard.tripped() {
-		if open, _ := t.guard.opener.state(); open {
+		if t.guard.isOpen() {
 			return func(string) bool { return true }
 		}
 		t.blocked = true
@@ -191,9 +191,7 @@ func (t *pushTarget) plan(s *pushShard, now time.Time, pass func(queue string) b
 		}
 		writes := t.slots.more(min(free, share, (min(jobs, job.MaxCount)+batch-1)/batch))
 		if writes == 0 {
-			if t.guard.limit != nil { // it gives slots back also when no Write ends
-				t.wait(&t.slotWait, slotPause)
-			}
+			t.wait(&t.slotWait, slotPause)
 			break
 		}
 		jobs = min(jobs, writes*batch, job.MaxCount)

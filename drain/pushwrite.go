@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,8 +29,7 @@ func (w *pushWrite) run() {
 	t := w.target
 	defer func() {
 		if p := recover(); p != nil { // a bug of ours; the leases lapse
-			t.metrics.panics.Inc()
-			t.log.Error("push panicked", zap.String("error", newPanicError(p, nil).text), zap.ByteString("stack", debug.Stack()))
+			t.guard.panicked("push panicked", p)
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()

@@ -7,6 +7,9 @@ import (
 	"go.uber.org/zap"
 )
 
+// quarantine is how long a partition or a queue that the store refuses is left alone.
+const quarantine = 30 * time.Second
+
 // A refusalLog names a partition that the store refuses, once a quarantine for a
 // namespace: a person has to look.
 type refusalLog struct {

@@ -10,9 +10,6 @@ import (
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
-// reasonRejected is the reason of a dead letter: the sink will never take the entry.
-const reasonRejected = "rejected"
-
 // What the lease worker needs of the sink guard. Each begin that is true is followed
 // by one write or one withdraw.
 type leaseSink interface {
@@ -128,7 +125,7 @@ func (r *run) tooLate() bool { return time.Until(r.writeEnd()) < r.sinkTimeout/2
 // write makes a pending Write, which must end at end, and leaves in p what was
 // written. What went stale while it waited for others expires.
 func (r *run) write(p *pendingWrite, end time.Time, alone bool) (writeOutcome, error) {
-	written, o, err := r.sink.write(sinkWrite{r.lease.Partition, *p, end, alone})
+	written, o, err := r.sink.write(sinkWrite{partition: r.lease.Partition, pendingWrite: *p, end: end, alone: alone})
 	for _, e := range written.dropped {
 		at := int(e.Seq - r.lease.From)
 		r.mark(at, expired)
@@ -201,4 +198,12 @@ func (r *run) observeLag(batches []*sink.Batch) {
 		age := time.Duration(ms-oldest) * time.Millisecond
 		r.metrics.lag.Observe(max(0, age-r.lease.Namespace.Policy.Linger).Seconds())
 	}
+}
+
+// retryIn is when a batch deserves its next attempt: after the back-off and the
+// sink's own wish, but never after the moment its youngest entry goes stale.
+// At that moment the next claim counts it expired and frees the partition for
+// what is fresh.
+func retryIn(wait, after, life time.Duration) time.Duration {
+	return max(0, min(max(wait, after), life))
 }

@@ -148,9 +148,9 @@ type testedBug struct {
 
 var testedBugs = map[string]testedBug{
 	"an outcome of one member reaches another": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
-		{"drain/group.go", "p := places[at.batch]", "p := places[0]"}}},
+		{"drain/outcome.go", "p := places[at.batch]", "p := places[0]"}}},
 	"the throttle of one member holds up all": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
-		{"drain/group.go", "m.outcome.after, m.outcome.reason = 0, \"\"", "m.outcome.reason = \"\""}}},
+		{"drain/outcome.go", "list[i].after, list[i].reason = 0, \"\"", "list[i].reason = \"\""}}},
 	"a member is forgotten when its group closes": {"drain", "TestGroupClosesAtTheBoundsOfItsSink", []edit{
 		{"drain/queue.go", "q.keep(q.waiting[n:])", "q.keep(q.waiting[min(n+1, len(q.waiting)):])"}}},
 	"half of a rejected group is forgotten": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
@@ -162,7 +162,7 @@ var testedBugs = map[string]testedBug{
 	"suspects stay among the others": {"drain", "TestBadPartitionsAreSoonWrittenApart", []edit{
 		{"drain/coalescer.go", "case m.strikes > 0:", "case m.strikes > maxStrikes:"}}},
 	"a failed group counts for each of its members": {"drain", "TestFailedGroupCountsOnceForTheBreaker", []edit{
-		{"drain/breaker.go", "if b.history.failed(m.partition, f) {\n\t\t\tnewly = true", "if b.history.failed(m.partition, f) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
+		{"drain/breaker.go", "if b.history.failed(s.partition, f) {\n\t\t\tnewly = true", "if b.history.failed(s.partition, f) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
 }
 
 // applyEdits returns the texts of the files that edits change, by absolute path.
