@@ -110,9 +110,9 @@ func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps
 	return c
 }
 
-func newCoalescer(guard *sinkGuard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
+func newCoalescer(g *sinkGuard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
 	c := &coalescer{
-		sinkGuard: guard, caps: caps, claiming: claiming, metrics: m,
+		sinkGuard: g, caps: caps, claiming: claiming, metrics: m,
 		quit: make(chan struct{}), suspects: newSuspects(min(caps.entries, caps.batches)),
 	}
 	for kind := range c.queues {

@@ -156,9 +156,9 @@ func (g *sinkGuard) withdraw() { g.opener.end(false) }
 // stopping reports whether Writes are cancelled, because Stop ran out of patience.
 func (g *sinkGuard) stopping() bool { return g.writing.Err() != nil }
 
-// deadLettered is told of every dead letter.
-func (g *sinkGuard) deadLettered(partition string, seq int64, err error) {
-	g.letters.add(partition, zap.Int64("seq", seq), err)
+// deadLettered is told of every dead letter of a partition or a queue; which is its sequence or id.
+func (g *sinkGuard) deadLettered(partition string, which zap.Field, err error) {
+	g.letters.add(partition, which, err)
 }
 
 // A sinkWrite is a Write to make.

@@ -27,7 +27,7 @@ func TestNothingIsClaimedBeforeTheSinkIsOpen(t *testing.T) {
 		r.store.produce(r.ns, "p", 10, 0)
 		r.start()
 		r.drained(2 * time.Minute)
-		time.Sleep(quietPeriod)
+		time.Sleep(5 * time.Second)
 		r.store.produce(r.ns, "p", 1, 0)
 		r.drained(10 * time.Second)
 		r.stop()

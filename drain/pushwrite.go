@@ -149,7 +149,7 @@ func (w *pushWrite) settle(jobs []job.Job, outcome func(i int) (disposition, err
 		case accepted:
 			list[i] = &pushSettlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref}}
 		case rejected:
-			t.guard.letters.add(w.queue.name, zap.String("job", j.ID), err)
+			t.guard.deadLettered(w.queue.name, zap.String("job", j.ID), err)
 			list[i] = w.settlement(j, job.Bury, 0)
 		default:
 			list[i] = w.settlement(j, job.Nack, w.retryIn(j, err))

@@ -14,9 +14,9 @@ func TestFailedForLastsUntilTheFirstAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		h := &health{log: zap.New(core), metrics: newTestMetrics()}
-		h.failed(reasonError, errDown)
+		h.failed(reasonError, errTestDown)
 		time.Sleep(4 * time.Second)
-		h.failed(reasonError, errDown)
+		h.failed(reasonError, errTestDown)
 		time.Sleep(26 * time.Second)
 		h.succeeded()
 		time.Sleep(time.Minute)
@@ -41,9 +41,9 @@ func TestASinkFailsSinceNothingSucceeded(t *testing.T) {
 			return time.Since(s.FailingSince), failing
 		}
 		for range 100 {
-			h.failed(reasonError, errDown)
+			h.failed(reasonError, errTestDown)
 			time.Sleep(time.Second)
-			h.failed(reasonError, errDown)
+			h.failed(reasonError, errTestDown)
 			if d, failing := since(); !failing || d != time.Second {
 				t.Fatalf("fails %v for %v, 1 s after its last answer", failing, d)
 			}

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
@@ -19,7 +21,7 @@ type leaseSink interface {
 	stopping() bool                             // Writes are cancelled
 	minLife(maxAge time.Duration) time.Duration // the life an entry must have left to be worth a Write
 	trial() bool                                // a Write is due whose entries have less
-	deadLettered(partition string, seq int64, err error)
+	deadLettered(partition string, which zap.Field, err error)
 }
 
 // A leaseWorker works off the leases of one namespace, any number of them at once: it
@@ -155,7 +157,7 @@ func (r *run) applyOutcome(p pendingWrite, o writeOutcome, err error) (waits boo
 				r.mark(at, delivered)
 			case what == rejected && (o.all != rejected || p.entries == 1):
 				r.deadLetter(at, deadLetter{sink.AppendDeadLine(nil, b, j, reasonRejected, cause), cause})
-				r.sink.deadLettered(b.Partition, e.Seq, cause)
+				r.sink.deadLettered(b.Partition, zap.Int64("seq", e.Seq), cause)
 			case what == retryable && (first < 0 || first == i):
 				waits, first = true, i
 				if stale := p.staleAt(e); stale.After(deadline) {
