@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -103,7 +104,7 @@ func TestBacklogAtTheAgeLimitIsWrittenOnceAndNotCutOff(t *testing.T) {
 		if l.Delivered < 40_000 {
 			t.Errorf("the backlog starved: %+v", l)
 		}
-		if cut := r.failures(reasonTimeout); cut > 3 {
+		if cut := r.failures(guard.ReasonTimeout); cut > 3 {
 			t.Errorf("%d writes were cut off", cut)
 		}
 	})

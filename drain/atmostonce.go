@@ -3,6 +3,7 @@ package drain
 import (
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
@@ -18,11 +19,11 @@ func (r *run) deliverAtMostOnce() {
 		u := r.next()
 		p, known := r.prepare(u)
 		switch {
-		case !known || r.tooLate() || r.sink.stopping():
+		case !known || r.tooLate() || r.sink.Stopping():
 			return
-		case len(p.batches) == 0:
+		case len(p.Batches) == 0:
 			continue // the commit that follows has them
-		case !r.sink.begin():
+		case !r.sink.Begin():
 			return
 		}
 		ran, again := r.commitFirst(p)
@@ -33,7 +34,7 @@ func (r *run) deliverAtMostOnce() {
 		case again:
 			r.todo = append(r.todo, u)
 		}
-		r.sink.withdraw()
+		r.sink.Withdraw()
 		if !again {
 			return
 		}
@@ -45,9 +46,9 @@ func (r *run) deliverAtMostOnce() {
 // pending again: if again is true this lease tries once more, where the store says
 // that the range starts; else the next lease does. An outcome that stays unknown
 // gives the lease up.
-func (r *run) commitFirst(p pendingWrite) (ran, again bool) {
+func (r *run) commitFirst(p guard.Pending) (ran, again bool) {
 	r.markAll(p, delivered)
-	r.unwritten = p.entries
+	r.unwritten = p.Entries
 	defer func() { r.unwritten = 0 }()
 	for failures := 1; !r.lost; failures++ {
 		c, unsure := r.commit(), r.unsure
@@ -71,8 +72,8 @@ func (r *run) commitFirst(p pendingWrite) (ran, again bool) {
 	return ran, again
 }
 
-func (r *run) markAll(p pendingWrite, c class) {
-	for _, b := range p.batches {
+func (r *run) markAll(p guard.Pending, c class) {
+	for _, b := range p.Batches {
 		for _, e := range b.Entries {
 			r.mark(int(e.Seq-r.lease.From), c)
 		}
@@ -81,22 +82,22 @@ func (r *run) markAll(p pendingWrite, c class) {
 
 // writeOnce makes the Write of entries that are committed. What it does not
 // deliver shows in the metrics only.
-func (r *run) writeOnce(p pendingWrite) {
-	end, failed := r.writeEnd(), p.entries
+func (r *run) writeOnce(p guard.Pending) {
+	end, failed := r.writeEnd(), p.Entries
 	var err error
 	if r.ended {
 		end = time.Now().Add(r.sinkTimeout) // no other drainer can get them any more
 	}
-	minLife := r.sink.minLife(r.lease.Namespace.Policy.MaxAge)
-	p = p.stillFresh(time.Now(), minLife)
-	if p.dropped = nil; p.entries == 0 { // they are settled as delivered
-		r.sink.withdraw()
+	minLife := r.sink.MinLife(r.lease.Namespace.Policy.MaxAge)
+	p = p.StillFresh(time.Now(), minLife)
+	if p.Dropped = nil; p.Entries == 0 { // they are settled as delivered
+		r.sink.Withdraw()
 	} else {
-		var o writeOutcome
+		var o guard.Outcome
 		o, err = r.write(&p, end, false)
-		for i, b := range p.batches {
+		for i, b := range p.Batches {
 			for j := range b.Entries {
-				if what, _ := o.of(i, j, err); what == accepted {
+				if what, _ := o.Of(i, j, err); what == guard.Accepted {
 					r.metrics.delivered.Inc()
 					if r.drops.CountOne(drops.Delivered, 1) {
 						r.recordEntry(drops.Delivered, int(b.Entries[j].Seq-r.lease.From), "")
@@ -116,5 +117,5 @@ func (r *run) commitMargin() time.Duration {
 	if !r.atMostOnce() {
 		return 0
 	}
-	return min(max(2*r.commits.get(), minCommitMargin), r.lease.Namespace.Policy.MaxAge/4)
+	return min(max(2*r.commits.Get(), minCommitMargin), r.lease.Namespace.Policy.MaxAge/4)
 }

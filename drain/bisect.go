@@ -3,21 +3,22 @@ package drain
 import (
 	"sync"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
 // bisect is a rejected unit in two halves: of its batches while they are several,
 // else of the entries that were in the Write.
-func bisect(p pendingWrite, from int64) (left, right writeUnit) {
-	spans := make([]span, len(p.batches))
-	for i, b := range p.batches {
+func bisect(p guard.Pending, from int64) (left, right writeUnit) {
+	spans := make([]span, len(p.Batches))
+	for i, b := range p.Batches {
 		last := len(b.Entries) - 1
 		spans[i] = span{int(b.Entries[0].Seq - from), int(b.Entries[last].Seq-from) + 1}
 	}
 	if half := len(spans) / 2; half > 0 {
 		return writeUnit{spans[:half], true}, writeUnit{spans[half:], true}
 	}
-	entries := p.batches[0].Entries
+	entries := p.Batches[0].Entries
 	mid := int(entries[len(entries)/2].Seq - from)
 	return writeUnit{[]span{{spans[0].lo, mid}}, true}, writeUnit{[]span{{mid, spans[0].hi}}, true}
 }

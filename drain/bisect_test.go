@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
@@ -27,7 +28,7 @@ func TestBisectHalvesWhatWasWritten(t *testing.T) {
 		"three batches":  {[]*sink.Batch{batch(0, 1), batch(5), batch(6, 8)}, "[{0 2}] [{5 6} {6 9}]"},
 		"single entries": {[]*sink.Batch{batch(0), batch(5)}, "[{0 1}] [{5 6}]"},
 	} {
-		left, right := bisect(pendingWrite{batches: c.batches}, 1000)
+		left, right := bisect(guard.Pending{Batches: c.batches}, 1000)
 		if got := fmt.Sprint(left.spans, " ", right.spans); got != c.want || !left.split || !right.split {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -37,14 +38,14 @@ func TestDeadSinkGetsOnlyProbes(t *testing.T) {
 		if got := len(r.sink.seen()) - before; got > 100 {
 			t.Errorf("%d writes to a dead sink in the next minute", got)
 		}
-		if got := r.value(r.metrics().sinkTripped); got != 1 {
+		if got := r.value(r.metrics().Tripped); got != 1 {
 			t.Errorf("tripped gauge %v", got)
 		}
 		down.Store(false)
-		r.drained(maxProbePause + 40*time.Second)
+		r.drained(guard.MaxProbePause + 40*time.Second)
 		r.stop()
 		r.wantLedger(partition.Ledger{Accepted: 2000, Delivered: 2000})
-		if r.value(r.metrics().sinkTripped) != 0 {
+		if r.value(r.metrics().Tripped) != 0 {
 			t.Error("tripped gauge still 1")
 		}
 		if r.lines("sink failing") != 1 {

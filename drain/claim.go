@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -21,17 +22,17 @@ const (
 // take claims what it can of names; total partitions were due. *slots is in and out:
 // the slots that the caller holds, plus those that take adds, less one a lease.
 func (c *claimer) take(names []string, total, free int, slots *int) pause {
-	if names = c.sink.pass(names); len(names) == 0 {
+	if names = c.sink.Pass(names); len(names) == 0 {
 		return pause{}
 	}
 	names = c.contention.sample(names)
-	*slots += c.slots.more(min(len(names), maxClaims) - *slots)
+	*slots += c.slots.More(min(len(names), maxClaims) - *slots)
 	n := min(len(names), *slots)
 	names, c.ahead = names[:n], names[n:]
-	got := c.claim(names, c.depth.of(total, free, c.sink.writeTime()))
+	got := c.claim(names, c.depth.of(total, free, c.sink.WriteTime()))
 	*slots -= got.leases
 	if got.leases == 0 {
-		c.sink.unused(len(names))
+		c.sink.Unused(len(names))
 	}
 	return c.conclude(got, total)
 }
@@ -129,7 +130,7 @@ func (c *claimer) conclude(got claimed, total int) pause {
 		return pause{}
 	}
 	c.emptyRounds++
-	return pause{wait: backoff(time.Millisecond, 100*time.Millisecond, c.emptyRounds, rand.Float64())}
+	return pause{wait: guard.Backoff(time.Millisecond, 100*time.Millisecond, c.emptyRounds, rand.Float64())}
 }
 
 // releaseUnknown gives back the claims that may have run. Where that fails the

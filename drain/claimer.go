@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -33,11 +34,11 @@ type claimStore interface {
 
 // What a claimer needs of the sink guard.
 type claimSink interface {
-	wait(ctx context.Context) bool
-	pass(names []string) []string
-	unused(probes int)
-	tripped() bool
-	writeTime() time.Duration
+	Wait(ctx context.Context) bool
+	Pass(names []string) []string
+	Unused(probes int)
+	Tripped() bool
+	WriteTime() time.Duration
 }
 
 // A claimer claims what is due in one shard of one namespace. It claims no more
@@ -50,12 +51,12 @@ type claimer struct {
 	lease    time.Duration // how long a lease lasts
 	poll     time.Duration
 	depth    leaseDepth
-	slots    *slots
+	slots    *guard.Slots
 	calling  context.Context // ends the calls to the store
 	hand     func(*partition.Lease)
 	inFlight *inFlight
 	outage   *partition.OutageLog
-	refusals *refusalLog
+	refusals *guard.RefusalLog
 	pausing  *deliveryPause
 	metrics  *claimMetrics
 
@@ -82,7 +83,7 @@ type pause struct {
 }
 
 func (c *claimer) run(ctx context.Context) {
-	for c.sink.wait(ctx) && c.slots.take(ctx) {
+	for c.sink.Wait(ctx) && c.slots.Take(ctx) {
 		p := c.round(ctx)
 		switch {
 		case p.due > 0:
@@ -92,7 +93,7 @@ func (c *claimer) run(ctx context.Context) {
 			}
 			cancel()
 		case p.wait > 0:
-			Sleep(ctx, p.wait)
+			guard.Sleep(ctx, p.wait)
 		}
 	}
 	c.releaseUnknown()
@@ -102,10 +103,10 @@ func (c *claimer) run(ctx context.Context) {
 // one slot, which round uses or returns.
 func (c *claimer) round(ctx context.Context) pause {
 	slots := 1
-	defer func() { c.slots.put(slots) }()
+	defer func() { c.slots.Put(slots) }()
 
 	released := c.inFlight.releasedSoFar()
-	free := slots + c.slots.available()
+	free := slots + c.slots.Available()
 	if c.askPaused != "" {
 		return c.take([]string{c.askPaused}, c.due, free, &slots)
 	}
@@ -114,7 +115,7 @@ func (c *claimer) round(ctx context.Context) pause {
 	}
 	limit := min(free, maxClaims) + c.skipped
 	switch {
-	case c.sink.tripped():
+	case c.sink.Tripped():
 		limit = maxSkipped // the partition worth a probe may be behind those that fail
 	case c.due > limit && !c.contention.any():
 		limit = lookAhead + c.skipped
@@ -146,7 +147,7 @@ func (c *claimer) round(ctx context.Context) pause {
 func (c *claimer) listedAhead() []string {
 	names := c.ahead
 	c.ahead = nil
-	if len(names) == 0 || c.contention.any() || len(c.unknown) > 0 || c.sink.tripped() || time.Since(c.listed) > lookAheadFor {
+	if len(names) == 0 || c.contention.any() || len(c.unknown) > 0 || c.sink.Tripped() || time.Since(c.listed) > lookAheadFor {
 		return nil
 	}
 	return slices.DeleteFunc(names, c.inFlight.has)
@@ -200,7 +201,7 @@ func (c *claimer) storeFailed(err error) pause {
 	if c.failedRounds++; c.failedRounds == 1 {
 		c.outage.Begin(zap.Error(err))
 	}
-	wait := minStorePause + backoff(minStorePause, maxStorePause-minStorePause, c.failedRounds, rand.Float64())
+	wait := minStorePause + guard.Backoff(minStorePause, maxStorePause-minStorePause, c.failedRounds, rand.Float64())
 	return pause{wait: wait}
 }
 
@@ -215,7 +216,7 @@ func (c *claimer) storeServes() {
 // in every round.
 func (c *claimer) refused(partition, what string, err error) {
 	c.inFlight.quarantine(partition)
-	c.refusals.add(what, err, zap.Int("shard", c.shard), zap.String("partition", partition))
+	c.refusals.Add(what, err, zap.Int("shard", c.shard), zap.String("partition", partition))
 }
 
 // ended is told of the end of every lease that was handed to a worker. refusal is

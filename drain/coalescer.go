@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -64,7 +65,7 @@ const (
 // their own, and so have those that failed alone, so that what the sink does not take
 // costs the others one Write.
 type coalescer struct {
-	*sinkGuard
+	*guard.Guard
 	caps     groupCaps
 	claiming context.Context
 	metrics  *groupMetrics
@@ -110,9 +111,9 @@ func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps
 	return c
 }
 
-func newCoalescer(g *sinkGuard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
+func newCoalescer(g *guard.Guard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
 	c := &coalescer{
-		sinkGuard: g, caps: caps, claiming: claiming, metrics: m,
+		Guard: g, caps: caps, claiming: claiming, metrics: m,
 		quit: make(chan struct{}), suspects: newSuspects(min(caps.entries, caps.batches)),
 	}
 	for kind := range c.queues {
@@ -133,43 +134,43 @@ func (c *coalescer) stop() {
 	c.running.Wait()
 }
 
-// begin reserves nothing: a group does when it is written.
-func (c *coalescer) begin() bool { return c.isOpen() }
+// Begin reserves nothing: a group does when it is written.
+func (c *coalescer) Begin() bool { return c.IsOpen() }
 
-func (c *coalescer) withdraw() {}
+func (c *coalescer) Withdraw() {}
 
-// write waits until its share of a group is written, or is handed back.
-func (c *coalescer) write(w sinkWrite) (pendingWrite, writeOutcome, error) {
-	m := &member{sinkWrite: w, done: make(chan struct{})}
-	for _, b := range w.batches {
+// Write waits until its share of a group is written, or is handed back.
+func (c *coalescer) Write(w guard.Write) (guard.Pending, guard.Outcome, error) {
+	m := &member{Write: w, done: make(chan struct{})}
+	for _, b := range w.Batches {
 		m.bytes += payloadBytes(b.Entries)
 	}
 	if wait, joined := c.join(m); !joined {
-		return w.pendingWrite, writeOutcome{all: unwritten, after: wait}, nil
+		return w.Pending, guard.Outcome{All: guard.Unwritten, After: wait}, nil
 	}
 	<-m.done
-	return m.pendingWrite, m.outcome, m.err
+	return m.Pending, m.outcome, m.err
 }
 
 // join puts a member into its queue. It is false when that is full of suspects, who may
 // try again after wait, and when Writes are cancelled.
 func (c *coalescer) join(m *member) (wait time.Duration, joined bool) {
-	now, tripped := time.Now(), c.tripped()
+	now, tripped := time.Now(), c.Tripped()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopping() {
+	if c.Stopping() {
 		c.metrics.givenBack.WithLabelValues(backStopped).Inc()
 		return 0, false
 	}
-	m.strikes = c.suspects.strikes[m.partition]
+	m.strikes = c.suspects.strikes[m.Partition]
 	q := c.queues[trusted]
 	switch {
-	case m.alone || m.strikes >= convicted:
+	case m.Alone || m.strikes >= convicted:
 		q = c.queues[single]
 	case m.strikes > 0:
 		q = c.queues[suspected]
 	}
-	if q.kind != trusted && !m.alone && len(q.waiting) >= c.caps.leases/4 {
+	if q.kind != trusted && !m.Alone && len(q.waiting) >= c.caps.leases/4 {
 		c.metrics.givenBack.WithLabelValues(backSuspects).Inc()
 		return handBackAfter, false
 	}
@@ -186,12 +187,12 @@ func (c *coalescer) closing(m *member, now time.Time) (at time.Time, reason stri
 	switch {
 	case c.claiming.Err() != nil:
 		return now.Add(stopLinger), closedStop
-	case m.trial:
+	case m.Trial:
 		return now, closedDeadline
 	}
 	at, reason = now.Add(c.caps.linger), closedLinger
-	life := max(c.minLife(c.caps.maxAge), c.caps.minLinger)
-	for _, latest := range []time.Time{m.stale.Add(-life), m.end.Add(-c.timeout)} {
+	life := max(c.MinLife(c.caps.maxAge), c.caps.minLinger)
+	for _, latest := range []time.Time{m.Stale.Add(-life), m.End.Add(-c.Timeout)} {
 		if latest.Before(at) {
 			at, reason = latest, closedDeadline
 		}
@@ -208,13 +209,13 @@ func (c *coalescer) closing(m *member, now time.Time) (at time.Time, reason stri
 // leavesMore reports whether the lease of a member was most likely cut, so that the
 // rest of its partition waits behind it.
 func (c *coalescer) leavesMore(m *member) bool {
-	n := len(m.batches)
-	return m.bytes >= deepBytes || n > 1 && len(m.batches[n-1].Entries) == c.caps.batch
+	n := len(m.Batches)
+	return m.bytes >= deepBytes || n > 1 && len(m.Batches[n-1].Entries) == c.caps.batch
 }
 
 // serve starts the groups of a queue until quit.
 func (c *coalescer) serve(q *queue) {
-	claimed, cancelled := c.claiming.Done(), c.writing.Done()
+	claimed, cancelled := c.claiming.Done(), c.Writing.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	look := time.Now() // when to look for leases about to end; others that join do not put it off
@@ -224,7 +225,7 @@ func (c *coalescer) serve(q *queue) {
 		c.mu.Unlock()
 		var permit <-chan struct{}
 		if reason != "" {
-			permit, wait = c.slots.free, handBackAfter
+			permit, wait = c.Slots.Free, handBackAfter
 		}
 		if wait < emptyWait {
 			wait = min(wait, time.Until(look))
@@ -280,8 +281,8 @@ func (c *coalescer) mayRun(q *queue) bool {
 	if q.kind == trusted {
 		return true
 	}
-	n := c.atOnce()
-	if q.kind == single && !q.waiting[0].alone && q.writes >= max(1, n/convictedShare) {
+	n := c.AtOnce()
+	if q.kind == single && !q.waiting[0].Alone && q.writes >= max(1, n/convictedShare) {
 		return false
 	}
 	return c.queues[suspected].writes+c.queues[single].writes < max(1, n/2)
@@ -293,7 +294,7 @@ func (c *coalescer) dispatch(q *queue) {
 	reason, _ := c.due(q, time.Now())
 	if reason == "" {
 		c.mu.Unlock()
-		c.slots.put(1)
+		c.Slots.Put(1)
 		return
 	}
 	size := len(q.waiting)
@@ -312,7 +313,7 @@ func (c *coalescer) dispatch(q *queue) {
 		c.mu.Lock()
 		q.writes--
 		c.mu.Unlock()
-		c.slots.put(1)
+		c.Slots.Put(1)
 		for _, q := range c.queues {
 			q.signal()
 		}
@@ -332,9 +333,9 @@ func (c *coalescer) handBack(q *queue, reason string, which func(*member) bool) 
 // giveBack ends the wait of a member that no Write had.
 func (c *coalescer) giveBack(m *member, reason string) {
 	c.metrics.givenBack.WithLabelValues(reason).Inc()
-	m.finish(writeOutcome{all: unwritten}, nil)
+	m.finish(guard.Outcome{All: guard.Unwritten}, nil)
 }
 
 // leaseTooShort reports whether too little of a member's lease is left for a Write.
 // It joined with half of the sink timeout at least.
-func (c *coalescer) leaseTooShort(m *member) bool { return time.Until(m.end) < c.timeout/4 }
+func (c *coalescer) leaseTooShort(m *member) bool { return time.Until(m.End) < c.Timeout/4 }

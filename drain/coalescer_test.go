@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -363,7 +364,7 @@ func TestLingerIsBoundedByTheLease(t *testing.T) {
 		r.drained(20 * time.Second)
 		r.stop()
 		w := r.sink.seen()[0]
-		if waited := w.at.Sub(begin); waited != r.cfg.Lease-leaseMargin-r.cfg.SinkTimeout || w.deadline.Sub(w.at) != r.cfg.SinkTimeout {
+		if waited := w.at.Sub(begin); waited != r.cfg.Lease-guard.LeaseMargin-r.cfg.SinkTimeout || w.deadline.Sub(w.at) != r.cfg.SinkTimeout {
 			t.Errorf("written after %v with %v to go", waited, w.deadline.Sub(w.at))
 		}
 	})
@@ -432,12 +433,12 @@ func TestFailedGroupCountsOnceForTheBreaker(t *testing.T) {
 		r.start()
 		time.Sleep(r.ns.Policy.Linger + r.sink.caps.Linger + time.Millisecond)
 		g := r.d.namespaces[0].guard
-		if sizes, _ := r.sink.writesMade(); len(sizes) != 1 || g.tripped() {
-			t.Errorf("tripped %t after Writes of %v entries", g.tripped(), sizes)
+		if sizes, _ := r.sink.writesMade(); len(sizes) != 1 || g.Tripped() {
+			t.Errorf("tripped %t after Writes of %v entries", g.Tripped(), sizes)
 		}
 		time.Sleep(2 * time.Minute)
-		if sizes, _ := r.sink.writesMade(); !g.tripped() || len(sizes) > 1024+64+400 {
-			t.Errorf("tripped %t after %d Writes to a dead sink", g.tripped(), len(sizes))
+		if sizes, _ := r.sink.writesMade(); !g.Tripped() || len(sizes) > 1024+64+400 {
+			t.Errorf("tripped %t after %d Writes to a dead sink", g.Tripped(), len(sizes))
 		}
 		up.Store(true)
 		r.drained(2 * time.Minute)
@@ -523,10 +524,10 @@ func TestPanicOfTheCoalescerStrandsNobody(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		c := r.d.namespaces[0].groups
 		later := time.Now().Add(time.Hour)
-		m := &member{sinkWrite: sinkWrite{end: later, pendingWrite: pendingWrite{entries: 1, stale: later}}, done: make(chan struct{})}
+		m := &member{Write: guard.Write{End: later, Pending: guard.Pending{Entries: 1, Stale: later}}, done: make(chan struct{})}
 		c.metrics = nil
 		c.deliver(c.queues[trusted], []*member{m})
-		if <-m.done; m.outcome.all != retryable || r.lines("worker panicked") != 1 {
+		if <-m.done; m.outcome.All != guard.Retryable || r.lines("worker panicked") != 1 {
 			t.Errorf("outcome %+v, log %v", m.outcome, r.logs.All())
 		}
 		c.metrics = &r.metrics().groupMetrics
@@ -574,8 +575,8 @@ func TestWhatWaitsForAWriteIsHandedBackThoughOthersJoin(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			c.mu.Lock()
 			for _, m := range c.queues[trusted].waiting {
-				if late := time.Since(m.end); late > 0 {
-					t.Errorf("%s waits %v after the end of its lease", m.partition, late)
+				if late := time.Since(m.End); late > 0 {
+					t.Errorf("%s waits %v after the end of its lease", m.Partition, late)
 				}
 			}
 			c.mu.Unlock()

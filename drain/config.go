@@ -3,6 +3,7 @@ package drain
 import (
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -44,7 +45,7 @@ func (c Config) Validate() error {
 	var v partition.Validation
 	v.Check(c.Workers >= 1 && c.Workers <= 10_000, "workers", c.Workers, "1 to 10000")
 	v.Check(c.SinkTimeout >= 10*time.Millisecond && c.SinkTimeout <= 10*time.Minute, "sink_timeout", c.SinkTimeout, "10ms to 10m")
-	v.Check(c.Lease >= min(c.SinkTimeout, 10*time.Minute)+2*leaseMargin, "lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
+	v.Check(c.Lease >= min(c.SinkTimeout, 10*time.Minute)+2*guard.LeaseMargin, "lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
 	v.Check(c.Lease <= time.Hour, "lease", c.Lease, "1h at most: after a crash, a partition waits this long")
 	v.Check(c.BackoffBase >= time.Millisecond, "backoff_base", c.BackoffBase, "1ms or more")
 	v.Check(c.BackoffMax >= c.BackoffBase && c.BackoffMax <= time.Hour, "backoff_max", c.BackoffMax, "backoff_base to 1h")

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -184,10 +185,10 @@ func (d *Drainer) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	d.endWriting()
-	if !endsWithin(stopGrace, d.ended) {
+	if !guard.EndsWithin(guard.StopGrace, d.ended) {
 		d.endSettling()
 		// The calls to the store end at once; a Close may take a moment.
-		if !endsWithin(stopGrace/10, d.ended) {
+		if !guard.EndsWithin(guard.StopGrace/10, d.ended) {
 			return fmt.Errorf("stop drain: sinks of %s do not return: %w", d.stuck(), ctx.Err())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
@@ -84,7 +85,7 @@ func TestStopReleasesLeasesForOthersWhenItsContextEnds(t *testing.T) {
 				t.Errorf("%s: due in %d ms, attempt %d; another drainer should have it at once", name, p.due-r.store.now(), p.attempt)
 			}
 		}
-		if r.failures(reasonStopped) != 10 || r.lines("sink failing") != 0 {
+		if r.failures(guard.ReasonStopped) != 10 || r.lines("sink failing") != 0 {
 			t.Errorf("a cancelled Write is no failure of the sink")
 		}
 	})
@@ -105,7 +106,7 @@ func TestStopReturnsEvenWhenASinkDoesNot(t *testing.T) {
 		if err == nil || err.Error() != "stop drain: sinks of games do not return: context deadline exceeded" {
 			t.Errorf("stop: %v", err)
 		}
-		if took := time.Since(start); took > time.Second+stopGrace+stopGrace/5 {
+		if took := time.Since(start); took > time.Second+guard.StopGrace+guard.StopGrace/5 {
 			t.Errorf("stop took %v", took)
 		}
 		if r.sink.closes != 0 {

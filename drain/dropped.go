@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/drops"
 )
 
@@ -23,7 +24,7 @@ func (r *run) recordSettled(lo, hi int, n [classes]int) {
 		left[c]--
 		sum--
 		if c == dead {
-			r.recordEntry(drops.Dead, at, wordsOf(r.letters[at].cause))
+			r.recordEntry(drops.Dead, at, guard.WordsOf(r.letters[at].cause))
 		} else {
 			r.recordEntry(reasons[c], at, r.attempts())
 		}
@@ -65,7 +66,7 @@ func (r *run) recordFailed(n int, err error) {
 	if r.drops.CountOne(drops.Failed, n) {
 		detail := "too old after their commit"
 		if err != nil {
-			detail = wordsOf(err)
+			detail = guard.WordsOf(err)
 		}
 		r.drops.Record(drops.Drop{Reason: drops.Failed, Partition: r.lease.Partition, Entries: n, Detail: detail})
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
@@ -26,7 +27,7 @@ func (x *expiring) add(at int, stale time.Time) {
 // prepare leaves out what is gone from the store, drops what has gone stale and what
 // would before a Write can end, and makes batches of the rest. It is false while the
 // store's clock is unknown: then nothing can be said to be fresh.
-func (r *run) prepare(u writeUnit) (p pendingWrite, known bool) {
+func (r *run) prepare(u writeUnit) (p guard.Pending, known bool) {
 	ns := r.lease.Namespace
 	// In this order: a stall in between makes deadlines early, not late.
 	now := time.Now()
@@ -35,9 +36,9 @@ func (r *run) prepare(u writeUnit) (p pendingWrite, known bool) {
 		return p, false
 	}
 	margin := r.commitMargin()
-	minLife := margin + r.sink.minLife(ns.Policy.MaxAge)
-	if r.tooShort(u, ms, margin, minLife) && r.sink.trial() {
-		minLife, p.trial = margin, true
+	minLife := margin + r.sink.MinLife(ns.Policy.MaxAge)
+	if r.tooShort(u, ms, margin, minLife) && r.sink.Trial() {
+		minLife, p.Trial = margin, true
 	}
 	shortest := ns.Policy.MaxAge
 	for _, s := range u.spans {
@@ -66,14 +67,14 @@ func (r *run) prepare(u writeUnit) (p pendingWrite, known bool) {
 		if n == 0 {
 			continue
 		}
-		p.entries += n
+		p.Entries += n
 		cut, _ := slices.BinarySearch(r.lease.Cuts, r.lease.From+int64(s.hi)) // a bisection cuts no batch
-		p.batches = append(p.batches, &sink.Batch{
+		p.Batches = append(p.Batches, &sink.Batch{
 			Namespace: ns.Name, Partition: r.lease.Partition, FirstSeq: r.lease.Entries[first].Seq,
 			End: r.lease.Cuts[cut], Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.pendingOf(first, last+1, n),
 		})
 	}
-	p.stale, p.oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()
+	p.Stale, p.Oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()
 	return p, true
 }
 

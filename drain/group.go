@@ -3,6 +3,8 @@ package drain
 import (
 	"errors"
 	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
 )
 
 // A part of a group is what goes into one Write.
@@ -23,14 +25,14 @@ func (c *coalescer) deliver(q *queue, group []*member) {
 		if p.members = c.ready(p); len(p.members) == 0 {
 			continue
 		}
-		if !c.sinkGuard.begin() {
+		if !c.Guard.Begin() {
 			for _, m := range p.members {
 				c.unresolved(m, p.rejected, backNotConnected)
 			}
 			continue
 		}
 		o, err := c.writeMembers(q.kind, p.members)
-		if n := len(p.members); o.all == rejected && n > 1 {
+		if n := len(p.members); o.All == guard.Rejected && n > 1 {
 			parts = append(parts, part{p.members[n/2:], err}, part{p.members[:n/2], err})
 			continue
 		}
@@ -46,15 +48,15 @@ func (c *coalescer) deliver(q *queue, group []*member) {
 func (c *coalescer) ready(p part) []*member {
 	now := time.Now()
 	// They joined with minLife, which is two Writes: one is left.
-	minLife := c.minLife(c.caps.maxAge) / 2
+	minLife := c.MinLife(c.caps.maxAge) / 2
 	kept := p.members[:0:0]
 	for _, m := range p.members {
 		if c.leaseTooShort(m) {
 			c.unresolved(m, p.rejected, backLease)
 			continue
 		}
-		if m.pendingWrite = m.stillFresh(now, minLife); m.entries == 0 {
-			m.finish(writeOutcome{all: accepted}, nil)
+		if m.Pending = m.StillFresh(now, minLife); m.Entries == 0 {
+			m.finish(guard.Outcome{All: guard.Accepted}, nil)
 			continue
 		}
 		kept = append(kept, m)
@@ -70,72 +72,72 @@ func (c *coalescer) unresolved(m *member, rejected error, reason string) {
 		return
 	}
 	c.mu.Lock()
-	c.suspects.strike(m.partition, 1)
+	c.suspects.strike(m.Partition, 1)
 	c.mu.Unlock()
-	m.finish(writeOutcome{all: retryable, reason: reasonPermanent}, rejected)
+	m.finish(guard.Outcome{All: guard.Retryable, Reason: guard.ReasonPermanent}, rejected)
 }
 
 // writeMembers makes one Write of all members, which ends when the first of them
 // must, and gives each its outcome.
-func (c *coalescer) writeMembers(kind queueKind, group []*member) (writeOutcome, error) {
-	all, end := pendingWrite{stale: group[0].stale}, group[0].end
-	writes := make([]*pendingWrite, len(group))
+func (c *coalescer) writeMembers(kind queueKind, group []*member) (guard.Outcome, error) {
+	all, end := guard.Pending{Stale: group[0].Stale}, group[0].End
+	writes := make([]*guard.Pending, len(group))
 	for i, m := range group {
-		writes[i] = &m.pendingWrite
-		all.batches = append(all.batches, m.batches...)
-		all.entries += m.entries
-		all.trial = all.trial || m.trial
-		if m.stale.Before(all.stale) {
-			all.stale = m.stale
+		writes[i] = &m.Pending
+		all.Batches = append(all.Batches, m.Batches...)
+		all.Entries += m.Entries
+		all.Trial = all.Trial || m.Trial
+		if m.Stale.Before(all.Stale) {
+			all.Stale = m.Stale
 		}
-		if m.end.Before(end) {
-			end = m.end
+		if m.End.Before(end) {
+			end = m.End
 		}
 	}
 	if limit := time.Now().Add(c.suspectLimit()); kind == suspected && limit.Before(end) {
 		end = limit
 	}
-	c.metrics.writeEntries.Observe(float64(all.entries))
-	o, err := c.attempt(all, end)
-	shares := make([]share, len(group))
-	for i, own := range o.divide(writes) {
+	c.metrics.writeEntries.Observe(float64(all.Entries))
+	o, err := c.Attempt(all, end)
+	shares := make([]guard.Share, len(group))
+	for i, own := range o.Divide(writes) {
 		group[i].outcome = own
-		shares[i] = share{partition: group[i].partition, failed: own.all == retryable}
+		shares[i] = guard.Share{Partition: group[i].Partition, Failed: own.All == guard.Retryable}
 	}
-	c.ended(o, err, shares...)
+	c.Ended(o, err, shares...)
 	return o, err
 }
 
 // suspectLimit is how long a Write of suspects may take: a part of the sink timeout
 // while nothing is known of the sink.
 func (c *coalescer) suspectLimit() time.Duration {
-	if pace := c.writeTime(); pace > 0 {
+	if pace := c.WriteTime(); pace > 0 {
 		return max(minSuspectTime, suspectTime*pace)
 	}
-	return c.timeout / suspectTime
+	return c.Timeout / suspectTime
 }
 
 // judge learns from a Write which partitions to keep apart.
-func (c *coalescer) judge(kind queueKind, p part, o writeOutcome) {
-	tripped := c.tripped()
+func (c *coalescer) judge(kind queueKind, p part, o guard.Outcome) {
+	tripped := c.Tripped()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case o.all == retryable && tripped:
+	case o.All == guard.Retryable && tripped:
 		c.suspects.clear()
-	case o.all == retryable:
-		if o.causeKnown() {
+	case o.All == guard.Retryable:
+		if o.CauseKnown() {
 			return
 		}
 		c.suspects.accuse(p.members)
 		if kind == suspected && len(p.members) > 1 {
 			c.suspects.shrink(len(p.members))
 		}
-	case o.all == rejected && p.rejected != nil:
-		c.suspects.strike(p.members[0].partition, convicted/2) // its next Writes may be poisoned, too
+	case o.All == guard.Rejected && p.rejected != nil:
+		c.suspects.strike(p.members[0].Partition, convicted/2) // its next Writes may be poisoned, too
 	default:
 		for _, m := range p.members {
-			if m.outcome.all == accepted {
+			if m.outcome.All == guard.Accepted {
 				c.suspects.acquit(m)
 			}
 		}
@@ -152,10 +154,10 @@ func (c *coalescer) recoverGroup(group []*member) {
 	if value == nil {
 		return
 	}
-	c.panicked("worker panicked", value)
+	c.Panicked("worker panicked", value)
 	for _, m := range group {
 		if !m.finished {
-			m.finish(writeOutcome{all: retryable, reason: reasonPanic}, errGroupPanicked)
+			m.finish(guard.Outcome{All: guard.Retryable, Reason: guard.ReasonPanic}, errGroupPanicked)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func TestManyFailingPartitionsCostOnlyThemselves(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Second)
-			if second > 60 && r.value(r.metrics().sinkTripped) != 0 {
+			if second > 60 && r.value(r.metrics().Tripped) != 0 {
 				t.Fatalf("partitions that are known to fail tripped the breaker in second %d", second)
 			}
 		}
@@ -173,7 +173,7 @@ func TestSinkThatHoldsOnlySoManyWritesIsNotGivenMore(t *testing.T) {
 			}
 			time.Sleep(time.Second / 2)
 		}
-		if got := r.metrics().concurrency; r.value(got) > 40 {
+		if got := r.metrics().Concurrency; r.value(got) > 40 {
 			t.Errorf("%v Writes at once to a sink that holds 24", r.value(got))
 		}
 		r.drained(time.Minute)
@@ -206,7 +206,7 @@ func TestPartitionsThatAreThrottledOrHangDoNotLowerTheLimitForOthers(t *testing.
 			}
 			time.Sleep(time.Second / 2)
 		}
-		if got := r.metrics().concurrency; r.value(got) < 50 {
+		if got := r.metrics().Concurrency; r.value(got) < 50 {
 			t.Errorf("%v Writes at once", r.value(got))
 		}
 		r.stop()

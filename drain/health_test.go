@@ -85,11 +85,11 @@ func TestAnOpenEndsAFailureToOpen(t *testing.T) {
 		}
 		r.start()
 		time.Sleep(19 * time.Second)
-		if r.value(r.metrics().sinkFailing) != 1 {
+		if r.value(r.metrics().Failing) != 1 {
 			t.Error("sink_failing is 0 while the sink cannot be opened")
 		}
 		time.Sleep(time.Minute)
-		if r.value(r.metrics().sinkFailing) != 0 || r.lines("sink recovered") != 1 {
+		if r.value(r.metrics().Failing) != 0 || r.lines("sink recovered") != 1 {
 			t.Errorf("nothing was written, and the sink is open: %v", r.logs.All())
 		}
 		r.stop()
@@ -110,12 +110,12 @@ func TestFailingGaugeFallsWithTheFirstSuccess(t *testing.T) {
 		r.store.produce(r.ns, "p", 1, 0)
 		r.start()
 		time.Sleep(5 * time.Second)
-		if got := r.value(r.metrics().sinkFailing); got != 1 {
+		if got := r.value(r.metrics().Failing); got != 1 {
 			t.Errorf("sink_failing is %v while the sink is down", got)
 		}
 		down.Store(false)
 		r.drained(time.Minute)
-		if got := r.value(r.metrics().sinkFailing); got != 0 {
+		if got := r.value(r.metrics().Failing); got != 0 {
 			t.Errorf("sink_failing is %v after everything was delivered", got)
 		}
 		r.stop()
@@ -187,7 +187,7 @@ func TestFailingGaugeIsUpWhileEverythingWaitsForARetry(t *testing.T) {
 					r.start()
 					time.Sleep(20 * time.Second)
 					for range 60 {
-						if got := r.value(r.metrics().sinkFailing); got != 1 {
+						if got := r.value(r.metrics().Failing); got != 1 {
 							t.Fatalf("sink_failing is %v while nothing is delivered", got)
 						}
 						time.Sleep(500 * time.Millisecond)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
 )
 
 // maxSkipped bounds how far a Due call lists past partitions that must not be
@@ -38,7 +40,7 @@ func (f *inFlight) quarantine(partition string) {
 	now := time.Now()
 	// Those that no Due call lists again, because they are gone, leave here.
 	maps.DeleteFunc(f.until, func(_ string, t time.Time) bool { return !t.IsZero() && t.Before(now) })
-	f.until[partition] = now.Add(quarantine)
+	f.until[partition] = now.Add(guard.Quarantine)
 }
 
 func (f *inFlight) has(partition string) bool {

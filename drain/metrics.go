@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/drain/guard"
 )
 
 // Outcomes of entries. The first three count what a commit settled, or a claim
@@ -66,7 +68,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		panics:   counter("panics_total", "Panics of sinks and of workers."),
 
 		writeSeconds: histogram("write_seconds", "Seconds that one write to the sink took.", prometheus.ExponentialBuckets(0.0001, 3, 12)),
-		batchEntries: histogram("batch_entries", "Entries in a batch written to the sink.", fillBuckets),
+		batchEntries: histogram("batch_entries", "Entries in a batch written to the sink.", guard.FillBuckets),
 		lag: histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 
@@ -98,7 +100,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 type namespaceMetrics struct {
 	claimMetrics
 	leaseMetrics
-	sinkMetrics
+	guard.Metrics
 	groupMetrics
 	leases, paused prometheus.Gauge
 }
@@ -131,10 +133,10 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 			expired: entries.WithLabelValues(outcomeExpired), dead: entries.WithLabelValues(outcomeDead),
 			fenced: m.fenced.With(with), lapsed: m.lapsed.With(with), retries: m.retries.With(with), lag: m.lag.With(with),
 		},
-		sinkMetrics: sinkMetrics{
-			failures: m.failures.MustCurryWith(with), batches: m.batches.With(with), panics: m.panics.With(with),
-			writeSeconds: m.writeSeconds.With(with), batchEntries: m.batchEntries.With(with),
-			sinkOpen: m.sinkOpen.With(with), sinkTripped: m.sinkTripped.With(with), sinkFailing: m.sinkFailing.With(with), concurrency: m.concurrency.With(with),
+		Metrics: guard.Metrics{
+			Failures: m.failures.MustCurryWith(with), Batches: m.batches.With(with), Panics: m.panics.With(with),
+			WriteSeconds: m.writeSeconds.With(with), BatchEntries: m.batchEntries.With(with),
+			Open: m.sinkOpen.With(with), Tripped: m.sinkTripped.With(with), Failing: m.sinkFailing.With(with), Concurrency: m.concurrency.With(with),
 		},
 		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), givenBack: m.givenBack.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
 		leases:       m.leases.With(with), paused: m.paused.With(with),
@@ -153,7 +155,7 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	for _, reason := range []string{backLease, backSuspects, backNotConnected, backStopped} {
 		n.givenBack.WithLabelValues(reason)
 	}
-	n.sinkMetrics.showReasons()
+	n.Metrics.ShowReasons()
 	return n
 }
 

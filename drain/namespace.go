@@ -10,6 +10,7 @@ import (
 	"github.com/panjf2000/ants/v2"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -23,10 +24,10 @@ type namespaceDrain struct {
 	metrics  *namespaceMetrics
 	claimers []*claimer
 	worker   *leaseWorker
-	guard    *sinkGuard
+	guard    *guard.Guard
 	groups   *coalescer // nil: each lease has Writes of its own
 	pool     *ants.Pool
-	slots    *slots // for leases in hand
+	slots    *guard.Slots // for leases in hand
 
 	label string       // of the sink
 	busy  atomic.Int64 // leases that workers have now
@@ -50,25 +51,25 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		ended: make(chan struct{}),
 	}
 	caps := t.Sink.Caps()
-	n.guard = newSinkGuard(d.writing, t.Sink, guardConfig{
-		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, after: t.After, writes: cfg.Workers,
-	}, n.log, &m.sinkMetrics)
+	n.guard = guard.New(d.writing, t.Sink, guard.Config{
+		SinkTimeout: cfg.SinkTimeout, BackoffBase: cfg.BackoffBase, BackoffMax: cfg.BackoffMax, After: t.After, Writes: cfg.Workers,
+	}, n.log, &m.Metrics)
 	n.worker = &leaseWorker{
 		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
 		clock: func() (int64, bool) { return d.store.NowOf(t.Namespace) }, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),
 		claiming: d.claiming, settling: d.settling,
 	}
 	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)
-	n.slots = n.guard.slots
+	n.slots = n.guard.Slots
 	if coalesces(t.Namespace, caps) {
 		g := newGroupCaps(t.Namespace, caps, cfg)
-		n.slots = newSlots(g.leases)
+		n.slots = guard.NewSlots(g.leases)
 		n.slotBytes = max(1, maxGroupsBytes*g.bytes/g.leases)
 		n.groups = newCoalescer(n.guard, g, d.claiming, &m.groupMetrics)
 		n.worker.sink, n.worker.unitBytes = n.groups, g.bytes
 		depth.group = max(1, g.entries/t.Namespace.Policy.Shards)
 	}
-	refusals := &refusalLog{log: n.log}
+	refusals := &guard.RefusalLog{Log: n.log}
 	pausing := &deliveryPause{log: n.log, gauge: m.paused}
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
@@ -81,7 +82,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		n.claimers = append(n.claimers, c)
 	}
 	var err error
-	n.pool, err = ants.NewPool(n.slots.size(), ants.WithPanicHandler(n.panicked), ants.WithExpiryDuration(10*time.Second))
+	n.pool, err = ants.NewPool(n.slots.Size(), ants.WithPanicHandler(n.panicked), ants.WithExpiryDuration(10*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("make workers of namespace %s: %w", t.Namespace.Name, err)
 	}
@@ -93,7 +94,7 @@ func (n *namespaceDrain) start() {
 	if n.groups != nil {
 		n.groups.start()
 	}
-	n.running.Go(func() { n.guard.keep(n.claiming) })
+	n.running.Go(func() { n.guard.Keep(n.claiming) })
 	for _, c := range n.claimers {
 		n.running.Go(func() { c.run(n.claiming) })
 	}
@@ -114,14 +115,14 @@ func (n *namespaceDrain) finish() {
 	defer cancel()
 	// A Stop out of patience leaves Close only what is left of the grace.
 	defer context.AfterFunc(n.settling, cancel)()
-	if err := n.guard.close(ctx); err != nil {
+	if err := n.guard.Close(ctx); err != nil {
 		n.closed = fmt.Errorf("close sink of namespace %s: %w", n.name, err)
 	}
 	n.freeWorkers()
 }
 
 // freeWorkers ends the workers; they are idle.
-func (n *namespaceDrain) freeWorkers() { _ = n.pool.ReleaseTimeout(stopGrace) }
+func (n *namespaceDrain) freeWorkers() { _ = n.pool.ReleaseTimeout(guard.StopGrace) }
 
 // hand gives a lease to a worker. The claimer holds a slot for it, so a worker is
 // free or about to be. Where leases wait for others, one with much payload takes
@@ -132,12 +133,12 @@ func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 	n.busy.Add(1)
 	slots := 1
 	if n.slotBytes > 0 {
-		slots += n.slots.more(payloadBytes(lease.Entries) / n.slotBytes)
+		slots += n.slots.More(payloadBytes(lease.Entries) / n.slotBytes)
 	}
 	task := func() {
 		var refusal error
 		defer n.workers.Done()
-		defer n.slots.put(slots)
+		defer n.slots.Put(slots)
 		defer func() {
 			n.metrics.leases.Dec()
 			n.busy.Add(-1)
@@ -155,5 +156,5 @@ func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 // panicked is told of panics outside of the sink: bugs of ours. The lease
 // lapses and its range comes again.
 func (n *namespaceDrain) panicked(value any) {
-	n.guard.panicked("worker panicked", value)
+	n.guard.Panicked("worker panicked", value)
 }

@@ -53,7 +53,7 @@ func TestOpenThatPanicsIsTriedAgain(t *testing.T) {
 		r.start()
 		r.drained(time.Minute)
 		r.stop()
-		if got := r.value(r.metrics().panics); got != 1 {
+		if got := r.value(r.metrics().Panics); got != 1 {
 			t.Errorf("panics %v", got)
 		}
 	})

@@ -3,6 +3,8 @@ package drain
 import (
 	"slices"
 	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
 )
 
 const (
@@ -29,13 +31,13 @@ const (
 
 // A member is the pending Write of one lease that waits for its group.
 type member struct {
-	sinkWrite
+	guard.Write
 	bytes   int
 	strikes int       // of its partition
 	closeAt time.Time // its group closes by then
 	reason  string
 
-	outcome  writeOutcome
+	outcome  guard.Outcome
 	err      error
 	finished bool
 	done     chan struct{} // closes when outcome and err are known
@@ -43,7 +45,7 @@ type member struct {
 
 // finish tells the member's worker what became of it. Nothing else may touch it
 // afterwards.
-func (m *member) finish(o writeOutcome, err error) {
+func (m *member) finish(o guard.Outcome, err error) {
 	m.outcome, m.err, m.finished = o, err, true
 	close(m.done)
 }
@@ -71,7 +73,7 @@ func (q *queue) signal() {
 // add puts a member at the end; in front one that must be written alone, so that the
 // others stay together.
 func (q *queue) add(m *member) {
-	if m.alone || m.strikes == lastCompany {
+	if m.Alone || m.strikes == lastCompany {
 		q.waiting = slices.Insert(q.waiting, 0, m)
 	} else {
 		q.waiting = append(q.waiting, m)
@@ -82,8 +84,8 @@ func (q *queue) add(m *member) {
 
 // count adds a member, or with -1 takes it out.
 func (q *queue) count(m *member, n int) {
-	q.entries += n * m.entries
-	q.batches += n * len(m.batches)
+	q.entries += n * m.Entries
+	q.batches += n * len(m.Batches)
 	q.bytes += n * m.bytes
 	if n > 0 && (q.closeAt.IsZero() || m.closeAt.Before(q.closeAt)) {
 		q.closeAt, q.reason = m.closeAt, m.reason
@@ -99,7 +101,7 @@ func (q *queue) take(size int, caps groupCaps) []*member {
 	n := 0
 	for n < min(size, len(q.waiting)) && entries < caps.entries {
 		m := q.waiting[n]
-		entries, batches, bytes = entries+m.entries, batches+len(m.batches), bytes+m.bytes
+		entries, batches, bytes = entries+m.Entries, batches+len(m.Batches), bytes+m.bytes
 		if n > 0 && (batches > caps.batches || bytes > caps.bytes) {
 			break
 		}

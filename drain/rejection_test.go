@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -153,7 +154,7 @@ func TestBatchErrorThatNamesNothingOrNonsenseLosesNothing(t *testing.T) {
 				r.start()
 				r.drained(time.Minute)
 				r.stop()
-				if got := r.failures(reasonBadBatchError); got != 1 {
+				if got := r.failures(guard.ReasonBadBatchError); got != 1 {
 					t.Errorf("counted %d", got)
 				}
 				r.wantLedger(partition.Ledger{Accepted: 10, Delivered: 10})

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -87,7 +88,7 @@ func (r *run) send(s *settleRequest) bool {
 	began := time.Now()
 	<-r.settler().submit(s).done
 	if s.err() == nil && r.atMostOnce() {
-		r.commits.took(time.Since(began), false)
+		r.commits.Took(time.Since(began), false)
 	}
 	return r.applyResult(s)
 }
@@ -100,9 +101,9 @@ func (r *run) settler() *settler {
 // retry waits before a commit or a release is sent again. It is false where that
 // would be in vain: the lease is lost or over, or Stop waits.
 func (r *run) retry(failures int) bool {
-	wait := minCommitPause + backoff(minCommitPause, maxCommitPause, failures, rand.Float64())
+	wait := minCommitPause + guard.Backoff(minCommitPause, maxCommitPause, failures, rand.Float64())
 	stopping := r.claiming.Err() != nil && failures > stopRetries
-	if r.lost || stopping || time.Until(r.lease.Until) < wait || !Sleep(r.settling, wait) {
+	if r.lost || stopping || time.Until(r.lease.Until) < wait || !guard.Sleep(r.settling, wait) {
 		return false
 	}
 	r.metrics.retries.Inc()

@@ -236,7 +236,7 @@ func (r *rig) outcome(outcome string) int {
 }
 
 func (r *rig) failures(reason string) int {
-	return int(testutil.ToFloat64(r.metrics().failures.WithLabelValues(reason)))
+	return int(testutil.ToFloat64(r.metrics().Failures.WithLabelValues(reason)))
 }
 
 func (r *rig) lines(message string) int { return r.logs.FilterMessage(message).Len() }

@@ -1,12 +1,16 @@
 package drain
 
-import "time"
+import (
+	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
+)
 
 // Status returns a snapshot. It takes a few microseconds a target and asks nobody else.
-func (d *Drainer) Status() Status {
-	s := newStatus()
+func (d *Drainer) Status() guard.Status {
+	s := guard.NewStatus()
 	for _, n := range d.namespaces {
-		s.add(n.status(), n.guard)
+		s.Add(n.status(), n.guard)
 	}
 	return s
 }
@@ -17,16 +21,16 @@ func (d *Drainer) Status() Status {
 func (d *Drainer) LastError(namespace, partition string) (words string, at time.Time) {
 	for _, n := range d.namespaces {
 		if n.name == namespace {
-			return n.guard.lastError(partition)
+			return n.guard.LastError(partition)
 		}
 	}
 	return "", time.Time{}
 }
 
-func (n *namespaceDrain) status() TargetStatus {
-	t := TargetStatus{
+func (n *namespaceDrain) status() guard.TargetStatus {
+	t := guard.TargetStatus{
 		Namespace: n.name, Label: n.label,
-		Workers: WorkerStatus{Size: n.slots.size(), Busy: int(n.busy.Load())},
+		Workers: guard.WorkerStatus{Size: n.slots.Size(), Busy: int(n.busy.Load())},
 	}
 	if n.groups != nil {
 		t.Coalesces, t.Fill = true, n.groups.fill()

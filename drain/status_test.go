@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -34,12 +35,12 @@ func TestStatusFollowsTheSink(t *testing.T) {
 			return nil
 		}
 		r.start()
-		state := func() TargetStatus { return r.d.Status().Targets[0] }
-		if s := state(); s.State != SinkOpening || s.Type != "fake" || s.Namespace != "games" || s.LastError != "" || s.P99 != 0 {
+		state := func() guard.TargetStatus { return r.d.Status().Targets[0] }
+		if s := state(); s.State != guard.Opening || s.Type != "fake" || s.Namespace != "games" || s.LastError != "" || s.P99 != 0 {
 			t.Errorf("before the first Open ends: %+v", s)
 		}
 		time.Sleep(1500 * time.Millisecond)
-		if s := state(); s.State != SinkFailing || s.LastError != closed.Error() || s.FailingSince.IsZero() || s.Retries < 1 {
+		if s := state(); s.State != guard.Failing || s.LastError != closed.Error() || s.FailingSince.IsZero() || s.Retries < 1 {
 			t.Errorf("after a failed Open: %+v", s)
 		}
 		openError.Store(nil)
@@ -49,10 +50,10 @@ func TestStatusFollowsTheSink(t *testing.T) {
 		}
 		r.drained(time.Minute)
 		s := r.d.Status()
-		if got := s.Targets[0]; got.State != SinkOpen || got.P50 < 35*time.Millisecond || got.P99 > 45*time.Millisecond || got.WritesPerSecond <= 0 || got.Concurrency != 64 {
+		if got := s.Targets[0]; got.State != guard.Open || got.P50 < 35*time.Millisecond || got.P99 > 45*time.Millisecond || got.WritesPerSecond <= 0 || got.Concurrency != 64 {
 			t.Errorf("after 100 Writes of 40 ms: %+v", got)
 		}
-		if s.BatchFill[7] != 100 || s.Workers != (WorkerStatus{Size: 64}) {
+		if s.BatchFill[7] != 100 || s.Workers != (guard.WorkerStatus{Size: 64}) {
 			t.Errorf("batches by entries %v, workers %+v", s.BatchFill, s.Workers)
 		}
 		down := fmt.Errorf("%s", strings.Repeat("ö", 1000))
@@ -61,7 +62,7 @@ func TestStatusFollowsTheSink(t *testing.T) {
 			r.store.produce(r.ns, fmt.Sprint("p", p), 1, 0)
 		}
 		time.Sleep(30 * time.Second)
-		if got := state(); got.State != SinkTripped || len(got.LastError) > 310 || !utf8.ValidString(got.LastError) || time.Since(got.FailingSince) > 30*time.Second {
+		if got := state(); got.State != guard.Tripped || len(got.LastError) > 310 || !utf8.ValidString(got.LastError) || time.Since(got.FailingSince) > 30*time.Second {
 			t.Errorf("while all Writes fail: %+v", got)
 		}
 		if words, at := r.d.LastError("games", "p7"); !strings.HasPrefix(words, "öö") || time.Since(at) > 30*time.Second {
@@ -72,7 +73,7 @@ func TestStatusFollowsTheSink(t *testing.T) {
 		}
 		writeError.Store(nil)
 		r.drained(10 * time.Minute)
-		if words, _ := r.d.LastError("games", "p7"); words != "" || state().State != SinkOpen {
+		if words, _ := r.d.LastError("games", "p7"); words != "" || state().State != guard.Open {
 			t.Errorf("after it recovered: %q, %+v", words, state())
 		}
 		r.stop()

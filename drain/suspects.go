@@ -39,12 +39,12 @@ func newSuspects(maxSize int) suspects {
 // convicted: many failures in company may all be another's.
 func (s *suspects) accuse(group []*member) {
 	for _, m := range group {
-		switch before := s.strikes[m.partition]; {
-		case m.alone:
+		switch before := s.strikes[m.Partition]; {
+		case m.Alone:
 		case len(group) == 1:
-			s.strike(m.partition, convicted)
+			s.strike(m.Partition, convicted)
 		case before < lastCompany:
-			s.strike(m.partition, 1)
+			s.strike(m.Partition, 1)
 		}
 	}
 }
@@ -62,13 +62,13 @@ func (s *suspects) strike(partition string, n int) {
 // acquit notes that a partition's Write was accepted: a strike less. So one that
 // fails now and then stays apart.
 func (s *suspects) acquit(m *member) {
-	n, known := s.strikes[m.partition]
+	n, known := s.strikes[m.Partition]
 	switch {
-	case !known || m.alone:
+	case !known || m.Alone:
 	case n > 1:
-		s.strikes[m.partition] = n - 1
+		s.strikes[m.Partition] = n - 1
 	default:
-		delete(s.strikes, m.partition)
+		delete(s.strikes, m.Partition)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
@@ -15,13 +16,13 @@ import (
 // What the lease worker needs of the sink guard. Each begin that is true is followed
 // by one write or one withdraw.
 type leaseSink interface {
-	begin() bool                                         // false: the sink is not open
-	write(sinkWrite) (pendingWrite, writeOutcome, error) // first what of it was written
-	withdraw()
-	stopping() bool                             // Writes are cancelled
-	minLife(maxAge time.Duration) time.Duration // the life an entry must have left to be worth a Write
-	trial() bool                                // a Write is due whose entries have less
-	deadLettered(partition string, which zap.Field, err error)
+	Begin() bool                                             // false: the sink is not open
+	Write(guard.Write) (guard.Pending, guard.Outcome, error) // first what of it was written
+	Withdraw()
+	Stopping() bool                             // Writes are cancelled
+	MinLife(maxAge time.Duration) time.Duration // the life an entry must have left to be worth a Write
+	Trial() bool                                // a Write is due whose entries have less
+	DeadLettered(partition string, which zap.Field, err error)
 }
 
 // A leaseWorker works off the leases of one namespace, any number of them at once: it
@@ -39,7 +40,7 @@ type leaseWorker struct {
 	drops                   *drops.Namespace // nil: none are kept
 	claiming, settling      context.Context  // see Drainer
 
-	commits   pace // at-most-once: of the commits that a Write waits for
+	commits   guard.Pace // at-most-once: of the commits that a Write waits for
 	bisecting bisectMemo
 }
 
@@ -91,25 +92,25 @@ func (r *run) deliver() {
 		switch {
 		case !known:
 			return
-		case len(p.batches) == 0:
+		case len(p.Batches) == 0:
 			r.commitBehind()
 			continue
 		case r.tooLate():
 			r.rememberBisection(u)
 			return
-		case !r.sink.begin():
+		case !r.sink.Begin():
 			return
 		}
 		o, err := r.write(&p, r.writeEnd(), u.split)
-		if o.all == unwritten {
+		if o.All == guard.Unwritten {
 			r.rememberBisection(u)
-			r.retryAt = time.Now().Add(o.after)
+			r.retryAt = time.Now().Add(o.After)
 			return
 		}
 		if r.applyOutcome(p, o, err) {
 			return
 		}
-		if o.all == rejected && p.entries > 1 {
+		if o.All == guard.Rejected && p.Entries > 1 {
 			first, second := bisect(p, r.lease.From)
 			r.todo = append(r.todo, second, first)
 		}
@@ -118,7 +119,7 @@ func (r *run) deliver() {
 }
 
 // writeEnd is when the last Write of the lease must end.
-func (r *run) writeEnd() time.Time { return r.lease.Until.Add(-leaseMargin) }
+func (r *run) writeEnd() time.Time { return r.lease.Until.Add(-guard.LeaseMargin) }
 
 // tooLate reports whether too little of the lease is left for a Write: one that is
 // cut off has an unknown outcome, so better none.
@@ -126,16 +127,16 @@ func (r *run) tooLate() bool { return time.Until(r.writeEnd()) < r.sinkTimeout/2
 
 // write makes a pending Write, which must end at end, and leaves in p what was
 // written. What went stale while it waited for others expires.
-func (r *run) write(p *pendingWrite, end time.Time, alone bool) (writeOutcome, error) {
-	written, o, err := r.sink.write(sinkWrite{partition: r.lease.Partition, pendingWrite: *p, end: end, alone: alone})
-	for _, e := range written.dropped {
+func (r *run) write(p *guard.Pending, end time.Time, alone bool) (guard.Outcome, error) {
+	written, o, err := r.sink.Write(guard.Write{Partition: r.lease.Partition, Pending: *p, End: end, Alone: alone})
+	for _, e := range written.Dropped {
 		at := int(e.Seq - r.lease.From)
 		r.mark(at, expired)
-		r.expiring.add(at, written.staleAt(e).Add(time.Millisecond))
+		r.expiring.add(at, written.StaleAt(e).Add(time.Millisecond))
 	}
 	*p = written
-	if o.all == accepted {
-		r.observeLag(p.batches)
+	if o.All == guard.Accepted {
+		r.observeLag(p.Batches)
 	}
 	return o, err
 }
@@ -144,23 +145,23 @@ func (r *run) write(p *pendingWrite, end time.Time, alone bool) (writeOutcome, e
 // entries wait for another attempt. Then nothing behind this Write is written, for
 // the order of a partition goes first. What the sink accepted in this Write is kept,
 // for the sink itself chose the order when it named the entries that wait.
-func (r *run) applyOutcome(p pendingWrite, o writeOutcome, err error) (waits bool) {
+func (r *run) applyOutcome(p guard.Pending, o guard.Outcome, err error) (waits bool) {
 	var deadline time.Time // of the first batch that must wait, without what was accepted
 	first := -1
-	for i, b := range p.batches {
+	for i, b := range p.Batches {
 		for j, e := range b.Entries {
 			at := int(e.Seq - r.lease.From)
 			r.presented = max(r.presented, at+1)
-			what, cause := o.of(i, j, err)
+			what, cause := o.Of(i, j, err)
 			switch {
-			case what == accepted:
+			case what == guard.Accepted:
 				r.mark(at, delivered)
-			case what == rejected && (o.all != rejected || p.entries == 1):
-				r.deadLetter(at, deadLetter{sink.AppendDeadLine(nil, b, j, reasonRejected, cause), cause})
-				r.sink.deadLettered(b.Partition, zap.Int64("seq", e.Seq), cause)
-			case what == retryable && (first < 0 || first == i):
+			case what == guard.Rejected && (o.All != guard.Rejected || p.Entries == 1):
+				r.deadLetter(at, deadLetter{sink.AppendDeadLine(nil, b, j, guard.ReasonRejected, cause), cause})
+				r.sink.DeadLettered(b.Partition, zap.Int64("seq", e.Seq), cause)
+			case what == guard.Retryable && (first < 0 || first == i):
 				waits, first = true, i
-				if stale := p.staleAt(e); stale.After(deadline) {
+				if stale := p.StaleAt(e); stale.After(deadline) {
 					deadline = stale
 				}
 			}
@@ -172,9 +173,9 @@ func (r *run) applyOutcome(p pendingWrite, o writeOutcome, err error) (waits boo
 	// A dead letter behind them is not committed, so it comes again, too.
 	again := r.count(r.progress(), r.presented)
 	r.metrics.entries.WithLabelValues(outcomeRetried).Add(float64(again[pending] + again[dead]))
-	if o.reason != reasonStopped {
-		wait := backoff(r.backoffBase, r.backoffMax, r.lease.Attempt, rand.Float64())
-		r.retryAt = time.Now().Add(retryIn(wait, o.after, time.Until(deadline)))
+	if o.Reason != guard.ReasonStopped {
+		wait := guard.Backoff(r.backoffBase, r.backoffMax, r.lease.Attempt, rand.Float64())
+		r.retryAt = time.Now().Add(retryIn(wait, o.After, time.Until(deadline)))
 	}
 	return true
 }

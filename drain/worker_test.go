@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -132,8 +133,8 @@ func TestWriteIsCutOffAtSinkTimeoutAndRetried(t *testing.T) {
 		r.start()
 		r.drained(time.Minute)
 		r.stop()
-		if r.failures(reasonTimeout) != 2 || calls != 3 {
-			t.Errorf("timeouts %d, calls %d", r.failures(reasonTimeout), calls)
+		if r.failures(guard.ReasonTimeout) != 2 || calls != 3 {
+			t.Errorf("timeouts %d, calls %d", r.failures(guard.ReasonTimeout), calls)
 		}
 		r.wantLedger(partition.Ledger{Accepted: 10, Delivered: 10})
 	})
@@ -153,7 +154,7 @@ func TestPanicOfASinkIsARetryableError(t *testing.T) {
 		r.start()
 		r.drained(time.Minute)
 		r.stop()
-		if got := r.value(r.metrics().panics); got != 2 {
+		if got := r.value(r.metrics().Panics); got != 2 {
 			t.Errorf("panics %v", got)
 		}
 		if got := r.value(r.metrics().lapsed); got != 0 {
@@ -178,8 +179,8 @@ func TestPanicOutsideOfTheSinkLosesNothing(t *testing.T) {
 		r.drained(time.Minute)
 		r.stop()
 		r.wantLedger(partition.Ledger{Accepted: 10, Delivered: 10})
-		if r.value(r.metrics().panics) != 1 || r.lines("worker panicked") != 1 {
-			t.Errorf("panics %v, log %v", r.value(r.metrics().panics), r.logs.All())
+		if r.value(r.metrics().Panics) != 1 || r.lines("worker panicked") != 1 {
+			t.Errorf("panics %v, log %v", r.value(r.metrics().Panics), r.logs.All())
 		}
 	})
 }

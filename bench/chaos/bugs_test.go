@@ -148,21 +148,21 @@ type testedBug struct {
 
 var testedBugs = map[string]testedBug{
 	"an outcome of one member reaches another": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
-		{"drain/outcome.go", "p := places[at.batch]", "p := places[0]"}}},
+		{"drain/guard/outcome.go", "p := places[at.batch]", "p := places[0]"}}},
 	"the throttle of one member holds up all": {"drain", "TestNamedEntriesOfAGroupAreThoseOfTheirPartitionsOnly", []edit{
-		{"drain/outcome.go", "list[i].after, list[i].reason = 0, \"\"", "list[i].reason = \"\""}}},
+		{"drain/guard/outcome.go", "list[i].After, list[i].Reason = 0, \"\"", "list[i].Reason = \"\""}}},
 	"a member is forgotten when its group closes": {"drain", "TestGroupClosesAtTheBoundsOfItsSink", []edit{
 		{"drain/queue.go", "q.keep(q.waiting[n:])", "q.keep(q.waiting[min(n+1, len(q.waiting)):])"}}},
 	"half of a rejected group is forgotten": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
 		{"drain/group.go", "parts = append(parts, part{p.members[n/2:], err}, part{p.members[:n/2], err})", "parts = append(parts, part{p.members[:n/2], err})"}}},
 	"all members pay for the poison of one": {"drain", "TestPoisonEntryOfAGroupCostsOneRecord", []edit{
-		{"drain/group.go", "o.all == rejected && n > 1", "o.all == rejected && n < 1"}}},
+		{"drain/group.go", "o.All == guard.Rejected && n > 1", "o.All == guard.Rejected && n < 1"}}},
 	"what went stale in the queue is written": {"drain", "TestWhatGoesStaleWhileItWaitsExpiresUnwritten", []edit{
-		{"drain/group.go", "if m.pendingWrite = m.stillFresh(now, minLife); m.entries == 0 {", "if m.stillFresh(now, minLife); m.entries == 0 {"}}},
+		{"drain/group.go", "if m.Pending = m.StillFresh(now, minLife); m.Entries == 0 {", "if m.StillFresh(now, minLife); m.Entries == 0 {"}}},
 	"suspects stay among the others": {"drain", "TestBadPartitionsAreSoonWrittenApart", []edit{
 		{"drain/coalescer.go", "case m.strikes > 0:", "case m.strikes > maxStrikes:"}}},
 	"a failed group counts for each of its members": {"drain", "TestFailedGroupCountsOnceForTheBreaker", []edit{
-		{"drain/breaker.go", "if b.history.failed(s.partition, f) {\n\t\t\tnewly = true", "if b.history.failed(s.partition, f) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
+		{"drain/guard/breaker.go", "if b.history.failed(s.Partition, f) {\n\t\t\tnewly = true", "if b.history.failed(s.Partition, f) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
 }
 
 // applyEdits returns the texts of the files that edits change, by absolute path.

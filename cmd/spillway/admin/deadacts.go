@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -139,7 +139,7 @@ func (s *Server) replay(r *request) (any, error) {
 				// A tenth of a second's letters at once, so that the rate is even.
 				n := min(len(letters), max(1, body.PerSecond/10))
 				due := began.Add(time.Duration(answer.Letters) * time.Second / time.Duration(body.PerSecond))
-				if !drain.Sleep(ctx, time.Until(due)) {
+				if !guard.Sleep(ctx, time.Until(due)) {
 					return false, nil
 				}
 				answer.Letters += int64(n)

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -318,9 +318,9 @@ spillway_account_jobs{namespace="mail",state="ready"} 2
 }
 
 // pushing is a pusher with these targets.
-type pushing []drain.TargetStatus
+type pushing []guard.TargetStatus
 
-func (p pushing) Status() drain.Status { return drain.Status{Targets: p} }
+func (p pushing) Status() guard.Status { return guard.Status{Targets: p} }
 
 func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 	t.Parallel()
@@ -328,10 +328,10 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 	sms, _ := job.NewNamespace("sw", "sms", job.DefaultPolicy())
 	at := time.UnixMilli(1_763_629_675_000)
 	v := View{Jobs: []JobStore{spacesOf{ns: mail}, spacesOf{ns: sms}}, Push: []Pusher{
-		pushing{{Namespace: "sms", Label: "http://sms", State: drain.SinkOpen}},
+		pushing{{Namespace: "sms", Label: "http://sms", State: guard.Open}},
 		pushing{
-			{Namespace: "mail", Label: "http://crm", Type: "http", State: drain.SinkFailing, FailingSince: at, LastError: "refused", LastErrorAt: at, Retries: 7, InFlight: 1, Concurrency: 4},
-			{Namespace: "mail", Label: "http://erp", State: drain.SinkOpen},
+			{Namespace: "mail", Label: "http://crm", Type: "http", State: guard.Failing, FailingSince: at, LastError: "refused", LastErrorAt: at, Retries: 7, InFlight: 1, Concurrency: 4},
+			{Namespace: "mail", Label: "http://erp", State: guard.Open},
 		},
 	}}
 	for _, q := range newJobBook(func() View { return v }, zap.NewNop()).overview(v, "", at) {

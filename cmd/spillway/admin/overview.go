@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
@@ -99,8 +99,8 @@ func (s *Server) overview(r *request) (any, error) {
 	s.sweep.watch()
 	now := s.sweep.now()
 	o := Overview{NowMS: now.UnixMilli(), Store: r.view.store(), Role: r.view.Role, Namespaces: []NamespaceOverview{}}
-	o.BatchFill.LE, o.BatchFill.Counts = drain.FillBounds(), make([]int64, len(drain.FillBounds()))
-	var status drain.Status
+	o.BatchFill.LE, o.BatchFill.Counts = guard.FillBounds(), make([]int64, len(guard.FillBounds()))
+	var status guard.Status
 	if r.view.Drain != nil {
 		status = r.view.Drain.Status()
 		o.Workers.Size, o.Workers.Busy, o.BatchFill.Counts = status.Workers.Size, status.Workers.Busy, status.BatchFill
@@ -165,7 +165,7 @@ func unixMilli(at time.Time) int64 {
 	return at.UnixMilli()
 }
 
-func sinkOf(t drain.TargetStatus, paused bool) Sink {
+func sinkOf(t guard.TargetStatus, paused bool) Sink {
 	milliseconds := func(d time.Duration) *float64 {
 		if d == 0 {
 			return nil
@@ -187,7 +187,7 @@ func sinkOf(t drain.TargetStatus, paused bool) Sink {
 	if t.Coalesces {
 		sink.CoalescerFill = &t.Fill
 	}
-	if paused && t.State == drain.SinkOpen {
+	if paused && t.State == guard.Open {
 		sink.State = "paused"
 	}
 	return sink

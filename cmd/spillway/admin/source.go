@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/drops"
 )
@@ -64,13 +64,13 @@ type Store interface {
 
 // Drain is what the server needs of the drainer.
 type Drain interface {
-	Status() drain.Status
+	Status() guard.Status
 	LastError(namespace, partition string) (words string, at time.Time)
 }
 
 // Pusher is what the server needs of what pushes queues to sinks.
 type Pusher interface {
-	Status() drain.Status
+	Status() guard.Status
 }
 
 // Health says whether the service is ready, and with which warnings.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/ingest/wire"
@@ -94,7 +94,7 @@ func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
 		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "", 10*time.Second), pace)
 	}()
 	if person {
-		drain.Sleep(ctx, demoFirst)
+		guard.Sleep(ctx, demoFirst)
 	}
 	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, app.AdminListen, cmp.Or(p.name, "spillway"), app.AdminListen, where)
 	failed := app.Wait(ctx)
@@ -181,7 +181,7 @@ func (a *App) awaitDrained(timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	store := a.current.Load().store
-	for drain.Sleep(ctx, demoPoll) {
+	for guard.Sleep(ctx, demoPoll) {
 		o, err := store.Overview(ctx, store.Namespaces()[0])
 		if err != nil || o.Ledger.Buffered == 0 {
 			return

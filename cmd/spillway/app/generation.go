@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition"
@@ -60,7 +61,7 @@ type generation struct {
 	jobs     map[string]*job.Store   // of the pools that have queues
 	engines  map[string]*jobs.Engine // the same; empty under --role drain
 	keepers  []startStopper          // promoters and expirers
-	pushers  []*drain.Pusher         // of the pools whose queues are pushed; none under --role ingest
+	pushers  []*push.Pusher          // of the pools whose queues are pushed; none under --role ingest
 	drained  chan struct{}           // closes when a reload has stopped drain and pushers
 }
 

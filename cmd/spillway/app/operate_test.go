@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 )
 
 // operator runs commands against a service.
@@ -212,7 +212,7 @@ func TestATailShowsWhatArrives(t *testing.T) {
 			if res, err := http.Post("http://"+s.listen+"/v1/default/kart-7", "", strings.NewReader(`{"lap":1}`)); err == nil {
 				_ = res.Body.Close()
 			}
-			drain.Sleep(sending, 50*time.Millisecond)
+			guard.Sleep(sending, 50*time.Millisecond)
 		}
 	}()
 	line, err := bufio.NewReader(read).ReadString('\n')

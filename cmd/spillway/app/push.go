@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
@@ -34,11 +34,11 @@ func (a *App) openPushers(g, before *generation) error {
 				t.Sinks[name] = s
 			}
 		}
-		settings := drain.DefaultPushConfig()
+		settings := push.DefaultConfig()
 		copyFields(&settings, *g.cfg)
 		store := g.jobs[pool]
-		wakes := func(on func(job.WakeEvent)) drain.JobWakes { return job.NewWakes(store, on) }
-		p, err := drain.NewPusher(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
+		wakes := func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
+		p, err := push.New(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
 		if err != nil {
 			return err
 		}
@@ -49,13 +49,13 @@ func (a *App) openPushers(g, before *generation) error {
 
 // pushTargets are the namespaces of a pool that have push rules, with a sink of their own
 // for each name that these use: errors of one namespace do not delay another.
-func (c *Config) pushTargets(pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []drain.PushTarget, err error) {
+func (c *Config) pushTargets(pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []push.Target, err error) {
 	for _, name := range c.queuesIn(pool) {
 		rules := c.Queues[name].Push
 		if len(rules) == 0 {
 			continue
 		}
-		t := drain.PushTarget{Namespace: name, Sinks: map[string]drain.PushSink{}}
+		t := push.Target{Namespace: name, Sinks: map[string]push.Sink{}}
 		for _, rule := range rules {
 			t.Rules = append(t.Rules, rule.rule())
 			if _, made := t.Sinks[rule.Sink]; made {
@@ -99,16 +99,16 @@ func (c *Config) newPushTiers(name string, registry sink.Registry) (tiers []fall
 const pushPatience = 4 * time.Minute
 
 // withPushFallbacks makes one sink of the tiers of a name.
-func withPushFallbacks(tiers []fallback.Tier, rule Push, log *zap.Logger) drain.PushSink {
+func withPushFallbacks(tiers []fallback.Tier, rule Push, log *zap.Logger) push.Sink {
 	if len(tiers) == 1 {
-		return drain.PushSink{Sink: tiers[0].Sink, Label: tiers[0].Label}
+		return push.Sink{Sink: tiers[0].Sink, Label: tiers[0].Label}
 	}
 	label := tiers[0].Label + " with fallback"
 	for _, t := range tiers[1:] {
 		label += " " + t.Label
 	}
 	cfg := fallback.Config{MaxAge: pushPatience, BackoffBase: rule.Backoff.Base, BackoffMax: rule.Backoff.Max}
-	return drain.PushSink{Sink: fallback.New(cfg, tiers, log), Label: label}
+	return push.Sink{Sink: fallback.New(cfg, tiers, log), Label: label}
 }
 
 // pushSinkErrors are the sinks of push that cannot work, as far as that shows without a
@@ -136,8 +136,8 @@ func (c *Config) pushSinkError(name string, err error) error {
 }
 
 // rule is the form that the drain takes.
-func (p Push) rule() drain.PushRule {
-	r := drain.PushRule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
+func (p Push) rule() push.Rule {
+	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
 	if p.Rate.Count > 0 {
 		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
 	}

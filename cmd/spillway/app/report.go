@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -179,7 +179,7 @@ func (r *reporter) add(ctx context.Context, l line) error {
 				return err
 			}
 		}
-		if wait > 0 && !drain.Sleep(ctx, wait) {
+		if wait > 0 && !guard.Sleep(ctx, wait) {
 			return errInterrupted
 		}
 		r.batch = append(r.batch, it.encoded)

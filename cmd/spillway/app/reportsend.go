@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spillway-io/spillway/drain"
+	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -157,7 +157,7 @@ func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, 
 	case left <= 0:
 		return fmt.Errorf("gave up after %v", s.timeout)
 	}
-	if !drain.Sleep(ctx, min(wait, left)) {
+	if !guard.Sleep(ctx, min(wait, left)) {
 		return errInterrupted
 	}
 	s.retried++

@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestRecentWritesForgetsAfterAMinute(t *testing.T) {
+	bubble(t, func(*testing.T) {
+		w := newRecentWrites()
+		for range 99 {
+			w.took(time.Millisecond)
+		}
+		w.took(time.Second)
+		near := func(got, want time.Duration) bool { return math.Abs(float64(got-want)) <= float64(want)/8 }
+		if p50, p99, _ := w.figures(); !near(p50, time.Millisecond) || !near(p99, time.Millisecond) {
+			t.Errorf("p50 %v p99 %v", p50, p99)
+		}
+		w.took(time.Second)
+		if _, p99, perSecond := w.figures(); !near(p99, time.Second) || perSecond != 101 {
+			t.Errorf("p99 %v, %v a second", p99, perSecond)
+		}
+		time.Sleep(30 * time.Second)
+		w.took(time.Minute)
+		if p50, _, perSecond := w.figures(); !near(p50, time.Millisecond) || perSecond != 0.1 {
+			t.Errorf("p50 %v, %v a second", p50, perSecond)
+		}
+		time.Sleep(45 * time.Second)
+		if p50, _, _ := w.figures(); !near(p50, time.Minute) {
+			t.Errorf("p50 %v", p50)
+		}
+		time.Sleep(time.Hour)
+		if p50, p99, perSecond := w.figures(); p50 != 0 || p99 != 0 || perSecond != 0 {
+			t.Errorf("after an hour: %v %v %v", p50, p99, perSecond)
+		}
+	})
+}
+
+func TestBucketsHoldEachDurationWithinAnEighth(t *testing.T) {
+	t.Parallel()
+	for d := 100 * time.Microsecond; d < 15*time.Minute; d += d/7 + 1 {
+		got := bucketMiddle(bucketOf(d))
+		if off := math.Abs(float64(got-d)) / float64(d); off > 0.13 {
+			t.Errorf("%v is shown as %v", d, got)
+		}
+	}
+	if bucketOf(-time.Second) != 0 || bucketOf(100*time.Hour) != recentBuckets-1 {
+		t.Error("a duration out of range")
+	}
+}
+
+func BenchmarkRecentWrites(b *testing.B) {
+	w := newRecentWrites()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.took(3 * time.Millisecond)
+	}
+}

@@ -1,0 +1,265 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// process is one process's store of jobs and pusher on a shared Redis.
+type process struct {
+	store    *job.Store
+	ns       *job.Namespace
+	promoter *job.Promoter
+	p        *Pusher
+	metrics  *prometheus.Registry
+}
+
+// startPush starts a process that pushes all queues of the namespace mail to a sink.
+func startPush(t testing.TB, url string, policy job.Policy, rule Rule, s sink.Sink) *process {
+	t.Helper()
+	log := zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
+	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	store, err := job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": policy}}, b, prometheus.NewRegistry(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &process{store: store, ns: store.Namespace("mail"), promoter: job.NewPromoter(store), metrics: prometheus.NewRegistry()}
+	until(t, 20*time.Second, "the store can be used", func() bool { _, err := store.Check(t.Context()); return err == nil })
+	if err := x.promoter.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wakes := func(on func(job.WakeEvent)) Wakes { return job.NewWakes(store, on) }
+	target := Target{Namespace: "mail", Rules: []Rule{rule}, Sinks: map[string]Sink{"crm": {Sink: s, Label: "fake:"}}}
+	if x.p, err = New(DefaultConfig(), store, wakes, []Target{target}, x.metrics, log); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func (x *process) stop(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := errors.Join(x.p.Stop(ctx), x.promoter.Stop(ctx)); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// publish stores n jobs, in turn on the queue's shards.
+func (x *process) publish(t testing.TB, queue string, n, tries int) {
+	t.Helper()
+	lane := x.store.NewLane()
+	shards := x.ns.Shards(queue)
+	for k, shard := range shards {
+		p := &job.Publish{Namespace: x.ns, Queue: queue, Shard: shard, Tries: tries}
+		for i := k; i < n; i += len(shards) {
+			p.Messages = append(p.Messages, job.Message{Payload: fmt.Appendf(nil, `{"i":%d}`, i), Attributes: []byte(`{"kind":"a"}`)})
+		}
+		x.store.Run(t.Context(), lane, &job.Batch{Publishes: []*job.Publish{p}})
+		if p.Err != nil {
+			t.Fatal(p.Err)
+		}
+	}
+}
+
+func (x *process) ledger(t testing.TB) job.Ledger {
+	t.Helper()
+	l, err := x.store.Ledger(t.Context(), x.ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// until waits for a condition.
+func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	redistest.Until(t, limit, what, ok)
+}
+
+// deliveries counts what sinks see of each job.
+type deliveries struct {
+	mu      sync.Mutex
+	seen    map[string]int
+	running map[string]bool
+	twice   int // jobs that were in two Writes at once
+	wrong   int // attempts that are not one more than the one before
+}
+
+func (d *deliveries) sink(outcome func(n int) error) *fakeSink {
+	return &fakeSink{write: func(ctx context.Context, batches []*sink.Batch) error {
+		b := batches[0]
+		d.mu.Lock()
+		for i, e := range b.Entries {
+			id := string(e.ID)
+			if d.running[id] {
+				d.twice++
+			}
+			d.running[id] = true
+			if d.seen[id]++; b.Jobs[i].Attempt != d.seen[id] {
+				d.wrong++
+			}
+		}
+		n := d.seen[string(b.Entries[0].ID)]
+		d.mu.Unlock()
+		defer func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			for _, e := range b.Entries {
+				delete(d.running, string(e.ID))
+			}
+		}()
+		return outcome(n)
+	}}
+}
+
+// On a real Redis, two pushers side by side and a sink that fails in every way it may: no
+// job is delivered twice at once, or more often than it may be, and the ledger is exact.
+func TestRedisTwoPushersAndAFailingSink(t *testing.T) {
+	t.Parallel()
+	for name, batch := range map[string]int{"one by one": 1, "batches": 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			policy := job.DefaultPolicy()
+			policy.Shards, policy.Spread = 3, map[string]int{"bulk": 3}
+			rule := DefaultRule()
+			rule.Match, rule.Sink, rule.Batch, rule.BackoffBase, rule.BackoffMax = "*", "crm", batch, time.Millisecond, 50*time.Millisecond
+			d := &deliveries{seen: map[string]int{}, running: map[string]bool{}}
+			outcome := func(n int) error {
+				switch roll := rand.IntN(20); {
+				case roll == 0:
+					return sink.Throttle(errDown, 10*time.Millisecond)
+				case roll == 1 && batch == 1:
+					return sink.Permanent(errDown)
+				case roll < 5:
+					return errDown
+				}
+				return nil
+			}
+			url := "redis://" + server.Addr
+			first, second := startPush(t, url, policy, rule, d.sink(outcome)), startPush(t, url, policy, rule, d.sink(outcome))
+			const queues, jobs = 20, 100
+			first.publish(t, "bulk", 1000, 4)
+			for i := range queues {
+				first.publish(t, fmt.Sprintf("q%02d", i), jobs, 4)
+			}
+			until(t, time.Minute, "every job ends", func() bool {
+				l := first.ledger(t)
+				return l.Ready+l.Delayed+l.Leased == 0
+			})
+			first.stop(t)
+			second.stop(t)
+			l := first.ledger(t)
+			const all = 1000 + queues*jobs
+			if l.Published != all || l.Acked+l.Dead != all || l.Dead == all || l.Lost+l.Expired+l.Deleted != 0 {
+				t.Errorf("ledger %+v", l)
+			}
+			if d.twice > 0 || d.wrong > 0 || len(d.seen) != all {
+				t.Errorf("%d twice at once, %d with a wrong attempt, %d of %d seen", d.twice, d.wrong, len(d.seen), all)
+			}
+			for id, n := range d.seen {
+				if n > 4 {
+					t.Errorf("%s: %d deliveries", id, n)
+				}
+			}
+		})
+	}
+}
+
+// A job of a queue that is known is delivered at once; the wake tells, not the poll.
+func TestRedisAWakeBringsAJobAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rule := DefaultRule()
+	rule.Match, rule.Sink = "welcome", "crm"
+	delivered := make(chan time.Time, 100)
+	s := &fakeSink{write: func(context.Context, []*sink.Batch) error { delivered <- time.Now(); return nil }}
+	x := startPush(t, "redis://"+server.Addr, job.DefaultPolicy(), rule, s)
+	x.publish(t, "welcome", 1, 1)
+	<-delivered
+	until(t, 10*time.Second, "the wakes are heard", func() bool {
+		q := x.p.targets[0].queues
+		x.p.targets[0].mu.Lock()
+		defer x.p.targets[0].mu.Unlock()
+		return q["welcome"].sources[0].subscribed && !q["welcome"].sources[0].due
+	})
+	var worst time.Duration
+	for range 20 {
+		began := time.Now()
+		x.publish(t, "welcome", 1, 1)
+		worst = max(worst, (<-delivered).Sub(began))
+	}
+	if worst > 500*time.Millisecond { // a poll is 750 ms at least
+		t.Errorf("the slowest took %v", worst)
+	}
+	x.stop(t)
+}
+
+// BenchmarkPush measures pushed jobs a second on a real Redis, with a sink that takes them at
+// once.
+func BenchmarkPush(b *testing.B) {
+	for _, batch := range []int{1, 100} {
+		b.Run(fmt.Sprintf("batch %d", batch), func(b *testing.B) {
+			server := redistest.Start(b)
+			policy := job.DefaultPolicy()
+			rule := DefaultRule()
+			rule.Match, rule.Sink, rule.Batch, rule.Concurrency = "*", "crm", batch, 64
+			left := make(chan struct{}, 1)
+			var mu sync.Mutex
+			n := 0
+			begin := make(chan struct{})
+			s := &fakeSink{open: func(context.Context) error { <-begin; return nil }}
+			quiet := &quietSink{s, func(k int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if n += k; n == b.N {
+					left <- struct{}{}
+				}
+			}}
+			x := startPush(b, "redis://"+server.Addr, policy, rule, quiet)
+			for i := 0; i < b.N; i += 1000 {
+				x.publish(b, fmt.Sprintf("q%d", i/1000%10), min(1000, b.N-i), 3)
+			}
+			b.ResetTimer()
+			close(begin)
+			<-left
+			until(b, time.Minute, "all are acked", func() bool { return x.ledger(b).Acked == int64(b.N) })
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+			b.StopTimer()
+			x.stop(b)
+		})
+	}
+}
+
+// quietSink counts entries and records nothing.
+type quietSink struct {
+	*fakeSink
+	took func(n int)
+}
+
+func (s *quietSink) Write(_ context.Context, batches []*sink.Batch) error {
+	s.took(len(batches[0].Entries))
+	return nil
+}

@@ -1,0 +1,113 @@
+package push
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
+)
+
+// A queue whose Writes fail slows down: from slowAfter failures in a row, twice its
+// Concurrency at least, one job at a time is written, slowPause apart at first and
+// maxProbePause in the end. A handler that is broken for one queue must not use up the
+// tries of all its jobs while the sink answers for others.
+const (
+	slowAfter  = 8
+	slowPause  = 100 * time.Millisecond
+	slowGrowth = 1.5
+)
+
+// aloneFor is how long jobs of a queue are written one by one after a rejected Write could
+// not be bisected to its end.
+const aloneFor = time.Minute
+
+// A queue is what a target knows of one queue. The target's lock guards it.
+type queue struct {
+	name    string
+	rule    *Rule
+	sources []*source
+
+	running  int       // Writes, those that are claimed for included
+	hold     time.Time // no claim before
+	wait     wait      // for the hold, or a token
+	failures int       // Writes in a row that failed
+	alone    time.Time // jobs are written one by one until then
+	tokens   float64   // jobs that may be claimed now, under a Rate
+	refilled time.Time
+	listed   time.Time // when it last was known to have jobs
+}
+
+// A source is a queue on one shard.
+type source struct {
+	queue      *queue
+	shard      int
+	subscribed bool // its wakes are heard
+	due        bool // it may have ready jobs
+	inRing     bool
+}
+
+// lastTurn lets the other shards have the next token or slot first.
+func (q *queue) lastTurn(src *source) {
+	i := slices.Index(q.sources, src)
+	q.sources = append(slices.Delete(q.sources, i, i+1), src)
+}
+
+// concurrency is how many Writes may run at present.
+func (q *queue) concurrency() int {
+	if q.slow() {
+		return 1
+	}
+	return q.rule.Concurrency
+}
+
+func (q *queue) slow() bool { return q.failures >= max(slowAfter, 2*q.rule.Concurrency) }
+
+// batch is how many jobs a Write has at present.
+func (q *queue) batch(now time.Time) int {
+	if q.slow() || now.Before(q.alone) {
+		return 1
+	}
+	return q.rule.Batch
+}
+
+// allowed is how many jobs the rate lets pass now. Where it is none, wait tells how long.
+func (q *queue) allowed(now time.Time) (jobs int, wait time.Duration) {
+	if q.rule.Rate == 0 {
+		return math.MaxInt32, 0
+	}
+	q.tokens = min(q.rule.burst(), q.tokens+q.rule.Rate*now.Sub(q.refilled).Seconds())
+	q.refilled = now
+	// A sum of shares of 1 may stay below it.
+	if jobs = int(q.tokens + 1e-9); jobs > 0 {
+		return jobs, 0
+	}
+	return 0, max(time.Millisecond, time.Duration((1-q.tokens)/q.rule.Rate*float64(time.Second)))
+}
+
+// took counts jobs against the rate. A negative number gives back.
+func (q *queue) took(jobs int) {
+	if q.rule.Rate != 0 {
+		q.tokens = min(q.rule.burst(), q.tokens-float64(jobs))
+	}
+}
+
+// wrote learns how a Write ended. wait is how long the sink wants to be left alone. A queue
+// whose target was not reached is slow at once: its jobs are ready again.
+func (q *queue) wrote(now time.Time, failed, unsent bool, wait time.Duration) {
+	if !failed {
+		q.failures = 0
+		return
+	}
+	slow, longest := max(slowAfter, 2*q.rule.Concurrency), q.rule.BackoffMax
+	if q.failures++; unsent {
+		q.failures, longest = max(q.failures, slow), max(longest, guard.MaxProbePause)
+	}
+	if q.slow() {
+		over := min(q.failures-slow, 16)
+		wait = max(wait, min(guard.MaxProbePause, time.Duration(float64(slowPause)*math.Pow(slowGrowth, float64(over)))))
+	}
+	if until := now.Add(min(wait, longest)); until.After(q.hold) {
+		q.hold = until
+	}
+}

@@ -1,0 +1,129 @@
+package push
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// An idle queue that a rule names costs no command, one that a pattern matches a list a
+// poll for all together.
+func TestIdleQueuesCostNoCommands(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.rule.Match = "welcome"
+		r.start()
+		time.Sleep(time.Minute)
+		runs, lists := r.store.figures()
+		time.Sleep(time.Hour)
+		if nowRuns, nowLists := r.store.figures(); nowRuns != runs || nowLists != lists || lists > 0 {
+			t.Errorf("an hour cost %d calls and %d lists", nowRuns-runs, nowLists-lists)
+		}
+		r.store.publish("welcome", 3, 1)
+		time.Sleep(10 * time.Millisecond)
+		if got := r.store.acked(); got != 3 {
+			t.Errorf("%d acked 10 ms after the publish", got)
+		}
+		r.stop()
+	})
+	t.Run("pattern", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			r.start()
+			r.store.publish("welcome", 1, 1)
+			time.Sleep(5 * time.Second)
+			runs, lists := r.store.figures()
+			time.Sleep(time.Minute)
+			nowRuns, nowLists := r.store.figures()
+			if nowRuns != runs || nowLists-lists < 45 || nowLists-lists > 85 || r.store.acked() != 1 {
+				t.Errorf("a minute cost %d calls and %d lists", nowRuns-runs, nowLists-lists)
+			}
+			r.stop()
+		})
+	})
+}
+
+func TestQueuesThatMatchAppearAndVanish(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.rule.Match = "mail-*"
+		r.start()
+		reply := r.store.ns.ID(0, "mail-eu", 1, "")
+		for range 3 {
+			r.store.publish("mail-eu", 10, 1)
+			r.store.publish("sms", 1, 1)
+			r.store.publish(reply, 1, 1)
+			time.Sleep(2 * time.Second)
+			if got := len(r.sink.of("mail-eu")); got%10 != 0 || len(r.sink.seen()) != got {
+				t.Errorf("%d Writes of the queue, %d in all", got, len(r.sink.seen()))
+			}
+			if n := r.p.Status().Targets[0].Queues; n != 1 || r.store.wakes[0].wants() != 1 {
+				t.Errorf("%d queues, %d subscriptions", n, r.store.wakes[0].wants())
+			}
+			time.Sleep(2 * time.Minute)
+			if n := r.p.Status().Targets[0].Queues; n != 0 || r.store.wakes[0].wants() != 0 {
+				t.Errorf("%d queues, %d subscriptions after they were idle for long", n, r.store.wakes[0].wants())
+			}
+		}
+		if got := len(r.sink.of("mail-eu")); got != 30 {
+			t.Errorf("%d Writes", got)
+		}
+		r.stop()
+	})
+	t.Run("a star matches no reply queue", func(t *testing.T) {
+		t.Parallel()
+		ns, err := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := Rule{Match: "*"}
+		if id := ns.ID(0, "q", 1, "x"); rule.matches(id) || !rule.matches("q") || !rule.matches("01ARZ3NDEKTSV4RRFFQ69G5FAV") {
+			t.Errorf("%s matches, or what is no id does not", id)
+		}
+	})
+}
+
+// Wakes that are lost, or never heard, delay jobs by a poll at most.
+func TestJobsAreFoundWithoutWakes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.rule.Match = "welcome"
+		r.start()
+		time.Sleep(time.Second)
+		w := r.store.wakes[0]
+		w.mu.Lock()
+		w.on(job.WakeEvent{Kind: job.WakeLost})
+		w.deaf = true
+		w.mu.Unlock()
+		for range 10 {
+			r.store.publish("welcome", 5, 1)
+			time.Sleep(1300 * time.Millisecond)
+		}
+		if got := r.store.acked(); got != 50 {
+			t.Errorf("%d of 50 acked", got)
+		}
+		r.stop()
+	})
+}
+
+func TestTheFirstRuleThatMatchesCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		other := &fakeSink{}
+		r.more["erp"] = Sink{Sink: other, Label: "https://erp"}
+		first := r.rule
+		first.Match, first.Sink = "order-*", "erp"
+		r.rules = []Rule{first}
+		r.store.publish("order-1", 5, 1)
+		r.store.publish("mail", 7, 1)
+		r.start()
+		time.Sleep(5 * time.Second)
+		s := r.p.Status()
+		if len(other.seen()) != 5 || len(r.sink.seen()) != 7 || len(s.Targets) != 2 || s.Targets[0].Sink != "erp" || s.Targets[1].State != guard.Open {
+			t.Errorf("%d and %d Writes, %+v", len(other.seen()), len(r.sink.seen()), s)
+		}
+		r.stop()
+	})
+}

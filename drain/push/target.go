@@ -1,0 +1,249 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// A target pushes the queues of a namespace that go to one sink. There is no loop:
+// whatever changes, pump starts the calls that can now be made.
+type target struct {
+	p         *Pusher
+	namespace string
+	sink      string // its name
+	label     string
+	log       *zap.Logger
+	guard     *guard.Guard
+	slots     *guard.Slots // for Writes
+	metrics   *targetMetrics
+	refusals  *guard.RefusalLog
+	closed    error         // what the sink's Close said
+	over      chan struct{} // closes when finish is done
+
+	mu        sync.Mutex
+	queues    map[string]*queue
+	shards    map[int]*shard
+	active    []*shard // with due sources, in the order of their turns
+	inRings   int      // sources
+	unsettled int      // jobs
+	running   int      // calls, Writes, and slots that claims reserved for Writes
+	blocked   bool     // the sink lets nothing pass; follow waits for it
+	waits     []*wait  // the next to end first; timer is set to it
+	timer     *time.Timer
+	slotWait  wait          // no slot was free
+	unblock   chan struct{} // holds one: blocked was set
+	ended     chan struct{} // holds one: a Write or a call has ended
+}
+
+func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *target {
+	t := &target{
+		p: p, namespace: namespace, sink: name, label: s.Label, metrics: m,
+		log:    p.log.With(zap.String("namespace", namespace), zap.String("sink", s.Label)),
+		queues: map[string]*queue{}, shards: map[int]*shard{},
+		over: make(chan struct{}), unblock: make(chan struct{}, 1), ended: make(chan struct{}, 1),
+	}
+	t.refusals = &guard.RefusalLog{Log: t.log}
+	t.timer = time.AfterFunc(time.Hour, t.tick)
+	t.timer.Stop()
+	t.guard = guard.New(p.writing, s.Sink, guard.Config{
+		SinkTimeout: p.cfg.SinkTimeout, BackoffBase: minOpenPause, BackoffMax: maxOpenPause, After: s.After, Writes: p.cfg.MaxWrites,
+	}, t.log, &m.Metrics)
+	t.slots = t.guard.Slots
+	return t
+}
+
+// Opens of a sink that fail are so far apart.
+const minOpenPause, maxOpenPause = 100 * time.Millisecond, 30 * time.Second
+
+// signal fills a channel that holds one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// follow pumps when a sink that let nothing pass lets something pass again.
+func (t *target) follow(ctx context.Context) {
+	for t.guard.Wait(ctx) {
+		t.mu.Lock()
+		t.blocked = false
+		t.pump()
+		t.mu.Unlock()
+		select {
+		case <-t.unblock:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// finish waits, when claiming has ended, until no Write and no call runs and nothing is
+// left to settle. Then it closes the sink.
+func (t *target) finish() {
+	defer close(t.over)
+	calling := t.p.calling.Done()
+	for {
+		t.mu.Lock()
+		if t.p.calling.Err() != nil {
+			t.abandon()
+		}
+		done := t.running == 0 && t.unsettled == 0
+		t.mu.Unlock()
+		if done {
+			break
+		}
+		select {
+		case <-t.ended:
+		case <-calling:
+			calling = nil
+		}
+	}
+	t.mu.Lock()
+	t.waits = nil
+	t.timer.Stop()
+	shards := slices.Collect(maps.Values(t.shards))
+	t.mu.Unlock()
+	for _, s := range shards {
+		if !s.unknown {
+			continue
+		}
+		if err := t.revert(s, guard.StopGrace/2); err != nil {
+			t.log.Warn("claims with an unknown outcome are not given back; their leases lapse", zap.Int("shard", s.number), zap.Error(err))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), t.p.cfg.SinkTimeout)
+	defer cancel()
+	defer context.AfterFunc(t.p.calling, cancel)()
+	if err := t.guard.Close(ctx); err != nil {
+		t.closed = fmt.Errorf("close sink %s of namespace %s: %w", t.sink, t.namespace, err)
+	}
+}
+
+// abandon gives up what waits to be settled: the leases lapse. t.mu is held.
+func (t *target) abandon() {
+	for _, s := range t.shards {
+		t.metrics.jobs.WithLabelValues(lapsed).Add(float64(len(s.settlements)))
+		t.unsettled -= len(s.settlements)
+		s.settlements = nil
+	}
+}
+
+// shard is what is known of a shard; t.mu is held.
+func (t *target) shard(number int) *shard {
+	s := t.shards[number]
+	if s == nil {
+		s = &shard{number: number, lane: t.p.store.NewLane()}
+		s.rest.over = func() {
+			t.pump()
+			t.settle(s)
+		}
+		t.shards[number] = s
+	}
+	return s
+}
+
+// list notes that a queue that the rule matches has jobs, or is named by the rule.
+func (t *target) list(ns *job.Namespace, name string, r *Rule) {
+	var wanted []*source
+	t.mu.Lock()
+	now := time.Now()
+	q := t.queues[name]
+	if q == nil {
+		q = &queue{name: name, rule: r, tokens: r.burst(), refilled: now}
+		q.wait.over = func() { t.readmit(q) }
+		t.queues[name] = q
+		t.metrics.queues.Set(float64(len(t.queues)))
+	}
+	q.listed = now
+	for _, shard := range ns.Shards(name) {
+		if !slices.ContainsFunc(q.sources, func(s *source) bool { return s.shard == shard }) {
+			src := &source{queue: q, shard: shard}
+			q.sources = append(q.sources, src)
+			wanted = append(wanted, src)
+		}
+	}
+	t.mu.Unlock()
+	if len(wanted) == 0 {
+		return
+	}
+	// The wakes may call heard while they hold a lock of theirs, so no lock is held here.
+	for _, src := range wanted {
+		t.p.wakes.Want(ns, src.shard, name)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, src := range wanted {
+		t.admit(src)
+	}
+	t.pump()
+}
+
+// poll looks at every queue after a list: those whose wakes are not heard are due, and
+// those that were not listed for long are forgotten, where lists can be believed.
+func (t *target) poll(ns *job.Namespace, listed bool) {
+	var forgotten []*queue
+	t.mu.Lock()
+	now := time.Now()
+	for name, q := range t.queues {
+		if listed && now.Sub(q.listed) > forgetAfter && q.running == 0 && !q.wait.waits {
+			forgotten = append(forgotten, q)
+			delete(t.queues, name)
+			for _, src := range q.sources {
+				src.due = false
+			}
+			continue
+		}
+		for _, src := range q.sources {
+			if !src.subscribed {
+				t.admit(src)
+			}
+		}
+	}
+	t.metrics.queues.Set(float64(len(t.queues)))
+	t.pump()
+	t.mu.Unlock()
+	for _, q := range forgotten {
+		for _, src := range q.sources {
+			t.p.wakes.Unwant(ns, src.shard, q.name)
+		}
+	}
+}
+
+// heard is called for an event of the wakes.
+func (t *target) heard(e job.WakeEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.Queue == "" {
+		for _, q := range t.queues {
+			t.heardOf(q, e)
+		}
+	} else if q := t.queues[e.Queue]; q != nil {
+		t.heardOf(q, e)
+	}
+	t.pump()
+}
+
+// heardOf is heard for one queue; t.mu is held. A queue is asked after each event: what
+// was pushed before a subscription was not heard of.
+func (t *target) heardOf(q *queue, e job.WakeEvent) {
+	for _, src := range q.sources {
+		if e.Queue == "" || src.shard == e.Shard {
+			switch e.Kind {
+			case job.WakeSubscribed:
+				src.subscribed = true
+			case job.WakeLost:
+				src.subscribed = false
+			}
+			t.admit(src)
+		}
+	}
+}

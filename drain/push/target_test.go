@@ -1,0 +1,250 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/drain/sink"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+func TestAQueueHasItsConcurrencyAndRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.rule.Concurrency, r.rule.Rate = 3, 20
+		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(100 * time.Millisecond); return nil }
+		r.store.publish("welcome", 1000, 1)
+		r.start()
+		time.Sleep(10 * time.Second)
+		if n := r.store.acked(); n < 195 || n > 203 {
+			t.Errorf("%d of a rate of 20/s in 10 s", n)
+		}
+		r.stop()
+		if r.sink.maxWrites > 3 {
+			t.Errorf("%d Writes at once", r.sink.maxWrites)
+		}
+	})
+}
+
+// A queue whose sink hangs, with more jobs than there are slots, costs the others nothing,
+// and queues of one sink take turns.
+func TestAQueueThatIsSlowHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, job.Policy{Shards: 2, MaxJobs: 1e6, MaxQueues: 1e3, ReplyTTL: time.Minute})
+		r.cfg.MaxWrites = 16
+		var order []string
+		r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+			if batches[0].Partition == "hangs" {
+				return hang(ctx, batches)
+			}
+			r.sink.mu.Lock()
+			order = append(order, batches[0].Partition)
+			r.sink.mu.Unlock()
+			time.Sleep(20 * time.Millisecond)
+			return nil
+		}
+		r.store.publish("hangs", 1000, 9)
+		for i := range 40 {
+			r.store.publish(fmt.Sprintf("q%02d", i), 50, 1)
+		}
+		r.start()
+		time.Sleep(9 * time.Second)
+		if got := r.store.acked(); got != 2000 {
+			t.Errorf("%d of 2000 acked while a queue hangs", got)
+		}
+		r.stop()
+		seen := map[string]int{}
+		for i, name := range order {
+			if seen[name]++; i == 400 {
+				for i := range 40 {
+					if n := seen[fmt.Sprintf("q%02d", i)]; n < 3 || n > 25 {
+						t.Errorf("queue %d had %d of the first 400 Writes", i, n)
+					}
+				}
+			}
+		}
+	})
+}
+
+// While a sink is dead nothing is claimed but probes, so the jobs keep their tries.
+func TestADeadSinkUsesUpFewTries(t *testing.T) {
+	for _, row := range []struct {
+		name           string
+		queues, writes int // writes: at most; the times between probes are random
+		dead           func(context.Context, []*sink.Batch) error
+	}{
+		{"one queue, refuses", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"one queue, hangs", 1, 150, hang},
+		{"many queues, refuses", 200, 2000, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"many queues, hangs", 200, 1200, hang},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				began := time.Now()
+				r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+					if time.Since(began) < 10*time.Minute {
+						return row.dead(ctx, batches)
+					}
+					return nil
+				}
+				for i := range row.queues {
+					r.store.publish(fmt.Sprintf("q%03d", i), 4000/row.queues, 5)
+				}
+				r.start()
+				time.Sleep(10 * time.Minute)
+				if n := len(r.sink.seen()); n > row.writes {
+					t.Errorf("%d Writes to a dead sink", n)
+				}
+				time.Sleep(15 * time.Minute)
+				if got := r.store.acked(); got != 4000 {
+					t.Errorf("%d acked after the sink is back, %d dead", got, r.store.count(job.Dead))
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+func TestASinkThatIsNotOpenUsesUpNoTry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		began := time.Now()
+		r.sink.open = func(context.Context) error {
+			if time.Since(began) < time.Hour {
+				return errDown
+			}
+			return nil
+		}
+		r.store.publish("welcome", 100, 1)
+		r.start()
+		time.Sleep(2 * time.Hour)
+		r.stop()
+		r.wantOutcomes(map[string]int{acked: 100})
+	})
+}
+
+func TestASinkThatLosesItsConnectionIsOpenedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		lost := false // one Write at a time
+		r.rule.Concurrency = 1
+		r.sink.write = func(context.Context, []*sink.Batch) error {
+			if !lost {
+				lost = true
+				return sink.ErrNotConnected
+			}
+			return nil
+		}
+		r.store.publish("welcome", 100, 2)
+		r.start()
+		time.Sleep(time.Minute)
+		r.stop()
+		r.wantOutcomes(map[string]int{acked: 100, retried: 1})
+		if opens, _ := r.sink.state(); opens != 2 {
+			t.Errorf("%d opens", opens)
+		}
+	})
+}
+
+func TestTwoPushersShareAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.latency = time.Millisecond
+		r.rule.Match = "welcome"
+		second := &fakeSink{}
+		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(5 * time.Millisecond); return nil }
+		second.write = r.sink.write
+		r.start()
+		other := r.pusher(second)
+		jobs := r.store.publish("welcome", 1000, 1)
+		time.Sleep(10 * time.Second)
+		r.stop()
+		r.stopOne(other)
+		for _, j := range jobs {
+			if !j.acked || len(j.attempts) != 1 {
+				t.Fatalf("%s: acked %v, %d deliveries", j.ID, j.acked, len(j.attempts))
+			}
+		}
+		if a, b := len(r.sink.seen()), len(second.seen()); a+b != 1000 || a < 200 || b < 200 {
+			t.Errorf("%d and %d Writes", a, b)
+		}
+	})
+}
+
+// Time alone lets a queue go on after a token or a hold. How many shards it is spread over
+// must not multiply that, and each of them has its share.
+func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rate  float64
+		write error
+	}{
+		{"rate", 10, nil},
+		{"hold", 0, sink.Throttle(errDown, 100*time.Millisecond)},
+	} {
+		for spread := 1; spread <= 4; spread++ {
+			t.Run(fmt.Sprintf("%s, spread %d", row.name, spread), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					policy := job.Policy{Shards: 8, MaxJobs: 1e6, MaxQueues: 1e3, ReplyTTL: time.Minute}
+					if spread > 1 {
+						policy.Spread = map[string]int{"welcome": spread}
+					}
+					r := newRig(t, policy)
+					r.rule.Match, r.rule.Rate = "welcome", row.rate
+					shards := map[int]int{}
+					r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
+						r.store.mu.Lock()
+						defer r.store.mu.Unlock()
+						shards[r.store.jobs[string(batches[0].Entries[0].ID)].Ref.Shard]++
+						return row.write
+					}
+					r.store.publish("welcome", 4000, 1000)
+					r.start()
+					time.Sleep(10 * time.Second)
+					r.store.mu.Lock()
+					if r.store.looks > 1500 {
+						t.Errorf("%d looks at what can be claimed", r.store.looks)
+					}
+					r.store.mu.Unlock()
+					target := r.p.targets[0]
+					target.mu.Lock()
+					if n := len(target.waits); n > 2 { // for the queue, and for a slot
+						t.Errorf("%d waits", n)
+					}
+					target.mu.Unlock()
+					r.stop()
+					if n := r.store.acked(); row.rate > 0 && (n < 98 || n > 102) {
+						t.Errorf("%d of a rate of 10/s in 10 s", n)
+					}
+					for _, n := range shards {
+						if len(shards) != spread || n < len(r.sink.seen())/spread/2 {
+							t.Errorf("%d Writes of a shard: %v", n, shards)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A sink may ask for a day.
+func TestNothingOfAQueueOnHoldOutlivesStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.rule.BackoffMax = 24 * time.Hour
+		r.sink.write = func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, 24*time.Hour) }
+		r.store.publish("welcome", 100, 9)
+		r.start()
+		time.Sleep(time.Minute)
+		target := r.p.targets[0]
+		target.mu.Lock()
+		if len(target.waits) == 0 {
+			t.Error("the queue does not wait")
+		}
+		target.mu.Unlock()
+		r.stop()
+	})
+}
