@@ -124,6 +124,14 @@ func TestTheFirstRuleThatMatchesCounts(t *testing.T) {
 		if len(other.seen()) != 5 || len(r.sink.seen()) != 7 || len(s.Targets) != 2 || s.Targets[0].Sink != "erp" || s.Targets[1].State != guard.Open {
 			t.Errorf("%d and %d Writes, %+v", len(other.seen()), len(r.sink.seen()), s)
 		}
+		for queue, want := range map[string]string{"order-1": "erp", "mail": "crm"} {
+			if got := r.p.SinkOf("mail", queue); got != want {
+				t.Errorf("%s goes to %q, want %q", queue, got, want)
+			}
+		}
+		if got := r.p.SinkOf("sms", "mail"); got != "" {
+			t.Errorf("a queue that is not pushed goes to %q", got)
+		}
 		r.stop()
 	})
 }

@@ -16,6 +16,18 @@ func (p *Pusher) Status() guard.Status {
 	return s
 }
 
+// SinkOf returns the name of the sink that a queue is pushed to; "": it is pushed to none.
+func (p *Pusher) SinkOf(namespace, queue string) string {
+	for _, n := range p.spaces {
+		if n.name == namespace {
+			if r := n.rule(queue); r != nil {
+				return r.Sink
+			}
+		}
+	}
+	return ""
+}
+
 // LastError returns what the last Write of a queue's jobs failed with, and when; empty
 // unless its last Write failed and this process made it.
 func (p *Pusher) LastError(namespace, queue string) (words string, at time.Time) {

@@ -322,6 +322,48 @@ type pushing []guard.TargetStatus
 
 func (p pushing) Status() guard.Status { return guard.Status{Targets: p} }
 
+// SinkOf is the queue itself, where it is the name of a sink.
+func (p pushing) SinkOf(_, queue string) string {
+	for _, t := range p {
+		if t.Sink == queue {
+			return queue
+		}
+	}
+	return ""
+}
+
+func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
+	t.Parallel()
+	mail, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
+	v := View{Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{
+		pushing{{Namespace: "mail", Sink: "crm", State: guard.Failing}, {Namespace: "mail", Sink: "erp", State: guard.Open}},
+	}}
+	b := newJobBook(func() View { return v }, zap.NewNop())
+	b.forget(v)
+	waiting := func() *int64 { return b.overview(v, "", time.Now())[0].Waiting }
+	if got := waiting(); got != nil {
+		t.Errorf("%d jobs wait before they are counted", *got)
+	}
+	rows := []queueCounts{
+		{"crm", job.Counts{Ready: 200, Delayed: 70, Leased: 5, Pending: 75, Dead: 9}},
+		{"erp", job.Counts{Ready: 5_500, Delayed: 12, Pending: 12}},
+		{"worked", job.Counts{Ready: 7}},
+	}
+	b.keep(tableKey{"mail", ""}, &queueTable{at: time.Now(), total: 3, rows: rows})
+	if got := waiting(); got == nil || *got != 275 {
+		t.Errorf("%v jobs wait for a sink that fails, want the 275 of crm", got)
+	}
+	b.keep(tableKey{"mail", ""}, &queueTable{at: time.Now(), total: 4, rows: rows})
+	if got := waiting(); got != nil {
+		t.Errorf("%d jobs wait, and a queue was not counted", *got)
+	}
+	v.Push = []Pusher{pushing{{Namespace: "mail", Sink: "crm", State: guard.Open}}}
+	b.keep(tableKey{"mail", ""}, &queueTable{at: time.Now(), total: 3, rows: rows})
+	if got := waiting(); got != nil {
+		t.Errorf("%d jobs wait for a sink that fails, and none does", *got)
+	}
+}
+
 func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 	t.Parallel()
 	mail, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())

@@ -46,6 +46,7 @@ type jobFigures struct {
 	queues    int          // -1: not known
 	oldest    int64        // Unix ms when the first ready job was published; 0: none, or not known
 	oldestAge int64        // ms, as it was when it was read
+	counted   *queueTable  // the last one of all queues; nil: none yet
 }
 
 type jobReading struct {
@@ -272,6 +273,7 @@ type QueueOverview struct {
 	ReadAtMS         int64              `json:"read_at_ms"`          // 0: not read yet
 	Rates            map[string]float32 `json:"rates"`               // a second, by outcome; empty where not known
 	Sinks            []Sink             `json:"sinks"`               // that its jobs are pushed to
+	Waiting          *int64             `json:"waiting"`             // ready, delayed and leased jobs of the queues that are pushed to a sink that fails; null: none does, or not counted
 }
 
 // overview is what is known of the namespaces of kind queue, of all or of one.
@@ -287,6 +289,9 @@ func (b *jobBook) overview(v View, only string, now time.Time) []QueueOverview {
 		q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{}, Sinks: append([]Sink{}, sinks[ns.Name]...)}
 		if f := b.spaces[ns.Name]; f != nil {
 			f.fill(&q, now)
+			if fails := v.sinkFails(ns.Name); fails != nil {
+				q.Waiting = f.counted.waiting(fails)
+			}
 		}
 		list = append(list, q)
 	}

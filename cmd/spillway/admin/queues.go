@@ -191,7 +191,7 @@ func (b *jobBook) keep(key tableKey, t *queueTable) {
 	}
 	b.tables[key] = t
 	if f := b.spaces[key.namespace]; f != nil && key.search == "" {
-		f.queues, f.oldest, f.oldestAge = t.total, 0, 0
+		f.counted, f.queues, f.oldest, f.oldestAge = t, t.total, 0, 0
 		for _, row := range t.rows {
 			if row.OldestReady > 0 && (f.oldest == 0 || row.OldestReady < f.oldest) {
 				f.oldest = row.OldestReady
@@ -199,6 +199,21 @@ func (b *jobBook) keep(key tableKey, t *queueTable) {
 			}
 		}
 	}
+}
+
+// waiting is how many jobs of some queues may still be sent; nil where not all queues were counted.
+// A job whose last Write failed is delayed.
+func (t *queueTable) waiting(of func(queue string) bool) *int64 {
+	if t == nil || len(t.rows) < t.total {
+		return nil
+	}
+	n := int64(0)
+	for _, row := range t.rows {
+		if of(row.name) {
+			n += row.Ready + row.Pending
+		}
+	}
+	return &n
 }
 
 func countQueues(ctx context.Context, space jobSpace, search string) (*queueTable, error) {

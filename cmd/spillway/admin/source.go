@@ -71,6 +71,7 @@ type Drain interface {
 // Pusher is what the server needs of what pushes queues to sinks.
 type Pusher interface {
 	Status() guard.Status
+	SinkOf(namespace, queue string) string // its name; "": it is pushed to none
 }
 
 // Health says whether the service is ready, and with which warnings.
@@ -93,6 +94,33 @@ func (v View) lastError(namespace, partition string) string {
 	}
 	words, _ := v.Drain.LastError(namespace, partition)
 	return words
+}
+
+// sinkFails returns whether a queue is pushed to a sink that fails; nil: no sink of the namespace does.
+func (v View) sinkFails(namespace string) func(queue string) bool {
+	type target struct {
+		pool int
+		sink string
+	}
+	failing := map[target]bool{}
+	for pool, p := range v.Push {
+		for _, t := range p.Status().Targets {
+			if t.Namespace == namespace && (t.State == guard.Failing || t.State == guard.Tripped) {
+				failing[target{pool, t.Sink}] = true
+			}
+		}
+	}
+	if len(failing) == 0 {
+		return nil
+	}
+	return func(queue string) bool {
+		for pool, p := range v.Push {
+			if failing[target{pool, p.SinkOf(namespace, queue)}] {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // pushSinks are the sinks that this process pushes to, by namespace.

@@ -177,6 +177,8 @@ func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 		{"all work", calm, open, 0, "OK\n", "NO DATA IS BEING LOST\n\n", "2 open"},
 		{"one fails", calm, open + "," + fails, 2, "critical  mail: " + text + "\n", "BUT IT IS AT RISK\n  mail: 30 jobs wait, 6 delayed; " + text + "\n", "2 failing"},
 		{"since a moment", calm, brief, 1, "warning   mail: sink http://crm fails for 10.0s: refused\n", "  mail: 30 jobs wait, 6 delayed; sink http://crm fails for 10.0s", "2 failing"},
+		{"its queues are counted", strings.Replace(calm, `"max_jobs"`, `"waiting":3,"max_jobs"`, 1), open + "," + fails, 2, "critical  mail: " + text + "\n", "  mail: 3 jobs wait; " + text, "2 failing"},
+		{"its queues are empty", strings.Replace(calm, `"max_jobs"`, `"waiting":0,"max_jobs"`, 1), fails, 1, "warning   mail: " + text + "; no job waits for it", "NO DATA IS BEING LOST\n\n", "2 failing"},
 		{"one job waits", strings.Replace(idle, `"ready":0`, `"ready":1`, 1), fails, 2, "critical  mail: " + text, "  mail: 1 job waits; " + text, "2 failing"},
 		{"two fail", calm, fails + "," + strings.NewReplacer("crm", "erp", "failing\"", "tripped\"").Replace(fails), 2, "mail: sink http://erp fails for 3m",
 			"30 jobs wait, 6 delayed; " + text + "; 1 more sink fails: see spillway check mail\n", "2 failing"},

@@ -361,12 +361,18 @@ func (q *queueState) losses(now int64) (found []loss) {
 	return found
 }
 
-// waiting are the jobs that a sink may still be sent. One whose last Write failed is delayed.
-func (q *queueState) waiting() int64 { return q.Ledger.Ready + q.Ledger.Delayed + q.Ledger.Leased }
+// waiting are the jobs that a sink that fails may still be sent; where they are not counted, all
+// of the namespace. One whose last Write failed is delayed.
+func (q *queueState) waiting() int64 {
+	if q.Waiting != nil {
+		return *q.Waiting
+	}
+	return q.Ledger.Ready + q.Ledger.Delayed + q.Ledger.Leased
+}
 
 func (q *queueState) waitText() string {
 	text := some(q.waiting(), "job waits", "jobs wait")
-	if q.Ledger.Delayed > 0 {
+	if q.Waiting == nil && q.Ledger.Delayed > 0 {
 		text += fmt.Sprintf(", %d delayed", q.Ledger.Delayed)
 	}
 	return text

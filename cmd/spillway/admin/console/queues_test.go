@@ -59,9 +59,9 @@ func TestAPushTargetThatFailsIsInTheRowAndTheBanner(t *testing.T) {
 	f.queues[0]["sinks"], f.queues[1]["sinks"] = []object{open, crm}, []object{open}
 	f.queues = append(f.queues, mail("idle"), mail("one"), mail("unpushed"))
 	f.queues[2]["sinks"], f.queues[2]["ledger"] = []object{crm}, object{"published": 0, "acked": 0, "ready": 0, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
-	f.queues[3]["sinks"], f.queues[3]["ledger"] = []object{crm}, object{"published": 1, "acked": 0, "ready": 1, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
+	f.queues[3]["sinks"], f.queues[3]["waiting"], f.queues[3]["ledger"] = []object{crm}, 1, object{"published": 9, "acked": 0, "ready": 9, "delayed": 0, "leased": 0, "dead": 0, "lost": 0}
 	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
-	for _, want := range []string{"Not now, but look below.", "mail: jobs wait for a sink that fails; the namespace has 108 (30 delayed).", "one: jobs wait for a sink that fails; the namespace has 1.", "sink http://crm/in fails since 3 min", "connection refused <img"} {
+	for _, want := range []string{"Not now, but look below.", "mail: jobs wait for a sink that fails; the namespace has 108 (30 delayed).", "one: 1 job waits for a sink that fails.", "sink http://crm/in fails since 3 min", "connection refused <img"} {
 		shows(t, page, want)
 	}
 	for name, want := range map[string]string{"mail": "1 of 2 sinks fail", "sms": "ok", "idle": "sink fails", "one": "sink fails", "unpushed": "–"} {

@@ -115,8 +115,9 @@ function jobsAtRisk(q, overview) {
   if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are refused`);
   const bad = q.sinks.filter(failing);
   const { ready, delayed, leased } = q.ledger;
-  const waiting = ready + delayed + leased; // a job whose last write failed is delayed
-  if (bad.length && waiting > 0) texts.push(`jobs wait for a sink that fails; the namespace has ${count(waiting)}${delayed > 0 ? ` (${count(delayed)} delayed)` : ""}`);
+  const all = ready + delayed + leased; // a job whose last write failed is delayed
+  if (bad.length && q.waiting > 0) texts.push(`${count(q.waiting)} ${q.waiting === 1 ? "job waits" : "jobs wait"} for a sink that fails`);
+  else if (bad.length && q.waiting == null && all > 0) texts.push(`jobs wait for a sink that fails; the namespace has ${count(all)}${delayed > 0 ? ` (${count(delayed)} delayed)` : ""}`);
   if (!texts.length) return null;
   for (const s of bad.slice(0, 2)) why.push(sinkText(s, overview.now_ms));
   return { namespace: q.namespace, kind: "queue", level: gone(q.rates) > 0 ? "losing" : "risk", weight: gone(q.rates) || died, lost: listed(texts), partitions: [], why };
