@@ -55,7 +55,6 @@ var seededBugs = map[string]struct{ script, old, new string }{
 	"a purge of all has no limit":      {"purge", "limit = limit - all", ""},
 
 	"a discarded letter still counts": {"discard", "shard.was.dead_count - count", "shard.was.dead_count"},
-	"a discard begins at the far end": {"discard", "tonumber(ARGV[i]) < middle", "tonumber(ARGV[i]) > middle"},
 	"a discard removes others":        {"discard", "and 1 or -1, ARGV[i + 1])", "and 1 or -1, ARGV[2])"},
 
 	// A call of several partitions.
