@@ -34,13 +34,18 @@ type Engine struct {
 
 	mu      sync.Mutex
 	started bool
-	stopped bool // it takes no claims any more
-	closed  bool // nor jobs that are to be given back
-	rooms   map[roomKey]*room
-	polls   map[*poll]struct{} // that are patient
-	turn    int                // where the next poll over several shards begins
-	large   map[string]bool    // namespaces of which the last answer to a claim had large jobs
-	took    map[string]int     // jobs of that answer: what the next claims take of a flush, about
+	stopped bool                // it takes no claims any more
+	closed  bool                // nor jobs that are to be given back
+	queues  map[queueKey]*queue // that polls wait for
+	polls   map[*poll]struct{}  // that wait
+	turn    int                 // where the next poll over several shards begins
+	last    map[string]answer   // to a claim, of each namespace
+}
+
+// answer is what a claim got. The next of its namespace take about as much of a flush.
+type answer struct {
+	jobs  int
+	large bool // the jobs, or those of the last answer that had any
 }
 
 // New makes an engine that is not started. newWakes gives it the wakes of the store. It
@@ -51,9 +56,9 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	}
 	e := &Engine{
 		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(), ended: make(chan struct{}),
-		rooms: map[roomKey]*room{}, polls: map[*poll]struct{}{}, large: map[string]bool{}, took: map[string]int{},
+		queues: map[queueKey]*queue{}, polls: map[*poll]struct{}{}, last: map[string]answer{},
 	}
-	e.wakes, e.hangups = newWakes(e.hear), newHangups(e.hungUp, log)
+	e.wakes, e.hangups = newWakes(e.hear), newHangups(log)
 	var err error
 	if e.metrics, err = newMetrics(reg, e); err != nil {
 		return nil, err
@@ -102,7 +107,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	first, started := !e.stopped, e.started
 	e.stopped = true
 	for p := range e.polls {
-		e.leave(p, nil)
+		p.nudge()
 	}
 	e.mu.Unlock()
 	defer e.abort()
@@ -183,15 +188,6 @@ func (e *Engine) publishLane(p *job.Publish) *lane {
 		return e.laneOf(p.Namespace, p.Queue)
 	}
 	return e.largeLane(p.Namespace, p.Queue)
-}
-
-// claimLane is the lane of a claim: that for large ones where the namespace's jobs were large
-// the last time. The engine's lock is held.
-func (e *Engine) claimLane(c *Claim) *lane {
-	if e.large[c.Namespace.Name] {
-		return e.largeLane(c.Namespace, c.Queues[0])
-	}
-	return e.laneOf(c.Namespace, c.Queues[0])
 }
 
 func (e *Engine) largeLane(ns *job.Namespace, queue string) *lane {

@@ -21,7 +21,7 @@ import (
 type fakeStore struct {
 	mu         sync.Mutex
 	namespaces map[string]*job.Namespace
-	queues     map[roomKey]*fakeQueue
+	queues     map[queueKey]*fakeQueue
 	seq        int64
 	runs       int                    // calls of Run
 	claims     int                    // claims in them
@@ -52,7 +52,7 @@ type fakeQueue struct {
 
 func newFake(tb testing.TB, policies map[string]job.Policy) *fakeStore {
 	tb.Helper()
-	s := &fakeStore{namespaces: map[string]*job.Namespace{}, queues: map[roomKey]*fakeQueue{}}
+	s := &fakeStore{namespaces: map[string]*job.Namespace{}, queues: map[queueKey]*fakeQueue{}}
 	if policies == nil {
 		policies = map[string]job.Policy{"mail": job.DefaultPolicy()}
 	}
@@ -96,15 +96,15 @@ func (s *fakeStore) Revert(context.Context, *job.Lane) error {
 // revert gives back what claims with an unknown outcome took.
 func (s *fakeStore) revert() {
 	for _, j := range s.lost {
-		q := s.queueOf(roomKey{"mail", j.Shard, j.Queue})
+		q := s.queueOf(queueKey{"mail", j.Shard, j.Queue})
 		delete(q.leased, j.Seq)
 		j.Attempt--
-		s.push(roomKey{"mail", j.Shard, j.Queue}, q, true, j)
+		s.push(queueKey{"mail", j.Shard, j.Queue}, q, true, j)
 	}
 	s.lost = nil
 }
 
-func (s *fakeStore) queueOf(key roomKey) *fakeQueue {
+func (s *fakeStore) queueOf(key queueKey) *fakeQueue {
 	q := s.queues[key]
 	if q == nil {
 		q = &fakeQueue{leased: map[int64]*job.Job{}, dead: map[int64]*job.Job{}}
@@ -113,7 +113,7 @@ func (s *fakeStore) queueOf(key roomKey) *fakeQueue {
 	return q
 }
 
-func (s *fakeStore) push(key roomKey, q *fakeQueue, head bool, jobs ...*job.Job) {
+func (s *fakeStore) push(key queueKey, q *fakeQueue, head bool, jobs ...*job.Job) {
 	wake := len(q.ready) == 0
 	if head {
 		q.ready = append(slices.Clone(jobs), q.ready...)
@@ -155,22 +155,19 @@ func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 		if err := s.fail(b); err != nil {
 			w := work{batch: *b}
 			w.fail(err)
-			for _, c := range b.Claims {
-				c.Err = err
-			}
 			return
 		}
 	}
 	s.revert()
 	for _, a := range b.Acks {
-		q := s.queueOf(roomKey{a.Namespace.Name, a.Ref.Shard, a.Queue})
+		q := s.queueOf(queueKey{a.Namespace.Name, a.Ref.Shard, a.Queue})
 		_, a.Acked = q.leased[a.Ref.Seq]
 		delete(q.leased, a.Ref.Seq)
 		n := len(q.ready)
 		q.ready = slices.DeleteFunc(q.ready, func(j *job.Job) bool { return j.Seq == a.Ref.Seq })
 		a.Deleted = len(q.ready) < n
 	}
-	heads := map[roomKey][]*job.Job{}
+	heads := map[queueKey][]*job.Job{}
 	for _, x := range b.Settles {
 		s.settle(x, heads)
 	}
@@ -186,14 +183,14 @@ func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 	for _, c := range b.Claims {
 		for _, queue := range c.Queues {
 			if c.ReportLeft && c.Err == nil {
-				c.Left = append(c.Left, len(s.queueOf(roomKey{c.Namespace.Name, c.Shard, queue}).ready))
+				c.Left = append(c.Left, len(s.queueOf(queueKey{c.Namespace.Name, c.Shard, queue}).ready))
 			}
 		}
 	}
 }
 
-func (s *fakeStore) settle(x *job.Settle, heads map[roomKey][]*job.Job) {
-	key := roomKey{x.Namespace.Name, x.Ref.Shard, x.Queue}
+func (s *fakeStore) settle(x *job.Settle, heads map[queueKey][]*job.Job) {
+	key := queueKey{x.Namespace.Name, x.Ref.Shard, x.Queue}
 	q := s.queueOf(key)
 	j := q.leased[x.Ref.Seq]
 	if j == nil || x.Attempt != 0 && x.Attempt != j.Attempt {
@@ -221,7 +218,7 @@ func (s *fakeStore) settle(x *job.Settle, heads map[roomKey][]*job.Job) {
 }
 
 func (s *fakeStore) publish(p *job.Publish) {
-	key := roomKey{p.Namespace.Name, p.Shard, p.Queue}
+	key := queueKey{p.Namespace.Name, p.Shard, p.Queue}
 	q := s.queueOf(key)
 	if int64(len(q.ready)+len(p.Messages)) > p.Namespace.Policy.MaxJobs {
 		p.Err = job.ErrTooManyJobs
@@ -255,7 +252,7 @@ func (s *fakeStore) claim(c *job.Claim) {
 	}
 	var taken []*job.Job
 	for _, queue := range c.Queues {
-		q := s.queueOf(roomKey{c.Namespace.Name, c.Shard, queue})
+		q := s.queueOf(queueKey{c.Namespace.Name, c.Shard, queue})
 		for len(q.ready) > 0 && len(c.Jobs) < c.Count {
 			j := q.ready[0]
 			q.ready = q.ready[1:]
@@ -311,7 +308,7 @@ func (s *fakeStore) Peek(_ context.Context, ns *job.Namespace, queue string) (jo
 func (s *fakeStore) Get(_ context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.queueOf(roomKey{ns.Name, ref.Shard, queue})
+	q := s.queueOf(queueKey{ns.Name, ref.Shard, queue})
 	for _, j := range q.ready {
 		if j.Seq == ref.Seq {
 			return *j, job.Ready, s.readErr
@@ -373,7 +370,7 @@ type fakeWakes struct {
 	mu      sync.Mutex
 	filled  sync.Cond
 	queue   []job.WakeEvent
-	wants   map[roomKey]int
+	wants   map[queueKey]int
 	deaf    bool
 	closed  bool
 	wanting func() // is called without the lock before each Want
@@ -381,7 +378,7 @@ type fakeWakes struct {
 }
 
 func newFakeWakes(on func(job.WakeEvent)) *fakeWakes {
-	w := &fakeWakes{on: on, wants: map[roomKey]int{}, ended: make(chan struct{})}
+	w := &fakeWakes{on: on, wants: map[queueKey]int{}, ended: make(chan struct{})}
 	w.filled.L = &w.mu
 	return w
 }
@@ -428,7 +425,7 @@ func (w *fakeWakes) send(event job.WakeEvent) {
 func (w *fakeWakes) publish(event job.WakeEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.wants[roomKey{event.Namespace, event.Shard, event.Queue}] > 0 && !w.deaf {
+	if w.wants[queueKey{event.Namespace, event.Shard, event.Queue}] > 0 && !w.deaf {
 		w.send(event)
 	}
 }
@@ -442,7 +439,7 @@ func (w *fakeWakes) Want(ns *job.Namespace, shard int, queue string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wants[roomKey{ns.Name, shard, queue}]++
+	w.wants[queueKey{ns.Name, shard, queue}]++
 	if !w.deaf {
 		w.send(job.WakeEvent{Kind: job.WakeSubscribed, Namespace: ns.Name, Shard: shard, Queue: queue})
 	}
@@ -451,7 +448,7 @@ func (w *fakeWakes) Want(ns *job.Namespace, shard int, queue string) {
 func (w *fakeWakes) Unwant(ns *job.Namespace, shard int, queue string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := roomKey{ns.Name, shard, queue}
+	key := queueKey{ns.Name, shard, queue}
 	if w.wants[key]--; w.wants[key] == 0 {
 		delete(w.wants, key)
 	}
@@ -497,8 +494,8 @@ func start(tb testing.TB, s *fakeStore) *Engine {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if len(e.rooms) > 0 || len(e.polls) > 0 || s.wakes.wanted() > 0 {
-			tb.Errorf("%d rooms, %d polls, %d subscriptions are left", len(e.rooms), len(e.polls), s.wakes.wanted())
+		if len(e.queues) > 0 || len(e.polls) > 0 || s.wakes.wanted() > 0 {
+			tb.Errorf("%d queues, %d polls, %d subscriptions are left", len(e.queues), len(e.polls), s.wakes.wanted())
 		}
 	})
 	return e

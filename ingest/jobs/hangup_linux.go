@@ -14,15 +14,8 @@ import (
 // runs, and reading here would take what may be the client's next request. The kernel
 // tells that the client will send no more (RDHUP), also where bytes are unread before.
 
-// watch is what hangups knows of a poll. Its lock guards it.
-type watch struct {
-	id   int32
-	over bool
-}
-
 // hangups tells which of the clients that wait went away.
 type hangups struct {
-	on  func(*poll)
 	log *zap.Logger
 
 	mu     sync.Mutex
@@ -34,8 +27,8 @@ type hangups struct {
 	ended  chan struct{} // closed when run returns
 }
 
-func newHangups(on func(*poll), log *zap.Logger) *hangups {
-	return &hangups{on: on, log: log, polls: map[int32]*poll{}}
+func newHangups(log *zap.Logger) *hangups {
+	return &hangups{log: log, polls: map[int32]*poll{}}
 }
 
 // open makes the set, for the first client that waits.
@@ -62,7 +55,7 @@ func (h *hangups) add(p *poll) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.watch.id != 0 || p.watch.over || h.failed {
+	if h.failed {
 		return
 	}
 	if h.epoll == 0 {
@@ -75,7 +68,7 @@ func (h *hangups) add(p *poll) {
 	for next := true; next; next = h.polls[h.last] != nil {
 		h.last = h.last%math.MaxInt32 + 1 // 0 is the pipe
 	}
-	p.watch.id = h.last
+	p.watch = h.last
 	h.polls[h.last] = p
 	_ = p.Conn.Control(func(fd uintptr) {
 		// Level-triggered: a client that left before is reported, too. Once is enough: the poll ends.
@@ -83,21 +76,14 @@ func (h *hangups) add(p *poll) {
 	})
 }
 
-// remove ends what add began. A poll that is not yet added never is.
+// remove ends what add began.
 func (h *hangups) remove(p *poll) {
-	if p.Conn == nil {
+	if p.watch == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.watch.over = true
-	if p.watch.id == 0 {
-		return
-	}
-	delete(h.polls, p.watch.id)
-	if h.epoll == 0 {
-		return
-	}
+	delete(h.polls, p.watch)
 	_ = p.Conn.Control(func(fd uintptr) { _ = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) })
 }
 
@@ -117,7 +103,7 @@ func (h *hangups) run(epoll int) {
 			p := h.polls[event.Fd]
 			h.mu.Unlock()
 			if p != nil {
-				h.on(p)
+				p.nudge()
 			}
 		}
 	}
@@ -125,16 +111,12 @@ func (h *hangups) run(epoll int) {
 
 // close ends run. Every poll must have ended before.
 func (h *hangups) close() {
-	h.mu.Lock()
-	epoll := h.epoll
-	h.epoll, h.failed = 0, true
-	h.mu.Unlock()
-	if epoll == 0 {
+	if h.epoll == 0 {
 		return
 	}
 	_, _ = unix.Write(h.wake[1], []byte{0})
 	<-h.ended
-	_, _, _ = unix.Close(epoll), unix.Close(h.wake[0]), unix.Close(h.wake[1])
+	_, _, _ = unix.Close(h.epoll), unix.Close(h.wake[0]), unix.Close(h.wake[1])
 }
 
 // hasHungUp reports whether the client closed its connection, or its half of it.

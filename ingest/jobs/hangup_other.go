@@ -11,11 +11,9 @@ import (
 // Other systems do not tell that a client went away while its request runs. Jobs that such
 // a client was handed are claimed again when their lease ends.
 
-type watch struct{}
-
 type hangups struct{}
 
-func newHangups(func(*poll), *zap.Logger) *hangups { return &hangups{} }
+func newHangups(*zap.Logger) *hangups { return &hangups{} }
 
 func (*hangups) add(*poll)    {}
 func (*hangups) remove(*poll) {}

@@ -237,7 +237,7 @@ func TestJobsOfAnAnswerThatIsNotSentWholeGoBack(t *testing.T) {
 				return
 			}
 			eventually(t, "they are ready", func() bool { ready, _ := p.store.ready("q"); return ready == n })
-			if r := p.store.queueOf(roomKey{"mail", 0, "q"}).ready[0]; r.Attempt != 0 {
+			if r := p.store.queueOf(queueKey{"mail", 0, "q"}).ready[0]; r.Attempt != 0 {
 				t.Errorf("the attempt counts: %d", r.Attempt)
 			}
 		})
@@ -300,14 +300,14 @@ func TestTheNumbersOfPollsBeginAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHangups(func(*poll) {}, zap.NewNop())
+	h := newHangups(zap.NewNop())
 	defer h.close()
 	h.last = math.MaxInt32 - 1
 	for _, want := range []int32{math.MaxInt32, 1, 2} {
 		p := &poll{Claim: Claim{Conn: raw}}
 		h.add(p)
-		if p.watch.id != want {
-			t.Errorf("got %d, want %d", p.watch.id, want)
+		if p.watch != want {
+			t.Errorf("got %d, want %d", p.watch, want)
 		}
 		h.remove(p)
 	}

@@ -32,29 +32,27 @@ const (
 	minClaimBytes = 16 << 10
 )
 
-// work is what one caller wants of one lane. It is either a batch or the next claim of a
-// poll.
+// work is what one caller wants of one lane.
 type work struct {
-	batch     job.Batch // without claims
+	batch     job.Batch // with one claim at most
 	namespace string    // that it counts for; empty: none
 	jobs      int
 	bytes     int
 	queued    time.Time
 	done      func()
-	poll      *poll
 	revert    bool // nothing but that claims with an unknown outcome are taken back
 }
 
 // cost is the part of a flush that the work takes, where a whole flush is maxFlushBytes.
 func (w *work) cost() int {
 	cost := max(1, w.bytes, w.jobs*(maxFlushBytes/maxFlushJobs))
-	if w.poll != nil {
+	if len(w.batch.Claims) > 0 {
 		cost = max(cost, maxFlushBytes/maxFlushClaims)
 	}
 	return cost
 }
 
-// fail gives every request of a batch the same error.
+// fail gives every request of the work the same error.
 func (w *work) fail(err error) {
 	for _, p := range w.batch.Publishes {
 		p.Err = err
@@ -64,6 +62,9 @@ func (w *work) fail(err error) {
 	}
 	for _, s := range w.batch.Settles {
 		s.Err = err
+	}
+	for _, c := range w.batch.Claims {
+		c.Err, c.Jobs, c.Left = err, nil, nil
 	}
 }
 
@@ -107,18 +108,13 @@ func (l *lane) put(w *work) {
 
 // reject answers work that was not run.
 func (l *lane) reject(w *work, err error) {
-	if w.poll != nil {
-		// The caller may hold the engine's lock.
-		go l.engine.failed(w.poll, err)
-		return
-	}
 	w.fail(err)
 	w.done()
 }
 
-// rejectLate rejects a batch that waits too long, and reports whether it did.
+// rejectLate rejects work that waits too long, and reports whether it did.
 func (l *lane) rejectLate(w *work, now time.Time) bool {
-	if w.poll != nil || w.revert || now.Sub(w.queued) <= 2*l.engine.cfg.FlushTimeout {
+	if w.revert || now.Sub(w.queued) <= 2*l.engine.cfg.FlushTimeout {
 		return false
 	}
 	l.reject(w, ErrOverloaded)
@@ -180,12 +176,6 @@ func (l *lane) fill(now time.Time) {
 			break
 		}
 		switch {
-		case w.poll != nil:
-			if !l.engine.sends(w.poll) {
-				l.waiting.Pop(0)
-				continue
-			}
-			l.batch.Claims = append(l.batch.Claims, &w.poll.claim)
 		case w.revert:
 			l.revert = true
 		case l.rejectLate(w, now):
@@ -195,6 +185,7 @@ func (l *lane) fill(now time.Time) {
 			l.batch.Publishes = append(l.batch.Publishes, w.batch.Publishes...)
 			l.batch.Acks = append(l.batch.Acks, w.batch.Acks...)
 			l.batch.Settles = append(l.batch.Settles, w.batch.Settles...)
+			l.batch.Claims = append(l.batch.Claims, w.batch.Claims...)
 		}
 		l.waiting.Pop(w.cost())
 		jobs, bytes = jobs+w.jobs, bytes+w.bytes
@@ -221,11 +212,7 @@ func (l *lane) flush() {
 	l.call()
 	m.flushSeconds.Observe(time.Since(start).Seconds())
 	for _, w := range l.flying {
-		if w.poll != nil {
-			l.engine.answered(w.poll)
-		} else {
-			w.done()
-		}
+		w.done()
 	}
 	clear(l.flying)
 	clear(l.batch.Publishes)
@@ -244,9 +231,6 @@ func (l *lane) call() {
 	if !l.try(func() bool { l.engine.store.Run(ctx, l.memory, &l.batch); return true }) {
 		for _, w := range l.flying {
 			w.fail(partition.ErrUnknown)
-		}
-		for _, c := range l.batch.Claims {
-			c.Err, c.Jobs, c.Left = partition.ErrUnknown, nil, nil
 		}
 	}
 	l.revertUnknown(ctx)

@@ -29,8 +29,8 @@ func TestAnIdlePollTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// A claim that waits is charged for what it holds: little for a place in a room that others
-// wait in, more for a room of its own.
+// A claim that waits is charged for what it holds: little for a queue that others
+// wait for, more for one of its own.
 func TestAWaitingClaimIsChargedForWhatItHolds(t *testing.T) {
 	const polls = 200
 	names := func(prefix string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -115,7 +116,7 @@ func TestNoPollSleepsBesideAJobThatCameWhileItSubscribed(t *testing.T) {
 				p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
 				time.Sleep(time.Duration(at) * time.Millisecond)
 				s.with(func() { // another process publishes
-					key := roomKey{"mail", 0, "q"}
+					key := queueKey{"mail", 0, "q"}
 					s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}})
 				})
 				if r := <-p; payloads(r.jobs) != "a" || r.took > 200*time.Millisecond {
@@ -153,7 +154,7 @@ func TestAJobLeftByAClaimWithoutWaitWakesWhoWaits(t *testing.T) {
 		p := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
 		synctest.Wait()
 		s.with(func() { // as if a wake were lost for ever
-			s.queueOf(roomKey{"mail", 0, "q"}).ready = []*job.Job{{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}}, {Queue: "q", Payload: []byte("b"), Ref: job.Ref{Seq: 2}}}
+			s.queueOf(queueKey{"mail", 0, "q"}).ready = []*job.Job{{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}}, {Queue: "q", Payload: []byte("b"), Ref: job.Ref{Seq: 2}}}
 		})
 		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"q"}}); payloads(r.jobs) != "a" {
 			t.Errorf("got %+v", r)
@@ -164,46 +165,71 @@ func TestAJobLeftByAClaimWithoutWaitWakesWhoWaits(t *testing.T) {
 	})
 }
 
-// W4: a poll that was woken and does not ask wakes the next.
+// W4: a poll that was woken, and ends without having asked, wakes the next.
 func TestAWokenPollThatLeavesWakesTheNext(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(*Engine, *poll){
-		"hung up":   func(e *Engine, p *poll) { e.hungUp(p) },
-		"timed out": func(e *Engine, p *poll) { e.mu.Lock(); e.leave(p, nil); e.mu.Unlock() },
-	} {
+	push := func(s *fakeStore, ns *job.Namespace, queues ...string) {
+		s.with(func() {
+			for _, queue := range queues {
+				key := queueKey{"mail", ns.Shards(queue)[0], queue}
+				s.push(key, s.queueOf(key), false, &job.Job{Queue: queue, Payload: []byte(queue), Ref: job.Ref{Seq: int64(queue[0])}})
+			}
+		})
+	}
+	wait := func(e *Engine, c Claim) <-chan result {
+		p := claims(e, c)
+		synctest.Wait()
+		return p
+	}
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) { // also of another queue than the one that woke it
+		var revoked atomic.Bool
+		first := wait(e, Claim{Namespace: ns, Queues: []string{"q", "r"}, Wait: time.Minute, Revoked: revoked.Load})
+		second := wait(e, Claim{Namespace: ns, Queues: []string{"r"}, Wait: time.Minute})
+		third := wait(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+		revoked.Store(true)
+		push(s, ns, "q")
+		if r := <-first; !errors.Is(r.err, ErrRevoked) {
+			t.Errorf("the first got %+v", r)
+		}
+		if r := <-third; payloads(r.jobs) != "q" || r.took != 0 {
+			t.Errorf("the third got %+v", r)
+		}
+		if r := <-second; r.jobs != nil || r.took != time.Minute {
+			t.Errorf("the second got %+v", r)
+		}
+	})
+	policy := job.DefaultPolicy()
+	policy.Shards = 8
+	bubble(t, map[string]job.Policy{"mail": policy}, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		// It has enough before it asks the shard of the queue that woke it.
+		first := wait(e, Claim{Namespace: ns, Queues: []string{"q", "r"}, Wait: time.Minute})
+		second := wait(e, Claim{Namespace: ns, Queues: []string{"r"}, Wait: time.Minute})
+		if slices.Equal(ns.Shards("q"), ns.Shards("r")) {
+			t.Fatal("both queues have the same shard")
+		}
+		push(s, ns, "r", "q")
+		if r := <-first; payloads(r.jobs) != "q" || r.took != 0 {
+			t.Errorf("the first got %+v", r)
+		}
+		if r := <-second; payloads(r.jobs) != "r" || r.took != 0 {
+			t.Errorf("the second got %+v", r)
+		}
+	})
+	// The wait is over when it is woken: whichever it sees first.
+	for range 50 {
 		bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
-			first := claims(e, Claim{Namespace: ns, Queues: []string{"q", "r"}, Wait: time.Minute})
-			synctest.Wait()
-			e.mu.Lock()
-			p := e.rooms[roomKey{"mail", 0, "q"}].first.poll
-			e.mu.Unlock()
-			second := claims(e, Claim{Namespace: ns, Queues: []string{"r"}, Wait: time.Minute})
-			third := claims(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
-			synctest.Wait()
-			s.with(func() { s.after = time.Second })
-			busy := claims(e, Claim{Namespace: ns, Queues: []string{"q"}}) // the lane is in a flush
-			synctest.Wait()
-			s.with(func() {
-				key := roomKey{"mail", 0, "q"}
-				s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a"), Ref: job.Ref{Seq: 1}})
-			})
-			synctest.Wait() // the first is woken
-			leave(e, p)
-			if r := <-busy; len(r.jobs) > 0 {
-				t.Errorf("the claim that was quicker got %+v", r)
+			first := wait(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Minute})
+			second := wait(e, Claim{Namespace: ns, Queues: []string{"q"}, Wait: time.Hour})
+			time.Sleep(time.Minute)
+			push(s, ns, "q")
+			one := <-first
+			if len(one.jobs) == 0 {
+				one = <-second
 			}
-			if r := <-first; len(r.jobs) != 0 {
-				t.Errorf("%s: the first got %+v", name, r)
+			if payloads(one.jobs) != "q" || one.took != time.Minute {
+				t.Errorf("got %+v", one)
 			}
-			if r := <-third; payloads(r.jobs) != "a" {
-				t.Errorf("%s: the third got %+v", name, r)
-			}
-			e.mu.Lock()
-			for p := range e.polls {
-				e.leave(p, nil)
-			}
-			e.mu.Unlock()
-			<-second
+			_ = e.Stop(context.Background())
 		})
 	}
 }
@@ -224,7 +250,7 @@ func TestPollsAskAgainAfterTheirSubscriptionsWereLost(t *testing.T) {
 		}
 		s.with(func() {
 			s.fail = nil
-			key := roomKey{"mail", 0, "q"}
+			key := queueKey{"mail", 0, "q"}
 			s.push(key, s.queueOf(key), false, &job.Job{Queue: "q", Payload: []byte("a")})
 		})
 		s.wakes.setDeaf(false) // at once, not after the pause

@@ -103,8 +103,8 @@ func TestNothingIsKnownOfANamespaceThatIsGone(t *testing.T) {
 		e.Refresh()
 		for _, want := range []int{1, 0} {
 			e.mu.Lock()
-			if len(e.large) != want {
-				t.Errorf("%d namespaces are known to have large jobs, want %d", len(e.large), want)
+			if len(e.last) != want {
+				t.Errorf("the last answers of %d namespaces are known, want %d", len(e.last), want)
 			}
 			e.mu.Unlock()
 			s.with(func() { delete(s.namespaces, "mail") })

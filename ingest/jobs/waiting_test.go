@@ -15,12 +15,12 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	redistest.Until(t, 20*time.Second, what, holds)
 }
 
-// waiting is how many polls sit in their rooms.
+// waiting is how many polls a wake of any of their queues would reach.
 func (p *port) waiting() (n int) {
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
 	for poll := range p.engine.polls {
-		if poll.state == waiting && !poll.unconfirmed {
+		if poll.listed && poll.unheard == 0 {
 			n++
 		}
 	}

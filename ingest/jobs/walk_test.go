@@ -47,9 +47,12 @@ func walk(t *testing.T, seed uint64) {
 		var delivered atomic.Int64
 		var published int
 		var polls sync.WaitGroup
+		var leaves []*atomic.Bool
 		poll := func(q []string, wait time.Duration) {
+			leave := new(atomic.Bool)
+			leaves = append(leaves, leave)
 			polls.Go(func() {
-				jobs, _ := e.Claim(&Claim{Namespace: ns, Queues: q, Count: 1 + len(q), TTR: time.Hour, Wait: wait})
+				jobs, _ := e.Claim(&Claim{Namespace: ns, Queues: q, Count: 1 + len(q), TTR: time.Hour, Wait: wait, Revoked: leave.Load})
 				delivered.Add(int64(len(jobs)))
 			})
 		}
@@ -75,14 +78,12 @@ func walk(t *testing.T, seed uint64) {
 					s.wakes.setDeaf(false)
 				}
 			case 5:
-				e.mu.Lock()
-				for p := range e.polls {
-					if r.IntN(3) == 0 {
-						e.leave(p, ErrHungUp)
+				if len(leaves) > 0 && r.IntN(3) == 0 {
+					leaves[len(leaves)-1-r.IntN(min(5, len(leaves)))].Store(true)
+					if r.IntN(2) == 0 {
+						e.Refresh()
 					}
-					break
 				}
-				e.mu.Unlock()
 			}
 		}
 		s.with(func() { s.fail, s.lose = nil, nil })
