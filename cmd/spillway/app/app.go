@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,7 +76,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 		Listen: cfg.AdminListen, Source: a.view, Reload: a.Reload,
 		Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err },
 	}
-	if port.TLS, err = cfg.adminTLS().config(a.metrics, log); err != nil {
+	if port.TLS, err = adminTLS(cfg).config(a.metrics, log); err != nil {
 		return nil, errors.Join(cfg.locate(err), first.discard(context.Background()))
 	}
 	a.admin = admin.New(port, log.Named("admin"))
@@ -96,18 +95,6 @@ func storeMode(raw string) string {
 	default:
 		return "redis"
 	}
-}
-
-// shown are the settings of each namespace as the admin port shows them.
-func (c *Config) shown() map[string][]admin.Setting {
-	shown := map[string][]admin.Setting{}
-	for name, ns := range c.Namespaces {
-		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
-		for _, s := range settingsOf(&ns) {
-			shown[name] = append(shown[name], admin.Setting{Key: s.key(), Value: reflect.ValueOf(s.value).Elem().Interface()})
-		}
-	}
-	return shown
 }
 
 // newRegistry makes a registry of the App's own, so that one process can hold two Apps.

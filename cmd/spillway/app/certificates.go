@@ -131,11 +131,11 @@ func (c *certificates) load() error {
 // tlsFiles are the TLS settings of a port. Their keys begin with prefix.
 type tlsFiles struct{ port, prefix, cert, key, clientCA string }
 
-func (c *Config) dataTLS() tlsFiles {
+func dataTLS(c *Config) tlsFiles {
 	return tlsFiles{"data", "", c.TLSCert, c.TLSKey, c.TLSClientCA}
 }
 
-func (c *Config) adminTLS() tlsFiles {
+func adminTLS(c *Config) tlsFiles {
 	return tlsFiles{"admin", "admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA}
 }
 

@@ -3,8 +3,10 @@ package app
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -159,16 +161,6 @@ func (c *Config) load(p process) error {
 	return nil
 }
 
-// loadAndTry is load, and makes what the settings describe once, to find all errors.
-func (c *Config) loadAndTry(p process, registry sink.Registry) error {
-	err := c.load(p)
-	if err = errors.Join(append([]error{err}, c.targetErrors(registry)...)...); err != nil {
-		return usageError{err}
-	}
-	c.sumSecrets()
-	return nil
-}
-
 // names returns the namespaces in alphabetical order.
 func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
 
@@ -243,13 +235,13 @@ func (c *Config) drain() drain.Config {
 
 // flagDefaults are the values of ${name} in the tags of Config and Namespace: the
 // defaults of the packages, by the key of the setting, and the forms of sink URLs.
-func flagDefaults() kong.Vars {
+func flagDefaults(sinks string) kong.Vars {
 	var c Config
 	copyFields(&c, ingest.DefaultConfig())
 	copyFields(&c, drain.DefaultConfig())
 	copyFields(&c.Default, partition.DefaultPolicy())
 	copyFields(&c.Default, drain.DefaultConfig())
-	vars := kong.Vars{"sinks": sinkSchemes()}
+	vars := kong.Vars{"sinks": sinks}
 	for _, s := range settingsOf(&c) {
 		vars[s.key()] = s.text()
 	}
@@ -357,4 +349,45 @@ func (c *Config) origin(key string) string {
 		return origin
 	}
 	return c.origins[key[strings.LastIndexByte(key, '.')+1:]]
+}
+
+// maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
+const maxSecret = 64 << 10
+
+// readSecret reads the file of a placeholder {file:/path}.
+func readSecret(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular(): // reading a pipe or a device may not end
+		return nil, errors.New("not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err == nil && len(secret) > maxSecret {
+		err = fmt.Errorf("larger than %s", partition.Size(maxSecret))
+	}
+	return secret, err
+}
+
+// defaultConfig is the configuration of `spillway serve` without flags, file and environment.
+func defaultConfig() (*Config, error) {
+	var c struct {
+		Config Config `embed:""`
+	}
+	parser, err := kong.New(&c, flagDefaults(""))
+	if err != nil {
+		return nil, err
+	}
+	if _, err = parser.Parse(nil); err != nil {
+		return nil, err
+	}
+	// It ignores the environment, so that a demo is the same everywhere.
+	empty := process{lookupEnv: func(string) (string, bool) { return "", false }}
+	return &c.Config, c.Config.load(empty)
 }

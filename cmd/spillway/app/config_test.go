@@ -27,7 +27,7 @@ func loadConfig(t *testing.T, args []string, env map[string]string, file string)
 	var c struct {
 		Config Config `embed:""`
 	}
-	parser, err := kong.New(&c, flagDefaults())
+	parser, err := kong.New(&c, flagDefaults(sinkSchemes()))
 	if err != nil {
 		t.Fatal(err)
 	}

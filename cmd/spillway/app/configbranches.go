@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -70,4 +71,21 @@ func (c *Config) wayBack(from, to string, seen map[string]bool) []string {
 		}
 	}
 	return nil
+}
+
+// keyOfTier is the setting that has the URL of a namespace's sink number i.
+func keyOfTier(i int) string {
+	if i == 0 {
+		return "sink"
+	}
+	return "fallback"
+}
+
+// label is what the drain calls the sink of a namespace, for logs: with fallbacks it
+// works as long as one of them does.
+func (n Namespace) label() string {
+	if n.Fallback == "" {
+		return sink.Redact(n.Sink)
+	}
+	return sink.Redact(n.Sink) + " with fallback " + redactSinks(n.Fallback)
 }

@@ -27,7 +27,7 @@ func serveFlags(t *testing.T) []*kong.Flag {
 	var c struct {
 		Config Config `embed:""`
 	}
-	parser, err := kong.New(&c, flagDefaults())
+	parser, err := kong.New(&c, flagDefaults(sinkSchemes()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/backend"
 )
 
 // defaultPool is the pool of --redis, and of namespaces that name none.
@@ -122,28 +119,6 @@ func (c *Config) poolURL(name string) (string, error) {
 		return "", errors.New("a placeholder is not in the user or the password, which end with @")
 	}
 	return c.secrets.Fill(raw)
-}
-
-// openPool connects to nothing yet. before is the one that it replaces, or nil.
-func (c *Config) openPool(name string, before *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*backend.Backend, error) {
-	replicas, err := replicasOf(c.Durability)
-	if err != nil {
-		return nil, c.fieldError("durability", err)
-	}
-	url, err := c.poolURL(name)
-	if err != nil {
-		return nil, c.fieldError("pools."+name, fmt.Errorf("pools.%s: %w", name, err))
-	}
-	b, err := backend.Open(backend.Config{URL: url, Replicas: replicas, Follows: before}, reg, log)
-	if err == nil {
-		return b, nil
-	}
-	var field *partition.FieldError
-	if name != defaultPool && errors.As(err, &field) && field.Field == "redis" {
-		at := "pools." + name
-		return nil, c.fieldError(at, &partition.FieldError{Field: at, Value: field.Value, Want: field.Want})
-	}
-	return nil, c.locate(err)
 }
 
 // appendPools adds the pools in the form of the file, without passwords.

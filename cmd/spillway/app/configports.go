@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillway-io/spillway/ingest/lmstfy"
 	"github.com/spillway-io/spillway/ingest/wire"
 )
 
@@ -110,4 +111,14 @@ func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
 		return c.locate(&settingError{prefix + "tls_cert", errors.New("certificate without a key: set " + prefix + "tls_key")})
 	}
 	return nil
+}
+
+// validateLmstfy checks what the API needs of other settings.
+func (c *Config) validateLmstfy(wrong func(key string, value any, want string)) {
+	if c.LmstfyMetrics && !c.Lmstfy {
+		wrong("lmstfy_metrics", c.LmstfyMetrics, "lmstfy: true beside it, because only that API is counted")
+	}
+	if c.Lmstfy && strings.HasPrefix(c.SegmentPrefix+"/", lmstfy.Prefix) {
+		wrong("segment_prefix", c.SegmentPrefix, "a path outside /api, which is lmstfy's")
+	}
 }

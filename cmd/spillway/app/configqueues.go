@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
@@ -289,4 +290,13 @@ func (q Queues) Policy() job.Policy {
 		Shards: q.Shards, Spread: q.Spread, MaxJobs: int64(q.MaxJobs), MaxQueues: int64(q.MaxQueues), MaxKeys: int64(q.MaxKeys),
 		DropDead: q.Dead == "drop", ReplyTTL: q.ReplyTTL,
 	}
+}
+
+// rule is the form that the drain takes.
+func (p Push) rule() push.Rule {
+	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
+	if p.Rate.Count > 0 {
+		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
+	}
+	return r
 }

@@ -17,25 +17,35 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
+// loadAndTry is load, and makes what the settings describe once, to find all errors.
+func loadAndTry(c *Config, p process, registry sink.Registry) error {
+	err := c.load(p)
+	if err = errors.Join(append([]error{err}, targetErrors(c, registry)...)...); err != nil {
+		return usageError{err}
+	}
+	c.sumSecrets()
+	return nil
+}
+
 // targetErrors are the URLs and files that cannot work, as far as that shows without a
 // connection. A Config that load rejected has them, too.
-func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
+func targetErrors(c *Config, registry sink.Registry) (errs []error) {
 	if c.Role != "ingest" { // which has no sinks, and perhaps no folders for them
 		for _, name := range c.names() {
 			for i, raw := range c.Namespaces[name].sinks() {
-				s, err := c.newSink(name, raw, registry, nil) // it is not opened
+				s, err := newSink(c, name, raw, registry, nil) // it is not opened
 				if checker, ok := s.(sink.Checker); ok && err == nil {
 					err = checker.Check()
 				}
 				if err != nil {
-					errs = append(errs, c.tierError(name, i, err))
+					errs = append(errs, tierError(c, name, i, err))
 				}
 			}
 		}
-		errs = append(errs, c.pushSinkErrors(registry)...)
+		errs = append(errs, pushSinkErrors(c, registry)...)
 	}
-	errs = append(errs, c.storeURLErrors()...)
-	for _, port := range []tlsFiles{c.dataTLS(), c.adminTLS()} {
+	errs = append(errs, storeURLErrors(c)...)
+	for _, port := range []tlsFiles{dataTLS(c), adminTLS(c)} {
 		if port.key == "" {
 			continue // which validate reports
 		}
@@ -47,7 +57,7 @@ func (c *Config) targetErrors(registry sink.Registry) (errs []error) {
 }
 
 // storeURLErrors are what is wrong with the URLs of the pools, the prefix or the durability.
-func (c *Config) storeURLErrors() (errs []error) {
+func storeURLErrors(c *Config) (errs []error) {
 	tried := *c
 	if _, err := replicasOf(c.Durability); err != nil {
 		tried.Durability = "async" // validate reports a wrong one; the URL may be wrong, too
@@ -56,14 +66,14 @@ func (c *Config) storeURLErrors() (errs []error) {
 		if p := c.Pools[name]; name != defaultPool && (p.URL == "" || strings.HasPrefix(p.URL, "embedded:")) {
 			continue // which validate reports
 		}
-		errs = append(errs, tried.tryPool(name))
+		errs = append(errs, tryPool(&tried, name))
 	}
 	return errs
 }
 
 // tryPool opens a pool, which connects to nothing, and closes it.
-func (c *Config) tryPool(name string) error {
-	b, err := c.openPool(name, nil, prometheus.NewRegistry(), zap.NewNop())
+func tryPool(c *Config, name string) error {
+	b, err := openPool(c, name, nil, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return err
 	}
@@ -79,7 +89,7 @@ func (c *Config) tryPool(name string) error {
 const onlineTimeout = 5 * time.Second
 
 // checkOnline connects to the store and to every sink, as serve would, and writes nothing.
-func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warnings []string, err error) {
+func checkOnline(ctx context.Context, c *Config, registry sink.Registry) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, onlineTimeout)
 	defer cancel()
 	var (
@@ -94,7 +104,7 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 	}
 	for _, name := range c.poolNames() {
 		running.Go(func() {
-			texts, err := c.checkPool(ctx, name)
+			texts, err := checkPool(ctx, c, name)
 			report(err, texts...)
 		})
 	}
@@ -105,8 +115,8 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 			}
 			running.Go(func() {
 				warn := func(text string) { report(nil, "namespace "+name+": "+text) }
-				if err := c.checkSink(ctx, name, raw, registry, warn); err != nil {
-					report(c.tierError(name, i, err))
+				if err := checkSink(ctx, c, name, raw, registry, warn); err != nil {
+					report(tierError(c, name, i, err))
 				}
 			})
 		}
@@ -117,8 +127,8 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 				continue
 			}
 			running.Go(func() {
-				if err := c.checkSink(ctx, "", raw, registry, nil); err != nil {
-					report(c.pushSinkError(name, err))
+				if err := checkSink(ctx, c, "", raw, registry, nil); err != nil {
+					report(pushSinkError(c, name, err))
 				}
 			})
 		}
@@ -128,12 +138,12 @@ func (c *Config) checkOnline(ctx context.Context, registry sink.Registry) (warni
 }
 
 // checkPool asks a Redis what serve asks at its start: version, settings, rights, format.
-func (c *Config) checkPool(ctx context.Context, name string) (warnings []string, err error) {
+func checkPool(ctx context.Context, c *Config, name string) (warnings []string, err error) {
 	policies, queues := c.policiesIn(name), c.queuesIn(name)
 	if len(policies)+len(queues) == 0 {
 		return nil, nil
 	}
-	b, err := c.openPool(name, nil, prometheus.NewRegistry(), zap.NewNop())
+	b, err := openPool(c, name, nil, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +173,8 @@ func (c *Config) checkPool(ctx context.Context, name string) (warnings []string,
 // checkSink opens a sink, which writes nothing to its target. A file would be created and
 // locked, and namespaces: is the store, so those are left out. A webhook gets no request:
 // the connection shows whether its host is there.
-func (c *Config) checkSink(ctx context.Context, name, raw string, registry sink.Registry, warn func(text string)) error {
-	s, err := c.newSink(name, raw, registry, warn)
+func checkSink(ctx context.Context, c *Config, name, raw string, registry sink.Registry, warn func(text string)) error {
+	s, err := newSink(c, name, raw, registry, warn)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // controlFile is what the configuration says about what can be made at run time, too.
-func (c *Config) controlFile(admins []admin.Token) control.File {
+func controlFile(c *Config, admins []admin.Token) control.File {
 	f := control.File{Pools: c.poolNames()}
 	for name, pool := range c.Pools {
 		if pool.Volatile {
@@ -69,7 +69,7 @@ func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) 
 }
 
 // places are the pools of the namespaces of the file.
-func (c *Config) places() map[string]string {
+func places(c *Config) map[string]string {
 	places := map[string]string{}
 	for _, name := range c.allNames() {
 		places[name] = c.poolOf(name)

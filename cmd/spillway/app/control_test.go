@@ -31,7 +31,7 @@ func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := c.controlFile(admins)
+	f := controlFile(c, admins)
 	if len(f.Namespaces) != 2 || f.Namespaces[0].Name != "mail" || f.Namespaces[0].Pool != "default" || f.Namespaces[0].Policy.Shards != 2 {
 		t.Errorf("got namespaces %+v", f.Namespaces)
 	}

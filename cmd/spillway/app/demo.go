@@ -11,8 +11,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
@@ -130,23 +128,6 @@ Ctrl-C stops the demo and prints the final ledger.
 func equation(l partition.Ledger) string {
 	return fmt.Sprintf("accepted %d = delivered %d + evicted %d + expired %d + dead %d + lost %d + buffered %d",
 		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered)
-}
-
-// defaultConfig is the configuration of `spillway serve` without flags.
-func defaultConfig() (*Config, error) {
-	var c struct {
-		Config Config `embed:""`
-	}
-	parser, err := kong.New(&c, flagDefaults())
-	if err != nil {
-		return nil, err
-	}
-	if _, err = parser.Parse(nil); err != nil {
-		return nil, err
-	}
-	// The demo ignores the environment, so that it is the same everywhere.
-	empty := process{lookupEnv: func(string) (string, bool) { return "", false }}
-	return &c.Config, c.Config.load(empty)
 }
 
 // demoSinks has the only sink that the demo uses.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -11,14 +10,6 @@ import (
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/partition"
 )
-
-// keyOfTier is the setting that has the URL of a namespace's sink number i.
-func keyOfTier(i int) string {
-	if i == 0 {
-		return "sink"
-	}
-	return "fallback"
-}
 
 // tierMetrics are those of sinks with fallbacks.
 type tierMetrics struct {
@@ -39,17 +30,8 @@ func newTierMetrics(reg prometheus.Registerer) tierMetrics {
 	return tierMetrics{taken, down}
 }
 
-// label is what the drain calls the sink of a namespace, for logs: with fallbacks it
-// works as long as one of them does.
-func (n Namespace) label() string {
-	if n.Fallback == "" {
-		return sink.Redact(n.Sink)
-	}
-	return sink.Redact(n.Sink) + " with fallback " + redactSinks(n.Fallback)
-}
-
 // withFallbacks makes one sink of the tiers of a namespace.
-func (c *Config) withFallbacks(name string, tiers []fallback.Tier, m tierMetrics, log *zap.Logger) sink.Sink {
+func withFallbacks(c *Config, name string, tiers []fallback.Tier, m tierMetrics, log *zap.Logger) sink.Sink {
 	m.taken.WithLabelValues(name, "1") // they show as 0 where there is none
 	m.down.WithLabelValues(name, "0")
 	if len(tiers) == 1 {
@@ -66,13 +48,4 @@ func (c *Config) withFallbacks(name string, tiers []fallback.Tier, m tierMetrics
 		MaxAge: settings.MaxAge, BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
 		AtMostOnce: settings.Policy().Delivery == partition.AtMostOnce,
 	}, tiers, log.With(zap.String("namespace", name)))
-}
-
-// redactSinks returns sink URLs, separated by spaces, fit for logs.
-func redactSinks(urls string) string {
-	list := strings.Fields(urls)
-	for i := range list {
-		list[i] = sink.Redact(list[i])
-	}
-	return strings.Join(list, " ")
 }

@@ -69,7 +69,7 @@ func unsetConfig(t *testing.T) *Config {
 	var c struct {
 		Config Config `embed:""`
 	}
-	parser, err := kong.New(&c, flagDefaults())
+	parser, err := kong.New(&c, flagDefaults(sinkSchemes()))
 	if err != nil {
 		t.Fatal(err)
 	}

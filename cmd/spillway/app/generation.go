@@ -76,12 +76,12 @@ func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error
 	if err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
-	g.file = cfg.controlFile(admins)
+	g.file = controlFile(cfg, admins)
 	g.snapshot = a.control.Preview(g.file)
 	if err := a.openJobs(g); err != nil {
 		return nil, errors.Join(err, g.stopEngines(context.Background()), g.closePools())
 	}
-	g.watch = newWatch(controlCheck{g.checks(), a.control, a.control.Places(cfg.places(), control.Pools(g.pools))}, g.metrics, a.log)
+	g.watch = newWatch(controlCheck{g.checks(), a.control, a.control.Places(places(cfg), control.Pools(g.pools))}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {
 		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))
@@ -120,7 +120,7 @@ func (a *App) build(g, before *generation) error {
 		in.Drops = a.drops
 		g.mountJobs(&in)
 		in.Mounts = append(in.Mounts, a.lmstfyMounts(g)...)
-		if in.TLS, err = g.cfg.dataTLS().config(g.metrics, a.log); err != nil {
+		if in.TLS, err = dataTLS(g.cfg).config(g.metrics, a.log); err != nil {
 			return err
 		}
 		if g.ingest, err = ingest.New(in, g.store, g.metrics, a.log.Named("ingest")); err != nil {
@@ -129,7 +129,7 @@ func (a *App) build(g, before *generation) error {
 		g.ingest.SetReady(g.watch.Ready)
 	}
 	g.view = admin.View{
-		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.shown(),
+		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.Shown(),
 		MaskFields: g.cfg.MaskFields, More: a.lmstfyAdmin(g), Jobs: g.jobStores(),
 		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
 	"github.com/spillway-io/spillway/ingest"
@@ -66,15 +65,5 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 			return handler
 		}
 		return nil
-	}
-}
-
-// validateLmstfy checks what the API needs of other settings.
-func (c *Config) validateLmstfy(wrong func(key string, value any, want string)) {
-	if c.LmstfyMetrics && !c.Lmstfy {
-		wrong("lmstfy_metrics", c.LmstfyMetrics, "lmstfy: true beside it, because only that API is counted")
-	}
-	if c.Lmstfy && strings.HasPrefix(c.SegmentPrefix+"/", lmstfy.Prefix) {
-		wrong("segment_prefix", c.SegmentPrefix, "a path outside /api, which is lmstfy's")
 	}
 }

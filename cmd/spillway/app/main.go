@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -54,21 +53,6 @@ durable jobs in queues, each until it is done.
 Every flag is also an environment variable: --max-age is SPILLWAY_MAX_AGE. Every flag of serve is also a key
 of its file: max_age. A flag takes precedence over the environment, and the environment over the file. Of the
 commands that operate a running service, only --admin, --api-token, --api-token-file and --admin-ca are variables.`
-
-// process is what a command uses of its process. Tests pass their own.
-type process struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	lookupEnv      func(string) (string, bool)
-	environ        []string        // what lookupEnv searches, as NAME=value
-	name           string          // as a shell finds it; empty: spillway
-	given          map[string]bool // keys of the flags on the command line
-}
-
-// usageError is an error in flags, environment or file.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 // Main runs the command line of the process with the sinks of this module and the
 // given ones, and exits. It is called once.
@@ -123,7 +107,7 @@ func run(ctx context.Context, args []string, p process) int {
 	parser, err := kong.New(&c,
 		kong.Name("spillway"),
 		kong.Description(description),
-		flagDefaults(),
+		flagDefaults(sinkSchemes()),
 		kong.Writers(p.stdout, p.stderr),
 		kong.Exit(func(int) { helped = true }), // kong calls this after --help only
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
@@ -142,7 +126,7 @@ func run(ctx context.Context, args []string, p process) int {
 		}
 		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w%s; see %s --help", err, hint(err, k), commandPath(k))}))
 	}
-	p.given = givenFlags(k)
+	p.given, p.variables = givenFlags(k), variablesOf(&c)
 	if p.given["api_token_file"] { // a flag takes precedence over SPILLWAY_API_TOKEN
 		p.given["api_token"] = true
 	}
@@ -210,17 +194,6 @@ func rewrite(args []string) []string {
 		return append(slices.Clone(args[1:]), "--help")
 	}
 	return args
-}
-
-// givenFlags returns the keys of the flags on the command line.
-func givenFlags(k *kong.Context) map[string]bool {
-	given := map[string]bool{}
-	for _, path := range k.Path {
-		if path.Flag != nil {
-			given[keyOf(path.Flag.Name)] = true
-		}
-	}
-	return given
 }
 
 // fail prints err unless it is nil, and returns the exit code for it.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -22,7 +23,7 @@ func (a *App) openPools(g, before *generation) error {
 		if len(g.cfg.Pools) > 0 {
 			log = log.With(zap.String("pool", name))
 		}
-		b, err := g.cfg.openPool(name, follows, g.registerer(name), log)
+		b, err := openPool(g.cfg, name, follows, g.registerer(name), log)
 		if err != nil {
 			return err
 		}
@@ -73,4 +74,26 @@ func (g *generation) closePools() error {
 		errs = append(errs, b.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// openPool connects to nothing yet. before is the one that it replaces, or nil.
+func openPool(c *Config, name string, before *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*backend.Backend, error) {
+	replicas, err := replicasOf(c.Durability)
+	if err != nil {
+		return nil, c.fieldError("durability", err)
+	}
+	url, err := c.poolURL(name)
+	if err != nil {
+		return nil, c.fieldError("pools."+name, fmt.Errorf("pools.%s: %w", name, err))
+	}
+	b, err := backend.Open(backend.Config{URL: url, Replicas: replicas, Follows: before}, reg, log)
+	if err == nil {
+		return b, nil
+	}
+	var field *partition.FieldError
+	if name != defaultPool && errors.As(err, &field) && field.Field == "redis" {
+		at := "pools." + name
+		return nil, c.fieldError(at, &partition.FieldError{Field: at, Value: field.Value, Want: field.Want})
+	}
+	return nil, c.locate(err)
 }

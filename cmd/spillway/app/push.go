@@ -21,7 +21,7 @@ import (
 // Those that it has made are in g, also after an error.
 func (a *App) openPushers(g, before *generation) error {
 	for _, pool := range g.cfg.poolNames() {
-		targets, err := g.cfg.pushTargets(pool, a.sinks, g.store, a.log.Named("push"))
+		targets, err := pushTargets(g.cfg, pool, a.sinks, g.store, a.log.Named("push"))
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (a *App) openPushers(g, before *generation) error {
 
 // pushTargets are the namespaces of a pool that have push rules, with a sink of their own
 // for each name that these use: errors of one namespace do not delay another.
-func (c *Config) pushTargets(pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []push.Target, err error) {
+func pushTargets(c *Config, pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []push.Target, err error) {
 	for _, name := range c.queuesIn(pool) {
 		rules := c.Queues[name].Push
 		if len(rules) == 0 {
@@ -61,14 +61,14 @@ func (c *Config) pushTargets(pool string, registry sink.Registry, store branches
 			if _, made := t.Sinks[rule.Sink]; made {
 				continue
 			}
-			tiers, errs := c.newPushTiers(rule.Sink, registry)
+			tiers, errs := newPushTiers(c, rule.Sink, registry)
 			for _, tier := range tiers {
 				if b, ok := tier.Sink.(*branches.Sink); ok {
 					errs = append(errs, b.Use(store))
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
-				return nil, c.pushSinkError(rule.Sink, err)
+				return nil, pushSinkError(c, rule.Sink, err)
 			}
 			t.Sinks[rule.Sink] = withPushFallbacks(tiers, rule, log.With(zap.String("namespace", name)))
 		}
@@ -78,7 +78,7 @@ func (c *Config) pushTargets(pool string, registry sink.Registry, store branches
 }
 
 // newPushTiers makes the sinks of a name: the first choice, and its fallbacks.
-func (c *Config) newPushTiers(name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
+func newPushTiers(c *Config, name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
 	urls := strings.Fields(c.PushSinks[name])
 	if len(urls) == 0 {
 		return nil, []error{errors.New("there is no URL")}
@@ -113,9 +113,9 @@ func withPushFallbacks(tiers []fallback.Tier, rule Push, log *zap.Logger) push.S
 
 // pushSinkErrors are the sinks of push that cannot work, as far as that shows without a
 // connection.
-func (c *Config) pushSinkErrors(registry sink.Registry) (errs []error) {
+func pushSinkErrors(c *Config, registry sink.Registry) (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
-		tiers, wrong := c.newPushTiers(name, registry)
+		tiers, wrong := newPushTiers(c, name, registry)
 		for _, t := range tiers {
 			if checker, ok := t.Sink.(sink.Checker); ok {
 				wrong = append(wrong, checker.Check())
@@ -123,7 +123,7 @@ func (c *Config) pushSinkErrors(registry sink.Registry) (errs []error) {
 		}
 		for _, err := range wrong {
 			if err != nil {
-				errs = append(errs, c.pushSinkError(name, err))
+				errs = append(errs, pushSinkError(c, name, err))
 			}
 		}
 	}
@@ -131,15 +131,6 @@ func (c *Config) pushSinkErrors(registry sink.Registry) (errs []error) {
 }
 
 // pushSinkError says which of the sinks an error is about, and where its URLs are.
-func (c *Config) pushSinkError(name string, err error) error {
+func pushSinkError(c *Config, name string, err error) error {
 	return c.fieldError("sinks."+name, fmt.Errorf("sinks.%s: %w", name, err))
-}
-
-// rule is the form that the drain takes.
-func (p Push) rule() push.Rule {
-	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
-	if p.Rate.Count > 0 {
-		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
-	}
-	return r
 }

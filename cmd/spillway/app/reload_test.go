@@ -40,7 +40,7 @@ func startReloading(t *testing.T, config string) (a *App, write func(string), lo
 			return nil, err
 		}
 		cfg.File, cfg.Listen, cfg.AdminListen = path, "127.0.0.1:0", "127.0.0.1:0"
-		return cfg, cfg.loadAndTry(process{lookupEnv: os.LookupEnv}, sinkRegistry())
+		return cfg, loadAndTry(cfg, process{lookupEnv: os.LookupEnv}, sinkRegistry())
 	}
 	cfg, err := load()
 	if err != nil {

@@ -30,7 +30,7 @@ func TestAReloadDuringTheStartIsRefused(t *testing.T) {
 			return nil, err
 		}
 		cfg.Listen, cfg.AdminListen, cfg.Default.Sink, cfg.Default.Batch = "127.0.0.1:0", "127.0.0.1:0", "null:", batch
-		return cfg, cfg.loadAndTry(process{lookupEnv: os.LookupEnv}, sinkRegistry())
+		return cfg, loadAndTry(cfg, process{lookupEnv: os.LookupEnv}, sinkRegistry())
 	}
 	cfg, err := load(5)
 	if err != nil {

@@ -23,7 +23,7 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	flags := c.Config
 	load := func() (*Config, error) {
 		cfg := flags
-		return &cfg, cfg.loadAndTry(p, sinkRegistry())
+		return &cfg, loadAndTry(&cfg, p, sinkRegistry())
 	}
 	cfg, err := load()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"regexp"
 	"slices"
@@ -11,8 +12,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/spillway-io/spillway/drain/sink"
 )
+
+// process is what a command uses of its process. Tests pass their own.
+type process struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	lookupEnv      func(string) (string, bool)
+	environ        []string        // what lookupEnv searches, as NAME=value
+	name           string          // as a shell finds it; empty: spillway
+	given          map[string]bool // keys of the flags on the command line
+	variables      []string        // that any command knows
+}
+
+// usageError is an error in flags, environment or file.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
 
 // A setting is a field of a command's struct that has a flag. Its key in the file
 // and its environment variable derive from the flag's name.
@@ -121,7 +140,7 @@ func parseInto[T any](to *T, parse func(string) (T, error), text, problem string
 // counts as unset, as `X: ${X:-}` in a compose file means it. Its error names all
 // variables that cannot be used.
 func fromEnv(list []setting, p process) (origins map[string]string, err error) {
-	errs := unknownVariables(p.environ)
+	errs := p.unknownVariables()
 	origins = map[string]string{}
 	for _, s := range list {
 		if p.given[s.key()] {
@@ -151,23 +170,27 @@ var serviceVariable = regexp.MustCompile(`^SPILLWAY(_[A-Z0-9_]+)?_(SERVICE_HOST=
 // unknownVariables returns an error for each SPILLWAY_ variable that is a setting
 // of no command, so that a misspelt one is noticed. Variables of other commands are
 // allowed, and empty ones count as unset.
-func unknownVariables(environ []string) (errs []error) {
-	var known []string
-	for _, s := range settingsOf(&cli{}) {
-		known = append(known, s.env())
-	}
-	for _, variable := range slices.Sorted(slices.Values(environ)) {
+func (p process) unknownVariables() (errs []error) {
+	for _, variable := range slices.Sorted(slices.Values(p.environ)) {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(known, name) {
+		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(p.variables, name) {
 			continue
 		}
 		hint := "no setting has that name;"
-		if near := nearestVariable(name, known); near != "" {
+		if near := nearestVariable(name, p.variables); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		errs = append(errs, fmt.Errorf("%s: unknown variable: %s correct or unset it, see spillway serve --help", name, hint))
 	}
 	return errs
+}
+
+// variablesOf are the variables of the settings of a struct.
+func variablesOf(config any) (names []string) {
+	for _, s := range settingsOf(config) {
+		names = append(names, s.env())
+	}
+	return names
 }
 
 // nearestVariable compares what follows SPILLWAY_, which all have.
@@ -180,4 +203,15 @@ func nearestVariable(name string, known []string) string {
 		return envPrefix + near
 	}
 	return ""
+}
+
+// givenFlags returns the keys of the flags on the command line.
+func givenFlags(k *kong.Context) map[string]bool {
+	given := map[string]bool{}
+	for _, path := range k.Path {
+		if path.Flag != nil {
+			given[keyOf(path.Flag.Name)] = true
+		}
+	}
+	return given
 }

@@ -3,9 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,7 +97,7 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg 
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.names() {
-		tiers, errs := cfg.newTiers(name, registry, log)
+		tiers, errs := newTiers(cfg, name, registry, log)
 		for _, t := range tiers {
 			if b, ok := t.Sink.(*branches.Sink); ok {
 				errs = append(errs, b.Use(store))
@@ -108,20 +106,20 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg 
 		if err := errors.Join(errs...); err != nil {
 			return nil, err
 		}
-		sinks[name] = cfg.withFallbacks(name, tiers, taken, log)
+		sinks[name] = withFallbacks(cfg, name, tiers, taken, log)
 	}
 	return sinks, nil
 }
 
 // newTiers makes the sinks of a namespace from their URLs. It finds all that are wrong.
-func (c *Config) newTiers(name string, registry sink.Registry, log *zap.Logger) (tiers []fallback.Tier, errs []error) {
+func newTiers(c *Config, name string, registry sink.Registry, log *zap.Logger) (tiers []fallback.Tier, errs []error) {
 	for i, raw := range c.Namespaces[name].sinks() {
 		label := sink.Redact(raw)
-		s, err := c.newSink(name, raw, registry, func(text string) {
+		s, err := newSink(c, name, raw, registry, func(text string) {
 			log.Warn(text, zap.String("namespace", name), zap.String("sink", label))
 		})
 		if err != nil {
-			errs = append(errs, c.tierError(name, i, err))
+			errs = append(errs, tierError(c, name, i, err))
 			continue
 		}
 		tiers = append(tiers, fallback.Tier{Sink: s, Label: label})
@@ -131,7 +129,7 @@ func (c *Config) newTiers(name string, registry sink.Registry, log *zap.Logger) 
 
 // newSink makes one sink of a namespace. exec: runs the namespace's command. warn logs what
 // the sink finds when it is opened.
-func (c *Config) newSink(name, raw string, registry sink.Registry, warn func(text string)) (sink.Sink, error) {
+func newSink(c *Config, name, raw string, registry sink.Registry, warn func(text string)) (sink.Sink, error) {
 	if _, known := registry["exec"]; known {
 		registry = maps.Clone(registry)
 		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.secrets.Env))
@@ -144,7 +142,7 @@ func (c *Config) newSink(name, raw string, registry sink.Registry, warn func(tex
 }
 
 // tierError says which sink of a namespace an error is about, and where its URL is.
-func (c *Config) tierError(name string, i int, err error) error {
+func tierError(c *Config, name string, i int, err error) error {
 	return c.fieldError("namespaces."+name+"."+keyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
 }
 
@@ -159,54 +157,4 @@ func commandEnviron(lookupEnv func(string) (string, bool)) (environ []string) {
 		}
 	}
 	return environ
-}
-
-// maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
-const maxSecret = 64 << 10
-
-// readSecret reads the file of a placeholder {file:/path}.
-func readSecret(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular(): // reading a pipe or a device may not end
-		return nil, errors.New("not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
-	if err == nil && len(secret) > maxSecret {
-		err = fmt.Errorf("larger than %s", partition.Size(maxSecret))
-	}
-	return secret, err
-}
-
-// redactStore returns a store's URL for logs: without user, password and options.
-// net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
-// splits the text, and shows less where the split is ambiguous.
-func redactStore(raw string) string {
-	scheme, rest, _ := strings.Cut(raw, ":")
-	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz-") != "" || scheme == raw {
-		return "(malformed URL)"
-	}
-	rest, found := strings.CutPrefix(rest, "//")
-	if !found {
-		return scheme + ":"
-	}
-	end := strings.IndexAny(rest+"?", "?#")
-	hosts, options, hasOptions := rest[:end], rest[end:], end < len(rest)
-	if strings.Contains(options, "@") {
-		return scheme + "://…"
-	}
-	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
-		hosts = "…@" + hosts[at+1:]
-	}
-	if hasOptions {
-		hosts += "?…"
-	}
-	return scheme + "://" + hosts
 }

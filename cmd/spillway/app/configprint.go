@@ -1,0 +1,150 @@
+package app
+
+import (
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/drain/sink"
+)
+
+// Print writes the effective configuration in the form of the file, without passwords.
+func (c *Config) Print(w io.Writer) error {
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	return encoder.Encode(c.node())
+}
+
+// node is the Config in the form of the file, without passwords.
+func (c *Config) node() *yaml.Node {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range settingsOf(c) {
+		if s.flag != "config" {
+			c.appendSetting(root, s, s.key())
+		}
+	}
+	c.appendAdmin(root)
+	c.appendPools(root)
+	c.appendPushSinks(root)
+	spaces := &yaml.Node{Kind: yaml.MappingNode}
+	root.Content = append(root.Content, plain("namespaces"), spaces)
+	for _, name := range c.names() {
+		ns, node, at := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}, "namespaces."+name+"."
+		add := c.adder(node, at)
+		for _, s := range settingsOf(&ns) {
+			c.appendSetting(node, s, at+s.key())
+		}
+		if ns.Pool != "" {
+			pool := textNode(ns.Pool)
+			pool.LineComment = c.origins[at+"pool"]
+			node.Content = append(node.Content, plain("pool"), pool)
+		}
+		if ns.SinkCommand != nil {
+			list := textsNode(ns.SinkCommand)
+			list.LineComment = c.origins[at+"sink_command"]
+			node.Content = append(node.Content, plain("sink_command"), list)
+		}
+		if len(ns.Tokens) > 0 {
+			add("tokens", tokensNode(ns.Tokens))
+		}
+		if len(ns.CORSOrigins) > 0 {
+			add("cors_origins", textsNode(ns.CORSOrigins))
+		}
+		c.appendSDK(node, ns.SDK, at)
+		spaces.Content = append(spaces.Content, plain(name), node)
+	}
+	c.appendQueues(spaces)
+	return root
+}
+
+// appendSetting adds key and value to a map, with the origin as a comment.
+func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
+	text := s.shown()
+	if s.flag == "admin-token" {
+		text = s.text() // a hash, which is no secret
+	}
+	value := plain(text)
+	if _, isText := s.value.(*string); isText {
+		value.SetString(text) // quotes what would read as another type
+	}
+	if value.LineComment = c.origin(path); value.LineComment == "" {
+		value.LineComment = "default"
+	}
+	to.Content = append(to.Content, plain(s.key()), value)
+}
+
+// adder returns what adds a key that has no flag to a map, with the origin as a comment.
+func (c *Config) adder(to *yaml.Node, at string) func(key string, value *yaml.Node) {
+	return func(key string, value *yaml.Node) {
+		name := plain(key)
+		name.LineComment = c.origins[at+key]
+		to.Content = append(to.Content, name, value)
+	}
+}
+
+// textNode quotes what would read as another type.
+func textNode(text string) *yaml.Node {
+	node := plain("")
+	node.SetString(text)
+	return node
+}
+
+func textsNode(texts []string) *yaml.Node {
+	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, text := range texts {
+		list.Content = append(list.Content, textNode(text))
+	}
+	return list
+}
+
+func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
+
+// shown are the settings of each namespace as the admin port shows them.
+func (c *Config) Shown() map[string][]admin.Setting {
+	shown := map[string][]admin.Setting{}
+	for name, ns := range c.Namespaces {
+		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
+		for _, s := range settingsOf(&ns) {
+			shown[name] = append(shown[name], admin.Setting{Key: s.key(), Value: reflect.ValueOf(s.value).Elem().Interface()})
+		}
+	}
+	return shown
+}
+
+// redactStore returns a store's URL for logs: without user, password and options.
+// net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
+// splits the text, and shows less where the split is ambiguous.
+func redactStore(raw string) string {
+	scheme, rest, _ := strings.Cut(raw, ":")
+	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz-") != "" || scheme == raw {
+		return "(malformed URL)"
+	}
+	rest, found := strings.CutPrefix(rest, "//")
+	if !found {
+		return scheme + ":"
+	}
+	end := strings.IndexAny(rest+"?", "?#")
+	hosts, options, hasOptions := rest[:end], rest[end:], end < len(rest)
+	if strings.Contains(options, "@") {
+		return scheme + "://…"
+	}
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		hosts = "…@" + hosts[at+1:]
+	}
+	if hasOptions {
+		hosts += "?…"
+	}
+	return scheme + "://" + hosts
+}
+
+// redactSinks returns sink URLs, separated by spaces, fit for logs.
+func redactSinks(urls string) string {
+	list := strings.Fields(urls)
+	for i := range list {
+		list[i] = sink.Redact(list[i])
+	}
+	return strings.Join(list, " ")
+}
