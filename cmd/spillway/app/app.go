@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/lmstfy"
@@ -61,7 +62,7 @@ type App struct {
 
 // NewApp builds what cfg describes. Outside the process it only reads the files of
 // certificates. Its errors are mistakes in cfg.
-func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
+func NewApp(cfg *config.Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(), failed: make(chan error, 2)}
 	a.reloads.init(a.metrics)
 	a.control = control.Open(cfg.Prefix, a.metrics, log.Named("control"))
@@ -77,7 +78,7 @@ func NewApp(cfg *Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
 		Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err },
 	}
 	if port.TLS, err = adminTLS(cfg).config(a.metrics, log); err != nil {
-		return nil, errors.Join(cfg.locate(err), first.discard(context.Background()))
+		return nil, errors.Join(cfg.Locate(err), first.discard(context.Background()))
 	}
 	a.admin = admin.New(port, log.Named("admin"))
 	return a, nil
@@ -168,7 +169,7 @@ func (a *App) start(ctx context.Context) error {
 }
 
 // config is the configuration in use.
-func (a *App) config() *Config { return a.current.Load().cfg }
+func (a *App) config() *config.Config { return a.current.Load().cfg }
 
 func (a *App) report(what string, err error) {
 	if err != nil {
@@ -178,17 +179,17 @@ func (a *App) report(what string, err error) {
 
 // announce logs the configuration that started, and warnings about it.
 func (a *App) announce(g *generation) {
-	if g.pools[defaultPool].Embedded() {
+	if g.pools[config.DefaultPool].Embedded() {
 		a.log.Warn("the store is embedded: entries are lost when this process ends; set --redis to keep them")
 	}
 	a.warnPlainHTTP(g.cfg)
 	a.log.Info("started",
 		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", g.cfg.Role),
-		zap.String("redis", redactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.allNames()), zap.String("version", readBuild().Version))
+		zap.String("redis", config.RedactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.AllNames()), zap.String("version", readBuild().Version))
 }
 
-func (a *App) warnPlainHTTP(cfg *Config) {
-	if otherThanLoopback(a.Listen) && cfg.TLSCert == "" || otherThanLoopback(a.AdminListen) && cfg.AdminTLSCert == "" {
+func (a *App) warnPlainHTTP(cfg *config.Config) {
+	if config.OtherThanLoopback(a.Listen) && cfg.TLSCert == "" || config.OtherThanLoopback(a.AdminListen) && cfg.AdminTLSCert == "" {
 		a.log.Warn("plain HTTP on an address other than loopback: tokens and entries can be read on the network; set tls_cert and tls_key, or use a TLS proxy")
 	}
 }
@@ -264,7 +265,7 @@ func (a *App) stop(ctx context.Context) error {
 		step("finish requests about jobs", g.stopEngines(rest))
 	}
 	step("finish batches and close sinks", g.stopDrain(ctx))
-	if store := g.stores[defaultPool]; a.running && store != nil && store.Embedded() {
+	if store := g.stores[config.DefaultPool]; a.running && store != nil && store.Embedded() {
 		a.readFinalLedgers(ctx, store)
 	}
 	step("finish admin requests", a.admin.Stop(ctx))

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -420,7 +421,7 @@ func TestDemoMarksTheEventOfAPersonAndPrintsItsInstructionsLast(t *testing.T) {
 	}
 	var both lockedBuffer // stdout and stderr on one terminal
 	c := demoCmd{Duration: demoFirst + 500*time.Millisecond}
-	if err := c.run(t.Context(), process{stdout: &both, stderr: &both, name: "bin/spillway"}, true); err != nil {
+	if err := c.run(t.Context(), config.Process{Stdout: &both, Stderr: &both, Name: "bin/spillway"}, true); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(both.String(), "or: bin/spillway top --admin http://") {

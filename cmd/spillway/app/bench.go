@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -72,19 +73,19 @@ func (c *benchCmd) validate() (asserts []assertion, err error) {
 	return asserts, nil
 }
 
-func (c *benchCmd) Run(ctx context.Context, p process) error {
-	if _, err := fromEnv(settingsOf(c), p); err != nil {
+func (c *benchCmd) Run(ctx context.Context, p config.Process) error {
+	if _, err := config.FromEnv(config.SettingsOf(c), p); err != nil {
 		return err
 	}
 	asserts, err := c.validate()
 	if err != nil {
-		return usageError{err}
+		return config.Usage(err)
 	}
-	figures, rejected, err := c.measure(ctx, p.stderr)
+	figures, rejected, err := c.measure(ctx, p.Stderr)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	if err := c.print(p.stdout, figures, rejected); err != nil {
+	if err := c.print(p.Stdout, figures, rejected); err != nil {
 		return fmt.Errorf("bench: print: %w", err)
 	}
 	var failed []error
@@ -117,7 +118,7 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 		}()
 		// The backlog of the mode drain is written before the drain starts.
 		if c.Mode == "drain" {
-			if before, err = c.fill(ctx, line, own.current.Load().stores[defaultPool]); err != nil {
+			if before, err = c.fill(ctx, line, own.current.Load().stores[config.DefaultPool]); err != nil {
 				return nil, nil, err
 			}
 			began = time.Now()
@@ -212,7 +213,7 @@ func perSecond(load bench.Result) float64 {
 // build makes a service in this process. Its partitions hold the whole load, so
 // nothing is evicted.
 func (c *benchCmd) build(stderr io.Writer) (*App, error) {
-	cfg, err := defaultConfig()
+	cfg, err := config.Default()
 	if err != nil {
 		return nil, err
 	}
@@ -221,14 +222,14 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 	cfg.Namespaces["default"] = ns
 	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
 	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
-	where := "in this process, on the same CPUs as the load generator; its store is " + redactStore(c.Redis)
+	where := "in this process, on the same CPUs as the load generator; its store is " + config.RedactStore(c.Redis)
 	if c.Redis == "embedded:" {
 		where += " miniredis, which is far slower than Redis: set --redis to measure with Redis"
 	}
 	_, _ = fmt.Fprintf(stderr, "The service runs %s.\n", where)
 	app, err := NewApp(cfg, sinkRegistry(), newLogger(stderr, "error", "auto"))
 	if err != nil {
-		return nil, usageError{err}
+		return nil, config.Usage(err)
 	}
 	return app, nil
 }

@@ -17,18 +17,6 @@ const threeNamespaces = `namespaces:
   cold: {sink: "null:", tokens: ["sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"]}
 `
 
-func TestABranchWithoutTokensNeedsNoneForOtherAddressesThanLoopback(t *testing.T) {
-	t.Parallel()
-	args := []string{"--listen=0.0.0.0:0"}
-	if _, err := loadConfig(t, args, nil, threeNamespaces); err != nil {
-		t.Error(err)
-	}
-	_, err := loadConfig(t, args, nil, strings.ReplaceAll(threeNamespaces, "hot,cold", "cold"))
-	if err == nil || !strings.Contains(err.Error(), "missing for hot") {
-		t.Errorf("got %v, want an error about hot, which is no branch", err)
-	}
-}
-
 func TestABranchTakesEntriesOfItsParentAndOfItsOwnTokens(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "spillway.yaml")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 // certificates are the certificate and key of one port, and the CA of its clients
@@ -95,7 +97,7 @@ func (c *certificates) load() error {
 	for _, f := range c.files {
 		text, err := os.ReadFile(f.path)
 		if err != nil {
-			return &settingError{f.key, err}
+			return &config.SettingError{Key: f.key, Cause: err}
 		}
 		raw = append(raw, text)
 	}
@@ -110,32 +112,32 @@ func (c *certificates) load() error {
 	}
 	pair, err := tls.X509KeyPair(raw[0], raw[1])
 	if err != nil {
-		return &settingError{c.files[0].key, err}
+		return &config.SettingError{Key: c.files[0].key, Cause: err}
 	}
 	// HTTP/2 is not supported: a handshake that offers only HTTP/2 fails.
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if len(raw) == 3 {
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(raw[2]) {
-			return &settingError{c.files[2].key, errors.New("the file holds no certificate in PEM form")}
+		settings.ClientCAs = x509.NewCertPool()
+		if !settings.ClientCAs.AppendCertsFromPEM(raw[2]) {
+			return &config.SettingError{Key: c.files[2].key, Cause: errors.New("the file holds no certificate in PEM form")}
 		}
-		config.ClientAuth = tls.RequireAndVerifyClientCert
+		settings.ClientAuth = tls.RequireAndVerifyClientCert
 		// A resumed session skips the check of the client certificate, so it
 		// would still be accepted after its CA was removed.
-		config.SessionTicketsDisabled = true
+		settings.SessionTicketsDisabled = true
 	}
-	c.current.Store(&loaded{raw, config, pair.Leaf.NotAfter})
+	c.current.Store(&loaded{raw, settings, pair.Leaf.NotAfter})
 	return nil
 }
 
 // tlsFiles are the TLS settings of a port. Their keys begin with prefix.
 type tlsFiles struct{ port, prefix, cert, key, clientCA string }
 
-func dataTLS(c *Config) tlsFiles {
+func dataTLS(c *config.Config) tlsFiles {
 	return tlsFiles{"data", "", c.TLSCert, c.TLSKey, c.TLSClientCA}
 }
 
-func adminTLS(c *Config) tlsFiles {
+func adminTLS(c *config.Config) tlsFiles {
 	return tlsFiles{"admin", "admin_", c.AdminTLSCert, c.AdminTLSKey, c.AdminTLSClientCA}
 }
 

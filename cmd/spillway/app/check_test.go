@@ -85,37 +85,3 @@ func TestConfigCheckRejectsUnusableSettings(t *testing.T) {
 		})
 	}
 }
-
-func TestDataAndAdminPortMustDiffer(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		listen, adminListen string
-		same                bool
-	}{
-		{"127.0.0.1:7001", "127.0.0.1:7001", true},
-		{"127.0.0.1:7001", "localhost:7001", true},
-		{"LOCALHOST:7001", "localhost:7001", true},
-		{"127.0.0.1:7001", "[::ffff:127.0.0.1]:7001", true},
-		{"[::1]:7001", "[0:0::1]:7001", true},
-		{":7001", "127.0.0.1:7001", true},
-		{"127.0.0.1:7001", "0.0.0.0:7001", true},
-		{"[::]:7001", "[::1]:7001", true},
-		{"[::1]:7001", "0.0.0.0:7001", true}, // Go listens on IPv6 too for 0.0.0.0
-		{"127.0.0.1:80", "127.0.0.1:http", true},
-		{"no-such-host.invalid:7001", "no-such-host.invalid:7001", true},
-		{"127.0.0.1:7001", "127.0.0.1:7002", false},
-		{"127.0.0.1:7001", "127.0.0.2:7001", false},
-		{"127.0.0.1:7001", "[::1]:7001", false},
-		{"127.0.0.1:0", "127.0.0.1:0", false},
-		{":0", "localhost:0", false},
-	} {
-		args := []string{"--listen=" + tt.listen, "--admin-listen=" + tt.adminListen, "--insecure-no-auth"}
-		_, err := loadConfig(t, args, nil, "")
-		if got := err != nil && strings.Contains(err.Error(), "--admin-listen: admin_listen: "+tt.adminListen+" is not usable: want a port other than"); got != tt.same || err != nil != tt.same {
-			t.Errorf("%s and %s: got %v, want the same: %t", tt.listen, tt.adminListen, err, tt.same)
-		}
-		if _, err := loadConfig(t, append(args, "--role=drain", "--redis=redis://h"), nil, ""); err != nil {
-			t.Errorf("%s and %s: the drain has no data port: %v", tt.listen, tt.adminListen, err)
-		}
-	}
-}

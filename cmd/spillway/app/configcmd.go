@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 // configCmd shows a configuration without starting the service.
@@ -14,12 +16,12 @@ type configCmd struct {
 }
 
 type configCheckCmd struct {
-	Online bool   `name:"online" help:"Connect to the store and to the sinks, too, and write nothing to them."`
-	Config Config `embed:""`
+	Online bool          `name:"online" help:"Connect to the store and to the sinks, too, and write nothing to them."`
+	Config config.Config `embed:""`
 }
 
-func (c *configCheckCmd) Run(ctx context.Context, p process) error {
-	_, err := fromEnv([]setting{{"online", &c.Online}}, p)
+func (c *configCheckCmd) Run(ctx context.Context, p config.Process) error {
+	_, err := config.FromEnv(config.SettingsOf(c), p)
 	if loaded := loadAndTry(&c.Config, p, sinkRegistry()); loaded != nil {
 		err = loaded // with the same unknown variables
 	}
@@ -29,12 +31,12 @@ func (c *configCheckCmd) Run(ctx context.Context, p process) error {
 	// The same App as serve builds; it opens nothing before Start.
 	app, err := NewApp(&c.Config, sinkRegistry(), zap.NewNop())
 	if err != nil {
-		return usageError{err}
+		return config.Usage(err)
 	}
 	if err := app.Stop(ctx); err != nil {
 		return err
 	}
-	warnings, contacted := c.Config.warnings(), "sinks and store not contacted"
+	warnings, contacted := c.Config.Warnings(), "sinks and store not contacted"
 	if c.Online {
 		more, err := checkOnline(ctx, &c.Config, sinkRegistry())
 		if err != nil {
@@ -43,21 +45,21 @@ func (c *configCheckCmd) Run(ctx context.Context, p process) error {
 		warnings, contacted = append(warnings, more...), "store and sinks answer"
 	}
 	for _, text := range warnings {
-		fmt.Fprintln(p.stdout, "warning:", text)
+		fmt.Fprintln(p.Stdout, "warning:", text)
 	}
-	fmt.Fprintf(p.stdout, "configuration valid: namespaces %v; %s\n", c.Config.allNames(), contacted)
+	fmt.Fprintf(p.Stdout, "configuration valid: namespaces %v; %s\n", c.Config.AllNames(), contacted)
 	return nil
 }
 
 type configPrintCmd struct {
-	Config Config `embed:""`
+	Config config.Config `embed:""`
 }
 
-func (c *configPrintCmd) Run(p process) error {
-	if err := c.Config.load(p); err != nil {
+func (c *configPrintCmd) Run(p config.Process) error {
+	if err := c.Config.Load(p); err != nil {
 		return err
 	}
-	if err := c.Config.Print(p.stdout); err != nil {
+	if err := c.Config.Print(p.Stdout); err != nil {
 		return fmt.Errorf("print config: %w", err)
 	}
 	return nil

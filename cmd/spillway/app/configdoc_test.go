@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 const configurationFile = "../../../deploy/CONFIGURATION.md"
@@ -25,9 +27,9 @@ var generatedPart = regexp.MustCompile(`(?s)(<!-- generated: make generate -->\n
 func serveFlags(t *testing.T) []*kong.Flag {
 	t.Helper()
 	var c struct {
-		Config Config `embed:""`
+		Config config.Config `embed:""`
 	}
-	parser, err := kong.New(&c, flagDefaults(sinkSchemes()))
+	parser, err := kong.New(&c, config.FlagDefaults(sinkSchemes()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func kindOf(f *kong.Flag) string {
 // as in the help.
 func configurationTables(t *testing.T) string {
 	t.Helper()
-	inFile := keysOf(settingsOf(&Config{}))
+	inFile := config.KeysOf(config.SettingsOf(&config.Config{}))
 	var groups []string
 	rows := map[string]string{}
 	for _, f := range serveFlags(t) {
@@ -71,11 +73,11 @@ func configurationTables(t *testing.T) string {
 		if !slices.Contains(groups, group) {
 			groups = append(groups, group)
 		}
-		key, standard := "`"+keyOf(f.Name)+"`", "none"
+		key, standard := "`"+config.KeyOf(f.Name)+"`", "none"
 		switch {
 		case f.Name == "config": // a file cannot name itself
 			key = "–"
-		case !slices.Contains(inFile, keyOf(f.Name)):
+		case !slices.Contains(inFile, config.KeyOf(f.Name)):
 			t.Errorf("--%s is no key of the file", f.Name)
 		}
 		if f.Target.Kind() == reflect.Bool {
@@ -84,8 +86,8 @@ func configurationTables(t *testing.T) string {
 		if f.Default != "" {
 			standard = "`" + f.Default + "`"
 		}
-		env := setting{flag: f.Name}.env()
-		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | `%s` | %s | %s |\n", f.Name, standard, kindOf(f), key, env, reloadRuleOf(keyOf(f.Name)), strings.ReplaceAll(f.Help, "|", `\|`))
+		env := config.Setting{Flag: f.Name}.Env()
+		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | `%s` | %s | %s |\n", f.Name, standard, kindOf(f), key, env, config.ReloadRuleOf(config.KeyOf(f.Name)), strings.ReplaceAll(f.Help, "|", `\|`))
 	}
 	var b strings.Builder
 	for _, group := range groups {

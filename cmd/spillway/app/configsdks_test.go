@@ -25,7 +25,7 @@ namespaces:
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := c.ingest()
+	in := c.Ingest()
 	want := map[string]ingest.SDK{
 		"default": {}, // not inherited
 		"kart":    {WriteKeys: []ingest.WriteKey{{Key: "kart-web"}, {Key: "7"}, {Key: "8", Rate: ingest.Quota{Count: 100, Per: time.Second}}}, PartitionPaths: []string{"properties.game"}, PartitionFallback: "other"},
@@ -33,7 +33,7 @@ namespaces:
 	if !reflect.DeepEqual(in.SDKs, want) || !in.NamespaceKeys || in.SegmentPrefix != "/collect" {
 		t.Errorf("got %+v %t %s", in.SDKs, in.NamespaceKeys, in.SegmentPrefix)
 	}
-	if c, err := loadConfig(t, []string{"--listen=:8080", "--insecure-no-auth"}, nil, file); err != nil || c.ingest().NamespaceKeys {
+	if c, err := loadConfig(t, []string{"--listen=:8080", "--insecure-no-auth"}, nil, file); err != nil || c.Ingest().NamespaceKeys {
 		t.Errorf("a namespace's name is a key on other addresses than loopback: %v", err)
 	}
 	out, stderr, code := runCommand(t, nil, "", "config", "print", "--config", c.File)

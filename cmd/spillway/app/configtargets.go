@@ -13,26 +13,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition"
 )
 
 // loadAndTry is load, and makes what the settings describe once, to find all errors.
-func loadAndTry(c *Config, p process, registry sink.Registry) error {
-	err := c.load(p)
+func loadAndTry(c *config.Config, p config.Process, registry sink.Registry) error {
+	err := c.Load(p)
 	if err = errors.Join(append([]error{err}, targetErrors(c, registry)...)...); err != nil {
-		return usageError{err}
+		return config.Usage(err)
 	}
-	c.sumSecrets()
+	c.SumSecrets()
 	return nil
 }
 
 // targetErrors are the URLs and files that cannot work, as far as that shows without a
 // connection. A Config that load rejected has them, too.
-func targetErrors(c *Config, registry sink.Registry) (errs []error) {
+func targetErrors(c *config.Config, registry sink.Registry) (errs []error) {
 	if c.Role != "ingest" { // which has no sinks, and perhaps no folders for them
-		for _, name := range c.names() {
-			for i, raw := range c.Namespaces[name].sinks() {
+		for _, name := range c.Names() {
+			for i, raw := range c.Namespaces[name].Sinks() {
 				s, err := newSink(c, name, raw, registry, nil) // it is not opened
 				if checker, ok := s.(sink.Checker); ok && err == nil {
 					err = checker.Check()
@@ -50,20 +51,20 @@ func targetErrors(c *Config, registry sink.Registry) (errs []error) {
 			continue // which validate reports
 		}
 		if _, err := newCertificates(port, prometheus.NewRegistry(), zap.NewNop()); err != nil {
-			errs = append(errs, c.locate(err))
+			errs = append(errs, c.Locate(err))
 		}
 	}
 	return errs
 }
 
 // storeURLErrors are what is wrong with the URLs of the pools, the prefix or the durability.
-func storeURLErrors(c *Config) (errs []error) {
+func storeURLErrors(c *config.Config) (errs []error) {
 	tried := *c
-	if _, err := replicasOf(c.Durability); err != nil {
+	if _, err := config.ReplicasOf(c.Durability); err != nil {
 		tried.Durability = "async" // validate reports a wrong one; the URL may be wrong, too
 	}
-	for _, name := range c.poolNames() {
-		if p := c.Pools[name]; name != defaultPool && (p.URL == "" || strings.HasPrefix(p.URL, "embedded:")) {
+	for _, name := range c.PoolNames() {
+		if p := c.Pools[name]; name != config.DefaultPool && (p.URL == "" || strings.HasPrefix(p.URL, "embedded:")) {
 			continue // which validate reports
 		}
 		errs = append(errs, tryPool(&tried, name))
@@ -72,7 +73,7 @@ func storeURLErrors(c *Config) (errs []error) {
 }
 
 // tryPool opens a pool, which connects to nothing, and closes it.
-func tryPool(c *Config, name string) error {
+func tryPool(c *config.Config, name string) error {
 	b, err := openPool(c, name, nil, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func tryPool(c *Config, name string) error {
 	policies := map[string]partition.Policy{"default": partition.DefaultPolicy()}
 	store, err := partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
-		return errors.Join(c.locate(err), b.Close())
+		return errors.Join(c.Locate(err), b.Close())
 	}
 	return errors.Join(store.Close(), b.Close())
 }
@@ -89,7 +90,7 @@ func tryPool(c *Config, name string) error {
 const onlineTimeout = 5 * time.Second
 
 // checkOnline connects to the store and to every sink, as serve would, and writes nothing.
-func checkOnline(ctx context.Context, c *Config, registry sink.Registry) (warnings []string, err error) {
+func checkOnline(ctx context.Context, c *config.Config, registry sink.Registry) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, onlineTimeout)
 	defer cancel()
 	var (
@@ -102,14 +103,14 @@ func checkOnline(ctx context.Context, c *Config, registry sink.Registry) (warnin
 		defer mu.Unlock()
 		errs, warnings = append(errs, err), append(warnings, texts...)
 	}
-	for _, name := range c.poolNames() {
+	for _, name := range c.PoolNames() {
 		running.Go(func() {
 			texts, err := checkPool(ctx, c, name)
 			report(err, texts...)
 		})
 	}
-	for _, name := range c.names() {
-		for i, raw := range c.Namespaces[name].sinks() {
+	for _, name := range c.Names() {
+		for i, raw := range c.Namespaces[name].Sinks() {
 			if c.Role == "ingest" {
 				continue
 			}
@@ -138,8 +139,8 @@ func checkOnline(ctx context.Context, c *Config, registry sink.Registry) (warnin
 }
 
 // checkPool asks a Redis what serve asks at its start: version, settings, rights, format.
-func checkPool(ctx context.Context, c *Config, name string) (warnings []string, err error) {
-	policies, queues := c.policiesIn(name), c.queuesIn(name)
+func checkPool(ctx context.Context, c *config.Config, name string) (warnings []string, err error) {
+	policies, queues := c.PoliciesIn(name), c.QueuesIn(name)
 	if len(policies)+len(queues) == 0 {
 		return nil, nil
 	}
@@ -148,13 +149,13 @@ func checkPool(ctx context.Context, c *Config, name string) (warnings []string, 
 		return nil, err
 	}
 	key, url := "redis", c.Redis
-	if name != defaultPool {
+	if name != config.DefaultPool {
 		key, url = "pools."+name, c.Pools[name].URL
 	}
 	if len(policies) > 0 {
 		var store *partition.Store
 		if store, err = partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop()); err != nil {
-			return nil, errors.Join(c.locate(err), b.Close())
+			return nil, errors.Join(c.Locate(err), b.Close())
 		}
 		warnings, err = store.Inspect(ctx)
 	} else {
@@ -165,7 +166,7 @@ func checkPool(ctx context.Context, c *Config, name string) (warnings []string, 
 		err = b.CheckPersistence(ctx)
 	}
 	if err != nil {
-		err = c.fieldError(key, fmt.Errorf("%s: %s: %w", key, redactStore(url), err))
+		err = c.FieldError(key, fmt.Errorf("%s: %s: %w", key, config.RedactStore(url), err))
 	}
 	return warnings, errors.Join(err, b.Close())
 }
@@ -173,7 +174,7 @@ func checkPool(ctx context.Context, c *Config, name string) (warnings []string, 
 // checkSink opens a sink, which writes nothing to its target. A file would be created and
 // locked, and namespaces: is the store, so those are left out. A webhook gets no request:
 // the connection shows whether its host is there.
-func checkSink(ctx context.Context, c *Config, name, raw string, registry sink.Registry, warn func(text string)) error {
+func checkSink(ctx context.Context, c *config.Config, name, raw string, registry sink.Registry, warn func(text string)) error {
 	s, err := newSink(c, name, raw, registry, warn)
 	if err != nil {
 		return err

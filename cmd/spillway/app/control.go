@@ -9,14 +9,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
 // controlFile is what the configuration says about what can be made at run time, too.
-func controlFile(c *Config, admins []admin.Token) control.File {
-	f := control.File{Pools: c.poolNames()}
+func controlFile(c *config.Config, admins []admin.Token) control.File {
+	f := control.File{Pools: c.PoolNames()}
 	for name, pool := range c.Pools {
 		if pool.Volatile {
 			f.Volatile = append(f.Volatile, name)
@@ -25,9 +26,9 @@ func controlFile(c *Config, admins []admin.Token) control.File {
 	for name := range c.Namespaces {
 		f.Buffers = append(f.Buffers, name)
 	}
-	for _, name := range c.queueNames() {
+	for _, name := range c.QueueNames() {
 		q := c.Queues[name]
-		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.poolOf(name), Policy: q.Policy()})
+		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.PoolOf(name), Policy: q.Policy()})
 		if len(q.Tokens) == 0 {
 			f.Open = append(f.Open, name)
 		}
@@ -69,10 +70,10 @@ func (c controlCheck) Check(ctx context.Context) (warnings []string, err error) 
 }
 
 // places are the pools of the namespaces of the file.
-func places(c *Config) map[string]string {
+func places(c *config.Config) map[string]string {
 	places := map[string]string{}
-	for _, name := range c.allNames() {
-		places[name] = c.poolOf(name)
+	for _, name := range c.AllNames() {
+		places[name] = c.PoolOf(name)
 	}
 	return places
 }
@@ -131,7 +132,7 @@ func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
 // one that was revoked.
 func (g *generation) applyTokens(s *control.Snapshot, log *zap.Logger) {
 	if g.ingest != nil {
-		in := g.cfg.ingest()
+		in := g.cfg.Ingest()
 		addQueueTokens(&in, s)
 		for _, n := range s.Namespaces() {
 			if g.queuesOf(n.Name) == nil {

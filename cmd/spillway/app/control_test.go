@@ -2,7 +2,6 @@ package app
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -27,7 +26,7 @@ func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admins, err := c.adminAccess()
+	admins, err := c.AdminAccess()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,31 +59,5 @@ func TestTheFileTakesPrecedenceOverWhatIsMadeAtRunTime(t *testing.T) {
 	}
 	if p := policiesOf(s, "default"); len(p) != 2 || p["mail"].Shards != 2 || len(policiesOf(s, "fast")) != 0 {
 		t.Errorf("got %+v", p)
-	}
-}
-
-func TestAQueueWithoutTokensIsNotServedBeyondLoopback(t *testing.T) {
-	t.Parallel()
-	_, err := loadConfig(t, []string{"--listen=0.0.0.0:8080"}, nil, "namespaces:\n  mail: {kind: queue}\n")
-	if err == nil || !strings.Contains(err.Error(), "missing for mail") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestTheFirstNamespaceOfAKindComesByAReload(t *testing.T) {
-	t.Parallel()
-	var none, both Config
-	both.Namespaces, both.Queues = map[string]Namespace{"events": {}}, map[string]Queues{"mail": {}}
-	for _, c := range []struct {
-		before, after *Config
-		want          string
-	}{{&none, &both, "[namespaces.events namespaces.mail]"}, {&both, &none, "[namespaces.events namespaces.mail]"}, {&none, &none, "[]"}} {
-		keys := []string{}
-		for _, change := range changesOf(c.before, c.after) {
-			keys = append(keys, change.key)
-		}
-		if fmt.Sprint(keys) != c.want {
-			t.Errorf("got %v, want %v", keys, c.want)
-		}
 	}
 }

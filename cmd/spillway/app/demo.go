@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/stdout"
@@ -47,33 +48,33 @@ var (
 	paceForPeople   = demoPace{1, 2 * time.Second}
 )
 
-func (c *demoCmd) Run(ctx context.Context, p process) error {
-	if _, err := fromEnv(settingsOf(c), p); err != nil {
+func (c *demoCmd) Run(ctx context.Context, p config.Process) error {
+	if _, err := config.FromEnv(config.SettingsOf(c), p); err != nil {
 		return err
 	}
 	if c.Duration < 0 {
-		return usageError{errors.New("duration: want 0s or more")}
+		return config.Usage(errors.New("duration: want 0s or more"))
 	}
 	for key, address := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
 		if host, _, err := net.SplitHostPort(address); address != "" && (err != nil || !wire.IsLoopback(host)) {
-			return usageError{fmt.Errorf("%s: %q: want an address of this machine, such as 127.0.0.1:8090: the demo asks for no token", key, address)}
+			return config.Usage(fmt.Errorf("%s: %q: want an address of this machine, such as 127.0.0.1:8090: the demo asks for no token", key, address))
 		}
 	}
-	return c.run(ctx, p, isTerminal(p.stdout))
+	return c.run(ctx, p, isTerminal(p.Stdout))
 }
 
 // run is the demo, with the output of a terminal where a person reads it.
-func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
-	cfg, err := defaultConfig()
+func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error {
+	cfg, err := config.Default()
 	if err != nil {
 		return err
 	}
-	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.stderr), demoPort(c.AdminListen, cfg.AdminListen, p.stderr)
-	out, pace, where := p.stdout, paceForPrograms, "on stdout"
+	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.Stderr), demoPort(c.AdminListen, cfg.AdminListen, p.Stderr)
+	out, pace, where := p.Stdout, paceForPrograms, "on stdout"
 	if person {
-		out, pace, where = demoHighlighter{p.stdout}, paceForPeople, "here, marked,"
+		out, pace, where = demoHighlighter{p.Stdout}, paceForPeople, "here, marked,"
 	}
-	app, err := NewApp(cfg, demoSinks(out), newLogger(p.stderr, "warn", "auto"))
+	app, err := NewApp(cfg, demoSinks(out), newLogger(p.Stderr, "warn", "auto"))
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
 	if person {
 		guard.Sleep(ctx, demoFirst)
 	}
-	fmt.Fprintf(p.stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, app.AdminListen, cmp.Or(p.name, "spillway"), app.AdminListen, where)
+	fmt.Fprintf(p.Stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, app.AdminListen, cmp.Or(p.Name, "spillway"), app.AdminListen, where)
 	failed := app.Wait(ctx)
 	stopFeeding()
 	failed = errors.Join(failed, <-fed)
@@ -104,7 +105,7 @@ func (c *demoCmd) run(ctx context.Context, p process, person bool) error {
 	defer cancel()
 	err = errors.Join(failed, app.Stop(stopping))
 	for name, o := range app.Final {
-		fmt.Fprintf(p.stderr, "\n%s: %s\n", name, equation(o.Ledger))
+		fmt.Fprintf(p.Stderr, "\n%s: %s\n", name, equation(o.Ledger))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/fallback"
 	"github.com/spillway-io/spillway/partition"
@@ -31,7 +32,7 @@ func newTierMetrics(reg prometheus.Registerer) tierMetrics {
 }
 
 // withFallbacks makes one sink of the tiers of a namespace.
-func withFallbacks(c *Config, name string, tiers []fallback.Tier, m tierMetrics, log *zap.Logger) sink.Sink {
+func withFallbacks(c *config.Config, name string, tiers []fallback.Tier, m tierMetrics, log *zap.Logger) sink.Sink {
 	m.taken.WithLabelValues(name, "1") // they show as 0 where there is none
 	m.down.WithLabelValues(name, "0")
 	if len(tiers) == 1 {

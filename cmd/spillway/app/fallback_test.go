@@ -7,21 +7,6 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestFallbacksAreAListOrAText(t *testing.T) {
-	t.Parallel()
-	for _, file := range []string{
-		"fallback: \"file:///a null:\"\n", "fallback: [\"file:///a\", \"null:\"]\n", "namespaces:\n  default:\n    fallback:\n      - file:///a\n      - \"null:\"\n",
-	} {
-		c, err := loadConfig(t, nil, nil, file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.Namespaces["default"].Fallback; got != "file:///a null:" {
-			t.Errorf("%s: got %q", file, got)
-		}
-	}
-}
-
 func TestFallbacksThatCannotWorkSayWhere(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain"
 	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/ingest"
@@ -44,7 +45,7 @@ import (
 //
 // A role builds less: ingest has no (2) and (3), drain has no (4).
 type generation struct {
-	cfg      *Config
+	cfg      *config.Config
 	metrics  *prometheus.Registry
 	pools    map[string]*backend.Backend // by name; the default one is that of --redis
 	stores   map[string]*partition.Store // of the pools that have buffers
@@ -67,12 +68,12 @@ type generation struct {
 
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
 // nil for the first, runs on. Its errors are mistakes in cfg.
-func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error) {
+func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation, error) {
 	g := &generation{cfg: cfg, metrics: newRegistry(), drained: make(chan struct{}), pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
 	if err := a.openPools(g, before); err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
-	admins, err := cfg.adminAccess()
+	admins, err := cfg.AdminAccess()
 	if err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
@@ -84,7 +85,7 @@ func (a *App) newGeneration(cfg *Config, before *generation) (*generation, error
 	g.watch = newWatch(controlCheck{g.checks(), a.control, a.control.Places(places(cfg), control.Pools(g.pools))}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {
-		return nil, errors.Join(cfg.locate(err), g.discard(context.Background()))
+		return nil, errors.Join(cfg.Locate(err), g.discard(context.Background()))
 	}
 	return g, nil
 }
@@ -100,11 +101,11 @@ func (a *App) build(g, before *generation) error {
 		for _, ns := range g.store.Namespaces() {
 			settings := g.cfg.Namespaces[ns.Name]
 			targets = append(targets, drain.Target{
-				Namespace: ns, Sink: sinks[ns.Name], Label: settings.label(),
+				Namespace: ns, Sink: sinks[ns.Name], Label: settings.Label(),
 				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax, After: before.sinkEnded(ns.Name, ""),
 			})
 		}
-		draining := g.cfg.drain()
+		draining := g.cfg.Drain()
 		draining.Drops = a.drops
 		if len(targets) > 0 {
 			if g.drain, err = drain.New(draining, g.store, targets, g.metrics, a.log.Named("drain")); err != nil {
@@ -116,7 +117,7 @@ func (a *App) build(g, before *generation) error {
 		}
 	}
 	if g.cfg.Role != "drain" {
-		in := g.cfg.ingest()
+		in := g.cfg.Ingest()
 		in.Drops = a.drops
 		g.mountJobs(&in)
 		in.Mounts = append(in.Mounts, a.lmstfyMounts(g)...)
@@ -131,7 +132,7 @@ func (a *App) build(g, before *generation) error {
 	g.view = admin.View{
 		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.Shown(),
 		MaskFields: g.cfg.MaskFields, More: a.lmstfyAdmin(g), Jobs: g.jobStores(),
-		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: redactStore(g.cfg.Redis),
+		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: config.RedactStore(g.cfg.Redis),
 	}
 	if g.drain != nil {
 		g.view.Drain = g.drain

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -59,7 +60,7 @@ func TestASignalWhileServeStartsIsNoFailure(t *testing.T) {
 	cancel()
 	var stdout, stderr bytes.Buffer
 	args := []string{"serve", "--listen=localhost:0", "--admin-listen=localhost:0", "--sink=null:"}
-	if code := run(ctx, args, process{stdin: &bytes.Buffer{}, stdout: &stdout, stderr: &stderr, lookupEnv: func(string) (string, bool) { return "", false }}); code != exitOK {
+	if code := run(ctx, args, config.Process{Stdin: &bytes.Buffer{}, Stdout: &stdout, Stderr: &stderr, LookupEnv: func(string) (string, bool) { return "", false }}); code != exitOK {
 		t.Errorf("exit %d, %s", code, &stderr)
 	}
 }

@@ -18,7 +18,7 @@ func (a *App) lmstfyMounts(g *generation) []ingest.Mount {
 	log := a.log.Named("lmstfy")
 	var pools lmstfy.Pools
 	var gauged []lmstfy.GaugedPool
-	for _, name := range g.cfg.poolNames() {
+	for _, name := range g.cfg.PoolNames() {
 		pools = append(pools, lmstfy.Pool{Name: name, Engine: g.engines[name], Store: g.jobs[name]})
 		gauged = append(gauged, lmstfy.GaugedPool{Name: name, Store: g.jobs[name], Backend: g.pools[name]})
 	}
@@ -39,7 +39,7 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 	}
 	build := readBuild()
 	handler := lmstfy.NewAdmin(lmstfy.AdminConfig{
-		Control: a.control, Pools: g.cfg.poolNames,
+		Control: a.control, Pools: g.cfg.PoolNames,
 		Queues: func(ctx context.Context, namespace string) ([]string, error) {
 			for _, store := range g.jobs {
 				if ns := store.Namespace(namespace); ns != nil {

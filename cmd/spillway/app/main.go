@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/cmd/spillway/operate"
 )
 
@@ -66,8 +67,8 @@ func Main(more ...SinkType) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, os.Args[1:], process{
-			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, lookupEnv: os.LookupEnv, environ: os.Environ(), name: os.Args[0],
+		done <- run(ctx, os.Args[1:], config.Process{
+			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ(), Name: os.Args[0],
 		})
 	}()
 	select {
@@ -101,14 +102,14 @@ const sameSignal = 200 * time.Millisecond
 
 // run executes one command line and returns its exit code. When ctx ends, the
 // command stops in order.
-func run(ctx context.Context, args []string, p process) int {
+func run(ctx context.Context, args []string, p config.Process) int {
 	var c cli
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("spillway"),
 		kong.Description(description),
-		flagDefaults(sinkSchemes()),
-		kong.Writers(p.stdout, p.stderr),
+		config.FlagDefaults(sinkSchemes()),
+		kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(int) { helped = true }), // kong calls this after --help only
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
@@ -124,19 +125,19 @@ func run(ctx context.Context, args []string, p process) int {
 		if errors.As(err, &failed) {
 			k = failed.Context
 		}
-		return operate.ExitCode(k, fail(p, usageError{fmt.Errorf("%w%s; see %s --help", err, hint(err, k), commandPath(k))}))
+		return operate.ExitCode(k, fail(p, config.Usage(fmt.Errorf("%w%s; see %s --help", err, hint(err, k), commandPath(k)))))
 	}
-	p.given, p.variables = givenFlags(k), variablesOf(&c)
-	if p.given["api_token_file"] { // a flag takes precedence over SPILLWAY_API_TOKEN
-		p.given["api_token"] = true
+	p.Given, p.Variables = config.GivenFlags(k), config.VariablesOf(&c)
+	if p.Given["api_token_file"] { // a flag takes precedence over SPILLWAY_API_TOKEN
+		p.Given["api_token"] = true
 	}
 	if c, ok := k.Selected().Target.Addr().Interface().(interface{ Settings() any }); ok {
-		if _, err := fromEnv(settingsOf(c.Settings()), p); err != nil {
+		if _, err := config.FromEnv(config.SettingsOf(c.Settings()), p); err != nil {
 			return operate.ExitCode(k, fail(p, err))
 		}
 	}
 	k.BindTo(ctx, (*context.Context)(nil))
-	return fail(p, k.Run(p, operate.Streams{In: p.stdin, Out: p.stdout, Err: p.stderr}))
+	return fail(p, k.Run(p, operate.Streams{In: p.Stdin, Out: p.Stdout, Err: p.Stderr}))
 }
 
 // commandPath names the command as far as it was understood, for its help.
@@ -197,7 +198,7 @@ func rewrite(args []string) []string {
 }
 
 // fail prints err unless it is nil, and returns the exit code for it.
-func fail(p process, err error) int {
+func fail(p config.Process, err error) int {
 	if err == nil {
 		return exitOK
 	}
@@ -205,8 +206,8 @@ func fail(p process, err error) int {
 	if errors.As(err, &failed) && err.Error() == "" { // printed already
 		return failed.ExitCode()
 	}
-	fmt.Fprintf(p.stderr, "spillway: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
-	if errors.As(err, new(usageError)) {
+	fmt.Fprintf(p.Stderr, "spillway: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	if errors.As(err, new(config.UsageError)) {
 		return exitUsage
 	}
 	if failed != nil {

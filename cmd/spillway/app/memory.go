@@ -1,6 +1,10 @@
 package app
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
+)
 
 const (
 	// gcPercent lets the heap, usually a few MB, grow to five times the live
@@ -17,14 +21,14 @@ const (
 // of ingest: above it, Go collects more often. With the embedded store the entries
 // are on the heap without such a limit, so Go's defaults stay. GOGC and GOMEMLIMIT
 // in the environment take precedence.
-func tuneGC(p process, cfg *Config) {
+func tuneGC(p config.Process, cfg *config.Config) {
 	if cfg.Redis == "embedded:" {
 		return
 	}
-	if _, set := p.lookupEnv("GOGC"); !set {
+	if _, set := p.LookupEnv("GOGC"); !set {
 		debug.SetGCPercent(gcPercent)
 	}
-	if _, set := p.lookupEnv("GOMEMLIMIT"); !set {
-		debug.SetMemoryLimit(gcFloor + cfg.ingest().MaxMemory())
+	if _, set := p.LookupEnv("GOMEMLIMIT"); !set {
+		debug.SetMemoryLimit(gcFloor + cfg.Ingest().MaxMemory())
 	}
 }

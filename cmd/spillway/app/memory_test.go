@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
 )
 
@@ -30,12 +31,12 @@ func TestTuneGCKeepsSettingsOfTheEnvironment(t *testing.T) {
 	} {
 		debug.SetGCPercent(100)
 		debug.SetMemoryLimit(math.MaxInt64)
-		cfg, err := defaultConfig()
+		cfg, err := config.Default()
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg.Redis = c.redis
-		tuneGC(process{lookupEnv: func(key string) (string, bool) { v, ok := c.env[key]; return v, ok }}, cfg)
+		tuneGC(config.Process{LookupEnv: func(key string) (string, bool) { v, ok := c.env[key]; return v, ok }}, cfg)
 		if got := debug.SetMemoryLimit(-1); got != c.wantLimit {
 			t.Errorf("%v: memory limit %d, want %d", c.env, got, c.wantLimit)
 		}

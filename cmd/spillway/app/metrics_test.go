@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -93,7 +94,7 @@ func TestAScrapeCostsTheSameForTenAndTenThousandPartitions(t *testing.T) {
 	a := startApp(t, "--redis="+server.URL(), "--role=ingest", "--max-age=1h")
 	fill := func(from, to int) {
 		t.Helper()
-		ms, _ := a.current.Load().stores[defaultPool].Now()
+		ms, _ := a.current.Load().stores[config.DefaultPool].Now()
 		var groups []*partition.Group
 		for i := from; i < to; i++ {
 			groups = append(groups, &partition.Group{

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/guard"
 )
 
@@ -201,8 +202,8 @@ func TestATailShowsWhatArrives(t *testing.T) {
 	read, write := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{"tail", "default", "--admin=http://" + s.adminListen}, process{
-			stdin: strings.NewReader(""), stdout: write, stderr: io.Discard, lookupEnv: func(string) (string, bool) { return "", false },
+		ended <- run(ctx, []string{"tail", "default", "--admin=http://" + s.adminListen}, config.Process{
+			Stdin: strings.NewReader(""), Stdout: write, Stderr: io.Discard, LookupEnv: func(string) (string, bool) { return "", false },
 		})
 		_ = write.Close()
 	}()

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
@@ -14,7 +15,7 @@ import (
 // openPools opens every pool, and the stores in them.
 func (a *App) openPools(g, before *generation) error {
 	var stores []*partition.Store
-	for _, name := range g.cfg.poolNames() {
+	for _, name := range g.cfg.PoolNames() {
 		var follows *backend.Backend
 		if before != nil {
 			follows = before.pools[name]
@@ -28,13 +29,13 @@ func (a *App) openPools(g, before *generation) error {
 			return err
 		}
 		g.pools[name] = b
-		policies := g.cfg.policiesIn(name)
+		policies := g.cfg.PoliciesIn(name)
 		if len(policies) == 0 {
 			continue
 		}
 		s, err := partition.Open(partition.Config{Backend: b, Prefix: g.cfg.Prefix, Namespaces: policies, Drops: a.drops}, g.registerer(name), log)
 		if err != nil {
-			return g.cfg.locate(err)
+			return g.cfg.Locate(err)
 		}
 		g.stores[name], stores = s, append(stores, s)
 		g.janitors = append(g.janitors, partition.NewJanitor(s))
@@ -52,12 +53,12 @@ func (g *generation) registerer(pool string) prometheus.Registerer {
 // checks are the questions whether the pools can be used.
 func (g *generation) checks() *poolChecks {
 	all := &poolChecks{}
-	for _, name := range g.cfg.poolNames() {
+	for _, name := range g.cfg.PoolNames() {
 		p := &poolCheck{name: name}
 		if s := g.stores[name]; s != nil {
 			p.ask = append(p.ask, s)
 		}
-		if len(g.cfg.queuesIn(name)) > 0 {
+		if len(g.cfg.QueuesIn(name)) > 0 {
 			p.ask = append(p.ask, g.jobs[name])
 		}
 		if len(p.ask) > 0 {
@@ -77,23 +78,23 @@ func (g *generation) closePools() error {
 }
 
 // openPool connects to nothing yet. before is the one that it replaces, or nil.
-func openPool(c *Config, name string, before *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*backend.Backend, error) {
-	replicas, err := replicasOf(c.Durability)
+func openPool(c *config.Config, name string, before *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*backend.Backend, error) {
+	replicas, err := config.ReplicasOf(c.Durability)
 	if err != nil {
-		return nil, c.fieldError("durability", err)
+		return nil, c.FieldError("durability", err)
 	}
-	url, err := c.poolURL(name)
+	url, err := c.PoolURL(name)
 	if err != nil {
-		return nil, c.fieldError("pools."+name, fmt.Errorf("pools.%s: %w", name, err))
+		return nil, c.FieldError("pools."+name, fmt.Errorf("pools.%s: %w", name, err))
 	}
 	b, err := backend.Open(backend.Config{URL: url, Replicas: replicas, Follows: before}, reg, log)
 	if err == nil {
 		return b, nil
 	}
 	var field *partition.FieldError
-	if name != defaultPool && errors.As(err, &field) && field.Field == "redis" {
+	if name != config.DefaultPool && errors.As(err, &field) && field.Field == "redis" {
 		at := "pools." + name
-		return nil, c.fieldError(at, &partition.FieldError{Field: at, Value: field.Value, Want: field.Want})
+		return nil, c.FieldError(at, &partition.FieldError{Field: at, Value: field.Value, Want: field.Want})
 	}
-	return nil, c.locate(err)
+	return nil, c.Locate(err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/push"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
@@ -20,7 +21,7 @@ import (
 // openPushers makes what pushes queues to sinks, for the pools whose queues have rules.
 // Those that it has made are in g, also after an error.
 func (a *App) openPushers(g, before *generation) error {
-	for _, pool := range g.cfg.poolNames() {
+	for _, pool := range g.cfg.PoolNames() {
 		targets, err := pushTargets(g.cfg, pool, a.sinks, g.store, a.log.Named("push"))
 		if err != nil {
 			return err
@@ -35,7 +36,7 @@ func (a *App) openPushers(g, before *generation) error {
 			}
 		}
 		settings := push.DefaultConfig()
-		copyFields(&settings, *g.cfg)
+		config.CopyFields(&settings, *g.cfg)
 		store := g.jobs[pool]
 		wakes := func(on func(job.WakeEvent)) push.Wakes { return job.NewWakes(store, on) }
 		p, err := push.New(settings, store, wakes, targets, g.registerer(pool), a.log.Named("push"))
@@ -49,15 +50,15 @@ func (a *App) openPushers(g, before *generation) error {
 
 // pushTargets are the namespaces of a pool that have push rules, with a sink of their own
 // for each name that these use: errors of one namespace do not delay another.
-func pushTargets(c *Config, pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []push.Target, err error) {
-	for _, name := range c.queuesIn(pool) {
+func pushTargets(c *config.Config, pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []push.Target, err error) {
+	for _, name := range c.QueuesIn(pool) {
 		rules := c.Queues[name].Push
 		if len(rules) == 0 {
 			continue
 		}
 		t := push.Target{Namespace: name, Sinks: map[string]push.Sink{}}
 		for _, rule := range rules {
-			t.Rules = append(t.Rules, rule.rule())
+			t.Rules = append(t.Rules, rule.Rule())
 			if _, made := t.Sinks[rule.Sink]; made {
 				continue
 			}
@@ -78,13 +79,13 @@ func pushTargets(c *Config, pool string, registry sink.Registry, store branches.
 }
 
 // newPushTiers makes the sinks of a name: the first choice, and its fallbacks.
-func newPushTiers(c *Config, name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
+func newPushTiers(c *config.Config, name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
 	urls := strings.Fields(c.PushSinks[name])
 	if len(urls) == 0 {
 		return nil, []error{errors.New("there is no URL")}
 	}
 	for _, raw := range urls {
-		s, err := registry.NewWithSecrets(raw, c.secrets)
+		s, err := registry.NewWithSecrets(raw, c.Secrets)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -99,7 +100,7 @@ func newPushTiers(c *Config, name string, registry sink.Registry) (tiers []fallb
 const pushPatience = 4 * time.Minute
 
 // withPushFallbacks makes one sink of the tiers of a name.
-func withPushFallbacks(tiers []fallback.Tier, rule Push, log *zap.Logger) push.Sink {
+func withPushFallbacks(tiers []fallback.Tier, rule config.Push, log *zap.Logger) push.Sink {
 	if len(tiers) == 1 {
 		return push.Sink{Sink: tiers[0].Sink, Label: tiers[0].Label}
 	}
@@ -113,7 +114,7 @@ func withPushFallbacks(tiers []fallback.Tier, rule Push, log *zap.Logger) push.S
 
 // pushSinkErrors are the sinks of push that cannot work, as far as that shows without a
 // connection.
-func pushSinkErrors(c *Config, registry sink.Registry) (errs []error) {
+func pushSinkErrors(c *config.Config, registry sink.Registry) (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
 		tiers, wrong := newPushTiers(c, name, registry)
 		for _, t := range tiers {
@@ -131,6 +132,6 @@ func pushSinkErrors(c *Config, registry sink.Registry) (errs []error) {
 }
 
 // pushSinkError says which of the sinks an error is about, and where its URLs are.
-func pushSinkError(c *Config, name string, err error) error {
-	return c.fieldError("sinks."+name, fmt.Errorf("sinks.%s: %w", name, err))
+func pushSinkError(c *config.Config, name string, err error) error {
+	return c.FieldError("sinks."+name, fmt.Errorf("sinks.%s: %w", name, err))
 }

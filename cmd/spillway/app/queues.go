@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
@@ -23,15 +24,15 @@ type startStopper interface {
 // openJobs opens the store of queues in every pool: any may get a namespace at run time.
 func (a *App) openJobs(g *generation) error {
 	g.jobs, g.engines = map[string]*job.Store{}, map[string]*jobs.Engine{}
-	for _, name := range g.cfg.poolNames() {
+	for _, name := range g.cfg.PoolNames() {
 		log := a.log.Named("jobs")
 		if len(g.cfg.Pools) > 0 {
 			log = log.With(zap.String("pool", name))
 		}
-		cfg := job.Config{Prefix: g.cfg.Prefix, Volatile: g.cfg.Pools[name].Volatile, Namespaces: policiesOf(g.snapshot, name), Required: g.cfg.queuesIn(name)}
+		cfg := job.Config{Prefix: g.cfg.Prefix, Volatile: g.cfg.Pools[name].Volatile, Namespaces: policiesOf(g.snapshot, name), Required: g.cfg.QueuesIn(name)}
 		store, err := job.Open(cfg, g.pools[name], g.registerer(name), log)
 		if err != nil {
-			return g.cfg.locate(err)
+			return g.cfg.Locate(err)
 		}
 		g.jobs[name] = store
 		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store))
@@ -39,7 +40,7 @@ func (a *App) openJobs(g *generation) error {
 			continue
 		}
 		settings := jobs.DefaultConfig()
-		copyFields(&settings, *g.cfg)
+		config.CopyFields(&settings, *g.cfg)
 		wakes := func(on func(job.WakeEvent)) jobs.Wakes { return job.NewWakes(store, on) }
 		if g.engines[name], err = jobs.New(settings, store, wakes, g.registerer(name), log); err != nil {
 			return err
@@ -50,7 +51,7 @@ func (a *App) openJobs(g *generation) error {
 
 // jobStores are the stores of queues, in the order of their pools, for the admin port.
 func (g *generation) jobStores() (stores []admin.JobStore) {
-	for _, name := range g.cfg.poolNames() {
+	for _, name := range g.cfg.PoolNames() {
 		stores = append(stores, g.jobs[name])
 	}
 	return stores
@@ -59,7 +60,7 @@ func (g *generation) jobStores() (stores []admin.JobStore) {
 // mountJobs adds the routes of queues to the data port.
 func (g *generation) mountJobs(in *ingest.Config) {
 	addQueueTokens(in, g.snapshot)
-	for _, name := range g.cfg.poolNames() {
+	for _, name := range g.cfg.PoolNames() {
 		in.Mounts = append(in.Mounts, g.engines[name].Mount())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/ingest"
 )
 
@@ -18,9 +19,9 @@ type reloads struct {
 	mu    sync.Mutex    // held by a reload, and at last by Stop
 	queue chan struct{} // one runs and one waits; more would load the same
 	// load reads the configuration anew; nil: this process cannot reload.
-	load func() (*Config, error)
+	load func() (*config.Config, error)
 	// applied is called with the configuration in use, for what is the process's.
-	applied func(*Config)
+	applied func(*config.Config)
 
 	refuse  error           // why none may run: the App starts, or it stops; guarded by mu
 	running context.Context // ends when the App is to stop: what is not replaced by then stays
@@ -76,7 +77,7 @@ func (r *reloads) end(ctx context.Context) (unlock func()) {
 }
 
 // onReload sets how Reload reads the configuration. It is called before Start.
-func (a *App) onReload(load func() (*Config, error), applied func(*Config)) {
+func (a *App) onReload(load func() (*config.Config, error), applied func(*config.Config)) {
 	a.reloads.load, a.reloads.applied = load, applied
 }
 
@@ -101,11 +102,11 @@ func (a *App) Reload(ctx context.Context) (changed []string, err error) {
 	a.reloads.record(err == nil)
 	var texts []string
 	for _, c := range changes {
-		changed, texts = append(changed, c.key), append(texts, c.text)
+		changed, texts = append(changed, c.Key), append(texts, c.Text)
 	}
 	switch {
 	case err != nil:
-		for _, err := range split(err) {
+		for _, err := range config.Split(err) {
 			texts = append(texts, err.Error())
 		}
 		a.log.Error("configuration not reloaded, the one in use stays", zap.Strings("errors", texts))
@@ -118,7 +119,7 @@ func (a *App) Reload(ctx context.Context) (changed []string, err error) {
 	return changed, nil
 }
 
-func (a *App) reload() ([]change, error) {
+func (a *App) reload() ([]config.Change, error) {
 	switch before := a.current.Load(); {
 	case a.reloads.load == nil:
 		return nil, errors.New("only spillway serve has a configuration to read again")
@@ -134,11 +135,11 @@ func (a *App) reload() ([]change, error) {
 		return nil, err
 	}
 	before := a.current.Load()
-	changes := changesOf(before.cfg, cfg)
+	changes := config.Changes(before.cfg, cfg)
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	errs := restartOnly(before.cfg, cfg, changes)
+	errs := config.RestartOnly(before.cfg, cfg, changes)
 	if errs = append(errs, before.leftIn(a.reloads.running, cfg)...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -223,7 +224,7 @@ func (a *App) retire(server *ingest.Server) {
 
 // leftIn is an error for each namespace that cfg has no more and that has entries: nobody
 // would deliver, expire or count them.
-func (g *generation) leftIn(ctx context.Context, cfg *Config) (errs []error) {
+func (g *generation) leftIn(ctx context.Context, cfg *config.Config) (errs []error) {
 	for _, ns := range g.store.Namespaces() {
 		if _, stays := cfg.Namespaces[ns.Name]; stays {
 			continue
@@ -237,7 +238,7 @@ func (g *generation) leftIn(ctx context.Context, cfg *Config) (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: removed, and %d entries wait in it: keep it until they are delivered, or purge them; after a restart without it they stay in Redis, delivered by nobody", at, o.Ledger.Buffered))
 		}
 	}
-	for _, name := range g.cfg.queueNames() {
+	for _, name := range g.cfg.QueueNames() {
 		if _, stays := cfg.Queues[name]; stays {
 			continue
 		}

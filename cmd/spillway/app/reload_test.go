@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -20,11 +19,12 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
 // startReloading starts an App that reloads a file; write replaces it.
-func startReloading(t *testing.T, config string) (a *App, write func(string), logs *observer.ObservedLogs) {
+func startReloading(t *testing.T, file string) (a *App, write func(string), logs *observer.ObservedLogs) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "spillway.yaml")
 	write = func(text string) {
@@ -33,14 +33,14 @@ func startReloading(t *testing.T, config string) (a *App, write func(string), lo
 			t.Fatal(err)
 		}
 	}
-	write(config)
-	load := func() (*Config, error) {
-		cfg, err := defaultConfig()
+	write(file)
+	load := func() (*config.Config, error) {
+		cfg, err := config.Default()
 		if err != nil {
 			return nil, err
 		}
 		cfg.File, cfg.Listen, cfg.AdminListen = path, "127.0.0.1:0", "127.0.0.1:0"
-		return cfg, loadAndTry(cfg, process{lookupEnv: os.LookupEnv}, sinkRegistry())
+		return cfg, loadAndTry(cfg, config.Process{LookupEnv: os.LookupEnv}, sinkRegistry())
 	}
 	cfg, err := load()
 	if err != nil {
@@ -50,7 +50,7 @@ func startReloading(t *testing.T, config string) (a *App, write func(string), lo
 	if a, err = NewApp(cfg, sinkRegistry(), zap.New(core)); err != nil {
 		t.Fatal(err)
 	}
-	a.onReload(load, func(*Config) {})
+	a.onReload(load, func(*config.Config) {})
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -199,20 +199,6 @@ func TestAReloadDuringTheStopEndsSoon(t *testing.T) {
 	running.Wait()
 	if _, err := a.Reload(t.Context()); !errors.Is(err, errShuttingDown) {
 		t.Errorf("after the stop: %v", err)
-	}
-}
-
-// Every setting that does not apply exists, so that none is misspelt in the list.
-func TestRestartSettingsExist(t *testing.T) {
-	t.Parallel()
-	known := map[string]bool{}
-	for _, key := range keysOf(settingsOf(&Config{})) {
-		known[key] = true
-	}
-	for _, key := range restartSettings {
-		if !known[key] {
-			t.Errorf("%s is no setting of %v", key, slices.Sorted(maps.Keys(known)))
-		}
 	}
 }
 

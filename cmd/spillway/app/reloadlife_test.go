@@ -18,19 +18,20 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/partition"
 )
 
 // The admin port answers before the rest has started.
 func TestAReloadDuringTheStartIsRefused(t *testing.T) {
 	t.Parallel()
-	load := func(batch int) (*Config, error) {
-		cfg, err := defaultConfig()
+	load := func(batch int) (*config.Config, error) {
+		cfg, err := config.Default()
 		if err != nil {
 			return nil, err
 		}
 		cfg.Listen, cfg.AdminListen, cfg.Default.Sink, cfg.Default.Batch = "127.0.0.1:0", "127.0.0.1:0", "null:", batch
-		return cfg, loadAndTry(cfg, process{lookupEnv: os.LookupEnv}, sinkRegistry())
+		return cfg, loadAndTry(cfg, config.Process{LookupEnv: os.LookupEnv}, sinkRegistry())
 	}
 	cfg, err := load(5)
 	if err != nil {
@@ -48,7 +49,7 @@ func TestAReloadDuringTheStartIsRefused(t *testing.T) {
 	if a, err = NewApp(cfg, sinkRegistry(), hooked); err != nil {
 		t.Fatal(err)
 	}
-	a.onReload(func() (*Config, error) { return load(6) }, func(*Config) {})
+	a.onReload(func() (*config.Config, error) { return load(6) }, func(*config.Config) {})
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

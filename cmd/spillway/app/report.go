@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/guard"
 	"github.com/spillway-io/spillway/partition"
 )
@@ -87,14 +88,14 @@ func validTimeout(timeout time.Duration) bool {
 	return timeout >= 10*time.Millisecond && timeout <= time.Hour
 }
 
-func (c *reportCmd) Run(ctx context.Context, p process) error {
-	if _, err := fromEnv(settingsOf(c), p); err != nil {
+func (c *reportCmd) Run(ctx context.Context, p config.Process) error {
+	if _, err := config.FromEnv(config.SettingsOf(c), p); err != nil {
 		return err
 	}
 	if err := c.validate(); err != nil {
-		return usageError{err}
+		return config.Usage(err)
 	}
-	input := p.stdin
+	input := p.Stdin
 	if c.Input != "-" {
 		f, err := os.Open(c.Input)
 		if err != nil {
@@ -104,12 +105,12 @@ func (c *reportCmd) Run(ctx context.Context, p process) error {
 		input = f
 	}
 	r := reporter{
-		cmd: c, stderr: p.stderr, start: time.Now(), sum: summary{Reasons: map[string]int{}},
+		cmd: c, stderr: p.Stderr, start: time.Now(), sum: summary{Reasons: map[string]int{}},
 		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Token, c.Timeout),
 	}
 	err := r.run(ctx, input)
 	r.finish()
-	if printErr := r.sum.print(p.stdout, c.Output); err == nil {
+	if printErr := r.sum.print(p.Stdout, c.Output); err == nil {
 		err = printErr
 	}
 	if err == nil {

@@ -10,18 +10,20 @@ import (
 	"syscall"
 
 	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 // serveCmd runs the service until a signal stops it.
 type serveCmd struct {
-	Config Config `embed:""`
+	Config config.Config `embed:""`
 }
 
-func (c *serveCmd) Run(ctx context.Context, p process) error {
+func (c *serveCmd) Run(ctx context.Context, p config.Process) error {
 	hangups := takeSignals()
 	// A reload begins with the same flags.
 	flags := c.Config
-	load := func() (*Config, error) {
+	load := func() (*config.Config, error) {
 		cfg := flags
 		return &cfg, loadAndTry(&cfg, p, sinkRegistry())
 	}
@@ -31,22 +33,22 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 	}
 	tuneGC(p, cfg)
 	level := zap.NewAtomicLevelAt(parseLevel(cfg.LogLevel))
-	log := newLoggerAt(p.stderr, level, cfg.LogFormat)
+	log := newLoggerAt(p.Stderr, level, cfg.LogFormat)
 	app, err := NewApp(cfg, sinkRegistry(), log)
 	if err != nil {
-		return usageError{err}
+		return config.Usage(err)
 	}
-	app.onReload(load, func(cfg *Config) {
+	app.onReload(load, func(cfg *config.Config) {
 		level.SetLevel(parseLevel(cfg.LogLevel))
 		tuneGC(p, cfg)
 	})
-	manager := serviceManager(p.lookupEnv)
+	manager := serviceManager(p.LookupEnv)
 	if err := app.Start(ctx); err != nil {
 		return err
 	}
 	manager.notify("READY=1")
-	if isTerminal(p.stderr) { // a person started it
-		fmt.Fprintf(p.stderr, "Console: %s\n", consoleURL(app, cfg))
+	if isTerminal(p.Stderr) { // a person started it
+		fmt.Fprintf(p.Stderr, "Console: %s\n", consoleURL(app, cfg))
 	}
 	defer reloadOn(hangups, app, manager)()
 	failed := app.Wait(ctx)
@@ -64,7 +66,7 @@ func (c *serveCmd) Run(ctx context.Context, p process) error {
 }
 
 // consoleURL is the console of a started service.
-func consoleURL(app *App, cfg *Config) string {
+func consoleURL(app *App, cfg *config.Config) string {
 	if cfg.AdminTLSCert != "" {
 		return "https://" + app.AdminListen + "/"
 	}

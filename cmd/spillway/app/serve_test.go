@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
@@ -285,7 +286,7 @@ func TestAMissingValueOfAPlaceholderIsAUsageError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large")
-	if err := os.WriteFile(large, make([]byte, maxSecret+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, config.MaxSecret+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for raw, want := range map[string]string{

@@ -5,6 +5,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/cmd/spillway/manual"
 )
 
@@ -13,10 +14,10 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-func (c *completionCmd) Run(p process, k *kong.Context) error {
+func (c *completionCmd) Run(p config.Process, k *kong.Context) error {
 	script, err := manual.Completion(k.Model, c.Shell)
 	if err == nil {
-		_, err = fmt.Fprint(p.stdout, script)
+		_, err = fmt.Fprint(p.Stdout, script)
 	}
 	return err
 }
@@ -24,8 +25,8 @@ func (c *completionCmd) Run(p process, k *kong.Context) error {
 // manCmd prints the manual page, which packages install.
 type manCmd struct{}
 
-func (c *manCmd) Run(p process, k *kong.Context) error {
-	_, err := fmt.Fprint(p.stdout, manual.Page(k.Model, "Connection:", manSections...))
+func (c *manCmd) Run(p config.Process, k *kong.Context) error {
+	_, err := fmt.Fprint(p.Stdout, manual.Page(k.Model, "Connection:", manSections...))
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/branches"
 	"github.com/spillway-io/spillway/drain/sink/clickhouse"
@@ -93,10 +94,10 @@ func sinkRegistry() sink.Registry {
 
 // newSinks makes a sink for each namespace. Two namespaces with the same target have
 // a sink each, so that errors of one do not delay the other.
-func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
+func newSinks(cfg *config.Config, registry sink.Registry, store *partition.Stores, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
-	for _, name := range cfg.names() {
+	for _, name := range cfg.Names() {
 		tiers, errs := newTiers(cfg, name, registry, log)
 		for _, t := range tiers {
 			if b, ok := t.Sink.(*branches.Sink); ok {
@@ -112,8 +113,8 @@ func newSinks(cfg *Config, registry sink.Registry, store *partition.Stores, reg 
 }
 
 // newTiers makes the sinks of a namespace from their URLs. It finds all that are wrong.
-func newTiers(c *Config, name string, registry sink.Registry, log *zap.Logger) (tiers []fallback.Tier, errs []error) {
-	for i, raw := range c.Namespaces[name].sinks() {
+func newTiers(c *config.Config, name string, registry sink.Registry, log *zap.Logger) (tiers []fallback.Tier, errs []error) {
+	for i, raw := range c.Namespaces[name].Sinks() {
 		label := sink.Redact(raw)
 		s, err := newSink(c, name, raw, registry, func(text string) {
 			log.Warn(text, zap.String("namespace", name), zap.String("sink", label))
@@ -129,12 +130,12 @@ func newTiers(c *Config, name string, registry sink.Registry, log *zap.Logger) (
 
 // newSink makes one sink of a namespace. exec: runs the namespace's command. warn logs what
 // the sink finds when it is opened.
-func newSink(c *Config, name, raw string, registry sink.Registry, warn func(text string)) (sink.Sink, error) {
+func newSink(c *config.Config, name, raw string, registry sink.Registry, warn func(text string)) (sink.Sink, error) {
 	if _, known := registry["exec"]; known {
 		registry = maps.Clone(registry)
-		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.secrets.Env))
+		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.Secrets.Env))
 	}
-	s, err := registry.NewWithSecrets(raw, c.secrets)
+	s, err := registry.NewWithSecrets(raw, c.Secrets)
 	if w, ok := s.(sink.Warner); ok {
 		w.WarnTo(warn, c.Namespaces[name].MaxAge)
 	}
@@ -142,8 +143,8 @@ func newSink(c *Config, name, raw string, registry sink.Registry, warn func(text
 }
 
 // tierError says which sink of a namespace an error is about, and where its URL is.
-func tierError(c *Config, name string, i int, err error) error {
-	return c.fieldError("namespaces."+name+"."+keyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
+func tierError(c *config.Config, name string, i int, err error) error {
+	return c.FieldError("namespaces."+name+"."+config.KeyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
 }
 
 // commandVariables are the variables that programs of the sink exec: get. All others

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/cmd/spillway/operate"
 	"github.com/spillway-io/spillway/partition/control"
 )
@@ -22,15 +23,15 @@ type newTokenCmd struct {
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
 }
 
-func (c *newTokenCmd) Run(p process) error {
+func (c *newTokenCmd) Run(p config.Process) error {
 	token := control.NewToken()
-	hash := formatHash(control.HashToken(token))
+	hash := config.FormatHash(control.HashToken(token))
 	if c.Output == "json" {
-		return json.NewEncoder(p.stdout).Encode(map[string]string{"token": token, "hash": hash})
+		return json.NewEncoder(p.Stdout).Encode(map[string]string{"token": token, "hash": hash})
 	}
-	_, err := fmt.Fprintf(p.stdout, "token  %s\nhash   %s\n", token, hash)
+	_, err := fmt.Fprintf(p.Stdout, "token  %s\nhash   %s\n", token, hash)
 	if err == nil {
-		_, err = fmt.Fprintln(p.stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the configuration file: under tokens of a namespace, or admin_tokens.")
+		_, err = fmt.Fprintln(p.Stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the configuration file: under tokens of a namespace, or admin_tokens.")
 	}
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 )
 
 type versionCmd struct {
@@ -44,11 +46,11 @@ func readBuild() build {
 	return b
 }
 
-func (c *versionCmd) Run(p process) error {
+func (c *versionCmd) Run(p config.Process) error {
 	b := readBuild()
 	if c.Output == "json" {
-		return json.NewEncoder(p.stdout).Encode(b)
+		return json.NewEncoder(p.Stdout).Encode(b)
 	}
-	_, err := fmt.Fprintf(p.stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version, cmp.Or(b.Revision, "unknown"), b.Modified, b.Go, b.Platform)
+	_, err := fmt.Fprintf(p.Stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version, cmp.Or(b.Revision, "unknown"), b.Modified, b.Go, b.Platform)
 	return err
 }

@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"errors"
@@ -27,14 +27,14 @@ func (c *Config) relatedTo(key string, err error) string {
 		return ""
 	}
 	dot := strings.LastIndexByte(key, '.') + 1
-	settings := settingsOf(c)
+	settings := SettingsOf(c)
 	if name := strings.TrimPrefix(strings.TrimSuffix(key[:dot], "."), "namespaces."); dot > 0 {
 		ns := c.Namespaces[name]
-		settings = settingsOf(&ns)
+		settings = SettingsOf(&ns)
 	}
 	var texts []string
 	for _, other := range relatedSettings[key[dot:]] {
-		i := slices.IndexFunc(settings, func(s setting) bool { return s.key() == other })
+		i := slices.IndexFunc(settings, func(s Setting) bool { return s.Key() == other })
 		if i < 0 || !strings.Contains(field.Want, other) {
 			continue
 		}
@@ -48,7 +48,7 @@ func (c *Config) relatedTo(key string, err error) string {
 }
 
 // warnings are about settings that work, and together do not do what they say.
-func (c *Config) warnings() (texts []string) {
+func (c *Config) Warnings() (texts []string) {
 	warn := func(key, text string) {
 		if origin := c.origin(key); origin != "" {
 			text = origin + ": " + text
@@ -58,9 +58,9 @@ func (c *Config) warnings() (texts []string) {
 	if int64(c.MaxEntry) > int64(c.MaxBody) {
 		warn("max_entry", "max_entry: "+c.MaxEntry.String()+" is more than max_body, "+c.MaxBody.String()+": larger entries can be sent compressed only; raise max_body or lower max_entry")
 	}
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		ns, at := c.Namespaces[name], "namespaces."+name+"."
-		text := func(value any) string { return setting{value: value}.text() }
+		text := func(value any) string { return Setting{value: value}.text() }
 		if ns.Batch > ns.Capacity {
 			warn(at+"capacity", at+"capacity: "+text(&ns.Capacity)+" is less than batch, "+text(&ns.Batch)+": no batch gets full, each waits for linger; raise capacity or lower batch")
 		}

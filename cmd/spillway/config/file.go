@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"bytes"
@@ -49,12 +49,12 @@ func parseFile(path string) (doc yaml.Node, err error) {
 
 // apply sets the namespaces, and the settings that come neither from a flag nor from the
 // environment.
-func (c *Config) apply(doc yaml.Node, settings []setting) []error {
+func (c *Config) apply(doc yaml.Node, settings []Setting) []error {
 	if len(doc.Content) == 0 {
 		return nil
 	}
-	settings = slices.DeleteFunc(settings, func(s setting) bool { return s.flag == "config" })
-	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(keysOf(settings), "admin_tokens", "mask_fields", "pools", "sinks", "namespaces")}
+	settings = slices.DeleteFunc(settings, func(s Setting) bool { return s.Flag == "config" })
+	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(KeysOf(settings), "admin_tokens", "mask_fields", "pools", "sinks", "namespaces")}
 	var namespaces *yaml.Node
 	r.mapping(doc.Content[0], "", r.topKeys, func(key string, value *yaml.Node) {
 		switch key {
@@ -97,7 +97,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 			return
 		}
 		ns := c.Default
-		settings := settingsOf(&ns)
+		settings := SettingsOf(&ns)
 		r.mapping(value, path, namespaceKeys(), func(key string, value *yaml.Node) {
 			switch key {
 			case "kind":
@@ -122,7 +122,7 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 
 // namespaceKeys are the keys of a namespace.
 func namespaceKeys() []string {
-	return slices.Concat(keysOf(settingsOf(&Namespace{})), []string{"kind", "pool", "sink_command", "tokens", "cors_origins"}, sdkKeys)
+	return slices.Concat(KeysOf(SettingsOf(&Namespace{})), []string{"kind", "pool", "sink_command", "tokens", "cors_origins"}, sdkKeys)
 }
 
 // unknownKey says where a key belongs, or which one it probably means.
@@ -147,8 +147,8 @@ func (r *fileReader) unknownKey(key, path string, known []string) string {
 
 // set parses one value into the setting of that key. path is that of its
 // mapping, "" or "namespaces.kart.".
-func (r *fileReader) set(settings []setting, key, path string, value *yaml.Node) {
-	s := settings[slices.IndexFunc(settings, func(s setting) bool { return s.key() == key })]
+func (r *fileReader) set(settings []Setting, key, path string, value *yaml.Node) {
+	s := settings[slices.IndexFunc(settings, func(s Setting) bool { return s.Key() == key })]
 	field := reflect.ValueOf(s.value).Elem()
 	before := reflect.ValueOf(field.Interface())
 	if err := s.setNode(value); err != nil {
@@ -164,12 +164,12 @@ func (r *fileReader) set(settings []setting, key, path string, value *yaml.Node)
 }
 
 // setNode parses a plain value of the type that the setting wants.
-func (s setting) setNode(value *yaml.Node) error {
+func (s Setting) setNode(value *yaml.Node) error {
 	value = target(value)
 	switch {
 	case value.Tag == "!!null":
 		return errors.New("no value: write one or remove the line")
-	case s.flag == "fallback" && value.Kind == yaml.SequenceNode:
+	case s.Flag == "fallback" && value.Kind == yaml.SequenceNode:
 		return s.setList(value)
 	case value.Kind != yaml.ScalarNode:
 		return errors.New("a map or a list: write a single value")
@@ -191,7 +191,7 @@ func (s setting) setNode(value *yaml.Node) error {
 }
 
 // setList sets a text to the texts of a list, separated by spaces.
-func (s setting) setList(list *yaml.Node) error {
+func (s Setting) setList(list *yaml.Node) error {
 	var all []string
 	for _, item := range list.Content {
 		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" || len(strings.Fields(item.Value)) != 1 {
@@ -268,10 +268,10 @@ func (r *fileReader) position(node *yaml.Node) string {
 	return fmt.Sprintf("%s:%d", r.config.File, node.Line)
 }
 
-func keysOf(settings []setting) []string {
+func KeysOf(settings []Setting) []string {
 	keys := make([]string, len(settings))
 	for i, s := range settings {
-		keys[i] = s.key()
+		keys[i] = s.Key()
 	}
 	return keys
 }

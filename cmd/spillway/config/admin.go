@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"crypto/sha256"
@@ -77,17 +77,17 @@ func (r *fileReader) maskFields(node *yaml.Node) []string {
 }
 
 // adminAccess are the tokens of the admin port: that of admin_token has the role admin.
-func (c *Config) adminAccess() (tokens []admin.Token, err error) {
+func (c *Config) AdminAccess() (tokens []admin.Token, err error) {
 	if c.AdminToken != "" {
 		hash, err := parseHash(c.AdminToken)
 		if err != nil {
-			return nil, c.locate(&settingError{"admin_token", err})
+			return nil, c.Locate(&SettingError{"admin_token", err})
 		}
 		tokens = append(tokens, admin.Token{Name: "admin_token", Role: admin.Admin, Hash: hash})
 	}
 	for _, t := range c.AdminTokens {
 		if c.AdminToken != "" && tokens[0].Hash == t.Hash {
-			return nil, c.locate(&settingError{"admin_tokens", errors.New("the token of " + t.Name + " is that of admin_token, too: remove one")})
+			return nil, c.Locate(&SettingError{"admin_tokens", errors.New("the token of " + t.Name + " is that of admin_token, too: remove one")})
 		}
 		tokens = append(tokens, t)
 	}
@@ -101,7 +101,7 @@ func (c *Config) appendAdmin(to *yaml.Node) {
 		list := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, t := range c.AdminTokens {
 			list.Content = append(list.Content, &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{
-				plain("name"), textNode(t.Name), plain("role"), plain(t.Role.String()), plain("hash"), plain(formatHash(t.Hash)),
+				plain("name"), textNode(t.Name), plain("role"), plain(t.Role.String()), plain("hash"), plain(FormatHash(t.Hash)),
 			}})
 		}
 		add("admin_tokens", list)

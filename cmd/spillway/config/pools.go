@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 )
 
 // defaultPool is the pool of --redis, and of namespaces that name none.
-const defaultPool = "default"
+const DefaultPool = "default"
 
 // Pool is one Redis beside --redis. Pools come from the file only.
 type Pool struct {
@@ -33,8 +33,8 @@ func (r *fileReader) pools(node *yaml.Node) map[string]Pool {
 		value = target(value)
 		var p Pool
 		if value.Kind == yaml.MappingNode {
-			settings := settingsOf(&p)
-			r.mapping(value, at+".", keysOf(settings), func(key string, value *yaml.Node) { r.setOwn(settings, key, at+".", value) })
+			settings := SettingsOf(&p)
+			r.mapping(value, at+".", KeysOf(settings), func(key string, value *yaml.Node) { r.setOwn(settings, key, at+".", value) })
 		} else {
 			p.URL = r.text(value, at)
 		}
@@ -45,28 +45,28 @@ func (r *fileReader) pools(node *yaml.Node) map[string]Pool {
 }
 
 // poolNames are the pools, the default one first.
-func (c *Config) poolNames() []string {
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pools)), func(name string) bool { return name == defaultPool })
-	return append([]string{defaultPool}, names...)
+func (c *Config) PoolNames() []string {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pools)), func(name string) bool { return name == DefaultPool })
+	return append([]string{DefaultPool}, names...)
 }
 
 // poolOf is the pool of a namespace of any kind.
-func (c *Config) poolOf(namespace string) string {
+func (c *Config) PoolOf(namespace string) string {
 	pool := c.Namespaces[namespace].Pool
 	if q, ok := c.Queues[namespace]; ok {
 		pool = q.Pool
 	}
 	if pool == "" {
-		return defaultPool
+		return DefaultPool
 	}
 	return pool
 }
 
 // policiesIn are the policies of the buffers in a pool.
-func (c *Config) policiesIn(pool string) map[string]partition.Policy {
+func (c *Config) PoliciesIn(pool string) map[string]partition.Policy {
 	policies := map[string]partition.Policy{}
 	for name, ns := range c.Namespaces {
-		if c.poolOf(name) == pool {
+		if c.PoolOf(name) == pool {
 			policies[name] = ns.Policy()
 		}
 	}
@@ -74,34 +74,34 @@ func (c *Config) policiesIn(pool string) map[string]partition.Policy {
 }
 
 // queuesIn are the namespaces of kind queue in a pool.
-func (c *Config) queuesIn(pool string) []string {
-	return slices.DeleteFunc(c.queueNames(), func(name string) bool { return c.poolOf(name) != pool })
+func (c *Config) QueuesIn(pool string) []string {
+	return slices.DeleteFunc(c.QueueNames(), func(name string) bool { return c.PoolOf(name) != pool })
 }
 
 // validatePools returns an error for each pool that cannot work, and for each namespace in a
 // pool that is not there.
 func (c *Config) validatePools() (errs []error) {
 	wrong := func(key string, value any, want string) {
-		errs = append(errs, c.fieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+		errs = append(errs, c.FieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
 	}
-	for _, name := range c.poolNames() {
+	for _, name := range c.PoolNames() {
 		p, at := c.Pools[name], "pools."+name
 		scheme, _, _ := strings.Cut(p.URL, ":")
 		switch {
-		case name == defaultPool && p.URL != "":
+		case name == DefaultPool && p.URL != "":
 			wrong(at, "a URL", "volatile alone, because this pool is redis: set that, or give the pool another name")
-		case name != defaultPool && p.URL == "":
+		case name != DefaultPool && p.URL == "":
 			wrong(at, "no url", "a URL such as redis://host:6379")
 		case scheme == "embedded":
 			wrong(at, "embedded:", "a Redis, because only redis can be embedded")
 		}
 	}
-	if n := len(c.poolNames()); n > partition.MaxStores {
+	if n := len(c.PoolNames()); n > partition.MaxStores {
 		wrong("pools", n, fmt.Sprintf("at most %d, with that of redis", partition.MaxStores))
 	}
-	for _, name := range slices.Sorted(slices.Values(slices.Concat(c.names(), c.queueNames()))) {
-		pool := c.poolOf(name)
-		if _, known := c.Pools[pool]; !known && pool != defaultPool {
+	for _, name := range slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames()))) {
+		pool := c.PoolOf(name)
+		if _, known := c.Pools[pool]; !known && pool != DefaultPool {
 			wrong("namespaces."+name+".pool", pool, "default, or a name that pools has at the top of the file")
 		}
 	}
@@ -109,8 +109,8 @@ func (c *Config) validatePools() (errs []error) {
 }
 
 // poolURL is the URL of a pool, with the values of its placeholders.
-func (c *Config) poolURL(name string) (string, error) {
-	if name == defaultPool {
+func (c *Config) PoolURL(name string) (string, error) {
+	if name == DefaultPool {
 		return c.Redis, nil
 	}
 	raw := c.Pools[name].URL
@@ -118,7 +118,7 @@ func (c *Config) poolURL(name string) (string, error) {
 	if open := raw[strings.LastIndexByte(raw, '@')+1:]; strings.Contains(open, "{env:") || strings.Contains(open, "{file:") {
 		return "", errors.New("a placeholder is not in the user or the password, which end with @")
 	}
-	return c.secrets.Fill(raw)
+	return c.Secrets.Fill(raw)
 }
 
 // appendPools adds the pools in the form of the file, without passwords.
@@ -130,7 +130,7 @@ func (c *Config) appendPools(root *yaml.Node) {
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		p, pool := c.Pools[name], &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 		if p.URL != "" {
-			pool.Content = append(pool.Content, plain("url"), textNode(redactStore(p.URL)))
+			pool.Content = append(pool.Content, plain("url"), textNode(RedactStore(p.URL)))
 		}
 		if p.Volatile {
 			pool.Content = append(pool.Content, plain("volatile"), plain("true"))
@@ -143,15 +143,15 @@ func (c *Config) appendPools(root *yaml.Node) {
 
 // poolChanges are the differences of the pools. One may come and go with its namespaces; the
 // URL of one that stays names where its entries lie.
-func poolChanges(before, after *Config) []change {
-	return mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []change {
+func poolChanges(before, after *Config) []Change {
+	return mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []Change {
 		switch {
 		case old.URL != now.URL:
-			return []change{{at, fmt.Sprintf("%s: %s → %s", at, redactStore(old.URL), redactStore(now.URL)), reloadRestart}}
+			return []Change{{at, fmt.Sprintf("%s: %s → %s", at, RedactStore(old.URL), RedactStore(now.URL)), reloadRestart}}
 		case before.secretSums[at] != after.secretSums[at]:
-			return []change{{at, at + ": a secret in it", reloadApplies}}
+			return []Change{{at, at + ": a secret in it", reloadApplies}}
 		case old != now:
-			return []change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies}}
+			return []Change{{at, fmt.Sprintf("%s.volatile: %v → %v", at, old.Volatile, now.Volatile), reloadApplies}}
 		}
 		return nil
 	})

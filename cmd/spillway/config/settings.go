@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"encoding"
@@ -18,35 +18,38 @@ import (
 )
 
 // process is what a command uses of its process. Tests pass their own.
-type process struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	lookupEnv      func(string) (string, bool)
-	environ        []string        // what lookupEnv searches, as NAME=value
-	name           string          // as a shell finds it; empty: spillway
-	given          map[string]bool // keys of the flags on the command line
-	variables      []string        // that any command knows
+type Process struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	LookupEnv      func(string) (string, bool)
+	Environ        []string        // what lookupEnv searches, as NAME=value
+	Name           string          // as a shell finds it; empty: spillway
+	Given          map[string]bool // keys of the flags on the command line
+	Variables      []string        // that any command knows
 }
 
 // usageError is an error in flags, environment or file.
-type usageError struct{ error }
+type UsageError struct{ error }
 
-func (e usageError) Unwrap() error { return e.error }
+func (e UsageError) Unwrap() error { return e.error }
+
+// Usage makes a UsageError of err.
+func Usage(err error) error { return UsageError{err} }
 
 // A setting is a field of a command's struct that has a flag. Its key in the file
 // and its environment variable derive from the flag's name.
-type setting struct {
-	flag  string // as in max-age
+type Setting struct {
+	Flag  string // as in max-age
 	value any    // pointer to the field
 }
 
-func (s setting) key() string { return keyOf(s.flag) }
-func (s setting) env() string { return envPrefix + strings.ToUpper(s.key()) }
+func (s Setting) Key() string { return KeyOf(s.Flag) }
+func (s Setting) Env() string { return envPrefix + strings.ToUpper(s.Key()) }
 
 const envPrefix = "SPILLWAY_"
 
 // text is the value in the form of the file and the environment.
-func (s setting) text() string {
+func (s Setting) text() string {
 	text := fmt.Sprint(reflect.ValueOf(s.value).Elem().Interface())
 	if _, ok := s.value.(*time.Duration); ok {
 		// Go prints 3m0s and 1h0m0s; the documentation says 3m and 1h.
@@ -61,13 +64,13 @@ func (s setting) text() string {
 }
 
 // keyOf turns a flag's name into its key in the file.
-func keyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
+func KeyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
 // settingsOf lists the settings of the struct that config points to, in the order
 // of its fields, including those of embedded structs and of subcommands. A flag
 // whose field has no name tag is no setting.
-func settingsOf(config any) []setting {
-	var list []setting
+func SettingsOf(config any) []Setting {
+	var list []Setting
 	v := reflect.ValueOf(config).Elem()
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
@@ -77,9 +80,9 @@ func settingsOf(config any) []setting {
 		_, embedded := field.Tag.Lookup("embed")
 		_, command := field.Tag.Lookup("cmd")
 		if embedded || command {
-			list = append(list, settingsOf(v.Field(i).Addr().Interface())...)
+			list = append(list, SettingsOf(v.Field(i).Addr().Interface())...)
 		} else if flag, ok := field.Tag.Lookup("name"); ok {
-			list = append(list, setting{flag, v.Field(i).Addr().Interface()})
+			list = append(list, Setting{flag, v.Field(i).Addr().Interface()})
 		}
 	}
 	return list
@@ -89,7 +92,7 @@ func settingsOf(config any) []setting {
 // the same name in from, if there is one of a type that converts. A setting has
 // the same name in Config or Namespace and in the package that uses it, so no other
 // list of settings is needed.
-func copyFields(to, from any) {
+func CopyFields(to, from any) {
 	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
 	for i := range target.NumField() {
 		field := target.Type().Field(i)
@@ -105,7 +108,7 @@ func copyFields(to, from any) {
 
 // set parses text into the setting. Its error says what to write instead; the value
 // is then as before.
-func (s setting) set(text string) error {
+func (s Setting) set(text string) error {
 	switch v := s.value.(type) {
 	case *string:
 		*v = text
@@ -139,25 +142,25 @@ func parseInto[T any](to *T, parse func(string) (T, error), text, problem string
 // environment. It returns where each value comes from, by key. An empty variable
 // counts as unset, as `X: ${X:-}` in a compose file means it. Its error names all
 // variables that cannot be used.
-func fromEnv(list []setting, p process) (origins map[string]string, err error) {
+func FromEnv(list []Setting, p Process) (origins map[string]string, err error) {
 	errs := p.unknownVariables()
 	origins = map[string]string{}
 	for _, s := range list {
-		if p.given[s.key()] {
-			origins[s.key()] = "--" + s.flag
+		if p.Given[s.Key()] {
+			origins[s.Key()] = "--" + s.Flag
 			continue
 		}
-		text, _ := p.lookupEnv(s.env())
+		text, _ := p.LookupEnv(s.Env())
 		if text == "" {
 			continue
 		}
 		if err := s.set(text); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.env(), err))
+			errs = append(errs, fmt.Errorf("%s: %w", s.Env(), err))
 		}
-		origins[s.key()] = s.env()
+		origins[s.Key()] = s.Env()
 	}
 	if len(errs) > 0 {
-		return origins, usageError{errors.Join(errs...)}
+		return origins, UsageError{errors.Join(errs...)}
 	}
 	return origins, nil
 }
@@ -170,14 +173,14 @@ var serviceVariable = regexp.MustCompile(`^SPILLWAY(_[A-Z0-9_]+)?_(SERVICE_HOST=
 // unknownVariables returns an error for each SPILLWAY_ variable that is a setting
 // of no command, so that a misspelt one is noticed. Variables of other commands are
 // allowed, and empty ones count as unset.
-func (p process) unknownVariables() (errs []error) {
-	for _, variable := range slices.Sorted(slices.Values(p.environ)) {
+func (p Process) unknownVariables() (errs []error) {
+	for _, variable := range slices.Sorted(slices.Values(p.Environ)) {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(p.variables, name) {
+		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(p.Variables, name) {
 			continue
 		}
 		hint := "no setting has that name;"
-		if near := nearestVariable(name, p.variables); near != "" {
+		if near := nearestVariable(name, p.Variables); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		errs = append(errs, fmt.Errorf("%s: unknown variable: %s correct or unset it, see spillway serve --help", name, hint))
@@ -186,9 +189,9 @@ func (p process) unknownVariables() (errs []error) {
 }
 
 // variablesOf are the variables of the settings of a struct.
-func variablesOf(config any) (names []string) {
-	for _, s := range settingsOf(config) {
-		names = append(names, s.env())
+func VariablesOf(config any) (names []string) {
+	for _, s := range SettingsOf(config) {
+		names = append(names, s.Env())
 	}
 	return names
 }
@@ -206,11 +209,11 @@ func nearestVariable(name string, known []string) string {
 }
 
 // givenFlags returns the keys of the flags on the command line.
-func givenFlags(k *kong.Context) map[string]bool {
+func GivenFlags(k *kong.Context) map[string]bool {
 	given := map[string]bool{}
 	for _, path := range k.Path {
 		if path.Flag != nil {
-			given[keyOf(path.Flag.Name)] = true
+			given[KeyOf(path.Flag.Name)] = true
 		}
 	}
 	return given

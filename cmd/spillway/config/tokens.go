@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"crypto/sha256"
@@ -37,7 +37,7 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 	return hash, nil
 }
 
-func formatHash(hash [sha256.Size]byte) string { return hashScheme + hex.EncodeToString(hash[:]) }
+func FormatHash(hash [sha256.Size]byte) string { return hashScheme + hex.EncodeToString(hash[:]) }
 
 // shortName is the name of a token without one: the first 8 digits of its hash.
 func shortName(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:4]) }
@@ -173,7 +173,7 @@ func queueTokensNode(tokens []control.Token) *yaml.Node {
 func tokenNode(hash [sha256.Size]byte, name string, limits map[string]string) *yaml.Node {
 	fields := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	add := func(key, value string) { fields.Content = append(fields.Content, plain(key), plain(value)) }
-	add("hash", formatHash(hash))
+	add("hash", FormatHash(hash))
 	if name != shortName(hash) {
 		add("name", name)
 		fields.Content[len(fields.Content)-1].SetString(name)

@@ -1,4 +1,6 @@
-package app
+// Package config is the configuration of the service: the file, variables and flags, their checks, their
+// printed form and what a reload may change. It opens nothing; package app does.
+package config
 
 import (
 	"errors"
@@ -84,7 +86,7 @@ type Config struct {
 	MaskFields []string `kong:"-"`
 
 	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
-	secrets sink.Secrets      // the values of placeholders in sink URLs
+	Secrets sink.Secrets      `kong:"-"` // the values of placeholders in sink URLs
 	// secretSums are digests of the sinks' URLs with their secrets, by key.
 	secretSums map[string][32]byte
 }
@@ -124,23 +126,23 @@ type Namespace struct {
 }
 
 // sinks are the URLs of the sink and of its fallbacks.
-func (n Namespace) sinks() []string { return append([]string{n.Sink}, strings.Fields(n.Fallback)...) }
+func (n Namespace) Sinks() []string { return append([]string{n.Sink}, strings.Fields(n.Fallback)...) }
 
 // Policy is the part of the settings that the store needs.
 func (n Namespace) Policy() partition.Policy {
 	p := partition.DefaultPolicy()
-	copyFields(&p, n)
+	CopyFields(&p, n)
 	return p
 }
 
 // load completes a Config that holds the flags and the defaults: it reads the
 // environment, then the file, then validates. Its errors are usage errors, all at once.
-func (c *Config) load(p process) error {
-	settings := settingsOf(c)
-	c.secrets = sink.Secrets{Env: p.lookupEnv, File: readSecret}
+func (c *Config) Load(p Process) error {
+	settings := SettingsOf(c)
+	c.Secrets = sink.Secrets{Env: p.LookupEnv, File: readSecret}
 	var errs []error
 	var err error
-	if c.origins, err = fromEnv(settings, p); err != nil {
+	if c.origins, err = FromEnv(settings, p); err != nil {
 		errs = append(errs, err)
 	}
 	c.Namespaces, c.Queues, c.Pools, c.PushSinks, c.MaskFields = nil, nil, nil, nil, admin.DefaultMaskFields()
@@ -148,7 +150,7 @@ func (c *Config) load(p process) error {
 		document, err := parseFile(c.File)
 		if err != nil {
 			// What follows from the missing namespaces and tokens would mislead.
-			return usageError{errors.Join(append(errs, err)...)}
+			return UsageError{errors.Join(append(errs, err)...)}
 		}
 		errs = append(errs, c.apply(document, settings)...)
 	}
@@ -156,19 +158,19 @@ func (c *Config) load(p process) error {
 		c.Namespaces = map[string]Namespace{"default": c.Default}
 	}
 	if err := errors.Join(append(errs, c.validate()...)...); err != nil {
-		return usageError{err}
+		return UsageError{err}
 	}
 	return nil
 }
 
 // names returns the namespaces in alphabetical order.
-func (c *Config) names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
+func (c *Config) Names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
 
 // validate returns an error for every setting that cannot work, with what to write
 // instead. NewApp validates URLs, because the store and the sinks know theirs.
 func (c *Config) validate() (errs []error) {
 	wrong := func(key string, value any, want string) {
-		errs = append(errs, c.fieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
+		errs = append(errs, c.FieldError(key, &partition.FieldError{Field: key, Value: value, Want: want}))
 	}
 	oneOf := func(key, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
@@ -182,7 +184,7 @@ func (c *Config) validate() (errs []error) {
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")
 	}
-	if replicas, err := replicasOf(c.Durability); err != nil || replicas > 0 && strings.HasPrefix(c.Redis, "embedded:") {
+	if replicas, err := ReplicasOf(c.Durability); err != nil || replicas > 0 && strings.HasPrefix(c.Redis, "embedded:") {
 		wrong("durability", c.Durability, "async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none")
 	}
 	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
@@ -193,16 +195,16 @@ func (c *Config) validate() (errs []error) {
 	if c.ShutdownDelay < 0 || c.ShutdownDelay > time.Hour {
 		wrong("shutdown_delay", c.ShutdownDelay, "0s to 1h")
 	}
-	for _, err := range []error{c.ingest().Validate(), c.drain().Validate()} {
-		for _, err := range split(err) {
-			errs = append(errs, c.locate(err))
+	for _, err := range []error{c.Ingest().Validate(), c.Drain().Validate()} {
+		for _, err := range Split(err) {
+			errs = append(errs, c.Locate(err))
 		}
 	}
 	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues())
 }
 
 // replicasOf parses a durability: how many replicas must confirm an entry.
-func replicasOf(durability string) (int, error) {
+func ReplicasOf(durability string) (int, error) {
 	if durability == "async" {
 		return 0, nil
 	}
@@ -214,70 +216,70 @@ func replicasOf(durability string) (int, error) {
 }
 
 // ingest is the configuration of the ingest server.
-func (c *Config) ingest() ingest.Config {
+func (c *Config) Ingest() ingest.Config {
 	i := ingest.DefaultConfig()
-	copyFields(&i, *c)
+	CopyFields(&i, *c)
 	i.Tokens, i.CORSOrigins, i.SDKs = map[string][]ingest.Token{}, map[string][]string{}, map[string]ingest.SDK{}
 	for name, ns := range c.Namespaces {
 		i.Tokens[name], i.CORSOrigins[name], i.SDKs[name] = ns.Tokens, ns.CORSOrigins, ns.SDK
 	}
 	i.Closed = c.closed()
-	i.NamespaceKeys = !otherThanLoopback(c.Listen)
+	i.NamespaceKeys = !OtherThanLoopback(c.Listen)
 	return i
 }
 
 // drain is the configuration of the drainer.
-func (c *Config) drain() drain.Config {
+func (c *Config) Drain() drain.Config {
 	d := drain.DefaultConfig()
-	copyFields(&d, *c)
+	CopyFields(&d, *c)
 	return d
 }
 
 // flagDefaults are the values of ${name} in the tags of Config and Namespace: the
 // defaults of the packages, by the key of the setting, and the forms of sink URLs.
-func flagDefaults(sinks string) kong.Vars {
+func FlagDefaults(sinks string) kong.Vars {
 	var c Config
-	copyFields(&c, ingest.DefaultConfig())
-	copyFields(&c, drain.DefaultConfig())
-	copyFields(&c.Default, partition.DefaultPolicy())
-	copyFields(&c.Default, drain.DefaultConfig())
+	CopyFields(&c, ingest.DefaultConfig())
+	CopyFields(&c, drain.DefaultConfig())
+	CopyFields(&c.Default, partition.DefaultPolicy())
+	CopyFields(&c.Default, drain.DefaultConfig())
 	vars := kong.Vars{"sinks": sinks}
-	for _, s := range settingsOf(&c) {
-		vars[s.key()] = s.text()
+	for _, s := range SettingsOf(&c) {
+		vars[s.Key()] = s.text()
 	}
 	return vars
 }
 
 func (c *Config) validateNamespaces() (errs []error) {
 	if len(c.Namespaces)+len(c.Queues) == 0 {
-		errs = append(errs, c.fieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
+		errs = append(errs, c.FieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
 	}
 	owners := map[string]string{} // namespaces by the path of their file
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		ns, at := c.Namespaces[name], "namespaces."+name+"."
 		backoff := drain.DefaultConfig()
-		copyFields(&backoff, ns)
+		CopyFields(&backoff, ns)
 		for _, err := range []error{ns.Policy().Validate(), backoff.Validate()} {
-			for _, err := range split(err) {
+			for _, err := range Split(err) {
 				var field *partition.FieldError
 				if errors.As(err, &field) {
-					err = c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
+					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
 				}
 				errs = append(errs, err)
 			}
 		}
-		if ns.SinkCommand != nil && !slices.Contains(ns.sinks(), "exec:") {
-			errs = append(errs, c.fieldError(at+"sink_command", &settingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
+		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
+			errs = append(errs, c.FieldError(at+"sink_command", &SettingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
 		}
-		for i, raw := range ns.sinks() {
+		for i, raw := range ns.Sinks() {
 			u, err := url.Parse(raw)
 			if err != nil || u.Scheme != "file" {
 				continue
 			}
 			// A file has one writer: the second sink would never open.
-			where, key := path.Clean(u.Path), keyOfTier(i)
+			where, key := path.Clean(u.Path), KeyOfTier(i)
 			if other, taken := owners[where]; taken {
-				errs = append(errs, c.fieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
+				errs = append(errs, c.FieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
 			}
 			owners[where] = name
 		}
@@ -286,12 +288,12 @@ func (c *Config) validateNamespaces() (errs []error) {
 }
 
 // split returns the errors that were joined in err, none for nil.
-func split(err error) []error {
+func Split(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if usage, ok := err.(usageError); ok {
-		return split(usage.error)
+	if usage, ok := err.(UsageError); ok {
+		return Split(usage.error)
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -299,40 +301,40 @@ func split(err error) []error {
 	}
 	var list []error
 	for _, err := range joined.Unwrap() {
-		list = append(list, split(err)...)
+		list = append(list, Split(err)...)
 	}
 	return list
 }
 
 // locate adds to an error of another package where the value that it is about
 // comes from.
-func (c *Config) locate(err error) error {
+func (c *Config) Locate(err error) error {
 	var (
 		field   *partition.FieldError
-		setting *settingError
+		setting *SettingError
 	)
 	switch {
 	case errors.As(err, &field):
-		return c.fieldError(field.Field, err)
+		return c.FieldError(field.Field, err)
 	case errors.As(err, &setting):
-		return c.fieldError(setting.key, err)
+		return c.FieldError(setting.Key, err)
 	}
 	return err
 }
 
 // settingError is why the value of a setting cannot be used. It does not show the
 // value, which may be a secret.
-type settingError struct {
-	key   string
-	cause error
+type SettingError struct {
+	Key   string
+	Cause error
 }
 
-func (e *settingError) Error() string { return e.key + ": " + e.cause.Error() }
-func (e *settingError) Unwrap() error { return e.cause }
+func (e *SettingError) Error() string { return e.Key + ": " + e.Cause.Error() }
+func (e *SettingError) Unwrap() error { return e.Cause }
 
 // fieldError adds to err where the value of key comes from, and the settings that it
 // depends on.
-func (c *Config) fieldError(key string, err error) error {
+func (c *Config) FieldError(key string, err error) error {
 	if texts := c.relatedTo(key, err); texts != "" {
 		err = fmt.Errorf("%w; %s", err, texts)
 	}
@@ -352,7 +354,7 @@ func (c *Config) origin(key string) string {
 }
 
 // maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
-const maxSecret = 64 << 10
+const MaxSecret = 64 << 10
 
 // readSecret reads the file of a placeholder {file:/path}.
 func readSecret(path string) ([]byte, error) {
@@ -368,19 +370,19 @@ func readSecret(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
-	if err == nil && len(secret) > maxSecret {
-		err = fmt.Errorf("larger than %s", partition.Size(maxSecret))
+	secret, err := io.ReadAll(io.LimitReader(f, MaxSecret+1))
+	if err == nil && len(secret) > MaxSecret {
+		err = fmt.Errorf("larger than %s", partition.Size(MaxSecret))
 	}
 	return secret, err
 }
 
 // defaultConfig is the configuration of `spillway serve` without flags, file and environment.
-func defaultConfig() (*Config, error) {
+func Default() (*Config, error) {
 	var c struct {
 		Config Config `embed:""`
 	}
-	parser, err := kong.New(&c, flagDefaults(""))
+	parser, err := kong.New(&c, FlagDefaults(""))
 	if err != nil {
 		return nil, err
 	}
@@ -388,6 +390,6 @@ func defaultConfig() (*Config, error) {
 		return nil, err
 	}
 	// It ignores the environment, so that a demo is the same everywhere.
-	empty := process{lookupEnv: func(string) (string, bool) { return "", false }}
-	return &c.Config, c.Config.load(empty)
+	empty := Process{LookupEnv: func(string) (string, bool) { return "", false }}
+	return &c.Config, c.Config.Load(empty)
 }

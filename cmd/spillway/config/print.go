@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"io"
@@ -21,9 +21,9 @@ func (c *Config) Print(w io.Writer) error {
 // node is the Config in the form of the file, without passwords.
 func (c *Config) node() *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	for _, s := range settingsOf(c) {
-		if s.flag != "config" {
-			c.appendSetting(root, s, s.key())
+	for _, s := range SettingsOf(c) {
+		if s.Flag != "config" {
+			c.appendSetting(root, s, s.Key())
 		}
 	}
 	c.appendAdmin(root)
@@ -31,11 +31,11 @@ func (c *Config) node() *yaml.Node {
 	c.appendPushSinks(root)
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		ns, node, at := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}, "namespaces."+name+"."
 		add := c.adder(node, at)
-		for _, s := range settingsOf(&ns) {
-			c.appendSetting(node, s, at+s.key())
+		for _, s := range SettingsOf(&ns) {
+			c.appendSetting(node, s, at+s.Key())
 		}
 		if ns.Pool != "" {
 			pool := textNode(ns.Pool)
@@ -61,9 +61,9 @@ func (c *Config) node() *yaml.Node {
 }
 
 // appendSetting adds key and value to a map, with the origin as a comment.
-func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
+func (c *Config) appendSetting(to *yaml.Node, s Setting, path string) {
 	text := s.shown()
-	if s.flag == "admin-token" {
+	if s.Flag == "admin-token" {
 		text = s.text() // a hash, which is no secret
 	}
 	value := plain(text)
@@ -73,7 +73,7 @@ func (c *Config) appendSetting(to *yaml.Node, s setting, path string) {
 	if value.LineComment = c.origin(path); value.LineComment == "" {
 		value.LineComment = "default"
 	}
-	to.Content = append(to.Content, plain(s.key()), value)
+	to.Content = append(to.Content, plain(s.Key()), value)
 }
 
 // adder returns what adds a key that has no flag to a map, with the origin as a comment.
@@ -107,8 +107,8 @@ func (c *Config) Shown() map[string][]admin.Setting {
 	shown := map[string][]admin.Setting{}
 	for name, ns := range c.Namespaces {
 		ns.Sink, ns.Fallback = sink.Redact(ns.Sink), redactSinks(ns.Fallback)
-		for _, s := range settingsOf(&ns) {
-			shown[name] = append(shown[name], admin.Setting{Key: s.key(), Value: reflect.ValueOf(s.value).Elem().Interface()})
+		for _, s := range SettingsOf(&ns) {
+			shown[name] = append(shown[name], admin.Setting{Key: s.Key(), Value: reflect.ValueOf(s.value).Elem().Interface()})
 		}
 	}
 	return shown
@@ -117,7 +117,7 @@ func (c *Config) Shown() map[string][]admin.Setting {
 // redactStore returns a store's URL for logs: without user, password and options.
 // net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
 // splits the text, and shows less where the split is ambiguous.
-func redactStore(raw string) string {
+func RedactStore(raw string) string {
 	scheme, rest, _ := strings.Cut(raw, ":")
 	if strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz-") != "" || scheme == raw {
 		return "(malformed URL)"

@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func (c *Config) validatePorts(wrong func(key string, value any, want string)) (
 	}
 	c.validateListener("listen", c.Listen, missing, wrong)
 	missing = "an admin_token or admin_tokens"
-	tokens, err := c.adminAccess()
+	tokens, err := c.AdminAccess()
 	if len(tokens) > 0 || err != nil {
 		missing = ""
 	}
@@ -37,12 +37,12 @@ func (c *Config) validatePorts(wrong func(key string, value any, want string)) (
 // openNamespaces are the namespaces without authentication.
 func (c *Config) openNamespaces() (names []string) {
 	closed := c.closed()
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		if len(c.Namespaces[name].Tokens) == 0 && !slices.Contains(closed, name) {
 			names = append(names, name)
 		}
 	}
-	for _, name := range c.queueNames() {
+	for _, name := range c.QueueNames() {
 		if len(c.Queues[name].Tokens) == 0 {
 			names = append(names, name)
 		}
@@ -95,7 +95,7 @@ func sameAddress(a, b string) bool {
 
 // otherThanLoopback reports whether an address in use is not loopback. An empty one
 // is not in use.
-func otherThanLoopback(address string) bool {
+func OtherThanLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && !wire.IsLoopback(host)
 }
@@ -104,11 +104,11 @@ func otherThanLoopback(address string) bool {
 func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
 	switch {
 	case cert == "" && key != "":
-		return c.locate(&settingError{prefix + "tls_key", errors.New("key without a certificate: set " + prefix + "tls_cert")})
+		return c.Locate(&SettingError{prefix + "tls_key", errors.New("key without a certificate: set " + prefix + "tls_cert")})
 	case cert == "" && clientCA != "":
-		return c.locate(&settingError{prefix + "tls_client_ca", errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
+		return c.Locate(&SettingError{prefix + "tls_client_ca", errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
 	case cert != "" && key == "":
-		return c.locate(&settingError{prefix + "tls_cert", errors.New("certificate without a key: set " + prefix + "tls_key")})
+		return c.Locate(&SettingError{prefix + "tls_cert", errors.New("certificate without a key: set " + prefix + "tls_key")})
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ var restartSettings = []string{
 }
 
 // reloadRuleOf is that of a setting, by its key without a namespace.
-func reloadRuleOf(key string) reloadRule {
+func ReloadRuleOf(key string) reloadRule {
 	switch {
 	case key == "shards", key == "pool":
 		return reloadNewOnly
@@ -37,16 +37,16 @@ func reloadRuleOf(key string) reloadRule {
 }
 
 // change is a setting whose value is another one.
-type change struct {
-	key  string // as in namespaces.kart.sink
-	text string // for the log: the key, and both values unless they are secret
+type Change struct {
+	Key  string // as in namespaces.kart.sink
+	Text string // for the log: the key, and both values unless they are secret
 	rule reloadRule
 }
 
 // changesOf are the differences of two configurations. The settings of the default
 // namespace show in each namespace that inherits them.
-func changesOf(before, after *Config) (changes []change) {
-	inherited := keysOf(settingsOf(&Namespace{}))
+func Changes(before, after *Config) (changes []Change) {
+	inherited := KeysOf(SettingsOf(&Namespace{}))
 	changes = settingChanges("", before, after, inherited)
 	changes = append(changes, fieldChanges("",
 		field{"admin_tokens", before.AdminTokens, after.AdminTokens},
@@ -55,10 +55,10 @@ func changesOf(before, after *Config) (changes []change) {
 	)...)
 	for _, name := range slices.Sorted(maps.Keys(after.PushSinks)) {
 		if at := "sinks." + name; before.PushSinks[name] == after.PushSinks[name] && before.secretSums[at] != after.secretSums[at] {
-			changes = append(changes, change{at, at + ": a secret in it", reloadApplies})
+			changes = append(changes, Change{at, at + ": a secret in it", reloadApplies})
 		}
 	}
-	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []change {
+	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []Change {
 		return append(namespaceChanges(at+".", old, now), secretChanges(at+".", before, after, name)...)
 	})
 	return slices.Concat(changes, namespaces, poolChanges(before, after), queueChanges(before, after))
@@ -66,7 +66,7 @@ func changesOf(before, after *Config) (changes []change) {
 
 // mapChanges compares two maps in the order of their keys. An entry of one of them alone
 // was added or removed; both compares one that they share. at is the prefix and the key.
-func mapChanges[V any](prefix string, before, after map[string]V, both func(at, key string, old, now V) []change) (changes []change) {
+func mapChanges[V any](prefix string, before, after map[string]V, both func(at, key string, old, now V) []Change) (changes []Change) {
 	all := map[string]V{}
 	maps.Copy(all, before)
 	maps.Copy(all, after)
@@ -76,9 +76,9 @@ func mapChanges[V any](prefix string, before, after map[string]V, both func(at, 
 		now, has := after[key]
 		switch {
 		case !had:
-			changes = append(changes, change{at, at + ": added", reloadApplies})
+			changes = append(changes, Change{at, at + ": added", reloadApplies})
 		case !has:
-			changes = append(changes, change{at, at + ": removed", reloadApplies})
+			changes = append(changes, Change{at, at + ": removed", reloadApplies})
 		default:
 			changes = append(changes, both(at, key, old, now)...)
 		}
@@ -93,29 +93,29 @@ type field struct {
 }
 
 // fieldChanges names the fields whose value is another one. A reload applies them.
-func fieldChanges(at string, fields ...field) (changes []change) {
+func fieldChanges(at string, fields ...field) (changes []Change) {
 	for _, f := range fields {
 		if !reflect.DeepEqual(f.before, f.now) {
-			changes = append(changes, change{at + f.key, at + f.key, reloadApplies})
+			changes = append(changes, Change{at + f.key, at + f.key, reloadApplies})
 		}
 	}
 	return changes
 }
 
 // settingChanges compares the settings of two structs of the same type.
-func settingChanges(at string, before, after any, except []string) (changes []change) {
-	now := settingsOf(after)
-	for i, s := range settingsOf(before) {
+func settingChanges(at string, before, after any, except []string) (changes []Change) {
+	now := SettingsOf(after)
+	for i, s := range SettingsOf(before) {
 		old, new := s.text(), now[i].text()
-		if old == new || slices.Contains(except, s.key()) {
+		if old == new || slices.Contains(except, s.Key()) {
 			continue
 		}
 		old, new = s.shown(), now[i].shown()
-		text := at + s.key()
+		text := at + s.Key()
 		if old != new {
 			text += fmt.Sprintf(": %s → %s", orNone(old), orNone(new))
 		}
-		changes = append(changes, change{at + s.key(), text, reloadRuleOf(s.key())})
+		changes = append(changes, Change{at + s.Key(), text, ReloadRuleOf(s.Key())})
 	}
 	return changes
 }
@@ -128,10 +128,10 @@ func orNone(text string) string {
 }
 
 // namespaceChanges compares one namespace, with what only the file has.
-func namespaceChanges(at string, before, after Namespace) (changes []change) {
+func namespaceChanges(at string, before, after Namespace) (changes []Change) {
 	changes = settingChanges(at, &before, &after, nil)
 	if before.Pool != after.Pool {
-		changes = append(changes, change{at + "pool", fmt.Sprintf("%spool: %s → %s", at, cmp.Or(before.Pool, defaultPool), cmp.Or(after.Pool, defaultPool)), reloadRuleOf("pool")})
+		changes = append(changes, Change{at + "pool", fmt.Sprintf("%spool: %s → %s", at, cmp.Or(before.Pool, DefaultPool), cmp.Or(after.Pool, DefaultPool)), ReloadRuleOf("pool")})
 	}
 	return append(changes, fieldChanges(at,
 		field{"sink_command", before.SinkCommand, after.SinkCommand},
@@ -144,54 +144,54 @@ func namespaceChanges(at string, before, after Namespace) (changes []change) {
 }
 
 // secretChanges are the sinks whose URL is the same, and the file of a secret in it is not.
-func secretChanges(at string, before, after *Config, name string) (changes []change) {
+func secretChanges(at string, before, after *Config, name string) (changes []Change) {
 	for key, urls := range map[string]string{"fallback": after.Namespaces[name].Fallback, "sink": after.Namespaces[name].Sink} {
 		same := before.Namespaces[name].Sink
 		if key == "fallback" {
 			same = before.Namespaces[name].Fallback
 		}
 		if urls == same && before.secretSums[at+key] != after.secretSums[at+key] {
-			changes = append(changes, change{at + key, at + key + ": a secret in it", reloadApplies})
+			changes = append(changes, Change{at + key, at + key + ": a secret in it", reloadApplies})
 		}
 	}
-	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
 	return changes
 }
 
 // sumSecrets notes digests of the sinks' URLs with their secrets, to tell when one changes.
-func (c *Config) sumSecrets() {
+func (c *Config) SumSecrets() {
 	c.secretSums = map[string][32]byte{}
 	for name, p := range c.Pools {
-		c.secretSums["pools."+name] = c.secrets.Sum(p.URL)
+		c.secretSums["pools."+name] = c.Secrets.Sum(p.URL)
 	}
 	for name, urls := range c.PushSinks {
-		c.secretSums["sinks."+name] = c.secrets.Sum(urls)
+		c.secretSums["sinks."+name] = c.Secrets.Sum(urls)
 	}
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		ns := c.Namespaces[name]
-		c.secretSums["namespaces."+name+".sink"] = c.secrets.Sum(ns.Sink)
-		c.secretSums["namespaces."+name+".fallback"] = c.secrets.Sum(ns.Fallback)
+		c.secretSums["namespaces."+name+".sink"] = c.Secrets.Sum(ns.Sink)
+		c.secretSums["namespaces."+name+".fallback"] = c.Secrets.Sum(ns.Fallback)
 	}
 }
 
 // restartOnly is an error for each change that a reload cannot apply.
-func restartOnly(before, after *Config, changes []change) (errs []error) {
+func RestartOnly(before, after *Config, changes []Change) (errs []error) {
 	for _, c := range changes {
 		switch c.rule {
 		case reloadRestart:
-			errs = append(errs, after.fieldError(c.key, fmt.Errorf("%s: restart to change it", c.text)))
+			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: restart to change it", c.Text)))
 		case reloadNewOnly:
-			errs = append(errs, after.fieldError(c.key, fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries lie: set it back, or add a namespace of another name", c.text)))
+			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries lie: set it back, or add a namespace of another name", c.Text)))
 		}
 	}
 	return errs
 }
 
 // shown is the value for logs: without what may be secret.
-func (s setting) shown() string {
-	switch s.flag {
+func (s Setting) shown() string {
+	switch s.Flag {
 	case "redis":
-		return redactStore(s.text())
+		return RedactStore(s.text())
 	case "sink":
 		return sink.Redact(s.text())
 	case "fallback":

@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"net/url"
@@ -13,7 +13,7 @@ import (
 // branchesOf returns the namespaces that a namespace's sinks feed. A URL with an
 // error feeds none: newSinks reports it.
 func (c *Config) branchesOf(name string) (names []string) {
-	for _, raw := range c.Namespaces[name].sinks() {
+	for _, raw := range c.Namespaces[name].Sinks() {
 		if u, err := url.Parse(raw); err == nil && u.Scheme == "namespaces" {
 			more, _ := branches.Names(u)
 			names = append(names, more...)
@@ -25,7 +25,7 @@ func (c *Config) branchesOf(name string) (names []string) {
 // closed are the namespaces that get their entries from another one and admit no
 // clients, because they have no tokens.
 func (c *Config) closed() (names []string) {
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		for _, branch := range c.branchesOf(name) {
 			if len(c.Namespaces[branch].Tokens) == 0 && !slices.Contains(names, branch) {
 				names = append(names, branch)
@@ -39,10 +39,10 @@ func (c *Config) closed() (names []string) {
 // over others, the namespace that feeds them: their entries would go round until
 // they expire.
 func (c *Config) validateBranches() (errs []error) {
-	for _, name := range c.names() {
+	for _, name := range c.Names() {
 		at := "namespaces." + name + ".sink"
 		wrong := func(want string) {
-			errs = append(errs, c.fieldError(at, &partition.FieldError{Field: at, Value: "namespaces://" + strings.Join(c.branchesOf(name), ","), Want: want}))
+			errs = append(errs, c.FieldError(at, &partition.FieldError{Field: at, Value: "namespaces://" + strings.Join(c.branchesOf(name), ","), Want: want}))
 		}
 		for _, branch := range c.branchesOf(name) {
 			if _, ok := c.Namespaces[branch]; !ok {
@@ -74,7 +74,7 @@ func (c *Config) wayBack(from, to string, seen map[string]bool) []string {
 }
 
 // keyOfTier is the setting that has the URL of a namespace's sink number i.
-func keyOfTier(i int) string {
+func KeyOfTier(i int) string {
 	if i == 0 {
 		return "sink"
 	}
@@ -83,7 +83,7 @@ func keyOfTier(i int) string {
 
 // label is what the drain calls the sink of a namespace, for logs: with fallbacks it
 // works as long as one of them does.
-func (n Namespace) label() string {
+func (n Namespace) Label() string {
 	if n.Fallback == "" {
 		return sink.Redact(n.Sink)
 	}

@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"errors"
@@ -59,12 +59,12 @@ func (b *Backoff) UnmarshalText(text []byte) error {
 }
 
 func (b Backoff) String() string {
-	return setting{"", &b.Base}.text() + ".." + setting{"", &b.Max}.text()
+	return Setting{"", &b.Base}.text() + ".." + Setting{"", &b.Max}.text()
 }
 
 // queueKeys are the keys of a namespace of kind queue.
 func queueKeys() []string {
-	return append(keysOf(settingsOf(&Queues{})), "kind", "spread", "tokens", "push")
+	return append(KeysOf(SettingsOf(&Queues{})), "kind", "spread", "tokens", "push")
 }
 
 // kindOfNamespace is the value of the key kind, buffer where there is none.
@@ -87,7 +87,7 @@ func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
 // queues reads a namespace of kind queue.
 func (r *fileReader) queues(node *yaml.Node, path string) Queues {
 	q := defaultQueues()
-	settings := settingsOf(&q)
+	settings := SettingsOf(&q)
 	r.mapping(node, path, queueKeys(), func(key string, value *yaml.Node) {
 		switch key {
 		case "kind":
@@ -105,16 +105,16 @@ func (r *fileReader) queues(node *yaml.Node, path string) Queues {
 		}
 	})
 	for _, s := range settings {
-		if _, given := r.config.origins[path+s.key()]; !given {
-			r.config.origins[path+s.key()] = "" // not inherited from the setting of that name at the top
+		if _, given := r.config.origins[path+s.Key()]; !given {
+			r.config.origins[path+s.Key()] = "" // not inherited from the setting of that name at the top
 		}
 	}
 	return q
 }
 
 // setOwn is set for keys that no flag and no other level has.
-func (r *fileReader) setOwn(settings []setting, key, path string, value *yaml.Node) {
-	s := settings[slices.IndexFunc(settings, func(s setting) bool { return s.key() == key })]
+func (r *fileReader) setOwn(settings []Setting, key, path string, value *yaml.Node) {
+	s := settings[slices.IndexFunc(settings, func(s Setting) bool { return s.Key() == key })]
 	if err := s.setNode(value); err != nil {
 		r.fail(value, path+key, err.Error())
 	}
@@ -126,7 +126,7 @@ func (r *fileReader) spread(node *yaml.Node, path string) map[string]int {
 	spread := map[string]int{}
 	r.mapping(node, path+".", nil, func(queue string, value *yaml.Node) {
 		var shards int
-		if err := (setting{"spread", &shards}).setNode(value); err != nil {
+		if err := (Setting{"spread", &shards}).setNode(value); err != nil {
 			r.fail(value, path+"."+queue, err.Error())
 		}
 		spread[queue] = shards
@@ -138,11 +138,11 @@ func (r *fileReader) spread(node *yaml.Node, path string) map[string]int {
 
 func (r *fileReader) push(node *yaml.Node, path string) Push {
 	p := defaultPush()
-	settings := settingsOf(&p)
+	settings := SettingsOf(&p)
 	for _, s := range settings {
-		r.config.origins[path+"."+s.key()] = r.position(node)
+		r.config.origins[path+"."+s.Key()] = r.position(node)
 	}
-	r.mapping(node, path+".", keysOf(settings), func(key string, value *yaml.Node) {
+	r.mapping(node, path+".", KeysOf(settings), func(key string, value *yaml.Node) {
 		r.setOwn(settings, key, path+".", value)
 	})
 	return p
@@ -163,22 +163,22 @@ func (r *fileReader) sinkURLs(node *yaml.Node) map[string]string {
 }
 
 // queueNames returns the namespaces of kind queue in alphabetical order.
-func (c *Config) queueNames() []string { return slices.Sorted(maps.Keys(c.Queues)) }
+func (c *Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.Queues)) }
 
 // allNames returns the namespaces of both kinds in alphabetical order.
-func (c *Config) allNames() []string {
-	return slices.Sorted(slices.Values(slices.Concat(c.names(), c.queueNames())))
+func (c *Config) AllNames() []string {
+	return slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames())))
 }
 
 // validateQueues returns an error for each setting of a queue that cannot work.
 func (c *Config) validateQueues() (errs []error) {
-	for _, name := range c.queueNames() {
+	for _, name := range c.QueueNames() {
 		q, at := c.Queues[name], "namespaces."+name+"."
 		fail := func(err error) {
-			for _, err := range split(err) {
+			for _, err := range Split(err) {
 				var field *partition.FieldError
 				if errors.As(err, &field) {
-					err = c.fieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
+					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
 				}
 				errs = append(errs, err)
 			}
@@ -193,7 +193,7 @@ func (c *Config) validateQueues() (errs []error) {
 				fail(&partition.FieldError{Field: key + "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"})
 				continue
 			}
-			for _, err := range split(p.rule().Validate()) {
+			for _, err := range Split(p.Rule().Validate()) {
 				var field *partition.FieldError
 				if errors.As(err, &field) {
 					err = &partition.FieldError{Field: key + field.Field, Value: field.Value, Want: field.Want}
@@ -207,12 +207,12 @@ func (c *Config) validateQueues() (errs []error) {
 
 // appendQueues adds the namespaces of kind queue in the form of the file.
 func (c *Config) appendQueues(spaces *yaml.Node) {
-	for _, name := range c.queueNames() {
+	for _, name := range c.QueueNames() {
 		q, at := c.Queues[name], "namespaces."+name+"."
 		node := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{plain("kind"), plain("queue")}}
-		for _, s := range settingsOf(&q) {
+		for _, s := range SettingsOf(&q) {
 			if s.text() != "" {
-				c.appendSetting(node, s, at+s.key())
+				c.appendSetting(node, s, at+s.Key())
 			}
 		}
 		add := c.adder(node, at)
@@ -229,13 +229,13 @@ func (c *Config) appendQueues(spaces *yaml.Node) {
 		rules := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, p := range q.Push {
 			rule := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-			for _, s := range settingsOf(&p) {
+			for _, s := range SettingsOf(&p) {
 				if s.text() != "" && s.text() != "none" {
 					value := plain(s.text())
 					if _, isText := s.value.(*string); isText {
 						value.SetString(s.text())
 					}
-					rule.Content = append(rule.Content, plain(s.key()), value)
+					rule.Content = append(rule.Content, plain(s.Key()), value)
 				}
 			}
 			rules.Content = append(rules.Content, rule)
@@ -263,8 +263,8 @@ func (c *Config) appendPushSinks(root *yaml.Node) {
 
 // queueChanges are the differences of the namespaces of kind queue. A namespace that
 // changes its kind is removed and added, which the store refuses while it has data.
-func queueChanges(before, after *Config) []change {
-	return mapChanges("namespaces.", before.Queues, after.Queues, func(at, _ string, old, now Queues) []change {
+func queueChanges(before, after *Config) []Change {
+	return mapChanges("namespaces.", before.Queues, after.Queues, func(at, _ string, old, now Queues) []Change {
 		return append(settingChanges(at+".", &old, &now, nil), fieldChanges(at+".",
 			field{"spread", old.Spread, now.Spread},
 			field{"tokens", old.Tokens, now.Tokens},
@@ -293,7 +293,7 @@ func (q Queues) Policy() job.Policy {
 }
 
 // rule is the form that the drain takes.
-func (p Push) rule() push.Rule {
+func (p Push) Rule() push.Rule {
 	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
 	if p.Rate.Count > 0 {
 		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()

@@ -1,0 +1,48 @@
+package config
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAFileMayHaveQueuesAlone(t *testing.T) {
+	t.Parallel()
+	c, err := loadConfig(t, nil, nil, "namespaces:\n  mail: {kind: queue}\n")
+	if err != nil || len(c.Namespaces) != 0 || len(c.Queues) != 1 {
+		t.Errorf("got %v, buffers %v", err, c.Names())
+	}
+}
+
+func TestErrorsOfQueueSettingsNameLineAndKey(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"  a: {kind: stack}\n":                                              `2: namespaces.a.kind: "stack" is neither buffer nor queue`,
+		"  a: {kind: queue, capacity: 5}\n":                                 "2: namespaces.a.capacity: ",
+		"  a: {max_jobs: 5}\n":                                              "2: namespaces.a.max_jobs: ",
+		"  a: {kind: queue, max_jobs: many}\n":                              `2: namespaces.a.max_jobs: "many" is not a whole number`,
+		"  a: {kind: queue, max_jobs: 0}\n":                                 "2: namespaces.a.max_jobs: 0 is not usable",
+		"  a: {kind: queue, shards: 0}\n":                                   "2: namespaces.a.shards: 0 is not usable",
+		"  a: {kind: queue, dead: bury}\n":                                  "2: namespaces.a.dead: bury is not usable: want keep or drop",
+		"  a: {kind: queue, spread: {x: 2}}\n":                              "2: namespaces.a.spread",
+		"  a: {kind: queue, spread: [x]}\n":                                 "2: namespaces.a.spread: not a map",
+		"  a: {kind: queue, push: {match: x}}\n":                            "2: namespaces.a.push: not a list, or empty",
+		"  a: {kind: queue, push: [{match: x}]}\n":                          `2: namespaces.a.push[0].sink:  is not usable: want a name`,
+		"  a: {kind: queue, push: [{match: x, sink: none}]}\n":              "2: namespaces.a.push[0].sink: none is not usable: want a name that sinks has",
+		"  a: {kind: queue, push: [{match: x, sink: crm, rate: 5}]}":        `2: namespaces.a.push[0].rate: "5" is not a quota`,
+		"  a: {kind: queue, push: [{match: \"x[a]\", sink: crm}]}":          `2: namespaces.a.push[0].match: x[a] is not usable`,
+		"  a: {kind: queue, push: [{match: x, sink: crm, concurrency: 0}]}": `2: namespaces.a.push[0].concurrency: 0 is not usable`,
+		"  a: {kind: queue, push: [{match: x, backoff: 5s}]}":               `2: namespaces.a.push[0].backoff: "5s" is not a span of waits`,
+		"  a: {kind: queue, push: [{mach: x}]}":                             "2: namespaces.a.push[0].mach: ",
+	} {
+		c, err := loadConfig(t, nil, nil, "namespaces:\n"+file+"\nsinks: {crm: \"null:\"}\n")
+		if err == nil {
+			t.Errorf("%q is accepted", file)
+			continue
+		}
+		got := strings.ReplaceAll(err.Error(), filepath.Dir(c.File)+string(filepath.Separator), "")
+		if !strings.Contains(got, want) {
+			t.Errorf("%q: got  %s\nwant %s", file, got, want)
+		}
+	}
+}
