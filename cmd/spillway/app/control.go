@@ -33,8 +33,7 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 			f.Open = append(f.Open, name)
 		}
 		for _, t := range q.Tokens {
-			t.Namespace = name
-			f.Tokens = append(f.Tokens, t)
+			f.Tokens = append(f.Tokens, t.Control(name))
 		}
 	}
 	for _, a := range admins {

@@ -1,10 +1,8 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -48,20 +46,20 @@ type Change struct {
 func Changes(before, after *Config) (changes []Change) {
 	inherited := KeysOf(SettingsOf(&Namespace{}))
 	changes = settingChanges("", before, after, inherited)
-	changes = append(changes, fieldChanges("",
-		field{"admin_tokens", before.AdminTokens, after.AdminTokens},
-		field{"mask_fields", before.MaskFields, after.MaskFields},
-		field{"sinks", before.PushSinks, after.PushSinks},
-	)...)
+	changes = append(changes, ownChanges("", before, after)...)
 	for _, name := range slices.Sorted(maps.Keys(after.PushSinks)) {
 		if at := "sinks." + name; before.PushSinks[name] == after.PushSinks[name] && before.secretSums[at] != after.secretSums[at] {
 			changes = append(changes, Change{at, at + ": a secret in it", reloadApplies})
 		}
 	}
 	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []Change {
-		return append(namespaceChanges(at+".", old, now), secretChanges(at+".", before, after, name)...)
+		return append(structChanges(at+".", &old, &now), secretChanges(at+".", before, after, name)...)
 	})
-	return slices.Concat(changes, namespaces, poolChanges(before, after), queueChanges(before, after))
+	// A namespace that changes its kind is removed and added, which the store refuses while it has data.
+	queues := mapChanges("namespaces.", before.Queues, after.Queues, func(at, _ string, old, now Queues) []Change {
+		return structChanges(at+".", &old, &now)
+	})
+	return slices.Concat(changes, namespaces, poolChanges(before, after), queues)
 }
 
 // mapChanges compares two maps in the order of their keys. An entry of one of them alone
@@ -81,22 +79,6 @@ func mapChanges[V any](prefix string, before, after map[string]V, both func(at, 
 			changes = append(changes, Change{at, at + ": removed", reloadApplies})
 		default:
 			changes = append(changes, both(at, key, old, now)...)
-		}
-	}
-	return changes
-}
-
-// field is a value that has no flag, before and after a reload.
-type field struct {
-	key         string
-	before, now any
-}
-
-// fieldChanges names the fields whose value is another one. A reload applies them.
-func fieldChanges(at string, fields ...field) (changes []Change) {
-	for _, f := range fields {
-		if !reflect.DeepEqual(f.before, f.now) {
-			changes = append(changes, Change{at + f.key, at + f.key, reloadApplies})
 		}
 	}
 	return changes
@@ -127,20 +109,9 @@ func orNone(text string) string {
 	return text
 }
 
-// namespaceChanges compares one namespace, with what only the file has.
-func namespaceChanges(at string, before, after Namespace) (changes []Change) {
-	changes = settingChanges(at, &before, &after, nil)
-	if before.Pool != after.Pool {
-		changes = append(changes, Change{at + "pool", fmt.Sprintf("%spool: %s → %s", at, cmp.Or(before.Pool, DefaultPool), cmp.Or(after.Pool, DefaultPool)), ReloadRuleOf("pool")})
-	}
-	return append(changes, fieldChanges(at,
-		field{"sink_command", before.SinkCommand, after.SinkCommand},
-		field{"tokens", before.Tokens, after.Tokens},
-		field{"cors_origins", before.CORSOrigins, after.CORSOrigins},
-		field{"write_keys", before.SDK.WriteKeys, after.SDK.WriteKeys},
-		field{"partition_paths", before.SDK.PartitionPaths, after.SDK.PartitionPaths},
-		field{"partition_fallback", before.SDK.PartitionFallback, after.SDK.PartitionFallback},
-	)...)
+// structChanges compares a namespace of either kind.
+func structChanges(at string, before, after any) []Change {
+	return append(settingChanges(at, before, after, nil), ownChanges(at, before, after)...)
 }
 
 // secretChanges are the sinks whose URL is the same, and the file of a secret in it is not.

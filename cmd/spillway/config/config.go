@@ -54,10 +54,6 @@ type Config struct {
 	Namespaces map[string]Namespace `kong:"-"`
 	// Queues are the namespaces of kind queue. They come from the file only.
 	Queues map[string]Queues `kong:"-"`
-	// Pools come from the file only: what Redis there is beside Redis, by name.
-	Pools map[string]Pool `kong:"-"`
-	// PushSinks come from the file only: the URLs of the sinks that rules of push name.
-	PushSinks map[string]string `kong:"-"`
 
 	Workers     int           `name:"workers" group:"Drain:" default:"${workers}" help:"Workers per namespace, each with one lease at a time."`
 	SinkTimeout time.Duration `name:"sink-timeout" group:"Drain:" default:"${sink_timeout}" help:"Timeout of one write to a sink."`
@@ -80,10 +76,14 @@ type Config struct {
 	ShutdownTimeout time.Duration `name:"shutdown-timeout" group:"Process:" default:"15s" help:"Timeout for finishing requests and batches at shutdown."`
 
 	// AdminTokens come from the file only: the tokens of the admin port beside AdminToken.
-	AdminTokens []admin.Token `kong:"-"`
+	AdminTokens []Token `kong:"-" file:"admin-tokens" keys:"name role hash"`
 	// MaskFields come from the file only: keys of JSON objects whose values the admin port
 	// hides.
-	MaskFields []string `kong:"-"`
+	MaskFields []string `kong:"-" file:"mask-fields"`
+	// Pools come from the file only: what Redis there is beside Redis, by name.
+	Pools map[string]Pool `kong:"-" file:"pools"`
+	// PushSinks come from the file only: the URLs of the sinks that rules of push name.
+	PushSinks map[string]string `kong:"-" file:"sinks"`
 
 	origins map[string]string // where the value of each key comes from, unless it is the default: a flag, a variable, or file:line
 	Secrets sink.Secrets      `kong:"-"` // the values of placeholders in sink URLs
@@ -109,20 +109,26 @@ type Namespace struct {
 	BackoffBase   time.Duration  `name:"backoff-base" default:"${backoff_base}" help:"Longest wait of a partition before the second attempt of a write that failed. Each further attempt doubles it."`
 	BackoffMax    time.Duration  `name:"backoff-max" default:"${backoff_max}" help:"Longest wait of a partition between two attempts. The wait is random, between 0 and this bound."`
 
-	// SinkCommand is what the sink exec: runs, program and arguments. It comes from the
-	// file only, and is not inherited: who sets flags or variables cannot start programs.
-	SinkCommand []string `kong:"-"`
+	// The keys that follow come from the file only, and are not inherited.
 
-	// Pool is the name of one of the pools, empty for that of Redis. It comes from the file
-	// only, and is not inherited.
-	Pool string `kong:"-"`
-	// Tokens come from the file only and are not inherited. Without any the
-	// namespace needs no authentication.
-	Tokens []ingest.Token `kong:"-"`
-	// CORSOrigins come from the file only and are not inherited.
-	CORSOrigins []string `kong:"-"`
-	// SDK comes from the file only and is not inherited.
-	SDK ingest.SDK `kong:"-"`
+	Pool string `kong:"-" file:"pool"` // the name of one of the pools, empty for that of Redis
+	// SinkCommand is what the sink exec: runs, program and arguments: who sets flags or
+	// variables cannot start programs.
+	SinkCommand []string `kong:"-" file:"sink-command"`
+	// Tokens are those of the data port. Without any the namespace needs no authentication.
+	Tokens      []Token  `kong:"-" file:"tokens" keys:"hash name rate new_partitions"`
+	CORSOrigins []string `kong:"-" file:"cors-origins"`
+	// What other vendors' SDKs send; see ingest.SDK.
+	WriteKeys         []WriteKey `kong:"-" file:"write-keys"`
+	PartitionPaths    []string   `kong:"-" file:"partition-paths"`
+	PartitionFallback string     `kong:"-" file:"partition-fallback"`
+}
+
+// WriteKey is an ingest.WriteKey in the form of the file: a text, or a map.
+type WriteKey struct {
+	Key           string       `name:"key"`
+	Rate          ingest.Quota `name:"rate"`
+	NewPartitions ingest.Quota `name:"new-partitions"`
 }
 
 // sinks are the URLs of the sink and of its fallbacks.
@@ -221,7 +227,14 @@ func (c *Config) Ingest() ingest.Config {
 	CopyFields(&i, *c)
 	i.Tokens, i.CORSOrigins, i.SDKs = map[string][]ingest.Token{}, map[string][]string{}, map[string]ingest.SDK{}
 	for name, ns := range c.Namespaces {
-		i.Tokens[name], i.CORSOrigins[name], i.SDKs[name] = ns.Tokens, ns.CORSOrigins, ns.SDK
+		sdk := ingest.SDK{PartitionPaths: ns.PartitionPaths, PartitionFallback: ns.PartitionFallback}
+		for _, k := range ns.WriteKeys {
+			sdk.WriteKeys = append(sdk.WriteKeys, ingest.WriteKey(k))
+		}
+		i.Tokens[name], i.CORSOrigins[name], i.SDKs[name] = nil, ns.CORSOrigins, sdk
+		for _, t := range ns.Tokens {
+			i.Tokens[name] = append(i.Tokens[name], t.ingest())
+		}
 	}
 	i.Closed = c.closed()
 	i.NamespaceKeys = !OtherThanLoopback(c.Listen)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +34,7 @@ func TestDefaultNamespaceExistsUnlessTheFileLeavesItOut(t *testing.T) {
 func TestFileErrorsNameLineFieldValueAndWhatToChange(t *testing.T) {
 	t.Parallel()
 	keys := strings.Join(append(KeysOf(SettingsOf(&Config{}))[1:], "admin_tokens", "mask_fields", "pools", "sinks", "namespaces"), ", ") // without config
-	nsKeys := strings.Join(slices.Concat(KeysOf(SettingsOf(&Namespace{})), []string{"kind", "pool", "sink_command", "tokens", "cors_origins"}, sdkKeys), ", ")
+	nsKeys := strings.Join(namespaceKeys(), ", ")
 	const wantDurability = " is not usable: want async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none"
 	tests := []struct{ name, file, want string }{
 		{"unknown key", "redis: \"embedded:\"\nttl: 5s\n", "spillway.yaml:2: ttl: unknown key: want one of " + keys},

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/drain/sink"
-	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/ingest"
 )
 
 // fileReader applies the file to a Config. It walks the YAML nodes itself, because
@@ -54,21 +54,13 @@ func (c *Config) apply(doc yaml.Node, settings []Setting) []error {
 		return nil
 	}
 	settings = slices.DeleteFunc(settings, func(s Setting) bool { return s.Flag == "config" })
-	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: append(KeysOf(settings), "admin_tokens", "mask_fields", "pools", "sinks", "namespaces")}
+	own := ownKeysOf(c)
+	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: slices.Concat(KeysOf(settings), KeysOf(own), []string{"namespaces"})}
 	var namespaces *yaml.Node
-	r.mapping(doc.Content[0], "", r.topKeys, func(key string, value *yaml.Node) {
-		switch key {
-		case "admin_tokens":
-			c.AdminTokens = r.adminTokens(value)
-		case "mask_fields":
-			c.MaskFields = r.maskFields(value)
-		case "pools":
-			c.Pools = r.pools(value)
-		case "sinks":
-			c.PushSinks = r.sinkURLs(value)
-		case "namespaces":
+	r.mapping(target(doc.Content[0]), "", r.topKeys, func(key string, value *yaml.Node) {
+		if key == "namespaces" {
 			namespaces = value // they inherit, so all other settings are read first
-		default:
+		} else if !r.ownKey(own, key, "", value) {
 			r.set(settings, key, "", value)
 		}
 	})
@@ -78,51 +70,58 @@ func (c *Config) apply(doc yaml.Node, settings []Setting) []error {
 	return r.errs
 }
 
+// ownKey reads a key of the file alone; it is false for any other.
+func (r *fileReader) ownKey(own []Setting, key, path string, value *yaml.Node) bool {
+	s := settingOf(own, key)
+	if s.value != nil {
+		r.own(s, path, value)
+	}
+	return s.value != nil
+}
+
 // namespaces reads the map of namespaces.
 func (r *fileReader) namespaces(node *yaml.Node) {
 	c := r.config
 	c.Namespaces = map[string]Namespace{}
-	c.origins["namespaces"] = r.position(node)
-	r.mapping(node, "namespaces.", nil, func(name string, value *yaml.Node) {
+	r.named(node, "namespaces", func(name string, value *yaml.Node) {
 		path := "namespaces." + name + "."
-		if !partition.ValidNamespace(name) {
-			r.fail(value, strings.TrimSuffix(path, "."), "not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
-			return
-		}
 		if r.kindOfNamespace(value, path) == "queue" {
 			if c.Queues == nil {
 				c.Queues = map[string]Queues{}
 			}
-			c.Queues[name] = r.queues(value, path)
+			q := defaultQueues()
+			r.namespace(value, path, &q, queueKeys(), r.setOwn)
+			for _, key := range KeysOf(SettingsOf(&q)) {
+				if _, given := c.origins[path+key]; !given {
+					c.origins[path+key] = "" // not inherited from the setting of that name at the top
+				}
+			}
+			c.Queues[name] = q
 			return
 		}
 		ns := c.Default
-		settings := SettingsOf(&ns)
-		r.mapping(value, path, namespaceKeys(), func(key string, value *yaml.Node) {
-			switch key {
-			case "kind":
-			case "pool":
-				ns.Pool = r.text(value, path+key)
-				c.origins[path+key] = r.position(value)
-			case "sink_command":
-				ns.SinkCommand = r.command(value, path+key)
-			case "tokens":
-				ns.Tokens = r.tokens(value, path+key)
-			case "cors_origins":
-				ns.CORSOrigins = r.corsOrigins(value, path+key)
-			default:
-				if !r.sdk(&ns.SDK, key, path, value) {
-					r.set(settings, key, path, value)
-				}
-			}
-		})
+		r.namespace(value, path, &ns, namespaceKeys(), r.set)
 		c.Namespaces[name] = ns
+	})
+	c.origins["namespaces"] = r.position(node)
+}
+
+// namespace reads a namespace of either kind; set is for the keys that are settings.
+func (r *fileReader) namespace(node *yaml.Node, path string, to any, keys []string, set func([]Setting, string, string, *yaml.Node)) {
+	settings, own := SettingsOf(to), ownKeysOf(to)
+	r.mapping(node, path, keys, func(key string, value *yaml.Node) {
+		if key != "kind" && !r.ownKey(own, key, path, value) {
+			set(settings, key, path, value)
+		}
 	})
 }
 
-// namespaceKeys are the keys of a namespace.
-func namespaceKeys() []string {
-	return slices.Concat(KeysOf(SettingsOf(&Namespace{})), []string{"kind", "pool", "sink_command", "tokens", "cors_origins"}, sdkKeys)
+// namespaceKeys are the keys of a namespace, queueKeys those of one of kind queue.
+func namespaceKeys() []string { return keysOfKind(&Namespace{}) }
+func queueKeys() []string     { return keysOfKind(&Queues{}) }
+
+func keysOfKind(of any) []string {
+	return slices.Concat(KeysOf(SettingsOf(of)), []string{"kind"}, KeysOf(ownKeysOf(of)))
 }
 
 // unknownKey says where a key belongs, or which one it probably means.
@@ -148,7 +147,7 @@ func (r *fileReader) unknownKey(key, path string, known []string) string {
 // set parses one value into the setting of that key. path is that of its
 // mapping, "" or "namespaces.kart.".
 func (r *fileReader) set(settings []Setting, key, path string, value *yaml.Node) {
-	s := settings[slices.IndexFunc(settings, func(s Setting) bool { return s.Key() == key })]
+	s := settingOf(settings, key)
 	field := reflect.ValueOf(s.value).Elem()
 	before := reflect.ValueOf(field.Interface())
 	if err := s.setNode(value); err != nil {
@@ -163,9 +162,17 @@ func (r *fileReader) set(settings []Setting, key, path string, value *yaml.Node)
 	r.config.origins[path+key] = r.position(value)
 }
 
+// setOwn is set for keys that no flag and no other level has.
+func (r *fileReader) setOwn(settings []Setting, key, path string, value *yaml.Node) {
+	s := settingOf(settings, key)
+	if err := s.setNode(value); err != nil {
+		r.fail(value, path+key, err.Error())
+	}
+	r.config.origins[path+key] = r.position(value)
+}
+
 // setNode parses a plain value of the type that the setting wants.
 func (s Setting) setNode(value *yaml.Node) error {
-	value = target(value)
 	switch {
 	case value.Tag == "!!null":
 		return errors.New("no value: write one or remove the line")
@@ -202,36 +209,96 @@ func (s Setting) setList(list *yaml.Node) error {
 	return s.set(strings.Join(all, " "))
 }
 
-// command reads a list of texts: a program and its arguments.
-func (r *fileReader) command(node *yaml.Node, path string) (argv []string) {
-	node = target(node)
-	r.config.origins[path] = r.position(node)
-	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
+// texts reads a list of texts, as its key wants it.
+func (r *fileReader) texts(node *yaml.Node, path, key string) (list []string) {
+	switch {
+	case key == "cors_origins":
+		return r.corsOrigins(node, path)
+	case key == "mask_fields" && node.Kind == yaml.SequenceNode && len(node.Content) == 0:
+		return []string{} // nothing is masked
+	case key == "sink_command" && (node.Kind != yaml.SequenceNode || len(node.Content) == 0):
 		r.fail(node, path, `not a list: write a program and its arguments, such as ["/usr/bin/python3", "/opt/plugin.py"]`)
 		return nil
 	}
-	for i, item := range node.Content {
-		item = target(item)
-		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" {
+	for i, item := range r.items(node, path) {
+		switch {
+		case key != "sink_command":
+			r.text(item, path)
+		case item.Kind != yaml.ScalarNode || item.Tag != "!!str": // an argument may be empty
 			r.fail(item, fmt.Sprintf("%s[%d]", path, i), "not text: put it in quotes")
 		}
-		argv = append(argv, item.Value)
+		list = append(list, item.Value)
 	}
-	return argv
+	return list
 }
 
-// target is the node that an alias stands for, or the node itself.
-func target(node *yaml.Node) *yaml.Node {
-	if node.Kind == yaml.AliasNode {
-		return node.Alias
+// corsOrigins parses the origins whose pages may read a namespace's answers: a list, or
+// "*" for every page.
+func (r *fileReader) corsOrigins(node *yaml.Node, path string) (list []string) {
+	const want = `write ["https://game.example"], or "*" for every page`
+	switch {
+	case node.Kind == yaml.ScalarNode && node.Value == ingest.AnyOrigin:
+		return []string{ingest.AnyOrigin}
+	case node.Kind != yaml.SequenceNode:
+		r.fail(node, path, "not a list: "+want)
+		return nil
+	case len(node.Content) == 0:
+		r.fail(node, path, "empty list: "+want+", or remove the key to allow no page")
 	}
-	return node
+	lines := map[string]int{}
+	for i, item := range node.Content {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		item = target(item)
+		switch err := ingest.CheckOrigin(item.Value); {
+		case item.Kind != yaml.ScalarNode || item.Tag != "!!str":
+			r.fail(item, at, "not text: "+want)
+		case err != nil:
+			r.fail(item, at, err.Error())
+		case lines[item.Value] > 0:
+			r.fail(item, at, fmt.Sprintf("duplicate origin, first on line %d: remove one", lines[item.Value]))
+		case item.Value == ingest.AnyOrigin && len(node.Content) > 1:
+			r.fail(item, at, `"*" beside other origins: remove either`)
+		default:
+			lines[item.Value] = item.Line
+			list = append(list, item.Value)
+		}
+	}
+	return list
+}
+
+// items are those of a list that has some.
+func (r *fileReader) items(node *yaml.Node, path string) (items []*yaml.Node) {
+	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
+		r.fail(node, path, `not a list, or empty: write ["one", "two"] or remove the key`)
+		return nil
+	}
+	for _, item := range node.Content {
+		items = append(items, target(item))
+	}
+	return items
+}
+
+func (r *fileReader) text(node *yaml.Node, path string) string {
+	if node.Kind != yaml.ScalarNode || node.Tag != "!!str" || node.Value == "" {
+		r.fail(node, path, "not text: write it in quotes")
+	}
+	return node.Value
+}
+
+// target is the node that an alias stands for, or the node itself. Values of maps and items of
+// lists pass it once, so nothing else knows of aliases.
+func target(node *yaml.Node) *yaml.Node {
+	if node.Kind != yaml.AliasNode {
+		return node
+	}
+	meant := *node.Alias
+	meant.Line = node.Line // where it is used
+	return &meant
 }
 
 // mapping calls each for every key of node. Keys that are not in known are errors;
 // a nil known allows every key.
 func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each func(key string, value *yaml.Node)) {
-	node = target(node)
 	if node.Tag == "!!null" && path != "" {
 		return // `kart:` alone is a namespace without settings of its own
 	}
@@ -251,7 +318,7 @@ func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each 
 			continue
 		}
 		seen[key.Value] = key.Line
-		each(key.Value, value)
+		each(key.Value, target(value))
 	}
 }
 
@@ -266,6 +333,16 @@ func (r *fileReader) fail(node *yaml.Node, path, problem string) {
 // position is file:line of a node.
 func (r *fileReader) position(node *yaml.Node) string {
 	return fmt.Sprintf("%s:%d", r.config.File, node.Line)
+}
+
+// settingOf is the setting of a key; without a value where there is none.
+func settingOf(settings []Setting, key string) (found Setting) {
+	for _, s := range settings {
+		if s.Key() == key {
+			found = s
+		}
+	}
+	return found
 }
 
 func KeysOf(settings []Setting) []string {

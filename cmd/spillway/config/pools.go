@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/spillway-io/spillway/partition"
 )
 
@@ -19,29 +17,6 @@ const DefaultPool = "default"
 type Pool struct {
 	URL      string `name:"url"`      // with its placeholders; empty for the default pool
 	Volatile bool   `name:"volatile"` // queues may be in it although a crash of it loses jobs
-}
-
-// pools reads the map of pools: a URL each, or a map.
-func (r *fileReader) pools(node *yaml.Node) map[string]Pool {
-	pools := map[string]Pool{}
-	r.mapping(node, "pools.", nil, func(name string, value *yaml.Node) {
-		at := "pools." + name
-		if !partition.ValidNamespace(name) {
-			r.fail(value, at, "not a name: write 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
-			return
-		}
-		value = target(value)
-		var p Pool
-		if value.Kind == yaml.MappingNode {
-			settings := SettingsOf(&p)
-			r.mapping(value, at+".", KeysOf(settings), func(key string, value *yaml.Node) { r.setOwn(settings, key, at+".", value) })
-		} else {
-			p.URL = r.text(value, at)
-		}
-		r.config.origins[at] = r.position(value)
-		pools[name] = p
-	})
-	return pools
 }
 
 // poolNames are the pools, the default one first.
@@ -119,26 +94,6 @@ func (c *Config) PoolURL(name string) (string, error) {
 		return "", errors.New("a placeholder is not in the user or the password, which end with @")
 	}
 	return c.Secrets.Fill(raw)
-}
-
-// appendPools adds the pools in the form of the file, without passwords.
-func (c *Config) appendPools(root *yaml.Node) {
-	if len(c.Pools) == 0 {
-		return
-	}
-	pools := &yaml.Node{Kind: yaml.MappingNode}
-	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
-		p, pool := c.Pools[name], &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-		if p.URL != "" {
-			pool.Content = append(pool.Content, plain("url"), textNode(RedactStore(p.URL)))
-		}
-		if p.Volatile {
-			pool.Content = append(pool.Content, plain("volatile"), plain("true"))
-		}
-		pool.LineComment = c.origins["pools."+name]
-		pools.Content = append(pools.Content, plain(name), pool)
-	}
-	root.Content = append(root.Content, plain("pools"), pools)
 }
 
 // poolChanges are the differences of the pools. One may come and go with its namespaces; the

@@ -26,38 +26,30 @@ func (c *Config) node() *yaml.Node {
 			c.appendSetting(root, s, s.Key())
 		}
 	}
-	c.appendAdmin(root)
-	c.appendPools(root)
-	c.appendPushSinks(root)
+	c.appendOwn(root, "", c)
 	spaces := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, plain("namespaces"), spaces)
 	for _, name := range c.Names() {
-		ns, node, at := c.Namespaces[name], &yaml.Node{Kind: yaml.MappingNode}, "namespaces."+name+"."
-		add := c.adder(node, at)
-		for _, s := range SettingsOf(&ns) {
+		ns := c.Namespaces[name]
+		spaces.Content = append(spaces.Content, plain(name), c.namespaceNode(name, &ns, &yaml.Node{Kind: yaml.MappingNode}))
+	}
+	for _, name := range c.QueueNames() {
+		q, kind := c.Queues[name], []*yaml.Node{plain("kind"), plain("queue")}
+		spaces.Content = append(spaces.Content, plain(name), c.namespaceNode(name, &q, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
+	}
+	return root
+}
+
+// namespaceNode adds a namespace of either kind to node.
+func (c *Config) namespaceNode(name string, of any, node *yaml.Node) *yaml.Node {
+	at := "namespaces." + name + "."
+	for _, s := range SettingsOf(of) {
+		if _, queue := of.(*Queues); !queue || s.text() != "" {
 			c.appendSetting(node, s, at+s.Key())
 		}
-		if ns.Pool != "" {
-			pool := textNode(ns.Pool)
-			pool.LineComment = c.origins[at+"pool"]
-			node.Content = append(node.Content, plain("pool"), pool)
-		}
-		if ns.SinkCommand != nil {
-			list := textsNode(ns.SinkCommand)
-			list.LineComment = c.origins[at+"sink_command"]
-			node.Content = append(node.Content, plain("sink_command"), list)
-		}
-		if len(ns.Tokens) > 0 {
-			add("tokens", tokensNode(ns.Tokens))
-		}
-		if len(ns.CORSOrigins) > 0 {
-			add("cors_origins", textsNode(ns.CORSOrigins))
-		}
-		c.appendSDK(node, ns.SDK, at)
-		spaces.Content = append(spaces.Content, plain(name), node)
 	}
-	c.appendQueues(spaces)
-	return root
+	c.appendOwn(node, at, of)
+	return node
 }
 
 // appendSetting adds key and value to a map, with the origin as a comment.
@@ -76,28 +68,11 @@ func (c *Config) appendSetting(to *yaml.Node, s Setting, path string) {
 	to.Content = append(to.Content, plain(s.Key()), value)
 }
 
-// adder returns what adds a key that has no flag to a map, with the origin as a comment.
-func (c *Config) adder(to *yaml.Node, at string) func(key string, value *yaml.Node) {
-	return func(key string, value *yaml.Node) {
-		name := plain(key)
-		name.LineComment = c.origins[at+key]
-		to.Content = append(to.Content, name, value)
-	}
-}
-
 // textNode quotes what would read as another type.
 func textNode(text string) *yaml.Node {
 	node := plain("")
 	node.SetString(text)
 	return node
-}
-
-func textsNode(texts []string) *yaml.Node {
-	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for _, text := range texts {
-		list.Content = append(list.Content, textNode(text))
-	}
-	return list
 }
 
 func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }

@@ -39,8 +39,9 @@ func Usage(err error) error { return UsageError{err} }
 // A setting is a field of a command's struct that has a flag. Its key in the file
 // and its environment variable derive from the flag's name.
 type Setting struct {
-	Flag  string // as in max-age
-	value any    // pointer to the field
+	Flag  string   // as in max-age
+	value any      // pointer to the field
+	keys  []string // of its items, where it is a list that has fewer than their struct
 }
 
 func (s Setting) Key() string { return KeyOf(s.Flag) }
@@ -82,7 +83,7 @@ func SettingsOf(config any) []Setting {
 		if embedded || command {
 			list = append(list, SettingsOf(v.Field(i).Addr().Interface())...)
 		} else if flag, ok := field.Tag.Lookup("name"); ok {
-			list = append(list, Setting{flag, v.Field(i).Addr().Interface()})
+			list = append(list, Setting{Flag: flag, value: v.Field(i).Addr().Interface()})
 		}
 	}
 	return list
