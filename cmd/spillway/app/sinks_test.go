@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/cmd/spillway/config"
 	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/drain/sink/null"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -53,11 +54,11 @@ func (s *forgetful) Open(ctx context.Context) error {
 
 func TestWhatASinkWarnsOfIsInTheLogAndInTheOnlineCheck(t *testing.T) {
 	t.Parallel()
-	c, err := defaultConfig()
+	c, err := config.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Namespaces = map[string]Namespace{"kart": c.Default}
+	c.Namespaces = map[string]config.Namespace{"kart": c.Default}
 	ns := c.Namespaces["kart"]
 	ns.Sink, ns.MaxAge = "forgetful://user:s3cret@host", 7*time.Second
 	c.Namespaces["kart"] = ns
@@ -78,7 +79,7 @@ func TestWhatASinkWarnsOfIsInTheLogAndInTheOnlineCheck(t *testing.T) {
 		t.Errorf("got %v, want one warning", logs.All())
 	}
 	c.Redis = redistest.Start(t).URL()
-	if warnings, err := c.checkOnline(t.Context(), registry); err != nil || !slices.Contains(warnings, "namespace kart: forgets before 7s") {
+	if warnings, err := checkOnline(t.Context(), c, registry); err != nil || !slices.Contains(warnings, "namespace kart: forgets before 7s") {
 		t.Errorf("got %q, %v", warnings, err)
 	}
 }
