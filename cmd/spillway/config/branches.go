@@ -73,7 +73,7 @@ func (c *Config) wayBack(from, to string, seen map[string]bool) []string {
 	return nil
 }
 
-// keyOfTier is the setting that has the URL of a namespace's sink number i.
+// KeyOfTier is the setting that has the URL of a namespace's sink number i.
 func KeyOfTier(i int) string {
 	if i == 0 {
 		return "sink"
@@ -81,7 +81,7 @@ func KeyOfTier(i int) string {
 	return "fallback"
 }
 
-// label is what the drain calls the sink of a namespace, for logs: with fallbacks it
+// Label is what the drain calls the sink of a namespace, for logs: with fallbacks it
 // works as long as one of them does.
 func (n Namespace) Label() string {
 	if n.Fallback == "" {

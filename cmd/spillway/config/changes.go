@@ -23,7 +23,7 @@ var restartSettings = []string{
 	"admin_listen", "admin_tls_cert", "admin_tls_client_ca", "admin_tls_key", "config", "listen", "log_format", "prefix", "redis", "role",
 }
 
-// reloadRuleOf is that of a setting, by its key without a namespace.
+// ReloadRuleOf is that of a setting, by its key without a namespace.
 func ReloadRuleOf(key string) reloadRule {
 	switch {
 	case key == "shards", key == "pool":
@@ -34,14 +34,14 @@ func ReloadRuleOf(key string) reloadRule {
 	return reloadApplies
 }
 
-// change is a setting whose value is another one.
+// Change is a setting whose value is another one.
 type Change struct {
 	Key  string // as in namespaces.kart.sink
 	Text string // for the log: the key, and both values unless they are secret
 	rule reloadRule
 }
 
-// changesOf are the differences of two configurations. The settings of the default
+// Changes are the differences of two configurations. The settings of the default
 // namespace show in each namespace that inherits them.
 func Changes(before, after *Config) (changes []Change) {
 	inherited := KeysOf(SettingsOf(&Namespace{}))
@@ -129,7 +129,7 @@ func secretChanges(at string, before, after *Config, name string) (changes []Cha
 	return changes
 }
 
-// sumSecrets notes digests of the sinks' URLs with their secrets, to tell when one changes.
+// SumSecrets notes digests of the sinks' URLs with their secrets, to tell when one changes.
 func (c *Config) SumSecrets() {
 	c.secretSums = map[string][32]byte{}
 	for name, p := range c.Pools {
@@ -145,7 +145,7 @@ func (c *Config) SumSecrets() {
 	}
 }
 
-// restartOnly is an error for each change that a reload cannot apply.
+// RestartOnly is an error for each change that a reload cannot apply.
 func RestartOnly(before, after *Config, changes []Change) (errs []error) {
 	for _, c := range changes {
 		switch c.rule {

@@ -131,7 +131,7 @@ type WriteKey struct {
 	NewPartitions ingest.Quota `name:"new-partitions"`
 }
 
-// sinks are the URLs of the sink and of its fallbacks.
+// Sinks are the URLs of the sink and of its fallbacks.
 func (n Namespace) Sinks() []string { return append([]string{n.Sink}, strings.Fields(n.Fallback)...) }
 
 // Policy is the part of the settings that the store needs.
@@ -141,7 +141,7 @@ func (n Namespace) Policy() partition.Policy {
 	return p
 }
 
-// load completes a Config that holds the flags and the defaults: it reads the
+// Load completes a Config that holds the flags and the defaults: it reads the
 // environment, then the file, then validates. Its errors are usage errors, all at once.
 func (c *Config) Load(p Process) error {
 	settings := SettingsOf(c)
@@ -169,7 +169,7 @@ func (c *Config) Load(p Process) error {
 	return nil
 }
 
-// names returns the namespaces in alphabetical order.
+// Names returns the namespaces in alphabetical order.
 func (c *Config) Names() []string { return slices.Sorted(maps.Keys(c.Namespaces)) }
 
 // validate returns an error for every setting that cannot work, with what to write
@@ -209,7 +209,7 @@ func (c *Config) validate() (errs []error) {
 	return slices.Concat(errs, c.validatePools(), c.validateNamespaces(), c.validateQueues())
 }
 
-// replicasOf parses a durability: how many replicas must confirm an entry.
+// ReplicasOf parses a durability: how many replicas must confirm an entry.
 func ReplicasOf(durability string) (int, error) {
 	if durability == "async" {
 		return 0, nil
@@ -221,7 +221,7 @@ func ReplicasOf(durability string) (int, error) {
 	return 0, fmt.Errorf("durability: %q is neither async nor replica=N", durability)
 }
 
-// ingest is the configuration of the ingest server.
+// Ingest is the configuration of the ingest server.
 func (c *Config) Ingest() ingest.Config {
 	i := ingest.DefaultConfig()
 	CopyFields(&i, *c)
@@ -241,14 +241,14 @@ func (c *Config) Ingest() ingest.Config {
 	return i
 }
 
-// drain is the configuration of the drainer.
+// Drain is the configuration of the drainer.
 func (c *Config) Drain() drain.Config {
 	d := drain.DefaultConfig()
 	CopyFields(&d, *c)
 	return d
 }
 
-// flagDefaults are the values of ${name} in the tags of Config and Namespace: the
+// FlagDefaults are the values of ${name} in the tags of Config and Namespace: the
 // defaults of the packages, by the key of the setting, and the forms of sink URLs.
 func FlagDefaults(sinks string) kong.Vars {
 	var c Config
@@ -300,7 +300,7 @@ func (c *Config) validateNamespaces() (errs []error) {
 	return append(errs, c.validateBranches()...)
 }
 
-// split returns the errors that were joined in err, none for nil.
+// Split returns the errors that were joined in err, none for nil.
 func Split(err error) []error {
 	if err == nil {
 		return nil
@@ -319,7 +319,7 @@ func Split(err error) []error {
 	return list
 }
 
-// locate adds to an error of another package where the value that it is about
+// Locate adds to an error of another package where the value that it is about
 // comes from.
 func (c *Config) Locate(err error) error {
 	var (
@@ -335,7 +335,7 @@ func (c *Config) Locate(err error) error {
 	return err
 }
 
-// settingError is why the value of a setting cannot be used. It does not show the
+// SettingError is why the value of a setting cannot be used. It does not show the
 // value, which may be a secret.
 type SettingError struct {
 	Key   string
@@ -345,7 +345,7 @@ type SettingError struct {
 func (e *SettingError) Error() string { return e.Key + ": " + e.Cause.Error() }
 func (e *SettingError) Unwrap() error { return e.Cause }
 
-// fieldError adds to err where the value of key comes from, and the settings that it
+// FieldError adds to err where the value of key comes from, and the settings that it
 // depends on.
 func (c *Config) FieldError(key string, err error) error {
 	if texts := c.relatedTo(key, err); texts != "" {
@@ -366,7 +366,7 @@ func (c *Config) origin(key string) string {
 	return c.origins[key[strings.LastIndexByte(key, '.')+1:]]
 }
 
-// maxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
+// MaxSecret is the maximum size of a file with a secret. Keys of PEM files are some KB.
 const MaxSecret = 64 << 10
 
 // readSecret reads the file of a placeholder {file:/path}.
@@ -390,7 +390,7 @@ func readSecret(path string) ([]byte, error) {
 	return secret, err
 }
 
-// defaultConfig is the configuration of `spillway serve` without flags, file and environment.
+// Default is the configuration of `spillway serve` without flags, file and environment.
 func Default() (*Config, error) {
 	var c struct {
 		Config Config `embed:""`

@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// defaultPool is the pool of --redis, and of namespaces that name none.
+// DefaultPool is the pool of --redis, and of namespaces that name none.
 const DefaultPool = "default"
 
 // Pool is one Redis beside --redis. Pools come from the file only.
@@ -19,13 +19,13 @@ type Pool struct {
 	Volatile bool   `name:"volatile"` // queues may be in it although a crash of it loses jobs
 }
 
-// poolNames are the pools, the default one first.
+// PoolNames are the pools, the default one first.
 func (c *Config) PoolNames() []string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pools)), func(name string) bool { return name == DefaultPool })
 	return append([]string{DefaultPool}, names...)
 }
 
-// poolOf is the pool of a namespace of any kind.
+// PoolOf is the pool of a namespace of any kind.
 func (c *Config) PoolOf(namespace string) string {
 	pool := c.Namespaces[namespace].Pool
 	if q, ok := c.Queues[namespace]; ok {
@@ -37,7 +37,7 @@ func (c *Config) PoolOf(namespace string) string {
 	return pool
 }
 
-// policiesIn are the policies of the buffers in a pool.
+// PoliciesIn are the policies of the buffers in a pool.
 func (c *Config) PoliciesIn(pool string) map[string]partition.Policy {
 	policies := map[string]partition.Policy{}
 	for name, ns := range c.Namespaces {
@@ -48,7 +48,7 @@ func (c *Config) PoliciesIn(pool string) map[string]partition.Policy {
 	return policies
 }
 
-// queuesIn are the namespaces of kind queue in a pool.
+// QueuesIn are the namespaces of kind queue in a pool.
 func (c *Config) QueuesIn(pool string) []string {
 	return slices.DeleteFunc(c.QueueNames(), func(name string) bool { return c.PoolOf(name) != pool })
 }
@@ -83,7 +83,7 @@ func (c *Config) validatePools() (errs []error) {
 	return errs
 }
 
-// poolURL is the URL of a pool, with the values of its placeholders.
+// PoolURL is the URL of a pool, with the values of its placeholders.
 func (c *Config) PoolURL(name string) (string, error) {
 	if name == DefaultPool {
 		return c.Redis, nil

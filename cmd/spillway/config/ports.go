@@ -93,7 +93,7 @@ func sameAddress(a, b string) bool {
 	return wild(addrA.IP) || wild(addrB.IP) || addrA.IP.Equal(addrB.IP) && addrA.Zone == addrB.Zone
 }
 
-// otherThanLoopback reports whether an address in use is not loopback. An empty one
+// OtherThanLoopback reports whether an address in use is not loopback. An empty one
 // is not in use.
 func OtherThanLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)

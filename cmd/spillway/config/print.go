@@ -77,7 +77,7 @@ func textNode(text string) *yaml.Node {
 
 func plain(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
-// shown are the settings of each namespace as the admin port shows them.
+// Shown are the settings of each namespace as the admin port shows them.
 func (c *Config) Shown() map[string][]admin.Setting {
 	shown := map[string][]admin.Setting{}
 	for name, ns := range c.Namespaces {
@@ -89,8 +89,8 @@ func (c *Config) Shown() map[string][]admin.Setting {
 	return shown
 }
 
-// redactStore returns a store's URL for logs: without user, password and options.
-// net/url rejects the several hosts of Sentinel and Cluster URLs, so redactStore
+// RedactStore returns a store's URL for logs: without user, password and options.
+// net/url rejects the several hosts of Sentinel and Cluster URLs, so RedactStore
 // splits the text, and shows less where the split is ambiguous.
 func RedactStore(raw string) string {
 	scheme, rest, _ := strings.Cut(raw, ":")

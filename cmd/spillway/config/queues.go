@@ -77,10 +77,10 @@ func (r *fileReader) kindOfNamespace(node *yaml.Node, path string) string {
 	return "buffer"
 }
 
-// queueNames returns the namespaces of kind queue in alphabetical order.
+// QueueNames returns the namespaces of kind queue in alphabetical order.
 func (c *Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.Queues)) }
 
-// allNames returns the namespaces of both kinds in alphabetical order.
+// AllNames returns the namespaces of both kinds in alphabetical order.
 func (c *Config) AllNames() []string {
 	return slices.Sorted(slices.Values(slices.Concat(c.Names(), c.QueueNames())))
 }
@@ -139,7 +139,7 @@ func (q Queues) Policy() job.Policy {
 	}
 }
 
-// rule is the form that the drain takes.
+// Rule is the form that the drain takes.
 func (p Push) Rule() push.Rule {
 	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
 	if p.Rate.Count > 0 {

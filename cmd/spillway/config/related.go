@@ -47,7 +47,7 @@ func (c *Config) relatedTo(key string, err error) string {
 	return strings.Join(texts, ", ")
 }
 
-// warnings are about settings that work, and together do not do what they say.
+// Warnings are about settings that work, and together do not do what they say.
 func (c *Config) Warnings() (texts []string) {
 	warn := func(key, text string) {
 		if origin := c.origin(key); origin != "" {

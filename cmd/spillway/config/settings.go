@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// process is what a command uses of its process. Tests pass their own.
+// Process is what a command uses of its process. Tests pass their own.
 type Process struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -28,7 +28,7 @@ type Process struct {
 	Variables      []string        // that any command knows
 }
 
-// usageError is an error in flags, environment or file.
+// UsageError is an error in flags, environment or file.
 type UsageError struct{ error }
 
 func (e UsageError) Unwrap() error { return e.error }
@@ -64,10 +64,10 @@ func (s Setting) text() string {
 	return text
 }
 
-// keyOf turns a flag's name into its key in the file.
+// KeyOf turns a flag's name into its key in the file.
 func KeyOf(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// settingsOf lists the settings of the struct that config points to, in the order
+// SettingsOf lists the settings of the struct that config points to, in the order
 // of its fields, including those of embedded structs and of subcommands. A flag
 // whose field has no name tag is no setting.
 func SettingsOf(config any) []Setting {
@@ -89,7 +89,7 @@ func SettingsOf(config any) []Setting {
 	return list
 }
 
-// copyFields sets each field of the struct that to points at from the field of
+// CopyFields sets each field of the struct that to points at from the field of
 // the same name in from, if there is one of a type that converts. A setting has
 // the same name in Config or Namespace and in the package that uses it, so no other
 // list of settings is needed.
@@ -139,7 +139,7 @@ func parseInto[T any](to *T, parse func(string) (T, error), text, problem string
 	return nil
 }
 
-// fromEnv sets the settings that have no flag on the command line from the
+// FromEnv sets the settings that have no flag on the command line from the
 // environment. It returns where each value comes from, by key. An empty variable
 // counts as unset, as `X: ${X:-}` in a compose file means it. Its error names all
 // variables that cannot be used.
@@ -189,7 +189,7 @@ func (p Process) unknownVariables() (errs []error) {
 	return errs
 }
 
-// variablesOf are the variables of the settings of a struct.
+// VariablesOf are the variables of the settings of a struct.
 func VariablesOf(config any) (names []string) {
 	for _, s := range SettingsOf(config) {
 		names = append(names, s.Env())
@@ -209,7 +209,7 @@ func nearestVariable(name string, known []string) string {
 	return ""
 }
 
-// givenFlags returns the keys of the flags on the command line.
+// GivenFlags returns the keys of the flags on the command line.
 func GivenFlags(k *kong.Context) map[string]bool {
 	given := map[string]bool{}
 	for _, path := range k.Path {

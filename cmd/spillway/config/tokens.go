@@ -136,7 +136,7 @@ func (r *fileReader) tokens(node *yaml.Node, path string, keys []string) (tokens
 	return tokens
 }
 
-// adminAccess are the tokens of the admin port: that of admin_token has the role admin.
+// AdminAccess are the tokens of the admin port: that of admin_token has the role admin.
 func (c *Config) AdminAccess() (tokens []admin.Token, err error) {
 	if c.AdminToken != "" {
 		hash, err := parseHash(c.AdminToken)
