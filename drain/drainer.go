@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,14 +60,7 @@ type Drainer struct {
 	namespaces []*namespaceDrain
 	outage     partition.OutageLog // of the claimers
 
-	// Stop ends them one after the other: no more claims, no more Writes, no more calls
-	// to the store.
-	claiming, writing, settling          context.Context
-	endClaiming, endWriting, endSettling context.CancelFunc
-
-	mu               sync.Mutex
-	started, stopped bool
-	ended            chan struct{} // closes when nothing of it runs any more
+	life *guard.Life
 }
 
 // New makes a Drainer, which must be stopped even if it never starts. Errors
@@ -85,15 +77,12 @@ func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, l
 	if err != nil {
 		return nil, err
 	}
-	d := &Drainer{cfg: cfg, store: store, log: log, ended: make(chan struct{})}
+	d := &Drainer{cfg: cfg, store: store, log: log, life: guard.NewLife("drain")}
 	for range store.Zones() {
 		d.settlers = append(d.settlers, newSettler(store))
 	}
 	d.outage.Log, d.outage.Level = log, zap.WarnLevel
 	d.outage.Began, d.outage.Ended = "store failing, claims paused", "store serves claims again"
-	d.claiming, d.endClaiming = context.WithCancel(context.Background())
-	d.writing, d.endWriting = context.WithCancel(context.Background())
-	d.settling, d.endSettling = context.WithCancel(context.Background())
 	for _, t := range targets {
 		n, err := newNamespaceDrain(d, t, m.of(t.Namespace.Name))
 		if err != nil {
@@ -128,71 +117,32 @@ func checkTargets(cfg Config, targets []Target) error {
 // so ctx bounds nothing. A second Start, and one after Stop, are errors and change
 // nothing.
 func (d *Drainer) Start(context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.stopped:
-		return errors.New("start drain: it was stopped")
-	case d.started:
-		return errors.New("start drain: it was started before")
-	}
-	d.started = true
-	for _, s := range d.settlers {
-		go s.run(d.settling)
-	}
-	for _, n := range d.namespaces {
-		n.start()
-	}
-	go d.finish()
-	return nil
+	return d.life.Begin(func() error {
+		for _, s := range d.settlers {
+			go s.run(d.life.Calling)
+		}
+		for _, n := range d.namespaces {
+			n.start()
+		}
+		return nil
+	}, func() {
+		for _, n := range d.namespaces {
+			<-n.ended
+		}
+		for _, s := range d.settlers {
+			s.close()
+		}
+	})
 }
 
-// finish waits for the namespaces, then ends what they share.
-func (d *Drainer) finish() {
-	defer close(d.ended)
-	for _, n := range d.namespaces {
-		<-n.ended
-	}
-	for _, s := range d.settlers {
-		s.close()
-	}
-	d.endWriting()
-	d.endSettling()
-}
-
-// Stop ends the claims, lets the leases in hand finish and closes the sinks. When
-// ctx ends first it cancels the Writes and releases their batches, which takes at
-// most 2 s more, and returns an error that Is ctx's. Only a Write that ignores its
-// context can outlive that; its lease lapses. Stop may come before Start, twice and
-// concurrently; each call waits for the end.
+// Stop ends the claims, lets the leases in hand finish and closes the sinks: see guard.Life. When
+// ctx ends first it releases the batches of Writes under way.
 func (d *Drainer) Stop(ctx context.Context) error {
-	d.mu.Lock()
-	if !d.started && !d.stopped {
+	return d.life.End(ctx, func() {
 		for _, n := range d.namespaces {
 			n.freeWorkers()
 		}
-		d.endWriting()
-		d.endSettling()
-		close(d.ended)
-	}
-	d.stopped = true
-	d.mu.Unlock()
-
-	d.endClaiming()
-	select {
-	case <-d.ended:
-		return d.closed()
-	case <-ctx.Done():
-	}
-	d.endWriting()
-	if !guard.EndsWithin(guard.StopGrace, d.ended) {
-		d.endSettling()
-		// The calls to the store end at once; a Close may take a moment.
-		if !guard.EndsWithin(guard.StopGrace/10, d.ended) {
-			return fmt.Errorf("stop drain: sinks of %s do not return: %w", d.stuck(), ctx.Err())
-		}
-	}
-	return errors.Join(fmt.Errorf("stop drain: writes were cancelled: %w", ctx.Err()), d.closed())
+	}, d.closed, d.stuck)
 }
 
 // Ended closes when a namespace is drained no more; nil: it is none of this drainer's.

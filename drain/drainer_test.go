@@ -113,7 +113,7 @@ func TestStopReturnsEvenWhenASinkDoesNot(t *testing.T) {
 			t.Error("closed under a Write")
 		}
 		close(let)
-		<-r.d.ended
+		_ = r.d.Stop(t.Context())
 		r.verify()
 	})
 }

@@ -47,17 +47,17 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	n := &namespaceDrain{
 		name: t.Namespace.Name, label: t.Label, timeout: cfg.SinkTimeout, metrics: m,
 		log:      d.log.With(zap.String("namespace", t.Namespace.Name), zap.String("sink", t.Label)),
-		claiming: d.claiming, settling: d.settling,
+		claiming: d.life.Claiming, settling: d.life.Calling,
 		ended: make(chan struct{}),
 	}
 	caps := t.Sink.Caps()
-	n.guard = guard.New(d.writing, t.Sink, guard.Config{
+	n.guard = guard.New(d.life.Writing, t.Sink, guard.Config{
 		SinkTimeout: cfg.SinkTimeout, BackoffBase: cfg.BackoffBase, BackoffMax: cfg.BackoffMax, After: t.After, Writes: cfg.Workers,
 	}, n.log, &m.Metrics)
 	n.worker = &leaseWorker{
 		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
 		clock: func() (int64, bool) { return d.store.NowOf(t.Namespace) }, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics, drops: cfg.Drops.Of(t.Namespace.Name),
-		claiming: d.claiming, settling: d.settling,
+		claiming: d.life.Claiming, settling: d.life.Calling,
 	}
 	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)
 	n.slots = n.guard.Slots
@@ -65,7 +65,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		g := newGroupCaps(t.Namespace, caps, cfg)
 		n.slots = guard.NewSlots(g.leases)
 		n.slotBytes = max(1, maxGroupsBytes*g.bytes/g.leases)
-		n.groups = newCoalescer(n.guard, g, d.claiming, &m.groupMetrics)
+		n.groups = newCoalescer(n.guard, g, d.life.Claiming, &m.groupMetrics)
 		n.worker.sink, n.worker.unitBytes = n.groups, g.bytes
 		depth.group = max(1, g.entries/t.Namespace.Policy.Shards)
 	}
@@ -75,7 +75,7 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		c := &claimer{
 			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: cfg.Lease, poll: cfg.Poll,
 			depth: depth,
-			slots: n.slots, calling: d.settling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals, pausing: pausing,
+			slots: n.slots, calling: d.life.Calling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals, pausing: pausing,
 			metrics: &m.claimMetrics, contention: firstContention,
 		}
 		c.hand = func(lease *partition.Lease) { n.hand(c, lease) }

@@ -27,7 +27,7 @@ func Backoff(base, limit time.Duration, attempt int, roll float64) time.Duration
 // Sleep waits for d. It is false where ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) bool { return waitFor(ctx, nil, d) }
 
-func EndsWithin(limit time.Duration, ended <-chan struct{}) bool {
+func endsWithin(limit time.Duration, ended <-chan struct{}) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {

@@ -60,15 +60,15 @@ type WorkerStatus struct{ Size, Busy int }
 
 // FillBounds are the bounds of Status.BatchFill, in entries.
 func FillBounds() []int {
-	bounds := make([]int, len(FillBuckets))
-	for i, b := range FillBuckets {
+	bounds := make([]int, len(fillBuckets))
+	for i, b := range fillBuckets {
 		bounds[i] = int(b)
 	}
 	return bounds
 }
 
 // fillBuckets are the bounds of a batch's entries; a batch has 128 at most.
-var FillBuckets = prometheus.ExponentialBuckets(1, 2, 8)
+var fillBuckets = prometheus.ExponentialBuckets(1, 2, 8)
 
 // A fillCount is how many batches were written, by the bucket of their entries.
 type fillCount [8]atomic.Int64
@@ -78,7 +78,7 @@ func (c *fillCount) add(entries int) {
 }
 
 // NewStatus is that of no target.
-func NewStatus() Status { return Status{BatchFill: make([]int64, len(FillBuckets))} }
+func NewStatus() Status { return Status{BatchFill: make([]int64, len(fillBuckets))} }
 
 // Add adds a target, and what its guard knows of the sink.
 func (s *Status) Add(t TargetStatus, g *Guard) {

@@ -42,7 +42,7 @@ type shard struct {
 // is held. A call with claims reverts by itself, but there may be none for long. When no
 // more is claimed, finish reverts.
 func (t *target) settle(s *shard) {
-	revert := s.unknown && t.p.claiming.Err() == nil
+	revert := s.unknown && t.p.life.Claiming.Err() == nil
 	if (len(s.settlements) > 0 || revert) && !s.busy && !s.rest.waits {
 		t.start(s, nil)
 	}
@@ -50,7 +50,7 @@ func (t *target) settle(s *shard) {
 
 // revert gives back what a claim with an unknown outcome may have leased.
 func (t *target) revert(s *shard, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(t.p.calling, limit)
+	ctx, cancel := context.WithTimeout(t.p.life.Calling, limit)
 	defer cancel()
 	return t.p.store.Revert(ctx, s.lane)
 }
@@ -75,7 +75,7 @@ func (t *target) call(s *shard, claims []*claim, settlements []*settlement, reve
 		x.add(&b)
 	}
 	sent := time.Now()
-	ctx, cancel := context.WithTimeout(t.p.calling, callTimeout)
+	ctx, cancel := context.WithTimeout(t.p.life.Calling, callTimeout)
 	if len(claims)+len(settlements) > 0 {
 		t.p.store.Run(ctx, s.lane, &b)
 	}

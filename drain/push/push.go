@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,15 +55,8 @@ type Pusher struct {
 	spaces  []*namespace
 	targets []*target
 
-	// Stop ends them one after the other: no more claims, no more Writes, no more calls
-	// to the store.
-	claiming, writing, calling          context.Context
-	endClaiming, endWriting, endCalling context.CancelFunc
-
-	running          sync.WaitGroup // everything but the Writes and calls, which end by themselves
-	mu               sync.Mutex
-	started, stopped bool
-	ended            chan struct{} // closes when nothing of it runs any more
+	life    *guard.Life
+	running sync.WaitGroup // everything but the Writes and calls, which end by themselves
 }
 
 // New makes a Pusher, which must be stopped even if it never starts. newWakes makes
@@ -86,12 +80,9 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, t
 	if err != nil {
 		return nil, err
 	}
-	p := &Pusher{cfg: cfg, store: store, log: log, ended: make(chan struct{})}
+	p := &Pusher{cfg: cfg, store: store, log: log, life: guard.NewLife("push")}
 	p.outage.Log, p.outage.Level = log, zap.WarnLevel
 	p.outage.Began, p.outage.Ended = "store failing, push paused", "store serves push again"
-	p.claiming, p.endClaiming = context.WithCancel(context.Background())
-	p.writing, p.endWriting = context.WithCancel(context.Background())
-	p.calling, p.endCalling = context.WithCancel(context.Background())
 	p.wakes = newWakes(p.heard)
 	for _, t := range targets {
 		n := newNamespace(p, t, m)
@@ -104,77 +95,36 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, t
 // Start begins to push and returns at once: the store may be away and a sink closed, so
 // ctx bounds nothing. A second Start, and one after Stop, are errors and change nothing.
 func (p *Pusher) Start(context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.stopped:
-		return errors.New("start push: it was stopped")
-	case p.started:
-		return errors.New("start push: it was started before")
-	}
-	if err := p.wakes.Start(p.claiming); err != nil {
-		return fmt.Errorf("start push: %w", err)
-	}
-	p.started = true
-	for _, t := range p.targets {
-		p.running.Go(func() { t.guard.Keep(p.claiming) })
-		p.running.Go(func() { t.follow(p.claiming) })
-	}
-	for _, n := range p.spaces {
-		p.running.Go(func() { n.follow(p.claiming) })
-	}
-	go p.finish()
-	return nil
-}
-
-// finish waits until nothing is claimed any more and everything is settled.
-func (p *Pusher) finish() {
-	defer close(p.ended)
-	p.running.Wait()
-	var targets sync.WaitGroup
-	for _, t := range p.targets {
-		targets.Go(t.finish)
-	}
-	targets.Wait()
-	p.endWriting()
-	p.endCalling()
+	return p.life.Begin(func() error {
+		if err := p.wakes.Start(p.life.Claiming); err != nil {
+			return err
+		}
+		p.running.Go(func() {
+			<-p.life.Claiming.Done()
+			_ = p.wakes.Stop(context.Background()) // nothing of it takes long
+		})
+		for _, t := range p.targets {
+			p.running.Go(func() { t.guard.Keep(p.life.Claiming) })
+			p.running.Go(func() { t.follow(p.life.Claiming) })
+		}
+		for _, n := range p.spaces {
+			p.running.Go(func() { n.follow(p.life.Claiming) })
+		}
+		return nil
+	}, func() {
+		p.running.Wait()
+		var targets sync.WaitGroup
+		for _, t := range p.targets {
+			targets.Go(t.finish)
+		}
+		targets.Wait()
+	})
 }
 
 // Stop ends the claims, lets the running Writes finish, gives back what was claimed and not
-// written, uncounted, and closes the sinks. When ctx ends first it cancels the Writes and
-// gives back their jobs, which takes at most 2 s more, and returns an error that Is ctx's.
-// Only a Write that ignores its context can outlive that; its lease lapses. Stop may come
-// before Start, twice and concurrently; each call waits for the end.
+// written, uncounted, and closes the sinks: see guard.Life.
 func (p *Pusher) Stop(ctx context.Context) error {
-	p.mu.Lock()
-	if !p.started && !p.stopped {
-		p.endWriting()
-		p.endCalling()
-		close(p.ended)
-	}
-	p.stopped = true
-	started := p.started
-	p.mu.Unlock()
-
-	p.endClaiming()
-	var err error
-	if started {
-		err = p.wakes.Stop(ctx)
-	}
-	select {
-	case <-p.ended:
-		return errors.Join(err, p.closed())
-	case <-ctx.Done():
-	}
-	p.endWriting()
-	if !guard.EndsWithin(guard.StopGrace, p.ended) {
-		p.endCalling()
-		// The calls to the store end at once; a Close may take a moment.
-		if !guard.EndsWithin(guard.StopGrace/10, p.ended) {
-			return fmt.Errorf("stop push: sinks do not return: %w", ctx.Err())
-		}
-	}
-	return errors.Join(fmt.Errorf("stop push: writes were cancelled: %w", ctx.Err()), err, p.closed())
+	return p.life.End(ctx, func() {}, p.closed, p.stuck)
 }
 
 // Ended closes when nothing is pushed to a sink of a namespace any more; nil: this pusher
@@ -195,6 +145,18 @@ func (p *Pusher) closed() error {
 		errs = append(errs, t.closed)
 	}
 	return errors.Join(errs...)
+}
+
+func (p *Pusher) stuck() string {
+	var names []string
+	for _, t := range p.targets {
+		select {
+		case <-t.over:
+		default:
+			names = append(names, t.namespace+" "+t.sink)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // heard is called for every event of the wakes. An event without a namespace, or without a

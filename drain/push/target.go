@@ -54,7 +54,7 @@ func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *tar
 	t.refusals = &guard.RefusalLog{Log: t.log}
 	t.timer = time.AfterFunc(time.Hour, t.tick)
 	t.timer.Stop()
-	t.guard = guard.New(p.writing, s.Sink, guard.Config{
+	t.guard = guard.New(p.life.Writing, s.Sink, guard.Config{
 		SinkTimeout: p.cfg.SinkTimeout, BackoffBase: minOpenPause, BackoffMax: maxOpenPause, After: s.After, Writes: p.cfg.MaxWrites,
 	}, t.log, &m.Metrics)
 	t.slots = t.guard.Slots
@@ -90,10 +90,10 @@ func (t *target) follow(ctx context.Context) {
 // left to settle. Then it closes the sink.
 func (t *target) finish() {
 	defer close(t.over)
-	calling := t.p.calling.Done()
+	calling := t.p.life.Calling.Done()
 	for {
 		t.mu.Lock()
-		if t.p.calling.Err() != nil {
+		if t.p.life.Calling.Err() != nil {
 			t.abandon()
 		}
 		done := t.running == 0 && t.unsettled == 0
@@ -122,7 +122,7 @@ func (t *target) finish() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.p.cfg.SinkTimeout)
 	defer cancel()
-	defer context.AfterFunc(t.p.calling, cancel)()
+	defer context.AfterFunc(t.p.life.Calling, cancel)()
 	if err := t.guard.Close(ctx); err != nil {
 		t.closed = fmt.Errorf("close sink %s of namespace %s: %w", t.sink, t.namespace, err)
 	}

@@ -107,7 +107,7 @@ func (t *target) pump() {
 
 // passing tells which queues may be claimed from now: nil for none.
 func (t *target) passing(now time.Time) func(queue string) bool {
-	if t.blocked || t.inRings == 0 || t.p.claiming.Err() != nil || t.unsettled >= maxUnsettled {
+	if t.blocked || t.inRings == 0 || t.p.life.Claiming.Err() != nil || t.unsettled >= maxUnsettled {
 		return nil
 	}
 	if !t.guard.Tripped() {

@@ -41,7 +41,7 @@ func (w *write) run() {
 		t.pump()
 		signal(t.ended)
 	}()
-	if t.p.claiming.Err() != nil {
+	if t.p.life.Claiming.Err() != nil {
 		w.giveBack(w.jobs, requeued)
 		return
 	}
