@@ -66,7 +66,7 @@ func steppedPlan() *plan {
 
 var seededBugs = map[string]seededBug{
 	"the ledger forgets what it accepted": {roomy, "C1", []edit{
-		{"lua/include/end_partition.lua", "shard.high_water = math.max(shard.high_water, tail)", "shard.high_water = math.max(shard.high_water, tail)\n  shard.add.accepted = -shard.was.accepted"}}},
+		{"lua/include/meta.lua", "shard.high_water = math.max(shard.high_water, tail)", "shard.high_water = math.max(shard.high_water, tail)\n  shard.add.accepted = -shard.was.accepted"}}},
 	"an eviction is not counted": {overflow, "C1", []edit{
 		{"lua/produce.lua", "add.evicted = add.evicted + evicted", ""}}},
 	"what may have run is sent again": {roomy, "C2", []edit{
@@ -85,7 +85,7 @@ var seededBugs = map[string]seededBug{
 	"what the sink refused counts as delivered": {roomy, "C6", []edit{
 		{"drain/worker.go", "waits, first = true, i", "r.mark(at, delivered)"}}},
 	"expired counts as delivered": {outage, "C6", []edit{
-		{"lua/include/drop_stale.lua", "add.expired = add.expired + n - done", "add.delivered = add.delivered + n - done"}}},
+		{"lua/include/stale.lua", "add.expired = add.expired + n - done", "add.delivered = add.delivered + n - done"}}},
 	"a lease in seconds, not milliseconds": {roomy, "C7", []edit{
 		{"lua/claim.lua", "int(now + lease)", "int(now + lease / 1000)"}}},
 	"a batch id changes with the attempt": {roomy, "C7", []edit{
@@ -102,7 +102,7 @@ var seededBugs = map[string]seededBug{
 	"a partition with a rest is not active again": {roomy, "C10", []edit{
 		{"lua/commit.lua", "shard.due[#shard.due + 1] = rest_due(q, p)\n    shard.due[#shard.due + 1] = name\n", "redis.call('ZREM', ready, name)\n"}}},
 	"an empty partition is not forgotten": {roomy, "C10", []edit{
-		{"lua/include/close_shard.lua", "redis.call('ZREM', ready, unpack(shard.ended_names))", ""}}},
+		{"lua/include/ledger.lua", "redis.call('ZREM', ready, unpack(shard.ended_names))", ""}}},
 	"a goroutine a request is left behind": {roomy, "C11", []edit{
 		{"ingest/produce.go", "\t<-r.done\n", "\t<-r.done\n\tgo func() { select {} }()\n"}}},
 	"metrics count twice": {roomy, "C11", []edit{
@@ -128,9 +128,9 @@ var seededBugs = map[string]seededBug{
 	"one try too many": {roomy, "J5", []edit{
 		{"lua/job/claim.lua", "attempt >= tries and last_deadline", "attempt > tries and last_deadline"}}},
 	"dead jobs are not kept": {roomy, "J6", []edit{
-		{"lua/job/include/bury.lua", "if keeps and ends and", "if not keeps and ends and"}}},
+		{"lua/job/include/job.lua", "if keeps and ends and", "if not keeps and ends and"}}},
 	"nobody is woken": {roomy, "J7", []edit{
-		{"lua/job/include/wake.lua", "if length == pushed then", "if length < 0 then"}}},
+		{"lua/job/include/queue.lua", "if length == pushed then", "if length < 0 then"}}},
 	"ids are the bare clock": {stepped, "J3", []edit{
 		{"lua/job/publish.lua", "math.max(now_us, account[1] + 1)", "now_us"}}},
 	"a step of the clock is not noticed": {stepped, "J7", []edit{
