@@ -82,7 +82,7 @@ func wide(t *testing.T, c *redis.Client, n int) group {
 }
 
 // A call costs what all its partitions share and, for each of them, a fixed
-// number more, however many entries it brings. These are the figures of DESIGN.md.
+// number more, however many entries it brings.
 func TestRedisCallsOfProduceDependOnPartitionsOnly(t *testing.T) {
 	t.Parallel()
 	c := callsServer(t)
