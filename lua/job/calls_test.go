@@ -49,7 +49,7 @@ func wide(t *testing.T, c *redis.Client, n, k int) (*shard, []string, map[string
 }
 
 // A call costs what it shares and a fixed number more for each queue, for up to 500 jobs.
-// Redis takes so many at once from Lua. These are the figures of DESIGN.md.
+// Redis takes so many at once from Lua.
 func TestRedisCallsOfPublishDependOnQueuesOnly(t *testing.T) {
 	t.Parallel()
 	c := server(t)
