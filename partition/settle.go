@@ -53,7 +53,7 @@ func (e *RangeError) Error() string { return "commit starts at another sequence 
 
 // Commit runs all commits, those of a shard by one script call for up to 64 of
 // them. A lease appears in only one of them. Repeating a commit with an unknown
-// outcome is safe.
+// outcome is safe: where the range ended, it is ErrGone, and counted once.
 func (s *Store) Commit(ctx context.Context, commits []*Commit) { s.Settle(ctx, commits, nil) }
 
 // Release runs all releases, those of a shard by one script call for up to 64 of

@@ -183,7 +183,8 @@ func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls 
 		}
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
-		// After a failover the client would ask the old master for up to 10 s.
+		// After a failover the client would ask the old master for up to 10 s: a dial that
+		// is refused does not make it renew its slot map.
 		cluster.ReloadState(ctx)
 	}
 }

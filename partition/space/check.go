@@ -19,7 +19,8 @@ import (
 //
 // backend.ErrIncompatible says what does not match and what to do; a person has to act. Other
 // errors pass by themselves. warnings are for the log. On a Redis Cluster that passed once, an
-// unreachable master does not fail the Check while at least one shard of a home is left.
+// unreachable master does not fail the Check while at least one shard of a home is left: a
+// balancer that takes all processes out would make a partial outage a total one.
 //
 // The last conclusive result is kept: see Usable and AllUsable.
 func (s *Space) Check(ctx context.Context, homes []*Home) (warnings []string, err error) {
