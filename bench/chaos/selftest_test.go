@@ -78,7 +78,8 @@ func turn(t *testing.T) {
 
 func runPlan(t *testing.T, bin string, p *plan) *result {
 	t.Helper()
-	s := settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second, settle: 4 * time.Second}
+	// Idle workers of fasthttp and of the drain end after 10 to 20 s.
+	s := settings{bin: bin, redisServer: "redis-server", quiet: 20 * time.Second, settle: 20 * time.Second}
 	if p.steps() {
 		s.clock = steppedClock(t)
 	}
