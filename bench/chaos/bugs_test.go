@@ -29,7 +29,7 @@ const selftestTime = 5 * time.Second
 // The plans: partitions overflow, entries go stale, neither. Each has two
 // drainers and the faults that the bugs need; no process is killed.
 var (
-	overflow = selftestPlan(9)
+	overflow = overflowPlan()
 	stale    = selftestPlan(4)
 	roomy    = selftestPlan(2)
 	outage   = outagePlan()
@@ -39,6 +39,13 @@ var (
 
 func selftestPlan(seed uint64) *plan {
 	return newPlan(seed, selftestTime, "lose-replies", "lose-requests", "reset", "fail", "slow", "hang-up")
+}
+
+// overflowPlan has partitions that a slow machine fills, too.
+func overflowPlan() *plan {
+	p := selftestPlan(9)
+	p.capacity = 60
+	return p
 }
 
 // outagePlan has a sink that fails for longer than entries live.
