@@ -36,7 +36,8 @@ func (q *query) parse(args *fasthttp.Args, known []string) *ingest.Rejection {
 	return nil
 }
 
-// duration reads a Go duration of whole milliseconds, rounded up.
+// duration reads a Go duration, rounded up to milliseconds: a ttl of 100µs would else be 0,
+// which is for ever.
 func (q *query) duration(name string, otherwise, from, to time.Duration) (time.Duration, *ingest.Rejection) {
 	text, given := q.args[name]
 	if !given {
