@@ -16,7 +16,8 @@ import (
 // round trip to the store. What arrives during a flush makes up the next one. So
 // the more requests there are, the larger the flushes and the cheaper an entry;
 // an idle lane flushes at once. A partition always has the same lane, and a lane
-// runs one flush at a time. That keeps the order within a partition. Each zone
+// runs one flush at a time. That keeps the order within a partition, unless Redis forgets
+// its scripts in the middle of a pipeline: a client that needs order awaits each answer. Each zone
 // of the store has lanes of its own, so a flush waits only for the Redis master
 // of its zone.
 type lanes struct {

@@ -11,7 +11,8 @@ import (
 // newPartitionLimiter bounds how fast one token uses new partitions. It remembers
 // the hashes of the names in two generations. A name that neither generation
 // holds is new and is charged to the quota. So names in use cost nothing, and
-// memory is bounded by the quota.
+// memory is bounded by the quota. Births in the store would not tell: a partition that is
+// drained is born again with its next entry.
 //
 // It is approximate. Two names may share a hash (one pair in 2^64). A name is
 // forgotten after 10 to 20 minutes without use, or sooner when a generation is

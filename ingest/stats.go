@@ -12,7 +12,8 @@ import (
 )
 
 // stats describes one partition. It costs a round trip to the store and is for
-// people and checks: namespaces take turns. It counts as one entry against the token's rate.
+// people and checks: namespaces take turns, or clients that only ask would delay the drain.
+// It counts as one entry against the token's rate.
 func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 	if rejected := t.key.charge(1); rejected != nil {
 		return rejected
