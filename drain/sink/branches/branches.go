@@ -115,7 +115,10 @@ func (*Sink) Close(context.Context) error { return nil }
 // Caps allows as many batches as a lease has.
 func (*Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
 
-// Write adds all batches to all branches, in one round trip.
+// Write adds all batches to all branches, in one round trip. What fails in one branch fails
+// for the entries of its batch: plain, Throttle for 1 s where the store is out of memory, and
+// Permanent where a branch has no room for a partition, because waiting would hold up the
+// other branches.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err

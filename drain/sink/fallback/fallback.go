@@ -89,7 +89,9 @@ func (s *Sink) Close(ctx context.Context) error {
 // Caps are those of the first tier. The others get smaller Writes where they want them.
 func (s *Sink) Caps() sink.Caps { return s.tiers[0].caps }
 
-// Write writes to the first tier, and what that does not take to the next ones.
+// Write writes to the first tier, and what that does not take to the next ones. Entries that
+// the first tier rejects without naming one are Permanent, for the drain to bisect; what a
+// later tier rejects so is bisected here. Its errors are never ErrNotConnected.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -160,6 +160,14 @@ func (w *write) outcome() error {
 // judge says what the failure of a record means. What a person has to mend, a right or a
 // topic, keeps the entries until they are stale: the sink is opened again, says there what is
 // wrong, and takes nothing meanwhile. Only what is wrong with the record itself is permanent.
+//
+//	no such topic, no right, a wrong password   ErrNotConnected
+//	larger than the topic takes                 Permanent; it is not sent
+//	refused for what it holds                   Permanent; by name where it is alone
+//	no replicas, a leader that moves, all else  plain, for the records of that partition
+//
+// A connection that breaks is no failure while ctx lasts: the producer sends again. After
+// ctx a record may still arrive, and comes again from another producer.
 func judge(err error) error {
 	for _, bad := range []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp} {
 		if errors.Is(err, bad) {

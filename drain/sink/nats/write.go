@@ -16,7 +16,9 @@ import (
 	"github.com/spillway-io/spillway/drain/sink"
 )
 
-// Write publishes all entries and waits for the stream's answer to each.
+// Write publishes all entries and waits for the stream's answer to each. Where the connection
+// breaks, the entries without an answer come again, and the stream drops what it has. A server
+// that reads nothing holds Write up to 2 s past ctx, which a write to a socket does not heed.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -135,6 +137,11 @@ const (
 )
 
 // judge says what the stream's answer to one message means; nil is accepted.
+//
+//	no stream for the subject, or another one   ErrNotConnected
+//	larger than the stream takes                Permanent
+//	the stream is full and drops nothing        Throttle for 1 s
+//	all else                                    plain
 func judge(m *nats.Msg) error {
 	if len(m.Data) == 0 {
 		// 503: no stream has the subject, which Open finds, or its servers are about to choose a leader.

@@ -120,7 +120,8 @@ func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
 type position struct{ batch, entry int }
 
 // Write adds all entries by one pipeline. A command that Redis refuses concerns its
-// entry; where the connection breaks, or Redis cannot write at all, everything comes again.
+// entry: Permanent where a key is not a stream or a right is missing, Throttle for 1 s where
+// Redis is out of memory, else plain. Where the connection breaks, everything comes again.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
