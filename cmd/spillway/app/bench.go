@@ -18,7 +18,7 @@ import (
 // benchCmd sends load with package bench to a running service, or to one that it
 // starts in this process.
 type benchCmd struct {
-	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained; drain_rate is without the tail, the last entries that wait in batches that are not full."`
+	Mode        string        `arg:"" enum:"ingest,drain,e2e" help:"ingest measures requests. e2e measures requests and waits until all entries are drained. drain writes a backlog first and measures how it is drained; drain_rate excludes the last, partly filled batches."`
 	Server      string        `name:"server" placeholder:"URL" help:"URL of the data port of a running service. Without it, bench starts a service in this process, with the sink null:."`
 	Admin       string        `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the admin port of the running service; http://any:TOKEN@host:port if it requires a token."`
 	Redis       string        `name:"redis" default:"embedded:" help:"Without --server: URL of the store. The key prefix is swbench."`

@@ -33,7 +33,7 @@ type Config struct {
 	AdminListen    string `name:"admin-listen" group:"Ports:" default:"127.0.0.1:8081" help:"Address of the admin port, host:port."`
 	AdminToken     string `name:"admin-token" group:"Ports:" placeholder:"HASH" help:"Hash of the token that the admin port requires: sha256:…, as printed by spillway token."`
 	InsecureNoAuth bool   `name:"insecure-no-auth" group:"Ports:" help:"Allow listening without authentication on addresses other than loopback."`
-	Lmstfy         bool   `name:"lmstfy" group:"Ports:" help:"Answer lmstfy's HTTP API over namespaces of kind queue, too: /api/ on the data port; tokens, limits and pools on the admin port."`
+	Lmstfy         bool   `name:"lmstfy" group:"Ports:" help:"Also serve lmstfy's HTTP API for queues, under /api/. Its tokens, limits and pools are on the admin port."`
 	LmstfyMetrics  bool   `name:"lmstfy-metrics" group:"Ports:" help:"Keep lmstfy's metrics, infra_lmstfy_*, beside Spillway's. Needs --lmstfy."`
 
 	TLSCert          string `name:"tls-cert" group:"TLS:" placeholder:"FILE" help:"Certificate chain of the data port, a PEM file. Without one the port speaks plain HTTP."`
@@ -95,7 +95,7 @@ type Config struct {
 // the sink of their batches.
 type Namespace struct {
 	Sink          string         `name:"sink" default:"stdout:" help:"URL of the sink that gets the batches: ${sinks}."`
-	Fallback      string         `name:"fallback" placeholder:"URLS" help:"URLs of the sinks, separated by spaces, that get in this order what the one before rejects, or cannot take in time."`
+	Fallback      string         `name:"fallback" placeholder:"URLS" help:"Fallback sinks, tried in order when the sink before rejects entries or is down. URLs, separated by spaces."`
 	Capacity      int            `name:"capacity" default:"${capacity}" help:"Entries kept per partition. When a partition is full, the oldest are evicted."`
 	MaxAge        time.Duration  `name:"max-age" default:"${max_age}" help:"Age at which an undelivered entry expires."`
 	Batch         int            `name:"batch" default:"${batch}" help:"Maximum number of entries in a batch."`

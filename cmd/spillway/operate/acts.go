@@ -16,7 +16,7 @@ import (
 // consent is how an act that cannot be undone is confirmed.
 type consent struct {
 	DryRun bool `help:"Count only, and change nothing."`
-	Yes    bool `short:"y" help:"Do not ask. Needed where the input is no terminal."`
+	Yes    bool `short:"y" help:"Skip the confirmation. Required when input is not a terminal."`
 }
 
 // acting has the flags of every command that changes what cannot be got back.

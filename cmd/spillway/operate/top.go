@@ -20,7 +20,7 @@ type Top struct {
 	command `embed:""`
 
 	Namespace string `arg:"" optional:"" help:"Only this namespace."`
-	Once      bool   `help:"Print once and end. That is the default where the output is no terminal, and with -o json."`
+	Once      bool   `help:"Print once and end. That is the default when output is not a terminal, and with -o json."`
 	Sort      string `enum:"age,depth,fill,in,out,evicted,expired,name" default:"age" help:"Order of the partitions: age, depth, fill, in, out, evicted, expired or name. The key s changes it."`
 	Limit     int    `default:"20" help:"Partitions to list, at most 1000."`
 }
