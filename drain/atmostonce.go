@@ -45,7 +45,8 @@ func (r *run) deliverAtMostOnce() {
 // them, and waits for the result. Where the commit did not run, the entries are
 // pending again: if again is true this lease tries once more, where the store says
 // that the range starts; else the next lease does. An outcome that stays unknown
-// gives the lease up.
+// gives the lease up. ErrGone after one most likely means that it ran, but another drainer may
+// have the entries, so nothing is written.
 func (r *run) commitFirst(p guard.Pending) (ran, again bool) {
 	r.markAll(p, delivered)
 	r.unwritten = p.Entries

@@ -1,5 +1,5 @@
 // Package push writes the jobs of queues to sinks. It shares the guard of a sink with
-// package drain, and knows nothing of buffers. drain/DESIGN.md holds its invariants.
+// package drain, and knows nothing of buffers. DESIGN.md holds its invariants.
 package push
 
 import (
