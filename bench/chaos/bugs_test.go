@@ -117,7 +117,8 @@ var seededBugs = map[string]seededBug{
 	"nothing is taken": {roomy, "C12", []edit{
 		{"lua/produce.lua", "if active >= max_active and not known then", "if active >= 0 then"}}},
 	"a purge is not counted": {operated, "C13", []edit{
-		{"lua/job/purge.lua", "totals.deleted = totals.deleted + gone", ""}}},
+		{"lua/job/purge.lua", "totals.deleted = totals.deleted + gone", ""},
+		{"lua/job/purge.lua", "totals.deleted = totals.deleted + 1", ""}}},
 	"what goes out at most once goes out twice": {roomy, "C14", []edit{
 		{"drain/atmostonce.go", "\t\t\tr.writeOnce(p)\n", "\t\t\tr.writeOnce(p)\n\t\t\tr.writeOnce(p)\n"}}},
 	"a group forgets its last batch": {roomy, "C14", []edit{
