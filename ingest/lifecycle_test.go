@@ -4,15 +4,19 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp/fasthttputil"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/lifecycletest"
 )
 
@@ -157,5 +161,180 @@ func TestHealthRoutesNeedNoToken(t *testing.T) {
 	p := listen(t, store, withTokens(store))
 	for _, path := range []string{"/livez", "/readyz"} {
 		p.do("GET", path, "").expect(t, 200, "")
+	}
+}
+
+func TestStopFinishesRequestsAndRejectsNewOnes(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	entered, open := store.blockProduce()
+	p := listenTCP(t, store, longProduceTimeout)
+	defer open()
+
+	half, err := p.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	if _, err := io.WriteString(half, "POST /v1/default/late HTTP/1.1\r\nHost: x\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan *reply)
+	go func() { answered <- p.post("/v1/default/p", "x") }()
+	<-entered
+	eventually(t, func() bool { // a connection on which nothing was read is closed
+		p.ln.mu.Lock()
+		defer p.ln.mu.Unlock()
+		used := 0
+		for c := range p.ln.conns {
+			if c.used.Load() {
+				used++
+			}
+		}
+		return used == 2
+	})
+
+	stopped := make(chan error, 2)
+	for range 2 {
+		go func() { stopped <- p.Stop(context.Background()) }()
+	}
+	eventually(t, p.stopping.Load)
+	if _, err := io.WriteString(half, "Content-Length: 1\r\n\r\nx"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(half), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := readReply(t, resp)
+	if late.expect(t, 503, "shutting_down"); late.header.Get("Retry-After") == "" || !resp.Close {
+		t.Errorf("got %v, close %v", late.header, resp.Close)
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("stop did not wait: %v", err)
+	default:
+	}
+	if c, err := p.dial(); err == nil {
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if n, _ := c.Read(make([]byte, 1)); n > 0 {
+			t.Error("a new connection is served")
+		}
+		_ = c.Close()
+	}
+	open()
+	(<-answered).expect(t, 200, "")
+	for range 2 {
+		if err := <-stopped; err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	}
+	if got := store.entries("default/p"); len(got) != 1 {
+		t.Errorf("stored %q", got)
+	}
+}
+
+func TestStopFlushesRequestsWithAckNone(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	entered, open := store.blockProduce()
+	p := listen(t, store, longProduceTimeout)
+	defer open()
+	for i := range 50 {
+		if r := p.post(fmt.Sprintf("/v1/default/p%d?ack=none", i), "x"); r.status != 202 {
+			t.Fatalf("got %d %s", r.status, r.raw)
+		}
+	}
+	<-entered
+	stopped := make(chan error)
+	go func() { stopped <- p.Stop(context.Background()) }()
+	eventually(t, p.stopping.Load)
+	open()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if got := p.metric("entries_total", "default", "accepted"); got != 50 {
+		t.Errorf("%v of 50 were stored", got)
+	}
+}
+
+func TestAStopThatRunsOutOfTimeRejectsTheRest(t *testing.T) {
+	t.Parallel()
+	store := newFake()
+	entered := make(chan struct{}, 1)
+	store.produce = func(ctx context.Context, groups []*partition.Group) {
+		entered <- struct{}{}
+		<-ctx.Done()
+		failWith(partition.ErrUnknown)(ctx, groups)
+	}
+	core, logged := observer.New(zap.InfoLevel)
+	ln := fasthttputil.NewInmemoryListener()
+	p := listenOn(t, store, func(c *Config) { c.Lanes, c.ProduceTimeout = 1, time.Hour }, ln, ln.Dial, zap.New(core))
+	p.post("/v1/default/p?ack=none", "x")
+	<-entered
+	p.post("/v1/default/p?ack=none", "x")
+	p.post("/v1/default?ack=none", `{"partition":"p","data":1}`+"\n"+`{"partition":"q","data":1}`, asNDJSON)
+	p.post("/v1/default/p?ack=none", "1\n2\n3", asNDJSON)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if unknown, rejected := p.metric("unacked_losses_total", "default", "unknown"), p.metric("unacked_losses_total", "default", "shutting_down"); unknown != 1 || rejected != 6 {
+		t.Errorf("counted %v unknown, %v rejected; want 1 and 6", unknown, rejected)
+	}
+	_ = p.Stop(context.Background())
+	lost := logged.FilterMessage("entries lost at shutdown after their requests were answered 202").All()
+	if len(lost) != 1 {
+		t.Fatalf("%d log lines report the loss, want 1", len(lost))
+	}
+	if got, want := fmt.Sprint(lost[0].ContextMap()), "map[by_reason:map[shutting_down:6 unknown:1] entries:7 requests:4]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAStopThatRunsOutOfTimeClosesConnections(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), nil)
+	c, err := p.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "POST /v1/default/p HTTP/1.1\r\nHost: x\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { // the server has read of the request
+		p.ln.mu.Lock()
+		defer p.ln.mu.Unlock()
+		for c := range p.ln.conns {
+			return c.used.Load()
+		}
+		return false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if open := p.conns.Load(); open != 0 {
+		t.Errorf("%d connections are open", open)
+	}
+}
+
+// Browsers open connections for requests to come.
+func TestStopDoesNotWaitForConnectionsOnWhichNothingWasSent(t *testing.T) {
+	t.Parallel()
+	p := listenTCP(t, newFake(), func(c *Config) { c.ReadTimeout = time.Hour })
+	silent, err := p.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	eventually(t, func() bool { return p.conns.Load() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
 	}
 }

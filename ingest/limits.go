@@ -3,7 +3,12 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/maphash"
 	"math"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -119,3 +124,90 @@ func (k *key) rejectNewPartition() *rejection {
 }
 
 func seconds(s float64) int { return int(max(1, math.Ceil(s))) }
+
+// newPartitionLimiter bounds how fast one token uses new partitions. It remembers
+// the hashes of the names in two generations. A name that neither generation
+// holds is new and is charged to the quota. So names in use cost nothing, and
+// memory is bounded by the quota. Births in the store would not tell: a partition that is
+// drained is born again with its next entry.
+//
+// It is approximate. Two names may share a hash (one pair in 2^64). A name is
+// forgotten after 10 to 20 minutes without use, or sooner when a generation is
+// full. Each process counts for itself.
+type newPartitionLimiter struct {
+	seed     maphash.Seed // random, so nobody can choose two names with one hash
+	maxNames int          // in a generation
+
+	mu                sync.Mutex
+	limiter           *rate.Limiter
+	current, previous map[uint64]struct{}
+	rotated           time.Time
+}
+
+// generation is how long names are added to one generation.
+const generation = 10 * time.Minute
+
+func newNewPartitionLimiter(q Quota) *newPartitionLimiter {
+	return &newPartitionLimiter{
+		seed: maphash.MakeSeed(), limiter: newLimiter(q, 1),
+		// This bounds the memory of very large quotas: the names take 20 MB. A
+		// smaller bound would forget names that are in use.
+		maxNames: 1 << 20,
+		current:  map[uint64]struct{}{},
+	}
+}
+
+// admit reports whether the token may use a partition now.
+func (l *newPartitionLimiter) admit(name string, now time.Time) bool {
+	hash := maphash.String(l.seed, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.current) >= l.maxNames || now.Sub(l.rotated) >= generation {
+		l.previous, l.current, l.rotated = l.current, map[uint64]struct{}{}, now
+	}
+	if _, known := l.current[hash]; known {
+		return true
+	}
+	if _, known := l.previous[hash]; !known && !l.limiter.AllowN(now, 1) {
+		return false
+	}
+	l.current[hash] = struct{}{}
+	return true
+}
+
+// Quota is a token bucket, written 5000/s, 100/min or 20/h. The burst is Count,
+// refilled evenly over Per. The zero Quota is no limit.
+type Quota struct {
+	Count int
+	Per   time.Duration
+}
+
+var quotaUnits = []struct {
+	text string
+	per  time.Duration
+}{{"s", time.Second}, {"min", time.Minute}, {"h", time.Hour}}
+
+const maxQuota = 1_000_000_000
+
+// UnmarshalText reads a quota.
+func (q *Quota) UnmarshalText(text []byte) error {
+	digits, unit, _ := strings.Cut(string(text), "/")
+	count, err := strconv.Atoi(digits)
+	for _, u := range quotaUnits {
+		if err == nil && unit == u.text && count > 0 && count <= maxQuota {
+			*q = Quota{count, u.per}
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a quota: write one such as 5000/s, 100/min or 20/h", text)
+}
+
+// String is what UnmarshalText reads.
+func (q Quota) String() string {
+	for _, u := range quotaUnits {
+		if q.Per == u.per {
+			return strconv.Itoa(q.Count) + "/" + u.text
+		}
+	}
+	return "none"
+}

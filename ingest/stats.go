@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 
 	"github.com/valyala/fasthttp"
@@ -41,5 +42,37 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 	}
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBody(answer.Append(nil))
+	return nil
+}
+
+// SetReady makes /readyz answer 503 while check returns an error, with its
+// text. Each request for /readyz calls check, so it must be quick.
+func (s *Server) SetReady(check func() error) { s.ready.Store(&check) }
+
+// livez says that the process answers, also while it stops.
+func (s *Server) livez(ctx *fasthttp.RequestCtx, _ target) *rejection {
+	ctx.Response.Header.SetContentType(jsonType)
+	ctx.Response.SetBodyString(`{"status":"ok"}`)
+	return nil
+}
+
+// readyz says whether a load balancer should send requests here.
+func (s *Server) readyz(ctx *fasthttp.RequestCtx, t target) *rejection {
+	if check := s.ready.Load(); check != nil {
+		if err := (*check)(); err != nil {
+			return rejectf(wire.CodeNotReady, "not ready: %v", err)
+		}
+	}
+	return s.livez(ctx, t)
+}
+
+// openAPI describes the data port's routes, for tools that read OpenAPI 3.1.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
+func (s *Server) openapi(ctx *fasthttp.RequestCtx, _ target) *rejection {
+	ctx.Response.Header.SetContentType("application/yaml")
+	ctx.Response.SetBody(openAPI)
 	return nil
 }

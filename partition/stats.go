@@ -154,3 +154,42 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 	}
 	return list, left, nil
 }
+
+// Describe reads several partitions, by calls of up to 200 of a shard. Those without
+// entries are left out, and the order is not that of the names. Errors: ErrTooManyReads
+// where no read slot is free within 1s, and those of the store.
+func (s *Store) Describe(ctx context.Context, ns *Namespace, names []string) (list []Stats, err error) {
+	byShard := map[int][]string{}
+	for _, name := range names {
+		at := ns.ShardOf(name)
+		byShard[at] = append(byShard[at], name)
+	}
+	err = s.ledgerReads.Do(ctx, func() error {
+		for at, names := range byShard {
+			for len(names) > 0 {
+				n := min(len(names), maxCallStats)
+				some, err := s.describe(ctx, ns, &ns.shards[at], names[:n])
+				if err != nil {
+					return err
+				}
+				list, names = append(list, some...), names[n:]
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Stats, Overview and Audit are limited, so that no number of readers slows down
+// produce and drain. Overview and Audit have a limit of their own: a flood of Stats on
+// the data port must not block operators.
+const (
+	statsAtOnce    = 4
+	statsMaxWait   = 500 * time.Millisecond
+	ledgersAtOnce  = 3 // two of operators, who are one tenant
+	ledgersMaxWait = time.Second
+)
+
+// ErrTooManyReads is ErrUnavailable because the maximum number of reads is under way.
+// It says nothing about the store.
+var ErrTooManyReads = backend.ErrTooManyReads

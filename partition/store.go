@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -133,3 +134,65 @@ func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
 // ensureCompatible is nil when Produce, Due and Claim may run. The first caller runs a
 // Check, so that no entry is stored where nobody reads it.
 func (s *Store) ensureCompatible(ctx context.Context) error { return s.space.AllUsable(ctx, s.homes) }
+
+// The errors of store operations. Every error of the store Is one of the first three,
+// which say what the caller may do next; the others are more precise.
+var (
+	// ErrUnavailable: the store did not run the operation, for certain. Retry.
+	ErrUnavailable = backend.ErrUnavailable
+	// ErrUnknown: the operation may or may not have run. Never repeat a produce
+	// then; claim, commit and release are safe to repeat.
+	ErrUnknown = backend.ErrUnknown
+	// ErrBroken: a foreign value under one of the store's keys, a script error or a
+	// missing right. A person has to look.
+	ErrBroken = backend.ErrBroken
+
+	// ErrUnconfirmed goes with ErrUnknown: the primary has the entries, but fewer
+	// replicas than Config.Replicas confirmed them in time.
+	ErrUnconfirmed = backend.ErrUnconfirmed
+	// ErrFull is ErrUnavailable because the store is out of memory.
+	ErrFull = backend.ErrFull
+	// ErrIncompatible is ErrBroken because the data or the setup of the store does not
+	// match this program or its configuration.
+	ErrIncompatible = backend.ErrIncompatible
+	// ErrTooManyPartitions: a new partition beyond Policy.MaxPartitions.
+	ErrTooManyPartitions = errors.New("too many partitions")
+	// ErrTooManyKeys: a new idempotency key beyond Policy.MaxKeys.
+	ErrTooManyKeys = errors.New("too many idempotency keys")
+	// ErrNoPartition: the partition has no entries.
+	ErrNoPartition = errors.New("no such partition")
+	// ErrGone: the caller no longer holds the lease, or its partition ended. Stop.
+	ErrGone = errors.New("lease is gone")
+)
+
+type metrics struct {
+	repaired   prometheus.Counter
+	expired    prometheus.Counter
+	rolledBack prometheus.Counter
+	refused    prometheus.Counter
+	evicted    *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		repaired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_janitor_mended_total", Help: "Partitions repaired by the janitor.",
+		}),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_janitor_expired_total", Help: "Stale entries that the janitor expired in partitions that nobody drained.",
+		}),
+		rolledBack: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_rolled_back_entries_total",
+			Help: "Accepted entries that a rollback of the store removed together with their ledger: a lower bound, from what this process knew.",
+		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_reads_refused_total", Help: "Reads of partitions and ledgers refused because too many were under way.",
+		}),
+	}
+	m.evicted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillway_store_evicted_entries_total",
+		Help: "Oldest entries evicted from full partitions by produces of this process.",
+	}, []string{"namespace"})
+	reg.MustRegister(m.repaired, m.expired, m.rolledBack, m.refused, m.evicted)
+	return m
+}

@@ -1,7 +1,12 @@
+// Package lmstfy is the HTTP API of lmstfy over Spillway's queues, so that programs
+// written for lmstfy work without a change. API answers the requests of the data port,
+// below /api/. Admin answers those of the admin port: tokens, limits, pools. DESIGN.md
+// tells what is different on purpose.
 package lmstfy
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -109,4 +114,17 @@ func (c *call) answer() *refusal {
 		taken.Refund()
 	}
 	return refused
+}
+
+// AccessLog switches the log of requests on and off. The zero value is off.
+type AccessLog struct{ on atomic.Bool }
+
+// write logs a request. Its query is left out: it may hold a token.
+func (l *AccessLog) write(log *zap.Logger, ctx *fasthttp.RequestCtx, status int, took time.Duration) {
+	if !l.on.Load() {
+		return
+	}
+	log.Info("request", zap.ByteString("method", ctx.Method()), zap.ByteString("path", ctx.Path()), zap.Int("status", status),
+		zap.Duration("took", took), zap.Stringer("client", ctx.RemoteAddr()),
+		zap.ByteString("request_id", ctx.Response.Header.Peek(headerRequestID)))
 }

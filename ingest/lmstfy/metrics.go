@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -198,4 +199,20 @@ func (m *Metrics) queueLabel(c *call, queue string) string {
 		m.queues[key] = true
 	}
 	return queue
+}
+
+// Watch counts the commands that a back-end sends from now on.
+func (m *Metrics) Watch(b *backend.Backend) {
+	node := "embedded"
+	if addrs := b.Addrs(); len(addrs) > 0 {
+		node = addrs[0] // the first that is configured
+	}
+	b.Observe(func(command string, took time.Duration, failed bool) {
+		status := "ok"
+		if failed {
+			status = "error"
+		}
+		m.commands.WithLabelValues(node, command, status).Inc()
+		m.commandLatency.WithLabelValues(node, command, status).Observe(float64(took.Microseconds()) / 1000)
+	})
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -107,4 +111,61 @@ func reloadOn(hangups <-chan os.Signal, app *App, manager serviceManagerSocket) 
 		close(ended)
 		reloading.Wait()
 	}
+}
+
+const (
+	// gcPercent lets the heap, usually a few MB, grow to five times the live
+	// data before a collection. With Go's default of 100, a load of 10,000
+	// requests per second caused 2.5 collections per second, which took half of
+	// one of two processors: p99 was 6.5 ms, and is 4.7 ms with 400
+	// (bench/README.md).
+	gcPercent = 400
+	// gcFloor is added to the memory limit, in bytes, for all that is not requests.
+	gcFloor = 256 << 20
+)
+
+// tuneGC trades memory for processor time. The memory limit is the sum of the limits
+// of ingest: above it, Go collects more often. With the embedded store the entries
+// are on the heap without such a limit, so Go's defaults stay. GOGC and GOMEMLIMIT
+// in the environment take precedence.
+func tuneGC(p config.Process, cfg *config.Config) {
+	if cfg.Redis == "embedded:" {
+		return
+	}
+	if _, set := p.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(gcPercent)
+	}
+	if _, set := p.LookupEnv("GOMEMLIMIT"); !set {
+		debug.SetMemoryLimit(gcFloor + cfg.Ingest().MaxMemory())
+	}
+}
+
+// notifyTimeout is how long a manager that reads nothing keeps the service waiting.
+const notifyTimeout = time.Second
+
+// serviceManagerSocket is where systemd hears from a service of Type=notify; empty without
+// one. See sd_notify(3).
+type serviceManagerSocket string
+
+func serviceManager(lookupEnv func(string) (string, bool)) serviceManagerSocket {
+	path, _ := lookupEnv("NOTIFY_SOCKET")
+	return serviceManagerSocket(path)
+}
+
+// notify tells a state. The service runs on where nobody listens.
+func (s serviceManagerSocket) notify(state string) {
+	if s == "" {
+		return
+	}
+	name := string(s)
+	if abstract, ok := strings.CutPrefix(name, "@"); ok {
+		name = "\x00" + abstract
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(notifyTimeout))
+	_, _ = conn.Write([]byte(state))
+	_ = conn.Close()
 }
