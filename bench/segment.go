@@ -28,7 +28,8 @@ type segmentRequest struct{ path, head, padding string }
 
 // minSegmentPayload is the size of an event without padding, in bytes.
 func (l Load) minSegmentPayload() int {
-	return len(segmentHead) + numberWidth + len(segmentAt) + len(segmentTime) + len(segmentGame) + len(l.prefix()) + numberWidth + len(segmentPad) + len(segmentTail)
+	return len(segmentHead) + numberWidth + len(segmentAt) + len(segmentTime) + len(segmentGame) + len(l.prefix()) + numberWidth +
+		len(segmentPad) + len(segmentTail)
 }
 
 func newSegmentRequest(l Load, host string) *segmentRequest {

@@ -140,7 +140,8 @@ func (c Config) Validate() error {
 	v.Check(c.MaxDecompressed >= min(c.MaxBody, 1<<30) && c.MaxDecompressed <= 1<<30, "max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
 	// A smaller budget would reject a legal request even on an idle server: the
 	// largest body exists twice, in buffers that grow by a quarter.
-	v.Check(c.MaxInflightBytes >= int64(min(c.MaxBody, 1<<30))+3*int64(min(c.MaxDecompressed, 1<<30))+entryOverhead, "max_inflight_bytes", c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
+	v.Check(c.MaxInflightBytes >= int64(min(c.MaxBody, 1<<30))+3*int64(min(c.MaxDecompressed, 1<<30))+entryOverhead, "max_inflight_bytes",
+		c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
 	v.Check(c.MaxInflightBytes <= 1<<40, "max_inflight_bytes", c.MaxInflightBytes, "1 TiB at most, in bytes") // MaxMemory adds twice as much
 	v.Check(c.MaxEntries >= 1 && c.MaxEntries <= maxGroupEntries, "max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
 	v.Check(c.MaxEntry >= 1 && c.MaxEntry <= c.MaxDecompressed, "max_entry", c.MaxEntry, "1 to max_decompressed, in bytes")

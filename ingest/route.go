@@ -158,7 +158,8 @@ func badPartition(namespace, name []byte) *rejection {
 	word, _, _ := bytes.Cut(below, []byte{'/'})
 	switch string(word) {
 	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs":
-		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs kind: queue", word, namespace)
+		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs "+
+			"kind: queue", word, namespace)
 	}
 	return reject(wire.CodeBadPartition)
 }

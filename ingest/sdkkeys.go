@@ -107,7 +107,8 @@ func (c Config) validateSDKs() error {
 			owners[k.Key] = name
 		}
 		_, err := protocol.ParsePaths(sdk.PartitionPaths)
-		v.Check(err == nil, at+"partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths), "at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
+		v.Check(err == nil, at+"partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths),
+			"at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
 		v.Check(sdk.PartitionFallback == "" || partition.ValidPartition(sdk.PartitionFallback), at+"partition_fallback", sdk.PartitionFallback,
 			"a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
 	}

@@ -57,6 +57,7 @@ func (s *Store) describeWrongType(ctx context.Context, namespace, key, want stri
 	if err != nil {
 		got = "value of another type" // the user may not run TYPE
 	}
-	return fmt.Sprintf("namespace %s: the key %s holds a %s where Spillway keeps a %s: something else wrote it; move it away with redis-cli RENAME '%s' '%s.foreign'",
+	return fmt.Sprintf("namespace %s: the key %s holds a %s where Spillway keeps a %s: something else wrote it; move it away with redis-cli "+
+		"RENAME '%s' '%s.foreign'",
 		namespace, key, got, want, key, key)
 }

@@ -42,7 +42,8 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, close: func() error { return nil }, produceAlert: newProduceAlert(log), pace: backend.NewPace()}
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, close: func() error { return nil },
+		produceAlert: newProduceAlert(log), pace: backend.NewPace()}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)

@@ -142,6 +142,7 @@ func (t *total) add(res *result) {
 }
 
 func (t *total) print(out io.Writer) {
-	_, _ = fmt.Fprintf(out, "%d runs, %d of them red: %d faults, %d entries acknowledged, %d unknown, %d rejected, %d kept by the sink, %d presented again, %d samples\n",
+	_, _ = fmt.Fprintf(out, "%d runs, %d of them red: %d faults, %d entries acknowledged, %d unknown, %d rejected, %d kept by the sink, %d "+
+		"presented again, %d samples\n",
 		t.runs, t.red, t.faults, t.acked, t.unknown, t.rejected, t.taken, t.repeated, t.samples)
 }

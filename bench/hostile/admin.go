@@ -60,9 +60,11 @@ var admins = []row{
 	{"a write from origin null", asked("POST "+ledgerPath, "Origin: null\r\nContent-Length: 0\r\n"), crossed, kept},
 	{"a write that says cross-site", asked("DELETE "+ledgerPath, "Sec-Fetch-Site: cross-site\r\n"), crossed, kept},
 	{"a write from a neighbouring site", asked("PUT "+ledgerPath, "Sec-Fetch-Site: same-site\r\nContent-Length: 0\r\n"), crossed, kept},
-	{"a form from another origin", asked("POST /", "Origin: http://evil.example\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n") + "a=b", crossed, closed},
+	{"a form from another origin", asked("POST /",
+		"Origin: http://evil.example\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n") + "a=b", crossed, closed},
 	{"a preflight", asked("OPTIONS "+ledgerPath, "Origin: http://evil.example\r\nAccess-Control-Request-Method: DELETE\r\n"), notGet, kept},
-	{"a WebSocket from another origin", asked("GET "+ledgerPath, "Origin: http://evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"), crossed, kept},
+	{"a WebSocket from another origin", asked("GET "+ledgerPath, "Origin: http://evil.example\r\nConnection: Upgrade\r\nUpgrade: "+
+		"websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"), crossed, kept},
 	{"a profile started by an image", asked("GET /debug/pprof/profile?seconds=1", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n"), crossed, kept},
 	{"a profile started by a link", asked("GET /debug/pprof/profile?seconds=1", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n"), crossed, kept},
 	{"an audit started by an image", asked("GET "+ledgerPath+"?audit=1", "Sec-Fetch-Site: cross-site\r\n"), crossed, kept},

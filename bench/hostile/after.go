@@ -304,8 +304,10 @@ func noLeak(ctx context.Context, r *rig) error {
 	}
 	for _, s := range r.servers() {
 		for _, path := range []string{
-			"/metrics", "/readyz", "/api/v1/namespaces", "/api/v1/namespaces/" + s.namespaces[0], "/debug/pprof/", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1",
-			"/debug/pprof/allocs?debug=1", "/debug/pprof/block?debug=1", "/debug/pprof/mutex?debug=1", "/debug/pprof/threadcreate?debug=1", "/debug/pprof/symbol", "/debug/pprof/trace?seconds=0.1",
+			"/metrics", "/readyz", "/api/v1/namespaces", "/api/v1/namespaces/" + s.namespaces[0], "/debug/pprof/", "/debug/pprof/goroutine?debug=2",
+			"/debug/pprof/heap?debug=1",
+			"/debug/pprof/allocs?debug=1", "/debug/pprof/block?debug=1", "/debug/pprof/mutex?debug=1", "/debug/pprof/threadcreate?debug=1",
+			"/debug/pprof/symbol", "/debug/pprof/trace?seconds=0.1",
 		} {
 			text, err := s.get(ctx, path)
 			if err != nil {

@@ -20,7 +20,8 @@ const (
 func hashOf(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
 
 // guardedSettings are its settings beside its namespaces.
-var guardedSettings = fmt.Sprintf("log_format: json\nmax_entries: 10\nlmstfy: true\nadmin_token: %q\nadmin_tokens: [{name: vi, role: viewer, hash: %q}, {name: op, role: operator, hash: %q}]",
+var guardedSettings = fmt.Sprintf("log_format: json\nmax_entries: 10\nlmstfy: true\nadmin_token: %q\nadmin_tokens: [{name: vi, role: "+
+	"viewer, hash: %q}, {name: op, role: operator, hash: %q}]",
 	hashOf(adminCanary), hashOf(viewerCanary), hashOf(opsCanary))
 
 // guardedSpaces are its namespaces. A request holds ten entries there at most,
@@ -118,17 +119,20 @@ var guardedAdmins = []row{
 	{"the token's hash", asked("GET /api/v1/namespaces/mine", bears(hashOf(adminCanary))), nobody, kept},
 	{"the token in the query", asked("GET /api/v1/namespaces/mine?token="+adminCanary, ""), nobody, kept},
 	{"the token under another name", "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n" + bears(adminCanary) + "\r\n", badHost, kept},
-	{"the token from another origin", asked("POST /api/v1/namespaces/mine", bears(adminCanary)+"Origin: http://evil.example\r\nContent-Length: 0\r\n"), crossed, kept},
+	{"the token from another origin", asked("POST /api/v1/namespaces/mine",
+		bears(adminCanary)+"Origin: http://evil.example\r\nContent-Length: 0\r\n"), crossed, kept},
 	{"a broken Basic", asked("GET /metrics", "Authorization: Basic %%%\r\n"), nobody, kept},
 	{"the token", asked("GET /api/v1/namespaces/mine", bears(adminCanary)), "200", kept},
 	{"a viewer", asked("GET /api/v1/namespaces/mine", bears(viewerCanary)), "200", kept},
 	{"a viewer who peeks", asked("GET /api/v1/namespaces/mine/partitions/p/peek", bears(viewerCanary)), another, kept},
 	{"a viewer who tails", asked("GET /api/v1/namespaces/mine/tail", bears(viewerCanary)), another, kept},
 	{"a viewer who pauses", asked("POST /api/v1/namespaces/mine/pause", bears(viewerCanary)+asJSON+"Content-Length: 2\r\n") + "{}", another, closed},
-	{"a viewer who says more", asked("POST /api/v1/namespaces/mine/pause", bears(viewerCanary)+"X-Role: admin\r\n"+asJSON+"Content-Length: 2\r\n") + "{}", another, closed},
+	{"a viewer who says more", asked("POST /api/v1/namespaces/mine/pause", bears(viewerCanary)+"X-Role: admin\r\n"+asJSON+
+		"Content-Length: 2\r\n") + "{}", another, closed},
 	{"a viewer and the admin's at once", asked("GET /debug/pprof/heap", bears(viewerCanary)+bears(adminCanary)), nobody, kept},
 	{"an operator who purges", asked("POST /api/v1/namespaces/mine/purge", bears(opsCanary)+asJSON+"Content-Length: 13\r\n") + `{"confirm":1}`, another, closed},
-	{"an operator who deletes dead letters", asked("POST /api/v1/namespaces/mine/dead/delete", bears(opsCanary)+asJSON+"Content-Length: 13\r\n") + `{"confirm":1}`, another, closed},
+	{"an operator who deletes dead letters", asked("POST /api/v1/namespaces/mine/dead/delete",
+		bears(opsCanary)+asJSON+"Content-Length: 13\r\n") + `{"confirm":1}`, another, closed},
 	{"a viewer who reads dead letters", asked("GET /api/v1/namespaces/mine/dead", bears(viewerCanary)), another, kept},
 	{"an operator who reloads", asked("POST /api/v1/reload", bears(opsCanary)+asJSON+"Content-Length: 2\r\n") + "{}", another, closed},
 	{"an operator without masks", asked("GET /api/v1/namespaces/mine/partitions/p/peek?unmasked=1", bears(opsCanary)), another, kept},

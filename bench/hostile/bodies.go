@@ -21,7 +21,8 @@ var bodies = []row{
 	{"the wire's limit to the byte", post(one, asNDJSON, strings.Repeat(x(entryLimit-1)+"\n", 32)), "200 accepted=32", kept},
 	{"one byte over the wire", post(one, asNDJSON, x(wireLimit+1)), tooLarge, closed},
 	{"one byte over the wire, in chunks", chunked(one, asNDJSON, x(wireLimit+1)), tooLarge, closed},
-	{"over the wire in many chunks", request("POST "+one, "Transfer-Encoding: chunked\r\n", strings.Repeat("1000\r\n"+x(4096)+"\r\n", 257)+"0\r\n\r\n"), tooLarge, closed},
+	{"over the wire in many chunks", request("POST "+one, "Transfer-Encoding: chunked\r\n", strings.Repeat("1000\r\n"+x(4096)+"\r\n", 257)+
+		"0\r\n\r\n"), tooLarge, closed},
 	{"5 MiB of length, nothing sent", request("POST "+one, "Content-Length: 5242880\r\n", ""), tooLarge, closed},
 	{"a chunk of 5 MiB, part of it sent", request("POST "+one, "Transfer-Encoding: chunked\r\n", "500000\r\n"+x(wireLimit+2)), tooLarge, closed},
 	{"a probe with a body of 100 KB", request("GET /livez", "Content-Length: 100000\r\n", x(100_000)), "200 status=ok", closed},
@@ -95,8 +96,10 @@ var slow = func() []slowRow {
 		{name: "after 100-continue", pieces: stall(request("POST "+one, "Expect: 100-continue\r\nContent-Length: 10\r\n", "")), want: "100 | " + timeout},
 		{name: "in the compressed body", pieces: half(post(one, "Content-Encoding: gzip\r\n", gzipped(x(9000)+"y"))), want: timeout},
 		{name: "a byte each 100 ms of head", pieces: trickle("POST "+one+" HTTP/1.1\r\nHost: x\r\n", 100*time.Millisecond), want: timeout},
-		{name: "a byte each 100 ms of body", pieces: append(stall(request("POST "+one, "Content-Length: 100\r\n", "")), trickle(x(30), 100*time.Millisecond)...), want: timeout},
-		{name: "a chunk each 100 ms", pieces: append(stall(request("POST "+one, "Transfer-Encoding: chunked\r\n", "")), chunks(30, 100*time.Millisecond)...), want: timeout},
+		{name: "a byte each 100 ms of body", pieces: append(stall(request("POST "+one, "Content-Length: 100\r\n", "")),
+			trickle(x(30), 100*time.Millisecond)...), want: timeout},
+		{name: "a chunk each 100 ms", pieces: append(stall(request("POST "+one, "Transfer-Encoding: chunked\r\n", "")),
+			chunks(30, 100*time.Millisecond)...), want: timeout},
 		{name: "a header each 100 ms", pieces: lines(30, 100*time.Millisecond), want: timeout},
 		{name: "a second request that stalls", pieces: stall(post(one, "", "x") + "POST /v1/"), want: ok + " | " + timeout},
 		{name: "a TLS hello that waits", pieces: stall("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), want: timeout},
@@ -106,7 +109,8 @@ var slow = func() []slowRow {
 	}
 	return append(rows,
 		slowRow{name: "slow but in time", pieces: trickle(post(one, "", "x"), 5*time.Millisecond), want: ok, connEnd: kept},
-		slowRow{name: "pauses between requests", pieces: []piece{{post(one, "", "x"), 2 * readTimeout}, {post(one, "", "x"), 0}}, want: ok + " | " + ok, connEnd: kept})
+		slowRow{name: "pauses between requests", pieces: []piece{{post(one, "", "x"), 2 * readTimeout}, {post(one, "", "x"), 0}},
+			want: ok + " | " + ok, connEnd: kept})
 }()
 
 func chunks(n int, pause time.Duration) []piece {

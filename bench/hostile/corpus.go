@@ -42,14 +42,16 @@ func corpus() []category {
 		onData("sdks", "keys, events, batches and forms on the routes of other vendors' SDKs", sdks, plain),
 		onData("sdks without keys", "the same routes where no write key opens anything", locked, guarded),
 		onData("cardinality", "more partitions than a namespace may have", cardinality, plain),
-		{"admin", "names that were re-pointed, other origins, methods, writes, names and numbers in queries, the command line", len(admins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
-			return runAdmin(ctx, r, r.plain, admins, report)
-		}},
+		{"admin", "names that were re-pointed, other origins, methods, writes, names and numbers in queries, the command line", len(admins), nil,
+			nil, func(ctx context.Context, r *rig, report func(difference)) error {
+				return runAdmin(ctx, r, r.plain, admins, report)
+			}},
 		onData("auth", "tokens missing, wrong, another's, in every wrong place, on every route", auth, guarded),
 		onData("quotas", "entries and new partitions beyond what a token may use up", quotas, guarded),
-		{"admin token", "an admin port that asks for a token, and gets others, or one of a lower role", len(guardedAdmins), nil, nil, func(ctx context.Context, r *rig, report func(difference)) error {
-			return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
-		}},
+		{"admin token", "an admin port that asks for a token, and gets others, or one of a lower role", len(guardedAdmins), nil, nil,
+			func(ctx context.Context, r *rig, report func(difference)) error {
+				return runAdmin(ctx, r, r.guarded, guardedAdmins, report)
+			}},
 		onData("jobs", "names, ids, numbers, durations, bodies, tokens and web pages on the routes of queues; what is queued behind a claim", nativeJobs, queues),
 		onData("jobs of lmstfy", "the same on the routes of lmstfy's clients", lmstfyJobs, queues),
 		{"tls", "plain HTTP, old versions, certificates missing, expired, of others", len(sealed), nil, nil, runSealed},

@@ -6,7 +6,8 @@ import "strings"
 // disagree on it are how requests are smuggled past the first.
 var framing = []row{
 	{"CL and TE, then another request", request("POST "+one, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled), badRequest, closed},
-	{"TE and CL that covers the other request", request("POST "+one, "Transfer-Encoding: chunked\r\nContent-Length: 94\r\n", "0\r\n\r\n"+smuggled), badRequest, closed},
+	{"TE and CL that covers the other request", request("POST "+one, "Transfer-Encoding: chunked\r\nContent-Length: 94\r\n",
+		"0\r\n\r\n"+smuggled), badRequest, closed},
 	{"TE and CL in small letters", request("POST "+one, "transfer-encoding: chunked\r\ncontent-length: 5\r\n", "0\r\n\r\n"+smuggled), badRequest, closed},
 	{"TE identity and CL", request("POST "+one, "Content-Length: 1\r\nTransfer-Encoding: identity\r\n", "x"+smuggled), badRequest, closed},
 	{"TE identity alone", request("POST "+one, "Transfer-Encoding: identity\r\n", smuggled), badRequest, closed},
@@ -65,11 +66,13 @@ var framing = []row{
 	{"a bare LF in a chunk extension", request("POST "+one, "Transfer-Encoding: chunked\r\n", "1;a\nb\r\nx\r\n0\r\n\r\n"+smuggled), badRequest, closed},
 	{"a chunk extension of 64 KiB", request("POST "+one, "Transfer-Encoding: chunked\r\n", "1;"+x(64<<10)+"\r\nx\r\n0\r\n\r\n"), ok, kept},
 	{"a trailer that sets the length", request("POST "+one, "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n0\r\nContent-Length: 5\r\n\r\n"), badRequest, closed},
-	{"a trailer that sets the coding", request("POST "+one, "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"), badRequest, closed},
+	{"a trailer that sets the coding", request("POST "+one, "Transfer-Encoding: chunked\r\n",
+		"1\r\nx\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"), badRequest, closed},
 	{"a chunk with a harmless extension", request("POST "+one, "Transfer-Encoding: chunked\r\n", "1;a=b\r\nx\r\n0\r\n\r\n"), ok, kept},
 	{"many chunks of one byte", request("POST "+one, "Transfer-Encoding: chunked\r\n", strings.Repeat("1\r\nx\r\n", 1000)+"0\r\n\r\n"), ok, kept},
 	{"two requests at once", post(one, "", "x") + post(one, "", "y"), ok + " | " + ok, kept},
-	{"a good request, then a smuggling one", post(one, "", "x") + request("POST "+one, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+smuggled), ok + " | " + badRequest, closed},
+	{"a good request, then a smuggling one", post(one, "", "x") + request("POST "+one, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+		"0\r\n\r\n"+smuggled), ok + " | " + badRequest, closed},
 	{"a request after Connection: close", post(one, "Connection: close\r\n", "x") + smuggled, ok, closed},
 }
 
@@ -85,8 +88,10 @@ var protocols = []row{
 	{"HTTP/0.9", "GET /livez\r\n\r\n", badRequest, closed},
 	{"HTTP/1.0 ends with its answer", "POST " + one + " HTTP/1.0\r\nContent-Length: 1\r\n\r\nx", ok, closed},
 	{"HTTP/1.0 that wants to stay", "POST " + one + " HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx", ok, kept},
-	{"an upgrade to h2c", request("GET /livez", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n", ""), "200 status=ok", kept},
-	{"an upgrade to WebSocket", request("GET /livez", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", ""), "200 status=ok", kept},
+	{"an upgrade to h2c", request("GET /livez", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+		""), "200 status=ok", kept},
+	{"an upgrade to WebSocket", request("GET /livez",
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", ""), "200 status=ok", kept},
 	{"a TLS hello", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + x(40) + "\r\n\r\n", badRequest, closed},
 	{"an SSH banner", "SSH-2.0-OpenSSH_9.2\r\n\r\n", badRequest, closed},
 	{"a Redis command", "*1\r\n$4\r\nPING\r\n\r\n", badRequest, closed},

@@ -74,7 +74,8 @@ var headers = []row{
 	{"a forwarded address", headed("X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: ::1\r\nForwarded: for=127.0.0.1\r\n"), ok, kept},
 	{"headers that rewrite the path elsewhere", headed("X-Original-URL: /admin\r\nX-Rewrite-URL: /debug/pprof/\r\n"), ok, kept},
 	{"Connection that names a length", headed("Connection: Content-Length\r\n"), ok, kept},
-	{"a page under a name that was re-pointed", "POST " + one + " HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 1\r\n\r\nx", badHost, kept},
+	{"a page under a name that was re-pointed", "POST " + one +
+		" HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 1\r\n\r\nx", badHost, kept},
 	{"a read under such a name", hosted("GET "+one, "evil.example:8080"), badHost, kept},
 	{"an image of another site", request("GET "+one, "Sec-Fetch-Site: cross-site\r\n", ""), crossed, kept},
 	{"a range", headed("Range: bytes=0-,0-,0-,0-\r\n"), ok, kept},

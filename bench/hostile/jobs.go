@@ -131,7 +131,8 @@ var nativeJobs = []row{
 	{"a settle of nothing", settles(), "400 empty_body", kept},
 	{"of empty lines", settles("", "", ""), "400 empty_batch", kept},
 	{"of no JSON", settles("x", "null", "[]", `{"id":1}`, `{"id":"x","do":"ack"} {}`, `{"do":"ack","x":1}`, "\xff"), settled(7), kept},
-	{"of 64-bit numbers", settles(`{"id":"x","do":"nack","ms":9223372036854775808}`, `{"id":"x","do":"ack","attempt":-1}`, `{"id":"x","do":"touch","ms":1e999}`), settled(3), kept},
+	{"of 64-bit numbers", settles(`{"id":"x","do":"nack","ms":9223372036854775808}`, `{"id":"x","do":"ack","attempt":-1}`,
+		`{"id":"x","do":"touch","ms":1e999}`), settled(3), kept},
 
 	{"steps of 1 ns", ask("GET", queue+"/forecast?step=1ns"), "400 bad_step", kept},
 	{"1,001 steps", ask("GET", queue+"/forecast?steps=1001"), "400 bad_steps", kept},
@@ -171,8 +172,9 @@ const (
 	lmstfyQueue   = "/api/open/l"
 	published     = "201 published"
 	noneAvailable = "404 no job available"
-	lmstfyPage    = "403 this namespace needs no token, so requests of web pages are rejected: list the page's origin under cors_origins, or give the namespace tokens"
-	noList        = "400 request body should be an array of objects"
+	lmstfyPage    = "403 this namespace needs no token, so requests of web pages are rejected: list the page's origin under cors_origins, or " +
+		"give the namespace tokens"
+	noList = "400 request body should be an array of objects"
 )
 
 func put(path, headers, body string) string {

@@ -126,7 +126,8 @@ var names = func() []row {
 	return append(rows,
 		row{"a name written with escapes", post(mixed, asJSON, `[{"partition":"\u0070","data":1}]`), ok, kept},
 		row{"no partition", post(mixed, asJSON, `[{"data":1}]`), "200 accepted=0 0:drop/bad_partition", kept},
-		row{"a partition given twice: the last counts", post(mixed, asJSON, `[{"partition":"p","partition":"{}","data":1}]`), "200 accepted=0 0:drop/bad_partition", kept},
+		row{"a partition given twice: the last counts", post(mixed, asJSON, `[{"partition":"p","partition":"{}","data":1}]`),
+			"200 accepted=0 0:drop/bad_partition", kept},
 		row{"case pairs are two", post(mixed, asNDJSON, `{"partition":"Pair","data":1}`+"\n"+`{"partition":"pair","data":1}`), "200 accepted=2", kept})
 }()
 

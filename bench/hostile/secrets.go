@@ -46,7 +46,8 @@ var secrets = []row{
 }
 
 // canaries is what no output may hold.
-var canaries = []string{redisCanary, userCanary, pathCanary, queryCanary, headerCanary, bodyCanary, mineCanary, theirsCanary, limitedCanary, newCanary, adminCanary, viewerCanary, opsCanary}
+var canaries = []string{redisCanary, userCanary, pathCanary, queryCanary, headerCanary, bodyCanary, mineCanary, theirsCanary, limitedCanary,
+	newCanary, adminCanary, viewerCanary, opsCanary}
 
 // leaked returns the first secret that text holds.
 func leaked(text string) string {

@@ -48,7 +48,8 @@ func (s *stage) piped(ctx context.Context, flags ...string) (v *server, hangUp f
 		return nil, nil, err
 	}
 	log, err := s.file("piped.log", "")
-	v = &server{Process: &proc.Process{PID: cmd.Process.Pid, Log: log, Done: make(chan struct{})}, data: addrs[0], admin: addrs[1], namespaces: []string{"default"}}
+	v = &server{Process: &proc.Process{PID: cmd.Process.Pid, Log: log, Done: make(chan struct{})}, data: addrs[0], admin: addrs[1],
+		namespaces: []string{"default"}}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = cmd.Wait(); close(v.Done) }()
 	s.closing = append(s.closing, func() {

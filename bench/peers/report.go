@@ -68,7 +68,8 @@ func (r *report) print(out io.Writer) error {
 	_, _ = fmt.Fprintf(out, "%d CPUs (%s), %s, redis-server %s, %s; %d rounds of %gs, %d partitions, %d B\n",
 		m.CPUs, m.CPU, m.Go, m.Redis, m.Date, s.Rounds, s.Seconds, s.Partitions, s.Payload)
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	_, _ = fmt.Fprintln(w, "| side\t| in/s\t| spread\t| end to end/s\t| spread\t| tail s\t| CPU µs/event\t| of it servers\t| fill\t| lost\t| others' CPU\t| also\t|")
+	_, _ = fmt.Fprintln(w, "| side\t| in/s\t| spread\t| end to end/s\t| spread\t| tail s\t| CPU µs/event\t| of it servers\t| fill\t| "+
+		"lost\t| others' CPU\t| also\t|")
 	_, _ = fmt.Fprintln(w, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, side := range r.Sides {
 		in, e2e := side.spread(func(s sample) float64 { return s.In }), side.spread(func(s sample) float64 { return s.EndToEnd })

@@ -57,7 +57,8 @@ func (r *insertReport) sheet(bool) *sheet {
 		s.row(fmt.Sprint(row.Partitions), figure(row.PerSecond), figure(row.Batch), fmt.Sprint(row.Inserts), figure(row.Rows),
 			row.Lag.Round(time.Millisecond).String(), figure(row.Server), figure(row.Target), fmt.Sprintf("%.0f MB", float64(row.RSSPeak)/1e6))
 	}
-	s.notes = append(s.notes, "INSERTs and their rows: what clickhouse-server counts (system.events) from the first request to the last answer. µs: CPU an entry.")
+	s.notes = append(s.notes, "INSERTs and their rows: what clickhouse-server counts (system.events) from the first request to the last "+
+		"answer. µs: CPU an entry.")
 	return s
 }
 
@@ -149,7 +150,8 @@ func (rep *insertReport) measure(ctx context.Context, s settings, partitions int
 	rep.must(load.Errors() == 0 && load.Rate() >= insertRate*(1-rateSlack), name("20,000 entries/s are acknowledged"),
 		"%.0f/s, %d unknown, rejected %v", load.Rate(), load.Unknown, load.Rejected)
 	rep.must(row.Rows >= minInsert, name("an INSERT has 10,000 rows at least, on average"), "%.0f", row.Rows)
-	rep.must(l.Accepted == load.Acked && l.Delivered == l.Accepted && row.Residual == 0, name("nothing is evicted, expired, dead or lost"), "residual %d, ledger %+v", row.Residual, l)
+	rep.must(l.Accepted == load.Acked && l.Delivered == l.Accepted && row.Residual == 0, name("nothing is evicted, expired, dead or lost"),
+		"residual %d, ledger %+v", row.Residual, l)
 	rep.must(rows.N == load.Acked, name("each entry is in the table"), "%d of %d", rows.N, load.Acked)
 	return row, nil
 }
@@ -231,7 +233,8 @@ func (h *clickHouse) ask(ctx context.Context, sql string) ([]byte, error) {
 type insertCounts struct{ inserts, rows int64 }
 
 func (h *clickHouse) counts(ctx context.Context) (c insertCounts, err error) {
-	text, err := h.ask(ctx, "SELECT toInt64(sumIf(value, event = 'InsertQuery')) AS inserts, toInt64(sumIf(value, event = 'InsertedRows')) AS rows FROM system.events FORMAT JSONEachRow")
+	text, err := h.ask(ctx, "SELECT toInt64(sumIf(value, event = 'InsertQuery')) AS inserts, toInt64(sumIf(value, event = 'InsertedRows')) AS "+
+		"rows FROM system.events FORMAT JSONEachRow")
 	if err != nil {
 		return c, err
 	}

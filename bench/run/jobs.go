@@ -20,21 +20,24 @@ var jobGroups = []group{
 	{"scripts of jobs", func() []*row {
 		return []*row{
 			{Key: "jobs", Measure: "Redis CPU µs of publishing a job ÷ producing an entry", Goal: 1.8, AtMost: true,
-				Note: "job.Store.Run and partition.Store.Produce, one script call a pipeline, 4,000 calls of each in turn, twice, to 100 queues or partitions that have some already; CPU of INFO; no append-only file"},
+				Note: "job.Store.Run and partition.Store.Produce, one script call a pipeline, 4,000 calls of each in turn, twice, to 100 queues or " +
+					"partitions that have some already; CPU of INFO; no append-only file"},
 			{Key: "jobs", Measure: "the same, 128 a call", Goal: 2.5, AtMost: true, Note: "1,000 calls of each in turn, twice"},
 		}
 	}, jobScripts},
 	{"jobs over HTTP", func() []*row {
 		return []*row{
 			{Key: "jobs", Measure: "jobs/s published, claimed and acked, one a request ÷ raw scripts", Goal: 0.7,
-				Note: "native API, 512 connections, 100 queues: all are published, then all claimed, each acked by a request of its own; raw: job.Store.Run in one process, 3 workers × 16 publishes, claims or acks a call; both with AOF everysec"},
+				Note: "native API, 512 connections, 100 queues: all are published, then all claimed, each acked by a request of its own; raw: " +
+					"job.Store.Run in one process, 3 workers × 16 publishes, claims or acks a call; both with AOF everysec"},
 			{Key: "jobs", Measure: "the same, 128 a request ÷ 128 a publish or claim", Goal: 0.7, Note: "64 connections, NDJSON; raw: 4 publishes or claims a call"},
 		}
 	}, jobsOverHTTP},
 	{"jobs beside lmstfy", func() []*row {
 		return []*row{
 			{Key: "jobs", Measure: "PUT of one job/s ÷ lmstfy", Goal: 2.5,
-				Note: "serve --lmstfy and lmstfy 1.0.16 (-lmstfy; make bench builds it), the same requests by the same loader, AOF everysec; 512 connections, 100 queues; lmstfy checks no token (-sv), logs no access; all that was put is then got"},
+				Note: "serve --lmstfy and lmstfy 1.0.16 (-lmstfy; make bench builds it), the same requests by the same loader, AOF everysec; 512 " +
+					"connections, 100 queues; lmstfy checks no token (-sv), logs no access; all that was put is then got"},
 			{Key: "jobs", Measure: "GET of one", Goal: 2.5},
 			{Key: "jobs", Measure: "jobs/s by PUT bulk of 64", Goal: 5, Note: "64 connections"},
 			{Key: "jobs", Measure: "jobs/s by GET count=64", Goal: 5},

@@ -89,7 +89,8 @@ func (m *measurement) lmstfySide(ctx context.Context, server string) (rates lmst
 	}
 	addr := r.redisURL[len("redis://"):]
 	file := filepath.Join(r.dir, "lmstfy.toml")
-	conf := fmt.Sprintf("Host = \"127.0.0.1\"\nPort = %s\nAdminPort = %s\nLogLevel = \"warn\"\nEnableAccessLog = false\n[AdminRedis]\nAddr = %q\n[Pool]\n[Pool.default]\nAddr = %q\n",
+	conf := fmt.Sprintf("Host = \"127.0.0.1\"\nPort = %s\nAdminPort = %s\nLogLevel = \"warn\"\nEnableAccessLog = false\n[AdminRedis]\nAddr = "+
+		"%q\n[Pool]\n[Pool.default]\nAddr = %q\n",
 		proc.Port(ports[0]), proc.Port(ports[1]), addr, addr)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return rates, err

@@ -60,7 +60,8 @@ func (r *checks) held() bool {
 
 func (r *report) sheet(bool) *sheet {
 	s := &sheet{name: r.Scenario, machine: r.Machine, head: []string{"measure", "value"}, checks: r.Checks}
-	s.row("acknowledged", fmt.Sprintf("%d entries in %d requests, %.0f entries/s over %v", r.Load.Acked, r.Load.Requests, r.Load.Rate(), r.Load.Elapsed.Round(time.Millisecond)))
+	s.row("acknowledged", fmt.Sprintf("%d entries in %d requests, %.0f entries/s over %v", r.Load.Acked, r.Load.Requests, r.Load.Rate(),
+		r.Load.Elapsed.Round(time.Millisecond)))
 	s.row("latency from due time", quantiles(r.Load.Latency))
 	s.row("of it before sending", quantiles(r.Load.Lag))
 	if r.Drained > 0 {

@@ -32,7 +32,9 @@ var groups = append([]group{
 	{"sparse partitions", func() []*row {
 		return []*row{
 			{Key: "sparse", Measure: "Redis CPU µs an entry of mixed requests over 100,000 partitions ÷ bare RPUSH + LRANGE + LTRIM", Goal: 3, AtMost: true,
-				Note: "requests of 100 entries at 85,000 entries/s (-sparse-rate), 64 connections; role all, drained to null: meanwhile; bare: a process that does RPUSH for each partition of a request, 16 requests a pipeline, and LRANGE and LTRIM after the linger (1 s), at the pace that ours had in this round"},
+				Note: "requests of 100 entries at 85,000 entries/s (-sparse-rate), 64 connections; role all, drained to null: meanwhile; bare: a " +
+					"process that does RPUSH for each partition of a request, 16 requests a pipeline, and LRANGE and LTRIM after the linger (1 s), at the " +
+					"pace that ours had in this round"},
 			{Key: "sparse", Measure: "the same, entries/s in and out", Unit: "/s", Goal: 80_000,
 				Note: "entries/s in when the drain keeps that pace; else less, for it counts until the buffer is empty, less the linger of the last entries"},
 			{Key: "sparse", Measure: "buffered when the load ends ÷ what lingers (a second of entries)", Goal: sparseBuffer, AtMost: true,
@@ -56,12 +58,14 @@ var groups = append([]group{
 	}, batches},
 	{"adapters", func() []*row {
 		return []*row{{Key: "adapters", Measure: "events/s in Segment batches of 100 ÷ NDJSON on the mixed route, the same sizes", Goal: 0.5,
-			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the partition in properties.game"}}
+			Note: "role ingest, 64 connections, closed loop, 100 partitions, entries of 400 bytes as the sink gets them; Segment's name the " +
+				"partition in properties.game"}}
 	}, adapters},
 	{"sinks", func() []*row {
 		return []*row{
 			{Key: "sinks", Measure: "drained entries/s to file: ÷ to null:", Goal: 0.5,
-				Note: "role drain, a backlog of 768,000 entries in 100 partitions each; the receiver of the webhook (fasthttp) and the second redis-server are processes on the same machine, whose counts must agree; the stream keeps 100,000 entries"},
+				Note: "role drain, a backlog of 768,000 entries in 100 partitions each; the receiver of the webhook (fasthttp) and the second " +
+					"redis-server are processes on the same machine, whose counts must agree; the stream keeps 100,000 entries"},
 			{Key: "sinks", Measure: "to a webhook ÷ to null:", Goal: 0.4},
 			{Key: "sinks", Measure: "to redis-stream: ÷ to null:", Goal: 0.25},
 		}
@@ -69,7 +73,8 @@ var groups = append([]group{
 	{"another namespace's dead sink", func() []*row {
 		return []*row{
 			{Key: "isolation", Measure: "entries/s in and out, alone ÷ beside a namespace whose webhook refuses connections", Goal: 1.1, AtMost: true,
-				Note: "as d, one process with two namespaces, each with its sink; 128,000 entries in 100 partitions of the other wait for the webhook for 2 s before the load; server and redis have the cost of both"},
+				Note: "as d, one process with two namespaces, each with its sink; 128,000 entries in 100 partitions of the other wait for the webhook " +
+					"for 2 s before the load; server and redis have the cost of both"},
 			{Key: "isolation", Measure: "the same, the webhook never answers", Goal: 1.1, AtMost: true},
 			{Key: "isolation", Measure: "the same, the webhook answers 429, Retry-After: 1", Goal: 1.1, AtMost: true},
 			{Key: "isolation", Measure: "the same, the webhook answers every second partition 500", Goal: 1.1, AtMost: true},
@@ -80,7 +85,8 @@ var groups = append([]group{
 	{"the Go client", func() []*row {
 		return []*row{
 			{Key: "sdk", Measure: "entries/s that one process stores with the Go client ÷ 128-entry NDJSON by our loader", Goal: 0.15,
-				Note: "ingest/client with its defaults (4 requests of up to 128 at once, gzip) on the mixed route, 100 partitions, at most 5,000 entries pending, so that none is dropped; our loader as in b; loader: CPU of the client's process"},
+				Note: "ingest/client with its defaults (4 requests of up to 128 at once, gzip) on the mixed route, 100 partitions, at most 5,000 " +
+					"entries pending, so that none is dropped; our loader as in b; loader: CPU of the client's process"},
 			{Key: "sdk", Measure: "the same without gzip", Goal: 0.2},
 		}
 	}, sdk},
@@ -106,7 +112,8 @@ var groups = append([]group{
 	}, noisyNeighbour},
 	{"Redis stalled", func() []*row {
 		return []*row{{Key: "k", Measure: "server RSS growth while Redis is stopped ÷ the configured bound", Goal: 1, AtMost: true,
-			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × 64 KiB as ingest.Config says; 503 past it, and the account holds after SIGCONT"}}
+			Note: "SIGSTOP for 5 s, 512 connections go on; bound = 2 × max_inflight_bytes (16 MiB) + connections × 64 KiB as ingest.Config says; " +
+				"503 past it, and the account holds after SIGCONT"}}
 	}, stalled},
 }, jobGroups...)
 

@@ -114,7 +114,8 @@ func shed(ctx context.Context, s settings) (scenarioReport, error) {
 			failed -= b.Load.Rejected[f.may]
 		}
 		rep.must(failed == 0, "beside "+f.name+" no request within the bounds fails"+f.but, "%d unknown, rejected %v", b.Load.Unknown, b.Load.Rejected)
-		rep.must(b.Load.Latency.P99 < shedBound, "beside "+f.name+" their p99 is bounded", "%.2f ms of %.0f", milliseconds(b.Load.Latency.P99), milliseconds(shedBound))
+		rep.must(b.Load.Latency.P99 < shedBound, "beside "+f.name+" their p99 is bounded", "%.2f ms of %.0f", milliseconds(b.Load.Latency.P99),
+			milliseconds(shedBound))
 		if f.run != nil {
 			rep.must(b.Refused[f.code] > 0, f.name+" beyond the bound are refused", "%v", b.Refused)
 		}

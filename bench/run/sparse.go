@@ -45,7 +45,8 @@ func sparse(ctx context.Context, m *measurement) error {
 func (m *measurement) sparseOurs(ctx context.Context) (segment, error) {
 	// A server that is slower than the rate gets the same requests, later.
 	return m.segmentOf(ctx, bench.Load{
-		Timeout: drainTimeout, Rate: m.sparseRate / sparseEntries, Duration: 2 * m.segment, Partitions: manyPartitions, Entries: sparseEntries, Mixed: true, Connections: batchConns,
+		Timeout: drainTimeout, Rate: m.sparseRate / sparseEntries, Duration: 2 * m.segment, Partitions: manyPartitions, Entries: sparseEntries,
+		Mixed: true, Connections: batchConns,
 	}, true, "--role=all", "--sink=null:", roomyFlag, morePartitions)
 }
 

@@ -177,7 +177,8 @@ func (t *table) sheet(colour bool) *sheet {
 		cells = append(cells, r.costs()...)
 		s.row(append(cells, strings.TrimSpace(sign+" "+figure(r.Goal)+" "+r.Unit)+", "+result)...)
 	}
-	s.notes = append(s.notes, "server, redis, loader: CPU µs an entry of our side. fill: entries a batch ÷ 128. calls: Redis commands an entry, those in scripts included.")
+	s.notes = append(s.notes, "server, redis, loader: CPU µs an entry of our side. fill: entries a batch ÷ 128. calls: Redis commands an "+
+		"entry, those in scripts included.")
 	for _, r := range t.Rows {
 		if r.Note != "" {
 			s.notes = append(s.notes, r.Key+": "+r.Note+".")

@@ -228,7 +228,8 @@ func validQueue(name string) bool {
 func checkQueue(names ...string) error {
 	for _, name := range names {
 		if !validQueue(name) {
-			return &Error{Code: "bad_queue", Message: fmt.Sprintf("%.64q: a queue is 1 to 255 letters, digits, ._- and begins with neither . nor _", name), is: ErrInvalid}
+			return &Error{Code: "bad_queue", Message: fmt.Sprintf("%.64q: a queue is 1 to 255 letters, digits, ._- and begins with neither . nor _",
+				name), is: ErrInvalid}
 		}
 	}
 	return nil

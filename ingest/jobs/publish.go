@@ -193,7 +193,8 @@ func (a *api) mayShard(payload, n int) *ingest.Rejection {
 	case n > a.cfg.MaxEntries:
 		return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request publishes at most %d jobs: send a smaller shards", a.cfg.MaxEntries))
 	case bytes > a.cfg.MaxBody:
-		return ingest.Reject(wire.CodeBodyTooLarge, fmt.Sprintf("shards makes %d bytes of jobs, and max_body is %d: send a smaller job or a smaller shards", bytes, a.cfg.MaxBody))
+		return ingest.Reject(wire.CodeBodyTooLarge,
+			fmt.Sprintf("shards makes %d bytes of jobs, and max_body is %d: send a smaller job or a smaller shards", bytes, a.cfg.MaxBody))
 	}
 	return nil
 }

@@ -90,7 +90,8 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	case s.ID == "":
 		s.wrong = "id is missing: it is the one that the claim answered"
 	case !job.ValidID(s.ID):
-		s.wrong = "id is not the id of a job: it is the one that the claim answered, 26 digits and upper-case letters, and behind a - your own id if the publish gave one"
+		s.wrong = "id is not the id of a job: it is the one that the claim answered, 26 digits and upper-case letters, and behind a - your own " +
+			"id if the publish gave one"
 	case s.Do == "":
 		s.wrong = "do is missing: it is ack, nack, bury, touch or requeue"
 	case !known && s.Do != "ack":
@@ -115,7 +116,8 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	case verb == 0:
 		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref}
 	default:
-		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: int(s.Attempt), Verb: verb, After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
+		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: int(s.Attempt), Verb: verb,
+			After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
 	}
 	return s
 }

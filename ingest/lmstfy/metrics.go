@@ -68,7 +68,8 @@ func NewMetrics(reg prometheus.Registerer, gauges *Gauges) *Metrics {
 	}
 	// The buckets are lmstfy's, in milliseconds.
 	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5, 9), prometheus.ExponentialBuckets(15, 3.5, 7)
-	m.latency = histogram("http_latency_milliseconds", "Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool", "namespace", "api", "method")
+	m.latency = histogram("http_latency_milliseconds", "Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool",
+		"namespace", "api", "method")
 	m.codes = counter("http_http_codes", "Requests answered, by status.", "pool", "namespace", "api", "method", "code")
 	m.rateLimit = counter("http_rate_limit", "Requests rejected by a limit of their token.", "pool", "namespace", "token", "action")
 	for name, help := range jobCounters {

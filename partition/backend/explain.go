@@ -36,7 +36,8 @@ var explanations = []struct{ said, means string }{
 	{"cluster support disabled", "is no cluster: write redis:// instead of redis-cluster://"},
 	{"unknown command 'sentinel'", "is no sentinel: write redis:// instead of redis-sentinel://, or give the port of the sentinels, usually 26379"},
 	{`"HTTP/`, "is not Redis, it speaks HTTP: check the port"},
-	{"certificate", "has a certificate that this machine does not trust, or of another name: use the name that is in the certificate, and add its CA to those of this machine or name it in SSL_CERT_FILE"},
+	{"certificate", "has a certificate that this machine does not trust, or of another name: use the name that is in the certificate, and add " +
+		"its CA to those of this machine or name it in SSL_CERT_FILE"},
 	{"connection refused", "refuses connections: is Redis running there, and does it listen on that address?"},
 	{"no such host", "cannot be found by its name: check the name, and the DNS"},
 }

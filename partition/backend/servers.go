@@ -38,22 +38,26 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 		b.version.Store(fields["redis_version"])
 		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil && major < minVersion {
 			return &storeError{ErrIncompatible, fmt.Errorf(
-				"redis at %s is version %s, and Spillway needs %d.0 or newer: upgrade Redis, or give the address of another", c.Options().Addr, fields["redis_version"], minVersion)}
+				"redis at %s is version %s, and Spillway needs %d.0 or newer: upgrade Redis, or give the address of another", c.Options().Addr,
+				fields["redis_version"], minVersion)}
 		}
 		if p, ok := fields["maxmemory_policy"]; ok && p != "noeviction" {
 			return &storeError{ErrIncompatible, fmt.Errorf(
-				"maxmemory-policy of %s is %s, which lets Redis delete entries: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf", c.Options().Addr, p)}
+				"maxmemory-policy of %s is %s, which lets Redis delete entries: run CONFIG SET maxmemory-policy noeviction and put it into redis.conf",
+				c.Options().Addr, p)}
 		}
 		if b.replicas > 0 {
 			if err := c.Do(ctx, "wait", 0, 1).Err(); err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
-				return &storeError{ErrIncompatible, fmt.Errorf("durability replica=%d: the user may not run WAIT on %s: ACL SETUSER … +wait", b.replicas, c.Options().Addr)}
+				return &storeError{ErrIncompatible, fmt.Errorf("durability replica=%d: the user may not run WAIT on %s: ACL SETUSER … +wait",
+					b.replicas, c.Options().Addr)}
 			}
 			if n, _ := strconv.Atoi(fields["connected_slaves"]); n < b.replicas {
 				warn(fmt.Sprintf("%s: it has %d replicas connected, so with durability replica=%d nothing is acknowledged", c.Options().Addr, n, b.replicas))
 			}
 		}
 		if b.memoryFull(c.Options().Addr, fields) {
-			warn(c.Options().Addr + ": " + MemoryFull + ", so it rejects what clients send (store_full); what is stored is still delivered, which makes room: raise maxmemory, or see what fills it")
+			warn(c.Options().Addr + ": " + MemoryFull + ", so it rejects what clients send (store_full); what is stored is still delivered, which " +
+				"makes room: raise maxmemory, or see what fills it")
 		}
 		for _, text := range serverWarnings(fields) {
 			warn(c.Options().Addr + ": " + text)
@@ -100,7 +104,8 @@ func (b *Backend) CheckPersistence(ctx context.Context) error {
 			return err
 		}
 		return &storeError{ErrIncompatible, fmt.Errorf(
-			"the append-only file of %s is off, so a crash of Redis loses jobs: run CONFIG SET appendonly yes and put it into redis.conf, or write volatile: true for the pool", c.Options().Addr)}
+			"the append-only file of %s is off, so a crash of Redis loses jobs: run CONFIG SET appendonly yes and put it into redis.conf, or write "+
+				"volatile: true for the pool", c.Options().Addr)}
 	})
 	if errors.Is(err, ErrIncompatible) {
 		return err

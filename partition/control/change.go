@@ -23,7 +23,8 @@ var (
 	// ErrInFile: the file names it, and only the file can change it.
 	ErrInFile = errors.New("the configuration file names it: change it there, and reload")
 	// ErrOpen: the file lets everybody in, and what is made at run time does not change that.
-	ErrOpen = errors.New("the configuration file lists no token there, so everybody is let in: list the first one in the file (spillway token prints one with its hash) and reload; then further ones can be made")
+	ErrOpen = errors.New("the configuration file lists no token there, so everybody is let in: list the first one in the file (spillway token " +
+		"prints one with its hash) and reload; then further ones can be made")
 	// ErrNoPool: the file has no such pool.
 	ErrNoPool = errors.New("the configuration file has no such pool")
 	// ErrTooMany: more than MaxEntries, MaxTokens or MaxBytes.

@@ -163,7 +163,8 @@ func (c *Control) Refresh(ctx context.Context) error {
 		return nil
 	}
 	if next.epoch != c.copy.epoch && c.copy.version > 0 || next.version < c.copy.version {
-		c.log.Error("Redis went back, or something other than Spillway changed the control document: namespaces and tokens made at run time are those that it has now",
+		c.log.Error("Redis went back, or something other than Spillway changed the control document: namespaces and tokens made at run time "+
+			"are those that it has now",
 			zap.Int64("version", next.version), zap.Int64("version_before", c.copy.version))
 	}
 	c.swap(next)
@@ -207,7 +208,8 @@ func explain(err error, key string) error {
 	if !errors.Is(err, backend.ErrBroken) || !strings.Contains(err.Error(), "WRONGTYPE") {
 		return err
 	}
-	return fmt.Errorf("%w: something other than Spillway wrote the key %s or %s: move it away with redis-cli RENAME", err, key, strings.TrimSuffix(key, "doc")+"changes")
+	return fmt.Errorf("%w: something other than Spillway wrote the key %s or %s: move it away with redis-cli RENAME", err, key,
+		strings.TrimSuffix(key, "doc")+"changes")
 }
 
 // swap puts a copy into use. The caller holds mu.
@@ -282,7 +284,8 @@ func newMetrics(reg prometheus.Registerer, c *Control) metrics {
 		m.grants.WithLabelValues(result)
 	}
 	reg.MustRegister(m.read, m.grants, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_control_version", Help: "Version of the namespaces and tokens made at run time that this process uses. All processes have the same within a second.",
+		Name: "spillway_control_version", Help: "Version of the namespaces and tokens made at run time that this process uses. All processes have " +
+			"the same within a second.",
 	}, func() float64 { return float64(c.Snapshot().Version) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_control_ignored_entries", Help: "Namespaces and tokens made at run time that are not used. /readyz of the admin port says why.",
 	}, func() float64 { return float64(len(c.Snapshot().Ignored)) }))

@@ -25,7 +25,8 @@ func (d *document) applied(c *backend.Call) (*document, error) {
 	}
 	if format > Format {
 		return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
-			"the control document has format %d, and this version of Spillway understands %d: update it; until then the namespaces and tokens that it read last stay in use", format, Format))
+			"the control document has format %d, and this version of Spillway understands %d: update it; until then the namespaces and tokens that "+
+				"it read last stay in use", format, Format))
 	}
 	if !whole && count == 0 && version == d.version {
 		return d, nil // nearly always

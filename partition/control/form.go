@@ -113,7 +113,8 @@ func decodeNamespace(name, value string) (*Namespace, error) {
 	}
 	n := &Namespace{
 		Name: name, Pool: f.Pool, Description: f.Description, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy,
-		Policy: job.Policy{Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, MaxKeys: job.DefaultPolicy().MaxKeys, DropDead: f.Dead == deadDrop, ReplyTTL: replyTTL},
+		Policy: job.Policy{Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, MaxKeys: job.DefaultPolicy().MaxKeys,
+			DropDead: f.Dead == deadDrop, ReplyTTL: replyTTL},
 	}
 	return n, n.Validate()
 }

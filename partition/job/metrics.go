@@ -25,16 +25,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		promoted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_jobs_promoted_total", Help: "Jobs that this process moved because they were due or their lease lapsed, by the state they are in since.",
 		}, []string{"outcome"}),
-		expired:    counter("expired_total", "Expired jobs that this process met and dropped."),
-		lost:       counter("lost_total", "Jobs that something other than Spillway removed, as met by this process."),
-		reverted:   counter("reverted_total", "Claimed jobs given back because the answer of the claim was lost."),
-		repaired:   counter("repaired_total", "Jobs made ready again because something other than Spillway removed their place in the queue."),
-		malformed:  counter("malformed_total", "Claimed jobs that were not handed out, because something other than Spillway wrote their record."),
-		rolledBack: counter("rolled_back_total", "Published jobs that a rollback of the store removed together with their ledger: a lower bound, from what this process knew."),
-		refused:    counter("reads_refused_total", "Reads of queues and ledgers refused because too many were under way."),
+		expired:   counter("expired_total", "Expired jobs that this process met and dropped."),
+		lost:      counter("lost_total", "Jobs that something other than Spillway removed, as met by this process."),
+		reverted:  counter("reverted_total", "Claimed jobs given back because the answer of the claim was lost."),
+		repaired:  counter("repaired_total", "Jobs made ready again because something other than Spillway removed their place in the queue."),
+		malformed: counter("malformed_total", "Claimed jobs that were not handed out, because something other than Spillway wrote their record."),
+		rolledBack: counter("rolled_back_total", "Published jobs that a rollback of the store removed together with their ledger: a lower bound, "+
+			"from what this process knew."),
+		refused: counter("reads_refused_total", "Reads of queues and ledgers refused because too many were under way."),
 	}
 	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's figure: the same in every process.",
+		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's " +
+			"figure: the same in every process.",
 	}, []string{"namespace"})
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())

@@ -149,7 +149,8 @@ type identity struct {
 
 // lacks is the answer to who has a lower role than what needs.
 func (who identity) lacks(what string, needs Role) *refusal {
-	return &refusal{http.StatusForbidden, wire.CodeForbidden, what + " needs the role " + needs.String() + "; the token of " + who.name + " has " + who.role.String()}
+	return &refusal{http.StatusForbidden, wire.CodeForbidden, what + " needs the role " + needs.String() + "; the token of " + who.name +
+		" has " + who.role.String()}
 }
 
 // anonymous may do everything: no token is configured, which needs a listener on loopback.

@@ -172,10 +172,12 @@ func accountMetric(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	accountEntries     = accountMetric("entries_total", "Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + expired + dead + lost + buffered.", "outcome")
-	accountBuffered    = accountMetric("buffered_entries", "Entries stored now.")
-	accountPartitions  = accountMetric("partitions", "Partitions with entries now.")
-	accountKeys        = accountMetric("idempotency_keys", "Idempotency keys that are remembered now. They are counted in steps: up to a quarter more than there are.")
+	accountEntries = accountMetric("entries_total", "Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + "+
+		"expired + dead + lost + buffered.", "outcome")
+	accountBuffered   = accountMetric("buffered_entries", "Entries stored now.")
+	accountPartitions = accountMetric("partitions", "Partitions with entries now.")
+	accountKeys       = accountMetric("idempotency_keys",
+		"Idempotency keys that are remembered now. They are counted in steps: up to a quarter more than there are.")
 	accountOverdue     = accountMetric("overdue_seconds", "How long the first partition in the queue has been due.")
 	accountLetters     = accountMetric("dead_letters", "Dead letters kept now.")
 	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
@@ -185,7 +187,8 @@ var (
 
 // Describe implements prometheus.Collector.
 func (a *Accounts) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters, accountLetterBytes, accountLettersGone, accountPurged} {
+	for _, d := range []*prometheus.Desc{accountEntries, accountBuffered, accountPartitions, accountKeys, accountOverdue, accountLetters,
+		accountLetterBytes, accountLettersGone, accountPurged} {
 		ch <- d
 	}
 }
@@ -220,8 +223,9 @@ type ages struct {
 }
 
 var (
-	oldestEntry = accountMetric("oldest_age_seconds", "Age of the oldest entry when the sweep last read its partition: at most 400 partitions are read a second, all of them in turn.")
-	maxAge      = prometheus.NewDesc("spillway_namespace_max_age_seconds", "Age at which an undelivered entry expires.", []string{"namespace"}, nil)
+	oldestEntry = accountMetric("oldest_age_seconds",
+		"Age of the oldest entry when the sweep last read its partition: at most 400 partitions are read a second, all of them in turn.")
+	maxAge = prometheus.NewDesc("spillway_namespace_max_age_seconds", "Age at which an undelivered entry expires.", []string{"namespace"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -168,7 +168,8 @@ func (s *Server) deleteDeadJobs(r *request) (any, error) {
 }
 
 // actOnDead runs act on as many dead letters as were confirmed, at most.
-func (s *Server) actOnDead(r *request, space jobSpace, queue string, body DeadJobsRequest, action string, act func(context.Context, int) (int, error)) (any, error) {
+func (s *Server) actOnDead(r *request, space jobSpace, queue string, body DeadJobsRequest, action string,
+	act func(context.Context, int) (int, error)) (any, error) {
 	if body.Limit < 0 {
 		r.fail(badRequest("limit: want 0 or more"))
 	}

@@ -64,7 +64,8 @@ func letterOf(l partition.Letter, masks []string) Letter {
 		detail += ": "
 	}
 	return Letter{
-		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, maskQuote(detail+l.Detail, l.Payload, masks), l.Attempt, len(payloadOfLetter(l)),
+		l.ID, l.Shard, l.Partition, l.Seq, l.EntryID, l.Occurred, l.DeadAt, l.Reason, maskQuote(detail+l.Detail, l.Payload, masks), l.Attempt,
+		len(payloadOfLetter(l)),
 	}
 }
 
@@ -96,7 +97,8 @@ func (s *Server) dead(r *request) (any, error) {
 
 // filterLetters reads pages until it has limit letters. A cursor is that of a page, a plus
 // sign, and how many letters of the page came before.
-func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter, masks []string, cursor string, limit int) (list []Letter, next string, err error) {
+func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter, masks []string, cursor string,
+	limit int) (list []Letter, next string, err error) {
 	list = []Letter{}
 	cursor, offset, _ := strings.Cut(cursor, "+")
 	skip, err := strconv.Atoi(offset)

@@ -74,7 +74,8 @@ func (d DeleteRequest) has(l partition.Letter) bool {
 // each hands the letters that match to act, up to letterChunk at once, and not more than
 // were confirmed; a dry run only counts them. It returns how many there were, and whether there is
 // none left. act returns false to end it.
-func (d DeleteRequest) each(ctx context.Context, store Store, ns *partition.Namespace, act func([]partition.Letter) (on bool, err error)) (taken int64, complete bool, err error) {
+func (d DeleteRequest) each(ctx context.Context, store Store, ns *partition.Namespace,
+	act func([]partition.Letter) (on bool, err error)) (taken int64, complete bool, err error) {
 	most, cursor := d.bound(d.Limit), ""
 	for {
 		page, err := store.DeadLetters(ctx, ns, cursor, letterPage)

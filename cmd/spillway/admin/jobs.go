@@ -141,7 +141,8 @@ func policySettings(p job.Policy) []Setting {
 	if p.DropDead {
 		dead = deadDrop
 	}
-	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues}, {"max_keys", p.MaxKeys}, {"dead", dead}, {"reply_ttl", p.ReplyTTL}}
+	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues}, {"max_keys", p.MaxKeys}, {"dead", dead},
+		{"reply_ttl", p.ReplyTTL}}
 }
 
 // Job is a job with its payload.

@@ -182,7 +182,8 @@ func sinkOf(t guard.TargetStatus, paused bool) Sink {
 	}
 	sink := Sink{
 		Label: t.Label, Type: t.Type, State: string(t.State), FailingSinceMS: since(t.FailingSince), P50MS: milliseconds(t.P50), P99MS: milliseconds(t.P99),
-		WritesPerS: t.WritesPerSecond, Retries: t.Retries, LastError: t.LastError, LastErrorAtMS: since(t.LastErrorAt), InFlight: t.InFlight, Concurrency: t.Concurrency,
+		WritesPerS: t.WritesPerSecond, Retries: t.Retries, LastError: t.LastError, LastErrorAtMS: since(t.LastErrorAt), InFlight: t.InFlight,
+		Concurrency: t.Concurrency,
 	}
 	if t.Coalesces {
 		sink.CoalescerFill = &t.Fill

@@ -214,11 +214,13 @@ func jobStates(l job.Ledger) map[string]int64 {
 }
 
 var (
-	accountJobsTotal = accountMetric("jobs_total", "Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
+	accountJobsTotal = accountMetric("jobs_total", "Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what "+
+		"spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
 	accountJobs      = accountMetric("jobs", "Jobs stored now, by state: ready, delayed, leased or dead.", "state")
 	accountQueues    = accountMetric("queues", "Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
-	accountOldestJob = accountMetric("oldest_ready_job_seconds", "Time since the publish of the first ready job of a queue, of the queue where that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
-	maxJobs          = prometheus.NewDesc("spillway_namespace_max_jobs", "Jobs that the namespace may hold. A publish beyond is refused.", []string{"namespace"}, nil)
+	accountOldestJob = accountMetric("oldest_ready_job_seconds", "Time since the publish of the first ready job of a queue, of the queue where "+
+		"that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
+	maxJobs = prometheus.NewDesc("spillway_namespace_max_jobs", "Jobs that the namespace may hold. A publish beyond is refused.", []string{"namespace"}, nil)
 )
 
 // Describe implements prometheus.Collector.

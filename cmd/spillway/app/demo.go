@@ -95,7 +95,8 @@ func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error 
 	if person {
 		guard.Sleep(ctx, demoFirst)
 	}
-	fmt.Fprintf(p.Stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen, app.Listen, app.AdminListen, cmp.Or(p.Name, "spillway"), app.AdminListen, where)
+	fmt.Fprintf(p.Stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen,
+		app.Listen, app.AdminListen, cmp.Or(p.Name, "spillway"), app.AdminListen, where)
 	failed := app.Wait(ctx)
 	stopFeeding()
 	failed = errors.Join(failed, <-fed)

@@ -240,7 +240,8 @@ func (c *newTokenCmd) Run(p config.Process) error {
 	}
 	_, err := fmt.Fprintf(p.Stdout, "token  %s\nhash   %s\n", token, hash)
 	if err == nil {
-		_, err = fmt.Fprintln(p.Stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the configuration file: under tokens of a namespace, or admin_tokens.")
+		_, err = fmt.Fprintln(p.Stderr, "The client sends the token (Authorization: Bearer). It is not shown again. The hash goes into the "+
+			"configuration file: under tokens of a namespace, or admin_tokens.")
 	}
 	return err
 }

@@ -235,7 +235,8 @@ func (g *generation) leftIn(ctx context.Context, cfg *config.Config) (errs []err
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: removed, and what waits in it cannot be read: %w", at, err))
 		case o.Ledger.Buffered > 0:
-			errs = append(errs, fmt.Errorf("%s: removed, and %d entries wait in it: keep it until they are delivered, or purge them; after a restart without it they stay in Redis, delivered by nobody", at, o.Ledger.Buffered))
+			errs = append(errs, fmt.Errorf("%s: removed, and %d entries wait in it: keep it until they are delivered, or purge them; after a restart "+
+				"without it they stay in Redis, delivered by nobody", at, o.Ledger.Buffered))
 		}
 	}
 	for _, name := range g.cfg.QueueNames() {
@@ -248,7 +249,8 @@ func (g *generation) leftIn(ctx context.Context, cfg *config.Config) (errs []err
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: removed, and its jobs cannot be counted: %w", at, err))
 		case jobs > 0:
-			errs = append(errs, fmt.Errorf("%s: removed, and it has %d jobs: keep it until they are done, or delete them; after a restart without it they stay in Redis, served by nobody", at, jobs))
+			errs = append(errs, fmt.Errorf("%s: removed, and it has %d jobs: keep it until they are done, or delete them; after a restart without it "+
+				"they stay in Redis, served by nobody", at, jobs))
 		}
 	}
 	return errs

@@ -152,7 +152,8 @@ func RestartOnly(before, after *Config, changes []Change) (errs []error) {
 		case reloadRestart:
 			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: restart to change it", c.Text)))
 		case reloadNewOnly:
-			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries lie: set it back, or add a namespace of another name", c.Text)))
+			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries "+
+				"lie: set it back, or add a namespace of another name", c.Text)))
 		}
 	}
 	return errs

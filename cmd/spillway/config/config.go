@@ -282,7 +282,8 @@ func (c *Config) validateNamespaces() (errs []error) {
 			}
 		}
 		if ns.SinkCommand != nil && !slices.Contains(ns.Sinks(), "exec:") {
-			errs = append(errs, c.FieldError(at+"sink_command", &SettingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
+			errs = append(errs, c.FieldError(at+"sink_command",
+				&SettingError{at + "sink_command", errors.New(`needs sink: "exec:", and the sink is another: change one of them`)}))
 		}
 		for i, raw := range ns.Sinks() {
 			u, err := url.Parse(raw)
@@ -292,7 +293,8 @@ func (c *Config) validateNamespaces() (errs []error) {
 			// A file has one writer: the second sink would never open.
 			where, key := path.Clean(u.Path), KeyOfTier(i)
 			if other, taken := owners[where]; taken {
-				errs = append(errs, c.FieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " + other + " writes to this one"}))
+				errs = append(errs, c.FieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " +
+					other + " writes to this one"}))
 			}
 			owners[where] = name
 		}

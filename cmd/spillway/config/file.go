@@ -39,7 +39,8 @@ func parseFile(path string) (doc yaml.Node, err error) {
 	case errors.Is(err, io.EOF):
 		return doc, nil // no content, or only comments
 	case err != nil:
-		return doc, fmt.Errorf("%s: not YAML: %s; indent with spaces, not tabs, and quote a value that ends with a colon, such as \"stdout:\"", path, strings.TrimPrefix(err.Error(), "yaml: "))
+		return doc, fmt.Errorf("%s: not YAML: %s; indent with spaces, not tabs, and quote a value that ends with a colon, such as \"stdout:\"",
+			path, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
 		return doc, fmt.Errorf("%s: more than one YAML document: remove ---", path)

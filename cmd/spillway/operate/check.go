@@ -242,7 +242,8 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		if total >= 100 { // the sum of rates, whose seconds are not exactly as long
 			about = "about "
 		}
-		drops = fmt.Sprintf("dropped %s%d in the last %v: %s", about, total, c.Since, counts.dropText(n.MaxAgeMS, func(v float64) string { return digits(wholeEntries(v)) }))
+		drops = fmt.Sprintf("dropped %s%d in the last %v: %s", about, total, c.Since,
+			counts.dropText(n.MaxAgeMS, func(v float64) string { return digits(wholeEntries(v)) }))
 	}
 	if s := max(above(f.DroppedPerS, c.DropsWarning, 0), above(lostPerS, c.DropsWarning, c.DropsCritical)); s != statusOK {
 		r.add(s, n.Namespace, "drops", "%s", drops)

@@ -42,7 +42,8 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 		return err
 	}
 	l := account.Changes
-	f := queueFigure{Namespace: q.Namespace, Ready: q.Ledger.Ready, Dead: q.Ledger.Dead, Failed: l.Expired + l.Lost + l.Died, Lost: l.Lost, published: l.Published, acked: l.Acked}
+	f := queueFigure{Namespace: q.Namespace, Ready: q.Ledger.Ready, Dead: q.Ledger.Dead, Failed: l.Expired + l.Lost + l.Died, Lost: l.Lost,
+		published: l.Published, acked: l.Acked}
 	f.FailedPerS = float64(f.Failed) / c.Since.Seconds()
 	if q.MaxJobs > 0 {
 		f.Fill = float64(q.Jobs) / float64(q.MaxJobs)
@@ -52,9 +53,11 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	}
 	switch s := max(above(f.FailedPerS, c.DropsWarning, 0), above(float64(l.Expired)/c.Since.Seconds(), c.DropsWarning, c.DropsCritical)); {
 	case f.Lost > 0: // whatever the thresholds: a queue never loses a job by itself
-		r.add(statusCritical, q.Namespace, "lost", "%s lost in the last %v: something other than Spillway removed them from Redis", some(f.Lost, "job was", "jobs were"), c.Since)
+		r.add(statusCritical, q.Namespace, "lost", "%s lost in the last %v: something other than Spillway removed them from Redis",
+			some(f.Lost, "job was", "jobs were"), c.Since)
 	case s != statusOK:
-		r.add(s, q.Namespace, "failed", "%s not acked in the last %v: %d expired, %d dead (dead letters are kept)", some(f.Failed, "job was", "jobs were"), c.Since, l.Expired, l.Died)
+		r.add(s, q.Namespace, "failed", "%s not acked in the last %v: %d expired, %d dead (dead letters are kept)",
+			some(f.Failed, "job was", "jobs were"), c.Since, l.Expired, l.Died)
 	}
 	if s := above(f.ReadyAgeSec, c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds()); s != statusOK {
 		r.add(s, q.Namespace, "ready_age", "the oldest ready job was published %s ago", since(*q.OldestReadyAgeMS))

@@ -43,7 +43,8 @@ func (c *Deliveries) Run(ctx context.Context, s Streams) error {
 	if len(answer.Deliveries) > 0 {
 		text = strings.Join(dropTable(answer.Deliveries).lines(), "\n")
 	}
-	_, err := fmt.Fprintf(s.Out, "%s\n\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 a second.\n", text, some(answer.Total, "entry was", "entries were"))
+	_, err := fmt.Fprintf(s.Out, "%s\n\nSince the process started, %s delivered. Of each namespace the last 128 are sampled, at most 100 "+
+		"a second.\n", text, some(answer.Total, "entry was", "entries were"))
 	return err
 }
 
@@ -136,7 +137,8 @@ func reasonText(reason string) string {
 
 func (c *Drops) nothing() string {
 	if c.ID != "" {
-		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered (spillway deliveries --id says so of a sample), or waits, or was dropped before the last 128 of its reason, or by another process.\n" +
+		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered (spillway deliveries --id says so of a sample), or waits, or was " +
+			"dropped before the last 128 of its reason, or by another process.\n" +
 			"Most samples of evicted, expired, purged and lost entries have no id: look for the partition and the time, with --partition instead of --id."
 	}
 	return "No sampled drop matches; this process has samples of its own drops alone."

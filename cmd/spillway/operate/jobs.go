@@ -237,7 +237,8 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		state += ", " + escape(j.Reason)
 	}
 	return details(
-		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries), "published", clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
+		"job", j.ID, "queue", j.Queue, "state", state, "attempts", fmt.Sprintf("%s of %d", attempts(&j), j.Tries), "published",
+		clock(j.PublishedMS)+", "+since(j.AgeMS)+" ago",
 		"expires", expires, "bytes", digits(j.Bytes), "attributes", compact(j.Attributes), "data", body(&j.Shown),
 	).print(s.Out)
 }

@@ -169,7 +169,8 @@ func partitionTable(rows []partitionRow, named bool) *table {
 }
 
 func namespaceTable(o *overview) *table {
-	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REFUSED/s", ">BACKLOG", ">OLDEST", ">LIMIT", ">PARTITIONS", ">DEAD LETTERS", "SINK")
+	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REFUSED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
+		">PARTITIONS", ">DEAD LETTERS", "SINK")
 	for _, n := range o.Namespaces {
 		figure := o.figure(n.ReadAtMS)
 		t.add(n.Namespace, figure(n.Rates.Accepted), figure(n.Rates.Delivered), figure(n.Rates.dropped()),

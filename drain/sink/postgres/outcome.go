@@ -18,7 +18,8 @@ import (
 // only: they quote values of rows.
 var texts = map[string]string{
 	"28P01": "the password is wrong", "28000": "the user may not connect", "3D000": "the database does not exist", "3F000": "the schema does not exist",
-	"42P01": "the table does not exist: deploy/sql/postgres.sql makes one", "42703": "a column is missing", "42501": "the user lacks a right: INSERT, SELECT and TEMPORARY are needed",
+	"42P01": "the table does not exist: deploy/sql/postgres.sql makes one", "42703": "a column is missing",
+	"42501": "the user lacks a right: INSERT, SELECT and TEMPORARY are needed",
 	"42P10": "the table has no unique index on (namespace, partition, seq)", "42804": "a column has another type", "25006": "the server only reads",
 	"53300": "too many connections", "53100": "its disk is full",
 }

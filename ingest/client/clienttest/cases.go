@@ -164,7 +164,8 @@ func entriesWantedAgainComeAgain(b *bench) {
 func entriesThatMayBeStoredComeOnce(b *bench) {
 	o := quick()
 	o.Attempts, o.BreakAfter = 100, 100
-	b.start(o, Step{Verdict: "unknown"}, Step{Lose: true}, Step{Verdict: "unknown", All: true}, Step{Status: 503, Code: "store_unavailable"}, Step{Verdict: "retry"}, Step{})
+	b.start(o, Step{Verdict: "unknown"}, Step{Lose: true}, Step{Verdict: "unknown", All: true}, Step{Status: 503, Code: "store_unavailable"},
+		Step{Verdict: "retry"}, Step{})
 	b.report(0, 400, 16)
 	b.flush()
 	b.has(400, nil)
