@@ -99,10 +99,6 @@ func (p *Pusher) Start(context.Context) error {
 		if err := p.wakes.Start(p.life.Claiming); err != nil {
 			return err
 		}
-		p.running.Go(func() {
-			<-p.life.Claiming.Done()
-			_ = p.wakes.Stop(context.Background()) // nothing of it takes long
-		})
 		for _, t := range p.targets {
 			p.running.Go(func() { t.guard.Keep(p.life.Claiming) })
 			p.running.Go(func() { t.follow(p.life.Claiming) })
@@ -112,8 +108,14 @@ func (p *Pusher) Start(context.Context) error {
 		}
 		return nil
 	}, func() {
-		p.running.Wait()
+		<-p.life.Claiming.Done()
 		var targets sync.WaitGroup
+		targets.Go(func() { // a silent server holds a connection for seconds; the sinks are closed meanwhile
+			ctx, cancel := context.WithTimeout(context.Background(), guard.StopGrace/2)
+			defer cancel()
+			_ = p.wakes.Stop(ctx)
+		})
+		p.running.Wait()
 		for _, t := range p.targets {
 			targets.Go(t.finish)
 		}

@@ -143,6 +143,48 @@ func TestCheckNamesMissingRights(t *testing.T) {
 	}
 }
 
+// A right that one namespace lacks is known after one look: its publishes cost the others nothing.
+func TestADeniedNamespaceIsRefusedWithoutARoundTrip(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	admin.Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">secret", "~sw:{mail.*", "&*", "+@all")
+	s := openAt(t, "redis://worker:secret@"+server.Addr, "sw", true, nil)
+	if err := s.SetNamespaces(t.Context(), map[string]Policy{"mail": DefaultPolicy(), "late": DefaultPolicy()}); !errors.Is(err, backend.ErrIncompatible) {
+		t.Fatalf("got %v", err)
+	}
+	known, err := s.space.Known(s.Namespace("late").Home)
+	if !known || !errors.Is(err, backend.ErrIncompatible) || !strings.Contains(err.Error(), "'~sw:{*}*'") {
+		t.Errorf("known %v: %v", known, err)
+	}
+	publishOne(t, s, "q")
+	warnings, err := s.Check(t.Context())
+	if err != nil || !slices.ContainsFunc(warnings, func(text string) bool { return strings.Contains(text, "ACL SETUSER") }) {
+		t.Errorf("got %v, %q", err, warnings)
+	}
+}
+
+// A Redis that may delete jobs takes none, also where it passed before.
+func TestAClusterThatBeginsToEvictTakesNoJobs(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 1)
+	s := openAt(t, servers.URL(), "sw", true, nil)
+	redistest.Until(t, most, "the store can be used", func() bool { _, err := s.Check(t.Context()); return err == nil })
+	policy := servers.Masters[0].Client()
+	policy.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
+	refusal(t, s, "noeviction")
+	p := &Publish{Namespace: s.Namespace("mail"), Queue: "q", Tries: 1, Messages: []Message{{}}}
+	runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}}, most)
+	if !errors.Is(p.Err, backend.ErrIncompatible) {
+		t.Errorf("publish: %v", p.Err)
+	}
+	policy.ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	publishOne(t, s, "q")
+}
+
 func TestNamespacesThatComeLaterAreCheckedBeforeTheirFirstJob(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -128,8 +128,10 @@ func (s *Store) swap(policies map[string]Policy) error {
 			errs = append(errs, err)
 			continue
 		}
-		ns.Required = slices.Contains(s.required, name)
-		s.space.Adopt(ns.Home)
+		if before[name] == nil || before[name].Home != ns.Home { // else others read it already
+			ns.Required = slices.Contains(s.required, name)
+			s.space.Adopt(ns.Home)
+		}
 		all[name] = ns
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -65,7 +65,7 @@ func (s *Space) Usable(ctx context.Context, h *Home) error {
 			return notRun(s.explainRights(ctx, []*Home{h}, err))
 		}
 	}
-	return notRun(s.explainRights(ctx, []*Home{h}, s.checkHomes(ctx, []*Home{h}, true)[0]))
+	return notRun(s.checkHomes(ctx, []*Home{h}, true)[0])
 }
 
 // Known is what the last conclusive check of a home said, without a round trip.
@@ -134,7 +134,14 @@ func (s *Space) checkServers(ctx context.Context, record bool) (warnings []strin
 	if v := s.servers.Load(); s.backend.Cluster() && v != nil && v.err == nil {
 		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 		defer cancel()
-		if warnings, err = s.backend.CheckServers(asking); errors.Is(err, backend.ErrBroken) || ctx.Err() != nil {
+		warnings, err = s.backend.CheckServers(asking)
+		switch {
+		case errors.Is(err, backend.ErrBroken):
+			if record && conclusive(err) {
+				s.servers.Store(&result{err})
+			}
+			return nil, err
+		case ctx.Err() != nil:
 			return nil, err
 		}
 		return warnings, nil // a master may be away
@@ -175,7 +182,7 @@ func (s *Space) checkHomes(ctx context.Context, homes []*Home, record bool) []er
 	errs := make([]error, len(homes))
 	var permitted []*Home
 	for i, h := range homes {
-		if errs[i] = s.checkRights(ctx, h); errs[i] == nil {
+		if errs[i] = s.explainRights(ctx, []*Home{h}, s.checkRights(ctx, h)); errs[i] == nil {
 			permitted = append(permitted, h)
 		}
 	}

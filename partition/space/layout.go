@@ -109,7 +109,11 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 	if kind == "" {
 		kind = kindOf[fields["format"]]
 	}
-	if kind != "" && kind != k.Name {
+	switch {
+	case kind == "" || kind == k.Name:
+	case inStore[kind][0] == "":
+		return fmt.Errorf("namespace %s: the store holds a namespace of kind %s, which this program does not know: upgrade the program", h.Name, kind)
+	default:
 		return fmt.Errorf("namespace %s: the store holds %s under this name: configure kind: %s, or use another namespace or prefix for %s",
 			h.Name, inStore[kind][0], kind, inStore[k.Name][1])
 	}
