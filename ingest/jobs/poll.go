@@ -65,6 +65,8 @@ type poll struct {
 	waiters []waiter      // by step and queue; nil: it did not have to wait yet
 	listed  bool          // its waiters are in the lists of their queues: none has woken it
 	woke    *queue        // that woke it, while it has not asked since
+	asking  bool          // it asks again: what wakes it now may come too late for that
+	failing bool          // it has asked last with an error
 	unheard int           // while it is listed: how many of its queues are not subscribed
 }
 
@@ -97,7 +99,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	e.mu.Lock()
 	e.plan(p)
 	e.mu.Unlock()
-	err := e.ask(p)
+	err := e.ask(p, nil)
 	if p.waits(err) {
 		err = e.wait(p, err)
 	}
@@ -154,7 +156,7 @@ func (e *Engine) wait(p *poll, err error) error {
 		case ends != nil:
 			return ends
 		case heard || woken || paused:
-			if err = e.ask(p); !p.waits(err) {
+			if err = e.askAgain(p, err, woken); !p.waits(err) {
 				return err
 			}
 		}
@@ -198,11 +200,53 @@ func (e *Engine) plan(p *poll) {
 	}
 }
 
-// ask asks the shards of a poll in turn, one a flush, until it has enough.
-func (e *Engine) ask(p *poll) error {
+// askAgain asks for a poll that waits. If that fails, the poll goes behind all that wait, and what
+// woke it wakes others in the queues that it did not ask: not those that fail, too, and would wake
+// it in turn. They ask after their pauses.
+func (e *Engine) askAgain(p *poll, before error, woken bool) error {
+	e.mu.Lock()
+	p.asking = true
+	e.mu.Unlock()
+	err := e.ask(p, before)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p.asking, p.failing = false, err != nil
+	if p.failing && p.listed {
+		p.unlist()
+		p.list()
+	}
+	if p.failing && woken {
+		for _, w := range p.waiters[p.before(p.at):] {
+			e.wake(w.queue, 1, false)
+		}
+	}
+	return err
+}
+
+// over reports whether a poll that waits is to end.
+func (e *Engine) over(p *poll) bool {
+	select {
+	case <-p.Stopping:
+		return true
+	default:
+	}
+	e.mu.Lock()
+	stopped := e.stopped
+	e.mu.Unlock()
+	return stopped || !time.Now().Before(p.deadline) || p.gone() != nil
+}
+
+// ask asks the shards of a poll in turn, one a flush, until it has enough. One that waits has
+// asked all of them before: where it is to end, it asks no further, and returns before, the
+// error of that time. leave wakes others for the rest.
+func (e *Engine) ask(p *poll, before error) error {
 	c := &p.claim
 	defer func() { *c = job.Claim{} }() // it may wait for long
 	for p.at = 0; p.at < len(p.steps) && len(p.jobs) < p.Count && p.bytes < p.MaxBytes; {
+		if p.waiters != nil && e.over(p) {
+			p.nudge()
+			return before
+		}
 		e.prepare(p).put(&p.work)
 		<-p.answered
 		bytes := 0
@@ -256,7 +300,7 @@ func (e *Engine) learn(p *poll, bytes int) {
 	}
 	for i, left := range c.Left {
 		if of := e.queues[queueKey{namespace, c.Shard, c.Queues[i]}]; of != nil && left != 0 {
-			e.wake(of, max(1, left)-of.woken) // -1: unknown
+			e.wake(of, max(1, left)-of.woken, true) // -1: unknown
 		}
 	}
 	last := answer{n, e.last[namespace].large}

@@ -188,7 +188,7 @@ func (e *Engine) leave(p *poll) {
 	delete(e.polls, p)
 	empty := e.part(p)
 	for i := range rest {
-		e.wake(rest[i].queue, 1)
+		e.wake(rest[i].queue, 1, true)
 	}
 	e.mu.Unlock()
 	e.unwant(empty)
@@ -200,16 +200,25 @@ func (e *Engine) unwant(queues []*queue) {
 	}
 }
 
-// wake lets those n polls ask that wait longest for a queue.
-func (e *Engine) wake(q *queue, n int) {
-	for p := q.first(); p != nil && n > 0; p = q.first() {
+// wake lets those n polls ask that wait longest for a queue; without failing, those only that do
+// not fail. One that asks already may be past the queue, and busy elsewhere for long: it asks
+// again, but does not count.
+func (e *Engine) wake(q *queue, n int, failing bool) {
+	for w := q.ends.next; w.poll != nil && n > 0; w = w.next {
+		p := w.poll
+		if p.failing && !failing {
+			continue
+		}
 		p.unlist()
+		p.nudge()
+		e.metrics.woken.Inc()
+		if p.asking {
+			continue
+		}
 		if p.woke == nil {
 			p.woke = q
 			q.woken++
 		}
-		p.nudge()
-		e.metrics.woken.Inc()
 		n--
 	}
 }
@@ -232,7 +241,7 @@ func (e *Engine) hear(event job.WakeEvent) {
 	switch {
 	case q == nil:
 	case event.Kind == job.WakeHeard:
-		e.wake(q, max(1, event.Count))
+		e.wake(q, max(1, event.Count), true)
 	case event.Kind == job.WakeSubscribed && !q.subscribed:
 		q.subscribed = true
 		for w := q.ends.next; w.poll != nil; w = w.next {
