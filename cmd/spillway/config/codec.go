@@ -52,7 +52,11 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 		*to = map[string]int{}
 		r.mapping(node, at+".", nil, func(key string, value *yaml.Node) {
 			var number int
-			r.setOwn([]Setting{{Flag: key, value: &number}}, key, at+".", value)
+			// The key is a name, in which a hyphen is no underscore.
+			if err := (Setting{value: &number}).setNode(value); err != nil {
+				r.fail(value, at+"."+key, err.Error())
+			}
+			r.config.origins[at+"."+key] = r.position(value)
 			(*to)[key] = number
 		})
 	case *string:
