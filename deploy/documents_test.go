@@ -60,7 +60,7 @@ func flagsOf(t *testing.T, commands ...string) []string {
 func TestTheREADMEIsShort(t *testing.T) {
 	t.Parallel()
 	if lines := strings.Count(read(t, readme), "\n"); lines > 130 {
-		t.Errorf("the README has %d lines, want 170 at most: move what most readers do not need to one of %v", lines, documents[1:])
+		t.Errorf("the README has %d lines, want 130 at most: move what most readers do not need to one of %v", lines, documents[1:])
 	}
 }
 
