@@ -135,18 +135,12 @@ func (s *Space) checkServers(ctx context.Context, record bool) (warnings []strin
 		asking, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 		defer cancel()
 		warnings, err = s.backend.CheckServers(asking)
-		switch {
-		case errors.Is(err, backend.ErrBroken):
-			if record && conclusive(err) {
-				s.servers.Store(&result{err})
-			}
-			return nil, err
-		case ctx.Err() != nil:
-			return nil, err
+		if !errors.Is(err, backend.ErrBroken) && ctx.Err() == nil {
+			return warnings, nil // a master may be away
 		}
-		return warnings, nil // a master may be away
+	} else {
+		warnings, err = s.inspectServers(ctx)
 	}
-	warnings, err = s.inspectServers(ctx)
 	if record && conclusive(err) {
 		s.servers.Store(&result{err})
 	}
