@@ -247,7 +247,7 @@ func TestZipfPrefersTheFirstPartitionsAndRepeatsItself(t *testing.T) {
 
 func TestAMissingListenerIsAnError(t *testing.T) {
 	t.Parallel()
-	down := errors.New("refused")
+	down := errors.New("rejected")
 	_, err := load(1, time.Second, 1).run(t.Context(),
 		func(context.Context, string, string) (net.Conn, error) { return nil, down }, time.Sleep)
 	if !errors.Is(err, down) {

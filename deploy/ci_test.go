@@ -88,7 +88,7 @@ func TestWithoutRightsTheMissingRedisServerIsNamed(t *testing.T) {
 		"no sudo":                 {"id": "echo 1000", "apt-get": ""},
 		"sudo wants a password":   {"id": "echo 1000", "apt-get": "", "sudo": "exit 1"},
 		"apt finds no package":    {"id": "echo 0", "apt-get": "exit 100"},
-		"sudo refuses apt itself": {"id": "echo 1000", "apt-get": "exit 100", "sudo": `shift; [ "$1" != env ] && exec "$@"; exit 1`},
+		"sudo rejects apt itself": {"id": "echo 1000", "apt-get": "exit 100", "sudo": `shift; [ "$1" != env ] && exec "$@"; exit 1`},
 	} {
 		s := newStubs(t, scripts).with(t, "cat", "tee", "chmod", "rm", "env", "sh")
 		policy := filepath.Join(s.dir, "policy-rc.d")

@@ -166,7 +166,7 @@ func TestTheComposeFileConfiguresWhatExists(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("its environment is refused: %v\n%s", err, out)
+		t.Fatalf("its environment is rejected: %v\n%s", err, out)
 	}
 	for name := range env { // config print says where each value was found
 		if !strings.Contains(string(out), "# "+name+"\n") {

@@ -198,7 +198,7 @@ func TestHelmShipsTheAlertsAndTheDashboardOfThisFolder(t *testing.T) {
 	}
 }
 
-func TestHelmRefusesWhatCannotWork(t *testing.T) {
+func TestHelmRejectsWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	open := "redis.url=redis://r:6379,insecureNoAuth=true"
 	for set, says := range map[string]string{
@@ -217,7 +217,7 @@ func TestHelmRefusesWhatCannotWork(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "helm", "template", chart, "--kube-version", kubeVersion, "--set", set)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), says) {
-			t.Errorf("%s: %v, want a refusal with %q; got\n%s", set, err, says, out)
+			t.Errorf("%s: %v, want a rejection with %q; got\n%s", set, err, says, out)
 		}
 	}
 }

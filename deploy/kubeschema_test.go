@@ -92,7 +92,7 @@ func moduleDir(t *testing.T, module string) string {
 	return info.Dir
 }
 
-// closeObjects makes a schema refuse properties that it does not name, at every depth.
+// closeObjects makes a schema reject properties that it does not name, at every depth.
 func closeObjects(schema any) {
 	switch s := schema.(type) {
 	case map[string]any:

@@ -102,7 +102,7 @@ func (a *account) release() *partition.Release {
 
 // startAt notes that the store's range starts at seq, whatever is known of the
 // entries before it. It is false when that is outside of the lease, or where the
-// refused commit began.
+// rejected commit began.
 func (a *account) startAt(seq int64) bool {
 	at := seq - a.lease.From
 	if at < 0 || at > int64(len(a.classes)) || at == int64(a.settled) {

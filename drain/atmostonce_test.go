@@ -85,7 +85,7 @@ func TestAtMostOnceWritesOnlyWhatIsKnownToBeCommitted(t *testing.T) {
 		"reply lost":                  {lostReply, 1, partition.Ledger{Accepted: 128, Delivered: 128}, 0},
 		"request lost":                {lostRequest, 3, partition.Ledger{Accepted: 128, Delivered: 128}, 1},
 		"not run":                     {unavailable, 3, partition.Ledger{Accepted: 128, Delivered: 128}, 1},
-		"refused":                     {fault{err: partition.ErrBroken}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
+		"rejected":                    {fault{err: partition.ErrBroken}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
 		"not run, for ever":           {unavailable, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
 		"unknown, for ever":           {lostRequest, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},
 		"another's by now":            {fault{err: partition.ErrGone}, 0, partition.Ledger{Accepted: 128, Buffered: 128}, 0},

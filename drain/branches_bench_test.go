@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// failing is a sink whose target is dead: it refuses at once, or never answers.
+// failing is a sink whose target is dead: it rejects at once, or never answers.
 type failing struct {
 	nothing
 	hangs bool
@@ -36,7 +36,7 @@ func BenchmarkBranches(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		other sink.Sink
-	}{{"other works", nothing{}}, {"other refuses", failing{}}, {"other hangs", failing{hangs: true}}} {
+	}{{"other works", nothing{}}, {"other rejects", failing{}}, {"other hangs", failing{hangs: true}}} {
 		b.Run(c.name, func(b *testing.B) {
 			policy := partition.DefaultPolicy()
 			policy.Linger = 0

@@ -43,7 +43,7 @@ type claimed struct {
 	lost                    int    // most likely to other drainers
 	putOff                  int    // paused partitions, which come due later
 	paused                  string // the partition whose claim said that the namespace is paused
-	err                     error  // the store's, unless it refused just the partition
+	err                     error  // the store's, unless it rejected just the partition
 }
 
 // claim claims the named partitions, a few at a time, and hands over what it
@@ -104,7 +104,7 @@ func (c *claimer) claimFew(names []string, batches int, got *claimed) {
 			c.unknown = append(c.unknown, result)
 		default:
 			count.WithLabelValues(claimBroken).Inc()
-			c.refused(result.Partition, "claim refused", result.Err)
+			c.rejected(result.Partition, "claim rejected", result.Err)
 		}
 	}
 }

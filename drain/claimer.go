@@ -44,21 +44,21 @@ type claimSink interface {
 // A claimer claims what is due in one shard of one namespace. It claims no more
 // than workers can start at once, so that no lease ages in a queue.
 type claimer struct {
-	store    claimStore
-	sink     claimSink
-	ns       *partition.Namespace
-	shard    int
-	lease    time.Duration // how long a lease lasts
-	poll     time.Duration
-	depth    leaseDepth
-	slots    *guard.Slots
-	calling  context.Context // ends the calls to the store
-	hand     func(*partition.Lease)
-	inFlight *inFlight
-	outage   *partition.OutageLog
-	refusals *guard.RefusalLog
-	pausing  *deliveryPause
-	metrics  *claimMetrics
+	store      claimStore
+	sink       claimSink
+	ns         *partition.Namespace
+	shard      int
+	lease      time.Duration // how long a lease lasts
+	poll       time.Duration
+	depth      leaseDepth
+	slots      *guard.Slots
+	calling    context.Context // ends the calls to the store
+	hand       func(*partition.Lease)
+	inFlight   *inFlight
+	outage     *partition.OutageLog
+	rejections *guard.RejectionLog
+	pausing    *deliveryPause
+	metrics    *claimMetrics
 
 	contention   contention
 	offset       int                     // where the next Due call starts; 0 unless other drainers are in the way
@@ -212,20 +212,20 @@ func (c *claimer) storeServes() {
 	}
 }
 
-// refused leaves a partition alone that the store refuses, for it would come first
+// rejected leaves a partition alone that the store rejects, for it would come first
 // in every round.
-func (c *claimer) refused(partition, what string, err error) {
+func (c *claimer) rejected(partition, what string, err error) {
 	c.inFlight.quarantine(partition)
-	c.refusals.Add(what, err, zap.Int("shard", c.shard), zap.String("partition", partition))
+	c.rejections.Add(what, err, zap.Int("shard", c.shard), zap.String("partition", partition))
 }
 
-// ended is told of the end of every lease that was handed to a worker. refusal is
+// ended is told of the end of every lease that was handed to a worker. rejection is
 // the store's, when it did not settle the partition at all.
-func (c *claimer) ended(partition string, refusal error) {
+func (c *claimer) ended(partition string, rejection error) {
 	c.inFlight.remove(partition)
-	if refusal != nil {
-		// The lease lapses and the same entries come again, to be refused again: the
+	if rejection != nil {
+		// The lease lapses and the same entries come again, to be rejected again: the
 		// sink should not see them at that pace.
-		c.refused(partition, "settlement refused", refusal)
+		c.rejected(partition, "settlement rejected", rejection)
 	}
 }

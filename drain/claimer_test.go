@@ -109,7 +109,7 @@ func TestIdleClaimerAsksOnceAPoll(t *testing.T) {
 	})
 }
 
-func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
+func TestPartitionThatTheStoreRejectsDoesNotHoldUpTheOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.cfg.Workers = 2
@@ -134,7 +134,7 @@ func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
 		if got := r.store.counts().claim; got > 30 {
 			t.Errorf("%d claim calls in a minute", got)
 		}
-		if got := r.lines("claim refused"); got > 3 {
+		if got := r.lines("claim rejected"); got > 3 {
 			t.Errorf("%d lines", got)
 		}
 		r.store.set(func() { broken = false })
@@ -143,7 +143,7 @@ func TestPartitionThatTheStoreRefusesDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-// However many partitions the store refuses, the Due calls get past them.
+// However many partitions the store rejects, the Due calls get past them.
 func TestDueCallsListPastManyQuarantinedPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)

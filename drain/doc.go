@@ -28,7 +28,7 @@
 //	trial         a Write of entries with less life than minLife, made to learn the pace again
 //	probe         a claim that a tripped breaker lets through to learn whether the sink answers
 //	tripped       the breaker saw only failures, and lets nothing but probes through
-//	fenced        refused by the store, because another drainer has the lease now
+//	fenced        rejected by the store, because another drainer has the lease now
 //	group         pending Writes of several leases that go out in one Write, where the sink coalesces
 //	member        one of them
 //	suspect       a partition whose Write failed in a group, so that it may be the cause

@@ -17,8 +17,8 @@ import (
 // Whatever the first tier does wrong, and however short entries live, the second gets
 // all of them: neither the breaker nor the pace of the sink lets any expire.
 func TestNothingExpiresWhileAFallbackTakesEntries(t *testing.T) {
-	refuses := func(context.Context, []*sink.Batch) error { return errDown }
-	refusesOdd := func(_ context.Context, batches []*sink.Batch) error {
+	rejects := func(context.Context, []*sink.Batch) error { return errDown }
+	rejectsOdd := func(_ context.Context, batches []*sink.Batch) error {
 		if len(batches[0].Partition)%2 == 1 {
 			return errDown
 		}
@@ -31,10 +31,10 @@ func TestNothingExpiresWhileAFallbackTakesEntries(t *testing.T) {
 		first  func(context.Context, []*sink.Batch) error
 		maxAge time.Duration
 	}{
-		{"refuses", refuses, 3 * time.Minute},
-		{"refuses, short lives", refuses, 10 * time.Second},
-		{"refuses some partitions", refusesOdd, 3 * time.Minute},
-		{"refuses some partitions, short lives", refusesOdd, 20 * time.Second},
+		{"rejects", rejects, 3 * time.Minute},
+		{"rejects, short lives", rejects, 10 * time.Second},
+		{"rejects some partitions", rejectsOdd, 3 * time.Minute},
+		{"rejects some partitions, short lives", rejectsOdd, 20 * time.Second},
 		{"throttles", throttles, 3 * time.Minute},
 		{"hangs", hang, 3 * time.Minute},
 		{"hangs, short lives", hang, 40 * time.Second},

@@ -14,13 +14,13 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// While Redis refuses every write the drain pauses: the sink sees what was in
+// While Redis rejects every write the drain pauses: the sink sees what was in
 // hand, and nothing again and again, for no lease can be taken. Afterwards each
 // batch that could not be committed comes once more, and the account is exact.
-func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
+func TestRedisThatRejectsWritesPausesTheDrain(t *testing.T) {
 	t.Parallel()
-	for _, refusal := range redistest.Refusals {
-		t.Run(refusal.Word, func(t *testing.T) {
+	for _, rejection := range redistest.Rejections {
+		t.Run(rejection.Word, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			policy := partition.DefaultPolicy()
@@ -33,7 +33,7 @@ func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
 			s := &fakeSink{write: func(context.Context, []*sink.Batch) error {
 				if writes.Add(1) <= int64(cfg.Workers) {
 					inHand <- struct{}{}
-					<-mayEnd // until after the fault began: its commit is refused
+					<-mayEnd // until after the fault began: its commit is rejected
 				}
 				return nil
 			}}
@@ -45,21 +45,21 @@ func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
 			for range cfg.Workers {
 				<-inHand
 			}
-			refusal.Begin(t, server)
+			rejection.Begin(t, server)
 			close(mayEnd)
 
 			m := p.d.namespaces[0].metrics
-			refused := func() float64 { return testutil.ToFloat64(m.claims.WithLabelValues(claimUnavailable)) }
+			rejected := func() float64 { return testutil.ToFloat64(m.claims.WithLabelValues(claimUnavailable)) }
 			redistest.Until(t, 20*time.Second, "the leases in hand are given up", func() bool {
 				return testutil.ToFloat64(m.lapsed) == float64(cfg.Workers)
 			})
-			before, settled := refused(), writes.Load()
-			redistest.Until(t, 20*time.Second, "claims are refused, those of lapsed leases too", func() bool { return refused() > before+partitions })
+			before, settled := rejected(), writes.Load()
+			redistest.Until(t, 20*time.Second, "claims are rejected, those of lapsed leases too", func() bool { return rejected() > before+partitions })
 			// A lease may cover several batches: those after the first were in hand, too.
 			if got := writes.Load(); got != settled || got > int64(cfg.Workers*cfg.MaxLeaseBatches) {
-				t.Errorf("%d Writes while the store refused writes, %d of them after the leases in hand", got, got-settled)
+				t.Errorf("%d Writes while the store rejected writes, %d of them after the leases in hand", got, got-settled)
 			}
-			refusal.End(t, server)
+			rejection.End(t, server)
 			p.drained(t, 30*time.Second)
 			p.stop(t)
 			if l := p.ledger(t); l != (partition.Ledger{Accepted: partitions * entries, Delivered: partitions * entries}) {
@@ -82,7 +82,7 @@ func TestRedisThatRefusesWritesPausesTheDrain(t *testing.T) {
 					t.Errorf("%s: the sink saw %d of %d entries", name, len(times), entries)
 				}
 			}
-			t.Logf("%d claims refused meanwhile, %d of %d entries came twice", int(refused()), again, partitions*entries)
+			t.Logf("%d claims rejected meanwhile, %d of %d entries came twice", int(rejected()), again, partitions*entries)
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 const maxSkipped = 4096
 
 // inFlight are the partitions of a shard that its claimer must not claim: those that
-// our own workers have, and those that the store refuses. The store fences the
+// our own workers have, and those that the store rejects. The store fences the
 // former too, but only while their leases last. Without inFlight, a sink that hangs
 // on one partition would be given it again and again, until it held every worker.
 // And under at-most-once, where the commit before a Write ends the lease, two batches

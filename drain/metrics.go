@@ -44,8 +44,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		sinks:   r.Sinks("entries"),
 		entries: r.Counter("entries_total", "Entries by outcome: delivered, expired, dead, retried, unconfirmed, lost or failed.", "outcome"),
 		claims:  r.Counter("claims_total", "Claims of partitions by outcome.", "outcome"),
-		fenced:  r.Counter("fenced_total", "Commits refused because another drainer had the lease."),
-		lapsed:  r.Counter("lapsed_total", "Leases that were left to lapse because the store did not answer in time or refused to settle them."),
+		fenced:  r.Counter("fenced_total", "Commits rejected because another drainer had the lease."),
+		lapsed:  r.Counter("lapsed_total", "Leases that were left to lapse because the store did not answer in time or rejected their settlement."),
 		retries: r.Counter("commit_retries_total", "Commits and releases sent again."),
 
 		lag: r.Histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",

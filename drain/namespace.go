@@ -70,13 +70,13 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		n.worker.sink, n.worker.unitBytes = n.groups, g.bytes
 		depth.group = max(1, g.entries/t.Namespace.Policy.Shards)
 	}
-	refusals := &guard.RefusalLog{Log: n.log}
+	rejections := &guard.RejectionLog{Log: n.log}
 	pausing := &deliveryPause{log: n.log, gauge: m.paused}
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
 			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: cfg.Lease, poll: cfg.Poll,
 			depth: depth,
-			slots: n.slots, calling: d.life.Calling, inFlight: newInFlight(), outage: &d.outage, refusals: refusals, pausing: pausing,
+			slots: n.slots, calling: d.life.Calling, inFlight: newInFlight(), outage: &d.outage, rejections: rejections, pausing: pausing,
 			metrics: &m.claimMetrics, contention: firstContention,
 		}
 		c.hand = func(lease *partition.Lease) { n.hand(c, lease) }
@@ -137,18 +137,18 @@ func (n *namespaceDrain) hand(c *claimer, lease *partition.Lease) {
 		slots += n.slots.More(payloadBytes(lease.Entries) / n.slotBytes)
 	}
 	task := func() {
-		var refusal error
+		var rejection error
 		defer n.workers.Done()
 		defer n.slots.Put(slots)
 		defer func() {
 			n.metrics.leases.Dec()
 			n.busy.Add(-1)
-			c.ended(lease.Partition, refusal)
+			c.ended(lease.Partition, rejection)
 		}()
-		refusal = n.worker.work(lease)
+		rejection = n.worker.work(lease)
 	}
 	if err := n.pool.Submit(task); err != nil {
-		// Only a closed pool refuses, and it closes after the claimers have ended. A
+		// Only a closed pool rejects, and it closes after the claimers have ended. A
 		// lease is not dropped even so.
 		task()
 	}

@@ -59,7 +59,7 @@ func TestStoreThatIsDownAtTheStartIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestIncompatibleStoreIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) {
+func TestIncompatibleStoreIsAnOutageAndNoRejectionOfItsPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		misfit := true
@@ -77,7 +77,7 @@ func TestIncompatibleStoreIsAnOutageAndNoRefusalOfItsPartitions(t *testing.T) {
 		if got := r.store.counts().claim; got < 20 || got > 100 {
 			t.Errorf("%d claim calls in a minute", got)
 		}
-		if r.lines("claim refused") != 0 || r.lines("store failing, claims paused") != 1 {
+		if r.lines("claim rejected") != 0 || r.lines("store failing, claims paused") != 1 {
 			t.Errorf("log %v", r.logs.All())
 		}
 		r.store.set(func() {

@@ -139,7 +139,7 @@ func TestDeliveredIsWhatTheSinkAccepted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
-		refusal := rapid.IntRange(1, 100).Draw(rt, "of 100 entries retried")
+		rejection := rapid.IntRange(1, 100).Draw(rt, "of 100 entries retried")
 		deaths := rapid.IntRange(0, 10).Draw(rt, "of 100 entries dead")
 		together := rapid.IntRange(0, 3).Draw(rt, "MaxBatches")
 		partitions := rapid.IntRange(1, 4).Draw(rt, "partitions")
@@ -175,9 +175,9 @@ func TestDeliveredIsWhatTheSinkAccepted(t *testing.T) {
 						roll := rng.IntN(100)
 						switch {
 						case plain:
-						case roll < refusal:
+						case roll < rejection:
 							e.Fail(i, j, errDown)
-						case roll < refusal+deaths:
+						case roll < rejection+deaths:
 							e.Fail(i, j, sink.Permanent(errDown))
 						case took[b.Partition][entry.Seq]:
 							rep.Errorf("%s: %d was accepted before and came again", b.Partition, entry.Seq)

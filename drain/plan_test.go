@@ -83,7 +83,7 @@ func TestAccountSettlesPrefixesAndAnyRangeTheStoreAsksFor(t *testing.T) {
 	}
 	for _, seq := range []int64{999, 1000, 1007} {
 		if a.startAt(seq) {
-			t.Errorf("starts at %d: outside of the range, or where the refused commit began", seq)
+			t.Errorf("starts at %d: outside of the range, or where the rejected commit began", seq)
 		}
 	}
 	if r := a.release(); r.Lease != a.lease || !slices.Equal(r.Done, []bool{true, false, false, false, true, false}) {

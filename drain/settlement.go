@@ -28,7 +28,7 @@ type settlement struct {
 	unsure    bool  // a commit or release may have run with an unknown outcome
 	ended     bool  // the range is settled to its end, or the rest given back
 	lost      bool  // lease lost; stop
-	refused   error // the store will not settle this partition
+	rejected  error // the store will not settle this partition
 	moves     int   // how often the store said that the range starts elsewhere
 	unwritten int   // at-most-once: entries of the commit under way that are not written yet
 }
@@ -80,7 +80,7 @@ func (r *run) settle() error {
 	if !r.ended && !r.lost {
 		r.lapse()
 	}
-	return r.refused
+	return r.rejected
 }
 
 // send waits for the result of a commit or a release and applies it.
@@ -155,7 +155,7 @@ func (r *run) applyResult(s *settleRequest) bool {
 	case errors.Is(err, partition.ErrUnavailable):
 		return false
 	case !errors.Is(err, errSettlerStopped):
-		r.refused = err
+		r.rejected = err
 	}
 	r.lapse()
 	return false
@@ -185,7 +185,7 @@ func (r *run) countSettled(lo, hi int) {
 func (r *run) moveTo(seq int64) bool {
 	before, done := r.settled, r.progress()
 	if r.moves++; r.moves > maxMoves || !r.startAt(seq) {
-		r.refused = &partition.RangeError{From: seq}
+		r.rejected = &partition.RangeError{From: seq}
 		r.lapse()
 		return false
 	}

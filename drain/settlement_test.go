@@ -12,7 +12,7 @@ import (
 )
 
 func TestCommitWithALostReplyCountsOnceAndIsNotWrittenAgain(t *testing.T) {
-	for name, f := range map[string]fault{"reply lost": lostReply, "request lost": lostRequest, "refused": unavailable} {
+	for name, f := range map[string]fault{"reply lost": lostReply, "request lost": lostRequest, "rejected": unavailable} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
@@ -182,7 +182,7 @@ func TestEntriesRemovedBeforeTheirWriteAreNeitherWrittenNorCounted(t *testing.T)
 				if got := len(flat(r.sink.seen())); got > 100-n+20 {
 					t.Errorf("%d entries written of the %d that remained", got, 100-n)
 				}
-				if got := r.value(r.metrics().lapsed); got != 0 || r.lines("settlement refused") != 0 {
+				if got := r.value(r.metrics().lapsed); got != 0 || r.lines("settlement rejected") != 0 {
 					t.Errorf("lapsed %v", got)
 				}
 			})
@@ -220,7 +220,7 @@ func TestStoreThatLostItsNewestWritesIsToldAgain(t *testing.T) {
 	})
 }
 
-func TestRefusedSettlementLeavesThePartitionAlone(t *testing.T) {
+func TestRejectedSettlementLeavesThePartitionAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.store.settleFault = func(l *partition.Lease) fault {
@@ -240,7 +240,7 @@ func TestRefusedSettlementLeavesThePartitionAlone(t *testing.T) {
 		if got := len(r.sink.of("whole")); got != 1 {
 			t.Errorf("its neighbour was written %d times", got)
 		}
-		if got := r.lines("settlement refused"); got < 1 || got > 5 {
+		if got := r.lines("settlement rejected"); got < 1 || got > 5 {
 			t.Errorf("%d lines", got)
 		}
 	})
@@ -263,7 +263,7 @@ func TestLeaseLapsesWhenTheStoreKeepsMovingItsRange(t *testing.T) {
 		if got := r.value(r.metrics().lapsed); got != 1 {
 			t.Errorf("lapsed %v", got)
 		}
-		if got := r.lines("settlement refused"); got != 1 {
+		if got := r.lines("settlement rejected"); got != 1 {
 			t.Errorf("%d lines", got)
 		}
 	})

@@ -37,15 +37,15 @@ type settler struct {
 // A settleRequest is a commit or a release on its way; done closes when its result is
 // known.
 type settleRequest struct {
-	commit  *partition.Commit  // or nil
-	release *partition.Release // or nil
-	done    chan struct{}
-	refused bool // the settler had stopped
+	commit   *partition.Commit  // or nil
+	release  *partition.Release // or nil
+	done     chan struct{}
+	rejected bool // the settler had stopped
 }
 
 func (w *settleRequest) err() error {
 	switch {
-	case w.refused:
+	case w.rejected:
 		return errSettlerStopped
 	case w.commit != nil:
 		return w.commit.Err
@@ -64,7 +64,7 @@ func (s *settler) submit(w *settleRequest) *settleRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		w.refused = true
+		w.rejected = true
 		close(w.done)
 		return w
 	}
@@ -127,7 +127,7 @@ func (s *settler) send(ctx context.Context, group []*settleRequest) {
 }
 
 // close sends what waits, ends run and waits for it. A worker that a sink kept
-// beyond Stop is refused from here on.
+// beyond Stop is rejected from here on.
 func (s *settler) close() {
 	s.mu.Lock()
 	s.closed = true

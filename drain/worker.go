@@ -59,7 +59,7 @@ type run struct {
 }
 
 // work is what a worker does with a lease. The error is the store's, when it
-// refuses to settle the partition at all.
+// does not settle the partition at all.
 func (w *leaseWorker) work(lease *partition.Lease) error {
 	r := &run{leaseWorker: w, account: newAccount(lease)}
 	r.todo = plan(lease, w.together, w.unitBytes, w.bisecting.take(lease))

@@ -138,7 +138,7 @@ func TestAnUnauthenticatedRequestIsRejectedBeforeItsBodyIsSent(t *testing.T) {
 			t.Errorf("%q: got %d %s, closed: %t", header, r.status, r.raw, closed)
 		}
 	}
-	if n := p.metric("refusals_total", "unauthorized") + p.metric("refusals_total", "forbidden"); n != 2 {
+	if n := p.metric("rejections_total", "unauthorized") + p.metric("rejections_total", "forbidden"); n != 2 {
 		t.Errorf("%v rejections are counted, want 2", n)
 	}
 }

@@ -106,7 +106,7 @@ func TestARejectedBeaconIsCountedAndNotAnswered(t *testing.T) {
 		} else {
 			p.beacon(row.path, row.body)
 		}
-		if n := p.metric("refusals_total", row.code); n != 1 {
+		if n := p.metric("rejections_total", row.code); n != 1 {
 			t.Errorf("%s: %v rejections counted as %s, want 1", name, n, row.code)
 		}
 		if stored := store.entries("default/p"); len(stored) > 0 {

@@ -123,7 +123,7 @@ func TestIncompleteBodiesLeaveMemoryForCompleteRequests(t *testing.T) {
 		if got := p.memory.Used(); got > half {
 			t.Errorf("%d bytes are reserved by incomplete bodies, want at most half of %d", got, 2*half)
 		}
-		return p.metric("refusals_total", "overloaded") >= 20
+		return p.metric("rejections_total", "overloaded") >= 20
 	})
 	p.post("/v1/default/q", strings.Repeat("x", prefetched)).expect(t, 200, "")
 	p.post("/v1/default", `{"partition":"q","data":1}`, asNDJSON).expect(t, 200, "")

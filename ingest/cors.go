@@ -241,7 +241,7 @@ func (s *Server) preflight(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return nil
 	}
 	if s.originsOf(&t).allow(originOf(ctx)) == nil {
-		s.metrics.preflightsRefused.Inc()
+		s.metrics.preflightsRejected.Inc()
 		if name, _, _ := bytes.Cut(t.path, []byte{'/'}); t.adapter != nil || s.hasNamespace(textOf(name)) {
 			s.logPage(string(name), originOf(ctx))
 		}

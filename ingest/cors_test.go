@@ -65,16 +65,16 @@ func TestAPreflightAllowsListedOriginsOnly(t *testing.T) {
 			}
 		}
 	}
-	refused := 0.0
+	rejected := 0.0
 	unknown := p.preflightOf("/v1/nobody/p", game).header
-	refused++
+	rejected++
 	for _, path := range []string{"/v1/default/p", "/v1/small/p", "/v1/default", "/beacon/default", "/v1/nobody", "/v1/-/p"} {
 		for _, origin := range []string{
 			"https://game.example.evil.example", "https://evilgame.example", "https://game.exampl", "http://game.example", "https://game.example:444",
 			"https://game.example:443", "https://game.example/", "https://GAME.example", "https://sub.game.example", "null", "*", "https://game.example https://evil.example",
 		} {
 			r := p.preflightOf(path, origin)
-			refused++
+			rejected++
 			for header := range r.header {
 				if strings.HasPrefix(header, "Access-Control-") {
 					t.Errorf("%s for %s: the answer has %s: %q", path, origin, header, r.header.Get(header))
@@ -88,9 +88,9 @@ func TestAPreflightAllowsListedOriginsOnly(t *testing.T) {
 	if r := p.preflightOf("/v1/default/p", game, game); r.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("two Origin headers are allowed")
 	}
-	refused++
-	if got := p.metric("preflights_refused_total"); got != refused {
-		t.Errorf("%v preflights are counted as refused, want %v", got, refused)
+	rejected++
+	if got := p.metric("preflights_rejected_total"); got != rejected {
+		t.Errorf("%v preflights are counted as rejected, want %v", got, rejected)
 	}
 	if got := p.metric("requests_total", "204", "preflight_mixed"); got == 0 {
 		t.Error("preflights are not counted")
@@ -122,8 +122,8 @@ func TestOPTIONSWithoutAPageListsTheMethods(t *testing.T) {
 	}
 	p.do(http.MethodOptions, "/nowhere", "").expect(t, 404, "no_such_route")
 	p.do(http.MethodOptions, "/v1/default/p", strings.Repeat("x", p.cfg.MaxBody+1)).expect(t, 413, "body_too_large")
-	if got := p.metric("preflights_refused_total"); got != 0 {
-		t.Errorf("%v are counted as refused preflights", got)
+	if got := p.metric("preflights_rejected_total"); got != 0 {
+		t.Errorf("%v are counted as rejected preflights", got)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestAPreflightOfAnSDKAllowsOriginsOfNamespacesThatKeysOpen(t *testing.T) {
 	paths := []string{
 		"/segment/v1/batch", "/segment/v1/t", "/collect/v1/p", "/posthog/batch/", "/posthog/e", "/posthog/i/v0/e/", "/amplitude/2/httpapi", "/amplitude/batch",
 	}
-	refused := 0.0
+	rejected := 0.0
 	for _, path := range paths {
 		h := p.preflightOf(path, game).header
 		for header, want := range map[string]string{
@@ -225,7 +225,7 @@ func TestAPreflightOfAnSDKAllowsOriginsOfNamespacesThatKeysOpen(t *testing.T) {
 			}
 		}
 		for _, origin := range []string{"https://evil.example", "https://elsewhere.example", "null", "*"} {
-			refused++
+			rejected++
 			for header := range p.preflightOf(path, origin).header {
 				if strings.HasPrefix(header, "Access-Control-") {
 					t.Errorf("%s for %s: the answer has %s", path, origin, header)
@@ -233,8 +233,8 @@ func TestAPreflightOfAnSDKAllowsOriginsOfNamespacesThatKeysOpen(t *testing.T) {
 			}
 		}
 	}
-	if got := p.metric("preflights_refused_total"); got != refused {
-		t.Errorf("%v preflights are counted as refused, want %v", got, refused)
+	if got := p.metric("preflights_rejected_total"); got != rejected {
+		t.Errorf("%v preflights are counted as rejected, want %v", got, rejected)
 	}
 }
 
@@ -460,7 +460,7 @@ func TestAPageReachesANamespaceWithoutTokensOnlyFromAListedOrigin(t *testing.T) 
 			t.Errorf("%s with a token: got %d %s", c.name, r.status, r.raw)
 		}
 		rejected := func() float64 {
-			return p.metric("refusals_total", "bad_host") + p.metric("refusals_total", "cross_origin")
+			return p.metric("rejections_total", "bad_host") + p.metric("rejections_total", "cross_origin")
 		}
 		before := rejected()
 		_ = ask("POST /beacon/default/b", c.host, c.headers, "x")

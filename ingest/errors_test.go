@@ -157,7 +157,7 @@ func TestEveryCodeCanBeReached(t *testing.T) {
 		if r.status != f.status || r.header.Get("Retry-After") != f.retryAfter || r.body.Message == "" {
 			t.Errorf("%s: got %d, Retry-After %q, %s", code, r.status, r.header.Get("Retry-After"), r.raw)
 		}
-		if p.metric("refusals_total", string(code))+withToken.metric("refusals_total", string(code)) == 0 {
+		if p.metric("rejections_total", string(code))+withToken.metric("rejections_total", string(code)) == 0 {
 			t.Errorf("%s is not counted", code)
 		}
 	}

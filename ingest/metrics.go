@@ -38,7 +38,7 @@ type metrics struct {
 	evictedConns prometheus.Counter
 	handshakes   prometheus.Counter
 
-	preflightsRefused prometheus.Counter
+	preflightsRejected prometheus.Counter
 }
 
 // namespaceMetrics are the counters of one namespace.
@@ -77,7 +77,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func(
 			func() float64 { return float64(value()) }))
 	}
 	requests := counter("requests_total", "Requests answered, by route and HTTP status. Route none: the request matched no route.", "route", "code")
-	rejections := counter("refusals_total", "Requests rejected as a whole, by error code of the answer.", "error")
+	rejections := counter("rejections_total", "Requests rejected as a whole, by error code of the answer.", "error")
 	m := &metrics{
 		drops:      log,
 		requests:   make(map[*route]map[int]prometheus.Counter),
@@ -106,7 +106,7 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func(
 			"Connections on which no request was admitted, closed for a new one while max_conns were open.").WithLabelValues(),
 		handshakes: counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
 
-		preflightsRefused: counter("preflights_refused_total", "CORS preflights of browsers for a page whose origin the namespace does not list "+
+		preflightsRejected: counter("preflights_rejected_total", "CORS preflights of browsers for a page whose origin the namespace does not list "+
 			"(on the routes of SDKs: no namespace that a key opens).").WithLabelValues(),
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)

@@ -94,7 +94,7 @@ func TestAMountServesItsPathsAndNoOthers(t *testing.T) {
 	if got := p.metric("requests_total", "201", "echo"); got != 5 {
 		t.Errorf("counted %v requests of the mount, want 5", got)
 	}
-	if got := p.metric("refusals_total", "body_too_large"); got != 3 {
+	if got := p.metric("rejections_total", "body_too_large"); got != 3 {
 		t.Errorf("counted %v bodies that were too large, want 3", got)
 	}
 }

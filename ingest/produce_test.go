@@ -73,7 +73,7 @@ func TestInvalidBodiesAreRejectedWhole(t *testing.T) {
 		if r.status != 400 || r.body.Error != c.code {
 			t.Errorf("%s %.30q: got %d %s, want 400 %s", c.contentType, c.body, r.status, r.raw, c.code)
 		}
-		if got := p.metric("refusals_total", c.code); got == 0 {
+		if got := p.metric("rejections_total", c.code); got == 0 {
 			t.Errorf("%s is not counted", c.code)
 		}
 	}

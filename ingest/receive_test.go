@@ -158,7 +158,7 @@ func TestALargeBodyWithoutAValidTokenIsNotRead(t *testing.T) {
 			t.Errorf("%s: got %d %s, closed %t, want %s", tt.path, r.status, r.raw, closed, tt.code)
 		}
 	}
-	if n := p.metric("refusals_total", "unauthorized"); n != 4 {
+	if n := p.metric("rejections_total", "unauthorized"); n != 4 {
 		t.Errorf("%v rejections are counted, want 4", n)
 	}
 	body := string(make([]byte, largeBody))

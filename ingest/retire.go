@@ -8,7 +8,7 @@ import (
 )
 
 // Retire hands over to a started server whose settings or store are others, so that no
-// request is refused meanwhile. From then on next answers every request, also those on
+// request is rejected meanwhile. From then on next answers every request, also those on
 // the connections of s, each of which is closed after its next answer or once it has been
 // idle for IdleTimeout. Retire returns when the requests that s had begun are answered,
 // and its lanes are flushed. When ctx ends first, it rejects those that wait. Nothing of s

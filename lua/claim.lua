@@ -33,7 +33,7 @@
 -- RETURNS 3                  skipped: the call has read as much as it may
 -- RETURNS 5, expired         no lease: the partition is paused
 -- RETURNS 6                  no lease: the whole namespace is paused; nothing was written
--- RETURNS text               refused, with the error of Redis; nothing was written
+-- RETURNS text               rejected, with the error of Redis; nothing was written
 --
 -- USES whole, int, time, lease_of, end_lease, open_shard, close_shard, read_pauses, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
 local min, max, floor = math.min, math.max, math.floor
@@ -47,9 +47,9 @@ if not (batch and batches and size and max_age and full) or lease < 1 or partiti
   return redis.error_reply('ERR claim: bad arguments')
 end
 
-local shard, refused = open_shard(ledger)
-if refused then
-  return refused
+local shard, rejected = open_shard(ledger)
+if rejected then
+  return rejected
 end
 local all_paused, paused = read_pauses(shard, ledger, ARGV, 7)
 local now = shard.now

@@ -328,20 +328,20 @@ func TestClaimAdoptsAListWithoutItsHash(t *testing.T) {
 	})
 }
 
-func TestClaimRefusesBadArguments(t *testing.T) {
+func TestClaimRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(10)...)
-		p.refusesBadArgs(lua.Claim, p.keys(), p.claimArgs("t1"), nil, 2, 3, 4, 5, 6)
+		p.rejectsBadArgs(lua.Claim, p.keys(), p.claimArgs("t1"), nil, 2, 3, 4, 5, 6)
 		for _, token := range []string{"", "t1", ".t1", "0.t1", "-5.t1", "15000"} {
 			argv := p.claimArgs("t1")
 			argv[0] = token
-			p.refuses("ERR claim: bad arguments", lua.Claim, p.keys(), argv...)
+			p.rejects("ERR claim: bad arguments", lua.Claim, p.keys(), argv...)
 		}
 	})
 }
 
-func TestClaimRefusesForeignValuesWhole(t *testing.T) {
-	refusesForeign(t, states, lua.Claim, func(p *part) ([]string, []any) {
+func TestClaimRejectsForeignValuesWhole(t *testing.T) {
+	rejectsForeign(t, states, lua.Claim, func(p *part) ([]string, []any) {
 		if p.due() != -1 {
 			p.makeDue()
 		}

@@ -21,8 +21,8 @@
 -- RETURNS 0          gone: the token does not hold the partition
 -- RETURNS 1          settled
 -- RETURNS 2          settled before; nothing was written
--- RETURNS 3, from    refused: the range begins at from
--- RETURNS text       refused, with the error of Redis; nothing was written
+-- RETURNS 3, from    rejected: the range begins at from
+-- RETURNS text       rejected, with the error of Redis; nothing was written
 --
 -- USES whole, time, end_range, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale
 local ready, ledger = KEYS[1], KEYS[2]
@@ -45,11 +45,11 @@ if bad or commits == 0 or at ~= #ARGV + 1 or #KEYS ~= 2 + 2 * commits + math.min
   return redis.error_reply('ERR commit: bad arguments')
 end
 
-local shard, refused = open_shard(ledger)
-if refused then
-  return refused
+local shard, rejected = open_shard(ledger)
+if rejected then
+  return rejected
 end
-redis.call('ZCARD', ready) -- refuses a foreign value while nothing is written
+redis.call('ZCARD', ready) -- rejects a foreign value while nothing is written
 local now = shard.now
 local dead = letters > 0 and KEYS[#KEYS]
 local kept = dead and redis.pcall('LLEN', dead) -- a number, or the error of a foreign value

@@ -52,7 +52,7 @@ func TestCommitSettlesAPrefix(t *testing.T) {
 	})
 }
 
-func TestCommitRefusesAnotherRange(t *testing.T) {
+func TestCommitRejectsAnotherRange(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.batches = 2
 		from := p.leased(9, "t1")
@@ -239,11 +239,11 @@ func TestCommitBoundsTheDeadLetters(t *testing.T) {
 	})
 }
 
-func TestCommitRefusesBadArguments(t *testing.T) {
+func TestCommitRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		from := p.leased(10, "t1")
 		keys := append(p.keys(), p.dead)
-		p.refusesBadArgs(lua.Commit, keys, p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d"), []int{7, 8, 9, 10}, 1, 3, 4)
+		p.rejectsBadArgs(lua.Commit, keys, p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d"), []int{7, 8, 9, 10}, 1, 3, 4)
 		for name, argv := range map[string][]any{
 			"nothing to settle":     p.commitArgs("t1", from, from, [3]int64{}),
 			"backwards":             p.commitArgs("t1", from+4, from, [3]int64{-4, 0, 0}),
@@ -253,13 +253,13 @@ func TestCommitRefusesBadArguments(t *testing.T) {
 			"a letter too many":     p.commitArgs("t1", from, from+4, [3]int64{3, 0, 1}, "d", "e"),
 		} {
 			t.Log(name)
-			p.refuses("ERR commit: bad arguments", lua.Commit, keys, argv...)
+			p.rejects("ERR commit: bad arguments", lua.Commit, keys, argv...)
 		}
 	})
 }
 
-func TestCommitRefusesForeignValuesWhole(t *testing.T) {
-	refusesForeign(t, states, lua.Commit, func(p *part) ([]string, []any) {
+func TestCommitRejectsForeignValuesWhole(t *testing.T) {
+	rejectsForeign(t, states, lua.Commit, func(p *part) ([]string, []any) {
 		from := max(p.seq("from"), 1)
 		return append(p.keys(), p.dead), p.commitArgs("t1", from, from+4, [3]int64{2, 1, 1}, "d")
 	})
@@ -304,7 +304,7 @@ func TestCommitWithoutDeadLettersDoesNotTouchThem(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.do("set", p.dead, "foreign")
 		from := p.leased(4, "t1")
-		p.refuses("WRONGTYPE", lua.Commit, p.commitKeys(1), p.commitArgs("t1", from, from+4, [3]int64{3, 0, 1}, "d")...)
+		p.rejects("WRONGTYPE", lua.Commit, p.commitKeys(1), p.commitArgs("t1", from, from+4, [3]int64{3, 0, 1}, "d")...)
 		p.same("without", p.delivered("t1", from, from+4)[0], 1)
 		p.lawful()
 	})
@@ -365,16 +365,16 @@ func TestReleaseMakesEvictionsFinal(t *testing.T) {
 	})
 }
 
-func TestReleaseRefusesBadArguments(t *testing.T) {
+func TestReleaseRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.leased(10, "t1")
-		p.refusesBadArgs(lua.Release, p.releaseKeys(), p.releaseArgs("t1", 10, 1), []int{3, 4})
-		p.refuses("ERR release: bad arguments", lua.Release, p.releaseKeys(), p.name, "t1", 0, 1, "012")
+		p.rejectsBadArgs(lua.Release, p.releaseKeys(), p.releaseArgs("t1", 10, 1), []int{3, 4})
+		p.rejects("ERR release: bad arguments", lua.Release, p.releaseKeys(), p.name, "t1", 0, 1, "012")
 	})
 }
 
-func TestReleaseRefusesForeignValuesWhole(t *testing.T) {
-	refusesForeign(t, states, lua.Release, func(p *part) ([]string, []any) {
+func TestReleaseRejectsForeignValuesWhole(t *testing.T) {
+	rejectsForeign(t, states, lua.Release, func(p *part) ([]string, []any) {
 		return p.releaseKeys(), p.releaseArgs("t1", 10, 1)
 	})
 }

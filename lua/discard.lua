@@ -16,9 +16,9 @@ if bad then
   return redis.error_reply('ERR discard: bad arguments')
 end
 
-local shard, refused = open_shard(ledger)
-if refused then
-  return refused
+local shard, rejected = open_shard(ledger)
+if rejected then
+  return rejected
 end
 local result = { shard.now }
 local count, bytes, middle = 0, 0, redis.call('LLEN', dead) / 2

@@ -14,8 +14,8 @@
 //	permission_probe  try every command that a store needs
 //
 // The first five take several partitions of one shard per call. Each partition has
-// its own answer, in the order of the call, so a refusal affects that partition only.
-// A bad argument refuses the whole call.
+// its own answer, in the order of the call, so a rejection affects that partition only.
+// A bad argument rejects the whole call.
 //
 // A file opens with its interface: what it does, KEYS, ARGV, every RETURNS, and the
 // functions of include/ that it USES. header_test.go compares each file with its header. Nothing

@@ -114,11 +114,11 @@ func TestDoneOfALostRangeIsNotUsedForAnotherRange(t *testing.T) {
 func TestProduceRepliesWithTheErrorOfAServerThatTakesNoWrites(t *testing.T) {
 	several(t, 2, func(t *testing.T, g group) {
 		keys, argv := g.produceCall(1)
-		refusing := *lua.Produce
-		refusing.Source = strings.ReplaceAll(refusing.Source, "create_meta(redis.pcall", "create_meta(function() return { err = 'READONLY replica' } end")
-		reply, err := g[0].try(&refusing, keys, argv...)
+		rejecting := *lua.Produce
+		rejecting.Source = strings.ReplaceAll(rejecting.Source, "create_meta(redis.pcall", "create_meta(function() return { err = 'READONLY replica' } end")
+		reply, err := g[0].try(&rejecting, keys, argv...)
 		if err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
-			t.Errorf("got %v, %v; want the refusal as the answer", reply, err)
+			t.Errorf("got %v, %v; want the rejection as the answer", reply, err)
 		}
 	})
 }

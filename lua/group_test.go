@@ -80,7 +80,7 @@ func (g group) claimCall(token string) ([]string, []any) {
 	return g.keys(), argv
 }
 
-// claim returns an answer for each partition: an array, or a refusal's text.
+// claim returns an answer for each partition: an array, or a rejection's text.
 func (g group) claim(token string) []any {
 	g[0].t.Helper()
 	keys, argv := g.claimCall(token)

@@ -87,10 +87,10 @@ func TestPagesMissNoPartitionThatStays(t *testing.T) {
 	})
 }
 
-func TestPageRefusesBadArguments(t *testing.T) {
+func TestPageRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(1)...)
-		p.refusesBadArgs(lua.Page, []string{p.ready}, []any{"-inf", "", 1}, nil, 3)
+		p.rejectsBadArgs(lua.Page, []string{p.ready}, []any{"-inf", "", 1}, nil, 3)
 		if names, due := p.page("-inf", "", 1); fmt.Sprint(names) != "[kart]" || due != fmt.Sprint(p.due()) {
 			t.Errorf("got %v %s", names, due)
 		}
@@ -99,7 +99,7 @@ func TestPageRefusesBadArguments(t *testing.T) {
 			t.Errorf("of nothing: got %v %s", names, due)
 		}
 		p.do("set", p.ready, "foreign")
-		p.refuses("WRONGTYPE", lua.Page, []string{p.ready}, "-inf", "", 1)
+		p.rejects("WRONGTYPE", lua.Page, []string{p.ready}, "-inf", "", 1)
 	})
 }
 
@@ -162,13 +162,13 @@ func TestPeekKnowsTheSequenceOfTheOldest(t *testing.T) {
 	})
 }
 
-func TestPeekRefusesWhatItCannotRead(t *testing.T) {
+func TestPeekRejectsWhatItCannotRead(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(4)...)
-		p.refusesBadArgs(lua.Peek, p.own(), []any{0, 0, 1, 1}, nil, 3, 4)
-		p.refuses("bad arguments", lua.Peek, p.own(), 2, 0, 1, 1)
+		p.rejectsBadArgs(lua.Peek, p.own(), []any{0, 0, 1, 1}, nil, 3, 4)
+		p.rejects("bad arguments", lua.Peek, p.own(), 2, 0, 1, 1)
 	})
-	refusesForeign(t, states, lua.Peek, func(p *part) ([]string, []any) { return p.own(), []any{0, 0, 1, 1} })
+	rejectsForeign(t, states, lua.Peek, func(p *part) ([]string, []any) { return p.own(), []any{0, 0, 1, 1} })
 }
 
 func TestStatsDescribeAPartition(t *testing.T) {
@@ -277,6 +277,6 @@ func TestStatsReadOldestEntriesUpToABound(t *testing.T) {
 	})
 }
 
-func TestStatsRefuseForeignValues(t *testing.T) {
-	refusesForeign(t, states, lua.Stats, func(p *part) ([]string, []any) { return p.statsKeys(), []any{p.name} })
+func TestStatsRejectForeignValues(t *testing.T) {
+	rejectsForeign(t, states, lua.Stats, func(p *part) ([]string, []any) { return p.statsKeys(), []any{p.name} })
 }

@@ -218,17 +218,17 @@ func (p *part) snapshot() string {
 	return b.String()
 }
 
-// refuses runs a call that must fail and must change nothing.
-func (p *part) refuses(text string, s *lua.Script, keys []string, argv ...any) {
+// rejects runs a call that must fail and must change nothing.
+func (p *part) rejects(text string, s *lua.Script, keys []string, argv ...any) {
 	p.t.Helper()
 	before := p.snapshot()
 	reply, err := p.try(s, keys, argv...)
-	got, refused := answerText(reply)
+	got, rejected := answerText(reply)
 	if err != nil {
-		got, refused = err.Error(), true
+		got, rejected = err.Error(), true
 	}
-	if !refused {
-		p.t.Errorf("%s%q: got %v, want a refusal", s.Name, argv, reply)
+	if !rejected {
+		p.t.Errorf("%s%q: got %v, want a rejection", s.Name, argv, reply)
 	} else if !strings.Contains(got, text) {
 		p.t.Errorf("%s%q: got %q, want %q", s.Name, argv, got, text)
 	}
@@ -237,10 +237,10 @@ func (p *part) refuses(text string, s *lua.Script, keys []string, argv ...any) {
 	}
 }
 
-// refusesBadArgs spoils each argument in each way that its declared type
+// rejectsBadArgs spoils each argument in each way that its declared type
 // forbids, and leaves each out. zero lists those where 0 is bad, from 1; numbers
 // the whole numbers among those that repeat, from 1.
-func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, numbers []int, zero ...int) {
+func (p *part) rejectsBadArgs(s *lua.Script, keys []string, argv []any, numbers []int, zero ...int) {
 	p.t.Helper()
 	var passed []string
 	before := p.snapshot()
@@ -274,15 +274,15 @@ func (p *part) refusesBadArgs(s *lua.Script, keys []string, argv []any, numbers 
 		try(fmt.Sprintf("only %d arguments", n), argv[:n])
 	}
 	if len(passed) > 0 {
-		p.t.Errorf("not refused cleanly: %s", strings.Join(passed, ", "))
+		p.t.Errorf("not rejected cleanly: %s", strings.Join(passed, ", "))
 	}
 }
 
-// refusesForeign puts a foreign value under each of a call's keys, in each
+// rejectsForeign puts a foreign value under each of a call's keys, in each
 // state. The call must fail and change nothing; or, where the state keeps it
 // from looking at that key, succeed. Where the key is one partition's, the answer of
 // that partition says so.
-func refusesForeign(t *testing.T, states map[string]func(p *part), s *lua.Script, call func(p *part) (keys []string, argv []any)) {
+func rejectsForeign(t *testing.T, states map[string]func(p *part), s *lua.Script, call func(p *part) (keys []string, argv []any)) {
 	t.Helper()
 	for state, prepare := range states {
 		t.Run(state, func(t *testing.T) {
@@ -297,18 +297,18 @@ func refusesForeign(t *testing.T, states map[string]func(p *part), s *lua.Script
 					before := p.snapshot()
 					reply, err := p.try(s, keys, argv...)
 					after := p.snapshot()
-					refused := err != nil
-					if refused && !strings.Contains(err.Error(), "WRONGTYPE") {
+					rejected := err != nil
+					if rejected && !strings.Contains(err.Error(), "WRONGTYPE") {
 						t.Errorf("KEYS[%d]: got %v, want WRONGTYPE", i+1, err)
 					}
 					if text, ok := answerText(reply); ok {
-						refused = true
+						rejected = true
 						if !strings.Contains(text, "WRONGTYPE") {
 							t.Errorf("KEYS[%d]: got the answer %q, want WRONGTYPE", i+1, text)
 						}
 					}
-					if refused && after != before {
-						t.Errorf("KEYS[%d] is foreign: refused, but\nbefore\n%safter\n%s", i+1, before, after)
+					if rejected && after != before {
+						t.Errorf("KEYS[%d] is foreign: rejected, but\nbefore\n%safter\n%s", i+1, before, after)
 					}
 				}
 			})
@@ -316,7 +316,7 @@ func refusesForeign(t *testing.T, states map[string]func(p *part), s *lua.Script
 	}
 }
 
-// answerText is the refusal of the only partition of a call.
+// answerText is the rejection of the only partition of a call.
 func answerText(reply []any) (string, bool) {
 	if len(reply) < 2 {
 		return "", false

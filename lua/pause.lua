@@ -2,14 +2,14 @@
 --
 -- Only claim heeds it: what is leased now is delivered. A second pause replaces who
 -- paused it and why, and keeps the time of the first. The first write is HDEL, which a
--- full store does not refuse.
+-- full store does not reject.
 --
 -- KEYS[1] hash      the shard's ledger
 -- ARGV[1] string    name of the partition, which may have no entries; * = all partitions
 -- ARGV[2] ms        since when; 0 = now
 -- ARGV[3] string    who paused it and why; kept as it is
 -- ARGV[4] int       most paused partitions of the shard
--- RETURNS {now, 0}  refused: one paused partition too many; nothing was written
+-- RETURNS {now, 0}  rejected: one paused partition too many; nothing was written
 -- RETURNS {now, 1}  paused
 --
 -- USES whole, int, time

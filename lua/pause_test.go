@@ -224,7 +224,7 @@ func TestAFullStorePausesAndResumes(t *testing.T) {
 	p.same("claim", p.claim("t1")[0], 5)
 }
 
-// makeDueByHand: a full store refuses ZADD outside of a script that frees first.
+// makeDueByHand: a full store rejects ZADD outside of a script that frees first.
 func (p *part) makeDueByHand(t *testing.T) {
 	t.Helper()
 	do(t, p.c, "config", "set", "maxmemory", "0")
@@ -257,21 +257,21 @@ func TestRedisCallsOfPausedPartitions(t *testing.T) {
 	costs(t, c, lua.Resume, p.resumeKeys(p.name), []any{p.name}, 5)
 }
 
-func TestPauseAndResumeRefuseBadArguments(t *testing.T) {
+func TestPauseAndResumeRejectBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
-		p.refusesBadArgs(lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 10), []int{2, 4})
-		p.refuses("ERR pause: bad arguments", lua.Pause, []string{p.ledger}, p.pauseArgs("", 10)...)
+		p.rejectsBadArgs(lua.Pause, []string{p.ledger}, p.pauseArgs(p.name, 10), []int{2, 4})
+		p.rejects("ERR pause: bad arguments", lua.Pause, []string{p.ledger}, p.pauseArgs("", 10)...)
 		p.pause(p.name)
 		for _, row := range []struct {
 			keys int
 			name string
 		}{{2, p.name}, {3, "*"}, {3, ""}} {
-			p.refuses("ERR resume: bad arguments", lua.Resume, p.resumeKeys(p.name)[:row.keys], row.name)
+			p.rejects("ERR resume: bad arguments", lua.Resume, p.resumeKeys(p.name)[:row.keys], row.name)
 		}
 	})
 }
 
-func TestPauseAndResumeRefuseForeignValuesWhole(t *testing.T) {
+func TestPauseAndResumeRejectForeignValuesWhole(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(4)...)
 		p.pause(p.name)

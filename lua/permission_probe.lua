@@ -4,8 +4,8 @@
 -- second is left half done. So a store runs this script before all others. Its
 -- partition has a name that no caller can use. It tries the commands of the other
 -- scripts first, then the commands that the store sends without a script. It goes on
--- after one that is refused, so that all missing rights are found at once. Where DEL or
--- ZREM is refused it writes nothing, and asks the server for the rights of the others.
+-- after one that is rejected, so that all missing rights are found at once. Where DEL or
+-- ZREM is rejected it writes nothing, and asks the server for the rights of the others.
 --
 -- KEYS[1] list      entries of the probe's partition
 -- KEYS[2] zset      active partitions of the shard

@@ -3,7 +3,7 @@
 -- For each partition: LLEN, RPUSH, and LPOP of the oldest entries beyond the
 -- capacity. A new partition becomes active and is due after the linger. A full batch
 -- is due now, unless a range of the partition is leased or waits for a retry. Every
--- partition has its own answer, in the order of the call; a refusal affects that
+-- partition has its own answer, in the order of the call; a rejection affects that
 -- partition only. A partition that appears twice is served twice.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
@@ -21,13 +21,13 @@
 -- ARGV[9..] bytes   of each partition: how many entries, 1 or more, negative where it has a third key for the
 --                   result of an idempotent call; then that many encoded entries, oldest first
 -- RETURNS {now, answer...}  an answer for each partition, the values of one of these:
--- RETURNS 0                            refused: one new partition too many; nothing was written
+-- RETURNS 0                            rejected: one new partition too many; nothing was written
 -- RETURNS 1, accepted, evicted, depth  appended
 -- RETURNS 2, accepted, evicted, depth  the result of the first call under the key
 -- RETURNS 3, accepted, evicted, depth, sample  appended, and the newest evicted entry: its first 79 bytes, which hold time
 --                                      and id. Only in one ms of 64, and only of an entry that no claim gave out
--- RETURNS 4                            refused: one result too many; nothing was written
--- RETURNS text                         refused, with the error of Redis; nothing was written
+-- RETURNS 4                            rejected: one result too many; nothing was written
+-- RETURNS text                         rejected, with the error of Redis; nothing was written
 --
 -- USES whole, int, time, read_keys, count_key, keys_text, end_range, open_shard, close_shard, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt
 local ready, ledger = KEYS[1], KEYS[2]
@@ -48,9 +48,9 @@ if bad or key == 3 or at ~= #ARGV + 1 or key ~= #KEYS + 1 then
   return redis.error_reply('ERR produce: bad arguments')
 end
 
-local shard, refused = open_shard(ledger)
-if refused then
-  return refused
+local shard, rejected = open_shard(ledger)
+if rejected then
+  return rejected
 end
 local active = redis.call('ZCARD', ready)
 local now, add, due = shard.now, shard.add, shard.due
@@ -82,19 +82,19 @@ local function keep_largest(m, first, k)
   end
 end
 
--- refuse takes the error of a partition's first write. An error of the server (it is
--- full, a replica, its disk fails) refuses the whole call: the client must see it as
+-- reject takes the error of a partition's first write. An error of the server (it is
+-- full, a replica, its disk fails) rejects the whole call: the client must see it as
 -- the reply, because it drops its connection to a replica then.
-local server_refuses
-local function refuse(words)
+local server_rejects
+local function reject(words)
   if not shard.wrote and not string.find(words, '^WRONGTYPE') and not string.find(words, '^ERR ') then
-    server_refuses = words
+    server_rejects = words
   end
   return words
 end
 
 -- append serves one partition: k entries from ARGV[first] on. It returns the error of
--- Redis where it is refused.
+-- Redis where it is rejected.
 local function append(q, m, seen, first, k)
   if seen then
     local stored = redis.pcall('GET', seen)
@@ -115,7 +115,7 @@ local function append(q, m, seen, first, k)
     end
   end
 
-  -- All that can be refused comes first, also the write that a full store refuses.
+  -- All that can be rejected comes first, also the write that a full store rejects.
   local before = redis.pcall('LLEN', q)
   if type(before) == 'table' then
     return before.err
@@ -154,7 +154,7 @@ local function append(q, m, seen, first, k)
     end
     local written = create_meta(redis.pcall, m, head_text, tail_text)
     if type(written) == 'table' then
-      return refuse(written.err)
+      return reject(written.err)
     end
     if written < 3 then
       -- Something other than Spillway removed the list. Its entries are lost, and the
@@ -174,7 +174,7 @@ local function append(q, m, seen, first, k)
     end
     last = redis.pcall('HINCRBY', m, 'tail', seen and k or ARGV[first - 1])
     if type(last) == 'table' then
-      return refuse(last.err)
+      return reject(last.err)
     end
     headless = last == k -- the list is there, but not the hash, or not its tail
   end
@@ -274,8 +274,8 @@ while at <= last_arg do
     k, seen = -k, KEYS[key + 2]
   end
   local foreign = append(KEYS[key], KEYS[key + 1], seen, at + 1, k)
-  if server_refuses then
-    return redis.error_reply(server_refuses)
+  if server_rejects then
+    return redis.error_reply(server_rejects)
   elseif foreign then
     result[#result + 1] = foreign
   end

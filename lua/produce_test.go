@@ -126,7 +126,7 @@ func TestProduceOfANewPartitionKeepsTheNewestOfTooMany(t *testing.T) {
 	})
 }
 
-func TestProduceRefusesANewPartitionTooMany(t *testing.T) {
+func TestProduceRejectsANewPartitionTooMany(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.do("zadd", p.ready, 1, "a", 1, "b", 1, "c")
 		before := p.snapshot()
@@ -134,7 +134,7 @@ func TestProduceRefusesANewPartitionTooMany(t *testing.T) {
 		p.same("reply", reply, []any{0, reply[1]})
 		p.same("shard", p.snapshot(), before)
 		p.maxActive = 4
-		p.same("accepted when there is room, and the refusal was not remembered", p.produceOnce(p.fresh(1)...)[0], 1)
+		p.same("accepted when there is room, and the rejection was not remembered", p.produceOnce(p.fresh(1)...)[0], 1)
 		p.maxActive = 0
 		p.same("a partition that is there", p.produce(p.fresh(1)...)[0], 1)
 	})
@@ -160,7 +160,7 @@ func TestProduceRepeatsTheResultOfItsKey(t *testing.T) {
 	})
 }
 
-func TestProduceRefusesAKeyTooMany(t *testing.T) {
+func TestProduceRejectsAKeyTooMany(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		first := p.seen
 		for range p.maxKeys {
@@ -267,28 +267,28 @@ func TestProduceRepairsCountsWhenItEvicts(t *testing.T) {
 	})
 }
 
-func TestProduceRefusesBadArguments(t *testing.T) {
+func TestProduceRejectsBadArguments(t *testing.T) {
 	for _, entries := range []int{0, 2, 10} {
 		t.Run(fmt.Sprintf("%d entries there", entries), func(t *testing.T) {
 			on(t, func(t *testing.T, p *part) {
 				if entries > 0 {
 					p.produce(p.fresh(entries)...)
 				}
-				p.refusesBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...), []int{9}, 1, 2, 5, 8, 9)
+				p.rejectsBadArgs(lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...), []int{9}, 1, 2, 5, 8, 9)
 			})
 		})
 	}
 }
 
-func TestProduceRefusesForeignValuesWhole(t *testing.T) {
-	refusesForeign(t, states, lua.Produce, func(p *part) ([]string, []any) {
+func TestProduceRejectsForeignValuesWhole(t *testing.T) {
+	rejectsForeign(t, states, lua.Produce, func(p *part) ([]string, []any) {
 		return append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...)
 	})
 }
 
-func TestProduceRefusesAForeignResult(t *testing.T) {
+func TestProduceRejectsAForeignResult(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.do("set", p.seen, "foreign")
-		p.refuses("ERR", lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...)...)
+		p.rejects("ERR", lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(1)...)...)
 	})
 }

@@ -19,7 +19,7 @@
 -- RETURNS 0, dropped        entries dropped, or counted; no further ones at the old end are that old
 -- RETURNS 1, dropped        the same, but there may be more: the call has done as much as it may
 -- RETURNS 2                 leased; nothing was dropped
--- RETURNS text              refused, with the error of Redis; nothing was written
+-- RETURNS text              rejected, with the error of Redis; nothing was written
 --
 -- USES whole, time, end_lease, open_shard, close_shard, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale
 local ready, ledger = KEYS[1], KEYS[2]
@@ -31,9 +31,9 @@ if not (cutoff and limit and room and drop and counted) or drop > 1 or drop == 1
   return redis.error_reply('ERR purge: bad arguments')
 end
 
-local shard, refused = open_shard(ledger)
-if refused then
-  return refused
+local shard, rejected = open_shard(ledger)
+if rejected then
+  return rejected
 end
 shard.was.purged, shard.add.purged = whole(redis.call('HGET', ledger, 'purged') or 0, 0), 0
 if not shard.was.purged then

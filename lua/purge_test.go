@@ -79,16 +79,16 @@ func TestPurgeAdoptsAListWithoutItsHash(t *testing.T) {
 	})
 }
 
-func TestPurgeRefusesWhatItCannotRead(t *testing.T) {
+func TestPurgeRejectsWhatItCannotRead(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(4)...)
-		p.refusesBadArgs(lua.Purge, p.keys(), p.purgeArgs(everything), nil, 2, 3)
-		p.refuses("bad arguments", lua.Purge, p.keys(), everything, 1, 1, 2, 0, p.name)
-		p.refuses("bad arguments", lua.Purge, p.keys(), everything, 1, 1, 1, 1, p.name)
+		p.rejectsBadArgs(lua.Purge, p.keys(), p.purgeArgs(everything), nil, 2, 3)
+		p.rejects("bad arguments", lua.Purge, p.keys(), everything, 1, 1, 2, 0, p.name)
+		p.rejects("bad arguments", lua.Purge, p.keys(), everything, 1, 1, 1, 1, p.name)
 		p.do("hset", p.ledger, "purged", "foreign")
-		p.refuses("foreign value", lua.Purge, p.keys(), p.purgeArgs(everything)...)
+		p.rejects("foreign value", lua.Purge, p.keys(), p.purgeArgs(everything)...)
 	})
-	refusesForeign(t, states, lua.Purge, func(p *part) ([]string, []any) { return p.keys(), p.purgeArgs(everything) })
+	rejectsForeign(t, states, lua.Purge, func(p *part) ([]string, []any) { return p.keys(), p.purgeArgs(everything) })
 }
 
 func TestPurgeRunsWhileTheStoreIsFull(t *testing.T) {
@@ -148,19 +148,19 @@ func TestDiscardOfForeignLettersCountsNoneBelowZero(t *testing.T) {
 	})
 }
 
-func TestDiscardRefusesWhatItCannotWrite(t *testing.T) {
+func TestDiscardRejectsWhatItCannotWrite(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.do("rpush", p.dead, "a")
 		keys := []string{p.dead, p.ledger}
-		p.refuses("bad arguments", lua.Discard, keys)
-		p.refuses("bad arguments", lua.Discard, slices.Concat(keys, keys), 0, "a")
-		p.refuses("bad arguments", lua.Discard, keys, "a")
-		p.refuses("bad arguments", lua.Discard, keys, 0, "a", -1, "a")
+		p.rejects("bad arguments", lua.Discard, keys)
+		p.rejects("bad arguments", lua.Discard, slices.Concat(keys, keys), 0, "a")
+		p.rejects("bad arguments", lua.Discard, keys, "a")
+		p.rejects("bad arguments", lua.Discard, keys, 0, "a", -1, "a")
 		p.do("set", p.dead, "foreign")
-		p.refuses("WRONGTYPE", lua.Discard, keys, 0, "a")
+		p.rejects("WRONGTYPE", lua.Discard, keys, 0, "a")
 		p.do("del", p.dead)
 		p.do("rpush", p.dead, "a")
 		p.do("hset", p.ledger, "dead_count", "foreign")
-		p.refuses("foreign value", lua.Discard, keys, 0, "a")
+		p.rejects("foreign value", lua.Discard, keys, 0, "a")
 	})
 }

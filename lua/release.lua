@@ -1,7 +1,7 @@
 -- release: end leases of several partitions of one shard; what is left of their
 -- ranges waits, and is presented again with the same batch ends.
 --
--- The first write is HDEL, which a full store does not refuse. Every partition has
+-- The first write is HDEL, which a full store does not reject. Every partition has
 -- its own answer, in the order of the call.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
@@ -12,7 +12,7 @@
 -- RETURNS {now, answer...}  an answer for each partition, one of these:
 -- RETURNS 0     gone: the token does not hold the partition
 -- RETURNS 1     released
--- RETURNS text  refused, with the error of Redis; nothing was written
+-- RETURNS text  rejected, with the error of Redis; nothing was written
 --
 -- USES whole, time, end_lease, keep_done, write_done
 local ready = KEYS[1]
@@ -28,7 +28,7 @@ if bad then
 end
 
 local now = time()
-redis.call('ZCARD', ready) -- refuses a foreign value while nothing is written
+redis.call('ZCARD', ready) -- rejects a foreign value while nothing is written
 local due = {}
 
 local function release(name, m, token, delay, attempt, done)

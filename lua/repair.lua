@@ -15,7 +15,7 @@
 -- ARGV[3..] string  of each partition: its name, the member of KEYS[1]; each name once
 -- RETURNS {now, answer...}     an answer for each partition, the values of one of these:
 -- RETURNS repaired, expired    1 or 0; stale entries dropped that the sink had not accepted
--- RETURNS text                 refused, with the error of Redis; nothing was written
+-- RETURNS text                 rejected, with the error of Redis; nothing was written
 --
 -- USES whole, time, lease_of, end_lease, open_shard, close_shard, read_pauses, trim_first, plausible, read_meta, count_done, keep_done, write_done, reconcile, create_meta, adopt, end_partition, is_stale, drop_stale
 local ready, ledger = KEYS[1], KEYS[2]
@@ -25,9 +25,9 @@ if not (max_age and ahead) or partitions < 1 or #KEYS ~= 2 + 2 * partitions then
   return redis.error_reply('ERR repair: bad arguments')
 end
 
-local shard, refused = open_shard(ledger)
-if refused then
-  return refused
+local shard, rejected = open_shard(ledger)
+if rejected then
+  return rejected
 end
 local scores = redis.call('ZMSCORE', ready, unpack(ARGV, 3))
 local _, paused = read_pauses(shard, ledger, ARGV, 3)

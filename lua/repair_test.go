@@ -169,13 +169,13 @@ func TestRepairEndsAPartitionThatIsAllStale(t *testing.T) {
 	})
 }
 
-func TestRepairRefusesBadArguments(t *testing.T) {
+func TestRepairRejectsBadArguments(t *testing.T) {
 	on(t, func(t *testing.T, p *part) {
 		p.produce(p.fresh(10)...)
-		p.refusesBadArgs(lua.Repair, p.keys(), p.repairArgs(), nil, 1)
+		p.rejectsBadArgs(lua.Repair, p.keys(), p.repairArgs(), nil, 1)
 	})
 }
 
-func TestRepairRefusesForeignValuesWhole(t *testing.T) {
-	refusesForeign(t, states, lua.Repair, func(p *part) ([]string, []any) { return p.keys(), p.repairArgs() })
+func TestRepairRejectsForeignValuesWhole(t *testing.T) {
+	rejectsForeign(t, states, lua.Repair, func(p *part) ([]string, []any) { return p.keys(), p.repairArgs() })
 }

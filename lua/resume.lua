@@ -1,7 +1,7 @@
 -- resume: end the pause of a partition, or of the whole namespace, in one shard.
 --
 -- A partition is due now, unless it is leased: claim has put a paused one off. The
--- first write is HDEL, which a full store does not refuse.
+-- first write is HDEL, which a full store does not reject.
 --
 -- KEYS[1] zset      active partitions of the shard by due time, ms
 -- KEYS[2] hash      the shard's ledger

@@ -34,7 +34,7 @@ func TestEachPartitionOfACallHasItsOwnAnswer(t *testing.T) {
 	})
 }
 
-func TestProduceStoresTheOthersWhereOneIsRefused(t *testing.T) {
+func TestProduceStoresTheOthersWhereOneIsRejected(t *testing.T) {
 	for name, key := range map[string]func(p *part) string{
 		"a foreign list":   func(p *part) string { return p.q },
 		"a foreign hash":   func(p *part) string { return p.m },
@@ -59,7 +59,7 @@ func TestProduceStoresTheOthersWhereOneIsRefused(t *testing.T) {
 					p.same("the foreign value", p.c.SMembers(context.Background(), key(spoilt)).Val(), []string{"foreign"})
 					p.do("del", key(spoilt))
 					_ = p.c.Rename(context.Background(), aside, key(spoilt))
-					p.same("entries of the refused one", len(spoilt.list()), before)
+					p.same("entries of the rejected one", len(spoilt.list()), before)
 					p.same("accepted", p.count("accepted"), 3*before+4)
 					g.lawful()
 				})
@@ -108,7 +108,7 @@ func TestOthersAreServedWhereOneIsForeign(t *testing.T) {
 	}
 }
 
-func TestProduceRefusesNewPartitionsInTheMiddleOfACall(t *testing.T) {
+func TestProduceRejectsNewPartitionsInTheMiddleOfACall(t *testing.T) {
 	several(t, 4, func(t *testing.T, g group) {
 		p := g[0]
 		g[2:3].fill(1) // it lives already
@@ -150,25 +150,25 @@ func TestProduceRepeatsAResultBesideOthers(t *testing.T) {
 	})
 }
 
-func TestBadArgumentsOfOnePartitionRefuseTheWholeCall(t *testing.T) {
+func TestBadArgumentsOfOnePartitionRejectTheWholeCall(t *testing.T) {
 	several(t, 3, func(t *testing.T, g group) {
 		p := g[0]
 		keys, argv := g.produceCall(1)
-		p.refusesBadArgs(lua.Produce, keys, argv, []int{9, 11, 13}, 1, 2, 5, 8, 9, 11, 13)
-		p.refuses("ERR produce: bad arguments", lua.Produce, keys[:len(keys)-2], argv...)
-		p.refuses("ERR produce: bad arguments", lua.Produce, append(keys, p.dead), argv...)
+		p.rejectsBadArgs(lua.Produce, keys, argv, []int{9, 11, 13}, 1, 2, 5, 8, 9, 11, 13)
+		p.rejects("ERR produce: bad arguments", lua.Produce, keys[:len(keys)-2], argv...)
+		p.rejects("ERR produce: bad arguments", lua.Produce, append(keys, p.dead), argv...)
 		g.fill(4)
 		keys, argv = g.claimCall("t1")
-		p.refuses("ERR claim: bad arguments", lua.Claim, keys[:len(keys)-2], argv...)
-		p.refuses("ERR claim: bad arguments", lua.Claim, keys, argv[:len(argv)-1]...)
+		p.rejects("ERR claim: bad arguments", lua.Claim, keys[:len(keys)-2], argv...)
+		p.rejects("ERR claim: bad arguments", lua.Claim, keys, argv[:len(argv)-1]...)
 		g.claim("t1")
 		keys, argv = g.commitCall("t1")
-		p.refusesBadArgs(lua.Commit, keys, argv, []int{7, 8, 9, 10, 13, 14, 15, 16, 19, 20, 21, 22}, 1, 3, 4)
-		p.refuses("ERR commit: bad arguments", lua.Commit, append(keys, p.dead), argv...)
+		p.rejectsBadArgs(lua.Commit, keys, argv, []int{7, 8, 9, 10, 13, 14, 15, 16, 19, 20, 21, 22}, 1, 3, 4)
+		p.rejects("ERR commit: bad arguments", lua.Commit, append(keys, p.dead), argv...)
 		keys, argv = g.releaseCall("t1", "")
-		p.refusesBadArgs(lua.Release, keys, argv, []int{3, 4, 8, 9, 13, 14})
-		p.refuses("ERR release: bad arguments", lua.Release, keys[:3], argv...)
-		p.refuses("ERR repair: bad arguments", lua.Repair, g.keys()[:6], p.maxAge, 600_000, "a", "b", "c")
+		p.rejectsBadArgs(lua.Release, keys, argv, []int{3, 4, 8, 9, 13, 14})
+		p.rejects("ERR release: bad arguments", lua.Release, keys[:3], argv...)
+		p.rejects("ERR repair: bad arguments", lua.Repair, g.keys()[:6], p.maxAge, 600_000, "a", "b", "c")
 	})
 }
 
@@ -376,7 +376,7 @@ func TestWhatTheSinkAcceptedCountsAsDeliveredWhateverHappensToTheRest(t *testing
 			func(p *part, from int64) {
 				p.claim("t2")
 				p.do("ltrim", p.q, 3, -1)
-				p.commit("t2", from, from+4, [3]int64{4, 0, 0}) // refused: the range begins later
+				p.commit("t2", from, from+4, [3]int64{4, 0, 0}) // rejected: the range begins later
 				p.commit("t2", from+3, from+8, [3]int64{3, 2, 0})
 			},
 			map[string]int64{"accepted": 8, "delivered": 5, "lost": 1, "expired": 2}, "",

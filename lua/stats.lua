@@ -13,7 +13,7 @@
 --                           entry in ms; the next three count since the partition last was empty; due time in
 --                           ms, 0 = not active; how often its range was presented, 0 = it has none
 -- RETURNS 2                 not read: the call has read as much as it may; never the first one
--- RETURNS text              refused, with the error of Redis
+-- RETURNS text              rejected, with the error of Redis
 --
 -- USES time
 local ready = KEYS[1]

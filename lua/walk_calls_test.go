@@ -64,8 +64,8 @@ func (w *walker) foreign(call []string, kinds ...string) (victim, kind string, d
 	}
 }
 
-// refusal is the answer for a partition with a foreign value.
-var refusal = []any{"WRONGTYPE Operation against a key holding the wrong kind of value"}
+// rejection is the answer for a partition with a foreign value.
+var rejection = []any{"WRONGTYPE Operation against a key holding the wrong kind of value"}
 
 func (w *walker) entries(k int) (list []string, argv []any) {
 	for range k {
@@ -96,7 +96,7 @@ func (w *walker) produce(t *rapid.T) {
 		list, args := w.entries(rapid.IntRange(1, 9).Draw(t, "k"))
 		k, answer := len(list), func() []any {
 			if name == victim {
-				return refusal
+				return rejection
 			}
 			return w.m.produce(w.m.parts[name], list)
 		}
@@ -142,7 +142,7 @@ func (w *walker) release(t *rapid.T) {
 		all = append(all, w.key("m:", name))
 		argv = append(argv, name, token, delay, attempt, mask)
 		if name == victim {
-			want = append(want, refusal)
+			want = append(want, rejection)
 		} else {
 			want = append(want, w.m.release(p, token, delay, attempt, mask))
 		}
@@ -160,7 +160,7 @@ func (w *walker) repair(t *rapid.T) {
 	for _, name := range call {
 		argv = append(argv, name)
 		if name == victim {
-			want = append(want, refusal)
+			want = append(want, rejection)
 		} else {
 			want = append(want, w.m.repair(name, ahead))
 		}
@@ -202,7 +202,7 @@ func (w *walker) purge(t *rapid.T) {
 	for _, name := range call {
 		argv = append(argv, name)
 		if name == victim {
-			want = append(want, refusal)
+			want = append(want, rejection)
 		} else {
 			want = append(want, w.m.purge(w.m.parts[name], cutoff, &limit, drop, counted))
 		}

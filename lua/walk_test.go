@@ -378,7 +378,7 @@ func (w *walker) claim(t *rapid.T) {
 			want = append(want, answer)
 			continue
 		case due && name == victim:
-			want = append(want, refusal)
+			want = append(want, rejection)
 			continue
 		}
 		fits := int64(1 << 20)
@@ -462,7 +462,7 @@ func (w *walker) commit(t *rapid.T) {
 		w.settled[name] = [2]int64{lo, hi}
 		switch {
 		case name == victim && kind == "m:", name == victim && p.token != "" && p.token == token:
-			want = append(want, refusal)
+			want = append(want, rejection)
 		default:
 			want = append(want, w.m.commit(p, token, lo, hi, hi-lo-expired-gone, expired, gone))
 		}

@@ -240,7 +240,7 @@ func TestNothingIsLostOrCountedTwiceWhileRepliesAreLost(t *testing.T) {
 	}
 }
 
-// A slot moves to another master while its shard is in use. A call is refused
+// A slot moves to another master while its shard is in use. A call is rejected
 // or runs whole, and no entry is lost, doubled or out of order.
 func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	t.Parallel()
@@ -254,7 +254,7 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	stop := make(chan struct{})
 	var producing sync.WaitGroup
 	var mu sync.Mutex
-	acked, refused := map[string][]string{}, 0
+	acked, rejected := map[string][]string{}, 0
 	for _, name := range names {
 		producing.Go(func() {
 			for i := 0; ; i++ {
@@ -270,7 +270,7 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 				case err == nil:
 					acked[name] = append(acked[name], payload)
 				case errors.Is(err, partition.ErrUnavailable):
-					refused++
+					rejected++
 				default:
 					t.Errorf("%s: got %v, want ErrUnavailable", name, err)
 				}
@@ -347,5 +347,5 @@ func TestASlotMovesWhileItsShardIsInUse(t *testing.T) {
 	if residual, err := s.Audit(t.Context(), s.ns); residual != 0 || err != nil {
 		t.Errorf("audit: %d %v", residual, err)
 	}
-	t.Logf("%d calls were refused meanwhile", refused)
+	t.Logf("%d calls were rejected meanwhile", rejected)
 }

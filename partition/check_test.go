@@ -56,20 +56,20 @@ func TestCheckWarnsOfAFullStoreUntilATwentiethIsFree(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesAStoreThatEvictsKeys(t *testing.T) {
+func TestCheckRejectsAStoreThatEvictsKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "volatile-lru")
 	s := open(t, server.URL(), nil)
 	_, err := s.Check(t.Context())
-	refused(t, err, "volatile-lru", "CONFIG SET maxmemory-policy noeviction", server.Addr)
+	rejected(t, err, "volatile-lru", "CONFIG SET maxmemory-policy noeviction", server.Addr)
 	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Errorf("after the repair: %v", err)
 	}
 }
 
-// refused checks for ErrIncompatible and a text that says what to do.
-func refused(t *testing.T, err error, texts ...string) {
+// rejected checks for ErrIncompatible and a text that says what to do.
+func rejected(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, partition.ErrIncompatible) || !errors.Is(err, partition.ErrBroken) {
 		t.Fatalf("got %v, want ErrIncompatible", err)
@@ -81,7 +81,7 @@ func refused(t *testing.T, err error, texts ...string) {
 	}
 }
 
-func TestCheckRefusesAnotherFormat(t *testing.T) {
+func TestCheckRejectsAnotherFormat(t *testing.T) {
 	t.Parallel()
 	for stored, texts := range map[string][]string{
 		"2": {"holds queues", "kind: queue"},
@@ -92,9 +92,9 @@ func TestCheckRefusesAnotherFormat(t *testing.T) {
 		c := server.Client()
 		c.HSet(t.Context(), "sw:{default.0}:ledger", "format", stored)
 		_, err := open(t, server.URL(), nil).Check(t.Context())
-		refused(t, err, append(texts, "default")...)
+		rejected(t, err, append(texts, "default")...)
 		if got := c.HGetAll(t.Context(), "sw:{default.0}:ledger").Val(); len(got) != 1 || got["format"] != stored {
-			t.Errorf("the refused store was written to: %v", got)
+			t.Errorf("the rejected store was written to: %v", got)
 		}
 	}
 }
@@ -113,10 +113,10 @@ func TestCheckRecordsFormatAndShards(t *testing.T) {
 	}
 	for _, shards := range []int{1, 3, 8} {
 		_, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = shards }).Check(t.Context())
-		refused(t, err, "configure shards 2", "new namespace or prefix")
+		rejected(t, err, "configure shards 2", "new namespace or prefix")
 	}
 	if keys := c.Keys(t.Context(), "*").Val(); len(keys) != 2 {
-		t.Errorf("a refused setting left keys: %v", keys)
+		t.Errorf("a rejected setting left keys: %v", keys)
 	}
 	if _, err := open(t, server.URL(), func(p *partition.Policy) { p.Shards = 2 }).Check(t.Context()); err != nil {
 		t.Errorf("the same setting again: %v", err)
@@ -124,7 +124,7 @@ func TestCheckRecordsFormatAndShards(t *testing.T) {
 }
 
 // Two processes with different settings begin at the same moment: one of them
-// is refused, whoever was first.
+// is rejected, whoever was first.
 func TestCheckLetsOnlyOneSettingOfShardsBegin(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -146,7 +146,7 @@ func TestCheckLetsOnlyOneSettingOfShardsBegin(t *testing.T) {
 		if err == nil {
 			passed++
 		} else {
-			refused(t, err, "shards")
+			rejected(t, err, "shards")
 		}
 	}
 	if passed == 8 {
@@ -254,8 +254,8 @@ func TestAWrongPasswordIsBrokenAndNeverRepeated(t *testing.T) {
 	}
 }
 
-// The error that refused a connection is the error of the calls that needed it.
-func TestARefusalWhileConnectingIsNamed(t *testing.T) {
+// The error that rejected a connection is the error of the calls that needed it.
+func TestARejectionWhileConnectingIsNamed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right")
 	for url, reason := range map[string]string{

@@ -13,7 +13,7 @@ import (
 
 // Nobody would read entries that are stored under another number of shards than the
 // store was first used with.
-func TestAnIncompatibleStoreRefusesProduceDueAndClaim(t *testing.T) {
+func TestAnIncompatibleStoreRejectsProduceDueAndClaim(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	first := open(t, server.URL(), nil)
@@ -54,7 +54,7 @@ func TestAnIncompatibleStoreRefusesProduceDueAndClaim(t *testing.T) {
 	}
 }
 
-func TestOfTwoFirstUsersWithDifferentShardsOneIsRefused(t *testing.T) {
+func TestOfTwoFirstUsersWithDifferentShardsOneIsRejected(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for round := range 50 {
@@ -67,7 +67,7 @@ func TestOfTwoFirstUsersWithDifferentShardsOneIsRefused(t *testing.T) {
 		}
 		wg.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) {
-			t.Fatalf("round %d: %v and %v, want one to be refused", round, errs[0], errs[1])
+			t.Fatalf("round %d: %v and %v, want one to be rejected", round, errs[0], errs[1])
 		}
 	}
 }

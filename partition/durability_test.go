@@ -36,7 +36,7 @@ func startReplica(t *testing.T, primary *redistest.Server) *redistest.Server {
 	return replica
 }
 
-func TestImpossibleDurabilityIsRefusedAtTheStart(t *testing.T) {
+func TestImpossibleDurabilityIsRejectedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		url      string

@@ -60,8 +60,8 @@ func TestAnUnusableServerIsNamedForWhatItIs(t *testing.T) {
 		"plain to TLS":       {"redis://" + secure.Listener.Addr().String(), secure.Listener.Addr().String(), []string{"speaks TLS", "write rediss://"}},
 		"foreign CA":         {"rediss://" + secure.Listener.Addr().String(), secure.Listener.Addr().String(), []string{"does not trust"}},
 		"no password":        {locked.URL(), locked.Addr, []string{"wants a password"}},
-		"wrong password":     {"redis://:hunter2@" + locked.Addr, locked.Addr, []string{"refuses the user or the password"}},
-		"missing user":       {"redis://me:hunter2@" + locked.Addr, locked.Addr, []string{"refuses the user or the password"}},
+		"wrong password":     {"redis://:hunter2@" + locked.Addr, locked.Addr, []string{"rejects the user or the password"}},
+		"missing user":       {"redis://me:hunter2@" + locked.Addr, locked.Addr, []string{"rejects the user or the password"}},
 		"replica":            {replica.URL(), replica.Addr, []string{"is a replica", "primary"}},
 		"stopped":            {stopped.URL(), stopped.Addr, []string{"accepts connections but does not answer", "SIGSTOP"}},
 		"paused":             {paused.URL(), paused.Addr, []string{"accepts connections but does not answer", "CLIENT PAUSE"}},
@@ -109,13 +109,13 @@ func versionProxy(t *testing.T, target, version string) (addr string) {
 	return addr
 }
 
-func TestAVersionBeforeSevenIsRefused(t *testing.T) {
+func TestAVersionBeforeSevenIsRejected(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	addr := versionProxy(t, server.Addr, "6.2")
 	s := open(t, "redis://"+addr, nil)
 	_, err := s.Check(t.Context())
-	refused(t, err, "redis at "+addr, "version 6.2", "needs 7.0 or newer")
+	rejected(t, err, "redis at "+addr, "version 6.2", "needs 7.0 or newer")
 	if err := s.produce("kart", "x"); err == nil {
 		t.Error("a produce ran on it")
 	}

@@ -73,7 +73,7 @@ func failover(t *testing.T, s *site, names []string, fail func()) {
 	close(stop)
 	producing.Wait()
 	if seen["unavailable"] == 0 {
-		t.Error("nothing was refused: this proves nothing")
+		t.Error("nothing was rejected: this proves nothing")
 	}
 	// Drainers, too.
 	redistest.Until(t, 10*time.Second, "drainers can work", func() bool {

@@ -88,13 +88,13 @@ func TestALoadingRedisIsUnavailableUntilItHasLoaded(t *testing.T) {
 	var reloading sync.WaitGroup
 	reloading.Go(func() { c.Do(context.Background(), "debug", "reload") })
 	defer reloading.Wait()
-	var refused error
+	var rejected error
 	redistest.Until(t, 10*time.Second, "it loads", func() bool {
-		refused = s.produce("kart", "x")
-		return refused != nil && strings.Contains(refused.Error(), "LOADING")
+		rejected = s.produce("kart", "x")
+		return rejected != nil && strings.Contains(rejected.Error(), "LOADING")
 	})
-	if !errors.Is(refused, partition.ErrUnavailable) {
-		t.Errorf("got %v, want ErrUnavailable", refused)
+	if !errors.Is(rejected, partition.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", rejected)
 	}
 	redistest.Until(t, 20*time.Second, "it has loaded", func() bool { return s.produce("kart", "after") == nil })
 	if residual, err := s.Audit(t.Context(), s.ns); residual != 0 || err != nil {
@@ -103,13 +103,13 @@ func TestALoadingRedisIsUnavailableUntilItHasLoaded(t *testing.T) {
 }
 
 // The disk below the append-only file is full. Redis answers the first write
-// before it notices, where the file is written behind; then it refuses.
-func TestAFullDiskRefusesWrites(t *testing.T) {
+// before it notices, where the file is written behind; then it rejects.
+func TestAFullDiskRejectsWrites(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartFullDisk(t, "--appendfsync", "everysec")
 	s := open(t, server.URL(), nil)
 	acked, unavailable := 0, 0
-	redistest.Until(t, 10*time.Second, "writes are refused", func() bool {
+	redistest.Until(t, 10*time.Second, "writes are rejected", func() bool {
 		switch err := s.produce("kart", "x"); {
 		case err == nil:
 			acked++
@@ -254,12 +254,12 @@ func TestAClusterThatIsDownIsUnavailable(t *testing.T) {
 	redistest.Until(t, 10*time.Second, "the cluster is up", func() bool { return s.produce("kart", "x") == nil })
 }
 
-// The error of a server that refuses writes is passed on, and nothing is lost: the
+// The error of a server that rejects writes is passed on, and nothing is lost: the
 // entries that were stored can be claimed afterwards.
-func TestAStoreThatRefusesWritesIsUnavailable(t *testing.T) {
+func TestAStoreThatRejectsWritesIsUnavailable(t *testing.T) {
 	t.Parallel()
-	for _, refusal := range append([]redistest.Refusal{redistest.Full}, redistest.Refusals...) {
-		t.Run(refusal.Word, func(t *testing.T) {
+	for _, rejection := range append([]redistest.Rejection{redistest.Full}, redistest.Rejections...) {
+		t.Run(rejection.Word, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			s := open(t, server.URL(), func(p *partition.Policy) { p.Linger = 0 })
@@ -268,20 +268,20 @@ func TestAStoreThatRefusesWritesIsUnavailable(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			refusal.Begin(t, server)
+			rejection.Begin(t, server)
 			err := s.produce("kart", "x")
-			if !errors.Is(err, partition.ErrUnavailable) || !strings.Contains(err.Error(), refusal.Word) || errors.Is(err, partition.ErrFull) != (refusal.Word == "OOM") {
+			if !errors.Is(err, partition.ErrUnavailable) || !strings.Contains(err.Error(), rejection.Word) || errors.Is(err, partition.ErrFull) != (rejection.Word == "OOM") {
 				t.Errorf("got %v, want ErrUnavailable (ErrFull for OOM) and the reason", err)
 			}
 			claim := s.Claim(t.Context(), []partition.ClaimRequest{{Namespace: s.ns, Partition: "kart", MaxBatches: 1}}, time.Hour)[0]
-			if refusal.Word == "OOM" {
+			if rejection.Word == "OOM" {
 				if claim.Lease == nil {
 					t.Fatalf("a full store gives nothing out: %v", claim.Err)
 				}
 			} else if !errors.Is(claim.Err, partition.ErrUnavailable) || claim.Lease != nil {
 				t.Errorf("claim: got %v %v, want ErrUnavailable", claim.Lease, claim.Err)
 			}
-			refusal.End(t, server)
+			rejection.End(t, server)
 			if claim.Lease == nil {
 				redistest.Until(t, 10*time.Second, "it gives out again", func() bool {
 					claim = s.Claim(t.Context(), []partition.ClaimRequest{claim.ClaimRequest}, time.Hour)[0]

@@ -134,7 +134,7 @@ func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int
 		n := min(len(names), maxCallLeases)
 		for _, one := range j.repairSome(ctx, h, names[:n]) {
 			for _, name := range one.Items {
-				if one.Err != nil || one.Refused() != nil {
+				if one.Err != nil || one.Rejected() != nil {
 					continue
 				}
 				repaired += one.Rest.Int()

@@ -149,7 +149,7 @@ func (s *Store) claimed(j backend.Job[*ClaimResult], until time.Time) (left []*C
 		if c.Err != nil {
 			continue
 		}
-		if c.Err = j.Refused(); c.Err == nil {
+		if c.Err = j.Rejected(); c.Err == nil {
 			var served bool
 			if served, c.Err = c.read(j.Call, until); !served && c.Err == nil {
 				left = append(left, c)

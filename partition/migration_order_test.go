@@ -12,7 +12,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 )
 
-// While a slot migrates, a call with a partition that is new is refused and sent
+// While a slot migrates, a call with a partition that is new is rejected and sent
 // again group by group. A group whose partition is also in a later call of the same
 // Produce is not: the order of a partition matters more than a retry.
 func TestASplitCallDoesNotReorderAPartition(t *testing.T) {

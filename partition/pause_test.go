@@ -104,7 +104,7 @@ func TestAPauseWithALostReplyIsRepeated(t *testing.T) {
 	}
 }
 
-func TestAPauseIsRefusedWhileTheStoreIsUnreachable(t *testing.T) {
+func TestAPauseIsRejectedWhileTheStoreIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server.URL(), nil)

@@ -127,7 +127,7 @@ func TestAllMissingRightsAreNamedAtOnce(t *testing.T) {
 		for _, name := range lacks {
 			want = append(want, strings.ToUpper(name), "'+"+name+"'")
 		}
-		refused(t, err, want...)
+		rejected(t, err, want...)
 		if n := strings.Count(err.Error(), "'+"); n != len(lacks) {
 			t.Errorf("without %v: %d rights are named: %v", lacks, n, err)
 		}
@@ -138,7 +138,7 @@ func TestAllMissingRightsAreNamedAtOnce(t *testing.T) {
 	}
 	setUser(t, server, append(rights, "resetkeys", "~other:*"))
 	_, err := open(t, userURL(server.Addr), nil).Check(t.Context())
-	refused(t, err, "on the keys sw:{*}*", "'~sw:{*}*'")
+	rejected(t, err, "on the keys sw:{*}*", "'~sw:{*}*'")
 }
 
 // An operator pastes the block into a shell.
@@ -182,26 +182,26 @@ func TestTheUserOfEveryMasterIsLookedAt(t *testing.T) {
 	url := strings.Replace(servers.URL(), "://", "://spillway:secret@", 1)
 	s := open(t, url, func(p *partition.Policy) { p.Shards = 12 })
 	_, err := s.Check(t.Context())
-	refused(t, err, "HSET", "ACL SETUSER")
+	rejected(t, err, "HSET", "ACL SETUSER")
 	setUser(t, servers.Masters[2], rights)
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Errorf("after the repair: %v", err)
 	}
 	servers.Masters[1].Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
 	_, err = s.Check(t.Context())
-	refused(t, err, "allkeys-lru", servers.Masters[1].Addr)
+	rejected(t, err, "allkeys-lru", servers.Masters[1].Addr)
 }
 
 func TestCheckWarnsOfAServerThatCannotSave(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes")
-	for _, refusal := range redistest.Refusals {
-		if refusal.Word == "MISCONF" {
-			refusal.Begin(t, server)
+	for _, rejection := range redistest.Rejections {
+		if rejection.Word == "MISCONF" {
+			rejection.Begin(t, server)
 		}
 	}
 	if _, err := open(t, server.URL(), nil).Check(t.Context()); !errors.Is(err, partition.ErrUnavailable) {
-		t.Errorf("a new store on a server that refuses writes: got %v, want ErrUnavailable", err)
+		t.Errorf("a new store on a server that rejects writes: got %v, want ErrUnavailable", err)
 	}
 	server.Client().ConfigSet(t.Context(), "stop-writes-on-bgsave-error", "no")
 	warnings, err := open(t, server.URL(), nil).Check(t.Context())

@@ -272,7 +272,7 @@ func (s *Store) produced(j backend.Job[*Group], round uint64) {
 
 // answered reads the answer of one group.
 func (s *Store) answered(c *backend.Call, g *Group, round uint64) error {
-	if err := c.Refused(); err != nil {
+	if err := c.Rejected(); err != nil {
 		return err
 	}
 	code := c.Rest.Int()

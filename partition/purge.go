@@ -77,7 +77,7 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (Purge
 		return p.result, nil
 	}
 	if err == nil {
-		err = p.refused
+		err = p.rejected
 	}
 	p.result.Complete = err == nil && !p.limited
 	return p.result, err
@@ -88,11 +88,11 @@ type purging struct {
 	s  *Store
 	ns *Namespace
 	PurgeRequest
-	cutoff  int64 // entries that occurred before this time are dropped, in ms
-	alone   bool  // one partition a call, because the cluster moves a slot
-	limited bool  // the limit left an entry
-	refused error // of the first partition with a foreign value
-	result  PurgeResult
+	cutoff   int64 // entries that occurred before this time are dropped, in ms
+	alone    bool  // one partition a call, because the cluster moves a slot
+	limited  bool  // the limit left an entry
+	rejected error // of the first partition with a foreign value
+	result   PurgeResult
 }
 
 // run purges the partition that was asked for, or all of them. now is the time in ms.
@@ -157,7 +157,7 @@ func (p *purging) drop(ctx context.Context, sh *shard, names []string) error {
 		}); err != nil {
 			return err
 		}
-		if one.RefusedByMigration() {
+		if one.RejectedByMigration() {
 			p.alone = true
 			continue
 		}
@@ -223,9 +223,9 @@ func (p *purging) fill(c *backend.Call, sh *shard, names []string, writes bool, 
 // answered reads the answer of one partition: how many entries were dropped, and whether
 // there may be more.
 func (p *purging) answered(c *backend.Call) (n int, more bool) {
-	if err := c.Refused(); err != nil {
-		if p.refused == nil {
-			p.refused = err
+	if err := c.Rejected(); err != nil {
+		if p.rejected == nil {
+			p.rejected = err
 		}
 		return 0, false
 	}

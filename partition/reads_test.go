@@ -29,18 +29,18 @@ func TestReadsKeepNobodyElseFromAConnection(t *testing.T) {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer stop()
-	var refused atomic.Int64
+	var rejected atomic.Int64
 	for range 400 {
 		reading.Go(func() {
 			for ctx.Err() == nil {
 				_, err := s.Stats(ctx, s.ns, "kart")
 				if errors.Is(err, partition.ErrUnavailable) && ctx.Err() == nil {
-					refused.Add(1)
+					rejected.Add(1)
 				}
 			}
 		})
 	}
-	redistest.Until(t, repairTimeout, "reads are refused", func() bool { return refused.Load() > 400 })
+	redistest.Until(t, repairTimeout, "reads are rejected", func() bool { return rejected.Load() > 400 })
 
 	for range 20 {
 		if _, err := s.Check(t.Context()); err != nil {

@@ -107,7 +107,7 @@ func TestAllocsOfAProduceCallDoNotGrowWithItsPartitions(t *testing.T) {
 	}
 }
 
-func FuzzAnAnswerOfAnyFormIsReadOrRefused(f *testing.F) {
+func FuzzAnAnswerOfAnyFormIsReadOrRejected(f *testing.F) {
 	f.Add(claimAnswer(2, 2))
 	for _, seed := range []string{"", "*0\r\n", "*-1\r\n", ":1\r\n", "*2\r\n:1\r\n:2\r\n", "*3\r\n:2\r\n:1\r\n*1\r\n$-1\r\n",
 		"*8\r\n:1\r\n:4\r\n:0\r\n:5\r\n:1\r\n$0\r\n\r\n:1\r\n*2\r\n$1\r\na\r\n", "*2\r\n$1\r\na\r\n:2\r\n", "*3\r\n:1\r\n:0\r\n:7\r\n",

@@ -44,7 +44,7 @@ type Release struct {
 	Err error
 }
 
-// RangeError refuses a commit that does not start where the store's range starts:
+// RangeError rejects a commit that does not start where the store's range starts:
 // something other than Spillway removed entries of the range from Redis, or an
 // earlier commit ran with an unknown outcome. Commit [From, Hi) instead.
 type RangeError struct{ From int64 }
@@ -73,7 +73,7 @@ func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Relea
 		for _, t := range j.Items {
 			err := j.Err
 			if err == nil {
-				if err = j.Refused(); err == nil {
+				if err = j.Rejected(); err == nil {
 					err = t.read(j.Call)
 				}
 				if errors.Is(err, ErrBroken) || errors.Is(err, ErrUnavailable) {
@@ -209,7 +209,7 @@ func fillCommits(c *backend.Call, items []settlement) {
 	}
 	if letters > 0 {
 		// Declared only where it is needed: while a cluster moves the slot, a key that is
-		// not there makes it refuse the call.
+		// not there makes it reject the call.
 		c.Args = append(c.Args, sh.dead)
 	}
 	c.Args = append(c.Args, ns.full, ns.linger(), ns.Policy.MaxDead, ns.Policy.MaxDeadBytes)

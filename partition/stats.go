@@ -129,7 +129,7 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 			return nil, nil, j.Err
 		}
 		for _, name := range j.Items {
-			if err := j.Refused(); err != nil {
+			if err := j.Rejected(); err != nil {
 				if alone {
 					return nil, nil, err
 				}

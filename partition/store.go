@@ -74,8 +74,8 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 		s.homes = append(s.homes, ns.home)
 	}
 	s.zones = setZones(s.namespaces)
-	s.stats = backend.NewReadLimit(statsAtOnce, statsMaxWait, s.metrics.refused)
-	s.ledgerReads = backend.NewReadLimit(ledgersAtOnce, ledgersMaxWait, s.metrics.refused)
+	s.stats = backend.NewReadLimit(statsAtOnce, statsMaxWait, s.metrics.rejected)
+	s.ledgerReads = backend.NewReadLimit(ledgersAtOnce, ledgersMaxWait, s.metrics.rejected)
 	for name := range s.namespaces {
 		s.metrics.evicted.WithLabelValues(name)
 	}
@@ -121,12 +121,12 @@ var kind = &space.Kind{
 
 // Check asks whether the store can be used now: see space.Check. A foreign value as an active set
 // or ledger is an error, too. Until a Check passed, and after one with ErrIncompatible until
-// another passes, Produce, Due and Claim are refused.
+// another passes, Produce, Due and Claim are rejected.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return s.space.Check(ctx, s.homes)
 }
 
-// Inspect is a Check that lets nothing run which was refused, and records no format and
+// Inspect is a Check that lets nothing run which was rejected, and records no format and
 // no number of shards where a namespace is new to the store.
 func (s *Store) Inspect(ctx context.Context) (warnings []string, err error) {
 	return s.space.Inspect(ctx, s.homes)
@@ -170,7 +170,7 @@ type metrics struct {
 	repaired   prometheus.Counter
 	expired    prometheus.Counter
 	rolledBack prometheus.Counter
-	refused    prometheus.Counter
+	rejected   prometheus.Counter
 	evicted    *prometheus.CounterVec
 }
 
@@ -186,14 +186,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "spillway_store_rolled_back_entries_total",
 			Help: "Accepted entries that a rollback of the store removed together with their ledger: a lower bound, from what this process knew.",
 		}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_store_reads_refused_total", Help: "Reads of partitions and ledgers refused because too many were under way.",
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_store_reads_rejected_total", Help: "Reads of partitions and ledgers rejected because too many were under way.",
 		}),
 	}
 	m.evicted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillway_store_evicted_entries_total",
 		Help: "Oldest entries evicted from full partitions by produces of this process.",
 	}, []string{"namespace"})
-	reg.MustRegister(m.repaired, m.expired, m.rolledBack, m.refused, m.evicted)
+	reg.MustRegister(m.repaired, m.expired, m.rolledBack, m.rejected, m.evicted)
 	return m
 }

@@ -102,7 +102,7 @@ func TestStoresHaveTheClocksOfTheirOwnRedis(t *testing.T) {
 	}
 }
 
-func TestJoinRefusesANamespaceOfTwoStores(t *testing.T) {
+func TestJoinRejectsANamespaceOfTwoStores(t *testing.T) {
 	t.Parallel()
 	one := openOn(t, partition.Config{URL: "embedded:"}, "kart")
 	if _, err := partition.Join(one, openOn(t, partition.Config{URL: "embedded:"}, "chess", "kart")); err == nil {

@@ -89,7 +89,7 @@ var seededBugs = map[string]seededBug{
 		{"ingest/flush.go", "f.known[name] = to", "f.known[\"\"] = to"}}},
 	"dead letters are not kept": {roomy, "C5", []edit{
 		{"lua/commit.lua", "redis.call('RPUSH', dead, ARGV[i])", ""}}},
-	"what the sink refused counts as delivered": {roomy, "C6", []edit{
+	"what the sink rejected counts as delivered": {roomy, "C6", []edit{
 		{"drain/worker.go", "waits, first = true, i", "r.mark(at, delivered)"}}},
 	"expired counts as delivered": {outage, "C6", []edit{
 		{"lua/include/stale.lua", "add.expired = add.expired + n - done", "add.delivered = add.delivered + n - done"}}},

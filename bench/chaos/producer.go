@@ -156,8 +156,8 @@ func (p *producer) send(r *report, outcomes []check.Outcome) {
 		req.Header.Set("Idempotency-Key", r.key)
 	}
 	resp, err := p.client.Do(req)
-	var refused *net.OpError
-	if errors.As(err, &refused) && refused.Op == "dial" {
+	var rejected *net.OpError
+	if errors.As(err, &rejected) && rejected.Op == "dial" {
 		all(check.Rejected, "connect")
 		return
 	}

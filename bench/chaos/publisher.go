@@ -56,8 +56,8 @@ var errNotSent = errors.New("not sent")
 func (c *jobClient) do(req *http.Request) (a jobAnswer, err error) {
 	resp, err := c.client.Do(req)
 	if err != nil {
-		var refused *net.OpError
-		if errors.As(err, &refused) && refused.Op == "dial" {
+		var rejected *net.OpError
+		if errors.As(err, &rejected) && rejected.Op == "dial" {
 			return a, errNotSent
 		}
 		return a, err

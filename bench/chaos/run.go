@@ -21,7 +21,7 @@ type result struct {
 	plan       *plan
 	history    *check.History
 	violations []check.Violation
-	rejected   map[string]int // entries by the reason of their refusal
+	rejected   map[string]int // entries by the reason of their rejection
 	dir        string         // logs; gone when all checks held
 }
 

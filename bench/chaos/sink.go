@@ -32,7 +32,7 @@ const (
 
 // sink is the webhook that batches go to: http://addr/<worker>. It fences
 // nothing off and remembers everything; the checks read what it received. A
-// batch with a poisoned entry is refused for good.
+// batch with a poisoned entry is rejected for good.
 type sink struct {
 	addr   string
 	server *http.Server

@@ -31,7 +31,7 @@ const (
 	notPost     = "405 method_not_allowed Allow=POST"
 	noJSON      = "415 unsupported_type"
 	noRoute     = "404 no_such_route"
-	// What net/http refuses by itself is text.
+	// What net/http rejects by itself is text.
 	malformed = "400 text"
 )
 

@@ -11,7 +11,7 @@ import (
 
 // ages are entries that must not grow too old while their sink is well.
 var ages = []situation{
-	{"the rest of a batch that was refused for a while does not linger again", restAfterOutage},
+	{"the rest of a batch that was rejected for a while does not linger again", restAfterOutage},
 	{"after one slow Write a fast sink gets later entries", paceDecays},
 	{"new healthy partitions beside new failing ones are delivered", churn},
 	{"20,000 stale partitions that nobody drains end within a minute", staleEnd},

@@ -15,7 +15,7 @@ var framing = []row{
 	{"a request in the body of a GET", hide("GET /v1/default/nobody", ""), "404 no_such_partition", kept},
 	{"a request in the body of a HEAD", hide("HEAD /v1/default/nobody", ""), "404", kept},
 	{"a request in the chunks of a GET", request("GET /v1/default/nobody", "Transfer-Encoding: chunked\r\n", inChunks(smuggled)), "404 no_such_partition", kept},
-	{"a request in the body of a refused method", hide("PUT "+one, ""), "405 method_not_allowed Allow=POST,GET,HEAD,OPTIONS", kept},
+	{"a request in the body of a rejected method", hide("PUT "+one, ""), "405 method_not_allowed Allow=POST,GET,HEAD,OPTIONS", kept},
 	{"a request in the body of an unknown path", hide("POST /nowhere", ""), "404 no_such_route", kept},
 	{"a request in an honest body", post(one, "", smuggled), ok, kept},
 	{"two equal lengths", request("POST "+one, "Content-Length: 1\r\nContent-Length: 1\r\n", "x"), badRequest, closed},

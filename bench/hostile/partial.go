@@ -11,20 +11,20 @@ import (
 
 // answersInPart are receivers that take some entries of a batch, or say they do.
 var answersInPart = []situation{
-	{"an entry that is refused until it is too old: the other 127 come once, and count as delivered", retriedInPart(1 << 30)},
-	{"an entry that is refused twice: the other 127 come once, and all count as delivered", retriedInPart(2)},
-	{"127 of 128 refused for good, in results of 80 KB: they are dead letters", droppedAtLength},
+	{"an entry that is rejected until it is too old: the other 127 come once, and count as delivered", retriedInPart(1 << 30)},
+	{"an entry that is rejected twice: the other 127 come once, and all count as delivered", retriedInPart(2)},
+	{"127 of 128 rejected for good, in results of 80 KB: they are dead letters", droppedAtLength},
 	{"results that are cut short are no delivery", resultsCutShort},
 	{"at-most-once: what was never handed over does not count as delivered", mostOnce},
 }
 
-// retriedInPart: a receiver takes all but the first, which it refuses so often.
+// retriedInPart: a receiver takes all but the first, which it rejects so often.
 func retriedInPart(times int) func(context.Context, *stage) error {
 	return func(ctx context.Context, s *stage) error {
-		var refusals atomic.Int64
+		var rejections atomic.Int64
 		hook, err := s.receive(func(d delivery) reply {
-			if d.data[0] == `{"n":0}` && refusals.Add(1) <= int64(times) {
-				return reply{status: http.StatusOK, body: `{"results":[{"i":0,"result":"retry"}]}`, refused: []int{0}}
+			if d.data[0] == `{"n":0}` && rejections.Add(1) <= int64(times) {
+				return reply{status: http.StatusOK, body: `{"results":[{"i":0,"result":"retry"}]}`, rejected: []int{0}}
 			}
 			return reply{status: http.StatusOK}
 		})
@@ -54,7 +54,7 @@ func retriedInPart(times int) func(context.Context, *stage) error {
 			}
 		}
 		if l.Delivered != want || got[`p {"n":0}`] < 2 {
-			return fmt.Errorf("delivered %d, want %d; the refused entry came %d times: %+v", l.Delivered, want, got[`p {"n":0}`], l)
+			return fmt.Errorf("delivered %d, want %d; the rejected entry came %d times: %+v", l.Delivered, want, got[`p {"n":0}`], l)
 		}
 		return nil
 	}
@@ -69,7 +69,7 @@ func droppedAtLength(ctx context.Context, s *stage) error {
 			if data == `{"n":0}` {
 				continue
 			}
-			a.refused = append(a.refused, i)
+			a.rejected = append(a.rejected, i)
 			rows = append(rows, fmt.Sprintf(`{"i":%d,"result":"drop","reason":"bad_item","message":%q}`, i, strings.Repeat("m", 600)))
 		}
 		a.body = `{"results":[` + strings.Join(rows, ",") + `]}`

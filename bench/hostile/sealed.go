@@ -21,7 +21,7 @@ import (
 )
 
 // A tlsRow is a client of a port that speaks TLS and asks for certificates. It
-// gets its one entry in, or an answer, or is refused before it can send anything.
+// gets its one entry in, or an answer, or is rejected before it can send anything.
 type tlsRow struct {
 	name   string
 	client func(a, other *authority) *tls.Config // nil: no TLS at all
@@ -44,26 +44,26 @@ var sealed = []tlsRow{
 	{"plain HTTP", nil, badRequest},
 	{"no certificate", func(a, _ *authority) *tls.Config {
 		return with(a, tls.Certificate{}, func(c *tls.Config) { c.Certificates = nil })
-	}, "refused"},
-	{"a certificate of another CA", func(a, o *authority) *tls.Config { return with(a, o.issue(time.Hour, x509.ExtKeyUsageClientAuth), nil) }, "refused"},
+	}, "rejected"},
+	{"a certificate of another CA", func(a, o *authority) *tls.Config { return with(a, o.issue(time.Hour, x509.ExtKeyUsageClientAuth), nil) }, "rejected"},
 	{"an expired certificate", func(a, _ *authority) *tls.Config {
 		return with(a, a.issue(-time.Minute, x509.ExtKeyUsageClientAuth), nil)
-	}, "refused"},
-	{"a server's certificate", func(a, _ *authority) *tls.Config { return with(a, a.issue(time.Hour, x509.ExtKeyUsageServerAuth), nil) }, "refused"},
+	}, "rejected"},
+	{"a server's certificate", func(a, _ *authority) *tls.Config { return with(a, a.issue(time.Hour, x509.ExtKeyUsageServerAuth), nil) }, "rejected"},
 	{"the CA's name on one's own", func(a, _ *authority) *tls.Config {
 		return with(a, newAuthority(a.cert.Subject.CommonName).issue(time.Hour, x509.ExtKeyUsageClientAuth), nil)
-	}, "refused"},
+	}, "rejected"},
 	{"TLS 1.0", func(a, _ *authority) *tls.Config {
 		return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS10 })
-	}, "refused"},
+	}, "rejected"},
 	{"TLS 1.1", func(a, _ *authority) *tls.Config {
 		return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 })
-	}, "refused"},
+	}, "rejected"},
 	{"only ciphers without forward secrecy", func(a, _ *authority) *tls.Config {
 		return with(a, a.issue(time.Hour, x509.ExtKeyUsageClientAuth), func(c *tls.Config) {
 			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_RC4_128_SHA, tls.TLS_RSA_WITH_AES_128_CBC_SHA}
 		})
-	}, "refused"},
+	}, "rejected"},
 }
 
 // authority signs certificates.
@@ -131,7 +131,7 @@ func runSealed(_ context.Context, r *rig, report func(difference)) error {
 	return nil
 }
 
-// knock is what a client gets for one entry: its answer, or "refused".
+// knock is what a client gets for one entry: its answer, or "rejected".
 func (r *rig) knock(row tlsRow) string {
 	c, err := net.DialTimeout("tcp", r.sealed.data, patience)
 	if err != nil {
@@ -143,13 +143,13 @@ func (r *rig) knock(row tlsRow) string {
 		c = tls.Client(c, row.client(r.ours, r.other))
 	}
 	if _, err := io.WriteString(c, aim(one)); err != nil {
-		return "refused"
+		return "rejected"
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if ne, timed := err.(net.Error); timed && ne.Timeout() {
 		return "left waiting"
 	} else if err != nil {
-		return "refused"
+		return "rejected"
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -33,7 +33,7 @@ func (u invalidSetting) check(ctx context.Context, r *rig) string {
 	return r.configRejects(ctx, u.says, strings.Fields(u.flags)...)
 }
 
-// configRejects is "" when config check refuses these flags as it should.
+// configRejects is "" when config check rejects these flags as it should.
 func (r *rig) configRejects(ctx context.Context, says string, flags ...string) string {
 	out, err := exec.CommandContext(ctx, r.bin, append([]string{"config", "check"}, flags...)...).CombinedOutput()
 	code := 0

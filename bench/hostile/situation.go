@@ -229,13 +229,13 @@ type receiver struct {
 	taken map[string]int // of those, what the answer said it kept
 }
 
-// reply is what a receiver answers. Entries whose index is in refused are not
+// reply is what a receiver answers. Entries whose index is in rejected are not
 // counted as taken; a status that is no 2xx takes none.
 type reply struct {
-	status  int
-	headers map[string]string
-	body    string
-	refused []int
+	status   int
+	headers  map[string]string
+	body     string
+	rejected []int
 }
 
 // receive starts a receiver that answers as decide says.
@@ -265,7 +265,7 @@ func (s *stage) receive(decide func(delivery) reply) (*receiver, error) {
 		a := decide(d)
 		v.mu.Lock()
 		for i, data := range d.data {
-			if a.status/100 == 2 && !slices.Contains(a.refused, i) {
+			if a.status/100 == 2 && !slices.Contains(a.rejected, i) {
 				v.taken[d.partition+" "+data]++
 			}
 		}

@@ -88,7 +88,7 @@ type ending int
 
 const (
 	delivered ending = iota // it was taken; what else the answer says is not heeded
-	dead                    // refused for good
+	dead                    // rejected for good
 	held                    // it failed, and is tried again until it is too old
 )
 

@@ -54,22 +54,22 @@ type shedReport struct {
 
 // phase is what the load met beside one flood, and what the flood met.
 type phase struct {
-	Flood   string           `json:"flood"`
-	Load    bench.Result     `json:"load"`
-	Acked   int64            `json:"flood_acked"`
-	Unknown int64            `json:"flood_unknown"`
-	Refused map[string]int64 `json:"flood_refused"` // entries, or connections, by code
+	Flood    string           `json:"flood"`
+	Load     bench.Result     `json:"load"`
+	Acked    int64            `json:"flood_acked"`
+	Unknown  int64            `json:"flood_unknown"`
+	Rejected map[string]int64 `json:"flood_rejected"` // entries, or connections, by code
 }
 
 func (r *shedReport) sheet(bool) *sheet {
 	s := &sheet{name: r.Scenario, machine: r.Machine, head: []string{"beside", "latency of the load", "flood accepted", "flood rejected"}, checks: r.Checks,
 		notes: []string{fmt.Sprintf("The load is %d requests/s.", shedRate)}}
 	for _, b := range r.Phases {
-		if len(b.Refused) == 0 {
+		if len(b.Rejected) == 0 {
 			s.row(b.Flood, quantiles(b.Load.Latency), "", "")
 			continue
 		}
-		s.row(b.Flood, quantiles(b.Load.Latency), fmt.Sprint(b.Acked), fmt.Sprint(b.Refused))
+		s.row(b.Flood, quantiles(b.Load.Latency), fmt.Sprint(b.Acked), fmt.Sprint(b.Rejected))
 	}
 	return s
 }
@@ -92,8 +92,8 @@ func shed(ctx context.Context, s settings) (scenarioReport, error) {
 	rep := &shedReport{Scenario: "shed", Machine: proc.ThisMachine(ctx, s.redisServer, s.bin)}
 	var acked, unknown int64
 	for _, f := range []struct {
-		name, code string // what its refusals say
-		may, but   string // memory is everybody's, so there the load may be refused, too
+		name, code string // what its rejections say
+		may, but   string // memory is everybody's, so there the load may be rejected, too
 		run        flood
 	}{
 		{"nothing", "", "", "", nil},
@@ -117,7 +117,7 @@ func shed(ctx context.Context, s settings) (scenarioReport, error) {
 		rep.must(b.Load.Latency.P99 < shedBound, "beside "+f.name+" their p99 is bounded", "%.2f ms of %.0f", milliseconds(b.Load.Latency.P99),
 			milliseconds(shedBound))
 		if f.run != nil {
-			rep.must(b.Refused[f.code] > 0, f.name+" beyond the bound are refused", "%v", b.Refused)
+			rep.must(b.Rejected[f.code] > 0, f.name+" beyond the bound are rejected", "%v", b.Rejected)
 		}
 	}
 	if _, err := r.drained(ctx); err != nil {
@@ -159,7 +159,7 @@ func (r *rig) beside(ctx context.Context, s settings, name string, run flood) (p
 	})
 	stop()
 	running.Wait()
-	b.Acked, b.Unknown, b.Refused = met.Acked, met.Unknown, maps.Clone(met.Rejected)
+	b.Acked, b.Unknown, b.Rejected = met.Acked, met.Unknown, maps.Clone(met.Rejected)
 	return b, errors.Join(err, failed)
 }
 

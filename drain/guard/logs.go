@@ -98,19 +98,19 @@ func withoutNumbers(text string) string {
 	return b.String()
 }
 
-// quarantine is how long a partition or a queue that the store refuses is left alone.
+// quarantine is how long a partition or a queue that the store rejects is left alone.
 const Quarantine = 30 * time.Second
 
-// A RefusalLog names a partition that the store refuses, once a quarantine for a
+// A RejectionLog names a partition that the store rejects, once a quarantine for a
 // namespace: a person has to look.
-type RefusalLog struct {
+type RejectionLog struct {
 	Log *zap.Logger
 
 	mu   sync.Mutex
 	last time.Time
 }
 
-func (r *RefusalLog) Add(what string, err error, fields ...zap.Field) {
+func (r *RejectionLog) Add(what string, err error, fields ...zap.Field) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.last) < Quarantine {

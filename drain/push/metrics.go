@@ -15,7 +15,7 @@ const (
 	requeued = "requeued" // given back without a Write, uncounted
 	unsent   = "unsent"   // given back, uncounted, after a Write that did not reach the target
 	gone     = "gone"     // the settlement came too late: the lease had ended, or the job
-	lapsed   = "lapsed"   // the store refused the settlement, or did not answer until the end
+	lapsed   = "lapsed"   // the store rejected the settlement, or did not answer until the end
 )
 
 // Outcomes of claims.

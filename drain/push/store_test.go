@@ -192,7 +192,7 @@ func TestACallThatTheStoreDoesNotAnswerEnds(t *testing.T) {
 	})
 }
 
-func TestAQueueThatTheStoreRefusesRests(t *testing.T) {
+func TestAQueueThatTheStoreRejectsRests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		broken := errors.New("WRONGTYPE")

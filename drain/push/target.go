@@ -17,17 +17,17 @@ import (
 // A target pushes the queues of a namespace that go to one sink. There is no loop:
 // whatever changes, pump starts the calls that can now be made.
 type target struct {
-	p         *Pusher
-	namespace string
-	sink      string // its name
-	label     string
-	log       *zap.Logger
-	guard     *guard.Guard
-	slots     *guard.Slots // for Writes
-	metrics   *targetMetrics
-	refusals  *guard.RefusalLog
-	closed    error         // what the sink's Close said
-	over      chan struct{} // closes when finish is done
+	p          *Pusher
+	namespace  string
+	sink       string // its name
+	label      string
+	log        *zap.Logger
+	guard      *guard.Guard
+	slots      *guard.Slots // for Writes
+	metrics    *targetMetrics
+	rejections *guard.RejectionLog
+	closed     error         // what the sink's Close said
+	over       chan struct{} // closes when finish is done
 
 	mu        sync.Mutex
 	queues    map[string]*queue
@@ -51,7 +51,7 @@ func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *tar
 		queues: map[string]*queue{}, shards: map[int]*shard{},
 		over: make(chan struct{}), unblock: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 	}
-	t.refusals = &guard.RefusalLog{Log: t.log}
+	t.rejections = &guard.RejectionLog{Log: t.log}
 	t.timer = time.AfterFunc(time.Hour, t.tick)
 	t.timer.Stop()
 	t.guard = guard.New(p.life.Writing, s.Sink, guard.Config{

@@ -75,9 +75,9 @@ func TestADeadSinkUsesUpFewTries(t *testing.T) {
 		queues, writes int // writes: at most; the times between probes are random
 		dead           func(context.Context, []*sink.Batch) error
 	}{
-		{"one queue, refuses", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"one queue, rejects", 1, 1300, func(context.Context, []*sink.Batch) error { return errDown }},
 		{"one queue, hangs", 1, 150, hang},
-		{"many queues, refuses", 200, 2000, func(context.Context, []*sink.Batch) error { return errDown }},
+		{"many queues, rejects", 200, 2000, func(context.Context, []*sink.Batch) error { return errDown }},
 		{"many queues, hangs", 200, 1200, hang},
 	} {
 		t.Run(row.name, func(t *testing.T) {

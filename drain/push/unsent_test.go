@@ -74,7 +74,7 @@ func TestATargetThatIsNotReachedUsesUpNoTry(t *testing.T) {
 	}
 }
 
-// One refusal costs a queue that is well a tenth of a second.
+// One rejection costs a queue that is well a tenth of a second.
 func TestATargetThatIsBackIsUsedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)

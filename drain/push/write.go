@@ -246,7 +246,7 @@ func (t *target) settled(s *shard, x *settlement) (failure error) {
 	t.unsettled--
 	if err != nil {
 		outcome = lapsed
-		t.refusals.Add("store refuses to settle a job, its lease lapses", err, zap.Int("shard", s.number))
+		t.rejections.Add("store rejects the settlement of a job, its lease lapses", err, zap.Int("shard", s.number))
 	}
 	t.metrics.jobs.WithLabelValues(outcome).Inc()
 	return nil

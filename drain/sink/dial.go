@@ -7,18 +7,18 @@ import (
 	"syscall"
 )
 
-// linkLocalError refuses the addresses where clouds serve credentials to their
+// linkLocalError rejects the addresses where clouds serve credentials to their
 // machines (169.254.169.254). Private and loopback addresses are fine: the URL
 // comes from a flag or a file of the operator.
 type linkLocalError struct{ ip netip.Addr }
 
 func (e *linkLocalError) Error() string {
-	return fmt.Sprintf("link-local address %s is refused", e.ip)
+	return fmt.Sprintf("link-local address %s is rejected", e.ip)
 }
 
-// refuseLinkLocal is a net.Dialer's Control: it sees the resolved address, so a
-// name that points there, or begins to, is refused as well.
-func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
+// rejectLinkLocal is a net.Dialer's Control: it sees the resolved address, so a
+// name that points there, or begins to, is rejected as well.
+func rejectLinkLocal(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err

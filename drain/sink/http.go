@@ -17,9 +17,9 @@ import (
 
 // NewTransport is what a sink posts to its HTTP target with. Proxies of the
 // environment are not used, an answer is never inflated, link-local addresses are
-// refused, and ctx bounds the rest. It is for RoundTrip.
+// rejected, and ctx bounds the rest. It is for RoundTrip.
 func NewTransport() *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: refuseLinkLocal}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: rejectLinkLocal}
 	return &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
@@ -65,12 +65,12 @@ func faultError(ctx context.Context, verb, host string, err error) error {
 		return fmt.Errorf("%s %s: %w", verb, host, ctx.Err())
 	}
 	var p textproto.ProtocolError
-	var refused *linkLocalError
+	var rejected *linkLocalError
 	switch {
 	case errors.As(err, &p):
 		return fmt.Errorf("%s %s: malformed answer", verb, host)
-	case errors.As(err, &refused):
-		return fmt.Errorf("%s %s: %w", verb, host, refused)
+	case errors.As(err, &rejected):
+		return fmt.Errorf("%s %s: %w", verb, host, rejected)
 	}
 	text, _, _ := strings.Cut(err.Error(), `"`)
 	return fmt.Errorf("%s %s: %s", verb, host, strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), ""))

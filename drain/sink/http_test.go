@@ -98,7 +98,7 @@ func TestARoundTripSaysWhetherItSentAnything(t *testing.T) {
 	}{
 		"answered":              {url: answers.URL, sent: true},
 		"the connection breaks": {url: breaks.URL, fails: true, sent: true},
-		"refused":               {url: gone.URL, fails: true},
+		"rejected":              {url: gone.URL, fails: true},
 		"no such host":          {url: "http://nobody.invalid", fails: true},
 		"a link-local address":  {url: "http://169.254.169.254", fails: true},
 		"no trust":              {url: untrusted.URL, fails: true},

@@ -70,14 +70,14 @@ func TestADeadLineSaysWhy(t *testing.T) {
 		err  error
 		want string
 	}{
-		{nil, `,"reason":"refused"}`},
-		{errors.New("say \"no\"\n"), `,"reason":"refused","error":"say \"no\"\n"}`},
-		{errors.New("bad \xff byte"), `,"reason":"refused","error":"bad ` + "\ufffd" + ` byte"}`},
-		{errors.New(strings.Repeat("x", 600)), `,"reason":"refused","error":"` + strings.Repeat("x", 512) + `"}`},
-		{errors.New(strings.Repeat("x", 511) + "é"), `,"reason":"refused","error":"` + strings.Repeat("x", 511) + `"}`},
-		{errors.New(strings.Repeat("x", 510) + "é"), `,"reason":"refused","error":"` + strings.Repeat("x", 510) + `é"}`},
+		{nil, `,"reason":"rejected"}`},
+		{errors.New("say \"no\"\n"), `,"reason":"rejected","error":"say \"no\"\n"}`},
+		{errors.New("bad \xff byte"), `,"reason":"rejected","error":"bad ` + "\ufffd" + ` byte"}`},
+		{errors.New(strings.Repeat("x", 600)), `,"reason":"rejected","error":"` + strings.Repeat("x", 512) + `"}`},
+		{errors.New(strings.Repeat("x", 511) + "é"), `,"reason":"rejected","error":"` + strings.Repeat("x", 511) + `"}`},
+		{errors.New(strings.Repeat("x", 510) + "é"), `,"reason":"rejected","error":"` + strings.Repeat("x", 510) + `é"}`},
 	} {
-		got := string(AppendDeadLine(nil, b, 0, "refused", row.err))
+		got := string(AppendDeadLine(nil, b, 0, "rejected", row.err))
 		if want := alive + row.want + "\n"; got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
@@ -90,11 +90,11 @@ func FuzzLine(f *testing.F) {
 	for _, s := range []string{
 		`{"a":1}`, "{\n\"a\": 1}", "text\n", "\xff\x00", "", "null", `"\ud800"`, nested("[", "]", 200), "1e400", "\"\x7f\"", " 1\r",
 	} {
-		f.Add("default", "com.acme.kart", "id-1", s, "refused", "an error")
+		f.Add("default", "com.acme.kart", "id-1", s, "rejected", "an error")
 	}
 	f.Add("\xff\"", "\n", "", "\xe2\x82", "\xff", strings.Repeat("\xff", 600))
 	f.Add("default", "p", "i", "[{\n\"a\"\r:1}]", "r", "e")
-	f.Add("default", "p", "id", "a\r\nb", "refused", "a\nb")
+	f.Add("default", "p", "id", "a\r\nb", "rejected", "a\nb")
 	f.Add("default", "p", "i", "ÿþ", "ÿ", "Ã")
 	f.Add("\"", "\\", "~", "x", "\"", "\"")
 	f.Add("default", "p", "i", "\"a\u2028b\u2029c\u0085d\"", "r", "e")

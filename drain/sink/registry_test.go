@@ -113,19 +113,19 @@ func FuzzRedact(f *testing.F) {
 			t.Fatalf("%q became %q", raw, got)
 		}
 		if _, err := registry.New(raw); err != nil && strings.Contains(err.Error(), secret) && !strings.Contains(err.Error(), "option") {
-			t.Fatalf("%q is refused with %q", raw, err)
+			t.Fatalf("%q is rejected with %q", raw, err)
 		}
 	})
 }
 
-func TestLinkLocalAddressesAreRefusedInEverySpelling(t *testing.T) {
+func TestLinkLocalAddressesAreRejectedInEverySpelling(t *testing.T) {
 	t.Parallel()
-	for address, refused := range map[string]bool{
+	for address, rejected := range map[string]bool{
 		"169.254.169.254:80": true, "[fe80::1%eth0]:80": true, "[::ffff:169.254.0.1]:80": true, "[64:ff9b::a9fe:a9fe]:80": true,
 		"127.0.0.1:80": false, "10.1.2.3:80": false, "[fd00::1]:80": false, "[::1]:80": false, "8.8.8.8:443": false,
 	} {
-		if got := refuseLinkLocal("tcp", address, nil) != nil; got != refused {
-			t.Errorf("%s: refused is %t, want %t", address, got, refused)
+		if got := rejectLinkLocal("tcp", address, nil) != nil; got != rejected {
+			t.Errorf("%s: rejected is %t, want %t", address, got, rejected)
 		}
 	}
 }

@@ -31,7 +31,7 @@ const MaxResults = partition.MaxBatch * (4 << 10)
 //	the form above
 //
 // An error is retryable and means the whole batch: the receiver sees it again,
-// and nothing that it may have refused counts as delivered. Its text goes after "but".
+// and nothing that it may have rejected counts as delivered. Its text goes after "but".
 func ReadResults(answer []byte, entries int) (failed *BatchError, err error) {
 	text := bytes.TrimLeft(bytes.TrimPrefix(answer, []byte("\ufeff")), " \t\r\n")
 	long := len(answer) > MaxResults

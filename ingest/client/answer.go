@@ -31,7 +31,7 @@ const (
 	stored   outcome = iota
 	failed           // try again: the same bytes, the same key
 	tooMuch          // the body is too large, or has too many entries
-	rejected         // the service refuses it, and would again
+	rejected         // the service rejects it, and would again
 )
 
 // errForeign is the error of a 200 without what Spillway says with it.

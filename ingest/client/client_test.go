@@ -45,7 +45,7 @@ func open(t testing.TB, cfg client.Config) *client.Client {
 	return c
 }
 
-func TestWhatCannotBeSentIsRefusedAndCounted(t *testing.T) {
+func TestWhatCannotBeSentIsRejectedAndCounted(t *testing.T) {
 	t.Parallel()
 	c := open(t, client.Config{Transport: &answers{status: 204}, MaxEntry: 10})
 	for _, row := range []struct {
@@ -76,7 +76,7 @@ func TestWhatCannotBeSentIsRefusedAndCounted(t *testing.T) {
 	}
 }
 
-func TestSettingsThatCannotWorkAreRefused(t *testing.T) {
+func TestSettingsThatCannotWorkAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "127.0.0.1:8080", "ftp://h", "http://", "http://u:p@h", "http://h?x=1", "http://h#x", "http://h/%zz"} {
 		if _, err := client.New(url, client.Config{}); err == nil {

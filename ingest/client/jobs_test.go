@@ -335,7 +335,7 @@ func TestACallWhoseContextEndsSaysWhetherItMayHaveBeenDone(t *testing.T) {
 	}
 	service.Lose = nil
 	service.Fail = func(*http.Request) (*http.Response, error) {
-		return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		return nil, &net.OpError{Op: "dial", Err: errors.New("rejected")}
 	}
 	if _, err := j.Publish(t.Context(), "welcome", []byte("x"), client.PublishOptions{}); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknown) {
 		t.Errorf("no service: got %v", err)

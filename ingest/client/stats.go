@@ -20,7 +20,7 @@ const (
 	RetriesExhausted Reason = "retries_exhausted"
 	// Shutdown: it was reported after Close, or Close had no time left for it.
 	Shutdown Reason = "shutdown"
-	// Rejected: the service refused it, and would again.
+	// Rejected: the service rejected it, and would again.
 	Rejected Reason = "rejected"
 	// Unknown: an attempt may have stored it, and none can follow, because the service does not
 	// remember longer what it stored.

@@ -42,7 +42,7 @@ func TestAClientThatGoesAwayWhileItWaitsEndsItsPoll(t *testing.T) {
 		if err := leave(c); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, name+": the poll has ended", func() bool { return p.polls() == 0 && p.metric("refusals_total", "hung_up") > 0 })
+		eventually(t, name+": the poll has ended", func() bool { return p.polls() == 0 && p.metric("rejections_total", "hung_up") > 0 })
 		p.do("POST", "/v1/mail/q", "x")
 		if r := p.do("POST", "/v1/mail/q/claim", ""); r.data() != "x" || r.Jobs[0].Attempt != 1 {
 			t.Errorf("%s: got %s", name, r.raw)

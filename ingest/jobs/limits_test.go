@@ -138,7 +138,7 @@ func TestJobsBeyondARateGoBack(t *testing.T) {
 	}
 }
 
-func TestAPollIsRefusedWhereNoMemoryIsLeft(t *testing.T) {
+func TestAPollIsRejectedWhereNoMemoryIsLeft(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, func(c *ingest.Config) {
 		c.MaxBody, c.MaxDecompressed, c.MaxEntry = 1000, 1000, 1000
@@ -178,18 +178,18 @@ func TestIdleClaimsOfATenantLeaveMemoryToOthers(t *testing.T) {
 		queues[i] = fmt.Sprint("q", i)
 	}
 	path := "/v1/mail/" + strings.Join(queues, ",") + "/claim?wait=10m"
-	for i := 1; p.metric("refusals_total", "overloaded") == 0; i++ {
+	for i := 1; p.metric("rejections_total", "overloaded") == 0; i++ {
 		if p.hold("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"); i > 500 {
 			t.Fatal("none was rejected")
 		}
-		eventually(t, "it waits, or is rejected", func() bool { return p.polls() == i || p.metric("refusals_total", "overloaded") > 0 })
+		eventually(t, "it waits, or is rejected", func() bool { return p.polls() == i || p.metric("rejections_total", "overloaded") > 0 })
 	}
-	before := p.metric("refusals_total", "overloaded")
+	before := p.metric("rejections_total", "overloaded")
 	if p.polls() < 100 {
 		t.Errorf("only %d claims wait in 2 MiB", p.polls())
 	}
-	if r := p.do("POST", path, ""); r.status != 503 || r.Error != "overloaded" || p.metric("refusals_total", "overloaded") != before+1 {
-		t.Errorf("one more: got %d %s, and %v are counted", r.status, r.raw, p.metric("refusals_total", "overloaded"))
+	if r := p.do("POST", path, ""); r.status != 503 || r.Error != "overloaded" || p.metric("rejections_total", "overloaded") != before+1 {
+		t.Errorf("one more: got %d %s, and %v are counted", r.status, r.raw, p.metric("rejections_total", "overloaded"))
 	}
 	for range 50 {
 		if r := p.do("POST", "/v1/sms/q", "x"); r.status != 200 {

@@ -126,7 +126,7 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		if r.status != c.status || r.Error != string(c.code) {
 			t.Errorf("%s %.80s %.20q: got %d %.300s, want %d %s", c.method, c.path, c.body, r.status, r.raw, c.status, c.code)
 		}
-		if r.status >= 400 && p.metric("refusals_total", r.Error) == 0 {
+		if r.status >= 400 && p.metric("rejections_total", r.Error) == 0 {
 			t.Errorf("%s is not counted", r.Error)
 		}
 	}

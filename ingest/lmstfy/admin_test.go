@@ -193,7 +193,7 @@ func TestAdminChecksWhatATokenIsMadeOfInOrder(t *testing.T) {
 	}
 }
 
-func TestARefusedTokenSaysWhatToDo(t *testing.T) {
+func TestARejectedTokenSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	p := newAdmin(t, "redis://"+redistest.Shared(t))
 	for namespace, want := range map[string]string{

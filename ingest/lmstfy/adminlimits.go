@@ -49,7 +49,7 @@ func (a *Admin) setLimit(w http.ResponseWriter, r *http.Request, _ string) {
 		answerText(w, http.StatusNotFound, "token not found")
 		return
 	case err != nil:
-		a.refused(w, "set a limit", err)
+		a.rejected(w, "set a limit", err)
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -74,7 +74,7 @@ func (a *Admin) deleteLimit(w http.ResponseWriter, r *http.Request, _ string) {
 	err := a.Control.ChangeLimit(r.Context(), name, hash, func(*control.Limit) (*control.Limit, error) { return nil, nil })
 	a.Record(r, "limit_token", name, "name "+control.ShortName(hash)+", none", err)
 	if err != nil && !errors.Is(err, control.ErrNotFound) {
-		a.refused(w, "delete a limit", err)
+		a.rejected(w, "delete a limit", err)
 		return
 	}
 	answer(w, http.StatusOK, map[string]string{"msg": "success"})

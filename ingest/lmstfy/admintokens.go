@@ -64,7 +64,7 @@ func (a *Admin) create(w http.ResponseWriter, r *http.Request, ns control.Namesp
 			answerText(w, http.StatusBadRequest, "the token has already existed")
 			return
 		}
-		a.refused(w, "create a token", err)
+		a.rejected(w, "create a token", err)
 		return
 	}
 	answerIndented(w, http.StatusCreated, map[string]string{"token": shown(ns.Pool, t.Text)})
@@ -95,7 +95,7 @@ func (a *Admin) deleteToken(w http.ResponseWriter, r *http.Request, _ string) {
 	err := a.Control.DeleteToken(r.Context(), name, hash)
 	a.Record(r, "revoke_token", name, "name "+control.ShortName(hash), err)
 	if err != nil && !errors.Is(err, control.ErrNotFound) {
-		a.refused(w, "delete a token", err)
+		a.rejected(w, "delete a token", err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -119,9 +119,9 @@ func shown(pool, text string) string {
 	return pool + ":" + text
 }
 
-// refused answers an error of Control: what the file forbids and values out of bounds are
+// rejected answers an error of Control: what the file forbids and values out of bounds are
 // the client's business, the rest is the store's.
-func (a *Admin) refused(w http.ResponseWriter, what string, err error) {
+func (a *Admin) rejected(w http.ResponseWriter, what string, err error) {
 	var field *partition.FieldError
 	for _, own := range []error{control.ErrInFile, control.ErrExists, control.ErrTooMany, control.ErrConflict, control.ErrNoPool, control.ErrOpen} {
 		if errors.Is(err, own) {

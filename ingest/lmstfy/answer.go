@@ -32,43 +32,43 @@ const (
 	workTimeout  = 5 * time.Minute
 )
 
-// refusal is an answer that is a text.
-type refusal struct {
+// rejection is an answer that is a text.
+type rejection struct {
 	status      int
 	field, text string            // "error" or "msg"
 	code        wire.Code         // that it is counted under; empty: it is none of the client's or server's failures
 	rejected    *ingest.Rejection // by the server
 }
 
-// refuse answers with an error, and counts it under a code.
-func refuse(code wire.Code, status int, text string) *refusal {
-	return &refusal{status: status, field: "error", text: text, code: code}
+// reject answers with an error, and counts it under a code.
+func reject(code wire.Code, status int, text string) *rejection {
+	return &rejection{status: status, field: "error", text: text, code: code}
 }
 
-func badRequest(text string) *refusal {
-	return refuse(wire.CodeBadRequest, fasthttp.StatusBadRequest, text)
+func badRequest(text string) *rejection {
+	return reject(wire.CodeBadRequest, fasthttp.StatusBadRequest, text)
 }
 
-// rejectedBody is the refusal of a body that the server could not read.
-func rejectedBody(r *ingest.Rejection) *refusal {
-	refused := badRequest("failed to read body")
+// rejectedBody is the rejection of a body that the server could not read.
+func rejectedBody(r *ingest.Rejection) *rejection {
+	rejected := badRequest("failed to read body")
 	switch r.Code() {
 	case wire.CodeBodyTooLarge:
-		refused = refuse(r.Code(), fasthttp.StatusRequestEntityTooLarge, "body too large")
+		rejected = reject(r.Code(), fasthttp.StatusRequestEntityTooLarge, "body too large")
 	case wire.CodeOverloaded:
-		refused = refuse(r.Code(), fasthttp.StatusServiceUnavailable, r.Message())
+		rejected = reject(r.Code(), fasthttp.StatusServiceUnavailable, r.Message())
 	}
-	refused.rejected = r
-	return refused
+	rejected.rejected = r
+	return rejected
 }
 
-// refusalKey and requestIDKey are where failure finds what send left.
-type refusalKey struct{}
+// rejectionKey and requestIDKey are where failure finds what send left.
+type rejectionKey struct{}
 type requestIDKey struct{}
 
 // send writes the answer, or leaves that to failure: then the server counts it, and reads or
 // cuts off what is left of the body.
-func (r *refusal) send(x *ingest.Exchange) *ingest.Rejection {
+func (r *rejection) send(x *ingest.Exchange) *ingest.Rejection {
 	switch {
 	case r == nil:
 		return nil
@@ -76,7 +76,7 @@ func (r *refusal) send(x *ingest.Exchange) *ingest.Rejection {
 		r.write(x)
 		return nil
 	}
-	x.Ctx.SetUserValue(refusalKey{}, r)
+	x.Ctx.SetUserValue(rejectionKey{}, r)
 	x.Ctx.SetUserValue(requestIDKey{}, string(x.Ctx.Response.Header.Peek(headerRequestID)))
 	if r.rejected != nil {
 		return r.rejected
@@ -91,9 +91,9 @@ func failure(x *ingest.Exchange, rejected *ingest.Rejection) {
 		id = ulid.Make().String()
 	}
 	x.Ctx.Response.Header.Set(headerRequestID, id)
-	r, known := x.Ctx.UserValue(refusalKey{}).(*refusal)
+	r, known := x.Ctx.UserValue(rejectionKey{}).(*rejection)
 	if !known {
-		r = &refusal{status: x.Ctx.Response.StatusCode(), field: "error", text: rejected.Message()}
+		r = &rejection{status: x.Ctx.Response.StatusCode(), field: "error", text: rejected.Message()}
 		if rejected.Code() == wire.CodeBodyTooLarge {
 			r.text = "body too large"
 		}
@@ -101,19 +101,19 @@ func failure(x *ingest.Exchange, rejected *ingest.Rejection) {
 	r.write(x)
 }
 
-func (r *refusal) write(x *ingest.Exchange) {
+func (r *rejection) write(x *ingest.Exchange) {
 	text, _ := json.Marshal(r.text) // of a string it cannot fail
 	body := append(append(append([]byte(`{"`), r.field...), `":`...), text...)
 	_ = x.Answer(r.status, jsonType, append(body, '}')) // small ones need no memory
 }
 
 // notFound says that something is not there, which is no failure.
-func notFound(field, text string) *refusal {
-	return &refusal{status: fasthttp.StatusNotFound, field: field, text: text}
+func notFound(field, text string) *rejection {
+	return &rejection{status: fasthttp.StatusNotFound, field: field, text: text}
 }
 
 // send answers with a body that is not used afterwards.
-func (c *call) send(status int, body []byte) *refusal {
+func (c *call) send(status int, body []byte) *rejection {
 	if rejected := c.Answer(status, jsonType, body); rejected != nil {
 		return rejectedBody(rejected)
 	}
@@ -121,7 +121,7 @@ func (c *call) send(status int, body []byte) *refusal {
 }
 
 // reserve reserves memory for an answer before it is made.
-func (c *call) reserve(n int) *refusal {
+func (c *call) reserve(n int) *rejection {
 	if rejected := c.Reserve(n); rejected != nil {
 		return rejectedBody(rejected)
 	}
@@ -129,10 +129,10 @@ func (c *call) reserve(n int) *refusal {
 }
 
 // sendJob answers with one job.
-func (c *call) sendJob(j *job.Job, remainTries int) *refusal {
+func (c *call) sendJob(j *job.Job, remainTries int) *rejection {
 	size := c.jobSize(j)
-	if refused := c.reserve(size); refused != nil {
-		return refused
+	if rejected := c.reserve(size); rejected != nil {
+		return rejected
 	}
 	return c.send(fasthttp.StatusOK, c.appendJob(make([]byte, 0, size), j, "", remainTries))
 }
@@ -162,9 +162,9 @@ func (c *call) workDeadline() (context.Context, context.CancelFunc) {
 
 // failed answers an error of the store. It never says that there is no job: a client
 // would believe that the work is done.
-func (c *call) failed(what string, err error) *refusal {
-	full := func(text string) *refusal {
-		return &refusal{status: fasthttp.StatusTooManyRequests, field: "msg", text: text, code: wire.CodeTooManyPartitions}
+func (c *call) failed(what string, err error) *rejection {
+	full := func(text string) *rejection {
+		return &rejection{status: fasthttp.StatusTooManyRequests, field: "msg", text: text, code: wire.CodeTooManyPartitions}
 	}
 	switch {
 	case errors.Is(err, job.ErrTooManyJobs):
@@ -172,20 +172,20 @@ func (c *call) failed(what string, err error) *refusal {
 	case errors.Is(err, job.ErrTooManyQueues):
 		return full("the namespace has as many queues as it may, please retry later")
 	case errors.Is(err, jobs.ErrRevoked), errors.Is(err, jobs.ErrNoNamespace):
-		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
+		return reject(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
 	case errors.Is(err, jobs.ErrHungUp): // nobody reads the answer
 		return notFound("msg", "no job available")
 	case errors.Is(err, partition.ErrTooManyReads), errors.Is(err, jobs.ErrOverloaded):
 		return rejectedBody(ingest.Reject(wire.CodeOverloaded, ""))
 	case errors.Is(err, jobs.ErrStopping):
-		return refuse(wire.CodeShuttingDown, fasthttp.StatusServiceUnavailable, "the server is shutting down")
+		return reject(wire.CodeShuttingDown, fasthttp.StatusServiceUnavailable, "the server is shutting down")
 	}
 	c.Log.Debug("request of lmstfy's API failed", zap.String("request", what), zap.Error(err))
 	return internalError()
 }
 
-func internalError() *refusal {
-	return refuse(wire.CodeStoreUnavailable, fasthttp.StatusInternalServerError, "internal error")
+func internalError() *rejection {
+	return reject(wire.CodeStoreUnavailable, fasthttp.StatusInternalServerError, "internal error")
 }
 
 // appendJob appends a job as the API shows it. remainTries is how often it may be claimed

@@ -83,37 +83,37 @@ func (a *API) serve(x *ingest.Exchange) *ingest.Rejection {
 	began := time.Now()
 	c := &call{API: a, Exchange: x}
 	x.Ctx.Response.Header.Set(headerRequestID, ulid.Make().String())
-	refused := c.answer()
+	rejected := c.answer()
 	status := x.Ctx.Response.StatusCode()
-	if refused != nil {
-		status = refused.status
+	if rejected != nil {
+		status = rejected.status
 	}
 	a.Metrics.request(c, status, time.Since(began))
 	a.AccessLog.write(a.Log, x.Ctx, status, time.Since(began))
-	return refused.send(x)
+	return rejected.send(x)
 }
 
 // answer runs the checks in the order of lmstfy: route, names, token, limit, and what the
 // route itself checks.
-func (c *call) answer() *refusal {
+func (c *call) answer() *rejection {
 	if !c.match() {
-		return refuse(wire.CodeNoSuchRoute, fasthttp.StatusNotFound, "api not found")
+		return reject(wire.CodeNoSuchRoute, fasthttp.StatusNotFound, "api not found")
 	}
-	if refused := c.checkNames(); refused != nil {
-		return refused
+	if rejected := c.checkNames(); rejected != nil {
+		return rejected
 	}
-	if refused := c.authenticate(); refused != nil {
-		return refused
+	if rejected := c.authenticate(); rejected != nil {
+		return rejected
 	}
-	taken, refused := c.takeRequest()
-	if refused != nil {
-		return refused
+	taken, rejected := c.takeRequest()
+	if rejected != nil {
+		return rejected
 	}
-	refused = c.route.serve(c)
-	if status := c.Ctx.Response.StatusCode(); refused != nil || status != fasthttp.StatusOK && status != fasthttp.StatusCreated {
+	rejected = c.route.serve(c)
+	if status := c.Ctx.Response.StatusCode(); rejected != nil || status != fasthttp.StatusOK && status != fasthttp.StatusCreated {
 		taken.Refund()
 	}
-	return refused
+	return rejected
 }
 
 // AccessLog switches the log of requests on and off. The zero value is off.

@@ -17,7 +17,7 @@ const (
 
 // attributes reads the attributes of a job from the headers, as a JSON object with sorted
 // keys; nil: there are none. Of two headers with one name, the first counts.
-func (c *call) attributes() ([]byte, *refusal) {
+func (c *call) attributes() ([]byte, *rejection) {
 	h := &c.Ctx.Request.Header
 	if !bytes.EqualFold(h.Peek(headerJobVersion), []byte("yes")) {
 		return nil, nil

@@ -169,7 +169,7 @@ func TestAnAnswerIsReservedBeforeItIsMade(t *testing.T) {
 		t.Fatalf("got %d, want 503", r.status)
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
-		t.Errorf("a claim that is refused for want of memory allocates %d MiB", took>>20)
+		t.Errorf("a claim that is rejected for want of memory allocates %d MiB", took>>20)
 	}
 }
 

@@ -8,17 +8,17 @@ import (
 )
 
 // consume claims jobs, and waits for one.
-func (c *call) consume() *refusal {
-	claim, refused := c.readClaim()
-	if refused != nil {
-		return refused
+func (c *call) consume() *rejection {
+	claim, rejected := c.readClaim()
+	if rejected != nil {
+		return rejected
 	}
 	// One job is taken of the rate before the wait, and the others with the jobs: a wait must
 	// not keep what others could use.
 	limiter := c.key.Limiters().Consume
-	taken, refused := c.take(limiter, 1, limitConsume)
-	if refused != nil {
-		return refused
+	taken, rejected := c.take(limiter, 1, limitConsume)
+	if rejected != nil {
+		return rejected
 	}
 	var claimed []job.Job
 	var err error
@@ -32,11 +32,11 @@ func (c *call) consume() *refusal {
 		}
 		return notFound("msg", "no job available")
 	}
-	claimed, refused = c.sendJobs(claimed, claim.Count > 1)
-	if refused != nil {
+	claimed, rejected = c.sendJobs(claimed, claim.Count > 1)
+	if rejected != nil {
 		taken.Refund()
 		c.Queues.GiveBack(c.namespace, claimed)
-		return refused
+		return rejected
 	}
 	c.Metrics.consumed(c, claimed, len(claim.Queues))
 	jobs.GiveBackLost(c.Exchange, c.Queues, c.namespace, claimed)
@@ -45,24 +45,24 @@ func (c *call) consume() *refusal {
 
 // sendJobs answers with claimed jobs, and returns those that it did not give back: where the
 // rate of the token does not allow all of them, the first.
-func (c *call) sendJobs(claimed []job.Job, array bool) ([]job.Job, *refusal) {
+func (c *call) sendJobs(claimed []job.Job, array bool) ([]job.Job, *rejection) {
 	size := 2
 	for i := range claimed {
 		size += c.jobSize(&claimed[i])
 	}
-	if refused := c.reserve(size); refused != nil {
-		return claimed, refused
+	if rejected := c.reserve(size); rejected != nil {
+		return claimed, rejected
 	}
 	others, within := c.takeIf(c.key.Limiters().Consume, len(claimed)-1)
 	if !within {
 		c.Queues.GiveBack(c.namespace, claimed[1:])
 		claimed = claimed[:1]
 	}
-	refused := c.send(fasthttp.StatusOK, c.appendJobs(make([]byte, 0, size), claimed, array))
-	if refused != nil {
+	rejected := c.send(fasthttp.StatusOK, c.appendJobs(make([]byte, 0, size), claimed, array))
+	if rejected != nil {
 		others.Refund()
 	}
-	return claimed, refused
+	return claimed, rejected
 }
 
 // appendJobs makes the answer: an array when the request asked for more than one job.
@@ -83,16 +83,16 @@ func (c *call) appendJobs(dst []byte, claimed []job.Job, array bool) []byte {
 }
 
 // ack ends a job. Its answer is the same for one that is gone.
-func (c *call) ack() *refusal {
-	if refused := c.ackJob(); refused != nil {
-		return refused
+func (c *call) ack() *rejection {
+	if rejected := c.ackJob(); rejected != nil {
+		return rejected
 	}
 	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)
 	return nil
 }
 
 // ackJob acks the job of the path. An id of no job of the queue asks no store.
-func (c *call) ackJob() *refusal {
+func (c *call) ackJob() *rejection {
 	ref, ok := c.namespace.ParseID(c.queue, c.id)
 	if !ok {
 		return nil

@@ -16,7 +16,7 @@ import (
 )
 
 // peek shows the next job of a queue.
-func (c *call) peek() *refusal {
+func (c *call) peek() *rejection {
 	ctx, cancel := c.deadline()
 	defer cancel()
 	j, err := c.Queues.Peek(ctx, c.namespace, c.queue)
@@ -30,7 +30,7 @@ func (c *call) peek() *refusal {
 }
 
 // getJob shows a job in any state.
-func (c *call) getJob() *refusal {
+func (c *call) getJob() *rejection {
 	ref, ok := c.namespace.ParseID(c.queue, c.id)
 	if !ok {
 		return notFound("error", "job not found")
@@ -51,7 +51,7 @@ func (c *call) getJob() *refusal {
 }
 
 // purge deletes the ready jobs of a queue.
-func (c *call) purge() *refusal {
+func (c *call) purge() *rejection {
 	ctx, cancel := c.workDeadline()
 	defer cancel()
 	if _, err := c.Queues.Purge(ctx, c.namespace, c.queue, false); err != nil {
@@ -63,16 +63,16 @@ func (c *call) purge() *refusal {
 
 // size counts the ready jobs. It needs no token, so a namespace that does not exist looks
 // like one without jobs.
-func (c *call) size() *refusal {
+func (c *call) size() *rejection {
 	return c.writeSize(func(counts job.Counts) int64 { return counts.Ready })
 }
 
 // deadSize counts the dead letters.
-func (c *call) deadSize() *refusal {
+func (c *call) deadSize() *rejection {
 	return c.writeSize(func(counts job.Counts) int64 { return counts.Dead })
 }
 
-func (c *call) writeSize(of func(job.Counts) int64) *refusal {
+func (c *call) writeSize(of func(job.Counts) int64) *rejection {
 	var counts job.Counts
 	var err error
 	switch {
@@ -142,7 +142,7 @@ func (all *sizes) counts(c *call) (job.Counts, error) {
 }
 
 // dead counts the dead letters and names the oldest.
-func (c *call) dead() *refusal {
+func (c *call) dead() *rejection {
 	ctx, cancel := c.deadline()
 	defer cancel()
 	jobs, total, err := c.Queues.Dead(ctx, c.namespace, c.queue, 0, 1)
@@ -159,14 +159,14 @@ func (c *call) dead() *refusal {
 }
 
 // respawn makes the oldest dead letters ready for one try more.
-func (c *call) respawn() *refusal {
-	limit, refused := c.limit()
-	if refused != nil {
-		return refused
+func (c *call) respawn() *rejection {
+	limit, rejected := c.limit()
+	if rejected != nil {
+		return rejected
 	}
-	ttl, refused := c.seconds("ttl", defaultTTL)
-	if refused != nil {
-		return refused
+	ttl, rejected := c.seconds("ttl", defaultTTL)
+	if rejected != nil {
+		return rejected
 	}
 	ctx, cancel := c.workDeadline()
 	defer cancel()
@@ -179,10 +179,10 @@ func (c *call) respawn() *refusal {
 }
 
 // deleteDead deletes the oldest dead letters.
-func (c *call) deleteDead() *refusal {
-	limit, refused := c.limit()
-	if refused != nil {
-		return refused
+func (c *call) deleteDead() *rejection {
+	limit, rejected := c.limit()
+	if rejected != nil {
+		return rejected
 	}
 	ctx, cancel := c.workDeadline()
 	defer cancel()

@@ -11,7 +11,7 @@ const maxNameLen = 255 // bytes
 
 // checkNames checks namespace and queue. A path of several queues has commas, and may be
 // as long as a request line.
-func (c *call) checkNames() *refusal {
+func (c *call) checkNames() *rejection {
 	if !c.route.many && (len(c.namespaceName) > maxNameLen || len(c.queue) > maxNameLen) {
 		return badRequest("namespace or queue name too long")
 	}

@@ -23,50 +23,50 @@ const (
 const MaxBody = maxBulkBody
 
 // publish stores the body as one job.
-func (c *call) publish() *refusal {
-	p, refused := c.readPublish()
-	if refused != nil {
-		return refused
+func (c *call) publish() *rejection {
+	p, rejected := c.readPublish()
+	if rejected != nil {
+		return rejected
 	}
-	body, refused := c.readBody(maxJob)
-	if refused != nil {
-		return refused
+	body, rejected := c.readBody(maxJob)
+	if rejected != nil {
+		return rejected
 	}
-	attributes, refused := c.attributes()
-	if refused != nil {
-		return refused
+	attributes, rejected := c.attributes()
+	if rejected != nil {
+		return rejected
 	}
 	p.Messages = []job.Message{{Payload: body, Attributes: attributes}}
-	if refused := c.store(p); refused != nil {
-		return refused
+	if rejected := c.store(p); rejected != nil {
+		return rejected
 	}
 	answer := c.namespace.AppendID([]byte(`{"job_id":"`), p.Shard, p.Queue, p.First, "")
 	return c.send(fasthttp.StatusCreated, append(answer, `","msg":"published"}`...))
 }
 
 // publishBulk stores each value of a JSON array as a job, all or none.
-func (c *call) publishBulk() *refusal {
-	p, refused := c.readPublish()
-	if refused != nil {
-		return refused
+func (c *call) publishBulk() *rejection {
+	p, rejected := c.readPublish()
+	if rejected != nil {
+		return rejected
 	}
-	body, refused := c.readBody(maxBulkBody)
-	if refused != nil {
-		return refused
+	body, rejected := c.readBody(maxBulkBody)
+	if rejected != nil {
+		return rejected
 	}
-	attributes, refused := c.attributes()
-	if refused != nil {
-		return refused
+	attributes, rejected := c.attributes()
+	if rejected != nil {
+		return rejected
 	}
-	values, refused := bulkValues(body)
-	if refused != nil {
-		return refused
+	values, rejected := bulkValues(body)
+	if rejected != nil {
+		return rejected
 	}
 	for _, value := range values {
 		p.Messages = append(p.Messages, job.Message{Payload: value, Attributes: attributes})
 	}
-	if refused := c.store(p); refused != nil {
-		return refused
+	if rejected := c.store(p); rejected != nil {
+		return rejected
 	}
 	answer := append(make([]byte, 0, 64+32*len(values)), `{"job_ids":[`...)
 	for i := range values {
@@ -80,7 +80,7 @@ func (c *call) publishBulk() *refusal {
 
 // bulkValues returns the raw texts of the values of a JSON array. It stops at the first too
 // many: an array of 16 MiB may have 8 million values.
-func bulkValues(body []byte) (values [][]byte, refused *refusal) {
+func bulkValues(body []byte) (values [][]byte, rejected *rejection) {
 	array := gjson.Parse(unsafe.String(unsafe.SliceData(body), len(body))) // no second 16 MiB that nothing reserves
 	if !json.Valid(body) || !array.IsArray() && array.Type != gjson.Null {
 		return nil, badRequest("request body should be an array of objects")
@@ -97,7 +97,7 @@ func bulkValues(body []byte) (values [][]byte, refused *refusal) {
 	}
 	for _, value := range values {
 		if len(value) > maxJob {
-			return nil, refuse(wire.CodeEntryTooLarge, fasthttp.StatusRequestEntityTooLarge, "job too large")
+			return nil, reject(wire.CodeEntryTooLarge, fasthttp.StatusRequestEntityTooLarge, "job too large")
 		}
 	}
 	return values, nil
@@ -105,18 +105,18 @@ func bulkValues(body []byte) (values [][]byte, refused *refusal) {
 
 // republish stores the body as a job, and then acks another. A job that a bad parameter
 // or an outage keeps from being stored does not cost the other.
-func (c *call) republish() *refusal {
-	if refused := c.publish(); refused != nil {
-		return refused
+func (c *call) republish() *rejection {
+	if rejected := c.publish(); rejected != nil {
+		return rejected
 	}
 	return c.ackJob()
 }
 
 // store publishes, within the token's rate of jobs.
-func (c *call) store(p *job.Publish) *refusal {
-	taken, refused := c.take(c.key.Limiters().Produce, len(p.Messages), limitProduce)
-	if refused != nil {
-		return refused
+func (c *call) store(p *job.Publish) *rejection {
+	taken, rejected := c.take(c.key.Limiters().Produce, len(p.Messages), limitProduce)
+	if rejected != nil {
+		return rejected
 	}
 	if err := c.Queues.Publish(p); err != nil {
 		if !errors.Is(err, partition.ErrUnknown) { // else it may be stored
@@ -128,7 +128,7 @@ func (c *call) store(p *job.Publish) *refusal {
 	return nil
 }
 
-func (c *call) readBody(limit int) ([]byte, *refusal) {
+func (c *call) readBody(limit int) ([]byte, *rejection) {
 	body, rejected := c.RawBody(limit)
 	if rejected != nil {
 		return nil, rejectedBody(rejected)

@@ -34,7 +34,7 @@ func (c *call) uintOf(name string, otherwise uint64, bits int) (n uint64, valid 
 }
 
 // seconds reads a parameter that is a time, in 32 bits.
-func (c *call) seconds(name string, otherwise uint64) (d time.Duration, refused *refusal) {
+func (c *call) seconds(name string, otherwise uint64) (d time.Duration, rejected *rejection) {
 	n, valid := c.uintOf(name, otherwise, 32)
 	if !valid {
 		return 0, badRequest("invalid " + name)
@@ -43,13 +43,13 @@ func (c *call) seconds(name string, otherwise uint64) (d time.Duration, refused 
 }
 
 // readPublish reads delay, ttl and tries.
-func (c *call) readPublish() (p *job.Publish, refused *refusal) {
+func (c *call) readPublish() (p *job.Publish, rejected *rejection) {
 	p = &job.Publish{Namespace: c.namespace, Queue: c.queue}
-	if p.Delay, refused = c.seconds("delay", 0); refused != nil {
-		return nil, refused
+	if p.Delay, rejected = c.seconds("delay", 0); rejected != nil {
+		return nil, rejected
 	}
-	if p.TTL, refused = c.seconds("ttl", defaultTTL); refused != nil {
-		return nil, refused
+	if p.TTL, rejected = c.seconds("ttl", defaultTTL); rejected != nil {
+		return nil, rejected
 	}
 	if p.TTL > 0 && p.TTL < p.Delay {
 		return nil, badRequest("ttl is shorter than delay")
@@ -67,17 +67,17 @@ func (c *call) readPublish() (p *job.Publish, refused *refusal) {
 
 // readClaim reads ttr, timeout, count and the queues. freeze_tries is ignored: tries
 // bound how often a job is handed out.
-func (c *call) readClaim() (claim *jobs.Claim, refused *refusal) {
+func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
 	claim = &jobs.Claim{
 		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),
 		Revoked: func() bool { return c.Revoked(c.key) },
 		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
 	}
-	if claim.TTR, refused = c.seconds("ttr", defaultTTR); refused != nil {
-		return nil, refused
+	if claim.TTR, rejected = c.seconds("ttr", defaultTTR); rejected != nil {
+		return nil, rejected
 	}
-	if claim.Wait, refused = c.seconds("timeout", 0); refused != nil {
-		return nil, refused
+	if claim.Wait, rejected = c.seconds("timeout", 0); rejected != nil {
+		return nil, rejected
 	}
 	claim.Wait = min(claim.Wait, maxTimeout)
 	count, valid := c.uintOf("count", 1, 32)
@@ -93,7 +93,7 @@ func (c *call) readClaim() (claim *jobs.Claim, refused *refusal) {
 }
 
 // limit reads how many dead letters a request is about.
-func (c *call) limit() (n int, refused *refusal) {
+func (c *call) limit() (n int, rejected *rejection) {
 	limit, valid := c.uintOf("limit", 1, 63)
 	if !valid || limit < 1 {
 		return 0, badRequest("invalid limit")

@@ -12,7 +12,7 @@ const Prefix = "/api/"
 type route struct {
 	method  string
 	pattern string // what follows /api/{namespace}/{queue}
-	serve   func(*call) *refusal
+	serve   func(*call) *rejection
 	limit   string // what the limit of the token counts: limitProduce, limitConsume, or nothing
 	open    bool   // needs no token
 	many    bool   // the path names several queues

@@ -15,13 +15,13 @@ const headerToken = "X-Token"
 
 // authenticate finds the namespace and the key of a request. A token is written
 // "[pool:]token". One without a pool is of the namespace's own.
-func (c *call) authenticate() *refusal {
+func (c *call) authenticate() *rejection {
 	pool, token, named := strings.Cut(c.sentToken(), ":")
 	if !named {
 		pool, token = "", pool
 	}
 	if pool != "" && !c.Queues.HasPool(pool) {
-		return refuse(wire.CodeUnauthorized, fasthttp.StatusNotFound, "pool not found")
+		return reject(wire.CodeUnauthorized, fasthttp.StatusNotFound, "pool not found")
 	}
 	c.namespace, c.pool = c.Queues.Namespace(c.namespaceName)
 	if c.namespace != nil && pool != "" && pool != c.pool {
@@ -35,16 +35,16 @@ func (c *call) authenticate() *refusal {
 	}
 	switch {
 	case rejected != nil && (rejected.Code() == wire.CodeCrossOrigin || rejected.Code() == wire.CodeBadHost):
-		return refuse(rejected.Code(), fasthttp.StatusForbidden, rejected.Message())
+		return reject(rejected.Code(), fasthttp.StatusForbidden, rejected.Message())
 	case known && rejected == nil:
 		return nil
 	case c.route.open:
 		c.anonymous = true
 		return nil
 	case token == "":
-		return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "token not found")
+		return reject(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "token not found")
 	}
-	return refuse(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
+	return reject(wire.CodeUnauthorized, fasthttp.StatusUnauthorized, "invalid token")
 }
 
 // sentToken is the token of a request. It is empty when there are two headers: of two, a
@@ -61,7 +61,7 @@ func (c *call) sentToken() string {
 }
 
 // takeRequest counts a request against the limit of its token.
-func (c *call) takeRequest() (control.Taken, *refusal) {
+func (c *call) takeRequest() (control.Taken, *rejection) {
 	switch c.route.limit {
 	case limitProduce:
 		return c.take(c.key.Limiters().Write, 1, limitProduce)
@@ -71,8 +71,8 @@ func (c *call) takeRequest() (control.Taken, *refusal) {
 	return control.Taken{}, nil
 }
 
-// take takes n of a limit, or refuses.
-func (c *call) take(limiter *control.Limiter, n int, action string) (control.Taken, *refusal) {
+// take takes n of a limit, or rejects.
+func (c *call) take(limiter *control.Limiter, n int, action string) (control.Taken, *rejection) {
 	if limiter == nil {
 		return control.Taken{}, nil
 	}
@@ -86,7 +86,7 @@ func (c *call) take(limiter *control.Limiter, n int, action string) (control.Tak
 		return taken, internalError()
 	}
 	c.Metrics.limited(c, action)
-	return taken, &refusal{
+	return taken, &rejection{
 		status: fasthttp.StatusTooManyRequests, field: "msg", code: wire.CodeRateLimited,
 		text: fmt.Sprintf("token(%s) %s reach the limit rate, please retry later", c.token, action),
 	}

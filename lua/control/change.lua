@@ -1,7 +1,7 @@
 -- change: change entries of the control document, if it still is what the writer read.
 --
 -- All entries change, or none. The first write of a change that only deletes is HDEL,
--- which a full store does not refuse: a token can always be revoked.
+-- which a full store does not reject: a token can always be revoked.
 --
 -- KEYS[1] hash      the document, see read
 -- KEYS[2] zset      names of entries by the version that changed them last
@@ -13,11 +13,11 @@
 -- ARGV[6] int       most bytes of names and values
 -- ARGV[7] int       most names of deleted entries that are kept; then floor rises to this version
 -- ARGV[8..] string  an entry each: name, value; an empty value deletes
--- RETURNS {now, 0, version}  refused: another version, or another epoch
+-- RETURNS {now, 0, version}  rejected: another version, or another epoch
 -- RETURNS {now, 1, version}  changed
--- RETURNS {now, 2, format}   refused: a newer format
--- RETURNS {now, 3, entries}  refused: too many entries
--- RETURNS {now, 4, bytes}    refused: too many bytes
+-- RETURNS {now, 2, format}   rejected: a newer format
+-- RETURNS {now, 3, entries}  rejected: too many entries
+-- RETURNS {now, 4, bytes}    rejected: too many bytes
 --
 -- USES whole, int, time
 local doc, changes = KEYS[1], KEYS[2]
@@ -31,7 +31,7 @@ local now = time()
 local v = redis.call('HMGET', doc, 'format', 'version', 'epoch', 'entries', 'bytes')
 local format, version = whole(v[1] or 0, 0), whole(v[2] or 0, 0)
 local entries, bytes = whole(v[4] or 0, 0), whole(v[5] or 0, 0)
-redis.call('ZCARD', changes) -- a foreign type refuses the call before anything is written
+redis.call('ZCARD', changes) -- a foreign type rejects the call before anything is written
 if not (format and version and entries and bytes) then
   return redis.error_reply('ERR the control document holds a foreign value')
 end

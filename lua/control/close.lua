@@ -1,6 +1,6 @@
 -- close: let publish store nothing in a shard for some time, or let it again.
 --
--- The first write is HDEL, which a full store does not refuse: a full store is why
+-- The first write is HDEL, which a full store does not reject: a full store is why
 -- namespaces are deleted.
 --
 -- KEYS[1] hash      the shard's ledger, whose field closed is when it opens, ms

@@ -134,7 +134,7 @@ func TestNamesOfDeletedEntriesAreForgotten(t *testing.T) {
 	})
 }
 
-func TestTheSecondOfTwoWritersIsRefused(t *testing.T) {
+func TestTheSecondOfTwoWritersIsRejected(t *testing.T) {
 	on(t, func(t *testing.T, d *doc) {
 		d.change("ns:a", "1")
 		if status, version := d.tryChange(0, "", "ns:a", "2"); status != 0 || version != 1 {
@@ -193,8 +193,8 @@ func TestANewerFormatIsLeftAlone(t *testing.T) {
 	})
 }
 
-// What something else wrote under the keys refuses calls; nothing is overwritten.
-func TestAForeignValueRefusesTheCall(t *testing.T) {
+// What something else wrote under the keys rejects calls; nothing is overwritten.
+func TestAForeignValueRejectsTheCall(t *testing.T) {
 	on(t, func(t *testing.T, d *doc) {
 		ctx := context.Background()
 		for i, key := range d.keys {
@@ -223,7 +223,7 @@ func TestAForeignValueRefusesTheCall(t *testing.T) {
 	})
 }
 
-func TestBadArgumentsRefuseTheCall(t *testing.T) {
+func TestBadArgumentsRejectTheCall(t *testing.T) {
 	on(t, func(t *testing.T, d *doc) {
 		for _, c := range []struct {
 			script *lua.Script

@@ -1,7 +1,7 @@
 -- grant: grant a process a part of a rate that all processes share.
 --
 -- A window begins with its first grant. What it grants is never more than the limit,
--- and is not given back. The first write is DEL, which a full store does not refuse.
+-- and is not given back. The first write is DEL, which a full store does not reject.
 --
 -- KEYS[1] string    the window: its length, its end in ms, what it granted
 -- ARGV[1] int       limit of a window

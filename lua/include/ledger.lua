@@ -1,5 +1,5 @@
 -- open_shard: read the clock and the ledger of the shard, before anything is written.
--- A foreign value in the ledger refuses the whole call. Returns nil and an error, or
+-- A foreign value in the ledger rejects the whole call. Returns nil and an error, or
 -- a table:
 --   now, now_us              the store's time, in ms and in µs
 --   was, add                 totals of the ledger, and what this call adds to them
@@ -37,7 +37,7 @@ end
 -- ended_names are the members that leave the active set, ended_keys the keys of
 -- partitions without entries, due holds score, member, ... for the active set; then
 -- come the totals of the ledger, and its field keys where the call counted one. The
--- commands that free memory come first: a full store does not refuse those.
+-- commands that free memory come first: a full store does not reject those.
 local function close_shard(ready, ledger, shard)
   if #shard.ended_names > 0 then
     redis.call('ZREM', ready, unpack(shard.ended_names))

@@ -1,17 +1,17 @@
 -- open_probe: begin a probe of rights. Returns its reply so far, and two functions. try
--- runs a command, and adds it to the reply where the server refuses it. can_delete says
--- whether no try but that of TIME was refused yet. After false, try writes nothing: it
+-- runs a command, and adds it to the reply where the server rejects it. can_delete says
+-- whether no try but that of TIME was rejected yet. After false, try writes nothing: it
 -- asks the server for the right to a command.
 local function open_probe()
   local timed, now = pcall(function() return time() end)
   local result = { timed and now or 0, 0 }
-  local function refused(command, err)
+  local function rejected(command, err)
     result[2] = result[2] + 1
     result[#result + 1] = command
     result[#result + 1] = err
   end
   if not timed then
-    refused('TIME', type(now) == 'table' and now.err or tostring(now))
+    rejected('TIME', type(now) == 'table' and now.err or tostring(now))
   end
   local clean = true -- what is written can be deleted again
   local function try(command, ...)
@@ -20,7 +20,7 @@ local function open_probe()
     end
     local reply = redis.pcall(command, ...)
     if type(reply) == 'table' and reply.err then
-      refused(command, reply.err)
+      rejected(command, reply.err)
     end
   end
   local function can_delete()

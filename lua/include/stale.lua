@@ -52,7 +52,7 @@ local function drop_stale(shard, q, p, chunk, step, cutoff)
 end
 
 -- trim_first: make the first write of a call an LTRIM that removes nothing. Redis checks
--- only at the first write of a script whether memory is full, and never refuses an
+-- only at the first write of a script whether memory is full, and never rejects an
 -- LTRIM. So the scripts that free memory run when memory is full.
 local function trim_first(shard, q)
   if not shard.wrote then

@@ -30,9 +30,9 @@ while at <= #ARGV do
   at = at + 2 + count
 end
 local now = time()
-local totals, refused = open_ledger(ledger)
+local totals, rejected = open_ledger(ledger)
 if not totals then
-  return refused
+  return rejected
 end
 local again = redis.call('HLEN', attempts) > 0
 local read = 0

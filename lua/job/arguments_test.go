@@ -35,7 +35,7 @@ func recordedCalls(c *scene) []recorded {
 	return calls
 }
 
-// Whatever an argument is, the call is refused as a whole with a word for it, or it runs
+// Whatever an argument is, the call is rejected as a whole with a word for it, or it runs
 // and the ledger is exact: no script ends half done.
 func TestWrongArgumentsNeverLeaveACallHalfDone(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
@@ -110,11 +110,11 @@ func TestBytesOfAJob(t *testing.T) {
 	}
 }
 
-// A server that refuses writes refuses every verb whole, and runs it once it accepts
+// A server that rejects writes rejects every verb whole, and runs it once it accepts
 // writes again.
-func TestVerbsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
+func TestVerbsAreRejectedWholeByAServerThatRejectsWrites(t *testing.T) {
 	t.Parallel()
-	for _, fault := range redistest.Refusals {
+	for _, fault := range redistest.Rejections {
 		t.Run(fault.Word, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)

@@ -79,7 +79,7 @@ for a, request in ipairs(requests) do
       local ids = redis.pcall('LPOP', r, step)
       if foreign(ids) then
         if not string.find(ids.err, 'WRONGTYPE', 1, true) then
-          return take_back(ids) -- the server refuses writes
+          return take_back(ids) -- the server rejects writes
         end
         wrong[i] = true
         break
@@ -155,17 +155,17 @@ for a, request in ipairs(requests) do
   answers[a] = got
 end
 
--- All that can be refused comes before the first write that take_back does not undo.
+-- All that can be rejected comes before the first write that take_back does not undo.
 local totals
 if dropped > 0 then
   local known = redis.pcall('HLEN', tombstones)
   if foreign(known) then
     return take_back(known)
   end
-  local refused
-  totals, refused = open_ledger(ledger)
+  local rejected
+  totals, rejected = open_ledger(ledger)
   if not totals then
-    return take_back(refused)
+    return take_back(rejected)
   end
 end
 if s > 0 then

@@ -345,7 +345,7 @@ func TestSequencesRiseThoughTheClockGoesBack(t *testing.T) {
 	})
 }
 
-// Above 2⁵³ a double is not exact, so there a publish is refused before it writes.
+// Above 2⁵³ a double is not exact, so there a publish is rejected before it writes.
 func TestSequencesStayBelow53Bits(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		for _, last := range []int64{1<<53 - 3, 1<<53 - 1, 1 << 53, 1<<63 - 1} {

@@ -63,9 +63,9 @@ until cursor == '0' or looked >= count or bytes >= 1048576
 if #over + #missing == 0 then
   return { now, cursor, 0, 0 }
 end
-local totals, refused = check_shard(KEYS[1], k.lease, k.attempts, KEYS[4], k.delay, k.tombstones)
+local totals, rejected = check_shard(KEYS[1], k.lease, k.attempts, KEYS[4], k.delay, k.tombstones)
 if not totals then
-  return refused
+  return rejected
 end
 local length, walk = redis.call('LLEN', k.r), audit and 300000 or 30000 -- references that LPOS may pass over
 for _, job in ipairs(over) do

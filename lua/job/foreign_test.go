@@ -136,7 +136,7 @@ func init() {
 			}
 			before := c.snapshot()
 			if _, err := c.try(single.script, c.common("a"), single.argv(c, "a")...); err != nil {
-				c.same(name+" of the refused queue changed the shard", c.snapshot(), before)
+				c.same(name+" of the rejected queue changed the shard", c.snapshot(), before)
 			}
 			return fmt.Sprint(reply[1:]), nil
 		}
@@ -151,7 +151,7 @@ func tail(reply []any, from int) string {
 	return fmt.Sprint(reply[from:])
 }
 
-// A key of another type is refused with its own queue, or with the whole call where all
+// A key of another type is rejected with its own queue, or with the whole call where all
 // queues share it. Nothing is left half done: with the key put right again the ledger is
 // exact.
 func TestAKeyOfAnotherTypeFailsItsOwnGroup(t *testing.T) {
@@ -180,12 +180,12 @@ func TestAKeyOfAnotherTypeFailsItsOwnGroup(t *testing.T) {
 				got, err := verb(c)
 				if err != nil {
 					if own {
-						t.Errorf("%s, %s: refused whole: %v", name, key, err)
+						t.Errorf("%s, %s: rejected whole: %v", name, key, err)
 					}
 					if !strings.Contains(err.Error(), "WRONGTYPE") {
 						t.Errorf("%s, %s: %v", name, key, err)
 					}
-					c.same(name+", "+key+": refused, but changed the shard", c.snapshot(), before)
+					c.same(name+", "+key+": rejected, but changed the shard", c.snapshot(), before)
 				} else if own {
 					c.same(name+", "+key+": the other queue", got, want)
 				}
@@ -234,7 +234,7 @@ func TestRevertPassesOverAKeyOfAnotherType(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 					t.Errorf("%s: got %v %v", key, reply, err)
 				}
-				c.same(key+": refused, but changed the shard", c.snapshot(), before)
+				c.same(key+": rejected, but changed the shard", c.snapshot(), before)
 			}
 			if there {
 				c.do("rename", c.key(key)+".saved", c.key(key))
@@ -247,7 +247,7 @@ func TestRevertPassesOverAKeyOfAnotherType(t *testing.T) {
 }
 
 // The ledger's own values are read before anything is written.
-func TestAForeignValueInTheLedgerRefusesTheCall(t *testing.T) {
+func TestAForeignValueInTheLedgerRejectsTheCall(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		for name, verb := range verbs {
 			if name == "revert" {

@@ -2,8 +2,8 @@
 --
 -- Redis does not roll back: a script whose user may run its first write but not its
 -- second is left half done. So a store runs this script before all others. Its queue has
--- a name that no caller can use. It goes on after a command that is refused, so that all
--- missing rights are found at once. Where DEL is refused it writes nothing, and asks the
+-- a name that no caller can use. It goes on after a command that is rejected, so that all
+-- missing rights are found at once. Where DEL is rejected it writes nothing, and asks the
 -- server for the rights of the others. The probe writes no key that other calls share.
 --
 -- KEYS[1] list      ready jobs of the probe's queue

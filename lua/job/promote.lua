@@ -37,9 +37,9 @@ while at <= #ARGV do
   at = at + 3 + count
 end
 local now = time()
-local totals, refused = check_shard(ledger, lease, attempts, queues, delay, tombstones)
+local totals, rejected = check_shard(ledger, lease, attempts, queues, delay, tombstones)
 if not totals then
-  return refused
+  return rejected
 end
 local put_off = 60000 -- ms until a queue is looked at again where a key has another type
 local opened, open, ready = {}, {}, 0

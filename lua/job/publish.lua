@@ -21,7 +21,7 @@
 -- ARGV[7..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), count, records
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
---                   that caller's id exists; with the first sequence. Refused: 0 too many queues, 4 too many jobs, 5 the call
+--                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
 --
 -- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, drop_id, remove, wake
@@ -58,7 +58,7 @@ local ids, keyed, read = {}, {}, 0
 local at, args = 7 + n, #ARGV
 
 -- judge_id says what the job with a caller's id is: its sequence, where there is one; whether it expired, then the
--- job that takes the id ends it; and the status of a group that is refused because of it.
+-- job that takes the id ends it; and the status of a group that is rejected because of it.
 local function judge_id(i, id)
   local seq = redis.pcall('HGET', KEYS[6 + 4 * i], id)
   if foreign(seq) then
@@ -91,7 +91,7 @@ while at <= args do
     or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0) then
     return redis.error_reply('ERR publish: bad arguments')
   end
-  local before, lives, over, refusal
+  local before, lives, over, rejection
   local wrong = blocked[i]
   if key > 0 or id ~= '' then
     -- Other groups of the call may name this one in their answer, so it must not fail later.
@@ -110,7 +110,7 @@ while at <= args do
   if id ~= '' and not wrong and not before then
     lives = ids[i .. ' ' .. id]
     if not lives then
-      lives, over, refusal = judge_id(i, id)
+      lives, over, rejection = judge_id(i, id)
     end
   end
   local status, first, stored = 1, seq, count
@@ -126,8 +126,8 @@ while at <= args do
     else
       status, first, stored = -1, 0, 0
     end
-  elseif refusal then
-    status, first, stored = refusal, 0, 0
+  elseif rejection then
+    status, first, stored = rejection, 0, 0
   elseif lives and not over then
     status, first, stored = 3, tonumber(lives), 1
   elseif live + count - (over and 1 or 0) > max_jobs then
@@ -173,7 +173,7 @@ if seq >= 9007199254740992 then
   return redis.error_reply('ERR the ledger holds a foreign value')
 end
 
--- The first write: a store that is full refuses it.
+-- The first write: a store that is full rejects it.
 local totals = { 'seq', seq_text(seq - 1), 'published', int(published) }
 if counted then
   totals[5], totals[6] = 'keys', keys_text(key_ends)
@@ -204,27 +204,27 @@ for _, g in ipairs(plan) do
   looks[g.i] = looks[g.i] or g.look
 end
 
--- refuse takes groups back where a key has another type. That saves looking at each
+-- reject takes groups back where a key has another type. That saves looking at each
 -- key first. The other groups stand.
-local function refuse(i, delayed)
+local function reject(i, delayed)
   for _, g in ipairs(plan) do
     if (g.i == i or not i) and (g.wait > 0) == delayed then
       redis.call('HINCRBY', ledger, 'published', -g.count)
-      result[g.result], result[g.result + 1], result[g.result + 2], g.refused = -1, 0, 0, true
+      result[g.result], result[g.result + 1], result[g.result + 2], g.rejected = -1, 0, 0, true
     end
   end
 end
 
 local delayed = d == 0 or not foreign(in_pieces(redis.pcall, 'ZADD', delay, due))
 if not delayed then
-  refuse(nil, true)
+  reject(nil, true)
 end
 for i = 1, n do
   local pushed, length = #refs[i], 0
   if pushed > 0 then
     length = in_pieces(redis.pcall, 'RPUSH', KEYS[3 + 4 * i], refs[i])
     if foreign(length) then
-      refuse(i, false)
+      reject(i, false)
       pushed = 0
     else
       in_pieces(redis.call, 'HSET', KEYS[4 + 4 * i], fields[i][1])
@@ -242,7 +242,7 @@ for i = 1, n do
   end
 end
 for _, g in ipairs(plan) do
-  if not g.refused then
+  if not g.rejected then
     if g.over then
       local base = 3 + 4 * g.i
       local k = { lease = lease, attempts = attempts, delay = delay, tombstones = tombstones, j = KEYS[base + 1], d = KEYS[base + 2],

@@ -9,7 +9,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 )
 
-func TestQuotasRefuseGroupsWhole(t *testing.T) {
+func TestQuotasRejectGroupsWhole(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		s.maxJobs, s.maxQueues = 5, 2
 		got := s.publish(group{queue: "a", bodies: bodies(3)}, group{queue: "a", bodies: bodies(3)}, group{queue: "b", bodies: bodies(2)},
@@ -18,7 +18,7 @@ func TestQuotasRefuseGroupsWhole(t *testing.T) {
 		s.ack("b", got[2][1], got[2][1]+1)
 		got = s.publish(group{queue: "b", delay: 9, bodies: bodies(1)}, group{queue: "c", bodies: bodies(1)}, group{queue: "b", bodies: bodies(1)})
 		s.same("queues", []int64{got[0][0], got[1][0], got[2][0]}, []int64{1, 0, 1})
-		s.same("none of the refused is there", s.c.Exists(ctx, s.key("j:c"), s.key("r:c")).Val(), 0)
+		s.same("none of the rejected is there", s.c.Exists(ctx, s.key("j:c"), s.key("r:c")).Val(), 0)
 		s.exact("a", "b", "c")
 	})
 }
@@ -99,7 +99,7 @@ func TestAJobWhoseTTLIsOverExistsForNoVerb(t *testing.T) {
 }
 
 // The jobs that callers' ids name are read. So that small publishes cannot read large jobs without end, a call
-// refuses what is beyond 4 MiB.
+// rejects what is beyond 4 MiB.
 func TestAPublishReadsABoundedNumberOfBytes(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		var again []group
@@ -172,7 +172,7 @@ func TestCallsOfManyThousandJobs(t *testing.T) {
 	})
 }
 
-func TestPublishRefusesAKeyTooMany(t *testing.T) {
+func TestPublishRejectsAKeyTooMany(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		s.maxKeys = 2
 		first := s.publish(group{queue: "a", key: "1", bodies: bodies(1)}, group{queue: "a", key: "2", bodies: bodies(1)}, group{queue: "a", key: "3", bodies: bodies(1)})
@@ -189,7 +189,7 @@ func TestPublishRefusesAKeyTooMany(t *testing.T) {
 }
 
 // A namespace that is being deleted takes no job, whoever asks, until it is taken back.
-func TestPublishRefusesAClosedShard(t *testing.T) {
+func TestPublishRejectsAClosedShard(t *testing.T) {
 	on(t, func(t *testing.T, s *shard) {
 		s.do("hset", s.ledger(), "closed", int64(1e15))
 		if got := s.publish(group{queue: "a", bodies: bodies(1)})[0]; got != [3]int64{7, 0, 0} || s.total("published") != 0 {
@@ -202,8 +202,8 @@ func TestPublishRefusesAClosedShard(t *testing.T) {
 	})
 }
 
-// A full store refuses publish whole. Every other verb runs, so that jobs are worked off.
-func TestAFullStoreRefusesOnlyPublish(t *testing.T) {
+// A full store rejects publish whole. Every other verb runs, so that jobs are worked off.
+func TestAFullStoreRejectsOnlyPublish(t *testing.T) {
 	t.Parallel()
 	c := redistest.Start(t).Client()
 	for name, verb := range verbs {

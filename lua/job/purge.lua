@@ -29,9 +29,9 @@ local now = time()
 if not usable(r, j, d) then
   return redis.error_reply('WRONGTYPE a key of the queue has another type')
 end
-local totals, refused = check_shard(ledger, lease, attempts, queues, delay, tombstones)
+local totals, rejected = check_shard(ledger, lease, attempts, queues, delay, tombstones)
 if not totals then
-  return refused
+  return rejected
 end
 local ids = redis.pcall('HLEN', u)
 local named = not foreign(ids) and ids > 0

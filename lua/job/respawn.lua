@@ -37,9 +37,9 @@ local seqs = redis.call('ZRANGE', d, 0, count - 1)
 if #seqs == 0 then
   return { now, 0, 0 }
 end
-local totals, refused = check_shard(ledger, KEYS[2], attempts, queues, KEYS[5], tombstones)
+local totals, rejected = check_shard(ledger, KEYS[2], attempts, queues, KEYS[5], tombstones)
 if not totals then
-  return refused
+  return rejected
 end
 local records, bytes = {}, 0
 for x = 1, #seqs do

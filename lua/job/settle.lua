@@ -45,9 +45,9 @@ if #jobs == 0 then
 end
 
 -- Read all, then judge each job by what those before it leave. Nothing is written yet.
-local totals, refused = open_ledger(ledger)
+local totals, rejected = open_ledger(ledger)
 if not totals then
-  return refused
+  return rejected
 end
 local scores, before = read_all('ZMSCORE', lease, members), read_all('HMGET', attempts, members)
 local delayable = asks.nack == 0 or not foreign(redis.pcall('ZCARD', delay))

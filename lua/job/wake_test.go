@@ -79,7 +79,7 @@ func TestThePushThatFoundTheListEmptyWakes(t *testing.T) {
 }
 
 // A user without the right to the channels still moves jobs, whole.
-func TestARefusedMessageLeavesTheCallWhole(t *testing.T) {
+func TestARejectedMessageLeavesTheCallWhole(t *testing.T) {
 	t.Parallel()
 	s := newShard(t, redistest.Start(t).Client())
 	s.do("acl", "setuser", "default", "reset", "on", "nopass", "~*", "+@all", "resetchannels")

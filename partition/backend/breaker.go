@@ -18,15 +18,15 @@ const (
 	// unreachable before the breaker opens.
 	breakerThreshold = 3
 	// probeEvery is how often the store probes an unreachable shard. After the
-	// server is back, operations are refused for about that long. ProbeTimeout is
+	// server is back, operations are rejected for about that long. ProbeTimeout is
 	// how long a probe waits for its answer.
 	probeEvery, ProbeTimeout = 500 * time.Millisecond, time.Second
 )
 
-// ErrUnreachable is the error of an operation that an open breaker refuses.
+// ErrUnreachable is the error of an operation that an open breaker rejects.
 var ErrUnreachable = Wrap(ErrUnavailable, errors.New("the shard is unreachable; the store probes it twice a second"))
 
-// A Breaker refuses operations on one shard while its server cannot be reached.
+// A Breaker rejects operations on one shard while its server cannot be reached.
 // Without it each operation waits until its timeout, and delays everything that
 // shares a lane, a worker or a janitor round with it. While the breaker is open
 // the store probes the shard itself, so no produce is sent just to find out
@@ -49,7 +49,7 @@ func (b *Backend) NewBreaker(ledger string) *Breaker {
 	}}
 }
 
-// Allow is false while operations are refused.
+// Allow is false while operations are rejected.
 func (b *Breaker) Allow() bool { return !b.open.Load() }
 
 // Suspect is true from the first failure until the shard answers again. Background
@@ -150,7 +150,7 @@ func newProber(log *zap.Logger, returned func()) *prober {
 	return &prober{
 		outage: OutageLog{
 			Log: log, Level: zap.WarnLevel,
-			Began: "shard unreachable, its entries are refused", Ended: "all shards reachable again",
+			Began: "shard unreachable, its entries are rejected", Ended: "all shards reachable again",
 		},
 		returned: returned, ctx: ctx, cancel: cancel,
 	}
@@ -182,18 +182,18 @@ func (p *prober) stop() {
 	p.probes.Wait()
 }
 
-// reachable refuses the calls whose shard is unreachable and returns the others.
+// reachable rejects the calls whose shard is unreachable and returns the others.
 func (b *Backend) reachable(calls []*Call) []*Call {
 	for i, c := range calls {
 		if c.breaker != nil && !c.breaker.Allow() {
-			return b.dropRefused(calls, i)
+			return b.dropRejected(calls, i)
 		}
 	}
 	return calls
 }
 
-// dropRefused is reachable where the call at first is the first to be refused.
-func (b *Backend) dropRefused(calls []*Call, first int) []*Call {
+// dropRejected is reachable where the call at first is the first to be rejected.
+func (b *Backend) dropRejected(calls []*Call, first int) []*Call {
 	rest := append(make([]*Call, 0, len(calls)), calls[:first]...)
 	for _, c := range calls[first:] {
 		if c.breaker == nil || c.breaker.Allow() {

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	errRefused  = Classify(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
+	errRejected = Classify(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	errNoAnswer = Classify(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
 )
 
@@ -42,15 +42,15 @@ func TestABreakerOpensAfterAFewFailuresInARowAndClosesAtTheFirstAnswer(t *testin
 			return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 		})
 		b.Done(errNoAnswer)
-		b.Done(errRefused)
+		b.Done(errRejected)
 		b.Done(nil) // not in a row
 		b.Done(errNoAnswer)
-		b.Done(errRefused)
+		b.Done(errRejected)
 		if !b.Allow() || !b.Suspect() {
 			t.Error("open, or not suspect, after two failures")
 		}
-		b.Done(errRefused)
-		b.Done(errRefused) // sent before it opened
+		b.Done(errRejected)
+		b.Done(errRejected) // sent before it opened
 		if b.Allow() || b.prober.unreachable() != 1 {
 			t.Errorf("closed after three failures, %d unreachable", b.prober.unreachable())
 		}
@@ -106,7 +106,7 @@ func TestOnlyAServerThatCannotBeReachedOpensABreaker(t *testing.T) {
 		want reach
 	}{
 		{"no error", nil, reached},
-		{"refused dial", errRefused, unreached},
+		{"rejected dial", errRejected, unreached},
 		{"read timeout", errNoAnswer, unreached},
 		{"deadline of the caller, after sending", Classify(context.DeadlineExceeded), unreached},
 		{"deadline of the caller, before sending", &storeError{ErrUnavailable, context.DeadlineExceeded}, unclear},
@@ -115,7 +115,7 @@ func TestOnlyAServerThatCannotBeReachedOpensABreaker(t *testing.T) {
 		{"no free connection in time", Classify(redis.ErrPoolTimeout), unclear},
 		{"no free connection", Classify(redis.ErrPoolExhausted), unclear},
 		{"closed client", Classify(redis.ErrClosed), unclear},
-		{"refused by the breaker itself", ErrUnreachable, unclear},
+		{"rejected by the breaker itself", ErrUnreachable, unclear},
 		{"no node known", Classify(errors.New(noNodes)), unreached},
 		{"no sentinel", Classify(fmt.Errorf("%s: %w", noSentinels, io.EOF)), unreached},
 		{"too few replicas", &storeError{ErrUnknown, ErrUnconfirmed}, reached},

@@ -20,7 +20,7 @@ var (
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrBroken: a foreign value under one of the store's keys, a script error or a
 	// missing right. A person has to look.
-	ErrBroken = errors.New("store refuses")
+	ErrBroken = errors.New("store rejects")
 
 	// ErrUnconfirmed goes with ErrUnknown: the primary has the entries, but fewer
 	// replicas than Config.Replicas confirmed them in time.

@@ -25,7 +25,7 @@ var _ redis.Error = answer("")
 
 func TestEveryErrorHasItsClass(t *testing.T) {
 	t.Parallel()
-	_, refused := net.Dial("tcp", redistest.FreeAddr(t))
+	_, rejected := net.Dial("tcp", redistest.FreeAddr(t))
 	const within = " script: 4f1c3fa2d1c4d2a4e2c2f1a9e3e35e0d6d0c5e5f, on @user_script:17."
 	sentinels := func(err error) error {
 		return fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(err, err))
@@ -64,8 +64,8 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{answer("WRONGTYPE Operation against a key holding the wrong kind of value" + within), ErrBroken},
 		{answer("ERR produce: bad arguments"), ErrBroken},
 
-		{refused, ErrUnavailable},
-		{fmt.Errorf("get connection: %w", refused), ErrUnavailable},
+		{rejected, ErrUnavailable},
+		{fmt.Errorf("get connection: %w", rejected), ErrUnavailable},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}, ErrUnavailable},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}, ErrUnavailable},
 		{redis.ErrPoolTimeout, ErrUnavailable},
@@ -73,7 +73,7 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 		{redis.ErrClosed, ErrUnavailable},
 		{errors.New("redis: cluster has no nodes"), ErrUnavailable},
 		{errors.New("redis: all sentinels specified in configuration are unreachable"), ErrUnavailable},
-		{sentinels(refused), ErrUnavailable},
+		{sentinels(rejected), ErrUnavailable},
 		{sentinels(context.DeadlineExceeded), ErrUnavailable},
 		{sentinels(answer("WRONGPASS invalid username-password pair or user is disabled.")), ErrBroken},
 		{sentinels(redis.Nil), ErrBroken}, // they answer, and know no such master

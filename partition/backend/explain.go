@@ -27,7 +27,7 @@ func (e *explainedError) Unwrap() error { return e.cause }
 // explanations are by what the server or the client says.
 var explanations = []struct{ said, means string }{
 	{"NOAUTH ", "wants a password: put it into the URL, as in redis://:PASSWORD@host or redis://USER:PASSWORD@host"},
-	{"WRONGPASS ", "refuses the user or the password of the URL: check both against ACL LIST on the server"},
+	{"WRONGPASS ", "rejects the user or the password of the URL: check both against ACL LIST on the server"},
 	{"LOADING ", "is loading its data: wait; INFO persistence there says how long it will take"},
 	{"READONLY ", "is a replica: give the address of its primary, or of the sentinels as redis-sentinel://host/master"},
 	{"MASTERDOWN ", "is a replica that has lost its primary: give the address of the primary, or of the sentinels as redis-sentinel://host/master"},
@@ -81,7 +81,7 @@ func (b *Backend) meaning(ctx context.Context, err error) string {
 	return b.look(ctx, b.addrs[0])
 }
 
-// look connects to a server that neither answers nor refuses, to find out what it is.
+// look connects to a server that neither answers nor rejects, to find out what it is.
 func (b *Backend) look(ctx context.Context, addr string) string {
 	// The Check's own time is mostly over by now.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*probeAnswer)

@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer, unreachable func() int) *metrics {
 		m.errors.WithLabelValues(class)
 	}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_store_unreachable_shards", Help: "Shards whose server is unreachable; operations on them are refused at once.",
+		Name: "spillway_store_unreachable_shards", Help: "Shards whose server is unreachable; operations on them are rejected at once.",
 	}, func() float64 { return float64(unreachable()) }))
 	reg.MustRegister(m.roundTrip, m.errors, m.reloads)
 	return m

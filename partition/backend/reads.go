@@ -17,18 +17,18 @@ var ErrTooManyReads = fmt.Errorf("too many reads at once: %w", ErrUnavailable)
 // A ReadLimit bounds how many reads are on the wire at once. Those of a tenant take turns
 // with those of others: see share.As.
 type ReadLimit struct {
-	turns   *share.Turns
-	maxWait time.Duration // how long a read waits for a slot
-	refused prometheus.Counter
+	turns    *share.Turns
+	maxWait  time.Duration // how long a read waits for a slot
+	rejected prometheus.Counter
 }
 
 // maxQueue is how many reads, or paced calls, of a tenant may wait for their turn.
 const maxQueue = 128
 
-// NewReadLimit is a limit of n reads. A further one waits for maxWait at most; refused
+// NewReadLimit is a limit of n reads. A further one waits for maxWait at most; rejected
 // counts those that waited in vain.
-func NewReadLimit(n int, maxWait time.Duration, refused prometheus.Counter) ReadLimit {
-	return ReadLimit{share.NewTurns(n, maxQueue), maxWait, refused}
+func NewReadLimit(n int, maxWait time.Duration, rejected prometheus.Counter) ReadLimit {
+	return ReadLimit{share.NewTurns(n, maxQueue), maxWait, rejected}
 }
 
 // Do runs read once it is its turn.
@@ -36,7 +36,7 @@ func (l ReadLimit) Do(ctx context.Context, read func() error) (err error) {
 	turn, cancel := context.WithTimeout(ctx, l.maxWait)
 	defer cancel()
 	if !l.turns.Do(turn, func() { err = read() }) {
-		l.refused.Inc()
+		l.rejected.Inc()
 		return ErrTooManyReads
 	}
 	return err

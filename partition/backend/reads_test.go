@@ -15,8 +15,8 @@ import (
 func TestReadsOfATenantLeaveRoomForOthersAndForOperators(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		refused := prometheus.NewCounter(prometheus.CounterOpts{})
-		l := NewReadLimit(4, time.Second, refused)
+		rejected := prometheus.NewCounter(prometheus.CounterOpts{})
+		l := NewReadLimit(4, time.Second, rejected)
 		hold := make(chan struct{})
 		greedy := share.As(t.Context(), "greedy")
 		results := make(chan error, 200)

@@ -31,7 +31,7 @@ const (
 	channelsRight = "&"
 )
 
-// Add notes that a command was refused, and why: the user may not run it, or not on
+// Add notes that a command was rejected, and why: the user may not run it, or not on
 // Spillway's keys or channels.
 func (r Rights) Add(command, text string) {
 	switch {

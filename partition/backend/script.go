@@ -38,7 +38,7 @@ type Call struct {
 // firstKey is where the keys begin in args.
 const firstKey = 3
 
-// NewCall makes a call: keys first, then argv. A nil breaker means that none can refuse
+// NewCall makes a call: keys first, then argv. A nil breaker means that none can reject
 // it.
 func NewCall(script *lua.Script, breaker *Breaker, keys []string, argv ...any) *Call {
 	c := &Call{}
@@ -96,9 +96,9 @@ func (c *Call) Misread() error {
 	return &storeError{ErrBroken, fmt.Errorf("%s: %w", c.script.Name, errReply)}
 }
 
-// Refused reads the answer of a partition where that is an error text; otherwise it is
+// Rejected reads the answer of a partition where that is an error text; otherwise it is
 // nil and reads nothing.
-func (c *Call) Refused() error {
+func (c *Call) Rejected() error {
 	if !c.Rest.IsBulk() {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls 
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok && unanswered {
 		// After a failover the client would ask the old master for up to 10 s: a dial that
-		// is refused does not make it renew its slot map.
+		// is rejected does not make it renew its slot map.
 		cluster.ReloadState(ctx)
 	}
 }
@@ -200,7 +200,7 @@ type Job[T any] struct {
 }
 
 // RunJobs fills the calls of jobs and runs them. While a cluster migrates a slot, it
-// refuses a call where one of several keys does not exist (TRYAGAIN), although most
+// rejects a call where one of several keys does not exist (TRYAGAIN), although most
 // items could be served. So these items are sent again one by one, except those for
 // which hasLater is true: they would run after a later call of the same partition. It
 // returns the jobs that ended; those sent again come last.
@@ -213,7 +213,7 @@ func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call), has
 	}
 	run(calls)
 	for _, j := range jobs {
-		split = split || j.RefusedByMigration()
+		split = split || j.RejectedByMigration()
 	}
 	if !split {
 		return jobs
@@ -221,7 +221,7 @@ func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call), has
 	var all, again []Job[T]
 	calls = calls[:0]
 	for _, j := range jobs {
-		if !j.RefusedByMigration() {
+		if !j.RejectedByMigration() {
 			all = append(all, j)
 			continue
 		}
@@ -241,7 +241,7 @@ func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call), has
 	return append(all, again...)
 }
 
-func (j Job[T]) RefusedByMigration() bool {
+func (j Job[T]) RejectedByMigration() bool {
 	return len(j.Items) > 1 && j.Err != nil && j.cmd != nil && j.cmd.Err() != nil &&
 		strings.HasPrefix(j.cmd.Err().Error(), "TRYAGAIN ")
 }

@@ -14,11 +14,11 @@ import (
 
 // minVersion is the oldest major version of Redis that works. Before 7.0 an error inside
 // a script loses its code, so a full store or a replica looks like a broken one, and
-// entries that could be tried again are refused.
+// entries that could be tried again are rejected.
 const minVersion = 7
 
 // CheckServers reads how the servers are set up. It uses INFO, not CONFIG, which managed
-// services refuse.
+// services reject.
 func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err error) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -136,10 +136,10 @@ func serverWarnings(info map[string]string) (texts []string) {
 		texts = append(texts, "its append-only file is off: a crash of Redis loses what it accepted since its last snapshot, if there is one")
 	}
 	if info["aof_last_write_status"] == "err" {
-		texts = append(texts, "its last write to the append-only file failed: it refuses writes until it succeeds; see its disk")
+		texts = append(texts, "its last write to the append-only file failed: it rejects writes until it succeeds; see its disk")
 	}
 	if info["rdb_last_bgsave_status"] == "err" {
-		texts = append(texts, "its last snapshot failed: it may refuse writes until one succeeds; see its disk")
+		texts = append(texts, "its last snapshot failed: it may reject writes until one succeeds; see its disk")
 	}
 	return texts
 }

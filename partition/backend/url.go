@@ -40,7 +40,7 @@ func parseSingleHost(raw string) (*redis.Options, error) {
 	return o, nil
 }
 
-// checkOptions refuses a query that holds anything but known options, each once.
+// checkOptions rejects a query that holds anything but known options, each once.
 func checkOptions(scheme, query string, known ...string) error {
 	if strings.Contains(query, "@") {
 		return badURL() // a user or password with a ?, which has to be written %3F

@@ -266,9 +266,9 @@ type metrics struct {
 
 // The results of asking Redis for a part of a shared rate.
 const (
-	grantGiven   = "granted"
-	grantRefused = "refused"
-	grantFailed  = "failed"
+	grantGiven    = "granted"
+	grantRejected = "rejected"
+	grantFailed   = "failed"
 )
 
 func newMetrics(reg prometheus.Registerer, c *Control) metrics {
@@ -280,7 +280,7 @@ func newMetrics(reg prometheus.Registerer, c *Control) metrics {
 			Name: "spillway_control_grants_total", Help: "Requests of this process to Redis for a part of a token's shared rate, by result.",
 		}, []string{"result"}),
 	}
-	for _, result := range []string{grantGiven, grantRefused, grantFailed} {
+	for _, result := range []string{grantGiven, grantRejected, grantFailed} {
 		m.grants.WithLabelValues(result)
 	}
 	reg.MustRegister(m.read, m.grants, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -311,7 +311,7 @@ func TestAnOpenAdminPortIsNotClosedAtRunTime(t *testing.T) {
 	}
 }
 
-// A namespace that the store would refuse as a whole is not made.
+// A namespace that the store would reject as a whole is not made.
 func TestANamespaceNeedsAPoolThatKeepsItsJobs(t *testing.T) {
 	t.Parallel()
 	url, prefix := shared(t) // without an append-only file

@@ -64,7 +64,7 @@ func (c *Control) grant(ctx context.Context, l *Limiter, need int64) (granted, e
 	case err != nil:
 		c.metrics.grants.WithLabelValues(grantFailed).Inc()
 	case g.n == 0:
-		c.metrics.grants.WithLabelValues(grantRefused).Inc()
+		c.metrics.grants.WithLabelValues(grantRejected).Inc()
 	default:
 		c.metrics.grants.WithLabelValues(grantGiven).Inc()
 	}

@@ -104,7 +104,7 @@ func TestADocumentOfANewerVersionIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestValuesOutsideTheirBoundsAreRefused(t *testing.T) {
+func TestValuesOutsideTheirBoundsAreRejected(t *testing.T) {
 	t.Parallel()
 	url, prefix := shared(t)
 	p := prepare(t, url, prefix)

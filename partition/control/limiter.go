@@ -14,7 +14,7 @@ const slicesOfWindow = 64
 // A Limiter is this process's share of a rate that all processes share. Redis grants it
 // slices of a sixty-fourth of each window, so it is asked 64 times a window at most, and once more by
 // each process that finds the window used up. All processes together never take more than the rate
-// allows in a window. They may be refused early by what others were granted and do not
+// allows in a window. They may be rejected early by what others were granted and do not
 // use: less than a slice each, and what was refunded to them.
 //
 // A nil Limiter is no limit.

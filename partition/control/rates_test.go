@@ -29,9 +29,9 @@ func TestASharedRateIsExactOverTwoProcesses(t *testing.T) {
 		l := []*process{a, b}[i%2].Snapshot().Token("mail", hash).Limiters.Produce
 		random := rand.New(rand.NewPCG(uint64(i), 1)) // #nosec G404 -- a test
 		takers.Go(func() {
-			for refused := 0; refused < 100; {
+			for rejected := 0; rejected < 100; {
 				n := 1 + random.Int64N(40)
-				if refused > 0 {
+				if rejected > 0 {
 					n = 1
 				}
 				got, wait, err := l.Take(ctx, n)
@@ -40,7 +40,7 @@ func TestASharedRateIsExactOverTwoProcesses(t *testing.T) {
 					t.Error(err)
 					return
 				case wait != 0:
-					refused++
+					rejected++
 				case random.IntN(10) == 0:
 					got.Refund()
 				default:
@@ -81,7 +81,7 @@ func TestARateKeepsItsWindowOverChanges(t *testing.T) {
 }
 
 // Without Redis nobody knows what others took, so nothing is taken.
-func TestARateWithoutRedisIsRefused(t *testing.T) {
+func TestARateWithoutRedisIsRejected(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := start(t, server.URL(), "sw")

@@ -47,9 +47,9 @@ func bufferAt(t *testing.T, url, prefix string) *partition.Store {
 	return s
 }
 
-// refusal checks that a Check ends with ErrIncompatible, says what to do, and that nothing is
+// rejection checks that a Check ends with ErrIncompatible, says what to do, and that nothing is
 // published or claimed then.
-func refusal(t *testing.T, s *Store, want string) {
+func rejection(t *testing.T, s *Store, want string) {
 	t.Helper()
 	_, err := s.Check(t.Context())
 	if !errors.Is(err, backend.ErrIncompatible) || !strings.Contains(err.Error(), want) {
@@ -72,7 +72,7 @@ func TestABufferAndQueuesDoNotShareANamespace(t *testing.T) {
 	if _, err := bufferAt(t, url, "kindbuffer").Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	refusal(t, openAt(t, url, "kindbuffer", true, nil), "kind: buffer")
+	rejection(t, openAt(t, url, "kindbuffer", true, nil), "kind: buffer")
 	if kind := redistest.SharedClient(t).HExists(t.Context(), "kindbuffer:{mail.0}:ledger", "kind").Val(); kind {
 		t.Error("the check wrote into the ledger of a buffer")
 	}
@@ -91,22 +91,22 @@ func TestCheckWantsTheRecordedLayout(t *testing.T) {
 	if _, err := openAt(t, url, "layout", true, nil).Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	refusal(t, openAt(t, url, "layout", true, func(p *Policy) { p.Shards = 2 }), "configure shards 1")
+	rejection(t, openAt(t, url, "layout", true, func(p *Policy) { p.Shards = 2 }), "configure shards 1")
 	redistest.SharedClient(t).HSet(t.Context(), "layout:{mail.0}:ledger", "format", 3)
-	refusal(t, openAt(t, url, "layout", true, nil), "upgrade the program")
+	rejection(t, openAt(t, url, "layout", true, nil), "upgrade the program")
 }
 
 func TestCheckWantsAServerThatKeepsJobs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := openAt(t, server.URL(), "sw", false, nil)
-	refusal(t, s, "append-only file")
+	rejection(t, s, "append-only file")
 	server.Client().ConfigSet(t.Context(), "appendonly", "yes")
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
-	refusal(t, s, "noeviction")
+	rejection(t, s, "noeviction")
 	server.Client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestCheckNamesMissingRights(t *testing.T) {
 		if err := admin.Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		refusal(t, openAt(t, url, "sw", true, nil), want)
+		rejection(t, openAt(t, url, "sw", true, nil), want)
 	}
 	admin.Do(t.Context(), "acl", "setuser", "worker", "reset", "on", ">secret", "~sw:*", "&sw:{*}:w:*", "+@all")
 	s := openAt(t, url, "sw", true, nil)
@@ -144,7 +144,7 @@ func TestCheckNamesMissingRights(t *testing.T) {
 }
 
 // A right that one namespace lacks is known after one look: its publishes cost the others nothing.
-func TestADeniedNamespaceIsRefusedWithoutARoundTrip(t *testing.T) {
+func TestADeniedNamespaceIsRejectedWithoutARoundTrip(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client()
@@ -172,7 +172,7 @@ func TestAClusterThatBeginsToEvictTakesNoJobs(t *testing.T) {
 	redistest.Until(t, most, "the store can be used", func() bool { _, err := s.Check(t.Context()); return err == nil })
 	policy := servers.Masters[0].Client()
 	policy.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru")
-	refusal(t, s, "noeviction")
+	rejection(t, s, "noeviction")
 	p := &Publish{Namespace: s.Namespace("mail"), Queue: "q", Tries: 1, Messages: []Message{{}}}
 	runOne(s, s.NewLane(), &Batch{Publishes: []*Publish{p}}, most)
 	if !errors.Is(p.Err, backend.ErrIncompatible) {
@@ -220,7 +220,7 @@ func TestANamespaceThatCameLaterFailsNoCheck(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	warnings, err := s.Check(t.Context())
-	if err != nil || !slices.ContainsFunc(warnings, func(text string) bool { return strings.Contains(text, "namespace wrong is refused") }) {
+	if err != nil || !slices.ContainsFunc(warnings, func(text string) bool { return strings.Contains(text, "namespace wrong is rejected") }) {
 		t.Errorf("got %v, %q", err, warnings)
 	}
 	publishOne(t, s, "q")

@@ -39,7 +39,7 @@ func ledgerOf(t *testing.T, s *Store) Ledger {
 	return l
 }
 
-func TestAFullStoreRefusesPublishesAlone(t *testing.T) {
+func TestAFullStoreRejectsPublishesAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := openAt(t, server.URL(), "sw", true, nil)
@@ -107,15 +107,15 @@ func TestAnOutageIsNeverAnEmptyQueue(t *testing.T) {
 			t.Error("counts without a server have no error")
 		}
 	}
-	for _, refusal := range redistest.Refusals {
+	for _, rejection := range redistest.Rejections {
 		server.Launch()
-		refusal.Begin(t, server)
-		redistest.Until(t, most, refusal.Word+" is the answer", func() bool {
+		rejection.Begin(t, server)
+		redistest.Until(t, most, rejection.Word+" is the answer", func() bool {
 			p := &Publish{Namespace: ns, Queue: "q", Tries: 1, Messages: payload("x")}
 			runOne(s, l, &Batch{Publishes: []*Publish{p}}, most)
 			return p.Err != nil && errors.Is(p.Err, backend.ErrUnavailable) && isAnswer(p.Err)
 		})
-		refusal.End(t, server)
+		rejection.End(t, server)
 		server.Kill()
 	}
 }

@@ -163,7 +163,7 @@ const (
 )
 
 // ValidQueue reports whether s is a name that the store can keep jobs under:
-// ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$. The native API also refuses a leading '_'.
+// ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$. The native API also rejects a leading '_'.
 func ValidQueue[T string | []byte](s T) bool {
 	if len(s) == 0 || len(s) > MaxQueueLen || s[0] == '.' {
 		return false

@@ -13,7 +13,7 @@ type metrics struct {
 	repaired   prometheus.Counter
 	malformed  prometheus.Counter
 	rolledBack prometheus.Counter
-	refused    prometheus.Counter
+	rejected   prometheus.Counter
 	stranded   *prometheus.GaugeVec
 }
 
@@ -32,7 +32,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		malformed: counter("malformed_total", "Claimed jobs that were not handed out, because something other than Spillway wrote their record."),
 		rolledBack: counter("rolled_back_total", "Published jobs that a rollback of the store removed together with their ledger: a lower bound, "+
 			"from what this process knew."),
-		refused: counter("reads_refused_total", "Reads of queues and ledgers refused because too many were under way."),
+		rejected: counter("reads_rejected_total", "Reads of queues and ledgers rejected because too many were under way."),
 	}
 	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's " +
@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
-	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack, m.refused, m.stranded)
+	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack, m.rejected, m.stranded)
 	return m
 }
 

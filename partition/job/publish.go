@@ -157,7 +157,7 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 var errForeign = backend.Wrap(backend.ErrBroken, errors.New("a key of the queue holds a value of another type: something else wrote it"))
 
 // published reads the answer of a call. round is the rollback round before it was sent. It
-// returns the publishes that were refused together with others.
+// returns the publishes that were rejected together with others.
 func (s *Store) published(j backend.Job[item], sh *shard, round uint64) (full []*Publish) {
 	for _, it := range j.Items {
 		g := it.(*group)

@@ -71,8 +71,8 @@ type run struct {
 // Publishes of one queue and delay that have neither key nor caller's id are stored by one
 // command, and so are claims of the same queues and TTR served: in the order given.
 func (s *Store) Run(ctx context.Context, l *Lane, b *Batch) {
-	s.refuseBad(b)
-	s.refuseUnchecked(ctx, b)
+	s.rejectBad(b)
+	s.rejectUnchecked(ctx, b)
 	claims := pending(b.Claims)
 	l.run.begin()
 	if err := s.readClock(ctx, &l.run, b.Publishes); err != nil {
@@ -113,8 +113,8 @@ func pending(all []*Claim) []*Claim {
 	return list
 }
 
-// refuseBad sets the error of each request, and clears what is left of an earlier result.
-func (s *Store) refuseBad(b *Batch) {
+// rejectBad sets the error of each request, and clears what is left of an earlier result.
+func (s *Store) rejectBad(b *Batch) {
 	for _, a := range b.Acks {
 		a.Acked, a.Deleted, a.Err = false, false, badJob(a.Namespace, a.Queue, a.Ref)
 	}
@@ -139,9 +139,9 @@ func badJob(ns *Namespace, queue string, r Ref) error {
 	return nil
 }
 
-// refuseUnchecked refuses publishes and claims of namespaces that did not pass a Check. Acks and
+// rejectUnchecked rejects publishes and claims of namespaces that did not pass a Check. Acks and
 // settles are about jobs that were stored and claimed: they need none.
-func (s *Store) refuseUnchecked(ctx context.Context, b *Batch) {
+func (s *Store) rejectUnchecked(ctx context.Context, b *Batch) {
 	for _, p := range b.Publishes {
 		if p.Err == nil {
 			p.Err = s.mayRun(ctx, p.Namespace)
@@ -301,7 +301,7 @@ func (c *planned) count(queues []string, jobs, bytes int) {
 }
 
 // runPlanned runs the planned calls and reads their answers. It returns the publishes that
-// were refused because of others.
+// were rejected because of others.
 func (s *Store) runPlanned(ctx context.Context, l *Lane) (full []*Publish) {
 	r := &l.run
 	if len(r.calls) == 0 {

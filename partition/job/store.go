@@ -26,12 +26,12 @@ type Config struct {
 	// Prefix begins every key: 1 to 64 letters, digits, '.', '_' or '-'.
 	Prefix string
 	// Volatile lets jobs live on a Redis without an append-only file, where a crash loses
-	// them. Default false: Check refuses such a Redis.
+	// them. Default false: Check rejects such a Redis.
 	Volatile bool
 	// Namespaces are the policies by the name of their namespace. There may be none.
 	Namespaces map[string]Policy
 	// Required are the namespaces without which Check fails; what is wrong with any other is a
-	// warning, and only that namespace is refused. Default none: those of a configuration file
+	// warning, and only that namespace is rejected. Default none: those of a configuration file
 	// belong here, and not those that came at run time.
 	Required []string
 }
@@ -78,7 +78,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 	if err := s.swap(cfg.Namespaces); err != nil {
 		return nil, err
 	}
-	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.refused)
+	s.reads = backend.NewReadLimit(readsAtOnce, readsMaxWait, s.metrics.rejected)
 	return s, nil
 }
 
@@ -165,7 +165,7 @@ func (s *Store) Embedded() bool { return s.backend.Embedded() }
 // probeQueue is a name that no caller can use.
 const probeQueue = "!permission-probe"
 
-// kind is what a Space has to know of queues. A program of before there were queues refuses
+// kind is what a Space has to know of queues. A program of before there were queues rejects
 // format 2. What wakes need beside the probe shows when they subscribe.
 func (s *Store) kind() *space.Kind {
 	return &space.Kind{
@@ -181,7 +181,7 @@ func (s *Store) kind() *space.Kind {
 }
 
 // Check asks whether queues can be used now: see space.Check. What is wrong with a namespace that
-// is not Config.Required is a warning. Until a Check passed, publishes and claims are refused.
+// is not Config.Required is a warning. Until a Check passed, publishes and claims are rejected.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return s.space.Check(ctx, s.homes())
 }

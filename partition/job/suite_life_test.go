@@ -323,7 +323,7 @@ func aPublishWithAKeyIsStoredOnce(b *bench) {
 	b.same("jobs", payloads(b.claim(9, "q")), []string{"a", "b", "d", "e"})
 }
 
-func aFullNamespaceRefuses(b *bench) {
+func aFullNamespaceRejects(b *bench) {
 	b.open(func(p *job.Policy) { p.MaxJobs = 5 })
 	b.publish("q", "1", "2", "3")
 	three, two, one := b.message("q", "4", "5", "6"), b.message("q", "7", "8"), b.message("q", "9")
@@ -336,7 +336,7 @@ func aFullNamespaceRefuses(b *bench) {
 	b.ledger(job.Ledger{Published: 6, Acked: 1, Leased: 4, Ready: 1})
 }
 
-func aFurtherQueueIsRefused(b *bench) {
+func aFurtherQueueIsRejected(b *bench) {
 	b.open(func(p *job.Policy) { p.MaxQueues = 2 })
 	b.publish("a", "x")
 	b.publish("b", "x")

@@ -113,7 +113,7 @@ func judge(homes []*Home, errs []error, passed func(*Home) bool) (warnings []str
 		case errors.Is(wrong, backend.ErrBroken) && h.Required:
 			broken = append(broken, wrong)
 		case errors.Is(wrong, backend.ErrBroken):
-			warnings = append(warnings, fmt.Sprintf("namespace %s is refused: %v", h.Name, wrong))
+			warnings = append(warnings, fmt.Sprintf("namespace %s is rejected: %v", h.Name, wrong))
 		case passed(h):
 			away = wrong
 		default:

@@ -41,7 +41,7 @@ func (k *Kind) of(h *Home) map[string]string {
 // unless record is false or a ledger of the home cannot be read. A home that passed before is
 // right while one of its ledgers can be read.
 func (s *Space) checkLayouts(ctx context.Context, homes []*Home, record bool) map[*Home]error {
-	// Read first: a full store refuses to write even what it holds already, and nothing is
+	// Read first: a full store rejects to write even what it holds already, and nothing is
 	// written into the ledger of another kind.
 	errs, missing, noEpoch := s.compare(s.readLayouts(ctx, homes, ""))
 	if !record {

@@ -22,7 +22,7 @@ const MaxZones = 12
 // A Kind is what one kind of namespace has of its own.
 type Kind struct {
 	Name   string // as kind: of a configuration says it
-	Format int    // of the stored data; a program refuses a newer one, so an old program cannot damage new data
+	Format int    // of the stored data; a program rejects a newer one, so an old program cannot damage new data
 	Named  bool   // ledgers record the name of the kind
 	// Total is the field of the ledger that counts all that was ever stored, Unit what it counts.
 	Total, Unit string
@@ -38,7 +38,7 @@ type Kind struct {
 type Config struct {
 	Kind    *Kind
 	Prefix  string // begins every key
-	Durable bool   // a server that keeps nothing over a crash is refused
+	Durable bool   // a server that keeps nothing over a crash is rejected
 	// Foreign looks for values of others under the keys of the kind. nil: there are none that matter.
 	Foreign    func(context.Context) (warnings []string, err error)
 	RolledBack prometheus.Counter

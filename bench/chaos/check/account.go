@@ -98,7 +98,7 @@ func (r *run) namespaces() {
 }
 
 // deliveries is C6. What the sink took and the ledger does not call delivered
-// was evicted, expired or refused before it could be settled.
+// was evicted, expired or rejected before it could be settled.
 func (r *run) deliveries() {
 	l := r.Final.Ledger
 	if l.Delivered > int64(r.taken) {

@@ -15,7 +15,7 @@ func at(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecon
 
 // good is a run that keeps every promise: eight entries of one partition are
 // acknowledged, a ninth is unknown and was stored; the sink gets them in three
-// posts and refuses the eighth for good.
+// posts and rejects the eighth for good.
 func good() *History {
 	h := &History{
 		Policy: Policy{Capacity: 4, MaxAge: 4 * time.Second},

@@ -14,7 +14,7 @@ import (
 type Payload struct {
 	UID       uint64
 	Partition string
-	Poison    bool // the sink refuses it for good
+	Poison    bool // the sink rejects it for good
 	Intact    bool // the checksum is that of the rest
 }
 

@@ -116,7 +116,7 @@ func pathOf(rt route) string {
 	path := strings.NewReplacer("{namespace}", "default", "{partition}", "p", "{letter}", "0123456789abcdef", "{queue}", "q", "{job}", "x", "{$}", "").Replace(rt.path())
 	switch path {
 	case "/debug/pprof/profile", "/debug/pprof/trace":
-		path += "?seconds=x" // refused after the role is checked
+		path += "?seconds=x" // rejected after the role is checked
 	case "/console/":
 		path += "main.js"
 	}
@@ -204,7 +204,7 @@ func TestWritesAreJSONOfThisOriginAndShort(t *testing.T) {
 		{"a misspelt limit", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_then_ms":5}`, nil, 400, "unknown field"},
 		{"a negative age", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_than_ms":-5}`, nil, 400, "0 or more"},
 		{"an age beyond time", "/api/v1/namespaces/default/purge", `{"confirm":5,"older_than_ms":9223372036854775807}`, nil, 400, "a year"},
-		{"a purge that the store refuses", "/api/v1/namespaces/default/purge", `{"confirm":5}`, nil, 503, "store_unavailable"},
+		{"a purge that the store rejects", "/api/v1/namespaces/default/purge", `{"confirm":5}`, nil, 503, "store_unavailable"},
 		{"a reload that fails", "/api/v1/reload", `{}`, nil, 400, `line 1: no\nline 2: neither`},
 	} {
 		w := send(s, "POST", tt.path, "admin", tt.body, tt.headers...)
@@ -217,7 +217,7 @@ func TestWritesAreJSONOfThisOriginAndShort(t *testing.T) {
 	}
 }
 
-// What did not pass the checks is no act. What the store refused is one.
+// What did not pass the checks is no act. What the store rejected is one.
 func TestTheTrailHasEveryActAndItsResult(t *testing.T) {
 	t.Parallel()
 	s := setupRoles(nil)

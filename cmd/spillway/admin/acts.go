@@ -199,7 +199,7 @@ func (s *Server) actOnJobs(r *request, space jobSpace, queue, action, detail str
 }
 
 // purgeJobs deletes the ready jobs of a queue, or all of them. Those that arrive meanwhile may
-// be deleted, too; more than were confirmed at its beginning refuse it.
+// be deleted, too; more than were confirmed at its beginning reject it.
 func (s *Server) purgeJobs(r *request) (any, error) {
 	var body PurgeJobsRequest
 	space, queue := r.queue()

@@ -32,29 +32,29 @@ type request struct {
 
 func (r *request) fail(err error) { r.err = cmp.Or(r.err, err) }
 
-// A refusal is an answer other than 200 as an error.
-type refusal struct {
+// A rejection is an answer other than 200 as an error.
+type rejection struct {
 	status  int
 	code    wire.Code
 	message string
 }
 
-func (e *refusal) Error() string { return e.message }
+func (e *rejection) Error() string { return e.message }
 
-func badRequest(message string) *refusal {
-	return &refusal{http.StatusBadRequest, wire.CodeBadRequest, message}
+func badRequest(message string) *rejection {
+	return &rejection{http.StatusBadRequest, wire.CodeBadRequest, message}
 }
 
-func notFound(code wire.Code, message string) *refusal {
-	return &refusal{http.StatusNotFound, code, message}
+func notFound(code wire.Code, message string) *rejection {
+	return &rejection{http.StatusNotFound, code, message}
 }
 
-func conflict(message string) *refusal {
-	return &refusal{http.StatusConflict, codeConflict, message}
+func conflict(message string) *rejection {
+	return &rejection{http.StatusConflict, codeConflict, message}
 }
 
-func unavailable(message string) *refusal {
-	return &refusal{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, message}
+func unavailable(message string) *rejection {
+	return &rejection{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, message}
 }
 
 // namespace is the one in the path.
@@ -128,7 +128,7 @@ func (r *request) readBody(w http.ResponseWriter) error {
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return &refusal{http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge, "the body is longer than 64 KiB"}
+		return &rejection{http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge, "the body is longer than 64 KiB"}
 	case err != nil:
 		return badRequest("the body ended early")
 	}
@@ -170,7 +170,7 @@ func (r *request) isJSON() bool {
 // answer writes the answer of a route: its error, or as JSON, unless it is a handler, which writes.
 func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) {
 	if err != nil {
-		s.refuse(w, r, err)
+		s.reject(w, r, err)
 	} else if h, ok := body.(http.Handler); ok {
 		h.ServeHTTP(w, r.Request)
 	} else {
@@ -179,21 +179,21 @@ func (s *Server) answer(w http.ResponseWriter, r *request, body any, err error) 
 	}
 }
 
-func (s *Server) refuse(w http.ResponseWriter, r *request, err error) {
-	var refused *refusal
+func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
+	var rejected *rejection
 	var field *partition.FieldError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &rejected):
 	case errors.As(err, &field):
-		refused = badRequest(err.Error())
+		rejected = badRequest(err.Error())
 	case errors.Is(err, partition.ErrNoPartition):
-		refused = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
+		rejected = notFound(wire.CodeNoSuchPartition, "the partition has no entries")
 	case errors.Is(err, partition.ErrNoLetter):
-		refused = errNoLetter
+		rejected = errNoLetter
 	case errors.Is(err, job.ErrNoJob):
-		refused = notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
+		rejected = notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
 	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, partition.ErrTooManyPauses):
-		refused = conflict(err.Error())
+		rejected = conflict(err.Error())
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.
 		level := zap.DebugLevel
@@ -202,12 +202,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *request, err error) {
 		}
 		s.log.Log(level, "admin request failed", zap.String("route", r.Pattern), zap.Error(err))
 		w.Header().Set("Retry-After", "1")
-		refused = unavailable("the store did not answer; see /readyz")
+		rejected = unavailable("the store did not answer; see /readyz")
 	}
-	writeError(w, refused)
+	writeError(w, rejected)
 }
 
-func writeError(w http.ResponseWriter, e *refusal) {
+func writeError(w http.ResponseWriter, e *rejection) {
 	failure := wire.Failure{Code: e.code, Message: e.message}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)

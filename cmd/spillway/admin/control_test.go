@@ -142,7 +142,7 @@ func TestNamespacesAreMadeListedAndDeleted(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfControlNameWhatTheyAreAbout(t *testing.T) {
+func TestRejectionsOfControlNameWhatTheyAreAbout(t *testing.T) {
 	t.Parallel()
 	c := newControlled(t)
 	c.post("admin-tokens", `{"name":"alice","role":"viewer"}`, 200)

@@ -67,8 +67,8 @@ func (r *request) jobSpace() jobSpace {
 	return space
 }
 
-// otherKind refuses a route of queues for a namespace of partitions, and the other way round.
-func otherKind(name, kind string) *refusal {
+// otherKind rejects a route of queues for a namespace of partitions, and the other way round.
+func otherKind(name, kind string) *rejection {
 	its := ": its routes are below /partitions and /dead, its commands spillway ls, peek, purge and dead"
 	if kind == kindQueue {
 		its = ": its routes are below /queues, its commands spillway jobs"
@@ -76,7 +76,7 @@ func otherKind(name, kind string) *refusal {
 	return notHere(name, kind, its)
 }
 
-func notHere(name, kind, why string) *refusal {
+func notHere(name, kind, why string) *rejection {
 	return notFound(wire.CodeNoSuchRoute, "the namespace "+strconv.Quote(name)+" is of kind "+kind+why)
 }
 
@@ -101,7 +101,7 @@ func (r *request) job() (space jobSpace, queue string, ref job.Ref) {
 	return space, queue, ref
 }
 
-// codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is refused.
+// codeNoSuchQueue: queues come and go with their jobs, so only a name that none can have is rejected.
 const codeNoSuchQueue wire.Code = "no_such_queue"
 
 // QueueAccount is the answer about a namespace of kind queue.

@@ -93,8 +93,8 @@ func (q *queued) ask(method, path, text string, body any) {
 	}
 }
 
-// refused sends a request and checks that it is refused.
-func (q *queued) refused(method, path, role, text string, status int, want string) {
+// rejected sends a request and checks that it is rejected.
+func (q *queued) rejected(method, path, role, text string, status int, want string) {
 	q.t.Helper()
 	w := send(q.Server, method, "/api/v1/namespaces/mail"+path, role, text)
 	if w.Code != status || !strings.Contains(w.Body.String(), want) {
@@ -149,16 +149,16 @@ func TestQueuesAreListedWithTheirJobsInAnyOrder(t *testing.T) {
 		"/queues?sort=x": "sort: want", "/queues?order=up": "order: want", "/queues?limit=0": "limit: want", "/queues?limit=1025": "limit", "/queues?offset=-1": "offset",
 		"/queues?search=" + strings.Repeat("x", 256): "search: want", "/forecast?steps=289": "steps: want", "/forecast?step_ms=1": "step_ms: want",
 	} {
-		q.refused("GET", path, "viewer", "", 400, want)
+		q.rejected("GET", path, "viewer", "", 400, want)
 	}
-	q.refused("GET", "/queues/a%2Fb", "viewer", "", 404, "no_such_queue")
-	q.refused("GET", "/partitions", "viewer", "", 404, `is of kind queue: its routes are below /queues`)
+	q.rejected("GET", "/queues/a%2Fb", "viewer", "", 404, "no_such_queue")
+	q.rejected("GET", "/partitions", "viewer", "", 404, `is of kind queue: its routes are below /queues`)
 	for _, path := range []string{"drops", "deliveries", "history"} {
 		if w := send(q.Server, "GET", "/api/v1/"+path+"?namespace=mail", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "is of kind queue: its routes") {
 			t.Errorf("%s of a queue: %d %s", path, w.Code, w.Body)
 		}
 	}
-	q.refused("POST", "/pause", "operator", "{}", 404, `"no_such_route","message":"the namespace \"mail\" is of kind queue, which has no pause: stop its workers`)
+	q.rejected("POST", "/pause", "operator", "{}", 404, `"no_such_route","message":"the namespace \"mail\" is of kind queue, which has no pause: stop its workers`)
 	if w := send(q.Server, "GET", "/api/v1/namespaces/default/queues", "viewer", ""); w.Code != 404 || !strings.Contains(w.Body.String(), "of kind buffer") {
 		t.Errorf("queues of a buffer: %d %s", w.Code, w.Body)
 	}
@@ -176,20 +176,20 @@ func TestJobsAreShownMaskedAndDeletedOneByOne(t *testing.T) {
 	if text := string(j.Data) + string(j.Attributes); strings.Contains(text, "canary") || !strings.Contains(text, `"n":1`) || !strings.Contains(text, `"a":`) {
 		t.Errorf("masks: %s", text)
 	}
-	q.refused("GET", "/queues/q/peek?unmasked=1", "operator", "", 403, "unmasked needs the role admin")
-	q.refused("GET", "/queues/none/peek", "operator", "", 404, "no_such_job")
+	q.rejected("GET", "/queues/q/peek?unmasked=1", "operator", "", 403, "unmasked needs the role admin")
+	q.rejected("GET", "/queues/none/peek", "operator", "", 404, "no_such_job")
 	q.ask("GET", "/queues/q/jobs/"+ids[1], "", &j)
 	if j.Text != "two" {
 		t.Errorf("get: %+v", j)
 	}
-	q.refused("GET", "/queues/other/jobs/"+ids[1], "operator", "", 404, "no_such_job")
-	q.refused("POST", "/queues/q/jobs/"+ids[1]+"/delete", "viewer", "{}", 403, "needs the role operator")
-	q.refused("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", `{"force":true}`, 400, "unknown field")
+	q.rejected("GET", "/queues/other/jobs/"+ids[1], "operator", "", 404, "no_such_job")
+	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "viewer", "{}", 403, "needs the role operator")
+	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", `{"force":true}`, 400, "unknown field")
 	var done ActedJobs
 	if q.ask("POST", "/queues/q/jobs/"+ids[1]+"/delete", "{}", &done); done.Jobs != 1 || !done.Complete {
 		t.Errorf("delete: %+v", done)
 	}
-	q.refused("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", "{}", 404, "no_such_job")
+	q.rejected("POST", "/queues/q/jobs/"+ids[1]+"/delete", "operator", "{}", 404, "no_such_job")
 	q.trail(`"action":"delete_job","namespace":"mail","queue":"q","detail":"` + ids[1] + `","result":"ok","entries":1`)
 	var account QueueAccount
 	if q.ask("GET", "?audit=1", "", &account); account.Kind != "queue" || account.Ledger.Deleted != 1 || account.Ledger.Ready != 1 || account.Residual == nil || *account.Residual != 0 {
@@ -222,13 +222,13 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 	if page.Jobs[0].Reason != "buried" || !strings.Contains(raw, `"reason":"buried"`) || strings.Contains(raw, "attempt") || page.Jobs[0].ExpiresMS != 0 || !strings.Contains(raw, `"expires_at_ms":0`) {
 		t.Errorf("got %+v and %s", page.Jobs[0], raw)
 	}
-	q.refused("GET", "/queues/q/dead", "viewer", "", 403, "forbidden")
-	q.refused("POST", "/queues/q/dead/respawn", "viewer", `{"confirm":1}`, 403, "forbidden")
-	q.refused("POST", "/queues/q/dead/respawn", "operator", `{}`, 400, "dry_run")
-	q.refused("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"ttl_ms":-1}`, 400, "ttl_ms: want")
-	q.refused("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"limit":-1}`, 400, "limit: want")
-	q.refused("POST", "/queues/q/dead/delete", "operator", `{"confirm":0}`, 400, "1 or more")
-	q.refused("POST", "/queues/q/dead/delete", "operator", `{"confirm":1,"ttl_ms":5}`, 400, "unknown field")
+	q.rejected("GET", "/queues/q/dead", "viewer", "", 403, "forbidden")
+	q.rejected("POST", "/queues/q/dead/respawn", "viewer", `{"confirm":1}`, 403, "forbidden")
+	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{}`, 400, "dry_run")
+	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"ttl_ms":-1}`, 400, "ttl_ms: want")
+	q.rejected("POST", "/queues/q/dead/respawn", "operator", `{"confirm":1,"limit":-1}`, 400, "limit: want")
+	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":0}`, 400, "1 or more")
+	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":1,"ttl_ms":5}`, 400, "unknown field")
 	var done ActedJobs
 	if q.ask("POST", "/queues/q/dead/respawn", `{"dry_run":true,"limit":3}`, &done); done != (ActedJobs{true, 3, true}) {
 		t.Errorf("dry run: %+v", done)
@@ -246,7 +246,7 @@ func TestDeadLettersOfAQueueAreRespawnedAndDeletedAsConfirmed(t *testing.T) {
 	q.trail(`"action":"respawn_jobs","namespace":"mail","queue":"q","detail":"confirmed 2","result":"ok","entries":2`,
 		`"name":"operator-1","role":"operator","action":"delete_dead_jobs"`)
 	q.acts.Lock()
-	q.refused("POST", "/queues/q/dead/delete", "operator", `{"confirm":1}`, 409, "under way")
+	q.rejected("POST", "/queues/q/dead/delete", "operator", `{"confirm":1}`, 409, "under way")
 	q.acts.Unlock()
 }
 
@@ -263,10 +263,10 @@ func TestAPurgeOfAQueueTakesNoMoreThanWereConfirmed(t *testing.T) {
 	if q.ask("POST", "/queues/q/purge", `{"state":"all","dry_run":true}`, &done); done.Jobs != 4 {
 		t.Errorf("all: %+v", done)
 	}
-	q.refused("POST", "/queues/q/purge", "operator", `{"state":"ready","confirm":1}`, 409, "there are 2 jobs now")
-	q.refused("POST", "/queues/q/purge", "operator", `{"state":"","confirm":1}`, 400, "state: want")
-	q.refused("POST", "/queues/q/purge", "operator", `{"state":"all"}`, 400, "dry_run")
-	q.refused("POST", "/queues/q/purge", "viewer", `{"state":"all","confirm":9}`, 403, "forbidden")
+	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"ready","confirm":1}`, 409, "there are 2 jobs now")
+	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"","confirm":1}`, 400, "state: want")
+	q.rejected("POST", "/queues/q/purge", "operator", `{"state":"all"}`, 400, "dry_run")
+	q.rejected("POST", "/queues/q/purge", "viewer", `{"state":"all","confirm":9}`, 403, "forbidden")
 	if q.ask("POST", "/queues/q/purge", `{"state":"ready","confirm":2}`, &done); done.Jobs != 2 || !done.Complete {
 		t.Errorf("purge: %+v", done)
 	}
@@ -372,7 +372,7 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 	v := View{Jobs: []JobStore{spacesOf{ns: mail}, spacesOf{ns: sms}}, Push: []Pusher{
 		pushing{{Namespace: "sms", Label: "http://sms", State: guard.Open}},
 		pushing{
-			{Namespace: "mail", Label: "http://crm", Type: "http", State: guard.Failing, FailingSince: at, LastError: "refused", LastErrorAt: at, Retries: 7, InFlight: 1, Concurrency: 4},
+			{Namespace: "mail", Label: "http://crm", Type: "http", State: guard.Failing, FailingSince: at, LastError: "rejected", LastErrorAt: at, Retries: 7, InFlight: 1, Concurrency: 4},
 			{Namespace: "mail", Label: "http://erp", State: guard.Open},
 		},
 	}}
@@ -381,7 +381,7 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 		want := `[{"label":"http://sms","type":"","state":"open","failing_since_ms":null,`
 		if q.Namespace == "mail" {
 			want = `[{"label":"http://crm","type":"http","state":"failing","failing_since_ms":1763629675000,"p50_ms":null,"p99_ms":null,"writes_per_s":0,"retries":7,` +
-				`"last_error":"refused","last_error_at_ms":1763629675000,"in_flight":1,"concurrency":4,"coalescer_fill":null},{"label":"http://erp",`
+				`"last_error":"rejected","last_error_at_ms":1763629675000,"in_flight":1,"concurrency":4,"coalescer_fill":null},{"label":"http://erp",`
 		}
 		if !strings.HasPrefix(string(got), want) {
 			t.Errorf("%s: got %s, want %s", q.Namespace, got, want)

@@ -64,7 +64,7 @@ const (
 
 func (s *Server) readyz(r *request) (any, error) {
 	if err := r.view.Health.Ready(); err != nil {
-		return nil, &refusal{http.StatusServiceUnavailable, wire.CodeNotReady, err.Error()}
+		return nil, &rejection{http.StatusServiceUnavailable, wire.CodeNotReady, err.Error()}
 	}
 	// Only operators use this port, so the warnings may name details of the store.
 	return struct {

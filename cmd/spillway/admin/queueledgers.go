@@ -220,7 +220,7 @@ var (
 	accountQueues    = accountMetric("queues", "Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
 	accountOldestJob = accountMetric("oldest_ready_job_seconds", "Time since the publish of the first ready job of a queue, of the queue where "+
 		"that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
-	maxJobs = prometheus.NewDesc("spillway_namespace_max_jobs", "Jobs that the namespace may hold. A publish beyond is refused.", []string{"namespace"}, nil)
+	maxJobs = prometheus.NewDesc("spillway_namespace_max_jobs", "Jobs that the namespace may hold. A publish beyond is rejected.", []string{"namespace"}, nil)
 )
 
 // Describe implements prometheus.Collector.

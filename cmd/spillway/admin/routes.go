@@ -134,11 +134,11 @@ func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes map[st
 	case method == http.MethodGet:
 		r.ctx, end = context.WithTimeout(hr.Context(), readTimeout)
 	case !r.isJSON():
-		writeError(w, &refusal{http.StatusUnsupportedMediaType, wire.CodeUnsupportedType, "send JSON, with Content-Type: application/json"})
+		writeError(w, &rejection{http.StatusUnsupportedMediaType, wire.CodeUnsupportedType, "send JSON, with Content-Type: application/json"})
 		return
 	default:
 		if err := r.readBody(w); err != nil {
-			s.refuse(w, r, err)
+			s.reject(w, r, err)
 			return
 		}
 		r.ctx, end = s.acting(r, writeTimeout)
@@ -154,12 +154,12 @@ func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes map[st
 func (s *Server) noMethod(w http.ResponseWriter, r *request, routes map[string]route) {
 	if len(routes) == 0 {
 		_, err := noRoute(r)
-		s.refuse(w, r, err)
+		s.reject(w, r, err)
 		return
 	}
 	use := slices.Sorted(maps.Keys(routes))
 	w.Header().Set("Allow", strings.Replace(strings.Join(use, ", "), "GET", "GET, HEAD", 1))
-	writeError(w, &refusal{http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use " + strings.Join(use, " or ")})
+	writeError(w, &rejection{http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use " + strings.Join(use, " or ")})
 }
 
 // limitSeconds rejects profiles of more than 60 s: pprof raises the server's write

@@ -164,11 +164,11 @@ func TestAdminAnswers503WhileTheStoreIsUnavailable(t *testing.T) {
 	if w := ask(h, "GET", "/api/v1/overview", "localhost"); !strings.Contains(w.Body.String(), `"degraded":["store_full"]`) {
 		t.Errorf("overview of a full store: %s", w.Body)
 	}
-	health.err = errors.New("store unavailable: dial refused")
+	health.err = errors.New("store unavailable: dial rejected")
 	if w := ask(h, "GET", "/api/v1/overview", "localhost"); !strings.Contains(w.Body.String(), `"degraded":[]`) {
 		t.Errorf("overview of a store that was full and is away: %s", w.Body)
 	}
-	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial refused"}` {
+	if w := ask(h, "GET", "/readyz", "localhost"); w.Code != 503 || w.Body.String() != `{"error":"not_ready","message":"store unavailable: dial rejected"}` {
 		t.Errorf("readyz: got %d %s", w.Code, w.Body)
 	}
 	if w := ask(h, "GET", "/livez", "localhost"); w.Code != 200 {

@@ -68,7 +68,7 @@ func (t *tailing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-t.s.tails }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		writeError(w, &refusal{http.StatusTooManyRequests, codeTooManyTails, "4 tails run already: end one"})
+		writeError(w, &rejection{http.StatusTooManyRequests, codeTooManyTails, "4 tails run already: end one"})
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -117,7 +117,7 @@ func TestAClientThatReadsTooSlowlyIsCutOff(t *testing.T) {
 	})
 }
 
-func TestTheFifthTailIsRefused(t *testing.T) {
+func TestTheFifthTailIsRejected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := setupRoles(func(v *View) { v.Store = &growing{} })
@@ -177,7 +177,7 @@ func TestATailSaysWhyItEnds(t *testing.T) {
 	}
 }
 
-func TestATailOfAnotherSiteIsRefused(t *testing.T) {
+func TestATailOfAnotherSiteIsRejected(t *testing.T) {
 	t.Parallel()
 	s := setupRoles(nil)
 	if w := send(s, "GET", tailPath, "operator", "", "Sec-Fetch-Site", "cross-site"); w.Code != 403 {

@@ -60,7 +60,7 @@ func TestAdminPortRequiresItsToken(t *testing.T) {
 				t.Errorf("%s: got WWW-Authenticate %q", path, got)
 			}
 			if w.Header().Get("Content-Security-Policy") == "" {
-				t.Errorf("%s: a refusal lacks the headers of every answer", path)
+				t.Errorf("%s: a rejection lacks the headers of every answer", path)
 			}
 		}
 		if w := ask(path + "?token=secret"); w.Code != 401 {

@@ -88,7 +88,7 @@ func TestBenchFailsWhenAnAssertionFails(t *testing.T) {
 	}
 }
 
-func TestBenchPrintsUnitsAndRefusalsByCode(t *testing.T) {
+func TestBenchPrintsUnitsAndRejectionsByCode(t *testing.T) {
 	t.Parallel()
 	c := benchCmd{Mode: "ingest", Output: "text"}
 	figures := map[string]float64{"requests": 12345, "acked": 12300, "errors": 45, "unknown": 2, "rejected": 43, "rate": 1234.5678, "p50": 0.000412, "p99": 0.0123456, "p99.9": 1.5, "max": 61}

@@ -106,7 +106,7 @@ const applyTimeout = 500 * time.Millisecond
 
 // apply gives the namespaces of kind queue and their tokens to what serves them. What was
 // revoked ends first: no store is asked for that. New namespaces come before their tokens,
-// because the data port refuses tokens of one that it does not have. Nobody is admitted to
+// because the data port rejects tokens of one that it does not have. Nobody is admitted to
 // one whose tokens it does not know.
 func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
 	if len(g.jobs) == 0 {

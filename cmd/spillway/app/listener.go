@@ -9,7 +9,7 @@ import (
 )
 
 // sharedListener lets servers that follow one another take connections from one socket,
-// which stays open, so no connection is refused in between.
+// which stays open, so no connection is rejected in between.
 type sharedListener struct {
 	*net.TCPListener
 	accepting chan struct{} // full while a server accepts

@@ -12,7 +12,7 @@ import (
 )
 
 // What is fixed when a namespace is first used, after a restart: nobody would serve what lies elsewhere.
-func TestARestartRefusesWhatWouldLeaveDataBehind(t *testing.T) {
+func TestARestartRejectsWhatWouldLeaveDataBehind(t *testing.T) {
 	t.Parallel()
 	own, fast := redistest.Start(t, "--appendonly", "yes"), redistest.Start(t, "--appendonly", "yes")
 	args := func(text string) []string {

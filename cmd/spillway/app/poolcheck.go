@@ -18,7 +18,7 @@ type poolCheck struct {
 }
 
 // poolChecks are the Check of all pools as one. A pool that cannot be used makes the service
-// not ready only where no other one can: its own namespaces are refused, and a load balancer
+// not ready only where no other one can: its own namespaces are rejected, and a load balancer
 // that left this process would take the others with it.
 type poolChecks struct {
 	pools   []*poolCheck // of which at least one has namespaces
@@ -56,7 +56,7 @@ func (p *poolChecks) Check(ctx context.Context) (warnings []string, err error) {
 		if err == nil {
 			err = fmt.Errorf("pool %s: %w", pool.name, errs[i])
 		}
-		warnings = append(warnings, "pool "+pool.name+" cannot be used, its namespaces are refused: "+pool.texts)
+		warnings = append(warnings, "pool "+pool.name+" cannot be used, its namespaces are rejected: "+pool.texts)
 	}
 	if usable {
 		return warnings, nil

@@ -46,8 +46,8 @@ func TestAPoolThatIsAwayHoldsUpNoOther(t *testing.T) {
 		"killed":  {fast.Kill, fast.Launch},
 	} {
 		away.begin()
-		refused := make(chan int, 1)
-		go func() { status, _ := a.try(t, "kart", "2"); refused <- status }()
+		rejected := make(chan int, 1)
+		go func() { status, _ := a.try(t, "kart", "2"); rejected <- status }()
 		var slowest time.Duration
 		for i := range 50 {
 			status, took := a.try(t, "chess", fmt.Sprint(i))
@@ -60,7 +60,7 @@ func TestAPoolThatIsAwayHoldsUpNoOther(t *testing.T) {
 				t.Errorf("%s: delivered %s", name, line)
 			}
 		}
-		if status := <-refused; status != http.StatusServiceUnavailable {
+		if status := <-rejected; status != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d from the pool that is not", name, status)
 		}
 		t.Logf("%s: the slowest of 50 requests to the other pool took %v", name, slowest)
@@ -69,7 +69,7 @@ func TestAPoolThatIsAwayHoldsUpNoOther(t *testing.T) {
 		}
 		warned := func() bool {
 			_, body := a.get(t, a.AdminListen, "/api/v1/overview")
-			return strings.Contains(body, "pool fast cannot be used, its namespaces are refused")
+			return strings.Contains(body, "pool fast cannot be used, its namespaces are rejected")
 		}
 		eventually(t, "the overview warns", warned)
 		for _, address := range []string{a.Listen, a.AdminListen} {
@@ -99,7 +99,7 @@ func TestAnUnusablePoolIsNamed(t *testing.T) {
 	evicts, other := redistest.Start(t, "--maxmemory-policy", "allkeys-lru"), redistest.Start(t)
 	file := writeFile(t, "spillway.yaml", fmt.Sprintf("pools: {fast: \"%s\"}\nnamespaces:\n  kart: {pool: fast}\n  chess: {}\n", evicts.URL()))
 	a := newTestApp(t, "--config", file, "--redis="+other.URL())
-	if err := a.Start(t.Context()); !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "store: pool fast: incompatible: store refuses: maxmemory-policy") {
+	if err := a.Start(t.Context()); !errors.Is(err, partition.ErrIncompatible) || !strings.Contains(err.Error(), "store: pool fast: incompatible: store rejects: maxmemory-policy") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -118,7 +118,7 @@ func TestPoolsAreReadyWhileOneIs(t *testing.T) {
 			return []string{"AOF off"}, nil
 		})}})
 	}
-	const off, away = "pool default: AOF off", "pool fast cannot be used, its namespaces are refused: "
+	const off, away = "pool default: AOF off", "pool fast cannot be used, its namespaces are rejected: "
 	for i, row := range []struct {
 		answers  [2]error
 		want     error

@@ -23,7 +23,7 @@ type reloads struct {
 	// applied is called with the configuration in use, for what is the process's.
 	applied func(*config.Config)
 
-	refuse  error           // why none may run: the App starts, or it stops; guarded by mu
+	reject  error           // why none may run: the App starts, or it stops; guarded by mu
 	running context.Context // ends when the App is to stop: what is not replaced by then stays
 	cancel  context.CancelFunc
 	// replacing ends later: a replacement under way finishes requests and batches first.
@@ -35,7 +35,7 @@ type reloads struct {
 
 func (r *reloads) init(reg prometheus.Registerer) {
 	r.successful = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "spillway_config_last_reload_successful", Help: "1 unless the last reload was refused and an earlier configuration is in use.",
+		Name: "spillway_config_last_reload_successful", Help: "1 unless the last reload was rejected and an earlier configuration is in use.",
 	})
 	r.succeeded = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration in use was last read, in Unix seconds.",
@@ -43,7 +43,7 @@ func (r *reloads) init(reg prometheus.Registerer) {
 	reg.MustRegister(r.successful, r.succeeded)
 	r.record(true)
 	r.queue = make(chan struct{}, 2)
-	r.refuse = errStarting
+	r.reject = errStarting
 	r.running, r.cancel = context.WithCancel(context.Background())
 	r.replacing, r.hurry = context.WithCancel(context.Background())
 }
@@ -52,7 +52,7 @@ func (r *reloads) init(reg prometheus.Registerer) {
 func (r *reloads) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refuse = nil
+	r.reject = nil
 }
 
 // record notes for Prometheus how a reload went.
@@ -72,7 +72,7 @@ func (r *reloads) end(ctx context.Context) (unlock func()) {
 	defer r.hurry()
 	defer context.AfterFunc(ctx, r.hurry)()
 	r.mu.Lock()
-	r.refuse = errShuttingDown
+	r.reject = errShuttingDown
 	return r.mu.Unlock
 }
 
@@ -123,8 +123,8 @@ func (a *App) reload() ([]config.Change, error) {
 	switch before := a.current.Load(); {
 	case a.reloads.load == nil:
 		return nil, errors.New("only spillway serve has a configuration to read again")
-	case a.reloads.refuse != nil:
-		return nil, a.reloads.refuse
+	case a.reloads.reject != nil:
+		return nil, a.reloads.reject
 	case before.watch.Ready() != nil:
 		// What waits in a namespace that is removed, and whether Redis holds the same
 		// number of shards, could not be checked.
@@ -170,7 +170,7 @@ func (a *App) reload() ([]config.Change, error) {
 // replace puts next in the place of before. The order, and why:
 //
 //  1. next answers all requests, also those on open connections: what was revoked is
-//     refused from here on, and no connection is refused
+//     rejected from here on, and no connection is rejected
 //  2. before finishes the requests that it had begun, while its drain finishes or
 //     releases its batches and closes its sinks: a file has one writer
 //  3. next opens each sink, and begins to claim for it, once before has closed that one

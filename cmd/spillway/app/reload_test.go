@@ -64,7 +64,7 @@ func startReloading(t *testing.T, file string) (a *App, write func(string), logs
 }
 
 // usable waits until the store has answered: on a busy machine the check at the start may be
-// too late, and a reload is refused until the next one.
+// too late, and a reload is rejected until the next one.
 func usable(t *testing.T, a *App) {
 	t.Helper()
 	eventually(t, "the store is usable", func() bool { return a.current.Load().watch.Ready() == nil })
@@ -115,7 +115,7 @@ func TestReloadNamesWhatChangedAndHidesSecrets(t *testing.T) {
 	}
 }
 
-func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
+func TestReloadRejectsWhatNeedsARestart(t *testing.T) {
 	t.Parallel()
 	a, write, _ := startReloading(t, "sink: \"null:\"\n")
 	before := a.current.Load()
@@ -165,7 +165,7 @@ func TestReloadByTheAdminPort(t *testing.T) {
 	}
 }
 
-func TestReloadRefusesANamespaceThatTheStoreHasWithOtherShards(t *testing.T) {
+func TestReloadRejectsANamespaceThatTheStoreHasWithOtherShards(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := "redis: " + server.URL() + "\nsink: \"null:\"\n"

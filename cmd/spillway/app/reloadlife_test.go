@@ -23,7 +23,7 @@ import (
 )
 
 // The admin port answers before the rest has started.
-func TestAReloadDuringTheStartIsRefused(t *testing.T) {
+func TestAReloadDuringTheStartIsRejected(t *testing.T) {
 	t.Parallel()
 	load := func(batch int) (*config.Config, error) {
 		cfg, err := config.Default()

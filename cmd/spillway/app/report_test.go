@@ -320,7 +320,7 @@ func TestEntriesToRetryAreSentInANewRequest(t *testing.T) {
 func TestRetriesEndWithTheTimeout(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(int, request) (int, string, string){
-		"refused": func(int, request) (int, string, string) { return 503, "", `{"error":"overloaded","message":"…"}` },
+		"rejected": func(int, request) (int, string, string) { return 503, "", `{"error":"overloaded","message":"…"}` },
 		"put off": func(int, request) (int, string, string) {
 			return 200, "", `{"accepted":0,"results":[{"i":0,"result":"retry","reason":"store_full"}]}`
 		},

@@ -18,7 +18,7 @@ const (
 	reloadNewOnly reloadRule = "new namespaces only"
 )
 
-// restartSettings are the settings that a reload refuses to change. All others apply.
+// restartSettings are the settings that a reload rejects to change. All others apply.
 var restartSettings = []string{
 	"admin_listen", "admin_tls_cert", "admin_tls_client_ca", "admin_tls_key", "config", "listen", "log_format", "prefix", "redis", "role",
 }
@@ -55,7 +55,7 @@ func Changes(before, after *Config) (changes []Change) {
 	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []Change {
 		return append(structChanges(at+".", &old, &now), secretChanges(at+".", before, after, name)...)
 	})
-	// A namespace that changes its kind is removed and added, which the store refuses while it has data.
+	// A namespace that changes its kind is removed and added, which the store rejects while it has data.
 	queues := mapChanges("namespaces.", before.Queues, after.Queues, func(at, _ string, old, now Queues) []Change {
 		return structChanges(at+".", &old, &now)
 	})

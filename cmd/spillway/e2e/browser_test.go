@@ -145,7 +145,7 @@ func TestBrowserWhatAPageHasWhenItGoesArrivesOnce(t *testing.T) {
 	}
 }
 
-func TestBrowserRefusesPagesThatAreNotListed(t *testing.T) {
+func TestBrowserRejectsPagesThatAreNotListed(t *testing.T) {
 	t.Parallel()
 	browser, listed, other := chromium.Start(t), site(t), site(t)
 	for name, row := range map[string]struct {

@@ -228,7 +228,7 @@ func TestWhatWasMadeAtRunTimeSurvivesAnOutage(t *testing.T) {
 		out, err := p.run(p.a, "admin-token", "revoke", "alice")
 		return err == nil || strings.Contains(out, "no such entry")
 	})
-	eventually(t, "it is refused", func() bool { return asViewer("GET", "/api/v1/control/namespaces") == 401 })
+	eventually(t, "it is rejected", func() bool { return asViewer("GET", "/api/v1/control/namespaces") == 401 })
 	// A process that starts now reads it all.
 	fresh := serve(t, "--redis", p.redis.URL(), "--admin-token", tokenHash("root"), "--sink", "null:").ready(200)
 	if a := fresh.client(token).send("/v1/mail/q", "job"); a.status != 200 {
@@ -298,6 +298,6 @@ func TestAReloadKeepsWhatWasMadeAtRunTime(t *testing.T) {
 	r.write(config("  mail: {kind: queue, shards: 3, tokens: [\"" + tokenHash("own") + "\"]}\n"))
 	r.hangUp("configuration not reloaded")
 	if a := r.client("own").send("/v1/mail/q", "job"); a.status != 200 {
-		t.Errorf("after a refused reload: %d %s", a.status, a.body)
+		t.Errorf("after a rejected reload: %d %s", a.status, a.body)
 	}
 }

@@ -76,7 +76,7 @@ func TestAnnouncedBodiesThatDoNotArriveTakeNoMemory(t *testing.T) {
 		}
 		eventually(t, "nothing is in flight", func() bool { return s.metric("spillway_ingest_inflight_bytes") == 0 })
 	}
-	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n == 0 {
+	if n := s.metric(`spillway_ingest_rejections_total{error="overloaded"}`); n == 0 {
 		t.Error("no request was rejected, so the budget was not reached")
 	}
 	serves()

@@ -84,7 +84,7 @@ func (r *reloading) hangUp(line string) (text string) {
 
 func tokenHash(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
 
-func TestSIGHUPReloadsAGoodFileAndRefusesABadOne(t *testing.T) {
+func TestSIGHUPReloadsAGoodFileAndRejectsABadOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := func(rest string) string {
@@ -187,7 +187,7 @@ func TestANamespaceWithEntriesIsNotRemoved(t *testing.T) {
 
 // Clients send all the time, most over connections that stay open, one with a new one each
 // time. Sinks, tokens and limits change 20 times, and one file is bad.
-func TestReloadsUnderLoadLoseNothingAndRefuseNobody(t *testing.T) {
+func TestReloadsUnderLoadLoseNothingAndRejectNobody(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)
 	dir := t.TempDir()
@@ -223,7 +223,7 @@ func TestReloadsUnderLoadLoseNothingAndRefuseNobody(t *testing.T) {
 		var a struct{ Accepted, Rejected int }
 		body, _ := io.ReadAll(resp.Body)
 		if err := json.Unmarshal(body, &a); err != nil || resp.StatusCode != 200 || a.Accepted != 2 {
-			t.Errorf("a request was refused: %d %s", resp.StatusCode, body)
+			t.Errorf("a request was rejected: %d %s", resp.StatusCode, body)
 			return false
 		}
 		acked.Add(2)

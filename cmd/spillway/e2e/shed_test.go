@@ -163,7 +163,7 @@ func TestPartitionFloodIsRejectedWhileOthersAreServed(t *testing.T) {
 	if accepted != bound-1 {
 		t.Errorf("%d partitions of the flood are accepted, want %d", accepted, bound-1)
 	}
-	if n := s.metric(`spillway_ingest_refusals_total{error="too_many_partitions"}`); n != int64(flood-accepted) {
+	if n := s.metric(`spillway_ingest_rejections_total{error="too_many_partitions"}`); n != int64(flood-accepted) {
 		t.Errorf("%d rejections are counted, want %d", n, flood-accepted)
 	}
 	if l := s.ledger(); l.Accepted != acked {
@@ -277,7 +277,7 @@ func TestByteFloodDuringAStoreStallIsRejectedAndTheServiceRecovers(t *testing.T)
 	if l := s.ledger(); l.Accepted < acked || l.Accepted > acked+unknown.Load() {
 		t.Errorf("%d entries are accepted, want %d acknowledged and up to %d more with an unknown outcome", l.Accepted, acked, unknown.Load())
 	}
-	if n := s.metric(`spillway_ingest_refusals_total{error="overloaded"}`); n != int64(seen("overloaded")) {
+	if n := s.metric(`spillway_ingest_rejections_total{error="overloaded"}`); n != int64(seen("overloaded")) {
 		t.Errorf("%d rejections are counted, clients saw %d", n, seen("overloaded"))
 	}
 }

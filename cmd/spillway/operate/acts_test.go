@@ -163,7 +163,7 @@ func TestAPauseOfAPartitionWithoutEntriesSaysSo(t *testing.T) {
 	}
 }
 
-func TestARefusedReloadNamesEveryMistakeOnALine(t *testing.T) {
+func TestARejectedReloadNamesEveryMistakeOnALine(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, map[string]string{"POST /api/v1/reload": `{"error":"bad_request","message":"one.yaml:3: capacity\none.yaml:9: sink\u001b[2J"}`})
 	_, stderr, code := run(t, api, "reload")

@@ -56,18 +56,18 @@ func TestCheckExitsWithTheWorstStatus(t *testing.T) {
 		{"its pool is away", "", change(`"read_at_ms":1699999999000`, `"read_at_ms":1699999970000`), 2, "critical  default: its Redis has not answered for 30.0s"},
 		{"an older process, which does not say when it read", "", change(`"read_at_ms":1699999999000,`, ""), 0, "OK"},
 		{"its pool never answered", "", change(`"read_at_ms":1699999999000`, `"read_at_ms":0`), 2, "critical  default: its Redis has not answered yet"},
-		{"a full store", "", change(`"ready":true`, `"ready":true,"degraded":["store_full"],"warnings":["r:1: its memory is full"]`), 2, "critical  the store's memory is full: what clients send is refused with store_full; what is stored is still delivered, which makes room; r:1: its memory is full"},
+		{"a full store", "", change(`"ready":true`, `"ready":true,"degraded":["store_full"],"warnings":["r:1: its memory is full"]`), 2, "critical  the store's memory is full: what clients send is rejected with store_full; what is stored is still delivered, which makes room; r:1: its memory is full"},
 		{"drops that are allowed", "--drops-warning=1", history(`"dead":[0,50]`), 0, "dropped 50;"},
 		{"a purge is wanted", "", history(`"purged":[500],"evicted":[0]`), 0, "OK"},
 		{"no history", "", func(f *fakeAPI) { history(`"evicted":[null],"dead":[null]`)(f); rates(`"evicted":0.5,"dead":0.5`)(f) }, 1, "default: evicted 0.5/s (partitions are full), dead 0.5/s"},
 		{"no route of the history", "", func(f *fakeAPI) { delete(f.answers, historyRoute); rates(`"expired":0.1`)(f) }, 1, "default: expired 0.1/s"},
 		{"--since too long", "--since=16m", nil, 3, "since: 16m0s: want 1s to 15m0s"},
-		{"sink fails", "", sink(`"state":"failing","failing_since_ms":1699999990000,"last_error":"refused"`), 1, "sink stdout: fails for 10.0s: refused"},
+		{"sink fails", "", sink(`"state":"failing","failing_since_ms":1699999990000,"last_error":"rejected"`), 1, "sink stdout: fails for 10.0s: rejected"},
 		{"sink fails for long", "", sink(`"state":"tripped","failing_since_ms":1699999900000`), 2, "sink stdout: fails for 1m40s"},
 		{"sink that nothing waits for", "", func(f *fakeAPI) {
-			sink(`"state":"failing","failing_since_ms":1699999000000,"last_error":"refused"`)(f)
+			sink(`"state":"failing","failing_since_ms":1699999000000,"last_error":"rejected"`)(f)
 			change(`"buffered":23,"partitions"`, `"buffered":0,"partitions"`)(f)
-		}, 1, "warning   default: sink stdout: fails for 16m40s: refused; no entry waits for it"},
+		}, 1, "warning   default: sink stdout: fails for 16m40s: rejected; no entry waits for it"},
 		{"sink failed once", "", sink(`"state":"failing","failing_since_ms":1699999999900`), 0, "OK"},
 		{"paused", "", change(`"paused":null`, `"paused":{"since_ms":1699999880000,"by":"alice","reason":"x"}`), 1, "delivery is paused (by alice, 2m ago): x"},
 		{"partitions paused", "", change(`"paused_partitions":0`, `"paused_partitions":2`), 1, "2 partitions are paused"},

@@ -138,7 +138,7 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte,
 	case len(answer) > maxAnswer:
 		return nil, fmt.Errorf("%s answered with more than %d MiB", c.base, maxAnswer>>20)
 	case res.StatusCode != http.StatusOK:
-		return nil, c.refused(res, answer)
+		return nil, c.rejected(res, answer)
 	}
 	if err := json.Unmarshal(answer, to); err != nil {
 		return nil, fmt.Errorf("%s: %s", c.base, notSpillway)
@@ -348,8 +348,8 @@ func (c *client) explain(ctx context.Context, method string, timeout time.Durati
 	return noAnswer{fmt.Errorf("connect to %s: %s%s", c.base, escape(err.Error()), hint)}
 }
 
-// refused is the error of an answer that is not 200.
-func (c *client) refused(res *http.Response, answer []byte) error {
+// rejected is the error of an answer that is not 200.
+func (c *client) rejected(res *http.Response, answer []byte) error {
 	var failure struct {
 		Code    string `json:"error"`
 		Message string `json:"message"`

@@ -16,7 +16,7 @@ import (
 type Ns struct {
 	Create NsCreate `cmd:"" help:"Make a namespace. Every process serves it within a second."`
 	Ls     NsLs     `cmd:"" help:"List the namespaces of kind queue, with those that the file names."`
-	Rm     NsRm     `cmd:"" help:"Delete a namespace and its tokens. One with jobs is refused without --force, which counts them and asks."`
+	Rm     NsRm     `cmd:"" help:"Delete a namespace and its tokens. One with jobs needs --force, which counts them and asks."`
 }
 
 // NsCreate makes a namespace.

@@ -117,7 +117,7 @@ func (c *call) stream(ctx context.Context, each func(line []byte) (done bool, er
 		if err != nil {
 			return failed(err)
 		}
-		return c.refused(res, answer)
+		return c.rejected(res, answer)
 	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxTail)

@@ -123,11 +123,11 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 		t.Errorf("top: exit %d, %s%s", code, out, stderr)
 	}
 	for readAt, want := range map[string]string{
-		"0": "mail: its Redis has not answered yet: what clients send is refused", "1763629615000": "mail: its Redis has not answered for 1m: what clients send is refused",
+		"0": "mail: its Redis has not answered yet: what clients send is rejected", "1763629615000": "mail: its Redis has not answered for 1m: what clients send is rejected",
 	} {
 		away := maps.Clone(answers)
 		away["GET /api/v1/overview"] = strings.Replace(mailView, `"read_at_ms":1763629674000`, `"read_at_ms":`+readAt, 1)
-		if out, stderr, code := run(t, newFakeAPI(t, away), "top", "--once"); code != 0 || !strings.HasPrefix(out, "ENTRIES OR JOBS ARE REFUSED; the clients are told\n  "+want) || !strings.Contains(out, "see /readyz") {
+		if out, stderr, code := run(t, newFakeAPI(t, away), "top", "--once"); code != 0 || !strings.HasPrefix(out, "ENTRIES OR JOBS ARE REJECTED; the clients are told\n  "+want) || !strings.Contains(out, "see /readyz") {
 			t.Errorf("top: exit %d, %s%s", code, out, stderr)
 		}
 	}
@@ -161,10 +161,10 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 	t.Parallel()
 	const (
-		fails = `{"label":"http://crm","state":"failing","failing_since_ms":1763629495000,"last_error":"refused\u001b[2J"}`
-		brief = `{"label":"http://crm","state":"failing","failing_since_ms":1763629665000,"last_error":"refused"}`
+		fails = `{"label":"http://crm","state":"failing","failing_since_ms":1763629495000,"last_error":"rejected\u001b[2J"}`
+		brief = `{"label":"http://crm","state":"failing","failing_since_ms":1763629665000,"last_error":"rejected"}`
 		open  = `{"label":"http://erp","state":"open"}`
-		text  = `sink http://crm fails for 3m: refused\u001b[2J`
+		text  = `sink http://crm fails for 3m: rejected\u001b[2J`
 	)
 	calm := strings.NewReplacer(`"max_jobs":40`, `"max_jobs":4000`, `"rates":{"published":5,"acked":4,"expired":0.5,"lost":0.1,"died":0.2}`, `"rates":{}`).Replace(mailView)
 	idle := strings.Replace(calm, `"ready":20,"delayed":6,"leased":4`, `"ready":0,"delayed":0,"leased":0`, 1)
@@ -176,7 +176,7 @@ func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 		{"none is pushed to", calm, "", 0, "OK\n", "NO DATA IS BEING LOST\n\n", "2 -"},
 		{"all work", calm, open, 0, "OK\n", "NO DATA IS BEING LOST\n\n", "2 open"},
 		{"one fails", calm, open + "," + fails, 2, "critical  mail: " + text + "\n", "BUT IT IS AT RISK\n  mail: 30 jobs wait, 6 delayed; " + text + "\n", "2 failing"},
-		{"since a moment", calm, brief, 1, "warning   mail: sink http://crm fails for 10.0s: refused\n", "  mail: 30 jobs wait, 6 delayed; sink http://crm fails for 10.0s", "2 failing"},
+		{"since a moment", calm, brief, 1, "warning   mail: sink http://crm fails for 10.0s: rejected\n", "  mail: 30 jobs wait, 6 delayed; sink http://crm fails for 10.0s", "2 failing"},
 		{"its queues are counted", strings.Replace(calm, `"max_jobs"`, `"waiting":3,"max_jobs"`, 1), open + "," + fails, 2, "critical  mail: " + text + "\n", "  mail: 3 jobs wait; " + text, "2 failing"},
 		{"its queues are empty", strings.Replace(calm, `"max_jobs"`, `"waiting":0,"max_jobs"`, 1), fails, 1, "warning   mail: " + text + "; no job waits for it", "NO DATA IS BEING LOST\n\n", "2 failing"},
 		{"one job waits", strings.Replace(idle, `"ready":0`, `"ready":1`, 1), fails, 2, "critical  mail: " + text, "  mail: 1 job waits; " + text, "2 failing"},
@@ -184,7 +184,7 @@ func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 			"30 jobs wait, 6 delayed; " + text + "; 1 more sink fails: see spillway check mail\n", "2 failing"},
 		{"nothing waits for it", idle, fails, 1, "warning   mail: " + text + "; no job waits for it, the next one tries it again\n", "NO DATA IS BEING LOST\n\n", "2 failing"},
 		{"its jobs die", strings.Replace(calm, `"rates":{}`, `"rates":{"died":2}`, 1), fails, 2, text, "dead letters are kept); " + text + "\n", "2 failing"},
-		{"it fills the namespace", strings.Replace(calm, `"max_jobs":4000`, `"max_jobs":40`, 1), fails, 2, text, "it holds 34 of 40 jobs: publishes beyond that are refused; " + text + "\n", "2 failing"},
+		{"it fills the namespace", strings.Replace(calm, `"max_jobs":4000`, `"max_jobs":40`, 1), fails, 2, text, "it holds 34 of 40 jobs: publishes beyond that are rejected; " + text + "\n", "2 failing"},
 	} {
 		api := newFakeAPI(t, map[string]string{
 			"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`, "GET /api/v1/namespaces/mail": `{"changes":{}}`,

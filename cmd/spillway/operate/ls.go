@@ -169,7 +169,7 @@ func partitionTable(rows []partitionRow, named bool) *table {
 }
 
 func namespaceTable(o *overview) *table {
-	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REFUSED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
+	t := newTable("NAMESPACE", ">ACCEPTED/s", ">DELIVERED/s", ">DROPPED/s", ">DROPPED", ">REJECTED/s", ">BACKLOG", ">OLDEST", ">LIMIT",
 		">PARTITIONS", ">DEAD LETTERS", "SINK")
 	for _, n := range o.Namespaces {
 		figure := o.figure(n.ReadAtMS)

@@ -127,7 +127,7 @@ func compact(raw json.RawMessage) string {
 // loss says what happens to the entries or jobs of one namespace that should not.
 type loss struct {
 	Namespace string  `json:"namespace"` // empty: of the whole service
-	Kind      string  `json:"kind"`      // losing, refusing, at_risk or store
+	Kind      string  `json:"kind"`      // losing, rejecting, at_risk or store
 	PerSecond float64 `json:"per_second,omitempty"`
 	What      string  `json:"what"`
 	Why       string  `json:"why,omitempty"`
@@ -135,17 +135,17 @@ type loss struct {
 
 // Kinds, the worst first.
 const (
-	kindStore    = "store"
-	kindLosing   = "losing"
-	kindRefusing = "refusing"
-	kindAtRisk   = "at_risk"
+	kindStore     = "store"
+	kindLosing    = "losing"
+	kindRejecting = "rejecting"
+	kindAtRisk    = "at_risk"
 )
 
 // riskShare of max_age is when entries are near the end of their time.
 const riskShare = 0.8
 
 const (
-	storeFull = "the store's memory is full: what clients send is refused with store_full; what is stored is still delivered, which makes room"
+	storeFull = "the store's memory is full: what clients send is rejected with store_full; what is stored is still delivered, which makes room"
 	seePools  = "see /readyz of the admin port, which names pools that are away"
 )
 
@@ -159,14 +159,14 @@ func (o *overview) warnings() string { return escape(strings.Join(o.Store.Warnin
 func (o *overview) losses() []loss {
 	found := []loss{}
 	if !o.Store.Ready {
-		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is refused, nothing is delivered", Why: escape(o.Store.Error)})
+		found = append(found, loss{Kind: kindStore, What: "the store is not ready: what clients send is rejected, nothing is delivered", Why: escape(o.Store.Error)})
 	}
 	if o.full() {
-		found = append(found, loss{Kind: kindRefusing, What: storeFull, Why: o.warnings()})
+		found = append(found, loss{Kind: kindRejecting, What: storeFull, Why: o.warnings()})
 	}
 	for _, n := range o.Namespaces {
 		if o.Store.Ready && stale(n.ReadAtMS, o.NowMS) { // else the store's line says it
-			found = append(found, loss{n.Namespace, kindRefusing, 0, unread(n.ReadAtMS, o.NowMS), seePools})
+			found = append(found, loss{n.Namespace, kindRejecting, 0, unread(n.ReadAtMS, o.NowMS), seePools})
 			continue
 		}
 		why := n.cause(o.NowMS)
@@ -185,17 +185,17 @@ func (o *overview) losses() []loss {
 			found = append(found, loss{n.Namespace, kindAtRisk, 0, what, why})
 		}
 		if n.Rates.Rejected > 0 {
-			found = append(found, loss{n.Namespace, kindRefusing, n.Rates.Rejected, "refused " + perSecond(n.Rates.Rejected), n.codes()})
+			found = append(found, loss{n.Namespace, kindRejecting, n.Rates.Rejected, "rejected " + perSecond(n.Rates.Rejected), n.codes()})
 		}
 	}
 	for _, q := range o.Queues {
 		if o.Store.Ready && stale(q.ReadAtMS, o.NowMS) {
-			found = append(found, loss{q.Namespace, kindRefusing, 0, unread(q.ReadAtMS, o.NowMS), seePools})
+			found = append(found, loss{q.Namespace, kindRejecting, 0, unread(q.ReadAtMS, o.NowMS), seePools})
 			continue
 		}
 		found = append(found, q.losses(o.NowMS)...)
 	}
-	order := []string{kindStore, kindLosing, kindRefusing, kindAtRisk}
+	order := []string{kindStore, kindLosing, kindRejecting, kindAtRisk}
 	slices.SortStableFunc(found, func(a, b loss) int {
 		whole := cmp.Compare(min(1, len(a.Namespace)), min(1, len(b.Namespace))) // of the service before those of a namespace
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), whole, cmp.Compare(b.PerSecond, a.PerSecond))
@@ -274,10 +274,10 @@ func (n *namespaceState) codes() string {
 
 // headlines are by the worst kind.
 var headlines = map[string]string{
-	kindStore:    "THE STORE IS NOT READY",
-	kindLosing:   "DATA IS BEING LOST",
-	kindRefusing: "ENTRIES OR JOBS ARE REFUSED; the clients are told",
-	kindAtRisk:   "NO DATA IS BEING LOST, BUT IT IS AT RISK",
+	kindStore:     "THE STORE IS NOT READY",
+	kindLosing:    "DATA IS BEING LOST",
+	kindRejecting: "ENTRIES OR JOBS ARE REJECTED; the clients are told",
+	kindAtRisk:    "NO DATA IS BEING LOST, BUT IT IS AT RISK",
 }
 
 // lossLines is the answer for people.
@@ -335,9 +335,9 @@ func stale(readAt, now int64) bool { return now-readAt > staleMS }
 // unread says that the figures of a namespace are old.
 func unread(readAt, now int64) string {
 	if readAt == 0 {
-		return "its Redis has not answered yet: what clients send is refused"
+		return "its Redis has not answered yet: what clients send is rejected"
 	}
-	return "its Redis has not answered for " + since(now-readAt) + ": what clients send is refused, and these figures are old"
+	return "its Redis has not answered for " + since(now-readAt) + ": what clients send is rejected, and these figures are old"
 }
 
 // losses are what happens to the jobs of one namespace that should not. Expired and lost
@@ -399,7 +399,7 @@ func (q *queueState) cause(now int64) string {
 // risk says that soon no job may be published.
 func (q *queueState) risk() string {
 	if q.MaxJobs > 0 && float64(q.Jobs) >= riskShare*float64(q.MaxJobs) {
-		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are refused", q.Jobs, q.MaxJobs)
+		return fmt.Sprintf("it holds %d of %d jobs: publishes beyond that are rejected", q.Jobs, q.MaxJobs)
 	}
 	return ""
 }

@@ -50,7 +50,7 @@ func TestTopSaysThatTheStoreIsDown(t *testing.T) {
 	api.answers["GET /api/v1/overview"] = strings.Replace(quietOverview, `"ready":true`, `"ready":false,"error":"dial tcp: connection refused"`, 1)
 	api.answers["GET /api/v1/namespaces/default/partitions"] = `{"error":"store_unavailable","message":"the store did not answer"}`
 	out, _, code := run(t, api, "top")
-	if want := "THE STORE IS NOT READY\n  the store is not ready: what clients send is refused, nothing is delivered; dial tcp: connection refused\n"; code != 0 || !strings.HasPrefix(out, want) {
+	if want := "THE STORE IS NOT READY\n  the store is not ready: what clients send is rejected, nothing is delivered; dial tcp: connection refused\n"; code != 0 || !strings.HasPrefix(out, want) {
 		t.Errorf("exit %d, got\n%s", code, out)
 	}
 }
@@ -61,9 +61,9 @@ func TestTopSaysWhatTheStoreCannotDo(t *testing.T) {
 	was := api.answers["GET /api/v1/overview"]
 	for _, tt := range []struct{ from, to, want string }{
 		{`"ready":true`, `"ready":true,"degraded":["store_full"],"warnings":["r:1: its memory is full"]`,
-			"ENTRIES OR JOBS ARE REFUSED; the clients are told\n  the store's memory is full: what clients send is refused with store_full; what is stored is still delivered, which makes room; r:1: its memory is full"},
+			"ENTRIES OR JOBS ARE REJECTED; the clients are told\n  the store's memory is full: what clients send is rejected with store_full; what is stored is still delivered, which makes room; r:1: its memory is full"},
 		{`"ready":true`, `"ready":true,"warnings":["r:1: its append-only file is off"]`, "NO DATA IS BEING LOST\n  store: r:1: its append-only file is off\n"},
-		{`"read_at_ms":1699999999000`, `"read_at_ms":1699999970000`, "ENTRIES OR JOBS ARE REFUSED; the clients are told\n  default: its Redis has not answered for 30.0s"},
+		{`"read_at_ms":1699999999000`, `"read_at_ms":1699999970000`, "ENTRIES OR JOBS ARE REJECTED; the clients are told\n  default: its Redis has not answered for 30.0s"},
 		{`"read_at_ms":1699999999000`, `"read_at_ms":0`, "default ? ? ? 0 0.0 23"},
 		{`"delivered":49.5`, `"delivered":49.5,"dead":2`, "NO DATA IS BEING LOST, BUT IT IS AT RISK\n  default: dead 2.0/s (the sink rejects them; dead letters are kept); see spillway dead ls default"},
 		{`"delivered":49.5`, `"delivered":49.5,"dead":2,"dead_letters_evicted":1`, "DATA IS BEING LOST\n  default: dead 2.0/s"},

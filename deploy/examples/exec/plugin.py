@@ -7,7 +7,7 @@ import json, os, sqlite3, sys
 lines = sys.stdin.buffer.readlines()
 if len(lines) != int(os.environ["BATCH_ENTRIES"]):
     sys.exit(75)  # stdin ends early when Spillway is killed: try again
-refused = []
+rejected = []
 with sqlite3.connect(sys.argv[1]) as db:  # one transaction; an error exits with 1, and the batch comes again
     db.execute("CREATE TABLE IF NOT EXISTS events (namespace, partition, seq INTEGER, ts INTEGER, data, PRIMARY KEY (namespace, partition, seq))")
     for i, entry in enumerate(map(json.loads, lines)):
@@ -15,5 +15,5 @@ with sqlite3.connect(sys.argv[1]) as db:  # one transaction; an error exits with
             row = (entry["namespace"], entry["partition"], entry["seq"], entry["ts"], json.dumps(entry["data"]))
             db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", row)
         else:  # a dead letter, with this reason
-            refused.append({"i": i, "result": "drop", "reason": "not_json"})
-print(json.dumps({"results": refused}))
+            rejected.append({"i": i, "result": "drop", "reason": "not_json"})
+print(json.dumps({"results": rejected}))

@@ -282,15 +282,15 @@ func TestOneInsertMayHaveAsManyBatchesAsRows(t *testing.T) {
 	}
 }
 
-func TestLinkLocalAddressesAreRefused(t *testing.T) {
+func TestLinkLocalAddressesAreRejected(t *testing.T) {
 	t.Parallel()
-	const refused = "link-local address 169.254.169.254 is refused"
-	if _, err := (sink.Registry{"clickhouse": New}).New("clickhouse://169.254.169.254/d?table=t"); err == nil || !strings.HasSuffix(err.Error(), refused) {
+	const rejected = "link-local address 169.254.169.254 is rejected"
+	if _, err := (sink.Registry{"clickhouse": New}).New("clickhouse://169.254.169.254/d?table=t"); err == nil || !strings.HasSuffix(err.Error(), rejected) {
 		t.Errorf("the URL: got %v", err)
 	}
 	s := newSink(t, "clickhouse://h/d?table=t")
 	s.endpoint = "http://169.254.169.254/" // as if the name resolved to it
-	if err := s.Open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "dial h:8123: "+refused) {
+	if err := s.Open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "dial h:8123: "+rejected) {
 		t.Errorf("the connection: got %v", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fake is a server of today as far as the sink sees it. It refuses what ClickHouse refuses:
+// A fake is a server of today as far as the sink sees it. It rejects what ClickHouse rejects:
 // settings that it does not know, a wrong user, another table, rows that it cannot parse. It
 // keeps a row once for each deduplication token.
 type fake struct {

@@ -23,7 +23,7 @@ type meaning struct {
 type kind int
 
 const (
-	// badData: a row is refused for what is in it. Permanent: the drain bisects.
+	// badData: a row is rejected for what is in it. Permanent: the drain bisects.
 	badData kind = iota
 	// operator: table, rights or settings. The entries are good and the fault can be mended, so
 	// they wait: Open is called with back-off, and says what is wrong, until it is mended.

@@ -45,10 +45,10 @@ func TestConforms(t *testing.T) {
 				return func() { c.set(nil) }
 			}}
 		}
-		items := func(name string, permanent bool, refuse func(n int, id string) *fail) sinktest.Fault {
+		items := func(name string, permanent bool, reject func(n int, id string) *fail) sinktest.Fault {
 			return sinktest.Fault{Name: name, Permanent: permanent, Start: func() func() {
-				c.refusing(refuse)
-				return func() { c.refusing(nil) }
+				c.rejecting(reject)
+				return func() { c.rejecting(nil) }
 			}}
 		}
 		the3rd := func(f fail) func(int, string) *fail {

@@ -103,7 +103,7 @@ func appendObject(dst, p []byte) []byte {
 }
 
 // repeatsName reports whether an object, or one in it, has a name twice. The grammar
-// allows that; the cluster refuses it whatever the mapping is.
+// allows that; the cluster rejects it whatever the mapping is.
 func repeatsName(v gjson.Result) (repeats bool) {
 	var names []string
 	var many map[string]bool // beyond 16 names, searching them in turn gets slow

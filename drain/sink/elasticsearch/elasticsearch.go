@@ -114,7 +114,7 @@ func authorization(user *url.Userinfo, apiKey string) (string, error) {
 	return "ApiKey " + apiKey, nil
 }
 
-// checkIndex refuses names that the cluster would refuse for every entry.
+// checkIndex rejects names that the cluster would reject for every entry.
 func checkIndex(index string) error {
 	plain := strings.NewReplacer("{namespace}", "n", "{date}", "1").Replace(index)
 	switch {

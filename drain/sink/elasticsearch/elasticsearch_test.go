@@ -313,14 +313,14 @@ func TestKilledInTheMiddleEachEntryIsThereOnce(t *testing.T) {
 			c.serve(w, r)
 			return
 		}
-		c.refusing(func(n int, _ string) *fail {
+		c.rejecting(func(n int, _ string) *fail {
 			if n < after {
 				return nil
 			}
 			return &fail{503, "node_closed_exception", ""}
 		})
 		c.bulk(r)
-		c.refusing(nil)
+		c.rejecting(nil)
 		hangUp(w, r)
 	})
 	s := c.sink(t)
@@ -391,7 +391,7 @@ func TestWhoeverLogsInIsToldApart(t *testing.T) {
 	}
 }
 
-func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
+func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
 	registry := sink.Registry{"elasticsearch": New}
 	const names = "index: want small letters, digits, ._+-, {namespace} and {date}, and a letter or digit first"
@@ -426,7 +426,7 @@ func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
 	}
 }
 
-func TestTheFakeRefusesWhatAClusterRefuses(t *testing.T) {
+func TestTheFakeRejectsWhatAClusterRejects(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.maxBody = 1000
@@ -509,15 +509,15 @@ func BenchmarkVerdicts(b *testing.B) {
 	}
 }
 
-func TestLinkLocalAddressesAreRefused(t *testing.T) {
+func TestLinkLocalAddressesAreRejected(t *testing.T) {
 	t.Parallel()
-	const refused = "link-local address 169.254.169.254 is refused"
-	if _, err := (sink.Registry{"elasticsearch": New}).New("elasticsearch://169.254.169.254/i"); err == nil || !strings.HasSuffix(err.Error(), refused) {
+	const rejected = "link-local address 169.254.169.254 is rejected"
+	if _, err := (sink.Registry{"elasticsearch": New}).New("elasticsearch://169.254.169.254/i"); err == nil || !strings.HasSuffix(err.Error(), rejected) {
 		t.Errorf("the URL: got %v", err)
 	}
 	s := sinkOn(t, "h/i")
 	s.endpoint = "http://169.254.169.254/i/_bulk" // as if the name resolved to it
-	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, "1")}); err == nil || err.Error() != "bulk to h: "+refused {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, "1")}); err == nil || err.Error() != "bulk to h: "+rejected {
 		t.Errorf("the connection: got %v", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A cluster keeps documents in memory, and refuses what Elasticsearch refuses: requests
+// A cluster keeps documents in memory, and rejects what Elasticsearch rejects: requests
 // that are not NDJSON to the letter, unknown actions, bad names, bodies over its limit,
 // strangers, documents that do not fit the mapping which the first ones made, and an
 // _id that is there.
@@ -37,7 +37,7 @@ type cluster struct {
 	requests int
 	stall    chan struct{}
 	answer   http.HandlerFunc             // not nil: instead of the cluster; it may call bulk
-	refuse   func(n int, id string) *fail // not nil: what happens to the n-th action of a request
+	reject   func(n int, id string) *fail // not nil: what happens to the n-th action of a request
 }
 
 type index struct {
@@ -165,8 +165,8 @@ func (c *cluster) bulk(r *http.Request) (int, any) {
 
 // create is one action; c.mu is held.
 func (c *cluster) create(n int, name, id string, source []byte) *fail {
-	if c.refuse != nil {
-		if f := c.refuse(n, id); f != nil {
+	if c.reject != nil {
+		if f := c.reject(n, id); f != nil {
 			return f
 		}
 	}
@@ -204,10 +204,10 @@ func (c *cluster) set(answer http.HandlerFunc) {
 	c.answer = answer
 }
 
-func (c *cluster) refusing(refuse func(n int, id string) *fail) {
+func (c *cluster) rejecting(reject func(n int, id string) *fail) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refuse = refuse
+	c.reject = reject
 }
 
 func (c *cluster) stalled() func() {

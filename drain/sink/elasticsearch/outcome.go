@@ -120,7 +120,7 @@ const noShards = "Validation Failed: 1: this action would add"
 //	2xx                          created
 //	409                          created by an earlier attempt
 //	429                          retryable in a second
-//	400 and other 4xx            Permanent: the mapping does not fit the entry, or a pipeline refused it
+//	400 and other 4xx            Permanent: the mapping does not fit the entry, or a pipeline rejected it
 //	401, 403, 404, 408, 5xx,     retryable: about the cluster, the index or a right
 //	an operator's 400, all else
 func verdict(status int64, kind, reason string) error {

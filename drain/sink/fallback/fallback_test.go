@@ -495,10 +495,10 @@ func TestAJobThatATierSawBeforeItWasAwayIsNotUnsent(t *testing.T) {
 	for name, seen := range map[string]error{"its connection broke": sink.ErrNotConnected, "it rejected the Write": sink.Permanent(errDead)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused := sink.Unsent(errors.New("connection refused"))
-			first, second := &box{fail: always(refused)}, &box{}
+			rejected := sink.Unsent(errors.New("connection refused"))
+			first, second := &box{fail: always(rejected)}, &box{}
 			second.fail = func(context.Context, []*sink.Batch) error {
-				second.set(always(refused))
+				second.set(always(rejected))
 				return seen
 			}
 			s := newSink(config(), zap.NewNop(), first, second)

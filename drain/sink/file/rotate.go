@@ -33,7 +33,7 @@ func (s *Sink) interval(t time.Time) time.Time { return t.UTC().Truncate(s.rotat
 
 // rotate renames the file and begins a new one. timberjack finds a name that is
 // free and undoes the rename when the new file cannot be made; the writing
-// stays ours, for it refuses large writes and cannot take half a one back.
+// stays ours, for it rejects large writes and cannot take half a one back.
 func (s *Sink) rotate(reason string) error {
 	if err := s.close(); err != nil {
 		return err

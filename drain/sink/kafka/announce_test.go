@@ -34,7 +34,7 @@ func TestOpenEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
 }
 
 // A broker that announces 90 MB and sends nothing must not make the sink reserve them.
-func TestALongAnswerIsRefusedWhenItIsAnnounced(t *testing.T) {
+func TestALongAnswerIsRejectedWhenItIsAnnounced(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

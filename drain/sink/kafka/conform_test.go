@@ -123,7 +123,7 @@ func stall(cluster *kfake.Cluster) (release func()) {
 
 func fixture(t testing.TB, query string) sinktest.Fixture {
 	cluster := startCluster(t)
-	refuse := func(err *kerr.Error) func() func() {
+	reject := func(err *kerr.Error) func() func() {
 		return func() func() {
 			return cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: err, Count: -1}).Remove
 		}
@@ -145,12 +145,12 @@ func fixture(t testing.TB, query string) sinktest.Fixture {
 		},
 		Stall: func() func() { return stall(cluster) },
 		Faults: []sinktest.Fault{
-			{Name: "too few replicas", Start: refuse(kerr.NotEnoughReplicas)},
-			{Name: "a leader that moves", Start: refuse(kerr.NotLeaderForPartition)},
-			{Name: "a user without the right", Start: refuse(kerr.TopicAuthorizationFailed)},
-			{Name: "a topic that is gone", Start: refuse(kerr.UnknownTopicOrPartition)},
-			{Name: "a lost sequence", Start: refuse(kerr.OutOfOrderSequenceNumber)},
-			{Name: "records that the broker refuses", Permanent: true, Start: refuse(kerr.InvalidRecord)},
+			{Name: "too few replicas", Start: reject(kerr.NotEnoughReplicas)},
+			{Name: "a leader that moves", Start: reject(kerr.NotLeaderForPartition)},
+			{Name: "a user without the right", Start: reject(kerr.TopicAuthorizationFailed)},
+			{Name: "a topic that is gone", Start: reject(kerr.UnknownTopicOrPartition)},
+			{Name: "a lost sequence", Start: reject(kerr.OutOfOrderSequenceNumber)},
+			{Name: "records that the broker rejects", Permanent: true, Start: reject(kerr.InvalidRecord)},
 		},
 	}
 }

@@ -109,7 +109,7 @@ func New(u *url.URL) (sink.Sink, error) {
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // as Kafka's own clients do
 		kgo.ManualFlushing(),
 		kgo.MaxBufferedRecords(maxBatches * partition.MaxBatch),
-		// A record that a broker refused, or that was never sent, fails at once: the drain
+		// A record that a broker rejected, or that was never sent, fails at once: the drain
 		// retries. One that may have arrived is sent again under its number until the Write's
 		// ctx ends, for nobody but this producer can do that without a repeat.
 		kgo.RecordRetries(0),

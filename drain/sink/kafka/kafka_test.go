@@ -73,7 +73,7 @@ func TestOneTooLargeRecordCostsOneRecord(t *testing.T) {
 	}
 }
 
-func TestARecordThatTheBrokerRefusesIsFoundByBisecting(t *testing.T) {
+func TestARecordThatTheBrokerRejectsIsFoundByBisecting(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	s := open(t, cluster, topic)
@@ -211,18 +211,18 @@ func TestAConnectionThatBreaksRepeatsNothingAndKeepsTheOrder(t *testing.T) {
 	}
 }
 
-func TestWhateverTheBrokersRefuseEachEntryArrivesInOrder(t *testing.T) {
+func TestWhateverTheBrokersRejectEachEntryArrivesInOrder(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	s := open(t, cluster, topic+"?compression=none")
 	s.limit = 2000 // some ten records: a Write is many batches of records
 	var faults []*kfake.FaultHandle
-	for _, refusal := range []*kerr.Error{
+	for _, rejection := range []*kerr.Error{
 		kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.NotLeaderForPartition,
 		kerr.UnknownServerError, kerr.OutOfOrderSequenceNumber, kerr.KafkaStorageError,
 	} {
 		faults = append(faults, cluster.Fault(kfake.Fault{
-			Keys: []kmsg.Key{kmsg.Produce}, Err: refusal, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 },
+			Keys: []kmsg.Key{kmsg.Produce}, Err: rejection, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 },
 		}))
 	}
 	const writers, each, size = 8, 10, 100
@@ -378,7 +378,7 @@ func TestOpenSaysWhatAPersonHasToMend(t *testing.T) {
 
 func addr(cluster *kfake.Cluster) string { return cluster.ListenAddrs()[0] }
 
-func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
+func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
 		"kafka:", "kafka:h/t", "kafka:///t", "kafka://h:9092", "kafka://h:9092/", "kafka://h/a/b", "kafka://h/t%20t", "kafka://:9092/t", "kafka://h:1,:2/t",

@@ -48,7 +48,7 @@ func checkTopic(ctx context.Context, client *kgo.Client, name string) error {
 }
 
 // topicLimit asks for the max.message.bytes of a topic. Batches of records stay below it, for
-// a broker that refuses one does not say which of its records is to blame.
+// a broker that rejects one does not say which of its records is to blame.
 func topicLimit(ctx context.Context, client *kgo.Client, name string) int32 {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	resource := kmsg.NewDescribeConfigsRequestResource()

@@ -49,10 +49,10 @@ type position struct{ batch, entry int }
 
 // A write is the records of one Write.
 type write struct {
-	records []kgo.Record
-	at      []position // of the record of the same index
-	failed  []failure  // written by the producer before Flush returns
-	refused sink.BatchError
+	records  []kgo.Record
+	at       []position // of the record of the same index
+	failed   []failure  // written by the producer before Flush returns
+	rejected sink.BatchError
 }
 
 type failure struct {
@@ -72,7 +72,7 @@ const maxHeaders = 6
 // batchOverhead is what a batch of one record has beside it, at least.
 const batchOverhead = 61
 
-// encode copies the entries into records. One that is larger than the topic takes is refused here.
+// encode copies the entries into records. One that is larger than the topic takes is rejected here.
 func (s *Sink) encode(batches []*sink.Batch) *write {
 	n, bytes := 0, 0
 	for _, b := range batches {
@@ -104,7 +104,7 @@ func (s *Sink) encode(batches []*sink.Batch) *write {
 				size += len(h.Key) + len(h.Value)
 			}
 			if size > int(s.limit) {
-				w.refused.Fail(i, j, sink.Permanent(fmt.Errorf("the record has %d bytes or more, the topic takes %d (max.message.bytes)", size, s.limit)))
+				w.rejected.Fail(i, j, sink.Permanent(fmt.Errorf("the record has %d bytes or more, the topic takes %d (max.message.bytes)", size, s.limit)))
 				continue
 			}
 			w.records = append(w.records, kgo.Record{
@@ -142,17 +142,17 @@ func (w *write) outcome() error {
 		}
 		for _, f := range w.failed {
 			err := judge(f.err)
-			if sink.IsPermanent(err) && len(w.records)+len(w.refused.Failed) > 1 {
-				// The broker refused a batch of records for one of them, and does not say which. The
+			if sink.IsPermanent(err) && len(w.records)+len(w.rejected.Failed) > 1 {
+				// The broker rejected a batch of records for one of them, and does not say which. The
 				// drain finds it: alone in its Write, a record is alone in its batch.
 				return err
 			}
 			at := w.at[index[f.record]]
-			w.refused.Fail(at.batch, at.entry, err)
+			w.rejected.Fail(at.batch, at.entry, err)
 		}
 	}
-	if len(w.refused.Failed) > 0 {
-		return &w.refused
+	if len(w.rejected.Failed) > 0 {
+		return &w.rejected
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (w *write) outcome() error {
 //
 //	no such topic, no right, a wrong password   ErrNotConnected
 //	larger than the topic takes                 Permanent; it is not sent
-//	refused for what it holds                   Permanent; by name where it is alone
+//	rejected for what it holds                   Permanent; by name where it is alone
 //	no replicas, a leader that moves, all else  plain, for the records of that partition
 //
 // A connection that breaks is no failure while ctx lasts: the producer sends again. After

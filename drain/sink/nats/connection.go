@@ -159,18 +159,18 @@ func (c *connection) settle(m *nats.Msg) {
 	if err != nil || err2 != nil {
 		return
 	}
-	refusal := judge(m)
+	rejection := judge(m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.writes[number]
 	if w == nil || int(index) >= len(w.answers) {
 		return // the Write has returned
 	}
-	c.take(w, int(index), refusal)
+	c.take(w, int(index), rejection)
 }
 
-// refuse notes that a message was not published.
-func (c *connection) refuse(w *write, index int, err error) {
+// reject notes that a message was not published.
+func (c *connection) reject(w *write, index int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.take(w, index, err)

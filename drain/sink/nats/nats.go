@@ -14,7 +14,7 @@
 // is tried. Past the window it can be there twice. Open warns of a window shorter than that age.
 //
 // The messages of a partition are published in order over one connection. One that the
-// stream refuses comes again behind those that it took.
+// stream rejects comes again behind those that it took.
 package nats
 
 import (

@@ -27,7 +27,7 @@ func parse(t testing.TB, raw string) *url.URL {
 	return u
 }
 
-func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
+func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
 		"nats:", "nats:h/s", "nats:///s", "nats://h", "nats://h/", "nats://:4222/s", "nats://h:1,:2/s", "nats://h,/s", "nats://h/s#x", "nats://h/s?tls=yes",
@@ -115,7 +115,7 @@ func TestOpenWithoutAServerEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	for name, addr := range map[string]string{"refused": redistest.FreeAddr(t), "silent": silent.Addr().String()} {
+	for name, addr := range map[string]string{"rejected": redistest.FreeAddr(t), "silent": silent.Addr().String()} {
 		s, err := New(parse(t, "nats://"+addr+"/events"))
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ var fromOutside = map[string]string{
 	"options": "", "min_protocol_version": "", "max_protocol_version": "", "channel_binding": "prefer", "require_auth": "",
 }
 
-// errSettings: pgconn refuses the settings. What New did not check of them is the file.
+// errSettings: pgconn rejects the settings. What New did not check of them is the file.
 var errSettings = errors.New("sslrootcert is not a file of certificates")
 
 // maxAnswer bounds a message of the server, in bytes: memory is taken for what it announces. Most

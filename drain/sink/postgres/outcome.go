@@ -33,10 +33,10 @@ var texts = map[string]string{
 //	53                        connections, disk, memory: Throttle for 1 s
 //	anything else             plain: serialization, deadlock, shutdown, no answer
 func outcome(ctx context.Context, err error) error {
-	var refused *pgconn.PgError
+	var rejected *pgconn.PgError
 	var column *typeError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &rejected):
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &column):
@@ -44,17 +44,17 @@ func outcome(ctx context.Context, err error) error {
 	default:
 		return brief(err)
 	}
-	code := refused.Code
+	code := rejected.Code
 	said := fmt.Errorf("SQLSTATE %.5s", strings.ToValidUTF8(code, "?"))
 	switch {
 	case texts[code] != "":
 		said = fmt.Errorf("%w: %s", said, texts[code])
-	case strings.HasPrefix(code, "23") && refused.ConstraintName != "":
-		said = fmt.Errorf("%w: constraint %.64q", said, refused.ConstraintName) // of the schema, not of a row
+	case strings.HasPrefix(code, "23") && rejected.ConstraintName != "":
+		said = fmt.Errorf("%w: constraint %.64q", said, rejected.ConstraintName) // of the schema, not of a row
 	}
 	switch class := code[:min(2, len(code))]; {
 	case class == "22" || class == "23" || class == "54" || class == "P0":
-		return sink.Permanent(sink.WithDetail(said, refused.Message))
+		return sink.Permanent(sink.WithDetail(said, rejected.Message))
 	case class == "28" || class == "3D" || class == "3F" || class == "42" || code == "25006":
 		return fmt.Errorf("%w: %w", said, sink.ErrNotConnected)
 	case class == "53":

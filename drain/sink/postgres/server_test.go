@@ -32,7 +32,7 @@ type server struct {
 
 const nobody = 65534
 
-// command is a program of PostgreSQL. They refuse to run as root, so root runs them as nobody.
+// command is a program of PostgreSQL. They do not run as root, so root runs them as nobody.
 func command(tb testing.TB, name string, args ...string) []string {
 	tb.Helper()
 	path, err := exec.LookPath(name)

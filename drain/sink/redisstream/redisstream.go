@@ -119,7 +119,7 @@ func (s *Sink) Caps() sink.Caps { return sink.Caps{MaxBatches: maxBatches} }
 // A position is where in the Write a command's entry is.
 type position struct{ batch, entry int }
 
-// Write adds all entries by one pipeline. A command that Redis refuses concerns its
+// Write adds all entries by one pipeline. A command that Redis rejects concerns its
 // entry: Permanent where a key is not a stream or a right is missing, Throttle for 1 s where
 // Redis is out of memory, else plain. Where the connection breaks, everything comes again.
 func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
@@ -261,12 +261,12 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// isRepeat reports whether Redis refused an id because the stream is past it.
+// isRepeat reports whether Redis rejected an id because the stream is past it.
 func isRepeat(err error) bool {
 	return strings.Contains(err.Error(), "equal or smaller than the target stream top item")
 }
 
-// judge says what Redis's refusal of one entry means. A key that is no stream, and a
+// judge says what Redis's rejection of one entry means. A key that is no stream, and a
 // user without the right, need a person; all else passes.
 func judge(err error) error {
 	text := err.Error()

@@ -145,7 +145,7 @@ func TestAStreamIsTrimmedToAboutItsBound(t *testing.T) {
 	}
 }
 
-func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
+func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
 		"redis-stream:", "redis-stream://", "redis-stream:host", "redis-stream://h/x", "redis-stream://h?max_len=0", "redis-stream://h?max_len=1e3", "redis-stream://h?tls=yes",

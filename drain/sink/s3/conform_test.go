@@ -27,16 +27,16 @@ func TestConforms(t *testing.T) {
 					Stall:    f.stalled,
 					Faults: []sinktest.Fault{
 						fault("hangs up", false, hangUp),
-						fault("SlowDown", false, refusing(503, "SlowDown")),
-						fault("wrong secret", false, refusing(403, "SignatureDoesNotMatch")),
-						fault("no bucket", false, refusing(404, "NoSuchBucket")),
-						fault("no If-None-Match", false, refusing(501, "NotImplemented")),
+						fault("SlowDown", false, rejecting(503, "SlowDown")),
+						fault("wrong secret", false, rejecting(403, "SignatureDoesNotMatch")),
+						fault("no bucket", false, rejecting(404, "NoSuchBucket")),
+						fault("no If-None-Match", false, rejecting(501, "NotImplemented")),
 						fault("stores and hangs up", false, func(w http.ResponseWriter, r *http.Request) {
 							f.keep(t, r)
 							hangUp(w, r)
 						}),
 						// By name it would be given up, and cannot be divided.
-						fault("too large", !strings.Contains(query, "per=partition"), refusing(413, "EntityTooLarge")),
+						fault("too large", !strings.Contains(query, "per=partition"), rejecting(413, "EntityTooLarge")),
 					},
 				}
 			}})

@@ -126,8 +126,8 @@ func (f *fakeStore) taken() []stored {
 	return append([]stored(nil), f.objects...)
 }
 
-// refusing answers as S3 does.
-func refusing(status int, code string) http.HandlerFunc {
+// rejecting answers as S3 does.
+func rejecting(status int, code string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(status)

@@ -153,7 +153,7 @@ func (s *Sink) set(name, value string) error {
 }
 
 // paths checks bucket and prefix: what needs escaping in a key or a signature, or is no
-// name of a file, is refused.
+// name of a file, is rejected.
 func paths(path string) (bucket, base string, err error) {
 	bucket, prefix, _ := strings.Cut(strings.Trim(path, "/"), "/")
 	if s3utils.CheckValidBucketName(bucket) != nil {
@@ -175,7 +175,7 @@ func paths(path string) (bucket, base string, err error) {
 }
 
 // Open lists one key of the bucket, which finds a wrong key, secret, region or bucket. A
-// key that may only write, which is enough, passes: its refusal is AccessDenied.
+// key that may only write, which is enough, passes: its rejection is AccessDenied.
 func (s *Sink) Open(ctx context.Context) error {
 	target := s.endpoint
 	target.Path, target.RawQuery = s.bucket, "list-type=2&max-keys=1"

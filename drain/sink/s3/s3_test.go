@@ -155,7 +155,7 @@ func TestAStoreWithoutConditionsGetsPlainPUTs(t *testing.T) {
 	s := sinkOn(t, f.Listener.Addr().String(), "")
 	f.set(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("If-None-Match") != "" {
-			refusing(501, "NotImplemented")(w, r)
+			rejecting(501, "NotImplemented")(w, r)
 			return
 		}
 		w.WriteHeader(f.keep(t, r))
@@ -168,7 +168,7 @@ func TestAStoreWithoutConditionsGetsPlainPUTs(t *testing.T) {
 	if got := f.taken(); len(got) != 1 {
 		t.Errorf("got %d objects, want 1", len(got))
 	}
-	f.set(refusing(412, "PreconditionFailed")) // of a condition that was not sent
+	f.set(rejecting(412, "PreconditionFailed")) // of a condition that was not sent
 	if err := s.Write(t.Context(), []*sink.Batch{batch("a", 9, 5)}); kindOf(err) != "throttle 1s" {
 		t.Errorf("got %v", err)
 	}
@@ -180,7 +180,7 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 	s := sinkOn(t, f.Listener.Addr().String(), "")
 	for status := 200; status < 600; status++ {
 		s.overwrites.Store(false)
-		f.set(refusing(status, "Code.1"))
+		f.set(rejecting(status, "Code.1"))
 		want := "throttle 1s"
 		switch {
 		case status < 300, status == 412:
@@ -226,7 +226,7 @@ func TestOpenFindsWhatOnlyAnOperatorCanMend(t *testing.T) {
 		{503, "SlowDown", "accepted", "throttle 1s"},
 		{501, "NotImplemented", "accepted", "throttle 1s"},
 	} {
-		f.set(refusing(c.status, c.code))
+		f.set(rejecting(c.status, c.code))
 		err := s.Open(t.Context())
 		if got := kindOf(err); got != c.open {
 			t.Errorf("open, %d %s: got %s, want %s", c.status, c.code, got, c.open)
@@ -249,8 +249,8 @@ func TestNothingOfTheStoreOrTheKeysIsInAnError(t *testing.T) {
 	f := newStore(t)
 	s := sinkOn(t, f.Listener.Addr().String(), "")
 	for name, answer := range map[string]http.HandlerFunc{
-		"a code with a payload": refusing(400, `{"c4n4ry":1}`),
-		"a long code":           refusing(400, strings.Repeat("c4n4ry", 100)),
+		"a code with a payload": rejecting(400, `{"c4n4ry":1}`),
+		"a long code":           rejecting(400, strings.Repeat("c4n4ry", 100)),
 		"a page":                func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502); io.WriteString(w, "<html>c4n4ry") },
 		"a status line": func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := w.(http.Hijacker).Hijack()
@@ -301,7 +301,7 @@ func TestAFailedPUTIsNotRepeatedBySelf(t *testing.T) {
 	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, answer := range []http.HandlerFunc{hangUp, refusing(503, "SlowDown"), refusing(500, "InternalError")} {
+	for _, answer := range []http.HandlerFunc{hangUp, rejecting(503, "SlowDown"), rejecting(500, "InternalError")} {
 		f.set(answer)
 		f.mu.Lock()
 		before := f.puts
@@ -323,7 +323,7 @@ func TestAFailedObjectNamesItsEntriesOnly(t *testing.T) {
 		f := newStore(t)
 		f.set(func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.URL.Path, "/bad/") {
-				refusing(status, "Bad")(w, r)
+				rejecting(status, "Bad")(w, r)
 				return
 			}
 			w.WriteHeader(f.keep(t, r))
@@ -405,7 +405,7 @@ func TestAnObjectIsNoLargerThanItsPayloadsInBase64(t *testing.T) {
 	}
 }
 
-func TestURLsThatCannotWorkAreRefusedWithoutTheirSecrets(t *testing.T) {
+func TestURLsThatCannotWorkAreRejectedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
 	registry := sink.Registry{"s3": New}
 	for raw, want := range map[string]string{
@@ -485,15 +485,15 @@ func BenchmarkObject(b *testing.B) {
 	}
 }
 
-func TestLinkLocalAddressesAreRefused(t *testing.T) {
+func TestLinkLocalAddressesAreRejected(t *testing.T) {
 	t.Parallel()
-	const refused = "link-local address 169.254.169.254 is refused"
-	if _, err := (sink.Registry{"s3": New}).New("s3://K:S@169.254.169.254/b"); err == nil || !strings.HasSuffix(err.Error(), refused) {
+	const rejected = "link-local address 169.254.169.254 is rejected"
+	if _, err := (sink.Registry{"s3": New}).New("s3://K:S@169.254.169.254/b"); err == nil || !strings.HasSuffix(err.Error(), rejected) {
 		t.Errorf("the URL: got %v", err)
 	}
 	s := sinkOn(t, "h", "")
 	s.endpoint.Host = "169.254.169.254" // as if the name resolved to it
-	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err == nil || !strings.HasSuffix(err.Error(), refused) {
+	if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); err == nil || !strings.HasSuffix(err.Error(), rejected) {
 		t.Errorf("the connection: got %v", err)
 	}
 }

@@ -225,11 +225,11 @@ func TestAKilledServerEndsWithEachObjectOnce(t *testing.T) {
 	}
 }
 
-func TestARealServerRefusesAWrongSecretAndBucket(t *testing.T) {
+func TestARealServerRejectsAWrongSecretAndBucket(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	s := sinkOn(t, g.addr, "")
-	refused := func(want string) {
+	rejected := func(want string) {
 		t.Helper()
 		if err := s.Write(t.Context(), []*sink.Batch{batch("p", 1, 1)}); !errors.Is(err, sink.ErrNotConnected) || !strings.HasSuffix(err.Error(), "put to "+g.addr+want) {
 			t.Errorf("write: got %v, want %s", err, want)
@@ -242,9 +242,9 @@ func TestARealServerRefusesAWrongSecretAndBucket(t *testing.T) {
 		t.Error(err)
 	}
 	s.secret = "an0ther"
-	refused(": answered 403 (SignatureDoesNotMatch)")
+	rejected(": answered 403 (SignatureDoesNotMatch)")
 	s.secret, s.bucket, s.base = secret, "/another", "/another/"
-	refused(": answered 404 (NoSuchBucket)")
+	rejected(": answered 404 (NoSuchBucket)")
 }
 
 // BenchmarkARealServer writes objects of 10,000 entries of 230 bytes in 1,000 partitions.

@@ -129,8 +129,8 @@ func good() (Fixture, *fake, *memory) {
 	return Fixture{Sink: f, Received: m.records, Stall: m.stallUntil, Faults: []Fault{
 		m.failWith("down", false, nil, func(*sink.Batch) error { return errDown }),
 		m.failWith("not connected", false, nil, func(*sink.Batch) error { return sink.ErrNotConnected }),
-		m.failWith("refused", true, nil, func(*sink.Batch) error { return sink.Permanent(errDown) }),
-		m.failWith("one refused", true, notThe3rd, nameThe3rd(sink.Permanent(errDown))),
+		m.failWith("rejected", true, nil, func(*sink.Batch) error { return sink.Permanent(errDown) }),
+		m.failWith("one rejected", true, notThe3rd, nameThe3rd(sink.Permanent(errDown))),
 		m.failWith("one failed", false, notThe3rd, nameThe3rd(errDown)),
 	}}, f, m
 }
@@ -344,18 +344,18 @@ var broken = []struct {
 	{"reports failures by the rules", "gives up on an entry that would pass", "permanent is true, want false", onlyFault(false, nameThe3rd(sink.Permanent(errDown)))},
 	{"reports failures by the rules", "retries what never passes", "permanent is false, want true", onlyFault(true, func(*sink.Batch) error { return errDown })},
 	{"reports failures by the rules", "forgets to name a failed entry", "lost:", onlyFault(false, nameThe3rd(errDown))},
-	{"reports failures by the rules", "forgets to name a refused entry", "lost:", onlyFault(true, nameThe3rd(sink.Permanent(errDown)))},
+	{"reports failures by the rules", "forgets to name a rejected entry", "lost:", onlyFault(true, nameThe3rd(sink.Permanent(errDown)))},
 	{"reports failures by the rules", "names nothing", "names no entry", onlyError(&sink.BatchError{})},
 	{"reports failures by the rules", "names an entry there is not", "was not written", onlyError(&sink.BatchError{Failed: []sink.EntryError{{Entry: 10, Err: errDown}}})},
 	{"reports failures by the rules", "names a batch there is not", "was not written", onlyError(&sink.BatchError{Failed: []sink.EntryError{{Batch: 1, Err: errDown}}})},
 	{"reports failures by the rules", "names one twice", "twice", onlyError(&sink.BatchError{Failed: []sink.EntryError{{Err: errDown}, {Err: errDown}}})},
 	{"reports failures by the rules", "names one without why", "without an error", onlyError(&sink.BatchError{Failed: []sink.EntryError{{}}})},
 	{"reports failures by the rules", "logs payloads", "repeats a payload", onlyFault(false, func(b *sink.Batch) error {
-		return fmt.Errorf("refused %s", b.Entries[0].Payload)
+		return fmt.Errorf("rejected %s", b.Entries[0].Payload)
 	})},
 	{"reports failures by the rules", "logs pages", "more than", onlyError(errors.New(strings.Repeat("x", 2000)))},
 	{"reports failures by the rules", "logs bytes", "not UTF-8", onlyError(errors.New("\xff"))},
-	{"takes the same batch twice", "refuses a repeat", "Write: target is down", func(_ *Fixture, f *fake, m *memory) {
+	{"takes the same batch twice", "rejects a repeat", "Write: target is down", func(_ *Fixture, f *fake, m *memory) {
 		written := map[string]bool{}
 		f.write = func(ctx context.Context, batches []*sink.Batch) error {
 			if written[batches[0].ID()] {

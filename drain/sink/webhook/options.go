@@ -71,7 +71,7 @@ func takeOptions(query string) (rest string, o options, err error) {
 // looksLikeHeader matches header-X-Team, headers.X-Team and Header.X-Team, not headerless.
 var looksLikeHeader = regexp.MustCompile(`^(?i:headers?)[.:_-].`)
 
-// misspelt refuses parameters that are one of our options but for a few letters: the
+// misspelt rejects parameters that are one of our options but for a few letters: the
 // receiver would get it, and nothing would be compressed or signed.
 func misspelt(name string) error {
 	near := sink.Nearest(name, []string{"gzip", "signing_secret"})

@@ -144,7 +144,7 @@ func TestErrorsHoldNoSecretAndNoPayload(t *testing.T) {
 	tls.StartTLS()
 	t.Cleanup(tls.Close)
 	targets := map[string]string{
-		"refused":          closed.URL,
+		"rejected":         closed.URL,
 		"unknown CA":       tls.URL,
 		"HTTP to HTTPS":    strings.Replace(tls.URL, "https:", "http:", 1),
 		"HTTPS to HTTP":    strings.Replace(raw(t, ""), "http:", "https:", 1),

@@ -134,7 +134,7 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 			bound = maxAnswer + 1
 		}
 		if answer, err = io.ReadAll(io.LimitReader(resp.Body, bound)); err != nil {
-			// Entries that a 2xx would have refused may be in what is missing.
+			// Entries that a 2xx would have rejected may be in what is missing.
 			return sink.FaultError(ctx, "post to", s.host, err)
 		}
 	}

@@ -127,11 +127,11 @@ func TestURLsAreCheckedBeforeAnythingIsSent(t *testing.T) {
 		"http://h/?gzip=yes":               "sink http://h/?…: gzip is neither 0 nor 1",
 		"http://h/?gzip":                   "sink http://h/?…: gzip is neither 0 nor 1",
 		"http://h/?gzip=1&a=1&gzip=1":      `sink http://h/?…: option "gzip" is given twice`,
-		"http://169.254.169.254/latest":    "sink http://169.254.169.254/…: link-local address 169.254.169.254 is refused",
-		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is refused",
+		"http://169.254.169.254/latest":    "sink http://169.254.169.254/…: link-local address 169.254.169.254 is rejected",
+		"http://[fe80::1%25eth0]:80/":      "sink http://[fe80::1%25eth0]:80/: link-local address fe80::1%eth0 is rejected",
 		"http://[::1%25lo]/":               "sink http://[::1%25lo]/: host has a zone, which only link-local addresses need: leave it out",
-		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is refused",
-		"http://[64:ff9b::a9fe:a9fe]/":     "sink http://[64:ff9b::a9fe:a9fe]/: link-local address 64:ff9b::a9fe:a9fe is refused",
+		"http://[::ffff:169.254.169.254]/": "sink http://[::ffff:169.254.169.254]/: link-local address ::ffff:169.254.169.254 is rejected",
+		"http://[64:ff9b::a9fe:a9fe]/":     "sink http://[64:ff9b::a9fe:a9fe]/: link-local address 64:ff9b::a9fe:a9fe is rejected",
 		"http://2852039166/":               "sink http://2852039166/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
 		"http://0XA9FEA9FE/":               "sink http://0XA9FEA9FE/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
 		"http://u@127.1/":                  "sink http://…@127.1/: host is a number but no address: write it as 10.0.0.1 or [fd00::1]",
@@ -154,7 +154,7 @@ func TestANameThatResolvesToALinkLocalAddressIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSink(t, "http://h/")
 	s.target = "http://169.254.169.254/" // as if the name resolved to it
-	if err := post(t, s, batch("1")); err == nil || err.Error() != "post to h: link-local address 169.254.169.254 is refused" {
+	if err := post(t, s, batch("1")); err == nil || err.Error() != "post to h: link-local address 169.254.169.254 is rejected" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -277,7 +277,7 @@ func BenchmarkWrite(b *testing.B) {
 }
 
 // FuzzNew holds a usable URL to what it promises: an http URL without user and
-// password to send to, and no literal address that is refused.
+// password to send to, and no literal address that is rejected.
 func FuzzNew(f *testing.F) {
 	for _, raw := range []string{
 		"http://u:hunter2@h/in?gzip=1", "https://[::ffff:169.254.1.1]/", "http://h/?gzip=hunter2", "http:h", "http://169.254.169.254:80/", "http://[fe80::1%25x]/", "http://[::%25\xa3]",

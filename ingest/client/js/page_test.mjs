@@ -199,7 +199,7 @@ test("a store is bounded, and damage in it harms nobody", async t => {
   }
 })
 
-test("values and options that cannot work are refused and counted", () => {
+test("values and options that cannot work are rejected and counted", () => {
   const c = new Client("http://127.0.0.1:1", { linger: 1e6, maxEntry: 20, fetch: never })
   const circle = {}
   circle.self = circle

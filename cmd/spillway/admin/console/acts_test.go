@@ -10,8 +10,8 @@ import (
 	"github.com/spillway-io/spillway/ingest/client/clienttest/chromium"
 )
 
-// refused asks the server itself, whatever the page allows, and returns its status and words.
-func refused(t *testing.T, page *chromium.Page, route string) (status int, said string) {
+// rejected asks the server itself, whatever the page allows, and returns its status and words.
+func rejected(t *testing.T, page *chromium.Page, route string) (status int, said string) {
 	t.Helper()
 	var answer struct {
 		Status int
@@ -57,7 +57,7 @@ func TestAnOperatorPausesPeeksAndResumes(t *testing.T) {
 	until(t, page, "the tail has an entry", `document.querySelector(".drawer .entry")?.innerText.includes("tail-")`)
 	click(t, page, "Close")
 
-	if status, said := refused(t, page, "purge"); status != http.StatusForbidden {
+	if status, said := rejected(t, page, "purge"); status != http.StatusForbidden {
 		t.Errorf("the purge of an operator is answered %d, %s", status, said)
 	}
 	click(t, page, "Resume kart-7")
@@ -90,13 +90,13 @@ func TestAnAdminPurgesWhatTheDryRunCounted(t *testing.T) {
 	until(t, page, "the account has them", `document.querySelector(".ledger").innerText.includes("12 purged")`)
 }
 
-func TestAViewerIsRefusedByTheServerToo(t *testing.T) {
+func TestAViewerIsRejectedByTheServerToo(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	page, _ := visit(t, chromium.Start(t), s.console("viewer"), 1280, 1400)
 	shows(t, page, "you are viewer-name, role viewer")
 	for _, route := range []string{"pause", "resume", "partitions/kart-7/pause", "purge", "dead/replay", "dead/delete"} {
-		if status, said := refused(t, page, route); status != http.StatusForbidden {
+		if status, said := rejected(t, page, route); status != http.StatusForbidden {
 			t.Errorf("%s: answered %d, %s; want 403", route, status, said)
 		}
 	}

@@ -42,7 +42,7 @@ func TestThePageAndItsFilesAreServed(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOfThePageIsRefused(t *testing.T) {
+func TestWhatIsNotOfThePageIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"/console/", "/console/index.html", "/console", "/console/lib/", "/console/../console.go", "/api/v1/info", "/x"} {
 		if w := ask(http.MethodGet, target); w.Code != http.StatusNotFound {

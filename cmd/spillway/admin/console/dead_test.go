@@ -20,7 +20,7 @@ func TestADeadLetterIsReplayedOnce(t *testing.T) {
 	until(t, page, "it is listed with the sink's words", `/kart-7[^]*no such lap/.test(document.querySelector(".drawer .entry")?.innerText)`)
 	click(t, page, "inspect")
 	until(t, page, "its payload is shown", `document.querySelector(".drawer .payload")?.innerText.includes('"lap": -1')`)
-	if status, said := refused(t, page, "dead/delete"); status != http.StatusForbidden {
+	if status, said := rejected(t, page, "dead/delete"); status != http.StatusForbidden {
 		t.Errorf("the delete of an operator is answered %d, %s", status, said)
 	}
 	s.status.Store(http.StatusOK)

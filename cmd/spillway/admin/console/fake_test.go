@@ -37,7 +37,7 @@ type fake struct {
 	rows       []object // their queues
 	jobs       []object
 	down       bool           // nothing is answered
-	refuse     object         // what writes are answered; nil: they work
+	reject     object         // what writes are answered; nil: they work
 	writes     []object       // bodies of writes, with "path"
 	asked      map[string]int // by route
 }
@@ -148,9 +148,9 @@ func (f *fake) write(w http.ResponseWriter, r *http.Request, route string) {
 	body["path"] = route
 	f.writes = append(f.writes, body)
 	answer := object{"dry_run": body["dry_run"] == true, "entries": 1234, "partitions": 3, "leased": 1, "complete": true, "letters": 12, "jobs": 12, "replayed": 12, "deleted": 12, "failed": 0, "paused": nil}
-	if f.refuse != nil && body["dry_run"] != true {
+	if f.reject != nil && body["dry_run"] != true {
 		w.WriteHeader(http.StatusConflict)
-		answer = f.refuse
+		answer = f.reject
 	}
 	_ = json.NewEncoder(w).Encode(answer)
 }

@@ -71,7 +71,7 @@ func TestTextsOfStrangersAreOnlyTexts(t *testing.T) {
 	}
 	f.drops = []object{{"at_ms": 1, "namespace": attack, "partition": bidi, "id": attack, "reason": attack + bidi, "entries": 1, "detail": attack}}
 	f.dead = []object{{"letter": "0123456789abcdef", "partition": attack, "id": bidi, "dead_at_ms": 1, "reason": attack, "detail": bidi, "attempt": 1, "bytes": 9}}
-	f.refuse = object{"error": "conflict", "message": attack + bidi}
+	f.reject = object{"error": "conflict", "message": attack + bidi}
 	page, _ := visit(t, chromium.Start(t), f.URL+"/", 1280, 900)
 	const said = `live⟨U+202E⟩gnp.exe⟨U+200B⟩`
 	until(t, page, "the table has rows", `document.querySelectorAll(".partitions tbody tr").length > 10`)
@@ -99,7 +99,7 @@ func TestTextsOfStrangersAreOnlyTexts(t *testing.T) {
 	}
 }
 
-func TestAnActOfAHigherRoleIsRefusedInWords(t *testing.T) {
+func TestAnActOfAHigherRoleIsRejectedInWords(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.role = "viewer"
@@ -130,12 +130,12 @@ func TestAPurgeTakesTheExactCount(t *testing.T) {
 	until(t, page, "another selection takes another count", `document.querySelector("dialog .typed input").value === ""`)
 	enter(t, page, "Type 1234 to confirm", "1,234")
 	locked(f, func() any {
-		f.refuse = object{"error": "conflict", "message": "the store says no"}
+		f.reject = object{"error": "conflict", "message": "the store says no"}
 		return nil
 	})
 	click(t, page, "Purge 1,234")
 	shows(t, page, "the store says no")
-	locked(f, func() any { f.refuse = nil; return nil })
+	locked(f, func() any { f.reject = nil; return nil })
 	click(t, page, "Purge 1,234")
 	shows(t, page, "1,234 entries purged of partition kart-0 of game")
 	until(t, page, "the dialog is closed", `!document.querySelector("dialog")`)

@@ -47,7 +47,7 @@ func TestTheThreeQuestionsAreAnsweredInEachState(t *testing.T) {
 		`n.sinks[0].state = "tripped"; n.sinks[0].failing_since_ms = 3_420_000`: `risk | Not now, but look below. | kart: 7 entries wait for a sink that fails | sink https://s is left alone after failures since 3 min`,
 		`n.oldest_age_ms = 50_000`:                                       `risk | Not now, but look below. | kart: the oldest entry is 50 s old and expires at 1 min | slowest sink https://s: p99 41 ms`,
 		`n.rates.rejected = 2; n.rejected = { rate_limited: 2 }`:         `risk | Not now, but look below. | kart: 2/s rejected, and the senders told: rate_limited 2/s | slowest sink https://s: p99 41 ms`,
-		`overview.store = { ready: false, error: "connection refused" }`: `losing | Yes, new entries are refused | : nothing can be stored or delivered | the store is not available: connection refused`,
+		`overview.store = { ready: false, error: "connection refused" }`: `losing | Yes, new entries are rejected | : nothing can be stored or delivered | the store is not available: connection refused`,
 		`n.sinks = []; n.rates.evicted = 1; overview.workers = null`:     `losing | Yes: 1 entry a second | kart: 1/s evicted | 10/s come, 10/s are delivered; partitions are full: each keeps the newest 100 entries`,
 	} {
 		var got string

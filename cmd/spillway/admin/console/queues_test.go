@@ -75,7 +75,7 @@ func TestAPushTargetThatFailsIsInTheRowAndTheBanner(t *testing.T) {
 	until(t, page, "an error is only a text", `!window.pwned && document.images.length === 0 && !/\u202e/.test(document.body.innerHTML)`)
 }
 
-func TestAViewerOfQueuesIsRefusedInWords(t *testing.T) {
+func TestAViewerOfQueuesIsRejectedInWords(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.role = "viewer"
@@ -85,7 +85,7 @@ func TestAViewerOfQueuesIsRefusedInWords(t *testing.T) {
 	click(t, page, "Purge queue welcome ("+why+")")
 	shows(t, page, why)
 	click(t, page, "12 dead letters of welcome")
-	until(t, page, "the drawer says why", fmt.Sprintf(`document.querySelector(".drawer .refused")?.innerText === %q`, why))
+	until(t, page, "the drawer says why", fmt.Sprintf(`document.querySelector(".drawer .rejected")?.innerText === %q`, why))
 	if writes := locked(f, func() []object { return f.writes }); len(writes) > 0 {
 		t.Errorf("the page wrote %v", writes)
 	}

@@ -39,7 +39,7 @@ func visit(t *testing.T, browser *chromium.Browser, url string, width, height in
 	}
 	t.Cleanup(func() {
 		for _, said := range record.Errors() {
-			if !strings.Contains(said, "/api/v1/") { // refusals, which the page says in words
+			if !strings.Contains(said, "/api/v1/") { // rejections, which the page says in words
 				t.Errorf("the page reports: %s", said)
 			}
 		}

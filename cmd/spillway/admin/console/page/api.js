@@ -1,7 +1,7 @@
-// The admin API of this origin. A refusal comes with the server's words.
+// The admin API of this origin. A rejection comes with the server's words.
 
 /** Why a call failed. code is that of the server, or "unreachable". */
-export class Refusal extends Error {
+export class Rejection extends Error {
   constructor(message, code = "", status = 0) {
     super(message);
     this.code = code;
@@ -13,7 +13,7 @@ const patience = 15_000; // milliseconds; an answer takes some, a sweep of 100,0
 const actPatience = 120_000; // milliseconds; a purge or a replay takes 90 s at most
 
 const root = new URL("api/v1/", document.baseURI);
-root.username = root.password = ""; // of an address with a token in it; fetch refuses those, and sends the token anyway
+root.username = root.password = ""; // of an address with a token in it; fetch rejects those, and sends the token anyway
 
 function address(path, query = {}) {
   const url = new URL(path, root);
@@ -39,7 +39,7 @@ async function answer(url, options) {
     response = await fetch(url, options);
   } catch (err) {
     if (options.signal?.aborted && err.name === "AbortError") throw err;
-    throw new Refusal(err.name === "TimeoutError" ? `no answer within ${(options.method ? actPatience : patience) / 1000} s` : "the server cannot be reached", "unreachable");
+    throw new Rejection(err.name === "TimeoutError" ? `no answer within ${(options.method ? actPatience : patience) / 1000} s` : "the server cannot be reached", "unreachable");
   }
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
@@ -47,7 +47,7 @@ async function answer(url, options) {
   let message = said.message || `the server answers ${response.status}`;
   if (response.status === 401) message = "your token is not accepted (any more): load the page again to log in";
   if (wait) message += `; try again in ${wait} s`;
-  throw new Refusal(message, said.error || "", response.status);
+  throw new Rejection(message, said.error || "", response.status);
 }
 
 const within = (signal) => (signal ? AbortSignal.any([signal, AbortSignal.timeout(patience)]) : AbortSignal.timeout(patience));

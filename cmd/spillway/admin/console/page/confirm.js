@@ -11,7 +11,7 @@ import { Component, createRef, html } from "./ui.js";
 
 export class Confirm extends Component {
   dialog = createRef();
-  state = { values: {}, counted: null, counting: false, typed: "", busy: false, refused: "" };
+  state = { values: {}, counted: null, counting: false, typed: "", busy: false, rejected: "" };
 
   componentDidMount() {
     const { spec } = this.props;
@@ -30,18 +30,18 @@ export class Confirm extends Component {
     const { spec } = this.props;
     if (!spec.count) return;
     const asked = (this.asked = {}); // a later question makes this answer worthless
-    this.setState({ counting: true, counted: null, typed: "", refused: "" });
+    this.setState({ counting: true, counted: null, typed: "", rejected: "" });
     let change;
     try {
       change = { counted: await spec.count(this.state.values) };
     } catch (err) {
-      change = { refused: err.message };
+      change = { rejected: err.message };
     }
     if (!this.gone && this.asked === asked) this.setState({ counting: false, ...change });
   }
 
   change(field, value) {
-    this.setState({ values: { ...this.state.values, [field.name]: value }, refused: "" });
+    this.setState({ values: { ...this.state.values, [field.name]: value }, rejected: "" });
     if (field.counts) {
       this.asked = null;
       this.setState({ counted: null, typed: "" });
@@ -57,7 +57,7 @@ export class Confirm extends Component {
   async act(event) {
     event.preventDefault();
     if (!this.ready()) return;
-    this.setState({ busy: true, refused: "" });
+    this.setState({ busy: true, rejected: "" });
     let result;
     try {
       result = await this.props.spec.act(this.state.values, this.state.counted?.n);
@@ -65,10 +65,10 @@ export class Confirm extends Component {
       result = err.message;
     }
     if (result === true) return set({ confirm: null });
-    if (!this.gone) this.setState({ busy: false, refused: result || "it did not work" });
+    if (!this.gone) this.setState({ busy: false, rejected: result || "it did not work" });
   }
 
-  render({ spec }, { values, counted, counting, typed, busy, refused }) {
+  render({ spec }, { values, counted, counting, typed, busy, rejected }) {
     const stale = spec.count && !counted && !counting;
     return html`<dialog ref=${this.dialog} class="confirm" aria-labelledby="confirm-title" onClose=${() => set({ confirm: null })}>
       <form method="dialog" onSubmit=${(e) => this.act(e)} autocomplete="off">
@@ -82,7 +82,7 @@ export class Confirm extends Component {
         ${counted && html`<p class="counted" role="status">${counted.text}</p>`}
         ${counted?.n > 0 && html`<label class="field typed"><span>Type <b>${counted.n}</b> to confirm</span>
           <input type="text" inputmode="numeric" value=${typed} onInput=${(e) => this.setState({ typed: e.target.value })} /></label>`}
-        ${refused && html`<p class="refused" role="alert">${refused}</p>`}
+        ${rejected && html`<p class="rejected" role="alert">${rejected}</p>`}
         <p class="buttons">
           <button type="button" onClick=${() => set({ confirm: null })}>Cancel</button>
           ${stale && html`<button type="button" onClick=${() => this.count()}>Count again</button>`}

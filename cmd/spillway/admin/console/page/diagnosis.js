@@ -75,7 +75,7 @@ function headline(level, findings, namespaces, recent, queues) {
     const parts = [];
     if (total > 0) parts.push(`${rate(total)} ${rate(total) === "1" ? "entry" : "entries"}`);
     if (jobs > 0) parts.push(`${rate(jobs)} ${rate(jobs) === "1" ? "job" : "jobs"}`);
-    return parts.length ? `Yes: ${parts.join(" and ")} a second` : "Yes, new entries are refused";
+    return parts.length ? `Yes: ${parts.join(" and ")} a second` : "Yes, new entries are rejected";
   }
   const past = recent?.entries ? ` About ${entries(recent.entries)} lost in the last 15 min, the last ${duration(recent.agoMs)} ago.` : "";
   if (level === "risk") return "Not now, but look below." + past;
@@ -112,7 +112,7 @@ function jobsAtRisk(q, overview) {
   say(expired, "expired", "nobody acked these jobs within their ttl");
   say(lost, "lost", "something other than Spillway removes jobs from Redis");
   say(died, "dead-lettered", "their tries are used up, or a worker gave them up; dead letters are kept");
-  if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are refused`);
+  if (q.max_jobs > 0 && q.jobs >= nearFull * q.max_jobs) texts.push(`it holds ${count(q.jobs)} of ${count(q.max_jobs)} jobs: publishes beyond are rejected`);
   const bad = q.sinks.filter(failing);
   const { ready, delayed, leased } = q.ledger;
   const all = ready + delayed + leased; // a job whose last write failed is delayed

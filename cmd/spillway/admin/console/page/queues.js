@@ -115,7 +115,7 @@ class QueueTable extends Component {
     return html`<div class="bar" id="queues-of"><h3>Queues of <${Text} of=${namespace} cut=${40} /></h3>
         <label class="field"><span>Filter queues</span><input type="search" spellcheck=${false} onInput=${(e) => this.filter(e.target.value)} /></label>
         ${answer && html`<span class="muted">${count(rows.length)} of ${count(answer.total)}, as of ${time(answer.read_at_ms)}${answer.left_out > 0 ? `; ${count(answer.left_out)} are not counted: filter by name` : ""}</span>`}</div>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${answer && rows.length === 0 && html`<p class="muted">${search ? "No queue matches." : "No queue has jobs."}</p>`}
       ${rows.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Table of queues"><table class="queues">
         <thead><tr>${columns.map(([id, name]) => html`<th scope="col" class=${id === "queue" ? "" : "n"} aria-sort=${sort === id ? (order === "desc" ? "descending" : "ascending") : undefined}>

@@ -28,7 +28,7 @@ export class Audit extends Component {
   render(_, { acts, error }) {
     return html`<div class="bar"><span class="muted">The last 1,000 acts since this process started; each is in its log too.</span>
         <button type="button" onClick=${() => this.ask()}>Look again</button></div>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${acts?.length === 0 && html`<p class="muted">Nobody did anything yet.</p>`}
       <ol class="entries">${(acts ?? []).map((a, i) => html`<li class="entry" key=${a.at_ms + " " + i}>
         <p class="meta"><b>${visible(a.action)}</b> <span>${visible([a.namespace, a.partition].filter(Boolean).join("/"))}</span>

@@ -69,7 +69,7 @@ export class Dead extends Component {
     return html`<div class="bar"><${Where} drawer=${{ ...drawer, namespace }} names=${names} />
         <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.setState("unmasked" in to ? { ...to, open: {} } : to)} />
         <button type="button" onClick=${done}>Look again</button></div>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${answer && html`<div class="reasons" role="group" aria-label="Reasons">${Object.entries(answer.reasons ?? {}).sort((a, b) => b[1] - a[1]).map(([r, n]) => html`
           <button type="button" aria-pressed=${String(reason === r)} onClick=${() => this.choose(r)}>${visible(r)} <b>${count(n)}</b></button>`)}</div>
         <div class="bar"><span class="muted">${count(answer.total)} ${answer.total === 1 ? "letter" : "letters"}, ${bytes(answer.bytes)}</span>

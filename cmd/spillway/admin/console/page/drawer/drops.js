@@ -71,7 +71,7 @@ export class Drops extends Component {
         <button type="submit" class="primary">Look for it</button>
         <${Where} drawer=${drawer} names=${names} all="all" />
       </form>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${answer && html`<div class="reasons" role="group" aria-label="Reasons since this process started">${Object.entries(answer.reasons ?? {}).sort((a, b) => b[1].total - a[1].total).map(([r, n]) => html`
         <button type="button" aria-pressed=${String(reason === r)} onClick=${() => this.choose(r)}>${visible(r)} <b>${count(n.total)}</b></button>`)}</div>
       <${Found} drops=${answer.drops ?? []} id=${id} />`}`;

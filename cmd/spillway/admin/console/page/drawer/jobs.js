@@ -69,7 +69,7 @@ export class Jobs extends Component {
         ${part === "id" && html`<label class="field"><span>Job</span><input type="text" value=${job} placeholder="id of a job" spellcheck=${false} onChange=${(e) => this.change({ job: e.target.value.trim() })} /></label>`}
         <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.change(to)} />
         <button type="button" onClick=${done}>Look again</button></div>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${!queue && !error && html`<p class="muted">Name a queue, or choose one in the table.</p>`}
       ${total != null && html`<div class="bar"><span class="muted">${count(total)} dead ${total === 1 ? "letter" : "letters"}, the oldest first</span>
         ${total > 0 && html`<${Action} needs="operator" onAct=${() => respawn(namespace, queue, done)}>Respawn …<//>

@@ -48,7 +48,7 @@ export class Peek extends Component {
         <${Choice} name="from" label="From" value=${from} options=${[["oldest", "oldest"], ["newest", "newest"]]} onChoose=${(v) => this.change({ from: v })} />
         <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.change(to)} />
         <button type="button" onClick=${() => this.ask()}>Look again</button></div>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       ${!drawer.partition && !error && html`<p class="muted">Name a partition, or choose one in the table.</p>`}
       ${answer && html`<p class="muted">${entries(answer.depth)} waiting; ${answer.entries.length < answer.depth ? `the ${from} ${answer.entries.length}` : "all of them"}, oldest first. Looking takes nothing away.</p>
         <ol class="entries">${answer.entries.map((e) => html`<${Entry} key=${e.seq} e=${e} pretty=${pretty} />`)}</ol>`}`;

@@ -68,7 +68,7 @@ export class Tail extends Component {
         <${Choice} name="persecond" label="At most" value=${perSecond} options=${[[1, "1/s"], [5, "5/s"], [20, "20/s"]]} onChoose=${(v) => this.setState({ perSecond: v }, () => this.start())} />
         <${PayloadChoices} pretty=${pretty} unmasked=${unmasked} onChange=${(to) => this.setState(to, () => "unmasked" in to && this.start())} />
         <button type="button" onClick=${() => (running ? this.pause() : this.start())}>${running ? "Stop" : "Start"}</button></div>
-      ${error && html`<p class="refused" role="alert">${error}</p>`}
+      ${error && html`<p class="rejected" role="alert">${error}</p>`}
       <p class="muted" role="status">${running ? (entries.length ? "Live: a sample of what comes in, newest first." : "Waiting for entries …") : said}</p>
       <ol class="entries">${entries.map((e) => html`<${Entry} key=${e.key} e=${e} pretty=${pretty} where=${e.partition} />`)}</ol>`;
   }

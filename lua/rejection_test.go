@@ -27,11 +27,11 @@ func calls(p *part, from int64) map[*lua.Script]func() ([]string, []any) {
 	}
 }
 
-// A server that refuses writes refuses every script whole, and runs it once it accepts
+// A server that rejects writes rejects every script whole, and runs it once it accepts
 // writes again.
-func TestScriptsAreRefusedWholeByAServerThatRefusesWrites(t *testing.T) {
+func TestScriptsAreRejectedWholeByAServerThatRejectsWrites(t *testing.T) {
 	t.Parallel()
-	for _, fault := range redistest.Refusals {
+	for _, fault := range redistest.Rejections {
 		for _, state := range []string{"nothing there", "a leased partition", "a vanished leased list", "stale entries", "a list cut short"} {
 			t.Run(fault.Word+", "+state, func(t *testing.T) {
 				t.Parallel()
@@ -72,8 +72,8 @@ func do(t *testing.T, c *redis.Client, args ...any) {
 	}
 }
 
-// A full store refuses what adds and runs what frees.
-func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
+// A full store rejects what adds and runs what frees.
+func TestAFullStoreRejectsProduceAndStillDrains(t *testing.T) {
 	t.Parallel()
 	c := redistest.Start(t).Client()
 	ctx := context.Background()
@@ -105,16 +105,16 @@ func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
 		_, _ = fmt.Sscan(n, &v)
 		return v
 	}
-	refused := func(p *part) {
+	rejected := func(p *part) {
 		t.Helper()
-		p.refuses("OOM ", lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(3)...)...)
+		p.rejects("OOM ", lua.Produce, append(p.keys(), p.seen), p.produceArgs(1, p.fresh(3)...)...)
 	}
 	newcomer := partIn(t, c, prefix, "new")
 	newcomer.maxActive = 100
-	refused(newcomer)
-	refused(vanished)
+	rejected(newcomer)
+	rejected(vanished)
 	for _, p := range parts {
-		refused(p)
+		rejected(p)
 	}
 
 	full := used()
@@ -124,7 +124,7 @@ func TestAFullStoreRefusesProduceAndStillDrains(t *testing.T) {
 	p.same("length", len(p.list()), 472)
 	p.claim("t2")
 	p.same("release", p.release("t2", 0, 1)[0], 1)
-	refused(p)
+	rejected(p)
 
 	p = parts[1]
 	p.do("del", p.m)
@@ -156,7 +156,7 @@ func TestAllKeysOfACallAreInOneSlot(t *testing.T) {
 					t.Errorf("%s is in slot %d, its shard in %d", key, got, slot)
 				}
 			}
-			// Redis itself refuses keys that are not declared or in another slot.
+			// Redis itself rejects keys that are not declared or in another slot.
 			p.maxActive, p.maxKeys = 100, 100
 			p.produceOnce(p.fresh(2)...)
 			from := p.claim("t1")[3].(int64)

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// A Refusal is a state in which a server answers reads and refuses writes.
-type Refusal struct {
+// A Rejection is a state in which a server answers reads and rejects writes.
+type Rejection struct {
 	Word       string // that its errors begin with
 	Begin, End func(tb testing.TB, s *Server)
 }
 
-// Refusals are the states that refuse every write; Full is the one that refuses
+// Rejections are the states that reject every write; Full is the one that rejects
 // only what would add something.
 var (
-	Refusals = []Refusal{
+	Rejections = []Rejection{
 		{"READONLY", set("replicaof", "127.0.0.1", "1"), set("replicaof", "no", "one")},
 		{"NOREPLICAS", set("config", "set", "min-replicas-to-write", "1"), set("config", "set", "min-replicas-to-write", "0")},
 		{"MISCONF", failSnapshot, set("config", "set", "save", "")},
 	}
-	Full = Refusal{"OOM", set("config", "set", "maxmemory", "1"), set("config", "set", "maxmemory", "0")}
+	Full = Rejection{"OOM", set("config", "set", "maxmemory", "1"), set("config", "set", "maxmemory", "0")}
 )
 
 func set(args ...any) func(testing.TB, *Server) {
