@@ -208,7 +208,7 @@ func TestEveryExpressionNamesMetricsAndLabelsThatExist(t *testing.T) {
 
 func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 	t.Parallel()
-	playbook := section(t, operating, "When an alert fires")
+	section(t, operating, "When an alert fires")
 	tests := read(t, "deploy/prometheus/alerts_test.yaml")
 	all := alerts(t)
 	for _, a := range all {
@@ -225,22 +225,11 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 				t.Errorf("%s: says %s, which the expression does not keep", a.Alert, label)
 			}
 		}
-		link := "https://github.com/spillway-io/spillway/blob/main/" + operating + "#" + strings.ToLower(a.Alert)
-		if a.Annotations["runbook_url"] != link {
+		if link := "https://github.com/spillway-io/spillway/blob/main/" + operating + "#when-an-alert-fires"; a.Annotations["runbook_url"] != link {
 			t.Errorf("%s: the runbook is %q, want %s", a.Alert, a.Annotations["runbook_url"], link)
-		}
-		_, entry, ok := strings.Cut(playbook, "\n### "+a.Alert+"\n")
-		entry, _, _ = strings.Cut(entry, "\n### ")
-		if !ok || strings.TrimSpace(entry) == "" {
-			t.Errorf("the playbook of %s has no section %s with what its description leaves out", operating, a.Alert)
 		}
 		if !strings.Contains(tests, `alertname="`+a.Alert+`"`) {
 			t.Errorf("%s has no test", a.Alert)
-		}
-	}
-	for _, name := range found(`(?m)^### (Spillway\w+)$`, playbook) {
-		if !slices.ContainsFunc(all, func(a alert) bool { return a.Alert == name }) {
-			t.Errorf("the playbook has %s, which is no alert", name)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestEveryVariableOfTheDeployFilesIsAFlag(t *testing.T) {
 
 func TestEveryFlagOfTheDeployFilesExists(t *testing.T) {
 	t.Parallel()
-	flags := flagsOf(t, "serve", "report", "check", "config check")
+	flags := flagsOf(t, "serve", "report", "check", "config check", "ls", "jobs ls", "jobs delete")
 	// Lines that call other programs have their flags.
 	foreign := regexp.MustCompile(`docker|--from|helm |kubectl|systemctl|systemd-|redis-server|Prometheus|prometheus\.yaml`)
 	for file, text := range deployFiles(t) {
