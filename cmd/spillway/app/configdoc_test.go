@@ -73,12 +73,13 @@ func configurationTables(t *testing.T) string {
 		if !slices.Contains(groups, group) {
 			groups = append(groups, group)
 		}
-		key, standard := "`"+config.KeyOf(f.Name)+"`", "none"
-		switch {
-		case f.Name == "config": // a file cannot name itself
-			key = "–"
-		case !slices.Contains(inFile, config.KeyOf(f.Name)):
+		standard := "none"
+		// A file cannot name itself.
+		if f.Name != "config" && !slices.Contains(inFile, config.KeyOf(f.Name)) {
 			t.Errorf("--%s is no key of the file", f.Name)
+		}
+		if env := (config.Setting{Flag: f.Name}).Env(); env != "SPILLWAY_"+strings.ToUpper(config.KeyOf(f.Name)) {
+			t.Errorf("--%s is the variable %s, against the rule that the page states", f.Name, env)
 		}
 		if f.Target.Kind() == reflect.Bool {
 			standard = "`false`"
@@ -86,12 +87,11 @@ func configurationTables(t *testing.T) string {
 		if f.Default != "" {
 			standard = "`" + f.Default + "`"
 		}
-		env := config.Setting{Flag: f.Name}.Env()
-		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | `%s` | %s | %s |\n", f.Name, standard, kindOf(f), key, env, config.ReloadRuleOf(config.KeyOf(f.Name)), strings.ReplaceAll(f.Help, "|", `\|`))
+		rows[group] += fmt.Sprintf("| `--%s` | %s | %s | %s | %s |\n", f.Name, standard, kindOf(f), config.ReloadRuleOf(config.KeyOf(f.Name)), strings.ReplaceAll(f.Help, "|", `\|`))
 	}
 	var b strings.Builder
 	for _, group := range groups {
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | default | kind | key of the file | variable | reload | meaning |\n|---|---|---|---|---|---|---|\n%s", group, rows[group])
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | default | kind | reload | meaning |\n|---|---|---|---|---|\n%s", group, rows[group])
 	}
 	return b.String() + "\n"
 }
