@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,34 +201,25 @@ func applyEdits(t *testing.T, edits []edit) map[string]string {
 	return texts
 }
 
-func TestEverySeededBugStillHasItsPlaceAndIsListed(t *testing.T) {
+func TestEverySeededBugStillHasItsPlaceAndEveryCheckABug(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
+	missing := map[string]bool{}
+	for n := range 14 {
+		missing[fmt.Sprintf("C%d", n+1)] = true
 	}
-	_, table, _ := strings.Cut(string(readme), "| check | bugs |")
-	listed := 0
-	for row := range strings.Lines(table) {
-		if cells := strings.Split(row, "|"); len(cells) == 4 && strings.Trim(cells[1], "CJ 0123456789") == "" && strings.TrimSpace(cells[1]) != "" {
-			for name := range strings.SplitSeq(cells[2], ";") {
-				listed++
-				if bug := seededBugs[strings.TrimSpace(name)]; bug.check != strings.TrimSpace(cells[1]) {
-					t.Errorf("README.md: %q under %s, the list has %q", name, cells[1], bug.check)
-				}
-			}
-		}
+	for n := range 8 {
+		missing[fmt.Sprintf("J%d", n+1)] = true
 	}
-	if listed != len(seededBugs) {
-		t.Errorf("README.md lists %d bugs, there are %d", listed, len(seededBugs))
+	for _, bug := range seededBugs {
+		delete(missing, bug.check)
+	}
+	if len(missing) > 0 {
+		t.Errorf("no bug for the checks %v", slices.Sorted(maps.Keys(missing)))
 	}
 	for _, bug := range seededBugs {
 		applyEdits(t, bug.edits)
 	}
-	for name, bug := range testedBugs {
+	for _, bug := range testedBugs {
 		applyEdits(t, bug.edits)
-		if !strings.Contains(string(readme), "| "+name+" | `"+bug.test+"` |") {
-			t.Errorf("README.md does not list %q with %s", name, bug.test)
-		}
 	}
 }
