@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // baseline is what a server holds when nobody asks anything of it.
@@ -180,7 +178,7 @@ func exactJobs(ctx context.Context, r *rig) error {
 			return err
 		}
 		var a struct {
-			Ledger   job.Ledger
+			Ledger   struct{ Published, Lost int64 }
 			Residual *int64
 		}
 		if err := json.Unmarshal(text, &a); err != nil || a.Residual == nil || *a.Residual != 0 || a.Ledger.Lost != 0 {

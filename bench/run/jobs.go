@@ -172,8 +172,10 @@ func (m *measurement) law(ctx context.Context, r *jobRig, want job.Ledger) (resi
 	return residual, err
 }
 
-// ready is the law of n jobs that nobody has claimed.
-func ready(n int64) job.Ledger { return job.Ledger{Published: n, Ready: n} }
+// What the law wants of n jobs: nobody has claimed them, they are leased, they are done.
+func ready(n int64) job.Ledger  { return job.Ledger{Published: n, Ready: n} }
+func leased(n int64) job.Ledger { return job.Ledger{Published: n, Leased: n} }
+func acked(n int64) job.Ledger  { return job.Ledger{Published: n, Acked: n} }
 
 // queueNames are the queues of a row.
 func (m *measurement) queueNames() []string { return benchNames(m.partitions) }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // jobsOverHTTP measures the native API beside the raw scripts.
@@ -71,7 +70,7 @@ func (m *measurement) nativeSide(ctx context.Context, size int) (rate float64, c
 		return 0, c, err
 	}
 	c = now.since(before, jobs)
-	c.Residual, err = m.law(ctx, r, job.Ledger{Published: all, Acked: all})
+	c.Residual, err = m.law(ctx, r, acked(all))
 	return float64(jobs) / elapsed.Seconds(), c, err
 }
 
@@ -121,8 +120,8 @@ func (c *jobConn) ackAll(target string, claimed []byte) (int, error) {
 		c.body = append(append(append(c.body, `{"id":"`...), id...), `","do":"ack"}`+"\n"...)
 	}
 	answer, err := c.must(200, "POST", target, "application/x-ndjson")
-	if acked := bytes.Count(answer, []byte(`"state":"acked"`)); err == nil && acked != len(ids) {
-		err = fmt.Errorf("%d of %d jobs acked: %.200s", acked, len(ids), answer)
+	if n := bytes.Count(answer, []byte(`"state":"acked"`)); err == nil && n != len(ids) {
+		err = fmt.Errorf("%d of %d jobs acked: %.200s", n, len(ids), answer)
 	}
 	return len(ids), err
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spillway-io/spillway/bench"
 	"github.com/spillway-io/spillway/lua/proc"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // lmstfyBulk is the most jobs that lmstfy takes at once.
@@ -69,7 +68,7 @@ func (m *measurement) lmstfyForms(ctx context.Context) (rates lmstfyRates, c cos
 		return rates, c, err
 	}
 	c = now.since(before, jobs)
-	c.Residual, err = m.law(ctx, r, job.Ledger{Published: warm + jobs, Leased: warm + jobs})
+	c.Residual, err = m.law(ctx, r, leased(warm+jobs))
 	return rates, c, err
 }
 

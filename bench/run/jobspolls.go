@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/bench"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 const (
@@ -84,7 +83,7 @@ func jobPolls(ctx context.Context, m *measurement) (err error) {
 	m.rows[1].Ours[len(m.rows[1].Ours)-1], m.rows[1].Other = with, append(m.rows[1].Other, without)
 	m.rows[2].add(milliseconds(p99), 0, nil)
 	all += int64(len(w.answered))
-	_, err = m.law(ctx, r, job.Ledger{Published: all, Acked: all})
+	_, err = m.law(ctx, r, acked(all))
 	return err
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 const (
@@ -42,9 +41,7 @@ func (a *Admin) createToken(w http.ResponseWriter, r *http.Request, who string) 
 	case strings.Contains(text, ":"):
 		answerText(w, http.StatusBadRequest, "the user token has a ':', which ends the name of a pool")
 	default:
-		a.create(w, r, control.Namespace{
-			Name: name, Pool: pool, Policy: job.DefaultPolicy(), CreatedBy: who,
-		}, control.Token{Text: text, Description: description, CreatedBy: who})
+		a.create(w, r, control.NewNamespace(name, pool, who), control.Token{Text: text, Description: description, CreatedBy: who})
 	}
 }
 

@@ -1,6 +1,9 @@
 package lmstfy
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/valyala/fasthttp"
 
 	"github.com/spillway-io/spillway/ingest/jobs"
@@ -103,4 +106,44 @@ func (c *call) ackJob() *rejection {
 	}
 	c.Metrics.acked(c, a)
 	return nil
+}
+
+// readClaim reads ttr, timeout, count and the queues. freeze_tries is ignored: tries
+// bound how often a job is handed out.
+func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
+	claim = &jobs.Claim{
+		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),
+		Revoked: func() bool { return c.Revoked(c.key) },
+		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
+	}
+	if claim.TTR, rejected = c.seconds("ttr", defaultTTR); rejected != nil {
+		return nil, rejected
+	}
+	if claim.Wait, rejected = c.seconds("timeout", 0); rejected != nil {
+		return nil, rejected
+	}
+	claim.Wait = min(claim.Wait, maxTimeout)
+	count, valid := c.uintOf("count", 1, 32)
+	if !valid || count < 1 || count > maxCount {
+		return nil, badRequest("invalid count")
+	}
+	claim.Count = int(count) // #nosec G115 -- to 100
+	var none bool
+	if claim.Queues, none = c.queueNames(); none || len(claim.Queues) > maxQueues {
+		return nil, badRequest("invalid queue name(s)")
+	}
+	return claim, nil
+}
+
+// queueNames splits the queues of a path. none: the path names none. A queue that no job can
+// be in, because its name is too long, is left out.
+func (c *call) queueNames() (names []string, none bool) {
+	none = true
+	for name := range strings.SplitSeq(c.queue, ",") {
+		none = none && name == ""
+		if job.ValidQueue(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, none
 }

@@ -1,10 +1,7 @@
 package lmstfy
 
 import (
-	"slices"
 	"strings"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 const maxNameLen = 255 // bytes
@@ -38,17 +35,4 @@ func validName(name, allowed string) bool {
 		}
 	}
 	return name != ""
-}
-
-// queueNames splits the queues of a path. none: the path names none. A queue that no job can
-// be in, because its name is too long, is left out.
-func (c *call) queueNames() (names []string, none bool) {
-	none = true
-	for name := range strings.SplitSeq(c.queue, ",") {
-		none = none && name == ""
-		if job.ValidQueue(name) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names, none
 }

@@ -135,3 +135,26 @@ func (c *call) readBody(limit int) ([]byte, *rejection) {
 	}
 	return body, nil
 }
+
+// readPublish reads delay, ttl and tries.
+func (c *call) readPublish() (p *job.Publish, rejected *rejection) {
+	p = &job.Publish{Namespace: c.namespace, Queue: c.queue}
+	if p.Delay, rejected = c.seconds("delay", 0); rejected != nil {
+		return nil, rejected
+	}
+	if p.TTL, rejected = c.seconds("ttl", defaultTTL); rejected != nil {
+		return nil, rejected
+	}
+	if p.TTL > 0 && p.TTL < p.Delay {
+		return nil, badRequest("ttl is shorter than delay")
+	}
+	tries, valid := c.uintOf("tries", 1, 16)
+	switch {
+	case !valid:
+		return nil, badRequest("invalid tries")
+	case tries == 0:
+		return nil, badRequest("tries shouldn't be zero")
+	}
+	p.Tries = int(tries) // #nosec G115 -- 16 bits
+	return p, nil
+}

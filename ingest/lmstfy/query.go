@@ -4,9 +4,6 @@ import (
 	"strconv"
 	"time"
 	"unsafe"
-
-	"github.com/spillway-io/spillway/ingest/jobs"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // What a request without the parameter means.
@@ -40,56 +37,6 @@ func (c *call) seconds(name string, otherwise uint64) (d time.Duration, rejected
 		return 0, badRequest("invalid " + name)
 	}
 	return time.Duration(n) * time.Second, nil // #nosec G115 -- 32 bits
-}
-
-// readPublish reads delay, ttl and tries.
-func (c *call) readPublish() (p *job.Publish, rejected *rejection) {
-	p = &job.Publish{Namespace: c.namespace, Queue: c.queue}
-	if p.Delay, rejected = c.seconds("delay", 0); rejected != nil {
-		return nil, rejected
-	}
-	if p.TTL, rejected = c.seconds("ttl", defaultTTL); rejected != nil {
-		return nil, rejected
-	}
-	if p.TTL > 0 && p.TTL < p.Delay {
-		return nil, badRequest("ttl is shorter than delay")
-	}
-	tries, valid := c.uintOf("tries", 1, 16)
-	switch {
-	case !valid:
-		return nil, badRequest("invalid tries")
-	case tries == 0:
-		return nil, badRequest("tries shouldn't be zero")
-	}
-	p.Tries = int(tries) // #nosec G115 -- 16 bits
-	return p, nil
-}
-
-// readClaim reads ttr, timeout, count and the queues. freeze_tries is ignored: tries
-// bound how often a job is handed out.
-func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
-	claim = &jobs.Claim{
-		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),
-		Revoked: func() bool { return c.Revoked(c.key) },
-		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
-	}
-	if claim.TTR, rejected = c.seconds("ttr", defaultTTR); rejected != nil {
-		return nil, rejected
-	}
-	if claim.Wait, rejected = c.seconds("timeout", 0); rejected != nil {
-		return nil, rejected
-	}
-	claim.Wait = min(claim.Wait, maxTimeout)
-	count, valid := c.uintOf("count", 1, 32)
-	if !valid || count < 1 || count > maxCount {
-		return nil, badRequest("invalid count")
-	}
-	claim.Count = int(count) // #nosec G115 -- to 100
-	var none bool
-	if claim.Queues, none = c.queueNames(); none || len(claim.Queues) > maxQueues {
-		return nil, badRequest("invalid queue name(s)")
-	}
-	return claim, nil
 }
 
 // limit reads how many dead letters a request is about.

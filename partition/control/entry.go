@@ -41,6 +41,11 @@ type Namespace struct {
 	FromFile    bool   // the file names it; it cannot be deleted at run time
 }
 
+// NewNamespace is a namespace with the default policy.
+func NewNamespace(name, pool, createdBy string) Namespace {
+	return Namespace{Name: name, Pool: pool, Policy: job.DefaultPolicy(), CreatedBy: createdBy}
+}
+
 // A Token admits requests to one namespace.
 type Token struct {
 	Namespace   string

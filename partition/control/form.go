@@ -8,8 +8,6 @@ import (
 	"io"
 	"strings"
 	"time"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Format is the newest format of the document that this program understands.
@@ -111,12 +109,12 @@ func decodeNamespace(name, value string) (*Namespace, error) {
 	if len(f.Spread) == 0 {
 		f.Spread = nil
 	}
-	n := &Namespace{
-		Name: name, Pool: f.Pool, Description: f.Description, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy,
-		Policy: job.Policy{Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, MaxKeys: job.DefaultPolicy().MaxKeys,
-			DropDead: f.Dead == deadDrop, ReplyTTL: replyTTL},
-	}
-	return n, n.Validate()
+	n := NewNamespace(name, f.Pool, f.CreatedBy)
+	n.Description, n.CreatedMS = f.Description, f.CreatedMS
+	p := &n.Policy
+	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
+	p.DropDead, p.ReplyTTL = f.Dead == deadDrop, replyTTL
+	return &n, n.Validate()
 }
 
 func decodeToken(name, value string) (*Token, error) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // QueueNamespace is a namespace of kind queue.
@@ -65,10 +64,11 @@ func (s *Server) queueNamespaces(r *request) (any, error) {
 }
 
 func (s *Server) createNamespace(r *request) (any, error) {
-	c, standard := r.control(), job.DefaultPolicy()
+	c, n := r.control(), control.NewNamespace("", control.DefaultPool, r.who.name)
+	p := &n.Policy
 	f := CreateNamespace{
-		Pool: control.DefaultPool, Shards: standard.Shards, MaxJobs: standard.MaxJobs, MaxQueues: standard.MaxQueues,
-		Dead: deadKeep, ReplyTTLMS: standard.ReplyTTL.Milliseconds(),
+		Pool: n.Pool, Shards: p.Shards, MaxJobs: p.MaxJobs, MaxQueues: p.MaxQueues, Dead: deadKeep,
+		ReplyTTLMS: p.ReplyTTL.Milliseconds(),
 	}
 	r.decode(&f)
 	switch {
@@ -79,13 +79,9 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	case f.ReplyTTLMS < 0 || f.ReplyTTLMS > int64(365*24*time.Hour/time.Millisecond):
 		return nil, badRequest("reply_ttl_ms: want 1000 to 86400000")
 	}
-	n := control.Namespace{
-		Name: f.Namespace, Pool: f.Pool, Description: f.Description, CreatedBy: r.who.name,
-		Policy: job.Policy{
-			Shards: f.Shards, Spread: f.Spread, MaxJobs: f.MaxJobs, MaxQueues: f.MaxQueues, MaxKeys: standard.MaxKeys, DropDead: f.Dead == deadDrop,
-			ReplyTTL: time.Duration(f.ReplyTTLMS) * time.Millisecond,
-		},
-	}
+	n.Name, n.Pool, n.Description = f.Namespace, f.Pool, f.Description
+	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
+	p.DropDead, p.ReplyTTL = f.Dead == deadDrop, time.Duration(f.ReplyTTLMS)*time.Millisecond
 	act := Act{Action: "create_namespace", Namespace: f.Namespace, Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
 	return s.changed(r, act, c.CreateNamespace(r.ctx, n), f)
 }
