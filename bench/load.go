@@ -133,7 +133,8 @@ func (l Load) report(rec *recorder, start time.Time) (stop func()) {
 }
 
 // closed keeps every connection busy until the load ends.
-func (l Load) closed(ctx context.Context, start time.Time, conns []*conn, build *requestBuilder, rec *recorder) {
+func (l Load) closed(ctx context.Context, start time.Time, conns []*conn, build *requestBuilder,
+	rec *recorder) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for _, c := range conns {
@@ -158,7 +159,8 @@ func (l Load) closed(ctx context.Context, start time.Time, conns []*conn, build 
 }
 
 // pace hands out 0 to total-1, none before it is due.
-func pace(ctx context.Context, total int64, due func(int64) time.Time, sleep func(time.Duration), turns chan<- int64) {
+func pace(ctx context.Context, total int64, due func(int64) time.Time, sleep func(time.Duration),
+	turns chan<- int64) {
 	for i := range total {
 		for wait := time.Until(due(i)); wait > 0 && ctx.Err() == nil; wait = time.Until(due(i)) {
 			sleep(min(wait, longestSleep))
@@ -193,7 +195,8 @@ func (l Load) validate() (*url.URL, error) {
 	case l.PayloadBytes < MinPayload:
 		return nil, fmt.Errorf("payload: %d bytes; want at least %d", l.PayloadBytes, MinPayload)
 	case l.Segment && l.PayloadBytes < l.minSegmentPayload():
-		return nil, fmt.Errorf("payload: %d bytes; want at least %d for Segment's events", l.PayloadBytes, l.minSegmentPayload())
+		return nil, fmt.Errorf("payload: %d bytes; want at least %d for Segment's events", l.PayloadBytes,
+			l.minSegmentPayload())
 	case l.Timeout <= 0:
 		return nil, fmt.Errorf("timeout: %v; want more than 0", l.Timeout)
 	}

@@ -46,7 +46,8 @@ func newRequestBuilder(l Load, host string) *requestBuilder {
 	path := "POST /v1/" + l.Namespace
 	if l.Mixed {
 		contentType = "application/x-ndjson"
-		length = (len(mixedHead) + len(prefix) + numberWidth + len(mixedMid) + l.PayloadBytes + len(mixedTail) + len("\n")) * l.Entries
+		length = (len(mixedHead) + len(prefix) + numberWidth + len(mixedMid) + l.PayloadBytes + len(mixedTail) +
+			len("\n")) * l.Entries
 	} else {
 		path += "/" + prefix
 	}

@@ -28,12 +28,14 @@ type segmentRequest struct{ path, head, padding string }
 
 // minSegmentPayload is the size of an event without padding, in bytes.
 func (l Load) minSegmentPayload() int {
-	return len(segmentHead) + numberWidth + len(segmentAt) + len(segmentTime) + len(segmentGame) + len(l.prefix()) + numberWidth +
+	return len(segmentHead) + numberWidth + len(segmentAt) + len(segmentTime) + len(segmentGame) +
+		len(l.prefix()) + numberWidth +
 		len(segmentPad) + len(segmentTail)
 }
 
 func newSegmentRequest(l Load, host string) *segmentRequest {
-	length := len(segmentBatch) + (l.PayloadBytes+len(","))*l.Entries - len(",") + len(segmentSent) + len(segmentTime) + len(segmentEnd)
+	length := len(segmentBatch) + (l.PayloadBytes+len(","))*l.Entries - len(",") + len(segmentSent) +
+		len(segmentTime) + len(segmentEnd)
 	key := base64.StdEncoding.EncodeToString([]byte(l.Namespace + ":"))
 	return &segmentRequest{
 		path: "POST /segment/v1/batch",

@@ -25,7 +25,8 @@ const (
 
 // What a claimer needs of the store.
 type claimStore interface {
-	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
+	Due(ctx context.Context, ns *partition.Namespace, shard, offset,
+		limit int) ([]partition.DuePartition, int, error)
 	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration)
 	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
 	ReleaseUnknown(ctx context.Context, claims []partition.ClaimResult) error
@@ -147,7 +148,8 @@ func (c *claimer) round(ctx context.Context) pause {
 func (c *claimer) listedAhead() []string {
 	names := c.ahead
 	c.ahead = nil
-	if len(names) == 0 || c.contention.any() || len(c.unknown) > 0 || c.sink.Tripped() || time.Since(c.listed) > lookAheadFor {
+	if len(names) == 0 || c.contention.any() || len(c.unknown) > 0 || c.sink.Tripped() ||
+		time.Since(c.listed) > lookAheadFor {
 		return nil
 	}
 	return slices.DeleteFunc(names, c.inFlight.has)
@@ -201,7 +203,8 @@ func (c *claimer) storeFailed(err error) pause {
 	if c.failedRounds++; c.failedRounds == 1 {
 		c.outage.Begin(zap.Error(err))
 	}
-	wait := minStorePause + guard.Backoff(minStorePause, maxStorePause-minStorePause, c.failedRounds, rand.Float64())
+	wait := minStorePause + guard.Backoff(minStorePause, maxStorePause-minStorePause, c.failedRounds,
+		rand.Float64())
 	return pause{wait: wait}
 }
 

@@ -44,12 +44,16 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var v partition.Validation
 	v.Check(c.Workers >= 1 && c.Workers <= 10_000, "workers", c.Workers, "1 to 10000")
-	v.Check(c.SinkTimeout >= 10*time.Millisecond && c.SinkTimeout <= 10*time.Minute, "sink_timeout", c.SinkTimeout, "10ms to 10m")
-	v.Check(c.Lease >= min(c.SinkTimeout, 10*time.Minute)+2*guard.LeaseMargin, "lease", c.Lease, "2s more than sink_timeout, or a slow write outlives its lease")
+	v.Check(c.SinkTimeout >= 10*time.Millisecond && c.SinkTimeout <= 10*time.Minute, "sink_timeout",
+		c.SinkTimeout, "10ms to 10m")
+	v.Check(c.Lease >= min(c.SinkTimeout, 10*time.Minute)+2*guard.LeaseMargin, "lease", c.Lease,
+		"2s more than sink_timeout, or a slow write outlives its lease")
 	v.Check(c.Lease <= time.Hour, "lease", c.Lease, "1h at most: after a crash, a partition waits this long")
 	v.Check(c.BackoffBase >= time.Millisecond, "backoff_base", c.BackoffBase, "1ms or more")
-	v.Check(c.BackoffMax >= c.BackoffBase && c.BackoffMax <= time.Hour, "backoff_max", c.BackoffMax, "backoff_base to 1h")
-	v.Check(c.MaxLeaseBatches >= 1 && c.MaxLeaseBatches <= 64, "max_lease_batches", c.MaxLeaseBatches, "1 to 64 batches")
+	v.Check(c.BackoffMax >= c.BackoffBase && c.BackoffMax <= time.Hour, "backoff_max", c.BackoffMax,
+		"backoff_base to 1h")
+	v.Check(c.MaxLeaseBatches >= 1 && c.MaxLeaseBatches <= 64, "max_lease_batches", c.MaxLeaseBatches,
+		"1 to 64 batches")
 	v.Check(c.Poll >= 10*time.Millisecond && c.Poll <= time.Minute, "poll", c.Poll, "10ms to 1m")
 	return v.Err()
 }

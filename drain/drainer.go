@@ -17,7 +17,8 @@ import (
 
 // Store is what a Drainer needs of *partition.Store or *partition.Stores.
 type Store interface {
-	Due(ctx context.Context, ns *partition.Namespace, shard, offset, limit int) ([]partition.DuePartition, int, error)
+	Due(ctx context.Context, ns *partition.Namespace, shard, offset,
+		limit int) ([]partition.DuePartition, int, error)
 	WaitDue(ctx context.Context, ns *partition.Namespace, shard int, due int64, limit time.Duration)
 	Claim(ctx context.Context, requests []partition.ClaimRequest, lease time.Duration) []partition.ClaimResult
 	Settle(ctx context.Context, commits []*partition.Commit, releases []*partition.Release)
@@ -66,7 +67,8 @@ type Drainer struct {
 // New makes a Drainer, which must be stopped even if it never starts. Errors
 // are *partition.FieldError, a namespace given twice or without a sink, and
 // metrics that are registered already.
-func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer, log *zap.Logger) (*Drainer, error) {
+func New(cfg Config, store Store, targets []Target, reg prometheus.Registerer,
+	log *zap.Logger) (*Drainer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

@@ -51,7 +51,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lag: r.Histogram("lag_seconds", "Age in seconds of a delivered batch's oldest entry, beyond the linger.",
 			[]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 180}),
 
-		closed:       r.Counter("groups_total", "Groups of batches of several partitions that were closed for one write, by reason.", "reason"),
+		closed: r.Counter("groups_total",
+			"Groups of batches of several partitions that were closed for one write, by reason.", "reason"),
 		givenBack:    r.Counter("given_back_total", "Leases given back without a write while they waited for others, by reason.", "reason"),
 		writeEntries: r.Histogram("write_entries", "Entries in one write to a sink that takes several partitions at once.", prometheus.ExponentialBuckets(1, 4, 9)),
 
@@ -106,7 +107,8 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
 		n.entries.WithLabelValues(outcome)
 	}
-	for _, outcome := range []string{claimLeased, claimIdle, claimPaused, claimUnavailable, claimUnknown, claimBroken} {
+	for _, outcome := range []string{claimLeased, claimIdle, claimPaused, claimUnavailable, claimUnknown,
+		claimBroken} {
 		n.claims.WithLabelValues(outcome)
 	}
 	for _, reason := range []string{

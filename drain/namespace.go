@@ -83,7 +83,8 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 		n.claimers = append(n.claimers, c)
 	}
 	var err error
-	n.pool, err = ants.NewPool(n.slots.Size(), ants.WithPanicHandler(n.panicked), ants.WithExpiryDuration(10*time.Second))
+	n.pool, err = ants.NewPool(n.slots.Size(), ants.WithPanicHandler(n.panicked),
+		ants.WithExpiryDuration(10*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("make workers of namespace %s: %w", t.Namespace.Name, err)
 	}

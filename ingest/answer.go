@@ -89,7 +89,8 @@ func (r *request) addRetries() {
 	for _, s := range r.spans {
 		if err := r.parts[s.part].err; err != nil {
 			_, reason := codesFor(err)
-			r.answer.Results = append(r.answer.Results, wire.Result{Index: int(s.index), Disposition: wire.Retry, Reason: reason})
+			r.answer.Results = append(r.answer.Results,
+				wire.Result{Index: int(s.index), Disposition: wire.Retry, Reason: reason})
 		}
 	}
 	slices.SortStableFunc(r.answer.Results, func(a, b wire.Result) int {
@@ -98,7 +99,8 @@ func (r *request) addRetries() {
 		}
 		return cmp.Compare(a.Disposition, b.Disposition) // "retry" < "warning"
 	})
-	r.answer.Results = slices.CompactFunc(r.answer.Results, func(a, b wire.Result) bool { return a.Index == b.Index })
+	r.answer.Results = slices.CompactFunc(r.answer.Results,
+		func(a, b wire.Result) bool { return a.Index == b.Index })
 }
 
 // rejectParts answers when nothing of a request was stored. The parts' common

@@ -110,7 +110,8 @@ func (s *Server) newKeyring(tokens map[string][]Token, closed []string) (*keyrin
 			of := before.find(name, t)
 			if of == nil {
 				all := s.tenantOf(name, nil)
-				of = &key{t, name, &tenant{name, all.memory.Tenant(), all.arriving}, newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
+				of = &key{t, name, &tenant{name, all.memory.Tenant(), all.arriving},
+					newLimits(t, name, s.cfg.MaxEntries, s.metrics)}
 			}
 			k.keys[at] = append(k.keys[at], of)
 		}

@@ -137,21 +137,30 @@ func (c Config) Validate() error {
 	var v partition.Validation
 	v.Check(c.Lanes >= 1 && c.Lanes <= maxLanes, "lanes", c.Lanes, "1 to 64")
 	v.Check(c.MaxBody >= 1 && c.MaxBody <= 1<<30, "max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
-	v.Check(c.MaxDecompressed >= min(c.MaxBody, 1<<30) && c.MaxDecompressed <= 1<<30, "max_decompressed", c.MaxDecompressed, "max_body to 1 GiB, in bytes")
+	v.Check(c.MaxDecompressed >= min(c.MaxBody, 1<<30) && c.MaxDecompressed <= 1<<30, "max_decompressed",
+		c.MaxDecompressed, "max_body to 1 GiB, in bytes")
 	// A smaller budget would reject a legal request even on an idle server: the
 	// largest body exists twice, in buffers that grow by a quarter.
-	v.Check(c.MaxInflightBytes >= int64(min(c.MaxBody, 1<<30))+3*int64(min(c.MaxDecompressed, 1<<30))+entryOverhead, "max_inflight_bytes",
+	v.Check(c.MaxInflightBytes >= int64(min(c.MaxBody, 1<<30))+3*int64(min(c.MaxDecompressed,
+		1<<30))+entryOverhead, "max_inflight_bytes",
 		c.MaxInflightBytes, "max_body + 3*max_decompressed + 1 MiB or more, in bytes")
 	v.Check(c.MaxInflightBytes <= 1<<40, "max_inflight_bytes", c.MaxInflightBytes, "1 TiB at most, in bytes") // MaxMemory adds twice as much
-	v.Check(c.MaxEntries >= 1 && c.MaxEntries <= maxGroupEntries, "max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
-	v.Check(c.MaxEntry >= 1 && c.MaxEntry <= c.MaxDecompressed, "max_entry", c.MaxEntry, "1 to max_decompressed, in bytes")
+	v.Check(c.MaxEntries >= 1 && c.MaxEntries <= maxGroupEntries, "max_entries", c.MaxEntries,
+		"1 to 1000, what one script call takes")
+	v.Check(c.MaxEntry >= 1 && c.MaxEntry <= c.MaxDecompressed, "max_entry", c.MaxEntry,
+		"1 to max_decompressed, in bytes")
 	v.Check(c.ReadTimeout >= minTimeout && c.ReadTimeout <= time.Hour, "read_timeout", c.ReadTimeout,
 		"100ms to 1h: a shorter time cuts off slow clients, and a longer one lets silent clients hold their connections")
-	v.Check(c.WriteTimeout >= minTimeout && c.WriteTimeout <= time.Hour, "write_timeout", c.WriteTimeout, "100ms to 1h")
-	v.Check(c.IdleTimeout >= minTimeout && c.IdleTimeout <= time.Hour, "idle_timeout", c.IdleTimeout, "100ms to 1h")
+	v.Check(c.WriteTimeout >= minTimeout && c.WriteTimeout <= time.Hour, "write_timeout", c.WriteTimeout,
+		"100ms to 1h")
+	v.Check(c.IdleTimeout >= minTimeout && c.IdleTimeout <= time.Hour, "idle_timeout", c.IdleTimeout,
+		"100ms to 1h")
 	v.Check(c.MaxConns >= 1 && c.MaxConns <= 1<<20, "max_conns", c.MaxConns, "1 to 1048576")
-	v.Check(c.MaxConnsPerIP >= 1 && c.MaxConnsPerIP <= 1<<20, "max_conns_per_ip", c.MaxConnsPerIP, "1 to 1048576")
-	v.Check(c.ProduceTimeout >= 10*time.Millisecond && c.ProduceTimeout <= time.Hour, "produce_timeout", c.ProduceTimeout, "10ms to 1h")
-	v.Check(validSegmentPrefix(c.SegmentPrefix), "segment_prefix", c.SegmentPrefix, "a path such as /collect, or /")
+	v.Check(c.MaxConnsPerIP >= 1 && c.MaxConnsPerIP <= 1<<20, "max_conns_per_ip", c.MaxConnsPerIP,
+		"1 to 1048576")
+	v.Check(c.ProduceTimeout >= 10*time.Millisecond && c.ProduceTimeout <= time.Hour, "produce_timeout",
+		c.ProduceTimeout, "10ms to 1h")
+	v.Check(validSegmentPrefix(c.SegmentPrefix), "segment_prefix", c.SegmentPrefix,
+		"a path such as /collect, or /")
 	return errors.Join(v.Err(), c.validateSDKs())
 }

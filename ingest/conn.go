@@ -102,7 +102,8 @@ func (c *conn) Close() error {
 	}
 	defer c.listener.remove(c)
 	defer c.releaseAnswer()
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() && half.CloseWrite() == nil {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Load() &&
+		half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}

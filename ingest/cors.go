@@ -197,7 +197,8 @@ func (s *Server) allowOrigin(ctx *fasthttp.RequestCtx, t *target, opened *sdkNam
 // rejectPage rejects what a web page sends to a namespace that needs no token, unless it lists
 // the page's origin: whoever makes a person open a page could use the namespace otherwise.
 // Beacons are taken from every origin, as the API promises.
-func (s *Server) rejectPage(ctx *fasthttp.RequestCtx, namespace string, listed *origins, beacon bool) *rejection {
+func (s *Server) rejectPage(ctx *fasthttp.RequestCtx, namespace string, listed *origins,
+	beacon bool) *rejection {
 	h := &ctx.Request.Header
 	origin := h.Peek(fasthttp.HeaderOrigin)
 	if listed.allow(origin) != nil {
@@ -219,7 +220,8 @@ func (s *Server) logPage(namespace string, origin []byte) {
 	if len(origin) > 256 || !originForm.Match(origin) {
 		origin = []byte("none, or not one that can be listed")
 	}
-	s.pages.Warn("page rejected, because cors_origins does not list its origin", zap.String("namespace", namespace), zap.String("origin", string(origin)),
+	s.pages.Warn("page rejected, because cors_origins does not list its origin",
+		zap.String("namespace", namespace), zap.String("origin", string(origin)),
 		zap.String("hint", "to allow it, list the origin under cors_origins of the namespace"))
 }
 

@@ -37,7 +37,8 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadHeader:    {fasthttp.StatusBadRequest, "", "a header is malformed"},
 	wire.CodeBadEncoding:  {fasthttp.StatusBadRequest, "", "the body does not match its Content-Encoding: it is cut short, corrupt or followed by other bytes"},
 
-	wire.CodeBadQueue:     {fasthttp.StatusBadRequest, "", "a queue's name is 1 to 255 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
+	wire.CodeBadQueue: {fasthttp.StatusBadRequest, "",
+		"a queue's name is 1 to 255 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
 	wire.CodeBadParameter: {fasthttp.StatusBadRequest, "", "the route has no such parameter, or it is given twice"},
 	wire.CodeBadDelay:     {fasthttp.StatusBadRequest, "", "delay is a duration such as 5s"},
 	wire.CodeBadTTL:       {fasthttp.StatusBadRequest, "", "ttl is a duration such as 24h, longer than delay; 0: for ever"},
@@ -56,8 +57,9 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadOffset:    {fasthttp.StatusBadRequest, "", "offset is 0 to 1000000000"},
 	wire.CodeHungUp:       {fasthttp.StatusBadRequest, "", "the client closed its side of the connection before the answer: it got no job"},
 
-	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "", "send Authorization: Bearer with a token of this namespace"},
-	wire.CodeForbidden:    {fasthttp.StatusForbidden, "", "the token is not one of this namespace"},
+	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "",
+		"send Authorization: Bearer with a token of this namespace"},
+	wire.CodeForbidden: {fasthttp.StatusForbidden, "", "the token is not one of this namespace"},
 	wire.CodeCrossOrigin: {fasthttp.StatusForbidden, "",
 		"this namespace needs no token, so requests of web pages are rejected: list the page's origin under cors_origins, or give the namespace tokens"},
 	wire.CodeBadHost: {fasthttp.StatusForbidden, "",
@@ -70,7 +72,8 @@ var failures = map[wire.Code]failure{
 
 	wire.CodeNoSuchJob: {fasthttp.StatusNotFound, "", "the queue has no such job"},
 
-	wire.CodeMethodNotAllowed:    {fasthttp.StatusMethodNotAllowed, "", "the method is not one of those in the Allow header"},
+	wire.CodeMethodNotAllowed: {fasthttp.StatusMethodNotAllowed, "",
+		"the method is not one of those in the Allow header"},
 	wire.CodeRequestTimeout:      {fasthttp.StatusRequestTimeout, "", "the request did not arrive in time: send smaller bodies"},
 	wire.CodeBodyTooLarge:        {fasthttp.StatusRequestEntityTooLarge, "", "the body is too large: send fewer entries a request"},
 	wire.CodeTooManyEntries:      {fasthttp.StatusRequestEntityTooLarge, "", "the request holds too many entries: send fewer"},
@@ -90,7 +93,8 @@ var failures = map[wire.Code]failure{
 	wire.CodeHeadersTooLarge: {fasthttp.StatusRequestHeaderFieldsTooLarge, "",
 		"request line and headers are larger than 8 KiB together, or there are more than 128 headers"},
 
-	wire.CodeInternal:         {fasthttp.StatusInternalServerError, "", "the server has a bug: please report it"},
+	wire.CodeInternal: {fasthttp.StatusInternalServerError, "",
+		"the server has a bug: please report it"},
 	wire.CodeStoreUnavailable: {fasthttp.StatusServiceUnavailable, "1", "the store does not answer"},
 	wire.CodeStoreFull:        {fasthttp.StatusServiceUnavailable, "5", "the store is out of memory"},
 	wire.CodeOverloaded: {fasthttp.StatusServiceUnavailable, "1",

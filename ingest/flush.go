@@ -96,7 +96,8 @@ func (f *flush) add(p *part) {
 		f.known[name] = to
 	}
 	g, key := to.last, p.request.idempotencyKey
-	if to.flush == f.number && key == "" && g.IdempotencyKey == "" && g.size+len(p.entries) <= maxGroupEntries &&
+	if to.flush == f.number && key == "" && g.IdempotencyKey == "" &&
+		g.size+len(p.entries) <= maxGroupEntries &&
 		g.bytes+p.bytes <= maxPart {
 		g.last.next = p
 	} else {

@@ -140,7 +140,8 @@ func rejectReadError(err error) *rejection {
 // fasthttp's ErrTimeout, returned for a trailer, is no net.Error.
 func timedOut(err error) bool {
 	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout() || errors.Is(err, fasthttp.ErrTimeout) || strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
+	return errors.As(err, &ne) && ne.Timeout() || errors.Is(err, fasthttp.ErrTimeout) ||
+		strings.HasSuffix(err.Error(), os.ErrDeadlineExceeded.Error())
 }
 
 // handshakeFailed ends a connection whose TLS handshake failed. Only a client

@@ -69,7 +69,8 @@ func newInflater(cfg Config) (*inflater, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &inflater{limit: limit, turns: share.NewTurns(cores+1, math.MaxInt), zstd: z, slots: make(chan struct{}, decoders)}
+	f := &inflater{limit: limit, turns: share.NewTurns(cores+1, math.MaxInt), zstd: z,
+		slots: make(chan struct{}, decoders)}
 	f.gzip.New = func() any { return &gzipDecoder{} }
 	return f, nil
 }
@@ -186,7 +187,8 @@ func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejec
 	case errors.Is(err, errNoRoom):
 		return nil, reject(wire.CodeOverloaded)
 	case errors.Is(err, errTooLarge):
-		return nil, rejectf(wire.CodeBodyTooLarge, "the decompressed body is larger than %d bytes: send less a request", s.cfg.MaxDecompressed)
+		return nil, rejectf(wire.CodeBodyTooLarge,
+			"the decompressed body is larger than %d bytes: send less a request", s.cfg.MaxDecompressed)
 	case err != nil:
 		return nil, reject(wire.CodeBadEncoding)
 	case len(r.inflated) == 0:

@@ -77,7 +77,8 @@ func (k *key) charge(n int) *rejection {
 func (k *key) rejectRate(n int) *rejection {
 	k.rateLimited.Inc()
 	missing := float64(n) - k.entries.Tokens()
-	return &rejection{code: wire.CodeRateLimited, scope: scopeToken, retryAfter: seconds(missing / float64(k.entries.Limit()))}
+	return &rejection{code: wire.CodeRateLimited, scope: scopeToken,
+		retryAfter: seconds(missing / float64(k.entries.Limit()))}
 }
 
 // Limiters are the rates that the token has over all processes. Those of a nil Key are no
@@ -94,13 +95,16 @@ func (k *key) Take(ctx context.Context, l *control.Limiter, n int) (control.Take
 	taken, wait, err := l.Take(ctx, int64(n))
 	switch {
 	case err != nil:
-		return taken, &rejection{code: wire.CodeStoreUnavailable, message: "the store does not answer, and it counts what the token used of its rate"}
+		return taken, &rejection{code: wire.CodeStoreUnavailable,
+			message: "the store does not answer, and it counts what the token used of its rate"}
 	case wait < 0:
 		k.rateLimited.Inc()
-		return taken, rejectf(wire.CodeTooManyEntries, "the request has more than the token's rate ever allows at once: send fewer, or raise the rate")
+		return taken, rejectf(wire.CodeTooManyEntries,
+			"the request has more than the token's rate ever allows at once: send fewer, or raise the rate")
 	case wait > 0:
 		k.rateLimited.Inc()
-		return taken, &rejection{code: wire.CodeRateLimited, scope: scopeToken, retryAfter: seconds(wait.Seconds())}
+		return taken, &rejection{code: wire.CodeRateLimited, scope: scopeToken,
+			retryAfter: seconds(wait.Seconds())}
 	}
 	return taken, nil
 }

@@ -237,7 +237,8 @@ func isTemporary(err error) bool {
 func rawRejection(code wire.Code, message string) []byte {
 	f := failures[code]
 	body := (&wire.Failure{Code: code, Message: message}).Append(nil)
-	head := "HTTP/1.1 " + strconv.Itoa(f.status) + " " + fasthttp.StatusMessage(f.status) + "\r\nConnection: close"
+	head := "HTTP/1.1 " + strconv.Itoa(f.status) + " " + fasthttp.StatusMessage(f.status) +
+		"\r\nConnection: close"
 	if f.retryAfter != "" {
 		head += "\r\nRetry-After: " + f.retryAfter
 	}

@@ -67,7 +67,8 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func(
 		return c
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "spillway_ingest_" + name, Help: help, Buckets: buckets})
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "spillway_ingest_" + name, Help: help,
+			Buckets: buckets})
 		register(h)
 		return h
 	}
@@ -89,11 +90,13 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func(
 		losses: counter("unacked_losses_total",
 			"Entries answered 202 with ack=none that were not stored or have an unknown outcome, by reason.", "namespace", "reason"),
 		unskewed: counter("unskewed_total", "Entries stored with their time of arrival because the clock of their device is wrong.", "namespace"),
-		mistakes: counter("suspected_mistakes_total", "Requests stored as they are that were probably meant otherwise, by reason: "+
-			"looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
+		mistakes: counter("suspected_mistakes_total",
+			"Requests stored as they are that were probably meant otherwise, by reason: "+
+				"looks_compressed (no Content-Encoding) or looks_batched (NDJSON as one entry).", "namespace", "reason"),
 		discards: counter("client_discards_total", "Entries that clients report as discarded before sending, by reason.", "namespace", "reason"),
-		limited: counter("token_limited_total", "Requests, or partitions of mixed requests, rejected by a limit of their token or write key, "+
-			"by error code.", "namespace", "token", "error"),
+		limited: counter("token_limited_total",
+			"Requests, or partitions of mixed requests, rejected by a limit of their token or write key, "+
+				"by error code.", "namespace", "token", "error"),
 		latency: histogram("request_seconds", "Time from the headers of a request that brings entries to its answer, of one request in 8. It "+
 			"covers the arrival of the body and, unless ack=none, the flush.", prometheus.ExponentialBuckets(0.0001, 2, 17)),
 		laneWait: histogram("lane_wait_seconds", "Time that the oldest request of a flush waited for the flush to begin.",
@@ -106,13 +109,15 @@ func newMetrics(reg prometheus.Registerer, log *drops.Log, inflight, conns func(
 			"Connections on which no request was admitted, closed for a new one while max_conns were open.").WithLabelValues(),
 		handshakes: counter("tls_handshake_errors_total", "Connections that ended before the TLS handshake was complete.").WithLabelValues(),
 
-		preflightsRejected: counter("preflights_rejected_total", "CORS preflights of browsers for a page whose origin the namespace does not list "+
-			"(on the routes of SDKs: no namespace that a key opens).").WithLabelValues(),
+		preflightsRejected: counter("preflights_rejected_total",
+			"CORS preflights of browsers for a page whose origin the namespace does not list "+
+				"(on the routes of SDKs: no namespace that a key opens).").WithLabelValues(),
 	}
 	gauge("inflight_bytes", "Bytes of memory reserved by requests, from the first bytes of a body to the answer.", inflight)
 	gauge("connections", "Connections that are open now.", conns)
 
-	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true, fasthttp.StatusNoContent: true}
+	statuses := map[int]bool{fasthttp.StatusOK: true, fasthttp.StatusAccepted: true,
+		fasthttp.StatusNoContent: true}
 	for code, f := range failures {
 		m.rejections[code] = rejections.WithLabelValues(string(code))
 		statuses[f.status] = true

@@ -53,7 +53,8 @@ func newMounts(cfg Config) ([]*mount, error) {
 		wrong := func(want string) error {
 			return &partition.FieldError{Field: "mounts", Value: m.Name + " " + m.Prefix, Want: want}
 		}
-		taken := m.Prefix == "/v1/" || m.Prefix == "/beacon/" || overlap(m.Prefix, segmentRoutePrefix(cfg.SegmentPrefix))
+		taken := m.Prefix == "/v1/" || m.Prefix == "/beacon/" ||
+			overlap(m.Prefix, segmentRoutePrefix(cfg.SegmentPrefix))
 		for i := range sdkProtocols {
 			taken = taken || overlap(m.Prefix, sdkProtocols[i].prefix)
 		}

@@ -48,7 +48,8 @@ func readOptions(ctx *fasthttp.RequestCtx) (o options, rejected *rejection) {
 	if value := h.PeekCanonical(headerDiscards); len(value) > 0 {
 		var ok bool
 		if o.discards, ok = wire.ParseDiscards(value); !ok {
-			return o, rejectf(wire.CodeBadHeader, "X-Client-Discards is a list of reason=count, as in queue_overflow=23,stale=5")
+			return o, rejectf(wire.CodeBadHeader,
+				"X-Client-Discards is a list of reason=count, as in queue_overflow=23,stale=5")
 		}
 	}
 	if prefer := h.PeekCanonical(headerPrefer); len(prefer) > 0 {

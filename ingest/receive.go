@@ -27,7 +27,8 @@ func (s *Server) receive(ctx *fasthttp.RequestCtx, r *request, maxBody int) ([]b
 }
 
 // receiveSent returns the body of a request as it was sent, and its coding.
-func (s *Server) receiveSent(ctx *fasthttp.RequestCtx, r *request, maxBody int) (body []byte, coding string, rejected *rejection) {
+func (s *Server) receiveSent(ctx *fasthttp.RequestCtx, r *request,
+	maxBody int) (body []byte, coding string, rejected *rejection) {
 	coding, known := contentCoding(ctx.Request.Header.PeekAll(fasthttp.HeaderContentEncoding))
 	if !known {
 		return nil, "", reject(wire.CodeUnsupportedEncoding)

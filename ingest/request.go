@@ -194,7 +194,8 @@ func (r *request) dropEvent(e event, why wire.Reason, age time.Duration) {
 }
 
 func (r *request) addResult(disposition wire.Disposition, why wire.Reason) {
-	r.answer.Results = append(r.answer.Results, wire.Result{Index: r.count, Disposition: disposition, Reason: why})
+	r.answer.Results = append(r.answer.Results,
+		wire.Result{Index: r.count, Disposition: disposition, Reason: why})
 }
 
 // seal cuts the encoded bytes into entries and groups the entries by part. It is

@@ -97,7 +97,8 @@ func (t *target) match(ctx *fasthttp.RequestCtx) *rejection {
 	uri := ctx.URI()
 	pattern, rejected := t.parsePath(uri.Path(), uri.PathOriginal())
 	if rejected == nil && !validTarget(ctx.RequestURI()) {
-		rejected = rejectf(wire.CodeBadRequest, "the request target is a path that begins with one slash, and has no #fragment")
+		rejected = rejectf(wire.CodeBadRequest,
+			"the request target is a path that begins with one slash, and has no #fragment")
 	}
 	return t.matchRoute(pattern, ctx.Method(), rejected)
 }

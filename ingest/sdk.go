@@ -92,7 +92,8 @@ func (s *Server) payBySDK(r *request, to *sdkNamespace) *rejection {
 // openSDK receives a body and opens it, as what to or a key at its beginning says who pays.
 // Where nothing does, and the body is more than a small one, it waits for one of few places:
 // anybody can send such a body. size is that of the decompressed body.
-func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request, to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
+func (s *Server) openSDK(ctx *fasthttp.RequestCtx, t target, r *request,
+	to *sdkNamespace) (batch protocol.Batch, size int, rejected *rejection) {
 	body, coding, rejected := s.receiveSent(ctx, r, s.cfg.MaxBody)
 	if rejected != nil {
 		return batch, 0, rejected
@@ -143,7 +144,8 @@ func queryKey(ctx *fasthttp.RequestCtx, adapter protocol.Adapter) string {
 }
 
 // splitSDK encodes the events of a batch into r, grouped by partition.
-func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter, batch *protocol.Batch, size int) *rejection {
+func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter, batch *protocol.Batch,
+	size int) *rejection {
 	r.namespace, r.key = to.namespace, to.limits
 	r.drops = s.metrics.namespace(r.namespace).drops
 	if rejected := s.growEncoded(r, size); rejected != nil {
@@ -196,7 +198,8 @@ func (r *request) rejectUnstored() *rejection {
 		return rejectParts(r)
 	}
 	for i := range r.parts {
-		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) && !errors.Is(err, errNewPartitions) {
+		if err := r.parts[i].err; err != nil && !errors.Is(err, partition.ErrTooManyPartitions) &&
+			!errors.Is(err, errNewPartitions) {
 			rejected := rejectUnknown(err)
 			rejected.counted = true
 			return rejected

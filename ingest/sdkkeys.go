@@ -69,7 +69,8 @@ func newWriteKeys(cfg Config, store Store, origins map[string]*origins, m *metri
 		for _, k := range sdk.WriteKeys {
 			opened := *of
 			if k.Rate.Count > 0 || k.NewPartitions.Count > 0 {
-				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: k.Key, Rate: k.Rate, NewPartitions: k.NewPartitions}, name, cfg.MaxEntries, m)}
+				opened.limits = &key{namespace: name, limits: newLimits(Token{Name: k.Key, Rate: k.Rate,
+					NewPartitions: k.NewPartitions}, name, cfg.MaxEntries, m)}
 			}
 			w.byKey[k.Key] = &opened
 		}
@@ -102,14 +103,16 @@ func (c Config) validateSDKs() error {
 		sdk, at := c.SDKs[name], "namespaces."+name+"."
 		for _, k := range sdk.WriteKeys {
 			other, taken := owners[k.Key]
-			v.Check(validWriteKey(k.Key), at+"write_keys", fmt.Sprintf("%.20q", k.Key), "1 to 256 printable characters without spaces")
+			v.Check(validWriteKey(k.Key), at+"write_keys", fmt.Sprintf("%.20q", k.Key),
+				"1 to 256 printable characters without spaces")
 			v.Check(!taken, at+"write_keys", k.Key, "another key, because namespace "+other+" lists this one")
 			owners[k.Key] = name
 		}
 		_, err := protocol.ParsePaths(sdk.PartitionPaths)
 		v.Check(err == nil, at+"partition_paths", fmt.Sprintf("%.200q", sdk.PartitionPaths),
 			"at most 8 paths such as properties.game, each of 1 to 8 keys and at most 128 bytes")
-		v.Check(sdk.PartitionFallback == "" || partition.ValidPartition(sdk.PartitionFallback), at+"partition_fallback", sdk.PartitionFallback,
+		v.Check(sdk.PartitionFallback == "" || partition.ValidPartition(sdk.PartitionFallback),
+			at+"partition_fallback", sdk.PartitionFallback,
 			"a partition's name: 1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first")
 	}
 	return v.Err()

@@ -23,7 +23,8 @@ var headerSkippedBody = []byte(" unread")
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 	defer func() { s.panicked(recover()) }() // the handler panics for the same reason, and answers
 	n := h.ContentLength()
-	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody && (s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
+	if tooManyHeaders(h) || n > s.cfg.MaxBody && n > s.maxBodyAt(h) || n >= largeBody &&
+		(s.noRoomFor(int64(n)) || s.unauthenticated(h)) {
 		h.SetCanonical(headerSkippedBody, strconv.AppendInt(nil, int64(n), 10))
 		h.SetContentLength(0)
 	}

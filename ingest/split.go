@@ -121,7 +121,8 @@ func (s *Server) addJSON(r *request, body []byte) *rejection {
 			r.drop(why)
 			continue
 		}
-		r.add(event{id: item.ID, hasID: item.HasID, ts: item.TS, hasTS: item.HasTS, data: item.Data}, s.cfg.MaxEntry)
+		r.add(event{id: item.ID, hasID: item.HasID, ts: item.TS, hasTS: item.HasTS, data: item.Data},
+			s.cfg.MaxEntry)
 	}
 	return notEmpty(r)
 }
@@ -153,7 +154,8 @@ func (s *Server) addMixedLines(r *request, body []byte) *rejection {
 			return s.tooManyEntries()
 		}
 		if !wire.ValidJSON(line) {
-			return rejectf(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels", lines.Number, wire.MaxDepth)
+			return rejectf(wire.CodeBadNDJSON, "line %d is not valid JSON, or nests deeper than %d levels",
+				lines.Number, wire.MaxDepth)
 		}
 		s.addItem(r, line)
 	}

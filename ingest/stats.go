@@ -20,7 +20,8 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return rejected
 	}
 	name := string(t.partition)
-	bounded, cancel := context.WithTimeout(share.As(context.Background(), t.namespace.Name), s.cfg.ProduceTimeout)
+	bounded, cancel := context.WithTimeout(share.As(context.Background(), t.namespace.Name),
+		s.cfg.ProduceTimeout)
 	defer cancel()
 	st, err := s.store.Stats(bounded, t.namespace, name)
 	switch {

@@ -42,7 +42,8 @@ var (
 // All lists every script. A client loads all of them before its first EVALSHA, because
 // a pipeline does not recover from NOSCRIPT by itself.
 func All() []*Script {
-	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, Purge, Discard, PermissionProbe}
+	return []*Script{Produce, Claim, Commit, Release, Repair, Pause, Resume, Page, Stats, Peek, Purge,
+		Discard, PermissionProbe}
 }
 
 func mustLoad(name string) *Script { return MustLoad(files, name) }

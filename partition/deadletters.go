@@ -34,7 +34,8 @@ type DeadPage struct {
 // meanwhile are left out; where letters go meanwhile, a page may repeat some, and misses none.
 // Errors: *FieldError for a cursor that no page gave, ErrTooManyReads where no read slot is
 // free within 1s, and those of the store.
-func (s *Store) DeadLetters(ctx context.Context, ns *Namespace, cursor string, limit int) (page DeadPage, err error) {
+func (s *Store) DeadLetters(ctx context.Context, ns *Namespace, cursor string,
+	limit int) (page DeadPage, err error) {
 	shard, end, err := parseCursor(ns, cursor)
 	if err != nil {
 		return DeadPage{}, err
@@ -56,14 +57,16 @@ func parseCursor(ns *Namespace, cursor string) (shard int, end int64, err error)
 	shard, err1 := strconv.Atoi(left)
 	end, err2 := strconv.ParseInt(right, 10, 32)
 	if err1 != nil || err2 != nil || shard < 0 || shard >= len(ns.shards) || end < 1 {
-		return 0, 0, &FieldError{Field: "cursor", Value: strconv.Quote(cursor), Want: "that of the page before, or none"}
+		return 0, 0, &FieldError{Field: "cursor", Value: strconv.Quote(cursor),
+			Want: "that of the page before, or none"}
 	}
 	return shard, end, nil
 }
 
 // deadPage reads letters from one shard, or, where it passes shards without any, from
 // the first that has some.
-func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64, limit int) (page DeadPage, err error) {
+func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int64,
+	limit int) (page DeadPage, err error) {
 	for ; shard < len(ns.shards); shard, end = shard+1, positionNewest {
 		sh := &ns.shards[shard]
 		c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.dead}, 1, end-1, limit, pageBytes)

@@ -20,7 +20,8 @@ type DuePartition struct {
 // been due for longest first. It skips offset of them; total counts all that are due.
 // Where the list holds all of them, the first partition that is not due yet follows:
 // it tells how long to sleep.
-func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) (list []DuePartition, total int, err error) {
+func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset,
+	limit int) (list []DuePartition, total int, err error) {
 	if err := s.ensureCompatible(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -39,7 +40,8 @@ func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset, limit int
 	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
 	})
-	later := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
+	later := pipe.ZRangeArgsWithScores(ctx,
+		redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})
 	_, err = pipe.Exec(ctx)
 	err = backend.Classify(err)
 	if sh.Breaker.Done(err); err != nil {

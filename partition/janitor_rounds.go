@@ -95,7 +95,8 @@ func (j *Janitor) tooFarAhead(ctx context.Context, h home, now, offset int64) ([
 // long Redis worked.
 func (j *Janitor) expire(ctx context.Context, h home, overdue int64) (took time.Duration) {
 	first := j.overdue[h.sh]
-	page, err := j.store.backend.Background.ZRangeWithScores(ctx, h.sh.ready, first, first+janitorPage-1).Result()
+	page, err := j.store.backend.Background.ZRangeWithScores(ctx, h.sh.ready, first,
+		first+janitorPage-1).Result()
 	if h.sh.Breaker.Done(backend.Classify(err)); err != nil {
 		return 0
 	}
@@ -150,24 +151,26 @@ func (j *Janitor) repair(ctx context.Context, h home, names []string) (stale int
 	j.store.metrics.repaired.Add(float64(repaired))
 	j.store.metrics.expired.Add(float64(expired))
 	if repaired > 0 {
-		j.store.log.Warn("janitor repaired partitions", zap.String("namespace", h.ns.Name), zap.Int64("partitions", repaired))
+		j.store.log.Warn("janitor repaired partitions", zap.String("namespace", h.ns.Name),
+			zap.Int64("partitions", repaired))
 	}
 	return stale, time.Since(began)
 }
 
 // repairSome is one script call; it drops a bounded number of stale entries.
 func (j *Janitor) repairSome(ctx context.Context, h home, names []string) []backend.Job[string] {
-	return backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}}, func(c *backend.Call, names []string) {
-		c.Begin(lua.Repair, h.sh.Breaker, 2+2*len(names))
-		c.Args = append(c.Args, h.sh.ready, h.sh.Ledger)
-		for _, name := range names {
-			c.Args = append(c.Args, h.sh.list(name), h.sh.meta(name))
-		}
-		c.Args = append(c.Args, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
-		for _, name := range names {
-			c.Args = append(c.Args, name)
-		}
-	}, func(calls []*backend.Call) { j.store.backend.Run(ctx, j.store.backend.Background, calls) }, nil)
+	return backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}},
+		func(c *backend.Call, names []string) {
+			c.Begin(lua.Repair, h.sh.Breaker, 2+2*len(names))
+			c.Args = append(c.Args, h.sh.ready, h.sh.Ledger)
+			for _, name := range names {
+				c.Args = append(c.Args, h.sh.list(name), h.sh.meta(name))
+			}
+			c.Args = append(c.Args, h.ns.Policy.MaxAge.Milliseconds(), ahead(h.ns))
+			for _, name := range names {
+				c.Args = append(c.Args, name)
+			}
+		}, func(calls []*backend.Call) { j.store.backend.Run(ctx, j.store.backend.Background, calls) }, nil)
 }
 
 // orphans looks for lists and hashes that the active set does not know. It scans

@@ -134,7 +134,8 @@ func fillClaims(c *backend.Call, claims []*ClaimResult, lease time.Duration) {
 		c.Args = append(c.Args, sh.list(claim.Partition), sh.meta(claim.Partition))
 	}
 	token := strconv.FormatInt(max(1, lease.Milliseconds()), 10) + "." + rand.Text()
-	c.Args = append(c.Args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes, ns.Policy.MaxAge.Milliseconds(), ns.full)
+	c.Args = append(c.Args, token, ns.Policy.Batch, claims[0].MaxBatches, claimBytes,
+		ns.Policy.MaxAge.Milliseconds(), ns.full)
 	for _, claim := range claims {
 		claim.token = token
 		c.Args = append(c.Args, claim.Partition)

@@ -70,7 +70,8 @@ func stampLetter(letter []byte, now int64) []byte {
 func parseLetter(shard int, raw []byte) Letter {
 	l := Letter{ID: letterID(raw), Shard: shard, Reason: ReasonUnreadable, Raw: raw}
 	var line letterLine
-	if json.Unmarshal(raw, &line) != nil || !ValidPartition(line.Partition) || line.ID != "" && !ValidID(line.ID) {
+	if json.Unmarshal(raw, &line) != nil || !ValidPartition(line.Partition) || line.ID != "" &&
+		!ValidID(line.ID) {
 		return l
 	}
 	payload := []byte(line.Data)

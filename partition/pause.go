@@ -67,9 +67,11 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pa
 	case partition != "" && !ValidPartition(partition):
 		return errPartitionName(partition)
 	case len(p.By) > maxPauseBy:
-		return &FieldError{Field: "by", Value: fmt.Sprintf("a name of %d bytes", len(p.By)), Want: fmt.Sprintf("%d bytes at most", maxPauseBy)}
+		return &FieldError{Field: "by", Value: fmt.Sprintf("a name of %d bytes", len(p.By)),
+			Want: fmt.Sprintf("%d bytes at most", maxPauseBy)}
 	case len(p.Reason) > maxPauseReason:
-		return &FieldError{Field: "reason", Value: fmt.Sprintf("a text of %d bytes", len(p.Reason)), Want: fmt.Sprintf("%d bytes at most", maxPauseReason)}
+		return &FieldError{Field: "reason", Value: fmt.Sprintf("a text of %d bytes", len(p.Reason)),
+			Want: fmt.Sprintf("%d bytes at most", maxPauseReason)}
 	}
 	if err := s.ensureCompatible(ctx); err != nil {
 		return err
@@ -125,7 +127,8 @@ func errPartitionName(name string) error {
 }
 
 // eachPaused makes the call for a partition, or one for each shard of the namespace.
-func eachPaused(ns *Namespace, partition string, make func(sh *shard, name string) *backend.Call) (calls []*backend.Call) {
+func eachPaused(ns *Namespace, partition string,
+	make func(sh *shard, name string) *backend.Call) (calls []*backend.Call) {
 	if partition != "" {
 		return []*backend.Call{make(ns.shardOf(partition), partition)}
 	}

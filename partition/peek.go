@@ -36,13 +36,15 @@ type Peeked struct {
 // Peek reads entries of a partition and changes nothing: they stay, leased or not. Errors:
 // ErrNoPartition where it has no entries, ErrTooManyReads where no read slot is free
 // within 1s, and those of the store.
-func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string, r PeekRequest) (p Peeked, err error) {
+func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string,
+	r PeekRequest) (p Peeked, err error) {
 	back, at := 0, 0
 	if r.FromNewest {
 		back, at = 1, positionNewest
 	}
 	sh := ns.shardOf(partition)
-	c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.list(partition), sh.meta(partition)}, back, at, min(max(r.Limit, 1), peekEntries), peekBytes)
+	c := backend.NewCall(lua.Peek, sh.Breaker, []string{sh.list(partition), sh.meta(partition)}, back, at,
+		min(max(r.Limit, 1), peekEntries), peekBytes)
 	err = s.ledgerReads.Do(ctx, func() error {
 		s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 		return c.Err

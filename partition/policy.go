@@ -87,14 +87,20 @@ func (p Policy) Validate() error {
 	var v Validation
 	v.Check(p.Capacity >= 1 && p.Capacity <= 10_000_000, "capacity", p.Capacity, "1 to 10000000 entries")
 	// With less, entries go stale between produce and claim.
-	v.Check(p.MaxAge >= 100*time.Millisecond && p.MaxAge <= 12*time.Hour, "max_age", p.MaxAge, "100ms to 12h: what is worth keeping for longer belongs in a log")
+	v.Check(p.MaxAge >= 100*time.Millisecond && p.MaxAge <= 12*time.Hour, "max_age", p.MaxAge,
+		"100ms to 12h: what is worth keeping for longer belongs in a log")
 	v.Check(p.Batch >= 1 && p.Batch <= MaxBatch, "batch", p.Batch, "1 to 128 entries")
-	v.Check(p.Linger >= 0 && p.Linger <= p.MaxAge, "linger", p.Linger, "0s to max_age, or entries expire while they wait")
-	v.Check(p.Delivery == AtLeastOnce || p.Delivery == AtMostOnce, "delivery", p.Delivery, "at-least-once or at-most-once")
+	v.Check(p.Linger >= 0 && p.Linger <= p.MaxAge, "linger", p.Linger,
+		"0s to max_age, or entries expire while they wait")
+	v.Check(p.Delivery == AtLeastOnce || p.Delivery == AtMostOnce, "delivery", p.Delivery,
+		"at-least-once or at-most-once")
 	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
-	v.Check(p.MaxPartitions >= 1 && p.MaxPartitions <= maxPartitions, "max_partitions", p.MaxPartitions, "1 to 10000000, over all shards")
-	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys, "1 to 1000000000, over all shards")
+	v.Check(p.MaxPartitions >= 1 && p.MaxPartitions <= maxPartitions, "max_partitions", p.MaxPartitions,
+		"1 to 10000000, over all shards")
+	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
+		"1 to 1000000000, over all shards")
 	v.Check(p.MaxDead >= 1 && p.MaxDead <= 1_000_000, "max_dead", p.MaxDead, "1 to 1000000")
-	v.Check(p.MaxDeadBytes >= 1<<20 && p.MaxDeadBytes <= 1<<40, "max_dead_bytes", p.MaxDeadBytes, "1MiB to 1024GiB")
+	v.Check(p.MaxDeadBytes >= 1<<20 && p.MaxDeadBytes <= 1<<40, "max_dead_bytes", p.MaxDeadBytes,
+		"1MiB to 1024GiB")
 	return v.Err()
 }

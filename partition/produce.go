@@ -141,7 +141,8 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 		if c = &p.calls[i]; c.sh != sh {
 			continue
 		}
-		if len(c.groups) < maxCallPartitions && c.entries+entries <= maxCallEntries && c.bytes+bytes <= maxCallBytes {
+		if len(c.groups) < maxCallPartitions && c.entries+entries <= maxCallEntries &&
+			c.bytes+bytes <= maxCallBytes {
 			return c, false
 		}
 		another = true
@@ -240,7 +241,8 @@ func (p *produceRun) fill(c *backend.Call, groups []*Group) {
 		}
 	}
 	c.Tag = ns.linger()
-	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(), maxKeys, largest,
+	c.Args = append(c.Args, ns.Policy.Capacity, ns.full, c.Tag, ns.maxActive, p.window.Milliseconds(),
+		maxKeys, largest,
 		len(sh.Prefix)+len(listInfix)+1)
 	for _, g := range groups {
 		n := len(g.Entries)

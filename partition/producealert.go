@@ -37,7 +37,8 @@ func (a *produceAlert) observe(groups []*Group) {
 				a.log.Begin(zap.Error(g.Err))
 			}
 		case g.Err == nil:
-			if a.active.Load() && time.Since(time.Unix(0, a.last.Load())) > quietTime && a.active.CompareAndSwap(true, false) {
+			if a.active.Load() && time.Since(time.Unix(0, a.last.Load())) > quietTime &&
+				a.active.CompareAndSwap(true, false) {
 				a.log.End()
 			}
 		}

@@ -68,7 +68,8 @@ func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Relea
 		}
 	}
 	jobs := planSettlements(planSettlements(nil, commits), releases)
-	jobs = backend.RunJobs(jobs, fillSettlements, func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
+	jobs = backend.RunJobs(jobs, fillSettlements,
+		func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Out, calls) }, nil)
 	for _, j := range jobs {
 		for _, t := range j.Items {
 			err := j.Err
@@ -231,7 +232,8 @@ func fillReleases(c *backend.Call, items []settlement) {
 	}
 	for _, t := range items {
 		t := t.(*Release)
-		c.Args = append(c.Args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt, writeDone(t.Done))
+		c.Args = append(c.Args, t.Lease.Partition, t.Lease.Token, max(0, t.Delay.Milliseconds()), t.Attempt,
+			writeDone(t.Done))
 	}
 }
 

@@ -58,7 +58,8 @@ type Page struct {
 // following page begins; the zero Page after the last. A partition whose due time stays is
 // in exactly one page. One that is claimed or settled meanwhile may be in two or in none. Errors:
 // ErrTooManyReads where no read slot is free within 1s, and those of the store.
-func (s *Store) Partitions(ctx context.Context, ns *Namespace, from Page, limit int) (list []Stats, next Page, err error) {
+func (s *Store) Partitions(ctx context.Context, ns *Namespace, from Page,
+	limit int) (list []Stats, next Page, err error) {
 	if from.shard >= len(ns.shards) {
 		return nil, Page{}, nil
 	}
@@ -73,7 +74,8 @@ func (s *Store) Partitions(ctx context.Context, ns *Namespace, from Page, limit 
 }
 
 // active lists a page of active partitions, all of one shard.
-func (s *Store) active(ctx context.Context, ns *Namespace, from Page, limit int) (names []string, next Page, err error) {
+func (s *Store) active(ctx context.Context, ns *Namespace, from Page,
+	limit int) (names []string, next Page, err error) {
 	sh := &ns.shards[from.shard]
 	if from.due == "" {
 		from.due = "-inf"
@@ -99,7 +101,8 @@ func (s *Store) active(ctx context.Context, ns *Namespace, from Page, limit int)
 }
 
 // describe leaves out partitions without entries, and those with a foreign value unless they are asked for alone.
-func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []string) (list []Stats, err error) {
+func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard,
+	names []string) (list []Stats, err error) {
 	alone := len(names) == 1
 	for len(names) > 0 {
 		var some []Stats
@@ -113,17 +116,19 @@ func (s *Store) describe(ctx context.Context, ns *Namespace, sh *shard, names []
 
 // describeSome is one call; left are the names that it did not come to. Where alone is true, a
 // foreign value is an error.
-func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string, alone bool) (list []Stats, left []string, err error) {
-	jobs := backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}}, func(c *backend.Call, names []string) {
-		c.Begin(lua.Stats, sh.Breaker, 1+2*len(names))
-		c.Args = append(c.Args, sh.ready)
-		for _, name := range names {
-			c.Args = append(c.Args, sh.list(name), sh.meta(name))
-		}
-		for _, name := range names {
-			c.Args = append(c.Args, name)
-		}
-	}, func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Background, calls) }, nil)
+func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, names []string,
+	alone bool) (list []Stats, left []string, err error) {
+	jobs := backend.RunJobs([]backend.Job[string]{{Call: &backend.Call{}, Items: names}},
+		func(c *backend.Call, names []string) {
+			c.Begin(lua.Stats, sh.Breaker, 1+2*len(names))
+			c.Args = append(c.Args, sh.ready)
+			for _, name := range names {
+				c.Args = append(c.Args, sh.list(name), sh.meta(name))
+			}
+			for _, name := range names {
+				c.Args = append(c.Args, name)
+			}
+		}, func(calls []*backend.Call) { s.backend.Run(ctx, s.backend.Background, calls) }, nil)
 	for _, j := range jobs {
 		if j.Err != nil {
 			return nil, nil, j.Err
@@ -142,7 +147,8 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 				left = append(left, name)
 				continue
 			}
-			one := Stats{Partition: name, Depth: int(j.Rest.Int()), Capacity: ns.Policy.Capacity, Leased: j.Rest.Int() == 1}
+			one := Stats{Partition: name, Depth: int(j.Rest.Int()), Capacity: ns.Policy.Capacity,
+				Leased: j.Rest.Int() == 1}
 			one.OldestAge = time.Duration(j.Rest.Int()) * time.Millisecond
 			one.Accepted, one.Evicted, one.Expired = j.Rest.Int(), j.Rest.Int(), j.Rest.Int()
 			one.Due, one.Attempt = j.Rest.Int(), int(j.Rest.Int())

@@ -37,12 +37,14 @@ type Store struct {
 // ErrUnavailable. Its errors are *FieldError.
 func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !ValidNamespace(cfg.Prefix) {
-		return nil, &FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, &FieldError{Field: "prefix", Value: cfg.Prefix,
+			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log, close: func() error { return nil },
+	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log,
+		close:        func() error { return nil },
 		produceAlert: newProduceAlert(log), pace: backend.NewPace()}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
@@ -115,7 +117,8 @@ var kind = &space.Kind{
 	ProbeOf: func(at *space.Shard) (keys []string, args []any) {
 		sh := &shard{Shard: at}
 		list := sh.list(probePartition)
-		return []string{list, at.Prefix + "ready", sh.meta(probePartition), at.Ledger, list, sh.produceResult(probePartition, "0")}, []any{probePartition}
+		return []string{list, at.Prefix + "ready", sh.meta(probePartition), at.Ledger, list,
+			sh.produceResult(probePartition, "0")}, []any{probePartition}
 	},
 }
 

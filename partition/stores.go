@@ -69,7 +69,8 @@ func (a *Stores) Produce(ctx context.Context, groups []*Group) {
 		return
 	}
 	first := groups[0].Namespace.store
-	if len(a.list) == 1 || !slices.ContainsFunc(groups, func(g *Group) bool { return g.Namespace.store != first }) {
+	if len(a.list) == 1 || !slices.ContainsFunc(groups,
+		func(g *Group) bool { return g.Namespace.store != first }) {
 		first.Produce(ctx, groups)
 		return
 	}
@@ -110,7 +111,8 @@ func (a *Stores) Settle(ctx context.Context, commits []*Commit, releases []*Rele
 	}
 }
 
-func (a *Stores) Due(ctx context.Context, ns *Namespace, shard, offset, limit int) ([]DuePartition, int, error) {
+func (a *Stores) Due(ctx context.Context, ns *Namespace, shard, offset,
+	limit int) ([]DuePartition, int, error) {
 	return ns.store.Due(ctx, ns, shard, offset, limit)
 }
 
@@ -130,7 +132,8 @@ func (a *Stores) Audit(ctx context.Context, ns *Namespace) (int64, error) {
 	return ns.store.Audit(ctx, ns)
 }
 
-func (a *Stores) Partitions(ctx context.Context, ns *Namespace, from Page, limit int) ([]Stats, Page, error) {
+func (a *Stores) Partitions(ctx context.Context, ns *Namespace, from Page,
+	limit int) ([]Stats, Page, error) {
 	return ns.store.Partitions(ctx, ns, from, limit)
 }
 
@@ -158,7 +161,8 @@ func (a *Stores) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (Purg
 	return ns.store.Purge(ctx, ns, r)
 }
 
-func (a *Stores) DeadLetters(ctx context.Context, ns *Namespace, cursor string, limit int) (DeadPage, error) {
+func (a *Stores) DeadLetters(ctx context.Context, ns *Namespace, cursor string,
+	limit int) (DeadPage, error) {
 	return ns.store.DeadLetters(ctx, ns, cursor, limit)
 }
 

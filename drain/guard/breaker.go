@@ -101,7 +101,8 @@ func (b *breaker) probePause(writes int) time.Duration {
 	if writes >= probesAtOnce {
 		return b.maxPause
 	}
-	return time.Duration(min(float64(b.maxPause), float64(minProbePause)*math.Pow(probeGrowth, float64(b.probes))))
+	return time.Duration(min(float64(b.maxPause),
+		float64(minProbePause)*math.Pow(probeGrowth, float64(b.probes))))
 }
 
 func (b *breaker) pauseProbes(d time.Duration) {

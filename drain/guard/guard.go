@@ -260,5 +260,6 @@ func recoverSink(panics prometheus.Counter, err *error) {
 // Panicked is told of panics outside of the sink: bugs of ours.
 func (g *Guard) Panicked(what string, value any) {
 	g.metrics.Panics.Inc()
-	g.health.log.Error(what, zap.String("error", newPanicError(value, nil).text), zap.ByteString("stack", debug.Stack()))
+	g.health.log.Error(what, zap.String("error", newPanicError(value, nil).text),
+		zap.ByteString("stack", debug.Stack()))
 }

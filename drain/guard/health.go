@@ -115,7 +115,8 @@ func (h *health) answer() {
 		return
 	}
 	h.failing = false
-	h.log.Info("sink recovered", zap.Int("failures", h.failures), zap.Duration("failed_for", h.answered.Sub(h.since)))
+	h.log.Info("sink recovered", zap.Int("failures", h.failures),
+		zap.Duration("failed_for", h.answered.Sub(h.since)))
 }
 
 // recovered looks once more when the quietPeriod of an answer is over: perhaps no Write

@@ -105,9 +105,11 @@ func (l *limit) update() {
 	slow := l.mean + max(limitTolerance*math.Sqrt(l.variance), minSlowdown*l.mean)
 	learned := l.intervals >= limitWarmUp
 	switch {
-	case share >= maxThrottled, l.wanted && learned && l.answers > 0 && current >= max(slow, minSlowWrite.Seconds()):
+	case share >= maxThrottled, l.wanted && learned && l.answers > 0 &&
+		current >= max(slow, minSlowWrite.Seconds()):
 		l.move(max(1, int(limitDecrease*float64(min(l.limit, l.used)))))
-	case l.wanted && l.answers > 0 && current <= max(l.mean, minSlowWrite.Seconds()) && l.limit+l.lent < l.slots.Size():
+	case l.wanted && l.answers > 0 && current <= max(l.mean, minSlowWrite.Seconds()) &&
+		l.limit+l.lent < l.slots.Size():
 		l.move(l.limit + 1)
 	}
 	if l.answers > 0 {

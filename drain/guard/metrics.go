@@ -38,7 +38,8 @@ func (r *Registry) Counter(name, help string, labels ...string) *prometheus.Coun
 
 // Gauge makes gauges.
 func (r *Registry) Gauge(name, help string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "spillway", Subsystem: r.subsystem, Name: name, Help: help}, r.labels)
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "spillway", Subsystem: r.subsystem,
+		Name: name, Help: help}, r.labels)
 	r.made = append(r.made, v)
 	return v
 }
@@ -76,7 +77,8 @@ func (r *Registry) Sinks(unit string) *SinkVectors {
 		batches:  r.Counter("batches_total", "Batches written to the sink, every attempt counted."),
 		panics:   r.Counter("panics_total", "Panics of sinks and of what writes to them."),
 
-		writeSeconds: r.Histogram("write_seconds", "Seconds that one write to the sink took.", prometheus.ExponentialBuckets(0.0001, 3, 12)),
+		writeSeconds: r.Histogram("write_seconds", "Seconds that one write to the sink took.",
+			prometheus.ExponentialBuckets(0.0001, 3, 12)),
 		batchEntries: r.Histogram("batch_"+unit, "Number of "+unit+" in a batch written to the sink.", fillBuckets),
 
 		open:    r.Gauge("sink_open", "1 while the sink is open."),

@@ -155,7 +155,8 @@ func (t *target) claimed(s *shard, c *claim, sent time.Time) (failure error) {
 		src.due, failure = true, c.Err
 	default:
 		t.metrics.claims.WithLabelValues(claimBroken).Inc()
-		t.rejections.Add("store rejects claims of a queue, left alone for 30s", c.Err, zap.String("queue", q.name))
+		t.rejections.Add("store rejects claims of a queue, left alone for 30s", c.Err,
+			zap.String("queue", q.name))
 		src.due, q.hold = true, now.Add(guard.Quarantine)
 	}
 	// A claim that got less than it asked for left the queue empty, unless its answer was full.

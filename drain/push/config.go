@@ -37,7 +37,8 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var v partition.Validation
 	v.Check(c.MaxWrites >= 1 && c.MaxWrites <= 10_000, "push_writes", c.MaxWrites, "1 to 10000")
-	v.Check(c.SinkTimeout >= 10*time.Millisecond && c.SinkTimeout <= 10*time.Minute, "sink_timeout", c.SinkTimeout, "10ms to 10m")
+	v.Check(c.SinkTimeout >= 10*time.Millisecond && c.SinkTimeout <= 10*time.Minute, "sink_timeout",
+		c.SinkTimeout, "10ms to 10m")
 	v.Check(c.Poll >= 10*time.Millisecond && c.Poll <= time.Minute, "poll", c.Poll, "10ms to 1m")
 	return v.Err()
 }
@@ -72,13 +73,17 @@ const maxBatch = partition.MaxBatch
 // Validate returns a *partition.FieldError for each unusable setting, joined.
 func (r Rule) Validate() error {
 	var v partition.Validation
-	v.Check(validMatch(r.Match), "match", r.Match, "the name of a queue, in which each * stands for any characters")
+	v.Check(validMatch(r.Match), "match", r.Match,
+		"the name of a queue, in which each * stands for any characters")
 	v.Check(r.Sink != "", "sink", r.Sink, "the name of one of sinks")
-	v.Check(r.Concurrency >= 1 && r.Concurrency <= job.MaxCount, "concurrency", r.Concurrency, fmt.Sprintf("1 to %d", job.MaxCount))
-	v.Check(r.Rate == 0 || r.Rate >= 0.001 && r.Rate <= 1e6, "rate", r.Rate, "0.001 to 1000000 jobs a second, or 0 for no limit")
+	v.Check(r.Concurrency >= 1 && r.Concurrency <= job.MaxCount, "concurrency", r.Concurrency,
+		fmt.Sprintf("1 to %d", job.MaxCount))
+	v.Check(r.Rate == 0 || r.Rate >= 0.001 && r.Rate <= 1e6, "rate", r.Rate,
+		"0.001 to 1000000 jobs a second, or 0 for no limit")
 	v.Check(r.Batch >= 1 && r.Batch <= maxBatch, "batch", r.Batch, fmt.Sprintf("1 to %d", maxBatch))
 	v.Check(r.BackoffBase >= time.Millisecond, "backoff", r.BackoffBase, "1ms or more")
-	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax, "no less than the first, 24h at most")
+	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax,
+		"no less than the first, 24h at most")
 	return v.Err()
 }
 

@@ -105,7 +105,8 @@ func (q *queue) wrote(now time.Time, failed, unsent bool, wait time.Duration) {
 	}
 	if q.slow() {
 		over := min(q.failures-slow, 16)
-		wait = max(wait, min(guard.MaxProbePause, time.Duration(float64(slowPause)*math.Pow(slowGrowth, float64(over)))))
+		wait = max(wait, min(guard.MaxProbePause,
+			time.Duration(float64(slowPause)*math.Pow(slowGrowth, float64(over)))))
 	}
 	if until := now.Add(min(wait, longest)); until.After(q.hold) {
 		q.hold = until

@@ -117,7 +117,8 @@ func (t *target) finish() {
 			continue
 		}
 		if err := t.revert(s, guard.StopGrace/2); err != nil {
-			t.log.Warn("claims with an unknown outcome are not given back; their leases lapse", zap.Int("shard", s.number), zap.Error(err))
+			t.log.Warn("claims with an unknown outcome are not given back; their leases lapse",
+				zap.Int("shard", s.number), zap.Error(err))
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.p.cfg.SinkTimeout)

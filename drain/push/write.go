@@ -95,7 +95,8 @@ func (w *write) batch(jobs []job.Job) *sink.Batch {
 	for i := range jobs {
 		j := &jobs[i]
 		b.Attempt = max(b.Attempt, j.Attempt)
-		b.Entries = append(b.Entries, sink.Entry{Seq: w.seq(j), Occurred: j.Published, ID: []byte(j.ID), Payload: j.Payload})
+		b.Entries = append(b.Entries, sink.Entry{Seq: w.seq(j), Occurred: j.Published, ID: []byte(j.ID),
+			Payload: j.Payload})
 		more := sink.Job{Attempt: j.Attempt, Tries: j.Tries, Attributes: attributesOf(j.Attributes)}
 		if j.Expires != 0 {
 			more.Expires = now.Add(time.Duration(j.Expires-j.Now) * time.Millisecond)
@@ -177,7 +178,8 @@ const maxThrottle = 24 * time.Hour
 
 // settlement ends the lease of one job.
 func (w *write) settlement(j *job.Job, verb job.Verb, after time.Duration) *settlement {
-	return &settlement{settle: &job.Settle{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref, Attempt: j.Attempt, Verb: verb, After: after}}
+	return &settlement{settle: &job.Settle{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref,
+		Attempt: j.Attempt, Verb: verb, After: after}}
 }
 
 func (w *write) enqueue(list []*settlement) {
@@ -246,7 +248,8 @@ func (t *target) settled(s *shard, x *settlement) (failure error) {
 	t.unsettled--
 	if err != nil {
 		outcome = lapsed
-		t.rejections.Add("store rejects the settlement of a job, its lease lapses", err, zap.Int("shard", s.number))
+		t.rejections.Add("store rejects the settlement of a job, its lease lapses", err,
+			zap.Int("shard", s.number))
 	}
 	t.metrics.jobs.WithLabelValues(outcome).Inc()
 	return nil

@@ -115,5 +115,6 @@ func (e *BatchError) Error() string {
 		return "batch error that names no entry"
 	}
 	f := e.Failed[0]
-	return fmt.Sprintf("%d entries failed, the first at batch %d entry %d: %v", len(e.Failed), f.Batch, f.Entry, f.Err)
+	return fmt.Sprintf("%d entries failed, the first at batch %d entry %d: %v", len(e.Failed), f.Batch,
+		f.Entry, f.Err)
 }

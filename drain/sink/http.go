@@ -73,7 +73,8 @@ func faultError(ctx context.Context, verb, host string, err error) error {
 		return fmt.Errorf("%s %s: %w", verb, host, rejected)
 	}
 	text, _, _ := strings.Cut(err.Error(), `"`)
-	return fmt.Errorf("%s %s: %s", verb, host, strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), ""))
+	return fmt.Errorf("%s %s: %s", verb, host,
+		strings.ToValidUTF8(strings.TrimSpace(text[:min(len(text), 256)]), ""))
 }
 
 // BasicAuth is the Authorization header for the user and password of a URL; "" without a user.

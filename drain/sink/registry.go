@@ -24,7 +24,8 @@ type Registry map[string]Opener
 func (r Registry) New(rawURL string) (Sink, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("sink URL is malformed: %s (special characters of a password are written %%XX)", parseFault(err))
+		return nil, fmt.Errorf("sink URL is malformed: %s (special characters of a password are written %%XX)",
+			parseFault(err))
 	}
 	if u.Scheme == "" {
 		return nil, fmt.Errorf("sink URL has no scheme: want one of %s", r.known())
@@ -60,7 +61,8 @@ func Options(u *url.URL, known ...string) (map[string]string, error) {
 		case !slices.Contains(known, name) && len(known) == 0:
 			return nil, fmt.Errorf("unknown option %q: it takes none", name)
 		case !slices.Contains(known, name) && Nearest(name, known) != "":
-			return nil, fmt.Errorf("unknown option %q: did you mean %s? known are %s", name, Nearest(name, known), strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown option %q: did you mean %s? known are %s", name, Nearest(name, known),
+				strings.Join(known, ", "))
 		case !slices.Contains(known, name):
 			return nil, fmt.Errorf("unknown option %q: known are %s", name, strings.Join(known, ", "))
 		case len(query[name]) > 1:

@@ -119,7 +119,8 @@ func newTransport(inFlight int) http.RoundTripper {
 func (c *Config) check() error {
 	switch {
 	case !validName(c.Namespace, 64):
-		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64", c.Namespace)
+		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64",
+			c.Namespace)
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("client: the token holds a character that no token has")
 	case c.Batch < 1 || c.Batch > 1000:
@@ -127,10 +128,12 @@ func (c *Config) check() error {
 	case c.MaxEntry < 1 || c.BatchBytes < c.MaxEntry:
 		return fmt.Errorf("client: batch_bytes %d: want at least the largest entry, %d", c.BatchBytes, c.MaxEntry)
 	case c.Queue < 2 || c.QueueBytes < 2*c.MaxEntry:
-		return fmt.Errorf("client: queue of %d entries and %d bytes: want room for two of the largest at least", c.Queue, c.QueueBytes)
+		return fmt.Errorf("client: queue of %d entries and %d bytes: want room for two of the largest at least",
+			c.Queue, c.QueueBytes)
 	case c.InFlight < 1 || c.Attempts < 1 || c.BreakAfter < 1:
 		return errors.New("client: in flight, attempts and break after are 1 or more")
-	case c.Linger < 0 || c.MaxAge < 0 || c.Timeout < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase || c.ProbeEvery < 0:
+	case c.Linger < 0 || c.MaxAge < 0 || c.Timeout < 0 || c.BackoffBase < 0 ||
+		c.BackoffMax < c.BackoffBase || c.ProbeEvery < 0:
 		return errors.New("client: a duration is negative, or the longest back-off is less than the first")
 	}
 	return nil

@@ -76,7 +76,8 @@ func (c *Client) gather() *request {
 	bytes := 0
 	for len(c.queue.ready) > 0 {
 		p := c.queue.ready[0]
-		if len(r.entries) > 0 && (len(r.entries) >= c.cfg.Batch || bytes+len(p.first.payload) > c.cfg.BatchBytes) {
+		if len(r.entries) > 0 && (len(r.entries) >= c.cfg.Batch ||
+			bytes+len(p.first.payload) > c.cfg.BatchBytes) {
 			break
 		}
 		c.queue.send(p)

@@ -59,7 +59,8 @@ func (c *JobsConfig) fill() {
 func (c *JobsConfig) check() error {
 	switch {
 	case !validName(c.Namespace, 64):
-		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64", c.Namespace)
+		return fmt.Errorf("client: namespace %q: want a letter or digit, then letters, digits, ._- up to 64",
+			c.Namespace)
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("client: the token holds a character that no token has")
 	case c.Timeout < 0 || c.Attempts < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase:

@@ -41,7 +41,8 @@ type Published struct {
 // Publish stores a job, and returns when the service has it. Attempts in vain do not make it
 // twice: all have the same Idempotency-Key, and end before the service forgets it. After ErrUnknown,
 // also of a ctx that ended, repeat it with the same Key.
-func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte, o PublishOptions) (Published, error) {
+func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte,
+	o PublishOptions) (Published, error) {
 	if len(payload) == 0 {
 		return Published{}, ErrEmpty
 	}
@@ -50,14 +51,16 @@ func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte, o Publ
 
 // PublishMany stores several jobs, all or none: 1000 and 1 MiB at most with the service's
 // defaults.
-func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte, o PublishOptions) (Published, error) {
+func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte,
+	o PublishOptions) (Published, error) {
 	var body []byte
 	for _, payload := range payloads {
 		switch {
 		case len(payload) == 0:
 			return Published{}, ErrEmpty
 		case bytes.IndexByte(payload, '\n') >= 0 || payload[len(payload)-1] == '\r':
-			return Published{}, &Error{Code: "bad_ndjson", Message: "a payload has a line break: publish it alone", is: ErrInvalid}
+			return Published{}, &Error{Code: "bad_ndjson", Message: "a payload has a line break: publish it alone",
+				is: ErrInvalid}
 		}
 		body = append(append(body, payload...), '\n')
 	}
@@ -67,11 +70,13 @@ func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte,
 	return j.publish(ctx, queue, "application/x-ndjson", body, o)
 }
 
-func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []byte, o PublishOptions) (Published, error) {
+func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []byte,
+	o PublishOptions) (Published, error) {
 	if err := checkQueue(queue); err != nil {
 		return Published{}, err
 	}
-	r := jobRequest{method: http.MethodPost, path: queue, query: url.Values{}, contentType: contentType, key: o.Key, body: body}
+	r := jobRequest{method: http.MethodPost, path: queue, query: url.Values{}, contentType: contentType,
+		key: o.Key, body: body}
 	set := func(name string, d time.Duration) {
 		if d != 0 {
 			r.query.Set(name, d.String())

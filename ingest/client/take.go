@@ -74,7 +74,8 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 	if err := checkQueue(queues...); err != nil {
 		return nil, err
 	}
-	r := jobRequest{method: http.MethodPost, path: strings.Join(queues, ",") + "/claim", query: url.Values{}, wait: o.Wait, attempts: attempts}
+	r := jobRequest{method: http.MethodPost, path: strings.Join(queues, ",") + "/claim", query: url.Values{},
+		wait: o.Wait, attempts: attempts}
 	if o.Count != 0 {
 		r.query.Set("count", strconv.Itoa(o.Count))
 	}
@@ -88,7 +89,8 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 	if _, err := j.do(ctx, r, &said); err != nil {
 		return nil, err
 	}
-	if said.Jobs == nil || slices.ContainsFunc(said.Jobs, func(f jobForm) bool { return f.ID == "" || !slices.Contains(queues, f.Queue) }) {
+	if said.Jobs == nil || slices.ContainsFunc(said.Jobs,
+		func(f jobForm) bool { return f.ID == "" || !slices.Contains(queues, f.Queue) }) {
 		return nil, errForeign
 	}
 	if len(said.Jobs) > max(o.Count, 1) {
@@ -144,7 +146,8 @@ func newSettlement(job Job, do string, after time.Duration) settlement {
 	if do == "nack" {
 		after = min(max(after, 0), maxAfter)
 	}
-	s := settlement{ID: job.ID, Attempt: job.Attempt, Do: do, MS: (after + time.Millisecond - 1).Milliseconds()}
+	s := settlement{ID: job.ID, Attempt: job.Attempt, Do: do,
+		MS: (after + time.Millisecond - 1).Milliseconds()}
 	if do == "requeue" {
 		s.DeadlineMS = job.deadlineMS
 	}
@@ -165,7 +168,8 @@ func (j *Jobs) settle(ctx context.Context, job Job, do string, after time.Durati
 
 // settleAll sends settlements of one queue together. errs has what became of each: nil, ErrGone or
 // an *Error.
-func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement, attempts int) (errs []error, err error) {
+func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement,
+	attempts int) (errs []error, err error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	for i := range lines {
@@ -176,7 +180,8 @@ func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement, 
 	var said struct {
 		Results []struct{ State, Error, Message string }
 	}
-	r := jobRequest{method: http.MethodPost, path: queue + "/settle", contentType: "application/x-ndjson", body: body.Bytes(), attempts: attempts}
+	r := jobRequest{method: http.MethodPost, path: queue + "/settle", contentType: "application/x-ndjson",
+		body: body.Bytes(), attempts: attempts}
 	maybe, err := j.do(ctx, r, &said)
 	if err != nil {
 		return nil, err
@@ -229,7 +234,8 @@ func (j *Jobs) Delete(ctx context.Context, queue, id string) error {
 		return err
 	}
 	var said struct{ State string }
-	maybe, err := j.do(ctx, jobRequest{method: http.MethodDelete, path: queue + "/jobs/" + url.PathEscape(id)}, &said)
+	maybe, err := j.do(ctx, jobRequest{method: http.MethodDelete,
+		path: queue + "/jobs/" + url.PathEscape(id)}, &said)
 	if err == nil && said.State == "" {
 		return errForeign
 	}

@@ -91,7 +91,8 @@ func (c *WorkerConfig) fill() {
 }
 
 func (c *WorkerConfig) check() error {
-	if c.Concurrency < 0 || c.TTR < time.Millisecond || c.Wait < 0 || c.StopTimeout < 0 || c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase {
+	if c.Concurrency < 0 || c.TTR < time.Millisecond || c.Wait < 0 || c.StopTimeout < 0 ||
+		c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase {
 		return errors.New("client: the concurrency or a duration is negative, or the longest back-off is less than the first")
 	}
 	return nil
@@ -112,12 +113,14 @@ func (c *WorkerConfig) check() error {
 // returning: give what it waits for a timeout. Once Work has run out of patience, the job
 // comes again elsewhere when its lease ends. While the service cannot be reached Work waits with a back-off. It
 // returns an error only if the service rejects its requests, or the configuration is wrong.
-func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx context.Context, job Job) error, cfg WorkerConfig) error {
+func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx context.Context, job Job) error,
+	cfg WorkerConfig) error {
 	cfg.fill()
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	w := &worker{jobs: j, cfg: cfg, handle: handle, slots: make(chan struct{}, cfg.Concurrency), endings: map[string]chan *ending{}}
+	w := &worker{jobs: j, cfg: cfg, handle: handle, slots: make(chan struct{}, cfg.Concurrency),
+		endings: map[string]chan *ending{}}
 	// What handlers and settlements may use once ctx has ended.
 	var stop context.CancelCauseFunc
 	w.running, stop = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -335,7 +338,8 @@ func (w *worker) settler(queue string, endings <-chan *ending) {
 			continue
 		}
 		failures++
-		sleep(w.running, backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax, failures)+rand.N(time.Millisecond))
+		sleep(w.running, backoff(w.jobs.cfg.BackoffBase, w.jobs.cfg.BackoffMax,
+			failures)+rand.N(time.Millisecond))
 	}
 }
 

@@ -27,15 +27,18 @@ type Config struct {
 
 // DefaultConfig returns the defaults named at the fields.
 func DefaultConfig() Config {
-	return Config{Lanes: 2, FlushTimeout: 3 * time.Second, MaxEntries: 1000, MaxEntry: 32 << 10, MaxBody: 1 << 20, MaxWait: 10 * time.Minute}
+	return Config{Lanes: 2, FlushTimeout: 3 * time.Second, MaxEntries: 1000, MaxEntry: 32 << 10,
+		MaxBody: 1 << 20, MaxWait: 10 * time.Minute}
 }
 
 // Validate returns a *partition.FieldError for each unusable setting, joined.
 func (c Config) Validate() error {
 	var v partition.Validation
 	v.Check(c.Lanes >= 1 && c.Lanes <= 64, "lanes", c.Lanes, "1 to 64")
-	v.Check(c.FlushTimeout >= 10*time.Millisecond && c.FlushTimeout <= time.Hour, "produce_timeout", c.FlushTimeout, "10ms to 1h")
-	v.Check(c.MaxEntries >= 1 && c.MaxEntries <= 1000, "max_entries", c.MaxEntries, "1 to 1000, what one script call takes")
+	v.Check(c.FlushTimeout >= 10*time.Millisecond && c.FlushTimeout <= time.Hour, "produce_timeout",
+		c.FlushTimeout, "10ms to 1h")
+	v.Check(c.MaxEntries >= 1 && c.MaxEntries <= 1000, "max_entries", c.MaxEntries,
+		"1 to 1000, what one script call takes")
 	v.Check(c.MaxEntry >= 1 && c.MaxEntry <= 1<<30, "max_entry", c.MaxEntry, "1 B to 1 GiB, in bytes")
 	v.Check(c.MaxBody >= 1 && c.MaxBody <= 1<<30, "max_body", c.MaxBody, "1 B to 1 GiB, in bytes")
 	v.Check(c.MaxWait >= time.Second && c.MaxWait <= time.Hour, "max_wait", c.MaxWait, "1s to 1h")

@@ -57,7 +57,8 @@ type answer struct {
 
 // New makes an engine that is not started. newWakes gives it the wakes of the store. It
 // returns a *partition.FieldError for an unusable setting.
-func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, reg prometheus.Registerer, log *zap.Logger) (*Engine, error) {
+func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, reg prometheus.Registerer,
+	log *zap.Logger) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -78,7 +79,8 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	e.abort = abort
 	perZone := (cfg.Lanes+zones-1)/zones + 1
 	for i := range zones * perZone {
-		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx, maxBytes: maxFlushBytes, waiting: share.NewQueue[*work]()}
+		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx, maxBytes: maxFlushBytes,
+			waiting: share.NewQueue[*work]()}
 		if i%perZone == perZone-1 {
 			l.maxBytes = maxLargeFlushBytes
 		}

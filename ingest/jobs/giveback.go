@@ -29,7 +29,8 @@ func (e *Engine) GiveBack(ns *job.Namespace, jobs []job.Job) {
 	refs := make([]*job.Settle, len(jobs))
 	for i := range jobs {
 		j := &jobs[i] // the script keeps their order at the head
-		settles[i] = job.Settle{Namespace: ns, Queue: j.Queue, Ref: j.Ref, Attempt: j.Attempt, Verb: job.Requeue, Deadline: j.At}
+		settles[i] = job.Settle{Namespace: ns, Queue: j.Queue, Ref: j.Ref, Attempt: j.Attempt,
+			Verb: job.Requeue, Deadline: j.At}
 		refs[i] = &settles[i]
 	}
 	e.returns.Add(1)
@@ -64,7 +65,8 @@ func (e *Engine) gaveBack(settles []*job.Settle, since time.Time, attempt int) {
 		switch {
 		case s.Err == nil:
 			e.metrics.returned.Inc()
-		case errors.Is(s.Err, partition.ErrBroken) || errors.Is(s.Err, ErrStopping) || time.Since(since) > maxReturn:
+		case errors.Is(s.Err, partition.ErrBroken) || errors.Is(s.Err, ErrStopping) ||
+			time.Since(since) > maxReturn:
 			e.metrics.notReturned.Inc()
 		default:
 			again = append(again, s)

@@ -172,7 +172,8 @@ func (l *lane) fill(now time.Time) {
 	l.waiting.Drop(func(w *work) bool { return l.rejectLate(w, now) }) // else behind other namespaces it would wait longer
 	jobs, bytes := 0, 0
 	for w, waits := l.waiting.Next(); waits; w, waits = l.waiting.Next() {
-		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > l.maxBytes || len(l.batch.Claims) == maxFlushClaims) {
+		if len(l.flying) > 0 && (jobs+w.jobs > maxFlushJobs || bytes+w.bytes > l.maxBytes ||
+			len(l.batch.Claims) == maxFlushClaims) {
 			break
 		}
 		switch {
@@ -252,7 +253,8 @@ func (l *lane) try(f func() bool) bool {
 // worked. The lane's next claim of the shard would, but there may be none for long, and a
 // lease may last for days.
 func (l *lane) revertUnknown(ctx context.Context) {
-	unknown := slices.ContainsFunc(l.batch.Claims, func(c *job.Claim) bool { return errors.Is(c.Err, partition.ErrUnknown) })
+	unknown := slices.ContainsFunc(l.batch.Claims,
+		func(c *job.Claim) bool { return errors.Is(c.Err, partition.ErrUnknown) })
 	if l.revert {
 		l.revert = false
 		if l.try(func() bool { return l.engine.store.Revert(ctx, l.memory) == nil }) {

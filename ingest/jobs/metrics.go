@@ -26,7 +26,8 @@ func newMetrics(reg prometheus.Registerer, e *Engine) (*metrics, error) {
 		return c
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "spillway_jobs_" + name, Help: help, Buckets: buckets})
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "spillway_jobs_" + name, Help: help,
+			Buckets: buckets})
 		register(h)
 		return h
 	}

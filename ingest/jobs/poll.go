@@ -90,7 +90,8 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		return nil, ErrStopping
 	}
 	defer e.claims.Done()
-	p := &poll{Claim: *c, deadline: time.Now().Add(c.Wait), answered: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	p := &poll{Claim: *c, deadline: time.Now().Add(c.Wait), answered: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1)}
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
 	}
@@ -128,7 +129,8 @@ func (p *poll) gone() error {
 // waits reports whether a poll goes on after it has asked. An outage may be over before its
 // deadline.
 func (p *poll) waits(err error) bool {
-	lasting := errors.Is(err, partition.ErrBroken) || errors.Is(err, job.ErrBadArgument) || errors.Is(err, ErrStopping)
+	lasting := errors.Is(err, partition.ErrBroken) || errors.Is(err, job.ErrBadArgument) ||
+		errors.Is(err, ErrStopping)
 	return len(p.jobs) == 0 && !lasting && time.Now().Before(p.deadline)
 }
 

@@ -79,7 +79,8 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 		return nil, 0, rejected
 	}
 	if p.TTL > 0 && p.TTL <= p.Delay {
-		return nil, 0, ingest.Reject(wire.CodeBadTTL, "ttl is longer than delay, or 0: the job would expire before it is ready")
+		return nil, 0, ingest.Reject(wire.CodeBadTTL,
+			"ttl is longer than delay, or 0: the job would expire before it is ready")
 	}
 	if p.Tries, rejected = c.number("tries", defaultTries, 1, job.MaxTries); rejected != nil {
 		return nil, 0, rejected
@@ -94,14 +95,16 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 		return nil, 0, rejected
 	}
 	if shards > 0 && p.CallerID != "" {
-		return nil, 0, ingest.Reject(wire.CodeBadShards, "shards makes several jobs, and id is for one: give one of them")
+		return nil, 0, ingest.Reject(wire.CodeBadShards,
+			"shards makes several jobs, and id is for one: give one of them")
 	}
 	if p.KeyTTL, rejected = c.duration("dedup", 0, time.Second, job.MaxKeyTTL); rejected != nil {
 		return nil, 0, rejected
 	}
 	if len(key) > 0 {
 		if !wire.ValidIdempotencyKey(key) {
-			return nil, 0, ingest.Reject(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
+			return nil, 0, ingest.Reject(wire.CodeBadHeader,
+				"Idempotency-Key is 1 to 128 printable ASCII characters")
 		}
 		p.Key = string(key)
 	} else if p.KeyTTL > 0 {
@@ -148,7 +151,8 @@ func (a *api) split(c *call, body []byte) ([]job.Message, *ingest.Rejection) {
 	add := func(payload []byte) *ingest.Rejection {
 		switch {
 		case len(all) == a.cfg.MaxEntries:
-			return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request publishes at most %d jobs: send fewer", a.cfg.MaxEntries))
+			return ingest.Reject(wire.CodeTooManyEntries,
+				fmt.Sprintf("a request publishes at most %d jobs: send fewer", a.cfg.MaxEntries))
 		case len(payload) > a.cfg.MaxEntry:
 			return ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("job %d is larger than %d bytes; no job of the request is stored", len(all), a.cfg.MaxEntry))
 		}
@@ -191,7 +195,8 @@ func (a *api) split(c *call, body []byte) ([]job.Message, *ingest.Rejection) {
 func (a *api) mayShard(payload, n int) *ingest.Rejection {
 	switch bytes := n * (payload + shardAttributes); {
 	case n > a.cfg.MaxEntries:
-		return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request publishes at most %d jobs: send a smaller shards", a.cfg.MaxEntries))
+		return ingest.Reject(wire.CodeTooManyEntries,
+			fmt.Sprintf("a request publishes at most %d jobs: send a smaller shards", a.cfg.MaxEntries))
 	case bytes > a.cfg.MaxBody:
 		return ingest.Reject(wire.CodeBodyTooLarge,
 			fmt.Sprintf("shards makes %d bytes of jobs, and max_body is %d: send a smaller job or a smaller shards", bytes, a.cfg.MaxBody))
@@ -206,7 +211,8 @@ const shardAttributes = len(`{"shard_index":"999","shard_total":"1000"}`)
 func sharded(m job.Message, n int) []job.Message {
 	all := make([]job.Message, n)
 	for i := range all {
-		all[i] = job.Message{Payload: m.Payload, Attributes: fmt.Appendf(nil, `{"shard_index":"%d","shard_total":"%d"}`, i, n)}
+		all[i] = job.Message{Payload: m.Payload,
+			Attributes: fmt.Appendf(nil, `{"shard_index":"%d","shard_total":"%d"}`, i, n)}
 	}
 	return all
 }

@@ -29,7 +29,8 @@ func (q *query) parse(args *fasthttp.Args, known []string) *ingest.Rejection {
 			if len(known) == 0 {
 				return ingest.Reject(wire.CodeBadParameter, "this route has no parameters")
 			}
-			return ingest.Reject(wire.CodeBadParameter, "the parameters of this route are "+strings.Join(known, ", ")+", each at most once")
+			return ingest.Reject(wire.CodeBadParameter,
+				"the parameters of this route are "+strings.Join(known, ", ")+", each at most once")
 		}
 		q.args[name] = string(value)
 	}
@@ -38,7 +39,8 @@ func (q *query) parse(args *fasthttp.Args, known []string) *ingest.Rejection {
 
 // duration reads a Go duration, rounded up to milliseconds: a ttl of 100µs would else be 0,
 // which is for ever.
-func (q *query) duration(name string, otherwise, from, to time.Duration) (time.Duration, *ingest.Rejection) {
+func (q *query) duration(name string, otherwise, from,
+	to time.Duration) (time.Duration, *ingest.Rejection) {
 	text, given := q.args[name]
 	if !given {
 		return otherwise, nil

@@ -17,7 +17,8 @@ import (
 // other namespaces. It counts as one job
 // against the token's rate. changes is whether it changes something: then an error
 // that is not known to be harmless says so.
-func (a *api) reading(c *call, changes bool, read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
+func (a *api) reading(c *call, changes bool,
+	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
 	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
 		return rejected
 	}
@@ -47,7 +48,8 @@ func (a *api) counts(c *call) *ingest.Rejection {
 		for _, f := range []struct {
 			name  string
 			value int64
-		}{{"ready", n.Ready}, {"delayed", n.Delayed}, {"leased", n.Leased}, {"pending", n.Pending}, {"dead", n.Dead}} {
+		}{{"ready", n.Ready}, {"delayed", n.Delayed}, {"leased", n.Leased}, {"pending", n.Pending},
+			{"dead", n.Dead}} {
 			if f.value >= 0 { // -1: too many of both to tell apart
 				dst = strconv.AppendInt(append(append(append(dst, `,"`...), f.name...), `":`...), f.value, 10)
 			}

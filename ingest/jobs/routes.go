@@ -102,7 +102,8 @@ func reads(l control.Limiters) *control.Limiter  { return l.Read }
 
 // limited lets a route count requests against a limit that lmstfy's admin API gave the token.
 // As there, only those that stored or brought jobs count.
-func limited(by func(control.Limiters) *control.Limiter, serve func(*api, *call) *ingest.Rejection) func(*api, *call) *ingest.Rejection {
+func limited(by func(control.Limiters) *control.Limiter,
+	serve func(*api, *call) *ingest.Rejection) func(*api, *call) *ingest.Rejection {
 	return func(a *api, c *call) *ingest.Rejection {
 		taken, rejected := c.take(by(c.key.Limiters()), 1)
 		if rejected != nil {
@@ -152,7 +153,8 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	}
 	switch {
 	case len(rest) == 0:
-		return "", ingest.Reject(wire.CodeNoSuchRoute, "the name of a queue is missing: /v1/"+string(first)+"/{queue}")
+		return "", ingest.Reject(wire.CodeNoSuchRoute,
+			"the name of a queue is missing: /v1/"+string(first)+"/{queue}")
 	case len(allowed) == 0:
 		return "", ingest.Reject(wire.CodeNoSuchRoute, "")
 	case method == "OPTIONS":

@@ -32,7 +32,8 @@ type settlement struct {
 	wrong  string // why the line says nothing; empty: it does
 }
 
-var verbs = map[string]job.Verb{"nack": job.Nack, "bury": job.Bury, "kill": job.Bury, "touch": job.Touch, "requeue": job.Requeue}
+var verbs = map[string]job.Verb{"nack": job.Nack, "bury": job.Bury, "kill": job.Bury, "touch": job.Touch,
+	"requeue": job.Requeue}
 
 // maxSettleMS bounds how far ms reaches.
 const maxSettleMS = int64(maxTTR / time.Millisecond)
@@ -49,7 +50,8 @@ func (a *api) settle(c *call) *ingest.Rejection {
 	var changes []*job.Settle
 	for line, ok := lines.Next(); ok; line, ok = lines.Next() {
 		if len(all) == a.cfg.MaxEntries {
-			return ingest.Reject(wire.CodeTooManyEntries, fmt.Sprintf("a request settles at most %d jobs: send fewer", a.cfg.MaxEntries))
+			return ingest.Reject(wire.CodeTooManyEntries,
+				fmt.Sprintf("a request settles at most %d jobs: send fewer", a.cfg.MaxEntries))
 		}
 		s := parseSettlement(c.namespace, c.queue(), line)
 		all = append(all, s)

@@ -20,7 +20,8 @@ type Store interface {
 	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
 	Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error)
 	Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, n int) ([]int64, error)
-	Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) (list []job.Job, total int64, err error)
+	Dead(ctx context.Context, ns *job.Namespace, queue string, offset,
+		limit int) (list []job.Job, total int64, err error)
 	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (int64, error)
 	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
 	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)

@@ -21,7 +21,8 @@ type Control interface {
 	Snapshot() *control.Snapshot
 	CreateTokenIn(ctx context.Context, n control.Namespace, t control.Token) error
 	DeleteToken(ctx context.Context, namespace string, hash [sha256.Size]byte) error
-	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte, change func(now *control.Limit) (*control.Limit, error)) error
+	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte,
+		change func(now *control.Limit) (*control.Limit, error)) error
 }
 
 // AdminConfig is what an Admin is made of.
@@ -67,8 +68,14 @@ func IsAdminPath(path string) bool {
 func NewAdmin(cfg AdminConfig) *Admin {
 	a := &Admin{cfg, http.NewServeMux()}
 	handle := func(pattern string, h func(http.ResponseWriter, *http.Request)) { a.mux.HandleFunc(pattern, h) }
-	handle("GET /pools", func(w http.ResponseWriter, _ *http.Request) { answerIndented(w, http.StatusOK, a.Pools()) })
-	handle("GET /version", func(w http.ResponseWriter, _ *http.Request) { answerIndented(w, http.StatusOK, a.Version) })
+	handle("GET /pools", func(w http.ResponseWriter,
+		_ *http.Request) {
+		answerIndented(w, http.StatusOK, a.Pools())
+	})
+	handle("GET /version", func(w http.ResponseWriter,
+		_ *http.Request) {
+		answerIndented(w, http.StatusOK, a.Version)
+	})
 	handle("GET /info", a.info)
 	handle("POST /token/{namespace}", a.authorized(a.createToken))
 	handle("GET /token/{namespace}", a.authorized(a.listTokens))
@@ -80,7 +87,10 @@ func NewAdmin(cfg AdminConfig) *Admin {
 	handle("GET /limits", a.authorized(a.listLimits))
 	handle("GET /accesslog", a.authorized(a.showAccessLog))
 	handle("POST /accesslog", a.authorized(a.setAccessLog))
-	handle("/", func(w http.ResponseWriter, _ *http.Request) { answerText(w, http.StatusNotFound, "api not found") })
+	handle("/", func(w http.ResponseWriter,
+		_ *http.Request) {
+		answerText(w, http.StatusNotFound, "api not found")
+	})
 	return a
 }
 
@@ -97,7 +107,8 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // authorized lets only those through who may change tokens. Lists of tokens are for them,
 // too: they show tokens.
-func (a *Admin) authorized(next func(w http.ResponseWriter, r *http.Request, who string)) func(http.ResponseWriter, *http.Request) {
+func (a *Admin) authorized(next func(w http.ResponseWriter, r *http.Request,
+	who string)) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if who, ok := a.Authorize(w, r, true); ok {
 			next(w, r, who)

@@ -40,10 +40,12 @@ func (a *Admin) setLimit(w http.ResponseWriter, r *http.Request, _ string) {
 		}
 		return &limit, nil
 	})
-	a.Record(r, "limit_token", name, fmt.Sprintf("name %s, read %d and write %d in %d s", control.ShortName(hash), limit.Read, limit.Write, limit.Interval), err)
+	a.Record(r, "limit_token", name, fmt.Sprintf("name %s, read %d and write %d in %d s",
+		control.ShortName(hash), limit.Read, limit.Write, limit.Interval), err)
 	switch {
 	case errors.Is(err, errLimitExists):
-		answerText(w, http.StatusInternalServerError, fmt.Sprintf("throttler token(%s) has already exists", r.PathValue("token")))
+		answerText(w, http.StatusInternalServerError,
+			fmt.Sprintf("throttler token(%s) has already exists", r.PathValue("token")))
 		return
 	case errors.Is(err, control.ErrNotFound):
 		answerText(w, http.StatusNotFound, "token not found")
@@ -71,7 +73,8 @@ func (a *Admin) showLimit(w http.ResponseWriter, r *http.Request, _ string) {
 // deleteLimit deletes a limit. Its answer is the same where there is none.
 func (a *Admin) deleteLimit(w http.ResponseWriter, r *http.Request, _ string) {
 	name, hash := tokenOf(r)
-	err := a.Control.ChangeLimit(r.Context(), name, hash, func(*control.Limit) (*control.Limit, error) { return nil, nil })
+	err := a.Control.ChangeLimit(r.Context(), name, hash,
+		func(*control.Limit) (*control.Limit, error) { return nil, nil })
 	a.Record(r, "limit_token", name, "name "+control.ShortName(hash)+", none", err)
 	if err != nil && !errors.Is(err, control.ErrNotFound) {
 		a.rejected(w, "delete a limit", err)

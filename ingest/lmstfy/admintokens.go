@@ -41,7 +41,8 @@ func (a *Admin) createToken(w http.ResponseWriter, r *http.Request, who string) 
 	case strings.Contains(text, ":"):
 		answerText(w, http.StatusBadRequest, "the user token has a ':', which ends the name of a pool")
 	default:
-		a.create(w, r, control.NewNamespace(name, pool, who), control.Token{Text: text, Description: description, CreatedBy: who})
+		a.create(w, r, control.NewNamespace(name, pool, who),
+			control.Token{Text: text, Description: description, CreatedBy: who})
 	}
 }
 
@@ -120,7 +121,8 @@ func shown(pool, text string) string {
 // the client's business, the rest is the store's.
 func (a *Admin) rejected(w http.ResponseWriter, what string, err error) {
 	var field *partition.FieldError
-	for _, own := range []error{control.ErrInFile, control.ErrExists, control.ErrTooMany, control.ErrConflict, control.ErrNoPool, control.ErrOpen} {
+	for _, own := range []error{control.ErrInFile, control.ErrExists, control.ErrTooMany,
+		control.ErrConflict, control.ErrNoPool, control.ErrOpen} {
 		if errors.Is(err, own) {
 			answerText(w, http.StatusBadRequest, err.Error())
 			return

@@ -139,7 +139,8 @@ func (c *call) sendJob(j *job.Job, remainTries int) *rejection {
 
 // jobSize is at least the length of a job as the API shows it.
 func (c *call) jobSize(j *job.Job) int {
-	return 256 + base64.StdEncoding.EncodedLen(len(j.Payload)) + len(j.Attributes) + len(j.ID) + len(j.Queue) + len(c.namespaceName)
+	return 256 + base64.StdEncoding.EncodedLen(len(j.Payload)) + len(j.Attributes) + len(j.ID) +
+		len(j.Queue) + len(c.namespaceName)
 }
 
 // deadline bounds calls of the store.
@@ -164,7 +165,8 @@ func (c *call) workDeadline() (context.Context, context.CancelFunc) {
 // would believe that the work is done.
 func (c *call) failed(what string, err error) *rejection {
 	full := func(text string) *rejection {
-		return &rejection{status: fasthttp.StatusTooManyRequests, field: "msg", text: text, code: wire.CodeTooManyPartitions}
+		return &rejection{status: fasthttp.StatusTooManyRequests, field: "msg", text: text,
+			code: wire.CodeTooManyPartitions}
 	}
 	switch {
 	case errors.Is(err, job.ErrTooManyJobs):

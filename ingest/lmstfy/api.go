@@ -37,7 +37,8 @@ type Queues interface {
 	Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error)
 	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
 	Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error)
-	Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) (dead []job.Job, total int64, err error)
+	Dead(ctx context.Context, ns *job.Namespace, queue string, offset,
+		limit int) (dead []job.Job, total int64, err error)
 	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
 	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)
 	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (int64, error)
@@ -62,7 +63,8 @@ func NewAPI(cfg Config) *API { return &API{Config: cfg} }
 
 // Mount puts the API on the data port.
 func (a *API) Mount() ingest.Mount {
-	return ingest.Mount{Name: "lmstfy", Prefix: Prefix, AnyPath: true, MaxBody: MaxBody, Handler: a.serve, Failure: failure}
+	return ingest.Mount{Name: "lmstfy", Prefix: Prefix, AnyPath: true, MaxBody: MaxBody, Handler: a.serve,
+		Failure: failure}
 }
 
 // call is one request.
@@ -110,7 +112,8 @@ func (c *call) answer() *rejection {
 		return rejected
 	}
 	rejected = c.route.serve(c)
-	if status := c.Ctx.Response.StatusCode(); rejected != nil || status != fasthttp.StatusOK && status != fasthttp.StatusCreated {
+	if status := c.Ctx.Response.StatusCode(); rejected != nil || status != fasthttp.StatusOK &&
+		status != fasthttp.StatusCreated {
 		taken.Refund()
 	}
 	return rejected
@@ -124,7 +127,8 @@ func (l *AccessLog) write(log *zap.Logger, ctx *fasthttp.RequestCtx, status int,
 	if !l.on.Load() {
 		return
 	}
-	log.Info("request", zap.ByteString("method", ctx.Method()), zap.ByteString("path", ctx.Path()), zap.Int("status", status),
+	log.Info("request", zap.ByteString("method", ctx.Method()), zap.ByteString("path", ctx.Path()),
+		zap.Int("status", status),
 		zap.Duration("took", took), zap.Stringer("client", ctx.RemoteAddr()),
 		zap.ByteString("request_id", ctx.Response.Header.Peek(headerRequestID)))
 }

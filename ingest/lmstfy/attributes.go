@@ -24,7 +24,8 @@ func (c *call) attributes() ([]byte, *rejection) {
 	}
 	var found map[string]string
 	for name, value := range h.All() {
-		if len(name) < len(attributePrefix) || !bytes.EqualFold(name[:len(attributePrefix)], []byte(attributePrefix)) {
+		if len(name) < len(attributePrefix) ||
+			!bytes.EqualFold(name[:len(attributePrefix)], []byte(attributePrefix)) {
 			continue
 		}
 		key := strings.ToLower(string(name[len(attributePrefix):]))

@@ -47,10 +47,12 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	queueSizes      = gauge("queue_sizes", "Ready jobs of a queue. At most 1000 queues have figures.", "pool", "namespace", "queue")
-	deadletterSizes = gauge("deadletter_sizes", "Dead letters of a queue. At most 1000 queues have figures.", "pool", "namespace", "queue")
-	timerSizes      = gauge("timer_sizes", "Delayed and leased jobs.", "pool")
-	timerDue        = prometheus.NewDesc("infra_lmstfy_redis_timer_due_jobs",
+	queueSizes = gauge("queue_sizes", "Ready jobs of a queue. At most 1000 queues have figures.",
+		"pool", "namespace", "queue")
+	deadletterSizes = gauge("deadletter_sizes", "Dead letters of a queue. At most 1000 queues have figures.",
+		"pool", "namespace", "queue")
+	timerSizes = gauge("timer_sizes", "Delayed and leased jobs.", "pool")
+	timerDue   = prometheus.NewDesc("infra_lmstfy_redis_timer_due_jobs",
 		"Delayed jobs that came due and leases that lapsed, as this process met them.", []string{"pool"}, nil)
 )
 

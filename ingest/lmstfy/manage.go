@@ -175,7 +175,8 @@ func (c *call) respawn() *rejection {
 		return c.failed("respawn", err)
 	}
 	c.Metrics.respawned(c, n)
-	return c.send(fasthttp.StatusOK, append(strconv.AppendInt([]byte(`{"count":`), int64(n), 10), `,"msg":"respawned"}`...))
+	return c.send(fasthttp.StatusOK, append(strconv.AppendInt([]byte(`{"count":`), int64(n), 10),
+		`,"msg":"respawned"}`...))
 }
 
 // deleteDead deletes the oldest dead letters.

@@ -62,23 +62,30 @@ func NewMetrics(reg prometheus.Registerer, gauges *Gauges) *Metrics {
 		return c
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "infra_lmstfy_" + name, Help: help, Buckets: buckets}, labels)
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "infra_lmstfy_" + name, Help: help,
+			Buckets: buckets}, labels)
 		reg.MustRegister(h)
 		return h
 	}
 	// The buckets are lmstfy's, in milliseconds.
-	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5, 9), prometheus.ExponentialBuckets(15, 3.5, 7)
-	m.latency = histogram("http_latency_milliseconds", "Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool",
+	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5,
+		9), prometheus.ExponentialBuckets(15, 3.5, 7)
+	m.latency = histogram("http_latency_milliseconds",
+		"Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool",
 		"namespace", "api", "method")
-	m.codes = counter("http_http_codes", "Requests answered, by status.", "pool", "namespace", "api", "method", "code")
-	m.rateLimit = counter("http_rate_limit", "Requests rejected by a limit of their token.", "pool", "namespace", "token", "action")
+	m.codes = counter("http_http_codes", "Requests answered, by status.", "pool", "namespace", "api",
+		"method", "code")
+	m.rateLimit = counter("http_rate_limit", "Requests rejected by a limit of their token.", "pool",
+		"namespace", "token", "action")
 	for name, help := range jobCounters {
 		m.jobs[name] = counter("redis_"+name, help, "pool")
 	}
 	m.publishQueue = counter("redis_publish_queue_jobs", "Jobs published.", "pool", "namespace", "queue")
 	m.consumeQueue = counter("redis_consume_queue_jobs", "Jobs claimed.", "pool", "namespace", "queue")
-	m.elapsed = histogram("redis_job_elapsed_ms", "Age of jobs when they are claimed.", jobBuckets, "pool", "namespace", "queue")
-	m.ackElapsed = histogram("redis_job_ack_elapsed_ms", "Age of jobs when they are acked.", jobBuckets, "pool", "namespace", "queue")
+	m.elapsed = histogram("redis_job_elapsed_ms", "Age of jobs when they are claimed.", jobBuckets, "pool",
+		"namespace", "queue")
+	m.ackElapsed = histogram("redis_job_ack_elapsed_ms", "Age of jobs when they are acked.", jobBuckets,
+		"pool", "namespace", "queue")
 	m.commands = counter("redis_qps", "Commands to Redis, pipelines as one.", "node", "command", "status")
 	m.commandLatency = histogram("redis_latency", "Time of commands to Redis in milliseconds, pipelines as one.", jobBuckets, "node", "command", "status")
 	if gauges != nil {
@@ -164,7 +171,8 @@ func (m *Metrics) acked(c *call, a *job.Ack) {
 	}
 	m.add(c, 1, "pool_delete_jobs")
 	age := time.Now().UnixMilli() - a.Ref.Seq/1000 // the sequence is the time of the publish, in µs
-	m.ackElapsed.WithLabelValues(c.pool, c.namespace.Name, m.queueLabel(c, a.Queue)).Observe(float64(max(0, age)))
+	m.ackElapsed.WithLabelValues(c.pool, c.namespace.Name,
+		m.queueLabel(c, a.Queue)).Observe(float64(max(0, age)))
 }
 
 func (m *Metrics) got(c *call) {

@@ -96,7 +96,8 @@ func (p Pools) Peek(ctx context.Context, ns *job.Namespace, queue string) (job.J
 }
 
 // Get returns a job and its state, or job.ErrNoJob.
-func (p Pools) Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error) {
+func (p Pools) Get(ctx context.Context, ns *job.Namespace, queue string,
+	ref job.Ref) (job.Job, job.State, error) {
 	return p.of(ns).Store.Get(ctx, ns, queue, ref)
 }
 
@@ -106,12 +107,14 @@ func (p Pools) Counts(ctx context.Context, ns *job.Namespace, queue string) (job
 }
 
 // Dead lists dead letters, oldest first.
-func (p Pools) Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) ([]job.Job, int64, error) {
+func (p Pools) Dead(ctx context.Context, ns *job.Namespace, queue string, offset,
+	limit int) ([]job.Job, int64, error) {
 	return p.of(ns).Store.Dead(ctx, ns, queue, offset, limit)
 }
 
 // Respawn makes the oldest dead letters ready again.
-func (p Pools) Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error) {
+func (p Pools) Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int,
+	ttl time.Duration) (int, error) {
 	return p.of(ns).Store.Respawn(ctx, ns, queue, limit, ttl)
 }
 

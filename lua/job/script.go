@@ -53,5 +53,6 @@ var (
 
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
-	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Promote, Respawn, Purge, Expire, Peek, Get, Counts, DeadPage, Ledger, PermissionProbe}
+	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Promote, Respawn, Purge, Expire, Peek, Get,
+		Counts, DeadPage, Ledger, PermissionProbe}
 }

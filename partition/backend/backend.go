@@ -88,7 +88,8 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Backend, err
 	case cfg.Replicas < 0 || cfg.Replicas > MaxReplicas:
 		return nil, &FieldError{"durability", durability, "async, or replica=1 to replica=5"}
 	case cfg.Replicas > 0 && strings.HasPrefix(cfg.URL, "embedded:"):
-		return nil, &FieldError{"durability", durability, "async with the embedded store, which has no replicas; or another redis"}
+		return nil, &FieldError{"durability", durability,
+			"async with the embedded store, which has no replicas; or another redis"}
 	}
 	redisLog.to.Store(log.Named("redis"))
 	b, err := connect(cfg.URL, cfg.Follows)
@@ -154,7 +155,8 @@ func connect(raw string, before *Backend) (*Backend, error) {
 		}
 		b.embedded, b.end = true, b.server.close
 		client = func() redis.UniversalClient {
-			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()}, Password: b.server.password}).Simple()
+			o := b.withLimits(&redis.UniversalOptions{Addrs: []string{b.server.Addr()},
+				Password: b.server.password}).Simple()
 			// It shares the processors of this process, so it may be slow, but never down.
 			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 			return redis.NewClient(o)
@@ -173,7 +175,8 @@ func connect(raw string, before *Backend) (*Backend, error) {
 		if scheme == "unix" {
 			b.network = one.Network
 			client = func() redis.UniversalClient {
-				o := b.withLimits(&redis.UniversalOptions{Username: one.Username, Password: one.Password, DB: one.DB}).Simple()
+				o := b.withLimits(&redis.UniversalOptions{Username: one.Username, Password: one.Password,
+					DB: one.DB}).Simple()
 				o.Network, o.Addr = one.Network, one.Addr
 				return redis.NewClient(o)
 			}
@@ -197,7 +200,8 @@ func connect(raw string, before *Backend) (*Backend, error) {
 			break
 		}
 		if o.MasterName == "" {
-			return nil, &FieldError{"redis", "redis-sentinel://…", "the master's name after the hosts, as in redis-sentinel://h1,h2/mymaster"}
+			return nil, &FieldError{"redis", "redis-sentinel://…",
+				"the master's name after the hosts, as in redis-sentinel://h1,h2/mymaster"}
 		}
 		client = func() redis.UniversalClient { return redis.NewFailoverClient(b.withLimits(o).Failover()) }
 	default:
@@ -327,7 +331,8 @@ const mapTimeout = 500 * time.Millisecond
 
 // EachMaster calls f concurrently for every server that holds data, and returns all
 // errors.
-func EachMaster(ctx context.Context, c redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+func EachMaster(ctx context.Context, c redis.UniversalClient,
+	f func(context.Context, *redis.Client) error) error {
 	cluster, ok := c.(*redis.ClusterClient)
 	if !ok {
 		return f(ctx, c.(*redis.Client))

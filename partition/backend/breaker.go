@@ -24,7 +24,8 @@ const (
 )
 
 // ErrUnreachable is the error of an operation that an open breaker rejects.
-var ErrUnreachable = Wrap(ErrUnavailable, errors.New("the shard is unreachable; the store probes it twice a second"))
+var ErrUnreachable = Wrap(ErrUnavailable,
+	errors.New("the shard is unreachable; the store probes it twice a second"))
 
 // A Breaker rejects operations on one shard while its server cannot be reached.
 // Without it each operation waits until its timeout, and delays everything that
@@ -113,7 +114,8 @@ func reachability(err error) reach {
 	switch {
 	case err == nil, errors.Is(err, ErrUnconfirmed):
 		return reached
-	case errors.Is(err, context.Canceled), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+	case errors.Is(err, context.Canceled), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err,
+		redis.ErrPoolExhausted):
 		return unclear
 	case errors.As(err, &reply):
 		for _, prefix := range notServing {
@@ -122,7 +124,8 @@ func reachability(err error) reach {
 			}
 		}
 		return reached
-	case errors.As(err, &op) && op.Op == "dial", strings.Contains(err.Error(), noNodes), strings.Contains(err.Error(), noSentinels):
+	case errors.As(err, &op) && op.Op == "dial", strings.Contains(err.Error(),
+		noNodes), strings.Contains(err.Error(), noSentinels):
 		return unreached
 	case !errors.Is(err, ErrUnknown): // nothing was sent
 		return unclear

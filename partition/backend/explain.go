@@ -49,7 +49,8 @@ func (b *Backend) Explain(ctx context.Context, err error) error {
 		return err
 	}
 	if means := b.meaning(ctx, err); means != "" {
-		return &explainedError{fmt.Sprintf("redis at %s %s (%s)", strings.Join(b.addrs, ","), means, causeOf(err)), err}
+		return &explainedError{fmt.Sprintf("redis at %s %s (%s)", strings.Join(b.addrs, ","), means,
+			causeOf(err)), err}
 	}
 	return err
 }

@@ -24,7 +24,10 @@ func (b *Backend) Observe(f func(command string, took time.Duration, failed bool
 type commandHook func(command string, took time.Duration, failed bool)
 
 func (h commandHook) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+	return func(ctx context.Context, network,
+		addr string) (net.Conn, error) {
+		return next(ctx, network, addr)
+	}
 }
 
 func (h commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -13,7 +13,8 @@ import (
 // IsDenied reports whether an answer says that the user lacks a right. Redis 7.0 says it
 // in other words inside of a script.
 func IsDenied(text string) bool {
-	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR The user executing the script can't")
+	return strings.HasPrefix(text, "NOPERM") ||
+		strings.HasPrefix(text, "ERR The user executing the script can't")
 }
 
 // Denied reports whether an error says that the user lacks a right.
@@ -52,7 +53,8 @@ func (r Rights) Error(addrs []string, prefix string) error {
 		case keysRight:
 			names, grants = append(names, "on the keys "+prefix+":{*}*"), append(grants, "'~"+prefix+":{*}*'")
 		case channelsRight:
-			names, grants = append(names, "on the channels "+prefix+":{*}:w:*"), append(grants, "'&"+prefix+":{*}:w:*'")
+			names, grants = append(names, "on the channels "+prefix+":{*}:w:*"), append(grants,
+				"'&"+prefix+":{*}:w:*'")
 		default:
 			names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
 		}

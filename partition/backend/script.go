@@ -204,7 +204,8 @@ type Job[T any] struct {
 // items could be served. So these items are sent again one by one, except those for
 // which hasLater is true: they would run after a later call of the same partition. It
 // returns the jobs that ended; those sent again come last.
-func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call), hasLater func(T) bool) []Job[T] {
+func RunJobs[T any](jobs []Job[T], fill func(*Call, []T), run func([]*Call),
+	hasLater func(T) bool) []Job[T] {
 	calls := make([]*Call, len(jobs))
 	split := false
 	for i, j := range jobs {

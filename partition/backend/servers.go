@@ -36,7 +36,8 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 			return err
 		}
 		b.version.Store(fields["redis_version"])
-		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil && major < minVersion {
+		if major, err := strconv.Atoi(strings.SplitN(fields["redis_version"], ".", 2)[0]); err == nil &&
+			major < minVersion {
 			return &storeError{ErrIncompatible, fmt.Errorf(
 				"redis at %s is version %s, and Spillway needs %d.0 or newer: upgrade Redis, or give the address of another", c.Options().Addr,
 				fields["redis_version"], minVersion)}
@@ -56,7 +57,8 @@ func (b *Backend) CheckServers(ctx context.Context) (warnings []string, err erro
 			}
 		}
 		if b.memoryFull(c.Options().Addr, fields) {
-			warn(c.Options().Addr + ": " + MemoryFull + ", so it rejects what clients send (store_full); what is stored is still delivered, which " +
+			warn(c.Options().Addr + ": " + MemoryFull +
+				", so it rejects what clients send (store_full); what is stored is still delivered, which " +
 				"makes room: raise maxmemory, or see what fills it")
 		}
 		for _, text := range serverWarnings(fields) {

@@ -62,7 +62,8 @@ func (c *Control) CreateNamespace(ctx context.Context, n Namespace) error {
 // DeleteNamespace deletes a namespace and all its tokens. First no process can store a job in it
 // any more; then empty, nil for none, counts its jobs or ends them. After an error the namespace
 // is as before, unless the outcome is unknown: then it opens again after two minutes.
-func (c *Control) DeleteNamespace(ctx context.Context, name string, empty func(context.Context) error) error {
+func (c *Control) DeleteNamespace(ctx context.Context, name string,
+	empty func(context.Context) error) error {
 	v := c.view()
 	n, made := v.entries[(&Namespace{Name: name}).entry()].(*Namespace)
 	if !made || v.inFile(name) || empty == nil {
@@ -102,7 +103,8 @@ func (c *Control) closeNamespace(ctx context.Context, n *Namespace, wait time.Du
 	}
 	calls := make([]*backend.Call, n.Policy.Shards)
 	for i := range calls {
-		calls[i] = backend.NewCall(luacontrol.Close, nil, []string{backend.ShardPrefix(c.prefix, n.Name, i) + "ledger"}, wait.Milliseconds())
+		calls[i] = backend.NewCall(luacontrol.Close, nil,
+			[]string{backend.ShardPrefix(c.prefix, n.Name, i) + "ledger"}, wait.Milliseconds())
 	}
 	b.Run(ctx, b.Background, calls)
 	for _, call := range calls {
@@ -184,7 +186,8 @@ func (c *Control) DeleteToken(ctx context.Context, namespace string, hash [sha25
 
 // ChangeLimit replaces the limit of a token by what change returns; nil is none. An error
 // of change is returned as it is. change is called again when another process was first.
-func (c *Control) ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte, change func(now *Limit) (*Limit, error)) error {
+func (c *Control) ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte,
+	change func(now *Limit) (*Limit, error)) error {
 	return c.change(ctx, func(v view) (edit, error) {
 		used := v.snapshot.Token(namespace, hash)
 		switch {
@@ -314,7 +317,8 @@ func (c *Control) write(ctx context.Context, v view, e edit) (done bool, err err
 	case status == 1 && call.Unconfirmed != nil:
 		return false, call.Unconfirmed
 	case status == 2:
-		return false, backend.Wrap(backend.ErrIncompatible, fmt.Errorf("the control document has format %d, which a newer version made", n))
+		return false, backend.Wrap(backend.ErrIncompatible,
+			fmt.Errorf("the control document has format %d, which a newer version made", n))
 	case status == 3:
 		return false, fmt.Errorf("%d would be more than %d: %w", n, MaxEntries, ErrTooMany)
 	case status == 4:

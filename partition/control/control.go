@@ -112,7 +112,8 @@ func (c *Control) Warnings() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	warnings := slices.Clone(c.Snapshot().Ignored)
-	if c.failing != nil && !errors.Is(c.failing, backend.ErrUnavailable) && !errors.Is(c.failing, backend.ErrUnknown) {
+	if c.failing != nil && !errors.Is(c.failing, backend.ErrUnavailable) &&
+		!errors.Is(c.failing, backend.ErrUnknown) {
 		warnings = append(warnings, "namespaces and tokens made at run time: "+c.failing.Error())
 	}
 	return warnings

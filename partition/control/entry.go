@@ -92,7 +92,8 @@ const wantName = "1 to 64 letters, digits, '.', '_' or '-', a letter or digit fi
 
 // checkCommon checks what every entry has.
 func checkCommon(v *partition.Validation, description, by string) {
-	v.Check(len(description) <= MaxDescription && utf8.ValidString(description), "description", "the text", "at most 512 bytes of UTF-8")
+	v.Check(len(description) <= MaxDescription && utf8.ValidString(description), "description", "the text",
+		"at most 512 bytes of UTF-8")
 	v.Check(len(by) <= maxBy && utf8.ValidString(by), "created_by", "the text", "at most 64 bytes of UTF-8")
 }
 
@@ -112,9 +113,11 @@ func (t *Token) Validate() error {
 	v.Check(partition.ValidNamespace(t.Namespace), "namespace", t.Namespace, wantName)
 	v.Check(partition.ValidNamespace(t.Name), "name", t.Name, wantName)
 	v.Check(t.Hash != HashToken(""), "hash", "that of an empty token", "one that not everybody can send")
-	v.Check(t.Text == "" || validText(t.Text) && HashToken(t.Text) == t.Hash, "token", "the text", "at most 256 printable ASCII characters without spaces")
+	v.Check(t.Text == "" || validText(t.Text) && HashToken(t.Text) == t.Hash, "token", "the text",
+		"at most 256 printable ASCII characters without spaces")
 	for field, r := range map[string]Rate{"produce": t.Produce, "consume": t.Consume} {
-		v.Check(r == Rate{} || r.String() != "" && r.Count <= maxRate, field, r.Count, "a rate such as 5000/s, 1000/min or 20/h")
+		v.Check(r == Rate{} || r.String() != "" && r.Count <= maxRate, field, r.Count,
+			"a rate such as 5000/s, 1000/min or 20/h")
 	}
 	checkCommon(&v, t.Description, t.CreatedBy)
 	if t.Limit != nil {
@@ -138,7 +141,8 @@ func (l *Limit) Validate() error {
 	v.Check(l.Read >= 0 && l.Read <= maxRate, "read", l.Read, "0 to 1000000000 requests; 0 is no limit")
 	v.Check(l.Write >= 0 && l.Write <= maxRate, "write", l.Write, "0 to 1000000000 requests; 0 is no limit")
 	v.Check(l.Read != 0 || l.Write != 0, "read", l.Read, "more than 0, or write more than 0")
-	v.Check(l.Interval >= 1 && l.Interval <= int64(24*time.Hour/time.Second), "interval", l.Interval, "1 to 86400 seconds")
+	v.Check(l.Interval >= 1 && l.Interval <= int64(24*time.Hour/time.Second), "interval", l.Interval,
+		"1 to 86400 seconds")
 	return v.Err()
 }
 
@@ -146,7 +150,8 @@ func (l *Limit) Validate() error {
 func (a *Admin) Validate() error {
 	var v partition.Validation
 	v.Check(partition.ValidNamespace(a.Name), "name", a.Name, wantName)
-	v.Check(a.Role == "viewer" || a.Role == "operator" || a.Role == "admin", "role", a.Role, "viewer, operator or admin")
+	v.Check(a.Role == "viewer" || a.Role == "operator" || a.Role == "admin", "role", a.Role,
+		"viewer, operator or admin")
 	v.Check(a.Hash != HashToken(""), "hash", "that of an empty token", "one that not everybody can send")
 	checkCommon(&v, "", a.CreatedBy)
 	return v.Err()

@@ -69,7 +69,8 @@ func (n *Namespace) encode() string {
 }
 
 func (t *Token) encode() string {
-	return encode(tokenForm{t.Name, t.Description, t.Text, t.Produce, t.Consume, t.Limit, t.CreatedMS, t.CreatedBy})
+	return encode(tokenForm{t.Name, t.Description, t.Text, t.Produce, t.Consume, t.Limit, t.CreatedMS,
+		t.CreatedBy})
 }
 
 func (a *Admin) encode() string { return encode(adminForm{a.Name, a.Role, a.CreatedMS, a.CreatedBy}) }

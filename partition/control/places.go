@@ -102,7 +102,8 @@ func (p *Places) Check(ctx context.Context) ([]string, error) {
 	}
 	for name, want := range p.named {
 		last := known[DefaultPool][name]
-		if _, open := p.pools[last]; last == "" || open || p.passed || want != DefaultPool && (known[want] == nil || known[want][name] != "") {
+		if _, open := p.pools[last]; last == "" || open || p.passed || want != DefaultPool &&
+			(known[want] == nil || known[want][name] != "") {
 			continue
 		}
 		return nil, backend.Wrap(backend.ErrIncompatible, fmt.Errorf(
@@ -164,7 +165,8 @@ func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch
 		return 0, "", nil
 	}
 	for shard, shards := 0, int64(1); int64(shard) < shards; shard++ {
-		fields, err := b.Background.HMGet(ctx, backend.ShardPrefix(p.control.prefix, name, shard)+"ledger", ledgerFields...).Result()
+		fields, err := b.Background.HMGet(ctx, backend.ShardPrefix(p.control.prefix, name, shard)+"ledger",
+			ledgerFields...).Result()
 		if err != nil {
 			return held, epoch, err
 		}
@@ -180,7 +182,8 @@ func (p *Places) held(ctx context.Context, pool, name string) (held int64, epoch
 		if n("published") > 0 {
 			held += n("published") - n("acked") - n("expired") - n("deleted") - n("lost")
 		} else {
-			held += n("accepted") + n("reclaimed") + n("dead_count") - n("delivered") - n("evicted") - n("expired") - n("dead") - n("lost")
+			held += n("accepted") + n("reclaimed") +
+				n("dead_count") - n("delivered") - n("evicted") - n("expired") - n("dead") - n("lost")
 		}
 	}
 	return held, epoch, nil

@@ -249,7 +249,8 @@ func (r *samples) matching(list []Drop, q Query) []Drop {
 	defer r.mu.Unlock()
 	for i := range r.drops {
 		d := r.drops[(r.next-1-i+ringSize)%ringSize]
-		if (q.Namespace == "" || q.Namespace == d.Namespace) && (q.Partition == "" || q.Partition == d.Partition) &&
+		if (q.Namespace == "" || q.Namespace == d.Namespace) &&
+			(q.Partition == "" || q.Partition == d.Partition) &&
 			(q.ID == "" || q.ID == d.ID) {
 			list = append(list, d)
 		}

@@ -17,7 +17,8 @@ const (
 // Purge deletes the ready jobs of a queue, and with all those in every other state, too. It
 // works at an operator's pace: at most a fifth of Redis's time. What arrives meanwhile may
 // be deleted, too. It returns how many jobs it deleted, also beside an error.
-func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error) {
+func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
+	all bool) (deleted int64, err error) {
 	if !ValidQueue(queue) {
 		return 0, ErrBadArgument
 	}
@@ -61,7 +62,8 @@ func (sh *shard) allOf(queue string) []string {
 
 // Respawn makes the oldest dead letters of a queue ready again, for one try more within ttl
 // (0: for ever). It returns how many, also beside an error.
-func (s *Store) Respawn(ctx context.Context, ns *Namespace, queue string, limit int, ttl time.Duration) (int, error) {
+func (s *Store) Respawn(ctx context.Context, ns *Namespace, queue string, limit int,
+	ttl time.Duration) (int, error) {
 	if ttl < 0 || ttl > MaxTTL {
 		return 0, ErrBadArgument
 	}
@@ -78,7 +80,8 @@ func (s *Store) DeleteDead(ctx context.Context, ns *Namespace, queue string, lim
 	return s.respawn(ctx, ns, queue, "delete", limit, 0)
 }
 
-func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, limit int, ttl int64) (done int, err error) {
+func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, limit int,
+	ttl int64) (done int, err error) {
 	if !ValidQueue(queue) || limit < 1 {
 		return 0, ErrBadArgument
 	}
@@ -105,7 +108,8 @@ func (s *Store) respawn(ctx context.Context, ns *Namespace, queue, verb string, 
 
 // Dead lists dead letters of a queue, oldest first, at most 100 and about 1 MiB, after
 // offset of them; several shards one after the other. total counts all of the queue.
-func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (list []Job, total int64, err error) {
+func (s *Store) Dead(ctx context.Context, ns *Namespace, queue string, offset,
+	limit int) (list []Job, total int64, err error) {
 	if !ValidQueue(queue) || offset < 0 || limit < 1 {
 		return nil, 0, ErrBadArgument
 	}

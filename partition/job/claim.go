@@ -19,7 +19,8 @@ const defaultMaxBytes = 4 << 20
 // bad is ErrBadArgument where the claim is outside its bounds.
 func (c *Claim) bad() error {
 	ns := c.Namespace
-	if ns == nil || c.Shard < 0 || c.Shard >= len(ns.shards) || len(c.Queues) < 1 || len(c.Queues) > MaxQueues ||
+	if ns == nil || c.Shard < 0 || c.Shard >= len(ns.shards) || len(c.Queues) < 1 ||
+		len(c.Queues) > MaxQueues ||
 		c.TTR < 0 || c.TTR > MaxTTR || c.Count < 1 || c.Count > MaxCount || c.MaxBytes < 0 {
 		return ErrBadArgument
 	}
@@ -90,7 +91,8 @@ func (r *run) callOf(k kind, sh *shard) *planned {
 func (c *planned) alike(claim *Claim) *request {
 	for _, it := range c.items {
 		q := it.(*request)
-		if q.ttr == leaseMS(claim.TTR) && q.count+claim.Count <= MaxCount && slices.Equal(q.queues, claim.Queues) {
+		if q.ttr == leaseMS(claim.TTR) && q.count+claim.Count <= MaxCount &&
+			slices.Equal(q.queues, claim.Queues) {
 			return q
 		}
 	}

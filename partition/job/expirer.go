@@ -168,7 +168,8 @@ func (e *Expirer) auditDue(ctx context.Context, sh *shard, queues []string) bool
 
 // missingReferences is how many jobs of a shard are in no state, about: jobs move while they
 // are counted.
-func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *shard, queues []string) (missing int64, err error) {
+func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *shard,
+	queues []string) (missing int64, err error) {
 	ledger := backend.NewCall(luajob.Ledger, sh.Breaker, []string{sh.Ledger, sh.lease, sh.delay})
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{ledger})
 	if ledger.Err != nil {
@@ -187,7 +188,8 @@ func (s *Store) missingReferences(ctx context.Context, pace *backend.Pace, sh *s
 		tombstones := pipe.HMGet(ctx, sh.tombstones, queues[:n]...)
 		counts := make([]interface{ Val() int64 }, 0, 3*n)
 		for _, queue := range queues[:n] {
-			counts = append(counts, pipe.HLen(ctx, sh.jobs(queue)), pipe.LLen(ctx, sh.ready(queue)), pipe.ZCard(ctx, sh.dead(queue)))
+			counts = append(counts, pipe.HLen(ctx, sh.jobs(queue)), pipe.LLen(ctx, sh.ready(queue)),
+				pipe.ZCard(ctx, sh.dead(queue)))
 		}
 		var failed error
 		err := pace.Do(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) })
@@ -213,7 +215,8 @@ func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
 		audit = 1
 	}
 	s := e.store
-	c := backend.NewCall(luajob.Expire, w.sh.Breaker, w.sh.allOf(w.queue), w.queue, w.cursor, expirePage, audit, w.sh.channel, s.wake)
+	c := backend.NewCall(luajob.Expire, w.sh.Breaker, w.sh.allOf(w.queue), w.queue, w.cursor, expirePage,
+		audit, w.sh.channel, s.wake)
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	if c.Err != nil {
 		return true

@@ -97,13 +97,16 @@ const (
 
 // ErrTooManyDelayed: a queue shares its shards with so many delayed jobs that counting its own
 // would take long. Ask for the namespace.
-var ErrTooManyDelayed = fmt.Errorf("too many delayed jobs to tell those of one queue: %w", backend.ErrUnavailable)
+var ErrTooManyDelayed = fmt.Errorf("too many delayed jobs to tell those of one queue: %w",
+	backend.ErrUnavailable)
 
 // Forecast counts the delayed jobs that come due in each of the next n steps, 1 to 1,000; the
 // first has those that are due now, too. An empty queue stands for all of the namespace. For
 // one queue it reads up to 100,000 jobs of the shards, and is ErrTooManyDelayed beyond.
-func (s *Store) Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error) {
-	if step < time.Millisecond || step > MaxDelay || n < 1 || n > maxForecastSteps || queue != "" && !ValidQueue(queue) {
+func (s *Store) Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration,
+	n int) ([]int64, error) {
+	if step < time.Millisecond || step > MaxDelay || n < 1 || n > maxForecastSteps || queue != "" &&
+		!ValidQueue(queue) {
 		return nil, ErrBadArgument
 	}
 	now, err := s.backend.KnownTime(ctx)
@@ -144,7 +147,8 @@ func (s *Store) forecastAll(ctx context.Context, ns *Namespace, now, step int64,
 	return nil
 }
 
-func (s *Store) forecastQueue(ctx context.Context, ns *Namespace, queue string, now, step int64, counts []int64) error {
+func (s *Store) forecastQueue(ctx context.Context, ns *Namespace, queue string, now, step int64,
+	counts []int64) error {
 	const page = 2000
 	suffix := " " + queue
 	end := strconv.FormatInt(now+step*int64(len(counts)), 10)

@@ -30,8 +30,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reverted:  counter("reverted_total", "Claimed jobs given back because the answer of the claim was lost."),
 		repaired:  counter("repaired_total", "Jobs made ready again because something other than Spillway removed their place in the queue."),
 		malformed: counter("malformed_total", "Claimed jobs that were not handed out, because something other than Spillway wrote their record."),
-		rolledBack: counter("rolled_back_total", "Published jobs that a rollback of the store removed together with their ledger: a lower bound, "+
-			"from what this process knew."),
+		rolledBack: counter("rolled_back_total",
+			"Published jobs that a rollback of the store removed together with their ledger: a lower bound, "+
+				"from what this process knew."),
 		rejected: counter("reads_rejected_total", "Reads of queues and ledgers rejected because too many were under way."),
 	}
 	m.stranded = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -41,7 +42,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
-	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack, m.rejected, m.stranded)
+	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack,
+		m.rejected, m.stranded)
 	return m
 }
 

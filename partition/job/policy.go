@@ -38,7 +38,8 @@ type Policy struct {
 
 // DefaultPolicy returns the defaults of all fields.
 func DefaultPolicy() Policy {
-	return Policy{Shards: 1, MaxJobs: 10_000_000, MaxQueues: 10_000, MaxKeys: 1_000_000, ReplyTTL: 10 * time.Minute}
+	return Policy{Shards: 1, MaxJobs: 10_000_000, MaxQueues: 10_000, MaxKeys: 1_000_000,
+		ReplyTTL: 10 * time.Minute}
 }
 
 // Validate returns a *partition.FieldError for each unusable setting, joined.
@@ -47,12 +48,16 @@ func (p Policy) Validate() error {
 	v.Check(p.Shards >= 1 && p.Shards <= 1024, "shards", p.Shards, "1 to 1024")
 	for _, queue := range slices.Sorted(maps.Keys(p.Spread)) {
 		k := p.Spread[queue]
-		v.Check(ValidQueue(queue), "spread", queue, "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-'")
+		v.Check(ValidQueue(queue), "spread", queue,
+			"the name of a queue: 1 to 255 letters, digits, '.', '_' or '-'")
 		v.Check(k >= 2 && k <= p.Shards, "spread."+queue, k, "2 to shards")
 	}
-	v.Check(p.MaxJobs >= 1 && p.MaxJobs <= 1_000_000_000, "max_jobs", p.MaxJobs, "1 to 1000000000, over all shards")
-	v.Check(p.MaxQueues >= 1 && p.MaxQueues <= 10_000_000, "max_queues", p.MaxQueues, "1 to 10000000, over all shards")
-	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys, "1 to 1000000000, over all shards")
+	v.Check(p.MaxJobs >= 1 && p.MaxJobs <= 1_000_000_000, "max_jobs", p.MaxJobs,
+		"1 to 1000000000, over all shards")
+	v.Check(p.MaxQueues >= 1 && p.MaxQueues <= 10_000_000, "max_queues", p.MaxQueues,
+		"1 to 10000000, over all shards")
+	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
+		"1 to 1000000000, over all shards")
 	v.Check(p.ReplyTTL >= time.Second && p.ReplyTTL <= 24*time.Hour, "reply_ttl", p.ReplyTTL, "1s to 24h")
 	return v.Err()
 }

@@ -219,7 +219,8 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 		h.sh.look.Store(now + promoteEvery) // what is published from here on sets it back
 		h.sh.looked.Store(time.Since(s.opened).Milliseconds())
 		by := func(key string, count int64) *redis.ZSliceCmd {
-			return pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
+			return pipe.ZRangeArgsWithScores(ctx,
+				redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
 		}
 		pages[i] = &page{place: h, groups: map[string]*duePerQueue{},
 			delayed: by(h.sh.delay, promotePage), lapsed: by(h.sh.lease, promotePage), heads: by(h.sh.queues, headPage)}
@@ -240,7 +241,8 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 				err = e
 			}
 		}
-		if err == nil && execErr != nil && !backend.IsWrongType(execErr) && len(page.delayed.Val())+len(page.lapsed.Val())+len(page.heads.Val()) == 0 {
+		if err == nil && execErr != nil && !backend.IsWrongType(execErr) &&
+			len(page.delayed.Val())+len(page.lapsed.Val())+len(page.heads.Val()) == 0 {
 			err = execErr // no connection was made; the commands have no error of their own
 		}
 		err = backend.Classify(err)

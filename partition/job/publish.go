@@ -104,7 +104,8 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 	}
 	n := len(r.numbers.names)
 	c.Begin(luajob.Publish, sh.Breaker, 6+4*n+keyed)
-	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease, sh.args.attempts, sh.args.tombstones)
+	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease, sh.args.attempts,
+		sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.allKeys(c, sh, queue)
 	}
@@ -154,7 +155,8 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 }
 
 // errForeign is the answer about a queue where a key has another type.
-var errForeign = backend.Wrap(backend.ErrBroken, errors.New("a key of the queue holds a value of another type: something else wrote it"))
+var errForeign = backend.Wrap(backend.ErrBroken,
+	errors.New("a key of the queue holds a value of another type: something else wrote it"))
 
 // published reads the answer of a call. round is the rollback round before it was sent. It
 // returns the publishes that were rejected together with others.
@@ -214,4 +216,5 @@ var publishErrors = map[int64]error{
 	1: nil, 2: nil, 3: nil, 0: ErrTooManyQueues, 4: ErrTooManyJobs, -1: errForeign, 5: errReadTooMuch, 6: ErrTooManyKeys, 7: ErrClosed,
 }
 
-var errReadTooMuch = backend.Wrap(backend.ErrUnavailable, errors.New("the ids of many large jobs were published again at once"))
+var errReadTooMuch = backend.Wrap(backend.ErrUnavailable,
+	errors.New("the ids of many large jobs were published again at once"))

@@ -39,7 +39,8 @@ func (s *Store) Peek(ctx context.Context, ns *Namespace, queue string) (Job, err
 	calls := make([]*backend.Call, len(shards))
 	for i, number := range shards {
 		sh := ns.shards[number]
-		calls[i] = backend.NewCall(luajob.Peek, sh.Breaker, []string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
+		calls[i] = backend.NewCall(luajob.Peek, sh.Breaker,
+			[]string{sh.ready(queue), sh.jobs(queue), sh.attempts}, queue)
 	}
 	if err := s.read(ctx, calls...); err != nil {
 		return Job{}, err
@@ -75,12 +76,14 @@ func (n *Namespace) complete(j Job) Job {
 }
 
 // Get returns a job and the state it is in: Ready, Delayed, Leased or Dead; or ErrNoJob.
-func (s *Store) Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (j Job, state State, err error) {
+func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
+	ref Ref) (j Job, state State, err error) {
 	if err := badJob(ns, queue, ref); err != nil {
 		return Job{}, Gone, err
 	}
 	sh := ns.shards[ref.Shard]
-	c := backend.NewCall(luajob.Get, sh.Breaker, []string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
+	c := backend.NewCall(luajob.Get, sh.Breaker,
+		[]string{sh.lease, sh.delay, sh.attempts, sh.jobs(queue), sh.dead(queue)}, queue, ref.Seq)
 	if err := s.read(ctx, c); err != nil {
 		return Job{}, Gone, err
 	}

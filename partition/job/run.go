@@ -120,7 +120,8 @@ func (s *Store) rejectBad(b *Batch) {
 	}
 	for _, t := range b.Settles {
 		t.State, t.Err = Gone, badJob(t.Namespace, t.Queue, t.Ref)
-		if t.Err == nil && (t.Verb < Nack || t.Verb > Requeue || t.After < 0 || t.After > MaxTTR || t.Attempt < 0 || t.Deadline < 0) {
+		if t.Err == nil && (t.Verb < Nack || t.Verb > Requeue || t.After < 0 || t.After > MaxTTR ||
+			t.Attempt < 0 || t.Deadline < 0) {
 			t.Err = ErrBadArgument
 		}
 	}
@@ -133,7 +134,8 @@ func (s *Store) rejectBad(b *Batch) {
 }
 
 func badJob(ns *Namespace, queue string, r Ref) error {
-	if ns == nil || r.Shard < 0 || r.Shard >= len(ns.shards) || r.Seq < 1 || !ValidQueue(queue) || r.CallerID != "" && !ValidCallerID(r.CallerID) {
+	if ns == nil || r.Shard < 0 || r.Shard >= len(ns.shards) || r.Seq < 1 || !ValidQueue(queue) ||
+		r.CallerID != "" && !ValidCallerID(r.CallerID) {
 		return ErrBadArgument
 	}
 	return nil
@@ -259,7 +261,8 @@ func (r *run) room(k kind, sh *shard, queues []string, jobs, bytes int) *planned
 func (r *run) next(k kind, sh *shard) *planned {
 	n := len(r.calls)
 	if n == cap(r.calls) {
-		r.calls = append(r.calls, planned{call: &backend.Call{}, queues: map[string]bool{}, groups: map[groupKey]*group{}})
+		r.calls = append(r.calls, planned{call: &backend.Call{}, queues: map[string]bool{},
+			groups: map[groupKey]*group{}})
 	}
 	r.calls = r.calls[:n+1]
 	c := &r.calls[n]
@@ -281,7 +284,8 @@ func (c *planned) fits(queues []string, jobs, bytes int) bool {
 			added++
 		}
 	}
-	return len(c.items) < maxCallItems && len(c.queues)+added <= maxCallQueues && c.jobs+jobs <= maxCallJobs && c.bytes+bytes <= maxCallBytes
+	return len(c.items) < maxCallItems && len(c.queues)+added <= maxCallQueues &&
+		c.jobs+jobs <= maxCallJobs && c.bytes+bytes <= maxCallBytes
 }
 
 func (c *planned) add(it item, queues []string, jobs, bytes int) {

@@ -31,7 +31,8 @@ func (r *run) planSettles(list []*Settle) {
 func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
 	n := len(r.numbers.names)
 	c.Begin(script, sh.Breaker, 6+4*n)
-	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues, sh.args.delay, sh.args.tombstones)
+	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues, sh.args.delay,
+		sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.allKeys(c, sh, queue)
 	}
@@ -39,7 +40,10 @@ func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
 
 func (r *run) fillAcks(c *backend.Call, items []item) {
 	// Jobs of a queue are one group.
-	slices.SortStableFunc(items, func(a, b item) int { return strings.Compare(a.(*Ack).Queue, b.(*Ack).Queue) })
+	slices.SortStableFunc(items, func(a, b item) int {
+		return strings.Compare(a.(*Ack).Queue,
+			b.(*Ack).Queue)
+	})
 	for _, it := range items {
 		r.numbers.number(it.(*Ack).Queue)
 	}

@@ -63,9 +63,11 @@ type Store struct {
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
 func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !partition.ValidNamespace(cfg.Prefix) {
-		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix, Want: "1 to 64 letters, digits, '.', '_' or '-'"}
+		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix,
+			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
-	s := &Store{backend: b, prefix: cfg.Prefix, required: cfg.Required, log: log, wake: "publish", pace: backend.NewPace(), opened: time.Now()}
+	s := &Store{backend: b, prefix: cfg.Prefix, required: cfg.Required, log: log, wake: "publish",
+		pace: backend.NewPace(), opened: time.Now()}
 	s.alarm.wake = make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"
@@ -174,7 +176,8 @@ func (s *Store) kind() *space.Kind {
 		Probe:    luajob.PermissionProbe,
 		ProbeOf: func(at *space.Shard) (keys []string, args []any) {
 			k := newShardKeys(at)
-			keys = []string{k.ready(probeQueue), k.jobs(probeQueue), k.dead(probeQueue), k.Prefix + "dd:" + probeQueue + ":0"}
+			keys = []string{k.ready(probeQueue), k.jobs(probeQueue), k.dead(probeQueue),
+				k.Prefix + "dd:" + probeQueue + ":0"}
 			return keys, []any{k.channel + probeQueue, s.wake}
 		},
 	}

@@ -119,7 +119,8 @@ func (l *wakeLink) send(ctx context.Context) error {
 
 // each runs a command for all channels. On a Redis Cluster all channels of a command have to be
 // of one shard.
-func each(ctx context.Context, channels map[*shard][]string, run func(context.Context, ...string) error) error {
+func each(ctx context.Context, channels map[*shard][]string,
+	run func(context.Context, ...string) error) error {
 	for _, list := range channels {
 		for part := range slices.Chunk(list, maxChannels) {
 			if err := run(ctx, part...); err != nil {

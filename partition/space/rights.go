@@ -42,7 +42,8 @@ func (s *Space) checkRights(ctx context.Context, h *Home) error {
 				if errors.Is(err, backend.ErrUnavailable) || strings.HasPrefix(text, "WRONGTYPE") {
 					return err
 				}
-				return backend.Wrap(backend.ErrIncompatible, fmt.Errorf("namespace %s: %s fails on its shards: %s", h.Name, command, text))
+				return backend.Wrap(backend.ErrIncompatible,
+					fmt.Errorf("namespace %s: %s fails on its shards: %s", h.Name, command, text))
 			}
 			missing.Add(command, text)
 		}

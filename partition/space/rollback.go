@@ -50,7 +50,8 @@ func (d *rollbackDetector) lowerBound() int64 {
 // epoch is another, the ledger began anew and holds nothing of base. A ledger with a
 // format but without an epoch is not new: it was rolled back to the time before it
 // had an epoch.
-func (d *rollbackDetector) compare(round uint64, bound, total int64, epoch string, formatted bool) (missing int64) {
+func (d *rollbackDetector) compare(round uint64, bound, total int64, epoch string,
+	formatted bool) (missing int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	missing = max(0, bound-total)
@@ -126,7 +127,8 @@ func (s *Space) CheckRollback(ctx context.Context, homes []*Home) {
 				pipe = server.Pipeline()
 				pipes[server] = pipe
 			}
-			all = append(all, reading{h, sh, sh.rollback.lowerBound(), pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format")})
+			all = append(all, reading{h, sh, sh.rollback.lowerBound(),
+				pipe.HMGet(ctx, sh.Ledger, s.Kind.Total, "epoch", "format")})
 		}
 	}
 	var running sync.WaitGroup

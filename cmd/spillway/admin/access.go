@@ -43,7 +43,8 @@ func checkHost(listen string, next http.Handler) http.Handler {
 			h.Set(key, value)
 		}
 		if !hostAllowed(r.Host, r.URL.Path, own) {
-			writeError(w, &rejection{http.StatusForbidden, wire.CodeBadHost, "this port answers requests to its own address only; the Host header has another name"})
+			writeError(w, &rejection{http.StatusForbidden, wire.CodeBadHost,
+				"this port answers requests to its own address only; the Host header has another name"})
 			return
 		}
 		if r.ContentLength != 0 {
@@ -71,13 +72,15 @@ func hostAllowed(header, path, own string) bool {
 	return err == nil || path == "/livez" || path == "/readyz" || path == "/metrics"
 }
 
-var errCrossOrigin = &rejection{http.StatusForbidden, wire.CodeCrossOrigin, "requests of pages of other origins are rejected"}
+var errCrossOrigin = &rejection{http.StatusForbidden, wire.CodeCrossOrigin,
+	"requests of pages of other origins are rejected"}
 
 // crossSite reports whether a page of another origin sends a request that it may not send. It
 // cannot read what it asks for, but a profile, an audit or a tail costs all the same. A link to
 // the console, the metrics or a probe is followed, and a preflight allows nothing.
 func crossSite(r *http.Request) bool {
-	if r.Method == http.MethodOptions || !wire.CrossSite(r.Host, r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")) {
+	if r.Method == http.MethodOptions || !wire.CrossSite(r.Host, r.Header.Get("Origin"),
+		r.Header.Get("Sec-Fetch-Site")) {
 		return false
 	}
 	link := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
@@ -149,8 +152,9 @@ type identity struct {
 
 // lacks is the answer to who has a lower role than what needs.
 func (who identity) lacks(what string, needs Role) *rejection {
-	return &rejection{http.StatusForbidden, wire.CodeForbidden, what + " needs the role " + needs.String() + "; the token of " + who.name +
-		" has " + who.role.String()}
+	return &rejection{http.StatusForbidden, wire.CodeForbidden,
+		what + " needs the role " + needs.String() + "; the token of " + who.name +
+			" has " + who.role.String()}
 }
 
 // anonymous may do everything: no token is configured, which needs a listener on loopback.
@@ -234,5 +238,6 @@ func (s *Server) unauthenticated(w http.ResponseWriter) {
 	s.unauthorized.Inc()
 	w.Header().Add("WWW-Authenticate", "Bearer")
 	w.Header().Add("WWW-Authenticate", `Basic realm="spillway", charset="UTF-8"`)
-	writeError(w, &rejection{http.StatusUnauthorized, wire.CodeUnauthorized, "send the admin token: Authorization: Bearer, or as the password of any user"})
+	writeError(w, &rejection{http.StatusUnauthorized, wire.CodeUnauthorized,
+		"send the admin token: Authorization: Bearer, or as the password of any user"})
 }

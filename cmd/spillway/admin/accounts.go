@@ -78,7 +78,8 @@ func NewAccounts(store Store, reg prometheus.Registerer, log *zap.Logger) *Accou
 		"dead":    "entries become dead letters: the sink rejects them",
 		"lost":    "entries are lost: something other than Spillway removes them from Redis",
 	})
-	a.Loop = lifecycle.New("accounts", a.firstRead, func(ctx context.Context) { repeat(ctx, accountsEvery, a.read) })
+	a.Loop = lifecycle.New("accounts", a.firstRead,
+		func(ctx context.Context) { repeat(ctx, accountsEvery, a.read) })
 	reg.MustRegister(a)
 	return a
 }
@@ -144,7 +145,8 @@ func (d *dropping) note(log *zap.Logger, words, unit string, n int64, at time.Ti
 			log.Warn(words, zap.Int64(unit, d.entries), zap.Duration("for", at.Sub(d.since)))
 		}
 	} else if !d.since.IsZero() && at.Sub(d.last) >= quietFor {
-		log.Info("no "+unit+" ended that way for a minute", zap.Int64(unit, d.entries), zap.Duration("for", d.last.Sub(d.since)))
+		log.Info("no "+unit+" ended that way for a minute", zap.Int64(unit, d.entries),
+			zap.Duration("for", d.last.Sub(d.since)))
 		*d = dropping{}
 	}
 }
@@ -172,17 +174,21 @@ func accountMetric(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	accountEntries = accountMetric("entries_total", "Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + "+
-		"expired + dead + lost + buffered.", "outcome")
+	accountEntries = accountMetric("entries_total",
+		"Entries by outcome, since the first one: accepted = delivered + evicted - reclaimed + "+
+			"expired + dead + lost + buffered.", "outcome")
 	accountBuffered   = accountMetric("buffered_entries", "Entries stored now.")
 	accountPartitions = accountMetric("partitions", "Partitions with entries now.")
 	accountKeys       = accountMetric("idempotency_keys",
 		"Idempotency keys that are remembered now. They are counted in steps: up to a quarter more than there are.")
-	accountOverdue     = accountMetric("overdue_seconds", "How long the first partition in the queue has been due.")
+	accountOverdue = accountMetric("overdue_seconds",
+		"How long the first partition in the queue has been due.")
 	accountLetters     = accountMetric("dead_letters", "Dead letters kept now.")
 	accountLetterBytes = accountMetric("dead_letter_bytes", "Bytes of the dead letters kept now.")
-	accountPurged      = accountMetric("purged_entries_total", "Entries that operators purged. They are among the evicted ones.")
-	accountLettersGone = accountMetric("dead_letters_evicted_total", "Dead letters that max_dead or max_dead_bytes dropped.")
+	accountPurged      = accountMetric("purged_entries_total",
+		"Entries that operators purged. They are among the evicted ones.")
+	accountLettersGone = accountMetric("dead_letters_evicted_total",
+		"Dead letters that max_dead or max_dead_bytes dropped.")
 )
 
 // Describe implements prometheus.Collector.
@@ -225,7 +231,8 @@ type ages struct {
 var (
 	oldestEntry = accountMetric("oldest_age_seconds",
 		"Age of the oldest entry when the sweep last read its partition: at most 400 partitions are read a second, all of them in turn.")
-	maxAge = prometheus.NewDesc("spillway_namespace_max_age_seconds", "Age at which an undelivered entry expires.", []string{"namespace"}, nil)
+	maxAge = prometheus.NewDesc("spillway_namespace_max_age_seconds",
+		"Age at which an undelivered entry expires.", []string{"namespace"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -153,18 +153,20 @@ func (s *Server) respawnJobs(r *request) (any, error) {
 	if r.decode(&body); body.TTLMS < 0 || body.TTLMS > job.MaxTTL.Milliseconds() {
 		r.fail(badRequest(fmt.Sprintf("ttl_ms: want 0 to %d", job.MaxTTL.Milliseconds())))
 	}
-	return s.actOnDead(r, space, queue, body.DeadJobsRequest, "respawn_jobs", func(ctx context.Context, limit int) (int, error) {
-		return space.store.Respawn(ctx, space.ns, queue, limit, time.Duration(body.TTLMS)*time.Millisecond)
-	})
+	return s.actOnDead(r, space, queue, body.DeadJobsRequest, "respawn_jobs",
+		func(ctx context.Context, limit int) (int, error) {
+			return space.store.Respawn(ctx, space.ns, queue, limit, time.Duration(body.TTLMS)*time.Millisecond)
+		})
 }
 
 func (s *Server) deleteDeadJobs(r *request) (any, error) {
 	var body DeadJobsRequest
 	space, queue := r.queue()
 	r.decode(&body)
-	return s.actOnDead(r, space, queue, body, "delete_dead_jobs", func(ctx context.Context, limit int) (int, error) {
-		return space.store.DeleteDead(ctx, space.ns, queue, limit)
-	})
+	return s.actOnDead(r, space, queue, body, "delete_dead_jobs",
+		func(ctx context.Context, limit int) (int, error) {
+			return space.store.DeleteDead(ctx, space.ns, queue, limit)
+		})
 }
 
 // actOnDead runs act on as many dead letters as were confirmed, at most.
@@ -189,7 +191,8 @@ func (s *Server) actOnDead(r *request, space jobSpace, queue string, body DeadJo
 }
 
 // actOnJobs runs an act, and records it.
-func (s *Server) actOnJobs(r *request, space jobSpace, queue, action, detail string, agreed Approval, act func(context.Context) (int64, error)) (any, error) {
+func (s *Server) actOnJobs(r *request, space jobSpace, queue, action, detail string, agreed Approval,
+	act func(context.Context) (int64, error)) (any, error) {
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		n, err := act(ctx)
 		detail += fmt.Sprintf("confirmed %d", *agreed.Confirm)
@@ -218,9 +221,10 @@ func (s *Server) purgeJobs(r *request) (any, error) {
 	if n > *body.Confirm {
 		return nil, conflict(fmt.Sprintf("there are %d jobs now, more than confirmed: do a dry run again, or confirm more", n))
 	}
-	return s.actOnJobs(r, space, queue, "purge_jobs", "state "+body.State+", ", body.Approval, func(ctx context.Context) (int64, error) {
-		return space.store.Purge(ctx, space.ns, queue, body.State == "all")
-	})
+	return s.actOnJobs(r, space, queue, "purge_jobs", "state "+body.State+", ", body.Approval,
+		func(ctx context.Context) (int64, error) {
+			return space.store.Purge(ctx, space.ns, queue, body.State == "all")
+		})
 }
 
 // deleteJob deletes one job, in whatever state: who has it claimed finds it gone.
@@ -238,6 +242,7 @@ func (s *Server) deleteJob(r *request) (any, error) {
 	if ack.Err == nil {
 		n = 1
 	}
-	s.record(r, Act{Action: "delete_job", Namespace: space.ns.Name, Queue: queue, Detail: r.PathValue("job"), Entries: &n}, ack.Err)
+	s.record(r, Act{Action: "delete_job", Namespace: space.ns.Name, Queue: queue, Detail: r.PathValue("job"),
+		Entries: &n}, ack.Err)
 	return ActedJobs{Jobs: n, Complete: true}, ack.Err
 }

@@ -128,7 +128,8 @@ func (r *request) readBody(w http.ResponseWriter) error {
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return &rejection{http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge, "the body is longer than 64 KiB"}
+		return &rejection{http.StatusRequestEntityTooLarge, wire.CodeBodyTooLarge,
+			"the body is longer than 64 KiB"}
 	case err != nil:
 		return badRequest("the body ended early")
 	}

@@ -21,7 +21,8 @@ type Control interface {
 	DeleteNamespace(ctx context.Context, name string, empty func(context.Context) error) error
 	CreateToken(ctx context.Context, t control.Token) error
 	DeleteToken(ctx context.Context, namespace string, hash [sha256.Size]byte) error
-	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte, change func(now *control.Limit) (*control.Limit, error)) error
+	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte,
+		change func(now *control.Limit) (*control.Limit, error)) error
 	CreateAdmin(ctx context.Context, a control.Admin) error
 	DeleteAdmin(ctx context.Context, name string) error
 }
@@ -37,7 +38,8 @@ type Queues interface {
 const codeNoSuchToken wire.Code = "no_such_token"
 
 // errFixed is why a process that has no control document changes nothing.
-var errFixed = notFound(wire.CodeNoSuchRoute, "this process has no namespaces and tokens but those of its configuration")
+var errFixed = notFound(wire.CodeNoSuchRoute,
+	"this process has no namespaces and tokens but those of its configuration")
 
 // control is the control document, for a route that needs it.
 func (r *request) control() Control {
@@ -69,7 +71,8 @@ func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 	switch {
 	case errors.As(err, &field), errors.Is(err, control.ErrNoPool): // a mistake in the request is no act
 		return nil, badRequest(err.Error())
-	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile), errors.Is(err, control.ErrOpen), errors.Is(err, control.ErrTooMany),
+	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile), errors.Is(err,
+		control.ErrOpen), errors.Is(err, control.ErrTooMany),
 		errors.Is(err, control.ErrConflict), errors.Is(err, backend.ErrIncompatible):
 		err = conflict(err.Error())
 	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_namespace":
@@ -119,7 +122,8 @@ func (s *Server) createAdmin(r *request) (any, error) {
 		return nil, r.err
 	}
 	act := Act{Action: "create_admin_token", Detail: "name " + body.Name + ", role " + body.Role}
-	err := c.CreateAdmin(r.ctx, control.Admin{Name: body.Name, Role: body.Role, Hash: hash, CreatedBy: r.who.name})
+	err := c.CreateAdmin(r.ctx, control.Admin{Name: body.Name, Role: body.Role, Hash: hash,
+		CreatedBy: r.who.name})
 	return s.changed(r, act, err, CreatedToken{text, body.Name, control.FormatHash(hash)})
 }
 
@@ -131,7 +135,8 @@ func (s *Server) revokeAdmin(r *request) (any, error) {
 	if r.decode(&body); r.err != nil {
 		return nil, r.err
 	}
-	return s.changed(r, Act{Action: "revoke_admin_token", Detail: "name " + body.Name}, c.DeleteAdmin(r.ctx, body.Name), body)
+	return s.changed(r, Act{Action: "revoke_admin_token", Detail: "name " + body.Name},
+		c.DeleteAdmin(r.ctx, body.Name), body)
 }
 
 // QueueToken is a token of a namespace of kind queue. The token itself is never shown.
@@ -233,7 +238,8 @@ func (s *Server) revokeToken(r *request) (any, error) {
 		return nil, r.err
 	}
 	act := Act{Action: "revoke_token", Namespace: t.Namespace, Detail: "name " + t.Name}
-	return s.changed(r, act, c.DeleteToken(r.ctx, t.Namespace, t.Hash), map[string]string{"name": t.Name, "hash": control.FormatHash(t.Hash)})
+	return s.changed(r, act, c.DeleteToken(r.ctx, t.Namespace, t.Hash),
+		map[string]string{"name": t.Name, "hash": control.FormatHash(t.Hash)})
 }
 
 func (s *Server) limitToken(r *request) (any, error) {
@@ -249,6 +255,7 @@ func (s *Server) limitToken(r *request) (any, error) {
 	if l := body.Limit; l != nil {
 		act.Detail = fmt.Sprintf("name %s, read %d, write %d in %ds", t.Name, l.Read, l.Write, l.Interval)
 	}
-	err := c.ChangeLimit(r.ctx, t.Namespace, t.Hash, func(*control.Limit) (*control.Limit, error) { return body.Limit, nil })
+	err := c.ChangeLimit(r.ctx, t.Namespace, t.Hash,
+		func(*control.Limit) (*control.Limit, error) { return body.Limit, nil })
 	return s.changed(r, act, err, map[string]any{"name": t.Name, "limit": body.Limit})
 }

@@ -58,7 +58,8 @@ func (s *Server) queueNamespaces(r *request) (any, error) {
 	}
 	snapshot, list := c.Snapshot(), []QueueNamespace{}
 	for _, n := range snapshot.Namespaces() {
-		list = append(list, QueueNamespace{formOf(n), n.CreatedMS, n.CreatedBy, n.FromFile, len(snapshot.Tokens(n.Name))})
+		list = append(list, QueueNamespace{formOf(n), n.CreatedMS, n.CreatedBy, n.FromFile,
+			len(snapshot.Tokens(n.Name))})
 	}
 	return map[string]any{"namespaces": list}, nil
 }
@@ -82,7 +83,8 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	n.Name, n.Pool, n.Description = f.Namespace, f.Pool, f.Description
 	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
 	p.DropDead, p.ReplyTTL = f.Dead == deadDrop, time.Duration(f.ReplyTTLMS)*time.Millisecond
-	act := Act{Action: "create_namespace", Namespace: f.Namespace, Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
+	act := Act{Action: "create_namespace", Namespace: f.Namespace,
+		Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
 	return s.changed(r, act, c.CreateNamespace(r.ctx, n), f)
 }
 
@@ -122,7 +124,8 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		if err == nil {
 			deleted, err = deleteAll(ctx, c, ns.Name, jobs, body.Force)
 		}
-		act := Act{Action: "delete_namespace", Namespace: ns.Name, Entries: &deleted, Detail: fmt.Sprintf("force %v", body.Force)}
+		act := Act{Action: "delete_namespace", Namespace: ns.Name, Entries: &deleted,
+			Detail: fmt.Sprintf("force %v", body.Force)}
 		return s.changed(r, act, err, DeletedNamespace{Jobs: deleted})
 	})
 }
@@ -137,7 +140,8 @@ func hasJobs(count int64) error {
 }
 
 // deleteAll deletes a namespace, and with force its jobs. None comes after they are counted.
-func deleteAll(ctx context.Context, c Control, name string, jobs Queues, force bool) (deleted int64, err error) {
+func deleteAll(ctx context.Context, c Control, name string, jobs Queues,
+	force bool) (deleted int64, err error) {
 	err = c.DeleteNamespace(ctx, name, func(ctx context.Context) (err error) {
 		if force {
 			deleted, err = jobs.Purge(ctx)

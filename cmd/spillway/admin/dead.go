@@ -54,7 +54,8 @@ type LetterPayload struct {
 type letterFilter struct{ reason, partition, entryID string }
 
 func (f letterFilter) has(l partition.Letter) bool {
-	return (f.reason == "" || f.reason == l.Reason) && (f.partition == "" || f.partition == l.Partition) && (f.entryID == "" || f.entryID == l.EntryID)
+	return (f.reason == "" || f.reason == l.Reason) && (f.partition == "" || f.partition == l.Partition) &&
+		(f.entryID == "" || f.entryID == l.EntryID)
 }
 
 // letterOf hides in what the sink said what masks hide in the payload.
@@ -97,7 +98,8 @@ func (s *Server) dead(r *request) (any, error) {
 
 // filterLetters reads pages until it has limit letters. A cursor is that of a page, a plus
 // sign, and how many letters of the page came before.
-func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter, masks []string, cursor string,
+func filterLetters(ctx context.Context, store Store, ns *partition.Namespace, f letterFilter,
+	masks []string, cursor string,
 	limit int) (list []Letter, next string, err error) {
 	list = []Letter{}
 	cursor, offset, _ := strings.Cut(cursor, "+")
@@ -160,7 +162,8 @@ type reasonCount struct {
 }
 
 // of is the count of a namespace. The map is not written any more.
-func (l *letterReasons) of(ctx context.Context, store Store, ns *partition.Namespace, now time.Time) (map[string]int, error) {
+func (l *letterReasons) of(ctx context.Context, store Store, ns *partition.Namespace,
+	now time.Time) (map[string]int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known, ok := l.known[ns.Name]; ok && now.Sub(known.at) < countedFor {

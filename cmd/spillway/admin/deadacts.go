@@ -113,11 +113,12 @@ func (s *Server) deleteDead(r *request) (any, error) {
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		answer := Deleted{DryRun: body.DryRun}
 		var err error
-		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns, func(letters []partition.Letter) (bool, error) {
-			n, err := r.view.Store.Discard(ctx, ns, letters)
-			answer.Deleted += int64(n)
-			return err == nil, err
-		})
+		answer.Letters, answer.Complete, err = body.each(ctx, r.view.Store, ns,
+			func(letters []partition.Letter) (bool, error) {
+				n, err := r.view.Store.Discard(ctx, ns, letters)
+				answer.Deleted += int64(n)
+				return err == nil, err
+			})
 		s.actedOnDead(r, "delete_dead", ns, body, answer.Deleted, err)
 		return answer, inTime(ctx, err)
 	})
@@ -181,7 +182,8 @@ func (a *Replayed) count(outcomes []partition.ReplayOutcome) (some bool) {
 }
 
 // actedOnDead records an act on dead letters, and that they are to be counted again.
-func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace, d DeleteRequest, done int64, err error) {
+func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace, d DeleteRequest,
+	done int64, err error) {
 	if d.DryRun {
 		return
 	}
@@ -193,5 +195,6 @@ func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace,
 	if d.Letters != nil {
 		detail += fmt.Sprintf(", %d by id", len(d.Letters))
 	}
-	s.record(r, Act{Action: action, Namespace: ns.Name, Partition: d.Partition, Detail: detail, Entries: &done}, err)
+	s.record(r, Act{Action: action, Namespace: ns.Name, Partition: d.Partition, Detail: detail,
+		Entries: &done}, err)
 }

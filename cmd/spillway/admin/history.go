@@ -200,7 +200,8 @@ func (h *history) recent(name string, now time.Time, span int) (rates point) {
 }
 
 // series are the values of a range, null where there is none.
-func (h *history) series(name string, now time.Time, minutes bool) (from time.Time, step time.Duration, series map[string][]*float32) {
+func (h *history) series(name string, now time.Time,
+	minutes bool) (from time.Time, step time.Duration, series map[string][]*float32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	series = map[string][]*float32{}

@@ -124,7 +124,8 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 		return nil, err
 	}
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue, Ledger: ledger}
-	answer.Changes, answer.ChangesMS = s.jobBook.changes(space.ns.Name, jobReading{ledger, time.Now()}, time.Duration(since)*time.Millisecond)
+	answer.Changes, answer.ChangesMS = s.jobBook.changes(space.ns.Name, jobReading{ledger, time.Now()},
+		time.Duration(since)*time.Millisecond)
 	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return space.store.Audit(ctx, space.ns) })
 	return answer, err
 }
@@ -141,7 +142,8 @@ func policySettings(p job.Policy) []Setting {
 	if p.DropDead {
 		dead = deadDrop
 	}
-	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues}, {"max_keys", p.MaxKeys}, {"dead", dead},
+	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues},
+		{"max_keys", p.MaxKeys}, {"dead", dead},
 		{"reply_ttl", p.ReplyTTL}}
 }
 
@@ -215,7 +217,8 @@ const (
 
 func (s *Server) deadJobs(r *request) (any, error) {
 	space, queue := r.queue()
-	masks, limit, offset := s.masks(r), r.number("limit", 20, 1, maxDeadJobs), r.number("offset", 0, 0, maxDeadOffset)
+	masks, limit, offset := s.masks(r), r.number("limit", 20, 1, maxDeadJobs), r.number("offset", 0, 0,
+		maxDeadOffset)
 	if r.err != nil {
 		return nil, r.err
 	}

@@ -73,7 +73,8 @@ func (s *Server) partitions(r *request) (any, error) {
 	if _, known := columns[o.column]; !known {
 		r.fail(badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition"))
 	}
-	limit, offset, pausedOnly := r.number("limit", 100, 1, 1000), r.number("offset", 0, 0, maxRows), r.flag("paused")
+	limit, offset, pausedOnly := r.number("limit", 100, 1, 1000), r.number("offset", 0, 0,
+		maxRows), r.flag("paused")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -118,7 +119,8 @@ func (s *sweep) list(namespace string, o order, offset, limit int, keep func(*ro
 	if sp == nil {
 		return list
 	}
-	list.Sweep = SweepState{Complete: sp.completed > 0, TookMS: sp.took, Known: len(sp.rows), LeftOut: sp.leftOut}
+	list.Sweep = SweepState{Complete: sp.completed > 0, TookMS: sp.took, Known: len(sp.rows),
+		LeftOut: sp.leftOut}
 	if completed := sp.completed; completed > 0 {
 		list.Sweep.CompletedAtMS = &completed
 	}

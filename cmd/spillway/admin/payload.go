@@ -151,7 +151,8 @@ func mask(text []byte, keys []string) ([]byte, error) {
 }
 
 func masking(text []byte, keys []string) (*masker, error) {
-	m := &masker{d: json.NewDecoder(bytes.NewReader(text)), hidden: make(map[string]bool, len(keys)), out: make([]byte, 0, len(text))}
+	m := &masker{d: json.NewDecoder(bytes.NewReader(text)), hidden: make(map[string]bool, len(keys)),
+		out: make([]byte, 0, len(text))}
 	for _, key := range keys {
 		m.hidden[strings.ToLower(key)] = true
 	}

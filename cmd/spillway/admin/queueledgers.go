@@ -141,7 +141,8 @@ func latest(readings []jobReading, n int) []jobReading {
 
 // changes are how much the totals of a ledger rose in the time before now, or since the first
 // reading.
-func (b *jobBook) changes(namespace string, now jobReading, since time.Duration) (rise job.Ledger, took int64) {
+func (b *jobBook) changes(namespace string, now jobReading,
+	since time.Duration) (rise job.Ledger, took int64) {
 	rise = now.Ledger
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,18 +215,23 @@ func jobStates(l job.Ledger) map[string]int64 {
 }
 
 var (
-	accountJobsTotal = accountMetric("jobs_total", "Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what "+
-		"spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
-	accountJobs      = accountMetric("jobs", "Jobs stored now, by state: ready, delayed, leased or dead.", "state")
-	accountQueues    = accountMetric("queues", "Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
-	accountOldestJob = accountMetric("oldest_ready_job_seconds", "Time since the publish of the first ready job of a queue, of the queue where "+
-		"that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
-	maxJobs = prometheus.NewDesc("spillway_namespace_max_jobs", "Jobs that the namespace may hold. A publish beyond is rejected.", []string{"namespace"}, nil)
+	accountJobsTotal = accountMetric("jobs_total",
+		"Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what "+
+			"spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
+	accountJobs   = accountMetric("jobs", "Jobs stored now, by state: ready, delayed, leased or dead.", "state")
+	accountQueues = accountMetric("queues",
+		"Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
+	accountOldestJob = accountMetric("oldest_ready_job_seconds",
+		"Time since the publish of the first ready job of a queue, of the queue where "+
+			"that is longest, when they were last counted: every 10 s, or less often where there are many; of 1,024 queues.")
+	maxJobs = prometheus.NewDesc("spillway_namespace_max_jobs",
+		"Jobs that the namespace may hold. A publish beyond is rejected.", []string{"namespace"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (b *jobBook) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountKeys, accountQueues, accountOldestJob, maxJobs} {
+	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountKeys, accountQueues,
+		accountOldestJob, maxJobs} {
 		ch <- d
 	}
 }
@@ -240,7 +246,8 @@ func (b *jobBook) Collect(ch chan<- prometheus.Metric) {
 	defer b.mu.Unlock()
 	for namespace, f := range b.spaces {
 		gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{namespace}, labels...)...)
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value,
+				append([]string{namespace}, labels...)...)
 		}
 		if limit, ok := limits[namespace]; ok {
 			gauge(maxJobs, float64(limit))
@@ -288,7 +295,8 @@ func (b *jobBook) overview(v View, only string, now time.Time) []QueueOverview {
 		if only != "" && ns.Name != only {
 			continue
 		}
-		q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{}, Sinks: append([]Sink{}, sinks[ns.Name]...)}
+		q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{},
+			Sinks: append([]Sink{}, sinks[ns.Name]...)}
 		if f := b.spaces[ns.Name]; f != nil {
 			f.fill(&q, now)
 			if fails := v.sinkFails(ns.Name); fails != nil {

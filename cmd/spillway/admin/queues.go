@@ -68,7 +68,8 @@ func (s *Server) queueList(r *request) (any, error) {
 		return nil, err
 	}
 	rows, now := t.sorted(column, descending), time.Now().UnixMilli()
-	answer := QueueList{NowMS: now, ReadMS: t.at.UnixMilli(), Total: t.total, LeftOut: t.total - len(rows), Queues: []QueueRow{}}
+	answer := QueueList{NowMS: now, ReadMS: t.at.UnixMilli(), Total: t.total, LeftOut: t.total - len(rows),
+		Queues: []QueueRow{}}
 	rows = rows[min(offset, len(rows)):]
 	for _, row := range rows[:min(limit, len(rows))] {
 		answer.Queues = append(answer.Queues, queueRow(row.name, row.Counts, now))
@@ -113,7 +114,8 @@ func (s *Server) forecast(r *request) (any, error) {
 	if r.PathValue("queue") != "" {
 		space, queue = r.queue()
 	}
-	answer := Forecast{StepMS: int64(r.number("step_ms", 600_000, 1000, int(365*24*time.Hour/time.Millisecond)))}
+	answer := Forecast{StepMS: int64(r.number("step_ms", 600_000, 1000,
+		int(365*24*time.Hour/time.Millisecond)))}
 	steps := r.number("steps", 144, 1, maxForecastSteps)
 	if r.err != nil {
 		return nil, r.err

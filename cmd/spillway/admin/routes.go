@@ -88,7 +88,8 @@ func (s *Server) routes() []route {
 }
 
 func noRoute(*request) (any, error) {
-	return nil, notFound(wire.CodeNoSuchRoute, "no such route; see /api/v1/openapi.yaml, /metrics, /livez, /readyz")
+	return nil, notFound(wire.CodeNoSuchRoute,
+		"no such route; see /api/v1/openapi.yaml, /metrics, /livez, /readyz")
 }
 
 // handler is the port: each request passes, in this order, the Host header, the token, the
@@ -134,7 +135,8 @@ func (s *Server) dispatch(w http.ResponseWriter, hr *http.Request, routes map[st
 	case method == http.MethodGet:
 		r.ctx, end = context.WithTimeout(hr.Context(), readTimeout)
 	case !r.isJSON():
-		writeError(w, &rejection{http.StatusUnsupportedMediaType, wire.CodeUnsupportedType, "send JSON, with Content-Type: application/json"})
+		writeError(w, &rejection{http.StatusUnsupportedMediaType, wire.CodeUnsupportedType,
+			"send JSON, with Content-Type: application/json"})
 		return
 	default:
 		if err := r.readBody(w); err != nil {
@@ -159,7 +161,8 @@ func (s *Server) noMethod(w http.ResponseWriter, r *request, routes map[string]r
 	}
 	use := slices.Sorted(maps.Keys(routes))
 	w.Header().Set("Allow", strings.Replace(strings.Join(use, ", "), "GET", "GET, HEAD", 1))
-	writeError(w, &rejection{http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed, "use " + strings.Join(use, " or ")})
+	writeError(w, &rejection{http.StatusMethodNotAllowed, wire.CodeMethodNotAllowed,
+		"use " + strings.Join(use, " or ")})
 }
 
 // limitSeconds rejects profiles of more than 60 s: pprof raises the server's write

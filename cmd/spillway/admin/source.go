@@ -49,13 +49,17 @@ type Store interface {
 	ServerVersion() string
 	Overview(ctx context.Context, ns *partition.Namespace) (partition.Overview, error)
 	Audit(ctx context.Context, ns *partition.Namespace) (int64, error)
-	Partitions(ctx context.Context, ns *partition.Namespace, from partition.Page, limit int) ([]partition.Stats, partition.Page, error)
+	Partitions(ctx context.Context, ns *partition.Namespace, from partition.Page,
+		limit int) ([]partition.Stats, partition.Page, error)
 	Describe(ctx context.Context, ns *partition.Namespace, names []string) ([]partition.Stats, error)
-	Peek(ctx context.Context, ns *partition.Namespace, name string, r partition.PeekRequest) (partition.Peeked, error)
+	Peek(ctx context.Context, ns *partition.Namespace, name string,
+		r partition.PeekRequest) (partition.Peeked, error)
 	Pause(ctx context.Context, ns *partition.Namespace, name string, p partition.Pause) error
 	Resume(ctx context.Context, ns *partition.Namespace, name string) (was bool, err error)
-	Purge(ctx context.Context, ns *partition.Namespace, r partition.PurgeRequest) (partition.PurgeResult, error)
-	DeadLetters(ctx context.Context, ns *partition.Namespace, cursor string, limit int) (partition.DeadPage, error)
+	Purge(ctx context.Context, ns *partition.Namespace,
+		r partition.PurgeRequest) (partition.PurgeResult, error)
+	DeadLetters(ctx context.Context, ns *partition.Namespace, cursor string,
+		limit int) (partition.DeadPage, error)
 	DeadLetter(ctx context.Context, ns *partition.Namespace, id string) (partition.Letter, error)
 	Discard(ctx context.Context, ns *partition.Namespace, letters []partition.Letter) (removed int, err error)
 	Replay(ctx context.Context, ns *partition.Namespace, letters []partition.Letter) []partition.ReplayOutcome

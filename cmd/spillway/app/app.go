@@ -63,7 +63,8 @@ type App struct {
 // NewApp builds what cfg describes. Outside the process it only reads the files of
 // certificates. Its errors are mistakes in cfg.
 func NewApp(cfg *config.Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
-	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(), failed: make(chan error, 2)}
+	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(),
+		failed: make(chan error, 2)}
 	a.reloads.init(a.metrics)
 	a.control = control.Open(cfg.Prefix, a.metrics, log.Named("control"))
 	a.control.Subscribe(a.apply)
@@ -107,7 +108,8 @@ func newRegistry() *prometheus.Registry {
 		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "go_version": b.Go},
 	})
 	info.Set(1)
-	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(info, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }
 
@@ -185,11 +187,13 @@ func (a *App) announce(g *generation) {
 	a.warnPlainHTTP(g.cfg)
 	a.log.Info("started",
 		zap.String("listen", a.Listen), zap.String("admin_listen", a.AdminListen), zap.String("role", g.cfg.Role),
-		zap.String("redis", config.RedactStore(g.cfg.Redis)), zap.Strings("namespaces", g.cfg.AllNames()), zap.String("version", readBuild().Version))
+		zap.String("redis", config.RedactStore(g.cfg.Redis)), zap.Strings("namespaces",
+			g.cfg.AllNames()), zap.String("version", readBuild().Version))
 }
 
 func (a *App) warnPlainHTTP(cfg *config.Config) {
-	if config.OtherThanLoopback(a.Listen) && cfg.TLSCert == "" || config.OtherThanLoopback(a.AdminListen) && cfg.AdminTLSCert == "" {
+	if config.OtherThanLoopback(a.Listen) && cfg.TLSCert == "" || config.OtherThanLoopback(a.AdminListen) &&
+		cfg.AdminTLSCert == "" {
 		a.log.Warn("plain HTTP on an address other than loopback: tokens and entries can be read on the network; set tls_cert and tls_key, or use a TLS proxy")
 	}
 }
@@ -339,6 +343,7 @@ func (a *App) readFinalLedgers(ctx context.Context, store *partition.Store) {
 		l := o.Ledger
 		a.log.Info("final ledger of the embedded store", zap.String("namespace", ns.Name),
 			zap.Int64("accepted", l.Accepted), zap.Int64("delivered", l.Delivered), zap.Int64("evicted", l.Evicted),
-			zap.Int64("expired", l.Expired), zap.Int64("dead", l.Dead), zap.Int64("lost", l.Lost), zap.Int64("buffered", l.Buffered))
+			zap.Int64("expired", l.Expired), zap.Int64("dead", l.Dead), zap.Int64("lost",
+				l.Lost), zap.Int64("buffered", l.Buffered))
 	}
 }

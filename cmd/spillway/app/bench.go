@@ -60,14 +60,16 @@ func (c *benchCmd) validate() (asserts []assertion, err error) {
 	case c.Connections < 1 || c.Connections > 65_535:
 		return nil, &partition.FieldError{Field: "connections", Value: c.Connections, Want: "1 to 65535"}
 	case c.Size < bench.MinPayload || c.Size > 1<<20:
-		return nil, &partition.FieldError{Field: "size", Value: c.Size, Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
+		return nil, &partition.FieldError{Field: "size", Value: c.Size,
+			Want: fmt.Sprintf("%d to 1048576 bytes", bench.MinPayload)}
 	}
 	if asserts, err = parseAsserts(c.Assert); err != nil {
 		return nil, err
 	}
 	for _, a := range asserts {
 		if !slices.Contains(c.measured(), a.key) {
-			return nil, fmt.Errorf("assert: %s is not measured here; what is: %s", a.key, strings.Join(c.measured(), ", "))
+			return nil, fmt.Errorf("assert: %s is not measured here; what is: %s", a.key,
+				strings.Join(c.measured(), ", "))
 		}
 	}
 	return asserts, nil
@@ -99,7 +101,8 @@ func (c *benchCmd) Run(ctx context.Context, p config.Process) error {
 
 // measure sends load to the service of the flags and reads its ledger before and
 // after. It returns the figures, and the rejected entries by code.
-func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]float64, rejected map[string]int64, err error) {
+func (c *benchCmd) measure(ctx context.Context,
+	stderr io.Writer) (_ map[string]float64, rejected map[string]int64, err error) {
 	data, admin, namespace := c.Server, c.Admin, c.Namespace
 	var own *App
 	var before partition.Ledger
@@ -181,7 +184,8 @@ func (c *benchCmd) measure(ctx context.Context, stderr io.Writer) (_ map[string]
 }
 
 // send sends the load; each second it shows how far it is and calls sample.
-func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace string, sample func()) (bench.Result, error) {
+func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace string,
+	sample func()) (bench.Result, error) {
 	l := bench.Load{
 		URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
 		Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
@@ -190,7 +194,8 @@ func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace
 	l.Progress = func(r bench.Result) {
 		sample()
 		line.show("sending for %.0f of %.0f s: %d requests, %d entries acked, %d failed, p99 %s",
-			time.Since(began).Seconds(), c.Duration.Seconds(), r.Requests, r.Acked, r.Errors(), figureText("p99", r.Latency.P99.Seconds()))
+			time.Since(began).Seconds(), c.Duration.Seconds(), r.Requests, r.Acked, r.Errors(), figureText("p99",
+				r.Latency.P99.Seconds()))
 	}
 	if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
 		l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour
@@ -222,7 +227,8 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 	cfg.Namespaces["default"] = ns
 	cfg.Redis, cfg.Prefix = c.Redis, "swbench"
 	cfg.Listen, cfg.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
-	where := "in this process, on the same CPUs as the load generator; its store is " + config.RedactStore(c.Redis)
+	where := "in this process, on the same CPUs as the load generator; its store is " +
+		config.RedactStore(c.Redis)
 	if c.Redis == "embedded:" {
 		where += " miniredis, which is far slower than Redis: set --redis to measure with Redis"
 	}
@@ -236,7 +242,8 @@ func (c *benchCmd) build(stderr io.Writer) (*App, error) {
 
 // fill writes the entries of rate × duration requests to the store and returns the
 // ledger from before.
-func (c *benchCmd) fill(ctx context.Context, line *progressLine, store *partition.Store) (before partition.Ledger, err error) {
+func (c *benchCmd) fill(ctx context.Context, line *progressLine,
+	store *partition.Store) (before partition.Ledger, err error) {
 	if _, err := store.Check(ctx); err != nil {
 		return before, err
 	}
@@ -247,7 +254,8 @@ func (c *benchCmd) fill(ctx context.Context, line *progressLine, store *partitio
 	payload := []byte(`"` + strings.Repeat("x", c.Size-2) + `"`)
 	for left, at := int(c.Rate*c.Duration.Seconds())*c.Batch, 0; left > 0; at++ {
 		now, _ := store.Now()
-		g := &partition.Group{Namespace: store.Namespace("default"), Partition: fmt.Sprint("bench-", at%c.Partitions)}
+		g := &partition.Group{Namespace: store.Namespace("default"),
+			Partition: fmt.Sprint("bench-", at%c.Partitions)}
 		for range min(left, partition.MaxBatch) {
 			g.Entries = append(g.Entries, partition.AppendEntry(nil, now, nil, payload))
 		}

@@ -44,7 +44,8 @@ func parseAsserts(list string) (asserts []assertion, err error) {
 		rest := strings.TrimLeft(text[at:], "<>=!")
 		a.key, a.op = strings.TrimSpace(text[:at]), text[at:len(text)-len(rest)]
 		if !slices.Contains(benchFigures, a.key) {
-			return nil, fmt.Errorf("assert: unknown figure %q: want one of %s", a.key, strings.Join(benchFigures, ", "))
+			return nil, fmt.Errorf("assert: unknown figure %q: want one of %s", a.key,
+				strings.Join(benchFigures, ", "))
 		}
 		if !slices.Contains([]string{"<", "<=", ">", ">=", "=", "==", "!="}, a.op) {
 			return nil, fmt.Errorf("assert: %q is not a comparison: want one of < <= > >= = !=", a.op)
@@ -52,8 +53,10 @@ func parseAsserts(list string) (asserts []assertion, err error) {
 		rest = strings.TrimSpace(rest)
 		if d, failed := time.ParseDuration(rest); failed == nil && slices.Contains(benchDurations, a.key) {
 			a.want = d.Seconds()
-		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || math.IsNaN(a.want) || slices.Contains(benchDurations, a.key) && a.want != 0 {
-			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, for a duration with its unit", rest, a.key)
+		} else if a.want, err = strconv.ParseFloat(rest, 64); err != nil || math.IsNaN(a.want) ||
+			slices.Contains(benchDurations, a.key) && a.want != 0 {
+			return nil, fmt.Errorf("assert: %q is not usable for %s: write a number, for a duration with its unit",
+				rest, a.key)
 		}
 		asserts = append(asserts, a)
 	}

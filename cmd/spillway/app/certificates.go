@@ -115,11 +115,13 @@ func (c *certificates) load() error {
 		return &config.SettingError{Key: c.files[0].key, Cause: err}
 	}
 	// HTTP/2 is not supported: a handshake that offers only HTTP/2 fails.
-	settings := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		NextProtos: []string{"http/1.1"}}
 	if len(raw) == 3 {
 		settings.ClientCAs = x509.NewCertPool()
 		if !settings.ClientCAs.AppendCertsFromPEM(raw[2]) {
-			return &config.SettingError{Key: c.files[2].key, Cause: errors.New("the file holds no certificate in PEM form")}
+			return &config.SettingError{Key: c.files[2].key,
+				Cause: errors.New("the file holds no certificate in PEM form")}
 		}
 		settings.ClientAuth = tls.RequireAndVerifyClientCert
 		// A resumed session skips the check of the client certificate, so it

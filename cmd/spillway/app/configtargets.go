@@ -64,7 +64,8 @@ func storeURLErrors(c *config.Config) (errs []error) {
 		tried.Durability = "async" // validate reports a wrong one; the URL may be wrong, too
 	}
 	for _, name := range c.PoolNames() {
-		if p := c.Pools[name]; name != config.DefaultPool && (p.URL == "" || strings.HasPrefix(p.URL, "embedded:")) {
+		if p := c.Pools[name]; name != config.DefaultPool &&
+			(p.URL == "" || strings.HasPrefix(p.URL, "embedded:")) {
 			continue // which validate reports
 		}
 		errs = append(errs, tryPool(&tried, name))
@@ -79,7 +80,8 @@ func tryPool(c *config.Config, name string) error {
 		return err
 	}
 	policies := map[string]partition.Policy{"default": partition.DefaultPolicy()}
-	store, err := partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies}, prometheus.NewRegistry(), zap.NewNop())
+	store, err := partition.Open(partition.Config{Backend: b, Prefix: c.Prefix, Namespaces: policies},
+		prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return errors.Join(c.Locate(err), b.Close())
 	}
@@ -90,7 +92,8 @@ func tryPool(c *config.Config, name string) error {
 const onlineTimeout = 5 * time.Second
 
 // checkOnline connects to the store and to every sink, as serve would, and writes nothing.
-func checkOnline(ctx context.Context, c *config.Config, registry sink.Registry) (warnings []string, err error) {
+func checkOnline(ctx context.Context, c *config.Config,
+	registry sink.Registry) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, onlineTimeout)
 	defer cancel()
 	var (
@@ -174,7 +177,8 @@ func checkPool(ctx context.Context, c *config.Config, name string) (warnings []s
 // checkSink opens a sink, which writes nothing to its target. A file would be created and
 // locked, and namespaces: is the store, so those are left out. A webhook gets no request:
 // the connection shows whether its host is there.
-func checkSink(ctx context.Context, c *config.Config, name, raw string, registry sink.Registry, warn func(text string)) error {
+func checkSink(ctx context.Context, c *config.Config, name, raw string, registry sink.Registry,
+	warn func(text string)) error {
 	s, err := newSink(c, name, raw, registry, warn)
 	if err != nil {
 		return err

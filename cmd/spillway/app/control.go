@@ -28,7 +28,8 @@ func controlFile(c *config.Config, admins []admin.Token) control.File {
 	}
 	for _, name := range c.QueueNames() {
 		q := c.Queues[name]
-		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.PoolOf(name), Policy: q.Policy()})
+		f.Namespaces = append(f.Namespaces, control.Namespace{Name: name, Pool: c.PoolOf(name),
+			Policy: q.Policy()})
 		if len(q.Tokens) == 0 {
 			f.Open = append(f.Open, name)
 		}
@@ -119,7 +120,8 @@ func (g *generation) apply(s *control.Snapshot, log *zap.Logger) {
 	for pool, store := range g.jobs {
 		pools.Go(func() {
 			if err := store.SetNamespaces(ctx, policiesOf(s, pool)); err != nil {
-				log.Warn("namespace of kind queue not usable yet, checked again before its first job", zap.String("pool", pool), zap.Error(err))
+				log.Warn("namespace of kind queue not usable yet, checked again before its first job",
+					zap.String("pool", pool), zap.Error(err))
 			}
 		})
 	}

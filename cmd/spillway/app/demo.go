@@ -69,7 +69,8 @@ func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error 
 	if err != nil {
 		return err
 	}
-	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.Stderr), demoPort(c.AdminListen, cfg.AdminListen, p.Stderr)
+	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.Stderr), demoPort(c.AdminListen,
+		cfg.AdminListen, p.Stderr)
 	out, pace, where := p.Stdout, paceForPrograms, "on stdout"
 	if person {
 		out, pace, where = demoHighlighter{p.Stdout}, paceForPeople, "here, marked,"
@@ -90,12 +91,14 @@ func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error 
 	defer stopFeeding()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "", 10*time.Second), pace)
+		fed <- feed(feeding, newSender(http.DefaultTransport, "http://"+app.Listen, "default", "",
+			10*time.Second), pace)
 	}()
 	if person {
 		guard.Sleep(ctx, demoFirst)
 	}
-	fmt.Fprintf(p.Stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(), app.Listen, app.AdminListen,
+	fmt.Fprintf(p.Stderr, demoText, app.Listen, app.AdminListen, float64(pace.events)/pace.every.Seconds(),
+		app.Listen, app.AdminListen,
 		app.Listen, app.AdminListen, cmp.Or(p.Name, "spillway"), app.AdminListen, where)
 	failed := app.Wait(ctx)
 	stopFeeding()

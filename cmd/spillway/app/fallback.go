@@ -32,7 +32,8 @@ func newTierMetrics(reg prometheus.Registerer) tierMetrics {
 }
 
 // withFallbacks makes one sink of the tiers of a namespace.
-func withFallbacks(c *config.Config, name string, tiers []fallback.Tier, m tierMetrics, log *zap.Logger) sink.Sink {
+func withFallbacks(c *config.Config, name string, tiers []fallback.Tier, m tierMetrics,
+	log *zap.Logger) sink.Sink {
 	m.taken.WithLabelValues(name, "1") // they show as 0 where there is none
 	m.down.WithLabelValues(name, "0")
 	if len(tiers) == 1 {

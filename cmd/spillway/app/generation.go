@@ -69,7 +69,8 @@ type generation struct {
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
 // nil for the first, runs on. Its errors are mistakes in cfg.
 func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation, error) {
-	g := &generation{cfg: cfg, metrics: newRegistry(), drained: make(chan struct{}), pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
+	g := &generation{cfg: cfg, metrics: newRegistry(), drained: make(chan struct{}),
+		pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
 	if err := a.openPools(g, before); err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
@@ -82,7 +83,8 @@ func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation
 	if err := a.openJobs(g); err != nil {
 		return nil, errors.Join(err, g.stopEngines(context.Background()), g.closePools())
 	}
-	g.watch = newWatch(controlCheck{g.checks(), a.control, a.control.Places(places(cfg), control.Pools(g.pools))}, g.metrics, a.log)
+	g.watch = newWatch(controlCheck{g.checks(), a.control,
+		a.control.Places(places(cfg), control.Pools(g.pools))}, g.metrics, a.log)
 	g.accounts = admin.NewAccounts(g.store, g.metrics, a.log.Named("account"))
 	if err := a.build(g, before); err != nil {
 		return nil, errors.Join(cfg.Locate(err), g.discard(context.Background()))
@@ -242,7 +244,8 @@ func (g *generation) discard(ctx context.Context) error {
 func (g *generation) busy() []zap.Field {
 	var fields []zap.Field
 	if g.ingest != nil {
-		fields = append(fields, zap.Int64("requests", g.ingest.Requests()), zap.Int64("connections", g.ingest.Connections()))
+		fields = append(fields, zap.Int64("requests", g.ingest.Requests()),
+			zap.Int64("connections", g.ingest.Connections()))
 	}
 	if g.drain != nil {
 		status, writes := g.drain.Status(), 0

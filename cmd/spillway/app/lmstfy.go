@@ -55,7 +55,8 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 			return a.admin.Authorize(w, r, admin.Viewer)
 		},
 		Record: func(r *http.Request, action, namespace, detail string, err error) {
-			a.admin.Record(r, admin.Act{Action: action, Namespace: namespace, Detail: detail + ", by lmstfy's API"}, err)
+			a.admin.Record(r, admin.Act{Action: action, Namespace: namespace,
+				Detail: detail + ", by lmstfy's API"}, err)
 		},
 		Version:   lmstfy.Version{Commit: cmp.Or(build.Revision, "unknown"), Date: "unknown", Version: build.Version},
 		AccessLog: &a.accessLog, Log: a.log.Named("lmstfy"),

@@ -127,7 +127,8 @@ func run(ctx context.Context, args []string, p config.Process) int {
 		if errors.As(err, &failed) {
 			k = failed.Context
 		}
-		return operate.ExitCode(k, fail(p, config.Usage(fmt.Errorf("%w%s; see %s --help", err, hint(err, k), commandPath(k)))))
+		return operate.ExitCode(k, fail(p, config.Usage(fmt.Errorf("%w%s; see %s --help", err, hint(err, k),
+			commandPath(k)))))
 	}
 	p.Given, p.Variables = config.GivenFlags(k), config.VariablesOf(&c)
 	if p.Given["api_token_file"] { // a flag takes precedence over SPILLWAY_API_TOKEN

@@ -33,7 +33,8 @@ func (a *App) openPools(g, before *generation) error {
 		if len(policies) == 0 {
 			continue
 		}
-		s, err := partition.Open(partition.Config{Backend: b, Prefix: g.cfg.Prefix, Namespaces: policies, Drops: a.drops}, g.registerer(name), log)
+		s, err := partition.Open(partition.Config{Backend: b, Prefix: g.cfg.Prefix, Namespaces: policies,
+			Drops: a.drops}, g.registerer(name), log)
 		if err != nil {
 			return g.cfg.Locate(err)
 		}
@@ -78,7 +79,8 @@ func (g *generation) closePools() error {
 }
 
 // openPool connects to nothing yet. before is the one that it replaces, or nil.
-func openPool(c *config.Config, name string, before *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*backend.Backend, error) {
+func openPool(c *config.Config, name string, before *backend.Backend, reg prometheus.Registerer,
+	log *zap.Logger) (*backend.Backend, error) {
 	replicas, err := config.ReplicasOf(c.Durability)
 	if err != nil {
 		return nil, c.FieldError("durability", err)

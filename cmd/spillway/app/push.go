@@ -50,7 +50,8 @@ func (a *App) openPushers(g, before *generation) error {
 
 // pushTargets are the namespaces of a pool that have push rules, with a sink of their own
 // for each name that these use: errors of one namespace do not delay another.
-func pushTargets(c *config.Config, pool string, registry sink.Registry, store branches.Store, log *zap.Logger) (targets []push.Target, err error) {
+func pushTargets(c *config.Config, pool string, registry sink.Registry, store branches.Store,
+	log *zap.Logger) (targets []push.Target, err error) {
 	for _, name := range c.QueuesIn(pool) {
 		rules := c.Queues[name].Push
 		if len(rules) == 0 {
@@ -79,7 +80,8 @@ func pushTargets(c *config.Config, pool string, registry sink.Registry, store br
 }
 
 // newPushTiers makes the sinks of a name: the first choice, and its fallbacks.
-func newPushTiers(c *config.Config, name string, registry sink.Registry) (tiers []fallback.Tier, errs []error) {
+func newPushTiers(c *config.Config, name string,
+	registry sink.Registry) (tiers []fallback.Tier, errs []error) {
 	urls := strings.Fields(c.PushSinks[name])
 	if len(urls) == 0 {
 		return nil, []error{errors.New("there is no URL")}

@@ -114,7 +114,8 @@ func (a *App) Reload(ctx context.Context) (changed []string, err error) {
 	case len(changes) == 0:
 		a.log.Info("configuration unchanged, nothing to reload")
 	default:
-		a.log.Info("configuration reloaded", zap.Strings("changed", texts), zap.Duration("took", time.Since(start)))
+		a.log.Info("configuration reloaded", zap.Strings("changed", texts),
+			zap.Duration("took", time.Since(start)))
 	}
 	return changed, nil
 }

@@ -37,7 +37,8 @@ const (
 	maxAnswer      = 1 << 20 // bytes; 500 results are far less
 )
 
-func newSender(transport http.RoundTripper, server, namespace, token string, timeout time.Duration) *sender {
+func newSender(transport http.RoundTripper, server, namespace, token string,
+	timeout time.Duration) *sender {
 	return &sender{
 		client: &http.Client{
 			Transport: transport,
@@ -153,7 +154,8 @@ func (s *sender) backoff(ctx context.Context, attempt int, after time.Duration, 
 	left := time.Until(deadline) - min(lastAttempt, s.timeout/4)
 	switch {
 	case left <= 0 && after > 0:
-		return fmt.Errorf("gave up after %v, and the service asks to wait %v more: raise the timeout", s.timeout, after)
+		return fmt.Errorf("gave up after %v, and the service asks to wait %v more: raise the timeout",
+			s.timeout, after)
 	case left <= 0:
 		return fmt.Errorf("gave up after %v", s.timeout)
 	}
@@ -180,7 +182,8 @@ func (r *answerError) Error() string {
 
 // post sends one request once. It finishes after an interrupt, because its answer
 // says what was stored.
-func (s *sender) post(ctx context.Context, body []byte, key string, items int, maybe bool, deadline time.Time) (a answer, err error) {
+func (s *sender) post(ctx context.Context, body []byte, key string, items int, maybe bool,
+	deadline time.Time) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(attemptTimeout, time.Until(deadline)))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
@@ -208,7 +211,8 @@ func (s *sender) post(ctx context.Context, body []byte, key string, items int, m
 		return a, &answerError{status, a.Code, a.Message, retry, unknown, retryAfter(res.Header)}
 	}
 	if err != nil {
-		return a, &answerError{status: res.StatusCode, message: "not an answer of Spillway; is the URL that of its data port?"}
+		return a, &answerError{status: res.StatusCode,
+			message: "not an answer of Spillway; is the URL that of its data port?"}
 	}
 	return a, a.check(items, maybe)
 }
@@ -219,19 +223,22 @@ func (a *answer) check(items int, maybe bool) error {
 	exceptions := 0
 	for _, r := range a.Results {
 		if r.Index < 0 || r.Index >= items {
-			return &answerError{status: http.StatusOK, message: fmt.Sprintf("the answer names item %d of %d", r.Index, items)}
+			return &answerError{status: http.StatusOK,
+				message: fmt.Sprintf("the answer names item %d of %d", r.Index, items)}
 		}
 		if r.Disposition == wire.Retry && (maybe || r.Reason == wire.ReasonUnknown) {
 			// The entry may be stored: only the same request with the same key is safe.
-			return &answerError{status: http.StatusOK, code: wire.Code(wire.ReasonUnknown), message: "unknown outcome: some entries may be stored",
-				retry: true, unknown: true}
+			return &answerError{status: http.StatusOK, code: wire.Code(wire.ReasonUnknown),
+				message: "unknown outcome: some entries may be stored",
+				retry:   true, unknown: true}
 		}
 		if r.Disposition == wire.Drop || r.Disposition == wire.Retry {
 			exceptions++
 		}
 	}
 	if a.Accepted != items-exceptions {
-		return &answerError{status: http.StatusOK, message: fmt.Sprintf("%d accepted and %d exceptions are not %d", a.Accepted, exceptions, items)}
+		return &answerError{status: http.StatusOK,
+			message: fmt.Sprintf("%d accepted and %d exceptions are not %d", a.Accepted, exceptions, items)}
 	}
 	return nil
 }

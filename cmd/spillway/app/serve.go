@@ -58,7 +58,8 @@ func (c *serveCmd) Run(ctx context.Context, p config.Process) error {
 	failed := app.Wait(ctx)
 	manager.notify("STOPPING=1")
 	if delay := app.config().ShutdownDelay; delay > 0 && failed == nil {
-		log.Info("not ready any more, requests are answered until the shutdown delay ends", zap.Duration("shutdown_delay", delay))
+		log.Info("not ready any more, requests are answered until the shutdown delay ends",
+			zap.Duration("shutdown_delay", delay))
 		app.NotReady()
 		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), delay)
 		failed = app.Wait(waiting)

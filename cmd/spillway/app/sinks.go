@@ -94,7 +94,8 @@ func sinkRegistry() sink.Registry {
 
 // newSinks makes a sink for each namespace. Two namespaces with the same target have
 // a sink each, so that errors of one do not delay the other.
-func newSinks(cfg *config.Config, registry sink.Registry, store *partition.Stores, reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
+func newSinks(cfg *config.Config, registry sink.Registry, store *partition.Stores,
+	reg prometheus.Registerer, log *zap.Logger) (map[string]sink.Sink, error) {
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.Names() {
@@ -113,7 +114,8 @@ func newSinks(cfg *config.Config, registry sink.Registry, store *partition.Store
 }
 
 // newTiers makes the sinks of a namespace from their URLs. It finds all that are wrong.
-func newTiers(c *config.Config, name string, registry sink.Registry, log *zap.Logger) (tiers []fallback.Tier, errs []error) {
+func newTiers(c *config.Config, name string, registry sink.Registry,
+	log *zap.Logger) (tiers []fallback.Tier, errs []error) {
 	for i, raw := range c.Namespaces[name].Sinks() {
 		label := sink.Redact(raw)
 		s, err := newSink(c, name, raw, registry, func(text string) {
@@ -130,7 +132,8 @@ func newTiers(c *config.Config, name string, registry sink.Registry, log *zap.Lo
 
 // newSink makes one sink of a namespace. exec: runs the namespace's command. warn logs what
 // the sink finds when it is opened.
-func newSink(c *config.Config, name, raw string, registry sink.Registry, warn func(text string)) (sink.Sink, error) {
+func newSink(c *config.Config, name, raw string, registry sink.Registry,
+	warn func(text string)) (sink.Sink, error) {
 	if _, known := registry["exec"]; known {
 		registry = maps.Clone(registry)
 		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.Secrets.Env))

@@ -51,6 +51,7 @@ func (c *versionCmd) Run(p config.Process) error {
 	if c.Output == "json" {
 		return json.NewEncoder(p.Stdout).Encode(b)
 	}
-	_, err := fmt.Fprintf(p.Stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version, cmp.Or(b.Revision, "unknown"), b.Modified, b.Go, b.Platform)
+	_, err := fmt.Fprintf(p.Stdout, "spillway %s\nrevision %s modified %t\n%s %s\n", b.Version,
+		cmp.Or(b.Revision, "unknown"), b.Modified, b.Go, b.Platform)
 	return err
 }

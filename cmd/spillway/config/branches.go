@@ -42,7 +42,8 @@ func (c *Config) validateBranches() (errs []error) {
 	for _, name := range c.Names() {
 		at := "namespaces." + name + ".sink"
 		wrong := func(want string) {
-			errs = append(errs, c.FieldError(at, &partition.FieldError{Field: at, Value: "namespaces://" + strings.Join(c.branchesOf(name), ","), Want: want}))
+			errs = append(errs, c.FieldError(at, &partition.FieldError{Field: at,
+				Value: "namespaces://" + strings.Join(c.branchesOf(name), ","), Want: want}))
 		}
 		for _, branch := range c.branchesOf(name) {
 			if _, ok := c.Namespaces[branch]; !ok {

@@ -48,23 +48,27 @@ func Changes(before, after *Config) (changes []Change) {
 	changes = settingChanges("", before, after, inherited)
 	changes = append(changes, ownChanges("", before, after)...)
 	for _, name := range slices.Sorted(maps.Keys(after.PushSinks)) {
-		if at := "sinks." + name; before.PushSinks[name] == after.PushSinks[name] && before.secretSums[at] != after.secretSums[at] {
+		if at := "sinks." + name; before.PushSinks[name] == after.PushSinks[name] &&
+			before.secretSums[at] != after.secretSums[at] {
 			changes = append(changes, Change{at, at + ": a secret in it", reloadApplies})
 		}
 	}
-	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces, func(at, name string, old, now Namespace) []Change {
-		return append(structChanges(at+".", &old, &now), secretChanges(at+".", before, after, name)...)
-	})
+	namespaces := mapChanges("namespaces.", before.Namespaces, after.Namespaces,
+		func(at, name string, old, now Namespace) []Change {
+			return append(structChanges(at+".", &old, &now), secretChanges(at+".", before, after, name)...)
+		})
 	// A namespace that changes its kind is removed and added, which the store rejects while it has data.
-	queues := mapChanges("namespaces.", before.Queues, after.Queues, func(at, _ string, old, now Queues) []Change {
-		return structChanges(at+".", &old, &now)
-	})
+	queues := mapChanges("namespaces.", before.Queues, after.Queues,
+		func(at, _ string, old, now Queues) []Change {
+			return structChanges(at+".", &old, &now)
+		})
 	return slices.Concat(changes, namespaces, poolChanges(before, after), queues)
 }
 
 // mapChanges compares two maps in the order of their keys. An entry of one of them alone
 // was added or removed; both compares one that they share. at is the prefix and the key.
-func mapChanges[V any](prefix string, before, after map[string]V, both func(at, key string, old, now V) []Change) (changes []Change) {
+func mapChanges[V any](prefix string, before, after map[string]V,
+	both func(at, key string, old, now V) []Change) (changes []Change) {
 	all := map[string]V{}
 	maps.Copy(all, before)
 	maps.Copy(all, after)
@@ -116,7 +120,8 @@ func structChanges(at string, before, after any) []Change {
 
 // secretChanges are the sinks whose URL is the same, and the file of a secret in it is not.
 func secretChanges(at string, before, after *Config, name string) (changes []Change) {
-	for key, urls := range map[string]string{"fallback": after.Namespaces[name].Fallback, "sink": after.Namespaces[name].Sink} {
+	for key, urls := range map[string]string{"fallback": after.Namespaces[name].Fallback,
+		"sink": after.Namespaces[name].Sink} {
 		same := before.Namespaces[name].Sink
 		if key == "fallback" {
 			same = before.Namespaces[name].Fallback
@@ -152,8 +157,9 @@ func RestartOnly(before, after *Config, changes []Change) (errs []error) {
 		case reloadRestart:
 			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: restart to change it", c.Text)))
 		case reloadNewOnly:
-			errs = append(errs, after.FieldError(c.Key, fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries "+
-				"lie: set it back, or add a namespace of another name", c.Text)))
+			errs = append(errs, after.FieldError(c.Key,
+				fmt.Errorf("%s: fixed when the namespace is first used, because it decides where entries "+
+					"lie: set it back, or add a namespace of another name", c.Text)))
 		}
 	}
 	return errs

@@ -110,7 +110,10 @@ func (r *fileReader) named(node *yaml.Node, path string, each func(name string, 
 
 // fields reads a map into the settings of a struct, of which keys may be given.
 func (r *fileReader) fields(node *yaml.Node, path string, to any, keys []string) {
-	r.mapping(node, path+".", keys, func(key string, value *yaml.Node) { r.setOwn(SettingsOf(to), key, path+".", value) })
+	r.mapping(node, path+".", keys, func(key string,
+		value *yaml.Node) {
+		r.setOwn(SettingsOf(to), key, path+".", value)
+	})
 }
 
 // appendOwn adds the keys of ownKeysOf that are set to a map, with the origin as a comment.
@@ -209,7 +212,8 @@ func ownChanges(at string, before, after any) (changes []Change) {
 		}
 		text := at + s.Key()
 		if pool, ok := s.value.(*string); ok && s.Key() == "pool" {
-			text += fmt.Sprintf(": %s → %s", cmp.Or(*pool, DefaultPool), cmp.Or(*now[i].value.(*string), DefaultPool))
+			text += fmt.Sprintf(": %s → %s", cmp.Or(*pool, DefaultPool),
+				cmp.Or(*now[i].value.(*string), DefaultPool))
 		}
 		changes = append(changes, Change{at + s.Key(), text, ReloadRuleOf(s.Key())})
 	}

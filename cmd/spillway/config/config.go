@@ -190,7 +190,8 @@ func (c *Config) validate() (errs []error) {
 	if strings.HasPrefix(c.Redis, "embedded:") && c.Role != "all" {
 		wrong("role", c.Role, "all, because other processes cannot use an embedded store; or set redis, the same in all processes")
 	}
-	if replicas, err := ReplicasOf(c.Durability); err != nil || replicas > 0 && strings.HasPrefix(c.Redis, "embedded:") {
+	if replicas, err := ReplicasOf(c.Durability); err != nil || replicas > 0 &&
+		strings.HasPrefix(c.Redis, "embedded:") {
 		wrong("durability", c.Durability, "async, or replica=1 to replica=5 with a redis that has replicas; embedded: has none")
 	}
 	oneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
@@ -265,7 +266,8 @@ func FlagDefaults(sinks string) kong.Vars {
 
 func (c *Config) validateNamespaces() (errs []error) {
 	if len(c.Namespaces)+len(c.Queues) == 0 {
-		errs = append(errs, c.FieldError("namespaces", errors.New("namespaces: none given: add one, or remove the key")))
+		errs = append(errs, c.FieldError("namespaces",
+			errors.New("namespaces: none given: add one, or remove the key")))
 	}
 	owners := map[string]string{} // namespaces by the path of their file
 	for _, name := range c.Names() {
@@ -276,7 +278,8 @@ func (c *Config) validateNamespaces() (errs []error) {
 			for _, err := range Split(err) {
 				var field *partition.FieldError
 				if errors.As(err, &field) {
-					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
+					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value,
+						Want: field.Want})
 				}
 				errs = append(errs, err)
 			}
@@ -293,8 +296,9 @@ func (c *Config) validateNamespaces() (errs []error) {
 			// A file has one writer: the second sink would never open.
 			where, key := path.Clean(u.Path), KeyOfTier(i)
 			if other, taken := owners[where]; taken {
-				errs = append(errs, c.FieldError(at+key, &partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " +
-					other + " writes to this one"}))
+				errs = append(errs, c.FieldError(at+key,
+					&partition.FieldError{Field: at + key, Value: where, Want: "another file, because namespace " +
+						other + " writes to this one"}))
 			}
 			owners[where] = name
 		}

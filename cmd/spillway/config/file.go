@@ -56,7 +56,8 @@ func (c *Config) apply(doc yaml.Node, settings []Setting) []error {
 	}
 	settings = slices.DeleteFunc(settings, func(s Setting) bool { return s.Flag == "config" })
 	own := ownKeysOf(c)
-	r := fileReader{config: c, fixed: maps.Clone(c.origins), topKeys: slices.Concat(KeysOf(settings), KeysOf(own), []string{"namespaces"})}
+	r := fileReader{config: c, fixed: maps.Clone(c.origins),
+		topKeys: slices.Concat(KeysOf(settings), KeysOf(own), []string{"namespaces"})}
 	var namespaces *yaml.Node
 	r.mapping(target(doc.Content[0]), "", r.topKeys, func(key string, value *yaml.Node) {
 		if key == "namespaces" {
@@ -108,7 +109,8 @@ func (r *fileReader) namespaces(node *yaml.Node) {
 }
 
 // namespace reads a namespace of either kind; set is for the keys that are settings.
-func (r *fileReader) namespace(node *yaml.Node, path string, to any, keys []string, set func([]Setting, string, string, *yaml.Node)) {
+func (r *fileReader) namespace(node *yaml.Node, path string, to any, keys []string,
+	set func([]Setting, string, string, *yaml.Node)) {
 	settings, own := SettingsOf(to), ownKeysOf(to)
 	r.mapping(node, path, keys, func(key string, value *yaml.Node) {
 		if key != "kind" && !r.ownKey(own, key, path, value) {
@@ -299,7 +301,8 @@ func target(node *yaml.Node) *yaml.Node {
 
 // mapping calls each for every key of node. Keys that are not in known are errors;
 // a nil known allows every key.
-func (r *fileReader) mapping(node *yaml.Node, path string, known []string, each func(key string, value *yaml.Node)) {
+func (r *fileReader) mapping(node *yaml.Node, path string, known []string,
+	each func(key string, value *yaml.Node)) {
 	if node.Tag == "!!null" && path != "" {
 		return // `kart:` alone is a namespace without settings of its own
 	}

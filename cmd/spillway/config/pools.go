@@ -21,7 +21,8 @@ type Pool struct {
 
 // PoolNames are the pools, the default one first.
 func (c *Config) PoolNames() []string {
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pools)), func(name string) bool { return name == DefaultPool })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pools)),
+		func(name string) bool { return name == DefaultPool })
 	return append([]string{DefaultPool}, names...)
 }
 
@@ -90,7 +91,8 @@ func (c *Config) PoolURL(name string) (string, error) {
 	}
 	raw := c.Pools[name].URL
 	// Not in the host, which logs show.
-	if open := raw[strings.LastIndexByte(raw, '@')+1:]; strings.Contains(open, "{env:") || strings.Contains(open, "{file:") {
+	if open := raw[strings.LastIndexByte(raw, '@')+1:]; strings.Contains(open, "{env:") ||
+		strings.Contains(open, "{file:") {
 		return "", errors.New("a placeholder is not in the user or the password, which end with @")
 	}
 	return c.Secrets.Fill(raw)
@@ -102,7 +104,8 @@ func poolChanges(before, after *Config) []Change {
 	return mapChanges("pools.", before.Pools, after.Pools, func(at, _ string, old, now Pool) []Change {
 		switch {
 		case old.URL != now.URL:
-			return []Change{{at, fmt.Sprintf("%s: %s → %s", at, RedactStore(old.URL), RedactStore(now.URL)), reloadRestart}}
+			return []Change{{at, fmt.Sprintf("%s: %s → %s", at, RedactStore(old.URL), RedactStore(now.URL)),
+				reloadRestart}}
 		case before.secretSums[at] != after.secretSums[at]:
 			return []Change{{at, at + ": a secret in it", reloadApplies}}
 		case old != now:

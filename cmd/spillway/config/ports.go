@@ -52,7 +52,8 @@ func (c *Config) openNamespaces() (names []string) {
 
 // validateListener rejects an address other than loopback while authentication is
 // missing, unless InsecureNoAuth allows it.
-func (c *Config) validateListener(key, address, missing string, wrong func(key string, value any, want string)) {
+func (c *Config) validateListener(key, address, missing string,
+	wrong func(key string, value any, want string)) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		wrong(key, address, "host:port, such as 127.0.0.1:8080")
@@ -104,11 +105,14 @@ func OtherThanLoopback(address string) bool {
 func (c *Config) validateTLS(prefix, cert, key, clientCA string) error {
 	switch {
 	case cert == "" && key != "":
-		return c.Locate(&SettingError{prefix + "tls_key", errors.New("key without a certificate: set " + prefix + "tls_cert")})
+		return c.Locate(&SettingError{prefix + "tls_key",
+			errors.New("key without a certificate: set " + prefix + "tls_cert")})
 	case cert == "" && clientCA != "":
-		return c.Locate(&SettingError{prefix + "tls_client_ca", errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
+		return c.Locate(&SettingError{prefix + "tls_client_ca",
+			errors.New("client certificates need TLS: set " + prefix + "tls_cert and " + prefix + "tls_key")})
 	case cert != "" && key == "":
-		return c.Locate(&SettingError{prefix + "tls_cert", errors.New("certificate without a key: set " + prefix + "tls_key")})
+		return c.Locate(&SettingError{prefix + "tls_cert",
+			errors.New("certificate without a key: set " + prefix + "tls_key")})
 	}
 	return nil
 }

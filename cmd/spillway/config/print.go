@@ -31,11 +31,13 @@ func (c *Config) node() *yaml.Node {
 	root.Content = append(root.Content, plain("namespaces"), spaces)
 	for _, name := range c.Names() {
 		ns := c.Namespaces[name]
-		spaces.Content = append(spaces.Content, plain(name), c.namespaceNode(name, &ns, &yaml.Node{Kind: yaml.MappingNode}))
+		spaces.Content = append(spaces.Content, plain(name),
+			c.namespaceNode(name, &ns, &yaml.Node{Kind: yaml.MappingNode}))
 	}
 	for _, name := range c.QueueNames() {
 		q, kind := c.Queues[name], []*yaml.Node{plain("kind"), plain("queue")}
-		spaces.Content = append(spaces.Content, plain(name), c.namespaceNode(name, &q, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
+		spaces.Content = append(spaces.Content, plain(name),
+			c.namespaceNode(name, &q, &yaml.Node{Kind: yaml.MappingNode, Content: kind}))
 	}
 	return root
 }

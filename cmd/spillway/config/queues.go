@@ -93,7 +93,8 @@ func (c *Config) validateQueues() (errs []error) {
 			for _, err := range Split(err) {
 				var field *partition.FieldError
 				if errors.As(err, &field) {
-					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value, Want: field.Want})
+					err = c.FieldError(at+field.Field, &partition.FieldError{Field: at + field.Field, Value: field.Value,
+						Want: field.Want})
 				}
 				errs = append(errs, err)
 			}
@@ -105,7 +106,8 @@ func (c *Config) validateQueues() (errs []error) {
 		for i, p := range q.Push {
 			key := fmt.Sprintf("push[%d].", i)
 			if _, known := c.PushSinks[p.Sink]; !known {
-				fail(&partition.FieldError{Field: key + "sink", Value: p.Sink, Want: "a name that sinks has at the top of the file"})
+				fail(&partition.FieldError{Field: key + "sink", Value: p.Sink,
+					Want: "a name that sinks has at the top of the file"})
 				continue
 			}
 			for _, err := range Split(p.Rule().Validate()) {
@@ -123,7 +125,8 @@ func (c *Config) validateQueues() (errs []error) {
 // defaultQueues are the defaults of a namespace of kind queue.
 func defaultQueues() Queues {
 	p := job.DefaultPolicy()
-	return Queues{Shards: p.Shards, MaxJobs: int(p.MaxJobs), MaxQueues: int(p.MaxQueues), MaxKeys: int(p.MaxKeys), Dead: "keep", ReplyTTL: p.ReplyTTL}
+	return Queues{Shards: p.Shards, MaxJobs: int(p.MaxJobs), MaxQueues: int(p.MaxQueues),
+		MaxKeys: int(p.MaxKeys), Dead: "keep", ReplyTTL: p.ReplyTTL}
 }
 
 // defaultPush are the defaults of a push rule.
@@ -141,7 +144,8 @@ func (q Queues) Policy() job.Policy {
 
 // Rule is the form that the drain takes.
 func (p Push) Rule() push.Rule {
-	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch, BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
+	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch,
+		BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
 	if p.Rate.Count > 0 {
 		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
 	}

@@ -121,7 +121,8 @@ func (s Setting) set(text string) error {
 	case *bool:
 		return parseInto(v, strconv.ParseBool, text, "is neither true nor false")
 	case *time.Duration:
-		return parseInto(v, time.ParseDuration, text, "is not a duration: write one with its unit, such as 90s, 3m or 500ms")
+		return parseInto(v, time.ParseDuration, text,
+			"is not a duration: write one with its unit, such as 90s, 3m or 500ms")
 	case encoding.TextUnmarshaler:
 		return v.UnmarshalText([]byte(text))
 	default:
@@ -177,7 +178,8 @@ var serviceVariable = regexp.MustCompile(`^SPILLWAY(_[A-Z0-9_]+)?_(SERVICE_HOST=
 func (p Process) unknownVariables() (errs []error) {
 	for _, variable := range slices.Sorted(slices.Values(p.Environ)) {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) || slices.Contains(p.Variables, name) {
+		if !strings.HasPrefix(name, envPrefix) || value == "" || serviceVariable.MatchString(variable) ||
+			slices.Contains(p.Variables, name) {
 			continue
 		}
 		hint := "no setting has that name;"

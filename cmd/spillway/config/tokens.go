@@ -88,7 +88,8 @@ func (t Token) ingest() ingest.Token {
 
 // Control is the form of the tokens of queues, whose rates all processes share.
 func (t Token) Control(namespace string) control.Token {
-	return control.Token{Namespace: namespace, Hash: t.Hash, Name: t.name(), Produce: t.Produce, Consume: t.Consume}
+	return control.Token{Namespace: namespace, Hash: t.Hash, Name: t.name(), Produce: t.Produce,
+		Consume: t.Consume}
 }
 
 // tokens reads a list of tokens whose maps may have these keys. A short form has no role.
@@ -147,7 +148,8 @@ func (c *Config) AdminAccess() (tokens []admin.Token, err error) {
 	}
 	for _, t := range c.AdminTokens {
 		if c.AdminToken != "" && tokens[0].Hash == t.Hash {
-			return nil, c.Locate(&SettingError{"admin_tokens", errors.New("the token of " + t.name() + " is that of admin_token, too: remove one")})
+			return nil, c.Locate(&SettingError{"admin_tokens",
+				errors.New("the token of " + t.name() + " is that of admin_token, too: remove one")})
 		}
 		tokens = append(tokens, admin.Token{Name: t.name(), Role: t.Role, Hash: t.Hash})
 	}

@@ -129,7 +129,8 @@ _%[1]s() {
 		for _, f := range c.flags {
 			flags = append(flags, spellings(f)...)
 		}
-		fmt.Fprintf(&b, "        \"%s\") words=\"%s\" flags=\"%s\" ;;\n", c.prefix(), strings.Join(c.words(all), " "), strings.Join(flags, " "))
+		fmt.Fprintf(&b, "        \"%s\") words=\"%s\" flags=\"%s\" ;;\n", c.prefix(),
+			strings.Join(c.words(all), " "), strings.Join(flags, " "))
 	}
 	fmt.Fprintf(&b, `    esac
     if [[ $cur == -* ]]; then

@@ -21,8 +21,10 @@ func Page(app *kong.Application, shared string, more ...Section) string {
 	var b strings.Builder
 	title := strings.ToUpper(app.Name)
 	about, rest, _ := strings.Cut(app.Help, "\n\n")
-	fmt.Fprintf(&b, ".TH %s 1 \"\" Spillway \"User commands\"\n.SH NAME\n%s \\- %s\n", title, app.Name, roff(lower(strings.TrimSuffix(join(about), "."))))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n.I command\n[flags]\n.SH DESCRIPTION\n%s\n.SH COMMANDS\n", app.Name, roff(join(rest)))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" Spillway \"User commands\"\n.SH NAME\n%s \\- %s\n", title, app.Name,
+		roff(lower(strings.TrimSuffix(join(about), "."))))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n.I command\n[flags]\n.SH DESCRIPTION\n%s\n.SH COMMANDS\n",
+		app.Name, roff(join(rest)))
 	all := commands(app)
 	var sharedFlags []*kong.Flag
 	var shown []command
@@ -90,7 +92,8 @@ func (c *command) synopsis() string {
 
 // sameFlags: config check and config print take every flag of serve.
 func (c *command) sameFlags(other command) bool {
-	return len(c.flags) > 10 && slices.EqualFunc(c.flags, other.flags, func(a, b *kong.Flag) bool { return a.Name == b.Name })
+	return len(c.flags) > 10 && slices.EqualFunc(c.flags, other.flags,
+		func(a, b *kong.Flag) bool { return a.Name == b.Name })
 }
 
 func flagTerm(f *kong.Flag) string {

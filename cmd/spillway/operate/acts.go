@@ -33,7 +33,8 @@ func (c *consent) ask(ctx context.Context, s Streams, count int64, what string) 
 		return nil
 	}
 	if file(s.In) == nil {
-		return usageError{fmt.Errorf("the input is no terminal, so nobody can confirm: add --yes to %s (%d)", what, count)}
+		return usageError{fmt.Errorf("the input is no terminal, so nobody can confirm: add --yes to %s (%d)",
+			what, count)}
 	}
 	return askFor(ctx, s, count, what)
 }
@@ -89,7 +90,8 @@ func (a *acted) add(part acted) {
 // act counts, asks, and acts until as many as were confirmed are done: the service ends a
 // request that takes long, and says that it is not complete. left are those that were confirmed and
 // are not done.
-func (c *acting) act(ctx context.Context, s Streams, call *call, a act) (total acted, left int64, err error) {
+func (c *acting) act(ctx context.Context, s Streams, call *call,
+	a act) (total acted, left int64, err error) {
 	if a.words == nil {
 		a.words = func(n int64, _ acted) string { return some(n, a.one, a.many) }
 	}
@@ -154,7 +156,8 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 	if c.Limit < 0 {
 		return usageError{fmt.Errorf("limit: %d: want 1 or more", c.Limit)}
 	}
-	request := &admin.PurgeRequest{Partition: c.Partition, OlderThanMS: c.OlderThan.Milliseconds(), Limit: c.Limit}
+	request := &admin.PurgeRequest{Partition: c.Partition, OlderThanMS: c.OlderThan.Milliseconds(),
+		Limit: c.Limit}
 	done, left, err := c.act(ctx, s, c.namespace(c.Namespace).check(validPartition(c.Partition)).at("/purge"), act{
 		to: scope(c.Namespace, c.Partition), ask: "delete them", done: "deleted", once: true, request: request, agreed: &request.Approval,
 		words:  purgedText,

@@ -228,7 +228,8 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 		acceptedPerS: n.Rates.Accepted, deliveredPerS: n.Rates.Delivered, deadLettersKept: n.DeadLetters,
 	}
 	if s := above(f.OldestAgeShare, c.AgeWarning, c.AgeCritical); s != statusOK {
-		r.add(s, n.Namespace, "oldest_age", "the oldest entry waits for %s of %s (%.0f%%)", since(*n.OldestAgeMS), since(n.MaxAgeMS), f.OldestAgeShare*100)
+		r.add(s, n.Namespace, "oldest_age", "the oldest entry waits for %s of %s (%.0f%%)",
+			since(*n.OldestAgeMS), since(n.MaxAgeMS), f.OldestAgeShare*100)
 	}
 	if s := above(float64(f.Backlog), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
 		r.add(s, n.Namespace, "backlog", "%s wait", some(f.Backlog, "entry", "entries"))
@@ -256,14 +257,16 @@ func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *r
 	if n.Paused != nil {
 		r.add(statusWarning, n.Namespace, "paused", "delivery is %s", pauseText(n.Paused, o.NowMS))
 	} else if n.PausedPartitions > 0 {
-		r.add(statusWarning, n.Namespace, "paused", "%s paused", some(n.PausedPartitions, "partition is", "partitions are"))
+		r.add(statusWarning, n.Namespace, "paused", "%s paused",
+			some(n.PausedPartitions, "partition is", "partitions are"))
 	}
 	return f
 }
 
 // sinks holds the sinks of a namespace against the thresholds. idle says that nothing waits for
 // them: then one that fails cannot recover, which is a warning at most.
-func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []admin.Sink, idle string) (failing int, seconds float64) {
+func (c *Check) sinks(r *checkResult, now int64, namespace string, sinks []admin.Sink,
+	idle string) (failing int, seconds float64) {
 	for _, sink := range sinks {
 		if !fails(&sink) {
 			continue

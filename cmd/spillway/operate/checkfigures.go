@@ -42,7 +42,8 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 		return err
 	}
 	l := account.Changes
-	f := queueFigure{Namespace: q.Namespace, Ready: q.Ledger.Ready, Dead: q.Ledger.Dead, Failed: l.Expired + l.Lost + l.Died, Lost: l.Lost,
+	f := queueFigure{Namespace: q.Namespace, Ready: q.Ledger.Ready, Dead: q.Ledger.Dead,
+		Failed: l.Expired + l.Lost + l.Died, Lost: l.Lost,
 		published: l.Published, acked: l.Acked}
 	f.FailedPerS = float64(f.Failed) / c.Since.Seconds()
 	if q.MaxJobs > 0 {
@@ -53,14 +54,16 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	}
 	switch s := max(above(f.FailedPerS, c.DropsWarning, 0), above(float64(l.Expired)/c.Since.Seconds(), c.DropsWarning, c.DropsCritical)); {
 	case f.Lost > 0: // whatever the thresholds: a queue never loses a job by itself
-		r.add(statusCritical, q.Namespace, "lost", "%s lost in the last %v: something other than Spillway removed them from Redis",
+		r.add(statusCritical, q.Namespace, "lost",
+			"%s lost in the last %v: something other than Spillway removed them from Redis",
 			some(f.Lost, "job was", "jobs were"), c.Since)
 	case s != statusOK:
 		r.add(s, q.Namespace, "failed", "%s not acked in the last %v: %d expired, %d dead (dead letters are kept)",
 			some(f.Failed, "job was", "jobs were"), c.Since, l.Expired, l.Died)
 	}
 	if s := above(f.ReadyAgeSec, c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds()); s != statusOK {
-		r.add(s, q.Namespace, "ready_age", "the oldest ready job was published %s ago", since(*q.OldestReadyAgeMS))
+		r.add(s, q.Namespace, "ready_age", "the oldest ready job was published %s ago",
+			since(*q.OldestReadyAgeMS))
 	}
 	if s := above(float64(f.Ready), float64(c.BacklogWarning), float64(c.BacklogCritical)); s != statusOK {
 		r.add(s, q.Namespace, "backlog", "%s ready", some(f.Ready, "job is", "jobs are"))
@@ -87,7 +90,8 @@ func (f *queueFigure) text(since time.Duration) string {
 	if f.Ready > 0 {
 		age = fmt.Sprintf("%d ready", f.Ready)
 	}
-	return fmt.Sprintf("%s: %s; in the last %v published %d, acked %d, failed %d; %s%s", f.Namespace, age, since, f.published, f.acked, f.Failed,
+	return fmt.Sprintf("%s: %s; in the last %v published %d, acked %d, failed %d; %s%s", f.Namespace, age,
+		since, f.published, f.acked, f.Failed,
 		some(f.Dead, "dead letter", "dead letters"), audited(f.Residual))
 }
 
@@ -117,7 +121,8 @@ func (c *Connection) dropped(ctx context.Context, namespace string, within time.
 		known = known || is
 		return n
 	}
-	counts := rates{Evicted: count("evicted"), Expired: count("expired"), Dead: count("dead"), Lost: count("lost"), LettersEvicted: count("dead_letters_evicted")}
+	counts := rates{Evicted: count("evicted"), Expired: count("expired"), Dead: count("dead"),
+		Lost: count("lost"), LettersEvicted: count("dead_letters_evicted")}
 	if !known {
 		return nil, nil
 	}

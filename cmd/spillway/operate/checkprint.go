@@ -78,7 +78,8 @@ func (c *Check) nagios(r *checkResult) string {
 	text := strings.ReplaceAll(strings.Join(messages, "; "), "|", "/")
 	var data []string
 	add := func(label string, value float64, unit string, warning, critical float64) {
-		data = append(data, fmt.Sprintf("'%s'=%s%s;%s;%s;0", label, number(value), unit, threshold(warning), threshold(critical)))
+		data = append(data, fmt.Sprintf("'%s'=%s%s;%s;%s;0", label, number(value), unit, threshold(warning),
+			threshold(critical)))
 	}
 	sinkAndResidual := func(namespace string, failing float64, residual *int64) {
 		add(namespace+"_sink_failing", failing, "s", c.SinkWarning.Seconds(), c.SinkCritical.Seconds())
@@ -97,7 +98,8 @@ func (c *Check) nagios(r *checkResult) string {
 		sinkAndResidual(f.Namespace, f.FailingSecs, f.Residual)
 	}
 	for _, f := range r.Queues {
-		add(f.Namespace+"_ready_age", f.ReadyAgeSec, "s", c.ReadyAgeWarning.Seconds(), c.ReadyAgeCritical.Seconds())
+		add(f.Namespace+"_ready_age", f.ReadyAgeSec, "s", c.ReadyAgeWarning.Seconds(),
+			c.ReadyAgeCritical.Seconds())
 		add(f.Namespace+"_ready", float64(f.Ready), "", backlogWarning, backlogCritical)
 		add(f.Namespace+"_dead", float64(f.Dead), "", 0, 0)
 		add(f.Namespace+"_fill", f.Fill, "", fillWarning, fillCritical)

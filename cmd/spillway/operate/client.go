@@ -123,7 +123,8 @@ func trust(path string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-func (c *client) exchange(ctx context.Context, method, path string, body []byte, timeout time.Duration, to any) (json.RawMessage, error) {
+func (c *client) exchange(ctx context.Context, method, path string, body []byte, timeout time.Duration,
+	to any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	res, err := c.send(ctx, method, path, body)

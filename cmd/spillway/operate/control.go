@@ -65,7 +65,8 @@ func (c *NsLs) Run(ctx context.Context, s Streams) error {
 	if len(answer.Namespaces) == 0 {
 		return s.tell("there is no namespace of kind queue; spillway ls --namespaces lists those of kind buffer")
 	}
-	t := newTable("NAMESPACE", "POOL", ">SHARDS", ">MAX JOBS", ">MAX QUEUES", "DEAD", ">TOKENS", "MADE", "BY", "DESCRIPTION")
+	t := newTable("NAMESPACE", "POOL", ">SHARDS", ">MAX JOBS", ">MAX QUEUES", "DEAD", ">TOKENS", "MADE",
+		"BY", "DESCRIPTION")
 	for _, n := range answer.Namespaces {
 		t.add(n.Namespace, n.Pool, digits(n.Shards), digits(n.MaxJobs), digits(n.MaxQueues), n.Dead,
 			digits(n.Tokens), made(n.FromFile, n.CreatedAtMS), n.CreatedBy, n.Description)
@@ -188,7 +189,8 @@ func (c *TokenLs) Run(ctx context.Context, s Streams) error {
 		if k.Readable {
 			stored = "text"
 		}
-		t.add(k.Name, cmp.Or(k.Produce.String(), "-"), cmp.Or(k.Consume.String(), "-"), limit, stored, made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
+		t.add(k.Name, cmp.Or(k.Produce.String(), "-"), cmp.Or(k.Consume.String(), "-"), limit, stored,
+			made(k.FromFile, k.CreatedAtMS), k.CreatedBy, k.Description)
 	}
 	return t.print(s.Out)
 }
@@ -238,7 +240,8 @@ const adminPeople = "/api/v1/control/admin-tokens"
 
 // Run makes it.
 func (c *AdminTokenCreate) Run(ctx context.Context, s Streams) error {
-	return c.create(ctx, s, c.call(adminPeople), map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash})
+	return c.create(ctx, s, c.call(adminPeople),
+		map[string]string{"name": c.Name, "role": c.Role, "hash": c.Hash})
 }
 
 // AdminTokenLs lists them.

@@ -42,12 +42,14 @@ func (c *DeadLs) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("LETTER", "WHEN", "PARTITION", "ID", ">BYTES", ">ATTEMPTS", "REASON", "DETAIL")
 	for _, l := range answer.Letters {
-		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), digits(l.Bytes), digits(l.Attempt), l.Reason, l.Detail)
+		t.add(l.Letter, clock(l.DeadAtMS), l.Partition, cmp.Or(l.ID, "-"), digits(l.Bytes), digits(l.Attempt),
+			l.Reason, l.Detail)
 	}
 	if err := t.print(s.Out); err != nil {
 		return err
 	}
-	err := s.tell("%s in %s%s", some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes), counts(answer.Reasons))
+	err := s.tell("%s in %s%s", some(answer.Total, "dead letter", "dead letters"), size(answer.Bytes),
+		counts(answer.Reasons))
 	if answer.Cursor != "" {
 		err = s.tell("for more: --cursor %s", escape(answer.Cursor))
 	}
@@ -138,13 +140,15 @@ func (c *DeadReplay) Run(ctx context.Context, s Streams) error {
 		return usageError{fmt.Errorf("per-second: %d: want 1 or more", c.PerSecond)}
 	}
 	request := &admin.ReplayRequest{DeleteRequest: c.request(), PerSecond: c.PerSecond}
-	return c.run(ctx, s, "/dead/replay", act{ask: "put them back", done: "replayed", request: request, agreed: &request.Approval})
+	return c.run(ctx, s, "/dead/replay", act{ask: "put them back", done: "replayed", request: request,
+		agreed: &request.Approval})
 }
 
 // Run counts, asks and deletes.
 func (c *DeadRm) Run(ctx context.Context, s Streams) error {
 	request := c.request()
-	return c.run(ctx, s, "/dead/delete", act{ask: "delete them", done: "deleted", request: &request, agreed: &request.Approval})
+	return c.run(ctx, s, "/dead/delete", act{ask: "delete them", done: "deleted", request: &request,
+		agreed: &request.Approval})
 }
 
 func (c *selection) request() admin.DeleteRequest {
@@ -161,7 +165,8 @@ func (c *selection) run(ctx context.Context, s Streams, route string, a act) err
 	switch {
 	case err != nil:
 	case total.Failed > 0:
-		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed, "dead letter", "dead letters"), a.done, first(total.Errors))
+		err = fmt.Errorf("%s could not be %s and stay: %s", some(total.Failed, "dead letter", "dead letters"),
+			a.done, first(total.Errors))
 	case total.Letters > 0 && !total.Complete && c.Limit == 0:
 		err = s.tell("more dead letters match now; they are still there")
 	}

@@ -60,7 +60,8 @@ func dropTable(list []admin.Drop) *table {
 		if d.AgeMS != 0 {
 			age = since(d.AgeMS)
 		}
-		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), cmp.Or(d.ID, "-"), d.Reason, age, digits(d.Entries), d.Detail)
+		t.add(clock(d.AtMS), d.Namespace, cmp.Or(d.Partition, "-"), cmp.Or(d.ID, "-"), d.Reason, age,
+			digits(d.Entries), d.Detail)
 	}
 	return t
 }
@@ -137,7 +138,8 @@ func reasonText(reason string) string {
 
 func (c *Drops) nothing() string {
 	if c.ID != "" {
-		return "No sampled drop has the id " + quote(c.ID) + ". It was delivered (spillway deliveries --id says so of a sample), or waits, or was " +
+		return "No sampled drop has the id " + quote(c.ID) +
+			". It was delivered (spillway deliveries --id says so of a sample), or waits, or was " +
 			"dropped before the last 128 of its reason, or by another process.\n" +
 			"Most samples of evicted, expired, purged and lost entries have no id: look for the partition and the time, with --partition instead of --id."
 	}

@@ -72,7 +72,8 @@ func (c *JobsLs) Run(ctx context.Context, s Streams) error {
 		_ = s.tell("%d more: see --limit, --filter and --sort", rest)
 	}
 	if list.LeftOut > 0 {
-		_ = s.tell("the order is that of the first 1024 queues by name: --filter finds the other %d", list.LeftOut)
+		_ = s.tell("the order is that of the first 1024 queues by name: --filter finds the other %d",
+			list.LeftOut)
 	}
 	return nil
 }
@@ -121,7 +122,8 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	}
 	if c.Queue != "" {
 		cells := states(&answer.QueueRow)
-		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "dead", cells[3], "oldest ready", cells[4]).print(s.Out)
+		return details("queue", c.Queue, "ready", cells[0], "delayed", cells[1], "leased", cells[2], "dead",
+			cells[3], "oldest ready", cells[4]).print(s.Out)
 	}
 	l, residual := answer.Ledger, ""
 	if answer.Residual != nil {
@@ -157,7 +159,8 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	t, total := newTable("FROM", "IN", ">JOBS"), int64(0)
 	for i, n := range answer.Due {
 		if total += n; n > 0 {
-			t.add(clock(answer.NowMS+int64(i)*answer.StepMS), since(int64(i)*answer.StepMS)+" to "+since(int64(i+1)*answer.StepMS), digits(n))
+			t.add(clock(answer.NowMS+int64(i)*answer.StepMS),
+				since(int64(i)*answer.StepMS)+" to "+since(int64(i+1)*answer.StepMS), digits(n))
 		}
 	}
 	if total > 0 {
@@ -165,7 +168,8 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 	}
-	return s.tell("%s due within %s", some(total, "delayed job comes", "delayed jobs come"), since(int64(len(answer.Due))*answer.StepMS))
+	return s.tell("%s due within %s", some(total, "delayed job comes", "delayed jobs come"),
+		since(int64(len(answer.Due))*answer.StepMS))
 }
 
 // attempts is "-" where the service does not know.
@@ -266,7 +270,8 @@ func (c *JobsDead) Run(ctx context.Context, s Streams) error {
 	}
 	t := newTable("JOB", "DIED", "REASON", "PUBLISHED", ">ATTEMPTS", ">BYTES", "DATA")
 	for _, j := range answer.Jobs {
-		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), attempts(&j), digits(j.Bytes), body(&j.Shown))
+		t.add(j.ID, clock(j.AtMS), cmp.Or(escape(j.Reason), "-"), clock(j.PublishedMS), attempts(&j),
+			digits(j.Bytes), body(&j.Shown))
 	}
 	if err := t.print(s.Out); err != nil {
 		return err

@@ -141,7 +141,8 @@ func (c *Connection) ofPartitions(ctx context.Context, given string) ([]string, 
 }
 
 func partitionTable(rows []partitionRow, named bool) *table {
-	titles := []string{"PARTITION", ">DEPTH", ">FILL", ">OLDEST", ">IN/s", ">OUT/s", ">EVICTED/s", ">EXPIRED/s", "STATE"}
+	titles := []string{"PARTITION", ">DEPTH", ">FILL", ">OLDEST", ">IN/s", ">OUT/s", ">EVICTED/s",
+		">EXPIRED/s", "STATE"}
 	if named {
 		titles = append([]string{"NAMESPACE"}, titles...)
 	}
@@ -281,7 +282,8 @@ func (p *partitions) json() any {
 
 // partitions merges the first rows of each namespace. If nobody watched the service
 // lately it waits for the first sweep, at most the given time.
-func (c *Connection) partitions(ctx context.Context, namespaces []string, q partitionQuery, wait time.Duration) (*partitions, error) {
+func (c *Connection) partitions(ctx context.Context, namespaces []string, q partitionQuery,
+	wait time.Duration) (*partitions, error) {
 	all := &partitions{complete: true}
 	deadline := time.Now().Add(wait)
 	for _, namespace := range namespaces {
@@ -305,7 +307,8 @@ func (c *Connection) partitions(ctx context.Context, namespaces []string, q part
 }
 
 // sweep reads one namespace, and again until the sweep is fresh or the time is over.
-func (c *Connection) sweep(ctx context.Context, namespace string, q partitionQuery, deadline time.Time) (list partitionList, err error) {
+func (c *Connection) sweep(ctx context.Context, namespace string, q partitionQuery,
+	deadline time.Time) (list partitionList, err error) {
 	call := q.of(c, namespace)
 	for {
 		list = partitionList{}

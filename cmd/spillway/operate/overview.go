@@ -171,7 +171,8 @@ func (o *overview) losses() []loss {
 		}
 		why := n.cause(o.NowMS)
 		if d := n.Rates.lost(); d > 0 {
-			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText(), cmp.Or(why, n.likely())})
+			found = append(found, loss{n.Namespace, kindLosing, n.Rates.dropped(), n.dropText(),
+				cmp.Or(why, n.likely())})
 		} else if n.Rates.Dead > 0 {
 			found = append(found, loss{n.Namespace, kindAtRisk, n.Rates.Dead, n.dropText(), cmp.Or(why, n.likely())})
 		} else if why != "" && n.Buffered > 0 || n.ageShare() >= riskShare {
@@ -185,7 +186,8 @@ func (o *overview) losses() []loss {
 			found = append(found, loss{n.Namespace, kindAtRisk, 0, what, why})
 		}
 		if n.Rates.Rejected > 0 {
-			found = append(found, loss{n.Namespace, kindRejecting, n.Rates.Rejected, "rejected " + perSecond(n.Rates.Rejected), n.codes()})
+			found = append(found, loss{n.Namespace, kindRejecting, n.Rates.Rejected,
+				"rejected " + perSecond(n.Rates.Rejected), n.codes()})
 		}
 	}
 	for _, q := range o.Queues {
@@ -198,7 +200,8 @@ func (o *overview) losses() []loss {
 	order := []string{kindStore, kindLosing, kindRejecting, kindAtRisk}
 	slices.SortStableFunc(found, func(a, b loss) int {
 		whole := cmp.Compare(min(1, len(a.Namespace)), min(1, len(b.Namespace))) // of the service before those of a namespace
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), whole, cmp.Compare(b.PerSecond, a.PerSecond))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), whole,
+			cmp.Compare(b.PerSecond, a.PerSecond))
 	})
 	return found
 }
@@ -268,7 +271,10 @@ func (n *namespaceState) codes() string {
 	for code, rejected := range n.Rejected {
 		list = append(list, reason{rejected, escape(code) + " %s"})
 	}
-	slices.SortFunc(list, func(a, b reason) int { return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.what, b.what)) })
+	slices.SortFunc(list, func(a, b reason) int {
+		return cmp.Or(cmp.Compare(b.value, a.value),
+			cmp.Compare(a.what, b.what))
+	})
 	return reasons(perSecond, list)
 }
 
@@ -337,7 +343,8 @@ func unread(readAt, now int64) string {
 	if readAt == 0 {
 		return "its Redis has not answered yet: what clients send is rejected"
 	}
-	return "its Redis has not answered for " + since(now-readAt) + ": what clients send is rejected, and these figures are old"
+	return "its Redis has not answered for " + since(now-readAt) +
+		": what clients send is rejected, and these figures are old"
 }
 
 // losses are what happens to the jobs of one namespace that should not. Expired and lost
@@ -350,11 +357,14 @@ func (q *queueState) losses(now int64) (found []loss) {
 	}
 	switch r := q.Rates; {
 	case r.Expired+r.Lost > 0:
-		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(), cmp.Or(why, "see spillway jobs ls "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindLosing, r.failed(), r.text(),
+			cmp.Or(why, "see spillway jobs ls "+q.Namespace)})
 	case r.Died > 0:
-		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text(), cmp.Or(why, "see spillway jobs ls --sort=dead "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindAtRisk, r.Died, r.text(),
+			cmp.Or(why, "see spillway jobs ls --sort=dead "+q.Namespace)})
 	case risk != "":
-		found = append(found, loss{q.Namespace, kindAtRisk, 0, risk, cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
+		found = append(found, loss{q.Namespace, kindAtRisk, 0, risk,
+			cmp.Or(cause, "see spillway jobs ls "+q.Namespace)})
 	case cause != "" && q.waiting() > 0:
 		found = append(found, loss{q.Namespace, kindAtRisk, 0, q.waitText(), cause})
 	}
@@ -405,7 +415,8 @@ func (q *queueState) risk() string {
 }
 
 func jobsTable(o *overview) *table {
-	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED", ">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES", "SINK")
+	t := newTable("NAMESPACE", ">PUBLISHED/s", ">ACKED/s", ">FAILED/s", ">LOST", ">READY", ">DELAYED",
+		">LEASED", ">DEAD", ">OLDEST READY", ">QUEUES", "SINK")
 	for _, q := range o.Queues {
 		l, queues := q.Ledger, "-"
 		if q.Queues != nil {

@@ -40,7 +40,8 @@ func (c *Resume) Run(ctx context.Context, s Streams) error {
 	return c.setPause(ctx, s, c.Namespace, c.Partition, "/resume", map[string]string{})
 }
 
-func (c *command) setPause(ctx context.Context, s Streams, namespace, partition, act string, body any) error {
+func (c *command) setPause(ctx context.Context, s Streams, namespace, partition, act string,
+	body any) error {
 	var answer struct {
 		Paused *admin.Pause `json:"paused"`
 	}
@@ -52,7 +53,8 @@ func (c *command) setPause(ctx context.Context, s Streams, namespace, partition,
 	if answer.Paused != nil {
 		text = pauseText(answer.Paused, time.Now().UnixMilli())
 	}
-	if err := c.print(s, raw, scope(namespace, partition)+": delivery is "+text); err != nil || c.Output == "json" || answer.Paused == nil || partition == "" {
+	if err := c.print(s, raw, scope(namespace, partition)+": delivery is "+text); err != nil ||
+		c.Output == "json" || answer.Paused == nil || partition == "" {
 		return err
 	}
 	// It may be a misspelt name. The pause is done, so no other failure is one of it.
@@ -77,7 +79,8 @@ const noSuchPartition = string(wire.CodeNoSuchPartition) // of a partition witho
 
 // addPaused adds the paused partitions that the sweep does not know as such: those without
 // entries, and those paused a moment ago. A list that is cut already is left as it is.
-func (c *Connection) addPaused(ctx context.Context, namespaces []string, q partitionQuery, list *partitions) error {
+func (c *Connection) addPaused(ctx context.Context, namespaces []string, q partitionQuery,
+	list *partitions) error {
 	if list.total > len(list.rows) {
 		return nil
 	}
@@ -88,8 +91,10 @@ func (c *Connection) addPaused(ctx context.Context, namespaces []string, q parti
 		return err
 	}
 	for _, p := range answer.Pauses {
-		listed := slices.ContainsFunc(list.rows, func(r partitionRow) bool { return r.Namespace == p.Namespace && r.Partition == p.Partition })
-		if listed || p.Partition == "" || !slices.Contains(namespaces, p.Namespace) || !strings.Contains(p.Partition, q.filter) {
+		listed := slices.ContainsFunc(list.rows,
+			func(r partitionRow) bool { return r.Namespace == p.Namespace && r.Partition == p.Partition })
+		if listed || p.Partition == "" || !slices.Contains(namespaces, p.Namespace) ||
+			!strings.Contains(p.Partition, q.filter) {
 			continue
 		}
 		list.total++
@@ -107,7 +112,8 @@ func (c *Connection) addPaused(ctx context.Context, namespaces []string, q parti
 }
 
 // partitionNow is the row of a paused partition, which may have no entries.
-func (c *Connection) partitionNow(ctx context.Context, namespace, name string) (row partitionRow, err error) {
+func (c *Connection) partitionNow(ctx context.Context, namespace,
+	name string) (row partitionRow, err error) {
 	row.Namespace, row.Partition = namespace, name
 	row.raw, err = c.partition(namespace, name).get(ctx, &row)
 	if failed := new(apiError); errors.As(err, &failed) && failed.code == noSuchPartition {

@@ -132,7 +132,8 @@ func (v *view) lines(base string) []string {
 	case len(v.partitions.rows) == 0:
 		return append(lines, "", "No partition has entries.")
 	}
-	lines = append(lines, "", fmt.Sprintf("%d of %s, by %s", len(v.partitions.rows), some(int64(v.partitions.total), "partition", "partitions"), v.sort))
+	lines = append(lines, "", fmt.Sprintf("%d of %s, by %s", len(v.partitions.rows),
+		some(int64(v.partitions.total), "partition", "partitions"), v.sort))
 	return append(lines, partitionTable(v.partitions.rows, len(v.Namespaces) > 1).lines()...)
 }
 

@@ -137,7 +137,8 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 		encoded[i] = encode(b.Entries)
 		run := runToEnd(b)
 		for _, branch := range s.branches {
-			g := &partition.Group{Namespace: branch, Partition: b.Partition, Entries: encoded[i][len(b.Entries)-run:]}
+			g := &partition.Group{Namespace: branch, Partition: b.Partition,
+				Entries: encoded[i][len(b.Entries)-run:]}
 			if of[i] = append(of[i], g); run > 0 {
 				g.IdempotencyKey = key("branch", b, len(b.Entries)-1)
 				groups = append(groups, g)
@@ -150,7 +151,8 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 			for j := range b.Entries {
 				// A branch has what its run under that key had at the first time.
 				if g.Err == nil && b.Entries[j].Seq < b.End-int64(g.Accepted) || b.End == 0 {
-					one := &partition.Group{Namespace: g.Namespace, Partition: b.Partition, Entries: encoded[i][j : j+1], IdempotencyKey: key("entry", b, j)}
+					one := &partition.Group{Namespace: g.Namespace, Partition: b.Partition, Entries: encoded[i][j : j+1],
+						IdempotencyKey: key("entry", b, j)}
 					rest, of[i] = append(rest, one), append(of[i], one)
 				}
 			}
@@ -185,7 +187,8 @@ func encode(entries []sink.Entry) [][]byte {
 	for i := range entries {
 		start := len(all)
 		id := entries[i].ID // that of a job is longer with a caller's id; its first 26 bytes are unique
-		all = partition.AppendEntry(all, entries[i].Occurred, id[:min(len(id), partition.MaxIDLen)], entries[i].Payload)
+		all = partition.AppendEntry(all, entries[i].Occurred, id[:min(len(id), partition.MaxIDLen)],
+			entries[i].Payload)
 		list[i] = all[start:len(all):len(all)]
 	}
 	return list

@@ -51,7 +51,8 @@ func token(batches []*sink.Batch) string {
 
 // post sends a query, whose data is gzipped rows or nil, and reads the beginning of the answer.
 func (s *Sink) post(ctx context.Context, query url.Values, rows []byte) (*answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint+"?"+query.Encode(), bytes.NewReader(rows))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint+"?"+query.Encode(),
+		bytes.NewReader(rows))
 	if err != nil {
 		return nil, errors.New("make request: malformed URL")
 	}

@@ -48,7 +48,8 @@ func (s *Sink) appendAction(dst []byte, b *sink.Batch, e *sink.Entry) []byte {
 	if s.index != "" {
 		day := time.UnixMilli(e.Occurred).UTC().Format("2006.01.02")
 		dst = append(dst, `"_index":"`...)
-		dst = append(dst, strings.ReplaceAll(strings.ReplaceAll(s.index, "{namespace}", strings.ToLower(b.Namespace)), "{date}", day)...)
+		dst = append(dst, strings.ReplaceAll(strings.ReplaceAll(s.index, "{namespace}",
+			strings.ToLower(b.Namespace)), "{date}", day)...)
 		dst = append(dst, `",`...)
 	}
 	dst = append(dst, `"_id":"`...)

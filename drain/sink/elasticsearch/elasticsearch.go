@@ -122,7 +122,8 @@ func checkIndex(index string) error {
 		return errors.New("names no index: write elasticsearch://host:9200/index")
 	case len(plain) > 128:
 		return errors.New("index: longer than 128 bytes")
-	case strings.ContainsAny(plain[:1], "-_+.") || strings.Trim(plain, "abcdefghijklmnopqrstuvwxyz0123456789._+-") != "":
+	case strings.ContainsAny(plain[:1], "-_+.") ||
+		strings.Trim(plain, "abcdefghijklmnopqrstuvwxyz0123456789._+-") != "":
 		return errors.New("index: want small letters, digits, ._+-, {namespace} and {date}, and a letter or digit first")
 	}
 	return nil

@@ -54,7 +54,8 @@ func New(cfg Config, tiers []Tier, log *zap.Logger) *Sink {
 		if i == len(tiers)-1 {
 			grace = math.MaxInt64 // there is none to go to
 		}
-		s.tiers = append(s.tiers, newTier(t, grace, log.With(zap.Int("tier", i+1), zap.String("tier_sink", t.Label))))
+		s.tiers = append(s.tiers, newTier(t, grace,
+			log.With(zap.Int("tier", i+1), zap.String("tier_sink", t.Label))))
 	}
 	return s
 }

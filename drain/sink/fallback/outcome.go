@@ -89,7 +89,8 @@ func rejects(err error) bool {
 func disconnected(err error) bool {
 	var named *sink.BatchError
 	if errors.As(err, &named) {
-		return slices.ContainsFunc(named.Failed, func(f sink.EntryError) bool { return errors.Is(f.Err, sink.ErrNotConnected) })
+		return slices.ContainsFunc(named.Failed,
+			func(f sink.EntryError) bool { return errors.Is(f.Err, sink.ErrNotConnected) })
 	}
 	return errors.Is(err, sink.ErrNotConnected)
 }
@@ -151,7 +152,8 @@ func counted(err error) error {
 			return sink.Throttle(plain, after)
 		}
 		return plain
-	case errors.As(err, &named) && slices.ContainsFunc(named.Failed, func(f sink.EntryError) bool { return sink.IsUnsent(f.Err) }):
+	case errors.As(err, &named) && slices.ContainsFunc(named.Failed,
+		func(f sink.EntryError) bool { return sink.IsUnsent(f.Err) }):
 		failed := &sink.BatchError{}
 		for _, f := range named.Failed {
 			failed.Fail(f.Batch, f.Entry, counted(f.Err))
@@ -190,7 +192,8 @@ func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*
 		if len(s.entries) == 0 {
 			continue
 		}
-		p := &sink.Batch{Namespace: b.Namespace, Partition: b.Partition, FirstSeq: b.Entries[s.entries[0]].Seq, Attempt: b.Attempt}
+		p := &sink.Batch{Namespace: b.Namespace, Partition: b.Partition, FirstSeq: b.Entries[s.entries[0]].Seq,
+			Attempt: b.Attempt}
 		for _, j := range s.entries {
 			p.Entries = append(p.Entries, b.Entries[j])
 			if b.Jobs != nil {

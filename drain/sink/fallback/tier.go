@@ -157,7 +157,8 @@ func (t *tier) failed(err error) error {
 	if !t.down && now.Sub(t.since) >= t.grace {
 		t.probed = now
 		t.setDown(true)
-		t.log.Warn("sink tier down, its entries go to the next", zap.Duration("failing_for", now.Sub(t.since)), zap.String("error", brief(err)))
+		t.log.Warn("sink tier down, its entries go to the next", zap.Duration("failing_for", now.Sub(t.since)),
+			zap.String("error", brief(err)))
 	}
 	return err
 }

@@ -40,7 +40,8 @@ func newArchiver(path string, compress bool, keep int) *archiver {
 	return &archiver{
 		dir: filepath.Dir(path), compress: compress, keep: keep,
 		// The names that timberjack gives. No other file may ever match.
-		rotated: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `-(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3})-(?:` + becauseOfSize + `|` +
+		rotated: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) +
+			`-(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3})-(?:` + becauseOfSize + `|` +
 			becauseOfTime + `)(?:_(\d+))?` +
 			regexp.QuoteMeta(ext) + `(?:\.gz)?$`),
 		due: make(chan struct{}, 1), ended: make(chan error, 1),

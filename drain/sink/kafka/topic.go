@@ -41,7 +41,8 @@ func checkTopic(ctx context.Context, client *kgo.Client, name string) error {
 		return fmt.Errorf("topic %s: %w", name, brief(err))
 	}
 	// The operations are a set of bits; the smallest number says that the cluster does not tell.
-	if allowed := resp.Topics[0].AuthorizedOperations; allowed != math.MinInt32 && allowed&(1<<kmsg.ACLOperationWrite) == 0 {
+	if allowed := resp.Topics[0].AuthorizedOperations; allowed != math.MinInt32 &&
+		allowed&(1<<kmsg.ACLOperationWrite) == 0 {
 		return fmt.Errorf("topic %s: the user may not write: allow the operation Write", name)
 	}
 	return nil

@@ -98,7 +98,8 @@ func (s *Sink) encode(batches []*sink.Batch) *write {
 			if e.ID != nil {
 				headers = append(headers, kgo.RecordHeader{Key: "id", Value: keep(&memory, e.ID)})
 			}
-			headers = append(headers, kgo.RecordHeader{Key: "batch", Value: id}, kgo.RecordHeader{Key: "attempt", Value: attempt})
+			headers = append(headers, kgo.RecordHeader{Key: "batch", Value: id},
+				kgo.RecordHeader{Key: "attempt", Value: attempt})
 			size := batchOverhead + len(key) + len(e.Payload)
 			for _, h := range headers[first:] {
 				size += len(h.Key) + len(h.Value)
@@ -169,7 +170,8 @@ func (w *write) outcome() error {
 // A connection that breaks is no failure while ctx lasts: the producer sends again. After
 // ctx a record may still arrive, and comes again from another producer.
 func judge(err error) error {
-	for _, bad := range []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp} {
+	for _, bad := range []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord,
+		kerr.InvalidTimestamp} {
 		if errors.Is(err, bad) {
 			return sink.Permanent(brief(err))
 		}

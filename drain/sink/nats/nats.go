@@ -60,7 +60,8 @@ func New(u *url.URL) (sink.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{subject: strings.TrimPrefix(u.Path, "/"), stream: o["stream"], options: nats.GetDefaultOptions()}
+	s := &Sink{subject: strings.TrimPrefix(u.Path, "/"), stream: o["stream"],
+		options: nats.GetDefaultOptions()}
 	for host := range strings.SplitSeq(u.Host, ",") {
 		if strings.TrimLeft(host, " :0123456789") == "" {
 			return nil, errors.New("names no host, or an empty one: write nats://host:4222/subject")
@@ -127,7 +128,8 @@ func checkSubject(subject string) error {
 
 // name is the subject of a batch. Names are letters, digits, and . _ -
 func (s *Sink) name(b *sink.Batch) string {
-	return strings.NewReplacer("{namespace}", token(b.Namespace), "{partition}", token(b.Partition)).Replace(s.subject)
+	return strings.NewReplacer("{namespace}", token(b.Namespace), "{partition}",
+		token(b.Partition)).Replace(s.subject)
 }
 
 func token(name string) string { return strings.ReplaceAll(name, ".", "%2E") }

@@ -62,7 +62,8 @@ func readLayout(ctx context.Context, conn *pgconn.PgConn, table string) (*layout
 	// name says what it holds, and it is made in the transaction that needs it.
 	temporary := "pg_temp.spillway_" + ts + "_" + l.data
 	l.begin = "BEGIN; CREATE TEMPORARY TABLE IF NOT EXISTS " + temporary +
-		" (namespace text, partition text, seq bigint, ts " + ts + ", id text, data " + l.data + ") ON COMMIT DELETE ROWS; "
+		" (namespace text, partition text, seq bigint, ts " + ts + ", id text, data " + l.data +
+		") ON COMMIT DELETE ROWS; "
 	l.copy = "COPY " + temporary + " (" + columns + ") FROM STDIN (FORMAT binary)"
 	// Two Writes that repeat the same entries wait for each other's keys. In one order they
 	// cannot wait in a circle.

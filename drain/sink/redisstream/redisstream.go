@@ -196,7 +196,8 @@ func (s *Sink) commonArgs(b *sink.Batch) commonArgs {
 }
 
 // add puts the XADD of one entry in the pipeline.
-func (c *commonArgs) add(ctx context.Context, pipe redis.Pipeliner, id string, e *sink.Entry) *redis.StringCmd {
+func (c *commonArgs) add(ctx context.Context, pipe redis.Pipeliner, id string,
+	e *sink.Entry) *redis.StringCmd {
 	args := make([]any, 0, 22)
 	args = append(append(append(args, c.start...), id), c.names...)
 	args = append(args, "seq", e.Seq, "ts", e.Occurred)
@@ -212,7 +213,8 @@ func (c *commonArgs) add(ctx context.Context, pipe redis.Pipeliner, id string, e
 // settleRepeated deals with entries whose id is not larger than the stream's last:
 // they are there, from an earlier Write whose answer was lost, or they come behind
 // entries that overtook them. The latter get the next id that Redis has.
-func (s *Sink) settleRepeated(ctx context.Context, batches []*sink.Batch, at []position, repeated []int, failed *sink.BatchError) error {
+func (s *Sink) settleRepeated(ctx context.Context, batches []*sink.Batch, at []position, repeated []int,
+	failed *sink.BatchError) error {
 	look := s.client.Pipeline()
 	found := make([]*redis.XMessageSliceCmd, len(repeated))
 	for n, k := range repeated {

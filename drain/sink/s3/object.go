@@ -62,7 +62,8 @@ func (s *Sink) path(o object, batches []*sink.Batch) string {
 	day := time.UnixMilli(oldest).UTC().Format("date=2006-01-02/hour=15")
 	b := batches[o.batches[0]]
 	if s.perPartition {
-		return fmt.Sprintf("%s%s/%s/%s/%d-%s%s", s.base, b.Namespace, b.Partition, day, first, hash, s.format.suffix)
+		return fmt.Sprintf("%s%s/%s/%s/%d-%s%s", s.base, b.Namespace, b.Partition, day, first, hash,
+			s.format.suffix)
 	}
 	return fmt.Sprintf("%s%s/%s/%d-%s%s", s.base, b.Namespace, day, oldest, hash, s.format.suffix)
 }
@@ -106,7 +107,8 @@ var formats = map[string]format{
 	}},
 	"zstd": {".ndjson.zst", "application/zstd", func() any {
 		// One goroutine, the caller's; a window of 1 MiB is what readers surely have.
-		w, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
+		w, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+			zstd.WithWindowSize(1<<20))
 		return w
 	}},
 	"none": {".ndjson", "application/x-ndjson", func() any { return &plain{} }},

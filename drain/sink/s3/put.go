@@ -51,7 +51,8 @@ func (s *Sink) put(ctx context.Context, o object, batches []*sink.Batch) error {
 // send makes one signed request. The signature is minio-go's; its client would retry,
 // sleep after a failure, and read megabytes of an error's text. code is that of S3's
 // error, and not to be trusted; without one it is empty.
-func (s *Sink) send(ctx context.Context, method string, target url.URL, header http.Header, body []byte) (status int, code string, err error) {
+func (s *Sink) send(ctx context.Context, method string, target url.URL, header http.Header,
+	body []byte) (status int, code string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, "", sink.FaultError(ctx, "request to", target.Host, err)

@@ -75,7 +75,8 @@ func (f Fixture) open(ctx context.Context) error {
 }
 
 // tryWrite is Write, awaited for at most the given time.
-func (f Fixture) tryWrite(ctx context.Context, limit time.Duration, batches ...*sink.Batch) (returned bool, err error) {
+func (f Fixture) tryWrite(ctx context.Context, limit time.Duration,
+	batches ...*sink.Batch) (returned bool, err error) {
 	done := make(chan error, 1)
 	go func() { done <- f.Sink.Write(ctx, batches) }()
 	timer := time.NewTimer(limit)

@@ -74,7 +74,8 @@ func (fault Fault) divide(err error, batches []*sink.Batch) (failed, taken []*si
 	for _, e := range named.Failed {
 		names[[2]int{e.Batch, e.Entry}] = true
 		if sink.IsPermanent(e.Err) != fault.Permanent {
-			return nil, nil, fmt.Errorf("batch %d entry %d: permanent is %t, want %t: %w", e.Batch, e.Entry, !fault.Permanent, fault.Permanent, e.Err)
+			return nil, nil, fmt.Errorf("batch %d entry %d: permanent is %t, want %t: %w", e.Batch, e.Entry,
+				!fault.Permanent, fault.Permanent, e.Err)
 		}
 	}
 	for i, b := range batches {

@@ -75,14 +75,18 @@ var looksLikeHeader = regexp.MustCompile(`^(?i:headers?)[.:_-].`)
 // receiver would get it, and nothing would be compressed or signed.
 func misspelt(name string) error {
 	near := sink.Nearest(name, []string{"gzip", "signing_secret"})
-	if prefix, _, dotted := strings.Cut(name, "."); looksLikeHeader.MatchString(name) || dotted && sink.Nearest(prefix, []string{"header"}) != "" {
+	if prefix, _, dotted := strings.Cut(name, "."); looksLikeHeader.MatchString(name) || dotted &&
+		sink.Nearest(prefix, []string{"header"}) != "" {
 		near = "header.NAME"
 	}
 	if near == "" {
 		return nil
 	}
 	// What follows the letters may be a secret that stands in the wrong place.
-	if end := strings.IndexFunc(name, func(r rune) bool { return r != '.' && r != '-' && r != '_' && !unicode.IsLetter(r) }); end >= 0 {
+	if end := strings.IndexFunc(name, func(r rune) bool {
+		return r != '.' && r != '-' && r != '_' &&
+			!unicode.IsLetter(r)
+	}); end >= 0 {
 		name = name[:end]
 	}
 	return fmt.Errorf("unknown option %q: did you mean %s? For a parameter of the receiver, escape its first letter: %%%X", name, near, name[0])

@@ -58,7 +58,8 @@ func addJobHeaders(h http.Header, b *sink.Batch) {
 	j := &b.Jobs[0]
 	h.Set("X-Spillway-Job-Id", string(b.Entries[0].ID))
 	h.Set("X-Spillway-Attempt", strconv.Itoa(j.Attempt))
-	for name, attribute := range map[string]string{"X-Spillway-Shard-Index": "shard_index", "X-Spillway-Shard-Total": "shard_total"} {
+	for name, attribute := range map[string]string{"X-Spillway-Shard-Index": "shard_index",
+		"X-Spillway-Shard-Total": "shard_total"} {
 		// A publisher may give an attribute of that name any text.
 		if n, err := strconv.ParseUint(gjson.GetBytes(j.Attributes, attribute).String(), 10, 32); err == nil {
 			h.Set(name, strconv.FormatUint(n, 10))
