@@ -34,8 +34,9 @@ type DeadPage struct {
 // meanwhile are left out; where letters go meanwhile, a page may repeat some, and misses none.
 // Errors: *FieldError for a cursor that no page gave, ErrTooManyReads where no read slot is
 // free within 1s, and those of the store.
-func (s *Store) DeadLetters(ctx context.Context, ns *Namespace, cursor string,
+func (verbs) DeadLetters(ctx context.Context, ns *Namespace, cursor string,
 	limit int) (page DeadPage, err error) {
+	s := ns.store
 	shard, end, err := parseCursor(ns, cursor)
 	if err != nil {
 		return DeadPage{}, err
@@ -100,7 +101,8 @@ func (s *Store) deadPage(ctx context.Context, ns *Namespace, shard int, end int6
 
 // DeadLetter finds the dead letter of an ID. It reads letters until it finds that one, at most
 // a fifth of Redis's time. Errors: ErrNoLetter, the error of ctx, and those of the store.
-func (s *Store) DeadLetter(ctx context.Context, ns *Namespace, id string) (Letter, error) {
+func (verbs) DeadLetter(ctx context.Context, ns *Namespace, id string) (Letter, error) {
+	s := ns.store
 	shard, end := 0, int64(positionNewest)
 	for {
 		var page DeadPage
@@ -145,7 +147,8 @@ func nextDiscard(n int, took time.Duration) int {
 // Discard removes dead letters for good, those of a shard by calls of up to 64. removed is how
 // many it removed, for certain; a letter that was gone before does not count. Ledger.Dead stays as it is. After an
 // error it can be repeated. Errors: that of ctx, and those of the store.
-func (s *Store) Discard(ctx context.Context, ns *Namespace, letters []Letter) (removed int, err error) {
+func (verbs) Discard(ctx context.Context, ns *Namespace, letters []Letter) (removed int, err error) {
+	s := ns.store
 	if err := s.ensureCompatible(ctx); err != nil {
 		return 0, err
 	}

@@ -20,8 +20,9 @@ type DuePartition struct {
 // been due for longest first. It skips offset of them; total counts all that are due.
 // Where the list holds all of them, the first partition that is not due yet follows:
 // it tells how long to sleep.
-func (s *Store) Due(ctx context.Context, ns *Namespace, shard, offset,
+func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	limit int) (list []DuePartition, total int, err error) {
+	s := ns.store
 	if err := s.ensureCompatible(ctx); err != nil {
 		return nil, 0, err
 	}

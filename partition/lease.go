@@ -83,8 +83,12 @@ type Lease struct {
 // Claim runs all requests and returns one result for each, in the same order. The
 // requests of a shard share one script call for up to 64 of them; more calls follow
 // when their entries are too many for one. lease is how long the leases last. A
-// partition appears in only one of the requests.
-func (s *Store) Claim(ctx context.Context, requests []ClaimRequest, lease time.Duration) []ClaimResult {
+// partition appears in only one of the requests, and all are of one store.
+func (verbs) Claim(ctx context.Context, requests []ClaimRequest, lease time.Duration) []ClaimResult {
+	if len(requests) == 0 {
+		return nil
+	}
+	s := requests[0].Namespace.store
 	results := make([]ClaimResult, len(requests))
 	claims := make([]*ClaimResult, len(requests))
 	err := s.ensureCompatible(ctx)

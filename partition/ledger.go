@@ -41,7 +41,8 @@ type Overview struct {
 // Overview reads the ledger and the sizes of a namespace in one round trip. Its
 // Buffered comes from the ledger; Audit counts the entries. Errors: ErrTooManyReads
 // where no read slot is free within 1s, and those of the store.
-func (s *Store) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
+func (verbs) Overview(ctx context.Context, ns *Namespace) (o Overview, err error) {
+	s := ns.store
 	err = s.ledgerReads.Do(ctx, func() error {
 		o, err = s.overview(ctx, ns)
 		return err
@@ -127,7 +128,8 @@ func (s *Store) overview(ctx context.Context, ns *Namespace) (Overview, error) {
 // Buffered minus that count, in entries. It reads pages of 1,000 partitions, so the
 // residual is 0 only while nothing else works on the namespace. Leased entries stay
 // in their list and are counted. Errors: those of Overview.
-func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err error) {
+func (verbs) Audit(ctx context.Context, ns *Namespace) (residual int64, err error) {
+	s := ns.store
 	const page = 1000
 	var counted int64
 	for i := range ns.shards {

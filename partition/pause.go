@@ -62,7 +62,8 @@ type pausedText struct {
 // Pause replaces By and Reason, and keeps Since; so one with an unknown outcome can be
 // repeated. A namespace with several shards may be paused in part after an error.
 // Errors: *FieldError, ErrTooManyPauses and those of the store.
-func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pause) error {
+func (verbs) Pause(ctx context.Context, ns *Namespace, partition string, p Pause) error {
+	s := ns.store
 	switch {
 	case partition != "" && !ValidPartition(partition):
 		return errPartitionName(partition)
@@ -99,7 +100,8 @@ func (s *Store) Pause(ctx context.Context, ns *Namespace, partition string, p Pa
 // A partition that is paused by itself stays paused when its namespace is resumed. was
 // is false where nothing was paused; after an error it says nothing. A Resume with an
 // unknown outcome can be repeated. Errors: *FieldError and those of the store.
-func (s *Store) Resume(ctx context.Context, ns *Namespace, partition string) (was bool, err error) {
+func (verbs) Resume(ctx context.Context, ns *Namespace, partition string) (was bool, err error) {
+	s := ns.store
 	if partition != "" && !ValidPartition(partition) {
 		return false, errPartitionName(partition)
 	}
@@ -191,7 +193,8 @@ func pausedPartitions(count string, all bool) int64 {
 
 // Pauses lists what is paused of a namespace: the whole namespace first, then
 // partitions by name. Errors: ErrTooManyReads and those of the store.
-func (s *Store) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err error) {
+func (verbs) Pauses(ctx context.Context, ns *Namespace) (list []PausedPart, err error) {
+	s := ns.store
 	pipe := s.backend.Background.Pipeline()
 	var ledgers []*redis.MapStringStringCmd
 	for i := range ns.shards {

@@ -36,8 +36,9 @@ type Peeked struct {
 // Peek reads entries of a partition and changes nothing: they stay, leased or not. Errors:
 // ErrNoPartition where it has no entries, ErrTooManyReads where no read slot is free
 // within 1s, and those of the store.
-func (s *Store) Peek(ctx context.Context, ns *Namespace, partition string,
+func (verbs) Peek(ctx context.Context, ns *Namespace, partition string,
 	r PeekRequest) (p Peeked, err error) {
+	s := ns.store
 	back, at := 0, 0
 	if r.FromNewest {
 		back, at = 1, positionNewest

@@ -60,7 +60,8 @@ type PurgeResult struct {
 // certain: with ErrUnknown one more call may have run. Repeating it is safe, except that
 // with a Limit more may be dropped in all. Where a partition has a foreign value, the others are
 // purged and the error is that of the first one.
-func (s *Store) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (PurgeResult, error) {
+func (verbs) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (PurgeResult, error) {
+	s := ns.store
 	if err := s.ensureCompatible(ctx); err != nil {
 		return PurgeResult{}, err
 	}

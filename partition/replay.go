@@ -38,7 +38,8 @@ type ReplayOutcome struct {
 // within 24h. Ledger.Dead stays as it is. The entry gets a new sequence and the time of
 // now, because with its own it would be stale at once; it keeps its id. In a full partition
 // it evicts the oldest entry, as every new one does. When ctx ends, the rest is left alone.
-func (s *Store) Replay(ctx context.Context, ns *Namespace, letters []Letter) []ReplayOutcome {
+func (verbs) Replay(ctx context.Context, ns *Namespace, letters []Letter) []ReplayOutcome {
+	s := ns.store
 	outcomes := make([]ReplayOutcome, len(letters))
 	for done := 0; done < len(letters); {
 		some := sameShard(letters[done:], maxCallLeases)

@@ -60,8 +60,18 @@ func (s *Store) Commit(ctx context.Context, commits []*Commit) { s.Settle(ctx, c
 // them. Repeating a release with an unknown outcome is safe.
 func (s *Store) Release(ctx context.Context, releases []*Release) { s.Settle(ctx, nil, releases) }
 
-// Settle is Commit and Release in one round trip. A lease appears only once.
-func (s *Store) Settle(ctx context.Context, commits []*Commit, releases []*Release) {
+// Settle is Commit and Release in one round trip. A lease appears only once, and all are of one
+// store, such as those of one zone.
+func (verbs) Settle(ctx context.Context, commits []*Commit, releases []*Release) {
+	var s *Store
+	switch {
+	case len(commits) > 0:
+		s = commits[0].Lease.Namespace.store
+	case len(releases) > 0:
+		s = releases[0].Lease.Namespace.store
+	default:
+		return
+	}
 	for _, c := range commits {
 		if len(c.DeadLetters) > 0 {
 			c.stamp(s.backend.Now())
@@ -243,7 +253,7 @@ const notPresented = -1
 // ReleaseUnknown releases the claims with an unknown outcome (ErrUnknown) that did
 // run, so that their partitions need not wait for the lease to lapse. It returns
 // an error when the store does not answer; then the leases lapse.
-func (s *Store) ReleaseUnknown(ctx context.Context, claims []ClaimResult) error {
+func (v verbs) ReleaseUnknown(ctx context.Context, claims []ClaimResult) error {
 	var releases []*Release
 	for _, c := range claims {
 		if c.token != "" && errors.Is(c.Err, ErrUnknown) {
@@ -251,7 +261,7 @@ func (s *Store) ReleaseUnknown(ctx context.Context, claims []ClaimResult) error 
 			releases = append(releases, &Release{Lease: lease, Attempt: notPresented})
 		}
 	}
-	s.Release(ctx, releases)
+	v.Settle(ctx, nil, releases)
 	for _, r := range releases {
 		if r.Err != nil && !errors.Is(r.Err, ErrGone) {
 			return r.Err

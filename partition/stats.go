@@ -28,7 +28,8 @@ const maxCallStats = 200
 
 // Stats reads one partition. Errors: ErrNoPartition where it has no entries,
 // ErrTooManyReads where no read slot is free within 500ms, and those of the store.
-func (s *Store) Stats(ctx context.Context, ns *Namespace, partition string) (stats Stats, err error) {
+func (verbs) Stats(ctx context.Context, ns *Namespace, partition string) (stats Stats, err error) {
+	s := ns.store
 	err = s.stats.Do(ctx, func() error {
 		stats, err = s.statsOf(ctx, ns, partition)
 		return err
@@ -58,8 +59,9 @@ type Page struct {
 // following page begins; the zero Page after the last. A partition whose due time stays is
 // in exactly one page. One that is claimed or settled meanwhile may be in two or in none. Errors:
 // ErrTooManyReads where no read slot is free within 1s, and those of the store.
-func (s *Store) Partitions(ctx context.Context, ns *Namespace, from Page,
+func (verbs) Partitions(ctx context.Context, ns *Namespace, from Page,
 	limit int) (list []Stats, next Page, err error) {
+	s := ns.store
 	if from.shard >= len(ns.shards) {
 		return nil, Page{}, nil
 	}
@@ -164,7 +166,8 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 // Describe reads several partitions, by calls of up to 200 of a shard. Those without
 // entries are left out, and the order is not that of the names. Errors: ErrTooManyReads
 // where no read slot is free within 1s, and those of the store.
-func (s *Store) Describe(ctx context.Context, ns *Namespace, names []string) (list []Stats, err error) {
+func (verbs) Describe(ctx context.Context, ns *Namespace, names []string) (list []Stats, err error) {
+	s := ns.store
 	byShard := map[int][]string{}
 	for _, name := range names {
 		at := ns.ShardOf(name)

@@ -17,6 +17,7 @@ import (
 // state that matters, so any number of processes may share one Redis. It is safe for
 // concurrent use. Open and Close are the life of its connections.
 type Store struct {
+	verbs
 	backend      *backend.Backend
 	prefix       string
 	namespaces   map[string]*Namespace

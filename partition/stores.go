@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 )
 
 // Stores are the stores of several Redis as one: a namespace is in one of them. Each has its
-// own connections, clock, Check and zones, so one that is away holds up no other. Its
-// methods are those of Store; what they do is done by the store of the namespace.
+// own connections, clock, Check and zones, so one that is away holds up no other.
 type Stores struct {
+	verbs
 	list       []*Store
 	namespaces map[string]*Namespace
 	sorted     []*Namespace
 	zones      int
 }
+
+// verbs are the operations on a namespace, which Store and Stores have alike: the store of the
+// namespace does them.
+type verbs struct{}
 
 // MaxStores is how many stores Join takes. Each has a lane of ingest at least for each of its
 // zones.
@@ -83,99 +86,6 @@ func (a *Stores) Produce(ctx context.Context, groups []*Group) {
 		running.Go(func() { s.Produce(ctx, part) })
 	}
 	running.Wait()
-}
-
-// Claim needs requests of one store.
-func (a *Stores) Claim(ctx context.Context, requests []ClaimRequest, lease time.Duration) []ClaimResult {
-	if len(requests) == 0 {
-		return nil
-	}
-	return requests[0].Namespace.store.Claim(ctx, requests, lease)
-}
-
-// ReleaseUnknown needs claims of one store.
-func (a *Stores) ReleaseUnknown(ctx context.Context, claims []ClaimResult) error {
-	if len(claims) == 0 {
-		return nil
-	}
-	return claims[0].Namespace.store.ReleaseUnknown(ctx, claims)
-}
-
-// Settle needs leases of one store, such as those of one zone.
-func (a *Stores) Settle(ctx context.Context, commits []*Commit, releases []*Release) {
-	switch {
-	case len(commits) > 0:
-		commits[0].Lease.Namespace.store.Settle(ctx, commits, releases)
-	case len(releases) > 0:
-		releases[0].Lease.Namespace.store.Settle(ctx, nil, releases)
-	}
-}
-
-func (a *Stores) Due(ctx context.Context, ns *Namespace, shard, offset,
-	limit int) ([]DuePartition, int, error) {
-	return ns.store.Due(ctx, ns, shard, offset, limit)
-}
-
-func (a *Stores) WaitDue(ctx context.Context, ns *Namespace, shard int, due int64, maxWait time.Duration) {
-	ns.store.WaitDue(ctx, ns, shard, due, maxWait)
-}
-
-func (a *Stores) Stats(ctx context.Context, ns *Namespace, partition string) (Stats, error) {
-	return ns.store.Stats(ctx, ns, partition)
-}
-
-func (a *Stores) Overview(ctx context.Context, ns *Namespace) (Overview, error) {
-	return ns.store.Overview(ctx, ns)
-}
-
-func (a *Stores) Audit(ctx context.Context, ns *Namespace) (int64, error) {
-	return ns.store.Audit(ctx, ns)
-}
-
-func (a *Stores) Partitions(ctx context.Context, ns *Namespace, from Page,
-	limit int) ([]Stats, Page, error) {
-	return ns.store.Partitions(ctx, ns, from, limit)
-}
-
-func (a *Stores) Describe(ctx context.Context, ns *Namespace, names []string) ([]Stats, error) {
-	return ns.store.Describe(ctx, ns, names)
-}
-
-func (a *Stores) Peek(ctx context.Context, ns *Namespace, name string, r PeekRequest) (Peeked, error) {
-	return ns.store.Peek(ctx, ns, name, r)
-}
-
-func (a *Stores) Pause(ctx context.Context, ns *Namespace, name string, p Pause) error {
-	return ns.store.Pause(ctx, ns, name, p)
-}
-
-func (a *Stores) Resume(ctx context.Context, ns *Namespace, name string) (was bool, err error) {
-	return ns.store.Resume(ctx, ns, name)
-}
-
-func (a *Stores) Pauses(ctx context.Context, ns *Namespace) ([]PausedPart, error) {
-	return ns.store.Pauses(ctx, ns)
-}
-
-func (a *Stores) Purge(ctx context.Context, ns *Namespace, r PurgeRequest) (PurgeResult, error) {
-	return ns.store.Purge(ctx, ns, r)
-}
-
-func (a *Stores) DeadLetters(ctx context.Context, ns *Namespace, cursor string,
-	limit int) (DeadPage, error) {
-	return ns.store.DeadLetters(ctx, ns, cursor, limit)
-}
-
-func (a *Stores) DeadLetter(ctx context.Context, ns *Namespace, id string) (Letter, error) {
-	return ns.store.DeadLetter(ctx, ns, id)
-}
-
-func (a *Stores) Discard(ctx context.Context, ns *Namespace, letters []Letter) (removed int, err error) {
-	return ns.store.Discard(ctx, ns, letters)
-}
-
-func (a *Stores) Replay(ctx context.Context, ns *Namespace, letters []Letter) []ReplayOutcome {
-	return ns.store.Replay(ctx, ns, letters)
 }
 
 // ServerVersion is that of the first store, empty where there is none; see Store.
