@@ -5,7 +5,6 @@
 package lmstfy
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -22,31 +20,9 @@ import (
 // DefaultPool is the pool of requests that name none.
 const DefaultPool = "default"
 
-// Queues runs the operations on jobs; Pools are such. An error of a method is one of
-// packages jobs and job, or of a class of package partition.
-type Queues interface {
-	// Namespace returns a namespace of queues and the name of its pool; nil: there is none.
-	Namespace(name string) (ns *job.Namespace, pool string)
-	HasPool(name string) bool
-
-	Publish(p *job.Publish) error // chooses the shard
-	Ack(a *job.Ack) error
-	Claim(c *jobs.Claim) ([]job.Job, error)
-	GiveBack(ns *job.Namespace, claimed []job.Job)
-
-	Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error)
-	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
-	Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error)
-	Dead(ctx context.Context, ns *job.Namespace, queue string, offset,
-		limit int) (dead []job.Job, total int64, err error)
-	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
-	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)
-	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (int64, error)
-}
-
 // Config is what an API is made of.
 type Config struct {
-	Queues    Queues
+	Pools     Pools
 	Metrics   *Metrics // nil: none are kept
 	AccessLog *AccessLog
 	Log       *zap.Logger
@@ -74,6 +50,7 @@ type call struct {
 	route *route // nil: none matches
 	target
 	namespace *job.Namespace
+	*Pool                 // of the namespace; nil: there is none
 	pool      string      // that the request names, or the namespace's
 	key       *ingest.Key // nil: the namespace needs no token
 	token     string

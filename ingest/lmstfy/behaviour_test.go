@@ -153,14 +153,11 @@ func TestJobsWithoutMemoryForTheirAnswerGoBack(t *testing.T) {
 func TestAnAnswerIsReservedBeforeItIsMade(t *testing.T) {
 	p := listen(t, nil)
 	large := make([]byte, 1<<20)
-	ns, _ := p.fake.Namespace("ns")
 	messages := make([]job.Message, 64)
 	for i := range messages {
 		messages[i].Payload = large
 	}
-	if err := p.fake.Publish(&job.Publish{Namespace: ns, Queue: "q", Tries: 1, Messages: messages}); err != nil {
-		t.Fatal(err)
-	}
+	p.fake.Publish(&job.Publish{Namespace: p.fake.namespaces["ns"], Queue: "q", Tries: 1, Messages: messages})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r := p.do("GET", "/api/ns/q?count=64", "")

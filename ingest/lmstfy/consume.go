@@ -26,7 +26,7 @@ func (c *call) consume() *rejection {
 	var claimed []job.Job
 	var err error
 	if len(claim.Queues) > 0 {
-		claimed, err = c.Queues.Claim(claim)
+		claimed, err = c.Engine.Claim(claim)
 	}
 	if len(claimed) == 0 {
 		taken.Refund()
@@ -38,11 +38,11 @@ func (c *call) consume() *rejection {
 	claimed, rejected = c.sendJobs(claimed, claim.Count > 1)
 	if rejected != nil {
 		taken.Refund()
-		c.Queues.GiveBack(c.namespace, claimed)
+		c.Engine.GiveBack(c.namespace, claimed)
 		return rejected
 	}
 	c.Metrics.consumed(c, claimed, len(claim.Queues))
-	jobs.GiveBackLost(c.Exchange, c.Queues, c.namespace, claimed)
+	jobs.GiveBackLost(c.Exchange, c.Engine, c.namespace, claimed)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (c *call) sendJobs(claimed []job.Job, array bool) ([]job.Job, *rejection) {
 	}
 	others, within := c.takeIf(c.key.Limiters().Consume, len(claimed)-1)
 	if !within {
-		c.Queues.GiveBack(c.namespace, claimed[1:])
+		c.Engine.GiveBack(c.namespace, claimed[1:])
 		claimed = claimed[:1]
 	}
 	rejected := c.send(fasthttp.StatusOK, c.appendJobs(make([]byte, 0, size), claimed, array))
@@ -101,8 +101,8 @@ func (c *call) ackJob() *rejection {
 		return nil
 	}
 	a := &job.Ack{Namespace: c.namespace, Queue: c.queue, Ref: ref}
-	if err := c.Queues.Ack(a); err != nil {
-		return c.failed("ack", err)
+	if c.Engine.Ack(a); a.Err != nil {
+		return c.failed("ack", a.Err)
 	}
 	c.Metrics.acked(c, a)
 	return nil

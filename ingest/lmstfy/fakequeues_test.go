@@ -80,21 +80,34 @@ func (f *fakeQueues) wake() {
 	f.changed = make(chan struct{})
 }
 
-func (f *fakeQueues) Namespace(name string) (*job.Namespace, string) {
-	ns, pool := f.namespaces[name], f.pools[name]
-	if ns != nil && pool == "" {
-		pool = DefaultPool
-	}
-	return ns, pool
+// both are its two pools.
+func (f *fakeQueues) both() Pools {
+	return Pools{{DefaultPool, f, fakePool{f, ""}}, {"fast", f, fakePool{f, "fast"}}}
 }
 
-func (f *fakeQueues) HasPool(name string) bool { return name == DefaultPool || name == "fast" }
+type fakePool struct {
+	*fakeQueues
+	name string
+}
 
-func (f *fakeQueues) Publish(p *job.Publish) error {
+func (p fakePool) Namespace(name string) *job.Namespace {
+	if p.pools[name] != p.name {
+		return nil
+	}
+	return p.namespaces[name]
+}
+
+func (f *fakeQueues) Publish(publishes ...*job.Publish) {
+	for _, p := range publishes {
+		f.publish(p)
+	}
+}
+
+func (f *fakeQueues) publish(p *job.Publish) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.down != nil {
-		return f.down
+	if p.Err = f.down; p.Err != nil {
+		return
 	}
 	f.seq = max(f.seq, f.now*1000)
 	p.Shard, p.First = p.Namespace.Shards(p.Queue)[0], f.seq+1
@@ -114,7 +127,6 @@ func (f *fakeQueues) Publish(p *job.Publish) error {
 		f.jobs[key] = append(f.jobs[key], j)
 	}
 	f.wake()
-	return nil
 }
 
 // queue returns the jobs of a queue as they are at this time.
@@ -206,10 +218,12 @@ func (f *fakeQueues) remove(ns *job.Namespace, queue string, limit int, gone fun
 	return n, nil
 }
 
-func (f *fakeQueues) Ack(a *job.Ack) error {
-	n, err := f.remove(a.Namespace, a.Queue, 1, func(j *fakeJob) bool { return j.Ref == a.Ref })
-	a.Acked = n == 1
-	return err
+func (f *fakeQueues) Ack(acks ...*job.Ack) {
+	for _, a := range acks {
+		var n int
+		n, a.Err = f.remove(a.Namespace, a.Queue, 1, func(j *fakeJob) bool { return j.Ref == a.Ref })
+		a.Acked = n == 1
+	}
 }
 
 func (f *fakeQueues) Purge(_ context.Context, ns *job.Namespace, queue string, all bool) (int64, error) {

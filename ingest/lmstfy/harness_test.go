@@ -67,7 +67,7 @@ func listen(t testing.TB, edit func(*Config, *ingest.Config)) *port {
 	t.Helper()
 	p := &port{t: t, fake: newFake(t, "ns", "other", "quick", "open")}
 	p.fake.pools["quick"] = "fast"
-	cfg := Config{Queues: p.fake, AccessLog: &AccessLog{}, Log: zap.NewNop()}
+	cfg := Config{Pools: p.fake.both(), AccessLog: &AccessLog{}, Log: zap.NewNop()}
 	in := ingest.DefaultConfig()
 	in.Tokens = map[string][]ingest.Token{"ns": hashed(token), "other": hashed(otherToken), "quick": hashed(fastToken), "open": nil}
 	if edit != nil {

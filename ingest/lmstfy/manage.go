@@ -19,7 +19,7 @@ import (
 func (c *call) peek() *rejection {
 	ctx, cancel := c.deadline()
 	defer cancel()
-	j, err := c.Queues.Peek(ctx, c.namespace, c.queue)
+	j, err := c.Store.Peek(ctx, c.namespace, c.queue)
 	if errors.Is(err, job.ErrNoJob) {
 		return notFound("error", "the queue is empty")
 	}
@@ -37,7 +37,7 @@ func (c *call) getJob() *rejection {
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
-	j, state, err := c.Queues.Get(ctx, c.namespace, c.queue, ref)
+	j, state, err := c.Store.Get(ctx, c.namespace, c.queue, ref)
 	switch {
 	case errors.Is(err, job.ErrNoJob), err == nil && (state == job.Gone || state == job.Expired):
 		return notFound("error", "job not found")
@@ -54,7 +54,7 @@ func (c *call) getJob() *rejection {
 func (c *call) purge() *rejection {
 	ctx, cancel := c.workDeadline()
 	defer cancel()
-	if _, err := c.Queues.Purge(ctx, c.namespace, c.queue, false); err != nil {
+	if _, err := c.Store.Purge(ctx, c.namespace, c.queue, false); err != nil {
 		return c.failed("purge", err)
 	}
 	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)
@@ -82,7 +82,7 @@ func (c *call) writeSize(of func(job.Counts) int64) *rejection {
 	default:
 		ctx, cancel := c.deadline()
 		defer cancel()
-		counts, err = c.Queues.Counts(ctx, c.namespace, c.queue)
+		counts, err = c.Store.Counts(ctx, c.namespace, c.queue)
 	}
 	if err != nil {
 		return c.failed("count", err)
@@ -137,7 +137,7 @@ func (all *sizes) counts(c *call) (job.Counts, error) {
 	defer close(s.done)
 	ctx, cancel := context.WithTimeout(share.As(context.Background(), anonymous), storeTimeout)
 	defer cancel()
-	s.counts, s.err = c.Queues.Counts(ctx, c.namespace, c.queue)
+	s.counts, s.err = c.Store.Counts(ctx, c.namespace, c.queue)
 	return s.counts, s.err
 }
 
@@ -145,7 +145,7 @@ func (all *sizes) counts(c *call) (job.Counts, error) {
 func (c *call) dead() *rejection {
 	ctx, cancel := c.deadline()
 	defer cancel()
-	jobs, total, err := c.Queues.Dead(ctx, c.namespace, c.queue, 0, 1)
+	jobs, total, err := c.Store.Dead(ctx, c.namespace, c.queue, 0, 1)
 	if err != nil {
 		return c.failed("list dead letters", err)
 	}
@@ -170,7 +170,7 @@ func (c *call) respawn() *rejection {
 	}
 	ctx, cancel := c.workDeadline()
 	defer cancel()
-	n, err := c.Queues.Respawn(ctx, c.namespace, c.queue, limit, ttl)
+	n, err := c.Store.Respawn(ctx, c.namespace, c.queue, limit, ttl)
 	if err != nil && n == 0 { // else the client hears how many, and may ask again
 		return c.failed("respawn", err)
 	}
@@ -187,7 +187,7 @@ func (c *call) deleteDead() *rejection {
 	}
 	ctx, cancel := c.workDeadline()
 	defer cancel()
-	if _, err := c.Queues.DeleteDead(ctx, c.namespace, c.queue, limit); err != nil {
+	if _, err := c.Store.DeleteDead(ctx, c.namespace, c.queue, limit); err != nil {
 		return c.failed("delete dead letters", err)
 	}
 	c.Ctx.Response.SetStatusCode(fasthttp.StatusNoContent)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +58,7 @@ func listenPools(t testing.TB) (*port, *redistest.Server) {
 	spread.Shards, spread.Spread = 2, map[string]int{"spread": 2}
 	first, redis := openPool(t, DefaultPool, map[string]job.Policy{"ns": spread, "other": job.DefaultPolicy(), "open": job.DefaultPolicy()})
 	second, _ := openPool(t, "fast", map[string]job.Policy{"quick": job.DefaultPolicy()})
-	return listen(t, func(c *Config, _ *ingest.Config) { c.Queues = Pools{second, first} }), redis
+	return listen(t, func(c *Config, _ *ingest.Config) { c.Pools = Pools{second, first} }), redis
 }
 
 func TestPoolsRunTheAPIOnRealStores(t *testing.T) {
@@ -141,11 +140,4 @@ func TestClaimsOfManyQueuesWork(t *testing.T) {
 		{"GET", "/api/ns/" + strings.Join(names, ",") + "?timeout=5", "", nil, 200, jobOf("null", "eA==", names[len(names)-1], 0, 0)},
 		{"GET", "/api/ns/" + strings.Join(names, ",") + "?timeout=1&count=100", "", nil, 404, noJob},
 	})
-}
-
-func TestPoolNamesBeginWithTheDefault(t *testing.T) {
-	t.Parallel()
-	if got := (Pools{{Name: "z"}, {Name: "b"}, {Name: DefaultPool}, {Name: "fast"}}).Names(); !slices.Equal(got, []string{DefaultPool, "b", "fast", "z"}) {
-		t.Errorf("got %v", got)
-	}
 }

@@ -3,6 +3,7 @@ package lmstfy
 import (
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"unsafe"
 
 	"github.com/tidwall/gjson"
@@ -118,11 +119,13 @@ func (c *call) store(p *job.Publish) *rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if err := c.Queues.Publish(p); err != nil {
-		if !errors.Is(err, partition.ErrUnknown) { // else it may be stored
+	shards := p.Namespace.Shards(p.Queue)
+	p.Shard = shards[rand.IntN(len(shards))]
+	if c.Engine.Publish(p); p.Err != nil {
+		if !errors.Is(p.Err, partition.ErrUnknown) { // else it may be stored
 			taken.Refund()
 		}
-		return c.failed("publish", err)
+		return c.failed("publish", p.Err)
 	}
 	c.Metrics.published(c, p)
 	return nil

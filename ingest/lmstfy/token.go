@@ -2,6 +2,7 @@ package lmstfy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -20,12 +21,12 @@ func (c *call) authenticate() *rejection {
 	if !named {
 		pool, token = "", pool
 	}
-	if pool != "" && !c.Queues.HasPool(pool) {
+	if pool != "" && !slices.ContainsFunc(c.Pools, func(p Pool) bool { return p.Name == pool }) {
 		return reject(wire.CodeUnauthorized, fasthttp.StatusNotFound, "pool not found")
 	}
-	c.namespace, c.pool = c.Queues.Namespace(c.namespaceName)
-	if c.namespace != nil && pool != "" && pool != c.pool {
-		c.namespace, c.pool = nil, pool
+	c.pool = pool
+	if of := c.Pools.Of(c.namespaceName); of != nil && (pool == "" || pool == of.Name) {
+		c.Pool, c.pool, c.namespace = of, of.Name, of.Store.Namespace(c.namespaceName)
 	}
 	c.token = token
 	known := c.namespace != nil

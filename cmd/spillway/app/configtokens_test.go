@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
-	"github.com/spillway-io/spillway/ingest"
 )
 
 func TestConfigPrintShowsTokensInTheFormOfTheFile(t *testing.T) {
@@ -61,10 +60,3 @@ func TestTokenPrintsANewTokenAndItsHash(t *testing.T) {
 
 // hashText is the hash of a token in the form of the file.
 func hashText(token string) string { return config.FormatHash(sha256.Sum256([]byte(token))) }
-
-func quota(text string) (q ingest.Quota) {
-	if err := q.UnmarshalText([]byte(text)); err != nil {
-		panic(err)
-	}
-	return q
-}

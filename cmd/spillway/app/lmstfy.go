@@ -22,7 +22,7 @@ func (a *App) lmstfyMounts(g *generation) []ingest.Mount {
 		pools = append(pools, lmstfy.Pool{Name: name, Engine: g.engines[name], Store: g.jobs[name]})
 		gauged = append(gauged, lmstfy.GaugedPool{Name: name, Store: g.jobs[name], Backend: g.pools[name]})
 	}
-	cfg := lmstfy.Config{Queues: pools, AccessLog: &a.accessLog, Log: log}
+	cfg := lmstfy.Config{Pools: pools, AccessLog: &a.accessLog, Log: log}
 	if g.cfg.LmstfyMetrics {
 		cfg.Metrics = lmstfy.NewMetrics(g.metrics, lmstfy.NewGauges(gauged, log))
 		for _, p := range gauged {
