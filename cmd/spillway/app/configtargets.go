@@ -31,19 +31,14 @@ func loadAndTry(c *config.Config, p config.Process, registry sink.Registry) erro
 // targetErrors are the URLs and files that cannot work, as far as that shows without a
 // connection. A Config that load rejected has them, too.
 func targetErrors(c *config.Config, registry sink.Registry) (errs []error) {
-	if c.Role != "ingest" { // which has no sinks, and perhaps no folders for them
-		for _, name := range c.Names() {
-			for i, raw := range c.Namespaces[name].Sinks() {
-				s, err := newSink(c, name, raw, registry, nil) // it is not opened
-				if checker, ok := s.(sink.Checker); ok && err == nil {
-					err = checker.Check()
-				}
-				if err != nil {
-					errs = append(errs, tierError(c, name, i, err))
-				}
+	for _, ch := range chains(c) {
+		errs = append(errs, ch.each(func(raw string) error {
+			s, err := newSink(c, ch.namespace, raw, registry, nil) // it is not opened
+			if checker, ok := s.(sink.Checker); ok && err == nil {
+				err = checker.Check()
 			}
-		}
-		errs = append(errs, pushSinkErrors(c, registry)...)
+			return err
+		})...)
 	}
 	errs = append(errs, storeURLErrors(c)...)
 	for _, port := range []tlsFiles{dataTLS(c), adminTLS(c)} {
@@ -112,27 +107,12 @@ func checkOnline(ctx context.Context, c *config.Config,
 			report(err, texts...)
 		})
 	}
-	for _, name := range c.Names() {
-		for i, raw := range c.Namespaces[name].Sinks() {
-			if c.Role == "ingest" {
-				continue
-			}
+	for _, ch := range chains(c) {
+		for i, raw := range ch.urls {
 			running.Go(func() {
-				warn := func(text string) { report(nil, "namespace "+name+": "+text) }
-				if err := checkSink(ctx, c, name, raw, registry, warn); err != nil {
-					report(tierError(c, name, i, err))
-				}
-			})
-		}
-	}
-	for name, urls := range c.PushSinks {
-		for raw := range strings.FieldsSeq(urls) {
-			if c.Role == "ingest" {
-				continue
-			}
-			running.Go(func() {
-				if err := checkSink(ctx, c, "", raw, registry, nil); err != nil {
-					report(pushSinkError(c, name, err))
+				warn := func(text string) { report(nil, "namespace "+ch.name+": "+text) }
+				if err := checkSink(ctx, c, ch.namespace, raw, registry, warn); err != nil {
+					report(ch.wrong(i, err))
 				}
 			})
 		}

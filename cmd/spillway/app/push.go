@@ -1,11 +1,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -63,38 +58,15 @@ func pushTargets(c *config.Config, pool string, registry sink.Registry, store br
 			if _, made := t.Sinks[rule.Sink]; made {
 				continue
 			}
-			tiers, errs := newPushTiers(c, rule.Sink, registry)
-			for _, tier := range tiers {
-				if b, ok := tier.Sink.(*branches.Sink); ok {
-					errs = append(errs, b.Use(store))
-				}
-			}
-			if err := errors.Join(errs...); err != nil {
-				return nil, pushSinkError(c, rule.Sink, err)
+			tiers, err := pushChain(c, rule.Sink).tiers(registry, store, nil)
+			if err != nil {
+				return nil, err
 			}
 			t.Sinks[rule.Sink] = withPushFallbacks(tiers, rule, log.With(zap.String("namespace", name)))
 		}
 		targets = append(targets, t)
 	}
 	return targets, nil
-}
-
-// newPushTiers makes the sinks of a name: the first choice, and its fallbacks.
-func newPushTiers(c *config.Config, name string,
-	registry sink.Registry) (tiers []fallback.Tier, errs []error) {
-	urls := strings.Fields(c.PushSinks[name])
-	if len(urls) == 0 {
-		return nil, []error{errors.New("there is no URL")}
-	}
-	for _, raw := range urls {
-		s, err := registry.NewWithSecrets(raw, c.Secrets)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		tiers = append(tiers, fallback.Tier{Sink: s, Label: sink.Redact(raw)})
-	}
-	return tiers, errs
 }
 
 // pushPatience is what a namespace of entries calls max_age: a sink that answers nothing for
@@ -112,28 +84,4 @@ func withPushFallbacks(tiers []fallback.Tier, rule config.Push, log *zap.Logger)
 	}
 	cfg := fallback.Config{MaxAge: pushPatience, BackoffBase: rule.Backoff.Base, BackoffMax: rule.Backoff.Max}
 	return push.Sink{Sink: fallback.New(cfg, tiers, log), Label: label}
-}
-
-// pushSinkErrors are the sinks of push that cannot work, as far as that shows without a
-// connection.
-func pushSinkErrors(c *config.Config, registry sink.Registry) (errs []error) {
-	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
-		tiers, wrong := newPushTiers(c, name, registry)
-		for _, t := range tiers {
-			if checker, ok := t.Sink.(sink.Checker); ok {
-				wrong = append(wrong, checker.Check())
-			}
-		}
-		for _, err := range wrong {
-			if err != nil {
-				errs = append(errs, pushSinkError(c, name, err))
-			}
-		}
-	}
-	return errs
-}
-
-// pushSinkError says which of the sinks an error is about, and where its URLs are.
-func pushSinkError(c *config.Config, name string, err error) error {
-	return c.FieldError("sinks."+name, fmt.Errorf("sinks.%s: %w", name, err))
 }

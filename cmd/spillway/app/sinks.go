@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,13 +100,10 @@ func newSinks(cfg *config.Config, registry sink.Registry, store *partition.Store
 	taken := newTierMetrics(reg)
 	sinks := map[string]sink.Sink{}
 	for _, name := range cfg.Names() {
-		tiers, errs := newTiers(cfg, name, registry, log)
-		for _, t := range tiers {
-			if b, ok := t.Sink.(*branches.Sink); ok {
-				errs = append(errs, b.Use(store))
-			}
-		}
-		if err := errors.Join(errs...); err != nil {
+		tiers, err := namespaceChain(cfg, name).tiers(registry, store, func(label, text string) {
+			log.Warn(text, zap.String("namespace", name), zap.String("sink", label))
+		})
+		if err != nil {
 			return nil, err
 		}
 		sinks[name] = withFallbacks(cfg, name, tiers, taken, log)
@@ -113,25 +111,80 @@ func newSinks(cfg *config.Config, registry sink.Registry, store *partition.Store
 	return sinks, nil
 }
 
-// newTiers makes the sinks of a namespace from their URLs. It finds all that are wrong.
-func newTiers(c *config.Config, name string, registry sink.Registry,
-	log *zap.Logger) (tiers []fallback.Tier, errs []error) {
-	for i, raw := range c.Namespaces[name].Sinks() {
-		label := sink.Redact(raw)
-		s, err := newSink(c, name, raw, registry, func(text string) {
-			log.Warn(text, zap.String("namespace", name), zap.String("sink", label))
-		})
-		if err != nil {
-			errs = append(errs, tierError(c, name, i, err))
-			continue
-		}
-		tiers = append(tiers, fallback.Tier{Sink: s, Label: label})
-	}
-	return tiers, errs
+// A chain is what a namespace, or a name of sinks for push, delivers to: the URLs of the first
+// choice and of its fallbacks.
+type chain struct {
+	c         *config.Config
+	namespace string // empty for push
+	name      string
+	urls      []string
 }
 
-// newSink makes one sink of a namespace. exec: runs the namespace's command. warn logs what
-// the sink finds when it is opened.
+func namespaceChain(c *config.Config, name string) chain {
+	return chain{c, name, name, c.Namespaces[name].Sinks()}
+}
+
+func pushChain(c *config.Config, name string) chain {
+	return chain{c, "", name, strings.Fields(c.PushSinks[name])}
+}
+
+// chains are all that a process delivers to.
+func chains(c *config.Config) (list []chain) {
+	if c.Role == "ingest" { // which has no sinks, and perhaps no folders for them
+		return nil
+	}
+	for _, name := range c.Names() {
+		list = append(list, namespaceChain(c, name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.PushSinks)) {
+		list = append(list, pushChain(c, name))
+	}
+	return list
+}
+
+// each calls f for every URL, and says of its errors which sink they are about.
+func (ch chain) each(f func(raw string) error) (errs []error) {
+	if len(ch.urls) == 0 {
+		return []error{ch.wrong(0, errors.New("there is no URL"))}
+	}
+	for i, raw := range ch.urls {
+		if err := f(raw); err != nil {
+			errs = append(errs, ch.wrong(i, err))
+		}
+	}
+	return errs
+}
+
+// tiers makes the sinks of a chain. It finds all that are wrong. warn gets what a namespace's
+// sink finds when it is opened.
+func (ch chain) tiers(registry sink.Registry, store branches.Store,
+	warn func(label, text string)) (tiers []fallback.Tier, err error) {
+	errs := ch.each(func(raw string) error {
+		label := sink.Redact(raw)
+		s, err := newSink(ch.c, ch.namespace, raw, registry, func(text string) { warn(label, text) })
+		if err == nil {
+			tiers = append(tiers, fallback.Tier{Sink: s, Label: label})
+		}
+		return err
+	})
+	for _, t := range tiers {
+		if b, ok := t.Sink.(*branches.Sink); ok {
+			errs = append(errs, b.Use(store))
+		}
+	}
+	return tiers, errors.Join(errs...)
+}
+
+// wrong says which sink an error is about, and where its URL is.
+func (ch chain) wrong(i int, err error) error {
+	if ch.namespace == "" {
+		return ch.c.FieldError("sinks."+ch.name, fmt.Errorf("sinks.%s: %w", ch.name, err))
+	}
+	return ch.c.FieldError("namespaces."+ch.name+"."+config.KeyOfTier(i), fmt.Errorf("namespace %s: %w", ch.name, err))
+}
+
+// newSink makes one sink of a namespace, or of push where there is none. exec: runs the
+// namespace's command. warn logs what the sink of a namespace finds when it is opened.
 func newSink(c *config.Config, name, raw string, registry sink.Registry,
 	warn func(text string)) (sink.Sink, error) {
 	if _, known := registry["exec"]; known {
@@ -139,15 +192,10 @@ func newSink(c *config.Config, name, raw string, registry sink.Registry,
 		registry["exec"] = command.New(c.Namespaces[name].SinkCommand, commandEnviron(c.Secrets.Env))
 	}
 	s, err := registry.NewWithSecrets(raw, c.Secrets)
-	if w, ok := s.(sink.Warner); ok {
+	if w, ok := s.(sink.Warner); ok && name != "" {
 		w.WarnTo(warn, c.Namespaces[name].MaxAge)
 	}
 	return s, err
-}
-
-// tierError says which sink of a namespace an error is about, and where its URL is.
-func tierError(c *config.Config, name string, i int, err error) error {
-	return c.FieldError("namespaces."+name+"."+config.KeyOfTier(i), fmt.Errorf("namespace %s: %w", name, err))
 }
 
 // commandVariables are the variables that programs of the sink exec: get. All others
