@@ -84,8 +84,8 @@ func (w *recentWrites) figures() (p50, p99 time.Duration, perSecond float64) {
 		}
 	}
 	span := since - time.Duration(max(0, number-1))*recentSlot10s
-	return quantile(counts[:], all, 50), quantile(counts[:], all, 99), float64(latest) / max(span,
-		time.Second).Seconds()
+	return quantile(counts[:], all, 50), quantile(counts[:], all, 99),
+		float64(latest) / max(span, time.Second).Seconds()
 }
 
 func quantile(counts []int64, all, percent int64) time.Duration {

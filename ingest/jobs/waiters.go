@@ -263,8 +263,8 @@ func (e *Engine) Refresh() {
 			p.nudge()
 		}
 	}
-	maps.DeleteFunc(e.last, func(namespace string,
-		_ answer) bool {
-		return e.store.Namespace(namespace) == nil
-	})
+	maps.DeleteFunc(e.last,
+		func(namespace string, _ answer) bool {
+			return e.store.Namespace(namespace) == nil
+		})
 }

@@ -68,14 +68,14 @@ func IsAdminPath(path string) bool {
 func NewAdmin(cfg AdminConfig) *Admin {
 	a := &Admin{cfg, http.NewServeMux()}
 	handle := func(pattern string, h func(http.ResponseWriter, *http.Request)) { a.mux.HandleFunc(pattern, h) }
-	handle("GET /pools", func(w http.ResponseWriter,
-		_ *http.Request) {
-		answerIndented(w, http.StatusOK, a.Pools())
-	})
-	handle("GET /version", func(w http.ResponseWriter,
-		_ *http.Request) {
-		answerIndented(w, http.StatusOK, a.Version)
-	})
+	handle("GET /pools",
+		func(w http.ResponseWriter, _ *http.Request) {
+			answerIndented(w, http.StatusOK, a.Pools())
+		})
+	handle("GET /version",
+		func(w http.ResponseWriter, _ *http.Request) {
+			answerIndented(w, http.StatusOK, a.Version)
+		})
 	handle("GET /info", a.info)
 	handle("POST /token/{namespace}", a.authorized(a.createToken))
 	handle("GET /token/{namespace}", a.authorized(a.listTokens))
@@ -87,10 +87,10 @@ func NewAdmin(cfg AdminConfig) *Admin {
 	handle("GET /limits", a.authorized(a.listLimits))
 	handle("GET /accesslog", a.authorized(a.showAccessLog))
 	handle("POST /accesslog", a.authorized(a.setAccessLog))
-	handle("/", func(w http.ResponseWriter,
-		_ *http.Request) {
-		answerText(w, http.StatusNotFound, "api not found")
-	})
+	handle("/",
+		func(w http.ResponseWriter, _ *http.Request) {
+			answerText(w, http.StatusNotFound, "api not found")
+		})
 	return a
 }
 

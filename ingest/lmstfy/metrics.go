@@ -68,8 +68,8 @@ func NewMetrics(reg prometheus.Registerer, gauges *Gauges) *Metrics {
 		return h
 	}
 	// The buckets are lmstfy's, in milliseconds.
-	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5,
-		9), prometheus.ExponentialBuckets(15, 3.5, 7)
+	requestBuckets, jobBuckets := prometheus.ExponentialBuckets(15, 2.5, 9),
+		prometheus.ExponentialBuckets(15, 3.5, 7)
 	m.latency = histogram("http_latency_milliseconds",
 		"Time to the answer of requests answered 200, 201 or 204.", requestBuckets, "pool",
 		"namespace", "api", "method")

@@ -114,8 +114,8 @@ func reachability(err error) reach {
 	switch {
 	case err == nil, errors.Is(err, ErrUnconfirmed):
 		return reached
-	case errors.Is(err, context.Canceled), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err,
-		redis.ErrPoolExhausted):
+	case errors.Is(err, context.Canceled), errors.Is(err, redis.ErrPoolTimeout),
+		errors.Is(err, redis.ErrPoolExhausted):
 		return unclear
 	case errors.As(err, &reply):
 		for _, prefix := range notServing {
@@ -124,8 +124,8 @@ func reachability(err error) reach {
 			}
 		}
 		return reached
-	case errors.As(err, &op) && op.Op == "dial", strings.Contains(err.Error(),
-		noNodes), strings.Contains(err.Error(), noSentinels):
+	case errors.As(err, &op) && op.Op == "dial", strings.Contains(err.Error(), noNodes),
+		strings.Contains(err.Error(), noSentinels):
 		return unreached
 	case !errors.Is(err, ErrUnknown): // nothing was sent
 		return unclear

@@ -83,8 +83,8 @@ func Classify(err error) error {
 		return &storeError{ErrBroken, err}
 	case strings.HasPrefix(err.Error(), noNodes), strings.HasPrefix(err.Error(), noSentinels),
 		errors.As(err, &op) && op.Op == "dial",
-		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err,
-			redis.ErrPoolExhausted):
+		errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout),
+		errors.Is(err, redis.ErrPoolExhausted):
 		return &storeError{ErrUnavailable, err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &storeError{ErrUnknown, err}

@@ -53,8 +53,8 @@ func (r Rights) Error(addrs []string, prefix string) error {
 		case keysRight:
 			names, grants = append(names, "on the keys "+prefix+":{*}*"), append(grants, "'~"+prefix+":{*}*'")
 		case channelsRight:
-			names, grants = append(names, "on the channels "+prefix+":{*}:w:*"), append(grants,
-				"'&"+prefix+":{*}:w:*'")
+			names, grants = append(names, "on the channels "+prefix+":{*}:w:*"),
+				append(grants, "'&"+prefix+":{*}:w:*'")
 		default:
 			names, grants = append(names, strings.ToUpper(name)), append(grants, "'+"+name+"'")
 		}

@@ -71,8 +71,8 @@ func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 	switch {
 	case errors.As(err, &field), errors.Is(err, control.ErrNoPool): // a mistake in the request is no act
 		return nil, badRequest(err.Error())
-	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile), errors.Is(err,
-		control.ErrOpen), errors.Is(err, control.ErrTooMany),
+	case errors.Is(err, control.ErrExists), errors.Is(err, control.ErrInFile),
+		errors.Is(err, control.ErrOpen), errors.Is(err, control.ErrTooMany),
 		errors.Is(err, control.ErrConflict), errors.Is(err, backend.ErrIncompatible):
 		err = conflict(err.Error())
 	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_namespace":

@@ -73,8 +73,8 @@ func (s *Server) partitions(r *request) (any, error) {
 	if _, known := columns[o.column]; !known {
 		r.fail(badRequest("sort: want oldest_age, depth, fill, in, out, evicted, expired, last_error, due or partition"))
 	}
-	limit, offset, pausedOnly := r.number("limit", 100, 1, 1000), r.number("offset", 0, 0,
-		maxRows), r.flag("paused")
+	limit, offset, pausedOnly := r.number("limit", 100, 1, 1000), r.number("offset", 0, 0, maxRows),
+		r.flag("paused")
 	if r.err != nil {
 		return nil, r.err
 	}

@@ -194,8 +194,8 @@ func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace
 	l.Progress = func(r bench.Result) {
 		sample()
 		line.show("sending for %.0f of %.0f s: %d requests, %d entries acked, %d failed, p99 %s",
-			time.Since(began).Seconds(), c.Duration.Seconds(), r.Requests, r.Acked, r.Errors(), figureText("p99",
-				r.Latency.P99.Seconds()))
+			time.Since(began).Seconds(), c.Duration.Seconds(), r.Requests, r.Acked, r.Errors(),
+			figureText("p99", r.Latency.P99.Seconds()))
 	}
 	if c.Mode == "drain" { // the backlog of a running service: as fast as it accepts it
 		l.Requests, l.Rate, l.Duration = int64(c.Rate*c.Duration.Seconds()), 0, time.Hour

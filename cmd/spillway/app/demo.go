@@ -69,8 +69,8 @@ func (c *demoCmd) run(ctx context.Context, p config.Process, person bool) error 
 	if err != nil {
 		return err
 	}
-	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.Stderr), demoPort(c.AdminListen,
-		cfg.AdminListen, p.Stderr)
+	cfg.Listen, cfg.AdminListen = demoPort(c.Listen, cfg.Listen, p.Stderr),
+		demoPort(c.AdminListen, cfg.AdminListen, p.Stderr)
 	out, pace, where := p.Stdout, paceForPrograms, "on stdout"
 	if person {
 		out, pace, where = demoHighlighter{p.Stdout}, paceForPeople, "here, marked,"

@@ -35,13 +35,13 @@ func feed(ctx context.Context, s *sender, pace demoPace) error {
 var demoGames = []func() string{
 	func() string {
 		return fmt.Sprintf(`{"partition":"kart.%s","data":{"type":"lap","player":"p%02d","track":"%s","lap":%d,"ms":%d}}`,
-			choose("eu-1", "eu-2", "us-1"), rand.N(24), choose("sunset", "glacier",
-				"harbour"), 1+rand.N(3), 41_000+rand.N(9_000))
+			choose("eu-1", "eu-2", "us-1"), rand.N(24), choose("sunset", "glacier", "harbour"), 1+rand.N(3),
+			41_000+rand.N(9_000))
 	},
 	func() string {
 		return fmt.Sprintf(`{"partition":"chess.%s","data":{"type":"move","game":"g%d","ply":%d,"san":"%s","clock_ms":%d}}`,
-			choose("blitz", "rapid"), 4000+rand.N(40), 1+rand.N(80), choose("e4", "Nf3", "O-O", "Bxc6", "Qd2",
-				"exd5"), rand.N(180_000))
+			choose("blitz", "rapid"), 4000+rand.N(40), 1+rand.N(80),
+			choose("e4", "Nf3", "O-O", "Bxc6", "Qd2", "exd5"), rand.N(180_000))
 	},
 	func() string {
 		return fmt.Sprintf(`{"partition":"arena.match-7","data":{"type":"hit","by":"p%d","on":"p%d","weapon":"%s","damage":%d,"zone":"%s"}}`,

@@ -110,10 +110,10 @@ func (r *fileReader) named(node *yaml.Node, path string, each func(name string, 
 
 // fields reads a map into the settings of a struct, of which keys may be given.
 func (r *fileReader) fields(node *yaml.Node, path string, to any, keys []string) {
-	r.mapping(node, path+".", keys, func(key string,
-		value *yaml.Node) {
-		r.setOwn(SettingsOf(to), key, path+".", value)
-	})
+	r.mapping(node, path+".", keys,
+		func(key string, value *yaml.Node) {
+			r.setOwn(SettingsOf(to), key, path+".", value)
+		})
 }
 
 // appendOwn adds the keys of ownKeysOf that are set to a map, with the origin as a comment.

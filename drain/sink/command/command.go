@@ -93,8 +93,8 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 	b := batches[0]
 	environ := append(slices.Clone(s.environ),
 		"BATCH_ID="+b.ID(), "BATCH_NAMESPACE="+b.Namespace, "BATCH_PARTITION="+b.Partition,
-		"BATCH_FIRST_SEQ="+strconv.FormatInt(b.FirstSeq,
-			10), "BATCH_ENTRIES="+strconv.Itoa(len(b.Entries)), "BATCH_ATTEMPT="+strconv.Itoa(b.Attempt))
+		"BATCH_FIRST_SEQ="+strconv.FormatInt(b.FirstSeq, 10), "BATCH_ENTRIES="+strconv.Itoa(len(b.Entries)),
+		"BATCH_ATTEMPT="+strconv.Itoa(b.Attempt))
 	stdout, stderr, err := run(ctx, s.argv, environ, sink.AppendBatch(nil, b))
 	var exit *exec.ExitError
 	switch {
