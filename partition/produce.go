@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,10 +150,7 @@ func (p *produceRun) room(sh *shard, entries, bytes int) (c *plannedCall, anothe
 		break
 	}
 	n := len(p.calls)
-	if n == cap(p.calls) {
-		p.calls = append(p.calls, plannedCall{})
-	}
-	p.calls = p.calls[:n+1]
+	p.calls = slices.Grow(p.calls, 1)[:n+1] // what earlier calls made stays
 	c = &p.calls[n]
 	if c.call == nil {
 		c.call = &backend.Call{}

@@ -35,6 +35,7 @@ var ErrUnreachable = Wrap(ErrUnavailable,
 type Breaker struct {
 	failures atomic.Int32 // in a row
 	open     atomic.Bool
+	opened   atomic.Uint64 // how often
 	prober   *prober
 	probe    func(context.Context) error // reads one field of the shard
 }
@@ -75,15 +76,19 @@ func (b *Breaker) Done(err error) {
 	}
 }
 
-// run probes until the breaker closes or ctx ends.
-func (b *Breaker) run(ctx context.Context) {
+// run probes until the breaker closes or ctx ends. Where it closed and opened again between two
+// probes, the later opening probes alone.
+func (b *Breaker) run(ctx context.Context, opening uint64) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	for b.open.Load() {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if !b.open.Load() || b.opened.Load() != opening {
+			return
 		}
 		probing, cancel := context.WithTimeout(ctx, ProbeTimeout)
 		b.Done(Classify(b.probe(probing)))
@@ -164,7 +169,8 @@ func (p *prober) opened(b *Breaker) {
 	defer p.mu.Unlock()
 	p.outage.Begin()
 	if !p.stopped {
-		p.probes.Go(func() { b.run(p.ctx) })
+		opening := b.opened.Add(1)
+		p.probes.Go(func() { b.run(p.ctx, opening) })
 	}
 }
 

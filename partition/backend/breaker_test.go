@@ -155,3 +155,26 @@ func TestABreakerThatOpensWhileItIsAnsweredClosesAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestABreakerThatClosesAndOpensBetweenTwoProbesIsProbedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		probes := 0
+		b, _ := newBreaker(t, func() error { probes++; return errRejected })
+		for range 3 {
+			for range breakerThreshold {
+				b.Done(errRejected)
+			}
+			time.Sleep(probeEvery / 10)
+			b.Done(nil)
+		}
+		for range breakerThreshold {
+			b.Done(errRejected)
+		}
+		time.Sleep(10*probeEvery + probeEvery/2)
+		synctest.Wait()
+		if probes != 10 {
+			t.Errorf("%d probes in 10 intervals", probes)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -260,11 +261,7 @@ func (r *run) room(k kind, sh *shard, queues []string, jobs, bytes int) *planned
 
 func (r *run) next(k kind, sh *shard) *planned {
 	n := len(r.calls)
-	if n == cap(r.calls) {
-		r.calls = append(r.calls, planned{call: &backend.Call{}, queues: map[string]bool{},
-			groups: map[groupKey]*group{}})
-	}
-	r.calls = r.calls[:n+1]
+	r.calls = slices.Grow(r.calls, 1)[:n+1] // what earlier runs made stays
 	c := &r.calls[n]
 	if c.call == nil {
 		*c = planned{call: &backend.Call{}, queues: map[string]bool{}, groups: map[groupKey]*group{}}
