@@ -27,8 +27,8 @@ const (
 	// stopLinger is how long a group waits after Stop for leases that were claimed
 	// before.
 	stopLinger = 10 * time.Millisecond
-	// convictedShare is the part of the Writes that partitions which failed alone get.
-	convictedShare = 16
+	// aloneShare is the part of the Writes that partitions which failed alone get.
+	aloneShare = 16
 	// handBackAfter is how often what waits for a Write is looked at for leases that
 	// are about to end, and how long a suspect waits for which there is no room.
 	handBackAfter = time.Second
@@ -61,7 +61,7 @@ const (
 // Writes of the lease workers, its members, wait in a queue until there are enough
 // for a group, which goes out in one Write. Each member gets its share of the outcome.
 //
-// A partition whose Write failed in company is a suspect. Suspects have a queue of
+// A partition whose Write failed together with others is a suspect. Suspects have a queue of
 // their own, and so have those that failed alone, so that what the sink does not take
 // costs the others one Write.
 type coalescer struct {
@@ -162,12 +162,12 @@ func (c *coalescer) join(m *member) (wait time.Duration, joined bool) {
 		c.metrics.givenBack.WithLabelValues(backStopped).Inc()
 		return 0, false
 	}
-	m.strikes = c.suspects.strikes[m.Partition]
+	m.failures = c.suspects.failures[m.Partition]
 	q := c.queues[trusted]
 	switch {
-	case m.Alone || m.strikes >= convicted:
+	case m.Alone || m.failures >= aloneFrom:
 		q = c.queues[single]
-	case m.strikes > 0:
+	case m.failures > 0:
 		q = c.queues[suspected]
 	}
 	if q.kind != trusted && !m.Alone && len(q.waiting) >= c.caps.leases/4 {
@@ -175,7 +175,7 @@ func (c *coalescer) join(m *member) (wait time.Duration, joined bool) {
 		return handBackAfter, false
 	}
 	m.closeAt, m.reason = now, closedAlone
-	if q.kind != single && m.strikes < lastCompany && !tripped {
+	if q.kind != single && m.failures < lastTogether && !tripped {
 		m.closeAt, m.reason = c.closing(m, now)
 	}
 	q.add(m)
@@ -282,7 +282,7 @@ func (c *coalescer) mayRun(q *queue) bool {
 		return true
 	}
 	n := c.AtOnce()
-	if q.kind == single && !q.waiting[0].Alone && q.writes >= max(1, n/convictedShare) {
+	if q.kind == single && !q.waiting[0].Alone && q.writes >= max(1, n/aloneShare) {
 		return false
 	}
 	return c.queues[suspected].writes+c.queues[single].writes < max(1, n/2)

@@ -72,7 +72,7 @@ func (c *coalescer) unresolved(m *member, rejected error, reason string) {
 		return
 	}
 	c.mu.Lock()
-	c.suspects.strike(m.Partition, 1)
+	c.suspects.add(m.Partition, 1)
 	c.mu.Unlock()
 	m.finish(guard.Outcome{All: guard.Retryable, Reason: guard.ReasonPermanent}, rejected)
 }
@@ -129,16 +129,16 @@ func (c *coalescer) judge(kind queueKind, p part, o guard.Outcome) {
 		if o.CauseKnown() {
 			return
 		}
-		c.suspects.accuse(p.members)
+		c.suspects.failed(p.members)
 		if kind == suspected && len(p.members) > 1 {
 			c.suspects.shrink(len(p.members))
 		}
 	case o.All == guard.Rejected && p.rejected != nil:
-		c.suspects.strike(p.members[0].Partition, convicted/2) // its next Writes may be poisoned, too
+		c.suspects.add(p.members[0].Partition, aloneFrom/2) // its next Writes may be poisoned, too
 	default:
 		for _, m := range p.members {
 			if m.outcome.All == guard.Accepted {
-				c.suspects.acquit(m)
+				c.suspects.succeeded(m)
 			}
 		}
 		if kind == suspected {

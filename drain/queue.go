@@ -24,7 +24,7 @@ type queueKind int
 
 const (
 	trusted   queueKind = iota
-	suspected           // failed in company
+	suspected           // failed together with others
 	single              // written alone: failed alone, or part of a rejected unit
 	queueKinds
 )
@@ -32,10 +32,10 @@ const (
 // A member is the pending Write of one lease that waits for its group.
 type member struct {
 	guard.Write
-	bytes   int
-	strikes int       // of its partition
-	closeAt time.Time // its group closes by then
-	reason  string
+	bytes    int
+	failures int       // of its partition
+	closeAt  time.Time // its group closes by then
+	reason   string
 
 	outcome  guard.Outcome
 	err      error
@@ -73,7 +73,7 @@ func (q *queue) signal() {
 // add puts a member at the end; in front one that must be written alone, so that the
 // others stay together.
 func (q *queue) add(m *member) {
-	if m.Alone || m.strikes == lastCompany {
+	if m.Alone || m.failures == lastTogether {
 		q.waiting = slices.Insert(q.waiting, 0, m)
 	} else {
 		q.waiting = append(q.waiting, m)
@@ -93,7 +93,7 @@ func (q *queue) count(m *member, n int) {
 }
 
 // alone reports whether the first member must be written alone.
-func (q *queue) alone() bool { return q.kind == single || q.waiting[0].strikes == lastCompany }
+func (q *queue) alone() bool { return q.kind == single || q.waiting[0].failures == lastTogether }
 
 // take removes up to size members from the front, as many as one Write may have.
 func (q *queue) take(size int, caps groupCaps) []*member {

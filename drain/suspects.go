@@ -3,12 +3,12 @@ package drain
 import "time"
 
 const (
-	// convicted is from how many strikes on a partition is written alone. Failing alone
-	// gives as many at once, failing in company one, up to the last but one.
-	// With lastCompany it is written alone to find out.
-	convicted   = 4
-	lastCompany = convicted - 1
-	maxStrikes  = 2 * convicted
+	// aloneFrom is from how many failures on a partition is written alone. A failed Write
+	// alone counts as that many, one together with others as one, up to lastTogether: with
+	// that many it is written alone to find out.
+	aloneFrom    = 4
+	lastTogether = aloneFrom - 1
+	maxFailures  = 2 * aloneFrom
 	// maxSuspects bounds the memory of suspects, at about 4 MB.
 	maxSuspects = 32_768
 	// firstSuspects is how many suspects are written together to begin with. A Write
@@ -24,51 +24,51 @@ const (
 
 // suspects are the partitions whose Writes failed without the sink naming an entry,
 // so that each of the group may be the cause. They are written again in smaller
-// company, the smaller the more of it fails, until the cause is alone. Forgetting
+// groups, the smaller the more of them fail, until the cause is alone. Forgetting
 // them costs a few Writes.
 type suspects struct {
-	strikes   map[string]int // by partition
+	failures  map[string]int // by partition
 	size, max int            // members of a Write of suspects
 }
 
 func newSuspects(maxSize int) suspects {
-	return suspects{strikes: make(map[string]int), size: min(firstSuspects, maxSize), max: maxSize}
+	return suspects{failures: make(map[string]int), size: min(firstSuspects, maxSize), max: maxSize}
 }
 
-// accuse notes that a Write of the members failed. Only one that failed alone is
-// convicted: many failures in company may all be another's.
-func (s *suspects) accuse(group []*member) {
+// failed notes that a Write of the members failed. Only one that failed alone stays alone:
+// many failures together with others may all be another's.
+func (s *suspects) failed(group []*member) {
 	for _, m := range group {
-		switch before := s.strikes[m.Partition]; {
+		switch before := s.failures[m.Partition]; {
 		case m.Alone:
 		case len(group) == 1:
-			s.strike(m.Partition, convicted)
-		case before < lastCompany:
-			s.strike(m.Partition, 1)
+			s.add(m.Partition, aloneFrom)
+		case before < lastTogether:
+			s.add(m.Partition, 1)
 		}
 	}
 }
 
-func (s *suspects) strike(partition string, n int) {
-	for old := range s.strikes {
-		if len(s.strikes) < maxSuspects {
+func (s *suspects) add(partition string, n int) {
+	for old := range s.failures {
+		if len(s.failures) < maxSuspects {
 			break
 		}
-		delete(s.strikes, old)
+		delete(s.failures, old)
 	}
-	s.strikes[partition] = min(s.strikes[partition]+n, maxStrikes)
+	s.failures[partition] = min(s.failures[partition]+n, maxFailures)
 }
 
-// acquit notes that a partition's Write was accepted: a strike less. So one that
+// succeeded notes that a partition's Write was accepted: a failure less. So one that
 // fails now and then stays apart.
-func (s *suspects) acquit(m *member) {
-	n, known := s.strikes[m.Partition]
+func (s *suspects) succeeded(m *member) {
+	n, known := s.failures[m.Partition]
 	switch {
 	case !known || m.Alone:
 	case n > 1:
-		s.strikes[m.Partition] = n - 1
+		s.failures[m.Partition] = n - 1
 	default:
-		delete(s.strikes, m.Partition)
+		delete(s.failures, m.Partition)
 	}
 }
 
@@ -77,4 +77,4 @@ func (s *suspects) grow(n int)   { s.size = min(max(s.size, suspectFactor*n), s.
 func (s *suspects) shrink(n int) { s.size = max(1, n/suspectFactor) }
 
 // clear forgets them all: a sink that answers nothing says nothing about partitions.
-func (s *suspects) clear() { clear(s.strikes) }
+func (s *suspects) clear() { clear(s.failures) }

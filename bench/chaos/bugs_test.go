@@ -171,7 +171,7 @@ var testedBugs = map[string]testedBug{
 	"what went stale in the queue is written": {"drain", "TestWhatGoesStaleWhileItWaitsExpiresUnwritten", []edit{
 		{"drain/group.go", "if m.Pending = m.StillFresh(now, minLife); m.Entries == 0 {", "if m.StillFresh(now, minLife); m.Entries == 0 {"}}},
 	"suspects stay among the others": {"drain", "TestBadPartitionsAreSoonWrittenApart", []edit{
-		{"drain/coalescer.go", "case m.strikes > 0:", "case m.strikes > maxStrikes:"}}},
+		{"drain/coalescer.go", "case m.failures > 0:", "case m.failures > maxFailures:"}}},
 	"a failed group counts for each of its members": {"drain", "TestFailedGroupCountsOnceForTheBreaker", []edit{
 		{"drain/guard/breaker.go", "if b.history.failed(s.Partition, f) {\n\t\t\tnewly = true", "if b.history.failed(s.Partition, f) {\n\t\t\tb.failures += newFailure\n\t\t\tnewly = true"}}},
 }

@@ -124,7 +124,7 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 		return nil, err
 	}
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue, Ledger: ledger}
-	answer.Changes, answer.ChangesMS = s.jobBook.changes(space.ns.Name, jobReading{ledger, time.Now()},
+	answer.Changes, answer.ChangesMS = s.jobLedgers.changes(space.ns.Name, jobReading{ledger, time.Now()},
 		time.Duration(since)*time.Millisecond)
 	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return space.store.Audit(ctx, space.ns) })
 	return answer, err

@@ -281,8 +281,8 @@ func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
 	q := newQueued(t)
 	q.publish("q", 0, "1", "2", "3")
 	q.bury("q", 1)
-	q.jobBook.readLedgers(t.Context())
-	q.jobBook.readAges(t.Context())
+	q.jobLedgers.readLedgers(t.Context())
+	q.jobLedgers.readAges(t.Context())
 	var o Overview
 	if err := json.Unmarshal(send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.Bytes(), &o); err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
 	if mail.Ledger.Published != 3 || mail.Ledger.Died != 1 || mail.Jobs != 3 || mail.MaxJobs != 10_000_000 || *mail.Queues != 1 || mail.OldestReadyAgeMS == nil || mail.ReadAtMS == 0 {
 		t.Errorf("got %+v", mail)
 	}
-	err := testutil.CollectAndCompare(q.jobBook, strings.NewReader(`
+	err := testutil.CollectAndCompare(q.jobLedgers, strings.NewReader(`
 # HELP spillway_account_jobs Jobs stored now, by state: ready, delayed, leased or dead. The store's figure: the same in every process.
 # TYPE spillway_account_jobs gauge
 spillway_account_jobs{namespace="mail",state="dead"} 1
@@ -305,7 +305,7 @@ spillway_account_jobs{namespace="mail",state="ready"} 2
 	if err != nil {
 		t.Error(err)
 	}
-	if problems, err := testutil.CollectAndLint(q.jobBook); err != nil || len(problems) > 0 {
+	if problems, err := testutil.CollectAndLint(q.jobLedgers); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
 	}
 	if raw := send(q.Server, "GET", "/api/v1/overview?namespace=mail", "viewer", "").Body.String(); !strings.Contains(raw, `"sinks":[]`) {
@@ -338,7 +338,7 @@ func TestOnlyTheJobsOfQueuesWhoseSinkFailsWaitForIt(t *testing.T) {
 	v := View{Jobs: []JobStore{spacesOf{ns: mail}}, Push: []Pusher{
 		pushing{{Namespace: "mail", Sink: "crm", State: guard.Failing}, {Namespace: "mail", Sink: "erp", State: guard.Open}},
 	}}
-	b := newJobBook(func() View { return v }, zap.NewNop())
+	b := newJobLedgers(func() View { return v }, zap.NewNop())
 	b.forget(v)
 	waiting := func() *int64 { return b.overview(v, "", time.Now())[0].Waiting }
 	if got := waiting(); got != nil {
@@ -376,7 +376,7 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 			{Namespace: "mail", Label: "http://erp", State: guard.Open},
 		},
 	}}
-	for _, q := range newJobBook(func() View { return v }, zap.NewNop()).overview(v, "", at) {
+	for _, q := range newJobLedgers(func() View { return v }, zap.NewNop()).overview(v, "", at) {
 		got, _ := json.Marshal(q.Sinks)
 		want := `[{"label":"http://sms","type":"","state":"open","failing_since_ms":null,`
 		if q.Namespace == "mail" {
@@ -392,7 +392,7 @@ func TestTheOverviewOfAQueueHasTheSinksThatItIsPushedTo(t *testing.T) {
 func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
-	b := newJobBook(func() View { return View{} }, zap.New(core))
+	b := newJobLedgers(func() View { return View{} }, zap.New(core))
 	ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 	b.forget(View{Jobs: []JobStore{spacesOf{ns: ns}}})
 	at := time.UnixMilli(1_763_629_675_000)
@@ -445,7 +445,7 @@ func TestManyReadersOfQueuesCostTheStoreAShareOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ns, _ := job.NewNamespace("sw", "mail", job.DefaultPolicy())
 		store := &slowQueues{spacesOf: spacesOf{ns: ns}}
-		b := newJobBook(func() View { return View{} }, zap.NewNop())
+		b := newJobLedgers(func() View { return View{} }, zap.NewNop())
 		began := time.Now()
 		for i := range 100 {
 			for range 3 {

@@ -148,7 +148,7 @@ func (s *Server) residual(r *request, audit func(context.Context) (int64, error)
 	ctx, cancel := context.WithTimeout(r.Context(), auditTimeout)
 	defer cancel()
 	// One at a time, with rests: a viewer may ask for any number.
-	n, err := paced(ctx, s.jobBook.audits, func() (int64, error) { return audit(ctx) })
+	n, err := paced(ctx, s.jobLedgers.audits, func() (int64, error) { return audit(ctx) })
 	return &n, err
 }
 

@@ -134,7 +134,7 @@ func (s *Server) overview(r *request) (any, error) {
 		}
 		o.Namespaces = append(o.Namespaces, n)
 	}
-	o.Queues = s.jobBook.overview(r.view, only, now)
+	o.Queues = s.jobLedgers.overview(r.view, only, now)
 	return o, nil
 }
 

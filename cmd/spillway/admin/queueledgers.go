@@ -24,10 +24,10 @@ const (
 	pastFor   = 15 * time.Minute // 91 ledgers, 10 KB a namespace
 )
 
-// A jobBook reads the ledgers of the namespaces of kind queue every second, and counts their
+// jobLedgers reads the ledgers of the namespaces of kind queue every second, and counts their
 // queues now and then. Metrics, overview and log take both from it, so a scrape or a watcher
 // costs the store nothing. It belongs to the Server, and outlives a reload.
-type jobBook struct {
+type jobLedgers struct {
 	source Source
 	log    *zap.Logger
 	counts *backend.Pace // of reads that go through many queues or jobs
@@ -54,8 +54,8 @@ type jobReading struct {
 	at time.Time
 }
 
-func newJobBook(source Source, log *zap.Logger) *jobBook {
-	return &jobBook{
+func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
+	return &jobLedgers{
 		source: source, log: log, counts: backend.NewPace(), audits: backend.NewPace(),
 		spaces: map[string]*jobFigures{}, tables: map[tableKey]*queueTable{},
 		drops: newDropLog(log, "jobs", map[string]string{
@@ -67,7 +67,7 @@ func newJobBook(source Source, log *zap.Logger) *jobBook {
 }
 
 // run reads until ctx ends.
-func (b *jobBook) run(ctx context.Context) {
+func (b *jobLedgers) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { repeat(ctx, accountsEvery, b.readLedgers) })
 	loops.Go(func() { repeat(ctx, agesEvery, b.readAges) })
@@ -91,7 +91,7 @@ func repeat(ctx context.Context, every time.Duration, f func(context.Context) (b
 
 // readLedgers reads every ledger once, those of each pool beside those of the others. Where a
 // pool does not answer, the last ones stay.
-func (b *jobBook) readLedgers(ctx context.Context) (busy time.Duration) {
+func (b *jobLedgers) readLedgers(ctx context.Context) (busy time.Duration) {
 	v := b.source()
 	b.forget(v)
 	ctx, cancel := context.WithTimeout(ctx, jobReadTime)
@@ -114,7 +114,7 @@ func (b *jobBook) readLedgers(ctx context.Context) (busy time.Duration) {
 	return slices.Max(append(took, 0))
 }
 
-func (b *jobBook) note(namespace string, now jobReading) {
+func (b *jobLedgers) note(namespace string, now jobReading) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := b.spaces[namespace]
@@ -141,7 +141,7 @@ func latest(readings []jobReading, n int) []jobReading {
 
 // changes are how much the totals of a ledger rose in the time before now, or since the first
 // reading.
-func (b *jobBook) changes(namespace string, now jobReading,
+func (b *jobLedgers) changes(namespace string, now jobReading,
 	since time.Duration) (rise job.Ledger, took int64) {
 	rise = now.Ledger
 	b.mu.Lock()
@@ -168,7 +168,7 @@ func (b *jobBook) changes(namespace string, now jobReading,
 }
 
 // forget drops the namespaces that are no more, and makes room for new ones.
-func (b *jobBook) forget(v View) {
+func (b *jobLedgers) forget(v View) {
 	known := map[string]bool{}
 	for _, space := range v.jobSpaces() {
 		known[space.ns.Name] = true
@@ -187,7 +187,7 @@ func (b *jobBook) forget(v View) {
 }
 
 // readAges counts the queues of every namespace, one after the other.
-func (b *jobBook) readAges(ctx context.Context) time.Duration {
+func (b *jobLedgers) readAges(ctx context.Context) time.Duration {
 	began := time.Now()
 	v := b.source()
 	b.forget(v)
@@ -229,7 +229,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (b *jobBook) Describe(ch chan<- *prometheus.Desc) {
+func (b *jobLedgers) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{accountJobsTotal, accountJobs, accountKeys, accountQueues,
 		accountOldestJob, maxJobs} {
 		ch <- d
@@ -237,7 +237,7 @@ func (b *jobBook) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector: it reads nothing.
-func (b *jobBook) Collect(ch chan<- prometheus.Metric) {
+func (b *jobLedgers) Collect(ch chan<- prometheus.Metric) {
 	limits := map[string]int64{}
 	for _, space := range b.source().jobSpaces() {
 		limits[space.ns.Name] = space.ns.Policy.MaxJobs
@@ -286,7 +286,7 @@ type QueueOverview struct {
 }
 
 // overview is what is known of the namespaces of kind queue, of all or of one.
-func (b *jobBook) overview(v View, only string, now time.Time) []QueueOverview {
+func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOverview {
 	list, sinks := []QueueOverview{}, v.pushSinks()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -63,7 +63,7 @@ func (s *Server) queueList(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	t, err := s.jobBook.table(r.ctx, space, search)
+	t, err := s.jobLedgers.table(r.ctx, space, search)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Server) count(r *request, space jobSpace, queue string) (job.Counts, er
 	if r.err != nil {
 		return job.Counts{}, r.err
 	}
-	return paced(r.ctx, s.jobBook.counts, func() (job.Counts, error) {
+	return paced(r.ctx, s.jobLedgers.counts, func() (job.Counts, error) {
 		list, err := space.store.CountAll(r.ctx, space.ns, []string{queue})
 		if err != nil {
 			return job.Counts{}, err
@@ -121,7 +121,7 @@ func (s *Server) forecast(r *request) (any, error) {
 		return nil, r.err
 	}
 	var err error
-	answer.Due, err = paced(r.ctx, s.jobBook.counts, func() ([]int64, error) {
+	answer.Due, err = paced(r.ctx, s.jobLedgers.counts, func() ([]int64, error) {
 		return space.store.Forecast(r.ctx, space.ns, queue, time.Duration(answer.StepMS)*time.Millisecond, steps)
 	})
 	answer.NowMS = time.Now().UnixMilli()
@@ -152,7 +152,7 @@ type queueCounts struct {
 
 // table counts the queues of a namespace. All readers share one table for a second, or for
 // longer where it takes long: reading takes at most a twentieth of the time, however many look.
-func (b *jobBook) table(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
+func (b *jobLedgers) table(ctx context.Context, space jobSpace, search string) (*queueTable, error) {
 	key := tableKey{space.ns.Name, search}
 	if t := b.kept(key); t != nil {
 		return t, nil
@@ -170,7 +170,7 @@ func (b *jobBook) table(ctx context.Context, space jobSpace, search string) (*qu
 }
 
 // kept is a table that is fresh enough; nil: none is.
-func (b *jobBook) kept(key tableKey) *queueTable {
+func (b *jobLedgers) kept(key tableKey) *queueTable {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.tables[key]; t != nil && time.Since(t.at) < max(time.Second, accountsShare*t.took) {
@@ -179,7 +179,7 @@ func (b *jobBook) kept(key tableKey) *queueTable {
 	return nil
 }
 
-func (b *jobBook) keep(key tableKey, t *queueTable) {
+func (b *jobLedgers) keep(key tableKey, t *queueTable) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.tables) >= maxTables && b.tables[key] == nil {

@@ -33,7 +33,7 @@ type Server struct {
 	sweep    *sweep
 	history  *history
 	recorder *recorder
-	jobBook  *jobBook
+	jobLedgers  *jobLedgers
 	running  context.Context // ends with Stop: sweep, recorder and tails
 	end      context.CancelFunc
 	tails    chan struct{} // holds one of each that runs
@@ -71,11 +71,11 @@ func New(cfg Config, log *zap.Logger) *Server {
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)
 	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)
-	s.jobBook = newJobBook(cfg.Source, log)
+	s.jobLedgers = newJobLedgers(cfg.Source, log)
 	s.unauthorized = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_admin_unauthorized_total", Help: "Requests to the admin port that were answered 401, without an admin token or with a wrong one.",
 	})
-	own.MustRegister(s.unauthorized, ages{cfg.Source, s.sweep}, s.jobBook)
+	own.MustRegister(s.unauthorized, ages{cfg.Source, s.sweep}, s.jobLedgers)
 	s.metrics = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return prometheus.Gatherers{cfg.Source().Metrics, own}.Gather()
 	}), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
@@ -125,7 +125,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.listener = l
 	s.serving.Go(func() { s.sweep.run(s.running) })
 	s.serving.Go(func() { s.recorder.run(s.running) })
-	s.serving.Go(func() { s.jobBook.run(s.running) })
+	s.serving.Go(func() { s.jobLedgers.run(s.running) })
 	s.serving.Go(func() {
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.cfg.Failed(fmt.Errorf("admin server: %w", err))
