@@ -29,17 +29,17 @@ type Server struct {
 	log    *zap.Logger
 	server *http.Server
 
-	began    time.Time
-	sweep    *sweep
-	history  *history
-	recorder *recorder
-	jobLedgers  *jobLedgers
-	running  context.Context // ends with Stop: sweep, recorder and tails
-	end      context.CancelFunc
-	tails    chan struct{} // holds one of each that runs
-	audit    auditLog
-	reasons  letterReasons
-	acts     sync.Mutex // held by what runs alone
+	began      time.Time
+	sweep      *sweep
+	history    *history
+	recorder   *recorder
+	jobLedgers *jobLedgers
+	running    context.Context // ends with Stop: sweep, recorder and tails
+	end        context.CancelFunc
+	tails      chan struct{} // holds one of each that runs
+	audit      auditLog
+	reasons    letterReasons
+	acts       sync.Mutex // held by what runs alone
 
 	metrics      http.Handler
 	unauthorized prometheus.Counter
