@@ -95,7 +95,11 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
 	}
-	p.work = work{namespace: c.Namespace.Name, done: func() { p.answered <- struct{}{} }}
+	p.work = work{namespace: c.Namespace.Name, done: func() {
+		if !e.passedOn(p) {
+			p.answered <- struct{}{}
+		}
+	}}
 	p.work.batch.Claims = []*job.Claim{&p.claim}
 	e.mu.Lock()
 	e.plan(p)
@@ -265,6 +269,19 @@ func (e *Engine) ask(p *poll, before error) error {
 		}
 	}
 	return nil
+}
+
+// passedOn asks the next shard for a poll that has not waited yet, where one had no job. It runs in
+// the lane, so that polls of one flush share the next one, too.
+func (e *Engine) passedOn(p *poll) bool {
+	c := &p.claim
+	if p.waiters != nil || c.Err != nil || c.More || len(c.Jobs) > 0 || p.at+1 == len(p.steps) {
+		return false
+	}
+	e.learn(p, 0)
+	p.at++
+	e.prepare(p).put(&p.work)
+	return true
 }
 
 // prepare makes the next claim of a poll, and returns its lane: that for large jobs where those
