@@ -197,6 +197,38 @@ func TestClaimsTakeOfAFlushWhatTheyGet(t *testing.T) {
 	}
 }
 
+// A claim that finds nothing in a shard asks the next one with the others of its flush.
+func TestClaimsOverShardsShareEachFlush(t *testing.T) {
+	t.Parallel()
+	const many, shards = 32, 4
+	policy := job.DefaultPolicy()
+	policy.Shards, policy.Spread = shards, map[string]int{"q": shards}
+	s := newFake(t, map[string]job.Policy{"mail": policy})
+	e := start(t, s)
+	ns := s.Namespace("mail")
+	var callers sync.WaitGroup
+	claim := func() {
+		callers.Go(func() {
+			if jobs, err := e.Claim(&Claim{Namespace: ns, Queues: []string{"q"}, TTR: time.Minute, Count: 1}); err != nil || len(jobs) > 0 {
+				t.Errorf("%d jobs, %v", len(jobs), err)
+			}
+		})
+	}
+	f := holdFlushes(t, s)
+	claim()
+	<-f.began
+	for range many {
+		claim()
+	}
+	queued(t, e.laneOf(ns, "q"), many)
+	s.with(func() { s.flies = nil })
+	f.runs <- struct{}{}
+	callers.Wait()
+	if runs, claims := s.ran(); runs != 1+shards || claims != (1+many)*shards {
+		t.Errorf("%d claims of %d shards are %d claims in %d flushes, want %d", 1+many, shards, claims, runs, 1+shards)
+	}
+}
+
 func TestSmallWorkDoesNotWaitForALargePublish(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]string{"its own namespace": "calm", "another": "noisy"} {
