@@ -39,8 +39,8 @@ const searchYears = 41
 const fields = parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow
 
 var (
-	bothDays   = parser.NewParser(fields).WithMaxSearchYears(searchYears)
-	eitherDays = parser.NewParser(fields | parser.DowOrDom).WithMaxSearchYears(searchYears)
+	bothDays   = parser.MustNewParser(fields).WithMaxSearchYears(searchYears)
+	eitherDays = parser.MustNewParser(fields | parser.DowOrDom).WithMaxSearchYears(searchYears)
 )
 
 // item is one of a list: *, a number or name, or a range, each with a step. The library
