@@ -12,8 +12,7 @@ import (
 // its namespace and its token. A client that sends "Expect: 100-continue" is
 // rejected here before it sends its body.
 func (s *Server) admit(ctx *fasthttp.RequestCtx, t *target) *rejection {
-	h := &ctx.Request.Header
-	if length, _ := bodyLength(h); length > s.maxBodyOf(t) {
+	if t.length > s.maxBodyOf(t) {
 		return bodyTooLarge(s.maxBodyOf(t))
 	}
 	switch {

@@ -16,22 +16,10 @@ func (r *route) isBeacon() bool {
 	return r != nil && (r.pattern == patternBeaconPartition || r.pattern == patternBeaconNamespace)
 }
 
-// tokenOf is the token of a request. A beacon can set no header, so its token is k in
-// the query, given once; nothing here logs a URL.
-func tokenOf(ctx *fasthttp.RequestCtx, r *route) []byte {
-	if !r.isBeacon() {
-		return bearer(&ctx.Request.Header)
-	}
-	if tokens := ctx.QueryArgs().PeekMulti("k"); len(tokens) == 1 {
-		return tokens[0]
-	}
-	return nil
-}
-
 // beacon takes what a page sends when it goes away. Nobody reads the answer, so it is
 // always 204, at once; what is rejected shows in counters only.
 func (s *Server) beacon(ctx *fasthttp.RequestCtx, t target) *rejection {
-	if length, _ := bodyLength(&ctx.Request.Header); length > maxBeacon {
+	if t.length > maxBeacon {
 		return reject(wire.CodeBodyTooLarge)
 	}
 	r := s.requests.Get().(*request)
@@ -76,20 +64,4 @@ func beaconType(body []byte) string {
 		return ndjsonType
 	}
 	return ""
-}
-
-// rejectBeacon counts a rejection that the client is not told of.
-func (s *Server) rejectBeacon(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
-	ctx.Response.Reset()
-	ctx.SetStatusCode(fasthttp.StatusNoContent)
-	if r.close || r.code == wire.CodeRequestTimeout {
-		ctx.SetConnectionClose()
-	}
-	if r.close {
-		lingerOnClose(ctx)
-	}
-	s.recordRejection(t, r)
-	s.metrics.rejections[r.code].Inc()
-	s.allowOrigin(ctx, t, nil)
-	s.metrics.request(ctx, t.route)
 }

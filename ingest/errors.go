@@ -208,10 +208,4 @@ func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 	if r.code == wire.CodeUnsupportedEncoding {
 		ctx.Response.Header.Set(fasthttp.HeaderAcceptEncoding, "gzip, zstd")
 	}
-	if r.close || r.code == wire.CodeRequestTimeout {
-		ctx.SetConnectionClose()
-	}
-	if r.close {
-		lingerOnClose(ctx)
-	}
 }

@@ -21,7 +21,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.reject(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
+			s.conclude(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
 		}
 	}()
 	rejected := s.findRoute(ctx, &t)
@@ -31,44 +31,53 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if rejected == nil {
 		rejected = t.route.serve(s, ctx, t)
 	}
-	if rejected != nil {
-		// After a request timeout the rest of the body will not come.
-		if !rejected.close && rejected.code != wire.CodeRequestTimeout {
-			rejected.close = t.skipBody || !s.discardBody(ctx)
-		}
-		if t.route.isBeacon() {
-			s.rejectBeacon(ctx, &t, rejected)
-			return
-		}
-		s.reject(ctx, &t, rejected)
-		return
+	s.conclude(ctx, &t, rejected)
+}
+
+// conclude answers a request that is rejected, reads what is left of its body, and counts it.
+func (s *Server) conclude(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
+	// After a request timeout the rest of the body will not come.
+	timedOut := r != nil && r.code == wire.CodeRequestTimeout
+	linger := r != nil && r.close
+	if !timedOut && !linger {
+		linger = t.skipBody || !s.discardBody(ctx)
 	}
-	if t.skipBody || !s.discardBody(ctx) { // the body of a GET
+	if r != nil {
+		s.reject(ctx, t, r)
+	}
+	if linger || timedOut {
 		ctx.SetConnectionClose()
+	}
+	if linger {
 		lingerOnClose(ctx)
 	}
-	if t.adapter == nil || t.route.method == fasthttp.MethodOptions { // sdk knows the namespace
-		s.allowOrigin(ctx, &t, nil)
+	switch {
+	case r != nil:
+		s.allowOrigin(ctx, t, r.opened)
+	case t.adapter == nil || t.route.method == fasthttp.MethodOptions: // sdk knows the namespace
+		s.allowOrigin(ctx, t, nil)
 	}
 	s.metrics.request(ctx, t.route)
 }
 
-// reject answers with an error, and counts it.
+// reject answers with an error, in the form of the route's protocol, and counts it. Nobody reads
+// the answer to a beacon.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, t *target, r *rejection) {
 	if t.mount != nil && r.message == "" {
 		r.message = jobMessages[r.code]
 	}
 	r.write(ctx)
-	if t.adapter != nil {
+	switch {
+	case t.route.isBeacon():
+		ctx.Response.Reset()
+		ctx.SetStatusCode(fasthttp.StatusNoContent)
+	case t.adapter != nil:
 		r.writeSDK(ctx, t.adapter)
-	}
-	if t.mount != nil && t.mount.Failure != nil {
+	case t.mount != nil && t.mount.Failure != nil:
 		s.failMount(ctx, *t, r)
 	}
-	s.allowOrigin(ctx, t, r.opened)
 	s.recordRejection(t, r)
 	s.metrics.rejections[r.code].Inc()
-	s.metrics.request(ctx, t.route)
 }
 
 // panicked counts and logs what recover returned; it is false for nil. Each
@@ -89,7 +98,7 @@ func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
 	var t target
 	defer func() {
 		if s.panicked(recover()) {
-			s.reject(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
+			s.conclude(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
 			status = ctx.Response.StatusCode()
 		}
 	}()
@@ -99,7 +108,7 @@ func (s *Server) handleExpect(ctx *fasthttp.RequestCtx) (status int) {
 	}
 	if rejected != nil {
 		rejected.close = true // the client may send the body although it was rejected
-		s.reject(ctx, &t, rejected)
+		s.conclude(ctx, &t, rejected)
 		return ctx.Response.StatusCode()
 	}
 	return fasthttp.StatusContinue
@@ -114,14 +123,14 @@ func (s *Server) handleReadError(ctx *fasthttp.RequestCtx, err error) {
 	var t target // fasthttp has reset the request, so a page cannot read this answer
 	defer func() {
 		if s.panicked(recover()) {
-			s.reject(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
+			s.conclude(ctx, &t, &rejection{code: wire.CodeInternal, close: true})
 		}
 	}()
 	if c, ok := ctx.Conn().(*tls.Conn); ok && !c.ConnectionState().HandshakeComplete {
 		s.handshakeFailed(err)
 		return
 	}
-	s.reject(ctx, &t, rejectReadError(err))
+	s.conclude(ctx, &t, rejectReadError(err))
 }
 
 // rejectReadError says why a request could not be read to its end.

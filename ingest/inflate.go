@@ -6,9 +6,7 @@ import (
 	"io"
 	"math"
 	"runtime"
-	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -195,17 +193,4 @@ func (s *Server) inflate(r *request, coding string, body []byte) ([]byte, *rejec
 		return nil, reject(wire.CodeEmptyBody)
 	}
 	return r.inflated, nil
-}
-
-// contentCoding is gzip, zstd, or empty for a body that is not compressed.
-func contentCoding(headers [][]byte) (name string, known bool) {
-	if len(headers) == 0 {
-		return "", true
-	}
-	for _, name := range []string{"gzip", "zstd"} {
-		if strings.EqualFold(name, unsafe.String(unsafe.SliceData(headers[0]), len(headers[0]))) {
-			return name, true
-		}
-	}
-	return "", bytes.EqualFold(headers[0], []byte("identity"))
 }

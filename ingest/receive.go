@@ -1,10 +1,13 @@
 package ingest
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/valyala/fasthttp"
 
@@ -38,6 +41,19 @@ func (s *Server) receiveSent(ctx *fasthttp.RequestCtx, r *request,
 		rejected = reject(wire.CodeEmptyBody)
 	}
 	return body, coding, rejected
+}
+
+// contentCoding is gzip, zstd, or empty for a body that is not compressed.
+func contentCoding(headers [][]byte) (name string, known bool) {
+	if len(headers) == 0 {
+		return "", true
+	}
+	for _, name := range []string{"gzip", "zstd"} {
+		if strings.EqualFold(name, unsafe.String(unsafe.SliceData(headers[0]), len(headers[0]))) {
+			return name, true
+		}
+	}
+	return "", bytes.EqualFold(headers[0], []byte("identity"))
 }
 
 // readBody reads the body as it was sent. Memory grows with what has arrived,

@@ -64,6 +64,7 @@ type target struct {
 	path      []byte // "namespace/partition" or "namespace"
 	partition []byte // empty for a mixed request
 	methods   string // of the path, with commas; of a preflight only
+	length    int    // announced, in bytes; below 0: the body comes in chunks, or there is none
 	skipBody  bool   // a body was announced and is not read
 	mount     *mount // of a path that a handler of another package serves
 
@@ -77,7 +78,7 @@ type target struct {
 func (s *Server) findRoute(ctx *fasthttp.RequestCtx, t *target) *rejection {
 	h := &ctx.Request.Header
 	t.segmentPrefix = s.segmentPrefix
-	_, t.skipBody = bodyLength(h)
+	t.length, t.skipBody = bodyLength(h)
 	if tooManyHeaders(h) {
 		return &rejection{code: wire.CodeHeadersTooLarge, close: true}
 	}
