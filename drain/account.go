@@ -67,8 +67,12 @@ func (a *account) commit() *partition.Commit {
 	}
 	n := a.count(a.settled, a.done)
 	c := &partition.Commit{
-		Lease: a.lease, Lo: a.lease.From + int64(a.settled), Hi: a.lease.From + int64(a.done),
-		Delivered: n[delivered], Expired: n[expired], Dead: n[dead],
+		Lease:     a.lease,
+		Lo:        a.lease.From + int64(a.settled),
+		Hi:        a.lease.From + int64(a.done),
+		Delivered: n[delivered],
+		Expired:   n[expired],
+		Dead:      n[dead],
 	}
 	for at := a.settled; at < a.done && n[dead] > 0; at++ {
 		if a.classes[at] == dead {

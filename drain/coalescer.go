@@ -96,9 +96,13 @@ func coalesces(ns *partition.Namespace, caps sink.Caps) bool {
 
 func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps {
 	c := groupCaps{
-		entries: caps.PreferEntries, batches: caps.MaxBatches, bytes: caps.MaxBytes,
-		linger: caps.Linger, minLinger: min(caps.Linger/minLingerShare, ns.Policy.MaxAge/minLingerShare, maxMinLinger),
-		maxAge: ns.Policy.MaxAge, batch: ns.Policy.Batch,
+		entries:   caps.PreferEntries,
+		batches:   caps.MaxBatches,
+		bytes:     caps.MaxBytes,
+		linger:    caps.Linger,
+		minLinger: min(caps.Linger/minLingerShare, ns.Policy.MaxAge/minLingerShare, maxMinLinger),
+		maxAge:    ns.Policy.MaxAge,
+		batch:     ns.Policy.Batch,
 	}
 	if c.bytes <= 0 {
 		c.bytes = defaultGroupBytes
@@ -113,8 +117,12 @@ func newGroupCaps(ns *partition.Namespace, caps sink.Caps, cfg Config) groupCaps
 
 func newCoalescer(g *guard.Guard, caps groupCaps, claiming context.Context, m *groupMetrics) *coalescer {
 	c := &coalescer{
-		Guard: g, caps: caps, claiming: claiming, metrics: m,
-		quit: make(chan struct{}), suspects: newSuspects(min(caps.entries, caps.batches)),
+		Guard:    g,
+		caps:     caps,
+		claiming: claiming,
+		metrics:  m,
+		quit:     make(chan struct{}),
+		suspects: newSuspects(min(caps.entries, caps.batches)),
 	}
 	for kind := range c.queues {
 		c.queues[kind] = &queue{kind: queueKind(kind), changed: make(chan struct{}, 1)}

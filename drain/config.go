@@ -34,9 +34,13 @@ type Config struct {
 // DefaultConfig is what the command line starts from.
 func DefaultConfig() Config {
 	return Config{
-		Workers: 64, SinkTimeout: 10 * time.Second, Lease: 15 * time.Second,
-		BackoffBase: 100 * time.Millisecond, BackoffMax: 30 * time.Second,
-		MaxLeaseBatches: 8, Poll: time.Second,
+		Workers:         64,
+		SinkTimeout:     10 * time.Second,
+		Lease:           15 * time.Second,
+		BackoffBase:     100 * time.Millisecond,
+		BackoffMax:      30 * time.Second,
+		MaxLeaseBatches: 8,
+		Poll:            time.Second,
 	}
 }
 

@@ -70,8 +70,13 @@ func (r *run) prepare(u writeUnit) (p guard.Pending, known bool) {
 		p.Entries += n
 		cut, _ := slices.BinarySearch(r.lease.Cuts, r.lease.From+int64(s.hi)) // a bisection cuts no batch
 		p.Batches = append(p.Batches, &sink.Batch{
-			Namespace: ns.Name, Partition: r.lease.Partition, FirstSeq: r.lease.Entries[first].Seq,
-			End: r.lease.Cuts[cut], Attempt: r.lease.Attempt, Deadline: now.Add(youngest), Entries: r.pendingOf(first, last+1, n),
+			Namespace: ns.Name,
+			Partition: r.lease.Partition,
+			FirstSeq:  r.lease.Entries[first].Seq,
+			End:       r.lease.Cuts[cut],
+			Attempt:   r.lease.Attempt,
+			Deadline:  now.Add(youngest),
+			Entries:   r.pendingOf(first, last+1, n),
 		})
 	}
 	p.Stale, p.Oldest = now.Add(shortest), ms-(ns.Policy.MaxAge-shortest).Milliseconds()

@@ -96,13 +96,19 @@ func (m *metrics) of(namespace string) *namespaceMetrics {
 	n := &namespaceMetrics{
 		claimMetrics: claimMetrics{claims: m.claims.MustCurryWith(with), stale: entries.WithLabelValues(outcomeExpired)},
 		leaseMetrics: leaseMetrics{
-			entries: entries, delivered: entries.WithLabelValues(outcomeDelivered),
-			expired: entries.WithLabelValues(outcomeExpired), dead: entries.WithLabelValues(outcomeDead),
-			fenced: m.fenced.With(with), lapsed: m.lapsed.With(with), retries: m.retries.With(with), lag: m.lag.With(with),
+			entries:   entries,
+			delivered: entries.WithLabelValues(outcomeDelivered),
+			expired:   entries.WithLabelValues(outcomeExpired),
+			dead:      entries.WithLabelValues(outcomeDead),
+			fenced:    m.fenced.With(with),
+			lapsed:    m.lapsed.With(with),
+			retries:   m.retries.With(with),
+			lag:       m.lag.With(with),
 		},
 		Metrics:      m.sinks.Of(with),
 		groupMetrics: groupMetrics{closed: m.closed.MustCurryWith(with), givenBack: m.givenBack.MustCurryWith(with), writeEntries: m.writeEntries.With(with)},
-		leases:       m.leases.With(with), paused: m.paused.With(with),
+		leases:       m.leases.With(with),
+		paused:       m.paused.With(with),
 	}
 	for _, outcome := range []string{outcomeRetried, outcomeUnconfirmed, outcomeLost, outcomeFailed} {
 		n.entries.WithLabelValues(outcome)

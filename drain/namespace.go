@@ -45,20 +45,35 @@ type namespaceDrain struct {
 func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDrain, error) {
 	cfg := t.config(d.cfg)
 	n := &namespaceDrain{
-		name: t.Namespace.Name, label: t.Label, timeout: cfg.SinkTimeout, metrics: m,
+		name:     t.Namespace.Name,
+		label:    t.Label,
+		timeout:  cfg.SinkTimeout,
+		metrics:  m,
 		log:      d.log.With(zap.String("namespace", t.Namespace.Name), zap.String("sink", t.Label)),
-		claiming: d.life.Claiming, settling: d.life.Calling,
-		ended: make(chan struct{}),
+		claiming: d.life.Claiming,
+		settling: d.life.Calling,
+		ended:    make(chan struct{}),
 	}
 	caps := t.Sink.Caps()
 	n.guard = guard.New(d.life.Writing, t.Sink, guard.Config{
-		SinkTimeout: cfg.SinkTimeout, BackoffBase: cfg.BackoffBase, BackoffMax: cfg.BackoffMax, After: t.After, Writes: cfg.Workers,
+		SinkTimeout: cfg.SinkTimeout,
+		BackoffBase: cfg.BackoffBase,
+		BackoffMax:  cfg.BackoffMax,
+		After:       t.After,
+		Writes:      cfg.Workers,
 	}, n.log, &m.Metrics)
 	n.worker = &leaseWorker{
-		sinkTimeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, together: caps.MaxBatches,
-		clock: func() (int64, bool) { return d.store.NowOf(t.Namespace) }, settlers: d.settlers, sink: n.guard, metrics: &m.leaseMetrics,
-		drops:    cfg.Drops.Of(t.Namespace.Name),
-		claiming: d.life.Claiming, settling: d.life.Calling,
+		sinkTimeout: cfg.SinkTimeout,
+		backoffBase: cfg.BackoffBase,
+		backoffMax:  cfg.BackoffMax,
+		together:    caps.MaxBatches,
+		clock:       func() (int64, bool) { return d.store.NowOf(t.Namespace) },
+		settlers:    d.settlers,
+		sink:        n.guard,
+		metrics:     &m.leaseMetrics,
+		drops:       cfg.Drops.Of(t.Namespace.Name),
+		claiming:    d.life.Claiming,
+		settling:    d.life.Calling,
 	}
 	depth := newLeaseDepth(t.Namespace, caps.MaxBatches, cfg.MaxLeaseBatches)
 	n.slots = n.guard.Slots
@@ -74,10 +89,21 @@ func newNamespaceDrain(d *Drainer, t Target, m *namespaceMetrics) (*namespaceDra
 	pausing := &deliveryPause{log: n.log, gauge: m.paused}
 	for shard := range t.Namespace.Policy.Shards {
 		c := &claimer{
-			store: d.store, sink: n.guard, ns: t.Namespace, shard: shard, lease: cfg.Lease, poll: cfg.Poll,
-			depth: depth,
-			slots: n.slots, calling: d.life.Calling, inFlight: newInFlight(), outage: &d.outage, rejections: rejections, pausing: pausing,
-			metrics: &m.claimMetrics, contention: firstContention,
+			store:      d.store,
+			sink:       n.guard,
+			ns:         t.Namespace,
+			shard:      shard,
+			lease:      cfg.Lease,
+			poll:       cfg.Poll,
+			depth:      depth,
+			slots:      n.slots,
+			calling:    d.life.Calling,
+			inFlight:   newInFlight(),
+			outage:     &d.outage,
+			rejections: rejections,
+			pausing:    pausing,
+			metrics:    &m.claimMetrics,
+			contention: firstContention,
 		}
 		c.hand = func(lease *partition.Lease) { n.hand(c, lease) }
 		n.claimers = append(n.claimers, c)

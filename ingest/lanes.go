@@ -41,9 +41,17 @@ func newLanes(cfg Config, store Store, m *metrics, log *zap.Logger, finish func(
 	logLimit := &rate.Sometimes{First: 3, Interval: 10 * time.Second}
 	newLane := func(i, maxBytes int) *lane {
 		l := &lane{
-			index: i, store: store, timeout: cfg.ProduceTimeout, ctx: ctx,
-			metrics: m, log: log, logLimit: logLimit, finish: finish,
-			flush: newFlush(maxKnownPartitions/zones, maxBytes), waiting: share.NewQueue[*part](), away: map[string]*int{},
+			index:    i,
+			store:    store,
+			timeout:  cfg.ProduceTimeout,
+			ctx:      ctx,
+			metrics:  m,
+			log:      log,
+			logLimit: logLimit,
+			finish:   finish,
+			flush:    newFlush(maxKnownPartitions/zones, maxBytes),
+			waiting:  share.NewQueue[*part](),
+			away:     map[string]*int{},
 		}
 		l.filled.L = &l.mu
 		return l

@@ -44,10 +44,16 @@ type boundedListener struct {
 
 func newBoundedListener(ln net.Listener, open *atomic.Int64, cfg Config, m *metrics) *boundedListener {
 	l := &boundedListener{
-		Listener: ln, max: cfg.MaxConns, perIP: cfg.MaxConnsPerIP, tls: cfg.TLS, metrics: m,
+		Listener:  ln,
+		max:       cfg.MaxConns,
+		perIP:     cfg.MaxConnsPerIP,
+		tls:       cfg.TLS,
+		metrics:   m,
 		rejection: rawRejection(wire.CodeOverloaded, failures[wire.CodeOverloaded].message),
 		closed:    make(chan struct{}),
-		conns:     make(map[*conn]struct{}), byIP: make(map[netip.Addr]int), open: open,
+		conns:     make(map[*conn]struct{}),
+		byIP:      make(map[netip.Addr]int),
+		open:      open,
 	}
 	if l.tls != nil {
 		l.rejection = nil // only after a handshake, which costs more than the request

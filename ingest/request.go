@@ -92,11 +92,17 @@ func (r *request) reset() {
 	clear(r.byName)
 	*r = request{
 		small:    r.small[:0],
-		inflated: reuse(r.inflated, maxPooledBytes), encoded: reuse(r.encoded, maxPooledBytes),
-		spans: reuse(r.spans, maxPooledEntries), entries: reuse(r.entries, maxPooledEntries),
-		parts: reuse(r.parts, maxPooledEntries), byName: r.byName, maxNames: r.maxNames, name: r.name[:0],
-		answer: wire.Answer{Results: reuse(r.answer.Results, maxPooledEntries)},
-		out:    reuse(r.out, maxPooledBytes), done: r.done,
+		inflated: reuse(r.inflated, maxPooledBytes),
+		encoded:  reuse(r.encoded, maxPooledBytes),
+		spans:    reuse(r.spans, maxPooledEntries),
+		entries:  reuse(r.entries, maxPooledEntries),
+		parts:    reuse(r.parts, maxPooledEntries),
+		byName:   r.byName,
+		maxNames: r.maxNames,
+		name:     r.name[:0],
+		answer:   wire.Answer{Results: reuse(r.answer.Results, maxPooledEntries)},
+		out:      reuse(r.out, maxPooledBytes),
+		done:     r.done,
 	}
 }
 

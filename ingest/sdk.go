@@ -177,9 +177,11 @@ func (s *Server) splitSDK(r *request, to *sdkNamespace, adapter protocol.Adapter
 		r.sentAt, r.hasSentAt = e.SentAt, e.HasSentAt
 		r.add(event{
 			partition: e.Partition,
-			id:        e.ID, hasID: e.ID != nil,
-			ts: e.TS, hasTS: e.HasTS,
-			data: e.Data,
+			id:        e.ID,
+			hasID:     e.ID != nil,
+			ts:        e.TS,
+			hasTS:     e.HasTS,
+			data:      e.Data,
 		}, s.cfg.MaxEntry)
 	}
 	if rejected := notEmpty(r); rejected != nil {

@@ -88,9 +88,16 @@ func New(cfg Config, store Store, reg prometheus.Registerer, log *zap.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	s := &Server{cfg: cfg, store: store, log: log, pages: log.WithOptions(zap.WrapCore(fewLines)),
-		inflater: inflater, buffers: newBuffers(),
-		failed: make(chan error, 1), ending: make(chan struct{})}
+	s := &Server{
+		cfg:      cfg,
+		store:    store,
+		log:      log,
+		pages:    log.WithOptions(zap.WrapCore(fewLines)),
+		inflater: inflater,
+		buffers:  newBuffers(),
+		failed:   make(chan error, 1),
+		ending:   make(chan struct{}),
+	}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
 	s.memory, s.arriving = share.NewBudget(cfg.MaxInflightBytes), share.NewBudget(cfg.MaxInflightBytes/2)
 	s.unknown = s.newTenant("")

@@ -191,9 +191,11 @@ func (s *Server) addItem(r *request, raw []byte) {
 	default:
 		r.add(event{
 			partition: item.Partition,
-			id:        item.ID, hasID: item.HasID,
-			ts: item.TS, hasTS: item.HasTS,
-			data: item.Data,
+			id:        item.ID,
+			hasID:     item.HasID,
+			ts:        item.TS,
+			hasTS:     item.HasTS,
+			data:      item.Data,
 		}, s.cfg.MaxEntry)
 	}
 }
@@ -306,8 +308,10 @@ func (r *request) add(e event, maxEntry int) {
 	}
 	at, check := eventTimes{
 		received: r.received,
-		sent:     r.sentAt, hasSent: r.hasSentAt,
-		ts: e.ts, hasTS: e.hasTS,
+		sent:     r.sentAt,
+		hasSent:  r.hasSentAt,
+		ts:       e.ts,
+		hasTS:    e.hasTS,
 	}.eventTime(r.namespace.Policy.MaxAge)
 	switch {
 	case check == stale && r.idempotencyKey == "":

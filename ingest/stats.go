@@ -36,10 +36,15 @@ func (s *Server) stats(ctx *fasthttp.RequestCtx, t target) *rejection {
 		return reject(wire.CodeStoreUnavailable)
 	}
 	answer := wire.Stats{
-		Namespace: t.namespace.Name, Partition: name,
-		Depth: st.Depth, Capacity: st.Capacity, Leased: st.Leased,
+		Namespace:       t.namespace.Name,
+		Partition:       name,
+		Depth:           st.Depth,
+		Capacity:        st.Capacity,
+		Leased:          st.Leased,
 		OldestAgeMillis: st.OldestAge.Milliseconds(),
-		Accepted:        st.Accepted, Evicted: st.Evicted, Expired: st.Expired,
+		Accepted:        st.Accepted,
+		Evicted:         st.Evicted,
+		Expired:         st.Expired,
 	}
 	ctx.Response.Header.SetContentType(jsonType)
 	ctx.Response.SetBody(answer.Append(nil))

@@ -39,7 +39,12 @@ func (verbs) Due(ctx context.Context, ns *Namespace, shard, offset,
 	pipe := s.backend.Out.Pipeline()
 	count := pipe.ZCount(ctx, sh.ready, "-inf", until)
 	due := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: sh.ready, ByScore: true, Start: "-inf", Stop: until, Offset: int64(offset), Count: int64(limit),
+		Key:     sh.ready,
+		ByScore: true,
+		Start:   "-inf",
+		Stop:    until,
+		Offset:  int64(offset),
+		Count:   int64(limit),
 	})
 	later := pipe.ZRangeArgsWithScores(ctx,
 		redis.ZRangeArgs{Key: sh.ready, ByScore: true, Start: "(" + until, Stop: "+inf", Count: 1})

@@ -42,8 +42,14 @@ type Janitor struct {
 
 // NewJanitor makes the janitor of a store. Start sets it going.
 func NewJanitor(s *Store) *Janitor {
-	j := &Janitor{store: s, shards: map[string]home{}, overdue: map[*shard]int64{}, ahead: map[*shard]int64{}, scan: map[string]uint64{},
-		failed: map[string]time.Time{}}
+	j := &Janitor{
+		store:   s,
+		shards:  map[string]home{},
+		overdue: map[*shard]int64{},
+		ahead:   map[*shard]int64{},
+		scan:    map[string]uint64{},
+		failed:  map[string]time.Time{},
+	}
 	j.Loop = lifecycle.New("janitor", nil, j.run)
 	for _, ns := range s.Namespaces() {
 		for i := range ns.shards {

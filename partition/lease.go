@@ -210,8 +210,13 @@ func (c *ClaimResult) readLease(at *backend.Cursor, several bool, until time.Tim
 		return nil
 	}
 	l := &Lease{
-		Namespace: c.Namespace, Partition: c.Partition, Token: c.token,
-		Attempt: int(attempt), From: from, To: from, Until: until,
+		Namespace: c.Namespace,
+		Partition: c.Partition,
+		Token:     c.token,
+		Attempt:   int(attempt),
+		From:      from,
+		To:        from,
+		Until:     until,
 	}
 	if several {
 		l.Cuts = make([]int64, 0, n)

@@ -44,9 +44,14 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	if len(cfg.Namespaces) == 0 {
 		return nil, &FieldError{Field: "namespaces", Value: "none", Want: "at least one"}
 	}
-	s := &Store{prefix: cfg.Prefix, namespaces: map[string]*Namespace{}, log: log,
+	s := &Store{
+		prefix:       cfg.Prefix,
+		namespaces:   map[string]*Namespace{},
+		log:          log,
 		close:        func() error { return nil },
-		produceAlert: newProduceAlert(log), pace: backend.NewPace()}
+		produceAlert: newProduceAlert(log),
+		pace:         backend.NewPace(),
+	}
 	s.produces.New = func() any { return &produceRun{} }
 	for name, policy := range cfg.Namespaces {
 		ns, err := newNamespace(cfg.Prefix, name, policy)
@@ -69,7 +74,11 @@ func Open(cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Store, error
 	}
 	s.metrics = newMetrics(reg)
 	s.space = space.New(space.Config{
-		Kind: kind, Prefix: cfg.Prefix, Foreign: s.checkSharedKeys, RolledBack: s.metrics.rolledBack, Log: log,
+		Kind:       kind,
+		Prefix:     cfg.Prefix,
+		Foreign:    s.checkSharedKeys,
+		RolledBack: s.metrics.rolledBack,
+		Log:        log,
 	}, s.backend)
 	for _, ns := range s.Namespaces() {
 		ns.store = s

@@ -52,7 +52,13 @@ type Config struct {
 func New(writing context.Context, s sink.Sink, cfg Config, log *zap.Logger, m *Metrics) *Guard {
 	h := &health{log: log, metrics: m}
 	g := &Guard{
-		sink: s, Timeout: cfg.SinkTimeout, Writing: writing, metrics: m, health: h, recent: newRecentWrites(), letters: letterLog{log: log},
+		sink:    s,
+		Timeout: cfg.SinkTimeout,
+		Writing: writing,
+		metrics: m,
+		health:  h,
+		recent:  newRecentWrites(),
+		letters: letterLog{log: log},
 		opener:  newOpener(s, cfg, log, h, m),
 		breaker: newBreaker(min(cfg.BackoffMax, MaxProbePause), m.Tripped),
 	}

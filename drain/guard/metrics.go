@@ -47,7 +47,11 @@ func (r *Registry) Gauge(name, help string) *prometheus.GaugeVec {
 // Histogram makes histograms.
 func (r *Registry) Histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "spillway", Subsystem: r.subsystem, Name: name, Help: help, Buckets: buckets,
+		Namespace: "spillway",
+		Subsystem: r.subsystem,
+		Name:      name,
+		Help:      help,
+		Buckets:   buckets,
 	}, r.labels)
 	r.made = append(r.made, v)
 	return v
@@ -91,9 +95,15 @@ func (r *Registry) Sinks(unit string) *SinkVectors {
 // Of makes the metrics of one sink, so that each shows as 0 from the start.
 func (v *SinkVectors) Of(with prometheus.Labels) Metrics {
 	m := Metrics{
-		Failures: v.failures.MustCurryWith(with), Batches: v.batches.With(with), Panics: v.panics.With(with),
-		WriteSeconds: v.writeSeconds.With(with), BatchEntries: v.batchEntries.With(with),
-		Open: v.open.With(with), Tripped: v.tripped.With(with), Failing: v.failing.With(with), Concurrency: v.may.With(with),
+		Failures:     v.failures.MustCurryWith(with),
+		Batches:      v.batches.With(with),
+		Panics:       v.panics.With(with),
+		WriteSeconds: v.writeSeconds.With(with),
+		BatchEntries: v.batchEntries.With(with),
+		Open:         v.open.With(with),
+		Tripped:      v.tripped.With(with),
+		Failing:      v.failing.With(with),
+		Concurrency:  v.may.With(with),
 	}
 	for _, reason := range []string{
 		reasonError, ReasonTimeout, reasonThrottled, ReasonPermanent, reasonPartial,

@@ -31,8 +31,15 @@ type opener struct {
 
 func newOpener(s sink.Sink, cfg Config, log *zap.Logger, h *health, m *Metrics) *opener {
 	return &opener{
-		sink: s, timeout: cfg.SinkTimeout, backoffBase: cfg.BackoffBase, backoffMax: cfg.BackoffMax, after: cfg.After,
-		log: log, health: h, metrics: m, changed: make(chan struct{}),
+		sink:        s,
+		timeout:     cfg.SinkTimeout,
+		backoffBase: cfg.BackoffBase,
+		backoffMax:  cfg.BackoffMax,
+		after:       cfg.After,
+		log:         log,
+		health:      h,
+		metrics:     m,
+		changed:     make(chan struct{}),
 	}
 }
 

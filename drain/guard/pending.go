@@ -46,8 +46,13 @@ func (p Pending) StillFresh(now time.Time, minLife time.Duration) Pending {
 		}
 		if len(entries) > 0 { // another batch, for it has another id
 			kept.Batches = append(kept.Batches, &sink.Batch{
-				Namespace: b.Namespace, Partition: b.Partition, FirstSeq: entries[0].Seq,
-				End: b.End, Attempt: b.Attempt, Deadline: b.Deadline, Entries: entries,
+				Namespace: b.Namespace,
+				Partition: b.Partition,
+				FirstSeq:  entries[0].Seq,
+				End:       b.End,
+				Attempt:   b.Attempt,
+				Deadline:  b.Deadline,
+				Entries:   entries,
 			})
 		}
 	}

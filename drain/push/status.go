@@ -49,7 +49,10 @@ func (t *target) status() guard.TargetStatus {
 	}
 	t.mu.Unlock()
 	return guard.TargetStatus{
-		Namespace: t.namespace, Label: t.label, Sink: t.sink, Queues: queues,
-		Workers: guard.WorkerStatus{Size: t.slots.Size(), Busy: writes},
+		Namespace: t.namespace,
+		Label:     t.label,
+		Sink:      t.sink,
+		Queues:    queues,
+		Workers:   guard.WorkerStatus{Size: t.slots.Size(), Busy: writes},
 	}
 }

@@ -46,16 +46,27 @@ type target struct {
 
 func newTarget(p *Pusher, namespace, name string, s Sink, m *targetMetrics) *target {
 	t := &target{
-		p: p, namespace: namespace, sink: name, label: s.Label, metrics: m,
-		log:    p.log.With(zap.String("namespace", namespace), zap.String("sink", s.Label)),
-		queues: map[string]*queue{}, shards: map[int]*shard{},
-		over: make(chan struct{}), unblock: make(chan struct{}, 1), ended: make(chan struct{}, 1),
+		p:         p,
+		namespace: namespace,
+		sink:      name,
+		label:     s.Label,
+		metrics:   m,
+		log:       p.log.With(zap.String("namespace", namespace), zap.String("sink", s.Label)),
+		queues:    map[string]*queue{},
+		shards:    map[int]*shard{},
+		over:      make(chan struct{}),
+		unblock:   make(chan struct{}, 1),
+		ended:     make(chan struct{}, 1),
 	}
 	t.rejections = &guard.RejectionLog{Log: t.log}
 	t.timer = time.AfterFunc(time.Hour, t.tick)
 	t.timer.Stop()
 	t.guard = guard.New(p.life.Writing, s.Sink, guard.Config{
-		SinkTimeout: p.cfg.SinkTimeout, BackoffBase: minOpenPause, BackoffMax: maxOpenPause, After: s.After, Writes: p.cfg.MaxWrites,
+		SinkTimeout: p.cfg.SinkTimeout,
+		BackoffBase: minOpenPause,
+		BackoffMax:  maxOpenPause,
+		After:       s.After,
+		Writes:      p.cfg.MaxWrites,
 	}, t.log, &m.Metrics)
 	t.slots = t.guard.Slots
 	return t

@@ -204,9 +204,17 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 		t.running += writes
 		claims = append(claims, &claim{
 			Claim: job.Claim{
-				Namespace: ns, Shard: s.number, Queues: []string{q.name}, TTR: t.p.cfg.SinkTimeout + leaseSlack, Count: jobs, ReportLeft: true,
+				Namespace:  ns,
+				Shard:      s.number,
+				Queues:     []string{q.name},
+				TTR:        t.p.cfg.SinkTimeout + leaseSlack,
+				Count:      jobs,
+				ReportLeft: true,
 			},
-			source: src, batch: batch, slots: writes, probe: probing,
+			source: src,
+			batch:  batch,
+			slots:  writes,
+			probe:  probing,
 		})
 	}
 	return claims

@@ -178,8 +178,14 @@ const maxThrottle = 24 * time.Hour
 
 // settlement ends the lease of one job.
 func (w *write) settlement(j *job.Job, verb job.Verb, after time.Duration) *settlement {
-	return &settlement{settle: &job.Settle{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref,
-		Attempt: j.Attempt, Verb: verb, After: after}}
+	return &settlement{settle: &job.Settle{
+		Namespace: w.ns,
+		Queue:     w.queue.name,
+		Ref:       j.Ref,
+		Attempt:   j.Attempt,
+		Verb:      verb,
+		After:     after,
+	}}
 }
 
 func (w *write) enqueue(list []*settlement) {

@@ -69,17 +69,26 @@ func New(url string, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, own: own, began: time.Now(), keys: rand.Text(),
-		target: base + "/v1/" + cfg.Namespace, opaque: base + "/v1/" + cfg.Namespace + "/",
+		cfg:    cfg,
+		own:    own,
+		began:  time.Now(),
+		keys:   rand.Text(),
+		target: base + "/v1/" + cfg.Namespace,
+		opaque: base + "/v1/" + cfg.Namespace + "/",
 		http: &http.Client{
 			Transport:     cfg.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		breaker:  breaker{after: cfg.BreakAfter, every: cfg.ProbeEvery},
 		notices:  notices{onDrop: cfg.OnDrop, onError: cfg.OnError, drops: map[Reason]int64{}, wake: make(chan struct{}, 1)},
-		requests: make(chan *request, cfg.InFlight), wake: make(chan struct{}, 1), quit: make(chan struct{}), told: make(chan struct{}),
+		requests: make(chan *request, cfg.InFlight),
+		wake:     make(chan struct{}, 1),
+		quit:     make(chan struct{}),
+		told:     make(chan struct{}),
 		queue:    queue{parts: map[string]*part{}},
-		inFlight: map[*request]bool{}, dropped: map[Reason]int64{}, untold: discards{},
+		inFlight: map[*request]bool{},
+		dropped:  map[Reason]int64{},
+		untold:   discards{},
 	}
 	c.working, c.cancel = context.WithCancel(context.Background())
 	c.running.Go(c.dispatch)

@@ -86,8 +86,12 @@ func newError(r *http.Response, body []byte) *Error {
 	var said struct{ Error, Message, Outcome string }
 	_ = json.Unmarshal(body, &said)
 	e := &Error{
-		Status: r.StatusCode, Code: said.Error, Message: fmt.Sprintf("%.200s", said.Message),
-		RetryAfter: retryAfter(r.Header.Get("Retry-After")), Unknown: said.Outcome == "unknown", is: codes[said.Error],
+		Status:     r.StatusCode,
+		Code:       said.Error,
+		Message:    fmt.Sprintf("%.200s", said.Message),
+		RetryAfter: retryAfter(r.Header.Get("Retry-After")),
+		Unknown:    said.Outcome == "unknown",
+		is:         codes[said.Error],
 	}
 	if e.Code == "" {
 		e.Message = fmt.Sprintf("the service answered %d %s", r.StatusCode, http.StatusText(r.StatusCode))

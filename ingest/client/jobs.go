@@ -94,7 +94,10 @@ func NewJobs(url string, cfg JobsConfig) (*Jobs, error) {
 		return nil, err
 	}
 	return &Jobs{
-		cfg: cfg, own: own, base: base + "/v1/" + cfg.Namespace + "/", keys: rand.Text(),
+		cfg:  cfg,
+		own:  own,
+		base: base + "/v1/" + cfg.Namespace + "/",
+		keys: rand.Text(),
 		http: &http.Client{
 			Transport:     cfg.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -75,8 +75,14 @@ func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []by
 	if err := checkQueue(queue); err != nil {
 		return Published{}, err
 	}
-	r := jobRequest{method: http.MethodPost, path: queue, query: url.Values{}, contentType: contentType,
-		key: o.Key, body: body}
+	r := jobRequest{
+		method:      http.MethodPost,
+		path:        queue,
+		query:       url.Values{},
+		contentType: contentType,
+		key:         o.Key,
+		body:        body,
+	}
 	set := func(name string, d time.Duration) {
 		if d != 0 {
 			r.query.Set(name, d.String())

@@ -43,8 +43,16 @@ type jobForm struct {
 
 func (f *jobForm) job() Job {
 	j := Job{
-		Queue: f.Queue, ID: f.ID, Attempt: f.Attempt, Tries: f.Tries, Payload: f.Data, Attributes: f.Attributes,
-		Published: time.UnixMilli(f.Published), State: f.State, Reason: f.Reason, deadlineMS: f.Deadline,
+		Queue:      f.Queue,
+		ID:         f.ID,
+		Attempt:    f.Attempt,
+		Tries:      f.Tries,
+		Payload:    f.Data,
+		Attributes: f.Attributes,
+		Published:  time.UnixMilli(f.Published),
+		State:      f.State,
+		Reason:     f.Reason,
+		deadlineMS: f.Deadline,
 	}
 	if f.Expires != 0 {
 		j.Expires = time.UnixMilli(f.Expires)
@@ -74,8 +82,13 @@ func (j *Jobs) take(ctx context.Context, queues []string, o TakeOptions, attempt
 	if err := checkQueue(queues...); err != nil {
 		return nil, err
 	}
-	r := jobRequest{method: http.MethodPost, path: strings.Join(queues, ",") + "/claim", query: url.Values{},
-		wait: o.Wait, attempts: attempts}
+	r := jobRequest{
+		method:   http.MethodPost,
+		path:     strings.Join(queues, ",") + "/claim",
+		query:    url.Values{},
+		wait:     o.Wait,
+		attempts: attempts,
+	}
 	if o.Count != 0 {
 		r.query.Set("count", strconv.Itoa(o.Count))
 	}
@@ -180,8 +193,13 @@ func (j *Jobs) settleAll(ctx context.Context, queue string, lines []settlement,
 	var said struct {
 		Results []struct{ State, Error, Message string }
 	}
-	r := jobRequest{method: http.MethodPost, path: queue + "/settle", contentType: "application/x-ndjson",
-		body: body.Bytes(), attempts: attempts}
+	r := jobRequest{
+		method:      http.MethodPost,
+		path:        queue + "/settle",
+		contentType: "application/x-ndjson",
+		body:        body.Bytes(),
+		attempts:    attempts,
+	}
 	maybe, err := j.do(ctx, r, &said)
 	if err != nil {
 		return nil, err
@@ -270,7 +288,11 @@ func (j *Jobs) Counts(ctx context.Context, queue string) (Counts, error) {
 		return Counts{}, errForeign
 	}
 	return Counts{
-		Ready: said.Ready, Dead: said.Dead, Delayed: said.Delayed, Leased: said.Leased, Pending: said.Pending,
+		Ready:     said.Ready,
+		Dead:      said.Dead,
+		Delayed:   said.Delayed,
+		Leased:    said.Leased,
+		Pending:   said.Pending,
 		OldestAge: time.Duration(said.OldestAge) * time.Millisecond,
 	}, nil
 }

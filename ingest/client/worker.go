@@ -119,8 +119,13 @@ func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx contex
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	w := &worker{jobs: j, cfg: cfg, handle: handle, slots: make(chan struct{}, cfg.Concurrency),
-		endings: map[string]chan *ending{}}
+	w := &worker{
+		jobs:    j,
+		cfg:     cfg,
+		handle:  handle,
+		slots:   make(chan struct{}, cfg.Concurrency),
+		endings: map[string]chan *ending{},
+	}
 	// What handlers and settlements may use once ctx has ended.
 	var stop context.CancelCauseFunc
 	w.running, stop = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -43,9 +43,15 @@ func (a *api) claim(c *call) *ingest.Rejection {
 		return rejected
 	}
 	jobs, err := a.Claim(&Claim{
-		Namespace: c.namespace, Queues: c.queues, TTR: ttr, Count: count, Wait: wait,
-		Conn: c.Conn(), Stopping: c.Stopping(), Revoked: func() bool { return c.Revoked(c.key) },
-		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
+		Namespace: c.namespace,
+		Queues:    c.queues,
+		TTR:       ttr,
+		Count:     count,
+		Wait:      wait,
+		Conn:      c.Conn(),
+		Stopping:  c.Stopping(),
+		Revoked:   func() bool { return c.Revoked(c.key) },
+		Reserve:   func(bytes int) bool { return c.Reserve(bytes) == nil },
 	})
 	if c.nothing = len(jobs) == 0; c.nothing {
 		taken.Refund()

@@ -27,8 +27,14 @@ type Config struct {
 
 // DefaultConfig returns the defaults named at the fields.
 func DefaultConfig() Config {
-	return Config{Lanes: 2, FlushTimeout: 3 * time.Second, MaxEntries: 1000, MaxEntry: 32 << 10,
-		MaxBody: 1 << 20, MaxWait: 10 * time.Minute}
+	return Config{
+		Lanes:        2,
+		FlushTimeout: 3 * time.Second,
+		MaxEntries:   1000,
+		MaxEntry:     32 << 10,
+		MaxBody:      1 << 20,
+		MaxWait:      10 * time.Minute,
+	}
 }
 
 // Validate returns a *partition.FieldError for each unusable setting, joined.

@@ -63,8 +63,14 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 		return nil, err
 	}
 	e := &Engine{
-		cfg: cfg, store: store, log: log, seed: maphash.MakeSeed(), ended: make(chan struct{}),
-		queues: map[queueKey]*queue{}, polls: map[*poll]struct{}{}, last: map[string]answer{},
+		cfg:    cfg,
+		store:  store,
+		log:    log,
+		seed:   maphash.MakeSeed(),
+		ended:  make(chan struct{}),
+		queues: map[queueKey]*queue{},
+		polls:  map[*poll]struct{}{},
+		last:   map[string]answer{},
 	}
 	e.wakes, e.hangups = newWakes(e.hear), newHangups(log)
 	var err error
@@ -79,8 +85,13 @@ func New(cfg Config, store Store, newWakes func(on func(job.WakeEvent)) Wakes, r
 	e.abort = abort
 	perZone := (cfg.Lanes+zones-1)/zones + 1
 	for i := range zones * perZone {
-		l := &lane{engine: e, memory: store.NewLane(), ctx: ctx, maxBytes: maxFlushBytes,
-			waiting: share.NewQueue[*work]()}
+		l := &lane{
+			engine:   e,
+			memory:   store.NewLane(),
+			ctx:      ctx,
+			maxBytes: maxFlushBytes,
+			waiting:  share.NewQueue[*work](),
+		}
 		if i%perZone == perZone-1 {
 			l.maxBytes = maxLargeFlushBytes
 		}

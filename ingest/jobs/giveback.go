@@ -29,8 +29,14 @@ func (e *Engine) GiveBack(ns *job.Namespace, jobs []job.Job) {
 	refs := make([]*job.Settle, len(jobs))
 	for i := range jobs {
 		j := &jobs[i] // the script keeps their order at the head
-		settles[i] = job.Settle{Namespace: ns, Queue: j.Queue, Ref: j.Ref, Attempt: j.Attempt,
-			Verb: job.Requeue, Deadline: j.At}
+		settles[i] = job.Settle{
+			Namespace: ns,
+			Queue:     j.Queue,
+			Ref:       j.Ref,
+			Attempt:   j.Attempt,
+			Verb:      job.Requeue,
+			Deadline:  j.At,
+		}
 		refs[i] = &settles[i]
 	}
 	e.returns.Add(1)

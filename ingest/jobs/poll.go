@@ -289,8 +289,13 @@ func (e *Engine) passedOn(p *poll) bool {
 func (e *Engine) prepare(p *poll) *lane {
 	shard, queues := p.steps[p.at].shard, p.queues(p.at)
 	p.claim = job.Claim{
-		Namespace: p.Namespace, Shard: shard, Queues: queues, TTR: p.TTR,
-		Count: p.Count - len(p.jobs), MaxBytes: p.MaxBytes - p.bytes, ReportLeft: p.waiters != nil,
+		Namespace:  p.Namespace,
+		Shard:      shard,
+		Queues:     queues,
+		TTR:        p.TTR,
+		Count:      p.Count - len(p.jobs),
+		MaxBytes:   p.MaxBytes - p.bytes,
+		ReportLeft: p.waiters != nil,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

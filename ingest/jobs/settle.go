@@ -118,8 +118,15 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	case verb == 0:
 		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref}
 	default:
-		s.change = &job.Settle{Namespace: ns, Queue: queue, Ref: ref, Attempt: int(s.Attempt), Verb: verb,
-			After: time.Duration(s.MS) * time.Millisecond, Deadline: s.DeadlineMS}
+		s.change = &job.Settle{
+			Namespace: ns,
+			Queue:     queue,
+			Ref:       ref,
+			Attempt:   int(s.Attempt),
+			Verb:      verb,
+			After:     time.Duration(s.MS) * time.Millisecond,
+			Deadline:  s.DeadlineMS,
+		}
 	}
 	return s
 }

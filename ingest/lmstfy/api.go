@@ -39,8 +39,14 @@ func NewAPI(cfg Config) *API { return &API{Config: cfg} }
 
 // Mount puts the API on the data port.
 func (a *API) Mount() ingest.Mount {
-	return ingest.Mount{Name: "lmstfy", Prefix: Prefix, AnyPath: true, MaxBody: MaxBody, Handler: a.serve,
-		Failure: failure}
+	return ingest.Mount{
+		Name:    "lmstfy",
+		Prefix:  Prefix,
+		AnyPath: true,
+		MaxBody: MaxBody,
+		Handler: a.serve,
+		Failure: failure,
+	}
 }
 
 // call is one request.

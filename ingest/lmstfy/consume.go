@@ -112,9 +112,11 @@ func (c *call) ackJob() *rejection {
 // bound how often a job is handed out.
 func (c *call) readClaim() (claim *jobs.Claim, rejected *rejection) {
 	claim = &jobs.Claim{
-		Namespace: c.namespace, Conn: c.Conn(), Stopping: c.Stopping(),
-		Revoked: func() bool { return c.Revoked(c.key) },
-		Reserve: func(bytes int) bool { return c.Reserve(bytes) == nil },
+		Namespace: c.namespace,
+		Conn:      c.Conn(),
+		Stopping:  c.Stopping(),
+		Revoked:   func() bool { return c.Revoked(c.key) },
+		Reserve:   func(bytes int) bool { return c.Reserve(bytes) == nil },
 	}
 	if claim.TTR, rejected = c.seconds("ttr", defaultTTR); rejected != nil {
 		return nil, rejected

@@ -169,7 +169,11 @@ func connect(raw string, before *Backend) (*Backend, error) {
 		b.addrs, b.tls = []string{one.Addr}, one.TLSConfig != nil
 		client = func() redis.UniversalClient {
 			return redis.NewClient(b.withLimits(&redis.UniversalOptions{
-				Addrs: []string{one.Addr}, Username: one.Username, Password: one.Password, DB: one.DB, TLSConfig: one.TLSConfig,
+				Addrs:     []string{one.Addr},
+				Username:  one.Username,
+				Password:  one.Password,
+				DB:        one.DB,
+				TLSConfig: one.TLSConfig,
 			}).Simple())
 		}
 		if scheme == "unix" {

@@ -58,9 +58,17 @@ func encode(form any) string {
 
 func (n *Namespace) encode() string {
 	f := namespaceForm{
-		Kind: "queue", Pool: n.Pool, Description: n.Description, Shards: n.Policy.Shards, Spread: n.Policy.Spread,
-		MaxJobs: n.Policy.MaxJobs, MaxQueues: n.Policy.MaxQueues, Dead: deadKeep, ReplyTTL: n.Policy.ReplyTTL.String(),
-		CreatedMS: n.CreatedMS, CreatedBy: n.CreatedBy,
+		Kind:        "queue",
+		Pool:        n.Pool,
+		Description: n.Description,
+		Shards:      n.Policy.Shards,
+		Spread:      n.Policy.Spread,
+		MaxJobs:     n.Policy.MaxJobs,
+		MaxQueues:   n.Policy.MaxQueues,
+		Dead:        deadKeep,
+		ReplyTTL:    n.Policy.ReplyTTL.String(),
+		CreatedMS:   n.CreatedMS,
+		CreatedBy:   n.CreatedBy,
 	}
 	if n.Policy.DropDead {
 		f.Dead = deadDrop
@@ -129,8 +137,16 @@ func decodeToken(name, value string) (*Token, error) {
 		return nil, err
 	}
 	t := &Token{
-		Namespace: namespace, Hash: hash, Name: f.Name, Description: f.Description, Text: f.Text,
-		Produce: f.Produce, Consume: f.Consume, Limit: f.Limit, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy,
+		Namespace:   namespace,
+		Hash:        hash,
+		Name:        f.Name,
+		Description: f.Description,
+		Text:        f.Text,
+		Produce:     f.Produce,
+		Consume:     f.Consume,
+		Limit:       f.Limit,
+		CreatedMS:   f.CreatedMS,
+		CreatedBy:   f.CreatedBy,
 	}
 	return t, t.Validate()
 }

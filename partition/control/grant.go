@@ -26,8 +26,13 @@ func (c *Control) keepLimiters(s *Snapshot) {
 				case old != nil && old.rate == r && old.pool == pool:
 					return old
 				}
-				return &Limiter{rate: r, pool: pool, key: rateKey(c.prefix, t.Namespace, t.Hash, verb),
-					grant: c.grant, asking: make(chan struct{}, 1)}
+				return &Limiter{
+					rate:   r,
+					pool:   pool,
+					key:    rateKey(c.prefix, t.Namespace, t.Hash, verb),
+					grant:  c.grant,
+					asking: make(chan struct{}, 1),
+				}
 			}
 			var l Limit
 			if t.Limit != nil {
@@ -57,8 +62,13 @@ func (c *Control) grant(ctx context.Context, l *Limiter, need int64) (granted, e
 	call := backend.NewCall(luacontrol.Grant, nil, []string{l.key}, l.rate.Count, l.rate.Per.Milliseconds(),
 		need, slice)
 	b.Run(ctx, b.In, []*backend.Call{call})
-	g := granted{sent: call.Sent, now: call.Now, n: call.Rest.Int(), left: call.Rest.Int(),
-		until: call.Rest.Int()}
+	g := granted{
+		sent:  call.Sent,
+		now:   call.Now,
+		n:     call.Rest.Int(),
+		left:  call.Rest.Int(),
+		until: call.Rest.Int(),
+	}
 	err = call.Err
 	if err == nil && call.Rest.Broken {
 		err = call.Misread()

@@ -54,8 +54,11 @@ type walk struct {
 // NewExpirer makes the expirer of a store. Start sets it going.
 func NewExpirer(s *Store) *Expirer {
 	e := &Expirer{
-		store: s, pace: backend.NewPace(),
-		audited: map[*shard]time.Time{}, missing: map[*shard]bool{}, stranded: map[*home]bool{},
+		store:    s,
+		pace:     backend.NewPace(),
+		audited:  map[*shard]time.Time{},
+		missing:  map[*shard]bool{},
+		stranded: map[*home]bool{},
 	}
 	e.Loop = lifecycle.New("expirer", nil, e.run)
 	return e

@@ -38,8 +38,13 @@ type Policy struct {
 
 // DefaultPolicy returns the defaults of all fields.
 func DefaultPolicy() Policy {
-	return Policy{Shards: 1, MaxJobs: 10_000_000, MaxQueues: 10_000, MaxKeys: 1_000_000,
-		ReplyTTL: 10 * time.Minute}
+	return Policy{
+		Shards:    1,
+		MaxJobs:   10_000_000,
+		MaxQueues: 10_000,
+		MaxKeys:   1_000_000,
+		ReplyTTL:  10 * time.Minute,
+	}
 }
 
 // Validate returns a *partition.FieldError for each unusable setting, joined.

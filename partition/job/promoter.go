@@ -222,8 +222,13 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			return pipe.ZRangeArgsWithScores(ctx,
 				redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
 		}
-		pages[i] = &page{place: h, groups: map[string]*duePerQueue{},
-			delayed: by(h.sh.delay, promotePage), lapsed: by(h.sh.lease, promotePage), heads: by(h.sh.queues, headPage)}
+		pages[i] = &page{
+			place:   h,
+			groups:  map[string]*duePerQueue{},
+			delayed: by(h.sh.delay, promotePage),
+			lapsed:  by(h.sh.lease, promotePage),
+			heads:   by(h.sh.queues, headPage),
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
 	defer cancel()

@@ -66,15 +66,26 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 		return nil, &backend.FieldError{Field: "prefix", Value: cfg.Prefix,
 			Want: "1 to 64 letters, digits, '.', '_' or '-'"}
 	}
-	s := &Store{backend: b, prefix: cfg.Prefix, required: cfg.Required, log: log, wake: "publish",
-		pace: backend.NewPace(), opened: time.Now()}
+	s := &Store{
+		backend:  b,
+		prefix:   cfg.Prefix,
+		required: cfg.Required,
+		log:      log,
+		wake:     "publish",
+		pace:     backend.NewPace(),
+		opened:   time.Now(),
+	}
 	s.alarm.wake = make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"
 	}
 	s.metrics = newMetrics(reg)
 	s.space = space.New(space.Config{
-		Kind: s.kind(), Prefix: cfg.Prefix, Durable: !cfg.Volatile, RolledBack: s.metrics.rolledBack, Log: log,
+		Kind:       s.kind(),
+		Prefix:     cfg.Prefix,
+		Durable:    !cfg.Volatile,
+		RolledBack: s.metrics.rolledBack,
+		Log:        log,
 	}, b)
 	s.namespaces.Store(&map[string]*Namespace{})
 	if err := s.swap(cfg.Namespaces); err != nil {
@@ -171,7 +182,12 @@ const probeQueue = "!permission-probe"
 // format 2. What wakes need beside the probe shows when they subscribe.
 func (s *Store) kind() *space.Kind {
 	return &space.Kind{
-		Name: "queue", Format: 2, Named: true, Total: "published", Unit: "jobs", Scripts: luajob.All(),
+		Name:     "queue",
+		Format:   2,
+		Named:    true,
+		Total:    "published",
+		Unit:     "jobs",
+		Scripts:  luajob.All(),
 		Embedded: []string{"jobs live in this process and end with it: the embedded store is for trying things out"},
 		Probe:    luajob.PermissionProbe,
 		ProbeOf: func(at *space.Shard) (keys []string, args []any) {

@@ -27,8 +27,12 @@ type wakeLink struct {
 
 func newWakeLink(w *Wakes, client *redis.Client, addr string) *wakeLink {
 	l := &wakeLink{
-		wakes: w, addr: addr, pubsub: client.Subscribe(context.Background()), shards: w.store.backend.Cluster(),
-		change: make(chan struct{}, 1), err: make(chan error, 1),
+		wakes:  w,
+		addr:   addr,
+		pubsub: client.Subscribe(context.Background()),
+		shards: w.store.backend.Cluster(),
+		change: make(chan struct{}, 1),
+		err:    make(chan error, 1),
 	}
 	return l
 }

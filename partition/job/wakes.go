@@ -88,8 +88,14 @@ type wanted struct {
 // lock; it may call Want and Unwant.
 func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 	w := &Wakes{
-		store: s, on: on, linger: wakesLinger, change: make(chan struct{}, 1),
-		entries: map[string]*wanted{}, links: map[string]*wakeLink{}, fails: map[string]int{}, retry: map[string]time.Time{},
+		store:   s,
+		on:      on,
+		linger:  wakesLinger,
+		change:  make(chan struct{}, 1),
+		entries: map[string]*wanted{},
+		links:   map[string]*wakeLink{},
+		fails:   map[string]int{},
+		retry:   map[string]time.Time{},
 		outage: backend.OutageLog{
 			Log: s.log, Level: zap.WarnLevel,
 			Began: "wakes of queues are not heard: polls ask at intervals", Ended: "wakes of queues are heard again",

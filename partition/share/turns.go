@@ -21,8 +21,13 @@ type Turns struct {
 
 // NewTurns makes Turns with places for n. queue of each tenant may wait for one.
 func NewTurns(n, queue int) *Turns {
-	return &Turns{free: n, each: (n + 1) / 2, queue: queue, running: map[string]int{},
-		waiting: map[string][]chan struct{}{}}
+	return &Turns{
+		free:    n,
+		each:    (n + 1) / 2,
+		queue:   queue,
+		running: map[string]int{},
+		waiting: map[string][]chan struct{}{},
+	}
 }
 
 // Do runs work once a place is free for the tenant of ctx, or returns false: ctx ended, or

@@ -106,8 +106,11 @@ func (s *Server) purge(r *request) (any, error) {
 		done, err := r.view.Store.Purge(ctx, ns, ask)
 		if !body.DryRun {
 			s.record(r, Act{
-				Action: "purge", Namespace: ns.Name, Partition: body.Partition, Entries: &done.Entries,
-				Detail: fmt.Sprintf("older than %s, confirmed %d, partitions %d, left alone %d", ask.OlderThan, *body.Confirm, done.Partitions, done.Leased),
+				Action:    "purge",
+				Namespace: ns.Name,
+				Partition: body.Partition,
+				Entries:   &done.Entries,
+				Detail:    fmt.Sprintf("older than %s, confirmed %d, partitions %d, left alone %d", ask.OlderThan, *body.Confirm, done.Partitions, done.Leased),
 			}, err)
 			r.view.notePurged(ns.Name, body.Partition, r.who.name, done.Entries)
 		}
@@ -242,7 +245,12 @@ func (s *Server) deleteJob(r *request) (any, error) {
 	if ack.Err == nil {
 		n = 1
 	}
-	s.record(r, Act{Action: "delete_job", Namespace: space.ns.Name, Queue: queue, Detail: r.PathValue("job"),
-		Entries: &n}, ack.Err)
+	s.record(r, Act{
+		Action:    "delete_job",
+		Namespace: space.ns.Name,
+		Queue:     queue,
+		Detail:    r.PathValue("job"),
+		Entries:   &n,
+	}, ack.Err)
 	return ActedJobs{Jobs: n, Complete: true}, ack.Err
 }

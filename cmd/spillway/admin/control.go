@@ -206,8 +206,13 @@ func (s *Server) createToken(r *request) (any, error) {
 		return nil, r.err
 	}
 	t := control.Token{
-		Namespace: ns.Name, Hash: hash, Name: cmp.Or(body.Name, control.ShortName(hash)), Description: body.Description,
-		Produce: body.Produce, Consume: body.Consume, CreatedBy: r.who.name,
+		Namespace:   ns.Name,
+		Hash:        hash,
+		Name:        cmp.Or(body.Name, control.ShortName(hash)),
+		Description: body.Description,
+		Produce:     body.Produce,
+		Consume:     body.Consume,
+		CreatedBy:   r.who.name,
 	}
 	act := Act{Action: "create_token", Namespace: ns.Name, Detail: "name " + t.Name}
 	return s.changed(r, act, c.CreateToken(r.ctx, t), CreatedToken{text, t.Name, control.FormatHash(hash)})

@@ -39,8 +39,15 @@ const (
 
 func formOf(n *control.Namespace) CreateNamespace {
 	f := CreateNamespace{
-		Namespace: n.Name, Pool: n.Pool, Description: n.Description, Shards: n.Policy.Shards, Spread: n.Policy.Spread,
-		MaxJobs: n.Policy.MaxJobs, MaxQueues: n.Policy.MaxQueues, Dead: deadKeep, ReplyTTLMS: n.Policy.ReplyTTL.Milliseconds(),
+		Namespace:   n.Name,
+		Pool:        n.Pool,
+		Description: n.Description,
+		Shards:      n.Policy.Shards,
+		Spread:      n.Policy.Spread,
+		MaxJobs:     n.Policy.MaxJobs,
+		MaxQueues:   n.Policy.MaxQueues,
+		Dead:        deadKeep,
+		ReplyTTLMS:  n.Policy.ReplyTTL.Milliseconds(),
 	}
 	if n.Policy.DropDead {
 		f.Dead = deadDrop
@@ -68,7 +75,11 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	c, n := r.control(), control.NewNamespace("", control.DefaultPool, r.who.name)
 	p := &n.Policy
 	f := CreateNamespace{
-		Pool: n.Pool, Shards: p.Shards, MaxJobs: p.MaxJobs, MaxQueues: p.MaxQueues, Dead: deadKeep,
+		Pool:       n.Pool,
+		Shards:     p.Shards,
+		MaxJobs:    p.MaxJobs,
+		MaxQueues:  p.MaxQueues,
+		Dead:       deadKeep,
 		ReplyTTLMS: p.ReplyTTL.Milliseconds(),
 	}
 	r.decode(&f)

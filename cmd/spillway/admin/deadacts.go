@@ -195,6 +195,11 @@ func (s *Server) actedOnDead(r *request, action string, ns *partition.Namespace,
 	if d.Letters != nil {
 		detail += fmt.Sprintf(", %d by id", len(d.Letters))
 	}
-	s.record(r, Act{Action: action, Namespace: ns.Name, Partition: d.Partition, Detail: detail,
-		Entries: &done}, err)
+	s.record(r, Act{
+		Action:    action,
+		Namespace: ns.Name,
+		Partition: d.Partition,
+		Detail:    detail,
+		Entries:   &done,
+	}, err)
 }

@@ -165,8 +165,16 @@ type Job struct {
 
 func jobOf(j job.Job, state job.State, masks []string) Job {
 	shown := Job{
-		ID: j.ID, Queue: j.Queue, State: state.String(), AtMS: j.At, Reason: j.Reason.String(), Tries: j.Tries,
-		PublishedMS: j.Published, ExpiresMS: j.Expires, AgeMS: max(0, j.Now-j.Published), Payload: payloadOf(j.Payload, masks),
+		ID:          j.ID,
+		Queue:       j.Queue,
+		State:       state.String(),
+		AtMS:        j.At,
+		Reason:      j.Reason.String(),
+		Tries:       j.Tries,
+		PublishedMS: j.Published,
+		ExpiresMS:   j.Expires,
+		AgeMS:       max(0, j.Now-j.Published),
+		Payload:     payloadOf(j.Payload, masks),
 	}
 	if state == job.Dead {
 		shown.ExpiresMS = 0

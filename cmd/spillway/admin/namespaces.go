@@ -41,8 +41,15 @@ type You struct {
 
 func (s *Server) info(r *request) (any, error) {
 	i := Info{
-		Build: s.cfg.Build, Role: r.view.Role, StartedAtMS: s.began.UnixMilli(), NowMS: time.Now().UnixMilli(), Store: r.view.store(),
-		You: You{r.who.name, r.who.role.String()}, MaskFields: r.view.MaskFields, Namespaces: []string{}, Queues: []string{},
+		Build:       s.cfg.Build,
+		Role:        r.view.Role,
+		StartedAtMS: s.began.UnixMilli(),
+		NowMS:       time.Now().UnixMilli(),
+		Store:       r.view.store(),
+		You:         You{r.who.name, r.who.role.String()},
+		MaskFields:  r.view.MaskFields,
+		Namespaces:  []string{},
+		Queues:      []string{},
 	}
 	if i.MaskFields == nil {
 		i.MaskFields = []string{}
@@ -132,9 +139,17 @@ func (s *Server) account(r *request) (any, error) {
 		return nil, err
 	}
 	answer := Account{
-		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Purged: o.Purged, Partitions: o.Partitions,
-		DeadLetters: o.DeadLetters, DeadEvicted: o.DeadEvicted, DeadBytes: o.DeadBytes, OverdueMS: o.Overdue.Milliseconds(),
-		Paused: pauseOf(o.Paused), PausedPartitions: o.PausedPartitions,
+		Namespace:        ns.Name,
+		Ledger:           o.Ledger,
+		Reclaimed:        o.Reclaimed,
+		Purged:           o.Purged,
+		Partitions:       o.Partitions,
+		DeadLetters:      o.DeadLetters,
+		DeadEvicted:      o.DeadEvicted,
+		DeadBytes:        o.DeadBytes,
+		OverdueMS:        o.Overdue.Milliseconds(),
+		Paused:           pauseOf(o.Paused),
+		PausedPartitions: o.PausedPartitions,
 	}
 	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return r.view.Store.Audit(ctx, ns) })
 	return answer, err

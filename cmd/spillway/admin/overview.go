@@ -140,10 +140,20 @@ func (s *Server) overview(r *request) (any, error) {
 
 func namespaceOverview(ns *partition.Namespace, o reading, now time.Time) NamespaceOverview {
 	n := NamespaceOverview{
-		Namespace: ns.Name, Ledger: o.Ledger, Reclaimed: o.Reclaimed, Purged: o.Purged, Buffered: o.Ledger.Buffered, Partitions: o.Partitions,
-		MaxAgeMS: ns.Policy.MaxAge.Milliseconds(), Capacity: ns.Policy.Capacity, OverdueMS: o.Overdue.Milliseconds(),
-		DeadLetters: o.DeadLetters, DeadLettersBytes: o.DeadBytes, PausedPartitions: o.PausedPartitions, Paused: pauseOf(o.Paused),
-		Sinks: []Sink{},
+		Namespace:        ns.Name,
+		Ledger:           o.Ledger,
+		Reclaimed:        o.Reclaimed,
+		Purged:           o.Purged,
+		Buffered:         o.Ledger.Buffered,
+		Partitions:       o.Partitions,
+		MaxAgeMS:         ns.Policy.MaxAge.Milliseconds(),
+		Capacity:         ns.Policy.Capacity,
+		OverdueMS:        o.Overdue.Milliseconds(),
+		DeadLetters:      o.DeadLetters,
+		DeadLettersBytes: o.DeadBytes,
+		PausedPartitions: o.PausedPartitions,
+		Paused:           pauseOf(o.Paused),
+		Sinks:            []Sink{},
 	}
 	if !o.at.IsZero() {
 		n.ReadAtMS = o.at.UnixMilli()
@@ -182,9 +192,18 @@ func sinkOf(t guard.TargetStatus, paused bool) Sink {
 		return &ms
 	}
 	sink := Sink{
-		Label: t.Label, Type: t.Type, State: string(t.State), FailingSinceMS: since(t.FailingSince), P50MS: milliseconds(t.P50), P99MS: milliseconds(t.P99),
-		WritesPerS: t.WritesPerSecond, Retries: t.Retries, LastError: t.LastError, LastErrorAtMS: since(t.LastErrorAt), InFlight: t.InFlight,
-		Concurrency: t.Concurrency,
+		Label:          t.Label,
+		Type:           t.Type,
+		State:          string(t.State),
+		FailingSinceMS: since(t.FailingSince),
+		P50MS:          milliseconds(t.P50),
+		P99MS:          milliseconds(t.P99),
+		WritesPerS:     t.WritesPerSecond,
+		Retries:        t.Retries,
+		LastError:      t.LastError,
+		LastErrorAtMS:  since(t.LastErrorAt),
+		InFlight:       t.InFlight,
+		Concurrency:    t.Concurrency,
 	}
 	if t.Coalesces {
 		sink.CoalescerFill = &t.Fill

@@ -150,9 +150,23 @@ func (sum *PartitionSums) add(r *row) {
 
 func (r *row) json(now int64) PartitionRow {
 	return PartitionRow{
-		Partition: r.Partition, Depth: r.Depth, Capacity: r.Capacity, Fill: r.fill(), Leased: r.Leased, Paused: r.paused,
-		OldestAgeMS: max(0, now-r.oldest), In: r.in, Out: r.out, EvictedRate: r.evicted, ExpiredRate: r.expired,
-		Accepted: r.Accepted, Evicted: r.Evicted, Expired: r.Expired, Attempt: r.Attempt, DueAtMS: r.Due, SweptAtMS: r.swept,
+		Partition:   r.Partition,
+		Depth:       r.Depth,
+		Capacity:    r.Capacity,
+		Fill:        r.fill(),
+		Leased:      r.Leased,
+		Paused:      r.paused,
+		OldestAgeMS: max(0, now-r.oldest),
+		In:          r.in,
+		Out:         r.out,
+		EvictedRate: r.evicted,
+		ExpiredRate: r.expired,
+		Accepted:    r.Accepted,
+		Evicted:     r.Evicted,
+		Expired:     r.Expired,
+		Attempt:     r.Attempt,
+		DueAtMS:     r.Due,
+		SweptAtMS:   r.swept,
 	}
 }
 

@@ -56,8 +56,12 @@ type jobReading struct {
 
 func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
 	return &jobLedgers{
-		source: source, log: log, counts: backend.NewPace(), audits: backend.NewPace(),
-		spaces: map[string]*jobFigures{}, tables: map[tableKey]*queueTable{},
+		source: source,
+		log:    log,
+		counts: backend.NewPace(),
+		audits: backend.NewPace(),
+		spaces: map[string]*jobFigures{},
+		tables: map[tableKey]*queueTable{},
 		drops: newDropLog(log, "jobs", map[string]string{
 			"expired": "jobs expire: nobody acked them within their ttl",
 			"died":    "jobs become dead letters: their tries are used up, or a worker buried them",

@@ -68,8 +68,13 @@ func (s *Server) queueList(r *request) (any, error) {
 		return nil, err
 	}
 	rows, now := t.sorted(column, descending), time.Now().UnixMilli()
-	answer := QueueList{NowMS: now, ReadMS: t.at.UnixMilli(), Total: t.total, LeftOut: t.total - len(rows),
-		Queues: []QueueRow{}}
+	answer := QueueList{
+		NowMS:   now,
+		ReadMS:  t.at.UnixMilli(),
+		Total:   t.total,
+		LeftOut: t.total - len(rows),
+		Queues:  []QueueRow{},
+	}
 	rows = rows[min(offset, len(rows)):]
 	for _, row := range rows[:min(limit, len(rows))] {
 		answer.Queues = append(answer.Queues, queueRow(row.name, row.Counts, now))

@@ -66,8 +66,13 @@ var noDeadline time.Time
 // New makes the server; Start opens its port.
 func New(cfg Config, log *zap.Logger) *Server {
 	own := prometheus.NewRegistry() // its own metrics outlive a reload
-	s := &Server{cfg: cfg, log: log, began: time.Now(), tails: make(chan struct{}, maxTails),
-		history: newHistory()}
+	s := &Server{
+		cfg:     cfg,
+		log:     log,
+		began:   time.Now(),
+		tails:   make(chan struct{}, maxTails),
+		history: newHistory(),
+	}
 	s.running, s.end = context.WithCancel(context.Background())
 	s.sweep = newSweep(cfg.Source, log)
 	s.recorder = newRecorder(cfg.Source, s.sweep, s.history)

@@ -74,8 +74,16 @@ type sweep struct {
 }
 
 func newSweep(source Source, log *zap.Logger) *sweep {
-	return &sweep{source: source, log: log, now: time.Now, wake: make(chan struct{}, 1), maxRows: maxRows, refreshed: refreshed,
-		spaces: map[string]*space{}, ticked: make(chan struct{})}
+	return &sweep{
+		source:    source,
+		log:       log,
+		now:       time.Now,
+		wake:      make(chan struct{}, 1),
+		maxRows:   maxRows,
+		refreshed: refreshed,
+		spaces:    map[string]*space{},
+		ticked:    make(chan struct{}),
+	}
 }
 
 // watch notes that somebody looks. The first look for a while begins a tick at once.

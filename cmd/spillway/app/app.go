@@ -63,8 +63,13 @@ type App struct {
 // NewApp builds what cfg describes. Outside the process it only reads the files of
 // certificates. Its errors are mistakes in cfg.
 func NewApp(cfg *config.Config, sinks sink.Registry, log *zap.Logger) (*App, error) {
-	a := &App{log: log, sinks: sinks, metrics: prometheus.NewRegistry(), drops: drops.NewLog(),
-		failed: make(chan error, 2)}
+	a := &App{
+		log:     log,
+		sinks:   sinks,
+		metrics: prometheus.NewRegistry(),
+		drops:   drops.NewLog(),
+		failed:  make(chan error, 2),
+	}
 	a.reloads.init(a.metrics)
 	a.control = control.Open(cfg.Prefix, a.metrics, log.Named("control"))
 	a.control.Subscribe(a.apply)
@@ -75,8 +80,11 @@ func NewApp(cfg *config.Config, sinks sink.Registry, log *zap.Logger) (*App, err
 	a.use(first)
 	b := readBuild()
 	port := admin.Config{
-		Listen: cfg.AdminListen, Source: a.view, Reload: a.Reload,
-		Build: admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go}, Failed: func(err error) { a.failed <- err },
+		Listen: cfg.AdminListen,
+		Source: a.view,
+		Reload: a.Reload,
+		Build:  admin.Build{Version: b.Version, Revision: b.Revision, Go: b.Go},
+		Failed: func(err error) { a.failed <- err },
 	}
 	if port.TLS, err = adminTLS(cfg).config(a.metrics, log); err != nil {
 		return nil, errors.Join(cfg.Locate(err), first.discard(context.Background()))

@@ -187,8 +187,17 @@ func (c *benchCmd) measure(ctx context.Context,
 func (c *benchCmd) send(ctx context.Context, line *progressLine, data, namespace string,
 	sample func()) (bench.Result, error) {
 	l := bench.Load{
-		URL: data, Namespace: namespace, Token: c.Token, Rate: c.Rate, Duration: c.Duration, Timeout: c.Timeout,
-		Partitions: c.Partitions, Zipf: c.Dist == "zipf", Entries: c.Batch, PayloadBytes: c.Size, Connections: c.Connections,
+		URL:          data,
+		Namespace:    namespace,
+		Token:        c.Token,
+		Rate:         c.Rate,
+		Duration:     c.Duration,
+		Timeout:      c.Timeout,
+		Partitions:   c.Partitions,
+		Zipf:         c.Dist == "zipf",
+		Entries:      c.Batch,
+		PayloadBytes: c.Size,
+		Connections:  c.Connections,
 	}
 	began := time.Now()
 	l.Progress = func(r bench.Result) {

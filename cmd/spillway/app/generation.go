@@ -69,8 +69,13 @@ type generation struct {
 // newGeneration builds what cfg describes. Nothing is opened, and the generation before,
 // nil for the first, runs on. Its errors are mistakes in cfg.
 func (a *App) newGeneration(cfg *config.Config, before *generation) (*generation, error) {
-	g := &generation{cfg: cfg, metrics: newRegistry(), drained: make(chan struct{}),
-		pools: map[string]*backend.Backend{}, stores: map[string]*partition.Store{}}
+	g := &generation{
+		cfg:     cfg,
+		metrics: newRegistry(),
+		drained: make(chan struct{}),
+		pools:   map[string]*backend.Backend{},
+		stores:  map[string]*partition.Store{},
+	}
 	if err := a.openPools(g, before); err != nil {
 		return nil, errors.Join(err, g.closePools())
 	}
@@ -103,8 +108,12 @@ func (a *App) build(g, before *generation) error {
 		for _, ns := range g.store.Namespaces() {
 			settings := g.cfg.Namespaces[ns.Name]
 			targets = append(targets, drain.Target{
-				Namespace: ns, Sink: sinks[ns.Name], Label: settings.Label(),
-				BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax, After: before.sinkEnded(ns.Name, ""),
+				Namespace:   ns,
+				Sink:        sinks[ns.Name],
+				Label:       settings.Label(),
+				BackoffBase: settings.BackoffBase,
+				BackoffMax:  settings.BackoffMax,
+				After:       before.sinkEnded(ns.Name, ""),
 			})
 		}
 		draining := g.cfg.Drain()
@@ -132,9 +141,18 @@ func (a *App) build(g, before *generation) error {
 		g.ingest.SetReady(g.watch.Ready)
 	}
 	g.view = admin.View{
-		Store: g.store, Accounts: g.accounts, Health: g.watch, Metrics: prometheus.Gatherers{g.metrics, a.metrics}, Drops: a.drops, Settings: g.cfg.Shown(),
-		MaskFields: g.cfg.MaskFields, More: a.lmstfyAdmin(g), Jobs: g.jobStores(),
-		Role: g.cfg.Role, StoreMode: storeMode(g.cfg.Redis), StoreURL: config.RedactStore(g.cfg.Redis),
+		Store:      g.store,
+		Accounts:   g.accounts,
+		Health:     g.watch,
+		Metrics:    prometheus.Gatherers{g.metrics, a.metrics},
+		Drops:      a.drops,
+		Settings:   g.cfg.Shown(),
+		MaskFields: g.cfg.MaskFields,
+		More:       a.lmstfyAdmin(g),
+		Jobs:       g.jobStores(),
+		Role:       g.cfg.Role,
+		StoreMode:  storeMode(g.cfg.Redis),
+		StoreURL:   config.RedactStore(g.cfg.Redis),
 	}
 	if g.drain != nil {
 		g.view.Drain = g.drain

@@ -39,7 +39,8 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 	}
 	build := readBuild()
 	handler := lmstfy.NewAdmin(lmstfy.AdminConfig{
-		Control: a.control, Pools: g.cfg.PoolNames,
+		Control: a.control,
+		Pools:   g.cfg.PoolNames,
 		Queues: func(ctx context.Context, namespace string) ([]string, error) {
 			for _, store := range g.jobs {
 				if ns := store.Namespace(namespace); ns != nil {
@@ -59,7 +60,8 @@ func (a *App) lmstfyAdmin(g *generation) func(path string) http.Handler {
 				Detail: detail + ", by lmstfy's API"}, err)
 		},
 		Version:   lmstfy.Version{Commit: cmp.Or(build.Revision, "unknown"), Date: "unknown", Version: build.Version},
-		AccessLog: &a.accessLog, Log: a.log.Named("lmstfy"),
+		AccessLog: &a.accessLog,
+		Log:       a.log.Named("lmstfy"),
 	})
 	return func(path string) http.Handler {
 		if lmstfy.IsAdminPath(path) {

@@ -70,7 +70,12 @@ func Main(more ...SinkType) {
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, os.Args[1:], config.Process{
-			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ(), Name: os.Args[0],
+			Stdin:     os.Stdin,
+			Stdout:    os.Stdout,
+			Stderr:    os.Stderr,
+			LookupEnv: os.LookupEnv,
+			Environ:   os.Environ(),
+			Name:      os.Args[0],
 		})
 	}()
 	select {

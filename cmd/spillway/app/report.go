@@ -105,7 +105,10 @@ func (c *reportCmd) Run(ctx context.Context, p config.Process) error {
 		input = f
 	}
 	r := reporter{
-		cmd: c, stderr: p.Stderr, start: time.Now(), sum: summary{Reasons: map[string]int{}},
+		cmd:    c,
+		stderr: p.Stderr,
+		start:  time.Now(),
+		sum:    summary{Reasons: map[string]int{}},
 		sender: newSender(http.DefaultTransport, c.Server, c.Namespace, c.Token, c.Timeout),
 	}
 	err := r.run(ctx, input)

@@ -228,9 +228,13 @@ func (a *answer) check(items int, maybe bool) error {
 		}
 		if r.Disposition == wire.Retry && (maybe || r.Reason == wire.ReasonUnknown) {
 			// The entry may be stored: only the same request with the same key is safe.
-			return &answerError{status: http.StatusOK, code: wire.Code(wire.ReasonUnknown),
+			return &answerError{
+				status:  http.StatusOK,
+				code:    wire.Code(wire.ReasonUnknown),
 				message: "unknown outcome: some entries may be stored",
-				retry:   true, unknown: true}
+				retry:   true,
+				unknown: true,
+			}
 		}
 		if r.Disposition == wire.Drop || r.Disposition == wire.Retry {
 			exceptions++

@@ -125,8 +125,14 @@ func (c *Config) validateQueues() (errs []error) {
 // defaultQueues are the defaults of a namespace of kind queue.
 func defaultQueues() Queues {
 	p := job.DefaultPolicy()
-	return Queues{Shards: p.Shards, MaxJobs: int(p.MaxJobs), MaxQueues: int(p.MaxQueues),
-		MaxKeys: int(p.MaxKeys), Dead: "keep", ReplyTTL: p.ReplyTTL}
+	return Queues{
+		Shards:    p.Shards,
+		MaxJobs:   int(p.MaxJobs),
+		MaxQueues: int(p.MaxQueues),
+		MaxKeys:   int(p.MaxKeys),
+		Dead:      "keep",
+		ReplyTTL:  p.ReplyTTL,
+	}
 }
 
 // defaultPush are the defaults of a push rule.
@@ -137,15 +143,26 @@ func defaultPush() Push {
 // Policy is the part of the settings that the store needs.
 func (q Queues) Policy() job.Policy {
 	return job.Policy{
-		Shards: q.Shards, Spread: q.Spread, MaxJobs: int64(q.MaxJobs), MaxQueues: int64(q.MaxQueues), MaxKeys: int64(q.MaxKeys),
-		DropDead: q.Dead == "drop", ReplyTTL: q.ReplyTTL,
+		Shards:    q.Shards,
+		Spread:    q.Spread,
+		MaxJobs:   int64(q.MaxJobs),
+		MaxQueues: int64(q.MaxQueues),
+		MaxKeys:   int64(q.MaxKeys),
+		DropDead:  q.Dead == "drop",
+		ReplyTTL:  q.ReplyTTL,
 	}
 }
 
 // Rule is the form that the drain takes.
 func (p Push) Rule() push.Rule {
-	r := push.Rule{Match: p.Match, Sink: p.Sink, Concurrency: p.Concurrency, Batch: p.Batch,
-		BackoffBase: p.Backoff.Base, BackoffMax: p.Backoff.Max}
+	r := push.Rule{
+		Match:       p.Match,
+		Sink:        p.Sink,
+		Concurrency: p.Concurrency,
+		Batch:       p.Batch,
+		BackoffBase: p.Backoff.Base,
+		BackoffMax:  p.Backoff.Max,
+	}
 	if p.Rate.Count > 0 {
 		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
 	}

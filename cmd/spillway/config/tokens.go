@@ -88,8 +88,13 @@ func (t Token) ingest() ingest.Token {
 
 // Control is the form of the tokens of queues, whose rates all processes share.
 func (t Token) Control(namespace string) control.Token {
-	return control.Token{Namespace: namespace, Hash: t.Hash, Name: t.name(), Produce: t.Produce,
-		Consume: t.Consume}
+	return control.Token{
+		Namespace: namespace,
+		Hash:      t.Hash,
+		Name:      t.name(),
+		Produce:   t.Produce,
+		Consume:   t.Consume,
+	}
 }
 
 // tokens reads a list of tokens whose maps may have these keys. A short form has no role.

@@ -159,9 +159,14 @@ func (c *Purge) Run(ctx context.Context, s Streams) error {
 	request := &admin.PurgeRequest{Partition: c.Partition, OlderThanMS: c.OlderThan.Milliseconds(),
 		Limit: c.Limit}
 	done, left, err := c.act(ctx, s, c.namespace(c.Namespace).check(validPartition(c.Partition)).at("/purge"), act{
-		to: scope(c.Namespace, c.Partition), ask: "delete them", done: "deleted", once: true, request: request, agreed: &request.Approval,
-		words:  purgedText,
-		answer: func(raw json.RawMessage, _ acted) any { return raw },
+		to:      scope(c.Namespace, c.Partition),
+		ask:     "delete them",
+		done:    "deleted",
+		once:    true,
+		request: request,
+		agreed:  &request.Approval,
+		words:   purgedText,
+		answer:  func(raw json.RawMessage, _ acted) any { return raw },
 	})
 	if err != nil || done.count() == 0 && left == 0 {
 		return err

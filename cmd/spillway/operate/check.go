@@ -224,8 +224,13 @@ func (c *Check) overview(ctx context.Context, call *call, wait time.Duration) (*
 // of the overview.
 func (c *Check) compare(r *checkResult, o *overview, n namespaceState, counts *rates) figure {
 	f := figure{
-		Namespace: n.Namespace, OldestAgeShare: n.ageShare(), Backlog: n.Buffered, DroppedPerS: n.Rates.dropped(),
-		acceptedPerS: n.Rates.Accepted, deliveredPerS: n.Rates.Delivered, deadLettersKept: n.DeadLetters,
+		Namespace:       n.Namespace,
+		OldestAgeShare:  n.ageShare(),
+		Backlog:         n.Buffered,
+		DroppedPerS:     n.Rates.dropped(),
+		acceptedPerS:    n.Rates.Accepted,
+		deliveredPerS:   n.Rates.Delivered,
+		deadLettersKept: n.DeadLetters,
 	}
 	if s := above(f.OldestAgeShare, c.AgeWarning, c.AgeCritical); s != statusOK {
 		r.add(s, n.Namespace, "oldest_age", "the oldest entry waits for %s of %s (%.0f%%)",

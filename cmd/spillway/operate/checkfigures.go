@@ -42,9 +42,15 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 		return err
 	}
 	l := account.Changes
-	f := queueFigure{Namespace: q.Namespace, Ready: q.Ledger.Ready, Dead: q.Ledger.Dead,
-		Failed: l.Expired + l.Lost + l.Died, Lost: l.Lost,
-		published: l.Published, acked: l.Acked}
+	f := queueFigure{
+		Namespace: q.Namespace,
+		Ready:     q.Ledger.Ready,
+		Dead:      q.Ledger.Dead,
+		Failed:    l.Expired + l.Lost + l.Died,
+		Lost:      l.Lost,
+		published: l.Published,
+		acked:     l.Acked,
+	}
 	f.FailedPerS = float64(f.Failed) / c.Since.Seconds()
 	if q.MaxJobs > 0 {
 		f.Fill = float64(q.Jobs) / float64(q.MaxJobs)
@@ -121,8 +127,13 @@ func (c *Connection) dropped(ctx context.Context, namespace string, within time.
 		known = known || is
 		return n
 	}
-	counts := rates{Evicted: count("evicted"), Expired: count("expired"), Dead: count("dead"),
-		Lost: count("lost"), LettersEvicted: count("dead_letters_evicted")}
+	counts := rates{
+		Evicted:        count("evicted"),
+		Expired:        count("expired"),
+		Dead:           count("dead"),
+		Lost:           count("lost"),
+		LettersEvicted: count("dead_letters_evicted"),
+	}
 	if !known {
 		return nil, nil
 	}

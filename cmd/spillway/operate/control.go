@@ -40,8 +40,15 @@ const controlNamespaces = "/api/v1/control/namespaces"
 func (c *NsCreate) Run(ctx context.Context, s Streams) error {
 	var made struct{}
 	raw, err := c.call(controlNamespaces).check(validNamespace(c.Name)).post(ctx, admin.CreateNamespace{
-		Namespace: c.Name, Pool: c.Pool, Description: c.Description, Shards: c.Shards, Spread: c.Spread,
-		MaxJobs: c.MaxJobs, MaxQueues: c.MaxQueues, Dead: c.Dead, ReplyTTLMS: c.ReplyTTL.Milliseconds(),
+		Namespace:   c.Name,
+		Pool:        c.Pool,
+		Description: c.Description,
+		Shards:      c.Shards,
+		Spread:      c.Spread,
+		MaxJobs:     c.MaxJobs,
+		MaxQueues:   c.MaxQueues,
+		Dead:        c.Dead,
+		ReplyTTLMS:  c.ReplyTTL.Milliseconds(),
 	}, &made)
 	if err != nil {
 		return err

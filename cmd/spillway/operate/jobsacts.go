@@ -33,8 +33,13 @@ func (c *JobsRespawn) Run(ctx context.Context, s Streams) error {
 	}
 	request := &admin.RespawnRequest{DeadJobsRequest: admin.DeadJobsRequest{Limit: c.Limit},
 		TTLMS: c.TTL.Milliseconds()}
-	return c.run(ctx, s, "/dead/respawn", act{ask: "make them ready", done: "made ready", one: "dead letter",
-		request: request, agreed: &request.Approval})
+	return c.run(ctx, s, "/dead/respawn", act{
+		ask:     "make them ready",
+		done:    "made ready",
+		one:     "dead letter",
+		request: request,
+		agreed:  &request.Approval,
+	})
 }
 
 // JobsPurge deletes what waits in a queue.
@@ -47,8 +52,13 @@ type JobsPurge struct {
 // Run counts, asks and deletes.
 func (c *JobsPurge) Run(ctx context.Context, s Streams) error {
 	request := &admin.PurgeJobsRequest{State: "ready"}
-	a := act{ask: "delete them, with those that arrive meanwhile", done: "deleted", one: "ready job",
-		request: request, agreed: &request.Approval}
+	a := act{
+		ask:     "delete them, with those that arrive meanwhile",
+		done:    "deleted",
+		one:     "ready job",
+		request: request,
+		agreed:  &request.Approval,
+	}
 	if c.All {
 		a.one, request.State = "job", "all"
 	} else {
@@ -75,8 +85,13 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 		return usageError{errors.New("limit: want 1 or more, with --dead")}
 	case c.Dead:
 		request := &admin.DeadJobsRequest{Limit: c.Limit}
-		return c.run(ctx, s, "/dead/delete", act{ask: "delete them", done: "deleted", one: "dead letter",
-			request: request, agreed: &request.Approval})
+		return c.run(ctx, s, "/dead/delete", act{
+			ask:     "delete them",
+			done:    "deleted",
+			one:     "dead letter",
+			request: request,
+			agreed:  &request.Approval,
+		})
 	}
 	if err := c.at("").check(validJobs(c.ID...)).err; err != nil {
 		return err

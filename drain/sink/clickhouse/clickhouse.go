@@ -180,8 +180,13 @@ func (s *Sink) Close(context.Context) error {
 // those of quiet partitions have one entry. 8 MiB of payloads are some 800 bytes for each
 // of them, and bound what a Write holds in memory.
 func (s *Sink) Caps() sink.Caps {
-	return sink.Caps{MaxBatches: 10_000, MaxInFlight: 4, PreferEntries: 10_000, MaxBytes: 8 << 20,
-		Linger: time.Second}
+	return sink.Caps{
+		MaxBatches:    10_000,
+		MaxInFlight:   4,
+		PreferEntries: 10_000,
+		MaxBytes:      8 << 20,
+		Linger:        time.Second,
+	}
 }
 
 func newTransport() *http.Transport {

@@ -151,8 +151,11 @@ func (s *Sink) Close(context.Context) error {
 // Caps asks for Writes of some thousand entries.
 func (s *Sink) Caps() sink.Caps {
 	return sink.Caps{
-		MaxBatches: maxEntries, MaxInFlight: maxInFlight,
-		PreferEntries: maxEntries, MaxBytes: maxBytes, Linger: linger,
+		MaxBatches:    maxEntries,
+		MaxInFlight:   maxInFlight,
+		PreferEntries: maxEntries,
+		MaxBytes:      maxBytes,
+		Linger:        linger,
 	}
 }
 

@@ -77,8 +77,13 @@ func New(u *url.URL) (sink.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{path: filepath.Clean(filepath.FromSlash(u.Path)), options: o, lines: sink.NewLineWriter(),
-		now: time.Now, cut: -1}, nil
+	return &Sink{
+		path:    filepath.Clean(filepath.FromSlash(u.Path)),
+		options: o,
+		lines:   sink.NewLineWriter(),
+		now:     time.Now,
+		cut:     -1,
+	}, nil
 }
 
 // Open opens or creates the file, and ends a last line that a crash left torn.

@@ -109,8 +109,11 @@ func (s *Sink) encode(batches []*sink.Batch) *write {
 				continue
 			}
 			w.records = append(w.records, kgo.Record{
-				Key: key, Value: keep(&memory, e.Payload), Headers: headers[first:len(headers):len(headers)],
-				Timestamp: time.UnixMilli(e.Occurred), Context: context.Background(),
+				Key:       key,
+				Value:     keep(&memory, e.Payload),
+				Headers:   headers[first:len(headers):len(headers)],
+				Timestamp: time.UnixMilli(e.Occurred),
+				Context:   context.Background(),
 			})
 			w.at = append(w.at, position{i, j})
 		}

@@ -248,8 +248,13 @@ func (s *Sink) Close(ctx context.Context) error {
 // Caps: a transaction costs the server a flush to its disk, some ms, whatever it holds. 5,000
 // entries make that small, and at the 25,000 a second of a busy namespace gather in 200 ms.
 func (s *Sink) Caps() sink.Caps {
-	return sink.Caps{MaxBatches: 5000, MaxInFlight: maxInFlight, PreferEntries: 5000, MaxBytes: 4 << 20,
-		Linger: 200 * time.Millisecond}
+	return sink.Caps{
+		MaxBatches:    5000,
+		MaxInFlight:   maxInFlight,
+		PreferEntries: 5000,
+		MaxBytes:      4 << 20,
+		Linger:        200 * time.Millisecond,
+	}
 }
 
 func (s *Sink) host() string { return net.JoinHostPort(s.settings["host"], s.settings["port"]) }

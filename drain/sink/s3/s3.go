@@ -198,8 +198,11 @@ func (s *Sink) Close(context.Context) error {
 // Caps asks for Writes of 10 MiB, or what comes in a linger.
 func (s *Sink) Caps() sink.Caps {
 	return sink.Caps{
-		MaxBatches: maxBatches, MaxInFlight: maxInFlight,
-		PreferEntries: maxEntries, MaxBytes: maxBytes, Linger: s.linger,
+		MaxBatches:    maxBatches,
+		MaxInFlight:   maxInFlight,
+		PreferEntries: maxEntries,
+		MaxBytes:      maxBytes,
+		Linger:        s.linger,
 	}
 }
 

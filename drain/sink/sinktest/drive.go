@@ -43,8 +43,11 @@ func newBatch(partition string, firstSeq int64, n int) *sink.Batch {
 // clone is the same batch in other memory, without a remembered id.
 func clone(b *sink.Batch) *sink.Batch {
 	c := &sink.Batch{
-		Namespace: b.Namespace, Partition: b.Partition,
-		FirstSeq: b.FirstSeq, Attempt: b.Attempt, Deadline: b.Deadline,
+		Namespace: b.Namespace,
+		Partition: b.Partition,
+		FirstSeq:  b.FirstSeq,
+		Attempt:   b.Attempt,
+		Deadline:  b.Deadline,
 	}
 	for _, e := range b.Entries {
 		e.ID, e.Payload = bytes.Clone(e.ID), bytes.Clone(e.Payload)

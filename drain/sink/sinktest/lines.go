@@ -48,8 +48,12 @@ func parseLine(line []byte) (Record, error) {
 		return Record{}, errors.New("more than one value")
 	}
 	r := Record{
-		Namespace: l.Namespace, Partition: l.Partition, Seq: l.Seq, Occurred: l.TS,
-		Batch: l.Batch, Attempt: l.Attempt,
+		Namespace: l.Namespace,
+		Partition: l.Partition,
+		Seq:       l.Seq,
+		Occurred:  l.TS,
+		Batch:     l.Batch,
+		Attempt:   l.Attempt,
 	}
 	if l.ID != nil {
 		r.ID = []byte(*l.ID)

@@ -15,8 +15,13 @@ import (
 type Adapter struct{}
 
 var (
-	names = protocol.Names{Keys: []string{"api_key"}, SentAt: "client_upload_time", ID: "insert_id",
-		Time: "time", StrictTime: true}
+	names = protocol.Names{
+		Keys:       []string{"api_key"},
+		SentAt:     "client_upload_time",
+		ID:         "insert_id",
+		Time:       "time",
+		StrictTime: true,
+	}
 	paths = protocol.Paths{{"event_properties", "game"}, {"app_name"}, {"platform"}}
 )
 

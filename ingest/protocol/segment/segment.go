@@ -20,8 +20,13 @@ const maxCredentials = 1 << 10
 
 var (
 	// RudderStack's events have originalTimestamp and a sentAt of their own.
-	names = protocol.Names{Keys: []string{"writeKey"}, SentAt: "sentAt", ID: "messageId", Time: "timestamp",
-		OtherTime: "originalTimestamp"}
+	names = protocol.Names{
+		Keys:      []string{"writeKey"},
+		SentAt:    "sentAt",
+		ID:        "messageId",
+		Time:      "timestamp",
+		OtherTime: "originalTimestamp",
+	}
 	paths = protocol.Paths{{"context", "app", "namespace"}, {"context", "app", "name"},
 		{"properties", "game"}, {"context", "page", "host"}}
 )
