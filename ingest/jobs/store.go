@@ -3,28 +3,15 @@ package jobs
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Store is what an Engine needs; *job.Store is one.
 type Store interface {
-	Namespace(name string) *job.Namespace
+	job.Operations
 	Now() (ms int64, ok bool)
-	NewLane() *job.Lane
-	Run(ctx context.Context, l *job.Lane, b *job.Batch)
 	Revert(ctx context.Context, l *job.Lane) error
-
-	Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error)
-	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
-	Counts(ctx context.Context, ns *job.Namespace, queue string) (job.Counts, error)
-	Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, n int) ([]int64, error)
-	Dead(ctx context.Context, ns *job.Namespace, queue string, offset,
-		limit int) (list []job.Job, total int64, err error)
-	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (int64, error)
-	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
-	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)
 }
 
 // Wakes tells when queues have jobs again; *job.Wakes is one. A job.WakeSubscribed follows

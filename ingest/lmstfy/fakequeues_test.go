@@ -17,6 +17,8 @@ import (
 // fakeQueues keeps jobs in memory: delay, ttr, ttl, tries, dead letters. Its clock stands
 // still until a test moves it.
 type fakeQueues struct {
+	job.Operations // nil: what no request of lmstfy asks for
+
 	mu         sync.Mutex
 	namespaces map[string]*job.Namespace
 	pools      map[string]string // of namespaces that are not in the default pool

@@ -60,6 +60,22 @@ type Store struct {
 	opened     time.Time
 }
 
+// Operations is what one asks of the queues of a store beside its background work; *Store
+// has them all.
+type Operations interface {
+	Namespace(name string) *Namespace
+	NewLane() *Lane
+	Run(ctx context.Context, l *Lane, b *Batch)
+	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
+	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
+	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)
+	Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)
+	Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (dead []Job, total int64, err error)
+	Respawn(ctx context.Context, ns *Namespace, queue string, limit int, ttl time.Duration) (int, error)
+	DeleteDead(ctx context.Context, ns *Namespace, queue string, limit int) (int, error)
+	Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error)
+}
+
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
 func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !partition.ValidNamespace(cfg.Prefix) {

@@ -12,21 +12,12 @@ import (
 
 // JobStore is what the server needs of the store of queues of one pool.
 type JobStore interface {
-	Namespace(name string) *job.Namespace
+	job.Operations
 	Namespaces() []*job.Namespace
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
 	Queues(ctx context.Context, ns *job.Namespace) ([]string, error)
 	CountAll(ctx context.Context, ns *job.Namespace, queues []string) ([]job.Counts, error)
-	Forecast(ctx context.Context, ns *job.Namespace, queue string, step time.Duration, n int) ([]int64, error)
-	Peek(ctx context.Context, ns *job.Namespace, queue string) (job.Job, error)
-	Get(ctx context.Context, ns *job.Namespace, queue string, ref job.Ref) (job.Job, job.State, error)
-	Dead(ctx context.Context, ns *job.Namespace, queue string, offset, limit int) ([]job.Job, int64, error)
-	Respawn(ctx context.Context, ns *job.Namespace, queue string, limit int, ttl time.Duration) (int, error)
-	DeleteDead(ctx context.Context, ns *job.Namespace, queue string, limit int) (int, error)
-	Purge(ctx context.Context, ns *job.Namespace, queue string, all bool) (deleted int64, err error)
-	NewLane() *job.Lane
-	Run(ctx context.Context, l *job.Lane, b *job.Batch)
 }
 
 // A jobSpace is a namespace of kind queue and the store that has it.
