@@ -55,6 +55,11 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadDo:        {fasthttp.StatusBadRequest, "", "do is respawn or delete"},
 	wire.CodeBadLimit:     {fasthttp.StatusBadRequest, "", "limit is 1 to 10000"},
 	wire.CodeBadOffset:    {fasthttp.StatusBadRequest, "", "offset is 0 to 1000000000"},
+	wire.CodeBadName:      {fasthttp.StatusBadRequest, "", "a schedule's name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
+	wire.CodeBadFrom:      {fasthttp.StatusBadRequest, "", "from is a time of RFC 3339, such as 2026-12-01T02:30:00Z"},
+	wire.CodeBadTo:        {fasthttp.StatusBadRequest, "", "to is a time of RFC 3339 that is not before from"},
+	wire.CodeBadForce:     {fasthttp.StatusBadRequest, "", "force is 1, or left out"},
+	wire.CodeBadSchedule:  {fasthttp.StatusBadRequest, "", "the specification of the schedule cannot be used"},
 	wire.CodeHungUp:       {fasthttp.StatusBadRequest, "", "the client closed its side of the connection before the answer: it got no job"},
 
 	wire.CodeUnauthorized: {fasthttp.StatusUnauthorized, "",
@@ -70,7 +75,12 @@ var failures = map[wire.Code]failure{
 	wire.CodeNoSuchPartition: {fasthttp.StatusNotFound, "", "the partition has no entries"},
 	wire.CodeNoSuchRoute:     {fasthttp.StatusNotFound, "", "no such route: POST to /v1/{namespace}/{partition}"},
 
-	wire.CodeNoSuchJob: {fasthttp.StatusNotFound, "", "the queue has no such job"},
+	wire.CodeNoSuchJob:      {fasthttp.StatusNotFound, "", "the queue has no such job"},
+	wire.CodeNoSuchSchedule: {fasthttp.StatusNotFound, "", "the queue has no such schedule"},
+
+	wire.CodeRunUnfinished:    {fasthttp.StatusConflict, "", "a job of the schedule's last run is neither ended nor dead: send force=1 to run beside it"},
+	wire.CodeScheduleEnded:    {fasthttp.StatusConflict, "", "the schedule has no further tick: put it anew"},
+	wire.CodeRevisionMismatch: {fasthttp.StatusPreconditionFailed, "", "the schedule has another revision than If-Match says: read it again"},
 
 	wire.CodeMethodNotAllowed: {fasthttp.StatusMethodNotAllowed, "",
 		"the method is not one of those in the Allow header"},
@@ -89,6 +99,8 @@ var failures = map[wire.Code]failure{
 		"the namespace has max_jobs jobs, dead ones included: claim or delete some, or raise max_jobs"},
 	wire.CodeTooManyQueues: {fasthttp.StatusTooManyRequests, "10",
 		"the namespace has max_queues queues with jobs: try again when some are empty, or raise max_queues"},
+	wire.CodeTooManySchedules: {fasthttp.StatusTooManyRequests, "10",
+		"the namespace has max_schedules schedules: delete some, or raise max_schedules"},
 	wire.CodeRateLimited: {fasthttp.StatusTooManyRequests, "1", "the token has used its rate: send fewer entries, read less often, or raise its rate"},
 	wire.CodeHeadersTooLarge: {fasthttp.StatusRequestHeaderFieldsTooLarge, "",
 		"request line and headers are larger than 8 KiB together, or there are more than 128 headers"},
@@ -157,6 +169,8 @@ type rejection struct {
 	opened  *sdkNamespace // by the key of an SDK; nil: not known
 	// retryAfter is in seconds; 0 takes that of the table.
 	retryAfter int
+	// field of the body that is wrong, and its value.
+	field, value string
 }
 
 func reject(code wire.Code) *rejection { return &rejection{code: code} }
@@ -179,7 +193,7 @@ func rejectUnknown(why error) *rejection {
 // write sets the response.
 func (r *rejection) write(ctx *fasthttp.RequestCtx) {
 	f := failures[r.code]
-	body := wire.Failure{Code: r.code, Message: f.message, Scope: r.scope, Unknown: r.unknown}
+	body := wire.Failure{Code: r.code, Message: f.message, Scope: r.scope, Unknown: r.unknown, Field: r.field, Value: r.value}
 	if r.message != "" {
 		body.Message = r.message
 	}

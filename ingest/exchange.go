@@ -53,6 +53,12 @@ func (r *rejection) RetryIn(seconds int) *Rejection {
 	return r
 }
 
+// Of says which field of the body is wrong, and its value.
+func (r *rejection) Of(field, value string) *Rejection {
+	r.field, r.value = field, value
+	return r
+}
+
 // RejectMethod answers 405. allowed lists the methods of the path, with commas.
 func RejectMethod(allowed string) *Rejection {
 	return &rejection{code: wire.CodeMethodNotAllowed, allow: allowed}

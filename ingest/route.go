@@ -158,8 +158,11 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 func badPartition(namespace, name []byte) *rejection {
 	_, below, _ := bytes.Cut(name, []byte{'/'})
 	word, _, _ := bytes.Cut(below, []byte{'/'})
+	if len(below) == 0 && string(name) == "_times" {
+		word = name
+	}
 	switch string(word) {
-	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs":
+	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times":
 		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs "+
 			"kind: queue", word, namespace)
 	}

@@ -120,7 +120,7 @@ const probePartition = "!permission-probe"
 
 // kind is what a Space has to know of buffers.
 var kind = &space.Kind{
-	Name: "buffer", Format: 1, Total: "accepted", Unit: "entries", Scripts: lua.All(),
+	Name: "buffer", Format: 1, Newest: 1, Total: "accepted", Unit: "entries", Scripts: lua.All(),
 	Probe: lua.PermissionProbe,
 	// A list of its own stands in for the dead letters: what something else may have put there
 	// concerns few entries, see checkSharedKeys.

@@ -12,17 +12,20 @@ import (
 
 // Errors of Jobs, beside ErrTooLarge and ErrEmpty. Each is what an *Error Is.
 var (
-	ErrNoJob         = errors.New("client: there is no such job, or the queue has none")
-	ErrGone          = errors.New("client: the job is not leased to this attempt any more")
-	ErrTooManyJobs   = errors.New("client: the namespace has max_jobs jobs")
-	ErrTooManyKeys   = errors.New("client: the namespace remembers max_keys idempotency keys")
-	ErrTooManyQueues = errors.New("client: the namespace has max_queues queues")
-	ErrNoNamespace   = errors.New("client: there is no such namespace, or none of kind queue")
-	ErrUnauthorized  = errors.New("client: the token is missing, or not one of this namespace")
-	ErrRateLimited   = errors.New("client: the token has used its rate")
-	ErrInvalid       = errors.New("client: the service rejects the request, and would again")
-	ErrUnavailable   = errors.New("client: the service cannot serve the request now; nothing was done")
-	ErrUnknown       = errors.New("client: the service may have done what was asked")
+	ErrNoJob            = errors.New("client: there is no such job, or the queue has none")
+	ErrGone             = errors.New("client: the job is not leased to this attempt any more")
+	ErrTooManyJobs      = errors.New("client: the namespace has max_jobs jobs")
+	ErrNoSchedule       = errors.New("client: there is no such schedule")
+	ErrTooManySchedules = errors.New("client: the namespace has max_schedules schedules")
+	ErrUnfinished       = errors.New("client: the last run of the schedule is unfinished")
+	ErrTooManyKeys      = errors.New("client: the namespace remembers max_keys idempotency keys")
+	ErrTooManyQueues    = errors.New("client: the namespace has max_queues queues")
+	ErrNoNamespace      = errors.New("client: there is no such namespace, or none of kind queue")
+	ErrUnauthorized     = errors.New("client: the token is missing, or not one of this namespace")
+	ErrRateLimited      = errors.New("client: the token has used its rate")
+	ErrInvalid          = errors.New("client: the service rejects the request, and would again")
+	ErrUnavailable      = errors.New("client: the service cannot serve the request now; nothing was done")
+	ErrUnknown          = errors.New("client: the service may have done what was asked")
 )
 
 // An Error is an answer that is none, or that says no.
@@ -57,28 +60,31 @@ func (e *Error) temporary() bool {
 // codes are the service's codes that have an error of their own. The others are ErrInvalid with
 // a status below 500.
 var codes = map[string]error{
-	"no_such_job":       ErrNoJob,
-	"too_many_jobs":     ErrTooManyJobs,
-	"too_many_keys":     ErrTooManyKeys,
-	"too_many_queues":   ErrTooManyQueues,
-	"no_such_namespace": ErrNoNamespace,
-	"unauthorized":      ErrUnauthorized,
-	"forbidden":         ErrUnauthorized,
-	"cross_origin":      ErrUnauthorized,
-	"rate_limited":      ErrRateLimited,
-	"empty_body":        ErrEmpty,
-	"empty_batch":       ErrEmpty,
-	"body_too_large":    ErrTooLarge,
-	"entry_too_large":   ErrTooLarge,
-	"too_many_entries":  ErrTooLarge,
-	"request_timeout":   ErrUnavailable,
-	"hung_up":           ErrUnknown,
-	"internal":          ErrUnknown,
-	"store_unavailable": ErrUnavailable,
-	"store_full":        ErrUnavailable,
-	"overloaded":        ErrUnavailable,
-	"shutting_down":     ErrUnavailable,
-	"not_ready":         ErrUnavailable,
+	"no_such_job":        ErrNoJob,
+	"no_such_schedule":   ErrNoSchedule,
+	"too_many_schedules": ErrTooManySchedules,
+	"run_unfinished":     ErrUnfinished,
+	"too_many_jobs":      ErrTooManyJobs,
+	"too_many_keys":      ErrTooManyKeys,
+	"too_many_queues":    ErrTooManyQueues,
+	"no_such_namespace":  ErrNoNamespace,
+	"unauthorized":       ErrUnauthorized,
+	"forbidden":          ErrUnauthorized,
+	"cross_origin":       ErrUnauthorized,
+	"rate_limited":       ErrRateLimited,
+	"empty_body":         ErrEmpty,
+	"empty_batch":        ErrEmpty,
+	"body_too_large":     ErrTooLarge,
+	"entry_too_large":    ErrTooLarge,
+	"too_many_entries":   ErrTooLarge,
+	"request_timeout":    ErrUnavailable,
+	"hung_up":            ErrUnknown,
+	"internal":           ErrUnknown,
+	"store_unavailable":  ErrUnavailable,
+	"store_full":         ErrUnavailable,
+	"overloaded":         ErrUnavailable,
+	"shutting_down":      ErrUnavailable,
+	"not_ready":          ErrUnavailable,
 }
 
 // newError is the error of an answer.

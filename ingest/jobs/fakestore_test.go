@@ -19,6 +19,7 @@ import (
 // fakeStore keeps jobs in memory, in the states that matter to an engine. It tells wakes as
 // the scripts do: only when a list was empty before.
 type fakeStore struct {
+	Store      // nil: what schedules need, which a real store has
 	mu         sync.Mutex
 	namespaces map[string]*job.Namespace
 	queues     map[queueKey]*fakeQueue

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // route is one row of the table: what a method does at a path below /v1/{namespace}.
@@ -42,7 +43,20 @@ var routes = []route{
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"job", "GET", "jobs/{id}", nil, (*api).get},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
+
+	{"schedules", "GET", "schedules", []string{"after", "limit"}, (*api).listSchedules},
+	{"put_schedule", "PUT", "schedules/{name}", nil, limited(writes, (*api).putSchedule)},
+	{"schedule", "GET", "schedules/{name}", nil, (*api).getSchedule},
+	{"delete_schedule", "DELETE", "schedules/{name}", nil, (*api).deleteSchedule},
+	{"pause_schedule", "POST", "schedules/{name}/pause", nil, (*api).pauseSchedule},
+	{"resume_schedule", "POST", "schedules/{name}/resume", nil, (*api).pauseSchedule},
+	{"trigger", "POST", "schedules/{name}/trigger", []string{"force"}, limited(writes, (*api).trigger)},
+	{"backfill", "POST", "schedules/{name}/backfill", []string{"from", "to"}, limited(writes, (*api).backfill)},
+	{"times", "POST", timesTail, []string{"count", "from"}, (*api).times},
 }
+
+// timesTail stands for /v1/{namespace}/_times, which is of no queue.
+const timesTail = "_times"
 
 // api is the native routes over an engine.
 type api struct {
@@ -57,6 +71,7 @@ type call struct {
 	namespace *job.Namespace
 	queues    []string // one, but of a claim
 	id        string   // of a job
+	schedule  string
 	key       *ingest.Key
 	nothing   bool // the answer has no job
 	query
@@ -132,9 +147,18 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	first, rest, _ := bytes.Cut(c.Path(), []byte{'/'})
 	queues, tail, below := bytes.Cut(rest, []byte{'/'})
 	job, isJob := bytes.CutPrefix(tail, []byte("jobs/"))
+	schedule, isSchedule := bytes.CutPrefix(tail, []byte("schedules/"))
 	pattern := unsafe.String(unsafe.SliceData(tail), len(tail))
-	if isJob && len(job) > 0 && bytes.IndexByte(job, '/') < 0 {
+	switch {
+	case isJob && len(job) > 0 && bytes.IndexByte(job, '/') < 0:
 		pattern = "jobs/{id}"
+	case isSchedule && len(schedule) > 0:
+		name, verb, acts := bytes.Cut(schedule, []byte{'/'})
+		if schedule, pattern = name, "schedules/{name}"; acts {
+			pattern += "/" + string(verb)
+		}
+	case string(rest) == timesTail:
+		pattern = timesTail
 	}
 	method := string(c.Ctx.Method())
 	var allowed []string
@@ -162,12 +186,19 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	case c.route == nil:
 		return "", ingest.RejectMethod(strings.Join(append(allowed, "OPTIONS"), ", "))
 	}
+	c.schedule = string(schedule)
 	return string(first), c.names(string(queues), string(job))
 }
 
 // names checks what the path names.
 func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
+	switch {
+	case c.route.tail == timesTail:
+		return nil
+	case strings.HasPrefix(c.route.tail, "schedules/") && !job.ValidScheduleName(c.schedule):
+		return ingest.Reject(wire.CodeBadName, "")
+	}
 	if c.route.tail == "claim" || c.route.tail == "take" {
 		c.queues = c.queues[:0]
 		for queue := range strings.SplitSeq(queues, ",") {
@@ -197,6 +228,11 @@ var storeFailures = []struct {
 	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
 	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
 	{job.ErrTooManyKeys, wire.CodeTooManyKeys},
+	{job.ErrNoSchedule, wire.CodeNoSuchSchedule},
+	{job.ErrTooManySchedules, wire.CodeTooManySchedules},
+	{job.ErrUnfinished, wire.CodeRunUnfinished},
+	{job.ErrEnded, wire.CodeScheduleEnded},
+	{schedule.ErrRevision, wire.CodeRevisionMismatch},
 	{job.ErrBadArgument, wire.CodeInternal},
 	{ErrOverloaded, wire.CodeOverloaded},
 	{ErrStopping, wire.CodeShuttingDown},
@@ -210,6 +246,10 @@ var storeFailures = []struct {
 
 // Reject says how an error of an Engine or of its store is answered.
 func Reject(err error) *ingest.Rejection {
+	var field *schedule.FieldError
+	if errors.As(err, &field) {
+		return ingest.Reject(wire.CodeBadSchedule, field.Error()).Of(field.Field, field.Value)
+	}
 	for _, f := range storeFailures {
 		if errors.Is(err, f.is) {
 			return ingest.Reject(f.code, "")

@@ -229,10 +229,13 @@ func TestRoutesOfQueuesOnABufferSayThatItNeedsTheKind(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
 	for _, r := range routes {
-		if r.tail == "" || r.method == "DELETE" { // those of a partition; 405
+		if r.tail == "" || r.method == "DELETE" || r.method == "PUT" { // those of a partition; 405
 			continue
 		}
-		path := "/v1/tele/q/" + strings.ReplaceAll(r.tail, "{id}", "x")
+		path := "/v1/tele/q/" + strings.NewReplacer("{id}", "x", "{name}", "daily").Replace(r.tail)
+		if r.tail == timesTail {
+			path = "/v1/tele/_times"
+		}
 		if a := p.do(r.method, path, "x"); a.status != 400 || a.Error != "bad_partition" || !strings.Contains(a.Message, "tele is a buffer or no namespace") || !strings.Contains(a.Message, "kind: queue") {
 			t.Errorf("%s %s: got %d %s", r.method, path, a.status, a.raw)
 		}
@@ -316,6 +319,8 @@ func TestTheOpenAPIDocumentHasTheRoutes(t *testing.T) {
 			continue // in those of a partition, whose path is the same
 		case "purge":
 			path = "/v1/{namespace}/{partition}"
+		case "times":
+			path = "/v1/{namespace}/_times"
 		case "claim", "take":
 			path = "/v1/{namespace}/{queues}/" + r.tail
 		}

@@ -57,6 +57,8 @@ type Failure struct {
 	Message string // for people; what to change
 	Scope   string // what a 429 limits: "namespace" or "token"; empty leaves it out
 	Unknown bool   // the entries may have been stored: "outcome":"unknown"
+	Field   string // what of the body is wrong; empty leaves it and Value out
+	Value   string // what it is
 }
 
 // Append appends the JSON form.
@@ -68,6 +70,10 @@ func (f *Failure) Append(dst []byte) []byte {
 	}
 	if f.Unknown {
 		dst = append(dst, `,"outcome":"unknown"`...)
+	}
+	if f.Field != "" {
+		dst = gjson.AppendJSONString(append(dst, `,"field":`...), f.Field)
+		dst = gjson.AppendJSONString(append(dst, `,"value":`...), f.Value)
 	}
 	return append(dst, '}')
 }

@@ -45,6 +45,11 @@ const (
 	CodeBadDo        Code = "bad_do"
 	CodeBadLimit     Code = "bad_limit"
 	CodeBadOffset    Code = "bad_offset"
+	CodeBadSchedule  Code = "bad_schedule"
+	CodeBadName      Code = "bad_name"
+	CodeBadFrom      Code = "bad_from"
+	CodeBadTo        Code = "bad_to"
+	CodeBadForce     Code = "bad_force"
 	CodeHungUp       Code = "hung_up"
 
 	CodeUnauthorized Code = "unauthorized"
@@ -56,6 +61,11 @@ const (
 	CodeNoSuchPartition Code = "no_such_partition"
 	CodeNoSuchRoute     Code = "no_such_route"
 	CodeNoSuchJob       Code = "no_such_job"
+	CodeNoSuchSchedule  Code = "no_such_schedule"
+
+	CodeRunUnfinished    Code = "run_unfinished"
+	CodeScheduleEnded    Code = "schedule_ended"
+	CodeRevisionMismatch Code = "revision_mismatch"
 
 	CodeMethodNotAllowed    Code = "method_not_allowed"
 	CodeRequestTimeout      Code = "request_timeout"
@@ -68,6 +78,7 @@ const (
 	CodeTooManyKeys         Code = "too_many_keys"
 	CodeTooManyJobs         Code = "too_many_jobs"
 	CodeTooManyQueues       Code = "too_many_queues"
+	CodeTooManySchedules    Code = "too_many_schedules"
 	CodeRateLimited         Code = "rate_limited"
 	CodeHeadersTooLarge     Code = "headers_too_large"
 

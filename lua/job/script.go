@@ -15,6 +15,13 @@
 //	dead_page  read dead letters
 //	ledger     read the totals of a shard
 //
+// of schedules:
+//
+//	put_schedule, pause_schedule, delete_schedule
+//	due_page   read the schedules that are due
+//	fire       publish the jobs of their ticks, and move them on
+//	trigger    publish a run beside the ticks
+//
 // and permission_probe, which tries every command that a store needs.
 //
 // The contract of a file is that of package lua, whose includes and loader it shares.
@@ -48,11 +55,18 @@ var (
 	DeadPage = lua.MustLoad(files, "dead_page")
 	Ledger   = lua.MustLoad(files, "ledger")
 
+	PutSchedule    = lua.MustLoad(files, "put_schedule")
+	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
+	DeleteSchedule = lua.MustLoad(files, "delete_schedule")
+	DuePage        = lua.MustLoad(files, "due_page")
+	Fire           = lua.MustLoad(files, "fire")
+	Trigger        = lua.MustLoad(files, "trigger")
+
 	PermissionProbe = lua.MustLoad(files, "permission_probe")
 )
 
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, PermissionProbe}
+		Counts, DeadPage, Ledger, PutSchedule, PauseSchedule, DeleteSchedule, DuePage, Fire, Trigger, PermissionProbe}
 }

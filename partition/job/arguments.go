@@ -138,18 +138,34 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish
 //	sw:{ns.N}:w:<queue>          channel of wakes
+//	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification
+//	sw:{ns.N}:state              hash    "<name> <queue>" → state of the schedule
+//	sw:{ns.N}:due                zset    "<name> <queue>" of active schedules, by when they deserve a look, ms
+//	sw:{ns.N}:run:<queue>:<hash> string  result of an idempotent trigger
 type shardKeys struct {
 	*space.Shard                               // with the prefix "sw:{ns.N}:"
 	lease, attempts, queues, delay, tombstones string
 	channel                                    string // of wakes, without the queue
+	states, due                                string // of schedules
 }
 
 func newShardKeys(at *space.Shard) shardKeys {
 	p := at.Prefix
-	return shardKeys{at, p + "lease", p + "attempts", p + "queues", p + "delay", p + "tombstones", p + "w:"}
+	return shardKeys{
+		Shard:      at,
+		lease:      p + "lease",
+		attempts:   p + "attempts",
+		queues:     p + "queues",
+		delay:      p + "delay",
+		tombstones: p + "tombstones",
+		channel:    p + "w:",
+		states:     p + "state",
+		due:        p + "due",
+	}
 }
 
 func (k *shardKeys) ready(queue string) string { return k.Prefix + "r:" + queue }
 func (k *shardKeys) jobs(queue string) string  { return k.Prefix + "j:" + queue }
 func (k *shardKeys) dead(queue string) string  { return k.Prefix + "d:" + queue }
 func (k *shardKeys) ids(queue string) string   { return k.Prefix + "u:" + queue }
+func (k *shardKeys) specs(queue string) string { return k.Prefix + "s:" + queue }

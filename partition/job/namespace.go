@@ -16,12 +16,13 @@ type Namespace struct {
 	Policy Policy
 
 	*home
-	single    [][]int          // the shard i alone
-	spread    map[string][]int // of queues over several shards
-	seed      uint64           // of hash
-	maxJobs   int64            // of a shard
-	maxQueues int64            // of a shard
-	maxKeys   int64            // of a shard
+	single       [][]int          // the shard i alone
+	spread       map[string][]int // of queues over several shards
+	seed         uint64           // of hash
+	maxJobs      int64            // of a shard
+	maxQueues    int64            // of a shard
+	maxKeys      int64            // of a shard
+	maxSchedules int64            // of a shard
 }
 
 // home is what all generations of a namespace share.
@@ -76,7 +77,8 @@ func newNamespace(prefix, name string, policy Policy, before *Namespace) (*Names
 		Name: name, Policy: policy, seed: seedOf(name), spread: map[string][]int{},
 		// A script sees only its shard, so each shard gets an equal part.
 		maxJobs: (policy.MaxJobs + shards - 1) / shards, maxQueues: (policy.MaxQueues + shards - 1) / shards,
-		maxKeys: (policy.MaxKeys + shards - 1) / shards,
+		maxKeys:      (policy.MaxKeys + shards - 1) / shards,
+		maxSchedules: (policy.MaxSchedules + shards - 1) / shards,
 	}
 	if before != nil && len(before.shards) == policy.Shards {
 		n.home = before.home

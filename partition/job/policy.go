@@ -28,6 +28,9 @@ type Policy struct {
 	// MaxKeys is how many idempotency keys the namespace remembers, over all shards: 1 to
 	// 1,000,000,000; default 1,000,000. A publish under a further one gets ErrTooManyKeys.
 	MaxKeys int64
+	// MaxSchedules is how many schedules the namespace may have, over all shards: 0 to
+	// 10,000,000; default 100,000. A further one gets ErrTooManySchedules.
+	MaxSchedules int64
 	// DropDead makes a job whose tries are used up expire. Default false: it becomes a dead
 	// letter.
 	DropDead bool
@@ -39,11 +42,12 @@ type Policy struct {
 // DefaultPolicy returns the defaults of all fields.
 func DefaultPolicy() Policy {
 	return Policy{
-		Shards:    1,
-		MaxJobs:   10_000_000,
-		MaxQueues: 10_000,
-		MaxKeys:   1_000_000,
-		ReplyTTL:  10 * time.Minute,
+		Shards:       1,
+		MaxJobs:      10_000_000,
+		MaxQueues:    10_000,
+		MaxKeys:      1_000_000,
+		MaxSchedules: 100_000,
+		ReplyTTL:     10 * time.Minute,
 	}
 }
 
@@ -63,6 +67,8 @@ func (p Policy) Validate() error {
 		"1 to 10000000, over all shards")
 	v.Check(p.MaxKeys >= 1 && p.MaxKeys <= 1_000_000_000, "max_keys", p.MaxKeys,
 		"1 to 1000000000, over all shards")
+	v.Check(p.MaxSchedules >= 0 && p.MaxSchedules <= 10_000_000, "max_schedules", p.MaxSchedules,
+		"0 to 10000000, over all shards")
 	v.Check(p.ReplyTTL >= time.Second && p.ReplyTTL <= 24*time.Hour, "reply_ttl", p.ReplyTTL, "1s to 24h")
 	return v.Err()
 }

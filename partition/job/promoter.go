@@ -187,14 +187,14 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 // A page is what is due in one shard.
 type page struct {
 	place
-	delayed, lapsed, heads *redis.ZSliceCmd
-	groups                 map[string]*duePerQueue
-	names                  []string
-	latest                 int64 // the last due time of those that are due, ms
-	full                   bool  // it has as many as were asked for
-	more                   bool  // a head has more to drop
-	early                  bool  // the clock of this process is ahead of the server's
-	failed                 bool
+	delayed, lapsed, heads, schedules *redis.ZSliceCmd
+	groups                            map[string]*duePerQueue
+	names                             []string
+	latest                            int64 // the last due time of those that are due, ms
+	full                              bool  // it has as many as were asked for
+	more                              bool  // a head has more to drop
+	early                             bool  // the clock of this process is ahead of the server's
+	failed                            bool
 }
 
 // again reports whether the shard deserves another page at once. Each call makes progress: what
@@ -223,11 +223,12 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 				redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
 		}
 		pages[i] = &page{
-			place:   h,
-			groups:  map[string]*duePerQueue{},
-			delayed: by(h.sh.delay, promotePage),
-			lapsed:  by(h.sh.lease, promotePage),
-			heads:   by(h.sh.queues, headPage),
+			place:     h,
+			groups:    map[string]*duePerQueue{},
+			delayed:   by(h.sh.delay, promotePage),
+			lapsed:    by(h.sh.lease, promotePage),
+			heads:     by(h.sh.queues, headPage),
+			schedules: by(h.sh.due, 1),
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
@@ -241,7 +242,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 	var read []*page
 	for _, page := range pages {
 		err := page.delayed.Err()
-		for _, e := range []error{page.lapsed.Err(), page.heads.Err()} {
+		for _, e := range []error{page.lapsed.Err(), page.heads.Err(), page.schedules.Err()} {
 			if err == nil {
 				err = e
 			}
@@ -296,6 +297,13 @@ func (s *Store) sortOut(p *page, now int64) {
 		}
 	})
 	each(p.heads.Val(), headPage, func(queue string) { of(queue).head = true })
+	for _, z := range p.schedules.Val() {
+		if z.Score > float64(now) {
+			s.comesDue(p.sh, int64(z.Score))
+		} else {
+			s.due.add(DueShard{p.ns, p.sh.Number})
+		}
+	}
 }
 
 // calls are the calls of promote for a page, with up to 64 queues each.

@@ -55,6 +55,7 @@ type Store struct {
 	namespaces atomic.Pointer[map[string]*Namespace]
 	swapping   sync.Mutex // of namespaces
 	alarm      alarm
+	due        dueShards // with schedules
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time
@@ -91,7 +92,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 		pace:     backend.NewPace(),
 		opened:   time.Now(),
 	}
-	s.alarm.wake = make(chan struct{}, 1)
+	s.alarm.wake, s.due.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"
 	}
@@ -200,6 +201,7 @@ func (s *Store) kind() *space.Kind {
 	return &space.Kind{
 		Name:     "queue",
 		Format:   2,
+		Newest:   3, // of one that has had a schedule
 		Named:    true,
 		Total:    "published",
 		Unit:     "jobs",

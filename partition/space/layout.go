@@ -123,8 +123,8 @@ func (k *Kind) mismatch(h *Home, fields map[string]string) error {
 		case fields[name] == "":
 		case err != nil:
 			return fmt.Errorf("namespace %s: its ledger holds %s=%q, which is no number; another program wrote there", h.Name, name, fields[name])
-		case name == "format" && got > k.Format:
-			return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", h.Name, got, k.Format)
+		case name == "format" && got > k.Newest:
+			return fmt.Errorf("namespace %s: the store holds format %d, this program knows up to %d: upgrade the program", h.Name, got, k.Newest)
 		case name == "shards" && got != len(h.Shards):
 			return fmt.Errorf("namespace %s: shards is %d, but the store was first used with %d: configure shards %[3]d, or use a new namespace or prefix",
 				h.Name, len(h.Shards), got)

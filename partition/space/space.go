@@ -22,7 +22,8 @@ const MaxZones = 12
 // A Kind is what one kind of namespace has of its own.
 type Kind struct {
 	Name   string // as kind: of a configuration says it
-	Format int    // of the stored data; a program rejects a newer one, so an old program cannot damage new data
+	Format int    // of the stored data of a new namespace
+	Newest int    // format that this program knows, to which a feature may raise it; a program rejects a newer one, so an old program cannot damage new data
 	Named  bool   // ledgers record the name of the kind
 	// Total is the field of the ledger that counts all that was ever stored, Unit what it counts.
 	Total, Unit string

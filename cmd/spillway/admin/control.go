@@ -31,7 +31,9 @@ type Control interface {
 type Queues interface {
 	// Jobs is how many there are, in every state.
 	Jobs(ctx context.Context) (int64, error)
-	// Purge deletes all of them.
+	// Schedules is how many it has.
+	Schedules(ctx context.Context) (int64, error)
+	// Purge deletes all jobs and schedules.
 	Purge(ctx context.Context) (deleted int64, err error)
 }
 

@@ -18,11 +18,16 @@ import (
 )
 
 // fakeJobs are the jobs of each namespace: how many each Purge finds.
-type fakeJobs struct{ purges []int64 }
+type fakeJobs struct {
+	purges    []int64
+	schedules int64
+}
+
+func (f *fakeJobs) Schedules(context.Context) (int64, error) { return f.schedules, nil }
 
 func (f *fakeJobs) Jobs(context.Context) (int64, error) { return f.purges[0], nil }
 func (f *fakeJobs) Purge(context.Context) (n int64, err error) {
-	n, f.purges = f.purges[0], append(f.purges[1:], 0)
+	n, f.purges, f.schedules = f.purges[0], append(f.purges[1:], 0), 0
 	return n, nil
 }
 
@@ -118,11 +123,11 @@ func TestNamespacesAreMadeListedAndDeleted(t *testing.T) {
 	c.post("namespaces/none/delete", `{}`, 404)
 	c.post("namespaces/filed/delete", `{"force":true}`, 409)
 	c.post("namespaces/mail/delete", `{}`, 503) // its pool is not ready
-	c.jobs["mail"] = &fakeJobs{[]int64{1}}
+	c.jobs["mail"] = &fakeJobs{purges: []int64{1}}
 	if got := c.post("namespaces/mail/delete", `{}`, 409); !strings.Contains(fmt.Sprint(got["message"]), "it has 1 job: ") {
 		t.Errorf("got %v", got)
 	}
-	c.jobs["mail"] = &fakeJobs{[]int64{7}}
+	c.jobs["mail"] = &fakeJobs{purges: []int64{7}}
 	if got := c.post("namespaces/mail/delete", `{}`, 409); !strings.Contains(fmt.Sprint(got["message"]), "it has 7 jobs") {
 		t.Errorf("got %v", got)
 	}
@@ -134,6 +139,13 @@ func TestNamespacesAreMadeListedAndDeleted(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	c.post("namespaces", `{"namespace":"mail"}`, 200)
+	c.jobs["mail"] = &fakeJobs{[]int64{0}, 2}
+	if got := c.post("namespaces/mail/delete", `{}`, 409); !strings.Contains(fmt.Sprint(got["message"]), "it has schedules (2)") {
+		t.Errorf("got %v", got)
+	}
+	c.post("namespaces/mail/delete", `{"force":true}`, 200)
+	c.post("namespaces", `{"namespace":"mail"}`, 200)
+	c.jobs["mail"] = &fakeJobs{purges: []int64{0}}
 	if got := c.post("namespaces/mail/delete", `{}`, 200); got["jobs"] != 0.0 {
 		t.Errorf("got %v", got)
 	}

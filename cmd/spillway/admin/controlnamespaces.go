@@ -128,6 +128,11 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		if err == nil && count > 0 && !body.Force {
 			return nil, hasJobs(count)
 		}
+		if err == nil && !body.Force {
+			if err := hasSchedules(ctx, jobs); err != nil {
+				return nil, err
+			}
+		}
 		if err == nil && body.DryRun {
 			return DeletedNamespace{true, count}, nil
 		}
@@ -150,6 +155,15 @@ func hasJobs(count int64) error {
 	return conflict(fmt.Sprintf("it has %s: purge its queues first, or send force: true (rm --force), which deletes %s for good", has, they))
 }
 
+// hasSchedules is why a namespace is not deleted, nil where it has no schedules: they would fire in the next of its name.
+func hasSchedules(ctx context.Context, jobs Queues) error {
+	n, err := jobs.Schedules(ctx)
+	if err == nil && n > 0 {
+		err = conflict(fmt.Sprintf("it has schedules (%d): delete them first, or send force: true (rm --force), which deletes them for good", n))
+	}
+	return err
+}
+
 // deleteAll deletes a namespace, and with force its jobs. None comes after they are counted.
 func deleteAll(ctx context.Context, c Control, name string, jobs Queues,
 	force bool) (deleted int64, err error) {
@@ -163,6 +177,9 @@ func deleteAll(ctx context.Context, c Control, name string, jobs Queues,
 		}
 		if err == nil && count > 0 {
 			err = hasJobs(count)
+		}
+		if err == nil {
+			err = hasSchedules(ctx, jobs)
 		}
 		return err
 	})

@@ -134,7 +134,7 @@ func policySettings(p job.Policy) []Setting {
 		dead = deadDrop
 	}
 	return []Setting{{"shards", p.Shards}, {"max_jobs", p.MaxJobs}, {"max_queues", p.MaxQueues},
-		{"max_keys", p.MaxKeys}, {"dead", dead},
+		{"max_keys", p.MaxKeys}, {"max_schedules", p.MaxSchedules}, {"dead", dead},
 		{"reply_ttl", p.ReplyTTL}}
 }
 

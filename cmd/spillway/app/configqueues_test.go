@@ -45,7 +45,7 @@ namespaces:
 		t.Errorf("got the tokens %+v", got.Tokens)
 	}
 	got.Tokens = nil
-	want := config.Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
+	want := config.Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
 		Push: []config.Push{{
 			Match: "mail-*", Sink: "crm", Concurrency: 4, Rate: ingest.Quota{Count: 100, Per: time.Second}, Batch: 16,
 			Backoff: config.Backoff{Base: 2 * time.Second, Max: 5 * time.Minute},

@@ -198,8 +198,17 @@ func (q queues) Jobs(ctx context.Context) (int64, error) {
 	return l.Ready + l.Delayed + l.Leased + l.Dead, err
 }
 
-// Purge implements admin.Queues.
+// Schedules implements admin.Queues.
+func (q queues) Schedules(ctx context.Context) (int64, error) {
+	all, _, err := q.store.CountSchedules(ctx, q.ns)
+	return all, err
+}
+
+// Purge implements admin.Queues. The schedules go first: they publish jobs.
 func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
+	if _, err := q.store.DeleteSchedules(ctx, q.ns); err != nil {
+		return 0, err
+	}
 	queues, err := q.store.Queues(ctx, q.ns)
 	for _, queue := range queues {
 		if err != nil {

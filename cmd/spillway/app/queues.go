@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/jobs"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // startStopper is the life of a component.
@@ -36,7 +37,8 @@ func (a *App) openJobs(g *generation) error {
 			return g.cfg.Locate(err)
 		}
 		g.jobs[name] = store
-		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store))
+		g.keepers = append(g.keepers, job.NewPromoter(store), job.NewExpirer(store),
+			schedule.NewFirer(store, g.registerer(name), log))
 		if g.cfg.Role == "drain" {
 			continue
 		}

@@ -19,13 +19,14 @@ import (
 // Queues holds the settings of a namespace of `kind: queue`. They come from the file
 // only, and nothing is inherited: a queue has no capacity and no age.
 type Queues struct {
-	Pool      string        `name:"pool"`
-	Shards    int           `name:"shards"`
-	MaxJobs   int           `name:"max-jobs"`
-	MaxQueues int           `name:"max-queues"`
-	MaxKeys   int           `name:"max-keys"`
-	Dead      string        `name:"dead"` // keep or drop
-	ReplyTTL  time.Duration `name:"reply-ttl"`
+	Pool         string        `name:"pool"`
+	Shards       int           `name:"shards"`
+	MaxJobs      int           `name:"max-jobs"`
+	MaxQueues    int           `name:"max-queues"`
+	MaxKeys      int           `name:"max-keys"`
+	MaxSchedules int           `name:"max-schedules"`
+	Dead         string        `name:"dead"` // keep or drop
+	ReplyTTL     time.Duration `name:"reply-ttl"`
 
 	Spread map[string]int `file:"spread"` // queue → shards
 	Tokens []Token        `file:"tokens" keys:"hash name produce consume"`
@@ -126,12 +127,13 @@ func (c *Config) validateQueues() (errs []error) {
 func defaultQueues() Queues {
 	p := job.DefaultPolicy()
 	return Queues{
-		Shards:    p.Shards,
-		MaxJobs:   int(p.MaxJobs),
-		MaxQueues: int(p.MaxQueues),
-		MaxKeys:   int(p.MaxKeys),
-		Dead:      "keep",
-		ReplyTTL:  p.ReplyTTL,
+		Shards:       p.Shards,
+		MaxJobs:      int(p.MaxJobs),
+		MaxQueues:    int(p.MaxQueues),
+		MaxKeys:      int(p.MaxKeys),
+		MaxSchedules: int(p.MaxSchedules),
+		Dead:         "keep",
+		ReplyTTL:     p.ReplyTTL,
 	}
 }
 
@@ -143,13 +145,14 @@ func defaultPush() Push {
 // Policy is the part of the settings that the store needs.
 func (q Queues) Policy() job.Policy {
 	return job.Policy{
-		Shards:    q.Shards,
-		Spread:    q.Spread,
-		MaxJobs:   int64(q.MaxJobs),
-		MaxQueues: int64(q.MaxQueues),
-		MaxKeys:   int64(q.MaxKeys),
-		DropDead:  q.Dead == "drop",
-		ReplyTTL:  q.ReplyTTL,
+		Shards:       q.Shards,
+		Spread:       q.Spread,
+		MaxJobs:      int64(q.MaxJobs),
+		MaxQueues:    int64(q.MaxQueues),
+		MaxKeys:      int64(q.MaxKeys),
+		MaxSchedules: int64(q.MaxSchedules),
+		DropDead:     q.Dead == "drop",
+		ReplyTTL:     q.ReplyTTL,
 	}
 }
 

@@ -1,0 +1,334 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+const (
+	nextTimes    = 5    // times to come in an answer
+	maxTimes     = 1000 // of _times, and ticks of a backfill
+	maxSchedules = 1000 // of a list
+	backfillRuns = 32   // of a call of the store
+)
+
+// scheduleAnswer is the answer about one schedule.
+type scheduleAnswer struct {
+	Name  string          `json:"name"`
+	Queue string          `json:"queue"`
+	State string          `json:"state"` // active, paused or ended
+	Rev   int64           `json:"rev"`
+	Next  []string        `json:"next"`
+	Ticks scheduleTicks   `json:"ticks"`
+	Last  []scheduleRun   `json:"last"` // the newest first
+	Spec  json.RawMessage `json:"spec"`
+}
+
+type scheduleTicks struct {
+	Total int64 `json:"total"`
+	schedule.Ticks
+}
+
+type scheduleRun struct {
+	Tick  string   `json:"tick"`
+	Cause string   `json:"cause"`
+	AtMS  int64    `json:"at_ms"` // when its jobs were published
+	IDs   []string `json:"ids"`
+}
+
+// shownIDs is how many ids of a run an answer has.
+const shownIDs = 10
+
+func (a *api) describeSchedule(ns *job.Namespace, s job.Schedule) (scheduleAnswer, error) {
+	state, ok := schedule.ReadState(s.State)
+	spec, err := schedule.Parse(s.Spec)
+	if !ok || err != nil {
+		return scheduleAnswer{}, errUnreadable
+	}
+	answer := scheduleAnswer{
+		Name:  s.Name,
+		Queue: s.Queue,
+		State: state.Name(),
+		Rev:   state.Revision,
+		Next:  []string{},
+		Ticks: scheduleTicks{state.Ticks.Total(), state.Ticks},
+		Last:  []scheduleRun{},
+		Spec:  s.Spec,
+	}
+	if state.Flag == 'a' && state.Next > 0 {
+		answer.Next = spec.Times(time.UnixMilli(state.Next-1), nextTimes)
+	}
+	shard := ns.ScheduleShard(s.Queue, s.Name)
+	for i := len(state.Last) - 1; i >= 0; i-- {
+		r := state.Last[i]
+		run := scheduleRun{Tick: schedule.TickText(r.Tick), Cause: r.Cause, AtMS: r.First / 1000, IDs: []string{}}
+		for seq := r.First; seq < r.First+min(r.Count, shownIDs); seq++ {
+			run.IDs = append(run.IDs, ns.ID(shard, s.Queue, seq, ""))
+		}
+		answer.Last = append(answer.Last, run)
+	}
+	return answer, nil
+}
+
+var errUnreadable = fmt.Errorf("%w: the schedule was written by another program, or its zone is not in the tzdata of this one",
+	partition.ErrBroken)
+
+// putSchedule makes a schedule, or replaces its specification.
+func (a *api) putSchedule(c *call) *ingest.Rejection {
+	spec, rejected := a.spec(c)
+	if rejected != nil {
+		return rejected
+	}
+	if len(spec.JSON()) > schedule.MaxSpec || spec.Size() > a.cfg.MaxBody || spec.Shards > a.cfg.MaxEntries {
+		return ingest.Reject(wire.CodeBadSchedule, "shards: a run may take no more than a publish: send a smaller job or a smaller shards").
+			Of("shards", strconv.Itoa(spec.Shards))
+	}
+	revision, rejected := ifMatch(c)
+	if rejected != nil {
+		return rejected
+	}
+	var created bool
+	rejected = a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		p, err := schedule.Put(ctx, a.store, c.namespace, c.queue(), c.schedule, spec, revision)
+		if err != nil {
+			return nil, err
+		}
+		created = p.Result == job.Created
+		result := map[job.PutResult]string{job.Created: "created", job.Replaced: "replaced", job.Unchanged: "unchanged"}[p.Result]
+		next := []string{}
+		if p.First > 0 {
+			next = spec.Times(time.UnixMilli(p.First-1), nextTimes)
+		}
+		return json.Marshal(map[string]any{"result": result, "rev": p.Revision, "next": next})
+	})
+	if rejected == nil && created {
+		c.Ctx.SetStatusCode(201)
+	}
+	return rejected
+}
+
+// spec reads the specification that is the body.
+func (a *api) spec(c *call) (*schedule.Spec, *ingest.Rejection) {
+	body, rejected := c.Body()
+	if rejected != nil {
+		return nil, rejected
+	}
+	spec, err := schedule.Parse(body)
+	if err != nil {
+		return nil, Reject(err)
+	}
+	return spec, nil
+}
+
+// ifMatch is the revision of the header of that name; 0: there is none.
+func ifMatch(c *call) (int64, *ingest.Rejection) {
+	text := strings.Trim(string(c.Ctx.Request.Header.Peek("If-Match")), `"`)
+	if text == "" || text == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, ingest.Reject(wire.CodeBadHeader, "If-Match is the rev of a schedule")
+	}
+	return n, nil
+}
+
+func (a *api) getSchedule(c *call) *ingest.Rejection {
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		s, err := a.store.GetSchedule(ctx, c.namespace, c.queue(), c.schedule)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := a.describeSchedule(c.namespace, s)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
+	})
+}
+
+// listSchedules lists the schedules of a queue by name.
+func (a *api) listSchedules(c *call) *ingest.Rejection {
+	limit, rejected := c.number("limit", 100, 1, maxSchedules)
+	if rejected != nil {
+		return rejected
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		list, more, err := a.store.Schedules(ctx, c.namespace, c.queue(), c.args["after"], limit)
+		if err != nil {
+			return nil, err
+		}
+		answer := struct {
+			Schedules []scheduleAnswer `json:"schedules"`
+			Next      string           `json:"next,omitempty"` // the after of the next page
+		}{Schedules: []scheduleAnswer{}}
+		for _, s := range list {
+			if described, err := a.describeSchedule(c.namespace, s); err == nil {
+				answer.Schedules = append(answer.Schedules, described)
+			}
+		}
+		if more && len(list) > 0 {
+			answer.Next = list[len(list)-1].Name
+		}
+		return json.Marshal(answer)
+	})
+}
+
+func (a *api) deleteSchedule(c *call) *ingest.Rejection {
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		err := a.store.DeleteSchedule(ctx, c.namespace, c.queue(), c.schedule)
+		return []byte(`{"result":"deleted"}`), err
+	})
+}
+
+// pauseSchedule pauses or resumes, as the route says.
+func (a *api) pauseSchedule(c *call) *ingest.Rejection {
+	pause, state := c.route.name == "pause_schedule", "active"
+	if pause {
+		state = "paused"
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		changed, rev, err := a.store.PauseSchedule(ctx, c.namespace, c.queue(), c.schedule, pause)
+		return fmt.Appendf(nil, `{"state":"%s","changed":%t,"rev":%d}`, state, changed, rev), err
+	})
+}
+
+// trigger publishes a run now.
+func (a *api) trigger(c *call) *ingest.Rejection {
+	force := c.args["force"] == "1"
+	if text, given := c.args["force"]; given && text != "1" && text != "0" {
+		return badParameter("force", "1 or 0")
+	}
+	key := c.Ctx.Request.Header.Peek("Idempotency-Key")
+	if len(key) > 0 && !wire.ValidIdempotencyKey(key) {
+		return ingest.Reject(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		spec, err := a.specOf(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		now, err := a.store.Clock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t := &job.Trigger{
+			Namespace: c.namespace,
+			Queue:     c.queue(),
+			Name:      c.schedule,
+			Finished:  !force && spec.Overlap != "" && spec.Overlap != "allow",
+			Key:       string(key),
+			Runs:      spec.Runs(c.schedule, []int64{now}, 't'),
+		}
+		if err := a.store.Trigger(ctx, t); err != nil {
+			return nil, err
+		}
+		p := &job.Publish{Namespace: c.namespace, Queue: t.Queue, First: t.First, Count: t.Count, Repeated: t.Repeated}
+		p.Shard = c.namespace.ScheduleShard(t.Queue, t.Name)
+		return trimmed(appendPublished(nil, p)), nil
+	})
+}
+
+// trimmed is an answer without the line feed that reading adds.
+func trimmed(answer []byte) []byte { return answer[:len(answer)-1] }
+
+func (a *api) specOf(ctx context.Context, c *call) (*schedule.Spec, error) {
+	s, err := a.store.GetSchedule(ctx, c.namespace, c.queue(), c.schedule)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := schedule.Parse(s.Spec)
+	if err != nil {
+		return nil, errUnreadable
+	}
+	return spec, nil
+}
+
+// moment reads a parameter that is a time.
+func (q *query) moment(name string, otherwise time.Time) (time.Time, *ingest.Rejection) {
+	text, given := q.args[name]
+	if !given {
+		return otherwise, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Year() < 1970 || t.Year() >= 2200 {
+		return t, badParameter(name, "a time of RFC 3339 from 1970 to 2199, such as 2026-12-01T02:30:00Z")
+	}
+	return t, nil
+}
+
+// backfill publishes a run for each tick of a range, in calls of 32 ticks, each under a key of its own: a repeat of a request that
+// failed goes on where that ended.
+func (a *api) backfill(c *call) *ingest.Rejection {
+	from, rejected := c.moment("from", time.Time{})
+	if rejected != nil {
+		return rejected
+	}
+	to, rejected := c.moment("to", time.Time{})
+	switch {
+	case rejected != nil:
+		return rejected
+	case from.IsZero():
+		return ingest.Reject(wire.CodeBadFrom, "")
+	case to.IsZero() || to.Before(from):
+		return ingest.Reject(wire.CodeBadTo, "")
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		spec, err := a.specOf(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		ticks := spec.Ticks(from, to, maxTimes+1)
+		if len(ticks) > maxTimes {
+			return nil, &schedule.FieldError{Field: "to", Value: c.args["to"], Want: "the range has more than 1000 ticks: ask for a part of it"}
+		}
+		accepted, step := 0, max(1, min(backfillRuns, 1000/max(1, spec.Shards)))
+		for rest := ticks; len(rest) > 0; {
+			n := min(step, len(rest))
+			t := &job.Trigger{
+				Namespace: c.namespace,
+				Queue:     c.queue(),
+				Name:      c.schedule,
+				Key:       fmt.Sprintf("backfill %d %d %d", from.UnixMilli(), to.UnixMilli(), rest[0]),
+				KeyTTL:    job.MaxKeyTTL,
+				Runs:      spec.Runs(c.schedule, rest[:n], 'b'),
+			}
+			if err := a.store.Trigger(ctx, t); err != nil {
+				return nil, err
+			}
+			if !t.Repeated {
+				accepted += t.Count
+			}
+			rest = rest[n:]
+		}
+		return fmt.Appendf(nil, `{"ticks":%d,"accepted":%d}`, len(ticks), accepted), nil
+	})
+}
+
+// times lists the ticks of a specification, and stores nothing.
+func (a *api) times(c *call) *ingest.Rejection {
+	count, rejected := c.number("count", 10, 1, maxTimes)
+	if rejected != nil {
+		return rejected
+	}
+	from, rejected := c.moment("from", time.Now())
+	if rejected != nil {
+		return rejected
+	}
+	spec, rejected := a.spec(c)
+	if rejected != nil {
+		return rejected
+	}
+	answer, _ := json.Marshal(map[string]any{"next": spec.Times(from, count)}) // of strings
+	return c.Answer(200, jsonType, append(answer, '\n'))
+}

@@ -1,0 +1,277 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+// startFiring is startProcess with a firer.
+func startFiring(t *testing.T, url string, edit func(*job.Policy)) *process {
+	t.Helper()
+	policy := job.DefaultPolicy()
+	if edit != nil {
+		edit(&policy)
+	}
+	p := startProcess(t, url, policy, nil)
+	f := schedule.NewFirer(p.store, prometheus.NewRegistry(), zap.NewNop())
+	if err := f.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Stop(context.Background()) })
+	return p
+}
+
+// shown is a schedule as the port shows it.
+type shown struct {
+	Name, State string
+	Rev         int64
+	Next        []string
+	Ticks       map[string]int64
+	Last        []struct {
+		Tick, Cause string
+		IDs         []string
+	}
+}
+
+func (p *process) schedule(name string) (s shown) {
+	p.t.Helper()
+	r := p.do("GET", "/v1/mail/reports/schedules/"+name, "")
+	if err := json.Unmarshal([]byte(r.raw), &s); err != nil || r.status != 200 {
+		p.t.Fatalf("%s: %d %s", name, r.status, r.raw)
+	}
+	total := int64(0)
+	for what, n := range s.Ticks {
+		if what != "total" {
+			total += n
+		}
+	}
+	if s.Ticks["total"] != total {
+		p.t.Errorf("the account of %s does not add up: %v", name, s.Ticks)
+	}
+	return s
+}
+
+// expect does a request and wants a status and a part of the answer.
+func (p *process) expect(status int, part, method, path, body string, headers ...string) *reply {
+	p.t.Helper()
+	r := p.do(method, "/v1/mail/"+path, body, headers...)
+	if r.status != status || !strings.Contains(r.raw, part) {
+		p.t.Errorf("%s %s %.200s: got %d %s, want %d with %s", method, path, body, r.status, r.raw, status, part)
+	}
+	return r
+}
+
+func TestASchedulePublishesItsJobs(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{
+		"embedded": "embedded:", "redis": "redis://" + redistest.Shared(t), "sentinel": redistest.StartSentinel(t).URL(), "cluster": redistest.StartCluster(t).URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startFiring(t, url, func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"reports": 2} })
+			for _, name := range []string{"a", "b", "c"} { // of both shards
+				p.expect(201, `"created"`, "PUT", "reports/schedules/"+name, `{"every":"1s","data":{"n":1},"attributes":{"team":"x"},"shards":2}`)
+			}
+			p.expect(200, `"unchanged"`, "PUT", "reports/schedules/a", `{ "every": "1s", "data": {"n":1}, "attributes": {"team":"x"}, "shards":2 }`)
+			seen := map[string]bool{}
+			eventually(t, "each has fired twice", func() bool {
+				for _, j := range p.do("POST", "/v1/mail/reports/claim?count=100", "").Jobs {
+					a := j.Attributes
+					key := a["schedule"] + a["tick"] + a["shard_index"]
+					tick, err := time.Parse(time.RFC3339, a["tick"])
+					if seen[key] || err != nil || tick.UnixMilli() > j.Published || a["cause"] != "due" || a["team"] != "x" || a["shard_total"] != "2" {
+						t.Errorf("got %+v", j)
+					}
+					seen[key] = true
+				}
+				fired := true
+				for _, name := range []string{"a", "b", "c"} {
+					fired = fired && p.schedule(name).Ticks["fired"] >= 2
+				}
+				return fired && len(seen) >= 12
+			})
+			for _, name := range []string{"a", "b", "c"} {
+				p.expect(200, `"paused"`, "POST", "reports/schedules/"+name+"/pause", "")
+			}
+			if s := p.schedule("a"); s.State != "paused" || len(s.Next) != 0 || len(s.Last[0].IDs) != 2 || s.Last[0].Cause != "due" {
+				t.Errorf("got %+v", s)
+			}
+			residual, err := p.store.Audit(t.Context(), p.store.Namespace("mail"))
+			if err != nil || residual != 0 {
+				t.Errorf("residual %d, %v", residual, err)
+			}
+			p.expect(200, `"next":"b"`, "GET", "reports/schedules?limit=2", "")
+			p.expect(200, `"name":"c"`, "GET", "reports/schedules?limit=2&after=b", "")
+		})
+	}
+}
+
+func TestSchedulesAreTriggeredPausedBackfilledDeleted(t *testing.T) {
+	t.Parallel()
+	p := startFiring(t, redistest.Start(t).URL(), func(p *job.Policy) { p.MaxSchedules, p.MaxJobs = 3, 60 })
+	daily := `{"cron":"30 2 * * *","tz":"Europe/Berlin","overlap":"skip"}`
+	p.expect(201, `"rev":1`, "PUT", "reports/schedules/daily", daily)
+	first := p.expect(200, `"accepted":1`, "POST", "reports/schedules/daily/trigger", "", "Idempotency-Key: k")
+	if again := p.expect(200, `"repeated":true`, "POST", "reports/schedules/daily/trigger", "", "Idempotency-Key: k"); fmt.Sprint(again.IDs) != fmt.Sprint(first.IDs) {
+		t.Errorf("got %v and %v", first.IDs, again.IDs)
+	}
+	p.expect(409, "run_unfinished", "POST", "reports/schedules/daily/trigger", "")
+	p.expect(200, `"accepted":1`, "POST", "reports/schedules/daily/trigger?force=1", "")
+	p.expect(200, `"changed":true,"rev":2`, "POST", "reports/schedules/daily/pause", "")
+	p.expect(200, `"changed":false,"rev":2`, "POST", "reports/schedules/daily/pause", "")
+	p.expect(412, "revision_mismatch", "PUT", "reports/schedules/daily", `{"every":"1h"}`, `If-Match: "1"`)
+	p.expect(200, `"replaced"`, "PUT", "reports/schedules/daily", `{"cron":"30 2 * * *","tz":"Europe/Berlin"}`, `If-Match: 2`)
+	p.expect(412, "revision_mismatch", "PUT", "reports/schedules/none", `{"every":"1h"}`, `If-Match: 2`)
+	p.expect(200, `"ticks":31,"accepted":31`, "POST", "reports/schedules/daily/backfill?from=2026-10-01T00:00:00Z&to=2026-10-31T23:00:00Z", "")
+	p.expect(200, `"ticks":31,"accepted":0`, "POST", "reports/schedules/daily/backfill?from=2026-10-01T00:00:00Z&to=2026-10-31T23:00:00Z", "")
+	p.expect(429, "too_many_jobs", "POST", "reports/schedules/daily/backfill?from=2026-08-01T00:00:00Z&to=2026-08-31T23:00:00Z", "")
+	p.expect(400, "more than 1000 ticks", "POST", "reports/schedules/daily/backfill?from=2020-10-01T00:00:00Z&to=2026-10-31T23:00:00Z", "")
+	if s := p.schedule("daily"); s.State != "paused" || s.Last[0].Cause != "backfilled" {
+		t.Errorf("got %+v", s)
+	}
+	p.expect(400, `"field":"at","value":"2001-01-01T00:00:00Z"`, "PUT", "reports/schedules/two", `{"at":"2001-01-01T00:00:00Z"}`)
+	p.expect(400, `"field":"until"`, "PUT", "reports/schedules/two", `{"every":"1h","until":"2001-01-01T00:00:00Z"}`)
+	p.expect(201, "", "PUT", "reports/schedules/two", `{"every":"1h"}`)
+	p.expect(201, "", "PUT", "other/schedules/two", `{"every":"1h"}`)
+	p.expect(429, "too_many_schedules", "PUT", "reports/schedules/four", `{"every":"1h"}`)
+	once := fmt.Sprintf(`{"at":%q}`, time.Now().Add(1500*time.Millisecond).UTC().Format("2006-01-02T15:04:05.999Z"))
+	p.expect(200, `"replaced"`, "PUT", "reports/schedules/two", once)
+	eventually(t, "one date fires once", func() bool { return p.schedule("two").State == "ended" })
+	if s := p.schedule("two"); s.Ticks["fired"] != 1 || s.Ticks["total"] != 1 {
+		t.Errorf("got %+v", s)
+	}
+	p.expect(409, "schedule_ended", "POST", "reports/schedules/two/pause", "")
+	p.expect(200, "deleted", "DELETE", "reports/schedules/two", "")
+	p.expect(404, "no_such_schedule", "DELETE", "reports/schedules/two", "")
+	for _, act := range []string{"pause", "resume", "trigger", "backfill?from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z"} {
+		p.expect(404, "no_such_schedule", "POST", "reports/schedules/two/"+act, "")
+	}
+	p.expect(404, "no_such_schedule", "GET", "reports/schedules/two", "")
+}
+
+func TestASpecificationThatIsWrongSaysWhichField(t *testing.T) {
+	t.Parallel()
+	p := served(t, nil, nil)
+	deep := `{"every":"1h","data":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`
+	for body, field := range map[string]string{
+		`{"cron":"* * * *"}`: "cron", `{"cron":"0 0 0 * * *"}`: "cron", `{"cron":"60 * * * *"}`: "cron", `{"cron":"0 0 30 2 *"}`: "cron", `{"cron":"*/0 * * * *"}`: "cron",
+		`{"cron":"1,,2 * * * *"}`: "cron", `{"cron":"TZ=UTC * * * * *"}`: "cron", `{"cron":"@every 1s"}`: "cron", `{"cron":"@reboot"}`: "cron", `{"cron":"` + strings.Repeat("1,", 5000) + `1 * * * *"}`: "cron",
+		`{"cron":"\u0000 * * * *"}`: "cron", `{"cron":"１ * * * *"}`: "cron", `{"cron":"0 0 * * *","tz":"Local"}`: "tz", `{"cron":"0 0 * * *","tz":"../../etc/passwd"}`: "tz",
+		`{"cron":"0 0 * * *","tz":"Mars/Olympus"}`: "tz", `{"every":"1h","tz":"UTC"}`: "tz", `{"every":"0s"}`: "cron", `{"every":"-1s"}`: "every", `{"every":"1ns"}`: "every", `{"every":"8760000000h"}`: "",
+		`{"at":"0000-01-01T00:00:00Z"}`: "at", `{"at":"9999-01-01T00:00:00Z"}`: "at",
+		`{"every":"1h","cron":"0 0 * * *"}`: "cron", `{}`: "cron", `{"every":"1h","evry":"1h"}`: "evry", `{"every":"1h","every":"2h"}`: "every", `{"every":"1h","attributes":{"a":"1","a":"2"}}`: "a",
+		`{"every":"1h","shards":4294967296}`: "shards", `{"every":"1h","shards":-1}`: "shards", `{"every":"1h","jitter":"-1s"}`: "jitter", `{"every":"1h","jitter":"25h"}`: "jitter",
+		`{"every":"1h","attributes":{"tick":"1"}}`: "attributes", `{"every":"1h","attributes":{"schedule":"1"}}`: "attributes", `{"every":"1h","attributes":{"a b":"1"}}`: "attributes",
+		`{"every":"1h","tries":65536}`: "tries", `{"every":"1h","tries":-1}`: "tries", `{"every":"1h","overlap":"replace"}`: "overlap", `{"every":"1h","missed":"two"}`: "missed", `{"every":"1h","grace":"-1s"}`: "grace",
+		`{"every":"1h","data":1,"data_base64":"eA=="}`: "data_base64", `{"every":"1h","data_base64":"%"}`: "data_base64", `{"every":"1h","max_runs":-1}`: "max_runs", `{"every":1}`: "every",
+		`[]`: "", `"x"`: "", `{"every":"1h"}{}`: "", `{"every":"1h"`: "", deep: "", `{"every":"1h","data":"` + strings.Repeat("x", 65<<10) + `"}`: "",
+	} {
+		for _, route := range []string{"PUT /v1/mail/q/schedules/s", "POST /v1/mail/_times"} {
+			method, path, _ := strings.Cut(route, " ")
+			r := p.do(method, path, body)
+			var got struct{ Field string }
+			_ = json.Unmarshal([]byte(r.raw), &got)
+			if r.status != 400 && r.status != 413 || r.Error != "bad_schedule" && r.Error != "body_too_large" || got.Field != field || len(r.Message) > 300 {
+				t.Errorf("%s %.60s: got %d %.300s, want the field %q", route, body, r.status, r.raw, field)
+			}
+		}
+	}
+	for path, code := range map[string]string{
+		"q/schedules/.x": "bad_name", "q/schedules/_x": "bad_name", "q/schedules/" + strings.Repeat("x", 129): "bad_name", "_q/schedules/x": "bad_queue", "q/schedules/x?a=1": "bad_parameter",
+	} {
+		if r := p.do("PUT", "/v1/mail/"+path, `{"every":"1h"}`); r.Error != code {
+			t.Errorf("%s: got %d %s, want %s", path, r.status, r.raw, code)
+		}
+	}
+	for path, code := range map[string]string{
+		"q/schedules/x/trigger?force=yes": "bad_force", "q/schedules/x/backfill": "bad_from", "q/schedules/x/backfill?from=2026-01-01T00:00:00Z": "bad_to", "q/schedules/x/backfill?from=x": "bad_from",
+		"q/schedules/x/backfill?to=2025-01-01T00:00:00Z&from=2026-01-01T00:00:00Z": "bad_to", "_times?count=1001": "bad_count", "_times?from=" + url.QueryEscape("0001-01-01T00:00:00Z"): "bad_from",
+	} {
+		if r := p.do("POST", "/v1/mail/"+path, `{"every":"1h"}`); r.Error != code {
+			t.Errorf("%s: got %d %s, want %s", path, r.status, r.raw, code)
+		}
+	}
+	if r := p.do("POST", "/v1/mail/_times?count=2&from=2026-10-24T12:00:00Z", `{"cron":"30 2 * * *","tz":"Europe/Berlin"}`); r.raw != `{"next":["2026-10-25T02:30:00+02:00","2026-10-26T02:30:00+01:00"]}`+"\n" {
+		t.Errorf("got %d %s", r.status, r.raw)
+	}
+}
+
+// Three processes and many who put, pause and trigger at the ticks: each tick is published once, and the account says what
+// became of it.
+func TestSeveralProcessesFireEachTickOnce(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	var procs []*process
+	for range 3 {
+		procs = append(procs, startFiring(t, redis.URL(), nil))
+	}
+	const schedules = 40
+	for i := range schedules {
+		procs[0].expect(201, "", "PUT", fmt.Sprint("reports/schedules/s", i), fmt.Sprintf(`{"every":"%ds","data":%d}`, 1+i%3, i))
+	}
+	ending := time.Now().Add(6 * time.Second)
+	var running sync.WaitGroup
+	for w, p := range procs {
+		running.Go(func() {
+			for n := 0; time.Now().Before(ending); n++ {
+				i := (n*7 + w*13) % schedules
+				path := fmt.Sprint("/v1/mail/reports/schedules/s", i)
+				switch n % 4 {
+				case 0:
+					p.do("PUT", path, fmt.Sprintf(`{"every":"%ds","data":%d,"tries":%d}`, 1+i%3, i, 1+n%9))
+				case 1:
+					p.do("POST", path+"/pause", "")
+				case 2:
+					p.do("POST", path+"/resume", "")
+				case 3:
+					p.do("POST", path+"/trigger", "")
+				}
+			}
+		})
+	}
+	running.Wait()
+	for i := range schedules {
+		procs[1].do("POST", fmt.Sprint("/v1/mail/reports/schedules/s", i, "/pause"), "")
+	}
+	seen, fired := map[string]string{}, int64(0)
+	for {
+		jobs := procs[2].do("POST", "/v1/mail/reports/claim?count=1000&ttr=1h", "").Jobs
+		if len(jobs) == 0 {
+			break
+		}
+		for _, j := range jobs {
+			if j.Attributes["cause"] == "triggered" {
+				continue
+			}
+			key := j.Attributes["schedule"] + " " + j.Attributes["tick"]
+			tick, err := time.Parse(time.RFC3339, j.Attributes["tick"])
+			if err != nil || seen[key] != "" || tick.UnixMilli() > j.Published {
+				t.Errorf("%s: %s and %s, published %d: %v", key, seen[key], j.ID, j.Published, err)
+			}
+			seen[key] = j.ID
+		}
+	}
+	for i := range schedules {
+		s := procs[0].schedule(fmt.Sprint("s", i))
+		fired += s.Ticks["fired"]
+	}
+	if fired != int64(len(seen)) || fired < schedules {
+		t.Errorf("the accounts say %d, %d were published", fired, len(seen))
+	}
+	if residual, err := procs[0].store.Audit(t.Context(), procs[0].store.Namespace("mail")); err != nil || residual != 0 {
+		t.Errorf("residual %d, %v", residual, err)
+	}
+}

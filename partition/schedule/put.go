@@ -1,0 +1,125 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule/cron"
+)
+
+// Store is what Put needs; *job.Store is one.
+type Store interface {
+	Clock(ctx context.Context) (ms int64, err error)
+	GetSchedule(ctx context.Context, ns *job.Namespace, queue, name string) (job.Schedule, error)
+	PutSchedule(ctx context.Context, p *job.PutSchedule) error
+	Fire(ctx context.Context, ns *job.Namespace, shard int, made int64, firings []*job.Firing) (int64, error)
+}
+
+var (
+	// ErrRevision: the schedule does not have the revision that the caller wants.
+	ErrRevision = errors.New("the schedule has another revision")
+	// errBusy: others changed the schedule as often as Put tried.
+	errBusy = errors.New("the schedule changes all the time: try again")
+)
+
+const putTries = 10
+
+// giveUp is how many ticks a put gives up at most, where the queue has no room for them: 23 days of seconds. What is beyond is
+// due, so the put is rejected until there is room.
+const giveUp = 2_000_000
+
+// Put makes a schedule, or replaces its specification; revision is the one that it must have, 0: any. What is due by the
+// specification before fires first, so that a put at a tick costs none; what cannot fire then (the queue is full)
+// counts as superseded. It returns a *FieldError where the specification has no tick from now on.
+func Put(ctx context.Context, store Store, ns *job.Namespace, queue, name string, s *Spec,
+	revision int64) (*job.PutSchedule, error) {
+	tried := ""
+	for tries := 0; tries < putTries; {
+		now, err := store.Clock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before, err := store.GetSchedule(ctx, ns, queue, name)
+		if err != nil && !errors.Is(err, job.ErrNoSchedule) {
+			return nil, err
+		}
+		state, readable := ReadState(before.State)
+		if revision > 0 && state.Revision != revision {
+			return nil, ErrRevision
+		}
+		p := &job.PutSchedule{Namespace: ns, Queue: queue, Name: name, Before: before.State, Spec: s.JSON()}
+		p.Tag = Tag(p.Spec)
+		if p.First, p.Look = First(s, ns.Name, queue, name, now); p.First == 0 && p.Tag != state.Tag {
+			return nil, noTick(s)
+		}
+		if readable && state.Flag == 'a' && p.Tag != state.Tag {
+			due := leave(p, before.Spec, &state, now)
+			if due != nil && tried != before.State {
+				tried = before.State
+				if _, err := store.Fire(ctx, ns, ns.ScheduleShard(queue, name), now, []*job.Firing{due}); err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
+		tries++
+		err = store.PutSchedule(ctx, p)
+		if !errors.Is(err, job.ErrChanged) && !errors.Is(err, job.ErrDue) {
+			return p, err
+		}
+	}
+	return nil, errBusy
+}
+
+// leave says what a put gives up of the specification before: the ticks that are due, and when the next one is. It returns
+// how they fire; nil: none is due.
+func leave(p *job.PutSchedule, spec []byte, state *State, now int64) *job.Firing {
+	old, err := Parse(spec)
+	if err != nil {
+		return nil // nobody can say what is due
+	}
+	seed := seedOf(p.Namespace.Name, p.Queue, p.Name)
+	tick := state.Next
+	for ; tick > 0 && old.fires(tick, seed) <= now && p.GivenUp < giveUp; tick = old.Next(tick) {
+		p.GivenUp++
+	}
+	p.Open = old.fires(tick, seed)
+	if p.GivenUp == 0 {
+		return nil
+	}
+	return Plan(old, p.Namespace.Name, p.Queue, p.Name, p.Before, state, now)
+}
+
+func noTick(s *Spec) error {
+	switch {
+	case !s.Until.IsZero():
+		return &FieldError{"until", s.Until.Format(time.RFC3339), "there is no tick from now until then"}
+	case !s.At.IsZero():
+		return &FieldError{"at", s.At.Format(time.RFC3339), "write a time to come"}
+	}
+	return &FieldError{"cron", s.Cron, cron.ErrNever.Error()}
+}
+
+// Times are the next ticks after a time, n at most, in the zone of the specification.
+func (s *Spec) Times(after time.Time, n int) []string {
+	zone := time.UTC
+	if s.Zone != "" {
+		zone, _ = cron.Zone(s.Zone) // it was checked
+	}
+	list := []string{}
+	for tick := s.Next(after.UnixMilli()); tick > 0 && len(list) < n; tick = s.Next(tick) {
+		list = append(list, time.UnixMilli(tick).In(zone).Format("2006-01-02T15:04:05.999Z07:00"))
+	}
+	return list
+}
+
+// Ticks are those from a time until another, both included, n at most.
+func (s *Spec) Ticks(from, to time.Time, n int) (list []int64) {
+	last := to.UnixMilli()
+	for tick := s.Next(from.UnixMilli() - 1); tick > 0 && tick <= last && len(list) < n; tick = s.Next(tick) {
+		list = append(list, tick)
+	}
+	return list
+}

@@ -1,0 +1,372 @@
+// Package schedule says when schedules fire, and fires them. A schedule publishes a job into a queue
+// at each of its ticks: exactly once a tick, over crashes and with any number of processes, because
+// the script that publishes compares the whole state with what its caller read. What only Go knows are times: [Plan]
+// is a pure function of specification, state and clock.
+//
+//	spec.go   what a caller asks for: when, and what to publish
+//	state.go  what has become of it
+//	plan.go   which ticks are due, and which of them run
+//	firer.go  the loop that fires
+//	cron      times of expressions, in zones
+package schedule
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule/cron"
+)
+
+// A Spec is the specification of a schedule. One of Cron, Every and At is set.
+type Spec struct {
+	Cron  string    `json:"cron,omitempty"` // five fields, or @hourly, @daily, @weekly, @monthly, @yearly
+	Every Duration  `json:"every,omitzero"` // 1s to 10 years, from From on
+	At    time.Time `json:"at,omitzero"`    // once
+	From  time.Time `json:"from,omitzero"`  // with Every: a tick of the grid; default the Unix epoch
+	Zone  string    `json:"tz,omitempty"`   // of Cron: an IANA name; default UTC
+	// Jitter lets each tick fire up to so much later, at most until the next tick: the same for
+	// every process. 0 to 24h.
+	Jitter Duration `json:"jitter,omitzero"`
+
+	Data       json.RawMessage   `json:"data,omitempty"`        // payload of the jobs; without it and Base64, null
+	Base64     *string           `json:"data_base64,omitempty"` // payload that is no JSON
+	Attributes map[string]string `json:"attributes,omitempty"`  // at most 16
+	Tries      int               `json:"tries,omitempty"`       // of each job: 1 to 65535; default 3
+	TTL        Duration          `json:"ttl,omitzero"`          // of each job; default 0, for ever
+	Shards     int               `json:"shards,omitempty"`      // jobs of a run: 1 to 1000; default 1
+
+	Overlap string    `json:"overlap,omitempty"`  // allow (default), skip or buffer
+	Missed  string    `json:"missed,omitempty"`   // one (default), all or skip
+	Grace   *Duration `json:"grace,omitempty"`    // default 1m; 0 to 24h
+	Window  Duration  `json:"window,omitzero"`    // default none
+	Until   time.Time `json:"until,omitzero"`     // no tick after; default none
+	MaxRuns int64     `json:"max_runs,omitempty"` // no run beyond; default none
+
+	ticks   func(after time.Time) time.Time // zero: none
+	payload []byte
+}
+
+// Duration is a time.Duration, in JSON as "1m30s".
+type Duration time.Duration
+
+// MarshalText writes it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads it.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%.40q is no duration: write one such as 90s or 1h30m", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Bounds of a specification.
+const (
+	MaxSpec       = 64 << 10 // bytes of JSON
+	maxAttributes = 16
+	maxAttribute  = 128 // bytes of a name
+	minEvery      = time.Second
+	maxEvery      = 10 * 366 * 24 * time.Hour
+	maxJitter     = 24 * time.Hour
+	defaultGrace  = time.Minute
+	defaultTries  = 3
+)
+
+// reserved are the attributes that Spillway sets itself.
+var reserved = []string{"shard_index", "shard_total", "schedule", "tick", "cause", "sqs"}
+
+// FieldError says what is wrong with a field of a specification, and what to write instead.
+type FieldError struct{ Field, Value, Want string }
+
+func (e *FieldError) Error() string {
+	switch {
+	case e.Field == "":
+		return "the specification " + e.Want
+	case e.Value == "":
+		return e.Field + ": " + e.Want
+	}
+	return fmt.Sprintf("%s: %.80q: %s", e.Field, e.Value, e.Want)
+}
+
+// Parse reads a specification from JSON, strictly: a field that is unknown or given twice is an error, as a
+// mistyped one would silently have its default. Its errors are *FieldError.
+func Parse(text []byte) (*Spec, error) {
+	if len(text) > MaxSpec {
+		return nil, &FieldError{"", "", fmt.Sprintf("has %d bytes; write %d at most", len(text), MaxSpec)}
+	}
+	if err := eachOnce(text); err != nil {
+		return nil, err
+	}
+	s := &Spec{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return nil, unreadable(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, &FieldError{"", "", "is one JSON object, and nothing behind it"}
+	}
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// eachOnce rejects what encoding/json takes: an object that names a key twice, at any depth up to that of the attributes.
+func eachOnce(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	var keys []map[string]bool // of each object that is open; nil: an array
+	name := true
+	for {
+		t, err := d.Token()
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return unreadable(err)
+		}
+		inObject := len(keys) > 0 && keys[len(keys)-1] != nil
+		if key, is := t.(string); is && inObject && name {
+			if keys[len(keys)-1][key] {
+				return &FieldError{key, "", "is given twice: write it once"}
+			}
+			keys[len(keys)-1][key], name = true, false
+			continue
+		}
+		name = true
+		switch t {
+		case json.Delim('{'):
+			keys = append(keys, map[string]bool{})
+		case json.Delim('['):
+			keys = append(keys, nil)
+		case json.Delim('}'), json.Delim(']'):
+			keys = keys[:len(keys)-1]
+		}
+		if len(keys) > 64 {
+			return &FieldError{"", "", "nests deeper than 64 levels"}
+		}
+	}
+}
+
+func unreadable(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return &FieldError{kind.Field, kind.Value, "want " + kind.Type.String()}
+	}
+	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return &FieldError{strings.Trim(name, `"`), "", "there is no such field"}
+	}
+	return &FieldError{"", "", "cannot be read: " + err.Error()}
+}
+
+// complete checks the fields, and works out the times.
+func (s *Spec) complete() error {
+	var wrong *FieldError
+	check := func(ok bool, field string, value any, want string) {
+		if !ok && wrong == nil {
+			wrong = &FieldError{field, fmt.Sprint(value), want}
+		}
+	}
+	times := 0
+	for _, is := range []bool{s.Cron != "", s.Every != 0, !s.At.IsZero()} {
+		if is {
+			times++
+		}
+	}
+	check(times == 1, "cron", s.Cron, "write one of cron, every and at")
+	check(s.Every == 0 || s.Every >= Duration(minEvery) && s.Every <= Duration(maxEvery), "every", time.Duration(s.Every), "write 1s to 87840h")
+	check(s.From.IsZero() || s.Every != 0, "from", s.From, "is for every")
+	check(s.Zone == "" || s.Cron != "", "tz", s.Zone, "is for cron")
+	check(s.Jitter >= 0 && s.Jitter <= Duration(maxJitter), "jitter", time.Duration(s.Jitter), "write 0s to 24h")
+	check(s.Data == nil || s.Base64 == nil, "data_base64", "", "write data or data_base64")
+	check(s.Tries >= 0 && s.Tries <= job.MaxTries, "tries", s.Tries, "write 1 to 65535")
+	check(s.TTL >= 0 && s.TTL <= Duration(job.MaxTTL), "ttl", time.Duration(s.TTL), "write 0s, for ever, to "+job.MaxTTL.String())
+	check(s.Shards >= 0 && s.Shards <= job.MaxMessages, "shards", s.Shards, "write 1 to 1000")
+	check(slices.Contains([]string{"", "allow", "skip", "buffer"}, s.Overlap), "overlap", s.Overlap, "write allow, skip or buffer")
+	check(slices.Contains([]string{"", "one", "all", "skip"}, s.Missed), "missed", s.Missed, "write one, all or skip")
+	check(s.grace() >= 0 && s.grace() <= 24*time.Hour, "grace", s.grace(), "write 0s to 24h")
+	check(s.Window >= 0, "window", time.Duration(s.Window), "write 0s, for none, or more")
+	check(s.MaxRuns >= 0, "max_runs", s.MaxRuns, "write 1 or more")
+	check(len(s.Attributes) <= maxAttributes, "attributes", len(s.Attributes), "write 16 at most")
+	for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
+		check(len(name) <= maxAttribute && job.ValidQueue(name), "attributes", name,
+			"a name has 1 to 128 letters, digits, dots, dashes and underscores")
+		check(!slices.Contains(reserved, name), "attributes", name, "is set by Spillway")
+	}
+	for field, at := range map[string]time.Time{"at": s.At, "until": s.Until, "from": s.From} {
+		check(at.IsZero() || at.Year() >= 1970 && at.Year() < 2200, field, at, "write a time from 1970 to 2199")
+	}
+	if wrong != nil {
+		return wrong
+	}
+	s.payload = cmpBytes(s.Data, "null")
+	if s.Base64 != nil {
+		var err error
+		if s.payload, err = base64.StdEncoding.DecodeString(*s.Base64); err != nil {
+			return &FieldError{"data_base64", *s.Base64, "write base64, as of RFC 4648, section 4"}
+		}
+	}
+	return s.setTicks()
+}
+
+func cmpBytes(text []byte, otherwise string) []byte {
+	if len(text) > 0 {
+		return text
+	}
+	return []byte(otherwise)
+}
+
+// setTicks makes the function of the times.
+func (s *Spec) setTicks() error {
+	switch {
+	case s.Cron != "":
+		zone, err := cron.Zone(cmp.Or(s.Zone, "UTC"))
+		if err != nil {
+			return &FieldError{"tz", s.Zone, err.Error()}
+		}
+		expression, err := cron.Parse(s.Cron, zone)
+		if err != nil {
+			return &FieldError{"cron", s.Cron, err.Error()}
+		}
+		s.ticks = expression.Next
+	case s.Every != 0:
+		grid := s.From
+		if grid.IsZero() {
+			grid = time.Unix(0, 0)
+		}
+		s.ticks = func(after time.Time) time.Time { return nextOf(grid, time.Duration(s.Every), after) }
+	default:
+		s.ticks = func(after time.Time) time.Time {
+			if s.At.After(after) {
+				return s.At
+			}
+			return time.Time{}
+		}
+	}
+	return nil
+}
+
+// nextOf is the first time of a grid after another; a grid begins at its first time.
+func nextOf(grid time.Time, every time.Duration, after time.Time) time.Time {
+	if after.Before(grid) {
+		return grid
+	}
+	return grid.Add((after.Sub(grid)/every + 1) * every)
+}
+
+func (s *Spec) grace() time.Duration {
+	if s.Grace == nil {
+		return defaultGrace
+	}
+	return time.Duration(*s.Grace)
+}
+
+// JSON is the specification as it was given, in one form.
+func (s *Spec) JSON() []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	return text
+}
+
+// Tag names the text of a specification.
+func Tag(text []byte) string {
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+// Next is the first tick after a time, Unix ms; 0: there is none.
+func (s *Spec) Next(after int64) int64 {
+	t := s.ticks(time.UnixMilli(after))
+	if t.IsZero() || !s.Until.IsZero() && t.After(s.Until) {
+		return 0
+	}
+	if at := t.UnixMilli(); at > after {
+		return at
+	}
+	return s.Next(after + 1) // a grid between two ms
+}
+
+// fires is when a tick fires: itself and its jitter, which is the same in every process. seed is of the schedule.
+func (s *Spec) fires(tick int64, seed uint64) int64 {
+	if tick == 0 || s.Jitter == 0 {
+		return tick
+	}
+	most := time.Duration(s.Jitter).Milliseconds()
+	if next := s.Next(tick); next > 0 {
+		most = min(most, next-tick)
+	}
+	if most <= 0 {
+		return tick
+	}
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], seed)
+	binary.LittleEndian.PutUint64(b[8:], uint64(tick)) // #nosec G115 -- only bits
+	sum := sha256.Sum256(b[:])
+	return tick + int64(binary.LittleEndian.Uint64(sum[:])%uint64(most)) // #nosec G115 -- less than most
+}
+
+// seedOf tells the jitter of one schedule from that of another.
+func seedOf(namespace, queue, name string) uint64 {
+	sum := sha256.Sum256([]byte(namespace + " " + queue + " " + name))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// Runs are runs with the jobs of a schedule called name, at ticks.
+func (s *Spec) Runs(name string, ticks []int64, cause byte) job.Runs {
+	r := job.Runs{Tries: cmp.Or(s.Tries, defaultTries), TTL: time.Duration(s.TTL)}
+	for _, tick := range ticks {
+		r.List = append(r.List, s.run(name, tick, cause))
+	}
+	return r
+}
+
+func (s *Spec) run(name string, tick int64, cause byte) job.ScheduleRun {
+	r := job.ScheduleRun{Tick: tick, Cause: cause}
+	attributes := maps.Clone(s.Attributes)
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	attributes["schedule"], attributes["tick"], attributes["cause"] = name, TickText(tick), causes[cause]
+	for i := range s.jobs() {
+		if s.Shards > 0 {
+			attributes["shard_index"], attributes["shard_total"] = strconv.Itoa(i), strconv.Itoa(s.Shards)
+		}
+		text, _ := json.Marshal(attributes) // of strings
+		r.Messages = append(r.Messages, job.Message{Payload: s.payload, Attributes: text})
+	}
+	return r
+}
+
+// jobs is how many jobs a run has.
+func (s *Spec) jobs() int { return max(1, s.Shards) }
+
+// TickText is a tick as the attribute tick has it.
+func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z") }
+
+// Size is about what the jobs of a run take, in bytes.
+func (s *Spec) Size() int {
+	n := len(s.payload) + 128
+	for name, value := range s.Attributes {
+		n += len(name) + len(value) + 6
+	}
+	return n * s.jobs()
+}
+
+// causes are the attribute cause by their letter.
+var causes = map[byte]string{'d': "due", 'c': "caught_up", 'w': "waited", 't': "triggered", 'b': "backfilled"}
