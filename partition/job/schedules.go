@@ -5,10 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -166,48 +164,6 @@ func (s *Store) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call)
 	return status, nil
 }
 
-// A DueShard is a shard with schedules that are due.
-type DueShard struct {
-	Namespace *Namespace
-	Shard     int
-}
-
-// dueShards are those that the promoter found since they were taken: it looks at each shard when something comes due there,
-// so schedules cost a shard that has none one command a second in a pipeline.
-type dueShards struct {
-	mu   sync.Mutex
-	all  map[DueShard]bool
-	wake chan struct{} // has room for one signal
-}
-
-func (d *dueShards) add(s DueShard) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.all == nil {
-		d.all = map[DueShard]bool{}
-	}
-	d.all[s] = true
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
-
-// SchedulesDue has a value when TakeDue returns some.
-func (s *Store) SchedulesDue() <-chan struct{} { return s.due.wake }
-
-// TakeDue returns the shards where schedules came due since the last call, while a Promoter runs.
-func (s *Store) TakeDue() []DueShard {
-	s.due.mu.Lock()
-	defer s.due.mu.Unlock()
-	list := slices.Collect(maps.Keys(s.due.all))
-	clear(s.due.all)
-	return list
-}
-
-// ScheduleComesDue tells that a schedule of a shard deserves a look at a time, Unix ms.
-func (s *Store) ScheduleComesDue(d DueShard, at int64) { s.comesDue(d.Namespace.shards[d.Shard], at) }
-
 // PutSchedule is one put.
 type PutSchedule struct {
 	Namespace   *Namespace
@@ -355,153 +311,6 @@ func (s *Store) CountSchedules(ctx context.Context, ns *Namespace) (all, active 
 		return nil
 	})
 	return all, active, err
-}
-
-// A DueSchedule is one of a page.
-type DueSchedule struct {
-	Queue, Name string
-	At          int64 // when it deserves a look, Unix ms
-	State       string
-}
-
-// dueAhead is how far DueSchedules looks ahead, in ms, so that the caller knows how long to sleep.
-const dueAhead = 1000
-
-// DueSchedules returns the schedules of a shard that are due now, or within the next second, at most
-// limit, without the first skip. now is the store's time.
-func (s *Store) DueSchedules(ctx context.Context, ns *Namespace, shard, skip,
-	limit int) (now int64, list []DueSchedule, err error) {
-	if passed, err := s.space.Known(ns.Home); !passed || err != nil {
-		return 0, nil, backend.ErrUnavailable
-	}
-	sh := ns.shards[shard]
-	c := backend.NewCall(luajob.DuePage, sh.Breaker, []string{sh.due, sh.states}, dueAhead, skip, limit)
-	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
-	if c.Err != nil {
-		return 0, nil, c.Err
-	}
-	for n := c.More / 3; n > 0; n-- {
-		member, at, state := string(c.Rest.Bulk()), c.Rest.Int(), string(c.Rest.Bulk())
-		name, queue, _ := strings.Cut(member, " ")
-		list = append(list, DueSchedule{queue, name, at, state})
-	}
-	if c.Rest.Broken {
-		return 0, nil, c.Misread()
-	}
-	return c.Now, list, nil
-}
-
-// PutOff lets a schedule that cannot be read deserve its next look in a minute, so that it hides none behind it.
-func (s *Store) PutOff(ctx context.Context, ns *Namespace, shard int, d DueSchedule, now int64) error {
-	sh := ns.shards[shard]
-	return backend.Classify(s.backend.ClientFor(ctx, sh.Ledger).ZAddXX(ctx, sh.due,
-		redis.Z{Score: float64(now + 60_000), Member: d.Name + " " + d.Queue}).Err())
-}
-
-// A ScheduleRun is the jobs of one tick.
-type ScheduleRun struct {
-	Tick     int64 // Unix ms
-	Cause    byte  // d due, c caught up, w waited, t triggered, b backfilled
-	Messages []Message
-}
-
-// Runs is how the jobs of a schedule's runs are stored.
-type Runs struct {
-	Tries int
-	TTL   time.Duration // 0: for ever
-	List  []ScheduleRun
-}
-
-func (r *Runs) jobs() (n int) {
-	for _, run := range r.List {
-		n += len(run.Messages)
-	}
-	return n
-}
-
-// A Firing moves one schedule on.
-type Firing struct {
-	Queue, Name, State string // the state as it was read
-	Overlap            string // allow, skip or buffer
-	Left               int64  // runs that it may have yet; -1: any
-	Next, Look         int64  // the next tick and when that deserves a look, Unix ms; 0: none
-	Missed, Paused     int    // ticks that count so
-	Runs
-
-	Status FireStatus
-	Fired  int   // runs that were published
-	First  int64 // sequence of the first job of the last of them
-}
-
-// FireStatus is what became of a Firing.
-type FireStatus int64
-
-// What becomes of a Firing.
-const (
-	Stale    FireStatus = 0 // the state is another one: somebody else fired, put or paused
-	Fired    FireStatus = 1
-	Untimely FireStatus = 2 // the plan is older than 5 s, or the clock went back behind it
-	NoRoom   FireStatus = 4 // fired up to a run for which there was no room
-	Closed   FireStatus = 7 // the namespace is being deleted
-	Foreign  FireStatus = -1
-)
-
-// Fire fires schedules of one shard in one script call; made is the store's time at which they were planned, Unix ms. One that is
-// done by somebody else, or too late, changes nothing: its Status says so. at is when it ran, by the store's clock.
-func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
-	firings []*Firing) (at int64, err error) {
-	if err := s.mayRun(ctx, ns); err != nil {
-		return 0, err
-	}
-	sh := ns.shards[shard]
-	var of numbers
-	of.reset()
-	for _, f := range firings {
-		of.number(f.Queue)
-	}
-	keys := []string{sh.Ledger, sh.queues, sh.states, sh.due}
-	for _, queue := range of.names {
-		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue))
-	}
-	argv := []any{ns.maxJobs, ns.maxQueues, sh.channel, s.wake, made, len(of.names)}
-	for _, queue := range of.names {
-		argv = append(argv, queue)
-	}
-	for _, f := range firings {
-		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.Left, f.Next, f.Look, f.Missed,
-			f.Paused, len(f.List))
-		for _, run := range f.List {
-			argv = append(argv, run.Tick, string(run.Cause), len(run.Messages))
-			argv = f.appendRecords(argv, made, run.Messages)
-		}
-	}
-	round := s.space.Round()
-	c := backend.NewCall(luajob.Fire, sh.Breaker, keys, argv...)
-	s.backend.RunDurably(ctx, s.backend.In, []*backend.Call{c})
-	if c.Err != nil {
-		return 0, c.Err
-	}
-	for _, f := range firings {
-		f.Status, f.Fired, f.First = FireStatus(c.Rest.Int()), int(c.Rest.Int()), c.Rest.Int()
-		if f.Fired > 0 {
-			sh.Stored(round, f.jobs()*f.Fired/len(f.List))
-		}
-	}
-	if c.Rest.Broken {
-		return 0, c.Misread()
-	}
-	return c.Now, c.Unconfirmed
-}
-
-func (r *Runs) appendRecords(argv []any, now int64, messages []Message) []any {
-	expires := int64(0)
-	if r.TTL > 0 {
-		expires = min(now+max(1, ms(r.TTL)), maxExpiry)
-	}
-	for _, m := range messages {
-		argv = append(argv, appendRecord(nil, expires, r.Tries, "", m))
-	}
-	return argv
 }
 
 // Trigger publishes runs of a schedule beside its ticks.

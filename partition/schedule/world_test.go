@@ -420,6 +420,12 @@ func (w *world) check() {
 		}
 		before, known := w.seen[found.Name]
 		w.seen[found.Name] = state
+		for _, run := range state.Last {
+			known := slices.ContainsFunc(before.Last, func(b schedule.Run) bool { return b.First == run.First })
+			if !known && run.Cause != "triggered" && run.Tick > w.now.UnixMilli() {
+				w.fatalf("%s: the tick %s was fired early", found.Name, schedule.TickText(run.Tick))
+			}
+		}
 		if !known || before.Tag != state.Tag {
 			continue // checkPut looks at these
 		}
