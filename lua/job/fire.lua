@@ -23,7 +23,7 @@
 --                   another state, 2 too early or too late, 7 the namespace is being deleted; -1 put off by a minute, as a key
 --                   has another type
 --
--- USES whole, int, time, foreign, ends_of, in_pieces, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at
+-- USES whole, int, time, foreign, ends_of, in_pieces, read_all, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at
 local ledger, queues, states, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local max_jobs, max_queues, made, n = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[5], 0), whole(ARGV[6], 1)
 if not (max_jobs and max_queues and made and n) or #KEYS ~= 4 + 3 * n then
@@ -68,30 +68,39 @@ local function publish(k, m, at)
   return first
 end
 
--- Judge the schedules; nothing is written yet.
-local result, plan, seen, put_off = { now }, {}, {}, {}
+-- Read the arguments, then judge the schedules; nothing is written yet.
+local list, members = {}, {}
 local at, args = 7 + n, #ARGV
 while at <= args do
-  local k, name, old, overlap = of[tonumber(ARGV[at])], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  local left, next_tick, look = tonumber(ARGV[at + 4]), whole(ARGV[at + 5], 0), whole(ARGV[at + 6], 0)
-  local missed, paused, count = whole(ARGV[at + 7], 0), whole(ARGV[at + 8], 0), whole(ARGV[at + 9], 0)
-  if not (k and left and next_tick and look and missed and paused and count) then
+  local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], left = tonumber(ARGV[at + 4]),
+    next_tick = whole(ARGV[at + 5], 0), look = whole(ARGV[at + 6], 0), missed = whole(ARGV[at + 7], 0), paused = whole(ARGV[at + 8], 0) }
+  local count = whole(ARGV[at + 9], 0)
+  if not (f.k and f.left and f.next_tick and f.look and f.missed and f.paused and count) then
     return redis.error_reply('ERR fire: bad arguments')
   end
+  list[#list + 1], members[#members + 1] = f, ARGV[at + 1] .. ' ' .. f.k.name
   at = at + 10
-  local runs = {}
   for i = 1, count do
     local m = whole(ARGV[at + 2], 1)
     if not m or at + 2 + m > args then
       return redis.error_reply('ERR fire: bad arguments')
     end
-    runs[i] = { tick = tonumber(ARGV[at]), cause = ARGV[at + 1], m = m, at = at + 3 }
+    f[i] = { tick = tonumber(ARGV[at]), cause = ARGV[at + 1], m = m, at = at + 3 }
     at = at + 3 + m
   end
-  local member = name .. ' ' .. k.name
+end
+local found = {}
+if #list > 0 then
+  found = read_all('HMGET', states, members)
+end
+
+local result, plan, seen, put_off = { now }, {}, {}, {}
+for y, f in ipairs(list) do
+  local k, old, overlap, left, next_tick, look = f.k, f.old, f.overlap, f.left, f.next_tick, f.look
+  local member = members[y]
   local status, fired, first = 1, 0, 0
   local s
-  if not seen[member] and redis.call('HGET', states, member) == old then
+  if not seen[member] and found[y] == old then
     s = read_state(old)
   end
   if not s or s.flag ~= 'a' then
@@ -106,20 +115,20 @@ while at <= args do
   end
   if status == 1 then
     seen[member] = true
-    s.missed, s.paused = s.missed + missed, s.paused + paused
+    s.missed, s.paused = s.missed + f.missed, s.paused + f.paused
     local busy = false
     if overlap ~= 'allow' and s.count > 0 then
       busy = is_unfinished(s, k.j, k.d)
     end
-    for i, run in ipairs(runs) do
+    for i, run in ipairs(f) do
       local go = left ~= 0
       if go and not busy and not fits(k, run.m) then
         -- The runs before it stand. It stays the next tick, or the one that waits.
         status, look = 4, now + 1000
         if run.cause ~= 'w' then
           next_tick = run.tick
-        elseif runs[i + 1] then
-          next_tick = runs[i + 1].tick
+        elseif f[i + 1] then
+          next_tick = f[i + 1].tick
         end
         break
       end

@@ -125,7 +125,7 @@ func (f *Firer) work(ctx context.Context, d job.DueShard) {
 		}
 		skip = 0
 		if done < len(list) { // others fire the same page
-			skip = rand.IntN(firePage) // #nosec G404 -- spreads processes
+			skip = firePage * rand.IntN(4) // #nosec G404 -- spreads processes
 		}
 	}
 	f.store.ScheduleComesDue(d, 0)

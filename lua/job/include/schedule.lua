@@ -17,7 +17,9 @@ local function read_state(text)
   local s, was = { runs = words[17], words = words }, {}
   for n = 1, 16 do
     local value = words[n]
-    if n ~= 2 and n ~= 3 then
+    if value == '0' then
+      value = 0
+    elseif n ~= 2 and n ~= 3 then
       value = tonumber(value)
     end
     s[state_fields[n]], was[n] = value, value
@@ -39,9 +41,11 @@ local function write_state(s, keep)
     end
   end
   local runs = s.runs
-  local _, count = string.gsub(runs, ';', '')
-  while count > keep do
-    runs, count = string.match(runs, '^[^;]*;(.*)$'), count - 1
+  if #runs > 33 * keep then -- a run has 33 bytes at least
+    local _, count = string.gsub(runs, ';', '')
+    while count > keep do
+      runs, count = string.match(runs, '^[^;]*;(.*)$'), count - 1
+    end
   end
   return table.concat(words, ' ', 1, 16) .. '|' .. runs
 end
