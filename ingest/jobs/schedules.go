@@ -10,78 +10,15 @@ import (
 
 	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/ingest/wire"
-	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 const (
-	nextTimes    = 5    // times to come in an answer
 	maxTimes     = 1000 // of _times, and ticks of a backfill
 	maxSchedules = 1000 // of a list
 	backfillRuns = 32   // of a call of the store
 )
-
-// scheduleAnswer is the answer about one schedule.
-type scheduleAnswer struct {
-	Name  string          `json:"name"`
-	Queue string          `json:"queue"`
-	State string          `json:"state"` // active, paused or ended
-	Rev   int64           `json:"rev"`
-	Next  []string        `json:"next"`
-	Ticks scheduleTicks   `json:"ticks"`
-	Last  []scheduleRun   `json:"last"` // the newest first
-	Spec  json.RawMessage `json:"spec"`
-}
-
-type scheduleTicks struct {
-	Total int64 `json:"total"`
-	schedule.Ticks
-}
-
-type scheduleRun struct {
-	Tick  string   `json:"tick"`
-	Cause string   `json:"cause"`
-	AtMS  int64    `json:"at_ms"` // when its jobs were published
-	IDs   []string `json:"ids"`
-}
-
-// shownIDs is how many ids of a run an answer has.
-const shownIDs = 10
-
-func (a *api) describeSchedule(ns *job.Namespace, s job.Schedule) (scheduleAnswer, error) {
-	state, ok := schedule.ReadState(s.State)
-	spec, err := schedule.Parse(s.Spec)
-	if !ok || err != nil {
-		return scheduleAnswer{}, errUnreadable
-	}
-	answer := scheduleAnswer{
-		Name:  s.Name,
-		Queue: s.Queue,
-		State: state.Name(),
-		Rev:   state.Revision,
-		Next:  []string{},
-		Ticks: scheduleTicks{state.Ticks.Total(), state.Ticks},
-		Last:  []scheduleRun{},
-		Spec:  s.Spec,
-	}
-	if state.Flag == 'a' && state.Next > 0 {
-		answer.Next = spec.Times(time.UnixMilli(state.Next-1), nextTimes)
-	}
-	shard := ns.ScheduleShard(s.Queue, s.Name)
-	for i := len(state.Last) - 1; i >= 0; i-- {
-		r := state.Last[i]
-		run := scheduleRun{Tick: schedule.TickText(r.Tick), Cause: r.Cause, AtMS: r.First / 1000, IDs: []string{}}
-		for seq := r.First; seq < r.First+min(r.Count, shownIDs); seq++ {
-			run.IDs = append(run.IDs, ns.ID(shard, s.Queue, seq, ""))
-		}
-		answer.Last = append(answer.Last, run)
-	}
-	return answer, nil
-}
-
-var errUnreadable = fmt.Errorf("%w: the schedule was written by another program, or its zone is not in the tzdata of this one",
-	partition.ErrBroken)
 
 // putSchedule makes a schedule, or replaces its specification.
 func (a *api) putSchedule(c *call) *ingest.Rejection {
@@ -104,12 +41,11 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 			return nil, err
 		}
 		created = p.Result == job.Created
-		result := map[job.PutResult]string{job.Created: "created", job.Replaced: "replaced", job.Unchanged: "unchanged"}[p.Result]
 		next := []string{}
 		if p.First > 0 {
-			next = spec.Times(time.UnixMilli(p.First-1), nextTimes)
+			next = spec.Times(time.UnixMilli(p.First-1), schedule.ShownTimes)
 		}
-		return json.Marshal(map[string]any{"result": result, "rev": p.Revision, "next": next})
+		return json.Marshal(map[string]any{"result": p.Result.String(), "rev": p.Revision, "next": next})
 	})
 	if rejected == nil && created {
 		c.Ctx.SetStatusCode(201)
@@ -149,7 +85,7 @@ func (a *api) getSchedule(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		answer, err := a.describeSchedule(c.namespace, s)
+		answer, err := schedule.Describe(c.namespace, s)
 		if err != nil {
 			return nil, err
 		}
@@ -169,11 +105,11 @@ func (a *api) listSchedules(c *call) *ingest.Rejection {
 			return nil, err
 		}
 		answer := struct {
-			Schedules []scheduleAnswer `json:"schedules"`
+			Schedules []schedule.Shown `json:"schedules"`
 			Next      string           `json:"next,omitempty"` // the after of the next page
-		}{Schedules: []scheduleAnswer{}}
+		}{Schedules: []schedule.Shown{}}
 		for _, s := range list {
-			if described, err := a.describeSchedule(c.namespace, s); err == nil {
+			if described, err := schedule.Describe(c.namespace, s); err == nil {
 				answer.Schedules = append(answer.Schedules, described)
 			}
 		}
@@ -249,7 +185,7 @@ func (a *api) specOf(ctx context.Context, c *call) (*schedule.Spec, error) {
 	}
 	spec, err := schedule.Parse(s.Spec)
 	if err != nil {
-		return nil, errUnreadable
+		return nil, schedule.ErrUnreadable
 	}
 	return spec, nil
 }

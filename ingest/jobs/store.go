@@ -5,22 +5,14 @@ import (
 	"errors"
 
 	"github.com/spillway-io/spillway/partition/job"
-	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // Store is what an Engine needs; *job.Store is one.
 type Store interface {
 	job.Operations
+	job.ScheduleOperations
 	Now() (ms int64, ok bool)
 	Revert(ctx context.Context, l *job.Lane) error
-
-	schedule.Store
-	Schedules(ctx context.Context, ns *job.Namespace, queue, after string,
-		limit int) (list []job.Schedule, more bool, err error)
-	DeleteSchedule(ctx context.Context, ns *job.Namespace, queue, name string) error
-	PauseSchedule(ctx context.Context, ns *job.Namespace, queue, name string,
-		pause bool) (changed bool, revision int64, err error)
-	Trigger(ctx context.Context, t *job.Trigger) error
 }
 
 // Wakes tells when queues have jobs again; *job.Wakes is one. A job.WakeSubscribed follows

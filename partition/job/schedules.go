@@ -102,33 +102,46 @@ func (s *Store) readSchedules(ctx context.Context, sh *shard, list []Schedule) e
 }
 
 // Schedules returns the schedules of a queue by name, at most limit of those whose name comes after
-// another. more is whether there are further ones. It reads all names of the queue: 100,000 take Redis some 10 ms.
+// another. Without a queue they are those of the namespace, by queue and name, after "queue/name". more is whether there are further ones. It reads all names of the queue: 100,000 take Redis some 10 ms.
 func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
-	if !ValidQueue(queue) || limit < 1 {
+	if queue != "" && !ValidQueue(queue) || limit < 1 {
 		return nil, false, ErrBadArgument
 	}
 	err = s.reads.Do(ctx, func() error {
-		for _, number := range ns.Shards(queue) {
-			names, err := s.backend.Background.HKeys(ctx, ns.shards[number].specs(queue)).Result()
+		shards := ns.Shards(queue)
+		if queue == "" {
+			shards = ns.every()
+		}
+		for _, number := range shards {
+			key := ns.shards[number].states
+			if queue != "" {
+				key = ns.shards[number].specs(queue)
+			}
+			members, err := s.backend.Background.HKeys(ctx, key).Result()
 			if err != nil {
 				return backend.Classify(err)
 			}
-			for _, name := range names {
-				if name > after {
-					list = append(list, Schedule{Queue: queue, Name: name})
+			for _, member := range members {
+				l := Schedule{Queue: queue, Name: member}
+				if queue == "" {
+					l.Name, l.Queue, _ = strings.Cut(member, " ")
+					member = l.Queue + "/" + l.Name
+				}
+				if member > after {
+					list = append(list, l)
 				}
 			}
 		}
-		slices.SortFunc(list, func(a, b Schedule) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(list, func(a, b Schedule) int { return strings.Compare(a.Queue+"/"+a.Name, b.Queue+"/"+b.Name) })
 		if more = len(list) > limit; more {
 			list = list[:limit]
 		}
-		for _, number := range ns.Shards(queue) {
+		for _, number := range shards {
 			var here []Schedule
 			var at []int
 			for i, l := range list {
-				if ns.ScheduleShard(queue, l.Name) == number {
+				if ns.ScheduleShard(l.Queue, l.Name) == number {
 					here, at = append(here, l), append(at, i)
 				}
 			}
@@ -146,6 +159,15 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 		return nil
 	})
 	return list, more, err
+}
+
+// every are the numbers of all shards.
+func (n *Namespace) every() []int {
+	all := make([]int, len(n.shards))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // runSchedule runs one script on the shard of a schedule and returns the status that its answer begins with.
@@ -189,6 +211,8 @@ const (
 	Replaced  PutResult = 2
 	Unchanged PutResult = 3
 )
+
+func (r PutResult) String() string { return [...]string{"", "created", "replaced", "unchanged"}[r] }
 
 var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed}
 

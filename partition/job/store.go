@@ -77,6 +77,19 @@ type Operations interface {
 	Purge(ctx context.Context, ns *Namespace, queue string, all bool) (deleted int64, err error)
 }
 
+// ScheduleOperations is what one asks of the schedules of a store; *Store has it.
+type ScheduleOperations interface {
+	Clock(ctx context.Context) (ms int64, err error)
+	GetSchedule(ctx context.Context, ns *Namespace, queue, name string) (Schedule, error)
+	Schedules(ctx context.Context, ns *Namespace, queue, after string, limit int) (list []Schedule, more bool, err error)
+	PutSchedule(ctx context.Context, p *PutSchedule) error
+	PauseSchedule(ctx context.Context, ns *Namespace, queue, name string,
+		pause bool) (changed bool, revision int64, err error)
+	DeleteSchedule(ctx context.Context, ns *Namespace, queue, name string) error
+	Fire(ctx context.Context, ns *Namespace, shard int, made int64, firings []*Firing) (at int64, err error)
+	Trigger(ctx context.Context, t *Trigger) error
+}
+
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
 func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !partition.ValidNamespace(cfg.Prefix) {

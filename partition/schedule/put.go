@@ -9,14 +9,6 @@ import (
 	"github.com/spillway-io/spillway/partition/schedule/cron"
 )
 
-// Store is what Put needs; *job.Store is one.
-type Store interface {
-	Clock(ctx context.Context) (ms int64, err error)
-	GetSchedule(ctx context.Context, ns *job.Namespace, queue, name string) (job.Schedule, error)
-	PutSchedule(ctx context.Context, p *job.PutSchedule) error
-	Fire(ctx context.Context, ns *job.Namespace, shard int, made int64, firings []*job.Firing) (int64, error)
-}
-
 var (
 	// ErrRevision: the schedule does not have the revision that the caller wants.
 	ErrRevision = errors.New("the schedule has another revision")
@@ -33,7 +25,7 @@ const giveUp = 2_000_000
 // Put makes a schedule, or replaces its specification; revision is the one that it must have, 0: any. What is due by the
 // specification before fires first, so that a put at a tick costs none; what cannot fire then (the queue is full)
 // counts as superseded. It returns a *FieldError where the specification has no tick from now on.
-func Put(ctx context.Context, store Store, ns *job.Namespace, queue, name string, s *Spec,
+func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string, s *Spec,
 	revision int64) (*job.PutSchedule, error) {
 	tried := ""
 	for tries := 0; tries < putTries; {

@@ -233,7 +233,7 @@ func (w *world) put(name string, s *schedule.Spec) {
 		before, _ = schedule.ReadState(found.State)
 	}
 	old := w.specs[name]
-	p, err := schedule.Put(w.t.Context(), clocked{w}, w.ns, queue, name, s, 0)
+	p, err := schedule.Put(w.t.Context(), clocked{w, w.store}, w.ns, queue, name, s, 0)
 	var field *schedule.FieldError
 	switch {
 	case errors.Is(err, job.ErrTooManySchedules), errors.As(err, &field):
@@ -267,7 +267,10 @@ func (w *world) checkPut(name string, old *schedule.Spec, before schedule.State)
 }
 
 // clocked is the store with the world's clock: that of a process is set by answers, which are not of the last moment.
-type clocked struct{ *world }
+type clocked struct {
+	*world
+	job.ScheduleOperations
+}
 
 func (c clocked) Clock(context.Context) (int64, error) { return c.now.UnixMilli(), nil }
 func (c clocked) GetSchedule(ctx context.Context, ns *job.Namespace, queue, name string) (job.Schedule, error) {

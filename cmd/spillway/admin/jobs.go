@@ -13,6 +13,7 @@ import (
 // JobStore is what the server needs of the store of queues of one pool.
 type JobStore interface {
 	job.Operations
+	job.ScheduleOperations
 	Namespaces() []*job.Namespace
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)

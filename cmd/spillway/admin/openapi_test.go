@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 type apiFile struct {
@@ -71,6 +72,7 @@ var answers = []any{
 	Info{}, You{}, StoreState{}, Overview{}, NamespaceOverview{}, Sink{}, Pause{}, PausedPart{}, History{}, Drops{}, Drop{}, DropTotal{}, Deliveries{},
 	Act{}, Account{}, PartitionList{}, SweepState{}, PartitionSums{}, PartitionRow{}, Peek{}, Entry{}, Purged{}, PurgeRequest{}, Letter{}, LetterList{}, Replayed{}, Deleted{}, DeleteRequest{}, ReplayRequest{},
 	QueueOverview{}, QueueAccount{}, QueueList{}, QueueRow{}, Forecast{}, Job{}, DeadJobs{}, DeadJobsRequest{}, RespawnRequest{}, PurgeJobsRequest{}, ActedJobs{},
+	ScheduleList{}, schedule.Shown{}, SchedulePut{}, ScheduleState{}, ScheduleRun{},
 	QueueNamespace{}, CreateNamespace{}, DeletedNamespace{}, QueueToken{}, CreateToken{}, control.Limit{}, CreatedToken{}, AdminToken{}, CreateAdmin{},
 }
 

@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+// ScheduleList is a page of the schedules of a namespace, by queue and name, without their specifications.
+type ScheduleList struct {
+	Schedules []schedule.Shown `json:"schedules"`
+	Next      string           `json:"next"` // the after of the next page; empty: this is the last
+}
+
+// SchedulePut says what a put did.
+type SchedulePut struct {
+	Result string   `json:"result"` // created, replaced or unchanged
+	Rev    int64    `json:"rev"`
+	Next   []string `json:"next"`
+}
+
+// ScheduleState is the answer to pause and resume.
+type ScheduleState struct {
+	State string `json:"state"`
+	Rev   int64  `json:"rev"`
+}
+
+// ScheduleRun is the answer to trigger.
+type ScheduleRun struct {
+	Jobs int `json:"jobs"` // that were published
+}
+
+// schedule is the namespace, the queue and the schedule in the path.
+func (r *request) schedule() (space jobSpace, queue, name string) {
+	space, queue = r.queue()
+	if name = r.PathValue("schedule"); !job.ValidScheduleName(name) {
+		r.fail(notFound(wire.CodeNoSuchSchedule, "no name of a schedule"))
+	}
+	return space, queue, name
+}
+
+// failed is how an error about a schedule is answered.
+func failed(err error) error {
+	var field *schedule.FieldError
+	switch {
+	case errors.As(err, &field):
+		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
+	case errors.Is(err, job.ErrNoSchedule):
+		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
+	case errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished), errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
+		return conflict(err.Error())
+	}
+	return err
+}
+
+func (s *Server) schedules(r *request) (any, error) {
+	space, limit := r.jobSpace(), r.number("limit", 100, 1, 1000)
+	if r.err != nil {
+		return nil, r.err
+	}
+	list, more, err := space.store.Schedules(r.ctx, space.ns, "", r.param("after"), limit)
+	if err != nil {
+		return nil, err
+	}
+	answer := ScheduleList{Schedules: []schedule.Shown{}}
+	for _, found := range list {
+		if shown, err := schedule.Describe(space.ns, found); err == nil {
+			shown.Spec = nil
+			answer.Schedules = append(answer.Schedules, shown)
+		}
+	}
+	if more {
+		last := list[len(list)-1]
+		answer.Next = last.Queue + "/" + last.Name
+	}
+	return answer, nil
+}
+
+// scheduleNow shows one, with its specification, whose values are masked as those of payloads.
+func (s *Server) scheduleNow(r *request) (any, error) {
+	space, queue, name := r.schedule()
+	masks := s.masks(r)
+	if r.err != nil {
+		return nil, r.err
+	}
+	found, err := space.store.GetSchedule(r.ctx, space.ns, queue, name)
+	if err != nil {
+		return nil, failed(err)
+	}
+	shown, err := schedule.Describe(space.ns, found)
+	shown.Spec = payloadOf(shown.Spec, masks).Data
+	return shown, err
+}
+
+// scheduleAct records an act on a schedule.
+func (s *Server) scheduleAct(r *request, action string, space jobSpace, queue, name string, answer any, err error) (any, error) {
+	if err = failed(err); err != nil {
+		answer = nil
+	}
+	s.record(r, Act{Action: action, Namespace: space.ns.Name, Queue: queue, Detail: "schedule " + name}, err)
+	return answer, err
+}
+
+func (s *Server) putSchedule(r *request) (any, error) {
+	space, queue, name := r.schedule()
+	if r.err != nil {
+		return nil, r.err
+	}
+	spec, err := schedule.Parse(r.body)
+	if err != nil {
+		return nil, failed(err)
+	}
+	var answer SchedulePut
+	p, err := schedule.Put(r.ctx, space.store, space.ns, queue, name, spec, 0)
+	if err == nil {
+		answer = SchedulePut{p.Result.String(), p.Revision, []string{}}
+		if p.First > 0 {
+			answer.Next = spec.Times(time.UnixMilli(p.First-1), schedule.ShownTimes)
+		}
+	}
+	return s.scheduleAct(r, "put_schedule", space, queue, name, answer, err)
+}
+
+func (s *Server) deleteSchedule(r *request) (any, error) {
+	space, queue, name := r.schedule()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	err := space.store.DeleteSchedule(r.ctx, space.ns, queue, name)
+	return s.scheduleAct(r, "delete_schedule", space, queue, name, map[string]string{"result": "deleted"}, err)
+}
+
+func (s *Server) pauseSchedule(r *request) (any, error)  { return s.setScheduleState(r, "paused") }
+func (s *Server) resumeSchedule(r *request) (any, error) { return s.setScheduleState(r, "active") }
+
+func (s *Server) setScheduleState(r *request, state string) (any, error) {
+	space, queue, name := r.schedule()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	_, rev, err := space.store.PauseSchedule(r.ctx, space.ns, queue, name, state == "paused")
+	return s.scheduleAct(r, fmt.Sprintf("%s_schedule", map[string]string{"paused": "pause", "active": "resume"}[state]), space, queue, name,
+		ScheduleState{state, rev}, err)
+}
+
+// triggerSchedule publishes a run now, also beside one that is unfinished.
+func (s *Server) triggerSchedule(r *request) (any, error) {
+	space, queue, name := r.schedule()
+	if r.decode(&struct{}{}); r.err != nil {
+		return nil, r.err
+	}
+	found, err := space.store.GetSchedule(r.ctx, space.ns, queue, name)
+	if err != nil {
+		return nil, failed(err)
+	}
+	spec, err := schedule.Parse(found.Spec)
+	if err != nil {
+		return nil, schedule.ErrUnreadable
+	}
+	now, err := space.store.Clock(r.ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &job.Trigger{Namespace: space.ns, Queue: queue, Name: name, Runs: spec.Runs(name, []int64{now}, 't')}
+	err = space.store.Trigger(r.ctx, t)
+	return s.scheduleAct(r, "trigger_schedule", space, queue, name, ScheduleRun{t.Count}, err)
+}

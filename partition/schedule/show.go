@@ -1,0 +1,78 @@
+package schedule
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Shown is a schedule as both ports show it.
+type Shown struct {
+	Name  string          `json:"name"`
+	Queue string          `json:"queue"`
+	State string          `json:"state"` // active, paused or ended
+	Rev   int64           `json:"rev"`
+	Next  []string        `json:"next"`
+	Ticks ShownTicks      `json:"ticks"`
+	Last  []ShownRun      `json:"last"` // the newest first
+	Spec  json.RawMessage `json:"spec,omitempty"`
+}
+
+// ShownTicks is the account of a schedule, and its sum.
+type ShownTicks struct {
+	Total int64 `json:"total"`
+	Ticks
+}
+
+// ShownRun is one of the last runs.
+type ShownRun struct {
+	Tick  string   `json:"tick"`
+	Cause string   `json:"cause"`
+	AtMS  int64    `json:"at_ms"` // when its jobs were published
+	IDs   []string `json:"ids"`
+}
+
+const (
+	// ShownTimes is how many ticks to come are shown.
+	ShownTimes = 5
+	shownIDs   = 10 // of a run
+)
+
+// ErrUnreadable is ErrBroken: the schedule was written by another program, or its zone is not in the tzdata of this one.
+var ErrUnreadable = fmt.Errorf("%w: the schedule was written by another program, or its zone is not in the tzdata of this one",
+	backend.ErrBroken)
+
+// Describe is a schedule as it is shown, or ErrUnreadable.
+func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
+	state, ok := ReadState(s.State)
+	spec, err := Parse(s.Spec)
+	if !ok || err != nil {
+		return Shown{}, ErrUnreadable
+	}
+	shown := Shown{
+		Name:  s.Name,
+		Queue: s.Queue,
+		State: state.Name(),
+		Rev:   state.Revision,
+		Next:  []string{},
+		Ticks: ShownTicks{state.Ticks.Total(), state.Ticks},
+		Last:  []ShownRun{},
+		Spec:  s.Spec,
+	}
+	if state.Flag == 'a' && state.Next > 0 {
+		shown.Next = spec.Times(time.UnixMilli(state.Next-1), ShownTimes)
+	}
+	shard := ns.ScheduleShard(s.Queue, s.Name)
+	for i := len(state.Last) - 1; i >= 0; i-- {
+		r := state.Last[i]
+		run := ShownRun{Tick: TickText(r.Tick), Cause: r.Cause, AtMS: r.First / 1000, IDs: []string{}}
+		for seq := r.First; seq < r.First+min(r.Count, shownIDs); seq++ {
+			run.IDs = append(run.IDs, ns.ID(shard, s.Queue, seq, ""))
+		}
+		shown.Last = append(shown.Last, run)
+	}
+	return shown, nil
+}
