@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	const of, one = "/api/v1/namespaces/mail/queues/reports/schedules/", "/api/v1/namespaces/mail/queues/reports/schedules/daily"
+	expect := func(status int, part, method, path, who, body string) string {
+		t.Helper()
+		w := send(q.Server, method, path, who, body)
+		if w.Code != status || !strings.Contains(w.Body.String(), part) {
+			t.Errorf("%s %s by %s: got %d %s, want %d with %s", method, path, who, w.Code, w.Body, status, part)
+		}
+		return w.Body.String()
+	}
+	daily := `{"cron":"30 2 * * *","tz":"Europe/Berlin","data":{"password":"canary"}}`
+	expect(403, "role", "POST", one+"/put", "viewer", daily)
+	expect(200, `"result":"created","rev":1`, "POST", one+"/put", "operator", daily)
+	expect(200, `"result":"unchanged"`, "POST", one+"/put", "operator", daily)
+	expect(400, `"bad_schedule","message":"cron: `, "POST", of+"bad/put", "operator", `{"cron":"60 * * * *"}`)
+	expect(404, "no_such_schedule", "POST", of+"_bad/put", "operator", daily)
+	for i := range 3 {
+		expect(200, "created", "POST", fmt.Sprint("/api/v1/namespaces/mail/queues/q", i, "/schedules/x/put"), "operator", `{"every":"1h"}`)
+	}
+	if list := expect(200, `"next":"q0/x"`, "GET", "/api/v1/namespaces/mail/schedules?limit=1", "viewer", ""); strings.Contains(list, "spec") {
+		t.Errorf("a viewer sees %s", list)
+	}
+	expect(200, `"queue":"q1"`, "GET", "/api/v1/namespaces/mail/schedules?limit=1&after=q0/x", "viewer", "")
+	expect(200, `"name":"daily","queue":"reports"`, "GET", "/api/v1/namespaces/mail/schedules", "viewer", "")
+	expect(403, "role", "GET", one, "viewer", "")
+	if body := expect(200, `"password":"***"`, "GET", one, "operator", ""); strings.Contains(body, "canary") {
+		t.Errorf("an operator sees %s", body)
+	}
+	expect(200, "canary", "GET", one+"?unmasked=1", "admin", "")
+	expect(200, `"state":"paused","rev":2`, "POST", one+"/pause", "operator", "{}")
+	expect(200, `"jobs":1`, "POST", one+"/trigger", "operator", "{}")
+	expect(200, `"state":"active","rev":3`, "POST", one+"/resume", "operator", "{}")
+	expect(200, "deleted", "POST", one+"/delete", "operator", "{}")
+	for _, act := range []string{"delete", "pause", "resume", "trigger"} {
+		expect(404, "no_such_schedule", "POST", one+"/"+act, "operator", "{}")
+	}
+	expect(404, "no_such_schedule", "GET", one, "operator", "")
+	expect(404, "kind buffer", "GET", "/api/v1/namespaces/default/schedules", "viewer", "")
+	for _, act := range []string{"put_schedule", "pause_schedule", "trigger_schedule", "resume_schedule", "delete_schedule"} {
+		expect(200, `"action":"`+act+`"`, "GET", "/api/v1/audit", "viewer", "")
+	}
+}
