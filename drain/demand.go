@@ -41,8 +41,10 @@ type leaseDepth struct {
 
 func newLeaseDepth(ns *partition.Namespace, together, maxBatches int) leaseDepth {
 	return leaseDepth{
-		together: max(together, 1), maxBatches: maxBatches,
-		single: ns.Policy.Delivery == partition.AtMostOnce, batch: ns.Policy.Batch,
+		together:   max(together, 1),
+		maxBatches: maxBatches,
+		single:     ns.Policy.Delivery == partition.AtMostOnce,
+		batch:      ns.Policy.Batch,
 	}
 }
 

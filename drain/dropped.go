@@ -54,8 +54,10 @@ func (r *run) recordEntry(reason drops.Reason, at int, detail string) {
 func (r *run) recordLost(n int) {
 	if r.drops.CountOne(drops.Lost, n) {
 		r.drops.Record(drops.Drop{
-			Reason: drops.Lost, Partition: r.lease.Partition, Entries: n,
-			Detail: "something other than Spillway removed them from Redis while they were leased",
+			Reason:    drops.Lost,
+			Partition: r.lease.Partition,
+			Entries:   n,
+			Detail:    "something other than Spillway removed them from Redis while they were leased",
 		})
 	}
 }

@@ -128,8 +128,12 @@ func (r *run) tooLate() bool { return time.Until(r.writeEnd()) < r.sinkTimeout/2
 // write makes a pending Write, which must end at end, and leaves in p what was
 // written. What went stale while it waited for others expires.
 func (r *run) write(p *guard.Pending, end time.Time, alone bool) (guard.Outcome, error) {
-	written, o, err := r.sink.Write(guard.Write{Partition: r.lease.Partition, Pending: *p, End: end,
-		Alone: alone})
+	written, o, err := r.sink.Write(guard.Write{
+		Partition: r.lease.Partition,
+		Pending:   *p,
+		End:       end,
+		Alone:     alone,
+	})
 	for _, e := range written.Dropped {
 		at := int(e.Seq - r.lease.From)
 		r.mark(at, expired)

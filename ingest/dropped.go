@@ -79,8 +79,12 @@ func (p *part) recordDrop(log *drops.Namespace) {
 	if !log.CountOne(reason, p.count) {
 		return
 	}
-	d := drops.Drop{Reason: reason, Partition: p.name[len(p.request.namespace.Name)+1:], Entries: p.count,
-		Detail: p.err.Error()}
+	d := drops.Drop{
+		Reason:    reason,
+		Partition: p.name[len(p.request.namespace.Name)+1:],
+		Entries:   p.count,
+		Detail:    p.err.Error(),
+	}
 	if len(p.entries) == 1 {
 		if e, err := partition.ParseEntry(p.entries[0]); err == nil {
 			d.ID, d.Age = string(e.ID), time.Duration(max(0, p.request.received-e.Occurred))*time.Millisecond
@@ -108,8 +112,12 @@ func (r *request) recordDiscard(log *drops.Namespace, d wire.Discard) {
 		if len(r.name) > 0 {
 			partition = string(r.name[len(r.namespace.Name)+1:])
 		}
-		log.Record(drops.Drop{Reason: drops.ClientDiscarded, Partition: partition, Entries: int(d.Count),
-			Detail: string(d.Reason)})
+		log.Record(drops.Drop{
+			Reason:    drops.ClientDiscarded,
+			Partition: partition,
+			Entries:   int(d.Count),
+			Detail:    string(d.Reason),
+		})
 	}
 }
 
@@ -153,8 +161,12 @@ func (s *Server) recordRejection(t *target, r *rejection) {
 		if message == "" {
 			message = failures[r.code].message
 		}
-		log.Record(drops.Drop{Reason: reason, Partition: string(t.partition), Entries: entries,
-			Detail: string(r.code) + ": " + message})
+		log.Record(drops.Drop{
+			Reason:    reason,
+			Partition: string(t.partition),
+			Entries:   entries,
+			Detail:    string(r.code) + ": " + message,
+		})
 	}
 }
 

@@ -67,8 +67,12 @@ func newInflater(cfg Config) (*inflater, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &inflater{limit: limit, turns: share.NewTurns(cores+1, math.MaxInt), zstd: z,
-		slots: make(chan struct{}, decoders)}
+	f := &inflater{
+		limit: limit,
+		turns: share.NewTurns(cores+1, math.MaxInt),
+		zstd:  z,
+		slots: make(chan struct{}, decoders),
+	}
 	f.gzip.New = func() any { return &gzipDecoder{} }
 	return f, nil
 }

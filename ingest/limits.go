@@ -122,8 +122,10 @@ func (k *key) admitPartition(partition string) error {
 // rejectNewPartition answers a request of which no partition was admitted.
 func (k *key) rejectNewPartition() *rejection {
 	return &rejection{
-		code: wire.CodeTooManyPartitions, scope: scopeToken, retryAfter: seconds(1 / float64(k.newPartitions.limiter.Limit())),
-		message: "the token has used its quota of new partitions: use fewer partitions, or raise its new_partitions",
+		code:       wire.CodeTooManyPartitions,
+		scope:      scopeToken,
+		retryAfter: seconds(1 / float64(k.newPartitions.limiter.Limit())),
+		message:    "the token has used its quota of new partitions: use fewer partitions, or raise its new_partitions",
 	}
 }
 

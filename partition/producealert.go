@@ -22,8 +22,10 @@ const quietTime = 5 * time.Second
 
 func newProduceAlert(log *zap.Logger) *produceAlert {
 	return &produceAlert{log: OutageLog{
-		Log: log, Level: zap.ErrorLevel,
-		Began: "produces fail although the store answers", Ended: "produces work again",
+		Log:   log,
+		Level: zap.ErrorLevel,
+		Began: "produces fail although the store answers",
+		Ended: "produces work again",
 	}}
 }
 

@@ -149,8 +149,12 @@ func (s *Store) describeSome(ctx context.Context, ns *Namespace, sh *shard, name
 				left = append(left, name)
 				continue
 			}
-			one := Stats{Partition: name, Depth: int(j.Rest.Int()), Capacity: ns.Policy.Capacity,
-				Leased: j.Rest.Int() == 1}
+			one := Stats{
+				Partition: name,
+				Depth:     int(j.Rest.Int()),
+				Capacity:  ns.Policy.Capacity,
+				Leased:    j.Rest.Int() == 1,
+			}
 			one.OldestAge = time.Duration(j.Rest.Int()) * time.Millisecond
 			one.Accepted, one.Evicted, one.Expired = j.Rest.Int(), j.Rest.Int(), j.Rest.Int()
 			one.Due, one.Attempt = j.Rest.Int(), int(j.Rest.Int())

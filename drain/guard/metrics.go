@@ -30,7 +30,10 @@ func NewRegistry(subsystem string, labels ...string) *Registry {
 // Counter makes counters.
 func (r *Registry) Counter(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "spillway", Subsystem: r.subsystem, Name: name, Help: help,
+		Namespace: "spillway",
+		Subsystem: r.subsystem,
+		Name:      name,
+		Help:      help,
 	}, append(r.labels[:len(r.labels):len(r.labels)], labels...))
 	r.made = append(r.made, v)
 	return v
@@ -38,8 +41,12 @@ func (r *Registry) Counter(name, help string, labels ...string) *prometheus.Coun
 
 // Gauge makes gauges.
 func (r *Registry) Gauge(name, help string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "spillway", Subsystem: r.subsystem,
-		Name: name, Help: help}, r.labels)
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "spillway",
+		Subsystem: r.subsystem,
+		Name:      name,
+		Help:      help,
+	}, r.labels)
 	r.made = append(r.made, v)
 	return v
 }

@@ -59,8 +59,9 @@ func (m *metrics) of(namespace, name string) *targetMetrics {
 	with := prometheus.Labels{"namespace": namespace, "sink": name}
 	t := &targetMetrics{
 		Metrics: m.sinks.Of(with),
-		jobs:    m.jobs.MustCurryWith(with), claims: m.claims.MustCurryWith(with),
-		queues: m.queues.With(with),
+		jobs:    m.jobs.MustCurryWith(with),
+		claims:  m.claims.MustCurryWith(with),
+		queues:  m.queues.With(with),
 	}
 	for _, outcome := range outcomes {
 		t.jobs.WithLabelValues(outcome)

@@ -95,8 +95,12 @@ func (w *write) batch(jobs []job.Job) *sink.Batch {
 	for i := range jobs {
 		j := &jobs[i]
 		b.Attempt = max(b.Attempt, j.Attempt)
-		b.Entries = append(b.Entries, sink.Entry{Seq: w.seq(j), Occurred: j.Published, ID: []byte(j.ID),
-			Payload: j.Payload})
+		b.Entries = append(b.Entries, sink.Entry{
+			Seq:      w.seq(j),
+			Occurred: j.Published,
+			ID:       []byte(j.ID),
+			Payload:  j.Payload,
+		})
 		more := sink.Job{Attempt: j.Attempt, Tries: j.Tries, Attributes: attributesOf(j.Attributes)}
 		if j.Expires != 0 {
 			more.Expires = now.Add(time.Duration(j.Expires-j.Now) * time.Millisecond)

@@ -35,8 +35,12 @@ const (
 )
 
 // errForeign is the error of a 200 without what Spillway says with it.
-var errForeign = &Error{Status: http.StatusOK, Message: "an answer that is none of Spillway's",
-	Unknown: true, is: ErrUnknown}
+var errForeign = &Error{
+	Status:  http.StatusOK,
+	Message: "an answer that is none of Spillway's",
+	Unknown: true,
+	is:      ErrUnknown,
+}
 
 // readAnswer reads the answer to a request of n entries and closes its body.
 func readAnswer(r *http.Response, n int) answer {

@@ -159,8 +159,12 @@ func newSettlement(job Job, do string, after time.Duration) settlement {
 	if do == "nack" {
 		after = min(max(after, 0), maxAfter)
 	}
-	s := settlement{ID: job.ID, Attempt: job.Attempt, Do: do,
-		MS: (after + time.Millisecond - 1).Milliseconds()}
+	s := settlement{
+		ID:      job.ID,
+		Attempt: job.Attempt,
+		Do:      do,
+		MS:      (after + time.Millisecond - 1).Milliseconds(),
+	}
 	if do == "requeue" {
 		s.DeadlineMS = job.deadlineMS
 	}

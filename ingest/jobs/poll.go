@@ -90,8 +90,12 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 		return nil, ErrStopping
 	}
 	defer e.claims.Done()
-	p := &poll{Claim: *c, deadline: time.Now().Add(c.Wait), answered: make(chan struct{}, 1),
-		wake: make(chan struct{}, 1)}
+	p := &poll{
+		Claim:    *c,
+		deadline: time.Now().Add(c.Wait),
+		answered: make(chan struct{}, 1),
+		wake:     make(chan struct{}, 1),
+	}
 	if p.MaxBytes == 0 {
 		p.MaxBytes = defaultMaxBytes
 	}

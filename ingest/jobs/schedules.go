@@ -27,7 +27,8 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 		return rejected
 	}
 	if len(spec.JSON()) > schedule.MaxSpec || spec.Size() > a.cfg.MaxBody || spec.Shards > a.cfg.MaxEntries {
-		return ingest.Reject(wire.CodeBadSchedule, "shards: a run may take no more than a publish: send a smaller job or a smaller shards").
+		return ingest.Reject(wire.CodeBadSchedule,
+			"shards: a run may take no more than a publish: send a smaller job or a smaller shards").
 			Of("shards", strconv.Itoa(spec.Shards))
 	}
 	revision, rejected := ifMatch(c)
@@ -169,7 +170,13 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 		if err := a.store.Trigger(ctx, t); err != nil {
 			return nil, err
 		}
-		p := &job.Publish{Namespace: c.namespace, Queue: t.Queue, First: t.First, Count: t.Count, Repeated: t.Repeated}
+		p := &job.Publish{
+			Namespace: c.namespace,
+			Queue:     t.Queue,
+			First:     t.First,
+			Count:     t.Count,
+			Repeated:  t.Repeated,
+		}
 		p.Shard = c.namespace.ScheduleShard(t.Queue, t.Name)
 		return trimmed(appendPublished(nil, p)), nil
 	})
@@ -226,7 +233,8 @@ func (a *api) backfill(c *call) *ingest.Rejection {
 		}
 		ticks := spec.Ticks(from, to, maxTimes+1)
 		if len(ticks) > maxTimes {
-			return nil, &schedule.FieldError{Field: "to", Value: c.args["to"], Want: "the range has more than 1000 ticks: ask for a part of it"}
+			return nil, &schedule.FieldError{Field: "to", Value: c.args["to"],
+				Want: "the range has more than 1000 ticks: ask for a part of it"}
 		}
 		accepted, step := 0, max(1, min(backfillRuns, 1000/max(1, spec.Shards)))
 		for rest := ticks; len(rest) > 0; {

@@ -165,8 +165,12 @@ func (c *call) workDeadline() (context.Context, context.CancelFunc) {
 // would believe that the work is done.
 func (c *call) failed(what string, err error) *rejection {
 	full := func(text string) *rejection {
-		return &rejection{status: fasthttp.StatusTooManyRequests, field: "msg", text: text,
-			code: wire.CodeTooManyPartitions}
+		return &rejection{
+			status: fasthttp.StatusTooManyRequests,
+			field:  "msg",
+			text:   text,
+			code:   wire.CodeTooManyPartitions,
+		}
 	}
 	switch {
 	case errors.Is(err, job.ErrTooManyJobs):

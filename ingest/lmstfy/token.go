@@ -88,8 +88,10 @@ func (c *call) take(limiter *control.Limiter, n int, action string) (control.Tak
 	}
 	c.Metrics.limited(c, action)
 	return taken, &rejection{
-		status: fasthttp.StatusTooManyRequests, field: "msg", code: wire.CodeRateLimited,
-		text: fmt.Sprintf("token(%s) %s reach the limit rate, please retry later", c.token, action),
+		status: fasthttp.StatusTooManyRequests,
+		field:  "msg",
+		code:   wire.CodeRateLimited,
+		text:   fmt.Sprintf("token(%s) %s reach the limit rate, please retry later", c.token, action),
 	}
 }
 

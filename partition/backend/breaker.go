@@ -157,10 +157,14 @@ func newProber(log *zap.Logger, returned func()) *prober {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &prober{
 		outage: OutageLog{
-			Log: log, Level: zap.WarnLevel,
-			Began: "shard unreachable, its entries are rejected", Ended: "all shards reachable again",
+			Log:   log,
+			Level: zap.WarnLevel,
+			Began: "shard unreachable, its entries are rejected",
+			Ended: "all shards reachable again",
 		},
-		returned: returned, ctx: ctx, cancel: cancel,
+		returned: returned,
+		ctx:      ctx,
+		cancel:   cancel,
 	}
 }
 

@@ -40,8 +40,10 @@ func (c *Control) keepLimiters(s *Snapshot) {
 			}
 			interval := time.Duration(l.Interval) * time.Second
 			t.Limiters = Limiters{
-				Produce: limit(old.Produce, t.Produce, "produce"), Consume: limit(old.Consume, t.Consume, "consume"),
-				Write: limit(old.Write, Rate{l.Write, interval}, "write"), Read: limit(old.Read, Rate{l.Read, interval}, "read"),
+				Produce: limit(old.Produce, t.Produce, "produce"),
+				Consume: limit(old.Consume, t.Consume, "consume"),
+				Write:   limit(old.Write, Rate{l.Write, interval}, "write"),
+				Read:    limit(old.Read, Rate{l.Read, interval}, "read"),
 			}
 		}
 	}

@@ -75,8 +75,12 @@ func (s *Snapshot) Admins() []*Admin { return s.admins }
 
 // newSnapshot puts the file and the document together. Its tokens have no limiters yet.
 func newSnapshot(d *document, file *File) *Snapshot {
-	s := &Snapshot{Version: d.version, namespaces: map[string]*Namespace{}, tokens: map[string][]*Token{},
-		byHash: map[tokenKey]*Token{}}
+	s := &Snapshot{
+		Version:    d.version,
+		namespaces: map[string]*Namespace{},
+		tokens:     map[string][]*Token{},
+		byHash:     map[tokenKey]*Token{},
+	}
 	ignore := func(name, format string, args ...any) {
 		s.Ignored = append(s.Ignored, fmt.Sprintf("%s: %.200s", shownName(name), fmt.Sprintf(format, args...)))
 	}

@@ -23,6 +23,9 @@ type Schedule struct {
 	State       string
 }
 
+// path is what the schedules of a namespace are ordered by.
+func (s Schedule) path() string { return s.Queue + "/" + s.Name }
+
 // The errors of schedules.
 var (
 	// ErrNoSchedule: the queue has no schedule of that name.
@@ -126,14 +129,14 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 				l := Schedule{Queue: queue, Name: member}
 				if queue == "" {
 					l.Name, l.Queue, _ = strings.Cut(member, " ")
-					member = l.Queue + "/" + l.Name
+					member = l.path()
 				}
 				if member > after {
 					list = append(list, l)
 				}
 			}
 		}
-		slices.SortFunc(list, func(a, b Schedule) int { return strings.Compare(a.Queue+"/"+a.Name, b.Queue+"/"+b.Name) })
+		slices.SortFunc(list, func(a, b Schedule) int { return strings.Compare(a.path(), b.path()) })
 		if more = len(list) > limit; more {
 			list = list[:limit]
 		}
@@ -222,7 +225,8 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 	if err != nil {
 		return err
 	}
-	c := backend.NewCall(luajob.PutSchedule, sh.Breaker, []string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue)},
+	c := backend.NewCall(luajob.PutSchedule, sh.Breaker,
+		[]string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue)},
 		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.maxSchedules, p.GivenUp, p.Open)
 	status, err := s.runSchedule(ctx, p.Namespace, c)
 	if err != nil {
@@ -268,7 +272,8 @@ func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name s
 	if err != nil {
 		return err
 	}
-	c := backend.NewCall(luajob.DeleteSchedule, sh.Breaker, []string{sh.states, sh.due, sh.specs(queue)}, queue, name)
+	c := backend.NewCall(luajob.DeleteSchedule, sh.Breaker, []string{sh.states, sh.due, sh.specs(queue)},
+		queue, name)
 	n, err := s.runSchedule(ctx, ns, c)
 	if err == nil && n == 0 {
 		return ErrNoSchedule
@@ -373,9 +378,11 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	}
 	ns := t.Namespace
 	sum := sha256.Sum256([]byte(t.Name + " " + t.Key))
-	keys := []string{sh.Ledger, sh.queues, sh.states, sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
+	keys := []string{sh.Ledger, sh.queues, sh.states,
+		sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
 		sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
-	argv := []any{ns.maxJobs, ns.maxQueues, ns.maxKeys, sh.channel, s.wake, t.Queue, t.Name, t.Finished, keep, len(t.List[0].Messages)}
+	argv := []any{ns.maxJobs, ns.maxQueues, ns.maxKeys, sh.channel, s.wake, t.Queue, t.Name, t.Finished,
+		keep, len(t.List[0].Messages)}
 	for _, run := range t.List {
 		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, run.Messages)
 	}

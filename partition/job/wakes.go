@@ -97,8 +97,10 @@ func NewWakes(s *Store, on func(WakeEvent)) *Wakes {
 		fails:   map[string]int{},
 		retry:   map[string]time.Time{},
 		outage: backend.OutageLog{
-			Log: s.log, Level: zap.WarnLevel,
-			Began: "wakes of queues are not heard: polls ask at intervals", Ended: "wakes of queues are heard again",
+			Log:   s.log,
+			Level: zap.WarnLevel,
+			Began: "wakes of queues are not heard: polls ask at intervals",
+			Ended: "wakes of queues are heard again",
 		},
 	}
 	w.Loop = lifecycle.New("wakes", nil, w.run)

@@ -117,7 +117,8 @@ func (f *Firer) work(ctx context.Context, d job.DueShard) {
 			return // the clock went back, or the namespace is being deleted: again in a second
 		}
 		if err != nil {
-			f.log.Warn("schedules not fired, again in a second", zap.String("namespace", d.Namespace.Name), zap.Error(err))
+			f.log.Warn("schedules not fired, again in a second", zap.String("namespace", d.Namespace.Name),
+				zap.Error(err))
 			return
 		}
 		if len(list)+skip < firePage && done == len(list) {
@@ -179,7 +180,8 @@ func (f *Firer) fire(ctx context.Context, d job.DueShard, now int64,
 }
 
 // note counts what became of firings.
-func (f *Firer) note(d job.DueShard, at int64, group []*job.Firing, specs map[string]*Spec) (done, stale int) {
+func (f *Firer) note(d job.DueShard, at int64, group []*job.Firing,
+	specs map[string]*Spec) (done, stale int) {
 	for _, firing := range group {
 		if firing.Status == job.Stale || firing.Status == job.Foreign {
 			stale++
@@ -207,7 +209,8 @@ func (f *Firer) note(d job.DueShard, at int64, group []*job.Firing, specs map[st
 
 // read returns the specifications of a page by their tags, nil of those that cannot be read. It reads those that are not
 // remembered.
-func (f *Firer) read(ctx context.Context, d job.DueShard, list []job.DueSchedule) (map[string]*Spec, error) {
+func (f *Firer) read(ctx context.Context, d job.DueShard,
+	list []job.DueSchedule) (map[string]*Spec, error) {
 	specs := map[string]*Spec{}
 	var missing []job.Schedule
 	f.mu.Lock()
@@ -238,7 +241,8 @@ func (f *Firer) read(ctx context.Context, d job.DueShard, list []job.DueSchedule
 		}
 		spec, err := Parse(m.Spec)
 		if err != nil {
-			f.log.Warn("specification of a schedule", zap.String("queue", m.Queue), zap.String("schedule", m.Name), zap.Error(err))
+			f.log.Warn("specification of a schedule", zap.String("queue", m.Queue), zap.String("schedule", m.Name),
+				zap.Error(err))
 		}
 		tag := Tag(m.Spec)
 		f.specs[tag], specs[tag] = spec, spec

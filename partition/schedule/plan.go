@@ -21,7 +21,14 @@ const (
 // runs each, the oldest first; one runs the newest, or none where one within grace runs with it. What is older than window
 // never runs. What does not run counts as missed.
 func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *job.Firing {
-	f := &job.Firing{Queue: queue, Name: name, State: text, Overlap: cmp.Or(s.Overlap, "allow"), Left: -1, Runs: s.Runs(name, nil, 0)}
+	f := &job.Firing{
+		Queue:   queue,
+		Name:    name,
+		State:   text,
+		Overlap: cmp.Or(s.Overlap, "allow"),
+		Left:    -1,
+		Runs:    s.Runs(name, nil, 0),
+	}
 	if s.MaxRuns > 0 {
 		f.Left = max(0, s.MaxRuns-st.Ticks.Fired)
 	}

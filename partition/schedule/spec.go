@@ -188,16 +188,21 @@ func (s *Spec) complete() error {
 		}
 	}
 	check(times == 1, "cron", s.Cron, "write one of cron, every and at")
-	check(s.Every == 0 || s.Every >= Duration(minEvery) && s.Every <= Duration(maxEvery), "every", time.Duration(s.Every), "write 1s to 87840h")
+	check(s.Every == 0 || s.Every >= Duration(minEvery) && s.Every <= Duration(maxEvery), "every",
+		time.Duration(s.Every), "write 1s to 87840h")
 	check(s.From.IsZero() || s.Every != 0, "from", s.From, "is for every")
 	check(s.Zone == "" || s.Cron != "", "tz", s.Zone, "is for cron")
-	check(s.Jitter >= 0 && s.Jitter <= Duration(maxJitter), "jitter", time.Duration(s.Jitter), "write 0s to 24h")
+	check(s.Jitter >= 0 && s.Jitter <= Duration(maxJitter), "jitter", time.Duration(s.Jitter),
+		"write 0s to 24h")
 	check(s.Data == nil || s.Base64 == nil, "data_base64", "", "write data or data_base64")
 	check(s.Tries >= 0 && s.Tries <= job.MaxTries, "tries", s.Tries, "write 1 to 65535")
-	check(s.TTL >= 0 && s.TTL <= Duration(job.MaxTTL), "ttl", time.Duration(s.TTL), "write 0s, for ever, to "+job.MaxTTL.String())
+	check(s.TTL >= 0 && s.TTL <= Duration(job.MaxTTL), "ttl", time.Duration(s.TTL),
+		"write 0s, for ever, to "+job.MaxTTL.String())
 	check(s.Shards >= 0 && s.Shards <= job.MaxMessages, "shards", s.Shards, "write 1 to 1000")
-	check(slices.Contains([]string{"", "allow", "skip", "buffer"}, s.Overlap), "overlap", s.Overlap, "write allow, skip or buffer")
-	check(slices.Contains([]string{"", "one", "all", "skip"}, s.Missed), "missed", s.Missed, "write one, all or skip")
+	check(slices.Contains([]string{"", "allow", "skip", "buffer"}, s.Overlap), "overlap", s.Overlap,
+		"write allow, skip or buffer")
+	check(slices.Contains([]string{"", "one", "all", "skip"}, s.Missed), "missed", s.Missed,
+		"write one, all or skip")
 	check(s.grace() >= 0 && s.grace() <= 24*time.Hour, "grace", s.grace(), "write 0s to 24h")
 	check(s.Window >= 0, "window", time.Duration(s.Window), "write 0s, for none, or more")
 	check(s.MaxRuns >= 0, "max_runs", s.MaxRuns, "write 1 or more")
@@ -369,4 +374,5 @@ func (s *Spec) Size() int {
 }
 
 // causes are the attribute cause by their letter.
-var causes = map[byte]string{'d': "due", 'c': "caught_up", 'w': "waited", 't': "triggered", 'b': "backfilled"}
+var causes = map[byte]string{'d': "due", 'c': "caught_up", 'w': "waited", 't': "triggered",
+	'b': "backfilled"}

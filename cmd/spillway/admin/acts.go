@@ -100,7 +100,10 @@ func (s *Server) purge(r *request) (any, error) {
 		r.fail(badRequest("older_than_ms and limit: want 0 or more, and a year at most"))
 	}
 	ask := partition.PurgeRequest{
-		Partition: body.Partition, OlderThan: time.Duration(body.OlderThanMS) * time.Millisecond, Limit: body.bound(body.Limit), DryRun: body.DryRun,
+		Partition: body.Partition,
+		OlderThan: time.Duration(body.OlderThanMS) * time.Millisecond,
+		Limit:     body.bound(body.Limit),
+		DryRun:    body.DryRun,
 	}
 	return s.exclusively(r, func(ctx context.Context) (any, error) {
 		done, err := r.view.Store.Purge(ctx, ns, ask)

@@ -124,8 +124,12 @@ func (s *Server) createAdmin(r *request) (any, error) {
 		return nil, r.err
 	}
 	act := Act{Action: "create_admin_token", Detail: "name " + body.Name + ", role " + body.Role}
-	err := c.CreateAdmin(r.ctx, control.Admin{Name: body.Name, Role: body.Role, Hash: hash,
-		CreatedBy: r.who.name})
+	err := c.CreateAdmin(r.ctx, control.Admin{
+		Name:      body.Name,
+		Role:      body.Role,
+		Hash:      hash,
+		CreatedBy: r.who.name,
+	})
 	return s.changed(r, act, err, CreatedToken{text, body.Name, control.FormatHash(hash)})
 }
 

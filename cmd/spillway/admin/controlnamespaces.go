@@ -140,8 +140,12 @@ func (s *Server) deleteNamespace(r *request) (any, error) {
 		if err == nil {
 			deleted, err = deleteAll(ctx, c, ns.Name, jobs, body.Force)
 		}
-		act := Act{Action: "delete_namespace", Namespace: ns.Name, Entries: &deleted,
-			Detail: fmt.Sprintf("force %v", body.Force)}
+		act := Act{
+			Action:    "delete_namespace",
+			Namespace: ns.Name,
+			Entries:   &deleted,
+			Detail:    fmt.Sprintf("force %v", body.Force),
+		}
 		return s.changed(r, act, err, DeletedNamespace{Jobs: deleted})
 	})
 }

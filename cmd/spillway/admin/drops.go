@@ -55,8 +55,12 @@ func (s *Server) deliveries(r *request) (any, error) {
 
 // samples are those that the parameters select, and the totals by reason.
 func (r *request) samples(reason drops.Reason) ([]Drop, map[string]DropTotal) {
-	query := drops.Query{Namespace: r.param("namespace"), Reason: reason, Partition: r.param("partition"),
-		ID: r.param("id")}
+	query := drops.Query{
+		Namespace: r.param("namespace"),
+		Reason:    reason,
+		Partition: r.param("partition"),
+		ID:        r.param("id"),
+	}
 	if query.Namespace != "" {
 		r.buffer(query.Namespace)
 	}

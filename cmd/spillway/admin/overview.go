@@ -98,8 +98,12 @@ func (s *Server) overview(r *request) (any, error) {
 	}
 	s.sweep.watch()
 	now := s.sweep.now()
-	o := Overview{NowMS: now.UnixMilli(), Store: r.view.store(), Role: r.view.Role,
-		Namespaces: []NamespaceOverview{}}
+	o := Overview{
+		NowMS:      now.UnixMilli(),
+		Store:      r.view.store(),
+		Role:       r.view.Role,
+		Namespaces: []NamespaceOverview{},
+	}
 	o.BatchFill.LE, o.BatchFill.Counts = guard.FillBounds(), make([]int64, len(guard.FillBounds()))
 	var status guard.Status
 	if r.view.Drain != nil {
@@ -225,8 +229,12 @@ func degraded(h Health) []string {
 
 // store is the state of the store.
 func (v View) store() StoreState {
-	state := StoreState{Mode: v.StoreMode, URL: v.StoreURL, Degraded: degraded(v.Health),
-		Warnings: v.Health.Warnings()}
+	state := StoreState{
+		Mode:     v.StoreMode,
+		URL:      v.StoreURL,
+		Degraded: degraded(v.Health),
+		Warnings: v.Health.Warnings(),
+	}
 	if err := v.Health.Ready(); err != nil {
 		state.Error = err.Error()
 	} else {

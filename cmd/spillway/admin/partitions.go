@@ -119,8 +119,12 @@ func (s *sweep) list(namespace string, o order, offset, limit int, keep func(*ro
 	if sp == nil {
 		return list
 	}
-	list.Sweep = SweepState{Complete: sp.completed > 0, TookMS: sp.took, Known: len(sp.rows),
-		LeftOut: sp.leftOut}
+	list.Sweep = SweepState{
+		Complete: sp.completed > 0,
+		TookMS:   sp.took,
+		Known:    len(sp.rows),
+		LeftOut:  sp.leftOut,
+	}
 	if completed := sp.completed; completed > 0 {
 		list.Sweep.CompletedAtMS = &completed
 	}

@@ -299,8 +299,12 @@ func (b *jobLedgers) overview(v View, only string, now time.Time) []QueueOvervie
 		if only != "" && ns.Name != only {
 			continue
 		}
-		q := QueueOverview{Namespace: ns.Name, MaxJobs: ns.Policy.MaxJobs, Rates: map[string]float32{},
-			Sinks: append([]Sink{}, sinks[ns.Name]...)}
+		q := QueueOverview{
+			Namespace: ns.Name,
+			MaxJobs:   ns.Policy.MaxJobs,
+			Rates:     map[string]float32{},
+			Sinks:     append([]Sink{}, sinks[ns.Name]...),
+		}
 		if f := b.spaces[ns.Name]; f != nil {
 			f.fill(&q, now)
 			if fails := v.sinkFails(ns.Name); fails != nil {

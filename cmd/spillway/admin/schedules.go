@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -52,7 +51,8 @@ func failed(err error) error {
 		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished), errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
+	case errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished),
+		errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
 		return conflict(err.Error())
 	}
 	return err
@@ -98,7 +98,8 @@ func (s *Server) scheduleNow(r *request) (any, error) {
 }
 
 // scheduleAct records an act on a schedule.
-func (s *Server) scheduleAct(r *request, action string, space jobSpace, queue, name string, answer any, err error) (any, error) {
+func (s *Server) scheduleAct(r *request, action string, space jobSpace, queue, name string, answer any,
+	err error) (any, error) {
 	if err = failed(err); err != nil {
 		answer = nil
 	}
@@ -135,17 +136,21 @@ func (s *Server) deleteSchedule(r *request) (any, error) {
 	return s.scheduleAct(r, "delete_schedule", space, queue, name, map[string]string{"result": "deleted"}, err)
 }
 
-func (s *Server) pauseSchedule(r *request) (any, error)  { return s.setScheduleState(r, "paused") }
-func (s *Server) resumeSchedule(r *request) (any, error) { return s.setScheduleState(r, "active") }
+func (s *Server) pauseSchedule(r *request) (any, error) {
+	return s.setScheduleState(r, "pause_schedule", "paused")
+}
 
-func (s *Server) setScheduleState(r *request, state string) (any, error) {
+func (s *Server) resumeSchedule(r *request) (any, error) {
+	return s.setScheduleState(r, "resume_schedule", "active")
+}
+
+func (s *Server) setScheduleState(r *request, action, state string) (any, error) {
 	space, queue, name := r.schedule()
 	if r.decode(&struct{}{}); r.err != nil {
 		return nil, r.err
 	}
 	_, rev, err := space.store.PauseSchedule(r.ctx, space.ns, queue, name, state == "paused")
-	return s.scheduleAct(r, fmt.Sprintf("%s_schedule", map[string]string{"paused": "pause", "active": "resume"}[state]), space, queue, name,
-		ScheduleState{state, rev}, err)
+	return s.scheduleAct(r, action, space, queue, name, ScheduleState{state, rev}, err)
 }
 
 // triggerSchedule publishes a run now, also beside one that is unfinished.

@@ -20,12 +20,16 @@ type tierMetrics struct {
 
 func newTierMetrics(reg prometheus.Registerer) tierMetrics {
 	taken := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "spillway", Subsystem: "drain", Name: "fallback_entries_total",
-		Help: "Entries that a fallback sink took. Fallback 1 is the first in the list.",
+		Namespace: "spillway",
+		Subsystem: "drain",
+		Name:      "fallback_entries_total",
+		Help:      "Entries that a fallback sink took. Fallback 1 is the first in the list.",
 	}, []string{"namespace", "fallback"})
 	down := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "spillway", Subsystem: "drain", Name: "fallback_sink_down",
-		Help: "1 while a sink with fallbacks is down and a later one takes its entries. Sink 0 is the first choice, 1 the first fallback.",
+		Namespace: "spillway",
+		Subsystem: "drain",
+		Name:      "fallback_sink_down",
+		Help:      "1 while a sink with fallbacks is down and a later one takes its entries. Sink 0 is the first choice, 1 the first fallback.",
 	}, []string{"namespace", "sink"})
 	reg.MustRegister(taken, down)
 	return tierMetrics{taken, down}
@@ -47,7 +51,9 @@ func withFallbacks(c *config.Config, name string, tiers []fallback.Tier, m tierM
 	}
 	settings := c.Namespaces[name]
 	return fallback.New(fallback.Config{
-		MaxAge: settings.MaxAge, BackoffBase: settings.BackoffBase, BackoffMax: settings.BackoffMax,
-		AtMostOnce: settings.Policy().Delivery == partition.AtMostOnce,
+		MaxAge:      settings.MaxAge,
+		BackoffBase: settings.BackoffBase,
+		BackoffMax:  settings.BackoffMax,
+		AtMostOnce:  settings.Policy().Delivery == partition.AtMostOnce,
 	}, tiers, log.With(zap.String("namespace", name)))
 }

@@ -33,8 +33,12 @@ func (a *App) openPools(g, before *generation) error {
 		if len(policies) == 0 {
 			continue
 		}
-		s, err := partition.Open(partition.Config{Backend: b, Prefix: g.cfg.Prefix, Namespaces: policies,
-			Drops: a.drops}, g.registerer(name), log)
+		s, err := partition.Open(partition.Config{
+			Backend:    b,
+			Prefix:     g.cfg.Prefix,
+			Namespaces: policies,
+			Drops:      a.drops,
+		}, g.registerer(name), log)
 		if err != nil {
 			return g.cfg.Locate(err)
 		}

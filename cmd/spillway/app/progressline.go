@@ -17,8 +17,12 @@ type progressLine struct {
 }
 
 func newProgressLine(w io.Writer) *progressLine {
-	p := &progressLine{w: w, every: 10 * time.Second, terminal: isTerminal(w),
-		next: time.Now().Add(progressFirst)}
+	p := &progressLine{
+		w:        w,
+		every:    10 * time.Second,
+		terminal: isTerminal(w),
+		next:     time.Now().Add(progressFirst),
+	}
 	if p.terminal {
 		p.every = time.Second
 	}

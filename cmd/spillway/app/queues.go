@@ -30,8 +30,12 @@ func (a *App) openJobs(g *generation) error {
 		if len(g.cfg.Pools) > 0 {
 			log = log.With(zap.String("pool", name))
 		}
-		cfg := job.Config{Prefix: g.cfg.Prefix, Volatile: g.cfg.Pools[name].Volatile,
-			Namespaces: policiesOf(g.snapshot, name), Required: g.cfg.QueuesIn(name)}
+		cfg := job.Config{
+			Prefix:     g.cfg.Prefix,
+			Volatile:   g.cfg.Pools[name].Volatile,
+			Namespaces: policiesOf(g.snapshot, name),
+			Required:   g.cfg.QueuesIn(name),
+		}
 		store, err := job.Open(cfg, g.pools[name], g.registerer(name), log)
 		if err != nil {
 			return g.cfg.Locate(err)

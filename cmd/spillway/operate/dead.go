@@ -140,15 +140,23 @@ func (c *DeadReplay) Run(ctx context.Context, s Streams) error {
 		return usageError{fmt.Errorf("per-second: %d: want 1 or more", c.PerSecond)}
 	}
 	request := &admin.ReplayRequest{DeleteRequest: c.request(), PerSecond: c.PerSecond}
-	return c.run(ctx, s, "/dead/replay", act{ask: "put them back", done: "replayed", request: request,
-		agreed: &request.Approval})
+	return c.run(ctx, s, "/dead/replay", act{
+		ask:     "put them back",
+		done:    "replayed",
+		request: request,
+		agreed:  &request.Approval,
+	})
 }
 
 // Run counts, asks and deletes.
 func (c *DeadRm) Run(ctx context.Context, s Streams) error {
 	request := c.request()
-	return c.run(ctx, s, "/dead/delete", act{ask: "delete them", done: "deleted", request: &request,
-		agreed: &request.Approval})
+	return c.run(ctx, s, "/dead/delete", act{
+		ask:     "delete them",
+		done:    "deleted",
+		request: &request,
+		agreed:  &request.Approval,
+	})
 }
 
 func (c *selection) request() admin.DeleteRequest {

@@ -56,7 +56,8 @@ func (c *SchedulesLs) Run(ctx context.Context, s Streams) error {
 		if len(l.Last) > 0 {
 			last = l.Last[0].Cause + " " + clock(l.Last[0].AtMS)
 		}
-		t.add(l.Queue, l.Name, l.State, next, digits(l.Ticks.Fired), digits(l.Ticks.Missed), digits(l.Ticks.Overlapped), digits(l.Ticks.Paused), last)
+		t.add(l.Queue, l.Name, l.State, next, digits(l.Ticks.Fired), digits(l.Ticks.Missed),
+			digits(l.Ticks.Overlapped), digits(l.Ticks.Paused), last)
 	}
 	if err := t.print(s.Out); err != nil || list.Next == "" {
 		return err
@@ -82,7 +83,8 @@ func (c *ofSchedule) at(route string) *call {
 }
 
 // act posts, and prints what was done.
-func (c *ofSchedule) act(ctx context.Context, s Streams, route string, answer any, done func() string) error {
+func (c *ofSchedule) act(ctx context.Context, s Streams, route string, answer any,
+	done func() string) error {
 	raw, err := c.at(route).post(ctx, struct{}{}, answer)
 	if err != nil {
 		return err
@@ -104,7 +106,8 @@ func (c *SchedulesGet) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	t := l.Ticks
-	lines := []string{"schedule", l.Queue + "/" + l.Name, "state", l.State, "rev", digits(l.Rev), "next", strings.Join(l.Next, "  "), "ticks",
+	lines := []string{"schedule", l.Queue + "/" + l.Name, "state", l.State, "rev", digits(l.Rev), "next",
+		strings.Join(l.Next, "  "), "ticks",
 		fmt.Sprintf("%d: %d fired, %d missed, %d overlapped, %d paused, %d unregistered, %d superseded, %d waiting",
 			t.Total, t.Fired, t.Missed, t.Overlapped, t.Paused, t.Unregistered, t.Superseded, t.Waiting)}
 	for _, run := range l.Last {
@@ -136,14 +139,16 @@ func (c *SchedulesPut) Run(ctx context.Context, s Streams) error {
 	}
 	if c.DryRun {
 		next := spec.Times(time.Now(), 10)
-		return c.print(s, json.RawMessage(fmt.Sprintf(`{"next":["%s"]}`, strings.Join(next, `","`))), strings.Join(next, "\n"))
+		return c.print(s, json.RawMessage(fmt.Sprintf(`{"next":["%s"]}`, strings.Join(next, `","`))),
+			strings.Join(next, "\n"))
 	}
 	var answer admin.SchedulePut
 	raw, err := c.at("/put").post(ctx, json.RawMessage(text), &answer)
 	if err != nil {
 		return err
 	}
-	return c.print(s, raw, fmt.Sprintf("%s/%s: %s, rev %d, next %s", c.Queue, c.Schedule, answer.Result, answer.Rev, strings.Join(answer.Next[:min(1, len(answer.Next))], "")))
+	return c.print(s, raw, fmt.Sprintf("%s/%s: %s, rev %d, next %s", c.Queue, c.Schedule, answer.Result,
+		answer.Rev, strings.Join(answer.Next[:min(1, len(answer.Next))], "")))
 }
 
 // specification is a file's as JSON.
@@ -204,5 +209,6 @@ type SchedulesTrigger struct {
 // Run publishes a run.
 func (c *SchedulesTrigger) Run(ctx context.Context, s Streams) error {
 	var answer admin.ScheduleRun
-	return c.act(ctx, s, "/trigger", &answer, func() string { return "published " + some(int64(answer.Jobs), "job", "jobs") })
+	return c.act(ctx, s, "/trigger", &answer,
+		func() string { return "published " + some(int64(answer.Jobs), "job", "jobs") })
 }

@@ -151,8 +151,12 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 			for j := range b.Entries {
 				// A branch has what its run under that key had at the first time.
 				if g.Err == nil && b.Entries[j].Seq < b.End-int64(g.Accepted) || b.End == 0 {
-					one := &partition.Group{Namespace: g.Namespace, Partition: b.Partition, Entries: encoded[i][j : j+1],
-						IdempotencyKey: key("entry", b, j)}
+					one := &partition.Group{
+						Namespace:      g.Namespace,
+						Partition:      b.Partition,
+						Entries:        encoded[i][j : j+1],
+						IdempotencyKey: key("entry", b, j),
+					}
 					rest, of[i] = append(rest, one), append(of[i], one)
 				}
 			}

@@ -191,8 +191,12 @@ func pick(batches []*sink.Batch, wanted func(batch, entry int) bool) (picked []*
 		if len(s.entries) == 0 {
 			continue
 		}
-		p := &sink.Batch{Namespace: b.Namespace, Partition: b.Partition, FirstSeq: b.Entries[s.entries[0]].Seq,
-			Attempt: b.Attempt}
+		p := &sink.Batch{
+			Namespace: b.Namespace,
+			Partition: b.Partition,
+			FirstSeq:  b.Entries[s.entries[0]].Seq,
+			Attempt:   b.Attempt,
+		}
 		for _, j := range s.entries {
 			p.Entries = append(p.Entries, b.Entries[j])
 			if b.Jobs != nil {

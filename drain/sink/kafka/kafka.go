@@ -190,8 +190,12 @@ func authentication(mechanism string, user *url.Userinfo) (kgo.Opt, error) {
 
 // Caps allows batches of many partitions a Write, and as many Writes as there are producers.
 func (s *Sink) Caps() sink.Caps {
-	return sink.Caps{MaxBatches: maxBatches, MaxInFlight: maxInFlight, PreferEntries: preferEntries,
-		Linger: linger}
+	return sink.Caps{
+		MaxBatches:    maxBatches,
+		MaxInFlight:   maxInFlight,
+		PreferEntries: preferEntries,
+		Linger:        linger,
+	}
 }
 
 // Open connects, and finds a wrong password, a topic that does not exist and a user who may

@@ -17,8 +17,12 @@ import (
 type Adapter struct{}
 
 var (
-	names = protocol.Names{Keys: []string{"api_key", "token"}, SentAt: "sent_at", ID: "uuid",
-		Time: "timestamp"}
+	names = protocol.Names{
+		Keys:   []string{"api_key", "token"},
+		SentAt: "sent_at",
+		ID:     "uuid",
+		Time:   "timestamp",
+	}
 	paths = protocol.Paths{{"properties", "$app_namespace"}, {"properties", "game"}, {"properties", "$host"}}
 )
 
