@@ -246,6 +246,10 @@ var storeFailures = []struct {
 
 // Reject says how an error of an Engine or of its store is answered.
 func Reject(err error) *ingest.Rejection {
+	var limited limitedError
+	if errors.As(err, &limited) {
+		return limited.Rejection
+	}
 	var field *schedule.FieldError
 	if errors.As(err, &field) {
 		return ingest.Reject(wire.CodeBadSchedule, field.Error()).Of(field.Field, field.Value)

@@ -17,7 +17,6 @@ import (
 const (
 	maxTimes     = 1000 // of _times, and ticks of a backfill
 	maxSchedules = 1000 // of a list
-	backfillRuns = 32   // of a call of the store
 )
 
 // putSchedule makes a schedule, or replaces its specification.
@@ -26,7 +25,10 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if len(spec.JSON()) > schedule.MaxSpec || spec.Size() > a.cfg.MaxBody || spec.Shards > a.cfg.MaxEntries {
+	if len(spec.Payload()) > a.cfg.MaxEntry {
+		return ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("data is larger than %d bytes", a.cfg.MaxEntry))
+	}
+	if spec.Shards > a.cfg.MaxEntries || spec.Size() > a.cfg.MaxBody {
 		return ingest.Reject(wire.CodeBadSchedule,
 			"shards: a run may take no more than a publish: send a smaller job or a smaller shards").
 			Of("shards", strconv.Itoa(spec.Shards))
@@ -159,6 +161,9 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
+		if _, rejected := c.take(c.key.Limiters().Produce, max(1, spec.Shards)); rejected != nil {
+			return nil, limitedError{rejected}
+		}
 		t := &job.Trigger{
 			Namespace: c.namespace,
 			Queue:     c.queue(),
@@ -210,6 +215,11 @@ func (q *query) moment(name string, otherwise time.Time) (time.Time, *ingest.Rej
 	return t, nil
 }
 
+// limitedError is a rejection on its way through what reads the store.
+type limitedError struct{ *ingest.Rejection }
+
+func (limitedError) Error() string { return "the token has used its rate" }
+
 // backfill publishes a run for each tick of a range, in calls of 32 ticks, each under a key of its own: a repeat of a request that
 // failed goes on where that ended.
 func (a *api) backfill(c *call) *ingest.Rejection {
@@ -236,9 +246,12 @@ func (a *api) backfill(c *call) *ingest.Rejection {
 			return nil, &schedule.FieldError{Field: "to", Value: c.args["to"],
 				Want: "the range has more than 1000 ticks: ask for a part of it"}
 		}
-		accepted, step := 0, max(1, min(backfillRuns, 1000/max(1, spec.Shards)))
+		accepted, step := 0, spec.RunsAtOnce()
 		for rest := ticks; len(rest) > 0; {
 			n := min(step, len(rest))
+			if _, rejected := c.take(c.key.Limiters().Produce, n*max(1, spec.Shards)); rejected != nil {
+				return nil, limitedError{rejected}
+			}
 			t := &job.Trigger{
 				Namespace: c.namespace,
 				Queue:     c.queue(),

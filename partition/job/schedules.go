@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,57 +112,61 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 	if queue != "" && !ValidQueue(queue) || limit < 1 {
 		return nil, false, ErrBadArgument
 	}
-	err = s.reads.Do(ctx, func() error {
-		shards := ns.Shards(queue)
-		if queue == "" {
-			shards = ns.every()
+	// Reading all names takes Redis long, so lists are read one at a time, with rests: whoever asks for many waits.
+	waited := s.pace.Do(ctx, func(ctx context.Context) { list, more, err = s.listSchedules(ctx, ns, queue, after, limit) })
+	return list, more, cmp.Or(waited, err)
+}
+
+func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after string,
+	limit int) (list []Schedule, more bool, err error) {
+	shards := ns.Shards(queue)
+	if queue == "" {
+		shards = ns.every()
+	}
+	for _, number := range shards {
+		key := ns.shards[number].states
+		if queue != "" {
+			key = ns.shards[number].specs(queue)
 		}
-		for _, number := range shards {
-			key := ns.shards[number].states
-			if queue != "" {
-				key = ns.shards[number].specs(queue)
-			}
-			members, err := s.backend.Background.HKeys(ctx, key).Result()
-			if err != nil {
-				return backend.Classify(err)
-			}
-			for _, member := range members {
-				l := Schedule{Queue: queue, Name: member}
-				if queue == "" {
-					l.Name, l.Queue, _ = strings.Cut(member, " ")
-					member = l.path()
-				}
-				if member > after {
-					list = append(list, l)
-				}
-			}
+		members, err := s.backend.Background.HKeys(ctx, key).Result()
+		if err != nil {
+			return nil, false, backend.Classify(err)
 		}
-		slices.SortFunc(list, func(a, b Schedule) int { return strings.Compare(a.path(), b.path()) })
-		if more = len(list) > limit; more {
-			list = list[:limit]
-		}
-		for _, number := range shards {
-			var here []Schedule
-			var at []int
-			for i, l := range list {
-				if ns.ScheduleShard(l.Queue, l.Name) == number {
-					here, at = append(here, l), append(at, i)
-				}
+		for _, member := range members {
+			l := Schedule{Queue: queue, Name: member}
+			if queue == "" {
+				l.Name, l.Queue, _ = strings.Cut(member, " ")
+				member = l.path()
 			}
-			if len(here) == 0 {
-				continue
-			}
-			if err := s.readSchedules(ctx, ns.shards[number], here); err != nil {
-				return err
-			}
-			for k, i := range at {
-				list[i] = here[k]
+			if member > after {
+				list = append(list, l)
 			}
 		}
-		list = slices.DeleteFunc(list, func(l Schedule) bool { return l.State == "" }) // deleted meanwhile
-		return nil
-	})
-	return list, more, err
+	}
+	slices.SortFunc(list, func(a, b Schedule) int { return strings.Compare(a.path(), b.path()) })
+	if more = len(list) > limit; more {
+		list = list[:limit]
+	}
+	for _, number := range shards {
+		var here []Schedule
+		var at []int
+		for i, l := range list {
+			if ns.ScheduleShard(l.Queue, l.Name) == number {
+				here, at = append(here, l), append(at, i)
+			}
+		}
+		if len(here) == 0 {
+			continue
+		}
+		if err := s.readSchedules(ctx, ns.shards[number], here); err != nil {
+			return nil, false, err
+		}
+		for k, i := range at {
+			list[i] = here[k]
+		}
+	}
+	list = slices.DeleteFunc(list, func(l Schedule) bool { return l.State == "" }) // deleted meanwhile
+	return list, more, nil
 }
 
 // every are the numbers of all shards.

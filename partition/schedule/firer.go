@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -17,7 +18,9 @@ const (
 	fireJobs  = 1000    // jobs of a call
 	fireBytes = 1 << 20 // of their records
 	firePages = 64      // pages of a shard in a row
-	keptSpecs = 20_000  // specifications that a process remembers
+	freePages = 16      // of them without rests
+	keptSpecs = 20_000  // specifications that a process remembers, and their bytes
+	keptBytes = 32 << 20
 )
 
 // A Firer fires the schedules of a store when they are due. Every process runs one. They do not disturb each other: whoever
@@ -32,6 +35,7 @@ type Firer struct {
 	mu      sync.Mutex // of the rest
 	busy    map[job.DueShard]bool
 	specs   map[string]*Spec // by tag; nil: it cannot be read
+	bytes   int              // of them
 	working sync.WaitGroup
 }
 
@@ -92,7 +96,8 @@ func (f *Firer) begin(ctx context.Context, d job.DueShard) {
 // work fires the due schedules of a shard, page after page.
 func (f *Firer) work(ctx context.Context, d job.DueShard) {
 	skip := 0
-	for range firePages {
+	for page := range firePages {
+		began := time.Now()
 		now, list, err := f.store.DueSchedules(ctx, d.Namespace, d.Shard, skip, firePage)
 		if err != nil {
 			f.log.Debug("due schedules not read", zap.String("namespace", d.Namespace.Name), zap.Error(err))
@@ -124,12 +129,28 @@ func (f *Firer) work(ctx context.Context, d job.DueShard) {
 		if len(list)+skip < firePage && done == len(list) {
 			return
 		}
+		// After a burst half of the time is for others: a namespace that is never done takes no more of its Redis.
+		if page >= freePages && !rest(ctx, time.Since(began)) {
+			return
+		}
 		skip = 0
 		if done < len(list) { // others fire the same page
 			skip = firePage * rand.IntN(4) // #nosec G404 -- spreads processes
 		}
 	}
 	f.store.ScheduleComesDue(d, 0)
+}
+
+// rest waits, and is false where ctx ends before.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }
 
 // fire plans and fires a page, and returns how many of it this process moved on, and how many somebody else did.
@@ -232,8 +253,9 @@ func (f *Firer) read(ctx context.Context, d job.DueShard,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.specs) > keptSpecs {
+	if len(f.specs) > keptSpecs || f.bytes > keptBytes {
 		clear(f.specs)
+		f.bytes = 0
 	}
 	for _, m := range missing {
 		if len(m.Spec) == 0 {
@@ -245,6 +267,7 @@ func (f *Firer) read(ctx context.Context, d job.DueShard,
 				zap.Error(err))
 		}
 		tag := Tag(m.Spec)
+		f.bytes += len(m.Spec)
 		f.specs[tag], specs[tag] = spec, spec
 	}
 	return specs, nil

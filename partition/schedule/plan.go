@@ -36,7 +36,7 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 		f.List = append(f.List, s.run(name, st.Waiting, 'w'))
 	}
 	p := planner{spec: s, firing: f, name: name, seed: seedOf(namespace, queue, name)}
-	limit := max(1, min(planRuns, planJobs/s.jobs())) + len(f.List)
+	limit := s.RunsAtOnce() + len(f.List)
 	tick := st.Next
 	for n := 0; tick > 0 && s.fires(tick, p.seed) <= now && n < planTicks && len(f.List) < limit; n++ {
 		if tick <= st.Till {

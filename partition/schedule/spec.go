@@ -78,6 +78,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // Bounds of a specification.
 const (
 	MaxSpec       = 64 << 10 // bytes of JSON
+	maxRun        = 1 << 20  // bytes of the jobs of a run
 	maxAttributes = 16
 	maxAttribute  = 128 // bytes of a name
 	minEvery      = time.Second
@@ -225,6 +226,9 @@ func (s *Spec) complete() error {
 			return &FieldError{"data_base64", *s.Base64, "write base64, as of RFC 4648, section 4"}
 		}
 	}
+	if s.Size() > maxRun {
+		return &FieldError{"shards", strconv.Itoa(s.Shards), "the jobs of a run have 1 MiB together at most"}
+	}
 	return s.setTicks()
 }
 
@@ -363,6 +367,12 @@ func (s *Spec) jobs() int { return max(1, s.Shards) }
 
 // TickText is a tick as the attribute tick has it.
 func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z") }
+
+// Payload is that of each job.
+func (s *Spec) Payload() []byte { return s.payload }
+
+// RunsAtOnce is how many runs fit into one call of the store: 32, of 1,000 jobs and 1 MiB together.
+func (s *Spec) RunsAtOnce() int { return max(1, min(planRuns, planJobs/s.jobs(), maxRun/s.Size())) }
 
 // Size is about what the jobs of a run take, in bytes.
 func (s *Spec) Size() int {

@@ -74,7 +74,7 @@ func (s *Server) schedules(r *request) (any, error) {
 			answer.Schedules = append(answer.Schedules, shown)
 		}
 	}
-	if more {
+	if more && len(list) > 0 {
 		last := list[len(list)-1]
 		answer.Next = last.Queue + "/" + last.Name
 	}
