@@ -1,0 +1,113 @@
+package schedule_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+func parse(t *testing.T, text string) *schedule.Spec {
+	t.Helper()
+	s, err := schedule.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A schedule of every 10 s, whose next tick is at 0, is looked at 65 s later: the ticks 0 to 60 are due.
+func TestLateTicksBecomeWhatTheSpecificationSays(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixMilli()
+	for text, want := range map[string]string{
+		`"grace":"0s"`:                 "c60 missed 6",
+		`"grace":"4s"`:                 "c60 missed 6",
+		`"grace":"5s"`:                 "d60 missed 6",
+		`"grace":"15s"`:                "d50 d60 missed 5",
+		`"grace":"2m"`:                 "d0 d10 d20 d30 d40 d50 d60",
+		`"grace":"0s","missed":"all"`:  "c0 c10 c20 c30 c40 c50 c60",
+		`"grace":"20s","missed":"all"`: "c0 c10 c20 c30 c40 d50 d60",
+		`"grace":"0s","missed":"all","window":"30s"`:  "c40 c50 c60 missed 4",
+		`"grace":"0s","missed":"skip"`:                "missed 7",
+		`"grace":"15s","missed":"skip"`:               "d50 d60 missed 5",
+		`"grace":"0s","window":"4s"`:                  "missed 7",
+		`"grace":"0s","window":"1m"`:                  "c60 missed 6",
+		`"grace":"2m","until":"2026-11-23T12:00:20Z"`: "d0 d10 d20 ends",
+		`"grace":"2m","shards":400`:                   "d0 d10 next 20", // 1,000 jobs a call
+		`"grace":"0s","shards":400`:                   "c60 missed 6",
+	} {
+		s := parse(t, `{"every":"10s",`+text+`}`)
+		f := schedule.Plan(s, "mail", "q", "s", "", &schedule.State{Flag: 'a', Next: base}, base+65_000)
+		var got []string
+		for _, run := range f.List {
+			got = append(got, fmt.Sprintf("%c%d", run.Cause, (run.Tick-base)/1000))
+		}
+		if f.Missed > 0 {
+			got = append(got, fmt.Sprint("missed ", f.Missed))
+		}
+		switch next := (f.Next - base) / 1000; {
+		case f.Next == 0:
+			got = append(got, "ends")
+		case next != 70:
+			got = append(got, fmt.Sprint("next ", next))
+		case f.Look != f.Next:
+			t.Errorf("%s: the next look is at %d", text, f.Look-base)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, want %s", text, strings.Join(got, " "), want)
+		}
+	}
+}
+
+func TestTicksOfAPauseCountAsPausedAndAWaitingOneRunsFirst(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixMilli()
+	s := parse(t, `{"every":"10s","max_runs":5,"overlap":"buffer"}`)
+	state := &schedule.State{Flag: 'a', Next: base, Till: base + 20_000, Waiting: base - 10_000, Ticks: schedule.Ticks{Fired: 3, Waiting: 1}}
+	f := schedule.Plan(s, "mail", "q", "s", "", state, base+31_000)
+	if len(f.List) != 2 || f.List[0].Cause != 'w' || f.List[0].Tick != base-10_000 || f.List[1].Tick != base+30_000 || f.Paused != 3 || f.Left != 2 || f.Overlap != "buffer" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestJitterIsTheSameEverywhereAndBeforeTheNextTick(t *testing.T) {
+	t.Parallel()
+	s, differ := parse(t, `{"every":"10s","jitter":"1m"}`), false
+	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixMilli()
+	for tick := base; tick < base+1_000_000; tick += 10_000 {
+		at := s.Fires("mail", "q", "s", tick)
+		if at < tick || at >= tick+10_000 || at != parse(t, `{"every":"10s","jitter":"1m"}`).Fires("mail", "q", "s", tick) {
+			t.Fatalf("the tick %d fires at %d", tick, at)
+		}
+		differ = differ || at-tick != s.Fires("mail", "q", "other", tick)-tick
+	}
+	if !differ {
+		t.Error("two schedules have one jitter")
+	}
+}
+
+// What deploy/SCHEDULES.md says of the two nights in which Berlin changes its clocks.
+func TestTheTwoNightsOfTheYear(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ cron, from, want string }{
+		{"30 2 * * *", "2026-03-29T00:15:00Z", "29T03:00:00+02:00 30T02:30:00+02:00"},
+		{"30 2 * * *", "2026-10-24T23:45:00Z", "25T02:30:00+02:00 26T02:30:00+01:00"},
+		{"*/30 * * * *", "2026-03-29T00:15:00Z", "29T01:30:00+01:00 29T03:00:00+02:00"},
+		{"*/30 * * * *", "2026-10-24T23:45:00Z", "25T02:00:00+02:00 25T02:30:00+02:00 25T02:00:00+01:00 25T02:30:00+01:00"},
+	} {
+		from, err := time.Parse(time.RFC3339, c.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := parse(t, `{"cron":"`+c.cron+`","tz":"Europe/Berlin"}`).Times(from, len(strings.Fields(c.want)))
+		for i := range got {
+			got[i] = got[i][len("2026-03-"):]
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s from %s: got %v, want %s", c.cron, c.from, got, c.want)
+		}
+	}
+}
