@@ -56,6 +56,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadLimit:     {fasthttp.StatusBadRequest, "", "limit is 1 to 10000"},
 	wire.CodeBadOffset:    {fasthttp.StatusBadRequest, "", "offset is 0 to 1000000000"},
 	wire.CodeBadName:      {fasthttp.StatusBadRequest, "", "a schedule's name is 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter, digit or -"},
+	wire.CodeBadAt:        {fasthttp.StatusBadRequest, "", "at is a time of RFC 3339 to come, without delay"},
 	wire.CodeBadFrom:      {fasthttp.StatusBadRequest, "", "from is a time of RFC 3339, such as 2026-12-01T02:30:00Z"},
 	wire.CodeBadTo:        {fasthttp.StatusBadRequest, "", "to is a time of RFC 3339 that is not before from"},
 	wire.CodeBadForce:     {fasthttp.StatusBadRequest, "", "force is 1, or left out"},

@@ -75,6 +75,11 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 	if p.Delay, rejected = c.duration("delay", 0, 0, job.MaxDelay); rejected != nil {
 		return nil, 0, rejected
 	}
+	if _, given := c.args["at"]; given {
+		if p.Delay, rejected = a.until(c); rejected != nil {
+			return nil, 0, rejected
+		}
+	}
 	if p.TTL, rejected = c.duration("ttl", 0, 0, job.MaxTTL); rejected != nil {
 		return nil, 0, rejected
 	}
@@ -112,6 +117,26 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 	}
 	p.Shard = a.shardOf(p)
 	return p, shards, nil
+}
+
+// until is the delay of a publish that says at which time its jobs are ready.
+func (a *api) until(c *call) (time.Duration, *ingest.Rejection) {
+	if _, both := c.args["delay"]; both {
+		return 0, ingest.Reject(wire.CodeBadAt, "delay and at say the same: give one of them")
+	}
+	at, rejected := c.moment("at", time.Time{})
+	if rejected != nil {
+		return 0, rejected
+	}
+	now, known := a.store.Now()
+	if !known {
+		return 0, ingest.Reject(wire.CodeStoreUnavailable, "")
+	}
+	delay := time.Duration(at.UnixMilli()-now) * time.Millisecond
+	if delay <= 0 || delay > job.MaxDelay {
+		return 0, ingest.Reject(wire.CodeBadAt, "at is a time to come, within "+job.MaxDelay.String())
+	}
+	return delay, nil
 }
 
 // shardOf chooses the shard of a publish. Repeats have to meet what the first one stored,

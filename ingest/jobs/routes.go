@@ -31,7 +31,7 @@ type route struct {
 }
 
 var routes = []route{
-	{"publish", "POST", "", []string{"delay", "ttl", "tries", "id", "shards", "dedup"}, limited(writes, (*api).publish)},
+	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup"}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
 	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, limited(reads, (*api).claim)},

@@ -276,6 +276,19 @@ func TestSeveralProcessesFireEachTickOnce(t *testing.T) {
 	}
 }
 
+func TestAPublishWithAtIsReadyThen(t *testing.T) {
+	t.Parallel()
+	p := startFiring(t, "embedded:", nil)
+	at := time.Now().Add(700 * time.Millisecond).UTC()
+	p.expect(200, `"accepted":1`, "POST", "once?at="+at.Format("2006-01-02T15:04:05.999Z"), "x")
+	if r := p.do("POST", "/v1/mail/once/claim?wait=20s", ""); r.data() != "x" || time.Now().Before(at.Truncate(time.Millisecond)) {
+		t.Errorf("got %s before %s", r.raw, at)
+	}
+	for _, wrong := range []string{"2001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "9999-01-01T00:00:00Z", "tomorrow", "", at.Add(time.Hour).Format(time.RFC3339) + "&delay=5s"} {
+		p.expect(400, "bad_at", "POST", "once?at="+wrong, "x")
+	}
+}
+
 // What a schedule publishes counts against the token's rate where a caller asks for it, and a run is no larger than a publish.
 func TestTriggersAndBackfillsAreBounded(t *testing.T) {
 	t.Parallel()

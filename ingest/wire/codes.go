@@ -47,6 +47,7 @@ const (
 	CodeBadOffset    Code = "bad_offset"
 	CodeBadSchedule  Code = "bad_schedule"
 	CodeBadName      Code = "bad_name"
+	CodeBadAt        Code = "bad_at"
 	CodeBadFrom      Code = "bad_from"
 	CodeBadTo        Code = "bad_to"
 	CodeBadForce     Code = "bad_force"
