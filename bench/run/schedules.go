@@ -76,7 +76,7 @@ func (r *jobRig) putSchedules(ctx context.Context, n int, text []byte) error {
 	if err != nil {
 		return err
 	}
-	now, err := r.jobs.Clock(ctx)
+	now, err := r.jobs.Clock(ctx, r.ns, scheduleQueue)
 	if err != nil {
 		return err
 	}

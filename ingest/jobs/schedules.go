@@ -157,7 +157,7 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		now, err := a.store.Clock(ctx)
+		now, err := a.store.Clock(ctx, c.namespace, c.queue())
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +182,7 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 			Count:     t.Count,
 			Repeated:  t.Repeated,
 		}
-		p.Shard = c.namespace.ScheduleShard(t.Queue, t.Name)
+		p.Shard = c.namespace.ScheduleShard(t.Queue)
 		return trimmed(appendPublished(nil, p)), nil
 	})
 }

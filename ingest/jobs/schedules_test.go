@@ -82,7 +82,7 @@ func TestASchedulePublishesItsJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startFiring(t, url, func(p *job.Policy) { p.Shards, p.Spread = 3, map[string]int{"reports": 2} })
-			for _, name := range []string{"a", "b", "c"} { // of both shards
+			for _, name := range []string{"a", "b", "c"} {
 				p.expect(201, `"created"`, "PUT", "reports/schedules/"+name, `{"every":"1s","data":{"n":1},"attributes":{"team":"x"},"shards":2}`)
 			}
 			p.expect(200, `"unchanged"`, "PUT", "reports/schedules/a", `{ "every": "1s", "data": {"n":1}, "attributes": {"team":"x"}, "shards":2 }`)
@@ -273,6 +273,30 @@ func TestSeveralProcessesFireEachTickOnce(t *testing.T) {
 	}
 	if residual, err := procs[0].store.Audit(t.Context(), procs[0].store.Namespace("mail")); err != nil || residual != 0 {
 		t.Errorf("residual %d, %v", residual, err)
+	}
+}
+
+// A schedule that moved with the spread would be put, and fire, a second time.
+func TestASchedulesPlaceStaysWhenTheSpreadRises(t *testing.T) {
+	t.Parallel()
+	p := startFiring(t, "embedded:", func(p *job.Policy) { p.Shards, p.Spread = 8, map[string]int{"reports": 2} })
+	const n = 20
+	for i := range n {
+		p.expect(201, "created", "PUT", fmt.Sprint("reports/schedules/s", i), `{"every":"1h"}`)
+	}
+	for _, spread := range []map[string]int{{"reports": 3}, {"reports": 8}, nil} {
+		policy := job.DefaultPolicy()
+		policy.Shards, policy.Spread = 8, spread
+		if err := p.store.SetNamespaces(t.Context(), map[string]job.Policy{"mail": policy}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			p.expect(200, "unchanged", "PUT", fmt.Sprint("reports/schedules/s", i), `{"every":"1h"}`)
+		}
+		all, _, err := p.store.CountSchedules(t.Context(), p.store.Namespace("mail"))
+		if list, _, listed := p.store.Schedules(t.Context(), p.store.Namespace("mail"), "", "", 100); all != n || len(list) != n || err != nil || listed != nil {
+			t.Errorf("spread %v: %d schedules, %d listed: %v %v", spread, all, len(list), err, listed)
+		}
 	}
 }
 

@@ -51,17 +51,15 @@ func ValidScheduleName(s string) bool {
 	return len(s) <= MaxScheduleNameLen && ValidQueue(s) && s[0] != '_'
 }
 
-// ScheduleShard is the shard that has a schedule: of a queue over several, its name chooses one.
-func (n *Namespace) ScheduleShard(queue, name string) int {
-	shards := n.Shards(queue)
-	return shards[mixed(hashed(hashed(n.seed, queue)*fnvPrime, name))%uint64(len(shards))]
-}
+// ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its first one, which stays the
+// same when the spread rises.
+func (n *Namespace) ScheduleShard(queue string) int { return n.Shards(queue)[0] }
 
 func (n *Namespace) scheduleShard(queue, name string) (*shard, error) {
 	if n == nil || !ValidQueue(queue) || !ValidScheduleName(name) {
 		return nil, ErrBadArgument
 	}
-	return n.shards[n.ScheduleShard(queue, name)], nil
+	return n.shards[n.ScheduleShard(queue)], nil
 }
 
 // GetSchedule returns a schedule, or ErrNoSchedule.
@@ -119,9 +117,9 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 
 func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
-	shards := ns.Shards(queue)
-	if queue == "" {
-		shards = ns.every()
+	shards := ns.every()
+	if queue != "" {
+		shards = []int{ns.ScheduleShard(queue)}
 	}
 	for _, number := range shards {
 		key := ns.shards[number].states
@@ -151,7 +149,7 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 		var here []Schedule
 		var at []int
 		for i, l := range list {
-			if ns.ScheduleShard(l.Queue, l.Name) == number {
+			if ns.ScheduleShard(l.Queue) == number {
 				here, at = append(here, l), append(at, i)
 			}
 		}
@@ -328,8 +326,20 @@ func (s *Store) deleteMembers(ctx context.Context, sh *shard, members []string) 
 	return deleted, nil
 }
 
-// Clock is the store's time, Unix ms.
-func (s *Store) Clock(ctx context.Context) (ms int64, err error) { return s.backend.KnownTime(ctx) }
+// Clock is the time of the server that has the schedules of a queue, Unix ms: not an estimate, by which a tick may be due
+// that is not.
+func (s *Store) Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error) {
+	if !ValidQueue(queue) {
+		return 0, ErrBadArgument
+	}
+	if err := s.mayRun(ctx, ns); err != nil {
+		return 0, err
+	}
+	sh := ns.shards[ns.ScheduleShard(queue)]
+	c := backend.NewCall(luajob.DuePage, sh.Breaker, []string{sh.due, sh.states}, 0, 0, 1)
+	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
+	return c.Now, c.Err
+}
 
 // CountSchedules is how many schedules a namespace has, and how many of them are active.
 func (s *Store) CountSchedules(ctx context.Context, ns *Namespace) (all, active int64, err error) {

@@ -79,7 +79,7 @@ type Operations interface {
 
 // ScheduleOperations is what one asks of the schedules of a store; *Store has it.
 type ScheduleOperations interface {
-	Clock(ctx context.Context) (ms int64, err error)
+	Clock(ctx context.Context, ns *Namespace, queue string) (ms int64, err error)
 	GetSchedule(ctx context.Context, ns *Namespace, queue, name string) (Schedule, error)
 	Schedules(ctx context.Context, ns *Namespace, queue, after string, limit int) (list []Schedule, more bool, err error)
 	PutSchedule(ctx context.Context, p *PutSchedule) error

@@ -29,7 +29,7 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 	revision int64) (*job.PutSchedule, error) {
 	tried := ""
 	for tries := 0; tries < putTries; {
-		now, err := store.Clock(ctx)
+		now, err := store.Clock(ctx, ns, queue)
 		if err != nil {
 			return nil, err
 		}
@@ -49,9 +49,13 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 		if readable && state.Flag == 'a' && p.Tag != state.Tag {
 			due := leave(p, before.Spec, &state, now)
 			if due != nil && tried != before.State {
-				tried = before.State
-				if _, err := store.Fire(ctx, ns, ns.ScheduleShard(queue, name), now, []*job.Firing{due}); err != nil {
+				if _, err := store.Fire(ctx, ns, ns.ScheduleShard(queue), now, []*job.Firing{due}); err != nil {
 					return nil, err
+				}
+				if due.Status == job.Untimely { // the clock stepped back
+					tries++
+				} else {
+					tried = before.State
 				}
 				continue
 			}

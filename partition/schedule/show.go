@@ -65,7 +65,7 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 	if state.Flag == 'a' && state.Next > 0 {
 		shown.Next = spec.Times(time.UnixMilli(state.Next-1), ShownTimes)
 	}
-	shard := ns.ScheduleShard(s.Queue, s.Name)
+	shard := ns.ScheduleShard(s.Queue)
 	for i := len(state.Last) - 1; i >= 0; i-- {
 		r := state.Last[i]
 		run := ShownRun{Tick: TickText(r.Tick), Cause: r.Cause, AtMS: r.First / 1000, IDs: []string{}}

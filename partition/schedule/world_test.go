@@ -272,7 +272,9 @@ type clocked struct {
 	job.ScheduleOperations
 }
 
-func (c clocked) Clock(context.Context) (int64, error) { return c.now.UnixMilli(), nil }
+func (c clocked) Clock(context.Context, *job.Namespace, string) (int64, error) {
+	return c.now.UnixMilli(), nil
+}
 func (c clocked) GetSchedule(ctx context.Context, ns *job.Namespace, queue, name string) (job.Schedule, error) {
 	return c.store.GetSchedule(ctx, ns, queue, name)
 }

@@ -167,7 +167,7 @@ func (s *Server) triggerSchedule(r *request) (any, error) {
 	if err != nil {
 		return nil, schedule.ErrUnreadable
 	}
-	now, err := space.store.Clock(r.ctx)
+	now, err := space.store.Clock(r.ctx, space.ns, queue)
 	if err != nil {
 		return nil, err
 	}
