@@ -101,6 +101,7 @@ func (e *Engine) Claim(c *Claim) ([]job.Job, error) {
 	}
 	p.work = work{namespace: c.Namespace.Name, done: func() {
 		if !e.passedOn(p) {
+			e.learn(p)
 			p.answered <- struct{}{}
 		}
 	}}
@@ -259,15 +260,10 @@ func (e *Engine) ask(p *poll, before error) error {
 		}
 		e.prepare(p).put(&p.work)
 		<-p.answered
-		bytes := 0
-		for i := range c.Jobs {
-			bytes += len(c.Jobs[i].Payload) + len(c.Jobs[i].Attributes)
-		}
-		e.learn(p, bytes)
 		if c.Err != nil {
 			return c.Err
 		}
-		p.jobs, p.bytes = append(p.jobs, c.Jobs...), p.bytes+bytes
+		p.jobs, p.bytes = append(p.jobs, c.Jobs...), p.bytes+sizeOf(c.Jobs)
 		if !c.More || len(p.jobs) > 0 { // else others filled the answer
 			p.at++
 		}
@@ -282,7 +278,7 @@ func (e *Engine) passedOn(p *poll) bool {
 	if p.waiters != nil || c.Err != nil || c.More || len(c.Jobs) > 0 || p.at+1 == len(p.steps) {
 		return false
 	}
-	e.learn(p, 0)
+	e.learn(p)
 	p.at++
 	e.prepare(p).put(&p.work)
 	return true
@@ -315,11 +311,19 @@ func (e *Engine) prepare(p *poll) *lane {
 	return e.laneOf(p.Namespace, p.Queues[0])
 }
 
+func sizeOf(jobs []job.Job) (bytes int) {
+	for i := range jobs {
+		bytes += len(jobs[i].Payload) + len(jobs[i].Attributes)
+	}
+	return bytes
+}
+
 // learn wakes others for what a poll's claim left, and remembers what it got, for the next of
-// its namespace.
-func (e *Engine) learn(p *poll, bytes int) {
+// its namespace. It runs in the lane, in the order of the answers: what an older one has left, a
+// later one may have got.
+func (e *Engine) learn(p *poll) {
 	c := &p.claim
-	namespace, n := c.Namespace.Name, len(c.Jobs)
+	namespace, n, bytes := c.Namespace.Name, len(c.Jobs), sizeOf(c.Jobs)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.asked()
