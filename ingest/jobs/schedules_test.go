@@ -320,6 +320,8 @@ func TestTriggersAndBackfillsAreBounded(t *testing.T) {
 	big := strings.Repeat("x", 33<<10)
 	p.expect(413, "entry_too_large", "PUT", "reports/schedules/big", `{"every":"1h","data":"`+big+`"}`)
 	p.expect(400, "1 MiB together", "PUT", "reports/schedules/big", `{"every":"1h","shards":100,"data":"`+big[:20<<10]+`"}`)
+	id := p.expect(200, "", "POST", "other", "x").IDs[0]
+	p.expect(400, `"field":"queue"`, "PUT", id+"/schedules/s", `{"every":"1h"}`)
 	p.expect(201, "", "PUT", "reports/schedules/big", `{"every":"1h","shards":30,"data":"`+big[:20<<10]+`"}`)
 	// A call of the store has 1 MiB at most, so each tick is one.
 	p.expect(200, `"ticks":3,"accepted":90`, "POST", "reports/schedules/big/backfill?from=2026-10-01T01:00:00Z&to=2026-10-01T03:00:00Z", "")

@@ -27,6 +27,9 @@ const giveUp = 2_000_000
 // counts as superseded. It returns a *FieldError where the specification has no tick from now on.
 func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string, s *Spec,
 	revision int64) (*job.PutSchedule, error) {
+	if job.IsReplyQueue(queue) {
+		return nil, &FieldError{"queue", queue, "it is a job's reply queue, which lives as long as the reply"}
+	}
 	tried := ""
 	for tries := 0; tries < putTries; {
 		now, err := store.Clock(ctx, ns, queue)
