@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -27,7 +28,7 @@ func sharedToken(t *testing.T) (made control.Token, store *backend.Backend) {
 	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
 	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
 	hash := control.HashToken("one")
-	rate := control.Rate{Count: 10, Per: time.Hour}
+	rate := partition.Rate{Count: 10, Per: time.Hour}
 	if err := c.CreateTokenIn(ctx, control.Namespace{Name: "mail", Policy: job.DefaultPolicy()}, control.Token{Hash: hash, Name: "crm", Produce: rate}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -52,7 +53,7 @@ func TestRatesOfATokenCountJobs(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	c := control.Open("sw", prometheus.NewRegistry(), zap.NewNop())
 	c.Use(control.File{}, control.Pools{control.DefaultPool: store})
-	hash, rate := control.HashToken("one"), control.Rate{Count: 10, Per: time.Hour}
+	hash, rate := control.HashToken("one"), partition.Rate{Count: 10, Per: time.Hour}
 	if err := c.CreateTokenIn(t.Context(), control.Namespace{Name: "mail", Policy: job.DefaultPolicy()}, control.Token{Hash: hash, Name: "crm", Produce: rate, Consume: rate}); err != nil {
 		t.Fatal(err)
 	}

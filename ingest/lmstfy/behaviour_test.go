@@ -58,7 +58,7 @@ func TestLimitsCountRequestsAndRefundWhatBringsNothing(t *testing.T) {
 func TestRatesOfJobsHold(t *testing.T) {
 	t.Parallel()
 	p := listen(t, nil)
-	p.limit(t, control.Token{Produce: control.Rate{Count: 4, Per: time.Hour}, Consume: control.Rate{Count: 2, Per: time.Hour}})
+	p.limit(t, control.Token{Produce: partition.Rate{Count: 4, Per: time.Hour}, Consume: partition.Rate{Count: 2, Per: time.Hour}})
 	p.play([]step{
 		{"PUT", "/api/ns/q/bulk", "[1,2,3,4,5]", nil, 429, `{"msg":"token(ID) produce reach the limit rate, please retry later"}`},
 		{"PUT", "/api/ns/q/bulk", "[1,1]", nil, 201, `{"job_ids":["ID","ID"],"msg":"published"}`},
@@ -79,7 +79,7 @@ func TestRatesOfJobsHold(t *testing.T) {
 func TestAPublishWithAnUnknownOutcomeCountsAgainstTheRate(t *testing.T) {
 	t.Parallel()
 	p := listen(t, nil)
-	p.limit(t, control.Token{Produce: control.Rate{Count: 1, Per: time.Hour}})
+	p.limit(t, control.Token{Produce: partition.Rate{Count: 1, Per: time.Hour}})
 	p.fake.fail(partition.ErrUnknown) // it may be stored
 	p.play([]step{{"PUT", "/api/ns/q", "1", nil, 500, text("internal error")}})
 	p.fake.fail(nil)
@@ -173,7 +173,7 @@ func TestAnAnswerIsReservedBeforeItIsMade(t *testing.T) {
 func TestAClaimWithoutMemoryForItsAnswerCostsTheTokenNothing(t *testing.T) {
 	t.Parallel()
 	p := listen(t, nil)
-	p.limit(t, control.Token{Consume: control.Rate{Count: 64, Per: time.Hour}})
+	p.limit(t, control.Token{Consume: partition.Rate{Count: 64, Per: time.Hour}})
 	for range 64 {
 		p.play([]step{{"PUT", "/api/ns/q", strings.Repeat("x", 1<<20), nil, 201, published}})
 	}

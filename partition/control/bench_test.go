@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/control"
 )
 
@@ -89,7 +90,7 @@ func BenchmarkSharedRate(b *testing.B) {
 	url, prefix := shared(b)
 	p := prepare(b, url, prefix)
 	limited := token("", "secret")
-	limited.Produce = control.Rate{Count: 64_000, Per: time.Second}
+	limited.Produce = partition.Rate{Count: 64_000, Per: time.Second}
 	p.must(p.CreateTokenIn(ctx, namespace("mail"), limited))
 	l := p.Snapshot().Token("mail", limited.Hash).Limiters.Produce
 	b.ReportAllocs()

@@ -17,6 +17,7 @@ import (
 
 	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
 	"github.com/spillway-io/spillway/partition/job"
@@ -40,7 +41,7 @@ func TestWhatOneProcessMakesEveryProcessUses(t *testing.T) {
 			}
 			a.must(a.CreateNamespace(ctx, namespace("mail")))
 			made := token("mail", "secret")
-			made.Description, made.Produce, made.Limit = "the crm", control.Rate{Count: 1000, Per: 60e9}, &control.Limit{Read: 5, Interval: 10}
+			made.Description, made.Produce, made.Limit = "the crm", partition.Rate{Count: 1000, Per: 60e9}, &control.Limit{Read: 5, Interval: 10}
 			a.must(a.CreateToken(ctx, made))
 			a.must(a.CreateAdmin(ctx, control.Admin{Name: "alice", Role: "viewer", Hash: control.HashToken("alice")}))
 			b.await("all there", func(s *control.Snapshot) bool {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -17,7 +18,7 @@ import (
 // Bounds of what can be made at run time. The script that changes the document keeps the
 // first two.
 const (
-	MaxEntries     = 10_000  // namespaces, tokens and admin tokens together
+	MaxEntries     = 10_000  // namespaces, tokens, rules and admin tokens together
 	MaxBytes       = 8 << 20 // of all of them, with their names
 	MaxTokens      = 1000    // of a namespace, so that one change deletes all of it
 	MaxDescription = 512     // bytes
@@ -55,11 +56,11 @@ type Token struct {
 	// Text is the token itself. Only tokens of lmstfy's admin API have it, because that
 	// lists them. Others are stored as hashes.
 	Text             string
-	Produce, Consume Rate   // jobs, over all processes; default none
-	Limit            *Limit // requests, as lmstfy's API sets it; default nil, none
-	CreatedMS        int64  // Unix ms
-	CreatedBy        string // the name of the admin token
-	FromFile         bool   // the file has it; it cannot be deleted at run time
+	Produce, Consume partition.Rate // jobs, over all processes; default none
+	Limit            *Limit         // requests, as lmstfy's API sets it; default nil, none
+	CreatedMS        int64          // Unix ms
+	CreatedBy        string         // the name of the admin token
+	FromFile         bool           // the file has it; it cannot be deleted at run time
 
 	Limiters Limiters // of the rates; set in a Snapshot
 }
@@ -80,6 +81,31 @@ type Admin struct {
 	CreatedMS int64             // Unix ms
 	CreatedBy string            // the name of the admin token
 	FromFile  bool              // the file has it; it cannot be deleted at run time
+}
+
+// A Rule is what holds for queues of a namespace. Rules made at run time come before those of the
+// file: names before patterns, longer before shorter ones, then in the order of the alphabet.
+type Rule struct {
+	Namespace string
+	job.Rule
+	CreatedMS int64  // Unix ms
+	CreatedBy string // the name of the admin token
+	FromFile  bool   // the file has it; it cannot be deleted at run time
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (r *Rule) Validate() error {
+	var v partition.Validation
+	v.Check(partition.ValidNamespace(r.Namespace), "namespace", r.Namespace, wantName)
+	checkCommon(&v, "", r.CreatedBy)
+	return errors.Join(v.Err(), r.Rule.Validate())
+}
+
+// before orders rules made at run time.
+func (r *Rule) before(other *Rule) int {
+	wild := func(r *Rule) int { return strings.Count(string(r.Match), "*") }
+	return cmp.Or(cmp.Compare(min(1, wild(r)), min(1, wild(other))), cmp.Compare(len(other.Match), len(r.Match)),
+		cmp.Compare(r.Match, other.Match))
 }
 
 // HashToken is the hash of a token's text.
@@ -115,8 +141,8 @@ func (t *Token) Validate() error {
 	v.Check(t.Hash != HashToken(""), "hash", "that of an empty token", "one that not everybody can send")
 	v.Check(t.Text == "" || validText(t.Text) && HashToken(t.Text) == t.Hash, "token", "the text",
 		"at most 256 printable ASCII characters without spaces")
-	for field, r := range map[string]Rate{"produce": t.Produce, "consume": t.Consume} {
-		v.Check(r == Rate{} || r.String() != "" && r.Count <= maxRate, field, r.Count,
+	for field, r := range map[string]partition.Rate{"produce": t.Produce, "consume": t.Consume} {
+		v.Check(r == partition.Rate{} || r.String() != "" && r.Count <= partition.MaxRate, field, r.Count,
 			"a rate such as 5000/s, 1000/min or 20/h")
 	}
 	checkCommon(&v, t.Description, t.CreatedBy)
@@ -138,8 +164,8 @@ func validText(text string) bool {
 // Validate returns a *partition.FieldError for each value outside its bounds, joined.
 func (l *Limit) Validate() error {
 	var v partition.Validation
-	v.Check(l.Read >= 0 && l.Read <= maxRate, "read", l.Read, "0 to 1000000000 requests; 0 is no limit")
-	v.Check(l.Write >= 0 && l.Write <= maxRate, "write", l.Write, "0 to 1000000000 requests; 0 is no limit")
+	v.Check(l.Read >= 0 && l.Read <= partition.MaxRate, "read", l.Read, "0 to 1000000000 requests; 0 is no limit")
+	v.Check(l.Write >= 0 && l.Write <= partition.MaxRate, "write", l.Write, "0 to 1000000000 requests; 0 is no limit")
 	v.Check(l.Read != 0 || l.Write != 0, "read", l.Read, "more than 0, or write more than 0")
 	v.Check(l.Interval >= 1 && l.Interval <= int64(24*time.Hour/time.Second), "interval", l.Interval,
 		"1 to 86400 seconds")

@@ -8,6 +8,9 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Format is the newest format of the document that this program understands.
@@ -29,14 +32,22 @@ type namespaceForm struct {
 }
 
 type tokenForm struct {
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-	Text        string `json:"text,omitempty"` // of tokens that lmstfy's admin API made: readable
-	Produce     Rate   `json:"produce,omitzero"`
-	Consume     Rate   `json:"consume,omitzero"`
-	Limit       *Limit `json:"limit,omitempty"`
-	CreatedMS   int64  `json:"created_ms"`
-	CreatedBy   string `json:"created_by,omitempty"`
+	Name        string         `json:"name"`
+	Description string         `json:"description,omitempty"`
+	Text        string         `json:"text,omitempty"` // of tokens that lmstfy's admin API made: readable
+	Produce     partition.Rate `json:"produce,omitzero"`
+	Consume     partition.Rate `json:"consume,omitzero"`
+	Limit       *Limit         `json:"limit,omitempty"`
+	CreatedMS   int64          `json:"created_ms"`
+	CreatedBy   string         `json:"created_by,omitempty"`
+}
+
+type ruleForm struct {
+	Rate      job.RateLimit `json:"rate,omitzero"`
+	Burst     int           `json:"burst,omitempty"`
+	Tries     int           `json:"tries,omitempty"`
+	CreatedMS int64         `json:"created_ms"`
+	CreatedBy string        `json:"created_by,omitempty"`
 }
 
 type adminForm struct {
@@ -81,9 +92,13 @@ func (t *Token) encode() string {
 		t.CreatedBy})
 }
 
+func (r *Rule) encode() string {
+	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.CreatedMS, r.CreatedBy})
+}
+
 func (a *Admin) encode() string { return encode(adminForm{a.Name, a.Role, a.CreatedMS, a.CreatedBy}) }
 
-// decodeEntry reads an entry of the document: a *Namespace, *Token or *Admin. Whoever can
+// decodeEntry reads an entry of the document: a *Namespace, *Token, *Admin or *Rule. Whoever can
 // write to Redis may have written it, so it is checked like a new one. An unknown key may
 // be a restriction that a newer program made: such an entry is not used.
 func decodeEntry(name, value string) (any, error) {
@@ -97,6 +112,8 @@ func decodeEntry(name, value string) (any, error) {
 		return decodeToken(strings.TrimPrefix(name, tokenEntry), value)
 	case strings.HasPrefix(name, adminEntry):
 		return decodeAdmin(strings.TrimPrefix(name, adminEntry), value)
+	case strings.HasPrefix(name, ruleEntry):
+		return decodeRule(strings.TrimPrefix(name, ruleEntry), value)
 	}
 	return nil, errors.New("no kind of entry that this version knows")
 }
@@ -162,6 +179,21 @@ func decodeAdmin(name, value string) (*Admin, error) {
 	}
 	a := &Admin{Name: f.Name, Role: f.Role, Hash: hash, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy}
 	return a, a.Validate()
+}
+
+func decodeRule(name, value string) (*Rule, error) {
+	namespace, match, _ := strings.Cut(name, ":")
+	var f ruleForm
+	if err := decodeForm(value, &f); err != nil {
+		return nil, err
+	}
+	r := &Rule{
+		Namespace: namespace,
+		Rule:      job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst, Tries: f.Tries},
+		CreatedMS: f.CreatedMS,
+		CreatedBy: f.CreatedBy,
+	}
+	return r, r.Validate()
 }
 
 // decodeForm reads exactly one JSON object with known keys. Its errors show no value,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -26,7 +27,7 @@ func TestTheFormOfEntries(t *testing.T) {
 			`{"kind":"queue","pool":"fast","description":"of the shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"dead":"drop","reply_ttl":"1m0s","created_ms":5,"created_by":"alice"}`,
 		},
 		{
-			&Token{Namespace: "mail", Hash: HashToken("a"), Name: "crm", Description: "d", Produce: Rate{1000, time.Minute}, Limit: &Limit{1, 2, 3}, CreatedMS: 5},
+			&Token{Namespace: "mail", Hash: HashToken("a"), Name: "crm", Description: "d", Produce: partition.Rate{Count: 1000, Per: time.Minute}, Limit: &Limit{1, 2, 3}, CreatedMS: 5},
 			"token:mail:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
 			`{"name":"crm","description":"d","produce":"1000/min","limit":{"read":1,"write":2,"interval":3},"created_ms":5}`,
 		},
@@ -50,22 +51,6 @@ func TestTheFormOfEntries(t *testing.T) {
 	}
 }
 
-func TestRates(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]Rate{"": {}, "1/s": {1, time.Second}, "1000/min": {1000, time.Minute}, "1000000000/h": {maxRate, time.Hour}} {
-		var got Rate
-		if err := got.UnmarshalText([]byte(text)); err != nil || got != want || got.String() != text {
-			t.Errorf("%q: got %+v %q, %v", text, got, got.String(), err)
-		}
-	}
-	for _, text := range []string{"x", "1", "0/s", "-1/s", "1/d", "1.5/s", "1000000001/h", "1/s ", "/s", "99999999999999999999/s"} {
-		if err := new(Rate).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "write one such as") {
-			t.Errorf("%q: got %v", text, err)
-		}
-	}
-}
-
-// Whoever can write to Redis chooses these texts.
 func FuzzDecodeEntry(f *testing.F) {
 	hash := strings.Repeat("0f", 32)
 	f.Add("ns:mail", `{"kind":"queue","pool":"default","shards":2,"spread":{"q":2},"max_jobs":1,"max_queues":1,"dead":"keep","reply_ttl":"10m0s","created_ms":1}`)

@@ -6,6 +6,8 @@ import (
 
 	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/partition/backend"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 // keepLimiters gives the tokens of a new snapshot their limiters: those in use now, where
@@ -19,7 +21,7 @@ func (c *Control) keepLimiters(s *Snapshot) {
 				old = was.Limiters
 			}
 			pool := s.namespaces[t.Namespace].Pool
-			limit := func(old *Limiter, r Rate, verb string) *Limiter {
+			limit := func(old *Limiter, r partition.Rate, verb string) *Limiter {
 				switch {
 				case r.Count == 0:
 					return nil
@@ -42,8 +44,8 @@ func (c *Control) keepLimiters(s *Snapshot) {
 			t.Limiters = Limiters{
 				Produce: limit(old.Produce, t.Produce, "produce"),
 				Consume: limit(old.Consume, t.Consume, "consume"),
-				Write:   limit(old.Write, Rate{l.Write, interval}, "write"),
-				Read:    limit(old.Read, Rate{l.Read, interval}, "read"),
+				Write:   limit(old.Write, partition.Rate{Count: l.Write, Per: interval}, "write"),
+				Read:    limit(old.Read, partition.Rate{Count: l.Read, Per: interval}, "read"),
 			}
 		}
 	}

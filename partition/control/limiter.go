@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/backend"
+
+	"github.com/spillway-io/spillway/partition"
 )
 
 // slicesOfWindow is in how many parts a window is granted to the processes.
@@ -19,7 +21,7 @@ const slicesOfWindow = 64
 //
 // A nil Limiter is no limit.
 type Limiter struct {
-	rate  Rate
+	rate  partition.Rate
 	pool  string
 	key   string
 	grant func(ctx context.Context, l *Limiter, need int64) (granted, error)

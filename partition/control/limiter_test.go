@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 )
 
@@ -17,7 +18,7 @@ type window struct {
 }
 
 func (w *window) limiter(count int64, per time.Duration) *Limiter {
-	return &Limiter{rate: Rate{count, per}, asking: make(chan struct{}, 1), grant: func(_ context.Context, l *Limiter, need int64) (granted, error) {
+	return &Limiter{rate: partition.Rate{Count: count, Per: per}, asking: make(chan struct{}, 1), grant: func(_ context.Context, l *Limiter, need int64) (granted, error) {
 		w.asked++
 		now := time.Now().UnixMilli()
 		if w.err != nil {
@@ -149,7 +150,7 @@ func TestATakeEndsWithItsContext(t *testing.T) {
 // What a request of a token with a rate pays while the slice lasts.
 func BenchmarkTake(b *testing.B) {
 	var w window
-	l := w.limiter(maxRate, time.Hour)
+	l := w.limiter(partition.MaxRate, time.Hour)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, wait, err := l.Take(context.Background(), 1); wait != 0 || err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
 )
@@ -19,7 +20,7 @@ func TestASharedRateIsExactOverTwoProcesses(t *testing.T) {
 	url, prefix := shared(t)
 	a, b := start(t, url, prefix), start(t, url, prefix)
 	limited := token("", "secret")
-	limited.Produce = control.Rate{Count: 6400, Per: 3600e9}
+	limited.Produce = partition.Rate{Count: 6400, Per: 3600e9}
 	a.must(a.CreateTokenIn(ctx, namespace("mail"), limited))
 	hash := limited.Hash
 	b.await("there", func(s *control.Snapshot) bool { return s.Token("mail", hash) != nil })
@@ -60,7 +61,7 @@ func TestARateKeepsItsWindowOverChanges(t *testing.T) {
 	url, prefix := shared(t)
 	p := prepare(t, url, prefix)
 	limited := token("", "secret")
-	limited.Consume = control.Rate{Count: 10, Per: 3600e9}
+	limited.Consume = partition.Rate{Count: 10, Per: 3600e9}
 	p.must(p.CreateTokenIn(ctx, namespace("mail"), limited))
 	before := p.Snapshot().Token("mail", limited.Hash).Limiters
 	if _, wait, err := before.Consume.Take(ctx, 10); wait != 0 || err != nil {
@@ -86,7 +87,7 @@ func TestARateWithoutRedisIsRejected(t *testing.T) {
 	server := redistest.Start(t)
 	p := start(t, server.URL(), "sw")
 	limited := token("", "secret")
-	limited.Produce = control.Rate{Count: 64, Per: 3600e9}
+	limited.Produce = partition.Rate{Count: 64, Per: 3600e9}
 	p.must(p.CreateTokenIn(ctx, namespace("mail"), limited))
 	l := p.Snapshot().Token("mail", limited.Hash).Limiters.Produce
 	server.Kill()

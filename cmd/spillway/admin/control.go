@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Control is what the server needs to change namespaces and tokens at run time.
@@ -23,6 +24,8 @@ type Control interface {
 	DeleteToken(ctx context.Context, namespace string, hash [sha256.Size]byte) error
 	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte,
 		change func(now *control.Limit) (*control.Limit, error)) error
+	PutRule(ctx context.Context, r control.Rule) error
+	DeleteRule(ctx context.Context, namespace string, match job.Pattern) error
 	CreateAdmin(ctx context.Context, a control.Admin) error
 	DeleteAdmin(ctx context.Context, name string) error
 }
@@ -37,7 +40,10 @@ type Queues interface {
 	Purge(ctx context.Context) (deleted int64, err error)
 }
 
-const codeNoSuchToken wire.Code = "no_such_token"
+const (
+	codeNoSuchToken wire.Code = "no_such_token"
+	codeNoSuchRule  wire.Code = "no_such_rule"
+)
 
 // errFixed is why a process that has no control document changes nothing.
 var errFixed = notFound(wire.CodeNoSuchRoute,
@@ -79,6 +85,8 @@ func (s *Server) changed(r *request, a Act, err error, done any) (any, error) {
 		err = conflict(err.Error())
 	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_namespace":
 		err = noNamespace(a.Namespace)
+	case errors.Is(err, control.ErrNotFound) && a.Action == "delete_rule":
+		err = notFound(codeNoSuchRule, err.Error())
 	case errors.Is(err, control.ErrNotFound):
 		err = notFound(codeNoSuchToken, err.Error())
 	case errors.Is(err, backend.ErrUnknown):
@@ -150,8 +158,8 @@ type QueueToken struct {
 	Name        string         `json:"name"`
 	Hash        string         `json:"hash"` // sha256: and 64 digits
 	Description string         `json:"description"`
-	Produce     control.Rate   `json:"produce"` // jobs, such as 1000/min; empty: no limit
-	Consume     control.Rate   `json:"consume"`
+	Produce     partition.Rate `json:"produce"` // jobs, such as 1000/min; empty: no limit
+	Consume     partition.Rate `json:"consume"`
 	Limit       *control.Limit `json:"limit"`    // requests; null: none
 	Readable    bool           `json:"readable"` // lmstfy's admin API made it, and shows it
 	CreatedAtMS int64          `json:"created_at_ms"`
@@ -161,11 +169,11 @@ type QueueToken struct {
 
 // CreateToken is the request for one.
 type CreateToken struct {
-	Name        string       `json:"name"` // default: the first 8 digits of the hash
-	Description string       `json:"description"`
-	Produce     control.Rate `json:"produce"`
-	Consume     control.Rate `json:"consume"`
-	Hash        string       `json:"hash"` // of a token that only the caller knows; default: a new one is made
+	Name        string         `json:"name"` // default: the first 8 digits of the hash
+	Description string         `json:"description"`
+	Produce     partition.Rate `json:"produce"`
+	Consume     partition.Rate `json:"consume"`
+	Hash        string         `json:"hash"` // of a token that only the caller knows; default: a new one is made
 }
 
 // CreatedToken is the only answer that has a token.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/config"
-	"github.com/spillway-io/spillway/ingest"
-	"github.com/spillway-io/spillway/partition/control"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 func TestQueuesAreSettingsOfANamespace(t *testing.T) {
@@ -30,8 +30,11 @@ namespaces:
     tokens:
       - sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
       - {hash: "sha256:fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", name: workers, consume: 1000/min}
+    queues:
+      - {match: "mail-*", rate: 100/s, burst: 50}
+      - {match: bulk, rate: none, tries: 20}
     push:
-      - {match: "mail-*", sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}
+      - {match: "mail-*", sink: crm, writes: 4, batch: 16, backoff: 2s..5m}
 `
 	c, err := loadConfig(t, nil, nil, file)
 	if err != nil {
@@ -41,13 +44,17 @@ namespaces:
 		t.Fatalf("got the buffers %v and the queues %v", c.Names(), c.QueueNames())
 	}
 	got := c.Queues["mail"]
-	if n := len(got.Tokens); n != 2 || got.Tokens[1].Name != "workers" || got.Tokens[1].Consume != (control.Rate{Count: 1000, Per: time.Minute}) {
+	if n := len(got.Tokens); n != 2 || got.Tokens[1].Name != "workers" || got.Tokens[1].Consume != (partition.Rate{Count: 1000, Per: time.Minute}) {
 		t.Errorf("got the tokens %+v", got.Tokens)
 	}
 	got.Tokens = nil
 	want := config.Queues{Shards: 4, MaxJobs: 5000, MaxQueues: 10, MaxKeys: 1_000_000, MaxSchedules: 100_000, Dead: "drop", ReplyTTL: 5 * time.Minute, Spread: map[string]int{"bulk": 4},
+		Rules: []config.QueueRule{
+			{Match: "mail-*", Rate: job.RateLimit{Rate: partition.Rate{Count: 100, Per: time.Second}}, Burst: 50},
+			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20},
+		},
 		Push: []config.Push{{
-			Match: "mail-*", Sink: "crm", Concurrency: 4, Rate: ingest.Quota{Count: 100, Per: time.Second}, Batch: 16,
+			Match: "mail-*", Sink: "crm", Writes: 4, Batch: 16,
 			Backoff: config.Backoff{Base: 2 * time.Second, Max: 5 * time.Minute},
 		}}}
 	if !reflect.DeepEqual(got, want) {
@@ -58,7 +65,7 @@ namespaces:
 		t.Fatal(stderr, out)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, concurrency: 4, rate: 100/s, batch: 16, backoff: 2s..5m}`, "name: workers, consume: 1000/min}"} {
+	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 4, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50}`, `- {match: bulk, rate: none, tries: 20}`, "name: workers, consume: 1000/min}"} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}

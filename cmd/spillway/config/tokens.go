@@ -70,13 +70,13 @@ func (n *name) UnmarshalText(text []byte) error {
 // Token is a token of the data port or of the admin port: a hash, or a map of the keys that the
 // list has in its tag.
 type Token struct {
-	Name          name         `name:"name"`
-	Hash          tokenHash    `name:"hash"`
-	Role          admin.Role   `name:"role"`
-	Rate          ingest.Quota `name:"rate"`
-	NewPartitions ingest.Quota `name:"new-partitions"`
-	Produce       control.Rate `name:"produce"`
-	Consume       control.Rate `name:"consume"`
+	Name          name           `name:"name"`
+	Hash          tokenHash      `name:"hash"`
+	Role          admin.Role     `name:"role"`
+	Rate          ingest.Quota   `name:"rate"`
+	NewPartitions ingest.Quota   `name:"new-partitions"`
+	Produce       partition.Rate `name:"produce"`
+	Consume       partition.Rate `name:"consume"`
 }
 
 func (t Token) name() string { return cmp.Or(string(t.Name), shortName(t.Hash)) }

@@ -1,4 +1,4 @@
-package control
+package partition
 
 import (
 	"fmt"
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Rate is how much a token may do, over all processes: Count in each window of Per. It
+// Rate is how much somebody may do, over all processes: Count in each window of Per. It
 // is written 5000/s, 1000/min or 20/h. The zero Rate is no limit.
 type Rate struct {
 	Count int64
 	Per   time.Duration
 }
 
-// maxRate is the highest Count.
-const maxRate = 1_000_000_000
+// MaxRate is the highest Count.
+const MaxRate = 1_000_000_000
 
 var rateUnits = []struct {
 	text string
@@ -31,7 +31,7 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	digits, unit, _ := strings.Cut(string(text), "/")
 	count, err := strconv.ParseInt(digits, 10, 64)
 	for _, u := range rateUnits {
-		if err == nil && unit == u.text && count > 0 && count <= maxRate {
+		if err == nil && unit == u.text && count > 0 && count <= MaxRate {
 			*r = Rate{count, u.per}
 			return nil
 		}
