@@ -130,7 +130,6 @@ func (t *target) claimed(s *shard, c *claim, sent time.Time) (failure error) {
 	now := time.Now()
 	jobs := c.Jobs
 	used := (len(jobs) + c.batch - 1) / c.batch
-	q.took(len(jobs) - c.Count)
 	q.running -= c.slots - used
 	t.running -= c.slots - used
 	t.slots.Put(c.slots - used)
@@ -159,9 +158,14 @@ func (t *target) claimed(s *shard, c *claim, sent time.Time) (failure error) {
 			zap.String("queue", q.name))
 		src.due, q.hold = true, now.Add(guard.Quarantine)
 	}
-	// A claim that got less than it asked for left the queue empty, unless its answer was full.
-	if c.More || len(jobs) == c.Count && (len(c.Left) == 0 || c.Left[0] != 0) {
+	// A claim that got less than it asked for left the queue empty, unless its answer was full or its
+	// rate lets no more pass.
+	held := len(c.Held) > 0 && c.Held[0] > 0
+	if c.More || held || len(jobs) == c.Count && (len(c.Left) == 0 || c.Left[0] != 0) {
 		src.due = true
+	}
+	if held {
+		t.wait(&src.rate, time.Duration(c.Held[0])*time.Millisecond)
 	}
 	t.readmit(q)
 	end := sent.Add(c.TTR - guard.LeaseMargin)

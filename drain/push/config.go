@@ -3,9 +3,6 @@ package push
 import (
 	"context"
 	"fmt"
-	"math"
-	"path"
-	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/drain/sink"
@@ -46,15 +43,12 @@ func (c Config) Validate() error {
 // Rule says which queues of a namespace go to which sink, and how. The figures in the
 // comments are the defaults.
 type Rule struct {
-	// Match is the name of a queue, or a pattern in which each '*' stands for any
-	// characters. No pattern matches a reply queue (job.IsReplyQueue).
-	Match string
+	// Match names the queues.
+	Match job.Pattern
 	// Sink is the name of a sink.
 	Sink string
-	// Concurrency is how many Writes of one queue run at once in this process; 8.
-	Concurrency int
-	// Rate is how many jobs of one queue this process writes a second; 0, no limit.
-	Rate float64
+	// Writes is how many Writes of one queue run at once in this process; 8.
+	Writes int
 	// Batch is how many jobs a Write has at most; 1.
 	Batch int
 	// BackoffBase and BackoffMax bound the full-jitter wait of a job after it failed:
@@ -64,7 +58,7 @@ type Rule struct {
 
 // DefaultRule returns the defaults of a rule, without Match and Sink.
 func DefaultRule() Rule {
-	return Rule{Concurrency: 8, Batch: 1, BackoffBase: time.Second, BackoffMax: 10 * time.Minute}
+	return Rule{Writes: 8, Batch: 1, BackoffBase: time.Second, BackoffMax: 10 * time.Minute}
 }
 
 // maxPushBatch is as many jobs as a sink's batch has entries.
@@ -73,40 +67,16 @@ const maxBatch = partition.MaxBatch
 // Validate returns a *partition.FieldError for each unusable setting, joined.
 func (r Rule) Validate() error {
 	var v partition.Validation
-	v.Check(validMatch(r.Match), "match", r.Match,
+	v.Check(r.Match.Valid(), "match", string(r.Match),
 		"the name of a queue, in which each * stands for any characters")
 	v.Check(r.Sink != "", "sink", r.Sink, "the name of one of sinks")
-	v.Check(r.Concurrency >= 1 && r.Concurrency <= job.MaxCount, "concurrency", r.Concurrency,
-		fmt.Sprintf("1 to %d", job.MaxCount))
-	v.Check(r.Rate == 0 || r.Rate >= 0.001 && r.Rate <= 1e6, "rate", r.Rate,
-		"0.001 to 1000000 jobs a second, or 0 for no limit")
+	v.Check(r.Writes >= 1 && r.Writes <= job.MaxCount, "writes", r.Writes, fmt.Sprintf("1 to %d", job.MaxCount))
 	v.Check(r.Batch >= 1 && r.Batch <= maxBatch, "batch", r.Batch, fmt.Sprintf("1 to %d", maxBatch))
 	v.Check(r.BackoffBase >= time.Millisecond, "backoff", r.BackoffBase, "1ms or more")
 	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax,
 		"no less than the first, 24h at most")
 	return v.Err()
 }
-
-// validMatch reports whether a pattern can match the name of a queue.
-func validMatch(match string) bool {
-	return job.ValidQueue(strings.ReplaceAll(match, "*", "-"))
-}
-
-// wild reports whether the rule may match queues that it does not name.
-func (r *Rule) wild() bool { return strings.Contains(r.Match, "*") }
-
-func (r *Rule) matches(queue string) bool {
-	if !r.wild() {
-		return r.Match == queue
-	}
-	// Of path's patterns only '*' has characters that a queue's name or a Match can have.
-	ok, _ := path.Match(r.Match, queue)
-	return ok && !job.IsReplyQueue(queue)
-}
-
-// burst is how many jobs may be written at once under a Rate: a tenth of a second's, a
-// batch at least.
-func (r *Rule) burst() float64 { return math.Ceil(max(r.Rate/10, float64(r.Batch))) }
 
 // Target is a namespace whose queues are pushed.
 type Target struct {

@@ -10,22 +10,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 func TestRulesOfPushAreChecked(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Rule){
-		"":            func(*Rule) {},
-		"match":       func(r *Rule) { r.Match = "mail[a]" },
-		"match ":      func(r *Rule) { r.Match = "" },
-		"match  ":     func(r *Rule) { r.Match = strings.Repeat("x", 256) },
-		"match   ":    func(r *Rule) { r.Match = ".x" },
-		"sink":        func(r *Rule) { r.Sink = "" },
-		"concurrency": func(r *Rule) { r.Concurrency = 0 },
-		"rate":        func(r *Rule) { r.Rate = -1 },
-		"batch":       func(r *Rule) { r.Batch = 129 },
-		"backoff":     func(r *Rule) { r.BackoffBase = 0 },
-		"backoff ":    func(r *Rule) { r.BackoffMax = time.Millisecond },
+		"":         func(*Rule) {},
+		"match":    func(r *Rule) { r.Match = "mail[a]" },
+		"match ":   func(r *Rule) { r.Match = "" },
+		"match  ":  func(r *Rule) { r.Match = job.Pattern(strings.Repeat("x", 256)) },
+		"match   ": func(r *Rule) { r.Match = ".x" },
+		"sink":     func(r *Rule) { r.Sink = "" },
+		"writes":   func(r *Rule) { r.Writes = 0 },
+		"batch":    func(r *Rule) { r.Batch = 129 },
+		"backoff":  func(r *Rule) { r.BackoffBase = 0 },
+		"backoff ": func(r *Rule) { r.BackoffMax = time.Millisecond },
 	} {
 		rule := DefaultRule()
 		rule.Match, rule.Sink = "*.mail-*", "crm"

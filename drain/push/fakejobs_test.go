@@ -22,6 +22,8 @@ type fakeJobs struct {
 	lost    func(b *job.Batch) error // the same, but it runs and the answer is lost
 
 	failRevert func() error
+	pause      time.Duration         // between two jobs of a queue in a shard; 0: no rate
+	full       map[fakeKey]time.Time // when the next may pass
 
 	mu      sync.Mutex
 	seq     int64
@@ -57,7 +59,7 @@ func newFakeJobs(t testing.TB, policy job.Policy) *fakeJobs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fakeJobs{ns: ns, jobs: map[string]*fakeJob{}, ready: map[fakeKey][]*fakeJob{}, leases: map[*job.Lane][]*fakeJob{}}
+	return &fakeJobs{ns: ns, jobs: map[string]*fakeJob{}, full: map[fakeKey]time.Time{}, ready: map[fakeKey][]*fakeJob{}, leases: map[*job.Lane][]*fakeJob{}}
 }
 
 // publish adds n jobs to a queue's shards in turn.
@@ -225,7 +227,8 @@ func (s *fakeJobs) claim(c *job.Claim) {
 		s.broken = append(s.broken, fmt.Sprintf("claim %+v", c))
 	}
 	key := fakeKey{c.Queues[0], c.Shard}
-	for len(s.ready[key]) > 0 && len(c.Jobs) < c.Count {
+	for len(s.ready[key]) > 0 && len(c.Jobs) < c.Count && !time.Now().Before(s.full[key]) {
+		s.full[key] = time.Now().Add(s.pause)
 		j := s.ready[key][0]
 		s.ready[key] = s.ready[key][1:]
 		j.state = job.Leased
@@ -247,7 +250,10 @@ func (s *fakeJobs) claim(c *job.Claim) {
 		one.Now = time.Now().UnixMilli()
 		c.Jobs = append(c.Jobs, one)
 	}
-	c.Left = []int{len(s.ready[key])}
+	c.Left, c.Held = []int{len(s.ready[key])}, []int64{0}
+	if held := time.Until(s.full[key]); held > 0 && c.Left[0] > 0 {
+		c.Left[0], c.Held[0] = -1, int64((held+time.Millisecond-1)/time.Millisecond)
+	}
 }
 
 // back gives a job back after a while, or gives it up.

@@ -225,7 +225,7 @@ func BenchmarkPush(b *testing.B) {
 			server := redistest.Start(b)
 			policy := job.DefaultPolicy()
 			rule := DefaultRule()
-			rule.Match, rule.Sink, rule.Batch, rule.Concurrency = "*", "crm", batch, 64
+			rule.Match, rule.Sink, rule.Batch, rule.Writes = "*", "crm", batch, 64
 			left := make(chan struct{}, 1)
 			var mu sync.Mutex
 			n := 0

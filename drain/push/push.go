@@ -39,7 +39,7 @@ type Wakes interface {
 // A Pusher writes the jobs of queues to sinks, from Start to Stop. Any number of
 // pushers, in any number of processes, may push the same queues.
 //
-//	queue has jobs ─▶ source due ─▶ plan: slot, turn, rate ─▶ one call a shard ─▶ Write ─▶ ack, nack, bury
+//	queue has jobs ─▶ source due ─▶ plan: slot, turn ─▶ one call a shard ─▶ Write ─▶ ack, nack, bury
 //	  ▲ wakes, list                                              ▲ claims and settlements │
 //	  └──────────────────────────────────────────────────────────┴────────────────────────┘
 //
@@ -189,7 +189,7 @@ func newNamespace(p *Pusher, t Target, m *metrics) *namespace {
 	n := &namespace{p: p, name: t.Namespace, rules: t.Rules, bySink: map[string]*target{}}
 	for i := range t.Rules {
 		name := t.Rules[i].Sink
-		n.wild = n.wild || t.Rules[i].wild()
+		n.wild = n.wild || t.Rules[i].Match.Wild()
 		if n.bySink[name] == nil {
 			n.bySink[name] = newTarget(p, t.Namespace, name, t.Sinks[name], m.of(t.Namespace, name))
 			n.targets = append(n.targets, n.bySink[name])
@@ -201,7 +201,7 @@ func newNamespace(p *Pusher, t Target, m *metrics) *namespace {
 // rule is the one that matches a queue; nil: the queue is not pushed.
 func (n *namespace) rule(queue string) *Rule {
 	for i := range n.rules {
-		if n.rules[i].matches(queue) {
+		if n.rules[i].Match.Matches(queue) {
 			return &n.rules[i]
 		}
 	}
@@ -249,8 +249,8 @@ func (n *namespace) queues(ctx context.Context, ns *job.Namespace) (names []stri
 		names, err = n.p.store.Queues(ctx, ns)
 	}
 	for i := range n.rules {
-		if !n.rules[i].wild() {
-			names = append(names, n.rules[i].Match)
+		if !n.rules[i].Match.Wild() {
+			names = append(names, string(n.rules[i].Match))
 		}
 	}
 	return names, err

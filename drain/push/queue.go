@@ -9,7 +9,7 @@ import (
 )
 
 // A queue whose Writes fail slows down: from slowAfter failures in a row, twice its
-// Concurrency at least, one job at a time is written, slowPause apart at first and
+// Writes at least, one job at a time is written, slowPause apart at first and
 // maxProbePause in the end. A handler that is broken for one queue must not use up the
 // tries of all its jobs while the sink answers for others.
 const (
@@ -30,11 +30,9 @@ type queue struct {
 
 	running  int       // Writes, those that are claimed for included
 	hold     time.Time // no claim before
-	wait     wait      // for the hold, or a token
+	wait     wait      // for the hold
 	failures int       // Writes in a row that failed
 	alone    time.Time // jobs are written one by one until then
-	tokens   float64   // jobs that may be claimed now, under a Rate
-	refilled time.Time
 	listed   time.Time // when it last was known to have jobs
 }
 
@@ -45,9 +43,10 @@ type source struct {
 	subscribed bool // its wakes are heard
 	due        bool // it may have ready jobs
 	inRing     bool
+	rate       wait // until the queue's rate lets a job pass
 }
 
-// lastTurn lets the other shards have the next token or slot first.
+// lastTurn lets the other shards have the next slot first.
 func (q *queue) lastTurn(src *source) {
 	i := slices.Index(q.sources, src)
 	q.sources = append(slices.Delete(q.sources, i, i+1), src)
@@ -58,10 +57,10 @@ func (q *queue) concurrency() int {
 	if q.slow() {
 		return 1
 	}
-	return q.rule.Concurrency
+	return q.rule.Writes
 }
 
-func (q *queue) slow() bool { return q.failures >= max(slowAfter, 2*q.rule.Concurrency) }
+func (q *queue) slow() bool { return q.failures >= max(slowAfter, 2*q.rule.Writes) }
 
 // batch is how many jobs a Write has at present.
 func (q *queue) batch(now time.Time) int {
@@ -71,27 +70,6 @@ func (q *queue) batch(now time.Time) int {
 	return q.rule.Batch
 }
 
-// allowed is how many jobs the rate lets pass now. Where it is none, wait tells how long.
-func (q *queue) allowed(now time.Time) (jobs int, wait time.Duration) {
-	if q.rule.Rate == 0 {
-		return math.MaxInt32, 0
-	}
-	q.tokens = min(q.rule.burst(), q.tokens+q.rule.Rate*now.Sub(q.refilled).Seconds())
-	q.refilled = now
-	// A sum of shares of 1 may stay below it.
-	if jobs = int(q.tokens + 1e-9); jobs > 0 {
-		return jobs, 0
-	}
-	return 0, max(time.Millisecond, time.Duration((1-q.tokens)/q.rule.Rate*float64(time.Second)))
-}
-
-// took counts jobs against the rate. A negative number gives back.
-func (q *queue) took(jobs int) {
-	if q.rule.Rate != 0 {
-		q.tokens = min(q.rule.burst(), q.tokens-float64(jobs))
-	}
-}
-
 // wrote learns how a Write ended. wait is how long the sink wants to be left alone. A queue
 // whose target was not reached is slow at once: its jobs are ready again.
 func (q *queue) wrote(now time.Time, failed, unsent bool, wait time.Duration) {
@@ -99,7 +77,7 @@ func (q *queue) wrote(now time.Time, failed, unsent bool, wait time.Duration) {
 		q.failures = 0
 		return
 	}
-	slow, longest := max(slowAfter, 2*q.rule.Concurrency), q.rule.BackoffMax
+	slow, longest := max(slowAfter, 2*q.rule.Writes), q.rule.BackoffMax
 	if q.failures++; unsent {
 		q.failures, longest = max(q.failures, slow), max(longest, guard.MaxProbePause)
 	}

@@ -78,8 +78,7 @@ func TestQueuesThatMatchAppearAndVanish(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rule := Rule{Match: "*"}
-		if id := ns.ID(0, "q", 1, "x"); rule.matches(id) || !rule.matches("q") || !rule.matches("01ARZ3NDEKTSV4RRFFQ69G5FAV") {
+		if id, star := ns.ID(0, "q", 1, "x"), job.Pattern("*"); star.Matches(id) || !star.Matches("q") || !star.Matches("01ARZ3NDEKTSV4RRFFQ69G5FAV") {
 			t.Errorf("%s matches, or what is no id does not", id)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 func TestStopEndsWritesAndGivesTheRestBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.rule.Concurrency = 4
+		r.rule.Writes = 4
 		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(2 * time.Second); return nil }
 		r.store.publish("welcome", 4, 1)
 		r.start()

@@ -170,7 +170,7 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 	now := time.Now()
 	q := t.queues[name]
 	if q == nil {
-		q = &queue{name: name, rule: r, tokens: r.burst(), refilled: now}
+		q = &queue{name: name, rule: r}
 		q.wait.over = func() { t.readmit(q) }
 		t.queues[name] = q
 		t.metrics.queues.Set(float64(len(t.queues)))
@@ -179,6 +179,7 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 	for _, shard := range ns.Shards(name) {
 		if !slices.ContainsFunc(q.sources, func(s *source) bool { return s.shard == shard }) {
 			src := &source{queue: q, shard: shard}
+			src.rate.over = func() { t.readmit(q) }
 			q.sources = append(q.sources, src)
 			wanted = append(wanted, src)
 		}

@@ -10,19 +10,27 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-func TestAQueueHasItsConcurrencyAndRate(t *testing.T) {
+// Two pushers share the rate, and use all of it: each asks again when a job may pass, and not before.
+func TestAQueueHasItsWritesAndItsRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.rule.Concurrency, r.rule.Rate = 3, 20
+		r.rule.Writes = 3
+		r.store.pause = 50 * time.Millisecond
 		r.sink.write = func(context.Context, []*sink.Batch) error { time.Sleep(100 * time.Millisecond); return nil }
 		r.store.publish("welcome", 1000, 1)
+		other := &fakeSink{write: r.sink.write}
+		second := r.pusher(other)
 		r.start()
 		time.Sleep(10 * time.Second)
-		if n := r.store.acked(); n < 195 || n > 203 {
+		if n := r.store.acked(); n < 195 || n > 201 {
 			t.Errorf("%d of a rate of 20/s in 10 s", n)
 		}
+		if r.store.claims > 450 {
+			t.Errorf("%d claims for 200 jobs", r.store.claims)
+		}
+		r.stopOne(second)
 		r.stop()
-		if r.sink.maxWrites > 3 {
+		if r.sink.maxWrites > 3 || other.maxWrites > 3 {
 			t.Errorf("%d Writes at once", r.sink.maxWrites)
 		}
 	})
@@ -130,7 +138,7 @@ func TestASinkThatLosesItsConnectionIsOpenedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		lost := false // one Write at a time
-		r.rule.Concurrency = 1
+		r.rule.Writes = 1
 		r.sink.write = func(context.Context, []*sink.Batch) error {
 			if !lost {
 				lost = true
@@ -174,12 +182,12 @@ func TestTwoPushersShareAQueue(t *testing.T) {
 	})
 }
 
-// Time alone lets a queue go on after a token or a hold. How many shards it is spread over
-// must not multiply that, and each of them has its share.
+// Time alone lets a queue go on after a hold, and a shard of it where its rate was used up. How many
+// shards it is spread over must not multiply a hold, and each of them has its share.
 func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		rate  float64
+		rate  int // a second
 		write error
 	}{
 		{"rate", 10, nil},
@@ -193,7 +201,11 @@ func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
 						policy.Spread = map[string]int{"welcome": spread}
 					}
 					r := newRig(t, policy)
-					r.rule.Match, r.rule.Rate = "welcome", row.rate
+					r.rule.Match = "welcome"
+					waits := 2 // for the queue, and for a slot
+					if row.rate > 0 {
+						r.store.pause, waits = time.Second/time.Duration(row.rate)*time.Duration(spread), 1+spread
+					}
 					shards := map[int]int{}
 					r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
 						r.store.mu.Lock()
@@ -211,7 +223,7 @@ func TestAQueueThatWaitsHasOneTimerHoweverItIsSpread(t *testing.T) {
 					r.store.mu.Unlock()
 					target := r.p.targets[0]
 					target.mu.Lock()
-					if n := len(target.waits); n > 2 { // for the queue, and for a slot
+					if n := len(target.waits); n > waits {
 						t.Errorf("%d waits", n)
 					}
 					target.mu.Unlock()

@@ -169,7 +169,6 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 		src := s.ring[0]
 		q := src.queue
 		free := q.concurrency() - q.running
-		jobs, wait := q.allowed(now)
 		switch {
 		case !src.due, free <= 0: // the end of a Write readmits it
 			t.leaveRing(s)
@@ -178,9 +177,8 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 			t.leaveRing(s)
 			t.wait(&q.wait, q.hold.Sub(now))
 			continue
-		case jobs == 0:
+		case src.rate.waits:
 			t.leaveRing(s)
-			t.wait(&q.wait, wait)
 			continue
 		case !pass(q.name):
 			s.ring = append(s.ring[1:], src)
@@ -188,19 +186,17 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 		}
 		batch := q.batch(now)
 		if probing {
-			free, jobs = 1, min(jobs, batch)
+			free = 1
 		}
-		writes := t.slots.More(min(free, share, (min(jobs, job.MaxCount)+batch-1)/batch))
+		writes := t.slots.More(min(free, share, (job.MaxCount+batch-1)/batch))
 		if writes == 0 {
 			t.wait(&t.slotWait, slotPause)
 			break
 		}
-		jobs = min(jobs, writes*batch, job.MaxCount)
 		t.leaveRing(s)
 		src.due = false
 		q.lastTurn(src)
 		q.running += writes
-		q.took(jobs)
 		t.running += writes
 		claims = append(claims, &claim{
 			Claim: job.Claim{
@@ -208,7 +204,7 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 				Shard:      s.number,
 				Queues:     []string{q.name},
 				TTR:        t.p.cfg.SinkTimeout + leaseSlack,
-				Count:      jobs,
+				Count:      min(writes*batch, job.MaxCount),
 				ReportLeft: true,
 			},
 			source: src,

@@ -84,7 +84,7 @@ func TestAFailedJobComesAgainWithFullJitterUntilItsTriesAreUsedUp(t *testing.T) 
 func TestAThrottledQueueIsLeftAloneForAsLongAsTheSinkSays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.rule.Concurrency = 1
+		r.rule.Writes = 1
 		began := time.Now()
 		r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
 			if batches[0].Partition == "slow" && time.Since(began) < time.Minute {
@@ -116,7 +116,7 @@ func TestARejectedJobIsDeadAtOnceAndAloneOfItsBatch(t *testing.T) {
 		t.Run(fmt.Sprint(batch), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
-				r.rule.Batch, r.rule.Concurrency = batch, 2
+				r.rule.Batch, r.rule.Writes = batch, 2
 				r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
 					for _, e := range batches[0].Entries {
 						if e.Seq == 7 || e.Seq == 30 {
@@ -143,7 +143,7 @@ func TestARejectedJobIsDeadAtOnceAndAloneOfItsBatch(t *testing.T) {
 func TestASlowBisectionGoesOnInTheNextLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.rule.Batch, r.rule.Concurrency, r.rule.BackoffMax = 16, 1, 2*time.Second
+		r.rule.Batch, r.rule.Writes, r.rule.BackoffMax = 16, 1, 2*time.Second
 		r.sink.write = func(_ context.Context, batches []*sink.Batch) error {
 			time.Sleep(6 * time.Second)
 			for _, e := range batches[0].Entries {

@@ -43,6 +43,8 @@ type fakeStore struct {
 	dead       []job.Job
 	due        []int64 // of the first steps of a forecast
 	wakes      *fakeWakes
+	pause      time.Duration // between two jobs; 0: no rate
+	passes     time.Time     // when the next may pass
 }
 
 type fakeQueue struct {
@@ -184,7 +186,11 @@ func (s *fakeStore) Run(ctx context.Context, _ *job.Lane, b *job.Batch) {
 	for _, c := range b.Claims {
 		for _, queue := range c.Queues {
 			if c.ReportLeft && c.Err == nil {
-				c.Left = append(c.Left, len(s.queueOf(queueKey{c.Namespace.Name, c.Shard, queue}).ready))
+				left, held := len(s.queueOf(queueKey{c.Namespace.Name, c.Shard, queue}).ready), int64(0)
+				if wait := time.Until(s.passes); wait > 0 && left > 0 {
+					left, held = -1, int64((wait+time.Millisecond-1)/time.Millisecond)
+				}
+				c.Left, c.Held = append(c.Left, left), append(c.Held, held)
 			}
 		}
 	}
@@ -254,7 +260,8 @@ func (s *fakeStore) claim(c *job.Claim) {
 	var taken []*job.Job
 	for _, queue := range c.Queues {
 		q := s.queueOf(queueKey{c.Namespace.Name, c.Shard, queue})
-		for len(q.ready) > 0 && len(c.Jobs) < c.Count {
+		for len(q.ready) > 0 && len(c.Jobs) < c.Count && !time.Now().Before(s.passes) {
+			s.passes = time.Now().Add(s.pause)
 			j := q.ready[0]
 			q.ready = q.ready[1:]
 			j.Attempt++

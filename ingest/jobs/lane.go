@@ -64,7 +64,7 @@ func (w *work) fail(err error) {
 		s.Err = err
 	}
 	for _, c := range w.batch.Claims {
-		c.Err, c.Jobs, c.Left = err, nil, nil
+		c.Err, c.Jobs, c.Left, c.Held = err, nil, nil, nil
 	}
 }
 

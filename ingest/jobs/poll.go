@@ -331,7 +331,12 @@ func (e *Engine) learn(p *poll) {
 		return
 	}
 	for i, left := range c.Left {
-		if of := e.queues[queueKey{namespace, c.Shard, c.Queues[i]}]; of != nil && left != 0 {
+		of := e.queues[queueKey{namespace, c.Shard, c.Queues[i]}]
+		switch {
+		case of == nil || left == 0:
+		case c.Held[i] > 0:
+			e.hold(of, c.Held[i])
+		default:
 			e.wake(of, max(1, left)-of.woken, true) // -1: unknown
 		}
 	}

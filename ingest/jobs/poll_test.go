@@ -103,6 +103,39 @@ func TestAPublishWakesAsManyAsItsJobs(t *testing.T) {
 	})
 }
 
+// A claim that the rate stops waits for it: one claim a job that passes, and none meanwhile, however many wait.
+func TestClaimsThatARateStopsWaitForIt(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, s *fakeStore, e *Engine, ns *job.Namespace) {
+		s.with(func() { s.pause = time.Minute })
+		publish(t, e, ns, "q", "a", "b", "c", "d")
+		var polls []<-chan result
+		for range 100 {
+			polls = append(polls, claims(e, Claim{Namespace: ns, Queues: []string{"q", "empty"}, Wait: 150 * time.Second}))
+		}
+		time.Sleep(time.Second)
+		_, before := s.ran()
+		time.Sleep(140 * time.Second)
+		_, after := s.ran()
+		got := map[time.Duration]int{}
+		for _, p := range polls {
+			r := <-p
+			if r.err != nil || len(r.jobs) > 1 {
+				t.Fatalf("got %+v", r)
+			}
+			got[r.took] += len(r.jobs)
+		}
+		if got[0] != 1 || got[time.Minute] != 1 || got[2*time.Minute] != 1 || after-before > 6 {
+			t.Errorf("jobs by the time they were waited for: %v, after %d claims", got, after-before)
+		}
+		publish(t, e, ns, "other", "x") // a rate of one queue holds no other up
+		s.with(func() { s.passes = time.Time{} })
+		if r := <-claims(e, Claim{Namespace: ns, Queues: []string{"other"}}); payloads(r.jobs) != "x" {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
 // W2: a job that comes at any moment around the claim and the subscription is found.
 func TestNoPollSleepsBesideAJobThatCameWhileItSubscribed(t *testing.T) {
 	t.Parallel()

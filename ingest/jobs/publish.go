@@ -15,8 +15,6 @@ import (
 	"github.com/spillway-io/spillway/partition/job"
 )
 
-const defaultTries = 3
-
 // publish stores the jobs of a request, all or none.
 func (a *api) publish(c *call) *ingest.Rejection {
 	p, shards, rejected := a.options(c, c.Ctx.Request.Header.Peek("Idempotency-Key"))
@@ -87,7 +85,7 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 		return nil, 0, ingest.Reject(wire.CodeBadTTL,
 			"ttl is longer than delay, or 0: the job would expire before it is ready")
 	}
-	if p.Tries, rejected = c.number("tries", defaultTries, 1, job.MaxTries); rejected != nil {
+	if p.Tries, rejected = c.number("tries", c.namespace.Tries(p.Queue), 1, job.MaxTries); rejected != nil {
 		return nil, 0, rejected
 	}
 	if id, given := c.args["id"]; given {

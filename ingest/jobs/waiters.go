@@ -3,6 +3,7 @@ package jobs
 import (
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -31,6 +32,7 @@ type queue struct {
 	polls      int            // that wait for it, listed or not
 	woken      int            // polls that it woke and that have not asked since
 	subscribed bool           // its wakes are heard
+	held       *time.Timer    // its rate lets the next job pass then; nil: it held nothing back yet
 	ends       waiter         // beside the first and the last of the list, which is a ring
 }
 
@@ -166,6 +168,7 @@ func (e *Engine) part(p *poll) (empty []*queue) {
 	for i := range p.waiters {
 		q := p.waiters[i].queue
 		if q.polls--; q.polls == 0 {
+			q.release()
 			delete(e.queues, q.key)
 			empty = append(empty, q)
 		}
@@ -220,6 +223,23 @@ func (e *Engine) wake(q *queue, n int, failing bool) {
 			q.woken++
 		}
 		n--
+	}
+}
+
+// hold lets a poll ask once the rate of a queue lets jobs pass again: those that wait cost the store
+// nothing until then.
+func (e *Engine) hold(q *queue, ms int64) {
+	q.release()
+	q.held = time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.wake(q, 1, true)
+	})
+}
+
+func (q *queue) release() {
+	if q.held != nil {
+		q.held.Stop()
 	}
 }
 

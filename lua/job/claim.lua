@@ -7,27 +7,43 @@
 -- skipped 1,000. KEYS[5] keeps what this call hands out until the lane's next call, so that
 -- revert can take back a call whose answer got lost.
 --
+-- A rate is a bucket of burst jobs, which refills by one every pause, in ns. It is kept as one number (GCRA), which all
+-- processes share: when the bucket is full again. A clock that goes back empties it at most.
+--
 -- KEYS[1] hash      the shard's ledger
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] zset      queues that have jobs
 -- KEYS[5] string    what the lane's last call handed out
 -- KEYS[6] hash      tombstones, by queue
--- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids
+-- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, hash of callers' ids; then of each with a rate: string, the µs
+--                   when its bucket is full
 -- ARGV[1] string    token of this call
 -- ARGV[2] ms        how long KEYS[5] is kept
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a job
 -- ARGV[4] int       queues, n
--- ARGV[5..] mixed   n names, each once, n times 1 where the caller wants to know what is left, else 0; then requests:
---                   ttr ms, count, k, k numbers of queues
+-- ARGV[5..] mixed   n names, each once, n times 1 where the caller wants to know what is left, else 0, with the pause and the
+--                   burst of its rate behind spaces; then requests: ttr ms, count, k, k numbers of queues
 -- RETURNS {now, expired, lost, left..., {queue's number, sequence, attempt, record, ...}...}  left: for each queue, where it was
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
---                   claimed of it; then a list for each request
+--                   claimed of it; less where its rate lets none of them pass for -1 - left ms; then a list for each request
 --
 -- USES whole, int, time, foreign, in_pieces, put_back, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
-if not (keep and size and n) or #KEYS ~= 6 + 3 * n then
+if not (keep and size and n) or #KEYS < 6 + 3 * n or #KEYS > 6 + 4 * n then
+  return redis.error_reply('ERR claim: bad arguments')
+end
+local rates, key = {}, 6 + 3 * n
+for i = 1, #KEYS > key and n or 0 do
+  local pause, burst = string.match(ARGV[4 + n + i] or '', '^[01] (%d+) (%d+)$')
+  pause, burst = whole(pause or '', 1), whole(burst or '', 1)
+  if pause and burst then
+    key = key + 1
+    rates[i] = { key = KEYS[key], pause = pause / 1000, burst = burst, used = 0 }
+  end
+end
+if key ~= #KEYS then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local requests, at, args = {}, 5 + 2 * n, #ARGV
@@ -47,7 +63,13 @@ while at <= args do
   at = at + 3 + k
 end
 
-local now = time()
+local now, now_us = time()
+for _, rate in pairs(rates) do
+  local size_us = rate.burst * rate.pause
+  local full = tonumber(redis.call('GET', rate.key) or 0) or 0
+  rate.full, rate.ahead = math.min(math.max(full, now_us), now_us + size_us), full > now_us + size_us
+  rate.pass = math.floor((now_us + size_us - rate.full) / rate.pause)
+end
 local popped = {} -- for each LPOP: queue's number, sequences
 local empty, wrong = {}, {}
 local expired, missing, dropped, cut = {}, {}, 0, {}
@@ -72,10 +94,14 @@ for a, request in ipairs(requests) do
   h = h + 1
   handed[h] = deadline
   for _, i in ipairs(request) do
-    local r, j = KEYS[4 + 3 * i], KEYS[5 + 3 * i]
+    local r, j, rate = KEYS[4 + 3 * i], KEYS[5 + 3 * i], rates[i]
     local name, step = ARGV[4 + i], 16
-    while want > 0 and s < 2000 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000 do
+    while want > 0 and s < 2000 and not empty[i] and not wrong[i] and (bytes < size or bytes == 0) and dropped < 1000
+      and not (rate and rate.used >= rate.pass) do
       step = math.max(1, math.min(want, 1000 - s / 2, step, math.ceil((size - bytes) / largest)))
+      if rate then
+        step = math.min(step, rate.pass - rate.used)
+      end
       local ids = redis.pcall('LPOP', r, step)
       if foreign(ids) then
         if not string.find(ids.err, 'WRONGTYPE', 1, true) then
@@ -144,6 +170,9 @@ for a, request in ipairs(requests) do
           g = g + 4
           bytes, largest = bytes + #record, math.max(largest, #record)
           want = want - 1
+          if rate then
+            rate.used = rate.used + 1
+          end
         end
       end
       step = 128
@@ -183,6 +212,13 @@ if s > 0 then
   redis.call('SET', out, table.concat(text, '\n'), 'PX', keep)
 end
 
+for _, rate in pairs(rates) do
+  if rate.used > 0 or rate.ahead then
+    rate.full = math.ceil(rate.full + rate.used * rate.pause)
+    redis.pcall('SET', rate.key, int(rate.full), 'PX', int(math.ceil((rate.full - now_us) / 1000)))
+  end
+end
+
 -- drop removes what was met of a queue and is no job any more.
 local function drop(i)
   local r, j, u, name = KEYS[4 + 3 * i], KEYS[5 + 3 * i], KEYS[6 + 3 * i], ARGV[4 + i]
@@ -211,8 +247,12 @@ for i = 1, n do
     drop(i)
   end
   local left = wrong[i] and -1 or 0
-  if left == 0 and (cut[i] or ARGV[4 + n + i] == '1') then
+  if left == 0 and (cut[i] or string.sub(ARGV[4 + n + i], 1, 1) == '1') then
     left = redis.call('LLEN', KEYS[4 + 3 * i])
+    local rate = rates[i]
+    if rate and left > 0 and rate.used >= rate.pass then
+      left = -1 - math.max(1, math.ceil((rate.full + rate.pause - rate.burst * rate.pause - now_us) / 1000))
+    end
   end
   result[3 + i] = left
 end

@@ -49,6 +49,23 @@ func (a *arguments) int(c *backend.Call, n int64) {
 	a.end(c, start)
 }
 
+// wish adds whether a claim wants to know what is left of a queue, and the queue's rate.
+func (a *arguments) wish(c *backend.Call, left bool, l limit) {
+	flag := int64(0)
+	if left {
+		flag = 1
+	}
+	if l.pause == 0 {
+		a.int(c, flag)
+		return
+	}
+	start := len(a.text)
+	a.text = append(strconv.AppendInt(a.text, flag, 10), ' ')
+	a.text = append(strconv.AppendInt(a.text, l.pause, 10), ' ')
+	a.text = strconv.AppendInt(a.text, l.burst, 10)
+	a.end(c, start)
+}
+
 // reference adds a job as the scripts take it: its sequence, and behind a colon the
 // caller's id.
 func (a *arguments) reference(c *backend.Call, r Ref) {
@@ -137,6 +154,7 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:ledger             hash    exact totals, format, kind, shards, epoch
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
 //	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish
+//	sw:{ns.N}:rate:<queue>       string  µs when the bucket of the queue's rate is full again, until then
 //	sw:{ns.N}:w:<queue>          channel of wakes
 //	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification
 //	sw:{ns.N}:state              hash    "<name> <queue>" → state of the schedule

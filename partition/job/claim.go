@@ -128,13 +128,27 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 			r.left[i-1] = r.left[i-1] || q.left
 		}
 	}
+	r.limits = r.limits[:0]
+	limited := 0
+	for _, queue := range r.numbers.names {
+		l := items[0].(*request).claims[0].Namespace.limit(queue)
+		if l.pause > 0 {
+			limited++
+		}
+		r.limits = append(r.limits, l)
+	}
 	n := len(r.numbers.names)
-	c.Begin(luajob.Claim, sh.Breaker, 6+3*n)
+	c.Begin(luajob.Claim, sh.Breaker, 6+3*n+limited)
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues)
 	r.args.join(c, sh.Prefix, "out:", l.name)
 	c.Args = append(c.Args, sh.args.tombstones)
 	for _, queue := range r.numbers.names {
 		r.args.readyJobsIDs(c, sh, queue)
+	}
+	for i, queue := range r.numbers.names {
+		if r.limits[i].pause > 0 {
+			r.args.join(c, sh.Prefix, "rate:", queue)
+		}
 	}
 	r.token = l.token()
 	r.args.join(c, r.token)
@@ -144,12 +158,8 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 	for _, queue := range r.numbers.names {
 		r.args.join(c, queue)
 	}
-	for _, left := range r.left {
-		if left {
-			r.args.int(c, 1)
-		} else {
-			r.args.int(c, 0)
-		}
+	for i, left := range r.left {
+		r.args.wish(c, left, r.limits[i])
 	}
 	for _, it := range items {
 		q := it.(*request)
@@ -181,7 +191,7 @@ func (s *Store) claimed(l *Lane, j backend.Job[item]) {
 	if err != nil {
 		for _, it := range j.Items {
 			for _, c := range it.(*request).claims {
-				c.Jobs, c.Left, c.Err = nil, nil, err
+				c.Jobs, c.Left, c.Held, c.Err = nil, nil, nil, err
 			}
 		}
 	}
@@ -197,7 +207,9 @@ func (s *Store) readClaims(j backend.Job[item], names []string) error {
 	expired, lost := at.Int(), at.Int()
 	left := make([]int, len(names))
 	for i := range left {
-		left[i] = int(at.Int())
+		if left[i] = int(at.Int()); left[i] < -1 {
+			s.metrics.held.Inc()
+		}
 	}
 	jobs, bytes := 0, 0
 	for _, it := range j.Items {
@@ -302,17 +314,20 @@ func (q *request) share(jobs []Job) {
 func (q *request) report(names []string, left []int) {
 	for _, c := range q.claims {
 		if c.ReportLeft {
-			c.Left = make([]int, len(c.Queues))
+			c.Left, c.Held = make([]int, len(c.Queues)), make([]int64, len(c.Queues))
 		}
 		for i, queue := range c.Queues {
 			n := left[slices.Index(names, queue)]
 			if c.ReportLeft {
-				c.Left[i] = n
+				c.Left[i] = max(n, -1)
 			}
-			c.More = c.More || n > 0
-			if n < 0 && len(c.Jobs) == 0 {
+			switch {
+			case n < -1 && c.ReportLeft:
+				c.Held[i] = int64(-1 - n)
+			case n == -1 && len(c.Jobs) == 0:
 				c.Err = errForeign
 			}
+			c.More = c.More || n > 0
 		}
 	}
 }

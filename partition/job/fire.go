@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -106,7 +107,7 @@ type ScheduleRun struct {
 
 // Runs is how the jobs of a schedule's runs are stored.
 type Runs struct {
-	Tries int
+	Tries int           // 0: the queue's default, Namespace.Tries
 	TTL   time.Duration // 0: for ever
 	List  []ScheduleRun
 }
@@ -171,7 +172,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 			f.Paused, len(f.List))
 		for _, run := range f.List {
 			argv = append(argv, run.Tick, string(run.Cause), len(run.Messages))
-			argv = f.appendRecords(argv, made, run.Messages)
+			argv = f.appendRecords(argv, made, ns.Tries(f.Queue), run.Messages)
 		}
 	}
 	round := s.space.Round()
@@ -192,13 +193,13 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	return c.Now, c.Unconfirmed
 }
 
-func (r *Runs) appendRecords(argv []any, now int64, messages []Message) []any {
+func (r *Runs) appendRecords(argv []any, now int64, tries int, messages []Message) []any {
 	expires := int64(0)
 	if r.TTL > 0 {
 		expires = min(now+max(1, ms(r.TTL)), maxExpiry)
 	}
 	for _, m := range messages {
-		argv = append(argv, appendRecord(nil, expires, r.Tries, "", m))
+		argv = append(argv, appendRecord(nil, expires, cmp.Or(r.Tries, tries), "", m))
 	}
 	return argv
 }

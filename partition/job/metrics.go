@@ -15,6 +15,7 @@ type metrics struct {
 	rolledBack prometheus.Counter
 	rejected   prometheus.Counter
 	stranded   *prometheus.GaugeVec
+	held       prometheus.Counter // by rate
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -39,11 +40,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "spillway_jobs_stranded", Help: "Jobs in shards where no claim of their queue asks, because its spread was lowered. The store's " +
 			"figure: the same in every process.",
 	}, []string{"namespace"})
+	held := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillway_jobs_claims_held_total",
+		Help: "Queues of which a claim of this process got fewer jobs than were ready, by what held them back.",
+	}, []string{"by"})
+	m.held = held.WithLabelValues("rate")
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
 	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack,
-		m.rejected, m.stranded)
+		m.rejected, m.stranded, held)
 	return m
 }
 

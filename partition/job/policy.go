@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -34,6 +35,8 @@ type Policy struct {
 	// DropDead makes a job whose tries are used up expire. Default false: it becomes a dead
 	// letter.
 	DropDead bool
+	// Rules are what holds for some queues, the first that matches before those behind it: 256 at most.
+	Rules []Rule
 	// ReplyTTL is how long jobs of reply queues live at most (IsReplyQueue): 1s to 24h;
 	// default 10m.
 	ReplyTTL time.Duration
@@ -70,5 +73,9 @@ func (p Policy) Validate() error {
 	v.Check(p.MaxSchedules >= 0 && p.MaxSchedules <= 10_000_000, "max_schedules", p.MaxSchedules,
 		"0 to 10000000, over all shards")
 	v.Check(p.ReplyTTL >= time.Second && p.ReplyTTL <= 24*time.Hour, "reply_ttl", p.ReplyTTL, "1s to 24h")
+	v.Check(len(p.Rules) <= MaxRules, "queues", len(p.Rules), "256 rules at most, with those made at run time")
+	for i, r := range p.Rules {
+		r.check(&v, fmt.Sprintf("queues[%d].", i))
+	}
 	return v.Err()
 }

@@ -73,9 +73,12 @@ type Claim struct {
 	// Left is how many ready jobs each of Queues had after the call, -1 where unknown; nil
 	// without ReportLeft.
 	Left []int
+	// Held is how long the rate of each of Queues lets no job pass, in ms, where it has ready ones and
+	// its rate is used up; else 0. nil without ReportLeft.
+	Held []int64
 	// More tells that the claim got fewer jobs than Count although its queues have more, because
 	// the answer was full, other claims of the call got 1,000 or many expired jobs were in the
-	// way: ask again. False: where it got fewer, its queues had no more.
+	// way: ask again. False: where it got fewer, its queues had no more, or their rates let none pass.
 	More bool
 	// Err is nil also where there was no job. After ErrUnknown the jobs may be leased; the
 	// lane gives them back before its next claim of the shard.

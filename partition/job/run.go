@@ -61,6 +61,7 @@ type run struct {
 	plainly  bool // publishes are not joined
 	oneQueue [1]string
 	left     []bool
+	limits   []limit
 	token    string
 }
 

@@ -399,7 +399,7 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	argv := []any{ns.maxJobs, ns.maxQueues, ns.maxKeys, sh.channel, s.wake, t.Queue, t.Name, t.Finished,
 		keep, len(t.List[0].Messages)}
 	for _, run := range t.List {
-		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, run.Messages)
+		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, t.Namespace.Tries(t.Queue), run.Messages)
 	}
 	round := s.space.Round()
 	c := backend.NewCall(luajob.Trigger, sh.Breaker, keys, argv...)

@@ -44,7 +44,7 @@ type Spec struct {
 	Data       json.RawMessage   `json:"data,omitempty"`        // payload of the jobs; without it and Base64, null
 	Base64     *string           `json:"data_base64,omitempty"` // payload that is no JSON
 	Attributes map[string]string `json:"attributes,omitempty"`  // at most 16
-	Tries      int               `json:"tries,omitempty"`       // of each job: 1 to 65535; default 3
+	Tries      int               `json:"tries,omitempty"`       // of each job: 1 to 65535; default that of the queue
 	TTL        Duration          `json:"ttl,omitzero"`          // of each job; default 0, for ever
 	Shards     int               `json:"shards,omitempty"`      // jobs of a run: 1 to 1000; default 1
 
@@ -85,7 +85,6 @@ const (
 	maxEvery      = 10 * 366 * 24 * time.Hour
 	maxJitter     = 24 * time.Hour
 	defaultGrace  = time.Minute
-	defaultTries  = 3
 )
 
 // reserved are the attributes that Spillway sets itself.
@@ -338,7 +337,7 @@ func seedOf(namespace, queue, name string) uint64 {
 
 // Runs are runs with the jobs of a schedule called name, at ticks.
 func (s *Spec) Runs(name string, ticks []int64, cause byte) job.Runs {
-	r := job.Runs{Tries: cmp.Or(s.Tries, defaultTries), TTL: time.Duration(s.TTL)}
+	r := job.Runs{Tries: s.Tries, TTL: time.Duration(s.TTL)}
 	for _, tick := range ticks {
 		r.List = append(r.List, s.run(name, tick, cause))
 	}

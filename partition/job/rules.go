@@ -1,0 +1,137 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+)
+
+// Pattern names queues: it is a name, or has a '*' for any characters. One with a '*' matches no
+// reply queue (IsReplyQueue).
+type Pattern string
+
+// Valid reports whether the pattern can match a queue.
+func (p Pattern) Valid() bool { return ValidQueue(strings.ReplaceAll(string(p), "*", "-")) }
+
+// Wild reports whether it may match queues that it does not name.
+func (p Pattern) Wild() bool { return strings.Contains(string(p), "*") }
+
+// Matches reports whether it stands for a queue.
+func (p Pattern) Matches(queue string) bool {
+	if !p.Wild() {
+		return string(p) == queue
+	}
+	// Of path's patterns only '*' has characters that a queue's name or a Pattern can have.
+	ok, _ := path.Match(string(p), queue)
+	return ok && !IsReplyQueue(queue)
+}
+
+// Rule is what holds for some queues, over all processes and workers. A queue has each setting from
+// the first rule that matches it and has that setting; Burst comes with Rate.
+type Rule struct {
+	Match Pattern
+	// Rate is how many jobs of a queue are claimed in a span of time, by workers and by push. Default:
+	// the rule does not say. A queue with Policy.Spread splits it evenly over its shards.
+	Rate RateLimit
+	// Burst is how many jobs are claimed at once after a rest: 1 to 10,000; default those of a tenth
+	// of a second, 1 at least.
+	Burst int
+	// Tries is the default of Publish.Tries: 1 to MaxTries. Default: the rule does not say.
+	Tries int
+}
+
+// RateLimit is a rate, up to 100,000 jobs a second, or none: no limit, whatever later rules say.
+// The zero RateLimit says nothing.
+type RateLimit struct {
+	partition.Rate
+	None bool
+}
+
+// UnmarshalText reads a rate, or none. The empty text says nothing.
+func (r *RateLimit) UnmarshalText(text []byte) error {
+	if *r = (RateLimit{None: string(text) == "none"}); r.None {
+		return nil
+	}
+	if err := r.Rate.UnmarshalText(text); err != nil || r.Rate.Count > 0 && r.pause() < minRatePause {
+		return fmt.Errorf("%.40q is not what a rule can say: write %s", text, wantRate)
+	}
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (r RateLimit) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// String is the rate as it is written.
+func (r RateLimit) String() string {
+	if r.None {
+		return "none"
+	}
+	return r.Rate.String()
+}
+
+// IsZero reports whether it says nothing.
+func (r RateLimit) IsZero() bool { return r == RateLimit{} }
+
+// pause is the time between two jobs, in ns.
+func (r RateLimit) pause() int64 { return int64(r.Per) / max(1, r.Count) }
+
+// MaxRules is how many rules a namespace may have: a claim walks them.
+const MaxRules = 256
+
+// Validate returns a *partition.FieldError for each unusable setting, joined.
+func (r Rule) Validate() error {
+	var v partition.Validation
+	r.check(&v, "")
+	return v.Err()
+}
+
+// check checks the settings, whose names begin with at.
+func (r Rule) check(v *partition.Validation, at string) {
+	v.Check(r.Match.Valid(), at+"match", string(r.Match),
+		"the name of a queue, in which each * stands for any characters")
+	v.Check(r.Rate.Count == 0 || r.Rate.String() != "" && r.Rate.pause() >= minRatePause && !r.Rate.None, at+"rate",
+		r.Rate.Count, wantRate)
+	v.Check(r.Burst == 0 || r.Burst >= 1 && r.Burst <= 10_000 && r.Rate.Count > 0, at+"burst", r.Burst,
+		"1 to 10000 jobs, beside a rate")
+	v.Check(r.Tries == 0 || r.Tries >= 1 && r.Tries <= MaxTries, at+"tries", r.Tries, "1 to 65535")
+	v.Check(!r.Rate.IsZero() || r.Tries > 0, at+"rate", "nothing", "rate or tries: the rule says nothing")
+}
+
+// minRatePause is that of the highest rate, in ns.
+const minRatePause = 10_000
+
+const wantRate = "a rate such as 50/s, 1000/min or 20/h, at most 100000/s, or none"
+
+// Tries is the default of Publish.Tries for a queue: 3 where no rule says otherwise.
+func (n *Namespace) Tries(queue string) int {
+	for i := range n.Policy.Rules {
+		if r := &n.Policy.Rules[i]; r.Tries > 0 && r.Match.Matches(queue) {
+			return r.Tries
+		}
+	}
+	return 3
+}
+
+// A limit is a rate as a shard keeps it.
+type limit struct{ pause, burst int64 } // ns between two jobs, jobs
+
+// limit is that of a queue in each of its shards; the zero limit is none.
+func (n *Namespace) limit(queue string) limit {
+	for i := range n.Policy.Rules {
+		r := &n.Policy.Rules[i]
+		switch {
+		case r.Rate.IsZero() || !r.Match.Matches(queue):
+		case r.Rate.None:
+			return limit{}
+		default:
+			shards := int64(len(n.Shards(queue)))
+			burst := cmp.Or(int64(r.Burst), int64(time.Second/10)/r.Rate.pause())
+			return limit{r.Rate.pause() * shards, max(1, burst/shards)}
+		}
+	}
+	return limit{}
+}
