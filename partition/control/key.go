@@ -30,16 +30,19 @@ func rateKey(prefix, namespace string, token [sha256.Size]byte, verb string) str
 //	ns:<name>                       a namespace
 //	token:<namespace>:<64 digits>   a token, by the SHA-256 of its text
 //	admin:<64 digits>               a token of the admin port
+//	rule:<namespace>:<pattern>      a rule for queues of a namespace
 const (
 	namespaceEntry = "ns:"
 	tokenEntry     = "token:"
 	adminEntry     = "admin:"
+	ruleEntry      = "rule:"
 )
 
 func (n *Namespace) entry() string { return namespaceEntry + n.Name }
 func (t *Token) entry() string {
 	return tokenEntry + t.Namespace + ":" + hex.EncodeToString(t.Hash[:])
 }
+func (r *Rule) entry() string  { return ruleEntry + r.Namespace + ":" + string(r.Match) }
 func (a *Admin) entry() string { return adminEntry + hex.EncodeToString(a.Hash[:]) }
 
 // parseHash reads 64 lower-case digits: each entry has one name only.

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/spillway-io/spillway/partition/job"
 )
 
 // File is what the configuration file says about what can be made at run time, too. It
@@ -41,7 +43,12 @@ type Snapshot struct {
 	tokens     map[string][]*Token // by namespace
 	byHash     map[tokenKey]*Token
 	admins     []*Admin
+	rules      map[string][]*Rule // by namespace, in the order in which they count
 }
+
+// Rules returns the rules for queues of a namespace, the first that counts first. The caller must
+// not change the list.
+func (s *Snapshot) Rules(namespace string) []*Rule { return s.rules[namespace] }
 
 // Namespace returns the namespace of kind queue of that name, nil when there is none.
 func (s *Snapshot) Namespace(name string) *Namespace { return s.namespaces[name] }
@@ -80,6 +87,7 @@ func newSnapshot(d *document, file *File) *Snapshot {
 		namespaces: map[string]*Namespace{},
 		tokens:     map[string][]*Token{},
 		byHash:     map[tokenKey]*Token{},
+		rules:      map[string][]*Rule{},
 	}
 	ignore := func(name, format string, args ...any) {
 		s.Ignored = append(s.Ignored, fmt.Sprintf("%s: %.200s", shownName(name), fmt.Sprintf(format, args...)))
@@ -97,6 +105,7 @@ func newSnapshot(d *document, file *File) *Snapshot {
 		s.admins = append(s.admins, &a)
 	}
 	var tokens []*Token
+	var rules []*Rule
 	for _, name := range slices.Sorted(maps.Keys(d.entries)) {
 		switch e := d.entries[name].(type) {
 		case error:
@@ -112,6 +121,8 @@ func newSnapshot(d *document, file *File) *Snapshot {
 			}
 		case *Token:
 			tokens = append(tokens, e) // once all namespaces are known
+		case *Rule:
+			rules = append(rules, e)
 		case *Admin:
 			switch {
 			case len(file.Admins) == 0:
@@ -135,12 +146,41 @@ func newSnapshot(d *document, file *File) *Snapshot {
 			s.add(*t)
 		}
 	}
+	slices.SortFunc(rules, (*Rule).before)
+	for _, r := range rules {
+		n := s.namespaces[r.Namespace]
+		switch {
+		case n == nil:
+			ignore(r.entry(), "there is no such namespace of kind queue in use")
+		case len(s.rules[r.Namespace])+len(n.Policy.Rules) >= job.MaxRules:
+			ignore(r.entry(), "%d rules are the most, with those of the file", job.MaxRules)
+		default:
+			s.rules[r.Namespace] = append(s.rules[r.Namespace], r)
+		}
+	}
+	s.applyRules()
 	for _, list := range s.tokens {
 		slices.SortStableFunc(list, func(a, b *Token) int {
 			return cmp.Or(cmp.Compare(a.CreatedMS, b.CreatedMS), cmp.Compare(a.Name, b.Name))
 		})
 	}
 	return s
+}
+
+// applyRules puts the rules made at run time before those of the file, in the policies too.
+func (s *Snapshot) applyRules() {
+	for name, n := range s.namespaces {
+		made, ruled := s.rules[name], *n // the document's namespaces are shared by snapshots
+		ruled.Policy.Rules = nil
+		for _, r := range made {
+			ruled.Policy.Rules = append(ruled.Policy.Rules, r.Rule)
+		}
+		for _, r := range n.Policy.Rules {
+			ruled.Policy.Rules = append(ruled.Policy.Rules, r)
+			s.rules[name] = append(s.rules[name], &Rule{Namespace: name, Rule: r, FromFile: true})
+		}
+		s.namespaces[name] = &ruled
+	}
 }
 
 // add adds a copy of a token: those of the document are shared by snapshots.

@@ -25,10 +25,10 @@ func (v view) inFile(namespace string) bool {
 	return n != nil && n.FromFile || slices.Contains(v.file.Buffers, namespace)
 }
 
-// tokensOf are the entries of the tokens of a namespace, whether in use or not.
-func (v view) tokensOf(namespace string) (names []string) {
+// of are the entries of a kind that a namespace has, whether in use or not.
+func (v view) of(kind, namespace string) (names []string) {
 	for name := range v.entries {
-		if strings.HasPrefix(name, tokenEntry+namespace+":") {
+		if strings.HasPrefix(name, kind+namespace+":") {
 			names = append(names, name)
 		}
 	}
@@ -59,7 +59,7 @@ func (v view) mayCreateToken(t *Token) error {
 		return fmt.Errorf("namespace %s: %w", t.Namespace, ErrOpen)
 	case slices.ContainsFunc(v.snapshot.Tokens(t.Namespace), func(other *Token) bool { return other.Name == t.Name }):
 		return fmt.Errorf("token named %s: %w", t.Name, ErrExists)
-	case len(v.tokensOf(t.Namespace)) >= MaxTokens:
+	case len(v.of(tokenEntry, t.Namespace)) >= MaxTokens:
 		return fmt.Errorf("namespace %s: %d tokens are the most: %w", t.Namespace, MaxTokens, ErrTooMany)
 	}
 	return nil

@@ -82,6 +82,12 @@ func (r *fileReader) own(s Setting, path string, node *yaml.Node) {
 			}
 			*to = append(*to, k)
 		}
+	case *[]QueueRule:
+		for i, item := range r.items(node, at) {
+			rule, at := QueueRule{Match: "*"}, fmt.Sprintf("%s[%d]", at, i)
+			r.fields(item, at, &rule, KeysOf(SettingsOf(&rule)))
+			*to = append(*to, rule)
+		}
 	case *[]Push:
 		for i, item := range r.items(node, at) {
 			p, at := defaultPush(), fmt.Sprintf("%s[%d]", at, i)

@@ -11,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-io/spillway/drain/push"
-	"github.com/spillway-io/spillway/ingest"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
 )
@@ -30,17 +29,25 @@ type Queues struct {
 
 	Spread map[string]int `file:"spread"` // queue → shards
 	Tokens []Token        `file:"tokens" keys:"hash name produce consume"`
+	Rules  []QueueRule    `file:"queues"`
 	Push   []Push         `file:"push"`
+}
+
+// QueueRule is what holds for some queues, over all processes.
+type QueueRule struct {
+	Match string        `name:"match"` // names of queues, with * for any text
+	Rate  job.RateLimit `name:"rate"`
+	Burst int           `name:"burst"`
+	Tries int           `name:"tries"`
 }
 
 // Push is one rule that hands the jobs of queues to a sink.
 type Push struct {
-	Match       string       `name:"match"` // names of queues, with * for any text
-	Sink        string       `name:"sink"`  // a key of the sinks of the file
-	Concurrency int          `name:"concurrency"`
-	Rate        ingest.Quota `name:"rate"`
-	Batch       int          `name:"batch"`
-	Backoff     Backoff      `name:"backoff"`
+	Match   string  `name:"match"` // names of queues, with * for any text
+	Sink    string  `name:"sink"`  // a key of the sinks of the file
+	Writes  int     `name:"writes"`
+	Batch   int     `name:"batch"`
+	Backoff Backoff `name:"backoff"`
 }
 
 // Backoff is the span of waits between the attempts of a job, as in 1s..10m.
@@ -139,12 +146,17 @@ func defaultQueues() Queues {
 
 // defaultPush are the defaults of a push rule.
 func defaultPush() Push {
-	return Push{Match: "*", Concurrency: 8, Batch: 1, Backoff: Backoff{time.Second, 10 * time.Minute}}
+	return Push{Match: "*", Writes: 8, Batch: 1, Backoff: Backoff{time.Second, 10 * time.Minute}}
 }
 
 // Policy is the part of the settings that the store needs.
 func (q Queues) Policy() job.Policy {
+	var rules []job.Rule
+	for _, r := range q.Rules {
+		rules = append(rules, job.Rule{Match: job.Pattern(r.Match), Rate: r.Rate, Burst: r.Burst, Tries: r.Tries})
+	}
 	return job.Policy{
+		Rules:        rules,
 		Shards:       q.Shards,
 		Spread:       q.Spread,
 		MaxJobs:      int64(q.MaxJobs),
@@ -158,16 +170,12 @@ func (q Queues) Policy() job.Policy {
 
 // Rule is the form that the drain takes.
 func (p Push) Rule() push.Rule {
-	r := push.Rule{
-		Match:       p.Match,
+	return push.Rule{
+		Match:       job.Pattern(p.Match),
 		Sink:        p.Sink,
-		Concurrency: p.Concurrency,
+		Writes:      p.Writes,
 		Batch:       p.Batch,
 		BackoffBase: p.Backoff.Base,
 		BackoffMax:  p.Backoff.Max,
 	}
-	if p.Rate.Count > 0 {
-		r.Rate = float64(p.Rate.Count) / p.Rate.Per.Seconds()
-	}
-	return r
 }

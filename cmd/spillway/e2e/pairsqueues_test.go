@@ -35,6 +35,7 @@ var claimOptions = append([]option{
 	{"claim by", []string{"native", "lmstfy"}},
 	{"count", []string{"1", "7", "1000"}},
 	{"wait", []string{"0s", "1s"}},
+	{"rate", []string{"none", "100/s"}},
 	{"named", []string{"alone", "among empty ones"}},
 	{"settle", []string{"ack", "nack", "nack for later", "requeue", "touch", "bury", "lapse", "delete"}},
 }, jobOptions...)
@@ -42,7 +43,7 @@ var claimOptions = append([]option{
 var pushOptions = append([]option{
 	{"sink", []string{"webhook", "404 at first", "401 at first", "503 at first", "cut at first", "retry", "drop", "file", "webhook and file"}},
 	{"rate", []string{"none", "5/s"}},
-	{"concurrency", []string{"1", "8"}},
+	{"writes", []string{"1", "8"}},
 	{"batch", []string{"1", "10"}},
 }, jobOptions...)
 
@@ -60,6 +61,9 @@ func (s *space) queueSettings() string {
 	case "spread over 3":
 		text += fmt.Sprintf(", shards: 3, spread: {%q: 3}", s.choices["queue"])
 	}
+	if s.choices["rate"] != "none" {
+		text += fmt.Sprintf(", queues: [{match: %q, rate: %s}]", s.choices["queue"], s.choices["rate"])
+	}
 	if s.token != "" {
 		text += fmt.Sprintf(", tokens: [{hash: %q, name: t, produce: 100000/s, consume: 100000/s}]", tokenHash(s.token))
 	}
@@ -69,10 +73,7 @@ func (s *space) queueSettings() string {
 func (s *space) claimSettings() string { return s.queueSettings() }
 
 func (s *space) pushSettings() string {
-	rule := fmt.Sprintf("match: %q, sink: %s, backoff: 1ms..10ms, concurrency: %s, batch: %s", s.choices["queue"], s.name, s.choices["concurrency"], s.choices["batch"])
-	if s.choices["rate"] != "none" {
-		rule += ", rate: " + s.choices["rate"]
-	}
+	rule := fmt.Sprintf("match: %q, sink: %s, backoff: 1ms..10ms, writes: %s, batch: %s", s.choices["queue"], s.name, s.choices["writes"], s.choices["batch"])
 	return s.queueSettings() + ", push: [{" + rule + "}]"
 }
 

@@ -29,6 +29,7 @@ type Commands struct {
 	Dead       Dead       `cmd:"" group:"Operate a running service:" help:"List, show, replay or delete dead letters: entries that a sink rejected."`
 	Jobs       Jobs       `cmd:"" group:"Operate a running service:" help:"List, show, respawn, delete or purge jobs of namespaces of kind queue."`
 	Schedules  Schedules  `cmd:"" group:"Operate a running service:" help:"List, show, make, pause, trigger or delete schedules of namespaces of kind queue."`
+	Rules      Rules      `cmd:"" group:"Operate a running service:" help:"List, make or delete rules of queues: rates and tries."`
 	Drops      Drops      `cmd:"" group:"Operate a running service:" help:"Say why entries were dropped or rejected, from samples by reason."`
 	Deliveries Deliveries `cmd:"" group:"Operate a running service:" help:"Say when and where entries were delivered, from samples."`
 	Audit      Audit      `cmd:"" group:"Operate a running service:" help:"List who paused, purged, replayed and reloaded what, and when."`

@@ -1,0 +1,92 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// Rules has the commands for rules of queues that are made at run time.
+type Rules struct {
+	Ls  RulesLs  `cmd:"" help:"List the rules of a namespace in the order in which they count, with those of the file."`
+	Set RulesSet `cmd:"" help:"Make a rule, or replace that of the same pattern. Every process follows it within a second."`
+	Rm  RulesRm  `cmd:"" help:"Delete a rule that was made at run time."`
+}
+
+// RulesLs lists.
+type RulesLs struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind queue."`
+}
+
+// Run prints the list.
+func (c *RulesLs) Run(ctx context.Context, s Streams) error {
+	var answer struct {
+		Rules []admin.MadeRule `json:"rules"`
+	}
+	if done, err := c.read(ctx, s, c.control(c.Namespace).at("/rules"), &answer); done {
+		return err
+	}
+	if len(answer.Rules) == 0 {
+		return s.tell("%s has no rules: nothing limits its queues", c.Namespace)
+	}
+	t := newTable("MATCH", ">RATE", ">BURST", ">TRIES", "MADE", "BY")
+	said := func(n int) string {
+		if n == 0 {
+			return "-"
+		}
+		return digits(n)
+	}
+	for _, r := range answer.Rules {
+		t.add(string(r.Match), cmp.Or(r.Rate.String(), "-"), said(r.Burst), said(r.Tries),
+			made(r.FromFile, r.CreatedAtMS), r.CreatedBy)
+	}
+	return t.print(s.Out)
+}
+
+// RulesSet makes one.
+type RulesSet struct {
+	command `embed:""`
+
+	Namespace string        `arg:"" help:"The namespace, of kind queue."`
+	Match     string        `arg:"" help:"A queue, or a pattern in which each * stands for any characters."`
+	Rate      job.RateLimit `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
+	Burst     int           `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
+	Tries     int           `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
+}
+
+// Run makes it.
+func (c *RulesSet) Run(ctx context.Context, s Streams) error {
+	rule := admin.Rule{
+		Match: job.Pattern(c.Match),
+		Rate:  c.Rate,
+		Burst: c.Burst,
+		Tries: c.Tries,
+	}
+	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &rule)
+	if err != nil {
+		return err
+	}
+	return c.print(s, raw, escape(string(rule.Match))+": set; every process follows it a second from now")
+}
+
+// RulesRm deletes one.
+type RulesRm struct {
+	command `embed:""`
+
+	Namespace string `arg:"" help:"The namespace, of kind queue."`
+	Match     string `arg:"" help:"Its pattern, as it was set."`
+}
+
+// Run deletes it.
+func (c *RulesRm) Run(ctx context.Context, s Streams) error {
+	raw, err := c.control(c.Namespace).at("/rules/delete").
+		post(ctx, map[string]string{"match": c.Match}, &struct{}{})
+	if err != nil {
+		return err
+	}
+	return c.print(s, raw, escape(c.Match)+": deleted")
+}
