@@ -13,7 +13,6 @@ import (
 
 	luacontrol "github.com/spillway-io/spillway/lua/control"
 	"github.com/spillway-io/spillway/partition/backend"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // The errors of changes. Nothing was changed. A value outside its bounds is a
@@ -203,40 +202,6 @@ func (c *Control) ChangeLimit(ctx context.Context, namespace string, hash [sha25
 			return nil, err
 		}
 		return edit{t.entry(): t.encode()}, t.Validate()
-	})
-}
-
-// PutRule makes a rule, or replaces that of the same pattern. CreatedMS is set.
-func (c *Control) PutRule(ctx context.Context, r Rule) error {
-	r.CreatedMS = time.Now().UnixMilli()
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	return c.change(ctx, func(v view) (edit, error) {
-		_, exists := v.entries[r.entry()]
-		switch {
-		case v.snapshot.Namespace(r.Namespace) == nil:
-			return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
-		case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
-			return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace, job.MaxRules, ErrTooMany)
-		}
-		return edit{r.entry(): r.encode()}, nil
-	})
-}
-
-// DeleteRule deletes a rule that was made at run time.
-func (c *Control) DeleteRule(ctx context.Context, namespace string, match job.Pattern) error {
-	return c.change(ctx, func(v view) (edit, error) {
-		r := &Rule{Namespace: namespace, Rule: job.Rule{Match: match}}
-		if _, exists := v.entries[r.entry()]; exists {
-			return edit{r.entry(): ""}, nil
-		}
-		for _, r := range v.snapshot.Rules(namespace) {
-			if r.Match == match {
-				return nil, ErrInFile
-			}
-		}
-		return nil, fmt.Errorf("rule %s: %w", match, ErrNotFound)
 	})
 }
 

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -81,31 +80,6 @@ type Admin struct {
 	CreatedMS int64             // Unix ms
 	CreatedBy string            // the name of the admin token
 	FromFile  bool              // the file has it; it cannot be deleted at run time
-}
-
-// A Rule is what holds for queues of a namespace. Rules made at run time come before those of the
-// file: names before patterns, longer before shorter ones, then in the order of the alphabet.
-type Rule struct {
-	Namespace string
-	job.Rule
-	CreatedMS int64  // Unix ms
-	CreatedBy string // the name of the admin token
-	FromFile  bool   // the file has it; it cannot be deleted at run time
-}
-
-// Validate returns a *partition.FieldError for each value outside its bounds, joined.
-func (r *Rule) Validate() error {
-	var v partition.Validation
-	v.Check(partition.ValidNamespace(r.Namespace), "namespace", r.Namespace, wantName)
-	checkCommon(&v, "", r.CreatedBy)
-	return errors.Join(v.Err(), r.Rule.Validate())
-}
-
-// before orders rules made at run time.
-func (r *Rule) before(other *Rule) int {
-	wild := func(r *Rule) int { return strings.Count(string(r.Match), "*") }
-	return cmp.Or(cmp.Compare(min(1, wild(r)), min(1, wild(other))), cmp.Compare(len(other.Match), len(r.Match)),
-		cmp.Compare(r.Match, other.Match))
 }
 
 // HashToken is the hash of a token's text.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Format is the newest format of the document that this program understands.
@@ -40,14 +39,6 @@ type tokenForm struct {
 	Limit       *Limit         `json:"limit,omitempty"`
 	CreatedMS   int64          `json:"created_ms"`
 	CreatedBy   string         `json:"created_by,omitempty"`
-}
-
-type ruleForm struct {
-	Rate      job.RateLimit `json:"rate,omitzero"`
-	Burst     int           `json:"burst,omitempty"`
-	Tries     int           `json:"tries,omitempty"`
-	CreatedMS int64         `json:"created_ms"`
-	CreatedBy string        `json:"created_by,omitempty"`
 }
 
 type adminForm struct {
@@ -90,10 +81,6 @@ func (n *Namespace) encode() string {
 func (t *Token) encode() string {
 	return encode(tokenForm{t.Name, t.Description, t.Text, t.Produce, t.Consume, t.Limit, t.CreatedMS,
 		t.CreatedBy})
-}
-
-func (r *Rule) encode() string {
-	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.CreatedMS, r.CreatedBy})
 }
 
 func (a *Admin) encode() string { return encode(adminForm{a.Name, a.Role, a.CreatedMS, a.CreatedBy}) }
@@ -179,21 +166,6 @@ func decodeAdmin(name, value string) (*Admin, error) {
 	}
 	a := &Admin{Name: f.Name, Role: f.Role, Hash: hash, CreatedMS: f.CreatedMS, CreatedBy: f.CreatedBy}
 	return a, a.Validate()
-}
-
-func decodeRule(name, value string) (*Rule, error) {
-	namespace, match, _ := strings.Cut(name, ":")
-	var f ruleForm
-	if err := decodeForm(value, &f); err != nil {
-		return nil, err
-	}
-	r := &Rule{
-		Namespace: namespace,
-		Rule:      job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst, Tries: f.Tries},
-		CreatedMS: f.CreatedMS,
-		CreatedBy: f.CreatedBy,
-	}
-	return r, r.Validate()
 }
 
 // decodeForm reads exactly one JSON object with known keys. Its errors show no value,

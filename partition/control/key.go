@@ -42,7 +42,6 @@ func (n *Namespace) entry() string { return namespaceEntry + n.Name }
 func (t *Token) entry() string {
 	return tokenEntry + t.Namespace + ":" + hex.EncodeToString(t.Hash[:])
 }
-func (r *Rule) entry() string  { return ruleEntry + r.Namespace + ":" + string(r.Match) }
 func (a *Admin) entry() string { return adminEntry + hex.EncodeToString(a.Hash[:]) }
 
 // parseHash reads 64 lower-case digits: each entry has one name only.

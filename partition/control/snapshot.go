@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // File is what the configuration file says about what can be made at run time, too. It
@@ -146,41 +144,13 @@ func newSnapshot(d *document, file *File) *Snapshot {
 			s.add(*t)
 		}
 	}
-	slices.SortFunc(rules, (*Rule).before)
-	for _, r := range rules {
-		n := s.namespaces[r.Namespace]
-		switch {
-		case n == nil:
-			ignore(r.entry(), "there is no such namespace of kind queue in use")
-		case len(s.rules[r.Namespace])+len(n.Policy.Rules) >= job.MaxRules:
-			ignore(r.entry(), "%d rules are the most, with those of the file", job.MaxRules)
-		default:
-			s.rules[r.Namespace] = append(s.rules[r.Namespace], r)
-		}
-	}
-	s.applyRules()
+	s.addRules(rules, ignore)
 	for _, list := range s.tokens {
 		slices.SortStableFunc(list, func(a, b *Token) int {
 			return cmp.Or(cmp.Compare(a.CreatedMS, b.CreatedMS), cmp.Compare(a.Name, b.Name))
 		})
 	}
 	return s
-}
-
-// applyRules puts the rules made at run time before those of the file, in the policies too.
-func (s *Snapshot) applyRules() {
-	for name, n := range s.namespaces {
-		made, ruled := s.rules[name], *n // the document's namespaces are shared by snapshots
-		ruled.Policy.Rules = nil
-		for _, r := range made {
-			ruled.Policy.Rules = append(ruled.Policy.Rules, r.Rule)
-		}
-		for _, r := range n.Policy.Rules {
-			ruled.Policy.Rules = append(ruled.Policy.Rules, r)
-			s.rules[name] = append(s.rules[name], &Rule{Namespace: name, Rule: r, FromFile: true})
-		}
-		s.namespaces[name] = &ruled
-	}
 }
 
 // add adds a copy of a token: those of the document are shared by snapshots.

@@ -12,7 +12,6 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/control"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Control is what the server needs to change namespaces and tokens at run time.
@@ -25,7 +24,7 @@ type Control interface {
 	ChangeLimit(ctx context.Context, namespace string, hash [sha256.Size]byte,
 		change func(now *control.Limit) (*control.Limit, error)) error
 	PutRule(ctx context.Context, r control.Rule) error
-	DeleteRule(ctx context.Context, namespace string, match job.Pattern) error
+	DeleteRule(ctx context.Context, namespace, match string) error
 	CreateAdmin(ctx context.Context, a control.Admin) error
 	DeleteAdmin(ctx context.Context, name string) error
 }

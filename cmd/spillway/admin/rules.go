@@ -53,7 +53,7 @@ func (s *Server) putRule(r *request) (any, error) {
 
 func (s *Server) deleteRule(r *request) (any, error) {
 	var body struct {
-		Match job.Pattern `json:"match"`
+		Match string `json:"match"`
 	}
 	c, ns := r.queues()
 	if r.decode(&body); r.err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
-	"github.com/spillway-io/spillway/partition/job"
 )
 
 // Rules has the commands for rules of queues that are made at run time.
@@ -51,26 +50,26 @@ func (c *RulesLs) Run(ctx context.Context, s Streams) error {
 type RulesSet struct {
 	command `embed:""`
 
-	Namespace string        `arg:"" help:"The namespace, of kind queue."`
-	Match     string        `arg:"" help:"A queue, or a pattern in which each * stands for any characters."`
-	Rate      job.RateLimit `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
-	Burst     int           `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
-	Tries     int           `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
+	Namespace string `arg:"" help:"The namespace, of kind queue."`
+	Match     string `arg:"" help:"A queue, or a pattern in which each * stands for any characters."`
+	Rate      string `placeholder:"RATE" help:"Jobs that are claimed, over all processes and workers: 50/s, 1000/min, 20/h, or none."`
+	Burst     int    `placeholder:"N" help:"Jobs at once after a rest. Without it, those of a tenth of a second, 1 at least."`
+	Tries     int    `placeholder:"N" help:"How often a job is tried, where its publish does not say."`
 }
 
 // Run makes it.
 func (c *RulesSet) Run(ctx context.Context, s Streams) error {
-	rule := admin.Rule{
-		Match: job.Pattern(c.Match),
-		Rate:  c.Rate,
-		Burst: c.Burst,
-		Tries: c.Tries,
+	rule := map[string]any{
+		"match": c.Match,
+		"rate":  c.Rate,
+		"burst": c.Burst,
+		"tries": c.Tries,
 	}
-	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &rule)
+	raw, err := c.control(c.Namespace).at("/rules").post(ctx, rule, &struct{}{})
 	if err != nil {
 		return err
 	}
-	return c.print(s, raw, escape(string(rule.Match))+": set; every process follows it a second from now")
+	return c.print(s, raw, escape(c.Match)+": set; every process follows it a second from now")
 }
 
 // RulesRm deletes one.

@@ -1,0 +1,130 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// A Rule is what holds for queues of a namespace. Rules made at run time come before those of the
+// file: names before patterns, longer before shorter ones, then in the order of the alphabet.
+type Rule struct {
+	Namespace string
+	job.Rule
+	CreatedMS int64  // Unix ms
+	CreatedBy string // the name of the admin token
+	FromFile  bool   // the file has it; it cannot be deleted at run time
+}
+
+// Validate returns a *partition.FieldError for each value outside its bounds, joined.
+func (r *Rule) Validate() error {
+	var v partition.Validation
+	v.Check(partition.ValidNamespace(r.Namespace), "namespace", r.Namespace, wantName)
+	checkCommon(&v, "", r.CreatedBy)
+	return errors.Join(v.Err(), r.Rule.Validate())
+}
+
+// before orders rules made at run time.
+func (r *Rule) before(other *Rule) int {
+	wild := func(r *Rule) int { return strings.Count(string(r.Match), "*") }
+	return cmp.Or(cmp.Compare(min(1, wild(r)), min(1, wild(other))), cmp.Compare(len(other.Match), len(r.Match)),
+		cmp.Compare(r.Match, other.Match))
+}
+
+func (r *Rule) entry() string { return ruleEntry + r.Namespace + ":" + string(r.Match) }
+
+type ruleForm struct {
+	Rate      job.RateLimit `json:"rate,omitzero"`
+	Burst     int           `json:"burst,omitempty"`
+	Tries     int           `json:"tries,omitempty"`
+	CreatedMS int64         `json:"created_ms"`
+	CreatedBy string        `json:"created_by,omitempty"`
+}
+
+func (r *Rule) encode() string {
+	return encode(ruleForm{r.Rate, r.Burst, r.Tries, r.CreatedMS, r.CreatedBy})
+}
+
+func decodeRule(name, value string) (*Rule, error) {
+	namespace, match, _ := strings.Cut(name, ":")
+	var f ruleForm
+	if err := decodeForm(value, &f); err != nil {
+		return nil, err
+	}
+	r := &Rule{
+		Namespace: namespace,
+		Rule:      job.Rule{Match: job.Pattern(match), Rate: f.Rate, Burst: f.Burst, Tries: f.Tries},
+		CreatedMS: f.CreatedMS,
+		CreatedBy: f.CreatedBy,
+	}
+	return r, r.Validate()
+}
+
+// addRules puts the rules made at run time before those of the file, in the policies too.
+func (s *Snapshot) addRules(rules []*Rule, ignore func(name, format string, args ...any)) {
+	slices.SortFunc(rules, (*Rule).before)
+	for _, r := range rules {
+		n := s.namespaces[r.Namespace]
+		switch {
+		case n == nil:
+			ignore(r.entry(), "there is no such namespace of kind queue in use")
+		case len(s.rules[r.Namespace])+len(n.Policy.Rules) >= job.MaxRules:
+			ignore(r.entry(), "%d rules are the most, with those of the file", job.MaxRules)
+		default:
+			s.rules[r.Namespace] = append(s.rules[r.Namespace], r)
+		}
+	}
+	for name, n := range s.namespaces {
+		made, ruled := s.rules[name], *n // the document's namespaces are shared by snapshots
+		ruled.Policy.Rules = nil
+		for _, r := range made {
+			ruled.Policy.Rules = append(ruled.Policy.Rules, r.Rule)
+		}
+		for _, r := range n.Policy.Rules {
+			ruled.Policy.Rules = append(ruled.Policy.Rules, r)
+			s.rules[name] = append(s.rules[name], &Rule{Namespace: name, Rule: r, FromFile: true})
+		}
+		s.namespaces[name] = &ruled
+	}
+}
+
+// PutRule makes a rule, or replaces that of the same pattern. CreatedMS is set.
+func (c *Control) PutRule(ctx context.Context, r Rule) error {
+	r.CreatedMS = time.Now().UnixMilli()
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	return c.change(ctx, func(v view) (edit, error) {
+		_, exists := v.entries[r.entry()]
+		switch {
+		case v.snapshot.Namespace(r.Namespace) == nil:
+			return nil, fmt.Errorf("namespace %s of kind queue: %w", r.Namespace, ErrNotFound)
+		case !exists && len(v.snapshot.Rules(r.Namespace)) >= job.MaxRules:
+			return nil, fmt.Errorf("namespace %s: %d rules are the most: %w", r.Namespace, job.MaxRules, ErrTooMany)
+		}
+		return edit{r.entry(): r.encode()}, nil
+	})
+}
+
+// DeleteRule deletes a rule that was made at run time.
+func (c *Control) DeleteRule(ctx context.Context, namespace, match string) error {
+	return c.change(ctx, func(v view) (edit, error) {
+		r := &Rule{Namespace: namespace, Rule: job.Rule{Match: job.Pattern(match)}}
+		if _, exists := v.entries[r.entry()]; exists {
+			return edit{r.entry(): ""}, nil
+		}
+		for _, r := range v.snapshot.Rules(namespace) {
+			if string(r.Match) == match {
+				return nil, ErrInFile
+			}
+		}
+		return nil, fmt.Errorf("rule %s: %w", match, ErrNotFound)
+	})
+}
