@@ -94,6 +94,12 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 		}
 		p.CallerID = id
 	}
+	if queue, given := c.args["on_end"]; given {
+		if !job.ValidOwnName(queue) {
+			return nil, 0, badParameter("on_end", "the name of a queue: 1 to 255 letters, digits, '.', '_' or '-', not '.' or '_' first")
+		}
+		p.OnEnd = queue
+	}
 	if shards, rejected = c.number("shards", 0, 1, job.MaxMessages); rejected != nil {
 		return nil, 0, rejected
 	}

@@ -101,6 +101,9 @@ func appendShown(dst []byte, j job.Job, state job.State) []byte {
 	}
 	dst = appendJob(dst, &j)
 	dst = append(append(append(dst, `,"state":"`...), state.String()...), '"')
+	if j.Deferred {
+		dst = append(dst, `,"deferred":true`...)
+	}
 	if j.Reason != job.UnknownReason {
 		dst = append(append(append(dst, `,"reason":"`...), j.Reason.String()...), '"')
 	}

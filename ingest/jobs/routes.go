@@ -31,7 +31,7 @@ type route struct {
 }
 
 var routes = []route{
-	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup"}, limited(writes, (*api).publish)},
+	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "on_end"}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
 	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, limited(reads, (*api).claim)},
@@ -211,7 +211,7 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 		}
 	}
 	for _, queue := range c.queues {
-		if !job.ValidQueue(queue) || queue[0] == '_' {
+		if !job.ValidOwnName(queue) {
 			return ingest.Reject(wire.CodeBadQueue, "")
 		}
 	}

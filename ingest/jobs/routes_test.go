@@ -272,7 +272,7 @@ func TestSettleSaysWhatIsWrongWithALine(t *testing.T) {
 		`{"id":"` + id + `","do":"nack","ms":"50"}`:          "ms is a number, not a string",
 		`{"id":"` + id + `","do":"nack","ms":1.5}`:           "ms is a whole number",
 		`{"id":"` + id + `","do":"ack","attempt":true}`:      "attempt is a number, not a boolean",
-		`{"id":"` + id + `","do":"nack","delay":50}`:         `unknown field "delay": a line has id, attempt, do, ms (for nack and touch)`,
+		`{"id":"` + id + `","do":"nack","delay":50}`:         `unknown field "delay": a line has id, attempt, do, ms (for nack, touch and defer)`,
 		`{"do":"ack","` + strings.Repeat("x", 9999) + `":1}`: "unknown field of a long name: a line has id",
 		`{"id":`: "the line is no JSON", `x`: "the line is no JSON",
 		`{"id":"` + id + `","do":"ack"} {}`: "something follows the object",

@@ -26,6 +26,8 @@ type settlement struct {
 	MS      int64  `json:"ms"`
 	// DeadlineMS is that of the claim, for requeue: a repeat then takes the job from no other client.
 	DeadlineMS int64 `json:"deadline_ms"`
+	// Result is of the work, for the follow-up of an ack: any JSON.
+	Result json.RawMessage `json:"result"`
 
 	ack    *job.Ack
 	change *job.Settle
@@ -33,7 +35,7 @@ type settlement struct {
 }
 
 var verbs = map[string]job.Verb{"nack": job.Nack, "bury": job.Bury, "kill": job.Bury, "touch": job.Touch,
-	"requeue": job.Requeue}
+	"defer": job.Defer, "requeue": job.Requeue}
 
 // maxSettleMS bounds how far ms reaches.
 const maxSettleMS = int64(maxTTR / time.Millisecond)
@@ -95,17 +97,21 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 		s.wrong = "id is not the id of a job: it is the one that the claim answered, 26 digits and upper-case letters, and behind a - your own " +
 			"id if the publish gave one"
 	case s.Do == "":
-		s.wrong = "do is missing: it is ack, nack, bury, touch or requeue"
+		s.wrong = "do is missing: it is ack, nack, bury, touch, defer or requeue"
 	case !known && s.Do != "ack":
-		s.wrong = "do is ack, nack, bury, touch or requeue"
+		s.wrong = "do is ack, nack, bury, touch, defer or requeue"
 	case s.Attempt < 0 || s.Attempt > job.MaxAttempt:
 		s.wrong = fmt.Sprintf("attempt is 0 to %d; 0: any", job.MaxAttempt)
 	case s.MS < 0 || s.MS > maxSettleMS:
 		s.wrong = fmt.Sprintf("ms is 0 to %d", maxSettleMS)
-	case s.MS > 0 && verb != job.Nack && verb != job.Touch:
-		s.wrong = "ms is for nack and touch"
-	case verb == job.Touch && s.MS == 0:
-		s.wrong = "touch needs ms: how long the job is leased from now on"
+	case s.MS > 0 && verb != job.Nack && verb != job.Touch && verb != job.Defer:
+		s.wrong = "ms is for nack, touch and defer"
+	case (verb == job.Touch || verb == job.Defer) && s.MS == 0:
+		s.wrong = s.Do + " needs ms: how long the job is leased from now on"
+	case len(s.Result) > 0 && s.Do != "ack":
+		s.wrong = "result is for ack: what the follow-up tells of the work"
+	case len(s.Result) > job.MaxResult:
+		s.wrong = fmt.Sprintf("result has at most %d bytes", job.MaxResult)
 	case s.DeadlineMS < 0 || s.DeadlineMS > 0 && verb != job.Requeue:
 		s.wrong = "deadline_ms is for requeue: that of the claim"
 	}
@@ -116,7 +122,7 @@ func parseSettlement(ns *job.Namespace, queue string, line []byte) *settlement {
 	switch {
 	case !exists:
 	case verb == 0:
-		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref}
+		s.ack = &job.Ack{Namespace: ns, Queue: queue, Ref: ref, Result: s.Result}
 	default:
 		s.change = &job.Settle{
 			Namespace: ns,
@@ -152,6 +158,8 @@ func (s *settlement) read(line []byte) bool {
 			s.MS, err = strconv.ParseInt(value.Raw, 10, 64)
 		case "deadline_ms":
 			s.DeadlineMS, err = strconv.ParseInt(value.Raw, 10, 64)
+		case "result":
+			s.Result = []byte(value.Raw)
 		default:
 			known = false
 		}
@@ -207,7 +215,7 @@ func notASettlement(err error) string {
 		if len(field) > maxQuotedField {
 			field = "of a long name"
 		}
-		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack and touch) and deadline_ms (for requeue)"
+		return "unknown field " + field + ": a line has id, attempt, do, ms (for nack, touch and defer), deadline_ms (for requeue) and result (for ack)"
 	}
 	return "the line is no JSON: it is one object, " + lineForm
 }

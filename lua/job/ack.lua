@@ -11,12 +11,12 @@
 -- KEYS[6] hash      tombstones, by queue
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids
 -- ARGV[1] int       queues, n
--- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:caller's id]
+-- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]]
 -- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, open_ledger, close_ledger, drop_id, forget, remove, usable
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, drop_id, forget, remove, usable
 local n = whole(ARGV[1], 1)
-if not n or #KEYS ~= 6 + 4 * n then
+if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -30,7 +30,7 @@ while at <= #ARGV do
   at = at + 2 + count
 end
 local now = time()
-local totals, rejected = open_ledger(ledger)
+local totals, rejected = open_ledger(ledger, 6 + 4 * n)
 if not totals then
   return rejected
 end
@@ -47,11 +47,12 @@ local function serve(g)
   if foreign(before) then
     return nil
   end
-  local seqs, members, ids, quick, seen = {}, {}, {}, true, {}
+  local seqs, members, ids, results, quick, seen = {}, {}, {}, {}, true, {}
   for x = 1, g.count do
     local seq, id = ARGV[g.at + x - 1], false
     if string.find(seq, ':', 1, true) then
-      seq, id = string.match(seq, '^(.-):(.*)$')
+      seq, id, results[x] = string.match(seq, '^(.-):([^ ]*) ?(.*)$')
+      id = id ~= '' and id
     end
     if seen[seq] then
       quick = false
@@ -87,6 +88,7 @@ local function serve(g)
         drop_id(k.u, ids[x], seqs[x])
       end
       done[x] = 1
+      ended(totals.ends, name, seqs[x], 'acked', results[x])
     end
   else
     if not usable(k.r, k.j, k.d) or foreign(redis.pcall('ZCARD', delay)) or foreign(redis.pcall('HLEN', tombstones)) then
@@ -101,10 +103,12 @@ local function serve(g)
       gone = gone + (state and 1 or 0)
       if over and (state == 'ready' or state == 'delayed') then
         totals.expired = totals.expired + 1
+        ended(totals.ends, name, seqs[x], 'expired')
       elseif state then
         local class = claimed and 'acked' or 'deleted'
         totals[class] = totals[class] + 1
         done[x] = claimed and 1 or 2
+        ended(totals.ends, name, seqs[x], class, results[x])
       end
     end
   end

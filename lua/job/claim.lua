@@ -28,10 +28,10 @@
 --                   asked for or the call met its bounds there, else 0; -1 where a key has another type and nothing was
 --                   claimed of it; less where its rate lets none of them pass for -1 - left ms; then a list for each request
 --
--- USES whole, int, time, foreign, in_pieces, put_back, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
+-- USES whole, int, time, put_back, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, caller_id, drop_id, skip_tombstones, forget
 local ledger, lease, attempts, queues, out, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local keep, size, n = whole(ARGV[2], 1), whole(ARGV[3], 1), whole(ARGV[4], 1)
-if not (keep and size and n) or #KEYS < 6 + 3 * n or #KEYS > 6 + 4 * n then
+if not (keep and size and n) or #KEYS < 6 + 3 * n then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local rates, key = {}, 6 + 3 * n
@@ -43,7 +43,7 @@ for i = 1, #KEYS > key and n or 0 do
     rates[i] = { key = KEYS[key], pause = pause / 1000, burst = burst, used = 0 }
   end
 end
-if key ~= #KEYS then
+if key ~= #KEYS and key + 4 ~= #KEYS then
   return redis.error_reply('ERR claim: bad arguments')
 end
 local requests, at, args = {}, 5 + 2 * n, #ARGV
@@ -192,7 +192,7 @@ if dropped > 0 then
     return take_back(known)
   end
   local rejected
-  totals, rejected = open_ledger(ledger)
+  totals, rejected = open_ledger(ledger, key)
   if not totals then
     return take_back(rejected)
   end
@@ -226,10 +226,12 @@ local function drop(i)
   for _, job in ipairs(expired[i] or {}) do
     fields[#fields + 1], members[#members + 1] = job[1], job[1] .. ' ' .. name
     drop_id(u, job[2], job[1])
+    ended(totals.ends, name, job[1], 'expired')
   end
   totals.expired = totals.expired + #fields
   for _, seq in ipairs(missing[i] or {}) do
     fields[#fields + 1], members[#members + 1] = seq, seq .. ' ' .. name
+    ended(totals.ends, name, seq, 'lost')
   end
   in_pieces(redis.call, 'HDEL', j, fields)
   if again then
@@ -247,7 +249,7 @@ for i = 1, n do
     drop(i)
   end
   local left = wrong[i] and -1 or 0
-  if left == 0 and (cut[i] or string.sub(ARGV[4 + n + i], 1, 1) == '1') then
+  if left == 0 and (cut[i] or string.sub(ARGV[4 + n + i] or '', 1, 1) == '1') then
     left = redis.call('LLEN', KEYS[4 + 3 * i])
     local rate = rates[i]
     if rate and left > 0 and rate.used >= rate.pass then

@@ -8,28 +8,30 @@
 -- KEYS[2] zset      queues that have jobs, by when their head deserves a look, ms
 -- KEYS[3] hash      states of the shard's schedules
 -- KEYS[4] zset      active schedules by when they deserve a look, ms
--- KEYS[5..] mixed   of each queue: list of ready, hash of jobs, zset of dead
+-- KEYS[5] hash      what the ends of jobs set off: see publish
+-- KEYS[6..] mixed   of each queue: list of ready, hash of jobs, zset of dead
 -- ARGV[1] int       jobs that the shard may hold
 -- ARGV[2] int       queues that the shard may hold
 -- ARGV[3] string    beginning of the channels that wake who waits
 -- ARGV[4] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[5] ms        when the plan was made; it holds for 5 s, and not before: the clock may have gone back
 -- ARGV[6] int       queues, n
--- ARGV[7..] mixed   n names, each once; then schedules: queue's number, name, state as read, overlap (allow, skip, buffer),
---                   runs it may have yet (-1 any), next tick (0 none), next look ms, ticks that count as missed, as paused,
---                   k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
+-- ARGV[7..] mixed   n names, each once; then schedules: queue's number, name, state as read, overlap (allow, skip, buffer), '' or what
+--                   the ends of its jobs set off, runs it may have yet (-1 any), next tick (0 none), next look ms, ticks that
+--                   count as missed, as paused, k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
 -- RETURNS {now, status, runs, first...}  for each schedule: 1 done, with the number of runs published and the first job of the
 --                   last; 4 done up to a run for which there was no room: it is due again in a second. Nothing was done: 0
 --                   another state, 2 too early or too late, 7 the namespace is being deleted; -1 put off by a minute, as a key
 --                   has another type
 --
--- USES whole, int, time, foreign, ends_of, in_pieces, read_all, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at
+-- USES whole, int, time, foreign, ends_of, in_pieces, read_all, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at, watch_jobs
 local ledger, queues, states, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local max_jobs, max_queues, made, n = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[5], 0), whole(ARGV[6], 1)
-if not (max_jobs and max_queues and made and n) or #KEYS ~= 4 + 3 * n then
+if not (max_jobs and max_queues and made and n) or #KEYS ~= 5 + 3 * n then
   return redis.error_reply('ERR fire: bad arguments')
 end
 local now, now_us = time()
+redis.call('HLEN', KEYS[5]) -- a foreign type rejects the call before anything is written
 local x, err = open_totals(ledger, now, now_us)
 if not x then
   return err
@@ -37,7 +39,7 @@ end
 local was, known = x.published, redis.call('ZCARD', queues)
 local of = {}
 for i = 1, n do
-  local k = { name = ARGV[6 + i], r = KEYS[2 + 3 * i], j = KEYS[3 + 3 * i], d = KEYS[4 + 3 * i], refs = {}, fields = {} }
+  local k = { name = ARGV[6 + i], r = KEYS[3 + 3 * i], j = KEYS[4 + 3 * i], d = KEYS[5 + 3 * i], refs = {}, fields = {} }
   k.usable = usable(k.r, k.j, k.d)
   if k.usable then
     k.birth = redis.call('HLEN', k.j) == 0
@@ -53,7 +55,8 @@ local function fits(k, m)
   return not k.birth or #k.refs > 0 or known + 1 <= max_queues
 end
 
-local function publish(k, m, at)
+local watches = {}
+local function publish(k, m, at, watch)
   if k.birth and #k.refs == 0 then
     known, k.look = known + 1, look_at(ARGV[at], now)
   end
@@ -63,6 +66,10 @@ local function publish(k, m, at)
     k.refs[#k.refs + 1] = ref
     k.fields[#k.fields + 1] = ref
     k.fields[#k.fields + 1] = ARGV[at + y]
+    if watch ~= '' then
+      watches[#watches + 1] = ref .. ' ' .. k.name
+      watches[#watches + 1] = watch
+    end
   end
   x.seq, x.published, x.live = first + m, x.published + m, x.live + m
   return first
@@ -72,14 +79,15 @@ end
 local list, members = {}, {}
 local at, args = 7 + n, #ARGV
 while at <= args do
-  local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], left = tonumber(ARGV[at + 4]),
-    next_tick = whole(ARGV[at + 5], 0), look = whole(ARGV[at + 6], 0), missed = whole(ARGV[at + 7], 0), paused = whole(ARGV[at + 8], 0) }
-  local count = whole(ARGV[at + 9], 0)
+  local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], watch = ARGV[at + 4],
+    left = tonumber(ARGV[at + 5]), next_tick = whole(ARGV[at + 6], 0), look = whole(ARGV[at + 7], 0), missed = whole(ARGV[at + 8], 0),
+    paused = whole(ARGV[at + 9], 0) }
+  local count = whole(ARGV[at + 10], 0)
   if not (f.k and f.left and f.next_tick and f.look and f.missed and f.paused and count) then
     return redis.error_reply('ERR fire: bad arguments')
   end
   list[#list + 1], members[#members + 1] = f, ARGV[at + 1] .. ' ' .. f.k.name
-  at = at + 10
+  at = at + 11
   for i = 1, count do
     local m = whole(ARGV[at + 2], 1)
     if not m or at + 2 + m > args then
@@ -148,7 +156,7 @@ for y, f in ipairs(list) do
         end
       end
       if go then
-        first = publish(k, run.m, run.at)
+        first = publish(k, run.m, run.at, f.watch)
         s.first, s.count, s.fired = first, run.m, s.fired + 1
         add_run(s, run.tick, run.cause, first, run.m)
         fired, left = fired + 1, left - 1
@@ -179,6 +187,10 @@ end
 -- The first write: a store that is full rejects it.
 if x.published > was then
   redis.call('HSET', ledger, 'seq', int(x.seq - 1), 'published', int(x.published))
+end
+if #watches > 0 then
+  watch_jobs(ledger)
+  in_pieces(redis.call, 'HSET', KEYS[5], watches)
 end
 local texts, looks, ends = {}, {}, {}
 for _, p in ipairs(plan) do

@@ -2,7 +2,7 @@
 --
 -- A job whose ttl is over is none, unless its lease is not, or it is dead.
 --
--- KEYS[1] zset      leases by deadline, ms
+-- KEYS[1] zset      leases by deadline, ms; the fraction .25 = deferred
 -- KEYS[2] zset      delayed jobs by due time, ms
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] hash      jobs of the queue
@@ -11,7 +11,8 @@
 -- ARGV[2] string    sequence
 -- RETURNS {now, 0}                                none
 -- RETURNS {now, 1, state, ms, reason, attempts, record}  state: ready, delayed, leased or dead; ms: when it is due, the lease ends, it died;
---                   0 where it is ready. reason: why it is dead: 1 nacked, 2 lapsed, 3 buried, 0 unknown or not dead. attempts: how
+--                   0 where it is ready. reason: why it is dead: 1 nacked, 2 lapsed, 3 buried, 0 unknown. Of a
+--                   leased one: 1 it is deferred, else 0. attempts: how
 --                   often it was claimed; 0 where it is dead
 --
 -- USES time, ends_of
@@ -28,7 +29,7 @@ end
 local attempts = tonumber(redis.call('HGET', KEYS[3], member) or 0) or 0
 local ms = redis.call('ZSCORE', KEYS[1], member)
 if ms and (ends == 0 or ends > now or tonumber(ms) > now) then
-  return { now, 1, 'leased', math.floor(tonumber(ms)), 0, math.max(1, attempts), record }
+  return { now, 1, 'leased', math.floor(tonumber(ms)), tonumber(ms) % 0.5 >= 0.25 and 1 or 0, math.max(1, attempts), record }
 end
 ms = redis.call('ZSCORE', KEYS[5], seq)
 if ms then

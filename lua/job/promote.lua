@@ -20,9 +20,9 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, ends_of, foreign, in_pieces, read_all, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, read_all, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
-if not (rest and n) or #KEYS ~= 6 + 4 * n then
+if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -37,7 +37,7 @@ while at <= #ARGV do
   at = at + 3 + count
 end
 local now = time()
-local totals, rejected = check_shard(ledger, lease, attempts, queues, delay, tombstones)
+local totals, rejected = check_shard(ledger, lease, attempts, queues, delay, tombstones, 6 + 4 * n)
 if not totals then
   return rejected
 end
@@ -73,7 +73,7 @@ local function move(kind)
     local score = tonumber(scores[x] or nil)
     if score and score <= now then
       local k = opened[owner[x]]
-      local last = score % 1 ~= 0
+      local last = kind == 'lease' and score % 1 >= 0.5
       if not k or last and not mortal(k) then
         later[#later + 1] = int(now + put_off) .. (last and '.5' or '')
         later[#later + 1] = member
@@ -130,6 +130,7 @@ local function look(k, early)
     else
       missing = missing + 1
     end
+    ended(totals.ends, k.name, seq, ends and 'expired' or 'lost')
     dropped = dropped + 1
   end
   totals.lost = totals.lost + skip_tombstones(tombstones, k.r, k.name, missing)

@@ -19,12 +19,13 @@
 -- ARGV[5] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[6] int       queues, n
 -- ARGV[7..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
---                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), count, records
+--                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), and behind a line feed, where the ends of its
+--                   jobs set something off, that: lines q<queue>, s<schedule>, c<caller's id>; count, records
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
 --
--- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, drop_id, remove, wake
+-- USES whole, int, time, read_keys, count_key, keys_text, seq_text, ends_of, is_over, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, watch_jobs, drop_id, remove, wake
 local ledger, delay, queues, lease, attempts, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
 local channel, command, n = ARGV[4], ARGV[5], whole(ARGV[6], 1)
@@ -34,7 +35,7 @@ if not (max_jobs and max_queues and max_keys and n) or #KEYS < 6 + 4 * n then
 end
 
 local now, now_us = time()
-local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed')
+local account = redis.call('HMGET', ledger, 'seq', 'published', 'acked', 'expired', 'deleted', 'lost', 'closed', 'watched')
 for i = 1, 6 do
   account[i] = whole(account[i] or 0, 0)
   if not account[i] then
@@ -55,6 +56,7 @@ end
 -- Judge the groups; nothing is written yet.
 local result, plan = { now }, {}
 local ids, keyed, read = {}, {}, 0
+local watched, base = account[8], 6 + 4 * n
 local at, args = 7 + n, #ARGV
 
 -- judge_id says what the job with a caller's id is: its sequence, where there is one; whether it expired, then the
@@ -86,7 +88,11 @@ end
 
 while at <= args do
   local i, wait, key, keep = whole(ARGV[at], 1), whole(ARGV[at + 1], 0), whole(ARGV[at + 2], 0), whole(ARGV[at + 3], 0)
-  local id, count = ARGV[at + 4], whole(ARGV[at + 5], 1)
+  local id, count, watch = ARGV[at + 4], whole(ARGV[at + 5], 1), false
+  if string.find(id or '', '\n', 1, true) then
+    id, watch = string.match(id, '^(.-)\n(.*)$')
+    watched = true
+  end
   if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' and count > 1)
     or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0) then
     return redis.error_reply('ERR publish: bad arguments')
@@ -158,15 +164,18 @@ while at <= args do
         keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
       end
       plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
-        over = over and lives, result = #result + 1 }
+        over = over and lives, result = #result + 1, watch = watch }
       seq = seq + count
     end
   end
   local m = #result
   result[m + 1], result[m + 2], result[m + 3] = status, first, stored
-  at = at + 6 + count
+  at, base = at + 6 + count, math.max(base, key)
 end
-if #plan == 0 then
+local ends, missing = open_ends(watched, base)
+if missing then
+  return missing
+elseif #plan == 0 then
   return result
 end
 if seq >= 9007199254740992 then
@@ -179,6 +188,9 @@ if counted then
   totals[5], totals[6] = 'keys', keys_text(key_ends)
 end
 redis.call('HSET', ledger, unpack(totals))
+if watched and not account[8] then
+  watch_jobs(ledger)
+end
 
 -- All of a queue in one command each, all delayed in one: the fixed cost of a command
 -- is what many small requests would pay for otherwise.
@@ -249,13 +261,22 @@ for _, g in ipairs(plan) do
         u = KEYS[base + 3] }
       remove(k, {}, ARGV[6 + g.i], g.over, g.id)
       redis.call('HINCRBY', ledger, 'expired', 1)
+      ended(ends, ARGV[6 + g.i], g.over, 'expired')
     end
     if g.id ~= '' then
       redis.call('HSET', KEYS[6 + 4 * g.i], g.id, seq_text(g.seq))
+    end
+    if g.watch then
+      local list = {}
+      for y = 0, g.count - 1 do
+        list[2 * y + 1], list[2 * y + 2] = seq_text(g.seq + y) .. ' ' .. ARGV[6 + g.i], g.watch
+      end
+      in_pieces(redis.call, 'HSET', ends.on_end, list)
     end
     if g.key > 0 then
       redis.call('SET', KEYS[g.key], seq_text(g.seq) .. ' ' .. int(g.count), 'PX', g.keep)
     end
   end
 end
+tell_ends(ledger, ends)
 return result

@@ -18,9 +18,9 @@
 -- ARGV[3] int       jobs to look at, 1 to 1,000
 -- RETURNS {now, looked at, deleted}  looked at: as many as ARGV[3] says while there may be more; tombstones count, too
 --
--- USES whole, int, time, foreign, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
+-- USES whole, int, time, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, usable, remove
 local name, state, count = ARGV[1], ARGV[2], whole(ARGV[3], 1)
-if #KEYS ~= 10 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
+if #KEYS ~= 10 and #KEYS ~= 14 or not count or count > 1000 or state ~= 'ready' and state ~= 'all' then
   return redis.error_reply('ERR purge: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -29,7 +29,7 @@ local now = time()
 if not usable(r, j, d) then
   return redis.error_reply('WRONGTYPE a key of the queue has another type')
 end
-local totals, rejected = check_shard(ledger, lease, attempts, queues, delay, tombstones)
+local totals, rejected = check_shard(ledger, lease, attempts, queues, delay, tombstones, 10)
 if not totals then
   return rejected
 end
@@ -58,6 +58,9 @@ while looked < count and bytes < 1048576 do
   redis.call('HDEL', attempts, unpack(members))
   looked, missing = looked + #seqs, missing + #seqs - gone
   totals.deleted = totals.deleted + gone
+  for _, seq in ipairs(seqs) do
+    ended(totals.ends, name, seq, 'deleted')
+  end
 end
 if state == 'all' and redis.call('LLEN', r) == 0 then
   -- These are delayed, leased or dead, or have lost their reference.
@@ -69,6 +72,7 @@ if state == 'all' and redis.call('LLEN', r) == 0 then
     end
     for _, seq in ipairs(rest) do
       remove(k, totals, name, seq, id_of(seq))
+      ended(totals.ends, name, seq, 'deleted')
       totals.deleted = totals.deleted + 1
     end
     looked = looked + #rest

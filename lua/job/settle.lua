@@ -1,14 +1,15 @@
 -- settle: end or change leases of jobs whose work is not done.
 --
 -- nack gives a job back for later, bury gives it up, requeue gives it back at the head as
--- if it had not been claimed, touch makes its lease longer. Only the holder may: the one
+-- if it had not been claimed, touch makes its lease longer. defer does, too, and marks the
+-- job: somebody else will settle it. The fraction of the deadline holds the mark, .25. Only the holder may: the one
 -- that names the attempt it holds. nack after the last try buries. Jobs of one queue that
 -- are requeued by one call keep their order. A requeue takes the attempt back, and the next
 -- holder has the same one: a requeue that may be repeated names its deadline, too. Nobody
 -- holds a job whose lease and ttl are both over.
 --
 -- KEYS[1] hash      the shard's ledger
--- KEYS[2] zset      leases by deadline, ms; .5 = the last try
+-- KEYS[2] zset      leases by deadline, ms; .5 = the last try, .25 = deferred
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] zset      queues that have jobs
 -- KEYS[5] zset      delayed jobs by due time, ms
@@ -18,18 +19,17 @@
 -- ARGV[2] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[3] int       queues, n
 -- ARGV[4..] mixed   n names, each once, n times 1 where the queue keeps dead letters, else 0; then for each job:
---                   queue's number, sequence, attempt (0: any), verb, ms (nack: delay; touch: ttr;
+--                   queue's number, sequence, attempt (0: any), verb, ms (nack: delay; touch, defer: ttr;
 --                   requeue: deadline of the lease, 0: any)
 -- RETURNS {now, done...}  for each job: 0 gone, 1 ready, 2 delayed, 3 dead, 4 expired, 5 lost, 6 still leased, -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_all, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, is_over, read_all, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, caller_id, drop_id, forget, open_queue, wake, push, mortal, bury
 local channel, command, n = ARGV[1], ARGV[2], whole(ARGV[3], 1)
-if not n or #KEYS ~= 6 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
+if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n or (#ARGV - 3 - 2 * n) % 5 ~= 0 then
   return redis.error_reply('ERR settle: bad arguments')
 end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local verbs = { nack = true, bury = true, requeue = true, touch = true }
-local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0 }
+local jobs, members, asks = {}, {}, { nack = 0, bury = 0, requeue = 0, touch = 0, defer = 0 }
 for at = 4 + 2 * n, #ARGV, 5 do
   local i, attempt, verb, ms = whole(ARGV[at], 1), whole(ARGV[at + 2], 0), ARGV[at + 3], whole(ARGV[at + 4], 0)
   if not (i and attempt and ms and asks[verb]) or i > n or ms > 1e12 and verb ~= 'requeue' then
@@ -45,7 +45,7 @@ if #jobs == 0 then
 end
 
 -- Read all, then judge each job by what those before it leave. Nothing is written yet.
-local totals, rejected = open_ledger(ledger)
+local totals, rejected = open_ledger(ledger, 6 + 4 * n)
 if not totals then
   return rejected
 end
@@ -87,10 +87,11 @@ local function judge(x, job, member)
       return 0 -- promote ends it
     end
   end
-  local last = score % 1 ~= 0
-  if job.verb == 'touch' then
-    add(prolonged, int(now + job.ms) .. (last and '.5' or ''), member)
-    leased[member] = now + job.ms + (last and 0.5 or 0)
+  local last = score % 1 >= 0.5
+  if job.verb == 'touch' or job.verb == 'defer' then
+    local mark = (last and 0.5 or 0) + ((job.verb == 'defer' or score % 0.5 >= 0.25) and 0.25 or 0)
+    add(prolonged, int(now + job.ms) .. string.sub(tostring(mark), 2), member)
+    leased[member] = now + job.ms + mark
     return 6
   end
   local k = queue_of(job.i)

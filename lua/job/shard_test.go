@@ -50,6 +50,7 @@ type shard struct {
 	ttr                int64 // ms
 	keeps              bool  // dead letters
 	tokens             int
+	spared             int   // calls that asked for their spare keys
 	clock              int64 // µs since 1970; 0: the server's
 	called             func(script *lua.Script, keys []string, argv []any)
 }
@@ -86,6 +87,11 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 		source = strings.Replace(source, "redis.call('TIME')", fmt.Sprintf("{ '%d', '%d' }", s.clock/1e6, s.clock%1e6), 1)
 	}
 	v, err := s.c.Eval(ctx, source, keys, argv...).Result()
+	if err != nil && strings.HasPrefix(err.Error(), "SPARE ") {
+		s.spared++
+		spare := []string{s.key("on_end"), s.key("state"), s.key("r:_out"), s.key("j:_out")}
+		v, err = s.c.Eval(ctx, source, append(keys[:len(keys):len(keys)], spare...), argv...).Result()
+	}
 	reply, _ := v.([]any)
 	return reply, err
 }
@@ -253,8 +259,9 @@ type group struct {
 	key    string
 	keep   int64 // ms
 	id     string
-	ends   int64 // ms since 1970, 0 never
-	tries  int   // 0: 3
+	watch  string // lines: what the ends of the jobs set off
+	ends   int64  // ms since 1970, 0 never
+	tries  int    // 0: 3
 	bodies []string
 }
 
@@ -304,7 +311,11 @@ func (s *shard) publishCall(groups ...group) (keys []string, argv []any) {
 				g.keep = 60_000
 			}
 		}
-		argv = append(argv, number[g.queue], g.delay, key, g.keep, g.id, len(g.bodies))
+		id := g.id
+		if g.watch != "" {
+			id += "\n" + g.watch
+		}
+		argv = append(argv, number[g.queue], g.delay, key, g.keep, id, len(g.bodies))
 		for _, b := range g.bodies {
 			argv = append(argv, g.record(b))
 		}

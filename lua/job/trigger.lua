@@ -6,9 +6,10 @@
 -- KEYS[2] zset      queues that have jobs, by when their head deserves a look, ms
 -- KEYS[3] hash      states of the shard's schedules
 -- KEYS[4] string    result under the caller's key
--- KEYS[5] list      ready jobs of the queue
--- KEYS[6] hash      its jobs
--- KEYS[7] zset      its dead jobs
+-- KEYS[5] hash      what the ends of jobs set off: see publish
+-- KEYS[6] list      ready jobs of the queue
+-- KEYS[7] hash      its jobs
+-- KEYS[8] zset      its dead jobs
 -- ARGV[1] int       jobs that the shard may hold
 -- ARGV[2] int       queues that the shard may hold
 -- ARGV[3] int       idempotency keys that the shard may keep
@@ -18,20 +19,22 @@
 -- ARGV[7] string    name
 -- ARGV[8] int       1 = reject while the last run is unfinished, else 0
 -- ARGV[9] ms        how long the result is kept; 0 = there is no key
--- ARGV[10] int      jobs of a run, m
--- ARGV[11..] mixed  runs: tick ms, cause (t triggered, b backfilled), m records
+-- ARGV[10] string   '' or what the ends of its jobs set off
+-- ARGV[11] int      jobs of a run, m
+-- ARGV[12..] mixed  runs: tick ms, cause (t triggered, b backfilled), m records
 -- RETURNS {now, status, first, count}  1 done, 2 done before under its key, with the jobs. Rejected: 0 there is no such
 --                   schedule, 3 the last run is unfinished, 4 too many jobs, 5 too many queues, 6 too many keys, 7 the
 --                   namespace is being deleted, -1 a key has another type; with 0, 0
 --
--- USES whole, int, time, read_keys, count_key, keys_text, foreign, ends_of, in_pieces, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at
-local ledger, queues, states, result, r, j, d = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+-- USES whole, int, time, read_keys, count_key, keys_text, foreign, ends_of, in_pieces, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at, watch_jobs
+local ledger, queues, states, result, r, j, d = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[8]
 local max_jobs, max_queues, max_keys = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[3], 0)
-local queue, kept, m = ARGV[6], whole(ARGV[9], 0), whole(ARGV[10], 1)
-if #KEYS ~= 7 or not (max_jobs and max_queues and max_keys and kept and m) or #ARGV < 12 + m or (#ARGV - 10) % (2 + m) ~= 0 then
+local queue, kept, m = ARGV[6], whole(ARGV[9], 0), whole(ARGV[11], 1)
+if #KEYS ~= 8 or not (max_jobs and max_queues and max_keys and kept and m) or #ARGV < 13 + m or (#ARGV - 11) % (2 + m) ~= 0 then
   return redis.error_reply('ERR trigger: bad arguments')
 end
 local now, now_us = time()
+redis.call('HLEN', KEYS[5]) -- a foreign type rejects the call before anything is written
 local x, err = open_totals(ledger, now, now_us)
 if not x then
   return err
@@ -60,7 +63,7 @@ if kept > 0 then
     return { now, 6, 0, 0 }
   end
 end
-local count = (#ARGV - 10) / (2 + m) * m
+local count = (#ARGV - 11) / (2 + m) * m
 local unfinished, birth = is_unfinished(s, j, d), redis.call('HLEN', j) == 0
 if unfinished and ARGV[8] == '1' then
   return { now, 3, 0, 0 }
@@ -77,14 +80,18 @@ if kept > 0 then
   totals[5], totals[6] = 'keys', keys_text(ends)
 end
 redis.call('HSET', ledger, unpack(totals))
-local refs, fields = {}, {}
-for at = 11, #ARGV, 2 + m do
+local refs, fields, watches = {}, {}, {}
+for at = 12, #ARGV, 2 + m do
   add_run(s, tonumber(ARGV[at]), ARGV[at + 1], x.seq, m)
   for y = 0, m - 1 do
     local ref = int(x.seq + y)
     refs[#refs + 1] = ref
     fields[#fields + 1] = ref
     fields[#fields + 1] = ARGV[at + 2 + y]
+    if ARGV[10] ~= '' then
+      watches[#watches + 1] = ref .. ' ' .. queue
+      watches[#watches + 1] = ARGV[10]
+    end
   end
   x.seq = x.seq + m
 end
@@ -93,6 +100,10 @@ if not unfinished then
 end
 redis.call('HSET', states, member, write_state(s, 5))
 in_pieces(redis.call, 'HSET', j, fields)
+if #watches > 0 then
+  watch_jobs(ledger)
+  in_pieces(redis.call, 'HSET', KEYS[5], watches)
+end
 local length = in_pieces(redis.call, 'RPUSH', r, refs)
 if birth then
   redis.call('ZADD', queues, look_at(fields[2], now), queue)

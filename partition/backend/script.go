@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,6 +35,10 @@ type Call struct {
 	// Unconfirmed is set, beside a nil Err, when fewer replicas than asked for
 	// have confirmed what the script wrote.
 	Unconfirmed error
+
+	// Spare are further keys, which it brings only where they are needed; nil: there are none.
+	Spare   *Spare
+	brought bool // it has them
 }
 
 // firstKey is where the keys begin in args.
@@ -50,10 +56,36 @@ func NewCall(script *lua.Script, breaker *Breaker, keys []string, argv ...any) *
 	return c
 }
 
+// Spare are keys of a shard that its scripts need once something there uses them. A script that lacks
+// them answers SPARE, before it writes anything, and runs again with them behind its keys; from then on
+// each call brings them.
+type Spare struct {
+	Keys   []any
+	needed atomic.Bool
+}
+
+// Needed reports whether calls bring the keys.
+func (s *Spare) Needed() bool { return s.needed.Load() }
+
+// Need has calls bring the keys.
+func (s *Spare) Need() { s.needed.Store(true) }
+
+// bring adds the spare keys to a call that lacks them and needs them.
+func (c *Call) bring() {
+	if c.Spare == nil || c.brought || !c.Spare.Needed() {
+		return
+	}
+	n := c.Args[2].(int)
+	c.Args[2], c.brought = n+len(c.Spare.Keys), true
+	c.Args = slices.Insert(c.Args, firstKey+n, c.Spare.Keys...)
+}
+
+func lacksSpare(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "SPARE ") }
+
 // Begin makes c a call of script on the shard of a breaker, with the given number of keys. The caller
 // appends the keys and arguments to Args.
 func (c *Call) Begin(script *lua.Script, breaker *Breaker, keys int) {
-	c.script, c.breaker, c.cmd = script, breaker, nil
+	c.script, c.breaker, c.cmd, c.Spare, c.brought = script, breaker, nil, nil, false
 	c.Args = append(c.Args[:0], "evalsha", script.SHA, keys)
 	if c.Text {
 		c.WithText()
@@ -64,6 +96,7 @@ func (c *Call) Begin(script *lua.Script, breaker *Breaker, keys int) {
 // whose reply was lost. It never repeats a RawWriteToCmd; on Redis Cluster MaxRetries
 // alone would not prevent it. Redirects are still followed.
 func (c *Call) command(ctx context.Context) resettingCmd {
+	c.bring()
 	c.Answer.Raw = c.Answer.Raw[:0]
 	c.cmd = redis.NewRawWriteToCmd(ctx, &c.Answer, c.Args...)
 	return resettingCmd{c.cmd}
@@ -126,18 +159,26 @@ func (b *Backend) runWith(ctx context.Context, client redis.UniversalClient, cal
 		}
 		return
 	}
-	b.exec(ctx, client, calls, replicas)
-	var again []*Call
-	for _, c := range calls {
-		if c.Err == nil || !noScript(c.cmd.Err()) {
-			continue
-		}
-		c.WithText()
-		again = append(again, c)
-	}
-	if len(again) > 0 {
-		b.metrics.reloads.Inc()
+	// A call runs again at most twice: for its text, and for its spare keys.
+	for again := calls; len(again) > 0; {
 		b.exec(ctx, client, again, replicas)
+		ran, reloads := again, 0
+		again = nil
+		for _, c := range ran {
+			switch {
+			case c.Err == nil:
+			case noScript(c.cmd.Err()) && c.Args[0] != "eval":
+				c.WithText()
+				reloads++
+				again = append(again, c)
+			case lacksSpare(c.cmd.Err()) && c.Spare != nil && !c.brought:
+				c.Spare.Need()
+				again = append(again, c)
+			}
+		}
+		if reloads > 0 {
+			b.metrics.reloads.Inc()
+		}
 	}
 	reportToBreakers(calls)
 }
@@ -167,7 +208,7 @@ func (b *Backend) exec(ctx context.Context, client redis.UniversalClient, calls 
 		if c.Err = Classify(err); c.Err != nil {
 			var answer redis.Error
 			unanswered = unanswered || !errors.As(err, &answer)
-			if !noScript(err) { // these run again
+			if !noScript(err) && !lacksSpare(err) { // these run again
 				b.metrics.failed(c.Err)
 			}
 			continue

@@ -26,10 +26,36 @@ func (s *Store) Purge(ctx context.Context, ns *Namespace, queue string,
 	if all {
 		state = "all"
 	}
-	for _, number := range ns.Shards(queue) {
+	return s.purge(ctx, ns, ns.Shards(queue), queue, state)
+}
+
+// PurgeAll deletes all jobs of a namespace, and the follow-ups that are on their way. It returns how
+// many, also beside an error.
+func (s *Store) PurgeAll(ctx context.Context, ns *Namespace) (deleted int64, err error) {
+	queues, err := s.Queues(ctx, ns)
+	for _, queue := range queues {
+		n, err := s.Purge(ctx, ns, queue, true)
+		if deleted += n; err != nil {
+			return deleted, err
+		}
+	}
+	if err != nil {
+		return deleted, err
+	}
+	var all []int
+	for _, sh := range ns.shards {
+		all = append(all, sh.Number)
+	}
+	n, err := s.purge(ctx, ns, all, outbox, "all")
+	return deleted + n, err
+}
+
+func (s *Store) purge(ctx context.Context, ns *Namespace, shards []int, queue, state string) (deleted int64, err error) {
+	for _, number := range shards {
 		sh := ns.shards[number]
 		for more := true; more; {
 			c := backend.NewCall(luajob.Purge, sh.Breaker, sh.allOf(queue), queue, state, purgePage)
+			c.Spare = &sh.ends
 			if err := s.paced(ctx, c); err != nil {
 				return deleted, err
 			}

@@ -67,12 +67,15 @@ func (a *arguments) wish(c *backend.Call, left bool, l limit) {
 }
 
 // reference adds a job as the scripts take it: its sequence, and behind a colon the
-// caller's id.
-func (a *arguments) reference(c *backend.Call, r Ref) {
+// caller's id and, after a space, the result of the work.
+func (a *arguments) reference(c *backend.Call, r Ref, result []byte) {
 	start := len(a.text)
 	a.text = strconv.AppendInt(a.text, r.Seq, 10)
-	if r.CallerID != "" {
+	if r.CallerID != "" || len(result) > 0 {
 		a.text = append(append(a.text, ':'), r.CallerID...)
+	}
+	if len(result) > 0 {
+		a.text = append(append(a.text, ' '), result...)
 	}
 	a.end(c, start)
 }
@@ -159,12 +162,15 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification
 //	sw:{ns.N}:state              hash    "<name> <queue>" → state of the schedule
 //	sw:{ns.N}:due                zset    "<name> <queue>" of active schedules, by when they deserve a look, ms
+//	sw:{ns.N}:on_end             hash    "<sequence> <queue>" → what the end of the job sets off
+//	sw:{ns.N}:r:_out, j:_out     list, hash: the outbox, a queue of follow-ups on their way
 //	sw:{ns.N}:run:<queue>:<hash> string  result of an idempotent trigger
 type shardKeys struct {
 	*space.Shard                               // with the prefix "sw:{ns.N}:"
 	lease, attempts, queues, delay, tombstones string
 	channel                                    string // of wakes, without the queue
 	states, due                                string // of schedules
+	onEnd                                      string
 }
 
 func newShardKeys(at *space.Shard) shardKeys {
@@ -179,6 +185,7 @@ func newShardKeys(at *space.Shard) shardKeys {
 		channel:    p + "w:",
 		states:     p + "state",
 		due:        p + "due",
+		onEnd:      p + "on_end",
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *Claim) bad() error {
 		return ErrBadArgument
 	}
 	for i, q := range c.Queues {
-		if !ValidQueue(q) || slices.Contains(c.Queues[:i], q) {
+		if !validName(q) || slices.Contains(c.Queues[:i], q) {
 			return ErrBadArgument
 		}
 	}
@@ -139,6 +139,7 @@ func (r *run) fillRequests(l *Lane, c *backend.Call, items []item) {
 	}
 	n := len(r.numbers.names)
 	c.Begin(luajob.Claim, sh.Breaker, 6+3*n+limited)
+	c.Spare = &sh.ends
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues)
 	r.args.join(c, sh.Prefix, "out:", l.name)
 	c.Args = append(c.Args, sh.args.tombstones)

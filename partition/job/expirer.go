@@ -139,6 +139,9 @@ func (e *Expirer) plan(ctx context.Context) {
 			if found.add(ctx, e.store, ns, sh, names) != nil {
 				complete = false
 			}
+			if sh.ends.Needed() {
+				names = append(names, outbox)
+			}
 			audit := !audited[sh] && e.auditDue(ctx, sh, names)
 			for _, queue := range names {
 				e.walks = append(e.walks, walk{place{ns, sh}, queue, "0", false})
@@ -220,6 +223,7 @@ func (e *Expirer) step(ctx context.Context, w *walk) (ended bool) {
 	s := e.store
 	c := backend.NewCall(luajob.Expire, w.sh.Breaker, w.sh.allOf(w.queue), w.queue, w.cursor, expirePage,
 		audit, w.sh.channel, s.wake)
+	c.Spare = &w.sh.ends
 	s.backend.Run(ctx, s.backend.Background, []*backend.Call{c})
 	if c.Err != nil {
 		return true

@@ -21,8 +21,9 @@ type DueShard struct {
 	Shard     int
 }
 
-// dueShards are those that the promoter found since they were taken: it looks at each shard when something comes due there,
-// so schedules cost a shard that has none one command a second in a pipeline.
+// dueShards are those where something was found since they were taken. Those of schedules are the promoter's: it looks
+// at each shard when something comes due there, so schedules cost a shard that has none one command a second in a
+// pipeline.
 type dueShards struct {
 	mu   sync.Mutex
 	all  map[DueShard]bool
@@ -46,11 +47,13 @@ func (d *dueShards) add(s DueShard) {
 func (s *Store) SchedulesDue() <-chan struct{} { return s.due.wake }
 
 // TakeDue returns the shards where schedules came due since the last call, while a Promoter runs.
-func (s *Store) TakeDue() []DueShard {
-	s.due.mu.Lock()
-	defer s.due.mu.Unlock()
-	list := slices.Collect(maps.Keys(s.due.all))
-	clear(s.due.all)
+func (s *Store) TakeDue() []DueShard { return s.due.take() }
+
+func (d *dueShards) take() []DueShard {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := slices.Collect(maps.Keys(d.all))
+	clear(d.all)
 	return list
 }
 
@@ -107,6 +110,8 @@ type ScheduleRun struct {
 
 // Runs is how the jobs of a schedule's runs are stored.
 type Runs struct {
+	Track bool          // the state counts the jobs that ended well, and that did not
+	OnEnd string        // the queue that gets a follow-up for each job; "": none
 	Tries int           // 0: the queue's default, Namespace.Tries
 	TTL   time.Duration // 0: for ever
 	List  []ScheduleRun
@@ -159,7 +164,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	for _, f := range firings {
 		of.number(f.Queue)
 	}
-	keys := []string{sh.Ledger, sh.queues, sh.states, sh.due}
+	keys := []string{sh.Ledger, sh.queues, sh.states, sh.due, sh.onEnd}
 	for _, queue := range of.names {
 		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue))
 	}
@@ -168,7 +173,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		argv = append(argv, queue)
 	}
 	for _, f := range firings {
-		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.Left, f.Next, f.Look, f.Missed,
+		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.watch(f.Name), f.Left, f.Next, f.Look, f.Missed,
 			f.Paused, len(f.List))
 		for _, run := range f.List {
 			argv = append(argv, run.Tick, string(run.Cause), len(run.Messages))
@@ -191,6 +196,14 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		return 0, c.Misread()
 	}
 	return c.Now, c.Unconfirmed
+}
+
+// watch is what the end of a job of a schedule sets off, as the scripts keep it.
+func (r *Runs) watch(schedule string) string {
+	if !r.Track {
+		schedule = ""
+	}
+	return onEnd(schedule, r.OnEnd, "")
 }
 
 func (r *Runs) appendRecords(argv []any, now int64, tries int, messages []Message) []any {

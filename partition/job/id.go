@@ -164,7 +164,11 @@ const (
 
 // ValidQueue reports whether s is a name that the store can keep jobs under:
 // ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$. The native API also rejects a leading '_'.
-func ValidQueue[T string | []byte](s T) bool {
+// One name is Spillway's own: that of the outbox.
+func ValidQueue[T string | []byte](s T) bool { return string(s) != outbox && validName(s) }
+
+// validName is ValidQueue, with the name of the outbox.
+func validName[T string | []byte](s T) bool {
 	if len(s) == 0 || len(s) > MaxQueueLen || s[0] == '.' {
 		return false
 	}
@@ -175,6 +179,9 @@ func ValidQueue[T string | []byte](s T) bool {
 	}
 	return true
 }
+
+// ValidOwnName is ValidQueue without a leading '_', which is Spillway's: the names of the native API.
+func ValidOwnName(s string) bool { return ValidQueue(s) && s[0] != '_' }
 
 // ValidCallerID reports whether s matches ^[A-Za-z0-9_-]{1,64}$.
 func ValidCallerID[T string | []byte](s T) bool {

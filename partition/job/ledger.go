@@ -60,6 +60,7 @@ func (s *Store) Audit(ctx context.Context, ns *Namespace) (residual int64, err e
 	if err != nil {
 		return 0, err
 	}
+	queues = append(queues, outbox)
 	l, err := s.Ledger(ctx, ns)
 	if err != nil {
 		return 0, err

@@ -16,6 +16,8 @@ type metrics struct {
 	rejected   prometheus.Counter
 	stranded   *prometheus.GaugeVec
 	held       prometheus.Counter // by rate
+	outbox     prometheus.Gauge
+	outboxAge  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -45,11 +47,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Help: "Queues of which a claim of this process got fewer jobs than were ready, by what held them back.",
 	}, []string{"by"})
 	m.held = held.WithLabelValues("rate")
+	m.outbox = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spillway_outbox_jobs",
+		Help: "Follow-ups of jobs that ended which are not in their queues yet. The store's figure: the same in every process.",
+	})
+	m.outboxAge = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spillway_outbox_age_seconds", Help: "Age of the oldest of them.",
+	})
 	for _, state := range []State{Ready, Dead, Expired} {
 		m.promoted.WithLabelValues(state.String())
 	}
 	reg.MustRegister(m.promoted, m.expired, m.lost, m.reverted, m.repaired, m.malformed, m.rolledBack,
-		m.rejected, m.stranded, held)
+		m.rejected, m.stranded, held, m.outbox, m.outboxAge)
 	return m
 }
 

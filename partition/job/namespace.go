@@ -36,8 +36,9 @@ type home struct {
 type shard struct {
 	shardKeys
 	args   sharedArgs
-	look   atomic.Int64 // ms on the store's clock when the promoter looks at it next
-	looked atomic.Int64 // ms since the Store was opened when it looked last: the store's clock may step back
+	ends   backend.Spare // what scripts need where the ends of jobs set something off
+	look   atomic.Int64  // ms on the store's clock when the promoter looks at it next
+	looked atomic.Int64  // ms since the Store was opened when it looked last: the store's clock may step back
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.
 	answer atomic.Int64
@@ -51,6 +52,7 @@ func newShard(at *space.Shard) *shard {
 	k := newShardKeys(at)
 	return &shard{
 		shardKeys: k,
+		ends:      backend.Spare{Keys: []any{k.onEnd, k.states, k.ready(outbox), k.jobs(outbox)}},
 		args:      sharedArgs{k.Ledger, k.lease, k.attempts, k.queues, k.delay, k.tombstones, k.channel},
 	}
 }

@@ -166,6 +166,7 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 			}
 			ready, dead, expired, lost, more := c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
 			of[i].more = of[i].more || more == 1
+			p.store.ended(of[i].ns, of[i].sh.Number)
 			if c.Now < of[i].latest {
 				of[i].early = true
 				p.store.comesDue(of[i].sh, of[i].latest+promoteLate)
@@ -345,7 +346,9 @@ func (p *page) call(s *Store, names []string) *backend.Call {
 			add("head", nil)
 		}
 	}
-	return backend.NewCall(luajob.Promote, sh.Breaker, keys, argv...)
+	c := backend.NewCall(luajob.Promote, sh.Breaker, keys, argv...)
+	c.Spare = &sh.ends
+	return c
 }
 
 // An alarm wakes the promoter of this process before it means to look.

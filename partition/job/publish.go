@@ -18,7 +18,7 @@ func (p *Publish) bad() error {
 	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0, p.Shard >= len(ns.shards),
 		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
 		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) != 1),
-		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, len(p.Messages) < 1, len(p.Messages) > MaxMessages:
+		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.OnEnd != "" && !ValidQueue(p.OnEnd), len(p.Messages) < 1, len(p.Messages) > MaxMessages:
 		return ErrBadArgument
 	}
 	return nil
@@ -67,7 +67,7 @@ func (r *run) planPublishes(list []*Publish) {
 		r.oneQueue[0] = p.Queue
 		c := r.room(publishes, sh, r.oneQueue[:], n, bytes)
 		key := groupKey{p.Queue, ms(p.Delay)}
-		plain := p.Key == "" && p.CallerID == "" && !r.plainly
+		plain := p.Key == "" && p.CallerID == "" && p.OnEnd == "" && !r.plainly
 		if g := c.groups[key]; plain && g != nil {
 			g.publishes = append(g.publishes, p)
 			g.messages += n
@@ -104,6 +104,7 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 	}
 	n := len(r.numbers.names)
 	c.Begin(luajob.Publish, sh.Breaker, 6+4*n+keyed)
+	c.Spare = &sh.ends
 	c.Args = append(c.Args, sh.args.ledger, sh.args.delay, sh.args.queues, sh.args.lease, sh.args.attempts,
 		sh.args.tombstones)
 	for _, queue := range r.numbers.names {
@@ -140,7 +141,11 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			}
 			r.args.int(c, keep)
 		}
-		r.args.join(c, p.CallerID)
+		if p.OnEnd == "" {
+			r.args.join(c, p.CallerID)
+		} else {
+			r.args.join(c, p.CallerID, "\n", onEnd("", p.OnEnd, p.CallerID))
+		}
 		r.args.int(c, int64(g.messages))
 		for _, p := range g.publishes {
 			expires := int64(0)

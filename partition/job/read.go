@@ -100,8 +100,11 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	if c.Rest.Broken || state == Gone || !parseRecord(record, &j) {
 		return Job{}, Gone, c.Misread()
 	}
-	if state == Dead {
+	switch state {
+	case Dead:
 		j.died(reason)
+	case Leased:
+		j.Deferred = reason == 1
 	}
 	if j.CallerID != ref.CallerID {
 		return Job{}, Gone, ErrNoJob

@@ -31,6 +31,8 @@ type Publish struct {
 	// nothing. Any text.
 	Key    string
 	KeyTTL time.Duration
+	// OnEnd is the queue that gets a follow-up job when a job ends; "": none.
+	OnEnd string
 	// Messages are 1 to MaxMessages, in order.
 	Messages []Message
 
@@ -99,6 +101,7 @@ type Job struct {
 	Now       int64 // Unix ms on the store's clock when it answered
 	At        int64 // Unix ms: when its lease ends; of a read also when it comes due or died; 0: ready
 	Reason    Reason
+	Deferred  bool // it is leased, and who settles it is not who claimed it
 	// Payload and Attributes share the memory of the answer.
 	Payload, Attributes []byte
 }
@@ -108,6 +111,7 @@ type Ack struct {
 	Namespace *Namespace
 	Queue     string
 	Ref       Ref
+	Result    []byte // of the work, for the follow-up: 4 KiB at most
 
 	Acked   bool // it was claimed before, once at least
 	Deleted bool // it was never claimed. Neither: there was no such job
@@ -122,6 +126,7 @@ const (
 	Nack    Verb = iota + 1 // give it back, ready after After; its last try: dead
 	Bury                    // give it up: dead
 	Touch                   // lease it for After from now on
+	Defer                   // the same, and note that somebody else will settle it
 	Requeue                 // give it back to the head of its queue, as if it had not been claimed
 )
 

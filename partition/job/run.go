@@ -119,6 +119,9 @@ func pending(all []*Claim) []*Claim {
 func (s *Store) rejectBad(b *Batch) {
 	for _, a := range b.Acks {
 		a.Acked, a.Deleted, a.Err = false, false, badJob(a.Namespace, a.Queue, a.Ref)
+		if len(a.Result) > MaxResult {
+			a.Err = ErrBadArgument
+		}
 	}
 	for _, t := range b.Settles {
 		t.State, t.Err = Gone, badJob(t.Namespace, t.Queue, t.Ref)
@@ -136,7 +139,7 @@ func (s *Store) rejectBad(b *Batch) {
 }
 
 func badJob(ns *Namespace, queue string, r Ref) error {
-	if ns == nil || r.Shard < 0 || r.Shard >= len(ns.shards) || r.Seq < 1 || !ValidQueue(queue) ||
+	if ns == nil || r.Shard < 0 || r.Shard >= len(ns.shards) || r.Seq < 1 || !validName(queue) ||
 		r.CallerID != "" && !ValidCallerID(r.CallerID) {
 		return ErrBadArgument
 	}

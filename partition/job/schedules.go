@@ -48,7 +48,7 @@ const MaxScheduleNameLen = 128
 
 // ValidScheduleName reports whether s matches ^[A-Za-z0-9-][A-Za-z0-9._-]{0,127}$.
 func ValidScheduleName(s string) bool {
-	return len(s) <= MaxScheduleNameLen && ValidQueue(s) && s[0] != '_'
+	return len(s) <= MaxScheduleNameLen && ValidOwnName(s)
 }
 
 // ScheduleShard is the shard that has the schedules of a queue, also of one that is spread: its first one, which stays the
@@ -395,9 +395,9 @@ func (s *Store) Trigger(ctx context.Context, t *Trigger) error {
 	sum := sha256.Sum256([]byte(t.Name + " " + t.Key))
 	keys := []string{sh.Ledger, sh.queues, sh.states,
 		sh.Prefix + "run:" + t.Queue + ":" + hex.EncodeToString(sum[:16]),
-		sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
+		sh.onEnd, sh.ready(t.Queue), sh.jobs(t.Queue), sh.dead(t.Queue)}
 	argv := []any{ns.maxJobs, ns.maxQueues, ns.maxKeys, sh.channel, s.wake, t.Queue, t.Name, t.Finished,
-		keep, len(t.List[0].Messages)}
+		keep, t.watch(t.Name), len(t.List[0].Messages)}
 	for _, run := range t.List {
 		argv = t.appendRecords(append(argv, run.Tick, string(run.Cause)), now, t.Namespace.Tries(t.Queue), run.Messages)
 	}

@@ -31,6 +31,7 @@ func (r *run) planSettles(list []*Settle) {
 func (r *run) beginSettling(c *backend.Call, script *lua.Script, sh *shard) {
 	n := len(r.numbers.names)
 	c.Begin(script, sh.Breaker, 6+4*n)
+	c.Spare = &sh.ends
 	c.Args = append(c.Args, sh.args.ledger, sh.args.lease, sh.args.attempts, sh.args.queues, sh.args.delay,
 		sh.args.tombstones)
 	for _, queue := range r.numbers.names {
@@ -61,7 +62,7 @@ func (r *run) fillAcks(c *backend.Call, items []item) {
 		r.args.int(c, int64(r.numbers.number(queue)))
 		r.args.int(c, int64(to-from))
 		for _, it := range items[from:to] {
-			r.args.reference(c, it.(*Ack).Ref)
+			r.args.reference(c, it.(*Ack).Ref, it.(*Ack).Result)
 		}
 		from = to
 	}
@@ -80,11 +81,12 @@ func (s *Store) acked(j backend.Job[item]) {
 			a.Err = errForeign
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
+			s.ended(a.Namespace, a.Ref.Shard)
 		}
 	}
 }
 
-var verbNames = [...]any{Nack: "nack", Bury: "bury", Touch: "touch", Requeue: "requeue"}
+var verbNames = [...]any{Nack: "nack", Bury: "bury", Touch: "touch", Defer: "defer", Requeue: "requeue"}
 
 func (r *run) fillSettles(s *Store, c *backend.Call, items []item) {
 	for _, it := range items {
@@ -130,6 +132,7 @@ func (s *Store) settled(j backend.Job[item]) {
 			t.Err = j.Misread()
 		default:
 			t.State = State(state)
+			s.ended(t.Namespace, t.Ref.Shard)
 			if t.State == Delayed || t.State == Leased {
 				s.comesDue(t.Namespace.shards[t.Ref.Shard], j.Now+ms(t.After))
 			}

@@ -56,6 +56,7 @@ type Store struct {
 	swapping   sync.Mutex // of namespaces
 	alarm      alarm
 	due        dueShards // with schedules
+	ends       dueShards // with follow-ups
 	reads      backend.ReadLimit
 	pace       *backend.Pace
 	opened     time.Time
@@ -105,7 +106,7 @@ func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Lo
 		pace:     backend.NewPace(),
 		opened:   time.Now(),
 	}
-	s.alarm.wake, s.due.wake = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.alarm.wake, s.due.wake, s.ends.wake = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	if b.Cluster() {
 		s.wake = "spublish"
 	}

@@ -80,6 +80,8 @@ func runSuite(t *testing.T, on target) {
 		"a forecast counts what comes due":                  aForecastCountsWhatComesDue,
 		"a purge deletes jobs":                              aPurgeDeletesJobs,
 		"dead letters are listed, respawned, deleted":       deadLettersAreListed,
+		"an end has a follow-up":                            anEndHasAFollowUp,
+		"a deferred job is leased":                          aDeferredJobIsLeased,
 		"bad requests run nothing":                          badRequestsRunNothing,
 		"a policy changes while jobs wait":                  aPolicyChangesWhileJobsWait,
 	}

@@ -17,6 +17,7 @@ type Shown struct {
 	Rev   int64           `json:"rev"`
 	Next  []string        `json:"next"`
 	Ticks ShownTicks      `json:"ticks"`
+	Jobs  *ShownJobs      `json:"jobs,omitempty"` // with track
 	Last  []ShownRun      `json:"last"` // the newest first
 	Spec  json.RawMessage `json:"spec,omitempty"`
 }
@@ -25,6 +26,12 @@ type Shown struct {
 type ShownTicks struct {
 	Total int64 `json:"total"`
 	Ticks
+}
+
+// ShownJobs is how the jobs of the runs ended.
+type ShownJobs struct {
+	OK     int64 `json:"ok"`     // acked
+	Failed int64 `json:"failed"` // dead, expired, deleted or lost
 }
 
 // ShownRun is one of the last runs.
@@ -61,6 +68,9 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 		Ticks: ShownTicks{state.Ticks.Total(), state.Ticks},
 		Last:  []ShownRun{},
 		Spec:  s.Spec,
+	}
+	if spec.Track || state.OK+state.Failed > 0 {
+		shown.Jobs = &ShownJobs{state.OK, state.Failed}
 	}
 	if state.Flag == 'a' && state.Next > 0 {
 		shown.Next = spec.Times(time.UnixMilli(state.Next-1), ShownTimes)

@@ -55,6 +55,9 @@ type Spec struct {
 	Until   time.Time `json:"until,omitzero"`     // no tick after; default none
 	MaxRuns int64     `json:"max_runs,omitempty"` // no run beyond; default none
 
+	OnEnd string `json:"on_end,omitempty"` // queue that gets a follow-up for each job; default none
+	Track bool   `json:"track,omitempty"`  // count the jobs that ended well, and that did not
+
 	ticks   func(after time.Time) time.Time // zero: none
 	payload []byte
 }
@@ -206,6 +209,7 @@ func (s *Spec) complete() error {
 	check(s.grace() >= 0 && s.grace() <= 24*time.Hour, "grace", s.grace(), "write 0s to 24h")
 	check(s.Window >= 0, "window", time.Duration(s.Window), "write 0s, for none, or more")
 	check(s.MaxRuns >= 0, "max_runs", s.MaxRuns, "write 1 or more")
+	check(s.OnEnd == "" || job.ValidOwnName(s.OnEnd), "on_end", s.OnEnd, "write the name of a queue")
 	check(len(s.Attributes) <= maxAttributes, "attributes", len(s.Attributes), "write 16 at most")
 	for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
 		check(len(name) <= maxAttribute && job.ValidQueue(name), "attributes", name,
@@ -337,7 +341,7 @@ func seedOf(namespace, queue, name string) uint64 {
 
 // Runs are runs with the jobs of a schedule called name, at ticks.
 func (s *Spec) Runs(name string, ticks []int64, cause byte) job.Runs {
-	r := job.Runs{Tries: s.Tries, TTL: time.Duration(s.TTL)}
+	r := job.Runs{Track: s.Track, OnEnd: s.OnEnd, Tries: s.Tries, TTL: time.Duration(s.TTL)}
 	for _, tick := range ticks {
 		r.List = append(r.List, s.run(name, tick, cause))
 	}

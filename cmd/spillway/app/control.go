@@ -209,14 +209,5 @@ func (q queues) Purge(ctx context.Context) (deleted int64, err error) {
 	if _, err := q.store.DeleteSchedules(ctx, q.ns); err != nil {
 		return 0, err
 	}
-	queues, err := q.store.Queues(ctx, q.ns)
-	for _, queue := range queues {
-		if err != nil {
-			break
-		}
-		var n int64
-		n, err = q.store.Purge(ctx, q.ns, queue, true)
-		deleted += n
-	}
-	return deleted, err
+	return q.store.PurgeAll(ctx, q.ns)
 }

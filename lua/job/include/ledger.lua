@@ -1,19 +1,27 @@
 -- open_ledger: read the totals of the shard, before anything is written. Returns nil and
 -- an error where the ledger holds a foreign value. Else a table of what the call adds to
--- each total; was holds the totals themselves.
-local function open_ledger(ledger)
+-- each total; was holds the totals themselves, ends what open_ends returns. n is how many
+-- keys the verb has by itself; nil: it ends no job.
+local function open_ledger(ledger, n)
   local names = { 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned' }
-  local v = redis.pcall('HMGET', ledger, unpack(names))
+  local v = redis.pcall('HMGET', ledger, 'acked', 'expired', 'deleted', 'lost', 'dead', 'died', 'respawned', 'watched')
   if foreign(v) then
     return nil, v
   end
   local totals = { was = {}, names = names }
   for i, name in ipairs(names) do
-    local n = tonumber(v[i] or 0)
-    if not n or n % 1 ~= 0 or n <= -9007199254740992 or n >= 9007199254740992 then
+    local value = tonumber(v[i] or 0)
+    if not value or value % 1 ~= 0 or value <= -9007199254740992 or value >= 9007199254740992 then
       return nil, redis.error_reply('ERR the ledger holds a foreign value')
     end
-    totals.was[name], totals[name] = n, 0
+    totals.was[name], totals[name] = value, 0
+  end
+  if n then
+    local rejected
+    totals.ends, rejected = open_ends(v[8], n)
+    if rejected then
+      return nil, rejected
+    end
   end
   return totals
 end
@@ -30,14 +38,15 @@ local function close_ledger(ledger, totals)
   if #changed > 0 then
     redis.call('HSET', ledger, unpack(changed))
   end
+  tell_ends(ledger, totals.ends)
 end
 
 -- check_shard: reject the call, before anything is written, where a key of the shard has
 -- another type. Returns nil and an error then, else the totals of open_ledger. The first
 -- write is an HDEL that removes nothing: it needs no memory, so the call runs when the
 -- store is full.
-local function check_shard(ledger, lease, attempts, queues, delay, tombstones)
-  local totals, rejected = open_ledger(ledger)
+local function check_shard(ledger, lease, attempts, queues, delay, tombstones, n)
+  local totals, rejected = open_ledger(ledger, n)
   if not totals then
     return nil, rejected
   end

@@ -1,0 +1,147 @@
+package job_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+)
+
+// told takes the follow-ups out of the outbox: queue that hears, sequence, caller's id, event, result.
+func (s *shard) told() (list []string) {
+	s.t.Helper()
+	for _, j := range s.claim("_out", 1000) {
+		lines := strings.SplitN(strings.TrimPrefix(j.record, "0000000000000 65535 "), "\n", 7)
+		if len(lines) != 7 || num(lines[0]) < s.now()-60_000 {
+			s.t.Fatalf("%q in the outbox", j.record)
+		}
+		list = append(list, strings.Join(append(lines[1:2], lines[3:]...), " "))
+		s.ack("_out", j.seq)
+	}
+	return list
+}
+
+const heard = "qdone\n"
+
+// Whatever ends a job, its follow-up is in the outbox once, and nothing of the job stays behind.
+func TestEveryEndOfAJobIsToldOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		event string
+		group group
+		end   func(s *shard, seq int64)
+	}{
+		"ack":        {"acked", group{}, func(s *shard, seq int64) { s.claim("a", 1); s.ack("a", seq); s.ack("a", seq) }},
+		"ack of two": {"acked", group{}, func(s *shard, seq int64) { o := s.put("a", "x")[0]; s.claim("a", 2); s.ack("a", seq, o) }},
+		"ack after a lapse": {"acked", group{}, func(s *shard, seq int64) {
+			s.claim("a", 1)
+			s.past("lease", "a", seq)
+			s.promote(due{"a", "head", nil})
+			s.ack("a", seq)
+		}},
+		"delete":              {"deleted", group{}, func(s *shard, seq int64) { s.ack("a", seq) }},
+		"delete of a delayed": {"deleted", group{delay: 9999}, func(s *shard, seq int64) { s.ack("a", seq) }},
+		"bury":                {"dead", group{}, func(s *shard, seq int64) { s.claim("a", 1); s.settle(settle{"a", seq, 1, "bury", 0}) }},
+		"last nack":           {"dead", group{tries: 1}, func(s *shard, seq int64) { s.claim("a", 1); s.settle(settle{"a", seq, 1, "nack", 0}) }},
+		"last nack, no letters": {"expired", group{tries: 1}, func(s *shard, seq int64) {
+			s.keeps = false
+			s.claim("a", 1)
+			s.settle(settle{"a", seq, 1, "nack", 0})
+		}},
+		"last lapse": {"dead", group{tries: 1}, func(s *shard, seq int64) {
+			s.claim("a", 1)
+			s.past("lease", "a", seq)
+			s.promote(due{"a", "lease", []int64{seq}})
+		}},
+		"expired, claimed": {"expired", group{ends: 1}, func(s *shard, seq int64) { s.claim("a", 1) }},
+		"expired at the head": {"expired", group{ends: 1}, func(s *shard, seq int64) {
+			s.do("zadd", s.key("queues"), 1, "a")
+			s.promote(due{"a", "head", nil})
+		}},
+		"expired, walked over":  {"expired", group{ends: 1}, func(s *shard, seq int64) { s.expire("a") }},
+		"its id is taken":       {"expired", group{ends: 1, id: "mine"}, func(s *shard, seq int64) { s.stored(group{queue: "a", id: "mine", bodies: []string{"new"}}) }},
+		"acked when it is over": {"expired", group{ends: 1}, func(s *shard, seq int64) { s.ack("a", seq) }},
+		"purge":                 {"deleted", group{}, func(s *shard, seq int64) { s.purge("a", "ready", 9) }},
+		"purge of all":          {"deleted", group{delay: 9999}, func(s *shard, seq int64) { s.purge("a", "all", 9) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(t *testing.T, s *shard) {
+				g := row.group
+				g.queue, g.bodies, g.watch = "a", []string{"body"}, heard
+				if g.id != "" {
+					g.watch += "c" + g.id + "\n"
+				}
+				seq := s.stored(g)[0]
+				row.end(s, seq)
+				s.same("told", s.told(), []string{fmt.Sprintf("done %d %s %s ", seq, g.id, row.event)})
+				s.same("left behind", s.c.HLen(ctx, s.key("on_end")).Val(), 0)
+				s.exact("a", "_out")
+			})
+		})
+	}
+}
+
+func TestWhatIsNoEndTellsNothing(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seq := s.stored(group{queue: "a", bodies: bodies(1), watch: heard})[0]
+		s.claim("a", 1)
+		s.settle(settle{"a", seq, 1, "touch", 5000}, settle{"a", seq, 1, "defer", 5000}, settle{"a", seq, 1, "requeue", 0})
+		s.claim("a", 1)
+		s.settle(settle{"a", seq, 1, "nack", 0})
+		s.same("told", len(s.told()), 0)
+		s.same("watched", s.c.HLen(ctx, s.key("on_end")).Val(), 1)
+		s.exact("a", "_out")
+	})
+}
+
+// The result of the work goes with the follow-up, also with a caller's id, and of many jobs in one call.
+func TestAFollowUpHasTheResult(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		a := s.stored(group{queue: "a", bodies: bodies(2), watch: heard})
+		b := s.stored(group{queue: "a", id: "x-y", bodies: bodies(1), watch: heard + "cx-y\n"})[0]
+		other := s.put("a", "nobody hears of it")[0]
+		s.claim("a", 9)
+		s.ack("a", fmt.Sprintf("%d: {\"ok\":1, \"b\":\"two\nlines\"}", a[0]), a[1], fmt.Sprintf("%d:x-y 7", b), fmt.Sprintf("%d: unheard", other))
+		s.same("told", s.told(), []string{
+			fmt.Sprintf("done %d  acked {\"ok\":1, \"b\":\"two\nlines\"}", a[0]),
+			fmt.Sprintf("done %d  acked ", a[1]), fmt.Sprintf("done %d x-y acked 7", b)})
+		s.exact("a", "_out")
+	})
+}
+
+// A shard that has no watched job never asks for more keys; one that has asks each call once.
+func TestOnlyWatchedShardsAskForTheSpareKeys(t *testing.T) {
+	on(t, func(t *testing.T, s *shard) {
+		seq := s.put("a", "x")[0]
+		s.claim("a", 1)
+		s.ack("a", seq)
+		s.same("asked", s.spared, 0)
+		s.same("format", s.c.HGet(ctx, s.ledger(), "format").Val(), "")
+		s.do("hset", s.ledger(), "format", "2")
+		s.stored(group{queue: "a", bodies: bodies(1), watch: heard})
+		s.same("format", s.c.HGet(ctx, s.ledger(), "format").Val(), "3")
+		s.same("asked", s.spared, 1)
+		s.put("a", "y")
+		s.same("asked", s.spared, 2)
+	})
+}
+
+// Each of the keys may hold a foreign value: then a call that needs them writes nothing.
+func TestForeignKeysOfEndsRejectTheCall(t *testing.T) {
+	for _, key := range []string{"on_end", "state", "r:_out", "j:_out"} {
+		t.Run(key, func(t *testing.T) {
+			on(t, func(t *testing.T, s *shard) {
+				seq := s.stored(group{queue: "a", bodies: bodies(1), watch: heard})[0]
+				s.claim("a", 1)
+				s.do("del", s.key(key))
+				s.do("set", s.key(key), "foreign")
+				before := s.snapshot()
+				keys, argv := s.ackCall("a", seq)
+				if _, err := s.try(luajob.Ack, keys, argv...); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("got %v", err)
+				}
+				s.same("after", s.snapshot(), before)
+			})
+		})
+	}
+}

@@ -1,0 +1,73 @@
+-- open_ends: what the ends of the shard's jobs set off, where any of them does: a follow-up in the queue that on_end names,
+-- or a count of its schedule. watched is the ledger's field. The keys of it are four behind the n that the verb has by
+-- itself, a hash of what is set off, that of states of schedules, and list and hash of the outbox. Returns nil where there is
+-- nothing, nil and an error where the keys are missing, so that the caller sends them, or one is foreign.
+local function open_ends(watched, n)
+  if #KEYS ~= n + 4 then
+    return nil, watched and redis.error_reply('SPARE the ends of jobs set something off') or nil
+  end
+  local e = { on_end = KEYS[n + 1], states = KEYS[n + 2], list = KEYS[n + 3], jobs = KEYS[n + 4], told = {} }
+  for _, reply in ipairs({ redis.pcall('HLEN', e.on_end), redis.pcall('HLEN', e.states), redis.pcall('LLEN', e.list),
+    redis.pcall('HLEN', e.jobs) }) do
+    if foreign(reply) then
+      return nil, reply
+    end
+  end
+  return e
+end
+
+-- ended: a job became acked, dead, expired, deleted or lost. A lost one sets nothing off but its count.
+local function ended(e, queue, seq, outcome, result)
+  local member = seq .. ' ' .. queue
+  local watch = e and redis.call('HGET', e.on_end, member)
+  if not watch then
+    return
+  end
+  redis.call('HDEL', e.on_end, member)
+  local to, id
+  for kind, what in string.gmatch(watch, '(%a)([^\n]*)\n') do
+    if kind == 'q' then
+      to = what
+    elseif kind == 'c' then
+      id = what
+    else
+      local name = what .. ' ' .. queue
+      local text = redis.call('HGET', e.states, name)
+      local s = text and read_state(text)
+      if s then
+        local count = outcome == 'acked' and 'ok' or 'failed'
+        s[count] = s[count] + 1
+        redis.call('HSET', e.states, name, write_state(s, 5))
+      end
+    end
+  end
+  if to and outcome ~= 'lost' then
+    e.told[#e.told + 1] = table.concat({ to, queue, seq, id or '', outcome, result or '' }, '\n')
+  end
+end
+
+-- tell_ends: put the follow-ups into the outbox. They are jobs of the shard, and count as published.
+local function tell_ends(ledger, e)
+  if not e or #e.told == 0 then
+    return
+  end
+  local now, now_us = time()
+  local v = redis.call('HMGET', ledger, 'seq', 'published')
+  local first = math.max(now_us, (tonumber(v[1] or 0) or 0) + 1)
+  local refs, fields = {}, {}
+  for x, text in ipairs(e.told) do
+    refs[x] = int(first + x - 1)
+    fields[2 * x - 1], fields[2 * x] = refs[x], '0000000000000 65535 ' .. int(now) .. '\n' .. text
+  end
+  redis.call('HSET', ledger, 'seq', refs[#refs], 'published', int((tonumber(v[2] or 0) or 0) + #refs))
+  in_pieces(redis.call, 'HSET', e.jobs, fields)
+  in_pieces(redis.call, 'RPUSH', e.list, refs)
+end
+
+-- watch_jobs: note in the ledger that ends of jobs of the shard set something off. A program from before would end them without.
+local function watch_jobs(ledger)
+  redis.call('HSET', ledger, 'watched', '1')
+  if redis.call('HGET', ledger, 'format') == '2' then
+    redis.call('HSET', ledger, 'format', '3')
+  end
+end

@@ -1,0 +1,256 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/lifecycle"
+)
+
+// outbox is the queue of a shard where scripts put the follow-ups of jobs that ended, in the call
+// that ends them. No caller can use its name, and no list shows it.
+const outbox = "_out"
+
+// MaxResult bounds Ack.Result, in bytes.
+const MaxResult = 4 << 10
+
+// onEnd is what the end of a job sets off, as the scripts keep it: lines of a letter and a name.
+func onEnd(schedule, queue, callerID string) string {
+	var text strings.Builder
+	for _, line := range [][2]string{{"s", schedule}, {"q", queue}, {"c", callerID}} {
+		if line[1] != "" {
+			text.WriteString(line[0] + line[1] + "\n")
+		}
+	}
+	return text.String()
+}
+
+// ended tells that jobs of a shard may have ended: where that sets something off, the Mover looks.
+func (s *Store) ended(ns *Namespace, shard int) {
+	if ns.shards[shard].ends.Needed() {
+		s.ends.add(DueShard{ns, shard})
+	}
+}
+
+// A FollowUp is the payload of a job that tells the end of another.
+type FollowUp struct {
+	Event string `json:"event"` // acked, dead, expired or deleted
+	Queue string `json:"queue"`
+	ID    string `json:"id"`
+	AtMS  int64  `json:"at_ms"`
+	// Result is what the worker said with its ack: JSON, or a text.
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// A Mover publishes the follow-ups of the outboxes. Each is published at least once under an
+// idempotency key, which holds for an hour, and then acked. Any number of processes may have one.
+type Mover struct {
+	*lifecycle.Loop
+
+	store *Store
+	lane  *Lane
+}
+
+// NewMover makes a mover that is not started.
+func NewMover(s *Store) *Mover {
+	m := &Mover{store: s, lane: s.NewLane()}
+	m.Loop = lifecycle.New("mover", nil, m.run)
+	return m
+}
+
+const (
+	// moveEvery is how often the outboxes are looked at, for what a process left that has died.
+	moveEvery = time.Second
+	// learnEvery is how many such looks apart it asks which shards have an outbox, for what processes
+	// left that have all died.
+	learnEvery = 30
+	movePage   = 128
+	moveLease  = 30 * time.Second
+	moveKey    = time.Hour
+)
+
+func (m *Mover) run(ctx context.Context) {
+	tick := time.NewTicker(moveEvery)
+	defer tick.Stop()
+	for round := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if round++; round%learnEvery == 1 {
+				m.learn(ctx)
+			}
+			for _, at := range m.waiting(ctx) {
+				m.move(ctx, at)
+			}
+		case <-m.store.ends.wake:
+			for _, at := range m.store.ends.take() {
+				m.move(ctx, at)
+			}
+		}
+	}
+}
+
+// learn asks the shards that this process knows no follow-up of whether there may be some.
+func (m *Mover) learn(ctx context.Context) {
+	m.each(ctx, func(sh *shard) bool { return !sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard, sh *shard) func() {
+		watched := pipe.HExists(ctx, sh.Ledger, "watched")
+		return func() {
+			if watched.Val() {
+				sh.ends.Need()
+			}
+		}
+	})
+}
+
+// each sends a command or two to the shards that it chooses, in one pipeline a server, and calls what read
+// them.
+func (m *Mover) each(ctx context.Context, chosen func(*shard) bool,
+	ask func(redis.Pipeliner, DueShard, *shard) func()) {
+	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
+	defer cancel()
+	s, pipes := m.store, map[redis.Cmdable]redis.Pipeliner{}
+	var reads []func()
+	for _, ns := range s.Namespaces() {
+		for _, sh := range ns.shards {
+			if !chosen(sh) || sh.Breaker.Suspect() {
+				continue
+			}
+			server := s.backend.ClientFor(ctx, sh.Ledger)
+			if pipes[server] == nil {
+				pipes[server] = server.Pipeline()
+			}
+			reads = append(reads, ask(pipes[server], DueShard{ns, sh.Number}, sh))
+		}
+	}
+	var running sync.WaitGroup
+	for _, pipe := range pipes {
+		running.Go(func() { _, _ = pipe.Exec(ctx) }) // each command has its own error
+	}
+	running.Wait()
+	for _, read := range reads {
+		read()
+	}
+}
+
+// waiting reads how many follow-ups wait in each outbox, and since when, for the metrics.
+func (m *Mover) waiting(ctx context.Context) (list []DueShard) {
+	jobs, oldest := int64(0), int64(0)
+	now, _ := m.store.Now()
+	m.each(ctx, func(sh *shard) bool { return sh.ends.Needed() }, func(pipe redis.Pipeliner, at DueShard, sh *shard) func() {
+		count, head := pipe.LLen(ctx, sh.ready(outbox)), pipe.LIndex(ctx, sh.ready(outbox), 0)
+		return func() {
+			if count.Val() > 0 {
+				list = append(list, at)
+				jobs += count.Val()
+				seq, _ := strconv.ParseInt(head.Val(), 10, 64)
+				oldest = max(oldest, now-seq/1000)
+			}
+		}
+	})
+	m.store.metrics.outbox.Set(float64(jobs))
+	m.store.metrics.outboxAge.Set(float64(oldest) / 1000)
+	return list
+}
+
+// move publishes what the outbox of a shard has.
+func (m *Mover) move(ctx context.Context, at DueShard) {
+	for more := true; more && ctx.Err() == nil; {
+		c := Claim{
+			Namespace: at.Namespace,
+			Shard:     at.Shard,
+			Queues:    []string{outbox},
+			TTR:       moveLease,
+			Count:     movePage,
+		}
+		m.store.Run(ctx, m.lane, &Batch{Claims: []*Claim{&c}})
+		more = len(c.Jobs) == movePage || c.More
+		var publish, settle Batch
+		for i := range c.Jobs {
+			p, err := followUp(at.Namespace, &c.Jobs[i])
+			if err != nil {
+				m.store.log.Error("a follow-up that nobody can read is given up", zap.Error(err),
+					zap.String("namespace", at.Namespace.Name))
+				settle.Acks = append(settle.Acks, &Ack{Namespace: at.Namespace, Queue: outbox, Ref: c.Jobs[i].Ref})
+				continue
+			}
+			publish.Publishes = append(publish.Publishes, p)
+		}
+		m.store.Run(ctx, m.lane, &publish)
+		failed := m.settlements(at.Namespace, c.Jobs, publish.Publishes, &settle)
+		m.store.Run(ctx, m.lane, &settle)
+		if failed != nil {
+			return
+		}
+	}
+}
+
+// settlements acks what was published, and gives back the rest for a while: a full queue makes room.
+func (m *Mover) settlements(ns *Namespace, jobs []Job, published []*Publish, to *Batch) (failed error) {
+	by := map[string]*Publish{}
+	for _, p := range published {
+		by[p.Key] = p
+	}
+	for i := range jobs {
+		p := by[moveKeyOf(&jobs[i])]
+		switch {
+		case p == nil:
+		case p.Err == nil:
+			to.Acks = append(to.Acks, &Ack{Namespace: ns, Queue: outbox, Ref: jobs[i].Ref})
+		default:
+			failed = p.Err
+			to.Settles = append(to.Settles, &Settle{
+				Namespace: ns,
+				Queue:     outbox,
+				Ref:       jobs[i].Ref,
+				Attempt:   jobs[i].Attempt,
+				Verb:      Nack,
+				After:     moveEvery,
+			})
+		}
+	}
+	return failed
+}
+
+func moveKeyOf(j *Job) string { return fmt.Sprintf("on_end %d-%d", j.Seq, j.Shard) }
+
+// followUp is the publish of a job of the outbox: lines of the time, the queue that wants to hear, the
+// queue, the sequence, the caller's id, the event; the rest is the result.
+func followUp(ns *Namespace, j *Job) (*Publish, error) {
+	parts := bytes.SplitN(j.Payload, []byte("\n"), 7)
+	if len(parts) != 7 {
+		return nil, fmt.Errorf("it has %d lines", len(parts))
+	}
+	at, _ := number(parts[0])
+	seq, _ := number(parts[3])
+	f := FollowUp{Event: string(parts[5]), Queue: string(parts[2]), AtMS: at, Result: parts[6]}
+	f.ID = string(ns.AppendID(nil, j.Shard, f.Queue, seq, string(parts[4])))
+	if len(f.Result) > 0 && !json.Valid(f.Result) {
+		f.Result, _ = json.Marshal(string(f.Result)) // a string cannot fail
+	}
+	payload, err := json.Marshal(f)
+	queue := string(parts[1])
+	if err != nil || !ValidQueue(queue) {
+		return nil, fmt.Errorf("for the queue %.40q: %w", queue, err)
+	}
+	p := &Publish{
+		Namespace: ns,
+		Queue:     queue,
+		Tries:     ns.Tries(queue),
+		Key:       moveKeyOf(j),
+		KeyTTL:    moveKey,
+		Messages:  []Message{{Payload: payload}},
+	}
+	p.Shard = ns.Shards(queue)[seq%int64(len(ns.Shards(queue)))]
+	return p, nil
+}

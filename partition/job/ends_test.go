@@ -1,0 +1,111 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/lifecycletest"
+)
+
+func TestTheMoverFollowsALifecycle(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", nil)
+	lifecycletest.Run(t, func(*testing.T) lifecycletest.Component { return NewMover(s) })
+}
+
+// heardOf publishes a job whose end is told to a queue, and ends it: its follow-up is in the outbox.
+func heardOf(t *testing.T, s *Store, queue string) DueShard {
+	t.Helper()
+	ns := s.Namespace("mail")
+	p := &Publish{Namespace: ns, Queue: "work", Shard: ns.Shards("work")[0], Tries: 1, OnEnd: queue, Messages: payload("x")}
+	lane := s.NewLane()
+	runOne(s, lane, &Batch{Publishes: []*Publish{p}}, most)
+	c := &Claim{Namespace: ns, Shard: p.Shard, Queues: []string{"work"}, TTR: time.Minute, Count: 1}
+	runOne(s, lane, &Batch{Claims: []*Claim{c}}, most)
+	if p.Err != nil || c.Err != nil || len(c.Jobs) != 1 {
+		t.Fatal(p.Err, c.Err)
+	}
+	runOne(s, lane, &Batch{Acks: []*Ack{{Namespace: ns, Queue: "work", Ref: c.Jobs[0].Ref}}}, most)
+	return DueShard{ns, p.Shard}
+}
+
+// A mover that dies between publish and ack leaves a job in the outbox, which the next one publishes
+// again, under the same key.
+func TestAFollowUpOfAMoverThatDiedIsPublishedOnce(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "redis://"+redistest.Shared(t), nil)
+	at := heardOf(t, s, "done")
+	c := &Claim{Namespace: at.Namespace, Shard: at.Shard, Queues: []string{outbox}, TTR: time.Millisecond, Count: 1}
+	lane := s.NewLane()
+	runOne(s, lane, &Batch{Claims: []*Claim{c}}, most)
+	p, err := followUp(at.Namespace, &c.Jobs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	runOne(s, lane, &Batch{Publishes: []*Publish{p}}, most)
+
+	promoter := NewPromoter(s)
+	if err := promoter.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = promoter.Stop(t.Context()) }()
+	m := NewMover(s)
+	redistest.Until(t, most, "the outbox is empty", func() bool {
+		m.move(t.Context(), at)
+		return ledgerOf(t, s).Acked == 2
+	})
+	if got, want := ledgerOf(t, s), (Ledger{Published: 3, Acked: 2, Ready: 1, Keys: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A full namespace has no room for the follow-up: it waits in the outbox, and comes when there is room.
+func TestAFollowUpWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "embedded:", func(p *Policy) { p.MaxQueues = 1 })
+	at := heardOf(t, s, "done")
+	ns := at.Namespace
+	blocks := &Publish{Namespace: ns, Queue: "blocks", Shard: ns.Shards("blocks")[0], Tries: 1, Messages: payload("x")}
+	lane := s.NewLane()
+	runOne(s, lane, &Batch{Publishes: []*Publish{blocks}}, most)
+	m := NewMover(s)
+	m.move(t.Context(), at)
+	if got := ledgerOf(t, s); blocks.Err != nil || got.Published != 3 || got.Delayed != 1 {
+		t.Fatalf("%v, got %+v", blocks.Err, got)
+	}
+	runOne(s, lane, &Batch{Acks: []*Ack{{Namespace: ns, Queue: "blocks", Ref: Ref{Shard: blocks.Shard, Seq: blocks.First}}}}, most)
+	promoter := NewPromoter(s)
+	if err := promoter.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = promoter.Stop(t.Context()) }()
+	redistest.Until(t, most, "it is published", func() bool {
+		m.move(t.Context(), at)
+		return ledgerOf(t, s).Published == 4
+	})
+}
+
+// A process that knows of no follow-up finds those that others left.
+func TestAMoverLearnsOfOutboxesThatOthersLeft(t *testing.T) {
+	t.Parallel()
+	url := "redis://" + redistest.Shared(t)
+	s := openStore(t, url, nil)
+	at := heardOf(t, s, "done")
+	fresh := openStore(t, url, nil)
+	fresh.prefix = s.prefix
+	if err := fresh.SetNamespaces(t.Context(), map[string]Policy{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.SetNamespaces(t.Context(), map[string]Policy{"mail": at.Namespace.Policy}); err != nil {
+		t.Fatal(err)
+	}
+	m := NewMover(fresh)
+	if got := m.waiting(t.Context()); len(got) != 0 {
+		t.Fatalf("it knows of %v", got)
+	}
+	m.learn(t.Context())
+	if got := m.waiting(t.Context()); len(got) != 1 {
+		t.Errorf("it found %v", got)
+	}
+}

@@ -1,0 +1,94 @@
+package job_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// move runs a mover until the case ends.
+func (b *bench) move() {
+	b.Helper()
+	m := job.NewMover(b.store)
+	if err := m.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = m.Stop(context.Background()) })
+}
+
+func anEndHasAFollowUp(b *bench) {
+	b.open(func(p *job.Policy) { p.Shards, p.Spread = 4, map[string]int{"done": 3} })
+	b.move()
+	named := b.message("work", "one")
+	named.OnEnd, named.CallerID = "done", "order-1"
+	others := b.message("work", "two", "three", "four")
+	others.OnEnd = "done"
+	unheard := b.message("work", "five")
+	ids := slices.Concat(b.store1(named), b.store1(others), b.store1(unheard))
+	jobs := b.claim(5, "work")
+	ack := func(j job.Job, result string) *job.Ack {
+		return &job.Ack{Namespace: b.ns, Queue: "work", Ref: j.Ref, Result: []byte(result)}
+	}
+	b.run(job.Batch{Acks: []*job.Ack{ack(jobs[0], `{"paid":true}`), ack(jobs[1], "not JSON"), ack(jobs[4], `1`)}})
+	b.settle(jobs[2], job.Bury, 0)
+	b.settle(jobs[3], job.Requeue, 0)
+	b.run(job.Batch{Acks: []*job.Ack{ack(jobs[3], "")}}) // it is not claimed: deleted
+
+	var got []job.FollowUp
+	b.until("four follow-ups", func() bool {
+		for _, shard := range b.ns.Shards("done") {
+			c := &job.Claim{Namespace: b.ns, Shard: shard, Queues: []string{"done"}, TTR: time.Minute, Count: 10}
+			b.run(job.Batch{Claims: []*job.Claim{c}})
+			for _, j := range c.Jobs {
+				var f job.FollowUp
+				b.is("a follow-up is JSON", json.Unmarshal(j.Payload, &f), nil)
+				got = append(got, f)
+			}
+		}
+		return len(got) >= 4
+	})
+	slices.SortFunc(got, func(x, y job.FollowUp) int { return cmp.Compare(slices.Index(ids, x.ID), slices.Index(ids, y.ID)) })
+	for i, want := range []job.FollowUp{
+		{Event: "acked", Result: json.RawMessage(`{"paid":true}`)}, {Event: "acked", Result: json.RawMessage(`"not JSON"`)},
+		{Event: "dead"}, {Event: "deleted"},
+	} {
+		if now, _ := b.store.Now(); got[i].AtMS > now || got[i].AtMS < now-most.Milliseconds() {
+			b.Errorf("follow-up %d is of %d", i, got[i].AtMS)
+		}
+		want.Queue, want.ID, want.AtMS = "work", ids[i], got[i].AtMS
+		b.same("follow-up", got[i], want)
+	}
+	names, err := b.store.Queues(b.Context(), b.ns)
+	b.is("queues", err, nil)
+	b.same("the outbox is not listed", strings.Join(names, " "), "done work")
+	b.until("the outbox is empty", func() bool {
+		l, err := b.store.Ledger(b.Context(), b.ns)
+		return err == nil && l.Acked == 3+4
+	})
+	b.ledger(job.Ledger{Published: 5 + 4 + 4, Acked: 3 + 4, Deleted: 1, Dead: 1, Died: 1, Leased: 4, Keys: 4})
+}
+
+func aDeferredJobIsLeased(b *bench) {
+	b.open(nil)
+	b.promote()
+	b.publish("work", "one")
+	j := b.claim(1, "work")[0]
+	b.same("defer", b.settle(j, job.Defer, time.Minute), job.Leased)
+	shown, state, err := b.store.Get(b.Context(), b.ns, "work", j.Ref)
+	b.is("get", err, nil)
+	b.same("a deferred job", []any{state, shown.Deferred}, []any{job.Leased, true})
+	b.same("defer of an earlier attempt", b.settle(job.Job{Queue: "work", Ref: j.Ref, Attempt: 7}, job.Defer, time.Minute), job.Gone)
+	b.settle(j, job.Touch, 20*time.Millisecond)
+	again := b.claimSome(1, "work")[0]
+	b.same("the attempt after it lapsed", again.Attempt, 2)
+	shown, _, err = b.store.Get(b.Context(), b.ns, "work", j.Ref)
+	b.is("get", err, nil)
+	b.same("a job of the next claim", shown.Deferred, false)
+	b.ack(again)
+	b.ledger(job.Ledger{Published: 1, Acked: 1})
+}
