@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/partition/job"
 	"github.com/spillway-io/spillway/partition/schedule"
 )
 
@@ -86,6 +87,40 @@ func TestJitterIsTheSameEverywhereAndBeforeTheNextTick(t *testing.T) {
 	}
 	if !differ {
 		t.Error("two schedules have one jitter")
+	}
+}
+
+// Redis's clock steps back behind a tick that fired, and a deploy puts another specification.
+func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for back, first := range map[time.Duration]time.Duration{
+		5 * time.Second: 15 * time.Second,
+		23 * time.Hour:  15 * time.Second,
+		48 * time.Hour:  5*time.Second - 48*time.Hour, // it was wrong before: the new specification does not wait for days
+	} {
+		m := newModel()
+		m.SetNow(base)
+		put := func(text string) *job.PutSchedule {
+			t.Helper()
+			p, err := schedule.Put(t.Context(), m, side(), queue, "daily", parse(t, text), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		put(`{"every":"10s"}`)
+		m.SetNow(base.Add(10 * time.Second))
+		now, list, _ := m.DueSchedules(t.Context(), nil, 0, 0, 1)
+		state, _ := schedule.ReadState(list[0].State)
+		f := schedule.Plan(parse(t, `{"every":"10s"}`), "mail", queue, "daily", list[0].State, &state, now)
+		if _, err := m.Fire(t.Context(), nil, 0, now, []*job.Firing{f}); err != nil || f.Fired != 1 {
+			t.Fatalf("%d runs: %v", f.Fired, err)
+		}
+		m.SetNow(base.Add(-back))
+		if p := put(`{"every":"5s"}`); p.First != base.Add(first).UnixMilli() {
+			t.Errorf("%v back: the first tick is %s, want %v", back, schedule.TickText(p.First), first)
+		}
 	}
 }
 

@@ -18,6 +18,10 @@ var (
 
 const putTries = 10
 
+// maxStep is by how much, in ms, a clock may have stepped back without a put repeating a tick. One that was wrong by more
+// must not hold up a new specification.
+const maxStep = int64(24 * time.Hour / 1e6)
+
 // giveUp is how many ticks a put gives up at most, where the queue has no room for them: 23 days of seconds. What is beyond is
 // due, so the put is rejected until there is room.
 const giveUp = 2_000_000
@@ -46,7 +50,8 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 		}
 		p := &job.PutSchedule{Namespace: ns, Queue: queue, Name: name, Before: before.State, Spec: s.JSON()}
 		p.Tag = Tag(p.Spec)
-		if p.First, p.Look = First(s, ns.Name, queue, name, now); p.First == 0 && p.Tag != state.Tag {
+		p.First, p.Look = First(s, ns.Name, queue, name, max(now, state.lastTick(now+maxStep)))
+		if p.First == 0 && p.Tag != state.Tag {
 			return nil, noTick(s)
 		}
 		if readable && state.Flag == 'a' && p.Tag != state.Tag {

@@ -43,6 +43,16 @@ type Run struct {
 	First, Count int64 // sequences of its jobs
 }
 
+// lastTick is the newest tick up to most that fired, of the last runs; 0: none. It is to come where the clock stepped back.
+func (s *State) lastTick(most int64) (last int64) {
+	for _, run := range s.Last {
+		if run.Cause != causes['t'] && run.Cause != causes['b'] && run.Tick <= most {
+			last = max(last, run.Tick)
+		}
+	}
+	return last
+}
+
 // Name is the state in words.
 func (s *State) Name() string {
 	return map[byte]string{'a': "active", 'p': "paused", 'e': "ended"}[s.Flag]

@@ -1,0 +1,515 @@
+package schedule_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"flag"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/spillway-io/spillway/lua"
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/lua/redistest"
+	"github.com/spillway-io/spillway/partition/backend"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+var (
+	walks         = flag.Uint64("walks", 150, "random walks of the model of schedules")
+	lockstepWalks = flag.Uint64("lockstep", 8, "random walks of the scripts beside the model, on redis-server")
+	miniWalks     = flag.Uint64("lockstep.mini", 4, "the same on miniredis")
+	firstWalk     = flag.Uint64("walks.from", 0, "seed of the first walk of each kind")
+)
+
+// walkSteps are the acts of a walk.
+const walkSteps = 300
+
+// The scripts of this package's tests read their clock from a key, which a walk moves.
+func init() {
+	for _, script := range luajob.All() {
+		if script != luajob.PermissionProbe {
+			change(script, "redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, 1)")
+		}
+	}
+}
+
+// change replaces a part of a script, and says whether it was there.
+func change(script *lua.Script, old, new string) bool {
+	source := strings.Replace(script.Source, old, new, 1)
+	changed := source != script.Source
+	script.Source, script.SHA = source, fmt.Sprintf("%x", sha1.Sum([]byte(source)))
+	return changed
+}
+
+// onRedis is the scripts on a Redis.
+type onRedis struct {
+	*job.Store
+	client *redis.Client
+	mini   bool
+}
+
+// openRedis opens a store on an empty database.
+func openRedis(t testing.TB, addr string, db int, mini bool) (_ *onRedis, ns *job.Namespace, closed func()) {
+	r := &onRedis{client: redis.NewClient(&redis.Options{Addr: addr, DB: db, DisableIdentity: true}), mini: mini}
+	r.client.FlushDB(context.Background())
+	r.SetNow(time.Now())
+	back, err := backend.Open(backend.Config{URL: fmt.Sprintf("redis://%s/%d", addr, db)}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := job.DefaultPolicy()
+	p.MaxJobs, p.MaxQueues, p.MaxSchedules = mostJobs, 2, mostSchedules
+	r.Store, err = job.Open(job.Config{Prefix: "sw", Volatile: true, Namespaces: map[string]job.Policy{"mail": p}}, back,
+		prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r, r.Namespace("mail"), func() {
+		_ = back.Close()
+		_ = r.client.Close()
+	}
+}
+
+func (r *onRedis) SetNow(t time.Time) {
+	pipe := r.client.TxPipeline()
+	pipe.Del(context.Background(), "clock")
+	pipe.RPush(context.Background(), "clock", t.Unix(), t.Nanosecond()/1000)
+	_, _ = pipe.Exec(context.Background())
+}
+
+// Schedules reads without the rests that lists have for the sake of others.
+func (r *onRedis) Schedules(ctx context.Context, ns *job.Namespace, _, _ string, _ int) ([]job.Schedule, bool, error) {
+	names, err := r.client.HKeys(ctx, key("s:"+queue)).Result()
+	slices.Sort(names)
+	var list []job.Schedule
+	for _, name := range names {
+		list = append(list, job.Schedule{Queue: queue, Name: name})
+	}
+	if err == nil && len(list) > 0 {
+		err = r.ReadSpecs(ctx, ns, 0, list)
+	}
+	return list, false, err
+}
+
+// Save is nil on a miniredis, which cannot copy all keys.
+func (r *onRedis) Save() any {
+	if r.mini {
+		return nil
+	}
+	ctx, saved := context.Background(), map[string]string{}
+	for _, key := range r.client.Keys(ctx, "sw:*").Val() {
+		saved[key] = r.client.Dump(ctx, key).Val()
+	}
+	return saved
+}
+
+func (r *onRedis) Restore(saved any) {
+	ctx := context.Background()
+	if keys := r.client.Keys(ctx, "sw:*").Val(); len(keys) > 0 {
+		r.client.Del(ctx, keys...)
+	}
+	for key, dump := range saved.(map[string]string) {
+		r.client.Restore(ctx, key, 0, dump)
+	}
+}
+
+func key(name string) string { return "sw:{mail.0}:" + name }
+
+// Picture is as that of the model.
+func (r *onRedis) Picture() (lines []string) {
+	ctx, pipe := context.Background(), r.client.TxPipeline()
+	states, specs := pipe.HGetAll(ctx, key("state")), pipe.HGetAll(ctx, key("s:"+queue))
+	due, jobs := pipe.ZRangeWithScores(ctx, key("due"), 0, -1), pipe.HKeys(ctx, key("j:"+queue))
+	ready, dead := pipe.LRange(ctx, key("r:"+queue), 0, -1), pipe.ZRange(ctx, key("d:"+queue), 0, -1)
+	leases, queues := pipe.ZRangeWithScores(ctx, key("lease"), 0, -1), pipe.ZRange(ctx, key("queues"), 0, -1)
+	ledger := pipe.HMGet(ctx, key("ledger"), "seq", "published", "acked", "expired", "dead")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return []string{err.Error()}
+	}
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for member, text := range states.Val() {
+		add("state %s %s", strings.TrimSuffix(member, " "+queue), text)
+	}
+	for name, spec := range specs.Val() {
+		add("spec %s %s", name, spec)
+	}
+	for _, z := range due.Val() {
+		add("due %s %d", strings.TrimSuffix(z.Member.(string), " "+queue), int64(z.Score))
+	}
+	for _, seq := range jobs.Val() {
+		add("job %s", seq)
+	}
+	for _, z := range leases.Val() {
+		add("lease %s %d", strings.TrimSuffix(z.Member.(string), " "+queue), int64(z.Score))
+	}
+	for _, seq := range dead.Val() {
+		add("dead %s", seq)
+	}
+	add("ready %v", ready.Val())
+	total := ledger.Val()
+	for i, n := range total {
+		if n == nil {
+			total[i] = "0"
+		}
+	}
+	add("ledger %s %s %s %s %s", total...)
+	for range queues.Val() {
+		add("queue")
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// lockstep is the scripts with the model beside them. Each answer must be equal, and after every tenth act all keys.
+type lockstep struct {
+	*model
+	redis *onRedis
+	calls int
+}
+
+// same compares one answer.
+func (l *lockstep) same(verb string, got, want any) {
+	l.calls++
+	if !reflect.DeepEqual(got, want) {
+		panic(stopped(fmt.Sprintf("%s: Redis answers %+v, the model %+v", verb, got, want)))
+	}
+	if l.calls%10 > 0 {
+		return
+	}
+	if got, want := l.redis.Picture(), l.Picture(); !slices.Equal(got, want) {
+		only := func(a, b []string) (rest []string) {
+			for _, line := range a {
+				if !slices.Contains(b, line) {
+					rest = append(rest, line)
+				}
+			}
+			return rest
+		}
+		panic(stopped(fmt.Sprintf("after %s only Redis has\n%s\nonly the model\n%s", verb, strings.Join(only(got, want), "\n"),
+			strings.Join(only(want, got), "\n"))))
+	}
+}
+
+func (l *lockstep) SetNow(t time.Time) {
+	l.model.SetNow(t)
+	l.redis.SetNow(t)
+}
+
+func (l *lockstep) Save() any {
+	saved := l.redis.Save()
+	if saved == nil {
+		return nil
+	}
+	return [2]any{saved, l.model.Save()}
+}
+
+func (l *lockstep) Restore(saved any) {
+	both := saved.([2]any)
+	l.redis.Restore(both[0])
+	l.model.Restore(both[1])
+}
+
+func (l *lockstep) GetSchedule(ctx context.Context, ns *job.Namespace, queue, name string) (job.Schedule, error) {
+	want, wantErr := l.model.GetSchedule(ctx, ns, queue, name)
+	got, err := l.redis.GetSchedule(ctx, ns, queue, name)
+	if err != nil {
+		got = want // it says nothing
+	}
+	l.same("get", []any{got, err}, []any{want, wantErr})
+	return got, err
+}
+
+func (l *lockstep) PutSchedule(ctx context.Context, p *job.PutSchedule) error {
+	want := *p
+	wantErr := l.model.PutSchedule(ctx, &want)
+	err := l.redis.PutSchedule(ctx, p)
+	l.same("put", []any{p.Result, p.Revision, err}, []any{want.Result, want.Revision, wantErr})
+	return err
+}
+
+func (l *lockstep) PauseSchedule(ctx context.Context, ns *job.Namespace, queue, name string, pause bool) (bool, int64, error) {
+	wantChanged, wantRevision, wantErr := l.model.PauseSchedule(ctx, ns, queue, name, pause)
+	changed, revision, err := l.redis.PauseSchedule(ctx, ns, queue, name, pause)
+	l.same("pause", []any{changed, revision, err}, []any{wantChanged, wantRevision, wantErr})
+	return changed, revision, err
+}
+
+func (l *lockstep) DeleteSchedule(ctx context.Context, ns *job.Namespace, queue, name string) error {
+	want, err := l.model.DeleteSchedule(ctx, ns, queue, name), l.redis.DeleteSchedule(ctx, ns, queue, name)
+	l.same("delete", err, want)
+	return err
+}
+
+func (l *lockstep) DueSchedules(ctx context.Context, ns *job.Namespace, shard, skip,
+	limit int) (int64, []job.DueSchedule, error) {
+	wantNow, want, _ := l.model.DueSchedules(ctx, ns, shard, skip, limit)
+	now, got, err := l.redis.DueSchedules(ctx, ns, shard, skip, limit)
+	l.same("due_page", []any{now, len(got), err}, []any{wantNow, len(want), nil})
+	for i := range got {
+		l.same("due_page", got[i], want[i])
+	}
+	return now, got, err
+}
+
+func (l *lockstep) Fire(ctx context.Context, ns *job.Namespace, shard int, made int64, firings []*job.Firing) (int64, error) {
+	var want []*job.Firing
+	for _, f := range firings {
+		c := *f
+		want = append(want, &c)
+	}
+	wantAt, _ := l.model.Fire(ctx, ns, shard, made, want)
+	at, err := l.redis.Fire(ctx, ns, shard, made, firings)
+	l.same("fire", []any{at, firings, err}, []any{wantAt, want, nil})
+	return at, err
+}
+
+func (l *lockstep) Trigger(ctx context.Context, t *job.Trigger) error {
+	want := *t
+	wantErr := l.model.Trigger(ctx, &want)
+	err := l.redis.Trigger(ctx, t)
+	if err == nil && t.TTL > 0 && !t.Repeated {
+		// The ttl of a triggered job counts from when its process knew the time: what Redis stores is the truth.
+		for seq := t.First; seq < t.First+int64(t.Count); seq++ {
+			record, _ := l.redis.client.HGet(ctx, key("j:"+queue), fmt.Sprint(seq)).Result()
+			j := l.jobs[seq]
+			_, _ = fmt.Sscanf(record, "%d ", &j.ends)
+			l.jobs[seq] = j
+		}
+	}
+	l.same("trigger", []any{t.First, t.Count, t.Repeated, err}, []any{want.First, want.Count, want.Repeated, wantErr})
+	return err
+}
+
+func (l *lockstep) Run(ctx context.Context, lane *job.Lane, b *job.Batch) {
+	var claims []*job.Claim
+	for _, c := range b.Claims {
+		claims = append(claims, &job.Claim{Count: c.Count, TTR: c.TTR})
+	}
+	l.model.Run(ctx, lane, &job.Batch{Acks: b.Acks, Settles: b.Settles, Claims: claims})
+	l.redis.Run(ctx, lane, b)
+	jobs := func(list []*job.Claim) (lines []string) {
+		for _, c := range list {
+			for _, j := range c.Jobs {
+				lines = append(lines, fmt.Sprintf("%d %d %s %s", j.Seq, j.Attempt, j.Attributes, j.Payload))
+			}
+		}
+		return lines
+	}
+	l.same("claim, ack and bury", jobs(b.Claims), jobs(claims))
+}
+
+func (l *lockstep) Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error) {
+	want, _ := l.model.Ledger(ctx, ns)
+	got, err := l.redis.Ledger(ctx, ns)
+	got.Died, got.Keys = 0, 0
+	l.same("ledger", []any{got, err}, []any{want, nil})
+	return got, err
+}
+
+// stopped ends a walk that found something.
+type stopped string
+
+// walk is what a walk finds; "": nothing.
+func walk(t testing.TB, seed uint64, bug string, open func() (server, *job.Namespace, *job.Lane)) (found string) {
+	w := newWorld(t, seed, open)
+	w.bug = bug
+	w.fail = func(format string, args ...any) { panic(stopped(fmt.Sprintf(format, args...))) }
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case stopped:
+			found = string(r)
+			if !strings.Contains(found, "\n") || strings.HasPrefix(found, "after") {
+				found = strings.Join(w.history[max(0, len(w.history)-20):], "\n") + "\n" + found
+			}
+		default:
+			panic(r)
+		}
+	}()
+	for range walkSteps {
+		w.step()
+	}
+	return ""
+}
+
+// side is the namespace of walks of the model, which nothing but its name is asked of.
+var side = sync.OnceValue(func() *job.Namespace {
+	back, err := backend.Open(backend.Config{URL: "redis://127.0.0.1:1"}, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = back.Close() }()
+	store, err := job.Open(job.Config{Prefix: "sw", Namespaces: map[string]job.Policy{"mail": job.DefaultPolicy()}}, back,
+		prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		panic(err)
+	}
+	return store.Namespace("mail")
+})
+
+func openModel() (server, *job.Namespace, *job.Lane) { return newModel(), side(), nil }
+
+// each takes walks side by side until one finds something.
+func each(t *testing.T, walks uint64, workers int, walk func(worker int, seed uint64) (found string)) {
+	var next atomic.Uint64
+	next.Store(*firstWalk)
+	var all sync.WaitGroup
+	for worker := range workers {
+		all.Go(func() {
+			for !t.Failed() {
+				seed := next.Add(1) - 1
+				if seed >= *firstWalk+walks {
+					return
+				}
+				if found := walk(worker, seed); found != "" {
+					t.Errorf("walk %d: %s", seed, found)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Walks of users, processes that stall, repeat and die, clocks that step, stores that go back, and workers.
+func TestEachTickIsPublishedOnceAndAccounted(t *testing.T) {
+	t.Parallel()
+	each(t, *walks, 2, func(_ int, seed uint64) string { return walk(t, seed, "", openModel) })
+}
+
+// Redis decides what is right; miniredis must give the same answers and keys.
+func TestScriptsFollowTheModel(t *testing.T) {
+	t.Parallel()
+	for kind, count := range map[string]uint64{"redis": *lockstepWalks, "miniredis": *miniWalks} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			addr := ""
+			if kind == "redis" {
+				addr = redistest.Start(t).Addr
+			} else {
+				addr = miniredis.RunT(t).Addr()
+			}
+			var calls atomic.Int64
+			each(t, count, 3, func(worker int, seed uint64) string {
+				l := &lockstep{model: newModel()}
+				var ns *job.Namespace
+				var closed func()
+				l.redis, ns, closed = openRedis(t, addr, worker, kind == "miniredis")
+				defer closed()
+				found := walk(t, seed, "", func() (server, *job.Namespace, *job.Lane) { return l, ns, l.redis.NewLane() })
+				calls.Add(int64(l.calls))
+				return found
+			})
+			t.Logf("%d walks, %d answers compared", count, calls.Load())
+		})
+	}
+}
+
+// bug is a mistake in a script: a part of it has another text.
+type bug struct {
+	script   *lua.Script
+	old, new string
+}
+
+var scriptBugs = map[string]bug{
+	"fires whatever the state is":             {luajob.Fire, "found[y] == old", "found[y]"},
+	"fires by a plan from behind the clock":   {luajob.Fire, "now < made or now", "now"},
+	"fires by a plan that is too old":         {luajob.Fire, "or now > made + 5000", ""},
+	"fires beside an unfinished run":          {luajob.Fire, "overlap ~= 'allow' and s.count > 0", "false"},
+	"fires two runs of a call beside another": {luajob.Fire, "busy = overlap ~= 'allow'", "busy = false"},
+	"asks only the first job of a run":        {luajob.Fire, "s.first + s.count - 1", "s.first"},
+	"takes a dead job for unfinished":         {luajob.Fire, " and not redis.call('ZSCORE', d, ref)", ""},
+	"takes sequences from the clock":          {luajob.Fire, "math.max(now_us, v[1] + 1)", "now_us"},
+	"an ended schedule stays due":             {luajob.Fire, "if p.s.flag == 'a' then", "if true then"},
+	"forgets missed ticks":                    {luajob.Fire, "s.missed + f.missed", "s.missed"},
+	"forgets paused ticks":                    {luajob.Fire, "s.paused + f.paused", "s.paused"},
+	"forgets ticks that overlap":              {luajob.Fire, "s.overlapped = s.overlapped + 1", "s.overlapped = s.overlapped"},
+	"forgets the tick that waits":             {luajob.Fire, "overlap == 'buffer' and s.waiting == 0", "overlap == 'buffer'"},
+	"publishes the tick that waits again":     {luajob.Fire, "          s.waiting = 0\n", "          s.waiting = run.tick\n"},
+	"swallows a tick without room":            {luajob.Fire, "          next_tick = run.tick\n", "          next_tick = next_tick\n"},
+	"goes over max_jobs":                      {luajob.Fire, "x.live + m > max_jobs", "false"},
+	"does not count what it publishes":        {luajob.Fire, "x.published + m, x.live + m", "x.published, x.live + m"},
+	"counts a run twice":                      {luajob.Fire, "s.fired + 1", "s.fired + 2"},
+	"goes over max_runs":                      {luajob.Fire, "left - 1", "left"},
+	"a put whatever the state is":             {luajob.PutSchedule, "(text or '') ~= ARGV[3]", "false"},
+	"the same specification begins anew":      {luajob.PutSchedule, "s and s.tag == ARGV[5]", "false"},
+	"a put swallows a due tick":               {luajob.PutSchedule, "first > 0 and first <= now or open > 0 and open <= now", "false"},
+	"a put forgets the tick that waits":       {luajob.PutSchedule, "given_up, s.waiting = given_up + 1, 0", "s.waiting = 0"},
+	"a put goes over max_schedules":           {luajob.PutSchedule, "redis.call('HLEN', states) >= max", "false"},
+	"a pause forgets the tick that waits":     {luajob.PauseSchedule, "s.waiting, s.paused = 0, s.paused + 1", "s.waiting = 0"},
+	"a pause leaves it due":                   {luajob.PauseSchedule, "redis.call('ZREM', KEYS[2], ARGV[1])", "local _ = 0"},
+	"a resume fires what came due meanwhile":  {luajob.PauseSchedule, "s.flag, s.till = 'a', now", "s.flag = 'a'"},
+	"a resume forgets that it is due":         {luajob.PauseSchedule, "redis.call('ZADD', KEYS[2], int(now), ARGV[1])", "local _ = 0"},
+	"a trigger goes over max_jobs":            {luajob.Trigger, "x.live + count > max_jobs", "false"},
+	"a trigger repeats itself":                {luajob.Trigger, "elseif before then", "elseif false then"},
+	"a trigger does not count its jobs":       {luajob.Trigger, "'published', int(x.published + count)", "'published', int(x.published)"},
+	"a trigger moves the next tick":           {luajob.Trigger, "if not unfinished then", "s.next = s.next + 1\nif not unfinished then"},
+	"a delete leaves the specification":       {luajob.DeleteSchedule, "redis.call('HDEL', KEYS[3], ARGV[i])", "local _ = 0"},
+	"a delete leaves it due":                  {luajob.DeleteSchedule, "redis.call('ZREM', KEYS[2], member)", "local _ = 0"},
+}
+
+var processBugs = []string{
+	"a plan forgets the pause", "a plan by the specification of another", "a plan without jitter",
+	"a plan runs ticks that are to come", "a plan passes over a tick", "a plan forgets what was missed",
+	"a plan runs its last tick twice", "a plan ends a schedule too soon",
+}
+
+// bugWalks are how many walks a mistake has, to be found.
+const bugWalks = 200
+
+// Each of these mistakes in a script, made on purpose, breaks a promise in a walk that knows nothing of the model. The test
+// runs alone: it changes the scripts.
+func TestWalksFindMistakesInTheScripts(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	for _, name := range slices.Sorted(maps.Keys(scriptBugs)) {
+		b := scriptBugs[name]
+		right := *b.script
+		if !change(b.script, b.old, b.new) {
+			t.Errorf("%s: %s is not in the script", name, b.old)
+			continue
+		}
+		found := ""
+		for seed := uint64(0); seed < bugWalks && found == ""; seed++ {
+			r, ns, closed := openRedis(t, addr, 0, false)
+			found = walk(t, seed, "", func() (server, *job.Namespace, *job.Lane) { return r, ns, r.NewLane() })
+			closed()
+			if found != "" {
+				t.Logf("%s: walk %d: %s", name, seed, found[strings.LastIndex(found, "\n")+1:])
+			}
+		}
+		*b.script = right
+		if found == "" {
+			t.Errorf("%s: no walk found it", name)
+		}
+	}
+}
+
+// The same of mistakes in a process.
+func TestWalksFindMistakesInPlans(t *testing.T) {
+	t.Parallel()
+	for _, bug := range processBugs {
+		found := ""
+		for seed := uint64(0); seed < bugWalks && found == ""; seed++ {
+			if found = walk(t, seed, bug, openModel); found != "" {
+				t.Logf("%s: walk %d: %s", bug, seed, found[strings.LastIndex(found, "\n")+1:])
+			}
+		}
+		if found == "" {
+			t.Errorf("%s: no walk found it", bug)
+		}
+	}
+}
