@@ -15,7 +15,7 @@
 -- ARGV[6] ms        its first tick; 0 = none
 -- ARGV[7] ms        when it deserves its first look
 -- ARGV[8] int       schedules that the shard may hold
--- ARGV[9] int       ticks of the specification before that are due and given up
+-- ARGV[9] int       ticks of the specification before that are over and given up; of a pause, that count as paused
 -- ARGV[10] ms       when the next of them comes due; 0 = there is none
 -- RETURNS {now, status, revision}  1 made, 2 replaced, 3 unchanged. Rejected: 0 the state is another one, 4 too many schedules, 6 a
 --                   tick has come due since the caller read, 7 the namespace is being deleted
@@ -50,7 +50,9 @@ end
 if first > 0 and first <= now or open > 0 and open <= now then
   return { now, 6, s.rev }
 end
-if s.flag == 'e' then
+if s.flag == 'p' then
+  s.paused, given_up = s.paused + given_up, 0
+elseif s.flag == 'e' then
   s.flag = 'a'
 end
 if first == 0 then

@@ -201,7 +201,7 @@ type PutSchedule struct {
 	Tag         string // of Spec: the same tag is the same specification
 	First       int64  // its first tick, Unix ms; 0: none
 	Look        int64  // when that deserves a look, Unix ms
-	GivenUp     int    // ticks of the specification before that are due and cannot be fired
+	GivenUp     int    // ticks of the specification before that are over and cannot be fired, or were paused
 	Open        int64  // when the next of those comes due, Unix ms; 0: there is none
 
 	Result   PutResult

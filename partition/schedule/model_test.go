@@ -167,8 +167,10 @@ func (m *model) PutSchedule(_ context.Context, p *job.PutSchedule) error {
 	if !found {
 		p.Result, e.flag = job.Created, 'a'
 	}
-	if e.flag == 'e' {
-		e.flag = 'a'
+	if e.flag == 'p' {
+		e.paused += int64(p.GivenUp)
+	} else {
+		e.flag, e.superseded = 'a', e.superseded+int64(p.GivenUp)
 	}
 	if p.First == 0 {
 		e.flag = 'e'
@@ -176,7 +178,6 @@ func (m *model) PutSchedule(_ context.Context, p *job.PutSchedule) error {
 	if e.waiting > 0 {
 		e.waiting, e.superseded = 0, e.superseded+1
 	}
-	e.superseded += int64(p.GivenUp)
 	e.rev, e.tag, e.next, e.till = e.rev+1, p.Tag, p.First, 0
 	p.Revision = e.rev
 	m.specs[p.Name] = string(p.Spec)

@@ -124,6 +124,38 @@ func TestAPutBehindAStepOfTheClockRepeatsNoTick(t *testing.T) {
 	}
 }
 
+// Neither a pause nor a jitter makes a tick vanish when somebody puts another specification.
+func TestAPutAccountsForTicksOfAPauseAndOfAJitter(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for _, paused := range []bool{true, false} {
+		m := newModel()
+		m.SetNow(base)
+		put := func(text string) {
+			t.Helper()
+			if _, err := schedule.Put(t.Context(), m, side(), queue, "daily", parse(t, text), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(`{"every":"1h","jitter":"50m"}`)
+		if paused {
+			if _, _, err := m.PauseSchedule(t.Context(), nil, queue, "daily", true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.SetNow(base.Add(time.Hour + time.Second)) // the jitter of this tick is longer
+		put(`{"every":"1h"}`)
+		state, _ := schedule.ReadState(m.text("daily"))
+		want := schedule.Ticks{Fired: 1}
+		if paused {
+			want = schedule.Ticks{Paused: 1}
+		}
+		if state.Ticks != want {
+			t.Errorf("paused %v: got %+v, want %+v", paused, state.Ticks, want)
+		}
+	}
+}
+
 // What deploy/SCHEDULES.md says of the two nights in which Berlin changes its clocks.
 func TestTheTwoNightsOfTheYear(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,9 @@ const maxStep = int64(24 * time.Hour / 1e6)
 // due, so the put is rejected until there is room.
 const giveUp = 2_000_000
 
+// countPaused is how many ticks of a pause a put counts at most: 69 days of minutes, which take a second.
+const countPaused = 100_000
+
 // Put makes a schedule, or replaces its specification; revision is the one that it must have, 0: any. What is due by the
 // specification before fires first, so that a put at a tick costs none; what cannot fire then (the queue is full)
 // counts as superseded. It returns a *FieldError where the specification has no tick from now on.
@@ -54,7 +57,7 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 		if p.First == 0 && p.Tag != state.Tag {
 			return nil, noTick(s)
 		}
-		if readable && state.Flag == 'a' && p.Tag != state.Tag {
+		if readable && state.Flag != 'e' && p.Tag != state.Tag {
 			due := leave(p, before.Spec, &state, now)
 			if due != nil && tried != before.State {
 				if _, err := store.Fire(ctx, ns, ns.ScheduleShard(queue), now, []*job.Firing{due}); err != nil {
@@ -77,20 +80,26 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 	return nil, errBusy
 }
 
-// leave says what a put gives up of the specification before: the ticks that are due, and when the next one is. It returns
-// how they fire; nil: none is due.
+// leave says what a put gives up of the specification before: the ticks that are over, and when the next one is. It returns
+// how they fire; nil: there is none, or it is paused. A tick that only its jitter holds back fires now, as the new
+// specification begins after it.
 func leave(p *job.PutSchedule, spec []byte, state *State, now int64) *job.Firing {
 	old, err := Parse(spec)
 	if err != nil {
 		return nil // nobody can say what is due
 	}
-	seed := seedOf(p.Namespace.Name, p.Queue, p.Name)
-	tick := state.Next
-	for ; tick > 0 && old.fires(tick, seed) <= now && p.GivenUp < giveUp; tick = old.Next(tick) {
+	old.Jitter = 0
+	tick, most := state.Next, giveUp
+	if state.Flag == 'p' {
+		most = countPaused
+	}
+	for ; tick > 0 && tick <= now && p.GivenUp < most; tick = old.Next(tick) {
 		p.GivenUp++
 	}
-	p.Open = old.fires(tick, seed)
-	if p.GivenUp == 0 {
+	if state.Flag == 'a' || p.GivenUp < most {
+		p.Open = tick
+	}
+	if state.Flag == 'p' || p.GivenUp == 0 {
 		return nil
 	}
 	return Plan(old, p.Namespace.Name, p.Queue, p.Name, p.Before, state, now)

@@ -449,6 +449,7 @@ var scriptBugs = map[string]bug{
 	"the same specification begins anew":      {luajob.PutSchedule, "s and s.tag == ARGV[5]", "false"},
 	"a put swallows a due tick":               {luajob.PutSchedule, "first > 0 and first <= now or open > 0 and open <= now", "false"},
 	"a put forgets the tick that waits":       {luajob.PutSchedule, "given_up, s.waiting = given_up + 1, 0", "s.waiting = 0"},
+	"a put forgets the ticks of a pause":      {luajob.PutSchedule, "s.paused + given_up, 0", "s.paused, 0"},
 	"a put goes over max_schedules":           {luajob.PutSchedule, "redis.call('HLEN', states) >= max", "false"},
 	"a pause forgets the tick that waits":     {luajob.PauseSchedule, "s.waiting, s.paused = 0, s.paused + 1", "s.waiting = 0"},
 	"a pause leaves it due":                   {luajob.PauseSchedule, "redis.call('ZREM', KEYS[2], ARGV[1])", "local _ = 0"},
