@@ -80,7 +80,7 @@ var seededBugs = map[string]seededBug{
 	"an eviction is not counted": {overflow, "C1", []edit{
 		{"lua/produce.lua", "add.evicted = add.evicted + evicted", ""}}},
 	"what may have run is sent again": {roomy, "C2", []edit{
-		{"partition/backend/script.go", "c.Err == nil || !noScript(c.cmd.Err())", "c.Err == nil"}}},
+		{"partition/backend/script.go", "noScript(c.cmd.Err()) && c.Args", "c.Args"}}},
 	"what is unknown is acknowledged": {roomy, "C2", []edit{
 		{"ingest/lane.go", "\tp.err = err\n", "\tif !errors.Is(err, partition.ErrUnknown) {\n\t\tp.err = err\n\t}\n"}}},
 	"an idempotency key is not looked up": {roomy, "C3", []edit{
