@@ -60,6 +60,8 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadFrom:      {fasthttp.StatusBadRequest, "", "from is a time of RFC 3339, such as 2026-12-01T02:30:00Z"},
 	wire.CodeBadTo:        {fasthttp.StatusBadRequest, "", "to is a time of RFC 3339 that is not before from"},
 	wire.CodeBadForce:     {fasthttp.StatusBadRequest, "", "force is 1, or left out"},
+	wire.CodeBadDelayMS:   {fasthttp.StatusBadRequest, "", "delay_ms is a whole number of milliseconds, 0 or more, without at"},
+	wire.CodeBadData:      {fasthttp.StatusBadRequest, "", "data is a JSON value, or data_base64 bytes as base64: one of them"},
 	wire.CodeBadSchedule:  {fasthttp.StatusBadRequest, "", "the specification of the schedule cannot be used"},
 	wire.CodeHungUp:       {fasthttp.StatusBadRequest, "", "the client closed its side of the connection before the answer: it got no job"},
 
@@ -79,6 +81,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeNoSuchJob:      {fasthttp.StatusNotFound, "", "the queue has no such job"},
 	wire.CodeNoSuchSchedule: {fasthttp.StatusNotFound, "", "the queue has no such schedule"},
 
+	wire.CodeNotDelayed:       {fasthttp.StatusConflict, "", "the job is not delayed, or was claimed before: only one that was never claimed gets another time or payload"},
 	wire.CodeRunUnfinished:    {fasthttp.StatusConflict, "", "a job of the schedule's last run is neither ended nor dead: send force=1 to run beside it"},
 	wire.CodeScheduleEnded:    {fasthttp.StatusConflict, "", "the schedule has no further tick: put it anew"},
 	wire.CodeRevisionMismatch: {fasthttp.StatusPreconditionFailed, "", "the schedule has another revision than If-Match says: read it again"},

@@ -132,6 +132,11 @@ func (a *api) until(c *call) (time.Duration, *ingest.Rejection) {
 	if rejected != nil {
 		return 0, rejected
 	}
+	return a.delayUntil(at)
+}
+
+// delayUntil is how long it is until a time to come.
+func (a *api) delayUntil(at time.Time) (time.Duration, *ingest.Rejection) {
 	now, known := a.store.Now()
 	if !known {
 		return 0, ingest.Reject(wire.CodeStoreUnavailable, "")

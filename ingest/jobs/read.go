@@ -13,15 +13,20 @@ import (
 	"github.com/spillway-io/spillway/partition/share"
 )
 
-// reading runs a request that is a round trip to the store of its own, in turn with those of
-// other namespaces. It counts as one job
-// against the token's rate. changes is whether it changes something: then an error
-// that is not known to be harmless says so.
+// reading is alone for a request that counts as one job against the rate at which the token consumes.
 func (a *api) reading(c *call, changes bool,
 	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
 	if _, rejected := c.take(c.key.Limiters().Consume, 1); rejected != nil {
 		return rejected
 	}
+	return a.alone(c, changes, read)
+}
+
+// alone runs a request that is a round trip to the store of its own, in turn with those of
+// other namespaces. changes is whether it changes something: then an error
+// that is not known to be harmless says so.
+func (a *api) alone(c *call, changes bool,
+	read func(ctx context.Context) ([]byte, error)) *ingest.Rejection {
 	ctx, cancel := context.WithTimeout(share.As(context.Background(), c.namespace.Name), a.cfg.FlushTimeout)
 	defer cancel()
 	answer, err := read(ctx)

@@ -42,6 +42,7 @@ var routes = []route{
 	{"dead", "POST", "dead", []string{"do", "limit", "ttl"}, (*api).dead},
 	{"list_dead", "GET", "dead", []string{"limit", "offset"}, (*api).listDead},
 	{"job", "GET", "jobs/{id}", nil, (*api).get},
+	{"reschedule", "PATCH", "jobs/{id}", nil, limited(writes, (*api).reschedule)},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
 
 	{"schedules", "GET", "schedules", []string{"after", "limit"}, (*api).listSchedules},
@@ -225,6 +226,7 @@ var storeFailures = []struct {
 	code wire.Code
 }{
 	{job.ErrNoJob, wire.CodeNoSuchJob},
+	{job.ErrNotDelayed, wire.CodeNotDelayed},
 	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
 	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
 	{job.ErrTooManyKeys, wire.CodeTooManyKeys},

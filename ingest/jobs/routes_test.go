@@ -110,6 +110,40 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 		{"GET", "/v1/mail/q/jobs/x", "", 404, "no_such_job", nil},
 		{"DELETE", "/v1/mail/q/jobs/00000000000000000000000000", "", 404, "no_such_job", nil},
 
+		{"PATCH", "/v1/mail/q/jobs/x?delay=1s", `{"delay_ms":1}`, 400, "bad_parameter", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", "", 400, "empty_body", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", "{}", 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `[{"delay_ms":1}]`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":1} {}`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay":1}`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"DELAY_MS":1}`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":1,"delay_ms":1}`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data":1,"d\u0061ta":1}`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + "}", 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"tries":5}`, 400, "bad_json", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":-1}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":1.5}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":1e3}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":"1"}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":null}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":4294967296001}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":18446744073709551617}`, 400, "bad_delay_ms", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"delay_ms":1,"at":"2100-01-01T00:00:00Z"}`, 400, "bad_at", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"at":"1970-01-01T00:00:05Z"}`, 400, "bad_at", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"at":"0000-01-01T00:00:00Z"}`, 400, "bad_at", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"at":"9999-01-01T00:00:00Z"}`, 400, "bad_at", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"at":5000000}`, 400, "bad_at", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"at":null}`, 400, "bad_at", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data":1,"data_base64":"eA=="}`, 400, "bad_data", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data_base64":"e"}`, 400, "bad_data", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data_base64":[120]}`, 400, "bad_data", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data_base64":null}`, 400, "bad_data", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data":"` + big + `"}`, 413, "entry_too_large", nil},
+		{"PATCH", "/v1/mail/q/jobs/x", `{"data":"` + strings.Repeat("x", 200_001) + `"}`, 413, "body_too_large", nil},
+		{"PATCH", "/v1/mail/q/jobs/00000000000000000000000000", `{"delay_ms":1}`, 404, "no_such_job", nil},
+		{"PATCH", "/v1/mail/_q/jobs/x", `{"delay_ms":1}`, 400, "bad_queue", nil},
+		{"PATCH", "/v1/mail/q", `{"delay_ms":1}`, 405, "method_not_allowed", nil},
+
 		{"GET", "/v1/mail/q/claim", "", 405, "method_not_allowed", nil},
 		{"PUT", "/v1/mail/q", "", 405, "method_not_allowed", nil},
 		{"POST", "/v1/mail", "x", 404, "no_such_route", nil},
@@ -130,7 +164,7 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 			t.Errorf("%s is not counted", r.Error)
 		}
 	}
-	if r := p.do("PUT", "/v1/mail/q/jobs/x", ""); r.header.Get("Allow") != "GET, HEAD, DELETE, OPTIONS" {
+	if r := p.do("PUT", "/v1/mail/q/jobs/x", ""); r.header.Get("Allow") != "GET, HEAD, PATCH, DELETE, OPTIONS" {
 		t.Errorf("Allow: %q", r.header.Get("Allow"))
 	}
 	if runs, _ := p.store.ran(); runs != 1 {
@@ -229,7 +263,7 @@ func TestRoutesOfQueuesOnABufferSayThatItNeedsTheKind(t *testing.T) {
 	t.Parallel()
 	p := served(t, nil, nil)
 	for _, r := range routes {
-		if r.tail == "" || r.method == "DELETE" || r.method == "PUT" { // those of a partition; 405
+		if r.tail == "" || r.method == "DELETE" || r.method == "PUT" || r.method == "PATCH" { // those of a partition; 405
 			continue
 		}
 		path := "/v1/tele/q/" + strings.NewReplacer("{id}", "x", "{name}", "daily").Replace(r.tail)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -325,4 +326,44 @@ func TestTriggersAndBackfillsAreBounded(t *testing.T) {
 	p.expect(201, "", "PUT", "reports/schedules/big", `{"every":"1h","shards":30,"data":"`+big[:20<<10]+`"}`)
 	// A call of the store has 1 MiB at most, so each tick is one.
 	p.expect(200, `"ticks":3,"accepted":90`, "POST", "reports/schedules/big/backfill?from=2026-10-01T01:00:00Z&to=2026-10-01T03:00:00Z", "")
+}
+
+func TestADelayedJobIsGivenAnotherTimeOrPayload(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"embedded": "embedded:", "redis": redistest.Start(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startFiring(t, url, nil)
+			publish := func(query string) string {
+				return "once/jobs/" + p.expect(200, `"accepted":1`, "POST", "once?"+query, "before").IDs[0]
+			}
+			job := publish("delay=1h&tries=7&id=mine&ttl=3h")
+			at := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Millisecond)
+			p.expect(200, `"state":"delayed","due_ms":`, "PATCH", job, `{"at":"`+at.Format(time.RFC3339Nano)+`"}`)
+			p.expect(400, "bad_ttl", "PATCH", job, `{"delay_ms":10800000}`)
+			p.expect(200, `"due_ms":`, "PATCH", job, ` { "data" : {"a": [1, 2]} } `)
+			shown := p.expect(200, `"state":"delayed"`, "GET", job, "")
+			if data := base64.StdEncoding.EncodeToString([]byte(`{"a": [1, 2]}`)); !strings.Contains(shown.raw, data) ||
+				!strings.Contains(shown.raw, `"tries":7`) || !strings.Contains(shown.raw, `"expires_ms":`) {
+				t.Errorf("got %s", shown.raw)
+			}
+			p.expect(409, "not_delayed", "PATCH", publish(""), `{"delay_ms":0}`)
+			p.do("DELETE", "/v1/mail/once?state=ready", "")
+			p.expect(200, "", "PATCH", job, `{"delay_ms":1,"data_base64":"AP8="}`)
+			got := p.do("POST", "/v1/mail/once/claim?wait=20s", "")
+			if got.data() != "\x00\xff" || got.Jobs[0].ID != strings.TrimPrefix(job, "once/jobs/") {
+				t.Errorf("got %s", got.raw)
+			}
+			p.expect(409, "not_delayed", "PATCH", job, `{"data":1}`)
+			p.do("POST", "/v1/mail/once/settle", `{"id":"`+got.Jobs[0].ID+`","do":"nack","ms":60000}`)
+			p.expect(409, "not_delayed", "PATCH", job, `{"data":1}`)
+			p.expect(200, "", "DELETE", job, "")
+			p.expect(404, "no_such_job", "PATCH", job, `{"delay_ms":1}`)
+			p.expect(404, "no_such_job", "PATCH", strings.Replace(job, "once", "other", 1), `{"delay_ms":1}`)
+			residual, err := p.store.Audit(t.Context(), p.store.Namespace("mail"))
+			if err != nil || residual != 0 {
+				t.Errorf("residual %d, %v", residual, err)
+			}
+		})
+	}
 }

@@ -51,6 +51,8 @@ const (
 	CodeBadFrom      Code = "bad_from"
 	CodeBadTo        Code = "bad_to"
 	CodeBadForce     Code = "bad_force"
+	CodeBadDelayMS   Code = "bad_delay_ms"
+	CodeBadData      Code = "bad_data"
 	CodeHungUp       Code = "hung_up"
 
 	CodeUnauthorized Code = "unauthorized"
@@ -64,6 +66,7 @@ const (
 	CodeNoSuchJob       Code = "no_such_job"
 	CodeNoSuchSchedule  Code = "no_such_schedule"
 
+	CodeNotDelayed       Code = "not_delayed"
 	CodeRunUnfinished    Code = "run_unfinished"
 	CodeScheduleEnded    Code = "schedule_ended"
 	CodeRevisionMismatch Code = "revision_mismatch"

@@ -13,13 +13,14 @@ import (
 type scene struct {
 	*shard
 	ready, delayed, lapsed, leased, named map[string][]int64
+	far                                   map[string]int64 // delayed by an hour
 }
 
 // newScene gives each queue 4 ready jobs, of which one has expired and one has been
 // removed; 2 delayed ones that are due and 1 that is not; 2 lapsed ones, one of which was
 // on its last try; 3 leased and 2 dead ones; one with a caller's id, and one that has expired.
 func newScene(s *shard) *scene {
-	c := &scene{s, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}}
+	c := &scene{s, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string][]int64{}, map[string]int64{}}
 	claim := func(q string, n int, tries int) []int64 {
 		seqs := s.stored(group{queue: q, tries: tries, bodies: bodies(n)})
 		s.claim(q, n)
@@ -32,7 +33,7 @@ func newScene(s *shard) *scene {
 			s.settle(settle{q, seq, 1, "bury", 0})
 		}
 		c.delayed[q] = s.stored(group{queue: q, delay: 60_000, bodies: bodies(2)})
-		s.stored(group{queue: q, delay: 3_600_000, bodies: bodies(1)})
+		c.far[q] = s.stored(group{queue: q, delay: 3_600_000, bodies: bodies(1)})[0]
 		c.ready[q] = append(s.put(q, "one"), s.stored(group{queue: q, ends: s.now() - 1, bodies: []string{"late"}})...)
 		c.ready[q] = append(c.ready[q], s.put(q, "gone", "last")...)
 		s.ack(q, c.ready[q][2])

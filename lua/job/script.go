@@ -3,6 +3,7 @@
 //	publish    store jobs, ready or delayed
 //	claim      hand ready jobs out, each under a lease
 //	ack        remove jobs whose work is done
+//	reschedule give a delayed job another time or payload
 //	settle     nack, bury, requeue or touch jobs that are leased
 //	revert     take back a claim with an unknown outcome
 //	promote    make ready what is due, and again ready or dead what lapsed
@@ -40,20 +41,21 @@ var files embed.FS
 
 // The scripts, by their verbs.
 var (
-	Publish  = lua.MustLoad(files, "publish")
-	Claim    = lua.MustLoad(files, "claim")
-	Ack      = lua.MustLoad(files, "ack")
-	Settle   = lua.MustLoad(files, "settle")
-	Revert   = lua.MustLoad(files, "revert")
-	Promote  = lua.MustLoad(files, "promote")
-	Respawn  = lua.MustLoad(files, "respawn")
-	Purge    = lua.MustLoad(files, "purge")
-	Expire   = lua.MustLoad(files, "expire")
-	Peek     = lua.MustLoad(files, "peek")
-	Get      = lua.MustLoad(files, "get")
-	Counts   = lua.MustLoad(files, "counts")
-	DeadPage = lua.MustLoad(files, "dead_page")
-	Ledger   = lua.MustLoad(files, "ledger")
+	Publish    = lua.MustLoad(files, "publish")
+	Claim      = lua.MustLoad(files, "claim")
+	Ack        = lua.MustLoad(files, "ack")
+	Settle     = lua.MustLoad(files, "settle")
+	Revert     = lua.MustLoad(files, "revert")
+	Reschedule = lua.MustLoad(files, "reschedule")
+	Promote    = lua.MustLoad(files, "promote")
+	Respawn    = lua.MustLoad(files, "respawn")
+	Purge      = lua.MustLoad(files, "purge")
+	Expire     = lua.MustLoad(files, "expire")
+	Peek       = lua.MustLoad(files, "peek")
+	Get        = lua.MustLoad(files, "get")
+	Counts     = lua.MustLoad(files, "counts")
+	DeadPage   = lua.MustLoad(files, "dead_page")
+	Ledger     = lua.MustLoad(files, "ledger")
 
 	PutSchedule    = lua.MustLoad(files, "put_schedule")
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
@@ -67,6 +69,6 @@ var (
 
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
-	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Promote, Respawn, Purge, Expire, Peek, Get,
+	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Promote, Respawn, Purge, Expire, Peek, Get,
 		Counts, DeadPage, Ledger, PutSchedule, PauseSchedule, DeleteSchedule, DuePage, Fire, Trigger, PermissionProbe}
 }

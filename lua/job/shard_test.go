@@ -562,3 +562,19 @@ func (s *shard) counts(limit int, queues ...string) []any {
 	}
 	return s.must(luajob.Counts, keys, append([]any{limit}, anys(queues)...)...)[1:]
 }
+
+// reschedule returns the status and when the job is due. wait is -1 for no other time; payload none, or one.
+func (s *shard) reschedule(queue string, job any, wait int64, payload ...string) []any {
+	s.t.Helper()
+	keys, argv := s.rescheduleCall(queue, job, wait, payload...)
+	return s.must(luajob.Reschedule, keys, argv...)[1:]
+}
+
+func (s *shard) rescheduleCall(queue string, job any, wait int64, payload ...string) (keys []string, argv []any) {
+	keys = []string{s.key("delay"), s.key("attempts"), s.key("j:" + queue), s.key("lease"), s.key("d:" + queue)}
+	argv = []any{queue, job, wait}
+	for _, p := range payload {
+		argv = append(argv, p)
+	}
+	return keys, argv
+}

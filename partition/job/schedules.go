@@ -176,7 +176,7 @@ func (n *Namespace) every() []int {
 	return all
 }
 
-// runSchedule runs one script on the shard of a schedule and returns the status that its answer begins with.
+// runSchedule runs one script on the shard of a schedule, or of a job, and returns the status that its answer begins with.
 func (s *Store) runSchedule(ctx context.Context, ns *Namespace, c *backend.Call) (int64, error) {
 	if err := s.mayRun(ctx, ns); err != nil {
 		return 0, err

@@ -70,6 +70,7 @@ type Operations interface {
 	Run(ctx context.Context, l *Lane, b *Batch)
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
+	Reschedule(ctx context.Context, r *Reschedule) error
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)
 	Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)
 	Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (dead []Job, total int64, err error)
@@ -250,6 +251,10 @@ func (s *Store) homes() []*space.Home {
 var (
 	// ErrNoJob: there is no such job, or the queue has none.
 	ErrNoJob = errors.New("no such job")
+	// ErrNotDelayed: the job is in another state, or was claimed before. Nothing was changed.
+	ErrNotDelayed = errors.New("the job is not delayed, or was claimed before")
+	// ErrExpiresBefore: the ttl of the job ends before the time at which it would be ready. Nothing was changed.
+	ErrExpiresBefore = errors.New("the job expires before that time")
 	// ErrTooManyJobs: more jobs than Policy.MaxJobs. Nothing was stored.
 	ErrTooManyJobs = errors.New("too many jobs")
 	// ErrTooManyQueues: a further queue beyond Policy.MaxQueues. Nothing was stored.

@@ -471,3 +471,29 @@ func aPolicyChangesWhileJobsWait(b *bench) {
 	b.is("another number of shards", b.store.SetNamespaces(b.Context(), map[string]job.Policy{"mail": p}), backend.ErrIncompatible)
 	b.same("the one not named is gone", b.store.Namespace("other") == nil, true)
 }
+
+func aDelayedJobIsRescheduled(b *bench) {
+	b.open(nil)
+	b.promote()
+	p := b.message("q", "before")
+	p.Delay = time.Hour
+	ids := b.store1(p)
+	ref, _ := b.ns.ParseID("q", ids[0])
+	soon := 50 * time.Millisecond
+	for what, r := range map[string]*job.Reschedule{
+		"no namespace":  {Queue: "q", Ref: ref},
+		"a bad queue":   {Namespace: b.ns, Queue: "a b", Ref: ref},
+		"another shard": {Namespace: b.ns, Queue: "q", Ref: job.Ref{Shard: 7, Seq: 1}},
+		"a delay of -1": {Namespace: b.ns, Queue: "q", Ref: ref, Delay: new(time.Duration(-1))},
+	} {
+		b.is(what, b.store.Reschedule(b.Context(), r), job.ErrBadArgument)
+	}
+	b.is("none", b.store.Reschedule(b.Context(), &job.Reschedule{Namespace: b.ns, Queue: "q", Ref: job.Ref{Seq: 7}}), job.ErrNoJob)
+	r := &job.Reschedule{Namespace: b.ns, Queue: "q", Ref: ref, Delay: &soon, Payload: []byte{}}
+	b.is("reschedule", b.store.Reschedule(b.Context(), r), nil)
+	got := b.claimSome(1, "q")
+	b.same("got", []any{got[0].ID, string(got[0].Payload), got[0].Attempt, got[0].Now >= r.Due}, []any{ids[0], "", 1, true})
+	b.is("claimed", b.store.Reschedule(b.Context(), r), job.ErrNotDelayed)
+	b.ack(got[0])
+	b.ledger(job.Ledger{Published: 1, Acked: 1})
+}

@@ -60,6 +60,7 @@ func runSuite(t *testing.T, on target) {
 		"a claim prefers the first queue":                   aClaimPrefersTheFirstQueue,
 		"a claim is bounded in bytes":                       aClaimIsBoundedInBytes,
 		"a delayed job waits":                               aDelayedJobWaits,
+		"a delayed job is rescheduled":                      aDelayedJobIsRescheduled,
 		"a lease lapses and the job comes again":            aLeaseLapses,
 		"the last try ends as a dead letter":                theLastTryEndsAsADeadLetter,
 		"dead letters are dropped where the policy says so": deadLettersAreDropped,

@@ -1,0 +1,126 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition"
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// reschedule gives a delayed job another time, another payload, or both. It counts as a publish of one job.
+func (a *api) reschedule(c *call) *ingest.Rejection {
+	body, rejected := c.Body()
+	if rejected != nil {
+		return rejected
+	}
+	if rejected := c.Reserve(len(body)); rejected != nil {
+		return rejected
+	}
+	r, rejected := a.readChange(body)
+	if rejected != nil {
+		return rejected
+	}
+	ref, exists := c.namespace.ParseID(c.queue(), c.id)
+	if !exists {
+		return ingest.Reject(wire.CodeNoSuchJob, "")
+	}
+	r.Namespace, r.Queue, r.Ref = c.namespace, c.queue(), ref
+	taken, rejected := c.take(c.key.Limiters().Produce, 1)
+	if rejected != nil {
+		return rejected
+	}
+	return a.alone(c, true, func(ctx context.Context) ([]byte, error) {
+		err := a.store.Reschedule(ctx, r)
+		if err != nil && !errors.Is(err, partition.ErrUnknown) {
+			taken.Refund()
+		}
+		if errors.Is(err, job.ErrExpiresBefore) {
+			return nil, limitedError{ingest.Reject(wire.CodeBadTTL,
+				"the job's ttl, which counts from its publish, ends before that time")}
+		}
+		return fmt.Appendf(nil, `{"state":"delayed","due_ms":%d}`, r.Due), err
+	})
+}
+
+// change is the body of a reschedule, each key as it was sent; "": it was not.
+type change struct{ delayMS, at, data, base64 string }
+
+// fieldsOf reads the object, strictly: a key that is unknown or given twice is rejected, as a mistyped one would be ignored.
+func fieldsOf(body []byte) (f change, rejected *ingest.Rejection) {
+	object := gjson.Result{}
+	if wire.ValidJSON(body) {
+		object = gjson.ParseBytes(body)
+	}
+	if !object.IsObject() {
+		return f, ingest.Reject(wire.CodeBadJSON, changeForm)
+	}
+	of := map[string]*string{"delay_ms": &f.delayMS, "at": &f.at, "data": &f.data, "data_base64": &f.base64}
+	object.ForEach(func(key, value gjson.Result) bool {
+		field := of[key.Str]
+		if field == nil || *field != "" {
+			rejected = ingest.Reject(wire.CodeBadJSON, fmt.Sprintf("%.32q is unknown, or there twice: ", key.Str)+changeForm)
+			return false
+		}
+		*field = value.Raw
+		return true
+	})
+	if rejected == nil && f == (change{}) {
+		rejected = ingest.Reject(wire.CodeBadJSON, changeForm)
+	}
+	return f, rejected
+}
+
+const changeForm = `the body is one object with delay_ms or at, data or data_base64, or one of each, such as {"delay_ms":5000,"data":{"n":1}}`
+
+// readChange reads the body of a reschedule.
+func (a *api) readChange(body []byte) (*job.Reschedule, *ingest.Rejection) {
+	f, rejected := fieldsOf(body)
+	if rejected != nil {
+		return nil, rejected
+	}
+	r := &job.Reschedule{}
+	switch {
+	case f.at != "" && f.delayMS != "":
+		return nil, ingest.Reject(wire.CodeBadAt, "delay_ms and at say the same: give one of them")
+	case f.delayMS != "":
+		n, err := strconv.ParseInt(f.delayMS, 10, 64)
+		if err != nil || n < 0 || n > job.MaxDelay.Milliseconds() {
+			return nil, ingest.Reject(wire.CodeBadDelayMS, fmt.Sprintf("delay_ms is a whole number from 0 to %d", job.MaxDelay.Milliseconds()))
+		}
+		delay := time.Duration(n) * time.Millisecond
+		r.Delay = &delay
+	case f.at != "":
+		var at time.Time
+		if f.at[0] != '"' || json.Unmarshal([]byte(f.at), &at) != nil || at.Year() < 1970 || at.Year() >= 2200 {
+			return nil, ingest.Reject(wire.CodeBadAt, "at is a time of RFC 3339 to come, such as 2026-12-01T02:30:00Z")
+		}
+		delay, rejected := a.delayUntil(at)
+		if rejected != nil {
+			return nil, rejected
+		}
+		r.Delay = &delay
+	}
+	switch {
+	case f.data != "" && f.base64 != "":
+		return nil, ingest.Reject(wire.CodeBadData, "")
+	case f.data != "":
+		r.Payload = []byte(f.data)
+	case f.base64 != "":
+		if f.base64[0] != '"' || json.Unmarshal([]byte(f.base64), &r.Payload) != nil {
+			return nil, ingest.Reject(wire.CodeBadData, "data_base64 is base64, as of RFC 4648, section 4, in a string")
+		}
+	}
+	if len(r.Payload) > a.cfg.MaxEntry {
+		return nil, ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("data is larger than %d bytes", a.cfg.MaxEntry))
+	}
+	return r, nil
+}

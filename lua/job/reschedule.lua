@@ -1,0 +1,60 @@
+-- reschedule: give a delayed job another due time or another payload. One that was ever claimed keeps both: its
+-- worker knows them.
+--
+-- The record keeps its expiry, tries, caller's id and attributes. A ttl counts from the publish, so it bounds the new time.
+--
+-- KEYS[1] zset      delayed jobs by due time, ms
+-- KEYS[2] hash      attempts of jobs that were claimed before
+-- KEYS[3] hash      jobs of the queue
+-- KEYS[4] zset      leases by deadline, ms
+-- KEYS[5] zset      its dead jobs
+-- ARGV[1] string    name of the queue
+-- ARGV[2] string    sequence, and behind a colon the caller's id
+-- ARGV[3] ms        delay from now on; -1 = due as before
+-- ARGV[4] bytes     payload; left out = as before
+-- RETURNS {now, status, ms}  1 done, with when it is due. Rejected, with 0: 0 there is no such job, 2 it is in another state or was
+--                   claimed before, 3 its ttl ends before that time
+--
+-- USES whole, int, time, caller_id, ends_of, is_over
+local delay, j, wait = KEYS[1], KEYS[3], whole(ARGV[3], -1)
+local seq, id = string.match(ARGV[2] or '', '^(%d+):?(.*)$')
+if #KEYS ~= 5 or #ARGV < 3 or #ARGV > 4 or not (wait and seq) then
+  return redis.error_reply('ERR reschedule: bad arguments')
+end
+local now = time()
+local member = seq .. ' ' .. ARGV[1]
+local record = redis.call('HGET', j, seq)
+local head = record and string.match(record, '^%d+ %d+@?[%w_-]*')
+if not head or (caller_id(record) or '') ~= id then
+  return { now, 0, 0 }
+end
+local leased, dead = redis.call('ZSCORE', KEYS[4], member), redis.call('ZSCORE', KEYS[5], seq)
+if is_over(record, now) and not dead and tonumber(leased or 0) <= now then
+  return { now, 0, 0 }
+end
+local due = redis.call('ZSCORE', delay, member)
+if not due or redis.call('HEXISTS', KEYS[2], member) == 1 then
+  return { now, 2, 0 }
+end
+due = tonumber(due)
+if wait >= 0 then
+  due = now + wait
+  local ends = ends_of(record)
+  if ends > 0 and due >= ends then
+    return { now, 3, 0 }
+  end
+end
+if ARGV[4] then
+  local length, from = string.match(record, '^#(%d+),()', #head + 1)
+  local kept = #head + 1
+  if length then
+    kept = from - 1 + tonumber(length)
+  end
+  redis.call('HSET', j, seq, string.sub(record, 1, kept) .. ARGV[4]) -- a full store rejects it whole
+else
+  redis.call('ZREM', delay, '') -- of nothing: a full store lets the call pass, which takes no memory
+end
+if wait >= 0 then
+  redis.call('ZADD', delay, int(due), member)
+end
+return { now, 1, due }
