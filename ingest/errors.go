@@ -60,6 +60,7 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadFrom:      {fasthttp.StatusBadRequest, "", "from is a time of RFC 3339, such as 2026-12-01T02:30:00Z"},
 	wire.CodeBadTo:        {fasthttp.StatusBadRequest, "", "to is a time of RFC 3339 that is not before from"},
 	wire.CodeBadForce:     {fasthttp.StatusBadRequest, "", "force is 1, or left out"},
+	wire.CodeBadOnEnd:     {fasthttp.StatusBadRequest, "", "on_end is the name of a queue"},
 	wire.CodeBadDelayMS:   {fasthttp.StatusBadRequest, "", "delay_ms is a whole number of milliseconds, 0 or more, without at"},
 	wire.CodeBadData:      {fasthttp.StatusBadRequest, "", "data is a JSON value, or data_base64 bytes as base64: one of them"},
 	wire.CodeBadSchedule:  {fasthttp.StatusBadRequest, "", "the specification of the schedule cannot be used"},

@@ -357,3 +357,31 @@ func cpu(b *testing.B, redis *redistest.Server) (used float64) {
 	}
 	return used
 }
+
+// Over HTTP: what an ack says of its work comes with the follow-up, and a deferred job shows itself.
+func TestFollowUpsAndDeferredJobsOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, redistest.Start(t).URL(), job.DefaultPolicy(), nil)
+	m := job.NewMover(p.store)
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Stop(context.Background()) })
+	ids := p.do("POST", "/v1/mail/q?on_end=done&id=order-1", `{"n":1}`).IDs
+	p.do("POST", "/v1/mail/q/claim", "")
+	if r := p.do("POST", "/v1/mail/q/settle", `{"id":"`+ids[0]+`","attempt":1,"do":"defer","ms":60000}`); !strings.Contains(r.raw, `"state":"leased"`) {
+		t.Errorf("got %s", r.raw)
+	}
+	if r := p.do("GET", "/v1/mail/q/jobs/"+ids[0], ""); !strings.Contains(r.raw, `"state":"leased","deferred":true`) {
+		t.Errorf("got %s", r.raw)
+	}
+	p.do("POST", "/v1/mail/q/settle", `{"id":"`+ids[0]+`","do":"ack","result":{"paid":[1, 2]}}`)
+	r := p.do("POST", "/v1/mail/done/claim?wait=10s", "")
+	var answer struct{ Jobs []struct{ Data []byte } }
+	if err := json.Unmarshal([]byte(r.raw), &answer); err != nil || len(answer.Jobs) != 1 {
+		t.Fatalf("got %s", r.raw)
+	}
+	if got := string(answer.Jobs[0].Data); !strings.HasPrefix(got, `{"event":"acked","queue":"q","id":"`+ids[0]+`","at_ms":`) || !strings.HasSuffix(got, `,"result":{"paid":[1,2]}}`) {
+		t.Errorf("got %s", got)
+	}
+}

@@ -39,6 +39,11 @@ func TestEachRejectionOfARouteHasItsCode(t *testing.T) {
 	}{
 		{"POST", "/v1/mail/q?delay=5", "x", 400, "bad_delay", nil},
 		{"POST", "/v1/mail/q?delay=-5s", "x", 400, "bad_delay", nil},
+		{"POST", "/v1/mail/q?on_end=", "x", 400, "bad_on_end", nil},
+		{"POST", "/v1/mail/q?on_end=_out", "x", 400, "bad_on_end", nil},
+		{"POST", "/v1/mail/q?on_end=a%20b", "x", 400, "bad_on_end", nil},
+		{"POST", "/v1/mail/_out", "x", 400, "bad_queue", nil},
+		{"POST", "/v1/mail/_out/claim", "", 400, "bad_queue", nil},
 		{"POST", "/v1/mail/q?delay=", "x", 400, "bad_delay", nil},
 		{"POST", "/v1/mail/q?delay=1200000h", "x", 400, "bad_delay", nil},
 		{"POST", "/v1/mail/q?ttl=x", "x", 400, "bad_ttl", nil},
@@ -309,7 +314,10 @@ func TestSettleSaysWhatIsWrongWithALine(t *testing.T) {
 		`{"id":"` + id + `","do":"nack","delay":50}`:         `unknown field "delay": a line has id, attempt, do, ms (for nack, touch and defer)`,
 		`{"do":"ack","` + strings.Repeat("x", 9999) + `":1}`: "unknown field of a long name: a line has id",
 		`{"id":`: "the line is no JSON", `x`: "the line is no JSON",
-		`{"id":"` + id + `","do":"ack"} {}`: "something follows the object",
+		`{"id":"` + id + `","do":"ack"} {}`:                                           "something follows the object",
+		`{"id":"` + id + `","do":"defer"}`:                                            "defer needs ms",
+		`{"id":"` + id + `","do":"nack","result":1}`:                                  "result is for ack",
+		`{"id":"` + id + `","do":"ack","result":"` + strings.Repeat("x", 4096) + `"}`: "result has at most 4096 bytes",
 	} {
 		r := p.do("POST", "/v1/mail/q/settle", line)
 		if len(r.Results) != 1 || r.Results[0].Error != "bad_item" || !strings.HasPrefix(r.Results[0].Message, want) || len(r.Results[0].Message) > 200 {

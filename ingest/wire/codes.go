@@ -51,6 +51,7 @@ const (
 	CodeBadFrom      Code = "bad_from"
 	CodeBadTo        Code = "bad_to"
 	CodeBadForce     Code = "bad_force"
+	CodeBadOnEnd     Code = "bad_on_end"
 	CodeBadDelayMS   Code = "bad_delay_ms"
 	CodeBadData      Code = "bad_data"
 	CodeHungUp       Code = "hung_up"
