@@ -18,7 +18,7 @@ type Shown struct {
 	Next  []string        `json:"next"`
 	Ticks ShownTicks      `json:"ticks"`
 	Jobs  *ShownJobs      `json:"jobs,omitempty"` // with track
-	Last  []ShownRun      `json:"last"` // the newest first
+	Last  []ShownRun      `json:"last"`           // the newest first
 	Spec  json.RawMessage `json:"spec,omitempty"`
 }
 
