@@ -59,6 +59,11 @@ func (o *Outcome) sinkWide() bool {
 	return false
 }
 
+// Overloaded reports whether the sink throttled the Write, or did not answer it in time.
+func (o *Outcome) Overloaded() bool {
+	return o.After > 0 || o.Reason == reasonThrottled || o.Reason == ReasonTimeout && !o.outlived
+}
+
 // outcomeOf reads the error of a Write. Where an error says two things, the one
 // that keeps the entries wins: an entry that is retried in vain expires in the end,
 // but one that is dead-lettered in error is lost.

@@ -47,8 +47,11 @@ type Rule struct {
 	Match job.Pattern
 	// Sink is the name of a sink.
 	Sink string
-	// Writes is how many Writes of one queue run at once in this process; 8.
-	Writes int
+	// Writes is how many Writes of one queue run at once in this process; 8. With MinWrites it
+	// is the most: as many run as the sink answers within Target, MinWrites at least.
+	Writes, MinWrites int
+	// Target is the response time that nine of ten Writes have at most; with MinWrites only.
+	Target time.Duration
 	// Batch is how many jobs a Write has at most; 1.
 	Batch int
 	// BackoffBase and BackoffMax bound the full-jitter wait of a job after it failed:
@@ -71,6 +74,13 @@ func (r Rule) Validate() error {
 		"the name of a queue, in which each * stands for any characters")
 	v.Check(r.Sink != "", "sink", r.Sink, "the name of one of sinks")
 	v.Check(r.Writes >= 1 && r.Writes <= job.MaxCount, "writes", r.Writes, fmt.Sprintf("1 to %d", job.MaxCount))
+	v.Check(r.MinWrites >= 0 && r.MinWrites <= r.Writes, "writes", r.MinWrites, "no more than the most")
+	if r.MinWrites > 0 {
+		v.Check(r.Target >= time.Millisecond && r.Target <= 10*time.Minute, "target", r.Target,
+			"1ms to 10m, for writes is a range")
+	} else {
+		v.Check(r.Target == 0, "target", r.Target, "none, for writes is not a range such as 1..64")
+	}
 	v.Check(r.Batch >= 1 && r.Batch <= maxBatch, "batch", r.Batch, fmt.Sprintf("1 to %d", maxBatch))
 	v.Check(r.BackoffBase >= time.Millisecond, "backoff", r.BackoffBase, "1ms or more")
 	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax,

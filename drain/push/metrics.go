@@ -33,6 +33,7 @@ type metrics struct {
 	sinks        *guard.SinkVectors
 	jobs, claims *prometheus.CounterVec
 	queues       *prometheus.GaugeVec
+	limit        *prometheus.GaugeVec
 }
 
 // newMetrics registers everything; it fails when the names are taken.
@@ -43,6 +44,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		jobs:   r.Counter("jobs_total", "Jobs by how a delivery ended: acked, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
 		claims: r.Counter("claims_total", "Claims of jobs of one queue by outcome.", "outcome"),
 		queues: r.Gauge("queues", "Queues that match a rule of the sink and lately had jobs, or that a rule names."),
+		limit:  r.Gauge("writes_limit", "Writes that the rules let run at once at present, of all those queues together."),
 	}
 	return m, r.Register(reg)
 }
@@ -52,6 +54,7 @@ type targetMetrics struct {
 	guard.Metrics
 	jobs, claims *prometheus.CounterVec
 	queues       prometheus.Gauge
+	limit        prometheus.Gauge // Writes that may run at once, of all queues together
 }
 
 // of makes the children of a target, so that each shows as 0 from the start.
@@ -62,6 +65,7 @@ func (m *metrics) of(namespace, name string) *targetMetrics {
 		jobs:    m.jobs.MustCurryWith(with),
 		claims:  m.claims.MustCurryWith(with),
 		queues:  m.queues.With(with),
+		limit:   m.limit.With(with),
 	}
 	for _, outcome := range outcomes {
 		t.jobs.WithLabelValues(outcome)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/partition/adaptive"
 )
 
 // A queue whose Writes fail slows down: from slowAfter failures in a row, twice its
@@ -26,6 +27,7 @@ const aloneFor = time.Minute
 type queue struct {
 	name    string
 	rule    *Rule
+	limit   *adaptive.Limit // of its Writes
 	sources []*source
 
 	running  int       // Writes, those that are claimed for included
@@ -34,6 +36,14 @@ type queue struct {
 	failures int       // Writes in a row that failed
 	alone    time.Time // jobs are written one by one until then
 	listed   time.Time // when it last was known to have jobs
+}
+
+func newQueue(name string, r *Rule) *queue {
+	least := r.MinWrites
+	if least == 0 {
+		least = r.Writes
+	}
+	return &queue{name: name, rule: r, limit: adaptive.New(least, r.Writes, r.Target)}
 }
 
 // A source is a queue on one shard.
@@ -57,10 +67,12 @@ func (q *queue) concurrency() int {
 	if q.slow() {
 		return 1
 	}
-	return q.rule.Writes
+	return q.limit.Get()
 }
 
-func (q *queue) slow() bool { return q.failures >= max(slowAfter, 2*q.rule.Writes) }
+func (q *queue) slow() bool { return q.failures >= q.slowAfter() }
+
+func (q *queue) slowAfter() int { return max(slowAfter, 2*q.limit.Get()) }
 
 // batch is how many jobs a Write has at present.
 func (q *queue) batch(now time.Time) int {
@@ -77,7 +89,7 @@ func (q *queue) wrote(now time.Time, failed, unsent bool, wait time.Duration) {
 		q.failures = 0
 		return
 	}
-	slow, longest := max(slowAfter, 2*q.rule.Writes), q.rule.BackoffMax
+	slow, longest := q.slowAfter(), q.rule.BackoffMax
 	if q.failures++; unsent {
 		q.failures, longest = max(q.failures, slow), max(longest, guard.MaxProbePause)
 	}

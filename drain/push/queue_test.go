@@ -1,10 +1,14 @@
 package push
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/spillway-io/spillway/drain/guard"
+	"github.com/spillway-io/spillway/drain/sink"
 	"github.com/spillway-io/spillway/partition/job"
 )
 
@@ -104,6 +108,59 @@ func TestJobsAreFoundWithoutWakes(t *testing.T) {
 			t.Errorf("%d of 50 acked", got)
 		}
 		r.stop()
+	})
+}
+
+// A sink answers quickly, throttles or hangs beyond a number of Writes at once: the queue finds it,
+// and the gauge says what it found.
+func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
+	const knee = 20
+	beyond := map[string]func(ctx context.Context, batches []*sink.Batch) error{
+		"slow":      func(context.Context, []*sink.Batch) error { time.Sleep(400 * time.Millisecond); return nil },
+		"throttles": func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, time.Millisecond) },
+		"hangs":     hang,
+	}
+	for name, write := range beyond {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.rule.Match, r.rule.MinWrites, r.rule.Writes, r.rule.Target = "welcome", 4, 64, 300*time.Millisecond
+				r.cfg.SinkTimeout = 2 * time.Second
+				r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+					if _, running := r.sink.state(); running > knee {
+						return write(ctx, batches)
+					}
+					time.Sleep(200 * time.Millisecond)
+					return nil
+				}
+				r.store.publish("welcome", 9000, 1000)
+				r.start()
+				time.Sleep(45 * time.Second)
+				for range 30 {
+					time.Sleep(time.Second)
+					got := testutil.ToFloat64(r.p.targets[0].metrics.limit)
+					if got < 0.8*knee || got > 1.2*knee {
+						t.Errorf("%v Writes at once, and the sink takes %d", got, knee)
+					}
+				}
+				r.stop()
+			})
+		})
+	}
+	t.Run("none wait", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			r.rule.Match, r.rule.MinWrites, r.rule.Writes, r.rule.Target = "welcome", 2, 64, 300*time.Millisecond
+			r.start()
+			for range 1000 {
+				time.Sleep(50 * time.Millisecond)
+				r.store.publish("welcome", 1, 1)
+			}
+			if got := testutil.ToFloat64(r.p.targets[0].metrics.limit); got != 2 {
+				t.Errorf("%v Writes at once, and one is enough", got)
+			}
+			r.stop()
+		})
 	})
 }
 

@@ -170,10 +170,11 @@ func (t *target) list(ns *job.Namespace, name string, r *Rule) {
 	now := time.Now()
 	q := t.queues[name]
 	if q == nil {
-		q = &queue{name: name, rule: r}
+		q = newQueue(name, r)
 		q.wait.over = func() { t.readmit(q) }
 		t.queues[name] = q
 		t.metrics.queues.Set(float64(len(t.queues)))
+		t.metrics.limit.Add(float64(q.limit.Get()))
 	}
 	q.listed = now
 	for _, shard := range ns.Shards(name) {
@@ -210,6 +211,7 @@ func (t *target) poll(ns *job.Namespace, listed bool) {
 		if listed && now.Sub(q.listed) > forgetAfter && q.running == 0 && !q.wait.waits {
 			forgotten = append(forgotten, q)
 			delete(t.queues, name)
+			t.metrics.limit.Sub(float64(q.limit.Get()))
 			for _, src := range q.sources {
 				src.due = false
 			}

@@ -76,6 +76,61 @@ func TestAQueueThatIsSlowHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// The Writes of a queue that hang are its own: another queue has as many at once as it would have
+// alone, on the same sink and on another.
+func TestAQueueWhoseSinkHangsTakesNoWriteOfAnother(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprintf("a sink of its own %v", own), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.cfg.MaxWrites, r.rule.Writes = 16, 8
+				hangs := r.rule
+				hangs.Match = "hangs"
+				if own {
+					hangs.Sink = "erp"
+					r.more["erp"] = Sink{Sink: &fakeSink{write: hang}, Label: "https://erp"}
+				}
+				r.rules = []Rule{hangs}
+				release := make(chan struct{})
+				r.sink.write = func(ctx context.Context, batches []*sink.Batch) error {
+					if batches[0].Partition == "hangs" {
+						return hang(ctx, batches)
+					}
+					<-release
+					return nil
+				}
+				r.start()
+				running := func(queue string) int {
+					for _, target := range r.p.targets {
+						target.mu.Lock()
+						defer target.mu.Unlock()
+						if q := target.queues[queue]; q != nil {
+							return q.running
+						}
+					}
+					return 0
+				}
+				r.store.publish("hangs", 1000, 9)
+				time.Sleep(2 * time.Second)
+				r.store.publish("well", 1000, 1)
+				time.Sleep(2 * time.Second)
+				if n, others := len(r.sink.of("well")), running("hangs"); n != 8 || others != 8 {
+					t.Errorf("%d Writes of the queue run while %d of the other hang, want 8 and 8", n, others)
+				}
+				close(release)
+				time.Sleep(2 * time.Second)
+				if n := len(r.sink.of("well")); n != 1000 {
+					t.Errorf("%d of 1000 Writes were made while the other queue hangs", n)
+				}
+				if n := running("hangs"); n != 8 {
+					t.Errorf("%d Writes hang, want 8", n)
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
 // While a sink is dead nothing is claimed but probes, so the jobs keep their tries.
 func TestADeadSinkUsesUpFewTries(t *testing.T) {
 	for _, row := range []struct {

@@ -171,6 +171,9 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 		free := q.concurrency() - q.running
 		switch {
 		case !src.due, free <= 0: // the end of a Write readmits it
+			if src.due {
+				q.limit.Wanted(q.running)
+			}
 			t.leaveRing(s)
 			continue
 		case now.Before(q.hold):

@@ -65,6 +65,7 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		return
 	}
 	batches := []*sink.Batch{w.batch(jobs)}
+	began := time.Now()
 	_, o, err := t.guard.Write(guard.Write{
 		Partition: w.queue.name, End: w.end,
 		// A delivery that began before its job expired may end after that.
@@ -72,6 +73,7 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 	})
 	t.mu.Lock()
 	if o.Reason != guard.ReasonStopped {
+		t.learn(w.queue, began, &o)
 		w.queue.wrote(time.Now(), o.All == guard.Retryable, o.Unsent, o.After)
 	}
 	t.mu.Unlock()
@@ -86,6 +88,18 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		return
 	}
 	w.settle(jobs, func(i int) (guard.Disposition, error) { return o.Of(0, i, err) })
+}
+
+// learn tells the limit of a queue how the sink answered a Write; t.mu is held.
+func (t *target) learn(q *queue, began time.Time, o *guard.Outcome) {
+	before := q.limit.Get()
+	switch {
+	case o.Overloaded():
+		q.limit.Overloaded(began)
+	case o.All != guard.Retryable:
+		q.limit.Answered(began)
+	}
+	t.metrics.limit.Add(float64(q.limit.Get() - before))
 }
 
 // batch makes a sink's batch of jobs.

@@ -34,7 +34,7 @@ namespaces:
       - {match: "mail-*", rate: 100/s, burst: 50}
       - {match: bulk, rate: none, tries: 20}
     push:
-      - {match: "mail-*", sink: crm, writes: 4, batch: 16, backoff: 2s..5m}
+      - {match: "mail-*", sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}
 `
 	c, err := loadConfig(t, nil, nil, file)
 	if err != nil {
@@ -54,7 +54,7 @@ namespaces:
 			{Match: "bulk", Rate: job.RateLimit{None: true}, Tries: 20},
 		},
 		Push: []config.Push{{
-			Match: "mail-*", Sink: "crm", Writes: 4, Batch: 16,
+			Match: "mail-*", Sink: "crm", Writes: config.Writes{Least: 1, Most: 64}, Target: 300 * time.Millisecond, Batch: 16,
 			Backoff: config.Backoff{Base: 2 * time.Second, Max: 5 * time.Minute},
 		}}}
 	if !reflect.DeepEqual(got, want) {
@@ -65,7 +65,7 @@ namespaces:
 		t.Fatal(stderr, out)
 	}
 	again, stderr, code := runCommand(t, nil, "", "config", "print", "--config", writeFile(t, "again.yaml", out))
-	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 4, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50}`, `- {match: bulk, rate: none, tries: 20}`, "name: workers, consume: 1000/min}"} {
+	for _, part := range []string{"kind: queue", "max_jobs: 5000 # ", "dead: drop # ", "bulk: 4", `- {match: mail-*, sink: crm, writes: 1..64, target: 300ms, batch: 16, backoff: 2s..5m}`, `- {match: mail-*, rate: 100/s, burst: 50}`, `- {match: bulk, rate: none, tries: 20}`, "name: workers, consume: 1000/min}"} {
 		if code != exitOK || !strings.Contains(again, part) {
 			t.Errorf("%q is missing in\n%s%s", part, stderr, again)
 		}

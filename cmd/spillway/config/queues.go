@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,11 +44,39 @@ type QueueRule struct {
 
 // Push is one rule that hands the jobs of queues to a sink.
 type Push struct {
-	Match   string  `name:"match"` // names of queues, with * for any text
-	Sink    string  `name:"sink"`  // a key of the sinks of the file
-	Writes  int     `name:"writes"`
-	Batch   int     `name:"batch"`
-	Backoff Backoff `name:"backoff"`
+	Match   string        `name:"match"` // names of queues, with * for any text
+	Sink    string        `name:"sink"`  // a key of the sinks of the file
+	Writes  Writes        `name:"writes"`
+	Target  time.Duration `name:"target"` // response time; with a range of writes only
+	Batch   int           `name:"batch"`
+	Backoff Backoff       `name:"backoff"`
+}
+
+// Writes is how many writes run at once: a number, or a range such as 1..64, of which Least is
+// above 0.
+type Writes struct{ Least, Most int }
+
+// UnmarshalText reads a number, or two with two dots between them.
+func (w *Writes) UnmarshalText(text []byte) error {
+	first, last, isRange := strings.Cut(string(text), "..")
+	if !isRange {
+		first, last = "0", first
+	}
+	least, err := strconv.Atoi(first)
+	most, errMost := strconv.Atoi(last)
+	if err != nil || errMost != nil || isRange && (least < 1 || most <= least) {
+		return fmt.Errorf("%.40q is not a number of writes: write one such as 8, "+
+			"or the least, from 1, and the most, such as 1..64", text)
+	}
+	w.Least, w.Most = least, most
+	return nil
+}
+
+func (w Writes) String() string {
+	if w.Least == 0 {
+		return strconv.Itoa(w.Most)
+	}
+	return fmt.Sprintf("%d..%d", w.Least, w.Most)
 }
 
 // Backoff is the span of waits between the attempts of a job, as in 1s..10m.
@@ -146,7 +175,7 @@ func defaultQueues() Queues {
 
 // defaultPush are the defaults of a push rule.
 func defaultPush() Push {
-	return Push{Match: "*", Writes: 8, Batch: 1, Backoff: Backoff{time.Second, 10 * time.Minute}}
+	return Push{Match: "*", Writes: Writes{Most: 8}, Batch: 1, Backoff: Backoff{time.Second, 10 * time.Minute}}
 }
 
 // Policy is the part of the settings that the store needs.
@@ -173,7 +202,9 @@ func (p Push) Rule() push.Rule {
 	return push.Rule{
 		Match:       job.Pattern(p.Match),
 		Sink:        p.Sink,
-		Writes:      p.Writes,
+		Writes:      p.Writes.Most,
+		MinWrites:   p.Writes.Least,
+		Target:      p.Target,
 		Batch:       p.Batch,
 		BackoffBase: p.Backoff.Base,
 		BackoffMax:  p.Backoff.Max,
