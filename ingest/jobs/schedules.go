@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxTimes     = 1000 // of _times, and ticks of a backfill
+	maxTimes     = 1000 // of _times
 	maxSchedules = 1000 // of a list
 )
 
@@ -153,7 +153,7 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 		return ingest.Reject(wire.CodeBadHeader, "Idempotency-Key is 1 to 128 printable ASCII characters")
 	}
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
-		spec, err := a.specOf(ctx, c)
+		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)
 		if err != nil {
 			return nil, err
 		}
@@ -161,8 +161,8 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		if _, rejected := c.take(c.key.Limiters().Produce, max(1, spec.Shards)); rejected != nil {
-			return nil, limitedError{rejected}
+		if err := spend(c, spec.Jobs()); err != nil {
+			return nil, err
 		}
 		t := &job.Trigger{
 			Namespace: c.namespace,
@@ -190,18 +190,6 @@ func (a *api) trigger(c *call) *ingest.Rejection {
 // trimmed is an answer without the line feed that reading adds.
 func trimmed(answer []byte) []byte { return answer[:len(answer)-1] }
 
-func (a *api) specOf(ctx context.Context, c *call) (*schedule.Spec, error) {
-	s, err := a.store.GetSchedule(ctx, c.namespace, c.queue(), c.schedule)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := schedule.Parse(s.Spec)
-	if err != nil {
-		return nil, schedule.ErrUnreadable
-	}
-	return spec, nil
-}
-
 // moment reads a parameter that is a time.
 func (q *query) moment(name string, otherwise time.Time) (time.Time, *ingest.Rejection) {
 	text, given := q.args[name]
@@ -220,8 +208,15 @@ type limitedError struct{ *ingest.Rejection }
 
 func (limitedError) Error() string { return "the token has used its rate" }
 
-// backfill publishes a run for each tick of a range, in calls of 32 ticks, each under a key of its own: a repeat of a request that
-// failed goes on where that ended.
+// spend takes jobs off the rate of the token, or is a limitedError.
+func spend(c *call, jobs int) error {
+	if _, rejected := c.take(c.key.Limiters().Produce, jobs); rejected != nil {
+		return limitedError{rejected}
+	}
+	return nil
+}
+
+// backfill publishes a run for each tick of a range.
 func (a *api) backfill(c *call) *ingest.Rejection {
 	from, rejected := c.moment("from", time.Time{})
 	if rejected != nil {
@@ -237,38 +232,27 @@ func (a *api) backfill(c *call) *ingest.Rejection {
 		return ingest.Reject(wire.CodeBadTo, "")
 	}
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
-		spec, err := a.specOf(ctx, c)
+		spec, err := schedule.Stored(ctx, a.store, c.namespace, c.queue(), c.schedule)
 		if err != nil {
 			return nil, err
 		}
-		ticks := spec.Ticks(from, to, maxTimes+1)
-		if len(ticks) > maxTimes {
-			return nil, &schedule.FieldError{Field: "to", Value: c.args["to"],
-				Want: "the range has more than 1000 ticks: ask for a part of it"}
+		b := &schedule.Backfill{
+			Namespace: c.namespace,
+			Queue:     c.queue(),
+			Name:      c.schedule,
+			From:      from,
+			To:        to,
+			Spec:      spec,
 		}
-		accepted, step := 0, spec.RunsAtOnce()
-		for rest := ticks; len(rest) > 0; {
-			n := min(step, len(rest))
-			if _, rejected := c.take(c.key.Limiters().Produce, n*max(1, spec.Shards)); rejected != nil {
-				return nil, limitedError{rejected}
-			}
-			t := &job.Trigger{
-				Namespace: c.namespace,
-				Queue:     c.queue(),
-				Name:      c.schedule,
-				Key:       fmt.Sprintf("backfill %d %d %d", from.UnixMilli(), to.UnixMilli(), rest[0]),
-				KeyTTL:    job.MaxKeyTTL,
-				Runs:      spec.Runs(c.schedule, rest[:n], 'b'),
-			}
-			if err := a.store.Trigger(ctx, t); err != nil {
-				return nil, err
-			}
-			if !t.Repeated {
-				accepted += t.Count
-			}
-			rest = rest[n:]
+		ticks, err := b.Ticks()
+		if err != nil {
+			return nil, err
 		}
-		return fmt.Appendf(nil, `{"ticks":%d,"accepted":%d}`, len(ticks), accepted), nil
+		err = b.Publish(ctx, a.store, ticks, func(jobs int) error { return spend(c, jobs) })
+		if err != nil {
+			return nil, err
+		}
+		return fmt.Appendf(nil, `{"ticks":%d,"accepted":%d}`, len(ticks), b.Accepted), nil
 	})
 }
 

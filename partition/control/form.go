@@ -17,17 +17,18 @@ const Format = 1
 
 // namespaceForm is the JSON of a namespace. The keys are those of the file.
 type namespaceForm struct {
-	Kind        string         `json:"kind"` // queue
-	Pool        string         `json:"pool"`
-	Description string         `json:"description,omitempty"`
-	Shards      int            `json:"shards"`
-	Spread      map[string]int `json:"spread,omitempty"`
-	MaxJobs     int64          `json:"max_jobs"`
-	MaxQueues   int64          `json:"max_queues"`
-	Dead        string         `json:"dead"` // keep or drop
-	ReplyTTL    string         `json:"reply_ttl"`
-	CreatedMS   int64          `json:"created_ms"`
-	CreatedBy   string         `json:"created_by,omitempty"`
+	Kind         string         `json:"kind"` // queue
+	Pool         string         `json:"pool"`
+	Description  string         `json:"description,omitempty"`
+	Shards       int            `json:"shards"`
+	Spread       map[string]int `json:"spread,omitempty"`
+	MaxJobs      int64          `json:"max_jobs"`
+	MaxQueues    int64          `json:"max_queues"`
+	MaxSchedules int64          `json:"max_schedules"` // absent in entries from before: the default
+	Dead         string         `json:"dead"`          // keep or drop
+	ReplyTTL     string         `json:"reply_ttl"`
+	CreatedMS    int64          `json:"created_ms"`
+	CreatedBy    string         `json:"created_by,omitempty"`
 }
 
 type tokenForm struct {
@@ -60,17 +61,18 @@ func encode(form any) string {
 
 func (n *Namespace) encode() string {
 	f := namespaceForm{
-		Kind:        "queue",
-		Pool:        n.Pool,
-		Description: n.Description,
-		Shards:      n.Policy.Shards,
-		Spread:      n.Policy.Spread,
-		MaxJobs:     n.Policy.MaxJobs,
-		MaxQueues:   n.Policy.MaxQueues,
-		Dead:        deadKeep,
-		ReplyTTL:    n.Policy.ReplyTTL.String(),
-		CreatedMS:   n.CreatedMS,
-		CreatedBy:   n.CreatedBy,
+		Kind:         "queue",
+		Pool:         n.Pool,
+		Description:  n.Description,
+		Shards:       n.Policy.Shards,
+		Spread:       n.Policy.Spread,
+		MaxJobs:      n.Policy.MaxJobs,
+		MaxQueues:    n.Policy.MaxQueues,
+		MaxSchedules: n.Policy.MaxSchedules,
+		Dead:         deadKeep,
+		ReplyTTL:     n.Policy.ReplyTTL.String(),
+		CreatedMS:    n.CreatedMS,
+		CreatedBy:    n.CreatedBy,
 	}
 	if n.Policy.DropDead {
 		f.Dead = deadDrop
@@ -106,7 +108,9 @@ func decodeEntry(name, value string) (any, error) {
 }
 
 func decodeNamespace(name, value string) (*Namespace, error) {
-	var f namespaceForm
+	n := NewNamespace(name, "", "")
+	p := &n.Policy
+	f := namespaceForm{MaxSchedules: p.MaxSchedules}
 	if err := decodeForm(value, &f); err != nil {
 		return nil, err
 	}
@@ -122,11 +126,9 @@ func decodeNamespace(name, value string) (*Namespace, error) {
 	if len(f.Spread) == 0 {
 		f.Spread = nil
 	}
-	n := NewNamespace(name, f.Pool, f.CreatedBy)
-	n.Description, n.CreatedMS = f.Description, f.CreatedMS
-	p := &n.Policy
+	n.Pool, n.Description, n.CreatedBy, n.CreatedMS = f.Pool, f.Description, f.CreatedBy, f.CreatedMS
 	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
-	p.DropDead, p.ReplyTTL = f.Dead == deadDrop, replyTTL
+	p.MaxSchedules, p.DropDead, p.ReplyTTL = f.MaxSchedules, f.Dead == deadDrop, replyTTL
 	return &n, n.Validate()
 }
 

@@ -15,6 +15,7 @@ func TestTheFormOfEntries(t *testing.T) {
 	t.Parallel()
 	policy := job.DefaultPolicy()
 	policy.Shards, policy.Spread, policy.DropDead, policy.ReplyTTL = 4, map[string]int{"bulk": 4}, true, time.Minute
+	policy.MaxSchedules = 7
 	for _, c := range []struct {
 		entry interface {
 			entry() string
@@ -24,7 +25,7 @@ func TestTheFormOfEntries(t *testing.T) {
 	}{
 		{
 			&Namespace{Name: "mail", Pool: "fast", Description: "of the shop", Policy: policy, CreatedMS: 5, CreatedBy: "alice"}, "ns:mail",
-			`{"kind":"queue","pool":"fast","description":"of the shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"dead":"drop","reply_ttl":"1m0s","created_ms":5,"created_by":"alice"}`,
+			`{"kind":"queue","pool":"fast","description":"of the shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"max_schedules":7,"dead":"drop","reply_ttl":"1m0s","created_ms":5,"created_by":"alice"}`,
 		},
 		{
 			&Token{Namespace: "mail", Hash: HashToken("a"), Name: "crm", Description: "d", Produce: partition.Rate{Count: 1000, Per: time.Minute}, Limit: &Limit{1, 2, 3}, CreatedMS: 5},
@@ -48,6 +49,14 @@ func TestTheFormOfEntries(t *testing.T) {
 		if got, err := decodeEntry(c.name, c.want); err != nil || !reflect.DeepEqual(got, c.entry) {
 			t.Errorf("read again: got %+v, %v, want %+v", got, err, c.entry)
 		}
+	}
+}
+
+func TestANamespaceFromBeforeSchedulesHasTheDefaultOfThem(t *testing.T) {
+	t.Parallel()
+	e, err := decodeEntry("ns:mail", `{"kind":"queue","pool":"default","shards":1,"max_jobs":1,"max_queues":1,"dead":"keep","reply_ttl":"10m0s","created_ms":1}`)
+	if n, ok := e.(*Namespace); err != nil || !ok || n.Policy.MaxSchedules != job.DefaultPolicy().MaxSchedules {
+		t.Errorf("got %+v, %v", e, err)
 	}
 }
 

@@ -188,7 +188,7 @@ func (f *Firer) fire(ctx context.Context, d job.DueShard, now int64,
 			continue
 		}
 		firing := Plan(spec, d.Namespace.Name, due.Queue, due.Name, due.State, &state, now)
-		n, size := len(firing.List)*spec.jobs(), len(firing.List)*spec.Size()
+		n, size := len(firing.List)*spec.Jobs(), len(firing.List)*spec.Size()
 		if len(group) > 0 && (jobs+n > fireJobs || bytes+size > fireBytes) {
 			if err := send(); err != nil {
 				return done, stale, err

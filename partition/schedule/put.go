@@ -3,6 +3,8 @@ package schedule
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
@@ -135,4 +137,65 @@ func (s *Spec) Ticks(from, to time.Time, n int) (list []int64) {
 		list = append(list, tick)
 	}
 	return list
+}
+
+// Stored reads the specification of a schedule, or is ErrNoSchedule or ErrUnreadable.
+func Stored(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string) (*Spec, error) {
+	s, err := store.GetSchedule(ctx, ns, queue, name)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := Parse(s.Spec)
+	if err != nil {
+		return nil, ErrUnreadable
+	}
+	return spec, nil
+}
+
+// maxBackfill is how many ticks a backfill has at most.
+const maxBackfill = 1000
+
+// A Backfill is runs for the ticks of a range, both ends included.
+type Backfill struct {
+	Namespace   *job.Namespace
+	Queue, Name string
+	From, To    time.Time
+	Spec        *Spec
+
+	Accepted int // jobs that were published
+}
+
+// Ticks are those of the range, or a *FieldError where there are too many.
+func (b *Backfill) Ticks() ([]int64, error) {
+	ticks := b.Spec.Ticks(b.From, b.To, maxBackfill+1)
+	if len(ticks) > maxBackfill {
+		return nil, &FieldError{"to", b.To.Format(time.RFC3339), "the range has more than 1000 ticks: ask for a part of it"}
+	}
+	return ticks, nil
+}
+
+// Publish publishes the runs of ticks, in calls of 32, each under a key of its own: a repeat of a request that failed goes on
+// where that ended. admit says how many jobs a call may publish next.
+func (b *Backfill) Publish(ctx context.Context, store job.ScheduleOperations, ticks []int64,
+	admit func(jobs int) error) error {
+	for part := range slices.Chunk(ticks, b.Spec.RunsAtOnce()) {
+		if err := admit(len(part) * b.Spec.Jobs()); err != nil {
+			return err
+		}
+		t := &job.Trigger{
+			Namespace: b.Namespace,
+			Queue:     b.Queue,
+			Name:      b.Name,
+			Key:       fmt.Sprintf("backfill %d %d %d", b.From.UnixMilli(), b.To.UnixMilli(), part[0]),
+			KeyTTL:    job.MaxKeyTTL,
+			Runs:      b.Spec.Runs(b.Name, part, 'b'),
+		}
+		if err := store.Trigger(ctx, t); err != nil {
+			return err
+		}
+		if !t.Repeated {
+			b.Accepted += t.Count
+		}
+	}
+	return nil
 }

@@ -355,7 +355,7 @@ func (s *Spec) run(name string, tick int64, cause byte) job.ScheduleRun {
 		attributes = map[string]string{}
 	}
 	attributes["schedule"], attributes["tick"], attributes["cause"] = name, TickText(tick), causes[cause]
-	for i := range s.jobs() {
+	for i := range s.Jobs() {
 		if s.Shards > 0 {
 			attributes["shard_index"], attributes["shard_total"] = strconv.Itoa(i), strconv.Itoa(s.Shards)
 		}
@@ -365,8 +365,8 @@ func (s *Spec) run(name string, tick int64, cause byte) job.ScheduleRun {
 	return r
 }
 
-// jobs is how many jobs a run has.
-func (s *Spec) jobs() int { return max(1, s.Shards) }
+// Jobs is how many jobs a run has.
+func (s *Spec) Jobs() int { return max(1, s.Shards) }
 
 // TickText is a tick as the attribute tick has it.
 func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z") }
@@ -375,7 +375,7 @@ func TickText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01
 func (s *Spec) Payload() []byte { return s.payload }
 
 // RunsAtOnce is how many runs fit into one call of the store: 32, of 1,000 jobs and 1 MiB together.
-func (s *Spec) RunsAtOnce() int { return max(1, min(planRuns, planJobs/s.jobs(), maxRun/s.Size())) }
+func (s *Spec) RunsAtOnce() int { return max(1, min(planRuns, planJobs/s.Jobs(), maxRun/s.Size())) }
 
 // Size is about what the jobs of a run take, in bytes.
 func (s *Spec) Size() int {
@@ -383,7 +383,7 @@ func (s *Spec) Size() int {
 	for name, value := range s.Attributes {
 		n += len(name) + len(value) + 6
 	}
-	return n * s.jobs()
+	return n * s.Jobs()
 }
 
 // causes are the attribute cause by their letter.

@@ -270,12 +270,12 @@ func TestTheTableOfRolesIsTrue(t *testing.T) {
 		rows[role], _, _ = strings.Cut(row, " |\n")
 	}
 	const ofBuffer, ofQueue = "/api/v1/namespaces/{namespace}/", "/api/v1/namespaces/{namespace}/queues/{queue}/"
-	const ofSchedule, acts = ofQueue + "schedules/{schedule}/", "put, delete, pause and trigger schedules"
+	const ofSchedule, acts = ofQueue + "schedules/{schedule}/", "put, delete, pause, trigger and backfill schedules"
 	phrases := map[string]string{
 		"/api/v1/reload": "reload", ofBuffer + "pause": "pause", ofBuffer + "resume": "resume", ofBuffer + "partitions/{partition}/pause": "pause",
 		ofBuffer + "partitions/{partition}/resume": "resume", ofBuffer + "purge": "purge entries", ofBuffer + "dead/replay": "replay dead letters",
 		ofBuffer + "dead/delete": "delete dead letters", ofQueue + "jobs/{job}/delete": "respawn, delete and purge jobs", ofQueue + "dead/respawn": "respawn, delete and purge jobs",
-		ofSchedule + "put": acts, ofSchedule + "delete": acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts,
+		ofSchedule + "put": acts, ofSchedule + "delete": acts, ofSchedule + "pause": acts, ofSchedule + "resume": acts, ofSchedule + "trigger": acts, ofSchedule + "backfill": acts,
 		ofQueue + "dead/delete": "respawn, delete and purge jobs", ofQueue + "purge": "respawn, delete and purge jobs",
 	}
 	for _, rt := range setupRoles(nil).routes() {

@@ -21,15 +21,16 @@ type QueueNamespace struct {
 // CreateNamespace is the request for one. Its keys are those of the file; what is left out
 // has its default.
 type CreateNamespace struct {
-	Namespace   string         `json:"namespace"`
-	Pool        string         `json:"pool"`
-	Description string         `json:"description"`
-	Shards      int            `json:"shards"`
-	Spread      map[string]int `json:"spread"`
-	MaxJobs     int64          `json:"max_jobs"`
-	MaxQueues   int64          `json:"max_queues"`
-	Dead        string         `json:"dead"`
-	ReplyTTLMS  int64          `json:"reply_ttl_ms"`
+	Namespace    string         `json:"namespace"`
+	Pool         string         `json:"pool"`
+	Description  string         `json:"description"`
+	Shards       int            `json:"shards"`
+	Spread       map[string]int `json:"spread"`
+	MaxJobs      int64          `json:"max_jobs"`
+	MaxQueues    int64          `json:"max_queues"`
+	MaxSchedules int64          `json:"max_schedules"`
+	Dead         string         `json:"dead"`
+	ReplyTTLMS   int64          `json:"reply_ttl_ms"`
 }
 
 const (
@@ -39,15 +40,16 @@ const (
 
 func formOf(n *control.Namespace) CreateNamespace {
 	f := CreateNamespace{
-		Namespace:   n.Name,
-		Pool:        n.Pool,
-		Description: n.Description,
-		Shards:      n.Policy.Shards,
-		Spread:      n.Policy.Spread,
-		MaxJobs:     n.Policy.MaxJobs,
-		MaxQueues:   n.Policy.MaxQueues,
-		Dead:        deadKeep,
-		ReplyTTLMS:  n.Policy.ReplyTTL.Milliseconds(),
+		Namespace:    n.Name,
+		Pool:         n.Pool,
+		Description:  n.Description,
+		Shards:       n.Policy.Shards,
+		Spread:       n.Policy.Spread,
+		MaxJobs:      n.Policy.MaxJobs,
+		MaxQueues:    n.Policy.MaxQueues,
+		MaxSchedules: n.Policy.MaxSchedules,
+		Dead:         deadKeep,
+		ReplyTTLMS:   n.Policy.ReplyTTL.Milliseconds(),
 	}
 	if n.Policy.DropDead {
 		f.Dead = deadDrop
@@ -75,12 +77,13 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	c, n := r.control(), control.NewNamespace("", control.DefaultPool, r.who.name)
 	p := &n.Policy
 	f := CreateNamespace{
-		Pool:       n.Pool,
-		Shards:     p.Shards,
-		MaxJobs:    p.MaxJobs,
-		MaxQueues:  p.MaxQueues,
-		Dead:       deadKeep,
-		ReplyTTLMS: p.ReplyTTL.Milliseconds(),
+		Pool:         n.Pool,
+		Shards:       p.Shards,
+		MaxJobs:      p.MaxJobs,
+		MaxQueues:    p.MaxQueues,
+		MaxSchedules: p.MaxSchedules,
+		Dead:         deadKeep,
+		ReplyTTLMS:   p.ReplyTTL.Milliseconds(),
 	}
 	r.decode(&f)
 	switch {
@@ -93,7 +96,7 @@ func (s *Server) createNamespace(r *request) (any, error) {
 	}
 	n.Name, n.Pool, n.Description = f.Namespace, f.Pool, f.Description
 	p.Shards, p.Spread, p.MaxJobs, p.MaxQueues = f.Shards, f.Spread, f.MaxJobs, f.MaxQueues
-	p.DropDead, p.ReplyTTL = f.Dead == deadDrop, time.Duration(f.ReplyTTLMS)*time.Millisecond
+	p.MaxSchedules, p.DropDead, p.ReplyTTL = f.MaxSchedules, f.Dead == deadDrop, time.Duration(f.ReplyTTLMS)*time.Millisecond
 	act := Act{Action: "create_namespace", Namespace: f.Namespace,
 		Detail: fmt.Sprintf("pool %s, shards %d", f.Pool, f.Shards)}
 	return s.changed(r, act, c.CreateNamespace(r.ctx, n), f)

@@ -34,6 +34,25 @@ type ScheduleRun struct {
 	Jobs int `json:"jobs"` // that were published
 }
 
+// BackfillRequest is a range of ticks, both ends included.
+type BackfillRequest struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Approval
+}
+
+// Backfilled is what a backfill published, or would publish.
+type Backfilled struct {
+	DryRun bool  `json:"dry_run"`
+	Ticks  int   `json:"ticks"` // in the range
+	Jobs   int64 `json:"jobs"`  // a repeat within a day publishes only what is missing
+}
+
+// ScheduleTimes are ticks, in the zone of the schedule.
+type ScheduleTimes struct {
+	Next []string `json:"next"`
+}
+
 // schedule is the namespace, the queue and the schedule in the path.
 func (r *request) schedule() (space jobSpace, queue, name string) {
 	space, queue = r.queue()
@@ -159,13 +178,9 @@ func (s *Server) triggerSchedule(r *request) (any, error) {
 	if r.decode(&struct{}{}); r.err != nil {
 		return nil, r.err
 	}
-	found, err := space.store.GetSchedule(r.ctx, space.ns, queue, name)
+	spec, err := schedule.Stored(r.ctx, space.store, space.ns, queue, name)
 	if err != nil {
 		return nil, failed(err)
-	}
-	spec, err := schedule.Parse(found.Spec)
-	if err != nil {
-		return nil, schedule.ErrUnreadable
 	}
 	now, err := space.store.Clock(r.ctx, space.ns, queue)
 	if err != nil {
@@ -174,4 +189,59 @@ func (s *Server) triggerSchedule(r *request) (any, error) {
 	t := &job.Trigger{Namespace: space.ns, Queue: queue, Name: name, Runs: spec.Runs(name, []int64{now}, 't')}
 	err = space.store.Trigger(r.ctx, t)
 	return s.scheduleAct(r, "trigger_schedule", space, queue, name, ScheduleRun{t.Count}, err)
+}
+
+// backfillSchedule publishes a run for each tick of a range. A repeat of one that failed goes on where that ended.
+func (s *Server) backfillSchedule(r *request) (any, error) {
+	space, queue, name := r.schedule()
+	var body BackfillRequest
+	r.decode(&body)
+	r.fail(body.check())
+	if body.From.Year() < 1970 || body.To.Year() >= 2200 || body.To.Before(body.From) {
+		r.fail(badRequest("from and to: want times of RFC 3339 from 1970 to 2199, the earlier one first"))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	ctx, cancel := s.acting(r, actTimeout)
+	defer cancel()
+	spec, err := schedule.Stored(ctx, space.store, space.ns, queue, name)
+	if err != nil {
+		return nil, failed(err)
+	}
+	b := &schedule.Backfill{Namespace: space.ns, Queue: queue, Name: name, From: body.From, To: body.To, Spec: spec}
+	ticks, err := b.Ticks()
+	if err != nil {
+		return nil, failed(err)
+	}
+	answer := Backfilled{body.DryRun, len(ticks), int64(len(ticks) * spec.Jobs())}
+	if body.DryRun {
+		return answer, nil
+	}
+	if answer.Jobs > *body.Confirm {
+		return nil, conflict("there are more jobs than confirmed by now: ask with dry_run again")
+	}
+	err = b.Publish(ctx, space.store, ticks, func(int) error { return nil })
+	answer.Jobs = int64(b.Accepted)
+	return s.scheduleAct(r, "backfill_schedule", space, queue, name, answer, err)
+}
+
+// scheduleTimes lists the ticks of a schedule from a time on.
+func (s *Server) scheduleTimes(r *request) (any, error) {
+	space, queue, name := r.schedule()
+	count, from := r.number("count", 10, 1, 1000), time.Now()
+	if text := r.param("from"); text != "" {
+		var err error
+		if from, err = time.Parse(time.RFC3339, text); err != nil || from.Year() < 1970 || from.Year() >= 2200 {
+			r.fail(badRequest("from: want a time of RFC 3339 from 1970 to 2199"))
+		}
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	spec, err := schedule.Stored(r.ctx, space.store, space.ns, queue, name)
+	if err != nil {
+		return nil, failed(err)
+	}
+	return ScheduleTimes{spec.Times(from, count)}, nil
 }

@@ -39,14 +39,32 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 	expect(200, "canary", "GET", one+"?unmasked=1", "admin", "")
 	expect(200, `"state":"paused","rev":2`, "POST", one+"/pause", "operator", "{}")
 	expect(200, `"jobs":1`, "POST", one+"/trigger", "operator", "{}")
+	expect(200, `{"next":["2026-10-25T02:30:00+02:00","2026-10-26T02:30:00+01:00"]}`, "GET", one+"/times?count=2&from=2026-10-24T12:00:00Z", "viewer", "")
+	for _, query := range []string{"count=0", "count=1001", "from=tomorrow", "from=0001-01-01T00:00:00Z"} {
+		expect(400, "bad_request", "GET", one+"/times?"+query, "viewer", "")
+	}
+	october := `{"from":"2026-10-01T00:00:00Z","to":"2026-10-31T23:00:00Z"`
+	expect(403, "role", "POST", one+"/backfill", "viewer", october+`,"dry_run":true}`)
+	expect(400, "dry_run", "POST", one+"/backfill", "operator", october+`}`)
+	expect(200, `{"dry_run":true,"ticks":31,"jobs":31}`, "POST", one+"/backfill", "operator", october+`,"dry_run":true}`)
+	expect(409, "confirmed", "POST", one+"/backfill", "operator", october+`,"confirm":30}`)
+	expect(200, `{"dry_run":false,"ticks":31,"jobs":31}`, "POST", one+"/backfill", "operator", october+`,"confirm":31}`)
+	expect(200, `{"dry_run":false,"ticks":31,"jobs":0}`, "POST", one+"/backfill", "operator", october+`,"confirm":31}`)
+	for _, body := range []string{`{"dry_run":true}`, `{"from":"2026-10-01T00:00:00Z","dry_run":true}`, `{"from":"x","to":"y","dry_run":true}`,
+		`{"from":"2026-10-02T00:00:00Z","to":"2026-10-01T00:00:00Z","dry_run":true}`, `{"from":"2026-10-01T00:00:00Z","to":"2250-10-01T00:00:00Z","dry_run":true}`} {
+		expect(400, "bad_request", "POST", one+"/backfill", "operator", body)
+	}
+	expect(400, "more than 1000 ticks", "POST", one+"/backfill", "operator", `{"from":"2016-10-01T00:00:00Z","to":"2026-10-01T00:00:00Z","dry_run":true}`)
 	expect(200, `"state":"active","rev":3`, "POST", one+"/resume", "operator", "{}")
 	expect(200, "deleted", "POST", one+"/delete", "operator", "{}")
 	for _, act := range []string{"delete", "pause", "resume", "trigger"} {
 		expect(404, "no_such_schedule", "POST", one+"/"+act, "operator", "{}")
 	}
+	expect(404, "no_such_schedule", "POST", one+"/backfill", "operator", october+`,"dry_run":true}`)
+	expect(404, "no_such_schedule", "GET", one+"/times", "viewer", "")
 	expect(404, "no_such_schedule", "GET", one, "operator", "")
 	expect(404, "kind buffer", "GET", "/api/v1/namespaces/default/schedules", "viewer", "")
-	for _, act := range []string{"put_schedule", "pause_schedule", "trigger_schedule", "resume_schedule", "delete_schedule"} {
+	for _, act := range []string{"put_schedule", "pause_schedule", "trigger_schedule", "backfill_schedule", "resume_schedule", "delete_schedule"} {
 		expect(200, `"action":"`+act+`"`, "GET", "/api/v1/audit", "viewer", "")
 	}
 }

@@ -146,6 +146,8 @@ func TestSchedulesFromTheCommandLine(t *testing.T) {
 	run("reports/daily: paused", "pause", "mail", "reports", "daily")
 	run("reports/daily: published 1 job", "trigger", "mail", "reports", "daily")
 	run(`{"cron":"30 2 * * *","tz":"Europe/Berlin","data":{"report":"daily"}}`, "get", "mail", "reports", "daily")
+	run("reports/daily: published 31 jobs", "backfill", "mail", "reports", "daily", "--from=2026-10-01T00:00:00Z", "--to=2026-10-31T23:00:00Z", "--yes")
+	run("2026-10-25T02:30:00+02:00\n2026-10-26T02:30:00+01:00", "times", "mail", "reports", "daily", "--from=2026-10-24T12:00:00Z", "--count=2")
 	run("reports/daily: active", "resume", "mail", "reports", "daily")
 	run("reports/daily: deleted", "rm", "mail", "reports", "daily")
 	run("no_such_schedule", "get", "mail", "reports", "daily")

@@ -23,15 +23,16 @@ type Ns struct {
 type NsCreate struct {
 	command `embed:""`
 
-	Name        string         `arg:"" help:"Its name."`
-	Description string         `placeholder:"TEXT" help:"What it is for, at most 512 bytes."`
-	Pool        string         `default:"default" help:"Pool of the file that holds its jobs, for ever."`
-	Shards      int            `default:"1" help:"Groups of keys, each in one Redis Cluster slot."`
-	Spread      map[string]int `placeholder:"QUEUE=SHARDS" help:"Queues whose jobs lie on several shards, such as bulk=4."`
-	MaxJobs     int64          `default:"10000000" help:"Jobs that it may hold, dead ones included."`
-	MaxQueues   int64          `default:"10000" help:"Queues that may have jobs."`
-	Dead        string         `enum:"keep,drop" default:"keep" help:"What becomes of a job whose tries are used up: keep it as a dead letter, or drop it."`
-	ReplyTTL    time.Duration  `default:"10m" help:"How long jobs of reply queues live at most."`
+	Name         string         `arg:"" help:"Its name."`
+	Description  string         `placeholder:"TEXT" help:"What it is for, at most 512 bytes."`
+	Pool         string         `default:"default" help:"Pool of the file that holds its jobs, for ever."`
+	Shards       int            `default:"1" help:"Groups of keys, each in one Redis Cluster slot."`
+	Spread       map[string]int `placeholder:"QUEUE=SHARDS" help:"Queues whose jobs lie on several shards, such as bulk=4."`
+	MaxJobs      int64          `default:"10000000" help:"Jobs that it may hold, dead ones included."`
+	MaxQueues    int64          `default:"10000" help:"Queues that may have jobs."`
+	MaxSchedules int64          `default:"100000" help:"Schedules that it may have; 0: none."`
+	Dead         string         `enum:"keep,drop" default:"keep" help:"What becomes of a job whose tries are used up: keep it as a dead letter, or drop it."`
+	ReplyTTL     time.Duration  `default:"10m" help:"How long jobs of reply queues live at most."`
 }
 
 const controlNamespaces = "/api/v1/control/namespaces"
@@ -40,15 +41,16 @@ const controlNamespaces = "/api/v1/control/namespaces"
 func (c *NsCreate) Run(ctx context.Context, s Streams) error {
 	var made struct{}
 	raw, err := c.call(controlNamespaces).check(validNamespace(c.Name)).post(ctx, admin.CreateNamespace{
-		Namespace:   c.Name,
-		Pool:        c.Pool,
-		Description: c.Description,
-		Shards:      c.Shards,
-		Spread:      c.Spread,
-		MaxJobs:     c.MaxJobs,
-		MaxQueues:   c.MaxQueues,
-		Dead:        c.Dead,
-		ReplyTTLMS:  c.ReplyTTL.Milliseconds(),
+		Namespace:    c.Name,
+		Pool:         c.Pool,
+		Description:  c.Description,
+		Shards:       c.Shards,
+		Spread:       c.Spread,
+		MaxJobs:      c.MaxJobs,
+		MaxQueues:    c.MaxQueues,
+		MaxSchedules: c.MaxSchedules,
+		Dead:         c.Dead,
+		ReplyTTLMS:   c.ReplyTTL.Milliseconds(),
 	}, &made)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ func TestCommandsForNamespacesAndTokensAskTheAdminAPI(t *testing.T) {
 	const at = "/api/v1/control/"
 	for _, tt := range []struct{ args, answer, asked, out, stderr string }{
 		{
-			"ns create mail --pool=fast --shards=4 --spread=bulk=4 --dead=drop --description=shop", `{"namespace":"mail"}`,
-			`POST ` + at + `namespaces {"namespace":"mail","pool":"fast","description":"shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"dead":"drop","reply_ttl_ms":600000}`,
+			"ns create mail --pool=fast --shards=4 --spread=bulk=4 --max-schedules=0 --dead=drop --description=shop", `{"namespace":"mail"}`,
+			`POST ` + at + `namespaces {"namespace":"mail","pool":"fast","description":"shop","shards":4,"spread":{"bulk":4},"max_jobs":10000000,"max_queues":10000,"max_schedules":0,"dead":"drop","reply_ttl_ms":600000}`,
 			"mail: made; nobody can use it before it has a token: spillway token create mail\n", "",
 		},
 		{

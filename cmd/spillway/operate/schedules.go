@@ -19,13 +19,15 @@ import (
 
 // Schedules has the commands for schedules.
 type Schedules struct {
-	Ls      SchedulesLs      `cmd:"" help:"List the schedules of a namespace, with their next tick and their account."`
-	Get     SchedulesGet     `cmd:"" help:"Print one schedule: its next ticks, its account, its last runs and its specification."`
-	Put     SchedulesPut     `cmd:"" help:"Make a schedule, or replace its specification."`
-	Rm      SchedulesRm      `cmd:"" help:"Delete a schedule. Its jobs stay."`
-	Pause   SchedulesPause   `cmd:"" help:"Stop a schedule from firing. Ticks in between count as paused."`
-	Resume  SchedulesResume  `cmd:"" help:"Let a schedule fire again, from the next tick on."`
-	Trigger SchedulesTrigger `cmd:"" help:"Publish a run now, beside the ticks."`
+	Ls       SchedulesLs       `cmd:"" help:"List the schedules of a namespace, with their next tick and their account."`
+	Get      SchedulesGet      `cmd:"" help:"Print one schedule: its next ticks, its account, its last runs and its specification."`
+	Put      SchedulesPut      `cmd:"" help:"Make a schedule, or replace its specification."`
+	Rm       SchedulesRm       `cmd:"" help:"Delete a schedule. Its jobs stay."`
+	Pause    SchedulesPause    `cmd:"" help:"Stop a schedule from firing. Ticks in between count as paused."`
+	Resume   SchedulesResume   `cmd:"" help:"Let a schedule fire again, from the next tick on."`
+	Trigger  SchedulesTrigger  `cmd:"" help:"Publish a run now, beside the ticks."`
+	Backfill SchedulesBackfill `cmd:"" help:"Publish a run for each tick of a range. It counts them first and asks."`
+	Times    SchedulesTimes    `cmd:"" help:"Print the ticks to come, of a specification or of a schedule."`
 }
 
 // SchedulesLs lists.
@@ -126,21 +128,15 @@ type SchedulesPut struct {
 
 // Run makes it.
 func (c *SchedulesPut) Run(ctx context.Context, s Streams) error {
-	text, err := specification(s, c.File)
-	if err != nil {
-		return err
-	}
 	if call := c.at("/put"); call.err != nil {
 		return call.err
 	}
-	spec, err := schedule.Parse(text)
+	text, spec, err := specification(s, c.File)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+		return err
 	}
 	if c.DryRun {
-		next := spec.Times(time.Now(), 10)
-		return c.print(s, json.RawMessage(fmt.Sprintf(`{"next":["%s"]}`, strings.Join(next, `","`))),
-			strings.Join(next, "\n"))
+		return c.printTimes(s, spec.Times(time.Now(), 10))
 	}
 	var answer admin.SchedulePut
 	raw, err := c.at("/put").post(ctx, json.RawMessage(text), &answer)
@@ -151,24 +147,33 @@ func (c *SchedulesPut) Run(ctx context.Context, s Streams) error {
 		answer.Rev, strings.Join(answer.Next[:min(1, len(answer.Next))], "")))
 }
 
-// specification is a file's as JSON.
-func specification(s Streams, path string) (text []byte, err error) {
+// specification reads a file, and returns it as JSON, too.
+func specification(s Streams, path string) (text []byte, spec *schedule.Spec, err error) {
 	if path == "-" {
 		text, err = io.ReadAll(io.LimitReader(s.In, schedule.MaxSpec+1))
 	} else {
 		text, err = os.ReadFile(path)
 	}
-	if err != nil || json.Valid(text) {
-		return text, err
+	if err != nil {
+		return nil, nil, err
 	}
-	var value map[string]any
-	if err := yaml.Unmarshal(text, &value); err != nil {
-		return nil, fmt.Errorf("%s: neither JSON nor YAML: %w", path, err)
+	if !json.Valid(text) {
+		var value map[string]any
+		if err := yaml.Unmarshal(text, &value); err != nil {
+			return nil, nil, fmt.Errorf("%s: neither JSON nor YAML: %w", path, err)
+		}
+		if text, err = json.Marshal(value); err != nil {
+			return nil, nil, errors.New("keys are text")
+		}
 	}
-	if text, err = json.Marshal(value); err != nil {
-		return nil, errors.New("keys are text")
+	if spec, err = schedule.Parse(text); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return text, nil
+	return text, spec, nil
+}
+
+func (o *output) printTimes(s Streams, next []string) error {
+	return o.print(s, admin.ScheduleTimes{Next: next}, strings.Join(next, "\n"))
 }
 
 // SchedulesRm deletes one.
@@ -211,4 +216,78 @@ func (c *SchedulesTrigger) Run(ctx context.Context, s Streams) error {
 	var answer admin.ScheduleRun
 	return c.act(ctx, s, "/trigger", &answer,
 		func() string { return "published " + some(int64(answer.Jobs), "job", "jobs") })
+}
+
+// SchedulesBackfill runs ticks of a range.
+type SchedulesBackfill struct {
+	ofSchedule `embed:""`
+	consent    `embed:""`
+
+	From time.Time `required:"" placeholder:"TIME" help:"The first time, RFC 3339, such as 2026-12-01T00:00:00Z."`
+	To   time.Time `required:"" placeholder:"TIME" help:"The last time, RFC 3339. The range has 1000 ticks at most."`
+}
+
+// Run counts, asks and publishes.
+func (c *SchedulesBackfill) Run(ctx context.Context, s Streams) error {
+	request := admin.BackfillRequest{From: c.From, To: c.To, Approval: admin.Approval{DryRun: true}}
+	var found, done admin.Backfilled
+	raw, err := c.at("/backfill").post(ctx, &request, &found)
+	if err != nil {
+		return err
+	}
+	to := c.Queue + "/" + c.Schedule + ": "
+	_ = s.tell("%sfound %s, %s", to, some(int64(found.Ticks), "tick", "ticks"), some(found.Jobs, "job", "jobs"))
+	if c.DryRun || found.Ticks == 0 {
+		return c.print(s, raw, to+"nothing was published")
+	}
+	if err := c.ask(ctx, s, found.Jobs, "publish them"); err != nil {
+		return err
+	}
+	request.Approval = admin.Approval{Confirm: &found.Jobs}
+	if raw, err = c.at("/backfill").post(ctx, &request, &done); err != nil {
+		return fmt.Errorf("%w; run it again: it goes on where this ended", err)
+	}
+	return c.print(s, raw, to+"published "+some(done.Jobs, "job", "jobs"))
+}
+
+// SchedulesTimes prints ticks.
+type SchedulesTimes struct {
+	command `embed:""`
+
+	Namespace string    `arg:"" optional:"" help:"The namespace of a schedule; not with -f."`
+	Queue     string    `arg:"" optional:"" help:"Its queue."`
+	Schedule  string    `arg:"" optional:"" help:"Its name."`
+	File      string    `short:"f" placeholder:"FILE" help:"A specification, YAML or JSON; - is stdin. No service is asked."`
+	Count     int       `default:"10" help:"Ticks to print, at most 1000."`
+	From      time.Time `placeholder:"TIME" help:"Ticks after this time, RFC 3339. Default now."`
+}
+
+// Run prints them.
+func (c *SchedulesTimes) Run(ctx context.Context, s Streams) error {
+	switch {
+	case (c.File == "") == (c.Namespace == ""):
+		return usageError{errors.New("name a schedule by namespace, queue and name, or a file with -f")}
+	case c.Count < 1 || c.Count > 1000:
+		return usageError{fmt.Errorf("count: %d: want 1 to 1000", c.Count)}
+	case c.File != "":
+		_, spec, err := specification(s, c.File)
+		if err != nil {
+			return err
+		}
+		from := c.From
+		if from.IsZero() {
+			from = time.Now()
+		}
+		return c.printTimes(s, spec.Times(from, c.Count))
+	}
+	of := ofSchedule{command: c.command, Namespace: c.Namespace, Queue: c.Queue, Schedule: c.Schedule}
+	call := of.at("/times").set("count", digits(c.Count))
+	if !c.From.IsZero() {
+		call.set("from", c.From.Format(time.RFC3339))
+	}
+	var times admin.ScheduleTimes
+	if done, err := c.read(ctx, s, call, &times); done {
+		return err
+	}
+	return c.printTimes(s, times.Next)
 }
