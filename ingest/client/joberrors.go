@@ -18,6 +18,7 @@ var (
 	ErrNoSchedule       = errors.New("client: there is no such schedule")
 	ErrTooManySchedules = errors.New("client: the namespace has max_schedules schedules")
 	ErrUnfinished       = errors.New("client: the last run of the schedule is unfinished")
+	ErrNotDelayed       = errors.New("client: the job is not delayed, or was claimed before")
 	ErrTooManyKeys      = errors.New("client: the namespace remembers max_keys idempotency keys")
 	ErrTooManyQueues    = errors.New("client: the namespace has max_queues queues")
 	ErrNoNamespace      = errors.New("client: there is no such namespace, or none of kind queue")
@@ -64,6 +65,7 @@ var codes = map[string]error{
 	"no_such_schedule":   ErrNoSchedule,
 	"too_many_schedules": ErrTooManySchedules,
 	"run_unfinished":     ErrUnfinished,
+	"not_delayed":        ErrNotDelayed,
 	"too_many_jobs":      ErrTooManyJobs,
 	"too_many_keys":      ErrTooManyKeys,
 	"too_many_queues":    ErrTooManyQueues,
