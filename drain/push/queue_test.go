@@ -114,7 +114,7 @@ func TestJobsAreFoundWithoutWakes(t *testing.T) {
 // A sink answers quickly, throttles or hangs beyond a number of Writes at once: the queue finds it,
 // and the gauge says what it found.
 func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
-	const knee = 20
+	const knee = 10
 	beyond := map[string]func(ctx context.Context, batches []*sink.Batch) error{
 		"slow":      func(context.Context, []*sink.Batch) error { time.Sleep(400 * time.Millisecond); return nil },
 		"throttles": func(context.Context, []*sink.Batch) error { return sink.Throttle(errDown, time.Millisecond) },
@@ -133,10 +133,10 @@ func TestWritesFollowWhatTheSinkAnswers(t *testing.T) {
 					time.Sleep(200 * time.Millisecond)
 					return nil
 				}
-				r.store.publish("welcome", 9000, 1000)
+				r.store.publish("welcome", 3000, 1000)
 				r.start()
-				time.Sleep(45 * time.Second)
-				for range 30 {
+				time.Sleep(20 * time.Second)
+				for range 20 {
 					time.Sleep(time.Second)
 					got := testutil.ToFloat64(r.p.targets[0].metrics.limit)
 					if got < 0.8*knee || got > 1.2*knee {

@@ -171,8 +171,8 @@ func (t *target) plan(s *shard, now time.Time, pass func(queue string) bool) (cl
 		free := q.concurrency() - q.running
 		switch {
 		case !src.due, free <= 0: // the end of a Write readmits it
-			if src.due {
-				q.limit.Wanted(q.running)
+			if src.due && !q.slow() {
+				q.limit.Wanted()
 			}
 			t.leaveRing(s)
 			continue

@@ -43,11 +43,11 @@ func (l *Limit) Get() int {
 	return l.limit
 }
 
-// Wanted is told when another call waits, while so many run.
-func (l *Limit) Wanted(running int) {
+// Wanted is told when as many calls run as may, and another waits.
+func (l *Limit) Wanted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wanted = l.wanted || running >= l.limit
+	l.wanted = true
 }
 
 // Answered learns from a call that began then, and was answered now.

@@ -59,7 +59,7 @@ func use(s *server, l *Limit) (stop func()) {
 					ended <- struct{}{}
 				})
 			}
-			l.Wanted(running)
+			l.Wanted()
 			select {
 			case <-ended:
 				running--
@@ -110,7 +110,7 @@ func TestLimitStaysInItsBounds(t *testing.T) {
 		feed := func(call func(began time.Time)) {
 			for range 1000 {
 				time.Sleep(50 * time.Millisecond)
-				l.Wanted(l.Get())
+				l.Wanted()
 				call(time.Now())
 			}
 		}
@@ -131,11 +131,10 @@ func TestLimitRisesOnlyWhenMoreCallsAreWanted(t *testing.T) {
 		l := New(4, 16, time.Second)
 		for range 1000 {
 			time.Sleep(50 * time.Millisecond)
-			l.Wanted(3)
 			l.Answered(time.Now())
 		}
 		if got := l.Get(); got != 4 {
-			t.Errorf("%d calls at once, and never more than 3 were wanted", got)
+			t.Errorf("%d calls at once, and never more were wanted", got)
 		}
 	})
 }
@@ -171,7 +170,7 @@ func TestLimitFallsByTheSlowestTenthOfTheCalls(t *testing.T) {
 			l := New(1, 100, time.Second)
 			l.limit = 10
 			time.Sleep(time.Minute)
-			l.Wanted(10)
+			l.Wanted()
 			for i := range 10 {
 				if l.Get() != 10 {
 					t.Errorf("it moves after %d calls", i)
