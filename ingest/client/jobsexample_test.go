@@ -120,6 +120,22 @@ func ExampleJobs_Work() {
 	// <nil> 1
 }
 
+// As many handlers at once as the service that they call answers in time, from 1 to 64.
+func ExampleAuto() {
+	j := mail()
+	ctx, stop := context.WithCancel(context.Background())
+	_, _ = j.Publish(ctx, "welcome", []byte("ada"), client.PublishOptions{})
+	err := j.Work(ctx, []string{"welcome"}, func(ctx context.Context, job client.Job) error {
+		defer stop()
+		fmt.Println("welcome", string(job.Payload))
+		return nil
+	}, client.WorkerConfig{Concurrency: client.Auto(1, 64, 300*time.Millisecond)})
+	fmt.Println(err)
+	// Output:
+	// welcome ada
+	// <nil>
+}
+
 // Request and reply: the worker publishes its answer to the queue that is named as the job's
 // id, and the caller waits there.
 func Example_requestAndReply() {

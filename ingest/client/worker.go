@@ -7,7 +7,10 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/spillway-io/spillway/partition/adaptive"
 )
 
 // ErrLeaseLost is the cause of a handler's context that ends because the job is leased to it
@@ -50,8 +53,8 @@ var errGoexit = errors.New("handler called runtime.Goexit")
 
 // WorkerConfig is how Work works. A zero field means its default.
 type WorkerConfig struct {
-	// Concurrency is how many handlers run at once; default 1.
-	Concurrency int
+	// Concurrency is how many handlers run at once: a number, or Auto; default 1.
+	Concurrency Concurrency
 	// TTR is how long a job is leased; default 1m. While its handler runs the lease is
 	// prolonged each TTR/3, so it bounds how late the job comes again when the process ends
 	// in between, not how long a handler may take.
@@ -93,7 +96,8 @@ func (c *WorkerConfig) fill() {
 func (c *WorkerConfig) check() error {
 	if c.Concurrency < 0 || c.TTR < time.Millisecond || c.Wait < 0 || c.StopTimeout < 0 ||
 		c.BackoffBase < 0 || c.BackoffMax < c.BackoffBase {
-		return errors.New("client: the concurrency or a duration is negative, or the longest back-off is less than the first")
+		return errors.New("client: the concurrency or a duration is negative, the longest back-off is less than the " +
+			"first, or Auto does not get 1 to 32767 handlers and a target from 1ms to 1h")
 	}
 	return nil
 }
@@ -119,11 +123,13 @@ func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx contex
 	if err := cfg.check(); err != nil {
 		return err
 	}
+	limit, most := cfg.Concurrency.limit()
 	w := &worker{
 		jobs:    j,
 		cfg:     cfg,
 		handle:  handle,
-		slots:   make(chan struct{}, cfg.Concurrency),
+		limit:   limit,
+		freed:   make(chan struct{}, 1),
 		endings: map[string]chan *ending{},
 	}
 	// What handlers and settlements may use once ctx has ended.
@@ -133,7 +139,7 @@ func (j *Jobs) Work(ctx context.Context, queues []string, handle func(ctx contex
 	var settlers sync.WaitGroup
 	for _, queue := range queues {
 		if w.endings[queue] == nil {
-			endings := make(chan *ending, cfg.Concurrency)
+			endings := make(chan *ending, most)
 			w.endings[queue] = endings
 			settlers.Go(func() { w.settler(queue, endings) })
 		}
@@ -157,39 +163,28 @@ type worker struct {
 	cfg      WorkerConfig
 	handle   func(ctx context.Context, job Job) error
 	running  context.Context
-	slots    chan struct{}           // one for each handler that runs
+	limit    *adaptive.Limit
+	busy     atomic.Int64            // handlers that run, and jobs that were asked for
+	freed    chan struct{}           // holds one: busy fell
 	endings  map[string]chan *ending // by queue, to its settler
 	handlers sync.WaitGroup
 }
 
-// take takes jobs as long as there are slots for handlers, one request at a time.
+// take takes jobs as long as handlers may run, one request at a time.
 func (w *worker) take(ctx context.Context, queues []string) error {
 	for failures := 0; ; {
-		select {
-		case w.slots <- struct{}{}:
-		case <-ctx.Done():
+		held, full := w.hold(ctx)
+		if held == 0 {
 			return nil
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		held := 1
-		for more := true; more && held < 1000; {
-			select {
-			case w.slots <- struct{}{}:
-				held++
-			default:
-				more = false
-			}
 		}
 		jobs, err := w.jobs.take(ctx, queues, TakeOptions{Count: held, TTR: w.cfg.TTR, Wait: w.cfg.Wait}, 1)
 		leased := time.Now()
-		for range held - len(jobs) {
-			<-w.slots
+		if w.free(held - len(jobs)); full && len(jobs) == held {
+			w.limit.Wanted()
 		}
 		for _, job := range jobs {
 			w.handlers.Go(func() {
-				defer func() { <-w.slots }()
+				defer w.free(1)
 				if ctx.Err() != nil { // it came with the last answer
 					w.settle(job, "requeue", 0)
 					return
@@ -221,7 +216,7 @@ func (w *worker) work(job Job, leased time.Time) {
 	l.mu.Lock()
 	l.timer = time.AfterFunc(w.cfg.TTR/3, l.touch)
 	l.mu.Unlock()
-	err := errGoexit
+	began, err := time.Now(), errGoexit
 	// Deferred, for a handler may end its goroutine, as t.FailNow does.
 	defer func() {
 		cause := context.Cause(l.ctx)
@@ -229,6 +224,7 @@ func (w *worker) work(job Job, leased time.Time) {
 		l.mu.Lock() // a touch under way ends first
 		l.timer.Stop()
 		l.mu.Unlock()
+		w.learn(began, err, cause)
 		w.ended(job, err, cause)
 	}()
 	err = w.call(l.ctx, job)

@@ -120,6 +120,73 @@ func TestWorkRunsSoManyHandlersAndTakesUrgentJobsFirst(t *testing.T) {
 	})
 }
 
+// What handlers call takes 10 at once. Beyond, it slows them down, throttles them or does not answer.
+func TestWorkWithAutoRunsAsManyHandlersAsEndInTime(t *testing.T) {
+	t.Parallel()
+	const knee = 10
+	for name, beyond := range map[string]func() error{
+		"slow":         func() error { time.Sleep(400 * time.Millisecond); return nil },
+		"throttled":    func() error { return client.RetryIn(errors.New("busy"), time.Second) },
+		"not answered": func() error { time.Sleep(2 * time.Second); return fmt.Errorf("crm: %w", context.DeadlineExceeded) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := openJobs(t, clienttest.NewQueues())
+				for range 3 {
+					payloads := slices.Repeat([][]byte{[]byte("x")}, 1000)
+					if _, err := j.PublishMany(t.Context(), "welcome", payloads, client.PublishOptions{Tries: 1000}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var running, most atomic.Int64
+				stop := work(t, j, func(context.Context, client.Job) error {
+					n := running.Add(1)
+					defer running.Add(-1)
+					most.Store(max(most.Load(), n))
+					if n > knee {
+						return beyond()
+					}
+					time.Sleep(200 * time.Millisecond)
+					return nil
+				}, client.WorkerConfig{Concurrency: client.Auto(4, 64, 300*time.Millisecond), BackoffMax: time.Second})
+				time.Sleep(20 * time.Second)
+				for range 20 {
+					most.Store(running.Load())
+					time.Sleep(time.Second)
+					if n := most.Load(); n < 0.8*knee || n > 1.2*knee {
+						t.Errorf("%d handlers at once, where %d end in time", n, knee)
+					}
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestWorkRejectsAnAutoThatFindsNothing(t *testing.T) {
+	t.Parallel()
+	j := openJobs(t, clienttest.NewQueues())
+	for _, c := range []client.Concurrency{
+		client.Auto(0, 64, time.Second), client.Auto(64, 1, time.Second), client.Auto(8, 8, time.Second),
+		client.Auto(1, 32768, time.Second), client.Auto(1, 64, 0), client.Auto(1, 64, 2*time.Hour),
+	} {
+		err := j.Work(t.Context(), []string{"welcome"}, nil, client.WorkerConfig{Concurrency: c})
+		if err == nil || !strings.Contains(err.Error(), "Auto") {
+			t.Errorf("got %v", err)
+		}
+	}
+	for _, c := range []client.Concurrency{client.Auto(1, 2, time.Millisecond), client.Auto(32766, 32767, time.Hour)} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := j.Work(ctx, []string{"welcome"}, nil, client.WorkerConfig{Concurrency: c}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Such as a test's handler that calls t.FailNow.
 func TestAHandlerThatEndsItsGoroutineFails(t *testing.T) {
 	t.Parallel()
