@@ -191,6 +191,9 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		if f.Fired > 0 {
 			sh.Stored(round, f.jobs()*f.Fired/len(f.List))
 		}
+		if !c.Rest.Broken {
+			sh.schedules.account(f)
+		}
 	}
 	if c.Rest.Broken {
 		return 0, c.Misread()

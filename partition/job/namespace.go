@@ -39,6 +39,8 @@ type shard struct {
 	ends   backend.Spare // what scripts need where the ends of jobs set something off
 	look   atomic.Int64  // ms on the store's clock when the promoter looks at it next
 	looked atomic.Int64  // ms since the Store was opened when it looked last: the store's clock may step back
+
+	schedules scheduleTotals
 	// answer is the length of the last answer to a claim that brought jobs, in bytes: the
 	// initial capacity for the next one.
 	answer atomic.Int64

@@ -189,6 +189,7 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 type page struct {
 	place
 	delayed, lapsed, heads, schedules *redis.ZSliceCmd
+	total                             func() // counts the schedules
 	groups                            map[string]*duePerQueue
 	names                             []string
 	latest                            int64 // the last due time of those that are due, ms
@@ -230,6 +231,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			lapsed:    by(h.sh.lease, promotePage),
 			heads:     by(h.sh.queues, headPage),
 			schedules: by(h.sh.due, 1),
+			total:     h.sh.schedules.ask(ctx, pipe, h.sh, h.sh.looked.Load(), now),
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
@@ -255,6 +257,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 		err = backend.Classify(err)
 		page.sh.Breaker.Done(err)
 		if err == nil {
+			page.total()
 			s.sortOut(page, now)
 			read = append(read, page)
 		}

@@ -203,6 +203,8 @@ type PutSchedule struct {
 	Look        int64  // when that deserves a look, Unix ms
 	GivenUp     int    // ticks of the specification before that are over and cannot be fired, or were paused
 	Open        int64  // when the next of those comes due, Unix ms; 0: there is none
+	Paused      bool   // the schedule is
+	Waits       bool   // one of its ticks does, and is given up, too
 
 	Result   PutResult
 	Revision int64
@@ -239,6 +241,9 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 		return err
 	}
 	p.Result, p.Revision = PutResult(status), c.Rest.Int()
+	if p.Result == Replaced {
+		sh.schedules.leave(p)
+	}
 	if p.First > 0 {
 		s.comesDue(sh, p.Look)
 	}

@@ -53,7 +53,15 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 		if revision > 0 && state.Revision != revision {
 			return nil, ErrRevision
 		}
-		p := &job.PutSchedule{Namespace: ns, Queue: queue, Name: name, Before: before.State, Spec: s.JSON()}
+		p := &job.PutSchedule{
+			Namespace: ns,
+			Queue:     queue,
+			Name:      name,
+			Before:    before.State,
+			Spec:      s.JSON(),
+			Paused:    state.Flag == 'p',
+			Waits:     state.Waiting > 0,
+		}
 		p.Tag = Tag(p.Spec)
 		p.First, p.Look = First(s, ns.Name, queue, name, max(now, state.lastTick(now+maxStep)))
 		if p.First == 0 && p.Tag != state.Tag {

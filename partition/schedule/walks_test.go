@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-io/spillway/lua/redistest"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 var (
@@ -104,6 +105,46 @@ func (r *onRedis) Schedules(ctx context.Context, ns *job.Namespace, _, _ string,
 		err = r.ReadSpecs(ctx, ns, 0, list)
 	}
 	return list, false, err
+}
+
+// account is the sum of the accounts of all schedules.
+func (r *onRedis) account() map[string]int64 {
+	sum := map[string]int64{}
+	for _, text := range r.client.HVals(context.Background(), key("state")).Val() {
+		s, _ := schedule.ReadState(text)
+		for name, n := range map[string]int64{
+			"fired": s.Ticks.Fired, "missed": s.Ticks.Missed, "overlapped": s.Ticks.Overlapped, "paused": s.Ticks.Paused,
+			"unregistered": s.Ticks.Unregistered, "superseded": s.Ticks.Superseded,
+		} {
+			sum[name] += n
+		}
+	}
+	return sum
+}
+
+// counts ends the walk where an act moves the account otherwise than the process counts it.
+func (r *onRedis) counts(act func()) {
+	ns := r.Namespace("mail")
+	want, before := r.account(), ns.ScheduleTotals().Ticks
+	act()
+	after, counted := r.account(), ns.ScheduleTotals().Ticks
+	for name := range counted {
+		want[name], counted[name] = after[name]-want[name], counted[name]-before[name]
+	}
+	if !maps.Equal(counted, want) {
+		panic(stopped(fmt.Sprintf("the account rose by %v, the process counted %v", want, counted)))
+	}
+}
+
+func (r *onRedis) Fire(ctx context.Context, ns *job.Namespace, shard int, made int64,
+	firings []*job.Firing) (at int64, err error) {
+	r.counts(func() { at, err = r.Store.Fire(ctx, ns, shard, made, firings) })
+	return at, err
+}
+
+func (r *onRedis) PutSchedule(ctx context.Context, p *job.PutSchedule) (err error) {
+	r.counts(func() { err = r.Store.PutSchedule(ctx, p) })
+	return err
 }
 
 // Save is nil on a miniredis, which cannot copy all keys.

@@ -1,0 +1,163 @@
+package job
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// totalEvery is how often the promoter counts the schedules of a shard, in ms: three commands
+	// that read no list, in a pipeline that it sends anyway.
+	totalEvery = 5000
+	// overdueAfter is how late, in ms, a schedule is overdue: whoever fires looks every second.
+	overdueAfter = 10_000
+)
+
+// What becomes of a tick.
+const (
+	fired = iota
+	missed
+	overlapped
+	paused
+	unregistered
+	superseded
+	tickOutcomes
+)
+
+var tickNames = [tickOutcomes]string{"fired", "missed", "overlapped", "paused", "unregistered", "superseded"}
+
+// scheduleTotals are those of a shard: how many schedules it has, as they were counted last, and
+// what this process made of their ticks.
+type scheduleTotals struct {
+	again                atomic.Int64 // when they are counted again, ms since the Store was opened; 0: not yet
+	all, active, overdue atomic.Int64
+	ticks                [tickOutcomes]atomic.Int64
+}
+
+// ScheduleTotals are those of a namespace.
+type ScheduleTotals struct {
+	Known   bool  // whether schedules were counted, of the store
+	Active  int64 // schedules
+	Stopped int64 // that are paused, or have ended
+	Overdue int64 // active ones that should have fired 10 s ago
+	// Ticks are those that this process accounted for, by outcome: a process fires a part of a store's.
+	Ticks map[string]int64
+}
+
+// ScheduleTotals returns what is known, and reads nothing.
+func (n *Namespace) ScheduleTotals() ScheduleTotals {
+	t := ScheduleTotals{Known: true, Ticks: make(map[string]int64, tickOutcomes)}
+	for _, sh := range n.shards {
+		s := &sh.schedules
+		t.Known = t.Known && s.again.Load() > 0
+		active := s.active.Load()
+		t.Active += active
+		t.Stopped += max(0, s.all.Load()-active)
+		t.Overdue += s.overdue.Load()
+		for i, name := range tickNames {
+			t.Ticks[name] += s.ticks[i].Load()
+		}
+	}
+	return t
+}
+
+// ask adds the commands of a count to a pipeline, if it is time, and returns what reads the answers.
+func (t *scheduleTotals) ask(ctx context.Context, pipe redis.Pipeliner, sh *shard, age, now int64) func() {
+	if age < t.again.Load() {
+		return func() {}
+	}
+	all, active := pipe.HLen(ctx, sh.states), pipe.ZCard(ctx, sh.due)
+	overdue := pipe.ZCount(ctx, sh.due, "-inf", strconv.FormatInt(now-overdueAfter, 10))
+	return func() {
+		if all.Err() != nil || active.Err() != nil || overdue.Err() != nil {
+			return
+		}
+		t.all.Store(all.Val())
+		t.active.Store(active.Val())
+		t.overdue.Store(overdue.Val())
+		t.again.Store(age + totalEvery)
+	}
+}
+
+// account counts what fire made of the ticks of a firing, by the rules of the script: those that fired
+// are its first runs.
+func (t *scheduleTotals) account(f *Firing) {
+	if f.Status != Fired && f.Status != NoRoom {
+		return
+	}
+	t.ticks[fired].Add(int64(f.Fired))
+	t.ticks[missed].Add(int64(f.Missed))
+	t.ticks[paused].Add(int64(f.Paused))
+	ended, waits := f.Left == int64(f.Fired), false
+	for _, run := range f.List[f.Fired:] {
+		switch {
+		case run.Cause == 'w':
+			waits = true
+		case ended, f.Status == NoRoom: // no tick any more; or it stays the next one
+		case f.Overlap == "buffer" && !waits:
+			waits = true
+		default:
+			t.ticks[overlapped].Add(1)
+		}
+	}
+	if ended && waits {
+		t.ticks[superseded].Add(1)
+	}
+}
+
+// leave counts the ticks that a put gave up.
+func (t *scheduleTotals) leave(p *PutSchedule) {
+	given := int64(p.GivenUp)
+	if p.Paused {
+		t.ticks[paused].Add(given)
+		given = 0
+	}
+	if p.Waits {
+		given++
+	}
+	t.ticks[superseded].Add(given)
+}
+
+// scheduleMetrics collects the totals of a store.
+type scheduleMetrics struct{ store *Store }
+
+var (
+	accountSchedules = prometheus.NewDesc("spillway_account_schedules",
+		"Schedules stored now, by state: active, or stopped, which is paused or ended; counted every 5 s. "+
+			"The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
+	overdueSchedules = prometheus.NewDesc("spillway_schedules_overdue",
+		"Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s. "+
+			"The store's figure: the same in every process.", []string{"namespace"}, nil)
+	accountTicks = prometheus.NewDesc("spillway_account_ticks_total",
+		"Ticks of schedules by outcome, as this process accounted for them since it started: the sum over all "+
+			"processes is the store's.", []string{"namespace", "outcome"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m scheduleMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{accountSchedules, overdueSchedules, accountTicks} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector: it reads nothing.
+func (m scheduleMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, ns := range m.store.Namespaces() {
+		t := ns.ScheduleTotals()
+		gauge := func(desc *prometheus.Desc, value int64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+		}
+		if t.Known {
+			gauge(accountSchedules, t.Active, ns.Name, "active")
+			gauge(accountSchedules, t.Stopped, ns.Name, "stopped")
+			gauge(overdueSchedules, t.Overdue, ns.Name)
+		}
+		for name, n := range t.Ticks {
+			ch <- prometheus.MustNewConstMetric(accountTicks, prometheus.CounterValue, float64(n), ns.Name, name)
+		}
+	}
+}
