@@ -31,7 +31,7 @@ var (
 // parseQuery splits an expression into its names.
 func parseQuery(expr string) query {
 	var q query
-	expr = regexp.MustCompile(`\[[^\]]*\]`).ReplaceAllString(expr, "") // ranges
+	expr = regexp.MustCompile(`\[[^\]]*\]|offset \w+`).ReplaceAllString(expr, "") // spans
 	expr = selectorPattern.ReplaceAllStringFunc(expr, func(selector string) string {
 		parts := selectorPattern.FindStringSubmatch(selector)
 		for _, m := range matcherPattern.FindAllStringSubmatch(parts[2], -1) {
