@@ -51,7 +51,12 @@ type jobFigures struct {
 
 type jobReading struct {
 	job.Ledger
-	at time.Time
+	at     time.Time
+	missed int64 // ticks, as this process counted
+}
+
+func readingOf(ns *job.Namespace, l job.Ledger) jobReading {
+	return jobReading{l, time.Now(), ns.ScheduleTotals().Ticks["missed"]}
 }
 
 func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
@@ -110,7 +115,7 @@ func (b *jobLedgers) readLedgers(ctx context.Context) (busy time.Duration) {
 					return // the others of the pool would wait, too
 				}
 				took[i] = time.Since(began)
-				b.note(ns.Name, jobReading{l, time.Now()})
+				b.note(ns.Name, readingOf(ns, l))
 			}
 		})
 	}
@@ -133,7 +138,11 @@ func (b *jobLedgers) note(namespace string, now jobReading) {
 		}
 	}
 	if n := len(f.past); n == 0 || now.at.Sub(f.past[n-1].at) >= pastEvery {
-		f.past = latest(append(f.past, now), int(pastFor/pastEvery)+1)
+		kept := now
+		if n == 0 {
+			kept.missed = 0 // what an outage cost was counted since this process started
+		}
+		f.past = latest(append(f.past, kept), int(pastFor/pastEvery)+1)
 	}
 	f.recent = latest(append(f.recent, now), rateSpan+1)
 }
@@ -146,11 +155,12 @@ func latest(readings []jobReading, n int) []jobReading {
 // changes are how much the totals of a ledger rose in the time before now, or since the first
 // reading.
 func (b *jobLedgers) changes(namespace string, now jobReading,
-	since time.Duration) (rise job.Ledger, took int64) {
-	rise = now.Ledger
+	since time.Duration) (rise jobReading, took int64) {
+	rise = now
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first := now
+	first.missed = 0 // as of the first reading
 	if f := b.spaces[namespace]; f != nil && len(f.past) > 0 {
 		first = f.past[0]
 		for _, r := range f.past { // the latest that is old enough
@@ -165,6 +175,7 @@ func (b *jobLedgers) changes(namespace string, now jobReading,
 	}{
 		{&rise.Published, first.Published}, {&rise.Acked, first.Acked}, {&rise.Expired, first.Expired}, {&rise.Deleted, first.Deleted},
 		{&rise.Lost, first.Lost}, {&rise.Died, first.Died}, {&rise.Respawned, first.Respawned},
+		{&rise.missed, first.missed},
 	} {
 		*total.rise = max(0, *total.rise-total.before)
 	}
