@@ -19,6 +19,9 @@ var (
 	ErrTooManySchedules = errors.New("client: the namespace has max_schedules schedules")
 	ErrUnfinished       = errors.New("client: the last run of the schedule is unfinished")
 	ErrNotDelayed       = errors.New("client: the job is not delayed, or was claimed before")
+	ErrPrepared         = errors.New("client: the job is prepared: commit it, or roll it back")
+	ErrNotPrepared      = errors.New("client: the job is not prepared")
+	ErrDecided          = errors.New("client: the opposite was decided before")
 	ErrTooManyKeys      = errors.New("client: the namespace remembers max_keys idempotency keys")
 	ErrTooManyQueues    = errors.New("client: the namespace has max_queues queues")
 	ErrNoNamespace      = errors.New("client: there is no such namespace, or none of kind queue")
@@ -66,6 +69,9 @@ var codes = map[string]error{
 	"too_many_schedules": ErrTooManySchedules,
 	"run_unfinished":     ErrUnfinished,
 	"not_delayed":        ErrNotDelayed,
+	"prepared":           ErrPrepared,
+	"not_prepared":       ErrNotPrepared,
+	"already_decided":    ErrDecided,
 	"too_many_jobs":      ErrTooManyJobs,
 	"too_many_keys":      ErrTooManyKeys,
 	"too_many_queues":    ErrTooManyQueues,

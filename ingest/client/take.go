@@ -24,7 +24,7 @@ type Job struct {
 	Attributes map[string]string
 	Published  time.Time // by the service's clock
 	Expires    time.Time // by the service's clock; zero: never
-	State      string    // of Get and Peek: ready, delayed, leased or dead
+	State      string    // of Get and Peek: ready, prepared, delayed, leased or dead
 	Reason     string    // of Get, why it is dead: nacked, lapsed or buried; empty where the service does not know
 
 	deadlineMS int64 // of the lease that Take got

@@ -100,6 +100,9 @@ func (a *api) options(c *call, key []byte) (p *job.Publish, shards int, rejected
 		}
 		p.OnEnd = queue
 	}
+	if p.Prepare, rejected = c.prepare(); rejected != nil {
+		return nil, 0, rejected
+	}
 	if shards, rejected = c.number("shards", 0, 1, job.MaxMessages); rejected != nil {
 		return nil, 0, rejected
 	}

@@ -31,7 +31,8 @@ type route struct {
 }
 
 var routes = []route{
-	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "on_end"}, limited(writes, (*api).publish)},
+	{"publish", "POST", "", []string{"delay", "at", "ttl", "tries", "id", "shards", "dedup", "on_end",
+		"prepare", "check", "check_after", "checks"}, limited(writes, (*api).publish)},
 	{"counts", "GET", "", nil, (*api).counts},
 	{"purge", "DELETE", "", []string{"state"}, (*api).purge},
 	{"claim", "POST", "claim", []string{"count", "ttr", "wait"}, limited(reads, (*api).claim)},
@@ -44,6 +45,8 @@ var routes = []route{
 	{"job", "GET", "jobs/{id}", nil, (*api).get},
 	{"reschedule", "PATCH", "jobs/{id}", nil, limited(writes, (*api).reschedule)},
 	{"delete_job", "DELETE", "jobs/{id}", nil, (*api).delete},
+	{"commit", "POST", "jobs/{id}/commit", nil, (*api).decide},
+	{"rollback", "POST", "jobs/{id}/rollback", nil, (*api).decide},
 
 	{"schedules", "GET", "schedules", []string{"after", "limit"}, (*api).listSchedules},
 	{"put_schedule", "PUT", "schedules/{name}", nil, limited(writes, (*api).putSchedule)},
@@ -151,8 +154,11 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 	schedule, isSchedule := bytes.CutPrefix(tail, []byte("schedules/"))
 	pattern := unsafe.String(unsafe.SliceData(tail), len(tail))
 	switch {
-	case isJob && len(job) > 0 && bytes.IndexByte(job, '/') < 0:
-		pattern = "jobs/{id}"
+	case isJob && len(job) > 0:
+		id, verb, acts := bytes.Cut(job, []byte{'/'})
+		if job, pattern = id, "jobs/{id}"; acts {
+			pattern += "/" + string(verb)
+		}
 	case isSchedule && len(schedule) > 0:
 		name, verb, acts := bytes.Cut(schedule, []byte{'/'})
 		if schedule, pattern = name, "schedules/{name}"; acts {
@@ -227,6 +233,9 @@ var storeFailures = []struct {
 }{
 	{job.ErrNoJob, wire.CodeNoSuchJob},
 	{job.ErrNotDelayed, wire.CodeNotDelayed},
+	{job.ErrPrepared, wire.CodePrepared},
+	{job.ErrNotPrepared, wire.CodeNotPrepared},
+	{job.ErrDecided, wire.CodeAlreadyDecided},
 	{job.ErrTooManyJobs, wire.CodeTooManyJobs},
 	{job.ErrTooManyQueues, wire.CodeTooManyQueues},
 	{job.ErrTooManyKeys, wire.CodeTooManyKeys},

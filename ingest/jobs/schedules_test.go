@@ -367,3 +367,51 @@ func TestADelayedJobIsGivenAnotherTimeOrPayload(t *testing.T) {
 		})
 	}
 }
+
+func TestAPreparedJobIsCommittedOrRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"embedded": "embedded:", "redis": redistest.Start(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startFiring(t, url, nil)
+			prepare := func(query string) string {
+				return "once/jobs/" + p.expect(200, `"accepted":1`, "POST", "once?prepare=1"+query, "x", "Idempotency-Key: "+query).IDs[0]
+			}
+			kept, dropped, later := prepare("&on_end=done"), prepare("&id=mine&check=asked"), prepare("&delay=1h")
+			p.expect(200, `"state":"prepared"`, "GET", kept, "")
+			p.expect(200, "", "POST", "once/claim", "")
+			p.expect(409, `"prepared"`, "DELETE", kept, "")
+			p.expect(409, `"prepared"`, "POST", "once/settle", `{"id":"`+strings.TrimPrefix(kept, "once/jobs/")+`","do":"ack"}`)
+			p.expect(409, "not_delayed", "PATCH", kept, `{"delay_ms":1}`)
+			for range 2 {
+				p.expect(200, `{"result":"committed"}`, "POST", kept+"/commit", "")
+				p.expect(200, `{"result":"rolled_back"}`, "POST", dropped+"/rollback", "")
+			}
+			p.expect(409, "already_decided", "POST", kept+"/rollback", "")
+			p.expect(409, "already_decided", "POST", dropped+"/commit", "")
+			p.expect(200, `"due_ms":`, "POST", later+"/commit", "")
+			p.expect(200, `"state":"delayed"`, "GET", later, "")
+			p.expect(404, "no_such_job", "POST", strings.Replace(kept, "once", "other", 1)+"/commit", "")
+			p.expect(404, "no_such_job", "POST", "once/jobs/none/commit", "")
+			p.expect(404, "no_such_route", "POST", kept+"/cancel", "")
+			p.expect(405, "", "GET", kept+"/commit", "")
+			plain := "once/jobs/" + p.expect(200, "", "POST", "once", "x").IDs[0]
+			p.expect(409, "not_prepared", "POST", plain+"/commit", "")
+			for query, code := range map[string]string{
+				"prepare=yes": "bad_prepare", "check=a": "bad_check", "prepare=1&check=_out": "bad_check", "prepare=1&checks=3": "bad_checks",
+				"prepare=1&check=a&checks=0": "bad_checks", "prepare=1&check=a&checks=101": "bad_checks",
+				"prepare=1&check_after=1ms": "bad_check_after", "prepare=1&check_after=25h": "bad_check_after", "check_after=1m": "bad_check_after",
+			} {
+				p.expect(400, code, "POST", "once?"+query, "x")
+			}
+			undecided := prepare("&check_after=1s")
+			redistest.Until(t, 20*time.Second, "nobody decided", func() bool {
+				return strings.Contains(p.do("GET", "/v1/mail/"+undecided, "").raw, `"reason":"undecided"`)
+			})
+			residual, err := p.store.Audit(t.Context(), p.store.Namespace("mail"))
+			if err != nil || residual != 0 {
+				t.Errorf("residual %d, %v", residual, err)
+			}
+		})
+	}
+}

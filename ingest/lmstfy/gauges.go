@@ -118,7 +118,7 @@ func (g *Gauges) readSizes(ctx context.Context, p GaugedPool) error {
 		if err != nil {
 			return err
 		}
-		pending += ledger.Delayed + ledger.Leased
+		pending += ledger.Prepared + ledger.Delayed + ledger.Leased
 		if err := g.readQueues(ctx, p, ns, &left); err != nil {
 			return err
 		}

@@ -12,9 +12,10 @@
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids
 -- ARGV[1] int       queues, n
 -- ARGV[2..] mixed   n names, each once; then groups: queue's number, count, at most 1,000, jobs: sequence[:[caller's id][ result]]
--- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, -1 a key has another type
+-- RETURNS {now, done...}  for each job: 1 acked, 2 deleted, because it was never claimed, 0 there is none, 3 it is prepared, which only its publisher ends,
+--                   -1 a key has another type
 --
--- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, drop_id, forget, remove, usable
+-- USES whole, int, time, ends_of, is_over, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, drop_id, is_prepared, forget, remove, usable
 local n = whole(ARGV[1], 1)
 if not n or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR ack: bad arguments')
@@ -98,8 +99,12 @@ local function serve(g)
       local record = read < 1048576 and redis.call('HGET', k.j, seqs[x]) or ''
       read = read + #record
       local over = is_over(record, now)
-      local state, claimed = remove(k, totals, name, seqs[x], ids[x])
-      done[x] = 0
+      local prepared = totals.ends and not over and is_prepared(delay, members[x])
+      local state, claimed
+      if not prepared then
+        state, claimed = remove(k, totals, name, seqs[x], ids[x])
+      end
+      done[x] = prepared and 3 or 0
       gone = gone + (state and 1 or 0)
       if over and (state == 'ready' or state == 'delayed') then
         totals.expired = totals.expired + 1

@@ -5,10 +5,9 @@
 -- ARGV[1] int       how many to skip
 -- ARGV[2] int       how many, 1 to 1,000
 -- ARGV[3] bytes     size of the answer, about, at most; but never less than a job
--- RETURNS {now, total, sequence, ms of death, reason, record, ...}  total: dead jobs of the queue; reason: 1 nacked, 2 lapsed,
---                   3 buried, 0 unknown
+-- RETURNS {now, total, sequence, ms of death, reason, record, ...}  total: dead jobs of the queue; reason: see death_reason
 --
--- USES whole, int, time
+-- USES whole, int, time, death_reason
 local skip, count, size = whole(ARGV[1], 0), whole(ARGV[2], 1), whole(ARGV[3], 1)
 if #KEYS ~= 2 or not (skip and count and size) or count > 1000 then
   return redis.error_reply('ERR dead_page: bad arguments')
@@ -24,7 +23,7 @@ for x = 1, #found, 2 do
   local record = redis.call('HGET', KEYS[1], found[x])
   if record then
     local m, died = #result, tonumber(found[x + 1])
-    result[m + 1], result[m + 2], result[m + 3], result[m + 4] = found[x], math.floor(died), math.floor(died % 1 * 4), record
+    result[m + 1], result[m + 2], result[m + 3], result[m + 4] = found[x], math.floor(died), death_reason(died), record
     bytes = bytes + #record
   end
 end

@@ -10,12 +10,12 @@
 -- ARGV[1] string    name of the queue
 -- ARGV[2] string    sequence
 -- RETURNS {now, 0}                                none
--- RETURNS {now, 1, state, ms, reason, attempts, record}  state: ready, delayed, leased or dead; ms: when it is due, the lease ends, it died;
---                   0 where it is ready. reason: why it is dead: 1 nacked, 2 lapsed, 3 buried, 0 unknown. Of a
+-- RETURNS {now, 1, state, ms, reason, attempts, record}  state: ready, delayed, prepared, leased or dead; ms: when it is due, its
+--                   publisher is asked, the lease ends, it died; 0 where it is ready. reason: why it is dead: see death_reason. Of a
 --                   leased one: 1 it is deferred, else 0. attempts: how
 --                   often it was claimed; 0 where it is dead
 --
--- USES time, ends_of
+-- USES time, ends_of, death_reason
 if #KEYS ~= 5 or #ARGV ~= 2 then
   return redis.error_reply('ERR get: bad arguments')
 end
@@ -34,13 +34,14 @@ end
 ms = redis.call('ZSCORE', KEYS[5], seq)
 if ms then
   ms = tonumber(ms)
-  return { now, 1, 'dead', math.floor(ms), math.floor(ms % 1 * 4), attempts, record }
+  return { now, 1, 'dead', math.floor(ms), death_reason(ms), attempts, record }
 end
 if ends > 0 and ends <= now then
   return { now, 0 }
 end
 ms = redis.call('ZSCORE', KEYS[2], member)
 if ms then
-  return { now, 1, 'delayed', tonumber(ms), 0, attempts, record }
+  ms = tonumber(ms)
+  return { now, 1, ms < 0 and 'prepared' or 'delayed', math.abs(ms), 0, attempts, record }
 end
 return { now, 1, 'ready', 0, 0, attempts, record }

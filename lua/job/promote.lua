@@ -1,4 +1,5 @@
--- promote: what time has done: delayed jobs that are due become ready, jobs whose lease lapsed ready again or dead.
+-- promote: what time has done: delayed jobs that are due become ready, jobs whose lease lapsed ready again or dead,
+-- publishers of prepared jobs are asked, and those that nobody decides on die.
 --
 -- The caller read what is due; it is checked again. Expired jobs at the head of a queue
 -- are dropped, so that a queue that nobody claims from ages honestly. So are those at the
@@ -9,7 +10,7 @@
 -- KEYS[2] zset      leases by deadline, ms; .5 = the last try
 -- KEYS[3] hash      attempts of jobs that were claimed before
 -- KEYS[4] zset      queues that have jobs, by when their head deserves a look, ms
--- KEYS[5] zset      delayed jobs by due time, ms
+-- KEYS[5] zset      delayed jobs by due time, ms; prepared ones by minus the time when their publisher is asked
 -- KEYS[6] hash      tombstones, by queue
 -- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead, hash of callers' ids
 -- ARGV[1] string    beginning of the channels that wake who waits
@@ -20,7 +21,7 @@
 --                   kind (delay, lease or head), count, sequences
 -- RETURNS {now, ready, dead, expired, lost, more}  jobs that became so; more: 1 where a head has more to drop, else 0
 --
--- USES whole, int, time, ends_of, read_all, foreign, in_pieces, read_state, write_state, open_ends, ended, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
+-- USES whole, int, time, ends_of, read_all, foreign, in_pieces, read_state, write_state, open_ends, ended, ask, tell_ends, open_ledger, close_ledger, check_shard, caller_id, drop_id, skip_tombstones, forget, open_queue, wake, push, mortal, bury
 local channel, command, rest, n = ARGV[1], ARGV[2], whole(ARGV[3], 1), whole(ARGV[4], 1)
 if not (rest and n) or #KEYS ~= 6 + 4 * n and #KEYS ~= 10 + 4 * n then
   return redis.error_reply('ERR promote: bad arguments')
@@ -71,16 +72,24 @@ local function move(kind)
   local gone, once, later, ending = {}, {}, {}, {}
   for x, member in ipairs(members) do
     local score = tonumber(scores[x] or nil)
-    if score and score <= now then
+    if score and math.abs(score) <= now then
       local k = opened[owner[x]]
-      local last = kind == 'lease' and score % 1 >= 0.5
-      if not k or last and not mortal(k) then
-        later[#later + 1] = int(now + put_off) .. (last and '.5' or '')
+      local last, sign, pause = kind == 'lease' and score % 1 >= 0.5, '', nil
+      if score < 0 then
+        last, sign = true, '-'
+      end
+      local closed = not k or last and not mortal(k)
+      if score < 0 and not closed and redis.call('HEXISTS', k.j, seqs[x]) == 1 then
+        pause = ask(totals.ends, k.name, seqs[x])
+      end
+      if closed or pause then
+        later[#later + 1] = sign .. int(now + (pause or put_off)) .. (kind == 'lease' and last and '.5' or '')
         later[#later + 1] = member
       else
         gone[#gone + 1] = member
         if last then
-          ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = ARGV[4 + n + owner[x]] == '1' }
+          ending[#ending + 1] = { k = k, seq = seqs[x], member = member, keeps = ARGV[4 + n + owner[x]] == '1',
+            reason = kind == 'lease' and 'lapsed' or 'undecided' }
         else
           k.tail[#k.tail + 1] = seqs[x]
           k.lapsed = k.lapsed or kind == 'lease'
@@ -98,7 +107,7 @@ local function move(kind)
   in_pieces(redis.call, 'HSET', attempts, once)
   for _, job in ipairs(ending) do
     redis.call('HDEL', attempts, job.member)
-    bury(job.k, totals, job.seq, now, job.keeps, 'lapsed')
+    bury(job.k, totals, job.seq, now, job.keeps, job.reason)
     job.k.ended = true
   end
 end

@@ -5,7 +5,7 @@
 -- whose ttl is over is free, also before anything found that job: the publish ends it.
 --
 -- KEYS[1] hash      the shard's ledger
--- KEYS[2] zset      delayed jobs by due time, ms
+-- KEYS[2] zset      delayed jobs by due time, ms; prepared ones by minus the time when their publisher is asked
 -- KEYS[3] zset      queues that have jobs, by when their head deserves a look, ms
 -- KEYS[4] zset      leases by deadline, ms
 -- KEYS[5] hash      attempts of jobs that were claimed before
@@ -20,7 +20,8 @@
 -- ARGV[6] int       queues, n
 -- ARGV[7..] mixed   n names, each once; then groups: queue's number, delay ms, 0 or the number of its result among
 --                   KEYS, how long that is kept, ms, caller's id or '' (only of one job), and behind a line feed, where the ends of its
---                   jobs set something off, that: lines q<queue>, s<schedule>, c<caller's id>; count, records
+--                   jobs set something off, that: lines s<schedule>, q<queue>, c<caller's id>; count, records. A first line
+--                   p<pause> <times> <delay> <queue> says that its jobs are prepared: see ask; the delay of the group is the pause
 -- RETURNS {now, status, first, count...}  for each group: 1 stored; 2 stored before under its key, count jobs; 3 a job with
 --                   that caller's id exists; with the first sequence. Rejected: 0 too many queues, 4 too many jobs, 5 the call
 --                   read 4 MiB of jobs with callers' ids, 6 too many results, 7 the namespace is being deleted, -1 a key of another type; with 0, 0
@@ -93,7 +94,8 @@ while at <= args do
     id, watch = string.match(id, '^(.-)\n(.*)$')
     watched = true
   end
-  if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' and count > 1)
+  local prepared = watch and string.sub(watch, 1, 1) == 'p'
+  if not (i and wait and key and keep and count) or i > n or at + 5 + count > args or (id ~= '' and count > 1) or prepared and wait == 0
     or key > 0 and (key <= 6 + 4 * n or key > #KEYS or keep == 0) then
     return redis.error_reply('ERR publish: bad arguments')
   end
@@ -164,7 +166,7 @@ while at <= args do
         keyed[KEYS[key]] = seq_text(seq) .. ' ' .. int(count)
       end
       plan[#plan + 1] = { i = i, wait = wait, key = key, keep = keep, id = id, count = count, at = at + 6, seq = seq, look = look,
-        over = over and lives, result = #result + 1, watch = watch }
+        over = over and lives, result = #result + 1, watch = watch, prepared = prepared }
       seq = seq + count
     end
   end
@@ -204,6 +206,9 @@ for _, g in ipairs(plan) do
   local f = fields[g.i][g.wait > 0 and 2 or 1]
   local x, y = #f, #r
   local at_ms = g.wait > 0 and int(now + g.wait)
+  if g.prepared then
+    at_ms = '-' .. at_ms
+  end
   for k = 0, g.count - 1 do
     local ref = seq_text(g.seq + k)
     f[x + 1], f[x + 2], x = ref, ARGV[g.at + k], x + 2

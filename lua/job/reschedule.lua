@@ -33,7 +33,7 @@ if is_over(record, now) and not dead and tonumber(leased or 0) <= now then
   return { now, 0, 0 }
 end
 local due = redis.call('ZSCORE', delay, member)
-if not due or redis.call('HEXISTS', KEYS[2], member) == 1 then
+if not due or tonumber(due) < 0 or redis.call('HEXISTS', KEYS[2], member) == 1 then
   return { now, 2, 0 }
 end
 due = tonumber(due)

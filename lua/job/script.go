@@ -3,6 +3,7 @@
 //	publish    store jobs, ready or delayed
 //	claim      hand ready jobs out, each under a lease
 //	ack        remove jobs whose work is done
+//	decide     commit or roll back a prepared job
 //	reschedule give a delayed job another time or payload
 //	settle     nack, bury, requeue or touch jobs that are leased
 //	revert     take back a claim with an unknown outcome
@@ -47,6 +48,7 @@ var (
 	Settle     = lua.MustLoad(files, "settle")
 	Revert     = lua.MustLoad(files, "revert")
 	Reschedule = lua.MustLoad(files, "reschedule")
+	Decide     = lua.MustLoad(files, "decide")
 	Promote    = lua.MustLoad(files, "promote")
 	Respawn    = lua.MustLoad(files, "respawn")
 	Purge      = lua.MustLoad(files, "purge")
@@ -69,6 +71,6 @@ var (
 
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
-	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Promote, Respawn, Purge, Expire, Peek, Get,
+	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
 		Counts, DeadPage, Ledger, PutSchedule, PauseSchedule, DeleteSchedule, DuePage, Fire, Trigger, PermissionProbe}
 }

@@ -103,14 +103,16 @@ func (a *arguments) allKeys(c *backend.Call, sh *shard, queue string) {
 
 // resultKey adds the key of the result of an idempotent publish.
 func (a *arguments) resultKey(c *backend.Call, sh *shard, queue, key string) {
-	sum := sha256.Sum256([]byte(key))
-	var text [32]byte
-	hex.Encode(text[:], sum[:16])
 	start := len(a.text)
-	a.text = append(a.text, sh.Prefix...)
-	a.text = append(append(append(a.text, "dd:"...), queue...), ':')
-	a.text = append(a.text, text[:]...)
+	a.text = sh.appendResult(a.text, queue, key)
 	a.end(c, start)
+}
+
+// appendResult appends the key of what is remembered under an idempotency key.
+func (k *shardKeys) appendResult(dst []byte, queue, key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	dst = append(append(append(append(dst, k.Prefix...), "dd:"...), queue...), ':')
+	return hex.AppendEncode(dst, sum[:16])
 }
 
 // numbers gives the queues of a call their numbers, from 1 on.
@@ -149,14 +151,14 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:r:<queue>          list    sequences of ready jobs, oldest first
 //	sw:{ns.N}:d:<queue>          zset    sequences of dead jobs by when they died, ms
 //	sw:{ns.N}:u:<queue>          hash    caller's id → sequence
-//	sw:{ns.N}:delay              zset    "<sequence> <queue>" by due time, ms
+//	sw:{ns.N}:delay              zset    "<sequence> <queue>" by due time, ms; prepared ones by minus the time when they are asked for
 //	sw:{ns.N}:lease              zset    "<sequence> <queue>" by deadline, ms; .5 = the last try
 //	sw:{ns.N}:attempts           hash    "<sequence> <queue>" → times claimed
 //	sw:{ns.N}:queues             zset    queues with jobs, by when their head deserves a look, ms
 //	sw:{ns.N}:tombstones         hash    queue → references in r: whose job is gone
 //	sw:{ns.N}:ledger             hash    exact totals, format, kind, shards, epoch
 //	sw:{ns.N}:out:<lane>         string  what the last claim of a lane handed out
-//	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish
+//	sw:{ns.N}:dd:<queue>:<hash>  string  result of an idempotent publish, decision on a prepared job
 //	sw:{ns.N}:rate:<queue>       string  µs when the bucket of the queue's rate is full again, until then
 //	sw:{ns.N}:w:<queue>          channel of wakes
 //	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification

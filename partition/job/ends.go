@@ -44,10 +44,12 @@ func (s *Store) ended(ns *Namespace, shard int) {
 
 // A FollowUp is the payload of a job that tells the end of another.
 type FollowUp struct {
-	Event string `json:"event"` // acked, dead, expired or deleted
+	Event string `json:"event"` // acked, dead, expired or deleted; prepared: the publisher shall decide
 	Queue string `json:"queue"`
 	ID    string `json:"id"`
 	AtMS  int64  `json:"at_ms"`
+	// PublishedMS is when a prepared job was published.
+	PublishedMS int64 `json:"published_ms,omitempty"`
 	// Result is what the worker said with its ack: JSON, or a text.
 	Result json.RawMessage `json:"result,omitempty"`
 }
@@ -234,6 +236,9 @@ func followUp(ns *Namespace, j *Job) (*Publish, error) {
 	at, _ := number(parts[0])
 	seq, _ := number(parts[3])
 	f := FollowUp{Event: string(parts[5]), Queue: string(parts[2]), AtMS: at, Result: parts[6]}
+	if f.Event == "prepared" {
+		f.PublishedMS = seq / 1000
+	}
 	f.ID = string(ns.AppendID(nil, j.Shard, f.Queue, seq, string(parts[4])))
 	if len(f.Result) > 0 && !json.Valid(f.Result) {
 		f.Result, _ = json.Marshal(string(f.Result)) // a string cannot fail

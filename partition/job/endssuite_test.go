@@ -92,3 +92,74 @@ func aDeferredJobIsLeased(b *bench) {
 	b.ack(again)
 	b.ledger(job.Ledger{Published: 1, Acked: 1})
 }
+
+func aPreparedJobWaitsForItsPublisher(b *bench) {
+	b.open(nil)
+	b.promote()
+	b.move()
+	prepared := func(change func(*job.Publish), payloads ...string) []string {
+		p := b.message("work", payloads...)
+		p.Prepare = &job.Prepare{Check: "checks", After: time.Second, Checks: 1}
+		change(p)
+		return b.store1(p)
+	}
+	decide := func(id string, rollback bool) (*job.Decision, error) {
+		ref, _ := b.ns.ParseID("work", id)
+		d := &job.Decision{Namespace: b.ns, Queue: "work", Ref: ref, Rollback: rollback}
+		return d, b.store.Decide(b.Context(), d)
+	}
+	ids := prepared(func(p *job.Publish) { p.OnEnd = "done" }, "kept", "dropped")
+	later := prepared(func(p *job.Publish) { p.Delay, p.CallerID = time.Hour, "x-1" }, "later")[0]
+	forgotten := prepared(func(*job.Publish) {}, "forgotten")[0]
+	b.ledger(job.Ledger{Published: 4, Prepared: 4})
+	b.same("none to claim", len(b.claim(9, "work")), 0)
+	ref, _ := b.ns.ParseID("work", later)
+	shown, state, err := b.store.Get(b.Context(), b.ns, "work", ref)
+	b.is("get", err, nil)
+	b.same("state", []any{state, shown.At - shown.Published}, []any{job.Prepared, int64(1000)})
+	ack := &job.Ack{Namespace: b.ns, Queue: "work", Ref: ref}
+	b.run(job.Batch{Acks: []*job.Ack{ack}})
+	b.is("ack", ack.Err, job.ErrPrepared)
+
+	d, err := decide(ids[0], false)
+	b.is("commit", err, nil)
+	b.same("committed", d.State, job.Ready)
+	b.same("claimed", string(b.claimSome(1, "work")[0].Payload), "kept")
+	_, err = decide(ids[0], false)
+	b.is("commit again", err, nil)
+	_, err = decide(ids[0], true)
+	b.is("rollback of it", err, job.ErrDecided)
+	_, err = decide(ids[1], true)
+	b.is("rollback", err, nil)
+	d, err = decide(later, false)
+	b.is("commit", err, nil)
+	b.same("delayed", []any{d.State, d.Due}, []any{job.Delayed, shown.Published + time.Hour.Milliseconds()})
+
+	var asked, told job.FollowUp
+	b.is("question", json.Unmarshal(b.claimSome(1, "checks")[0].Payload, &asked), nil)
+	b.same("asked", asked, job.FollowUp{Event: "prepared", Queue: "work", ID: forgotten, AtMS: asked.AtMS, PublishedMS: asked.PublishedMS})
+	if wait := asked.AtMS - asked.PublishedMS; wait < 1000 || wait > most.Milliseconds() {
+		b.Errorf("it was asked after %d ms", wait)
+	}
+	b.is("follow-up", json.Unmarshal(b.claimSome(1, "done")[0].Payload, &told), nil)
+	b.same("told", []any{told.Event, told.ID}, []any{"deleted", ids[1]})
+	b.until("nobody decided", func() bool {
+		dead, _, err := b.store.Dead(b.Context(), b.ns, "work", 0, 9)
+		return err == nil && len(dead) == 1 && dead[0].ID == forgotten && dead[0].Reason == job.Undecided
+	})
+	_, err = decide(forgotten, false)
+	b.is("too late", err, job.ErrNotPrepared)
+	for what, p := range map[string]*job.Prepare{
+		"a short pause":        {After: time.Millisecond},
+		"a long one":           {After: 25 * time.Hour},
+		"checks without queue": {After: time.Minute, Checks: 1},
+		"a queue, no checks":   {After: time.Minute, Check: "checks"},
+		"too many checks":      {After: time.Minute, Check: "checks", Checks: 101},
+		"a bad queue":          {After: time.Minute, Check: "a b", Checks: 1},
+	} {
+		bad := b.message("work", "x")
+		bad.Prepare = p
+		b.run(job.Batch{Publishes: []*job.Publish{bad}})
+		b.is(what, bad.Err, job.ErrBadArgument)
+	}
+}

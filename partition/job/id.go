@@ -1,6 +1,9 @@
 package job
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // An id is 26 digits of Crockford's base 32, upper case, most significant first: 128 bits.
 //
@@ -36,6 +39,15 @@ type Ref struct {
 	Shard    int
 	Seq      int64  // µs since 1970, about; never used twice in a shard
 	CallerID string // "": none
+}
+
+// text is how the scripts take it: the sequence, and behind a colon the caller's id.
+func (r Ref) text() string {
+	text := strconv.FormatInt(r.Seq, 10)
+	if r.CallerID != "" {
+		text += ":" + r.CallerID
+	}
+	return text
 }
 
 // AppendID appends the id of a job to dst.

@@ -26,13 +26,14 @@ func (s *Store) Ledger(ctx context.Context, ns *Namespace) (total Ledger, err er
 		var l Ledger
 		for _, field := range []*int64{
 			&l.Published, &l.Acked, &l.Expired, &l.Deleted, &l.Lost, &l.Dead, &l.Died, &l.Respawned, &l.Delayed, &l.Leased, &l.Keys,
+			&l.Prepared,
 		} {
 			*field = c.Rest.Int()
 		}
 		if c.Rest.Broken {
 			return Ledger{}, c.Misread()
 		}
-		l.Ready = l.Published - l.Acked - l.Expired - l.Deleted - l.Lost - l.Dead - l.Delayed - l.Leased
+		l.Ready = l.Published - l.Acked - l.Expired - l.Deleted - l.Lost - l.Dead - l.Prepared - l.Delayed - l.Leased
 		total.add(l)
 	}
 	return total, nil
@@ -46,6 +47,7 @@ func (l *Ledger) add(o Ledger) {
 	l.Lost += o.Lost
 	l.Dead += o.Dead
 	l.Ready += o.Ready
+	l.Prepared += o.Prepared
 	l.Delayed += o.Delayed
 	l.Leased += o.Leased
 	l.Died += o.Died

@@ -189,7 +189,8 @@ func (p *Promoter) look(ctx context.Context, shards []place) {
 type page struct {
 	place
 	delayed, lapsed, heads, schedules *redis.ZSliceCmd
-	total                             func() // counts the schedules
+	total                             func()           // counts the schedules
+	prepared                          *redis.ZSliceCmd // nil: the shard has none
 	groups                            map[string]*duePerQueue
 	names                             []string
 	latest                            int64 // the last due time of those that are due, ms
@@ -222,7 +223,7 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 		h.sh.looked.Store(time.Since(s.opened).Milliseconds())
 		by := func(key string, count int64) *redis.ZSliceCmd {
 			return pipe.ZRangeArgsWithScores(ctx,
-				redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: until, Count: count})
+				redis.ZRangeArgs{Key: key, ByScore: true, Start: "0", Stop: until, Count: count})
 		}
 		pages[i] = &page{
 			place:     h,
@@ -232,6 +233,10 @@ func (p *Promoter) read(ctx context.Context, shards []place) []*page {
 			heads:     by(h.sh.queues, headPage),
 			schedules: by(h.sh.due, 1),
 			total:     h.sh.schedules.ask(ctx, pipe, h.sh, h.sh.looked.Load(), now),
+		}
+		if h.sh.ends.Needed() { // prepared jobs are by minus that time, so the first is the highest
+			pages[i].prepared = pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: h.sh.delay, ByScore: true,
+				Rev: true, Start: "(0", Stop: "-" + until, Count: promotePage})
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, backend.ProbeTimeout)
@@ -290,11 +295,19 @@ func (s *Store) sortOut(p *page, now int64) {
 		}
 		p.full = p.full || n == count
 	}
-	each(p.delayed.Val(), promotePage, func(member string) {
+	delayed := func(member string) {
 		if seq, queue, ok := strings.Cut(member, " "); ok {
 			of(queue).delayed = append(of(queue).delayed, seq)
 		}
-	})
+	}
+	each(p.delayed.Val(), promotePage, delayed)
+	if p.prepared != nil {
+		asked := p.prepared.Val()
+		for i := range asked {
+			asked[i].Score = -asked[i].Score
+		}
+		each(asked, promotePage, delayed)
+	}
 	each(p.lapsed.Val(), promotePage, func(member string) {
 		if seq, queue, ok := strings.Cut(member, " "); ok {
 			of(queue).lapsed = append(of(queue).lapsed, seq)

@@ -18,7 +18,8 @@ func (p *Publish) bad() error {
 	case ns == nil, !ValidQueue(p.Queue), p.Shard < 0, p.Shard >= len(ns.shards),
 		p.Delay < 0, p.Delay > MaxDelay, p.TTL < 0, p.TTL > MaxTTL, p.Tries < 1, p.Tries > MaxTries,
 		p.CallerID != "" && (!ValidCallerID(p.CallerID) || len(p.Messages) != 1),
-		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.OnEnd != "" && !ValidQueue(p.OnEnd), len(p.Messages) < 1, len(p.Messages) > MaxMessages:
+		p.KeyTTL < 0, p.KeyTTL > MaxKeyTTL, p.OnEnd != "" && !ValidQueue(p.OnEnd),
+		p.Prepare != nil && p.Prepare.bad(), len(p.Messages) < 1, len(p.Messages) > MaxMessages:
 		return ErrBadArgument
 	}
 	return nil
@@ -66,8 +67,8 @@ func (r *run) planPublishes(list []*Publish) {
 		}
 		r.oneQueue[0] = p.Queue
 		c := r.room(publishes, sh, r.oneQueue[:], n, bytes)
-		key := groupKey{p.Queue, ms(p.Delay)}
-		plain := p.Key == "" && p.CallerID == "" && p.OnEnd == "" && !r.plainly
+		key := groupKey{p.Queue, p.waits()}
+		plain := p.Key == "" && p.CallerID == "" && p.OnEnd == "" && p.Prepare == nil && !r.plainly
 		if g := c.groups[key]; plain && g != nil {
 			g.publishes = append(g.publishes, p)
 			g.messages += n
@@ -141,10 +142,10 @@ func (r *run) fillGroups(s *Store, c *backend.Call, items []item) {
 			}
 			r.args.int(c, keep)
 		}
-		if p.OnEnd == "" {
+		if watched := p.watched(); watched == "" {
 			r.args.join(c, p.CallerID)
 		} else {
-			r.args.join(c, p.CallerID, "\n", onEnd("", p.OnEnd, p.CallerID))
+			r.args.join(c, p.CallerID, "\n", watched)
 		}
 		r.args.int(c, int64(g.messages))
 		for _, p := range g.publishes {

@@ -75,7 +75,7 @@ func (n *Namespace) complete(j Job) Job {
 	return list[0]
 }
 
-// Get returns a job and the state it is in: Ready, Delayed, Leased or Dead; or ErrNoJob.
+// Get returns a job and the state it is in: Ready, Delayed, Prepared, Leased or Dead; or ErrNoJob.
 func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	ref Ref) (j Job, state State, err error) {
 	if err := badJob(ns, queue, ref); err != nil {
@@ -92,7 +92,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 	}
 	name, at, reason, attempts, record := c.Rest.Bulk(), c.Rest.Int(), c.Rest.Int(), c.Rest.Int(), c.Rest.Bulk()
 	j = Job{Queue: queue, Ref: ref, Attempt: int(attempts), At: at, Now: c.Now}
-	for _, known := range []State{Ready, Delayed, Leased, Dead} {
+	for _, known := range []State{Ready, Delayed, Prepared, Leased, Dead} {
 		if string(name) == known.String() {
 			state = known
 		}
@@ -115,7 +115,7 @@ func (s *Store) Get(ctx context.Context, ns *Namespace, queue string,
 // died sets what the store knows of a death. The attempts of a dead job are forgotten, but
 // where its tries are used up they are its tries.
 func (j *Job) died(reason int64) {
-	if reason > 0 && reason <= int64(Buried) {
+	if reason > 0 && reason <= int64(Undecided) {
 		j.Reason = Reason(reason)
 	}
 	j.Attempt = -1

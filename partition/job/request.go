@@ -33,6 +33,8 @@ type Publish struct {
 	KeyTTL time.Duration
 	// OnEnd is the queue that gets a follow-up job when a job ends; "": none.
 	OnEnd string
+	// Prepare makes the jobs wait for the commit of their publisher; nil: they do not.
+	Prepare *Prepare
 	// Messages are 1 to MaxMessages, in order.
 	Messages []Message
 
@@ -99,7 +101,7 @@ type Job struct {
 	Published int64 // Unix ms
 	Expires   int64 // Unix ms; 0: never
 	Now       int64 // Unix ms on the store's clock when it answered
-	At        int64 // Unix ms: when its lease ends; of a read also when it comes due or died; 0: ready
+	At        int64 // Unix ms: when its lease ends; of a read also when it comes due, its publisher is asked, or it died; 0: ready
 	Reason    Reason
 	Deferred  bool // it is leased, and who settles it is not who claimed it
 	// Payload and Attributes share the memory of the answer.
@@ -142,11 +144,12 @@ const (
 	Expired
 	Lost
 	Leased
+	Prepared
 )
 
 // String is the state in lower case.
 func (s State) String() string {
-	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased"}[s]
+	return [...]string{"gone", "ready", "delayed", "dead", "expired", "lost", "leased", "prepared"}[s]
 }
 
 // Reason is why a job died.
@@ -159,10 +162,11 @@ const (
 	Nacked               // its last try was given back
 	Lapsed               // the lease of its last try ended: its worker was silent
 	Buried               // it was given up
+	Undecided            // it was prepared, and its publisher neither committed it nor rolled it back
 )
 
 // String is the reason in lower case, "" for UnknownReason.
-func (r Reason) String() string { return [...]string{"", "nacked", "lapsed", "buried"}[r] }
+func (r Reason) String() string { return [...]string{"", "nacked", "lapsed", "buried", "undecided"}[r] }
 
 // Settle changes or ends the lease of a job.
 type Settle struct {
@@ -193,13 +197,13 @@ type Batch struct {
 type Counts struct {
 	Ready, Dead int64
 	// Delayed and Leased are -1 where too many of the shard are in both states to tell them
-	// apart. Pending is their sum, always.
+	// apart. Pending is their sum, always. Prepared jobs count as delayed.
 	Delayed, Leased, Pending int64
 	OldestReady              int64 // Unix ms when the first ready job was published; 0: none
 }
 
 // Ledger is the exact account of a namespace since its first job:
-// Published = Acked + Expired + Deleted + Lost + Dead + Ready + Delayed + Leased.
+// Published = Acked + Expired + Deleted + Lost + Dead + Ready + Prepared + Delayed + Leased.
 type Ledger struct {
 	Published int64 `json:"published"`
 	Acked     int64 `json:"acked"`   // removed after a claim
@@ -208,6 +212,7 @@ type Ledger struct {
 	Lost      int64 `json:"lost"`    // removed by something other than Spillway
 	Dead      int64 `json:"dead"`    // dead letters now
 	Ready     int64 `json:"ready"`
+	Prepared  int64 `json:"prepared"`
 	Delayed   int64 `json:"delayed"`
 	Leased    int64 `json:"leased"`
 	Keys      int64 `json:"-"` // idempotency keys that are remembered; up to a quarter more, because they are counted in steps

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
@@ -37,11 +36,7 @@ func (s *Store) Reschedule(ctx context.Context, r *Reschedule) error {
 		delay = ms(*r.Delay)
 	}
 	sh := r.Namespace.shards[r.Ref.Shard]
-	reference := strconv.FormatInt(r.Ref.Seq, 10)
-	if r.Ref.CallerID != "" {
-		reference += ":" + r.Ref.CallerID
-	}
-	argv := []any{r.Queue, reference, delay}
+	argv := []any{r.Queue, r.Ref.text(), delay}
 	if r.Payload != nil {
 		argv = append(argv, r.Payload)
 	}

@@ -79,6 +79,8 @@ func (s *Store) acked(j backend.Job[item]) {
 			a.Err = j.Misread()
 		case done == -1:
 			a.Err = errForeign
+		case done == 3:
+			a.Err = ErrPrepared
 		default:
 			a.Acked, a.Deleted = done == 1, done == 2
 			s.ended(a.Namespace, a.Ref.Shard)

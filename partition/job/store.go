@@ -71,6 +71,7 @@ type Operations interface {
 	Peek(ctx context.Context, ns *Namespace, queue string) (Job, error)
 	Get(ctx context.Context, ns *Namespace, queue string, ref Ref) (Job, State, error)
 	Reschedule(ctx context.Context, r *Reschedule) error
+	Decide(ctx context.Context, d *Decision) error
 	Counts(ctx context.Context, ns *Namespace, queue string) (Counts, error)
 	Forecast(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)
 	Dead(ctx context.Context, ns *Namespace, queue string, offset, limit int) (dead []Job, total int64, err error)

@@ -104,16 +104,6 @@ type QueueAccount struct {
 	Changes   job.Ledger `json:"changes"`            // of the totals, in the last changes_ms; states as they are now
 	ChangesMS int64      `json:"changes_ms"`         // since_ms, or the time since this process began to read, to 10 s
 	Residual  *int64     `json:"residual,omitempty"` // as for buffers
-	// Schedules are what this process knows of them; absent: they were not counted yet.
-	Schedules *ScheduleSums `json:"schedules,omitempty"`
-}
-
-// ScheduleSums are how many schedules a namespace has.
-type ScheduleSums struct {
-	Active  int64 `json:"active"`
-	Stopped int64 `json:"stopped"` // paused or ended
-	Overdue int64 `json:"overdue"` // active ones that should have fired 10 s ago
-	Missed  int64 `json:"missed"`  // ticks, in the last changes_ms, as this process counted
 }
 
 func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
@@ -126,11 +116,8 @@ func (s *Server) queueAccount(r *request, space jobSpace) (any, error) {
 		return nil, err
 	}
 	answer := QueueAccount{Namespace: space.ns.Name, Kind: kindQueue, Ledger: ledger}
-	rise, took := s.jobLedgers.changes(space.ns.Name, readingOf(space.ns, ledger), time.Duration(since)*time.Millisecond)
-	answer.Changes, answer.ChangesMS = rise.Ledger, took
-	if t := space.ns.ScheduleTotals(); t.Known {
-		answer.Schedules = &ScheduleSums{t.Active, t.Stopped, t.Overdue, rise.missed}
-	}
+	answer.Changes, answer.ChangesMS = s.jobLedgers.changes(space.ns.Name, jobReading{ledger, time.Now()},
+		time.Duration(since)*time.Millisecond)
 	answer.Residual, err = s.residual(r, func(ctx context.Context) (int64, error) { return space.store.Audit(ctx, space.ns) })
 	return answer, err
 }
@@ -156,7 +143,7 @@ func policySettings(p job.Policy) []Setting {
 type Job struct {
 	ID          string          `json:"job"`
 	Queue       string          `json:"queue"`
-	State       string          `json:"state"`             // ready, delayed, leased or dead
+	State       string          `json:"state"`             // ready, prepared, delayed, leased or dead
 	AtMS        int64           `json:"at_ms"`             // when it comes due, its lease ends or it died; 0: ready
 	Reason      string          `json:"reason,omitempty"`  // why it died: nacked, lapsed or buried; absent: unknown, or not dead
 	Attempt     *int            `json:"attempt,omitempty"` // how often it was claimed; absent: unknown, of a dead job

@@ -30,12 +30,7 @@ type queued struct {
 
 func newQueued(t *testing.T) *queued {
 	t.Helper()
-	return newQueuedAt(t, "embedded:")
-}
-
-func newQueuedAt(t *testing.T, url string) *queued {
-	t.Helper()
-	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
+	b, err := backend.Open(backend.Config{URL: "embedded:"}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,22 +50,6 @@ func newQueuedAt(t *testing.T, url string) *queued {
 		}
 	}}, zap.NewNop())
 	return q
-}
-
-func (q *queued) promoter() loop { return job.NewPromoter(q.store) }
-
-// loop is background work.
-type loop interface {
-	Start(ctx context.Context) error
-	Stop(ctx context.Context) error
-}
-
-func (q *queued) start(l loop) {
-	q.t.Helper()
-	if err := l.Start(q.t.Context()); err != nil {
-		q.t.Fatal(err)
-	}
-	q.t.Cleanup(func() { _ = l.Stop(context.Background()) })
 }
 
 // publish stores jobs and returns their ids.
@@ -316,11 +295,12 @@ func TestOverviewAndMetricsHaveTheAccountsOfQueues(t *testing.T) {
 		t.Errorf("got %+v", mail)
 	}
 	err := testutil.CollectAndCompare(q.jobLedgers, strings.NewReader(`
-# HELP spillway_account_jobs Jobs stored now, by state: ready, delayed, leased or dead. The store's figure: the same in every process.
+# HELP spillway_account_jobs Jobs stored now, by state: ready, prepared, delayed, leased or dead. The store's figure: the same in every process.
 # TYPE spillway_account_jobs gauge
 spillway_account_jobs{namespace="mail",state="dead"} 1
 spillway_account_jobs{namespace="mail",state="delayed"} 0
 spillway_account_jobs{namespace="mail",state="leased"} 0
+spillway_account_jobs{namespace="mail",state="prepared"} 0
 spillway_account_jobs{namespace="mail",state="ready"} 2
 `), "spillway_account_jobs")
 	if err != nil {
@@ -418,7 +398,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	b.forget(View{Jobs: []JobStore{spacesOf{ns: ns}}})
 	at := time.UnixMilli(1_763_629_675_000)
 	for i := range int64(20) {
-		b.note("mail", jobReading{Ledger: job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at: at.Add(time.Duration(i) * time.Second)})
+		b.note("mail", jobReading{job.Ledger{Published: 10 * i, Acked: 8 * i, Lost: i}, at.Add(time.Duration(i) * time.Second)})
 	}
 	o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at)[0]
 	if o.Rates["published"] != 10 || o.Rates["acked"] != 8 || o.Rates["lost"] != 1 || o.Rates["expired"] != 0 {
@@ -430,7 +410,7 @@ func TestRatesOfQueuesAreThoseOfTheLastSeconds(t *testing.T) {
 	if lost := logs.FilterMessageSnippet("jobs are lost").Len(); lost != 1 {
 		t.Errorf("%d lines say that jobs are lost", lost)
 	}
-	b.note("mail", jobReading{Ledger: job.Ledger{Published: 1}, at: at.Add(time.Hour)}) // another Redis
+	b.note("mail", jobReading{job.Ledger{Published: 1}, at.Add(time.Hour)}) // another Redis
 	if o := b.overview(View{Jobs: []JobStore{spacesOf{ns: ns}}}, "", at.Add(time.Hour))[0]; len(o.Rates) != 0 || o.Ledger.Published != 1 {
 		t.Errorf("after a reset: %+v", o)
 	}

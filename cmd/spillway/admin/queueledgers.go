@@ -51,12 +51,7 @@ type jobFigures struct {
 
 type jobReading struct {
 	job.Ledger
-	at     time.Time
-	missed int64 // ticks, as this process counted
-}
-
-func readingOf(ns *job.Namespace, l job.Ledger) jobReading {
-	return jobReading{l, time.Now(), ns.ScheduleTotals().Ticks["missed"]}
+	at time.Time
 }
 
 func newJobLedgers(source Source, log *zap.Logger) *jobLedgers {
@@ -115,7 +110,7 @@ func (b *jobLedgers) readLedgers(ctx context.Context) (busy time.Duration) {
 					return // the others of the pool would wait, too
 				}
 				took[i] = time.Since(began)
-				b.note(ns.Name, readingOf(ns, l))
+				b.note(ns.Name, jobReading{l, time.Now()})
 			}
 		})
 	}
@@ -138,11 +133,7 @@ func (b *jobLedgers) note(namespace string, now jobReading) {
 		}
 	}
 	if n := len(f.past); n == 0 || now.at.Sub(f.past[n-1].at) >= pastEvery {
-		kept := now
-		if n == 0 {
-			kept.missed = 0 // what an outage cost was counted since this process started
-		}
-		f.past = latest(append(f.past, kept), int(pastFor/pastEvery)+1)
+		f.past = latest(append(f.past, now), int(pastFor/pastEvery)+1)
 	}
 	f.recent = latest(append(f.recent, now), rateSpan+1)
 }
@@ -155,12 +146,11 @@ func latest(readings []jobReading, n int) []jobReading {
 // changes are how much the totals of a ledger rose in the time before now, or since the first
 // reading.
 func (b *jobLedgers) changes(namespace string, now jobReading,
-	since time.Duration) (rise jobReading, took int64) {
-	rise = now
+	since time.Duration) (rise job.Ledger, took int64) {
+	rise = now.Ledger
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first := now
-	first.missed = 0 // as of the first reading
 	if f := b.spaces[namespace]; f != nil && len(f.past) > 0 {
 		first = f.past[0]
 		for _, r := range f.past { // the latest that is old enough
@@ -175,7 +165,6 @@ func (b *jobLedgers) changes(namespace string, now jobReading,
 	}{
 		{&rise.Published, first.Published}, {&rise.Acked, first.Acked}, {&rise.Expired, first.Expired}, {&rise.Deleted, first.Deleted},
 		{&rise.Lost, first.Lost}, {&rise.Died, first.Died}, {&rise.Respawned, first.Respawned},
-		{&rise.missed, first.missed},
 	} {
 		*total.rise = max(0, *total.rise-total.before)
 	}
@@ -226,14 +215,15 @@ func jobOutcomes(l job.Ledger) map[string]int64 {
 
 // jobStates are how many jobs there are by state.
 func jobStates(l job.Ledger) map[string]int64 {
-	return map[string]int64{"ready": l.Ready, "delayed": l.Delayed, "leased": l.Leased, "dead": l.Dead}
+	return map[string]int64{"ready": l.Ready, "prepared": l.Prepared, "delayed": l.Delayed,
+		"leased": l.Leased, "dead": l.Dead}
 }
 
 var (
 	accountJobsTotal = accountMetric("jobs_total",
 		"Jobs by outcome, since the first one: published = acked + expired + deleted + lost + what "+
 			"spillway_account_jobs has. Died are those that became dead letters, respawned those of them that were made ready again.", "outcome")
-	accountJobs   = accountMetric("jobs", "Jobs stored now, by state: ready, delayed, leased or dead.", "state")
+	accountJobs   = accountMetric("jobs", "Jobs stored now, by state: ready, prepared, delayed, leased or dead.", "state")
 	accountQueues = accountMetric("queues",
 		"Queues with jobs, when they were last counted: every 10 s, or less often where there are many.")
 	accountOldestJob = accountMetric("oldest_ready_job_seconds",
@@ -337,7 +327,7 @@ func (f *jobFigures) fill(q *QueueOverview, now time.Time) {
 	}
 	first, last := f.recent[0], f.recent[len(f.recent)-1]
 	q.Ledger, q.ReadAtMS = last.Ledger, last.at.UnixMilli()
-	q.Jobs = last.Ready + last.Delayed + last.Leased + last.Dead
+	q.Jobs = last.Ready + last.Prepared + last.Delayed + last.Leased + last.Dead
 	if f.oldest > 0 && last.Ready > 0 {
 		age := max(0, now.UnixMilli()-f.oldest)
 		q.OldestReadyAgeMS = &age

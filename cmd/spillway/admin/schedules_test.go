@@ -2,17 +2,8 @@ package admin
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
-
-	"github.com/spillway-io/spillway/lua/redistest"
-	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
@@ -76,47 +67,4 @@ func TestOperatorsActOnSchedulesAndViewersSeeThem(t *testing.T) {
 	for _, act := range []string{"put_schedule", "pause_schedule", "trigger_schedule", "backfill_schedule", "resume_schedule", "delete_schedule"} {
 		expect(200, `"action":"`+act+`"`, "GET", "/api/v1/audit", "viewer", "")
 	}
-}
-
-// What schedules cost is not over with an outage: they are overdue, then some of their ticks are missed.
-func TestAnOutageShowsAsOverdueSchedulesAndThenAsMissedTicks(t *testing.T) {
-	t.Parallel()
-	addr := redistest.Start(t).Addr
-	q := newQueuedAt(t, "redis://"+addr)
-	client := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
-	t.Cleanup(func() { _ = client.Close() })
-	of := "/api/v1/namespaces/mail/queues/reports/schedules/"
-	for name, spec := range map[string]string{"often": `{"every":"1s","missed":"skip","grace":"2s"}`, "daily": `{"every":"24h"}`, "paused": `{"every":"1h"}`} {
-		if w := send(q.Server, "POST", of+name+"/put", "operator", spec); w.Code != 200 {
-			t.Fatal(w.Body)
-		}
-	}
-	send(q.Server, "POST", of+"paused/pause", "operator", "{}")
-	// It is as if nobody had fired it for a minute.
-	began := time.Now()
-	next := strconv.FormatInt(began.Add(-time.Minute).Truncate(time.Second).UnixMilli(), 10)
-	words := strings.Fields(client.HGet(t.Context(), "sw:{mail.0}:state", "often reports").Val())
-	words[3] = next
-	client.HSet(t.Context(), "sw:{mail.0}:state", "often reports", strings.Join(words, " "))
-	client.Do(t.Context(), "ZADD", "sw:{mail.0}:due", next, "often reports")
-	sums := func() (got ScheduleSums) {
-		var account QueueAccount
-		if q.ask("GET", "?since_ms=900000", "", &account); account.Schedules != nil {
-			got = *account.Schedules
-		}
-		return got
-	}
-	if got := sums(); got != (ScheduleSums{}) {
-		t.Errorf("before they were counted: %+v", got)
-	}
-	q.start(q.promoter())
-	redistest.Until(t, time.Minute, "it is overdue", func() bool { return sums() == ScheduleSums{Active: 2, Stopped: 1, Overdue: 1} })
-	q.start(schedule.NewFirer(q.store, prometheus.NewRegistry(), zap.NewNop()))
-	redistest.Until(t, time.Minute, "it has fired", func() bool { return sums().Missed > 0 })
-	q.jobLedgers.readLedgers(t.Context()) // the first reading of a process that has missed ticks already
-	passed := int64(time.Since(began).Seconds()) + 1
-	if got := sums(); got.Missed < 57 || got.Missed > 60+passed {
-		t.Errorf("%d ticks were missed in a minute with a grace of 2 s", got.Missed)
-	}
-	redistest.Until(t, time.Minute, "it is counted again", func() bool { return sums().Overdue == 0 })
 }

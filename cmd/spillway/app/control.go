@@ -195,7 +195,7 @@ type queues struct {
 // Jobs implements admin.Queues.
 func (q queues) Jobs(ctx context.Context) (int64, error) {
 	l, err := q.store.Ledger(ctx, q.ns)
-	return l.Ready + l.Delayed + l.Leased + l.Dead, err
+	return l.Ready + l.Prepared + l.Delayed + l.Leased + l.Dead, err
 }
 
 // Schedules implements admin.Queues.

@@ -25,7 +25,7 @@ type Check struct {
 	ReadyAgeCritical time.Duration `group:"Thresholds:" default:"0" help:"The same for critical."`
 	BacklogWarning   int64         `group:"Thresholds:" default:"0" help:"Waiting entries, or ready jobs, of a namespace from which on it is a warning; 0 is off."`
 	BacklogCritical  int64         `group:"Thresholds:" default:"0" help:"The same for critical."`
-	DropsWarning     float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost, jobs expired or dead, or ticks of schedules missed, per second, the mean over --since, from which on it is a warning: by default, any. 0 is off."`
+	DropsWarning     float64       `group:"Thresholds:" default:"0.001" help:"Entries evicted, expired, dead or lost, or jobs expired or dead, per second, the mean over --since, from which on it is a warning: by default, any. 0 is off."`
 	DropsCritical    float64       `group:"Thresholds:" default:"1" help:"The same for critical, without dead letters, which are kept."`
 	Since            time.Duration `group:"Thresholds:" default:"1m" help:"Time over which drops count, 1s to 15m: no less than the time between two probes."`
 	SinkWarning      time.Duration `group:"Thresholds:" default:"1s" help:"How long a sink fails until it is a warning; 0 is off."`
@@ -75,7 +75,7 @@ func ExitCode(k *kong.Context, code int) int {
 type finding struct {
 	Status    status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, overdue, missed, sink or residual
+	Check     string `json:"check"` // answer, ready, store_full, oldest_age, backlog, drops, sink, paused or residual; of queues lost, failed, ready_age, backlog, fill, sink or residual
 	Message   string `json:"message"`
 }
 

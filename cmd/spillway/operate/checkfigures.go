@@ -26,8 +26,6 @@ type queueFigure struct {
 	Residual     *int64  `json:"residual,omitempty"`
 	published    int64
 	acked        int64
-
-	Schedules *admin.ScheduleSums `json:"schedules,omitempty"` // absent: there is none
 }
 
 // Shares of max_jobs.
@@ -79,10 +77,6 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	if s := above(f.Fill, fillWarning, fillCritical); s != statusOK {
 		r.add(s, q.Namespace, "fill", "%s", q.risk())
 	}
-	if t := account.Schedules; t != nil && t.Active+t.Stopped > 0 {
-		f.Schedules = t
-		c.schedules(r, q.Namespace, t)
-	}
 	idle := ""
 	if q.waiting() == 0 {
 		idle = "no job waits for it, the next one tries it again"
@@ -95,18 +89,6 @@ func (c *Check) checkQueue(ctx context.Context, r *checkResult, now int64, q que
 	}
 	r.Queues = append(r.Queues, f)
 	return nil
-}
-
-// schedules holds those of a namespace against the thresholds.
-func (c *Check) schedules(r *checkResult, namespace string, t *admin.ScheduleSums) {
-	if t.Overdue > 0 {
-		r.add(statusWarning, namespace, "overdue", "%s overdue for 10s or more: nobody fires them, or too slowly",
-			some(t.Overdue, "schedule is", "schedules are"))
-	}
-	if s := above(float64(t.Missed)/c.Since.Seconds(), c.DropsWarning, 0); s != statusOK {
-		r.add(s, namespace, "missed", "%s missed in the last %v: spillway schedules ls %s shows which", some(t.Missed, "tick was", "ticks were"),
-			c.Since, namespace)
-	}
 }
 
 func (f *queueFigure) text(since time.Duration) string {

@@ -105,10 +105,6 @@ func (c *Check) nagios(r *checkResult) string {
 		add(f.Namespace+"_fill", f.Fill, "", fillWarning, fillCritical)
 		add(f.Namespace+"_failed_per_s", f.FailedPerS, "", c.DropsWarning, c.DropsCritical)
 		add(f.Namespace+"_lost", float64(f.Lost), "", 0, 0)
-		if t := f.Schedules; t != nil {
-			add(f.Namespace+"_schedules_overdue", float64(t.Overdue), "", 0, 0)
-			add(f.Namespace+"_ticks_missed", float64(t.Missed), "", 0, 0)
-		}
 		sinkAndResidual(f.Namespace, f.FailingSecs, f.Residual)
 	}
 	line := "SPILLWAY " + strings.ToUpper(r.Status.String()) + " - " + text

@@ -131,7 +131,8 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	}
 	return details(
 		"namespace", c.Namespace, "published", digits(l.Published), "acked", digits(l.Acked), "expired", digits(l.Expired), "deleted", digits(l.Deleted),
-		"lost", digits(l.Lost), "dead", digits(l.Dead), "ready", digits(l.Ready), "delayed", digits(l.Delayed), "leased", digits(l.Leased),
+		"lost", digits(l.Lost), "dead", digits(l.Dead), "ready", digits(l.Ready),
+		"prepared", digits(l.Prepared), "delayed", digits(l.Delayed), "leased", digits(l.Leased),
 		"died", digits(l.Died), "respawned", digits(l.Respawned), "residual", residual,
 	).print(s.Out)
 }
@@ -234,7 +235,7 @@ func (c *command) show(ctx context.Context, s Streams, call *call, unmasked bool
 		expires = clock(j.ExpiresMS)
 	}
 	state := j.State
-	if words, ok := map[string]string{"delayed": "delayed until ", "leased": "leased until ", "dead": "dead since "}[j.State]; ok {
+	if words, ok := map[string]string{"delayed": "delayed until ", "prepared": "prepared until ", "leased": "leased until ", "dead": "dead since "}[j.State]; ok {
 		state = words + clock(j.AtMS)
 	}
 	if j.Reason != "" {

@@ -158,34 +158,6 @@ func TestTopAndCheckKnowQueues(t *testing.T) {
 	}
 }
 
-func TestCheckWarnsOfSchedulesThatDoNotFire(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		schedules, args string
-		code            int
-		want, data      string
-	}{
-		{`{"active":0,"stopped":0,"overdue":0,"missed":0}`, "", 0, "OK\n", ""},
-		{`{"active":7,"stopped":1,"overdue":0,"missed":0}`, "", 0, "OK\n", "'mail_schedules_overdue'=0;;;0 'mail_ticks_missed'=0;;;0"},
-		{`{"active":7,"stopped":0,"overdue":1,"missed":0}`, "", 1, "warning   mail: 1 schedule is overdue for 10s or more: nobody fires them, or too slowly\n", "'mail_schedules_overdue'=1;"},
-		{`{"active":0,"stopped":1,"overdue":0,"missed":5}`, "", 1, "warning   mail: 5 ticks were missed in the last 1m0s: spillway schedules ls mail shows which\n", "'mail_ticks_missed'=5;"},
-		{`{"active":1,"stopped":0,"overdue":0,"missed":5}`, "--drops-warning=0", 0, "OK\n", "'mail_ticks_missed'=5;"},
-	} {
-		api := newFakeAPI(t, map[string]string{
-			"GET /readyz": `{"status":"ok"}`, "GET /api/v1/info": `{"namespaces":[],"queues":["mail"]}`,
-			"GET /api/v1/overview":        strings.Replace(mailView, `"max_jobs":40`, `"max_jobs":4000`, 1),
-			"GET /api/v1/namespaces/mail": `{"changes":{},"schedules":` + tt.schedules + `}`,
-		})
-		args := append([]string{"check"}, strings.Fields(tt.args)...)
-		if out, _, code := run(t, api, args...); code != tt.code || !strings.Contains(out, tt.want) {
-			t.Errorf("%s: exit %d, want %d\n%swant %s", tt.schedules, code, tt.code, out, tt.want)
-		}
-		if out, _, _ := run(t, api, append(args, "-o", "nagios")...); !strings.Contains(out, tt.data) || strings.Contains(out, "ticks") != (tt.data != "") {
-			t.Errorf("%s: nagios: %s, want %s", tt.schedules, out, tt.data)
-		}
-	}
-}
-
 func TestTopAndCheckNameAPushTargetThatFails(t *testing.T) {
 	t.Parallel()
 	const (

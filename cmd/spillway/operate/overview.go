@@ -377,7 +377,7 @@ func (q *queueState) waiting() int64 {
 	if q.Waiting != nil {
 		return *q.Waiting
 	}
-	return q.Ledger.Ready + q.Ledger.Delayed + q.Ledger.Leased
+	return q.Ledger.Ready + q.Ledger.Prepared + q.Ledger.Delayed + q.Ledger.Leased
 }
 
 func (q *queueState) waitText() string {
@@ -424,7 +424,7 @@ func jobsTable(o *overview) *table {
 		}
 		figure := o.figure(q.ReadAtMS)
 		cells := []string{q.Namespace, figure(q.Rates.Published), figure(q.Rates.Acked), figure(q.Rates.failed())}
-		for _, n := range []int64{l.Lost, l.Ready, l.Delayed, l.Leased, l.Dead} {
+		for _, n := range []int64{l.Lost, l.Ready, l.Prepared + l.Delayed, l.Leased, l.Dead} {
 			cells = append(cells, digits(n))
 		}
 		t.add(append(cells, sinceOr(q.OldestReadyAgeMS, "-"), queues, worstState(q.Sinks))...)

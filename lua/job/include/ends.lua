@@ -30,7 +30,7 @@ local function ended(e, queue, seq, outcome, result)
       to = what
     elseif kind == 'c' then
       id = what
-    else
+    elseif kind == 's' then
       local name = what .. ' ' .. queue
       local text = redis.call('HGET', e.states, name)
       local s = text and read_state(text)
@@ -44,6 +44,21 @@ local function ended(e, queue, seq, outcome, result)
   if to and outcome ~= 'lost' then
     e.told[#e.told + 1] = table.concat({ to, queue, seq, id or '', outcome, result or '' }, '\n')
   end
+end
+
+-- ask: the publisher of a prepared job did not decide in time, and is asked by a follow-up, each time after a pause
+-- twice as long, an hour at most. Returns that pause, nil where it was asked often enough.
+local function ask(e, queue, seq)
+  local member = seq .. ' ' .. queue
+  local text = e and redis.call('HGET', e.on_end, member) or ''
+  local pause, times, rest, to = string.match(text, '^p(%d+) (%d+)( %d+ ([^\n]*)\n.*)$')
+  if not pause or times == '0' then
+    return nil
+  end
+  pause = math.max(tonumber(pause), math.min(2 * pause, 3600000))
+  redis.call('HSET', e.on_end, member, 'p' .. int(pause) .. ' ' .. int(times - 1) .. rest)
+  e.told[#e.told + 1] = table.concat({ to, queue, seq, string.match(text, '\nc([^\n]*)') or '', 'prepared', '' }, '\n')
+  return pause
 end
 
 -- tell_ends: put the follow-ups into the outbox. They are jobs of the shard, and count as published.

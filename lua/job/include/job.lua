@@ -63,6 +63,12 @@ local function remove(k, totals, queue, seq, id, unlisted)
   return 'ready', claimed == 1
 end
 
+-- is_prepared: whether a job waits for its publisher's commit or rollback.
+local function is_prepared(delay, member)
+  local score = redis.call('ZSCORE', delay, member)
+  return score and string.sub(score, 1, 1) == '-'
+end
+
 -- mortal: whether bury can run for a queue: false once another program wrote to a key.
 local function mortal(k)
   if k.mortal == nil then
@@ -71,11 +77,17 @@ local function mortal(k)
   return k.mortal
 end
 
+-- death_reason: why a job died, by its score among the dead: 1 nacked, 2 lapsed, 3 buried, 4 undecided, 0 unknown.
+local function death_reason(score)
+  local fraction = score % 1
+  return fraction == 0.125 and 4 or math.floor(fraction * 4)
+end
+
 -- bury: end a leased job whose tries are used up: as a dead letter, or as expired where
 -- the queue keeps none or its ttl is over. The caller removes lease and attempts, and has
 -- asked mortal before. reason is why: nacked, lapsed or buried; the fraction of the score
 -- keeps it. Returns dead, expired or lost.
-local death_fractions = { nacked = '.25', lapsed = '.5', buried = '.75' }
+local death_fractions = { undecided = '.125', nacked = '.25', lapsed = '.5', buried = '.75' }
 local function bury(k, totals, seq, now, keeps, reason)
   local record = redis.call('HGET', k.j, seq)
   local ends = ends_of(record)
