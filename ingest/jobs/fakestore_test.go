@@ -42,6 +42,7 @@ type fakeStore struct {
 	begins     bool // acts on many jobs fail only after they did all
 	dead       []job.Job
 	due        []int64 // of the first steps of a forecast
+	ticks      []int64 // too, of too many schedules
 	wakes      *fakeWakes
 	pause      time.Duration // between two jobs; 0: no rate
 	passes     time.Time     // when the next may pass
@@ -339,6 +340,16 @@ func (s *fakeStore) Forecast(_ context.Context, _ *job.Namespace, _ string, _ ti
 	due := make([]int64, n)
 	copy(due, s.due)
 	return due, s.readErr
+}
+
+func (s *fakeStore) ScanSchedules(context.Context, *job.Namespace, string, int, func([]job.Schedule) bool) (bool, error) {
+	return false, s.readErr
+}
+
+func (s *fakeStore) NextTicks(_ context.Context, _ *job.Namespace, _ string, _ time.Duration, n int) ([]int64, error) {
+	ticks := make([]int64, n)
+	copy(ticks, s.ticks)
+	return ticks, s.readErr
 }
 
 func (s *fakeStore) Dead(_ context.Context, _ *job.Namespace, _ string, offset, limit int) ([]job.Job, int64, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/wire"
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 	"github.com/spillway-io/spillway/partition/share"
 )
 
@@ -134,8 +135,8 @@ func (a *api) delete(c *call) *ingest.Rejection {
 	return ingest.Reject(wire.CodeNoSuchJob, "")
 }
 
-// forecast counts the delayed jobs that come due in each of the next steps. It ends with the
-// last step that has any: that of an empty queue is empty.
+// forecast counts the delayed jobs that come due in each of the next steps, and the ticks of schedules. Each list ends with
+// the last step that has any: those of an empty queue are empty.
 func (a *api) forecast(c *call) *ingest.Rejection {
 	step, rejected := c.duration("step", 10*time.Minute, time.Second, 30*24*time.Hour)
 	if rejected != nil {
@@ -150,19 +151,29 @@ func (a *api) forecast(c *call) *ingest.Rejection {
 		if err != nil {
 			return nil, err
 		}
-		for len(due) > 0 && due[len(due)-1] == 0 {
-			due = due[:len(due)-1]
+		scheduled, by, err := schedule.Forecast(ctx, a.store, c.namespace, c.queue(), step, steps)
+		if err != nil {
+			return nil, err
 		}
 		dst := strconv.AppendInt([]byte(`{"step_ms":`), step.Milliseconds(), 10)
-		dst = append(dst, `,"due":[`...)
-		for i, n := range due {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = strconv.AppendInt(dst, n, 10)
-		}
-		return append(dst, "]}"...), nil
+		dst = appendSteps(append(dst, `,"due":[`...), due)
+		dst = appendSteps(append(dst, `],"scheduled":[`...), scheduled)
+		return append(append(append(dst, `],"scheduled_by":"`...), by...), `"}`...), nil
 	})
+}
+
+// appendSteps appends the counts of steps up to the last that is not 0.
+func appendSteps(dst []byte, counts []int64) []byte {
+	for len(counts) > 0 && counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
+	}
+	for i, n := range counts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, n, 10)
+	}
+	return dst
 }
 
 // purge deletes jobs of a queue.

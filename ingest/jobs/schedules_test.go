@@ -314,6 +314,24 @@ func TestAPublishWithAtIsReadyThen(t *testing.T) {
 	}
 }
 
+func TestAForecastTellsTicks(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"embedded": "embedded:", "redis": redistest.Start(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startFiring(t, url, nil)
+			p.expect(200, `"due":[],"scheduled":[],"scheduled_by":"ticks"`, "GET", "reports/forecast", "")
+			p.expect(201, "", "PUT", "reports/schedules/hourly", `{"every":"1h"}`)
+			p.expect(201, "", "PUT", "reports/schedules/twice", `{"every":"30m"}`)
+			p.expect(201, "", "PUT", "reports/schedules/paused", `{"every":"1h"}`)
+			p.expect(200, "", "POST", "reports/schedules/paused/pause", "")
+			p.expect(201, "", "PUT", "other/schedules/hourly", `{"every":"1h"}`)
+			p.expect(200, "", "POST", "reports?delay=90m", "x")
+			p.expect(200, `"due":[0,1],"scheduled":[3,3,3],"scheduled_by":"ticks"`, "GET", "reports/forecast?step=1h&steps=3", "")
+		})
+	}
+}
+
 // What a schedule publishes counts against the token's rate where a caller asks for it, and a run is no larger than a publish.
 func TestTriggersAndBackfillsAreBounded(t *testing.T) {
 	t.Parallel()

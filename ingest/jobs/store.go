@@ -11,7 +11,7 @@ import (
 type Store interface {
 	job.Operations
 	job.ScheduleOperations
-	Now() (ms int64, ok bool)
+	job.ScheduleForecasts
 	Revert(ctx context.Context, l *job.Lane) error
 }
 

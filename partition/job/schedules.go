@@ -117,26 +117,14 @@ func (s *Store) Schedules(ctx context.Context, ns *Namespace, queue, after strin
 
 func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after string,
 	limit int) (list []Schedule, more bool, err error) {
-	shards := ns.every()
-	if queue != "" {
-		shards = []int{ns.ScheduleShard(queue)}
-	}
+	shards := ns.scheduleShards(queue)
 	for _, number := range shards {
-		key := ns.shards[number].states
-		if queue != "" {
-			key = ns.shards[number].specs(queue)
-		}
-		members, err := s.backend.Background.HKeys(ctx, key).Result()
+		names, err := s.scheduleNames(ctx, ns.shards[number], queue)
 		if err != nil {
-			return nil, false, backend.Classify(err)
+			return nil, false, err
 		}
-		for _, member := range members {
-			l := Schedule{Queue: queue, Name: member}
-			if queue == "" {
-				l.Name, l.Queue, _ = strings.Cut(member, " ")
-				member = l.path()
-			}
-			if member > after {
+		for _, l := range names {
+			if queue != "" && l.Name > after || queue == "" && l.path() > after {
 				list = append(list, l)
 			}
 		}
@@ -167,13 +155,40 @@ func (s *Store) listSchedules(ctx context.Context, ns *Namespace, queue, after s
 	return list, more, nil
 }
 
-// every are the numbers of all shards.
-func (n *Namespace) every() []int {
+// scheduleShards are the shards that have the schedules of a queue, or of all queues where it is empty.
+func (n *Namespace) scheduleShards(queue string) []int {
+	if queue != "" {
+		return []int{n.ScheduleShard(queue)}
+	}
 	all := make([]int, len(n.shards))
 	for i := range all {
 		all[i] = i
 	}
 	return all
+}
+
+// namesOf is the hash whose fields name the schedules of a queue, or of the shard where queue is empty.
+func (sh *shard) namesOf(queue string) string {
+	if queue != "" {
+		return sh.specs(queue)
+	}
+	return sh.states
+}
+
+// scheduleNames names the schedules of a queue, or of a shard where queue is empty.
+func (s *Store) scheduleNames(ctx context.Context, sh *shard, queue string) (list []Schedule, err error) {
+	members, err := s.backend.Background.HKeys(ctx, sh.namesOf(queue)).Result()
+	if err != nil {
+		return nil, backend.Classify(err)
+	}
+	for _, member := range members {
+		l := Schedule{Queue: queue, Name: member}
+		if queue == "" {
+			l.Name, l.Queue, _ = strings.Cut(member, " ")
+		}
+		list = append(list, l)
+	}
+	return list, nil
 }
 
 // runSchedule runs one script on the shard of a schedule, or of a job, and returns the status that its answer begins with.

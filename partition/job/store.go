@@ -93,6 +93,14 @@ type ScheduleOperations interface {
 	Trigger(ctx context.Context, t *Trigger) error
 }
 
+// ScheduleForecasts is what a forecast of ticks asks of a store; *Store has it.
+type ScheduleForecasts interface {
+	Now() (ms int64, ok bool)
+	ScanSchedules(ctx context.Context, ns *Namespace, queue string, most int,
+		visit func([]Schedule) bool) (all bool, err error)
+	NextTicks(ctx context.Context, ns *Namespace, queue string, step time.Duration, n int) ([]int64, error)
+}
+
 // Open makes a Store on a Backend, which the caller closes after it. It does not connect.
 func Open(cfg Config, b *backend.Backend, reg prometheus.Registerer, log *zap.Logger) (*Store, error) {
 	if !partition.ValidNamespace(cfg.Prefix) {

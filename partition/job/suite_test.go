@@ -307,6 +307,9 @@ func aForecastCountsWhatComesDue(b *bench) {
 		p.Delay = delay
 		b.store1(p)
 	}
+	prepared := b.message("q", "x")
+	prepared.Prepare = &job.Prepare{After: time.Minute}
+	b.store1(prepared)
 	all, err := b.store.Forecast(b.Context(), b.ns, "", time.Minute, 3)
 	b.same("all", []any{all, err}, []any{[]int64{1, 2, 0}, nil})
 	one, err := b.store.Forecast(b.Context(), b.ns, "q", time.Minute, 3)

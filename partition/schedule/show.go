@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -85,4 +86,33 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 		shown.Last = append(shown.Last, run)
 	}
 	return shown, nil
+}
+
+// Forecast counts the ticks of a queue, or of the namespace where queue is empty, in each of the next n steps; the first has
+// those that are due now, too. by says how. It reads the specifications of 10,000 schedules and 16 MiB at most: of more it
+// counts the next tick of each.
+func Forecast(ctx context.Context, store job.ScheduleForecasts, ns *job.Namespace, queue string, step time.Duration,
+	n int) (counts []int64, by string, err error) {
+	now, known := store.Now()
+	if !known {
+		now = time.Now().UnixMilli()
+	}
+	f := forecast{now: now, step: step.Milliseconds(), counts: make([]int64, n), left: forecastTicks}
+	size := 0
+	all, err := store.ScanSchedules(ctx, ns, queue, forecastSchedules, func(page []job.Schedule) bool {
+		for _, s := range page {
+			size += len(s.Spec)
+			if state, ok := ReadState(s.State); ok && state.Flag == 'a' {
+				if spec, err := Parse(s.Spec); err == nil {
+					f.add(spec, state.Next, state.Ticks.Fired)
+				}
+			}
+		}
+		return size <= forecastBytes
+	})
+	if err != nil || all {
+		return f.counts, f.by(), err
+	}
+	counts, err = store.NextTicks(ctx, ns, queue, step, n)
+	return counts, ByNext, err
 }

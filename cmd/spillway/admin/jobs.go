@@ -14,6 +14,7 @@ import (
 type JobStore interface {
 	job.Operations
 	job.ScheduleOperations
+	job.ScheduleForecasts
 	Namespaces() []*job.Namespace
 	Ledger(ctx context.Context, ns *job.Namespace) (job.Ledger, error)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // QueueList is a page of the queues of a namespace.
@@ -106,11 +107,13 @@ func (s *Server) count(r *request, space jobSpace, queue string) (job.Counts, er
 	})
 }
 
-// Forecast is how many delayed jobs come due when.
+// Forecast is how many delayed jobs, and ticks of schedules, come due when.
 type Forecast struct {
-	NowMS  int64   `json:"now_ms"`
-	StepMS int64   `json:"step_ms"`
-	Due    []int64 `json:"due"` // in each step from now on; the first has those that are due already, too
+	NowMS       int64   `json:"now_ms"`
+	StepMS      int64   `json:"step_ms"`
+	Due         []int64 `json:"due"`          // in each step from now on; the first has those that are due already, too
+	Scheduled   []int64 `json:"scheduled"`    // ticks of schedules in each step
+	ScheduledBy string  `json:"scheduled_by"` // how they were counted: ticks, estimate or next
 }
 
 // forecast is that of a queue, or of the namespace where the path has none.
@@ -125,10 +128,14 @@ func (s *Server) forecast(r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	step := time.Duration(answer.StepMS) * time.Millisecond
 	var err error
 	answer.Due, err = paced(r.ctx, s.jobLedgers.counts, func() ([]int64, error) {
-		return space.store.Forecast(r.ctx, space.ns, queue, time.Duration(answer.StepMS)*time.Millisecond, steps)
+		return space.store.Forecast(r.ctx, space.ns, queue, step, steps)
 	})
+	if err == nil {
+		answer.Scheduled, answer.ScheduledBy, err = schedule.Forecast(r.ctx, space.store, space.ns, queue, step, steps)
+	}
 	answer.NowMS = time.Now().UnixMilli()
 	return answer, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/cmd/spillway/admin"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // Jobs has the commands for namespaces of kind queue.
@@ -22,7 +23,7 @@ type Jobs struct {
 	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
 	Delete   JobsDelete   `cmd:"" help:"Delete jobs by id, or dead letters of a queue. It asks first."`
 	Purge    JobsPurge    `cmd:"" help:"Delete the ready jobs of a queue, or all. It counts them first and asks."`
-	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs come due when."`
+	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs and ticks of schedules come due when."`
 }
 
 // JobsLs lists.
@@ -137,7 +138,7 @@ func (c *JobsStat) Run(ctx context.Context, s Streams) error {
 	).print(s.Out)
 }
 
-// JobsForecast prints when delayed jobs come due.
+// JobsForecast prints when delayed jobs and ticks come due.
 type JobsForecast struct {
 	command `embed:""`
 
@@ -147,7 +148,7 @@ type JobsForecast struct {
 	Steps     int           `default:"24" help:"Number of steps, at most 288."`
 }
 
-// Run prints a line a step that has jobs.
+// Run prints a line a step that has any.
 func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	if c.Step < time.Second || c.Steps < 1 || c.Steps > 288 {
 		return usageError{errors.New("step: want 1s or more; steps: want 1 to 288")}
@@ -157,20 +158,31 @@ func (c *JobsForecast) Run(ctx context.Context, s Streams) error {
 	if done, err := c.read(ctx, s, call, &answer); done {
 		return err
 	}
-	t, total := newTable("FROM", "IN", ">JOBS"), int64(0)
+	t, jobs, ticks := newTable("FROM", "IN", ">JOBS", ">TICKS"), int64(0), int64(0)
 	for i, n := range answer.Due {
-		if total += n; n > 0 {
+		scheduled := int64(0)
+		if i < len(answer.Scheduled) {
+			scheduled = answer.Scheduled[i]
+		}
+		if jobs, ticks = jobs+n, ticks+scheduled; n+scheduled > 0 {
 			t.add(clock(answer.NowMS+int64(i)*answer.StepMS),
-				since(int64(i)*answer.StepMS)+" to "+since(int64(i+1)*answer.StepMS), digits(n))
+				since(int64(i)*answer.StepMS)+" to "+since(int64(i+1)*answer.StepMS), digits(n), digits(scheduled))
 		}
 	}
-	if total > 0 {
+	if jobs+ticks > 0 {
 		if err := t.print(s.Out); err != nil {
 			return err
 		}
 	}
-	return s.tell("%s due within %s", some(total, "delayed job comes", "delayed jobs come"),
-		since(int64(len(answer.Due))*answer.StepMS))
+	return s.tell("%s and %s come due within %s%s", some(jobs, "delayed job", "delayed jobs"),
+		some(ticks, "tick of a schedule", "ticks of schedules"), since(int64(len(answer.Due))*answer.StepMS),
+		countedBy[answer.ScheduledBy])
+}
+
+// countedBy says how ticks were counted, unless each was.
+var countedBy = map[string]string{
+	schedule.ByEstimate: "; some ticks are estimated",
+	schedule.ByNext:     "; of each schedule only the next tick, as there are too many schedules",
 }
 
 // attempts is "-" where the service does not know.
