@@ -119,6 +119,7 @@ type jobRequest struct {
 	query        url.Values
 	contentType  string
 	key          string        // Idempotency-Key
+	ifMatch      string        // If-Match; "": none
 	keyTTL       time.Duration // how long the service remembers it
 	body         []byte
 	wait         time.Duration // how long the service may take on purpose
@@ -194,6 +195,9 @@ func (j *Jobs) post(ctx context.Context, r jobRequest, timeout time.Duration) ([
 	if r.key != "" {
 		h.Set("Idempotency-Key", r.key)
 	}
+	if r.ifMatch != "" {
+		h.Set("If-Match", r.ifMatch)
+	}
 	if j.cfg.Token != "" {
 		h.Set("Authorization", "Bearer "+j.cfg.Token)
 	}
@@ -206,7 +210,7 @@ func (j *Jobs) post(ctx context.Context, r jobRequest, timeout time.Duration) ([
 	if err != nil {
 		return nil, notAnswered(err)
 	}
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		return nil, newError(response, body)
 	}
 	return body, nil

@@ -166,3 +166,67 @@ func Example_requestAndReply() {
 	// "kart kart " <nil>
 	// <nil>
 }
+
+// A schedule publishes a job at each tick. A run beside the ticks is triggered.
+func ExampleSchedules() {
+	j, ctx := mail(), context.Background()
+	spec := client.Spec{Cron: "30 2 * * *", Zone: "Europe/Berlin", Payload: []byte(`{"report":"daily"}`), Missed: "skip"}
+	if _, err := j.Schedules().Put(ctx, "reports", "daily", spec, client.PutOptions{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for s, err := range j.Schedules().List(ctx, "reports") {
+		fmt.Println(s.Name, s.State, s.Spec.Cron, err)
+	}
+	_, _ = j.Schedules().Trigger(ctx, "reports", "daily", client.TriggerOptions{})
+	jobs, _ := j.Take(ctx, []string{"reports"}, client.TakeOptions{})
+	fmt.Println(string(jobs[0].Payload), jobs[0].Attributes["schedule"], jobs[0].Attributes["cause"])
+	fmt.Println(j.Schedules().Delete(ctx, "reports", "weekly"))
+	// Output:
+	// daily active 30 2 * * * <nil>
+	// {"report":"daily"} daily triggered
+	// client: there is no such schedule: no_such_schedule: m
+}
+
+// A job if and only if a transaction of your own ends well.
+func ExampleJobs_Prepare() {
+	j, ctx := mail(), context.Background()
+	p, err := j.Prepare(ctx, "orders", []byte(`{"order":7}`), client.PrepareOptions{Check: "orders-check"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if transaction := errors.New("no stock"); transaction != nil {
+		fmt.Println(p.Rollback(ctx))
+	}
+	fmt.Println(p.Commit(ctx))
+	// Output:
+	// <nil>
+	// client: the opposite was decided before: already_decided: m
+}
+
+// A handler for each queue. One leaves the work to somebody else, who acks the job later.
+func ExampleMux() {
+	j := mail()
+	ctx, stop := context.WithCancel(context.Background())
+	for _, queue := range []string{"render", "welcome"} {
+		_, _ = j.Publish(ctx, queue, []byte("ada"), client.PublishOptions{})
+	}
+	var render client.Job
+	m := client.Mux{
+		"render": func(_ context.Context, job client.Job) error {
+			render = job // its queue, id and attempt go to the renderer
+			return client.Deferred(time.Hour)
+		},
+		"welcome": func(_ context.Context, job client.Job) error {
+			stop()
+			return nil
+		},
+	}
+	fmt.Println(j.Work(ctx, []string{"render", "welcome"}, m.Handle, client.WorkerConfig{}))
+	left, _ := j.Get(context.Background(), "render", render.ID)
+	fmt.Println(left.State, j.Ack(context.Background(), client.Job{Queue: "render", ID: render.ID, Attempt: render.Attempt}))
+	// Output:
+	// <nil>
+	// leased <nil>
+}

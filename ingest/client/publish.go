@@ -15,6 +15,8 @@ import (
 type PublishOptions struct {
 	// Delay is how long the jobs wait until they are ready.
 	Delay time.Duration
+	// At is a time to come, instead of Delay.
+	At time.Time
 	// TTL is how long they live, Delay included; 0 is for ever.
 	TTL time.Duration
 	// Tries is how often they are delivered at most; 0 is the service's default, 3.
@@ -29,6 +31,8 @@ type PublishOptions struct {
 	// the first did. Without one each call has a key of its own, for its own attempts.
 	Key    string
 	KeyTTL time.Duration
+	// OnEnd is the queue that gets a job when a job ends: {"event":"acked","queue","id",…}.
+	OnEnd string
 }
 
 // Published is what became of a publish.
@@ -46,7 +50,7 @@ func (j *Jobs) Publish(ctx context.Context, queue string, payload []byte,
 	if len(payload) == 0 {
 		return Published{}, ErrEmpty
 	}
-	return j.publish(ctx, queue, "application/octet-stream", payload, o)
+	return j.publish(ctx, queue, "application/octet-stream", payload, o, url.Values{})
 }
 
 // PublishMany stores several jobs, all or none: 1000 and 1 MiB at most with the service's
@@ -67,18 +71,18 @@ func (j *Jobs) PublishMany(ctx context.Context, queue string, payloads [][]byte,
 	if len(body) == 0 {
 		return Published{}, ErrEmpty
 	}
-	return j.publish(ctx, queue, "application/x-ndjson", body, o)
+	return j.publish(ctx, queue, "application/x-ndjson", body, o, url.Values{})
 }
 
 func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []byte,
-	o PublishOptions) (Published, error) {
+	o PublishOptions, query url.Values) (Published, error) {
 	if err := checkQueue(queue); err != nil {
 		return Published{}, err
 	}
 	r := jobRequest{
 		method:      http.MethodPost,
 		path:        queue,
-		query:       url.Values{},
+		query:       query,
 		contentType: contentType,
 		key:         o.Key,
 		body:        body,
@@ -92,6 +96,12 @@ func (j *Jobs) publish(ctx context.Context, queue, contentType string, body []by
 	set("ttl", o.TTL)
 	if o.Tries != 0 {
 		r.query.Set("tries", strconv.Itoa(o.Tries))
+	}
+	if !o.At.IsZero() {
+		r.query.Set("at", o.At.Format(time.RFC3339Nano))
+	}
+	if o.OnEnd != "" {
+		r.query.Set("on_end", o.OnEnd)
 	}
 	if o.ID != "" {
 		r.query.Set("id", o.ID)

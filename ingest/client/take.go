@@ -25,7 +25,7 @@ type Job struct {
 	Published  time.Time // by the service's clock
 	Expires    time.Time // by the service's clock; zero: never
 	State      string    // of Get and Peek: ready, prepared, delayed, leased or dead
-	Reason     string    // of Get, why it is dead: nacked, lapsed or buried; empty where the service does not know
+	Reason     string    // of Get, why it is dead: nacked, lapsed, buried or undecided; empty where the service does not know
 
 	deadlineMS int64 // of the lease that Take got
 }
@@ -134,6 +134,12 @@ func (j *Jobs) Touch(ctx context.Context, job Job, ttr time.Duration) error {
 	return j.settle(ctx, job, "touch", ttr, 0)
 }
 
+// Defer leases a job for ttr from now on, and notes that somebody else will settle it, who has its queue, id and
+// attempt. ErrGone: the lease was over.
+func (j *Jobs) Defer(ctx context.Context, job Job, ttr time.Duration) error {
+	return j.settle(ctx, job, "defer", ttr, 0)
+}
+
 // Requeue gives a job back to the head of its queue, as if it had not been taken. It is sent
 // once: the next delivery has the same attempt, and a repeat could take the job from it.
 func (j *Jobs) Requeue(ctx context.Context, job Job) error {
@@ -156,7 +162,7 @@ type settlement struct {
 }
 
 func newSettlement(job Job, do string, after time.Duration) settlement {
-	if do == "nack" {
+	if do == "nack" || do == "defer" {
 		after = min(max(after, 0), maxAfter)
 	}
 	s := settlement{

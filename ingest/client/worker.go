@@ -41,6 +41,30 @@ type retryError struct {
 func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
+// Deferred is a handler's error that is none: the work goes on elsewhere, and whoever does it settles the job
+// by its queue, id and attempt within ttr, 30 days at most, with Ack of a Job that has them. If nobody does, the job comes
+// again.
+func Deferred(ttr time.Duration) error { return &deferredError{ttr} }
+
+type deferredError struct{ ttr time.Duration }
+
+func (e *deferredError) Error() string { return "deferred for " + e.ttr.String() }
+
+// A Mux has a handler for each queue:
+//
+//	m := client.Mux{"welcome": welcome, "invoice": invoice}
+//	err := jobs.Work(ctx, []string{"invoice", "welcome"}, m.Handle, client.WorkerConfig{})
+type Mux map[string]func(ctx context.Context, job Job) error
+
+// Handle calls the handler of the job's queue. A job without one fails, and comes again.
+func (m Mux) Handle(ctx context.Context, job Job) error {
+	handle := m[job.Queue]
+	if handle == nil {
+		return fmt.Errorf("client: no handler for the queue %q", job.Queue)
+	}
+	return handle(ctx, job)
+}
+
 // A PanicError is a panic of a handler.
 type PanicError struct {
 	Value any
@@ -235,13 +259,16 @@ func (w *worker) work(job Job, leased time.Time) {
 func (w *worker) ended(job Job, err, cause error) {
 	var permanent *permanentError
 	var retry *retryError
-	if err != nil {
+	var deferred *deferredError
+	if err != nil && !errors.As(err, &deferred) {
 		w.cfg.OnError(job, err)
 	}
 	switch {
 	case err == nil:
 		w.settle(job, "ack", 0) // which counts after the lease, too
 	case cause == ErrLeaseLost:
+	case deferred != nil:
+		w.settle(job, "defer", deferred.ttr)
 	case errors.As(err, &permanent):
 		w.settle(job, "bury", 0)
 	case errors.As(err, &retry):

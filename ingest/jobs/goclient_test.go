@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -207,4 +208,106 @@ func TestTheGoClientWorksAndReplies(t *testing.T) {
 	if err != nil || n != (client.Counts{}) || done.Load() != 50 {
 		t.Errorf("%+v, %v, %d done", n, err, done.Load())
 	}
+}
+
+// The same of schedules, prepared and deferred jobs.
+func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
+	t.Parallel()
+	j, ctx := serveQueues(t), t.Context()
+	check := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	same := func(what string, got, want any) {
+		t.Helper()
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	s, grace := j.Schedules(), time.Duration(0)
+	spec := client.Spec{
+		Cron: "30 2 * * *", Zone: "Europe/Berlin", Jitter: time.Minute, Payload: []byte("a\n\x00\xff"), Attributes: map[string]string{"team": "growth"},
+		Tries: 5, TTL: 20 * time.Hour, Overlap: "skip", Missed: "all", Grace: &grace, Window: 12 * time.Hour,
+		Until: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC), MaxRuns: 1000, OnEnd: "done", Track: true,
+	}
+	next, err := s.Put(ctx, "reports", "daily", spec, client.PutOptions{})
+	check(err, nil)
+	same("next ticks", len(next), 5)
+	times, err := s.Times(ctx, spec, next[0].Add(-time.Millisecond), 5)
+	check(err, nil)
+	same("times", times, next)
+	got, err := s.Get(ctx, "reports", "daily")
+	check(err, nil)
+	if !reflect.DeepEqual(got.Spec, spec) {
+		t.Errorf("got %+v, want %+v", got.Spec, spec)
+	}
+	same("a new schedule", []any{got.Queue, got.Name, got.State, got.Revision, got.Next[0].Equal(next[0]), got.Ticks.Waiting},
+		[]any{"reports", "daily", "active", 1, true, 0})
+	_, err = s.Put(ctx, "reports", "daily", spec, client.PutOptions{Revision: 7})
+	check(err, client.ErrInvalid)
+	_, err = s.Put(ctx, "reports", "bad", client.Spec{Cron: "* * *"}, client.PutOptions{})
+	check(err, client.ErrInvalid)
+	_, err = s.Put(ctx, "reports", "hourly", client.Spec{Every: time.Hour}, client.PutOptions{})
+	check(err, nil)
+	var names []string
+	for one, err := range s.List(ctx, "reports") {
+		check(err, nil)
+		names = append(names, one.Name)
+	}
+	same("names", names, []string{"daily", "hourly"})
+
+	check(s.Pause(ctx, "reports", "daily"), nil)
+	run, err := s.Trigger(ctx, "reports", "daily", client.TriggerOptions{Key: "k"})
+	check(err, nil)
+	again, err := s.Trigger(ctx, "reports", "daily", client.TriggerOptions{Key: "k"})
+	check(err, nil)
+	same("a repeat", []any{again.Repeated, again.IDs}, []any{true, run.IDs})
+	_, err = s.Trigger(ctx, "reports", "daily", client.TriggerOptions{})
+	check(err, client.ErrUnfinished)
+	_, err = s.Trigger(ctx, "reports", "daily", client.TriggerOptions{Force: true})
+	check(err, nil)
+	jobs, err := j.Take(ctx, []string{"reports"}, client.TakeOptions{Count: 9})
+	check(err, nil)
+	same("a run", []any{len(jobs), jobs[0].ID, string(jobs[0].Payload), jobs[0].Attributes["schedule"], jobs[0].Attributes["team"]},
+		[]any{2, run.IDs[0], "a\n\x00\xff", "daily", "growth"})
+	check(s.Resume(ctx, "reports", "daily"), nil)
+	noon := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	filled, err := s.Backfill(ctx, "reports", "hourly", noon, noon.Add(2*time.Hour))
+	check(err, nil)
+	same("backfilled", filled, 3)
+	check(s.Delete(ctx, "reports", "daily"), nil)
+	check(s.Delete(ctx, "reports", "daily"), client.ErrNoSchedule)
+	_, err = s.Get(ctx, "reports", "daily")
+	check(err, client.ErrNoSchedule)
+
+	prepare := func(o client.PrepareOptions) client.Prepared {
+		t.Helper()
+		p, err := j.Prepare(ctx, "orders", []byte("x"), o)
+		check(err, nil)
+		return p
+	}
+	kept := prepare(client.PrepareOptions{Check: "asked", CheckAfter: time.Minute, Checks: 3, PublishOptions: client.PublishOptions{OnEnd: "done"}})
+	dropped := prepare(client.PrepareOptions{})
+	check(j.Delete(ctx, "orders", kept.ID), client.ErrPrepared)
+	for range 2 {
+		check(kept.Commit(ctx), nil)
+		check(dropped.Rollback(ctx), nil)
+	}
+	check(kept.Rollback(ctx), client.ErrDecided)
+	check(j.Prepared("orders", dropped.ID).Commit(ctx), client.ErrDecided)
+	check(j.Prepared("reports", run.IDs[0]).Commit(ctx), client.ErrNotPrepared)
+
+	at := time.Now().Add(time.Hour)
+	later, err := j.Publish(ctx, "later", []byte("before"), client.PublishOptions{At: at})
+	check(err, nil)
+	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{At: at.Add(time.Hour), Payload: []byte("after")}), nil)
+	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{Delay: time.Microsecond}), nil)
+	jobs, err = j.Take(ctx, []string{"later"}, client.TakeOptions{Wait: 20 * time.Second})
+	check(err, nil)
+	same("rescheduled", string(jobs[0].Payload), "after")
+	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{Delay: time.Hour}), client.ErrNotDelayed)
+	check(j.Defer(ctx, jobs[0], time.Hour), nil)
+	check(j.Ack(ctx, client.Job{Queue: "later", ID: jobs[0].ID, Attempt: jobs[0].Attempt}), nil)
 }

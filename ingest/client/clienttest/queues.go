@@ -16,19 +16,22 @@ import (
 
 // Queues is a Spillway with namespaces of queues in memory, as the transport of a
 // client.Jobs. Leases lapse, delayed jobs come due and jobs die by the clock of the process,
-// so it also serves in a bubble of testing/synctest. It knows no TTL and no rates.
+// so it also serves in a bubble of testing/synctest. It knows no TTL and no rates, and asks no publisher
+// of a prepared job. Schedules run only when they are triggered.
 type Queues struct {
 	// Fail answers a request instead of Queues, before it runs. nil, or a nil answer: none.
 	Fail func(r *http.Request) (*http.Response, error)
 	// Lose drops the answer of a request that has run. nil: none.
 	Lose func(r *http.Request) error
 
-	mu       sync.Mutex
-	seq      int
-	jobs     []*queueJob // in the order in which they became ready, or will
-	keys     map[string][]byte
-	requests int
-	changed  chan struct{} // closes at the next change
+	mu        sync.Mutex
+	seq       int
+	schedules []*schedule // by name
+	decided   map[string]string
+	jobs      []*queueJob // in the order in which they became ready, or will
+	keys      map[string][]byte
+	requests  int
+	changed   chan struct{} // closes at the next change
 }
 
 type queueJob struct {
@@ -48,7 +51,7 @@ type queueJob struct {
 
 // NewQueues returns a service without jobs.
 func NewQueues() *Queues {
-	return &Queues{keys: map[string][]byte{}, changed: make(chan struct{})}
+	return &Queues{keys: map[string][]byte{}, decided: map[string]string{}, changed: make(chan struct{})}
 }
 
 // Requests is how many requests came.
@@ -110,12 +113,19 @@ func (s *Queues) serve(r *http.Request, body []byte) (*http.Response, error) {
 		}
 		return Answer(200, fmt.Sprintf(`{"ready":%d,"delayed":%d,"leased":%d,"pending":%d,"dead":%d,"oldest_age_ms":0}`,
 			n["ready"], n["delayed"], n["leased"], n["delayed"]+n["leased"], n["dead"])), nil
+	case "GET schedules", "PUT schedules", "POST schedules", "DELETE schedules":
+		return s.serveSchedules(r, name, queue, strings.TrimPrefix(strings.TrimPrefix(tail, "schedules"), "/"), body), nil
+	case "POST jobs":
+		return s.decide(name, strings.TrimPrefix(tail, "jobs/")), nil
 	case "GET peek", "GET jobs", "DELETE jobs":
 		for i, j := range s.jobs {
 			if j.path != name || tail != "jobs/"+j.ID && (tail != "peek" || j.State != "ready") {
 				continue
 			}
 			text, _ := json.Marshal(j)
+			if r.Method == "DELETE" && j.State == "prepared" {
+				return Answer(409, `{"error":"prepared","message":"m"}`), nil
+			}
 			if r.Method == "DELETE" {
 				s.jobs = slices.Delete(s.jobs, i, i+1)
 				text = []byte(`{"state":"deleted"}`)
@@ -200,7 +210,9 @@ func (s *Queues) publish(r *http.Request, name, queue string, body []byte) *http
 		if shards > 0 {
 			j.Attrs = map[string]string{"shard_index": strconv.Itoa(i), "shard_total": strconv.Itoa(shards)}
 		}
-		if delay > 0 {
+		if q.Get("prepare") == "1" {
+			j.State, j.until = "prepared", time.Now().Add(delay)
+		} else if delay > 0 {
 			j.State, j.until = "delayed", time.Now().Add(delay)
 		}
 		s.jobs = append(s.jobs, j)
@@ -290,7 +302,7 @@ func (s *Queues) apply(name string, text []byte) string {
 	switch {
 	case line.Do == "bury", line.Do == "nack" && j.Attempt >= j.Tries:
 		j.State, j.Reason = "dead", map[string]string{"bury": "buried", "nack": "nacked"}[line.Do]
-	case line.Do == "touch":
+	case line.Do == "touch", line.Do == "defer":
 		j.until = time.Now().Add(after)
 	case line.Do == "requeue":
 		j.Attempt--
@@ -302,4 +314,30 @@ func (s *Queues) apply(name string, text []byte) string {
 		s.ready(j)
 	}
 	return j.State
+}
+
+// decide commits a prepared job, or rolls it back. rest is its id and the verb.
+func (s *Queues) decide(name, rest string) *http.Response {
+	id, verb, _ := strings.Cut(rest, "/")
+	result := map[string]string{"commit": "committed", "rollback": "rolled_back"}[verb]
+	i := slices.IndexFunc(s.jobs, func(j *queueJob) bool { return j.path == name && j.ID == id })
+	switch before := s.decided[id]; {
+	case result == "":
+		return Answer(404, `{"error":"no_such_route","message":"m"}`)
+	case before != "" && before != result:
+		return Answer(409, `{"error":"already_decided","message":"m"}`)
+	case before == result:
+		return Answer(200, fmt.Sprintf(`{"result":%q}`, result))
+	case i < 0:
+		return Answer(404, `{"error":"no_such_job","message":"m"}`)
+	case s.jobs[i].State != "prepared":
+		return Answer(409, `{"error":"not_prepared","message":"m"}`)
+	case verb == "rollback":
+		s.jobs = slices.Delete(s.jobs, i, i+1)
+	default:
+		s.jobs[i].State = "delayed" // and ready by the next tick, where its time has come
+	}
+	s.decided[id] = result
+	s.change()
+	return Answer(200, fmt.Sprintf(`{"result":%q}`, result))
 }
