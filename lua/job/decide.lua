@@ -38,10 +38,13 @@ end
 local ledger, lease, attempts, queues, delay, tombstones = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local member = seq .. ' ' .. name
 local record = redis.call('HGET', KEYS[8], seq)
-local prepared = is_prepared(delay, member)
-if not record or (caller_id(record) or '') ~= id or prepared and is_over(record, now) then
+if not record or (caller_id(record) or '') ~= id then
   return { now, 0, 0 }
-elseif not prepared then
+end
+local leased, dead = redis.call('ZSCORE', lease, member), redis.call('ZSCORE', KEYS[9], seq)
+if is_over(record, now) and not dead and tonumber(leased or 0) <= now then
+  return { now, 0, 0 }
+elseif not is_prepared(delay, member) then
   return { now, 4, 0 }
 elseif not usable(KEYS[7], KEYS[8], KEYS[9]) then
   return redis.error_reply('WRONGTYPE a key of the queue has another type')

@@ -3,7 +3,11 @@ package job_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	luajob "github.com/spillway-io/spillway/lua/job"
 	"github.com/spillway-io/spillway/lua/redistest"
@@ -203,20 +207,100 @@ func TestPreparedJobsWalk(t *testing.T) {
 	})
 }
 
+// fate is what a walk knows of a job.
+type fate struct {
+	decided string // no, commit or rollback
+	told    bool   // its end is
+	heard   bool   // its end sets off a follow-up
+	times   int    // that its publisher is asked, if need be
+	asked   int
+	after   int64 // ms when it may be asked again, or die
+	expires int64 // ms; 0: never
+}
+
 func walkPrepared(s *shard, r *rand.Rand) {
 	s.t.Helper()
 	s.clock = start
-	decided, ends := map[int64]string{}, map[string]int{}
+	jobs := map[int64]*fate{}
 	var seqs []int64
 	pick := func() int64 { return seqs[r.IntN(len(seqs))] }
+	state := func(seq int64) string {
+		if reply := s.get("a", seq); len(reply) > 2 {
+			return reply[2].(string)
+		}
+		return "none"
+	}
+	publish := func() {
+		times, delay := r.IntN(4), r.Int64N(3000)
+		g := group{queue: "a", delay: 1000, bodies: bodies(1 + r.IntN(3)), watch: prepared(times, delay, ""), tries: 2}
+		f := fate{decided: "no", times: times, after: s.now() + 1000, heard: r.IntN(3) > 0}
+		if f.heard {
+			g.watch += heard
+		}
+		if r.IntN(4) == 0 {
+			g.ends = s.now() + 2000 + r.Int64N(5000)
+			f.expires = g.ends
+		}
+		if r.IntN(5) == 0 {
+			g.watch, g.delay = heard, r.Int64N(2000)
+			f.decided, f.heard = "commit", true
+		}
+		for _, seq := range s.stored(g) {
+			one := f
+			jobs[seq] = &one
+			seqs = append(seqs, seq)
+		}
+	}
+	decide := func(seq int64, verb string) {
+		f, before := jobs[seq], state(seq)
+		over := f.expires > 0 && f.expires <= s.now()
+		status, want := num(s.decide("a", verb, seq)[0]), int64(1)
+		switch {
+		case s.c.Exists(ctx, s.key(fmt.Sprint("dd:a:", seq))).Val() == 1 && f.decided == verb && before != "prepared":
+			want = 2
+		case before != "prepared" && f.decided != "no" && f.decided != verb && s.c.Exists(ctx, s.key(fmt.Sprint("dd:a:", seq))).Val() == 1:
+			want = 3
+		case before == "none" || before == "prepared" && over:
+			want = 0
+		case before != "prepared":
+			want = 4
+		}
+		if status != want || status == 1 && f.decided != "no" {
+			s.t.Errorf("%s of a %s job with %q: %d, want %d", verb, before, f.decided, status, want)
+		}
+		if status != 1 {
+			return
+		}
+		f.decided = verb
+		if s.c.Exists(ctx, s.key(fmt.Sprint("dd:a:", seq))).Val() == 0 {
+			s.t.Errorf("a %s is not remembered", verb)
+		}
+		if !f.heard && s.c.HExists(ctx, s.key("on_end"), fmt.Sprint(seq, " a")).Val() {
+			s.t.Errorf("a %s leaves something behind", verb)
+		}
+	}
 	hear := func() {
 		for _, line := range s.told() {
-			if line[:4] == "done" {
-				ends[line]++
+			words := strings.Split(line, " ")
+			seq := num(words[1])
+			f := jobs[seq]
+			switch event := words[3]; {
+			case event == "prepared":
+				if f.asked++; f.decided != "no" || f.asked > f.times || s.now() < f.after {
+					s.t.Errorf("question %d of %d at %d, not before %d", f.asked, f.times, s.now(), f.after)
+				}
+				f.after = s.now() + 1000<<f.asked
+			case f.told || !f.heard:
+				s.t.Errorf("%q is told again, or to nobody", line)
+			default:
+				f.told = true
+				if event == "dead" && f.decided == "no" && (f.asked != f.times || s.now() < f.after) {
+					s.t.Errorf("dead after %d of %d questions at %d, not before %d", f.asked, f.times, s.now(), f.after)
+				}
 			}
 		}
 	}
-	for step := range 150 {
+	for step := 0; step < 150 && !s.t.Failed(); step++ {
 		s.clock += r.Int64N(800_000)
 		what := r.IntN(10)
 		if len(seqs) == 0 {
@@ -224,38 +308,21 @@ func walkPrepared(s *shard, r *rand.Rand) {
 		}
 		switch what {
 		case 0, 1:
-			g := group{queue: "a", delay: 1000, bodies: bodies(1 + r.IntN(3)), watch: prepared(r.IntN(4), r.Int64N(3000), heard), tries: 2}
-			if r.IntN(4) == 0 {
-				g.ends = s.now() + 2000 + r.Int64N(5000)
-			}
-			if r.IntN(5) == 0 {
-				g.watch, g.delay = heard, r.Int64N(2000)
-			}
-			got := s.stored(g)
-			for _, seq := range got {
-				decided[seq] = "no"
-				if g.watch == heard {
-					decided[seq] = "commit"
-				}
-			}
-			seqs = append(seqs, got...)
+			publish()
 		case 2, 3:
-			seq, verb := pick(), []string{"commit", "rollback"}[r.IntN(2)]
-			status := num(s.decide("a", verb, seq)[0])
-			switch {
-			case status == 1 && decided[seq] != "no", status == 2 && decided[seq] != verb, status == 3 && decided[seq] == verb:
-				s.t.Errorf("step %d: %s of a job with %q: %d", step, verb, decided[seq], status)
-			case status == 1:
-				decided[seq] = verb
-			}
+			decide(pick(), []string{"commit", "rollback"}[r.IntN(2)])
 		case 4:
 			for _, j := range s.claim("a", 1+r.IntN(3)) {
-				if decided[j.seq] != "commit" {
-					s.t.Errorf("step %d: a job with %q is claimed", step, decided[j.seq])
+				if jobs[j.seq].decided != "commit" {
+					s.t.Errorf("a job with %q is claimed", jobs[j.seq].decided)
 				}
 			}
 		case 5:
-			s.ack("a", pick())
+			seq := pick()
+			before, done := state(seq), s.ack("a", seq)[0]
+			if over := jobs[seq].expires > 0 && jobs[seq].expires <= s.now(); (before == "prepared" && !over) != (done == 3) {
+				s.t.Errorf("ack of a %s job: %d", before, done)
+			}
 		case 6:
 			s.settle(settle{"a", pick(), 0, []string{"nack", "bury", "touch"}[r.IntN(3)], 1000})
 		case 7, 8:
@@ -265,20 +332,93 @@ func walkPrepared(s *shard, r *rand.Rand) {
 		}
 		hear()
 		s.exact("a", "_out")
-		if s.t.Failed() {
-			return
+	}
+	waits, dead := [2]int64{}, 0
+	s.clock -= 1e10 // so that what expired is shown, too
+	for _, seq := range seqs {
+		switch state(seq) {
+		case "prepared":
+			waits[0]++
+		case "delayed":
+			waits[1]++
+		case "dead":
+			if dead++; jobs[seq].heard && !jobs[seq].told {
+				s.t.Errorf("a death is not told")
+			}
 		}
 	}
+	s.clock += 1e10
+	s.same("prepared and delayed", s.waiting(), waits)
 	s.purge("a", "all", 1000)
 	hear()
-	for line, n := range ends {
-		if n > 1 {
-			s.t.Errorf("%q was told %d times", line, n)
+	for seq, f := range jobs {
+		if f.heard && !f.told {
+			s.t.Errorf("the end of %d is not told", seq)
 		}
-	}
-	if len(ends) != len(seqs) {
-		s.t.Errorf("%d jobs, %d ends", len(seqs), len(ends))
 	}
 	s.same("left behind", s.c.HLen(ctx, s.key("on_end")).Val(), 0)
 	s.exact("a", "_out")
+}
+
+// tolerant is a test that may fail.
+type tolerant struct {
+	testing.TB
+	failed bool
+}
+
+func (t *tolerant) Helper()               {}
+func (t *tolerant) Errorf(string, ...any) { t.failed = true }
+func (t *tolerant) Failed() bool          { return t.failed }
+func (t *tolerant) Fatalf(format string, args ...any) {
+	t.failed = true
+	panic(t)
+}
+
+func TestTheWalkOfPreparedJobsFindsEverySeededBug(t *testing.T) {
+	t.Parallel()
+	c := redistest.Shared(t)
+	for name, bug := range map[string]seeded{
+		"a prepared job is delayed":                {"publish", "at_ms = '-' .. at_ms", ""},
+		"a due one becomes ready":                  {"promote", "last, sign = true, '-'", ""},
+		"a question has no end":                    {"promote", "if not pause or times == '0' then", "if not pause then"},
+		"nobody is asked":                          {"promote", "pause = ask(totals.ends, k.name, seqs[x])", ""},
+		"a question is asked at once again":        {"promote", "int(now + (pause or put_off))", "int(now - 1)"},
+		"an ack ends it":                           {"ack", "totals.ends and not over and is_prepared(delay, members[x])", "false"},
+		"a commit is decided twice":                {"decide", "redis.call('SET', KEYS[11], verb, 'PX', keep)", ""},
+		"a rollback after a commit":                {"decide", "decided == verb and 2 or 3", "2"},
+		"a commit of any job":                      {"decide", "elseif not is_prepared(delay, member) then", "elseif false then"},
+		"a commit leaves it prepared":              {"decide", "redis.call('ZREM', delay, member)", ""},
+		"a commit forgets who hears of its end":    {"decide", "if rest and string.find(rest, '^[sq]') then", "if false then"},
+		"a commit leaves the questions":            {"decide", "redis.call('HDEL', totals.ends.on_end, member)", ""},
+		"a rollback is not counted":                {"decide", "totals.deleted = totals.deleted + 1", ""},
+		"a rollback tells nobody":                  {"decide", "ended(totals.ends, name, seq, 'deleted')", ""},
+		"a rollback keeps the job":                 {"decide", "remove(k, totals, name, seq, id ~= '' and id)", ""},
+		"a rollback leaves the queue in the index": {"decide", "totals.lost = totals.lost + forget(queues, tombstones, k.r, k.j, name)", ""},
+		"an undecided job dies without a word":     {"promote", "ended(totals.ends, k.name, seq, 'dead')", ""},
+		"an expired one is committed":              {"decide", "if is_over(record, now) and", "if false and"},
+		"the ledger has it as delayed":             {"ledger", "result[10] = result[10] - result[13]", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redis.NewClient(&redis.Options{Addr: c, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute})
+			defer func() { _ = client.Close() }()
+			for seed := range uint64(40) {
+				quiet := &tolerant{TB: t}
+				s := newShard(quiet, client)
+				s.bug = bug
+				func() {
+					defer func() {
+						if p := recover(); p != nil && p != any(quiet) {
+							panic(p)
+						}
+					}()
+					walkPrepared(s, rand.New(rand.NewPCG(seed, 0)))
+				}()
+				if quiet.failed {
+					return
+				}
+			}
+			t.Error("60 walks found nothing")
+		})
+	}
 }

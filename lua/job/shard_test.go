@@ -53,7 +53,11 @@ type shard struct {
 	spared             int   // calls that asked for their spare keys
 	clock              int64 // µs since 1970; 0: the server's
 	called             func(script *lua.Script, keys []string, argv []any)
+	bug                seeded
 }
+
+// seeded is a mistake in a script, made on purpose.
+type seeded struct{ script, right, wrong string }
 
 var shards atomic.Int64
 
@@ -83,6 +87,9 @@ func (s *shard) try(script *lua.Script, keys []string, argv ...any) ([]any, erro
 		s.called(script, keys, argv)
 	}
 	source := script.Source
+	if s.bug.script == script.Name {
+		source = strings.Replace(source, s.bug.right, s.bug.wrong, 1)
+	}
 	if s.clock != 0 {
 		source = strings.Replace(source, "redis.call('TIME')", fmt.Sprintf("{ '%d', '%d' }", s.clock/1e6, s.clock%1e6), 1)
 	}

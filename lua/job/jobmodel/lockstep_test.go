@@ -149,7 +149,7 @@ func (l *lockstep) Counts(queue string) jobmodel.Counts {
 
 func (l *lockstep) Account() []int64 {
 	wakes, want := len(l.model.Wakes), l.model.Account()
-	l.same("ledger", l.scripts.Account(), want, wakes)
+	l.same("ledger", l.scripts.Account(), append(want[:len(want):len(want)], 0), wakes) // the model prepares no job
 	return want
 }
 
