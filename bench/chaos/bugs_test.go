@@ -148,6 +148,17 @@ var seededBugs = map[string]seededBug{
 		{"partition/backend/clock.go", "c.offset = min(max(c.offset, lowest), highest)", ""}}},
 	"no job is handed out": {roomy, "J8", []edit{
 		{"lua/job/claim.lua", "while want > 0 and", "while want < 0 and"}}},
+
+	"a plan is carried out twice": {roomy, "S1", []edit{
+		{"lua/job/fire.lua", "if not seen[member] and found[y] == old then", "if found[y] then"}}},
+	"a tick that fires is not counted": {roomy, "S2", []edit{
+		{"lua/job/fire.lua", "first, run.m, s.fired + 1", "first, run.m, s.fired"}}},
+	"a tick fires before its time": {roomy, "S3", []edit{
+		{"partition/schedule/plan.go", "*job.Firing {\n\tf := ", "*job.Firing {\n\tnow += 1500\n\tf := "}}},
+	"ticks of a pause are not counted": {roomy, "S4", []edit{
+		{"lua/job/fire.lua", "s.paused + f.paused", "s.paused"}}},
+	"no schedule fires": {roomy, "S5", []edit{
+		{"lua/job/fire.lua", "if not s or s.flag ~= 'a' then", "if s then"}}},
 }
 
 // A testedBug must break the named test of its package instead: of batches that share a
@@ -209,6 +220,9 @@ func TestEverySeededBugStillHasItsPlaceAndEveryCheckABug(t *testing.T) {
 	}
 	for n := range 8 {
 		missing[fmt.Sprintf("J%d", n+1)] = true
+	}
+	for n := range 5 {
+		missing[fmt.Sprintf("S%d", n+1)] = true
 	}
 	for _, bug := range seededBugs {
 		delete(missing, bug.check)

@@ -61,13 +61,14 @@ func (res *result) print(out io.Writer) {
 		l.Accepted, l.Delivered, l.Evicted, l.Expired, l.Dead, l.Lost, l.Buffered, h.Final.Reclaimed, h.Final.Residual)
 	if h.Jobs != nil {
 		line("queues", "%s", h.Jobs)
+		line("schedules", "%s", h.Schedules)
 	}
 	line("samples", "%d of the store, each atomic", f.samples)
 	if h.Policy.Forgets {
 		line("forgot", "%d acknowledged entries at least; the servers counted %d", max(0, int64(f.acked)-l.Accepted), rolledBack(h))
 	}
 	if len(res.violations) == 0 {
-		line("checks", "C1 to C14 and J1 to J8 held")
+		line("checks", "C1 to C14 and J1 to J8, S1 to S5 held")
 	}
 	for _, v := range res.violations {
 		line("VIOLATED", "%v", v)

@@ -78,6 +78,8 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 	load := newJobLoad(r)
 	var jobsErr error
 	var queues sync.WaitGroup
+	clock := newScheduleLoad(r)
+	queues.Go(func() { h.Schedules = clock.run(ctx, loading, r.settings.quiet) })
 	queues.Go(func() { h.Jobs, jobsErr = load.run(ctx, loading, r.settings.quiet) })
 	h.Faults = r.inject(ctx, time.Now())
 	clients.Wait()
@@ -99,7 +101,7 @@ func (r *rig) run(ctx context.Context) (*result, error) {
 		return nil, jobsErr
 	}
 	h.Jobs.Floor, h.Jobs.Operated = r.plan.jobsFloor(), operatedQueue
-	for _, name := range append([]string{bufferNamespace, queueNamespace}, sideNamespaces...) {
+	for _, name := range append([]string{bufferNamespace, queueNamespace, clockNamespace}, sideNamespaces...) {
 		n, err := r.namespace(ctx, name)
 		if err != nil {
 			return nil, err

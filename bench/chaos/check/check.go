@@ -7,7 +7,7 @@ import (
 
 // Violation is one broken promise.
 type Violation struct {
-	Check string // "C1" to "C14"
+	Check string // "C1" to "C14", "J1" to "J8", "S1" to "S5"
 	Text  string
 }
 
@@ -34,6 +34,7 @@ func Run(h *History) []Violation {
 	r.void()
 	r.namespaces()
 	r.jobs()
+	r.schedules()
 	return r.found
 }
 

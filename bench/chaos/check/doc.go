@@ -28,4 +28,12 @@
 //	J6   every acknowledged job is acked, or dead, or its ttl was over
 //	J7   while nothing is broken no poll waits beside a ready job, and no job beyond its due time; nothing is left in the end
 //	J8   enough happened for the other checks to mean something
+//
+// Of schedules:
+//
+//	S1   no tick fires twice
+//	S2   each tick that an account has as fired has its job, and no other has one; nothing is left in the end
+//	S3   no tick fires before its time by the store's clock
+//	S4   an account has each tick since the schedule was made, and what became of it
+//	S5   enough happened for the other checks to mean something
 package check

@@ -18,7 +18,8 @@ type History struct {
 	Processes []Process
 	Faults    []Fault
 	Floor     Floor
-	Jobs      *Jobs // nil: the run had no queues
+	Jobs      *Jobs      // nil: the run had no queues
+	Schedules *Schedules // nil: it had none
 	All       []Namespace
 	Ended     time.Time // when the last entry was settled, or waited for in vain
 }
