@@ -244,16 +244,37 @@ func (s *Server) deleteJob(r *request) (any, error) {
 	if ack.Err == nil && !ack.Acked && !ack.Deleted {
 		return nil, job.ErrNoJob // which is no act
 	}
+	return s.actedOn(r, space, queue, "delete_job", ack.Err)
+}
+
+// actedOn is the answer and the record of an act on one job.
+func (s *Server) actedOn(r *request, space jobSpace, queue, action string, err error) (any, error) {
 	n := int64(0)
-	if ack.Err == nil {
+	if err == nil {
 		n = 1
 	}
 	s.record(r, Act{
-		Action:    "delete_job",
+		Action:    action,
 		Namespace: space.ns.Name,
 		Queue:     queue,
 		Detail:    r.PathValue("job"),
 		Entries:   &n,
-	}, ack.Err)
-	return ActedJobs{Jobs: n, Complete: true}, ack.Err
+	}, err)
+	return ActedJobs{Jobs: n, Complete: true}, err
+}
+
+// decide commits a prepared job for its publisher, or rolls it back.
+func (s *Server) decide(rollback bool) func(*request) (any, error) {
+	action := "commit_job"
+	if rollback {
+		action = "rollback_job"
+	}
+	return func(r *request) (any, error) {
+		space, queue, ref := r.job()
+		if r.decode(&struct{}{}); r.err != nil {
+			return nil, r.err
+		}
+		err := space.store.Decide(r.ctx, &job.Decision{Namespace: space.ns, Queue: queue, Ref: ref, Rollback: rollback})
+		return s.actedOn(r, space, queue, action, err)
+	}
 }

@@ -193,7 +193,8 @@ func (s *Server) reject(w http.ResponseWriter, r *request, err error) {
 		rejected = errNoLetter
 	case errors.Is(err, job.ErrNoJob):
 		rejected = notFound(wire.CodeNoSuchJob, "there is no such job, or the queue has none")
-	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, partition.ErrTooManyPauses):
+	case errors.Is(err, job.ErrTooManyDelayed), errors.Is(err, partition.ErrTooManyPauses),
+		errors.Is(err, job.ErrPrepared), errors.Is(err, job.ErrNotPrepared), errors.Is(err, job.ErrDecided):
 		rejected = conflict(err.Error())
 	default:
 		// An outage is in the log already, by the watch; a console asks every second.

@@ -197,6 +197,35 @@ func TestJobsAreShownMaskedAndDeletedOneByOne(t *testing.T) {
 	}
 }
 
+func TestAPreparedJobIsDecidedOnAndNotDeleted(t *testing.T) {
+	t.Parallel()
+	q := newQueued(t)
+	p := &job.Publish{Namespace: q.ns, Queue: "q", Shard: q.ns.Shards("q")[0], Tries: 1, Prepare: &job.Prepare{After: time.Minute},
+		Messages: []job.Message{{Payload: []byte("x")}, {Payload: []byte("y")}}}
+	q.store.Run(t.Context(), q.store.NewLane(), &job.Batch{Publishes: []*job.Publish{p}})
+	if p.Err != nil {
+		t.Fatal(p.Err)
+	}
+	path := func(i int64) string { return "/queues/q/jobs/" + q.ns.ID(p.Shard, "q", p.First+i, "") }
+	var j Job
+	if q.ask("GET", path(0), "", &j); j.State != "prepared" {
+		t.Errorf("got %+v", j)
+	}
+	q.rejected("POST", path(0)+"/delete", "operator", "{}", 409, "the job is prepared")
+	q.rejected("POST", path(0)+"/commit", "viewer", "{}", 403, "needs the role operator")
+	var done ActedJobs
+	if q.ask("POST", path(0)+"/commit", "{}", &done); done.Jobs != 1 {
+		t.Errorf("got %+v", done)
+	}
+	q.ask("POST", path(1)+"/rollback", "{}", &done)
+	q.rejected("POST", path(0)+"/rollback", "operator", "{}", 409, "the opposite was decided before")
+	q.trail(`"action":"commit_job","namespace":"mail"`, `"action":"rollback_job"`)
+	var account QueueAccount
+	if q.ask("GET", "?audit=1", "", &account); account.Ledger.Ready != 1 || account.Ledger.Deleted != 1 || *account.Residual != 0 {
+		t.Errorf("account: %+v", account)
+	}
+}
+
 // trail checks that the audit trail has each text.
 func (q *queued) trail(want ...string) {
 	q.t.Helper()

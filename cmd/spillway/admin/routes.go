@@ -64,6 +64,8 @@ func (s *Server) routes() []route {
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/peek", Operator, s.peekJob},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}", Operator, s.getJob},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/delete", Operator, s.deleteJob},
+		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/commit", Operator, s.decide(false)},
+		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/jobs/{job}/rollback", Operator, s.decide(true)},
 		{"GET /api/v1/namespaces/{namespace}/queues/{queue}/dead", Operator, s.deadJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/dead/respawn", Operator, s.respawnJobs},
 		{"POST /api/v1/namespaces/{namespace}/queues/{queue}/dead/delete", Operator, s.deleteDeadJobs},

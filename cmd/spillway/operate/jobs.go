@@ -22,6 +22,8 @@ type Jobs struct {
 	Dead     JobsDead     `cmd:"" help:"List dead letters of a queue, the oldest first."`
 	Respawn  JobsRespawn  `cmd:"" help:"Make dead letters of a queue ready again, each for one try more. It counts them first and asks."`
 	Delete   JobsDelete   `cmd:"" help:"Delete jobs by id, or dead letters of a queue. It asks first."`
+	Commit   JobsCommit   `cmd:"" help:"Commit prepared jobs in place of their publisher. It asks first."`
+	Rollback JobsRollback `cmd:"" help:"Delete prepared jobs in place of their publisher. It asks first."`
 	Purge    JobsPurge    `cmd:"" help:"Delete the ready jobs of a queue, or all. It counts them first and asks."`
 	Forecast JobsForecast `cmd:"" help:"Print how many delayed jobs and ticks of schedules come due when."`
 }

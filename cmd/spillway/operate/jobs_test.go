@@ -72,6 +72,8 @@ func TestActsOnJobsCountAndAskFirst(t *testing.T) {
 		{"jobs purge mail out --dry-run", "/purge", []string{`{"jobs":7}`}, 0, "nothing was changed", `{"state":"ready","dry_run":true}`},
 		{"jobs delete mail out --dead --yes", "/dead/delete", []string{`{"jobs":2}`, `{"jobs":2,"complete":true}`}, 0, "deleted 2 dead letters", `{"dry_run":true}|{"confirm":2}`},
 		{"jobs delete mail out " + jobID + " --yes", "/jobs/" + jobID + "/delete", []string{`{"jobs":1,"complete":true}`}, 0, "deleted 1 job", `{}`},
+		{"jobs commit mail out " + jobID + " --yes", "/jobs/" + jobID + "/commit", []string{`{"jobs":1,"complete":true}`}, 0, "committed 1 job", `{}`},
+		{"jobs rollback mail out " + jobID + " --yes", "/jobs/" + jobID + "/rollback", []string{`{"error":"conflict","message":"the job is not prepared"}`}, 1, "not prepared", ""},
 		{"jobs delete mail out --dead", "/dead/delete", []string{`{"error":"forbidden","message":"this needs the role operator"}`}, 1, "needs the role operator", ""},
 		{"jobs delete mail out", "", nil, 2, "name jobs by their ids", ""},
 		{"jobs delete mail out ../purge --yes", "", nil, 2, "not the id of a job", ""},

@@ -93,28 +93,57 @@ func (c *JobsDelete) Run(ctx context.Context, s Streams) error {
 			agreed:  &request.Approval,
 		})
 	}
-	if err := c.at("").check(validJobs(c.ID...)).err; err != nil {
+	return c.each(ctx, s, c.ID, "delete", "delete them", "deleted")
+}
+
+// JobsCommit commits prepared jobs by id.
+type JobsCommit struct {
+	ofQueue `embed:""`
+
+	ID []string `arg:"" help:"Ids of prepared jobs."`
+}
+
+// Run asks and commits.
+func (c *JobsCommit) Run(ctx context.Context, s Streams) error {
+	return c.each(ctx, s, c.ID, "commit", "commit them", "committed")
+}
+
+// JobsRollback rolls prepared jobs back by id.
+type JobsRollback struct {
+	ofQueue `embed:""`
+
+	ID []string `arg:"" help:"Ids of prepared jobs."`
+}
+
+// Run asks and rolls back.
+func (c *JobsRollback) Run(ctx context.Context, s Streams) error {
+	return c.each(ctx, s, c.ID, "rollback", "roll them back", "rolled back")
+}
+
+// each asks, and then does an act on jobs, one by one.
+func (c *ofQueue) each(ctx context.Context, s Streams, ids []string, verb, ask, done string) error {
+	if err := c.at("").check(validJobs(ids...)).err; err != nil {
 		return err
 	}
 	if c.DryRun {
-		return c.print(s, admin.ActedJobs{DryRun: true, Jobs: int64(len(c.ID)), Complete: true},
+		return c.print(s, admin.ActedJobs{DryRun: true, Jobs: int64(len(ids)), Complete: true},
 			"nothing was changed")
 	}
-	if err := c.ask(ctx, s, int64(len(c.ID)), "delete them"); err != nil {
+	if err := c.ask(ctx, s, int64(len(ids)), ask); err != nil {
 		return err
 	}
 	total := admin.ActedJobs{Complete: true}
 	var failures []error
-	for _, id := range c.ID {
+	for _, id := range ids {
 		var part admin.ActedJobs
-		if _, err := c.at("/jobs/"+id+"/delete").post(ctx, struct{}{}, &part); err != nil {
+		if _, err := c.at("/jobs/"+id+"/"+verb).post(ctx, struct{}{}, &part); err != nil {
 			total.Complete = false
 			failures = append(failures, fmt.Errorf("%s: %w", id, err))
 			continue
 		}
 		total.Jobs += part.Jobs
 	}
-	if err := c.print(s, total, "deleted "+some(total.Jobs, "job", "jobs")); err != nil {
+	if err := c.print(s, total, done+" "+some(total.Jobs, "job", "jobs")); err != nil {
 		return err
 	}
 	return errors.Join(failures...)
