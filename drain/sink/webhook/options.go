@@ -97,7 +97,8 @@ var ourHeaders = []string{
 	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Idempotency-Key", "Keep-Alive",
 	"Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent",
 	"Webhook-Id", "Webhook-Signature", "Webhook-Timestamp", "X-Attempt", "X-First-Seq", "X-Namespace", "X-Partition",
-	"X-Spillway-Attempt", "X-Spillway-Job-Id", "X-Spillway-Queue", "X-Spillway-Shard-Index", "X-Spillway-Shard-Total",
+	"X-Spillway-Attempt", "X-Spillway-Job-Id", "X-Spillway-Queue", "X-Spillway-Schedule", "X-Spillway-Shard-Index", "X-Spillway-Shard-Total",
+	"X-Spillway-Tick",
 }
 
 func (o *options) addHeader(name, value string) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -65,6 +66,22 @@ func addJobHeaders(h http.Header, b *sink.Batch) {
 			h.Set(name, strconv.FormatUint(n, 10))
 		}
 	}
+	for name, a := range jobHeaders {
+		if text := gjson.GetBytes(j.Attributes, a.attribute).String(); a.form.MatchString(text) {
+			h.Set(name, text)
+		}
+	}
+}
+
+// jobHeaders are attributes that go as headers, where they have their form: a publisher may give them any text.
+var jobHeaders = map[string]struct {
+	attribute string
+	form      *regexp.Regexp
+}{
+	"X-Spillway-Schedule": {"schedule", regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)},
+	"X-Spillway-Tick":     {"tick", regexp.MustCompile(`^[0-9TZ:.+-]{20,35}$`)},
+	// https://www.w3.org/TR/trace-context/#traceparent-header
+	"Traceparent": {"traceparent", regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)},
 }
 
 // body returns fresh memory: the transport may still read it after the round

@@ -14,14 +14,17 @@
 //
 //	{"namespace":"default","partition":"com.acme.kart","seq":1763629675123456,…,"data":{…}}
 //
-// A batch of a queue's jobs has the queue as its partition, and further headers, the last
-// four only where it is one job:
+// A batch of a queue's jobs has the queue as its partition, and further headers, all but the
+// first only where it is one job:
 //
 //	X-Spillway-Queue: mail-eu
 //	X-Spillway-Job-Id: 01JD7Z8Q4V5N0W6X2Y3T1R9K8M
 //	X-Spillway-Attempt: 1          deliveries of the job so far, with this one
 //	X-Spillway-Shard-Index: 0      from 0; these two where the job was published with ?shards=n
 //	X-Spillway-Shard-Total: 4
+//	X-Spillway-Schedule: daily     these two of a job of a schedule
+//	X-Spillway-Tick: 2026-12-01T02:30:00Z
+//	Traceparent: 00-…              where the job has the attribute traceparent
 //
 //	{"namespace":"mail","partition":"mail-eu","seq":…,"id":"01JD7…","attempt":1,"tries":3,"attributes":{…},"data":{…}}
 //

@@ -323,6 +323,12 @@ func TestABatchOfJobsHasTheirHeaders(t *testing.T) {
 		{"one without attributes", []sink.Job{{Attempt: 1, Tries: 3}}, map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1"}},
 		{"attributes of a publisher that are no numbers", []sink.Job{{Attempt: 1, Tries: 3, Attributes: []byte(`{"shard_index":"1\r\nX-A: b","shard_total":"-4"}`)}},
 			map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1"}},
+		{"one of a schedule", []sink.Job{{Attempt: 1, Tries: 3, Attributes: []byte(`{"schedule":"daily","tick":"2026-12-01T02:30:00Z","cause":"due"}`)}},
+			map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1", "Schedule": "daily", "Tick": "2026-12-01T02:30:00Z"}},
+		{"a trace", []sink.Job{{Attempt: 1, Attributes: []byte(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`)}},
+			map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1", "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
+		{"texts of another form", []sink.Job{{Attempt: 1, Attributes: []byte(`{"schedule":"a\r\nX-A: b","tick":"soon","traceparent":"1"}`)}},
+			map[string]string{"Queue": "com.acme.kart", "Job-Id": "J0", "Attempt": "1"}},
 		{"several", []sink.Job{{Attempt: 1, Tries: 3}, {Attempt: 2, Tries: 3}}, map[string]string{"Queue": "com.acme.kart"}},
 		{"entries of a buffer", nil, map[string]string{}},
 	} {
@@ -341,6 +347,9 @@ func TestABatchOfJobsHasTheirHeaders(t *testing.T) {
 					if short, ours := strings.CutPrefix(name, "X-Spillway-"); ours {
 						got[short] = r.Header.Get(name)
 					}
+				}
+				if trace := r.Header.Get("Traceparent"); trace != "" {
+					got["trace"] = trace
 				}
 				if !maps.Equal(got, row.want) {
 					t.Errorf("got %v, want %v", got, row.want)
