@@ -82,7 +82,7 @@ func runSuite(t *testing.T, on target) {
 		"a purge deletes jobs":                              aPurgeDeletesJobs,
 		"dead letters are listed, respawned, deleted":       deadLettersAreListed,
 		"an end has a follow-up":                            anEndHasAFollowUp,
-		"a prepared job waits for its publisher":           aPreparedJobWaitsForItsPublisher,
+		"a prepared job waits for its publisher":            aPreparedJobWaitsForItsPublisher,
 		"a deferred job is leased":                          aDeferredJobIsLeased,
 		"bad requests run nothing":                          badRequestsRunNothing,
 		"a policy changes while jobs wait":                  aPolicyChangesWhileJobsWait,
