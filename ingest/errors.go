@@ -67,6 +67,8 @@ var failures = map[wire.Code]failure{
 	wire.CodeBadChecks:     {fasthttp.StatusBadRequest, "", "checks is how often check is asked"},
 	wire.CodeBadDelayMS:    {fasthttp.StatusBadRequest, "", "delay_ms is a whole number of milliseconds, 0 or more, without at"},
 	wire.CodeBadData:       {fasthttp.StatusBadRequest, "", "data is a JSON value, or data_base64 bytes as base64: one of them"},
+	wire.CodeBadVersion:    {fasthttp.StatusBadRequest, "", "version is a whole number from 1 that rises with each deploy"},
+	wire.CodeBadSchedules:  {fasthttp.StatusBadRequest, "", "schedules is keep or delete"},
 	wire.CodeBadSchedule:   {fasthttp.StatusBadRequest, "", "the specification of the schedule cannot be used"},
 	wire.CodeHungUp:        {fasthttp.StatusBadRequest, "", "the client closed its side of the connection before the answer: it got no job"},
 
@@ -85,12 +87,15 @@ var failures = map[wire.Code]failure{
 
 	wire.CodeNoSuchJob:      {fasthttp.StatusNotFound, "", "the queue has no such job"},
 	wire.CodeNoSuchSchedule: {fasthttp.StatusNotFound, "", "the queue has no such schedule"},
+	wire.CodeNoSuchOwner:    {fasthttp.StatusNotFound, "", "no such owner is registered: PUT its schedules"},
 
 	wire.CodeNotDelayed:       {fasthttp.StatusConflict, "", "the job is not delayed, or was claimed before: only one that was never claimed gets another time or payload"},
 	wire.CodePrepared:         {fasthttp.StatusConflict, "", "the job is prepared: commit it, or roll it back"},
 	wire.CodeNotPrepared:      {fasthttp.StatusConflict, "", "the job is not prepared, or nobody decided in time and it is dead"},
 	wire.CodeAlreadyDecided:   {fasthttp.StatusConflict, "", "the opposite was decided before"},
 	wire.CodeRunUnfinished:    {fasthttp.StatusConflict, "", "a job of the schedule's last run is neither ended nor dead: send force=1 to run beside it"},
+	wire.CodeOtherOwner:       {fasthttp.StatusConflict, "", "the schedule belongs to another owner"},
+	wire.CodeOldVersion:       {fasthttp.StatusConflict, "", "a newer version of the owner is registered: it has the schedules now"},
 	wire.CodeScheduleEnded:    {fasthttp.StatusConflict, "", "the schedule has no further tick: put it anew"},
 	wire.CodeRevisionMismatch: {fasthttp.StatusPreconditionFailed, "", "the schedule has another revision than If-Match says: read it again"},
 

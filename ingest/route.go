@@ -156,13 +156,13 @@ func (t *target) parsePath(path, original []byte) (pattern string, rejected *rej
 // badPartition says why a path names no partition. The request is not authenticated yet, so
 // it does not say whether the namespace exists.
 func badPartition(namespace, name []byte) *rejection {
-	_, below, _ := bytes.Cut(name, []byte{'/'})
+	first, below, _ := bytes.Cut(name, []byte{'/'})
 	word, _, _ := bytes.Cut(below, []byte{'/'})
-	if len(below) == 0 && string(name) == "_times" {
-		word = name
+	if string(first) == "_times" || string(first) == "_owners" {
+		word = first
 	}
 	switch string(word) {
-	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times":
+	case "claim", "take", "settle", "peek", "forecast", "dead", "jobs", "schedules", "_times", "_owners":
 		return rejectf(wire.CodeBadPartition, "%s is a route of queues, and %s is a buffer or no namespace of this server: such a route needs "+
 			"kind: queue", word, namespace)
 	}

@@ -17,6 +17,9 @@ var (
 	ErrTooManyJobs      = errors.New("client: the namespace has max_jobs jobs")
 	ErrNoSchedule       = errors.New("client: there is no such schedule")
 	ErrTooManySchedules = errors.New("client: the namespace has max_schedules schedules")
+	ErrNoOwner          = errors.New("client: no such owner is registered")
+	ErrOtherOwner       = errors.New("client: the schedule belongs to another owner")
+	ErrOldVersion       = errors.New("client: a newer version of the owner is registered")
 	ErrUnfinished       = errors.New("client: the last run of the schedule is unfinished")
 	ErrNotDelayed       = errors.New("client: the job is not delayed, or was claimed before")
 	ErrPrepared         = errors.New("client: the job is prepared: commit it, or roll it back")
@@ -68,6 +71,9 @@ var codes = map[string]error{
 	"no_such_schedule":   ErrNoSchedule,
 	"too_many_schedules": ErrTooManySchedules,
 	"run_unfinished":     ErrUnfinished,
+	"no_such_owner":      ErrNoOwner,
+	"other_owner":        ErrOtherOwner,
+	"old_version":        ErrOldVersion,
 	"not_delayed":        ErrNotDelayed,
 	"prepared":           ErrPrepared,
 	"not_prepared":       ErrNotPrepared,

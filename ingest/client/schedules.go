@@ -52,6 +52,9 @@ func (d *span) UnmarshalText(text []byte) error {
 
 // specForm is a Spec as the service takes it.
 type specForm struct {
+	Queue      string            `json:"queue,omitempty"` // of one that is registered
+	Name       string            `json:"name,omitempty"`
+	Owner      string            `json:"owner,omitempty"`
 	Cron       string            `json:"cron,omitempty"`
 	Zone       string            `json:"tz,omitempty"`
 	Every      span              `json:"every,omitzero"`
@@ -76,8 +79,12 @@ type specForm struct {
 
 // MarshalJSON writes what the service takes.
 func (s Spec) MarshalJSON() ([]byte, error) {
-	return json.Marshal(specForm{s.Cron, s.Zone, span(s.Every), s.From, s.At, span(s.Jitter), nil, s.Payload, s.Attributes, s.Tries,
-		span(s.TTL), s.Shards, s.Overlap, s.Missed, (*span)(s.Grace), span(s.Window), s.Until, s.MaxRuns, s.OnEnd, s.Track})
+	return json.Marshal(s.form())
+}
+
+func (s Spec) form() specForm {
+	return specForm{"", "", "", s.Cron, s.Zone, span(s.Every), s.From, s.At, span(s.Jitter), nil, s.Payload, s.Attributes, s.Tries,
+		span(s.TTL), s.Shards, s.Overlap, s.Missed, (*span)(s.Grace), span(s.Window), s.Until, s.MaxRuns, s.OnEnd, s.Track}
 }
 
 // UnmarshalJSON reads what the service answers.
@@ -100,6 +107,7 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 type Schedule struct {
 	Queue, Name string
 	State       string // active, paused or ended
+	Owner       string // that registered it; "": nobody
 	Revision    int64  `json:"rev"`
 	Next        []time.Time
 	Ticks       Ticks

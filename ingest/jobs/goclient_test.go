@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-io/spillway/partition"
 	"github.com/spillway-io/spillway/partition/backend"
 	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
 )
 
 // noBuffers is a store without namespaces.
@@ -56,7 +57,7 @@ func serveQueues(t *testing.T) *client.Jobs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	promoter := job.NewPromoter(store)
+	promoter, firer := job.NewPromoter(store), schedule.NewFirer(store, reg, log)
 	cfg := ingest.DefaultConfig()
 	cfg.Mounts, cfg.Tokens = []ingest.Mount{engine.Mount()}, map[string][]ingest.Token{"mail": nil}
 	server, err := ingest.New(cfg, noBuffers{}, reg, log)
@@ -68,7 +69,7 @@ func serveQueues(t *testing.T) *client.Jobs {
 		t.Fatal(err)
 	}
 	server.SetListener(listener)
-	for _, start := range []func(context.Context) error{promoter.Start, engine.Start, server.Start} {
+	for _, start := range []func(context.Context) error{promoter.Start, firer.Start, engine.Start, server.Start} {
 		if err := start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func serveQueues(t *testing.T) *client.Jobs {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := errors.Join(server.Stop(ctx), engine.Stop(ctx), promoter.Stop(ctx)); err != nil {
+		if err := errors.Join(server.Stop(ctx), engine.Stop(ctx), firer.Stop(ctx), promoter.Stop(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -310,4 +311,67 @@ func TestTheGoClientSchedulesPreparesAndDefers(t *testing.T) {
 	check(j.Reschedule(ctx, "later", later.IDs[0], client.Change{Delay: time.Hour}), client.ErrNotDelayed)
 	check(j.Defer(ctx, jobs[0], time.Hour), nil)
 	check(j.Ack(ctx, client.Job{Queue: "later", ID: jobs[0].ID, Attempt: jobs[0].Attempt}), nil)
+}
+
+func TestTheGoClientRegistersItsSchedules(t *testing.T) {
+	t.Parallel()
+	s := serveQueues(t).Schedules()
+	ended := make(chan error, 3)
+	register := func(ctx context.Context, version int64, every time.Duration) {
+		go func() {
+			ended <- s.Register(ctx, client.Registration{
+				Owner:     "billing",
+				Version:   version,
+				TTL:       3 * time.Second,
+				Schedules: []client.RegisteredSchedule{{Queue: "reports", Name: "a", Spec: client.Spec{Every: every}}},
+			})
+		}()
+	}
+	until := func(what string, done func(client.Schedule) bool) {
+		t.Helper()
+		for {
+			got, err := s.Get(t.Context(), "reports", "a")
+			if err == nil && got.Owner == "billing" && done(got) {
+				return
+			} else if t.Context().Err() != nil {
+				t.Fatalf("%s: %+v, %v", what, got, err)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	register(ctx, 1, time.Hour)
+	until("version 1", func(got client.Schedule) bool { return got.Spec.Every == time.Hour })
+	register(ctx, 2, time.Second)
+	until("version 2", func(got client.Schedule) bool { return got.Spec.Every == time.Second })
+	if err := <-ended; !errors.Is(err, client.ErrOldVersion) {
+		t.Errorf("version 1 ended with %v", err)
+	}
+	if err := s.Register(ctx, client.Registration{Owner: "billing", Version: 1}); !errors.Is(err, client.ErrOldVersion) {
+		t.Errorf("version 1 again: %v", err)
+	}
+	until("it fires beyond a TTL, as it sends heartbeats", func(got client.Schedule) bool { return got.Ticks.Fired >= 5 })
+	if err := s.Deregister(ctx, "billing"); err != nil {
+		t.Error(err)
+	}
+	fired := int64(0)
+	until("a tick is unregistered", func(got client.Schedule) bool { fired = got.Ticks.Fired; return got.Ticks.Unregistered > 0 })
+	until("it registers again", func(got client.Schedule) bool { return got.Ticks.Fired > fired })
+	other := client.Registration{Owner: "mailer", Version: 1, Schedules: []client.RegisteredSchedule{{Queue: "reports", Name: "a", Spec: client.Spec{Every: time.Second}}}}
+	if err := s.Register(ctx, other); !errors.Is(err, client.ErrOtherOwner) {
+		t.Errorf("another owner: %v", err)
+	}
+	if _, err := s.Put(ctx, "reports", "a", client.Spec{Every: time.Hour}, client.PutOptions{}); !errors.Is(err, client.ErrOtherOwner) {
+		t.Errorf("a put by nobody: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("version 2 ended with %v", err)
+	}
+	if err := s.DeleteOwner(t.Context(), "billing"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Get(t.Context(), "reports", "a"); !errors.Is(err, client.ErrNoSchedule) {
+		t.Error(err)
+	}
 }

@@ -57,10 +57,19 @@ var routes = []route{
 	{"trigger", "POST", "schedules/{name}/trigger", []string{"force"}, limited(writes, (*api).trigger)},
 	{"backfill", "POST", "schedules/{name}/backfill", []string{"from", "to"}, limited(writes, (*api).backfill)},
 	{"times", "POST", timesTail, []string{"count", "from"}, (*api).times},
+
+	{"owners", "GET", ownersTail, nil, (*api).listOwners},
+	{"register", "PUT", ownersTail + "/{owner}", []string{"version", "ttl"}, limited(writes, (*api).register)},
+	{"owner", "GET", ownersTail + "/{owner}", nil, (*api).getOwner},
+	{"deregister", "DELETE", ownersTail + "/{owner}", []string{"schedules"}, (*api).deregister},
+	{"heartbeat", "POST", ownersTail + "/{owner}/heartbeat", []string{"ttl"}, (*api).heartbeat},
 }
 
-// timesTail stands for /v1/{namespace}/_times, which is of no queue.
-const timesTail = "_times"
+// timesTail and ownersTail stand for /v1/{namespace}/_times and /_owners, which are of no queue.
+const (
+	timesTail  = "_times"
+	ownersTail = "_owners"
+)
 
 // api is the native routes over an engine.
 type api struct {
@@ -76,6 +85,7 @@ type call struct {
 	queues    []string // one, but of a claim
 	id        string   // of a job
 	schedule  string
+	owner     string
 	key       *ingest.Key
 	nothing   bool // the answer has no job
 	query
@@ -166,6 +176,14 @@ func (c *call) match() (namespace string, rejected *ingest.Rejection) {
 		}
 	case string(rest) == timesTail:
 		pattern = timesTail
+	case string(queues) == ownersTail:
+		if pattern = ownersTail; below {
+			owner, verb, acts := bytes.Cut(tail, []byte{'/'})
+			c.owner, pattern = string(owner), ownersTail+"/{owner}"
+			if acts {
+				pattern += "/" + string(verb)
+			}
+		}
 	}
 	method := string(c.Ctx.Method())
 	var allowed []string
@@ -202,6 +220,11 @@ func (c *call) names(queues, id string) *ingest.Rejection {
 	c.id, c.queues = id, []string{queues}
 	switch {
 	case c.route.tail == timesTail:
+		return nil
+	case strings.HasPrefix(c.route.tail, ownersTail):
+		if c.route.tail != ownersTail && !job.ValidScheduleName(c.owner) {
+			return ingest.Reject(wire.CodeBadName, "")
+		}
 		return nil
 	case strings.HasPrefix(c.route.tail, "schedules/") && !job.ValidScheduleName(c.schedule):
 		return ingest.Reject(wire.CodeBadName, "")
@@ -241,6 +264,9 @@ var storeFailures = []struct {
 	{job.ErrTooManyKeys, wire.CodeTooManyKeys},
 	{job.ErrNoSchedule, wire.CodeNoSuchSchedule},
 	{job.ErrTooManySchedules, wire.CodeTooManySchedules},
+	{job.ErrNoOwner, wire.CodeNoSuchOwner},
+	{job.ErrOtherOwner, wire.CodeOtherOwner},
+	{job.ErrOldVersion, wire.CodeOldVersion},
 	{job.ErrUnfinished, wire.CodeRunUnfinished},
 	{job.ErrEnded, wire.CodeScheduleEnded},
 	{schedule.ErrRevision, wire.CodeRevisionMismatch},
@@ -263,10 +289,14 @@ func Reject(err error) *ingest.Rejection {
 	}
 	var field *schedule.FieldError
 	if errors.As(err, &field) {
-		return ingest.Reject(wire.CodeBadSchedule, field.Error()).Of(field.Field, field.Value)
+		return ingest.Reject(wire.CodeBadSchedule, err.Error()).Of(field.Field, field.Value)
 	}
 	for _, f := range storeFailures {
 		if errors.Is(err, f.is) {
+			var of *schedule.RegisterError
+			if errors.As(err, &of) && !errors.Is(err, partition.ErrBroken) {
+				return ingest.Reject(f.code, of.Error())
+			}
 			return ingest.Reject(f.code, "")
 		}
 	}

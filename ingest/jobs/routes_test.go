@@ -271,9 +271,10 @@ func TestRoutesOfQueuesOnABufferSayThatItNeedsTheKind(t *testing.T) {
 		if r.tail == "" || r.method == "DELETE" || r.method == "PUT" || r.method == "PATCH" { // those of a partition; 405
 			continue
 		}
-		path := "/v1/tele/q/" + strings.NewReplacer("{id}", "x", "{name}", "daily").Replace(r.tail)
-		if r.tail == timesTail {
-			path = "/v1/tele/_times"
+		tail := strings.NewReplacer("{id}", "x", "{name}", "daily", "{owner}", "billing").Replace(r.tail)
+		path := "/v1/tele/q/" + tail
+		if strings.HasPrefix(tail, "_") {
+			path = "/v1/tele/" + tail
 		}
 		if a := p.do(r.method, path, "x"); a.status != 400 || a.Error != "bad_partition" || !strings.Contains(a.Message, "tele is a buffer or no namespace") || !strings.Contains(a.Message, "kind: queue") {
 			t.Errorf("%s %s: got %d %s", r.method, path, a.status, a.raw)
@@ -361,8 +362,8 @@ func TestTheOpenAPIDocumentHasTheRoutes(t *testing.T) {
 			continue // in those of a partition, whose path is the same
 		case "purge":
 			path = "/v1/{namespace}/{partition}"
-		case "times":
-			path = "/v1/{namespace}/_times"
+		case "times", "owners", "owner", "register", "deregister", "heartbeat":
+			path = "/v1/{namespace}/" + r.tail
 		case "claim", "take":
 			path = "/v1/{namespace}/{queues}/" + r.tail
 		}

@@ -25,13 +25,8 @@ func (a *api) putSchedule(c *call) *ingest.Rejection {
 	if rejected != nil {
 		return rejected
 	}
-	if len(spec.Payload()) > a.cfg.MaxEntry {
-		return ingest.Reject(wire.CodeEntryTooLarge, fmt.Sprintf("data is larger than %d bytes", a.cfg.MaxEntry))
-	}
-	if spec.Shards > a.cfg.MaxEntries || spec.Size() > a.cfg.MaxBody {
-		return ingest.Reject(wire.CodeBadSchedule,
-			"shards: a run may take no more than a publish: send a smaller job or a smaller shards").
-			Of("shards", strconv.Itoa(spec.Shards))
+	if rejected := a.fits(spec); rejected != nil {
+		return rejected
 	}
 	revision, rejected := ifMatch(c)
 	if rejected != nil {
@@ -125,7 +120,7 @@ func (a *api) listSchedules(c *call) *ingest.Rejection {
 
 func (a *api) deleteSchedule(c *call) *ingest.Rejection {
 	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
-		err := a.store.DeleteSchedule(ctx, c.namespace, c.queue(), c.schedule)
+		err := schedule.Delete(ctx, a.store, c.namespace, c.queue(), c.schedule)
 		return []byte(`{"result":"deleted"}`), err
 	})
 }

@@ -11,6 +11,7 @@ import (
 type Store interface {
 	job.Operations
 	job.ScheduleOperations
+	job.OwnerOperations
 	job.ScheduleForecasts
 	Revert(ctx context.Context, l *job.Lane) error
 }

@@ -58,6 +58,8 @@ const (
 	CodeBadChecks     Code = "bad_checks"
 	CodeBadDelayMS    Code = "bad_delay_ms"
 	CodeBadData       Code = "bad_data"
+	CodeBadVersion    Code = "bad_version"
+	CodeBadSchedules  Code = "bad_schedules"
 	CodeHungUp        Code = "hung_up"
 
 	CodeUnauthorized Code = "unauthorized"
@@ -70,12 +72,15 @@ const (
 	CodeNoSuchRoute     Code = "no_such_route"
 	CodeNoSuchJob       Code = "no_such_job"
 	CodeNoSuchSchedule  Code = "no_such_schedule"
+	CodeNoSuchOwner     Code = "no_such_owner"
 
 	CodeNotDelayed       Code = "not_delayed"
 	CodePrepared         Code = "prepared"
 	CodeNotPrepared      Code = "not_prepared"
 	CodeAlreadyDecided   Code = "already_decided"
 	CodeRunUnfinished    Code = "run_unfinished"
+	CodeOtherOwner       Code = "other_owner"
+	CodeOldVersion       Code = "old_version"
 	CodeScheduleEnded    Code = "schedule_ended"
 	CodeRevisionMismatch Code = "revision_mismatch"
 

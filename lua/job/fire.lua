@@ -9,25 +9,26 @@
 -- KEYS[3] hash      states of the shard's schedules
 -- KEYS[4] zset      active schedules by when they deserve a look, ms
 -- KEYS[5] hash      what the ends of jobs set off: see publish
--- KEYS[6..] mixed   of each queue: list of ready, hash of jobs, zset of dead
+-- KEYS[6] zset      owners by when their registration ends, ms
+-- KEYS[7..] mixed   of each queue: list of ready, hash of jobs, zset of dead
 -- ARGV[1] int       jobs that the shard may hold
 -- ARGV[2] int       queues that the shard may hold
 -- ARGV[3] string    beginning of the channels that wake who waits
 -- ARGV[4] string    the command that wakes: publish, or spublish in a cluster
 -- ARGV[5] ms        when the plan was made; it holds for 5 s, and not before: the clock may have gone back
 -- ARGV[6] int       queues, n
--- ARGV[7..] mixed   n names, each once; then schedules: queue's number, name, state as read, overlap (allow, skip, buffer), '' or what
---                   the ends of its jobs set off, runs it may have yet (-1 any), next tick (0 none), next look ms, ticks that
---                   count as missed, as paused, k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
+-- ARGV[7..] mixed   n names, each once; then schedules: queue's number, name, state as read, overlap (allow, skip, buffer), owner
+--                   ('' none), '' or what the ends of its jobs set off, runs it may have yet (-1 any), next tick (0 none), next look
+--                   ms, ticks that count as missed, as paused, k; k runs: tick ms, cause, m, m records. A cause is a letter: d due, c caught up, w waited
 -- RETURNS {now, status, runs, first...}  for each schedule: 1 done, with the number of runs published and the first job of the
---                   last; 4 done up to a run for which there was no room: it is due again in a second. Nothing was done: 0
---                   another state, 2 too early or too late, 7 the namespace is being deleted; -1 put off by a minute, as a key
+--                   last; 3 done, but no run was published: its owner is not registered; 4 done up to a run for which there was
+--                   no room: it is due again in a second. Nothing was done: 0 another state, 2 too early or too late, 7 the namespace is being deleted; -1 put off by a minute, as a key
 --                   has another type
 --
 -- USES whole, int, time, foreign, ends_of, in_pieces, read_all, wake, usable, read_state, write_state, add_run, is_unfinished, open_totals, look_at, watch_jobs
-local ledger, queues, states, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ledger, queues, states, due, owners = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local max_jobs, max_queues, made, n = whole(ARGV[1], 0), whole(ARGV[2], 0), whole(ARGV[5], 0), whole(ARGV[6], 1)
-if not (max_jobs and max_queues and made and n) or #KEYS ~= 5 + 3 * n then
+if not (max_jobs and max_queues and made and n) or #KEYS ~= 6 + 3 * n then
   return redis.error_reply('ERR fire: bad arguments')
 end
 local now, now_us = time()
@@ -39,7 +40,7 @@ end
 local was, known = x.published, redis.call('ZCARD', queues)
 local of = {}
 for i = 1, n do
-  local k = { name = ARGV[6 + i], r = KEYS[3 + 3 * i], j = KEYS[4 + 3 * i], d = KEYS[5 + 3 * i], refs = {}, fields = {} }
+  local k = { name = ARGV[6 + i], r = KEYS[4 + 3 * i], j = KEYS[5 + 3 * i], d = KEYS[6 + 3 * i], refs = {}, fields = {} }
   k.usable = usable(k.r, k.j, k.d)
   if k.usable then
     k.birth = redis.call('HLEN', k.j) == 0
@@ -79,15 +80,15 @@ end
 local list, members = {}, {}
 local at, args = 7 + n, #ARGV
 while at <= args do
-  local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], watch = ARGV[at + 4],
-    left = tonumber(ARGV[at + 5]), next_tick = whole(ARGV[at + 6], 0), look = whole(ARGV[at + 7], 0), missed = whole(ARGV[at + 8], 0),
-    paused = whole(ARGV[at + 9], 0) }
-  local count = whole(ARGV[at + 10], 0)
+  local f = { k = of[tonumber(ARGV[at])], old = ARGV[at + 2], overlap = ARGV[at + 3], owner = ARGV[at + 4],
+    watch = ARGV[at + 5], left = tonumber(ARGV[at + 6]), next_tick = whole(ARGV[at + 7], 0), look = whole(ARGV[at + 8], 0),
+    missed = whole(ARGV[at + 9], 0), paused = whole(ARGV[at + 10], 0) }
+  local count = whole(ARGV[at + 11], 0)
   if not (f.k and f.left and f.next_tick and f.look and f.missed and f.paused and count) then
     return redis.error_reply('ERR fire: bad arguments')
   end
   list[#list + 1], members[#members + 1] = f, ARGV[at + 1] .. ' ' .. f.k.name
-  at = at + 11
+  at = at + 12
   for i = 1, count do
     local m = whole(ARGV[at + 2], 1)
     if not m or at + 2 + m > args then
@@ -124,13 +125,16 @@ for y, f in ipairs(list) do
   if status == 1 then
     seen[member] = true
     s.missed, s.paused = s.missed + f.missed, s.paused + f.paused
+    if f.owner ~= '' and left ~= 0 and (tonumber(redis.call('ZSCORE', owners, f.owner) or -1)) < now then
+      status = 3
+    end
     local busy = false
     if overlap ~= 'allow' and s.count > 0 then
       busy = is_unfinished(s, k.j, k.d)
     end
     for i, run in ipairs(f) do
       local go = left ~= 0
-      if go and not busy and not fits(k, run.m) then
+      if go and status == 1 and not busy and not fits(k, run.m) then
         -- The runs before it stand. It stays the next tick, or the one that waits.
         status, look = 4, now + 1000
         if run.cause ~= 'w' then
@@ -140,7 +144,13 @@ for y, f in ipairs(list) do
         end
         break
       end
-      if run.cause == 'w' then
+      if status == 3 then
+        go = false
+        s.unregistered = s.unregistered + 1
+        if run.cause == 'w' then
+          s.waiting = 0
+        end
+      elseif run.cause == 'w' then
         if busy then
           go = false
         end

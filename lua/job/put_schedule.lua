@@ -7,6 +7,7 @@
 -- KEYS[2] hash      states of the shard's schedules
 -- KEYS[3] zset      active schedules by when they deserve a look, ms
 -- KEYS[4] hash      name → specification, of the queue
+-- KEYS[5] hash      of the owner: see register; any key where there is none
 -- ARGV[1] string    "<name> <queue>"
 -- ARGV[2] string    name
 -- ARGV[3] string    state as the caller read it; '' = there was none
@@ -17,14 +18,17 @@
 -- ARGV[8] int       schedules that the shard may hold
 -- ARGV[9] int       ticks of the specification before that are over and given up; of a pause, that count as paused
 -- ARGV[10] ms       when the next of them comes due; 0 = there is none
+-- ARGV[11] string   version of the owner that the specification names; '' = none. That the one before was of the same owner, or of
+--                   none, the caller knows: the tag in the state is of the owner, too
 -- RETURNS {now, status, revision}  1 made, 2 replaced, 3 unchanged. Rejected: 0 the state is another one, 4 too many schedules, 6 a
---                   tick has come due since the caller read, 7 the namespace is being deleted
+--                   tick has come due since the caller read, 7 the namespace is being deleted, 9 a newer version
+--                   of the owner is registered, or none
 --
 -- USES whole, int, time, foreign, read_state, write_state
-local ledger, states, due, specs = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ledger, states, due, specs, own = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local first, look, max = whole(ARGV[6], 0), whole(ARGV[7], 0), whole(ARGV[8], 0)
 local given_up, open = whole(ARGV[9], 0), whole(ARGV[10], 0)
-if #KEYS ~= 4 or #ARGV ~= 10 or not (first and look and max and given_up and open) then
+if #KEYS ~= 5 or #ARGV ~= 11 or not (first and look and max and given_up and open) then
   return redis.error_reply('ERR put_schedule: bad arguments')
 end
 local now = time()
@@ -35,9 +39,19 @@ if (text or '') ~= ARGV[3] then
 elseif (tonumber(v[1] or 0) or 0) > now then
   return { now, 7, 0 }
 end
+local owned = ARGV[11] ~= ''
+if owned then
+  local registered = whole(redis.call('HGET', own, 'version') or '', 0)
+  if not registered or registered > (whole(ARGV[11], 0) or -1) then
+    return { now, 9, 0 }
+  end
+end
 local s = text and read_state(text)
 local status = 2
 if s and s.tag == ARGV[5] then
+  if owned then
+    redis.call('HSET', own, ARGV[1], ARGV[11])
+  end
   return { now, 3, s.rev }
 elseif not s then
   if not text and redis.call('HLEN', states) >= max then
@@ -67,6 +81,9 @@ if foreign(redis.pcall('HLEN', specs)) or foreign(redis.pcall('ZCARD', due)) the
 end
 redis.call('HSET', states, ARGV[1], write_state(s, 5))
 redis.call('HSET', specs, ARGV[2], ARGV[4])
+if owned then
+  redis.call('HSET', own, ARGV[1], ARGV[11])
+end
 if s.flag == 'a' then
   redis.call('ZADD', due, int(look), ARGV[1])
 else

@@ -20,6 +20,7 @@
 // of schedules:
 //
 //	put_schedule, pause_schedule, delete_schedule
+//	register   note that the owner of schedules lives
 //	due_page   read the schedules that are due
 //	fire       publish the jobs of their ticks, and move them on
 //	trigger    publish a run beside the ticks
@@ -62,6 +63,7 @@ var (
 	PutSchedule    = lua.MustLoad(files, "put_schedule")
 	PauseSchedule  = lua.MustLoad(files, "pause_schedule")
 	DeleteSchedule = lua.MustLoad(files, "delete_schedule")
+	Register       = lua.MustLoad(files, "register")
 	DuePage        = lua.MustLoad(files, "due_page")
 	Fire           = lua.MustLoad(files, "fire")
 	Trigger        = lua.MustLoad(files, "trigger")
@@ -72,5 +74,5 @@ var (
 // All lists every script, so that a client can load them before its first EVALSHA.
 func All() []*lua.Script {
 	return []*lua.Script{Publish, Claim, Ack, Settle, Revert, Reschedule, Decide, Promote, Respawn, Purge, Expire, Peek, Get,
-		Counts, DeadPage, Ledger, PutSchedule, PauseSchedule, DeleteSchedule, DuePage, Fire, Trigger, PermissionProbe}
+		Counts, DeadPage, Ledger, PutSchedule, PauseSchedule, DeleteSchedule, Register, DuePage, Fire, Trigger, PermissionProbe}
 }

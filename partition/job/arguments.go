@@ -164,6 +164,8 @@ func (n *numbers) number(queue string) int {
 //	sw:{ns.N}:s:<queue>          hash    name of a schedule → specification
 //	sw:{ns.N}:state              hash    "<name> <queue>" → state of the schedule
 //	sw:{ns.N}:due                zset    "<name> <queue>" of active schedules, by when they deserve a look, ms
+//	sw:{ns.N}:owners             zset    owners of schedules by when their registration ends, ms
+//	sw:{ns.N}:o:<owner>          hash    version, and "<name> <queue>" of its schedules → the version that put it
 //	sw:{ns.N}:on_end             hash    "<sequence> <queue>" → what the end of the job sets off
 //	sw:{ns.N}:r:_out, j:_out     list, hash: the outbox, a queue of follow-ups on their way
 //	sw:{ns.N}:run:<queue>:<hash> string  result of an idempotent trigger
@@ -171,7 +173,7 @@ type shardKeys struct {
 	*space.Shard                               // with the prefix "sw:{ns.N}:"
 	lease, attempts, queues, delay, tombstones string
 	channel                                    string // of wakes, without the queue
-	states, due                                string // of schedules
+	states, due, owners                        string // of schedules
 	onEnd                                      string
 }
 
@@ -187,6 +189,7 @@ func newShardKeys(at *space.Shard) shardKeys {
 		channel:    p + "w:",
 		states:     p + "state",
 		due:        p + "due",
+		owners:     p + "owners",
 		onEnd:      p + "on_end",
 	}
 }
@@ -195,4 +198,5 @@ func (k *shardKeys) ready(queue string) string { return k.Prefix + "r:" + queue 
 func (k *shardKeys) jobs(queue string) string  { return k.Prefix + "j:" + queue }
 func (k *shardKeys) dead(queue string) string  { return k.Prefix + "d:" + queue }
 func (k *shardKeys) ids(queue string) string   { return k.Prefix + "u:" + queue }
+func (k *shardKeys) owned(owner string) string { return k.Prefix + "o:" + owner }
 func (k *shardKeys) specs(queue string) string { return k.Prefix + "s:" + queue }

@@ -128,6 +128,7 @@ func (r *Runs) jobs() (n int) {
 type Firing struct {
 	Queue, Name, State string // the state as it was read
 	Overlap            string // allow, skip or buffer
+	Owner              string // "": none
 	Left               int64  // runs that it may have yet; -1: any
 	Next, Look         int64  // the next tick and when that deserves a look, Unix ms; 0: none
 	Missed, Paused     int    // ticks that count so
@@ -146,9 +147,11 @@ const (
 	Stale    FireStatus = 0 // the state is another one: somebody else fired, put or paused
 	Fired    FireStatus = 1
 	Untimely FireStatus = 2 // the plan is older than 5 s, or the clock went back behind it
-	NoRoom   FireStatus = 4 // fired up to a run for which there was no room
-	Closed   FireStatus = 7 // the namespace is being deleted
-	Foreign  FireStatus = -1
+	// Unregistered: moved on, and no run was published, as its owner is not registered.
+	Unregistered FireStatus = 3
+	NoRoom       FireStatus = 4 // fired up to a run for which there was no room
+	Closed       FireStatus = 7 // the namespace is being deleted
+	Foreign      FireStatus = -1
 )
 
 // Fire fires schedules of one shard in one script call; made is the store's time at which they were planned, Unix ms. One that is
@@ -164,7 +167,7 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 	for _, f := range firings {
 		of.number(f.Queue)
 	}
-	keys := []string{sh.Ledger, sh.queues, sh.states, sh.due, sh.onEnd}
+	keys := []string{sh.Ledger, sh.queues, sh.states, sh.due, sh.onEnd, sh.owners}
 	for _, queue := range of.names {
 		keys = append(keys, sh.ready(queue), sh.jobs(queue), sh.dead(queue))
 	}
@@ -173,8 +176,8 @@ func (s *Store) Fire(ctx context.Context, ns *Namespace, shard int, made int64,
 		argv = append(argv, queue)
 	}
 	for _, f := range firings {
-		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.watch(f.Name), f.Left, f.Next, f.Look, f.Missed,
-			f.Paused, len(f.List))
+		argv = append(argv, of.number(f.Queue), f.Name, f.State, f.Overlap, f.Owner, f.watch(f.Name), f.Left, f.Next, f.Look,
+			f.Missed, f.Paused, len(f.List))
 		for _, run := range f.List {
 			argv = append(argv, run.Tick, string(run.Cause), len(run.Messages))
 			argv = f.appendRecords(argv, made, ns.Tries(f.Queue), run.Messages)

@@ -40,7 +40,13 @@ var (
 	// ErrChanged: the state is not the one that the caller read. Nothing was done: read it again.
 	ErrChanged = errors.New("the schedule has changed since it was read")
 	// ErrDue: a tick came due since the caller read the state. Nothing was done: fire it first.
-	ErrDue = errors.New("a tick of the schedule has come due")
+	// ErrOtherOwner: the schedule belongs to an owner that the caller does not name. Nothing was done.
+	ErrOtherOwner = errors.New("the schedule belongs to another owner")
+	// ErrOldVersion: the owner is registered with a newer version, or not at all any more. Nothing was done.
+	ErrOldVersion = errors.New("a newer version of the owner is registered")
+	// ErrNoOwner: no such owner is registered.
+	ErrNoOwner = errors.New("no such owner")
+	ErrDue     = errors.New("a tick of the schedule has come due")
 )
 
 // MaxScheduleNameLen is the length of the name of a schedule, in bytes.
@@ -213,6 +219,8 @@ type PutSchedule struct {
 	Queue, Name string
 	Before      string // the state as it was read; "": there was none
 	Spec        []byte
+	Owner       string // that Spec names; "": none
+	Version     int64  // of Owner
 	Tag         string // of Spec: the same tag is the same specification
 	First       int64  // its first tick, Unix ms; 0: none
 	Look        int64  // when that deserves a look, Unix ms
@@ -223,6 +231,14 @@ type PutSchedule struct {
 
 	Result   PutResult
 	Revision int64
+}
+
+// version is that of the owner, as the script wants it.
+func (p *PutSchedule) version() any {
+	if p.Owner == "" {
+		return ""
+	}
+	return p.Version
 }
 
 // PutResult is what a put did.
@@ -237,7 +253,7 @@ const (
 
 func (r PutResult) String() string { return [...]string{"", "created", "replaced", "unchanged"}[r] }
 
-var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed}
+var putErrors = map[int64]error{0: ErrChanged, 4: ErrTooManySchedules, 6: ErrDue, 7: ErrClosed, 9: ErrOldVersion}
 
 // PutSchedule makes a schedule, or replaces its specification.
 func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
@@ -246,8 +262,8 @@ func (s *Store) PutSchedule(ctx context.Context, p *PutSchedule) error {
 		return err
 	}
 	c := backend.NewCall(luajob.PutSchedule, sh.Breaker,
-		[]string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue)},
-		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.maxSchedules, p.GivenUp, p.Open)
+		[]string{sh.Ledger, sh.states, sh.due, sh.specs(p.Queue), sh.ownedOr(p.Owner)},
+		p.Name+" "+p.Queue, p.Name, p.Before, p.Spec, p.Tag, p.First, p.Look, p.Namespace.maxSchedules, p.GivenUp, p.Open, p.version())
 	status, err := s.runSchedule(ctx, p.Namespace, c)
 	if err != nil {
 		return err
@@ -289,25 +305,31 @@ func (s *Store) PauseSchedule(ctx context.Context, ns *Namespace, queue, name st
 	return status == 1, c.Rest.Int(), c.Unconfirmed
 }
 
-// DeleteSchedule removes a schedule, or is ErrNoSchedule. Jobs that it published stay.
-func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name string) error {
+// DeleteSchedule removes a schedule whose specification names that owner, "" for none; or is ErrNoSchedule, or ErrOtherOwner.
+// below is the version that must have put it at most, without itself; -1: any. Jobs that it published stay.
+func (s *Store) DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, owner string, below int64) error {
 	sh, err := ns.scheduleShard(queue, name)
 	if err != nil {
 		return err
 	}
-	c := backend.NewCall(luajob.DeleteSchedule, sh.Breaker, []string{sh.states, sh.due, sh.specs(queue)},
-		queue, name)
+	c := backend.NewCall(luajob.DeleteSchedule, sh.Breaker,
+		[]string{sh.states, sh.due, sh.specs(queue), sh.ownedOr(owner)}, queue, owner, below, name)
 	n, err := s.runSchedule(ctx, ns, c)
-	if err == nil && n == 0 {
+	switch {
+	case err != nil:
+		return err
+	case c.Rest.Int() > 0:
+		return ErrOtherOwner
+	case n == 0:
 		return ErrNoSchedule
 	}
-	return err
+	return nil
 }
 
 // deletePage is how many schedules one call of DeleteSchedules removes.
 const deletePage = 500
 
-// DeleteSchedules removes all schedules of a namespace and returns how many there were. It is for a
+// DeleteSchedules removes all schedules and owners of a namespace and returns how many schedules there were. It is for a
 // namespace that is being deleted, which takes no new ones.
 func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int64, err error) {
 	for _, sh := range ns.shards {
@@ -321,29 +343,24 @@ func (s *Store) DeleteSchedules(ctx context.Context, ns *Namespace) (deleted int
 				return deleted, err
 			}
 		}
+		if err := s.forgetOwners(ctx, sh); err != nil {
+			return deleted, err
+		}
 	}
 	return deleted, nil
 }
 
+// deleteMembers removes schedules, whoever owns them. What is noted of them under their owners goes with these.
 func (s *Store) deleteMembers(ctx context.Context, sh *shard, members []string) (deleted int64, err error) {
-	names := map[string][]any{}
+	pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
 	for _, member := range members {
 		name, queue, _ := strings.Cut(member, " ")
-		names[queue] = append(names[queue], name)
+		pipe.HDel(ctx, sh.specs(queue), name)
+		pipe.ZRem(ctx, sh.due, member)
 	}
-	var calls []*backend.Call
-	for queue, list := range names {
-		calls = append(calls, backend.NewCall(luajob.DeleteSchedule, sh.Breaker,
-			[]string{sh.states, sh.due, sh.specs(queue)}, append([]any{queue}, list...)...))
-	}
-	s.backend.Run(ctx, s.backend.Background, calls)
-	for _, c := range calls {
-		if c.Err != nil {
-			return deleted, c.Err
-		}
-		deleted += c.Rest.Int()
-	}
-	return deleted, nil
+	n := pipe.HDel(ctx, sh.states, members...)
+	_, err = pipe.Exec(ctx)
+	return n.Val(), backend.Classify(err)
 }
 
 // Clock is the time of the server that has the schedules of a queue, Unix ms: not an estimate, by which a tick may be due

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// totalEvery is how often the promoter counts the schedules of a shard, in ms: three commands
+	// totalEvery is how often the promoter counts the schedules of a shard, in ms: five commands
 	// that read no list, in a pipeline that it sends anyway.
 	totalEvery = 5000
 	// overdueAfter is how late, in ms, a schedule is overdue: whoever fires looks every second.
@@ -35,6 +35,7 @@ var tickNames = [tickOutcomes]string{"fired", "missed", "overlapped", "paused", 
 type scheduleTotals struct {
 	again                atomic.Int64 // when they are counted again, ms since the Store was opened; 0: not yet
 	all, active, overdue atomic.Int64
+	owners, gone         atomic.Int64
 	ticks                [tickOutcomes]atomic.Int64
 }
 
@@ -44,6 +45,8 @@ type ScheduleTotals struct {
 	Active  int64 // schedules
 	Stopped int64 // that are paused, or have ended
 	Overdue int64 // active ones that should have fired 10 s ago
+	Owners  int64 // that are registered
+	Gone    int64 // owners whose registration ran out
 	// Ticks are those that this process accounted for, by outcome: a process fires a part of a store's.
 	Ticks map[string]int64
 }
@@ -58,6 +61,7 @@ func (n *Namespace) ScheduleTotals() ScheduleTotals {
 		t.Active += active
 		t.Stopped += max(0, s.all.Load()-active)
 		t.Overdue += s.overdue.Load()
+		t.Owners, t.Gone = max(t.Owners, s.owners.Load()), max(t.Gone, s.gone.Load()) // each is in all shards
 		for i, name := range tickNames {
 			t.Ticks[name] += s.ticks[i].Load()
 		}
@@ -72,7 +76,13 @@ func (t *scheduleTotals) ask(ctx context.Context, pipe redis.Pipeliner, sh *shar
 	}
 	all, active := pipe.HLen(ctx, sh.states), pipe.ZCard(ctx, sh.due)
 	overdue := pipe.ZCount(ctx, sh.due, "-inf", strconv.FormatInt(now-overdueAfter, 10))
+	clock := strconv.FormatInt(now, 10)
+	owners, gone := pipe.ZCount(ctx, sh.owners, clock, "+inf"), pipe.ZCount(ctx, sh.owners, "1", "("+clock)
 	return func() {
+		if owners.Err() == nil && gone.Err() == nil {
+			t.owners.Store(owners.Val())
+			t.gone.Store(gone.Val())
+		}
 		if all.Err() != nil || active.Err() != nil || overdue.Err() != nil {
 			return
 		}
@@ -86,12 +96,16 @@ func (t *scheduleTotals) ask(ctx context.Context, pipe redis.Pipeliner, sh *shar
 // account counts what fire made of the ticks of a firing, by the rules of the script: those that fired
 // are its first runs.
 func (t *scheduleTotals) account(f *Firing) {
-	if f.Status != Fired && f.Status != NoRoom {
+	if f.Status != Fired && f.Status != NoRoom && f.Status != Unregistered {
 		return
 	}
 	t.ticks[fired].Add(int64(f.Fired))
 	t.ticks[missed].Add(int64(f.Missed))
 	t.ticks[paused].Add(int64(f.Paused))
+	if f.Status == Unregistered {
+		t.ticks[unregistered].Add(int64(len(f.List)))
+		return
+	}
 	ended, waits := f.Left == int64(f.Fired), false
 	for _, run := range f.List[f.Fired:] {
 		switch {
@@ -132,6 +146,9 @@ var (
 	overdueSchedules = prometheus.NewDesc("spillway_schedules_overdue",
 		"Active schedules that should have fired 10 s ago, with their jitter, and did not; counted every 5 s. "+
 			"The store's figure: the same in every process.", []string{"namespace"}, nil)
+	scheduleOwners = prometheus.NewDesc("spillway_schedules_owners",
+		"Owners of schedules by state: registered, or gone: without a heartbeat for its ttl, so that its schedules do not fire; "+
+			"counted every 5 s. The store's figure: the same in every process.", []string{"namespace", "state"}, nil)
 	accountTicks = prometheus.NewDesc("spillway_account_ticks_total",
 		"Ticks of schedules by outcome, as this process accounted for them since it started: the sum over all "+
 			"processes is the store's.", []string{"namespace", "outcome"}, nil)
@@ -139,7 +156,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m scheduleMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{accountSchedules, overdueSchedules, accountTicks} {
+	for _, d := range []*prometheus.Desc{accountSchedules, overdueSchedules, scheduleOwners, accountTicks} {
 		ch <- d
 	}
 }
@@ -155,6 +172,8 @@ func (m scheduleMetrics) Collect(ch chan<- prometheus.Metric) {
 			gauge(accountSchedules, t.Active, ns.Name, "active")
 			gauge(accountSchedules, t.Stopped, ns.Name, "stopped")
 			gauge(overdueSchedules, t.Overdue, ns.Name)
+			gauge(scheduleOwners, t.Owners, ns.Name, "registered")
+			gauge(scheduleOwners, t.Gone, ns.Name, "gone")
 		}
 		for name, n := range t.Ticks {
 			ch <- prometheus.MustNewConstMetric(accountTicks, prometheus.CounterValue, float64(n), ns.Name, name)

@@ -88,9 +88,19 @@ type ScheduleOperations interface {
 	PutSchedule(ctx context.Context, p *PutSchedule) error
 	PauseSchedule(ctx context.Context, ns *Namespace, queue, name string,
 		pause bool) (changed bool, revision int64, err error)
-	DeleteSchedule(ctx context.Context, ns *Namespace, queue, name string) error
+	DeleteSchedule(ctx context.Context, ns *Namespace, queue, name, owner string, below int64) error
 	Fire(ctx context.Context, ns *Namespace, shard int, made int64, firings []*Firing) (at int64, err error)
 	Trigger(ctx context.Context, t *Trigger) error
+}
+
+// OwnerOperations is what one asks of the owners of schedules; *Store has it.
+type OwnerOperations interface {
+	Register(ctx context.Context, ns *Namespace, owner string, version int64, ttl time.Duration) (Owner, error)
+	Heartbeat(ctx context.Context, ns *Namespace, owner string, ttl time.Duration) (Owner, error)
+	Deregister(ctx context.Context, ns *Namespace, owner string) error
+	Forget(ctx context.Context, ns *Namespace, owner string) error
+	Owners(ctx context.Context, ns *Namespace) ([]Owner, error)
+	Owned(ctx context.Context, ns *Namespace, owner string) ([]OwnedSchedule, error)
 }
 
 // ScheduleForecasts is what a forecast of ticks asks of a store; *Store has it.

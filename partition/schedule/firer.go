@@ -207,7 +207,7 @@ func (f *Firer) note(d job.DueShard, at int64, group []*job.Firing,
 		if firing.Status == job.Stale || firing.Status == job.Foreign {
 			stale++
 		}
-		if firing.Status == job.Fired || firing.Status == job.NoRoom {
+		if firing.Status == job.Fired || firing.Status == job.NoRoom || firing.Status == job.Unregistered {
 			done++
 			if firing.Next > 0 && firing.Look < at+1000 {
 				f.store.ScheduleComesDue(d, firing.Look)

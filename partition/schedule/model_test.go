@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,9 @@ type model struct {
 	leased    map[int64]int64 // deadline, ms
 	dead      map[int64]bool
 	keys      map[string]triggered // by schedule and key
+	owners    map[string]int64     // when their registration ends, ms; 0: they ended it
+	versions  map[string]int64     // of owners
+	owned     map[string]int64     // "<owner> <name>" → the version that put it
 }
 
 type modelJob struct {
@@ -55,6 +59,8 @@ func newModel() *model {
 		leased:  map[int64]int64{},
 		dead:    map[int64]bool{},
 		keys:    map[string]triggered{},
+
+		owners: map[string]int64{}, versions: map[string]int64{}, owned: map[string]int64{},
 	}
 }
 
@@ -68,6 +74,7 @@ func (m *model) Save() any {
 	c.entries, c.specs, c.due = maps.Clone(m.entries), maps.Clone(m.specs), maps.Clone(m.due)
 	c.ready, c.jobs, c.leased = slices.Clone(m.ready), maps.Clone(m.jobs), maps.Clone(m.leased)
 	c.dead, c.keys = maps.Clone(m.dead), maps.Clone(m.keys)
+	c.owners, c.versions, c.owned = maps.Clone(m.owners), maps.Clone(m.versions), maps.Clone(m.owned)
 	return &c
 }
 
@@ -152,10 +159,16 @@ func (m *model) Schedules(ctx context.Context, ns *job.Namespace, queue, _ strin
 
 func (m *model) PutSchedule(_ context.Context, p *job.PutSchedule) error {
 	e, found := m.entries[p.Name]
+	registered, is := m.versions[p.Owner]
 	switch {
 	case m.text(p.Name) != p.Before:
 		return job.ErrChanged
+	case p.Owner != "" && (!is || registered > p.Version):
+		return job.ErrOldVersion
 	case found && e.tag == p.Tag:
+		if p.Owner != "" {
+			m.owned[p.Owner+" "+p.Name] = p.Version
+		}
 		p.Result, p.Revision = job.Unchanged, e.rev
 		return nil
 	case !found && len(m.entries) >= mostSchedules:
@@ -181,6 +194,9 @@ func (m *model) PutSchedule(_ context.Context, p *job.PutSchedule) error {
 	e.rev, e.tag, e.next, e.till = e.rev+1, p.Tag, p.First, 0
 	p.Revision = e.rev
 	m.specs[p.Name] = string(p.Spec)
+	if p.Owner != "" {
+		m.owned[p.Owner+" "+p.Name] = p.Version
+	}
 	m.keep(p.Name, e, p.Look)
 	return nil
 }
@@ -209,14 +225,78 @@ func (m *model) PauseSchedule(_ context.Context, _ *job.Namespace, _, name strin
 	return true, e.rev, nil
 }
 
-func (m *model) DeleteSchedule(_ context.Context, _ *job.Namespace, _, name string) error {
-	if m.text(name) == "" {
+// owner is that of a schedule.
+func (m *model) owner(name string) string {
+	var s struct{ Owner string }
+	_ = json.Unmarshal([]byte(m.specs[name]), &s)
+	return s.Owner
+}
+
+func (m *model) DeleteSchedule(_ context.Context, _ *job.Namespace, _, name, owner string, below int64) error {
+	version, noted := m.owned[owner+" "+name]
+	switch {
+	case m.text(name) == "":
 		return job.ErrNoSchedule
+	case m.owner(name) != owner, below >= 0 && (!noted || version >= below):
+		return job.ErrOtherOwner
 	}
+	delete(m.owned, owner+" "+name)
 	delete(m.entries, name)
 	delete(m.specs, name)
 	delete(m.due, name)
 	return nil
+}
+
+func (m *model) Register(_ context.Context, _ *job.Namespace, owner string, version int64, ttl time.Duration) (job.Owner, error) {
+	if version < m.versions[owner] {
+		return job.Owner{}, job.ErrOldVersion
+	}
+	m.versions[owner] = version
+	m.owners[owner] = max(m.owners[owner], m.now()+ttl.Milliseconds())
+	return job.Owner{Name: owner, Version: version, Until: time.UnixMilli(m.owners[owner])}, nil
+}
+
+func (m *model) Heartbeat(_ context.Context, _ *job.Namespace, owner string, ttl time.Duration) (job.Owner, error) {
+	if m.owners[owner] == 0 {
+		return job.Owner{}, job.ErrNoOwner
+	}
+	m.owners[owner] = max(m.owners[owner], m.now()+ttl.Milliseconds())
+	return job.Owner{Name: owner, Version: m.versions[owner], Until: time.UnixMilli(m.owners[owner])}, nil
+}
+
+func (m *model) Deregister(_ context.Context, _ *job.Namespace, owner string) error {
+	if _, found := m.owners[owner]; !found {
+		return job.ErrNoOwner
+	}
+	m.owners[owner] = 0
+	return nil
+}
+
+func (m *model) Forget(_ context.Context, _ *job.Namespace, owner string) error {
+	delete(m.owners, owner)
+	delete(m.versions, owner)
+	maps.DeleteFunc(m.owned, func(key string, _ int64) bool { return strings.HasPrefix(key, owner+" ") })
+	return nil
+}
+
+func (m *model) Owners(context.Context, *job.Namespace) (list []job.Owner, err error) {
+	for _, name := range slices.Sorted(maps.Keys(m.owners)) {
+		o := job.Owner{Name: name, Version: m.versions[name]}
+		if m.owners[name] > 0 {
+			o.Until = time.UnixMilli(m.owners[name])
+		}
+		list = append(list, o)
+	}
+	return list, nil
+}
+
+func (m *model) Owned(_ context.Context, _ *job.Namespace, owner string) (list []job.OwnedSchedule, err error) {
+	for _, key := range slices.Sorted(maps.Keys(m.owned)) {
+		if of, name, _ := strings.Cut(key, " "); of == owner {
+			list = append(list, job.OwnedSchedule{Queue: queue, Name: name, Version: m.owned[key]})
+		}
+	}
+	return list, nil
 }
 
 func (m *model) DueSchedules(_ context.Context, _ *job.Namespace, _, skip,
@@ -258,6 +338,14 @@ func (m *model) move(e *entry, f *job.Firing, made int64) {
 	f.Status = job.Fired
 	e.missed, e.paused = e.missed+int64(f.Missed), e.paused+int64(f.Paused)
 	next, look, left := f.Next, f.Look, f.Left
+	if until, found := m.owners[f.Owner]; f.Owner != "" && left != 0 && (!found || until < m.now()) {
+		f.Status = job.Unregistered
+		e.unregistered += int64(len(f.List))
+		if len(f.List) > 0 && f.List[0].Cause == 'w' {
+			e.waiting = 0
+		}
+		f = &job.Firing{Name: f.Name, Status: f.Status}
+	}
 	busy := f.Overlap != "allow" && m.unfinished(e)
 	for i := range f.List {
 		run := &f.List[i]
@@ -415,6 +503,15 @@ func (m *model) Picture() (lines []string) {
 	}
 	for seq := range m.dead {
 		add("dead %d", seq)
+	}
+	for name, until := range m.owners {
+		add("owner %s %d", name, until)
+	}
+	for name, version := range m.versions {
+		add("owned %s version %d", name, version)
+	}
+	for key, version := range m.owned {
+		add("owned %s %d", key, version)
 	}
 	add("ready %v", m.ready)
 	add("ledger %d %d %d %d %d", m.seq, m.published, m.acked, m.expired, len(m.dead))

@@ -26,6 +26,7 @@ func Plan(s *Spec, namespace, queue, name, text string, st *State, now int64) *j
 		Name:    name,
 		State:   text,
 		Overlap: cmp.Or(s.Overlap, "allow"),
+		Owner:   s.Owner,
 		Left:    -1,
 		Runs:    s.Runs(name, nil, 0),
 	}

@@ -31,11 +31,20 @@ const giveUp = 2_000_000
 // countPaused is how many ticks of a pause a put counts at most: 69 days of minutes, which take a second.
 const countPaused = 100_000
 
-// Put makes a schedule, or replaces its specification; revision is the one that it must have, 0: any. What is due by the
+// Put makes a schedule, or replaces its specification, unless it belongs to an owner; revision is the one that it must have, 0: any. What is due by the
 // specification before fires first, so that a put at a tick costs none; what cannot fire then (the queue is full)
 // counts as superseded. It returns a *FieldError where the specification has no tick from now on.
 func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string, s *Spec,
 	revision int64) (*job.PutSchedule, error) {
+	if s.Owner != "" {
+		return nil, &FieldError{"owner", s.Owner, "is set by a registration: PUT /v1/{namespace}/_owners/{owner}"}
+	}
+	return put(ctx, store, ns, queue, name, s, revision, 0)
+}
+
+// put is Put; version is of the owner.
+func put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string, s *Spec,
+	revision, version int64) (*job.PutSchedule, error) {
 	if job.IsReplyQueue(queue) {
 		return nil, &FieldError{"queue", queue, "it is a job's reply queue, which lives as long as the reply"}
 	}
@@ -50,6 +59,9 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 			return nil, err
 		}
 		state, readable := ReadState(before.State)
+		if owner := ownerOf(before.Spec); owner != "" && owner != s.Owner {
+			return nil, job.ErrOtherOwner
+		}
 		if revision > 0 && state.Revision != revision {
 			return nil, ErrRevision
 		}
@@ -59,6 +71,8 @@ func Put(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, q
 			Name:      name,
 			Before:    before.State,
 			Spec:      s.JSON(),
+			Owner:     s.Owner,
+			Version:   version,
 			Paused:    state.Flag == 'p',
 			Waits:     state.Waiting > 0,
 		}

@@ -15,6 +15,7 @@ type Shown struct {
 	Name  string          `json:"name"`
 	Queue string          `json:"queue"`
 	State string          `json:"state"` // active, paused or ended
+	Owner string          `json:"owner,omitempty"`
 	Rev   int64           `json:"rev"`
 	Next  []string        `json:"next"`
 	Ticks ShownTicks      `json:"ticks"`
@@ -64,6 +65,7 @@ func Describe(ns *job.Namespace, s job.Schedule) (Shown, error) {
 		Name:  s.Name,
 		Queue: s.Queue,
 		State: state.Name(),
+		Owner: spec.Owner,
 		Rev:   state.Revision,
 		Next:  []string{},
 		Ticks: ShownTicks{state.Ticks.Total(), state.Ticks},

@@ -32,6 +32,8 @@ import (
 
 // A Spec is the specification of a schedule. One of Cron, Every and At is set.
 type Spec struct {
+	Owner string `json:"owner,omitempty"` // the service that registered it; first, as the scripts look there
+
 	Cron  string    `json:"cron,omitempty"` // five fields, or @hourly, @daily, @weekly, @monthly, @yearly
 	Every Duration  `json:"every,omitzero"` // 1s to 10 years, from From on
 	At    time.Time `json:"at,omitzero"`    // once
@@ -116,18 +118,26 @@ func Parse(text []byte) (*Spec, error) {
 		return nil, err
 	}
 	s := &Spec{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
-		return nil, unreadable(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, &FieldError{"", "", "is one JSON object, and nothing behind it"}
+	if err := decode(text, s); err != nil {
+		return nil, err
 	}
 	if err := s.complete(); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// decode reads one JSON object with no unknown field.
+func decode(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return unreadable(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return &FieldError{"", "", "is one JSON object, and nothing behind it"}
+	}
+	return nil
 }
 
 // eachOnce rejects what encoding/json takes: an object that names a key twice, at any depth up to that of the attributes.
@@ -190,6 +200,7 @@ func (s *Spec) complete() error {
 			times++
 		}
 	}
+	check(s.Owner == "" || job.ValidScheduleName(s.Owner), "owner", s.Owner, "write the name of an owner")
 	check(times == 1, "cron", s.Cron, "write one of cron, every and at")
 	check(s.Every == 0 || s.Every >= Duration(minEvery) && s.Every <= Duration(maxEvery), "every",
 		time.Duration(s.Every), "write 1s to 87840h")

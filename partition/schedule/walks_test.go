@@ -178,6 +178,11 @@ func (r *onRedis) Picture() (lines []string) {
 	due, jobs := pipe.ZRangeWithScores(ctx, key("due"), 0, -1), pipe.HKeys(ctx, key("j:"+queue))
 	ready, dead := pipe.LRange(ctx, key("r:"+queue), 0, -1), pipe.ZRange(ctx, key("d:"+queue), 0, -1)
 	leases, queues := pipe.ZRangeWithScores(ctx, key("lease"), 0, -1), pipe.ZRange(ctx, key("queues"), 0, -1)
+	owners := pipe.ZRangeWithScores(ctx, key("owners"), 0, -1)
+	var owned []*redis.MapStringStringCmd
+	for _, owner := range ownerNames {
+		owned = append(owned, pipe.HGetAll(ctx, key("o:"+owner)))
+	}
 	ledger := pipe.HMGet(ctx, key("ledger"), "seq", "published", "acked", "expired", "dead")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return []string{err.Error()}
@@ -200,6 +205,14 @@ func (r *onRedis) Picture() (lines []string) {
 	}
 	for _, seq := range dead.Val() {
 		add("dead %s", seq)
+	}
+	for _, z := range owners.Val() {
+		add("owner %s %d", z.Member, int64(z.Score))
+	}
+	for i, fields := range owned {
+		for member, version := range fields.Val() {
+			add("owned %s %s %s", ownerNames[i], strings.TrimSuffix(member, " "+queue), version)
+		}
 	}
 	add("ready %v", ready.Val())
 	total := ledger.Val()
@@ -290,10 +303,57 @@ func (l *lockstep) PauseSchedule(ctx context.Context, ns *job.Namespace, queue, 
 	return changed, revision, err
 }
 
-func (l *lockstep) DeleteSchedule(ctx context.Context, ns *job.Namespace, queue, name string) error {
-	want, err := l.model.DeleteSchedule(ctx, ns, queue, name), l.redis.DeleteSchedule(ctx, ns, queue, name)
+func (l *lockstep) DeleteSchedule(ctx context.Context, ns *job.Namespace, queue, name, owner string, below int64) error {
+	want := l.model.DeleteSchedule(ctx, ns, queue, name, owner, below)
+	err := l.redis.DeleteSchedule(ctx, ns, queue, name, owner, below)
 	l.same("delete", err, want)
 	return err
+}
+
+func (l *lockstep) Register(ctx context.Context, ns *job.Namespace, owner string, version int64, ttl time.Duration) (job.Owner, error) {
+	want, wantErr := l.model.Register(ctx, ns, owner, version, ttl)
+	o, err := l.redis.Register(ctx, ns, owner, version, ttl)
+	if err != nil {
+		o = want // it says nothing
+	}
+	l.same("register", []any{o, err}, []any{want, wantErr})
+	return o, err
+}
+
+func (l *lockstep) Heartbeat(ctx context.Context, ns *job.Namespace, owner string, ttl time.Duration) (job.Owner, error) {
+	want, wantErr := l.model.Heartbeat(ctx, ns, owner, ttl)
+	o, err := l.redis.Heartbeat(ctx, ns, owner, ttl)
+	if err != nil {
+		o = want
+	}
+	l.same("heartbeat", []any{o, err}, []any{want, wantErr})
+	return o, err
+}
+
+func (l *lockstep) Deregister(ctx context.Context, ns *job.Namespace, owner string) error {
+	want, err := l.model.Deregister(ctx, ns, owner), l.redis.Deregister(ctx, ns, owner)
+	l.same("deregister", err, want)
+	return err
+}
+
+func (l *lockstep) Forget(ctx context.Context, ns *job.Namespace, owner string) error {
+	want, err := l.model.Forget(ctx, ns, owner), l.redis.Forget(ctx, ns, owner)
+	l.same("forget", err, want)
+	return err
+}
+
+func (l *lockstep) Owners(ctx context.Context, ns *job.Namespace) ([]job.Owner, error) {
+	want, _ := l.model.Owners(ctx, ns)
+	got, err := l.redis.Owners(ctx, ns)
+	l.same("owners", []any{got, err}, []any{want, nil})
+	return got, err
+}
+
+func (l *lockstep) Owned(ctx context.Context, ns *job.Namespace, owner string) ([]job.OwnedSchedule, error) {
+	want, _ := l.model.Owned(ctx, ns, owner)
+	got, err := l.redis.Owned(ctx, ns, owner)
+	l.same("owned", []any{got, err}, []any{want, nil})
+	return got, err
 }
 
 func (l *lockstep) DueSchedules(ctx context.Context, ns *job.Namespace, shard, skip,
@@ -480,7 +540,7 @@ var scriptBugs = map[string]bug{
 	"forgets paused ticks":                    {luajob.Fire, "s.paused + f.paused", "s.paused"},
 	"forgets ticks that overlap":              {luajob.Fire, "s.overlapped = s.overlapped + 1", "s.overlapped = s.overlapped"},
 	"forgets the tick that waits":             {luajob.Fire, "overlap == 'buffer' and s.waiting == 0", "overlap == 'buffer'"},
-	"publishes the tick that waits again":     {luajob.Fire, "          s.waiting = 0\n", "          s.waiting = run.tick\n"},
+	"publishes the tick that waits again":     {luajob.Fire, "if go then\n          s.waiting = 0\n", "if go then\n          s.waiting = run.tick\n"},
 	"swallows a tick without room":            {luajob.Fire, "          next_tick = run.tick\n", "          next_tick = next_tick\n"},
 	"goes over max_jobs":                      {luajob.Fire, "x.live + m > max_jobs", "false"},
 	"does not count what it publishes":        {luajob.Fire, "x.published + m, x.live + m", "x.published, x.live + m"},
@@ -501,6 +561,20 @@ var scriptBugs = map[string]bug{
 	"a trigger does not count its jobs":       {luajob.Trigger, "'published', int(x.published + count)", "'published', int(x.published)"},
 	"a trigger moves the next tick":           {luajob.Trigger, "if not unfinished then", "s.next = s.next + 1\nif not unfinished then"},
 	"a delete leaves the specification":       {luajob.DeleteSchedule, "redis.call('HDEL', KEYS[3], ARGV[i])", "local _ = 0"},
+	"fires for an owner that is gone":         {luajob.Fire, "f.owner ~= '' and left", "false and left"},
+	"an owner lives for ever":                 {luajob.Fire, "f.owner) or -1)) < now", "f.owner) or -1)) < 0"},
+	"forgets ticks without an owner":          {luajob.Fire, "s.unregistered + 1", "s.unregistered"},
+	"the waiting tick of an owner that left":  {luajob.Fire, "        if run.cause == 'w' then\n          s.waiting = 0\n        end\n      elseif", "      elseif"},
+	"an old version puts":                     {luajob.PutSchedule, "not registered or registered > (whole(ARGV[11], 0) or -1)", "false"},
+	"a put forgets whose it is":               {luajob.PutSchedule, "if owned then\n  redis.call('HSET', own, ARGV[1], ARGV[11])", "if false then"},
+	"the same again leaves the old version":   {luajob.PutSchedule, "  if owned then\n    redis.call('HSET', own, ARGV[1], ARGV[11])", "  if false then"},
+	"an old version registers":                {luajob.Register, "version ~= '' and whole(version, 0) < before", "false"},
+	"a late heartbeat shortens":               {luajob.Register, "math.max(till, now + ttl)", "now + ttl"},
+	"an owner that left comes back":           {luajob.Register, "ttl > 0 and till == 0", "false"},
+	"a registration forgets its version":      {luajob.Register, "redis.call('HSET', own, 'version', version)", "local _ = 0"},
+	"a delete of a newer version's":           {luajob.DeleteSchedule, "if goes and spec and below >= 0 then", "if false then"},
+	"a delete of another's":                   {luajob.DeleteSchedule, "owner_of(spec) == owner", "true"},
+	"a delete leaves it to its owner":         {luajob.DeleteSchedule, "redis.call('HDEL', KEYS[4], member)", "local _ = 0"},
 	"a delete leaves it due":                  {luajob.DeleteSchedule, "redis.call('ZREM', KEYS[2], member)", "local _ = 0"},
 }
 

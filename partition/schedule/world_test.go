@@ -18,7 +18,7 @@ import (
 
 // A server is what a walk acts on: the scripts on a Redis, the model of them, or both.
 type server interface {
-	job.ScheduleOperations
+	schedule.Stores
 	DueSchedules(ctx context.Context, ns *job.Namespace, shard, skip, limit int) (int64, []job.DueSchedule, error)
 	Run(ctx context.Context, l *job.Lane, b *job.Batch)
 	Audit(ctx context.Context, ns *job.Namespace) (residual int64, err error)
@@ -45,10 +45,11 @@ type world struct {
 	plans   []plan // that processes hold in their hands
 	made    int    // of schedules, for their names
 	history []string
-	fired   time.Time // when somebody fired last
-	putting string    // the schedule that this act puts
-	steps   bool      // the clock often steps back
-	back    bool      // it did
+	fired   time.Time       // when somebody fired last
+	putting string          // the schedule that this act puts
+	early   map[string]bool // those that a registration fired, which does not wait for the jitter
+	steps   bool            // the clock often steps back
+	back    bool            // it did
 	known
 	saved      any // of the store, and what the world knew then
 	savedKnown known
@@ -65,6 +66,7 @@ type known struct {
 	done      map[string]bool           // ids of jobs that were looked at
 	ended     map[int64]bool            // sequences of jobs that were acked or buried
 	expires   map[string]bool           // schedules some of whose jobs may expire
+	owners    map[string]knownOwner     // that registered
 	forgot    map[string]bool           // schedules whose state names no tick that fired, or were put after a step of days
 }
 
@@ -79,6 +81,7 @@ func (k known) clone() known {
 		done:      maps.Clone(k.done),
 		ended:     maps.Clone(k.ended),
 		expires:   maps.Clone(k.expires),
+		owners:    maps.Clone(k.owners),
 		forgot:    maps.Clone(k.forgot),
 	}
 }
@@ -120,6 +123,7 @@ func newWorld(t testing.TB, seed uint64, open func() (server, *job.Namespace, *j
 			done:      map[string]bool{},
 			ended:     map[int64]bool{},
 			expires:   map[string]bool{},
+			owners:    map[string]knownOwner{},
 			forgot:    map[string]bool{},
 		},
 	}
@@ -189,8 +193,10 @@ func (w *world) spec() *schedule.Spec {
 // step is one act of somebody.
 func (w *world) step() {
 	ctx := w.t.Context()
-	w.putting = ""
-	switch w.r.IntN(13) {
+	w.putting, w.early = "", map[string]bool{}
+	switch w.r.IntN(14) {
+	case 13:
+		w.owner()
 	case 0: // a new schedule, or another specification
 		name := w.pick()
 		if name == "" || w.r.IntN(2) == 0 {
@@ -223,7 +229,7 @@ func (w *world) step() {
 		}
 	case 3:
 		if name := w.pick(); name != "" && w.r.IntN(4) == 0 {
-			if err := w.store.DeleteSchedule(ctx, w.ns, queue, name); err != nil {
+			if err := schedule.Delete(ctx, &adopting{world: w, Stores: w.store}, w.ns, queue, name); err != nil {
 				w.fatalf("delete: %v", err)
 			}
 			w.note("delete %s", name)
@@ -286,7 +292,8 @@ func (w *world) put(name string, s *schedule.Spec) {
 	p, err := schedule.Put(w.t.Context(), c, w.ns, queue, name, s, revision)
 	var field *schedule.FieldError
 	switch {
-	case errors.Is(err, job.ErrTooManySchedules), errors.As(err, &field), errors.Is(err, schedule.ErrRevision):
+	case errors.Is(err, job.ErrTooManySchedules), errors.As(err, &field), errors.Is(err, schedule.ErrRevision),
+		errors.Is(err, job.ErrOtherOwner) && old.Owner != "":
 		w.note("put %s %s: %v", name, s.JSON(), err)
 	case err != nil:
 		w.fatalf("put: %v", err)
@@ -331,7 +338,7 @@ func (w *world) checkPut(name string, p *job.PutSchedule, old *schedule.Spec, be
 // clocked is the store as a put sees it, in which others take their turns.
 type clocked struct {
 	*world
-	job.ScheduleOperations
+	schedule.Stores
 	name    string
 	alone   bool
 	between bool // somebody else put it meanwhile
@@ -464,6 +471,9 @@ func (w *world) noteFired(f *job.Firing) {
 	if f.Fired > 0 {
 		w.fired = w.now
 	}
+	if f.Status == job.Unregistered {
+		w.fired = w.now
+	}
 	w.note("fire %s of state %.40s: status %d, %d of %d runs, %d missed, %d paused", f.Name, f.State, f.Status, f.Fired, len(f.List),
 		f.Missed, f.Paused)
 }
@@ -547,13 +557,27 @@ func (w *world) check() {
 	}
 	count := map[string]int{}
 	for _, line := range w.store.Picture() {
-		kind, _, _ := strings.Cut(line, " ")
+		kind, rest, _ := strings.Cut(line, " ")
 		count[kind]++
+		if words := strings.Fields(rest); kind == "owned" && words[1] != "version" {
+			count["put"]++
+			if spec := w.specs[words[1]]; spec == nil || spec.Owner != words[0] {
+				w.fatalf("%s is noted as having %s, which it has not", words[0], words[1])
+			}
+		}
 	}
 	if count["state"] != len(list) || count["spec"] != len(list) || len(list) > mostSchedules {
 		w.fatalf("%d schedules, of at most %d, %d states, %d specifications", len(list), mostSchedules, count["state"], count["spec"])
 	}
 	active := 0
+	for _, spec := range w.specs {
+		if spec.Owner != "" {
+			count["put"]--
+		}
+	}
+	if count["put"] != 0 {
+		w.fatalf("owners are noted as having %d schedules more than they have", count["put"])
+	}
 	for _, found := range list {
 		state, ok := schedule.ReadState(found.State)
 		spec := w.specs[found.Name]
@@ -607,7 +631,7 @@ func (w *world) checkRuns(name string, spec *schedule.Spec, before, state schedu
 			continue
 		}
 		fires := spec.Fires("mail", queue, name, run.Tick)
-		if w.putting == name {
+		if w.putting == name || w.early[name] {
 			fires = run.Tick // a put does not wait for the jitter
 		}
 		if fires > now {
@@ -623,6 +647,11 @@ func (w *world) checkRuns(name string, spec *schedule.Spec, before, state schedu
 		}
 	}
 	fired := state.Ticks.Fired - before.Ticks.Fired
+	if until := w.owners[spec.Owner].until; spec.Owner != "" && fired > 0 && until < now {
+		w.fatalf("%s fired, and its owner was registered until %d", name, until)
+	} else if state.Ticks.Unregistered > before.Ticks.Unregistered && (spec.Owner == "" || until >= now) {
+		w.fatalf("%s did not fire, and its owner is registered until %d", name, until)
+	}
 	if spec.Overlap == "" || spec.Overlap == "allow" || w.expires[name] {
 		return
 	}

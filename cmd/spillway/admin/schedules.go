@@ -70,7 +70,7 @@ func failed(err error) error {
 		return &rejection{http.StatusBadRequest, wire.CodeBadSchedule, err.Error()}
 	case errors.Is(err, job.ErrNoSchedule):
 		return notFound(wire.CodeNoSuchSchedule, "the queue has no such schedule")
-	case errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished),
+	case errors.Is(err, job.ErrEnded), errors.Is(err, job.ErrUnfinished), errors.Is(err, job.ErrOtherOwner),
 		errors.Is(err, job.ErrTooManySchedules), errors.Is(err, job.ErrTooManyJobs):
 		return conflict(err.Error())
 	}
@@ -151,7 +151,7 @@ func (s *Server) deleteSchedule(r *request) (any, error) {
 	if r.decode(&struct{}{}); r.err != nil {
 		return nil, r.err
 	}
-	err := space.store.DeleteSchedule(r.ctx, space.ns, queue, name)
+	err := schedule.Delete(r.ctx, space.store, space.ns, queue, name)
 	return s.scheduleAct(r, "delete_schedule", space, queue, name, map[string]string{"result": "deleted"}, err)
 }
 

@@ -1,0 +1,168 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest"
+	"github.com/spillway-io/spillway/ingest/wire"
+	"github.com/spillway-io/spillway/partition/job"
+	"github.com/spillway-io/spillway/partition/schedule"
+)
+
+const (
+	ownerTTL    = 30 * time.Second // without a heartbeat
+	maxOwnerTTL = 24 * time.Hour
+)
+
+// owner is one as the routes show it.
+type owner struct {
+	Owner   string `json:"owner"`
+	Version int64  `json:"version"`
+	State   string `json:"state"`              // registered, gone or ended
+	UntilMS int64  `json:"until_ms,omitempty"` // when its registration ends, or ended
+}
+
+func (a *api) owner(o job.Owner) owner {
+	now, known := a.store.Now()
+	if !known {
+		now = time.Now().UnixMilli()
+	}
+	switch {
+	case o.Until.IsZero():
+		return owner{o.Name, o.Version, "ended", 0}
+	case o.Until.UnixMilli() < now:
+		return owner{o.Name, o.Version, "gone", o.Until.UnixMilli()}
+	}
+	return owner{o.Name, o.Version, "registered", o.Until.UnixMilli()}
+}
+
+// register notes that a service lives, and that these are its schedules.
+func (a *api) register(c *call) *ingest.Rejection {
+	version, err := strconv.ParseInt(c.args["version"], 10, 64)
+	if err != nil || version < 1 || version >= 1<<53 {
+		return badParameter("version", "a whole number from 1 that rises with each deploy")
+	}
+	ttl, rejected := c.duration("ttl", ownerTTL, time.Second, maxOwnerTTL)
+	if rejected != nil {
+		return rejected
+	}
+	body, rejected := c.Body()
+	if rejected != nil {
+		return rejected
+	}
+	r := &schedule.Registration{Namespace: c.namespace, Owner: c.owner, Version: version, TTL: ttl}
+	if r.Schedules, err = schedule.ParseRegistered(body); err != nil {
+		return Reject(err)
+	}
+	for _, s := range r.Schedules {
+		if rejected := a.fits(s.Spec); rejected != nil {
+			return rejected
+		}
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		if err := r.Register(ctx, a.store); err != nil {
+			return nil, err
+		}
+		return json.Marshal(map[string]any{"owner": r.Owner, "version": r.Version, "state": "registered", "until_ms": r.Until.UnixMilli(),
+			"created": r.Created, "replaced": r.Replaced, "unchanged": r.Unchanged, "deleted": r.Deleted})
+	})
+}
+
+// fits checks that a run of a schedule is no larger than a publish may be.
+func (a *api) fits(spec *schedule.Spec) *ingest.Rejection {
+	if len(spec.Payload()) > a.cfg.MaxEntry {
+		return ingest.Reject(wire.CodeEntryTooLarge, "data is larger than "+strconv.Itoa(a.cfg.MaxEntry)+" bytes")
+	}
+	if spec.Shards > a.cfg.MaxEntries || spec.Size() > a.cfg.MaxBody {
+		return ingest.Reject(wire.CodeBadSchedule,
+			"shards: a run may take no more than a publish: send a smaller job or a smaller shards").
+			Of("shards", strconv.Itoa(spec.Shards))
+	}
+	return nil
+}
+
+func (a *api) heartbeat(c *call) *ingest.Rejection {
+	ttl, rejected := c.duration("ttl", ownerTTL, time.Second, maxOwnerTTL)
+	if rejected != nil {
+		return rejected
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		o, err := a.store.Heartbeat(ctx, c.namespace, c.owner, ttl)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(a.owner(o))
+	})
+}
+
+// deregister ends a registration; with schedules=delete the owner is forgotten, with all it has.
+func (a *api) deregister(c *call) *ingest.Rejection {
+	what, given := c.args["schedules"]
+	if given && what != "keep" && what != "delete" {
+		return badParameter("schedules", "keep or delete")
+	}
+	return a.reading(c, true, func(ctx context.Context) ([]byte, error) {
+		if err := a.store.Deregister(ctx, c.namespace, c.owner); err != nil {
+			return nil, err
+		}
+		deleted := 0
+		if what == "delete" {
+			var err error
+			if deleted, err = schedule.DeleteOwned(ctx, a.store, c.namespace, c.owner); err != nil {
+				return nil, err
+			}
+			if err = a.store.Forget(ctx, c.namespace, c.owner); err != nil {
+				return nil, err
+			}
+		}
+		return json.Marshal(map[string]any{"owner": c.owner, "state": "ended", "deleted": deleted})
+	})
+}
+
+func (a *api) listOwners(c *call) *ingest.Rejection {
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		list, err := a.store.Owners(ctx, c.namespace)
+		if err != nil {
+			return nil, err
+		}
+		shown := make([]owner, len(list))
+		for i, o := range list {
+			shown[i] = a.owner(o)
+		}
+		return json.Marshal(map[string]any{"owners": shown})
+	})
+}
+
+// getOwner shows an owner with its schedules.
+func (a *api) getOwner(c *call) *ingest.Rejection {
+	type owned struct {
+		Queue   string `json:"queue"`
+		Name    string `json:"name"`
+		Version int64  `json:"version"` // that put it
+	}
+	return a.reading(c, false, func(ctx context.Context) ([]byte, error) {
+		list, err := a.store.Owners(ctx, c.namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range list {
+			if o.Name != c.owner {
+				continue
+			}
+			has, err := a.store.Owned(ctx, c.namespace, c.owner)
+			shown := make([]owned, len(has))
+			for i, s := range has {
+				shown[i] = owned(s)
+			}
+			answer, _ := json.Marshal(struct { // of strings and numbers
+				owner
+				Schedules []owned `json:"schedules"`
+			}{a.owner(o), shown})
+			return answer, err
+		}
+		return nil, job.ErrNoOwner
+	})
+}

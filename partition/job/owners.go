@@ -1,0 +1,182 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	luajob "github.com/spillway-io/spillway/lua/job"
+	"github.com/spillway-io/spillway/partition/backend"
+)
+
+// An Owner is a service that registered its schedules. They fire while it sends heartbeats.
+type Owner struct {
+	Name    string
+	Version int64     // of its code: the highest that was registered
+	Until   time.Time // when its registration ends, or ended; zero: it ended it itself
+}
+
+// An OwnedSchedule is one of an owner.
+type OwnedSchedule struct {
+	Queue, Name string
+	Version     int64 // that put it
+}
+
+// MaxOwners is how many owners a namespace may have.
+const MaxOwners = 10_000
+
+// ownedOr is the hash of an owner; without one, a key that a script gets and does not read.
+func (sh *shard) ownedOr(owner string) string {
+	if owner == "" {
+		return sh.owners
+	}
+	return sh.owned(owner)
+}
+
+var registerErrors = map[int64]error{0: ErrNoOwner, 4: ErrTooManySchedules, 7: ErrClosed, 9: ErrOldVersion}
+
+// Register notes that an owner lives, for ttl from now; its schedules fire so long. It only ever prolongs. It is ErrOldVersion
+// where a newer version is registered, ErrTooManySchedules beyond MaxOwners.
+func (s *Store) Register(ctx context.Context, ns *Namespace, owner string, version int64, ttl time.Duration) (Owner, error) {
+	return s.register(ctx, ns, owner, strconv.FormatInt(version, 10), ms(ttl))
+}
+
+// Heartbeat prolongs the registration of an owner, or is ErrNoOwner: it has none, or ended it.
+func (s *Store) Heartbeat(ctx context.Context, ns *Namespace, owner string, ttl time.Duration) (Owner, error) {
+	return s.register(ctx, ns, owner, "", ms(ttl))
+}
+
+// Deregister ends the registration of an owner, or is ErrNoOwner. Its schedules stay and do not fire, and its version stays.
+func (s *Store) Deregister(ctx context.Context, ns *Namespace, owner string) error {
+	_, err := s.register(ctx, ns, owner, "", 0)
+	return err
+}
+
+// register runs the script on all shards, as each fires for itself.
+func (s *Store) register(ctx context.Context, ns *Namespace, owner, version string, ttl int64) (Owner, error) {
+	if !ValidScheduleName(owner) || ttl < 0 {
+		return Owner{}, ErrBadArgument
+	}
+	if err := s.mayRun(ctx, ns); err != nil {
+		return Owner{}, err
+	}
+	calls := make([]*backend.Call, len(ns.shards))
+	for i, sh := range ns.shards {
+		calls[i] = backend.NewCall(luajob.Register, sh.Breaker, []string{sh.Ledger, sh.owners, sh.owned(owner)}, owner, version, ttl,
+			MaxOwners)
+	}
+	s.backend.RunDurably(ctx, s.backend.In, calls)
+	o := Owner{Name: owner}
+	var failed error
+	for i, c := range calls {
+		if c.Err != nil {
+			return o, c.Err
+		}
+		status, until, at := c.Rest.Int(), c.Rest.Int(), c.Rest.Int()
+		if c.Rest.Broken {
+			return o, c.Misread()
+		}
+		if failed == nil {
+			failed = registerErrors[status]
+		}
+		if failed == nil {
+			failed = c.Unconfirmed
+		}
+		if i == 0 || until < o.Until.UnixMilli() {
+			o.Until = time.UnixMilli(until)
+		}
+		o.Version = max(o.Version, at)
+	}
+	return o, failed
+}
+
+// Owners returns the owners of a namespace by name, those that ended their registration, too.
+func (s *Store) Owners(ctx context.Context, ns *Namespace) (list []Owner, err error) {
+	sh := ns.shards[0] // each is in all
+	err = s.reads.Do(ctx, func() error {
+		found, err := s.backend.Background.ZRangeWithScores(ctx, sh.owners, 0, -1).Result()
+		if err != nil {
+			return backend.Classify(err)
+		}
+		pipe := s.backend.Background.Pipeline()
+		versions := make([]*redis.StringCmd, len(found))
+		for i, z := range found {
+			versions[i] = pipe.HGet(ctx, sh.owned(z.Member.(string)), "version")
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return backend.Classify(err)
+		}
+		for i, z := range found {
+			o := Owner{Name: z.Member.(string)}
+			o.Version, _ = versions[i].Int64()
+			if z.Score > 0 {
+				o.Until = time.UnixMilli(int64(z.Score))
+			}
+			list = append(list, o)
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b Owner) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// Owned returns the schedules of an owner, by queue and name.
+func (s *Store) Owned(ctx context.Context, ns *Namespace, owner string) (list []OwnedSchedule, err error) {
+	if !ValidScheduleName(owner) {
+		return nil, ErrBadArgument
+	}
+	err = s.reads.Do(ctx, func() error {
+		for _, sh := range ns.shards {
+			fields, err := s.backend.Background.HGetAll(ctx, sh.owned(owner)).Result()
+			if err != nil {
+				return backend.Classify(err)
+			}
+			for member, text := range fields {
+				name, queue, is := strings.Cut(member, " ")
+				version, err := strconv.ParseInt(text, 10, 64)
+				if is && err == nil {
+					list = append(list, OwnedSchedule{queue, name, version})
+				}
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b OwnedSchedule) int {
+		return strings.Compare(a.Queue+"/"+a.Name, b.Queue+"/"+b.Name)
+	})
+	return list, err
+}
+
+// Forget removes an owner and its version, so that any version may register again. It is for one whose schedules are deleted:
+// what it still has stays, and does not fire.
+func (s *Store) Forget(ctx context.Context, ns *Namespace, owner string) error {
+	for _, sh := range ns.shards {
+		pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
+		pipe.ZRem(ctx, sh.owners, owner)
+		pipe.Del(ctx, sh.owned(owner))
+		if _, err := pipe.Exec(ctx); err != nil {
+			return backend.Classify(err)
+		}
+	}
+	return nil
+}
+
+// forgetOwners removes all owners of a shard.
+func (s *Store) forgetOwners(ctx context.Context, sh *shard) error {
+	names, err := s.backend.Background.ZRange(ctx, sh.owners, 0, -1).Result()
+	if err != nil || len(names) == 0 {
+		return backend.Classify(err)
+	}
+	pipe := s.backend.ClientFor(ctx, sh.Ledger).TxPipeline()
+	for _, name := range names {
+		pipe.Del(ctx, sh.owned(name))
+	}
+	pipe.Del(ctx, sh.owners)
+	_, err = pipe.Exec(ctx)
+	return backend.Classify(err)
+}

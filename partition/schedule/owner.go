@@ -1,0 +1,180 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillway-io/spillway/partition/job"
+)
+
+// MaxRegistered is how many schedules a registration has at most.
+const MaxRegistered = 500
+
+// A Registration is all schedules of an owner, as one version of its code has them.
+type Registration struct {
+	Namespace *job.Namespace
+	Owner     string
+	Version   int64
+	TTL       time.Duration // until its schedules stop to fire, without a heartbeat
+	Schedules []Registered
+
+	Until                                 time.Time
+	Created, Replaced, Unchanged, Deleted int // schedules
+}
+
+// Registered is a schedule of a registration.
+type Registered struct {
+	Queue, Name string
+	Spec        *Spec
+}
+
+// A RegisterError says which schedule of a registration was not put. Those before it were.
+type RegisterError struct {
+	Queue, Name string
+	Err         error
+}
+
+func (e *RegisterError) Error() string {
+	return fmt.Sprintf("schedule %s of queue %s: %v", e.Name, e.Queue, e.Err)
+}
+
+func (e *RegisterError) Unwrap() error { return e.Err }
+
+// Stores are what a registration asks of a store; *job.Store has it.
+type Stores interface {
+	job.ScheduleOperations
+	job.OwnerOperations
+}
+
+// ParseRegistered reads the schedules of a registration, {"schedules":[{"queue":…,"name":…, and the specification}]}, as
+// strictly as Parse.
+func ParseRegistered(text []byte) ([]Registered, error) {
+	if err := eachOnce(text); err != nil {
+		return nil, err
+	}
+	var body struct {
+		Schedules []struct {
+			Queue string `json:"queue"`
+			Name  string `json:"name"`
+			Spec
+		} `json:"schedules"`
+	}
+	if err := decode(text, &body); err != nil {
+		return nil, err
+	}
+	if n := len(body.Schedules); n > MaxRegistered || body.Schedules == nil {
+		return nil, &FieldError{"schedules", fmt.Sprint(n), fmt.Sprintf("write the list of all, %d at most", MaxRegistered)}
+	}
+	list := make([]Registered, 0, len(body.Schedules))
+	for i := range body.Schedules {
+		s := &body.Schedules[i]
+		var err error
+		switch {
+		case !job.ValidOwnName(s.Queue):
+			err = &FieldError{"queue", s.Queue, "write the name of a queue"}
+		case !job.ValidScheduleName(s.Name):
+			err = &FieldError{"name", s.Name, "write a name of 1 to 128 letters, digits, dots, dashes and underscores"}
+		case s.Owner != "":
+			err = &FieldError{"owner", s.Owner, "is the one of the path"}
+		default:
+			err = s.complete()
+		}
+		if err == nil && len(s.JSON()) > MaxSpec {
+			err = &FieldError{"", "", fmt.Sprintf("has more than %d bytes", MaxSpec)}
+		}
+		if err != nil {
+			return nil, &RegisterError{s.Queue, s.Name, err}
+		}
+		list = append(list, Registered{s.Queue, s.Name, &s.Spec})
+	}
+	return list, nil
+}
+
+// Register puts the schedules of an owner, and deletes those that an older version of it put and this one does not have. It
+// is job.ErrOldVersion where a newer version is registered, also where that came between: what this one put until then the
+// newer one has replaced or deletes. A repeat of a registration that failed goes on where that ended.
+func (r *Registration) Register(ctx context.Context, store Stores) error {
+	named := map[string]bool{}
+	for _, s := range r.Schedules {
+		if named[s.Queue+"/"+s.Name] {
+			return &FieldError{"name", s.Name, "is given twice: write it once"}
+		}
+		named[s.Queue+"/"+s.Name] = true
+	}
+	o, err := store.Register(ctx, r.Namespace, r.Owner, r.Version, r.TTL)
+	if err != nil {
+		return err
+	}
+	r.Until = o.Until
+	for _, s := range r.Schedules {
+		s.Spec.Owner = r.Owner
+		p, err := put(ctx, store, r.Namespace, s.Queue, s.Name, s.Spec, 0, r.Version)
+		if err != nil {
+			return &RegisterError{s.Queue, s.Name, err}
+		}
+		switch p.Result {
+		case job.Created:
+			r.Created++
+		case job.Replaced:
+			r.Replaced++
+		default:
+			r.Unchanged++
+		}
+	}
+	r.Deleted, err = deleteOwned(ctx, store, r.Namespace, r.Owner, r.Version, named)
+	return err
+}
+
+// DeleteOwned deletes all schedules of an owner.
+func DeleteOwned(ctx context.Context, store Stores, ns *job.Namespace, owner string) (deleted int, err error) {
+	return deleteOwned(ctx, store, ns, owner, -1, nil)
+}
+
+// deleteOwned deletes schedules of an owner that are not named; below is as of job.Store.DeleteSchedule.
+func deleteOwned(ctx context.Context, store Stores, ns *job.Namespace, owner string, below int64,
+	named map[string]bool) (deleted int, err error) {
+	list, err := store.Owned(ctx, ns, owner)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range list {
+		if named[s.Queue+"/"+s.Name] || below >= 0 && s.Version >= below {
+			continue
+		}
+		err := store.DeleteSchedule(ctx, ns, s.Queue, s.Name, owner, below)
+		if errors.Is(err, job.ErrNoSchedule) || errors.Is(err, job.ErrOtherOwner) {
+			continue // somebody else deleted it, or put it meanwhile
+		} else if err != nil {
+			return deleted, err
+		}
+		deleted++
+	}
+	return deleted, nil
+}
+
+// Delete removes a schedule, whoever owns it, or is job.ErrNoSchedule.
+func Delete(ctx context.Context, store job.ScheduleOperations, ns *job.Namespace, queue, name string) error {
+	for range putTries {
+		s, err := store.GetSchedule(ctx, ns, queue, name)
+		if err != nil {
+			return err
+		}
+		err = store.DeleteSchedule(ctx, ns, queue, name, ownerOf(s.Spec), -1)
+		if !errors.Is(err, job.ErrOtherOwner) {
+			return err
+		}
+	}
+	return errBusy
+}
+
+// ownerOf is the owner that a stored specification names, "" where there is none: also of one that cannot be read.
+func ownerOf(spec []byte) string {
+	var s struct {
+		Owner string `json:"owner"`
+	}
+	_ = json.Unmarshal(spec, &s)
+	return s.Owner
+}
