@@ -52,6 +52,9 @@ type Rule struct {
 	Writes, MinWrites int
 	// Target is the response time that nine of ten Writes have at most; with MinWrites only.
 	Target time.Duration
+	// DeferFor is how long a job stays leased that the target answered with 202, or as long as the body {"defer":"1h"} says:
+	// somebody settles it later by its id. 0: 202 acks as any 2xx does. It needs a Batch of 1.
+	DeferFor time.Duration
 	// Batch is how many jobs a Write has at most; 1.
 	Batch int
 	// BackoffBase and BackoffMax bound the full-jitter wait of a job after it failed:
@@ -63,6 +66,9 @@ type Rule struct {
 func DefaultRule() Rule {
 	return Rule{Writes: 8, Batch: 1, BackoffBase: time.Second, BackoffMax: 10 * time.Minute}
 }
+
+// A job is deferred for so long.
+const minDefer, maxDefer = time.Second, 24 * time.Hour
 
 // maxPushBatch is as many jobs as a sink's batch has entries.
 const maxBatch = partition.MaxBatch
@@ -82,6 +88,8 @@ func (r Rule) Validate() error {
 		v.Check(r.Target == 0, "target", r.Target, "none, for writes is not a range such as 1..64")
 	}
 	v.Check(r.Batch >= 1 && r.Batch <= maxBatch, "batch", r.Batch, fmt.Sprintf("1 to %d", maxBatch))
+	v.Check(r.DeferFor == 0 || r.DeferFor >= minDefer && r.DeferFor <= maxDefer, "defer_for", r.DeferFor, "1s to 24h")
+	v.Check(r.DeferFor == 0 || r.Batch == 1, "defer_for", r.DeferFor, "none, for batch is more than 1")
 	v.Check(r.BackoffBase >= time.Millisecond, "backoff", r.BackoffBase, "1ms or more")
 	v.Check(r.BackoffMax >= r.BackoffBase && r.BackoffMax <= 24*time.Hour, "backoff", r.BackoffMax,
 		"no less than the first, 24h at most")

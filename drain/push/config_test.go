@@ -16,19 +16,22 @@ import (
 func TestRulesOfPushAreChecked(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Rule){
-		"":         func(*Rule) {},
-		"match":    func(r *Rule) { r.Match = "mail[a]" },
-		"match ":   func(r *Rule) { r.Match = "" },
-		"match  ":  func(r *Rule) { r.Match = job.Pattern(strings.Repeat("x", 256)) },
-		"match   ": func(r *Rule) { r.Match = ".x" },
-		"sink":     func(r *Rule) { r.Sink = "" },
-		"writes":   func(r *Rule) { r.Writes = 0 },
-		"writes ":  func(r *Rule) { r.MinWrites, r.Target = 9, time.Second },
-		"target":   func(r *Rule) { r.MinWrites = 1 },
-		"target ":  func(r *Rule) { r.Target = time.Second },
-		"batch":    func(r *Rule) { r.Batch = 129 },
-		"backoff":  func(r *Rule) { r.BackoffBase = 0 },
-		"backoff ": func(r *Rule) { r.BackoffMax = time.Millisecond },
+		"":            func(*Rule) {},
+		"match":       func(r *Rule) { r.Match = "mail[a]" },
+		"match ":      func(r *Rule) { r.Match = "" },
+		"match  ":     func(r *Rule) { r.Match = job.Pattern(strings.Repeat("x", 256)) },
+		"match   ":    func(r *Rule) { r.Match = ".x" },
+		"sink":        func(r *Rule) { r.Sink = "" },
+		"writes":      func(r *Rule) { r.Writes = 0 },
+		"writes ":     func(r *Rule) { r.MinWrites, r.Target = 9, time.Second },
+		"target":      func(r *Rule) { r.MinWrites = 1 },
+		"target ":     func(r *Rule) { r.Target = time.Second },
+		"defer_for":   func(r *Rule) { r.DeferFor = time.Millisecond },
+		"defer_for ":  func(r *Rule) { r.DeferFor = 25 * time.Hour },
+		"defer_for  ": func(r *Rule) { r.DeferFor, r.Batch = time.Minute, 2 },
+		"batch":       func(r *Rule) { r.Batch = 129 },
+		"backoff":     func(r *Rule) { r.BackoffBase = 0 },
+		"backoff ":    func(r *Rule) { r.BackoffMax = time.Millisecond },
 	} {
 		rule := DefaultRule()
 		rule.Match, rule.Sink = "*.mail-*", "crm"

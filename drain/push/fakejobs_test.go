@@ -45,6 +45,8 @@ type fakeKey struct {
 }
 
 type fakeJob struct {
+	deferred time.Duration
+	result   string
 	job.Job
 	key      fakeKey
 	state    job.State
@@ -173,6 +175,7 @@ func (s *fakeJobs) Run(ctx context.Context, lane *job.Lane, b *job.Batch) {
 		if j := s.find(a.Queue, a.Ref); j != nil && !j.acked {
 			a.Acked = true
 			j.acked = true
+			j.result = string(a.Result)
 			s.leave(j)
 		}
 	}
@@ -286,6 +289,8 @@ func (s *fakeJobs) settle(x *job.Settle) {
 		s.back(j, x.After)
 	case job.Bury:
 		j.state = job.Dead
+	case job.Defer:
+		j.deferred = x.After
 	case job.Requeue:
 		j.Attempt--
 		j.attempts = j.attempts[:j.Attempt]

@@ -9,6 +9,7 @@ import (
 // Outcomes of pushed jobs, as the store settled them.
 const (
 	acked    = "acked"
+	deferred = "deferred" // the target took it, and somebody settles it later
 	retried  = "retried"  // a Write failed and the job waits for another delivery
 	dead     = "dead"     // rejected, or its tries are used up
 	expired  = "expired"  // the same, where dead letters are not kept; or its time was over
@@ -27,7 +28,7 @@ const (
 	claimBroken      = "broken"
 )
 
-var outcomes = []string{acked, retried, dead, expired, requeued, unsent, gone, lapsed}
+var outcomes = []string{acked, deferred, retried, dead, expired, requeued, unsent, gone, lapsed}
 
 type metrics struct {
 	sinks        *guard.SinkVectors
@@ -41,7 +42,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	r := guard.NewRegistry("push", "namespace", "sink")
 	m := &metrics{
 		sinks:  r.Sinks("jobs"),
-		jobs:   r.Counter("jobs_total", "Jobs by how a delivery ended: acked, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
+		jobs:   r.Counter("jobs_total", "Jobs by how a delivery ended: acked, deferred, retried, dead, expired, requeued, unsent, gone or lapsed.", "outcome"),
 		claims: r.Counter("claims_total", "Claims of jobs of one queue by outcome.", "outcome"),
 		queues: r.Gauge("queues", "Queues that match a rule of the sink and lately had jobs, or that a rule names."),
 		limit:  r.Gauge("writes_limit", "Writes that the rules let run at once at present, of all those queues together."),

@@ -61,10 +61,14 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		t.mu.Lock()
 		w.queue.alone = time.Now().Add(aloneFor)
 		t.mu.Unlock()
-		w.settle(jobs, func(int) (guard.Disposition, error) { return guard.Retryable, nil })
+		w.settle(jobs, nil, func(int) (guard.Disposition, error) { return guard.Retryable, nil })
 		return
 	}
-	batches := []*sink.Batch{w.batch(jobs)}
+	batch, said := w.batch(jobs), &answer{}
+	if len(jobs) == 1 {
+		batch.Jobs[0].Answered = said.answered
+	}
+	batches := []*sink.Batch{batch}
 	began := time.Now()
 	_, o, err := t.guard.Write(guard.Write{
 		Partition: w.queue.name, End: w.end,
@@ -87,7 +91,7 @@ func (w *write) write(jobs []job.Job, need time.Duration) {
 		w.giveBack(jobs, unsent)
 		return
 	}
-	w.settle(jobs, func(i int) (guard.Disposition, error) { return o.Of(0, i, err) })
+	w.settle(jobs, said, func(i int) (guard.Disposition, error) { return o.Of(0, i, err) })
 }
 
 // learn tells the limit of a queue how the sink answered a Write; t.mu is held.
@@ -159,15 +163,19 @@ func (w *write) giveBack(jobs []job.Job, outcome string) {
 	w.enqueue(list)
 }
 
-// settle tells the store what became of jobs.
-func (w *write) settle(jobs []job.Job, outcome func(i int) (guard.Disposition, error)) {
+// settle tells the store what became of jobs. said is what the target did, where it took them.
+func (w *write) settle(jobs []job.Job, said *answer, outcome func(i int) (guard.Disposition, error)) {
 	t := w.target
 	list := make([]*settlement, len(jobs))
 	for i := range jobs {
 		j := &jobs[i]
 		switch d, err := outcome(i); d {
 		case guard.Accepted:
-			list[i] = &settlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref}}
+			if after := said.deferred(w.queue.rule.DeferFor); after > 0 {
+				list[i] = w.settlement(j, job.Defer, after)
+				break
+			}
+			list[i] = &settlement{ack: &job.Ack{Namespace: w.ns, Queue: w.queue.name, Ref: j.Ref, Result: said.result()}}
 		case guard.Rejected:
 			t.guard.DeadLettered(w.queue.name, zap.String("job", j.ID), err)
 			list[i] = w.settlement(j, job.Bury, 0)
@@ -253,6 +261,8 @@ func (x *settlement) result() (outcome string, err error) {
 			return x.requeued, s.Err
 		}
 		return retried, s.Err
+	case s.State == job.Leased, s.State == job.Gone && s.Verb == job.Defer: // the target may have settled it already
+		return deferred, s.Err
 	default:
 		return gone, s.Err
 	}

@@ -49,6 +49,7 @@ type Push struct {
 	Writes  Writes        `name:"writes"`
 	Target  time.Duration `name:"target"` // response time; with a range of writes only
 	Batch   int           `name:"batch"`
+	Defer   time.Duration `name:"defer_for"` // of a job answered with 202; 0: that acks it
 	Backoff Backoff       `name:"backoff"`
 }
 
@@ -206,6 +207,7 @@ func (p Push) Rule() push.Rule {
 		MinWrites:   p.Writes.Least,
 		Target:      p.Target,
 		Batch:       p.Batch,
+		DeferFor:    p.Defer,
 		BackoffBase: p.Backoff.Base,
 		BackoffMax:  p.Backoff.Max,
 	}

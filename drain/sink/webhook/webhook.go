@@ -29,7 +29,7 @@
 //	{"namespace":"mail","partition":"mail-eu","seq":…,"id":"01JD7…","attempt":1,"tries":3,"attributes":{…},"data":{…}}
 //
 // What its answer means is in outcome.go: a 2xx accepts the batch, and may name
-// entries it did not take.
+// entries it did not take. Of a job that is alone its body is the result, and 202 may mean later: see package push.
 package webhook
 
 import (
@@ -141,7 +141,11 @@ func (s *Sink) Write(ctx context.Context, batches []*sink.Batch) error {
 			return sink.FaultError(ctx, "post to", s.host, err)
 		}
 	}
-	return s.outcome(resp, answer, b, time.Now())
+	err = s.outcome(resp, answer, b, time.Now())
+	if err == nil && len(b.Jobs) == 1 && b.Jobs[0].Answered != nil {
+		b.Jobs[0].Answered(resp.StatusCode, answer)
+	}
+	return err
 }
 
 // Close frees the idle connections.
