@@ -97,13 +97,15 @@ type jobRig struct {
 }
 
 // openJobs reads and writes as a server with a namespace of queues would.
-func openJobs(ctx context.Context, url string, durable bool) (store *job.Store, closed func(), err error) {
+func openJobs(ctx context.Context, url string, durable bool, rules ...job.Rule) (store *job.Store, closed func(), err error) {
 	b, err := backend.Open(backend.Config{URL: url}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		return nil, nil, err
 	}
 	closed = func() { _ = b.Close() } // what it did was answered
-	store, err = job.Open(job.Config{Prefix: "sw", Volatile: !durable, Namespaces: map[string]job.Policy{jobNamespace: job.DefaultPolicy()}},
+	policy := job.DefaultPolicy()
+	policy.Rules = rules
+	store, err = job.Open(job.Config{Prefix: "sw", Volatile: !durable, Namespaces: map[string]job.Policy{jobNamespace: policy}},
 		b, prometheus.NewRegistry(), zap.NewNop())
 	if err == nil {
 		_, err = store.Check(ctx)
